@@ -1,0 +1,82 @@
+//! Who is measured, each behind [`Subject`].
+
+mod burn;
+mod copy;
+mod cubenorm;
+mod norm;
+
+use std::{fmt, str::FromStr, time::Duration};
+
+use ::burn::tensor::Device;
+use anyhow::{Result, bail};
+
+use crate::{
+    check::Outcome,
+    problems::{HostData, Problem},
+};
+
+/// A contender with a problem set up on a device.
+pub trait Subject {
+    /// How many runs one sample may hold without filling the device's memory.
+    fn most_runs(&self) -> usize;
+
+    /// Wall time of `runs` runs, from the first launch until the device is idle again.
+    fn time(&mut self, runs: usize) -> Result<Duration>;
+
+    /// One run, read back to the host; `None` where there is nothing to compare.
+    fn outcome(&mut self) -> Result<Option<Outcome>>;
+}
+
+/// Who computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contender {
+    /// This project.
+    Cubenorm,
+    /// `burn::nn`, fusion and autotune on.
+    Burn,
+    /// CubeCL's own copy of as many bytes as the pass must move: the floor.
+    Copy,
+}
+
+impl Contender {
+    /// Everyone, in the order of a report.
+    pub const ALL: [Self; 3] = [Self::Cubenorm, Self::Burn, Self::Copy];
+
+    /// Uploads a problem to the device.
+    pub fn subject(
+        self,
+        problem: &Problem,
+        data: &HostData,
+        device: &Device,
+    ) -> Result<Box<dyn Subject>> {
+        match self {
+            Self::Cubenorm => norm::subject(&cubenorm::Cubenorm, problem, data, device),
+            Self::Burn => norm::subject(&burn::Burn, problem, data, device),
+            Self::Copy => copy::subject(problem, device),
+        }
+    }
+}
+
+impl fmt::Display for Contender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cubenorm => "cubenorm",
+            Self::Burn => "burn",
+            Self::Copy => "copy",
+        })
+    }
+}
+
+impl FromStr for Contender {
+    type Err = anyhow::Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        match Self::ALL
+            .into_iter()
+            .find(|contender| contender.to_string() == name)
+        {
+            Some(contender) => Ok(contender),
+            None => bail!("no contender is called `{name}`; there are `cubenorm`, `burn`, `copy`"),
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! What the contenders that run through Burn have in common: tensors, passes and time.
+
+use std::{
+    hint::black_box,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use burn::tensor::{Device, Gradients, Tensor, TensorData};
+
+use super::Subject;
+use crate::{
+    check::Outcome,
+    problems::{HostData, Op, Pass, Problem},
+};
+
+/// Bytes that inputs, outputs and gradients of one sample may hold together.
+pub const MEMORY: usize = 512 << 20;
+
+/// A normalization with its parameters in place.
+pub type Forward<const D: usize> = Box<dyn Fn(Tensor<D>) -> Tensor<D>>;
+
+/// A library that has the operators of the catalogue.
+pub trait Library {
+    /// The operator with its parameters on the device.
+    fn forward<const D: usize>(&self, op: Op, gamma: Tensor<1>, beta: Tensor<1>) -> Forward<D>;
+}
+
+/// Uploads a problem for a library.
+pub fn subject(
+    library: &impl Library,
+    problem: &Problem,
+    data: &HostData,
+    device: &Device,
+) -> Result<Box<dyn Subject>> {
+    Ok(match problem.shape.len() {
+        1 => Box::new(Norm::<1>::new(library, problem, data, device)?),
+        2 => Box::new(Norm::<2>::new(library, problem, data, device)?),
+        3 => Box::new(Norm::<3>::new(library, problem, data, device)?),
+        4 => Box::new(Norm::<4>::new(library, problem, data, device)?),
+        rank => bail!("a shape of {rank} dimensions is not in the catalogue"),
+    })
+}
+
+struct Norm<const D: usize> {
+    forward: Forward<D>,
+    pass: Pass,
+    /// One input per run of a sample: a single one would stay in the cache of the device, where no
+    /// network leaves it.
+    inputs: Vec<Tensor<D>>,
+    device: Device,
+}
+
+/// What a run computed, kept until the device is idle: with fusion on, an output that is dropped
+/// before is never computed.
+enum Kept<const D: usize> {
+    Output(Tensor<D>),
+    Gradients(Tensor<D>, Tensor<D>, Gradients),
+}
+
+impl<const D: usize> Norm<D> {
+    fn new(
+        library: &impl Library,
+        problem: &Problem,
+        data: &HostData,
+        device: &Device,
+    ) -> Result<Self> {
+        let device = match problem.pass {
+            Pass::Forward => device.clone(),
+            Pass::Backward | Pass::Full => device.clone().autodiff(),
+        };
+        let upload = |values: &[f32]| Tensor::<1>::from_data(values, &device);
+        let shape: [usize; D] = problem.shape.as_slice().try_into()?;
+        // Input and output of a run, and with a backward their gradients and what it saved.
+        let tensors = if problem.pass == Pass::Forward { 2 } else { 5 };
+        let runs = (MEMORY / (tensors * size_of_val(&data.input[..]))).clamp(1, 64);
+        let inputs = (0..runs)
+            .map(|_| Tensor::from_data(TensorData::new(data.input.clone(), shape), &device))
+            .collect();
+        let norm = Self {
+            forward: library.forward(problem.op, upload(&data.gamma), upload(&data.beta)),
+            pass: problem.pass,
+            inputs,
+            device,
+        };
+        norm.sync()?;
+        Ok(norm)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.device.sync().context("the device failed")
+    }
+
+    /// Hands the operations so far to the device, so that fusion sees one run at a time and never
+    /// merges two of them.
+    fn flush(&self) -> Result<()> {
+        self.device.flush().context("the device failed")
+    }
+
+    fn leaf(&self, run: usize) -> Tensor<D> {
+        self.inputs[run % self.inputs.len()].clone().require_grad()
+    }
+
+    fn gradients(&self, input: Tensor<D>, output: Tensor<D>) -> Kept<D> {
+        let gradients = output.backward();
+        Kept::Gradients(input, output, gradients)
+    }
+
+    fn run(&self, run: usize) -> Kept<D> {
+        match self.pass {
+            Pass::Forward => {
+                let input = self.inputs[run % self.inputs.len()].clone();
+                Kept::Output((self.forward)(input))
+            }
+            Pass::Backward | Pass::Full => {
+                let input = self.leaf(run);
+                let output = (self.forward)(input.clone());
+                self.gradients(input, output)
+            }
+        }
+    }
+
+    /// Times what `run` does with each item, and keeps what it returns until the device is idle.
+    fn timed<T>(
+        &self,
+        items: impl Iterator<Item = T>,
+        run: impl Fn(T) -> Kept<D>,
+    ) -> Result<Duration> {
+        self.sync()?;
+        let start = Instant::now();
+        let kept = items
+            .map(|item| {
+                let kept = run(item);
+                self.flush().map(|()| kept)
+            })
+            .collect::<Result<Vec<_>>>()?;
+        self.sync()?;
+        let elapsed = start.elapsed();
+        black_box(kept);
+        Ok(elapsed)
+    }
+}
+
+impl<const D: usize> Subject for Norm<D> {
+    fn most_runs(&self) -> usize {
+        self.inputs.len()
+    }
+
+    fn time(&mut self, runs: usize) -> Result<Duration> {
+        if self.pass != Pass::Backward {
+            return self.timed(0..runs, |run| self.run(run));
+        }
+        let forwards: Vec<_> = (0..runs)
+            .map(|run| {
+                let input = self.leaf(run);
+                let output = (self.forward)(input.clone());
+                self.flush().map(|()| (input, output))
+            })
+            .collect::<Result<_>>()?;
+        self.timed(forwards.into_iter(), |(input, output)| {
+            self.gradients(input, output)
+        })
+    }
+
+    fn outcome(&mut self) -> Result<Option<Outcome>> {
+        let read = |tensor: Tensor<D>| {
+            let data = tensor
+                .try_into_data()
+                .context("the output could not be read")?;
+            data.try_into_vec::<f32>().context("the output is not f32")
+        };
+        Ok(Some(match self.run(0) {
+            Kept::Output(output) => Outcome {
+                output: read(output)?,
+                gradient: None,
+            },
+            Kept::Gradients(input, output, gradients) => {
+                let gradient = input
+                    .grad(&gradients)
+                    .context("the input has no gradient")?;
+                Outcome {
+                    output: read(output)?,
+                    gradient: Some(read(gradient)?),
+                }
+            }
+        }))
+    }
+}

@@ -1,0 +1,126 @@
+//! The one way a contender is set up, checked, warmed up and timed.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use burn::tensor::Device;
+
+use crate::{
+    check,
+    contenders::{Contender, Subject},
+    problems::Problem,
+};
+
+/// What one sample should last: long beside the clock and one synchronisation.
+const SAMPLE: Duration = Duration::from_millis(60);
+/// What one round of samples should last.
+const ROUND: Duration = Duration::from_millis(150);
+/// Samples of one round at most.
+const SAMPLES: usize = 5;
+
+/// A contender that computed the right result and answers as fast as it will.
+pub struct Prepared {
+    subject: Box<dyn Subject>,
+    /// Runs per sample.
+    runs: usize,
+    /// Samples per round.
+    samples: usize,
+}
+
+/// Sets a problem up, compares the result with the reference, and warms up until the time of a
+/// run no longer falls, so that compilation and tuning are over.
+pub fn prepare(contender: Contender, problem: &Problem, device: &Device) -> Result<Prepared> {
+    problem.validate()?;
+    let data = problem.host_data();
+    let mut subject = contender.subject(problem, &data, device)?;
+    warm_up(|| subject.time(1))?;
+    // After the warm-up: what is checked is what will be timed, tuned choice included.
+    if let Some(outcome) = subject.outcome()? {
+        check::check(problem, &data, &outcome)?;
+    }
+
+    let most = subject.most_runs();
+    let one = subject.time(1)?;
+    let runs = count(SAMPLE, one).min(most);
+    let sample = warm_up(|| subject.time(runs))?;
+    Ok(Prepared {
+        subject,
+        runs,
+        samples: count(ROUND, sample).min(SAMPLES),
+    })
+}
+
+impl Prepared {
+    /// The time of one run, once per sample of a round.
+    pub fn round(&mut self) -> Result<Vec<Duration>> {
+        (0..self.samples)
+            .map(|_| Ok(self.subject.time(self.runs)?.div_f64(self.runs as f64)))
+            .collect()
+    }
+
+    /// The time of `runs` runs, however many samples that takes.
+    pub fn time(&mut self, runs: usize) -> Result<Duration> {
+        let mut total = Duration::ZERO;
+        let mut left = runs;
+        while left > 0 {
+            let runs = left.min(self.runs);
+            total += self.subject.time(runs)?;
+            left -= runs;
+        }
+        Ok(total)
+    }
+}
+
+/// How often `one` fits into `whole`, at least once.
+fn count(whole: Duration, one: Duration) -> usize {
+    (whole.as_secs_f64() / one.as_secs_f64().max(1e-9))
+        .ceil()
+        .max(1.0) as usize
+}
+
+/// Repeats until three samples in a row were no faster than the best before by 5 %, and returns
+/// that best.
+fn warm_up(mut sample: impl FnMut() -> Result<Duration>) -> Result<Duration> {
+    const STABLE: usize = 3;
+    const GAIN: f64 = 0.95;
+    const LIMIT: Duration = Duration::from_secs(120);
+
+    let start = Instant::now();
+    let mut best = sample()?;
+    let mut stable = 0;
+    while stable < STABLE {
+        ensure!(
+            start.elapsed() < LIMIT,
+            "still getting faster after {LIMIT:?}"
+        );
+        let time = sample()?;
+        stable = if time < best.mul_f64(GAIN) {
+            0
+        } else {
+            stable + 1
+        };
+        best = best.min(time);
+    }
+    Ok(best)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_warm_up_ends_where_the_time_stops_falling() {
+        let times = [900, 500, 100, 60, 61, 59, 60, 1];
+        let mut given = times.iter().map(|&time| Duration::from_millis(time));
+        let best = warm_up(|| Ok(given.next().unwrap())).unwrap();
+        assert_eq!(best, Duration::from_millis(59));
+        assert_eq!(given.len(), 1);
+    }
+
+    #[test]
+    fn a_slow_run_is_still_one_run() {
+        assert_eq!(count(SAMPLE, Duration::from_secs(1)), 1);
+        assert_eq!(count(SAMPLE, Duration::from_millis(7)), 9);
+        assert!(count(SAMPLE, Duration::ZERO) > 0);
+    }
+}

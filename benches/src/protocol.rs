@@ -1,0 +1,49 @@
+//! What the benchmark driver and a worker say to each other: one JSON value per line.
+//!
+//! The driver is `cargo xtask bench`; a worker is any program that answers, so that a contender
+//! may live outside Rust. A worker that cannot go on answers [`Reply::Failed`] and stays alive; one
+//! that dies is reported as crashed. Lines that are no reply are ignored, because drivers and
+//! compilers of GPUs write to standard output too.
+
+use serde::{Deserialize, Serialize};
+
+use crate::problems::Problem;
+
+/// A line from the driver.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// Set the problem up, check its result and warm up.
+    Prepare(Problem),
+    /// Time one round of the problem that is set up.
+    Round,
+}
+
+/// A line from the worker.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    /// The problem is set up, right and warm.
+    Ready,
+    /// Milliseconds per run, one number per sample of the round.
+    Round(Vec<f64>),
+    /// Why there is no number.
+    Failed(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_read_as_documented() {
+        let line =
+            r#"{"prepare":{"op":"layer_norm","shape":[2,4],"dtype":"f32","pass":"forward"}}"#;
+        let request: Request = serde_json::from_str(line).unwrap();
+        assert_eq!(serde_json::to_string(&request).unwrap(), line);
+        assert_eq!(
+            serde_json::from_str::<Request>(r#""round""#).unwrap(),
+            Request::Round
+        );
+    }
+}

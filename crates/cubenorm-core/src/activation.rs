@@ -1,0 +1,148 @@
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use strum::{EnumDiscriminants, EnumIter, IntoStaticStr};
+
+/// A function applied to the normalized value last, after scale and bias.
+///
+/// `x` is the value after scale and bias. The first sixteen are those that DirectML fuses, with its
+/// parameter names; the others are common in models.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, EnumDiscriminants)]
+#[strum_discriminants(
+    name(ActivationKind),
+    derive(Hash, PartialOrd, Ord, EnumIter, IntoStaticStr),
+    strum(serialize_all = "snake_case"),
+    doc = "Which function an [`Activation`] is, without its parameters: all that a kernel is compiled for."
+)]
+#[strum_discriminants(allow(missing_docs))]
+pub enum Activation {
+    /// `x`
+    #[default]
+    Identity,
+    /// `max(x, 0)`
+    Relu,
+    /// `x` where `x > 0`, else `alpha * x`
+    LeakyRelu {
+        /// Slope of the negative side.
+        alpha: f64,
+    },
+    /// `x` where `x > alpha`, else `0`
+    ThresholdedRelu {
+        /// The threshold.
+        alpha: f64,
+    },
+    /// `x` where `x > 0`, else `alpha * (exp(x) - 1)`
+    Elu {
+        /// What the negative side saturates at, negated.
+        alpha: f64,
+    },
+    /// `max(x, 0) + min(0, alpha * (exp(x / alpha) - 1))`
+    Celu {
+        /// Scale of the negative side.
+        alpha: f64,
+    },
+    /// `gamma * x` where `x > 0`, else `gamma * alpha * (exp(x) - 1)`
+    ScaledElu {
+        /// Scale of the exponential.
+        alpha: f64,
+        /// Scale of both sides.
+        gamma: f64,
+    },
+    /// `alpha * x + beta`
+    Linear {
+        /// The slope.
+        alpha: f64,
+        /// The offset.
+        beta: f64,
+    },
+    /// `max(0, min(alpha * x + beta, 1))`
+    HardSigmoid {
+        /// The slope.
+        alpha: f64,
+        /// The offset.
+        beta: f64,
+    },
+    /// `1 / (1 + exp(-x))`
+    Sigmoid,
+    /// `tanh(x)`
+    Tanh,
+    /// `alpha * tanh(beta * x)`
+    ScaledTanh {
+        /// Scale of the output.
+        alpha: f64,
+        /// Scale of the input.
+        beta: f64,
+    },
+    /// `ln(1 + exp(steepness * x)) / steepness`
+    Softplus {
+        /// How sharp the bend at 0 is.
+        steepness: f64,
+    },
+    /// `alpha * ln(1 + exp(beta * x))`
+    ParametricSoftplus {
+        /// Scale of the output.
+        alpha: f64,
+        /// Scale of the input.
+        beta: f64,
+    },
+    /// `x / (1 + |x|)`
+    Softsign,
+    /// `x - bias` where `x > threshold`, `x + bias` where `x < -threshold`, else `0`
+    Shrink {
+        /// What is taken off the magnitude.
+        bias: f64,
+        /// Magnitudes up to this become 0.
+        threshold: f64,
+    },
+    /// `x / 2 * (1 + erf(x / sqrt(2)))`
+    Gelu,
+    /// `x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))`
+    GeluTanh,
+    /// `x * sigmoid(x)`
+    Silu,
+    /// `x * max(0, min(x / 6 + 1 / 2, 1))`
+    HardSwish,
+    /// `x * tanh(ln(1 + exp(x)))`
+    Mish,
+}
+
+impl Activation {
+    /// The parameters in the order of their fields, `0` where there is none. Kernels take them at
+    /// run time, so that a new value compiles nothing.
+    pub const fn parameters(self) -> [f64; 2] {
+        match self {
+            Self::LeakyRelu { alpha }
+            | Self::ThresholdedRelu { alpha }
+            | Self::Elu { alpha }
+            | Self::Celu { alpha } => [alpha, 0.0],
+            Self::ScaledElu { alpha, gamma } => [alpha, gamma],
+            Self::Linear { alpha, beta }
+            | Self::HardSigmoid { alpha, beta }
+            | Self::ScaledTanh { alpha, beta }
+            | Self::ParametricSoftplus { alpha, beta } => [alpha, beta],
+            Self::Softplus { steepness } => [steepness, 0.0],
+            Self::Shrink { bias, threshold } => [bias, threshold],
+            Self::Identity
+            | Self::Relu
+            | Self::Sigmoid
+            | Self::Tanh
+            | Self::Softsign
+            | Self::Gelu
+            | Self::GeluTanh
+            | Self::Silu
+            | Self::HardSwish
+            | Self::Mish => [0.0, 0.0],
+        }
+    }
+
+    /// Which function this is, without its parameters.
+    pub fn kind(self) -> ActivationKind {
+        self.into()
+    }
+}
+
+impl fmt::Display for Activation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.kind().into())
+    }
+}

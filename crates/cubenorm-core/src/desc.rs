@@ -1,0 +1,181 @@
+use serde::{Deserialize, Serialize};
+
+use crate::{Activation, TensorDesc};
+
+/// Where the numbers that a row is normalized by come from.
+///
+/// A *row* is the set of elements that share their indices outside the reduced axes; `n` is its
+/// length.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Statistics {
+    /// `mean = sum(x) / n`, `variance = sum((x - mean)^2) / n` (biased, as DirectML, ONNX, Burn and
+    /// PyTorch normalize).
+    MeanVariance,
+    /// `mean = 0`, `variance = sum(x^2) / n`, as in [RMS norm](https://arxiv.org/abs/1910.07467).
+    MeanSquare,
+    /// `mean = sum(x) / n`, and no division by a deviation: DirectML's `NormalizeVariance = FALSE`.
+    Mean,
+    /// None: the input is scaled, shifted and activated as it is, as DirectML's
+    /// MEAN_VARIANCE_NORMALIZATION2 does with neither `UseMean` nor `UseVariance`. Nothing is reduced,
+    /// so the axes have no say.
+    None,
+    /// Both given, each broadcast to the input, as in batch norm at inference. Nothing is reduced,
+    /// so the axes have no say.
+    Given {
+        /// The means.
+        mean: TensorDesc,
+        /// The variances.
+        variance: TensorDesc,
+    },
+}
+
+/// What keeps the division from failing on a row without variance, and where it stands.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub enum Epsilon {
+    /// `1 / sqrt(variance + epsilon)`: DirectML, Burn, PyTorch and most of ONNX.
+    InsideSqrt(f64),
+    /// `1 / (sqrt(variance) + epsilon)`: ONNX MeanVarianceNormalization.
+    AddedToDeviation(f64),
+}
+
+impl Epsilon {
+    /// The number.
+    pub const fn value(self) -> f64 {
+        match self {
+            Self::InsideSqrt(value) | Self::AddedToDeviation(value) => value,
+        }
+    }
+}
+
+/// What to compute, with no device in it.
+///
+/// ```text
+/// s = input + residual
+/// y = activation((s - mean) * rstd * scale + bias)
+/// ```
+///
+/// with `mean` and `rstd` from [`Statistics`] and [`Epsilon`] over the reduced axes. Without a
+/// residual `s` is the input, without a scale it is 1, without a bias 0.
+///
+/// # Shapes
+///
+/// The input has rank 1 to [`MAX_RANK`](crate::MAX_RANK). Residual, scale, bias and given
+/// statistics broadcast to it, NumPy style. The output has the input's shape; so has the sum, where
+/// it is asked for.
+///
+/// # Dtypes
+///
+/// Residual, output and sum have the input's dtype. Scale, bias and given statistics have the
+/// input's, or `f32` where the input is `f16` or `bf16`; all of them the same. Everything is
+/// computed in [`DType::accumulation`](crate::DType::accumulation).
+///
+/// # Example
+///
+/// ```
+/// use cubenorm_core::{DType, NormDesc, Statistics, TensorDesc};
+///
+/// // Layer norm of [8, 128, 768] over its last axis.
+/// let desc = NormDesc::new(
+///     TensorDesc::contiguous([8, 128, 768], DType::F32),
+///     [2],
+///     Statistics::MeanVariance,
+/// )
+/// .with_scale(TensorDesc::contiguous([768], DType::F32))
+/// .with_bias(TensorDesc::contiguous([768], DType::F32));
+/// let problem = desc.problem()?;
+/// assert_eq!((problem.rows, problem.cols), (1024, 768));
+/// # Ok::<(), cubenorm_core::NormError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NormDesc {
+    /// The tensor to normalize.
+    pub input: TensorDesc,
+    /// The axes that statistics reduce over, in any order.
+    pub axes: Vec<usize>,
+    /// What to normalize by.
+    pub statistics: Statistics,
+    /// What is added to the variance or deviation.
+    pub epsilon: Epsilon,
+    /// Added to the input before anything else.
+    pub residual: Option<TensorDesc>,
+    /// Multiplied after normalization.
+    pub scale: Option<TensorDesc>,
+    /// Added after the scale.
+    pub bias: Option<TensorDesc>,
+    /// Applied last.
+    pub activation: Activation,
+    /// Where the result goes. `None` takes the input's layout where that is dense, so that a
+    /// permuted tensor stays permuted, and a contiguous one otherwise.
+    pub output: Option<TensorDesc>,
+    /// Whether `input + residual` is written too, in the output's layout.
+    pub writes_sum: bool,
+    /// Whether mean and rstd of each row are written too, interleaved, in the accumulation dtype.
+    pub writes_statistics: bool,
+}
+
+impl NormDesc {
+    /// A normalization with epsilon 1e-5 inside the square root and nothing else.
+    pub fn new(input: TensorDesc, axes: impl Into<Vec<usize>>, statistics: Statistics) -> Self {
+        Self {
+            input,
+            axes: axes.into(),
+            statistics,
+            epsilon: Epsilon::InsideSqrt(1e-5),
+            residual: None,
+            scale: None,
+            bias: None,
+            activation: Activation::Identity,
+            output: None,
+            writes_sum: false,
+            writes_statistics: false,
+        }
+    }
+
+    /// Sets [`epsilon`](Self::epsilon).
+    pub fn with_epsilon(mut self, epsilon: Epsilon) -> Self {
+        self.epsilon = epsilon;
+        self
+    }
+
+    /// Sets [`residual`](Self::residual).
+    pub fn with_residual(mut self, residual: impl Into<Option<TensorDesc>>) -> Self {
+        self.residual = residual.into();
+        self
+    }
+
+    /// Sets [`scale`](Self::scale).
+    pub fn with_scale(mut self, scale: impl Into<Option<TensorDesc>>) -> Self {
+        self.scale = scale.into();
+        self
+    }
+
+    /// Sets [`bias`](Self::bias).
+    pub fn with_bias(mut self, bias: impl Into<Option<TensorDesc>>) -> Self {
+        self.bias = bias.into();
+        self
+    }
+
+    /// Sets [`activation`](Self::activation).
+    pub fn with_activation(mut self, activation: Activation) -> Self {
+        self.activation = activation;
+        self
+    }
+
+    /// Sets [`output`](Self::output).
+    pub fn with_output(mut self, output: impl Into<Option<TensorDesc>>) -> Self {
+        self.output = output.into();
+        self
+    }
+
+    /// Asks for `input + residual` as a second result.
+    pub fn with_sum(mut self) -> Self {
+        self.writes_sum = true;
+        self
+    }
+
+    /// Asks for mean and rstd of each row as a further result.
+    pub fn with_statistics_written(mut self) -> Self {
+        self.writes_statistics = true;
+        self
+    }
+}

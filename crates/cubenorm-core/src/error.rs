@@ -1,0 +1,150 @@
+use crate::{DType, MAX_RANK};
+
+/// Why a description cannot be computed. Every variant names the tensor, what was expected and what
+/// came.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NormError {
+    /// A tensor has no dimension or more than [`MAX_RANK`].
+    #[error("{tensor} has rank {rank}: expected a rank from 1 to {MAX_RANK}")]
+    Rank {
+        /// The tensor.
+        tensor: &'static str,
+        /// Its rank.
+        rank: usize,
+    },
+    /// A tensor has more or fewer strides than dimensions.
+    #[error("{tensor} has {strides} strides for {rank} dimensions: expected one for each")]
+    StrideCount {
+        /// The tensor.
+        tensor: &'static str,
+        /// Its number of dimensions.
+        rank: usize,
+        /// Its number of strides.
+        strides: usize,
+    },
+    /// The elements, or the memory they span, cannot be counted in a `usize`.
+    #[error("{tensor} with shape {shape:?} has more elements than this machine can address")]
+    TooLarge {
+        /// The tensor.
+        tensor: &'static str,
+        /// Its shape.
+        shape: Vec<usize>,
+    },
+    /// A buffer is smaller than the description that is laid over it.
+    #[error(
+        "{tensor} with shape {shape:?} and strides {strides:?} spans {expected} elements, \
+         but its buffer holds {actual}"
+    )]
+    BufferTooSmall {
+        /// The tensor.
+        tensor: &'static str,
+        /// Its shape.
+        shape: Vec<usize>,
+        /// Its strides, in elements.
+        strides: Vec<usize>,
+        /// Elements that the description reaches over.
+        expected: usize,
+        /// Elements that the buffer holds.
+        actual: usize,
+    },
+    /// An axis is not a dimension of the input.
+    #[error("axis {axis} is out of range: the input has rank {rank}, so axes go from 0 to {}", rank - 1)]
+    AxisOutOfRange {
+        /// The axis.
+        axis: usize,
+        /// The input's rank.
+        rank: usize,
+    },
+    /// An axis is listed twice.
+    #[error("axis {axis} is listed more than once in {axes:?}")]
+    AxisRepeated {
+        /// The axis.
+        axis: usize,
+        /// All axes, as given.
+        axes: Vec<usize>,
+    },
+    /// A tensor cannot be stretched to the input's shape.
+    #[error(
+        "{tensor} with shape {shape:?} does not broadcast to the input's shape {input:?}: \
+         each of its dimensions, aligned at the last, must be 1 or the input's"
+    )]
+    Broadcast {
+        /// The tensor.
+        tensor: &'static str,
+        /// Its shape.
+        shape: Vec<usize>,
+        /// The input's shape.
+        input: Vec<usize>,
+    },
+    /// A tensor that is written does not have the input's shape.
+    #[error("{tensor} has shape {shape:?}: expected the input's, {input:?}")]
+    OutputShape {
+        /// The tensor.
+        tensor: &'static str,
+        /// Its shape.
+        shape: Vec<usize>,
+        /// The input's shape.
+        input: Vec<usize>,
+    },
+    /// Two elements of a tensor that is written share an address.
+    #[error("{tensor} with shape {shape:?} and strides {strides:?} writes some elements twice")]
+    OutputOverlaps {
+        /// The tensor.
+        tensor: &'static str,
+        /// Its shape.
+        shape: Vec<usize>,
+        /// Its strides, in elements.
+        strides: Vec<usize>,
+    },
+    /// A tensor's dtype does not go with the input's.
+    #[error("{tensor} has dtype {actual}: expected {expected}, as the input has dtype {input}")]
+    MixedDTypes {
+        /// The tensor.
+        tensor: &'static str,
+        /// What would have been taken.
+        expected: String,
+        /// What came.
+        actual: DType,
+        /// The input's dtype.
+        input: DType,
+    },
+    /// Tensors of one call live on different devices.
+    #[error("{tensor} is on device {actual}: expected {expected}, where the input is")]
+    MixedDevices {
+        /// The tensor.
+        tensor: &'static str,
+        /// The input's device.
+        expected: String,
+        /// The tensor's.
+        actual: String,
+    },
+    /// The device does not have the tensor's dtype, or nothing is normalized in it.
+    #[error("{tensor} has dtype {dtype}, which {device} does not normalize: {instead}")]
+    UnsupportedDType {
+        /// The tensor.
+        tensor: &'static str,
+        /// Its dtype.
+        dtype: String,
+        /// The device.
+        device: String,
+        /// What to do instead.
+        instead: &'static str,
+    },
+    /// Epsilon is negative, infinite or not a number.
+    #[error("epsilon is {epsilon}: expected a finite number that is not negative")]
+    Epsilon {
+        /// What came.
+        epsilon: f64,
+    },
+    /// A dimension that the operator ties to another has a different size.
+    #[error("{tensor} has shape {shape:?}: expected {expected}")]
+    Shape {
+        /// The tensor.
+        tensor: &'static str,
+        /// Its shape.
+        shape: Vec<usize>,
+        /// What was expected, in words.
+        expected: String,
+    },
+}

@@ -1,0 +1,234 @@
+use serde::{Deserialize, Serialize};
+
+use crate::{DType, NormError};
+
+/// The highest rank a tensor may have.
+pub const MAX_RANK: usize = 8;
+
+/// Sizes and strides of a tensor, both in elements.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Layout {
+    /// Size of each dimension.
+    pub shape: Vec<usize>,
+    /// Elements from one index of each dimension to the next. 0 repeats one element.
+    pub strides: Vec<usize>,
+}
+
+impl Layout {
+    /// A layout of any strides.
+    pub fn strided(shape: impl Into<Vec<usize>>, strides: impl Into<Vec<usize>>) -> Self {
+        Self {
+            shape: shape.into(),
+            strides: strides.into(),
+        }
+    }
+
+    /// The row-major layout without gaps.
+    pub fn contiguous(shape: impl Into<Vec<usize>>) -> Self {
+        let shape = shape.into();
+        let mut strides = vec![1; shape.len()];
+        for dim in (1..shape.len()).rev() {
+            strides[dim - 1] = shape[dim].max(1).saturating_mul(strides[dim]);
+        }
+        Self { shape, strides }
+    }
+
+    /// Number of dimensions.
+    pub fn rank(&self) -> usize {
+        self.shape.len()
+    }
+
+    /// Number of elements, or `None` where it exceeds a `usize`.
+    pub fn checked_elements(&self) -> Option<usize> {
+        // A zero anywhere makes the tensor empty, whatever the other sizes multiply to.
+        if self.shape.contains(&0) {
+            return Some(0);
+        }
+        self.shape
+            .iter()
+            .try_fold(1usize, |product, &size| product.checked_mul(size))
+    }
+
+    /// Elements from the first to one past the last that the layout reaches, or `None` where that
+    /// exceeds a `usize`. 0 for an empty tensor.
+    pub fn checked_span(&self) -> Option<usize> {
+        if self.shape.contains(&0) {
+            return Some(0);
+        }
+        self.shape
+            .iter()
+            .zip(&self.strides)
+            .try_fold(1usize, |span, (&size, &stride)| {
+                span.checked_add((size - 1).checked_mul(stride)?)
+            })
+    }
+
+    /// Whether every element has an address of its own and no address in the span is skipped: a
+    /// permutation of a contiguous tensor.
+    pub fn is_dense(&self) -> bool {
+        let mut dims: Vec<_> = self.significant().collect();
+        dims.sort_unstable_by_key(|&(_, stride)| stride);
+        let mut expected = 1;
+        dims.into_iter().all(|(size, stride)| {
+            let dense = stride == expected;
+            expected = stride.saturating_mul(size);
+            dense
+        })
+    }
+
+    /// Whether two different indices may reach one address.
+    ///
+    /// Sufficient for layouts that come from slicing and permuting; layouts that interleave in
+    /// other ways are reported as overlapping.
+    pub fn overlaps(&self) -> bool {
+        let mut dims: Vec<_> = self.significant().collect();
+        dims.sort_unstable_by_key(|&(_, stride)| stride);
+        let mut reached = 0usize;
+        for (size, stride) in dims {
+            if stride <= reached {
+                return true;
+            }
+            reached = reached.saturating_add((size - 1).saturating_mul(stride));
+        }
+        false
+    }
+
+    /// The layout seen from `shape`, NumPy style: aligned at the last dimension, sizes of 1 and
+    /// missing dimensions repeated with a stride of 0.
+    pub(crate) fn broadcast_to(&self, shape: &[usize]) -> Option<Vec<usize>> {
+        let missing = shape.len().checked_sub(self.rank())?;
+        let mut strides = vec![0; shape.len()];
+        for (dim, (&size, &stride)) in self.shape.iter().zip(&self.strides).enumerate() {
+            let target = shape[missing + dim];
+            strides[missing + dim] = match size {
+                _ if size == target => stride,
+                1 => 0,
+                _ => return None,
+            };
+        }
+        Some(strides)
+    }
+
+    /// Sizes and strides of the dimensions that have more than one index.
+    fn significant(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.shape
+            .iter()
+            .copied()
+            .zip(self.strides.iter().copied())
+            .filter(|&(size, _)| size > 1)
+    }
+}
+
+/// A tensor as a description sees it: a layout of elements of one dtype.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct TensorDesc {
+    /// Sizes and strides.
+    pub layout: Layout,
+    /// Element type.
+    pub dtype: DType,
+}
+
+impl TensorDesc {
+    /// A tensor of any layout.
+    pub fn new(layout: Layout, dtype: DType) -> Self {
+        Self { layout, dtype }
+    }
+
+    /// A row-major tensor without gaps.
+    pub fn contiguous(shape: impl Into<Vec<usize>>, dtype: DType) -> Self {
+        Self::new(Layout::contiguous(shape), dtype)
+    }
+
+    /// Sizes of the dimensions.
+    pub fn shape(&self) -> &[usize] {
+        &self.layout.shape
+    }
+
+    /// Checks what holds for any tensor: one stride for each dimension, 1 to [`MAX_RANK`] of them,
+    /// and a size that can be counted.
+    pub(crate) fn validate(&self, tensor: &'static str) -> Result<(), NormError> {
+        let Layout { shape, strides } = &self.layout;
+        let rank = shape.len();
+        if !(1..=MAX_RANK).contains(&rank) {
+            return Err(NormError::Rank { tensor, rank });
+        }
+        if strides.len() != rank {
+            return Err(NormError::StrideCount {
+                tensor,
+                rank,
+                strides: strides.len(),
+            });
+        }
+        let countable = |count: Option<usize>| {
+            count.is_some_and(|count| count <= isize::MAX as usize / self.dtype.size())
+        };
+        if !countable(self.layout.checked_elements()) || !countable(self.layout.checked_span()) {
+            return Err(NormError::TooLarge {
+                tensor,
+                shape: shape.clone(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Checks that a buffer of `elements` holds all that this description reaches.
+    ///
+    /// # Errors
+    ///
+    /// [`NormError::BufferTooSmall`], or what is wrong with the description itself.
+    pub fn fits(&self, tensor: &'static str, elements: usize) -> Result<(), NormError> {
+        self.validate(tensor)?;
+        let expected = self.layout.checked_span().unwrap_or(usize::MAX);
+        if expected > elements {
+            return Err(NormError::BufferTooSmall {
+                tensor,
+                shape: self.layout.shape.clone(),
+                strides: self.layout.strides.clone(),
+                expected,
+                actual: elements,
+            });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_permuted_tensor_is_dense_and_a_sliced_or_expanded_one_is_not() {
+        assert!(Layout::contiguous([2, 3, 4]).is_dense());
+        assert!(Layout::strided([4, 2, 3], [1, 12, 4]).is_dense());
+        assert!(Layout::strided([2, 1, 4], [4, 999, 1]).is_dense());
+        assert!(!Layout::strided([2, 3], [4, 1]).is_dense());
+        assert!(!Layout::strided([2, 3], [0, 1]).is_dense());
+    }
+
+    #[test]
+    fn only_layouts_that_share_an_address_overlap() {
+        assert!(!Layout::contiguous([2, 3, 4]).overlaps());
+        assert!(!Layout::strided([2, 3], [8, 2]).overlaps());
+        assert!(!Layout::strided([2, 1], [1, 0]).overlaps());
+        assert!(Layout::strided([2, 3], [0, 1]).overlaps());
+        assert!(Layout::strided([3, 3], [1, 1]).overlaps());
+    }
+
+    #[test]
+    fn the_span_counts_to_the_last_element_that_is_reached() {
+        assert_eq!(Layout::strided([2, 3], [8, 2]).checked_span(), Some(13));
+        assert_eq!(Layout::strided([2, 0], [8, 2]).checked_span(), Some(0));
+        assert_eq!(
+            Layout::strided([usize::MAX, 3], [2, 2]).checked_span(),
+            None
+        );
+    }
+
+    #[test]
+    fn broadcasting_aligns_at_the_last_dimension() {
+        let bias = Layout::contiguous([3, 1]);
+        assert_eq!(bias.broadcast_to(&[2, 3, 4]), Some(vec![0, 1, 0]));
+        assert_eq!(bias.broadcast_to(&[2, 4, 4]), None);
+        assert_eq!(bias.broadcast_to(&[3]), None);
+    }
+}

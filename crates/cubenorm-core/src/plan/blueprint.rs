@@ -1,0 +1,146 @@
+use std::fmt;
+
+use crate::{ActivationKind, StatisticsKind};
+
+/// Which axis the lanes of a vector run along.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Lanes {
+    /// The reduced axis: the lanes of a vector belong to one row and are summed up in the end.
+    Columns,
+    /// The kept axis: each lane is a row of its own.
+    Rows,
+}
+
+/// Which units form a team.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Level {
+    /// Each unit for itself.
+    Unit,
+    /// The units of a plane, along x; planes of a cube along y.
+    Plane,
+    /// All units of a cube.
+    Cube,
+    /// Units of a cube that share their x.
+    Column,
+}
+
+/// Where a row stays between its passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Hold {
+    /// Nowhere: it is read again, which is cheap where a cache holds it.
+    Reread,
+    /// In registers: so many vectors for each unit.
+    Registers(usize),
+    /// In shared memory: so many vectors for each unit.
+    Shared(usize),
+}
+
+impl fmt::Display for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Reread => f.write_str("read again"),
+            Self::Registers(vectors) => write!(f, "held in registers ({vectors} vectors per unit)"),
+            Self::Shared(vectors) => {
+                write!(f, "held in shared memory ({vectors} vectors per unit)")
+            }
+        }
+    }
+}
+
+/// How the lanes of one vector are found in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LoadMode {
+    /// Side by side: one vector access.
+    Vector,
+    /// All the same element.
+    Splat,
+    /// At a stride: one access for each lane.
+    Gather,
+}
+
+/// The comptime half of an [`Access`](crate::Access): how many dimensions are decoded. Their sizes
+/// and strides come at run time, so that another shape of the same kind compiles nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct AccessBlueprint {
+    /// Dimensions of the row index.
+    pub row_dims: usize,
+    /// Dimensions of the column index.
+    pub col_dims: usize,
+    /// How a vector's lanes are loaded or stored.
+    pub mode: LoadMode,
+}
+
+/// All that a kernel is compiled for. Each field forks one more kernel, so it holds no size that a
+/// run-time argument can carry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Blueprint {
+    /// Which units form a team.
+    pub level: Level,
+    /// Which axis vectors run along.
+    pub lanes: Lanes,
+    /// Lanes of a vector.
+    pub vector: usize,
+    /// Where a row stays between its passes.
+    pub hold: Hold,
+    /// What is reduced.
+    pub statistics: StatisticsKind,
+    /// Whether elements are taken relative to the row's first, so that a large common offset
+    /// cancels before it is rounded: where the accumulation dtype is no wider than the input's.
+    pub shifts: bool,
+    /// Whether epsilon is added to the variance, else to the deviation.
+    pub epsilon_in_sqrt: bool,
+    /// What is applied last.
+    pub activation: ActivationKind,
+    /// Units of a team.
+    pub members: u32,
+    /// Teams side by side in a cube, where lanes run along the kept axis.
+    pub columns: u32,
+    /// Units of a plane where plane operations are used, else 0.
+    pub plane_size: u32,
+    /// The input.
+    pub input: AccessBlueprint,
+    /// What is added first.
+    pub residual: Option<AccessBlueprint>,
+    /// What is multiplied.
+    pub scale: Option<AccessBlueprint>,
+    /// What is added after the scale.
+    pub bias: Option<AccessBlueprint>,
+    /// Given means.
+    pub mean: Option<AccessBlueprint>,
+    /// Given variances.
+    pub variance: Option<AccessBlueprint>,
+    /// The result, and the sum where it is written.
+    pub output: AccessBlueprint,
+    /// Whether `input + residual` is written.
+    pub writes_sum: bool,
+    /// Row dimensions of the statistics, where they are written.
+    pub written_statistics: Option<usize>,
+    /// Whether a row is split over several teams, in two launches.
+    pub split: bool,
+}
+
+impl Blueprint {
+    /// Storage buffers that the largest kernel binds, CubeCL's own metadata buffer included.
+    ///
+    /// Of a split pair, the first launch writes the sum and the second the statistics, so that
+    /// neither exceeds what WebGPU guarantees.
+    pub fn bindings(&self) -> u32 {
+        let count = |present: bool| u32::from(present);
+        let inputs = 1 + count(self.residual.is_some());
+        let params = count(self.scale.is_some())
+            + count(self.bias.is_some())
+            + count(self.mean.is_some())
+            + count(self.variance.is_some());
+        let statistics = count(self.written_statistics.is_some());
+        let sum = count(self.writes_sum);
+        let (output, workspace, metadata) = (1, 1, 1);
+        match self.split {
+            true => {
+                let partial = inputs + sum + workspace + metadata;
+                let apply = inputs + params + output + statistics + workspace + metadata;
+                partial.max(apply)
+            }
+            false => inputs + params + output + sum + statistics + metadata,
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! The analytic choice: numbers only, each with its reason. No kernel and no device calls here.
+
+use super::{Hardware, Hold, Lanes, Level, PlanError, Strategy, StrategyChoice};
+
+/// Accumulated values that a unit may hold. 64 f32 leave a CUDA unit room for addresses at full
+/// occupancy of half the register file, and more spill on drivers with fewer registers.
+const HELD_ELEMENTS: usize = 64;
+
+/// Vectors that a unit holds at most: loops over them are unrolled, and code grows with them.
+const HELD_VECTORS: usize = 16;
+
+/// Vectors in flight that a unit of a plane should have before a cube pays off.
+const PLANE_VECTORS: usize = 8;
+
+/// Units of a cube that runs planes side by side: small enough that a plane that is done does not
+/// wait for many others, large enough to fill a multiprocessor with few cubes.
+const UNITS_OF_PLANES: u32 = 128;
+
+/// Vectors that a unit should have in flight before a cube gets more units: enough to cover the
+/// latency of memory, few enough to stay in registers.
+const CUBE_VECTORS: usize = 4;
+
+/// Elements below which splitting a row between cores costs more than it saves: the second launch
+/// alone is worth about this many.
+const SPLIT_ELEMENTS: usize = 1 << 15;
+
+/// Parts of one row. Every team of the second launch reads the partial statistics of all.
+const MAX_SPLITS: usize = 256;
+
+/// Cubes that keep a multiprocessor busy.
+const CUBES_PER_MULTIPROCESSOR: usize = 4;
+
+/// Multiprocessors where the runtime does not say: a mid-range GPU.
+const MULTIPROCESSORS: usize = 32;
+
+/// Cubes for each core where a driver runs cubes on a CPU: enough that an uneven last one does not
+/// matter.
+const CUBES_PER_SOFTWARE_CORE: usize = 4;
+
+/// Cores of a CPU that a driver runs cubes on; drivers do not say.
+const SOFTWARE_CORES: usize = 8;
+
+/// Units of a cube where each has a row of its own.
+const UNITS_OF_ROWS: u32 = 64;
+
+/// What there is to do, in the units that the launch is cut in.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Work {
+    pub groups: usize,
+    pub steps: usize,
+    pub vector: usize,
+    pub lanes: Lanes,
+    pub reduces: bool,
+    /// Bytes of an element as accumulated.
+    pub accumulation: usize,
+}
+
+impl Work {
+    fn elements(&self) -> usize {
+        self.groups * self.steps * self.vector
+    }
+}
+
+/// How the work is cut.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shape {
+    pub strategy: Strategy,
+    pub level: Level,
+    pub cube_dim: [u32; 3],
+    pub teams_per_cube: u32,
+    pub hold: Hold,
+    pub splits: usize,
+    /// Teams that a launch may have; with more work than that, a team takes several groups.
+    pub max_teams: usize,
+    pub reason: &'static str,
+}
+
+/// Units of a plane that a plan may count on.
+pub(super) fn plane_size(hardware: &Hardware, choice: StrategyChoice) -> Option<u32> {
+    match choice {
+        StrategyChoice::Forced { plane_size, .. } => plane_size.or(hardware.plane_size),
+        StrategyChoice::Inferred => hardware.plane_size,
+    }
+}
+
+pub(super) fn shape(
+    work: &Work,
+    hardware: &Hardware,
+    choice: StrategyChoice,
+) -> Result<Shape, PlanError> {
+    let plane = plane_size(hardware, choice);
+    let (strategy, reason) = match choice {
+        StrategyChoice::Inferred => infer(work, hardware),
+        StrategyChoice::Forced { strategy, .. } => (strategy, "forced"),
+    };
+    let refuse = |reason| Err(PlanError::Strategy { strategy, reason });
+    if work.lanes == Lanes::Rows && matches!(strategy, Strategy::Plane | Strategy::Cube) {
+        return refuse("vectors run along the kept axis, so units of a plane or cube share no row");
+    }
+    if work.lanes == Lanes::Columns && strategy == Strategy::Column {
+        return refuse("the reduced axis is innermost: there is no kept axis to run vectors along");
+    }
+    let mut shape = match strategy {
+        Strategy::Unit => unit(work, hardware),
+        Strategy::Plane => match plane {
+            None => return refuse("the device reports no plane operations of one size"),
+            Some(plane) => planes(work, hardware, plane),
+        },
+        Strategy::Cube => cube(work, hardware, work.steps, plane),
+        Strategy::Column => column(work, hardware),
+        Strategy::Split => split(work, hardware, plane, choice != StrategyChoice::Inferred),
+    };
+    shape.strategy = strategy;
+    shape.reason = reason;
+    shape.max_teams = shape
+        .max_teams
+        .min((hardware.max_cubes as usize).saturating_mul(shape.teams_per_cube as usize));
+    Ok(shape)
+}
+
+fn infer(work: &Work, hardware: &Hardware) -> (Strategy, &'static str) {
+    let long = work.reduces && work.elements() >= SPLIT_ELEMENTS;
+    if let Some(cores) = hardware.cpu_cores {
+        let idle = work.groups < cores as usize;
+        return match work.lanes {
+            _ if idle && long => (Strategy::Split, "fewer rows than cores"),
+            Lanes::Rows => (Strategy::Column, "the kept axis is contiguous"),
+            Lanes::Columns => (Strategy::Unit, "a plane has one unit on a CPU"),
+        };
+    }
+    if work.lanes == Lanes::Rows {
+        return (Strategy::Column, "the kept axis is contiguous");
+    }
+    if hardware.is_software {
+        return match work.groups < SOFTWARE_CORES && long {
+            true => (Strategy::Split, "fewer rows than a CPU has lanes and cores"),
+            false => (Strategy::Unit, "units are the lanes of a CPU's vectors"),
+        };
+    }
+    let target = hardware.multiprocessors.map_or(MULTIPROCESSORS, |n| n as usize);
+    if long && work.groups < target && work.steps >= 4 * hardware.max_units_per_cube as usize {
+        return (Strategy::Split, "fewer rows than multiprocessors");
+    }
+    match hardware.plane_size {
+        Some(plane) if work.steps <= plane as usize * PLANE_VECTORS => {
+            (Strategy::Plane, "a row fits the registers of a plane")
+        }
+        None if work.steps <= 4 => (Strategy::Unit, "a row fits the registers of a unit"),
+        _ => (Strategy::Cube, "a row is longer than a plane holds"),
+    }
+}
+
+fn unit(work: &Work, hardware: &Hardware) -> Shape {
+    let (units, max_teams) = match hardware.cpu_cores {
+        // One cube: its units are the cores, and each takes a block of rows from end to end.
+        Some(cores) => (cores, cores as usize),
+        None => {
+            let fill = work.groups.div_ceil(SOFTWARE_CORES * CUBES_PER_SOFTWARE_CORE);
+            let units = match hardware.is_software {
+                true => (fill.next_power_of_two() as u32).clamp(8, UNITS_OF_ROWS),
+                false => UNITS_OF_ROWS,
+            };
+            (units.min(hardware.max_units_per_cube), usize::MAX)
+        }
+    };
+    let hold = match hardware.cpu_cores.is_some() || hardware.is_software {
+        // What a unit holds lives in the same cache as the row itself.
+        true => Hold::Reread,
+        false => registers(work, work.steps),
+    };
+    Shape {
+        strategy: Strategy::Unit,
+        level: Level::Unit,
+        cube_dim: [units, 1, 1],
+        teams_per_cube: units,
+        hold,
+        splits: 1,
+        max_teams,
+        reason: "",
+    }
+}
+
+fn planes(work: &Work, hardware: &Hardware, plane: u32) -> Shape {
+    let planes = (UNITS_OF_PLANES.min(hardware.max_units_per_cube) / plane).max(1);
+    Shape {
+        strategy: Strategy::Plane,
+        level: Level::Plane,
+        cube_dim: [plane, planes, 1],
+        teams_per_cube: planes,
+        hold: registers(work, work.steps.div_ceil(plane as usize)),
+        splits: 1,
+        max_teams: usize::MAX,
+        reason: "",
+    }
+}
+
+/// A cube for `steps` steps of a row.
+fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option<u32>) -> Shape {
+    let largest = hardware.max_units_per_cube.min(hardware.max_cube_dim[0]);
+    let largest = 1 << largest.ilog2();
+    let wanted = steps.div_ceil(CUBE_VECTORS).next_power_of_two();
+    // At least a plane, and at least two units, so that a cube is one.
+    let smallest = plane.unwrap_or(32).min(largest);
+    let units = (wanted.min(largest as usize) as u32).max(smallest);
+    let per_unit = steps.div_ceil(units as usize);
+    let hold = match registers(work, per_unit) {
+        Hold::Reread if hardware.cpu_cores.is_none() => {
+            let bytes = units as usize * per_unit * work.vector * work.accumulation;
+            // Half, because the partial statistics of the merge are there too.
+            match bytes <= hardware.max_shared_memory / 2 {
+                true => Hold::Shared(per_unit),
+                false => Hold::Reread,
+            }
+        }
+        hold => hold,
+    };
+    Shape {
+        strategy: Strategy::Cube,
+        level: Level::Cube,
+        cube_dim: [units, 1, 1],
+        teams_per_cube: 1,
+        hold,
+        splits: 1,
+        max_teams: usize::MAX,
+        reason: "",
+    }
+}
+
+fn column(work: &Work, hardware: &Hardware) -> Shape {
+    if hardware.cpu_cores.is_some() {
+        return unit(work, hardware);
+    }
+    let limit = hardware.max_units_per_cube.min(256) as usize;
+    let x = work.groups.next_power_of_two().min(32);
+    let y = work
+        .steps
+        .next_power_of_two()
+        .min(limit / x)
+        .min(hardware.max_cube_dim[1] as usize)
+        .max(1);
+    let cubes = work.groups.div_ceil(x);
+    let splits = match work.reduces {
+        true => parts(hardware, cubes, work.steps, y * CUBE_VECTORS, work.elements()),
+        false => 1,
+    };
+    let per_unit = work.steps.div_ceil(splits).div_ceil(y);
+    Shape {
+        strategy: Strategy::Column,
+        level: Level::Column,
+        cube_dim: [x as u32, y as u32, 1],
+        teams_per_cube: x as u32,
+        hold: match hardware.is_software || splits > 1 {
+            true => Hold::Reread,
+            false => registers(work, per_unit),
+        },
+        splits,
+        max_teams: usize::MAX,
+        reason: "",
+    }
+}
+
+/// Several teams for each row. A forced split takes at least two parts wherever there are two steps.
+fn split(work: &Work, hardware: &Hardware, plane: Option<u32>, is_forced: bool) -> Shape {
+    let (per_part, teams) = match hardware.cpu_cores {
+        Some(cores) => (1, cores as usize),
+        None => (CUBE_VECTORS * 64, 0),
+    };
+    let mut shape = match (work.lanes, hardware.cpu_cores) {
+        (_, Some(_)) => unit(work, hardware),
+        (Lanes::Rows, None) => column(work, hardware),
+        (Lanes::Columns, None) => {
+            let splits = parts(hardware, work.groups, work.steps, per_part, work.elements());
+            let steps = work.steps.div_ceil(splits);
+            Shape {
+                splits,
+                ..cube(work, hardware, steps, plane)
+            }
+        }
+    };
+    if hardware.cpu_cores.is_some() {
+        shape.splits = teams.div_ceil(work.groups.max(1));
+    }
+    if is_forced {
+        shape.splits = shape.splits.max(2);
+    }
+    shape.splits = shape.splits.min(work.steps).max(1);
+    // Between the two launches nothing is held.
+    shape.hold = Hold::Reread;
+    shape
+}
+
+/// Parts of a row that fill the device when `cubes` cubes alone do not, of at least `least` steps.
+fn parts(hardware: &Hardware, cubes: usize, steps: usize, least: usize, elements: usize) -> usize {
+    let wanted = match hardware.is_software {
+        true => SOFTWARE_CORES * CUBES_PER_SOFTWARE_CORE,
+        false => {
+            hardware.multiprocessors.map_or(MULTIPROCESSORS, |n| n as usize)
+                * CUBES_PER_MULTIPROCESSOR
+        }
+    };
+    match elements < SPLIT_ELEMENTS {
+        true => 1,
+        false => wanted
+            .div_ceil(cubes.max(1))
+            .min(steps.div_ceil(least.max(1)))
+            .clamp(1, MAX_SPLITS),
+    }
+}
+
+/// Registers for so many vectors of a unit, where they fit and there is something to read twice.
+fn registers(work: &Work, vectors: usize) -> Hold {
+    let elements = vectors * work.vector * work.accumulation / 4;
+    if !work.reduces || vectors > HELD_VECTORS || elements > HELD_ELEMENTS {
+        return Hold::Reread;
+    }
+    // Few sizes, so that few kernels are compiled: what is too much is masked.
+    let sizes = [1, 2, 3, 4, 6, 8, 12, 16];
+    let size = sizes.into_iter().find(|&size| size >= vectors);
+    size.map_or(Hold::Reread, Hold::Registers)
+}

@@ -1,0 +1,385 @@
+use crate::{
+    Activation, DType, Epsilon, Layout, NormDesc, NormError, Statistics, TensorDesc,
+};
+
+/// What is reduced, without the tensors that [`Statistics::Given`] carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum StatisticsKind {
+    /// See [`Statistics::MeanVariance`].
+    MeanVariance,
+    /// See [`Statistics::MeanSquare`].
+    MeanSquare,
+    /// See [`Statistics::Mean`].
+    Mean,
+    /// See [`Statistics::None`].
+    None,
+    /// See [`Statistics::Given`].
+    Given,
+}
+
+impl StatisticsKind {
+    /// Whether a mean is reduced.
+    pub const fn reduces_mean(self) -> bool {
+        matches!(self, Self::MeanVariance | Self::Mean)
+    }
+
+    /// Whether squares or squared deviations are reduced.
+    pub const fn reduces_squares(self) -> bool {
+        matches!(self, Self::MeanVariance | Self::MeanSquare)
+    }
+
+    /// Whether anything is reduced.
+    pub const fn reduces(self) -> bool {
+        self.reduces_mean() || self.reduces_squares()
+    }
+}
+
+/// A dimension of one tensor's address: `size` steps of `stride` elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Dim {
+    /// Number of indices.
+    pub size: usize,
+    /// Elements from one index to the next.
+    pub stride: usize,
+}
+
+/// How one tensor is addressed by row and column: each index is decoded over a list of dimensions,
+/// outermost first, and the steps add up. Coalesced for this tensor alone, so that a scale that does
+/// not depend on the row has no row dimension at all.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Access {
+    /// Dimensions of the row index.
+    pub row: Vec<Dim>,
+    /// Dimensions of the column index.
+    pub col: Vec<Dim>,
+}
+
+/// A description in canonical form: `rows` independent groups of `cols` elements.
+///
+/// Reduced axes make up the columns, kept axes the rows; of either kind, the axis with the largest
+/// stride in the input comes first, whatever their order in the tensor was.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NormProblem {
+    /// Number of independent groups.
+    pub rows: usize,
+    /// Elements of each group.
+    pub cols: usize,
+    /// Dtype of input, residual, output and sum.
+    pub dtype: DType,
+    /// Dtype of scale, bias and given statistics.
+    pub param_dtype: DType,
+    /// What is reduced.
+    pub statistics: StatisticsKind,
+    /// What is added to the variance or deviation.
+    pub epsilon: Epsilon,
+    /// What is applied last.
+    pub activation: Activation,
+    /// The input.
+    pub input: Access,
+    /// What is added first.
+    pub residual: Option<Access>,
+    /// What is multiplied.
+    pub scale: Option<Access>,
+    /// What is added after the scale.
+    pub bias: Option<Access>,
+    /// Given means.
+    pub mean: Option<Access>,
+    /// Given variances.
+    pub variance: Option<Access>,
+    /// The result.
+    pub output: Access,
+    /// The layout that the result is allocated or given in.
+    pub output_layout: Layout,
+    /// Whether `input + residual` is written, addressed as the output.
+    pub writes_sum: bool,
+    /// Mean and rstd of each row, as pairs in the row-major order of the kept axes, where they are
+    /// written. Strides count pairs.
+    pub written_statistics: Option<Access>,
+}
+
+impl NormProblem {
+    /// Whether there is nothing to compute.
+    pub fn is_empty(&self) -> bool {
+        self.rows == 0 || self.cols == 0
+    }
+
+    /// Every tensor of the input's size or smaller that a kernel addresses.
+    pub(crate) fn accesses(&self) -> impl Iterator<Item = &Access> {
+        [Some(&self.input), Some(&self.output)]
+            .into_iter()
+            .chain([
+                self.residual.as_ref(),
+                self.scale.as_ref(),
+                self.bias.as_ref(),
+                self.mean.as_ref(),
+                self.variance.as_ref(),
+            ])
+            .flatten()
+    }
+}
+
+impl NormDesc {
+    /// Validates the description and brings it to canonical form. This is the one place where a
+    /// description is checked.
+    ///
+    /// # Errors
+    ///
+    /// A [`NormError`] that names the tensor, what was expected and what came.
+    pub fn problem(&self) -> Result<NormProblem, NormError> {
+        let input = &self.input;
+        input.validate("input")?;
+        let shape = input.shape();
+        let reduced = self.reduced_axes()?;
+        let epsilon = self.epsilon.value();
+        if !epsilon.is_finite() || epsilon < 0.0 {
+            return Err(NormError::Epsilon { epsilon });
+        }
+        let param_dtype = self.param_dtype()?;
+
+        let output_layout = self.output_layout()?;
+        let broadcast = |tensor: Option<&TensorDesc>, name| {
+            tensor
+                .map(|tensor| self.broadcast(tensor, name))
+                .transpose()
+        };
+        if let Some(residual) = &self.residual
+            && residual.dtype != input.dtype
+        {
+            return Err(self.mixed("residual", residual.dtype, input.dtype.to_string()));
+        }
+        let residual = broadcast(self.residual.as_ref(), "residual")?;
+        let scale = broadcast(self.scale.as_ref(), "scale")?;
+        let bias = broadcast(self.bias.as_ref(), "bias")?;
+        let (mean, variance) = match &self.statistics {
+            Statistics::Given { mean, variance } => (
+                broadcast(Some(mean), "mean")?,
+                broadcast(Some(variance), "variance")?,
+            ),
+            _ => (None, None),
+        };
+        let kind = match &self.statistics {
+            Statistics::MeanVariance => StatisticsKind::MeanVariance,
+            Statistics::MeanSquare => StatisticsKind::MeanSquare,
+            Statistics::Mean => StatisticsKind::Mean,
+            Statistics::None => StatisticsKind::None,
+            Statistics::Given { .. } => StatisticsKind::Given,
+        };
+
+        // The outermost dimension is the one with the largest stride in the input, then in the
+        // output: rows and columns are numbered along memory, so that neighbours are neighbours.
+        let mut order: Vec<usize> = (0..shape.len()).filter(|&dim| shape[dim] != 1).collect();
+        order.sort_by_key(|&dim| {
+            std::cmp::Reverse((input.layout.strides[dim], output_layout.strides[dim]))
+        });
+        let everyone: Vec<&[usize]> = [
+            Some(&input.layout.strides),
+            Some(&output_layout.strides),
+            residual.as_ref(),
+            scale.as_ref(),
+            bias.as_ref(),
+            mean.as_ref(),
+            variance.as_ref(),
+        ]
+        .into_iter()
+        .flatten()
+        .map(Vec::as_slice)
+        .collect();
+        let is_col: Vec<bool> = match kind {
+            kind if kind.reduces() => reduced,
+            _ => innermost_run(shape, &order, &everyone),
+        };
+        let rows_order: Vec<usize> = order.iter().copied().filter(|&d| !is_col[d]).collect();
+        let cols_order: Vec<usize> = order.iter().copied().filter(|&d| is_col[d]).collect();
+        let access = |strides: &[usize]| Access {
+            row: coalesce(shape, strides, &rows_order),
+            col: coalesce(shape, strides, &cols_order),
+        };
+        let size = |is_counted: bool| {
+            (0..shape.len())
+                .filter(|&dim| is_col[dim] == is_counted)
+                .map(|dim| shape[dim])
+                .product::<usize>()
+        };
+        // Sizes multiply to at most the element count, unless another dimension is empty.
+        let is_empty = shape.contains(&0);
+
+        let written_statistics = self.writes_statistics.then(|| {
+            let kept: Vec<usize> = (0..shape.len())
+                .map(|dim| if is_col[dim] { 1 } else { shape[dim] })
+                .collect();
+            let strides = Layout::contiguous(kept).strides;
+            Access {
+                row: coalesce(shape, &strides, &rows_order),
+                col: Vec::new(),
+            }
+        });
+        Ok(NormProblem {
+            rows: if is_empty { 0 } else { size(false) },
+            cols: if is_empty { 0 } else { size(true) },
+            dtype: input.dtype,
+            param_dtype,
+            statistics: kind,
+            epsilon: self.epsilon,
+            activation: self.activation,
+            input: access(&input.layout.strides),
+            residual: residual.as_deref().map(access),
+            scale: scale.as_deref().map(access),
+            bias: bias.as_deref().map(access),
+            mean: mean.as_deref().map(access),
+            variance: variance.as_deref().map(access),
+            output: access(&output_layout.strides),
+            output_layout,
+            writes_sum: self.writes_sum,
+            written_statistics,
+        })
+    }
+
+    fn reduced_axes(&self) -> Result<Vec<bool>, NormError> {
+        let rank = self.input.layout.rank();
+        let mut reduced = vec![false; rank];
+        for &axis in &self.axes {
+            let seen = reduced
+                .get_mut(axis)
+                .ok_or(NormError::AxisOutOfRange { axis, rank })?;
+            if std::mem::replace(seen, true) {
+                return Err(NormError::AxisRepeated {
+                    axis,
+                    axes: self.axes.clone(),
+                });
+            }
+        }
+        Ok(reduced)
+    }
+
+    /// The dtype that all parameters share: the first one's, which must go with the input's.
+    fn param_dtype(&self) -> Result<DType, NormError> {
+        let given = match &self.statistics {
+            Statistics::Given { mean, variance } => [Some(mean), Some(variance)],
+            _ => [None, None],
+        };
+        let mut params = [
+            ("scale", self.scale.as_ref()),
+            ("bias", self.bias.as_ref()),
+            ("mean", given[0]),
+            ("variance", given[1]),
+        ]
+        .into_iter()
+        .filter_map(|(name, tensor)| Some((name, tensor?.dtype)));
+        let input = self.input.dtype;
+        let Some((name, first)) = params.next() else {
+            return Ok(input);
+        };
+        if first != input && first != input.accumulation() {
+            let accumulation = input.accumulation();
+            let expected = match accumulation == input {
+                true => input.to_string(),
+                false => format!("{input} or {accumulation}"),
+            };
+            return Err(self.mixed(name, first, expected));
+        }
+        match params.find(|&(_, dtype)| dtype != first) {
+            Some((other, dtype)) => {
+                Err(self.mixed(other, dtype, format!("{first}, the {name}'s")))
+            }
+            None => Ok(first),
+        }
+    }
+
+    fn mixed(&self, tensor: &'static str, actual: DType, expected: String) -> NormError {
+        NormError::MixedDTypes {
+            tensor,
+            expected,
+            actual,
+            input: self.input.dtype,
+        }
+    }
+
+    fn broadcast(&self, tensor: &TensorDesc, name: &'static str) -> Result<Vec<usize>, NormError> {
+        tensor.validate(name)?;
+        let shape = self.input.shape();
+        tensor
+            .layout
+            .broadcast_to(shape)
+            .ok_or_else(|| NormError::Broadcast {
+                tensor: name,
+                shape: tensor.layout.shape.clone(),
+                input: shape.to_vec(),
+            })
+    }
+
+    fn output_layout(&self) -> Result<Layout, NormError> {
+        let input = &self.input.layout;
+        let Some(output) = &self.output else {
+            return Ok(match input.is_dense() {
+                true => input.clone(),
+                false => Layout::contiguous(input.shape.clone()),
+            });
+        };
+        let tensor = "output";
+        output.validate(tensor)?;
+        if output.dtype != self.input.dtype {
+            return Err(self.mixed(tensor, output.dtype, self.input.dtype.to_string()));
+        }
+        let shape = output.layout.shape.clone();
+        if shape != input.shape {
+            return Err(NormError::OutputShape {
+                tensor,
+                shape,
+                input: input.shape.clone(),
+            });
+        }
+        if output.layout.overlaps() {
+            return Err(NormError::OutputOverlaps {
+                tensor,
+                shape,
+                strides: output.layout.strides.clone(),
+            });
+        }
+        Ok(output.layout.clone())
+    }
+}
+
+/// The dimensions of `order`, as one tensor sees them: neighbours that step evenly are one.
+fn coalesce(shape: &[usize], strides: &[usize], order: &[usize]) -> Vec<Dim> {
+    let mut dims: Vec<Dim> = Vec::new();
+    for &dim in order {
+        let next = Dim {
+            size: shape[dim],
+            stride: strides[dim],
+        };
+        match dims.last_mut() {
+            Some(last) if last.stride == next.stride.saturating_mul(next.size) => {
+                last.size = last.size.saturating_mul(next.size);
+                last.stride = next.stride;
+            }
+            _ => dims.push(next),
+        }
+    }
+    // A tensor that never moves has no dimension to decode.
+    match dims.as_slice() {
+        [Dim { stride: 0, .. }] => Vec::new(),
+        _ => dims,
+    }
+}
+
+/// The columns where nothing is reduced and the split is free: the innermost dimensions that every
+/// tensor steps through evenly, so that no index is decoded within a row.
+fn innermost_run(shape: &[usize], order: &[usize], strides: &[&[usize]]) -> Vec<bool> {
+    let mut is_col = vec![false; shape.len()];
+    let Some((&innermost, outer)) = order.split_last() else {
+        return is_col;
+    };
+    is_col[innermost] = true;
+    let mut inner = innermost;
+    for &dim in outer.iter().rev() {
+        let even = strides
+            .iter()
+            .all(|strides| strides[dim] == strides[inner].saturating_mul(shape[inner]));
+        if !even {
+            break;
+        }
+        is_col[dim] = true;
+        inner = dim;
+    }
+    is_col
+}

@@ -1,0 +1,193 @@
+//! Problems to plans, on devices that are not there.
+
+use cubenorm_core::{
+    DType, Hardware, Hold, Lanes, LoadMode, NormDesc, Plan, PlanError, Statistics, Strategy,
+    StrategyChoice, TensorDesc, plan_forward,
+};
+use proptest::prelude::*;
+
+fn layer_norm(rows: usize, cols: usize, dtype: DType) -> NormDesc {
+    NormDesc::new(
+        TensorDesc::contiguous([rows, cols], dtype),
+        [1],
+        Statistics::MeanVariance,
+    )
+    .with_scale(TensorDesc::contiguous([cols], dtype))
+    .with_bias(TensorDesc::contiguous([cols], dtype))
+}
+
+fn plan(desc: &NormDesc, hardware: &Hardware, choice: impl Into<StrategyChoice>) -> Plan {
+    plan_forward(&desc.problem().unwrap(), hardware, choice.into()).unwrap()
+}
+
+fn inferred(desc: &NormDesc, hardware: &Hardware) -> Plan {
+    plan(desc, hardware, StrategyChoice::Inferred)
+}
+
+#[test]
+fn a_cpu_gives_each_core_a_block_of_rows() {
+    let plan = inferred(&layer_norm(2048, 4096, DType::F32), &Hardware::cpu(2, 512));
+    assert_eq!(
+        plan.to_string(),
+        "unit: 1 cubes of 2x1x1 units, vectors of 16 along the reduced axes, 1024 row groups per \
+         team, row read again (a plane has one unit on a CPU)"
+    );
+}
+
+#[test]
+fn a_cpu_splits_rows_that_are_fewer_than_its_cores() {
+    let plan = inferred(&layer_norm(1, 1 << 20, DType::F32), &Hardware::cpu(4, 256));
+    assert_eq!((plan.strategy, plan.splits), (Strategy::Split, 4));
+    assert_eq!(plan.workspace, 8);
+}
+
+#[test]
+fn a_gpu_takes_a_plane_for_a_short_row_and_a_cube_for_a_long_one() {
+    let h200 = Hardware::cuda(132);
+    let short = inferred(&layer_norm(4096, 512, DType::F32), &h200);
+    assert_eq!(short.strategy, Strategy::Plane);
+    assert_eq!(short.blueprint.hold, Hold::Registers(4));
+    let long = inferred(&layer_norm(4096, 8192, DType::BF16), &h200);
+    assert_eq!(long.strategy, Strategy::Cube);
+    assert_eq!(long.blueprint.vector, 8);
+    assert_eq!(long.cube_dim, [256, 1, 1]);
+    assert_eq!(long.blueprint.hold, Hold::Registers(4));
+    let few = inferred(&layer_norm(2, 1 << 24, DType::F32), &h200);
+    assert_eq!(few.strategy, Strategy::Split);
+}
+
+#[test]
+fn channels_last_runs_in_columns() {
+    let desc = NormDesc::new(
+        TensorDesc::contiguous([64, 56, 56, 256], DType::F32),
+        [0, 1, 2],
+        Statistics::MeanVariance,
+    );
+    let plan = inferred(&desc, &Hardware::cuda(132));
+    assert_eq!(plan.strategy, Strategy::Column);
+    assert_eq!(plan.blueprint.lanes, Lanes::Rows);
+    assert!(plan.splits > 1);
+}
+
+#[test]
+fn a_strategy_that_does_not_apply_is_refused_with_the_reason() {
+    let desc = layer_norm(8, 64, DType::F32);
+    let problem = desc.problem().unwrap();
+    let refused = |strategy: Strategy| {
+        plan_forward(&problem, &Hardware::webgpu(), strategy.into())
+            .unwrap_err()
+            .to_string()
+    };
+    assert_eq!(
+        refused(Strategy::Plane),
+        "the plane strategy cannot run this problem: the device reports no plane operations of \
+         one size"
+    );
+    assert_eq!(
+        refused(Strategy::Column),
+        "the column strategy cannot run this problem: the reduced axis is innermost: there is no \
+         kept axis to run vectors along"
+    );
+}
+
+#[test]
+fn a_device_with_too_few_bindings_is_an_error() {
+    let mut hardware = Hardware::webgpu();
+    hardware.max_bindings = 4;
+    let desc = layer_norm(8, 64, DType::F32);
+    assert_eq!(
+        plan_forward(&desc.problem().unwrap(), &hardware, Default::default()),
+        Err(PlanError::Bindings {
+            needed: 5,
+            available: 4
+        })
+    );
+}
+
+#[test]
+fn the_fullest_kernel_stays_within_what_webgpu_guarantees() {
+    let input = TensorDesc::contiguous([8, 64], DType::F32);
+    let desc = layer_norm(8, 64, DType::F32)
+        .with_residual(input)
+        .with_sum()
+        .with_statistics_written();
+    for strategy in [Strategy::Unit, Strategy::Cube, Strategy::Split] {
+        let plan = plan(&desc, &Hardware::webgpu(), strategy);
+        assert!(plan.blueprint.bindings() <= 8, "{plan}");
+    }
+}
+
+#[test]
+fn an_odd_row_length_is_read_element_by_element() {
+    let plan = inferred(&layer_norm(8, 63, DType::F32), &Hardware::webgpu());
+    assert_eq!(plan.blueprint.vector, 1);
+}
+
+#[test]
+fn a_parameter_of_each_row_is_one_element_for_all_lanes() {
+    let desc = layer_norm(8, 64, DType::F32).with_bias(TensorDesc::contiguous([8, 1], DType::F32));
+    let plan = inferred(&desc, &Hardware::webgpu());
+    assert_eq!(plan.blueprint.bias.unwrap().mode, LoadMode::Splat);
+    assert_eq!(plan.blueprint.scale.unwrap().mode, LoadMode::Vector);
+}
+
+#[test]
+fn the_bytes_to_move_are_read_once_and_written_once() {
+    let problem = layer_norm(2048, 4096, DType::F16).problem().unwrap();
+    assert_eq!(Plan::minimum_bytes(&problem), 2 * 2 * 2048 * 4096);
+}
+
+fn hardware() -> impl Strategy_<Value = Hardware> {
+    prop_oneof![
+        (1u32..64, prop_oneof![Just(128), Just(256), Just(512)])
+            .prop_map(|(cores, width)| Hardware::cpu(cores, width)),
+        Just(Hardware::webgpu()),
+        (1u32..200).prop_map(Hardware::cuda),
+    ]
+}
+
+use proptest::strategy::Strategy as Strategy_;
+
+proptest! {
+    /// Whatever is asked of whatever device: every step of every row is covered once, and no limit
+    /// of the device is exceeded.
+    #[test]
+    fn a_plan_covers_the_problem_and_keeps_the_limits(
+        shape in prop::collection::vec(1usize..200, 1..5),
+        mask in 0usize..32,
+        dtype in prop::sample::select(DType::ALL.to_vec()),
+        hardware in hardware(),
+        forced in prop::option::of(prop::sample::select(Strategy::ALL.to_vec())),
+    ) {
+        let axes: Vec<usize> = (0..shape.len()).filter(|axis| mask >> axis & 1 == 1).collect();
+        let desc = NormDesc::new(
+            TensorDesc::contiguous(shape, dtype),
+            axes,
+            Statistics::MeanVariance,
+        );
+        let problem = desc.problem().unwrap();
+        let choice = forced.map_or(StrategyChoice::Inferred, StrategyChoice::from);
+        let Ok(plan) = plan_forward(&problem, &hardware, choice) else {
+            prop_assert!(forced.is_some(), "an inferred plan always applies");
+            return Ok(());
+        };
+        let vector = plan.blueprint.vector;
+        prop_assert_eq!(plan.groups * plan.steps * vector, problem.rows * problem.cols);
+        prop_assert!(plan.splits * plan.steps_per_split >= plan.steps);
+        prop_assert!((plan.splits - 1) * plan.steps_per_split < plan.steps);
+        let [x, y, z] = plan.cube_dim;
+        let units = x * y * z;
+        prop_assert!(units <= hardware.max_units_per_cube, "{plan}");
+        prop_assert!(plan.cube_count <= hardware.max_cubes, "{plan}");
+        let teams = plan.cube_count as usize * (units / plan.blueprint.members) as usize;
+        prop_assert!(teams * plan.groups_per_team >= plan.groups * plan.splits, "{plan}");
+        if let Hold::Registers(vectors) = plan.blueprint.hold {
+            let members = plan.blueprint.members as usize;
+            prop_assert!(vectors * members >= plan.steps_per_split, "{plan}");
+        }
+        if let Hold::Shared(vectors) = plan.blueprint.hold {
+            let bytes = vectors * units as usize * vector * dtype.accumulation().size();
+            prop_assert!(bytes <= hardware.max_shared_memory, "{plan}");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Normalizations in plain f64 on the host, as their formulas are written.
+//!
+//! Nothing here is shared with the kernels: no canonical problem, no coalescing, no plan, no merged
+//! statistics. Each element is found by its index in the tensor, each statistic is a sum over the
+//! row in two passes. Slow, and meant to be.
+
+mod activation;
+mod index;
+
+use cubenorm_core::{Epsilon, Layout, NormDesc, Statistics};
+
+pub use activation::activate;
+use index::{Indices, address};
+
+/// The tensors of a description, as flat buffers that their layouts index into.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Tensors<'a> {
+    /// The tensor to normalize.
+    pub input: &'a [f64],
+    /// What is added first.
+    pub residual: Option<&'a [f64]>,
+    /// What is multiplied.
+    pub scale: Option<&'a [f64]>,
+    /// What is added after the scale.
+    pub bias: Option<&'a [f64]>,
+    /// Given means.
+    pub mean: Option<&'a [f64]>,
+    /// Given variances.
+    pub variance: Option<&'a [f64]>,
+}
+
+/// What a normalization comes to. Tensors are row-major, whatever the input's layout.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Forward {
+    /// The result, in the input's shape.
+    pub output: Vec<f64>,
+    /// `input + residual`, in the input's shape.
+    pub sum: Vec<f64>,
+    /// The mean of each element's row: 0 where none is taken off.
+    pub mean: Vec<f64>,
+    /// The reciprocal deviation of each element's row: 1 where it is not divided by.
+    pub rstd: Vec<f64>,
+}
+
+/// Computes a description.
+///
+/// `output = activation((sum - mean) * rstd * scale + bias)` with `sum = input + residual`.
+///
+/// # Panics
+///
+/// Where the description is invalid or a buffer that it names is missing or too short: this is a
+/// reference for tests and benchmarks.
+///
+/// # Example
+///
+/// ```
+/// use cubenorm_core::{DType, Epsilon, NormDesc, Statistics, TensorDesc};
+/// use cubenorm_reference::{Tensors, forward};
+///
+/// let input = TensorDesc::contiguous([1, 2], DType::F64);
+/// let desc = NormDesc::new(input, [1], Statistics::MeanVariance)
+///     .with_epsilon(Epsilon::InsideSqrt(0.0));
+/// let tensors = Tensors { input: &[1.0, 3.0], ..Tensors::default() };
+/// assert_eq!(forward(&desc, &tensors).output, [-1.0, 1.0]);
+/// ```
+pub fn forward(desc: &NormDesc, tensors: &Tensors) -> Forward {
+    let shape = desc.input.shape();
+    let at = |name: &str, layout: &Layout, buffer: Option<&[f64]>, index: &[usize]| {
+        let buffer = buffer.unwrap_or_else(|| panic!("{name} is described but not given"));
+        buffer[address(layout, shape.len(), index)]
+    };
+    let sum: Vec<f64> = Indices::new(shape)
+        .map(|index| {
+            let value = at("input", &desc.input.layout, Some(tensors.input), &index);
+            match &desc.residual {
+                Some(residual) => {
+                    value + at("residual", &residual.layout, tensors.residual, &index)
+                }
+                None => value,
+            }
+        })
+        .collect();
+
+    // Rows by the index of their kept axes, reduced ones at 0.
+    let row_shape: Vec<usize> = (0..shape.len())
+        .map(|dim| if desc.axes.contains(&dim) { 1 } else { shape[dim] })
+        .collect();
+    let row_layout = Layout::contiguous(row_shape.clone());
+    let row_of = |index: &[usize]| address(&row_layout, shape.len(), index);
+    let rows: usize = row_shape.iter().product();
+    let length = match rows {
+        0 => 0.0,
+        rows => (sum.len() / rows) as f64,
+    };
+    let row_mean = |values: &mut dyn Iterator<Item = (usize, f64)>| {
+        let mut totals = vec![0.0; rows];
+        values.for_each(|(row, value)| totals[row] += value);
+        totals.iter().map(|total| total / length).collect::<Vec<f64>>()
+    };
+    let row_index: Vec<usize> = Indices::new(shape).map(|index| row_of(&index)).collect();
+    let pairs = || row_index.iter().copied().zip(sum.iter().copied());
+
+    let centers = match desc.statistics {
+        Statistics::MeanVariance | Statistics::Mean => {
+            let rough = row_mean(&mut pairs());
+            // The mean of what is left makes up for what the first sum has rounded off.
+            let rest = row_mean(&mut pairs().map(|(row, value)| (row, value - rough[row])));
+            let refine = |(rough, rest): (&f64, f64)| match rest.is_finite() {
+                true => rough + rest,
+                false => *rough,
+            };
+            rough.iter().zip(rest).map(refine).collect()
+        }
+        Statistics::MeanSquare | Statistics::None | Statistics::Given { .. } => vec![0.0; rows],
+    };
+    let variances =
+        row_mean(&mut pairs().map(|(row, value)| (row, (value - centers[row]).powi(2))));
+    let reciprocal = |variance: f64| match desc.epsilon {
+        Epsilon::InsideSqrt(epsilon) => 1.0 / (variance + epsilon).sqrt(),
+        Epsilon::AddedToDeviation(epsilon) => 1.0 / (variance.sqrt() + epsilon),
+    };
+
+    let mut result = Forward {
+        output: Vec::with_capacity(sum.len()),
+        mean: Vec::with_capacity(sum.len()),
+        rstd: Vec::with_capacity(sum.len()),
+        sum,
+    };
+    for (position, index) in Indices::new(shape).enumerate() {
+        let row = row_index[position];
+        let (mean, rstd) = match &desc.statistics {
+            Statistics::MeanVariance | Statistics::MeanSquare => {
+                (centers[row], reciprocal(variances[row]))
+            }
+            Statistics::Mean | Statistics::None => (centers[row], 1.0),
+            Statistics::Given { mean, variance } => (
+                at("mean", &mean.layout, tensors.mean, &index),
+                reciprocal(at("variance", &variance.layout, tensors.variance, &index)),
+            ),
+        };
+        let scale = desc.scale.as_ref();
+        let scale = scale.map_or(1.0, |t| at("scale", &t.layout, tensors.scale, &index));
+        let bias = desc.bias.as_ref();
+        let bias = bias.map_or(0.0, |t| at("bias", &t.layout, tensors.bias, &index));
+        let value = (result.sum[position] - mean) * rstd * scale + bias;
+        result.output.push(activate(desc.activation, value));
+        result.mean.push(mean);
+        result.rstd.push(rstd);
+    }
+    result
+}

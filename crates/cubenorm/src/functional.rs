@@ -1,0 +1,605 @@
+use burn::backend::Dispatch;
+use burn::tensor::{Device, Tensor};
+use cubenorm_core::{Activation, Epsilon, NormError, TensorDesc};
+
+use crate::ops::{NormBackend, NormSpec, Optional, Reduction, dtype};
+
+/// What [`mean_variance_norm`] computes, beside its tensors.
+///
+/// # Example
+///
+/// ```
+/// use cubenorm::{Activation, MeanVarianceOptions};
+///
+/// // Instance norm of NCHW with a fused activation.
+/// let options = MeanVarianceOptions::new([2, 3])
+///     .with_epsilon(1e-5)
+///     .with_activation(Activation::Relu);
+/// # let _ = options;
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct MeanVarianceOptions {
+    axes: Vec<usize>,
+    normalize_mean: bool,
+    normalize_variance: bool,
+    epsilon: Epsilon,
+    activation: Activation,
+}
+
+impl MeanVarianceOptions {
+    /// Mean and variance over these axes, epsilon 1e-5 inside the square root, no activation.
+    pub fn new(axes: impl Into<Vec<usize>>) -> Self {
+        Self {
+            axes: axes.into(),
+            normalize_mean: true,
+            normalize_variance: true,
+            epsilon: Epsilon::InsideSqrt(1e-5),
+            activation: Activation::Identity,
+        }
+    }
+
+    /// Sets epsilon, added to the variance inside the square root.
+    pub fn with_epsilon(self, epsilon: f64) -> Self {
+        self.with_epsilon_placed(Epsilon::InsideSqrt(epsilon))
+    }
+
+    /// Sets epsilon and where it stands.
+    pub fn with_epsilon_placed(mut self, epsilon: Epsilon) -> Self {
+        self.epsilon = epsilon;
+        self
+    }
+
+    /// Whether the mean is taken off. Without it the variance is the mean square, as in RMS norm.
+    /// Default: true.
+    pub fn with_mean(mut self, normalize_mean: bool) -> Self {
+        self.normalize_mean = normalize_mean;
+        self
+    }
+
+    /// Whether it is divided by the deviation. Default: true.
+    pub fn with_variance(mut self, normalize_variance: bool) -> Self {
+        self.normalize_variance = normalize_variance;
+        self
+    }
+
+    /// Sets what is applied last.
+    pub fn with_activation(mut self, activation: Activation) -> Self {
+        self.activation = activation;
+        self
+    }
+
+    fn spec(&self) -> NormSpec {
+        NormSpec {
+            axes: self.axes.clone(),
+            reduction: match (self.normalize_mean, self.normalize_variance) {
+                (true, true) => Reduction::MeanVariance,
+                (false, true) => Reduction::MeanSquare,
+                (true, false) => Reduction::Mean,
+                (false, false) => Reduction::None,
+            },
+            epsilon: self.epsilon,
+            activation: self.activation,
+        }
+    }
+}
+
+/// Normalizes over the last axis: `y = (x - mean) / sqrt(variance + epsilon) * gamma + beta`, with
+/// the biased variance.
+///
+/// Source: [Layer Normalization](https://arxiv.org/abs/1607.06450), as `burn::nn::LayerNorm` and
+/// PyTorch compute it.
+///
+/// # Shapes
+///
+/// - `input`, result: `[..., d]`
+/// - `gamma`, `beta`: `[d]`; without them 1 and 0
+///
+/// # Dtypes
+///
+/// `f16`, `bf16`, `f32` and `f64` where the device has them. `gamma` and `beta` have the input's
+/// dtype, or `f32` where the input is a half. Statistics are accumulated in `f32`, in `f64` for
+/// `f64`.
+///
+/// # Panics
+///
+/// Where [`try_layer_norm`] returns an error, with its message.
+///
+/// # Example
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+///
+/// # #[cfg(feature = "flex")] {
+/// let device = Device::flex();
+/// let x = Tensor::<2>::from_floats([[1.0, 3.0]], &device);
+/// let y = cubenorm::layer_norm(x, None, None, 0.0);
+/// assert_eq!(y.into_data().to_vec::<f32>().unwrap(), [-1.0, 1.0]);
+/// # }
+/// ```
+pub fn layer_norm<const D: usize>(
+    input: Tensor<D>,
+    gamma: impl Into<Option<Tensor<1>>>,
+    beta: impl Into<Option<Tensor<1>>>,
+    epsilon: f64,
+) -> Tensor<D> {
+    or_panic(try_layer_norm(input, gamma, beta, epsilon))
+}
+
+/// [`layer_norm`] that returns what is wrong with its arguments.
+///
+/// # Errors
+///
+/// [`NormError`] for a parameter that is not `[d]`, dtypes that do not go together or that the
+/// device does not have, different devices, or a negative or non-finite epsilon.
+pub fn try_layer_norm<const D: usize>(
+    input: Tensor<D>,
+    gamma: impl Into<Option<Tensor<1>>>,
+    beta: impl Into<Option<Tensor<1>>>,
+    epsilon: f64,
+) -> Result<Tensor<D>, NormError> {
+    last_axis(input, gamma.into(), beta.into(), epsilon, Reduction::MeanVariance)
+}
+
+/// Normalizes over the last axis by the root mean square: `y = x / sqrt(mean(x^2) + epsilon) *
+/// gamma`.
+///
+/// Source: [Root Mean Square Layer Normalization](https://arxiv.org/abs/1910.07467), as
+/// `burn::nn::RmsNorm` computes it. The product with `gamma` is rounded once, from the
+/// accumulation dtype.
+///
+/// # Shapes
+///
+/// - `input`, result: `[..., d]`
+/// - `gamma`: `[d]`; without it 1
+///
+/// # Dtypes
+///
+/// As [`layer_norm`].
+///
+/// # Panics
+///
+/// Where [`try_rms_norm`] returns an error, with its message.
+///
+/// # Example
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+///
+/// # #[cfg(feature = "flex")] {
+/// let device = Device::flex();
+/// let x = Tensor::<2>::from_floats([[3.0, -3.0]], &device);
+/// let y = cubenorm::rms_norm(x, None, 0.0);
+/// assert_eq!(y.into_data().to_vec::<f32>().unwrap(), [1.0, -1.0]);
+/// # }
+/// ```
+pub fn rms_norm<const D: usize>(
+    input: Tensor<D>,
+    gamma: impl Into<Option<Tensor<1>>>,
+    epsilon: f64,
+) -> Tensor<D> {
+    or_panic(try_rms_norm(input, gamma, epsilon))
+}
+
+/// [`rms_norm`] that returns what is wrong with its arguments.
+///
+/// # Errors
+///
+/// As [`try_layer_norm`].
+pub fn try_rms_norm<const D: usize>(
+    input: Tensor<D>,
+    gamma: impl Into<Option<Tensor<1>>>,
+    epsilon: f64,
+) -> Result<Tensor<D>, NormError> {
+    last_axis(input, gamma.into(), None, epsilon, Reduction::MeanSquare)
+}
+
+/// [`layer_norm`] of `input + residual`, and that sum: what a transformer block does around each of
+/// its parts, in one pass over memory.
+///
+/// # Shapes
+///
+/// - `input`, `residual`, both results: `[..., d]`
+/// - `gamma`, `beta`: `[d]`
+///
+/// The first result is normalized from the sum before it is rounded to its dtype.
+///
+/// # Panics
+///
+/// Where [`try_add_layer_norm`] returns an error, with its message.
+///
+/// # Example
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+///
+/// # #[cfg(feature = "flex")] {
+/// let device = Device::flex();
+/// let x = Tensor::<2>::from_floats([[1.0, 1.0]], &device);
+/// let residual = Tensor::<2>::from_floats([[0.0, 2.0]], &device);
+/// let (y, sum) = cubenorm::add_layer_norm(x, residual, None, None, 0.0);
+/// assert_eq!(y.into_data().to_vec::<f32>().unwrap(), [-1.0, 1.0]);
+/// assert_eq!(sum.into_data().to_vec::<f32>().unwrap(), [1.0, 3.0]);
+/// # }
+/// ```
+pub fn add_layer_norm<const D: usize>(
+    input: Tensor<D>,
+    residual: Tensor<D>,
+    gamma: impl Into<Option<Tensor<1>>>,
+    beta: impl Into<Option<Tensor<1>>>,
+    epsilon: f64,
+) -> (Tensor<D>, Tensor<D>) {
+    or_panic(try_add_layer_norm(input, residual, gamma, beta, epsilon))
+}
+
+/// [`add_layer_norm`] that returns what is wrong with its arguments.
+///
+/// # Errors
+///
+/// As [`try_layer_norm`], and where the residual's shape is not the input's.
+pub fn try_add_layer_norm<const D: usize>(
+    input: Tensor<D>,
+    residual: Tensor<D>,
+    gamma: impl Into<Option<Tensor<1>>>,
+    beta: impl Into<Option<Tensor<1>>>,
+    epsilon: f64,
+) -> Result<(Tensor<D>, Tensor<D>), NormError> {
+    let (gamma, beta) = (gamma.into(), beta.into());
+    add_last_axis(input, residual, gamma, beta, epsilon, Reduction::MeanVariance)
+}
+
+/// [`rms_norm`] of `input + residual`, and that sum.
+///
+/// # Shapes
+///
+/// As [`add_layer_norm`], without `beta`.
+///
+/// # Panics
+///
+/// Where [`try_add_rms_norm`] returns an error, with its message.
+///
+/// # Example
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+///
+/// # #[cfg(feature = "flex")] {
+/// let device = Device::flex();
+/// let x = Tensor::<2>::from_floats([[1.0, -1.0]], &device);
+/// let residual = Tensor::<2>::from_floats([[2.0, -2.0]], &device);
+/// let (y, sum) = cubenorm::add_rms_norm(x, residual, None, 0.0);
+/// assert_eq!(y.into_data().to_vec::<f32>().unwrap(), [1.0, -1.0]);
+/// assert_eq!(sum.into_data().to_vec::<f32>().unwrap(), [3.0, -3.0]);
+/// # }
+/// ```
+pub fn add_rms_norm<const D: usize>(
+    input: Tensor<D>,
+    residual: Tensor<D>,
+    gamma: impl Into<Option<Tensor<1>>>,
+    epsilon: f64,
+) -> (Tensor<D>, Tensor<D>) {
+    or_panic(try_add_rms_norm(input, residual, gamma, epsilon))
+}
+
+/// [`add_rms_norm`] that returns what is wrong with its arguments.
+///
+/// # Errors
+///
+/// As [`try_add_layer_norm`].
+pub fn try_add_rms_norm<const D: usize>(
+    input: Tensor<D>,
+    residual: Tensor<D>,
+    gamma: impl Into<Option<Tensor<1>>>,
+    epsilon: f64,
+) -> Result<(Tensor<D>, Tensor<D>), NormError> {
+    add_last_axis(input, residual, gamma.into(), None, epsilon, Reduction::MeanSquare)
+}
+
+/// Normalizes each channel of each sample: [`layer_norm`]'s formula over all axes from the third,
+/// with one `gamma` and `beta` for each channel.
+///
+/// Source: [Instance Normalization](https://arxiv.org/abs/1607.08022), as `burn::nn::InstanceNorm`
+/// computes it.
+///
+/// # Shapes
+///
+/// - `input`, result: `[batch, channels, ...]`
+/// - `gamma`, `beta`: `[channels]`; without them 1 and 0
+///
+/// # Panics
+///
+/// Where [`try_instance_norm`] returns an error, with its message.
+///
+/// # Example
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+///
+/// # #[cfg(feature = "flex")] {
+/// let device = Device::flex();
+/// let x = Tensor::<3>::from_floats([[[1.0, 3.0], [10.0, 30.0]]], &device);
+/// let y = cubenorm::instance_norm(x, None, None, 0.0);
+/// assert_eq!(y.into_data().to_vec::<f32>().unwrap(), [-1.0, 1.0, -1.0, 1.0]);
+/// # }
+/// ```
+pub fn instance_norm<const D: usize>(
+    input: Tensor<D>,
+    gamma: impl Into<Option<Tensor<1>>>,
+    beta: impl Into<Option<Tensor<1>>>,
+    epsilon: f64,
+) -> Tensor<D> {
+    or_panic(try_instance_norm(input, gamma, beta, epsilon))
+}
+
+/// [`instance_norm`] that returns what is wrong with its arguments.
+///
+/// # Errors
+///
+/// As [`try_layer_norm`], and [`NormError::Rank`] for an input without channels.
+pub fn try_instance_norm<const D: usize>(
+    input: Tensor<D>,
+    gamma: impl Into<Option<Tensor<1>>>,
+    beta: impl Into<Option<Tensor<1>>>,
+    epsilon: f64,
+) -> Result<Tensor<D>, NormError> {
+    if D < 2 {
+        return Err(NormError::Shape {
+            tensor: "input",
+            shape: input.dims().to_vec(),
+            expected: "[batch, channels, ...]".to_owned(),
+        });
+    }
+    let channels = input.dims()[1];
+    let of_channel = |name, tensor: Option<Tensor<1>>| {
+        let Some(tensor) = tensor else {
+            return Ok(None);
+        };
+        expect_size(name, &tensor, channels)?;
+        let mut shape = [1; D];
+        shape[1] = channels;
+        Ok(Some(tensor.reshape(shape)))
+    };
+    let gamma = of_channel("gamma", gamma.into())?;
+    let beta = of_channel("beta", beta.into())?;
+    let axes: Vec<usize> = (2..D).collect();
+    let spec = MeanVarianceOptions::new(axes).with_epsilon(epsilon).spec();
+    normalize(input, gamma, beta, spec, ["gamma", "beta"])
+}
+
+/// Normalizes over any axes, as DirectML's mean-variance operators do:
+///
+/// ```text
+/// y = activation((x - mean) / sqrt(variance + epsilon) * scale + bias)
+/// ```
+///
+/// # Shapes
+///
+/// - `input`, result: any
+/// - `scale`, `bias`: each dimension 1 or the input's
+///
+/// # Panics
+///
+/// Where [`try_mean_variance_norm`] returns an error, with its message.
+///
+/// # Example
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+/// use cubenorm::{Activation, MeanVarianceOptions};
+///
+/// # #[cfg(feature = "flex")] {
+/// let device = Device::flex();
+/// let x = Tensor::<2>::from_floats([[1.0], [3.0]], &device);
+/// let options = MeanVarianceOptions::new([0])
+///     .with_epsilon(0.0)
+///     .with_activation(Activation::Relu);
+/// let y = cubenorm::mean_variance_norm(x, None, None, &options);
+/// assert_eq!(y.into_data().to_vec::<f32>().unwrap(), [0.0, 1.0]);
+/// # }
+/// ```
+pub fn mean_variance_norm<const D: usize>(
+    input: Tensor<D>,
+    scale: impl Into<Option<Tensor<D>>>,
+    bias: impl Into<Option<Tensor<D>>>,
+    options: &MeanVarianceOptions,
+) -> Tensor<D> {
+    or_panic(try_mean_variance_norm(input, scale, bias, options))
+}
+
+/// [`mean_variance_norm`] that returns what is wrong with its arguments.
+///
+/// # Errors
+///
+/// [`NormError`] for an axis that is out of range or repeated, a scale or bias that does not
+/// broadcast, dtypes that do not go together or that the device does not have, different devices,
+/// or a negative or non-finite epsilon.
+pub fn try_mean_variance_norm<const D: usize>(
+    input: Tensor<D>,
+    scale: impl Into<Option<Tensor<D>>>,
+    bias: impl Into<Option<Tensor<D>>>,
+    options: &MeanVarianceOptions,
+) -> Result<Tensor<D>, NormError> {
+    normalize(input, scale.into(), bias.into(), options.spec(), ["scale", "bias"])
+}
+
+/// Burn's convention: what is wrong is said where the call is made.
+#[track_caller]
+fn or_panic<T>(result: Result<T, NormError>) -> T {
+    result.unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn expect_size(tensor: &'static str, param: &Tensor<1>, size: usize) -> Result<(), NormError> {
+    let shape = param.dims().to_vec();
+    match shape == [size] {
+        true => Ok(()),
+        false => Err(NormError::Shape {
+            tensor,
+            shape,
+            expected: format!("[{size}], a number for each of the input's {size} features"),
+        }),
+    }
+}
+
+fn last_axis_spec<const D: usize>(
+    input: &Tensor<D>,
+    gamma: &Option<Tensor<1>>,
+    beta: &Option<Tensor<1>>,
+    epsilon: f64,
+    reduction: Reduction,
+) -> Result<NormSpec, NormError> {
+    let features = input.dims()[D - 1];
+    for (name, tensor) in [("gamma", gamma), ("beta", beta)] {
+        if let Some(tensor) = tensor {
+            expect_size(name, tensor, features)?;
+        }
+    }
+    Ok(NormSpec {
+        axes: vec![D - 1],
+        reduction,
+        epsilon: Epsilon::InsideSqrt(epsilon),
+        activation: Activation::Identity,
+    })
+}
+
+fn last_axis<const D: usize>(
+    input: Tensor<D>,
+    gamma: Option<Tensor<1>>,
+    beta: Option<Tensor<1>>,
+    epsilon: f64,
+    reduction: Reduction,
+) -> Result<Tensor<D>, NormError> {
+    let spec = last_axis_spec(&input, &gamma, &beta, epsilon, reduction)?;
+    normalize(input, gamma, beta, spec, ["gamma", "beta"])
+}
+
+fn add_last_axis<const D: usize>(
+    input: Tensor<D>,
+    residual: Tensor<D>,
+    gamma: Option<Tensor<1>>,
+    beta: Option<Tensor<1>>,
+    epsilon: f64,
+    reduction: Reduction,
+) -> Result<(Tensor<D>, Tensor<D>), NormError> {
+    let spec = last_axis_spec(&input, &gamma, &beta, epsilon, reduction)?;
+    if residual.dims() != input.dims() {
+        return Err(NormError::Shape {
+            tensor: "residual",
+            shape: residual.dims().to_vec(),
+            expected: format!("the input's, {:?}", input.dims()),
+        });
+    }
+    validate(&input, Some(&residual), &gamma, &beta, &spec, ["gamma", "beta"])?;
+    let (output, sum) = Dispatch::add_normalize(
+        input.into_dispatch(),
+        residual.into_dispatch(),
+        gamma.map(Tensor::into_dispatch).into(),
+        beta.map(Tensor::into_dispatch).into(),
+        spec,
+    );
+    Ok((Tensor::from_dispatch(output), Tensor::from_dispatch(sum)))
+}
+
+fn normalize<const D: usize, const P: usize>(
+    input: Tensor<D>,
+    scale: Option<Tensor<P>>,
+    bias: Option<Tensor<P>>,
+    spec: NormSpec,
+    names: [&'static str; 2],
+) -> Result<Tensor<D>, NormError> {
+    validate(&input, None, &scale, &bias, &spec, names)?;
+    let output = Dispatch::normalize(
+        input.into_dispatch(),
+        scale.map(Tensor::into_dispatch).into(),
+        bias.map(Tensor::into_dispatch).into(),
+        spec,
+    );
+    Ok(Tensor::from_dispatch(output))
+}
+
+/// Checks a call before anything is registered: with fusion it runs later, where nobody could be
+/// told.
+fn validate<const D: usize, const P: usize>(
+    input: &Tensor<D>,
+    residual: Option<&Tensor<D>>,
+    scale: &Option<Tensor<P>>,
+    bias: &Option<Tensor<P>>,
+    spec: &NormSpec,
+    [scale_name, bias_name]: [&'static str; 2],
+) -> Result<(), NormError> {
+    let device = input.device();
+    let input_desc = desc("input", input, &device)?;
+    let optional = |name, tensor: Option<&Tensor<P>>| {
+        tensor.map(|tensor| desc(name, tensor, &device)).transpose()
+    };
+    let residual = residual.map(|tensor| desc("residual", tensor, &device));
+    let scale = optional(scale_name, scale.as_ref())?;
+    let bias = optional(bias_name, bias.as_ref())?;
+    spec.desc(input_desc, residual.transpose()?, scale, bias)
+        .problem()
+        .map(drop)
+        .map_err(|error| renamed(error, scale_name, bias_name))
+}
+
+/// A tensor's shape and dtype, where it is on the device and the device has its dtype.
+fn desc<const D: usize>(
+    name: &'static str,
+    tensor: &Tensor<D>,
+    device: &Device,
+) -> Result<TensorDesc, NormError> {
+    let actual = tensor.device();
+    if actual.clone().without_autodiff() != device.clone().without_autodiff() {
+        return Err(NormError::MixedDevices {
+            tensor: name,
+            expected: format!("{device:?}"),
+            actual: format!("{actual:?}"),
+        });
+    }
+    let burn_dtype = tensor.dtype();
+    let unsupported = |instead| NormError::UnsupportedDType {
+        tensor: name,
+        dtype: burn_dtype.name().to_owned(),
+        device: format!("{device:?}"),
+        instead,
+    };
+    let Some(dtype) = dtype(burn_dtype) else {
+        return Err(unsupported("cast it to f16, bf16, f32 or f64"));
+    };
+    if !device.supports_dtype(burn_dtype) {
+        return Err(unsupported(match dtype {
+            cubenorm_core::DType::F64 => "cast it to f32, or use cuda, rocm, cpu or flex",
+            _ => "cast it to f32, or use cuda, rocm, metal, cpu or flex",
+        }));
+    }
+    Ok(TensorDesc::contiguous(tensor.dims(), dtype))
+}
+
+/// An error in the caller's own names for scale and bias.
+fn renamed(error: NormError, scale: &'static str, bias: &'static str) -> NormError {
+    let name = |tensor: &'static str| match tensor {
+        "scale" => scale,
+        "bias" => bias,
+        other => other,
+    };
+    match error {
+        NormError::Broadcast {
+            tensor,
+            shape,
+            input,
+        } => NormError::Broadcast {
+            tensor: name(tensor),
+            shape,
+            input,
+        },
+        NormError::MixedDTypes {
+            tensor,
+            expected,
+            actual,
+            input,
+        } => NormError::MixedDTypes {
+            tensor: name(tensor),
+            expected,
+            actual,
+            input,
+        },
+        other => other,
+    }
+}

@@ -1,0 +1,31 @@
+//! Fused normalization for [Burn](https://burn.dev): layer, RMS, instance and general mean-variance
+//! norm, each one kernel that reads its input once and writes its output once, from one source for
+//! CUDA, ROCm, Metal, Vulkan, WebGPU and CPU.
+//!
+//! ```no_run
+//! use burn::tensor::{Device, Distribution, Tensor};
+//! use cubenorm::nn::LayerNormConfig; // instead of burn::nn::LayerNormConfig
+//!
+//! let device = Device::default();
+//! let norm = LayerNormConfig::new(768).init(&device);
+//! let x = Tensor::<3>::random([8, 128, 768], Distribution::Default, &device);
+//! let y = norm.forward(x);
+//! ```
+//!
+//! - [`nn`] has layers with the configs, field names, defaults and records of `burn::nn`.
+//! - The functions of this page take tensors. Each comes as `name`, which panics on bad input as
+//!   Burn does, and as `try_name`, which returns the [`NormError`].
+//!
+//! On CubeCL's runtimes a call is one kernel, registered lazily under Burn's fusion; on the others
+//! (`flex`) it is composed of Burn's own operations. Gradients are exact on all of them.
+
+mod functional;
+pub mod nn;
+mod ops;
+
+pub use cubenorm_core::{Activation, Epsilon, NormError};
+pub use functional::{
+    MeanVarianceOptions, add_layer_norm, add_rms_norm, instance_norm, layer_norm,
+    mean_variance_norm, rms_norm, try_add_layer_norm, try_add_rms_norm, try_instance_norm,
+    try_layer_norm, try_mean_variance_norm, try_rms_norm,
+};

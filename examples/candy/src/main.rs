@@ -1,0 +1,145 @@
+//! Paints a picture in the style of the network.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use burn::tensor::Device;
+use candy::check::{LEVEL_TOLERANCE, TOLERANCE, check64, compare};
+use candy::network::Candy;
+use candy::norms::Norms;
+use candy::picture;
+use candy::weights::Weights;
+use clap::{Parser, ValueEnum};
+use cubenorm_example_common::open;
+
+/// Style transfer in Burn, its instance normalizations fused by cubenorm.
+#[derive(Debug, Parser)]
+#[command(name = "candy", version)]
+struct Arguments {
+    /// The folder with the weights
+    #[arg(long, value_name = "DIR")]
+    weights: PathBuf,
+
+    /// The picture to paint; its sides have to be multiples of 4 and larger than 40
+    #[arg(long, value_name = "PNG", required_unless_present = "check")]
+    input: Option<PathBuf>,
+
+    /// Where to write the painted picture
+    #[arg(long, value_name = "PNG", requires = "input")]
+    output: Option<PathBuf>,
+
+    /// A picture to compare the painted one with; exit with an error if they are more than one
+    /// level apart
+    #[arg(long, value_name = "PNG", requires = "input")]
+    expected: Option<PathBuf>,
+
+    /// Run the 64x64 check that comes with the weights; exit with an error if it fails
+    #[arg(long)]
+    check: bool,
+
+    /// What runs the normalizations
+    #[arg(long, value_enum, default_value_t = Choice::Cubenorm)]
+    norms: Choice,
+
+    /// The device to run on: cuda, rocm, metal, vulkan, wgpu, webgpu, cpu or flex, as far as they
+    /// are compiled in [default: the first of them]
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
+}
+
+/// The values of `--norms`.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Choice {
+    Burn,
+    Cubenorm,
+}
+
+impl From<Choice> for Norms {
+    fn from(choice: Choice) -> Self {
+        match choice {
+            Choice::Burn => Self::Burn,
+            Choice::Cubenorm => Self::Cubenorm,
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<()> {
+    let opened = open(arguments.device.as_deref())?;
+    let weights = Weights::open(&arguments.weights, &opened.device)?;
+    let network = Candy::load(&weights, &opened.device)?;
+    println!("candy on {opened}");
+
+    if arguments.check {
+        check(&network, &weights, arguments.norms.into())?;
+    }
+    paint(&network, arguments, &opened.device)
+}
+
+/// Runs the small check.
+fn check(network: &Candy, weights: &Weights, norms: Norms) -> Result<()> {
+    let deviations = check64(network, weights, norms)?;
+    println!("Largest difference in the 64x64 check (at most {TOLERANCE} in the output)");
+    for deviation in &deviations {
+        println!("  {:7} {:.1e}", deviation.layer, deviation.largest);
+    }
+    let output = deviations
+        .last()
+        .map_or(f32::NAN, |deviation| deviation.largest);
+    ensure!(
+        output <= TOLERANCE,
+        "the 64x64 check failed: {output} is more than {TOLERANCE}"
+    );
+    Ok(())
+}
+
+/// Paints the picture, if there is one.
+fn paint(network: &Candy, arguments: &Arguments, device: &Device) -> Result<()> {
+    let Some(input) = &arguments.input else {
+        return Ok(());
+    };
+    // Read first: a picture that is not there should not cost a pass through the network.
+    let expected = arguments
+        .expected
+        .as_deref()
+        .map(picture::read)
+        .transpose()?;
+    let input = picture::to_tensor(&picture::read(input)?, device)?;
+
+    let start = Instant::now();
+    let painted = picture::from_tensor(network.forward(input, arguments.norms.into()))?;
+    println!(
+        "Painted {}x{} in {:.1} s (a first run on a device tunes its kernels)",
+        painted.width(),
+        painted.height(),
+        start.elapsed().as_secs_f64()
+    );
+
+    if let Some(output) = &arguments.output {
+        picture::write(&painted, output)?;
+        println!("Wrote {}", output.display());
+    }
+    if let Some(expected) = expected {
+        let difference = compare(&painted, &expected)?;
+        println!(
+            "{} of {} values differ from the expected picture, by at most {} (allowed: {LEVEL_TOLERANCE})",
+            difference.count, difference.total, difference.largest
+        );
+        ensure!(
+            difference.largest <= LEVEL_TOLERANCE,
+            "the picture is not the expected one"
+        );
+    }
+    Ok(())
+}

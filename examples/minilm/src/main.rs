@@ -1,0 +1,210 @@
+//! Embeds sentences, and shows what fused norms change.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use burn::tensor::Device;
+use clap::{Parser, ValueEnum};
+use cubenorm_example_common::open;
+use minilm::check::check;
+use minilm::fetch;
+use minilm::model::{MiniLm, MiniLmConfig};
+use minilm::norms::Norms;
+use minilm::progress::Progress;
+use minilm::report::{Timed, agreement_table, similarity_table, timing_table};
+use minilm::timing::time;
+use minilm::tokens::{Batch, Tokenizer};
+use minilm::tuning;
+use minilm::vectors::{largest_difference, read_rows};
+use minilm::weights;
+
+/// Embedded when the command line names no sentences: three pairs of a like meaning.
+const SENTENCES: [&str; 6] = [
+    "A man is playing the guitar.",
+    "Someone strums an acoustic instrument on stage.",
+    "The central bank raised interest rates by half a point.",
+    "Borrowing money just became more expensive.",
+    "Two dogs chase each other across the beach.",
+    "The puppies are running along the shore.",
+];
+
+/// Sentence embeddings with all-MiniLM-L6-v2 in Burn, its layer norms fused by cubenorm.
+#[derive(Debug, Parser)]
+#[command(name = "minilm", version)]
+struct Arguments {
+    /// The sentences to compare [default: three pairs of a like meaning]
+    sentences: Vec<String>,
+
+    /// The device to run on: cuda, rocm, metal, vulkan, wgpu, webgpu, cpu or flex, as far as they
+    /// are compiled in [default: the first of them]
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
+
+    /// What runs the layer norms
+    #[arg(long, value_enum, default_value_t = Choice::Both)]
+    norms: Choice,
+
+    /// Sentences in the batch that is timed; the given ones are repeated [default: 16]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    batch: Option<usize>,
+
+    /// Runs that the median time is taken of [default: 10]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    iterations: Option<usize>,
+
+    /// Time three runs of a batch of eight, unless --batch and --iterations say otherwise
+    #[arg(long)]
+    quick: bool,
+
+    /// Only compare with the reference embeddings; exit with an error if they disagree
+    #[arg(long)]
+    check: bool,
+
+    /// The folder of the model's files, which are fetched when it lacks them [default:
+    /// target/minilm]
+    #[arg(long, value_name = "DIR")]
+    model_dir: Option<PathBuf>,
+
+    /// Time a single run: this process is there to tune the kernels
+    #[arg(long, hide = true)]
+    tune: bool,
+}
+
+/// The values of `--norms`.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Choice {
+    Burn,
+    Cubenorm,
+    Both,
+}
+
+impl Choice {
+    fn kinds(self) -> &'static [Norms] {
+        match self {
+            Self::Burn => &[Norms::Burn],
+            Self::Cubenorm => &[Norms::Cubenorm],
+            Self::Both => &[Norms::Burn, Norms::Cubenorm],
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: Arguments) -> Result<()> {
+    let opened = open(arguments.device.as_deref())?;
+    let folder = arguments
+        .model_dir
+        .clone()
+        .unwrap_or_else(fetch::default_folder);
+    let files = fetch::fetch(&folder)?;
+
+    let timed = !arguments.check && !arguments.tune;
+    if timed && tuning::needed(&opened.name) {
+        tuning::in_another_process("--tune")?;
+    }
+
+    let device = &opened.device;
+    let tokenizer = Tokenizer::from_file(&files.tokenizer)?;
+    let (model, config) = weights::load(&files, device)?;
+    println!("all-MiniLM-L6-v2 on {opened}\n");
+
+    if arguments.check {
+        run_check(&model, &tokenizer, arguments.norms.kinds(), device)
+    } else {
+        run_demo(&arguments, &model, &config, &tokenizer, device)
+    }
+}
+
+/// Compares with the reference embeddings.
+fn run_check(
+    model: &MiniLm,
+    tokenizer: &Tokenizer,
+    kinds: &[Norms],
+    device: &Device,
+) -> Result<()> {
+    let mut failed = 0;
+    for &norms in kinds {
+        let agreements = check(model, tokenizer, norms, device)?;
+        println!("{}", agreement_table(norms, &agreements));
+        failed += agreements
+            .iter()
+            .filter(|agreement| !agreement.passes())
+            .count();
+    }
+    if failed > 0 {
+        bail!("{failed} embeddings disagree with the reference");
+    }
+    Ok(())
+}
+
+/// Prints the similarities of the sentences, then times the network.
+fn run_demo(
+    arguments: &Arguments,
+    model: &MiniLm,
+    config: &MiniLmConfig,
+    tokenizer: &Tokenizer,
+    device: &Device,
+) -> Result<()> {
+    let kinds = arguments.norms.kinds();
+    let sentences = match arguments.sentences.as_slice() {
+        [] => SENTENCES.map(str::to_owned).to_vec(),
+        given => given.to_vec(),
+    };
+    let tokens = tokenizer.encode(&sentences)?;
+
+    let batch = Batch::new(&tokens, device);
+    let embeddings = kinds
+        .iter()
+        .map(|&norms| read_rows(model.embed(&batch, norms)))
+        .collect::<Result<Vec<_>>>()?;
+    let Some(shown) = embeddings.last() else {
+        bail!("there is no kind of norm to run");
+    };
+    println!("{}", similarity_table(&sentences, shown));
+
+    let (batch_size, iterations) = if arguments.quick { (8, 3) } else { (16, 10) };
+    let batch_size = arguments.batch.unwrap_or(batch_size);
+    let iterations = if arguments.tune {
+        1
+    } else {
+        arguments.iterations.unwrap_or(iterations)
+    };
+    let repeated: Vec<_> = tokens.iter().cycle().take(batch_size).cloned().collect();
+    let batch = Batch::new(&repeated, device);
+
+    let progress = Progress::start(format!("Timing {iterations} runs after a warm-up"));
+    let timings = time(model, config, &batch, kinds, iterations, device)?;
+    drop(progress);
+
+    let [sentences, tokens] = batch.shape();
+    let timed = Timed {
+        shape: [sentences, tokens, config.hidden_size],
+        norm_count: config.norm_count(),
+        iterations,
+    };
+    let difference = match embeddings.as_slice() {
+        [one, other] => Some(largest_difference(one, other)),
+        _ => None,
+    };
+    let timings: Vec<_> = kinds.iter().copied().zip(timings).collect();
+    print!("{}", timing_table(timed, &timings, difference));
+    Ok(())
+}
+
+/// A number of at least one.
+fn positive(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("must be at least 1".to_owned()),
+        Ok(number) => Ok(number),
+        Err(error) => Err(format!("{error}")),
+    }
+}

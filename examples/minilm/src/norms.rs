@@ -1,0 +1,71 @@
+//! The two ways to normalize.
+
+use std::fmt;
+
+use burn::module::Module;
+use burn::nn::{LayerNorm, LayerNormConfig};
+use burn::tensor::{Device, Tensor};
+
+/// Which implementation runs the layer norms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Norms {
+    /// `burn::nn::LayerNorm` on the sum of the input and the residual.
+    Burn,
+    /// `cubenorm::add_layer_norm`: the addition and the norm in one kernel.
+    Cubenorm,
+}
+
+impl fmt::Display for Norms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Burn => "burn",
+            Self::Cubenorm => "cubenorm",
+        })
+    }
+}
+
+/// A residual addition followed by layer normalization, as BERT has after every sublayer.
+///
+/// The parameters are those of a [`LayerNorm`]; both kinds of [`Norms`] read the same ones.
+#[derive(Module, Debug)]
+pub struct ResidualNorm {
+    /// Holds the scale and the bias.
+    pub norm: LayerNorm,
+    epsilon: f64,
+}
+
+impl ResidualNorm {
+    /// A norm over the last `d_model` elements, scale one and bias zero.
+    pub fn new(d_model: usize, epsilon: f64, device: &Device) -> Self {
+        Self {
+            norm: LayerNormConfig::new(d_model)
+                .with_epsilon(epsilon)
+                .init(device),
+            epsilon,
+        }
+    }
+
+    /// Normalizes `input + residual`.
+    ///
+    /// # Shapes
+    ///
+    /// - input, residual and output: `[..., d_model]`
+    pub fn forward<const D: usize>(
+        &self,
+        input: Tensor<D>,
+        residual: Tensor<D>,
+        norms: Norms,
+    ) -> Tensor<D> {
+        match norms {
+            Norms::Burn => self.norm.forward(input + residual),
+            Norms::Cubenorm => {
+                let gamma = self.norm.gamma.val();
+                let beta = self.norm.beta.as_ref().map(|beta| beta.val());
+                // The sum comes back too, for networks that normalize first; BERT has no use for it.
+                let (output, _sum) =
+                    cubenorm::add_layer_norm(input, residual, gamma, beta, self.epsilon);
+                output
+            }
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! What the example prints.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use crate::check::{Agreement, SMALLEST_COSINE};
+use crate::norms::Norms;
+use crate::timing::Timing;
+use crate::vectors::cosine;
+
+/// The cosine similarities of all pairs, with the sentences that the numbers stand for.
+pub fn similarity_table(sentences: &[String], embeddings: &[Vec<f32>]) -> String {
+    let mut text = String::from("Cosine similarity\n\n     ");
+    for column in 1..=sentences.len() {
+        write!(text, "{column:>7}").unwrap();
+    }
+    text.push('\n');
+    for (row, (sentence, a)) in sentences.iter().zip(embeddings).enumerate() {
+        write!(text, "{:>5}", row + 1).unwrap();
+        for b in embeddings {
+            write!(text, "{:>7.3}", cosine(a, b)).unwrap();
+        }
+        writeln!(text, "   {sentence}").unwrap();
+    }
+    text
+}
+
+/// The batch that was timed.
+#[derive(Debug, Clone, Copy)]
+pub struct Timed {
+    /// `[sentences, tokens, hidden]`.
+    pub shape: [usize; 3],
+    /// How often one forward pass normalizes.
+    pub norm_count: usize,
+    /// How many runs the medians are of.
+    pub iterations: usize,
+}
+
+/// The times, and with both kinds of norm what the fused ones changed.
+pub fn timing_table(timed: Timed, timings: &[(Norms, Timing)], difference: Option<f32>) -> String {
+    let Timed {
+        shape: [sentences, tokens, hidden],
+        norm_count,
+        iterations,
+    } = timed;
+    let mut text = format!(
+        "Time per batch of {sentences} sentences, {tokens} tokens each (median of {iterations})\n\n"
+    );
+
+    let norms_alone = format!("its {norm_count} norms alone (*)");
+    let rows: [(&str, fn(&Timing) -> Duration); 2] = [
+        ("forward pass", |timing| timing.forward),
+        (&norms_alone, |timing| timing.norms),
+    ];
+
+    write!(text, "{:24}", "").unwrap();
+    for (norms, _) in timings {
+        write!(text, "{norms:>14}").unwrap();
+    }
+    let compared = timings.len() == 2;
+    writeln!(text, "{}", if compared { "      speed-up" } else { "" }).unwrap();
+    for (name, time) in rows {
+        write!(text, "  {name:22}").unwrap();
+        for (_, timing) in timings {
+            write!(text, "{:>11.2} ms", milliseconds(time(timing))).unwrap();
+        }
+        if let [(_, before), (_, after)] = timings {
+            let speed_up = milliseconds(time(before)) / milliseconds(time(after));
+            write!(text, "{speed_up:>13.2}x").unwrap();
+        }
+        text.push('\n');
+    }
+    if let Some(difference) = difference {
+        writeln!(
+            text,
+            "\nLargest difference of the embeddings: {difference:.1e}"
+        )
+        .unwrap();
+    }
+    write!(
+        text,
+        "\n(*) {norm_count} chained residual additions and norms of [{sentences}, {tokens}, \
+         {hidden}], measured in a loop of\n    their own, the device synchronised before and \
+         after each pass\n"
+    )
+    .unwrap();
+    text
+}
+
+/// How close each sentence came to its reference.
+pub fn agreement_table(norms: Norms, agreements: &[Agreement]) -> String {
+    let mut text = format!(
+        "Cosine with the reference embeddings, norms by {norms} (at least {SMALLEST_COSINE})\n\n"
+    );
+    for agreement in agreements {
+        let verdict = if agreement.passes() { "ok" } else { "FAILED" };
+        let tokens = if agreement.same_tokens {
+            ""
+        } else {
+            " (split into other tokens)"
+        };
+        writeln!(
+            text,
+            "  {:.8}  {verdict:6}  {}{tokens}",
+            agreement.cosine, agreement.sentence
+        )
+        .unwrap();
+    }
+    text
+}
+
+fn milliseconds(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMED: Timed = Timed {
+        shape: [4, 8, 384],
+        norm_count: 13,
+        iterations: 10,
+    };
+
+    fn timing(forward: u64, norms: u64) -> Timing {
+        Timing {
+            forward: Duration::from_millis(forward),
+            norms: Duration::from_millis(norms),
+        }
+    }
+
+    #[test]
+    fn two_kinds_are_compared() {
+        let timings = [
+            (Norms::Burn, timing(30, 12)),
+            (Norms::Cubenorm, timing(20, 3)),
+        ];
+        let text = timing_table(TIMED, &timings, Some(2e-7));
+        assert!(text.contains("1.50x"), "{text}");
+        assert!(text.contains("4.00x"), "{text}");
+        assert!(text.contains("2.0e-7"), "{text}");
+    }
+
+    #[test]
+    fn one_kind_is_compared_with_nothing() {
+        let text = timing_table(TIMED, &[(Norms::Burn, timing(30, 12))], None);
+        assert!(!text.contains("speed-up"), "{text}");
+        assert!(text.contains("30.00 ms"), "{text}");
+    }
+
+    #[test]
+    fn the_similarity_table_has_a_row_per_sentence() {
+        let sentences = ["one".to_owned(), "two".to_owned()];
+        let text = similarity_table(&sentences, &[vec![1.0, 0.0], vec![0.0, 1.0]]);
+        assert!(text.contains("    1  1.000  0.000   one"), "{text}");
+        assert!(text.contains("    2  0.000  1.000   two"), "{text}");
+    }
+}

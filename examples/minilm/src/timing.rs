@@ -1,0 +1,113 @@
+//! Measures forward passes, and the norms by themselves.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow};
+use burn::tensor::{Device, Distribution, Tensor};
+
+use crate::model::{MiniLm, MiniLmConfig};
+use crate::norms::Norms;
+use crate::tokens::Batch;
+
+/// Runs before anything is measured. The first compiles and tunes kernels, and with Burn's fusion
+/// the next ones still settle on what to fuse.
+const WARM_UP: usize = 3;
+
+/// The medians of one kind of norm.
+#[derive(Debug, Clone, Copy)]
+pub struct Timing {
+    /// A whole forward pass.
+    pub forward: Duration,
+    /// All norms of a forward pass, run without the rest of it.
+    pub norms: Duration,
+}
+
+/// Times the network with each kind of norm on the same batch.
+///
+/// The kinds take turns, so that a machine that slows down does so for all of them.
+pub fn time(
+    model: &MiniLm,
+    config: &MiniLmConfig,
+    batch: &Batch,
+    kinds: &[Norms],
+    iterations: usize,
+    device: &Device,
+) -> Result<Vec<Timing>> {
+    let forward = medians(kinds, iterations, device, |kind| model.embed(batch, kind))?;
+
+    let [sentences, tokens] = batch.shape();
+    let shape = [sentences, tokens, config.hidden_size];
+    let random = || Tensor::<3>::random(shape, Distribution::Normal(0.0, 1.0), device);
+    let (input, residual) = (random(), random());
+    let norms = medians(kinds, iterations, device, |kind| {
+        // Chained, as they are in the network: each has to wait for the one before.
+        (0..config.norm_count()).fold(input.clone(), |hidden, _| {
+            model.first_norm().forward(hidden, residual.clone(), kind)
+        })
+    })?;
+
+    let timings = forward.into_iter().zip(norms);
+    Ok(timings
+        .map(|(forward, norms)| Timing { forward, norms })
+        .collect())
+}
+
+/// The median time of `run` for each kind.
+fn medians<const D: usize>(
+    kinds: &[Norms],
+    iterations: usize,
+    device: &Device,
+    run: impl Fn(Norms) -> Tensor<D>,
+) -> Result<Vec<Duration>> {
+    for _ in 0..WARM_UP {
+        for &kind in kinds {
+            timed(device, || run(kind))?;
+        }
+    }
+
+    let mut samples = vec![Vec::with_capacity(iterations); kinds.len()];
+    for _ in 0..iterations {
+        for (samples, &kind) in samples.iter_mut().zip(kinds) {
+            samples.push(timed(device, || run(kind))?);
+        }
+    }
+    Ok(samples.into_iter().map(median).collect())
+}
+
+/// The time from calling `run` until the device has computed its output.
+fn timed<const D: usize>(device: &Device, run: impl FnOnce() -> Tensor<D>) -> Result<Duration> {
+    let sync = || {
+        device
+            .sync()
+            .map_err(|error| anyhow!("the device failed: {error:?}"))
+    };
+    sync()?;
+    let start = Instant::now();
+    // Kept until the device is synchronised: Burn's fusion never computes what was dropped before.
+    let _output = run();
+    sync()?;
+    Ok(start.elapsed())
+}
+
+/// The median; the mean of the middle two for an even number of samples.
+fn median(mut samples: Vec<Duration>) -> Duration {
+    samples.sort_unstable();
+    match samples.len() {
+        0 => Duration::ZERO,
+        n if n % 2 == 1 => samples[n / 2],
+        n => (samples[n / 2 - 1] + samples[n / 2]) / 2,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_the_middle() {
+        let ms = |values: &[u64]| values.iter().copied().map(Duration::from_millis).collect();
+        assert_eq!(median(ms(&[9, 1, 5])), Duration::from_millis(5));
+        assert_eq!(median(ms(&[9, 1, 5, 6])), Duration::from_micros(5500));
+        assert_eq!(median(ms(&[])), Duration::ZERO);
+    }
+}

@@ -1,0 +1,7 @@
+//! What happens to a normalized value: scale, bias, activation.
+
+mod activation;
+mod affine;
+
+pub(crate) use activation::activate;
+pub(crate) use affine::{Affine, AffineLaunch, AffineRow, TypedAffine, affine_row, given, transform};

@@ -1,0 +1,606 @@
+//! The two ways through a normalization: in one launch, or in two where rows are split.
+
+use cubecl::prelude::*;
+use cubenorm_core::{AccessBlueprint, Blueprint, Hold, Lanes, Level, LoadMode, StatisticsKind};
+
+use crate::epilogue::{Affine, AffineRow, TypedAffine, activate, affine_row, given, transform};
+use crate::moments::{Moments, RowStatistics, finish, merge};
+use crate::operand::{Optional, group_row, optional_row, row_offset, store};
+use crate::source::{Source, SourceRow, read, shifted, source_row};
+use crate::strategy::split::{Partition, merge_parts, write_part};
+use crate::strategy::{member, merge_team, team, teams};
+use crate::types::{One, Typed, Types};
+
+/// Steps that are summed up before their mean is taken and they are read again for the deviations
+/// from it. At 64 bytes a step, a block stays in any first-level cache; and sums of so few elements
+/// keep their digits.
+const BLOCK: usize = 64;
+
+/// Numbers that change without a new kernel.
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
+pub(crate) struct Scalars {
+    pub(crate) epsilon: InputScalar,
+    pub(crate) alpha: InputScalar,
+    pub(crate) beta: InputScalar,
+}
+
+/// The tensors that are written.
+#[derive(CubeType, CubeLaunch)]
+pub(crate) struct Results<F: Float, NY: Size, A: Float> {
+    pub(crate) output: OwnedTensor<Vector<F, NY>>,
+    pub(crate) sum: Optional<F, NY>,
+    pub(crate) statistics: Optional<A, One>,
+}
+
+/// Where this unit's part of an item begins, and how it goes on.
+#[derive(CubeType, Clone, Copy)]
+struct Share {
+    /// The first step.
+    begin: usize,
+    /// Steps of this unit.
+    count: usize,
+}
+
+/// A part of a row group, as its team sees it.
+#[derive(CubeType, Clone, Copy)]
+struct Item {
+    group: usize,
+    part: usize,
+    /// Whether the item exists. Units that have to wait for each other stay together, so one
+    /// without work repeats the last item and stores nothing.
+    exists: bool,
+}
+
+#[cube]
+fn item(round: usize, partition: &Partition, #[comptime] blueprint: Blueprint) -> Item {
+    let items = partition.groups * partition.splits;
+    // Neighbouring units take neighbouring vectors where they lie along the kept axis; elsewhere a
+    // team takes a block of rows, end to end.
+    let index = if comptime!(blueprint.lanes == Lanes::Rows) {
+        round * teams(blueprint) + team(blueprint)
+    } else {
+        team(blueprint) * partition.items_per_team + round
+    };
+    let exists = index < items;
+    let index = select(exists, index, 0usize.runtime());
+    Item {
+        group: index % partition.groups,
+        part: index / partition.groups,
+        exists,
+    }
+}
+
+#[cube]
+fn my_share(part: usize, partition: &Partition, #[comptime] blueprint: Blueprint) -> Share {
+    let first = part * partition.steps_per_split;
+    let end = min(first + partition.steps_per_split, partition.steps);
+    let members = comptime!(blueprint.members as usize);
+    let begin = first + member(blueprint);
+    let count = select(
+        begin < end,
+        (end - min(begin, end) + comptime!(members - 1)) / members,
+        0usize.runtime(),
+    );
+    Share { begin, count }
+}
+
+/// [`Source`] of a kernel's types.
+type TypedSource<T> = Source<<T as Types>::F, <T as Types>::Input, <T as Types>::Residual>;
+
+/// [`Results`] of a kernel's types.
+type TypedResults<T> = Results<<T as Types>::F, <T as Types>::Output, <T as Types>::A>;
+
+/// A row that is staged in shared memory, one slot for each step. Each unit reads what it wrote
+/// itself, so nobody waits.
+type Staged<T> = ComptimeOption<Shared<[Vector<<T as Types>::A, <T as Types>::N>]>>;
+
+/// The slot of a unit's `i`th step.
+#[cube]
+fn slot(i: usize, #[comptime] blueprint: Blueprint) -> usize {
+    i * comptime!(blueprint.members as usize) + member(blueprint)
+}
+
+/// A unit's `i`th step, from shared memory where it is staged.
+#[cube]
+fn fetch<T: Types>(
+    source: &TypedSource<T>,
+    staged: &Staged<T>,
+    row: &SourceRow<T::A, T::N>,
+    share: &Share,
+    i: usize,
+    #[comptime] blueprint: Blueprint,
+) -> Vector<T::A, T::N> {
+    if comptime!(matches!(blueprint.hold, Hold::Shared(_))) {
+        staged.as_ref().unwrap()[slot(i, blueprint)]
+    } else {
+        let step = share.begin + i * comptime!(blueprint.members as usize);
+        read::<T>(source, row, step, blueprint)
+    }
+}
+
+/// Accumulates a unit's share block by block: each is summed up first, then read again for the
+/// deviations from its own mean.
+#[cube]
+fn accumulate<T: Types>(
+    source: &TypedSource<T>,
+    staged: &Staged<T>,
+    row: &SourceRow<T::A, T::N>,
+    share: &Share,
+    #[comptime] blueprint: Blueprint,
+) -> Moments<T::A, T::N> {
+    let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
+    let mut all_count = T::A::new(0.0);
+    let mut all_mean = zero;
+    let mut all_m2 = zero;
+    let mut done = 0usize;
+    while done < share.count {
+        let steps = min(share.count - done, BLOCK);
+        let count = T::A::cast_from(steps);
+        let mut mean = zero;
+        if comptime!(blueprint.statistics.reduces_mean()) {
+            let mut sum = zero;
+            for i in done..done + steps {
+                let value = fetch::<T>(source, staged, row, share, i, blueprint);
+                sum += shifted::<T::A, T::N>(value, row, blueprint);
+            }
+            mean = sum / Vector::new(count);
+        }
+        let mut m2 = zero;
+        if comptime!(blueprint.statistics.reduces_squares()) {
+            for i in done..done + steps {
+                let value = fetch::<T>(source, staged, row, share, i, blueprint);
+                let deviation = shifted::<T::A, T::N>(value, row, blueprint) - mean;
+                m2 += deviation * deviation;
+            }
+        }
+        let all = Moments::<T::A, T::N> {
+            count: all_count,
+            mean: all_mean,
+            m2: all_m2,
+        };
+        let block = Moments::<T::A, T::N> { count, mean, m2 };
+        let both = merge::<T::A, T::N>(&all, &block, blueprint);
+        all_count = both.count;
+        all_mean = both.mean;
+        all_m2 = both.m2;
+        done += steps;
+    }
+    Moments::<T::A, T::N> {
+        count: all_count,
+        mean: all_mean,
+        m2: all_m2,
+    }
+}
+
+/// Accumulates a unit's share from the registers that hold it.
+#[cube]
+fn accumulate_held<T: Types>(
+    held: &Array<Vector<T::A, T::N>>,
+    row: &SourceRow<T::A, T::N>,
+    share: &Share,
+    #[comptime] vectors: usize,
+    #[comptime] blueprint: Blueprint,
+) -> Moments<T::A, T::N> {
+    let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
+    let count = T::A::cast_from(share.count);
+    let mut mean = zero;
+    if comptime!(blueprint.statistics.reduces_mean()) {
+        let mut sum = zero;
+        #[unroll]
+        for i in 0..vectors {
+            if i < share.count {
+                sum += shifted::<T::A, T::N>(held[i], row, blueprint);
+            }
+        }
+        mean = sum / Vector::new(max(count, T::A::new(1.0)));
+    }
+    let mut m2 = zero;
+    if comptime!(blueprint.statistics.reduces_squares()) {
+        #[unroll]
+        for i in 0..vectors {
+            if i < share.count {
+                let deviation = shifted::<T::A, T::N>(held[i], row, blueprint) - mean;
+                m2 += deviation * deviation;
+            }
+        }
+    }
+    Moments::<T::A, T::N> { count, mean, m2 }
+}
+
+/// Where a row starts in what is written and in what it is multiplied with.
+#[derive(CubeType, Clone, Copy)]
+struct ResultRow {
+    output: usize,
+    sum: usize,
+    affine: AffineRow,
+    exists: bool,
+}
+
+#[cube]
+fn result_row<T: Types>(
+    affine: &TypedAffine<T>,
+    results: &TypedResults<T>,
+    item: &Item,
+    #[comptime] blueprint: Blueprint,
+) -> ResultRow {
+    let first = group_row::<T::N>(item.group, blueprint);
+    let lanes = comptime!(blueprint.lanes);
+    let sum = comptime!(writes_sum_here(blueprint).then_some(blueprint.output));
+    ResultRow {
+        output: row_offset::<T::F, T::Output>(&results.output, first, blueprint.output, lanes),
+        sum: optional_row::<T::F, T::Output>(&results.sum, first, sum, lanes),
+        affine: affine_row::<T>(affine, first, blueprint),
+        exists: item.exists,
+    }
+}
+
+/// Whether the kernel that writes the output writes the sum. Of a split pair the first one does,
+/// which has buffers to spare.
+fn writes_sum_here(blueprint: Blueprint) -> bool {
+    blueprint.writes_sum && !blueprint.split
+}
+
+/// Normalizes one step and writes it.
+#[cube]
+#[allow(clippy::too_many_arguments)]
+fn apply<T: Types>(
+    value: Vector<T::A, T::N>,
+    step: usize,
+    source_row: &SourceRow<T::A, T::N>,
+    statistics: &RowStatistics<T::A, T::N>,
+    affine: &TypedAffine<T>,
+    results: &mut TypedResults<T>,
+    row: &ResultRow,
+    scalars: &Scalars,
+    #[comptime] blueprint: Blueprint,
+) {
+    let kind = comptime!(blueprint.statistics);
+    let normalized = if comptime!(kind == StatisticsKind::Given) {
+        let epsilon = scalars.epsilon.get::<T::A>();
+        let given = given::<T>(affine, &row.affine, step, epsilon, blueprint);
+        (value - given.mean) * given.rstd
+    } else {
+        let centered = if comptime!(kind.reduces_mean()) {
+            shifted::<T::A, T::N>(value, source_row, blueprint) - statistics.mean
+        } else {
+            value
+        };
+        if comptime!(kind.reduces_squares()) {
+            centered * statistics.rstd
+        } else {
+            centered
+        }
+    };
+    let transformed = transform::<T>(normalized, affine, &row.affine, step, blueprint);
+    let result = activate::<T::A, T::N>(
+        transformed,
+        scalars.alpha.get::<T::A>(),
+        scalars.beta.get::<T::A>(),
+        blueprint.activation,
+    );
+    let lanes = comptime!(blueprint.lanes);
+    let access = comptime!(blueprint.output);
+    if row.exists {
+        store::<T::F, T::Output, T::A, T::N>(
+            &mut results.output,
+            row.output,
+            step,
+            result,
+            access,
+            lanes,
+        );
+        if comptime!(writes_sum_here(blueprint)) {
+            let sum = results.sum.as_mut().unwrap();
+            store::<T::F, T::Output, T::A, T::N>(sum, row.sum, step, value, access, lanes);
+        }
+    }
+}
+
+/// Writes mean and rstd of the rows of a group, as pairs, where they are asked for.
+#[cube]
+fn write_statistics<T: Types>(
+    results: &mut TypedResults<T>,
+    source_row: &SourceRow<T::A, T::N>,
+    statistics: &RowStatistics<T::A, T::N>,
+    item: &Item,
+    #[comptime] blueprint: Blueprint,
+) {
+    if comptime!(blueprint.written_statistics.is_some()) {
+        if item.exists && item.part == 0 && member(blueprint) == 0 {
+            let tensor = results.statistics.as_mut().unwrap();
+            let access = comptime!(AccessBlueprint {
+                row_dims: blueprint.written_statistics.unwrap(),
+                col_dims: 0,
+                mode: LoadMode::Gather,
+            });
+            let first = group_row::<T::N>(item.group, blueprint);
+            let rows = comptime!(match blueprint.lanes {
+                Lanes::Columns => 1,
+                Lanes::Rows => blueprint.vector,
+            });
+            #[unroll]
+            for lane in 0..rows {
+                let row = first + lane;
+                let pair =
+                    2 * row_offset::<T::A, One>(&*tensor, row, access, Lanes::Columns);
+                let mean = source_row.shift.extract(lane) + statistics.mean.extract(lane);
+                tensor[pair] = Vector::new(mean);
+                tensor[pair + 1] = Vector::new(statistics.rstd.extract(lane));
+            }
+        }
+    }
+}
+
+/// Normalizes in one launch: each team reduces a row, then normalizes it.
+///
+/// Runs too where statistics are given and nothing is reduced.
+#[cube(launch_unchecked, address_type = "dynamic")]
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn normalize<
+    F: Float,
+    P: Float,
+    A: Float,
+    N: Size,
+    Input: Size,
+    Residual: Size,
+    Scale: Size,
+    Bias: Size,
+    Mean: Size,
+    Variance: Size,
+    Output: Size,
+>(
+    source: &Source<F, Input, Residual>,
+    affine: &Affine<P, Scale, Bias, Mean, Variance>,
+    results: &mut Results<F, Output, A>,
+    partition: Partition,
+    scalars: Scalars,
+    #[comptime] blueprint: Blueprint,
+    #[define(F)] _dtype: ElemType,
+    #[define(P)] _param_dtype: ElemType,
+    #[define(A)] _accumulation: ElemType,
+) {
+    for round in 0..partition.items_per_team {
+        normalize_item::<
+            Typed<(F, P, A, N), (Input, Residual, Scale, Bias, Mean, Variance, Output)>,
+        >(
+            source, affine, results, round, &partition, &scalars, blueprint,
+        );
+    }
+}
+
+#[cube]
+fn normalize_item<T: Types>(
+    source: &TypedSource<T>,
+    affine: &TypedAffine<T>,
+    results: &mut TypedResults<T>,
+    round: usize,
+    partition: &Partition,
+    scalars: &Scalars,
+    #[comptime] blueprint: Blueprint,
+) {
+    let item = item(round, partition, blueprint);
+    // Units of different teams may wait for each other in a column, so all of them come along: see
+    // `Item::exists`. Elsewhere a team without work is done.
+    let comes = item.exists || comptime!(blueprint.level == Level::Column);
+    if comes {
+        let first = group_row::<T::N>(item.group, blueprint);
+        let row = source_row::<T>(source, first, blueprint);
+        let result_row = result_row::<T>(affine, &*results, &item, blueprint);
+        let share = my_share(item.part, partition, blueprint);
+        let epsilon = scalars.epsilon.get::<T::A>();
+        let stride = comptime!(blueprint.members as usize);
+
+        if comptime!(matches!(blueprint.hold, Hold::Registers(_))) {
+            let vectors = comptime!(match blueprint.hold {
+                Hold::Registers(vectors) => vectors,
+                _ => 0,
+            });
+            let mut held = Array::<Vector<T::A, T::N>>::new(vectors);
+            #[unroll]
+            for i in 0..vectors {
+                if i < share.count {
+                    held[i] = read::<T>(source, &row, share.begin + i * stride, blueprint);
+                }
+            }
+            let mine = accumulate_held::<T>(&held, &row, &share, vectors, blueprint);
+            let merged = merge_team::<T::A, T::N>(&mine, blueprint);
+            let statistics = finish::<T::A, T::N>(&merged, epsilon, blueprint);
+            write_statistics::<T>(results, &row, &statistics, &item, blueprint);
+            #[unroll]
+            for i in 0..vectors {
+                if i < share.count {
+                    let step = share.begin + i * stride;
+                    apply::<T>(
+                        held[i], step, &row, &statistics, affine, results, &result_row, scalars,
+                        blueprint,
+                    );
+                }
+            }
+        } else {
+            let staged = stage::<T>(source, &row, &share, blueprint);
+            let statistics = if comptime!(!blueprint.statistics.reduces()) {
+                let unused = Vector::<T::A, T::N>::new(T::A::new(0.0));
+                RowStatistics::<T::A, T::N> {
+                    mean: unused,
+                    rstd: unused,
+                }
+            } else {
+                let mine = accumulate::<T>(source, &staged, &row, &share, blueprint);
+                let merged = merge_team::<T::A, T::N>(&mine, blueprint);
+                finish::<T::A, T::N>(&merged, epsilon, blueprint)
+            };
+            write_statistics::<T>(results, &row, &statistics, &item, blueprint);
+            for i in 0..share.count {
+                let step = share.begin + i * stride;
+                let value = fetch::<T>(source, &staged, &row, &share, i, blueprint);
+                apply::<T>(
+                    value, step, &row, &statistics, affine, results, &result_row, scalars,
+                    blueprint,
+                );
+            }
+        }
+    }
+}
+
+/// Reads a unit's share into shared memory, where the plan stages it there.
+#[cube]
+fn stage<T: Types>(
+    source: &TypedSource<T>,
+    row: &SourceRow<T::A, T::N>,
+    share: &Share,
+    #[comptime] blueprint: Blueprint,
+) -> Staged<T> {
+    if comptime!(matches!(blueprint.hold, Hold::Shared(_))) {
+        let slots = comptime!(match blueprint.hold {
+            Hold::Shared(vectors) => vectors * blueprint.members as usize,
+            _ => 0,
+        });
+        let mut shared = Shared::<[Vector<T::A, T::N>]>::new_slice(slots);
+        let stride = comptime!(blueprint.members as usize);
+        for i in 0..share.count {
+            shared[slot(i, blueprint)] =
+                read::<T>(source, row, share.begin + i * stride, blueprint);
+        }
+        ComptimeOption::new_Some(shared)
+    } else {
+        ComptimeOption::new_None()
+    }
+}
+
+/// The first launch of a split row: leaves the statistics of each part in the workspace, and writes
+/// the sum of input and residual where it is asked for.
+#[cube(launch_unchecked, address_type = "dynamic")]
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn reduce_parts<
+    F: Float,
+    A: Float,
+    N: Size,
+    Input: Size,
+    Residual: Size,
+    Output: Size,
+    W: Size,
+>(
+    source: &Source<F, Input, Residual>,
+    sum: &mut Optional<F, Output>,
+    workspace: &mut Tensor<Vector<A, W>>,
+    partition: Partition,
+    #[comptime] blueprint: Blueprint,
+    #[define(F)] _dtype: ElemType,
+    #[define(A)] _accumulation: ElemType,
+) {
+    for round in 0..partition.items_per_team {
+        reduce_item::<
+            Typed<(F, F, A, N), (Input, Residual, Output, Output, Output, Output, Output)>,
+            W,
+        >(source, sum, workspace, round, &partition, blueprint);
+    }
+}
+
+#[cube]
+fn reduce_item<T: Types, W: Size>(
+    source: &TypedSource<T>,
+    sum: &mut Optional<T::F, T::Output>,
+    workspace: &mut Tensor<Vector<T::A, W>>,
+    round: usize,
+    partition: &Partition,
+    #[comptime] blueprint: Blueprint,
+) {
+    let item = item(round, partition, blueprint);
+    let comes = item.exists || comptime!(blueprint.level == Level::Column);
+    if comes {
+        let first = group_row::<T::N>(item.group, blueprint);
+        let row = source_row::<T>(source, first, blueprint);
+        let share = my_share(item.part, partition, blueprint);
+        let nothing = ComptimeOption::new_None();
+        let mine = accumulate::<T>(source, &nothing, &row, &share, blueprint);
+        let merged = merge_team::<T::A, T::N>(&mine, blueprint);
+        if item.exists {
+            write_part::<T::A, T::N, W>(
+                workspace, &merged, item.group, item.part, partition, blueprint,
+            );
+            if comptime!(blueprint.writes_sum) {
+                let sum = sum.as_mut().unwrap();
+                let lanes = comptime!(blueprint.lanes);
+                let access = comptime!(blueprint.output);
+                let base = row_offset::<T::F, T::Output>(&*sum, first, access, lanes);
+                for i in 0..share.count {
+                    let step = share.begin + i * comptime!(blueprint.members as usize);
+                    let value = read::<T>(source, &row, step, blueprint);
+                    store::<T::F, T::Output, T::A, T::N>(sum, base, step, value, access, lanes);
+                }
+            }
+        }
+    }
+}
+
+/// The second launch of a split row: merges the statistics of its parts and normalizes one of them.
+#[cube(launch_unchecked, address_type = "dynamic")]
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn normalize_parts<
+    F: Float,
+    P: Float,
+    A: Float,
+    N: Size,
+    Input: Size,
+    Residual: Size,
+    Scale: Size,
+    Bias: Size,
+    Mean: Size,
+    Variance: Size,
+    Output: Size,
+    W: Size,
+>(
+    source: &Source<F, Input, Residual>,
+    affine: &Affine<P, Scale, Bias, Mean, Variance>,
+    results: &mut Results<F, Output, A>,
+    workspace: &Tensor<Vector<A, W>>,
+    partition: Partition,
+    scalars: Scalars,
+    #[comptime] blueprint: Blueprint,
+    #[define(F)] _dtype: ElemType,
+    #[define(P)] _param_dtype: ElemType,
+    #[define(A)] _accumulation: ElemType,
+) {
+    for round in 0..partition.items_per_team {
+        normalize_part::<
+            Typed<(F, P, A, N), (Input, Residual, Scale, Bias, Mean, Variance, Output)>,
+            W,
+        >(
+            source, affine, results, workspace, round, &partition, &scalars, blueprint,
+        );
+    }
+}
+
+#[cube]
+#[allow(clippy::too_many_arguments)]
+fn normalize_part<T: Types, W: Size>(
+    source: &TypedSource<T>,
+    affine: &TypedAffine<T>,
+    results: &mut TypedResults<T>,
+    workspace: &Tensor<Vector<T::A, W>>,
+    round: usize,
+    partition: &Partition,
+    scalars: &Scalars,
+    #[comptime] blueprint: Blueprint,
+) {
+    let item = item(round, partition, blueprint);
+    let comes = item.exists || comptime!(blueprint.level == Level::Column);
+    if comes {
+        let first = group_row::<T::N>(item.group, blueprint);
+        let row = source_row::<T>(source, first, blueprint);
+        let result_row = result_row::<T>(affine, &*results, &item, blueprint);
+        let share = my_share(item.part, partition, blueprint);
+        let merged =
+            merge_parts::<T::A, T::N, W>(workspace, item.group, partition, blueprint);
+        let epsilon = scalars.epsilon.get::<T::A>();
+        let statistics = finish::<T::A, T::N>(&merged, epsilon, blueprint);
+        write_statistics::<T>(results, &row, &statistics, &item, blueprint);
+        for i in 0..share.count {
+            let step = share.begin + i * comptime!(blueprint.members as usize);
+            let value = read::<T>(source, &row, step, blueprint);
+            apply::<T>(
+                value, step, &row, &statistics, affine, results, &result_row, scalars, blueprint,
+            );
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! The `#[cube]` code of cubenorm and its launch: no Burn and no runtime in here.
+//!
+//! A kernel is assembled at compile time from parts, one for each field of a
+//! [`Blueprint`](cubenorm_core::Blueprint):
+//!
+//! | part | module | decides |
+//! | --- | --- | --- |
+//! | operand | `operand` | how a tensor is addressed, loaded and stored; the only place that does |
+//! | source | `source` | what a row consists of: input, residual, shift, and where it is held |
+//! | moments | `moments` | how statistics are accumulated and merged |
+//! | strategy | `strategy` | who works on a row, and how their partial statistics meet |
+//! | epilogue | `epilogue` | what happens to a normalized value |
+//! | forward | `forward` | the two bodies that put these together: in one launch, or in two |
+//!
+//! [`launch_forward`] is the entry point.
+
+mod epilogue;
+mod forward;
+mod launch;
+mod moments;
+mod operand;
+mod source;
+mod strategy;
+mod types;
+
+pub use launch::{
+    ForwardOutputs, ForwardTensors, LaunchError, Tensor, hardware, launch_forward, plan_for, supports,
+};

@@ -1,0 +1,143 @@
+//! Statistics of a part of a row, and how those of two parts become those of both.
+
+use cubecl::prelude::*;
+use cubenorm_core::Blueprint;
+use crate::types::One;
+
+/// Count, mean and sum of squared deviations of the elements seen so far, lane by lane.
+///
+/// Without a mean (mean square) `m2` is the sum of squares and `mean` stays 0; without a variance
+/// (mean only) `m2` stays 0. Means are relative to the row's shift.
+#[derive(CubeType, Clone, Copy)]
+pub(crate) struct Moments<A: Float, N: Size> {
+    pub(crate) count: A,
+    pub(crate) mean: Vector<A, N>,
+    pub(crate) m2: Vector<A, N>,
+}
+
+/// A copy.
+#[cube]
+pub(crate) fn same<A: Float, N: Size>(moments: &Moments<A, N>) -> Moments<A, N> {
+    Moments::<A, N> {
+        count: moments.count,
+        mean: moments.mean,
+        m2: moments.m2,
+    }
+}
+
+/// `numerator / max(denominator, 1)`: a part without elements has no mean, and weighs nothing.
+#[cube]
+pub(crate) fn share<A: Float>(numerator: A, denominator: A) -> A {
+    numerator / max(denominator, A::new(1.0))
+}
+
+/// Merges two parts: the pairwise formula of Chan, Golub and LeVeque, "Updating formulae and a
+/// pairwise algorithm for computing sample variances" (1979). No large numbers are subtracted, so
+/// nothing cancels.
+#[cube]
+pub(crate) fn merge<A: Float, N: Size>(
+    a: &Moments<A, N>,
+    b: &Moments<A, N>,
+    #[comptime] blueprint: Blueprint,
+) -> Moments<A, N> {
+    let count = a.count + b.count;
+    if comptime!(blueprint.statistics.reduces_mean() && blueprint.statistics.reduces_squares()) {
+        let weight = share::<A>(b.count, count);
+        let delta = b.mean - a.mean;
+        Moments::<A, N> {
+            count,
+            mean: a.mean + delta * Vector::new(weight),
+            m2: a.m2 + b.m2 + delta * delta * Vector::new(a.count * weight),
+        }
+    } else if comptime!(blueprint.statistics.reduces_mean()) {
+        // Weighted rather than stepped towards: the difference of two infinite means is not a
+        // number, their sum is what the row's mean is.
+        let (mine, other) = (share::<A>(a.count, count), share::<A>(b.count, count));
+        Moments::<A, N> {
+            count,
+            mean: a.mean * Vector::new(mine) + b.mean * Vector::new(other),
+            m2: a.m2,
+        }
+    } else {
+        Moments::<A, N> {
+            count,
+            mean: a.mean,
+            m2: a.m2 + b.m2,
+        }
+    }
+}
+
+/// Merges the lanes of a vector, where they belong to one row. All lanes have seen equally many
+/// elements.
+#[cube]
+pub(crate) fn fold_lanes<A: Float, N: Size>(
+    lanes: &Moments<A, N>,
+    #[comptime] blueprint: Blueprint,
+) -> Moments<A, One> {
+    let width = comptime!(blueprint.vector as f32);
+    let count = lanes.count * A::new(width);
+    if comptime!(blueprint.statistics.reduces_mean()) {
+        let mean = Vector::vector_sum(lanes.mean) / A::new(width);
+        let m2 = if comptime!(blueprint.statistics.reduces_squares()) {
+            let delta = lanes.mean - Vector::<A, N>::new(mean);
+            Vector::vector_sum(lanes.m2) + Vector::vector_sum(delta * delta) * lanes.count
+        } else {
+            A::new(0.0)
+        };
+        Moments::<A, One> {
+            count,
+            mean: Vector::new(mean),
+            m2: Vector::new(m2),
+        }
+    } else {
+        Moments::<A, One> {
+            count,
+            mean: Vector::new(A::new(0.0)),
+            m2: Vector::new(Vector::vector_sum(lanes.m2)),
+        }
+    }
+}
+
+/// What a row is normalized by: its mean, relative to the shift, and the reciprocal deviation.
+#[derive(CubeType, Clone, Copy)]
+pub(crate) struct RowStatistics<A: Float, N: Size> {
+    pub(crate) mean: Vector<A, N>,
+    pub(crate) rstd: Vector<A, N>,
+}
+
+/// Turns the moments of a whole row into what it is normalized by.
+#[cube]
+pub(crate) fn finish<A: Float, N: Size>(
+    row: &Moments<A, N>,
+    epsilon: A,
+    #[comptime] blueprint: Blueprint,
+) -> RowStatistics<A, N> {
+    let rstd = if comptime!(blueprint.statistics.reduces_squares()) {
+        let variance = row.m2 / Vector::new(row.count);
+        reciprocal_deviation::<A, N>(variance, epsilon, blueprint)
+    } else {
+        Vector::new(A::new(1.0))
+    };
+    RowStatistics::<A, N> {
+        mean: row.mean,
+        rstd,
+    }
+}
+
+/// `1 / sqrt(variance + epsilon)`, or `1 / (sqrt(variance) + epsilon)`.
+///
+/// Divided rather than taken with a reciprocal root, which GPUs approximate.
+#[cube]
+pub(crate) fn reciprocal_deviation<A: Float, N: Size>(
+    variance: Vector<A, N>,
+    epsilon: A,
+    #[comptime] blueprint: Blueprint,
+) -> Vector<A, N> {
+    let epsilon = Vector::<A, N>::new(epsilon);
+    let deviation = if comptime!(blueprint.epsilon_in_sqrt) {
+        (variance + epsilon).sqrt()
+    } else {
+        variance.sqrt() + epsilon
+    };
+    Vector::new(A::new(1.0)) / deviation
+}

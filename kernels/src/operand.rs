@@ -1,0 +1,174 @@
+//! Addresses, loads and stores. Kernels reach memory only through here.
+//!
+//! CubeCL inserts no bounds checks. An address from here is in bounds for every row and column
+//! below the problem's, because validation has checked that the layout spans no more than its
+//! buffer; callers guard that rows and columns are.
+
+use cubecl::prelude::*;
+use cubenorm_core::{AccessBlueprint, Blueprint, Lanes, LoadMode};
+
+/// An optional tensor of a kernel.
+pub(crate) type Optional<T, S> = ComptimeOption<OwnedTensor<Vector<T, S>>>;
+
+/// Elements from the start of a tensor to a row, without any column.
+#[cube]
+pub(crate) fn row_offset<T: Float, S: Size>(
+    tensor: &Tensor<Vector<T, S>>,
+    row: usize,
+    #[comptime] access: AccessBlueprint,
+    #[comptime] lanes: Lanes,
+) -> usize {
+    let contiguous = comptime!(lanes == Lanes::Rows && access.mode == LoadMode::Vector);
+    decode::<T, S>(tensor, row, 0usize, access.row_dims, contiguous)
+}
+
+/// Elements from the start of a row to a column.
+#[cube]
+fn col_offset<T: Float, S: Size>(
+    tensor: &Tensor<Vector<T, S>>,
+    col: usize,
+    #[comptime] access: AccessBlueprint,
+    #[comptime] lanes: Lanes,
+) -> usize {
+    let contiguous = comptime!(lanes == Lanes::Columns && access.mode == LoadMode::Vector);
+    let first = access.row_dims;
+    let last = comptime!(access.row_dims + access.col_dims);
+    decode::<T, S>(tensor, col, first, last, contiguous)
+}
+
+/// Decodes an index over the dimensions `first..last`, outermost first.
+#[cube]
+fn decode<T: Float, S: Size>(
+    tensor: &Tensor<Vector<T, S>>,
+    index: usize,
+    #[comptime] first: usize,
+    #[comptime] last: usize,
+    #[comptime] contiguous: bool,
+) -> usize {
+    let mut offset = 0usize;
+    let mut rest = index;
+    #[unroll]
+    for i in 0..comptime!(last - first) {
+        let dim = comptime!(last - 1 - i);
+        let mut position = rest;
+        if comptime!(dim > first) {
+            let size = tensor.shape(dim);
+            position = rest % size;
+            rest /= size;
+        }
+        // A stride of 1 that is known saves the multiplication and tells the compiler that
+        // neighbouring steps are neighbours in memory.
+        if comptime!(contiguous && i == 0) {
+            offset += position;
+        } else {
+            offset += position * tensor.stride(dim);
+        }
+    }
+    offset
+}
+
+/// The first column of a step.
+#[cube]
+fn step_col<N: Size>(step: usize, #[comptime] lanes: Lanes) -> usize {
+    if comptime!(lanes == Lanes::Columns) {
+        step * N::value()
+    } else {
+        step
+    }
+}
+
+/// Elements from one lane to the next, where lanes are gathered.
+#[cube]
+fn lane_stride<T: Float, S: Size>(
+    tensor: &Tensor<Vector<T, S>>,
+    #[comptime] access: AccessBlueprint,
+    #[comptime] lanes: Lanes,
+) -> usize {
+    let dim = comptime!(match lanes {
+        Lanes::Columns => access.row_dims + access.col_dims - 1,
+        Lanes::Rows => access.row_dims - 1,
+    });
+    tensor.stride(dim)
+}
+
+/// Loads the lanes of one step of a row that starts at `base`, in the accumulation type.
+#[cube]
+pub(crate) fn load<T: Float, S: Size, A: Float, N: Size>(
+    tensor: &Tensor<Vector<T, S>>,
+    base: usize,
+    step: usize,
+    #[comptime] access: AccessBlueprint,
+    #[comptime] lanes: Lanes,
+) -> Vector<A, N> {
+    let offset = base + col_offset::<T, S>(tensor, step_col::<N>(step, lanes), access, lanes);
+    match comptime!(access.mode) {
+        LoadMode::Vector => Vector::<A, N>::cast_from(tensor[offset / S::value()]),
+        LoadMode::Splat => Vector::<A, N>::new(A::cast_from(tensor[offset].extract(0usize))),
+        LoadMode::Gather => {
+            let stride = lane_stride::<T, S>(tensor, access, lanes);
+            let mut value = Vector::<A, N>::empty();
+            #[unroll]
+            for lane in 0..N::value() {
+                let element = tensor[offset + lane * stride].extract(0usize);
+                value.insert(lane, A::cast_from(element));
+            }
+            value
+        }
+    }
+}
+
+/// Stores the lanes of one step of a row that starts at `base`.
+#[cube]
+pub(crate) fn store<T: Float, S: Size, A: Float, N: Size>(
+    tensor: &mut Tensor<Vector<T, S>>,
+    base: usize,
+    step: usize,
+    value: Vector<A, N>,
+    #[comptime] access: AccessBlueprint,
+    #[comptime] lanes: Lanes,
+) {
+    let offset = base + col_offset::<T, S>(&*tensor, step_col::<N>(step, lanes), access, lanes);
+    match comptime!(access.mode) {
+        LoadMode::Vector => tensor[offset / S::value()] = Vector::<T, S>::cast_from(value),
+        // Nothing that is written repeats, so a splat is one lane.
+        LoadMode::Splat | LoadMode::Gather => {
+            let width = N::value();
+            let stride = if comptime!(width > 1) {
+                lane_stride::<T, S>(&*tensor, access, lanes)
+            } else {
+                0usize.runtime()
+            };
+            #[unroll]
+            for lane in 0..N::value() {
+                let element = T::cast_from(value.extract(lane));
+                tensor[offset + lane * stride] = Vector::<T, S>::new(element);
+            }
+        }
+    }
+}
+
+/// The start of a row in an optional tensor.
+#[cube]
+pub(crate) fn optional_row<T: Float, S: Size>(
+    tensor: &Optional<T, S>,
+    row: usize,
+    #[comptime] access: Option<AccessBlueprint>,
+    #[comptime] lanes: Lanes,
+) -> usize {
+    if comptime!(access.is_some()) {
+        let tensor = tensor.as_ref().unwrap();
+        row_offset::<T, S>(tensor, row, comptime!(access.unwrap()), lanes)
+    } else {
+        0usize.runtime()
+    }
+}
+
+/// The first row of a row group.
+#[cube]
+pub(crate) fn group_row<N: Size>(group: usize, #[comptime] blueprint: Blueprint) -> usize {
+    if comptime!(blueprint.lanes == Lanes::Rows) {
+        group * N::value()
+    } else {
+        group
+    }
+}

@@ -1,0 +1,96 @@
+//! What a row consists of: the input, plus a residual where there is one.
+
+use cubecl::prelude::*;
+use cubenorm_core::{Blueprint, Lanes};
+
+use crate::operand::{Optional, load, optional_row, row_offset};
+use crate::types::Types;
+
+/// The tensors that are normalized.
+#[derive(CubeType, CubeLaunch)]
+pub(crate) struct Source<F: Float, NX: Size, NR: Size> {
+    pub(crate) input: OwnedTensor<Vector<F, NX>>,
+    pub(crate) residual: Optional<F, NR>,
+}
+
+/// Where a row starts in each tensor of a source, and the number that its elements are taken
+/// relative to.
+///
+/// Statistics are accumulated of `x - shift` with the row's first element as the shift: within a
+/// few deviations of the mean, so that a large common offset cancels exactly before anything is
+/// rounded. Where the accumulation type is wider than the elements, nothing cancels and the shift
+/// is left out.
+#[derive(CubeType, Clone, Copy)]
+pub(crate) struct SourceRow<A: Float, N: Size> {
+    pub(crate) input: usize,
+    pub(crate) residual: usize,
+    pub(crate) shift: Vector<A, N>,
+}
+
+/// Finds a row.
+#[cube]
+pub(crate) fn source_row<T: Types>(
+    source: &Source<T::F, T::Input, T::Residual>,
+    row: usize,
+    #[comptime] blueprint: Blueprint,
+) -> SourceRow<T::A, T::N> {
+    let lanes = comptime!(blueprint.lanes);
+    let input = row_offset::<T::F, T::Input>(&source.input, row, blueprint.input, lanes);
+    let residual = optional_row::<T::F, T::Residual>(&source.residual, row, blueprint.residual, lanes);
+    let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
+    let start = SourceRow::<T::A, T::N> {
+        input,
+        residual,
+        shift: zero,
+    };
+    if comptime!(blueprint.shifts) {
+        let first = read::<T>(source, &start, 0usize.runtime(), blueprint);
+        let first = if comptime!(lanes == Lanes::Columns) {
+            Vector::<T::A, T::N>::new(first.extract(0usize))
+        } else {
+            first
+        };
+        // An infinity taken off the other elements would turn them all into infinities.
+        let finite = first.abs().less_equal(&Vector::<T::A, T::N>::new(T::A::max_value()));
+        SourceRow::<T::A, T::N> {
+            input,
+            residual,
+            shift: select_many(finite, first, zero),
+        }
+    } else {
+        start
+    }
+}
+
+/// The elements of one step, as they are: input plus residual.
+#[cube]
+pub(crate) fn read<T: Types>(
+    source: &Source<T::F, T::Input, T::Residual>,
+    row: &SourceRow<T::A, T::N>,
+    step: usize,
+    #[comptime] blueprint: Blueprint,
+) -> Vector<T::A, T::N> {
+    let lanes = comptime!(blueprint.lanes);
+    let value = load::<T::F, T::Input, T::A, T::N>(&source.input, row.input, step, blueprint.input, lanes);
+    if comptime!(blueprint.residual.is_some()) {
+        let residual = source.residual.as_ref().unwrap();
+        let access = comptime!(blueprint.residual.unwrap());
+        value + load::<T::F, T::Residual, T::A, T::N>(residual, row.residual, step, access, lanes)
+    } else {
+        value
+    }
+}
+
+/// Takes the shift off, where there is one.
+#[cube]
+pub(crate) fn shifted<A: Float, N: Size>(
+    value: Vector<A, N>,
+    row: &SourceRow<A, N>,
+    #[comptime] blueprint: Blueprint,
+) -> Vector<A, N> {
+    if comptime!(blueprint.shifts) {
+        value - row.shift
+    } else {
+        value
+    }
+}

@@ -1,0 +1,306 @@
+//! A description with data, and its way over a device and over the reference.
+
+use cubecl::client::Client;
+use cubecl::server::Handle;
+use cubenorm_core::{DType, Layout, NormDesc, Statistics, StrategyChoice, TensorDesc};
+use cubenorm_kernels::{ForwardTensors, LaunchError, launch_forward};
+use cubenorm_reference::{Forward, Tensors, forward};
+use half::{bf16, f16};
+
+use crate::device::TestDevice;
+use crate::tolerance;
+
+/// A description and the values of its tensors, as they are once rounded to their dtypes.
+#[derive(Debug, Clone)]
+pub struct Case {
+    /// What to compute.
+    pub desc: NormDesc,
+    input: Vec<f64>,
+    residual: Option<Vec<f64>>,
+    scale: Option<Vec<f64>>,
+    bias: Option<Vec<f64>>,
+    mean: Option<Vec<f64>>,
+    variance: Option<Vec<f64>>,
+}
+
+/// Numbers that look random and are the same everywhere: a multiplicative hash of the position.
+pub fn noise(seed: u64, position: usize) -> f64 {
+    let mut x = (position as u64 + 1)
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        .wrapping_add(seed.wrapping_mul(0xd1b5_4a32_d192_ed03));
+    x ^= x >> 32;
+    x = x.wrapping_mul(0xd6e8_feb8_6659_fd93);
+    x ^= x >> 32;
+    // 24 bits, so that f32 holds each of them.
+    ((x >> 40) as f64 / (1u64 << 23) as f64) - 1.0
+}
+
+/// A value as its dtype holds it.
+pub fn round(dtype: DType, value: f64) -> f64 {
+    match dtype {
+        DType::F16 => f16::from_f64(value).to_f64(),
+        DType::BF16 => bf16::from_f64(value).to_f64(),
+        DType::F32 => value as f32 as f64,
+        DType::F64 => value,
+    }
+}
+
+/// Values as the bytes of a dtype.
+pub fn encode(dtype: DType, values: &[f64]) -> Vec<u8> {
+    let bytes = |value: &f64| match dtype {
+        DType::F16 => f16::from_f64(*value).to_le_bytes().to_vec(),
+        DType::BF16 => bf16::from_f64(*value).to_le_bytes().to_vec(),
+        DType::F32 => (*value as f32).to_le_bytes().to_vec(),
+        DType::F64 => value.to_le_bytes().to_vec(),
+    };
+    values.iter().flat_map(bytes).collect()
+}
+
+/// The bytes of a dtype as values.
+pub fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {
+    let value = |chunk: &[u8]| match dtype {
+        DType::F16 => f16::from_le_bytes(chunk.try_into().unwrap()).to_f64(),
+        DType::BF16 => bf16::from_le_bytes(chunk.try_into().unwrap()).to_f64(),
+        DType::F32 => f32::from_le_bytes(chunk.try_into().unwrap()) as f64,
+        DType::F64 => f64::from_le_bytes(chunk.try_into().unwrap()),
+    };
+    bytes.chunks_exact(dtype.size()).map(value).collect()
+}
+
+impl Case {
+    /// A description with random data: input around 0, scale around 1, variances positive.
+    pub fn new(desc: NormDesc, seed: u64) -> Self {
+        Self::with_input(desc, seed, |position| 2.0 * noise(seed, position))
+    }
+
+    /// A description with an input of one's own, by position in its buffer, and random parameters.
+    pub fn with_input(desc: NormDesc, seed: u64, input: impl Fn(usize) -> f64) -> Self {
+        let fill = |tensor: &TensorDesc, value: &dyn Fn(usize) -> f64| {
+            let elements = tensor.layout.checked_span().expect("a test fits");
+            (0..elements)
+                .map(|position| round(tensor.dtype, value(position)))
+                .collect::<Vec<_>>()
+        };
+        let random = |salt: u64, offset: f64| {
+            move |position: usize| offset + 0.5 * noise(seed ^ (salt << 32), position)
+        };
+        let optional = |tensor: &Option<TensorDesc>, salt, offset| {
+            tensor.as_ref().map(|t| fill(t, &random(salt, offset)))
+        };
+        let (mean, variance) = match &desc.statistics {
+            Statistics::Given { mean, variance } => (
+                Some(fill(mean, &random(4, 0.0))),
+                Some(fill(variance, &random(5, 1.0))),
+            ),
+            _ => (None, None),
+        };
+        Self {
+            input: fill(&desc.input, &input),
+            residual: optional(&desc.residual, 1, 0.0),
+            scale: optional(&desc.scale, 2, 1.0),
+            bias: optional(&desc.bias, 3, 0.0),
+            mean,
+            variance,
+            desc,
+        }
+    }
+
+    /// What the reference makes of it.
+    pub fn expected(&self) -> Forward {
+        forward(
+            &self.desc,
+            &Tensors {
+                input: &self.input,
+                residual: self.residual.as_deref(),
+                scale: self.scale.as_deref(),
+                bias: self.bias.as_deref(),
+                mean: self.mean.as_deref(),
+                variance: self.variance.as_deref(),
+            },
+        )
+    }
+
+    /// What a device makes of it: output, sum and statistics, row-major.
+    pub fn run(&self, client: &Client, choice: StrategyChoice) -> Result<Actual, LaunchError> {
+        let upload = |dtype: DType, values: &[f64]| -> Handle {
+            // An empty buffer cannot be made on every runtime; nothing reads what stands in for it.
+            match values.is_empty() {
+                true => client.empty(dtype.size()),
+                false => client.create_from_slice(&encode(dtype, values)),
+            }
+        };
+        let param = |tensor: Option<&TensorDesc>, values: &Option<Vec<f64>>| {
+            Some(upload(tensor?.dtype, values.as_ref()?))
+        };
+        let (mean, variance) = match &self.desc.statistics {
+            Statistics::Given { mean, variance } => (Some(mean), Some(variance)),
+            _ => (None, None),
+        };
+        let tensors = ForwardTensors {
+            residual: param(self.desc.residual.as_ref(), &self.residual),
+            scale: param(self.desc.scale.as_ref(), &self.scale),
+            bias: param(self.desc.bias.as_ref(), &self.bias),
+            mean: param(mean, &self.mean),
+            variance: param(variance, &self.variance),
+            ..ForwardTensors::new(upload(self.desc.input.dtype, &self.input))
+        };
+        let outputs = launch_forward(client, &self.desc, &tensors, choice)?;
+        let download = |tensor: cubenorm_kernels::Tensor| {
+            let dtype = tensor.desc.dtype;
+            let flat = decode(dtype, &client.read_one(tensor.handle).expect("the launch succeeds"));
+            row_major(&tensor.desc.layout, &flat)
+        };
+        Ok(Actual {
+            output: download(outputs.output),
+            sum: outputs.sum.map(download),
+            statistics: outputs.statistics.map(download),
+        })
+    }
+
+    /// Runs on a device and compares every element of every result with the reference.
+    pub fn check(&self, device: &TestDevice, choice: StrategyChoice) -> Result<(), String> {
+        let at = format!("{} {choice:?} {:?}", device.name, self.desc);
+        let actual = self
+            .run(&device.client, choice)
+            .map_err(|error| format!("{at}: {error}"))?;
+        self.compare(&actual).map_err(|error| format!("{at}: {error}"))
+    }
+
+    /// Compares every element of every result with the reference.
+    pub fn compare(&self, actual: &Actual) -> Result<(), String> {
+        let expected = self.expected();
+        let dtype = self.desc.input.dtype;
+        let cols = self.cols();
+        let magnitudes = self.magnitudes(&expected);
+        // What exceeds a half's range is stored as an infinity.
+        let stored = |&value: &f64| match round(dtype, value) {
+            rounded if rounded.is_infinite() => rounded,
+            _ => value,
+        };
+        let output: Vec<f64> = expected.output.iter().map(stored).collect();
+        compare("output", &actual.output, &output, |i| {
+            tolerance::bound(dtype, cols, magnitudes[i])
+        })?;
+        if let Some(sum) = &actual.sum {
+            let stored = 1.01 * tolerance::unit_roundoff(dtype);
+            compare("sum", sum, &expected.sum, |i| stored * expected.sum[i].abs() + f64::MIN_POSITIVE)?;
+        }
+        if let Some(statistics) = &actual.statistics {
+            let (means, rstds) = self.expected_statistics(&expected);
+            let actual_means: Vec<f64> = statistics.iter().copied().step_by(2).collect();
+            let actual_rstds: Vec<f64> = statistics.iter().copied().skip(1).step_by(2).collect();
+            let accumulation = dtype.accumulation();
+            compare("mean", &actual_means, &means, |i| {
+                // In deviations: an offset that is large against them costs its own last digit.
+                let offset = tolerance::bound(accumulation, cols, 1.0 / rstds[i].max(1e-30));
+                offset + 2.0 * tolerance::unit_roundoff(accumulation) * means[i].abs()
+            })?;
+            compare("rstd", &actual_rstds, &rstds, |i| {
+                tolerance::bound(accumulation, cols, rstds[i])
+            })?;
+        }
+        Ok(())
+    }
+
+    fn cols(&self) -> usize {
+        let shape = self.desc.input.shape();
+        self.desc.axes.iter().map(|&axis| shape[axis]).product()
+    }
+
+    /// What each output is computed from: the parts that are added up, each taken absolutely.
+    fn magnitudes(&self, expected: &Forward) -> Vec<f64> {
+        let without_bias = NormDesc {
+            bias: None,
+            activation: Default::default(),
+            ..self.desc.clone()
+        };
+        let affine = NormDesc {
+            activation: Default::default(),
+            ..self.desc.clone()
+        };
+        let run = |desc: NormDesc| Case { desc, ..self.clone() }.expected().output;
+        let (scaled, shifted) = (run(without_bias), run(affine));
+        (0..scaled.len())
+            .map(|i| {
+                let center = (expected.mean[i] * expected.rstd[i]).abs();
+                // Where rounding of a given mean or a residual's sum matters, it does so relative
+                // to what is subtracted.
+                let cancelled = match self.desc.statistics {
+                    Statistics::Given { .. } => center,
+                    _ => 0.0,
+                };
+                let largest = scaled[i].abs() + (shifted[i] - scaled[i]).abs() + cancelled;
+                activation_slope(&self.desc) * (largest + 1.0)
+            })
+            .collect()
+    }
+
+    /// Mean and rstd of each row, in the order of the kept axes.
+    fn expected_statistics(&self, expected: &Forward) -> (Vec<f64>, Vec<f64>) {
+        let shape = self.desc.input.shape();
+        let strides = Layout::contiguous(shape).strides;
+        let firsts = (0..expected.output.len()).filter(|position| {
+            self.desc
+                .axes
+                .iter()
+                .all(|&axis| (position / strides[axis]) % shape[axis] == 0)
+        });
+        firsts.map(|i| (expected.mean[i], expected.rstd[i])).unzip()
+    }
+}
+
+/// How much an activation may magnify an error: its parameters, at most twice its steepest slope.
+fn activation_slope(desc: &NormDesc) -> f64 {
+    let [alpha, beta] = desc.activation.parameters();
+    (1.0 + alpha.abs()) * (1.0 + beta.abs())
+}
+
+/// What a device has computed, row-major.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Actual {
+    /// The result.
+    pub output: Vec<f64>,
+    /// `input + residual`.
+    pub sum: Option<Vec<f64>>,
+    /// Mean and rstd of each row, as pairs.
+    pub statistics: Option<Vec<f64>>,
+}
+
+/// A buffer read through its layout.
+fn row_major(layout: &Layout, flat: &[f64]) -> Vec<f64> {
+    let strides = Layout::contiguous(layout.shape.clone()).strides;
+    let elements = layout.checked_elements().expect("a test fits");
+    (0..elements)
+        .map(|position| {
+            let address: usize = (0..layout.rank())
+                .map(|dim| (position / strides[dim]) % layout.shape[dim] * layout.strides[dim])
+                .sum();
+            flat[address]
+        })
+        .collect()
+}
+
+fn compare(
+    name: &str,
+    actual: &[f64],
+    expected: &[f64],
+    tolerance: impl Fn(usize) -> f64,
+) -> Result<(), String> {
+    if actual.len() != expected.len() {
+        let (actual, expected) = (actual.len(), expected.len());
+        return Err(format!("{name} has {actual} elements, expected {expected}"));
+    }
+    for (i, (&actual, &expected)) in actual.iter().zip(expected).enumerate() {
+        let tolerance = tolerance(i);
+        let agrees = match expected.is_finite() {
+            true => (actual - expected).abs() <= tolerance,
+            false => actual == expected || (actual.is_nan() && expected.is_nan()),
+        };
+        if !agrees {
+            return Err(format!(
+                "{name}[{i}] is {actual}, expected {expected} within {tolerance:e}"
+            ));
+        }
+    }
+    Ok(())
+}

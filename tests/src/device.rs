@@ -1,0 +1,78 @@
+//! The runtimes that the suite is built with and that are there.
+
+use cubecl::client::Client;
+use cubenorm_core::DType;
+
+/// A runtime with a device.
+#[derive(Clone)]
+pub struct TestDevice {
+    /// The runtime's name, as cubenorm's features have it.
+    pub name: &'static str,
+    /// Its client.
+    pub client: Client,
+    /// Units of a plane, where the device runs plane operations that CubeCL does not report.
+    pub plane_size: Option<u32>,
+}
+
+/// The names in `CUBENORM_TEST_DEVICES`, a comma-separated list; `None` selects all.
+pub fn selection() -> Option<Vec<String>> {
+    let names = std::env::var("CUBENORM_TEST_DEVICES").ok()?;
+    let names = names.split(',').map(str::trim).map(str::to_owned);
+    Some(names.filter(|name| !name.is_empty()).collect())
+}
+
+/// Whether a runtime is selected.
+pub fn is_selected(name: &str) -> bool {
+    selection().is_none_or(|names| names.iter().any(|selected| selected == name))
+}
+
+/// Every CubeCL runtime that this build has and the selection names.
+pub fn devices() -> Vec<TestDevice> {
+    let mut devices = Vec::new();
+    let mut add = |name: &'static str, client: &dyn Fn() -> Client| {
+        if is_selected(name) {
+            let client = client();
+            let plane_size = plane_size(&client);
+            devices.push(TestDevice {
+                name,
+                client,
+                plane_size,
+            });
+        }
+    };
+    #[cfg(feature = "cpu")]
+    add("cpu", &|| cubecl::Device::Cpu(Default::default()).client());
+    // With `vulkan` in the build a native wgpu device compiles to SPIR-V, without it to WGSL.
+    #[cfg(feature = "wgpu")]
+    add(
+        if cfg!(feature = "vulkan") { "vulkan" } else { "wgpu" },
+        &|| cubecl::Device::Wgpu(Default::default()).client(),
+    );
+    #[cfg(feature = "cuda")]
+    add("cuda", &|| cubecl::Device::Cuda(Default::default()).client());
+    let _ = &mut add;
+    assert!(
+        !devices.is_empty(),
+        "no runtime to test: build with the feature of one, and select it or nothing in \
+         CUBENORM_TEST_DEVICES"
+    );
+    devices
+}
+
+/// The plane size of a software Vulkan driver. CubeCL leaves plane operations out of the
+/// properties there, although both drivers run them.
+fn plane_size(client: &Client) -> Option<u32> {
+    let hardware = &client.properties().hardware;
+    let size = hardware.plane_size_min;
+    (size > 1 && size == hardware.plane_size_max).then_some(size)
+}
+
+impl TestDevice {
+    /// The dtypes that the device has.
+    pub fn dtypes(&self) -> Vec<DType> {
+        DType::ALL
+            .into_iter()
+            .filter(|&dtype| cubenorm_kernels::supports(&self.client, dtype))
+            .collect()
+    }
+}

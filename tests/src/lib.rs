@@ -1,0 +1,5 @@
+//! What the suite is made of: devices, cases, tolerances, and the way from one to the other.
+
+pub mod case;
+pub mod device;
+pub mod tolerance;

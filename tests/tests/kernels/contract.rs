@@ -1,0 +1,68 @@
+//! What is promised beside numbers: errors, determinism, compilation.
+
+use cubenorm_core::{DType, Epsilon, Layout, NormDesc, Statistics, TensorDesc};
+use cubenorm_kernels::{ForwardTensors, launch_forward};
+use cubenorm_tests::case::Case;
+use cubenorm_tests::device::devices;
+
+use crate::choices;
+
+#[test]
+fn results_are_bitwise_the_same_from_run_to_run() {
+    for device in devices() {
+        for (rows, cols) in [(100, 96), (3, 5000), (1, 70_000)] {
+            let input = TensorDesc::contiguous([rows, cols], DType::F32);
+            let desc = NormDesc::new(input, [1], Statistics::MeanVariance);
+            let case = Case::new(desc, 31);
+            for choice in choices(&device, &case.desc) {
+                let first = case.run(&device.client, choice).unwrap();
+                let second = case.run(&device.client, choice).unwrap();
+                assert_eq!(first, second, "{} {choice:?}", device.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_buffer_that_is_too_small_is_refused_before_the_launch() {
+    for device in devices() {
+        let input = TensorDesc::new(Layout::strided([3, 4], [8, 1]), DType::F32);
+        let desc = NormDesc::new(input, [1], Statistics::MeanVariance);
+        let tensors = ForwardTensors::new(device.client.empty(19 * 4));
+        let error = launch_forward(&device.client, &desc, &tensors, Default::default());
+        assert_eq!(
+            error.unwrap_err().to_string(),
+            "input with shape [3, 4] and strides [8, 1] spans 20 elements, but its buffer holds 19"
+        );
+    }
+}
+
+#[test]
+fn a_tensor_without_a_buffer_is_refused() {
+    for device in devices() {
+        let input = TensorDesc::contiguous([3, 4], DType::F32);
+        let desc = NormDesc::new(input.clone(), [1], Statistics::MeanVariance).with_scale(input);
+        let tensors = ForwardTensors::new(device.client.empty(12 * 4));
+        let error = launch_forward(&device.client, &desc, &tensors, Default::default());
+        assert_eq!(
+            error.unwrap_err().to_string(),
+            "the description and the buffers disagree about scale: one has it, the other does not"
+        );
+    }
+}
+
+#[test]
+fn another_epsilon_changes_the_result_without_a_new_plan() {
+    for device in devices() {
+        let of = |epsilon| {
+            let input = TensorDesc::contiguous([4, 64], DType::F32);
+            NormDesc::new(input, [1], Statistics::MeanVariance)
+                .with_epsilon(Epsilon::InsideSqrt(epsilon))
+        };
+        let plan = |desc| cubenorm_kernels::plan_for(&device.client, &desc, Default::default());
+        assert_eq!(plan(of(1e-5)).unwrap(), plan(of(0.5)).unwrap());
+        for epsilon in [0.0, 1e-5, 0.5] {
+            Case::new(of(epsilon), 32).check(&device, Default::default()).unwrap();
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Ranks, axes, strides and broadcasting.
+
+use cubenorm_core::{DType, Layout, NormDesc, Statistics, TensorDesc};
+use cubenorm_tests::case::Case;
+use cubenorm_tests::device::devices;
+
+use crate::check_all;
+
+fn f32(layout: Layout) -> TensorDesc {
+    TensorDesc::new(layout, DType::F32)
+}
+
+#[test]
+fn every_rank_and_every_set_of_axes_agrees_with_the_reference() {
+    let shapes: [&[usize]; 8] = [
+        &[24],
+        &[6, 8],
+        &[3, 4, 8],
+        &[2, 3, 4, 4],
+        &[2, 2, 3, 2, 4],
+        &[2, 1, 2, 3, 2, 4],
+        &[1, 2, 2, 1, 2, 3, 4],
+        &[2, 1, 2, 2, 1, 2, 2, 4],
+    ];
+    for device in devices() {
+        for shape in shapes {
+            let sets = 1usize << shape.len();
+            // All sets up to rank 4, a spread of them above.
+            for set in (0..sets).step_by((sets / 16).max(1)) {
+                let axes: Vec<usize> = (0..shape.len()).filter(|axis| set >> axis & 1 == 1).collect();
+                let scale: Vec<usize> = (0..shape.len())
+                    .map(|dim| if (set >> (dim / 2)) & 1 == 1 { shape[dim] } else { 1 })
+                    .collect();
+                let desc = NormDesc::new(
+                    TensorDesc::contiguous(shape, DType::F32),
+                    axes,
+                    Statistics::MeanVariance,
+                )
+                .with_scale(TensorDesc::contiguous(scale, DType::F32))
+                .with_bias(TensorDesc::contiguous(&shape[shape.len() - 1..], DType::F32));
+                let case = Case::new(desc, set as u64);
+                case.check(&device, Default::default()).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn strided_inputs_are_read_in_place() {
+    let layouts = [
+        ("permuted", Layout::strided([8, 12, 16], [1, 8, 96])),
+        ("channels last", Layout::strided([2, 16, 5, 3], [240, 1, 48, 16])),
+        ("sliced with gaps", Layout::strided([4, 6, 8], [128, 16, 1])),
+        ("every second element", Layout::strided([4, 6, 8], [96, 16, 2])),
+        ("rows that repeat", Layout::strided([4, 6, 8], [0, 8, 1])),
+        ("columns that repeat", Layout::strided([4, 6, 8], [6, 1, 0])),
+        ("odd gaps", Layout::strided([4, 6, 8], [61, 10, 1])),
+    ];
+    for device in devices() {
+        for (name, layout) in &layouts {
+            let rank = layout.rank();
+            for axes in [vec![rank - 1], vec![0], vec![1, 2], vec![0, 2]] {
+                println!("{}: {name} over {axes:?}", device.name);
+                let channels = layout.shape[1];
+                let mut scale = vec![1; rank];
+                scale[1] = channels;
+                let desc = NormDesc::new(f32(layout.clone()), axes, Statistics::MeanVariance)
+                    .with_scale(TensorDesc::contiguous(scale, DType::F32));
+                check_all(&device, &Case::new(desc, 11));
+            }
+        }
+    }
+}
+
+#[test]
+fn an_output_may_be_strided() {
+    for device in devices() {
+        let shape = [6, 8, 4];
+        for strides in [[1, 6, 48], [64, 8, 1], [64, 8, 2], [4, 24, 1]] {
+            for axes in [vec![2], vec![0], vec![0, 1]] {
+                let desc = NormDesc::new(
+                    TensorDesc::contiguous(shape, DType::F32),
+                    axes,
+                    Statistics::MeanVariance,
+                )
+                .with_residual(TensorDesc::contiguous([8, 1], DType::F32))
+                .with_sum()
+                .with_output(f32(Layout::strided(shape, strides)));
+                check_all(&device, &Case::new(desc, 12));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_dense_input_keeps_its_layout() {
+    let permuted = Layout::strided([4, 6, 8], [1, 32, 4]);
+    let desc = NormDesc::new(f32(permuted.clone()), [2], Statistics::MeanVariance);
+    assert_eq!(desc.problem().unwrap().output_layout, permuted);
+    let gaps = Layout::strided([4, 6, 8], [96, 16, 2]);
+    let desc = NormDesc::new(f32(gaps), [2], Statistics::MeanVariance);
+    let contiguous = Layout::contiguous([4, 6, 8]);
+    assert_eq!(desc.problem().unwrap().output_layout, contiguous);
+}
+
+#[test]
+fn parameters_broadcast_in_any_dimension() {
+    let shape = [3, 4, 8];
+    let sizes: [&[usize]; 9] = [
+        &[8],
+        &[1],
+        &[4, 1],
+        &[4, 8],
+        &[3, 1, 1],
+        &[3, 1, 8],
+        &[3, 4, 1],
+        &[3, 4, 8],
+        &[1, 1, 1],
+    ];
+    for device in devices() {
+        for scale in sizes {
+            for bias in sizes {
+                for axes in [vec![2], vec![0, 1]] {
+                    let desc = NormDesc::new(
+                        TensorDesc::contiguous(shape, DType::F32),
+                        axes,
+                        Statistics::MeanVariance,
+                    )
+                    .with_scale(TensorDesc::contiguous(scale, DType::F32))
+                    .with_bias(TensorDesc::contiguous(bias, DType::F32));
+                    Case::new(desc, 13).check(&device, Default::default()).unwrap();
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn statistics_may_be_given_in_any_shape() {
+    let sizes: [&[usize]; 4] = [&[4, 1, 1], &[8], &[2, 1, 6, 1], &[2, 4, 6, 8]];
+    for device in devices() {
+        for mean in sizes {
+            for variance in sizes {
+                let desc = NormDesc::new(
+                    TensorDesc::contiguous([2, 4, 6, 8], DType::F32),
+                    [],
+                    Statistics::Given {
+                        mean: TensorDesc::contiguous(mean, DType::F32),
+                        variance: TensorDesc::contiguous(variance, DType::F32),
+                    },
+                )
+                .with_scale(TensorDesc::contiguous([4, 1, 1], DType::F32))
+                .with_bias(TensorDesc::contiguous([4, 1, 1], DType::F32));
+                check_all(&device, &Case::new(desc, 14));
+            }
+        }
+    }
+}
+
+#[test]
+fn empty_tensors_launch_nothing() {
+    for device in devices() {
+        for shape in [[0, 4], [4, 0], [0, 0]] {
+            for axis in [0, 1] {
+                let desc = NormDesc::new(
+                    TensorDesc::contiguous(shape, DType::F32),
+                    [axis],
+                    Statistics::MeanVariance,
+                )
+                .with_sum();
+                let actual = Case::new(desc, 0).run(&device.client, Default::default()).unwrap();
+                assert!(actual.output.is_empty());
+                assert!(actual.sum.unwrap().is_empty());
+            }
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! The kernels against the f64 reference, on every runtime of the build.
+//!
+//! | group | varies | fixed |
+//! | --- | --- | --- |
+//! | `strategies` | strategy, shape around its borders | f32, layer norm |
+//! | `layouts` | rank, axes, strides, broadcasting | inferred strategy and each that applies |
+//! | `dtypes` | dtype of tensors and parameters | a few shapes |
+//! | `values` | constant rows, large means, infinities, NaN, half's limits | a shape for each strategy |
+//! | `contract` | errors, determinism, compilation | |
+//!
+//! `property.rs` crosses all of them at random.
+
+mod contract;
+mod dtypes;
+mod layouts;
+mod strategies;
+mod values;
+
+use cubenorm_core::{NormDesc, Strategy, StrategyChoice};
+use cubenorm_tests::case::Case;
+use cubenorm_tests::device::TestDevice;
+
+/// Every choice that can run a description on a device: the inferred one and each strategy.
+fn choices(device: &TestDevice, desc: &NormDesc) -> Vec<StrategyChoice> {
+    let forced = Strategy::ALL.map(|strategy| StrategyChoice::Forced {
+        strategy,
+        plane_size: device.plane_size,
+    });
+    let mut choices = vec![StrategyChoice::Inferred];
+    choices.extend(forced.into_iter().filter(|&choice| {
+        cubenorm_kernels::plan_for(&device.client, desc, choice).is_ok()
+    }));
+    choices
+}
+
+/// Checks a case under every choice that can run it.
+#[track_caller]
+fn check_all(device: &TestDevice, case: &Case) {
+    for choice in choices(device, &case.desc) {
+        if let Err(error) = case.check(device, choice) {
+            panic!("{error}");
+        }
+    }
+}

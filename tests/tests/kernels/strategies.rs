@@ -1,0 +1,115 @@
+//! Shapes around the borders where a strategy changes what it does.
+
+use cubenorm_core::{DType, NormDesc, Statistics, Strategy, StrategyChoice, TensorDesc};
+use cubenorm_tests::case::Case;
+use cubenorm_tests::device::devices;
+
+use crate::{check_all, choices};
+
+fn layer_norm(rows: usize, cols: usize) -> NormDesc {
+    NormDesc::new(
+        TensorDesc::contiguous([rows, cols], DType::F32),
+        [1],
+        Statistics::MeanVariance,
+    )
+    .with_scale(TensorDesc::contiguous([cols], DType::F32))
+    .with_bias(TensorDesc::contiguous([cols], DType::F32))
+}
+
+#[test]
+fn every_strategy_agrees_with_the_reference_at_every_row_length() {
+    // One element; below, at and above a vector, a plane, a held row, a block of 64 steps, a cube;
+    // primes in between.
+    let lengths = [1, 2, 3, 4, 5, 8, 31, 32, 33, 64, 127, 256, 257, 1000, 1024, 4096, 4099, 16384];
+    for device in devices() {
+        for cols in lengths {
+            check_all(&device, &Case::new(layer_norm(3, cols), cols as u64));
+        }
+    }
+}
+
+#[test]
+fn every_strategy_agrees_with_the_reference_at_every_row_count() {
+    for device in devices() {
+        for rows in [1, 2, 7, 63, 64, 65, 257] {
+            check_all(&device, &Case::new(layer_norm(rows, 40), rows as u64));
+        }
+    }
+}
+
+#[test]
+fn more_rows_than_a_launch_has_cubes_are_all_written() {
+    for device in devices() {
+        let case = Case::new(layer_norm(65_537 + 63, 4), 9);
+        check_all(&device, &case);
+    }
+}
+
+#[test]
+fn a_kept_axis_that_is_contiguous_runs_in_columns() {
+    for device in devices() {
+        for (reduced, kept) in [(1, 8), (3, 4), (100, 64), (1000, 12), (37, 7), (4096, 32)] {
+            let desc = NormDesc::new(
+                TensorDesc::contiguous([reduced, kept], DType::F32),
+                [0],
+                Statistics::MeanVariance,
+            )
+            .with_scale(TensorDesc::contiguous([kept], DType::F32))
+            .with_bias(TensorDesc::contiguous([reduced, 1], DType::F32));
+            let column = StrategyChoice::from(Strategy::Column);
+            if kept % 4 == 0 {
+                assert!(choices(&device, &desc).contains(&StrategyChoice::Forced {
+                    strategy: Strategy::Column,
+                    plane_size: device.plane_size,
+                }));
+                Case::new(desc.clone(), 3).check(&device, column).unwrap();
+            }
+            check_all(&device, &Case::new(desc, 3));
+        }
+    }
+}
+
+#[test]
+fn planes_run_on_real_plane_operations_where_the_device_has_them() {
+    for device in devices() {
+        let Some(plane_size) = device.plane_size else {
+            println!("{}: skipped, a plane has one unit", device.name);
+            continue;
+        };
+        let choice = StrategyChoice::Forced {
+            strategy: Strategy::Plane,
+            plane_size: Some(plane_size),
+        };
+        let desc = layer_norm(19, 96);
+        let plan = cubenorm_kernels::plan_for(&device.client, &desc, choice).unwrap();
+        assert_eq!(plan.blueprint.plane_size, plane_size);
+        Case::new(desc, 5).check(&device, choice).unwrap();
+    }
+}
+
+#[test]
+fn statistics_are_written_in_the_order_of_the_kept_axes() {
+    for device in devices() {
+        for axes in [vec![2], vec![0], vec![1], vec![0, 2], vec![1, 2], vec![0, 1, 2]] {
+            for statistics in [Statistics::MeanVariance, Statistics::MeanSquare] {
+                let input = TensorDesc::contiguous([3, 8, 20], DType::F32);
+                let desc = NormDesc::new(input, axes.clone(), statistics).with_statistics_written();
+                check_all(&device, &Case::new(desc, 7));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_residual_is_added_first_and_its_sum_written() {
+    for device in devices() {
+        for cols in [12, 500, 4096] {
+            let input = TensorDesc::contiguous([5, cols], DType::F32);
+            let desc = layer_norm(5, cols)
+                .with_residual(input)
+                .with_sum()
+                .with_statistics_written();
+            check_all(&device, &Case::new(desc, 8));
+        }
+    }
+}

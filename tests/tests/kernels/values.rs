@@ -1,0 +1,99 @@
+//! Inputs that break a formula which is nearly right.
+
+use cubenorm_core::{DType, Epsilon, NormDesc, Statistics, TensorDesc};
+use cubenorm_tests::case::{Case, noise};
+use cubenorm_tests::device::devices;
+
+use crate::{check_all, choices};
+
+fn desc(dtype: DType, rows: usize, cols: usize) -> NormDesc {
+    NormDesc::new(
+        TensorDesc::contiguous([rows, cols], dtype),
+        [1],
+        Statistics::MeanVariance,
+    )
+    .with_epsilon(Epsilon::InsideSqrt(0.0))
+}
+
+#[test]
+fn a_large_mean_costs_no_digits() {
+    for device in devices() {
+        for cols in [64, 1000, 4096, 40_000] {
+            // Uniform with a variance of 1 around 1e4: E[x^2] - E[x]^2 leaves nothing of it in f32.
+            let case = Case::with_input(desc(DType::F32, 4, cols), 1, |i| {
+                1e4 + 3f64.sqrt() * noise(5, i)
+            });
+            let expected = case.expected().output;
+            let norm = expected.iter().map(|y| y * y).sum::<f64>().sqrt();
+            for choice in choices(&device, &case.desc) {
+                let actual = case.run(&device.client, choice).unwrap().output;
+                let error = expected.iter().zip(&actual).map(|(e, a)| (e - a).powi(2));
+                let relative = error.sum::<f64>().sqrt() / norm;
+                assert!(relative < 1e-5, "{} {choice:?} [4, {cols}]: {relative:e}", device.name);
+            }
+            check_all(&device, &case);
+        }
+    }
+}
+
+#[test]
+fn a_first_element_far_from_the_others_costs_few_digits() {
+    for device in devices() {
+        for cols in [64, 4096] {
+            let case = Case::with_input(desc(DType::F32, 3, cols), 1, |i| {
+                if i % cols == 0 { 1e6 } else { noise(6, i) }
+            });
+            check_all(&device, &case);
+        }
+    }
+}
+
+#[test]
+fn a_constant_row_has_no_variance_and_comes_out_as_the_bias() {
+    for device in devices() {
+        for dtype in device.dtypes() {
+            for constant in [0.0, 1.0, -3.14, 1e4] {
+                let desc = desc(dtype, 5, 300)
+                    .with_epsilon(Epsilon::InsideSqrt(1e-5))
+                    .with_bias(TensorDesc::contiguous([300], dtype));
+                check_all(&device, &Case::with_input(desc, 2, |_| constant));
+            }
+        }
+    }
+}
+
+#[test]
+fn half_precision_reaches_its_limit_without_overflow() {
+    for device in devices() {
+        for dtype in [DType::F16, DType::BF16] {
+            if device.dtypes().contains(&dtype) {
+                let case = Case::with_input(desc(dtype, 4, 640), 3, |i| 65_000.0 * noise(7, i));
+                check_all(&device, &case);
+            }
+        }
+    }
+}
+
+#[test]
+fn not_a_number_and_infinity_stay_in_their_rows() {
+    for device in devices() {
+        for statistics in [
+            Statistics::MeanVariance,
+            Statistics::MeanSquare,
+            Statistics::Mean,
+        ] {
+            for position in [0, 7, 500] {
+                for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+                    let desc = NormDesc {
+                        statistics: statistics.clone(),
+                        ..desc(DType::F32, 3, 700)
+                    };
+                    let case = Case::with_input(desc, 4, |i| {
+                        if i == 700 + position { value } else { noise(8, i) }
+                    });
+                    check_all(&device, &case);
+                }
+            }
+        }
+    }
+}

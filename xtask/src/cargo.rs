@@ -1,0 +1,190 @@
+//! Cargo command lines that several verbs share, and what cargo says it built.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+use crate::exec::Cmd;
+
+/// Every package that builds Burn.
+///
+/// They are always built together. Cargo unites the features of all packages of one invocation;
+/// one at a time, the tokenizers of one example and the pictures of another would each turn on
+/// other features of crates deep below Burn, and each would build it anew, for many minutes.
+pub const BURN_FACING: [&str; 7] = [
+    "cubenorm",
+    "cubenorm-kernels",
+    "cubenorm-tests",
+    "cubenorm-bench",
+    "cubenorm-example-minilm",
+    "cubenorm-example-candy",
+    "cubenorm-example-quickstart",
+];
+
+/// `cargo VERB` on these packages with exactly these features.
+pub fn on(verb: &str, packages: &[&str], features: &str) -> Cmd {
+    let packages = packages.iter().flat_map(|package| ["-p", package]);
+    let command = Cmd::new("cargo").arg(verb).args(packages);
+    match features {
+        "" => command,
+        _ => command.args(["--no-default-features", "--features", features]),
+    }
+}
+
+/// Builds all that stands on Burn, with these runtimes.
+pub struct Build {
+    artifacts: Vec<Artifact>,
+}
+
+impl Build {
+    /// Builds the binaries of the packages that build Burn.
+    pub fn burn_facing(runtimes: &str) -> Result<Self> {
+        Self::run(on("build", &BURN_FACING, &format!("burn,{runtimes}")))
+    }
+
+    /// Builds the tests of these packages.
+    pub fn tests(packages: &[&str], features: &str) -> Result<Self> {
+        Self::run(on("test", packages, features).arg("--no-run"))
+    }
+
+    fn run(command: Cmd) -> Result<Self> {
+        let messages = command
+            .arg("--message-format=json-render-diagnostics")
+            .capture()?;
+        Ok(Self {
+            artifacts: artifacts(&messages),
+        })
+    }
+
+    /// The program of a package.
+    pub fn program(&self, package: &str) -> Result<PathBuf> {
+        self.artifacts
+            .iter()
+            .find(|artifact| artifact.package == package && !artifact.test)
+            .map(|artifact| artifact.executable.clone())
+            .with_context(|| format!("cargo built no program of `{package}`"))
+    }
+
+    /// The test programs.
+    pub fn test_programs(&self) -> impl Iterator<Item = &Artifact> {
+        self.artifacts.iter().filter(|artifact| artifact.test)
+    }
+}
+
+/// A program that cargo built.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Artifact {
+    pub package: String,
+    /// The target within the package: `kernels` for `tests/kernels.rs`.
+    pub target: String,
+    /// Where the package lies, which is where cargo runs its tests.
+    pub folder: PathBuf,
+    pub executable: PathBuf,
+    /// Whether it is made of tests.
+    pub test: bool,
+}
+
+/// A line of cargo's messages, as far as it matters here.
+#[derive(Deserialize)]
+struct Message {
+    reason: String,
+    package_id: String,
+    manifest_path: PathBuf,
+    target: Target,
+    profile: Profile,
+    executable: Option<PathBuf>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct Profile {
+    test: bool,
+}
+
+fn artifacts(messages: &str) -> Vec<Artifact> {
+    messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Message>(line).ok())
+        .filter(|message| message.reason == "compiler-artifact")
+        .filter_map(|message| {
+            Some(Artifact {
+                package: package_name(&message.package_id).to_owned(),
+                target: message.target.name,
+                folder: message.manifest_path.parent()?.to_owned(),
+                executable: message.executable?,
+                test: message.profile.test,
+            })
+        })
+        .collect()
+}
+
+/// The name in a package id: after `#` and before `@`, or the folder where `#` has a version only.
+fn package_name(id: &str) -> &str {
+    let (path, fragment) = id.split_once('#').unwrap_or((id, id));
+    match fragment.split_once('@') {
+        Some((name, _)) => name,
+        None => path.rsplit('/').next().unwrap_or(path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(id: &str, target: &str, executable: &str, test: bool) -> String {
+        format!(
+            r#"{{"reason":"compiler-artifact","package_id":"{id}","manifest_path":"/w/x/Cargo.toml",
+            "target":{{"name":"{target}"}},"profile":{{"test":{test}}},"executable":{executable}}}"#
+        )
+        .replace('\n', "")
+    }
+
+    #[test]
+    fn programs_and_tests_are_told_apart() {
+        let build = Build {
+            artifacts: artifacts(
+                &[
+                    r#"{"reason":"build-script-executed","package_id":"x"}"#.to_owned(),
+                    message("path+file:///w/x#pack@0.1.0", "pack", "null", false),
+                    message("path+file:///w/x#pack@0.1.0", "tool", r#""/t/tool""#, false),
+                    message(
+                        "path+file:///w/x#pack@0.1.0",
+                        "suite",
+                        r#""/t/suite-1""#,
+                        true,
+                    ),
+                    r#"{"reason":"build-finished","success":true}"#.to_owned(),
+                ]
+                .join("\n"),
+            ),
+        };
+        assert_eq!(build.program("pack").unwrap(), PathBuf::from("/t/tool"));
+        assert!(
+            build
+                .program("other")
+                .unwrap_err()
+                .to_string()
+                .contains("`other`")
+        );
+        let tests: Vec<_> = build.test_programs().collect();
+        assert_eq!(tests.len(), 1);
+        assert_eq!(
+            (tests[0].target.as_str(), &tests[0].folder),
+            ("suite", &"/w/x".into())
+        );
+    }
+
+    #[test]
+    fn package_ids_name_packages_in_both_forms() {
+        assert_eq!(
+            package_name("path+file:///w/main/tests#cubenorm-tests@0.1.0"),
+            "cubenorm-tests"
+        );
+        assert_eq!(package_name("path+file:///w/main/xtask#0.1.0"), "xtask");
+    }
+}

@@ -1,0 +1,58 @@
+//! The three numbers that stand for a set of samples.
+
+/// Milliseconds per run: the middle, and the band that holds the middle 60 %.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stats {
+    pub median: f64,
+    pub p20: f64,
+    pub p80: f64,
+}
+
+impl Stats {
+    /// `None` where there is no sample.
+    pub fn of(samples: &[f64]) -> Option<Self> {
+        let mut sorted = samples.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        Some(Self {
+            median: percentile(&sorted, 0.5)?,
+            p20: percentile(&sorted, 0.2)?,
+            p80: percentile(&sorted, 0.8)?,
+        })
+    }
+}
+
+/// The value below which `fraction` of the sorted samples lie, between two of them in proportion.
+fn percentile(sorted: &[f64], fraction: f64) -> Option<f64> {
+    let position = fraction * sorted.len().checked_sub(1)? as f64;
+    let (below, above) = (
+        sorted[position.floor() as usize],
+        sorted[position.ceil() as usize],
+    );
+    Some(below + (above - below) * position.fract())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_lie_between_samples_in_proportion() {
+        let stats = Stats::of(&[5.0, 1.0, 3.0, 2.0, 4.0]).unwrap();
+        assert_eq!(stats.median, 3.0);
+        assert!((stats.p20 - 1.8).abs() < 1e-12 && (stats.p80 - 4.2).abs() < 1e-12);
+        assert_eq!(Stats::of(&[1.0, 2.0]).unwrap().median, 1.5);
+    }
+
+    #[test]
+    fn one_sample_is_all_three_and_none_is_none() {
+        assert_eq!(
+            Stats::of(&[7.0]),
+            Some(Stats {
+                median: 7.0,
+                p20: 7.0,
+                p80: 7.0
+            })
+        );
+        assert_eq!(Stats::of(&[]), None);
+    }
+}

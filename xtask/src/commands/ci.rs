@@ -1,0 +1,147 @@
+//! `cargo xtask ci`: everything a change must pass.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use comfy_table::{CellAlignment, Table, presets};
+
+use super::test;
+use crate::{
+    cargo::Build,
+    device::{Device, features},
+    exec::{Cmd, workspace},
+    style,
+};
+
+/// Check a change: formatting, lints, docs, tests on every runtime, examples.
+///
+/// All steps run, whatever fails before them; the exit code tells whether all passed.
+#[derive(clap::Args)]
+pub struct Args {}
+
+/// Where the weights of the style-transfer example lie beside the clone, where they do.
+const CANDY: &str = "../shared/candy";
+
+pub fn run(_args: &Args) -> Result<()> {
+    let mut steps = Steps::default();
+    let everything = format!("burn,criterion,{}", features(&[Device::Wgpu], true));
+    let workspace = |verb: &str| {
+        Cmd::new("cargo")
+            .args([verb, "--workspace", "--no-default-features", "--features"])
+            .arg(&everything)
+    };
+
+    let format = Cmd::new("cargo").args(["fmt", "--all", "--", "--check"]);
+    steps.run("format", || format.run());
+    let lint = workspace("clippy")
+        .arg("--all-targets")
+        .args(["--", "-D", "warnings"]);
+    steps.run("lints", || lint.run());
+    let docs = workspace("doc")
+        .arg("--no-deps")
+        .env("RUSTDOCFLAGS", "-D warnings");
+    steps.run("docs", || docs.run());
+    steps.run("tests", || test::run(&test::Args::all()));
+    examples(&mut steps);
+    steps.report()
+}
+
+/// The quick form of each example, on the devices it promises to be right on.
+fn examples(steps: &mut Steps) {
+    let mut built = None;
+    steps.run("build examples", || {
+        built = Some(Build::burn_facing(&features(&[Device::Wgpu], true))?);
+        Ok(())
+    });
+    let Some(build) = built else { return };
+    let run = |example: &str, arguments: &[&str]| {
+        let program = build.program(&format!("cubenorm-example-{example}"))?;
+        Cmd::new(program.to_string_lossy()).args(arguments).run()
+    };
+    steps.run("quickstart", || run("quickstart", &[]));
+    for device in ["wgpu", "cpu", "flex"] {
+        let name = format!("minilm on {device}");
+        steps.run(&name, || run("minilm", &["--check", "--device", device]));
+    }
+    steps.run("minilm's table", || {
+        run("minilm", &["--quick", "--device", "wgpu"])
+    });
+    if workspace().join(CANDY).is_dir() {
+        for device in ["wgpu", "cpu"] {
+            let name = format!("candy on {device}");
+            let arguments = ["--weights", CANDY, "--check", "--device", device];
+            steps.run(&name, || run("candy", &arguments));
+        }
+    }
+}
+
+/// What ran, how long it took, and whether it passed.
+#[derive(Default)]
+struct Steps {
+    done: Vec<(String, Duration, bool)>,
+}
+
+impl Steps {
+    fn run(&mut self, name: &str, step: impl FnOnce() -> Result<()>) {
+        anstream::println!("\n{}", style::heading(name));
+        let start = Instant::now();
+        let result = step();
+        if let Err(error) = &result {
+            anstream::eprintln!("{}: {error:#}", style::bad("failed"));
+        }
+        self.done
+            .push((name.to_owned(), start.elapsed(), result.is_ok()));
+    }
+
+    fn report(&self) -> Result<()> {
+        let mut table = Table::new();
+        table.load_style(presets::UTF8_BORDERS_ONLY);
+        table.set_header(["step", "seconds", "result"]);
+        for (name, time, passed) in &self.done {
+            let result = if *passed { "passed" } else { "FAILED" };
+            table.add_row([name.as_str(), &format!("{:.0}", time.as_secs_f64()), result]);
+        }
+        for column in table.column_iter_mut().skip(1).take(1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        println!("\n{table}");
+        let total: Duration = self.done.iter().map(|(_, time, _)| *time).sum();
+        let minutes = total.as_secs_f64() / 60.0;
+        let failed: Vec<&str> = self
+            .done
+            .iter()
+            .filter(|(_, _, passed)| !passed)
+            .map(|(name, ..)| name.as_str())
+            .collect();
+        if failed.is_empty() {
+            let steps = self.done.len();
+            let line = format!("all {steps} steps passed in {minutes:.1} minutes");
+            anstream::println!("{}", style::good(line));
+            return Ok(());
+        }
+        bail!(
+            "{} of {} steps failed: {}",
+            failed.len(),
+            self.done.len(),
+            failed.join(", ")
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_failed_step_fails_all_and_stops_none() {
+        let mut steps = Steps::default();
+        steps.run("a", || bail!("no"));
+        steps.run("b", || Ok(()));
+        let message = steps.report().unwrap_err().to_string();
+        assert_eq!(message, "1 of 2 steps failed: a");
+
+        let mut steps = Steps::default();
+        steps.run("b", || Ok(()));
+        steps.report().unwrap();
+    }
+}

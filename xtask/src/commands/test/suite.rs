@@ -1,0 +1,163 @@
+//! The one table of what `test` runs: which programs, built how, on which runtime and driver.
+
+use crate::{cargo::BURN_FACING, device::Device};
+
+/// A build of tests; its programs may run several times, on several devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BuildKind {
+    /// What needs neither Burn nor CubeCL.
+    Host,
+    /// Everything that stands on Burn; `wgpu` compiles to WGSL here.
+    Burn,
+    /// The kernel suite with the feature `vulkan`, which compiles to SPIR-V, without Burn: cheaper
+    /// to build, and Burn's own kernels crash some drivers' SPIR-V compilers.
+    Spirv,
+}
+
+impl BuildKind {
+    pub fn packages(self) -> &'static [&'static str] {
+        match self {
+            Self::Host => &["cubenorm-core", "cubenorm-reference", "xtask"],
+            Self::Burn => &BURN_FACING,
+            Self::Spirv => &["cubenorm-tests"],
+        }
+    }
+}
+
+/// The package with the suite that runs once per device; the other packages' tests run once.
+pub const SUITE: &str = "cubenorm-tests";
+
+/// The suite's targets that need CubeCL only: those that `flex` cannot run and that a second
+/// driver repeats.
+const KERNEL_TARGETS: [&str; 1] = ["kernels"];
+
+/// Which of the suite's targets a run takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Targets {
+    All,
+    /// Kernels launched through CubeCL.
+    Kernels,
+    /// Operators called through Burn.
+    Burn,
+}
+
+impl Targets {
+    pub fn contain(self, target: &str) -> bool {
+        let kernels = KERNEL_TARGETS.contains(&target);
+        match self {
+            Self::All => true,
+            Self::Kernels => kernels,
+            Self::Burn => !kernels,
+        }
+    }
+}
+
+/// The driver of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DriverKind {
+    /// The runtime has no Vulkan driver to choose.
+    None,
+    /// Whatever the system prefers: a GPU where there is one.
+    System,
+    /// One of the software drivers by name.
+    Software(&'static str),
+}
+
+/// One run of the suite.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    pub device: Device,
+    pub driver: DriverKind,
+    pub build: BuildKind,
+    pub targets: Targets,
+}
+
+/// Every run there is; one whose device or driver is missing is skipped and says so.
+pub const RUNS: &[Run] = &[
+    run(Device::Cpu, DriverKind::None, BuildKind::Burn, Targets::All),
+    run(
+        Device::Flex,
+        DriverKind::None,
+        BuildKind::Burn,
+        Targets::Burn,
+    ),
+    run(
+        Device::Wgpu,
+        DriverKind::System,
+        BuildKind::Burn,
+        Targets::All,
+    ),
+    run(
+        Device::Wgpu,
+        DriverKind::Software("lavapipe"),
+        BuildKind::Burn,
+        Targets::All,
+    ),
+    run(
+        Device::Wgpu,
+        DriverKind::Software("swiftshader"),
+        BuildKind::Burn,
+        Targets::Kernels,
+    ),
+    run(
+        Device::Cuda,
+        DriverKind::None,
+        BuildKind::Burn,
+        Targets::All,
+    ),
+    run(
+        Device::Rocm,
+        DriverKind::None,
+        BuildKind::Burn,
+        Targets::All,
+    ),
+    run(
+        Device::Metal,
+        DriverKind::None,
+        BuildKind::Burn,
+        Targets::All,
+    ),
+    run(
+        Device::Vulkan,
+        DriverKind::System,
+        BuildKind::Spirv,
+        Targets::Kernels,
+    ),
+    run(
+        Device::Vulkan,
+        DriverKind::Software("lavapipe"),
+        BuildKind::Spirv,
+        Targets::Kernels,
+    ),
+    run(
+        Device::Vulkan,
+        DriverKind::Software("swiftshader"),
+        BuildKind::Spirv,
+        Targets::Kernels,
+    ),
+];
+
+const fn run(device: Device, driver: DriverKind, build: BuildKind, targets: Targets) -> Run {
+    Run {
+        device,
+        driver,
+        build,
+        targets,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spirv_never_shares_a_build_with_wgsl() {
+        for run in RUNS {
+            assert_eq!(
+                run.build == BuildKind::Spirv,
+                run.device == Device::Vulkan,
+                "{run:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Commands that are printed before they run, so that a person can repeat each by hand.
+
+use std::{
+    ffi::OsString,
+    fmt,
+    io::{BufRead, BufReader, Write},
+    path::{Path, PathBuf},
+    process::{Command, ExitStatus, Stdio},
+};
+
+use anyhow::{Context, Result, bail};
+
+use crate::style;
+
+/// A command line with the environment it adds.
+#[derive(Clone, Debug)]
+pub struct Cmd {
+    program: String,
+    arguments: Vec<OsString>,
+    environment: Vec<(String, OsString)>,
+    folder: Option<PathBuf>,
+}
+
+impl Cmd {
+    pub fn new(program: impl Into<String>) -> Self {
+        Self {
+            program: program.into(),
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            folder: None,
+        }
+    }
+
+    pub fn arg(mut self, argument: impl Into<OsString>) -> Self {
+        self.arguments.push(argument.into());
+        self
+    }
+
+    pub fn args<A: Into<OsString>>(mut self, arguments: impl IntoIterator<Item = A>) -> Self {
+        self.arguments.extend(arguments.into_iter().map(Into::into));
+        self
+    }
+
+    pub fn env(mut self, name: impl Into<String>, value: impl Into<OsString>) -> Self {
+        self.environment.push((name.into(), value.into()));
+        self
+    }
+
+    /// Runs in this folder instead of the root of the workspace.
+    pub fn folder(mut self, folder: &Path) -> Self {
+        self.folder = Some(folder.to_owned());
+        self
+    }
+
+    /// Prints the command.
+    pub fn announce(&self) {
+        anstream::eprintln!("{}", style::faint(format_args!("$ {self}")));
+    }
+
+    /// The command for the standard library.
+    pub fn command(&self) -> Command {
+        // The `cargo` on the path may be another version than the one that runs us.
+        let cargo = (self.program == "cargo")
+            .then(|| std::env::var_os("CARGO"))
+            .flatten();
+        let mut command = Command::new(cargo.unwrap_or_else(|| self.program.clone().into()));
+        command
+            .args(&self.arguments)
+            .envs(self.environment.iter().cloned());
+        command.current_dir(self.folder.clone().unwrap_or_else(workspace));
+        command
+    }
+
+    /// Runs the command; its output goes where ours goes.
+    pub fn run(&self) -> Result<()> {
+        self.announce();
+        let status = self
+            .command()
+            .status()
+            .with_context(|| self.not_started())?;
+        self.check(status)
+    }
+
+    /// Runs the command and returns what it wrote to standard output.
+    pub fn capture(&self) -> Result<String> {
+        self.announce();
+        let output = self.command().stderr(Stdio::inherit()).output();
+        let output = output.with_context(|| self.not_started())?;
+        self.check(output.status)?;
+        String::from_utf8(output.stdout).with_context(|| format!("`{self}` wrote no UTF-8"))
+    }
+
+    /// Runs the command, shows what it writes to standard output while it writes, and returns
+    /// that and whether it succeeded.
+    pub fn tee(&self) -> Result<(String, ExitStatus)> {
+        self.announce();
+        let mut child = self
+            .command()
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| self.not_started())?;
+        let mut text = String::new();
+        if let Some(stdout) = child.stdout.take() {
+            let mut reader = BufReader::new(stdout);
+            let mut line = Vec::new();
+            while reader.read_until(b'\n', &mut line)? > 0 {
+                std::io::stdout().write_all(&line)?;
+                text.push_str(&String::from_utf8_lossy(&line));
+                line.clear();
+            }
+        }
+        Ok((text, child.wait()?))
+    }
+
+    fn check(&self, status: ExitStatus) -> Result<()> {
+        if !status.success() {
+            bail!("`{self}` failed: {}", ending(status));
+        }
+        Ok(())
+    }
+
+    fn not_started(&self) -> String {
+        format!("`{}` could not be started", self.program)
+    }
+}
+
+/// As a shell would take it.
+impl fmt::Display for Cmd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, value) in &self.environment {
+            write!(f, "{name}={} ", quoted(&value.to_string_lossy()))?;
+        }
+        f.write_str(&self.program)?;
+        for argument in &self.arguments {
+            write!(f, " {}", quoted(&argument.to_string_lossy()))?;
+        }
+        Ok(())
+    }
+}
+
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./,:+@%^".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+/// How a process ended, in words.
+pub fn ending(status: ExitStatus) -> String {
+    #[cfg(unix)]
+    if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
+        return format!("killed by signal {signal}");
+    }
+    match status.code() {
+        Some(code) => format!("exit code {code}"),
+        None => "ended without an exit code".to_owned(),
+    }
+}
+
+/// The root of the workspace.
+pub fn workspace() -> PathBuf {
+    // Set by `cargo run`, and right even where a cached binary was built from another clone.
+    let package = std::env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    package
+        .parent()
+        .map_or_else(|| package.clone(), Path::to_path_buf)
+}
+
+/// Whether a program of this name is on the path.
+pub fn on_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| {
+        folder
+            .join(program)
+            .with_extension(std::env::consts::EXE_EXTENSION)
+            .is_file()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_printed_command_can_be_pasted_into_a_shell() {
+        let command = Cmd::new("cargo")
+            .args(["test", "-p", "it's here", ""])
+            .env("RUSTDOCFLAGS", "-D warnings");
+        assert_eq!(
+            command.to_string(),
+            r"RUSTDOCFLAGS='-D warnings' cargo test -p 'it'\''s here' ''"
+        );
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_signal_is_named_as_one() {
+        use std::os::unix::process::ExitStatusExt;
+        assert_eq!(ending(ExitStatus::from_raw(11)), "killed by signal 11");
+        assert_eq!(ending(ExitStatus::from_raw(3 << 8)), "exit code 3");
+    }
+
+    #[test]
+    fn failures_name_the_command() {
+        let error = Cmd::new("cargo").arg("no-such-verb").capture().unwrap_err();
+        assert!(
+            error.to_string().contains("`cargo no-such-verb` failed"),
+            "{error}"
+        );
+        assert!(Cmd::new("no-such-program").run().is_err());
+    }
+}

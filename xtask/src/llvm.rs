@@ -1,0 +1,114 @@
+//! LLVM, which the `cpu` runtime compiles with.
+//!
+//! CubeCL's `tracel-llvm-bundler` downloads a bundle while it builds, where the network lets it.
+
+use std::{
+    env, fs,
+    net::{TcpStream, ToSocketAddrs},
+    path::PathBuf,
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+
+use crate::exec::{Cmd, workspace};
+
+const BUNDLER: &str = "tracel-llvm-bundler";
+/// Where the bundler downloads from.
+const SOURCE: &str = "github.com:443";
+
+/// Whether a build with `cpu` can succeed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Llvm {
+    /// The bundle is in place.
+    Installed,
+    /// The bundler can fetch it.
+    Downloadable,
+    /// There is none and no way to it.
+    Missing,
+}
+
+/// Looks for LLVM, and installs it first where a script for that lies beside the clone.
+pub fn find() -> Result<Llvm> {
+    if installed() {
+        return Ok(Llvm::Installed);
+    }
+    let setup = workspace().join("../shared/llvm/setup.sh");
+    if setup.is_file() {
+        Cmd::new("bash").arg(setup).run()?;
+        if installed() {
+            return Ok(Llvm::Installed);
+        }
+    }
+    Ok(if reachable() {
+        Llvm::Downloadable
+    } else {
+        Llvm::Missing
+    })
+}
+
+fn installed() -> bool {
+    let bundle = bundle().ok();
+    bundle.is_some_and(|bundle| bundle.join(".tracel-llvm-installed").exists())
+}
+
+/// The folder that the bundler of our lock file looks into.
+fn bundle() -> Result<PathBuf> {
+    let lock = fs::read_to_string(workspace().join("Cargo.lock")).context("no Cargo.lock")?;
+    let version = locked(&lock, BUNDLER).with_context(|| format!("{BUNDLER} is not locked"))?;
+    let data = data_folder().context("no home folder")?;
+    Ok(data.join("tracel").join(format!("tracel-llvm-{version}")))
+}
+
+fn data_folder() -> Option<PathBuf> {
+    let home = || env::var_os("HOME").map(PathBuf::from);
+    if cfg!(target_os = "macos") {
+        return Some(home()?.join("Library/Application Support"));
+    }
+    let variable = if cfg!(windows) {
+        "LOCALAPPDATA"
+    } else {
+        "XDG_DATA_HOME"
+    };
+    let set = env::var_os(variable)
+        .filter(|value| !value.is_empty())
+        .map(PathBuf::from);
+    set.or_else(|| Some(home()?.join(".local/share")))
+}
+
+/// The version of a package in a lock file.
+fn locked<'a>(lock: &'a str, package: &str) -> Option<&'a str> {
+    let name = format!("name = \"{package}\"");
+    let mut lines = lock.lines().skip_while(|line| *line != name).skip(1);
+    lines
+        .next()?
+        .strip_prefix("version = \"")?
+        .strip_suffix('"')
+}
+
+fn reachable() -> bool {
+    // Through a proxy the name need not resolve here.
+    if ["HTTPS_PROXY", "https_proxy"]
+        .iter()
+        .any(|name| env::var_os(name).is_some())
+    {
+        return true;
+    }
+    let addresses = SOURCE.to_socket_addrs().into_iter().flatten();
+    addresses
+        .take(2)
+        .any(|a| TcpStream::connect_timeout(&a, Duration::from_secs(3)).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_is_that_of_the_lock_file() {
+        let lock = "[[package]]\nname = \"a\"\nversion = \"1.0.0\"\n\n\
+                    [[package]]\nname = \"ab\"\nversion = \"23.1.0-4\"\nsource = \"x\"\n";
+        assert_eq!(locked(lock, "ab"), Some("23.1.0-4"));
+        assert_eq!(locked(lock, "b"), None);
+    }
+}

@@ -1,0 +1,30 @@
+//! Words with a meaning in colour. The printing macros of `anstream` take the colour out where
+//! the output is piped or `NO_COLOR` is set.
+
+use std::fmt::Display;
+
+use anstyle::{AnsiColor, Style};
+
+fn paint(style: Style, text: impl Display) -> String {
+    format!("{style}{text}{style:#}")
+}
+
+pub fn good(text: impl Display) -> String {
+    paint(AnsiColor::Green.on_default().bold(), text)
+}
+
+pub fn warning(text: impl Display) -> String {
+    paint(AnsiColor::Yellow.on_default().bold(), text)
+}
+
+pub fn bad(text: impl Display) -> String {
+    paint(AnsiColor::Red.on_default().bold(), text)
+}
+
+pub fn faint(text: impl Display) -> String {
+    paint(Style::new().dimmed(), text)
+}
+
+pub fn heading(text: impl Display) -> String {
+    paint(Style::new().bold(), text)
+}
