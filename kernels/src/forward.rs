@@ -11,10 +11,13 @@ use crate::strategy::split::{Partition, merge_parts, write_part};
 use crate::strategy::{member, merge_team, team, teams};
 use crate::types::{One, Typed, Types};
 
-/// Steps that are summed up before their mean is taken and they are read again for the deviations
-/// from it. At 64 bytes a step, a block stays in any first-level cache; and sums of so few elements
-/// keep their digits.
+/// Steps whose deviations are summed up from one origin, see [`accumulate`]. More of them would save
+/// merges; sums of so few keep their digits.
 const BLOCK: usize = 64;
+
+/// Steps that are loaded before the first is used, so that several loads are under way, and summed
+/// up apart, so that no addition waits for the one before it.
+const UNROLL: usize = 4;
 
 /// Numbers that change without a new kernel.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
@@ -118,8 +121,13 @@ fn fetch<T: Types>(
     }
 }
 
-/// Accumulates a unit's share block by block: each is summed up first, then read again for the
-/// deviations from its own mean.
+/// Accumulates a unit's share block by block, reading each element once.
+///
+/// Within a block deviations are taken from the mean so far and moved to the block's own mean in
+/// the end, `sum(d^2) - sum(d)^2 / n`. What cancels there is the distance between the two means,
+/// which [`merge`] adds to the whole: relative to the whole it is nothing. The first block has no
+/// mean to start from but its first element, so it is kept short: that difference costs at most the
+/// digits of `n`.
 #[cube]
 fn accumulate<T: Types>(
     source: &TypedSource<T>,
@@ -129,47 +137,97 @@ fn accumulate<T: Types>(
     #[comptime] blueprint: Blueprint,
 ) -> Moments<T::A, T::N> {
     let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
+    let statistics = comptime!(blueprint.statistics);
     let mut all_count = T::A::new(0.0);
     let mut all_mean = zero;
     let mut all_m2 = zero;
     let mut done = 0usize;
     while done < share.count {
-        let steps = min(share.count - done, BLOCK);
+        let is_first = done == 0;
+        let steps = min(
+            share.count - done,
+            select(is_first, UNROLL.runtime(), BLOCK.runtime()),
+        );
+        let end = done + steps;
+        let mut origin = all_mean;
+        if comptime!(statistics.reduces_mean() && statistics.reduces_squares()) {
+            if is_first {
+                let first = fetch::<T>(source, staged, row, share, done, blueprint);
+                origin = shifted::<T::A, T::N>(first, row, blueprint);
+            }
+        } else {
+            origin = zero;
+        }
+        let mut sum = zero;
+        let mut squares = zero;
+        let mut i = done;
+        while i + comptime!(UNROLL - 1) < end {
+            let mut sums = zero;
+            let mut products = zero;
+            #[unroll]
+            for j in 0..UNROLL {
+                let value = fetch::<T>(source, staged, row, share, i + j, blueprint);
+                let deviation = shifted::<T::A, T::N>(value, row, blueprint) - origin;
+                sums += deviation;
+                products += deviation * deviation;
+            }
+            sum += sums;
+            squares += products;
+            i += UNROLL;
+        }
+        while i < end {
+            let value = fetch::<T>(source, staged, row, share, i, blueprint);
+            let deviation = shifted::<T::A, T::N>(value, row, blueprint) - origin;
+            sum += deviation;
+            squares += deviation * deviation;
+            i += 1;
+        }
         let count = T::A::cast_from(steps);
-        let mut mean = zero;
-        if comptime!(blueprint.statistics.reduces_mean()) {
-            let mut sum = zero;
-            for i in done..done + steps {
-                let value = fetch::<T>(source, staged, row, share, i, blueprint);
-                sum += shifted::<T::A, T::N>(value, row, blueprint);
-            }
-            mean = sum / Vector::new(count);
-        }
-        let mut m2 = zero;
-        if comptime!(blueprint.statistics.reduces_squares()) {
-            for i in done..done + steps {
-                let value = fetch::<T>(source, staged, row, share, i, blueprint);
-                let deviation = shifted::<T::A, T::N>(value, row, blueprint) - mean;
-                m2 += deviation * deviation;
-            }
-        }
+        let block = block_moments::<T::A, T::N>(count, origin, sum, squares, blueprint);
         let all = Moments::<T::A, T::N> {
             count: all_count,
             mean: all_mean,
             m2: all_m2,
         };
-        let block = Moments::<T::A, T::N> { count, mean, m2 };
         let both = merge::<T::A, T::N>(&all, &block, blueprint);
         all_count = both.count;
         all_mean = both.mean;
         all_m2 = both.m2;
-        done += steps;
+        done = end;
     }
     Moments::<T::A, T::N> {
         count: all_count,
         mean: all_mean,
         m2: all_m2,
     }
+}
+
+/// The moments of a block from the sums of its deviations from `origin`.
+#[cube]
+fn block_moments<A: Float, N: Size>(
+    count: A,
+    origin: Vector<A, N>,
+    sum: Vector<A, N>,
+    squares: Vector<A, N>,
+    #[comptime] blueprint: Blueprint,
+) -> Moments<A, N> {
+    let zero = Vector::<A, N>::new(A::new(0.0));
+    let offset = sum / Vector::new(count);
+    let mean = if comptime!(blueprint.statistics.reduces_mean()) {
+        origin + offset
+    } else {
+        zero
+    };
+    let m2 = if comptime!(!blueprint.statistics.reduces_squares()) {
+        zero
+    } else if comptime!(blueprint.statistics.reduces_mean()) {
+        // Rounding may leave less than nothing of a constant block.
+        let rest = squares - sum * offset;
+        select_many(rest.less_than(&zero), zero, rest)
+    } else {
+        squares
+    };
+    Moments::<A, N> { count, mean, m2 }
 }
 
 /// Accumulates a unit's share from the registers that hold it.
@@ -298,6 +356,10 @@ fn apply<T: Types>(
 
 /// Writes mean and rstd of the rows of a group, as pairs, where they are asked for.
 #[cube]
+#[allow(
+    clippy::collapsible_if,
+    reason = "the outer condition is known when the kernel is built, the inner one is not"
+)]
 fn write_statistics<T: Types>(
     results: &mut TypedResults<T>,
     source_row: &SourceRow<T::A, T::N>,
@@ -321,8 +383,7 @@ fn write_statistics<T: Types>(
             #[unroll]
             for lane in 0..rows {
                 let row = first + lane;
-                let pair =
-                    2 * row_offset::<T::A, One>(&*tensor, row, access, Lanes::Columns);
+                let pair = 2 * row_offset::<T::A, One>(&*tensor, row, access, Lanes::Columns);
                 let mean = source_row.shift.extract(lane) + statistics.mean.extract(lane);
                 tensor[pair] = Vector::new(mean);
                 tensor[pair + 1] = Vector::new(statistics.rstd.extract(lane));
@@ -360,9 +421,7 @@ pub(crate) fn normalize<
     #[define(A)] _accumulation: ElemType,
 ) {
     for round in 0..partition.items_per_team {
-        normalize_item::<
-            Typed<(F, P, A, N), (Input, Residual, Scale, Bias, Mean, Variance, Output)>,
-        >(
+        normalize_item::<Typed<(F, P, A, N), (Input, Residual, Scale, Bias, Mean, Variance, Output)>>(
             source, affine, results, round, &partition, &scalars, blueprint,
         );
     }
@@ -411,7 +470,14 @@ fn normalize_item<T: Types>(
                 if i < share.count {
                     let step = share.begin + i * stride;
                     apply::<T>(
-                        held[i], step, &row, &statistics, affine, results, &result_row, scalars,
+                        held[i],
+                        step,
+                        &row,
+                        &statistics,
+                        affine,
+                        results,
+                        &result_row,
+                        scalars,
                         blueprint,
                     );
                 }
@@ -434,7 +500,14 @@ fn normalize_item<T: Types>(
                 let step = share.begin + i * stride;
                 let value = fetch::<T>(source, &staged, &row, &share, i, blueprint);
                 apply::<T>(
-                    value, step, &row, &statistics, affine, results, &result_row, scalars,
+                    value,
+                    step,
+                    &row,
+                    &statistics,
+                    affine,
+                    results,
+                    &result_row,
+                    scalars,
                     blueprint,
                 );
             }
@@ -590,8 +663,7 @@ fn normalize_part<T: Types, W: Size>(
         let row = source_row::<T>(source, first, blueprint);
         let result_row = result_row::<T>(affine, &*results, &item, blueprint);
         let share = my_share(item.part, partition, blueprint);
-        let merged =
-            merge_parts::<T::A, T::N, W>(workspace, item.group, partition, blueprint);
+        let merged = merge_parts::<T::A, T::N, W>(workspace, item.group, partition, blueprint);
         let epsilon = scalars.epsilon.get::<T::A>();
         let statistics = finish::<T::A, T::N>(&merged, epsilon, blueprint);
         write_statistics::<T>(results, &row, &statistics, &item, blueprint);
@@ -599,7 +671,15 @@ fn normalize_part<T: Types, W: Size>(
             let step = share.begin + i * comptime!(blueprint.members as usize);
             let value = read::<T>(source, &row, step, blueprint);
             apply::<T>(
-                value, step, &row, &statistics, affine, results, &result_row, scalars, blueprint,
+                value,
+                step,
+                &row,
+                &statistics,
+                affine,
+                results,
+                &result_row,
+                scalars,
+                blueprint,
             );
         }
     }

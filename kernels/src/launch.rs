@@ -1,12 +1,15 @@
 //! From a description and buffers to a launch. Everything is checked before it: what goes wrong
 //! after it only shows when a buffer is read.
 
-use cubecl::ir::{AddressType, ElemType, FloatKind, features::{Plane, TypeUsage}};
+use cubecl::ir::{
+    AddressType, ElemType, FloatKind,
+    features::{Plane, TypeUsage},
+};
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubenorm_core::{
-    Access, AccessBlueprint, DType, Dim, Hardware, Lanes, LoadMode, NormDesc, NormError,
-    NormProblem, Plan, PlanError, StrategyChoice, TensorDesc, plan_forward,
+    Access, AccessBlueprint, Activation, ActivationKind, DType, Dim, Hardware, Lanes, LoadMode,
+    NormDesc, NormError, NormProblem, Plan, PlanError, StrategyChoice, TensorDesc, plan_forward,
 };
 
 use crate::epilogue::AffineLaunch;
@@ -25,7 +28,9 @@ pub enum LaunchError {
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// The runtime does not have the dtype.
-    #[error("{runtime} has no {dtype}: use one of {available}, or a runtime that has it ({elsewhere})")]
+    #[error(
+        "{runtime} has no {dtype}: use one of {available}, or a runtime that has it ({elsewhere})"
+    )]
     DType {
         /// The runtime's name.
         runtime: &'static str,
@@ -36,6 +41,19 @@ pub enum LaunchError {
         /// Who has it.
         elsewhere: &'static str,
     },
+    /// The runtime computes the activation to fewer digits than the dtype has.
+    #[error(
+        "{runtime} does not compute {activation} in {dtype}: use f32, or leave the activation out \
+         and apply it yourself"
+    )]
+    Activation {
+        /// The runtime's name.
+        runtime: &'static str,
+        /// What was asked for.
+        activation: Activation,
+        /// In which dtype.
+        dtype: DType,
+    },
     /// The tensor is larger than the runtime can index.
     #[error("{runtime} indexes tensors with 32 bits: {elements} elements are too many")]
     AddressSpace {
@@ -45,7 +63,9 @@ pub enum LaunchError {
         elements: usize,
     },
     /// A description has a tensor that comes without a buffer, or the other way round.
-    #[error("the description and the buffers disagree about {tensor}: one has it, the other does not")]
+    #[error(
+        "the description and the buffers disagree about {tensor}: one has it, the other does not"
+    )]
     Missing {
         /// The tensor.
         tensor: &'static str,
@@ -143,6 +163,7 @@ pub fn plan_for(
 ) -> Result<Plan, LaunchError> {
     let problem = desc.problem()?;
     check_dtypes(client, &problem)?;
+    check_activation(client, &problem)?;
     Ok(plan_forward(&problem, &hardware(client), choice)?)
 }
 
@@ -165,9 +186,35 @@ pub fn launch_forward(
     tensors: &ForwardTensors,
     choice: StrategyChoice,
 ) -> Result<ForwardOutputs, LaunchError> {
+    launch_forward_within(client, desc, tensors, choice, &hardware(client))
+}
+
+/// [`launch_forward`] planned for other hardware than the device reports: for less of it, such as
+/// what WebGPU guarantees everywhere, or for what the device has and does not report.
+///
+/// # Errors
+///
+/// As [`launch_forward`]. Limits beyond the device's own show when a result is read.
+pub fn launch_forward_within(
+    client: &Client,
+    desc: &NormDesc,
+    tensors: &ForwardTensors,
+    choice: StrategyChoice,
+    hardware: &Hardware,
+) -> Result<ForwardOutputs, LaunchError> {
     let problem = desc.problem()?;
     check_dtypes(client, &problem)?;
+    check_activation(client, &problem)?;
     check_buffers(desc, tensors)?;
+    let output_desc = TensorDesc::new(problem.output_layout.clone(), problem.dtype);
+    if let Some(handle) = &tensors.output {
+        check_buffer("output", &output_desc, handle)?;
+    }
+    // An empty tensor has nothing to plan.
+    let plan = match problem.is_empty() {
+        true => None,
+        false => Some(plan_forward(&problem, hardware, choice)?),
+    };
 
     let allocate = |desc: TensorDesc| {
         let elements = desc.layout.checked_span().unwrap_or(0).max(1);
@@ -176,29 +223,22 @@ pub fn launch_forward(
             desc,
         }
     };
-    let output_desc = TensorDesc::new(problem.output_layout.clone(), problem.dtype);
-    let output = match &tensors.output {
-        Some(handle) => {
-            check_buffer("output", &output_desc, handle)?;
-            Tensor {
-                desc: output_desc.clone(),
-                handle: handle.clone(),
-            }
-        }
-        None => allocate(output_desc.clone()),
-    };
     let outputs = ForwardOutputs {
-        output,
+        output: match tensors.output.clone() {
+            Some(handle) => Tensor {
+                desc: output_desc.clone(),
+                handle,
+            },
+            None => allocate(output_desc.clone()),
+        },
         sum: problem.writes_sum.then(|| allocate(output_desc)),
         statistics: desc
             .writes_statistics
             .then(|| allocate(statistics_desc(desc, &problem))),
     };
-    if problem.is_empty() {
-        return Ok(outputs);
+    if let Some(plan) = plan {
+        Launch::new(client, &problem, &plan, tensors, &outputs)?.run();
     }
-    let plan = plan_forward(&problem, &hardware(client), choice)?;
-    Launch::new(client, &problem, &plan, tensors, &outputs)?.run();
     Ok(outputs)
 }
 
@@ -229,6 +269,31 @@ pub fn supports(client: &Client, dtype: DType) -> bool {
         false => TypeUsage::Buffer | TypeUsage::Conversion,
     };
     usage.is_superset(needed)
+}
+
+/// Whether the device computes an activation to the last digits of a dtype.
+///
+/// CubeCL's error function is a polynomial with f32's digits, as are constants in kernels, and WGSL and SPIR-V have no
+/// transcendental functions of f64: those are refused rather than computed to fewer digits than the
+/// dtype promises.
+pub fn supports_activation(client: &Client, dtype: DType, activation: Activation) -> bool {
+    let kind = activation.kind();
+    let is_cpu = client.properties().hardware.num_cpu_cores.is_some();
+    dtype != DType::F64
+        || !kind.is_transcendental()
+        || is_cpu && !matches!(kind, ActivationKind::Gelu | ActivationKind::GeluTanh)
+}
+
+fn check_activation(client: &Client, problem: &NormProblem) -> Result<(), LaunchError> {
+    let (dtype, activation) = (problem.dtype, problem.activation);
+    match supports_activation(client, dtype, activation) {
+        true => Ok(()),
+        false => Err(LaunchError::Activation {
+            runtime: client.name(),
+            activation,
+            dtype,
+        }),
+    }
 }
 
 fn check_dtypes(client: &Client, problem: &NormProblem) -> Result<(), LaunchError> {
@@ -266,7 +331,11 @@ fn check_buffers(desc: &NormDesc, tensors: &ForwardTensors) -> Result<(), Launch
     };
     let pairs = [
         ("input", Some(&desc.input), Some(&tensors.input)),
-        ("residual", desc.residual.as_ref(), tensors.residual.as_ref()),
+        (
+            "residual",
+            desc.residual.as_ref(),
+            tensors.residual.as_ref(),
+        ),
         ("scale", desc.scale.as_ref(), tensors.scale.as_ref()),
         ("bias", desc.bias.as_ref(), tensors.bias.as_ref()),
         ("mean", mean, tensors.mean.as_ref()),
@@ -311,7 +380,9 @@ macro_rules! affine {
             $launch.optional(&tensors.scale, &problem.scale).into(),
             $launch.optional(&tensors.bias, &problem.bias).into(),
             $launch.optional(&tensors.mean, &problem.mean).into(),
-            $launch.optional(&tensors.variance, &problem.variance).into(),
+            $launch
+                .optional(&tensors.variance, &problem.variance)
+                .into(),
         )
     }};
 }

@@ -24,5 +24,6 @@ mod strategy;
 mod types;
 
 pub use launch::{
-    ForwardOutputs, ForwardTensors, LaunchError, Tensor, hardware, launch_forward, plan_for, supports,
+    ForwardOutputs, ForwardTensors, LaunchError, Tensor, hardware, launch_forward,
+    launch_forward_within, plan_for, supports, supports_activation,
 };

@@ -1,8 +1,8 @@
 //! Statistics of a part of a row, and how those of two parts become those of both.
 
+use crate::types::One;
 use cubecl::prelude::*;
 use cubenorm_core::Blueprint;
-use crate::types::One;
 
 /// Count, mean and sum of squared deviations of the elements seen so far, lane by lane.
 ///

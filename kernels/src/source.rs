@@ -36,7 +36,8 @@ pub(crate) fn source_row<T: Types>(
 ) -> SourceRow<T::A, T::N> {
     let lanes = comptime!(blueprint.lanes);
     let input = row_offset::<T::F, T::Input>(&source.input, row, blueprint.input, lanes);
-    let residual = optional_row::<T::F, T::Residual>(&source.residual, row, blueprint.residual, lanes);
+    let residual =
+        optional_row::<T::F, T::Residual>(&source.residual, row, blueprint.residual, lanes);
     let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
     let start = SourceRow::<T::A, T::N> {
         input,
@@ -51,7 +52,9 @@ pub(crate) fn source_row<T: Types>(
             first
         };
         // An infinity taken off the other elements would turn them all into infinities.
-        let finite = first.abs().less_equal(&Vector::<T::A, T::N>::new(T::A::max_value()));
+        let finite = first
+            .abs()
+            .less_equal(&Vector::<T::A, T::N>::new(T::A::max_value()));
         SourceRow::<T::A, T::N> {
             input,
             residual,
@@ -71,7 +74,8 @@ pub(crate) fn read<T: Types>(
     #[comptime] blueprint: Blueprint,
 ) -> Vector<T::A, T::N> {
     let lanes = comptime!(blueprint.lanes);
-    let value = load::<T::F, T::Input, T::A, T::N>(&source.input, row.input, step, blueprint.input, lanes);
+    let value =
+        load::<T::F, T::Input, T::A, T::N>(&source.input, row.input, step, blueprint.input, lanes);
     if comptime!(blueprint.residual.is_some()) {
         let residual = source.residual.as_ref().unwrap();
         let access = comptime!(blueprint.residual.unwrap());

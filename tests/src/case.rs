@@ -2,8 +2,8 @@
 
 use cubecl::client::Client;
 use cubecl::server::Handle;
-use cubenorm_core::{DType, Layout, NormDesc, Statistics, StrategyChoice, TensorDesc};
-use cubenorm_kernels::{ForwardTensors, LaunchError, launch_forward};
+use cubenorm_core::{DType, Hardware, Layout, NormDesc, Statistics, StrategyChoice, TensorDesc};
+use cubenorm_kernels::{ForwardTensors, LaunchError, launch_forward_within};
 use cubenorm_reference::{Forward, Tensors, forward};
 use half::{bf16, f16};
 
@@ -122,6 +122,16 @@ impl Case {
 
     /// What a device makes of it: output, sum and statistics, row-major.
     pub fn run(&self, client: &Client, choice: StrategyChoice) -> Result<Actual, LaunchError> {
+        self.run_within(client, choice, &cubenorm_kernels::hardware(client))
+    }
+
+    /// The same, planned for other hardware.
+    pub fn run_within(
+        &self,
+        client: &Client,
+        choice: StrategyChoice,
+        hardware: &Hardware,
+    ) -> Result<Actual, LaunchError> {
         let upload = |dtype: DType, values: &[f64]| -> Handle {
             // An empty buffer cannot be made on every runtime; nothing reads what stands in for it.
             match values.is_empty() {
@@ -144,10 +154,13 @@ impl Case {
             variance: param(variance, &self.variance),
             ..ForwardTensors::new(upload(self.desc.input.dtype, &self.input))
         };
-        let outputs = launch_forward(client, &self.desc, &tensors, choice)?;
+        let outputs = launch_forward_within(client, &self.desc, &tensors, choice, hardware)?;
         let download = |tensor: cubenorm_kernels::Tensor| {
             let dtype = tensor.desc.dtype;
-            let flat = decode(dtype, &client.read_one(tensor.handle).expect("the launch succeeds"));
+            let flat = decode(
+                dtype,
+                &client.read_one(tensor.handle).expect("the launch succeeds"),
+            );
             row_major(&tensor.desc.layout, &flat)
         };
         Ok(Actual {
@@ -163,7 +176,8 @@ impl Case {
         let actual = self
             .run(&device.client, choice)
             .map_err(|error| format!("{at}: {error}"))?;
-        self.compare(&actual).map_err(|error| format!("{at}: {error}"))
+        self.compare(&actual)
+            .map_err(|error| format!("{at}: {error}"))
     }
 
     /// Compares every element of every result with the reference.
@@ -183,7 +197,9 @@ impl Case {
         })?;
         if let Some(sum) = &actual.sum {
             let stored = 1.01 * tolerance::unit_roundoff(dtype);
-            compare("sum", sum, &expected.sum, |i| stored * expected.sum[i].abs() + f64::MIN_POSITIVE)?;
+            compare("sum", sum, &expected.sum, |i| {
+                stored * expected.sum[i].abs() + f64::MIN_POSITIVE
+            })?;
         }
         if let Some(statistics) = &actual.statistics {
             let (means, rstds) = self.expected_statistics(&expected);
@@ -218,7 +234,14 @@ impl Case {
             activation: Default::default(),
             ..self.desc.clone()
         };
-        let run = |desc: NormDesc| Case { desc, ..self.clone() }.expected().output;
+        let run = |desc: NormDesc| {
+            Case {
+                desc,
+                ..self.clone()
+            }
+            .expected()
+            .output
+        };
         let (scaled, shifted) = (run(without_bias), run(affine));
         (0..scaled.len())
             .map(|i| {
@@ -243,7 +266,7 @@ impl Case {
             self.desc
                 .axes
                 .iter()
-                .all(|&axis| (position / strides[axis]) % shape[axis] == 0)
+                .all(|&axis| (position / strides[axis]).is_multiple_of(shape[axis]))
         });
         firsts.map(|i| (expected.mean[i], expected.rstd[i])).unzip()
     }

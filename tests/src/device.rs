@@ -45,11 +45,17 @@ pub fn devices() -> Vec<TestDevice> {
     // With `vulkan` in the build a native wgpu device compiles to SPIR-V, without it to WGSL.
     #[cfg(feature = "wgpu")]
     add(
-        if cfg!(feature = "vulkan") { "vulkan" } else { "wgpu" },
+        if cfg!(feature = "vulkan") {
+            "vulkan"
+        } else {
+            "wgpu"
+        },
         &|| cubecl::Device::Wgpu(Default::default()).client(),
     );
     #[cfg(feature = "cuda")]
-    add("cuda", &|| cubecl::Device::Cuda(Default::default()).client());
+    add("cuda", &|| {
+        cubecl::Device::Cuda(Default::default()).client()
+    });
     let _ = &mut add;
     assert!(
         !devices.is_empty(),

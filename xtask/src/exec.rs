@@ -64,6 +64,9 @@ impl Cmd {
             .then(|| std::env::var_os("CARGO"))
             .flatten();
         let mut command = Command::new(cargo.unwrap_or_else(|| self.program.clone().into()));
+        for name in inherited(std::env::vars_os().map(|(name, _)| name)) {
+            command.env_remove(name);
+        }
         command
             .args(&self.arguments)
             .envs(self.environment.iter().cloned());
@@ -138,6 +141,16 @@ impl fmt::Display for Cmd {
     }
 }
 
+/// What `cargo run` tells us about our own package, and a cargo that we start must not hear: a build
+/// script far below Burn (ring's) asks to run again when one of these changes, and Burn would be
+/// built anew each time a person's cargo and ours take turns.
+fn inherited(names: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString> {
+    names.filter(|name| {
+        let name = name.to_string_lossy();
+        name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") || name == "OUT_DIR"
+    })
+}
+
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./,:+@%^".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -201,6 +214,18 @@ mod tests {
         use std::os::unix::process::ExitStatusExt;
         assert_eq!(ending(ExitStatus::from_raw(11)), "killed by signal 11");
         assert_eq!(ending(ExitStatus::from_raw(3 << 8)), "exit code 3");
+    }
+
+    #[test]
+    fn a_cargo_within_does_not_hear_of_our_package() {
+        let names = [
+            "CARGO_PKG_NAME",
+            "CARGO_MANIFEST_DIR",
+            "CARGO_TARGET_DIR",
+            "PATH",
+        ];
+        let removed: Vec<_> = inherited(names.into_iter().map(OsString::from)).collect();
+        assert_eq!(removed, ["CARGO_PKG_NAME", "CARGO_MANIFEST_DIR"]);
     }
 
     #[test]

@@ -141,6 +141,24 @@ impl Activation {
     }
 }
 
+impl ActivationKind {
+    /// Whether it takes more than additions, multiplications, divisions and comparisons.
+    pub const fn is_transcendental(self) -> bool {
+        !matches!(
+            self,
+            Self::Identity
+                | Self::Relu
+                | Self::LeakyRelu
+                | Self::ThresholdedRelu
+                | Self::Linear
+                | Self::HardSigmoid
+                | Self::Softsign
+                | Self::Shrink
+                | Self::HardSwish
+        )
+    }
+}
+
 impl fmt::Display for Activation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.kind().into())

@@ -1,6 +1,4 @@
-use crate::{
-    Activation, DType, Epsilon, Layout, NormDesc, NormError, Statistics, TensorDesc,
-};
+use crate::{Activation, DType, Epsilon, Layout, NormDesc, NormError, Statistics, TensorDesc};
 
 /// What is reduced, without the tensors that [`Statistics::Given`] carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -278,9 +276,7 @@ impl NormDesc {
             return Err(self.mixed(name, first, expected));
         }
         match params.find(|&(_, dtype)| dtype != first) {
-            Some((other, dtype)) => {
-                Err(self.mixed(other, dtype, format!("{first}, the {name}'s")))
-            }
+            Some((other, dtype)) => Err(self.mixed(other, dtype, format!("{first}, the {name}'s"))),
             None => Ok(first),
         }
     }

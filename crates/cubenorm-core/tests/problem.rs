@@ -1,8 +1,6 @@
 //! Descriptions to problems: what is refused, word for word, and what becomes of the rest.
 
-use cubenorm_core::{
-    DType, Dim, Epsilon, Layout, NormDesc, NormProblem, Statistics, TensorDesc,
-};
+use cubenorm_core::{DType, Dim, Epsilon, Layout, NormDesc, NormProblem, Statistics, TensorDesc};
 
 fn f32(shape: impl Into<Vec<usize>>) -> TensorDesc {
     TensorDesc::contiguous(shape, DType::F32)
@@ -60,7 +58,10 @@ fn bad_input_is_refused_word_for_word() {
     let half = TensorDesc::contiguous([2, 3], DType::F16);
     let half = NormDesc::new(half, [1], Statistics::MeanSquare);
     assert_eq!(
-        refusal(half.clone().with_scale(TensorDesc::contiguous([3], DType::BF16))),
+        refusal(
+            half.clone()
+                .with_scale(TensorDesc::contiguous([3], DType::BF16))
+        ),
         "scale has dtype bf16: expected f16 or f32, as the input has dtype f16"
     );
     assert_eq!(
@@ -70,7 +71,11 @@ fn bad_input_is_refused_word_for_word() {
         ),
         "bias has dtype f16: expected f32, the scale's, as the input has dtype f16"
     );
-    for (epsilon, text) in [(-1e-5, "-0.00001"), (f64::NAN, "NaN"), (f64::INFINITY, "inf")] {
+    for (epsilon, text) in [
+        (-1e-5, "-0.00001"),
+        (f64::NAN, "NaN"),
+        (f64::INFINITY, "inf"),
+    ] {
         assert_eq!(
             refusal(desc([2, 3], [1]).with_epsilon(Epsilon::InsideSqrt(epsilon))),
             format!("epsilon is {text}: expected a finite number that is not negative")

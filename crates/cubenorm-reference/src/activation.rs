@@ -5,9 +5,27 @@ pub fn activate(activation: Activation, x: f64) -> f64 {
     match activation {
         Activation::Identity => x,
         Activation::Relu => max(x, 0.0),
-        Activation::LeakyRelu { alpha } => if x > 0.0 { x } else { alpha * x },
-        Activation::ThresholdedRelu { alpha } => if x > alpha { x } else { 0.0 },
-        Activation::Elu { alpha } => if x > 0.0 { x } else { alpha * x.exp_m1() },
+        Activation::LeakyRelu { alpha } => {
+            if x > 0.0 {
+                x
+            } else {
+                alpha * x
+            }
+        }
+        Activation::ThresholdedRelu { alpha } => {
+            if x > alpha {
+                x
+            } else {
+                0.0
+            }
+        }
+        Activation::Elu { alpha } => {
+            if x > 0.0 {
+                x
+            } else {
+                alpha * x.exp_m1()
+            }
+        }
         Activation::Celu { alpha } => max(x, 0.0) + min(alpha * (x / alpha).exp_m1(), 0.0),
         Activation::ScaledElu { alpha, gamma } => {
             gamma * if x > 0.0 { x } else { alpha * x.exp_m1() }
@@ -67,7 +85,10 @@ mod tests {
     fn known_values_hold() {
         let close = |activation, x, expected: f64| {
             let actual = activate(activation, x);
-            assert!((actual - expected).abs() < 1e-12, "{activation} of {x}: {actual}");
+            assert!(
+                (actual - expected).abs() < 1e-12,
+                "{activation} of {x}: {actual}"
+            );
         };
         close(Activation::Gelu, 1.0, 0.841_344_746_068_542_9);
         close(Activation::Gelu, -1.0, -0.158_655_253_931_457_05);
@@ -76,7 +97,11 @@ mod tests {
         close(Activation::Softplus { steepness: 1.0 }, 100.0, 100.0);
         close(Activation::Sigmoid, -100.0, 3.720_075_976_020_836e-44);
         close(Activation::HardSwish, 1.0, 2.0 / 3.0);
-        close(Activation::Celu { alpha: 2.0 }, -1.0, 2.0 * (-0.5f64).exp_m1());
+        close(
+            Activation::Celu { alpha: 2.0 },
+            -1.0,
+            2.0 * (-0.5f64).exp_m1(),
+        );
         close(Activation::Elu { alpha: 1.0 }, -1.0, (-1.0f64).exp_m1());
     }
 }

@@ -83,7 +83,13 @@ pub fn forward(desc: &NormDesc, tensors: &Tensors) -> Forward {
 
     // Rows by the index of their kept axes, reduced ones at 0.
     let row_shape: Vec<usize> = (0..shape.len())
-        .map(|dim| if desc.axes.contains(&dim) { 1 } else { shape[dim] })
+        .map(|dim| {
+            if desc.axes.contains(&dim) {
+                1
+            } else {
+                shape[dim]
+            }
+        })
         .collect();
     let row_layout = Layout::contiguous(row_shape.clone());
     let row_of = |index: &[usize]| address(&row_layout, shape.len(), index);
@@ -95,7 +101,10 @@ pub fn forward(desc: &NormDesc, tensors: &Tensors) -> Forward {
     let row_mean = |values: &mut dyn Iterator<Item = (usize, f64)>| {
         let mut totals = vec![0.0; rows];
         values.for_each(|(row, value)| totals[row] += value);
-        totals.iter().map(|total| total / length).collect::<Vec<f64>>()
+        totals
+            .iter()
+            .map(|total| total / length)
+            .collect::<Vec<f64>>()
     };
     let row_index: Vec<usize> = Indices::new(shape).map(|index| row_of(&index)).collect();
     let pairs = || row_index.iter().copied().zip(sum.iter().copied());

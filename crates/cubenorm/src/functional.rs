@@ -2,7 +2,7 @@ use burn::backend::Dispatch;
 use burn::tensor::{Device, Tensor};
 use cubenorm_core::{Activation, Epsilon, NormError, TensorDesc};
 
-use crate::ops::{NormBackend, NormSpec, Optional, Reduction, dtype};
+use crate::ops::{NormBackend, NormSpec, Reduction, dtype};
 
 /// What [`mean_variance_norm`] computes, beside its tensors.
 ///
@@ -113,7 +113,7 @@ impl MeanVarianceOptions {
 /// let device = Device::flex();
 /// let x = Tensor::<2>::from_floats([[1.0, 3.0]], &device);
 /// let y = cubenorm::layer_norm(x, None, None, 0.0);
-/// assert_eq!(y.into_data().to_vec::<f32>().unwrap(), [-1.0, 1.0]);
+/// assert_eq!(y.into_data().try_to_vec::<f32>().unwrap(), [-1.0, 1.0]);
 /// # }
 /// ```
 pub fn layer_norm<const D: usize>(
@@ -137,7 +137,13 @@ pub fn try_layer_norm<const D: usize>(
     beta: impl Into<Option<Tensor<1>>>,
     epsilon: f64,
 ) -> Result<Tensor<D>, NormError> {
-    last_axis(input, gamma.into(), beta.into(), epsilon, Reduction::MeanVariance)
+    last_axis(
+        input,
+        gamma.into(),
+        beta.into(),
+        epsilon,
+        Reduction::MeanVariance,
+    )
 }
 
 /// Normalizes over the last axis by the root mean square: `y = x / sqrt(mean(x^2) + epsilon) *
@@ -169,7 +175,7 @@ pub fn try_layer_norm<const D: usize>(
 /// let device = Device::flex();
 /// let x = Tensor::<2>::from_floats([[3.0, -3.0]], &device);
 /// let y = cubenorm::rms_norm(x, None, 0.0);
-/// assert_eq!(y.into_data().to_vec::<f32>().unwrap(), [1.0, -1.0]);
+/// assert_eq!(y.into_data().try_to_vec::<f32>().unwrap(), [1.0, -1.0]);
 /// # }
 /// ```
 pub fn rms_norm<const D: usize>(
@@ -217,8 +223,8 @@ pub fn try_rms_norm<const D: usize>(
 /// let x = Tensor::<2>::from_floats([[1.0, 1.0]], &device);
 /// let residual = Tensor::<2>::from_floats([[0.0, 2.0]], &device);
 /// let (y, sum) = cubenorm::add_layer_norm(x, residual, None, None, 0.0);
-/// assert_eq!(y.into_data().to_vec::<f32>().unwrap(), [-1.0, 1.0]);
-/// assert_eq!(sum.into_data().to_vec::<f32>().unwrap(), [1.0, 3.0]);
+/// assert_eq!(y.into_data().try_to_vec::<f32>().unwrap(), [-1.0, 1.0]);
+/// assert_eq!(sum.into_data().try_to_vec::<f32>().unwrap(), [1.0, 3.0]);
 /// # }
 /// ```
 pub fn add_layer_norm<const D: usize>(
@@ -244,7 +250,14 @@ pub fn try_add_layer_norm<const D: usize>(
     epsilon: f64,
 ) -> Result<(Tensor<D>, Tensor<D>), NormError> {
     let (gamma, beta) = (gamma.into(), beta.into());
-    add_last_axis(input, residual, gamma, beta, epsilon, Reduction::MeanVariance)
+    add_last_axis(
+        input,
+        residual,
+        gamma,
+        beta,
+        epsilon,
+        Reduction::MeanVariance,
+    )
 }
 
 /// [`rms_norm`] of `input + residual`, and that sum.
@@ -267,8 +280,8 @@ pub fn try_add_layer_norm<const D: usize>(
 /// let x = Tensor::<2>::from_floats([[1.0, -1.0]], &device);
 /// let residual = Tensor::<2>::from_floats([[2.0, -2.0]], &device);
 /// let (y, sum) = cubenorm::add_rms_norm(x, residual, None, 0.0);
-/// assert_eq!(y.into_data().to_vec::<f32>().unwrap(), [1.0, -1.0]);
-/// assert_eq!(sum.into_data().to_vec::<f32>().unwrap(), [3.0, -3.0]);
+/// assert_eq!(y.into_data().try_to_vec::<f32>().unwrap(), [1.0, -1.0]);
+/// assert_eq!(sum.into_data().try_to_vec::<f32>().unwrap(), [3.0, -3.0]);
 /// # }
 /// ```
 pub fn add_rms_norm<const D: usize>(
@@ -291,7 +304,14 @@ pub fn try_add_rms_norm<const D: usize>(
     gamma: impl Into<Option<Tensor<1>>>,
     epsilon: f64,
 ) -> Result<(Tensor<D>, Tensor<D>), NormError> {
-    add_last_axis(input, residual, gamma.into(), None, epsilon, Reduction::MeanSquare)
+    add_last_axis(
+        input,
+        residual,
+        gamma.into(),
+        None,
+        epsilon,
+        Reduction::MeanSquare,
+    )
 }
 
 /// Normalizes each channel of each sample: [`layer_norm`]'s formula over all axes from the third,
@@ -318,7 +338,7 @@ pub fn try_add_rms_norm<const D: usize>(
 /// let device = Device::flex();
 /// let x = Tensor::<3>::from_floats([[[1.0, 3.0], [10.0, 30.0]]], &device);
 /// let y = cubenorm::instance_norm(x, None, None, 0.0);
-/// assert_eq!(y.into_data().to_vec::<f32>().unwrap(), [-1.0, 1.0, -1.0, 1.0]);
+/// assert_eq!(y.into_data().try_to_vec::<f32>().unwrap(), [-1.0, 1.0, -1.0, 1.0]);
 /// # }
 /// ```
 pub fn instance_norm<const D: usize>(
@@ -393,7 +413,7 @@ pub fn try_instance_norm<const D: usize>(
 ///     .with_epsilon(0.0)
 ///     .with_activation(Activation::Relu);
 /// let y = cubenorm::mean_variance_norm(x, None, None, &options);
-/// assert_eq!(y.into_data().to_vec::<f32>().unwrap(), [0.0, 1.0]);
+/// assert_eq!(y.into_data().try_to_vec::<f32>().unwrap(), [0.0, 1.0]);
 /// # }
 /// ```
 pub fn mean_variance_norm<const D: usize>(
@@ -418,7 +438,13 @@ pub fn try_mean_variance_norm<const D: usize>(
     bias: impl Into<Option<Tensor<D>>>,
     options: &MeanVarianceOptions,
 ) -> Result<Tensor<D>, NormError> {
-    normalize(input, scale.into(), bias.into(), options.spec(), ["scale", "bias"])
+    normalize(
+        input,
+        scale.into(),
+        bias.into(),
+        options.spec(),
+        ["scale", "bias"],
+    )
 }
 
 /// Burn's convention: what is wrong is said where the call is made.
@@ -487,7 +513,14 @@ fn add_last_axis<const D: usize>(
             expected: format!("the input's, {:?}", input.dims()),
         });
     }
-    validate(&input, Some(&residual), &gamma, &beta, &spec, ["gamma", "beta"])?;
+    validate(
+        &input,
+        Some(&residual),
+        &gamma,
+        &beta,
+        &spec,
+        ["gamma", "beta"],
+    )?;
     let (output, sum) = Dispatch::add_normalize(
         input.into_dispatch(),
         residual.into_dispatch(),

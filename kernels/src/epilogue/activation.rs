@@ -109,11 +109,7 @@ fn sigmoid<A: Float, N: Size>(x: Vector<A, N>) -> Vector<A, N> {
 fn tanh_stable<A: Float, N: Size>(x: Vector<A, N>) -> Vector<A, N> {
     let decay = (x.abs() * constant::<A, N>(-2.0)).exp_m1();
     let magnitude = -decay / (constant::<A, N>(2.0) + decay);
-    select_many(
-        x.less_than(&constant::<A, N>(0.0)),
-        -magnitude,
-        magnitude,
-    )
+    select_many(x.less_than(&constant::<A, N>(0.0)), -magnitude, magnitude)
 }
 
 /// `ln(1 + exp(x)) = max(x, 0) + ln(1 + exp(-|x|))`
@@ -128,7 +124,11 @@ fn shrink<A: Float, N: Size>(
     bias: Vector<A, N>,
     threshold: Vector<A, N>,
 ) -> Vector<A, N> {
-    let low = select_many(x.less_than(&-threshold), x + bias, constant::<A, N>(0.0) * x);
+    let low = select_many(
+        x.less_than(&-threshold),
+        x + bias,
+        constant::<A, N>(0.0) * x,
+    );
     select_many(x.greater_than(&threshold), x - bias, low)
 }
 
@@ -142,7 +142,7 @@ fn gelu<A: Float, N: Size>(x: Vector<A, N>) -> Vector<A, N> {
 /// With `x / 2 * (1 + tanh(u)) = x * sigmoid(2 u)`, which holds its digits for large negative `u`.
 #[cube]
 fn gelu_tanh<A: Float, N: Size>(x: Vector<A, N>) -> Vector<A, N> {
-    let twice_root = constant::<A, N>(2.0 * 0.797_884_56);
+    let twice_root = constant::<A, N>(1.595_769_2);
     let inner = twice_root * (x + constant::<A, N>(0.044_715) * x * x * x);
     x * sigmoid::<A, N>(inner)
 }

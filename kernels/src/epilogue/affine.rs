@@ -46,7 +46,12 @@ pub(crate) fn affine_row<T: Types>(
         scale: optional_row::<T::P, T::Scale>(&affine.scale, row, blueprint.scale, lanes),
         bias: optional_row::<T::P, T::Bias>(&affine.bias, row, blueprint.bias, lanes),
         mean: optional_row::<T::P, T::Mean>(&affine.mean, row, blueprint.mean, lanes),
-        variance: optional_row::<T::P, T::Variance>(&affine.variance, row, blueprint.variance, lanes),
+        variance: optional_row::<T::P, T::Variance>(
+            &affine.variance,
+            row,
+            blueprint.variance,
+            lanes,
+        ),
     }
 }
 
@@ -64,7 +69,8 @@ pub(crate) fn given<T: Types>(
     let variance_access = comptime!(blueprint.variance.unwrap());
     let mean = affine.mean.as_ref().unwrap();
     let variance = affine.variance.as_ref().unwrap();
-    let variance = load::<T::P, T::Variance, T::A, T::N>(variance, row.variance, step, variance_access, lanes);
+    let variance =
+        load::<T::P, T::Variance, T::A, T::N>(variance, row.variance, step, variance_access, lanes);
     RowStatistics::<T::A, T::N> {
         mean: load::<T::P, T::Mean, T::A, T::N>(mean, row.mean, step, mean_access, lanes),
         rstd: reciprocal_deviation::<T::A, T::N>(variance, epsilon, blueprint),

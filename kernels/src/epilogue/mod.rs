@@ -4,4 +4,6 @@ mod activation;
 mod affine;
 
 pub(crate) use activation::activate;
-pub(crate) use affine::{Affine, AffineLaunch, AffineRow, TypedAffine, affine_row, given, transform};
+pub(crate) use affine::{
+    Affine, AffineLaunch, AffineRow, TypedAffine, affine_row, given, transform,
+};

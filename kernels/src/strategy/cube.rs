@@ -39,7 +39,8 @@ pub(crate) fn merge_units<A: Float>(
     let mut counts = Shared::<[A]>::new_slice(slots);
     let mut means = Shared::<[A]>::new_slice(slots);
     let mut m2s = Shared::<[A]>::new_slice(slots);
-    if UNIT_POS % plane == 0 {
+    let lane = UNIT_POS % plane;
+    if lane == 0 {
         counts[slot] = part.count;
         means[slot] = part.mean.extract(0usize);
         m2s[slot] = part.m2.extract(0usize);

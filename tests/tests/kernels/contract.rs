@@ -62,7 +62,9 @@ fn another_epsilon_changes_the_result_without_a_new_plan() {
         let plan = |desc| cubenorm_kernels::plan_for(&device.client, &desc, Default::default());
         assert_eq!(plan(of(1e-5)).unwrap(), plan(of(0.5)).unwrap());
         for epsilon in [0.0, 1e-5, 0.5] {
-            Case::new(of(epsilon), 32).check(&device, Default::default()).unwrap();
+            Case::new(of(epsilon), 32)
+                .check(&device, Default::default())
+                .unwrap();
         }
     }
 }

@@ -27,9 +27,17 @@ fn every_rank_and_every_set_of_axes_agrees_with_the_reference() {
             let sets = 1usize << shape.len();
             // All sets up to rank 4, a spread of them above.
             for set in (0..sets).step_by((sets / 16).max(1)) {
-                let axes: Vec<usize> = (0..shape.len()).filter(|axis| set >> axis & 1 == 1).collect();
+                let axes: Vec<usize> = (0..shape.len())
+                    .filter(|axis| set >> axis & 1 == 1)
+                    .collect();
                 let scale: Vec<usize> = (0..shape.len())
-                    .map(|dim| if (set >> (dim / 2)) & 1 == 1 { shape[dim] } else { 1 })
+                    .map(|dim| {
+                        if (set >> (dim / 2)) & 1 == 1 {
+                            shape[dim]
+                        } else {
+                            1
+                        }
+                    })
                     .collect();
                 let desc = NormDesc::new(
                     TensorDesc::contiguous(shape, DType::F32),
@@ -37,7 +45,10 @@ fn every_rank_and_every_set_of_axes_agrees_with_the_reference() {
                     Statistics::MeanVariance,
                 )
                 .with_scale(TensorDesc::contiguous(scale, DType::F32))
-                .with_bias(TensorDesc::contiguous(&shape[shape.len() - 1..], DType::F32));
+                .with_bias(TensorDesc::contiguous(
+                    &shape[shape.len() - 1..],
+                    DType::F32,
+                ));
                 let case = Case::new(desc, set as u64);
                 case.check(&device, Default::default()).unwrap();
             }
@@ -49,9 +60,15 @@ fn every_rank_and_every_set_of_axes_agrees_with_the_reference() {
 fn strided_inputs_are_read_in_place() {
     let layouts = [
         ("permuted", Layout::strided([8, 12, 16], [1, 8, 96])),
-        ("channels last", Layout::strided([2, 16, 5, 3], [240, 1, 48, 16])),
+        (
+            "channels last",
+            Layout::strided([2, 16, 5, 3], [240, 1, 48, 16]),
+        ),
         ("sliced with gaps", Layout::strided([4, 6, 8], [128, 16, 1])),
-        ("every second element", Layout::strided([4, 6, 8], [96, 16, 2])),
+        (
+            "every second element",
+            Layout::strided([4, 6, 8], [96, 16, 2]),
+        ),
         ("rows that repeat", Layout::strided([4, 6, 8], [0, 8, 1])),
         ("columns that repeat", Layout::strided([4, 6, 8], [6, 1, 0])),
         ("odd gaps", Layout::strided([4, 6, 8], [61, 10, 1])),
@@ -128,7 +145,9 @@ fn parameters_broadcast_in_any_dimension() {
                     )
                     .with_scale(TensorDesc::contiguous(scale, DType::F32))
                     .with_bias(TensorDesc::contiguous(bias, DType::F32));
-                    Case::new(desc, 13).check(&device, Default::default()).unwrap();
+                    Case::new(desc, 13)
+                        .check(&device, Default::default())
+                        .unwrap();
                 }
             }
         }
@@ -168,7 +187,9 @@ fn empty_tensors_launch_nothing() {
                     Statistics::MeanVariance,
                 )
                 .with_sum();
-                let actual = Case::new(desc, 0).run(&device.client, Default::default()).unwrap();
+                let actual = Case::new(desc, 0)
+                    .run(&device.client, Default::default())
+                    .unwrap();
                 assert!(actual.output.is_empty());
                 assert!(actual.sum.unwrap().is_empty());
             }

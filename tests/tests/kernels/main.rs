@@ -27,9 +27,11 @@ fn choices(device: &TestDevice, desc: &NormDesc) -> Vec<StrategyChoice> {
         plane_size: device.plane_size,
     });
     let mut choices = vec![StrategyChoice::Inferred];
-    choices.extend(forced.into_iter().filter(|&choice| {
-        cubenorm_kernels::plan_for(&device.client, desc, choice).is_ok()
-    }));
+    choices.extend(
+        forced
+            .into_iter()
+            .filter(|&choice| cubenorm_kernels::plan_for(&device.client, desc, choice).is_ok()),
+    );
     choices
 }
 

@@ -1,6 +1,8 @@
 //! Shapes around the borders where a strategy changes what it does.
 
-use cubenorm_core::{DType, NormDesc, Statistics, Strategy, StrategyChoice, TensorDesc};
+use cubenorm_core::{
+    DType, Hardware, Hold, NormDesc, Statistics, Strategy, StrategyChoice, TensorDesc, plan_forward,
+};
 use cubenorm_tests::case::Case;
 use cubenorm_tests::device::devices;
 
@@ -20,7 +22,9 @@ fn layer_norm(rows: usize, cols: usize) -> NormDesc {
 fn every_strategy_agrees_with_the_reference_at_every_row_length() {
     // One element; below, at and above a vector, a plane, a held row, a block of 64 steps, a cube;
     // primes in between.
-    let lengths = [1, 2, 3, 4, 5, 8, 31, 32, 33, 64, 127, 256, 257, 1000, 1024, 4096, 4099, 16384];
+    let lengths = [
+        1, 2, 3, 4, 5, 8, 31, 32, 33, 64, 127, 256, 257, 1000, 1024, 4096, 4099, 16384,
+    ];
     for device in devices() {
         for cols in lengths {
             check_all(&device, &Case::new(layer_norm(3, cols), cols as u64));
@@ -90,7 +94,14 @@ fn planes_run_on_real_plane_operations_where_the_device_has_them() {
 #[test]
 fn statistics_are_written_in_the_order_of_the_kept_axes() {
     for device in devices() {
-        for axes in [vec![2], vec![0], vec![1], vec![0, 2], vec![1, 2], vec![0, 1, 2]] {
+        for axes in [
+            vec![2],
+            vec![0],
+            vec![1],
+            vec![0, 2],
+            vec![1, 2],
+            vec![0, 1, 2],
+        ] {
             for statistics in [Statistics::MeanVariance, Statistics::MeanSquare] {
                 let input = TensorDesc::contiguous([3, 8, 20], DType::F32);
                 let desc = NormDesc::new(input, axes.clone(), statistics).with_statistics_written();
@@ -111,5 +122,55 @@ fn a_residual_is_added_first_and_its_sum_written() {
                 .with_statistics_written();
             check_all(&device, &Case::new(desc, 8));
         }
+    }
+}
+
+#[test]
+fn what_webgpu_guarantees_is_enough() {
+    let hardware = Hardware::webgpu();
+    for device in devices() {
+        if device.client.properties().hardware.num_cpu_cores.is_some() {
+            println!("{}: skipped, a cube has a unit for each core", device.name);
+            continue;
+        }
+        for (rows, cols) in [(3, 64), (5, 1000), (2, 9000), (1, 70_000)] {
+            let input = TensorDesc::contiguous([rows, cols], DType::F32);
+            let desc = layer_norm(rows, cols)
+                .with_residual(input)
+                .with_sum()
+                .with_statistics_written();
+            let case = Case::new(desc, 41);
+            for strategy in [Strategy::Unit, Strategy::Cube, Strategy::Split] {
+                let choice = StrategyChoice::from(strategy);
+                let actual = case.run_within(&device.client, choice, &hardware);
+                case.compare(&actual.unwrap()).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_row_that_outgrows_the_registers_is_staged_in_shared_memory() {
+    // Few units, so that a row of 20 KiB does not fit their registers but shared memory.
+    let hardware = Hardware {
+        max_units_per_cube: 32,
+        max_cube_dim: [32, 32, 1],
+        max_shared_memory: 32 << 10,
+        ..Hardware::webgpu()
+    };
+    for device in devices() {
+        if device.client.properties().hardware.num_cpu_cores.is_some() {
+            println!(
+                "{}: skipped, a CPU's shared memory is its cache",
+                device.name
+            );
+            continue;
+        }
+        let desc = layer_norm(7, 5000);
+        let plan = plan_forward(&desc.problem().unwrap(), &hardware, Strategy::Cube.into());
+        assert_eq!(plan.unwrap().blueprint.hold, Hold::Shared(40));
+        let case = Case::new(desc, 42);
+        let actual = case.run_within(&device.client, Strategy::Cube.into(), &hardware);
+        case.compare(&actual.unwrap()).unwrap();
     }
 }

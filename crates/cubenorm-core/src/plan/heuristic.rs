@@ -2,9 +2,9 @@
 
 use super::{Hardware, Hold, Lanes, Level, PlanError, Strategy, StrategyChoice};
 
-/// Accumulated values that a unit may hold. 64 f32 leave a CUDA unit room for addresses at full
-/// occupancy of half the register file, and more spill on drivers with fewer registers.
-const HELD_ELEMENTS: usize = 64;
+/// Accumulated values of 4 bytes that a unit may hold: half of the 64 registers that a CUDA unit has
+/// in a cube of 1024, which leaves the rest for addresses and sums.
+const HELD_ELEMENTS: usize = 32;
 
 /// Vectors that a unit holds at most: loops over them are unrolled, and code grows with them.
 const HELD_VECTORS: usize = 16;
@@ -137,7 +137,9 @@ fn infer(work: &Work, hardware: &Hardware) -> (Strategy, &'static str) {
             false => (Strategy::Unit, "units are the lanes of a CPU's vectors"),
         };
     }
-    let target = hardware.multiprocessors.map_or(MULTIPROCESSORS, |n| n as usize);
+    let target = hardware
+        .multiprocessors
+        .map_or(MULTIPROCESSORS, |n| n as usize);
     if long && work.groups < target && work.steps >= 4 * hardware.max_units_per_cube as usize {
         return (Strategy::Split, "fewer rows than multiprocessors");
     }
@@ -155,7 +157,9 @@ fn unit(work: &Work, hardware: &Hardware) -> Shape {
         // One cube: its units are the cores, and each takes a block of rows from end to end.
         Some(cores) => (cores, cores as usize),
         None => {
-            let fill = work.groups.div_ceil(SOFTWARE_CORES * CUBES_PER_SOFTWARE_CORE);
+            let fill = work
+                .groups
+                .div_ceil(SOFTWARE_CORES * CUBES_PER_SOFTWARE_CORE);
             let units = match hardware.is_software {
                 true => (fill.next_power_of_two() as u32).clamp(8, UNITS_OF_ROWS),
                 false => UNITS_OF_ROWS,
@@ -206,8 +210,9 @@ fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option<u32>) -> S
     let hold = match registers(work, per_unit) {
         Hold::Reread if hardware.cpu_cores.is_none() => {
             let bytes = units as usize * per_unit * work.vector * work.accumulation;
-            // Half, because the partial statistics of the merge are there too.
-            match bytes <= hardware.max_shared_memory / 2 {
+            // Count, mean and squares of each unit are merged there too.
+            let merge = 3 * units as usize * work.accumulation;
+            match bytes + merge <= hardware.max_shared_memory {
                 true => Hold::Shared(per_unit),
                 false => Hold::Reread,
             }
@@ -240,7 +245,13 @@ fn column(work: &Work, hardware: &Hardware) -> Shape {
         .max(1);
     let cubes = work.groups.div_ceil(x);
     let splits = match work.reduces {
-        true => parts(hardware, cubes, work.steps, y * CUBE_VECTORS, work.elements()),
+        true => parts(
+            hardware,
+            cubes,
+            work.steps,
+            y * CUBE_VECTORS,
+            work.elements(),
+        ),
         false => 1,
     };
     let per_unit = work.steps.div_ceil(splits).div_ceil(y);
@@ -294,7 +305,9 @@ fn parts(hardware: &Hardware, cubes: usize, steps: usize, least: usize, elements
     let wanted = match hardware.is_software {
         true => SOFTWARE_CORES * CUBES_PER_SOFTWARE_CORE,
         false => {
-            hardware.multiprocessors.map_or(MULTIPROCESSORS, |n| n as usize)
+            hardware
+                .multiprocessors
+                .map_or(MULTIPROCESSORS, |n| n as usize)
                 * CUBES_PER_MULTIPROCESSOR
         }
     };

@@ -237,8 +237,7 @@ pub fn plan_forward(
         vector,
         hold,
         statistics: problem.statistics,
-        shifts: problem.statistics.reduces_mean()
-            && problem.dtype == problem.dtype.accumulation(),
+        shifts: problem.statistics.reduces_mean() && problem.dtype == problem.dtype.accumulation(),
         epsilon_in_sqrt: matches!(problem.epsilon, crate::Epsilon::InsideSqrt(_)),
         activation: problem.activation.kind(),
         members: members(level, cube_dim),

@@ -75,7 +75,7 @@ impl InstanceNorm {
     /// let device = Device::flex();
     /// let norm = InstanceNormConfig::new(1).with_epsilon(0.0).init(&device);
     /// let y = norm.forward(Tensor::<3>::from_floats([[[1.0, 3.0]]], &device));
-    /// assert_eq!(y.into_data().to_vec::<f32>().unwrap(), [-1.0, 1.0]);
+    /// assert_eq!(y.into_data().try_to_vec::<f32>().unwrap(), [-1.0, 1.0]);
     /// # }
     /// ```
     pub fn forward<const D: usize>(&self, input: Tensor<D>) -> Tensor<D> {

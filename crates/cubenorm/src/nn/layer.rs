@@ -64,7 +64,7 @@ impl LayerNorm {
     /// let device = Device::flex();
     /// let norm = LayerNormConfig::new(2).with_epsilon(0.0).init(&device);
     /// let y = norm.forward(Tensor::<2>::from_floats([[1.0, 3.0]], &device));
-    /// assert_eq!(y.into_data().to_vec::<f32>().unwrap(), [-1.0, 1.0]);
+    /// assert_eq!(y.into_data().try_to_vec::<f32>().unwrap(), [-1.0, 1.0]);
     /// # }
     /// ```
     pub fn forward<const D: usize>(&self, input: Tensor<D>) -> Tensor<D> {

@@ -61,7 +61,7 @@ impl RmsNorm {
     /// let device = Device::flex();
     /// let norm = RmsNormConfig::new(2).with_epsilon(1e-12).init(&device);
     /// let y = norm.forward(Tensor::<2>::from_floats([[3.0, -3.0]], &device));
-    /// assert_eq!(y.into_data().to_vec::<f32>().unwrap(), [1.0, -1.0]);
+    /// assert_eq!(y.into_data().try_to_vec::<f32>().unwrap(), [1.0, -1.0]);
     /// # }
     /// ```
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {

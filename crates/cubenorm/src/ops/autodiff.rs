@@ -39,7 +39,8 @@ impl<B: NormBackend, C: CheckpointStrategy> NormBackend for Autodiff<B, C> {
             activation: Activation::Identity,
             ..spec
         };
-        let output = normalize_tracked::<B, C>(input, scale.into_option(), bias.into_option(), spec);
+        let output =
+            normalize_tracked::<B, C>(input, scale.into_option(), bias.into_option(), spec);
         portable::activate::<Self>(output, activation)
     }
 
@@ -72,12 +73,7 @@ struct Normalize;
 impl<B: Backend> Backward<B, 3> for Normalize {
     type State = State;
 
-    fn backward(
-        self,
-        ops: Ops<State, 3>,
-        grads: &mut Gradients,
-        checkpointer: &mut Checkpointer,
-    ) {
+    fn backward(self, ops: Ops<State, 3>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
         let [input_node, scale_node, bias_node] = ops.parents;
         let state = ops.state;
         let spec = &state.spec;

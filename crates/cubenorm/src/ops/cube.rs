@@ -4,7 +4,7 @@ use burn::backend::TensorMetadata;
 use burn::backend::tensor::FloatTensor;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
-use cubecl::zspace::Metadata;
+use cubecl::zspace::metadata::Metadata;
 use cubenorm_core::{Layout, StrategyChoice, TensorDesc};
 use cubenorm_kernels::{ForwardOutputs, ForwardTensors, Tensor, launch_forward};
 
@@ -67,7 +67,13 @@ fn launch(
     let wrap = |tensor: Tensor| {
         let Layout { shape, strides } = tensor.desc.layout;
         let (client, device) = (input.client.clone(), input.device.clone());
-        CubeTensor::new(client, tensor.handle, Metadata::new(shape, strides), device, input.dtype)
+        CubeTensor::new(
+            client,
+            tensor.handle,
+            Metadata::new(shape, strides),
+            device,
+            input.dtype,
+        )
     };
     (wrap(output), sum.map(wrap))
 }

@@ -1,8 +1,8 @@
 //! The backend extension: one operation, on every backend of Burn.
 
+mod autodiff;
 #[cfg(feature = "cube")]
 mod cube;
-mod autodiff;
 mod portable;
 
 use burn::backend::tensor::FloatTensor;
@@ -123,6 +123,9 @@ pub trait NormBackend: Backend {
         spec: NormSpec,
     ) -> (FloatTensor<Self>, FloatTensor<Self>);
 }
+
+#[cfg(feature = "flex")]
+use burn::backend::ops::FloatTensorOps;
 
 #[cfg(feature = "flex")]
 impl NormBackend for burn::backend::Flex {

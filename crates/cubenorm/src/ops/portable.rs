@@ -1,7 +1,6 @@
 //! The same operations composed of a backend's own: what backends without CubeCL run, and what
 //! gradients are made of.
 
-use burn::backend::ops::{ActivationOps, FloatTensorOps};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, FloatDType, TensorMetadata, get_or_init_device_settings};
 use burn::tensor::{DType, Shape};

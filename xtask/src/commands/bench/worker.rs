@@ -1,10 +1,9 @@
 //! A contender in a process of its own, so that a crash is its own too.
 
 use std::{
-    collections::VecDeque,
     io::{BufRead, BufReader, Read, Write},
     path::Path,
-    process::{Child, Stdio},
+    process::{Child, Command, Stdio},
     sync::mpsc::{self, Receiver, RecvTimeoutError},
     thread::{self, JoinHandle},
     time::Duration,
@@ -55,27 +54,29 @@ pub enum Lost {
 
 /// Longer than any warm-up, tuning included, shorter than a person's patience.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Lines of standard error kept to explain a death.
-const TAIL: usize = 12;
 
 /// A running worker; dropping it ends the process.
 pub struct Worker {
     child: Child,
     lines: Receiver<String>,
-    errors: Option<JoinHandle<VecDeque<String>>>,
+    errors: Option<JoinHandle<LastWords>>,
 }
 
 impl Worker {
     pub fn start(program: &Path, contender: &str, device: Device) -> Result<Self> {
-        let mut child = Cmd::new(program.to_string_lossy())
+        let command = Cmd::new(program.to_string_lossy())
             .args(["work", contender])
-            .env("BURN_DEVICE", device.name())
-            .command()
+            .env("BURN_DEVICE", device.name());
+        Self::of(command.command())
+            .with_context(|| format!("`{}` could not be started", program.display()))
+    }
+
+    fn of(mut command: Command) -> Result<Self> {
+        let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            .spawn()
-            .with_context(|| format!("`{}` could not be started", program.display()))?;
+            .spawn()?;
         let stdout = child
             .stdout
             .take()
@@ -92,16 +93,7 @@ impl Worker {
                 }
             }
         });
-        let errors = thread::spawn(move || {
-            let mut tail = VecDeque::new();
-            for line in lossy_lines(stderr).filter(|line| !line.trim().is_empty()) {
-                if tail.len() == TAIL {
-                    tail.pop_front();
-                }
-                tail.push_back(line);
-            }
-            tail
-        });
+        let errors = thread::spawn(move || LastWords::of(lossy_lines(stderr)));
         Ok(Self {
             child,
             lines,
@@ -159,19 +151,9 @@ impl Worker {
             Ok(status) => status,
             Err(error) => return Lost::Failed(error.to_string()),
         };
-        let tail = self
-            .errors
-            .take()
-            .and_then(|thread| thread.join().ok())
-            .unwrap_or_default();
-        // A panic leaves its message first and notes after; a driver its last words last.
-        let panic = tail.iter().position(|line| line.contains("panicked at"));
-        let words = match panic {
-            Some(at) => tail.range(at..).nth(1),
-            None => tail.back(),
-        };
-        let why = match words {
-            Some(words) => format!("{}: {}", ending(status), words.trim()),
+        let words = self.errors.take().and_then(|thread| thread.join().ok());
+        let why = match words.and_then(LastWords::into_reason) {
+            Some(reason) => format!("{}: {reason}", ending(status)),
             None => ending(status),
         };
         match status.code() {
@@ -188,10 +170,88 @@ impl Drop for Worker {
     }
 }
 
+/// What a process wrote to standard error that may explain its death.
+#[derive(Default)]
+struct LastWords {
+    /// The message of the first panic; notes and a backtrace follow it.
+    panic: Option<String>,
+    /// The last line, which is what a driver leaves.
+    line: Option<String>,
+}
+
+impl LastWords {
+    fn of(lines: impl Iterator<Item = String>) -> Self {
+        let mut words = Self::default();
+        let mut panicked = false;
+        for line in lines.filter(|line| !line.trim().is_empty()) {
+            if panicked && words.panic.is_none() {
+                words.panic = Some(line.trim().to_owned());
+            }
+            panicked |= line.contains(" panicked at ");
+            words.line = Some(line.trim().to_owned());
+        }
+        words
+    }
+
+    fn into_reason(self) -> Option<String> {
+        self.panic.or(self.line)
+    }
+}
+
 /// Lines as they come, whatever their encoding.
 fn lossy_lines(source: impl Read) -> impl Iterator<Item = String> {
     BufReader::new(source)
         .split(b'\n')
         .map_while(Result::ok)
         .map(|line| String::from_utf8_lossy(&line).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reason(lines: &[&str]) -> Option<String> {
+        LastWords::of(lines.iter().map(|line| line.to_string())).into_reason()
+    }
+
+    #[test]
+    fn a_panic_is_told_by_its_message() {
+        let lines = [
+            "some driver's chatter",
+            "",
+            "thread 'main' (7) panicked at src/lib.rs:3:5:",
+            "not implemented",
+            "stack backtrace:",
+            "note: Some details are omitted",
+        ];
+        assert_eq!(reason(&lines).unwrap(), "not implemented");
+    }
+
+    #[test]
+    fn a_crash_is_told_by_the_last_line() {
+        assert_eq!(
+            reason(&["first", "UNREACHABLE: x", " "]).unwrap(),
+            "UNREACHABLE: x"
+        );
+        assert_eq!(reason(&[]), None);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_signal_is_a_crash_and_an_exit_a_failure() {
+        let lost = |script: &str| {
+            let child = Cmd::new("sh").args(["-c", script]).command();
+            let mut worker = Worker::of(child).unwrap();
+            worker.round().unwrap_err()
+        };
+        assert!(matches!(lost("kill -SEGV $$"), Lost::Crashed(why) if why.contains("signal 11")));
+        assert_eq!(
+            lost("echo no >&2; exit 3"),
+            Lost::Failed("exit code 3: no".into())
+        );
+        assert_eq!(
+            lost(r#"echo noise; echo '{"failed":"x"}'"#),
+            Lost::Failed("x".into())
+        );
+    }
 }

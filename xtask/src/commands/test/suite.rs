@@ -29,7 +29,7 @@ pub const SUITE: &str = "cubenorm-tests";
 
 /// The suite's targets that need CubeCL only: those that `flex` cannot run and that a second
 /// driver repeats.
-const KERNEL_TARGETS: [&str; 1] = ["kernels"];
+const KERNEL_TARGETS: [&str; 3] = ["kernels", "property", "compilation"];
 
 /// Which of the suite's targets a run takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,222 @@
+//! The same numbers as Burn's own layers, in the same shapes, wherever the input comes from.
+
+use burn::nn;
+use burn::tensor::{DType, Tensor};
+use cubenorm::nn::{InstanceNormConfig, LayerNormConfig, RmsNormConfig};
+use cubenorm::{Activation, MeanVarianceOptions};
+
+use crate::{devices, difference, noise, values};
+
+#[test]
+fn layers_agree_with_burns_own() {
+    for (name, device) in devices() {
+        let x = noise([3, 5, 96], 1, &device);
+        let ours = LayerNormConfig::new(96).init(&device).forward(x.clone());
+        let burns = nn::LayerNormConfig::new(96)
+            .init(&device)
+            .forward(x.clone());
+        assert!(difference(ours, burns) < 1e-5, "{name}: layer norm");
+
+        let ours = LayerNormConfig::new(96).with_bias(false).init(&device);
+        let burns = nn::LayerNormConfig::new(96).with_bias(false).init(&device);
+        let (ours, burns) = (ours.forward(x.clone()), burns.forward(x.clone()));
+        assert!(
+            difference(ours, burns) < 1e-5,
+            "{name}: layer norm without bias"
+        );
+
+        let ours = RmsNormConfig::new(96).init(&device).forward(x.clone());
+        let burns = nn::RmsNormConfig::new(96).init(&device).forward(x);
+        assert!(difference(ours, burns) < 1e-5, "{name}: RMS norm");
+
+        let x = noise([2, 6, 7, 9], 2, &device);
+        for affine in [true, false] {
+            let ours = InstanceNormConfig::new(6).with_affine(affine).init(&device);
+            let burns = nn::InstanceNormConfig::new(6)
+                .with_affine(affine)
+                .init(&device);
+            let (ours, burns) = (ours.forward(x.clone()), burns.forward(x.clone()));
+            assert!(difference(ours, burns) < 1e-5, "{name}: instance norm");
+        }
+    }
+}
+
+#[test]
+fn defaults_and_display_are_burns() {
+    let (_, device) = devices().remove(0);
+    let ours = LayerNormConfig::new(6);
+    let burns = nn::LayerNormConfig::new(6);
+    assert_eq!((ours.epsilon, ours.bias), (burns.epsilon, burns.bias));
+    assert_eq!(
+        ours.init(&device).to_string(),
+        burns.init(&device).to_string()
+    );
+    assert_eq!(
+        RmsNormConfig::new(6).init(&device).to_string(),
+        nn::RmsNormConfig::new(6).init(&device).to_string()
+    );
+    assert_eq!(
+        InstanceNormConfig::new(6).init(&device).to_string(),
+        nn::InstanceNormConfig::new(6).init(&device).to_string()
+    );
+}
+
+#[test]
+fn a_residual_is_added_first_and_its_sum_returned() {
+    for (name, device) in devices() {
+        let (x, residual) = (noise([4, 33], 3, &device), noise([4, 33], 4, &device));
+        let (gamma, beta) = (noise([33], 5, &device), noise([33], 6, &device));
+        let sum = x.clone() + residual.clone();
+        let expected = cubenorm::layer_norm(sum.clone(), gamma.clone(), beta.clone(), 1e-5);
+        let (y, s) =
+            cubenorm::add_layer_norm(x.clone(), residual.clone(), gamma.clone(), beta, 1e-5);
+        assert!(difference(y, expected) < 1e-5, "{name}");
+        assert!(difference(s, sum.clone()) < 1e-6, "{name}");
+        let expected = cubenorm::rms_norm(sum.clone(), gamma.clone(), 1e-5);
+        let (y, s) = cubenorm::add_rms_norm(x, residual, gamma, 1e-5);
+        assert!(difference(y, expected) < 1e-5, "{name}");
+        assert!(difference(s, sum) < 1e-6, "{name}");
+    }
+}
+
+#[test]
+fn views_are_normalized_like_copies() {
+    for (name, device) in devices() {
+        let x = noise([6, 8, 16], 7, &device);
+        let views = [
+            x.clone().swap_dims(0, 2),
+            x.clone().permute([1, 0, 2]),
+            x.clone().slice([1..5, 2..8, 4..12]),
+            x.clone().slice([0..6, 0..1, 0..16]).expand([6, 8, 16]),
+        ];
+        for (i, view) in views.into_iter().enumerate() {
+            for axes in [vec![2], vec![0], vec![0, 1]] {
+                let options = MeanVarianceOptions::new(axes.clone());
+                let copy = Tensor::<3>::from_data(view.clone().into_data(), &device);
+                let expected = cubenorm::mean_variance_norm(copy, None, None, &options);
+                let actual = cubenorm::mean_variance_norm(view.clone(), None, None, &options);
+                assert!(
+                    difference(actual, expected) < 1e-5,
+                    "{name}: view {i} over {axes:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn an_operation_before_and_after_stays_right_under_fusion() {
+    for (name, device) in devices() {
+        let x = noise([8, 64], 8, &device);
+        let before = x.clone() * 2.0 + 1.0;
+        let y = cubenorm::layer_norm(before, None, None, 1e-5).exp() - 0.5;
+        let plain = Tensor::<2>::from_data((x * 2.0 + 1.0).into_data(), &device);
+        let norm = cubenorm::layer_norm(plain, None, None, 1e-5);
+        let expected = Tensor::<2>::from_data(norm.into_data(), &device).exp() - 0.5;
+        assert!(difference(y, expected) < 1e-4, "{name}");
+    }
+}
+
+#[test]
+fn halves_are_normalized_with_parameters_of_either_width() {
+    for (name, device) in devices() {
+        for dtype in [DType::F16, DType::BF16] {
+            if !device.supports_dtype(dtype) {
+                println!("{name}: skipped {dtype:?}, which the device does not have");
+                continue;
+            }
+            let x = noise([4, 64], 9, &device);
+            let gamma = noise([64], 10, &device);
+            let half = x.cast(dtype);
+            let exact = half.clone().cast(DType::F32);
+            let expected = cubenorm::layer_norm(
+                exact,
+                gamma.clone().cast(dtype).cast(DType::F32),
+                None,
+                1e-5,
+            );
+            for gamma in [
+                gamma.clone().cast(dtype),
+                gamma.clone().cast(dtype).cast(DType::F32),
+            ] {
+                let y = cubenorm::layer_norm(half.clone(), gamma, None, 1e-5);
+                assert_eq!(y.dtype(), dtype);
+                let error = difference(y.cast(DType::F32), expected.clone());
+                assert!(error < 0.05, "{name} {dtype:?}: {error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn activations_are_fused_and_the_same_everywhere() {
+    let activations = [
+        Activation::Relu,
+        Activation::LeakyRelu { alpha: 0.1 },
+        Activation::ThresholdedRelu { alpha: 0.3 },
+        Activation::Elu { alpha: 1.2 },
+        Activation::Celu { alpha: 0.8 },
+        Activation::ScaledElu {
+            alpha: 1.67,
+            gamma: 1.05,
+        },
+        Activation::Linear {
+            alpha: 2.0,
+            beta: -1.0,
+        },
+        Activation::HardSigmoid {
+            alpha: 0.2,
+            beta: 0.5,
+        },
+        Activation::Sigmoid,
+        Activation::Tanh,
+        Activation::ScaledTanh {
+            alpha: 1.2,
+            beta: 0.7,
+        },
+        Activation::Softplus { steepness: 2.0 },
+        Activation::ParametricSoftplus {
+            alpha: 0.4,
+            beta: 1.5,
+        },
+        Activation::Softsign,
+        Activation::Shrink {
+            bias: 0.2,
+            threshold: 0.4,
+        },
+        Activation::Gelu,
+        Activation::GeluTanh,
+        Activation::Silu,
+        Activation::HardSwish,
+        Activation::Mish,
+    ];
+    for (name, device) in devices() {
+        let x = noise([3, 4, 10], 11, &device);
+        let plain = MeanVarianceOptions::new([1, 2]);
+        let normalized = values(cubenorm::mean_variance_norm(x.clone(), None, None, &plain));
+        for activation in activations {
+            let options = plain.clone().with_activation(activation);
+            let actual = values(cubenorm::mean_variance_norm(
+                x.clone(),
+                None,
+                None,
+                &options,
+            ));
+            for (x, y) in normalized.iter().zip(actual) {
+                let expected = cubenorm_reference::activate(activation, *x);
+                assert!(
+                    (y - expected).abs() < 1e-5,
+                    "{name} {activation}: {y} for {expected}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn empty_tensors_come_back_empty() {
+    for (name, device) in devices() {
+        let y = cubenorm::layer_norm(Tensor::<2>::zeros([0, 8], &device), None, None, 1e-5);
+        assert_eq!(y.dims(), [0, 8], "{name}");
+    }
+}

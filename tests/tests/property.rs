@@ -1,0 +1,183 @@
+//! Random descriptions against the reference: rank, axes, strides, broadcasting, dtype, statistics,
+//! epsilon, residual, activation and strategy, all at once.
+//!
+//! `CUBENORM_PROPERTY_CASES` sets how many run on each device (default 200). A failure is shrunk
+//! and printed with its description; proptest prints the seed, and keeps it in
+//! `proptest-regressions/`.
+
+use cubenorm_core::{
+    Activation, DType, Epsilon, Layout, NormDesc, Statistics, Strategy as NormStrategy,
+    StrategyChoice, TensorDesc,
+};
+use cubenorm_tests::case::Case;
+use cubenorm_tests::device::{TestDevice, devices};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+/// A layout of a shape: axes permuted in memory, some with gaps, some repeated.
+fn layout(shape: Vec<usize>, may_repeat: bool) -> impl Strategy<Value = Layout> {
+    let rank = shape.len();
+    let order = Just((0..rank).collect::<Vec<_>>()).prop_shuffle();
+    let order = prop_oneof![3 => Just((0..rank).collect::<Vec<_>>()), 2 => order];
+    let gaps = prop::collection::vec(prop_oneof![6 => Just(1usize), 1 => 2usize..4], rank);
+    let repeats = prop::collection::vec(prop::bool::weighted(0.1), rank);
+    (order, gaps, repeats).prop_map(move |(order, gaps, repeats)| {
+        let mut strides = vec![0; rank];
+        let mut stride = 1;
+        for &dim in order.iter().rev() {
+            stride *= gaps[dim];
+            strides[dim] = match may_repeat && repeats[dim] {
+                true => 0,
+                false => stride,
+            };
+            stride *= shape[dim].max(1);
+        }
+        Layout::strided(shape.clone(), strides)
+    })
+}
+
+/// A shape that broadcasts to another: leading dimensions missing, some of the others 1.
+fn broadcast(shape: Vec<usize>) -> impl Strategy<Value = Vec<usize>> {
+    let rank = shape.len();
+    let missing = prop_oneof![2 => Just(0), 1 => 0..rank];
+    (missing, prop::collection::vec(any::<bool>(), rank)).prop_map(move |(missing, ones)| {
+        (missing..rank)
+            .map(|dim| if ones[dim] { 1 } else { shape[dim] })
+            .collect()
+    })
+}
+
+fn param(shape: Vec<usize>, dtype: DType) -> impl Strategy<Value = Option<TensorDesc>> {
+    let tensor = broadcast(shape)
+        .prop_flat_map(|shape| layout(shape, true))
+        .prop_map(move |layout| TensorDesc::new(layout, dtype));
+    prop::option::of(tensor)
+}
+
+fn shape() -> impl Strategy<Value = Vec<usize>> {
+    let size = prop_oneof![1usize..4, Just(8), Just(16), Just(31), Just(64)];
+    prop_oneof![
+        prop::collection::vec(size, 1..4),
+        prop::collection::vec(1usize..5, 3..9),
+        (1usize..6, prop_oneof![Just(1024usize), 500usize..1500]).prop_map(|(r, c)| vec![r, c]),
+    ]
+}
+
+fn activation() -> impl Strategy<Value = Activation> {
+    prop::sample::select(vec![
+        Activation::Identity,
+        Activation::Relu,
+        Activation::LeakyRelu { alpha: 0.2 },
+        Activation::HardSigmoid {
+            alpha: 0.3,
+            beta: 0.4,
+        },
+        Activation::Sigmoid,
+        Activation::Tanh,
+        Activation::Silu,
+        Activation::Softplus { steepness: 1.5 },
+        Activation::Shrink {
+            bias: 0.1,
+            threshold: 0.1,
+        },
+    ])
+}
+
+fn desc(dtypes: Vec<DType>) -> impl Strategy<Value = NormDesc> {
+    let dtype = prop::sample::select(dtypes.clone());
+    (shape(), dtype, any::<bool>()).prop_flat_map(move |(shape, dtype, wide)| {
+        let params = if wide { dtype.accumulation() } else { dtype };
+        let given = (broadcast(shape.clone()), broadcast(shape.clone())).prop_map(
+            move |(mean, variance)| Statistics::Given {
+                mean: TensorDesc::contiguous(mean, params),
+                variance: TensorDesc::contiguous(variance, params),
+            },
+        );
+        let statistics = prop_oneof![
+            5 => Just(Statistics::MeanVariance),
+            2 => Just(Statistics::MeanSquare),
+            1 => Just(Statistics::Mean),
+            1 => given,
+        ];
+        let epsilon = prop_oneof![
+            3 => (1e-5..1e-1f64).prop_map(Epsilon::InsideSqrt),
+            1 => (1e-3..1e-1f64).prop_map(Epsilon::AddedToDeviation),
+        ];
+        let axes = prop::sample::subsequence((0..shape.len()).collect::<Vec<_>>(), 0..=shape.len());
+        let input = layout(shape.clone(), true);
+        let residual = prop::option::weighted(0.3, layout(shape.clone(), true));
+        let output = prop::option::weighted(0.3, layout(shape.clone(), false));
+        let (scale, bias) = (param(shape.clone(), params), param(shape, params));
+        let tensors = (input, residual, scale, bias, output);
+        let rest = (
+            axes,
+            statistics,
+            epsilon,
+            activation(),
+            any::<bool>(),
+            any::<bool>(),
+        );
+        (tensors, rest).prop_map(move |(tensors, rest)| {
+            let (input, residual, scale, bias, output) = tensors;
+            let (axes, statistics, epsilon, activation, sum, written) = rest;
+            let tensor = |layout| TensorDesc::new(layout, dtype);
+            let reduces = !matches!(statistics, Statistics::Given { .. });
+            let mut desc = NormDesc::new(tensor(input), axes, statistics)
+                .with_epsilon(epsilon)
+                .with_residual(residual.map(tensor))
+                .with_scale(scale)
+                .with_bias(bias)
+                .with_activation(activation)
+                .with_output(output.map(tensor));
+            desc.writes_sum = sum;
+            desc.writes_statistics = written && reduces;
+            desc
+        })
+    })
+}
+
+fn check(
+    device: &TestDevice,
+    desc: NormDesc,
+    strategy: Option<NormStrategy>,
+    seed: u64,
+) -> Result<(), String> {
+    let dtype = desc.input.dtype;
+    if !cubenorm_kernels::supports_activation(&device.client, dtype, desc.activation) {
+        return Ok(());
+    }
+    let forced = strategy.map(|strategy| StrategyChoice::Forced {
+        strategy,
+        plane_size: device.plane_size,
+    });
+    // A strategy that does not apply is refused before the launch; what was inferred always applies.
+    let applies = |choice: &StrategyChoice| {
+        cubenorm_kernels::plan_for(&device.client, &desc, *choice).is_ok()
+    };
+    let choice = forced.filter(applies).unwrap_or_default();
+    Case::new(desc.clone(), seed).check(device, choice)
+}
+
+#[test]
+fn random_descriptions_agree_with_the_reference() {
+    let cases = std::env::var("CUBENORM_PROPERTY_CASES").ok();
+    let cases = cases.and_then(|cases| cases.parse().ok()).unwrap_or(200);
+    for device in devices() {
+        let strategies = prop::option::of(prop::sample::select(NormStrategy::ALL.to_vec()));
+        let mut runner = TestRunner::new(Config {
+            cases,
+            failure_persistence: None,
+            ..Config::default()
+        });
+        let result = runner.run(
+            &(desc(device.dtypes()), strategies, any::<u64>()),
+            |(desc, strategy, seed)| {
+                check(&device, desc, strategy, seed).map_err(TestCaseError::fail)
+            },
+        );
+        if let Err(error) = result {
+            panic!("{}: {error}", device.name);
+        }
+        println!("{}: {cases} random descriptions agree", device.name);
+    }
+}
