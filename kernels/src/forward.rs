@@ -50,7 +50,7 @@ struct Item {
     group: usize,
     part: usize,
     /// Whether the item exists. Units that have to wait for each other stay together, so one
-    /// without work repeats the last item and stores nothing.
+    /// without work repeats the first item and stores nothing.
     exists: bool,
 }
 

@@ -126,6 +126,8 @@ fn gradients_agree_with_central_differences_in_f64() {
 /// Each partial derivative of a weighted sum of the output, by moving one element at a time.
 fn check_central_differences(name: &str, device: &Device, options: &MeanVarianceOptions) {
     let shapes = [[3, 6], [1, 6], [3, 1]];
+    // Burn's own sigmoid of f64, which differentiates a fused one, keeps f32's digits on `cpu`.
+    let tolerance = if name == "cpu" { 1e-6 } else { 1e-7 };
     let start: Vec<Vec<f64>> = (0..3)
         .map(|i| values(noise(shapes[i], 20 + i as u64, device)))
         .collect();
@@ -157,7 +159,7 @@ fn check_central_differences(name: &str, device: &Device, options: &MeanVariance
             };
             let expected = (moved(step) - moved(-step)) / (2.0 * step);
             assert!(
-                (actual - expected).abs() < 1e-7 * (1.0 + expected.abs()),
+                (actual - expected).abs() < tolerance * (1.0 + expected.abs()),
                 "{name} {options:?}: input {i} at {position} has {actual}, expected {expected}"
             );
         }
