@@ -267,10 +267,10 @@ fn accumulate_held<T: Types>(
 
 /// Where a row starts in what is written and in what it is multiplied with.
 #[derive(CubeType, Clone, Copy)]
-struct ResultRow {
+struct ResultRow<A: Float, N: Size> {
     output: usize,
     sum: usize,
-    affine: AffineRow,
+    affine: AffineRow<A, N>,
     exists: bool,
 }
 
@@ -279,15 +279,16 @@ fn result_row<T: Types>(
     affine: &TypedAffine<T>,
     results: &TypedResults<T>,
     item: &Item,
+    scalars: &Scalars,
     #[comptime] blueprint: Blueprint,
-) -> ResultRow {
+) -> ResultRow<T::A, T::N> {
     let first = group_row::<T::N>(item.group, blueprint);
     let lanes = comptime!(blueprint.lanes);
     let sum = comptime!(writes_sum_here(blueprint).then_some(blueprint.output));
-    ResultRow {
+    ResultRow::<T::A, T::N> {
         output: row_offset::<T::F, T::Output>(&results.output, first, blueprint.output, lanes),
         sum: optional_row::<T::F, T::Output>(&results.sum, first, sum, lanes),
-        affine: affine_row::<T>(affine, first, blueprint),
+        affine: affine_row::<T>(affine, first, scalars.epsilon.get::<T::A>(), blueprint),
         exists: item.exists,
     }
 }
@@ -308,7 +309,7 @@ fn apply<T: Types>(
     statistics: &RowStatistics<T::A, T::N>,
     affine: &TypedAffine<T>,
     results: &mut TypedResults<T>,
-    row: &ResultRow,
+    row: &ResultRow<T::A, T::N>,
     scalars: &Scalars,
     #[comptime] blueprint: Blueprint,
 ) {
@@ -444,7 +445,7 @@ fn normalize_item<T: Types>(
     if comes {
         let first = group_row::<T::N>(item.group, blueprint);
         let row = source_row::<T>(source, first, blueprint);
-        let result_row = result_row::<T>(affine, &*results, &item, blueprint);
+        let result_row = result_row::<T>(affine, &*results, &item, scalars, blueprint);
         let share = my_share(item.part, partition, blueprint);
         let epsilon = scalars.epsilon.get::<T::A>();
         let stride = comptime!(blueprint.members as usize);
@@ -661,7 +662,7 @@ fn normalize_part<T: Types, W: Size>(
     if comes {
         let first = group_row::<T::N>(item.group, blueprint);
         let row = source_row::<T>(source, first, blueprint);
-        let result_row = result_row::<T>(affine, &*results, &item, blueprint);
+        let result_row = result_row::<T>(affine, &*results, &item, scalars, blueprint);
         let share = my_share(item.part, partition, blueprint);
         let merged = merge_parts::<T::A, T::N, W>(workspace, item.group, partition, blueprint);
         let epsilon = scalars.epsilon.get::<T::A>();

@@ -53,6 +53,10 @@ struct Norm<const D: usize> {
 
 /// What a run computed, kept until the device is idle: with fusion on, an output that is dropped
 /// before is never computed.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "a handful of them, and a box would be one more allocation to time"
+)]
 enum Kept<const D: usize> {
     Output(Tensor<D>),
     Gradients(Tensor<D>, Tensor<D>, Gradients),

@@ -99,27 +99,16 @@ pub fn forward(desc: &NormDesc, tensors: &Tensors) -> Forward {
         rows => (sum.len() / rows) as f64,
     };
     let row_mean = |values: &mut dyn Iterator<Item = (usize, f64)>| {
-        let mut totals = vec![0.0; rows];
-        values.for_each(|(row, value)| totals[row] += value);
-        totals
-            .iter()
-            .map(|total| total / length)
-            .collect::<Vec<f64>>()
+        let mut totals = vec![Sum::default(); rows];
+        values.for_each(|(row, value)| totals[row].add(value));
+        let mean = |sum: &Sum| sum.total() / length;
+        totals.iter().map(mean).collect::<Vec<f64>>()
     };
     let row_index: Vec<usize> = Indices::new(shape).map(|index| row_of(&index)).collect();
     let pairs = || row_index.iter().copied().zip(sum.iter().copied());
 
     let centers = match desc.statistics {
-        Statistics::MeanVariance | Statistics::Mean => {
-            let rough = row_mean(&mut pairs());
-            // The mean of what is left makes up for what the first sum has rounded off.
-            let rest = row_mean(&mut pairs().map(|(row, value)| (row, value - rough[row])));
-            let refine = |(rough, rest): (&f64, f64)| match rest.is_finite() {
-                true => rough + rest,
-                false => *rough,
-            };
-            rough.iter().zip(rest).map(refine).collect()
-        }
+        Statistics::MeanVariance | Statistics::Mean => row_mean(&mut pairs()),
         Statistics::MeanSquare | Statistics::None | Statistics::Given { .. } => vec![0.0; rows],
     };
     let variances =
@@ -157,4 +146,32 @@ pub fn forward(desc: &NormDesc, tensors: &Tensors) -> Forward {
         result.rstd.push(rstd);
     }
     result
+}
+
+/// A sum that keeps what each addition rounds off (Neumaier, 1974), so that the reference is exact
+/// to the last digit of f64 too.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sum {
+    sum: f64,
+    rest: f64,
+}
+
+impl Sum {
+    fn add(&mut self, value: f64) {
+        let next = self.sum + value;
+        let (large, small) = match self.sum.abs() >= value.abs() {
+            true => (self.sum, value),
+            false => (value, self.sum),
+        };
+        self.rest += (large - next) + small;
+        self.sum = next;
+    }
+
+    fn total(self) -> f64 {
+        // An infinity leaves no rest that is a number.
+        match self.rest.is_finite() {
+            true => self.sum + self.rest,
+            false => self.sum,
+        }
+    }
 }

@@ -48,7 +48,8 @@ pub fn timing_table(timed: Timed, timings: &[(Norms, Timing)], difference: Optio
     );
 
     let norms_alone = format!("its {norm_count} norms alone (*)");
-    let rows: [(&str, fn(&Timing) -> Duration); 2] = [
+    type Time = fn(&Timing) -> Duration;
+    let rows: [(&str, Time); 2] = [
         ("forward pass", |timing| timing.forward),
         (&norms_alone, |timing| timing.norms),
     ];

@@ -1,7 +1,7 @@
 //! Scale and bias, and statistics that are given instead of reduced.
 
 use cubecl::prelude::*;
-use cubenorm_core::Blueprint;
+use cubenorm_core::{AccessBlueprint, Blueprint, Lanes};
 
 use crate::moments::{RowStatistics, reciprocal_deviation};
 use crate::operand::{Optional, load, optional_row};
@@ -25,13 +25,69 @@ pub(crate) type TypedAffine<T> = Affine<
     <T as Types>::Variance,
 >;
 
-/// Where a row starts in each of them.
+/// A row's share in each of them: where it starts, and what does not change along it.
+///
+/// A parameter of one number for each row is loaded once, not at every step: no compiler does that
+/// by itself, since the output that is written in between might be the same memory.
 #[derive(CubeType, Clone, Copy)]
-pub(crate) struct AffineRow {
-    scale: usize,
-    bias: usize,
-    mean: usize,
-    variance: usize,
+pub(crate) struct AffineRow<A: Float, N: Size> {
+    scale: ParamRow<A, N>,
+    bias: ParamRow<A, N>,
+    mean: ParamRow<A, N>,
+    /// Where it does not change along the row, already the reciprocal deviation.
+    variance: ParamRow<A, N>,
+}
+
+/// A row's share in one of them.
+#[derive(CubeType, Clone, Copy)]
+struct ParamRow<A: Float, N: Size> {
+    start: usize,
+    constant: Vector<A, N>,
+}
+
+/// Whether a parameter is there and the same all along a row.
+fn is_constant(access: Option<AccessBlueprint>) -> bool {
+    access.is_some_and(|access| access.col_dims == 0)
+}
+
+#[cube]
+fn param_row<P: Float, S: Size, A: Float, N: Size>(
+    tensor: &Optional<P, S>,
+    row: usize,
+    #[comptime] access: Option<AccessBlueprint>,
+    #[comptime] lanes: Lanes,
+) -> ParamRow<A, N> {
+    let start = optional_row::<P, S>(tensor, row, access, lanes);
+    let constant = if comptime!(is_constant(access)) {
+        let tensor = tensor.as_ref().unwrap();
+        load::<P, S, A, N>(
+            tensor,
+            start,
+            0usize.runtime(),
+            comptime!(access.unwrap()),
+            lanes,
+        )
+    } else {
+        Vector::new(A::new(0.0))
+    };
+    ParamRow::<A, N> { start, constant }
+}
+
+/// A parameter at a step.
+#[cube]
+fn param<P: Float, S: Size, A: Float, N: Size>(
+    tensor: &Optional<P, S>,
+    row: &ParamRow<A, N>,
+    step: usize,
+    #[comptime] access: Option<AccessBlueprint>,
+    #[comptime] lanes: Lanes,
+) -> Vector<A, N> {
+    if comptime!(is_constant(access)) {
+        row.constant
+    } else {
+        let tensor = tensor.as_ref().unwrap();
+        load::<P, S, A, N>(tensor, row.start, step, comptime!(access.unwrap()), lanes)
+    }
 }
 
 /// Finds a row.
@@ -39,19 +95,28 @@ pub(crate) struct AffineRow {
 pub(crate) fn affine_row<T: Types>(
     affine: &TypedAffine<T>,
     row: usize,
+    epsilon: T::A,
     #[comptime] blueprint: Blueprint,
-) -> AffineRow {
+) -> AffineRow<T::A, T::N> {
     let lanes = comptime!(blueprint.lanes);
-    AffineRow {
-        scale: optional_row::<T::P, T::Scale>(&affine.scale, row, blueprint.scale, lanes),
-        bias: optional_row::<T::P, T::Bias>(&affine.bias, row, blueprint.bias, lanes),
-        mean: optional_row::<T::P, T::Mean>(&affine.mean, row, blueprint.mean, lanes),
-        variance: optional_row::<T::P, T::Variance>(
-            &affine.variance,
-            row,
-            blueprint.variance,
-            lanes,
-        ),
+    let scale = comptime!(blueprint.scale);
+    let bias = comptime!(blueprint.bias);
+    let mean = comptime!(blueprint.mean);
+    let access = comptime!(blueprint.variance);
+    let variance = param_row::<T::P, T::Variance, T::A, T::N>(&affine.variance, row, access, lanes);
+    let constant = if comptime!(is_constant(access)) {
+        reciprocal_deviation::<T::A, T::N>(variance.constant, epsilon, blueprint)
+    } else {
+        variance.constant
+    };
+    AffineRow::<T::A, T::N> {
+        scale: param_row::<T::P, T::Scale, T::A, T::N>(&affine.scale, row, scale, lanes),
+        bias: param_row::<T::P, T::Bias, T::A, T::N>(&affine.bias, row, bias, lanes),
+        mean: param_row::<T::P, T::Mean, T::A, T::N>(&affine.mean, row, mean, lanes),
+        variance: ParamRow::<T::A, T::N> {
+            start: variance.start,
+            constant,
+        },
     }
 }
 
@@ -59,21 +124,29 @@ pub(crate) fn affine_row<T: Types>(
 #[cube]
 pub(crate) fn given<T: Types>(
     affine: &TypedAffine<T>,
-    row: &AffineRow,
+    row: &AffineRow<T::A, T::N>,
     step: usize,
     epsilon: T::A,
     #[comptime] blueprint: Blueprint,
 ) -> RowStatistics<T::A, T::N> {
     let lanes = comptime!(blueprint.lanes);
-    let mean_access = comptime!(blueprint.mean.unwrap());
-    let variance_access = comptime!(blueprint.variance.unwrap());
-    let mean = affine.mean.as_ref().unwrap();
-    let variance = affine.variance.as_ref().unwrap();
-    let variance =
-        load::<T::P, T::Variance, T::A, T::N>(variance, row.variance, step, variance_access, lanes);
+    let mean = comptime!(blueprint.mean);
+    let access = comptime!(blueprint.variance);
+    let variance = param::<T::P, T::Variance, T::A, T::N>(
+        &affine.variance,
+        &row.variance,
+        step,
+        access,
+        lanes,
+    );
+    let rstd = if comptime!(is_constant(access)) {
+        variance
+    } else {
+        reciprocal_deviation::<T::A, T::N>(variance, epsilon, blueprint)
+    };
     RowStatistics::<T::A, T::N> {
-        mean: load::<T::P, T::Mean, T::A, T::N>(mean, row.mean, step, mean_access, lanes),
-        rstd: reciprocal_deviation::<T::A, T::N>(variance, epsilon, blueprint),
+        mean: param::<T::P, T::Mean, T::A, T::N>(&affine.mean, &row.mean, step, mean, lanes),
+        rstd,
     }
 }
 
@@ -82,22 +155,20 @@ pub(crate) fn given<T: Types>(
 pub(crate) fn transform<T: Types>(
     value: Vector<T::A, T::N>,
     affine: &TypedAffine<T>,
-    row: &AffineRow,
+    row: &AffineRow<T::A, T::N>,
     step: usize,
     #[comptime] blueprint: Blueprint,
 ) -> Vector<T::A, T::N> {
     let lanes = comptime!(blueprint.lanes);
-    let scaled = if comptime!(blueprint.scale.is_some()) {
-        let access = comptime!(blueprint.scale.unwrap());
-        let scale = affine.scale.as_ref().unwrap();
-        value * load::<T::P, T::Scale, T::A, T::N>(scale, row.scale, step, access, lanes)
+    let access = comptime!(blueprint.scale);
+    let scaled = if comptime!(access.is_some()) {
+        value * param::<T::P, T::Scale, T::A, T::N>(&affine.scale, &row.scale, step, access, lanes)
     } else {
         value
     };
-    if comptime!(blueprint.bias.is_some()) {
-        let access = comptime!(blueprint.bias.unwrap());
-        let bias = affine.bias.as_ref().unwrap();
-        scaled + load::<T::P, T::Bias, T::A, T::N>(bias, row.bias, step, access, lanes)
+    let access = comptime!(blueprint.bias);
+    if comptime!(access.is_some()) {
+        scaled + param::<T::P, T::Bias, T::A, T::N>(&affine.bias, &row.bias, step, access, lanes)
     } else {
         scaled
     }
