@@ -193,7 +193,8 @@ impl Case {
         };
         let output: Vec<f64> = expected.output.iter().map(stored).collect();
         compare("output", &actual.output, &output, |i| {
-            tolerance::bound(dtype, cols, magnitudes[i])
+            let (magnitude, cancelled) = magnitudes[i];
+            tolerance::bound(dtype, cols, magnitude, cancelled)
         })?;
         if let Some(sum) = &actual.sum {
             let stored = 1.01 * tolerance::unit_roundoff(dtype);
@@ -206,13 +207,16 @@ impl Case {
             let actual_means: Vec<f64> = statistics.iter().copied().step_by(2).collect();
             let actual_rstds: Vec<f64> = statistics.iter().copied().skip(1).step_by(2).collect();
             let accumulation = dtype.accumulation();
+            let largest_sum = self.largest_sum(&expected);
             compare("mean", &actual_means, &means, |i| {
                 // In deviations: an offset that is large against them costs its own last digit.
-                let offset = tolerance::bound(accumulation, cols, 1.0 / rstds[i].max(1e-30));
+                let deviation = 1.0 / rstds[i].max(1e-30);
+                let offset = tolerance::bound(accumulation, cols, deviation, largest_sum);
                 offset + 2.0 * tolerance::unit_roundoff(accumulation) * means[i].abs()
             })?;
             compare("rstd", &actual_rstds, &rstds, |i| {
-                tolerance::bound(accumulation, cols, rstds[i])
+                let rstd = rstds[i];
+                tolerance::bound(accumulation, cols, rstd, rstd * largest_sum * rstd)
             })?;
         }
         Ok(())
@@ -223,8 +227,19 @@ impl Case {
         self.desc.axes.iter().map(|&axis| shape[axis]).product()
     }
 
-    /// What each output is computed from: the parts that are added up, each taken absolutely.
-    fn magnitudes(&self, expected: &Forward) -> Vec<f64> {
+    /// The largest sum with a residual, whose rounding deviations are taken of; 0 where nothing is
+    /// rounded before deviations are taken.
+    fn largest_sum(&self, expected: &Forward) -> f64 {
+        let largest = |sum: &[f64]| sum.iter().map(|x| x.abs()).fold(0.0, f64::max);
+        match self.desc.residual {
+            Some(_) => largest(&expected.sum),
+            None => 0.0,
+        }
+    }
+
+    /// What each output is computed from: the parts that are added up in the end, each taken
+    /// absolutely, and those that have been subtracted before.
+    fn magnitudes(&self, expected: &Forward) -> Vec<(f64, f64)> {
         let without_bias = NormDesc {
             bias: None,
             activation: Default::default(),
@@ -235,25 +250,25 @@ impl Case {
             ..self.desc.clone()
         };
         let run = |desc: NormDesc| {
-            Case {
+            let case = Case {
                 desc,
                 ..self.clone()
-            }
-            .expected()
-            .output
+            };
+            case.expected().output
         };
         let (scaled, shifted) = (run(without_bias), run(affine));
+        let slope = activation_slope(&self.desc);
+        let largest_sum = self.largest_sum(expected);
         (0..scaled.len())
             .map(|i| {
-                let center = (expected.mean[i] * expected.rstd[i]).abs();
-                // Where rounding of a given mean or a residual's sum matters, it does so relative
-                // to what is subtracted.
-                let cancelled = match self.desc.statistics {
-                    Statistics::Given { .. } => center,
+                let given = match self.desc.statistics {
+                    Statistics::Given { .. } => expected.mean[i].abs(),
                     _ => 0.0,
                 };
-                let largest = scaled[i].abs() + (shifted[i] - scaled[i]).abs() + cancelled;
-                activation_slope(&self.desc) * (largest + 1.0)
+                // Scales are at most 1.5.
+                let cancelled = 1.5 * (given + largest_sum) * expected.rstd[i];
+                let magnitude = scaled[i].abs() + (shifted[i] - scaled[i]).abs() + 1.0;
+                (slope * magnitude, slope * cancelled)
             })
             .collect()
     }

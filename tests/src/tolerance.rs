@@ -12,8 +12,11 @@ pub fn unit_roundoff(dtype: DType) -> f64 {
     }
 }
 
-/// What a normalized value may be off by, absolutely, where `magnitude` bounds the values that it is
-/// computed from after normalization: `|normalized * scale| + |bias|`.
+/// What a normalized value may be off by, absolutely.
+///
+/// `magnitude` bounds the parts that it is added up from, `|normalized * scale| + |bias|`;
+/// `cancelled` those that have been subtracted from each other before, in the same unit: a sum with
+/// a residual, a given mean.
 ///
 /// Two parts. Rounding the result to its dtype costs half a step of it: one unit roundoff of the
 /// magnitude. Before that, everything is computed in the accumulation dtype: a blocked sum of `n`
@@ -21,9 +24,9 @@ pub fn unit_roundoff(dtype: DType) -> f64 {
 /// have 64 elements; the deviation inherits half of that and the handful of operations of the
 /// epilogue add one each. 16 for those, with activations counted in, covers what drivers allow
 /// themselves in division and square root (2.5 steps in Vulkan and WebGPU).
-pub fn bound(dtype: DType, cols: usize, magnitude: f64) -> f64 {
+pub fn bound(dtype: DType, cols: usize, magnitude: f64, cancelled: f64) -> f64 {
     let stored = 1.01 * unit_roundoff(dtype);
     let n = cols.max(2) as f64;
     let computed = unit_roundoff(dtype.accumulation()) * (16.0 + n.sqrt().min(n.log2() + 64.0));
-    (stored + computed) * magnitude
+    stored * magnitude + computed * (magnitude + cancelled)
 }
