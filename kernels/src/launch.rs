@@ -440,7 +440,7 @@ impl<'a> Launch<'a> {
     }
 
     fn run(&self) {
-        if self.plan.splits == 1 {
+        if !self.plan.blueprint.split {
             self.normalize();
         } else {
             let bytes = self.plan.workspace * self.problem.dtype.accumulation().size();

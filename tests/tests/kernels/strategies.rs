@@ -174,3 +174,19 @@ fn a_row_that_outgrows_the_registers_is_staged_in_shared_memory() {
         case.compare(&actual.unwrap()).unwrap();
     }
 }
+
+#[test]
+fn a_row_longer_than_a_drivers_loops_is_normalized_to_its_end() {
+    // Mesa's software driver stops a shader after 65,535 iterations, without a word. At four elements
+    // a step a unit would need as many for the first row, and more for the second, of odd length.
+    for device in devices() {
+        for shape in [[8, 200_000], [1, 100_003]] {
+            for statistics in [Statistics::MeanVariance, Statistics::None] {
+                let input = TensorDesc::contiguous(shape, DType::F32);
+                let desc = NormDesc::new(input, [1], statistics);
+                let case = Case::new(desc, 43);
+                case.check(&device, StrategyChoice::Inferred).unwrap();
+            }
+        }
+    }
+}

@@ -40,6 +40,11 @@ const CUBES_PER_SOFTWARE_CORE: usize = 4;
 /// Cores of a CPU that a driver runs cubes on; drivers do not say.
 const SOFTWARE_CORES: usize = 8;
 
+/// Steps that a unit takes at most where a driver runs units on a CPU. Mesa's driver ends the loops of
+/// a shader, silently, after 65,535 iterations in all; a unit goes over its steps twice, once of
+/// them four at a time.
+const SOFTWARE_STEPS: usize = 1 << 14;
+
 /// Units of a cube where each has a row of its own.
 const UNITS_OF_ROWS: u32 = 64;
 
@@ -112,6 +117,11 @@ pub(super) fn shape(
     };
     shape.strategy = strategy;
     shape.reason = reason;
+    let members = super::members(shape.level, shape.cube_dim) as usize;
+    let steps = work.steps.div_ceil(shape.splits).div_ceil(members);
+    if hardware.is_software && steps > 2 * SOFTWARE_STEPS {
+        return refuse("a unit would take more steps than a software driver's loops have");
+    }
     shape.max_teams = shape
         .max_teams
         .min((hardware.max_cubes as usize).saturating_mul(shape.teams_per_cube as usize));
@@ -119,7 +129,7 @@ pub(super) fn shape(
 }
 
 fn infer(work: &Work, hardware: &Hardware) -> (Strategy, &'static str) {
-    let long = work.reduces && work.elements() >= SPLIT_ELEMENTS;
+    let long = work.elements() >= SPLIT_ELEMENTS;
     if let Some(cores) = hardware.cpu_cores {
         let idle = work.groups < cores as usize;
         return match work.lanes {
@@ -133,6 +143,9 @@ fn infer(work: &Work, hardware: &Hardware) -> (Strategy, &'static str) {
     }
     if hardware.is_software {
         return match work.groups < SOFTWARE_CORES && long {
+            _ if work.steps > SOFTWARE_STEPS => {
+                (Strategy::Split, "longer than a software driver's loops")
+            }
             true => (Strategy::Split, "fewer rows than a CPU has lanes and cores"),
             false => (Strategy::Unit, "units are the lanes of a CPU's vectors"),
         };
@@ -272,29 +285,42 @@ fn column(work: &Work, hardware: &Hardware) -> Shape {
 
 /// Several teams for each row. A forced split takes at least two parts wherever there are two steps.
 fn split(work: &Work, hardware: &Hardware, plane: Option<u32>, is_forced: bool) -> Shape {
-    let (per_part, teams) = match hardware.cpu_cores {
-        Some(cores) => (1, cores as usize),
-        None => (CUBE_VECTORS * 64, 0),
+    let at_least = if is_forced { 2 } else { 1 };
+    let limit = |splits: usize| splits.max(at_least).min(work.steps).max(1);
+    let of_units = |splits: usize| {
+        let parts = Work {
+            groups: work.groups * splits,
+            ..*work
+        };
+        Shape {
+            splits,
+            ..unit(&parts, hardware)
+        }
     };
     let mut shape = match (work.lanes, hardware.cpu_cores) {
-        (_, Some(_)) => unit(work, hardware),
-        (Lanes::Rows, None) => column(work, hardware),
+        (_, Some(cores)) => of_units(limit((cores as usize).div_ceil(work.groups.max(1)))),
+        (Lanes::Rows, None) => {
+            let shape = column(work, hardware);
+            Shape {
+                splits: limit(shape.splits),
+                ..shape
+            }
+        }
+        (Lanes::Columns, None) if hardware.is_software => {
+            let wanted = (SOFTWARE_CORES * CUBES_PER_SOFTWARE_CORE).div_ceil(work.groups.max(1));
+            let filled = wanted.min(work.steps.div_ceil(CUBE_VECTORS * 64));
+            of_units(limit(filled.max(work.steps.div_ceil(SOFTWARE_STEPS))))
+        }
         (Lanes::Columns, None) => {
-            let splits = parts(hardware, work.groups, work.steps, per_part, work.elements());
-            let steps = work.steps.div_ceil(splits);
+            let least = CUBE_VECTORS * 64;
+            let splits = parts(hardware, work.groups, work.steps, least, work.elements());
+            let splits = limit(splits);
             Shape {
                 splits,
-                ..cube(work, hardware, steps, plane)
+                ..cube(work, hardware, work.steps.div_ceil(splits), plane)
             }
         }
     };
-    if hardware.cpu_cores.is_some() {
-        shape.splits = teams.div_ceil(work.groups.max(1));
-    }
-    if is_forced {
-        shape.splits = shape.splits.max(2);
-    }
-    shape.splits = shape.splits.min(work.steps).max(1);
     // Between the two launches nothing is held.
     shape.hold = Hold::Reread;
     shape

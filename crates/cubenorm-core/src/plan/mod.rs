@@ -259,7 +259,7 @@ pub fn plan_forward(
         output: access(&problem.output),
         writes_sum: problem.writes_sum,
         written_statistics: problem.written_statistics.as_ref().map(|a| a.row.len()),
-        split: splits > 1,
+        split: splits > 1 && work.reduces,
     };
     let needed = blueprint.bindings();
     if needed > hardware.max_bindings {
@@ -278,7 +278,7 @@ pub fn plan_forward(
         groups_per_team,
         splits,
         steps_per_split,
-        workspace: if splits > 1 {
+        workspace: if blueprint.split {
             2 * splits * problem.rows
         } else {
             0
