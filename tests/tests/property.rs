@@ -154,7 +154,14 @@ fn check(
     let applies = |choice: &StrategyChoice| {
         cubenorm_kernels::plan_for(&device.client, &desc, *choice).is_ok()
     };
-    let choice = forced.filter(applies).unwrap_or_default();
+    let shares = |choice: &StrategyChoice| match choice {
+        StrategyChoice::Forced {
+            strategy: NormStrategy::Cube | NormStrategy::Column,
+            ..
+        } => device.shares_memory(),
+        _ => true,
+    };
+    let choice = forced.filter(applies).filter(shares).unwrap_or_default();
     Case::new(desc.clone(), seed).check(device, choice)
 }
 

@@ -26,10 +26,17 @@ fn choices(device: &TestDevice, desc: &NormDesc) -> Vec<StrategyChoice> {
         strategy,
         plane_size: device.plane_size,
     });
+    let shares_memory = device.shares_memory();
+    let runs = |choice: &StrategyChoice| {
+        let shares = [Strategy::Cube, Strategy::Column];
+        !matches!(choice, StrategyChoice::Forced { strategy, .. } if shares.contains(strategy))
+            || shares_memory
+    };
     let mut choices = vec![StrategyChoice::Inferred];
     choices.extend(
         forced
             .into_iter()
+            .filter(runs)
             .filter(|&choice| cubenorm_kernels::plan_for(&device.client, desc, choice).is_ok()),
     );
     choices

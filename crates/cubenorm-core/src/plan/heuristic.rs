@@ -112,7 +112,7 @@ pub(super) fn shape(
             Some(plane) => planes(work, hardware, plane),
         },
         Strategy::Cube => cube(work, hardware, work.steps, plane),
-        Strategy::Column => column(work, hardware),
+        Strategy::Column => column(work, hardware, choice != StrategyChoice::Inferred),
         Strategy::Split => split(work, hardware, plane, choice != StrategyChoice::Inferred),
     };
     shape.strategy = strategy;
@@ -138,17 +138,18 @@ fn infer(work: &Work, hardware: &Hardware) -> (Strategy, &'static str) {
             Lanes::Columns => (Strategy::Unit, "a plane has one unit on a CPU"),
         };
     }
-    if work.lanes == Lanes::Rows {
-        return (Strategy::Column, "the kept axis is contiguous");
-    }
     if hardware.is_software {
         return match work.groups < SOFTWARE_CORES && long {
             _ if work.steps > SOFTWARE_STEPS => {
                 (Strategy::Split, "longer than a software driver's loops")
             }
             true => (Strategy::Split, "fewer rows than a CPU has lanes and cores"),
+            false if work.lanes == Lanes::Rows => (Strategy::Column, "the kept axis is contiguous"),
             false => (Strategy::Unit, "units are the lanes of a CPU's vectors"),
         };
+    }
+    if work.lanes == Lanes::Rows {
+        return (Strategy::Column, "the kept axis is contiguous");
     }
     let target = hardware
         .multiprocessors
@@ -244,8 +245,10 @@ fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option<u32>) -> S
     }
 }
 
-fn column(work: &Work, hardware: &Hardware) -> Shape {
-    if hardware.cpu_cores.is_some() {
+/// Columns of several units each, or of one where a CPU runs the units: they would share memory and
+/// wait for each other, which a software driver makes a hundred times dearer than reading more.
+fn column(work: &Work, hardware: &Hardware, is_forced: bool) -> Shape {
+    if hardware.cpu_cores.is_some() || hardware.is_software && !is_forced {
         return unit(work, hardware);
     }
     let limit = hardware.max_units_per_cube.min(256) as usize;
@@ -273,7 +276,7 @@ fn column(work: &Work, hardware: &Hardware) -> Shape {
         level: Level::Column,
         cube_dim: [x as u32, y as u32, 1],
         teams_per_cube: x as u32,
-        hold: match hardware.is_software || splits > 1 {
+        hold: match splits > 1 {
             true => Hold::Reread,
             false => registers(work, per_unit),
         },
@@ -299,17 +302,17 @@ fn split(work: &Work, hardware: &Hardware, plane: Option<u32>, is_forced: bool) 
     };
     let mut shape = match (work.lanes, hardware.cpu_cores) {
         (_, Some(cores)) => of_units(limit((cores as usize).div_ceil(work.groups.max(1)))),
+        (_, None) if hardware.is_software => {
+            let wanted = (SOFTWARE_CORES * CUBES_PER_SOFTWARE_CORE).div_ceil(work.groups.max(1));
+            let filled = wanted.min(work.steps.div_ceil(CUBE_VECTORS * 64));
+            of_units(limit(filled.max(work.steps.div_ceil(SOFTWARE_STEPS))))
+        }
         (Lanes::Rows, None) => {
-            let shape = column(work, hardware);
+            let shape = column(work, hardware, is_forced);
             Shape {
                 splits: limit(shape.splits),
                 ..shape
             }
-        }
-        (Lanes::Columns, None) if hardware.is_software => {
-            let wanted = (SOFTWARE_CORES * CUBES_PER_SOFTWARE_CORE).div_ceil(work.groups.max(1));
-            let filled = wanted.min(work.steps.div_ceil(CUBE_VECTORS * 64));
-            of_units(limit(filled.max(work.steps.div_ceil(SOFTWARE_STEPS))))
         }
         (Lanes::Columns, None) => {
             let least = CUBE_VECTORS * 64;
