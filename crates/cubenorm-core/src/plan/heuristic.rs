@@ -205,7 +205,10 @@ fn planes(work: &Work, hardware: &Hardware, plane: u32) -> Shape {
         level: Level::Plane,
         cube_dim: [plane, planes, 1],
         teams_per_cube: planes,
-        hold: registers(work, work.steps.div_ceil(plane as usize)),
+        hold: match hardware.is_software {
+            true => Hold::Reread,
+            false => registers(work, work.steps.div_ceil(plane as usize)),
+        },
         splits: 1,
         max_teams: usize::MAX,
         reason: "",
