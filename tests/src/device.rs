@@ -76,10 +76,10 @@ fn plane_size(client: &Client) -> Option<u32> {
 impl TestDevice {
     /// Whether units may share memory here, with the reason printed where they may not.
     ///
-    /// Compiled to SPIR-V, whatever shares memory makes Mesa's software driver crash in its shader
-    /// compiler and SwiftShader compute nonsense, CubeCL's own and Burn's kernels included: CubeCL
-    /// lowers a shared slice to a pointer in a place where neither expects one. No plan shares
-    /// memory on a software driver; a test that forces one to runs on the others.
+    /// Compiled to SPIR-V, our kernels that share memory make Mesa's software driver crash in its
+    /// shader compiler and SwiftShader compute wrong numbers. Why is not established: SwiftShader
+    /// complains of a pointer type that it does not expect. No plan shares memory on a software
+    /// driver; a test that forces one to runs on the others.
     pub fn shares_memory(&self) -> bool {
         let shares = self.name != "vulkan" || !cubenorm_kernels::hardware(&self.client).is_software;
         if !shares {
