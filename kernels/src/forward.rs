@@ -1,12 +1,16 @@
-//! The two ways through a normalization: in one launch, or in two where rows are split.
+//! The way through a normalization: one launch, after a first one where rows are split.
 
 use cubecl::prelude::*;
-use cubenorm_core::{AccessBlueprint, Blueprint, Hold, Lanes, Level, LoadMode, StatisticsKind};
+use cubenorm_core::{
+    AccessBlueprint, Blueprint, Hold, Lanes, Level, LoadMode, StatisticsKind, WrittenStatistics,
+};
 
-use crate::epilogue::{Affine, AffineRow, TypedAffine, activate, affine_row, given, transform};
-use crate::moments::{Moments, RowStatistics, finish, merge};
+use crate::epilogue::{
+    Affine, AffineRow, AffineStep, TypedAffine, activate, affine_row, affine_step, transform,
+};
+use crate::moments::{Moments, RowStatistics, finish, merge, nothing_reduced, same};
 use crate::operand::{Optional, group_row, optional_row, row_offset, store};
-use crate::source::{Source, SourceRow, read, shifted, source_row};
+use crate::source::{Source, SourceRow, add_last, read, shifted, source_row};
 use crate::strategy::split::{Partition, merge_parts, write_part};
 use crate::strategy::{member, merge_team, team, teams};
 use crate::types::{One, Typed, Types};
@@ -64,7 +68,8 @@ fn item(round: usize, partition: &Partition, #[comptime] blueprint: Blueprint) -
     } else {
         team(blueprint) * partition.items_per_team + round
     };
-    let exists = index < items;
+    // Rows abreast may reach beyond what is this team's.
+    let exists = index < items && round < partition.items_per_team;
     let index = select(exists, index, 0usize.runtime());
     Item {
         group: index % partition.groups,
@@ -150,7 +155,7 @@ fn accumulate<T: Types>(
         );
         let end = done + steps;
         let mut origin = all_mean;
-        if comptime!(statistics.reduces_mean() && statistics.reduces_squares()) {
+        if comptime!(statistics.reduces_mean() && statistics.reduces_deviation()) {
             if is_first {
                 let first = fetch::<T>(source, staged, row, share, done, blueprint);
                 origin = shifted::<T::A, T::N>(first, row, blueprint);
@@ -169,7 +174,7 @@ fn accumulate<T: Types>(
                 let value = fetch::<T>(source, staged, row, share, i + j, blueprint);
                 let deviation = shifted::<T::A, T::N>(value, row, blueprint) - origin;
                 sums += deviation;
-                products += deviation * deviation;
+                products += spread::<T::A, T::N>(deviation, blueprint);
             }
             sum += sums;
             squares += products;
@@ -179,7 +184,7 @@ fn accumulate<T: Types>(
             let value = fetch::<T>(source, staged, row, share, i, blueprint);
             let deviation = shifted::<T::A, T::N>(value, row, blueprint) - origin;
             sum += deviation;
-            squares += deviation * deviation;
+            squares += spread::<T::A, T::N>(deviation, blueprint);
             i += 1;
         }
         let count = T::A::cast_from(steps);
@@ -202,6 +207,19 @@ fn accumulate<T: Types>(
     }
 }
 
+/// What an element adds to the deviation.
+#[cube]
+fn spread<A: Float, N: Size>(
+    deviation: Vector<A, N>,
+    #[comptime] blueprint: Blueprint,
+) -> Vector<A, N> {
+    if comptime!(blueprint.statistics == StatisticsKind::L1Norm) {
+        deviation.abs()
+    } else {
+        deviation * deviation
+    }
+}
+
 /// The moments of a block from the sums of its deviations from `origin`.
 #[cube]
 fn block_moments<A: Float, N: Size>(
@@ -218,7 +236,7 @@ fn block_moments<A: Float, N: Size>(
     } else {
         zero
     };
-    let m2 = if comptime!(!blueprint.statistics.reduces_squares()) {
+    let m2 = if comptime!(!blueprint.statistics.reduces_deviation()) {
         zero
     } else if comptime!(blueprint.statistics.reduces_mean()) {
         // Rounding may leave less than nothing of a constant block.
@@ -253,12 +271,12 @@ fn accumulate_held<T: Types>(
         mean = sum / Vector::new(max(count, T::A::new(1.0)));
     }
     let mut m2 = zero;
-    if comptime!(blueprint.statistics.reduces_squares()) {
+    if comptime!(blueprint.statistics.reduces_deviation()) {
         #[unroll]
         for i in 0..vectors {
             if i < share.count {
                 let deviation = shifted::<T::A, T::N>(held[i], row, blueprint) - mean;
-                m2 += deviation * deviation;
+                m2 += spread::<T::A, T::N>(deviation, blueprint);
             }
         }
     }
@@ -279,7 +297,7 @@ fn result_row<T: Types>(
     affine: &TypedAffine<T>,
     results: &TypedResults<T>,
     item: &Item,
-    scalars: &Scalars,
+    epsilon: T::A,
     #[comptime] blueprint: Blueprint,
 ) -> ResultRow<T::A, T::N> {
     let first = group_row::<T::N>(item.group, blueprint);
@@ -288,7 +306,7 @@ fn result_row<T: Types>(
     ResultRow::<T::A, T::N> {
         output: row_offset::<T::F, T::Output>(&results.output, first, blueprint.output, lanes),
         sum: optional_row::<T::F, T::Output>(&results.sum, first, sum, lanes),
-        affine: affine_row::<T>(affine, first, scalars.epsilon.get::<T::A>(), blueprint),
+        affine: affine_row::<T>(affine, first, epsilon, blueprint),
         exists: item.exists,
     }
 }
@@ -299,50 +317,54 @@ fn writes_sum_here(blueprint: Blueprint) -> bool {
     blueprint.writes_sum && !blueprint.split
 }
 
+/// A row that is being normalized: where it lies and what it is normalized by.
+#[derive(CubeType, Clone, Copy)]
+struct Row<A: Float, N: Size> {
+    source: SourceRow<A, N>,
+    result: ResultRow<A, N>,
+    statistics: RowStatistics<A, N>,
+}
+
 /// Normalizes one step and writes it.
 #[cube]
-#[allow(clippy::too_many_arguments)]
 fn apply<T: Types>(
     value: Vector<T::A, T::N>,
     step: usize,
-    source_row: &SourceRow<T::A, T::N>,
-    statistics: &RowStatistics<T::A, T::N>,
-    affine: &TypedAffine<T>,
+    row: &Row<T::A, T::N>,
+    source: &TypedSource<T>,
+    affine: &AffineStep<T::A, T::N>,
     results: &mut TypedResults<T>,
-    row: &ResultRow<T::A, T::N>,
     scalars: &Scalars,
     #[comptime] blueprint: Blueprint,
 ) {
     let kind = comptime!(blueprint.statistics);
     let normalized = if comptime!(kind == StatisticsKind::Given) {
-        let epsilon = scalars.epsilon.get::<T::A>();
-        let given = given::<T>(affine, &row.affine, step, epsilon, blueprint);
-        (value - given.mean) * given.rstd
+        (value - affine.mean) * affine.rstd
     } else {
         let centered = if comptime!(kind.reduces_mean()) {
-            shifted::<T::A, T::N>(value, source_row, blueprint) - statistics.mean
+            shifted::<T::A, T::N>(value, &row.source, blueprint) - row.statistics.mean
         } else {
             value
         };
-        if comptime!(kind.reduces_squares()) {
-            centered * statistics.rstd
+        if comptime!(kind.reduces_deviation()) {
+            centered * row.statistics.rstd
         } else {
             centered
         }
     };
-    let transformed = transform::<T>(normalized, affine, &row.affine, step, blueprint);
+    let transformed = transform::<T::A, T::N>(normalized, affine, blueprint);
     let result = activate::<T::A, T::N>(
-        transformed,
+        add_last::<T>(transformed, source, &row.source, step, blueprint),
         scalars.alpha.get::<T::A>(),
         scalars.beta.get::<T::A>(),
         blueprint.activation,
     );
     let lanes = comptime!(blueprint.lanes);
     let access = comptime!(blueprint.output);
-    if row.exists {
+    if row.result.exists {
         store::<T::F, T::Output, T::A, T::N>(
             &mut results.output,
-            row.output,
+            row.result.output,
             step,
             result,
             access,
@@ -350,12 +372,12 @@ fn apply<T: Types>(
         );
         if comptime!(writes_sum_here(blueprint)) {
             let sum = results.sum.as_mut().unwrap();
-            store::<T::F, T::Output, T::A, T::N>(sum, row.sum, step, value, access, lanes);
+            store::<T::F, T::Output, T::A, T::N>(sum, row.result.sum, step, value, access, lanes);
         }
     }
 }
 
-/// Writes mean and rstd of the rows of a group, as pairs, where they are asked for.
+/// Writes two numbers for each row of a group where they are asked for.
 #[cube]
 #[allow(
     clippy::collapsible_if,
@@ -372,7 +394,7 @@ fn write_statistics<T: Types>(
         if item.exists && item.part == 0 && member(blueprint) == 0 {
             let tensor = results.statistics.as_mut().unwrap();
             let access = comptime!(AccessBlueprint {
-                row_dims: blueprint.written_statistics.unwrap(),
+                row_dims: blueprint.written_statistics.unwrap().1,
                 col_dims: 0,
                 mode: LoadMode::Gather,
             });
@@ -387,13 +409,21 @@ fn write_statistics<T: Types>(
                 let pair = 2 * row_offset::<T::A, One>(&*tensor, row, access, Lanes::Columns);
                 let mean = source_row.shift.extract(lane) + statistics.mean.extract(lane);
                 tensor[pair] = Vector::new(mean);
-                tensor[pair + 1] = Vector::new(statistics.rstd.extract(lane));
+                let second = if comptime!(
+                    blueprint.written_statistics.unwrap().0 == WrittenStatistics::MeanVariance
+                ) {
+                    statistics.variance.extract(lane)
+                } else {
+                    statistics.rstd.extract(lane)
+                };
+                tensor[pair + 1] = Vector::new(second);
             }
         }
     }
 }
 
-/// Normalizes in one launch: each team reduces a row, then normalizes it.
+/// Normalizes. Each team reduces a row, then normalizes it; of a row that is split it merges what
+/// [`reduce_parts`] has left of all parts, then normalizes one.
 ///
 /// Runs too where statistics are given and nothing is reduced.
 #[cube(launch_unchecked, address_type = "dynamic")]
@@ -410,10 +440,12 @@ pub(crate) fn normalize<
     Mean: Size,
     Variance: Size,
     Output: Size,
+    W: Size,
 >(
     source: &Source<F, Input, Residual>,
     affine: &Affine<P, Scale, Bias, Mean, Variance>,
     results: &mut Results<F, Output, A>,
+    parts: &Optional<A, W>,
     partition: Partition,
     scalars: Scalars,
     #[comptime] blueprint: Blueprint,
@@ -421,99 +453,162 @@ pub(crate) fn normalize<
     #[define(P)] _param_dtype: ElemType,
     #[define(A)] _accumulation: ElemType,
 ) {
-    for round in 0..partition.items_per_team {
-        normalize_item::<Typed<(F, P, A, N), (Input, Residual, Scale, Bias, Mean, Variance, Output)>>(
-            source, affine, results, round, &partition, &scalars, blueprint,
+    let mut round = 0usize;
+    while round < partition.items_per_team {
+        normalize_items::<
+            Typed<(F, P, A, N), (Input, Residual, Scale, Bias, Mean, Variance, Output)>,
+            W,
+        >(
+            source, affine, results, parts, round, &partition, &scalars, blueprint,
         );
+        round += comptime!(blueprint.abreast);
     }
 }
 
+/// Normalizes as many items as the plan takes abreast, the first of them in `round`.
+///
+/// Rows abreast share the loads of scale and bias: on a driver that gathers each load lane by lane
+/// those weigh as much as the row itself.
 #[cube]
-fn normalize_item<T: Types>(
+#[allow(clippy::too_many_arguments)]
+fn normalize_items<T: Types, W: Size>(
     source: &TypedSource<T>,
     affine: &TypedAffine<T>,
     results: &mut TypedResults<T>,
+    parts: &Optional<T::A, W>,
     round: usize,
     partition: &Partition,
     scalars: &Scalars,
     #[comptime] blueprint: Blueprint,
 ) {
-    let item = item(round, partition, blueprint);
+    let first = item(round, partition, blueprint);
     // Units of different teams may wait for each other in a column, so all of them come along: see
     // `Item::exists`. Elsewhere a team without work is done.
-    let comes = item.exists || comptime!(blueprint.level == Level::Column);
+    let comes = first.exists || comptime!(blueprint.level == Level::Column);
     if comes {
-        let first = group_row::<T::N>(item.group, blueprint);
-        let row = source_row::<T>(source, first, blueprint);
-        let result_row = result_row::<T>(affine, &*results, &item, scalars, blueprint);
-        let share = my_share(item.part, partition, blueprint);
-        let epsilon = scalars.epsilon.get::<T::A>();
+        let share = my_share(first.part, partition, blueprint);
         let stride = comptime!(blueprint.members as usize);
-
+        let epsilon = scalars.epsilon.get::<T::A>();
         if comptime!(matches!(blueprint.hold, Hold::Registers(_))) {
             let vectors = comptime!(match blueprint.hold {
                 Hold::Registers(vectors) => vectors,
                 _ => 0,
             });
+            let source_row = item_source::<T>(source, &first, blueprint);
             let mut held = Array::<Vector<T::A, T::N>>::new(vectors);
             #[unroll]
             for i in 0..vectors {
                 if i < share.count {
-                    held[i] = read::<T>(source, &row, share.begin + i * stride, blueprint);
+                    held[i] = read::<T>(source, &source_row, share.begin + i * stride, blueprint);
                 }
             }
-            let mine = accumulate_held::<T>(&held, &row, &share, vectors, blueprint);
-            let merged = merge_team::<T::A, T::N>(&mine, blueprint);
-            let statistics = finish::<T::A, T::N>(&merged, epsilon, blueprint);
-            write_statistics::<T>(results, &row, &statistics, &item, blueprint);
+            let mine = accumulate_held::<T>(&held, &source_row, &share, vectors, blueprint);
+            let statistics =
+                item_statistics::<T>(&mine, &source_row, results, &first, epsilon, blueprint);
+            let row = Row::<T::A, T::N> {
+                source: source_row,
+                result: result_row::<T>(affine, &*results, &first, epsilon, blueprint),
+                statistics,
+            };
             #[unroll]
             for i in 0..vectors {
                 if i < share.count {
                     let step = share.begin + i * stride;
+                    let affine_step =
+                        affine_step::<T>(affine, &row.result.affine, step, epsilon, blueprint);
                     apply::<T>(
                         held[i],
                         step,
                         &row,
-                        &statistics,
-                        affine,
+                        source,
+                        &affine_step,
                         results,
-                        &result_row,
                         scalars,
                         blueprint,
                     );
                 }
             }
         } else {
-            let staged = stage::<T>(source, &row, &share, blueprint);
-            let statistics = if comptime!(!blueprint.statistics.reduces()) {
-                let unused = Vector::<T::A, T::N>::new(T::A::new(0.0));
-                RowStatistics::<T::A, T::N> {
-                    mean: unused,
-                    rstd: unused,
-                }
-            } else {
-                let mine = accumulate::<T>(source, &staged, &row, &share, blueprint);
-                let merged = merge_team::<T::A, T::N>(&mine, blueprint);
-                finish::<T::A, T::N>(&merged, epsilon, blueprint)
-            };
-            write_statistics::<T>(results, &row, &statistics, &item, blueprint);
+            let mut rows = Sequence::<Row<T::A, T::N>>::new();
+            let mut staged = Sequence::<Staged<T>>::new();
+            #[unroll]
+            for r in 0..blueprint.abreast {
+                let item = item(round + r, partition, blueprint);
+                let source_row = item_source::<T>(source, &item, blueprint);
+                let stage = stage::<T>(source, &source_row, &share, blueprint);
+                let statistics = if comptime!(!blueprint.statistics.reduces()) {
+                    nothing_reduced::<T::A, T::N>()
+                } else {
+                    let mine = if comptime!(blueprint.split) {
+                        let parts = parts.as_ref().unwrap();
+                        merge_parts::<T::A, T::N, W>(parts, item.group, partition, blueprint)
+                    } else {
+                        accumulate::<T>(source, &stage, &source_row, &share, blueprint)
+                    };
+                    item_statistics::<T>(&mine, &source_row, results, &item, epsilon, blueprint)
+                };
+                rows.push(Row::<T::A, T::N> {
+                    source: source_row,
+                    result: result_row::<T>(affine, &*results, &item, epsilon, blueprint),
+                    statistics,
+                });
+                staged.push(stage);
+            }
             for i in 0..share.count {
                 let step = share.begin + i * stride;
-                let value = fetch::<T>(source, &staged, &row, &share, i, blueprint);
-                apply::<T>(
-                    value,
-                    step,
-                    &row,
-                    &statistics,
-                    affine,
-                    results,
-                    &result_row,
-                    scalars,
-                    blueprint,
-                );
+                // Rows abreast are planned where scale and bias are the same for all of them.
+                let any = &rows.index(0usize).result.affine;
+                let affine_step = affine_step::<T>(affine, any, step, epsilon, blueprint);
+                #[unroll]
+                for r in 0..blueprint.abreast {
+                    let row = rows.index(r);
+                    let value =
+                        fetch::<T>(source, staged.index(r), &row.source, &share, i, blueprint);
+                    apply::<T>(
+                        value,
+                        step,
+                        row,
+                        source,
+                        &affine_step,
+                        results,
+                        scalars,
+                        blueprint,
+                    );
+                }
             }
         }
     }
+}
+
+/// Where an item's rows start in the source.
+#[cube]
+fn item_source<T: Types>(
+    source: &TypedSource<T>,
+    item: &Item,
+    #[comptime] blueprint: Blueprint,
+) -> SourceRow<T::A, T::N> {
+    source_row::<T>(source, group_row::<T::N>(item.group, blueprint), blueprint)
+}
+
+/// What a row is normalized by, from what this unit has found of it, or of a split row from what the
+/// team has merged already; written where that is asked for.
+#[cube]
+fn item_statistics<T: Types>(
+    mine: &Moments<T::A, T::N>,
+    source_row: &SourceRow<T::A, T::N>,
+    results: &mut TypedResults<T>,
+    item: &Item,
+    epsilon: T::A,
+    #[comptime] blueprint: Blueprint,
+) -> RowStatistics<T::A, T::N> {
+    let merged = if comptime!(blueprint.split) {
+        same::<T::A, T::N>(mine)
+    } else {
+        merge_team::<T::A, T::N>(mine, blueprint)
+    };
+    let statistics = finish::<T::A, T::N>(&merged, epsilon, blueprint);
+    write_statistics::<T>(results, source_row, &statistics, item, blueprint);
+    statistics
 }
 
 /// Reads a unit's share into shared memory, where the plan stages it there.
@@ -603,85 +698,6 @@ fn reduce_item<T: Types, W: Size>(
                     store::<T::F, T::Output, T::A, T::N>(sum, base, step, value, access, lanes);
                 }
             }
-        }
-    }
-}
-
-/// The second launch of a split row: merges the statistics of its parts and normalizes one of them.
-#[cube(launch_unchecked, address_type = "dynamic")]
-#[allow(clippy::too_many_arguments)]
-pub(crate) fn normalize_parts<
-    F: Float,
-    P: Float,
-    A: Float,
-    N: Size,
-    Input: Size,
-    Residual: Size,
-    Scale: Size,
-    Bias: Size,
-    Mean: Size,
-    Variance: Size,
-    Output: Size,
-    W: Size,
->(
-    source: &Source<F, Input, Residual>,
-    affine: &Affine<P, Scale, Bias, Mean, Variance>,
-    results: &mut Results<F, Output, A>,
-    workspace: &Tensor<Vector<A, W>>,
-    partition: Partition,
-    scalars: Scalars,
-    #[comptime] blueprint: Blueprint,
-    #[define(F)] _dtype: ElemType,
-    #[define(P)] _param_dtype: ElemType,
-    #[define(A)] _accumulation: ElemType,
-) {
-    for round in 0..partition.items_per_team {
-        normalize_part::<
-            Typed<(F, P, A, N), (Input, Residual, Scale, Bias, Mean, Variance, Output)>,
-            W,
-        >(
-            source, affine, results, workspace, round, &partition, &scalars, blueprint,
-        );
-    }
-}
-
-#[cube]
-#[allow(clippy::too_many_arguments)]
-fn normalize_part<T: Types, W: Size>(
-    source: &TypedSource<T>,
-    affine: &TypedAffine<T>,
-    results: &mut TypedResults<T>,
-    workspace: &Tensor<Vector<T::A, W>>,
-    round: usize,
-    partition: &Partition,
-    scalars: &Scalars,
-    #[comptime] blueprint: Blueprint,
-) {
-    let item = item(round, partition, blueprint);
-    let comes = item.exists || comptime!(blueprint.level == Level::Column);
-    if comes {
-        let first = group_row::<T::N>(item.group, blueprint);
-        let row = source_row::<T>(source, first, blueprint);
-        let result_row = result_row::<T>(affine, &*results, &item, scalars, blueprint);
-        let share = my_share(item.part, partition, blueprint);
-        let merged = merge_parts::<T::A, T::N, W>(workspace, item.group, partition, blueprint);
-        let epsilon = scalars.epsilon.get::<T::A>();
-        let statistics = finish::<T::A, T::N>(&merged, epsilon, blueprint);
-        write_statistics::<T>(results, &row, &statistics, &item, blueprint);
-        for i in 0..share.count {
-            let step = share.begin + i * comptime!(blueprint.members as usize);
-            let value = read::<T>(source, &row, step, blueprint);
-            apply::<T>(
-                value,
-                step,
-                &row,
-                &statistics,
-                affine,
-                results,
-                &result_row,
-                scalars,
-                blueprint,
-            );
         }
     }
 }

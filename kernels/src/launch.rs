@@ -13,7 +13,7 @@ use cubenorm_core::{
 };
 
 use crate::epilogue::AffineLaunch;
-use crate::forward::{ResultsLaunch, ScalarsLaunch, normalize, normalize_parts, reduce_parts};
+use crate::forward::{ResultsLaunch, ScalarsLaunch, normalize, reduce_parts};
 use crate::source::SourceLaunch;
 use crate::strategy::split::PartitionLaunch;
 
@@ -162,7 +162,7 @@ pub fn plan_for(
     choice: StrategyChoice,
 ) -> Result<Plan, LaunchError> {
     let problem = desc.problem()?;
-    check_dtypes(client, &problem)?;
+    check_dtypes(client, problem_dtypes(&problem))?;
     check_activation(client, &problem)?;
     Ok(plan_forward(&problem, &hardware(client), choice)?)
 }
@@ -203,7 +203,7 @@ pub fn launch_forward_within(
     hardware: &Hardware,
 ) -> Result<ForwardOutputs, LaunchError> {
     let problem = desc.problem()?;
-    check_dtypes(client, &problem)?;
+    check_dtypes(client, problem_dtypes(&problem))?;
     check_activation(client, &problem)?;
     check_buffers(desc, tensors)?;
     let output_desc = TensorDesc::new(problem.output_layout.clone(), problem.dtype);
@@ -233,8 +233,8 @@ pub fn launch_forward_within(
         },
         sum: problem.writes_sum.then(|| allocate(output_desc)),
         statistics: desc
-            .writes_statistics
-            .then(|| allocate(statistics_desc(desc, &problem))),
+            .written_statistics
+            .map(|_| allocate(desc.statistics_desc())),
     };
     if let Some(plan) = plan {
         Launch::new(client, &problem, &plan, tensors, &outputs)?.run();
@@ -242,17 +242,7 @@ pub fn launch_forward_within(
     Ok(outputs)
 }
 
-/// Mean and rstd of each row: the input's shape with 1 for each reduced axis, then 2.
-fn statistics_desc(desc: &NormDesc, problem: &NormProblem) -> TensorDesc {
-    let mut shape = desc.input.shape().to_vec();
-    for &axis in &desc.axes {
-        shape[axis] = 1;
-    }
-    shape.push(2);
-    TensorDesc::contiguous(shape, problem.dtype.accumulation())
-}
-
-fn elem_type(dtype: DType) -> ElemType {
+pub(crate) fn elem_type(dtype: DType) -> ElemType {
     ElemType::Float(match dtype {
         DType::F16 => FloatKind::F16,
         DType::BF16 => FloatKind::BF16,
@@ -296,13 +286,17 @@ fn check_activation(client: &Client, problem: &NormProblem) -> Result<(), Launch
     }
 }
 
-fn check_dtypes(client: &Client, problem: &NormProblem) -> Result<(), LaunchError> {
-    let dtypes = [
-        problem.dtype,
-        problem.param_dtype,
-        problem.dtype.accumulation(),
-    ];
-    match dtypes.into_iter().find(|&dtype| !supports(client, dtype)) {
+fn problem_dtypes(problem: &NormProblem) -> impl Iterator<Item = DType> {
+    let accumulation = problem.dtype.accumulation();
+    [problem.dtype, problem.param_dtype, accumulation].into_iter()
+}
+
+/// Checks that a device has dtypes.
+pub(crate) fn check_dtypes(
+    client: &Client,
+    mut dtypes: impl Iterator<Item = DType>,
+) -> Result<(), LaunchError> {
+    match dtypes.find(|&dtype| !supports(client, dtype)) {
         None => Ok(()),
         Some(dtype) => {
             let available: Vec<_> = DType::ALL
@@ -351,7 +345,8 @@ fn check_buffers(desc: &NormDesc, tensors: &ForwardTensors) -> Result<(), Launch
     Ok(())
 }
 
-fn check_buffer(
+/// Checks that a buffer holds all that a description reaches.
+pub(crate) fn check_buffer(
     tensor: &'static str,
     desc: &TensorDesc,
     handle: &Handle,
@@ -440,20 +435,25 @@ impl<'a> Launch<'a> {
     }
 
     fn run(&self) {
-        if !self.plan.blueprint.split {
-            self.normalize();
-        } else {
+        let parts = self.plan.blueprint.split.then(|| {
             let bytes = self.plan.workspace * self.problem.dtype.accumulation().size();
             let workspace = self.client.empty(bytes);
             self.reduce_parts(self.workspace(&workspace));
-            self.normalize_parts(self.workspace(&workspace));
-        }
+            self.workspace(&workspace)
+        });
+        self.normalize(parts);
     }
 
-    fn normalize(&self) {
+    fn normalize(&self, parts: Option<TensorArg>) {
         let blueprint = self.plan.blueprint;
+        // The first of two launches writes the sum: it has buffers to spare.
+        let sum = match parts {
+            Some(_) => None,
+            None => self.sum(),
+        };
         // Safety: every address that the kernel forms lies in its buffer, see `operand`, and the
-        // launch stays within the device's limits, which the plan has read.
+        // launch stays within the device's limits, which the plan has read. Of a workspace,
+        // `reduce_parts` has written every number.
         unsafe {
             normalize::launch_unchecked(
                 self.client,
@@ -468,9 +468,11 @@ impl<'a> Launch<'a> {
                 self.width(blueprint.mean),
                 self.width(blueprint.variance),
                 self.width(Some(blueprint.output)),
+                self.lanes_of_rows(),
                 source!(self),
                 affine!(self),
-                results!(self, self.sum()),
+                results!(self, sum),
+                parts.into(),
                 self.partition(),
                 self.scalars(),
                 blueprint,
@@ -501,38 +503,6 @@ impl<'a> Launch<'a> {
                 self.partition(),
                 blueprint,
                 elem_type(self.problem.dtype),
-                elem_type(self.problem.dtype.accumulation()),
-            );
-        }
-    }
-
-    fn normalize_parts(&self, workspace: TensorArg) {
-        let blueprint = self.plan.blueprint;
-        // Safety: as in `reduce_parts`, which has written every number of the workspace.
-        unsafe {
-            normalize_parts::launch_unchecked(
-                self.client,
-                self.cube_count(),
-                self.cube_dim(),
-                self.address,
-                blueprint.vector,
-                self.width(Some(blueprint.input)),
-                self.width(blueprint.residual),
-                self.width(blueprint.scale),
-                self.width(blueprint.bias),
-                self.width(blueprint.mean),
-                self.width(blueprint.variance),
-                self.width(Some(blueprint.output)),
-                self.lanes_of_rows(),
-                source!(self),
-                affine!(self),
-                results!(self, None),
-                workspace,
-                self.partition(),
-                self.scalars(),
-                blueprint,
-                elem_type(self.problem.dtype),
-                elem_type(self.problem.param_dtype),
                 elem_type(self.problem.dtype.accumulation()),
             );
         }
@@ -612,7 +582,7 @@ impl<'a> Launch<'a> {
 
     fn statistics(&self) -> Option<TensorArg> {
         let statistics = self.outputs.statistics.as_ref()?;
-        let access = self.problem.written_statistics.as_ref()?;
+        let (_, access) = self.problem.written_statistics.as_ref()?;
         Some(self.arg(&statistics.handle, access))
     }
 

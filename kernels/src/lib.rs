@@ -10,10 +10,13 @@
 //! | moments | `moments` | how statistics are accumulated and merged |
 //! | strategy | `strategy` | who works on a row, and how their partial statistics meet |
 //! | epilogue | `epilogue` | what happens to a normalized value |
-//! | forward | `forward` | the two bodies that put these together: in one launch, or in two |
+//! | forward | `forward` | the bodies that put these together: in one launch, or in two |
 //!
-//! [`launch_forward`] is the entry point.
+//! Beside them stands `blend`, the elementwise step that operators take for small tensors.
+//!
+//! [`launch_forward`] is the entry point; [`launch_blend`] that of the elementwise step.
 
+mod blend;
 mod epilogue;
 mod forward;
 mod launch;
@@ -23,6 +26,7 @@ mod source;
 mod strategy;
 mod types;
 
+pub use blend::launch_blend;
 pub use launch::{
     ForwardOutputs, ForwardTensors, LaunchError, Tensor, hardware, launch_forward,
     launch_forward_within, plan_for, supports, supports_activation,

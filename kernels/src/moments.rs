@@ -2,12 +2,12 @@
 
 use crate::types::One;
 use cubecl::prelude::*;
-use cubenorm_core::Blueprint;
+use cubenorm_core::{Blueprint, StatisticsKind};
 
 /// Count, mean and sum of squared deviations of the elements seen so far, lane by lane.
 ///
-/// Without a mean (mean square) `m2` is the sum of squares and `mean` stays 0; without a variance
-/// (mean only) `m2` stays 0. Means are relative to the row's shift.
+/// Without a mean `m2` is the sum of squares, or of magnitudes where those are the deviation, and
+/// `mean` stays 0; without a deviation `m2` stays 0. Means are relative to the row's shift.
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct Moments<A: Float, N: Size> {
     pub(crate) count: A,
@@ -41,7 +41,7 @@ pub(crate) fn merge<A: Float, N: Size>(
     #[comptime] blueprint: Blueprint,
 ) -> Moments<A, N> {
     let count = a.count + b.count;
-    if comptime!(blueprint.statistics.reduces_mean() && blueprint.statistics.reduces_squares()) {
+    if comptime!(blueprint.statistics.reduces_mean() && blueprint.statistics.reduces_deviation()) {
         let weight = share::<A>(b.count, count);
         let delta = b.mean - a.mean;
         Moments::<A, N> {
@@ -78,7 +78,7 @@ pub(crate) fn fold_lanes<A: Float, N: Size>(
     let count = lanes.count * A::new(width);
     if comptime!(blueprint.statistics.reduces_mean()) {
         let mean = Vector::vector_sum(lanes.mean) / A::new(width);
-        let m2 = if comptime!(blueprint.statistics.reduces_squares()) {
+        let m2 = if comptime!(blueprint.statistics.reduces_deviation()) {
             let delta = lanes.mean - Vector::<A, N>::new(mean);
             Vector::vector_sum(lanes.m2) + Vector::vector_sum(delta * delta) * lanes.count
         } else {
@@ -98,11 +98,24 @@ pub(crate) fn fold_lanes<A: Float, N: Size>(
     }
 }
 
-/// What a row is normalized by: its mean, relative to the shift, and the reciprocal deviation.
+/// What a row is normalized by: its mean, relative to the shift, and the reciprocal deviation; and
+/// the variance that came from.
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct RowStatistics<A: Float, N: Size> {
     pub(crate) mean: Vector<A, N>,
+    pub(crate) variance: Vector<A, N>,
     pub(crate) rstd: Vector<A, N>,
+}
+
+/// The statistics of a row that is not reduced. Nobody reads them.
+#[cube]
+pub(crate) fn nothing_reduced<A: Float, N: Size>() -> RowStatistics<A, N> {
+    let unused = Vector::<A, N>::new(A::new(0.0));
+    RowStatistics::<A, N> {
+        mean: unused,
+        variance: unused,
+        rstd: unused,
+    }
 }
 
 /// Turns the moments of a whole row into what it is normalized by.
@@ -112,16 +125,30 @@ pub(crate) fn finish<A: Float, N: Size>(
     epsilon: A,
     #[comptime] blueprint: Blueprint,
 ) -> RowStatistics<A, N> {
-    let rstd = if comptime!(blueprint.statistics.reduces_squares()) {
-        let variance = row.m2 / Vector::new(row.count);
-        reciprocal_deviation::<A, N>(variance, epsilon, blueprint)
-    } else {
-        Vector::new(A::new(1.0))
+    let variance = row.m2 / Vector::new(row.count);
+    let one = Vector::<A, N>::new(A::new(1.0));
+    let rstd = match comptime!(blueprint.statistics) {
+        StatisticsKind::L1Norm => reciprocal_norm::<A, N>(row.m2),
+        StatisticsKind::L2Norm => reciprocal_norm::<A, N>(row.m2.sqrt()),
+        StatisticsKind::MeanVariance | StatisticsKind::MeanSquare => {
+            reciprocal_deviation::<A, N>(variance, epsilon, blueprint)
+        }
+        StatisticsKind::Mean | StatisticsKind::None | StatisticsKind::Given => one,
     };
     RowStatistics::<A, N> {
         mean: row.mean,
+        variance,
         rstd,
     }
+}
+
+/// `1 / norm`, and 0 where the norm is 0: a row of zeros stays one.
+#[cube]
+fn reciprocal_norm<A: Float, N: Size>(norm: Vector<A, N>) -> Vector<A, N> {
+    let zero = Vector::<A, N>::new(A::new(0.0));
+    let one = Vector::<A, N>::new(A::new(1.0));
+    let is_zero = norm.equal(&zero);
+    select_many(is_zero, zero, one / select_many(is_zero, one, norm))
 }
 
 /// `1 / sqrt(variance + epsilon)`, or `1 / (sqrt(variance) + epsilon)`.

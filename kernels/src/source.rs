@@ -1,7 +1,7 @@
-//! What a row consists of: the input, plus a residual where there is one.
+//! What a row consists of: the input, plus a residual where there is one and it is added first.
 
 use cubecl::prelude::*;
-use cubenorm_core::{Blueprint, Lanes};
+use cubenorm_core::{Blueprint, Lanes, ResidualPlace};
 
 use crate::operand::{Optional, load, optional_row, row_offset};
 use crate::types::Types;
@@ -76,9 +76,35 @@ pub(crate) fn read<T: Types>(
     let lanes = comptime!(blueprint.lanes);
     let value =
         load::<T::F, T::Input, T::A, T::N>(&source.input, row.input, step, blueprint.input, lanes);
-    if comptime!(blueprint.residual.is_some()) {
+    add_residual::<T>(value, source, row, step, ResidualPlace::Input, blueprint)
+}
+
+/// Adds what is to be added to the normalized value.
+#[cube]
+pub(crate) fn add_last<T: Types>(
+    value: Vector<T::A, T::N>,
+    source: &Source<T::F, T::Input, T::Residual>,
+    row: &SourceRow<T::A, T::N>,
+    step: usize,
+    #[comptime] blueprint: Blueprint,
+) -> Vector<T::A, T::N> {
+    add_residual::<T>(value, source, row, step, ResidualPlace::Output, blueprint)
+}
+
+/// Adds the residual, where there is one and this is its place.
+#[cube]
+fn add_residual<T: Types>(
+    value: Vector<T::A, T::N>,
+    source: &Source<T::F, T::Input, T::Residual>,
+    row: &SourceRow<T::A, T::N>,
+    step: usize,
+    #[comptime] place: ResidualPlace,
+    #[comptime] blueprint: Blueprint,
+) -> Vector<T::A, T::N> {
+    if comptime!(blueprint.residual.is_some() && blueprint.residual_place == place) {
         let residual = source.residual.as_ref().unwrap();
         let access = comptime!(blueprint.residual.unwrap());
+        let lanes = comptime!(blueprint.lanes);
         value + load::<T::F, T::Residual, T::A, T::N>(residual, row.residual, step, access, lanes)
     } else {
         value

@@ -2,7 +2,10 @@
 
 use cubecl::client::Client;
 use cubecl::server::Handle;
-use cubenorm_core::{DType, Hardware, Layout, NormDesc, Statistics, StrategyChoice, TensorDesc};
+use cubenorm_core::{
+    DType, Hardware, Layout, NormDesc, ResidualPlace, Statistics, StrategyChoice, TensorDesc,
+    WrittenStatistics,
+};
 use cubenorm_kernels::{ForwardTensors, LaunchError, launch_forward_within};
 use cubenorm_reference::{Forward, Tensors, forward};
 use half::{bf16, f16};
@@ -203,9 +206,11 @@ impl Case {
             })?;
         }
         if let Some(statistics) = &actual.statistics {
-            let (means, rstds) = self.expected_statistics(&expected);
+            let means = self.of_rows(&expected.mean);
+            let rstds = self.of_rows(&expected.rstd);
+            let variances = self.of_rows(&expected.variance);
             let actual_means: Vec<f64> = statistics.iter().copied().step_by(2).collect();
-            let actual_rstds: Vec<f64> = statistics.iter().copied().skip(1).step_by(2).collect();
+            let seconds: Vec<f64> = statistics.iter().copied().skip(1).step_by(2).collect();
             let accumulation = dtype.accumulation();
             let largest_sum = self.largest_sum(&expected);
             compare("mean", &actual_means, &means, |i| {
@@ -214,10 +219,19 @@ impl Case {
                 let offset = tolerance::bound(accumulation, cols, deviation, largest_sum);
                 offset + 2.0 * tolerance::unit_roundoff(accumulation) * means[i].abs()
             })?;
-            compare("rstd", &actual_rstds, &rstds, |i| {
-                let rstd = rstds[i];
-                tolerance::bound(accumulation, cols, rstd, rstd * largest_sum * rstd)
-            })?;
+            match self.desc.written_statistics {
+                Some(WrittenStatistics::MeanVariance) => {
+                    compare("variance", &seconds, &variances, |i| {
+                        let cancelled = largest_sum * variances[i].sqrt();
+                        tolerance::bound(accumulation, cols, variances[i], cancelled)
+                            + f64::MIN_POSITIVE
+                    })?;
+                }
+                _ => compare("rstd", &seconds, &rstds, |i| {
+                    let rstd = rstds[i];
+                    tolerance::bound(accumulation, cols, rstd, rstd * largest_sum * rstd)
+                })?,
+            }
         }
         Ok(())
     }
@@ -231,9 +245,9 @@ impl Case {
     /// rounded before deviations are taken.
     fn largest_sum(&self, expected: &Forward) -> f64 {
         let largest = |sum: &[f64]| sum.iter().map(|x| x.abs()).fold(0.0, f64::max);
-        match self.desc.residual {
-            Some(_) => largest(&expected.sum),
-            None => 0.0,
+        match (&self.desc.residual, self.desc.residual_place) {
+            (Some(_), ResidualPlace::Input) => largest(&expected.sum),
+            _ => 0.0,
         }
     }
 
@@ -273,17 +287,17 @@ impl Case {
             .collect()
     }
 
-    /// Mean and rstd of each row, in the order of the kept axes.
-    fn expected_statistics(&self, expected: &Forward) -> (Vec<f64>, Vec<f64>) {
+    /// A number of each row, in the order of the kept axes.
+    fn of_rows(&self, of_elements: &[f64]) -> Vec<f64> {
         let shape = self.desc.input.shape();
         let strides = Layout::contiguous(shape).strides;
-        let firsts = (0..expected.output.len()).filter(|position| {
+        let firsts = (0..of_elements.len()).filter(|position| {
             self.desc
                 .axes
                 .iter()
                 .all(|&axis| (position / strides[axis]).is_multiple_of(shape[axis]))
         });
-        firsts.map(|i| (expected.mean[i], expected.rstd[i])).unzip()
+        firsts.map(|i| of_elements[i]).collect()
     }
 }
 
@@ -300,7 +314,7 @@ pub struct Actual {
     pub output: Vec<f64>,
     /// `input + residual`.
     pub sum: Option<Vec<f64>>,
-    /// Mean and rstd of each row, as pairs.
+    /// Two numbers of each row, as pairs.
     pub statistics: Option<Vec<f64>>,
 }
 

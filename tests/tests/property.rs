@@ -6,8 +6,8 @@
 //! `proptest-regressions/`.
 
 use cubenorm_core::{
-    Activation, DType, Epsilon, Layout, NormDesc, Statistics, Strategy as NormStrategy,
-    StrategyChoice, TensorDesc,
+    Activation, DType, Epsilon, Layout, NormDesc, ResidualPlace, Statistics,
+    Strategy as NormStrategy, StrategyChoice, TensorDesc, WrittenStatistics,
 };
 use cubenorm_tests::case::Case;
 use cubenorm_tests::device::{TestDevice, devices};
@@ -97,6 +97,9 @@ fn desc(dtypes: Vec<DType>) -> impl Strategy<Value = NormDesc> {
             5 => Just(Statistics::MeanVariance),
             2 => Just(Statistics::MeanSquare),
             1 => Just(Statistics::Mean),
+            1 => Just(Statistics::L1Norm),
+            1 => Just(Statistics::L2Norm),
+            1 => Just(Statistics::None),
             1 => given,
         ];
         let epsilon = prop_oneof![
@@ -116,12 +119,20 @@ fn desc(dtypes: Vec<DType>) -> impl Strategy<Value = NormDesc> {
             activation(),
             any::<bool>(),
             any::<bool>(),
+            prop::option::of(prop::sample::select(vec![
+                WrittenStatistics::MeanRstd,
+                WrittenStatistics::MeanVariance,
+            ])),
         );
         (tensors, rest).prop_map(move |(tensors, rest)| {
             let (input, residual, scale, bias, output) = tensors;
-            let (axes, statistics, epsilon, activation, sum, written) = rest;
+            let (axes, statistics, epsilon, activation, sum, last, written) = rest;
             let tensor = |layout| TensorDesc::new(layout, dtype);
-            let reduces = !matches!(statistics, Statistics::Given { .. });
+            let written = written.filter(|written| match statistics {
+                Statistics::MeanVariance | Statistics::MeanSquare => true,
+                Statistics::Given { .. } | Statistics::None => false,
+                _ => *written == WrittenStatistics::MeanRstd,
+            });
             let mut desc = NormDesc::new(tensor(input), axes, statistics)
                 .with_epsilon(epsilon)
                 .with_residual(residual.map(tensor))
@@ -129,8 +140,11 @@ fn desc(dtypes: Vec<DType>) -> impl Strategy<Value = NormDesc> {
                 .with_bias(bias)
                 .with_activation(activation)
                 .with_output(output.map(tensor));
-            desc.writes_sum = sum;
-            desc.writes_statistics = written && reduces;
+            if last {
+                desc.residual_place = ResidualPlace::Output;
+            }
+            desc.writes_sum = sum && !last;
+            desc.written_statistics = written;
             desc
         })
     })

@@ -15,6 +15,12 @@ pub enum Statistics {
     MeanSquare,
     /// `mean = sum(x) / n`, and no division by a deviation: DirectML's `NormalizeVariance = FALSE`.
     Mean,
+    /// `mean = 0`, `deviation = sum(|x|)`, and zeros where that is 0: ONNX LpNormalization with
+    /// `p = 1`. Epsilon has no say.
+    L1Norm,
+    /// `mean = 0`, `deviation = sqrt(sum(x^2))`, and zeros where that is 0: ONNX LpNormalization with
+    /// `p = 2`. Epsilon has no say.
+    L2Norm,
     /// None: the input is scaled, shifted and activated as it is, as DirectML's
     /// MEAN_VARIANCE_NORMALIZATION2 does with neither `UseMean` nor `UseVariance`. Nothing is reduced,
     /// so the axes have no say.
@@ -47,11 +53,37 @@ impl Epsilon {
     }
 }
 
+/// Where a residual is added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub enum ResidualPlace {
+    /// To the input, before anything else: the skip connection of a transformer.
+    #[default]
+    Input,
+    /// To the normalized, scaled and shifted value, before the activation: DirectML's
+    /// `FusedAddTensor`.
+    Output,
+}
+
+/// Which numbers of each row are written, as pairs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum WrittenStatistics {
+    /// The mean and what is multiplied with: the reciprocal deviation.
+    MeanRstd,
+    /// The mean and the variance, without epsilon.
+    MeanVariance,
+}
+
 /// What to compute, with no device in it.
 ///
 /// ```text
 /// s = input + residual
 /// y = activation((s - mean) * rstd * scale + bias)
+/// ```
+///
+/// or, with [`ResidualPlace::Output`],
+///
+/// ```text
+/// y = activation((input - mean) * rstd * scale + bias + residual)
 /// ```
 ///
 /// with `mean` and `rstd` from [`Statistics`] and [`Epsilon`] over the reduced axes. Without a
@@ -96,8 +128,10 @@ pub struct NormDesc {
     pub statistics: Statistics,
     /// What is added to the variance or deviation.
     pub epsilon: Epsilon,
-    /// Added to the input before anything else.
+    /// Added to the input before anything else, or to the result before the activation.
     pub residual: Option<TensorDesc>,
+    /// Where the residual is added.
+    pub residual_place: ResidualPlace,
     /// Multiplied after normalization.
     pub scale: Option<TensorDesc>,
     /// Added after the scale.
@@ -109,8 +143,9 @@ pub struct NormDesc {
     pub output: Option<TensorDesc>,
     /// Whether `input + residual` is written too, in the output's layout.
     pub writes_sum: bool,
-    /// Whether mean and rstd of each row are written too, interleaved, in the accumulation dtype.
-    pub writes_statistics: bool,
+    /// Which two numbers of each row are written too: interleaved, in the accumulation dtype, in the
+    /// row-major order of the kept axes.
+    pub written_statistics: Option<WrittenStatistics>,
 }
 
 impl NormDesc {
@@ -122,12 +157,13 @@ impl NormDesc {
             statistics,
             epsilon: Epsilon::InsideSqrt(1e-5),
             residual: None,
+            residual_place: ResidualPlace::Input,
             scale: None,
             bias: None,
             activation: Activation::Identity,
             output: None,
             writes_sum: false,
-            writes_statistics: false,
+            written_statistics: None,
         }
     }
 
@@ -173,9 +209,28 @@ impl NormDesc {
         self
     }
 
-    /// Asks for mean and rstd of each row as a further result.
-    pub fn with_statistics_written(mut self) -> Self {
-        self.writes_statistics = true;
+    /// Asks for two numbers of each row as a further result.
+    pub fn with_written_statistics(mut self, written: WrittenStatistics) -> Self {
+        self.written_statistics = Some(written);
         self
+    }
+
+    /// Sets [`residual_place`](Self::residual_place).
+    pub fn with_residual_place(mut self, place: ResidualPlace) -> Self {
+        self.residual_place = place;
+        self
+    }
+
+    /// The tensor of pairs that [`written_statistics`](Self::written_statistics) asks for: the
+    /// input's shape with 1 for each reduced axis, then 2, in the accumulation dtype.
+    pub fn statistics_desc(&self) -> TensorDesc {
+        let mut shape = self.input.shape().to_vec();
+        for &axis in &self.axes {
+            if let Some(size) = shape.get_mut(axis) {
+                *size = 1;
+            }
+        }
+        shape.push(2);
+        TensorDesc::contiguous(shape, self.input.dtype.accumulation())
     }
 }

@@ -137,6 +137,20 @@ pub enum NormError {
         /// What came.
         epsilon: f64,
     },
+    /// The share of a running value is no share.
+    #[error("momentum is {momentum}: expected a number from 0 to 1")]
+    Momentum {
+        /// What came.
+        momentum: f64,
+    },
+    /// The description writes what it has no use for.
+    #[error("{tensor} cannot be written: {reason}")]
+    NothingToWrite {
+        /// The tensor.
+        tensor: &'static str,
+        /// Why there is nothing to write.
+        reason: &'static str,
+    },
     /// A dimension that the operator ties to another has a different size.
     #[error("{tensor} has shape {shape:?}: expected {expected}")]
     Shape {

@@ -29,6 +29,7 @@
 //! | column | units along the reduced axis | one vector of rows per unit along the kept axis | shared memory, or a workspace | a reduced axis that is not innermost |
 
 mod activation;
+mod blend;
 mod desc;
 mod dtype;
 mod error;
@@ -37,7 +38,8 @@ mod plan;
 mod problem;
 
 pub use activation::{Activation, ActivationKind};
-pub use desc::{Epsilon, NormDesc, Statistics};
+pub use blend::BlendDesc;
+pub use desc::{Epsilon, NormDesc, ResidualPlace, Statistics, WrittenStatistics};
 pub use dtype::DType;
 pub use error::NormError;
 pub use layout::{Layout, MAX_RANK, TensorDesc};

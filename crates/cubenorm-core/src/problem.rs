@@ -1,4 +1,7 @@
-use crate::{Activation, DType, Epsilon, Layout, NormDesc, NormError, Statistics, TensorDesc};
+use crate::{
+    Activation, DType, Epsilon, Layout, NormDesc, NormError, ResidualPlace, Statistics, TensorDesc,
+    WrittenStatistics,
+};
 
 /// What is reduced, without the tensors that [`Statistics::Given`] carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -9,6 +12,10 @@ pub enum StatisticsKind {
     MeanSquare,
     /// See [`Statistics::Mean`].
     Mean,
+    /// See [`Statistics::L1Norm`].
+    L1Norm,
+    /// See [`Statistics::L2Norm`].
+    L2Norm,
     /// See [`Statistics::None`].
     None,
     /// See [`Statistics::Given`].
@@ -21,14 +28,22 @@ impl StatisticsKind {
         matches!(self, Self::MeanVariance | Self::Mean)
     }
 
-    /// Whether squares or squared deviations are reduced.
-    pub const fn reduces_squares(self) -> bool {
+    /// Whether a deviation is reduced, from squares, squared deviations or magnitudes.
+    pub const fn reduces_deviation(self) -> bool {
+        matches!(
+            self,
+            Self::MeanVariance | Self::MeanSquare | Self::L1Norm | Self::L2Norm
+        )
+    }
+
+    /// Whether a variance, or a mean of squares in its place, is reduced.
+    pub const fn reduces_variance(self) -> bool {
         matches!(self, Self::MeanVariance | Self::MeanSquare)
     }
 
     /// Whether anything is reduced.
     pub const fn reduces(self) -> bool {
-        self.reduces_mean() || self.reduces_squares()
+        self.reduces_mean() || self.reduces_deviation()
     }
 }
 
@@ -74,8 +89,10 @@ pub struct NormProblem {
     pub activation: Activation,
     /// The input.
     pub input: Access,
-    /// What is added first.
+    /// What is added.
     pub residual: Option<Access>,
+    /// Where it is added.
+    pub residual_place: ResidualPlace,
     /// What is multiplied.
     pub scale: Option<Access>,
     /// What is added after the scale.
@@ -90,9 +107,9 @@ pub struct NormProblem {
     pub output_layout: Layout,
     /// Whether `input + residual` is written, addressed as the output.
     pub writes_sum: bool,
-    /// Mean and rstd of each row, as pairs in the row-major order of the kept axes, where they are
-    /// written. Strides count pairs.
-    pub written_statistics: Option<Access>,
+    /// Which numbers of each row are written, and where: as pairs in the row-major order of the kept
+    /// axes. Strides count pairs.
+    pub written_statistics: Option<(WrittenStatistics, Access)>,
 }
 
 impl NormProblem {
@@ -134,7 +151,17 @@ impl NormDesc {
         }
         let param_dtype = self.param_dtype()?;
 
+        let kind = match &self.statistics {
+            Statistics::MeanVariance => StatisticsKind::MeanVariance,
+            Statistics::MeanSquare => StatisticsKind::MeanSquare,
+            Statistics::Mean => StatisticsKind::Mean,
+            Statistics::L1Norm => StatisticsKind::L1Norm,
+            Statistics::L2Norm => StatisticsKind::L2Norm,
+            Statistics::None => StatisticsKind::None,
+            Statistics::Given { .. } => StatisticsKind::Given,
+        };
         let output_layout = self.output_layout()?;
+        self.check_written(kind)?;
         let broadcast = |tensor: Option<&TensorDesc>, name| {
             tensor
                 .map(|tensor| self.broadcast(tensor, name))
@@ -154,13 +181,6 @@ impl NormDesc {
                 broadcast(Some(variance), "variance")?,
             ),
             _ => (None, None),
-        };
-        let kind = match &self.statistics {
-            Statistics::MeanVariance => StatisticsKind::MeanVariance,
-            Statistics::MeanSquare => StatisticsKind::MeanSquare,
-            Statistics::Mean => StatisticsKind::Mean,
-            Statistics::None => StatisticsKind::None,
-            Statistics::Given { .. } => StatisticsKind::Given,
         };
 
         // The outermost dimension is the one with the largest stride in the input, then in the
@@ -201,15 +221,16 @@ impl NormDesc {
         // Sizes multiply to at most the element count, unless another dimension is empty.
         let is_empty = shape.contains(&0);
 
-        let written_statistics = self.writes_statistics.then(|| {
+        let written_statistics = self.written_statistics.map(|written| {
             let kept: Vec<usize> = (0..shape.len())
                 .map(|dim| if is_col[dim] { 1 } else { shape[dim] })
                 .collect();
             let strides = Layout::contiguous(kept).strides;
-            Access {
+            let access = Access {
                 row: coalesce(shape, &strides, &rows_order),
                 col: Vec::new(),
-            }
+            };
+            (written, access)
         });
         Ok(NormProblem {
             rows: if is_empty { 0 } else { size(false) },
@@ -221,6 +242,7 @@ impl NormDesc {
             activation: self.activation,
             input: access(&input.layout.strides),
             residual: residual.as_deref().map(access),
+            residual_place: self.residual_place,
             scale: scale.as_deref().map(access),
             bias: bias.as_deref().map(access),
             mean: mean.as_deref().map(access),
@@ -230,6 +252,28 @@ impl NormDesc {
             writes_sum: self.writes_sum,
             written_statistics,
         })
+    }
+
+    /// Checks that what is to be written beside the output exists.
+    fn check_written(&self, kind: StatisticsKind) -> Result<(), NormError> {
+        if self.writes_sum && self.residual_place == ResidualPlace::Output {
+            return Err(NormError::NothingToWrite {
+                tensor: "sum",
+                reason: "the residual is added to the result, not to the input",
+            });
+        }
+        let computed = match self.written_statistics {
+            None => true,
+            Some(WrittenStatistics::MeanRstd) => kind.reduces(),
+            Some(WrittenStatistics::MeanVariance) => kind.reduces_variance(),
+        };
+        match computed {
+            true => Ok(()),
+            false => Err(NormError::NothingToWrite {
+                tensor: "statistics",
+                reason: "they are not computed",
+            }),
+        }
     }
 
     fn reduced_axes(&self) -> Result<Vec<bool>, NormError> {

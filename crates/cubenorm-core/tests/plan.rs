@@ -2,7 +2,7 @@
 
 use cubenorm_core::{
     DType, Hardware, Hold, Lanes, LoadMode, NormDesc, Plan, PlanError, Statistics, Strategy,
-    StrategyChoice, TensorDesc, plan_forward,
+    StrategyChoice, TensorDesc, WrittenStatistics, plan_forward,
 };
 use proptest::prelude::*;
 
@@ -110,7 +110,7 @@ fn the_fullest_kernel_stays_within_what_webgpu_guarantees() {
     let desc = layer_norm(8, 64, DType::F32)
         .with_residual(input)
         .with_sum()
-        .with_statistics_written();
+        .with_written_statistics(WrittenStatistics::MeanRstd);
     for strategy in [Strategy::Unit, Strategy::Cube, Strategy::Split] {
         let plan = plan(&desc, &Hardware::webgpu(), strategy);
         assert!(plan.blueprint.bindings() <= 8, "{plan}");

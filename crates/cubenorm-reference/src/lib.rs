@@ -7,7 +7,7 @@
 mod activation;
 mod index;
 
-use cubenorm_core::{Epsilon, Layout, NormDesc, Statistics};
+use cubenorm_core::{Epsilon, Layout, NormDesc, ResidualPlace, Statistics};
 
 pub use activation::activate;
 use index::{Indices, address};
@@ -34,17 +34,20 @@ pub struct Tensors<'a> {
 pub struct Forward {
     /// The result, in the input's shape.
     pub output: Vec<f64>,
-    /// `input + residual`, in the input's shape.
+    /// `input + residual`, in the input's shape; the input where the residual is added last.
     pub sum: Vec<f64>,
     /// The mean of each element's row: 0 where none is taken off.
     pub mean: Vec<f64>,
     /// The reciprocal deviation of each element's row: 1 where it is not divided by.
     pub rstd: Vec<f64>,
+    /// The variance of each element's row, or the mean of squares where no mean is taken off.
+    pub variance: Vec<f64>,
 }
 
 /// Computes a description.
 ///
-/// `output = activation((sum - mean) * rstd * scale + bias)` with `sum = input + residual`.
+/// `output = activation((sum - mean) * rstd * scale + bias)` with `sum = input + residual`, or with
+/// the residual added last, as the description says.
 ///
 /// # Panics
 ///
@@ -69,14 +72,16 @@ pub fn forward(desc: &NormDesc, tensors: &Tensors) -> Forward {
         let buffer = buffer.unwrap_or_else(|| panic!("{name} is described but not given"));
         buffer[address(layout, shape.len(), index)]
     };
+    let residual = |index: &[usize]| {
+        let residual = desc.residual.as_ref();
+        residual.map_or(0.0, |t| at("residual", &t.layout, tensors.residual, index))
+    };
     let sum: Vec<f64> = Indices::new(shape)
         .map(|index| {
             let value = at("input", &desc.input.layout, Some(tensors.input), &index);
-            match &desc.residual {
-                Some(residual) => {
-                    value + at("residual", &residual.layout, tensors.residual, &index)
-                }
-                None => value,
+            match desc.residual_place {
+                ResidualPlace::Input => value + residual(&index),
+                ResidualPlace::Output => value,
             }
         })
         .collect();
@@ -109,10 +114,12 @@ pub fn forward(desc: &NormDesc, tensors: &Tensors) -> Forward {
 
     let centers = match desc.statistics {
         Statistics::MeanVariance | Statistics::Mean => row_mean(&mut pairs()),
-        Statistics::MeanSquare | Statistics::None | Statistics::Given { .. } => vec![0.0; rows],
+        _ => vec![0.0; rows],
     };
     let variances =
         row_mean(&mut pairs().map(|(row, value)| (row, (value - centers[row]).powi(2))));
+    let magnitudes = row_mean(&mut pairs().map(|(row, value)| (row, value.abs())));
+    let reciprocal_or_zero = |norm: f64| if norm == 0.0 { 0.0 } else { 1.0 / norm };
     let reciprocal = |variance: f64| match desc.epsilon {
         Epsilon::InsideSqrt(epsilon) => 1.0 / (variance + epsilon).sqrt(),
         Epsilon::AddedToDeviation(epsilon) => 1.0 / (variance.sqrt() + epsilon),
@@ -122,6 +129,7 @@ pub fn forward(desc: &NormDesc, tensors: &Tensors) -> Forward {
         output: Vec::with_capacity(sum.len()),
         mean: Vec::with_capacity(sum.len()),
         rstd: Vec::with_capacity(sum.len()),
+        variance: Vec::with_capacity(sum.len()),
         sum,
     };
     for (position, index) in Indices::new(shape).enumerate() {
@@ -131,6 +139,8 @@ pub fn forward(desc: &NormDesc, tensors: &Tensors) -> Forward {
                 (centers[row], reciprocal(variances[row]))
             }
             Statistics::Mean | Statistics::None => (centers[row], 1.0),
+            Statistics::L1Norm => (0.0, reciprocal_or_zero(magnitudes[row] * length)),
+            Statistics::L2Norm => (0.0, reciprocal_or_zero((variances[row] * length).sqrt())),
             Statistics::Given { mean, variance } => (
                 at("mean", &mean.layout, tensors.mean, &index),
                 reciprocal(at("variance", &variance.layout, tensors.variance, &index)),
@@ -140,10 +150,15 @@ pub fn forward(desc: &NormDesc, tensors: &Tensors) -> Forward {
         let scale = scale.map_or(1.0, |t| at("scale", &t.layout, tensors.scale, &index));
         let bias = desc.bias.as_ref();
         let bias = bias.map_or(0.0, |t| at("bias", &t.layout, tensors.bias, &index));
-        let value = (result.sum[position] - mean) * rstd * scale + bias;
+        let last = match desc.residual_place {
+            ResidualPlace::Input => 0.0,
+            ResidualPlace::Output => residual(&index),
+        };
+        let value = (result.sum[position] - mean) * rstd * scale + bias + last;
         result.output.push(activate(desc.activation, value));
         result.mean.push(mean);
         result.rstd.push(rstd);
+        result.variance.push(variances[row]);
     }
     result
 }

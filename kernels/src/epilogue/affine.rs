@@ -3,7 +3,7 @@
 use cubecl::prelude::*;
 use cubenorm_core::{AccessBlueprint, Blueprint, Lanes};
 
-use crate::moments::{RowStatistics, reciprocal_deviation};
+use crate::moments::reciprocal_deviation;
 use crate::operand::{Optional, load, optional_row};
 use crate::types::Types;
 
@@ -73,7 +73,7 @@ fn param_row<P: Float, S: Size, A: Float, N: Size>(
     ParamRow::<A, N> { start, constant }
 }
 
-/// A parameter at a step.
+/// A parameter at a step; nothing where it is absent.
 #[cube]
 fn param<P: Float, S: Size, A: Float, N: Size>(
     tensor: &Optional<P, S>,
@@ -82,7 +82,7 @@ fn param<P: Float, S: Size, A: Float, N: Size>(
     #[comptime] access: Option<AccessBlueprint>,
     #[comptime] lanes: Lanes,
 ) -> Vector<A, N> {
-    if comptime!(is_constant(access)) {
+    if comptime!(access.is_none() || is_constant(access)) {
         row.constant
     } else {
         let tensor = tensor.as_ref().unwrap();
@@ -120,16 +120,27 @@ pub(crate) fn affine_row<T: Types>(
     }
 }
 
-/// The statistics of one step, where they are given.
+/// The numbers of one step: what it is multiplied with, what is added, and given statistics.
+#[derive(CubeType, Clone, Copy)]
+pub(crate) struct AffineStep<A: Float, N: Size> {
+    scale: Vector<A, N>,
+    bias: Vector<A, N>,
+    pub(crate) mean: Vector<A, N>,
+    pub(crate) rstd: Vector<A, N>,
+}
+
+/// Loads what there is for one step.
 #[cube]
-pub(crate) fn given<T: Types>(
+pub(crate) fn affine_step<T: Types>(
     affine: &TypedAffine<T>,
     row: &AffineRow<T::A, T::N>,
     step: usize,
     epsilon: T::A,
     #[comptime] blueprint: Blueprint,
-) -> RowStatistics<T::A, T::N> {
+) -> AffineStep<T::A, T::N> {
     let lanes = comptime!(blueprint.lanes);
+    let scale = comptime!(blueprint.scale);
+    let bias = comptime!(blueprint.bias);
     let mean = comptime!(blueprint.mean);
     let access = comptime!(blueprint.variance);
     let variance = param::<T::P, T::Variance, T::A, T::N>(
@@ -139,12 +150,14 @@ pub(crate) fn given<T: Types>(
         access,
         lanes,
     );
-    let rstd = if comptime!(is_constant(access)) {
+    let rstd = if comptime!(access.is_none() || is_constant(access)) {
         variance
     } else {
         reciprocal_deviation::<T::A, T::N>(variance, epsilon, blueprint)
     };
-    RowStatistics::<T::A, T::N> {
+    AffineStep::<T::A, T::N> {
+        scale: param::<T::P, T::Scale, T::A, T::N>(&affine.scale, &row.scale, step, scale, lanes),
+        bias: param::<T::P, T::Bias, T::A, T::N>(&affine.bias, &row.bias, step, bias, lanes),
         mean: param::<T::P, T::Mean, T::A, T::N>(&affine.mean, &row.mean, step, mean, lanes),
         rstd,
     }
@@ -152,23 +165,18 @@ pub(crate) fn given<T: Types>(
 
 /// `value * scale + bias`, as far as they are there.
 #[cube]
-pub(crate) fn transform<T: Types>(
-    value: Vector<T::A, T::N>,
-    affine: &TypedAffine<T>,
-    row: &AffineRow<T::A, T::N>,
-    step: usize,
+pub(crate) fn transform<A: Float, N: Size>(
+    value: Vector<A, N>,
+    step: &AffineStep<A, N>,
     #[comptime] blueprint: Blueprint,
-) -> Vector<T::A, T::N> {
-    let lanes = comptime!(blueprint.lanes);
-    let access = comptime!(blueprint.scale);
-    let scaled = if comptime!(access.is_some()) {
-        value * param::<T::P, T::Scale, T::A, T::N>(&affine.scale, &row.scale, step, access, lanes)
+) -> Vector<A, N> {
+    let scaled = if comptime!(blueprint.scale.is_some()) {
+        value * step.scale
     } else {
         value
     };
-    let access = comptime!(blueprint.bias);
-    if comptime!(access.is_some()) {
-        scaled + param::<T::P, T::Bias, T::A, T::N>(&affine.bias, &row.bias, step, access, lanes)
+    if comptime!(blueprint.bias.is_some()) {
+        scaled + step.bias
     } else {
         scaled
     }

@@ -5,5 +5,5 @@ mod affine;
 
 pub(crate) use activation::activate;
 pub(crate) use affine::{
-    Affine, AffineLaunch, AffineRow, TypedAffine, affine_row, given, transform,
+    Affine, AffineLaunch, AffineRow, AffineStep, TypedAffine, affine_row, affine_step, transform,
 };

@@ -4,7 +4,8 @@
 use cubecl::prelude::*;
 use cubenorm_core::Blueprint;
 
-use crate::moments::{Moments, merge, same};
+use crate::moments::{Moments, same};
+use crate::strategy::exchange::merge_rows;
 
 #[cube]
 pub(crate) fn team() -> usize {
@@ -22,49 +23,11 @@ pub(crate) fn merge_units<A: Float, N: Size>(
     #[comptime] blueprint: Blueprint,
 ) -> Moments<A, N> {
     let rows = comptime!(blueprint.members as usize);
+    let columns = comptime!(blueprint.columns as usize);
     if comptime!(rows == 1) {
         same::<A, N>(mine)
     } else {
-        let width = comptime!(blueprint.columns as usize);
-        let slots = comptime!(rows * width);
-        let mut counts = Shared::<[A]>::new_slice(slots);
-        let mut means = Shared::<[Vector<A, N>]>::new_slice(slots);
-        let mut m2s = Shared::<[Vector<A, N>]>::new_slice(slots);
-        let pos = UNIT_POS_Y as usize * width + UNIT_POS_X as usize;
-        counts[pos] = mine.count;
-        means[pos] = mine.mean;
-        m2s[pos] = mine.m2;
-        sync_cube();
-        #[unroll]
-        for round in 0..comptime!(rows.ilog2()) {
-            let half = comptime!(rows >> (round + 1));
-            if (UNIT_POS_Y as usize) < half {
-                let low = at::<A, N>(&counts, &means, &m2s, pos);
-                let high = at::<A, N>(&counts, &means, &m2s, pos + half * width);
-                let both = merge::<A, N>(&low, &high, blueprint);
-                counts[pos] = both.count;
-                means[pos] = both.mean;
-                m2s[pos] = both.m2;
-            }
-            sync_cube();
-        }
-        let merged = at::<A, N>(&counts, &means, &m2s, UNIT_POS_X as usize);
-        // The next group of this cube must not write what a unit has yet to read.
-        sync_cube();
-        merged
-    }
-}
-
-#[cube]
-fn at<A: Float, N: Size>(
-    counts: &Shared<[A]>,
-    means: &Shared<[Vector<A, N>]>,
-    m2s: &Shared<[Vector<A, N>]>,
-    slot: usize,
-) -> Moments<A, N> {
-    Moments::<A, N> {
-        count: counts[slot],
-        mean: means[slot],
-        m2: m2s[slot],
+        let (row, column) = (UNIT_POS_Y as usize, UNIT_POS_X as usize);
+        merge_rows::<A, N>(mine, row, column, true.runtime(), rows, columns, blueprint)
     }
 }

@@ -12,6 +12,7 @@
 
 pub(crate) mod column;
 pub(crate) mod cube;
+pub(crate) mod exchange;
 pub(crate) mod plane;
 pub(crate) mod split;
 pub(crate) mod unit;

@@ -28,7 +28,7 @@ pub(crate) fn merge_units<A: Float>(
     if comptime!(blueprint.statistics.reduces_mean()) {
         let my_mean = mine.mean.extract(0usize);
         let mean = share::<A>(plane_sum(my_mean * mine.count), count);
-        let m2 = if comptime!(blueprint.statistics.reduces_squares()) {
+        let m2 = if comptime!(blueprint.statistics.reduces_deviation()) {
             let delta = my_mean - mean;
             plane_sum(m2 + delta * delta * mine.count)
         } else {

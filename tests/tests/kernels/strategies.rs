@@ -1,7 +1,8 @@
 //! Shapes around the borders where a strategy changes what it does.
 
 use cubenorm_core::{
-    DType, Hardware, Hold, NormDesc, Statistics, Strategy, StrategyChoice, TensorDesc, plan_forward,
+    DType, Hardware, Hold, NormDesc, Statistics, Strategy, StrategyChoice, TensorDesc,
+    WrittenStatistics, plan_forward,
 };
 use cubenorm_tests::case::Case;
 use cubenorm_tests::device::devices;
@@ -104,7 +105,8 @@ fn statistics_are_written_in_the_order_of_the_kept_axes() {
         ] {
             for statistics in [Statistics::MeanVariance, Statistics::MeanSquare] {
                 let input = TensorDesc::contiguous([3, 8, 20], DType::F32);
-                let desc = NormDesc::new(input, axes.clone(), statistics).with_statistics_written();
+                let desc = NormDesc::new(input, axes.clone(), statistics)
+                    .with_written_statistics(WrittenStatistics::MeanRstd);
                 check_all(&device, &Case::new(desc, 7));
             }
         }
@@ -119,7 +121,7 @@ fn a_residual_is_added_first_and_its_sum_written() {
             let desc = layer_norm(5, cols)
                 .with_residual(input)
                 .with_sum()
-                .with_statistics_written();
+                .with_written_statistics(WrittenStatistics::MeanRstd);
             check_all(&device, &Case::new(desc, 8));
         }
     }
@@ -141,7 +143,7 @@ fn what_webgpu_guarantees_is_enough() {
             let desc = layer_norm(rows, cols)
                 .with_residual(input)
                 .with_sum()
-                .with_statistics_written();
+                .with_written_statistics(WrittenStatistics::MeanRstd);
             let case = Case::new(desc, 41);
             for strategy in [Strategy::Unit, Strategy::Cube, Strategy::Split] {
                 let choice = StrategyChoice::from(strategy);

@@ -1,6 +1,6 @@
 use std::fmt;
 
-use crate::{ActivationKind, StatisticsKind};
+use crate::{ActivationKind, ResidualPlace, StatisticsKind, WrittenStatistics};
 
 /// Which axis the lanes of a vector run along.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -95,12 +95,16 @@ pub struct Blueprint {
     pub members: u32,
     /// Teams side by side in a cube, where lanes run along the kept axis.
     pub columns: u32,
+    /// Rows that a unit normalizes side by side, sharing the loads of scale and bias.
+    pub abreast: usize,
     /// Units of a plane where plane operations are used, else 0.
     pub plane_size: u32,
     /// The input.
     pub input: AccessBlueprint,
-    /// What is added first.
+    /// What is added.
     pub residual: Option<AccessBlueprint>,
+    /// Where it is added.
+    pub residual_place: ResidualPlace,
     /// What is multiplied.
     pub scale: Option<AccessBlueprint>,
     /// What is added after the scale.
@@ -113,8 +117,8 @@ pub struct Blueprint {
     pub output: AccessBlueprint,
     /// Whether `input + residual` is written.
     pub writes_sum: bool,
-    /// Row dimensions of the statistics, where they are written.
-    pub written_statistics: Option<usize>,
+    /// Which statistics are written and the row dimensions of their tensor.
+    pub written_statistics: Option<(WrittenStatistics, usize)>,
     /// Whether a row is split over several teams, in two launches.
     pub split: bool,
 }

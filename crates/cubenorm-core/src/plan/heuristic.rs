@@ -1,6 +1,6 @@
 //! The analytic choice: numbers only, each with its reason. No kernel and no device calls here.
 
-use super::{Hardware, Hold, Lanes, Level, PlanError, Strategy, StrategyChoice};
+use super::{AccessBlueprint, Hardware, Hold, Lanes, Level, PlanError, Strategy, StrategyChoice};
 
 /// Accumulated values of 4 bytes that a unit may hold: half of the 64 registers that a CUDA unit has
 /// in a cube of 1024, which leaves the rest for addresses and sums.
@@ -44,6 +44,13 @@ const SOFTWARE_CORES: usize = 8;
 /// a shader, silently, after 65,535 iterations in all; a unit goes over its steps twice, once of
 /// them four at a time.
 const SOFTWARE_STEPS: usize = 1 << 14;
+
+/// Rows that a unit takes side by side at most: more of them save little more of what they share.
+const MAX_ABREAST: usize = 4;
+
+/// Units for each core of a software driver below which none are given up for rows abreast: a driver
+/// runs eight of them in one instruction.
+const UNITS_PER_SOFTWARE_CORE: usize = 32;
 
 /// Units of a cube where each has a row of its own.
 const UNITS_OF_ROWS: u32 = 64;
@@ -349,6 +356,24 @@ fn parts(hardware: &Hardware, cubes: usize, steps: usize, least: usize, elements
             .div_ceil(cubes.max(1))
             .min(steps.div_ceil(least.max(1)))
             .clamp(1, MAX_SPLITS),
+    }
+}
+
+/// Rows that a unit takes side by side, where all of them share scale and bias along the row.
+pub(super) fn abreast(
+    groups: usize,
+    params: &[Option<AccessBlueprint>],
+    hardware: &Hardware,
+) -> usize {
+    let mut given = params.iter().flatten().peekable();
+    let shares = given.peek().is_some() && given.all(|p| p.row_dims == 0 && p.col_dims > 0);
+    if !hardware.is_software || !shares {
+        return 1;
+    }
+    let spare = groups / (SOFTWARE_CORES * UNITS_PER_SOFTWARE_CORE);
+    match spare.min(MAX_ABREAST) {
+        0 => 1,
+        spare => 1 << spare.ilog2(),
     }
 }
 

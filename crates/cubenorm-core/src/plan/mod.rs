@@ -143,7 +143,8 @@ impl fmt::Display for Plan {
         let [x, y, z] = self.cube_dim;
         write!(
             f,
-            "{}: {} cubes of {x}x{y}x{z} units, vectors of {} along {}, {} row group{} per team, row {}",
+            "{}: {} cubes of {x}x{y}x{z} units, vectors of {} along {}, {} row group{} per team, {} \
+             abreast, row {}",
             self.strategy,
             self.cube_count,
             self.blueprint.vector,
@@ -153,6 +154,7 @@ impl fmt::Display for Plan {
             },
             self.groups_per_team,
             if self.groups_per_team == 1 { "" } else { "s" },
+            self.blueprint.abreast,
             self.blueprint.hold,
         )?;
         if self.splits > 1 {
@@ -223,14 +225,19 @@ pub fn plan_forward(
     // Rounding up may leave the last parts empty: count those that are not.
     let splits = steps.div_ceil(steps_per_split).max(1);
     let items = groups * splits;
-    let teams = items.min(max_teams).max(1);
-    let groups_per_team = items.div_ceil(teams);
+    let access = |access: &crate::Access| lanes::blueprint(access, lanes, vector);
+    let optional = |tensor: &Option<crate::Access>| tensor.as_ref().map(access);
+    let (scale, bias) = (optional(&problem.scale), optional(&problem.bias));
+    let abreast = match level == Level::Unit && hold == Hold::Reread && splits == 1 {
+        true => heuristic::abreast(groups, &[scale, bias], hardware),
+        false => 1,
+    };
+    let teams = items.div_ceil(abreast).min(max_teams).max(1);
+    let groups_per_team = items.div_ceil(teams).next_multiple_of(abreast);
     let cubes = items
         .div_ceil(groups_per_team)
         .div_ceil(teams_per_cube as usize);
 
-    let access = |access: &crate::Access| lanes::blueprint(access, lanes, vector);
-    let optional = |tensor: &Option<crate::Access>| tensor.as_ref().map(access);
     let blueprint = Blueprint {
         level,
         lanes,
@@ -245,6 +252,7 @@ pub fn plan_forward(
             Level::Column => cube_dim[0],
             _ => 1,
         },
+        abreast,
         plane_size: match level {
             Level::Plane => cube_dim[0],
             Level::Cube => heuristic::plane_size(hardware, choice).unwrap_or(0),
@@ -252,13 +260,17 @@ pub fn plan_forward(
         },
         input: access(&problem.input),
         residual: optional(&problem.residual),
-        scale: optional(&problem.scale),
-        bias: optional(&problem.bias),
+        residual_place: problem.residual_place,
+        scale,
+        bias,
         mean: optional(&problem.mean),
         variance: optional(&problem.variance),
         output: access(&problem.output),
         writes_sum: problem.writes_sum,
-        written_statistics: problem.written_statistics.as_ref().map(|a| a.row.len()),
+        written_statistics: problem
+            .written_statistics
+            .as_ref()
+            .map(|(written, access)| (*written, access.row.len())),
         split: splits > 1 && work.reduces,
     };
     let needed = blueprint.bindings();

@@ -1,0 +1,146 @@
+//! The elementwise step beside a normalization: statistics taken out of their pairs, running
+//! averages, conversions of parameters.
+
+use cubecl::prelude::*;
+use cubecl::server::Handle;
+use cubenorm_core::{AccessBlueprint, BlendDesc, Lanes, LoadMode, TensorDesc};
+
+use crate::launch::{LaunchError, check_buffer, check_dtypes, elem_type};
+use crate::operand::{Optional, row_offset};
+use crate::types::One;
+
+/// Units of a cube; on a CPU, as many as there are cores.
+const UNITS: u32 = 64;
+
+/// Cubes at most. Tensors are small; a unit takes several elements of a larger one.
+const MAX_CUBES: usize = 1024;
+
+/// Writes `previous * momentum + input * (1 - momentum)`, or without a previous value the input,
+/// converted to the output's dtype.
+///
+/// # Errors
+///
+/// [`LaunchError`], before anything is launched.
+pub fn launch_blend(
+    client: &Client,
+    desc: &BlendDesc,
+    input: &Handle,
+    previous: Option<&Handle>,
+    output: &Handle,
+) -> Result<(), LaunchError> {
+    desc.validate()?;
+    let dtype_of = |tensor: &TensorDesc| tensor.dtype;
+    let previous_dtype = desc.previous.as_ref().map_or(desc.input.dtype, dtype_of);
+    let dtypes = [desc.input.dtype, previous_dtype, desc.output.dtype];
+    check_dtypes(client, dtypes.into_iter().chain([desc.accumulation()]))?;
+    check_buffer("input", &desc.input, input)?;
+    let reached = desc.input.layout.checked_span().unwrap_or(usize::MAX);
+    let held = input.size_in_used() as usize / desc.input.dtype.size();
+    if reached.saturating_add(desc.input_offset) > held {
+        return Err(cubenorm_core::NormError::BufferTooSmall {
+            tensor: "input",
+            shape: desc.input.layout.shape.clone(),
+            strides: desc.input.layout.strides.clone(),
+            expected: reached.saturating_add(desc.input_offset),
+            actual: held,
+        }
+        .into());
+    }
+    check_buffer("output", &desc.output, output)?;
+    match (&desc.previous, previous) {
+        (Some(desc), Some(handle)) => check_buffer("previous", desc, handle)?,
+        (None, None) => {}
+        _ => return Err(LaunchError::Missing { tensor: "previous" }),
+    }
+    let elements = desc.input.layout.checked_elements().unwrap_or(0);
+    if elements == 0 {
+        return Ok(());
+    }
+
+    let hardware = &client.properties().hardware;
+    let (units, cubes) = match hardware.num_cpu_cores {
+        Some(cores) => (cores, 1),
+        None => {
+            let units = UNITS.min(hardware.max_units_per_cube);
+            (units, elements.div_ceil(units as usize).min(MAX_CUBES))
+        }
+    };
+    let arg = |handle: &Handle, desc: &TensorDesc| {
+        let (shape, strides) = (desc.layout.shape.clone(), desc.layout.strides.clone());
+        // Safety: `check_buffer` has made sure that the layout spans no more than the buffer, and
+        // the input's offset was checked beside it.
+        unsafe { TensorArg::from_raw_parts(handle.clone(), strides.into(), shape.into()) }
+    };
+    let kept = match (&desc.previous, previous) {
+        (Some(desc), Some(handle)) => Some(arg(handle, desc)),
+        _ => None,
+    };
+    let widest = [
+        held,
+        output.size_in_used() as usize / desc.output.dtype.size(),
+    ];
+    let accumulation = elem_type(desc.accumulation());
+    // Safety: the kernel forms addresses of elements below the count only, each within its layout.
+    unsafe {
+        blend::launch_unchecked(
+            client,
+            CubeCount::Static(cubes as u32, 1, 1),
+            CubeDim::new_1d(units),
+            AddressType::from_len(widest.into_iter().max().unwrap_or(0)),
+            arg(input, &desc.input),
+            kept.into(),
+            arg(output, &desc.output),
+            elements,
+            desc.input_offset,
+            InputScalar::new(desc.momentum, accumulation),
+            desc.input.layout.rank(),
+            desc.previous.is_some(),
+            elem_type(desc.input.dtype),
+            elem_type(previous_dtype),
+            elem_type(desc.output.dtype),
+            accumulation,
+        );
+    }
+    Ok(())
+}
+
+#[cube(launch_unchecked, address_type = "dynamic")]
+#[allow(clippy::too_many_arguments)]
+fn blend<F: Float, G: Float, H: Float, A: Float>(
+    input: &Tensor<Vector<F, One>>,
+    previous: &Optional<G, One>,
+    output: &mut Tensor<Vector<H, One>>,
+    elements: usize,
+    input_offset: usize,
+    momentum: InputScalar,
+    #[comptime] rank: usize,
+    #[comptime] has_previous: bool,
+    #[define(F)] _dtype: ElemType,
+    #[define(G)] _previous: ElemType,
+    #[define(H)] _output: ElemType,
+    #[define(A)] _accumulation: ElemType,
+) {
+    let access = comptime!(AccessBlueprint {
+        row_dims: rank,
+        col_dims: 0,
+        mode: LoadMode::Gather,
+    });
+    let lanes = comptime!(Lanes::Columns);
+    let mut element = ABSOLUTE_POS;
+    while element < elements {
+        let from = input_offset + row_offset::<F, One>(input, element, access, lanes);
+        let new = A::cast_from(input[from].extract(0usize));
+        let value = if comptime!(has_previous) {
+            let previous = previous.as_ref().unwrap();
+            let at = row_offset::<G, One>(previous, element, access, lanes);
+            let old = A::cast_from(previous[at].extract(0usize));
+            let share = momentum.get::<A>();
+            old * share + new * (A::new(1.0) - share)
+        } else {
+            new
+        };
+        let to = row_offset::<H, One>(&*output, element, access, lanes);
+        output[to] = Vector::new(H::cast_from(value));
+        element += CUBE_COUNT * (CUBE_DIM as usize);
+    }
+}
