@@ -35,6 +35,26 @@ fn a_cpu_gives_each_core_a_block_of_rows() {
 }
 
 #[test]
+fn a_software_driver_takes_rows_abreast_as_far_as_they_stay_cached() {
+    let software = Hardware {
+        is_software: true,
+        plane_size: None,
+        ..Hardware::webgpu()
+    };
+    let abreast = |desc: NormDesc| {
+        let plan = inferred(&desc, &software);
+        (plan.blueprint.abreast, plan.groups_per_team)
+    };
+    assert_eq!(abreast(layer_norm(32768, 256, DType::F32)), (4, 4));
+    assert_eq!(abreast(layer_norm(2048, 4096, DType::F32)), (2, 2));
+    // Too few rows to give units up for, or nothing to share.
+    assert_eq!(abreast(layer_norm(256, 256, DType::F32)), (1, 1));
+    let bare = layer_norm(32768, 256, DType::F32);
+    let bare = bare.with_scale(None).with_bias(None);
+    assert_eq!(abreast(bare), (1, 1));
+}
+
+#[test]
 fn a_cpu_splits_rows_that_are_fewer_than_its_cores() {
     let plan = inferred(&layer_norm(1, 1 << 20, DType::F32), &Hardware::cpu(4, 256));
     assert_eq!((plan.strategy, plan.splits), (Strategy::Split, 4));

@@ -48,6 +48,11 @@ const SOFTWARE_STEPS: usize = 1 << 14;
 /// Rows that a unit takes side by side at most: more of them save little more of what they share.
 const MAX_ABREAST: usize = 4;
 
+/// Bytes of the rows that a unit takes side by side: it comes back to them, and with those of the
+/// seven units beside it they should still be in a core's second-level cache. Measured on Mesa's
+/// driver: 4 rows of 1 KiB take 0.7 of the time of one at a time, 2 rows of 16 KiB 0.8, 4 of them 1.
+const ABREAST_BYTES: usize = 32 << 10;
+
 /// Units for each core of a software driver below which none are given up for rows abreast: a driver
 /// runs eight of them in one instruction.
 const UNITS_PER_SOFTWARE_CORE: usize = 32;
@@ -362,6 +367,7 @@ fn parts(hardware: &Hardware, cubes: usize, steps: usize, least: usize, elements
 /// Rows that a unit takes side by side, where all of them share scale and bias along the row.
 pub(super) fn abreast(
     groups: usize,
+    row_bytes: usize,
     params: &[Option<AccessBlueprint>],
     hardware: &Hardware,
 ) -> usize {
@@ -371,7 +377,8 @@ pub(super) fn abreast(
         return 1;
     }
     let spare = groups / (SOFTWARE_CORES * UNITS_PER_SOFTWARE_CORE);
-    match spare.min(MAX_ABREAST) {
+    let cached = ABREAST_BYTES / row_bytes.max(1);
+    match spare.min(cached).min(MAX_ABREAST) {
         0 => 1,
         spare => 1 << spare.ilog2(),
     }

@@ -143,8 +143,8 @@ impl fmt::Display for Plan {
         let [x, y, z] = self.cube_dim;
         write!(
             f,
-            "{}: {} cubes of {x}x{y}x{z} units, vectors of {} along {}, {} row group{} per team, {} \
-             abreast, row {}",
+            "{}: {} cubes of {x}x{y}x{z} units, vectors of {} along {}, {} row group{} per team\
+             {}, row {}",
             self.strategy,
             self.cube_count,
             self.blueprint.vector,
@@ -154,7 +154,10 @@ impl fmt::Display for Plan {
             },
             self.groups_per_team,
             if self.groups_per_team == 1 { "" } else { "s" },
-            self.blueprint.abreast,
+            match self.blueprint.abreast {
+                1 => String::new(),
+                abreast => format!(", {abreast} abreast"),
+            },
             self.blueprint.hold,
         )?;
         if self.splits > 1 {
@@ -229,7 +232,10 @@ pub fn plan_forward(
     let optional = |tensor: &Option<crate::Access>| tensor.as_ref().map(access);
     let (scale, bias) = (optional(&problem.scale), optional(&problem.bias));
     let abreast = match level == Level::Unit && hold == Hold::Reread && splits == 1 {
-        true => heuristic::abreast(groups, &[scale, bias], hardware),
+        true => {
+            let row_bytes = problem.cols * problem.dtype.size();
+            heuristic::abreast(groups, row_bytes, &[scale, bias], hardware)
+        }
         false => 1,
     };
     let teams = items.div_ceil(abreast).min(max_teams).max(1);
