@@ -5,7 +5,9 @@ use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubenorm_core::{AccessBlueprint, BlendDesc, Lanes, LoadMode, TensorDesc};
 
-use crate::launch::{LaunchError, check_buffer, check_dtypes, elem_type};
+use crate::launch::args::check_buffer;
+use crate::launch::device::check_dtypes;
+use crate::launch::{LaunchError, elem_type};
 use crate::operand::{Optional, row_offset};
 use crate::types::One;
 

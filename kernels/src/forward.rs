@@ -12,8 +12,9 @@ use crate::moments::{Moments, RowStatistics, finish, merge, nothing_reduced, sam
 use crate::operand::{Optional, group_row, optional_row, row_offset, store};
 use crate::source::{Source, SourceRow, add_last, read, shifted, source_row};
 use crate::strategy::split::{Partition, merge_parts, write_part};
-use crate::strategy::{member, merge_team, team, teams};
+use crate::strategy::{member, merge_team};
 use crate::types::{One, Typed, Types};
+use crate::work::{Item, Share, item, my_share};
 
 /// Steps whose deviations are summed up from one origin, see [`accumulate`]. More of them would save
 /// merges; sums of so few keep their digits.
@@ -39,59 +40,6 @@ pub(crate) struct Results<F: Float, NY: Size, A: Float> {
     pub(crate) statistics: Optional<A, One>,
 }
 
-/// Where this unit's part of an item begins, and how it goes on.
-#[derive(CubeType, Clone, Copy)]
-struct Share {
-    /// The first step.
-    begin: usize,
-    /// Steps of this unit.
-    count: usize,
-}
-
-/// A part of a row group, as its team sees it.
-#[derive(CubeType, Clone, Copy)]
-struct Item {
-    group: usize,
-    part: usize,
-    /// Whether the item exists. Units that have to wait for each other stay together, so one
-    /// without work repeats the first item and stores nothing.
-    exists: bool,
-}
-
-#[cube]
-fn item(round: usize, partition: &Partition, #[comptime] blueprint: Blueprint) -> Item {
-    let items = partition.groups * partition.splits;
-    // Neighbouring units take neighbouring vectors where they lie along the kept axis; elsewhere a
-    // team takes a block of rows, end to end.
-    let index = if comptime!(blueprint.lanes == Lanes::Rows) {
-        round * teams(blueprint) + team(blueprint)
-    } else {
-        team(blueprint) * partition.items_per_team + round
-    };
-    // Rows abreast may reach beyond what is this team's.
-    let exists = index < items && round < partition.items_per_team;
-    let index = select(exists, index, 0usize.runtime());
-    Item {
-        group: index % partition.groups,
-        part: index / partition.groups,
-        exists,
-    }
-}
-
-#[cube]
-fn my_share(part: usize, partition: &Partition, #[comptime] blueprint: Blueprint) -> Share {
-    let first = part * partition.steps_per_split;
-    let end = min(first + partition.steps_per_split, partition.steps);
-    let members = comptime!(blueprint.members as usize);
-    let begin = first + member(blueprint);
-    let count = select(
-        begin < end,
-        (end - min(begin, end) + comptime!(members - 1)) / members,
-        0usize.runtime(),
-    );
-    Share { begin, count }
-}
-
 /// [`Source`] of a kernel's types.
 type TypedSource<T> = Source<<T as Types>::F, <T as Types>::Input, <T as Types>::Residual>;
 
@@ -105,7 +53,7 @@ type Staged<T> = ComptimeOption<Shared<[Vector<<T as Types>::A, <T as Types>::N>
 /// The slot of a unit's `i`th step.
 #[cube]
 fn slot(i: usize, #[comptime] blueprint: Blueprint) -> usize {
-    i * comptime!(blueprint.members as usize) + member(blueprint)
+    i * comptime!(blueprint.team.members as usize) + member(blueprint.team)
 }
 
 /// A unit's `i`th step, from shared memory where it is staged.
@@ -121,7 +69,7 @@ fn fetch<T: Types>(
     if comptime!(matches!(blueprint.hold, Hold::Shared(_))) {
         staged.as_ref().unwrap()[slot(i, blueprint)]
     } else {
-        let step = share.begin + i * comptime!(blueprint.members as usize);
+        let step = share.begin + i * comptime!(blueprint.team.members as usize);
         read::<T>(source, row, step, blueprint)
     }
 }
@@ -194,7 +142,7 @@ fn accumulate<T: Types>(
             mean: all_mean,
             m2: all_m2,
         };
-        let both = merge::<T::A, T::N>(&all, &block, blueprint);
+        let both = merge::<T::A, T::N>(&all, &block, blueprint.team);
         all_count = both.count;
         all_mean = both.mean;
         all_m2 = both.m2;
@@ -300,8 +248,8 @@ fn result_row<T: Types>(
     epsilon: T::A,
     #[comptime] blueprint: Blueprint,
 ) -> ResultRow<T::A, T::N> {
-    let first = group_row::<T::N>(item.group, blueprint);
-    let lanes = comptime!(blueprint.lanes);
+    let first = group_row::<T::N>(item.group, blueprint.team);
+    let lanes = comptime!(blueprint.team.lanes);
     let sum = comptime!(writes_sum_here(blueprint).then_some(blueprint.output));
     ResultRow::<T::A, T::N> {
         output: row_offset::<T::F, T::Output>(&results.output, first, blueprint.output, lanes),
@@ -359,7 +307,7 @@ fn apply<T: Types>(
         scalars.beta.get::<T::A>(),
         blueprint.activation,
     );
-    let lanes = comptime!(blueprint.lanes);
+    let lanes = comptime!(blueprint.team.lanes);
     let access = comptime!(blueprint.output);
     if row.result.exists {
         store::<T::F, T::Output, T::A, T::N>(
@@ -391,17 +339,17 @@ fn write_statistics<T: Types>(
     #[comptime] blueprint: Blueprint,
 ) {
     if comptime!(blueprint.written_statistics.is_some()) {
-        if item.exists && item.part == 0 && member(blueprint) == 0 {
+        if item.exists && item.part == 0 && member(blueprint.team) == 0 {
             let tensor = results.statistics.as_mut().unwrap();
             let access = comptime!(AccessBlueprint {
                 row_dims: blueprint.written_statistics.unwrap().1,
                 col_dims: 0,
                 mode: LoadMode::Gather,
             });
-            let first = group_row::<T::N>(item.group, blueprint);
-            let rows = comptime!(match blueprint.lanes {
+            let first = group_row::<T::N>(item.group, blueprint.team);
+            let rows = comptime!(match blueprint.team.lanes {
                 Lanes::Columns => 1,
-                Lanes::Rows => blueprint.vector,
+                Lanes::Rows => blueprint.team.vector,
             });
             #[unroll]
             for lane in 0..rows {
@@ -481,13 +429,13 @@ fn normalize_items<T: Types, W: Size>(
     scalars: &Scalars,
     #[comptime] blueprint: Blueprint,
 ) {
-    let first = item(round, partition, blueprint);
+    let first = item(round, partition, blueprint.team);
     // Units of different teams may wait for each other in a column, so all of them come along: see
     // `Item::exists`. Elsewhere a team without work is done.
-    let comes = first.exists || comptime!(blueprint.level == Level::Column);
+    let comes = first.exists || comptime!(blueprint.team.level == Level::Column);
     if comes {
-        let share = my_share(first.part, partition, blueprint);
-        let stride = comptime!(blueprint.members as usize);
+        let share = my_share(first.part, partition, blueprint.team);
+        let stride = comptime!(blueprint.team.members as usize);
         let epsilon = scalars.epsilon.get::<T::A>();
         if comptime!(matches!(blueprint.hold, Hold::Registers(_))) {
             let vectors = comptime!(match blueprint.hold {
@@ -533,7 +481,7 @@ fn normalize_items<T: Types, W: Size>(
             let mut staged = Sequence::<Staged<T>>::new();
             #[unroll]
             for r in 0..blueprint.abreast {
-                let item = item(round + r, partition, blueprint);
+                let item = item(round + r, partition, blueprint.team);
                 let source_row = item_source::<T>(source, &item, blueprint);
                 let stage = stage::<T>(source, &source_row, &share, blueprint);
                 let statistics = if comptime!(!blueprint.statistics.reduces()) {
@@ -541,7 +489,7 @@ fn normalize_items<T: Types, W: Size>(
                 } else {
                     let mine = if comptime!(blueprint.split) {
                         let parts = parts.as_ref().unwrap();
-                        merge_parts::<T::A, T::N, W>(parts, item.group, partition, blueprint)
+                        merge_parts::<T::A, T::N, W>(parts, item.group, partition, blueprint.team)
                     } else {
                         accumulate::<T>(source, &stage, &source_row, &share, blueprint)
                     };
@@ -587,7 +535,11 @@ fn item_source<T: Types>(
     item: &Item,
     #[comptime] blueprint: Blueprint,
 ) -> SourceRow<T::A, T::N> {
-    source_row::<T>(source, group_row::<T::N>(item.group, blueprint), blueprint)
+    source_row::<T>(
+        source,
+        group_row::<T::N>(item.group, blueprint.team),
+        blueprint,
+    )
 }
 
 /// What a row is normalized by, from what this unit has found of it, or of a split row from what the
@@ -604,7 +556,7 @@ fn item_statistics<T: Types>(
     let merged = if comptime!(blueprint.split) {
         same::<T::A, T::N>(mine)
     } else {
-        merge_team::<T::A, T::N>(mine, blueprint)
+        merge_team::<T::A, T::N>(mine, blueprint.team)
     };
     let statistics = finish::<T::A, T::N>(&merged, epsilon, blueprint);
     write_statistics::<T>(results, source_row, &statistics, item, blueprint);
@@ -621,11 +573,11 @@ fn stage<T: Types>(
 ) -> Staged<T> {
     if comptime!(matches!(blueprint.hold, Hold::Shared(_))) {
         let slots = comptime!(match blueprint.hold {
-            Hold::Shared(vectors) => vectors * blueprint.members as usize,
+            Hold::Shared(vectors) => vectors * blueprint.team.members as usize,
             _ => 0,
         });
         let mut shared = Shared::<[Vector<T::A, T::N>]>::new_slice(slots);
-        let stride = comptime!(blueprint.members as usize);
+        let stride = comptime!(blueprint.team.members as usize);
         for i in 0..share.count {
             shared[slot(i, blueprint)] =
                 read::<T>(source, row, share.begin + i * stride, blueprint);
@@ -674,26 +626,31 @@ fn reduce_item<T: Types, W: Size>(
     partition: &Partition,
     #[comptime] blueprint: Blueprint,
 ) {
-    let item = item(round, partition, blueprint);
-    let comes = item.exists || comptime!(blueprint.level == Level::Column);
+    let item = item(round, partition, blueprint.team);
+    let comes = item.exists || comptime!(blueprint.team.level == Level::Column);
     if comes {
-        let first = group_row::<T::N>(item.group, blueprint);
+        let first = group_row::<T::N>(item.group, blueprint.team);
         let row = source_row::<T>(source, first, blueprint);
-        let share = my_share(item.part, partition, blueprint);
+        let share = my_share(item.part, partition, blueprint.team);
         let nothing = ComptimeOption::new_None();
         let mine = accumulate::<T>(source, &nothing, &row, &share, blueprint);
-        let merged = merge_team::<T::A, T::N>(&mine, blueprint);
+        let merged = merge_team::<T::A, T::N>(&mine, blueprint.team);
         if item.exists {
             write_part::<T::A, T::N, W>(
-                workspace, &merged, item.group, item.part, partition, blueprint,
+                workspace,
+                &merged,
+                item.group,
+                item.part,
+                partition,
+                blueprint.team,
             );
             if comptime!(blueprint.writes_sum) {
                 let sum = sum.as_mut().unwrap();
-                let lanes = comptime!(blueprint.lanes);
+                let lanes = comptime!(blueprint.team.lanes);
                 let access = comptime!(blueprint.output);
                 let base = row_offset::<T::F, T::Output>(&*sum, first, access, lanes);
                 for i in 0..share.count {
-                    let step = share.begin + i * comptime!(blueprint.members as usize);
+                    let step = share.begin + i * comptime!(blueprint.team.members as usize);
                     let value = read::<T>(source, &row, step, blueprint);
                     store::<T::F, T::Output, T::A, T::N>(sum, base, step, value, access, lanes);
                 }

@@ -8,6 +8,7 @@
 //! | operand | `operand` | how a tensor is addressed, loaded and stored; the only place that does |
 //! | source | `source` | what a row consists of: input, residual, shift, and where it is held |
 //! | moments | `moments` | how statistics are accumulated and merged |
+//! | work | `work` | how a launch is cut into items, and items into shares of units |
 //! | strategy | `strategy` | who works on a row, and how their partial statistics meet |
 //! | epilogue | `epilogue` | what happens to a normalized value |
 //! | forward | `forward` | the bodies that put these together: in one launch, or in two |
@@ -19,14 +20,17 @@
 mod blend;
 mod epilogue;
 mod forward;
+mod gradient;
 mod launch;
 mod moments;
 mod operand;
 mod source;
 mod strategy;
 mod types;
+mod work;
 
 pub use blend::launch_blend;
+pub use gradient::{GradientOutputs, GradientTensors, launch_gradient, plan_gradient_for};
 pub use launch::{
     ForwardOutputs, ForwardTensors, LaunchError, Tensor, hardware, launch_forward,
     launch_forward_within, plan_for, supports, supports_activation,

@@ -2,12 +2,13 @@
 
 use crate::types::One;
 use cubecl::prelude::*;
-use cubenorm_core::{Blueprint, StatisticsKind};
+use cubenorm_core::{Blueprint, Merge, StatisticsKind, Team};
 
 /// Count, mean and sum of squared deviations of the elements seen so far, lane by lane.
 ///
 /// Without a mean `m2` is the sum of squares, or of magnitudes where those are the deviation, and
-/// `mean` stays 0; without a deviation `m2` stays 0. Means are relative to the row's shift.
+/// `mean` stays 0; without a deviation `m2` stays 0. Means are relative to the row's shift. What a
+/// gradient sums up are two plain sums in their places: see [`Merge`].
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct Moments<A: Float, N: Size> {
     pub(crate) count: A,
@@ -31,39 +32,46 @@ pub(crate) fn share<A: Float>(numerator: A, denominator: A) -> A {
     numerator / max(denominator, A::new(1.0))
 }
 
-/// Merges two parts: the pairwise formula of Chan, Golub and LeVeque, "Updating formulae and a
-/// pairwise algorithm for computing sample variances" (1979). No large numbers are subtracted, so
-/// nothing cancels.
+/// Merges two parts. Moments by the pairwise formula of Chan, Golub and LeVeque, "Updating formulae
+/// and a pairwise algorithm for computing sample variances" (1979): no large numbers are subtracted,
+/// so nothing cancels.
 #[cube]
 pub(crate) fn merge<A: Float, N: Size>(
     a: &Moments<A, N>,
     b: &Moments<A, N>,
-    #[comptime] blueprint: Blueprint,
+    #[comptime] team: Team,
 ) -> Moments<A, N> {
     let count = a.count + b.count;
-    if comptime!(blueprint.statistics.reduces_mean() && blueprint.statistics.reduces_deviation()) {
-        let weight = share::<A>(b.count, count);
-        let delta = b.mean - a.mean;
-        Moments::<A, N> {
-            count,
-            mean: a.mean + delta * Vector::new(weight),
-            m2: a.m2 + b.m2 + delta * delta * Vector::new(a.count * weight),
+    match comptime!(team.merge) {
+        Merge::Moments => {
+            let weight = share::<A>(b.count, count);
+            let delta = b.mean - a.mean;
+            Moments::<A, N> {
+                count,
+                mean: a.mean + delta * Vector::new(weight),
+                m2: a.m2 + b.m2 + delta * delta * Vector::new(a.count * weight),
+            }
         }
-    } else if comptime!(blueprint.statistics.reduces_mean()) {
         // Weighted rather than stepped towards: the difference of two infinite means is not a
         // number, their sum is what the row's mean is.
-        let (mine, other) = (share::<A>(a.count, count), share::<A>(b.count, count));
-        Moments::<A, N> {
-            count,
-            mean: a.mean * Vector::new(mine) + b.mean * Vector::new(other),
-            m2: a.m2,
+        Merge::Means => {
+            let (mine, other) = (share::<A>(a.count, count), share::<A>(b.count, count));
+            Moments::<A, N> {
+                count,
+                mean: a.mean * Vector::new(mine) + b.mean * Vector::new(other),
+                m2: a.m2,
+            }
         }
-    } else {
-        Moments::<A, N> {
+        Merge::Sum => Moments::<A, N> {
             count,
             mean: a.mean,
             m2: a.m2 + b.m2,
-        }
+        },
+        Merge::Sums => Moments::<A, N> {
+            count,
+            mean: a.mean + b.mean,
+            m2: a.m2 + b.m2,
+        },
     }
 }
 
@@ -72,29 +80,26 @@ pub(crate) fn merge<A: Float, N: Size>(
 #[cube]
 pub(crate) fn fold_lanes<A: Float, N: Size>(
     lanes: &Moments<A, N>,
-    #[comptime] blueprint: Blueprint,
+    #[comptime] team: Team,
 ) -> Moments<A, One> {
-    let width = comptime!(blueprint.vector as f32);
-    let count = lanes.count * A::new(width);
-    if comptime!(blueprint.statistics.reduces_mean()) {
-        let mean = Vector::vector_sum(lanes.mean) / A::new(width);
-        let m2 = if comptime!(blueprint.statistics.reduces_deviation()) {
+    let width = A::new(comptime!(team.vector as f32));
+    let mean = match comptime!(team.merge) {
+        Merge::Moments | Merge::Means => Vector::vector_sum(lanes.mean) / width,
+        Merge::Sums => Vector::vector_sum(lanes.mean),
+        Merge::Sum => A::new(0.0),
+    };
+    let m2 = match comptime!(team.merge) {
+        Merge::Moments => {
             let delta = lanes.mean - Vector::<A, N>::new(mean);
             Vector::vector_sum(lanes.m2) + Vector::vector_sum(delta * delta) * lanes.count
-        } else {
-            A::new(0.0)
-        };
-        Moments::<A, One> {
-            count,
-            mean: Vector::new(mean),
-            m2: Vector::new(m2),
         }
-    } else {
-        Moments::<A, One> {
-            count,
-            mean: Vector::new(A::new(0.0)),
-            m2: Vector::new(Vector::vector_sum(lanes.m2)),
-        }
+        Merge::Sum | Merge::Sums => Vector::vector_sum(lanes.m2),
+        Merge::Means => A::new(0.0),
+    };
+    Moments::<A, One> {
+        count: lanes.count * width,
+        mean: Vector::new(mean),
+        m2: Vector::new(m2),
     }
 }
 

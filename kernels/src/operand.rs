@@ -5,7 +5,7 @@
 //! buffer; callers guard that rows and columns are.
 
 use cubecl::prelude::*;
-use cubenorm_core::{AccessBlueprint, Blueprint, Lanes, LoadMode};
+use cubenorm_core::{AccessBlueprint, Lanes, LoadMode, Team};
 
 /// An optional tensor of a kernel.
 pub(crate) type Optional<T, S> = ComptimeOption<OwnedTensor<Vector<T, S>>>;
@@ -24,7 +24,7 @@ pub(crate) fn row_offset<T: Float, S: Size>(
 
 /// Elements from the start of a row to a column.
 #[cube]
-fn col_offset<T: Float, S: Size>(
+pub(crate) fn col_offset<T: Float, S: Size>(
     tensor: &Tensor<Vector<T, S>>,
     col: usize,
     #[comptime] access: AccessBlueprint,
@@ -165,8 +165,8 @@ pub(crate) fn optional_row<T: Float, S: Size>(
 
 /// The first row of a row group.
 #[cube]
-pub(crate) fn group_row<N: Size>(group: usize, #[comptime] blueprint: Blueprint) -> usize {
-    if comptime!(blueprint.lanes == Lanes::Rows) {
+pub(crate) fn group_row<N: Size>(group: usize, #[comptime] team: Team) -> usize {
+    if comptime!(team.lanes == Lanes::Rows) {
         group * N::value()
     } else {
         group

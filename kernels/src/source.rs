@@ -34,7 +34,7 @@ pub(crate) fn source_row<T: Types>(
     row: usize,
     #[comptime] blueprint: Blueprint,
 ) -> SourceRow<T::A, T::N> {
-    let lanes = comptime!(blueprint.lanes);
+    let lanes = comptime!(blueprint.team.lanes);
     let input = row_offset::<T::F, T::Input>(&source.input, row, blueprint.input, lanes);
     let residual =
         optional_row::<T::F, T::Residual>(&source.residual, row, blueprint.residual, lanes);
@@ -73,7 +73,7 @@ pub(crate) fn read<T: Types>(
     step: usize,
     #[comptime] blueprint: Blueprint,
 ) -> Vector<T::A, T::N> {
-    let lanes = comptime!(blueprint.lanes);
+    let lanes = comptime!(blueprint.team.lanes);
     let value =
         load::<T::F, T::Input, T::A, T::N>(&source.input, row.input, step, blueprint.input, lanes);
     add_residual::<T>(value, source, row, step, ResidualPlace::Input, blueprint)
@@ -104,7 +104,7 @@ fn add_residual<T: Types>(
     if comptime!(blueprint.residual.is_some() && blueprint.residual_place == place) {
         let residual = source.residual.as_ref().unwrap();
         let access = comptime!(blueprint.residual.unwrap());
-        let lanes = comptime!(blueprint.lanes);
+        let lanes = comptime!(blueprint.team.lanes);
         value + load::<T::F, T::Residual, T::A, T::N>(residual, row.residual, step, access, lanes)
     } else {
         value

@@ -51,6 +51,11 @@ impl Epsilon {
             Self::InsideSqrt(value) | Self::AddedToDeviation(value) => value,
         }
     }
+
+    /// Whether it is added to the variance, else to the deviation.
+    pub const fn is_inside_sqrt(self) -> bool {
+        matches!(self, Self::InsideSqrt(_))
+    }
 }
 
 /// Where a residual is added.

@@ -1,6 +1,6 @@
 use crate::{
-    Activation, DType, Epsilon, Layout, NormDesc, NormError, ResidualPlace, Statistics, TensorDesc,
-    WrittenStatistics,
+    Activation, DType, Epsilon, Layout, Merge, NormDesc, NormError, ResidualPlace, Statistics,
+    TensorDesc, WrittenStatistics,
 };
 
 /// What is reduced, without the tensors that [`Statistics::Given`] carries.
@@ -23,6 +23,19 @@ pub enum StatisticsKind {
 }
 
 impl StatisticsKind {
+    /// What these statistics reduce.
+    pub const fn of(statistics: &Statistics) -> Self {
+        match statistics {
+            Statistics::MeanVariance => Self::MeanVariance,
+            Statistics::MeanSquare => Self::MeanSquare,
+            Statistics::Mean => Self::Mean,
+            Statistics::L1Norm => Self::L1Norm,
+            Statistics::L2Norm => Self::L2Norm,
+            Statistics::None => Self::None,
+            Statistics::Given { .. } => Self::Given,
+        }
+    }
+
     /// Whether a mean is reduced.
     pub const fn reduces_mean(self) -> bool {
         matches!(self, Self::MeanVariance | Self::Mean)
@@ -39,6 +52,15 @@ impl StatisticsKind {
     /// Whether a variance, or a mean of squares in its place, is reduced.
     pub const fn reduces_variance(self) -> bool {
         matches!(self, Self::MeanVariance | Self::MeanSquare)
+    }
+
+    /// How the statistics of two parts of a row become those of both.
+    pub const fn merge(self) -> Merge {
+        match self {
+            Self::MeanVariance => Merge::Moments,
+            Self::Mean => Merge::Means,
+            _ => Merge::Sum,
+        }
     }
 
     /// Whether anything is reduced.
@@ -119,7 +141,7 @@ impl NormProblem {
     }
 
     /// Every tensor of the input's size or smaller that a kernel addresses.
-    pub(crate) fn accesses(&self) -> impl Iterator<Item = &Access> {
+    pub(crate) fn accesses(&self) -> impl Iterator<Item = &Access> + Clone {
         [Some(&self.input), Some(&self.output)]
             .into_iter()
             .chain([
@@ -151,15 +173,7 @@ impl NormDesc {
         }
         let param_dtype = self.param_dtype()?;
 
-        let kind = match &self.statistics {
-            Statistics::MeanVariance => StatisticsKind::MeanVariance,
-            Statistics::MeanSquare => StatisticsKind::MeanSquare,
-            Statistics::Mean => StatisticsKind::Mean,
-            Statistics::L1Norm => StatisticsKind::L1Norm,
-            Statistics::L2Norm => StatisticsKind::L2Norm,
-            Statistics::None => StatisticsKind::None,
-            Statistics::Given { .. } => StatisticsKind::Given,
-        };
+        let kind = StatisticsKind::of(&self.statistics);
         let output_layout = self.output_layout()?;
         self.check_written(kind)?;
         let broadcast = |tensor: Option<&TensorDesc>, name| {
@@ -183,12 +197,6 @@ impl NormDesc {
             _ => (None, None),
         };
 
-        // The outermost dimension is the one with the largest stride in the input, then in the
-        // output: rows and columns are numbered along memory, so that neighbours are neighbours.
-        let mut order: Vec<usize> = (0..shape.len()).filter(|&dim| shape[dim] != 1).collect();
-        order.sort_by_key(|&dim| {
-            std::cmp::Reverse((input.layout.strides[dim], output_layout.strides[dim]))
-        });
         let everyone: Vec<&[usize]> = [
             Some(&input.layout.strides),
             Some(&output_layout.strides),
@@ -202,39 +210,25 @@ impl NormDesc {
         .flatten()
         .map(Vec::as_slice)
         .collect();
+        let order = memory_order(shape, &[&input.layout.strides, &output_layout.strides]);
         let is_col: Vec<bool> = match kind {
             kind if kind.reduces() => reduced,
             _ => innermost_run(shape, &order, &everyone),
         };
-        let rows_order: Vec<usize> = order.iter().copied().filter(|&d| !is_col[d]).collect();
-        let cols_order: Vec<usize> = order.iter().copied().filter(|&d| is_col[d]).collect();
-        let access = |strides: &[usize]| Access {
-            row: coalesce(shape, strides, &rows_order),
-            col: coalesce(shape, strides, &cols_order),
-        };
-        let size = |is_counted: bool| {
-            (0..shape.len())
-                .filter(|&dim| is_col[dim] == is_counted)
-                .map(|dim| shape[dim])
-                .product::<usize>()
-        };
-        // Sizes multiply to at most the element count, unless another dimension is empty.
-        let is_empty = shape.contains(&0);
+        let split = RowsAndCols::new(shape, &order, &is_col);
+        let access = |strides: &[usize]| split.access(strides);
 
         let written_statistics = self.written_statistics.map(|written| {
             let kept: Vec<usize> = (0..shape.len())
                 .map(|dim| if is_col[dim] { 1 } else { shape[dim] })
                 .collect();
-            let strides = Layout::contiguous(kept).strides;
-            let access = Access {
-                row: coalesce(shape, &strides, &rows_order),
-                col: Vec::new(),
-            };
-            (written, access)
+            let row = access(&Layout::contiguous(kept).strides).row;
+            let col = Vec::new();
+            (written, Access { row, col })
         });
         Ok(NormProblem {
-            rows: if is_empty { 0 } else { size(false) },
-            cols: if is_empty { 0 } else { size(true) },
+            rows: split.rows,
+            cols: split.cols,
             dtype: input.dtype,
             param_dtype,
             statistics: kind,
@@ -376,6 +370,71 @@ impl NormDesc {
             });
         }
         Ok(output.layout.clone())
+    }
+}
+
+/// Dimensions by where they lie in memory, the outermost first: the one with the largest stride in
+/// the first tensor, then in the next. Rows and columns are numbered in this order, so that
+/// neighbours are neighbours.
+pub(crate) fn memory_order(shape: &[usize], strides: &[&[usize]]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..shape.len()).filter(|&dim| shape[dim] != 1).collect();
+    order.sort_by_key(|&dim| {
+        let strides: Vec<usize> = strides.iter().map(|strides| strides[dim]).collect();
+        std::cmp::Reverse(strides)
+    });
+    order
+}
+
+/// Which dimensions make up the rows and which the columns, and how many there are.
+pub(crate) struct RowsAndCols<'a> {
+    shape: &'a [usize],
+    row_order: Vec<usize>,
+    col_order: Vec<usize>,
+    pub(crate) rows: usize,
+    pub(crate) cols: usize,
+}
+
+impl<'a> RowsAndCols<'a> {
+    pub(crate) fn new(shape: &'a [usize], order: &[usize], is_col: &[bool]) -> Self {
+        let of = |wanted: bool| {
+            order
+                .iter()
+                .copied()
+                .filter(move |&dim| is_col[dim] == wanted)
+        };
+        let (row_order, col_order): (Vec<_>, Vec<_>) = (of(false).collect(), of(true).collect());
+        // Sizes multiply to at most the element count, unless another dimension is empty.
+        let is_empty = shape.contains(&0);
+        let size = |order: &[usize]| match is_empty {
+            true => 0,
+            false => order.iter().map(|&dim| shape[dim]).product(),
+        };
+        Self {
+            shape,
+            rows: size(&row_order),
+            cols: size(&col_order),
+            row_order,
+            col_order,
+        }
+    }
+
+    /// Columns from one index of each dimension to the next; 0 for dimensions of rows.
+    pub(crate) fn column_strides(&self) -> Vec<usize> {
+        let mut strides = vec![0; self.shape.len()];
+        let mut stride = 1;
+        for &dim in self.col_order.iter().rev() {
+            strides[dim] = stride;
+            stride *= self.shape[dim].max(1);
+        }
+        strides
+    }
+
+    /// How a tensor of these strides is addressed.
+    pub(crate) fn access(&self, strides: &[usize]) -> Access {
+        Access {
+            row: coalesce(self.shape, strides, &self.row_order),
+            col: coalesce(self.shape, strides, &self.col_order),
+        }
     }
 }
 

@@ -43,7 +43,7 @@ fn a_software_driver_takes_rows_abreast_as_far_as_they_stay_cached() {
     };
     let abreast = |desc: NormDesc| {
         let plan = inferred(&desc, &software);
-        (plan.blueprint.abreast, plan.groups_per_team)
+        (plan.blueprint.abreast, plan.grid.groups_per_team)
     };
     assert_eq!(abreast(layer_norm(32768, 256, DType::F32)), (4, 4));
     assert_eq!(abreast(layer_norm(2048, 4096, DType::F32)), (2, 2));
@@ -57,7 +57,7 @@ fn a_software_driver_takes_rows_abreast_as_far_as_they_stay_cached() {
 #[test]
 fn a_cpu_splits_rows_that_are_fewer_than_its_cores() {
     let plan = inferred(&layer_norm(1, 1 << 20, DType::F32), &Hardware::cpu(4, 256));
-    assert_eq!((plan.strategy, plan.splits), (Strategy::Split, 4));
+    assert_eq!((plan.strategy, plan.grid.splits), (Strategy::Split, 4));
     assert_eq!(plan.workspace, 8);
 }
 
@@ -69,8 +69,8 @@ fn a_gpu_takes_a_plane_for_a_short_row_and_a_cube_for_a_long_one() {
     assert_eq!(short.blueprint.hold, Hold::Registers(4));
     let long = inferred(&layer_norm(4096, 8192, DType::BF16), &h200);
     assert_eq!(long.strategy, Strategy::Cube);
-    assert_eq!(long.blueprint.vector, 8);
-    assert_eq!(long.cube_dim, [256, 1, 1]);
+    assert_eq!(long.blueprint.team.vector, 8);
+    assert_eq!(long.grid.cube_dim, [256, 1, 1]);
     assert_eq!(long.blueprint.hold, Hold::Registers(4));
     let few = inferred(&layer_norm(2, 1 << 24, DType::F32), &h200);
     assert_eq!(few.strategy, Strategy::Split);
@@ -85,8 +85,8 @@ fn channels_last_runs_in_columns() {
     );
     let plan = inferred(&desc, &Hardware::cuda(132));
     assert_eq!(plan.strategy, Strategy::Column);
-    assert_eq!(plan.blueprint.lanes, Lanes::Rows);
-    assert!(plan.splits > 1);
+    assert_eq!(plan.blueprint.team.lanes, Lanes::Rows);
+    assert!(plan.grid.splits > 1);
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn the_fullest_kernel_stays_within_what_webgpu_guarantees() {
 #[test]
 fn an_odd_row_length_is_read_element_by_element() {
     let plan = inferred(&layer_norm(8, 63, DType::F32), &Hardware::webgpu());
-    assert_eq!(plan.blueprint.vector, 1);
+    assert_eq!(plan.blueprint.team.vector, 1);
 }
 
 #[test]
@@ -191,19 +191,19 @@ proptest! {
             prop_assert!(forced.is_some(), "an inferred plan always applies");
             return Ok(());
         };
-        let vector = plan.blueprint.vector;
-        prop_assert_eq!(plan.groups * plan.steps * vector, problem.rows * problem.cols);
-        prop_assert!(plan.splits * plan.steps_per_split >= plan.steps);
-        prop_assert!((plan.splits - 1) * plan.steps_per_split < plan.steps);
-        let [x, y, z] = plan.cube_dim;
+        let vector = plan.blueprint.team.vector;
+        prop_assert_eq!(plan.grid.groups * plan.grid.steps * vector, problem.rows * problem.cols);
+        prop_assert!(plan.grid.splits * plan.grid.steps_per_split >= plan.grid.steps);
+        prop_assert!((plan.grid.splits - 1) * plan.grid.steps_per_split < plan.grid.steps);
+        let [x, y, z] = plan.grid.cube_dim;
         let units = x * y * z;
         prop_assert!(units <= hardware.max_units_per_cube, "{plan}");
-        prop_assert!(plan.cube_count <= hardware.max_cubes, "{plan}");
-        let teams = plan.cube_count as usize * (units / plan.blueprint.members) as usize;
-        prop_assert!(teams * plan.groups_per_team >= plan.groups * plan.splits, "{plan}");
+        prop_assert!(plan.grid.cube_count <= hardware.max_cubes, "{plan}");
+        let teams = plan.grid.cube_count as usize * (units / plan.blueprint.team.members) as usize;
+        prop_assert!(teams * plan.grid.groups_per_team >= plan.grid.groups * plan.grid.splits, "{plan}");
         if let Hold::Registers(vectors) = plan.blueprint.hold {
-            let members = plan.blueprint.members as usize;
-            prop_assert!(vectors * members >= plan.steps_per_split, "{plan}");
+            let members = plan.blueprint.team.members as usize;
+            prop_assert!(vectors * members >= plan.grid.steps_per_split, "{plan}");
         }
         if let Hold::Shared(vectors) = plan.blueprint.hold {
             let bytes = vectors * units as usize * vector * dtype.accumulation().size();

@@ -49,13 +49,13 @@ pub(crate) fn activate<A: Float, N: Size>(
 }
 
 #[cube]
-fn constant<A: Float, N: Size>(#[comptime] value: f32) -> Vector<A, N> {
+pub(super) fn constant<A: Float, N: Size>(#[comptime] value: f32) -> Vector<A, N> {
     Vector::new(A::new(value))
 }
 
 /// `then` where `x` is positive, else `otherwise`. A NaN takes `otherwise`, which it is part of.
 #[cube]
-fn positive<A: Float, N: Size>(
+pub(super) fn positive<A: Float, N: Size>(
     x: Vector<A, N>,
     then: Vector<A, N>,
     otherwise: Vector<A, N>,
@@ -98,7 +98,7 @@ fn celu<A: Float, N: Size>(x: Vector<A, N>, alpha: Vector<A, N>) -> Vector<A, N>
 
 /// `1 / (1 + exp(-x))` from `exp(-|x|)`.
 #[cube]
-fn sigmoid<A: Float, N: Size>(x: Vector<A, N>) -> Vector<A, N> {
+pub(super) fn sigmoid<A: Float, N: Size>(x: Vector<A, N>) -> Vector<A, N> {
     let decay = (-x.abs()).exp();
     let numerator = positive::<A, N>(x, constant::<A, N>(1.0), decay);
     numerator / (constant::<A, N>(1.0) + decay)
@@ -106,7 +106,7 @@ fn sigmoid<A: Float, N: Size>(x: Vector<A, N>) -> Vector<A, N> {
 
 /// `tanh(|x|) = -expm1(-2|x|) / (1 + exp(-2|x|))`, with the sign put back.
 #[cube]
-fn tanh_stable<A: Float, N: Size>(x: Vector<A, N>) -> Vector<A, N> {
+pub(super) fn tanh_stable<A: Float, N: Size>(x: Vector<A, N>) -> Vector<A, N> {
     let decay = (x.abs() * constant::<A, N>(-2.0)).exp_m1();
     let magnitude = -decay / (constant::<A, N>(2.0) + decay);
     select_many(x.less_than(&constant::<A, N>(0.0)), -magnitude, magnitude)
@@ -114,7 +114,7 @@ fn tanh_stable<A: Float, N: Size>(x: Vector<A, N>) -> Vector<A, N> {
 
 /// `ln(1 + exp(x)) = max(x, 0) + ln(1 + exp(-|x|))`
 #[cube]
-fn softplus<A: Float, N: Size>(x: Vector<A, N>) -> Vector<A, N> {
+pub(super) fn softplus<A: Float, N: Size>(x: Vector<A, N>) -> Vector<A, N> {
     relu::<A, N>(x) + (-x.abs()).exp().log1p()
 }
 
@@ -142,7 +142,12 @@ fn gelu<A: Float, N: Size>(x: Vector<A, N>) -> Vector<A, N> {
 /// With `x / 2 * (1 + tanh(u)) = x * sigmoid(2 u)`, which holds its digits for large negative `u`.
 #[cube]
 fn gelu_tanh<A: Float, N: Size>(x: Vector<A, N>) -> Vector<A, N> {
+    x * sigmoid::<A, N>(gelu_tanh_inner::<A, N>(x))
+}
+
+/// `2 u` with `u = sqrt(2 / pi) * (x + 0.044715 * x^3)`.
+#[cube]
+pub(super) fn gelu_tanh_inner<A: Float, N: Size>(x: Vector<A, N>) -> Vector<A, N> {
     let twice_root = constant::<A, N>(1.595_769_2);
-    let inner = twice_root * (x + constant::<A, N>(0.044_715) * x * x * x);
-    x * sigmoid::<A, N>(inner)
+    twice_root * (x + constant::<A, N>(0.044_715) * x * x * x)
 }

@@ -40,24 +40,26 @@ pub(crate) struct AffineRow<A: Float, N: Size> {
 
 /// A row's share in one of them.
 #[derive(CubeType, Clone, Copy)]
-struct ParamRow<A: Float, N: Size> {
-    start: usize,
-    constant: Vector<A, N>,
+pub(crate) struct ParamRow<A: Float, N: Size> {
+    pub(crate) start: usize,
+    pub(crate) constant: Vector<A, N>,
 }
 
 /// Whether a parameter is there and the same all along a row.
-fn is_constant(access: Option<AccessBlueprint>) -> bool {
+pub(crate) fn is_constant(access: Option<AccessBlueprint>) -> bool {
     access.is_some_and(|access| access.col_dims == 0)
 }
 
+/// Finds a row of a parameter, `ahead` elements further than it lies.
 #[cube]
-fn param_row<P: Float, S: Size, A: Float, N: Size>(
+pub(crate) fn param_row<P: Float, S: Size, A: Float, N: Size>(
     tensor: &Optional<P, S>,
     row: usize,
     #[comptime] access: Option<AccessBlueprint>,
+    #[comptime] ahead: usize,
     #[comptime] lanes: Lanes,
 ) -> ParamRow<A, N> {
-    let start = optional_row::<P, S>(tensor, row, access, lanes);
+    let start = ahead + optional_row::<P, S>(tensor, row, access, lanes);
     let constant = if comptime!(is_constant(access)) {
         let tensor = tensor.as_ref().unwrap();
         load::<P, S, A, N>(
@@ -75,7 +77,7 @@ fn param_row<P: Float, S: Size, A: Float, N: Size>(
 
 /// A parameter at a step; nothing where it is absent.
 #[cube]
-fn param<P: Float, S: Size, A: Float, N: Size>(
+pub(crate) fn param<P: Float, S: Size, A: Float, N: Size>(
     tensor: &Optional<P, S>,
     row: &ParamRow<A, N>,
     step: usize,
@@ -98,21 +100,22 @@ pub(crate) fn affine_row<T: Types>(
     epsilon: T::A,
     #[comptime] blueprint: Blueprint,
 ) -> AffineRow<T::A, T::N> {
-    let lanes = comptime!(blueprint.lanes);
+    let lanes = comptime!(blueprint.team.lanes);
     let scale = comptime!(blueprint.scale);
     let bias = comptime!(blueprint.bias);
     let mean = comptime!(blueprint.mean);
     let access = comptime!(blueprint.variance);
-    let variance = param_row::<T::P, T::Variance, T::A, T::N>(&affine.variance, row, access, lanes);
+    let variance =
+        param_row::<T::P, T::Variance, T::A, T::N>(&affine.variance, row, access, 0usize, lanes);
     let constant = if comptime!(is_constant(access)) {
         reciprocal_deviation::<T::A, T::N>(variance.constant, epsilon, blueprint)
     } else {
         variance.constant
     };
     AffineRow::<T::A, T::N> {
-        scale: param_row::<T::P, T::Scale, T::A, T::N>(&affine.scale, row, scale, lanes),
-        bias: param_row::<T::P, T::Bias, T::A, T::N>(&affine.bias, row, bias, lanes),
-        mean: param_row::<T::P, T::Mean, T::A, T::N>(&affine.mean, row, mean, lanes),
+        scale: param_row::<T::P, T::Scale, T::A, T::N>(&affine.scale, row, scale, 0usize, lanes),
+        bias: param_row::<T::P, T::Bias, T::A, T::N>(&affine.bias, row, bias, 0usize, lanes),
+        mean: param_row::<T::P, T::Mean, T::A, T::N>(&affine.mean, row, mean, 0usize, lanes),
         variance: ParamRow::<T::A, T::N> {
             start: variance.start,
             constant,
@@ -138,7 +141,7 @@ pub(crate) fn affine_step<T: Types>(
     epsilon: T::A,
     #[comptime] blueprint: Blueprint,
 ) -> AffineStep<T::A, T::N> {
-    let lanes = comptime!(blueprint.lanes);
+    let lanes = comptime!(blueprint.team.lanes);
     let scale = comptime!(blueprint.scale);
     let bias = comptime!(blueprint.bias);
     let mean = comptime!(blueprint.mean);

@@ -2,8 +2,11 @@
 
 mod activation;
 mod affine;
+mod slopes;
 
 pub(crate) use activation::activate;
 pub(crate) use affine::{
-    Affine, AffineLaunch, AffineRow, AffineStep, TypedAffine, affine_row, affine_step, transform,
+    Affine, AffineLaunch, AffineRow, AffineStep, ParamRow, TypedAffine, affine_row, affine_step,
+    param, param_row, transform,
 };
+pub(crate) use slopes::slope;

@@ -2,32 +2,32 @@
 //! reduced axis. Each lane is a row of its own, so lanes are never merged.
 
 use cubecl::prelude::*;
-use cubenorm_core::Blueprint;
+use cubenorm_core::Team;
 
 use crate::moments::{Moments, same};
 use crate::strategy::exchange::merge_rows;
 
 #[cube]
-pub(crate) fn team() -> usize {
+pub(crate) fn index() -> usize {
     CUBE_POS * CUBE_DIM_X as usize + UNIT_POS_X as usize
 }
 
 #[cube]
-pub(crate) fn teams() -> usize {
+pub(crate) fn count() -> usize {
     CUBE_COUNT * CUBE_DIM_X as usize
 }
 
 #[cube]
 pub(crate) fn merge_units<A: Float, N: Size>(
     mine: &Moments<A, N>,
-    #[comptime] blueprint: Blueprint,
+    #[comptime] team: Team,
 ) -> Moments<A, N> {
-    let rows = comptime!(blueprint.members as usize);
-    let columns = comptime!(blueprint.columns as usize);
+    let rows = comptime!(team.members as usize);
+    let columns = comptime!(team.columns as usize);
     if comptime!(rows == 1) {
         same::<A, N>(mine)
     } else {
         let (row, column) = (UNIT_POS_Y as usize, UNIT_POS_X as usize);
-        merge_rows::<A, N>(mine, row, column, true.runtime(), rows, columns, blueprint)
+        merge_rows::<A, N>(mine, row, column, true.runtime(), rows, columns, team)
     }
 }

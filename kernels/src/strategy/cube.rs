@@ -2,7 +2,7 @@
 //! can sum, else one for each unit.
 
 use cubecl::prelude::*;
-use cubenorm_core::Blueprint;
+use cubenorm_core::Team;
 
 use crate::moments::{Moments, same};
 use crate::strategy::exchange::merge_rows;
@@ -10,37 +10,29 @@ use crate::strategy::plane;
 use crate::types::One;
 
 #[cube]
-pub(crate) fn team() -> usize {
+pub(crate) fn index() -> usize {
     CUBE_POS
 }
 
 #[cube]
-pub(crate) fn teams() -> usize {
+pub(crate) fn count() -> usize {
     CUBE_COUNT
 }
 
 #[cube]
 pub(crate) fn merge_units<A: Float>(
     mine: &Moments<A, One>,
-    #[comptime] blueprint: Blueprint,
+    #[comptime] team: Team,
 ) -> Moments<A, One> {
-    let has_planes = comptime!(blueprint.plane_size > 0);
-    let plane = comptime!(blueprint.plane_size.max(1));
-    let rows = comptime!((blueprint.members / plane) as usize);
+    let has_planes = comptime!(team.plane_size > 0);
+    let plane = comptime!(team.plane_size.max(1));
+    let rows = comptime!((team.members / plane) as usize);
     let part = if has_planes {
-        plane::merge_units::<A>(mine, blueprint)
+        plane::merge_units::<A>(mine, team)
     } else {
         same::<A, One>(mine)
     };
     let row = (UNIT_POS / plane) as usize;
     let brings = UNIT_POS % plane == 0;
-    merge_rows::<A, One>(
-        &part,
-        row,
-        0usize.runtime(),
-        brings,
-        rows,
-        1usize,
-        blueprint,
-    )
+    merge_rows::<A, One>(&part, row, 0usize.runtime(), brings, rows, 1usize, team)
 }

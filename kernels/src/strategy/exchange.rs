@@ -2,7 +2,7 @@
 //! each group of units that merge with each other.
 
 use cubecl::prelude::*;
-use cubenorm_core::Blueprint;
+use cubenorm_core::Team;
 
 use crate::moments::{Moments, merge};
 
@@ -22,7 +22,7 @@ pub(crate) fn merge_rows<A: Float, N: Size>(
     brings: bool,
     #[comptime] rows: usize,
     #[comptime] columns: usize,
-    #[comptime] blueprint: Blueprint,
+    #[comptime] team: Team,
 ) -> Moments<A, N> {
     let slots = comptime!(rows * columns);
     let mut counts = Shared::<[A]>::new_slice(slots);
@@ -53,7 +53,7 @@ pub(crate) fn merge_rows<A: Float, N: Size>(
                     mean: means[other],
                     m2: m2s[other],
                 },
-                blueprint,
+                team,
             );
             count = both.count;
             mean = both.mean;
@@ -78,7 +78,7 @@ pub(crate) fn merge_rows<A: Float, N: Size>(
                 mean: means[other],
                 m2: m2s[other],
             },
-            blueprint,
+            team,
         );
         count = both.count;
         mean = both.mean;

@@ -18,37 +18,37 @@ pub(crate) mod split;
 pub(crate) mod unit;
 
 use cubecl::prelude::*;
-use cubenorm_core::{Blueprint, Lanes, Level};
+use cubenorm_core::{Lanes, Level, Team};
 
 use crate::moments::{Moments, fold_lanes, same};
 use crate::types::One;
 
 /// The number of this unit's team within the launch.
 #[cube]
-pub(crate) fn team(#[comptime] blueprint: Blueprint) -> usize {
-    match comptime!(blueprint.level) {
-        Level::Unit => unit::team(),
-        Level::Plane => plane::team(),
-        Level::Cube => cube::team(),
-        Level::Column => column::team(),
+pub(crate) fn team_index(#[comptime] team: Team) -> usize {
+    match comptime!(team.level) {
+        Level::Unit => unit::index(),
+        Level::Plane => plane::index(),
+        Level::Cube => cube::index(),
+        Level::Column => column::index(),
     }
 }
 
 /// Teams of the launch.
 #[cube]
-pub(crate) fn teams(#[comptime] blueprint: Blueprint) -> usize {
-    match comptime!(blueprint.level) {
-        Level::Unit => unit::teams(),
-        Level::Plane => plane::teams(),
-        Level::Cube => cube::teams(),
-        Level::Column => column::teams(),
+pub(crate) fn team_count(#[comptime] team: Team) -> usize {
+    match comptime!(team.level) {
+        Level::Unit => unit::count(),
+        Level::Plane => plane::count(),
+        Level::Cube => cube::count(),
+        Level::Column => column::count(),
     }
 }
 
 /// This unit's number within its team.
 #[cube]
-pub(crate) fn member(#[comptime] blueprint: Blueprint) -> usize {
-    match comptime!(blueprint.level) {
+pub(crate) fn member(#[comptime] team: Team) -> usize {
+    match comptime!(team.level) {
         Level::Unit => 0usize.runtime(),
         Level::Plane => UNIT_POS_X as usize,
         Level::Cube => UNIT_POS as usize,
@@ -62,13 +62,13 @@ pub(crate) fn member(#[comptime] blueprint: Blueprint) -> usize {
 #[cube]
 pub(crate) fn merge_team<A: Float, N: Size>(
     mine: &Moments<A, N>,
-    #[comptime] blueprint: Blueprint,
+    #[comptime] team: Team,
 ) -> Moments<A, N> {
-    if comptime!(blueprint.lanes == Lanes::Columns) {
-        let folded = fold_lanes::<A, N>(mine, blueprint);
-        merge_folded::<A, N>(&folded, blueprint)
-    } else if comptime!(blueprint.level == Level::Column) {
-        column::merge_units::<A, N>(mine, blueprint)
+    if comptime!(team.lanes == Lanes::Columns) {
+        let folded = fold_lanes::<A, N>(mine, team);
+        merge_folded::<A, N>(&folded, team)
+    } else if comptime!(team.level == Level::Column) {
+        column::merge_units::<A, N>(mine, team)
     } else {
         same::<A, N>(mine)
     }
@@ -78,12 +78,12 @@ pub(crate) fn merge_team<A: Float, N: Size>(
 #[cube]
 pub(crate) fn merge_folded<A: Float, N: Size>(
     folded: &Moments<A, One>,
-    #[comptime] blueprint: Blueprint,
+    #[comptime] team: Team,
 ) -> Moments<A, N> {
-    let merged = match comptime!(blueprint.level) {
+    let merged = match comptime!(team.level) {
         Level::Unit | Level::Column => same::<A, One>(folded),
-        Level::Plane => plane::merge_units::<A>(folded, blueprint),
-        Level::Cube => cube::merge_units::<A>(folded, blueprint),
+        Level::Plane => plane::merge_units::<A>(folded, team),
+        Level::Cube => cube::merge_units::<A>(folded, team),
     };
     Moments::<A, N> {
         count: merged.count,

@@ -1,18 +1,18 @@
 //! A row for each plane. Planes lie along x and are stacked along y; none waits for another.
 
 use cubecl::prelude::*;
-use cubenorm_core::Blueprint;
+use cubenorm_core::{Merge, Team};
 
 use crate::moments::{Moments, share};
 use crate::types::One;
 
 #[cube]
-pub(crate) fn team() -> usize {
+pub(crate) fn index() -> usize {
     CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize
 }
 
 #[cube]
-pub(crate) fn teams() -> usize {
+pub(crate) fn count() -> usize {
     CUBE_COUNT * CUBE_DIM_Y as usize
 }
 
@@ -21,29 +21,27 @@ pub(crate) fn teams() -> usize {
 #[cube]
 pub(crate) fn merge_units<A: Float>(
     mine: &Moments<A, One>,
-    #[comptime] blueprint: Blueprint,
+    #[comptime] team: Team,
 ) -> Moments<A, One> {
     let count = plane_sum(mine.count);
-    let m2 = mine.m2.extract(0usize);
-    if comptime!(blueprint.statistics.reduces_mean()) {
-        let my_mean = mine.mean.extract(0usize);
-        let mean = share::<A>(plane_sum(my_mean * mine.count), count);
-        let m2 = if comptime!(blueprint.statistics.reduces_deviation()) {
+    let my_mean = mine.mean.extract(0usize);
+    let my_m2 = mine.m2.extract(0usize);
+    let mean = match comptime!(team.merge) {
+        Merge::Moments | Merge::Means => share::<A>(plane_sum(my_mean * mine.count), count),
+        Merge::Sums => plane_sum(my_mean),
+        Merge::Sum => my_mean,
+    };
+    let m2 = match comptime!(team.merge) {
+        Merge::Moments => {
             let delta = my_mean - mean;
-            plane_sum(m2 + delta * delta * mine.count)
-        } else {
-            m2
-        };
-        Moments::<A, One> {
-            count,
-            mean: Vector::new(mean),
-            m2: Vector::new(m2),
+            plane_sum(my_m2 + delta * delta * mine.count)
         }
-    } else {
-        Moments::<A, One> {
-            count,
-            mean: mine.mean,
-            m2: Vector::new(plane_sum(m2)),
-        }
+        Merge::Sum | Merge::Sums => plane_sum(my_m2),
+        Merge::Means => my_m2,
+    };
+    Moments::<A, One> {
+        count,
+        mean: Vector::new(mean),
+        m2: Vector::new(m2),
     }
 }

@@ -5,7 +5,7 @@
 //! nothing between the cubes of a launch.
 
 use cubecl::prelude::*;
-use cubenorm_core::{Blueprint, Lanes};
+use cubenorm_core::{Lanes, Team};
 
 use crate::moments::{Moments, merge};
 use crate::strategy::{member, merge_folded, merge_team};
@@ -32,14 +32,10 @@ pub(crate) struct Partition {
 
 /// Elements of one row that lie in a part.
 #[cube]
-fn part_count<A: Float, N: Size>(
-    partition: &Partition,
-    part: usize,
-    #[comptime] blueprint: Blueprint,
-) -> A {
+fn part_count<A: Float, N: Size>(partition: &Partition, part: usize, #[comptime] team: Team) -> A {
     let begin = part * partition.steps_per_split;
     let end = min(begin + partition.steps_per_split, partition.steps);
-    if comptime!(blueprint.lanes == Lanes::Columns) {
+    if comptime!(team.lanes == Lanes::Columns) {
         A::cast_from((end - begin) * N::value())
     } else {
         A::cast_from(end - begin)
@@ -54,12 +50,12 @@ pub(crate) fn write_part<A: Float, N: Size, W: Size>(
     group: usize,
     part: usize,
     partition: &Partition,
-    #[comptime] blueprint: Blueprint,
+    #[comptime] team: Team,
 ) {
-    if member(blueprint) == 0 {
+    if member(team) == 0 {
         let slot = part * partition.groups + group;
         let m2 = partition.splits * partition.groups;
-        if comptime!(blueprint.lanes == Lanes::Columns) {
+        if comptime!(team.lanes == Lanes::Columns) {
             workspace[slot] = Vector::new(moments.mean.extract(0usize));
             workspace[m2 + slot] = Vector::new(moments.m2.extract(0usize));
         } else {
@@ -75,18 +71,18 @@ pub(crate) fn merge_parts<A: Float, N: Size, W: Size>(
     workspace: &Workspace<A, W>,
     group: usize,
     partition: &Partition,
-    #[comptime] blueprint: Blueprint,
+    #[comptime] team: Team,
 ) -> Moments<A, N> {
     let m2 = partition.splits * partition.groups;
     let zero = Vector::<A, W>::new(A::new(0.0));
     let mut count = A::new(0.0);
     let mut mean = zero;
     let mut squares = zero;
-    let mut part = member(blueprint);
+    let mut part = member(team);
     while part < partition.splits {
         let slot = part * partition.groups + group;
         let next = Moments::<A, W> {
-            count: part_count::<A, N>(partition, part, blueprint),
+            count: part_count::<A, N>(partition, part, team),
             mean: workspace[slot],
             m2: workspace[m2 + slot],
         };
@@ -95,25 +91,25 @@ pub(crate) fn merge_parts<A: Float, N: Size, W: Size>(
             mean,
             m2: squares,
         };
-        let both = merge::<A, W>(&merged, &next, blueprint);
+        let both = merge::<A, W>(&merged, &next, team);
         count = both.count;
         mean = both.mean;
         squares = both.m2;
-        part += comptime!(blueprint.members as usize);
+        part += comptime!(team.members as usize);
     }
-    if comptime!(blueprint.lanes == Lanes::Columns) {
+    if comptime!(team.lanes == Lanes::Columns) {
         let folded = Moments::<A, One> {
             count,
             mean: Vector::new(mean.extract(0usize)),
             m2: Vector::new(squares.extract(0usize)),
         };
-        merge_folded::<A, N>(&folded, blueprint)
+        merge_folded::<A, N>(&folded, team)
     } else {
         let lanes = Moments::<A, N> {
             count,
             mean: Vector::<A, N>::cast_from(mean),
             m2: Vector::<A, N>::cast_from(squares),
         };
-        merge_team::<A, N>(&lanes, blueprint)
+        merge_team::<A, N>(&lanes, team)
     }
 }

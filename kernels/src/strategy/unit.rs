@@ -6,11 +6,11 @@
 use cubecl::prelude::*;
 
 #[cube]
-pub(crate) fn team() -> usize {
+pub(crate) fn index() -> usize {
     ABSOLUTE_POS
 }
 
 #[cube]
-pub(crate) fn teams() -> usize {
+pub(crate) fn count() -> usize {
     CUBE_COUNT * CUBE_DIM as usize
 }

@@ -87,7 +87,7 @@ fn planes_run_on_real_plane_operations_where_the_device_has_them() {
         };
         let desc = layer_norm(19, 96);
         let plan = cubenorm_kernels::plan_for(&device.client, &desc, choice).unwrap();
-        assert_eq!(plan.blueprint.plane_size, plane_size);
+        assert_eq!(plan.blueprint.team.plane_size, plane_size);
         Case::new(desc, 5).check(&device, choice).unwrap();
     }
 }

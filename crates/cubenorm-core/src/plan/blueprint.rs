@@ -70,16 +70,44 @@ pub struct AccessBlueprint {
     pub mode: LoadMode,
 }
 
-/// All that a kernel is compiled for. Each field forks one more kernel, so it holds no size that a
-/// run-time argument can carry.
+/// How what two parts of a row have found becomes what both have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Blueprint {
+pub enum Merge {
+    /// Means and squared deviations from them, by Chan's formula.
+    Moments,
+    /// Means by the weight of their parts.
+    Means,
+    /// One sum.
+    Sum,
+    /// Two sums.
+    Sums,
+}
+
+/// Who works on a row: the half of a blueprint that strategies read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Team {
     /// Which units form a team.
     pub level: Level,
     /// Which axis vectors run along.
     pub lanes: Lanes,
     /// Lanes of a vector.
     pub vector: usize,
+    /// Units of a team.
+    pub members: u32,
+    /// Teams side by side in a cube, where lanes run along the kept axis.
+    pub columns: u32,
+    /// Units of a plane where plane operations are used, else 0.
+    pub plane_size: u32,
+    /// How partial results become one.
+    pub merge: Merge,
+}
+
+/// All that a kernel is compiled for. Each field forks one more kernel, so it holds no size that a
+/// run-time argument can carry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Blueprint {
+    /// Who works on a row.
+    pub team: Team,
     /// Where a row stays between its passes.
     pub hold: Hold,
     /// What is reduced.
@@ -91,14 +119,8 @@ pub struct Blueprint {
     pub epsilon_in_sqrt: bool,
     /// What is applied last.
     pub activation: ActivationKind,
-    /// Units of a team.
-    pub members: u32,
-    /// Teams side by side in a cube, where lanes run along the kept axis.
-    pub columns: u32,
     /// Rows that a unit normalizes side by side, sharing the loads of scale and bias.
     pub abreast: usize,
-    /// Units of a plane where plane operations are used, else 0.
-    pub plane_size: u32,
     /// The input.
     pub input: AccessBlueprint,
     /// What is added.

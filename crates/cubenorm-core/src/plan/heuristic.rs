@@ -129,7 +129,7 @@ pub(super) fn shape(
     };
     shape.strategy = strategy;
     shape.reason = reason;
-    let members = super::members(shape.level, shape.cube_dim) as usize;
+    let members = members(shape.level, shape.cube_dim) as usize;
     let steps = work.steps.div_ceil(shape.splits).div_ceil(members);
     if hardware.is_software && steps > 2 * SOFTWARE_STEPS {
         return refuse("a unit would take more steps than a software driver's loops have");
@@ -394,4 +394,13 @@ fn registers(work: &Work, vectors: usize) -> Hold {
     let sizes = [1, 2, 3, 4, 6, 8, 12, 16];
     let size = sizes.into_iter().find(|&size| size >= vectors);
     size.map_or(Hold::Reread, Hold::Registers)
+}
+
+/// Units that share a row.
+pub(super) fn members(level: Level, cube_dim: [u32; 3]) -> u32 {
+    match level {
+        Level::Unit => 1,
+        Level::Plane | Level::Cube => cube_dim[0],
+        Level::Column => cube_dim[1],
+    }
 }

@@ -1,34 +1,38 @@
 //! Which axis vectors run along and how wide they are.
 
+use super::grid::Task;
 use super::{AccessBlueprint, Hardware, Lanes, LoadMode};
-use crate::{Access, Dim, NormProblem};
+use crate::{Access, Dim};
 
 /// The axis that the input is contiguous along, and the widest vector that fits every tensor.
-pub(super) fn choose(problem: &NormProblem, hardware: &Hardware) -> (Lanes, usize) {
+pub(super) fn choose<'a>(
+    task: &Task,
+    input: &Access,
+    everyone: impl Iterator<Item = &'a Access> + Clone,
+    hardware: &Hardware,
+) -> (Lanes, usize) {
     let step = |dims: &[Dim]| dims.last().map(|dim| dim.stride);
-    let lanes = match (step(&problem.input.col), step(&problem.input.row)) {
+    let lanes = match (step(&input.col), step(&input.row)) {
         (Some(1), _) => Lanes::Columns,
         (_, Some(1)) => Lanes::Rows,
         _ => Lanes::Columns,
     };
-    let mut vector = hardware.widest_vector(problem.dtype.size());
-    while vector > 1 && !fits(problem, lanes, vector) {
+    // Every tensor has the lanes within one dimension, and the input takes them in one access. A
+    // residual that repeats a row is as good as one that does not; a parameter at a stride costs its
+    // own gather only.
+    let fits = |vector: usize| {
+        let divides = |access: &Access| {
+            lane_dims(access, lanes)
+                .last()
+                .is_none_or(|dim| dim.size % vector == 0)
+        };
+        everyone.clone().all(divides) && mode(input, lanes, vector) == LoadMode::Vector
+    };
+    let mut vector = hardware.widest_vector(task.dtype.size());
+    while vector > 1 && !fits(vector) {
         vector /= 2;
     }
     (lanes, vector)
-}
-
-/// Whether every tensor has `vector` lanes within one dimension, and the input and output take
-/// them in one access each.
-fn fits(problem: &NormProblem, lanes: Lanes, vector: usize) -> bool {
-    let divides = |access: &Access| {
-        lane_dims(access, lanes)
-            .last()
-            .is_none_or(|dim| dim.size % vector == 0)
-    };
-    // A residual that repeats a row is as good as one that does not; a parameter at a stride costs
-    // its own gather only. The input decides.
-    problem.accesses().all(divides) && mode(&problem.input, lanes, vector) == LoadMode::Vector
 }
 
 pub(super) fn blueprint(access: &Access, lanes: Lanes, vector: usize) -> AccessBlueprint {

@@ -1,17 +1,21 @@
 //! Problem and hardware to plan: which kernel runs, how it is cut, and why.
 
 mod blueprint;
+mod gradient;
+mod grid;
 mod hardware;
 mod heuristic;
 mod lanes;
 
 use std::fmt;
 
-pub use blueprint::{AccessBlueprint, Blueprint, Hold, Lanes, Level, LoadMode};
+pub use blueprint::{AccessBlueprint, Blueprint, Hold, Lanes, Level, LoadMode, Merge, Team};
+pub use gradient::{ColumnSums, GradientBlueprint, GradientPlan, plan_gradient};
+pub use grid::Grid;
 pub use hardware::Hardware;
 
-use crate::NormProblem;
-use heuristic::Shape;
+use crate::{Access, NormProblem};
+use grid::{Task, check_bindings, cut};
 
 /// Who works together on a row. See the table in the [crate documentation](crate).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -109,20 +113,8 @@ pub struct Plan {
     pub strategy: Strategy,
     /// What the kernel is compiled for.
     pub blueprint: Blueprint,
-    /// Units of a cube along x, y and z.
-    pub cube_dim: [u32; 3],
-    /// Cubes of a launch, all along x.
-    pub cube_count: u32,
-    /// Row groups: rows, or vectors of rows where lanes run along the kept axis.
-    pub groups: usize,
-    /// Steps through a row: vectors of columns, or columns where lanes run along the kept axis.
-    pub steps: usize,
-    /// Row groups that a team works through, one after another.
-    pub groups_per_team: usize,
-    /// Parts that the steps of a row are split in; 1 where one launch does it all.
-    pub splits: usize,
-    /// Steps of one part.
-    pub steps_per_split: usize,
+    /// How the launch is cut.
+    pub grid: Grid,
     /// Elements of the accumulation dtype that partial statistics need between two launches.
     pub workspace: usize,
     /// Why this strategy, in words.
@@ -140,34 +132,17 @@ impl Plan {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [x, y, z] = self.cube_dim;
         write!(
             f,
-            "{}: {} cubes of {x}x{y}x{z} units, vectors of {} along {}, {} row group{} per team\
-             {}, row {}",
+            "{}: {}",
             self.strategy,
-            self.cube_count,
-            self.blueprint.vector,
-            match self.blueprint.lanes {
-                Lanes::Columns => "the reduced axes",
-                Lanes::Rows => "the kept axes",
-            },
-            self.groups_per_team,
-            if self.groups_per_team == 1 { "" } else { "s" },
-            match self.blueprint.abreast {
-                1 => String::new(),
-                abreast => format!(", {abreast} abreast"),
-            },
-            self.blueprint.hold,
+            self.grid.describe(&self.blueprint.team)
         )?;
-        if self.splits > 1 {
-            write!(
-                f,
-                ", each row in {} parts of {} steps",
-                self.splits, self.steps_per_split
-            )?;
+        if self.blueprint.abreast > 1 {
+            write!(f, ", {} abreast", self.blueprint.abreast)?;
         }
-        write!(f, " ({})", self.reason)
+        write!(f, ", row {}", self.blueprint.hold)?;
+        write!(f, "{} ({})", self.grid.describe_splits(), self.reason)
     }
 }
 
@@ -196,74 +171,28 @@ pub fn plan_forward(
     hardware: &Hardware,
     choice: StrategyChoice,
 ) -> Result<Plan, PlanError> {
-    let (lanes, vector) = lanes::choose(problem, hardware);
-    let groups = match lanes {
-        Lanes::Columns => problem.rows,
-        Lanes::Rows => problem.rows / vector,
-    };
-    let steps = match lanes {
-        Lanes::Columns => problem.cols / vector,
-        Lanes::Rows => problem.cols,
-    };
-    let work = heuristic::Work {
-        groups,
-        steps,
-        vector,
-        lanes,
+    let task = Task {
+        rows: problem.rows,
+        cols: problem.cols,
+        dtype: problem.dtype,
         reduces: problem.statistics.reduces(),
-        accumulation: problem.dtype.accumulation().size(),
+        merge: problem.statistics.merge(),
     };
-    let Shape {
-        strategy,
-        level,
-        cube_dim,
-        teams_per_cube,
-        hold,
-        splits,
-        max_teams,
-        reason,
-    } = heuristic::shape(&work, hardware, choice)?;
-
-    let steps_per_split = steps.div_ceil(splits).max(1);
-    // Rounding up may leave the last parts empty: count those that are not.
-    let splits = steps.div_ceil(steps_per_split).max(1);
-    let items = groups * splits;
-    let access = |access: &crate::Access| lanes::blueprint(access, lanes, vector);
-    let optional = |tensor: &Option<crate::Access>| tensor.as_ref().map(access);
+    let (lanes, vector) = lanes::choose(&task, &problem.input, problem.accesses(), hardware);
+    let access = |access: &Access| lanes::blueprint(access, lanes, vector);
+    let optional = |tensor: &Option<Access>| tensor.as_ref().map(access);
     let (scale, bias) = (optional(&problem.scale), optional(&problem.bias));
-    let abreast = match level == Level::Unit && hold == Hold::Reread && splits == 1 {
-        true => {
-            let row_bytes = problem.cols * problem.dtype.size();
-            heuristic::abreast(groups, row_bytes, &[scale, bias], hardware)
-        }
-        false => 1,
-    };
-    let teams = items.div_ceil(abreast).min(max_teams).max(1);
-    let groups_per_team = items.div_ceil(teams).next_multiple_of(abreast);
-    let cubes = items
-        .div_ceil(groups_per_team)
-        .div_ceil(teams_per_cube as usize);
-
+    let row_bytes = problem.cols * problem.dtype.size();
+    let abreast = |groups: usize| heuristic::abreast(groups, row_bytes, &[scale, bias], hardware);
+    let cut = cut(&task, lanes, vector, hardware, choice, abreast)?;
     let blueprint = Blueprint {
-        level,
-        lanes,
-        vector,
-        hold,
+        team: cut.team,
+        hold: cut.hold,
         statistics: problem.statistics,
         shifts: problem.statistics.reduces_mean() && problem.dtype == problem.dtype.accumulation(),
-        epsilon_in_sqrt: matches!(problem.epsilon, crate::Epsilon::InsideSqrt(_)),
+        epsilon_in_sqrt: problem.epsilon.is_inside_sqrt(),
         activation: problem.activation.kind(),
-        members: members(level, cube_dim),
-        columns: match level {
-            Level::Column => cube_dim[0],
-            _ => 1,
-        },
-        abreast,
-        plane_size: match level {
-            Level::Plane => cube_dim[0],
-            Level::Cube => heuristic::plane_size(hardware, choice).unwrap_or(0),
-            _ => 0,
-        },
+        abreast: cut.abreast,
         input: access(&problem.input),
         residual: optional(&problem.residual),
         residual_place: problem.residual_place,
@@ -277,40 +206,17 @@ pub fn plan_forward(
             .written_statistics
             .as_ref()
             .map(|(written, access)| (*written, access.row.len())),
-        split: splits > 1 && work.reduces,
+        split: cut.grid.splits > 1 && problem.statistics.reduces(),
     };
-    let needed = blueprint.bindings();
-    if needed > hardware.max_bindings {
-        return Err(PlanError::Bindings {
-            needed,
-            available: hardware.max_bindings,
-        });
-    }
+    check_bindings(blueprint.bindings(), hardware)?;
     Ok(Plan {
-        strategy,
-        blueprint,
-        cube_dim,
-        cube_count: cubes as u32,
-        groups,
-        steps,
-        groups_per_team,
-        splits,
-        steps_per_split,
-        workspace: if blueprint.split {
-            2 * splits * problem.rows
-        } else {
-            0
+        strategy: cut.strategy,
+        workspace: match blueprint.split {
+            true => 2 * cut.grid.splits * problem.rows,
+            false => 0,
         },
-        reason,
+        blueprint,
+        grid: cut.grid,
+        reason: cut.reason,
     })
-}
-
-/// Units that share a row.
-fn members(level: Level, cube_dim: [u32; 3]) -> u32 {
-    match level {
-        Level::Unit => 1,
-        Level::Plane => cube_dim[0],
-        Level::Cube => cube_dim[0],
-        Level::Column => cube_dim[1],
-    }
 }

@@ -1,0 +1,363 @@
+use serde::{Deserialize, Serialize};
+
+use crate::problem::{RowsAndCols, memory_order};
+use crate::{
+    Access, Activation, DType, Epsilon, Layout, NormDesc, NormError, ResidualPlace, StatisticsKind,
+    TensorDesc,
+};
+
+/// What a normalization passes back: from the gradient of its output those of its input, scale and
+/// bias.
+///
+/// With `x` the input, `n` the elements of a row, `xhat = (x - mean) * rstd` and
+/// `dz = output_gradient * activation'(xhat * scale + bias)`:
+///
+/// ```text
+/// scale_gradient = sum(dz * xhat)            over the dimensions that scale repeats along
+/// bias_gradient  = sum(dz)                   over those that bias repeats along
+/// g              = dz * scale
+/// input_gradient = rstd * (g - sum(g) / n - xhat * sum(g * xhat) / n)     over rows
+/// ```
+///
+/// The last line is that of [`Statistics::MeanVariance`](crate::Statistics::MeanVariance); others
+/// leave out what they do not reduce. Given statistics are constants: nothing is passed back to
+/// them.
+///
+/// # Shapes and dtypes
+///
+/// The output's gradient and the input's have the input's shape and dtype, those of scale and bias
+/// their shapes and dtypes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GradientDesc {
+    /// The normalization. Its input is what was normalized: of a residual that is added first, the
+    /// sum. What it writes has no say.
+    pub norm: NormDesc,
+    /// The output's gradient.
+    pub output_gradient: TensorDesc,
+    /// Pairs of mean and reciprocal deviation, in the accumulation dtype: a dimension of 2 after
+    /// dimensions that broadcast to the input. [`NormDesc::statistics_desc`] where the
+    /// normalization has written them.
+    pub saved: Option<TensorDesc>,
+    /// Where the input's gradient goes; `None` where nobody wants it.
+    pub input_gradient: Option<TensorDesc>,
+    /// Whether the scale's gradient is wanted.
+    pub wants_scale: bool,
+    /// Whether the bias's gradient is wanted.
+    pub wants_bias: bool,
+}
+
+/// A gradient in canonical form: `rows` groups of `cols` elements, over each of which two sums are
+/// taken.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GradientProblem {
+    /// Number of groups.
+    pub rows: usize,
+    /// Elements of each group.
+    pub cols: usize,
+    /// Dtype of input and gradients.
+    pub dtype: DType,
+    /// Dtype of scale and bias.
+    pub param_dtype: DType,
+    /// What the normalization reduced.
+    pub statistics: StatisticsKind,
+    /// What it added to the variance or deviation.
+    pub epsilon: Epsilon,
+    /// What it applied last.
+    pub activation: Activation,
+    /// What was normalized.
+    pub input: Access,
+    /// The output's gradient.
+    pub output_gradient: Access,
+    /// Pairs of mean and reciprocal deviation. Strides count elements.
+    pub saved: Option<Access>,
+    /// What was multiplied.
+    pub scale: Option<Access>,
+    /// What was added.
+    pub bias: Option<Access>,
+    /// Where the input's gradient goes.
+    pub input_gradient: Option<Access>,
+    /// Where the row's `sum(dz * xhat)` and `sum(dz)` go, where they are wanted: as pairs in the
+    /// row-major order of the dimensions that are not summed over. Strides count pairs.
+    pub row_sums: Option<Access>,
+    /// Whether each column's are wanted, over all rows.
+    pub column_sums: bool,
+    /// Columns from one index of each of the input's dimensions to the next; 0 for those of rows.
+    pub column_strides: Vec<usize>,
+}
+
+/// How the gradients of scale and bias come out of a [`GradientProblem`] over some axes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ParamSums {
+    /// They do not.
+    Elsewhere,
+    /// Each parameter is the same all along a row: from the sums of rows.
+    Rows,
+    /// Each parameter is the same in all rows: from the sums of columns.
+    Columns,
+}
+
+impl GradientDesc {
+    /// The gradients of a normalization with respect to all it has, laid out like the input.
+    pub fn new(norm: NormDesc) -> Self {
+        let input = norm.input.clone();
+        Self {
+            saved: Some(norm.statistics_desc()),
+            output_gradient: TensorDesc::contiguous(input.shape(), input.dtype),
+            input_gradient: Some(TensorDesc::contiguous(input.shape(), input.dtype)),
+            wants_scale: norm.scale.is_some(),
+            wants_bias: norm.bias.is_some(),
+            norm,
+        }
+    }
+
+    /// Checks the description.
+    ///
+    /// # Errors
+    ///
+    /// A [`NormError`] that names the tensor, what was expected and what came.
+    pub fn validate(&self) -> Result<(), NormError> {
+        let norm = self.forward();
+        norm.problem()?;
+        let input = &norm.input;
+        let shape = input.shape();
+        let like_input = [
+            ("output gradient", Some(&self.output_gradient)),
+            ("input gradient", self.input_gradient.as_ref()),
+        ];
+        for (tensor, desc) in like_input {
+            let Some(desc) = desc else { continue };
+            desc.validate(tensor)?;
+            if desc.dtype != input.dtype {
+                return Err(NormError::MixedDTypes {
+                    tensor,
+                    expected: input.dtype.to_string(),
+                    actual: desc.dtype,
+                    input: input.dtype,
+                });
+            }
+            if desc.shape() != shape {
+                return Err(NormError::OutputShape {
+                    tensor,
+                    shape: desc.shape().to_vec(),
+                    input: shape.to_vec(),
+                });
+            }
+        }
+        if let Some(gradient) = &self.input_gradient
+            && gradient.layout.overlaps()
+        {
+            return Err(NormError::OutputOverlaps {
+                tensor: "input gradient",
+                shape: shape.to_vec(),
+                strides: gradient.layout.strides.clone(),
+            });
+        }
+        if self.reads_saved() {
+            self.saved_strides()?;
+        }
+        Ok(())
+    }
+
+    /// The normalization without what it writes.
+    fn forward(&self) -> NormDesc {
+        NormDesc {
+            residual: None,
+            residual_place: ResidualPlace::Input,
+            output: None,
+            writes_sum: false,
+            written_statistics: None,
+            ..self.norm.clone()
+        }
+    }
+
+    /// Whether mean or deviation of a row are needed.
+    pub fn reads_saved(&self) -> bool {
+        StatisticsKind::of(&self.norm.statistics) != StatisticsKind::None
+    }
+
+    /// Strides of the pairs, seen from the input's shape.
+    fn saved_strides(&self) -> Result<Vec<usize>, NormError> {
+        let tensor = "saved statistics";
+        let shape = self.norm.input.shape();
+        let wrong = |shape: &[usize]| NormError::Shape {
+            tensor,
+            shape: shape.to_vec(),
+            expected: "dimensions that broadcast to the input's, then 2".into(),
+        };
+        let Some(saved) = &self.saved else {
+            return Err(wrong(&[]));
+        };
+        let Layout {
+            shape: sizes,
+            strides,
+        } = &saved.layout;
+        let (Some((2, kept)), Some((1, outer))) = (sizes.split_last(), strides.split_last()) else {
+            return Err(wrong(sizes));
+        };
+        let expected = self.norm.input.dtype.accumulation();
+        if saved.dtype != expected {
+            return Err(NormError::MixedDTypes {
+                tensor,
+                expected: expected.to_string(),
+                actual: saved.dtype,
+                input: self.norm.input.dtype,
+            });
+        }
+        let rows = Layout::strided(kept, outer);
+        rows.broadcast_to(shape).ok_or_else(|| wrong(sizes))
+    }
+
+    /// The parameters whose gradients are wanted.
+    fn wanted_params(&self) -> impl Iterator<Item = &TensorDesc> {
+        let scale = self.norm.scale.as_ref().filter(|_| self.wants_scale);
+        let bias = self.norm.bias.as_ref().filter(|_| self.wants_bias);
+        [scale, bias].into_iter().flatten()
+    }
+
+    /// How the gradients of scale and bias come out of the problem over the normalization's own
+    /// axes, where both come out in one way.
+    pub fn param_sums(&self) -> ParamSums {
+        let mut shapes = self.wanted_params().map(|tensor| tensor.shape());
+        let Some(first) = shapes.next() else {
+            return ParamSums::Elsewhere;
+        };
+        if shapes.any(|shape| shape != first) {
+            return ParamSums::Elsewhere;
+        }
+        // What repeats nowhere is told apart from what repeats by the sizes alone.
+        let repeats = self.repeated(first);
+        let reduced = |dim: usize| self.norm.axes.contains(&dim);
+        let sizes = self.norm.input.shape();
+        let all = |wanted: &dyn Fn(usize) -> bool| (0..sizes.len()).all(wanted);
+        // The sums of rows serve the input's gradient too, which the scale weights.
+        let scale = self.norm.scale.as_ref();
+        let scale_repeats = scale.map_or(repeats.clone(), |scale| self.repeated(scale.shape()));
+        let is_constant = |dim: usize| repeats[dim] && scale_repeats[dim] || sizes[dim] == 1;
+        if all(&|dim| !reduced(dim) || is_constant(dim)) {
+            ParamSums::Rows
+        } else if all(&|dim| sizes[dim] == 1 || repeats[dim] != reduced(dim)) {
+            ParamSums::Columns
+        } else {
+            ParamSums::Elsewhere
+        }
+    }
+
+    /// The dimensions that a parameter of this shape repeats along.
+    pub fn repeated(&self, shape: &[usize]) -> Vec<bool> {
+        let input = self.norm.input.shape();
+        let missing = input.len().saturating_sub(shape.len());
+        (0..input.len())
+            .map(|dim| dim < missing || shape[dim - missing] == 1 && input[dim] != 1)
+            .collect()
+    }
+
+    /// The problem over the normalization's own axes, which gives the input's gradient and, as
+    /// `sums` says, what those of the parameters are made of.
+    ///
+    /// # Errors
+    ///
+    /// As [`validate`](Self::validate).
+    pub fn input_problem(&self, sums: ParamSums) -> Result<GradientProblem, NormError> {
+        self.validate()?;
+        self.problem(&self.norm.axes, sums)
+    }
+
+    /// The problem over the dimensions that a parameter of this shape repeats along: its gradient is
+    /// the sums of rows.
+    ///
+    /// # Errors
+    ///
+    /// As [`validate`](Self::validate).
+    pub fn param_problem(&self, shape: &[usize]) -> Result<GradientProblem, NormError> {
+        self.validate()?;
+        let repeated = self.repeated(shape);
+        let axes: Vec<usize> = (0..repeated.len()).filter(|&dim| repeated[dim]).collect();
+        let problem = self.problem(&axes, ParamSums::Rows)?;
+        Ok(GradientProblem {
+            input_gradient: None,
+            ..problem
+        })
+    }
+
+    fn problem(&self, axes: &[usize], sums: ParamSums) -> Result<GradientProblem, NormError> {
+        let norm = self.forward();
+        let forward = norm.problem()?;
+        let shape = norm.input.shape();
+        let is_col: Vec<bool> = (0..shape.len()).map(|dim| axes.contains(&dim)).collect();
+        let order = memory_order(
+            shape,
+            &[
+                &norm.input.layout.strides,
+                &self.output_gradient.layout.strides,
+            ],
+        );
+        let split = RowsAndCols::new(shape, &order, &is_col);
+        let access = |desc: &TensorDesc| {
+            let strides = desc.layout.broadcast_to(shape);
+            split.access(&strides.unwrap_or_else(|| vec![0; shape.len()]))
+        };
+        let saved = match self.reads_saved() {
+            true => Some(split.access(&self.saved_strides()?)),
+            false => None,
+        };
+        Ok(GradientProblem {
+            rows: split.rows,
+            cols: split.cols,
+            dtype: forward.dtype,
+            param_dtype: forward.param_dtype,
+            statistics: forward.statistics,
+            epsilon: forward.epsilon,
+            activation: forward.activation,
+            input: access(&norm.input),
+            output_gradient: access(&self.output_gradient),
+            saved,
+            scale: norm.scale.as_ref().map(access),
+            bias: norm.bias.as_ref().map(access),
+            input_gradient: self.input_gradient.as_ref().map(access),
+            row_sums: (sums == ParamSums::Rows).then(|| {
+                let kept: Vec<usize> = (0..shape.len())
+                    .map(|dim| if is_col[dim] { 1 } else { shape[dim] })
+                    .collect();
+                Access {
+                    col: Vec::new(),
+                    ..split.access(&Layout::contiguous(kept).strides)
+                }
+            }),
+            column_sums: sums == ParamSums::Columns,
+            column_strides: split.column_strides(),
+        })
+    }
+}
+
+impl GradientProblem {
+    /// Whether there is nothing to compute.
+    pub fn is_empty(&self) -> bool {
+        self.rows == 0 || self.cols == 0
+    }
+
+    /// Whether sums over a row are taken: for what the normalization reduced, or for parameters.
+    pub fn reduces(&self) -> bool {
+        self.row_sums.is_some() || self.input_gradient.is_some() && self.statistics.reduces()
+    }
+
+    /// Whether the sums of a row are weighted by the scale, because it changes along the row.
+    pub fn weights(&self) -> bool {
+        let changes = self
+            .scale
+            .as_ref()
+            .is_some_and(|scale| !scale.col.is_empty());
+        changes && self.input_gradient.is_some() && self.row_sums.is_none()
+    }
+
+    pub(crate) fn accesses(&self) -> impl Iterator<Item = &Access> + Clone {
+        [Some(&self.input), Some(&self.output_gradient)]
+            .into_iter()
+            .chain([
+                self.saved.as_ref(),
+                self.scale.as_ref(),
+                self.bias.as_ref(),
+                self.input_gradient.as_ref(),
+            ])
+            .flatten()
+    }
+}

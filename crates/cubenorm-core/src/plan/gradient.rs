@@ -1,0 +1,157 @@
+//! A gradient's plan: cut like a normalization's, over the same strategies.
+
+use std::fmt;
+
+use super::grid::{Task, check_bindings, cut};
+use super::{AccessBlueprint, Grid, Hardware, Level, Merge, PlanError, Strategy, Team, lanes};
+use crate::{Access, ActivationKind, GradientProblem, StatisticsKind, StrategyChoice};
+
+/// Where the sums of columns are kept while a team goes from row to row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ColumnSums {
+    /// Nowhere: nobody wants them, or another launch computes them.
+    None,
+    /// In a workspace of one row for each team, which stays in the cache of the core that fills it.
+    Workspace,
+}
+
+/// All that a gradient's kernel is compiled for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct GradientBlueprint {
+    /// Who works on a row.
+    pub team: Team,
+    /// What the normalization reduced.
+    pub statistics: StatisticsKind,
+    /// Whether epsilon was added to the variance, else to the deviation.
+    pub epsilon_in_sqrt: bool,
+    /// What was applied last.
+    pub activation: ActivationKind,
+    /// What was normalized.
+    pub input: AccessBlueprint,
+    /// The output's gradient.
+    pub output_gradient: AccessBlueprint,
+    /// Pairs of mean and reciprocal deviation.
+    pub saved: Option<AccessBlueprint>,
+    /// What was multiplied.
+    pub scale: Option<AccessBlueprint>,
+    /// What was added.
+    pub bias: Option<AccessBlueprint>,
+    /// The input's gradient.
+    pub input_gradient: Option<AccessBlueprint>,
+    /// Whether sums over a row are taken.
+    pub reduces: bool,
+    /// Whether they are weighted by the scale.
+    pub weights: bool,
+    /// Row dimensions of the tensor that they are written to, where they are.
+    pub row_sums: Option<usize>,
+    /// Where the sums of columns are kept.
+    pub column_sums: ColumnSums,
+    /// Whether a row is split over several teams, in two launches.
+    pub split: bool,
+}
+
+impl GradientBlueprint {
+    /// Storage buffers that the largest kernel binds, CubeCL's own metadata buffer included.
+    pub fn bindings(&self) -> u32 {
+        let present = [
+            self.saved.is_some(),
+            self.scale.is_some(),
+            self.bias.is_some(),
+            self.input_gradient.is_some(),
+            self.row_sums.is_some(),
+            self.column_sums != ColumnSums::None,
+            self.split,
+        ];
+        3 + present.into_iter().map(u32::from).sum::<u32>()
+    }
+}
+
+/// What runs for a gradient.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GradientPlan {
+    /// Which strategy this is.
+    pub strategy: Strategy,
+    /// What the kernel is compiled for.
+    pub blueprint: GradientBlueprint,
+    /// How the launch is cut.
+    pub grid: Grid,
+    /// Elements of the accumulation dtype that partial sums of rows need between two launches.
+    pub workspace: usize,
+    /// Why this strategy, in words.
+    pub reason: &'static str,
+}
+
+impl fmt::Display for GradientPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let grid = self.grid.describe(&self.blueprint.team);
+        write!(f, "{}: {grid}", self.strategy)?;
+        if self.blueprint.column_sums != ColumnSums::None {
+            write!(f, ", summing up columns on the way")?;
+        }
+        write!(f, "{} ({})", self.grid.describe_splits(), self.reason)
+    }
+}
+
+/// Plans a gradient.
+///
+/// Sums of columns are taken on the way where the teams are few and each goes through many rows, as
+/// on a CPU. Elsewhere the plan leaves them out: they take a launch over the columns.
+///
+/// # Errors
+///
+/// [`PlanError`], as [`plan_forward`](super::plan_forward).
+pub fn plan_gradient(
+    problem: &GradientProblem,
+    hardware: &Hardware,
+    choice: StrategyChoice,
+) -> Result<GradientPlan, PlanError> {
+    let task = Task {
+        rows: problem.rows,
+        cols: problem.cols,
+        dtype: problem.dtype,
+        reduces: problem.reduces(),
+        merge: Merge::Sums,
+    };
+    let (lanes, vector) = lanes::choose(&task, &problem.input, problem.accesses(), hardware);
+    let cut = cut(&task, lanes, vector, hardware, choice, |_| 1)?;
+    let access = |access: &Access| lanes::blueprint(access, lanes, vector);
+    let optional = |tensor: &Option<Access>| tensor.as_ref().map(access);
+    // Vectors of the activation's argument are needed only for its slope.
+    let has_slope = problem.activation.kind() != ActivationKind::Identity;
+    let reads_scale = problem.input_gradient.is_some() || has_slope;
+    let on_the_way = hardware.cpu_cores.is_some()
+        && cut.team.level == Level::Unit
+        && lanes == super::Lanes::Columns
+        && cut.grid.splits == 1;
+    let blueprint = GradientBlueprint {
+        team: cut.team,
+        statistics: problem.statistics,
+        epsilon_in_sqrt: problem.epsilon.is_inside_sqrt(),
+        activation: problem.activation.kind(),
+        input: access(&problem.input),
+        output_gradient: access(&problem.output_gradient),
+        saved: optional(&problem.saved),
+        scale: optional(&problem.scale).filter(|_| reads_scale),
+        bias: optional(&problem.bias).filter(|_| has_slope),
+        input_gradient: optional(&problem.input_gradient),
+        reduces: problem.reduces(),
+        weights: problem.weights(),
+        row_sums: problem.row_sums.as_ref().map(|access| access.row.len()),
+        column_sums: match problem.column_sums && on_the_way {
+            true => ColumnSums::Workspace,
+            false => ColumnSums::None,
+        },
+        split: cut.grid.splits > 1 && problem.reduces(),
+    };
+    check_bindings(blueprint.bindings(), hardware)?;
+    Ok(GradientPlan {
+        strategy: cut.strategy,
+        workspace: match blueprint.split {
+            true => 2 * cut.grid.splits * problem.rows,
+            false => 0,
+        },
+        blueprint,
+        grid: cut.grid,
+        reason: cut.reason,
+    })
+}

@@ -1,0 +1,168 @@
+//! How a launch is cut, the same for every kernel that works through rows.
+
+use super::heuristic::{self, Shape, Work};
+use super::{Hardware, Hold, Lanes, Level, Merge, PlanError, Strategy, StrategyChoice, Team};
+use crate::DType;
+
+/// The sizes of a launch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grid {
+    /// Units of a cube along x, y and z.
+    pub cube_dim: [u32; 3],
+    /// Cubes of a launch, all along x.
+    pub cube_count: u32,
+    /// Row groups: rows, or vectors of rows where lanes run along the kept axis.
+    pub groups: usize,
+    /// Steps through a row: vectors of columns, or columns where lanes run along the kept axis.
+    pub steps: usize,
+    /// Row groups that a team works through, one after another.
+    pub groups_per_team: usize,
+    /// Parts that the steps of a row are split in; 1 where one launch does it all.
+    pub splits: usize,
+    /// Steps of one part.
+    pub steps_per_split: usize,
+}
+
+impl Grid {
+    /// Teams of the launch, those without work counted in.
+    pub fn teams(&self, team: &Team) -> usize {
+        let units: u32 = self.cube_dim.iter().product();
+        self.cube_count as usize * (units / team.members) as usize
+    }
+
+    pub(super) fn describe(&self, team: &Team) -> String {
+        let [x, y, z] = self.cube_dim;
+        format!(
+            "{} cubes of {x}x{y}x{z} units, vectors of {} along {}, {} row group{} per team",
+            self.cube_count,
+            team.vector,
+            match team.lanes {
+                Lanes::Columns => "the reduced axes",
+                Lanes::Rows => "the kept axes",
+            },
+            self.groups_per_team,
+            if self.groups_per_team == 1 { "" } else { "s" },
+        )
+    }
+
+    pub(super) fn describe_splits(&self) -> String {
+        match self.splits {
+            1 => String::new(),
+            splits => format!(
+                ", each row in {splits} parts of {} steps",
+                self.steps_per_split
+            ),
+        }
+    }
+}
+
+/// What there is to do, as far as it decides how it is cut.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Task {
+    pub rows: usize,
+    pub cols: usize,
+    pub dtype: DType,
+    /// Whether anything is reduced over a row.
+    pub reduces: bool,
+    /// How partial results become one.
+    pub merge: Merge,
+}
+
+/// How it is cut.
+pub(super) struct Cut {
+    pub strategy: Strategy,
+    pub team: Team,
+    pub hold: Hold,
+    pub grid: Grid,
+    pub abreast: usize,
+    pub reason: &'static str,
+}
+
+/// Cuts a task. `abreast` says how many of so many row groups a unit may take side by side.
+pub(super) fn cut(
+    task: &Task,
+    lanes: Lanes,
+    vector: usize,
+    hardware: &Hardware,
+    choice: StrategyChoice,
+    abreast: impl Fn(usize) -> usize,
+) -> Result<Cut, PlanError> {
+    let (groups, steps) = match lanes {
+        Lanes::Columns => (task.rows, task.cols / vector),
+        Lanes::Rows => (task.rows / vector, task.cols),
+    };
+    let work = Work {
+        groups,
+        steps,
+        vector,
+        lanes,
+        reduces: task.reduces,
+        accumulation: task.dtype.accumulation().size(),
+    };
+    let Shape {
+        strategy,
+        level,
+        cube_dim,
+        teams_per_cube,
+        hold,
+        splits,
+        max_teams,
+        reason,
+    } = heuristic::shape(&work, hardware, choice)?;
+
+    let steps_per_split = steps.div_ceil(splits).max(1);
+    // Rounding up may leave the last parts empty: count those that are not.
+    let splits = steps.div_ceil(steps_per_split).max(1);
+    let items = groups * splits;
+    let abreast = match level == Level::Unit && hold == Hold::Reread && splits == 1 {
+        true => abreast(groups),
+        false => 1,
+    };
+    let teams = items.div_ceil(abreast).min(max_teams).max(1);
+    let groups_per_team = items.div_ceil(teams).next_multiple_of(abreast);
+    let cubes = items
+        .div_ceil(groups_per_team)
+        .div_ceil(teams_per_cube as usize);
+    Ok(Cut {
+        strategy,
+        team: Team {
+            level,
+            lanes,
+            vector,
+            members: heuristic::members(level, cube_dim),
+            columns: match level {
+                Level::Column => cube_dim[0],
+                _ => 1,
+            },
+            plane_size: match level {
+                Level::Plane => cube_dim[0],
+                Level::Cube => heuristic::plane_size(hardware, choice).unwrap_or(0),
+                _ => 0,
+            },
+            merge: task.merge,
+        },
+        hold,
+        grid: Grid {
+            cube_dim,
+            cube_count: cubes as u32,
+            groups,
+            steps,
+            groups_per_team,
+            splits,
+            steps_per_split,
+        },
+        abreast,
+        reason,
+    })
+}
+
+/// Checks that a device binds as many buffers as a kernel has.
+pub(super) fn check_bindings(needed: u32, hardware: &Hardware) -> Result<(), PlanError> {
+    match needed > hardware.max_bindings {
+        true => Err(PlanError::Bindings {
+            needed,
+            available: hardware.max_bindings,
+        }),
+        false => Ok(()),
+    }
+}

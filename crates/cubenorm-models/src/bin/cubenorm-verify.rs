@@ -1,0 +1,140 @@
+//! Runs the normalization operators in ONNX and DxDispatch files and compares what they give with what
+//! they should.
+
+use std::error::Error;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use anstyle::{AnsiColor, Style};
+use clap::Parser;
+use cubenorm_models::run;
+use cubenorm_models::verify::isolate::{serve, supervise};
+use cubenorm_models::verify::{CaseResult, Options, Outcome, find_cases};
+
+/// Runs the normalization operators in ONNX and DxDispatch files and compares what they give with
+/// what they should.
+///
+/// An ONNX case is a folder with model.onnx and test_data_set_*; a DxDispatch case is NAME.json with
+/// NAME.expected.json beside it. Under a folder called `invalid` every model must be refused.
+///
+/// The exit code is 1 if any case failed, or none ran.
+#[derive(Debug, Parser)]
+#[command(name = "cubenorm-verify", version)]
+struct Arguments {
+    /// Cases, or folders with cases anywhere below
+    #[arg(required_unless_present = "child", value_name = "PATH")]
+    paths: Vec<PathBuf>,
+
+    /// The device to run on: cuda, rocm, metal, vulkan, wgpu, webgpu, cpu or flex, as far as they
+    /// are compiled in [default: BURN_DEVICE, or the first of them]
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
+
+    /// Write how each case went to a file, as JSON; `-` is the standard output, and the text then
+    /// goes to the standard error
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// The seconds that one case may take
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    timeout: u64,
+
+    /// Show the cases that passed, too
+    #[arg(long, short)]
+    verbose: bool,
+
+    /// Run the cases listed on the standard input, for a parent that watches
+    #[arg(long, hide = true)]
+    child: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let result = match arguments.child {
+        true => child(&arguments).map(|()| true),
+        false => parent(&arguments),
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            // Nobody is left to tell where even this fails.
+            drop(writeln!(anstream::stderr(), "error: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn child(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
+    let executor = device(arguments).and_then(|device| run::open(&device));
+    let executor = executor.as_ref().map(AsRef::as_ref);
+    serve(
+        executor,
+        &Options::default(),
+        io::stdin().lock(),
+        io::stdout(),
+    )?;
+    Ok(())
+}
+
+fn parent(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
+    let device = device(arguments)?;
+    let program = std::env::current_exe()?;
+    let mut command = || {
+        let mut command = Command::new(&program);
+        command.args(["--child", "--device", &device]);
+        command
+    };
+    let json_to_stdout = arguments
+        .json
+        .as_ref()
+        .is_some_and(|path| path.as_os_str() == "-");
+    let mut text: Box<dyn Write> = match json_to_stdout {
+        true => Box::new(anstream::stderr()),
+        false => Box::new(anstream::stdout()),
+    };
+    let mut written = Ok(());
+    let mut show = |outcome: &Outcome| {
+        if written.is_ok() {
+            written = print(&mut text, outcome, arguments.verbose);
+        }
+    };
+    let limit = Duration::from_secs(arguments.timeout.max(1));
+    let mut report = supervise(find_cases(&arguments.paths), &mut command, limit, &mut show)?;
+    written?;
+    if report.device.is_empty() {
+        report.device = device;
+    }
+    if let Some(path) = &arguments.json {
+        let json = serde_json::to_string_pretty(&report.to_json())?;
+        match json_to_stdout {
+            true => writeln!(io::stdout(), "{json}")?,
+            false => std::fs::write(path, json + "\n")?,
+        }
+    }
+    writeln!(text, "{report}")?;
+    Ok(report.is_success())
+}
+
+fn device(arguments: &Arguments) -> Result<String, run::OpenError> {
+    match &arguments.device {
+        Some(device) => Ok(device.to_lowercase()),
+        None => run::default_device(),
+    }
+}
+
+/// A line for each case that did not pass, or passed by being refused.
+fn print(text: &mut dyn Write, outcome: &Outcome, verbose: bool) -> io::Result<()> {
+    let colour = match outcome.result {
+        CaseResult::Passed(None) if !verbose => return Ok(()),
+        CaseResult::Passed(_) => AnsiColor::Green,
+        CaseResult::Failed(_) => AnsiColor::Red,
+        CaseResult::Skipped(_) => AnsiColor::Yellow,
+    };
+    let line = outcome.to_string();
+    let (word, rest) = line.split_once(' ').unwrap_or((&line, ""));
+    let style = Style::new().fg_color(Some(colour.into()));
+    writeln!(text, "{style}{word}{style:#} {rest}")
+}

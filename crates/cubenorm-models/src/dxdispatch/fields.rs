@@ -1,0 +1,171 @@
+use serde_json::{Map, Value};
+
+use crate::array::ElementType;
+use crate::dxdispatch::ModelError;
+
+/// A JSON object and where it is in the model. Names are case-sensitive, fields that nobody asks for
+/// are ignored, and null is as good as nothing.
+#[derive(Debug, Clone)]
+pub(crate) struct Fields<'a> {
+    pub at: String,
+    map: &'a Map<String, Value>,
+}
+
+impl<'a> Fields<'a> {
+    pub fn new(at: impl Into<String>, value: &'a Value) -> Result<Self, ModelError> {
+        let at = at.into();
+        match value {
+            Value::Object(map) => Ok(Self { at, map }),
+            _ => Err(wrong(at, "an object", value)),
+        }
+    }
+
+    /// Where a field of this object is.
+    pub fn within(&self, field: &str) -> String {
+        format!("{}: {field}", self.at)
+    }
+
+    pub fn optional(&self, field: &str) -> Option<&'a Value> {
+        self.map.get(field).filter(|value| !value.is_null())
+    }
+
+    /// Whether the field is there, null or not.
+    pub fn has(&self, field: &str) -> bool {
+        self.map.contains_key(field)
+    }
+
+    pub fn required(&self, field: &'static str) -> Result<&'a Value, ModelError> {
+        self.optional(field).ok_or_else(|| ModelError::Missing {
+            at: self.at.clone(),
+            field,
+        })
+    }
+
+    pub fn object(&self, field: &'static str) -> Result<Fields<'a>, ModelError> {
+        Fields::new(self.within(field), self.required(field)?)
+    }
+
+    /// The object under the first of `fields` that there is, or this one: where the format lets a
+    /// level be left out.
+    pub fn level(&self, fields: &[&str]) -> Result<Fields<'a>, ModelError> {
+        match fields.iter().find_map(|field| self.optional(field)) {
+            Some(value) => Fields::new(self.at.clone(), value),
+            None => Ok(self.clone()),
+        }
+    }
+
+    pub fn entries(&self) -> impl Iterator<Item = (&'a String, &'a Value)> {
+        self.map.iter()
+    }
+
+    pub fn array(&self, field: &'static str) -> Result<&'a [Value], ModelError> {
+        let value = self.required(field)?;
+        let array = value.as_array().map(Vec::as_slice);
+        array.ok_or_else(|| wrong(self.within(field), "an array", value))
+    }
+
+    pub fn text(&self, field: &'static str) -> Result<&'a str, ModelError> {
+        let value = self.required(field)?;
+        let text = value.as_str();
+        text.ok_or_else(|| wrong(self.within(field), "a string", value))
+    }
+
+    pub fn boolean(&self, field: &'static str) -> Result<bool, ModelError> {
+        let value = self.required(field)?;
+        let boolean = value.as_bool();
+        boolean.ok_or_else(|| wrong(self.within(field), "true or false", value))
+    }
+
+    pub fn float(&self, field: &'static str) -> Result<f32, ModelError> {
+        Ok(float(self.within(field), self.required(field)?)? as f32)
+    }
+
+    pub fn unsigned(&self, field: &'static str) -> Result<u64, ModelError> {
+        unsigned(self.within(field), self.required(field)?)
+    }
+
+    pub fn optional_unsigned(&self, field: &'static str) -> Result<Option<u64>, ModelError> {
+        let value = self.optional(field);
+        value
+            .map(|value| unsigned(self.within(field), value))
+            .transpose()
+    }
+
+    /// An array of UINT.
+    pub fn sizes(&self, field: &'static str) -> Result<Vec<u32>, ModelError> {
+        let expected = "a whole number from 0 to 4294967295";
+        let sizes = self.array(field)?.iter().map(|value| {
+            let size = value.as_u64().and_then(|size| u32::try_from(size).ok());
+            size.ok_or_else(|| wrong(self.within(field), expected, value))
+        });
+        sizes.collect()
+    }
+
+    /// Checks a count that may stand beside an array.
+    pub fn check_count(
+        &self,
+        count: &'static str,
+        array: &'static str,
+        expected: usize,
+    ) -> Result<(), ModelError> {
+        match self.optional_unsigned(count)? {
+            Some(actual) if actual != expected as u64 => Err(ModelError::Count {
+                at: self.at.clone(),
+                count,
+                array,
+                expected,
+                actual,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    pub fn element_type(&self, field: &'static str) -> Result<ElementType, ModelError> {
+        let name = self.text(field)?;
+        ElementType::from_directml(name).ok_or_else(|| ModelError::Unknown {
+            at: self.within(field),
+            kind: "data type",
+            name: name.to_owned(),
+        })
+    }
+}
+
+/// A number, or one of the three that JSON cannot write, as a string.
+pub(crate) fn float(at: String, value: &Value) -> Result<f64, ModelError> {
+    let named = |text: &str| match text.to_ascii_lowercase().as_str() {
+        "nan" => Some(f64::NAN),
+        "inf" => Some(f64::INFINITY),
+        "-inf" => Some(f64::NEG_INFINITY),
+        _ => None,
+    };
+    let number = value.as_f64().or_else(|| value.as_str().and_then(named));
+    number.ok_or_else(|| wrong(at, "a number, \"nan\", \"inf\" or \"-inf\"", value))
+}
+
+pub(crate) fn unsigned(at: String, value: &Value) -> Result<u64, ModelError> {
+    let number = value.as_u64();
+    number.ok_or_else(|| wrong(at, "a whole number from 0", value))
+}
+
+/// The error of a value that its field does not take.
+pub(crate) fn wrong(
+    at: impl Into<String>,
+    expected: impl Into<String>,
+    actual: &Value,
+) -> ModelError {
+    const SHOWN: usize = 60;
+    let mut shown = match actual {
+        Value::Array(array) => format!("an array of {}", array.len()),
+        Value::Object(_) => "an object".to_owned(),
+        other => other.to_string(),
+    };
+    if let Some((end, _)) = shown.char_indices().nth(SHOWN) {
+        shown.truncate(end);
+        shown.push_str("...");
+    }
+    ModelError::Value {
+        at: at.into(),
+        expected: expected.into(),
+        actual: shown,
+    }
+}

@@ -1,0 +1,489 @@
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cubenorm_operators::directml::TensorDesc;
+use cubenorm_operators::{Program, Role, Slot};
+
+use crate::array::HostArray;
+use crate::dxdispatch::model::{Binding, Command, Model, Resource};
+use crate::dxdispatch::{Dispatchable, ModelError};
+use crate::executor::{ExecuteError, Executor, Run, check_outputs, only_f32, span_bytes};
+use crate::npy;
+use crate::strided::copy_elements;
+
+/// A model with its buffers in host memory.
+#[derive(Debug)]
+pub struct Session<'a> {
+    model: &'a Model,
+    programs: BTreeMap<&'a str, Program>,
+    contents: BTreeMap<&'a str, Vec<u8>>,
+    /// What tensors owned by DirectML had before the first command, by dispatchable and tensor.
+    owned: BTreeMap<(&'a str, &'a str), Vec<u8>>,
+    /// The tensor last written to each resource.
+    written: BTreeMap<&'a str, &'a TensorDesc>,
+}
+
+/// How a model is run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// How often each dispatch is repeated, at least once, from the same contents each time.
+    pub iterations: usize,
+    /// Whether commands that write files do.
+    pub writes_files: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            iterations: 1,
+            writes_files: true,
+        }
+    }
+}
+
+/// Why a model stopped.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The device did not run a dispatchable.
+    #[error("dispatchable {dispatchable:?}: {source}")]
+    Execute {
+        /// The dispatchable.
+        dispatchable: String,
+        /// Whether all its tensors are FLOAT32, which every device has.
+        only_f32: bool,
+        /// Why.
+        source: ExecuteError,
+    },
+    /// A file was not written.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+}
+
+/// A command that is done. Shown as the tool does, apart from numbers, which have all their digits.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// A dispatch.
+    Dispatched {
+        /// The dispatchable.
+        dispatchable: &'a str,
+        /// How often.
+        iterations: usize,
+        /// The median time on the host, of all but the first where there are several.
+        host: Duration,
+        /// The same on the device, where it is measured.
+        device: Option<Duration>,
+    },
+    /// A resource to show.
+    Printed {
+        /// The resource.
+        resource: &'a str,
+        /// Its contents: flat, as many elements as it was initialised with.
+        contents: HostArray,
+    },
+    /// A file written.
+    Written {
+        /// The resource.
+        resource: &'a str,
+        /// The file.
+        path: &'a Path,
+    },
+}
+
+impl fmt::Display for Event<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let milliseconds = |time: &Duration| time.as_secs_f64() * 1e3;
+        match self {
+            Self::Dispatched {
+                dispatchable,
+                iterations,
+                host,
+                device,
+            } => {
+                let host = milliseconds(host);
+                write!(
+                    f,
+                    "Dispatch '{dispatchable}': {iterations} iterations, {host:.4} ms median (CPU)"
+                )?;
+                match device {
+                    Some(device) => write!(f, ", {:.6} ms median (GPU)", milliseconds(device)),
+                    None => Ok(()),
+                }
+            }
+            Self::Printed { resource, contents } => {
+                write!(f, "Resource '{resource}': ")?;
+                let size = contents.element.size().unwrap_or(1);
+                for (index, element) in contents.bytes.chunks(size).enumerate() {
+                    let text = contents.element.text(element).unwrap_or_default();
+                    let comma = if index == 0 { "" } else { ", " };
+                    write!(f, "{comma}{text}")?;
+                }
+                Ok(())
+            }
+            Self::Written { resource, path } => {
+                write!(f, "Resource '{resource}' written to '{}'", path.display())
+            }
+        }
+    }
+}
+
+impl<'a> Session<'a> {
+    /// Checks every operator, binding and command, then allocates the resources.
+    ///
+    /// # Errors
+    ///
+    /// [`ModelError`].
+    pub fn new(model: &'a Model) -> Result<Self, ModelError> {
+        let mut programs = BTreeMap::new();
+        for (name, dispatchable) in &model.dispatchables {
+            let program = dispatchable.operator.lower();
+            let program = program.map_err(|source| ModelError::Operator {
+                at: format!("dispatchable {name:?}"),
+                source,
+            })?;
+            programs.insert(name.as_str(), program);
+        }
+        let mut session = Self {
+            model,
+            programs,
+            contents: BTreeMap::new(),
+            owned: BTreeMap::new(),
+            written: BTreeMap::new(),
+        };
+        session.check_commands()?;
+        for (name, resource) in &model.resources {
+            session.contents.insert(name, allocate(name, resource)?);
+        }
+        session.keep_owned();
+        Ok(session)
+    }
+
+    /// Runs all commands in order and reports each that is done.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError`]: the commands before have had their effect.
+    pub fn run(
+        &mut self,
+        executor: &dyn Executor,
+        options: &Options,
+        on_event: &mut dyn FnMut(&Event),
+    ) -> Result<(), RunError> {
+        let model = self.model;
+        for (index, command) in model.commands.iter().enumerate() {
+            let event = match command {
+                Command::Dispatch {
+                    dispatchable,
+                    bindings,
+                } => {
+                    let run =
+                        self.dispatch(executor, dispatchable, bindings, options.iterations)?;
+                    Event::Dispatched {
+                        dispatchable,
+                        iterations: options.iterations.max(1),
+                        host: median(&run.host_times).unwrap_or_default(),
+                        device: run.device_times.as_deref().and_then(median),
+                    }
+                }
+                Command::Print { resource } => match self.contents(resource) {
+                    Some(contents) => Event::Printed { resource, contents },
+                    None => continue,
+                },
+                Command::WriteFile {
+                    resource,
+                    path,
+                    dimensions,
+                } => {
+                    if !options.writes_files {
+                        continue;
+                    }
+                    self.write(&format!("command {index}"), resource, path, dimensions)?;
+                    Event::Written { resource, path }
+                }
+            };
+            on_event(&event);
+        }
+        Ok(())
+    }
+
+    /// What a resource has now: flat, as many elements as it was initialised with. `None` where there
+    /// is no such resource or it has no element type.
+    pub fn contents(&self, resource: &str) -> Option<HostArray> {
+        let described = self.model.resources.get(resource)?;
+        let element = described.element?;
+        let bytes = usize::try_from(described.initial_values.size_in_bytes()).ok()?;
+        let contents = self.contents.get(resource)?.get(..bytes)?;
+        let count = bytes / element.size()?;
+        HostArray::new(element, [count], contents.to_vec()).ok()
+    }
+
+    /// The tensor that was last written to a resource; `None` where none was.
+    pub fn last_written(&self, resource: &str) -> Option<&'a TensorDesc> {
+        self.written.get(resource).copied()
+    }
+
+    fn check_commands(&self) -> Result<(), ModelError> {
+        for (name, dispatchable) in &self.model.dispatchables {
+            let at = format!("dispatchable {name:?}");
+            self.check_buffers(&at, name, dispatchable, &dispatchable.bindings)?;
+        }
+        for (index, command) in self.model.commands.iter().enumerate() {
+            let at = format!("command {index}");
+            match command {
+                Command::Dispatch {
+                    dispatchable,
+                    bindings,
+                } => {
+                    let described = &self.model.dispatchables[dispatchable];
+                    self.check_buffers(&at, dispatchable, described, bindings)?;
+                }
+                Command::Print { resource } => {
+                    self.check_shown(at, resource, &[])?;
+                }
+                Command::WriteFile {
+                    resource,
+                    path,
+                    dimensions,
+                } if is_npy(path) => self.check_shown(at, resource, dimensions)?,
+                Command::WriteFile { .. } => (),
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that each resource has what the tensor bound to it takes.
+    fn check_buffers(
+        &self,
+        at: &str,
+        name: &str,
+        dispatchable: &Dispatchable,
+        bindings: &BTreeMap<String, Binding>,
+    ) -> Result<(), ModelError> {
+        for tensor in &self.programs[name].tensors {
+            let Some(binding) = bindings.get(tensor.name) else {
+                continue;
+            };
+            let described = dispatchable.tensors.get(tensor.name);
+            let declared = described.and_then(|tensor| tensor.desc.total_tensor_size_in_bytes);
+            let span = span_bytes(&tensor.desc).map_or(u64::MAX, |bytes| bytes as u64);
+            let expected = span.max(declared.unwrap_or(0));
+            let resource = &self.model.resources[&binding.resource];
+            let actual = resource.size_in_bytes.saturating_sub(binding.offset);
+            if actual < expected {
+                return Err(ModelError::BufferTooSmall {
+                    at: at.to_owned(),
+                    tensor: tensor.name.to_owned(),
+                    resource: binding.resource.clone(),
+                    expected,
+                    actual,
+                    offset: binding.offset,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that a resource has one element type and, where sizes are given, at least as many
+    /// elements.
+    fn check_shown(&self, at: String, name: &str, sizes: &[u32]) -> Result<(), ModelError> {
+        let resource = &self.model.resources[name];
+        let Some(size) = resource.element.and_then(|element| element.size()) else {
+            return Err(ModelError::NoElementType {
+                at,
+                resource: name.to_owned(),
+            });
+        };
+        let count = resource.initial_values.size_in_bytes() / size as u128;
+        let product = |product: u128, &size: &u32| product.checked_mul(size.into());
+        let asked = sizes.iter().try_fold(1, product);
+        match asked {
+            Some(asked) if asked <= count => Ok(()),
+            _ => Err(ModelError::Value {
+                at: format!("{at}: dimensions"),
+                expected: format!("at most the {count} elements of resource {name:?}"),
+                actual: format!("{sizes:?}"),
+            }),
+        }
+    }
+
+    fn keep_owned(&mut self) {
+        for (name, dispatchable) in &self.model.dispatchables {
+            for (tensor, binding) in &dispatchable.bindings {
+                let program = &self.programs[name.as_str()];
+                let found = program.tensors.iter().find(|t| t.name == tensor);
+                if let Some(found) = found {
+                    let bytes = self.bound(binding, &found.desc);
+                    self.owned.insert((name, tensor), bytes);
+                }
+            }
+        }
+    }
+
+    /// The bytes of a resource that a tensor bound to it spans: checked to be there.
+    fn bound(&self, binding: &Binding, desc: &cubenorm_core::TensorDesc) -> Vec<u8> {
+        let start = binding.offset as usize;
+        let end = start + span_bytes(desc).unwrap_or(0);
+        self.contents[binding.resource.as_str()][start..end].to_vec()
+    }
+
+    fn dispatch(
+        &mut self,
+        executor: &dyn Executor,
+        name: &'a str,
+        bindings: &'a BTreeMap<String, Binding>,
+        iterations: usize,
+    ) -> Result<Run, RunError> {
+        let program = &self.programs[name];
+        let mut buffers = BTreeMap::new();
+        let tensors = program.inputs().chain(program.outputs());
+        for (slot, tensor) in tensors {
+            let bytes = match bindings.get(tensor.name) {
+                Some(binding) => self.bound(binding, &tensor.desc),
+                None => self.owned[&(name, tensor.name)].clone(),
+            };
+            buffers.insert(slot, bytes);
+        }
+        let run = executor
+            .run(program, &buffers, iterations.max(1))
+            .and_then(|run| check_outputs(program, &buffers, &run).map(|()| run))
+            .map_err(|source| RunError::Execute {
+                dispatchable: name.to_owned(),
+                only_f32: only_f32(program),
+                source,
+            })?;
+        self.write_back(name, bindings, &run.outputs);
+        Ok(run)
+    }
+
+    /// Copies outputs to their resources, element by element: two outputs may interleave.
+    fn write_back(
+        &mut self,
+        name: &'a str,
+        bindings: &'a BTreeMap<String, Binding>,
+        outputs: &BTreeMap<Slot, Vec<u8>>,
+    ) {
+        let program = &self.programs[name];
+        for (&slot, bytes) in outputs {
+            let tensor = program.tensor(slot);
+            let binding = bindings.get(tensor.name);
+            let Some(binding) = binding.filter(|_| tensor.role == Role::Output) else {
+                continue;
+            };
+            if let Some(contents) = self.contents.get_mut(binding.resource.as_str()) {
+                let start = binding.offset as usize;
+                copy_elements(&tensor.desc, bytes, &mut contents[start..]);
+            }
+            let described = &self.model.dispatchables[name].tensors;
+            if let Some(described) = described.get(tensor.name) {
+                self.written.insert(&binding.resource, &described.desc);
+            }
+        }
+    }
+
+    /// Writes a resource to a file: as an array what was initialised, as bytes all of it.
+    fn write(
+        &self,
+        at: &str,
+        resource: &str,
+        path: &Path,
+        dimensions: &[u32],
+    ) -> Result<(), ModelError> {
+        let bytes = match is_npy(path) {
+            false => self.contents[resource].clone(),
+            true => {
+                let contents = self.contents(resource);
+                let mut contents = contents.ok_or_else(|| ModelError::NoElementType {
+                    at: at.to_owned(),
+                    resource: resource.to_owned(),
+                })?;
+                let element = contents.element;
+                if !dimensions.is_empty() {
+                    contents.shape = dimensions.iter().map(|&size| size as usize).collect();
+                    let count: usize = contents.shape.iter().product();
+                    contents.bytes.truncate(count * element.size().unwrap_or(1));
+                }
+                npy::write(&contents)
+                    .ok_or_else(|| ModelError::NoNumpyType {
+                        at: at.to_owned(),
+                        element,
+                    })?
+                    .map_err(|source| written(at, path, source))?
+            }
+        };
+        self.check_place(at, path)?;
+        std::fs::write(path, bytes).map_err(|source| written(at, path, source))
+    }
+
+    /// Checks that a link does not lead out of the folders that may be written to.
+    fn check_place(&self, at: &str, path: &Path) -> Result<(), ModelError> {
+        let parent = path.parent().unwrap_or(Path::new("."));
+        let real = |path: &Path| path.canonicalize();
+        let folder = real(parent).map_err(|source| written(at, path, source))?;
+        let model = match self.model.folder.as_os_str().is_empty() {
+            true => PathBuf::from("."),
+            false => self.model.folder.clone(),
+        };
+        let places = [model, PathBuf::from(".")];
+        let mut places = places.iter().filter_map(|place| real(place).ok());
+        let is_link = path.symlink_metadata().is_ok_and(|m| m.is_symlink());
+        match !is_link && places.any(|place| folder.starts_with(place)) {
+            true => Ok(()),
+            false => Err(ModelError::Outside {
+                at: at.to_owned(),
+                path: path.to_owned(),
+            }),
+        }
+    }
+}
+
+fn written(at: &str, path: &Path, source: std::io::Error) -> ModelError {
+    ModelError::Write {
+        at: at.to_owned(),
+        path: path.to_owned(),
+        source,
+    }
+}
+
+fn is_npy(path: &Path) -> bool {
+    path.extension()
+        .is_some_and(|extension| extension.eq_ignore_ascii_case("npy"))
+}
+
+fn allocate(name: &str, resource: &Resource) -> Result<Vec<u8>, ModelError> {
+    let out_of_memory = || ModelError::OutOfMemory {
+        at: format!("resource {name:?}"),
+        bytes: resource.size_in_bytes,
+    };
+    let size = usize::try_from(resource.size_in_bytes).map_err(|_| out_of_memory())?;
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(size).map_err(|_| out_of_memory())?;
+    resource.initial_values.materialize(&mut bytes);
+    bytes.resize(size, 0);
+    Ok(bytes)
+}
+
+/// The median, without the first of several: it pays for what later ones find done.
+fn median(times: &[Duration]) -> Option<Duration> {
+    let mut times = match times {
+        [_, rest @ ..] if !rest.is_empty() => rest.to_vec(),
+        times => times.to_vec(),
+    };
+    times.sort_unstable();
+    times.get(times.len() / 2).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_of_several_times_does_not_count() {
+        let times: Vec<Duration> = [90, 3, 1, 2].map(Duration::from_millis).to_vec();
+        assert_eq!(median(&times), Some(Duration::from_millis(2)));
+        assert_eq!(median(&times[..1]), Some(Duration::from_millis(90)));
+        assert_eq!(median(&[]), None);
+    }
+}

@@ -1,0 +1,272 @@
+use std::collections::BTreeMap;
+
+use cubenorm_core::TensorDesc;
+use cubenorm_operators::{OperatorError, Program, Slot};
+
+use crate::array::{ElementType, HostArray};
+use crate::executor::{ExecuteError, Executor, Run, check_outputs, only_f32, span_bytes};
+use crate::onnx::node::{Node, Value};
+use crate::strided::row_major;
+
+/// The most bytes that an output is allocated: an empty input may have outputs that are not.
+const MAX_OUTPUT_BYTES: usize = 4 << 30;
+
+/// Why a node does not take its inputs.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BindError {
+    /// More or fewer inputs than the graph has.
+    #[error("{actual} inputs are given: the graph has {expected}")]
+    Count {
+        /// The graph's.
+        expected: usize,
+        /// Those given.
+        actual: usize,
+    },
+    /// An input is not of the type that the graph declares.
+    #[error("input {name:?} has elements of type {actual}: the graph declares {expected}")]
+    ElementType {
+        /// The input.
+        name: String,
+        /// The graph's.
+        expected: ElementType,
+        /// The input's.
+        actual: ElementType,
+    },
+    /// An input does not have the sizes that the graph declares.
+    #[error("input {name:?} has the shape {actual:?}: the graph declares {expected:?}")]
+    Shape {
+        /// The input.
+        name: String,
+        /// The graph's, `None` for each size that is open.
+        expected: Vec<Option<usize>>,
+        /// The input's.
+        actual: Vec<usize>,
+    },
+    /// An input has elements that are not normalized.
+    #[error("input {name:?} has elements of type {element}, which are not normalized")]
+    NotNormalized {
+        /// The input.
+        name: String,
+        /// Its element type.
+        element: ElementType,
+    },
+    /// An output would be of another type than the graph declares.
+    #[error("output {name:?} comes to elements of type {actual}: the graph declares {expected}")]
+    OutputType {
+        /// The output.
+        name: String,
+        /// The graph's.
+        expected: ElementType,
+        /// The operator's.
+        actual: ElementType,
+    },
+    /// An output would have other sizes than the graph declares.
+    #[error("output {name:?} comes to the shape {actual:?}: the graph declares {expected:?}")]
+    OutputShape {
+        /// The output.
+        name: String,
+        /// The graph's, `None` for each size that is open.
+        expected: Vec<Option<usize>>,
+        /// The operator's.
+        actual: Vec<usize>,
+    },
+    /// An output is larger than any is allocated.
+    #[error(
+        "output {name:?} has the shape {shape:?}, which takes more than {MAX_OUTPUT_BYTES} bytes"
+    )]
+    TooLarge {
+        /// The output.
+        name: String,
+        /// Its sizes.
+        shape: Vec<usize>,
+    },
+    /// The operator does not write an output of the graph.
+    #[error("output {name:?} is not one that the operator has")]
+    NotWritten {
+        /// The output.
+        name: String,
+    },
+    /// The operator does not take inputs of these shapes and types.
+    #[error(transparent)]
+    Operator(#[from] OperatorError),
+}
+
+/// A node with its inputs, ready to run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Prepared {
+    program: Program,
+    buffers: BTreeMap<Slot, Vec<u8>>,
+    /// Outputs of the graph: name, tensor, and the shape that the operator's has.
+    outputs: Vec<(String, Slot, Vec<usize>)>,
+}
+
+impl Prepared {
+    /// Gives `inputs` to the inputs of the graph, in order; those that initializers give may be left
+    /// out.
+    ///
+    /// # Errors
+    ///
+    /// [`BindError`].
+    pub fn new(node: &Node, inputs: &[HostArray]) -> Result<Self, BindError> {
+        let arrays = arrays(node, inputs)?;
+        let mut given = Vec::with_capacity(node.inputs.len());
+        for name in &node.inputs {
+            given.push(arrays.get(name.as_str()).copied());
+        }
+        let mut descs = Vec::with_capacity(given.len());
+        for (array, name) in given.iter().zip(&node.inputs) {
+            descs.push(array.map(|array| describe(array, name)).transpose()?);
+        }
+        let is_wanted = |name: &String| node.graph_outputs.iter().any(|out| out.name == *name);
+        let wanted: Vec<bool> = node.outputs.iter().map(is_wanted).collect();
+        let program = node.operator.lower(&descs, &wanted)?;
+
+        let mut buffers = BTreeMap::new();
+        for (slot, tensor) in program.inputs() {
+            if let Some(Some(array)) = given.get(tensor.position) {
+                buffers.insert(slot, array.bytes.clone());
+            }
+        }
+        let mut outputs = Vec::with_capacity(node.graph_outputs.len());
+        for output in &node.graph_outputs {
+            let (slot, shape) = bind_output(node, &program, output)?;
+            let desc = &program.tensor(slot).desc;
+            let bytes = span_bytes(desc).filter(|&bytes| bytes <= MAX_OUTPUT_BYTES);
+            let bytes = bytes.ok_or_else(|| BindError::TooLarge {
+                name: output.name.clone(),
+                shape: shape.clone(),
+            })?;
+            buffers.insert(slot, vec![0; bytes]);
+            outputs.push((output.name.clone(), slot, shape));
+        }
+        Ok(Self {
+            program,
+            buffers,
+            outputs,
+        })
+    }
+
+    /// Runs the node `iterations` times and returns the graph's outputs in order, by name, with how
+    /// long it took.
+    ///
+    /// # Errors
+    ///
+    /// [`ExecuteError`].
+    pub fn run(
+        &self,
+        executor: &dyn Executor,
+        iterations: usize,
+    ) -> Result<(Vec<(String, HostArray)>, Run), ExecuteError> {
+        let run = executor.run(&self.program, &self.buffers, iterations.max(1))?;
+        check_outputs(&self.program, &self.buffers, &run)?;
+        let mut outputs = Vec::with_capacity(self.outputs.len());
+        for (name, slot, shape) in &self.outputs {
+            let desc = &self.program.tensor(*slot).desc;
+            let bytes = row_major(desc, &run.outputs[slot]);
+            let array = HostArray::new(desc.dtype.into(), shape.clone(), bytes);
+            let array = array.map_err(|error| ExecuteError::Failed(format!("{name}: {error}")))?;
+            outputs.push((name.clone(), array));
+        }
+        Ok((outputs, run))
+    }
+
+    /// Whether all inputs and outputs are float32, which every device has.
+    pub fn only_f32(&self) -> bool {
+        only_f32(&self.program)
+    }
+}
+
+/// All arrays that the node may read, by name.
+fn arrays<'a>(
+    node: &'a Node,
+    inputs: &'a [HostArray],
+) -> Result<BTreeMap<&'a str, &'a HostArray>, BindError> {
+    let initializers = node.initializers.iter();
+    let mut arrays: BTreeMap<&str, &HostArray> = initializers
+        .map(|(name, array)| (name.as_str(), array))
+        .collect();
+    // An input replaces the initializer of its name.
+    let all: Vec<&Value> = node.graph_inputs.iter().collect();
+    let free: Vec<&Value> = node.free_inputs().collect();
+    let values = match inputs.len() {
+        count if count == all.len() => all,
+        count if count == free.len() => free,
+        actual => {
+            return Err(BindError::Count {
+                expected: free.len(),
+                actual,
+            });
+        }
+    };
+    for (value, array) in values.into_iter().zip(inputs) {
+        check_declared(value, array)?;
+        arrays.insert(&value.name, array);
+    }
+    Ok(arrays)
+}
+
+fn check_declared(value: &Value, array: &HostArray) -> Result<(), BindError> {
+    let name = || value.name.clone();
+    if let Some(expected) = value.element.filter(|&expected| expected != array.element) {
+        return Err(BindError::ElementType {
+            name: name(),
+            expected,
+            actual: array.element,
+        });
+    }
+    match &value.shape {
+        Some(expected) if !fits(expected, &array.shape) => Err(BindError::Shape {
+            name: name(),
+            expected: expected.clone(),
+            actual: array.shape.clone(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Whether sizes are those declared, as far as they are.
+fn fits(declared: &[Option<usize>], shape: &[usize]) -> bool {
+    let mut sizes = declared.iter().zip(shape);
+    declared.len() == shape.len() && sizes.all(|(d, size)| d.is_none_or(|d| d == *size))
+}
+
+fn describe(array: &HostArray, name: &str) -> Result<TensorDesc, BindError> {
+    let dtype = array.element.dtype();
+    let dtype = dtype.ok_or_else(|| BindError::NotNormalized {
+        name: name.to_owned(),
+        element: array.element,
+    })?;
+    Ok(TensorDesc::contiguous(array.shape.clone(), dtype))
+}
+
+/// The tensor of a graph's output, and its shape.
+fn bind_output(
+    node: &Node,
+    program: &Program,
+    output: &Value,
+) -> Result<(Slot, Vec<usize>), BindError> {
+    let position = node.outputs.iter().position(|name| *name == output.name);
+    let slot = position.and_then(|position| program.output_at(position));
+    let slot = slot.ok_or_else(|| BindError::NotWritten {
+        name: output.name.clone(),
+    })?;
+    let desc = &program.tensor(slot).desc;
+    let actual = ElementType::from(desc.dtype);
+    if let Some(expected) = output.element.filter(|&expected| expected != actual) {
+        return Err(BindError::OutputType {
+            name: output.name.clone(),
+            expected,
+            actual,
+        });
+    }
+    let shape = desc.shape().to_vec();
+    match &output.shape {
+        Some(expected) if !fits(expected, &shape) => Err(BindError::OutputShape {
+            name: output.name.clone(),
+            expected: expected.clone(),
+            actual: shape,
+        }),
+        _ => Ok((slot, shape)),
+    }
+}

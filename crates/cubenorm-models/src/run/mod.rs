@@ -1,0 +1,110 @@
+//! The devices that are compiled in.
+//!
+//! Each runtime is a feature of its own, named as in Burn. All of CubeCL's share one executor; Flex,
+//! which is Burn's, has another.
+
+use crate::Executor;
+
+/// Every name that [`open`] understands, in the order in which Burn prefers them.
+pub const DEVICES: [&str; 8] = [
+    "cuda", "metal", "rocm", "vulkan", "webgpu", "wgpu", "cpu", "flex",
+];
+
+/// Why there is no executor.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// No such device.
+    #[error("unknown device `{name}`; choose one of: {}", DEVICES.join(", "))]
+    Unknown {
+        /// The name that came.
+        name: String,
+    },
+    /// The device's runtime is not part of this build.
+    #[error("device `{name}` is not compiled in; {}", instead(.name))]
+    NotCompiled {
+        /// The device.
+        name: String,
+    },
+    /// No runtime is part of this build.
+    #[error("no device is compiled in; build with --features wgpu")]
+    NoneCompiled,
+    /// The device's runtime is there, but did not start.
+    #[error("device `{name}` did not start: {reason}")]
+    NotStarted {
+        /// The device.
+        name: String,
+        /// What the runtime said.
+        reason: String,
+    },
+}
+
+fn instead(name: &str) -> String {
+    match compiled().as_slice() {
+        [] => format!("build with --features {name}"),
+        names => format!(
+            "build with --features {name}, or choose one of: {}",
+            names.join(", ")
+        ),
+    }
+}
+
+/// The names of the devices whose runtimes are compiled in, in the order of [`DEVICES`].
+pub fn compiled() -> Vec<&'static str> {
+    let features = [
+        cfg!(feature = "cuda"),
+        cfg!(feature = "metal"),
+        cfg!(feature = "rocm"),
+        cfg!(feature = "vulkan"),
+        cfg!(feature = "webgpu"),
+        cfg!(feature = "wgpu"),
+        cfg!(feature = "cpu"),
+        cfg!(feature = "flex"),
+    ];
+    let devices = DEVICES.into_iter().zip(features);
+    devices
+        .filter(|&(_, is_compiled)| is_compiled)
+        .map(|(name, _)| name)
+        .collect()
+}
+
+/// The device to run on where nobody says: the one that the environment variable `BURN_DEVICE` names,
+/// or the first that is compiled in.
+///
+/// # Errors
+///
+/// [`OpenError::NoneCompiled`].
+pub fn default_device() -> Result<String, OpenError> {
+    let named = std::env::var("BURN_DEVICE").ok();
+    let named = named.map(|name| name.to_lowercase());
+    let first = || compiled().first().map(|name| (*name).to_owned());
+    named.or_else(first).ok_or(OpenError::NoneCompiled)
+}
+
+/// Starts the device called `name`, one of [`DEVICES`].
+///
+/// # Errors
+///
+/// [`OpenError`].
+pub fn open(name: &str) -> Result<Box<dyn Executor>, OpenError> {
+    let name = name.to_owned();
+    match DEVICES.contains(&name.as_str()) {
+        false => Err(OpenError::Unknown { name }),
+        true => Err(OpenError::NotCompiled { name }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_there_is_said_to_be_missing() {
+        let message = |name| open(name).map(drop).unwrap_err().to_string();
+        assert!(message("abacus").starts_with("unknown device `abacus`"));
+        if let Some(missing) = DEVICES.iter().find(|name| !compiled().contains(name)) {
+            let expected = format!("device `{missing}` is not compiled in; build with");
+            assert!(message(missing).starts_with(&expected));
+        }
+    }
+}

@@ -1,0 +1,159 @@
+use std::fmt;
+
+/// How far an element may be off: `|actual - expected| <= atol + rtol * |expected|`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tolerance {
+    /// The relative part.
+    pub rtol: f64,
+    /// The absolute part.
+    pub atol: f64,
+    /// Whether NaN agrees with NaN, and an infinity with the same one. Where not, neither ever
+    /// passes.
+    pub equal_nonfinite: bool,
+}
+
+impl Tolerance {
+    /// Whether an element agrees.
+    pub fn admits(&self, actual: f64, expected: f64) -> bool {
+        if actual.is_finite() && expected.is_finite() {
+            return (actual - expected).abs() <= self.atol + self.rtol * expected.abs();
+        }
+        let same = actual == expected || (actual.is_nan() && expected.is_nan());
+        self.equal_nonfinite && same
+    }
+}
+
+/// The first element that does not agree.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Difference {
+    /// Its index in row-major order.
+    pub index: usize,
+    /// Its index in each dimension.
+    pub position: Vec<usize>,
+    /// What came.
+    pub actual: f64,
+    /// What should have.
+    pub expected: f64,
+    /// How far apart they may be.
+    pub tolerance: Tolerance,
+    /// How many do not agree.
+    pub count: usize,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "element {}", self.index)?;
+        if self.position.len() > 1 {
+            write!(f, " at {:?}", self.position)?;
+        }
+        let Tolerance { rtol, atol, .. } = self.tolerance;
+        write!(
+            f,
+            " is {:?}: expected {:?} within {atol:?} + {rtol:?} * {:?} ({} elements differ)",
+            self.actual,
+            self.expected,
+            self.expected.abs(),
+            self.count
+        )
+    }
+}
+
+/// Compares elements in row-major order; `None` is not compared.
+///
+/// # Errors
+///
+/// A [`Difference`], or `None` where there are more or fewer elements than expected.
+pub(crate) fn compare(
+    actual: &[f64],
+    expected: &[Option<f64>],
+    shape: &[usize],
+    tolerance: Tolerance,
+) -> Result<(), Option<Box<Difference>>> {
+    if actual.len() != expected.len() {
+        return Err(None);
+    }
+    let pairs = actual.iter().zip(expected).enumerate();
+    let mut wrong = pairs.filter_map(|(index, (&actual, &expected))| {
+        let expected = expected?;
+        (!tolerance.admits(actual, expected)).then_some((index, actual, expected))
+    });
+    let Some((index, actual, expected)) = wrong.next() else {
+        return Ok(());
+    };
+    Err(Some(Box::new(Difference {
+        index,
+        position: position(index, shape),
+        actual,
+        expected,
+        tolerance,
+        count: 1 + wrong.count(),
+    })))
+}
+
+fn position(index: usize, shape: &[usize]) -> Vec<usize> {
+    let mut rest = index;
+    let mut position = vec![0; shape.len()];
+    for (at, &size) in position.iter_mut().zip(shape).rev() {
+        *at = rest % size.max(1);
+        rest /= size.max(1);
+    }
+    position
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STRICT: Tolerance = Tolerance {
+        rtol: 0.1,
+        atol: 0.5,
+        equal_nonfinite: false,
+    };
+
+    #[test]
+    fn both_parts_of_the_tolerance_add_up() {
+        assert!(STRICT.admits(11.5, 10.0));
+        assert!(!STRICT.admits(11.6, 10.0));
+        assert!(STRICT.admits(-0.5, 0.0));
+    }
+
+    #[test]
+    fn what_is_not_finite_agrees_only_with_itself_and_only_where_allowed() {
+        let equal = Tolerance {
+            equal_nonfinite: true,
+            ..STRICT
+        };
+        let values = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1.0];
+        for (i, &actual) in values.iter().enumerate() {
+            for (j, &expected) in values.iter().enumerate() {
+                assert_eq!(
+                    equal.admits(actual, expected),
+                    i == j,
+                    "{actual} {expected}"
+                );
+                let strict = i == j && actual.is_finite();
+                assert_eq!(
+                    STRICT.admits(actual, expected),
+                    strict,
+                    "{actual} {expected}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_difference_is_found_and_gaps_are_not_compared() {
+        let expected = [Some(0.0), None, Some(0.0), Some(0.0)];
+        assert_eq!(
+            compare(&[0.1, 9.0, 0.2, 0.0], &expected, &[2, 2], STRICT),
+            Ok(())
+        );
+        let found = compare(&[0.0, 9.0, 3.0, 4.0], &expected, &[2, 2], STRICT);
+        let found = found.unwrap_err().unwrap();
+        assert_eq!(
+            (found.index, found.position.as_slice(), found.count),
+            (2, &[1, 0][..], 2)
+        );
+        assert_eq!(compare(&[0.0], &expected, &[1], STRICT), Err(None));
+    }
+}

@@ -1,0 +1,247 @@
+//! Cases in another process, so that a driver that ends it or never returns costs one case.
+//!
+//! The child is a process that calls [`serve`]: it reads a list of cases from its standard input and
+//! says on its standard output, a line each, which it starts and how each went. The parent calls
+//! [`supervise`]: where the child ends early or says nothing for too long, the case that it started
+//! last has failed, and another child goes on with the rest. Lines that are not the child's own, a
+//! driver's for example, are not read.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::Executor;
+use crate::verify::{Case, CaseResult, Options, Outcome, Report, run_case};
+
+/// What each line of the child starts with.
+const MARK: &str = "cubenorm-verify: ";
+/// The least time that a child has to start its device in, whatever the limit of a case.
+const STARTING: Duration = Duration::from_secs(60);
+
+/// A line of the child.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Message {
+    /// The device has started.
+    Ready { device: String },
+    /// It has not.
+    NotReady { reason: String },
+    /// The case at this index of the list is about to run.
+    Started { index: usize },
+    /// It ran.
+    Finished { index: usize, outcome: CaseResult },
+}
+
+/// Why no case was run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SuperviseError {
+    /// The child's program did not start.
+    #[error("the process that runs the cases did not start: {0}")]
+    Spawn(#[from] io::Error),
+    /// The device did not start.
+    #[error("{0}")]
+    NotReady(String),
+}
+
+/// The child's part: runs the cases listed in `input`, on the executor or not at all.
+///
+/// # Errors
+///
+/// Where the parent cannot be read from or written to.
+pub fn serve<E: std::fmt::Display>(
+    executor: Result<&dyn Executor, E>,
+    options: &Options,
+    mut input: impl BufRead,
+    mut output: impl Write,
+) -> io::Result<()> {
+    let mut list = String::new();
+    input.read_line(&mut list)?;
+    let cases: Vec<Case> = serde_json::from_str(&list)?;
+    let mut say = |message: &Message| {
+        // On a line of its own, whatever stands before it.
+        writeln!(output, "\n{MARK}{}", serde_json::to_string(message)?)?;
+        output.flush()
+    };
+    let executor = match executor {
+        Ok(executor) => executor,
+        Err(reason) => {
+            let reason = reason.to_string();
+            return say(&Message::NotReady { reason });
+        }
+    };
+    let device = executor.name().to_owned();
+    say(&Message::Ready { device })?;
+    for (index, case) in cases.iter().enumerate() {
+        say(&Message::Started { index })?;
+        let outcome = run_case(case, executor, options);
+        say(&Message::Finished { index, outcome })?;
+    }
+    Ok(())
+}
+
+/// The parent's part: has `cases` run by children that `command` makes, each case within `limit`, and
+/// reports each outcome as it comes.
+///
+/// # Errors
+///
+/// [`SuperviseError`]: no case was run.
+pub fn supervise(
+    cases: Vec<Case>,
+    command: &mut dyn FnMut() -> Command,
+    limit: Duration,
+    on_outcome: &mut dyn FnMut(&Outcome),
+) -> Result<Report, SuperviseError> {
+    let mut report = Report::default();
+    let mut rest = cases.as_slice();
+    loop {
+        // What is broken has nothing to run.
+        while let [case, after @ ..] = rest {
+            let Some(reason) = &case.broken else { break };
+            record(
+                &mut report,
+                case,
+                CaseResult::Failed(reason.clone()),
+                on_outcome,
+            );
+            rest = after;
+        }
+        let run = rest.iter().take_while(|case| case.broken.is_none()).count();
+        if run == 0 {
+            return Ok(report);
+        }
+        let mut child = Running::start(command(), &rest[..run])?;
+        let done = child.attend(&rest[..run], limit, &mut report, on_outcome)?;
+        rest = &rest[done..];
+    }
+}
+
+fn record(
+    report: &mut Report,
+    case: &Case,
+    result: CaseResult,
+    on_outcome: &mut dyn FnMut(&Outcome),
+) {
+    let outcome = Outcome {
+        case: case.clone(),
+        result,
+    };
+    on_outcome(&outcome);
+    report.outcomes.push(outcome);
+}
+
+/// A child at work; ended when dropped.
+struct Running {
+    child: Child,
+    messages: Receiver<Message>,
+}
+
+impl Running {
+    fn start(mut command: Command, cases: &[Case]) -> io::Result<Self> {
+        let list = serde_json::to_string(cases)?;
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        // In threads of their own: a child that does not read or never ends a line must not keep the
+        // parent waiting.
+        if let Some(mut stdin) = child.stdin.take() {
+            thread::spawn(move || {
+                let written = writeln!(stdin, "{list}");
+                // A child that is gone is noticed by its silence.
+                drop(written);
+            });
+        }
+        let (sender, messages) = channel();
+        if let Some(stdout) = child.stdout.take() {
+            thread::spawn(move || forward(stdout, &sender));
+        }
+        Ok(Self { child, messages })
+    }
+
+    /// Records outcomes until the child is done or has to be replaced, and says how many there are: at
+    /// least one.
+    fn attend(
+        &mut self,
+        cases: &[Case],
+        limit: Duration,
+        report: &mut Report,
+        on_outcome: &mut dyn FnMut(&Outcome),
+    ) -> Result<usize, SuperviseError> {
+        let mut done = 0;
+        let mut is_ready = false;
+        while let Some(case) = cases.get(done) {
+            let limit = if is_ready { limit } else { limit.max(STARTING) };
+            let reason = match self.next(limit) {
+                Ok(Message::Ready { device }) => {
+                    report.device = device;
+                    is_ready = true;
+                    continue;
+                }
+                Ok(Message::NotReady { reason }) => return Err(SuperviseError::NotReady(reason)),
+                Ok(Message::Started { .. }) => continue,
+                Ok(Message::Finished { index, outcome }) if index == done => {
+                    record(report, case, outcome, on_outcome);
+                    done += 1;
+                    continue;
+                }
+                Ok(Message::Finished { .. }) => "its process lost count".to_owned(),
+                Err(RecvTimeoutError::Timeout) => {
+                    format!("it did not finish within {} s", limit.as_secs_f64())
+                }
+                Err(RecvTimeoutError::Disconnected) => self.how_it_ended(),
+            };
+            if !is_ready {
+                let reason = format!("the device did not start: {reason}");
+                return Err(SuperviseError::NotReady(reason));
+            }
+            record(report, case, CaseResult::Failed(reason), on_outcome);
+            return Ok(done + 1);
+        }
+        Ok(done)
+    }
+
+    fn next(&self, limit: Duration) -> Result<Message, RecvTimeoutError> {
+        self.messages.recv_timeout(limit)
+    }
+
+    fn how_it_ended(&mut self) -> String {
+        // Its output has ended; give it a moment to end itself.
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while Instant::now() < deadline {
+            match self.child.try_wait() {
+                Ok(Some(status)) => return format!("its process ended: {status}"),
+                Ok(None) => thread::sleep(Duration::from_millis(10)),
+                Err(_) => break,
+            }
+        }
+        "its process closed its output".to_owned()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Errors mean that it is gone.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+fn forward(stdout: impl Read, sender: &Sender<Message>) {
+    for line in BufReader::new(stdout).split(b'\n') {
+        let Ok(line) = line else { return };
+        let Some(text) = line.strip_prefix(MARK.as_bytes()) else {
+            continue;
+        };
+        let Ok(message) = serde_json::from_slice(text) else {
+            continue;
+        };
+        if sender.send(message).is_err() {
+            return;
+        }
+    }
+}

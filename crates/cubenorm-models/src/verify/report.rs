@@ -1,0 +1,94 @@
+use std::fmt;
+
+use serde_json::{Value, json};
+
+use crate::verify::{Case, CaseResult, Kind};
+
+/// A case and how it went.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// The case.
+    pub case: Case,
+    /// How it went.
+    pub result: CaseResult,
+}
+
+/// Shows one line: the result, the case, and the reason where there is one.
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (word, reason) = match &self.result {
+            CaseResult::Passed(None) => ("passed", None),
+            CaseResult::Passed(Some(error)) => ("refused", Some(error)),
+            CaseResult::Failed(reason) => ("FAILED", Some(reason)),
+            CaseResult::Skipped(reason) => ("skipped", Some(reason)),
+        };
+        write!(f, "{word} {}", self.case.path.display())?;
+        // A line each, whatever a driver writes into its errors.
+        match reason {
+            Some(reason) => write!(f, ": {}", reason.replace(['\n', '\r'], " ")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// How all cases went.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// What they ran on.
+    pub device: String,
+    /// All of them, in order.
+    pub outcomes: Vec<Outcome>,
+}
+
+impl Report {
+    /// How many passed, failed and were skipped.
+    pub fn counts(&self) -> (usize, usize, usize) {
+        let mut counts = (0, 0, 0);
+        for outcome in &self.outcomes {
+            match outcome.result {
+                CaseResult::Passed(_) => counts.0 += 1,
+                CaseResult::Failed(_) => counts.1 += 1,
+                CaseResult::Skipped(_) => counts.2 += 1,
+            }
+        }
+        counts
+    }
+
+    /// Whether something ran and nothing failed.
+    pub fn is_success(&self) -> bool {
+        let (passed, failed, _) = self.counts();
+        passed > 0 && failed == 0
+    }
+
+    /// An array with an object for each case: `case`, `kind`, `device`, `result`, `reason`.
+    pub fn to_json(&self) -> Value {
+        let outcomes = self.outcomes.iter().map(|outcome| {
+            let (result, reason) = match &outcome.result {
+                CaseResult::Passed(error) => ("passed", error.as_ref()),
+                CaseResult::Failed(reason) => ("failed", Some(reason)),
+                CaseResult::Skipped(reason) => ("skipped", Some(reason)),
+            };
+            let kind = match outcome.case.kind {
+                Kind::Onnx => "onnx",
+                Kind::DxDispatch => "dxdispatch",
+                Kind::Path => "path",
+            };
+            json!({
+                "case": outcome.case.path.display().to_string(),
+                "kind": kind,
+                "device": self.device,
+                "result": result,
+                "reason": reason,
+            })
+        });
+        outcomes.collect()
+    }
+}
+
+/// Shows the last line of a report.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (passed, failed, skipped) = self.counts();
+        write!(f, "{passed} passed, {failed} failed, {skipped} skipped")
+    }
+}

@@ -1,0 +1,164 @@
+//! An executor in float64 on the host, by the reference's formulas.
+
+#![allow(dead_code, reason = "each test uses some of it")]
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use cubenorm_core::{DType, Layout, TensorDesc, WrittenStatistics};
+use cubenorm_models::{ElementType, ExecuteError, Executor, HostArray, Run};
+use cubenorm_operators::{Blend, Normalize, Program, Role, Slot, Step};
+use cubenorm_reference::{Tensors, forward};
+
+/// Computes everything in float64 and rounds outputs to their dtype.
+pub struct Float64 {
+    /// The dtypes that it has.
+    pub dtypes: Vec<DType>,
+}
+
+impl Float64 {
+    pub fn new() -> Self {
+        Self {
+            dtypes: DType::ALL.to_vec(),
+        }
+    }
+}
+
+impl Executor for Float64 {
+    fn name(&self) -> &str {
+        "float64"
+    }
+
+    fn run(
+        &self,
+        program: &Program,
+        buffers: &BTreeMap<Slot, Vec<u8>>,
+        iterations: usize,
+    ) -> Result<Run, ExecuteError> {
+        let dtypes = program.tensors.iter().map(|tensor| tensor.desc.dtype);
+        if let Some(dtype) = dtypes
+            .into_iter()
+            .find(|dtype| !self.dtypes.contains(dtype))
+        {
+            return Err(ExecuteError::Unsupported(format!("it has no {dtype}")));
+        }
+        let mut values = Vec::new();
+        for (index, tensor) in program.tensors.iter().enumerate() {
+            let span = tensor.desc.layout.checked_span().expect("it was checked");
+            values.push(match tensor.role {
+                Role::Temporary => vec![0.0; span],
+                _ => decode(tensor.desc.dtype, &buffers[&Slot(index)]),
+            });
+            assert!(values[index].len() >= span, "{} is too short", tensor.name);
+        }
+        for step in &program.steps {
+            match step {
+                Step::Normalize(step) => normalize(step, &mut values),
+                Step::Blend(step) => blend(step, &mut values),
+            }
+        }
+        let outputs = program.outputs().map(|(slot, tensor)| {
+            let values = &values[slot.0];
+            let array = HostArray::from_f64(tensor.desc.dtype, [values.len()], values);
+            (slot, array.expect("its length is its own").bytes)
+        });
+        Ok(Run {
+            outputs: outputs.collect(),
+            host_times: vec![Duration::from_millis(1); iterations],
+            device_times: None,
+        })
+    }
+}
+
+fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {
+    let element = ElementType::from(dtype);
+    let chunks = bytes.chunks_exact(dtype.size());
+    chunks.map(|chunk| element.number(chunk).unwrap()).collect()
+}
+
+/// The addresses of a layout's elements in row-major order.
+fn addresses(layout: &Layout) -> Vec<usize> {
+    let count = layout.checked_elements().expect("it was checked");
+    let address = |mut index: usize| {
+        let mut address = 0;
+        for (&size, &stride) in layout.shape.iter().zip(&layout.strides).rev() {
+            address += index % size * stride;
+            index /= size;
+        }
+        address
+    };
+    (0..count).map(address).collect()
+}
+
+fn store(desc: &TensorDesc, values: &[f64], buffer: &mut [f64]) {
+    for (&value, address) in values.iter().zip(addresses(&desc.layout)) {
+        buffer[address] = value;
+    }
+}
+
+fn normalize(step: &Normalize, values: &mut [Vec<f64>]) {
+    let at = |slot: Option<Slot>| slot.map(|slot| values[slot.0].as_slice());
+    let tensors = Tensors {
+        input: &values[step.input.0],
+        residual: at(step.residual),
+        scale: at(step.scale),
+        bias: at(step.bias),
+        mean: at(step.mean),
+        variance: at(step.variance),
+    };
+    let result = forward(&step.desc, &tensors);
+    let output = step.desc.output.as_ref().expect("it is always described");
+    store(output, &result.output, &mut values[step.output.0]);
+    if let Some(sum) = step.sum {
+        store(output, &result.sum, &mut values[sum.0]);
+    }
+    let Some(statistics) = step.statistics else {
+        return;
+    };
+    let shape = step.desc.input.shape();
+    let mut kept = shape.to_vec();
+    step.desc.axes.iter().for_each(|&axis| kept[axis] = 1);
+    let mut rows = Layout::contiguous(kept.clone());
+    for (stride, (kept, size)) in rows.strides.iter_mut().zip(kept.iter().zip(shape)) {
+        if kept != size {
+            *stride = 0;
+        }
+    }
+    rows.shape = shape.to_vec();
+    for (element, row) in addresses(&rows).into_iter().enumerate() {
+        let second = match step.desc.written_statistics {
+            Some(WrittenStatistics::MeanRstd) => result.rstd[element],
+            _ => result.variance[element],
+        };
+        values[statistics.0][2 * row] = result.mean[element];
+        values[statistics.0][2 * row + 1] = second;
+    }
+}
+
+fn blend(step: &Blend, values: &mut [Vec<f64>]) {
+    let desc = &step.desc;
+    let load = |desc: &TensorDesc, offset: usize, buffer: &[f64]| -> Vec<f64> {
+        let addresses = addresses(&desc.layout).into_iter();
+        addresses.map(|address| buffer[address + offset]).collect()
+    };
+    let mut result = load(&desc.input, desc.input_offset, &values[step.input.0]);
+    if let (Some(previous), Some(slot)) = (&desc.previous, step.previous) {
+        let previous = load(previous, 0, &values[slot.0]);
+        for (value, previous) in result.iter_mut().zip(previous) {
+            *value = previous * desc.momentum + *value * (1.0 - desc.momentum);
+        }
+    }
+    store(&desc.output, &result, &mut values[step.output.0]);
+}
+
+/// The folder of test cases beside the checkout, where there is one.
+pub fn shared(name: &str) -> Option<PathBuf> {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let folder = root.join("../../../shared").join(name);
+    let there = folder.is_dir();
+    if !there {
+        println!("skipped: there are no cases in ../shared/{name}");
+    }
+    there.then_some(folder)
+}

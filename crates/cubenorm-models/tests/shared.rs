@@ -1,0 +1,26 @@
+//! Every case that comes with the project, in float64.
+
+mod common;
+
+use common::{Float64, shared};
+use cubenorm_models::verify::{Options, verify};
+
+fn all_pass(name: &str, least: usize) {
+    let Some(folder) = shared(name) else { return };
+    let report = verify(&[folder], &Float64::new(), &Options::default());
+    let lines: Vec<String> = report.outcomes.iter().map(ToString::to_string).collect();
+    assert!(report.is_success(), "{}\n{report}", lines.join("\n"));
+    let (passed, _, skipped) = report.counts();
+    println!("{name}: {report}");
+    assert!(passed >= least && skipped == 0, "{report}");
+}
+
+#[test]
+fn the_onnx_cases_pass() {
+    all_pass("onnx", 53);
+}
+
+#[test]
+fn the_dxdispatch_cases_pass() {
+    all_pass("dxdispatch", 12);
+}

@@ -1,0 +1,278 @@
+use cubenorm_core::{
+    Activation, BlendDesc, DType, Epsilon, Layout, NormDesc, ResidualPlace, Statistics, TensorDesc,
+    WrittenStatistics,
+};
+
+use crate::{Blend, Normalize, OperatorError, Program, ProgramTensor, Role, Slot, Step};
+
+/// A tensor as one step sees it.
+#[derive(Debug, Clone)]
+pub(crate) struct View {
+    pub slot: Slot,
+    pub desc: TensorDesc,
+}
+
+impl View {
+    /// The same buffer, seen in another layout.
+    pub fn with_layout(&self, layout: Layout) -> Self {
+        let desc = TensorDesc::new(layout, self.desc.dtype);
+        Self {
+            slot: self.slot,
+            desc,
+        }
+    }
+}
+
+/// The first or the second number of each pair of statistics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Half {
+    Mean = 0,
+    /// Variance or reciprocal deviation.
+    Spread = 1,
+}
+
+/// A program in the making. Every step is validated when it is added.
+#[derive(Debug, Default)]
+pub(crate) struct Builder {
+    tensors: Vec<ProgramTensor>,
+    steps: Vec<Step>,
+}
+
+impl Builder {
+    pub fn input(
+        &mut self,
+        name: &'static str,
+        position: usize,
+        desc: TensorDesc,
+    ) -> Result<View, OperatorError> {
+        self.tensor(name, Role::Input, position, desc)
+    }
+
+    pub fn output(
+        &mut self,
+        name: &'static str,
+        position: usize,
+        desc: TensorDesc,
+    ) -> Result<View, OperatorError> {
+        self.tensor(name, Role::Output, position, desc)
+    }
+
+    pub fn temporary(
+        &mut self,
+        name: &'static str,
+        desc: TensorDesc,
+    ) -> Result<View, OperatorError> {
+        let others = self.tensors.iter();
+        let position = others.filter(|t| t.role == Role::Temporary).count();
+        self.tensor(name, Role::Temporary, position, desc)
+    }
+
+    fn tensor(
+        &mut self,
+        name: &'static str,
+        role: Role,
+        position: usize,
+        desc: TensorDesc,
+    ) -> Result<View, OperatorError> {
+        // A buffer without end: what is left to check is the description.
+        desc.fits(name, usize::MAX)?;
+        let slot = Slot(self.tensors.len());
+        self.tensors.push(ProgramTensor {
+            name,
+            role,
+            position,
+            desc: desc.clone(),
+        });
+        Ok(View { slot, desc })
+    }
+
+    pub fn normalize(&mut self, step: Normalize) -> Result<(), OperatorError> {
+        step.desc.problem()?;
+        self.steps.push(Step::Normalize(Box::new(step)));
+        Ok(())
+    }
+
+    /// A normalization that writes two numbers of each row too, into a temporary tensor of shape
+    /// `[rows, 2]`.
+    pub fn normalize_with_statistics(
+        &mut self,
+        mut step: Normalize,
+        written: WrittenStatistics,
+    ) -> Result<View, OperatorError> {
+        step.desc.written_statistics = Some(written);
+        let pairs = step.desc.statistics_desc();
+        let rows = Layout::contiguous(&pairs.shape()[..pairs.shape().len() - 1]);
+        // More rows than can be counted are refused as a tensor that is too large.
+        let rows = rows.checked_elements().unwrap_or(usize::MAX);
+        let pairs = TensorDesc::contiguous([rows, 2], pairs.dtype);
+        let pairs = self.temporary("statistics", pairs)?;
+        step.statistics = Some(pairs.slot);
+        self.normalize(step)?;
+        Ok(pairs)
+    }
+
+    /// Copies one number of each pair to a tensor of its own, whose elements are in the order of the
+    /// pairs, blended with a previous value where there is one.
+    pub fn unpair(
+        &mut self,
+        pairs: &View,
+        half: Half,
+        previous: Option<(&View, f32)>,
+        output: &View,
+    ) -> Result<(), OperatorError> {
+        let Layout { shape, mut strides } = Layout::contiguous(output.desc.shape());
+        for stride in &mut strides {
+            *stride = stride.saturating_mul(2);
+        }
+        let input = TensorDesc::new(Layout::strided(shape, strides), pairs.desc.dtype);
+        self.blend(Blend {
+            desc: BlendDesc {
+                input,
+                input_offset: half as usize,
+                previous: previous.map(|(view, _)| view.desc.clone()),
+                momentum: previous.map_or(0.0, |(_, momentum)| f64::from(momentum)),
+                output: output.desc.clone(),
+            },
+            input: pairs.slot,
+            previous: previous.map(|(view, _)| view.slot),
+            output: output.slot,
+        })
+    }
+
+    /// Copies a tensor, converting it to the other's dtype.
+    pub fn copy(&mut self, input: &View, output: &View) -> Result<(), OperatorError> {
+        self.blend(Blend {
+            desc: BlendDesc::copy(input.desc.clone(), output.desc.clone()),
+            input: input.slot,
+            previous: None,
+            output: output.slot,
+        })
+    }
+
+    fn blend(&mut self, step: Blend) -> Result<(), OperatorError> {
+        step.desc.validate()?;
+        self.steps.push(Step::Blend(Box::new(step)));
+        Ok(())
+    }
+
+    /// The view itself where it has the dtype, else a contiguous copy that does.
+    pub fn converted(&mut self, view: View, dtype: DType) -> Result<View, OperatorError> {
+        if view.desc.dtype == dtype {
+            return Ok(view);
+        }
+        let copy = TensorDesc::contiguous(view.desc.shape(), dtype);
+        let copy = self.temporary("converted", copy)?;
+        self.copy(&view, &copy)?;
+        Ok(copy)
+    }
+
+    pub fn finish(self) -> Program {
+        Program {
+            tensors: self.tensors,
+            steps: self.steps,
+        }
+    }
+}
+
+impl Normalize {
+    pub(crate) fn new(
+        input: &View,
+        axes: impl Into<Vec<usize>>,
+        statistics: Statistics,
+        epsilon: Epsilon,
+        output: &View,
+    ) -> Self {
+        Self {
+            desc: NormDesc::new(input.desc.clone(), axes, statistics)
+                .with_epsilon(epsilon)
+                .with_output(output.desc.clone()),
+            input: input.slot,
+            residual: None,
+            scale: None,
+            bias: None,
+            mean: None,
+            variance: None,
+            output: output.slot,
+            sum: None,
+            statistics: None,
+        }
+    }
+
+    /// By means and variances that are given.
+    pub(crate) fn given(
+        input: &View,
+        mean: &View,
+        variance: &View,
+        epsilon: Epsilon,
+        output: &View,
+    ) -> Self {
+        let statistics = Statistics::Given {
+            mean: mean.desc.clone(),
+            variance: variance.desc.clone(),
+        };
+        Self {
+            mean: Some(mean.slot),
+            variance: Some(variance.slot),
+            ..Self::new(input, [], statistics, epsilon, output)
+        }
+    }
+
+    pub(crate) fn with_scale(mut self, scale: Option<&View>) -> Self {
+        self.desc.scale = scale.map(|view| view.desc.clone());
+        self.scale = scale.map(|view| view.slot);
+        self
+    }
+
+    pub(crate) fn with_bias(mut self, bias: Option<&View>) -> Self {
+        self.desc.bias = bias.map(|view| view.desc.clone());
+        self.bias = bias.map(|view| view.slot);
+        self
+    }
+
+    pub(crate) fn with_residual(mut self, residual: Option<&View>, place: ResidualPlace) -> Self {
+        self.desc.residual = residual.map(|view| view.desc.clone());
+        self.desc.residual_place = place;
+        self.residual = residual.map(|view| view.slot);
+        self
+    }
+
+    pub(crate) fn with_sum(mut self, sum: Option<&View>) -> Self {
+        self.desc.writes_sum = sum.is_some();
+        self.sum = sum.map(|view| view.slot);
+        self
+    }
+
+    pub(crate) fn with_activation(mut self, activation: Activation) -> Self {
+        self.desc.activation = activation;
+        self
+    }
+}
+
+/// The dtype that a normalization of `input` takes its parameters in: theirs where all have one and it
+/// does, else the one that it is computed in.
+pub(crate) fn parameter_dtype(input: DType, parameters: &[Option<&View>]) -> DType {
+    let mut dtypes = parameters.iter().flatten().map(|view| view.desc.dtype);
+    let first = dtypes.next().unwrap_or(input);
+    let taken = first == input || first == input.accumulation();
+    match taken && dtypes.all(|dtype| dtype == first) {
+        true => first,
+        false => input.accumulation(),
+    }
+}
+
+/// An epsilon under the root.
+pub(crate) fn epsilon(
+    operator: &'static str,
+    attribute: &'static str,
+    epsilon: f32,
+) -> Result<Epsilon, OperatorError> {
+    if !epsilon.is_finite() || epsilon < 0.0 {
+        return Err(OperatorError::Attribute {
+            operator,
+            attribute,
+            expected: "a finite number that is not negative".into(),
+            actual: epsilon.to_string(),
+        });
+    }
+    Ok(Epsilon::InsideSqrt(f64::from(epsilon)))
+}

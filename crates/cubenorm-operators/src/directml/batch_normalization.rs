@@ -1,0 +1,116 @@
+use serde::{Deserialize, Serialize};
+
+use super::lowering::{Lowering, activation};
+use super::{DEFAULT_EPSILON, FusedActivation, TensorDesc};
+use crate::{Normalize, OperatorError, Program};
+
+/// `DML_BATCH_NORMALIZATION_OPERATOR_DESC`: by means and variances that are given, as at inference.
+///
+/// ```text
+/// Output = FusedActivation(Scale * (Input - Mean) / sqrt(Variance + Epsilon) + Bias)
+/// ```
+///
+/// # Example
+///
+/// ```
+/// use cubenorm_operators::directml::{BatchNormalization, DataType, TensorDesc};
+///
+/// let tensor = TensorDesc::packed(DataType::Float32, [2, 3, 4, 5]);
+/// let channels = || TensorDesc::packed(DataType::Float32, [1, 3, 1, 1]);
+/// let batch_norm = BatchNormalization::new(
+///     tensor.clone(),
+///     channels(),
+///     channels(),
+///     channels(),
+///     channels(),
+///     tensor,
+/// );
+/// assert_eq!(batch_norm.lower()?.inputs().count(), 5);
+/// # Ok::<(), cubenorm_operators::OperatorError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct BatchNormalization {
+    /// The tensor to normalize.
+    pub input_tensor: TensorDesc,
+    /// What is taken off, each size 1 or the input's.
+    pub mean_tensor: TensorDesc,
+    /// What is divided by the root of, each size 1 or the input's.
+    pub variance_tensor: TensorDesc,
+    /// What is multiplied, each size 1 or the input's.
+    pub scale_tensor: TensorDesc,
+    /// What is added after the scale, each size 1 or the input's.
+    pub bias_tensor: TensorDesc,
+    /// The result, of the input's sizes.
+    pub output_tensor: TensorDesc,
+    /// Deprecated, and without effect from feature level 4.0 on.
+    pub spatial: bool,
+    /// What is added to the variance.
+    pub epsilon: f32,
+    /// What is applied last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fused_activation: Option<FusedActivation>,
+}
+
+impl BatchNormalization {
+    /// With epsilon 1e-5 and no activation.
+    pub fn new(
+        input_tensor: TensorDesc,
+        mean_tensor: TensorDesc,
+        variance_tensor: TensorDesc,
+        scale_tensor: TensorDesc,
+        bias_tensor: TensorDesc,
+        output_tensor: TensorDesc,
+    ) -> Self {
+        Self {
+            input_tensor,
+            mean_tensor,
+            variance_tensor,
+            scale_tensor,
+            bias_tensor,
+            output_tensor,
+            spatial: true,
+            epsilon: DEFAULT_EPSILON,
+            fused_activation: None,
+        }
+    }
+
+    /// Sets [`spatial`](Self::spatial).
+    pub fn with_spatial(mut self, spatial: bool) -> Self {
+        self.spatial = spatial;
+        self
+    }
+
+    /// Sets [`epsilon`](Self::epsilon).
+    pub fn with_epsilon(mut self, epsilon: f32) -> Self {
+        self.epsilon = epsilon;
+        self
+    }
+
+    /// Sets [`fused_activation`](Self::fused_activation).
+    pub fn with_fused_activation(mut self, fused: impl Into<Option<FusedActivation>>) -> Self {
+        self.fused_activation = fused.into();
+        self
+    }
+
+    /// One normalization.
+    ///
+    /// # Errors
+    ///
+    /// An [`OperatorError`] by the rules of [the module](super).
+    pub fn lower(&self) -> Result<Program, OperatorError> {
+        let (mut lowering, input) = Lowering::new("BATCH_NORMALIZATION", &self.input_tensor)?;
+        let mean = lowering.parameter("MeanTensor", 1, &self.mean_tensor)?;
+        let variance = lowering.parameter("VarianceTensor", 2, &self.variance_tensor)?;
+        let scale = lowering.parameter("ScaleTensor", 3, &self.scale_tensor)?;
+        let bias = lowering.parameter("BiasTensor", 4, &self.bias_tensor)?;
+        let output = lowering.output(&self.output_tensor)?;
+        let epsilon = lowering.epsilon(self.epsilon)?;
+        let step = Normalize::given(&input, &mean, &variance, epsilon, &output)
+            .with_scale(Some(&scale))
+            .with_bias(Some(&bias))
+            .with_activation(activation(self.fused_activation));
+        lowering.builder.normalize(step)?;
+        Ok(lowering.builder.finish())
+    }
+}

@@ -1,0 +1,155 @@
+use cubenorm_core::Statistics;
+use serde::{Deserialize, Serialize};
+
+use super::lowering::MeanVariance;
+use super::{DEFAULT_EPSILON, FusedActivation, TensorDesc};
+use crate::{OperatorError, Program};
+
+/// `DML_MEAN_VARIANCE_NORMALIZATION_OPERATOR_DESC`: each batch entry or each of its channels by its
+/// own mean and population variance.
+///
+/// ```text
+/// Output = FusedActivation(Scale * (Input - Mean) / sqrt(Variance + Epsilon) + Bias)
+/// ```
+///
+/// and without `NormalizeVariance`
+///
+/// ```text
+/// Output = FusedActivation(Scale * (Input - Mean) + Bias)
+/// ```
+///
+/// Tensors have the 4 dimensions batch, channel, height, width.
+///
+/// # Where the specification has two readings
+///
+/// `CrossChannel = FALSE` is defined here as statistics over height and width, each channel of each
+/// batch entry on its own; that is what this struct computes. The page of
+/// [`MeanVarianceNormalization1`](super::MeanVarianceNormalization1) calls its axes `{0, 2, 3}`, over
+/// the batch too, the equivalent. Use that operator with these axes for that reading, and with
+/// `{2, 3}` for this one.
+///
+/// # Example
+///
+/// ```
+/// use cubenorm_operators::directml::{DataType, MeanVarianceNormalization, TensorDesc};
+///
+/// let tensor = TensorDesc::packed(DataType::Float32, [2, 3, 4, 5]);
+/// let channels = TensorDesc::packed(DataType::Float32, [1, 3, 1, 1]);
+/// let program = MeanVarianceNormalization::new(tensor.clone(), tensor)
+///     .with_scale_tensor(channels)
+///     .lower()?;
+/// assert_eq!(program.steps.len(), 1);
+/// # Ok::<(), cubenorm_operators::OperatorError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct MeanVarianceNormalization {
+    /// The tensor to normalize, of 4 dimensions.
+    pub input_tensor: TensorDesc,
+    /// What is multiplied, each size 1 or the input's; 1 where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scale_tensor: Option<TensorDesc>,
+    /// What is added after the scale, each size 1 or the input's; 0 where absent. Either of scale and
+    /// bias may be given alone, as from feature level 5.2 on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bias_tensor: Option<TensorDesc>,
+    /// The result, of the input's sizes.
+    pub output_tensor: TensorDesc,
+    /// Whether statistics are over channel, height and width, or over height and width alone.
+    pub cross_channel: bool,
+    /// Whether the deviation is divided by.
+    pub normalize_variance: bool,
+    /// What is added to the variance.
+    pub epsilon: f32,
+    /// What is applied last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fused_activation: Option<FusedActivation>,
+}
+
+impl MeanVarianceNormalization {
+    /// Each channel on its own, with its variance, epsilon 1e-5 and nothing else.
+    pub fn new(input_tensor: TensorDesc, output_tensor: TensorDesc) -> Self {
+        Self {
+            input_tensor,
+            scale_tensor: None,
+            bias_tensor: None,
+            output_tensor,
+            cross_channel: false,
+            normalize_variance: true,
+            epsilon: DEFAULT_EPSILON,
+            fused_activation: None,
+        }
+    }
+
+    /// Sets [`scale_tensor`](Self::scale_tensor).
+    pub fn with_scale_tensor(mut self, scale_tensor: impl Into<Option<TensorDesc>>) -> Self {
+        self.scale_tensor = scale_tensor.into();
+        self
+    }
+
+    /// Sets [`bias_tensor`](Self::bias_tensor).
+    pub fn with_bias_tensor(mut self, bias_tensor: impl Into<Option<TensorDesc>>) -> Self {
+        self.bias_tensor = bias_tensor.into();
+        self
+    }
+
+    /// Sets [`cross_channel`](Self::cross_channel).
+    pub fn with_cross_channel(mut self, cross_channel: bool) -> Self {
+        self.cross_channel = cross_channel;
+        self
+    }
+
+    /// Sets [`normalize_variance`](Self::normalize_variance).
+    pub fn with_normalize_variance(mut self, normalize_variance: bool) -> Self {
+        self.normalize_variance = normalize_variance;
+        self
+    }
+
+    /// Sets [`epsilon`](Self::epsilon).
+    pub fn with_epsilon(mut self, epsilon: f32) -> Self {
+        self.epsilon = epsilon;
+        self
+    }
+
+    /// Sets [`fused_activation`](Self::fused_activation).
+    pub fn with_fused_activation(mut self, fused: impl Into<Option<FusedActivation>>) -> Self {
+        self.fused_activation = fused.into();
+        self
+    }
+
+    /// One normalization.
+    ///
+    /// # Errors
+    ///
+    /// An [`OperatorError`] where a tensor does not have 4 dimensions, and by the rules of
+    /// [the module](super).
+    pub fn lower(&self) -> Result<Program, OperatorError> {
+        let operator = "MEAN_VARIANCE_NORMALIZATION";
+        if self.input_tensor.sizes.len() != 4 {
+            return Err(OperatorError::Rank {
+                operator,
+                tensor: "InputTensor",
+                expected: "4: batch, channel, height, width".into(),
+                rank: self.input_tensor.sizes.len(),
+            });
+        }
+        MeanVariance {
+            operator,
+            input_tensor: &self.input_tensor,
+            scale_tensor: self.scale_tensor.as_ref(),
+            bias_tensor: self.bias_tensor.as_ref(),
+            output_tensor: &self.output_tensor,
+            axes: match self.cross_channel {
+                true => &[1, 2, 3],
+                false => &[2, 3],
+            },
+            statistics: match self.normalize_variance {
+                true => Statistics::MeanVariance,
+                false => Statistics::Mean,
+            },
+            epsilon: self.epsilon,
+            fused_activation: self.fused_activation,
+        }
+        .lower()
+    }
+}

@@ -1,0 +1,140 @@
+use cubenorm_core::Statistics;
+use serde::{Deserialize, Serialize};
+
+use super::lowering::MeanVariance;
+use super::{DEFAULT_EPSILON, FusedActivation, TensorDesc};
+use crate::{OperatorError, Program};
+
+/// `DML_MEAN_VARIANCE_NORMALIZATION1_OPERATOR_DESC`: by the mean and the population variance over any
+/// axes.
+///
+/// ```text
+/// Output = FusedActivation(Scale * (Input - Mean) / sqrt(Variance + Epsilon) + Bias)
+/// ```
+///
+/// and without `NormalizeVariance`
+///
+/// ```text
+/// Output = FusedActivation(Scale * (Input - Mean) + Bias)
+/// ```
+///
+/// # Where the specification has two readings
+///
+/// Its page calls the axes `{0, 2, 3}` the equivalent of `CrossChannel = FALSE` in
+/// [`MeanVarianceNormalization`](super::MeanVarianceNormalization), whose own page has statistics over
+/// height and width. Here axes are what they say: `{0, 2, 3}` shares the statistics of a channel
+/// between batch entries, `{2, 3}` does not and equals the other operator as this crate reads it.
+/// Both pages agree that `{1, 2, 3}` is `CrossChannel = TRUE`.
+///
+/// # Example
+///
+/// ```
+/// use cubenorm_operators::directml::{DataType, MeanVarianceNormalization1, TensorDesc};
+///
+/// // Layer normalization over the last of three dimensions.
+/// let tensor = TensorDesc::packed(DataType::Float16, [2, 3, 64]);
+/// let scale = TensorDesc::packed(DataType::Float16, [1, 1, 64]);
+/// let program = MeanVarianceNormalization1::new(tensor.clone(), tensor, [2])
+///     .with_scale_tensor(scale)
+///     .lower()?;
+/// assert_eq!(program.steps.len(), 1);
+/// # Ok::<(), cubenorm_operators::OperatorError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct MeanVarianceNormalization1 {
+    /// The tensor to normalize.
+    pub input_tensor: TensorDesc,
+    /// What is multiplied, each size 1 or the input's; 1 where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scale_tensor: Option<TensorDesc>,
+    /// What is added after the scale, each size 1 or the input's; 0 where absent. Either of scale and
+    /// bias may be given alone, as from feature level 5.2 on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bias_tensor: Option<TensorDesc>,
+    /// The result, of the input's sizes.
+    pub output_tensor: TensorDesc,
+    /// The dimensions that statistics are over, in any order, none of them twice.
+    pub axes: Vec<u32>,
+    /// Whether the deviation is divided by.
+    pub normalize_variance: bool,
+    /// What is added to the variance.
+    pub epsilon: f32,
+    /// What is applied last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fused_activation: Option<FusedActivation>,
+}
+
+impl MeanVarianceNormalization1 {
+    /// By mean and variance, with epsilon 1e-5 and nothing else.
+    pub fn new(
+        input_tensor: TensorDesc,
+        output_tensor: TensorDesc,
+        axes: impl Into<Vec<u32>>,
+    ) -> Self {
+        Self {
+            input_tensor,
+            scale_tensor: None,
+            bias_tensor: None,
+            output_tensor,
+            axes: axes.into(),
+            normalize_variance: true,
+            epsilon: DEFAULT_EPSILON,
+            fused_activation: None,
+        }
+    }
+
+    /// Sets [`scale_tensor`](Self::scale_tensor).
+    pub fn with_scale_tensor(mut self, scale_tensor: impl Into<Option<TensorDesc>>) -> Self {
+        self.scale_tensor = scale_tensor.into();
+        self
+    }
+
+    /// Sets [`bias_tensor`](Self::bias_tensor).
+    pub fn with_bias_tensor(mut self, bias_tensor: impl Into<Option<TensorDesc>>) -> Self {
+        self.bias_tensor = bias_tensor.into();
+        self
+    }
+
+    /// Sets [`normalize_variance`](Self::normalize_variance).
+    pub fn with_normalize_variance(mut self, normalize_variance: bool) -> Self {
+        self.normalize_variance = normalize_variance;
+        self
+    }
+
+    /// Sets [`epsilon`](Self::epsilon).
+    pub fn with_epsilon(mut self, epsilon: f32) -> Self {
+        self.epsilon = epsilon;
+        self
+    }
+
+    /// Sets [`fused_activation`](Self::fused_activation).
+    pub fn with_fused_activation(mut self, fused: impl Into<Option<FusedActivation>>) -> Self {
+        self.fused_activation = fused.into();
+        self
+    }
+
+    /// One normalization.
+    ///
+    /// # Errors
+    ///
+    /// An [`OperatorError`] where an axis is out of range or listed twice, and by the rules of
+    /// [the module](super).
+    pub fn lower(&self) -> Result<Program, OperatorError> {
+        MeanVariance {
+            operator: "MEAN_VARIANCE_NORMALIZATION1",
+            input_tensor: &self.input_tensor,
+            scale_tensor: self.scale_tensor.as_ref(),
+            bias_tensor: self.bias_tensor.as_ref(),
+            output_tensor: &self.output_tensor,
+            axes: &self.axes,
+            statistics: match self.normalize_variance {
+                true => Statistics::MeanVariance,
+                false => Statistics::Mean,
+            },
+            epsilon: self.epsilon,
+            fused_activation: self.fused_activation,
+        }
+        .lower()
+    }
+}

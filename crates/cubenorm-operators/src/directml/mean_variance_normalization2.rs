@@ -1,0 +1,140 @@
+use cubenorm_core::Statistics;
+use serde::{Deserialize, Serialize};
+
+use super::lowering::MeanVariance;
+use super::{DEFAULT_EPSILON, FusedActivation, TensorDesc};
+use crate::{OperatorError, Program};
+
+/// `DML_MEAN_VARIANCE_NORMALIZATION2_OPERATOR_DESC`: over any axes, mean and variance each by choice.
+///
+/// | `UseMean` | `UseVariance` | `Output = FusedActivation(...)` |
+/// | --- | --- | --- |
+/// | true | true | `Scale * (Input - Mean) / sqrt(Variance + Epsilon) + Bias` |
+/// | true | false | `Scale * (Input - Mean) + Bias` |
+/// | false | true | `Scale * Input / sqrt(mean(Input^2) + Epsilon) + Bias` |
+/// | false | false | `Scale * Input + Bias` |
+///
+/// The specification's page has no formula for the last two; with `UseMean = FALSE` the operator is
+/// the RMS normalization that ONNX Runtime uses it for.
+///
+/// # Example
+///
+/// ```
+/// use cubenorm_operators::directml::{DataType, MeanVarianceNormalization2, TensorDesc};
+///
+/// let tensor = TensorDesc::packed(DataType::Float16, [8, 64]);
+/// let rms_norm = MeanVarianceNormalization2::new(tensor.clone(), tensor, [1])
+///     .with_use_mean(false)
+///     .lower()?;
+/// assert_eq!(rms_norm.steps.len(), 1);
+/// # Ok::<(), cubenorm_operators::OperatorError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct MeanVarianceNormalization2 {
+    /// The tensor to normalize.
+    pub input_tensor: TensorDesc,
+    /// What is multiplied, each size 1 or the input's; 1 where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scale_tensor: Option<TensorDesc>,
+    /// What is added after the scale, each size 1 or the input's; 0 where absent. Either of scale and
+    /// bias may be given alone, as from feature level 5.2 on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bias_tensor: Option<TensorDesc>,
+    /// The result, of the input's sizes.
+    pub output_tensor: TensorDesc,
+    /// The dimensions that statistics are over, in any order, none of them twice.
+    pub axes: Vec<u32>,
+    /// Whether the mean is taken off.
+    pub use_mean: bool,
+    /// Whether the deviation is divided by.
+    pub use_variance: bool,
+    /// What is added to the variance.
+    pub epsilon: f32,
+    /// What is applied last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fused_activation: Option<FusedActivation>,
+}
+
+impl MeanVarianceNormalization2 {
+    /// By mean and variance, with epsilon 1e-5 and nothing else.
+    pub fn new(
+        input_tensor: TensorDesc,
+        output_tensor: TensorDesc,
+        axes: impl Into<Vec<u32>>,
+    ) -> Self {
+        Self {
+            input_tensor,
+            scale_tensor: None,
+            bias_tensor: None,
+            output_tensor,
+            axes: axes.into(),
+            use_mean: true,
+            use_variance: true,
+            epsilon: DEFAULT_EPSILON,
+            fused_activation: None,
+        }
+    }
+
+    /// Sets [`scale_tensor`](Self::scale_tensor).
+    pub fn with_scale_tensor(mut self, scale_tensor: impl Into<Option<TensorDesc>>) -> Self {
+        self.scale_tensor = scale_tensor.into();
+        self
+    }
+
+    /// Sets [`bias_tensor`](Self::bias_tensor).
+    pub fn with_bias_tensor(mut self, bias_tensor: impl Into<Option<TensorDesc>>) -> Self {
+        self.bias_tensor = bias_tensor.into();
+        self
+    }
+
+    /// Sets [`use_mean`](Self::use_mean).
+    pub fn with_use_mean(mut self, use_mean: bool) -> Self {
+        self.use_mean = use_mean;
+        self
+    }
+
+    /// Sets [`use_variance`](Self::use_variance).
+    pub fn with_use_variance(mut self, use_variance: bool) -> Self {
+        self.use_variance = use_variance;
+        self
+    }
+
+    /// Sets [`epsilon`](Self::epsilon).
+    pub fn with_epsilon(mut self, epsilon: f32) -> Self {
+        self.epsilon = epsilon;
+        self
+    }
+
+    /// Sets [`fused_activation`](Self::fused_activation).
+    pub fn with_fused_activation(mut self, fused: impl Into<Option<FusedActivation>>) -> Self {
+        self.fused_activation = fused.into();
+        self
+    }
+
+    /// One normalization.
+    ///
+    /// # Errors
+    ///
+    /// An [`OperatorError`] where an axis is out of range or listed twice, and by the rules of
+    /// [the module](super).
+    pub fn lower(&self) -> Result<Program, OperatorError> {
+        MeanVariance {
+            operator: "MEAN_VARIANCE_NORMALIZATION2",
+            input_tensor: &self.input_tensor,
+            scale_tensor: self.scale_tensor.as_ref(),
+            bias_tensor: self.bias_tensor.as_ref(),
+            output_tensor: &self.output_tensor,
+            axes: &self.axes,
+            statistics: match (self.use_mean, self.use_variance) {
+                (true, true) => Statistics::MeanVariance,
+                (true, false) => Statistics::Mean,
+                (false, true) => Statistics::MeanSquare,
+                (false, false) => Statistics::None,
+            },
+            epsilon: self.epsilon,
+            fused_activation: self.fused_activation,
+        }
+        .lower()
+    }
+}

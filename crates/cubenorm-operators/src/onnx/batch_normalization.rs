@@ -1,0 +1,270 @@
+use cubenorm_core::{Layout, Statistics, TensorDesc, WrittenStatistics};
+
+use super::DEFAULT_EPSILON;
+use super::attribute::Attributes;
+use super::node::{Node, Presence, Signature};
+use crate::builder::{Half, View, epsilon, parameter_dtype};
+use crate::{Normalize, OperatorError, Program};
+
+pub(super) const OPERATOR: &str = "BatchNormalization";
+
+static SIGNATURE_7: Signature = Signature {
+    operator: OPERATOR,
+    inputs: &[
+        ("X", Presence::Required),
+        ("scale", Presence::Required),
+        ("B", Presence::Required),
+        ("mean", Presence::Required),
+        ("var", Presence::Required),
+    ],
+    outputs: &["Y", "mean", "var", "saved_mean", "saved_var"],
+};
+
+static SIGNATURE_14: Signature = Signature {
+    operator: OPERATOR,
+    inputs: &[
+        ("X", Presence::Required),
+        ("scale", Presence::Required),
+        ("B", Presence::Required),
+        ("input_mean", Presence::Required),
+        ("input_var", Presence::Required),
+    ],
+    outputs: &["Y", "running_mean", "running_var"],
+};
+
+const DEFAULT_MOMENTUM: f32 = 0.9;
+
+/// Which BatchNormalization.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum BatchNormalizationVersion {
+    /// Opset 7: with `spatial`; trains where more than `Y` is wanted.
+    V7,
+    /// Opset 9: trains where more than `Y` is wanted.
+    V9,
+    /// Opset 14: with `training_mode`; mean and variance may have another dtype than the others.
+    V14,
+    /// Opset 15: scale and bias may have another dtype than `X`, too.
+    V15,
+}
+
+/// BatchNormalization, since opset 7: each channel by the mean and variance that are given, or, in
+/// training, by those of the batch.
+///
+/// ```text
+/// Y = scale * (X - mean) / sqrt(var + epsilon) + B
+/// ```
+///
+/// and in training
+///
+/// ```text
+/// running_mean = input_mean * momentum + mean * (1 - momentum)
+/// running_var = input_var * momentum + var * (1 - momentum)
+/// ```
+///
+/// with the population variance in both.
+///
+/// Inputs `X` of shape `[N, C, D1, ..., Dn]` or `[N]`, for one channel; `scale`, `B`, mean and variance
+/// of shape `[C]`. Outputs `Y` of `X`'s dtype, and in training optionally the moved averages, of the
+/// dtype of the given ones. The names are those of each version:
+///
+/// | version | mean and variance | moved averages | of the batch | trains |
+/// | --- | --- | --- | --- | --- |
+/// | 7, 9 | `mean`, `var` | `mean`, `var` | `saved_mean`, `saved_var` | where more than `Y` is wanted |
+/// | 14, 15 | `input_mean`, `input_var` | `running_mean`, `running_var` | none | with `training_mode` |
+#[derive(Debug, Clone, PartialEq)]
+pub struct BatchNormalization {
+    /// What is added to the variance.
+    pub epsilon: f32,
+    /// The share of the given averages in the moved ones, from 0 to 1.
+    pub momentum: f32,
+    /// Whether the batch's statistics are taken. Versions 7 and 9 do not have it.
+    pub training_mode: bool,
+    /// Whether statistics are shared over the dimensions after the channel. Version 7 alone has it:
+    /// without, the parameters have shape `[C, D1, ..., Dn]`.
+    pub spatial: bool,
+    /// Names, outputs and dtypes.
+    pub version: BatchNormalizationVersion,
+}
+
+impl BatchNormalization {
+    /// At inference, with epsilon 1e-5 and momentum 0.9.
+    pub fn new(version: BatchNormalizationVersion) -> Self {
+        Self {
+            epsilon: DEFAULT_EPSILON,
+            momentum: DEFAULT_MOMENTUM,
+            training_mode: false,
+            spatial: true,
+            version,
+        }
+    }
+
+    pub(super) fn attributes(opset: i64) -> &'static [&'static str] {
+        match opset {
+            ..9 => &["epsilon", "momentum", "spatial"],
+            9..14 => &["epsilon", "momentum"],
+            _ => &["epsilon", "momentum", "training_mode"],
+        }
+    }
+
+    pub(super) fn from_attributes(
+        opset: i64,
+        attributes: &Attributes<'_>,
+    ) -> Result<Self, OperatorError> {
+        Ok(Self {
+            epsilon: attributes.float("epsilon", DEFAULT_EPSILON)?,
+            momentum: attributes.float("momentum", DEFAULT_MOMENTUM)?,
+            training_mode: attributes.flag("training_mode", false)?,
+            spatial: attributes.flag("spatial", true)?,
+            version: match opset {
+                ..9 => BatchNormalizationVersion::V7,
+                9..14 => BatchNormalizationVersion::V9,
+                14 => BatchNormalizationVersion::V14,
+                _ => BatchNormalizationVersion::V15,
+            },
+        })
+    }
+
+    /// One normalization, after conversions of the parameters where their dtypes differ; in training a
+    /// blend or copy for each statistic that is wanted.
+    ///
+    /// # Errors
+    ///
+    /// An [`OperatorError`] where a parameter has another shape or dtype, more than `Y` is wanted of
+    /// version 14 or 15 without training, the momentum is not from 0 to 1, and by the rules of
+    /// [the module](super).
+    pub fn lower(
+        &self,
+        inputs: &[Option<TensorDesc>],
+        wanted: &[bool],
+    ) -> Result<Program, OperatorError> {
+        let trains_by_outputs = self.version < BatchNormalizationVersion::V14;
+        let signature = match trains_by_outputs {
+            true => &SIGNATURE_7,
+            false => &SIGNATURE_14,
+        };
+        let node = Node::new(signature, inputs, wanted)?;
+        let channels = self.check(&node)?;
+        let further = (1..signature.outputs.len()).find(|&position| node.wants(position));
+        let trains = match (trains_by_outputs, further) {
+            (true, further) => further.is_some(),
+            (false, Some(position)) if !self.training_mode => {
+                return Err(node.nothing_to_write(position, "training_mode is 0"));
+            }
+            (false, _) => self.training_mode,
+        };
+        match trains {
+            true => self.train(node, &channels),
+            false => self.infer(node, &channels),
+        }
+    }
+
+    /// Checks shapes, dtypes and attributes, and says what the parameters' shape is.
+    fn check(&self, node: &Node<'_>) -> Result<Vec<usize>, OperatorError> {
+        let x = node.required(0)?;
+        let channels = match *x.shape() {
+            [_, _, ..] if self.is_per_element() => x.shape()[1..].to_vec(),
+            [_, channels, ..] => vec![channels],
+            _ => vec![1],
+        };
+        for position in 1..5 {
+            node.expect_shape(position, &channels)?;
+        }
+        if self.version < BatchNormalizationVersion::V15 {
+            node.expect_dtype_of(1, 0)?;
+        }
+        node.expect_dtype_of(2, 1)?;
+        if self.version < BatchNormalizationVersion::V14 {
+            node.expect_dtype_of(3, 0)?;
+        }
+        node.expect_dtype_of(4, 3)?;
+        if !(0.0..=1.0).contains(&self.momentum) {
+            let expected = "a number from 0 to 1".into();
+            return Err(node.attribute("momentum", expected, self.momentum));
+        }
+        Ok(channels)
+    }
+
+    /// Whether statistics are over the batch alone.
+    fn is_per_element(&self) -> bool {
+        self.version == BatchNormalizationVersion::V7 && !self.spatial
+    }
+
+    fn infer(&self, mut node: Node<'_>, channels: &[usize]) -> Result<Program, OperatorError> {
+        let x = node.required(0)?;
+        let epsilon = epsilon(OPERATOR, "epsilon", self.epsilon)?;
+        let input = node.read(0)?;
+        let read = [node.read(1)?, node.read(2)?, node.read(3)?, node.read(4)?];
+        let common = parameter_dtype(x.dtype, &read.each_ref().map(Some));
+        let mut seen = |view: View| {
+            let view = node.builder.converted(view, common)?;
+            Ok::<_, OperatorError>(by_channel(&view, channels, x.shape()))
+        };
+        let [scale, bias, mean, variance] = read;
+        let (scale, bias) = (seen(scale)?, seen(bias)?);
+        let (mean, variance) = (seen(mean)?, seen(variance)?);
+        let output = node.write(0, TensorDesc::contiguous(x.shape(), x.dtype))?;
+        let step = Normalize::given(&input, &mean, &variance, epsilon, &output)
+            .with_scale(Some(&scale))
+            .with_bias(Some(&bias));
+        node.builder.normalize(step)?;
+        Ok(node.builder.finish())
+    }
+
+    fn train(&self, mut node: Node<'_>, channels: &[usize]) -> Result<Program, OperatorError> {
+        let x = node.required(0)?;
+        let epsilon = epsilon(OPERATOR, "epsilon", self.epsilon)?;
+        // What is moved, and what is given of it; then what is copied.
+        let moved = [(1, Half::Mean, 3), (2, Half::Spread, 4)];
+        let saved = [(3, Half::Mean), (4, Half::Spread)];
+        for position in 1..5 {
+            node.expect_statistics(position, channels)?;
+        }
+        let input = node.read(0)?;
+        let (scale, bias) = (node.read(1)?, node.read(2)?);
+        let common = parameter_dtype(x.dtype, &[Some(&scale), Some(&bias)]);
+        let scale = by_channel(&node.builder.converted(scale, common)?, channels, x.shape());
+        let bias = by_channel(&node.builder.converted(bias, common)?, channels, x.shape());
+        let output = node.write(0, TensorDesc::contiguous(x.shape(), x.dtype))?;
+        let rank = x.layout.rank();
+        let axes: Vec<usize> = match self.is_per_element() {
+            true => vec![0],
+            false => (0..rank).filter(|&axis| axis != 1).collect(),
+        };
+        let step = Normalize::new(&input, axes, Statistics::MeanVariance, epsilon, &output)
+            .with_scale(Some(&scale))
+            .with_bias(Some(&bias));
+        if (1..5).all(|position| !node.wants(position)) {
+            node.builder.normalize(step)?;
+            return Ok(node.builder.finish());
+        }
+        let written = WrittenStatistics::MeanVariance;
+        let pairs = node.builder.normalize_with_statistics(step, written)?;
+        for (position, half, given) in moved {
+            if !node.wants(position) {
+                continue;
+            }
+            let previous = node.read(given)?;
+            let output = TensorDesc::contiguous(channels, previous.desc.dtype);
+            let output = node.write(position, output)?;
+            let previous = Some((&previous, self.momentum));
+            node.builder.unpair(&pairs, half, previous, &output)?;
+        }
+        for (position, half) in saved {
+            let output = TensorDesc::contiguous(channels, x.dtype);
+            if let Some(output) = node.write_wanted(position, output)? {
+                node.builder.unpair(&pairs, half, None, &output)?;
+            }
+        }
+        Ok(node.builder.finish())
+    }
+}
+
+/// A parameter of the channels' shape, seen from the input's.
+fn by_channel(view: &View, channels: &[usize], shape: &[usize]) -> View {
+    let first = usize::from(shape.len() > 1);
+    let mut sizes = vec![1; shape.len()];
+    let mut strides = vec![1; shape.len()];
+    sizes[first..][..channels.len()].copy_from_slice(channels);
+    strides[first..][..channels.len()].copy_from_slice(&view.desc.layout.strides);
+    view.with_layout(Layout::strided(sizes, strides))
+}

@@ -1,0 +1,276 @@
+use cubenorm_core::{Layout, MAX_RANK, TensorDesc};
+
+use crate::OperatorError;
+use crate::builder::{Builder, View};
+
+/// The formal parameters of an operator.
+pub(super) struct Signature {
+    pub operator: &'static str,
+    /// Names, and whether they may be absent.
+    pub inputs: &'static [(&'static str, Presence)],
+    /// Names; all but the first may be absent.
+    pub outputs: &'static [&'static str],
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Presence {
+    Required,
+    Optional,
+}
+
+/// An operator on its way to a program: what it is given, what is wanted of it.
+pub(super) struct Node<'a> {
+    signature: &'static Signature,
+    inputs: &'a [Option<TensorDesc>],
+    wanted: &'a [bool],
+    pub builder: Builder,
+}
+
+impl<'a> Node<'a> {
+    pub fn new(
+        signature: &'static Signature,
+        inputs: &'a [Option<TensorDesc>],
+        wanted: &'a [bool],
+    ) -> Result<Self, OperatorError> {
+        let operator = signature.operator;
+        let last = |any: Option<usize>| any.map_or(0, |position| position + 1);
+        let given = last(inputs.iter().rposition(Option::is_some));
+        let asked = last(wanted.iter().rposition(|&wanted| wanted));
+        for (kind, actual, expected) in [
+            ("inputs", given, signature.inputs.len()),
+            ("outputs", asked, signature.outputs.len()),
+        ] {
+            if actual > expected {
+                return Err(OperatorError::TooMany {
+                    operator,
+                    kind,
+                    expected,
+                    actual,
+                });
+            }
+        }
+        let node = Self {
+            signature,
+            inputs,
+            wanted,
+            builder: Builder::default(),
+        };
+        for (position, &(tensor, presence)) in signature.inputs.iter().enumerate() {
+            match node.given(position) {
+                None if presence == Presence::Required => {
+                    return Err(OperatorError::MissingTensor { operator, tensor });
+                }
+                None => {}
+                Some(desc) => node.check_rank(tensor, desc)?,
+            }
+        }
+        if !node.wants(0) {
+            return Err(OperatorError::NotWanted {
+                operator,
+                tensor: signature.outputs[0],
+            });
+        }
+        Ok(node)
+    }
+
+    /// 1 to [`MAX_RANK`]. A scalar among parameters is one dimension of size 1, see
+    /// [`read`](Self::read).
+    fn check_rank(&self, tensor: &'static str, desc: &TensorDesc) -> Result<(), OperatorError> {
+        let rank = desc.layout.rank();
+        let is_input = tensor == self.signature.inputs[0].0;
+        let least = if is_input { 1 } else { 0 };
+        if (least..=MAX_RANK).contains(&rank) {
+            return Ok(());
+        }
+        Err(self.rank(tensor, format!("{least} to {MAX_RANK}"), rank))
+    }
+
+    pub fn operator(&self) -> &'static str {
+        self.signature.operator
+    }
+
+    /// An input that may be absent.
+    pub fn given(&self, position: usize) -> Option<&'a TensorDesc> {
+        self.inputs.get(position)?.as_ref()
+    }
+
+    /// An input that may not.
+    pub fn required(&self, position: usize) -> Result<&'a TensorDesc, OperatorError> {
+        self.given(position)
+            .ok_or_else(|| OperatorError::MissingTensor {
+                operator: self.operator(),
+                tensor: self.input_name(position),
+            })
+    }
+
+    pub fn wants(&self, position: usize) -> bool {
+        self.wanted.get(position).copied().unwrap_or(false)
+    }
+
+    pub fn input_name(&self, position: usize) -> &'static str {
+        self.signature.inputs[position].0
+    }
+
+    pub fn output_name(&self, position: usize) -> &'static str {
+        self.signature.outputs[position]
+    }
+
+    /// An input that a step reads. A scalar is seen as one element.
+    pub fn read(&mut self, position: usize) -> Result<View, OperatorError> {
+        let desc = self.required(position)?.clone();
+        let desc = match desc.layout.shape.is_empty() {
+            true if desc.layout.strides.is_empty() => TensorDesc::contiguous([1], desc.dtype),
+            _ => desc,
+        };
+        self.builder
+            .input(self.input_name(position), position, desc)
+    }
+
+    /// An optional input that a step reads.
+    pub fn read_given(&mut self, position: usize) -> Result<Option<View>, OperatorError> {
+        self.given(position)
+            .map(|_| self.read(position))
+            .transpose()
+    }
+
+    /// An output that is wanted.
+    pub fn write(&mut self, position: usize, desc: TensorDesc) -> Result<View, OperatorError> {
+        self.builder
+            .output(self.output_name(position), position, desc)
+    }
+
+    /// An output where it is wanted.
+    pub fn write_wanted(
+        &mut self,
+        position: usize,
+        desc: TensorDesc,
+    ) -> Result<Option<View>, OperatorError> {
+        match self.wants(position) {
+            true => self.write(position, desc).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// Requires an input, where it is given, to have another's dtype.
+    pub fn expect_dtype_of(&self, position: usize, other: usize) -> Result<(), OperatorError> {
+        let (Some(desc), Some(like)) = (self.given(position), self.given(other)) else {
+            return Ok(());
+        };
+        if desc.dtype == like.dtype {
+            return Ok(());
+        }
+        Err(OperatorError::DataType {
+            operator: self.operator(),
+            tensor: self.input_name(position),
+            expected: format!("{}, that of {}", like.dtype, self.input_name(other)),
+            actual: desc.dtype.to_string(),
+        })
+    }
+
+    /// Requires an input, where it is given, to have a shape.
+    pub fn expect_shape(&self, position: usize, shape: &[usize]) -> Result<(), OperatorError> {
+        match self.given(position) {
+            Some(desc) if desc.shape() != shape => {
+                Err(self.sizes(position, desc, format!("{shape:?}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Requires an input, where it is given, to broadcast to the first one.
+    pub fn expect_broadcast(&self, position: usize) -> Result<(), OperatorError> {
+        let Some(desc) = self.given(position) else {
+            return Ok(());
+        };
+        let target = self.required(0)?.shape();
+        let shape = desc.shape();
+        let pairs = shape.iter().rev().zip(target.iter().rev());
+        let fits = pairs
+            .into_iter()
+            .all(|(&size, &target)| size == 1 || size == target);
+        if fits && shape.len() <= target.len() {
+            return Ok(());
+        }
+        let name = self.input_name(0);
+        let expected = format!(
+            "each, aligned at the last, to be 1 or that of {name}, which has sizes {target:?}"
+        );
+        Err(self.sizes(position, desc, expected))
+    }
+
+    /// Refuses an output of statistics over no elements.
+    pub fn expect_statistics(&self, position: usize, shape: &[usize]) -> Result<(), OperatorError> {
+        let is_empty = self.required(0)?.shape().contains(&0);
+        if self.wants(position) && is_empty && !shape.contains(&0) {
+            return Err(self.nothing_to_write(position, "it would be of no elements"));
+        }
+        Ok(())
+    }
+
+    pub fn nothing_to_write(&self, position: usize, reason: &'static str) -> OperatorError {
+        OperatorError::NothingToWrite {
+            operator: self.operator(),
+            tensor: self.output_name(position),
+            reason,
+        }
+    }
+
+    pub fn rank(&self, tensor: &'static str, expected: String, rank: usize) -> OperatorError {
+        OperatorError::Rank {
+            operator: self.operator(),
+            tensor,
+            expected,
+            rank,
+        }
+    }
+
+    pub fn sizes(&self, position: usize, desc: &TensorDesc, expected: String) -> OperatorError {
+        OperatorError::Sizes {
+            operator: self.operator(),
+            tensor: self.input_name(position),
+            expected,
+            sizes: desc.shape().to_vec(),
+        }
+    }
+
+    pub fn attribute(
+        &self,
+        attribute: &'static str,
+        expected: String,
+        actual: impl ToString,
+    ) -> OperatorError {
+        OperatorError::Attribute {
+            operator: self.operator(),
+            attribute,
+            expected,
+            actual: actual.to_string(),
+        }
+    }
+
+    /// An axis from `-rank` to `rank - 1`, negative ones counted from the last.
+    pub fn axis(&self, attribute: &'static str, axis: i64) -> Result<usize, OperatorError> {
+        let rank = self.required(0)?.layout.rank() as i64;
+        let counted = if axis < 0 {
+            axis.saturating_add(rank)
+        } else {
+            axis
+        };
+        if (0..rank).contains(&counted) {
+            return Ok(counted as usize);
+        }
+        Err(self.attribute(attribute, format!("{} to {}", -rank, rank - 1), axis))
+    }
+}
+
+/// A parameter of one dimension, seen along one of `rank` dimensions.
+pub(super) fn along(view: &View, axis: usize, rank: usize) -> View {
+    let mut shape = vec![1; rank];
+    let mut strides = vec![1; rank];
+    if let ([size], [stride]) = (
+        view.desc.layout.shape.as_slice(),
+        view.desc.layout.strides.as_slice(),
+    ) {
+        (shape[axis], strides[axis]) = (*size, *stride);
+    }
+    view.with_layout(Layout::strided(shape, strides))
+}

@@ -1,0 +1,84 @@
+use cubenorm_core::{Statistics, TensorDesc};
+
+use super::DEFAULT_SKIP_EPSILON;
+use super::attribute::Attributes;
+use super::node::{Node, Presence, Signature};
+use super::skip::Skip;
+use crate::{OperatorError, Program};
+
+pub(super) const OPERATOR: &str = "SkipLayerNormalization";
+
+static SIGNATURE: Signature = Signature {
+    operator: OPERATOR,
+    inputs: &[
+        ("input", Presence::Required),
+        ("skip", Presence::Required),
+        ("gamma", Presence::Required),
+        ("beta", Presence::Optional),
+        ("bias", Presence::Optional),
+    ],
+    outputs: &["output", "mean", "inv_std_var", "input_skip_bias_sum"],
+};
+
+/// SkipLayerNormalization of ONNX Runtime: a skip connection, then a layer normalization over the
+/// last dimension.
+///
+/// ```text
+/// input_skip_bias_sum = input + skip + bias
+/// inv_std_var = 1 / sqrt(variance + epsilon)
+/// output = (input_skip_bias_sum - mean) * inv_std_var * gamma + beta
+/// ```
+///
+/// Inputs `input` of shape `[batch, sequence, hidden]` or `[tokens, hidden]`; `skip` of the same,
+/// or of a batch of 1 or none that is repeated; `gamma`, and optionally `beta` and `bias`, of shape
+/// `[hidden]`; all of one dtype. Outputs `output`; optionally `mean` and `inv_std_var`, of the
+/// input's shape with 1 for the last dimension, in `f32` (`f64` for inputs of `f64`); optionally
+/// `input_skip_bias_sum`.
+///
+/// With a bias, the sum is rounded to the inputs' dtype before it is normalized.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SkipLayerNormalization {
+    /// What is added to the variance.
+    pub epsilon: f32,
+}
+
+impl Default for SkipLayerNormalization {
+    /// Epsilon 1e-12.
+    fn default() -> Self {
+        Self {
+            epsilon: DEFAULT_SKIP_EPSILON,
+        }
+    }
+}
+
+impl SkipLayerNormalization {
+    pub(super) const ATTRIBUTES: &[&str] = &["epsilon"];
+
+    pub(super) fn from_attributes(attributes: &Attributes<'_>) -> Result<Self, OperatorError> {
+        Ok(Self {
+            epsilon: attributes.float("epsilon", DEFAULT_SKIP_EPSILON)?,
+        })
+    }
+
+    /// One normalization; with a bias, an addition before it; a copy for each statistic that is
+    /// wanted.
+    ///
+    /// # Errors
+    ///
+    /// An [`OperatorError`] where a tensor has another shape or dtype, and by the rules of
+    /// [the module](super).
+    pub fn lower(
+        &self,
+        inputs: &[Option<TensorDesc>],
+        wanted: &[bool],
+    ) -> Result<Program, OperatorError> {
+        let node = Node::new(&SIGNATURE, inputs, wanted)?;
+        Skip {
+            epsilon: self.epsilon,
+            statistics: Statistics::MeanVariance,
+            beta: Some(3),
+            bias: 4,
+        }
+        .lower(node)
+    }
+}

@@ -1,0 +1,357 @@
+//! Programs run on the host in f64, tensors to run them on, and the sums that operators' formulas are
+//! made of.
+
+#![allow(dead_code, reason = "each test file uses its own part of it")]
+
+use cubenorm_core::{DType, Layout, TensorDesc, WrittenStatistics};
+use cubenorm_operators::{Blend, Normalize, Program, Role, Slot, Step};
+use cubenorm_reference::{Tensors, forward};
+
+/// Every index of a shape in row-major order.
+pub fn indices(shape: &[usize]) -> Vec<Vec<usize>> {
+    let mut all = vec![vec![]];
+    for &size in shape {
+        all = all
+            .into_iter()
+            .flat_map(|index: Vec<usize>| (0..size).map(move |i| [index.clone(), vec![i]].concat()))
+            .collect();
+    }
+    all
+}
+
+fn address(layout: &Layout, index: &[usize]) -> usize {
+    let steps = index.iter().zip(&layout.strides);
+    steps.map(|(i, stride)| i * stride).sum()
+}
+
+/// Numbers without order, from a seed.
+#[derive(Debug, Clone)]
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x2545_f491_4f6c_dd1d)
+    }
+
+    fn next(&mut self) -> u64 {
+        // xorshift64*, Vigna 2016.
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11
+    }
+
+    /// From 0 to below a bound.
+    pub fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+
+    pub fn flag(&mut self) -> bool {
+        self.below(2) == 1
+    }
+
+    /// From -2 to 2.
+    pub fn number(&mut self) -> f64 {
+        self.next() as f64 / (1u64 << 53) as f64 * 4.0 - 2.0
+    }
+
+    /// Sizes from 1 to 3, so that no rank makes a tensor large.
+    pub fn shape(&mut self, rank: usize) -> Vec<usize> {
+        (0..rank).map(|_| 1 + self.below(3)).collect()
+    }
+
+    /// Any subset of the dimensions, in any order.
+    pub fn axes(&mut self, rank: usize) -> Vec<usize> {
+        let mut axes: Vec<usize> = (0..rank).filter(|_| self.flag()).collect();
+        for i in (1..axes.len()).rev() {
+            axes.swap(i, self.below(i + 1));
+        }
+        axes
+    }
+
+    /// The shape with 1 for some of the sizes.
+    pub fn broadcast(&mut self, shape: &[usize]) -> Vec<usize> {
+        let keep = |&size: &usize| if self.flag() { size } else { 1 };
+        shape.iter().map(keep).collect()
+    }
+
+    /// Strides of the dimensions in any order in memory, with gaps.
+    pub fn strides(&mut self, shape: &[usize]) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..shape.len()).collect();
+        for i in (1..order.len()).rev() {
+            order.swap(i, self.below(i + 1));
+        }
+        let mut strides = vec![0; shape.len()];
+        let mut next = 1 + self.below(2);
+        for dim in order {
+            strides[dim] = next;
+            next = next * shape[dim] + self.below(2);
+        }
+        strides
+    }
+}
+
+/// A tensor with its numbers.
+#[derive(Debug, Clone)]
+pub struct Tensor {
+    pub layout: Layout,
+    pub buffer: Vec<f64>,
+}
+
+impl Tensor {
+    pub fn new(layout: Layout, random: &mut Random) -> Self {
+        let span = layout.checked_span().unwrap();
+        let buffer = (0..span).map(|_| random.number()).collect();
+        Self { layout, buffer }
+    }
+
+    pub fn contiguous(shape: &[usize], random: &mut Random) -> Self {
+        Self::new(Layout::contiguous(shape), random)
+    }
+
+    /// With strides in any order, now and then one of 0.
+    pub fn strided(shape: &[usize], random: &mut Random) -> Self {
+        let mut strides = random.strides(shape);
+        if random.flag() {
+            let repeated = random.below(shape.len());
+            strides[repeated] = 0;
+        }
+        Self::new(Layout::strided(shape, strides), random)
+    }
+
+    /// Numbers that are not negative, for variances.
+    pub fn positive(mut self) -> Self {
+        self.buffer.iter_mut().for_each(|x| *x = x.abs());
+        self
+    }
+
+    pub fn shape(&self) -> &[usize] {
+        &self.layout.shape
+    }
+
+    /// The element of an index of a tensor that this one broadcasts to.
+    pub fn at(&self, index: &[usize]) -> f64 {
+        let index = &index[index.len() - self.shape().len()..];
+        let sizes = self.shape().iter();
+        let index: Vec<usize> = sizes
+            .zip(index)
+            .map(|(&size, &i)| if size == 1 { 0 } else { i })
+            .collect();
+        self.buffer[address(&self.layout, &index)]
+    }
+
+    /// In core's terms.
+    pub fn desc(&self, dtype: DType) -> TensorDesc {
+        TensorDesc::new(self.layout.clone(), dtype)
+    }
+}
+
+/// Mean, population variance, mean of squares, sum of magnitudes and sum of squares of the elements
+/// that share an index outside the axes.
+#[derive(Debug, Clone, Copy)]
+pub struct Moments {
+    pub mean: f64,
+    pub variance: f64,
+    pub mean_square: f64,
+    pub magnitudes: f64,
+    pub squares: f64,
+}
+
+pub fn moments(
+    shape: &[usize],
+    x: impl Fn(&[usize]) -> f64,
+    axes: &[usize],
+    of: &[usize],
+) -> Moments {
+    let row: Vec<f64> = indices(shape)
+        .into_iter()
+        .filter(|index| (0..shape.len()).all(|dim| axes.contains(&dim) || index[dim] == of[dim]))
+        .map(|index| x(&index))
+        .collect();
+    let n = row.len() as f64;
+    let mean = row.iter().sum::<f64>() / n;
+    let squares = row.iter().map(|x| x * x).sum::<f64>();
+    Moments {
+        mean,
+        variance: row.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n,
+        mean_square: squares / n,
+        magnitudes: row.iter().map(|x| x.abs()).sum(),
+        squares,
+    }
+}
+
+/// A program's buffers after it has run.
+pub struct Run<'a> {
+    program: &'a Program,
+    buffers: Vec<Vec<f64>>,
+    written: Vec<bool>,
+}
+
+/// Runs a program on the inputs of its formal positions. Positions that it does not read are ignored.
+///
+/// Holds what a runner may rely on: steps read what is given or was written before, write what nobody
+/// gave, and see buffers in their tensors' dtype and within their tensors' bounds.
+pub fn run<'a>(program: &'a Program, inputs: &[(usize, &Tensor)]) -> Run<'a> {
+    let mut run = Run {
+        program,
+        buffers: vec![],
+        written: vec![],
+    };
+    for (number, tensor) in program.tensors.iter().enumerate() {
+        let given = inputs
+            .iter()
+            .find(|(position, _)| *position == tensor.position);
+        let buffer = match tensor.role {
+            Role::Input => {
+                assert_eq!(program.input_at(tensor.position), Some(Slot(number)));
+                let (_, given) = given.unwrap_or_else(|| panic!("{} is not given", tensor.name));
+                assert!(tensor.desc.fits(tensor.name, given.buffer.len()).is_ok());
+                given.buffer.clone()
+            }
+            Role::Output => {
+                assert_eq!(program.output_at(tensor.position), Some(Slot(number)));
+                vec![f64::NAN; tensor.desc.layout.checked_span().unwrap()]
+            }
+            Role::Temporary => vec![f64::NAN; tensor.desc.layout.checked_span().unwrap()],
+        };
+        run.buffers.push(buffer);
+        run.written.push(tensor.role == Role::Input);
+    }
+    for step in &program.steps {
+        match step {
+            Step::Normalize(step) => run.normalize(step),
+            Step::Blend(step) => run.blend(step),
+        }
+    }
+    run
+}
+
+impl Run<'_> {
+    /// An output in row-major order.
+    pub fn output(&self, position: usize) -> Vec<f64> {
+        let slot = self.program.output_at(position).expect("it is wanted");
+        assert!(self.written[slot.0], "no step writes output {position}");
+        let layout = &self.program.tensor(slot).desc.layout;
+        indices(&layout.shape)
+            .iter()
+            .map(|index| self.buffers[slot.0][address(layout, index)])
+            .collect()
+    }
+
+    fn read(&self, slot: Slot, desc: &TensorDesc) -> &[f64] {
+        let tensor = self.program.tensor(slot);
+        assert!(self.written[slot.0], "{} is read before", tensor.name);
+        self.check(slot, desc, 0);
+        &self.buffers[slot.0]
+    }
+
+    fn check(&self, slot: Slot, desc: &TensorDesc, offset: usize) {
+        let tensor = self.program.tensor(slot);
+        assert_eq!(desc.dtype, tensor.desc.dtype, "{}", tensor.name);
+        let room = self.buffers[slot.0].len().saturating_sub(offset);
+        desc.fits(tensor.name, room).unwrap();
+    }
+
+    fn write(&mut self, slot: Slot, desc: &TensorDesc, values: &[f64]) {
+        let tensor = self.program.tensor(slot);
+        assert_ne!(tensor.role, Role::Input, "{} is written", tensor.name);
+        assert!(!self.written[slot.0], "{} is written twice", tensor.name);
+        self.check(slot, desc, 0);
+        let all = indices(desc.shape());
+        assert_eq!(all.len(), values.len());
+        for (index, &value) in all.iter().zip(values) {
+            self.buffers[slot.0][address(&desc.layout, index)] = value;
+        }
+        self.written[slot.0] = true;
+    }
+
+    fn normalize(&mut self, step: &Normalize) {
+        let desc = &step.desc;
+        desc.problem().unwrap();
+        let (mean, variance) = match &desc.statistics {
+            cubenorm_core::Statistics::Given { mean, variance } => (Some(mean), Some(variance)),
+            _ => (None, None),
+        };
+        let read = |slot: Option<Slot>, desc: Option<&TensorDesc>| {
+            assert_eq!(slot.is_some(), desc.is_some());
+            slot.map(|slot| self.read(slot, desc.unwrap()))
+        };
+        let result = forward(
+            desc,
+            &Tensors {
+                input: self.read(step.input, &desc.input),
+                residual: read(step.residual, desc.residual.as_ref()),
+                scale: read(step.scale, desc.scale.as_ref()),
+                bias: read(step.bias, desc.bias.as_ref()),
+                mean: read(step.mean, mean),
+                variance: read(step.variance, variance),
+            },
+        );
+        let output = desc.output.as_ref().expect("it is always described");
+        self.write(step.output, output, &result.output);
+        assert_eq!(step.sum.is_some(), desc.writes_sum);
+        if let Some(sum) = step.sum {
+            self.write(sum, output, &result.sum);
+        }
+        assert_eq!(step.statistics.is_some(), desc.written_statistics.is_some());
+        let (Some(slot), Some(written)) = (step.statistics, desc.written_statistics) else {
+            return;
+        };
+        let pairs = desc.statistics_desc();
+        let rank = desc.input.layout.rank();
+        let mut values = vec![f64::NAN; pairs.layout.checked_elements().unwrap()];
+        for (number, index) in indices(desc.input.shape()).iter().enumerate() {
+            let row: Vec<usize> = (0..rank)
+                .map(|dim| {
+                    if desc.axes.contains(&dim) {
+                        0
+                    } else {
+                        index[dim]
+                    }
+                })
+                .collect();
+            let first = address(&pairs.layout, &row);
+            values[first] = result.mean[number];
+            values[first + 1] = match written {
+                WrittenStatistics::MeanRstd => result.rstd[number],
+                WrittenStatistics::MeanVariance => result.variance[number],
+            };
+        }
+        let flat = TensorDesc::contiguous([values.len()], pairs.dtype);
+        self.write(slot, &flat, &values);
+    }
+
+    fn blend(&mut self, step: &Blend) {
+        let desc = &step.desc;
+        desc.validate().unwrap();
+        let input = self.read(step.input, &desc.input);
+        self.check(step.input, &desc.input, desc.input_offset);
+        assert_eq!(step.previous.is_some(), desc.previous.is_some());
+        let previous = step.previous.zip(desc.previous.as_ref());
+        let previous = previous.map(|(slot, desc)| (self.read(slot, desc), desc));
+        let values: Vec<f64> = indices(desc.output.shape())
+            .iter()
+            .map(|index| {
+                let input = input[desc.input_offset + address(&desc.input.layout, index)];
+                previous.map_or(input, |(buffer, previous)| {
+                    let previous = buffer[address(&previous.layout, index)];
+                    previous * desc.momentum + input * (1.0 - desc.momentum)
+                })
+            })
+            .collect();
+        self.write(step.output, &desc.output, &values);
+    }
+}
+
+/// Requires two lists of numbers to agree to the last digits of f64.
+#[track_caller]
+pub fn assert_close(actual: &[f64], expected: &[f64], what: impl std::fmt::Debug) {
+    assert_eq!(actual.len(), expected.len(), "{what:?}");
+    for (number, (actual, expected)) in actual.iter().zip(expected).enumerate() {
+        let error = (actual - expected).abs();
+        assert!(
+            error <= 1e-9 * expected.abs().max(1.0),
+            "element {number} is {actual}, expected {expected}: {what:?}"
+        );
+    }
+}

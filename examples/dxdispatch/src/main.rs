@@ -1,0 +1,68 @@
+//! Runs a DxDispatch model: dispatches its operators and prints its resources, as the tool itself does.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Result, anyhow};
+use clap::Parser;
+use cubenorm_models::dxdispatch::{Event, Model, Options, Session};
+use cubenorm_models::run;
+
+/// Runs a model of DxDispatch, DirectML's command-line tool, on any device.
+///
+/// Resources are printed with all their digits; files are written beside the model.
+#[derive(Debug, Parser)]
+#[command(name = "dxdispatch", version)]
+struct Arguments {
+    /// The model
+    #[arg(value_name = "MODEL.json")]
+    model: PathBuf,
+
+    /// The device to run on: cuda, rocm, metal, vulkan, wgpu, webgpu, cpu or flex, as far as they
+    /// are compiled in [default: BURN_DEVICE, or the first of them]
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
+
+    /// How often each dispatch is repeated, to measure it; the first time does not count
+    #[arg(long, short, value_name = "N", default_value_t = 1)]
+    iterations: usize,
+}
+
+fn main() -> ExitCode {
+    match run_model(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run_model(arguments: &Arguments) -> Result<()> {
+    let path = &arguments.model;
+    let about = |error| anyhow!("{}: {error}", path.display());
+    let model = Model::read(path).map_err(about)?;
+    let mut session = Session::new(&model).map_err(about)?;
+    let device = match &arguments.device {
+        Some(device) => device.to_lowercase(),
+        None => run::default_device()?,
+    };
+    let executor = run::open(&device)?;
+
+    let mut output = io::stdout().lock();
+    writeln!(output, "Running on '{}'", executor.name())?;
+    let mut written = Ok(());
+    let mut print = |event: &Event| {
+        if written.is_ok() {
+            written = writeln!(output, "{event}");
+        }
+    };
+    let options = Options {
+        iterations: arguments.iterations,
+        ..Options::default()
+    };
+    let result = session.run(executor.as_ref(), &options, &mut print);
+    result.map_err(|error| anyhow!("{error}"))?;
+    Ok(written?)
+}

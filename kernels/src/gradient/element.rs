@@ -1,0 +1,155 @@
+//! What a gradient is made of, element by element.
+
+use cubecl::prelude::*;
+use cubenorm_core::{ActivationKind, GradientBlueprint, StatisticsKind};
+
+use crate::epilogue::{ParamRow, param, param_row, slope};
+use crate::forward::Scalars;
+use crate::operand::{Optional, load, row_offset};
+use crate::types::{One, Types};
+
+/// The tensors that are read.
+#[derive(CubeType, CubeLaunch)]
+pub(crate) struct GradientSource<
+    F: Float,
+    P: Float,
+    A: Float,
+    NX: Size,
+    NG: Size,
+    NS: Size,
+    NB: Size,
+> {
+    pub(crate) input: OwnedTensor<Vector<F, NX>>,
+    pub(crate) output_gradient: OwnedTensor<Vector<F, NG>>,
+    pub(crate) saved: Optional<A, One>,
+    pub(crate) scale: Optional<P, NS>,
+    pub(crate) bias: Optional<P, NB>,
+}
+
+/// [`GradientSource`] of a kernel's types, whose second source is the output's gradient.
+pub(crate) type TypedGradientSource<T> = GradientSource<
+    <T as Types>::F,
+    <T as Types>::P,
+    <T as Types>::A,
+    <T as Types>::Input,
+    <T as Types>::Residual,
+    <T as Types>::Scale,
+    <T as Types>::Bias,
+>;
+
+/// Where a row starts in each of them, and what does not change along it.
+#[derive(CubeType, Clone, Copy)]
+pub(crate) struct GradientRow<A: Float, N: Size> {
+    input: usize,
+    output_gradient: usize,
+    mean: ParamRow<A, N>,
+    pub(crate) rstd: ParamRow<A, N>,
+    pub(crate) scale: ParamRow<A, N>,
+    bias: ParamRow<A, N>,
+}
+
+/// Finds a row.
+#[cube]
+pub(crate) fn gradient_row<T: Types>(
+    source: &TypedGradientSource<T>,
+    row: usize,
+    #[comptime] blueprint: GradientBlueprint,
+) -> GradientRow<T::A, T::N> {
+    let lanes = comptime!(blueprint.team.lanes);
+    let saved = comptime!(blueprint.saved);
+    let scale = comptime!(blueprint.scale);
+    let bias = comptime!(blueprint.bias);
+    let gradient = comptime!(blueprint.output_gradient);
+    GradientRow::<T::A, T::N> {
+        input: row_offset::<T::F, T::Input>(&source.input, row, blueprint.input, lanes),
+        output_gradient: row_offset::<T::F, T::Residual>(
+            &source.output_gradient,
+            row,
+            gradient,
+            lanes,
+        ),
+        mean: param_row::<T::A, One, T::A, T::N>(&source.saved, row, saved, 0usize, lanes),
+        rstd: param_row::<T::A, One, T::A, T::N>(&source.saved, row, saved, 1usize, lanes),
+        scale: param_row::<T::P, T::Scale, T::A, T::N>(&source.scale, row, scale, 0usize, lanes),
+        bias: param_row::<T::P, T::Bias, T::A, T::N>(&source.bias, row, bias, 0usize, lanes),
+    }
+}
+
+/// One step of a row.
+#[derive(CubeType, Clone, Copy)]
+pub(crate) struct Element<A: Float, N: Size> {
+    /// What was normalized.
+    pub(crate) input: Vector<A, N>,
+    /// What it was normalized to.
+    pub(crate) normalized: Vector<A, N>,
+    /// What it was divided by, reciprocally.
+    pub(crate) rstd: Vector<A, N>,
+    /// The gradient before the activation.
+    pub(crate) shallow: Vector<A, N>,
+    /// The gradient before the scale.
+    pub(crate) deep: Vector<A, N>,
+}
+
+/// Reads a step.
+#[cube]
+pub(crate) fn element<T: Types>(
+    source: &TypedGradientSource<T>,
+    row: &GradientRow<T::A, T::N>,
+    step: usize,
+    scalars: &Scalars,
+    #[comptime] blueprint: GradientBlueprint,
+) -> Element<T::A, T::N> {
+    let lanes = comptime!(blueprint.team.lanes);
+    let kind = comptime!(blueprint.statistics);
+    let access = comptime!(blueprint.input);
+    let input = load::<T::F, T::Input, T::A, T::N>(&source.input, row.input, step, access, lanes);
+    let access = comptime!(blueprint.output_gradient);
+    let above = load::<T::F, T::Residual, T::A, T::N>(
+        &source.output_gradient,
+        row.output_gradient,
+        step,
+        access,
+        lanes,
+    );
+    let access = comptime!(blueprint.saved);
+    let mean = param::<T::A, One, T::A, T::N>(&source.saved, &row.mean, step, access, lanes);
+    let rstd = param::<T::A, One, T::A, T::N>(&source.saved, &row.rstd, step, access, lanes);
+    let takes_mean_off = comptime!(kind.reduces_mean() || kind == StatisticsKind::Given);
+    let divides = comptime!(kind.reduces_deviation() || kind == StatisticsKind::Given);
+    let centered = if takes_mean_off { input - mean } else { input };
+    let normalized = if divides { centered * rstd } else { centered };
+    let access = comptime!(blueprint.scale);
+    let scale = param::<T::P, T::Scale, T::A, T::N>(&source.scale, &row.scale, step, access, lanes);
+    let has_scale = comptime!(access.is_some());
+    let shallow = if comptime!(blueprint.activation == ActivationKind::Identity) {
+        above
+    } else {
+        let access = comptime!(blueprint.bias);
+        let scaled = if has_scale {
+            normalized * scale
+        } else {
+            normalized
+        };
+        let argument = if comptime!(access.is_some()) {
+            scaled
+                + param::<T::P, T::Bias, T::A, T::N>(&source.bias, &row.bias, step, access, lanes)
+        } else {
+            scaled
+        };
+        above
+            * slope::<T::A, T::N>(
+                argument,
+                scalars.alpha.get::<T::A>(),
+                scalars.beta.get::<T::A>(),
+                blueprint.activation,
+            )
+    };
+    let deep = if has_scale { shallow * scale } else { shallow };
+    Element::<T::A, T::N> {
+        input,
+        normalized,
+        rstd,
+        shallow,
+        deep,
+    }
+}

@@ -1,0 +1,432 @@
+//! The kernels of a gradient: in one launch, or in two where rows are split.
+
+use cubecl::prelude::*;
+use cubenorm_core::{
+    AccessBlueprint, ColumnSums, GradientBlueprint, Lanes, Level, LoadMode, StatisticsKind,
+};
+
+use super::element::{
+    Element, GradientRow, GradientSource, TypedGradientSource, element, gradient_row,
+};
+use crate::forward::Scalars;
+use crate::moments::{Moments, same};
+use crate::operand::{Optional, group_row, optional_row, row_offset, store};
+use crate::strategy::split::{Partition, merge_parts, write_part};
+use crate::strategy::{member, merge_team, team_index};
+use crate::types::{One, Typed, Types};
+use crate::work::{Item, Share, item, my_share};
+
+/// Steps that are summed up apart before they are added to the rest, so that a long row keeps its
+/// digits.
+const BLOCK: usize = 64;
+
+/// Steps that are loaded before the first is used.
+const UNROLL: usize = 4;
+
+/// The tensors that are written.
+#[derive(CubeType, CubeLaunch)]
+pub(crate) struct GradientResults<F: Float, NY: Size, A: Float, N: Size> {
+    /// The input's gradient.
+    pub(crate) input: Optional<F, NY>,
+    /// `sum(dz * xhat)` and `sum(dz)` of each row, as pairs.
+    pub(crate) rows: Optional<A, One>,
+    /// The same of each column over the rows of a team: for each team a row of the first, then a row
+    /// of the second.
+    pub(crate) columns: Optional<A, N>,
+}
+
+/// [`GradientResults`] of a kernel's types.
+type TypedResults<T> =
+    GradientResults<<T as Types>::F, <T as Types>::Output, <T as Types>::A, <T as Types>::N>;
+
+/// Sums up a unit's share: `sum(g)` in the place of the mean, `sum(g * xhat)` in that of the
+/// deviation.
+#[cube]
+fn sum_up<T: Types>(
+    source: &TypedGradientSource<T>,
+    row: &GradientRow<T::A, T::N>,
+    share: &Share,
+    scalars: &Scalars,
+    #[comptime] blueprint: GradientBlueprint,
+) -> Moments<T::A, T::N> {
+    let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
+    let stride = comptime!(blueprint.team.members as usize);
+    let mut sum = zero;
+    let mut products = zero;
+    let mut done = 0usize;
+    while done < share.count {
+        let end = min(done + BLOCK, share.count);
+        let mut block_sum = zero;
+        let mut block_products = zero;
+        let mut i = done;
+        while i + comptime!(UNROLL - 1) < end {
+            let mut sums = zero;
+            let mut several = zero;
+            #[unroll]
+            for j in 0..UNROLL {
+                let step = share.begin + (i + j) * stride;
+                let element = element::<T>(source, row, step, scalars, blueprint);
+                let gradient = summed::<T::A, T::N>(&element, blueprint);
+                sums += gradient;
+                several += gradient * element.normalized;
+            }
+            block_sum += sums;
+            block_products += several;
+            i += UNROLL;
+        }
+        while i < end {
+            let step = share.begin + i * stride;
+            let element = element::<T>(source, row, step, scalars, blueprint);
+            let gradient = summed::<T::A, T::N>(&element, blueprint);
+            block_sum += gradient;
+            block_products += gradient * element.normalized;
+            i += 1;
+        }
+        sum += block_sum;
+        products += block_products;
+        done = end;
+    }
+    Moments::<T::A, T::N> {
+        count: T::A::cast_from(share.count),
+        mean: sum,
+        m2: products,
+    }
+}
+
+/// The gradient that is summed up: before the scale where that changes along the row, else after it.
+#[cube]
+fn summed<A: Float, N: Size>(
+    element: &Element<A, N>,
+    #[comptime] blueprint: GradientBlueprint,
+) -> Vector<A, N> {
+    if comptime!(blueprint.weights) {
+        element.deep
+    } else {
+        element.shallow
+    }
+}
+
+/// What is taken off a row's gradient: a constant, and a multiple of the normalized value.
+#[derive(CubeType, Clone, Copy)]
+struct Correction<A: Float, N: Size> {
+    constant: Vector<A, N>,
+    multiple: Vector<A, N>,
+}
+
+#[cube]
+fn correction<A: Float, N: Size>(
+    sums: &Moments<A, N>,
+    row: &GradientRow<A, N>,
+    partition: &Partition,
+    scalars: &Scalars,
+    #[comptime] blueprint: GradientBlueprint,
+) -> Correction<A, N> {
+    let kind = comptime!(blueprint.statistics);
+    let mut sum = sums.mean;
+    let mut products = sums.m2;
+    if comptime!(!blueprint.weights && blueprint.scale.is_some()) {
+        sum *= row.scale.constant;
+        products *= row.scale.constant;
+    }
+    if comptime!(matches!(
+        kind,
+        StatisticsKind::L1Norm | StatisticsKind::L2Norm
+    )) {
+        // A norm is a sum, not a mean.
+        Correction::<A, N> {
+            constant: sum,
+            multiple: products,
+        }
+    } else {
+        let lanes = comptime!(blueprint.team.lanes);
+        let cols = if comptime!(lanes == Lanes::Columns) {
+            partition.steps * N::value()
+        } else {
+            partition.steps
+        };
+        let count = Vector::<A, N>::new(A::cast_from(cols));
+        let mut multiple = products / count;
+        if comptime!(!blueprint.epsilon_in_sqrt && kind.reduces_deviation()) {
+            // The deviation alone moves with the input: (deviation + epsilon) / deviation more.
+            let epsilon = Vector::<A, N>::new(scalars.epsilon.get::<A>());
+            let one = Vector::<A, N>::new(A::new(1.0));
+            let share = one - epsilon * row.rstd.constant;
+            let zero = Vector::<A, N>::new(A::new(0.0));
+            let has_deviation = share.greater_than(&zero);
+            multiple = select_many(
+                has_deviation,
+                multiple / select_many(has_deviation, share, one),
+                zero,
+            );
+        }
+        Correction::<A, N> {
+            constant: sum / count,
+            multiple,
+        }
+    }
+}
+
+/// The input's gradient.
+#[cube]
+fn passed_back<A: Float, N: Size>(
+    element: &Element<A, N>,
+    correction: &Correction<A, N>,
+    #[comptime] blueprint: GradientBlueprint,
+) -> Vector<A, N> {
+    match comptime!(blueprint.statistics) {
+        StatisticsKind::None => element.deep,
+        StatisticsKind::Given => element.deep * element.rstd,
+        StatisticsKind::Mean => element.deep - correction.constant,
+        StatisticsKind::MeanVariance => {
+            let centered = element.deep - correction.constant;
+            (centered - element.normalized * correction.multiple) * element.rstd
+        }
+        StatisticsKind::MeanSquare | StatisticsKind::L2Norm => {
+            (element.deep - element.normalized * correction.multiple) * element.rstd
+        }
+        StatisticsKind::L1Norm => {
+            let zero = Vector::<A, N>::new(A::new(0.0));
+            let one = Vector::<A, N>::new(A::new(1.0));
+            let sign = select_many(element.input.less_than(&zero), -one, one);
+            let sign = select_many(element.input.equal(&zero), zero, sign);
+            (element.deep - sign * correction.multiple) * element.rstd
+        }
+    }
+}
+
+/// Passes back: each team sums up a row, or merges what [`gradient_parts`] has left of its parts,
+/// then writes what is wanted.
+#[cube(launch_unchecked, address_type = "dynamic")]
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn gradient<
+    F: Float,
+    P: Float,
+    A: Float,
+    N: Size,
+    Input: Size,
+    Above: Size,
+    Scale: Size,
+    Bias: Size,
+    Output: Size,
+    W: Size,
+>(
+    source: &GradientSource<F, P, A, Input, Above, Scale, Bias>,
+    results: &mut GradientResults<F, Output, A, N>,
+    parts: &Optional<A, W>,
+    partition: Partition,
+    scalars: Scalars,
+    #[comptime] blueprint: GradientBlueprint,
+    #[define(F)] _dtype: ElemType,
+    #[define(P)] _param_dtype: ElemType,
+    #[define(A)] _accumulation: ElemType,
+) {
+    for round in 0..partition.items_per_team {
+        gradient_item::<Typed<(F, P, A, N), (Input, Above, Scale, Bias, One, One, Output)>, W>(
+            source, results, parts, round, &partition, &scalars, blueprint,
+        );
+    }
+}
+
+#[cube]
+fn gradient_item<T: Types, W: Size>(
+    source: &TypedGradientSource<T>,
+    results: &mut TypedResults<T>,
+    parts: &Optional<T::A, W>,
+    round: usize,
+    partition: &Partition,
+    scalars: &Scalars,
+    #[comptime] blueprint: GradientBlueprint,
+) {
+    let team = comptime!(blueprint.team);
+    let item = item(round, partition, team);
+    // As in the forward kernel, units that may wait for each other come along.
+    let comes = item.exists || comptime!(team.level == Level::Column);
+    let share = my_share(item.part, partition, team);
+    if comes {
+        let first = group_row::<T::N>(item.group, team);
+        let row = gradient_row::<T>(source, first, blueprint);
+        let sums = if comptime!(!blueprint.reduces) {
+            nothing::<T::A, T::N>()
+        } else if comptime!(blueprint.split) {
+            let parts = parts.as_ref().unwrap();
+            merge_parts::<T::A, T::N, W>(parts, item.group, partition, team)
+        } else {
+            let mine = sum_up::<T>(source, &row, &share, scalars, blueprint);
+            merge_team::<T::A, T::N>(&mine, team)
+        };
+        write_rows::<T>(results, &sums, &item, blueprint);
+        if comptime!(
+            blueprint.input_gradient.is_some() || blueprint.column_sums != ColumnSums::None
+        ) {
+            let correction = correction::<T::A, T::N>(&sums, &row, partition, scalars, blueprint);
+            let lanes = comptime!(team.lanes);
+            let access = comptime!(blueprint.input_gradient);
+            let output = optional_row::<T::F, T::Output>(&results.input, first, access, lanes);
+            for i in 0..share.count {
+                let step = share.begin + i * comptime!(team.members as usize);
+                let element = element::<T>(source, &row, step, scalars, blueprint);
+                if comptime!(access.is_some()) {
+                    let value = passed_back::<T::A, T::N>(&element, &correction, blueprint);
+                    if item.exists {
+                        let tensor = results.input.as_mut().unwrap();
+                        let access = comptime!(access.unwrap());
+                        store::<T::F, T::Output, T::A, T::N>(
+                            tensor, output, step, value, access, lanes,
+                        );
+                    }
+                }
+                add_columns::<T>(
+                    results,
+                    step,
+                    element.shallow * element.normalized,
+                    element.shallow,
+                    round == 0,
+                    partition,
+                    blueprint,
+                );
+            }
+        }
+    } else if comptime!(blueprint.column_sums != ColumnSums::None) {
+        // A team without rows has columns all the same, of zeros.
+        if round == 0 {
+            let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
+            for i in 0..share.count {
+                let step = share.begin + i * comptime!(team.members as usize);
+                add_columns::<T>(
+                    results,
+                    step,
+                    zero,
+                    zero,
+                    true.runtime(),
+                    partition,
+                    blueprint,
+                );
+            }
+        }
+    }
+}
+
+/// The sums of a row that nobody takes.
+#[cube]
+fn nothing<A: Float, N: Size>() -> Moments<A, N> {
+    let zero = Vector::<A, N>::new(A::new(0.0));
+    same::<A, N>(&Moments::<A, N> {
+        count: A::new(0.0),
+        mean: zero,
+        m2: zero,
+    })
+}
+
+/// Writes the sums of the rows of a group, where they are wanted.
+#[cube]
+#[allow(
+    clippy::collapsible_if,
+    reason = "the outer condition is known when the kernel is built, the inner one is not"
+)]
+fn write_rows<T: Types>(
+    results: &mut TypedResults<T>,
+    sums: &Moments<T::A, T::N>,
+    item: &Item,
+    #[comptime] blueprint: GradientBlueprint,
+) {
+    let team = comptime!(blueprint.team);
+    if comptime!(blueprint.row_sums.is_some()) {
+        if item.exists && item.part == 0 && member(team) == 0 {
+            let tensor = results.rows.as_mut().unwrap();
+            let access = comptime!(AccessBlueprint {
+                row_dims: blueprint.row_sums.unwrap(),
+                col_dims: 0,
+                mode: LoadMode::Gather,
+            });
+            let first = group_row::<T::N>(item.group, team);
+            let rows = comptime!(match team.lanes {
+                Lanes::Columns => 1,
+                Lanes::Rows => team.vector,
+            });
+            #[unroll]
+            for lane in 0..rows {
+                let pair =
+                    2 * row_offset::<T::A, One>(&*tensor, first + lane, access, Lanes::Columns);
+                tensor[pair] = Vector::new(sums.m2.extract(lane));
+                tensor[pair + 1] = Vector::new(sums.mean.extract(lane));
+            }
+        }
+    }
+}
+
+/// Adds a step to the sums of its columns, where this kernel takes them; the first row starts them.
+#[cube]
+fn add_columns<T: Types>(
+    results: &mut TypedResults<T>,
+    step: usize,
+    products: Vector<T::A, T::N>,
+    sum: Vector<T::A, T::N>,
+    is_first: bool,
+    partition: &Partition,
+    #[comptime] blueprint: GradientBlueprint,
+) {
+    if comptime!(blueprint.column_sums == ColumnSums::Workspace) {
+        let columns = results.columns.as_mut().unwrap();
+        let slot = 2 * team_index(blueprint.team) * partition.steps + step;
+        if is_first {
+            columns[slot] = products;
+            columns[slot + partition.steps] = sum;
+        } else {
+            columns[slot] += products;
+            columns[slot + partition.steps] += sum;
+        }
+    }
+}
+
+/// The first launch of a split row: leaves the sums of each part in the workspace.
+#[cube(launch_unchecked, address_type = "dynamic")]
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn gradient_parts<
+    F: Float,
+    P: Float,
+    A: Float,
+    N: Size,
+    Input: Size,
+    Above: Size,
+    Scale: Size,
+    Bias: Size,
+    W: Size,
+>(
+    source: &GradientSource<F, P, A, Input, Above, Scale, Bias>,
+    workspace: &mut Tensor<Vector<A, W>>,
+    partition: Partition,
+    scalars: Scalars,
+    #[comptime] blueprint: GradientBlueprint,
+    #[define(F)] _dtype: ElemType,
+    #[define(P)] _param_dtype: ElemType,
+    #[define(A)] _accumulation: ElemType,
+) {
+    for round in 0..partition.items_per_team {
+        part_item::<Typed<(F, P, A, N), (Input, Above, Scale, Bias, One, One, One)>, W>(
+            source, workspace, round, &partition, &scalars, blueprint,
+        );
+    }
+}
+
+#[cube]
+fn part_item<T: Types, W: Size>(
+    source: &TypedGradientSource<T>,
+    workspace: &mut Tensor<Vector<T::A, W>>,
+    round: usize,
+    partition: &Partition,
+    scalars: &Scalars,
+    #[comptime] blueprint: GradientBlueprint,
+) {
+    let team = comptime!(blueprint.team);
+    let item = item(round, partition, team);
+    let comes = item.exists || comptime!(team.level == Level::Column);
+    if comes {
+        let row = gradient_row::<T>(source, group_row::<T::N>(item.group, team), blueprint);
+        let share = my_share(item.part, partition, team);
+        let mine = sum_up::<T>(source, &row, &share, scalars, blueprint);
+        let merged = merge_team::<T::A, T::N>(&mine, team);
+        if item.exists {
+            write_part::<T::A, T::N, W>(workspace, &merged, item.group, item.part, partition, team);
+        }
+    }
+}

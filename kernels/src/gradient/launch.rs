@@ -1,0 +1,489 @@
+//! From a description of gradients to their launches.
+
+use cubecl::ir::AddressType;
+use cubecl::prelude::*;
+use cubecl::server::Handle;
+use cubenorm_core::{
+    Access, ColumnSums, DType, Dim, GradientDesc, GradientPlan, GradientProblem, Hardware, Layout,
+    ParamSums, PlanError, StrategyChoice, TensorDesc, plan_gradient,
+};
+
+use super::element::GradientSourceLaunch;
+use super::fold::fold;
+use super::kernel::{GradientResultsLaunch, gradient, gradient_parts};
+use crate::launch::args::{
+    address_type, arg, check_buffer, cube_count, cube_dim, flat_arg, lanes_of_rows, optional_arg,
+    partition, scalars, width,
+};
+use crate::launch::device::{check_activation, check_dtypes};
+use crate::launch::{LaunchError, Tensor, elem_type, hardware};
+
+/// Partial sums of one parameter that one unit adds up. Where there are more, they are summed up
+/// over the parameter's own axes instead.
+const MAX_PARTS: usize = 4096;
+
+/// Units of a cube that adds up partial sums.
+const FOLD_UNITS: u32 = 64;
+
+/// The buffers that a gradient's tensors lie in.
+#[derive(Debug, Clone)]
+pub struct GradientTensors {
+    /// What was normalized.
+    pub input: Handle,
+    /// The output's gradient.
+    pub output_gradient: Handle,
+    /// Pairs of mean and reciprocal deviation.
+    pub saved: Option<Handle>,
+    /// What was multiplied.
+    pub scale: Option<Handle>,
+    /// What was added.
+    pub bias: Option<Handle>,
+    /// Where the input's gradient goes; allocated where there is none.
+    pub input_gradient: Option<Handle>,
+}
+
+/// What has been passed back.
+#[derive(Debug, Clone)]
+pub struct GradientOutputs {
+    /// The input's gradient, where it was wanted.
+    pub input: Option<Tensor>,
+    /// The scale's, contiguous, where it was wanted.
+    pub scale: Option<Tensor>,
+    /// The bias's, contiguous, where it was wanted.
+    pub bias: Option<Tensor>,
+}
+
+/// What would run for the input's gradient on a device, and why.
+///
+/// # Errors
+///
+/// As [`launch_gradient`].
+pub fn plan_gradient_for(
+    client: &Client,
+    desc: &GradientDesc,
+    choice: StrategyChoice,
+) -> Result<GradientPlan, LaunchError> {
+    let problem = desc.input_problem(desc.param_sums())?;
+    Ok(plan_gradient(&problem, &hardware(client), choice)?)
+}
+
+/// Passes a gradient back through a normalization.
+///
+/// Formulas, shapes and dtypes are those of [`GradientDesc`]. Nothing is launched for what is not
+/// wanted. Sums over many elements are taken in stages in a fixed order, so that results are the
+/// same from run to run.
+///
+/// # Errors
+///
+/// [`LaunchError`], before anything is launched.
+pub fn launch_gradient(
+    client: &Client,
+    desc: &GradientDesc,
+    tensors: &GradientTensors,
+    choice: StrategyChoice,
+) -> Result<GradientOutputs, LaunchError> {
+    let sums = desc.param_sums();
+    let problem = desc.input_problem(sums)?;
+    let accumulation = problem.dtype.accumulation();
+    let dtypes = [problem.dtype, problem.param_dtype, accumulation];
+    check_dtypes(client, dtypes.into_iter())?;
+    check_activation(client, problem.dtype, problem.activation)?;
+    check_buffers(desc, tensors)?;
+    Back {
+        client,
+        desc,
+        tensors,
+        hardware: hardware(client),
+        choice,
+    }
+    .run(problem, sums)
+}
+
+fn check_buffers(desc: &GradientDesc, tensors: &GradientTensors) -> Result<(), LaunchError> {
+    let norm = &desc.norm;
+    let saved = desc.saved.as_ref().filter(|_| desc.reads_saved());
+    let pairs = [
+        ("input", Some(&norm.input), Some(&tensors.input)),
+        (
+            "output gradient",
+            Some(&desc.output_gradient),
+            Some(&tensors.output_gradient),
+        ),
+        ("saved statistics", saved, tensors.saved.as_ref()),
+        ("scale", norm.scale.as_ref(), tensors.scale.as_ref()),
+        ("bias", norm.bias.as_ref(), tensors.bias.as_ref()),
+    ];
+    for (tensor, desc, handle) in pairs {
+        match (desc, handle) {
+            (Some(desc), Some(handle)) => check_buffer(tensor, desc, handle)?,
+            (Some(_), None) => return Err(LaunchError::Missing { tensor }),
+            (None, _) => {}
+        }
+    }
+    if let (Some(desc), Some(handle)) = (&desc.input_gradient, &tensors.input_gradient) {
+        check_buffer("input gradient", desc, handle)?;
+    }
+    Ok(())
+}
+
+/// One way back.
+struct Back<'a> {
+    client: &'a Client,
+    desc: &'a GradientDesc,
+    tensors: &'a GradientTensors,
+    hardware: Hardware,
+    choice: StrategyChoice,
+}
+
+/// Partial sums, and how those of a parameter's elements are found.
+struct Partial {
+    handle: Handle,
+    elements: usize,
+    access: Access,
+    parts: usize,
+    /// Elements from a parameter's scale sum to its bias sum.
+    bias_offset: usize,
+}
+
+impl Back<'_> {
+    fn run(
+        &self,
+        problem: GradientProblem,
+        sums: ParamSums,
+    ) -> Result<GradientOutputs, LaunchError> {
+        let norm = &self.desc.norm;
+        let input = self.desc.input_gradient.clone().map(|desc| {
+            let handle = self.tensors.input_gradient.clone();
+            let handle = handle.unwrap_or_else(|| self.allocate(&desc));
+            Tensor { desc, handle }
+        });
+        let param = |tensor: &Option<TensorDesc>, wanted: bool| {
+            let tensor = tensor.as_ref().filter(|_| wanted)?;
+            let desc = TensorDesc::contiguous(tensor.shape(), tensor.dtype);
+            let handle = match problem.is_empty() {
+                // The sum over nothing.
+                true => self.zeros(&desc),
+                false => self.allocate(&desc),
+            };
+            Some(Tensor { desc, handle })
+        };
+        let outputs = GradientOutputs {
+            input,
+            scale: param(&norm.scale, self.desc.wants_scale),
+            bias: param(&norm.bias, self.desc.wants_bias),
+        };
+        if problem.is_empty() {
+            return Ok(outputs);
+        }
+
+        let params = [&outputs.scale, &outputs.bias];
+        let shape_of = |tensor: &Tensor| tensor.desc.shape().to_vec();
+        let mut shapes: Vec<Vec<usize>> = params.iter().copied().flatten().map(shape_of).collect();
+        shapes.dedup();
+        let on_the_way = match shapes.as_slice() {
+            [shape] => self.on_the_way(&problem, sums, shape, &outputs)?,
+            _ => None,
+        };
+        if let Some(partial) = on_the_way {
+            self.fold(&partial, outputs.scale.as_ref(), 0)?;
+            self.fold(&partial, outputs.bias.as_ref(), partial.bias_offset)?;
+            return Ok(outputs);
+        }
+
+        if outputs.input.is_some() {
+            let problem = self.desc.input_problem(ParamSums::Elsewhere)?;
+            let plan = self.plan(&problem)?;
+            self.launch(&problem, &plan, outputs.input.as_ref(), None, None)?;
+        }
+        for shape in shapes {
+            let partial = self.over_param(&shape)?;
+            let of_shape = |tensor: &&Tensor| tensor.desc.shape() == shape;
+            self.fold(&partial, outputs.scale.as_ref().filter(of_shape), 0)?;
+            let offset = partial.bias_offset;
+            self.fold(&partial, outputs.bias.as_ref().filter(of_shape), offset)?;
+        }
+        Ok(outputs)
+    }
+
+    /// Launches the input's gradient with the sums that parameters of one shape take, where both
+    /// come out of one launch.
+    fn on_the_way(
+        &self,
+        problem: &GradientProblem,
+        sums: ParamSums,
+        shape: &[usize],
+        outputs: &GradientOutputs,
+    ) -> Result<Option<Partial>, LaunchError> {
+        let plan = match self.plan(problem) {
+            Err(LaunchError::Plan(PlanError::Bindings { .. })) => return Ok(None),
+            plan => plan?,
+        };
+        let sizes = self.desc.norm.input.shape();
+        let repeated = self.desc.repeated(shape);
+        let input = outputs.input.as_ref();
+        match sums {
+            ParamSums::Rows => {
+                let kept: Vec<usize> = (0..sizes.len())
+                    .map(|dim| match self.desc.norm.axes.contains(&dim) {
+                        true => 1,
+                        false => sizes[dim],
+                    })
+                    .collect();
+                let strides = Layout::contiguous(kept.clone()).strides;
+                let access = dims(&kept, &strides, 2, &repeated);
+                let parts = access.col.iter().map(|dim| dim.size).product();
+                if parts > MAX_PARTS {
+                    return Ok(None);
+                }
+                let elements = 2 * problem.rows;
+                let handle = self.sums(elements);
+                self.launch(problem, &plan, input, Some(&handle), None)?;
+                Ok(Some(Partial {
+                    handle,
+                    elements,
+                    access,
+                    parts,
+                    bias_offset: 1,
+                }))
+            }
+            ParamSums::Columns if plan.blueprint.column_sums == ColumnSums::Workspace => {
+                let teams = plan.grid.teams(&plan.blueprint.team);
+                let elements = 2 * teams * problem.cols;
+                let handle = self.sums(elements);
+                self.launch(problem, &plan, input, None, Some((&handle, elements)))?;
+                let mut access = dims(sizes, &problem.column_strides, 1, &repeated);
+                access.col = vec![Dim {
+                    size: teams,
+                    stride: 2 * problem.cols,
+                }];
+                Ok(Some(Partial {
+                    handle,
+                    elements,
+                    access,
+                    parts: teams,
+                    bias_offset: problem.cols,
+                }))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Sums up over the dimensions that parameters of a shape repeat along.
+    fn over_param(&self, shape: &[usize]) -> Result<Partial, LaunchError> {
+        let problem = self.desc.param_problem(shape)?;
+        let plan = self.plan(&problem)?;
+        let elements = 2 * problem.rows;
+        let handle = self.sums(elements);
+        self.launch(&problem, &plan, None, Some(&handle), None)?;
+        Ok(Partial {
+            handle,
+            elements,
+            access: Access {
+                row: vec![Dim {
+                    size: problem.rows,
+                    stride: 2,
+                }],
+                col: Vec::new(),
+            },
+            parts: 1,
+            bias_offset: 1,
+        })
+    }
+
+    /// The plan of the chosen strategy, or another where that does not apply to these axes.
+    fn plan(&self, problem: &GradientProblem) -> Result<GradientPlan, LaunchError> {
+        let plan = plan_gradient(problem, &self.hardware, self.choice);
+        match plan {
+            Err(PlanError::Strategy { .. }) => {
+                let choice = StrategyChoice::Inferred;
+                Ok(plan_gradient(problem, &self.hardware, choice)?)
+            }
+            plan => Ok(plan?),
+        }
+    }
+
+    fn allocate(&self, desc: &TensorDesc) -> Handle {
+        let elements = desc.layout.checked_span().unwrap_or(0).max(1);
+        self.client.empty(elements * desc.dtype.size())
+    }
+
+    fn zeros(&self, desc: &TensorDesc) -> Handle {
+        let elements = desc.layout.checked_span().unwrap_or(0).max(1);
+        let bytes = vec![0; elements * desc.dtype.size()];
+        self.client.create_from_slice(&bytes)
+    }
+
+    /// A workspace of so many sums.
+    fn sums(&self, elements: usize) -> Handle {
+        self.client.empty(elements * self.accumulation().size())
+    }
+
+    fn accumulation(&self) -> DType {
+        self.desc.norm.input.dtype.accumulation()
+    }
+
+    fn launch(
+        &self,
+        problem: &GradientProblem,
+        plan: &GradientPlan,
+        input: Option<&Tensor>,
+        rows: Option<&Handle>,
+        columns: Option<(&Handle, usize)>,
+    ) -> Result<(), LaunchError> {
+        let (blueprint, grid) = (plan.blueprint, &plan.grid);
+        let team = blueprint.team;
+        let tensors = self.tensors;
+        let reached = [
+            Some(&tensors.input),
+            Some(&tensors.output_gradient),
+            input.map(|tensor| &tensor.handle),
+        ];
+        let address = address_type(self.client, problem.dtype, reached.into_iter().flatten())?;
+        let elem = [problem.dtype, problem.param_dtype, self.accumulation()].map(elem_type);
+        let numbers = || scalars(problem.dtype, problem.epsilon, problem.activation);
+        // What the blueprint leaves out is not bound.
+        let scale = problem.scale.as_ref().filter(|_| blueprint.scale.is_some());
+        let bias = problem.bias.as_ref().filter(|_| blueprint.bias.is_some());
+        let parts = blueprint.split.then(|| self.sums(plan.workspace));
+        // A macro, because the types of the arguments name those that a kernel is instantiated with.
+        macro_rules! source {
+            () => {
+                GradientSourceLaunch::new(
+                    arg(&tensors.input, &problem.input),
+                    arg(&tensors.output_gradient, &problem.output_gradient),
+                    optional_arg(tensors.saved.as_ref(), problem.saved.as_ref()).into(),
+                    optional_arg(tensors.scale.as_ref(), scale).into(),
+                    optional_arg(tensors.bias.as_ref(), bias).into(),
+                )
+            };
+        }
+        if let Some(parts) = &parts {
+            // Safety: every address that the kernel forms lies in its buffer, see `operand`, and the
+            // launch stays within the device's limits, which the plan has read. The workspace holds
+            // two numbers for each row of each part.
+            unsafe {
+                gradient_parts::launch_unchecked(
+                    self.client,
+                    cube_count(grid),
+                    cube_dim(grid),
+                    address,
+                    team.vector,
+                    width(&team, Some(blueprint.input)),
+                    width(&team, Some(blueprint.output_gradient)),
+                    width(&team, blueprint.scale),
+                    width(&team, blueprint.bias),
+                    lanes_of_rows(&team),
+                    source!(),
+                    flat_arg(parts, plan.workspace),
+                    partition(grid),
+                    numbers(),
+                    blueprint,
+                    elem[0],
+                    elem[1],
+                    elem[2],
+                );
+            }
+        }
+        let written = input.map(|tensor| &tensor.handle);
+        // Safety: as above; of the workspace the first launch has written every number, and the sums
+        // hold two numbers for each row, or for each column of each team.
+        unsafe {
+            gradient::launch_unchecked(
+                self.client,
+                cube_count(grid),
+                cube_dim(grid),
+                address,
+                team.vector,
+                width(&team, Some(blueprint.input)),
+                width(&team, Some(blueprint.output_gradient)),
+                width(&team, blueprint.scale),
+                width(&team, blueprint.bias),
+                width(&team, blueprint.input_gradient),
+                lanes_of_rows(&team),
+                source!(),
+                GradientResultsLaunch::new(
+                    optional_arg(written, problem.input_gradient.as_ref()).into(),
+                    optional_arg(rows, problem.row_sums.as_ref()).into(),
+                    columns.map(|(handle, sums)| flat_arg(handle, sums)).into(),
+                ),
+                parts.map(|parts| flat_arg(&parts, plan.workspace)).into(),
+                partition(grid),
+                numbers(),
+                blueprint,
+                elem[0],
+                elem[1],
+                elem[2],
+            );
+        }
+        Ok(())
+    }
+
+    /// Adds up the partial sums of a parameter, `offset` elements from where the first lies.
+    fn fold(
+        &self,
+        partial: &Partial,
+        output: Option<&Tensor>,
+        offset: usize,
+    ) -> Result<(), LaunchError> {
+        let Some(output) = output else { return Ok(()) };
+        let elements = output.desc.layout.checked_elements().unwrap_or(0);
+        if elements == 0 {
+            return Ok(());
+        }
+        let (units, cubes) = match self.hardware.cpu_cores {
+            Some(cores) => (cores, 1),
+            None => {
+                let units = FOLD_UNITS.min(self.hardware.max_units_per_cube);
+                let most = self.hardware.max_cubes as usize;
+                (units, elements.div_ceil(units as usize).min(most))
+            }
+        };
+        let reached = partial.elements.max(elements);
+        let address = AddressType::from_len(reached);
+        if !self.client.properties().supports_address(address) {
+            return Err(LaunchError::AddressSpace {
+                runtime: self.client.name(),
+                elements: reached,
+            });
+        }
+        let Access { row, col } = &partial.access;
+        // Safety: `access` addresses the partial sums of each of the parameter's elements, all of
+        // which the launch before has written; the output holds as many elements as there are.
+        unsafe {
+            fold::launch_unchecked(
+                self.client,
+                CubeCount::Static(cubes as u32, 1, 1),
+                CubeDim::new_1d(units),
+                address,
+                arg(&partial.handle, &partial.access),
+                flat_arg(&output.handle, elements),
+                elements,
+                partial.parts,
+                offset,
+                row.len(),
+                col.len(),
+                elem_type(self.accumulation()),
+                elem_type(output.desc.dtype),
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Dimensions of sums, `scaled` elements apart at least: those that a parameter has, in its row-major
+/// order, and those that it repeats along, whose sums are added up.
+fn dims(sizes: &[usize], strides: &[usize], scaled: usize, repeated: &[bool]) -> Access {
+    let of = |wanted: bool| {
+        (0..sizes.len())
+            .filter(|&dim| sizes[dim] != 1 && repeated[dim] == wanted)
+            .map(|dim| Dim {
+                size: sizes[dim],
+                stride: strides[dim] * scaled,
+            })
+            .collect()
+    };
+    Access {
+        row: of(false),
+        col: of(true),
+    }
+}

@@ -1,0 +1,11 @@
+//! The way back: gradients of input, scale and bias.
+//!
+//! Cut and merged by the strategies of the forward kernels; what differs is what an element is
+//! ([`element`]) and what two sums over a row are good for ([`kernel`]).
+
+mod element;
+mod fold;
+mod kernel;
+mod launch;
+
+pub use launch::{GradientOutputs, GradientTensors, launch_gradient, plan_gradient_for};

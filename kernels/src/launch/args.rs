@@ -1,0 +1,131 @@
+//! Buffers and sizes as the arguments of a launch.
+
+use cubecl::ir::AddressType;
+use cubecl::prelude::*;
+use cubecl::server::Handle;
+use cubenorm_core::{
+    Access, AccessBlueprint, Activation, DType, Dim, Epsilon, Grid, Lanes, LoadMode, Team,
+    TensorDesc,
+};
+
+use super::{LaunchError, elem_type};
+use crate::forward::ScalarsLaunch;
+use crate::strategy::split::PartitionLaunch;
+
+/// Checks that a buffer holds all that a description reaches.
+pub(crate) fn check_buffer(
+    tensor: &'static str,
+    desc: &TensorDesc,
+    handle: &Handle,
+) -> Result<(), LaunchError> {
+    let elements = handle.size_in_used() as usize / desc.dtype.size();
+    Ok(desc.fits(tensor, elements)?)
+}
+
+/// The type of addresses that reach all of these tensors.
+pub(crate) fn address_type<'a>(
+    client: &Client,
+    dtype: DType,
+    tensors: impl Iterator<Item = &'a Handle>,
+) -> Result<AddressType, LaunchError> {
+    let elements = tensors
+        .map(|handle| handle.size_in_used() as usize / dtype.size())
+        .max()
+        .unwrap_or(0);
+    let address = AddressType::from_len(elements);
+    match client.properties().supports_address(address) {
+        true => Ok(address),
+        false => Err(LaunchError::AddressSpace {
+            runtime: client.name(),
+            elements,
+        }),
+    }
+}
+
+/// Cubes of a launch.
+pub(crate) fn cube_count(grid: &Grid) -> CubeCount {
+    CubeCount::Static(grid.cube_count, 1, 1)
+}
+
+/// Units of a cube.
+pub(crate) fn cube_dim(grid: &Grid) -> CubeDim {
+    let [x, y, z] = grid.cube_dim;
+    CubeDim::new_3d(x, y, z)
+}
+
+/// How the rows are cut.
+pub(crate) fn partition(grid: &Grid) -> PartitionLaunch {
+    PartitionLaunch::new(
+        grid.groups,
+        grid.steps,
+        grid.splits,
+        grid.steps_per_split,
+        grid.groups_per_team,
+    )
+}
+
+/// Rows that a vector of the workspace covers.
+pub(crate) fn lanes_of_rows(team: &Team) -> usize {
+    match team.lanes {
+        Lanes::Rows => team.vector,
+        Lanes::Columns => 1,
+    }
+}
+
+/// Elements of one access of a tensor.
+pub(crate) fn width(team: &Team, access: Option<AccessBlueprint>) -> usize {
+    match access.map(|access| access.mode) {
+        Some(LoadMode::Vector) => team.vector,
+        _ => 1,
+    }
+}
+
+/// Numbers that change without a new kernel, in the dtype that is computed in.
+pub(crate) fn scalars(dtype: DType, epsilon: Epsilon, activation: Activation) -> ScalarsLaunch {
+    let dtype = elem_type(dtype.accumulation());
+    let [alpha, beta] = activation.parameters();
+    ScalarsLaunch::new(
+        InputScalar::new(epsilon.value(), dtype),
+        InputScalar::new(alpha, dtype),
+        InputScalar::new(beta, dtype),
+    )
+}
+
+/// A tensor with the dimensions that its index is decoded over for metadata.
+///
+/// The caller has checked or allocated the buffer: the layout spans no more than it holds.
+pub(crate) fn arg(handle: &Handle, access: &Access) -> TensorArg {
+    let (mut shape, mut strides): (Vec<_>, Vec<_>) = access
+        .row
+        .iter()
+        .chain(&access.col)
+        .map(|&Dim { size, stride }| (size, stride))
+        .unzip();
+    if shape.is_empty() {
+        // A tensor that never moves still has an element.
+        (shape, strides) = (vec![1], vec![1]);
+    }
+    // Safety: the kernels form addresses from this metadata alone, and by the caller's word those
+    // lie in the buffer.
+    unsafe { TensorArg::from_raw_parts(handle.clone(), strides.into(), shape.into()) }
+}
+
+/// [`arg`] of a tensor that may be absent.
+pub(crate) fn optional_arg(handle: Option<&Handle>, access: Option<&Access>) -> Option<TensorArg> {
+    Some(arg(handle?, access?))
+}
+
+/// A buffer of so many elements, one after another.
+pub(crate) fn flat_arg(handle: &Handle, elements: usize) -> TensorArg {
+    let row = vec![Dim {
+        size: elements,
+        stride: 1,
+    }];
+    arg(
+        handle,
+        &Access {
+            row,
+            col: Vec::new(),
+        },
+    )
+}

@@ -1,0 +1,109 @@
+//! What a device can do, and what a call asks of it.
+
+use cubecl::ir::{
+    ElemType, FloatKind,
+    features::{Plane, TypeUsage},
+};
+use cubecl::prelude::*;
+use cubenorm_core::{Activation, ActivationKind, DType, Hardware};
+
+use super::LaunchError;
+
+/// The device facts that a plan reads, from a client.
+pub fn hardware(client: &Client) -> Hardware {
+    let properties = client.properties();
+    let hardware = &properties.hardware;
+    let has_planes = client.features().plane.contains(Plane::Ops);
+    let plane_size = hardware.plane_size_min;
+    let is_fixed = plane_size == hardware.plane_size_max && plane_size > 1;
+    Hardware {
+        cpu_cores: hardware.num_cpu_cores,
+        is_software: hardware.num_cpu_cores.is_none()
+            && properties.identity.physical.is_none()
+            && !has_planes,
+        plane_size: (has_planes && is_fixed).then_some(plane_size),
+        max_units_per_cube: hardware.max_units_per_cube,
+        max_cube_dim: hardware.max_cube_dim.into(),
+        max_cubes: hardware.max_cube_count.0,
+        max_shared_memory: hardware.max_shared_memory_size,
+        max_bindings: hardware.max_bindings,
+        multiprocessors: hardware.num_streaming_multiprocessors,
+        load_width: properties.io_width(),
+        max_vector: hardware.max_vector_size,
+    }
+}
+
+pub(crate) fn elem_type(dtype: DType) -> ElemType {
+    ElemType::Float(match dtype {
+        DType::F16 => FloatKind::F16,
+        DType::BF16 => FloatKind::BF16,
+        DType::F32 => FloatKind::F32,
+        DType::F64 => FloatKind::F64,
+    })
+}
+
+/// Whether the device can load, store and convert a dtype; what is computed in, compute with.
+pub fn supports(client: &Client, dtype: DType) -> bool {
+    let usage = client.properties().type_usage(elem_type(dtype));
+    let needed = match dtype.accumulation() == dtype {
+        true => TypeUsage::Buffer | TypeUsage::Conversion | TypeUsage::Arithmetic,
+        false => TypeUsage::Buffer | TypeUsage::Conversion,
+    };
+    usage.is_superset(needed)
+}
+
+/// Whether the device computes an activation to the last digits of a dtype.
+///
+/// CubeCL's error function is a polynomial with f32's digits, as are constants in kernels, and WGSL and SPIR-V have no
+/// transcendental functions of f64: those are refused rather than computed to fewer digits than the
+/// dtype promises.
+pub fn supports_activation(client: &Client, dtype: DType, activation: Activation) -> bool {
+    let kind = activation.kind();
+    let is_cpu = client.properties().hardware.num_cpu_cores.is_some();
+    dtype != DType::F64
+        || !kind.is_transcendental()
+        || is_cpu && !matches!(kind, ActivationKind::Gelu | ActivationKind::GeluTanh)
+}
+
+/// Checks that a device computes an activation.
+pub(crate) fn check_activation(
+    client: &Client,
+    dtype: DType,
+    activation: Activation,
+) -> Result<(), LaunchError> {
+    match supports_activation(client, dtype, activation) {
+        true => Ok(()),
+        false => Err(LaunchError::Activation {
+            runtime: client.name(),
+            activation,
+            dtype,
+        }),
+    }
+}
+
+/// Checks that a device has dtypes.
+pub(crate) fn check_dtypes(
+    client: &Client,
+    mut dtypes: impl Iterator<Item = DType>,
+) -> Result<(), LaunchError> {
+    match dtypes.find(|&dtype| !supports(client, dtype)) {
+        None => Ok(()),
+        Some(dtype) => {
+            let available: Vec<_> = DType::ALL
+                .into_iter()
+                .filter(|&dtype| supports(client, dtype))
+                .map(|dtype| dtype.to_string())
+                .collect();
+            Err(LaunchError::DType {
+                runtime: client.name(),
+                dtype,
+                available: available.join(", "),
+                elsewhere: match dtype {
+                    DType::BF16 => "cuda, rocm, metal or cpu",
+                    DType::F64 => "cuda, rocm or cpu",
+                    DType::F16 | DType::F32 => "cuda, rocm, metal, vulkan or cpu",
+                },
+            })
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! From a description and buffers to a launch. Everything is checked before it: what goes wrong
+//! after it only shows when a buffer is read.
+
+use cubecl::ir::AddressType;
+use cubecl::prelude::*;
+use cubecl::server::Handle;
+use cubenorm_core::{
+    DType, Hardware, NormDesc, NormProblem, Plan, StrategyChoice, TensorDesc, plan_forward,
+};
+
+use super::args::{
+    address_type, arg, check_buffer, cube_count, cube_dim, flat_arg, lanes_of_rows, optional_arg,
+    partition, scalars, width,
+};
+use super::device::{check_activation, check_dtypes};
+use super::{LaunchError, elem_type, hardware};
+use crate::epilogue::AffineLaunch;
+use crate::forward::{ResultsLaunch, normalize, reduce_parts};
+use crate::source::SourceLaunch;
+
+/// The buffers that a description's tensors lie in.
+#[derive(Debug, Clone)]
+pub struct ForwardTensors {
+    /// The tensor to normalize.
+    pub input: Handle,
+    /// What is added first.
+    pub residual: Option<Handle>,
+    /// What is multiplied.
+    pub scale: Option<Handle>,
+    /// What is added after the scale.
+    pub bias: Option<Handle>,
+    /// Given means.
+    pub mean: Option<Handle>,
+    /// Given variances.
+    pub variance: Option<Handle>,
+    /// Where the result goes; allocated where there is none.
+    pub output: Option<Handle>,
+}
+
+impl ForwardTensors {
+    /// An input and nothing else.
+    pub fn new(input: Handle) -> Self {
+        Self {
+            input,
+            residual: None,
+            scale: None,
+            bias: None,
+            mean: None,
+            variance: None,
+            output: None,
+        }
+    }
+}
+
+/// A result: its description and its buffer.
+#[derive(Debug, Clone)]
+pub struct Tensor {
+    /// Layout and dtype.
+    pub desc: TensorDesc,
+    /// The buffer.
+    pub handle: Handle,
+}
+
+/// What a normalization has written.
+#[derive(Debug, Clone)]
+pub struct ForwardOutputs {
+    /// The normalized tensor.
+    pub output: Tensor,
+    /// `input + residual`, where it was asked for.
+    pub sum: Option<Tensor>,
+    /// Mean and rstd of each row as pairs, where they were asked for: the kept axes in their order,
+    /// then 2.
+    pub statistics: Option<Tensor>,
+}
+
+/// What would run for a description on a device, and why.
+///
+/// # Errors
+///
+/// As [`launch_forward`].
+pub fn plan_for(
+    client: &Client,
+    desc: &NormDesc,
+    choice: StrategyChoice,
+) -> Result<Plan, LaunchError> {
+    let problem = desc.problem()?;
+    check_dtypes(client, problem_dtypes(&problem))?;
+    check_activation(client, problem.dtype, problem.activation)?;
+    Ok(plan_forward(&problem, &hardware(client), choice)?)
+}
+
+/// Normalizes: validates, plans and launches.
+///
+/// ```text
+/// s = input + residual
+/// y = activation((s - mean) * rstd * scale + bias)
+/// ```
+///
+/// Shapes and dtypes are those of [`NormDesc`]. An empty tensor launches nothing. Results are the
+/// same from run to run: no strategy depends on the order in which cubes finish.
+///
+/// # Errors
+///
+/// [`LaunchError`], before anything is launched.
+pub fn launch_forward(
+    client: &Client,
+    desc: &NormDesc,
+    tensors: &ForwardTensors,
+    choice: StrategyChoice,
+) -> Result<ForwardOutputs, LaunchError> {
+    launch_forward_within(client, desc, tensors, choice, &hardware(client))
+}
+
+/// [`launch_forward`] planned for other hardware than the device reports: for less of it, such as
+/// what WebGPU guarantees everywhere, or for what the device has and does not report.
+///
+/// # Errors
+///
+/// As [`launch_forward`]. Limits beyond the device's own show when a result is read.
+pub fn launch_forward_within(
+    client: &Client,
+    desc: &NormDesc,
+    tensors: &ForwardTensors,
+    choice: StrategyChoice,
+    hardware: &Hardware,
+) -> Result<ForwardOutputs, LaunchError> {
+    let problem = desc.problem()?;
+    check_dtypes(client, problem_dtypes(&problem))?;
+    check_activation(client, problem.dtype, problem.activation)?;
+    check_buffers(desc, tensors)?;
+    let output_desc = TensorDesc::new(problem.output_layout.clone(), problem.dtype);
+    if let Some(handle) = &tensors.output {
+        check_buffer("output", &output_desc, handle)?;
+    }
+    // An empty tensor has nothing to plan.
+    let plan = match problem.is_empty() {
+        true => None,
+        false => Some(plan_forward(&problem, hardware, choice)?),
+    };
+
+    let allocate = |desc: TensorDesc| {
+        let elements = desc.layout.checked_span().unwrap_or(0).max(1);
+        Tensor {
+            handle: client.empty(elements * desc.dtype.size()),
+            desc,
+        }
+    };
+    let outputs = ForwardOutputs {
+        output: match tensors.output.clone() {
+            Some(handle) => Tensor {
+                desc: output_desc.clone(),
+                handle,
+            },
+            None => allocate(output_desc.clone()),
+        },
+        sum: problem.writes_sum.then(|| allocate(output_desc)),
+        statistics: desc
+            .written_statistics
+            .map(|_| allocate(desc.statistics_desc())),
+    };
+    if let Some(plan) = plan {
+        Launch::new(client, &problem, &plan, tensors, &outputs)?.run();
+    }
+    Ok(outputs)
+}
+
+fn check_buffers(desc: &NormDesc, tensors: &ForwardTensors) -> Result<(), LaunchError> {
+    let (mean, variance) = match &desc.statistics {
+        cubenorm_core::Statistics::Given { mean, variance } => (Some(mean), Some(variance)),
+        _ => (None, None),
+    };
+    let pairs = [
+        ("input", Some(&desc.input), Some(&tensors.input)),
+        (
+            "residual",
+            desc.residual.as_ref(),
+            tensors.residual.as_ref(),
+        ),
+        ("scale", desc.scale.as_ref(), tensors.scale.as_ref()),
+        ("bias", desc.bias.as_ref(), tensors.bias.as_ref()),
+        ("mean", mean, tensors.mean.as_ref()),
+        ("variance", variance, tensors.variance.as_ref()),
+    ];
+    for (tensor, desc, handle) in pairs {
+        match (desc, handle) {
+            (Some(desc), Some(handle)) => check_buffer(tensor, desc, handle)?,
+            (None, None) => {}
+            _ => return Err(LaunchError::Missing { tensor }),
+        }
+    }
+    Ok(())
+}
+
+fn problem_dtypes(problem: &NormProblem) -> impl Iterator<Item = DType> {
+    let accumulation = problem.dtype.accumulation();
+    [problem.dtype, problem.param_dtype, accumulation].into_iter()
+}
+
+/// The arguments that kernels share. Macros, because the types of arguments name the types that a
+/// kernel is instantiated with, and those are only known where it is called.
+macro_rules! source {
+    ($launch:expr) => {
+        SourceLaunch::new(
+            arg(&$launch.tensors.input, &$launch.problem.input),
+            optional_arg(
+                $launch.tensors.residual.as_ref(),
+                $launch.problem.residual.as_ref(),
+            )
+            .into(),
+        )
+    };
+}
+
+macro_rules! affine {
+    ($launch:expr) => {{
+        let (tensors, problem) = ($launch.tensors, $launch.problem);
+        AffineLaunch::new(
+            optional_arg(tensors.scale.as_ref(), problem.scale.as_ref()).into(),
+            optional_arg(tensors.bias.as_ref(), problem.bias.as_ref()).into(),
+            optional_arg(tensors.mean.as_ref(), problem.mean.as_ref()).into(),
+            optional_arg(tensors.variance.as_ref(), problem.variance.as_ref()).into(),
+        )
+    }};
+}
+
+macro_rules! results {
+    ($launch:expr, $sum:expr) => {
+        ResultsLaunch::new(
+            arg(&$launch.outputs.output.handle, &$launch.problem.output),
+            $sum.into(),
+            $launch.statistics().into(),
+        )
+    };
+}
+
+/// All that one launch is made of.
+struct Launch<'a> {
+    client: &'a Client,
+    problem: &'a NormProblem,
+    plan: &'a Plan,
+    tensors: &'a ForwardTensors,
+    outputs: &'a ForwardOutputs,
+    address: AddressType,
+}
+
+impl<'a> Launch<'a> {
+    fn new(
+        client: &'a Client,
+        problem: &'a NormProblem,
+        plan: &'a Plan,
+        tensors: &'a ForwardTensors,
+        outputs: &'a ForwardOutputs,
+    ) -> Result<Self, LaunchError> {
+        let reached = [Some(&tensors.input), Some(&outputs.output.handle)]
+            .into_iter()
+            .chain([tensors.residual.as_ref(), tensors.scale.as_ref()])
+            .flatten();
+        let address = address_type(client, problem.dtype, reached)?;
+        Ok(Self {
+            client,
+            problem,
+            plan,
+            tensors,
+            outputs,
+            address,
+        })
+    }
+
+    fn run(&self) {
+        let parts = self.plan.blueprint.split.then(|| {
+            let bytes = self.plan.workspace * self.problem.dtype.accumulation().size();
+            let workspace = self.client.empty(bytes);
+            self.reduce_parts(flat_arg(&workspace, self.plan.workspace));
+            flat_arg(&workspace, self.plan.workspace)
+        });
+        self.normalize(parts);
+    }
+
+    fn normalize(&self, parts: Option<TensorArg>) {
+        let blueprint = self.plan.blueprint;
+        // The first of two launches writes the sum: it has buffers to spare.
+        let sum = match parts {
+            Some(_) => None,
+            None => self.sum(),
+        };
+        // Safety: every address that the kernel forms lies in its buffer, see `operand`, and the
+        // launch stays within the device's limits, which the plan has read. Of a workspace,
+        // `reduce_parts` has written every number.
+        unsafe {
+            normalize::launch_unchecked(
+                self.client,
+                cube_count(&self.plan.grid),
+                cube_dim(&self.plan.grid),
+                self.address,
+                blueprint.team.vector,
+                width(&blueprint.team, Some(blueprint.input)),
+                width(&blueprint.team, blueprint.residual),
+                width(&blueprint.team, blueprint.scale),
+                width(&blueprint.team, blueprint.bias),
+                width(&blueprint.team, blueprint.mean),
+                width(&blueprint.team, blueprint.variance),
+                width(&blueprint.team, Some(blueprint.output)),
+                lanes_of_rows(&blueprint.team),
+                source!(self),
+                affine!(self),
+                results!(self, sum),
+                parts.into(),
+                partition(&self.plan.grid),
+                scalars(
+                    self.problem.dtype,
+                    self.problem.epsilon,
+                    self.problem.activation,
+                ),
+                blueprint,
+                elem_type(self.problem.dtype),
+                elem_type(self.problem.param_dtype),
+                elem_type(self.problem.dtype.accumulation()),
+            );
+        }
+    }
+
+    fn reduce_parts(&self, workspace: TensorArg) {
+        let blueprint = self.plan.blueprint;
+        // Safety: as in `normalize`; the workspace holds two numbers for each row of each part.
+        unsafe {
+            reduce_parts::launch_unchecked(
+                self.client,
+                cube_count(&self.plan.grid),
+                cube_dim(&self.plan.grid),
+                self.address,
+                blueprint.team.vector,
+                width(&blueprint.team, Some(blueprint.input)),
+                width(&blueprint.team, blueprint.residual),
+                width(&blueprint.team, Some(blueprint.output)),
+                lanes_of_rows(&blueprint.team),
+                source!(self),
+                self.sum().into(),
+                workspace,
+                partition(&self.plan.grid),
+                blueprint,
+                elem_type(self.problem.dtype),
+                elem_type(self.problem.dtype.accumulation()),
+            );
+        }
+    }
+
+    fn sum(&self) -> Option<TensorArg> {
+        let sum = self.outputs.sum.as_ref()?;
+        Some(arg(&sum.handle, &self.problem.output))
+    }
+
+    fn statistics(&self) -> Option<TensorArg> {
+        let statistics = self.outputs.statistics.as_ref()?;
+        let (_, access) = self.problem.written_statistics.as_ref()?;
+        Some(arg(&statistics.handle, access))
+    }
+}

@@ -1,0 +1,62 @@
+//! What a launch is cut in: items, each a part of a row group, and a unit's share of one.
+
+use cubecl::prelude::*;
+use cubenorm_core::{Lanes, Team};
+
+use crate::strategy::split::Partition;
+use crate::strategy::{member, team_count, team_index};
+
+/// Where this unit's part of an item begins, and how it goes on.
+#[derive(CubeType, Clone, Copy)]
+pub(crate) struct Share {
+    /// The first step.
+    pub(crate) begin: usize,
+    /// Steps of this unit.
+    pub(crate) count: usize,
+}
+
+/// A part of a row group, as its team sees it.
+#[derive(CubeType, Clone, Copy)]
+pub(crate) struct Item {
+    pub(crate) group: usize,
+    pub(crate) part: usize,
+    /// Whether the item exists. Units that have to wait for each other stay together, so one
+    /// without work repeats the first item and stores nothing.
+    pub(crate) exists: bool,
+}
+
+/// The item of a team in a round.
+#[cube]
+pub(crate) fn item(round: usize, partition: &Partition, #[comptime] team: Team) -> Item {
+    let items = partition.groups * partition.splits;
+    // Neighbouring units take neighbouring vectors where they lie along the kept axis; elsewhere a
+    // team takes a block of rows, end to end.
+    let index = if comptime!(team.lanes == Lanes::Rows) {
+        round * team_count(team) + team_index(team)
+    } else {
+        team_index(team) * partition.items_per_team + round
+    };
+    // Rows abreast may reach beyond what is this team's.
+    let exists = index < items && round < partition.items_per_team;
+    let index = select(exists, index, 0usize.runtime());
+    Item {
+        group: index % partition.groups,
+        part: index / partition.groups,
+        exists,
+    }
+}
+
+/// This unit's steps of a part.
+#[cube]
+pub(crate) fn my_share(part: usize, partition: &Partition, #[comptime] team: Team) -> Share {
+    let first = part * partition.steps_per_split;
+    let end = min(first + partition.steps_per_split, partition.steps);
+    let members = comptime!(team.members as usize);
+    let begin = first + member(team);
+    let count = select(
+        begin < end,
+        (end - min(begin, end) + comptime!(members - 1)) / members,
+        0usize.runtime(),
+    );
+    Share { begin, count }
+}
