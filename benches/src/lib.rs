@@ -7,6 +7,7 @@
 //! A contender is timed only after its output was compared with a host reference in `f64`, so a
 //! row of the report exists only where the numbers are right.
 
+pub mod accuracy;
 mod check;
 pub mod contenders;
 mod harness;

@@ -222,15 +222,15 @@ impl fmt::Display for Op {
 }
 
 /// Xorshift: the same numbers in every process, on every machine.
-struct Noise(u64);
+pub(crate) struct Noise(u64);
 
 impl Noise {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(0x9e37_79b9_7f4a_7c15)
     }
 
     /// The next number, uniform in -1 to 1.
-    fn next(&mut self) -> f32 {
+    pub(crate) fn next(&mut self) -> f32 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

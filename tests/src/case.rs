@@ -18,12 +18,12 @@ use crate::tolerance;
 pub struct Case {
     /// What to compute.
     pub desc: NormDesc,
-    input: Vec<f64>,
-    residual: Option<Vec<f64>>,
-    scale: Option<Vec<f64>>,
-    bias: Option<Vec<f64>>,
-    mean: Option<Vec<f64>>,
-    variance: Option<Vec<f64>>,
+    pub(crate) input: Vec<f64>,
+    pub(crate) residual: Option<Vec<f64>>,
+    pub(crate) scale: Option<Vec<f64>>,
+    pub(crate) bias: Option<Vec<f64>>,
+    pub(crate) mean: Option<Vec<f64>>,
+    pub(crate) variance: Option<Vec<f64>>,
 }
 
 /// Numbers that look random and are the same everywhere: a multiplicative hash of the position.
@@ -288,7 +288,7 @@ impl Case {
     }
 
     /// A number of each row, in the order of the kept axes.
-    fn of_rows(&self, of_elements: &[f64]) -> Vec<f64> {
+    pub(crate) fn of_rows(&self, of_elements: &[f64]) -> Vec<f64> {
         let shape = self.desc.input.shape();
         let strides = Layout::contiguous(shape).strides;
         let firsts = (0..of_elements.len()).filter(|position| {
@@ -319,7 +319,7 @@ pub struct Actual {
 }
 
 /// A buffer read through its layout.
-fn row_major(layout: &Layout, flat: &[f64]) -> Vec<f64> {
+pub(crate) fn row_major(layout: &Layout, flat: &[f64]) -> Vec<f64> {
     let strides = Layout::contiguous(layout.shape.clone()).strides;
     let elements = layout.checked_elements().expect("a test fits");
     (0..elements)

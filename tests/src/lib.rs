@@ -2,4 +2,6 @@
 
 pub mod case;
 pub mod device;
+pub mod estimate;
+pub mod gradient;
 pub mod tolerance;

@@ -12,11 +12,14 @@ use crate::exec::Cmd;
 /// They are always built together. Cargo unites the features of all packages of one invocation;
 /// one at a time, the tokenizers of one example and the pictures of another would each turn on
 /// other features of crates deep below Burn, and each would build it anew, for many minutes.
-pub const BURN_FACING: [&str; 7] = [
+pub const BURN_FACING: [&str; 10] = [
     "cubenorm",
     "cubenorm-kernels",
+    "cubenorm-models",
     "cubenorm-tests",
     "cubenorm-bench",
+    "cubenorm-example-dxdispatch",
+    "cubenorm-example-onnx-node",
     "cubenorm-example-minilm",
     "cubenorm-example-candy",
     "cubenorm-example-quickstart",
@@ -40,7 +43,12 @@ pub struct Build {
 impl Build {
     /// Builds the binaries of the packages that build Burn.
     pub fn burn_facing(runtimes: &str) -> Result<Self> {
-        Self::run(on("build", &BURN_FACING, &format!("burn,{runtimes}")))
+        Self::binaries(&BURN_FACING, &format!("burn,{runtimes}"))
+    }
+
+    /// Builds the binaries of these packages.
+    pub fn binaries(packages: &[&str], features: &str) -> Result<Self> {
+        Self::run(on("build", packages, features))
     }
 
     /// Builds the tests of these packages.
@@ -57,13 +65,13 @@ impl Build {
         })
     }
 
-    /// The program of a package.
-    pub fn program(&self, package: &str) -> Result<PathBuf> {
+    /// The program of this name.
+    pub fn program(&self, name: &str) -> Result<PathBuf> {
         self.artifacts
             .iter()
-            .find(|artifact| artifact.package == package && !artifact.test)
+            .find(|artifact| artifact.target == name && !artifact.test)
             .map(|artifact| artifact.executable.clone())
-            .with_context(|| format!("cargo built no program of `{package}`"))
+            .with_context(|| format!("cargo built no program called `{name}`"))
     }
 
     /// The test programs.
@@ -163,7 +171,7 @@ mod tests {
                 .join("\n"),
             ),
         };
-        assert_eq!(build.program("pack").unwrap(), PathBuf::from("/t/tool"));
+        assert_eq!(build.program("tool").unwrap(), PathBuf::from("/t/tool"));
         assert!(
             build
                 .program("other")

@@ -19,6 +19,7 @@ pub struct Cmd {
     arguments: Vec<OsString>,
     environment: Vec<(String, OsString)>,
     folder: Option<PathBuf>,
+    aside: bool,
 }
 
 impl Cmd {
@@ -28,6 +29,7 @@ impl Cmd {
             arguments: Vec::new(),
             environment: Vec::new(),
             folder: None,
+            aside: false,
         }
     }
 
@@ -49,6 +51,12 @@ impl Cmd {
     /// Runs in this folder instead of the root of the workspace.
     pub fn folder(mut self, folder: &Path) -> Self {
         self.folder = Some(folder.to_owned());
+        self
+    }
+
+    /// Sends the standard output to standard error, because ours is a report.
+    pub fn aside(mut self) -> Self {
+        self.aside = true;
         self
     }
 
@@ -76,12 +84,18 @@ impl Cmd {
 
     /// Runs the command; its output goes where ours goes.
     pub fn run(&self) -> Result<()> {
-        self.announce();
-        let status = self
-            .command()
-            .status()
-            .with_context(|| self.not_started())?;
+        let status = self.status()?;
         self.check(status)
+    }
+
+    /// Runs the command as [`run`](Self::run) does, and says how it ended.
+    pub fn status(&self) -> Result<ExitStatus> {
+        self.announce();
+        let mut command = self.command();
+        if self.aside {
+            command.stdout(std::io::stderr());
+        }
+        command.status().with_context(|| self.not_started())
     }
 
     /// Runs the command and returns what it wrote to standard output.

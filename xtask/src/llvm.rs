@@ -35,7 +35,7 @@ pub fn find() -> Result<Llvm> {
     }
     let setup = workspace().join("../shared/llvm/setup.sh");
     if setup.is_file() {
-        Cmd::new("bash").arg(setup).run()?;
+        Cmd::new("bash").arg(setup).aside().run()?;
         if installed() {
             return Ok(Llvm::Installed);
         }

@@ -5,6 +5,8 @@ mod commands;
 mod device;
 mod exec;
 mod llvm;
+mod python;
+mod setup;
 mod style;
 mod vulkan;
 
@@ -12,7 +14,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{bench, ci, demo, test};
+use crate::commands::{accuracy, bench, ci, conformance, demo, test, verify};
 
 /// The commands of cubenorm: try it, test it, measure it, check a change.
 #[derive(Parser)]
@@ -31,6 +33,9 @@ enum Command {
     Demo(demo::Args),
     Test(test::Args),
     Bench(bench::Args),
+    Verify(verify::Args),
+    Conformance(conformance::Args),
+    Accuracy(accuracy::Args),
     Ci(ci::Args),
 }
 
@@ -39,10 +44,17 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Test(args) => test::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Verify(args) => return exit(verify::run(&args)),
+        Command::Conformance(args) => conformance::run(&args),
+        Command::Accuracy(args) => accuracy::run(&args),
         Command::Ci(args) => ci::run(&args),
     };
+    exit(result.map(|()| ExitCode::SUCCESS))
+}
+
+fn exit(result: anyhow::Result<ExitCode>) -> ExitCode {
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             anstream::eprintln!("{}: {error:#}", style::bad("error"));
             ExitCode::FAILURE

@@ -1,4 +1,4 @@
-//! Every ONNX operator against its formula, element by element.
+//! Every ONNX operator, lowered and run on the host, against its formula in the reference.
 
 mod support;
 
@@ -12,7 +12,8 @@ use cubenorm_operators::onnx::{
     SkipLayerNormalization, SkipSimplifiedLayerNormalization,
 };
 use cubenorm_operators::{Program, Role, Step};
-use support::{Random, Tensor, assert_close, indices, moments, run};
+use cubenorm_reference::operators::onnx as formula;
+use support::{Random, Tensor, assert_close, run};
 
 const EPSILON: f32 = 1e-3;
 
@@ -34,9 +35,26 @@ fn tensors<'a>(inputs: &Inputs<'a>) -> Vec<(usize, &'a Tensor)> {
         .collect()
 }
 
-/// The elements of a shape by their formula.
-fn all(shape: &[usize], of: impl Fn(&[usize]) -> f64) -> Vec<f64> {
-    indices(shape).iter().map(|index| of(index)).collect()
+/// Compares every output that is wanted of an operator with what its formula gives, and returns the
+/// program.
+#[track_caller]
+fn check(operator: &Operator, inputs: &Inputs<'_>, wanted: &[bool]) -> Program {
+    let program = operator.lower(&descs(inputs), wanted).unwrap();
+    let actual = run(&program, &tensors(inputs));
+    let numbers = |&(tensor, dtype): &(&Tensor, DType)| tensor.numbers(dtype);
+    let numbers: Vec<_> = inputs
+        .iter()
+        .map(|input| input.as_ref().map(numbers))
+        .collect();
+    let numbers: Vec<_> = numbers.iter().map(Option::as_ref).collect();
+    let expected = formula(operator, &numbers, wanted);
+    for position in (0..wanted.len()).filter(|&position| wanted[position]) {
+        let expected = expected[position].as_ref().expect("the operator has it");
+        assert_close(&actual.output(position), expected, (operator, position));
+    }
+    let count = wanted.iter().filter(|&&wanted| wanted).count();
+    assert_eq!(program.outputs().count(), count);
+    program
 }
 
 fn pick<T: Copy>(random: &mut Random, of: &[T]) -> T {
@@ -82,28 +100,7 @@ fn layer_normalization_is_over_the_dimensions_from_axis_on() {
             has_bias.then_some((&bias, dtype)),
         ];
         let wanted = [true, random.flag(), random.flag()];
-        let program = operator.lower(&descs(&inputs), &wanted).unwrap();
-        let actual = run(&program, &tensors(&inputs));
-
-        let axes: Vec<usize> = (first..rank).collect();
-        let of = |index: &[usize]| moments(&shape, |i| x.at(i), &axes, index);
-        let deviation = |index: &[usize]| (of(index).variance + f64::from(EPSILON)).sqrt();
-        let expected = all(&shape, |i| {
-            let bias = if has_bias { bias.at(i) } else { 0.0 };
-            (x.at(i) - of(i).mean) / deviation(i) * scale.at(i) + bias
-        });
-        assert_close(&actual.output(0), &expected, &operator);
-        let mut rows = shape.clone();
-        rows[first..].fill(1);
-        if wanted[1] {
-            assert_close(&actual.output(1), &all(&rows, |i| of(i).mean), &operator);
-        }
-        if wanted[2] {
-            let expected = all(&rows, |i| 1.0 / deviation(i));
-            assert_close(&actual.output(2), &expected, &operator);
-        }
-        let count = wanted.iter().filter(|&&wanted| wanted).count();
-        assert_eq!(program.outputs().count(), count);
+        check(&operator, &inputs, &wanted);
     }
 }
 
@@ -155,23 +152,8 @@ fn rms_normalizations_take_scales_of_any_dtype_and_answer_in_it() {
             }
         };
         let inputs = vec![Some((&x, x_dtype)), Some((&scale, scale_dtype))];
-        let program = operator.lower(&descs(&inputs), &wanted).unwrap();
+        let program = check(&operator, &inputs, &wanted[..1 + usize::from(simplified)]);
         assert_eq!(output_dtypes(&program)[0], scale_dtype);
-        let actual = run(&program, &tensors(&inputs));
-
-        let axes: Vec<usize> = (first..rank).collect();
-        let root = |index: &[usize]| {
-            let row = moments(&shape, |i| x.at(i), &axes, index);
-            (row.mean_square + f64::from(EPSILON)).sqrt()
-        };
-        let expected = all(&shape, |i| x.at(i) / root(i) * scale.at(i));
-        assert_close(&actual.output(0), &expected, &operator);
-        if wanted[1] {
-            let mut rows = shape.clone();
-            rows[first..].fill(1);
-            let expected = all(&rows, |i| 1.0 / root(i));
-            assert_close(&actual.output(1), &expected, &operator);
-        }
     }
 }
 
@@ -217,17 +199,7 @@ fn mean_variance_normalization_adds_epsilon_to_the_deviation() {
             axes: axes.iter().map(negative).collect(),
         });
         let inputs = vec![Some((&x, pick(random, &DType::ALL)))];
-        let program = operator.lower(&descs(&inputs), &[true]).unwrap();
-        let axes = match axes.is_empty() {
-            true => (0..rank).collect(),
-            false => axes,
-        };
-        let expected = all(&shape, |i| {
-            let row = moments(&shape, |i| x.at(i), &axes, i);
-            (x.at(i) - row.mean) / (row.variance.sqrt() + 1e-9)
-        });
-        let actual = run(&program, &tensors(&inputs)).output(0);
-        assert_close(&actual, &expected, &operator);
+        check(&operator, &inputs, &[true]);
     }
 }
 
@@ -246,17 +218,7 @@ fn lp_normalization_divides_by_the_norm_and_leaves_0_where_it_is_0() {
             p,
         });
         let inputs = vec![Some((&x, DType::F32))];
-        let program = operator.lower(&descs(&inputs), &[true]).unwrap();
-        let expected = all(&shape, |i| {
-            let vector = moments(&shape, |i| x.at(i), &[axis], i);
-            let norm = match p {
-                1 => vector.magnitudes,
-                _ => vector.squares.sqrt(),
-            };
-            if norm == 0.0 { 0.0 } else { x.at(i) / norm }
-        });
-        let actual = run(&program, &tensors(&inputs)).output(0);
-        assert_close(&actual, &expected, &operator);
+        check(&operator, &inputs, &[true]);
     }
 }
 
@@ -273,15 +235,7 @@ fn instance_normalization_is_over_what_follows_the_channels() {
         let inputs = [&x, &scale, &bias]
             .map(|tensor| Some((tensor, dtype)))
             .to_vec();
-        let program = operator.lower(&descs(&inputs), &[true]).unwrap();
-        let axes: Vec<usize> = (2..rank).collect();
-        let expected = all(&shape, |i| {
-            let row = moments(&shape, |i| x.at(i), &axes, i);
-            let deviation = (row.variance + f64::from(EPSILON)).sqrt();
-            scale.at(&i[1..2]) * (x.at(i) - row.mean) / deviation + bias.at(&i[1..2])
-        });
-        let actual = run(&program, &tensors(&inputs)).output(0);
-        assert_close(&actual, &expected, &operator);
+        check(&operator, &inputs, &[true]);
     }
 }
 
@@ -318,57 +272,21 @@ fn group_normalization_is_over_a_groups_channels_and_what_follows() {
         let inputs = [&x, &scale, &bias]
             .map(|tensor| Some((tensor, dtype)))
             .to_vec();
-        let program = operator.lower(&descs(&inputs), &[true]).unwrap();
+        let program = check(&operator, &inputs, &[true]);
         let y = program.output_at(0).unwrap();
         assert_eq!(program.tensor(y).desc.shape(), shape);
-
-        let expected = all(&shape, |i| {
-            let group = i[1] / each;
-            let row: Vec<f64> = indices(&shape)
-                .iter()
-                .filter(|other| other[0] == i[0] && other[1] / each == group)
-                .map(|other| x.at(other))
-                .collect();
-            let n = row.len() as f64;
-            let mean = row.iter().sum::<f64>() / n;
-            let variance = row.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n;
-            let parameter = match version {
-                GroupNormalizationVersion::V18 => [group],
-                GroupNormalizationVersion::V21 => [i[1]],
-            };
-            let deviation = (variance + f64::from(EPSILON)).sqrt();
-            scale.at(&parameter) * (x.at(i) - mean) / deviation + bias.at(&parameter)
-        });
-        let actual = run(&program, &tensors(&inputs)).output(0);
-        assert_close(&actual, &expected, &operator);
     }
 }
 
-/// Shape, parameters' shape and the axes of statistics of a BatchNormalization.
-fn batch(
-    random: &mut Random,
-    rank: usize,
-    per_element: bool,
-) -> (Vec<usize>, Vec<usize>, Vec<usize>) {
+/// Shape and parameters' shape of a BatchNormalization.
+fn batch(random: &mut Random, rank: usize, per_element: bool) -> (Vec<usize>, Vec<usize>) {
     let shape = random.shape(rank);
     let channels = match rank {
         1 => vec![1],
         _ if per_element => shape[1..].to_vec(),
         _ => vec![shape[1]],
     };
-    let axes = match per_element {
-        true => vec![0],
-        false => (0..rank).filter(|&axis| axis != 1).collect(),
-    };
-    (shape, channels, axes)
-}
-
-/// The index of a parameter, from that of an element.
-fn channel(index: &[usize], channels: &[usize]) -> Vec<usize> {
-    match index.len() {
-        1 => vec![0],
-        _ => index[1..][..channels.len()].to_vec(),
-    }
+    (shape, channels)
 }
 
 const VERSIONS: [BatchNormalizationVersion; 4] = [
@@ -398,7 +316,7 @@ fn batch_normalization_at_inference_takes_mean_and_variance_as_given() {
         let random = &mut Random::new(seed);
         let version = VERSIONS[seed as usize % 4];
         let spatial = version != BatchNormalizationVersion::V7 || random.flag();
-        let (shape, channels, _) = batch(random, 1 + seed as usize / 4 % 8, !spatial);
+        let (shape, channels) = batch(random, 1 + seed as usize / 4 % 8, !spatial);
         let x = Tensor::strided(&shape, random);
         let [scale, bias, mean] = [(); 3].map(|()| Tensor::strided(&channels, random));
         let variance = Tensor::strided(&channels, random).positive();
@@ -415,15 +333,8 @@ fn batch_normalization_at_inference_takes_mean_and_variance_as_given() {
             Some((&mean, t2)),
             Some((&variance, t2)),
         ];
-        let program = operator.lower(&descs(&inputs), &[true]).unwrap();
+        let program = check(&operator, &inputs, &[true]);
         assert_eq!(output_dtypes(&program), [t]);
-        let expected = all(&shape, |i| {
-            let c = channel(i, &channels);
-            let deviation = (variance.at(&c) + f64::from(EPSILON)).sqrt();
-            (x.at(i) - mean.at(&c)) / deviation * scale.at(&c) + bias.at(&c)
-        });
-        let actual = run(&program, &tensors(&inputs)).output(0);
-        assert_close(&actual, &expected, &operator);
     }
 }
 
@@ -433,7 +344,7 @@ fn batch_normalization_in_training_takes_the_batchs_and_moves_the_averages() {
         let random = &mut Random::new(seed);
         let version = VERSIONS[seed as usize % 4];
         let spatial = version != BatchNormalizationVersion::V7 || random.flag();
-        let (shape, channels, axes) = batch(random, 1 + seed as usize / 4 % 8, !spatial);
+        let (shape, channels) = batch(random, 1 + seed as usize / 4 % 8, !spatial);
         let x = Tensor::strided(&shape, random);
         let [scale, bias, mean] = [(); 3].map(|()| Tensor::strided(&channels, random));
         let variance = Tensor::strided(&channels, random).positive();
@@ -459,40 +370,12 @@ fn batch_normalization_in_training_takes_the_batchs_and_moves_the_averages() {
         if !by_attribute && !wanted[1..].contains(&true) {
             wanted[1 + random.below(4)] = true;
         }
-        let program = operator.lower(&descs(&inputs), &wanted).unwrap();
+        let program = check(&operator, &inputs, &wanted);
         // What is not moved is not read.
         assert_eq!(program.input_at(3).is_some(), wanted[1]);
         assert_eq!(program.input_at(4).is_some(), wanted[2]);
-        let actual = run(&program, &tensors(&inputs));
-
-        let of = |index: &[usize]| moments(&shape, |i| x.at(i), &axes, index);
-        let expected = all(&shape, |i| {
-            let c = channel(i, &channels);
-            let row = of(i);
-            let deviation = (row.variance + f64::from(EPSILON)).sqrt();
-            (x.at(i) - row.mean) / deviation * scale.at(&c) + bias.at(&c)
-        });
-        assert_close(&actual.output(0), &expected, &operator);
-        // Statistics of a channel from any element of it: the first in all other dimensions.
-        let row = |c: &[usize]| {
-            let mut index = vec![0; shape.len()];
-            if shape.len() > 1 {
-                index[1..][..c.len()].copy_from_slice(c);
-            }
-            of(&index)
-        };
-        let share = f64::from(momentum);
-        let moved = |old: f64, new: f64| old * share + new * (1.0 - share);
-        let expected = [
-            all(&channels, |c| moved(mean.at(c), row(c).mean)),
-            all(&channels, |c| moved(variance.at(c), row(c).variance)),
-            all(&channels, |c| row(c).mean),
-            all(&channels, |c| row(c).variance),
-        ];
         let dtypes = [t2, t2, t, t];
         for position in (1..wanted.len()).filter(|&position| wanted[position]) {
-            let expected = &expected[position - 1];
-            assert_close(&actual.output(position), expected, (&operator, position));
             let slot = program.output_at(position).unwrap();
             assert_eq!(program.tensor(slot).desc.dtype, dtypes[position - 1]);
             assert_eq!(program.tensor(slot).desc.shape(), channels);
@@ -542,46 +425,10 @@ fn operators_with_a_skip_connection_add_before_they_normalize() {
             random.flag(),
             random.flag(),
         ];
-        let program = operator.lower(&descs(&inputs), &wanted).unwrap();
+        let program = check(&operator, &inputs, &wanted);
         let normalizations = program.steps.iter();
         let normalizations = normalizations.filter(|step| matches!(step, Step::Normalize(_)));
         assert_eq!(normalizations.count(), if has_bias { 2 } else { 1 });
-        let actual = run(&program, &tensors(&inputs));
-
-        let sum = |i: &[usize]| {
-            let bias = if has_bias { bias.at(i) } else { 0.0 };
-            input.at(i) + skip.at(i) + bias
-        };
-        let axes = [shape.len() - 1];
-        let of = |index: &[usize]| {
-            let row = moments(&shape, sum, &axes, index);
-            let (mean, variance) = match simplified {
-                true => (0.0, row.mean_square),
-                false => (row.mean, row.variance),
-            };
-            (mean, 1.0 / (variance + f64::from(EPSILON)).sqrt())
-        };
-        let expected = all(&shape, |i| {
-            let beta = if has_beta && !simplified {
-                beta.at(i)
-            } else {
-                0.0
-            };
-            let (mean, reciprocal) = of(i);
-            (sum(i) - mean) * reciprocal * gamma.at(i) + beta
-        });
-        assert_close(&actual.output(0), &expected, &operator);
-        let mut rows = shape.clone();
-        rows[axes[0]] = 1;
-        let expected = [
-            all(&rows, |i| of(i).0),
-            all(&rows, |i| of(i).1),
-            all(&shape, sum),
-        ];
-        for position in (1..4).filter(|&position| wanted[position]) {
-            let expected = &expected[position - 1];
-            assert_close(&actual.output(position), expected, (&operator, position));
-        }
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod activation;
 mod index;
+pub mod operators;
 
 use cubenorm_core::{Epsilon, Layout, NormDesc, ResidualPlace, Statistics};
 
@@ -113,7 +114,17 @@ pub fn forward(desc: &NormDesc, tensors: &Tensors) -> Forward {
     let pairs = || row_index.iter().copied().zip(sum.iter().copied());
 
     let centers = match desc.statistics {
-        Statistics::MeanVariance | Statistics::Mean => row_mean(&mut pairs()),
+        Statistics::MeanVariance | Statistics::Mean => {
+            let rough = row_mean(&mut pairs());
+            // What rounding the mean leaves is made up for: a row of equal elements is 0 from it,
+            // whatever it is divided by.
+            let rest = row_mean(&mut pairs().map(|(row, value)| (row, value - rough[row])));
+            rough
+                .iter()
+                .zip(rest)
+                .map(|(mean, rest)| mean + rest)
+                .collect()
+        }
         _ => vec![0.0; rows],
     };
     let variances =

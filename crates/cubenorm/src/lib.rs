@@ -21,11 +21,12 @@
 
 mod functional;
 pub mod nn;
-mod ops;
+pub mod ops;
 
 pub use cubenorm_core::{Activation, Epsilon, NormError};
 pub use functional::{
-    MeanVarianceOptions, add_layer_norm, add_rms_norm, instance_norm, layer_norm,
-    mean_variance_norm, rms_norm, try_add_layer_norm, try_add_rms_norm, try_instance_norm,
-    try_layer_norm, try_mean_variance_norm, try_rms_norm,
+    BatchNormTrain, MeanVarianceOptions, ada_layer_norm, add_layer_norm, add_rms_norm, batch_norm,
+    batch_norm_train, group_norm, instance_norm, layer_norm, mean_variance_norm, rms_norm,
+    try_ada_layer_norm, try_add_layer_norm, try_add_rms_norm, try_batch_norm, try_batch_norm_train,
+    try_group_norm, try_instance_norm, try_layer_norm, try_mean_variance_norm, try_rms_norm,
 };

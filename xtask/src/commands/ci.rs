@@ -1,11 +1,14 @@
 //! `cargo xtask ci`: everything a change must pass.
 
-use std::time::{Duration, Instant};
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Result, bail};
 use comfy_table::{CellAlignment, Table, presets};
 
-use super::test;
+use super::{conformance, test, verify::everywhere};
 use crate::{
     cargo::Build,
     device::{Device, features},
@@ -13,7 +16,7 @@ use crate::{
     style,
 };
 
-/// Check a change: formatting, lints, docs, tests on every runtime, examples.
+/// Check a change: formatting, lints, docs, tests and operators in files on every runtime, examples.
 ///
 /// All steps run, whatever fails before them; the exit code tells whether all passed.
 #[derive(clap::Args)]
@@ -21,6 +24,11 @@ pub struct Args {}
 
 /// Where the weights of the style-transfer example lie beside the clone, where they do.
 const CANDY: &str = "../shared/candy";
+/// Where cases for `verify` lie beside the clone, where they do.
+const CASES: [&str; 2] = ["../shared/onnx", "../shared/dxdispatch"];
+/// One of them for each example that runs such files.
+const NODE: &str = "../shared/onnx/test_layer_normalization_4d_axis1";
+const MODEL: &str = "../shared/dxdispatch/mvn1_layer_norm.json";
 
 pub fn run(_args: &Args) -> Result<()> {
     let mut steps = Steps::default();
@@ -42,8 +50,22 @@ pub fn run(_args: &Args) -> Result<()> {
         .env("RUSTDOCFLAGS", "-D warnings");
     steps.run("docs", || docs.run());
     steps.run("tests", || test::run(&test::Args::all()));
+    steps.run("operators in files", operators);
     examples(&mut steps);
     steps.report()
+}
+
+/// The cases beside the clone on every runtime, or ONNX's own where there are none.
+fn operators() -> Result<()> {
+    let cases: Vec<PathBuf> = CASES
+        .iter()
+        .map(PathBuf::from)
+        .filter(|folder| workspace().join(folder).is_dir())
+        .collect();
+    match cases.is_empty() {
+        true => conformance::run(&conformance::Args::all()),
+        false => everywhere::verify(&cases, &[]),
+    }
 }
 
 /// The quick form of each example, on the devices it promises to be right on.
@@ -55,13 +77,23 @@ fn examples(steps: &mut Steps) {
     });
     let Some(build) = built else { return };
     let run = |example: &str, arguments: &[&str]| {
-        let program = build.program(&format!("cubenorm-example-{example}"))?;
+        let program = build.program(example)?;
         Cmd::new(program.to_string_lossy()).args(arguments).run()
     };
     steps.run("quickstart", || run("quickstart", &[]));
     for device in ["wgpu", "cpu", "flex"] {
         let name = format!("minilm on {device}");
         steps.run(&name, || run("minilm", &["--check", "--device", device]));
+    }
+    if workspace().join(NODE).is_dir() {
+        steps.run("onnx_node", || {
+            run("onnx_node", &[NODE, "--device", "wgpu"])
+        });
+    }
+    if workspace().join(MODEL).is_file() {
+        steps.run("dxdispatch", || {
+            run("dxdispatch", &[MODEL, "--device", "cpu"])
+        });
     }
     steps.run("minilm's table", || {
         run("minilm", &["--quick", "--device", "wgpu"])

@@ -3,6 +3,11 @@
 //! Each runtime is a feature of its own, named as in Burn. All of CubeCL's share one executor; Flex,
 //! which is Burn's, has another.
 
+#[cfg(feature = "cube")]
+mod cube;
+#[cfg(feature = "flex")]
+mod flex;
+
 use crate::Executor;
 
 /// Every name that [`open`] understands, in the order in which Burn prefers them.
@@ -87,11 +92,52 @@ pub fn default_device() -> Result<String, OpenError> {
 ///
 /// [`OpenError`].
 pub fn open(name: &str) -> Result<Box<dyn Executor>, OpenError> {
+    #[cfg(feature = "cube")]
+    if let Some(device) = cube_device(name) {
+        return Ok(Box::new(cube::CubeExecutor::open(name, device)?));
+    }
+    #[cfg(feature = "flex")]
+    if name == "flex" {
+        return Ok(Box::new(flex::FlexExecutor));
+    }
     let name = name.to_owned();
     match DEVICES.contains(&name.as_str()) {
         false => Err(OpenError::Unknown { name }),
         true => Err(OpenError::NotCompiled { name }),
     }
+}
+
+/// A device of CubeCL's that is compiled in. `vulkan`, `metal` and `webgpu` are the wgpu runtime with
+/// another compiler behind it.
+#[cfg(feature = "cube")]
+fn cube_device(name: &str) -> Option<cubecl::Device> {
+    match name {
+        #[cfg(feature = "cuda")]
+        "cuda" => Some(cubecl::Device::Cuda(Default::default())),
+        #[cfg(feature = "rocm")]
+        "rocm" => Some(cubecl::Device::Hip(Default::default())),
+        #[cfg(feature = "cpu")]
+        "cpu" => Some(cubecl::Device::Cpu(Default::default())),
+        #[cfg(any(
+            feature = "wgpu",
+            feature = "vulkan",
+            feature = "metal",
+            feature = "webgpu"
+        ))]
+        "wgpu" | "vulkan" | "metal" | "webgpu" if compiled().contains(&name) => {
+            Some(cubecl::Device::Wgpu(Default::default()))
+        }
+        _ => None,
+    }
+}
+
+/// The text that a panic was raised with.
+#[cfg(feature = "cube")]
+fn panic_message(cause: &(dyn std::any::Any + Send)) -> String {
+    let text = cause.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let owned = || cause.downcast_ref::<String>().cloned();
+    text.or_else(owned)
+        .unwrap_or_else(|| "it panicked".to_owned())
 }
 
 #[cfg(test)]

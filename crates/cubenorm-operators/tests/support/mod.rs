@@ -1,11 +1,10 @@
-//! Programs run on the host in f64, tensors to run them on, and the sums that operators' formulas are
-//! made of.
+//! Programs run on the host in f64, and tensors to run them on.
 
 #![allow(dead_code, reason = "each test file uses its own part of it")]
 
 use cubenorm_core::{DType, Layout, TensorDesc, WrittenStatistics};
 use cubenorm_operators::{Blend, Normalize, Program, Role, Slot, Step};
-use cubenorm_reference::{Tensors, forward};
+use cubenorm_reference::{Tensors, forward, operators};
 
 /// Every index of a shape in row-major order.
 pub fn indices(shape: &[usize]) -> Vec<Vec<usize>> {
@@ -129,54 +128,17 @@ impl Tensor {
         &self.layout.shape
     }
 
-    /// The element of an index of a tensor that this one broadcasts to.
-    pub fn at(&self, index: &[usize]) -> f64 {
-        let index = &index[index.len() - self.shape().len()..];
-        let sizes = self.shape().iter();
-        let index: Vec<usize> = sizes
-            .zip(index)
-            .map(|(&size, &i)| if size == 1 { 0 } else { i })
-            .collect();
-        self.buffer[address(&self.layout, &index)]
-    }
-
     /// In core's terms.
     pub fn desc(&self, dtype: DType) -> TensorDesc {
         TensorDesc::new(self.layout.clone(), dtype)
     }
-}
 
-/// Mean, population variance, mean of squares, sum of magnitudes and sum of squares of the elements
-/// that share an index outside the axes.
-#[derive(Debug, Clone, Copy)]
-pub struct Moments {
-    pub mean: f64,
-    pub variance: f64,
-    pub mean_square: f64,
-    pub magnitudes: f64,
-    pub squares: f64,
-}
-
-pub fn moments(
-    shape: &[usize],
-    x: impl Fn(&[usize]) -> f64,
-    axes: &[usize],
-    of: &[usize],
-) -> Moments {
-    let row: Vec<f64> = indices(shape)
-        .into_iter()
-        .filter(|index| (0..shape.len()).all(|dim| axes.contains(&dim) || index[dim] == of[dim]))
-        .map(|index| x(&index))
-        .collect();
-    let n = row.len() as f64;
-    let mean = row.iter().sum::<f64>() / n;
-    let squares = row.iter().map(|x| x * x).sum::<f64>();
-    Moments {
-        mean,
-        variance: row.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n,
-        mean_square: squares / n,
-        magnitudes: row.iter().map(|x| x.abs()).sum(),
-        squares,
+    /// In the reference's terms.
+    pub fn numbers(&self, dtype: DType) -> operators::Tensor {
+        operators::Tensor {
+            desc: self.desc(dtype),
+            buffer: self.buffer.clone(),
+        }
     }
 }
 

@@ -79,12 +79,7 @@ impl InstanceNorm {
     /// # }
     /// ```
     pub fn forward<const D: usize>(&self, input: Tensor<D>) -> Tensor<D> {
-        let dims = input.dims();
-        assert!(
-            D >= 2 && dims[1] == self.num_channels,
-            "input has shape {dims:?}: expected [batch, {}, ...]",
-            self.num_channels
-        );
+        super::expect_channels(&input, self.num_channels);
         let gamma = self.gamma.as_ref().map(Param::val);
         let beta = self.beta.as_ref().map(Param::val);
         crate::instance_norm(input, gamma, beta, self.epsilon)

@@ -28,7 +28,7 @@ pub struct LayerNorm {
     /// The learnable bias, `[d_model]`.
     pub beta: Option<Param<Tensor<1>>>,
     /// A value required for numerical stability.
-    epsilon: f64,
+    pub(super) epsilon: f64,
 }
 
 impl LayerNormConfig {

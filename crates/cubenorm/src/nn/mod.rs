@@ -1,12 +1,36 @@
 //! Layers with the configs, field names, defaults and records of `burn::nn`.
 //!
 //! A record that one of them has saved loads into the other, in both directions: parameters carry
-//! the same names and shapes.
+//! the same names and shapes. [`from_burn`] converts a layer that is already there.
 
+mod ada;
+mod add;
+mod batch;
+mod convert;
+mod group;
 mod instance;
 mod layer;
+mod mean_variance;
 mod rms;
 
+use burn::tensor::Tensor;
+
+pub use ada::{AdaLayerNorm, AdaLayerNormConfig};
+pub use add::{AddLayerNorm, AddRmsNorm};
+pub use batch::{BatchNorm, BatchNormConfig};
+pub use convert::{BurnNorm, from_burn};
+pub use group::{GroupNorm, GroupNormConfig};
 pub use instance::{InstanceNorm, InstanceNormConfig};
 pub use layer::{LayerNorm, LayerNormConfig};
+pub use mean_variance::{MeanVarianceNorm, MeanVarianceNormConfig};
 pub use rms::{RmsNorm, RmsNormConfig};
+
+/// Checks the channel axis of an input, as the layers of `burn::nn` do.
+#[track_caller]
+fn expect_channels<const D: usize>(input: &Tensor<D>, channels: usize) {
+    let dims = input.dims();
+    assert!(
+        D >= 2 && dims[1] == channels,
+        "input has shape {dims:?}: expected [batch, {channels}, ...]"
+    );
+}

@@ -1,202 +1,258 @@
-//! Gradients. The forward pass is the backend's own, fused where it is; the backward pass is
-//! composed of its operations, from the input and the scale alone.
+//! Gradients: one node for each normalization, its forward and backward passes the backend's own.
+//!
+//! Kept for the way back: the input, through Burn's checkpointing, scale and bias, and two numbers
+//! for each row. Nothing of the input's size besides.
 
 use burn::backend::autodiff::NodeId;
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::grads::Gradients as Grads;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Autodiff, AutodiffBackend, Backend, TensorMetadata};
-use burn::tensor::Shape;
-use cubenorm_core::{Activation, Epsilon};
+use burn::backend::{Autodiff, AutodiffBackend, TensorMetadata};
+use cubenorm_core::{ResidualPlace, WrittenStatistics};
 
-use super::portable::{self, RowStatistics, cast_to, mean_over, widen, with_rank};
-use super::{NormBackend, NormSpec, Optional, Reduction};
+use super::{
+    BackwardOperands, BackwardSpec, Gradients, NormBackend, NormSpec, Normalized, Operands,
+    Optional, Reduction, portable,
+};
+
+type Tracked<B, C> = FloatTensor<Autodiff<B, C>>;
+
+fn is_tracked<B: NormBackend, C: CheckpointStrategy>(tensor: &Optional<Autodiff<B, C>>) -> bool {
+    tensor.as_option().is_some_and(|tensor| tensor.is_tracked())
+}
+
+fn inner<B: NormBackend, C: CheckpointStrategy>(tensor: Optional<Autodiff<B, C>>) -> Optional<B> {
+    let tensor = tensor.into_option();
+    tensor.map(|tensor| tensor.into_primitive()).into()
+}
 
 impl<B: NormBackend, C: CheckpointStrategy> NormBackend for Autodiff<B, C> {
-    fn normalize(
-        input: FloatTensor<Self>,
-        scale: Optional<Self>,
-        bias: Optional<Self>,
-        spec: NormSpec,
-    ) -> FloatTensor<Self> {
-        let activation = spec.activation;
-        let tracked = |tensor: &Optional<Self>| match tensor {
-            Optional::Some(tensor) => tensor.is_tracked(),
-            Optional::None => false,
-        };
-        if !(input.is_tracked() || tracked(&scale) || tracked(&bias)) {
-            let inner = |tensor: Optional<Self>| {
-                Optional::from(tensor.into_option().map(|tensor| tensor.into_primitive()))
+    fn normalize(operands: Operands<Self>, spec: NormSpec) -> Normalized<Self> {
+        let tracked = [
+            &operands.residual,
+            &operands.scale,
+            &operands.bias,
+            &operands.mean,
+            &operands.variance,
+        ]
+        .map(is_tracked::<B, C>);
+        if !operands.input.is_tracked() && tracked == [false; 5] {
+            let wrap = |tensor: Optional<B>| {
+                let tensor = tensor.into_option();
+                tensor.map(Self::from_inner).into()
             };
-            let output = B::normalize(input.into_primitive(), inner(scale), inner(bias), spec);
-            return Self::from_inner(output);
+            let outputs = B::normalize(
+                Operands {
+                    input: operands.input.into_primitive(),
+                    residual: inner(operands.residual),
+                    scale: inner(operands.scale),
+                    bias: inner(operands.bias),
+                    mean: inner(operands.mean),
+                    variance: inner(operands.variance),
+                },
+                spec,
+            );
+            return Normalized {
+                output: Self::from_inner(outputs.output),
+                sum: wrap(outputs.sum),
+                statistics: wrap(outputs.statistics),
+            };
         }
-        // The activation stays outside the node, as an operation that Burn differentiates.
+        let [.., mean, variance] = tracked;
+        let adds_last =
+            operands.residual.as_option().is_some() && spec.residual_place == ResidualPlace::Output;
+        // What the fused way back does not pass back to is left to Burn's own operations: given
+        // statistics and a residual added last.
+        if mean || variance || adds_last {
+            return portable::normalize::<Self>(operands, &spec);
+        }
+        // A step of Burn's graph has one output, so a sum is a step of its own.
+        let input = match operands.residual.into_option() {
+            Some(residual) => Self::float_add(operands.input, residual),
+            None => operands.input,
+        };
+        let sum = spec.writes_sum.then(|| input.clone());
+        let operands = Operands {
+            input,
+            residual: Optional::None,
+            ..operands
+        };
         let spec = NormSpec {
-            activation: Activation::Identity,
+            writes_sum: false,
             ..spec
         };
-        let output =
-            normalize_tracked::<B, C>(input, scale.into_option(), bias.into_option(), spec);
-        portable::activate::<Self>(output, activation)
+        let (output, statistics) = normalize_tracked::<B, C>(operands, spec);
+        Normalized {
+            output,
+            sum: sum.into(),
+            // Numbers of rows are results that nothing is passed back to.
+            statistics: statistics.map(Self::from_inner).into(),
+        }
     }
 
-    fn add_normalize(
-        input: FloatTensor<Self>,
-        residual: FloatTensor<Self>,
-        scale: Optional<Self>,
-        bias: Optional<Self>,
-        spec: NormSpec,
-    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
-        // A step of Burn's graph has one output, so the sum is a step of its own.
-        let sum = Self::float_add(input, residual);
-        (Self::normalize(sum.clone(), scale, bias, spec), sum)
+    fn normalize_backward(operands: BackwardOperands<Self>, spec: BackwardSpec) -> Gradients<Self> {
+        let outputs = B::normalize_backward(
+            BackwardOperands {
+                input: operands.input.into_primitive(),
+                output_gradient: operands.output_gradient.into_primitive(),
+                saved: inner(operands.saved),
+                scale: inner(operands.scale),
+                bias: inner(operands.bias),
+            },
+            spec,
+        );
+        // Gradients of gradients are not tracked.
+        let wrap = |tensor: Optional<B>| {
+            let tensor = tensor.into_option();
+            tensor.map(Self::from_inner).into()
+        };
+        Gradients {
+            input: wrap(outputs.input),
+            scale: wrap(outputs.scale),
+            bias: wrap(outputs.bias),
+        }
     }
 }
 
-/// What the backward pass keeps beside the graph's own.
+/// What the backward pass keeps.
 #[derive(Debug, Clone)]
-struct State {
+struct State<B: NormBackend> {
     input: NodeId,
     scale: Option<NodeId>,
-    shapes: [Option<Shape>; 2],
-    dtypes: [Option<burn::tensor::DType>; 2],
+    bias: Option<NodeId>,
+    saved: Optional<B>,
     spec: NormSpec,
 }
 
 #[derive(Debug)]
 struct Normalize;
 
-impl<B: Backend> Backward<B, 3> for Normalize {
-    type State = State;
+impl<B: NormBackend> Backward<B, 3> for Normalize {
+    type State = State<B>;
 
-    fn backward(self, ops: Ops<State, 3>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
+    fn backward(self, ops: Ops<State<B>, 3>, grads: &mut Grads, checkpointer: &mut Checkpointer) {
         let [input_node, scale_node, bias_node] = ops.parents;
         let state = ops.state;
-        let spec = &state.spec;
-        let grad = grads.consume::<B>(&ops.node);
+        let output_gradient = grads.consume::<B>(&ops.node);
+        let mut retrieve = |id: Option<NodeId>| -> Optional<B> {
+            id.map(|id| checkpointer.retrieve_node_output(id)).into()
+        };
+        let (scale, bias) = (retrieve(state.scale), retrieve(state.bias));
         let input: FloatTensor<B> = checkpointer.retrieve_node_output(state.input);
-        let scale: Option<FloatTensor<B>> =
-            state.scale.map(|id| checkpointer.retrieve_node_output(id));
-        let dtype = input.dtype();
-        let rank = input.shape().num_dims();
-
-        let grad = widen::<B>(grad);
-        let RowStatistics { centered, rstd } = portable::statistics::<B>(widen::<B>(input), spec);
-        let normalized = match &rstd {
-            Some(rstd) => B::float_mul(centered.clone(), rstd.clone()),
-            None => centered.clone(),
+        let spec = BackwardSpec {
+            norm: state.spec,
+            wants_input: input_node.is_some(),
+            wants_scale: scale_node.is_some() && state.scale.is_some(),
+            wants_bias: bias_node.is_some() && state.bias.is_some(),
         };
-        let [scale_shape, bias_shape] = state.shapes;
-        let [scale_dtype, bias_dtype] = state.dtypes;
-        if let (Some(node), Some(shape), Some(dtype)) = (scale_node, scale_shape, scale_dtype) {
-            let product = B::float_mul(grad.clone(), normalized.clone());
-            grads.register::<B>(node.id, cast_to::<B>(sum_to::<B>(product, shape), dtype));
-        }
-        if let (Some(node), Some(shape), Some(dtype)) = (bias_node, bias_shape, bias_dtype) {
-            let sum = sum_to::<B>(grad.clone(), shape);
-            grads.register::<B>(node.id, cast_to::<B>(sum, dtype));
-        }
-        if let Some(node) = input_node {
-            let grad = match scale {
-                Some(scale) => B::float_mul(grad, widen::<B>(with_rank::<B>(scale, rank))),
-                None => grad,
-            };
-            let grad = input_gradient::<B>(grad, centered, normalized, rstd, spec);
-            grads.register::<B>(node.id, cast_to::<B>(grad, dtype));
+        let gradients = B::normalize_backward(
+            BackwardOperands {
+                input,
+                output_gradient,
+                saved: state.saved,
+                scale,
+                bias,
+            },
+            spec,
+        );
+        let pairs = [
+            (input_node, gradients.input),
+            (scale_node, gradients.scale),
+            (bias_node, gradients.bias),
+        ];
+        for (node, gradient) in pairs {
+            if let (Some(node), Optional::Some(gradient)) = (node, gradient) {
+                grads.register::<B>(node.id, gradient);
+            }
         }
     }
-}
-
-/// The gradient of the input from that of the normalized value `n = c * rstd`, `c = x - mean`:
-///
-/// ```text
-/// dx = rstd * (dn - mean(dn) - n * mean(dn * n))
-/// ```
-///
-/// without the first mean where none is taken off, and with `c / deviation` for the second `n`
-/// where epsilon is added to the deviation, as that is what `d rstd / dx` then goes by.
-fn input_gradient<B: Backend>(
-    grad: FloatTensor<B>,
-    centered: FloatTensor<B>,
-    normalized: FloatTensor<B>,
-    rstd: Option<FloatTensor<B>>,
-    spec: &NormSpec,
-) -> FloatTensor<B> {
-    let mean = |tensor: FloatTensor<B>| mean_over::<B>(tensor, &spec.axes);
-    let Some(rstd) = rstd else {
-        return match spec.reduction {
-            Reduction::Mean => B::float_sub(grad.clone(), mean(grad)),
-            _ => grad,
-        };
-    };
-    let slope = mean(B::float_mul(grad.clone(), normalized.clone()));
-    let direction = match spec.epsilon {
-        Epsilon::InsideSqrt(_) => normalized,
-        Epsilon::AddedToDeviation(epsilon) => {
-            let deviation = B::float_add_scalar(B::float_recip(rstd.clone()), (-epsilon).into());
-            // A row without deviation has centered values of 0 and no direction.
-            let deviation = B::float_clamp_min(deviation, f64::from(f32::MIN_POSITIVE).into());
-            B::float_div(centered, deviation)
-        }
-    };
-    let mut inner = B::float_sub(grad.clone(), B::float_mul(direction, slope));
-    if spec.reduction == Reduction::MeanVariance {
-        inner = B::float_sub(inner, mean(grad));
-    }
-    B::float_mul(inner, rstd)
-}
-
-/// Sums a gradient over what a parameter was broadcast over.
-fn sum_to<B: Backend>(grad: FloatTensor<B>, shape: Shape) -> FloatTensor<B> {
-    let full = grad.shape();
-    let missing = full.num_dims() - shape.num_dims();
-    let summed = (0..full.num_dims())
-        .filter(|&dim| full[dim] != 1 && (dim < missing || shape[dim - missing] == 1))
-        .fold(grad, |grad, dim| B::float_sum_dim(grad, dim));
-    B::float_reshape(summed, shape)
 }
 
 fn normalize_tracked<B: NormBackend, C: CheckpointStrategy>(
-    input: FloatTensor<Autodiff<B, C>>,
-    scale: Option<FloatTensor<Autodiff<B, C>>>,
-    bias: Option<FloatTensor<Autodiff<B, C>>>,
+    operands: Operands<Autodiff<B, C>>,
     spec: NormSpec,
-) -> FloatTensor<Autodiff<B, C>> {
-    let shape = |tensor: &Option<FloatTensor<Autodiff<B, C>>>| tensor.as_ref().map(|t| t.shape());
-    let dtype = |tensor: &Option<FloatTensor<Autodiff<B, C>>>| tensor.as_ref().map(|t| t.dtype());
-    let shapes = [shape(&scale), shape(&bias)];
-    let dtypes = [dtype(&scale), dtype(&bias)];
+) -> (Tracked<B, C>, Option<FloatTensor<B>>) {
+    let Operands {
+        input,
+        scale,
+        bias,
+        mean,
+        variance,
+        ..
+    } = operands;
     // An absent parameter is a leaf that needs no gradient.
     let stand_in = Autodiff::<B, C>::from_inner(input.primitive().clone());
     let nodes = [
         input.node(),
-        scale.as_ref().unwrap_or(&stand_in).node(),
-        bias.as_ref().unwrap_or(&stand_in).node(),
+        scale.as_option().unwrap_or(&stand_in).node(),
+        bias.as_option().unwrap_or(&stand_in).node(),
     ];
-    let forward = |input: FloatTensor<Autodiff<B, C>>,
-                   scale: Option<FloatTensor<Autodiff<B, C>>>,
-                   bias: Option<FloatTensor<Autodiff<B, C>>>,
-                   spec: NormSpec| {
-        let inner = |tensor: Option<FloatTensor<Autodiff<B, C>>>| {
-            Optional::from(tensor.map(|tensor| tensor.into_primitive()))
+    let rank = input.shape().num_dims();
+    let run =
+        |input: Tracked<B, C>, scale, bias, mean: &Optional<B>, variance: &Optional<B>, spec| {
+            B::normalize(
+                Operands {
+                    input: input.into_primitive(),
+                    residual: Optional::None,
+                    scale: inner(scale),
+                    bias: inner(bias),
+                    mean: mean.clone(),
+                    variance: variance.clone(),
+                },
+                spec,
+            )
         };
-        B::normalize(input.into_primitive(), inner(scale), inner(bias), spec)
-    };
+    let (mean, variance) = (inner(mean), inner(variance));
+    // Bound by computing: to run the forward pass again instead of keeping its output would read the
+    // input once more to save what the next operation keeps anyway.
     match Normalize.prepare::<C>(nodes).compute_bound().stateful() {
         OpsKind::Tracked(mut prep) => {
-            let state = State {
-                input: prep.checkpoint(&input),
-                scale: scale.as_ref().map(|scale| prep.checkpoint(scale)),
-                shapes,
-                dtypes,
-                spec: spec.clone(),
+            let mut keep = |tensor: &Optional<Autodiff<B, C>>| {
+                tensor.as_option().map(|tensor| prep.checkpoint(tensor))
             };
-            prep.finish(state, forward(input, scale, bias, spec))
+            let (scale_id, bias_id) = (keep(&scale), keep(&bias));
+            let input_id = prep.checkpoint(&input);
+            let written = spec.written_statistics.or(match spec.reduction {
+                Reduction::None | Reduction::Given => None,
+                _ => Some(WrittenStatistics::MeanRstd),
+            });
+            let forward = NormSpec {
+                written_statistics: written,
+                ..spec.clone()
+            };
+            let outputs = run(input, scale, bias, &mean, &variance, forward);
+            let statistics = outputs.statistics.into_option();
+            let deviations =
+                |mean, variance| portable::given_pairs::<B>(mean, variance, rank, spec.epsilon);
+            let saved = match (mean, variance, written, &statistics) {
+                (Optional::Some(mean), Optional::Some(variance), ..) => {
+                    Some(deviations(mean, variance))
+                }
+                (.., Some(WrittenStatistics::MeanVariance), Some(pairs)) => {
+                    let number = |which| portable::of_pairs::<B>(pairs.clone(), which);
+                    Some(deviations(number(0), number(1)))
+                }
+                _ => statistics.clone(),
+            };
+            let wanted = statistics.filter(|_| spec.written_statistics.is_some());
+            let state = State {
+                input: input_id,
+                scale: scale_id,
+                bias: bias_id,
+                saved: saved.into(),
+                spec,
+            };
+            (prep.finish(state, outputs.output), wanted)
         }
-        OpsKind::UnTracked(prep) => prep.finish(forward(input, scale, bias, spec)),
+        OpsKind::UnTracked(prep) => {
+            let outputs = run(input, scale, bias, &mean, &variance, spec);
+            (
+                prep.finish(outputs.output),
+                outputs.statistics.into_option(),
+            )
+        }
     }
 }

@@ -1,81 +1,142 @@
 //! The fused kernels, on every runtime of CubeCL's.
 
 use burn::backend::TensorMetadata;
-use burn::backend::tensor::FloatTensor;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::zspace::metadata::Metadata;
-use cubenorm_core::{Layout, StrategyChoice, TensorDesc};
-use cubenorm_kernels::{ForwardOutputs, ForwardTensors, Tensor, launch_forward};
+use cubenorm_core::{DType, Layout, StrategyChoice, TensorDesc};
+use cubenorm_kernels::{
+    ForwardTensors, GradientTensors, LaunchError, Tensor, launch_forward, launch_gradient,
+};
 
-use super::{NormBackend, NormSpec, Optional, dtype};
+use super::spec::Descs;
+use super::{
+    BackwardOperands, BackwardSpec, Gradients, NormBackend, NormSpec, Normalized, Operands,
+    Optional, dtype,
+};
 
 impl NormBackend for CubeBackend {
-    fn normalize(
-        input: FloatTensor<Self>,
-        scale: Optional<Self>,
-        bias: Optional<Self>,
-        spec: NormSpec,
-    ) -> FloatTensor<Self> {
-        let (output, _) = launch(input, None, scale, bias, &spec);
-        output
+    fn normalize(operands: Operands<Self>, spec: NormSpec) -> Normalized<Self> {
+        let input = untiled(operands.input);
+        let [residual, scale, bias, mean, variance] = [
+            operands.residual,
+            operands.scale,
+            operands.bias,
+            operands.mean,
+            operands.variance,
+        ]
+        .map(present);
+        let norm = spec.desc(Descs {
+            input: desc(&input),
+            residual: residual.as_ref().map(desc),
+            scale: scale.as_ref().map(desc),
+            bias: bias.as_ref().map(desc),
+            mean: mean.as_ref().map(desc),
+            variance: variance.as_ref().map(desc),
+        });
+        let tensors = ForwardTensors {
+            input: input.handle.clone(),
+            residual: handle(&residual),
+            scale: handle(&scale),
+            bias: handle(&bias),
+            mean: handle(&mean),
+            variance: handle(&variance),
+            output: None,
+        };
+        let outputs = launched(launch_forward(
+            &input.client,
+            &norm,
+            &tensors,
+            StrategyChoice::Inferred,
+        ));
+        Normalized {
+            output: wrap(outputs.output, &input),
+            sum: optional(outputs.sum, &input),
+            statistics: optional(outputs.statistics, &input),
+        }
     }
 
-    fn add_normalize(
-        input: FloatTensor<Self>,
-        residual: FloatTensor<Self>,
-        scale: Optional<Self>,
-        bias: Optional<Self>,
-        spec: NormSpec,
-    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
-        let (output, sum) = launch(input, Some(residual), scale, bias, &spec);
-        (output, sum.expect("a residual makes a sum"))
+    fn normalize_backward(operands: BackwardOperands<Self>, spec: BackwardSpec) -> Gradients<Self> {
+        let input = untiled(operands.input);
+        let output_gradient = untiled(operands.output_gradient);
+        let [saved, scale, bias] = [operands.saved, operands.scale, operands.bias].map(present);
+        let gradient = spec.desc(
+            Descs {
+                input: desc(&input),
+                residual: None,
+                scale: scale.as_ref().map(desc),
+                bias: bias.as_ref().map(desc),
+                mean: None,
+                variance: None,
+            },
+            desc(&output_gradient),
+            saved.as_ref().map(desc),
+        );
+        let tensors = GradientTensors {
+            input: input.handle.clone(),
+            output_gradient: output_gradient.handle.clone(),
+            saved: handle(&saved),
+            scale: handle(&scale),
+            bias: handle(&bias),
+            input_gradient: None,
+        };
+        let outputs = launched(launch_gradient(
+            &input.client,
+            &gradient,
+            &tensors,
+            StrategyChoice::Inferred,
+        ));
+        Gradients {
+            input: optional(outputs.input, &input),
+            scale: optional(outputs.scale, &input),
+            bias: optional(outputs.bias, &input),
+        }
     }
 }
 
-fn launch(
-    input: CubeTensor,
-    residual: Option<CubeTensor>,
-    scale: Optional<CubeBackend>,
-    bias: Optional<CubeBackend>,
-    spec: &NormSpec,
-) -> (CubeTensor, Option<CubeTensor>) {
-    let input = untiled(input);
-    let residual = residual.map(untiled);
-    let scale = scale.into_option().map(untiled);
-    let bias = bias.into_option().map(untiled);
-    let optional_desc = |tensor: &Option<CubeTensor>| tensor.as_ref().map(desc);
-    let mut norm = spec.desc(
-        desc(&input),
-        optional_desc(&residual),
-        optional_desc(&scale),
-        optional_desc(&bias),
-    );
-    norm.writes_sum = residual.is_some();
-    let handle = |tensor: &Option<CubeTensor>| tensor.as_ref().map(|t| t.handle.clone());
-    let tensors = ForwardTensors {
-        residual: handle(&residual),
-        scale: handle(&scale),
-        bias: handle(&bias),
-        ..ForwardTensors::new(input.handle.clone())
+/// The functions of this crate have validated the call and asked the device for its dtypes, so what
+/// is left is a plan that the device cannot hold, which is a defect of ours.
+fn launched<T>(outputs: Result<T, LaunchError>) -> T {
+    outputs.unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn present(tensor: Optional<CubeBackend>) -> Option<CubeTensor> {
+    tensor.into_option().map(untiled)
+}
+
+fn handle(tensor: &Option<CubeTensor>) -> Option<cubecl::server::Handle> {
+    tensor.as_ref().map(|tensor| tensor.handle.clone())
+}
+
+/// A result as a tensor on the input's device.
+fn wrap(tensor: Tensor, input: &CubeTensor) -> CubeTensor {
+    let TensorDesc { layout, dtype } = tensor.desc;
+    let Layout { shape, strides } = layout;
+    let dtype = match input.dtype {
+        flex32 @ burn::tensor::DType::Flex32 if dtype == DType::F32 => flex32,
+        _ => burn_dtype(dtype),
     };
-    // The functions of this crate have validated the call and asked the device for its dtypes, so
-    // what is left is a plan that the device cannot hold, which is a defect of ours.
-    let ForwardOutputs { output, sum, .. } =
-        launch_forward(&input.client, &norm, &tensors, StrategyChoice::Inferred)
-            .unwrap_or_else(|error| panic!("{error}"));
-    let wrap = |tensor: Tensor| {
-        let Layout { shape, strides } = tensor.desc.layout;
-        let (client, device) = (input.client.clone(), input.device.clone());
-        CubeTensor::new(
-            client,
-            tensor.handle,
-            Metadata::new(shape, strides),
-            device,
-            input.dtype,
-        )
-    };
-    (wrap(output), sum.map(wrap))
+    let (client, device) = (input.client.clone(), input.device.clone());
+    CubeTensor::new(
+        client,
+        tensor.handle,
+        Metadata::new(shape, strides),
+        device,
+        dtype,
+    )
+}
+
+fn optional(tensor: Option<Tensor>, input: &CubeTensor) -> Optional<CubeBackend> {
+    tensor.map(|tensor| wrap(tensor, input)).into()
+}
+
+fn burn_dtype(dtype: DType) -> burn::tensor::DType {
+    match dtype {
+        DType::F16 => burn::tensor::DType::F16,
+        DType::BF16 => burn::tensor::DType::BF16,
+        DType::F32 => burn::tensor::DType::F32,
+        DType::F64 => burn::tensor::DType::F64,
+    }
 }
 
 /// A tensor whose shape and strides are those of its elements: Burn may keep matrices in tiles,

@@ -3,18 +3,12 @@
 
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, FloatDType, TensorMetadata, get_or_init_device_settings};
-use burn::tensor::{DType, Shape};
-use cubenorm_core::{Activation, Epsilon};
+use burn::tensor::{DType, Shape, Slice};
+use cubenorm_core::{Activation, Epsilon, ResidualPlace, WrittenStatistics};
 
-use super::{NormSpec, Reduction};
-
-/// A row's numbers, broadcast over the reduced axes.
-pub(super) struct RowStatistics<B: Backend> {
-    /// `input - mean`, or the input where no mean is taken off.
-    pub centered: FloatTensor<B>,
-    /// The reciprocal deviation, or `None` where it is not divided by.
-    pub rstd: Option<FloatTensor<B>>,
-}
+#[cfg(feature = "flex")]
+use super::{BackwardOperands, BackwardSpec, Gradients};
+use super::{NormSpec, Normalized, Operands, Optional, Reduction};
 
 /// Mean over several axes, each kept with a size of 1.
 pub(super) fn mean_over<B: Backend>(tensor: FloatTensor<B>, axes: &[usize]) -> FloatTensor<B> {
@@ -54,56 +48,405 @@ pub(super) fn cast_to<B: Backend>(tensor: FloatTensor<B>, dtype: DType) -> Float
     }
 }
 
-pub(super) fn statistics<B: Backend>(input: FloatTensor<B>, spec: &NormSpec) -> RowStatistics<B> {
-    let centered = match spec.reduction {
-        Reduction::MeanSquare | Reduction::None => input,
+/// The sum over several axes, each kept with a size of 1.
+fn sum_over<B: Backend>(tensor: FloatTensor<B>, axes: &[usize]) -> FloatTensor<B> {
+    axes.iter()
+        .fold(tensor, |tensor, &axis| B::float_sum_dim(tensor, axis))
+}
+
+/// What rows are normalized by, broadcast over the reduced axes.
+struct RowStatistics<B: Backend> {
+    /// The mean that is taken off.
+    mean: Option<FloatTensor<B>>,
+    /// The variance, or the mean of squares where no mean is taken off.
+    variance: Option<FloatTensor<B>>,
+    /// The reciprocal deviation.
+    rstd: Option<FloatTensor<B>>,
+}
+
+/// `1 / sqrt(variance + epsilon)`, or `1 / (sqrt(variance) + epsilon)`.
+fn reciprocal_deviation<B: Backend>(variance: FloatTensor<B>, epsilon: Epsilon) -> FloatTensor<B> {
+    B::float_recip(match epsilon {
+        Epsilon::InsideSqrt(epsilon) => {
+            B::float_sqrt(B::float_add_scalar(variance, epsilon.into()))
+        }
+        Epsilon::AddedToDeviation(epsilon) => {
+            B::float_add_scalar(B::float_sqrt(variance), epsilon.into())
+        }
+    })
+}
+
+/// `1 / norm`, and 0 where the norm is 0.
+fn reciprocal_norm<B: Backend>(norm: FloatTensor<B>) -> FloatTensor<B> {
+    let settings = get_or_init_device_settings::<B>(&norm.device());
+    let is_zero = B::float_equal_elem(norm.clone(), 0.0.into(), settings.bool_dtype);
+    B::float_mask_fill(B::float_recip(norm), is_zero, 0.0.into())
+}
+
+fn statistics<B: Backend>(input: FloatTensor<B>, spec: &NormSpec) -> RowStatistics<B> {
+    let square = |tensor: FloatTensor<B>| B::float_mul(tensor.clone(), tensor);
+    let mean = match spec.reduction {
         Reduction::MeanVariance | Reduction::Mean => {
-            let mean = mean_over::<B>(input.clone(), &spec.axes);
-            B::float_sub(input, mean)
+            Some(mean_over::<B>(input.clone(), &spec.axes))
         }
+        _ => None,
     };
-    let rstd = match spec.reduction {
-        Reduction::Mean | Reduction::None => None,
-        Reduction::MeanVariance | Reduction::MeanSquare => {
-            let squares = B::float_mul(centered.clone(), centered.clone());
-            let variance = mean_over::<B>(squares, &spec.axes);
-            let deviation = match spec.epsilon {
-                Epsilon::InsideSqrt(epsilon) => {
-                    B::float_sqrt(B::float_add_scalar(variance, epsilon.into()))
-                }
-                Epsilon::AddedToDeviation(epsilon) => {
-                    B::float_add_scalar(B::float_sqrt(variance), epsilon.into())
-                }
-            };
-            Some(B::float_recip(deviation))
+    let variance = match (spec.reduction, &mean) {
+        (Reduction::MeanVariance, Some(mean)) => {
+            let centered = B::float_sub(input.clone(), mean.clone());
+            Some(mean_over::<B>(square(centered), &spec.axes))
         }
+        (Reduction::MeanSquare, _) => Some(mean_over::<B>(square(input.clone()), &spec.axes)),
+        _ => None,
     };
-    RowStatistics { centered, rstd }
+    let rstd = match (spec.reduction, &variance) {
+        (_, Some(variance)) => Some(reciprocal_deviation::<B>(variance.clone(), spec.epsilon)),
+        (Reduction::L1Norm, _) => {
+            let norm = sum_over::<B>(B::float_abs(input), &spec.axes);
+            Some(reciprocal_norm::<B>(norm))
+        }
+        (Reduction::L2Norm, _) => {
+            let norm = B::float_sqrt(sum_over::<B>(square(input), &spec.axes));
+            Some(reciprocal_norm::<B>(norm))
+        }
+        _ => None,
+    };
+    RowStatistics {
+        mean,
+        variance,
+        rstd,
+    }
+}
+
+/// Two numbers of each row side by side.
+fn pairs<B: Backend>(first: FloatTensor<B>, second: FloatTensor<B>) -> FloatTensor<B> {
+    let mut shape: Vec<usize> = first.shape().iter().copied().collect();
+    shape.push(1);
+    let dim = shape.len() - 1;
+    let column = |tensor| B::float_reshape(tensor, Shape::from(shape.clone()));
+    B::float_cat(vec![column(first), column(second)], dim)
+}
+
+/// One of the two numbers of each row.
+pub(super) fn of_pairs<B: Backend>(pairs: FloatTensor<B>, which: usize) -> FloatTensor<B> {
+    let shape: Vec<usize> = pairs.shape().iter().copied().collect();
+    let (_, kept) = shape.split_last().expect("pairs have a dimension of 2");
+    let slices: Vec<Slice> = kept
+        .iter()
+        .map(|&size| Slice::from(0..size))
+        .chain([Slice::from(which..which + 1)])
+        .collect();
+    B::float_reshape(B::float_slice(pairs, &slices), Shape::from(kept.to_vec()))
+}
+
+/// Pairs of given means and reciprocal deviations, as a normalization that reduces them has.
+pub(super) fn given_pairs<B: Backend>(
+    mean: FloatTensor<B>,
+    variance: FloatTensor<B>,
+    rank: usize,
+    epsilon: Epsilon,
+) -> FloatTensor<B> {
+    let mean = widen::<B>(with_rank::<B>(mean, rank));
+    let rstd = reciprocal_deviation::<B>(widen::<B>(with_rank::<B>(variance, rank)), epsilon);
+    // To one shape: each repeats where only the other moves.
+    let zeros = |tensor: &FloatTensor<B>| B::float_mul_scalar(tensor.clone(), 0.0.into());
+    let (more_mean, more_rstd) = (zeros(&rstd), zeros(&mean));
+    pairs::<B>(B::float_add(mean, more_mean), B::float_add(rstd, more_rstd))
 }
 
 /// [`NormBackend::normalize`](super::NormBackend::normalize) of a backend's own operations.
+pub(super) fn normalize<B: Backend>(operands: Operands<B>, spec: &NormSpec) -> Normalized<B> {
+    let dtype = operands.input.dtype();
+    let rank = operands.input.shape().num_dims();
+    let param = |tensor: Optional<B>| {
+        let tensor = tensor.into_option();
+        tensor.map(|tensor| widen::<B>(with_rank::<B>(tensor, rank)))
+    };
+    let [residual, scale, bias, mean, variance] = [
+        operands.residual,
+        operands.scale,
+        operands.bias,
+        operands.mean,
+        operands.variance,
+    ]
+    .map(param);
+    let (first, last) = match spec.residual_place {
+        ResidualPlace::Input => (residual, None),
+        ResidualPlace::Output => (None, residual),
+    };
+    let input = widen::<B>(operands.input);
+    let sum = match first {
+        Some(residual) => B::float_add(input, residual),
+        None => input,
+    };
+    let rows = match (mean, variance) {
+        (Some(mean), Some(variance)) => RowStatistics {
+            mean: Some(mean),
+            rstd: Some(reciprocal_deviation::<B>(variance, spec.epsilon)),
+            variance: None,
+        },
+        _ => statistics::<B>(sum.clone(), spec),
+    };
+    let statistics = spec.written_statistics.map(|written| {
+        let shape = |tensor: &FloatTensor<B>| B::float_mul_scalar(tensor.clone(), 0.0.into());
+        let any = rows.mean.as_ref().or(rows.rstd.as_ref());
+        let any = any.expect("statistics are written where they are computed");
+        let zero = || shape(any);
+        let mean = rows.mean.clone().unwrap_or_else(zero);
+        let second = match written {
+            WrittenStatistics::MeanRstd => rows
+                .rstd
+                .clone()
+                .unwrap_or_else(|| B::float_add_scalar(zero(), 1.0.into())),
+            WrittenStatistics::MeanVariance => rows.variance.clone().unwrap_or_else(zero),
+        };
+        pairs::<B>(mean, second)
+    });
+    let mut value = sum.clone();
+    if let Some(mean) = rows.mean {
+        value = B::float_sub(value, mean);
+    }
+    if let Some(rstd) = rows.rstd {
+        value = B::float_mul(value, rstd);
+    }
+    if let Some(scale) = scale {
+        value = B::float_mul(value, scale);
+    }
+    if let Some(bias) = bias {
+        value = B::float_add(value, bias);
+    }
+    if let Some(last) = last {
+        value = B::float_add(value, last);
+    }
+    Normalized {
+        output: cast_to::<B>(activate::<B>(value, spec.activation), dtype),
+        sum: spec.writes_sum.then(|| cast_to::<B>(sum, dtype)).into(),
+        statistics: statistics.into(),
+    }
+}
+
+/// Sums a gradient over what a parameter was broadcast over.
+fn sum_to<B: Backend>(grad: FloatTensor<B>, shape: Shape) -> FloatTensor<B> {
+    let full = grad.shape();
+    let missing = full.num_dims() - shape.num_dims();
+    let summed = (0..full.num_dims())
+        .filter(|&dim| full[dim] != 1 && (dim < missing || shape[dim - missing] == 1))
+        .fold(grad, |grad, dim| B::float_sum_dim(grad, dim));
+    B::float_reshape(summed, shape)
+}
+
+/// [`NormBackend::normalize_backward`](super::NormBackend::normalize_backward) of a backend's own
+/// operations. The formulas are those of [`GradientDesc`](cubenorm_core::GradientDesc).
 #[cfg(feature = "flex")]
-pub(super) fn normalize<B: Backend>(
-    input: FloatTensor<B>,
-    scale: Option<FloatTensor<B>>,
-    bias: Option<FloatTensor<B>>,
-    spec: &NormSpec,
-) -> FloatTensor<B> {
-    let dtype = input.dtype();
-    let rank = input.shape().num_dims();
-    let param = |tensor: FloatTensor<B>| widen::<B>(with_rank::<B>(tensor, rank));
-    let RowStatistics { centered, rstd } = statistics::<B>(widen::<B>(input), spec);
-    let mut value = match rstd {
+pub(super) fn normalize_backward<B: Backend>(
+    operands: BackwardOperands<B>,
+    spec: &BackwardSpec,
+) -> Gradients<B> {
+    let norm = &spec.norm;
+    let dtype = operands.input.dtype();
+    let rank = operands.input.shape().num_dims();
+    let like = |tensor: &Optional<B>| tensor.as_option().map(|t| (t.shape(), t.dtype()));
+    let (scale_like, bias_like) = (like(&operands.scale), like(&operands.bias));
+    let param = |tensor: Optional<B>| {
+        let tensor = tensor.into_option();
+        tensor.map(|tensor| widen::<B>(with_rank::<B>(tensor, rank)))
+    };
+    let (scale, bias) = (param(operands.scale), param(operands.bias));
+    let input = widen::<B>(operands.input);
+    let above = widen::<B>(operands.output_gradient);
+    let saved = operands.saved.into_option().map(widen::<B>);
+    let number = |which: usize| saved.clone().map(|saved| of_pairs::<B>(saved, which));
+    let subtracts = matches!(
+        norm.reduction,
+        Reduction::MeanVariance | Reduction::Mean | Reduction::Given
+    );
+    let divides = !matches!(norm.reduction, Reduction::Mean | Reduction::None);
+    let centered = match number(0).filter(|_| subtracts) {
+        Some(mean) => B::float_sub(input.clone(), mean),
+        None => input.clone(),
+    };
+    let rstd = number(1).filter(|_| divides);
+    let normalized = match rstd.clone() {
         Some(rstd) => B::float_mul(centered, rstd),
         None => centered,
     };
-    if let Some(scale) = scale {
-        value = B::float_mul(value, param(scale));
+    let shallow = match norm.activation {
+        Activation::Identity => above,
+        activation => {
+            let mut argument = normalized.clone();
+            if let Some(scale) = scale.clone() {
+                argument = B::float_mul(argument, scale);
+            }
+            if let Some(bias) = bias {
+                argument = B::float_add(argument, bias);
+            }
+            B::float_mul(above, slope::<B>(argument, activation))
+        }
+    };
+    let of_param = |like: Option<(Shape, DType)>, gradient: &dyn Fn() -> FloatTensor<B>| {
+        like.map(|(shape, dtype)| cast_to::<B>(sum_to::<B>(gradient(), shape), dtype))
+    };
+    let products = || B::float_mul(shallow.clone(), normalized.clone());
+    let scale_gradient = of_param(scale_like.filter(|_| spec.wants_scale), &products);
+    let bias_gradient = of_param(bias_like.filter(|_| spec.wants_bias), &|| shallow.clone());
+    let input_gradient = spec.wants_input.then(|| {
+        let deep = match scale {
+            Some(scale) => B::float_mul(shallow.clone(), scale),
+            None => shallow.clone(),
+        };
+        cast_to::<B>(pass_back::<B>(deep, input, normalized, rstd, norm), dtype)
+    });
+    Gradients {
+        input: input_gradient.into(),
+        scale: scale_gradient.into(),
+        bias: bias_gradient.into(),
     }
-    if let Some(bias) = bias {
-        value = B::float_add(value, param(bias));
+}
+
+/// The input's gradient from that of the normalized value.
+#[cfg(feature = "flex")]
+fn pass_back<B: Backend>(
+    deep: FloatTensor<B>,
+    input: FloatTensor<B>,
+    normalized: FloatTensor<B>,
+    rstd: Option<FloatTensor<B>>,
+    spec: &NormSpec,
+) -> FloatTensor<B> {
+    let axes = &spec.axes;
+    let Some(rstd) = rstd else {
+        return match spec.reduction {
+            Reduction::Mean => {
+                let mean = mean_over::<B>(deep.clone(), axes);
+                B::float_sub(deep, mean)
+            }
+            _ => deep,
+        };
+    };
+    let products = B::float_mul(deep.clone(), normalized.clone());
+    let inner = match spec.reduction {
+        Reduction::Given => deep,
+        Reduction::L1Norm => {
+            let sum = sum_over::<B>(products, axes);
+            B::float_sub(deep, B::float_mul(B::float_sign(input), sum))
+        }
+        Reduction::L2Norm => {
+            let sum = sum_over::<B>(products, axes);
+            B::float_sub(deep, B::float_mul(normalized, sum))
+        }
+        _ => {
+            let mut multiple = mean_over::<B>(products, axes);
+            if let Epsilon::AddedToDeviation(epsilon) = spec.epsilon {
+                // The deviation alone moves with the input: (deviation + epsilon) / deviation more.
+                let share = B::float_mul_scalar(rstd.clone(), (-epsilon).into());
+                let share = B::float_add_scalar(share, 1.0.into());
+                let settings = get_or_init_device_settings::<B>(&share.device());
+                let none =
+                    B::float_lower_equal_elem(share.clone(), 0.0.into(), settings.bool_dtype);
+                let more = B::float_mask_fill(B::float_recip(share), none, 0.0.into());
+                multiple = B::float_mul(multiple, more);
+            }
+            let rest = B::float_sub(deep.clone(), B::float_mul(normalized, multiple));
+            match spec.reduction {
+                Reduction::MeanVariance => B::float_sub(rest, mean_over::<B>(deep, axes)),
+                _ => rest,
+            }
+        }
+    };
+    B::float_mul(inner, rstd)
+}
+
+/// The slope of an activation, as the kernels have it.
+#[cfg(feature = "flex")]
+fn slope<B: Backend>(x: FloatTensor<B>, activation: Activation) -> FloatTensor<B> {
+    let scale = |x: FloatTensor<B>, by: f64| B::float_mul_scalar(x, by.into());
+    let offset = |x: FloatTensor<B>, by: f64| B::float_add_scalar(x, by.into());
+    let ones = |x: &FloatTensor<B>| offset(scale(x.clone(), 0.0), 1.0);
+    let bools = get_or_init_device_settings::<B>(&x.device()).bool_dtype;
+    // `values` where x > limit, else `otherwise`.
+    let above = |x: &FloatTensor<B>, limit: f64, otherwise: FloatTensor<B>| {
+        let mask = B::float_greater_elem(x.clone(), limit.into(), bools);
+        B::float_mask_fill(otherwise, mask, 1.0.into())
+    };
+    // exp(min(x, 0))
+    let decay = |x: FloatTensor<B>| B::float_exp(B::float_neg(B::relu(B::float_neg(x))));
+    let sigmoid_slope =
+        |x: FloatTensor<B>| B::float_mul(B::sigmoid(x.clone()), B::sigmoid(B::float_neg(x)));
+    let tanh_slope = |x: FloatTensor<B>| scale(sigmoid_slope(scale(x, 2.0)), 4.0);
+    let within = |y: FloatTensor<B>, slope: f64| {
+        let inside = B::float_mask_fill(
+            scale(ones(&y), slope),
+            B::float_lower_equal_elem(y.clone(), 0.0.into(), bools),
+            0.0.into(),
+        );
+        let over = B::float_greater_equal_elem(y, 1.0.into(), bools);
+        B::float_mask_fill(inside, over, 0.0.into())
+    };
+    match activation {
+        Activation::Identity => ones(&x),
+        Activation::Relu => above(&x, 0.0, scale(x.clone(), 0.0)),
+        Activation::LeakyRelu { alpha } => above(&x, 0.0, scale(ones(&x), alpha)),
+        Activation::ThresholdedRelu { alpha } => above(&x, alpha, scale(x.clone(), 0.0)),
+        Activation::Elu { alpha } => above(&x, 0.0, scale(decay(x.clone()), alpha)),
+        Activation::Celu { alpha } => above(&x, 0.0, B::float_exp(scale(x.clone(), 1.0 / alpha))),
+        Activation::ScaledElu { alpha, gamma } => {
+            scale(above(&x, 0.0, scale(decay(x.clone()), alpha)), gamma)
+        }
+        Activation::Linear { alpha, .. } => scale(ones(&x), alpha),
+        Activation::HardSigmoid { alpha, beta } => within(offset(scale(x, alpha), beta), alpha),
+        Activation::Sigmoid => sigmoid_slope(x),
+        Activation::Tanh => tanh_slope(x),
+        Activation::ScaledTanh { alpha, beta } => scale(tanh_slope(scale(x, beta)), alpha * beta),
+        Activation::Softplus { steepness } => B::sigmoid(scale(x, steepness)),
+        Activation::ParametricSoftplus { alpha, beta } => {
+            scale(B::sigmoid(scale(x, beta)), alpha * beta)
+        }
+        Activation::Softsign => {
+            let denominator = offset(B::float_abs(x), 1.0);
+            B::float_recip(B::float_mul(denominator.clone(), denominator))
+        }
+        Activation::Shrink { threshold, .. } => {
+            let inside = above(&x, threshold, scale(x.clone(), 0.0));
+            above(&B::float_neg(x), threshold, inside)
+        }
+        Activation::Gelu => {
+            let erf = B::float_erf(scale(x.clone(), std::f64::consts::FRAC_1_SQRT_2));
+            let square = B::float_mul(x.clone(), x.clone());
+            let density = scale(
+                B::float_exp(scale(square, -0.5)),
+                1.0 / (2.0 * std::f64::consts::PI).sqrt(),
+            );
+            B::float_add(scale(offset(erf, 1.0), 0.5), B::float_mul(x, density))
+        }
+        Activation::GeluTanh => {
+            let square = B::float_mul(x.clone(), x.clone());
+            let root = 2.0 * (2.0 / std::f64::consts::PI).sqrt();
+            let cubed = B::float_mul(square.clone(), x.clone());
+            let inner = scale(B::float_add(x.clone(), scale(cubed, 0.044715)), root);
+            let inner_slope = scale(offset(scale(square, 3.0 * 0.044715), 1.0), root);
+            let bent = B::float_mul(x, B::float_mul(sigmoid_slope(inner.clone()), inner_slope));
+            B::float_add(B::sigmoid(inner), bent)
+        }
+        Activation::Silu => {
+            let bent = B::float_mul(x.clone(), sigmoid_slope(x.clone()));
+            B::float_add(B::sigmoid(x), bent)
+        }
+        Activation::HardSwish => {
+            let middle = offset(scale(x.clone(), 1.0 / 3.0), 0.5);
+            let low = B::float_lower_equal_elem(x.clone(), (-3.0).into(), bools);
+            let high = B::float_greater_equal_elem(x, 3.0.into(), bools);
+            B::float_mask_fill(
+                B::float_mask_fill(middle, low, 0.0.into()),
+                high,
+                1.0.into(),
+            )
+        }
+        Activation::Mish => {
+            let tail = B::float_log1p(B::float_exp(B::float_neg(B::float_abs(x.clone()))));
+            let soft = B::float_add(B::relu(x.clone()), tail);
+            let bent = B::float_mul(tanh_slope(soft.clone()), B::sigmoid(x.clone()));
+            B::float_add(B::float_tanh(soft), B::float_mul(x, bent))
+        }
     }
-    cast_to::<B>(activate::<B>(value, spec.activation), dtype)
 }
 
 /// An activation of a backend's own operations, differentiable where the backend is.

@@ -27,7 +27,7 @@ use crate::{
     style,
 };
 
-const PACKAGE: &str = "cubenorm-bench";
+const PROGRAM: &str = "cubenorm-bench";
 /// Who is measured, in the order of a round.
 const CONTENDERS: [&str; 3] = ["cubenorm", "burn", "copy"];
 
@@ -81,7 +81,7 @@ pub fn run(args: &Args) -> Result<()> {
     ensure!(args.rounds > 0, "no rounds, no times");
     let devices = devices(&args.device)?;
     let llvm = devices.contains(&Device::Cpu) || llvm::find()? == Llvm::Installed;
-    let program = Build::burn_facing(&features(&devices, llvm))?.program(PACKAGE)?;
+    let program = Build::burn_facing(&features(&devices, llvm))?.program(PROGRAM)?;
     let problems = problems(args, &program)?;
 
     if let Some(share) = load::disturbance() {

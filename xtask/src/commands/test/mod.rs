@@ -1,7 +1,8 @@
 //! `cargo xtask test`: the whole suite on every runtime this machine has.
 
 mod output;
-mod suite;
+pub mod plan;
+pub mod suite;
 
 use std::{env, ffi::OsString};
 
@@ -10,14 +11,14 @@ use comfy_table::{Table, presets};
 
 use self::{
     output::Counts,
-    suite::{BuildKind, DriverKind, RUNS, Run, SUITE, Targets},
+    plan::{Plan, choosing},
+    suite::{BuildKind, RUNS, Run, SUITE, Targets},
 };
 use crate::{
     cargo::{self, Artifact, Build},
-    device::{Device, features},
+    device::Device,
     exec::{Cmd, ending},
-    llvm::{self, Llvm},
-    vulkan::{self, Driver},
+    vulkan::Driver,
 };
 
 /// Run all tests on every runtime that this machine has.
@@ -35,6 +36,9 @@ pub struct Args {
     large: bool,
     /// Only tests whose name contains one of these
     filters: Vec<String>,
+    /// How long each file format is fuzzed; the tests' own time where it is not said
+    #[arg(skip)]
+    fuzz_seconds: Option<u32>,
 }
 
 impl Args {
@@ -44,148 +48,88 @@ impl Args {
             device: Vec::new(),
             large: false,
             filters: Vec::new(),
+            fuzz_seconds: Some(60),
         }
     }
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let plan = Plan::new(args)?;
-    let mut lines = vec![host(args)];
+    let plan = Plan::new(&args.device)?;
+    let mut lines = host(args);
     lines.extend(
         plan.skipped
             .iter()
             .map(|(run, why)| Line::skipped(run, why)),
     );
     for kind in [BuildKind::Burn, BuildKind::Spirv] {
-        lines.extend(plan.run(args, kind));
+        lines.extend(run_build(&plan, args, kind));
     }
     report(&lines, args)
 }
 
-/// What will run, and what will not and why.
-struct Plan {
-    runs: Vec<(&'static Run, Option<Driver>)>,
-    skipped: Vec<(&'static Run, String)>,
-    /// Whether the builds may contain `cpu`.
-    llvm: bool,
-}
-
-impl Plan {
-    fn new(args: &Args) -> Result<Self> {
-        let asked = |device| args.device.is_empty() || args.device.contains(&device);
-        let machine = Machine {
-            llvm: llvm::find()?,
-            software: vulkan::software_drivers(),
-        };
-        let mut plan = Self {
-            runs: Vec::new(),
-            skipped: Vec::new(),
-            // LLVM is large: it is fetched for the device that needs it, and used where it is.
-            llvm: match machine.llvm {
-                Llvm::Installed => true,
-                Llvm::Downloadable => asked(Device::Cpu),
-                Llvm::Missing => false,
-            },
-        };
-        for run in RUNS.iter().filter(|run| asked(run.device)) {
-            match machine.can(run) {
-                Ok(driver) => plan.runs.push((run, driver)),
-                Err(why) => plan.skipped.push((run, why)),
-            }
-        }
-        Ok(plan)
+/// Builds once, then runs the suite on each device of this build.
+fn run_build(plan: &Plan, args: &Args, kind: BuildKind) -> Vec<Line> {
+    let Some((runs, features)) = plan.of(kind) else {
+        return Vec::new();
+    };
+    let build = match Build::tests(kind.packages(), &features) {
+        Ok(build) => build,
+        Err(error) => return vec![Line::failed(format!("build {features}"), error)],
+    };
+    let mut lines = Vec::new();
+    if kind == BuildKind::Burn {
+        let units = build
+            .test_programs()
+            .filter(|program| program.package != SUITE);
+        lines.push(Line::ran("unit tests", execute(units, args, &[])));
+        lines.push(doc_tests("doc tests", kind, args, &features));
     }
-
-    /// Builds once, then runs the suite on each device of this build.
-    fn run(&self, args: &Args, kind: BuildKind) -> Vec<Line> {
-        let runs: Vec<_> = self
-            .runs
-            .iter()
-            .filter(|(run, _)| run.build == kind)
-            .collect();
-        if runs.is_empty() {
-            return Vec::new();
-        }
-        let mut devices: Vec<Device> = Vec::new();
-        for (run, _) in &runs {
-            if !devices.contains(&run.device) {
-                devices.push(run.device);
-            }
-        }
-        let runtimes = features(&devices, self.llvm);
-        let features = match kind {
-            BuildKind::Burn => format!("burn,{runtimes}"),
-            _ => runtimes,
-        };
-        let build = match Build::tests(kind.packages(), &features) {
-            Ok(build) => build,
-            Err(error) => return vec![Line::failed(format!("build {features}"), error)],
-        };
-        let mut lines = Vec::new();
-        if kind == BuildKind::Burn {
-            let units = build
-                .test_programs()
-                .filter(|program| program.package != SUITE);
-            lines.push(Line::ran("unit tests", execute(units, args, &[])));
-            lines.push(doc_tests(args, &features));
-        }
-        for (run, driver) in runs {
-            let suite = build
-                .test_programs()
-                .filter(|program| program.package == SUITE);
-            let taken = suite.filter(|program| run.targets.contain(&program.target));
-            lines.push(Line::ran(
-                name(run),
-                execute(taken, args, &environment(run, driver)),
-            ));
-        }
-        lines
+    for (run, driver) in runs {
+        let suite = build
+            .test_programs()
+            .filter(|program| program.package == SUITE);
+        let taken = suite.filter(|program| run.targets.contain(&program.target));
+        lines.push(Line::ran(
+            name(run),
+            execute(taken, args, &environment(run, driver)),
+        ));
     }
-}
-
-/// What this machine has.
-struct Machine {
-    llvm: Llvm,
-    software: Vec<Driver>,
-}
-
-impl Machine {
-    /// The driver to run with, or why the run is skipped.
-    fn can(&self, run: &Run) -> Result<Option<Driver>, String> {
-        if run.device == Device::Cpu && self.llvm == Llvm::Missing {
-            return Err("no LLVM, and its download is out of reach".to_owned());
-        }
-        match run.driver {
-            DriverKind::Software(name) => {
-                let driver = self.software.iter().find(|driver| driver.name() == name);
-                driver
-                    .cloned()
-                    .map(Some)
-                    .ok_or_else(|| format!("{name} is not installed"))
-            }
-            DriverKind::System if cfg!(target_os = "linux") && !vulkan::has_gpu() => {
-                Err("no GPU with a Vulkan driver".to_owned())
-            }
-            _ => run.device.missing().map_or(Ok(None), Err),
-        }
-    }
+    lines
 }
 
 /// Tests that need no device, and no build of Burn: the quickest to fail.
-fn host(args: &Args) -> Line {
+fn host(args: &Args) -> Vec<Line> {
     let name = "host tests";
-    match Build::tests(BuildKind::Host.packages(), "") {
-        Ok(build) => Line::ran(name, execute(build.test_programs(), args, &[])),
-        Err(error) => Line::failed(name.to_owned(), error),
+    let kind = BuildKind::Host;
+    match Build::tests(kind.packages(), "") {
+        Ok(build) => vec![
+            Line::ran(name, execute(build.test_programs(), args, &fuzzing(args))),
+            doc_tests("host doc tests", kind, args, ""),
+        ],
+        Err(error) => vec![Line::failed(name.to_owned(), error)],
     }
 }
 
-fn doc_tests(args: &Args, features: &str) -> Line {
-    let command = cargo::on("test", BuildKind::Burn.packages(), features)
+/// How long each file format is fuzzed: all of them at once, so that it is no longer in all.
+fn fuzzing(args: &Args) -> Vec<(&'static str, OsString)> {
+    let Some(seconds) = args.fuzz_seconds else {
+        return Vec::new();
+    };
+    vec![
+        ("CUBENORM_FUZZ_SECONDS", seconds.to_string().into()),
+        ("RUST_TEST_THREADS", "8".into()),
+    ]
+}
+
+fn doc_tests(name: &str, kind: BuildKind, args: &Args, features: &str) -> Line {
+    // A package of a binary alone has no documentation tests, and cargo calls that an error.
+    let packages = kind.packages().iter().copied();
+    let libraries: Vec<&str> = packages.filter(|package| *package != "xtask").collect();
+    let command = cargo::on("test", &libraries, features)
         .arg("--doc")
         .arg("--")
         .args(&args.filters);
-    Line::ran("doc tests", output(&command))
+    Line::ran(name, output(&command))
 }
 
 /// Runs test programs one after the other, all of them, whatever fails.
@@ -256,31 +200,17 @@ impl Ran {
 }
 
 fn environment(run: &Run, driver: &Option<Driver>) -> Vec<(&'static str, OsString)> {
-    let mut environment = vec![("CUBENORM_TEST_DEVICES", run.device.name().into())];
-    if let Some(driver) = driver {
-        environment.push(("VK_DRIVER_FILES", driver.manifest.clone().into()));
-    }
-    environment
+    let devices = ("CUBENORM_TEST_DEVICES", run.device.name().into());
+    [devices].into_iter().chain(choosing(driver)).collect()
 }
 
 fn name(run: &Run) -> String {
-    let language = match run.device {
-        Device::Wgpu if cfg!(target_os = "macos") => "",
-        Device::Wgpu => " (WGSL)",
-        Device::Vulkan => " (SPIR-V)",
-        _ => "",
-    };
-    let driver = match run.driver {
-        DriverKind::None => "",
-        DriverKind::System => ", system",
-        DriverKind::Software(name) => &format!(", {name}"),
-    };
     let part = match run.targets {
         Targets::All => "",
         Targets::Kernels => ", kernels",
         Targets::Burn => ", Burn",
     };
-    format!("{}{language}{driver}{part}", run.device)
+    format!("{run}{part}")
 }
 
 /// A line of the summary.

@@ -1,5 +1,7 @@
 //! The one table of what `test` runs: which programs, built how, on which runtime and driver.
 
+use std::fmt;
+
 use crate::{cargo::BURN_FACING, device::Device};
 
 /// A build of tests; its programs may run several times, on several devices.
@@ -9,17 +11,24 @@ pub enum BuildKind {
     Host,
     /// Everything that stands on Burn; `wgpu` compiles to WGSL here.
     Burn,
-    /// The kernel suite with the feature `vulkan`, which compiles to SPIR-V, without Burn: cheaper
-    /// to build, and Burn's own kernels crash some drivers' SPIR-V compilers.
+    /// The kernel suite and the files' operators with the feature `vulkan`, which compiles to
+    /// SPIR-V, without Burn: cheaper to build, and Burn's own kernels crash some drivers' SPIR-V
+    /// compilers.
     Spirv,
 }
 
 impl BuildKind {
     pub fn packages(self) -> &'static [&'static str] {
         match self {
-            Self::Host => &["cubenorm-core", "cubenorm-reference", "xtask"],
+            Self::Host => &[
+                "cubenorm-core",
+                "cubenorm-operators",
+                "cubenorm-models",
+                "cubenorm-reference",
+                "xtask",
+            ],
             Self::Burn => &BURN_FACING,
-            Self::Spirv => &["cubenorm-tests"],
+            Self::Spirv => &["cubenorm-tests", "cubenorm-models"],
         }
     }
 }
@@ -70,6 +79,24 @@ pub struct Run {
     pub driver: DriverKind,
     pub build: BuildKind,
     pub targets: Targets,
+}
+
+/// The runtime, the language it compiles to where that is a choice, and the driver.
+impl fmt::Display for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let language = match self.device {
+            Device::Wgpu if cfg!(target_os = "macos") => "",
+            Device::Wgpu => " (WGSL)",
+            Device::Vulkan => " (SPIR-V)",
+            _ => "",
+        };
+        let driver = match self.driver {
+            DriverKind::None => "",
+            DriverKind::System => ", system",
+            DriverKind::Software(name) => &format!(", {name}"),
+        };
+        write!(f, "{}{language}{driver}", self.device)
+    }
 }
 
 /// Every run there is; one whose device or driver is missing is skipped and says so.

@@ -1,8 +1,15 @@
-use burn::backend::Dispatch;
-use burn::tensor::{Device, Tensor};
-use cubenorm_core::{Activation, Epsilon, NormError, TensorDesc};
+mod call;
+mod channels;
 
-use crate::ops::{NormBackend, NormSpec, Reduction, dtype};
+use burn::tensor::Tensor;
+use cubenorm_core::{Activation, Epsilon, NormError};
+
+use crate::ops::{NormSpec, Reduction};
+pub(crate) use call::{Call, Outcome};
+pub use channels::{
+    BatchNormTrain, ada_layer_norm, batch_norm, batch_norm_train, group_norm, try_ada_layer_norm,
+    try_batch_norm, try_batch_norm_train, try_group_norm,
+};
 
 /// What [`mean_variance_norm`] computes, beside its tensors.
 ///
@@ -69,16 +76,16 @@ impl MeanVarianceOptions {
     }
 
     fn spec(&self) -> NormSpec {
+        let reduction = match (self.normalize_mean, self.normalize_variance) {
+            (true, true) => Reduction::MeanVariance,
+            (false, true) => Reduction::MeanSquare,
+            (true, false) => Reduction::Mean,
+            (false, false) => Reduction::None,
+        };
         NormSpec {
-            axes: self.axes.clone(),
-            reduction: match (self.normalize_mean, self.normalize_variance) {
-                (true, true) => Reduction::MeanVariance,
-                (false, true) => Reduction::MeanSquare,
-                (true, false) => Reduction::Mean,
-                (false, false) => Reduction::None,
-            },
             epsilon: self.epsilon,
             activation: self.activation,
+            ..NormSpec::new(self.axes.clone(), reduction, self.epsilon.value())
         }
     }
 }
@@ -382,7 +389,8 @@ pub fn try_instance_norm<const D: usize>(
     let beta = of_channel("beta", beta.into())?;
     let axes: Vec<usize> = (2..D).collect();
     let spec = MeanVarianceOptions::new(axes).with_epsilon(epsilon).spec();
-    normalize(input, gamma, beta, spec, ["gamma", "beta"])
+    let call = Call::new(input, spec).with_params(gamma, beta);
+    Ok(call.named_as_burn_does().run()?.output)
 }
 
 /// Normalizes over any axes, as DirectML's mean-variance operators do:
@@ -438,13 +446,8 @@ pub fn try_mean_variance_norm<const D: usize>(
     bias: impl Into<Option<Tensor<D>>>,
     options: &MeanVarianceOptions,
 ) -> Result<Tensor<D>, NormError> {
-    normalize(
-        input,
-        scale.into(),
-        bias.into(),
-        options.spec(),
-        ["scale", "bias"],
-    )
+    let call = Call::new(input, options.spec()).with_params(scale.into(), bias.into());
+    Ok(call.run()?.output)
 }
 
 /// Burn's convention: what is wrong is said where the call is made.
@@ -478,12 +481,7 @@ fn last_axis_spec<const D: usize>(
             expect_size(name, tensor, features)?;
         }
     }
-    Ok(NormSpec {
-        axes: vec![D - 1],
-        reduction,
-        epsilon: Epsilon::InsideSqrt(epsilon),
-        activation: Activation::Identity,
-    })
+    Ok(NormSpec::new([D - 1], reduction, epsilon))
 }
 
 fn last_axis<const D: usize>(
@@ -494,7 +492,8 @@ fn last_axis<const D: usize>(
     reduction: Reduction,
 ) -> Result<Tensor<D>, NormError> {
     let spec = last_axis_spec(&input, &gamma, &beta, epsilon, reduction)?;
-    normalize(input, gamma, beta, spec, ["gamma", "beta"])
+    let call = Call::new(input, spec).with_params(gamma, beta);
+    Ok(call.named_as_burn_does().run()?.output)
 }
 
 fn add_last_axis<const D: usize>(
@@ -513,126 +512,9 @@ fn add_last_axis<const D: usize>(
             expected: format!("the input's, {:?}", input.dims()),
         });
     }
-    validate(
-        &input,
-        Some(&residual),
-        &gamma,
-        &beta,
-        &spec,
-        ["gamma", "beta"],
-    )?;
-    let (output, sum) = Dispatch::add_normalize(
-        input.into_dispatch(),
-        residual.into_dispatch(),
-        gamma.map(Tensor::into_dispatch).into(),
-        beta.map(Tensor::into_dispatch).into(),
-        spec,
-    );
-    Ok((Tensor::from_dispatch(output), Tensor::from_dispatch(sum)))
-}
-
-fn normalize<const D: usize, const P: usize>(
-    input: Tensor<D>,
-    scale: Option<Tensor<P>>,
-    bias: Option<Tensor<P>>,
-    spec: NormSpec,
-    names: [&'static str; 2],
-) -> Result<Tensor<D>, NormError> {
-    validate(&input, None, &scale, &bias, &spec, names)?;
-    let output = Dispatch::normalize(
-        input.into_dispatch(),
-        scale.map(Tensor::into_dispatch).into(),
-        bias.map(Tensor::into_dispatch).into(),
-        spec,
-    );
-    Ok(Tensor::from_dispatch(output))
-}
-
-/// Checks a call before anything is registered: with fusion it runs later, where nobody could be
-/// told.
-fn validate<const D: usize, const P: usize>(
-    input: &Tensor<D>,
-    residual: Option<&Tensor<D>>,
-    scale: &Option<Tensor<P>>,
-    bias: &Option<Tensor<P>>,
-    spec: &NormSpec,
-    [scale_name, bias_name]: [&'static str; 2],
-) -> Result<(), NormError> {
-    let device = input.device();
-    let input_desc = desc("input", input, &device)?;
-    let optional = |name, tensor: Option<&Tensor<P>>| {
-        tensor.map(|tensor| desc(name, tensor, &device)).transpose()
-    };
-    let residual = residual.map(|tensor| desc("residual", tensor, &device));
-    let scale = optional(scale_name, scale.as_ref())?;
-    let bias = optional(bias_name, bias.as_ref())?;
-    spec.desc(input_desc, residual.transpose()?, scale, bias)
-        .problem()
-        .map(drop)
-        .map_err(|error| renamed(error, scale_name, bias_name))
-}
-
-/// A tensor's shape and dtype, where it is on the device and the device has its dtype.
-fn desc<const D: usize>(
-    name: &'static str,
-    tensor: &Tensor<D>,
-    device: &Device,
-) -> Result<TensorDesc, NormError> {
-    let actual = tensor.device();
-    if actual.clone().without_autodiff() != device.clone().without_autodiff() {
-        return Err(NormError::MixedDevices {
-            tensor: name,
-            expected: format!("{device:?}"),
-            actual: format!("{actual:?}"),
-        });
-    }
-    let burn_dtype = tensor.dtype();
-    let unsupported = |instead| NormError::UnsupportedDType {
-        tensor: name,
-        dtype: burn_dtype.name().to_owned(),
-        device: format!("{device:?}"),
-        instead,
-    };
-    let Some(dtype) = dtype(burn_dtype) else {
-        return Err(unsupported("cast it to f16, bf16, f32 or f64"));
-    };
-    if !device.supports_dtype(burn_dtype) {
-        return Err(unsupported(match dtype {
-            cubenorm_core::DType::F64 => "cast it to f32, or use cuda, rocm, cpu or flex",
-            _ => "cast it to f32, or use cuda, rocm, metal, cpu or flex",
-        }));
-    }
-    Ok(TensorDesc::contiguous(tensor.dims(), dtype))
-}
-
-/// An error in the caller's own names for scale and bias.
-fn renamed(error: NormError, scale: &'static str, bias: &'static str) -> NormError {
-    let name = |tensor: &'static str| match tensor {
-        "scale" => scale,
-        "bias" => bias,
-        other => other,
-    };
-    match error {
-        NormError::Broadcast {
-            tensor,
-            shape,
-            input,
-        } => NormError::Broadcast {
-            tensor: name(tensor),
-            shape,
-            input,
-        },
-        NormError::MixedDTypes {
-            tensor,
-            expected,
-            actual,
-            input,
-        } => NormError::MixedDTypes {
-            tensor: name(tensor),
-            expected,
-            actual,
-            input,
-        },
-        other => other,
-    }
+    let mut call = Call::new(input, spec).with_params(gamma, beta);
+    call.residual = Some(residual);
+    call.spec.writes_sum = true;
+    let Outcome { output, sum, .. } = call.named_as_burn_does().run()?;
+    Ok((output, sum.expect("a residual makes a sum")))
 }

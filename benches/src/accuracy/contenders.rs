@@ -1,0 +1,273 @@
+//! Who computes the cases on a device: this project and Burn.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    str::FromStr,
+};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use burn::{
+    module::{Param, RunningState},
+    nn::{BatchNormConfig, InstanceNormConfig, LayerNormConfig, RmsNormConfig},
+    tensor::{DType as BurnDType, Device, Tensor, TensorData},
+};
+use cubenorm::MeanVarianceOptions;
+use cubenorm_core::{DType, TensorDesc};
+use cubenorm_models::run;
+use cubenorm_operators::onnx::{BatchNormalization, BatchNormalizationVersion};
+
+use super::{
+    Verdict,
+    cases::{Case, Data, Op},
+    exact::reference,
+    format::{decode, encode},
+    ulp::Deviation,
+};
+
+/// Who computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contender {
+    /// This project.
+    Cubenorm,
+    /// `burn::nn`, or Burn's operations where it has no such module.
+    Burn,
+}
+
+impl FromStr for Contender {
+    type Err = anyhow::Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        Ok(match name {
+            "cubenorm" => Self::Cubenorm,
+            "burn" => Self::Burn,
+            _ => bail!("no contender is called `{name}`; there are `cubenorm` and `burn`"),
+        })
+    }
+}
+
+impl fmt::Display for Contender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cubenorm => "cubenorm",
+            Self::Burn => "burn",
+        })
+    }
+}
+
+impl Contender {
+    /// Has a case computed, and compares. A panic is its failure.
+    pub fn judge(self, case: &Case, device: &Device) -> Verdict {
+        if !device.supports_dtype(burn_dtype(case.dtype)) {
+            return Verdict::Skipped(format!("the device has no {}", case.dtype));
+        }
+        let data = case.data();
+        let compute = || match case.shape.len() {
+            2 => self.compute::<2>(case, &data, device),
+            4 => self.compute::<4>(case, &data, device),
+            rank => bail!("no case has {rank} dimensions"),
+        };
+        let output = catch_unwind(AssertUnwindSafe(compute));
+        match output.unwrap_or_else(|cause| Err(anyhow!("it panicked: {}", message(&cause)))) {
+            Ok(output) => compared(case, &data, &output),
+            Err(error) => Verdict::Failed(format!("{error:#}")),
+        }
+    }
+
+    fn compute<const D: usize>(
+        self,
+        case: &Case,
+        data: &Data,
+        device: &Device,
+    ) -> Result<Vec<f64>> {
+        if (self, case.op) == (Self::Cubenorm, Op::BatchNorm) {
+            return batch_norm(case, data);
+        }
+        let uploaded = Uploaded::<D>::new(case, data, device)?;
+        let output = match self {
+            Self::Cubenorm => cubenorm(case, data, uploaded),
+            Self::Burn => burn(case, data, uploaded, device),
+        };
+        let output = output?.try_into_data().context("the output was not read")?;
+        ensure!(
+            output.dtype() == burn_dtype(case.dtype),
+            "the output is {:?}",
+            output.dtype()
+        );
+        Ok(decode(output.as_bytes(), case.dtype))
+    }
+}
+
+/// Compares what came with the reference.
+pub fn compared(case: &Case, data: &Data, output: &[f64]) -> Verdict {
+    let expected = reference(case, data);
+    match Deviation::of(case.dtype, case.row(), &expected, output) {
+        Some(deviation) => Verdict::Measured(deviation),
+        None => Verdict::Failed(format!(
+            "it gave {} elements: expected {}",
+            output.len(),
+            expected.len()
+        )),
+    }
+}
+
+fn message(cause: &Box<dyn std::any::Any + Send>) -> String {
+    let text = cause.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| cause.downcast_ref::<String>().cloned());
+    text.unwrap_or_else(|| "it did not say why".to_owned())
+}
+
+fn burn_dtype(dtype: DType) -> BurnDType {
+    match dtype {
+        DType::F16 => BurnDType::F16,
+        DType::BF16 => BurnDType::BF16,
+        DType::F32 => BurnDType::F32,
+        DType::F64 => BurnDType::F64,
+    }
+}
+
+/// A case's tensors on the device.
+struct Uploaded<const D: usize> {
+    input: Tensor<D>,
+    scale: Option<Tensor<1>>,
+    bias: Option<Tensor<1>>,
+    mean: Option<Tensor<1>>,
+    variance: Option<Tensor<1>>,
+}
+
+impl<const D: usize> Uploaded<D> {
+    fn new(case: &Case, data: &Data, device: &Device) -> Result<Self> {
+        let shape: [usize; D] = case.shape.as_slice().try_into()?;
+        let parameter = |values: &Option<Vec<f64>>| {
+            let values = values.as_ref();
+            values.map(|values| upload(values, [values.len()], case.dtype, device))
+        };
+        Ok(Self {
+            input: upload(&data.input, shape, case.dtype, device),
+            scale: parameter(&data.scale),
+            bias: parameter(&data.bias),
+            mean: parameter(&data.mean),
+            variance: parameter(&data.variance),
+        })
+    }
+}
+
+fn upload<const D: usize>(
+    values: &[f64],
+    shape: [usize; D],
+    dtype: DType,
+    device: &Device,
+) -> Tensor<D> {
+    let bytes = encode(values, dtype);
+    let dtype = burn_dtype(dtype);
+    let data = TensorData::from_bytes_vec(bytes, shape, dtype);
+    Tensor::from_data(data, (device, dtype))
+}
+
+fn cubenorm<const D: usize>(case: &Case, data: &Data, tensors: Uploaded<D>) -> Result<Tensor<D>> {
+    let Uploaded {
+        input, scale, bias, ..
+    } = tensors;
+    let epsilon = data.epsilon;
+    Ok(match case.op {
+        Op::LayerNorm => cubenorm::try_layer_norm(input, scale, bias, epsilon)?,
+        Op::RmsNorm => cubenorm::try_rms_norm(input, scale, epsilon)?,
+        Op::InstanceNorm => cubenorm::try_instance_norm(input, scale, bias, epsilon)?,
+        Op::MeanVarianceNorm => {
+            let axes: Vec<usize> = (0..D).collect();
+            let options = MeanVarianceOptions::new(axes).with_epsilon(epsilon);
+            cubenorm::try_mean_variance_norm(input, None, None, &options)?
+        }
+        Op::BatchNorm => bail!("batch norm is no function of Burn tensors"),
+    })
+}
+
+/// Batch norm as ONNX describes it, on the device that Burn's default is.
+fn batch_norm(case: &Case, data: &Data) -> Result<Vec<f64>> {
+    let executor = run::open(&run::default_device()?)?;
+    let tensor = |shape: &[usize]| Some(TensorDesc::contiguous(shape, case.dtype));
+    let parameter = tensor(&[case.parameters()]);
+    let mut inputs = vec![tensor(&case.shape)];
+    inputs.resize(5, parameter);
+    let mut operator = BatchNormalization::new(BatchNormalizationVersion::V15);
+    operator.epsilon = data.epsilon as f32;
+    let program = operator.lower(&inputs, &[true])?;
+
+    let values = [
+        Some(&data.input),
+        data.scale.as_ref(),
+        data.bias.as_ref(),
+        data.mean.as_ref(),
+        data.variance.as_ref(),
+    ];
+    let mut buffers = BTreeMap::new();
+    for (position, values) in values.into_iter().enumerate() {
+        let slot = program.input_at(position).context("an input is not read")?;
+        let values = values.context("a parameter is missing")?;
+        buffers.insert(slot, encode(values, case.dtype));
+    }
+    let output = program.output_at(0).context("there is no output")?;
+    buffers.insert(output, vec![0; case.elements() * case.dtype.size()]);
+    let run = executor.run(&program, &buffers, 1)?;
+    let bytes = run.outputs.get(&output).context("there is no output")?;
+    Ok(decode(bytes, case.dtype))
+}
+
+fn burn<const D: usize>(
+    case: &Case,
+    data: &Data,
+    tensors: Uploaded<D>,
+    device: &Device,
+) -> Result<Tensor<D>> {
+    let Uploaded { input, .. } = &tensors;
+    let input = input.clone();
+    let parameter = |tensor: &Option<Tensor<1>>| {
+        let tensor = tensor.clone().context("a parameter is missing")?;
+        anyhow::Ok(Param::from_tensor(tensor))
+    };
+    let (size, epsilon) = (case.parameters(), data.epsilon);
+    Ok(match case.op {
+        Op::LayerNorm => {
+            let mut norm = LayerNormConfig::new(size)
+                .with_epsilon(epsilon)
+                .init(device);
+            norm.gamma = parameter(&tensors.scale)?;
+            norm.beta = Some(parameter(&tensors.bias)?);
+            norm.forward(input)
+        }
+        Op::RmsNorm => {
+            let mut norm = RmsNormConfig::new(size).with_epsilon(epsilon).init(device);
+            norm.gamma = parameter(&tensors.scale)?;
+            norm.forward(input)
+        }
+        Op::InstanceNorm => {
+            let mut norm = InstanceNormConfig::new(size)
+                .with_epsilon(epsilon)
+                .init(device);
+            norm.gamma = Some(parameter(&tensors.scale)?);
+            norm.beta = Some(parameter(&tensors.bias)?);
+            norm.forward(input)
+        }
+        Op::BatchNorm => {
+            let mut norm = BatchNormConfig::new(size)
+                .with_epsilon(epsilon)
+                .init(device);
+            norm.gamma = parameter(&tensors.scale)?;
+            norm.beta = parameter(&tensors.bias)?;
+            let given = |tensor: Option<Tensor<1>>| {
+                let tensor = tensor.context("a statistic is missing")?;
+                anyhow::Ok(RunningState::new(tensor))
+            };
+            norm.running_mean = given(tensors.mean)?;
+            norm.running_var = given(tensors.variance)?;
+            norm.forward(input)
+        }
+        Op::MeanVarianceNorm => {
+            let row = input.clone().reshape([1, case.elements()]);
+            let (variance, mean) = row.clone().var_mean_bias(1);
+            let normalized = (row - mean) / (variance + epsilon).sqrt();
+            normalized.reshape(input.dims())
+        }
+    })
+}

@@ -1,0 +1,88 @@
+//! Cases as files, for contenders outside Rust.
+//!
+//! A folder has `cases.json`, a list of [`Given`], and for each tensor of each a file of raw values,
+//! little-endian. A contender called NAME writes its outputs in the same way to `NAME/CASE.bin`, or
+//! why there is none to `NAME/CASE.txt`.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use super::{
+    Row, Verdict,
+    cases::{Case, Data, Suite},
+    contenders::compared,
+    format::{decode, encode},
+};
+
+/// A case as `cases.json` has it.
+#[derive(Serialize)]
+struct Given<'a> {
+    /// What its files are called.
+    name: String,
+    #[serde(flatten)]
+    case: &'a Case,
+    epsilon: f64,
+    /// The tensors in the folder, as `CASE.TENSOR.bin`; parameters have one dimension.
+    tensors: Vec<&'static str>,
+}
+
+/// Writes the inputs of a suite to a folder.
+pub fn export(suite: Suite, folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).with_context(|| format!("{} not made", folder.display()))?;
+    let cases = suite.cases();
+    let mut list = Vec::new();
+    for case in &cases {
+        let data = case.data();
+        let mut given = Given {
+            name: case.to_string(),
+            case,
+            epsilon: data.epsilon,
+            tensors: Vec::new(),
+        };
+        for (tensor, values) in tensors(&data) {
+            let path = folder.join(format!("{case}.{tensor}.bin"));
+            write(&path, &encode(values, case.dtype))?;
+            given.tensors.push(tensor);
+        }
+        list.push(given);
+    }
+    let list = serde_json::to_string_pretty(&list)?;
+    write(&folder.join("cases.json"), list.as_bytes())
+}
+
+fn tensors(data: &Data) -> impl Iterator<Item = (&'static str, &Vec<f64>)> {
+    let all = [
+        ("input", Some(&data.input)),
+        ("scale", data.scale.as_ref()),
+        ("bias", data.bias.as_ref()),
+        ("mean", data.mean.as_ref()),
+        ("variance", data.variance.as_ref()),
+    ];
+    all.into_iter()
+        .filter_map(|(name, values)| Some((name, values?)))
+}
+
+/// Compares what a contender wrote into a folder.
+pub fn judge(suite: Suite, folder: &Path, contender: &str) -> impl Iterator<Item = Row> {
+    let folder: PathBuf = folder.join(contender);
+    suite.cases().into_iter().map(move |case| {
+        let output = folder.join(format!("{case}.bin"));
+        let verdict = match fs::read(&output) {
+            Ok(bytes) => compared(&case, &case.data(), &decode(&bytes, case.dtype)),
+            Err(_) => match fs::read_to_string(output.with_extension("txt")) {
+                Ok(reason) => Verdict::Skipped(reason.trim().to_owned()),
+                Err(_) => Verdict::Failed("it gave no output".to_owned()),
+            },
+        };
+        Row { case, verdict }
+    })
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    fs::write(path, bytes).with_context(|| format!("{} not written", path.display()))
+}

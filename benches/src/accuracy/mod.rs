@@ -1,0 +1,39 @@
+//! How exact the norms are, in units in the last place.
+//!
+//! `cargo xtask accuracy` starts the binary `cubenorm-accuracy` of this package once per contender. Every
+//! case is computed by each contender and, with twice the digits of float64, by [`exact`], because
+//! float64 is measured too.
+
+pub mod cases;
+pub mod contenders;
+pub mod exact;
+pub mod exchange;
+mod format;
+pub mod ulp;
+
+use serde::{Deserialize, Serialize};
+
+use self::{cases::Case, ulp::Deviation};
+
+/// A line of the binary: a case and what came of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// What was computed.
+    #[serde(flatten)]
+    pub case: Case,
+    /// How exact it was.
+    #[serde(flatten)]
+    pub verdict: Verdict,
+}
+
+/// How exact a contender was.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// So much.
+    Measured(Deviation),
+    /// The contender does not have this operator or data type.
+    Skipped(String),
+    /// It has it, and gave nothing.
+    Failed(String),
+}

@@ -1,0 +1,130 @@
+//! Units in the last place.
+
+use cubenorm_core::DType;
+use serde::{Deserialize, Serialize};
+
+use super::{exact::Pair, format::rounded};
+
+/// An element is measured in units of at least this share of the largest in its row.
+///
+/// Where scale and bias, or two values, nearly cancel, what is left has few digits that are right,
+/// whoever computes it: in units of its own size every contender would be off by as many as one
+/// cares to look for.
+const FLOOR: f64 = 1.0 / 1024.0;
+
+/// How far a result is from what it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Deviation {
+    /// The largest deviation, in units in the last place; 0.5 is the best that rounding allows.
+    pub max_ulp: f64,
+    /// The mean deviation.
+    pub mean_ulp: f64,
+    /// How many elements are infinite or NaN and should not be, or the other way round; they are not
+    /// in the numbers above.
+    pub not_finite: usize,
+    /// How many elements there are.
+    pub elements: usize,
+}
+
+impl Deviation {
+    /// Compares a result with what it should be, in rows of `row` elements; `None` where there are
+    /// not as many of both.
+    pub fn of(dtype: DType, row: usize, expected: &[Pair], actual: &[f64]) -> Option<Self> {
+        if expected.len() != actual.len() {
+            return None;
+        }
+        let mut deviation = Self {
+            max_ulp: 0.0,
+            mean_ulp: 0.0,
+            not_finite: 0,
+            elements: actual.len(),
+        };
+        let mut measured = 0_usize;
+        for (expected, actual) in expected.chunks(row).zip(actual.chunks(row)) {
+            let should: Vec<f64> = expected
+                .iter()
+                .map(|expected| rounded(expected.nearest(), dtype))
+                .collect();
+            let finite = should.iter().filter(|should| should.is_finite());
+            let floor = FLOOR * finite.fold(0.0, |most: f64, should| most.max(should.abs()));
+            for ((expected, should), &actual) in expected.iter().zip(should).zip(actual) {
+                if !should.is_finite() || !actual.is_finite() {
+                    deviation.not_finite += usize::from(should != actual);
+                    continue;
+                }
+                let unit = ulp(should.abs().max(floor), dtype);
+                let ulps = expected.distance(actual) / unit;
+                deviation.max_ulp = deviation.max_ulp.max(ulps);
+                deviation.mean_ulp += ulps;
+                measured += 1;
+            }
+        }
+        deviation.mean_ulp /= measured.max(1) as f64;
+        Some(deviation)
+    }
+}
+
+/// The distance between the values of a type that are next to each other at this magnitude.
+fn ulp(magnitude: f64, dtype: DType) -> f64 {
+    // Significant bits after the first, and the exponent of the least normal number.
+    let (bits, least) = match dtype {
+        DType::F16 => (10, -14),
+        DType::BF16 => (7, -126),
+        DType::F32 => (23, -126),
+        DType::F64 => (52, -1022),
+    };
+    let biased = (magnitude.to_bits() >> 52 & 0x7ff) as i32;
+    let exponent = (biased - 1023).max(least);
+    2_f64.powi(exponent - bits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pairs(values: &[f64]) -> Vec<Pair> {
+        values.iter().copied().map(Pair::from).collect()
+    }
+
+    #[test]
+    fn a_unit_is_the_step_to_the_next_value() {
+        assert_eq!(ulp(1.0, DType::F32), f64::from(f32::EPSILON));
+        assert_eq!(ulp(1.999, DType::F64), f64::EPSILON);
+        assert_eq!(ulp(1000.0, DType::F16), 0.5);
+        assert_eq!(ulp(10000.0, DType::BF16), 64.0);
+        // Subnormal numbers are evenly spaced.
+        assert_eq!(ulp(0.0, DType::F16), 2_f64.powi(-24));
+        assert_eq!(ulp(1e-40, DType::F32), f64::from(f32::from_bits(1)));
+        assert_eq!(ulp(0.0, DType::F64), f64::from_bits(1));
+    }
+
+    #[test]
+    fn what_is_rounded_right_is_off_by_half_a_unit_at_most() {
+        let expected = [0.1, 1.7, -300.3, 3e-4];
+        for dtype in DType::ALL {
+            let actual = expected.map(|value| rounded(value, dtype));
+            let deviation = Deviation::of(dtype, 4, &pairs(&expected), &actual).unwrap();
+            assert!(deviation.max_ulp <= 0.5, "{dtype}: {deviation:?}");
+        }
+        let off = [0.1_f32, 1.7, -300.3].map(|value| f64::from(value.next_up()));
+        let expected = [0.1_f32, 1.7, -300.3].map(f64::from);
+        let deviation = Deviation::of(DType::F32, 1, &pairs(&expected), &off).unwrap();
+        assert_eq!((deviation.max_ulp, deviation.mean_ulp), (1.0, 1.0));
+    }
+
+    #[test]
+    fn what_cancels_is_measured_by_its_row() {
+        let (expected, actual) = ([1024.0, 0.0], [1024.0, 2.0 * f64::from(f32::EPSILON)]);
+        let deviation = Deviation::of(DType::F32, 2, &pairs(&expected), &actual).unwrap();
+        assert_eq!((deviation.max_ulp, deviation.mean_ulp), (2.0, 1.0));
+    }
+
+    #[test]
+    fn infinities_agree_or_count() {
+        let expected = pairs(&[1e39, -1e39, 1.0, 1.0]);
+        let actual = [f64::INFINITY, f64::INFINITY, f64::NAN, 1.0];
+        let deviation = Deviation::of(DType::F32, 4, &expected, &actual).unwrap();
+        assert_eq!((deviation.not_finite, deviation.max_ulp), (2, 0.0));
+        assert!(Deviation::of(DType::F32, 4, &expected, &[]).is_none());
+    }
+}

@@ -1,0 +1,186 @@
+//! Programs on CubeCL's runtimes: buffers are uploaded once, every step is a launch.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use cubecl::client::Client;
+use cubecl::future::block_on;
+use cubecl::server::Handle;
+use cubenorm_core::StrategyChoice;
+use cubenorm_kernels::{ForwardTensors, LaunchError, launch_blend, launch_forward};
+use cubenorm_operators::{Blend, Normalize, Program, Role, Slot, Step};
+
+use super::OpenError;
+use crate::executor::span_bytes;
+use crate::{ExecuteError, Executor, Run};
+
+/// A device of CubeCL's.
+pub(super) struct CubeExecutor {
+    name: String,
+    client: Client,
+}
+
+impl CubeExecutor {
+    /// Starts a device. A runtime without a device or a driver panics at that point, which is
+    /// turned into an error: a wrong name is a user's mistake and not a bug.
+    pub(super) fn open(name: &str, device: cubecl::Device) -> Result<Self, OpenError> {
+        let client = catch_unwind(AssertUnwindSafe(|| device.client()));
+        match client {
+            Ok(client) => Ok(Self {
+                name: name.to_owned(),
+                client,
+            }),
+            Err(cause) => Err(OpenError::NotStarted {
+                name: name.to_owned(),
+                reason: super::panic_message(cause.as_ref()),
+            }),
+        }
+    }
+
+    fn upload(&self, bytes: &[u8]) -> Handle {
+        // An empty buffer cannot be made on every runtime; nothing reads what stands in for it.
+        match bytes.is_empty() {
+            true => self.client.empty(size_of::<f64>()),
+            false => self.client.create_from_slice(bytes),
+        }
+    }
+
+    fn step(&self, step: &Step, buffers: &mut Buffers) -> Result<(), ExecuteError> {
+        match step {
+            Step::Normalize(step) => self.normalize(step, buffers),
+            Step::Blend(step) => self.blend(step, buffers),
+        }
+    }
+
+    fn normalize(&self, step: &Normalize, buffers: &mut Buffers) -> Result<(), ExecuteError> {
+        let optional = |slot: Option<Slot>| slot.map(|slot| buffers.get(slot)).transpose();
+        let tensors = ForwardTensors {
+            input: buffers.get(step.input)?,
+            residual: optional(step.residual)?,
+            scale: optional(step.scale)?,
+            bias: optional(step.bias)?,
+            mean: optional(step.mean)?,
+            variance: optional(step.variance)?,
+            output: Some(buffers.get(step.output)?),
+        };
+        let choice = StrategyChoice::Inferred;
+        let outputs =
+            launch_forward(&self.client, &step.desc, &tensors, choice).map_err(launched)?;
+        // Allocated by the launch: they take the place of the program's buffers.
+        let further = [
+            (step.sum, outputs.sum),
+            (step.statistics, outputs.statistics),
+        ];
+        for (slot, tensor) in further {
+            if let (Some(slot), Some(tensor)) = (slot, tensor) {
+                buffers.0.insert(slot, tensor.handle);
+            }
+        }
+        Ok(())
+    }
+
+    fn blend(&self, step: &Blend, buffers: &mut Buffers) -> Result<(), ExecuteError> {
+        let previous = step.previous.map(|slot| buffers.get(slot)).transpose()?;
+        let (input, output) = (buffers.get(step.input)?, buffers.get(step.output)?);
+        launch_blend(&self.client, &step.desc, &input, previous.as_ref(), &output).map_err(launched)
+    }
+
+    fn sync(&self) -> Result<(), ExecuteError> {
+        block_on(self.client.sync()).map_err(|error| ExecuteError::Failed(format!("{error:?}")))
+    }
+}
+
+/// The buffer of each tensor.
+struct Buffers(BTreeMap<Slot, Handle>);
+
+impl Buffers {
+    fn get(&self, slot: Slot) -> Result<Handle, ExecuteError> {
+        let missing = || ExecuteError::Failed(format!("tensor {} has no buffer", slot.0));
+        self.0.get(&slot).cloned().ok_or_else(missing)
+    }
+}
+
+/// What a device lacks is told apart from what is wrong.
+fn launched(error: LaunchError) -> ExecuteError {
+    let message = error.to_string();
+    match error {
+        LaunchError::DType { .. } | LaunchError::Activation { .. } => {
+            ExecuteError::Unsupported(message)
+        }
+        _ => ExecuteError::Failed(message),
+    }
+}
+
+impl Executor for CubeExecutor {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn run(
+        &self,
+        program: &Program,
+        buffers: &BTreeMap<Slot, Vec<u8>>,
+        iterations: usize,
+    ) -> Result<Run, ExecuteError> {
+        let mut run = Run::default();
+        let mut device_times: Option<Vec<Duration>> = Some(Vec::new());
+        let mut handles = Buffers(BTreeMap::new());
+        for _ in 0..iterations.max(1) {
+            for (index, tensor) in program.tensors.iter().enumerate() {
+                let slot = Slot(index);
+                let handle = match (tensor.role, buffers.get(&slot)) {
+                    (Role::Temporary, _) | (_, None) => {
+                        let bytes = span_bytes(&tensor.desc).ok_or_else(|| {
+                            ExecuteError::Failed(format!("{} is too large", tensor.name))
+                        })?;
+                        self.client.empty(bytes.max(size_of::<f64>()))
+                    }
+                    (_, Some(bytes)) => self.upload(bytes),
+                };
+                handles.0.insert(slot, handle);
+            }
+            self.sync()?;
+            let start = Instant::now();
+            let window = self.client.profile_start().ok();
+            for step in &program.steps {
+                let done = self.step(step, &mut handles);
+                if let (Err(error), Some(window)) = (&done, window) {
+                    self.client.profile_abandon(window);
+                    return Err(error.clone());
+                }
+                done?;
+            }
+            let measured = window.and_then(|window| self.client.profile_end(window).ok());
+            self.sync()?;
+            run.host_times.push(start.elapsed());
+            let ticks = measured.and_then(|measured| block_on(measured.resolve()));
+            match (&mut device_times, ticks) {
+                (Some(times), Some(ticks)) => times.push(ticks.duration()),
+                (times, _) => *times = None,
+            }
+        }
+        run.device_times = device_times;
+        for (slot, _) in program.outputs() {
+            let length = buffers.get(&slot).map_or(0, Vec::len);
+            let mut bytes = match length {
+                0 => Vec::new(),
+                _ => self
+                    .client
+                    .read_one(handles.get(slot)?)
+                    .map_err(|error| ExecuteError::Failed(format!("{error:?}")))?
+                    .to_vec(),
+            };
+            // A buffer that the launch has allocated ends with the layout; the caller's may go on.
+            if let Some(rest) = buffers
+                .get(&slot)
+                .and_then(|before| before.get(bytes.len()..))
+            {
+                bytes.extend_from_slice(rest);
+            }
+            bytes.truncate(length);
+            run.outputs.insert(slot, bytes);
+        }
+        Ok(run)
+    }
+}

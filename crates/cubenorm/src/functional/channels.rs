@@ -1,0 +1,340 @@
+//! Norms of tensors with a channel axis: batch norm and group norm.
+
+use burn::backend::Dispatch;
+use burn::backend::ops::FloatTensorOps;
+use burn::tensor::{Shape, Tensor};
+use cubenorm_core::{NormError, WrittenStatistics};
+
+use super::{Call, expect_size, or_panic};
+use crate::ops::{NormSpec, Reduction};
+
+/// What [`batch_norm_train`] returns.
+#[derive(Debug, Clone)]
+pub struct BatchNormTrain<const D: usize> {
+    /// The normalized tensor.
+    pub output: Tensor<D>,
+    /// The mean of each channel, `[channels]`. Nothing is passed back to it.
+    pub mean: Tensor<1>,
+    /// The biased variance of each channel, `[channels]`. Nothing is passed back to it.
+    pub variance: Tensor<1>,
+}
+
+/// A parameter of one number for each channel, in the input's rank.
+fn of_channels<const D: usize>(
+    name: &'static str,
+    tensor: Tensor<1>,
+    channels: usize,
+) -> Result<Tensor<D>, NormError> {
+    expect_size(name, &tensor, channels)?;
+    let mut shape = [1; D];
+    shape[1] = channels;
+    Ok(tensor.reshape(shape))
+}
+
+fn channels<const D: usize>(input: &Tensor<D>) -> Result<usize, NormError> {
+    match D < 2 {
+        true => Err(NormError::Shape {
+            tensor: "input",
+            shape: input.dims().to_vec(),
+            expected: "[batch, channels, ...]".to_owned(),
+        }),
+        false => Ok(input.dims()[1]),
+    }
+}
+
+/// All axes but the channels'.
+fn batch_axes<const D: usize>() -> Vec<usize> {
+    (0..D).filter(|&axis| axis != 1).collect()
+}
+
+/// Normalizes each channel by statistics that are given:
+/// `y = (x - mean) / sqrt(variance + epsilon) * gamma + beta`.
+///
+/// Source: [Batch Normalization](https://arxiv.org/abs/1502.03167) at inference, as
+/// `burn::nn::BatchNorm` computes it.
+///
+/// # Shapes
+///
+/// - `input`, result: `[batch, channels, ...]`
+/// - `gamma`, `beta`, `mean`, `variance`: `[channels]`
+///
+/// # Panics
+///
+/// Where [`try_batch_norm`] returns an error, with its message.
+///
+/// # Example
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+///
+/// # #[cfg(feature = "flex")] {
+/// let device = Device::flex();
+/// let x = Tensor::<2>::from_floats([[1.0, 10.0], [3.0, 30.0]], &device);
+/// let mean = Tensor::from_floats([2.0, 20.0], &device);
+/// let variance = Tensor::from_floats([1.0, 100.0], &device);
+/// let y = cubenorm::batch_norm(x, None, None, mean, variance, 0.0);
+/// assert_eq!(y.into_data().try_to_vec::<f32>().unwrap(), [-1.0, -1.0, 1.0, 1.0]);
+/// # }
+/// ```
+pub fn batch_norm<const D: usize>(
+    input: Tensor<D>,
+    gamma: impl Into<Option<Tensor<1>>>,
+    beta: impl Into<Option<Tensor<1>>>,
+    mean: Tensor<1>,
+    variance: Tensor<1>,
+    epsilon: f64,
+) -> Tensor<D> {
+    or_panic(try_batch_norm(input, gamma, beta, mean, variance, epsilon))
+}
+
+/// [`batch_norm`] that returns what is wrong with its arguments.
+///
+/// # Errors
+///
+/// As [`try_layer_norm`](crate::try_layer_norm), and [`NormError::Shape`] for an input without
+/// channels.
+pub fn try_batch_norm<const D: usize>(
+    input: Tensor<D>,
+    gamma: impl Into<Option<Tensor<1>>>,
+    beta: impl Into<Option<Tensor<1>>>,
+    mean: Tensor<1>,
+    variance: Tensor<1>,
+    epsilon: f64,
+) -> Result<Tensor<D>, NormError> {
+    let channels = channels(&input)?;
+    let param = |name, tensor: Option<Tensor<1>>| {
+        let tensor = tensor.map(|tensor| of_channels::<D>(name, tensor, channels));
+        tensor.transpose()
+    };
+    let spec = NormSpec::new(batch_axes::<D>(), Reduction::Given, epsilon);
+    let call = Call::new(input, spec)
+        .with_params(param("gamma", gamma.into())?, param("beta", beta.into())?)
+        .with_given(
+            of_channels("mean", mean, channels)?,
+            of_channels("variance", variance, channels)?,
+        );
+    Ok(call.named_as_burn_does().run()?.output)
+}
+
+/// Normalizes each channel by its own mean and biased variance over the batch:
+/// `y = (x - mean) / sqrt(variance + epsilon) * gamma + beta`.
+///
+/// Source: [Batch Normalization](https://arxiv.org/abs/1502.03167) in training, as
+/// `burn::nn::BatchNorm` computes it.
+///
+/// # Shapes
+///
+/// - `input`, result: `[batch, channels, ...]`
+/// - `gamma`, `beta`, mean and variance: `[channels]`
+///
+/// # Panics
+///
+/// Where [`try_batch_norm_train`] returns an error, with its message.
+///
+/// # Example
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+///
+/// # #[cfg(feature = "flex")] {
+/// let device = Device::flex();
+/// let x = Tensor::<2>::from_floats([[1.0, 10.0], [3.0, 30.0]], &device);
+/// let result = cubenorm::batch_norm_train(x, None, None, 0.0);
+/// let variance = result.variance.into_data().try_to_vec::<f32>().unwrap();
+/// assert_eq!(variance, [1.0, 100.0]);
+/// # }
+/// ```
+pub fn batch_norm_train<const D: usize>(
+    input: Tensor<D>,
+    gamma: impl Into<Option<Tensor<1>>>,
+    beta: impl Into<Option<Tensor<1>>>,
+    epsilon: f64,
+) -> BatchNormTrain<D> {
+    or_panic(try_batch_norm_train(input, gamma, beta, epsilon))
+}
+
+/// [`batch_norm_train`] that returns what is wrong with its arguments.
+///
+/// # Errors
+///
+/// As [`try_batch_norm`].
+pub fn try_batch_norm_train<const D: usize>(
+    input: Tensor<D>,
+    gamma: impl Into<Option<Tensor<1>>>,
+    beta: impl Into<Option<Tensor<1>>>,
+    epsilon: f64,
+) -> Result<BatchNormTrain<D>, NormError> {
+    let channels = channels(&input)?;
+    let param = |name, tensor: Option<Tensor<1>>| {
+        let tensor = tensor.map(|tensor| of_channels::<D>(name, tensor, channels));
+        tensor.transpose()
+    };
+    let dtype = input.dtype();
+    let spec = NormSpec {
+        written_statistics: Some(WrittenStatistics::MeanVariance),
+        ..NormSpec::new(batch_axes::<D>(), Reduction::MeanVariance, epsilon)
+    };
+    let call = Call::new(input, spec)
+        .with_params(param("gamma", gamma.into())?, param("beta", beta.into())?);
+    let outcome = call.named_as_burn_does().run()?;
+    let pairs = outcome.statistics.expect("asked for");
+    let pairs = Dispatch::float_reshape(pairs, Shape::from(vec![channels, 2]));
+    let pairs = Tensor::<2>::from_dispatch(pairs).cast(dtype);
+    let number = |which: usize| {
+        let column = pairs.clone().slice([0..channels, which..which + 1]);
+        column.reshape([channels])
+    };
+    Ok(BatchNormTrain {
+        output: outcome.output,
+        mean: number(0),
+        variance: number(1),
+    })
+}
+
+/// Normalizes groups of channels of each sample:
+/// `y = (x - mean) / sqrt(variance + epsilon) * gamma + beta`, with statistics over the channels of a
+/// group and all axes after them, and one `gamma` and `beta` for each channel.
+///
+/// Source: [Group Normalization](https://arxiv.org/abs/1803.08494), as `burn::nn::GroupNorm` computes
+/// it.
+///
+/// # Shapes
+///
+/// - `input`, result: `[batch, channels, ...]`
+/// - `gamma`, `beta`: `[channels]`; without them 1 and 0
+///
+/// # Panics
+///
+/// Where [`try_group_norm`] returns an error, with its message.
+///
+/// # Example
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+///
+/// # #[cfg(feature = "flex")] {
+/// let device = Device::flex();
+/// let x = Tensor::<2>::from_floats([[1.0, 3.0, 10.0, 30.0]], &device);
+/// let y = cubenorm::group_norm(x, None, None, 2, 0.0);
+/// assert_eq!(y.into_data().try_to_vec::<f32>().unwrap(), [-1.0, 1.0, -1.0, 1.0]);
+/// # }
+/// ```
+pub fn group_norm<const D: usize>(
+    input: Tensor<D>,
+    gamma: impl Into<Option<Tensor<1>>>,
+    beta: impl Into<Option<Tensor<1>>>,
+    num_groups: usize,
+    epsilon: f64,
+) -> Tensor<D> {
+    or_panic(try_group_norm(input, gamma, beta, num_groups, epsilon))
+}
+
+/// [`group_norm`] that returns what is wrong with its arguments.
+///
+/// # Errors
+///
+/// As [`try_batch_norm`], and [`NormError::Shape`] where the channels do not divide into the groups.
+pub fn try_group_norm<const D: usize>(
+    input: Tensor<D>,
+    gamma: impl Into<Option<Tensor<1>>>,
+    beta: impl Into<Option<Tensor<1>>>,
+    num_groups: usize,
+    epsilon: f64,
+) -> Result<Tensor<D>, NormError> {
+    let channels = channels(&input)?;
+    let shape = input.dims();
+    if num_groups == 0 || !channels.is_multiple_of(num_groups) {
+        return Err(NormError::Shape {
+            tensor: "input",
+            shape: shape.to_vec(),
+            expected: format!("[batch, channels, ...] with channels in {num_groups} equal groups"),
+        });
+    }
+    let members = channels / num_groups;
+    let rest = shape[2..].iter().product();
+    let param = |name, tensor: Option<Tensor<1>>| {
+        let Some(tensor) = tensor else {
+            return Ok(None);
+        };
+        expect_size(name, &tensor, channels)?;
+        Ok(Some(tensor.reshape([1, num_groups, members, 1])))
+    };
+    let grouped: Tensor<4> = input.reshape([shape[0], num_groups, members, rest]);
+    let spec = NormSpec::new([2, 3], Reduction::MeanVariance, epsilon);
+    let call = Call::new(grouped, spec)
+        .with_params(param("gamma", gamma.into())?, param("beta", beta.into())?);
+    Ok(call.named_as_burn_does().run()?.output.reshape(shape))
+}
+
+/// Layer norm with a scale and a shift of each sample instead of learned ones:
+/// `y = (x - mean) / sqrt(variance + epsilon) * (1 + scale) + shift`, with statistics over the last
+/// axis.
+///
+/// Source: adaptive layer norm of [Scalable Diffusion Models with
+/// Transformers](https://arxiv.org/abs/2212.09748).
+///
+/// # Shapes
+///
+/// - `input`, result: `[batch, ..., d]`
+/// - `scale`, `shift`: `[batch, d]`
+///
+/// # Panics
+///
+/// Where [`try_ada_layer_norm`] returns an error, with its message.
+///
+/// # Example
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+///
+/// # #[cfg(feature = "flex")] {
+/// let device = Device::flex();
+/// let x = Tensor::<3>::from_floats([[[1.0, 3.0]]], &device);
+/// let scale = Tensor::from_floats([[1.0, 0.0]], &device);
+/// let shift = Tensor::from_floats([[0.0, 5.0]], &device);
+/// let y = cubenorm::ada_layer_norm(x, scale, shift, 0.0);
+/// assert_eq!(y.into_data().try_to_vec::<f32>().unwrap(), [-2.0, 6.0]);
+/// # }
+/// ```
+pub fn ada_layer_norm<const D: usize>(
+    input: Tensor<D>,
+    scale: Tensor<2>,
+    shift: Tensor<2>,
+    epsilon: f64,
+) -> Tensor<D> {
+    or_panic(try_ada_layer_norm(input, scale, shift, epsilon))
+}
+
+/// [`ada_layer_norm`] that returns what is wrong with its arguments.
+///
+/// # Errors
+///
+/// As [`try_layer_norm`](crate::try_layer_norm), with `[batch, d]` as the parameters' shape.
+pub fn try_ada_layer_norm<const D: usize>(
+    input: Tensor<D>,
+    scale: Tensor<2>,
+    shift: Tensor<2>,
+    epsilon: f64,
+) -> Result<Tensor<D>, NormError> {
+    let shape = input.dims();
+    let (batch, features) = (shape[0], shape[D - 1]);
+    let param = |tensor: &'static str, param: Tensor<2>| {
+        let actual = param.dims();
+        if D < 2 || actual != [batch, features] {
+            return Err(NormError::Shape {
+                tensor,
+                shape: actual.to_vec(),
+                expected: format!("[{batch}, {features}], a number for each sample and feature"),
+            });
+        }
+        let mut wide = [1; D];
+        (wide[0], wide[D - 1]) = (batch, features);
+        Ok(param.reshape(wide))
+    };
+    let scale: Tensor<D> = param("scale", scale)?;
+    let shift: Tensor<D> = param("shift", shift)?;
+    let spec = NormSpec::new([D - 1], Reduction::MeanVariance, epsilon);
+    let mut call = Call::new(input, spec).with_params(Some(scale + 1.0), Some(shift));
+    call.names = ["scale", "shift"];
+    Ok(call.run()?.output)
+}

@@ -1,0 +1,78 @@
+use burn::config::Config;
+use burn::module::Module;
+use burn::nn::{Initializer, Linear, LinearConfig};
+use burn::tensor::{Device, Tensor};
+
+/// Configuration to create an [adaptive layer norm](AdaLayerNorm) with
+/// [`init`](AdaLayerNormConfig::init).
+#[derive(Debug, Config)]
+pub struct AdaLayerNormConfig {
+    /// The size of the input features.
+    pub d_model: usize,
+    /// The size of what the scale and shift are made from.
+    pub d_condition: usize,
+    /// A value required for numerical stability. Default: 1e-5
+    #[config(default = 1e-5)]
+    pub epsilon: f64,
+}
+
+/// Layer norm whose scale and shift are a linear function of a condition, one for each sample:
+/// [`ada_layer_norm`](crate::ada_layer_norm).
+///
+/// Create it with [`AdaLayerNormConfig`].
+#[derive(Module, Debug)]
+pub struct AdaLayerNorm {
+    /// From the condition to scale and shift, side by side.
+    pub modulation: Linear,
+    /// A value required for numerical stability.
+    pub epsilon: f64,
+}
+
+impl AdaLayerNormConfig {
+    /// Initializes an [adaptive layer norm](AdaLayerNorm) that is a plain one at first: scale and
+    /// shift are 0 for every condition.
+    pub fn init(&self, device: &Device) -> AdaLayerNorm {
+        AdaLayerNorm {
+            modulation: LinearConfig::new(self.d_condition, 2 * self.d_model)
+                .with_initializer(Initializer::Zeros)
+                .init(device),
+            epsilon: self.epsilon,
+        }
+    }
+}
+
+impl AdaLayerNorm {
+    /// Normalizes over the last axis, then scales and shifts as the condition says.
+    ///
+    /// # Shapes
+    ///
+    /// - input, output: `[batch, ..., d_model]`
+    /// - condition: `[batch, d_condition]`
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_ada_layer_norm`](crate::try_ada_layer_norm) returns an error, with its message.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Tensor};
+    /// use cubenorm::nn::AdaLayerNormConfig;
+    ///
+    /// # #[cfg(feature = "flex")] {
+    /// let device = Device::flex();
+    /// let norm = AdaLayerNormConfig::new(2, 3).with_epsilon(0.0).init(&device);
+    /// let x = Tensor::<3>::from_floats([[[1.0, 3.0]]], &device);
+    /// let condition = Tensor::<2>::from_floats([[1.0, 2.0, 3.0]], &device);
+    /// let y = norm.forward(x, condition);
+    /// assert_eq!(y.into_data().try_to_vec::<f32>().unwrap(), [-1.0, 1.0]);
+    /// # }
+    /// ```
+    pub fn forward<const D: usize>(&self, input: Tensor<D>, condition: Tensor<2>) -> Tensor<D> {
+        let mut halves = self.modulation.forward(condition).chunk(2, 1).into_iter();
+        let (Some(scale), Some(shift)) = (halves.next(), halves.next()) else {
+            unreachable!("the modulation has an even number of features")
+        };
+        crate::ada_layer_norm(input, scale, shift, self.epsilon)
+    }
+}

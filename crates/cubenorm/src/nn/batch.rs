@@ -1,0 +1,160 @@
+use burn::config::Config;
+use burn::module::{Content, DisplaySettings, Flag, Module, ModuleDisplay, Param, RunningState};
+use burn::nn::Initializer;
+use burn::tensor::{Device, Tensor};
+
+/// Configuration to create a [batch norm](BatchNorm) with [`init`](BatchNormConfig::init).
+#[derive(Debug, Config)]
+pub struct BatchNormConfig {
+    /// The number of features. Must be greater than zero.
+    pub num_features: usize,
+    /// A finite, positive value required for numerical stability. Default: 1e-5
+    #[config(default = 1e-5)]
+    pub epsilon: f64,
+    /// The share of a batch's statistics in the running ones, from 0 to 1. Default: 0.1
+    #[config(default = 0.1)]
+    pub momentum: f64,
+}
+
+/// Batch norm with learnable `gamma` and `beta` and running statistics: a drop-in for
+/// `burn::nn::BatchNorm`.
+///
+/// In training, on an autodiff device and not frozen, it is
+/// [`batch_norm_train`](crate::batch_norm_train) and moves the running statistics; else
+/// [`batch_norm`](crate::batch_norm) with them.
+///
+/// Create it with [`BatchNormConfig`].
+#[derive(Module, Debug)]
+#[module(custom_display)]
+pub struct BatchNorm {
+    /// The learnable weight, `[num_features]`.
+    pub gamma: Param<Tensor<1>>,
+    /// The learnable bias, `[num_features]`.
+    pub beta: Param<Tensor<1>>,
+    /// Whether the layer takes part in training.
+    pub training: Param<Flag>,
+    /// The running mean, `[num_features]`.
+    pub running_mean: RunningState<Tensor<1>>,
+    /// The running variance, `[num_features]`.
+    pub running_var: RunningState<Tensor<1>>,
+    /// The share of a batch's statistics in the running ones.
+    pub momentum: f64,
+    /// A value required for numerical stability.
+    pub epsilon: f64,
+}
+
+impl BatchNormConfig {
+    /// Initializes a [batch norm](BatchNorm) with `gamma` 1, `beta` 0, a running mean of 0 and a
+    /// running variance of 1.
+    ///
+    /// # Panics
+    ///
+    /// Where `num_features` is zero, `epsilon` is not finite and positive, or `momentum` is not
+    /// finite and within `[0, 1]`.
+    pub fn init(&self, device: &Device) -> BatchNorm {
+        assert!(
+            self.num_features > 0,
+            "num_features must be greater than zero."
+        );
+        assert!(
+            self.epsilon.is_finite() && self.epsilon > 0.0,
+            "epsilon must be finite and positive."
+        );
+        assert!(
+            (0.0..=1.0).contains(&self.momentum),
+            "momentum must be finite and within [0, 1]."
+        );
+        let size = [self.num_features];
+        BatchNorm {
+            gamma: Initializer::Ones.init(size, device),
+            beta: Initializer::Zeros.init(size, device),
+            training: Param::from_bool(true),
+            running_mean: RunningState::new(Tensor::zeros(size, device)),
+            running_var: RunningState::new(Tensor::ones(size, device)),
+            momentum: self.momentum,
+            epsilon: self.epsilon,
+        }
+    }
+}
+
+impl BatchNorm {
+    /// Normalizes each channel.
+    ///
+    /// # Shapes
+    ///
+    /// - input, output: `[batch, num_features, ...]`
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_batch_norm`](crate::try_batch_norm) returns an error, with its message.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Tensor};
+    /// use cubenorm::nn::BatchNormConfig;
+    ///
+    /// # #[cfg(feature = "flex")] {
+    /// let device = Device::flex();
+    /// let norm = BatchNormConfig::new(2).init(&device);
+    /// // Not in training: the running statistics are still 0 and 1.
+    /// let y = norm.forward(Tensor::<2>::from_floats([[0.0, 2.0]], &device));
+    /// assert!((y.sum().into_scalar::<f32>() - 2.0).abs() < 1e-4);
+    /// # }
+    /// ```
+    pub fn forward<const D: usize>(&self, input: Tensor<D>) -> Tensor<D> {
+        match input.device().is_autodiff() && self.training.is_enabled() {
+            true => self.forward_train(input),
+            false => self.forward_inference(input),
+        }
+    }
+
+    fn forward_inference<const D: usize>(&self, input: Tensor<D>) -> Tensor<D> {
+        let device = input.device();
+        let mean = self.running_mean.value().to_device(&device);
+        let variance = self.running_var.value().to_device(&device);
+        crate::batch_norm(
+            input,
+            self.gamma.val(),
+            self.beta.val(),
+            mean,
+            variance,
+            self.epsilon,
+        )
+    }
+
+    fn forward_train<const D: usize>(&self, input: Tensor<D>) -> Tensor<D> {
+        let device = input.device();
+        let result =
+            crate::batch_norm_train(input, self.gamma.val(), self.beta.val(), self.epsilon);
+        let moved = |running: &RunningState<Tensor<1>>, batch: Tensor<1>| {
+            let old = running.value_sync().to_device(&device);
+            let batch = batch.detach().cast(old.dtype());
+            let new = old.mul_scalar(1.0 - self.momentum) + batch.mul_scalar(self.momentum);
+            running.update(new.detach());
+        };
+        moved(&self.running_mean, result.mean);
+        moved(&self.running_var, result.variance);
+        result.output
+    }
+}
+
+impl ModuleDisplay for BatchNorm {
+    fn custom_settings(&self) -> Option<DisplaySettings> {
+        DisplaySettings::new()
+            .with_new_line_after_attribute(false)
+            .optional()
+    }
+
+    fn custom_content(&self, content: Content) -> Option<Content> {
+        let [num_features] = self.beta.shape().dims();
+        let content = content
+            .add("num_features", &num_features)
+            .add("momentum", &self.momentum)
+            .add("epsilon", &self.epsilon);
+        match self.training.is_enabled() {
+            true => content.optional(),
+            false => content.add("training", &self.training).optional(),
+        }
+    }
+}

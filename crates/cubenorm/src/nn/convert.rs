@@ -1,0 +1,189 @@
+//! Layers of `burn::nn` into ours and back, parameters, running statistics and all.
+
+use burn::module::Param;
+use burn::nn;
+use burn::tensor::{Device, Tensor};
+
+use super::{BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RmsNorm};
+
+/// A norm of `burn::nn` that has a counterpart here.
+pub trait BurnNorm {
+    /// The counterpart.
+    type Fused;
+
+    /// The same layer, fused.
+    fn into_fused(self) -> Self::Fused;
+}
+
+/// Turns a norm of `burn::nn` into ours, in place of a trained model: same parameters, same
+/// statistics, same settings. Each of ours has an `into_burn` for the way back.
+///
+/// # Example
+///
+/// ```
+/// use burn::tensor::Device;
+///
+/// # #[cfg(feature = "flex")] {
+/// let trained = burn::nn::LayerNormConfig::new(8).init(&Device::flex());
+/// let fused: cubenorm::nn::LayerNorm = cubenorm::nn::from_burn(trained);
+/// let back: burn::nn::LayerNorm = fused.into_burn();
+/// # let _ = back;
+/// # }
+/// ```
+pub fn from_burn<N: BurnNorm>(norm: N) -> N::Fused {
+    norm.into_fused()
+}
+
+fn device_of(param: &Param<Tensor<1>>) -> Device {
+    param.val().device()
+}
+
+fn size_of(param: &Param<Tensor<1>>) -> usize {
+    let [size] = param.shape().dims();
+    size
+}
+
+/// The epsilon of a layer norm of Burn's, which keeps it to itself but shows it.
+fn shown_epsilon(layer: &nn::LayerNorm) -> f64 {
+    let text = format!("{layer}");
+    text.split("epsilon: ")
+        .nth(1)
+        .and_then(|rest| {
+            let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || ".-+".contains(c)));
+            rest[..end.unwrap_or(rest.len())].parse().ok()
+        })
+        .expect("a layer norm of Burn 0.22 shows its epsilon")
+}
+
+impl BurnNorm for nn::LayerNorm {
+    type Fused = LayerNorm;
+
+    fn into_fused(self) -> LayerNorm {
+        LayerNorm {
+            epsilon: shown_epsilon(&self),
+            gamma: self.gamma,
+            beta: self.beta,
+        }
+    }
+}
+
+impl LayerNorm {
+    /// The same layer of `burn::nn`.
+    pub fn into_burn(self) -> nn::LayerNorm {
+        let mut norm = nn::LayerNormConfig::new(size_of(&self.gamma))
+            .with_epsilon(self.epsilon)
+            .with_bias(self.beta.is_some())
+            .init(&device_of(&self.gamma));
+        norm.gamma = self.gamma;
+        norm.beta = self.beta;
+        norm
+    }
+}
+
+impl BurnNorm for nn::RmsNorm {
+    type Fused = RmsNorm;
+
+    fn into_fused(self) -> RmsNorm {
+        RmsNorm {
+            gamma: self.gamma,
+            epsilon: self.epsilon,
+        }
+    }
+}
+
+impl RmsNorm {
+    /// The same layer of `burn::nn`.
+    pub fn into_burn(self) -> nn::RmsNorm {
+        nn::RmsNorm {
+            gamma: self.gamma,
+            epsilon: self.epsilon,
+        }
+    }
+}
+
+impl BurnNorm for nn::InstanceNorm {
+    type Fused = InstanceNorm;
+
+    fn into_fused(self) -> InstanceNorm {
+        InstanceNorm {
+            gamma: self.gamma,
+            beta: self.beta,
+            num_channels: self.num_channels,
+            epsilon: self.epsilon,
+            affine: self.affine,
+        }
+    }
+}
+
+impl InstanceNorm {
+    /// The same layer of `burn::nn`.
+    pub fn into_burn(self) -> nn::InstanceNorm {
+        nn::InstanceNorm {
+            gamma: self.gamma,
+            beta: self.beta,
+            num_channels: self.num_channels,
+            epsilon: self.epsilon,
+            affine: self.affine,
+        }
+    }
+}
+
+impl BurnNorm for nn::GroupNorm {
+    type Fused = GroupNorm;
+
+    fn into_fused(self) -> GroupNorm {
+        GroupNorm {
+            gamma: self.gamma,
+            beta: self.beta,
+            num_groups: self.num_groups,
+            num_channels: self.num_channels,
+            epsilon: self.epsilon,
+            affine: self.affine,
+        }
+    }
+}
+
+impl GroupNorm {
+    /// The same layer of `burn::nn`.
+    pub fn into_burn(self) -> nn::GroupNorm {
+        nn::GroupNorm {
+            gamma: self.gamma,
+            beta: self.beta,
+            num_groups: self.num_groups,
+            num_channels: self.num_channels,
+            epsilon: self.epsilon,
+            affine: self.affine,
+        }
+    }
+}
+
+impl BurnNorm for nn::BatchNorm {
+    type Fused = BatchNorm;
+
+    fn into_fused(self) -> BatchNorm {
+        BatchNorm {
+            gamma: self.gamma,
+            beta: self.beta,
+            training: self.training,
+            running_mean: self.running_mean,
+            running_var: self.running_var,
+            momentum: self.momentum,
+            epsilon: self.epsilon,
+        }
+    }
+}
+
+impl BatchNorm {
+    /// The same layer of `burn::nn`.
+    pub fn into_burn(self) -> nn::BatchNorm {
+        nn::BatchNorm {
+            gamma: self.gamma,
+            beta: self.beta,
+            training: self.training,
+            running_mean: self.running_mean,
+            running_var: self.running_var,
+            momentum: self.momentum,
+            epsilon: self.epsilon,
+        }
+    }
+}

@@ -1,0 +1,100 @@
+use burn::config::Config;
+use burn::module::{Module, Param};
+use burn::nn::Initializer;
+use burn::tensor::{Device, Tensor};
+
+use crate::MeanVarianceOptions;
+
+/// Configuration to create a [mean-variance norm](MeanVarianceNorm) with
+/// [`init`](MeanVarianceNormConfig::init).
+#[derive(Debug, Config)]
+pub struct MeanVarianceNormConfig {
+    /// The axes that mean and variance are taken over.
+    pub axes: Vec<usize>,
+    /// A value required for numerical stability. Default: 1e-5
+    #[config(default = 1e-5)]
+    pub epsilon: f64,
+    /// Whether it is divided by the deviation. Default: true
+    #[config(default = true)]
+    pub normalize_variance: bool,
+}
+
+/// [`mean_variance_norm`](crate::mean_variance_norm) over any axes, with a learnable scale and bias
+/// of any shape that broadcasts to the input, or none.
+///
+/// Create it with [`MeanVarianceNormConfig`].
+#[derive(Module, Debug)]
+pub struct MeanVarianceNorm<const D: usize> {
+    /// The learnable scale.
+    pub scale: Option<Param<Tensor<D>>>,
+    /// The learnable bias.
+    pub bias: Option<Param<Tensor<D>>>,
+    /// The axes that mean and variance are taken over.
+    pub axes: Vec<usize>,
+    /// A value required for numerical stability.
+    pub epsilon: f64,
+    /// Whether it is divided by the deviation.
+    pub normalize_variance: bool,
+}
+
+impl MeanVarianceNormConfig {
+    /// Initializes a [mean-variance norm](MeanVarianceNorm) without scale and bias.
+    pub fn init<const D: usize>(&self) -> MeanVarianceNorm<D> {
+        MeanVarianceNorm {
+            scale: None,
+            bias: None,
+            axes: self.axes.clone(),
+            epsilon: self.epsilon,
+            normalize_variance: self.normalize_variance,
+        }
+    }
+
+    /// Initializes one with a scale of 1 and a bias of 0 in this shape, each dimension 1 or the
+    /// input's.
+    pub fn init_affine<const D: usize>(
+        &self,
+        shape: [usize; D],
+        device: &Device,
+    ) -> MeanVarianceNorm<D> {
+        MeanVarianceNorm {
+            scale: Some(Initializer::Ones.init(shape, device)),
+            bias: Some(Initializer::Zeros.init(shape, device)),
+            ..self.init()
+        }
+    }
+}
+
+impl<const D: usize> MeanVarianceNorm<D> {
+    /// Normalizes over the axes.
+    ///
+    /// # Shapes
+    ///
+    /// - input, output: any that scale and bias broadcast to
+    ///
+    /// # Panics
+    ///
+    /// Where [`try_mean_variance_norm`](crate::try_mean_variance_norm) returns an error, with its
+    /// message.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Tensor};
+    /// use cubenorm::nn::MeanVarianceNormConfig;
+    ///
+    /// # #[cfg(feature = "flex")] {
+    /// let device = Device::flex();
+    /// let norm = MeanVarianceNormConfig::new(vec![0]).with_epsilon(0.0).init::<2>();
+    /// let y = norm.forward(Tensor::from_floats([[1.0], [3.0]], &device));
+    /// assert_eq!(y.into_data().try_to_vec::<f32>().unwrap(), [-1.0, 1.0]);
+    /// # }
+    /// ```
+    pub fn forward(&self, input: Tensor<D>) -> Tensor<D> {
+        let options = MeanVarianceOptions::new(self.axes.clone())
+            .with_epsilon(self.epsilon)
+            .with_variance(self.normalize_variance);
+        let scale = self.scale.as_ref().map(Param::val);
+        let bias = self.bias.as_ref().map(Param::val);
+        crate::mean_variance_norm(input, scale, bias, &options)
+    }
+}

@@ -1,0 +1,155 @@
+use cubenorm_core::{
+    Activation, DType, Epsilon, GradientDesc, NormDesc, ResidualPlace, Statistics, TensorDesc,
+    WrittenStatistics,
+};
+
+/// What is reduced. Statistics that are given come as tensors beside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reduction {
+    /// Mean and variance.
+    MeanVariance,
+    /// Mean square.
+    MeanSquare,
+    /// The mean alone.
+    Mean,
+    /// The sum of magnitudes.
+    L1Norm,
+    /// The root of the sum of squares.
+    L2Norm,
+    /// Nothing.
+    None,
+    /// Nothing: mean and variance are given.
+    Given,
+}
+
+/// All of a description that is no tensor.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NormSpec {
+    /// The reduced axes.
+    pub axes: Vec<usize>,
+    /// What is reduced over them.
+    pub reduction: Reduction,
+    /// What is added to the variance or deviation.
+    pub epsilon: Epsilon,
+    /// Where a residual is added.
+    pub residual_place: ResidualPlace,
+    /// What is applied last.
+    pub activation: Activation,
+    /// Whether `input + residual` is a result too.
+    pub writes_sum: bool,
+    /// Which two numbers of each row are a result too.
+    pub written_statistics: Option<WrittenStatistics>,
+}
+
+/// The layouts of a normalization's tensors.
+#[derive(Debug, Clone)]
+pub struct Descs {
+    /// The tensor to normalize.
+    pub input: TensorDesc,
+    /// What is added.
+    pub residual: Option<TensorDesc>,
+    /// What is multiplied.
+    pub scale: Option<TensorDesc>,
+    /// What is added after the scale.
+    pub bias: Option<TensorDesc>,
+    /// Given means.
+    pub mean: Option<TensorDesc>,
+    /// Given variances.
+    pub variance: Option<TensorDesc>,
+}
+
+impl NormSpec {
+    /// A normalization over these axes with epsilon inside the square root and nothing else.
+    pub fn new(axes: impl Into<Vec<usize>>, reduction: Reduction, epsilon: f64) -> Self {
+        Self {
+            axes: axes.into(),
+            reduction,
+            epsilon: Epsilon::InsideSqrt(epsilon),
+            residual_place: ResidualPlace::Input,
+            activation: Activation::Identity,
+            writes_sum: false,
+            written_statistics: None,
+        }
+    }
+
+    /// The description of tensors of these layouts. [`NormDesc::problem`] checks it.
+    pub fn desc(&self, tensors: Descs) -> NormDesc {
+        let statistics = match (self.reduction, tensors.mean, tensors.variance) {
+            (Reduction::Given, Some(mean), Some(variance)) => Statistics::Given { mean, variance },
+            (Reduction::MeanVariance, ..) => Statistics::MeanVariance,
+            (Reduction::MeanSquare, ..) => Statistics::MeanSquare,
+            (Reduction::Mean, ..) => Statistics::Mean,
+            (Reduction::L1Norm, ..) => Statistics::L1Norm,
+            (Reduction::L2Norm, ..) => Statistics::L2Norm,
+            (Reduction::None | Reduction::Given, ..) => Statistics::None,
+        };
+        let mut desc = NormDesc::new(tensors.input, self.axes.clone(), statistics)
+            .with_epsilon(self.epsilon)
+            .with_residual(tensors.residual)
+            .with_residual_place(self.residual_place)
+            .with_scale(tensors.scale)
+            .with_bias(tensors.bias)
+            .with_activation(self.activation);
+        desc.writes_sum = self.writes_sum;
+        desc.written_statistics = self.written_statistics;
+        desc
+    }
+}
+
+/// Which gradients are wanted of a normalization.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BackwardSpec {
+    /// The normalization.
+    pub norm: NormSpec,
+    /// Whether the input's is.
+    pub wants_input: bool,
+    /// Whether the scale's is.
+    pub wants_scale: bool,
+    /// Whether the bias's is.
+    pub wants_bias: bool,
+}
+
+impl BackwardSpec {
+    /// The description of tensors of these layouts.
+    #[cfg(feature = "cube")]
+    pub(super) fn desc(
+        &self,
+        tensors: Descs,
+        output_gradient: TensorDesc,
+        saved: Option<TensorDesc>,
+    ) -> GradientDesc {
+        let input = tensors.input.clone();
+        let like_input = match input.layout.is_dense() {
+            true => input,
+            false => TensorDesc::contiguous(input.layout.shape, input.dtype),
+        };
+        GradientDesc {
+            norm: self.norm.desc(tensors),
+            output_gradient,
+            saved,
+            input_gradient: self.wants_input.then_some(like_input),
+            wants_scale: self.wants_scale,
+            wants_bias: self.wants_bias,
+        }
+    }
+}
+
+/// A dtype of Burn's as ours, or `None` where nothing is normalized in it.
+pub(crate) fn dtype(dtype: burn::tensor::DType) -> Option<DType> {
+    match dtype {
+        burn::tensor::DType::F16 => Some(DType::F16),
+        burn::tensor::DType::BF16 => Some(DType::BF16),
+        // Flex32 is stored as f32 and may be computed in less; we compute it in f32.
+        burn::tensor::DType::F32 | burn::tensor::DType::Flex32 => Some(DType::F32),
+        burn::tensor::DType::F64 => Some(DType::F64),
+        _ => None,
+    }
+}
+
+/// The dtype that a dtype of Burn's is accumulated in.
+pub(super) fn accumulation(dtype: burn::tensor::DType) -> burn::tensor::DType {
+    match dtype {
+        burn::tensor::DType::F64 => burn::tensor::DType::F64,
+        _ => burn::tensor::DType::F32,
+    }
+}

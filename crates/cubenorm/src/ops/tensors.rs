@@ -1,0 +1,178 @@
+//! The tensors that go in and come out.
+
+#[cfg(feature = "cube")]
+use burn::backend::fusion::custom::TensorSpec;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, ExtensionType};
+#[cfg(feature = "cube")]
+use burn::tensor::Shape;
+
+#[cfg(feature = "cube")]
+use super::spec::{BackwardSpec, NormSpec, accumulation};
+
+/// A tensor that may be absent. `Option` is not an extension type.
+#[derive(Debug, Clone, ExtensionType)]
+#[cfg_attr(feature = "cube", extension_type(fusion))]
+pub enum Optional<B: Backend> {
+    /// Absent.
+    None,
+    /// Present.
+    Some(FloatTensor<B>),
+}
+
+impl<B: Backend> Optional<B> {
+    /// As Rust has it.
+    pub fn into_option(self) -> Option<FloatTensor<B>> {
+        match self {
+            Self::None => None,
+            Self::Some(tensor) => Some(tensor),
+        }
+    }
+
+    pub(super) fn as_option(&self) -> Option<&FloatTensor<B>> {
+        match self {
+            Self::None => None,
+            Self::Some(tensor) => Some(tensor),
+        }
+    }
+}
+
+impl<B: Backend> From<Option<FloatTensor<B>>> for Optional<B> {
+    fn from(tensor: Option<FloatTensor<B>>) -> Self {
+        tensor.map_or(Self::None, Self::Some)
+    }
+}
+
+/// What is normalized, and with what. Parameters and statistics broadcast to the input.
+#[derive(Debug, Clone, ExtensionType)]
+#[cfg_attr(feature = "cube", extension_type(fusion))]
+pub struct Operands<B: Backend> {
+    /// The tensor to normalize.
+    pub input: FloatTensor<B>,
+    /// What is added.
+    #[extension_type]
+    pub residual: Optional<B>,
+    /// What is multiplied.
+    #[extension_type]
+    pub scale: Optional<B>,
+    /// What is added after the scale.
+    #[extension_type]
+    pub bias: Optional<B>,
+    /// Given means.
+    #[extension_type]
+    pub mean: Optional<B>,
+    /// Given variances.
+    #[extension_type]
+    pub variance: Optional<B>,
+}
+
+impl<B: Backend> Operands<B> {
+    /// An input and nothing else.
+    pub fn new(input: FloatTensor<B>) -> Self {
+        Self {
+            input,
+            residual: Optional::None,
+            scale: Optional::None,
+            bias: Optional::None,
+            mean: Optional::None,
+            variance: Optional::None,
+        }
+    }
+}
+
+/// What a normalization comes to.
+#[derive(Debug, Clone, ExtensionType)]
+#[cfg_attr(feature = "cube", extension_type(fusion))]
+pub struct Normalized<B: Backend> {
+    /// The result, in the input's shape.
+    pub output: FloatTensor<B>,
+    /// `input + residual`, where it is asked for.
+    #[extension_type]
+    pub sum: Optional<B>,
+    /// Two numbers of each row, where they are asked for: the input's shape with 1 for each reduced
+    /// axis, then 2, in `f32`, or `f64` where the input is.
+    #[extension_type]
+    pub statistics: Optional<B>,
+}
+
+/// What a gradient is made of.
+#[derive(Debug, Clone, ExtensionType)]
+#[cfg_attr(feature = "cube", extension_type(fusion))]
+pub struct BackwardOperands<B: Backend> {
+    /// What was normalized; of a residual that was added first, the sum.
+    pub input: FloatTensor<B>,
+    /// The output's gradient.
+    pub output_gradient: FloatTensor<B>,
+    /// Pairs of mean and reciprocal deviation, as [`Normalized::statistics`] has them. Absent only
+    /// where nothing is normalized by.
+    #[extension_type]
+    pub saved: Optional<B>,
+    /// What was multiplied.
+    #[extension_type]
+    pub scale: Optional<B>,
+    /// What was added after the scale.
+    #[extension_type]
+    pub bias: Optional<B>,
+}
+
+/// What is passed back, as far as it is wanted.
+#[derive(Debug, Clone, ExtensionType)]
+#[cfg_attr(feature = "cube", extension_type(fusion))]
+pub struct Gradients<B: Backend> {
+    /// To the input, in its shape and dtype.
+    #[extension_type]
+    pub input: Optional<B>,
+    /// To the scale, in its shape and dtype.
+    #[extension_type]
+    pub scale: Optional<B>,
+    /// To the bias, in its shape and dtype.
+    #[extension_type]
+    pub bias: Optional<B>,
+}
+
+/// The shape of the pairs of a normalization over `axes`.
+#[cfg(feature = "cube")]
+fn pairs_shape(input: &Shape, axes: &[usize]) -> Shape {
+    let sizes = (0..input.num_dims()).map(|dim| match axes.contains(&dim) {
+        true => 1,
+        false => input[dim],
+    });
+    Shape::from(sizes.chain([2]).collect::<Vec<usize>>())
+}
+
+#[cfg(feature = "cube")]
+pub(super) fn normalized_meta(operands: &OperandsMetadata, spec: &NormSpec) -> NormalizedMetadata {
+    let input = &operands.input;
+    let present = |is_wanted: bool, tensor: TensorSpec| match is_wanted {
+        true => OptionalMetadata::Some(tensor),
+        false => OptionalMetadata::None,
+    };
+    let pairs = TensorSpec::new(
+        pairs_shape(&input.shape, &spec.axes),
+        accumulation(input.dtype),
+    );
+    NormalizedMetadata {
+        output: input.clone(),
+        sum: present(spec.writes_sum, input.clone()),
+        statistics: present(spec.written_statistics.is_some(), pairs),
+    }
+}
+
+#[cfg(feature = "cube")]
+pub(super) fn gradients_meta(
+    operands: &BackwardOperandsMetadata,
+    spec: &BackwardSpec,
+) -> GradientsMetadata {
+    let wanted = |tensor: &OptionalMetadata, is_wanted: bool| match is_wanted {
+        true => tensor.clone(),
+        false => OptionalMetadata::None,
+    };
+    GradientsMetadata {
+        input: match spec.wants_input {
+            true => OptionalMetadata::Some(operands.input.clone()),
+            false => OptionalMetadata::None,
+        },
+        scale: wanted(&operands.scale, spec.wants_scale),
+        bias: wanted(&operands.bias, spec.wants_bias),
+    }
+}

@@ -1,0 +1,211 @@
+//! A gradient with data, its way over a device, and central differences of the reference.
+
+use cubenorm_core::{DType, GradientDesc, Layout, NormDesc, StrategyChoice, TensorDesc};
+use cubenorm_kernels::{GradientTensors, LaunchError, Tensor, launch_gradient};
+
+use crate::case::{Case, decode, encode, noise, round, row_major};
+use crate::device::TestDevice;
+use crate::tolerance;
+
+/// Elements of each tensor whose gradient is compared: a difference costs two passes of the
+/// reference.
+const SAMPLES: usize = 16;
+
+/// A gradient and the values of its tensors, as they are once rounded to their dtypes.
+#[derive(Debug, Clone)]
+pub struct GradientCase {
+    /// What to compute.
+    pub desc: GradientDesc,
+    forward: Case,
+    output_gradient: Vec<f64>,
+}
+
+/// What a device has computed, row-major.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ActualGradients {
+    /// The input's gradient.
+    pub input: Option<Vec<f64>>,
+    /// The scale's.
+    pub scale: Option<Vec<f64>>,
+    /// The bias's.
+    pub bias: Option<Vec<f64>>,
+}
+
+impl GradientCase {
+    /// All gradients of a normalization, of random data.
+    pub fn new(norm: NormDesc, seed: u64) -> Self {
+        Self::of(GradientDesc::new(norm), seed)
+    }
+
+    /// The gradients of a description, of random data.
+    pub fn of(desc: GradientDesc, seed: u64) -> Self {
+        let gradient = &desc.output_gradient;
+        let elements = gradient.layout.checked_span().expect("a test fits");
+        let output_gradient = (0..elements)
+            .map(|position| round(gradient.dtype, noise(seed ^ 0xabcd, position)))
+            .collect();
+        Self {
+            forward: Case::new(desc.norm.clone(), seed),
+            output_gradient,
+            desc,
+        }
+    }
+
+    /// What a device makes of it.
+    pub fn run(
+        &self,
+        device: &TestDevice,
+        choice: StrategyChoice,
+    ) -> Result<ActualGradients, LaunchError> {
+        let client = &device.client;
+        let upload = |dtype: DType, values: &[f64]| match values.is_empty() {
+            true => client.empty(8),
+            false => client.create_from_slice(&encode(dtype, values)),
+        };
+        let norm = &self.desc.norm;
+        let param = |tensor: &Option<TensorDesc>, values: &Option<Vec<f64>>| {
+            Some(upload(tensor.as_ref()?.dtype, values.as_ref()?))
+        };
+        let saved = self.desc.saved.as_ref().map(|saved| {
+            let values = self.saved();
+            upload(saved.dtype, &values)
+        });
+        let tensors = GradientTensors {
+            input: upload(norm.input.dtype, &self.forward.input),
+            output_gradient: upload(norm.input.dtype, &self.output_gradient),
+            saved: saved.filter(|_| self.desc.reads_saved()),
+            scale: param(&norm.scale, &self.forward.scale),
+            bias: param(&norm.bias, &self.forward.bias),
+            input_gradient: None,
+        };
+        let outputs = launch_gradient(client, &self.desc, &tensors, choice)?;
+        let download = |tensor: Tensor| {
+            let bytes = client.read_one(tensor.handle).expect("the launch succeeds");
+            row_major(&tensor.desc.layout, &decode(tensor.desc.dtype, &bytes))
+        };
+        Ok(ActualGradients {
+            input: outputs.input.map(download),
+            scale: outputs.scale.map(download),
+            bias: outputs.bias.map(download),
+        })
+    }
+
+    /// Pairs of mean and reciprocal deviation as the forward pass leaves them.
+    fn saved(&self) -> Vec<f64> {
+        let expected = self.forward.expected();
+        let saved = self.desc.norm.statistics_desc();
+        let pairs = self.forward.of_rows(&expected.mean);
+        let rstds = self.forward.of_rows(&expected.rstd);
+        let pairs = pairs.into_iter().zip(rstds);
+        pairs
+            .flat_map(|(mean, rstd)| [mean, rstd])
+            .map(|value| round(saved.dtype, value))
+            .collect()
+    }
+
+    /// The output's gradient times the output, summed up: what is differentiated.
+    fn loss(&self, case: &Case) -> f64 {
+        let gradient = row_major(&self.desc.output_gradient.layout, &self.output_gradient);
+        let output = case.expected().output;
+        output.iter().zip(&gradient).map(|(y, dy)| y * dy).sum()
+    }
+
+    /// The derivative of the loss by one element of a tensor, moved in all places that the tensor
+    /// repeats it in.
+    fn derivative(&self, of: impl Fn(&mut Case) -> &mut f64) -> f64 {
+        let step = 1e-5;
+        let moved = |by: f64| {
+            let mut case = self.forward.clone();
+            *of(&mut case) += by;
+            self.loss(&case)
+        };
+        (moved(step) - moved(-step)) / (2.0 * step)
+    }
+
+    /// Runs on a device and compares a sample of every gradient with central differences.
+    pub fn check(&self, device: &TestDevice, choice: StrategyChoice) -> Result<(), String> {
+        let at = format!("{} {choice:?} {:?}", device.name, self.desc);
+        let actual = self
+            .run(device, choice)
+            .map_err(|error| format!("{at}: {error}"))?;
+        self.compare(&actual)
+            .map_err(|error| format!("{at}: {error}"))
+    }
+
+    fn compare(&self, actual: &ActualGradients) -> Result<(), String> {
+        let norm = &self.desc.norm;
+        let dtype = norm.input.dtype;
+        let expected = self.forward.expected();
+        let largest = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
+        let rstd = largest(&mut expected.rstd.iter().map(|x| x.abs()));
+        let normalized = (expected.sum.iter())
+            .zip(expected.mean.iter().zip(&expected.rstd))
+            .map(|(x, (mean, rstd))| ((x - mean) * rstd).abs());
+        let normalized = largest(&mut { normalized }).max(1.0);
+        let [alpha, beta] = norm.activation.parameters();
+        // Gradients are at most 1, scales at most 1.5, slopes at most what the parameters make them.
+        let steepest = (1.0 + alpha.abs()) * (1.0 + beta.abs());
+        let elements = expected.sum.len();
+        // As in `tolerance::bound`: what is computed is off by the roundoffs of a sum, of numbers
+        // that add up to this magnitude before they cancel.
+        let off = |magnitude: f64, value: f64| {
+            2.0 * tolerance::bound(dtype.accumulation(), elements, magnitude, 0.0)
+                + 1.01 * tolerance::unit_roundoff(dtype) * value.abs()
+                + 1e-8
+        };
+        let through = 1.5 * steepest * normalized * normalized * rstd.max(1.0);
+        self.compare_one(
+            "input",
+            &actual.input,
+            &norm.input,
+            |value| off(through, value),
+            { |case, at| &mut case.input[at] },
+        )?;
+        let summed = steepest * normalized * (elements as f64).sqrt().max(8.0);
+        if let Some(scale) = &norm.scale {
+            self.compare_one("scale", &actual.scale, scale, |value| off(summed, value), {
+                |case, at| &mut case.scale.as_mut().expect("described")[at]
+            })?;
+        }
+        if let Some(bias) = &norm.bias {
+            self.compare_one("bias", &actual.bias, bias, |value| off(summed, value), {
+                |case, at| &mut case.bias.as_mut().expect("described")[at]
+            })?;
+        }
+        Ok(())
+    }
+
+    fn compare_one(
+        &self,
+        name: &str,
+        actual: &Option<Vec<f64>>,
+        tensor: &TensorDesc,
+        tolerance: impl Fn(f64) -> f64,
+        element: impl Fn(&mut Case, usize) -> &mut f64,
+    ) -> Result<(), String> {
+        let Some(actual) = actual else { return Ok(()) };
+        let layout = &tensor.layout;
+        // An element that is read at several positions gets the sum of what they get, which is not
+        // what the gradient of the expanded tensor is.
+        if layout.overlaps() {
+            return Ok(());
+        }
+        let strides = Layout::contiguous(layout.shape.clone()).strides;
+        let step = (actual.len() / SAMPLES).max(1);
+        for position in (0..actual.len()).step_by(step) {
+            let address = (0..layout.rank())
+                .map(|dim| (position / strides[dim]) % layout.shape[dim] * layout.strides[dim])
+                .sum();
+            let expected = self.derivative(|case| element(case, address));
+            let allowed = tolerance(expected);
+            // Written so that a NaN fails.
+            if !((actual[position] - expected).abs() <= allowed) {
+                return Err(format!(
+                    "{name} gradient[{position}] is {}, expected {expected} within {allowed:e}",
+                    actual[position]
+                ));
+            }
+        }
+        Ok(())
+    }
+}

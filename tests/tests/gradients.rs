@@ -1,0 +1,275 @@
+//! Gradients of the kernels against central differences of the f64 reference, on every runtime.
+
+use cubenorm_core::{
+    Activation, ActivationKind, DType, Epsilon, GradientDesc, NormDesc, Statistics, Strategy,
+    StrategyChoice, TensorDesc,
+};
+use cubenorm_kernels::plan_gradient_for;
+use cubenorm_tests::device::{TestDevice, devices};
+use cubenorm_tests::gradient::GradientCase;
+
+fn norm(shape: &[usize], axes: &[usize], statistics: Statistics, dtype: DType) -> NormDesc {
+    NormDesc::new(TensorDesc::contiguous(shape, dtype), axes, statistics)
+        .with_epsilon(Epsilon::InsideSqrt(1e-3))
+}
+
+/// Scale and bias of these shapes.
+fn with_params(desc: NormDesc, scale: &[usize], bias: &[usize]) -> NormDesc {
+    let dtype = desc.input.dtype;
+    desc.with_scale(TensorDesc::contiguous(scale, dtype))
+        .with_bias(TensorDesc::contiguous(bias, dtype))
+}
+
+/// Every choice that can run a gradient on a device.
+fn choices(device: &TestDevice, desc: &GradientDesc) -> Vec<StrategyChoice> {
+    let forced = Strategy::ALL.map(|strategy| StrategyChoice::Forced {
+        strategy,
+        plane_size: device.plane_size,
+    });
+    let shares_memory = device.shares_memory();
+    let runs = |choice: &StrategyChoice| {
+        let shares = [Strategy::Cube, Strategy::Column];
+        !matches!(choice, StrategyChoice::Forced { strategy, .. } if shares.contains(strategy))
+            || shares_memory
+    };
+    let plans = |choice: &StrategyChoice| plan_gradient_for(&device.client, desc, *choice).is_ok();
+    let mut choices = vec![StrategyChoice::Inferred];
+    choices.extend(forced.into_iter().filter(runs).filter(plans));
+    choices
+}
+
+#[track_caller]
+fn check_all(device: &TestDevice, case: &GradientCase) {
+    for choice in choices(device, &case.desc) {
+        if let Err(error) = case.check(device, choice) {
+            panic!("{error}");
+        }
+    }
+}
+
+#[test]
+fn every_strategy_passes_back_what_central_differences_say() {
+    for device in devices() {
+        for (rows, cols) in [(5, 7), (3, 64), (9, 256), (2, 1024), (1, 4096), (70, 16)] {
+            let desc = norm(&[rows, cols], &[1], Statistics::MeanVariance, DType::F32);
+            check_all(
+                &device,
+                &GradientCase::new(with_params(desc, &[cols], &[cols]), 1),
+            );
+        }
+    }
+}
+
+#[test]
+fn every_statistic_and_place_of_epsilon_is_differentiated() {
+    let statistics = [
+        Statistics::MeanVariance,
+        Statistics::MeanSquare,
+        Statistics::Mean,
+        Statistics::L1Norm,
+        Statistics::L2Norm,
+        Statistics::None,
+    ];
+    for device in devices() {
+        for statistics in statistics.clone() {
+            for epsilon in [Epsilon::InsideSqrt(1e-2), Epsilon::AddedToDeviation(1e-1)] {
+                let desc = norm(&[4, 24], &[1], statistics.clone(), DType::F32);
+                let desc = with_params(desc, &[24], &[24]).with_epsilon(epsilon);
+                check_all(&device, &GradientCase::new(desc, 2));
+            }
+        }
+    }
+}
+
+#[test]
+fn given_statistics_are_constants() {
+    for device in devices() {
+        let param = |shape: &[usize]| TensorDesc::contiguous(shape, DType::F32);
+        let given = Statistics::Given {
+            mean: param(&[6, 1]),
+            variance: param(&[6, 1]),
+        };
+        let desc = norm(&[3, 6, 8], &[0, 2], given, DType::F32);
+        let desc = with_params(desc, &[6, 1], &[6, 1]);
+        check_all(&device, &GradientCase::new(desc, 3));
+    }
+}
+
+#[test]
+fn parameters_of_every_broadcast_shape_get_their_sums() {
+    let shapes: [(&[usize], &[usize], &[usize]); 9] = [
+        // Layer norm, batch norm, instance norm, group norm.
+        (&[2], &[12], &[12]),
+        (&[0, 2], &[5, 1], &[5, 1]),
+        (&[2], &[5, 1], &[5, 1]),
+        (&[1, 2], &[5, 1], &[5, 1]),
+        // One number for everything, one for each element, and shapes that differ.
+        (&[2], &[1], &[1]),
+        (&[1], &[4, 5, 12], &[4, 5, 12]),
+        (&[2], &[12], &[5, 1]),
+        (&[0, 1, 2], &[4, 1, 12], &[1]),
+        (&[0], &[4, 1, 1], &[1, 5, 12]),
+    ];
+    for device in devices() {
+        for (axes, scale, bias) in shapes {
+            let desc = norm(&[4, 5, 12], axes, Statistics::MeanVariance, DType::F32);
+            check_all(
+                &device,
+                &GradientCase::new(with_params(desc, scale, bias), 4),
+            );
+        }
+    }
+}
+
+#[test]
+fn only_what_is_wanted_is_computed() {
+    for device in devices() {
+        let desc = norm(&[6, 5, 8], &[2], Statistics::MeanSquare, DType::F32);
+        let desc = with_params(desc, &[8], &[8]);
+        for wants in [
+            [true, false, false],
+            [false, true, false],
+            [false, false, true],
+        ] {
+            let mut gradient = GradientDesc::new(desc.clone());
+            gradient.input_gradient = gradient.input_gradient.filter(|_| wants[0]);
+            (gradient.wants_scale, gradient.wants_bias) = (wants[1], wants[2]);
+            let case = GradientCase::of(gradient, 5);
+            let actual = case.run(&device, StrategyChoice::Inferred).unwrap();
+            let came = [
+                actual.input.is_some(),
+                actual.scale.is_some(),
+                actual.bias.is_some(),
+            ];
+            assert_eq!(came, wants, "{}", device.name);
+            check_all(&device, &case);
+        }
+    }
+}
+
+#[test]
+fn a_gradient_goes_through_every_activation() {
+    use strum::IntoEnumIterator;
+    for device in devices() {
+        for kind in ActivationKind::iter() {
+            let activation = example(kind);
+            let desc = norm(&[3, 40], &[1], Statistics::MeanVariance, DType::F32);
+            let desc = with_params(desc, &[40], &[40]).with_activation(activation);
+            let case = GradientCase::new(desc, 6);
+            if let Err(error) = case.check(&device, StrategyChoice::Inferred) {
+                panic!("{error}");
+            }
+        }
+    }
+}
+
+/// An activation of a kind, with parameters that tell them apart.
+fn example(kind: ActivationKind) -> Activation {
+    match kind {
+        ActivationKind::Identity => Activation::Identity,
+        ActivationKind::Relu => Activation::Relu,
+        ActivationKind::LeakyRelu => Activation::LeakyRelu { alpha: 0.2 },
+        ActivationKind::ThresholdedRelu => Activation::ThresholdedRelu { alpha: 0.3 },
+        ActivationKind::Elu => Activation::Elu { alpha: 0.7 },
+        ActivationKind::Celu => Activation::Celu { alpha: 0.8 },
+        ActivationKind::ScaledElu => Activation::ScaledElu {
+            alpha: 1.5,
+            gamma: 1.1,
+        },
+        ActivationKind::Linear => Activation::Linear {
+            alpha: 0.6,
+            beta: 0.1,
+        },
+        ActivationKind::HardSigmoid => Activation::HardSigmoid {
+            alpha: 0.2,
+            beta: 0.5,
+        },
+        ActivationKind::Sigmoid => Activation::Sigmoid,
+        ActivationKind::Tanh => Activation::Tanh,
+        ActivationKind::ScaledTanh => Activation::ScaledTanh {
+            alpha: 1.2,
+            beta: 0.7,
+        },
+        ActivationKind::Softplus => Activation::Softplus { steepness: 1.5 },
+        ActivationKind::ParametricSoftplus => Activation::ParametricSoftplus {
+            alpha: 0.9,
+            beta: 1.2,
+        },
+        ActivationKind::Softsign => Activation::Softsign,
+        ActivationKind::Shrink => Activation::Shrink {
+            bias: 0.1,
+            threshold: 0.4,
+        },
+        ActivationKind::Gelu => Activation::Gelu,
+        ActivationKind::GeluTanh => Activation::GeluTanh,
+        ActivationKind::Silu => Activation::Silu,
+        ActivationKind::HardSwish => Activation::HardSwish,
+        ActivationKind::Mish => Activation::Mish,
+    }
+}
+
+#[test]
+fn strided_tensors_are_read_in_place() {
+    use cubenorm_core::Layout;
+    for device in devices() {
+        // NHWC as NCHW, batch norm's axes; and rows with gaps.
+        let nhwc = Layout::strided([3, 8, 4, 5], [160, 1, 40, 8]);
+        let desc = NormDesc::new(
+            TensorDesc::new(nhwc, DType::F32),
+            [0, 2, 3],
+            Statistics::MeanVariance,
+        );
+        let desc = with_params(desc, &[8, 1, 1], &[8, 1, 1]);
+        check_all(&device, &GradientCase::new(desc, 7));
+
+        let gaps = Layout::strided([6, 10], [13, 1]);
+        let desc = NormDesc::new(
+            TensorDesc::new(gaps, DType::F32),
+            [1],
+            Statistics::MeanVariance,
+        );
+        let mut gradient = GradientDesc::new(with_params(desc, &[10], &[10]));
+        gradient.output_gradient = TensorDesc::new(Layout::strided([6, 10], [1, 6]), DType::F32);
+        check_all(&device, &GradientCase::of(gradient, 8));
+    }
+}
+
+#[test]
+fn every_dtype_passes_back_with_parameters_of_either_dtype() {
+    for device in devices() {
+        for dtype in device.dtypes() {
+            let desc = norm(&[4, 48], &[1], Statistics::MeanVariance, dtype);
+            let param = TensorDesc::contiguous([48], dtype.accumulation());
+            let mixed = desc.clone().with_scale(param.clone()).with_bias(param);
+            for desc in [with_params(desc, &[48], &[48]), mixed] {
+                check_all(&device, &GradientCase::new(desc, 9));
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_sums_up_to_zeros() {
+    for device in devices() {
+        let desc = norm(&[0, 4], &[1], Statistics::MeanVariance, DType::F32);
+        let case = GradientCase::new(with_params(desc, &[4], &[4]), 10);
+        let actual = case.run(&device, StrategyChoice::Inferred).unwrap();
+        assert_eq!(actual.input, Some(vec![]), "{}", device.name);
+        assert_eq!(actual.scale, Some(vec![0.0; 4]), "{}", device.name);
+        assert_eq!(actual.bias, Some(vec![0.0; 4]), "{}", device.name);
+    }
+}
+
+#[test]
+fn gradients_are_the_same_from_run_to_run() {
+    for device in devices() {
+        let desc = norm(&[64, 512], &[1], Statistics::MeanVariance, DType::F32);
+        let case = GradientCase::new(with_params(desc, &[512], &[512]), 11);
+        for choice in choices(&device, &case.desc) {
+            let first = case.run(&device, choice).unwrap();
+            for _ in 0..3 {
+                assert!(case.run(&device, choice).unwrap() == first, "{choice:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! `cargo xtask accuracy`: units in the last place, beside Burn, PyTorch and ONNX Runtime.
+
+mod contender;
+mod report;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use self::{
+    contender::{Column, Job},
+    report::Table,
+};
+use crate::{
+    cargo::Build,
+    device::{Device, features},
+    exec::{Cmd, workspace},
+    llvm::{self, Llvm},
+    python::Python,
+    setup, style,
+};
+
+/// The worker, of the package `cubenorm-bench`.
+const PROGRAM: &str = "cubenorm-accuracy";
+/// Whose norms are compared on each device.
+const CONTENDERS: [&str; 2] = ["cubenorm", "burn"];
+/// Where inputs and outputs of the other libraries go.
+const FOLDER: &str = "target/accuracy";
+const TORCH: &str = "torch==2.15.0";
+/// PyTorch without what GPUs need, which is most of it.
+const TORCH_CPU: [&str; 6] = [
+    "--index-url",
+    "https://download.pytorch.org/whl/cpu",
+    "--retries",
+    "0",
+    "--timeout",
+    "15",
+];
+const ONNX_RUNTIME: [&str; 2] = ["onnx==1.23.2", "onnxruntime==1.31.1"];
+
+/// Measure how exact the norms are, beside Burn's own, PyTorch's and ONNX Runtime's.
+///
+/// Every operator and data type is computed on four kinds of values: well-conditioned (mean 0.5,
+/// deviation 1), large offset (mean 1e4, deviation 1), tiny variance (1e-12, with an epsilon as
+/// large) and wide range (magnitudes from 1e-30 to 1e30, or as far as the type goes). The values are
+/// rounded to the type first; what they come to is computed with twice the digits of float64.
+///
+/// A number is |result - expected| divided by the distance between neighbouring values of the data
+/// type (ULP) at the expected value, or, where that is smaller, at 1/1024 of the largest expected
+/// value of its row, because what nearly cancels has few right digits whoever computes it. Rounding
+/// alone makes 0.5 at most and 0.25 in the mean. Cells are `largest / mean`. An element that is
+/// infinite or NaN where the expected value, rounded, is not, or the other way round, is counted
+/// instead: `N not finite`. `worse than` names those who were more exact than cubenorm in largest or mean.
+///
+/// PyTorch and ONNX Runtime compute on the CPU, from Python packages that are installed into
+/// target/python; where they cannot be had, their columns stay empty.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Devices to measure on [default: cpu and wgpu, as far as this machine has them]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    device: Vec<Device>,
+    /// Short rows only, float32 and float16 only
+    #[arg(long)]
+    quick: bool,
+    /// Write all rows to FILE as a JSON array
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Leave out PyTorch and ONNX Runtime
+    #[arg(long)]
+    no_peers: bool,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let devices = devices(&args.device)?;
+    let llvm = devices.contains(&Device::Cpu) || llvm::find()? == Llvm::Installed;
+    let program = Build::burn_facing(&features(&devices, llvm))?.program(PROGRAM)?;
+    let suite = if args.quick { "quick" } else { "full" };
+
+    // They are the same beside every device.
+    let peers = match args.no_peers {
+        true => Vec::new(),
+        false => peers(&program, suite)?,
+    };
+    let mut tables = Vec::new();
+    for device in devices {
+        let mut columns = Vec::new();
+        for contender in CONTENDERS {
+            let bar = progress(format!("{contender} on {device}"));
+            let job = Job::on_device(&program, suite, contender, device);
+            columns.push(job.run(&bar)?);
+            bar.finish_and_clear();
+        }
+        columns.extend(peers.iter().cloned());
+        let table = Table::new(device, columns);
+        anstream::println!("\n{}", style::heading(device));
+        println!("{table}");
+        tables.push(table);
+    }
+    if let Some(path) = &args.json {
+        let text = report::json(&tables)? + "\n";
+        fs::write(path, text).with_context(|| format!("{} not written", path.display()))?;
+        println!("written to {}", path.display());
+    }
+    report::check(&tables)
+}
+
+fn devices(asked: &[Device]) -> Result<Vec<Device>> {
+    match asked {
+        [] => {
+            let here = |device: &Device| match device.missing() {
+                None => true,
+                Some(why) => {
+                    anstream::eprintln!("{} {device}: {why}", style::warning("skipped"));
+                    false
+                }
+            };
+            Ok([Device::Cpu, Device::Wgpu]
+                .into_iter()
+                .filter(here)
+                .collect())
+        }
+        asked => asked
+            .iter()
+            .map(|&device| setup::device(Some(device), false))
+            .collect(),
+    }
+}
+
+/// What other libraries give; those that cannot be had are named and left out.
+fn peers(program: &Path, suite: &str) -> Result<Vec<Column>> {
+    let folder = workspace().join(FOLDER).join(suite);
+    let worker = || Cmd::new(program.to_string_lossy());
+    worker().args(["export", suite]).arg(&folder).run()?;
+    let mut columns = Vec::new();
+    for name in ["pytorch", "onnxruntime"] {
+        if let Err(error) = compute(name, &folder) {
+            anstream::eprintln!("{} {name}: {error:#}", style::warning("without"));
+            continue;
+        }
+        let job = Job::of_files(program, suite, &folder, name);
+        columns.push(job.run(&ProgressBar::hidden())?);
+    }
+    Ok(columns)
+}
+
+/// Has a library compute the cases of a folder.
+fn compute(name: &str, folder: &Path) -> Result<()> {
+    let python = Python::new()?;
+    // PyTorch takes arrays of numpy, which comes with ONNX's package.
+    let [onnx, _] = ONNX_RUNTIME;
+    python.install(&[onnx], &[])?;
+    match name {
+        "pytorch" => python
+            .install(&[TORCH], &TORCH_CPU)
+            .or_else(|_| python.install(&[TORCH], &[]))?,
+        _ => python.install(&ONNX_RUNTIME, &[])?,
+    }
+    let script = python.script("accuracy_peers.py");
+    script.arg(folder).arg(name).aside().run()
+}
+
+/// Hidden by itself where standard error is no terminal.
+fn progress(message: String) -> ProgressBar {
+    let bar = ProgressBar::new(0).with_message(message);
+    if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg} [{elapsed}]") {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}

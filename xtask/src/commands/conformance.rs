@@ -1,0 +1,40 @@
+//! `cargo xtask conformance`: ONNX's own node tests, from its own package.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use super::verify::everywhere;
+use crate::{device::Device, exec::workspace, python::Python, style};
+
+/// The package whose node tests are exported, and its version.
+const ONNX: &str = "onnx==1.23.2";
+/// Where they go.
+const FOLDER: &str = "target/conformance/onnx";
+
+/// Export ONNX's own node tests of the normalization operators, and verify them on every runtime.
+///
+/// The tests come from a pinned version of the Python package `onnx`, installed into target/python,
+/// and go to target/conformance/onnx: the models of one node, as ONNX wrote them, not those in which
+/// a function body replaces the operator. Ends with a table: runtime, passed, failed, skipped.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Runtimes to verify on [default: all that this machine has]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    device: Vec<Device>,
+}
+
+impl Args {
+    /// Everything, as `ci` wants it.
+    pub fn all() -> Self {
+        Self { device: Vec::new() }
+    }
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let python = Python::with(&[ONNX])?;
+    anstream::println!("{} to {FOLDER}", style::heading("export"));
+    python.script("export_onnx_cases.py").arg(FOLDER).run()?;
+    let cases: PathBuf = workspace().join(FOLDER);
+    everywhere::verify(&[cases], &args.device)
+}

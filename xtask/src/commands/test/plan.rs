@@ -1,0 +1,106 @@
+//! Which runs of the table this machine can do, and why it cannot do the others.
+
+use std::ffi::OsString;
+
+use anyhow::Result;
+
+use super::suite::{BuildKind, DriverKind, RUNS, Run};
+use crate::{
+    device::{Device, features},
+    llvm::{self, Llvm},
+    vulkan::{self, Driver},
+};
+
+/// A run that this machine can do, and the driver to do it with where there is a choice.
+pub type Ready = (&'static Run, Option<Driver>);
+
+/// What will run, and what will not and why.
+pub struct Plan {
+    pub runs: Vec<Ready>,
+    pub skipped: Vec<(&'static Run, String)>,
+    /// Whether the builds may contain `cpu`.
+    llvm: bool,
+}
+
+impl Plan {
+    /// The runs on these devices, or on all.
+    pub fn new(devices: &[Device]) -> Result<Self> {
+        let asked = |device| devices.is_empty() || devices.contains(&device);
+        let machine = Machine {
+            llvm: llvm::find()?,
+            software: vulkan::software_drivers(),
+        };
+        let mut plan = Self {
+            runs: Vec::new(),
+            skipped: Vec::new(),
+            // LLVM is large: it is fetched for the device that needs it, and used where it is.
+            llvm: match machine.llvm {
+                Llvm::Installed => true,
+                Llvm::Downloadable => asked(Device::Cpu),
+                Llvm::Missing => false,
+            },
+        };
+        for run in RUNS.iter().filter(|run| asked(run.device)) {
+            match machine.can(run) {
+                Ok(driver) => plan.runs.push((run, driver)),
+                Err(why) => plan.skipped.push((run, why)),
+            }
+        }
+        Ok(plan)
+    }
+
+    /// The runs of a build, and the features that it needs for them; `None` where there are none.
+    pub fn of(&self, kind: BuildKind) -> Option<(Vec<&Ready>, String)> {
+        let of_kind = self.runs.iter().filter(|(run, _)| run.build == kind);
+        let runs: Vec<_> = of_kind.collect();
+        if runs.is_empty() {
+            return None;
+        }
+        let mut devices: Vec<Device> = Vec::new();
+        for (run, _) in &runs {
+            if !devices.contains(&run.device) {
+                devices.push(run.device);
+            }
+        }
+        let runtimes = features(&devices, self.llvm);
+        let features = match kind {
+            BuildKind::Burn => format!("burn,{runtimes}"),
+            _ => runtimes,
+        };
+        Some((runs, features))
+    }
+}
+
+/// What makes a Vulkan program see this driver only.
+pub fn choosing(driver: &Option<Driver>) -> Option<(&'static str, OsString)> {
+    let manifest = driver.as_ref().map(|driver| driver.manifest.clone().into());
+    manifest.map(|manifest| ("VK_DRIVER_FILES", manifest))
+}
+
+/// What this machine has.
+struct Machine {
+    llvm: Llvm,
+    software: Vec<Driver>,
+}
+
+impl Machine {
+    /// The driver to run with, or why the run is skipped.
+    fn can(&self, run: &Run) -> Result<Option<Driver>, String> {
+        if run.device == Device::Cpu && self.llvm == Llvm::Missing {
+            return Err("no LLVM, and its download is out of reach".to_owned());
+        }
+        match run.driver {
+            DriverKind::Software(name) => {
+                let driver = self.software.iter().find(|driver| driver.name() == name);
+                driver
+                    .cloned()
+                    .map(Some)
+                    .ok_or_else(|| format!("{name} is not installed"))
+            }
+            DriverKind::System if cfg!(target_os = "linux") && !vulkan::has_gpu() => {
+                Err("no GPU with a Vulkan driver".to_owned())
+            }
+            _ => run.device.missing().map_or(Ok(None), Err),
+        }
+    }
+}

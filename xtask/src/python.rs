@@ -1,0 +1,124 @@
+//! Python packages that some verbs compare with, in an environment of their own under `target/`.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+
+use crate::{
+    exec::{Cmd, workspace},
+    style,
+};
+
+/// Where the environment lies.
+const FOLDER: &str = "target/python";
+/// Where our scripts lie.
+const SCRIPTS: &str = "xtask/python";
+/// Says whether exactly these packages, as `NAME==VERSION`, are installed.
+const INSTALLED: &str = "\
+import sys
+from importlib import metadata
+for package in sys.argv[1:]:
+    name, version = package.split('==')
+    try:
+        found = metadata.version(name).split('+')[0]
+    except metadata.PackageNotFoundError:
+        found = None
+    if found != version:
+        sys.exit(1)
+";
+
+/// A virtual environment with packages in it.
+pub struct Python {
+    interpreter: PathBuf,
+}
+
+impl Python {
+    /// Makes the environment where there is none, and installs what it lacks of `packages`, each
+    /// `NAME==VERSION`.
+    ///
+    /// # Errors
+    ///
+    /// Where there is no Python, or the packages cannot be had.
+    pub fn with(packages: &[&str]) -> Result<Self> {
+        let python = Self::new()?;
+        python.install(packages, &[])?;
+        Ok(python)
+    }
+
+    /// The environment, with whatever is in it.
+    pub fn new() -> Result<Self> {
+        let folder = workspace().join(FOLDER);
+        let program = match cfg!(windows) {
+            true => "Scripts/python.exe",
+            false => "bin/python",
+        };
+        let python = Self {
+            interpreter: folder.join(program),
+        };
+        if !python.runs() {
+            anstream::eprintln!("{} in {FOLDER}", style::heading("Python environment"));
+            let make = Cmd::new(system()).args(["-m", "venv", "--clear", FOLDER]);
+            make.aside().run().context(
+                "this needs Python 3 with its module `venv` (Debian: apt-get install python3-venv)",
+            )?;
+        }
+        Ok(python)
+    }
+
+    /// Installs what the environment lacks of `packages`, each `NAME==VERSION`. pip gets `options`
+    /// besides.
+    pub fn install(&self, packages: &[&str], options: &[&str]) -> Result<()> {
+        if self.has(packages) {
+            return Ok(());
+        }
+        let names = packages.join(", ");
+        let install = self
+            .command()
+            .args(["-m", "pip", "install", "--disable-pip-version-check"])
+            .args(options.iter().copied())
+            .args(packages.iter().copied());
+        install.aside().run().with_context(|| {
+            format!("the Python packages {names} could not be installed in {FOLDER}")
+        })?;
+        match self.has(packages) {
+            true => Ok(()),
+            false => bail!("pip installed other versions than {names}"),
+        }
+    }
+
+    /// One of our scripts, to be given its arguments.
+    pub fn script(&self, name: &str) -> Cmd {
+        self.command().arg(format!("{SCRIPTS}/{name}"))
+    }
+
+    fn command(&self) -> Cmd {
+        Cmd::new(self.interpreter.to_string_lossy())
+    }
+
+    /// Whether the interpreter is there and still works: it goes with the system's.
+    fn runs(&self) -> bool {
+        self.succeeds(&["-m", "pip", "--version"])
+    }
+
+    fn has(&self, packages: &[&str]) -> bool {
+        let check = [&["-c", INSTALLED], packages].concat();
+        self.succeeds(&check)
+    }
+
+    fn succeeds(&self, arguments: &[&str]) -> bool {
+        let output = self
+            .command()
+            .args(arguments.iter().copied())
+            .command()
+            .output();
+        output.is_ok_and(|output| output.status.success())
+    }
+}
+
+/// The system's interpreter.
+fn system() -> &'static str {
+    match cfg!(windows) {
+        true => "python",
+        false => "python3",
+    }
+}
