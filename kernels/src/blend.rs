@@ -3,11 +3,12 @@
 
 use cubecl::prelude::*;
 use cubecl::server::Handle;
-use cubenorm_core::{AccessBlueprint, BlendDesc, Lanes, LoadMode, TensorDesc};
+use cubenorm_core::{AccessBlueprint, BlendDesc, Epsilon, Lanes, LoadMode, TensorDesc};
 
-use crate::launch::args::check_buffer;
+use crate::launch::args::{check_buffer, check_buffer_from};
 use crate::launch::device::check_dtypes;
 use crate::launch::{LaunchError, elem_type};
+use crate::moments::reciprocal_deviation;
 use crate::operand::{Optional, row_offset};
 use crate::types::One;
 
@@ -18,7 +19,7 @@ const UNITS: u32 = 64;
 const MAX_CUBES: usize = 1024;
 
 /// Writes `previous * momentum + input * (1 - momentum)`, or without a previous value the input,
-/// converted to the output's dtype.
+/// converted to the output's dtype; see [`BlendDesc`].
 ///
 /// # Errors
 ///
@@ -35,20 +36,8 @@ pub fn launch_blend(
     let previous_dtype = desc.previous.as_ref().map_or(desc.input.dtype, dtype_of);
     let dtypes = [desc.input.dtype, previous_dtype, desc.output.dtype];
     check_dtypes(client, dtypes.into_iter().chain([desc.accumulation()]))?;
-    check_buffer("input", &desc.input, input)?;
-    let reached = desc.input.layout.checked_span().unwrap_or(usize::MAX);
-    let held = input.size_in_used() as usize / desc.input.dtype.size();
-    if reached.saturating_add(desc.input_offset) > held {
-        return Err(cubenorm_core::NormError::BufferTooSmall {
-            tensor: "input",
-            shape: desc.input.layout.shape.clone(),
-            strides: desc.input.layout.strides.clone(),
-            expected: reached.saturating_add(desc.input_offset),
-            actual: held,
-        }
-        .into());
-    }
-    check_buffer("output", &desc.output, output)?;
+    check_buffer_from("input", &desc.input, desc.input_offset, input)?;
+    check_buffer_from("output", &desc.output, desc.output_offset, output)?;
     match (&desc.previous, previous) {
         (Some(desc), Some(handle)) => check_buffer("previous", desc, handle)?,
         (None, None) => {}
@@ -94,7 +83,10 @@ pub fn launch_blend(
             arg(output, &desc.output),
             elements,
             desc.input_offset,
+            desc.output_offset,
             InputScalar::new(desc.momentum, accumulation),
+            InputScalar::new(desc.deviation.map_or(0.0, Epsilon::value), accumulation),
+            desc.deviation.map(Epsilon::is_inside_sqrt),
             desc.input.layout.rank(),
             desc.previous.is_some(),
             elem_type(desc.input.dtype),
@@ -114,7 +106,10 @@ fn blend<F: Float, G: Float, H: Float, A: Float>(
     output: &mut Tensor<Vector<H, One>>,
     elements: usize,
     input_offset: usize,
+    output_offset: usize,
     momentum: InputScalar,
+    epsilon: InputScalar,
+    #[comptime] epsilon_in_sqrt: Option<bool>,
     #[comptime] rank: usize,
     #[comptime] has_previous: bool,
     #[define(F)] _dtype: ElemType,
@@ -131,7 +126,13 @@ fn blend<F: Float, G: Float, H: Float, A: Float>(
     let mut element = ABSOLUTE_POS;
     while element < elements {
         let from = input_offset + row_offset::<F, One>(input, element, access, lanes);
-        let new = A::cast_from(input[from].extract(0usize));
+        let read = Vector::<A, One>::cast_from(input[from]);
+        let new = if comptime!(epsilon_in_sqrt.is_some()) {
+            let inside = comptime!(epsilon_in_sqrt == Some(true));
+            reciprocal_deviation::<A, One>(read, epsilon.get::<A>(), inside).extract(0usize)
+        } else {
+            read.extract(0usize)
+        };
         let value = if comptime!(has_previous) {
             let previous = previous.as_ref().unwrap();
             let at = row_offset::<G, One>(previous, element, access, lanes);
@@ -141,7 +142,7 @@ fn blend<F: Float, G: Float, H: Float, A: Float>(
         } else {
             new
         };
-        let to = row_offset::<H, One>(&*output, element, access, lanes);
+        let to = output_offset + row_offset::<H, One>(&*output, element, access, lanes);
         output[to] = Vector::new(H::cast_from(value));
         element += CUBE_COUNT * (CUBE_DIM as usize);
     }

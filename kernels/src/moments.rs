@@ -136,7 +136,7 @@ pub(crate) fn finish<A: Float, N: Size>(
         StatisticsKind::L1Norm => reciprocal_norm::<A, N>(row.m2),
         StatisticsKind::L2Norm => reciprocal_norm::<A, N>(row.m2.sqrt()),
         StatisticsKind::MeanVariance | StatisticsKind::MeanSquare => {
-            reciprocal_deviation::<A, N>(variance, epsilon, blueprint)
+            reciprocal_deviation::<A, N>(variance, epsilon, blueprint.epsilon_in_sqrt)
         }
         StatisticsKind::Mean | StatisticsKind::None | StatisticsKind::Given => one,
     };
@@ -163,10 +163,10 @@ fn reciprocal_norm<A: Float, N: Size>(norm: Vector<A, N>) -> Vector<A, N> {
 pub(crate) fn reciprocal_deviation<A: Float, N: Size>(
     variance: Vector<A, N>,
     epsilon: A,
-    #[comptime] blueprint: Blueprint,
+    #[comptime] epsilon_in_sqrt: bool,
 ) -> Vector<A, N> {
     let epsilon = Vector::<A, N>::new(epsilon);
-    let deviation = if comptime!(blueprint.epsilon_in_sqrt) {
+    let deviation = if epsilon_in_sqrt {
         (variance + epsilon).sqrt()
     } else {
         variance.sqrt() + epsilon

@@ -12,7 +12,8 @@ use cubenorm_core::DType;
 use cubenorm_operators::directml::FusedActivation;
 use cubenorm_reference::operators::{Moments, Number, activate};
 
-use crate::case::round;
+use half::{bf16, f16};
+
 use crate::tolerance::unit_roundoff;
 
 /// Unit roundoffs that a division costs: 2.5 steps for a reciprocal in Vulkan and WebGPU, of two
@@ -28,6 +29,10 @@ const ROOT: f64 = 9.0;
 /// see [`Number::activate`]. The rest is a logarithm or a division, and a few operations around it.
 const ACTIVATION: f64 = 16.0;
 
+/// What an operation of the reference itself rounds off, which computes in f64 and is held against
+/// devices that do, too.
+const REFERENCE: f64 = f64::EPSILON / 2.0;
+
 /// A number and how far off it may be, absolutely.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
@@ -35,6 +40,8 @@ pub struct Estimate {
     error: f64,
     /// Unit roundoff of the dtype that is computed in; 0 for a constant.
     unit: f64,
+    /// Whether it comes from numbers with fewer digits than what is computed in.
+    is_narrow: bool,
 }
 
 impl Estimate {
@@ -46,7 +53,12 @@ impl Estimate {
             true => unit * value.abs(),
             false => 0.0,
         };
-        Self { value, error, unit }
+        Self {
+            value,
+            error,
+            unit,
+            is_narrow: unit_roundoff(dtype) > unit,
+        }
     }
 
     /// How far off the number may be.
@@ -76,7 +88,7 @@ impl Estimate {
         if !self.value.is_finite() || !error.is_finite() {
             return true;
         }
-        let [low, high] = [self.value - error, self.value + error].map(|end| round(dtype, end));
+        let [low, high] = [self.value - error, self.value + error].map(|end| nearest(dtype, end));
         low <= actual && actual <= high
     }
 
@@ -86,8 +98,9 @@ impl Estimate {
         let unit = self.unit.max(other.unit);
         Self {
             value,
-            error: inherited + roundoffs * unit * value.abs(),
+            error: inherited + (roundoffs * unit + REFERENCE) * value.abs(),
             unit,
+            is_narrow: self.is_narrow || other.is_narrow,
         }
     }
 }
@@ -98,6 +111,7 @@ impl From<f64> for Estimate {
             value,
             error: 0.0,
             unit: 0.0,
+            is_narrow: false,
         }
     }
 }
@@ -190,7 +204,7 @@ impl Number for Estimate {
         Self {
             value,
             error: inherited + ACTIVATION * self.unit * (value.abs() + terms(activation)),
-            unit: self.unit,
+            ..self
         }
     }
 
@@ -202,26 +216,43 @@ impl Number for Estimate {
     /// The mean is the one that is taken off: it is known relative to an element of the row, so that
     /// what the sum rounds off is relative to how far elements are from each other, and not to how far
     /// they are from 0. What storing it rounds off comes on top.
+    ///
+    /// Elements of half the digits are summed as they are: what their sum rounds off is below what
+    /// they are rounded to themselves.
     fn moments(row: &[Self]) -> Moments<Self> {
         let values: Vec<f64> = row.iter().map(|x| x.value).collect();
         let exact = f64::moments(&values);
         let n = row.len() as f64;
         let unit = row.iter().map(|x| x.unit).fold(0.0, f64::max);
+        let is_narrow = row.iter().any(|x| x.is_narrow);
         let off = sum_roundoffs(n) * unit;
         let average = |of: &dyn Fn(&Self) -> f64| row.iter().map(of).sum::<f64>() / n;
 
-        let spread = values.iter().map(|x| (x - exact.mean).abs());
-        let spread = spread.fold(0.0, f64::max);
-        // Elements are at most twice the spread from each other.
-        let mean = average(&|x| x.error) + off * 2.0 * spread;
+        // Elements are at most twice as far from each other as they are from their mean.
+        let summed = |x: &f64| match is_narrow {
+            true => x.abs(),
+            false => 2.0 * (x - exact.mean).abs(),
+        };
+        let summed = values.iter().map(summed).fold(0.0, f64::max);
+        // Equal elements have a mean that is exact.
+        let rounded = match exact.variance == 0.0 {
+            true => 0.0,
+            false => 2.0 * REFERENCE * exact.mean.abs(),
+        };
+        let mean = average(&|x| x.error) + off * summed + rounded;
         // To first order a mean that is off leaves the variance as it is. Merging the variances of
         // parts takes the squares of their means' distances, which cost what those are off by.
         let from_elements = average(&|x| 2.0 * (x.value - exact.mean).abs() * x.error);
         let squared = average(&|x| x.error * x.error);
-        let merged = 2.0 * off * (exact.variance + spread * exact.variance.sqrt());
+        let merged = 2.0 * off * (exact.variance + summed * exact.variance.sqrt());
         let variance = from_elements + squared + mean * mean + merged;
         let squares = average(&|x| 2.0 * x.value.abs() * x.error) + squared;
-        let estimate = |value: f64, error: f64| Self { value, error, unit };
+        let estimate = |value: f64, error: f64| Self {
+            value,
+            error,
+            unit,
+            is_narrow,
+        };
         Moments {
             mean: estimate(exact.mean, mean),
             variance: estimate(exact.variance, variance),
@@ -233,6 +264,28 @@ impl Number for Estimate {
             squares: estimate(exact.squares, n * squares + off * exact.squares),
         }
     }
+}
+
+/// The value of a dtype that is nearest to a number, and the even one of two. `half` rounds an `f64`
+/// twice.
+fn nearest(dtype: DType, value: f64) -> f64 {
+    match dtype {
+        DType::F16 => f16::from_f32(to_odd(value)).to_f64(),
+        DType::BF16 => bf16::from_f32(to_odd(value)).to_f64(),
+        DType::F32 => f64::from(value as f32),
+        DType::F64 => value,
+    }
+}
+
+/// Rounded towards 0, and to an odd mantissa where anything is lost: a second rounding to fewer digits
+/// then gives what one would have given (Boldo and Melquiond, 2008).
+fn to_odd(value: f64) -> f32 {
+    let near = value as f32;
+    if near.is_nan() || f64::from(near) == value {
+        return near;
+    }
+    let is_beyond = f64::from(near).abs() > value.abs();
+    f32::from_bits((near.to_bits() - u32::from(is_beyond)) | 1)
 }
 
 /// Where an activation bends or jumps.
@@ -279,8 +332,21 @@ mod tests {
         assert!(quotient.admits(f64::from(1.0f32 / 3.0), DType::F32));
         assert!(!quotient.admits(1.0 / 3.0 + 4e-7, DType::F32));
         // The nearest half and no other.
-        assert!(quotient.admits(round(DType::F16, 1.0 / 3.0), DType::F16));
+        assert!(quotient.admits(f16::from_f64(1.0 / 3.0).to_f64(), DType::F16));
         assert!(!quotient.admits(0.333_496_093_75, DType::F16));
+    }
+
+    #[test]
+    fn a_number_is_rounded_once() {
+        // Just above the middle of two neighbours, by less than a step of f32.
+        let above = 1.0 + 2f64.powi(-8) + 2f64.powi(-40);
+        assert_eq!(nearest(DType::BF16, above), 1.0 + 2f64.powi(-7));
+        assert_eq!(nearest(DType::BF16, 1.0 + 2f64.powi(-8)), 1.0);
+        let below = -(1.0 + 3.0 * 2f64.powi(-11)) + 2f64.powi(-40);
+        assert_eq!(nearest(DType::F16, below), -(1.0 + 2f64.powi(-10)));
+        assert_eq!(nearest(DType::F16, 1e300), f64::INFINITY);
+        assert_eq!(nearest(DType::F16, -1e-300), 0.0);
+        assert!(nearest(DType::BF16, f64::NAN).is_nan());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use crate::{DType, MAX_RANK, NormError, TensorDesc};
+use crate::{DType, Epsilon, MAX_RANK, NormError, TensorDesc};
 
 /// An elementwise step over a small tensor, beside a normalization:
 ///
@@ -8,7 +8,8 @@ use crate::{DType, MAX_RANK, NormError, TensorDesc};
 /// output = previous * momentum + input * (1 - momentum)
 /// ```
 ///
-/// and without a previous value `output = input`. It turns the pairs of statistics that a
+/// and without a previous value `output = input`, where the input may be replaced by
+/// `1 / sqrt(input + epsilon)` first. It turns the pairs of statistics that a
 /// normalization writes into tensors of their own, moves running averages, and converts parameters
 /// to another dtype.
 ///
@@ -27,6 +28,11 @@ pub struct BlendDesc {
     pub momentum: f64,
     /// The result.
     pub output: TensorDesc,
+    /// Elements before the output's first.
+    pub output_offset: usize,
+    /// Whether the input is a variance whose reciprocal deviation is taken first, and what is added
+    /// to it for that.
+    pub deviation: Option<Epsilon>,
 }
 
 impl BlendDesc {
@@ -38,6 +44,8 @@ impl BlendDesc {
             previous: None,
             momentum: 0.0,
             output,
+            output_offset: 0,
+            deviation: None,
         }
     }
 

@@ -3,7 +3,7 @@ use cubenorm_core::{
     WrittenStatistics,
 };
 
-use crate::{Blend, Normalize, OperatorError, Program, ProgramTensor, Role, Slot, Step};
+use crate::{Blend, Gradient, Normalize, OperatorError, Program, ProgramTensor, Role, Slot, Step};
 
 /// A tensor as one step sees it.
 #[derive(Debug, Clone)]
@@ -132,11 +132,85 @@ impl Builder {
                 previous: previous.map(|(view, _)| view.desc.clone()),
                 momentum: previous.map_or(0.0, |(_, momentum)| f64::from(momentum)),
                 output: output.desc.clone(),
+                output_offset: 0,
+                deviation: None,
             },
             input: pairs.slot,
             previous: previous.map(|(view, _)| view.slot),
             output: output.slot,
         })
+    }
+
+    /// Pairs of given means and the reciprocal deviations of given variances, in a temporary tensor
+    /// of the sizes that both broadcast to, and 2.
+    pub fn pair(
+        &mut self,
+        mean: &View,
+        variance: &View,
+        epsilon: Epsilon,
+    ) -> Result<View, OperatorError> {
+        let sizes = mean.desc.shape().iter().zip(variance.desc.shape());
+        let sizes: Vec<usize> = sizes.map(|(&mean, &variance)| mean.max(variance)).collect();
+        let dtype = mean.desc.dtype.accumulation();
+        let layout = Layout::contiguous(sizes.clone());
+        let elements = layout.checked_elements().unwrap_or(usize::MAX);
+        let pairs = self.temporary("statistics", TensorDesc::contiguous([elements, 2], dtype))?;
+        let strides = layout.strides.iter().map(|stride| stride.saturating_mul(2));
+        let half = Layout::strided(sizes.clone(), strides.collect::<Vec<_>>());
+        let halves = [
+            (mean, Half::Mean, None),
+            (variance, Half::Spread, Some(epsilon)),
+        ];
+        for (view, which, deviation) in halves {
+            let strides = (sizes.iter())
+                .zip(view.desc.shape().iter().zip(&view.desc.layout.strides))
+                .map(|(&size, (&own, &stride))| if own == size { stride } else { 0 });
+            let repeated = Layout::strided(sizes.clone(), strides.collect::<Vec<_>>());
+            self.blend(Blend {
+                desc: BlendDesc {
+                    output_offset: which as usize,
+                    deviation,
+                    ..BlendDesc::copy(
+                        view.with_layout(repeated).desc,
+                        TensorDesc::new(half.clone(), dtype),
+                    )
+                },
+                input: view.slot,
+                previous: None,
+                output: pairs.slot,
+            })?;
+        }
+        let mut shape = sizes;
+        shape.push(2);
+        Ok(pairs.with_layout(Layout::contiguous(shape)))
+    }
+
+    /// A gradient. Those of scale and bias are copied from contiguous tensors where they are not
+    /// themselves.
+    pub fn gradient(
+        &mut self,
+        mut step: Gradient,
+        [scale, bias]: [Option<&View>; 2],
+    ) -> Result<(), OperatorError> {
+        step.desc.validate()?;
+        let mut copies = Vec::new();
+        let places = [
+            (scale, &mut step.scale_gradient),
+            (bias, &mut step.bias_gradient),
+        ];
+        for (view, place) in places {
+            let Some(view) = view else { continue };
+            let contiguous = TensorDesc::contiguous(view.desc.shape(), view.desc.dtype);
+            if contiguous != view.desc {
+                let sums = self.temporary("sums", contiguous)?;
+                *place = Some(sums.slot);
+                copies.push((sums, view));
+            }
+        }
+        self.steps.push(Step::Gradient(Box::new(step)));
+        copies
+            .iter()
+            .try_for_each(|(sums, view)| self.copy(sums, view))
     }
 
     /// Copies a tensor, converting it to the other's dtype.

@@ -69,4 +69,4 @@ pub mod onnx;
 mod program;
 
 pub use error::OperatorError;
-pub use program::{Blend, Normalize, Program, ProgramTensor, Role, Slot, Step};
+pub use program::{Blend, Gradient, Normalize, Program, ProgramTensor, Role, Slot, Step};

@@ -1,4 +1,4 @@
-use cubenorm_core::{BlendDesc, NormDesc, TensorDesc};
+use cubenorm_core::{BlendDesc, GradientDesc, NormDesc, TensorDesc};
 
 /// What an operator lowers to: tensors, and the steps that compute the outputs from the inputs.
 ///
@@ -54,6 +54,32 @@ pub enum Step {
     Normalize(Box<Normalize>),
     /// An elementwise blend, copy or conversion of a small tensor.
     Blend(Box<Blend>),
+    /// The way back through a normalization.
+    Gradient(Box<Gradient>),
+}
+
+/// A gradient and the tensors that its description's tensors are. Those of scale and bias are written
+/// contiguous, in the parameters' shapes and dtypes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Gradient {
+    /// What to compute.
+    pub desc: GradientDesc,
+    /// What was normalized.
+    pub input: Slot,
+    /// The output's gradient.
+    pub output_gradient: Slot,
+    /// Pairs of mean and reciprocal deviation.
+    pub saved: Option<Slot>,
+    /// What was multiplied.
+    pub scale: Option<Slot>,
+    /// What was added; only an activation's slope reads it.
+    pub bias: Option<Slot>,
+    /// Where the input's gradient goes.
+    pub input_gradient: Option<Slot>,
+    /// Where the scale's goes.
+    pub scale_gradient: Option<Slot>,
+    /// Where the bias's goes.
+    pub bias_gradient: Option<Slot>,
 }
 
 /// A normalization and the tensors that its description's tensors are.

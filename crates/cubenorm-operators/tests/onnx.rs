@@ -180,7 +180,7 @@ fn a_stash_type_of_f64_is_computed_in_f64() {
     let program = operator.lower(&[x, scale], &[true]).unwrap();
     let computed = program.steps.iter().find_map(|step| match step {
         Step::Normalize(step) => Some(step.desc.input.dtype),
-        Step::Blend(_) => None,
+        _ => None,
     });
     assert_eq!(computed, Some(DType::F64));
     assert_eq!(output_dtypes(&program), [DType::F32]);

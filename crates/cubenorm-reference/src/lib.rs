@@ -5,12 +5,14 @@
 //! row in two passes. Slow, and meant to be.
 
 mod activation;
+mod gradient;
 mod index;
 pub mod operators;
 
 use cubenorm_core::{Epsilon, Layout, NormDesc, ResidualPlace, Statistics};
 
 pub use activation::activate;
+pub use gradient::{GradientTensors, Gradients, gradient};
 use index::{Indices, address};
 
 /// The tensors of a description, as flat buffers that their layouts index into.

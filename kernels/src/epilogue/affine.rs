@@ -108,7 +108,7 @@ pub(crate) fn affine_row<T: Types>(
     let variance =
         param_row::<T::P, T::Variance, T::A, T::N>(&affine.variance, row, access, 0usize, lanes);
     let constant = if comptime!(is_constant(access)) {
-        reciprocal_deviation::<T::A, T::N>(variance.constant, epsilon, blueprint)
+        reciprocal_deviation::<T::A, T::N>(variance.constant, epsilon, blueprint.epsilon_in_sqrt)
     } else {
         variance.constant
     };
@@ -156,7 +156,7 @@ pub(crate) fn affine_step<T: Types>(
     let rstd = if comptime!(access.is_none() || is_constant(access)) {
         variance
     } else {
-        reciprocal_deviation::<T::A, T::N>(variance, epsilon, blueprint)
+        reciprocal_deviation::<T::A, T::N>(variance, epsilon, blueprint.epsilon_in_sqrt)
     };
     AffineStep::<T::A, T::N> {
         scale: param::<T::P, T::Scale, T::A, T::N>(&affine.scale, &row.scale, step, scale, lanes),

@@ -4,8 +4,8 @@ use cubecl::ir::AddressType;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubenorm_core::{
-    Access, ColumnSums, DType, Dim, GradientDesc, GradientPlan, GradientProblem, Hardware, Layout,
-    ParamSums, PlanError, StrategyChoice, TensorDesc, plan_gradient,
+    Access, Activation, ColumnSums, DType, Dim, GradientDesc, GradientPlan, GradientProblem,
+    Hardware, Layout, ParamSums, PlanError, StrategyChoice, TensorDesc, plan_gradient,
 };
 
 use super::element::GradientSourceLaunch;
@@ -101,7 +101,11 @@ pub fn launch_gradient(
 
 fn check_buffers(desc: &GradientDesc, tensors: &GradientTensors) -> Result<(), LaunchError> {
     let norm = &desc.norm;
-    let saved = desc.saved.as_ref().filter(|_| desc.reads_saved());
+    // Read for the slope of an activation only.
+    let bias = norm
+        .bias
+        .as_ref()
+        .filter(|_| norm.activation != Activation::Identity);
     let pairs = [
         ("input", Some(&norm.input), Some(&tensors.input)),
         (
@@ -109,9 +113,8 @@ fn check_buffers(desc: &GradientDesc, tensors: &GradientTensors) -> Result<(), L
             Some(&desc.output_gradient),
             Some(&tensors.output_gradient),
         ),
-        ("saved statistics", saved, tensors.saved.as_ref()),
         ("scale", norm.scale.as_ref(), tensors.scale.as_ref()),
-        ("bias", norm.bias.as_ref(), tensors.bias.as_ref()),
+        ("bias", bias, tensors.bias.as_ref()),
     ];
     for (tensor, desc, handle) in pairs {
         match (desc, handle) {
@@ -119,6 +122,14 @@ fn check_buffers(desc: &GradientDesc, tensors: &GradientTensors) -> Result<(), L
             (Some(_), None) => return Err(LaunchError::Missing { tensor }),
             (None, _) => {}
         }
+    }
+    if let Some(saved) = desc.saved.as_ref().filter(|_| desc.reads_saved()) {
+        let tensor = "saved statistics";
+        let handle = tensors.saved.as_ref();
+        let handle = handle.ok_or(LaunchError::Missing { tensor })?;
+        // Flat: with the pairs it has a dimension more than a tensor may have.
+        let span = saved.layout.checked_span().unwrap_or(usize::MAX);
+        check_buffer(tensor, &TensorDesc::contiguous([span], saved.dtype), handle)?;
     }
     if let (Some(desc), Some(handle)) = (&desc.input_gradient, &tensors.input_gradient) {
         check_buffer("input gradient", desc, handle)?;

@@ -18,8 +18,18 @@ pub(crate) fn check_buffer(
     desc: &TensorDesc,
     handle: &Handle,
 ) -> Result<(), LaunchError> {
+    check_buffer_from(tensor, desc, 0, handle)
+}
+
+/// [`check_buffer`] of a description that starts so many elements into the buffer.
+pub(crate) fn check_buffer_from(
+    tensor: &'static str,
+    desc: &TensorDesc,
+    offset: usize,
+    handle: &Handle,
+) -> Result<(), LaunchError> {
     let elements = handle.size_in_used() as usize / desc.dtype.size();
-    Ok(desc.fits(tensor, elements)?)
+    Ok(desc.fits(tensor, elements.saturating_sub(offset))?)
 }
 
 /// The type of addresses that reach all of these tensors.

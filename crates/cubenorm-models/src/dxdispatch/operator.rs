@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use cubenorm_operators::directml::{
-    BatchNormalization, BatchNormalizationTraining, DataType, FusedActivation,
-    MeanVarianceNormalization, MeanVarianceNormalization1, MeanVarianceNormalization2, Operator,
-    TensorDesc,
+    BatchNormalization, BatchNormalizationGrad, BatchNormalizationTraining,
+    BatchNormalizationTrainingGrad, DataType, FusedActivation, MeanVarianceNormalization,
+    MeanVarianceNormalization1, MeanVarianceNormalization2, Operator, TensorDesc,
 };
 use serde_json::Value;
 
@@ -88,6 +88,30 @@ pub(crate) fn read(
                 output_variance_tensor: desc.output("OutputVarianceTensor")?,
                 epsilon: desc.fields.float("Epsilon")?,
                 fused_activation: desc.fused_activation()?,
+            })
+        }
+        "BATCH_NORMALIZATION_GRAD" => Operator::BatchNormalizationGrad(BatchNormalizationGrad {
+            input_tensor: desc.input("InputTensor")?,
+            input_gradient_tensor: desc.input("InputGradientTensor")?,
+            mean_tensor: desc.input("MeanTensor")?,
+            variance_tensor: desc.input("VarianceTensor")?,
+            scale_tensor: desc.input("ScaleTensor")?,
+            output_gradient_tensor: desc.output("OutputGradientTensor")?,
+            output_scale_gradient_tensor: desc.output("OutputScaleGradientTensor")?,
+            output_bias_gradient_tensor: desc.output("OutputBiasGradientTensor")?,
+            epsilon: desc.fields.float("Epsilon")?,
+        }),
+        "BATCH_NORMALIZATION_TRAINING_GRAD" => {
+            Operator::BatchNormalizationTrainingGrad(BatchNormalizationTrainingGrad {
+                input_tensor: desc.input("InputTensor")?,
+                input_gradient_tensor: desc.input("InputGradientTensor")?,
+                mean_tensor: desc.input("MeanTensor")?,
+                variance_tensor: desc.input("VarianceTensor")?,
+                scale_tensor: desc.input("ScaleTensor")?,
+                output_gradient_tensor: desc.output("OutputGradientTensor")?,
+                output_scale_gradient_tensor: desc.output("OutputScaleGradientTensor")?,
+                output_bias_gradient_tensor: desc.output("OutputBiasGradientTensor")?,
+                epsilon: desc.fields.float("Epsilon")?,
             })
         }
         _ => {

@@ -8,8 +8,11 @@ use cubecl::client::Client;
 use cubecl::future::block_on;
 use cubecl::server::Handle;
 use cubenorm_core::StrategyChoice;
-use cubenorm_kernels::{ForwardTensors, LaunchError, launch_blend, launch_forward};
-use cubenorm_operators::{Blend, Normalize, Program, Role, Slot, Step};
+use cubenorm_kernels::{
+    ForwardTensors, GradientTensors, LaunchError, Tensor, launch_blend, launch_forward,
+    launch_gradient,
+};
+use cubenorm_operators::{Blend, Gradient, Normalize, Program, Role, Slot, Step};
 
 use super::OpenError;
 use crate::executor::span_bytes;
@@ -50,6 +53,7 @@ impl CubeExecutor {
         match step {
             Step::Normalize(step) => self.normalize(step, buffers),
             Step::Blend(step) => self.blend(step, buffers),
+            Step::Gradient(step) => self.gradient(step, buffers),
         }
     }
 
@@ -67,16 +71,10 @@ impl CubeExecutor {
         let choice = StrategyChoice::Inferred;
         let outputs =
             launch_forward(&self.client, &step.desc, &tensors, choice).map_err(launched)?;
-        // Allocated by the launch: they take the place of the program's buffers.
-        let further = [
+        buffers.replace([
             (step.sum, outputs.sum),
             (step.statistics, outputs.statistics),
-        ];
-        for (slot, tensor) in further {
-            if let (Some(slot), Some(tensor)) = (slot, tensor) {
-                buffers.0.insert(slot, tensor.handle);
-            }
-        }
+        ]);
         Ok(())
     }
 
@@ -84,6 +82,26 @@ impl CubeExecutor {
         let previous = step.previous.map(|slot| buffers.get(slot)).transpose()?;
         let (input, output) = (buffers.get(step.input)?, buffers.get(step.output)?);
         launch_blend(&self.client, &step.desc, &input, previous.as_ref(), &output).map_err(launched)
+    }
+
+    fn gradient(&self, step: &Gradient, buffers: &mut Buffers) -> Result<(), ExecuteError> {
+        let optional = |slot: Option<Slot>| slot.map(|slot| buffers.get(slot)).transpose();
+        let tensors = GradientTensors {
+            input: buffers.get(step.input)?,
+            output_gradient: buffers.get(step.output_gradient)?,
+            saved: optional(step.saved)?,
+            scale: optional(step.scale)?,
+            bias: optional(step.bias)?,
+            input_gradient: optional(step.input_gradient)?,
+        };
+        let choice = StrategyChoice::Inferred;
+        let outputs =
+            launch_gradient(&self.client, &step.desc, &tensors, choice).map_err(launched)?;
+        buffers.replace([
+            (step.scale_gradient, outputs.scale),
+            (step.bias_gradient, outputs.bias),
+        ]);
+        Ok(())
     }
 
     fn sync(&self) -> Result<(), ExecuteError> {
@@ -98,6 +116,15 @@ impl Buffers {
     fn get(&self, slot: Slot) -> Result<Handle, ExecuteError> {
         let missing = || ExecuteError::Failed(format!("tensor {} has no buffer", slot.0));
         self.0.get(&slot).cloned().ok_or_else(missing)
+    }
+
+    /// What a launch has allocated takes the place of the program's own.
+    fn replace(&mut self, results: [(Option<Slot>, Option<Tensor>); 2]) {
+        for (slot, tensor) in results {
+            if let (Some(slot), Some(tensor)) = (slot, tensor) {
+                self.0.insert(slot, tensor.handle);
+            }
+        }
     }
 }
 

@@ -4,13 +4,15 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use burn::backend::Flex;
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Flex, TensorMetadata};
 use burn::tensor::{DType as BurnDType, TensorData, read_sync};
-use cubenorm::ops::{NormBackend, NormSpec, Operands, Optional, Reduction};
-use cubenorm_core::{BlendDesc, DType, Layout, Statistics, TensorDesc};
-use cubenorm_operators::{Normalize, Program, Slot, Step};
+use cubenorm::ops::{
+    BackwardOperands, BackwardSpec, NormBackend, NormSpec, Operands, Optional, Reduction,
+};
+use cubenorm_core::{BlendDesc, DType, Epsilon, Layout, NormDesc, Statistics, TensorDesc};
+use cubenorm_operators::{Gradient, Normalize, Program, Slot, Step};
 
 use crate::executor::span_bytes;
 use crate::{ExecuteError, Executor, HostArray, Run};
@@ -55,6 +57,7 @@ impl Executor for FlexExecutor {
                             &mut memory,
                         )?;
                     }
+                    Step::Gradient(step) => gradient(step, &mut memory)?,
                 }
             }
             run.host_times.push(start.elapsed());
@@ -108,11 +111,17 @@ impl Memory {
     }
 
     /// Writes elements to a view.
-    fn scatter(&mut self, slot: Slot, desc: &TensorDesc, bytes: &[u8]) -> Result<(), ExecuteError> {
+    fn scatter(
+        &mut self,
+        slot: Slot,
+        desc: &TensorDesc,
+        offset: usize,
+        bytes: &[u8],
+    ) -> Result<(), ExecuteError> {
         let size = desc.dtype.size();
         let buffer = self.0.get_mut(&slot).ok_or_else(|| short(desc))?;
         for (address, element) in addresses(&desc.layout).zip(bytes.chunks_exact(size)) {
-            let at = address * size;
+            let at = (offset + address) * size;
             let place = buffer.get_mut(at..at + size).ok_or_else(|| short(desc))?;
             place.copy_from_slice(element);
         }
@@ -120,11 +129,14 @@ impl Memory {
     }
 
     fn tensor(&self, slot: Slot, desc: &TensorDesc) -> Result<Tensor, ExecuteError> {
-        let bytes = self.gather(slot, desc, 0)?;
-        let shape = desc.shape().to_vec();
-        let data = TensorData::from_bytes_vec(bytes, shape, burn_dtype(desc.dtype));
-        Ok(Flex::float_from_data(data, &Default::default()))
+        Ok(tensor(self.gather(slot, desc, 0)?, desc))
     }
+}
+
+fn tensor(bytes: Vec<u8>, desc: &TensorDesc) -> Tensor {
+    let shape = desc.shape().to_vec();
+    let data = TensorData::from_bytes_vec(bytes, shape, burn_dtype(desc.dtype));
+    Flex::float_from_data(data, &Default::default())
 }
 
 fn burn_dtype(dtype: DType) -> BurnDType {
@@ -155,14 +167,9 @@ fn normalize(step: &Normalize, memory: &mut Memory) -> Result<(), ExecuteError> 
         (Some(slot), Some(desc)) => memory.tensor(slot, desc).map(Optional::Some),
         _ => Ok(Optional::None),
     };
-    let (reduction, mean, variance) = match &desc.statistics {
-        Statistics::MeanVariance => (Reduction::MeanVariance, None, None),
-        Statistics::MeanSquare => (Reduction::MeanSquare, None, None),
-        Statistics::Mean => (Reduction::Mean, None, None),
-        Statistics::L1Norm => (Reduction::L1Norm, None, None),
-        Statistics::L2Norm => (Reduction::L2Norm, None, None),
-        Statistics::None => (Reduction::None, None, None),
-        Statistics::Given { mean, variance } => (Reduction::Given, Some(mean), Some(variance)),
+    let (mean, variance) = match &desc.statistics {
+        Statistics::Given { mean, variance } => (Some(mean), Some(variance)),
+        _ => (None, None),
     };
     let operands = Operands::<Flex> {
         input: memory.tensor(step.input, &desc.input)?,
@@ -172,30 +179,92 @@ fn normalize(step: &Normalize, memory: &mut Memory) -> Result<(), ExecuteError> 
         mean: optional(step.mean, mean)?,
         variance: optional(step.variance, variance)?,
     };
-    let rank = operands.input.shape().num_dims();
-    let spec = NormSpec {
-        axes: desc
-            .axes
-            .iter()
-            .copied()
-            .filter(|&axis| axis < rank)
-            .collect(),
+    let outputs = Flex::normalize(operands, spec(desc));
+    let layout = problem.output_layout;
+    let like_output = TensorDesc::new(layout, desc.input.dtype);
+    memory.scatter(step.output, &like_output, 0, &bytes(outputs.output)?)?;
+    if let (Some(slot), Optional::Some(sum)) = (step.sum, outputs.sum) {
+        memory.scatter(slot, &like_output, 0, &bytes(sum)?)?;
+    }
+    if let (Some(slot), Optional::Some(statistics)) = (step.statistics, outputs.statistics) {
+        memory.scatter(slot, &desc.statistics_desc(), 0, &bytes(statistics)?)?;
+    }
+    Ok(())
+}
+
+/// All of a description that is no tensor.
+fn spec(desc: &NormDesc) -> NormSpec {
+    let reduction = match &desc.statistics {
+        Statistics::MeanVariance => Reduction::MeanVariance,
+        Statistics::MeanSquare => Reduction::MeanSquare,
+        Statistics::Mean => Reduction::Mean,
+        Statistics::L1Norm => Reduction::L1Norm,
+        Statistics::L2Norm => Reduction::L2Norm,
+        Statistics::None => Reduction::None,
+        Statistics::Given { .. } => Reduction::Given,
+    };
+    NormSpec {
+        axes: desc.axes.clone(),
         reduction,
         epsilon: desc.epsilon,
         residual_place: desc.residual_place,
         activation: desc.activation,
         writes_sum: desc.writes_sum,
         written_statistics: desc.written_statistics,
-    };
-    let outputs = Flex::normalize(operands, spec);
-    let layout = problem.output_layout;
-    let like_output = TensorDesc::new(layout, desc.input.dtype);
-    memory.scatter(step.output, &like_output, &bytes(outputs.output)?)?;
-    if let (Some(slot), Optional::Some(sum)) = (step.sum, outputs.sum) {
-        memory.scatter(slot, &like_output, &bytes(sum)?)?;
     }
-    if let (Some(slot), Optional::Some(statistics)) = (step.statistics, outputs.statistics) {
-        memory.scatter(slot, &desc.statistics_desc(), &bytes(statistics)?)?;
+}
+
+fn gradient(step: &Gradient, memory: &mut Memory) -> Result<(), ExecuteError> {
+    let desc = &step.desc;
+    desc.validate()
+        .map_err(|error| ExecuteError::Failed(error.to_string()))?;
+    let norm = &desc.norm;
+    let optional = |slot: Option<Slot>, desc: Option<&TensorDesc>| match (slot, desc) {
+        (Some(slot), Some(desc)) => memory.tensor(slot, desc).map(Optional::Some),
+        _ => Ok(Optional::None),
+    };
+    let scale = optional(step.scale, norm.scale.as_ref())?;
+    // The bias's numbers are read for an activation's slope only; its shape always.
+    let bias = match (step.bias, &norm.bias) {
+        (None, Some(bias)) => {
+            let elements = bias.layout.checked_elements().unwrap_or(0);
+            let zeros = vec![0; elements * bias.dtype.size()];
+            Optional::Some(tensor(zeros, bias))
+        }
+        (slot, bias) => optional(slot, bias.as_ref())?,
+    };
+    let gradients = Flex::normalize_backward(
+        BackwardOperands::<Flex> {
+            input: memory.tensor(step.input, &norm.input)?,
+            output_gradient: memory.tensor(step.output_gradient, &desc.output_gradient)?,
+            saved: optional(step.saved, desc.saved.as_ref())?,
+            scale,
+            bias,
+        },
+        BackwardSpec {
+            norm: spec(norm),
+            wants_input: desc.input_gradient.is_some(),
+            wants_scale: desc.wants_scale,
+            wants_bias: desc.wants_bias,
+        },
+    );
+    let packed = |param: &Option<TensorDesc>| {
+        let param = param.as_ref();
+        param.map(|param| TensorDesc::contiguous(param.shape(), param.dtype))
+    };
+    let results = [
+        (
+            step.input_gradient,
+            desc.input_gradient.clone(),
+            gradients.input,
+        ),
+        (step.scale_gradient, packed(&norm.scale), gradients.scale),
+        (step.bias_gradient, packed(&norm.bias), gradients.bias),
+    ];
+    for (slot, desc, tensor) in results {
+        if let (Some(slot), Some(desc), Optional::Some(tensor)) = (slot, desc, tensor) {
+            memory.scatter(slot, &desc, 0, &bytes(tensor)?)?;
+        }
     }
     Ok(())
 }
@@ -224,14 +293,19 @@ fn blend(
         _ => None,
     };
     let share = rounds(desc.momentum);
+    let taken = |value: f64| match desc.deviation {
+        None => value,
+        Some(Epsilon::InsideSqrt(epsilon)) => rounds(1.0 / (value + epsilon).sqrt()),
+        Some(Epsilon::AddedToDeviation(epsilon)) => rounds(1.0 / (value.sqrt() + epsilon)),
+    };
     let value = |i: usize| match &old {
-        Some(old) => rounds(rounds(old[i] * share) + rounds(new[i] * rounds(1.0 - share))),
-        None => new[i],
+        Some(old) => rounds(rounds(old[i] * share) + rounds(taken(new[i]) * rounds(1.0 - share))),
+        None => taken(new[i]),
     };
     let values: Vec<f64> = (0..new.len()).map(value).collect();
     let encoded = HostArray::from_f64(desc.output.dtype, [values.len()], &values)
         .map_err(|error| ExecuteError::Failed(error.to_string()))?;
-    memory.scatter(output, &desc.output, &encoded.bytes)
+    memory.scatter(output, &desc.output, desc.output_offset, &encoded.bytes)
 }
 
 fn decode(dtype: DType, bytes: &[u8]) -> Result<Vec<f64>, ExecuteError> {

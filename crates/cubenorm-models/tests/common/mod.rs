@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cubenorm_core::{DType, Layout, TensorDesc, WrittenStatistics};
+use cubenorm_core::{DType, Epsilon, Layout, TensorDesc, WrittenStatistics};
 use cubenorm_models::{ElementType, ExecuteError, Executor, HostArray, Run};
-use cubenorm_operators::{Blend, Normalize, Program, Role, Slot, Step};
-use cubenorm_reference::{Tensors, forward};
+use cubenorm_operators::{Blend, Gradient, Normalize, Program, Role, Slot, Step};
+use cubenorm_reference::{GradientTensors, Tensors, forward};
 
 /// Computes everything in float64 and rounds outputs to their dtype.
 pub struct Float64 {
@@ -56,6 +56,7 @@ impl Executor for Float64 {
             match step {
                 Step::Normalize(step) => normalize(step, &mut values),
                 Step::Blend(step) => blend(step, &mut values),
+                Step::Gradient(step) => gradient(step, &mut values),
             }
         }
         let outputs = program.outputs().map(|(slot, tensor)| {
@@ -143,13 +144,21 @@ fn blend(step: &Blend, values: &mut [Vec<f64>]) {
         addresses.map(|address| buffer[address + offset]).collect()
     };
     let mut result = load(&desc.input, desc.input_offset, &values[step.input.0]);
+    for value in &mut result {
+        *value = match desc.deviation {
+            None => *value,
+            Some(Epsilon::InsideSqrt(epsilon)) => 1.0 / (*value + epsilon).sqrt(),
+            Some(Epsilon::AddedToDeviation(epsilon)) => 1.0 / (value.sqrt() + epsilon),
+        };
+    }
     if let (Some(previous), Some(slot)) = (&desc.previous, step.previous) {
         let previous = load(previous, 0, &values[slot.0]);
         for (value, previous) in result.iter_mut().zip(previous) {
             *value = previous * desc.momentum + *value * (1.0 - desc.momentum);
         }
     }
-    store(&desc.output, &result, &mut values[step.output.0]);
+    let output = &mut values[step.output.0][desc.output_offset..];
+    store(&desc.output, &result, output);
 }
 
 /// The folder of test cases beside the checkout, where there is one.
@@ -161,4 +170,27 @@ pub fn shared(name: &str) -> Option<PathBuf> {
         println!("skipped: there are no cases in ../shared/{name}");
     }
     there.then_some(folder)
+}
+
+fn gradient(step: &Gradient, values: &mut [Vec<f64>]) {
+    let at = |slot: Option<Slot>| slot.map(|slot| values[slot.0].as_slice());
+    let tensors = GradientTensors {
+        input: &values[step.input.0],
+        output_gradient: &values[step.output_gradient.0],
+        saved: at(step.saved),
+        scale: at(step.scale),
+        bias: at(step.bias),
+    };
+    let result = cubenorm_reference::gradient(&step.desc, &tensors);
+    if let (Some(slot), Some(desc)) = (step.input_gradient, &step.desc.input_gradient) {
+        store(desc, &result.input, &mut values[slot.0]);
+    }
+    for (slot, sums) in [
+        (step.scale_gradient, result.scale),
+        (step.bias_gradient, result.bias),
+    ] {
+        if let Some(slot) = slot {
+            values[slot.0] = sums;
+        }
+    }
 }

@@ -22,6 +22,7 @@
 
 mod activation;
 mod batch_normalization;
+mod batch_normalization_grad;
 mod batch_normalization_training;
 mod lowering;
 mod mean_variance_normalization;
@@ -32,6 +33,7 @@ mod tensor;
 
 pub use activation::FusedActivation;
 pub use batch_normalization::BatchNormalization;
+pub use batch_normalization_grad::{BatchNormalizationGrad, BatchNormalizationTrainingGrad};
 pub use batch_normalization_training::BatchNormalizationTraining;
 pub use mean_variance_normalization::MeanVarianceNormalization;
 pub use mean_variance_normalization1::MeanVarianceNormalization1;

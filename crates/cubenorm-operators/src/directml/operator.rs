@@ -1,8 +1,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BatchNormalization, BatchNormalizationTraining, MeanVarianceNormalization,
-    MeanVarianceNormalization1, MeanVarianceNormalization2,
+    BatchNormalization, BatchNormalizationGrad, BatchNormalizationTraining,
+    BatchNormalizationTrainingGrad, MeanVarianceNormalization, MeanVarianceNormalization1,
+    MeanVarianceNormalization2,
 };
 use crate::{OperatorError, Program};
 
@@ -43,6 +44,18 @@ pub enum Operator {
         alias = "BATCH_NORMALIZATION_TRAINING"
     )]
     BatchNormalizationTraining(BatchNormalizationTraining),
+    /// See [`BatchNormalizationGrad`].
+    #[serde(
+        rename = "DML_OPERATOR_BATCH_NORMALIZATION_GRAD",
+        alias = "BATCH_NORMALIZATION_GRAD"
+    )]
+    BatchNormalizationGrad(BatchNormalizationGrad),
+    /// See [`BatchNormalizationTrainingGrad`].
+    #[serde(
+        rename = "DML_OPERATOR_BATCH_NORMALIZATION_TRAINING_GRAD",
+        alias = "BATCH_NORMALIZATION_TRAINING_GRAD"
+    )]
+    BatchNormalizationTrainingGrad(BatchNormalizationTrainingGrad),
 }
 
 impl Operator {
@@ -58,6 +71,8 @@ impl Operator {
             Self::MeanVarianceNormalization2(operator) => operator.lower(),
             Self::BatchNormalization(operator) => operator.lower(),
             Self::BatchNormalizationTraining(operator) => operator.lower(),
+            Self::BatchNormalizationGrad(operator) => operator.lower(),
+            Self::BatchNormalizationTrainingGrad(operator) => operator.lower(),
         }
     }
 }

@@ -2,9 +2,9 @@
 
 #![allow(dead_code, reason = "each test file uses its own part of it")]
 
-use cubenorm_core::{DType, Layout, TensorDesc, WrittenStatistics};
-use cubenorm_operators::{Blend, Normalize, Program, Role, Slot, Step};
-use cubenorm_reference::{Tensors, forward, operators};
+use cubenorm_core::{DType, Epsilon, Layout, TensorDesc, WrittenStatistics};
+use cubenorm_operators::{Blend, Gradient, Normalize, Program, Role, Slot, Step};
+use cubenorm_reference::{GradientTensors, Tensors, forward, gradient, operators};
 
 /// Every index of a shape in row-major order.
 pub fn indices(shape: &[usize]) -> Vec<Vec<usize>> {
@@ -183,6 +183,7 @@ pub fn run<'a>(program: &'a Program, inputs: &[(usize, &Tensor)]) -> Run<'a> {
         match step {
             Step::Normalize(step) => run.normalize(step),
             Step::Blend(step) => run.blend(step),
+            Step::Gradient(step) => run.gradient(step),
         }
     }
     run
@@ -215,14 +216,23 @@ impl Run<'_> {
     }
 
     fn write(&mut self, slot: Slot, desc: &TensorDesc, values: &[f64]) {
+        self.write_from(slot, desc, 0, values);
+    }
+
+    fn write_from(&mut self, slot: Slot, desc: &TensorDesc, offset: usize, values: &[f64]) {
         let tensor = self.program.tensor(slot);
         assert_ne!(tensor.role, Role::Input, "{} is written", tensor.name);
-        assert!(!self.written[slot.0], "{} is written twice", tensor.name);
-        self.check(slot, desc, 0);
+        let half_pairs = tensor.role == Role::Temporary;
+        assert!(
+            half_pairs || !self.written[slot.0],
+            "{} is written twice",
+            tensor.name
+        );
+        self.check(slot, desc, offset);
         let all = indices(desc.shape());
         assert_eq!(all.len(), values.len());
         for (index, &value) in all.iter().zip(values) {
-            self.buffers[slot.0][address(&desc.layout, index)] = value;
+            self.buffers[slot.0][offset + address(&desc.layout, index)] = value;
         }
         self.written[slot.0] = true;
     }
@@ -295,13 +305,53 @@ impl Run<'_> {
             .iter()
             .map(|index| {
                 let input = input[desc.input_offset + address(&desc.input.layout, index)];
+                let input = match desc.deviation {
+                    None => input,
+                    Some(Epsilon::InsideSqrt(epsilon)) => 1.0 / (input + epsilon).sqrt(),
+                    Some(Epsilon::AddedToDeviation(epsilon)) => 1.0 / (input.sqrt() + epsilon),
+                };
                 previous.map_or(input, |(buffer, previous)| {
                     let previous = buffer[address(&previous.layout, index)];
                     previous * desc.momentum + input * (1.0 - desc.momentum)
                 })
             })
             .collect();
-        self.write(step.output, &desc.output, &values);
+        self.write_from(step.output, &desc.output, desc.output_offset, &values);
+    }
+
+    fn gradient(&mut self, step: &Gradient) {
+        let desc = &step.desc;
+        desc.validate().unwrap();
+        let norm = &desc.norm;
+        let flat = |desc: &TensorDesc| {
+            TensorDesc::contiguous([desc.layout.checked_span().unwrap()], desc.dtype)
+        };
+        let saved = step.saved.zip(desc.saved.as_ref());
+        let scale = step.scale.zip(norm.scale.as_ref());
+        let bias = step.bias.zip(norm.bias.as_ref());
+        let result = gradient(
+            desc,
+            &GradientTensors {
+                input: self.read(step.input, &norm.input),
+                output_gradient: self.read(step.output_gradient, &desc.output_gradient),
+                saved: saved.map(|(slot, desc)| self.read(slot, &flat(desc))),
+                scale: scale.map(|(slot, desc)| self.read(slot, desc)),
+                bias: bias.map(|(slot, desc)| self.read(slot, desc)),
+            },
+        );
+        if let (Some(slot), Some(desc)) = (step.input_gradient, &desc.input_gradient) {
+            self.write(slot, desc, &result.input);
+        }
+        let params = [
+            (step.scale_gradient, &norm.scale, result.scale),
+            (step.bias_gradient, &norm.bias, result.bias),
+        ];
+        for (slot, param, values) in params {
+            if let (Some(slot), Some(param)) = (slot, param) {
+                let packed = TensorDesc::contiguous(param.shape(), param.dtype);
+                self.write(slot, &packed, &values);
+            }
+        }
     }
 }
 

@@ -18,6 +18,10 @@ pub fn directml<N: Number>(
         Operator::MeanVarianceNormalization2(operator) => vec![mvn2(operator, &inputs)],
         Operator::BatchNormalization(operator) => vec![batch(operator, &inputs)],
         Operator::BatchNormalizationTraining(operator) => training(operator, &inputs),
+        Operator::BatchNormalizationGrad(operator) => grad(operator.epsilon, &inputs),
+        Operator::BatchNormalizationTrainingGrad(operator) => {
+            training_grad(operator.epsilon, &inputs)
+        }
     };
     outputs.into_iter().map(Some).collect()
 }
@@ -136,4 +140,52 @@ fn training<N: Number>(
     let mean = each(small, |i| rows.of(i).mean);
     let variance = each(small, |i| rows.of(i).variance);
     vec![output, mean, variance]
+}
+
+/// The dimensions of size 1.
+fn repeated(shape: &[usize]) -> Vec<usize> {
+    (0..shape.len()).filter(|&dim| shape[dim] == 1).collect()
+}
+
+/// Of both gradient operators: the gradients of scale and bias, over the dimensions that the scale
+/// repeats along.
+fn param_grads<N: Number>(add: f32, inputs: &Inputs<'_, N>) -> [Vec<N>; 2] {
+    let [x, dy, mean, variance, scale] = [0, 1, 2, 3, 4].map(|at| inputs.required(at));
+    let small = scale.shape();
+    let axes = repeated(small);
+    let elements = x.shape().iter().product::<usize>() / small.iter().product::<usize>();
+    let count = N::from(elements as f64);
+    let normalized =
+        |i: &[usize]| (x.at(i) - mean.at(i)) / (variance.at(i) + epsilon(add)).sqrt();
+    let products = Rows::over(x.shape(), &axes, |i| dy.at(i) * normalized(i));
+    let sums = Rows::over(x.shape(), &axes, |i| dy.at(i));
+    [
+        each(small, |i| products.of(i).mean * count),
+        each(small, |i| sums.of(i).mean * count),
+    ]
+}
+
+fn grad<N: Number>(add: f32, inputs: &Inputs<'_, N>) -> Vec<Vec<N>> {
+    let [x, dy, variance, scale] = [0, 1, 3, 4].map(|at| inputs.required(at));
+    let dx = each(x.shape(), |i| {
+        dy.at(i) * scale.at(i) / (variance.at(i) + epsilon(add)).sqrt()
+    });
+    let [of_scale, of_bias] = param_grads(add, inputs);
+    vec![dx, of_scale, of_bias]
+}
+
+fn training_grad<N: Number>(add: f32, inputs: &Inputs<'_, N>) -> Vec<Vec<N>> {
+    let [x, dy, mean, variance, scale] = [0, 1, 2, 3, 4].map(|at| inputs.required(at));
+    let axes = repeated(mean.shape());
+    let normalized =
+        |i: &[usize]| (x.at(i) - mean.at(i)) / (variance.at(i) + epsilon(add)).sqrt();
+    let deep = |i: &[usize]| dy.at(i) * scale.at(i);
+    let means = Rows::over(x.shape(), &axes, deep);
+    let products = Rows::over(x.shape(), &axes, |i| deep(i) * normalized(i));
+    let dx = each(x.shape(), |i| {
+        let rest = deep(i) - means.of(i).mean - normalized(i) * products.of(i).mean;
+        rest / (variance.at(i) + epsilon(add)).sqrt()
+    });
+    let [of_scale, of_bias] = param_grads(add, inputs);
+    vec![dx, of_scale, of_bias]
 }

@@ -202,7 +202,8 @@ fn batch<N: Number>(
         }
         rows.of(&index)
     };
-    let all = |of: &dyn Fn(&[usize]) -> N| (!x.shape().contains(&0)).then(|| each(channels, of));
+    let have_elements = channels.contains(&0) || !x.shape().contains(&0);
+    let all = |of: &dyn Fn(&[usize]) -> N| have_elements.then(|| each(channels, of));
     let mut outputs = vec![
         Some(y),
         all(&|c| moved(given_mean.at(c), of(c).mean)),

@@ -126,6 +126,7 @@ fn find_driver(name: &str) -> Result<Driver> {
     let found = drivers.iter().find(|driver| driver.name() == name);
     found.cloned().with_context(|| {
         let mut names: Vec<&str> = drivers.iter().map(Driver::name).collect();
+        names.sort_unstable();
         names.dedup();
         let names = names.join(", ");
         format!("no Vulkan driver is called `{name}`; there are {names}")

@@ -1,0 +1,182 @@
+use cubenorm_core::{Epsilon, GradientDesc, Layout, Statistics, TensorDesc};
+
+use crate::activate;
+use crate::index::{Indices, address};
+
+/// The tensors of a gradient's description, as flat buffers that their layouts index into.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct GradientTensors<'a> {
+    /// What was normalized.
+    pub input: &'a [f64],
+    /// The output's gradient.
+    pub output_gradient: &'a [f64],
+    /// Pairs of mean and reciprocal deviation.
+    pub saved: Option<&'a [f64]>,
+    /// What was multiplied.
+    pub scale: Option<&'a [f64]>,
+    /// What was added.
+    pub bias: Option<&'a [f64]>,
+}
+
+/// What a gradient comes to, row-major: all of it, whether it is wanted or not.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Gradients {
+    /// To the input.
+    pub input: Vec<f64>,
+    /// To the scale, in its shape; empty without one.
+    pub scale: Vec<f64>,
+    /// To the bias, in its shape; empty without one.
+    pub bias: Vec<f64>,
+}
+
+/// Computes a gradient as [`GradientDesc`] writes it, with slopes of activations from central
+/// differences.
+///
+/// # Panics
+///
+/// Where the description is invalid or a buffer that it names is missing or too short, as
+/// [`forward`](crate::forward).
+///
+/// # Example
+///
+/// ```
+/// use cubenorm_core::{DType, GradientDesc, NormDesc, Statistics, TensorDesc};
+/// use cubenorm_reference::{GradientTensors, gradient};
+///
+/// let input = TensorDesc::contiguous([1, 2], DType::F64);
+/// let desc = GradientDesc::new(NormDesc::new(input, [1], Statistics::Mean));
+/// let tensors = GradientTensors {
+///     input: &[1.0, 3.0],
+///     output_gradient: &[1.0, 0.0],
+///     saved: Some(&[2.0, 1.0]),
+///     ..GradientTensors::default()
+/// };
+/// assert_eq!(gradient(&desc, &tensors).input, [0.5, -0.5]);
+/// ```
+pub fn gradient(desc: &GradientDesc, tensors: &GradientTensors) -> Gradients {
+    let norm = &desc.norm;
+    let shape = norm.input.shape();
+    let rank = shape.len();
+    let at = |desc: &TensorDesc, buffer: &[f64], index: &[usize]| {
+        buffer[address(&desc.layout, rank, index)]
+    };
+    let saved = |index: &[usize], which: usize| match (&desc.saved, tensors.saved) {
+        (Some(desc), Some(buffer)) => {
+            let index: Vec<usize> = index.iter().copied().chain([which]).collect();
+            Some(buffer[address(&desc.layout, rank + 1, &index)])
+        }
+        _ => None,
+    };
+    let (subtracts, divides) = match norm.statistics {
+        Statistics::MeanVariance | Statistics::Given { .. } => (true, true),
+        Statistics::Mean => (true, false),
+        Statistics::MeanSquare | Statistics::L1Norm | Statistics::L2Norm => (false, true),
+        Statistics::None => (false, false),
+    };
+
+    // Each element's normalized value, reciprocal deviation, and gradient before and after the scale.
+    struct Element {
+        index: Vec<usize>,
+        row: usize,
+        x: f64,
+        normalized: f64,
+        rstd: f64,
+        shallow: f64,
+        deep: f64,
+    }
+    let kept: Vec<usize> = (0..rank)
+        .map(|dim| match norm.axes.contains(&dim) {
+            true => 1,
+            false => shape[dim],
+        })
+        .collect();
+    let rows = Layout::contiguous(kept.clone());
+    let elements: Vec<Element> = Indices::new(shape)
+        .map(|index| {
+            let x = at(&norm.input, tensors.input, &index);
+            let mean = saved(&index, 0).filter(|_| subtracts).unwrap_or(0.0);
+            let rstd = saved(&index, 1).filter(|_| divides).unwrap_or(1.0);
+            let normalized = (x - mean) * rstd;
+            let param = |desc: &Option<TensorDesc>, buffer: Option<&[f64]>, absent: f64| match (
+                desc, buffer,
+            ) {
+                (Some(desc), Some(buffer)) => at(desc, buffer, &index),
+                _ => absent,
+            };
+            let scale = param(&norm.scale, tensors.scale, 1.0);
+            let bias = param(&norm.bias, tensors.bias, 0.0);
+            let argument = normalized * scale + bias;
+            let step = 1e-6 * argument.abs().max(1.0);
+            let rise = activate(norm.activation, argument + step)
+                - activate(norm.activation, argument - step);
+            let above = at(&desc.output_gradient, tensors.output_gradient, &index);
+            let shallow = match norm.activation {
+                cubenorm_core::Activation::Identity => above,
+                _ => above * rise / (2.0 * step),
+            };
+            Element {
+                row: address(&rows, rank, &index),
+                index,
+                x,
+                normalized,
+                rstd,
+                shallow,
+                deep: shallow * scale,
+            }
+        })
+        .collect();
+
+    let count = rows.checked_elements().unwrap_or(0);
+    let length = match count {
+        0 => 0.0,
+        count => (elements.len() / count) as f64,
+    };
+    let (mut sums, mut products) = (vec![0.0; count], vec![0.0; count]);
+    for element in &elements {
+        sums[element.row] += element.deep;
+        products[element.row] += element.deep * element.normalized;
+    }
+    let input = elements.iter().map(|element| {
+        let (sum, product) = (sums[element.row], products[element.row]);
+        let more = match norm.epsilon {
+            Epsilon::InsideSqrt(_) => 1.0,
+            // d deviation / dx, with deviation = 1 / rstd - epsilon.
+            Epsilon::AddedToDeviation(epsilon) => match 1.0 - epsilon * element.rstd {
+                rest if rest > 0.0 => 1.0 / rest,
+                _ => 0.0,
+            },
+        };
+        let along = element.normalized * product / length * more;
+        match norm.statistics {
+            Statistics::None => element.deep,
+            Statistics::Given { .. } => element.rstd * element.deep,
+            Statistics::Mean => element.deep - sum / length,
+            Statistics::MeanVariance => element.rstd * (element.deep - sum / length - along),
+            Statistics::MeanSquare => element.rstd * (element.deep - along),
+            Statistics::L2Norm => element.rstd * (element.deep - element.normalized * product),
+            Statistics::L1Norm => {
+                let sign = match element.x {
+                    0.0 => 0.0,
+                    x => x.signum(),
+                };
+                element.rstd * (element.deep - sign * product)
+            }
+        }
+    });
+    let of_param = |param: &Option<TensorDesc>, part: &dyn Fn(&Element) -> f64| {
+        let Some(param) = param else {
+            return Vec::new();
+        };
+        let layout = Layout::contiguous(param.shape());
+        let mut sums = vec![0.0; layout.checked_elements().unwrap_or(0)];
+        for element in &elements {
+            sums[address(&layout, rank, &element.index)] += part(element);
+        }
+        sums
+    };
+    Gradients {
+        input: input.collect(),
+        scale: of_param(&norm.scale, &|element| element.shallow * element.normalized),
+        bias: of_param(&norm.bias, &|element| element.shallow),
+    }
+}
