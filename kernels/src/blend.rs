@@ -58,18 +58,15 @@ pub fn launch_blend(
     };
     let arg = |handle: &Handle, desc: &TensorDesc| {
         let (shape, strides) = (desc.layout.shape.clone(), desc.layout.strides.clone());
-        // Safety: `check_buffer` has made sure that the layout spans no more than the buffer, and
-        // the input's offset was checked beside it.
+        // Safety: it was checked that from its offset on the buffer holds what the layout spans.
         unsafe { TensorArg::from_raw_parts(handle.clone(), strides.into(), shape.into()) }
     };
     let kept = match (&desc.previous, previous) {
         (Some(desc), Some(handle)) => Some(arg(handle, desc)),
         _ => None,
     };
-    let widest = [
-        held,
-        output.size_in_used() as usize / desc.output.dtype.size(),
-    ];
+    let buffers = [(input, &desc.input), (output, &desc.output)];
+    let widest = buffers.map(|(handle, desc)| handle.size_in_used() as usize / desc.dtype.size());
     let accumulation = elem_type(desc.accumulation());
     // Safety: the kernel forms addresses of elements below the count only, each within its layout.
     unsafe {

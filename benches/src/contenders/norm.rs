@@ -73,7 +73,11 @@ impl<const D: usize> Norm<D> {
             Pass::Forward => device.clone(),
             Pass::Backward | Pass::Full => device.clone().autodiff(),
         };
-        let upload = |values: &[f32]| Tensor::<1>::from_data(values, &device);
+        let trains = problem.pass != Pass::Forward;
+        let upload = |values: &[f32]| {
+            let param = Tensor::<1>::from_data(values, &device);
+            if trains { param.require_grad() } else { param }
+        };
         let shape: [usize; D] = problem.shape.as_slice().try_into()?;
         // Input and output of a run, and with a backward their gradients and what it saved.
         let tensors = if problem.pass == Pass::Forward { 2 } else { 5 };

@@ -220,15 +220,28 @@ pub(crate) fn gradient<
     #[define(P)] _param_dtype: ElemType,
     #[define(A)] _accumulation: ElemType,
 ) {
-    for round in 0..partition.items_per_team {
-        gradient_item::<Typed<(F, P, A, N), (Input, Above, Scale, Bias, One, One, Output)>, W>(
+    let mut round = 0usize;
+    while round < partition.items_per_team {
+        gradient_items::<Typed<(F, P, A, N), (Input, Above, Scale, Bias, One, One, Output)>, W>(
             source, results, parts, round, &partition, &scalars, blueprint,
         );
+        round += comptime!(blueprint.abreast);
     }
 }
 
+/// A row on its way back.
+#[derive(CubeType, Clone, Copy)]
+struct Row<A: Float, N: Size> {
+    source: GradientRow<A, N>,
+    correction: Correction<A, N>,
+    output: usize,
+    exists: bool,
+}
+
+/// Passes back as many items as the plan takes abreast, the first of them in `round`. Rows abreast
+/// add to the sums of their columns together.
 #[cube]
-fn gradient_item<T: Types, W: Size>(
+fn gradient_items<T: Types, W: Size>(
     source: &TypedGradientSource<T>,
     results: &mut TypedResults<T>,
     parts: &Optional<T::A, W>,
@@ -238,48 +251,65 @@ fn gradient_item<T: Types, W: Size>(
     #[comptime] blueprint: GradientBlueprint,
 ) {
     let team = comptime!(blueprint.team);
-    let item = item(round, partition, team);
+    let first = item(round, partition, team);
     // As in the forward kernel, units that may wait for each other come along.
-    let comes = item.exists || comptime!(team.level == Level::Column);
-    let share = my_share(item.part, partition, team);
+    let comes = first.exists || comptime!(team.level == Level::Column);
+    let share = my_share(first.part, partition, team);
     if comes {
-        let first = group_row::<T::N>(item.group, team);
-        let row = gradient_row::<T>(source, first, blueprint);
-        let sums = if comptime!(!blueprint.reduces) {
-            nothing::<T::A, T::N>()
-        } else if comptime!(blueprint.split) {
-            let parts = parts.as_ref().unwrap();
-            merge_parts::<T::A, T::N, W>(parts, item.group, partition, team)
-        } else {
-            let mine = sum_up::<T>(source, &row, &share, scalars, blueprint);
-            merge_team::<T::A, T::N>(&mine, team)
-        };
-        write_rows::<T>(results, &sums, &item, blueprint);
-        if comptime!(
-            blueprint.input_gradient.is_some() || blueprint.column_sums != ColumnSums::None
-        ) {
-            let correction = correction::<T::A, T::N>(&sums, &row, partition, scalars, blueprint);
-            let lanes = comptime!(team.lanes);
-            let access = comptime!(blueprint.input_gradient);
-            let output = optional_row::<T::F, T::Output>(&results.input, first, access, lanes);
+        let lanes = comptime!(team.lanes);
+        let access = comptime!(blueprint.input_gradient);
+        let mut rows = Sequence::<Row<T::A, T::N>>::new();
+        #[unroll]
+        for r in 0..blueprint.abreast {
+            let item = item(round + r, partition, team);
+            let first_row = group_row::<T::N>(item.group, team);
+            let row = gradient_row::<T>(source, first_row, blueprint);
+            let sums = if comptime!(!blueprint.reduces) {
+                nothing::<T::A, T::N>()
+            } else if comptime!(blueprint.split) {
+                let parts = parts.as_ref().unwrap();
+                merge_parts::<T::A, T::N, W>(parts, item.group, partition, team)
+            } else {
+                let mine = sum_up::<T>(source, &row, &share, scalars, blueprint);
+                merge_team::<T::A, T::N>(&mine, team)
+            };
+            write_rows::<T>(results, &sums, &item, blueprint);
+            rows.push(Row::<T::A, T::N> {
+                correction: correction::<T::A, T::N>(&sums, &row, partition, scalars, blueprint),
+                output: optional_row::<T::F, T::Output>(&results.input, first_row, access, lanes),
+                source: row,
+                exists: item.exists,
+            });
+        }
+        if comptime!(access.is_some() || blueprint.column_sums != ColumnSums::None) {
             for i in 0..share.count {
                 let step = share.begin + i * comptime!(team.members as usize);
-                let element = element::<T>(source, &row, step, scalars, blueprint);
-                if comptime!(access.is_some()) {
-                    let value = passed_back::<T::A, T::N>(&element, &correction, blueprint);
-                    if item.exists {
-                        let tensor = results.input.as_mut().unwrap();
-                        let access = comptime!(access.unwrap());
-                        store::<T::F, T::Output, T::A, T::N>(
-                            tensor, output, step, value, access, lanes,
-                        );
+                let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
+                let mut products = zero;
+                let mut sum = zero;
+                #[unroll]
+                for r in 0..blueprint.abreast {
+                    let row = rows.index(r);
+                    if row.exists {
+                        let element = element::<T>(source, &row.source, step, scalars, blueprint);
+                        if comptime!(access.is_some()) {
+                            let value =
+                                passed_back::<T::A, T::N>(&element, &row.correction, blueprint);
+                            let tensor = results.input.as_mut().unwrap();
+                            let access = comptime!(access.unwrap());
+                            store::<T::F, T::Output, T::A, T::N>(
+                                tensor, row.output, step, value, access, lanes,
+                            );
+                        }
+                        products += element.shallow * element.normalized;
+                        sum += element.shallow;
                     }
                 }
                 add_columns::<T>(
                     results,
                     step,
-                    element.shallow * element.normalized,
-                    element.shallow,
+                    products,
+                    sum,
                     round == 0,
                     partition,
                     blueprint,

@@ -6,6 +6,10 @@ use super::grid::{Task, check_bindings, cut};
 use super::{AccessBlueprint, Grid, Hardware, Level, Merge, PlanError, Strategy, Team, lanes};
 use crate::{Access, ActivationKind, GradientProblem, StatisticsKind, StrategyChoice};
 
+/// Rows that a core takes side by side. The sums of columns are read and written once for all of them;
+/// more would not stay in its cache.
+const MAX_ABREAST: usize = 4;
+
 /// Where the sums of columns are kept while a team goes from row to row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ColumnSums {
@@ -46,6 +50,8 @@ pub struct GradientBlueprint {
     pub row_sums: Option<usize>,
     /// Where the sums of columns are kept.
     pub column_sums: ColumnSums,
+    /// Rows that a unit takes side by side, adding to the sums of columns together.
+    pub abreast: usize,
     /// Whether a row is split over several teams, in two launches.
     pub split: bool,
 }
@@ -113,7 +119,13 @@ pub fn plan_gradient(
         merge: Merge::Sums,
     };
     let (lanes, vector) = lanes::choose(&task, &problem.input, problem.accesses(), hardware);
-    let cut = cut(&task, lanes, vector, hardware, choice, |_| 1)?;
+    let rows_abreast = |groups: usize| match problem.column_sums && hardware.cpu_cores.is_some() {
+        true => std::env::var("GAB")
+            .map_or(MAX_ABREAST, |v| v.parse().unwrap())
+            .min(groups),
+        false => 1,
+    };
+    let cut = cut(&task, lanes, vector, hardware, choice, rows_abreast)?;
     let access = |access: &Access| lanes::blueprint(access, lanes, vector);
     let optional = |tensor: &Option<Access>| tensor.as_ref().map(access);
     // Vectors of the activation's argument are needed only for its slope.
@@ -141,6 +153,7 @@ pub fn plan_gradient(
             true => ColumnSums::Workspace,
             false => ColumnSums::None,
         },
+        abreast: cut.abreast,
         split: cut.grid.splits > 1 && problem.reduces(),
     };
     check_bindings(blueprint.bindings(), hardware)?;
