@@ -187,9 +187,11 @@ fn block_moments<A: Float, N: Size>(
     let m2 = if comptime!(!blueprint.statistics.reduces_deviation()) {
         zero
     } else if comptime!(blueprint.statistics.reduces_mean()) {
-        // Rounding may leave less than nothing of a constant block.
+        // Rounding may leave less than nothing of a constant block, and of squares beyond all numbers
+        // something that is none.
         let rest = squares - sum * offset;
-        select_many(rest.less_than(&zero), zero, rest)
+        let rest = select_many(rest.less_than(&zero), zero, rest);
+        select_many(rest.equal(&rest), rest, squares)
     } else {
         squares
     };
@@ -290,7 +292,7 @@ fn apply<T: Types>(
         (value - affine.mean) * affine.rstd
     } else {
         let centered = if comptime!(kind.reduces_mean()) {
-            shifted::<T::A, T::N>(value, &row.source, blueprint) - row.statistics.mean
+            (value - row.statistics.mean) - row.statistics.rest
         } else {
             value
         };
@@ -333,7 +335,6 @@ fn apply<T: Types>(
 )]
 fn write_statistics<T: Types>(
     results: &mut TypedResults<T>,
-    source_row: &SourceRow<T::A, T::N>,
     statistics: &RowStatistics<T::A, T::N>,
     item: &Item,
     #[comptime] blueprint: Blueprint,
@@ -355,8 +356,7 @@ fn write_statistics<T: Types>(
             for lane in 0..rows {
                 let row = first + lane;
                 let pair = 2 * row_offset::<T::A, One>(&*tensor, row, access, Lanes::Columns);
-                let mean = source_row.shift.extract(lane) + statistics.mean.extract(lane);
-                tensor[pair] = Vector::new(mean);
+                tensor[pair] = Vector::new(statistics.mean.extract(lane));
                 let second = if comptime!(
                     blueprint.written_statistics.unwrap().0 == WrittenStatistics::MeanVariance
                 ) {
@@ -442,7 +442,7 @@ fn normalize_items<T: Types, W: Size>(
                 Hold::Registers(vectors) => vectors,
                 _ => 0,
             });
-            let source_row = item_source::<T>(source, &first, blueprint);
+            let source_row = item_source::<T>(source, &first, partition, blueprint);
             let mut held = Array::<Vector<T::A, T::N>>::new(vectors);
             #[unroll]
             for i in 0..vectors {
@@ -482,7 +482,7 @@ fn normalize_items<T: Types, W: Size>(
             #[unroll]
             for r in 0..blueprint.abreast {
                 let item = item(round + r, partition, blueprint.team);
-                let source_row = item_source::<T>(source, &item, blueprint);
+                let source_row = item_source::<T>(source, &item, partition, blueprint);
                 let stage = stage::<T>(source, &source_row, &share, blueprint);
                 let statistics = if comptime!(!blueprint.statistics.reduces()) {
                     nothing_reduced::<T::A, T::N>()
@@ -533,13 +533,11 @@ fn normalize_items<T: Types, W: Size>(
 fn item_source<T: Types>(
     source: &TypedSource<T>,
     item: &Item,
+    partition: &Partition,
     #[comptime] blueprint: Blueprint,
 ) -> SourceRow<T::A, T::N> {
-    source_row::<T>(
-        source,
-        group_row::<T::N>(item.group, blueprint.team),
-        blueprint,
-    )
+    let row = group_row::<T::N>(item.group, blueprint.team);
+    source_row::<T>(source, row, partition.steps, blueprint)
 }
 
 /// What a row is normalized by, from what this unit has found of it, or of a split row from what the
@@ -558,8 +556,8 @@ fn item_statistics<T: Types>(
     } else {
         merge_team::<T::A, T::N>(mine, blueprint.team)
     };
-    let statistics = finish::<T::A, T::N>(&merged, epsilon, blueprint);
-    write_statistics::<T>(results, source_row, &statistics, item, blueprint);
+    let statistics = finish::<T::A, T::N>(&merged, source_row.shift, epsilon, blueprint);
+    write_statistics::<T>(results, &statistics, item, blueprint);
     statistics
 }
 
@@ -630,7 +628,7 @@ fn reduce_item<T: Types, W: Size>(
     let comes = item.exists || comptime!(blueprint.team.level == Level::Column);
     if comes {
         let first = group_row::<T::N>(item.group, blueprint.team);
-        let row = source_row::<T>(source, first, blueprint);
+        let row = source_row::<T>(source, first, partition.steps, blueprint);
         let share = my_share(item.part, partition, blueprint.team);
         let nothing = ComptimeOption::new_None();
         let mine = accumulate::<T>(source, &nothing, &row, &share, blueprint);

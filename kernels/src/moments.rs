@@ -1,5 +1,6 @@
 //! Statistics of a part of a row, and how those of two parts become those of both.
 
+use crate::source::is_number;
 use crate::types::One;
 use cubecl::prelude::*;
 use cubenorm_core::{Blueprint, Merge, StatisticsKind, Team};
@@ -49,7 +50,8 @@ pub(crate) fn merge<A: Float, N: Size>(
             Moments::<A, N> {
                 count,
                 mean: a.mean + delta * Vector::new(weight),
-                m2: a.m2 + b.m2 + delta * delta * Vector::new(a.count * weight),
+                // The weight first: of nothing, the square of a huge difference is nothing.
+                m2: a.m2 + b.m2 + delta * (delta * Vector::new(a.count * weight)),
             }
         }
         // Weighted rather than stepped towards: the difference of two infinite means is not a
@@ -103,11 +105,15 @@ pub(crate) fn fold_lanes<A: Float, N: Size>(
     }
 }
 
-/// What a row is normalized by: its mean, relative to the shift, and the reciprocal deviation; and
-/// the variance that came from.
+/// What a row is normalized by: its mean and the reciprocal deviation; and the variance that came
+/// from.
+///
+/// The mean is the sum of two numbers, the second what the first has been rounded by. A difference of
+/// two near numbers is exact, so that `(x - mean) - rest` keeps all its digits for any mean.
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct RowStatistics<A: Float, N: Size> {
     pub(crate) mean: Vector<A, N>,
+    pub(crate) rest: Vector<A, N>,
     pub(crate) variance: Vector<A, N>,
     pub(crate) rstd: Vector<A, N>,
 }
@@ -118,15 +124,18 @@ pub(crate) fn nothing_reduced<A: Float, N: Size>() -> RowStatistics<A, N> {
     let unused = Vector::<A, N>::new(A::new(0.0));
     RowStatistics::<A, N> {
         mean: unused,
+        rest: unused,
         variance: unused,
         rstd: unused,
     }
 }
 
-/// Turns the moments of a whole row into what it is normalized by.
+/// Turns the moments of a whole row, whose mean is relative to a shift, into what it is normalized
+/// by.
 #[cube]
 pub(crate) fn finish<A: Float, N: Size>(
     row: &Moments<A, N>,
+    shift: Vector<A, N>,
     epsilon: A,
     #[comptime] blueprint: Blueprint,
 ) -> RowStatistics<A, N> {
@@ -140,8 +149,14 @@ pub(crate) fn finish<A: Float, N: Size>(
         }
         StatisticsKind::Mean | StatisticsKind::None | StatisticsKind::Given => one,
     };
+    // Knuth's two-sum: `mean + rest` is `shift + row.mean` to the last digit.
+    let mean = shift + row.mean;
+    let added = mean - shift;
+    let rest = (shift - (mean - added)) + (row.mean - added);
+    let zero = Vector::<A, N>::new(A::new(0.0));
     RowStatistics::<A, N> {
-        mean: row.mean,
+        mean,
+        rest: select_many(is_number::<A, N>(mean), rest, zero),
         variance,
         rstd,
     }

@@ -16,10 +16,9 @@ pub(crate) struct Source<F: Float, NX: Size, NR: Size> {
 /// Where a row starts in each tensor of a source, and the number that its elements are taken
 /// relative to.
 ///
-/// Statistics are accumulated of `x - shift` with the row's first element as the shift: within a
-/// few deviations of the mean, so that a large common offset cancels exactly before anything is
-/// rounded. Where the accumulation type is wider than the elements, nothing cancels and the shift
-/// is left out.
+/// Statistics are accumulated of `x - shift` with the mean of the row's first elements, as far as it
+/// is a number, for a shift: near the mean, so that a large common offset cancels before anything is
+/// rounded and what is left to add up is small.
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct SourceRow<A: Float, N: Size> {
     pub(crate) input: usize,
@@ -27,11 +26,15 @@ pub(crate) struct SourceRow<A: Float, N: Size> {
     pub(crate) shift: Vector<A, N>,
 }
 
-/// Finds a row.
+/// Steps that the shift is the mean of.
+const SAMPLE: usize = 4;
+
+/// Finds a row of `steps` steps.
 #[cube]
 pub(crate) fn source_row<T: Types>(
     source: &Source<T::F, T::Input, T::Residual>,
     row: usize,
+    steps: usize,
     #[comptime] blueprint: Blueprint,
 ) -> SourceRow<T::A, T::N> {
     let lanes = comptime!(blueprint.team.lanes);
@@ -45,24 +48,33 @@ pub(crate) fn source_row<T: Types>(
         shift: zero,
     };
     if comptime!(blueprint.shifts) {
-        let first = read::<T>(source, &start, 0usize.runtime(), blueprint);
-        let first = if comptime!(lanes == Lanes::Columns) {
-            Vector::<T::A, T::N>::new(first.extract(0usize))
+        let mut sum = zero;
+        #[unroll]
+        for i in 0..SAMPLE {
+            // A shorter row gives its last step several times.
+            sum += read::<T>(source, &start, min(i.runtime(), steps - 1), blueprint);
+        }
+        let mean = if comptime!(lanes == Lanes::Columns) {
+            let count = T::A::new(comptime!((SAMPLE * blueprint.team.vector) as f32));
+            Vector::<T::A, T::N>::new(Vector::vector_sum(sum) / count)
         } else {
-            first
+            sum / Vector::<T::A, T::N>::new(T::A::new(comptime!(SAMPLE as f32)))
         };
         // An infinity taken off the other elements would turn them all into infinities.
-        let finite = first
-            .abs()
-            .less_equal(&Vector::<T::A, T::N>::new(T::A::max_value()));
         SourceRow::<T::A, T::N> {
             input,
             residual,
-            shift: select_many(finite, first, zero),
+            shift: select_many(is_number::<T::A, T::N>(mean), mean, zero),
         }
     } else {
         start
     }
+}
+
+/// Lanes that are neither infinite nor not a number.
+#[cube]
+pub(crate) fn is_number<A: Float, N: Size>(value: Vector<A, N>) -> Vector<bool, N> {
+    value.abs().less_equal(&Vector::<A, N>::new(A::max_value()))
 }
 
 /// The elements of one step, as they are: input plus residual.

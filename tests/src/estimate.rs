@@ -40,8 +40,6 @@ pub struct Estimate {
     error: f64,
     /// Unit roundoff of the dtype that is computed in; 0 for a constant.
     unit: f64,
-    /// Whether it comes from numbers with fewer digits than what is computed in.
-    is_narrow: bool,
 }
 
 impl Estimate {
@@ -53,12 +51,7 @@ impl Estimate {
             true => unit * value.abs(),
             false => 0.0,
         };
-        Self {
-            value,
-            error,
-            unit,
-            is_narrow: unit_roundoff(dtype) > unit,
-        }
+        Self { value, error, unit }
     }
 
     /// How far off the number may be.
@@ -76,20 +69,34 @@ impl Estimate {
     /// Whether a device that stores the number in a dtype may have come to `actual`.
     ///
     /// Rounding to nearest keeps the order of numbers, so that what is stored lies between the rounded
-    /// ends of the interval that was computed. Numbers below the least normal one may have become 0 on
-    /// the way.
+    /// ends of the interval that was computed. On the way
+    ///
+    /// - numbers below the least normal one may have become 0,
+    /// - a number of f64 may have been rounded to f32 before it was to a half,
+    /// - a number close below the largest of f32 may have come to be more than that, before it was
+    ///   scaled.
     pub fn admits(self, actual: f64, dtype: DType) -> bool {
-        let flushed = match dtype {
+        let lost = match dtype {
             DType::F64 => f64::MIN_POSITIVE,
-            _ => f64::from(f32::MIN_POSITIVE),
+            DType::F32 => f64::from(f32::MIN_POSITIVE),
+            DType::F16 | DType::BF16 => {
+                f64::from(f32::MIN_POSITIVE) + unit_roundoff(DType::F32) * self.value.abs()
+            }
         };
-        let error = self.error + flushed;
+        // Activations scale by at most 2, by what they multiply and by what they divide by.
+        let large = match dtype {
+            DType::F64 => f64::MAX,
+            _ => f64::from(f32::MAX) / 4.0,
+        };
+        let error = self.error + lost;
         // What is infinite or not a number cannot be told from what is undefined.
         if !self.value.is_finite() || !error.is_finite() {
             return true;
         }
-        let [low, high] = [self.value - error, self.value + error].map(|end| nearest(dtype, end));
-        low <= actual && actual <= high
+        let (low, high) = (self.value - error, self.value + error);
+        let low = if low < -large { f64::NEG_INFINITY } else { low };
+        let high = if high > large { f64::INFINITY } else { high };
+        nearest(dtype, low) <= actual && actual <= nearest(dtype, high)
     }
 
     /// An operation on two estimates: its result, what its operands' errors come to, and how many
@@ -100,7 +107,6 @@ impl Estimate {
             value,
             error: inherited + (roundoffs * unit + REFERENCE) * value.abs(),
             unit,
-            is_narrow: self.is_narrow || other.is_narrow,
         }
     }
 }
@@ -111,7 +117,6 @@ impl From<f64> for Estimate {
             value,
             error: 0.0,
             unit: 0.0,
-            is_narrow: false,
         }
     }
 }
@@ -160,11 +165,17 @@ impl Div for Estimate {
     }
 }
 
-/// Roundoffs of a sum of `n` numbers of one sign, see [`tolerance::bound`](crate::tolerance::bound),
-/// and of the few operations that make a mean of it.
-fn sum_roundoffs(n: f64) -> f64 {
-    let n = n.max(2.0);
-    4.0 + n.sqrt().min(n.log2() + 64.0)
+/// Roundoffs of a sum of `n` numbers and of the few operations that make a mean of it.
+///
+/// In f32 at most 64 within a block of 64 numbers, and one for each block. Not `sqrt(n)`, which holds
+/// where roundings have nothing to do with each other: elements that are repeated by a stride of 0 are
+/// all rounded the same way. Flex adds numbers of f64 one after another, at the cost of a roundoff
+/// each.
+fn sum_roundoffs(n: f64, unit: f64) -> f64 {
+    match unit > unit_roundoff(DType::F64) {
+        true => 4.0 + n.min(64.0 + n / 64.0),
+        false => 4.0 + n,
+    }
 }
 
 impl Number for Estimate {
@@ -216,24 +227,17 @@ impl Number for Estimate {
     /// The mean is the one that is taken off: it is known relative to an element of the row, so that
     /// what the sum rounds off is relative to how far elements are from each other, and not to how far
     /// they are from 0. What storing it rounds off comes on top.
-    ///
-    /// Elements of half the digits are summed as they are: what their sum rounds off is below what
-    /// they are rounded to themselves.
     fn moments(row: &[Self]) -> Moments<Self> {
         let values: Vec<f64> = row.iter().map(|x| x.value).collect();
         let exact = f64::moments(&values);
         let n = row.len() as f64;
         let unit = row.iter().map(|x| x.unit).fold(0.0, f64::max);
-        let is_narrow = row.iter().any(|x| x.is_narrow);
-        let off = sum_roundoffs(n) * unit;
+        let off = sum_roundoffs(n, unit) * unit;
         let average = |of: &dyn Fn(&Self) -> f64| row.iter().map(of).sum::<f64>() / n;
 
         // Elements are at most twice as far from each other as they are from their mean.
-        let summed = |x: &f64| match is_narrow {
-            true => x.abs(),
-            false => 2.0 * (x - exact.mean).abs(),
-        };
-        let summed = values.iter().map(summed).fold(0.0, f64::max);
+        let distances = values.iter().map(|x| 2.0 * (x - exact.mean).abs());
+        let summed = distances.fold(0.0, f64::max);
         // Equal elements have a mean that is exact.
         let rounded = match exact.variance == 0.0 {
             true => 0.0,
@@ -247,16 +251,16 @@ impl Number for Estimate {
         let merged = 2.0 * off * (exact.variance + summed * exact.variance.sqrt());
         let variance = from_elements + squared + mean * mean + merged;
         let squares = average(&|x| 2.0 * x.value.abs() * x.error) + squared;
-        let estimate = |value: f64, error: f64| Self {
-            value,
-            error,
-            unit,
-            is_narrow,
-        };
+        let estimate = |value: f64, error: f64| Self { value, error, unit };
         Moments {
             mean: estimate(exact.mean, mean),
             variance: estimate(exact.variance, variance),
             mean_square: estimate(exact.mean_square, squares + off * exact.mean_square),
+            // Elements of both signs round off what their magnitudes would.
+            total: estimate(
+                exact.total,
+                n * average(&|x| x.error) + (off + REFERENCE) * exact.magnitudes,
+            ),
             magnitudes: estimate(
                 exact.magnitudes,
                 n * average(&|x| x.error) + off * exact.magnitudes,

@@ -1,7 +1,7 @@
 //! Who computes the cases on a device: this project and Burn.
 
 use std::{
-    collections::BTreeMap,
+    any::Any,
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
     str::FromStr,
@@ -14,9 +14,7 @@ use burn::{
     tensor::{DType as BurnDType, Device, Tensor, TensorData},
 };
 use cubenorm::MeanVarianceOptions;
-use cubenorm_core::{DType, TensorDesc};
-use cubenorm_models::run;
-use cubenorm_operators::onnx::{BatchNormalization, BatchNormalizationVersion};
+use cubenorm_core::DType;
 
 use super::{
     Verdict,
@@ -69,7 +67,9 @@ impl Contender {
             rank => bail!("no case has {rank} dimensions"),
         };
         let output = catch_unwind(AssertUnwindSafe(compute));
-        match output.unwrap_or_else(|cause| Err(anyhow!("it panicked: {}", message(&cause)))) {
+        match output
+            .unwrap_or_else(|cause| Err(anyhow!("it panicked: {}", message(cause.as_ref()))))
+        {
             Ok(output) => compared(case, &data, &output),
             Err(error) => Verdict::Failed(format!("{error:#}")),
         }
@@ -81,9 +81,6 @@ impl Contender {
         data: &Data,
         device: &Device,
     ) -> Result<Vec<f64>> {
-        if (self, case.op) == (Self::Cubenorm, Op::BatchNorm) {
-            return batch_norm(case, data);
-        }
         let uploaded = Uploaded::<D>::new(case, data, device)?;
         let output = match self {
             Self::Cubenorm => cubenorm(case, data, uploaded),
@@ -112,7 +109,7 @@ pub fn compared(case: &Case, data: &Data, output: &[f64]) -> Verdict {
     }
 }
 
-fn message(cause: &Box<dyn std::any::Any + Send>) -> String {
+fn message(cause: &(dyn Any + Send)) -> String {
     let text = cause.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| cause.downcast_ref::<String>().cloned());
     text.unwrap_or_else(|| "it did not say why".to_owned())
@@ -167,7 +164,11 @@ fn upload<const D: usize>(
 
 fn cubenorm<const D: usize>(case: &Case, data: &Data, tensors: Uploaded<D>) -> Result<Tensor<D>> {
     let Uploaded {
-        input, scale, bias, ..
+        input,
+        scale,
+        bias,
+        mean,
+        variance,
     } = tensors;
     let epsilon = data.epsilon;
     Ok(match case.op {
@@ -179,39 +180,12 @@ fn cubenorm<const D: usize>(case: &Case, data: &Data, tensors: Uploaded<D>) -> R
             let options = MeanVarianceOptions::new(axes).with_epsilon(epsilon);
             cubenorm::try_mean_variance_norm(input, None, None, &options)?
         }
-        Op::BatchNorm => bail!("batch norm is no function of Burn tensors"),
+        Op::BatchNorm => {
+            let mean = mean.context("the mean is missing")?;
+            let variance = variance.context("the variance is missing")?;
+            cubenorm::try_batch_norm(input, scale, bias, mean, variance, epsilon)?
+        }
     })
-}
-
-/// Batch norm as ONNX describes it, on the device that Burn's default is.
-fn batch_norm(case: &Case, data: &Data) -> Result<Vec<f64>> {
-    let executor = run::open(&run::default_device()?)?;
-    let tensor = |shape: &[usize]| Some(TensorDesc::contiguous(shape, case.dtype));
-    let parameter = tensor(&[case.parameters()]);
-    let mut inputs = vec![tensor(&case.shape)];
-    inputs.resize(5, parameter);
-    let mut operator = BatchNormalization::new(BatchNormalizationVersion::V15);
-    operator.epsilon = data.epsilon as f32;
-    let program = operator.lower(&inputs, &[true])?;
-
-    let values = [
-        Some(&data.input),
-        data.scale.as_ref(),
-        data.bias.as_ref(),
-        data.mean.as_ref(),
-        data.variance.as_ref(),
-    ];
-    let mut buffers = BTreeMap::new();
-    for (position, values) in values.into_iter().enumerate() {
-        let slot = program.input_at(position).context("an input is not read")?;
-        let values = values.context("a parameter is missing")?;
-        buffers.insert(slot, encode(values, case.dtype));
-    }
-    let output = program.output_at(0).context("there is no output")?;
-    buffers.insert(output, vec![0; case.elements() * case.dtype.size()]);
-    let run = executor.run(&program, &buffers, 1)?;
-    let bytes = run.outputs.get(&output).context("there is no output")?;
-    Ok(decode(bytes, case.dtype))
 }
 
 fn burn<const D: usize>(

@@ -73,7 +73,7 @@ fn ulp(magnitude: f64, dtype: DType) -> f64 {
         DType::F32 => (23, -126),
         DType::F64 => (52, -1022),
     };
-    let biased = (magnitude.to_bits() >> 52 & 0x7ff) as i32;
+    let biased = ((magnitude.to_bits() >> 52) & 0x7ff) as i32;
     let exponent = (biased - 1023).max(least);
     2_f64.powi(exponent - bits)
 }

@@ -7,7 +7,7 @@ mod common;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use common::Float64;
+use common::{Float64, npy, npz};
 use cubenorm_core::DType;
 use cubenorm_models::HostArray;
 use cubenorm_models::dxdispatch::{Model, Options, Session};
@@ -15,6 +15,7 @@ use cubenorm_models::onnx::proto::{
     AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, ValueInfoProto,
 };
 use cubenorm_models::onnx::{Node, Prepared, read_tensor, write_tensor};
+use cubenorm_models::verify::{self, Case, CaseResult, Kind, run_case};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use prost::Message;
@@ -266,7 +267,7 @@ fn peak_kib() -> Option<u64> {
 }
 
 /// Changed copies of `valid`, and noise.
-fn changed(valid: &[u8]) -> impl Strategy<Value = Vec<u8>> {
+fn changed(valid: &[u8]) -> impl Strategy<Value = Vec<u8>> + use<> {
     let valid = valid.to_vec();
     let edited = prop::collection::vec(edit(), 1..6).prop_map(move |edits| {
         let mut bytes = valid.clone();
@@ -357,9 +358,15 @@ fn no_bytes_upset_an_onnx_model() {
         let Ok(prepared) = Prepared::new(&node, std::slice::from_ref(&array)) else {
             return;
         };
-        prepared
+        let (outputs, _) = prepared
             .run(&Float64::new(), 1)
             .expect("what is taken runs");
+        let above = outputs.first().map(|(_, output)| output);
+        if let Some(Ok(way_back)) = above.map(|above| prepared.gradient(above)) {
+            way_back
+                .run(&Float64::new(), 1)
+                .expect("what is taken runs");
+        }
     });
 }
 
@@ -371,8 +378,14 @@ fn no_bytes_upset_a_tensor() {
             return;
         };
         drop(array.to_f64());
-        if let Ok(prepared) = Prepared::new(&node, &[array]) {
-            prepared
+        let Ok(prepared) = Prepared::new(&node, std::slice::from_ref(&array)) else {
+            return;
+        };
+        prepared
+            .run(&Float64::new(), 1)
+            .expect("what is taken runs");
+        if let Ok(way_back) = prepared.gradient(&array) {
+            way_back
                 .run(&Float64::new(), 1)
                 .expect("what is taken runs");
         }
@@ -396,5 +409,62 @@ fn no_bytes_upset_an_array_file() {
             return;
         };
         drop(Session::new(&model));
+    });
+}
+
+#[test]
+fn no_bytes_upset_an_archive_of_gradients() {
+    let folder = tempfile::tempdir().unwrap();
+    let set = folder.path().join("test_data_set_0");
+    std::fs::create_dir(&set).unwrap();
+    let write = |name: &str, bytes: &[u8]| std::fs::write(folder.path().join(name), bytes).unwrap();
+    write("model.onnx", &onnx());
+    write("test_data_set_0/input_0.pb", &tensor());
+    let (_, array) = read_tensor(&tensor()).unwrap();
+    let prepared = Prepared::new(&Node::from_bytes(&onnx()).unwrap(), &[array]).unwrap();
+    let (outputs, _) = prepared.run(&Float64::new(), 1).unwrap();
+    for (index, (name, output)) in outputs.iter().enumerate() {
+        let file = format!("test_data_set_0/output_{index}.pb");
+        write(&file, &write_tensor(name, output));
+    }
+    let above = HostArray::from_f64(DType::F32, [4], &[1.0, 0.0, -1.0, 0.5]).unwrap();
+    let way_back = prepared.gradient(&above).unwrap();
+    let (gradients, _) = way_back.run(&Float64::new(), 1).unwrap();
+    let mut arrays = vec![("dY", npy(&[4], &above.to_f64().unwrap()))];
+    for (name, array) in &gradients {
+        arrays.push((name, npy(&array.shape, &array.to_f64().unwrap())));
+    }
+    let case = Case {
+        path: folder.path().to_owned(),
+        kind: Kind::Onnx,
+        must_be_refused: false,
+        broken: None,
+    };
+    let options = verify::Options {
+        gradients: true,
+        ..verify::Options::default()
+    };
+    let check = |bytes: &[u8]| {
+        write("grads.npz", bytes);
+        run_case(&case, &Float64::new(), &options)
+    };
+    for is_deflated in [false, true] {
+        let valid = npz(&arrays, is_deflated);
+        assert_eq!(check(&valid), CaseResult::Passed(None));
+    }
+
+    let whole = [false, true].map(|is_deflated| changed(&npz(&arrays, is_deflated)));
+    let [stored, deflated] = whole;
+    // Changed before they are packed, so that their checksums are right.
+    let (_, dy) = arrays[0].clone();
+    let within = changed(&dy).prop_map(move |dy| {
+        let mut arrays = arrays.clone();
+        arrays[0].1 = dy;
+        npz(&arrays, false)
+    });
+    fuzz(prop_oneof![stored, deflated, within], |bytes| {
+        if let CaseResult::Failed(reason) = check(bytes) {
+            assert!(!reason.contains("panicked"), "{reason}");
+        }
     });
 }

@@ -223,7 +223,7 @@ impl Builder {
         })
     }
 
-    fn blend(&mut self, step: Blend) -> Result<(), OperatorError> {
+    pub fn blend(&mut self, step: Blend) -> Result<(), OperatorError> {
         step.desc.validate()?;
         self.steps.push(Step::Blend(Box::new(step)));
         Ok(())

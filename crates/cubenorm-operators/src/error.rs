@@ -94,6 +94,12 @@ pub enum OperatorError {
         /// Why there is none.
         reason: &'static str,
     },
+    /// A program whose way back is not known.
+    #[error("the operator has no gradient: {reason}")]
+    NoGradient {
+        /// What the program is or does that keeps it from having one.
+        reason: &'static str,
+    },
     /// A tensor has too few or too many dimensions.
     #[error("{operator}: {tensor} has rank {rank}: expected {expected}")]
     Rank {

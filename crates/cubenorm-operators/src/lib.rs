@@ -32,6 +32,8 @@
 //! | [`SkipLayerNormalization`](onnx::SkipLayerNormalization) | ONNX Runtime, 1 | mean and variance of a sum, all written by choice | the last dimension |
 //! | [`SkipSimplifiedLayerNormalization`](onnx::SkipSimplifiedLayerNormalization) | ONNX Runtime, 1 | mean of squares of a sum, both written by choice | the last dimension |
 //!
+//! [`Program::gradient`] is the way back through those that are one normalization and add no residual.
+//!
 //! # Example
 //!
 //! ```
@@ -65,6 +67,7 @@
 mod builder;
 pub mod directml;
 mod error;
+mod gradient;
 pub mod onnx;
 mod program;
 

@@ -124,7 +124,7 @@ pub fn forward(desc: &NormDesc, tensors: &Tensors) -> Forward {
             rough
                 .iter()
                 .zip(rest)
-                .map(|(mean, rest)| mean + rest)
+                .map(|(&mean, rest)| if mean.is_finite() { mean + rest } else { mean })
                 .collect()
         }
         _ => vec![0.0; rows],

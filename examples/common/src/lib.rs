@@ -1,158 +1,28 @@
-//! What the examples share: choosing a device by name.
+//! What the examples share.
+//!
+//! - [`open`]: a device by name
+//! - [`wheel`]: files out of packages of the Python package index
+//! - [`training`]: the same model trained with two kinds of norm, side by side
+//! - [`progress`] and [`tuning`]: what a run of many minutes owes to who waits for it
 
-use std::{fmt, panic};
+mod device;
+pub mod progress;
+pub mod training;
+pub mod tuning;
+pub mod wheel;
 
-use anyhow::{Context, Result, anyhow, bail};
-use burn::tensor::{Device, Tensor};
+use std::path::{Path, PathBuf};
 
-/// The names that [`open`] understands, in the order in which Burn itself prefers them.
-pub const DEVICES: [&str; 8] = [
-    "cuda", "metal", "rocm", "vulkan", "webgpu", "wgpu", "cpu", "flex",
-];
+pub use device::{DEVICES, OpenDevice, compiled, open};
 
-/// A device that has started.
-#[derive(Debug, Clone)]
-pub struct OpenDevice {
-    /// The device, to create tensors on.
-    pub device: Device,
-    /// The name it is chosen by, one of [`DEVICES`].
-    pub name: String,
+/// The folder of this name in the workspace's `target`, where examples put what they fetch and write.
+pub fn target_folder(name: &str) -> PathBuf {
+    workspace().join("target").join(name)
 }
 
-/// Starts the device called `name`; without a name, the one that `BURN_DEVICE` names or, failing
-/// that, the first that is compiled in.
-///
-/// # Errors
-///
-/// When the name is unknown, when its runtime is not compiled in, or when the device does not start.
-pub fn open(name: Option<&str>) -> Result<OpenDevice> {
-    let name = name
-        .map(str::to_owned)
-        .or_else(|| std::env::var("BURN_DEVICE").ok())
-        .map(|name| name.to_lowercase())
-        .or_else(|| compiled().first().map(|name| name.to_string()))
-        .ok_or_else(|| anyhow!("no runtime is compiled in; build with --features wgpu"))?;
-
-    let Some(device) = by_name(&name) else {
-        let compiled = compiled().join(", ");
-        if DEVICES.contains(&name.as_str()) {
-            bail!(
-                "device `{name}` is not compiled in; build with --features {name}, \
-                 or choose one of: {compiled}"
-            );
-        }
-        bail!("unknown device `{name}`; choose one of: {compiled}");
-    };
-
-    start(&device).with_context(|| format!("device `{name}` did not start"))?;
-    Ok(OpenDevice { device, name })
-}
-
-/// The names of the devices whose runtimes are compiled in, in the order of [`DEVICES`].
-pub fn compiled() -> Vec<&'static str> {
-    DEVICES
-        .into_iter()
-        .filter(|name| by_name(name).is_some())
-        .collect()
-}
-
-/// The device called `name`, not started yet, or `None` when its runtime is not compiled in.
-fn by_name(name: &str) -> Option<Device> {
-    match name {
-        #[cfg(feature = "cuda")]
-        "cuda" => Some(Device::cuda(0)),
-        #[cfg(feature = "metal")]
-        "metal" => Some(Device::metal(Default::default())),
-        #[cfg(feature = "rocm")]
-        "rocm" => Some(Device::rocm(0)),
-        #[cfg(feature = "vulkan")]
-        "vulkan" => Some(Device::vulkan(Default::default())),
-        #[cfg(feature = "webgpu")]
-        "webgpu" => Some(Device::webgpu(Default::default())),
-        #[cfg(feature = "wgpu")]
-        "wgpu" => Some(Device::wgpu(Default::default())),
-        #[cfg(feature = "cpu")]
-        "cpu" => Some(Device::cpu()),
-        #[cfg(feature = "flex")]
-        "flex" => Some(Device::flex()),
-        _ => None,
-    }
-}
-
-/// Runs a first operation. A runtime without a device or a driver panics at that point, which is
-/// turned into an error here: a wrong `--device` is a user's mistake and not a bug.
-fn start(device: &Device) -> Result<()> {
-    let device = device.clone();
-    panic::catch_unwind(move || {
-        let sum = Tensor::<1>::ones([1], &device) + 1.0;
-        sum.try_into_data().map(drop)
-    })
-    .map_err(|cause| anyhow!(panic_message(cause.as_ref())))?
-    .map_err(|error| anyhow!("{error:?}"))
-}
-
-/// The text that a panic was raised with.
-fn panic_message(cause: &(dyn std::any::Any + Send)) -> String {
-    if let Some(message) = cause.downcast_ref::<&str>() {
-        (*message).to_owned()
-    } else if let Some(message) = cause.downcast_ref::<String>() {
-        message.clone()
-    } else {
-        "it panicked".to_owned()
-    }
-}
-
-impl OpenDevice {
-    /// What the runtime calls the hardware, where it reports that.
-    fn hardware(&self) -> Option<String> {
-        #[cfg(any(
-            feature = "cuda",
-            feature = "rocm",
-            feature = "wgpu",
-            feature = "vulkan",
-            feature = "webgpu",
-            feature = "metal",
-            feature = "cpu"
-        ))]
-        return self.device.identity().map(|identity| identity.name);
-
-        #[allow(unreachable_code)]
-        None
-    }
-}
-
-/// Shows the device's name with the hardware behind it: `wgpu (llvmpipe)`.
-impl fmt::Display for OpenDevice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.hardware() {
-            Some(hardware) if hardware != self.name => write!(f, "{} ({hardware})", self.name),
-            _ => f.write_str(&self.name),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_unknown_name_lists_the_compiled_devices() {
-        let error = open(Some("abacus")).unwrap_err().to_string();
-        assert_eq!(
-            error,
-            format!(
-                "unknown device `abacus`; choose one of: {}",
-                compiled().join(", ")
-            )
-        );
-    }
-
-    #[test]
-    fn a_device_that_is_not_compiled_in_names_its_feature() {
-        let Some(missing) = DEVICES.iter().find(|name| by_name(name).is_none()) else {
-            return;
-        };
-        let error = open(Some(missing)).unwrap_err().to_string();
-        assert!(error.contains(&format!("--features {missing}")), "{error}");
-    }
+/// The root of the workspace.
+pub fn workspace() -> PathBuf {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
+    let workspace = examples.and_then(Path::parent);
+    workspace.unwrap_or(Path::new(".")).to_owned()
 }

@@ -6,16 +6,14 @@
 //! - [`norms`]: the two ways to normalize, the only place where they differ
 //! - [`model`]: the network, and [`weights`]: what fills it
 //! - [`check`]: the comparison with the reference embeddings
-//! - [`tuning`], [`timing`] and [`report`]: what the fused norms changed
+//! - [`timing`] and [`report`]: what the fused norms changed
 
 pub mod check;
 pub mod fetch;
 pub mod model;
 pub mod norms;
-pub mod progress;
 pub mod report;
 pub mod timing;
 pub mod tokens;
-pub mod tuning;
 pub mod vectors;
 pub mod weights;

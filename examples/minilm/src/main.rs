@@ -6,16 +6,15 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use burn::tensor::Device;
 use clap::{Parser, ValueEnum};
-use cubenorm_example_common::open;
+use cubenorm_example_common::progress::Progress;
+use cubenorm_example_common::{open, tuning};
 use minilm::check::check;
 use minilm::fetch;
 use minilm::model::{MiniLm, MiniLmConfig};
 use minilm::norms::Norms;
-use minilm::progress::Progress;
 use minilm::report::{Timed, agreement_table, similarity_table, timing_table};
 use minilm::timing::time;
 use minilm::tokens::{Batch, Tokenizer};
-use minilm::tuning;
 use minilm::vectors::{largest_difference, read_rows};
 use minilm::weights;
 

@@ -34,7 +34,7 @@ pub(crate) fn merge_units<A: Float>(
     let m2 = match comptime!(team.merge) {
         Merge::Moments => {
             let delta = my_mean - mean;
-            plane_sum(my_m2 + delta * delta * mine.count)
+            plane_sum(my_m2 + delta * (delta * mine.count))
         }
         Merge::Sum | Merge::Sums => plane_sum(my_m2),
         Merge::Means => my_m2,

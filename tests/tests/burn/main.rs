@@ -6,6 +6,7 @@ mod errors;
 mod forward;
 mod gradients;
 mod records;
+mod training;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use cubenorm_tests::device::is_selected;

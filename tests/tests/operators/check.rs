@@ -44,7 +44,7 @@ impl Case {
         let random = |at: usize| noise(self.seed ^ ((position as u64) << 32), at);
         let number = |at: usize| match self.description.kind(position) {
             Kind::Tensor => self.offset + self.amplitude * random(at),
-            Kind::Scale | Kind::Bias => 2.0 * random(at),
+            Kind::Gradient | Kind::Scale | Kind::Bias => 2.0 * random(at),
             Kind::Mean => self.offset + random(at),
             Kind::Variance => 2.0 * random(at).abs(),
         };

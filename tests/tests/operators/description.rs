@@ -25,6 +25,7 @@ pub enum Description {
 pub enum Kind {
     /// What is normalized, or added to it.
     Tensor,
+    Gradient,
     Scale,
     Bias,
     Mean,
@@ -42,6 +43,10 @@ impl Description {
                 directml::Operator::MeanVarianceNormalization2(_) => "MEAN_VARIANCE_NORMALIZATION2",
                 directml::Operator::BatchNormalization(_) => "BATCH_NORMALIZATION",
                 directml::Operator::BatchNormalizationTraining(_) => "BATCH_NORMALIZATION_TRAINING",
+                directml::Operator::BatchNormalizationGrad(_) => "BATCH_NORMALIZATION_GRAD",
+                directml::Operator::BatchNormalizationTrainingGrad(_) => {
+                    "BATCH_NORMALIZATION_TRAINING_GRAD"
+                }
             },
             Self::Onnx { operator, .. } => operator.name(),
         }
@@ -78,6 +83,10 @@ impl Description {
                 | directml::Operator::MeanVarianceNormalization2(_) => &[Tensor, Scale, Bias],
                 directml::Operator::BatchNormalization(_) => &[Tensor, Mean, Variance, Scale, Bias],
                 directml::Operator::BatchNormalizationTraining(_) => &[Tensor, Scale, Bias, Tensor],
+                directml::Operator::BatchNormalizationGrad(_)
+                | directml::Operator::BatchNormalizationTrainingGrad(_) => {
+                    &[Tensor, Gradient, Mean, Variance, Scale]
+                }
             },
             Self::Onnx { operator, .. } => match operator {
                 onnx::Operator::BatchNormalization(_) => &[Tensor, Scale, Bias, Mean, Variance],
@@ -125,6 +134,20 @@ impl Description {
                 Some(&operator.scale_tensor),
                 Some(&operator.bias_tensor),
                 operator.fused_add_tensor.as_ref(),
+            ],
+            directml::Operator::BatchNormalizationGrad(operator) => vec![
+                Some(&operator.input_tensor),
+                Some(&operator.input_gradient_tensor),
+                Some(&operator.mean_tensor),
+                Some(&operator.variance_tensor),
+                Some(&operator.scale_tensor),
+            ],
+            directml::Operator::BatchNormalizationTrainingGrad(operator) => vec![
+                Some(&operator.input_tensor),
+                Some(&operator.input_gradient_tensor),
+                Some(&operator.mean_tensor),
+                Some(&operator.variance_tensor),
+                Some(&operator.scale_tensor),
             ],
         };
         tensors

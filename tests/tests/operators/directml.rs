@@ -2,14 +2,15 @@
 
 use cubenorm_core::{DType, Layout, MAX_RANK};
 use cubenorm_operators::directml::{
-    BatchNormalization, BatchNormalizationTraining, DataType, MeanVarianceNormalization,
+    BatchNormalization, BatchNormalizationGrad, BatchNormalizationTraining,
+    BatchNormalizationTrainingGrad, DataType, MeanVarianceNormalization,
     MeanVarianceNormalization1, MeanVarianceNormalization2, Operator, TensorDesc,
 };
 
 use crate::genes::{Genes, OUTPUTS};
 
 /// How many operators there are.
-pub const COUNT: usize = 5;
+pub const COUNT: usize = 7;
 
 fn u32s(numbers: &[usize]) -> Vec<u32> {
     numbers.iter().map(|&number| number as u32).collect()
@@ -115,7 +116,7 @@ impl Genes {
                 .with_epsilon(self.epsilon)
                 .with_fused_activation(self.activation),
             ),
-            _ => {
+            4 => {
                 let small = &self.broadcast(1, shape);
                 Operator::BatchNormalizationTraining(
                     BatchNormalizationTraining::new(
@@ -130,6 +131,34 @@ impl Genes {
                     .with_epsilon(self.epsilon)
                     .with_fused_activation(self.activation),
                 )
+            }
+            5 => {
+                let scale = &self.broadcast(4, shape);
+                Operator::BatchNormalizationGrad(BatchNormalizationGrad {
+                    input_tensor: input,
+                    input_gradient_tensor: self.input(1, shape),
+                    mean_tensor: self.parameter(2, shape),
+                    variance_tensor: self.parameter(3, shape),
+                    scale_tensor: self.input(4, scale),
+                    output_gradient_tensor: output,
+                    output_scale_gradient_tensor: self.output(1, scale),
+                    output_bias_gradient_tensor: self.output(2, scale),
+                    epsilon: self.epsilon,
+                })
+            }
+            _ => {
+                let (mean, scale) = (&self.broadcast(2, shape), &self.broadcast(4, shape));
+                Operator::BatchNormalizationTrainingGrad(BatchNormalizationTrainingGrad {
+                    input_tensor: input,
+                    input_gradient_tensor: self.input(1, shape),
+                    mean_tensor: self.input(2, mean),
+                    variance_tensor: self.input(3, mean),
+                    scale_tensor: self.input(4, scale),
+                    output_gradient_tensor: output,
+                    output_scale_gradient_tensor: self.output(1, scale),
+                    output_bias_gradient_tensor: self.output(2, scale),
+                    epsilon: self.epsilon,
+                })
             }
         }
     }

@@ -112,8 +112,8 @@ pub struct Blueprint {
     pub hold: Hold,
     /// What is reduced.
     pub statistics: StatisticsKind,
-    /// Whether elements are taken relative to the row's first, so that a large common offset
-    /// cancels before it is rounded: where the accumulation dtype is no wider than the input's.
+    /// Whether elements are taken relative to a number near the row's mean, so that a large common
+    /// offset cancels before it is rounded.
     pub shifts: bool,
     /// Whether epsilon is added to the variance, else to the deviation.
     pub epsilon_in_sqrt: bool,

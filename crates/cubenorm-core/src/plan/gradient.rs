@@ -6,9 +6,13 @@ use super::grid::{Task, check_bindings, cut};
 use super::{AccessBlueprint, Grid, Hardware, Level, Merge, PlanError, Strategy, Team, lanes};
 use crate::{Access, ActivationKind, GradientProblem, StatisticsKind, StrategyChoice};
 
-/// Rows that a core takes side by side. The sums of columns are read and written once for all of them;
-/// more would not stay in its cache.
+/// Rows that a core takes side by side at most. The sums of columns are read and written once for all
+/// of them; more save little more.
 const MAX_ABREAST: usize = 4;
+
+/// Bytes that those rows may have, so that they are still in a core's second-level cache when it
+/// comes back to them.
+const CACHED_BYTES: usize = 128 << 10;
 
 /// Where the sums of columns are kept while a team goes from row to row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -119,10 +123,13 @@ pub fn plan_gradient(
         merge: Merge::Sums,
     };
     let (lanes, vector) = lanes::choose(&task, &problem.input, problem.accesses(), hardware);
+    // Input and output gradient of a row.
+    let row_bytes = 2 * problem.cols * problem.dtype.size();
     let rows_abreast = |groups: usize| match problem.column_sums && hardware.cpu_cores.is_some() {
-        true => std::env::var("GAB")
-            .map_or(MAX_ABREAST, |v| v.parse().unwrap())
-            .min(groups),
+        true => MAX_ABREAST
+            .min(groups)
+            .min(CACHED_BYTES / row_bytes.max(1))
+            .max(1),
         false => 1,
     };
     let cut = cut(&task, lanes, vector, hardware, choice, rows_abreast)?;

@@ -189,7 +189,7 @@ pub fn plan_forward(
         team: cut.team,
         hold: cut.hold,
         statistics: problem.statistics,
-        shifts: problem.statistics.reduces_mean() && problem.dtype == problem.dtype.accumulation(),
+        shifts: problem.statistics.reduces_mean(),
         epsilon_in_sqrt: problem.epsilon.is_inside_sqrt(),
         activation: problem.activation.kind(),
         abreast: cut.abreast,

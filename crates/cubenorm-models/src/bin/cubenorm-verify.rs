@@ -32,6 +32,12 @@ struct Arguments {
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
 
+    /// Check gradients, too, of each ONNX case with a grads.npz of `dY`, which is given, and `dX`,
+    /// `dScale` and `dBias`, which are expected; tolerances are those of the list `gradients` in
+    /// cases.json, else 1e-3 and 1e-6
+    #[arg(long)]
+    gradients: bool,
+
     /// Write how each case went to a file, as JSON; `-` is the standard output, and the text then
     /// goes to the standard error
     #[arg(long, value_name = "FILE")]
@@ -70,12 +76,11 @@ fn main() -> ExitCode {
 fn child(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let executor = device(arguments).and_then(|device| run::open(&device));
     let executor = executor.as_ref().map(AsRef::as_ref);
-    serve(
-        executor,
-        &Options::default(),
-        io::stdin().lock(),
-        io::stdout(),
-    )?;
+    let options = Options {
+        gradients: arguments.gradients,
+        ..Options::default()
+    };
+    serve(executor, &options, io::stdin().lock(), io::stdout())?;
     Ok(())
 }
 
@@ -85,6 +90,9 @@ fn parent(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
     let mut command = || {
         let mut command = Command::new(&program);
         command.args(["--child", "--device", &device]);
+        if arguments.gradients {
+            command.arg("--gradients");
+        }
         command
     };
     let json_to_stdout = arguments

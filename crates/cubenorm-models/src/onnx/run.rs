@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use cubenorm_core::TensorDesc;
 use cubenorm_operators::{OperatorError, Program, Slot};
 
-use crate::array::{ElementType, HostArray};
+use crate::array::{ArrayError, ElementType, HostArray};
 use crate::executor::{ExecuteError, Executor, Run, check_outputs, only_f32, span_bytes};
 use crate::onnx::node::{Node, Value};
 use crate::strided::row_major;
@@ -87,6 +87,17 @@ pub enum BindError {
         /// The output.
         name: String,
     },
+    /// The gradient that is given is not one of the first output.
+    #[error("dY has the shape {actual:?}: expected that of the first output, {expected:?}")]
+    OutputGradient {
+        /// The first output's.
+        expected: Vec<usize>,
+        /// The gradient's.
+        actual: Vec<usize>,
+    },
+    /// The gradient that is given cannot be read.
+    #[error("dY: {0}")]
+    Array(#[from] ArrayError),
     /// The operator does not take inputs of these shapes and types.
     #[error(transparent)]
     Operator(#[from] OperatorError),
@@ -131,14 +142,46 @@ impl Prepared {
         let mut outputs = Vec::with_capacity(node.graph_outputs.len());
         for output in &node.graph_outputs {
             let (slot, shape) = bind_output(node, &program, output)?;
-            let desc = &program.tensor(slot).desc;
-            let bytes = span_bytes(desc).filter(|&bytes| bytes <= MAX_OUTPUT_BYTES);
-            let bytes = bytes.ok_or_else(|| BindError::TooLarge {
-                name: output.name.clone(),
-                shape: shape.clone(),
-            })?;
-            buffers.insert(slot, vec![0; bytes]);
+            buffers.insert(slot, zeros(&program.tensor(slot).desc, &output.name)?);
             outputs.push((output.name.clone(), slot, shape));
+        }
+        Ok(Self {
+            program,
+            buffers,
+            outputs,
+        })
+    }
+
+    /// The way back through the node from `output_gradient`, that of the operator's first output in
+    /// elements of any type. What it returns are `dX`, `dScale` and `dBias`, see
+    /// [`Program::gradient`], instead of the graph's outputs.
+    ///
+    /// # Errors
+    ///
+    /// [`BindError`] where the gradient does not have the output's shape, or the operator has none.
+    pub fn gradient(&self, output_gradient: &HostArray) -> Result<Self, BindError> {
+        let program = self.program.gradient()?;
+        let mut buffers = BTreeMap::new();
+        for (slot, tensor) in program.inputs() {
+            if tensor.position == Program::OUTPUT_GRADIENT {
+                let expected = tensor.desc.shape().to_vec();
+                if output_gradient.shape != expected {
+                    return Err(BindError::OutputGradient {
+                        expected,
+                        actual: output_gradient.shape.clone(),
+                    });
+                }
+                let values = output_gradient.to_f64()?;
+                let array = HostArray::from_f64(tensor.desc.dtype, expected, &values)?;
+                buffers.insert(slot, array.bytes);
+            } else if let Some(given) = self.program.input_at(tensor.position) {
+                buffers.insert(slot, self.buffers.get(&given).cloned().unwrap_or_default());
+            }
+        }
+        let mut outputs = Vec::new();
+        for (slot, tensor) in program.outputs() {
+            buffers.insert(slot, zeros(&tensor.desc, tensor.name)?);
+            outputs.push((tensor.name.to_owned(), slot, tensor.desc.shape().to_vec()));
         }
         Ok(Self {
             program,
@@ -175,6 +218,16 @@ impl Prepared {
     pub fn only_f32(&self) -> bool {
         only_f32(&self.program)
     }
+}
+
+/// The buffer of an output before it is written.
+fn zeros(desc: &TensorDesc, name: &str) -> Result<Vec<u8>, BindError> {
+    let bytes = span_bytes(desc).filter(|&bytes| bytes <= MAX_OUTPUT_BYTES);
+    let bytes = bytes.ok_or_else(|| BindError::TooLarge {
+        name: name.to_owned(),
+        shape: desc.shape().to_vec(),
+    })?;
+    Ok(vec![0; bytes])
 }
 
 /// All arrays that the node may read, by name.

@@ -8,8 +8,9 @@ use crate::dxdispatch::{self, Model, ModelError, RunError, Session};
 use crate::executor::{ExecuteError, Executor};
 use crate::file;
 use crate::onnx::{BindError, Node, NodeError, Prepared, TensorError, read_tensor};
-use crate::verify::compare::compare;
+use crate::verify::compare::{Tolerance, compare};
 use crate::verify::expected::{ExpectedResource, OnnxTolerances, read_resources};
+use crate::verify::gradients::Gradients;
 use crate::verify::walk::{data_sets, numbered};
 use crate::verify::{Case, ExpectedError, Kind, Options};
 use crate::{ElementType, HostArray};
@@ -95,7 +96,7 @@ pub fn run_case(case: &Case, executor: &dyn Executor, options: &Options) -> Case
         return CaseResult::Failed(reason.clone());
     }
     let run = || match case.kind {
-        Kind::Onnx => run_onnx(case, executor),
+        Kind::Onnx => run_onnx(case, executor, options),
         Kind::DxDispatch => run_dxdispatch(case, executor, options),
         Kind::Path => Err(CaseError::Different("it is no case".to_owned())),
     };
@@ -194,7 +195,7 @@ fn check_resource(
     compare(&actual, &expected.values, &shape, expected.tolerance).map_err(different)
 }
 
-fn run_onnx(case: &Case, executor: &dyn Executor) -> Result<(), CaseError> {
+fn run_onnx(case: &Case, executor: &dyn Executor, options: &Options) -> Result<(), CaseError> {
     let is_folder = case.path.is_dir();
     let model = match is_folder {
         true => case.path.join("model.onnx"),
@@ -212,17 +213,28 @@ fn run_onnx(case: &Case, executor: &dyn Executor) -> Result<(), CaseError> {
         true => OnnxTolerances::default(),
         false => OnnxTolerances::read(&case.path)?,
     };
-    for set in sets {
+    for (number, set) in sets.iter().enumerate() {
         let name = set.file_name().unwrap_or_default().to_string_lossy();
-        let inputs = tensors(&set, "input_")?;
+        let inputs = tensors(set, "input_")?;
         let prepared = Prepared::new(&node, &inputs).map_err(|source| Refusal::Bind {
             set: Some(name.to_string()),
             source,
         })?;
-        let expected = tensors(&set, "output_")?;
+        let expected = tensors(set, "output_")?;
         let outputs = execute(&prepared, executor)?;
         check_outputs(&outputs, &expected, &tolerances)
             .map_err(|reason| CaseError::Different(format!("{name}: {reason}")))?;
+        if !options.gradients || case.must_be_refused {
+            continue;
+        }
+        for file in Gradients::files(&case.path, set, number == 0) {
+            let gradients = Gradients::read(&file)?;
+            let of_file = |reason| CaseError::Different(format!("{}: {reason}", file.display()));
+            let way_back = prepared.gradient(&gradients.given);
+            let way_back = way_back.map_err(|error| of_file(error.to_string()))?;
+            let actual = execute(&way_back, executor)?;
+            gradients.check(&actual, &tolerances).map_err(of_file)?;
+        }
     }
     Ok(())
 }
@@ -288,18 +300,25 @@ fn check_outputs(
     same("number of outputs", &outputs.len(), &expected.len())?;
     for (position, ((name, actual), expected)) in outputs.iter().zip(expected).enumerate() {
         let tolerance = tolerances.of(position, name, expected.element);
-        let check = || {
-            same("shape", &actual.shape, &expected.shape)?;
-            same("element type", &actual.element, &expected.element)?;
-            let text = |error: crate::ArrayError| error.to_string();
-            let expected = expected.to_f64().map_err(text)?;
-            let expected: Vec<Option<f64>> = expected.into_iter().map(Some).collect();
-            let values = actual.to_f64().map_err(text)?;
-            compare(&values, &expected, &actual.shape, tolerance).map_err(different)
-        };
-        check().map_err(|reason| format!("output {name:?}: {reason}"))?;
+        same("element type", &actual.element, &expected.element)
+            .and_then(|()| check_array(actual, expected, tolerance))
+            .map_err(|reason| format!("output {name:?}: {reason}"))?;
     }
     Ok(())
+}
+
+/// Compares two arrays, whatever their element types.
+pub(super) fn check_array(
+    actual: &HostArray,
+    expected: &HostArray,
+    tolerance: Tolerance,
+) -> Result<(), String> {
+    same("shape", &actual.shape, &expected.shape)?;
+    let text = |error: crate::ArrayError| error.to_string();
+    let expected = expected.to_f64().map_err(text)?;
+    let expected: Vec<Option<f64>> = expected.into_iter().map(Some).collect();
+    let values = actual.to_f64().map_err(text)?;
+    compare(&values, &expected, &actual.shape, tolerance).map_err(different)
 }
 
 fn same<T: PartialEq + std::fmt::Debug>(

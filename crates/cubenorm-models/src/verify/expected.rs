@@ -5,6 +5,7 @@ use serde::Deserialize;
 
 use crate::array::ElementType;
 use crate::file;
+use crate::npz::NpzError;
 use crate::verify::compare::Tolerance;
 
 /// What ONNX's own runner of these tests allows.
@@ -12,6 +13,9 @@ const ONNX_RTOL: f64 = 1e-3;
 const ONNX_ATOL: f64 = 1e-7;
 /// And of bfloat16, which has 8 significant bits.
 const ONNX_RTOL_BF16: f64 = 1.0 / 64.0;
+
+/// What is allowed of gradients where nobody says: sums of products, which cancel to small numbers.
+const GRADIENT_ATOL: f64 = 1e-6;
 
 /// Why there is nothing to compare with.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +47,22 @@ pub enum ExpectedError {
         /// The type.
         name: String,
     },
+    /// The file is not an archive of gradients.
+    #[error("{}: {source}", path.display())]
+    Npz {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: NpzError,
+    },
+    /// The file does not have what is given.
+    #[error("{} does not have {name}", path.display())]
+    Missing {
+        /// The file.
+        path: PathBuf,
+        /// What is given.
+        name: &'static str,
+    },
     /// The file expects nothing.
     #[error("{} expects nothing", path.display())]
     Nothing {
@@ -72,6 +92,8 @@ pub(crate) struct OnnxTolerances {
     atol: Option<f64>,
     #[serde(default)]
     outputs: Vec<OutputTolerance>,
+    #[serde(default)]
+    gradients: Vec<OutputTolerance>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -104,21 +126,38 @@ impl OnnxTolerances {
         let is_unnamed = |output: &&OutputTolerance| output.name.is_none();
         let own = self.outputs.iter().find(named);
         let own = own.or_else(|| self.outputs.get(position).filter(is_unnamed));
-        let default_rtol = match element {
-            ElementType::BFloat16 => ONNX_RTOL_BF16,
-            _ => ONNX_RTOL,
-        };
         Tolerance {
             rtol: own
                 .and_then(|own| own.rtol)
                 .or(self.rtol)
-                .unwrap_or(default_rtol),
+                .unwrap_or(default_rtol(element)),
             atol: own
                 .and_then(|own| own.atol)
                 .or(self.atol)
                 .unwrap_or(ONNX_ATOL),
             equal_nonfinite: true,
         }
+    }
+
+    /// Of a gradient: its own in the list `gradients`, else ONNX's `rtol` and an `atol` of 1e-6. The
+    /// case's are those of its outputs.
+    pub fn of_gradient(&self, name: &str, element: ElementType) -> Tolerance {
+        let mut listed = self.gradients.iter();
+        let own = listed.find(|gradient| gradient.name.as_deref() == Some(name));
+        Tolerance {
+            rtol: own
+                .and_then(|own| own.rtol)
+                .unwrap_or(default_rtol(element)),
+            atol: own.and_then(|own| own.atol).unwrap_or(GRADIENT_ATOL),
+            equal_nonfinite: true,
+        }
+    }
+}
+
+fn default_rtol(element: ElementType) -> f64 {
+    match element {
+        ElementType::BFloat16 => ONNX_RTOL_BF16,
+        _ => ONNX_RTOL,
     }
 }
 

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test uses some of it")]
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -193,4 +194,46 @@ fn gradient(step: &Gradient, values: &mut [Vec<f64>]) {
             values[slot.0] = sums;
         }
     }
+}
+
+/// An array of float64 in NumPy's format.
+pub fn npy(shape: &[usize], values: &[f64]) -> Vec<u8> {
+    let sizes: String = shape.iter().map(|size| format!("{size},")).collect();
+    let header = format!("{{'descr': '<f8', 'fortran_order': False, 'shape': ({sizes}), }}\n");
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend((header.len() as u16).to_le_bytes());
+    bytes.extend(header.as_bytes());
+    bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+    bytes
+}
+
+/// An archive of arrays by their names, stored or deflated.
+pub fn npz(arrays: &[(&str, Vec<u8>)], is_deflated: bool) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut archive = rawzip::ZipArchiveWriter::new(&mut bytes);
+    let method = match is_deflated {
+        true => rawzip::CompressionMethod::DEFLATE,
+        false => rawzip::CompressionMethod::STORE,
+    };
+    for (name, array) in arrays {
+        let name = format!("{name}.npy");
+        let builder = archive.new_file(&*name).compression_method(method);
+        let (mut entry, config) = builder.start().unwrap();
+        let descriptor = if is_deflated {
+            let level = flate2::Compression::default();
+            let encoder = flate2::write::DeflateEncoder::new(&mut entry, level);
+            let mut writer = config.wrap(encoder);
+            writer.write_all(array).unwrap();
+            let (encoder, descriptor) = writer.finish().unwrap();
+            encoder.finish().unwrap();
+            descriptor
+        } else {
+            let mut writer = config.wrap(&mut entry);
+            writer.write_all(array).unwrap();
+            writer.finish().unwrap().1
+        };
+        entry.finish(descriptor).unwrap();
+    }
+    archive.finish().unwrap();
+    bytes
 }

@@ -127,7 +127,7 @@ fn training<N: Number>(
     let [x, scale, bias] = [0, 1, 2].map(|at| inputs.required(at));
     let add = inputs.given(3);
     let small = scale.shape();
-    let axes: Vec<usize> = (0..small.len()).filter(|&dim| small[dim] == 1).collect();
+    let axes = repeated(small);
     let rows = Rows::over(x.shape(), &axes, |i| x.at(i));
     let output = each(x.shape(), |i| {
         let row = rows.of(i);
@@ -147,45 +147,70 @@ fn repeated(shape: &[usize]) -> Vec<usize> {
     (0..shape.len()).filter(|&dim| shape[dim] == 1).collect()
 }
 
-/// Of both gradient operators: the gradients of scale and bias, over the dimensions that the scale
-/// repeats along.
-fn param_grads<N: Number>(add: f32, inputs: &Inputs<'_, N>) -> [Vec<N>; 2] {
-    let [x, dy, mean, variance, scale] = [0, 1, 2, 3, 4].map(|at| inputs.required(at));
-    let small = scale.shape();
-    let axes = repeated(small);
-    let elements = x.shape().iter().product::<usize>() / small.iter().product::<usize>();
-    let count = N::from(elements as f64);
-    let normalized =
-        |i: &[usize]| (x.at(i) - mean.at(i)) / (variance.at(i) + epsilon(add)).sqrt();
-    let products = Rows::over(x.shape(), &axes, |i| dy.at(i) * normalized(i));
-    let sums = Rows::over(x.shape(), &axes, |i| dy.at(i));
-    [
-        each(small, |i| products.of(i).mean * count),
-        each(small, |i| sums.of(i).mean * count),
-    ]
+/// The tensors of both gradient operators.
+struct Gradient<'a, N> {
+    x: &'a Tensor<N>,
+    above: &'a Tensor<N>,
+    mean: &'a Tensor<N>,
+    variance: &'a Tensor<N>,
+    scale: &'a Tensor<N>,
+    epsilon: N,
+}
+
+impl<'a, N: Number> Gradient<'a, N> {
+    fn new(add: f32, inputs: &Inputs<'a, N>) -> Self {
+        let [x, above, mean, variance, scale] = [0, 1, 2, 3, 4].map(|at| inputs.required(at));
+        Self {
+            x,
+            above,
+            mean,
+            variance,
+            scale,
+            epsilon: epsilon(add),
+        }
+    }
+
+    fn deviation(&self, i: &[usize]) -> N {
+        (self.variance.at(i) + self.epsilon).sqrt()
+    }
+
+    fn normalized(&self, i: &[usize]) -> N {
+        (self.x.at(i) - self.mean.at(i)) / self.deviation(i)
+    }
+
+    /// The gradients of scale and bias, summed over the dimensions that the scale is repeated along.
+    fn of_parameters(&self) -> [Vec<N>; 2] {
+        let (shape, small) = (self.x.shape(), self.scale.shape());
+        let axes = repeated(small);
+        let products = Rows::over(shape, &axes, |i| self.above.at(i) * self.normalized(i));
+        let sums = Rows::over(shape, &axes, |i| self.above.at(i));
+        [products, sums].map(|rows| each(small, |i| rows.of(i).total))
+    }
 }
 
 fn grad<N: Number>(add: f32, inputs: &Inputs<'_, N>) -> Vec<Vec<N>> {
-    let [x, dy, variance, scale] = [0, 1, 3, 4].map(|at| inputs.required(at));
-    let dx = each(x.shape(), |i| {
-        dy.at(i) * scale.at(i) / (variance.at(i) + epsilon(add)).sqrt()
+    let tensors = Gradient::new(add, inputs);
+    let of_input = each(tensors.x.shape(), |i| {
+        tensors.above.at(i) * tensors.scale.at(i) / tensors.deviation(i)
     });
-    let [of_scale, of_bias] = param_grads(add, inputs);
-    vec![dx, of_scale, of_bias]
+    let [of_scale, of_bias] = tensors.of_parameters();
+    vec![of_input, of_scale, of_bias]
 }
 
 fn training_grad<N: Number>(add: f32, inputs: &Inputs<'_, N>) -> Vec<Vec<N>> {
-    let [x, dy, mean, variance, scale] = [0, 1, 2, 3, 4].map(|at| inputs.required(at));
-    let axes = repeated(mean.shape());
-    let normalized =
-        |i: &[usize]| (x.at(i) - mean.at(i)) / (variance.at(i) + epsilon(add)).sqrt();
-    let deep = |i: &[usize]| dy.at(i) * scale.at(i);
-    let means = Rows::over(x.shape(), &axes, deep);
-    let products = Rows::over(x.shape(), &axes, |i| deep(i) * normalized(i));
-    let dx = each(x.shape(), |i| {
-        let rest = deep(i) - means.of(i).mean - normalized(i) * products.of(i).mean;
-        rest / (variance.at(i) + epsilon(add)).sqrt()
+    let tensors = Gradient::new(add, inputs);
+    let (shape, small) = (tensors.x.shape(), tensors.mean.shape());
+    let axes = repeated(small);
+    let count = shape.iter().product::<usize>() / small.iter().product::<usize>();
+    let count = N::from(count as f64);
+    let g = |i: &[usize]| tensors.above.at(i) * tensors.scale.at(i);
+    let sums = Rows::over(shape, &axes, g);
+    let products = Rows::over(shape, &axes, |i| g(i) * tensors.normalized(i));
+    let of_input = each(shape, |i| {
+        let through_mean = sums.of(i).total / count;
+        let through_variance = tensors.normalized(i) * (products.of(i).total / count);
+        (g(i) - through_mean - through_variance) / tensors.deviation(i)
     });
-    let [of_scale, of_bias] = param_grads(add, inputs);
-    vec![dx, of_scale, of_bias]
+    let [of_scale, of_bias] = tensors.of_parameters();
+    vec![of_input, of_scale, of_bias]
 }

@@ -35,6 +35,8 @@ pub struct Moments<N> {
     pub variance: N,
     /// `sum(x^2) / n`
     pub mean_square: N,
+    /// `sum(x)`
+    pub total: N,
     /// `sum(|x|)`
     pub magnitudes: N,
     /// `sum(x^2)`
@@ -73,6 +75,7 @@ impl Number for f64 {
             mean,
             variance: sum(&|x| (x - mean) * (x - mean)) / n,
             mean_square: squares / n,
+            total: sum(&|x| x),
             magnitudes: sum(&f64::abs),
             squares,
         }

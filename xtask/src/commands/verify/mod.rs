@@ -49,6 +49,10 @@ pub struct Args {
     /// The seconds that one case may take [default: 60]
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<u64>,
+    /// Check gradients, too, of each ONNX case with a grads.npz: `dY` is given, `dX`, `dScale` and
+    /// `dBias` are expected
+    #[arg(long)]
+    gradients: bool,
     /// Show the cases that passed, too
     #[arg(long, short)]
     verbose: bool,
@@ -86,6 +90,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     if let Some(timeout) = args.timeout {
         command = command.args(["--timeout", &timeout.to_string()]);
+    }
+    if args.gradients {
+        command = command.arg("--gradients");
     }
     if args.verbose {
         command = command.arg("--verbose");

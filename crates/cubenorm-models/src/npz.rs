@@ -1,0 +1,257 @@
+use std::collections::BTreeMap;
+use std::io::{self, Read};
+
+use flate2::bufread::DeflateDecoder;
+use rawzip::{CompressionMethod, ZipArchive};
+
+use crate::array::HostArray;
+use crate::npy::{self, NpyError};
+
+/// What follows the name of each array.
+const SUFFIX: &str = ".npy";
+
+/// Why bytes are not an archive of arrays, as `numpy.savez` writes it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NpzError {
+    /// The archive is none.
+    #[error("it is not a zip archive: {0}")]
+    Zip(rawzip::Error),
+    /// The archive has something else than what is looked for.
+    #[error("it has an entry {name:?}: expected {}", expected.join(", "))]
+    Unknown {
+        /// The entry.
+        name: String,
+        /// The names of the arrays that there may be.
+        expected: &'static [&'static str],
+    },
+    /// The archive ends before all that it lists.
+    #[error("it has {actual} entries: it says that it has {expected}")]
+    Count {
+        /// Those that it says.
+        expected: u64,
+        /// Those found.
+        actual: u64,
+    },
+    /// The archive has two arrays of one name.
+    #[error("it has more than one entry {name:?}")]
+    Repeated {
+        /// The array.
+        name: String,
+    },
+    /// An array is compressed in a way that is not read.
+    #[error("{name}: it is compressed by {method}: expected it to be stored or deflated")]
+    Method {
+        /// The array.
+        name: String,
+        /// The way.
+        method: String,
+    },
+    /// An array cannot be decompressed, or comes to something else than the archive says.
+    #[error("{name}: it cannot be decompressed: {source}")]
+    Entry {
+        /// The array.
+        name: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// All arrays together have more bytes than are read.
+    #[error("{name}: with it there are more than {limit} bytes")]
+    TooLarge {
+        /// The array.
+        name: String,
+        /// The most bytes.
+        limit: u64,
+    },
+    /// An array is not in NumPy's format.
+    #[error("{name}: {source}")]
+    Array {
+        /// The array.
+        name: String,
+        /// Why.
+        source: NpyError,
+    },
+}
+
+/// Reads the arrays of an archive, by their names without `.npy`. Only those in `names` may be there,
+/// and they may take `limit` bytes together.
+///
+/// # Errors
+///
+/// [`NpzError`].
+pub(crate) fn read(
+    bytes: &[u8],
+    names: &'static [&'static str],
+    limit: u64,
+) -> Result<BTreeMap<&'static str, HostArray>, NpzError> {
+    let archive = ZipArchive::from_slice(bytes).map_err(NpzError::Zip)?;
+    let mut arrays = BTreeMap::new();
+    let mut left = limit;
+    let mut count = 0;
+    let mut entries = archive.entries();
+    while let Some(entry) = entries.next_entry().map_err(NpzError::Zip)? {
+        count += 1;
+        let path = String::from_utf8_lossy(entry.file_path().as_bytes()).into_owned();
+        let known = path.strip_suffix(SUFFIX);
+        let known = known.and_then(|stem| names.iter().copied().find(|&name| name == stem));
+        let Some(name) = known else {
+            return Err(NpzError::Unknown {
+                name: path,
+                expected: names,
+            });
+        };
+        let named = || name.to_owned();
+        let found = archive.get_entry(entry.wayfinder());
+        let found = found.map_err(NpzError::Zip)?;
+        let data: Box<dyn Read> = match entry.compression_method() {
+            CompressionMethod::STORE => Box::new(found.data()),
+            CompressionMethod::DEFLATE => Box::new(DeflateDecoder::new(found.data())),
+            other => {
+                return Err(NpzError::Method {
+                    name: named(),
+                    method: other.to_string(),
+                });
+            }
+        };
+        let mut array = Vec::new();
+        // The archive's own size has no say: it is compared with what comes.
+        found
+            .verifying_reader(data)
+            .take(left.saturating_add(1))
+            .read_to_end(&mut array)
+            .map_err(|source| NpzError::Entry {
+                name: named(),
+                source,
+            })?;
+        let Some(rest) = left.checked_sub(array.len() as u64) else {
+            return Err(NpzError::TooLarge {
+                name: named(),
+                limit,
+            });
+        };
+        left = rest;
+        let array = npy::read(&array).map_err(|source| NpzError::Array {
+            name: named(),
+            source,
+        })?;
+        if arrays.insert(name, array).is_some() {
+            return Err(NpzError::Repeated { name: named() });
+        }
+    }
+    match archive.entries_hint() {
+        expected if expected == count => Ok(arrays),
+        expected => Err(NpzError::Count {
+            expected,
+            actual: count,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use cubenorm_core::DType;
+    use flate2::Compression;
+    use flate2::write::DeflateEncoder;
+    use rawzip::ZipArchiveWriter;
+
+    use super::*;
+
+    const NAMES: &[&str] = &["a", "b"];
+    const LIMIT: u64 = 1 << 16;
+
+    fn array(values: &[f64]) -> HostArray {
+        HostArray::from_f64(DType::F64, [values.len()], values).unwrap()
+    }
+
+    fn file(entries: &[(&str, &[u8], CompressionMethod)]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut archive = ZipArchiveWriter::new(&mut bytes);
+        for &(name, data, method) in entries {
+            let builder = archive.new_file(name).compression_method(method);
+            let (mut entry, config) = builder.start().unwrap();
+            let descriptor = if method == CompressionMethod::DEFLATE {
+                let encoder = DeflateEncoder::new(&mut entry, Compression::default());
+                let mut writer = config.wrap(encoder);
+                writer.write_all(data).unwrap();
+                let (encoder, descriptor) = writer.finish().unwrap();
+                encoder.finish().unwrap();
+                descriptor
+            } else {
+                let mut writer = config.wrap(&mut entry);
+                writer.write_all(data).unwrap();
+                writer.finish().unwrap().1
+            };
+            entry.finish(descriptor).unwrap();
+        }
+        archive.finish().unwrap();
+        bytes
+    }
+
+    fn npy(values: &[f64]) -> Vec<u8> {
+        npy::write(&array(values)).unwrap().unwrap()
+    }
+
+    #[test]
+    fn stored_and_deflated_arrays_read_back() {
+        let (a, b) = (npy(&[1.0, -2.5]), npy(&[0.0; 900]));
+        let bytes = file(&[
+            ("a.npy", &a, CompressionMethod::STORE),
+            ("b.npy", &b, CompressionMethod::DEFLATE),
+        ]);
+        assert!(bytes.len() < b.len());
+        let arrays = read(&bytes, NAMES, LIMIT).unwrap();
+        assert_eq!(arrays["a"], array(&[1.0, -2.5]));
+        assert_eq!(arrays["b"], array(&[0.0; 900]));
+        assert!(read(&file(&[]), NAMES, LIMIT).unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_is_not_as_it_should_be_is_named() {
+        let a = npy(&[1.0]);
+        let message = |entries: &[(&str, &[u8], CompressionMethod)]| {
+            let read = read(&file(entries), NAMES, LIMIT);
+            read.map(drop).unwrap_err().to_string()
+        };
+        let stored = CompressionMethod::STORE;
+        let unknown = message(&[("c.npy", &a, stored)]);
+        assert_eq!(unknown, "it has an entry \"c.npy\": expected a, b");
+        let repeated = message(&[("a.npy", &a, stored), ("a.npy", &a, stored)]);
+        assert_eq!(repeated, "it has more than one entry \"a\"");
+        let method = message(&[("a.npy", &a, CompressionMethod::ZSTD)]);
+        assert!(method.starts_with("a: it is compressed by"), "{method}");
+        let array = message(&[("a.npy", b"nothing", stored)]);
+        assert!(array.starts_with("a: its header"), "{array}");
+        assert!(matches!(read(b"", NAMES, LIMIT), Err(NpzError::Zip(_))));
+    }
+
+    #[test]
+    fn a_small_archive_of_much_is_cut_short() {
+        let much = vec![0; 1 << 24];
+        let bytes = file(&[("a.npy", &much, CompressionMethod::DEFLATE)]);
+        assert!(bytes.len() < much.len() / 500);
+        let error = read(&bytes, NAMES, LIMIT).unwrap_err();
+        assert!(matches!(error, NpzError::TooLarge { .. }), "{error}");
+        // The limit is that of all of them.
+        let a = npy(&[0.0; 5_000]);
+        assert!((a.len() as u64) < LIMIT);
+        let bytes = file(&[
+            ("a.npy", &a, CompressionMethod::STORE),
+            ("b.npy", &a, CompressionMethod::STORE),
+        ]);
+        let error = read(&bytes, NAMES, LIMIT).unwrap_err();
+        assert!(error.to_string().starts_with("b: with it"), "{error}");
+    }
+
+    #[test]
+    fn changed_data_does_not_pass_for_what_was_written() {
+        let a = npy(&[1.0, 2.0]);
+        let bytes = file(&[("a.npy", &a, CompressionMethod::STORE)]);
+        let at = bytes.windows(a.len()).position(|part| part == a).unwrap();
+        let mut changed = bytes.clone();
+        changed[at + a.len() - 1] ^= 1;
+        let error = read(&changed, NAMES, LIMIT).unwrap_err();
+        assert!(matches!(error, NpzError::Entry { .. }), "{error}");
+    }
+}

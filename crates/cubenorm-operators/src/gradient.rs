@@ -1,0 +1,401 @@
+use cubenorm_core::{
+    Activation, BlendDesc, GradientDesc, Layout, NormDesc, ResidualPlace, Statistics, TensorDesc,
+    WrittenStatistics,
+};
+
+use crate::builder::{Builder, View};
+use crate::{Blend, Gradient, Normalize, OperatorError, Program, ProgramTensor, Role, Slot, Step};
+
+/// The name and the position of a gradient.
+type Wanted = (&'static str, usize);
+
+const OF_INPUT: Wanted = ("dX", 0);
+const OF_SCALE: Wanted = ("dScale", 1);
+const OF_BIAS: Wanted = ("dBias", 2);
+
+impl Program {
+    /// Where [`gradient`](Self::gradient) reads the gradient of the forward's output 0. No operator
+    /// has an input there.
+    pub const OUTPUT_GRADIENT: usize = usize::MAX;
+
+    /// The way back through an operator that is one normalization, with conversions before and after
+    /// it: from the gradient of its output 0 those of its input, scale and bias, as
+    /// [`GradientDesc`] writes them.
+    ///
+    /// | tensor | role | position | shape and dtype |
+    /// | --- | --- | --- | --- |
+    /// | those that the normalization depends on | input | the forward's | the forward's |
+    /// | `dY` | input | [`OUTPUT_GRADIENT`](Self::OUTPUT_GRADIENT) | of output 0 |
+    /// | `dX` | output | 0 | of the input that is normalized |
+    /// | `dScale` | output | 1 | of the scale; absent where there is none |
+    /// | `dBias` | output | 2 | of the bias; absent where there is none |
+    ///
+    /// `dY` and all outputs are contiguous. Statistics are computed once more, as the forward does;
+    /// those that are given are constants. Nothing is passed back from further outputs, such as
+    /// moved averages.
+    ///
+    /// # Errors
+    ///
+    /// [`OperatorError::NoGradient`] where the program has several normalizations, adds a residual
+    /// or is a gradient itself, and where a tensor is seen in another order than its own.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use cubenorm_core::{DType, TensorDesc};
+    /// use cubenorm_operators::Program;
+    /// use cubenorm_operators::onnx::RmsNormalization;
+    ///
+    /// let f32 = |shape: &[usize]| Some(TensorDesc::contiguous(shape, DType::F32));
+    /// let forward = RmsNormalization::default().lower(&[f32(&[2, 3]), f32(&[3])], &[true])?;
+    /// let gradient = forward.gradient()?;
+    /// let outputs: Vec<_> = gradient.outputs().map(|(_, t)| (t.name, t.desc.shape())).collect();
+    /// assert_eq!(outputs, [("dX", &[2, 3][..]), ("dScale", &[3][..])]);
+    /// assert!(gradient.input_at(Program::OUTPUT_GRADIENT).is_some());
+    /// # Ok::<(), cubenorm_operators::OperatorError>(())
+    /// ```
+    pub fn gradient(&self) -> Result<Self, OperatorError> {
+        WayBack::through(self)?.build()
+    }
+}
+
+fn refused(reason: &'static str) -> OperatorError {
+    OperatorError::NoGradient { reason }
+}
+
+/// A gradient in the making.
+struct WayBack<'a> {
+    forward: &'a Program,
+    before: &'a [Step],
+    norm: &'a Normalize,
+    after: &'a [Step],
+    builder: Builder,
+    /// The tensor here that a tensor of the forward is.
+    slots: Vec<Option<Slot>>,
+}
+
+impl<'a> WayBack<'a> {
+    fn through(forward: &'a Program) -> Result<Self, OperatorError> {
+        let mut found = None;
+        for (at, step) in forward.steps.iter().enumerate() {
+            match step {
+                Step::Normalize(norm) if found.is_none() => found = Some((at, norm)),
+                Step::Normalize(_) => return Err(refused("it is more than one normalization")),
+                Step::Gradient(_) => return Err(refused("it is a gradient itself")),
+                Step::Blend(_) => (),
+            }
+        }
+        let (at, norm) = found.ok_or_else(|| refused("it does not normalize"))?;
+        if norm.residual.is_some() {
+            return Err(refused("it adds a residual"));
+        }
+        Ok(Self {
+            forward,
+            before: &forward.steps[..at],
+            norm,
+            after: &forward.steps[at + 1..],
+            builder: Builder::default(),
+            slots: vec![None; forward.tensors.len()],
+        })
+    }
+
+    fn build(mut self) -> Result<Program, OperatorError> {
+        let norm = self.norm;
+        let desc = &norm.desc;
+        let is_reduced = !matches!(desc.statistics, Statistics::None | Statistics::Given { .. });
+        // Of the bias, only the slope of an activation depends, and what computes the statistics.
+        let reads_bias = is_reduced || desc.activation != Activation::Identity;
+        let bias = norm.bias.filter(|_| reads_bias);
+        self.keep([Some(norm.input), norm.scale, bias, norm.mean, norm.variance])?;
+
+        let result = self.result()?.clone();
+        let above = TensorDesc::contiguous(result.desc.shape(), result.desc.dtype);
+        let above = (self.builder).input("dY", Program::OUTPUT_GRADIENT, above)?;
+        let above = self.builder.converted(above, desc.input.dtype)?;
+        let shape = desc.input.shape();
+        let above = above.with_layout(Layout::contiguous(shape));
+
+        let input = self.destination(OF_INPUT, norm.input, &desc.input)?;
+        let scale = self.destination_of(OF_SCALE, norm.scale, desc.scale.as_ref())?;
+        let bias = self.destination_of(OF_BIAS, norm.bias, desc.bias.as_ref())?;
+        let saved = self.saved()?;
+        let slot = |destination: &Option<Destination>| destination.as_ref().map(|d| d.written.slot);
+        let step = Gradient {
+            desc: GradientDesc {
+                norm: NormDesc {
+                    residual_place: ResidualPlace::Input,
+                    output: None,
+                    writes_sum: false,
+                    written_statistics: None,
+                    ..desc.clone()
+                },
+                output_gradient: above.desc.clone(),
+                saved: saved.as_ref().map(|view| view.desc.clone()),
+                input_gradient: Some(TensorDesc::contiguous(shape, desc.input.dtype)),
+                wants_scale: scale.is_some(),
+                wants_bias: bias.is_some(),
+            },
+            input: self.kept(norm.input)?,
+            output_gradient: above.slot,
+            saved: saved.map(|view| view.slot),
+            scale: norm.scale.map(|slot| self.kept(slot)).transpose()?,
+            bias: match desc.activation {
+                Activation::Identity => None,
+                _ => norm.bias.map(|slot| self.kept(slot)).transpose()?,
+            },
+            input_gradient: Some(input.written.slot),
+            scale_gradient: slot(&scale),
+            bias_gradient: slot(&bias),
+        };
+        self.builder.gradient(step, [None, None])?;
+        for destination in [Some(input), scale, bias].into_iter().flatten() {
+            if let Some(output) = destination.rounded {
+                self.builder.copy(&destination.written, &output)?;
+            }
+        }
+        Ok(self.builder.finish())
+    }
+
+    /// Takes tensors over, with the blends that they come from.
+    fn keep(&mut self, wanted: [Option<Slot>; 5]) -> Result<(), OperatorError> {
+        let mut is_kept = vec![false; self.forward.tensors.len()];
+        for slot in wanted.into_iter().flatten() {
+            is_kept[slot.0] = true;
+        }
+        let mut blends: Vec<&Blend> = Vec::new();
+        for step in self.before.iter().rev() {
+            let Step::Blend(blend) = step else { continue };
+            if is_kept[blend.output.0] {
+                is_kept[blend.input.0] = true;
+                if let Some(previous) = blend.previous {
+                    is_kept[previous.0] = true;
+                }
+                blends.push(blend);
+            }
+        }
+        for (index, tensor) in self.forward.tensors.iter().enumerate() {
+            if !is_kept[index] {
+                continue;
+            }
+            let (name, position) = (tensor.name, tensor.position);
+            let desc = tensor.desc.clone();
+            let view = match tensor.role {
+                Role::Input => self.builder.input(name, position, desc)?,
+                Role::Temporary => self.builder.temporary(name, desc)?,
+                Role::Output => return Err(refused("it normalizes one of its outputs")),
+            };
+            self.slots[index] = Some(view.slot);
+        }
+        for blend in blends.into_iter().rev() {
+            let step = Blend {
+                desc: blend.desc.clone(),
+                input: self.kept(blend.input)?,
+                previous: blend.previous.map(|slot| self.kept(slot)).transpose()?,
+                output: self.kept(blend.output)?,
+            };
+            self.builder.blend(step)?;
+        }
+        Ok(())
+    }
+
+    fn kept(&self, slot: Slot) -> Result<Slot, OperatorError> {
+        let slot = self.slots.get(slot.0).copied().flatten();
+        slot.ok_or_else(|| refused("a step reads what nothing has written"))
+    }
+
+    /// Output 0, which the normalization writes itself or which its result is converted to.
+    fn result(&self) -> Result<&'a ProgramTensor, OperatorError> {
+        let written = self.forward.tensor(self.norm.output);
+        let seen = self.norm.desc.output.as_ref();
+        if seen.is_some_and(|seen| !same_order(&seen.layout, &written.desc.layout)) {
+            return Err(other_order());
+        }
+        let is_result =
+            |tensor: &ProgramTensor| tensor.role == Role::Output && tensor.position == 0;
+        if is_result(written) {
+            return Ok(written);
+        }
+        let mut copies = self.after.iter().filter_map(|step| match step {
+            Step::Blend(blend) if blend.input == self.norm.output => {
+                let output = self.forward.tensor(blend.output);
+                is_conversion(blend, written, output).then_some(output)
+            }
+            _ => None,
+        });
+        let found = copies.find(|tensor| is_result(tensor));
+        found.ok_or_else(|| refused("output 0 is not what the normalization gives"))
+    }
+
+    /// The input that is, itself or converted, what a step sees as `desc`.
+    fn source(&self, slot: Slot, desc: &TensorDesc) -> Result<&'a ProgramTensor, OperatorError> {
+        let tensor = self.forward.tensor(slot);
+        if !same_order(&desc.layout, &tensor.desc.layout) {
+            return Err(other_order());
+        }
+        if tensor.role == Role::Input {
+            return Ok(tensor);
+        }
+        let mut writers = self.before.iter().filter_map(|step| match step {
+            Step::Blend(blend) if blend.output == slot => Some(blend),
+            _ => None,
+        });
+        if let (Some(blend), None) = (writers.next(), writers.next()) {
+            let source = self.forward.tensor(blend.input);
+            if source.role == Role::Input && is_conversion(blend, source, tensor) {
+                return Ok(source);
+            }
+        }
+        Err(refused(
+            "what it normalizes by is more than a converted input",
+        ))
+    }
+
+    /// An output for the gradient to what a step sees as `desc`.
+    fn destination(
+        &mut self,
+        (name, position): Wanted,
+        slot: Slot,
+        desc: &TensorDesc,
+    ) -> Result<Destination, OperatorError> {
+        let source = &self.source(slot, desc)?.desc;
+        let output = TensorDesc::contiguous(source.shape(), source.dtype);
+        let output = self.builder.output(name, position, output)?;
+        if source.dtype == desc.dtype {
+            return Ok(Destination {
+                written: output,
+                rounded: None,
+            });
+        }
+        let unrounded = TensorDesc::contiguous(source.shape(), desc.dtype);
+        Ok(Destination {
+            written: self.builder.temporary("unrounded", unrounded)?,
+            rounded: Some(output),
+        })
+    }
+
+    fn destination_of(
+        &mut self,
+        wanted: Wanted,
+        slot: Option<Slot>,
+        desc: Option<&TensorDesc>,
+    ) -> Result<Option<Destination>, OperatorError> {
+        let parameter = slot.zip(desc);
+        parameter
+            .map(|(slot, desc)| self.destination(wanted, slot, desc))
+            .transpose()
+    }
+
+    /// Pairs of mean and reciprocal deviation: written by the normalization, or made of those given.
+    fn saved(&mut self) -> Result<Option<View>, OperatorError> {
+        let norm = self.norm;
+        let desc = &norm.desc;
+        let (mean, variance) = match &desc.statistics {
+            Statistics::None => return Ok(None),
+            Statistics::Given { mean, variance } => (mean, variance),
+            _ => return self.normalized().map(Some),
+        };
+        let view = |slot: Option<Slot>, desc: &TensorDesc| {
+            let slot = slot.ok_or_else(|| refused("given statistics are not given"))?;
+            Ok::<_, OperatorError>(View {
+                slot: self.kept(slot)?,
+                desc: desc.clone(),
+            })
+        };
+        let (mean, variance) = (view(norm.mean, mean)?, view(norm.variance, variance)?);
+        let pairs = self.builder.pair(&mean, &variance, desc.epsilon)?;
+        Ok(Some(pairs))
+    }
+
+    /// The forward's normalization once more, for its statistics.
+    fn normalized(&mut self) -> Result<View, OperatorError> {
+        let norm = self.norm;
+        let desc = &norm.desc;
+        let output = TensorDesc::contiguous(desc.input.shape(), desc.input.dtype);
+        let output = self.builder.temporary("Y", output)?;
+        let step = Normalize {
+            desc: NormDesc {
+                output: Some(output.desc),
+                writes_sum: false,
+                ..desc.clone()
+            },
+            input: self.kept(norm.input)?,
+            residual: None,
+            scale: norm.scale.map(|slot| self.kept(slot)).transpose()?,
+            bias: norm.bias.map(|slot| self.kept(slot)).transpose()?,
+            mean: None,
+            variance: None,
+            output: output.slot,
+            sum: None,
+            statistics: None,
+        };
+        let written = WrittenStatistics::MeanRstd;
+        let pairs = self.builder.normalize_with_statistics(step, written)?;
+        Ok(pairs.with_layout(desc.statistics_desc().layout))
+    }
+}
+
+/// Where a gradient goes.
+struct Destination {
+    written: View,
+    /// The output that it is converted to, where its dtype is another.
+    rounded: Option<View>,
+}
+
+fn other_order() -> OperatorError {
+    refused("a step sees a tensor in another order than its own")
+}
+
+/// Whether a blend copies all of a tensor to all of another.
+fn is_conversion(blend: &Blend, from: &ProgramTensor, to: &ProgramTensor) -> bool {
+    blend.desc == BlendDesc::copy(from.desc.clone(), to.desc.clone())
+}
+
+/// Whether two layouts reach the same addresses in the same row-major order, whatever their shapes.
+fn same_order(one: &Layout, other: &Layout) -> bool {
+    let is_empty = |layout: &Layout| layout.shape.contains(&0);
+    match (is_empty(one), is_empty(other)) {
+        (false, false) => coalesced(one) == coalesced(other),
+        (one, other) => one == other,
+    }
+}
+
+/// The sizes and strides of a layout, with neighbours that step evenly as one.
+fn coalesced(layout: &Layout) -> Vec<(usize, usize)> {
+    let mut dims: Vec<(usize, usize)> = Vec::new();
+    for (&size, &stride) in layout.shape.iter().zip(&layout.strides) {
+        match dims.last_mut() {
+            _ if size == 1 => (),
+            Some((outer, step)) if *step == stride.saturating_mul(size) => {
+                *outer = outer.saturating_mul(size);
+                *step = stride;
+            }
+            _ => dims.push((size, stride)),
+        }
+    }
+    dims
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reshaped_layout_is_in_the_same_order_and_a_permuted_one_is_not() {
+        let layout = Layout::strided([4, 6], [12, 2]);
+        assert!(same_order(
+            &layout,
+            &Layout::strided([4, 1, 2, 3], [12, 7, 6, 2])
+        ));
+        assert!(same_order(&layout, &Layout::strided([24], [2])));
+        assert!(!same_order(&layout, &Layout::strided([6, 4], [2, 12])));
+        assert!(!same_order(&layout, &Layout::contiguous([4, 6])));
+        assert!(same_order(
+            &Layout::contiguous([0, 3]),
+            &Layout::contiguous([5, 0])
+        ));
+        assert!(!same_order(
+            &Layout::contiguous([0, 3]),
+            &Layout::contiguous([1])
+        ));
+    }
+}

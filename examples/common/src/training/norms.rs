@@ -1,0 +1,43 @@
+use std::fmt;
+
+use clap::ValueEnum;
+
+/// Which implementation runs a model's norms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Norms {
+    /// The layers of `burn::nn`.
+    Burn,
+    /// The layers of `cubenorm::nn`.
+    Cubenorm,
+}
+
+impl fmt::Display for Norms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Burn => "burn",
+            Self::Cubenorm => "cubenorm",
+        })
+    }
+}
+
+/// The values of `--norms`.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum Choice {
+    /// `burn::nn`.
+    Burn,
+    /// `cubenorm::nn`.
+    Cubenorm,
+    /// One model of each, on the same batches.
+    Both,
+}
+
+impl Choice {
+    /// The kinds it stands for.
+    pub fn kinds(self) -> &'static [Norms] {
+        match self {
+            Self::Burn => &[Norms::Burn],
+            Self::Cubenorm => &[Norms::Cubenorm],
+            Self::Both => &[Norms::Burn, Norms::Cubenorm],
+        }
+    }
+}

@@ -1,0 +1,166 @@
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow};
+use burn::module::Module;
+use burn::optim::{GradientsParams, ModuleOptimizer};
+use burn::tensor::{Device, Tensor};
+
+use super::memory::{Memory, in_use};
+use super::norms::Norms;
+
+/// A model that learns, and what was measured meanwhile.
+pub struct Trainer<M> {
+    model: M,
+    optimizer: ModuleOptimizer,
+    device: Device,
+    run: Run,
+}
+
+/// What was measured of a model that learned.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// What ran the norms.
+    pub norms: Norms,
+    /// The loss of each step's batch, before the step.
+    pub losses: Vec<f32>,
+    /// How long each epoch took.
+    pub epochs: Vec<Duration>,
+    /// What a step has in use, where the device says.
+    pub memory: Option<Memory>,
+}
+
+impl<M: Module> Trainer<M> {
+    /// A model that has learned nothing yet, on a device with autodiff.
+    pub fn new(norms: Norms, model: M, optimizer: ModuleOptimizer, device: &Device) -> Self {
+        Self {
+            model,
+            optimizer,
+            device: device.clone(),
+            run: Run {
+                norms,
+                losses: Vec::new(),
+                epochs: Vec::new(),
+                memory: None,
+            },
+        }
+    }
+
+    /// The model as it is now.
+    pub fn model(&self) -> &M {
+        &self.model
+    }
+
+    /// What has been measured so far.
+    pub fn run(&self) -> &Run {
+        &self.run
+    }
+
+    /// Takes these steps, of which `loss` gives the loss and `rate` the learning rate.
+    ///
+    /// # Errors
+    ///
+    /// When the device fails.
+    pub fn epoch(
+        mut self,
+        steps: Range<usize>,
+        rate: impl Fn(usize) -> f64,
+        loss: impl Fn(&M, usize) -> Tensor<1>,
+    ) -> Result<Self> {
+        self.sync()?;
+        let start = Instant::now();
+        // Read all at once: reading one would make each step wait for the device.
+        let mut losses = Vec::with_capacity(steps.len());
+        for step in steps {
+            let loss = loss(&self.model, step);
+            let gradients = GradientsParams::from_grads(loss.backward(), &self.model);
+            self.model = self.optimizer.step(rate(step), self.model, gradients);
+            losses.push(loss.inner());
+        }
+        let losses = Tensor::cat(losses, 0).try_into_data();
+        self.sync()?;
+        self.run.epochs.push(start.elapsed());
+
+        let losses = losses
+            .map_err(|error| anyhow!("the device failed: {error:?}"))?
+            .try_to_vec::<f32>()
+            .map_err(|error| anyhow!("the losses are no float32: {error:?}"))?;
+        self.run.losses.extend(losses);
+        Ok(self)
+    }
+
+    /// Measures the memory of a step whose gradients are then thrown away.
+    ///
+    /// # Errors
+    ///
+    /// When the device fails.
+    pub fn measure_memory(mut self, loss: impl Fn(&M) -> Tensor<1>) -> Result<Self> {
+        self.sync()?;
+        let before = in_use(&self.device);
+        let loss = loss(&self.model);
+        let forward = in_use(&self.device);
+        let gradients = GradientsParams::from_grads(loss.backward(), &self.model);
+        let backward = in_use(&self.device);
+        drop(gradients);
+        self.run.memory = match (before, forward, backward) {
+            (Some(before), Some(forward), Some(backward)) => {
+                Some(Memory::of(before, forward, backward))
+            }
+            _ => None,
+        };
+        Ok(self)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.device
+            .sync()
+            .map_err(|error| anyhow!("the device failed: {error:?}"))
+    }
+}
+
+impl Run {
+    /// The median time of an epoch, without the first, in which kernels are compiled; of that one
+    /// where there is no other.
+    pub fn epoch(&self) -> Duration {
+        let mut settled = match self.epochs.as_slice() {
+            [_, settled @ ..] if !settled.is_empty() => settled.to_vec(),
+            all => all.to_vec(),
+        };
+        settled.sort_unstable();
+        settled.get(settled.len() / 2).copied().unwrap_or_default()
+    }
+
+    /// The mean loss of the last `count` steps, or of all if they are fewer; NaN without any.
+    pub fn last_losses(&self, count: usize) -> f32 {
+        let last = &self.losses[self.losses.len().saturating_sub(count)..];
+        last.iter().sum::<f32>() / last.len() as f32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(epochs: &[u64], losses: &[f32]) -> Run {
+        Run {
+            norms: Norms::Burn,
+            losses: losses.to_vec(),
+            epochs: epochs.iter().copied().map(Duration::from_millis).collect(),
+            memory: None,
+        }
+    }
+
+    #[test]
+    fn the_first_epoch_counts_only_when_it_is_the_only_one() {
+        assert_eq!(run(&[900, 3, 1, 2], &[]).epoch(), Duration::from_millis(2));
+        assert_eq!(run(&[900], &[]).epoch(), Duration::from_millis(900));
+        assert_eq!(run(&[], &[]).epoch(), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_last_losses_are_averaged() {
+        assert_eq!(run(&[], &[9.0, 1.0, 3.0]).last_losses(2), 2.0);
+        assert_eq!(run(&[], &[4.0]).last_losses(5), 4.0);
+        assert!(run(&[], &[]).last_losses(5).is_nan());
+    }
+}

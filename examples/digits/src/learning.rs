@@ -1,0 +1,200 @@
+//! How the network learns, and what has to come out.
+
+use anyhow::{Result, anyhow};
+use burn::module::Module;
+use burn::nn::loss::CrossEntropyLossConfig;
+use burn::optim::{SgdConfig, momentum::MomentumConfig};
+use burn::tensor::{Device, Tensor};
+use cubenorm_example_common::training::{
+    Check, Norms, Random, Run, Trainer, largest_difference, losses_agree,
+};
+
+use crate::digits::{Batch, CLASSES, Digits, Picture};
+use crate::network::Network;
+use crate::norms::Layer;
+
+/// The learning rate at first; it falls to zero over the training.
+const LEARNING_RATE: f64 = 0.1;
+/// Pictures that each step learns from.
+const BATCH: usize = 64;
+/// For the weights at first and the order of the pictures.
+const SEED: u64 = 42;
+
+/// How many of the test's pictures a network has to tell at least.
+pub const ACCURACY: f32 = 0.96;
+/// How far two networks may be apart in that.
+pub const ACCURACY_TOLERANCE: f32 = 0.005;
+/// How far running statistics may be apart after the first epoch. They are of the size of one.
+pub const STATISTICS_TOLERANCE: f32 = 1e-3;
+
+/// What is trained, and for how long.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// What the network normalizes by.
+    pub layer: Layer,
+    /// How often all pictures are learned from.
+    pub epochs: usize,
+}
+
+/// A network that has learned.
+#[derive(Debug, Clone)]
+pub struct Learned {
+    /// What was measured meanwhile.
+    pub run: Run,
+    /// The share of the test's pictures that it tells.
+    pub accuracy: f32,
+    /// The running statistics of its batch norms after the first epoch, if it has any.
+    pub statistics: Vec<f32>,
+}
+
+/// Trains a network with each kind of norm: from the same weights, on the same batches.
+///
+/// The kinds take turns, so that a machine that slows down does so for all of them.
+///
+/// # Errors
+///
+/// When the device fails.
+pub fn learn(
+    digits: &Digits,
+    settings: Settings,
+    kinds: &[Norms],
+    device: &Device,
+) -> Result<Vec<Learned>> {
+    let device = device.clone().autodiff();
+    device.seed(SEED);
+    let untrained = Network::new(settings.layer, &device);
+    // Weights are drawn when they are first needed, which has to be before the network is copied.
+    untrained.forward(Batch::new(&digits.training[..1], &device).pixels);
+    let mut trainers: Vec<_> = kinds
+        .iter()
+        .map(|&norms| {
+            let optimizer = SgdConfig::new().with_momentum(Some(MomentumConfig::new()));
+            Trainer::new(
+                norms,
+                untrained.with_norms(norms),
+                optimizer.init(),
+                &device,
+            )
+        })
+        .collect();
+
+    let steps = digits.training.len() / BATCH;
+    let total = steps * settings.epochs;
+    let rate = |step| LEARNING_RATE * (1.0 - step as f64 / total as f64);
+    let mut statistics = vec![Vec::new(); kinds.len()];
+    for epoch in 0..settings.epochs {
+        let batches = batches(&digits.training, epoch, &device);
+        let loss = |network: &Network, step: usize| loss(network, &batches[step % steps]);
+        let range = epoch * steps..(epoch + 1) * steps;
+        trainers = trainers
+            .into_iter()
+            .map(|trainer| trainer.epoch(range.clone(), rate, loss))
+            .collect::<Result<_>>()?;
+        if epoch == 0 {
+            statistics = trainers
+                .iter()
+                .map(|trainer| running_statistics(trainer.model()))
+                .collect::<Result<_>>()?;
+        }
+    }
+
+    let batch = Batch::new(digits.training.iter().take(BATCH), &device);
+    trainers
+        .into_iter()
+        .zip(statistics)
+        .map(|(trainer, statistics)| {
+            let accuracy = accuracy(trainer.model(), &digits.test, &device)?;
+            let trainer = trainer.measure_memory(|network| loss(network, &batch))?;
+            Ok(Learned {
+                run: trainer.run().clone(),
+                accuracy,
+                statistics,
+            })
+        })
+        .collect()
+}
+
+/// What has to hold of the networks that learned. How good they have to be is asked only of those
+/// that learned to the end.
+pub fn checks(learned: &[Learned], to_the_end: bool) -> Vec<Check> {
+    let mut checks = Vec::new();
+    for Learned { run, accuracy, .. } in learned.iter().filter(|_| to_the_end) {
+        checks.push(Check {
+            text: format!(
+                "accuracy with norms by {}: {:.2} %, at least {:.2} %",
+                run.norms,
+                100.0 * accuracy,
+                100.0 * ACCURACY
+            ),
+            passed: *accuracy >= ACCURACY,
+        });
+    }
+    if let [one, other] = learned {
+        checks.push(losses_agree(&one.run, &other.run));
+        if !one.statistics.is_empty() {
+            checks.push(Check::at_most(
+                "largest difference of running statistics after the first epoch",
+                largest_difference(&one.statistics, &other.statistics),
+                STATISTICS_TOLERANCE,
+            ));
+        }
+        if to_the_end {
+            checks.push(Check::at_most(
+                "difference of accuracies",
+                (one.accuracy - other.accuracy).abs(),
+                ACCURACY_TOLERANCE,
+            ));
+        }
+    }
+    checks
+}
+
+/// All pictures in an order that only the epoch decides, those left out that do not fill a batch.
+fn batches(pictures: &[Picture], epoch: usize, device: &Device) -> Vec<Batch> {
+    let mut order: Vec<usize> = (0..pictures.len()).collect();
+    Random::new(SEED + epoch as u64).shuffle(&mut order);
+    order
+        .chunks_exact(BATCH)
+        .map(|chunk| Batch::new(chunk.iter().map(|&index| &pictures[index]), device))
+        .collect()
+}
+
+/// `[1]`.
+fn loss(network: &Network, batch: &Batch) -> Tensor<1> {
+    let logits = network.forward(batch.pixels.clone());
+    CrossEntropyLossConfig::new()
+        .init(&logits.device())
+        .forward(logits, batch.digits.clone())
+}
+
+/// The share of the pictures that the network tells.
+fn accuracy(network: &Network, pictures: &[Picture], device: &Device) -> Result<f32> {
+    let batch = Batch::new(pictures, &device.clone().inner());
+    let logits = read(network.valid().forward(batch.pixels))?;
+    let told = logits.chunks_exact(CLASSES).map(largest);
+    let right = told
+        .zip(pictures)
+        .filter(|(told, picture)| *told == usize::from(picture.digit))
+        .count();
+    Ok(right as f32 / pictures.len() as f32)
+}
+
+fn running_statistics(network: &Network) -> Result<Vec<f32>> {
+    network.statistics().map_or(Ok(Vec::new()), read)
+}
+
+/// The index of the largest value.
+fn largest(values: &[f32]) -> usize {
+    let pairs = values.iter().enumerate();
+    pairs
+        .max_by(|(_, a), (_, b)| a.total_cmp(b))
+        .map_or(0, |(index, _)| index)
+}
+
+fn read<const D: usize>(tensor: Tensor<D>) -> Result<Vec<f32>> {
+    tensor
+        .try_into_data()
+        .map_err(|error| anyhow!("the device failed: {error:?}"))?
+        .try_to_vec::<f32>()
+        .map_err(|error| anyhow!("the tensor is no float32: {error:?}"))
+}

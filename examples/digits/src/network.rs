@@ -1,0 +1,141 @@
+//! The network: a convolution, three residual blocks, and a linear layer over the average.
+
+use burn::module::Module;
+use burn::nn::conv::{Conv2d, Conv2dConfig};
+use burn::nn::{Linear, LinearConfig, PaddingConfig2d};
+use burn::tensor::activation::silu;
+use burn::tensor::{Device, Tensor};
+use cubenorm_example_common::training::Norms;
+
+use crate::digits::CLASSES;
+use crate::norms::{Layer, Norm};
+
+/// Channels of the first blocks and of the last.
+const CHANNELS: [usize; 2] = [16, 32];
+
+/// A residual network for pictures of digits.
+#[derive(Module, Debug)]
+pub struct Network {
+    stem: Conv2d,
+    stem_norm: Norm,
+    blocks: Vec<Block>,
+    head: Linear,
+}
+
+/// Two convolutions, each normalized, added to what came in.
+#[derive(Module, Debug)]
+struct Block {
+    first: Conv2d,
+    first_norm: Norm,
+    second: Conv2d,
+    second_norm: Norm,
+    /// Fits what came in to what comes out, where the block changes its size.
+    shortcut: Option<Conv2d>,
+}
+
+impl Network {
+    /// A network that has learned nothing, with Burn's norms.
+    pub fn new(layer: Layer, device: &Device) -> Self {
+        let [few, many] = CHANNELS;
+        Self {
+            stem: conv([1, few], 3, 1, device),
+            stem_norm: Norm::new(layer, few, device),
+            blocks: vec![
+                Block::new([few, few], 1, layer, device),
+                Block::new([few, many], 2, layer, device),
+                Block::new([many, many], 1, layer, device),
+            ],
+            head: LinearConfig::new(many, CLASSES).init(device),
+        }
+    }
+
+    /// The same network with norms of this kind, which shares nothing with it that learning
+    /// changes.
+    pub fn with_norms(&self, norms: Norms) -> Self {
+        // A mere clone would share the running statistics.
+        let network = self.valid().train();
+        match norms {
+            Norms::Burn => network,
+            Norms::Cubenorm => network.into_fused(),
+        }
+    }
+
+    /// Every norm replaced by cubenorm's: all that it takes to convert a model.
+    fn into_fused(self) -> Self {
+        Self {
+            stem_norm: self.stem_norm.into_fused(),
+            blocks: self.blocks.into_iter().map(Block::into_fused).collect(),
+            ..self
+        }
+    }
+
+    /// How likely it takes each picture for each digit, as logits.
+    ///
+    /// # Shapes
+    ///
+    /// - pixels: `[pictures, 1, height, width]`
+    /// - output: `[pictures, CLASSES]`
+    pub fn forward(&self, pixels: Tensor<4>) -> Tensor<2> {
+        let stem = silu(self.stem_norm.forward(self.stem.forward(pixels)));
+        let features = self
+            .blocks
+            .iter()
+            .fold(stem, |input, block| block.forward(input));
+        self.head
+            .forward(features.mean_dims(&[2, 3]).flatten::<2>(1, 3))
+    }
+
+    /// The running means and variances of all batch norms, one after the other.
+    pub fn statistics(&self) -> Option<Tensor<1>> {
+        let blocks = self.blocks.iter();
+        let norms = blocks.flat_map(|block| [&block.first_norm, &block.second_norm]);
+        let statistics: Vec<_> = [&self.stem_norm]
+            .into_iter()
+            .chain(norms)
+            .filter_map(Norm::statistics)
+            .flatten()
+            .collect();
+        (!statistics.is_empty()).then(|| Tensor::cat(statistics, 0))
+    }
+}
+
+impl Block {
+    fn new([from, to]: [usize; 2], stride: usize, layer: Layer, device: &Device) -> Self {
+        Self {
+            first: conv([from, to], 3, stride, device),
+            first_norm: Norm::new(layer, to, device),
+            second: conv([to, to], 3, 1, device),
+            second_norm: Norm::new(layer, to, device),
+            shortcut: (from != to || stride != 1).then(|| conv([from, to], 1, stride, device)),
+        }
+    }
+
+    fn into_fused(self) -> Self {
+        Self {
+            first_norm: self.first_norm.into_fused(),
+            second_norm: self.second_norm.into_fused(),
+            ..self
+        }
+    }
+
+    fn forward(&self, input: Tensor<4>) -> Tensor<4> {
+        let inner = silu(self.first_norm.forward(self.first.forward(input.clone())));
+        let output = self.second_norm.forward(self.second.forward(inner));
+        let shortcut = match &self.shortcut {
+            Some(shortcut) => shortcut.forward(input),
+            None => input,
+        };
+        silu(output + shortcut)
+    }
+}
+
+/// A convolution that keeps the size at a stride of 1. It needs no bias: a norm follows, or the sum
+/// with one that has its own.
+fn conv(channels: [usize; 2], kernel: usize, stride: usize, device: &Device) -> Conv2d {
+    let margin = kernel / 2;
+    Conv2dConfig::new(channels, [kernel, kernel])
+        .with_stride([stride, stride])
+        .with_padding(PaddingConfig2d::Explicit(margin, margin, margin, margin))
+        .with_bias(false)
+        .init(device)
+}

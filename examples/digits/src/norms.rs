@@ -1,0 +1,118 @@
+//! The layers that normalize.
+
+use std::fmt;
+
+use burn::module::Module;
+use burn::nn;
+use burn::tensor::{Device, Tensor};
+use clap::ValueEnum;
+use cubenorm::nn as fused;
+use cubenorm::nn::from_burn;
+
+/// Groups of channels of a group norm.
+const GROUPS: usize = 4;
+
+/// What the network normalizes by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Layer {
+    /// Each channel over the batch; over running statistics in the test.
+    Batch,
+    /// Groups of channels of each picture.
+    Group,
+    /// Each channel of each picture.
+    Instance,
+    /// The channels of each pixel.
+    Layer,
+}
+
+impl fmt::Display for Layer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Batch => "batch",
+            Self::Group => "group",
+            Self::Instance => "instance",
+            Self::Layer => "layer",
+        })
+    }
+}
+
+/// A norm of either kind.
+#[derive(Module, Debug)]
+pub enum Norm {
+    /// Burn's batch norm.
+    BurnBatch(nn::BatchNorm),
+    /// Burn's group norm.
+    BurnGroup(nn::GroupNorm),
+    /// Burn's instance norm.
+    BurnInstance(nn::InstanceNorm),
+    /// Burn's layer norm.
+    BurnLayer(nn::LayerNorm),
+    /// cubenorm's batch norm.
+    Batch(fused::BatchNorm),
+    /// cubenorm's group norm.
+    Group(fused::GroupNorm),
+    /// cubenorm's instance norm.
+    Instance(fused::InstanceNorm),
+    /// cubenorm's layer norm.
+    Layer(fused::LayerNorm),
+}
+
+impl Norm {
+    /// A norm of Burn's.
+    pub fn new(layer: Layer, channels: usize, device: &Device) -> Self {
+        match layer {
+            Layer::Batch => Self::BurnBatch(nn::BatchNormConfig::new(channels).init(device)),
+            Layer::Group => {
+                Self::BurnGroup(nn::GroupNormConfig::new(GROUPS, channels).init(device))
+            }
+            Layer::Instance => {
+                Self::BurnInstance(nn::InstanceNormConfig::new(channels).init(device))
+            }
+            Layer::Layer => Self::BurnLayer(nn::LayerNormConfig::new(channels).init(device)),
+        }
+    }
+
+    /// The same norm of cubenorm's.
+    pub fn into_fused(self) -> Self {
+        match self {
+            Self::BurnBatch(norm) => Self::Batch(from_burn(norm)),
+            Self::BurnGroup(norm) => Self::Group(from_burn(norm)),
+            Self::BurnInstance(norm) => Self::Instance(from_burn(norm)),
+            Self::BurnLayer(norm) => Self::Layer(from_burn(norm)),
+            fused => fused,
+        }
+    }
+
+    /// Normalizes.
+    ///
+    /// # Shapes
+    ///
+    /// - input and output: `[batch, channels, height, width]`
+    pub fn forward(&self, input: Tensor<4>) -> Tensor<4> {
+        match self {
+            Self::BurnBatch(norm) => norm.forward(input),
+            Self::BurnGroup(norm) => norm.forward(input),
+            Self::BurnInstance(norm) => norm.forward(input),
+            Self::BurnLayer(norm) => with_channels_last(input, |input| norm.forward(input)),
+            Self::Batch(norm) => norm.forward(input),
+            Self::Group(norm) => norm.forward(input),
+            Self::Instance(norm) => norm.forward(input),
+            Self::Layer(norm) => with_channels_last(input, |input| norm.forward(input)),
+        }
+    }
+
+    /// The running mean and variance, `[channels]` each, of a batch norm.
+    pub fn statistics(&self) -> Option<[Tensor<1>; 2]> {
+        let [mean, variance] = match self {
+            Self::BurnBatch(norm) => [&norm.running_mean, &norm.running_var],
+            Self::Batch(norm) => [&norm.running_mean, &norm.running_var],
+            _ => return None,
+        };
+        Some([mean.value_sync(), variance.value_sync()])
+    }
+}
+
+/// Layer norms take the last axis.
+fn with_channels_last(input: Tensor<4>, norm: impl FnOnce(Tensor<4>) -> Tensor<4>) -> Tensor<4> {
+    norm(input.permute([0, 2, 3, 1])).permute([0, 3, 1, 2])
+}

@@ -1,0 +1,107 @@
+//! Teaches a model to write this project's source text, and shows what fused norms change.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use clap::Parser;
+use cubenorm_example_common::progress::Progress;
+use cubenorm_example_common::training::{self, Choice, Outcome};
+use cubenorm_example_common::{open, target_folder, tuning};
+use transformer::learning::{self, EPOCH, Learned, SIZE};
+use transformer::text::Text;
+
+/// Epochs of a whole training and of a quick one.
+const EPOCHS: usize = 16;
+const QUICK_EPOCHS: usize = 2;
+
+/// A pre-norm language model on bytes in Burn, its norms and residuals fused by cubenorm.
+#[derive(Debug, Parser)]
+#[command(name = "transformer", version)]
+struct Arguments {
+    /// The file to learn from [default: this project's source text]
+    text: Option<PathBuf>,
+
+    /// What runs the norms
+    #[arg(long, value_enum, default_value_t = Choice::Both)]
+    norms: Choice,
+
+    /// The device to run on: cuda, rocm, metal, vulkan, wgpu, webgpu, cpu or flex, as far as they
+    /// are compiled in [default: the first of them]
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
+
+    /// Learn for 50 steps only, from kernels that are not tuned first
+    #[arg(long)]
+    quick: bool,
+
+    /// Exit with an error if a check fails: what is learned, and whether both kinds of norm agree
+    #[arg(long)]
+    check: bool,
+
+    /// Where to write the plot [default: target/transformer/losses.svg]
+    #[arg(long, value_name = "SVG")]
+    plot: Option<PathBuf>,
+
+    /// Learn for one epoch: this process is there to tune the kernels
+    #[arg(long, hide = true)]
+    tune: bool,
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<()> {
+    let opened = open(arguments.device.as_deref())?;
+    let text = Text::read(arguments.text.as_deref(), SIZE.context)?;
+
+    if !arguments.quick && !arguments.tune && tuning::needed(&opened.name) {
+        tuning::in_another_process("--tune")?;
+    }
+    let epochs = match (arguments.tune, arguments.quick) {
+        (true, _) => 1,
+        (false, true) => QUICK_EPOCHS,
+        (false, false) => EPOCHS,
+    };
+    println!(
+        "{} bytes of text on {opened}, {} steps\n",
+        text.training.len(),
+        epochs * EPOCH
+    );
+    let progress = Progress::start("Learning");
+    let learned = learning::learn(&text, epochs, arguments.norms.kinds(), &opened.device)?;
+    drop(progress);
+
+    let outcomes: Vec<_> = learned.iter().map(outcome).collect();
+    let epoch = format!("{EPOCH} steps");
+    println!("{}", training::table(&epoch, "test loss", &outcomes));
+
+    let plot = match &arguments.plot {
+        Some(plot) => plot.clone(),
+        None => target_folder("transformer").join("losses.svg"),
+    };
+    let runs: Vec<_> = learned.iter().map(|learned| &learned.run).collect();
+    training::plot("Language model on bytes, RMS norm", &runs, &plot)?;
+    println!("  loss curves: {}\n", plot.display());
+
+    let checks = learning::checks(&learned);
+    print!("{}", training::checks(&checks));
+    if arguments.check && checks.iter().any(|check| !check.passed) {
+        bail!("a check failed");
+    }
+    Ok(())
+}
+
+fn outcome(learned: &Learned) -> Outcome<'_> {
+    Outcome {
+        run: &learned.run,
+        result: format!("{:.3} nats", learned.test_loss),
+    }
+}

@@ -1,0 +1,186 @@
+//! The model: a pre-norm transformer that guesses the next byte.
+
+use burn::module::Module;
+use burn::nn::{Embedding, EmbeddingConfig, Initializer, Linear, LinearConfig};
+use burn::tensor::activation::gelu;
+use burn::tensor::module::attention;
+use burn::tensor::ops::AttentionModuleOptions;
+use burn::tensor::{Device, Int, Tensor};
+use cubenorm_example_common::training::Norms;
+
+use crate::norms::ResidualNorm;
+
+/// A token is a byte.
+pub const BYTES: usize = 256;
+/// How large embeddings are at first; the default would be 1, and the first losses a multiple of
+/// what guessing blindly costs.
+const EMBEDDING_DEVIATION: f64 = 0.02;
+
+/// The sizes of a model.
+#[derive(Debug, Clone, Copy)]
+pub struct Size {
+    /// Number of layers.
+    pub layers: usize,
+    /// Size of a byte's vector.
+    pub d_model: usize,
+    /// Number of heads of each attention; they share `d_model` evenly.
+    pub heads: usize,
+    /// How many bytes the model sees at once.
+    pub context: usize,
+}
+
+/// A language model on bytes.
+#[derive(Module, Debug)]
+pub struct Model {
+    bytes: Embedding,
+    positions: Embedding,
+    first_norm: ResidualNorm,
+    layers: Vec<Layer>,
+    head: Linear,
+}
+
+/// Attention and a feed-forward network, each followed by the norm of what it adds up to.
+///
+/// Which is how a pre-norm transformer looks from behind: the norm before the next part belongs to
+/// the residual addition after this one.
+#[derive(Module, Debug)]
+struct Layer {
+    attention: Attention,
+    attention_norm: ResidualNorm,
+    expand: Linear,
+    shrink: Linear,
+    output_norm: ResidualNorm,
+}
+
+/// Causal self-attention.
+#[derive(Module, Debug)]
+struct Attention {
+    /// Query, key and value side by side.
+    project: Linear,
+    output: Linear,
+    heads: usize,
+}
+
+impl Model {
+    /// A model that has learned nothing, with Burn's norms.
+    pub fn new(size: Size, device: &Device) -> Self {
+        let table = |rows| {
+            EmbeddingConfig::new(rows, size.d_model)
+                .with_initializer(Initializer::Normal {
+                    mean: 0.0,
+                    std: EMBEDDING_DEVIATION,
+                })
+                .init(device)
+        };
+        Self {
+            bytes: table(BYTES),
+            positions: table(size.context),
+            first_norm: ResidualNorm::new(size.d_model, device),
+            layers: (0..size.layers).map(|_| Layer::new(size, device)).collect(),
+            head: LinearConfig::new(size.d_model, BYTES)
+                .with_bias(false)
+                .init(device),
+        }
+    }
+
+    /// The same model with norms of this kind.
+    pub fn with_norms(&self, norms: Norms) -> Self {
+        match norms {
+            Norms::Burn => self.clone(),
+            Norms::Cubenorm => self.clone().into_fused(),
+        }
+    }
+
+    /// Every norm replaced by cubenorm's: all that it takes to convert a model.
+    fn into_fused(self) -> Self {
+        Self {
+            first_norm: self.first_norm.into_fused(),
+            layers: self.layers.into_iter().map(Layer::into_fused).collect(),
+            ..self
+        }
+    }
+
+    /// How likely it takes each byte for the next, as logits.
+    ///
+    /// # Shapes
+    ///
+    /// - bytes: `[windows, length]`, the length at most the context
+    /// - output: `[windows * length, BYTES]`
+    pub fn forward(&self, bytes: Tensor<2, Int>) -> Tensor<2> {
+        let [_, length] = bytes.dims();
+        let bytes = self.bytes.forward(bytes);
+        let positions = self.positions.weight.val().narrow(0, 0, length);
+        let sum = bytes + positions.unsqueeze::<3>();
+
+        let first = (self.first_norm.forward(sum.clone()), sum);
+        let (normalized, _sum) = self.layers.iter().fold(first, |(normalized, sum), layer| {
+            layer.forward(normalized, sum)
+        });
+        self.head.forward(normalized.flatten::<2>(0, 1))
+    }
+}
+
+impl Layer {
+    fn new(size: Size, device: &Device) -> Self {
+        let d_model = size.d_model;
+        let norm = || ResidualNorm::new(d_model, device);
+        Self {
+            attention: Attention::new(size, device),
+            attention_norm: norm(),
+            expand: linear(d_model, 4 * d_model, device),
+            shrink: linear(4 * d_model, d_model, device),
+            output_norm: norm(),
+        }
+    }
+
+    fn into_fused(self) -> Self {
+        Self {
+            attention_norm: self.attention_norm.into_fused(),
+            output_norm: self.output_norm.into_fused(),
+            ..self
+        }
+    }
+
+    /// Takes and returns the normalized sum and the sum, `[windows, length, d_model]` each.
+    fn forward(&self, normalized: Tensor<3>, sum: Tensor<3>) -> (Tensor<3>, Tensor<3>) {
+        let attended = self.attention.forward(normalized);
+        let (normalized, sum) = self.attention_norm.forward_add(attended, sum);
+        let output = self.shrink.forward(gelu(self.expand.forward(normalized)));
+        self.output_norm.forward_add(output, sum)
+    }
+}
+
+impl Attention {
+    fn new(size: Size, device: &Device) -> Self {
+        Self {
+            project: linear(size.d_model, 3 * size.d_model, device),
+            output: linear(size.d_model, size.d_model, device),
+            heads: size.heads,
+        }
+    }
+
+    /// Input and output: `[windows, length, d_model]`.
+    fn forward(&self, input: Tensor<3>) -> Tensor<3> {
+        let [windows, length, d_model] = input.dims();
+        let projected = self.project.forward(input);
+        let part = |index: usize| {
+            projected
+                .clone()
+                .narrow(2, index * d_model, d_model)
+                .reshape([windows, length, self.heads, d_model / self.heads])
+                .swap_dims(1, 2)
+        };
+        let causal = AttentionModuleOptions {
+            is_causal: true,
+            ..Default::default()
+        };
+        let context = attention(part(0), part(1), part(2), None, None, causal);
+        let merged = context.swap_dims(1, 2).reshape([windows, length, d_model]);
+        self.output.forward(merged)
+    }
+}
+
+/// A linear layer without bias, as models with RMS norms have them.
+fn linear(from: usize, to: usize, device: &Device) -> Linear {
+    LinearConfig::new(from, to).with_bias(false).init(device)
+}

@@ -1,0 +1,61 @@
+//! The residual and the norm after it.
+
+use burn::module::Module;
+use burn::nn::RmsNorm;
+use burn::tensor::{Device, Tensor};
+use cubenorm::nn::{AddRmsNorm, from_burn};
+
+/// RMS normalization, by itself or after a residual addition.
+#[derive(Module, Debug)]
+pub enum ResidualNorm {
+    /// Burn's: it takes the sum, which Burn has computed before.
+    Burn(RmsNorm),
+    /// cubenorm's: one kernel adds, writes the sum and normalizes it.
+    Cubenorm(AddRmsNorm),
+}
+
+impl ResidualNorm {
+    /// A norm of Burn's over the last `d_model` elements.
+    pub fn new(d_model: usize, device: &Device) -> Self {
+        Self::Burn(burn::nn::RmsNormConfig::new(d_model).init(device))
+    }
+
+    /// The same norm of cubenorm's.
+    pub fn into_fused(self) -> Self {
+        match self {
+            Self::Burn(norm) => Self::Cubenorm(AddRmsNorm::from(from_burn(norm))),
+            fused => fused,
+        }
+    }
+
+    /// Normalizes `input`.
+    ///
+    /// # Shapes
+    ///
+    /// - input and output: `[..., d_model]`
+    pub fn forward<const D: usize>(&self, input: Tensor<D>) -> Tensor<D> {
+        match self {
+            Self::Burn(norm) => norm.forward(input),
+            Self::Cubenorm(fused) => fused.norm.forward(input),
+        }
+    }
+
+    /// Normalizes `input + residual`, and returns that sum too, for the next residual.
+    ///
+    /// # Shapes
+    ///
+    /// - input, residual and outputs: `[..., d_model]`
+    pub fn forward_add<const D: usize>(
+        &self,
+        input: Tensor<D>,
+        residual: Tensor<D>,
+    ) -> (Tensor<D>, Tensor<D>) {
+        match self {
+            Self::Burn(norm) => {
+                let sum = input + residual;
+                (norm.forward(sum.clone()), sum)
+            }
+            Self::Cubenorm(fused) => fused.forward(input, residual),
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! Layers in training, beside Burn's own: gradients, running statistics, freezing, conversions.
+
+use burn::module::{Module, Param};
+use burn::nn;
+use burn::tensor::{Device, Gradients, Tensor};
+use cubenorm::nn::{
+    AdaLayerNormConfig, AddLayerNorm, AddRmsNorm, BatchNormConfig, GroupNormConfig,
+    InstanceNormConfig, LayerNormConfig, MeanVarianceNormConfig, RmsNormConfig, from_burn,
+};
+
+use crate::{devices, difference, noise, values};
+
+/// Passes a gradient of random numbers back.
+fn backward<const D: usize>(output: Tensor<D>, device: &Device) -> Gradients {
+    let weights = noise(output.dims(), 99, device);
+    (output * weights).sum().backward()
+}
+
+fn randomized(param: &mut Param<Tensor<1>>, seed: u64, device: &Device) {
+    let size = param.dims();
+    let values = noise(size, seed, &device.clone().without_autodiff()) * 0.3 + 1.0;
+    let values = Tensor::from_data(values.into_data(), device);
+    *param = Param::from_tensor(values.require_grad());
+}
+
+fn grad(param: &Param<Tensor<1>>, gradients: &Gradients) -> Tensor<1> {
+    param.val().grad(gradients).expect("it is tracked")
+}
+
+/// Runs a layer of Burn's and the same converted, and compares outputs and all gradients.
+macro_rules! same_gradients {
+    ($device_name:expr, $device:expr, $burns:expr, $shape:expr, |$layer:ident| [$($param:expr),*]) => {{
+        let device = $device;
+        let mut burns = $burns.init(device);
+        let mut seed = 10;
+        {
+            let $layer = &mut burns;
+            $( seed += 1; randomized($param, seed, device); )*
+        }
+        let ours = from_burn(burns.clone());
+        let x = || noise($shape, 1, device).require_grad();
+        let (x_burn, x_ours) = (x(), x());
+        let (y_burn, y_ours) = (burns.forward(x_burn.clone()), ours.forward(x_ours.clone()));
+        let name = $device_name;
+        assert!(difference(y_ours.clone(), y_burn.clone()) < 1e-4, "{name}: output");
+        let (g_burn, g_ours) = (backward(y_burn, device), backward(y_ours, device));
+        let dx = |x: Tensor<_>, g| x.grad(g).expect("it is tracked");
+        let error = difference(dx(x_ours, &g_ours), dx(x_burn, &g_burn));
+        assert!(error < 2e-4, "{name}: dx is off by {error}");
+        let of_burn = { let mut layer = burns; let $layer = &mut layer; [$( grad($param, &g_burn) ),*] };
+        let of_ours = { let mut layer = ours; let $layer = &mut layer; [$( grad($param, &g_ours) ),*] };
+        for (ours, burns) in of_ours.into_iter().zip(of_burn) {
+            let error = difference(ours, burns);
+            assert!(error < 1e-3, "{name}: a parameter's gradient is off by {error}");
+        }
+    }};
+}
+
+#[test]
+fn every_layer_passes_back_what_burns_does() {
+    for (name, device) in devices() {
+        let device = &device.autodiff();
+        same_gradients!(
+            name,
+            device,
+            nn::LayerNormConfig::new(48),
+            [6, 5, 48],
+            |layer| [&mut layer.gamma, layer.beta.as_mut().unwrap()]
+        );
+        same_gradients!(
+            name,
+            device,
+            nn::RmsNormConfig::new(48),
+            [6, 5, 48],
+            |layer| [&mut layer.gamma]
+        );
+        same_gradients!(
+            name,
+            device,
+            nn::InstanceNormConfig::new(4),
+            [3, 4, 5, 6],
+            |layer| [layer.gamma.as_mut().unwrap(), layer.beta.as_mut().unwrap()]
+        );
+        same_gradients!(
+            name,
+            device,
+            nn::GroupNormConfig::new(2, 6),
+            [3, 6, 5, 4],
+            |layer| [layer.gamma.as_mut().unwrap(), layer.beta.as_mut().unwrap()]
+        );
+        same_gradients!(
+            name,
+            device,
+            nn::BatchNormConfig::new(4),
+            [5, 4, 3, 6],
+            |layer| [&mut layer.gamma, &mut layer.beta]
+        );
+    }
+}
+
+#[test]
+fn running_statistics_move_as_burns_do() {
+    for (name, device) in devices() {
+        let device = device.autodiff();
+        let config = nn::BatchNormConfig::new(3).with_momentum(0.3);
+        let burns = config.init(&device);
+        let ours = BatchNormConfig::new(3).with_momentum(0.3).init(&device);
+        for step in 0..4 {
+            let x = || noise([4, 3, 5], 20 + step, &device);
+            burns.forward(x());
+            ours.forward(x());
+        }
+        let error = difference(ours.running_mean.value(), burns.running_mean.value());
+        assert!(error < 1e-5, "{name}: running mean is off by {error}");
+        let error = difference(ours.running_var.value(), burns.running_var.value());
+        assert!(error < 1e-5, "{name}: running variance is off by {error}");
+
+        // Not in training the running statistics stand still and are what it normalizes by.
+        let (burns, ours) = (burns.valid(), ours.valid());
+        let x = noise([4, 3, 5], 30, &device.without_autodiff());
+        let before = values(ours.running_mean.value());
+        let error = difference(ours.forward(x.clone()), burns.forward(x));
+        assert!(error < 1e-5, "{name}: inference is off by {error}");
+        assert_eq!(values(ours.running_mean.value()), before, "{name}");
+    }
+}
+
+#[test]
+fn a_frozen_batch_norm_keeps_its_statistics() {
+    for (name, device) in devices() {
+        let device = device.autodiff();
+        let ours = BatchNormConfig::new(3).init(&device).freeze();
+        let burns = nn::BatchNormConfig::new(3).init(&device).freeze();
+        let x = noise([4, 3, 5], 1, &device);
+        let error = difference(ours.forward(x.clone()), burns.forward(x));
+        assert!(error < 1e-5, "{name}: off by {error}");
+        assert_eq!(values(ours.running_mean.value()), [0.0; 3], "{name}");
+        assert_eq!(ours.to_string(), burns.to_string());
+    }
+}
+
+#[test]
+fn defaults_and_display_are_burns() {
+    let (_, device) = devices().remove(0);
+    let (ours, burns) = (BatchNormConfig::new(6), nn::BatchNormConfig::new(6));
+    assert_eq!(
+        (ours.epsilon, ours.momentum),
+        (burns.epsilon, burns.momentum)
+    );
+    assert_eq!(
+        ours.init(&device).to_string(),
+        burns.init(&device).to_string()
+    );
+    let (ours, burns) = (GroupNormConfig::new(2, 6), nn::GroupNormConfig::new(2, 6));
+    assert_eq!((ours.epsilon, ours.affine), (burns.epsilon, burns.affine));
+    assert_eq!(
+        ours.init(&device).to_string(),
+        burns.init(&device).to_string()
+    );
+}
+
+#[test]
+fn a_layer_comes_back_from_a_conversion_as_it_was() {
+    let (_, device) = devices().remove(0);
+    let layer = nn::LayerNormConfig::new(6)
+        .with_epsilon(3e-7)
+        .with_bias(false);
+    let layer = layer.init(&device);
+    let text = layer.to_string();
+    let ours = from_burn(layer);
+    assert_eq!(ours.to_string(), text);
+    assert_eq!(ours.into_burn().to_string(), text);
+    let layer = nn::BatchNormConfig::new(6)
+        .with_momentum(0.25)
+        .init(&device);
+    let text = layer.to_string();
+    assert_eq!(from_burn(layer).into_burn().to_string(), text);
+    let layer = nn::GroupNormConfig::new(3, 6)
+        .with_affine(false)
+        .init(&device);
+    let text = layer.to_string();
+    assert_eq!(from_burn(layer).into_burn().to_string(), text);
+}
+
+#[test]
+fn records_of_batch_and_group_norm_load_both_ways() {
+    use burn::store::ModuleRecord;
+    fn saved(module: impl Module) -> ModuleRecord {
+        let bytes = module.into_record().into_bytes().unwrap();
+        ModuleRecord::from_bytes(bytes).unwrap()
+    }
+    for (name, device) in devices() {
+        let x = noise([3, 4, 5], 1, &device);
+        let mut burns = nn::BatchNormConfig::new(4).init(&device);
+        burns.gamma = burns.gamma.map(|_| noise([4], 2, &device));
+        burns.running_mean.update(noise([4], 3, &device));
+        let expected = burns.forward(x.clone());
+        let ours = BatchNormConfig::new(4)
+            .init(&device)
+            .load_record(saved(burns));
+        let actual = ours.forward(x.clone());
+        assert!(
+            difference(actual, expected.clone()) < 1e-5,
+            "{name}: batch, from Burn"
+        );
+        let back = nn::BatchNormConfig::new(4)
+            .init(&device)
+            .load_record(saved(ours));
+        assert!(
+            difference(back.forward(x), expected) < 1e-5,
+            "{name}: batch, to Burn"
+        );
+
+        let x = noise([3, 6, 5], 4, &device);
+        let mut burns = nn::GroupNormConfig::new(2, 6).init(&device);
+        burns.gamma = burns
+            .gamma
+            .map(|gamma| gamma.map(|_| noise([6], 5, &device)));
+        let expected = burns.forward(x.clone());
+        let ours = GroupNormConfig::new(2, 6)
+            .init(&device)
+            .load_record(saved(burns));
+        let actual = ours.forward(x.clone());
+        assert!(
+            difference(actual, expected.clone()) < 1e-5,
+            "{name}: group, from Burn"
+        );
+        let back = nn::GroupNormConfig::new(2, 6)
+            .init(&device)
+            .load_record(saved(ours));
+        assert!(
+            difference(back.forward(x), expected) < 1e-5,
+            "{name}: group, to Burn"
+        );
+    }
+}
+
+#[test]
+fn fused_residuals_and_modulations_pass_back_what_their_parts_do() {
+    for (name, device) in devices() {
+        let device = device.autodiff();
+        let leaf = |seed| noise([4, 3, 24], seed, &device).require_grad();
+        let compare =
+            |what: &str, a: [Tensor<3>; 2], b: [Tensor<3>; 2], ga: Gradients, gb: Gradients| {
+                for (a, b) in a.into_iter().zip(b) {
+                    let error = difference(a.grad(&ga).unwrap(), b.grad(&gb).unwrap());
+                    assert!(error < 2e-4, "{name}: {what} is off by {error}");
+                }
+            };
+
+        let layer = LayerNormConfig::new(24).init(&device);
+        let (x, residual) = (leaf(1), leaf(2));
+        let (y, sum) = AddLayerNorm::from(layer.clone()).forward(x.clone(), residual.clone());
+        let fused = backward(y + sum, &device);
+        let (x2, residual2) = (leaf(1), leaf(2));
+        let sum = x2.clone() + residual2.clone();
+        let parts = backward(layer.forward(sum.clone()) + sum, &device);
+        compare(
+            "add layer norm",
+            [x, residual],
+            [x2, residual2],
+            fused,
+            parts,
+        );
+
+        let layer = RmsNormConfig::new(24).init(&device);
+        let (x, residual) = (leaf(1), leaf(2));
+        let (y, sum) = AddRmsNorm::from(layer.clone()).forward(x.clone(), residual.clone());
+        let fused = backward(y + sum, &device);
+        let (x2, residual2) = (leaf(1), leaf(2));
+        let sum = x2.clone() + residual2.clone();
+        let parts = backward(layer.forward(sum.clone()) + sum, &device);
+        compare("add RMS norm", [x, residual], [x2, residual2], fused, parts);
+
+        let modulate = |seed| noise([4, 24], seed, &device).require_grad();
+        let (x, scale, shift) = (leaf(3), modulate(4), modulate(5));
+        let y = cubenorm::ada_layer_norm(x.clone(), scale.clone(), shift.clone(), 1e-5);
+        let fused = backward(y, &device);
+        let (x2, scale2, shift2) = (leaf(3), modulate(4), modulate(5));
+        let normalized = cubenorm::layer_norm(x2.clone(), None, None, 1e-5);
+        let wide = |t: Tensor<2>| t.reshape([4, 1, 24]);
+        let parts = normalized * (wide(scale2.clone()) + 1.0) + wide(shift2.clone());
+        let parts = backward(parts, &device);
+        let error = difference(x.grad(&fused).unwrap(), x2.grad(&parts).unwrap());
+        assert!(error < 2e-4, "{name}: dx is off by {error}");
+        for (a, b) in [(scale, scale2), (shift, shift2)] {
+            let error = difference(a.grad(&fused).unwrap(), b.grad(&parts).unwrap());
+            assert!(
+                error < 2e-4,
+                "{name}: a modulation's gradient is off by {error}"
+            );
+        }
+
+        // A modulation of zeros is a plain layer norm.
+        let plain = device.clone().without_autodiff();
+        let ada = AdaLayerNormConfig::new(24, 5).init(&plain);
+        let x = noise([4, 3, 24], 6, &plain);
+        let y = ada.forward(x.clone(), noise([4, 5], 7, &plain));
+        assert!(
+            difference(y, cubenorm::layer_norm(x, None, None, 1e-5)) < 1e-6,
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn a_fused_activation_is_part_of_the_node() {
+    use cubenorm::{Activation, MeanVarianceOptions};
+    for (name, device) in devices() {
+        let device = device.autodiff();
+        for activation in [
+            Activation::Tanh,
+            Activation::Silu,
+            Activation::LeakyRelu { alpha: 0.1 },
+        ] {
+            let leaf = || noise([6, 32], 1, &device).require_grad();
+            let param = |seed| noise([1, 32], seed, &device).require_grad();
+            let (x, scale, bias) = (leaf(), param(2), param(3));
+            let options = MeanVarianceOptions::new([1]).with_activation(activation);
+            let y = cubenorm::mean_variance_norm(x.clone(), scale.clone(), bias.clone(), &options);
+            let fused = backward(y, &device);
+
+            let (x2, scale2, bias2) = (leaf(), param(2), param(3));
+            let options = MeanVarianceOptions::new([1]);
+            let z =
+                cubenorm::mean_variance_norm(x2.clone(), scale2.clone(), bias2.clone(), &options);
+            let z = match activation {
+                Activation::Tanh => burn::tensor::activation::tanh(z),
+                Activation::Silu => burn::tensor::activation::silu(z),
+                _ => burn::tensor::activation::leaky_relu(z, 0.1),
+            };
+            let parts = backward(z, &device);
+            for (what, a, b) in [
+                ("x", x, x2),
+                ("scale", scale, scale2),
+                ("bias", bias, bias2),
+            ] {
+                let error = difference(a.grad(&fused).unwrap(), b.grad(&parts).unwrap());
+                assert!(
+                    error < 5e-4,
+                    "{name} {activation}: d{what} is off by {error}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_not_tracked_gets_no_gradient() {
+    for (name, device) in devices() {
+        let device = device.autodiff();
+        let x = noise([4, 16], 1, &device);
+        let gamma = noise([16], 2, &device).require_grad();
+        let beta = noise([16], 3, &device);
+        let y = cubenorm::layer_norm(x.clone(), gamma.clone(), beta.clone(), 1e-5);
+        let gradients = backward(y, &device);
+        assert!(gamma.grad(&gradients).is_some(), "{name}");
+        assert!(
+            x.grad(&gradients).is_none() && beta.grad(&gradients).is_none(),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn mean_variance_norm_learns_parameters_of_any_shape() {
+    for (name, device) in devices() {
+        let device = device.autodiff();
+        let norm = MeanVarianceNormConfig::new(vec![0, 2]).init_affine([1, 3, 1], &device);
+        let x = noise([4, 3, 5], 1, &device);
+        let gradients = backward(norm.forward(x.clone()), &device);
+        let scale = norm.scale.as_ref().unwrap().val();
+        let batch = BatchNormConfig::new(3).init(&device);
+        let expected = backward(batch.forward(x), &device);
+        let ours = scale.grad(&gradients).unwrap().reshape([3]);
+        let error = difference(ours, batch.gamma.val().grad(&expected).unwrap());
+        assert!(error < 2e-4, "{name}: off by {error}");
+    }
+}
+
+#[test]
+fn instance_norm_converts_with_its_settings() {
+    let (_, device) = devices().remove(0);
+    let layer = nn::InstanceNormConfig::new(3)
+        .with_epsilon(1e-3)
+        .init(&device);
+    let ours = from_burn(layer);
+    let expected = InstanceNormConfig::new(3).with_epsilon(1e-3).init(&device);
+    assert_eq!(ours.to_string(), expected.to_string());
+}
