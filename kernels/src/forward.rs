@@ -292,7 +292,7 @@ fn apply<T: Types>(
         (value - affine.mean) * affine.rstd
     } else {
         let centered = if comptime!(kind.reduces_mean()) {
-            (value - row.statistics.mean) - row.statistics.rest
+            shifted::<T::A, T::N>(value, &row.source, blueprint) - row.statistics.mean
         } else {
             value
         };
@@ -335,6 +335,7 @@ fn apply<T: Types>(
 )]
 fn write_statistics<T: Types>(
     results: &mut TypedResults<T>,
+    source_row: &SourceRow<T::A, T::N>,
     statistics: &RowStatistics<T::A, T::N>,
     item: &Item,
     #[comptime] blueprint: Blueprint,
@@ -356,7 +357,8 @@ fn write_statistics<T: Types>(
             for lane in 0..rows {
                 let row = first + lane;
                 let pair = 2 * row_offset::<T::A, One>(&*tensor, row, access, Lanes::Columns);
-                tensor[pair] = Vector::new(statistics.mean.extract(lane));
+                let mean = source_row.shift.extract(lane) + statistics.mean.extract(lane);
+                tensor[pair] = Vector::new(mean);
                 let second = if comptime!(
                     blueprint.written_statistics.unwrap().0 == WrittenStatistics::MeanVariance
                 ) {
@@ -556,8 +558,8 @@ fn item_statistics<T: Types>(
     } else {
         merge_team::<T::A, T::N>(mine, blueprint.team)
     };
-    let statistics = finish::<T::A, T::N>(&merged, source_row.shift, epsilon, blueprint);
-    write_statistics::<T>(results, &statistics, item, blueprint);
+    let statistics = finish::<T::A, T::N>(&merged, epsilon, blueprint);
+    write_statistics::<T>(results, source_row, &statistics, item, blueprint);
     statistics
 }
 

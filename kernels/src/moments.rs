@@ -1,6 +1,5 @@
 //! Statistics of a part of a row, and how those of two parts become those of both.
 
-use crate::source::is_number;
 use crate::types::One;
 use cubecl::prelude::*;
 use cubenorm_core::{Blueprint, Merge, StatisticsKind, Team};
@@ -105,15 +104,11 @@ pub(crate) fn fold_lanes<A: Float, N: Size>(
     }
 }
 
-/// What a row is normalized by: its mean and the reciprocal deviation; and the variance that came
-/// from.
-///
-/// The mean is the sum of two numbers, the second what the first has been rounded by. A difference of
-/// two near numbers is exact, so that `(x - mean) - rest` keeps all its digits for any mean.
+/// What a row is normalized by: its mean, relative to the shift, and the reciprocal deviation; and
+/// the variance that came from.
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct RowStatistics<A: Float, N: Size> {
     pub(crate) mean: Vector<A, N>,
-    pub(crate) rest: Vector<A, N>,
     pub(crate) variance: Vector<A, N>,
     pub(crate) rstd: Vector<A, N>,
 }
@@ -124,18 +119,15 @@ pub(crate) fn nothing_reduced<A: Float, N: Size>() -> RowStatistics<A, N> {
     let unused = Vector::<A, N>::new(A::new(0.0));
     RowStatistics::<A, N> {
         mean: unused,
-        rest: unused,
         variance: unused,
         rstd: unused,
     }
 }
 
-/// Turns the moments of a whole row, whose mean is relative to a shift, into what it is normalized
-/// by.
+/// Turns the moments of a whole row into what it is normalized by.
 #[cube]
 pub(crate) fn finish<A: Float, N: Size>(
     row: &Moments<A, N>,
-    shift: Vector<A, N>,
     epsilon: A,
     #[comptime] blueprint: Blueprint,
 ) -> RowStatistics<A, N> {
@@ -149,14 +141,8 @@ pub(crate) fn finish<A: Float, N: Size>(
         }
         StatisticsKind::Mean | StatisticsKind::None | StatisticsKind::Given => one,
     };
-    // Knuth's two-sum: `mean + rest` is `shift + row.mean` to the last digit.
-    let mean = shift + row.mean;
-    let added = mean - shift;
-    let rest = (shift - (mean - added)) + (row.mean - added);
-    let zero = Vector::<A, N>::new(A::new(0.0));
     RowStatistics::<A, N> {
-        mean,
-        rest: select_many(is_number::<A, N>(mean), rest, zero),
+        mean: row.mean,
         variance,
         rstd,
     }

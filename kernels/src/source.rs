@@ -18,7 +18,8 @@ pub(crate) struct Source<F: Float, NX: Size, NR: Size> {
 ///
 /// Statistics are accumulated of `x - shift` with the mean of the row's first elements, as far as it
 /// is a number, for a shift: near the mean, so that a large common offset cancels before anything is
-/// rounded and what is left to add up is small.
+/// rounded and what is left to add up is small. (The mean itself could be kept in two numbers, the
+/// second what the first is rounded by; drivers' shader compilers take such sums for zero.)
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct SourceRow<A: Float, N: Size> {
     pub(crate) input: usize,
@@ -61,20 +62,16 @@ pub(crate) fn source_row<T: Types>(
             sum / Vector::<T::A, T::N>::new(T::A::new(comptime!(SAMPLE as f32)))
         };
         // An infinity taken off the other elements would turn them all into infinities.
+        let largest = Vector::<T::A, T::N>::new(T::A::max_value());
+        let is_number = mean.abs().less_equal(&largest);
         SourceRow::<T::A, T::N> {
             input,
             residual,
-            shift: select_many(is_number::<T::A, T::N>(mean), mean, zero),
+            shift: select_many(is_number, mean, zero),
         }
     } else {
         start
     }
-}
-
-/// Lanes that are neither infinite nor not a number.
-#[cube]
-pub(crate) fn is_number<A: Float, N: Size>(value: Vector<A, N>) -> Vector<bool, N> {
-    value.abs().less_equal(&Vector::<A, N>::new(A::max_value()))
 }
 
 /// The elements of one step, as they are: input plus residual.

@@ -11,7 +11,6 @@ use std::ops::{Add, Div, Mul, Sub};
 use cubenorm_core::DType;
 use cubenorm_operators::directml::FusedActivation;
 use cubenorm_reference::operators::{Moments, Number, activate};
-
 use half::{bf16, f16};
 
 use crate::tolerance::unit_roundoff;

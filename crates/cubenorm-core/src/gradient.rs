@@ -221,7 +221,9 @@ impl GradientDesc {
         let Some(first) = shapes.next() else {
             return ParamSums::Elsewhere;
         };
-        if shapes.any(|shape| shape != first) {
+        // Without a reduction rows are as long as suits the input alone.
+        let reduces = StatisticsKind::of(&self.norm.statistics).reduces();
+        if shapes.any(|shape| shape != first) || !reduces {
             return ParamSums::Elsewhere;
         }
         // What repeats nowhere is told apart from what repeats by the sizes alone.

@@ -49,10 +49,11 @@ pub enum ExecuteError {
     Failed(String),
 }
 
-/// Whether every tensor that a caller gives or wants is f32, which no device may lack.
+/// Whether everything is f32, which no device may lack: what a caller gives or wants, and what a
+/// model asks to compute in between.
 pub(crate) fn only_f32(program: &Program) -> bool {
-    let tensors = program.inputs().chain(program.outputs());
-    let dtypes: BTreeSet<DType> = tensors.map(|(_, tensor)| tensor.desc.dtype).collect();
+    let tensors = program.tensors.iter();
+    let dtypes: BTreeSet<DType> = tensors.map(|tensor| tensor.desc.dtype).collect();
     dtypes.iter().all(|&dtype| dtype == DType::F32)
 }
 

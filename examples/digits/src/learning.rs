@@ -13,8 +13,10 @@ use crate::digits::{Batch, CLASSES, Digits, Picture};
 use crate::network::Network;
 use crate::norms::Layer;
 
-/// The learning rate at first; it falls to zero over the training.
+/// The largest learning rate. It is reached after [`WARM_UP`] steps, and falls to zero from there.
 const LEARNING_RATE: f64 = 0.1;
+/// Steps in which the learning rate grows.
+const WARM_UP: f64 = 20.0;
 /// Pictures that each step learns from.
 const BATCH: usize = 64;
 /// For the weights at first and the order of the pictures.
@@ -80,7 +82,6 @@ pub fn learn(
 
     let steps = digits.training.len() / BATCH;
     let total = steps * settings.epochs;
-    let rate = |step| LEARNING_RATE * (1.0 - step as f64 / total as f64);
     let mut statistics = vec![Vec::new(); kinds.len()];
     for epoch in 0..settings.epochs {
         let batches = batches(&digits.training, epoch, &device);
@@ -88,7 +89,7 @@ pub fn learn(
         let range = epoch * steps..(epoch + 1) * steps;
         trainers = trainers
             .into_iter()
-            .map(|trainer| trainer.epoch(range.clone(), rate, loss))
+            .map(|trainer| trainer.epoch(range.clone(), |step| rate(step, total), loss))
             .collect::<Result<_>>()?;
         if epoch == 0 {
             statistics = trainers
@@ -159,6 +160,13 @@ fn batches(pictures: &[Picture], epoch: usize, device: &Device) -> Vec<Batch> {
         .collect()
 }
 
+/// The learning rate of a step of `total`.
+fn rate(step: usize, total: usize) -> f64 {
+    let warm = (step + 1) as f64 / WARM_UP;
+    let left = 1.0 - step as f64 / total as f64;
+    LEARNING_RATE * warm.min(1.0) * left
+}
+
 /// `[1]`.
 fn loss(network: &Network, batch: &Batch) -> Tensor<1> {
     let logits = network.forward(batch.pixels.clone());
@@ -169,13 +177,18 @@ fn loss(network: &Network, batch: &Batch) -> Tensor<1> {
 
 /// The share of the pictures that the network tells.
 fn accuracy(network: &Network, pictures: &[Picture], device: &Device) -> Result<f32> {
-    let batch = Batch::new(pictures, &device.clone().inner());
-    let logits = read(network.valid().forward(batch.pixels))?;
-    let told = logits.chunks_exact(CLASSES).map(largest);
-    let right = told
-        .zip(pictures)
-        .filter(|(told, picture)| *told == usize::from(picture.digit))
-        .count();
+    let (network, device) = (network.valid(), device.clone().inner());
+    let mut right = 0;
+    for chunk in pictures.chunks(BATCH) {
+        // Filled up to the size that kernels have been tuned for.
+        let batch = Batch::new(chunk.iter().chain(pictures).take(BATCH), &device);
+        let logits = read(network.forward(batch.pixels))?;
+        let told = logits.chunks_exact(CLASSES).map(largest);
+        let told = told.zip(chunk);
+        right += told
+            .filter(|(told, picture)| *told == usize::from(picture.digit))
+            .count();
+    }
     Ok(right as f32 / pictures.len() as f32)
 }
 

@@ -14,7 +14,7 @@ use digits::learning::{self, Learned, Settings};
 use digits::norms::Layer;
 
 /// Epochs of a whole training and of a quick one.
-const EPOCHS: usize = 15;
+const EPOCHS: usize = 20;
 const QUICK_EPOCHS: usize = 2;
 
 /// A small residual network that learns handwritten digits in Burn, its norms fused by cubenorm.

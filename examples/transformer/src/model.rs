@@ -55,8 +55,9 @@ struct Layer {
 /// Causal self-attention.
 #[derive(Module, Debug)]
 struct Attention {
-    /// Query, key and value side by side.
-    project: Linear,
+    query: Linear,
+    key: Linear,
+    value: Linear,
     output: Linear,
     heads: usize,
 }
@@ -153,7 +154,9 @@ impl Layer {
 impl Attention {
     fn new(size: Size, device: &Device) -> Self {
         Self {
-            project: linear(size.d_model, 3 * size.d_model, device),
+            query: linear(size.d_model, size.d_model, device),
+            key: linear(size.d_model, size.d_model, device),
+            value: linear(size.d_model, size.d_model, device),
             output: linear(size.d_model, size.d_model, device),
             heads: size.heads,
         }
@@ -162,19 +165,18 @@ impl Attention {
     /// Input and output: `[windows, length, d_model]`.
     fn forward(&self, input: Tensor<3>) -> Tensor<3> {
         let [windows, length, d_model] = input.dims();
-        let projected = self.project.forward(input);
-        let part = |index: usize| {
-            projected
-                .clone()
-                .narrow(2, index * d_model, d_model)
+        let part = |projection: &Linear| {
+            projection
+                .forward(input.clone())
                 .reshape([windows, length, self.heads, d_model / self.heads])
                 .swap_dims(1, 2)
         };
+        let (query, key, value) = (part(&self.query), part(&self.key), part(&self.value));
         let causal = AttentionModuleOptions {
             is_causal: true,
             ..Default::default()
         };
-        let context = attention(part(0), part(1), part(2), None, None, causal);
+        let context = attention(query, key, value, None, None, causal);
         let merged = context.swap_dims(1, 2).reshape([windows, length, d_model]);
         self.output.forward(merged)
     }

@@ -9,7 +9,7 @@ use cubenorm_tests::estimate::Estimate;
 #[derive(Debug, Clone)]
 pub enum Description {
     /// DirectML's operators have the tensors in them.
-    DirectMl(directml::Operator),
+    DirectMl(Box<directml::Operator>),
     /// ONNX's are given them.
     Onnx {
         operator: onnx::Operator,
@@ -37,7 +37,7 @@ impl Description {
     /// The operator's name.
     pub fn name(&self) -> &'static str {
         match self {
-            Self::DirectMl(operator) => match operator {
+            Self::DirectMl(operator) => match operator.as_ref() {
                 directml::Operator::MeanVarianceNormalization(_) => "MEAN_VARIANCE_NORMALIZATION",
                 directml::Operator::MeanVarianceNormalization1(_) => "MEAN_VARIANCE_NORMALIZATION1",
                 directml::Operator::MeanVarianceNormalization2(_) => "MEAN_VARIANCE_NORMALIZATION2",
@@ -77,7 +77,7 @@ impl Description {
     pub fn kind(&self, position: usize) -> Kind {
         use Kind::*;
         let kinds: &[Kind] = match self {
-            Self::DirectMl(operator) => match operator {
+            Self::DirectMl(operator) => match operator.as_ref() {
                 directml::Operator::MeanVarianceNormalization(_)
                 | directml::Operator::MeanVarianceNormalization1(_)
                 | directml::Operator::MeanVarianceNormalization2(_) => &[Tensor, Scale, Bias],
@@ -104,7 +104,7 @@ impl Description {
     pub fn inputs(&self) -> Vec<Option<TensorDesc>> {
         let operator = match self {
             Self::Onnx { inputs, .. } => return inputs.clone(),
-            Self::DirectMl(operator) => operator,
+            Self::DirectMl(operator) => operator.as_ref(),
         };
         let tensors: Vec<Option<&directml::TensorDesc>> = match operator {
             directml::Operator::MeanVarianceNormalization(operator) => vec![

@@ -1,14 +1,13 @@
 use cubenorm_operators::directml::FusedActivation;
 
 /// An activation in f64, by the formula of DirectML's page of it; where that takes the exponential of a
-/// large number, written so that it does not.
+/// large number, written so that it does not. Of numbers only.
 pub fn activate(activation: FusedActivation, x: f64) -> f64 {
     use FusedActivation::*;
     let wide = f64::from;
-    // Inputs are numbers, so that `f64::max` and `f64::min` lose none.
     match activation {
         Elu { alpha } if x < 0.0 => wide(alpha) * x.exp_m1(),
-        HardSigmoid { alpha, beta } => (wide(alpha) * x + wide(beta)).min(1.0).max(0.0),
+        HardSigmoid { alpha, beta } => (wide(alpha) * x + wide(beta)).clamp(0.0, 1.0),
         LeakyRelu { alpha } if x < 0.0 => wide(alpha) * x,
         Elu { .. } | LeakyRelu { .. } | Identity => x,
         Linear { alpha, beta } => wide(alpha) * x + wide(beta),

@@ -8,9 +8,12 @@ pub(super) fn each<N>(shape: &[usize], of: impl Fn(&[usize]) -> N) -> Vec<N> {
     Indices::new(shape).map(|index| of(&index)).collect()
 }
 
+/// What the indices of a row's elements have in common, from any of them.
+type Common<'a> = Box<dyn Fn(&[usize]) -> Vec<usize> + 'a>;
+
 /// The moments of every row of a tensor: of the elements whose indices have something in common.
 pub(super) struct Rows<'a, N> {
-    common: Box<dyn Fn(&[usize]) -> Vec<usize> + 'a>,
+    common: Common<'a>,
     moments: HashMap<Vec<usize>, Moments<N>>,
 }
 

@@ -56,7 +56,9 @@ fn sum_over<B: Backend>(tensor: FloatTensor<B>, axes: &[usize]) -> FloatTensor<B
 
 /// What rows are normalized by, broadcast over the reduced axes.
 struct RowStatistics<B: Backend> {
-    /// The mean that is taken off.
+    /// The input, its mean taken off where there is one.
+    centered: FloatTensor<B>,
+    /// The mean.
     mean: Option<FloatTensor<B>>,
     /// The variance, or the mean of squares where no mean is taken off.
     variance: Option<FloatTensor<B>>,
@@ -85,18 +87,17 @@ fn reciprocal_norm<B: Backend>(norm: FloatTensor<B>) -> FloatTensor<B> {
 
 fn statistics<B: Backend>(input: FloatTensor<B>, spec: &NormSpec) -> RowStatistics<B> {
     let square = |tensor: FloatTensor<B>| B::float_mul(tensor.clone(), tensor);
-    let mean = match spec.reduction {
+    let (centered, mean) = match spec.reduction {
         Reduction::MeanVariance | Reduction::Mean => {
-            Some(mean_over::<B>(input.clone(), &spec.axes))
+            let (centered, mean) = center::<B>(input.clone(), &spec.axes);
+            (centered, Some(mean))
         }
-        _ => None,
+        _ => (input.clone(), None),
     };
-    let variance = match (spec.reduction, &mean) {
-        (Reduction::MeanVariance, Some(mean)) => {
-            let centered = B::float_sub(input.clone(), mean.clone());
-            Some(mean_over::<B>(square(centered), &spec.axes))
+    let variance = match spec.reduction {
+        Reduction::MeanVariance | Reduction::MeanSquare => {
+            Some(mean_over::<B>(square(centered.clone()), &spec.axes))
         }
-        (Reduction::MeanSquare, _) => Some(mean_over::<B>(square(input.clone()), &spec.axes)),
         _ => None,
     };
     let rstd = match (spec.reduction, &variance) {
@@ -112,10 +113,27 @@ fn statistics<B: Backend>(input: FloatTensor<B>, spec: &NormSpec) -> RowStatisti
         _ => None,
     };
     RowStatistics {
+        centered,
         mean,
         variance,
         rstd,
     }
+}
+
+/// A tensor less its mean, and that mean. The mean of what is left is taken off too: where the
+/// offset is large, it is what rounding the mean has left.
+fn center<B: Backend>(input: FloatTensor<B>, axes: &[usize]) -> (FloatTensor<B>, FloatTensor<B>) {
+    let mean = mean_over::<B>(input.clone(), axes);
+    let rough = B::float_sub(input, mean.clone());
+    let rest = mean_over::<B>(rough.clone(), axes);
+    let bools = get_or_init_device_settings::<B>(&rest.device()).bool_dtype;
+    // An infinite mean leaves nothing to make up for.
+    let is_none = B::bool_or(
+        B::float_is_nan(rest.clone(), bools),
+        B::float_is_inf(rest.clone(), bools),
+    );
+    let rest = B::float_mask_fill(rest, is_none, 0.0.into());
+    (B::float_sub(rough, rest.clone()), B::float_add(mean, rest))
 }
 
 /// Two numbers of each row side by side.
@@ -181,6 +199,7 @@ pub(super) fn normalize<B: Backend>(operands: Operands<B>, spec: &NormSpec) -> N
     };
     let rows = match (mean, variance) {
         (Some(mean), Some(variance)) => RowStatistics {
+            centered: B::float_sub(sum.clone(), mean.clone()),
             mean: Some(mean),
             rstd: Some(reciprocal_deviation::<B>(variance, spec.epsilon)),
             variance: None,
@@ -202,10 +221,7 @@ pub(super) fn normalize<B: Backend>(operands: Operands<B>, spec: &NormSpec) -> N
         };
         pairs::<B>(mean, second)
     });
-    let mut value = sum.clone();
-    if let Some(mean) = rows.mean {
-        value = B::float_sub(value, mean);
-    }
+    let mut value = rows.centered;
     if let Some(rstd) = rows.rstd {
         value = B::float_mul(value, rstd);
     }
@@ -477,7 +493,12 @@ pub(super) fn activate<B: Backend>(x: FloatTensor<B>, activation: Activation) ->
         }
         Activation::Elu { alpha } => B::float_add(relu(x.clone()), scale(decay(x), alpha)),
         Activation::Celu { alpha } => {
-            let scaled = B::float_clamp_max(scale(x.clone(), 1.0 / alpha), 80.0.into());
+            let scaled = scale(x.clone(), 1.0 / alpha);
+            // Where the minimum takes the other side, no infinity gets in the way of a gradient.
+            let scaled = match alpha > 0.0 {
+                true => B::float_clamp_max(scaled, 80.0.into()),
+                false => scaled,
+            };
             let tail = scale(offset(B::float_exp(scaled), -1.0), alpha);
             B::float_add(relu(x), negative(tail))
         }

@@ -38,7 +38,10 @@ pub const SUITE: &str = "cubenorm-tests";
 
 /// The suite's targets that need CubeCL only: those that `flex` cannot run and that a second
 /// driver repeats.
-const KERNEL_TARGETS: [&str; 3] = ["kernels", "property", "compilation"];
+const KERNEL_TARGETS: [&str; 4] = ["kernels", "gradients", "property", "compilation"];
+
+/// The suite's targets that every device runs.
+const COMMON_TARGETS: [&str; 1] = ["operators"];
 
 /// Which of the suite's targets a run takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +57,7 @@ impl Targets {
     pub fn contain(self, target: &str) -> bool {
         let kernels = KERNEL_TARGETS.contains(&target);
         match self {
+            _ if COMMON_TARGETS.contains(&target) => true,
             Self::All => true,
             Self::Kernels => kernels,
             Self::Burn => !kernels,
