@@ -109,9 +109,9 @@ fn blend<F: Float, G: Float, H: Float, A: Float>(
     #[comptime] epsilon_in_sqrt: Option<bool>,
     #[comptime] rank: usize,
     #[comptime] has_previous: bool,
-    #[define(F)] _dtype: ElemType,
-    #[define(G)] _previous: ElemType,
-    #[define(H)] _output: ElemType,
+    #[define(F)] _input_dtype: ElemType,
+    #[define(G)] _previous_dtype: ElemType,
+    #[define(H)] _output_dtype: ElemType,
     #[define(A)] _accumulation: ElemType,
 ) {
     let access = comptime!(AccessBlueprint {

@@ -141,7 +141,8 @@ impl GradientCase {
         let normalized = (expected.sum.iter())
             .zip(expected.mean.iter().zip(&expected.rstd))
             .map(|(x, (mean, rstd))| ((x - mean) * rstd).abs());
-        let normalized = largest(&mut { normalized }).max(1.0);
+        let mut normalized = normalized;
+        let normalized = largest(&mut normalized).max(1.0);
         let [alpha, beta] = norm.activation.parameters();
         // Gradients are at most 1, scales at most 1.5, slopes at most what the parameters make them.
         let steepest = (1.0 + alpha.abs()) * (1.0 + beta.abs());
@@ -159,7 +160,7 @@ impl GradientCase {
             &actual.input,
             &norm.input,
             |value| off(through, value),
-            { |case, at| &mut case.input[at] },
+            |case, at| &mut case.input[at],
         )?;
         let summed = steepest * normalized * (elements as f64).sqrt().max(8.0);
         if let Some(scale) = &norm.scale {
@@ -198,8 +199,8 @@ impl GradientCase {
                 .sum();
             let expected = self.derivative(|case| element(case, address));
             let allowed = tolerance(expected);
-            // Written so that a NaN fails.
-            if !((actual[position] - expected).abs() <= allowed) {
+            let agrees = (actual[position] - expected).abs() <= allowed;
+            if !agrees {
                 return Err(format!(
                     "{name} gradient[{position}] is {}, expected {expected} within {allowed:e}",
                     actual[position]

@@ -12,7 +12,7 @@ use crate::exec::Cmd;
 /// They are always built together. Cargo unites the features of all packages of one invocation;
 /// one at a time, the tokenizers of one example and the pictures of another would each turn on
 /// other features of crates deep below Burn, and each would build it anew, for many minutes.
-pub const BURN_FACING: [&str; 10] = [
+pub const BURN_FACING: [&str; 12] = [
     "cubenorm",
     "cubenorm-kernels",
     "cubenorm-models",
@@ -23,6 +23,8 @@ pub const BURN_FACING: [&str; 10] = [
     "cubenorm-example-minilm",
     "cubenorm-example-candy",
     "cubenorm-example-quickstart",
+    "cubenorm-example-digits",
+    "cubenorm-example-transformer",
 ];
 
 /// `cargo VERB` on these packages with exactly these features.

@@ -33,6 +33,7 @@ pub(crate) fn merge_units<A: Float>(
         same::<A, One>(mine)
     };
     let row = (UNIT_POS / plane) as usize;
-    let brings = UNIT_POS % plane == 0;
+    let lane = UNIT_POS % plane;
+    let brings = lane == 0;
     merge_rows::<A, One>(&part, row, 0usize.runtime(), brings, rows, 1usize, team)
 }
