@@ -1,6 +1,6 @@
 //! Cases as files, for contenders outside Rust.
 //!
-//! A folder has `cases.json`, a list of [`Given`], and for each tensor of each a file of raw values,
+//! A folder has `cases.json`, a list of `Given`, and for each tensor of each a file of raw values,
 //! little-endian. A contender called NAME writes its outputs in the same way to `NAME/CASE.bin`, or
 //! why there is none to `NAME/CASE.txt`.
 

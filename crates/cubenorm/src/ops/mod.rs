@@ -1,6 +1,6 @@
 //! The backend extension: one operation and its way back, on every backend of Burn.
 //!
-//! Most callers want the functions of the [crate](crate). These are what they, the operators and the
+//! Most callers want the functions of this crate. These are what they, the operators and the
 //! layers lower to: the same description as the kernels', with tensors in it.
 
 mod autodiff;
