@@ -40,16 +40,13 @@ pub const SUITE: &str = "cubenorm-tests";
 /// driver repeats.
 const KERNEL_TARGETS: [&str; 4] = ["kernels", "gradients", "property", "compilation"];
 
-/// The suite's targets that every device runs.
-const COMMON_TARGETS: [&str; 1] = ["operators"];
-
 /// Which of the suite's targets a run takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Targets {
     All,
     /// Kernels launched through CubeCL.
     Kernels,
-    /// Operators called through Burn.
+    /// Operators called through Burn, or run on any device.
     Burn,
 }
 
@@ -57,7 +54,6 @@ impl Targets {
     pub fn contain(self, target: &str) -> bool {
         let kernels = KERNEL_TARGETS.contains(&target);
         match self {
-            _ if COMMON_TARGETS.contains(&target) => true,
             Self::All => true,
             Self::Kernels => kernels,
             Self::Burn => !kernels,
