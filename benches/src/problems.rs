@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 /// The epsilon of every problem, the default of `burn::nn`'s norms.
 pub const EPSILON: f64 = 1e-5;
 
+/// How many groups the channels of a group norm are in; fewer where there are fewer channels.
+const GROUPS: usize = 32;
+
 /// The operator under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -16,6 +19,12 @@ pub enum Op {
     LayerNorm,
     /// Mean square over the last axis; scale of that axis.
     RmsNorm,
+    /// Mean and variance over all axes but axis 1; scale and bias per channel, axis 1. The forward
+    /// pass alone is inference, with running statistics of 0 and 1; the others train.
+    BatchNorm,
+    /// Mean and variance over the channels of a group and all axes after them; scale and bias per
+    /// channel, axis 1.
+    GroupNorm,
     /// Mean and variance over all axes but the first two; scale and bias per channel, axis 1.
     InstanceNorm,
 }
@@ -26,6 +35,26 @@ pub enum Op {
 pub enum DType {
     /// IEEE single precision.
     F32,
+    /// IEEE half precision.
+    F16,
+}
+
+impl DType {
+    /// The size of an element, in bytes.
+    pub fn size(self) -> usize {
+        match self {
+            DType::F32 => 4,
+            DType::F16 => 2,
+        }
+    }
+
+    /// What a value becomes where it is stored in this type.
+    fn round(self, value: f32) -> f32 {
+        match self {
+            DType::F32 => value,
+            DType::F16 => half::f16::from_f32(value).to_f32(),
+        }
+    }
 }
 
 /// Which part of a training step is timed.
@@ -56,26 +85,55 @@ pub struct Problem {
 /// A named list of problems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Suite {
-    /// The shapes that the project's speed targets name; minutes on a software device.
+    /// The problems that the project's speed targets name; minutes on a software device.
     Quick,
-    /// `Quick`, the hidden sizes of common transformers and the feature maps of common networks.
+    /// All others together, forward and with the backward, in f32 and f16.
     Full,
+    /// The hidden sizes of common transformers.
+    Transformer,
+    /// The feature maps of common networks for pictures.
+    Vision,
+    /// Shapes where the launch costs more than the work.
+    Tiny,
+    /// Shapes that no vector width or block divides, and the longest and shortest rows.
+    Odd,
 }
 
 impl Suite {
-    /// The problems of this suite, forward pass only.
+    const NAMES: [(&str, Self); 6] = [
+        ("quick", Self::Quick),
+        ("full", Self::Full),
+        ("transformer", Self::Transformer),
+        ("vision", Self::Vision),
+        ("tiny", Self::Tiny),
+        ("odd", Self::Odd),
+    ];
+
+    /// The problems of this suite.
     pub fn problems(self) -> Vec<Problem> {
-        let forward = |(op, shape): &(Op, &[usize])| Problem {
-            op: *op,
-            shape: shape.to_vec(),
-            dtype: DType::F32,
-            pass: Pass::Forward,
+        let every = |shapes: &[Shaped]| {
+            let problems = shapes.iter().flat_map(|shaped| {
+                let kinds = [DType::F32, DType::F16]
+                    .into_iter()
+                    .flat_map(|dtype| [Pass::Forward, Pass::Full].map(|pass| (dtype, pass)));
+                kinds.map(|(dtype, pass)| problem(shaped, dtype, pass))
+            });
+            problems.collect::<Vec<Problem>>()
         };
-        let more = match self {
-            Suite::Quick => [].iter(),
-            Suite::Full => FULL.iter(),
-        };
-        QUICK.iter().chain(more).map(forward).collect()
+        match self {
+            Suite::Quick => {
+                let part = |shapes: &[Shaped], pass| {
+                    let problems = shapes.iter().map(|s| problem(s, DType::F32, pass));
+                    problems.collect::<Vec<Problem>>()
+                };
+                [part(QUICK, Pass::Forward), part(QUICK_FULL, Pass::Full)].concat()
+            }
+            Suite::Full => [QUICK, TRANSFORMER, VISION, TINY, ODD].map(every).concat(),
+            Suite::Transformer => every(TRANSFORMER),
+            Suite::Vision => every(VISION),
+            Suite::Tiny => every(TINY),
+            Suite::Odd => every(ODD),
+        }
     }
 }
 
@@ -83,16 +141,29 @@ impl FromStr for Suite {
     type Err = anyhow::Error;
 
     fn from_str(name: &str) -> Result<Self> {
-        Ok(match name {
-            "quick" => Suite::Quick,
-            "full" => Suite::Full,
-            _ => bail!("no suite is called `{name}`; there are `quick` and `full`"),
-        })
+        match Self::NAMES.iter().find(|(known, _)| *known == name) {
+            Some((_, suite)) => Ok(*suite),
+            None => {
+                let known = Self::NAMES.map(|(name, _)| name).join(", ");
+                bail!("no suite is called `{name}`; there are {known}")
+            }
+        }
+    }
+}
+
+type Shaped = (Op, &'static [usize]);
+
+fn problem((op, shape): &Shaped, dtype: DType, pass: Pass) -> Problem {
+    Problem {
+        op: *op,
+        shape: shape.to_vec(),
+        dtype,
+        pass,
     }
 }
 
 /// A row that fits a cube, many short rows, few long ones; and a feature map.
-const QUICK: &[(Op, &[usize])] = &[
+const QUICK: &[Shaped] = &[
     (Op::LayerNorm, &[2048, 4096]),
     (Op::LayerNorm, &[32768, 256]),
     (Op::LayerNorm, &[64, 65536]),
@@ -100,20 +171,56 @@ const QUICK: &[(Op, &[usize])] = &[
     (Op::InstanceNorm, &[8, 64, 128, 128]),
 ];
 
-const FULL: &[(Op, &[usize])] = &[
+const QUICK_FULL: &[Shaped] = &[
+    (Op::LayerNorm, &[2048, 4096]),
+    (Op::RmsNorm, &[2048, 4096]),
+    (Op::BatchNorm, &[8, 64, 128, 128]),
+    (Op::GroupNorm, &[8, 64, 128, 128]),
+    (Op::InstanceNorm, &[8, 64, 128, 128]),
+];
+
+const TRANSFORMER: &[Shaped] = &[
     // MiniLM and BERT base, 32 sentences of 128 tokens.
     (Op::LayerNorm, &[4096, 384]),
     (Op::LayerNorm, &[4096, 768]),
     // ViT-B/16, 32 pictures.
     (Op::LayerNorm, &[6304, 768]),
-    // A single token of Llama 8B, and its prompt.
-    (Op::RmsNorm, &[1, 4096]),
+    // A prompt of Llama 8B and of Llama 70B.
+    (Op::RmsNorm, &[1024, 4096]),
     (Op::RmsNorm, &[512, 8192]),
-    // Rows that no vector width divides.
-    (Op::LayerNorm, &[1021, 1021]),
+];
+
+const VISION: &[Shaped] = &[
+    // ResNet-50, 8 pictures: first and last stage.
+    (Op::BatchNorm, &[8, 64, 112, 112]),
+    (Op::BatchNorm, &[8, 2048, 7, 7]),
+    // A UNet of a diffusion model.
+    (Op::GroupNorm, &[2, 320, 64, 64]),
+    (Op::GroupNorm, &[2, 1280, 16, 16]),
+    // ConvNeXt, 8 pictures, channels last.
+    (Op::LayerNorm, &[8, 56, 56, 96]),
+    (Op::LayerNorm, &[8, 14, 14, 384]),
     // A style-transfer network's first and last feature maps.
     (Op::InstanceNorm, &[1, 32, 720, 720]),
     (Op::InstanceNorm, &[1, 128, 180, 180]),
+];
+
+const TINY: &[Shaped] = &[
+    // A single token of Llama 8B and of MiniLM.
+    (Op::RmsNorm, &[1, 4096]),
+    (Op::LayerNorm, &[1, 384]),
+    (Op::LayerNorm, &[4, 16]),
+    (Op::GroupNorm, &[1, 32, 4, 4]),
+];
+
+const ODD: &[Shaped] = &[
+    // Rows that no vector width divides.
+    (Op::LayerNorm, &[1021, 1021]),
+    (Op::RmsNorm, &[65537, 3]),
+    // One column, and one row.
+    (Op::LayerNorm, &[65536, 1]),
+    (Op::LayerNorm, &[1, 1 << 24]),
+    (Op::BatchNorm, &[16, 3, 223, 223]),
 ];
 
 /// What a problem runs on, on the host; the same for every contender.
@@ -131,6 +238,7 @@ impl Problem {
     pub fn validate(&self) -> Result<()> {
         let least = match self.op {
             Op::LayerNorm | Op::RmsNorm => 1,
+            Op::BatchNorm | Op::GroupNorm => 2,
             Op::InstanceNorm => 3,
         };
         ensure!(
@@ -145,6 +253,12 @@ impl Problem {
             "{:?} has no elements to time",
             self.shape
         );
+        ensure!(
+            self.op != Op::GroupNorm || self.shape[1].is_multiple_of(self.groups()),
+            "{} channels do not divide into {} groups",
+            self.shape[1],
+            self.groups(),
+        );
         Ok(())
     }
 
@@ -153,11 +267,35 @@ impl Problem {
         self.shape.iter().product()
     }
 
-    /// How many neighbouring elements share their statistics.
+    /// Into how many groups the channels of a group norm divide.
+    pub fn groups(&self) -> usize {
+        GROUPS.min(self.shape[1])
+    }
+
+    /// How many neighbouring elements belong to one channel.
+    fn picture(&self) -> usize {
+        self.shape[2..].iter().product()
+    }
+
+    /// How many elements share their statistics.
     pub fn row(&self) -> usize {
         match self.op {
             Op::LayerNorm | Op::RmsNorm => self.shape[self.shape.len() - 1],
-            Op::InstanceNorm => self.shape[2..].iter().product(),
+            Op::BatchNorm => self.shape[0] * self.picture(),
+            Op::GroupNorm => self.shape[1] / self.groups() * self.picture(),
+            Op::InstanceNorm => self.picture(),
+        }
+    }
+
+    /// Where element `column` of `row` lies in the input.
+    pub fn element(&self, row: usize, column: usize) -> usize {
+        match self.op {
+            Op::BatchNorm => {
+                let picture = self.picture();
+                let (sample, pixel) = (column / picture, column % picture);
+                (sample * self.shape[1] + row) * picture + pixel
+            }
+            _ => row * self.row() + column,
         }
     }
 
@@ -165,7 +303,7 @@ impl Problem {
     pub fn parameters(&self) -> usize {
         match self.op {
             Op::LayerNorm | Op::RmsNorm => self.row(),
-            Op::InstanceNorm => self.shape[1],
+            Op::BatchNorm | Op::GroupNorm | Op::InstanceNorm => self.shape[1],
         }
     }
 
@@ -173,8 +311,15 @@ impl Problem {
     pub fn parameter(&self, row: usize, column: usize) -> usize {
         match self.op {
             Op::LayerNorm | Op::RmsNorm => column,
-            Op::InstanceNorm => row % self.shape[1],
+            Op::BatchNorm | Op::GroupNorm | Op::InstanceNorm => {
+                self.element(row, column) / self.picture() % self.shape[1]
+            }
         }
+    }
+
+    /// Whether the statistics are given: running ones, of mean 0 and variance 1.
+    pub fn is_inference(&self) -> bool {
+        self.op == Op::BatchNorm && self.pass == Pass::Forward
     }
 
     /// The least traffic that the pass can do, in bytes: every large tensor it needs, once.
@@ -186,15 +331,15 @@ impl Problem {
             Pass::Backward => 3,
             Pass::Full => 5,
         };
-        tensors * self.elements() * size_of::<f32>()
+        tensors * self.elements() * self.dtype.size()
     }
 
-    /// Input and parameters, the same in every process.
+    /// Input and parameters, the same in every process, rounded to the problem's type.
     pub fn host_data(&self) -> HostData {
         let mut noise = Noise::new();
         let mut draw = |count, center, spread| {
             (0..count)
-                .map(|_| center + spread * noise.next())
+                .map(|_| self.dtype.round(center + spread * noise.next()))
                 .collect::<Vec<f32>>()
         };
         HostData {
@@ -216,6 +361,8 @@ impl fmt::Display for Op {
         f.write_str(match self {
             Op::LayerNorm => "layer_norm",
             Op::RmsNorm => "rms_norm",
+            Op::BatchNorm => "batch_norm",
+            Op::GroupNorm => "group_norm",
             Op::InstanceNorm => "instance_norm",
         })
     }
@@ -251,14 +398,18 @@ mod tests {
 
     #[test]
     fn a_channel_keeps_its_parameter_in_every_sample() {
-        let problem = Problem {
-            op: Op::InstanceNorm,
-            shape: vec![2, 3, 4, 5],
-            dtype: DType::F32,
-            pass: Pass::Forward,
-        };
-        assert_eq!((problem.row(), problem.parameters()), (20, 3));
-        assert_eq!(problem.parameter(1, 7), problem.parameter(4, 0));
+        for op in [Op::InstanceNorm, Op::BatchNorm, Op::GroupNorm] {
+            let problem = problem(&(op, &[2, 3, 4, 5]), DType::F32, Pass::Full);
+            let length = problem.row();
+            assert_eq!(problem.parameters(), 3);
+            let mut seen = [false; 120];
+            for place in 0..problem.elements() {
+                let (row, column) = (place / length, place % length);
+                let element = problem.element(row, column);
+                assert_eq!(problem.parameter(row, column), element / 20 % 3, "{op}");
+                assert!(!std::mem::replace(&mut seen[element], true), "{op}");
+            }
+        }
     }
 
     #[test]

@@ -1,16 +1,18 @@
 //! Random descriptions against the reference: rank, axes, strides, broadcasting, dtype, statistics,
-//! epsilon, residual, activation and strategy, all at once.
+//! epsilon, residual, activation and strategy, all at once; and their gradients against its central
+//! differences.
 //!
 //! `CUBENORM_PROPERTY_CASES` sets how many run on each device (default 200). A failure is shrunk
 //! and printed with its description; proptest prints the seed, and keeps it in
 //! `proptest-regressions/`.
 
 use cubenorm_core::{
-    Activation, DType, Epsilon, Layout, NormDesc, ResidualPlace, Statistics,
+    Activation, DType, Epsilon, GradientDesc, Layout, NormDesc, ResidualPlace, Statistics,
     Strategy as NormStrategy, StrategyChoice, TensorDesc, WrittenStatistics,
 };
 use cubenorm_tests::case::Case;
 use cubenorm_tests::device::{TestDevice, devices};
+use cubenorm_tests::gradient::GradientCase;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -150,37 +152,99 @@ fn desc(dtypes: Vec<DType>) -> impl Strategy<Value = NormDesc> {
     })
 }
 
+/// The gradients of a random description. Its activation is smooth: around a bend a difference says
+/// nothing. So is its reciprocal deviation, at the step that differences take.
+fn gradient(dtypes: Vec<DType>) -> impl Strategy<Value = GradientDesc> {
+    let wants = any::<[bool; 3]>().prop_filter("nothing to compute", |wants| wants.contains(&true));
+    let is_small = |norm: &NormDesc| norm.input.shape().iter().product::<usize>() <= 5000;
+    let norm = desc(dtypes).prop_filter("differences take long", is_small);
+    let norm = norm.prop_map(|mut norm| {
+        norm.activation = match norm.activation {
+            Activation::Relu | Activation::LeakyRelu { .. } => Activation::Silu,
+            Activation::HardSigmoid { .. } | Activation::Shrink { .. } => Activation::Gelu,
+            smooth => smooth,
+        };
+        norm.epsilon = match norm.epsilon {
+            Epsilon::InsideSqrt(epsilon) => Epsilon::InsideSqrt(epsilon.max(1e-2)),
+            Epsilon::AddedToDeviation(epsilon) => Epsilon::AddedToDeviation(epsilon.max(1e-1)),
+        };
+        // What is given is kept by row: the axes are those that it repeats along.
+        if let Statistics::Given { mean, variance } = &norm.statistics {
+            let rank = norm.input.shape().len();
+            let repeats = |tensor: &TensorDesc, dim: usize| {
+                let shape = tensor.shape();
+                let missing = rank - shape.len();
+                dim < missing || shape[dim - missing] == 1
+            };
+            let both = |dim: &usize| repeats(mean, *dim) && repeats(variance, *dim);
+            norm.axes = (0..rank).filter(both).collect();
+        }
+        (norm.residual, norm.residual_place) = (None, ResidualPlace::Input);
+        (norm.output, norm.writes_sum, norm.written_statistics) = (None, false, None);
+        norm
+    });
+    (norm, wants).prop_flat_map(|(norm, [input, scale, bias])| {
+        let dtype = norm.input.dtype;
+        layout(norm.input.shape().to_vec(), true).prop_map(move |above| {
+            let mut gradient = GradientDesc::new(norm.clone());
+            gradient.output_gradient = TensorDesc::new(above, dtype);
+            gradient.input_gradient = gradient.input_gradient.filter(|_| input);
+            gradient.wants_scale &= scale;
+            gradient.wants_bias &= bias;
+            gradient
+        })
+    })
+}
+
+fn forced(device: &TestDevice, strategy: Option<NormStrategy>) -> Option<StrategyChoice> {
+    let strategy = strategy?;
+    let shares = matches!(strategy, NormStrategy::Cube | NormStrategy::Column);
+    (!shares || device.shares_memory()).then_some(StrategyChoice::Forced {
+        strategy,
+        plane_size: device.plane_size,
+    })
+}
+
 fn check(
     device: &TestDevice,
     desc: NormDesc,
     strategy: Option<NormStrategy>,
     seed: u64,
 ) -> Result<(), String> {
-    let dtype = desc.input.dtype;
-    if !cubenorm_kernels::supports_activation(&device.client, dtype, desc.activation) {
+    let client = &device.client;
+    if !cubenorm_kernels::supports_activation(client, desc.input.dtype, desc.activation) {
         return Ok(());
     }
-    let forced = strategy.map(|strategy| StrategyChoice::Forced {
-        strategy,
-        plane_size: device.plane_size,
-    });
     // A strategy that does not apply is refused before the launch; what was inferred always applies.
-    let applies = |choice: &StrategyChoice| {
-        cubenorm_kernels::plan_for(&device.client, &desc, *choice).is_ok()
-    };
-    let shares = |choice: &StrategyChoice| match choice {
-        StrategyChoice::Forced {
-            strategy: NormStrategy::Cube | NormStrategy::Column,
-            ..
-        } => device.shares_memory(),
-        _ => true,
-    };
-    let choice = forced.filter(applies).filter(shares).unwrap_or_default();
+    let applies =
+        |choice: &StrategyChoice| cubenorm_kernels::plan_for(client, &desc, *choice).is_ok();
+    let choice = forced(device, strategy).filter(applies).unwrap_or_default();
     Case::new(desc.clone(), seed).check(device, choice)
 }
 
-#[test]
-fn random_descriptions_agree_with_the_reference() {
+fn check_gradient(
+    device: &TestDevice,
+    desc: GradientDesc,
+    strategy: Option<NormStrategy>,
+    seed: u64,
+) -> Result<(), String> {
+    let (client, norm) = (&device.client, &desc.norm);
+    if !cubenorm_kernels::supports_activation(client, norm.input.dtype, norm.activation) {
+        return Ok(());
+    }
+    let applies = |choice: &StrategyChoice| {
+        cubenorm_kernels::plan_gradient_for(client, &desc, *choice).is_ok()
+    };
+    let choice = forced(device, strategy).filter(applies).unwrap_or_default();
+    GradientCase::of(desc.clone(), seed).check(device, choice)
+}
+
+/// Runs random cases on every device.
+fn run<T: std::fmt::Debug, S: Strategy<Value = T>>(
+    what: &str,
+    values: impl Fn(Vec<DType>) -> S,
+    check: impl Fn(&TestDevice, T, Option<NormStrategy>, u64) -> Result<(), String>,
+) {
     let cases = std::env::var("CUBENORM_PROPERTY_CASES").ok();
     let cases = cases.and_then(|cases| cases.parse().ok()).unwrap_or(200);
     for device in devices() {
@@ -191,7 +255,7 @@ fn random_descriptions_agree_with_the_reference() {
             ..Config::default()
         });
         let result = runner.run(
-            &(desc(device.dtypes()), strategies, any::<u64>()),
+            &(values(device.dtypes()), strategies, any::<u64>()),
             |(desc, strategy, seed)| {
                 check(&device, desc, strategy, seed).map_err(TestCaseError::fail)
             },
@@ -199,6 +263,16 @@ fn random_descriptions_agree_with_the_reference() {
         if let Err(error) = result {
             panic!("{}: {error}", device.name);
         }
-        println!("{}: {cases} random descriptions agree", device.name);
+        println!("{}: {cases} random {what} agree", device.name);
     }
+}
+
+#[test]
+fn random_descriptions_agree_with_the_reference() {
+    run("descriptions", desc, check);
+}
+
+#[test]
+fn random_gradients_agree_with_central_differences() {
+    run("gradients", gradient, check_gradient);
 }

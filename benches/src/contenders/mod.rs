@@ -1,14 +1,13 @@
 //! Who is measured, each behind [`Subject`].
 
-mod burn;
 mod copy;
-mod cubenorm;
+mod layers;
 mod norm;
 
 use std::{fmt, str::FromStr, time::Duration};
 
-use ::burn::tensor::Device;
 use anyhow::{Result, bail};
+use burn::tensor::Device;
 
 use crate::{
     check::Outcome,
@@ -50,8 +49,8 @@ impl Contender {
         device: &Device,
     ) -> Result<Box<dyn Subject>> {
         match self {
-            Self::Cubenorm => norm::subject(&cubenorm::Cubenorm, problem, data, device),
-            Self::Burn => norm::subject(&burn::Burn, problem, data, device),
+            Self::Cubenorm => norm::subject(&layers::Cubenorm, problem, data, device),
+            Self::Burn => norm::subject(&layers::Burn, problem, data, device),
             Self::Copy => copy::subject(problem, device),
         }
     }

@@ -11,7 +11,7 @@ use burn::tensor::{Device, Gradients, Tensor, TensorData};
 use super::Subject;
 use crate::{
     check::Outcome,
-    problems::{HostData, Op, Pass, Problem},
+    problems::{DType, HostData, Pass, Problem},
 };
 
 /// Bytes that inputs, outputs and gradients of one sample may hold together.
@@ -22,8 +22,13 @@ pub type Forward<const D: usize> = Box<dyn Fn(Tensor<D>) -> Tensor<D>>;
 
 /// A library that has the operators of the catalogue.
 pub trait Library {
-    /// The operator with its parameters on the device.
-    fn forward<const D: usize>(&self, op: Op, gamma: Tensor<1>, beta: Tensor<1>) -> Forward<D>;
+    /// The operator of a problem with its parameters on the device.
+    fn forward<const D: usize>(
+        &self,
+        problem: &Problem,
+        gamma: Tensor<1>,
+        beta: Tensor<1>,
+    ) -> Forward<D>;
 }
 
 /// Uploads a problem for a library.
@@ -74,19 +79,26 @@ impl<const D: usize> Norm<D> {
             Pass::Backward | Pass::Full => device.clone().autodiff(),
         };
         let trains = problem.pass != Pass::Forward;
+        let dtype = match problem.dtype {
+            DType::F32 => burn::tensor::DType::F32,
+            DType::F16 => burn::tensor::DType::F16,
+        };
         let upload = |values: &[f32]| {
-            let param = Tensor::<1>::from_data(values, &device);
+            let param = Tensor::<1>::from_data(values, (&device, dtype));
             if trains { param.require_grad() } else { param }
         };
         let shape: [usize; D] = problem.shape.as_slice().try_into()?;
         // Input and output of a run, and with a backward their gradients and what it saved.
         let tensors = if problem.pass == Pass::Forward { 2 } else { 5 };
-        let runs = (MEMORY / (tensors * size_of_val(&data.input[..]))).clamp(1, 64);
+        let bytes = problem.elements() * problem.dtype.size();
+        let runs = (MEMORY / (tensors * bytes)).clamp(1, 64);
         let inputs = (0..runs)
-            .map(|_| Tensor::from_data(TensorData::new(data.input.clone(), shape), &device))
+            .map(|_| {
+                Tensor::from_data(TensorData::new(data.input.clone(), shape), (&device, dtype))
+            })
             .collect();
         let norm = Self {
-            forward: library.forward(problem.op, upload(&data.gamma), upload(&data.beta)),
+            forward: library.forward(problem, upload(&data.gamma), upload(&data.beta)),
             pass: problem.pass,
             inputs,
             device,
@@ -175,6 +187,7 @@ impl<const D: usize> Subject for Norm<D> {
             let data = tensor
                 .try_into_data()
                 .context("the output could not be read")?;
+            let data = data.convert::<f32>();
             data.try_into_vec::<f32>().context("the output is not f32")
         };
         Ok(Some(match self.run(0) {

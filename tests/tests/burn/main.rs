@@ -5,6 +5,8 @@
 mod errors;
 mod forward;
 mod gradients;
+mod memory;
+mod pytorch;
 mod records;
 mod training;
 

@@ -119,12 +119,25 @@ impl BackwardSpec {
         saved: Option<TensorDesc>,
     ) -> GradientDesc {
         let input = tensors.input.clone();
+        let param = tensors.scale.as_ref().or(tensors.bias.as_ref());
+        // What was given is not kept: the pairs made of it are, in the shape that both broadcast to.
+        let given = saved.as_ref().map(|saved| {
+            let rank = saved.shape().len() - 1;
+            let dtype = param.map_or(input.dtype, |param| param.dtype);
+            TensorDesc::contiguous(&saved.shape()[..rank], dtype)
+        });
+        let given = given.filter(|_| self.norm.reduction == Reduction::Given);
+        let norm = self.norm.desc(Descs {
+            mean: given.clone(),
+            variance: given,
+            ..tensors
+        });
         let like_input = match input.layout.is_dense() {
             true => input,
             false => TensorDesc::contiguous(input.layout.shape, input.dtype),
         };
         GradientDesc {
-            norm: self.norm.desc(tensors),
+            norm,
             output_gradient,
             saved,
             input_gradient: self.wants_input.then_some(like_input),

@@ -38,28 +38,29 @@ const CONTENDERS: [&str; 3] = ["cubenorm", "burn", "copy"];
 /// mean something for other machines.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Only the shapes that the speed targets name
-    #[arg(long)]
+    /// Only what the speed targets name: the suite `quick`
+    #[arg(long, conflicts_with = "suite")]
     quick: bool,
+    /// Which shapes: quick, full, transformer, vision, tiny, odd
+    #[arg(long, value_name = "NAME", default_value = "full")]
+    suite: String,
     /// Write all rows to FILE as a JSON array
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Devices to measure on [default: those of cpu and wgpu that this machine has]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     device: Vec<Device>,
-    /// Only these operators: layer_norm, rms_norm, instance_norm
+    /// Only these operators: layer_norm, rms_norm, batch_norm, group_norm, instance_norm
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     op: Vec<String>,
     /// Only these shapes, as 2048x4096; one that is not in the suite is added to it
     #[arg(long, value_name = "SHAPE", value_delimiter = ',', value_parser = parse_shape)]
     shape: Vec<Shape>,
-    /// What is timed: forward, backward, full
-    #[arg(
-        long,
-        value_name = "NAME",
-        value_delimiter = ',',
-        default_value = "forward"
-    )]
+    /// Only these types: f32, f16
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    dtype: Vec<String>,
+    /// Only these passes: forward, backward, full (both); all shapes take those that are named
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pass: Vec<String>,
     /// How often the contenders take turns
     #[arg(long, value_name = "N", default_value_t = 9)]
@@ -143,51 +144,65 @@ fn devices(asked: &[Device]) -> Result<Vec<Device>> {
 
 /// The suite as the worker's catalogue has it, filtered and completed as asked.
 fn problems(args: &Args, program: &Path) -> Result<Vec<Problem>> {
-    let suite = if args.quick { "quick" } else { "full" };
+    let suite = if args.quick { "quick" } else { &args.suite };
     let list = Cmd::new(program.to_string_lossy())
         .args(["list", suite])
         .capture()?;
     let suite: Vec<Problem> = serde_json::from_str(&list).context("no list of problems")?;
-    let problems = select(suite, &args.op, &args.shape, &args.pass);
+    let problems = args.select(suite);
     if problems.is_empty() {
         bail!("the suite has no problem of this kind; a new one needs --op and --shape");
     }
     Ok(problems)
 }
 
-fn select(
-    suite: Vec<Problem>,
-    ops: &[String],
-    shapes: &[Shape],
-    passes: &[String],
+impl Args {
+    /// The problems of a suite that are asked for, and those that it lacks.
+    fn select(&self, suite: Vec<Problem>) -> Vec<Problem> {
+        let is_asked = |asked: &[String], name: &String| asked.is_empty() || asked.contains(name);
+        let of_shape =
+            |p: &Problem| self.shape.is_empty() || self.shape.iter().any(|s| s.0 == p.shape);
+        let mut selected: Vec<Problem> = suite
+            .into_iter()
+            .filter(|p| is_asked(&self.op, &p.op) && of_shape(p))
+            .collect();
+        for op in &self.op {
+            for Shape(shape) in &self.shape {
+                if !selected.iter().any(|p| p.op == *op && p.shape == *shape) {
+                    selected.push(Problem {
+                        op: op.clone(),
+                        shape: shape.clone(),
+                        dtype: "f32".into(),
+                        pass: "forward".into(),
+                    });
+                }
+            }
+        }
+        let selected = spread(selected, &self.dtype, |problem| &mut problem.dtype);
+        spread(selected, &self.pass, |problem| &mut problem.pass)
+    }
+}
+
+/// Each problem once with each of the words that are asked for; all as they are where none is.
+fn spread(
+    problems: Vec<Problem>,
+    words: &[String],
+    field: fn(&mut Problem) -> &mut String,
 ) -> Vec<Problem> {
-    let of_op = |p: &Problem| ops.is_empty() || ops.contains(&p.op);
-    let of_shape = |p: &Problem| shapes.is_empty() || shapes.iter().any(|s| s.0 == p.shape);
-    let mut forward: Vec<Problem> = suite
-        .into_iter()
-        .filter(|p| of_op(p) && of_shape(p))
-        .collect();
-    for op in ops {
-        for Shape(shape) in shapes {
-            if !forward.iter().any(|p| p.op == *op && p.shape == *shape) {
-                let (op, shape) = (op.clone(), shape.clone());
-                forward.push(Problem {
-                    op,
-                    shape,
-                    dtype: "f32".into(),
-                    pass: "forward".into(),
-                });
+    if words.is_empty() {
+        return problems;
+    }
+    let mut spread = Vec::new();
+    for word in words {
+        for problem in &problems {
+            let mut problem = problem.clone();
+            field(&mut problem).clone_from(word);
+            if !spread.contains(&problem) {
+                spread.push(problem);
             }
         }
     }
-    let with_pass = |pass: &String| {
-        let pass = pass.clone();
-        forward.iter().map(move |p| Problem {
-            pass: pass.clone(),
-            ..p.clone()
-        })
-    };
-    passes.iter().flat_map(with_pass).collect()
+    spread
 }
 
 /// Runs all contenders on a problem: set up one after the other, then round by round.
@@ -285,6 +300,8 @@ fn progress(steps: u64) -> ProgressBar {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
 
     fn problem(op: &str, shape: &[usize]) -> Problem {
@@ -305,32 +322,45 @@ mod tests {
         assert!(parse_shape("8x").unwrap_err().to_string().contains("`8x`"));
     }
 
-    #[test]
-    fn filters_choose_from_the_suite_and_add_what_it_lacks() {
-        let suite = || vec![problem("layer_norm", &[2, 4]), problem("rms_norm", &[2, 4])];
-        let forward = ["forward".to_owned()];
-        assert_eq!(select(suite(), &[], &[], &forward), suite());
-
-        let rms = ["rms_norm".to_owned()];
-        assert_eq!(
-            select(suite(), &rms, &[], &forward),
-            [problem("rms_norm", &[2, 4])]
-        );
-        let other = [Shape(vec![3, 5])];
-        assert_eq!(
-            select(suite(), &rms, &other, &forward),
-            [problem("rms_norm", &[3, 5])]
-        );
-        assert!(select(suite(), &[], &other, &forward).is_empty());
+    /// What `cargo xtask bench` with these arguments selects from two problems.
+    fn selected(arguments: &[&str]) -> Vec<Problem> {
+        #[derive(clap::Parser)]
+        struct Cli {
+            #[command(flatten)]
+            args: Args,
+        }
+        let cli = Cli::parse_from(["bench"].iter().chain(arguments));
+        let suite = [problem("layer_norm", &[2, 4]), problem("rms_norm", &[2, 4])];
+        cli.args.select(suite.into())
     }
 
     #[test]
-    fn each_pass_has_its_own_rows() {
-        let passes = ["forward".to_owned(), "full".to_owned()];
-        let selected = select(vec![problem("rms_norm", &[2, 4])], &[], &[], &passes);
+    fn filters_choose_from_the_suite_and_add_what_it_lacks() {
+        assert_eq!(selected(&[]).len(), 2);
+        let rms = ["--op", "rms_norm"];
+        assert_eq!(selected(&rms), [problem("rms_norm", &[2, 4])]);
+        let other = ["--op", "rms_norm", "--shape", "3x5"];
+        assert_eq!(selected(&other), [problem("rms_norm", &[3, 5])]);
+        assert!(selected(&["--shape", "3x5"]).is_empty());
+    }
+
+    #[test]
+    fn each_pass_and_type_has_its_own_rows() {
+        let arguments = [
+            "--op",
+            "rms_norm",
+            "--pass",
+            "forward,full",
+            "--dtype",
+            "f16,f32",
+        ];
+        let words: Vec<String> = selected(&arguments)
+            .iter()
+            .map(|p| format!("{} {}", p.pass, p.dtype))
+            .collect();
         assert_eq!(
-            selected.iter().map(|p| p.pass.as_str()).collect::<Vec<_>>(),
-            ["forward", "full"]
+            words,
+            ["forward f16", "forward f32", "full f16", "full f32"]
         );
     }
 }

@@ -1,0 +1,64 @@
+//! The libraries whose layers are measured: this project's and Burn's, which have the same faces.
+
+use super::norm::{Forward, Library};
+use crate::problems::{EPSILON, Op, Problem};
+
+/// A library of layers named as `burn::nn` names them.
+macro_rules! library {
+    ($(#[$doc:meta])* $name:ident, $nn:path) => {
+        $(#[$doc])*
+        pub struct $name;
+
+        impl Library for $name {
+            fn forward<const D: usize>(
+                &self,
+                problem: &Problem,
+                gamma: burn::tensor::Tensor<1>,
+                beta: burn::tensor::Tensor<1>,
+            ) -> Forward<D> {
+                use burn::module::Param;
+                use $nn::*;
+
+                let device = gamma.device();
+                let size = problem.parameters();
+                let (gamma, beta) = (Param::from_tensor(gamma), Param::from_tensor(beta));
+                macro_rules! layer {
+                    ($config:expr, $gamma:expr, $beta:expr) => {{
+                        let mut layer = $config.with_epsilon(EPSILON).init(&device);
+                        (layer.gamma, layer.beta) = ($gamma, $beta);
+                        Box::new(move |input| layer.forward(input))
+                    }};
+                }
+                match problem.op {
+                    Op::LayerNorm => layer!(LayerNormConfig::new(size), gamma, Some(beta)),
+                    Op::RmsNorm => {
+                        let config = RmsNormConfig::new(size).with_epsilon(EPSILON);
+                        let mut layer = config.init(&device);
+                        layer.gamma = gamma;
+                        Box::new(move |input| layer.forward(input))
+                    }
+                    Op::BatchNorm => layer!(BatchNormConfig::new(size), gamma, beta),
+                    Op::GroupNorm => layer!(
+                        GroupNormConfig::new(problem.groups(), size),
+                        Some(gamma),
+                        Some(beta)
+                    ),
+                    Op::InstanceNorm => {
+                        layer!(InstanceNormConfig::new(size), Some(gamma), Some(beta))
+                    }
+                }
+            }
+        }
+    };
+}
+
+library!(
+    /// This project.
+    Cubenorm,
+    cubenorm::nn
+);
+library!(
+    /// Burn's own layers.
+    Burn,
+    burn::nn
+);

@@ -1,0 +1,311 @@
+//! Layers beside PyTorch's, whose results `tests/fixtures/pytorch/make.py` wrote down in float64, and
+//! the state dict that PyTorch saved of its own layers.
+
+use burn::module::{Module, ModuleMapper, Param};
+use burn::tensor::{DType, Device, Tensor, TensorData};
+use burn_store::{
+    KeyRemapper, ModuleSnapshot, PyTorchToBurnAdapter, PytorchStore, SafetensorsStore,
+};
+use cubenorm::nn::{
+    AddLayerNorm, AddRmsNorm, BatchNorm, BatchNormConfig, GroupNorm, GroupNormConfig, InstanceNorm,
+    InstanceNormConfig, LayerNorm, LayerNormConfig, RmsNorm, RmsNormConfig,
+};
+use safetensors::SafeTensors;
+
+use crate::{devices, values};
+
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/pytorch");
+const LAYERS: &[u8] = include_bytes!("../../fixtures/pytorch/layers.safetensors");
+
+/// The layers of the state dict, under its names.
+#[derive(Module, Debug)]
+struct Norms {
+    layer: LayerNorm,
+    rms: RmsNorm,
+    batch: BatchNorm,
+    group: GroupNorm,
+    instance: InstanceNorm,
+}
+
+impl Norms {
+    fn init(device: &Device) -> Self {
+        Self {
+            layer: LayerNormConfig::new(24).init(device),
+            rms: RmsNormConfig::new(24).init(device),
+            batch: BatchNormConfig::new(6).with_momentum(0.25).init(device),
+            group: GroupNormConfig::new(3, 6).init(device),
+            instance: InstanceNormConfig::new(6).init(device),
+        }
+    }
+
+    fn load(device: &Device) -> Self {
+        let mut norms = Self::init(device);
+        let mut store = SafetensorsStore::from_file(format!("{FOLDER}/state.safetensors"))
+            .with_from_adapter(PyTorchToBurnAdapter)
+            .remap(renames());
+        let result = norms.load_from(&mut store).unwrap();
+        assert_eq!(
+            (result.applied.len(), result.missing.len()),
+            (11, 0),
+            "{result}"
+        );
+        norms
+    }
+}
+
+/// The store's own mapping knows all norms but instance norm.
+fn renames() -> KeyRemapper {
+    let renames = [
+        (r"^instance\.weight$", "instance.gamma"),
+        (r"^instance\.bias$", "instance.beta"),
+    ];
+    KeyRemapper::from_pattern_iter(renames).unwrap()
+}
+
+/// Stores parameters in another type.
+struct Cast(DType);
+
+impl ModuleMapper for Cast {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let value = param.val();
+        let cast = Tensor::from_data(value.to_data(), (&value.device(), self.0));
+        Param::from_tensor(cast.require_grad())
+    }
+}
+
+/// A device and the types of a test on it.
+struct Case {
+    name: String,
+    device: Device,
+    dtype: DType,
+}
+
+impl Case {
+    fn tensor<const D: usize>(&self, name: &str) -> Tensor<D> {
+        let (values, shape) = expected(name);
+        Tensor::from_data(TensorData::new(values, shape), (&self.device, self.dtype))
+    }
+
+    fn tracked<const D: usize>(&self, name: &str) -> Tensor<D> {
+        self.tensor(name).require_grad()
+    }
+
+    /// Compares with what PyTorch wrote, relative to the largest number of the tensor.
+    fn compare<const D: usize>(&self, actual: Tensor<D>, name: &str) {
+        let tolerance = match self.dtype {
+            DType::F64 => 1e-12,
+            DType::F32 => 2e-6,
+            DType::F16 => 2e-3,
+            _ => 1.6e-2,
+        };
+        let (expected, shape) = expected(name);
+        assert_eq!(actual.dims().as_slice(), shape, "{}: {name}", self.name);
+        let largest = expected.iter().fold(1.0, |a: f64, b| a.max(b.abs()));
+        for (position, (actual, expected)) in values(actual).into_iter().zip(expected).enumerate() {
+            let error = (actual - expected).abs() / largest;
+            assert!(
+                error < tolerance,
+                "{}: {name}[{position}] is {actual}, PyTorch says {expected}",
+                self.name
+            );
+        }
+    }
+
+    /// Passes the gradient of the fixture back through `output`, and compares all gradients.
+    fn check<const D: usize>(
+        &self,
+        layer: &str,
+        output: Tensor<D>,
+        inputs: &[(&str, &Tensor<D>)],
+        params: &[(&str, &Param<Tensor<1>>)],
+    ) {
+        let dy = self.tensor(&format!("{layer}.dy"));
+        self.compare(output.clone(), &format!("{layer}.y"));
+        let gradients = (output * dy).sum().backward();
+        for (name, input) in inputs {
+            let gradient = input.grad(&gradients).expect("it is tracked");
+            self.compare(gradient, &format!("{layer}.d{name}"));
+        }
+        for (name, param) in params {
+            let gradient = param.val().grad(&gradients).expect("it is tracked");
+            assert_eq!(gradient.dtype(), param.val().dtype(), "{}", self.name);
+            self.compare(gradient, &format!("{layer}.d{name}"));
+        }
+    }
+}
+
+/// A tensor of the fixture: values and shape.
+fn expected(name: &str) -> (Vec<f64>, Vec<usize>) {
+    let tensors = SafeTensors::deserialize(LAYERS).unwrap();
+    let tensor = tensors.tensor(name).unwrap();
+    let bytes = tensor.data().chunks_exact(8);
+    let values = bytes.map(|bytes| f64::from_le_bytes(bytes.try_into().unwrap()));
+    (values.collect(), tensor.shape().to_vec())
+}
+
+/// Every device with every type that it has, and parameters of that type or of float32.
+fn cases() -> impl Iterator<Item = (Case, Norms)> {
+    devices().into_iter().flat_map(|(name, device)| {
+        let dtypes = [DType::F64, DType::F32, DType::F16, DType::BF16];
+        let here: Vec<DType> = dtypes
+            .into_iter()
+            .filter(|&dtype| device.supports_dtype(dtype))
+            .collect();
+        assert!(here.contains(&DType::F32), "{name}");
+        let device = device.autodiff();
+        let kinds = here.into_iter().flat_map(|dtype| {
+            let params = match dtype {
+                DType::F64 | DType::F32 => vec![dtype],
+                narrow => vec![narrow, DType::F32],
+            };
+            params.into_iter().map(move |params| (dtype, params))
+        });
+        kinds.map(move |(dtype, params)| {
+            let case = Case {
+                name: format!("{name}, {dtype:?}, parameters {params:?}"),
+                device: device.clone(),
+                dtype,
+            };
+            let norms = Norms::load(&device).map(&mut Cast(params));
+            (case, norms)
+        })
+    })
+}
+
+#[test]
+fn a_state_dict_of_pytorchs_loads_from_both_of_its_formats() {
+    for (name, device) in devices() {
+        let from_safetensors = Norms::load(&device);
+        let mut from_pickle = Norms::init(&device);
+        let mut store = PytorchStore::from_file(format!("{FOLDER}/state.pt")).remap(renames());
+        let result = from_pickle.load_from(&mut store).unwrap();
+        assert_eq!(
+            (result.applied.len(), result.missing.len()),
+            (11, 0),
+            "{name}: {result}"
+        );
+
+        // In inference the running statistics show too.
+        for norms in [from_safetensors, from_pickle] {
+            let case = Case {
+                name: name.to_owned(),
+                device: device.clone(),
+                dtype: DType::F32,
+            };
+            let x = || case.tensor::<4>("batch_inference.x");
+            case.compare(norms.batch.forward(x()), "batch_inference.y");
+            let x = || case.tensor::<4>("instance.x");
+            case.compare(norms.instance.forward(x()), "instance.y");
+            case.compare(norms.layer.forward(case.tensor::<3>("layer.x")), "layer.y");
+            case.compare(norms.rms.forward(case.tensor::<3>("rms.x")), "rms.y");
+            case.compare(norms.group.forward(case.tensor::<4>("group.x")), "group.y");
+        }
+    }
+}
+
+#[test]
+fn layer_norm_passes_back_what_pytorch_does() {
+    for (case, norms) in cases() {
+        let x = case.tracked::<3>("layer.x");
+        let y = norms.layer.forward(x.clone());
+        let bias = norms.layer.beta.as_ref().unwrap();
+        let params = [("weight", &norms.layer.gamma), ("bias", bias)];
+        case.check("layer", y, &[("x", &x)], &params);
+    }
+}
+
+#[test]
+fn rms_norm_passes_back_what_pytorch_does() {
+    for (case, norms) in cases() {
+        let x = case.tracked::<3>("rms.x");
+        let y = norms.rms.forward(x.clone());
+        case.check("rms", y, &[("x", &x)], &[("weight", &norms.rms.gamma)]);
+    }
+}
+
+#[test]
+fn batch_norm_passes_back_what_pytorch_does() {
+    for (case, norms) in cases() {
+        let params = [("weight", &norms.batch.gamma), ("bias", &norms.batch.beta)];
+        let x = case.tracked::<4>("batch.x");
+        let y = norms.batch.forward(x.clone());
+        case.check("batch", y, &[("x", &x)], &params);
+
+        let frozen = Norms::load(&case.device).batch;
+        let params_dtype = norms.batch.gamma.val().dtype();
+        let x = case.tracked::<4>("batch_inference.x");
+        let y = cubenorm::batch_norm(
+            x.clone(),
+            norms.batch.gamma.val(),
+            norms.batch.beta.val(),
+            frozen.running_mean.value().cast(params_dtype),
+            frozen.running_var.value().cast(params_dtype),
+            frozen.epsilon,
+        );
+        case.check("batch_inference", y, &[("x", &x)], &params);
+    }
+}
+
+#[test]
+fn group_norm_passes_back_what_pytorch_does() {
+    for (case, norms) in cases() {
+        let x = case.tracked::<4>("group.x");
+        let y = norms.group.forward(x.clone());
+        let (weight, bias) = (norms.group.gamma.unwrap(), norms.group.beta.unwrap());
+        let params = [("weight", &weight), ("bias", &bias)];
+        case.check("group", y, &[("x", &x)], &params);
+    }
+}
+
+#[test]
+fn instance_norm_passes_back_what_pytorch_does() {
+    for (case, norms) in cases() {
+        let x = case.tracked::<4>("instance.x");
+        let y = norms.instance.forward(x.clone());
+        let (weight, bias) = (norms.instance.gamma.unwrap(), norms.instance.beta.unwrap());
+        let params = [("weight", &weight), ("bias", &bias)];
+        case.check("instance", y, &[("x", &x)], &params);
+    }
+}
+
+#[test]
+fn a_fused_residual_passes_back_what_pytorch_does() {
+    for (case, norms) in cases() {
+        let inputs = |layer: &str| {
+            let tracked = |name: &str| case.tracked::<3>(&format!("{layer}.{name}"));
+            (tracked("x"), tracked("residual"))
+        };
+        let layer = AddLayerNorm::from(norms.layer);
+        let (x, residual) = inputs("add_layer");
+        let (y, _) = layer.forward(x.clone(), residual.clone());
+        let bias = layer.norm.beta.as_ref().unwrap();
+        let params = [("weight", &layer.norm.gamma), ("bias", bias)];
+        case.check(
+            "add_layer",
+            y,
+            &[("x", &x), ("residual", &residual)],
+            &params,
+        );
+
+        let layer = AddRmsNorm::from(norms.rms);
+        let (x, residual) = inputs("add_rms");
+        let (y, _) = layer.forward(x.clone(), residual.clone());
+        let params = [("weight", &layer.norm.gamma)];
+        case.check("add_rms", y, &[("x", &x), ("residual", &residual)], &params);
+    }
+}
+
+#[test]
+fn adaptive_layer_norm_passes_back_what_pytorch_does() {
+    for (case, _) in cases() {
+        let x = case.tracked::<3>("ada_layer.x");
+        let scale = case.tracked::<2>("ada_layer.scale");
+        let shift = case.tracked::<2>("ada_layer.shift");
+        let y = cubenorm::ada_layer_norm(x.clone(), scale.clone(), shift.clone(), 1e-5);
+        case.compare(y.clone(), "ada_layer.y");
+        let gradients = (y * case.tensor("ada_layer.dy")).sum().backward();
+        case.compare(x.grad(&gradients).unwrap(), "ada_layer.dx");
+        case.compare(scale.grad(&gradients).unwrap(), "ada_layer.dscale");
+        case.compare(shift.grad(&gradients).unwrap(), "ada_layer.dshift");
+    }
+}
