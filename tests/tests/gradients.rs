@@ -8,21 +8,6 @@ use cubenorm_kernels::plan_gradient_for;
 use cubenorm_tests::device::{TestDevice, devices};
 use cubenorm_tests::gradient::GradientCase;
 
-/// The devices, but for those that compile to SPIR-V: nobody has seen gradients there yet.
-fn tested() -> Vec<TestDevice> {
-    let (spirv, tested) = devices()
-        .into_iter()
-        .partition(|device| device.name == "vulkan");
-    let spirv: Vec<TestDevice> = spirv;
-    for device in spirv {
-        println!(
-            "{}: skipped, gradients are not proven under SPIR-V",
-            device.name
-        );
-    }
-    tested
-}
-
 fn norm(shape: &[usize], axes: &[usize], statistics: Statistics, dtype: DType) -> NormDesc {
     NormDesc::new(TensorDesc::contiguous(shape, dtype), axes, statistics)
         .with_epsilon(Epsilon::InsideSqrt(1e-3))
@@ -64,7 +49,7 @@ fn check_all(device: &TestDevice, case: &GradientCase) {
 
 #[test]
 fn every_strategy_passes_back_what_central_differences_say() {
-    for device in tested() {
+    for device in devices() {
         for (rows, cols) in [(5, 7), (3, 64), (9, 256), (2, 1024), (1, 4096), (70, 16)] {
             let desc = norm(&[rows, cols], &[1], Statistics::MeanVariance, DType::F32);
             check_all(
@@ -85,7 +70,7 @@ fn every_statistic_and_place_of_epsilon_is_differentiated() {
         Statistics::L2Norm,
         Statistics::None,
     ];
-    for device in tested() {
+    for device in devices() {
         for statistics in statistics.clone() {
             for epsilon in [Epsilon::InsideSqrt(1e-2), Epsilon::AddedToDeviation(1e-1)] {
                 let desc = norm(&[4, 24], &[1], statistics.clone(), DType::F32);
@@ -98,7 +83,7 @@ fn every_statistic_and_place_of_epsilon_is_differentiated() {
 
 #[test]
 fn given_statistics_are_constants() {
-    for device in tested() {
+    for device in devices() {
         let param = |shape: &[usize]| TensorDesc::contiguous(shape, DType::F32);
         let given = Statistics::Given {
             mean: param(&[6, 1]),
@@ -125,7 +110,7 @@ fn parameters_of_every_broadcast_shape_get_their_sums() {
         (&[0, 1, 2], &[4, 1, 12], &[1]),
         (&[0], &[4, 1, 1], &[1, 5, 12]),
     ];
-    for device in tested() {
+    for device in devices() {
         for (axes, scale, bias) in shapes {
             let desc = norm(&[4, 5, 12], axes, Statistics::MeanVariance, DType::F32);
             check_all(
@@ -138,7 +123,7 @@ fn parameters_of_every_broadcast_shape_get_their_sums() {
 
 #[test]
 fn only_what_is_wanted_is_computed() {
-    for device in tested() {
+    for device in devices() {
         let desc = norm(&[6, 5, 8], &[2], Statistics::MeanSquare, DType::F32);
         let desc = with_params(desc, &[8], &[8]);
         for wants in [
@@ -165,7 +150,7 @@ fn only_what_is_wanted_is_computed() {
 #[test]
 fn a_gradient_goes_through_every_activation() {
     use strum::IntoEnumIterator;
-    for device in tested() {
+    for device in devices() {
         for kind in ActivationKind::iter() {
             let activation = example(kind);
             let desc = norm(&[3, 40], &[1], Statistics::MeanVariance, DType::F32);
@@ -226,7 +211,7 @@ fn example(kind: ActivationKind) -> Activation {
 #[test]
 fn strided_tensors_are_read_in_place() {
     use cubenorm_core::Layout;
-    for device in tested() {
+    for device in devices() {
         // NHWC as NCHW, batch norm's axes; and rows with gaps.
         let nhwc = Layout::strided([3, 8, 4, 5], [160, 1, 40, 8]);
         let desc = NormDesc::new(
@@ -251,7 +236,7 @@ fn strided_tensors_are_read_in_place() {
 
 #[test]
 fn every_dtype_passes_back_with_parameters_of_either_dtype() {
-    for device in tested() {
+    for device in devices() {
         for dtype in device.dtypes() {
             let desc = norm(&[4, 48], &[1], Statistics::MeanVariance, dtype);
             let param = TensorDesc::contiguous([48], dtype.accumulation());
@@ -265,7 +250,7 @@ fn every_dtype_passes_back_with_parameters_of_either_dtype() {
 
 #[test]
 fn nothing_sums_up_to_zeros() {
-    for device in tested() {
+    for device in devices() {
         let desc = norm(&[0, 4], &[1], Statistics::MeanVariance, DType::F32);
         let case = GradientCase::new(with_params(desc, &[4], &[4]), 10);
         let actual = case.run(&device, StrategyChoice::Inferred).unwrap();
@@ -277,7 +262,7 @@ fn nothing_sums_up_to_zeros() {
 
 #[test]
 fn gradients_are_the_same_from_run_to_run() {
-    for device in tested() {
+    for device in devices() {
         let desc = norm(&[64, 512], &[1], Statistics::MeanVariance, DType::F32);
         let case = GradientCase::new(with_params(desc, &[512], &[512]), 11);
         for choice in choices(&device, &case.desc) {

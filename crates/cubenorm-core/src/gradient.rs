@@ -79,10 +79,31 @@ pub struct GradientProblem {
     /// Where the row's `sum(dz * xhat)` and `sum(dz)` go, where they are wanted: as pairs in the
     /// row-major order of the dimensions that are not summed over. Strides count pairs.
     pub row_sums: Option<Access>,
-    /// Whether each column's are wanted, over all rows.
-    pub column_sums: bool,
+    /// Which of each column's are wanted, over all rows.
+    pub column_sums: ColumnSums,
     /// Columns from one index of each of the input's dimensions to the next; 0 for those of rows.
     pub column_strides: Vec<usize>,
+}
+
+/// Sums of columns: what the gradients of scale and bias are where those change along the row alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct ColumnSums {
+    /// Of `dz * xhat`, which is the scale's.
+    pub products: bool,
+    /// Of `dz`, which is the bias's.
+    pub gradients: bool,
+}
+
+impl ColumnSums {
+    /// How many there are of a column.
+    pub fn count(self) -> usize {
+        usize::from(self.products) + usize::from(self.gradients)
+    }
+
+    /// Whether there are any.
+    pub fn any(self) -> bool {
+        self.count() > 0
+    }
 }
 
 /// How the gradients of scale and bias come out of a [`GradientProblem`] over some axes.
@@ -325,7 +346,13 @@ impl GradientDesc {
                     ..split.access(&Layout::contiguous(kept).strides)
                 }
             }),
-            column_sums: sums == ParamSums::Columns,
+            column_sums: match sums {
+                ParamSums::Columns => ColumnSums {
+                    products: norm.scale.is_some() && self.wants_scale,
+                    gradients: norm.bias.is_some() && self.wants_bias,
+                },
+                _ => ColumnSums::default(),
+            },
             column_strides: split.column_strides(),
         })
     }

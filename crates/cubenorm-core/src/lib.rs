@@ -43,11 +43,11 @@ pub use blend::BlendDesc;
 pub use desc::{Epsilon, NormDesc, ResidualPlace, Statistics, WrittenStatistics};
 pub use dtype::DType;
 pub use error::NormError;
-pub use gradient::{GradientDesc, GradientProblem, ParamSums};
+pub use gradient::{ColumnSums, GradientDesc, GradientProblem, ParamSums};
 pub use layout::{Layout, MAX_RANK, TensorDesc};
 pub use plan::{
-    AccessBlueprint, Blueprint, ColumnSums, GradientBlueprint, GradientPlan, Grid, Hardware, Hold,
-    Lanes, Level, LoadMode, Merge, Plan, PlanError, Strategy, StrategyChoice, Team, plan_forward,
+    AccessBlueprint, Blueprint, GradientBlueprint, GradientPlan, Grid, Hardware, Hold, Lanes,
+    Level, LoadMode, Merge, Plan, PlanError, Strategy, StrategyChoice, Team, plan_forward,
     plan_gradient,
 };
 pub use problem::{Access, Dim, NormProblem, StatisticsKind};

@@ -90,11 +90,35 @@ pub(crate) struct Element<A: Float, N: Size> {
     pub(crate) deep: Vector<A, N>,
 }
 
+/// Scale and bias of a step; 1 and 0 in the place of those that are not read.
+#[derive(CubeType, Clone, Copy)]
+pub(crate) struct Params<A: Float, N: Size> {
+    pub(crate) scale: Vector<A, N>,
+    pub(crate) bias: Vector<A, N>,
+}
+
+/// Reads the parameters of a step.
+#[cube]
+pub(crate) fn params<T: Types>(
+    source: &TypedGradientSource<T>,
+    row: &GradientRow<T::A, T::N>,
+    step: usize,
+    #[comptime] blueprint: GradientBlueprint,
+) -> Params<T::A, T::N> {
+    let lanes = comptime!(blueprint.team.lanes);
+    let access = comptime!(blueprint.scale);
+    let scale = param::<T::P, T::Scale, T::A, T::N>(&source.scale, &row.scale, step, access, lanes);
+    let access = comptime!(blueprint.bias);
+    let bias = param::<T::P, T::Bias, T::A, T::N>(&source.bias, &row.bias, step, access, lanes);
+    Params::<T::A, T::N> { scale, bias }
+}
+
 /// Reads a step.
 #[cube]
 pub(crate) fn element<T: Types>(
     source: &TypedGradientSource<T>,
     row: &GradientRow<T::A, T::N>,
+    params: &Params<T::A, T::N>,
     step: usize,
     scalars: &Scalars,
     #[comptime] blueprint: GradientBlueprint,
@@ -118,21 +142,17 @@ pub(crate) fn element<T: Types>(
     let divides = comptime!(kind.reduces_deviation() || kind == StatisticsKind::Given);
     let centered = if takes_mean_off { input - mean } else { input };
     let normalized = if divides { centered * rstd } else { centered };
-    let access = comptime!(blueprint.scale);
-    let scale = param::<T::P, T::Scale, T::A, T::N>(&source.scale, &row.scale, step, access, lanes);
-    let has_scale = comptime!(access.is_some());
+    let has_scale = comptime!(blueprint.scale.is_some());
     let shallow = if comptime!(blueprint.activation == ActivationKind::Identity) {
         above
     } else {
-        let access = comptime!(blueprint.bias);
         let scaled = if has_scale {
-            normalized * scale
+            normalized * params.scale
         } else {
             normalized
         };
-        let argument = if comptime!(access.is_some()) {
-            scaled
-                + param::<T::P, T::Bias, T::A, T::N>(&source.bias, &row.bias, step, access, lanes)
+        let argument = if comptime!(blueprint.bias.is_some()) {
+            scaled + params.bias
         } else {
             scaled
         };
@@ -144,7 +164,11 @@ pub(crate) fn element<T: Types>(
                 blueprint.activation,
             )
     };
-    let deep = if has_scale { shallow * scale } else { shallow };
+    let deep = if has_scale {
+        shallow * params.scale
+    } else {
+        shallow
+    };
     Element::<T::A, T::N> {
         input,
         normalized,

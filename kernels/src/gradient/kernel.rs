@@ -1,12 +1,11 @@
 //! The kernels of a gradient: in one launch, or in two where rows are split.
 
 use cubecl::prelude::*;
-use cubenorm_core::{
-    AccessBlueprint, ColumnSums, GradientBlueprint, Lanes, Level, LoadMode, StatisticsKind,
-};
+use cubenorm_core::{AccessBlueprint, GradientBlueprint, Lanes, Level, LoadMode, StatisticsKind};
 
 use super::element::{
-    Element, GradientRow, GradientSource, TypedGradientSource, element, gradient_row,
+    Element, GradientRow, GradientSource, Params, TypedGradientSource, element, gradient_row,
+    params,
 };
 use crate::forward::Scalars;
 use crate::moments::{Moments, same};
@@ -39,57 +38,126 @@ pub(crate) struct GradientResults<F: Float, NY: Size, A: Float, N: Size> {
 type TypedResults<T> =
     GradientResults<<T as Types>::F, <T as Types>::Output, <T as Types>::A, <T as Types>::N>;
 
-/// Sums up a unit's share: `sum(g)` in the place of the mean, `sum(g * xhat)` in that of the
-/// deviation.
+/// Sums up a unit's share of rows abreast: of each `sum(g)` in the place of the mean, `sum(g * xhat)`
+/// in that of the deviation.
 #[cube]
 fn sum_up<T: Types>(
     source: &TypedGradientSource<T>,
-    row: &GradientRow<T::A, T::N>,
+    rows: &Sequence<GradientRow<T::A, T::N>>,
     share: &Share,
     scalars: &Scalars,
     #[comptime] blueprint: GradientBlueprint,
-) -> Moments<T::A, T::N> {
-    let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
+) -> Sequence<Moments<T::A, T::N>> {
     let stride = comptime!(blueprint.team.members as usize);
-    let mut sum = zero;
-    let mut products = zero;
+    let abreast = comptime!(blueprint.abreast);
+    // Rows abreast are loads in flight too.
+    let unroll = comptime!((UNROLL / abreast).max(1));
+    let mut total = Sums::<T::A, T::N>::zeros(abreast);
     let mut done = 0usize;
     while done < share.count {
         let end = min(done + BLOCK, share.count);
-        let mut block_sum = zero;
-        let mut block_products = zero;
+        let mut block = Sums::<T::A, T::N>::zeros(abreast);
         let mut i = done;
-        while i + comptime!(UNROLL - 1) < end {
-            let mut sums = zero;
-            let mut several = zero;
+        while i + comptime!(unroll - 1) < end {
+            let mut several = Sums::<T::A, T::N>::zeros(abreast);
             #[unroll]
-            for j in 0..UNROLL {
+            for j in 0..unroll {
                 let step = share.begin + (i + j) * stride;
-                let element = element::<T>(source, row, step, scalars, blueprint);
-                let gradient = summed::<T::A, T::N>(&element, blueprint);
-                sums += gradient;
-                several += gradient * element.normalized;
+                add_step::<T>(source, rows, step, &mut several, scalars, blueprint);
             }
-            block_sum += sums;
-            block_products += several;
-            i += UNROLL;
+            block.add(&several, abreast);
+            i += unroll;
         }
         while i < end {
             let step = share.begin + i * stride;
-            let element = element::<T>(source, row, step, scalars, blueprint);
-            let gradient = summed::<T::A, T::N>(&element, blueprint);
-            block_sum += gradient;
-            block_products += gradient * element.normalized;
+            add_step::<T>(source, rows, step, &mut block, scalars, blueprint);
             i += 1;
         }
-        sum += block_sum;
-        products += block_products;
+        total.add(&block, abreast);
         done = end;
     }
-    Moments::<T::A, T::N> {
-        count: T::A::cast_from(share.count),
-        mean: sum,
-        m2: products,
+    let mut sums = Sequence::<Moments<T::A, T::N>>::new();
+    #[unroll]
+    for r in 0..abreast {
+        sums.push(Moments::<T::A, T::N> {
+            count: T::A::cast_from(share.count),
+            mean: total.gradients[r],
+            m2: total.products[r],
+        });
+    }
+    sums
+}
+
+/// Sums of rows abreast.
+#[derive(CubeType)]
+struct Sums<A: Float, N: Size> {
+    gradients: Array<Vector<A, N>>,
+    products: Array<Vector<A, N>>,
+}
+
+#[cube]
+impl<A: Float, N: Size> Sums<A, N> {
+    fn zeros(#[comptime] abreast: usize) -> Self {
+        let mut gradients = Array::<Vector<A, N>>::new(abreast);
+        let mut products = Array::<Vector<A, N>>::new(abreast);
+        #[unroll]
+        for r in 0..abreast {
+            gradients[r] = Vector::new(A::new(0.0));
+            products[r] = Vector::new(A::new(0.0));
+        }
+        Sums::<A, N> {
+            gradients,
+            products,
+        }
+    }
+
+    fn add(&mut self, other: &Self, #[comptime] abreast: usize) {
+        #[unroll]
+        for r in 0..abreast {
+            self.gradients[r] += other.gradients[r];
+            self.products[r] += other.products[r];
+        }
+    }
+}
+
+/// Adds a step of each row.
+#[cube]
+fn add_step<T: Types>(
+    source: &TypedGradientSource<T>,
+    rows: &Sequence<GradientRow<T::A, T::N>>,
+    step: usize,
+    sums: &mut Sums<T::A, T::N>,
+    scalars: &Scalars,
+    #[comptime] blueprint: GradientBlueprint,
+) {
+    let shared = params::<T>(source, rows.index(0usize), step, blueprint);
+    #[unroll]
+    for r in 0..blueprint.abreast {
+        let row = rows.index(r);
+        let params = params_of::<T>(source, row, &shared, step, blueprint);
+        let element = element::<T>(source, row, &params, step, scalars, blueprint);
+        let gradient = summed::<T::A, T::N>(&element, blueprint);
+        sums.gradients[r] += gradient;
+        sums.products[r] += gradient * element.normalized;
+    }
+}
+
+/// The parameters of a row: those of the first abreast, or its own where they may differ.
+#[cube]
+fn params_of<T: Types>(
+    source: &TypedGradientSource<T>,
+    row: &GradientRow<T::A, T::N>,
+    shared: &Params<T::A, T::N>,
+    step: usize,
+    #[comptime] blueprint: GradientBlueprint,
+) -> Params<T::A, T::N> {
+    if comptime!(blueprint.abreast == 1 || blueprint.shares_params()) {
+        Params::<T::A, T::N> {
+            scale: shared.scale,
+            bias: shared.bias,
+        }
+    } else {
+        params::<T>(source, row, step, blueprint)
     }
 }
 
@@ -232,7 +300,6 @@ pub(crate) fn gradient<
 /// A row on its way back.
 #[derive(CubeType, Clone, Copy)]
 struct Row<A: Float, N: Size> {
-    source: GradientRow<A, N>,
     correction: Correction<A, N>,
     output: usize,
     exists: bool,
@@ -258,40 +325,65 @@ fn gradient_items<T: Types, W: Size>(
     if comes {
         let lanes = comptime!(team.lanes);
         let access = comptime!(blueprint.input_gradient);
-        let mut rows = Sequence::<Row<T::A, T::N>>::new();
+        let mut sources = Sequence::<GradientRow<T::A, T::N>>::new();
         #[unroll]
         for r in 0..blueprint.abreast {
             let item = item(round + r, partition, team);
             let first_row = group_row::<T::N>(item.group, team);
-            let row = gradient_row::<T>(source, first_row, blueprint);
-            let sums = if comptime!(!blueprint.reduces) {
-                nothing::<T::A, T::N>()
-            } else if comptime!(blueprint.split) {
+            sources.push(gradient_row::<T>(source, first_row, blueprint));
+        }
+        let mine = if comptime!(blueprint.reduces && !blueprint.split) {
+            sum_up::<T>(source, &sources, &share, scalars, blueprint)
+        } else {
+            nothing::<T::A, T::N>(blueprint.abreast)
+        };
+        let mut rows = Sequence::<Row<T::A, T::N>>::new();
+        #[unroll]
+        for r in 0..blueprint.abreast {
+            let item = item(round + r, partition, team);
+            let sums = if comptime!(blueprint.reduces && blueprint.split) {
                 let parts = parts.as_ref().unwrap();
                 merge_parts::<T::A, T::N, W>(parts, item.group, partition, team)
+            } else if comptime!(blueprint.reduces) {
+                merge_team::<T::A, T::N>(mine.index(r), team)
             } else {
-                let mine = sum_up::<T>(source, &row, &share, scalars, blueprint);
-                merge_team::<T::A, T::N>(&mine, team)
+                same::<T::A, T::N>(mine.index(r))
             };
             write_rows::<T>(results, &sums, &item, blueprint);
+            let first_row = group_row::<T::N>(item.group, team);
             rows.push(Row::<T::A, T::N> {
-                correction: correction::<T::A, T::N>(&sums, &row, partition, scalars, blueprint),
+                correction: correction::<T::A, T::N>(
+                    &sums,
+                    sources.index(r),
+                    partition,
+                    scalars,
+                    blueprint,
+                ),
                 output: optional_row::<T::F, T::Output>(&results.input, first_row, access, lanes),
-                source: row,
                 exists: item.exists,
             });
         }
-        if comptime!(access.is_some() || blueprint.column_sums != ColumnSums::None) {
+        if comptime!(access.is_some() || blueprint.column_sums.any()) {
             for i in 0..share.count {
                 let step = share.begin + i * comptime!(team.members as usize);
                 let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
                 let mut products = zero;
-                let mut sum = zero;
+                let mut gradients = zero;
+                let shared = params::<T>(source, sources.index(0usize), step, blueprint);
                 #[unroll]
                 for r in 0..blueprint.abreast {
                     let row = rows.index(r);
                     if row.exists {
-                        let element = element::<T>(source, &row.source, step, scalars, blueprint);
+                        let params =
+                            params_of::<T>(source, sources.index(r), &shared, step, blueprint);
+                        let element = element::<T>(
+                            source,
+                            sources.index(r),
+                            &params,
+                            step,
+                            scalars,
+                            blueprint,
+                        );
                         if comptime!(access.is_some()) {
                             let value =
                                 passed_back::<T::A, T::N>(&element, &row.correction, blueprint);
@@ -302,21 +394,16 @@ fn gradient_items<T: Types, W: Size>(
                             );
                         }
                         products += element.shallow * element.normalized;
-                        sum += element.shallow;
+                        gradients += element.shallow;
                     }
                 }
+                let is_first = round == 0;
                 add_columns::<T>(
-                    results,
-                    step,
-                    products,
-                    sum,
-                    round == 0,
-                    partition,
-                    blueprint,
+                    results, step, products, gradients, is_first, partition, blueprint,
                 );
             }
         }
-    } else if comptime!(blueprint.column_sums != ColumnSums::None) {
+    } else if comptime!(blueprint.column_sums.any()) {
         // A team without rows has columns all the same, of zeros.
         if round == 0 {
             let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
@@ -336,15 +423,20 @@ fn gradient_items<T: Types, W: Size>(
     }
 }
 
-/// The sums of a row that nobody takes.
+/// The sums of rows abreast that this kernel does not take.
 #[cube]
-fn nothing<A: Float, N: Size>() -> Moments<A, N> {
+fn nothing<A: Float, N: Size>(#[comptime] abreast: usize) -> Sequence<Moments<A, N>> {
     let zero = Vector::<A, N>::new(A::new(0.0));
-    same::<A, N>(&Moments::<A, N> {
-        count: A::new(0.0),
-        mean: zero,
-        m2: zero,
-    })
+    let mut sums = Sequence::<Moments<A, N>>::new();
+    #[unroll]
+    for _ in 0..abreast {
+        sums.push(Moments::<A, N> {
+            count: A::new(0.0),
+            mean: zero,
+            m2: zero,
+        });
+    }
+    sums
 }
 
 /// Writes the sums of the rows of a group, where they are wanted.
@@ -390,21 +482,36 @@ fn add_columns<T: Types>(
     results: &mut TypedResults<T>,
     step: usize,
     products: Vector<T::A, T::N>,
-    sum: Vector<T::A, T::N>,
+    gradients: Vector<T::A, T::N>,
     is_first: bool,
     partition: &Partition,
     #[comptime] blueprint: GradientBlueprint,
 ) {
-    if comptime!(blueprint.column_sums == ColumnSums::Workspace) {
+    let sums = comptime!(blueprint.column_sums);
+    if comptime!(sums.any()) {
         let columns = results.columns.as_mut().unwrap();
-        let slot = 2 * team_index(blueprint.team) * partition.steps + step;
-        if is_first {
-            columns[slot] = products;
-            columns[slot + partition.steps] = sum;
-        } else {
-            columns[slot] += products;
-            columns[slot + partition.steps] += sum;
+        let slot = comptime!(sums.count()) * team_index(blueprint.team) * partition.steps + step;
+        if comptime!(sums.products) {
+            add_column::<T::A, T::N>(columns, slot, products, is_first);
         }
+        if comptime!(sums.gradients) {
+            let slot = slot + comptime!(sums.count() - 1) * partition.steps;
+            add_column::<T::A, T::N>(columns, slot, gradients, is_first);
+        }
+    }
+}
+
+#[cube]
+fn add_column<A: Float, N: Size>(
+    columns: &mut Tensor<Vector<A, N>>,
+    slot: usize,
+    value: Vector<A, N>,
+    is_first: bool,
+) {
+    if is_first {
+        columns[slot] = value;
+    } else {
+        columns[slot] += value;
     }
 }
 
@@ -451,10 +558,12 @@ fn part_item<T: Types, W: Size>(
     let item = item(round, partition, team);
     let comes = item.exists || comptime!(team.level == Level::Column);
     if comes {
-        let row = gradient_row::<T>(source, group_row::<T::N>(item.group, team), blueprint);
+        let first_row = group_row::<T::N>(item.group, team);
+        let mut rows = Sequence::<GradientRow<T::A, T::N>>::new();
+        rows.push(gradient_row::<T>(source, first_row, blueprint));
         let share = my_share(item.part, partition, team);
-        let mine = sum_up::<T>(source, &row, &share, scalars, blueprint);
-        let merged = merge_team::<T::A, T::N>(&mine, team);
+        let mine = sum_up::<T>(source, &rows, &share, scalars, blueprint);
+        let merged = merge_team::<T::A, T::N>(mine.index(0usize), team);
         if item.exists {
             write_part::<T::A, T::N, W>(workspace, &merged, item.group, item.part, partition, team);
         }

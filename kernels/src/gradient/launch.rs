@@ -4,8 +4,8 @@ use cubecl::ir::AddressType;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubenorm_core::{
-    Access, Activation, ColumnSums, DType, Dim, GradientDesc, GradientPlan, GradientProblem,
-    Hardware, Layout, ParamSums, PlanError, StrategyChoice, TensorDesc, plan_gradient,
+    Access, Activation, DType, Dim, GradientDesc, GradientPlan, GradientProblem, Hardware, Layout,
+    ParamSums, PlanError, StrategyChoice, TensorDesc, plan_gradient,
 };
 
 use super::element::GradientSourceLaunch;
@@ -257,22 +257,23 @@ impl Back<'_> {
                     bias_offset: 1,
                 }))
             }
-            ParamSums::Columns if plan.blueprint.column_sums == ColumnSums::Workspace => {
+            ParamSums::Columns if plan.blueprint.column_sums.any() => {
                 let teams = plan.grid.teams(&plan.blueprint.team);
-                let elements = 2 * teams * problem.cols;
+                let of_team = plan.blueprint.column_sums.count() * problem.cols;
+                let elements = teams * of_team;
                 let handle = self.sums(elements);
                 self.launch(problem, &plan, input, None, Some((&handle, elements)))?;
                 let mut access = dims(sizes, &problem.column_strides, 1, &repeated);
                 access.col = vec![Dim {
                     size: teams,
-                    stride: 2 * problem.cols,
+                    stride: of_team,
                 }];
                 Ok(Some(Partial {
                     handle,
                     elements,
                     access,
                     parts: teams,
-                    bias_offset: problem.cols,
+                    bias_offset: of_team - problem.cols,
                 }))
             }
             _ => Ok(None),

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::grid::{Task, check_bindings, cut};
 use super::{AccessBlueprint, Grid, Hardware, Level, Merge, PlanError, Strategy, Team, lanes};
-use crate::{Access, ActivationKind, GradientProblem, StatisticsKind, StrategyChoice};
+use crate::{Access, ActivationKind, ColumnSums, GradientProblem, StatisticsKind, StrategyChoice};
 
 /// Rows that a core takes side by side at most. The sums of columns are read and written once for all
 /// of them; more save little more.
@@ -13,15 +13,6 @@ const MAX_ABREAST: usize = 4;
 /// Bytes that those rows may have, so that they are still in a core's second-level cache when it
 /// comes back to them.
 const CACHED_BYTES: usize = 128 << 10;
-
-/// Where the sums of columns are kept while a team goes from row to row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ColumnSums {
-    /// Nowhere: nobody wants them, or another launch computes them.
-    None,
-    /// In a workspace of one row for each team, which stays in the cache of the core that fills it.
-    Workspace,
-}
 
 /// All that a gradient's kernel is compiled for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -52,7 +43,8 @@ pub struct GradientBlueprint {
     pub weights: bool,
     /// Row dimensions of the tensor that they are written to, where they are.
     pub row_sums: Option<usize>,
-    /// Where the sums of columns are kept.
+    /// Which sums of columns each team takes on its way from row to row, in a workspace of its own that
+    /// stays in the cache of the core that fills it. Those left out take another launch.
     pub column_sums: ColumnSums,
     /// Rows that a unit takes side by side, adding to the sums of columns together.
     pub abreast: usize,
@@ -61,6 +53,12 @@ pub struct GradientBlueprint {
 }
 
 impl GradientBlueprint {
+    /// Whether scale and bias are the same in all rows, so that rows abreast share their loads.
+    pub fn shares_params(&self) -> bool {
+        let params = [self.scale, self.bias];
+        params.iter().flatten().all(|param| param.row_dims == 0)
+    }
+
     /// Storage buffers that the largest kernel binds, CubeCL's own metadata buffer included.
     pub fn bindings(&self) -> u32 {
         let present = [
@@ -69,7 +67,7 @@ impl GradientBlueprint {
             self.bias.is_some(),
             self.input_gradient.is_some(),
             self.row_sums.is_some(),
-            self.column_sums != ColumnSums::None,
+            self.column_sums.any(),
             self.split,
         ];
         3 + present.into_iter().map(u32::from).sum::<u32>()
@@ -95,7 +93,7 @@ impl fmt::Display for GradientPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let grid = self.grid.describe(&self.blueprint.team);
         write!(f, "{}: {grid}", self.strategy)?;
-        if self.blueprint.column_sums != ColumnSums::None {
+        if self.blueprint.column_sums.any() {
             write!(f, ", summing up columns on the way")?;
         }
         write!(f, "{} ({})", self.grid.describe_splits(), self.reason)
@@ -121,11 +119,13 @@ pub fn plan_gradient(
         dtype: problem.dtype,
         reduces: problem.reduces(),
         merge: Merge::Sums,
+        sums_columns: problem.column_sums.any(),
     };
     let (lanes, vector) = lanes::choose(&task, &problem.input, problem.accesses(), hardware);
     // Input and output gradient of a row.
     let row_bytes = 2 * problem.cols * problem.dtype.size();
-    let rows_abreast = |groups: usize| match problem.column_sums && hardware.cpu_cores.is_some() {
+    let sums_on_the_way = hardware.cpu_cores.is_some() || hardware.is_software;
+    let rows_abreast = |groups: usize| match problem.column_sums.any() && sums_on_the_way {
         true => MAX_ABREAST
             .min(groups)
             .min(CACHED_BYTES / row_bytes.max(1))
@@ -138,7 +138,7 @@ pub fn plan_gradient(
     // Vectors of the activation's argument are needed only for its slope.
     let has_slope = problem.activation.kind() != ActivationKind::Identity;
     let reads_scale = problem.input_gradient.is_some() || has_slope;
-    let on_the_way = hardware.cpu_cores.is_some()
+    let on_the_way = sums_on_the_way
         && cut.team.level == Level::Unit
         && lanes == super::Lanes::Columns
         && cut.grid.splits == 1;
@@ -156,9 +156,9 @@ pub fn plan_gradient(
         reduces: problem.reduces(),
         weights: problem.weights(),
         row_sums: problem.row_sums.as_ref().map(|access| access.row.len()),
-        column_sums: match problem.column_sums && on_the_way {
-            true => ColumnSums::Workspace,
-            false => ColumnSums::None,
+        column_sums: match on_the_way {
+            true => problem.column_sums,
+            false => ColumnSums::default(),
         },
         abreast: cut.abreast,
         split: cut.grid.splits > 1 && problem.reduces(),

@@ -66,6 +66,8 @@ pub(super) struct Task {
     pub reduces: bool,
     /// How partial results become one.
     pub merge: Merge,
+    /// Whether each team sums up the columns of its rows, so that few teams leave little to add up.
+    pub sums_columns: bool,
 }
 
 /// How it is cut.
@@ -98,6 +100,7 @@ pub(super) fn cut(
         lanes,
         reduces: task.reduces,
         accumulation: task.dtype.accumulation().size(),
+        sums_columns: task.sums_columns,
     };
     let Shape {
         strategy,

@@ -45,6 +45,10 @@ const SOFTWARE_CORES: usize = 8;
 /// them four at a time.
 const SOFTWARE_STEPS: usize = 1 << 14;
 
+/// Teams that sum up columns where a driver runs units on a CPU: the lanes of two vectors for each
+/// core.
+const SUMMING_TEAMS: usize = 16 * SOFTWARE_CORES;
+
 /// Rows that a unit takes side by side at most: more of them save little more of what they share.
 const MAX_ABREAST: usize = 4;
 
@@ -70,11 +74,22 @@ pub(super) struct Work {
     pub reduces: bool,
     /// Bytes of an element as accumulated.
     pub accumulation: usize,
+    /// Whether each team sums up the columns of its rows.
+    pub sums_columns: bool,
 }
 
 impl Work {
     fn elements(&self) -> usize {
         self.groups * self.steps * self.vector
+    }
+
+    /// Teams that the work may have on a software driver. Each that sums up columns leaves a row of
+    /// sums, so there should be few; but a team's loops end somewhere.
+    fn software_teams(&self) -> usize {
+        match self.sums_columns {
+            true => SUMMING_TEAMS.max((self.groups * self.steps).div_ceil(SOFTWARE_STEPS)),
+            false => usize::MAX,
+        }
     }
 }
 
@@ -182,16 +197,13 @@ fn unit(work: &Work, hardware: &Hardware) -> Shape {
     let (units, max_teams) = match hardware.cpu_cores {
         // One cube: its units are the cores, and each takes a block of rows from end to end.
         Some(cores) => (cores, cores as usize),
-        None => {
-            let fill = work
-                .groups
-                .div_ceil(SOFTWARE_CORES * CUBES_PER_SOFTWARE_CORE);
-            let units = match hardware.is_software {
-                true => (fill.next_power_of_two() as u32).clamp(8, UNITS_OF_ROWS),
-                false => UNITS_OF_ROWS,
-            };
-            (units.min(hardware.max_units_per_cube), usize::MAX)
+        None if hardware.is_software => {
+            let teams = work.groups.min(work.software_teams());
+            let fill = teams.div_ceil(SOFTWARE_CORES * CUBES_PER_SOFTWARE_CORE);
+            let units = (fill.next_power_of_two() as u32).clamp(8, UNITS_OF_ROWS);
+            (units.min(hardware.max_units_per_cube), teams)
         }
+        None => (UNITS_OF_ROWS.min(hardware.max_units_per_cube), usize::MAX),
     };
     let hold = match hardware.cpu_cores.is_some() || hardware.is_software {
         // What a unit holds lives in the same cache as the row itself.

@@ -10,7 +10,7 @@ mod lanes;
 use std::fmt;
 
 pub use blueprint::{AccessBlueprint, Blueprint, Hold, Lanes, Level, LoadMode, Merge, Team};
-pub use gradient::{ColumnSums, GradientBlueprint, GradientPlan, plan_gradient};
+pub use gradient::{GradientBlueprint, GradientPlan, plan_gradient};
 pub use grid::Grid;
 pub use hardware::Hardware;
 
@@ -177,6 +177,7 @@ pub fn plan_forward(
         dtype: problem.dtype,
         reduces: problem.statistics.reduces(),
         merge: problem.statistics.merge(),
+        sums_columns: false,
     };
     let (lanes, vector) = lanes::choose(&task, &problem.input, problem.accesses(), hardware);
     let access = |access: &Access| lanes::blueprint(access, lanes, vector);
