@@ -1,6 +1,6 @@
-//! Fused normalization for [Burn](https://burn.dev): layer, RMS, instance and general mean-variance
-//! norm, each one kernel that reads its input once and writes its output once, from one source for
-//! CUDA, ROCm, Metal, Vulkan, WebGPU and CPU.
+//! Fused normalization for [Burn](https://burn.dev): layer, RMS, batch, group, instance and general
+//! mean-variance norm, each one kernel that reads its input once and writes its output once, from one
+//! source for CUDA, ROCm, Metal, Vulkan, WebGPU and CPU.
 //!
 //! ```no_run
 //! use burn::tensor::{Device, Distribution, Tensor};
@@ -25,8 +25,10 @@ pub mod ops;
 
 pub use cubenorm_core::{Activation, Epsilon, NormError};
 pub use functional::{
-    BatchNormTrain, MeanVarianceOptions, ada_layer_norm, add_layer_norm, add_rms_norm, batch_norm,
-    batch_norm_train, group_norm, instance_norm, layer_norm, mean_variance_norm, rms_norm,
+    BatchNormTrain, Lp, MeanVarianceOptions, NormWithStatistics, ada_layer_norm, add_layer_norm,
+    add_rms_norm, batch_norm, batch_norm_train, broadcast_batch_norm, group_norm, instance_norm,
+    layer_norm, lp_norm, mean_variance_norm, mean_variance_norm_with_statistics, rms_norm,
     try_ada_layer_norm, try_add_layer_norm, try_add_rms_norm, try_batch_norm, try_batch_norm_train,
-    try_group_norm, try_instance_norm, try_layer_norm, try_mean_variance_norm, try_rms_norm,
+    try_broadcast_batch_norm, try_group_norm, try_instance_norm, try_layer_norm, try_lp_norm,
+    try_mean_variance_norm, try_mean_variance_norm_with_statistics, try_rms_norm,
 };

@@ -3,7 +3,7 @@
 use burn::nn;
 use burn::tensor::{DType, Tensor};
 use cubenorm::nn::{InstanceNormConfig, LayerNormConfig, RmsNormConfig};
-use cubenorm::{Activation, MeanVarianceOptions};
+use cubenorm::{Activation, Lp, MeanVarianceOptions};
 
 use crate::{devices, difference, noise, values};
 
@@ -218,5 +218,55 @@ fn empty_tensors_come_back_empty() {
     for (name, device) in devices() {
         let y = cubenorm::layer_norm(Tensor::<2>::zeros([0, 8], &device), None, None, 1e-5);
         assert_eq!(y.dims(), [0, 8], "{name}");
+    }
+}
+
+#[test]
+fn statistics_come_back_with_the_axes_kept() {
+    for (name, device) in devices() {
+        let x = noise([3, 4, 5, 6], 40, &device);
+        let scale = noise([4, 1, 6], 41, &device).unsqueeze::<4>();
+        let options = MeanVarianceOptions::new([1, 3]).with_epsilon(1e-3);
+        let result =
+            cubenorm::mean_variance_norm_with_statistics(x.clone(), scale.clone(), None, &options);
+        assert_eq!(result.mean.dims(), [3, 1, 5, 1]);
+        let mean = x.clone().mean_dims(&[1, 3]);
+        let centered = x - mean.clone();
+        let variance = centered.clone().powf_scalar(2.0).mean_dims(&[1, 3]);
+        let rstd = (variance + 1e-3).sqrt().recip();
+        assert!(difference(result.mean, mean) < 1e-5, "{name}: mean");
+        assert!(difference(result.rstd, rstd.clone()) < 1e-4, "{name}: rstd");
+        let error = difference(result.output, centered * rstd * scale);
+        assert!(error < 1e-4, "{name}: output is off by {error}");
+    }
+}
+
+#[test]
+fn given_statistics_and_norms_are_as_their_formulas() {
+    for (name, device) in devices() {
+        let x = || noise([3, 4, 5], 50, &device);
+        let (mean, variance) = (
+            noise([1, 4, 1], 51, &device),
+            noise([3, 1, 5], 52, &device).abs(),
+        );
+        let scale = noise([1, 1, 5], 53, &device);
+        let y = cubenorm::broadcast_batch_norm(
+            x(),
+            mean.clone(),
+            variance.clone(),
+            scale.clone(),
+            None,
+            1e-2,
+            Activation::Identity,
+        );
+        let expected = (x() - mean) / (variance + 1e-2).sqrt() * scale;
+        assert!(difference(y, expected) < 1e-4, "{name}: batch norm");
+
+        let y = cubenorm::lp_norm(x(), Lp::L2, 1);
+        let expected = x() / x().powf_scalar(2.0).sum_dim(1).sqrt();
+        assert!(difference(y, expected) < 1e-5, "{name}: L2");
+        let y = cubenorm::lp_norm(x(), Lp::L1, 2);
+        let expected = x() / x().abs().sum_dim(2);
+        assert!(difference(y, expected) < 1e-5, "{name}: L1");
     }
 }

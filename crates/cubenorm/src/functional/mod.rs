@@ -1,5 +1,6 @@
 mod call;
 mod channels;
+mod general;
 
 use burn::tensor::Tensor;
 use cubenorm_core::{Activation, Epsilon, NormError};
@@ -9,6 +10,11 @@ pub(crate) use call::{Call, Outcome};
 pub use channels::{
     BatchNormTrain, ada_layer_norm, batch_norm, batch_norm_train, group_norm, try_ada_layer_norm,
     try_batch_norm, try_batch_norm_train, try_group_norm,
+};
+
+pub use general::{
+    Lp, NormWithStatistics, broadcast_batch_norm, lp_norm, mean_variance_norm_with_statistics,
+    try_broadcast_batch_norm, try_lp_norm, try_mean_variance_norm_with_statistics,
 };
 
 /// What [`mean_variance_norm`] computes, beside its tensors.

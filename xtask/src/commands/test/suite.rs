@@ -40,6 +40,9 @@ pub const SUITE: &str = "cubenorm-tests";
 /// driver repeats.
 const KERNEL_TARGETS: [&str; 4] = ["kernels", "gradients", "property", "compilation"];
 
+/// The one that runs operators from files, through CubeCL or through Burn.
+const OPERATORS: &str = "operators";
+
 /// Which of the suite's targets a run takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Targets {
@@ -55,7 +58,7 @@ impl Targets {
         let kernels = KERNEL_TARGETS.contains(&target);
         match self {
             Self::All => true,
-            Self::Kernels => kernels,
+            Self::Kernels => kernels || target == OPERATORS,
             Self::Burn => !kernels,
         }
     }

@@ -1,0 +1,225 @@
+//! Norms as operator specifications have them: any axes, parameters of any shape that broadcasts,
+//! statistics that are given or returned.
+
+use burn::backend::Dispatch;
+use burn::backend::ops::FloatTensorOps;
+use burn::tensor::{Shape, Tensor};
+use cubenorm_core::{Activation, NormError, WrittenStatistics};
+
+use super::{Call, MeanVarianceOptions, or_panic};
+use crate::ops::{NormSpec, Reduction};
+
+/// What [`mean_variance_norm_with_statistics`] returns.
+#[derive(Debug, Clone)]
+pub struct NormWithStatistics<const D: usize> {
+    /// The normalized tensor.
+    pub output: Tensor<D>,
+    /// The mean of each row, the reduced axes of size 1; 0 where none is taken off. Nothing is passed
+    /// back to it.
+    pub mean: Tensor<D>,
+    /// The reciprocal deviation of each row, epsilon counted in; 1 where it is not divided by. Nothing
+    /// is passed back to it.
+    pub rstd: Tensor<D>,
+}
+
+/// [`mean_variance_norm`](crate::mean_variance_norm) that returns what it has reduced: ONNX's
+/// `LayerNormalization` over any axes, with its outputs `Mean` and `InvStdDev`.
+///
+/// Source: [ONNX LayerNormalization](https://onnx.ai/onnx/operators/onnx__LayerNormalization.html).
+///
+/// # Shapes
+///
+/// - `input`, output: any
+/// - `scale`, `bias`: broadcast to it
+/// - mean and rstd: the input's, with size 1 along the axes, in `f32` (`f64` for `f64`)
+///
+/// # Panics
+///
+/// Where [`try_mean_variance_norm_with_statistics`] returns an error, with its message.
+///
+/// # Example
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+/// use cubenorm::MeanVarianceOptions;
+///
+/// # #[cfg(feature = "flex")] {
+/// let device = Device::flex();
+/// let x = Tensor::<2>::from_floats([[1.0, 5.0]], &device);
+/// let options = MeanVarianceOptions::new([1]).with_epsilon(0.0);
+/// let result = cubenorm::mean_variance_norm_with_statistics(x, None, None, &options);
+/// assert_eq!(result.mean.into_scalar::<f32>(), 3.0);
+/// assert_eq!(result.rstd.into_scalar::<f32>(), 0.5);
+/// # }
+/// ```
+pub fn mean_variance_norm_with_statistics<const D: usize>(
+    input: Tensor<D>,
+    scale: impl Into<Option<Tensor<D>>>,
+    bias: impl Into<Option<Tensor<D>>>,
+    options: &MeanVarianceOptions,
+) -> NormWithStatistics<D> {
+    or_panic(try_mean_variance_norm_with_statistics(
+        input, scale, bias, options,
+    ))
+}
+
+/// [`mean_variance_norm_with_statistics`] that returns what is wrong with its arguments.
+///
+/// # Errors
+///
+/// As [`try_mean_variance_norm`](crate::try_mean_variance_norm), and an error where nothing is reduced
+/// that could be returned.
+pub fn try_mean_variance_norm_with_statistics<const D: usize>(
+    input: Tensor<D>,
+    scale: impl Into<Option<Tensor<D>>>,
+    bias: impl Into<Option<Tensor<D>>>,
+    options: &MeanVarianceOptions,
+) -> Result<NormWithStatistics<D>, NormError> {
+    let spec = NormSpec {
+        written_statistics: Some(WrittenStatistics::MeanRstd),
+        ..options.spec()
+    };
+    let mut kept = input.dims();
+    for &axis in spec.axes.iter().filter(|&&axis| axis < D) {
+        kept[axis] = 1;
+    }
+    let rows = kept.iter().product();
+    let call = Call::new(input, spec).with_params(scale.into(), bias.into());
+    let outcome = call.run()?;
+    let pairs = outcome.statistics.expect("asked for");
+    let pairs = Dispatch::float_reshape(pairs, Shape::from(vec![rows, 2]));
+    let pairs = Tensor::<2>::from_dispatch(pairs);
+    let number = |which: usize| {
+        let column = pairs.clone().slice([0..rows, which..which + 1]);
+        column.reshape(kept)
+    };
+    Ok(NormWithStatistics {
+        output: outcome.output,
+        mean: number(0),
+        rstd: number(1),
+    })
+}
+
+/// Normalizes by given statistics: DirectML's `BATCH_NORMALIZATION`, whose tensors broadcast in any
+/// dimension. `y = activation((x - mean) / sqrt(variance + epsilon) * scale + bias)`.
+///
+/// Source: [DML_BATCH_NORMALIZATION_OPERATOR_DESC](https://learn.microsoft.com/windows/win32/api/directml/ns-directml-dml_batch_normalization_operator_desc).
+/// [`batch_norm`](crate::batch_norm) is the form with one number for each channel.
+///
+/// # Shapes
+///
+/// - `input`, result: any
+/// - `mean`, `variance`, `scale`, `bias`: broadcast to it
+///
+/// # Panics
+///
+/// Where [`try_broadcast_batch_norm`] returns an error, with its message.
+///
+/// # Example
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+/// use cubenorm::Activation;
+///
+/// # #[cfg(feature = "flex")] {
+/// let device = Device::flex();
+/// let x = Tensor::<2>::from_floats([[1.0, 10.0], [3.0, 30.0]], &device);
+/// let mean = Tensor::from_floats([[1.0], [5.0]], &device);
+/// let variance = Tensor::from_floats([[9.0, 1.0]], &device);
+/// let y = cubenorm::broadcast_batch_norm(x, mean, variance, None, None, 0.0, Activation::Relu);
+/// assert_eq!(y.into_data().try_to_vec::<f32>().unwrap(), [0.0, 9.0, 0.0, 25.0]);
+/// # }
+/// ```
+pub fn broadcast_batch_norm<const D: usize>(
+    input: Tensor<D>,
+    mean: Tensor<D>,
+    variance: Tensor<D>,
+    scale: impl Into<Option<Tensor<D>>>,
+    bias: impl Into<Option<Tensor<D>>>,
+    epsilon: f64,
+    activation: Activation,
+) -> Tensor<D> {
+    or_panic(try_broadcast_batch_norm(
+        input, mean, variance, scale, bias, epsilon, activation,
+    ))
+}
+
+/// [`broadcast_batch_norm`] that returns what is wrong with its arguments.
+///
+/// # Errors
+///
+/// As [`try_mean_variance_norm`](crate::try_mean_variance_norm).
+pub fn try_broadcast_batch_norm<const D: usize>(
+    input: Tensor<D>,
+    mean: Tensor<D>,
+    variance: Tensor<D>,
+    scale: impl Into<Option<Tensor<D>>>,
+    bias: impl Into<Option<Tensor<D>>>,
+    epsilon: f64,
+    activation: Activation,
+) -> Result<Tensor<D>, NormError> {
+    let spec = NormSpec {
+        activation,
+        ..NormSpec::new([], Reduction::Given, epsilon)
+    };
+    let call = Call::new(input, spec)
+        .with_params(scale.into(), bias.into())
+        .with_given(mean, variance);
+    Ok(call.run()?.output)
+}
+
+/// Which norm [`lp_norm`] divides by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lp {
+    /// The sum of magnitudes.
+    L1,
+    /// The root of the sum of squares.
+    L2,
+}
+
+/// Divides by a norm along an axis: `y = x / |x|`, and zeros where all of a row is zero.
+///
+/// Source: [ONNX LpNormalization](https://onnx.ai/onnx/operators/onnx__LpNormalization.html).
+///
+/// # Shapes
+///
+/// - `input`, result: any
+///
+/// # Panics
+///
+/// Where [`try_lp_norm`] returns an error, with its message.
+///
+/// # Example
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+/// use cubenorm::Lp;
+///
+/// # #[cfg(feature = "flex")] {
+/// let device = Device::flex();
+/// let x = Tensor::<2>::from_floats([[1.0, -3.0], [0.0, 0.0]], &device);
+/// let y = cubenorm::lp_norm(x, Lp::L1, 1);
+/// assert_eq!(y.into_data().try_to_vec::<f32>().unwrap(), [0.25, -0.75, 0.0, 0.0]);
+/// # }
+/// ```
+pub fn lp_norm<const D: usize>(input: Tensor<D>, p: Lp, axis: usize) -> Tensor<D> {
+    or_panic(try_lp_norm(input, p, axis))
+}
+
+/// [`lp_norm`] that returns what is wrong with its arguments.
+///
+/// # Errors
+///
+/// As [`try_mean_variance_norm`](crate::try_mean_variance_norm).
+pub fn try_lp_norm<const D: usize>(
+    input: Tensor<D>,
+    p: Lp,
+    axis: usize,
+) -> Result<Tensor<D>, NormError> {
+    let reduction = match p {
+        Lp::L1 => Reduction::L1Norm,
+        Lp::L2 => Reduction::L2Norm,
+    };
+    let call = Call::<D, D>::new(input, NormSpec::new([axis], reduction, 0.0));
+    Ok(call.run()?.output)
+}
