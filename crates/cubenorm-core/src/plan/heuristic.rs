@@ -395,9 +395,7 @@ pub(super) fn abreast(
     let shares = given.peek().is_some() && given.all(|p| p.row_dims == 0 && p.col_dims > 0);
     let (least_teams, cache) = match hardware.cpu_cores {
         Some(cores) => (cores as usize, CORE_ABREAST_BYTES),
-        None if hardware.is_software => {
-            (SOFTWARE_CORES * UNITS_PER_SOFTWARE_CORE, ABREAST_BYTES)
-        }
+        None if hardware.is_software => (SOFTWARE_CORES * UNITS_PER_SOFTWARE_CORE, ABREAST_BYTES),
         None => return 1,
     };
     if !shares {
