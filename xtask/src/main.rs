@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{accuracy, bench, ci, conformance, demo, test, verify};
+use crate::commands::{accuracy, bench, ci, conformance, demo, devices, test, verify};
 
 /// The commands of cubenorm: try it, test it, measure it, check a change.
 #[derive(Parser)]
@@ -32,6 +32,7 @@ struct Cli {
 enum Command {
     Demo(demo::Args),
     Test(test::Args),
+    Devices(devices::Args),
     Bench(bench::Args),
     Verify(verify::Args),
     Conformance(conformance::Args),
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Demo(args) => demo::run(&args),
         Command::Test(args) => test::run(&args),
+        Command::Devices(args) => devices::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Verify(args) => return exit(verify::run(&args)),
         Command::Conformance(args) => conformance::run(&args),

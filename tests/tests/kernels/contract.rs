@@ -1,5 +1,6 @@
 //! What is promised beside numbers: errors, determinism, compilation.
 
+use cubecl::MemoryScope;
 use cubenorm_core::{DType, Epsilon, Layout, NormDesc, Statistics, TensorDesc};
 use cubenorm_kernels::{ForwardTensors, launch_forward};
 use cubenorm_tests::case::Case;
@@ -66,5 +67,57 @@ fn another_epsilon_changes_the_result_without_a_new_plan() {
                 .check(&device, Default::default())
                 .unwrap();
         }
+    }
+}
+
+#[test]
+fn threads_that_launch_at_once_get_their_own_results() {
+    for device in devices() {
+        std::thread::scope(|scope| {
+            for seed in 0..4 {
+                let device = &device;
+                scope.spawn(move || {
+                    let input = TensorDesc::contiguous([37, 300 + seed as usize], DType::F32);
+                    let desc = NormDesc::new(input, [1], Statistics::MeanVariance);
+                    for _ in 0..8 {
+                        let case = Case::new(desc.clone(), seed);
+                        if let Err(error) = case.check(device, Default::default()) {
+                            panic!("{error}");
+                        }
+                    }
+                });
+            }
+        });
+    }
+}
+
+#[test]
+#[ignore = "takes minutes: cargo xtask test --large"]
+fn many_small_calls_leave_no_memory_behind() {
+    const CALLS: usize = 100_000;
+    for device in devices() {
+        let client = &device.client;
+        let input = TensorDesc::contiguous([4, 64], DType::F32);
+        let desc = NormDesc::new(input, [1], Statistics::MeanVariance);
+        let tensors = ForwardTensors::new(client.create_from_slice(&[0; 4 * 64 * 4]));
+        let reserved = || {
+            cubecl::future::block_on(client.sync()).expect("every launch succeeds");
+            client
+                .memory_report(MemoryScope::CurrentStream)
+                .usage()
+                .bytes_reserved
+        };
+        let call = || {
+            launch_forward(client, &desc, &tensors, Default::default()).expect("it is valid");
+        };
+        (0..CALLS / 10).for_each(|_| call());
+        let early = reserved();
+        (CALLS / 10..CALLS).for_each(|_| call());
+        let late = reserved();
+        assert!(
+            late <= early + (1 << 20),
+            "{}: {early} to {late} bytes",
+            device.name
+        );
     }
 }

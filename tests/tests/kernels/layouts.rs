@@ -196,3 +196,26 @@ fn empty_tensors_launch_nothing() {
         }
     }
 }
+
+#[test]
+fn rows_side_by_side_keep_the_statistics_they_are_given() {
+    for device in devices() {
+        // Enough rows for every device that takes some side by side; the scale is what they share.
+        let param = |shape: [usize; 2]| TensorDesc::contiguous(shape, DType::F32);
+        for (mean, variance) in [
+            ([2048, 1], [2048, 1]),
+            ([2048, 1], [1, 24]),
+            ([1, 24], [1, 24]),
+        ] {
+            let given = Statistics::Given {
+                mean: param(mean),
+                variance: param(variance),
+            };
+            let desc = NormDesc::new(param([2048, 24]), [1], given).with_scale(param([1, 24]));
+            let case = Case::new(desc, 60);
+            if let Err(error) = case.check(&device, Default::default()) {
+                panic!("{error}");
+            }
+        }
+    }
+}

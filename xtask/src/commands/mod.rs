@@ -5,5 +5,6 @@ pub mod bench;
 pub mod ci;
 pub mod conformance;
 pub mod demo;
+pub mod devices;
 pub mod test;
 pub mod verify;

@@ -384,15 +384,16 @@ fn parts(hardware: &Hardware, cubes: usize, steps: usize, least: usize, elements
     }
 }
 
-/// Rows that a unit takes side by side, where all of them share scale and bias along the row.
+/// Rows that a unit takes side by side, where all of them share what they are scaled, shifted and
+/// normalized by along the row.
 pub(super) fn abreast(
     groups: usize,
     row_bytes: usize,
     params: &[Option<AccessBlueprint>],
     hardware: &Hardware,
 ) -> usize {
-    let mut given = params.iter().flatten().peekable();
-    let shares = given.peek().is_some() && given.all(|p| p.row_dims == 0 && p.col_dims > 0);
+    let mut given = params.iter().flatten();
+    let shares = given.clone().all(|p| p.row_dims == 0) && given.any(|p| p.col_dims > 0);
     let (least_teams, cache) = match hardware.cpu_cores {
         Some(cores) => (cores as usize, CORE_ABREAST_BYTES),
         None if hardware.is_software => (SOFTWARE_CORES * UNITS_PER_SOFTWARE_CORE, ABREAST_BYTES),

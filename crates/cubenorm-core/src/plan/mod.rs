@@ -184,7 +184,9 @@ pub fn plan_forward(
     let optional = |tensor: &Option<Access>| tensor.as_ref().map(access);
     let (scale, bias) = (optional(&problem.scale), optional(&problem.bias));
     let row_bytes = problem.cols * problem.dtype.size();
-    let abreast = |groups: usize| heuristic::abreast(groups, row_bytes, &[scale, bias], hardware);
+    let (mean, variance) = (optional(&problem.mean), optional(&problem.variance));
+    let params = [scale, bias, mean, variance];
+    let abreast = |groups: usize| heuristic::abreast(groups, row_bytes, &params, hardware);
     let cut = cut(&task, lanes, vector, hardware, choice, abreast)?;
     let blueprint = Blueprint {
         team: cut.team,
@@ -199,8 +201,8 @@ pub fn plan_forward(
         residual_place: problem.residual_place,
         scale,
         bias,
-        mean: optional(&problem.mean),
-        variance: optional(&problem.variance),
+        mean,
+        variance,
         output: access(&problem.output),
         writes_sum: problem.writes_sum,
         written_statistics: problem

@@ -1,0 +1,100 @@
+//! `cargo xtask devices`: what the devices of this machine can do, as the plans see it.
+
+use anyhow::{Result, ensure};
+use comfy_table::{Table, presets};
+
+use crate::{
+    cargo::Build,
+    device::{Device, features},
+    exec::Cmd,
+    llvm::{self, Llvm},
+    style,
+};
+
+const PROGRAM: &str = "cubenorm-devices";
+
+/// Print what the devices of this machine can do: data types, planes, shared memory, limits.
+///
+/// These are the facts that plans are made from, read from CubeCL's device properties.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Devices to ask [default: those that this machine has]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    device: Vec<Device>,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let asked = match args.device.is_empty() {
+        true => here(),
+        false => args.device.clone(),
+    };
+    ensure!(
+        !asked.is_empty(),
+        "this machine has no device that runs kernels"
+    );
+    let llvm = asked.contains(&Device::Cpu) || llvm::find()? == Llvm::Installed;
+    let program = Build::burn_facing(&features(&asked, llvm))?.program(PROGRAM)?;
+    let names: Vec<&str> = asked.iter().map(|device| device.name()).collect();
+    let text = Cmd::new(program.to_string_lossy())
+        .env("CUBENORM_TEST_DEVICES", names.join(","))
+        .capture()?;
+    println!("{}", table(&text));
+    Ok(())
+}
+
+/// Those that run kernels, with a reason for each that is left out.
+fn here() -> Vec<Device> {
+    let (here, missing): (Vec<Device>, Vec<Device>) = [Device::Cuda, Device::Wgpu, Device::Cpu]
+        .into_iter()
+        .partition(|device| device.missing().is_none());
+    for device in missing {
+        let why = device.missing().unwrap_or_default();
+        anstream::eprintln!("{} {device}: {why}", style::warning("skipped"));
+    }
+    here
+}
+
+/// Properties down, devices across, from lines of device, property and value.
+fn table(text: &str) -> Table {
+    let lines = text.lines().filter_map(|line| {
+        let mut parts = line.split('\t');
+        Some((parts.next()?, parts.next()?, parts.next()?))
+    });
+    let mut devices: Vec<&str> = Vec::new();
+    let mut properties: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (device, property, value) in lines {
+        if !devices.contains(&device) {
+            devices.push(device);
+        }
+        match properties.iter_mut().find(|(name, _)| *name == property) {
+            Some((_, values)) => values.push(value),
+            None => properties.push((property, vec![value])),
+        }
+    }
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_BORDERS_ONLY);
+    table.set_header([""].iter().chain(&devices));
+    for (property, values) in properties {
+        table.add_row([property].iter().chain(&values));
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn properties_go_down_and_devices_across() {
+        let text = "cpu\tkind\tCPU\nnoise of a driver\ncpu\tplanes\t-\nwgpu\tkind\tGPU\nwgpu\tplanes\t32\n";
+        let table = table(text).to_string();
+        let row = |name: &str| {
+            let line = table.lines().find(|line| line.contains(name)).unwrap();
+            let cells = line.split_whitespace().filter(|cell| *cell != "│");
+            cells.map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(row("cpu"), ["cpu", "wgpu"]);
+        assert_eq!(row("kind"), ["kind", "CPU", "GPU"]);
+        assert_eq!(row("planes"), ["planes", "-", "32"]);
+    }
+}
