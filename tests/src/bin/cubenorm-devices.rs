@@ -14,6 +14,10 @@ fn main() {
             (None, false) => "GPU".to_owned(),
         };
         let dtypes: Vec<String> = device.dtypes().iter().map(ToString::to_string).collect();
+        let limit = |number: u64| match number >= u64::from(u32::MAX) {
+            true => "no limit".to_owned(),
+            false => number.to_string(),
+        };
         let [x, y, z] = hardware.max_cube_dim;
         let properties = [
             ("compiles to", device.client.name().to_owned()),
@@ -22,15 +26,15 @@ fn main() {
             ("plane size", or_none(hardware.plane_size)),
             ("units per cube", hardware.max_units_per_cube.to_string()),
             ("cube dim", format!("{x} x {y} x {z}")),
-            ("cubes along x", hardware.max_cubes.to_string()),
+            ("cubes along x", limit(hardware.max_cubes.into())),
             (
                 "shared memory",
                 format!("{} KiB", hardware.max_shared_memory >> 10),
             ),
-            ("buffers per kernel", hardware.max_bindings.to_string()),
+            ("buffers per kernel", limit(hardware.max_bindings.into())),
             ("multiprocessors", or_none(hardware.multiprocessors)),
             ("widest load", format!("{} bits", hardware.load_width)),
-            ("lanes of a vector", hardware.max_vector.to_string()),
+            ("lanes of a vector", limit(hardware.max_vector as u64)),
         ];
         for (property, value) in properties {
             println!("{}\t{property}\t{value}", device.name);
