@@ -506,7 +506,8 @@ fn normalize_items<T: Types, W: Size>(
             }
             for i in 0..share.count {
                 let step = share.begin + i * stride;
-                // Rows abreast are planned where scale and bias are the same for all of them.
+                // Rows abreast are planned where scale, bias and given statistics are the same for all
+                // of them.
                 let any = &rows.index(0usize).result.affine;
                 let affine_step = affine_step::<T>(affine, any, step, epsilon, blueprint);
                 #[unroll]

@@ -5,9 +5,9 @@ use burn::tensor::Tensor;
 use image::RgbImage;
 
 use crate::network::Candy;
-use crate::norms::Norms;
 use crate::picture::read_values;
 use crate::weights::Weights;
+use cubenorm_example_common::Norms;
 
 /// How far the output of the small check may be off. Correct float32 stays below 0.001, and
 /// convolutions that round to TF32 or float16 come to about 0.3.

@@ -8,11 +8,10 @@ use anyhow::{Result, ensure};
 use burn::tensor::Device;
 use candy::check::{LEVEL_TOLERANCE, TOLERANCE, check64, compare};
 use candy::network::Candy;
-use candy::norms::Norms;
 use candy::picture;
 use candy::weights::Weights;
-use clap::{Parser, ValueEnum};
-use cubenorm_example_common::open;
+use clap::Parser;
+use cubenorm_example_common::{Norms, exit, open};
 
 /// Style transfer in Burn, its instance normalizations fused by cubenorm.
 #[derive(Debug, Parser)]
@@ -40,8 +39,8 @@ struct Arguments {
     check: bool,
 
     /// What runs the normalizations
-    #[arg(long, value_enum, default_value_t = Choice::Cubenorm)]
-    norms: Choice,
+    #[arg(long, value_enum, default_value_t = Norms::Cubenorm)]
+    norms: Norms,
 
     /// The device to run on: cuda, rocm, metal, vulkan, wgpu, webgpu, cpu or flex, as far as they
     /// are compiled in [default: the first of them]
@@ -49,30 +48,8 @@ struct Arguments {
     device: Option<String>,
 }
 
-/// The values of `--norms`.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Choice {
-    Burn,
-    Cubenorm,
-}
-
-impl From<Choice> for Norms {
-    fn from(choice: Choice) -> Self {
-        match choice {
-            Choice::Burn => Self::Burn,
-            Choice::Cubenorm => Self::Cubenorm,
-        }
-    }
-}
-
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    exit(run(&Arguments::parse()))
 }
 
 fn run(arguments: &Arguments) -> Result<()> {
@@ -82,7 +59,7 @@ fn run(arguments: &Arguments) -> Result<()> {
     println!("candy on {opened}");
 
     if arguments.check {
-        check(&network, &weights, arguments.norms.into())?;
+        check(&network, &weights, arguments.norms)?;
     }
     paint(&network, arguments, &opened.device)
 }
@@ -118,7 +95,7 @@ fn paint(network: &Candy, arguments: &Arguments, device: &Device) -> Result<()> 
     let input = picture::to_tensor(&picture::read(input)?, device)?;
 
     let start = Instant::now();
-    let painted = picture::from_tensor(network.forward(input, arguments.norms.into()))?;
+    let painted = picture::from_tensor(network.forward(input, arguments.norms))?;
     println!(
         "Painted {}x{} in {:.1} s (a first run on a device tunes its kernels)",
         painted.width(),

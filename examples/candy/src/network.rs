@@ -8,7 +8,9 @@ use burn::tensor::module::{conv_transpose2d, conv2d};
 use burn::tensor::ops::{ConvOptions, ConvTransposeOptions, PadMode};
 use burn::tensor::{Device, Tensor};
 
-use crate::norms::{ChannelNorm, Norms};
+use cubenorm_example_common::Norms;
+
+use crate::norms::ChannelNorm;
 use crate::weights::Weights;
 
 /// Rows and columns that are reflected onto each side first. Each residual block takes two off

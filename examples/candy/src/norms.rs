@@ -3,15 +3,7 @@
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 use cubenorm::{Activation, MeanVarianceOptions};
-
-/// Which implementation runs the normalizations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Norms {
-    /// A chain of Burn's own operations.
-    Burn,
-    /// `cubenorm::mean_variance_norm`: everything, the activation included, in one operation.
-    Cubenorm,
-}
+use cubenorm_example_common::Norms;
 
 /// Statistics are taken over everything but the channels.
 const AXES: [usize; 3] = [0, 2, 3];

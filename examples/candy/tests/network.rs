@@ -6,8 +6,8 @@ use std::path::Path;
 
 use burn::tensor::{Device, Tensor, Tolerance};
 use candy::network::Candy;
-use candy::norms::Norms;
 use candy::weights::Weights;
+use cubenorm_example_common::Norms;
 
 /// Writes an `.npy` file of small pseudo-random numbers around `centre`.
 fn write(folder: &Path, name: &str, shape: &[usize], centre: f32) {

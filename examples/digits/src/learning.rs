@@ -5,18 +5,17 @@ use burn::module::Module;
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::optim::{SgdConfig, momentum::MomentumConfig};
 use burn::tensor::{Device, Tensor};
+use cubenorm_example_common::Norms;
 use cubenorm_example_common::training::{
-    Check, Norms, Random, Run, Trainer, largest_difference, losses_agree,
+    Check, Random, Run, Trainer, largest_difference, losses_agree, rate,
 };
 
 use crate::digits::{Batch, CLASSES, Digits, Picture};
 use crate::network::Network;
 use crate::norms::Layer;
 
-/// The largest learning rate. It is reached after [`WARM_UP`] steps, and falls to zero from there.
+/// The largest learning rate.
 const LEARNING_RATE: f64 = 0.1;
-/// Steps in which the learning rate grows.
-const WARM_UP: f64 = 20.0;
 /// Pictures that each step learns from.
 const BATCH: usize = 64;
 /// For the weights at first and the order of the pictures.
@@ -89,7 +88,9 @@ pub fn learn(
         let range = epoch * steps..(epoch + 1) * steps;
         trainers = trainers
             .into_iter()
-            .map(|trainer| trainer.epoch(range.clone(), |step| rate(step, total), loss))
+            .map(|trainer| {
+                trainer.epoch(range.clone(), |step| rate(LEARNING_RATE, step, total), loss)
+            })
             .collect::<Result<_>>()?;
         if epoch == 0 {
             statistics = trainers
@@ -158,13 +159,6 @@ fn batches(pictures: &[Picture], epoch: usize, device: &Device) -> Vec<Batch> {
         .chunks_exact(BATCH)
         .map(|chunk| Batch::new(chunk.iter().map(|&index| &pictures[index]), device))
         .collect()
-}
-
-/// The learning rate of a step of `total`.
-fn rate(step: usize, total: usize) -> f64 {
-    let warm = (step + 1) as f64 / WARM_UP;
-    let left = 1.0 - step as f64 / total as f64;
-    LEARNING_RATE * warm.min(1.0) * left
 }
 
 /// `[1]`.

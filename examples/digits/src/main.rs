@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use clap::Parser;
 use cubenorm_example_common::progress::Progress;
-use cubenorm_example_common::training::{self, Choice, Outcome};
-use cubenorm_example_common::{open, tuning};
+use cubenorm_example_common::training::{self, Outcome};
+use cubenorm_example_common::{Choice, exit, open, tuning};
 use digits::digits::Digits;
 use digits::fetch;
 use digits::learning::{self, Learned, Settings};
@@ -53,13 +53,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    exit(run(&Arguments::parse()))
 }
 
 fn run(arguments: &Arguments) -> Result<()> {

@@ -9,7 +9,7 @@ use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::{Linear, LinearConfig, PaddingConfig2d};
 use burn::tensor::activation::silu;
 use burn::tensor::{Device, Tensor};
-use cubenorm_example_common::training::Norms;
+use cubenorm_example_common::Norms;
 
 use crate::digits::CLASSES;
 use crate::norms::{Layer, Norm};

@@ -5,10 +5,10 @@
 use std::env;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use cubenorm_example_common::open;
 use cubenorm_example_common::training::{
-    AGREEING_STEPS, LOSS_TOLERANCE, Norms, largest_difference, losses_agree,
+    AGREEING_STEPS, LOSS_TOLERANCE, largest_difference, losses_agree,
 };
+use cubenorm_example_common::{Norms, open};
 use digits::digits::Digits;
 use digits::fetch::{default_folder, fetch};
 use digits::learning::{Learned, STATISTICS_TOLERANCE, Settings, checks, learn};

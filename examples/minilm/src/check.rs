@@ -5,9 +5,9 @@ use burn::tensor::Device;
 use serde::Deserialize;
 
 use crate::model::MiniLm;
-use crate::norms::Norms;
 use crate::tokens::{Batch, Tokenizer};
 use crate::vectors::{cosine, read_rows};
+use cubenorm_example_common::Norms;
 
 /// The smallest cosine between an embedding and its reference that passes.
 pub const SMALLEST_COSINE: f64 = 0.99999;

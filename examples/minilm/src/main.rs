@@ -5,13 +5,12 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use burn::tensor::Device;
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use cubenorm_example_common::progress::Progress;
-use cubenorm_example_common::{open, tuning};
+use cubenorm_example_common::{Choice, Norms, exit, open, tuning};
 use minilm::check::check;
 use minilm::fetch;
 use minilm::model::{MiniLm, MiniLmConfig};
-use minilm::norms::Norms;
 use minilm::report::{Timed, agreement_table, similarity_table, timing_table};
 use minilm::timing::time;
 use minilm::tokens::{Batch, Tokenizer};
@@ -70,32 +69,8 @@ struct Arguments {
     tune: bool,
 }
 
-/// The values of `--norms`.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Choice {
-    Burn,
-    Cubenorm,
-    Both,
-}
-
-impl Choice {
-    fn kinds(self) -> &'static [Norms] {
-        match self {
-            Self::Burn => &[Norms::Burn],
-            Self::Cubenorm => &[Norms::Cubenorm],
-            Self::Both => &[Norms::Burn, Norms::Cubenorm],
-        }
-    }
-}
-
 fn main() -> ExitCode {
-    match run(Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    exit(run(Arguments::parse()))
 }
 
 fn run(arguments: Arguments) -> Result<()> {

@@ -7,8 +7,9 @@ use burn::tensor::module::attention;
 use burn::tensor::{Bool, Device, Tensor};
 use serde::Deserialize;
 
-use crate::norms::{Norms, ResidualNorm};
+use crate::norms::ResidualNorm;
 use crate::tokens::Batch;
+use cubenorm_example_common::Norms;
 
 /// The sizes of the network, under the names that `config.json` gives them.
 #[derive(Debug, Clone, Deserialize)]

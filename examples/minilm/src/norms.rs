@@ -1,28 +1,9 @@
 //! The two ways to normalize.
 
-use std::fmt;
-
 use burn::module::Module;
 use burn::nn::{LayerNorm, LayerNormConfig};
 use burn::tensor::{Device, Tensor};
-
-/// Which implementation runs the layer norms.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Norms {
-    /// `burn::nn::LayerNorm` on the sum of the input and the residual.
-    Burn,
-    /// `cubenorm::add_layer_norm`: the addition and the norm in one kernel.
-    Cubenorm,
-}
-
-impl fmt::Display for Norms {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Burn => "burn",
-            Self::Cubenorm => "cubenorm",
-        })
-    }
-}
+use cubenorm_example_common::Norms;
 
 /// A residual addition followed by layer normalization, as BERT has after every sublayer.
 ///

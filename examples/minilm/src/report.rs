@@ -4,9 +4,9 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use crate::check::{Agreement, SMALLEST_COSINE};
-use crate::norms::Norms;
 use crate::timing::Timing;
 use crate::vectors::cosine;
+use cubenorm_example_common::Norms;
 
 /// The cosine similarities of all pairs, with the sentences that the numbers stand for.
 pub fn similarity_table(sentences: &[String], embeddings: &[Vec<f32>]) -> String {

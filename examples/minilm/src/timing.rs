@@ -6,8 +6,8 @@ use anyhow::{Result, anyhow};
 use burn::tensor::{Device, Distribution, Tensor};
 
 use crate::model::{MiniLm, MiniLmConfig};
-use crate::norms::Norms;
 use crate::tokens::Batch;
+use cubenorm_example_common::Norms;
 
 /// Runs before anything is measured. The first compiles and tunes kernels, and with Burn's fusion
 /// the next ones still settle on what to fuse.

@@ -2,8 +2,9 @@
 #![cfg(feature = "flex")]
 
 use burn::tensor::{Device, Tensor, Tolerance};
+use cubenorm_example_common::Norms;
 use minilm::model::{mean_pool, normalize};
-use minilm::norms::{Norms, ResidualNorm};
+use minilm::norms::ResidualNorm;
 
 #[test]
 fn pooling_leaves_padding_out() {

@@ -5,15 +5,14 @@ use burn::module::Module;
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::optim::AdamWConfig;
 use burn::tensor::{Device, Tensor};
-use cubenorm_example_common::training::{Check, Norms, Random, Run, Trainer, losses_agree};
+use cubenorm_example_common::Norms;
+use cubenorm_example_common::training::{Check, Random, Run, Trainer, losses_agree, rate};
 
 use crate::model::{Model, Size};
 use crate::text::{Batch, Text};
 
-/// The largest learning rate. It is reached after [`WARM_UP`] steps, and falls to zero from there.
+/// The largest learning rate.
 const LEARNING_RATE: f64 = 3e-3;
-/// Steps in which the learning rate grows.
-const WARM_UP: f64 = 20.0;
 /// Steps that are timed together.
 pub const EPOCH: usize = 25;
 /// Windows of text that each step learns from.
@@ -78,7 +77,9 @@ pub fn learn(text: &Text, epochs: usize, kinds: &[Norms], device: &Device) -> Re
         let range = epoch * EPOCH..(epoch + 1) * EPOCH;
         trainers = trainers
             .into_iter()
-            .map(|trainer| trainer.epoch(range.clone(), |step| rate(step, total), loss))
+            .map(|trainer| {
+                trainer.epoch(range.clone(), |step| rate(LEARNING_RATE, step, total), loss)
+            })
             .collect::<Result<_>>()?;
     }
 
@@ -124,31 +125,10 @@ pub fn checks(learned: &[Learned]) -> Vec<Check> {
     checks
 }
 
-/// The learning rate of a step of `total`.
-fn rate(step: usize, total: usize) -> f64 {
-    let warm = (step + 1) as f64 / WARM_UP;
-    let left = 1.0 - step as f64 / total as f64;
-    LEARNING_RATE * warm.min(1.0) * left
-}
-
 /// `[1]`.
 fn loss(model: &Model, batch: &Batch) -> Tensor<1> {
     let logits = model.forward(batch.bytes.clone());
     CrossEntropyLossConfig::new()
         .init(&logits.device())
         .forward(logits, batch.next.clone())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_learning_rate_grows_and_then_falls_to_zero() {
-        let rates: Vec<_> = (0..=200).map(|step| rate(step, 200)).collect();
-        assert!(rates[..20].is_sorted());
-        assert!(rates[20..].is_sorted_by(|a, b| a >= b));
-        assert!(rates.iter().all(|rate| *rate <= LEARNING_RATE));
-        assert_eq!(rates[200], 0.0);
-    }
 }

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use clap::Parser;
 use cubenorm_example_common::progress::Progress;
-use cubenorm_example_common::training::{self, Choice, Outcome};
-use cubenorm_example_common::{open, target_folder, tuning};
+use cubenorm_example_common::training::{self, Outcome};
+use cubenorm_example_common::{Choice, exit, open, target_folder, tuning};
 use transformer::learning::{self, EPOCH, Learned, SIZE};
 use transformer::text::Text;
 
@@ -49,13 +49,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    exit(run(&Arguments::parse()))
 }
 
 fn run(arguments: &Arguments) -> Result<()> {

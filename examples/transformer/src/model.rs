@@ -6,7 +6,7 @@ use burn::tensor::activation::gelu;
 use burn::tensor::module::attention;
 use burn::tensor::ops::AttentionModuleOptions;
 use burn::tensor::{Device, Int, Tensor};
-use cubenorm_example_common::training::Norms;
+use cubenorm_example_common::Norms;
 
 use crate::norms::ResidualNorm;
 

@@ -4,8 +4,8 @@
 
 use std::env;
 
-use cubenorm_example_common::open;
-use cubenorm_example_common::training::{AGREEING_STEPS, Norms};
+use cubenorm_example_common::training::AGREEING_STEPS;
+use cubenorm_example_common::{Norms, open};
 use transformer::learning::{SIZE, checks, learn};
 use transformer::text::Text;
 

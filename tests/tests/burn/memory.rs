@@ -47,6 +47,10 @@ macro_rules! keeps_little {
                 println!("{name}: {of_ours} bytes, Burn's {of_burn}");
                 // Two numbers for each row, and what an allocator adds to a tensor or two.
                 let most = 8 * $rows + 4096;
+                assert!(
+                    of_ours >= 8 * $rows,
+                    "{name}: {of_ours} bytes are not all it keeps"
+                );
                 assert!(of_ours <= most, "{name}: {of_ours} bytes, of {most}");
                 if $half {
                     assert!(

@@ -73,6 +73,11 @@ impl NormSpec {
     }
 
     /// The description of tensors of these layouts. [`NormDesc::problem`] checks it.
+    ///
+    /// # Panics
+    ///
+    /// Where statistics are to be given and mean or variance is missing: without them it would describe
+    /// another operation.
     pub fn desc(&self, tensors: Descs) -> NormDesc {
         let statistics = match (self.reduction, tensors.mean, tensors.variance) {
             (Reduction::Given, Some(mean), Some(variance)) => Statistics::Given { mean, variance },
@@ -81,7 +86,8 @@ impl NormSpec {
             (Reduction::Mean, ..) => Statistics::Mean,
             (Reduction::L1Norm, ..) => Statistics::L1Norm,
             (Reduction::L2Norm, ..) => Statistics::L2Norm,
-            (Reduction::None | Reduction::Given, ..) => Statistics::None,
+            (Reduction::None, ..) => Statistics::None,
+            (Reduction::Given, ..) => panic!("statistics are said to be given, and are not"),
         };
         let mut desc = NormDesc::new(tensors.input, self.axes.clone(), statistics)
             .with_epsilon(self.epsilon)

@@ -62,7 +62,7 @@ pub fn largest_difference(one: &[f32], other: &[f32]) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::training::Norms;
+    use crate::Norms;
 
     fn run(losses: Vec<f32>) -> Run {
         Run {

@@ -4,8 +4,8 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow};
 use plotters::prelude::*;
 
-use super::norms::Norms;
 use super::trainer::Run;
+use crate::Norms;
 
 const SIZE: (u32, u32) = (800, 450);
 

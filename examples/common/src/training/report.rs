@@ -69,7 +69,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::training::{Memory, Norms};
+    use crate::Norms;
+    use crate::training::Memory;
 
     fn run(norms: Norms, memory: Option<Memory>) -> Run {
         Run {

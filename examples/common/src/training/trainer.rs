@@ -7,7 +7,7 @@ use burn::optim::{GradientsParams, ModuleOptimizer};
 use burn::tensor::{Device, Tensor};
 
 use super::memory::{Memory, in_use};
-use super::norms::Norms;
+use crate::Norms;
 
 /// A model that learns, and what was measured meanwhile.
 pub struct Trainer<M> {

@@ -3,11 +3,11 @@ use std::fmt;
 use clap::ValueEnum;
 
 /// Which implementation runs a model's norms.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Norms {
-    /// The layers of `burn::nn`.
+    /// Burn's own.
     Burn,
-    /// The layers of `cubenorm::nn`.
+    /// `cubenorm`'s fused ones.
     Cubenorm,
 }
 
@@ -27,7 +27,7 @@ pub enum Choice {
     Burn,
     /// `cubenorm::nn`.
     Cubenorm,
-    /// One model of each, on the same batches.
+    /// One after the other, compared.
     Both,
 }
 
