@@ -28,7 +28,11 @@ pub(crate) struct Item {
 /// The item of a team in a round.
 #[cube]
 pub(crate) fn item(round: usize, partition: &Partition, #[comptime] team: Team) -> Item {
-    let items = partition.groups * partition.splits;
+    let items = if comptime!(team.parts) {
+        partition.groups * partition.splits
+    } else {
+        partition.groups
+    };
     // Neighbouring units take neighbouring vectors where they lie along the kept axis; elsewhere a
     // team takes a block of rows, end to end.
     let index = if comptime!(team.lanes == Lanes::Rows) {
@@ -39,24 +43,43 @@ pub(crate) fn item(round: usize, partition: &Partition, #[comptime] team: Team) 
     // Rows abreast may reach beyond what is this team's.
     let exists = index < items && round < partition.items_per_team;
     let index = select(exists, index, 0usize.runtime());
-    Item {
-        group: index % partition.groups,
-        part: index / partition.groups,
-        exists,
+    if comptime!(team.parts) {
+        Item {
+            group: index % partition.groups,
+            part: index / partition.groups,
+            exists,
+        }
+    } else {
+        Item {
+            group: index,
+            part: 0usize.runtime(),
+            exists,
+        }
     }
 }
 
 /// This unit's steps of a part.
 #[cube]
 pub(crate) fn my_share(part: usize, partition: &Partition, #[comptime] team: Team) -> Share {
-    let first = part * partition.steps_per_split;
-    let end = min(first + partition.steps_per_split, partition.steps);
+    let mut first = 0usize;
+    let mut end = partition.steps;
+    if comptime!(team.parts) {
+        first = part * partition.steps_per_split;
+        end = min(first + partition.steps_per_split, partition.steps);
+    }
     let members = comptime!(team.members as usize);
-    let begin = first + member(team);
-    let count = select(
-        begin < end,
-        (end - min(begin, end) + comptime!(members - 1)) / members,
-        0usize.runtime(),
-    );
-    Share { begin, count }
+    if comptime!(members == 1) {
+        Share {
+            begin: first,
+            count: end - min(first, end),
+        }
+    } else {
+        let begin = first + member(team);
+        let count = select(
+            begin < end,
+            (end - min(begin, end) + comptime!(members - 1)) / members,
+            0usize.runtime(),
+        );
+        Share { begin, count }
+    }
 }

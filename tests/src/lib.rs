@@ -4,4 +4,6 @@ pub mod case;
 pub mod device;
 pub mod estimate;
 pub mod gradient;
+#[cfg(feature = "burn")]
+pub mod tensors;
 pub mod tolerance;

@@ -5,41 +5,12 @@
 mod errors;
 mod forward;
 mod gradients;
-mod memory;
 mod pytorch;
 mod records;
 mod training;
 
-use burn::tensor::{Device, Tensor, TensorData};
-use cubenorm_tests::device::is_selected;
-
-/// Every device of Burn's that this build has and the selection names.
-fn devices() -> Vec<(&'static str, Device)> {
-    let mut devices: Vec<(&'static str, Device)> = Vec::new();
-    #[cfg(feature = "flex")]
-    devices.push(("flex", Device::flex()));
-    #[cfg(feature = "cpu")]
-    devices.push(("cpu", Device::cpu()));
-    #[cfg(feature = "wgpu")]
-    devices.push((
-        "wgpu",
-        Device::wgpu(burn::tensor::DeviceKind::DefaultDevice),
-    ));
-    #[cfg(feature = "cuda")]
-    devices.push(("cuda", Device::cuda(0)));
-    devices.retain(|(name, _)| is_selected(name));
-    assert!(!devices.is_empty(), "no runtime to test");
-    devices
-}
-
-/// Numbers that look random and are the same everywhere.
-fn noise<const D: usize>(shape: [usize; D], seed: u64, device: &Device) -> Tensor<D> {
-    let elements = shape.iter().product();
-    let values: Vec<f32> = (0..elements)
-        .map(|position| 2.0 * cubenorm_tests::case::noise(seed, position) as f32)
-        .collect();
-    Tensor::from_data(TensorData::new(values, shape), device)
-}
+use burn::tensor::Tensor;
+use cubenorm_tests::tensors::{devices, noise};
 
 /// The largest absolute difference.
 fn difference<const D: usize>(a: Tensor<D>, b: Tensor<D>) -> f64 {

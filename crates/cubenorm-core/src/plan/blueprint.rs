@@ -100,6 +100,8 @@ pub struct Team {
     pub plane_size: u32,
     /// How partial results become one.
     pub merge: Merge,
+    /// Whether a row is cut in parts for several teams.
+    pub parts: bool,
 }
 
 /// All that a kernel is compiled for. Each field forks one more kernel, so it holds no size that a

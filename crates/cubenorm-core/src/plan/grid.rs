@@ -143,6 +143,7 @@ pub(super) fn cut(
                 _ => 0,
             },
             merge: task.merge,
+            parts: splits > 1,
         },
         hold,
         grid: Grid {
