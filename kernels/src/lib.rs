@@ -26,6 +26,7 @@ mod moments;
 mod operand;
 mod source;
 mod strategy;
+mod tune;
 mod types;
 mod work;
 

@@ -1,6 +1,7 @@
 //! What the suite is made of: devices, cases, tolerances, and the way from one to the other.
 
 pub mod case;
+pub mod choice;
 pub mod device;
 pub mod estimate;
 pub mod gradient;

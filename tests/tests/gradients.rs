@@ -1,10 +1,10 @@
 //! Gradients of the kernels against central differences of the f64 reference, on every runtime.
 
 use cubenorm_core::{
-    Activation, ActivationKind, DType, Epsilon, GradientDesc, NormDesc, Statistics, Strategy,
-    StrategyChoice, TensorDesc,
+    Activation, ActivationKind, DType, Epsilon, GradientDesc, NormDesc, Statistics, StrategyChoice,
+    TensorDesc,
 };
-use cubenorm_kernels::plan_gradient_for;
+use cubenorm_tests::choice::{choices, gradient_runs};
 use cubenorm_tests::device::{TestDevice, devices};
 use cubenorm_tests::gradient::GradientCase;
 
@@ -20,27 +20,10 @@ fn with_params(desc: NormDesc, scale: &[usize], bias: &[usize]) -> NormDesc {
         .with_bias(TensorDesc::contiguous(bias, dtype))
 }
 
-/// Every choice that can run a gradient on a device.
-fn choices(device: &TestDevice, desc: &GradientDesc) -> Vec<StrategyChoice> {
-    let forced = Strategy::ALL.map(|strategy| StrategyChoice::Forced {
-        strategy,
-        plane_size: device.plane_size,
-    });
-    let shares_memory = device.shares_memory();
-    let runs = |choice: &StrategyChoice| {
-        let shares = [Strategy::Cube, Strategy::Column];
-        !matches!(choice, StrategyChoice::Forced { strategy, .. } if shares.contains(strategy))
-            || shares_memory
-    };
-    let plans = |choice: &StrategyChoice| plan_gradient_for(&device.client, desc, *choice).is_ok();
-    let mut choices = vec![StrategyChoice::Inferred];
-    choices.extend(forced.into_iter().filter(runs).filter(plans));
-    choices
-}
-
 #[track_caller]
 fn check_all(device: &TestDevice, case: &GradientCase) {
-    for choice in choices(device, &case.desc) {
+    let runs = |choice| gradient_runs(device, &case.desc, choice);
+    for choice in choices(device, runs) {
         if let Err(error) = case.check(device, choice) {
             panic!("{error}");
         }
@@ -265,7 +248,8 @@ fn gradients_are_the_same_from_run_to_run() {
     for device in devices() {
         let desc = norm(&[64, 512], &[1], Statistics::MeanVariance, DType::F32);
         let case = GradientCase::new(with_params(desc, &[512], &[512]), 11);
-        for choice in choices(&device, &case.desc) {
+        let runs = |choice| gradient_runs(&device, &case.desc, choice);
+        for choice in choices(&device, runs) {
             let first = case.run(&device, choice).unwrap();
             for _ in 0..3 {
                 assert!(case.run(&device, choice).unwrap() == first, "{choice:?}");

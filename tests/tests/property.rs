@@ -8,9 +8,10 @@
 
 use cubenorm_core::{
     Activation, DType, Epsilon, GradientDesc, Layout, NormDesc, ResidualPlace, Statistics,
-    Strategy as NormStrategy, StrategyChoice, TensorDesc, WrittenStatistics,
+    StrategyChoice, TensorDesc, WrittenStatistics,
 };
 use cubenorm_tests::case::Case;
+use cubenorm_tests::choice::{all_knobs, gradient_runs, runs};
 use cubenorm_tests::device::{TestDevice, devices};
 use cubenorm_tests::gradient::GradientCase;
 use proptest::prelude::*;
@@ -196,19 +197,10 @@ fn gradient(dtypes: Vec<DType>) -> impl Strategy<Value = GradientDesc> {
     })
 }
 
-fn forced(device: &TestDevice, strategy: Option<NormStrategy>) -> Option<StrategyChoice> {
-    let strategy = strategy?;
-    let shares = matches!(strategy, NormStrategy::Cube | NormStrategy::Column);
-    (!shares || device.shares_memory()).then_some(StrategyChoice::Forced {
-        strategy,
-        plane_size: device.plane_size,
-    })
-}
-
 fn check(
     device: &TestDevice,
     desc: NormDesc,
-    strategy: Option<NormStrategy>,
+    choice: StrategyChoice,
     seed: u64,
 ) -> Result<(), String> {
     let client = &device.client;
@@ -216,26 +208,27 @@ fn check(
         return Ok(());
     }
     // A strategy that does not apply is refused before the launch; what was inferred always applies.
-    let applies =
-        |choice: &StrategyChoice| cubenorm_kernels::plan_for(client, &desc, *choice).is_ok();
-    let choice = forced(device, strategy).filter(applies).unwrap_or_default();
+    let choice = match runs(device, &desc, choice) {
+        true => choice,
+        false => StrategyChoice::Inferred,
+    };
     Case::new(desc.clone(), seed).check(device, choice)
 }
 
 fn check_gradient(
     device: &TestDevice,
     desc: GradientDesc,
-    strategy: Option<NormStrategy>,
+    choice: StrategyChoice,
     seed: u64,
 ) -> Result<(), String> {
     let (client, norm) = (&device.client, &desc.norm);
     if !cubenorm_kernels::supports_activation(client, norm.input.dtype, norm.activation) {
         return Ok(());
     }
-    let applies = |choice: &StrategyChoice| {
-        cubenorm_kernels::plan_gradient_for(client, &desc, *choice).is_ok()
+    let choice = match gradient_runs(device, &desc, choice) {
+        true => choice,
+        false => StrategyChoice::Inferred,
     };
-    let choice = forced(device, strategy).filter(applies).unwrap_or_default();
     GradientCase::of(desc.clone(), seed).check(device, choice)
 }
 
@@ -243,21 +236,21 @@ fn check_gradient(
 fn run<T: std::fmt::Debug, S: Strategy<Value = T>>(
     what: &str,
     values: impl Fn(Vec<DType>) -> S,
-    check: impl Fn(&TestDevice, T, Option<NormStrategy>, u64) -> Result<(), String>,
+    check: impl Fn(&TestDevice, T, StrategyChoice, u64) -> Result<(), String>,
 ) {
     let cases = std::env::var("CUBENORM_PROPERTY_CASES").ok();
     let cases = cases.and_then(|cases| cases.parse().ok()).unwrap_or(200);
     for device in devices() {
-        let strategies = prop::option::of(prop::sample::select(NormStrategy::ALL.to_vec()));
+        let knobs = prop::sample::select(all_knobs(&device));
         let mut runner = TestRunner::new(Config {
             cases,
             failure_persistence: None,
             ..Config::default()
         });
         let result = runner.run(
-            &(values(device.dtypes()), strategies, any::<u64>()),
-            |(desc, strategy, seed)| {
-                check(&device, desc, strategy, seed).map_err(TestCaseError::fail)
+            &(values(device.dtypes()), knobs, any::<u64>()),
+            |(desc, knobs, seed)| {
+                check(&device, desc, knobs.into(), seed).map_err(TestCaseError::fail)
             },
         );
         if let Err(error) = result {

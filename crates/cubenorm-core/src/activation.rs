@@ -141,6 +141,15 @@ impl Activation {
     }
 }
 
+impl std::hash::Hash for Activation {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.kind().hash(state);
+        for parameter in self.parameters() {
+            crate::desc::hash_number(parameter, state);
+        }
+    }
+}
+
 impl ActivationKind {
     /// Whether it takes more than additions, multiplications, divisions and comparisons.
     pub const fn is_transcendental(self) -> bool {

@@ -44,6 +44,19 @@ pub enum Epsilon {
     AddedToDeviation(f64),
 }
 
+impl std::hash::Hash for Epsilon {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.is_inside_sqrt().hash(state);
+        hash_number(self.value(), state);
+    }
+}
+
+/// Hashes equal numbers alike: adding 0 makes one zero of two.
+pub(crate) fn hash_number<H: std::hash::Hasher>(number: f64, state: &mut H) {
+    use std::hash::Hash;
+    (number + 0.0).to_bits().hash(state);
+}
+
 impl Epsilon {
     /// The number.
     pub const fn value(self) -> f64 {
@@ -123,7 +136,7 @@ pub enum WrittenStatistics {
 /// assert_eq!((problem.rows, problem.cols), (1024, 768));
 /// # Ok::<(), cubenorm_core::NormError>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Hash, Serialize, Deserialize)]
 pub struct NormDesc {
     /// The tensor to normalize.
     pub input: TensorDesc,

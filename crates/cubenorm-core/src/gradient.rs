@@ -27,7 +27,7 @@ use crate::{
 ///
 /// The output's gradient and the input's have the input's shape and dtype, those of scale and bias
 /// their shapes and dtypes.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Hash, Serialize, Deserialize)]
 pub struct GradientDesc {
     /// The normalization. Its input is what was normalized: of a residual that is added first, the
     /// sum. What it writes has no say.

@@ -1,8 +1,9 @@
 //! Problems to plans, on devices that are not there.
 
 use cubenorm_core::{
-    DType, Hardware, Hold, Lanes, LoadMode, NormDesc, Plan, PlanError, Statistics, Strategy,
-    StrategyChoice, TensorDesc, WrittenStatistics, plan_forward,
+    DType, Hardware, Hold, Knobs, Lanes, LoadMode, NormDesc, Plan, PlanError, RowHeld, Statistics,
+    Strategy, StrategyChoice, TensorDesc, WrittenStatistics, forward_candidates, knobs,
+    plan_forward,
 };
 use proptest::prelude::*;
 
@@ -210,4 +211,78 @@ proptest! {
             prop_assert!(bytes <= hardware.max_shared_memory, "{plan}");
         }
     }
+}
+
+#[test]
+fn candidates_begin_with_the_analytic_plan_and_are_plans_of_their_own() {
+    let software = Hardware {
+        is_software: true,
+        ..Hardware::webgpu()
+    };
+    for hardware in [Hardware::cpu(2, 512), Hardware::cuda(132), software] {
+        let all = knobs(&hardware);
+        for (rows, cols) in [(2048, 4096), (1, 1 << 20), (32768, 256), (7, 13)] {
+            let desc = layer_norm(rows, cols, DType::F16);
+            let problem = desc.problem().unwrap();
+            let candidates = forward_candidates(&problem, &hardware).unwrap();
+            assert_eq!(candidates[0], 0);
+            assert!((1..=10).contains(&candidates.len()), "{candidates:?}");
+            let plans: Vec<_> = candidates
+                .iter()
+                .map(|&place| {
+                    let plan = plan(&desc, &hardware, all[place]);
+                    (plan.blueprint, plan.grid)
+                })
+                .collect();
+            assert_eq!(all[0].to_string(), "analytic");
+            assert_eq!(plans[0].0, inferred(&desc, &hardware).blueprint);
+            for (i, plan) in plans.iter().enumerate() {
+                assert!(!plans[..i].contains(plan), "{rows}x{cols}: {plan:?} twice");
+            }
+        }
+    }
+    let problem = layer_norm(4096, 8192, DType::F32).problem().unwrap();
+    let hardware = Hardware::cuda(132);
+    assert!(forward_candidates(&problem, &hardware).unwrap().len() > 5);
+}
+
+#[test]
+fn knobs_that_cannot_be_had_become_the_nearest_that_can() {
+    let desc = layer_norm(64, 4096, DType::F32);
+    let gpu = Hardware::cuda(132);
+    let with = |knobs: Knobs| plan(&desc, &gpu, knobs);
+    let narrow = with(Knobs {
+        vector: Some(3),
+        ..Knobs::default()
+    });
+    assert_eq!(narrow.blueprint.team.vector, 2);
+    let large = with(Knobs {
+        units: Some(1 << 20),
+        ..Strategy::Cube.into()
+    });
+    assert_eq!(large.grid.cube_dim, [1024, 1, 1]);
+    // 128 vectors for each unit of a plane are more than its registers.
+    let held = with(Knobs {
+        row: Some(RowHeld::Registers),
+        ..Strategy::Plane.into()
+    });
+    assert_eq!(held.blueprint.hold, Hold::Reread);
+    let bare = desc.clone().with_scale(None).with_bias(None);
+    let abreast = Knobs {
+        abreast: Some(4),
+        ..Knobs::default()
+    };
+    // Rows without a parameter in common share nothing.
+    assert_eq!(
+        plan(&bare, &Hardware::cpu(2, 512), abreast)
+            .blueprint
+            .abreast,
+        1
+    );
+    assert_eq!(
+        plan(&desc, &Hardware::cpu(2, 512), abreast)
+            .blueprint
+            .abreast,
+        4
+    );
 }

@@ -22,6 +22,7 @@
 mod functional;
 pub mod nn;
 pub mod ops;
+mod tuning;
 
 pub use cubenorm_core::{Activation, Epsilon, NormError};
 pub use functional::{
@@ -32,3 +33,4 @@ pub use functional::{
     try_broadcast_batch_norm, try_group_norm, try_instance_norm, try_layer_norm, try_lp_norm,
     try_mean_variance_norm, try_mean_variance_norm_with_statistics, try_rms_norm,
 };
+pub use tuning::{Tuning, set_tuning, tuning, warm_up};

@@ -16,7 +16,9 @@ use crate::launch::args::{
     partition, scalars, width,
 };
 use crate::launch::device::{check_activation, check_dtypes};
+use crate::launch::memo::Memo;
 use crate::launch::{LaunchError, Tensor, elem_type, hardware};
+use crate::tune::tune_gradient;
 
 /// Partial sums of one parameter that one unit adds up. Where there are more, they are summed up
 /// over the parameter's own axes instead.
@@ -82,22 +84,50 @@ pub fn launch_gradient(
     tensors: &GradientTensors,
     choice: StrategyChoice,
 ) -> Result<GradientOutputs, LaunchError> {
-    let sums = desc.param_sums();
-    let problem = desc.input_problem(sums)?;
-    let accumulation = problem.dtype.accumulation();
-    let dtypes = [problem.dtype, problem.param_dtype, accumulation];
-    check_dtypes(client, dtypes.into_iter())?;
-    check_activation(client, problem.dtype, problem.activation)?;
+    let hardware = hardware(client);
+    let make = || {
+        let sums = desc.param_sums();
+        let problem = desc.input_problem(sums)?;
+        let accumulation = problem.dtype.accumulation();
+        let dtypes = [problem.dtype, problem.param_dtype, accumulation];
+        check_dtypes(client, dtypes.into_iter())?;
+        check_activation(client, problem.dtype, problem.activation)?;
+        // Tuning launches: whatever is wrong is found before it.
+        check_buffers(desc, tensors)?;
+        let choice = match choice {
+            StrategyChoice::Tuned if !problem.is_empty() => {
+                let knobs = tune_gradient(client, &hardware, desc, &problem, tensors)?;
+                StrategyChoice::Forced(knobs)
+            }
+            choice => choice,
+        };
+        Ok::<_, LaunchError>(Prepared {
+            problem,
+            sums,
+            choice,
+        })
+    };
+    let prepared = PREPARED.get(client, desc, choice, make)?;
     check_buffers(desc, tensors)?;
     Back {
         client,
         desc,
         tensors,
-        hardware: hardware(client),
-        choice,
+        hardware,
+        choice: prepared.choice,
     }
-    .run(problem, sums)
+    .run(&prepared.problem, prepared.sums)
 }
+
+/// What a description comes to.
+struct Prepared {
+    problem: GradientProblem,
+    sums: ParamSums,
+    /// What tuning chose, where it was asked to.
+    choice: StrategyChoice,
+}
+
+static PREPARED: Memo<GradientDesc, Prepared> = Memo::new();
 
 fn check_buffers(desc: &GradientDesc, tensors: &GradientTensors) -> Result<(), LaunchError> {
     let norm = &desc.norm;
@@ -159,7 +189,7 @@ struct Partial {
 impl Back<'_> {
     fn run(
         &self,
-        problem: GradientProblem,
+        problem: &GradientProblem,
         sums: ParamSums,
     ) -> Result<GradientOutputs, LaunchError> {
         let norm = &self.desc.norm;
@@ -192,7 +222,7 @@ impl Back<'_> {
         let mut shapes: Vec<Vec<usize>> = params.iter().copied().flatten().map(shape_of).collect();
         shapes.dedup();
         let on_the_way = match shapes.as_slice() {
-            [shape] => self.on_the_way(&problem, sums, shape, &outputs)?,
+            [shape] => self.on_the_way(problem, sums, shape, &outputs)?,
             _ => None,
         };
         if let Some(partial) = on_the_way {

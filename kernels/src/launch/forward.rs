@@ -13,10 +13,12 @@ use super::args::{
     partition, scalars, width,
 };
 use super::device::{check_activation, check_dtypes};
+use super::memo::Memo;
 use super::{LaunchError, elem_type, hardware};
 use crate::epilogue::AffineLaunch;
 use crate::forward::{ResultsLaunch, normalize, reduce_parts};
 use crate::source::SourceLaunch;
+use crate::tune::{measured, tune_forward};
 
 /// The buffers that a description's tensors lie in.
 #[derive(Debug, Clone)]
@@ -83,10 +85,52 @@ pub fn plan_for(
     desc: &NormDesc,
     choice: StrategyChoice,
 ) -> Result<Plan, LaunchError> {
+    let problem = checked(client, desc)?;
+    Ok(plan_forward(&problem, &hardware(client), choice)?)
+}
+
+/// The problem, where the device can run it.
+fn checked(client: &Client, desc: &NormDesc) -> Result<NormProblem, LaunchError> {
     let problem = desc.problem()?;
     check_dtypes(client, problem_dtypes(&problem))?;
     check_activation(client, problem.dtype, problem.activation)?;
-    Ok(plan_forward(&problem, &hardware(client), choice)?)
+    Ok(problem)
+}
+
+/// What a description comes to.
+struct Prepared {
+    problem: NormProblem,
+    /// An empty tensor has nothing to plan.
+    plan: Option<Plan>,
+}
+
+static PREPARED: Memo<NormDesc, Prepared> = Memo::new();
+
+fn prepare(
+    client: &Client,
+    desc: &NormDesc,
+    tensors: &ForwardTensors,
+    choice: StrategyChoice,
+    hardware: &Hardware,
+) -> Result<Prepared, LaunchError> {
+    let problem = checked(client, desc)?;
+    if problem.is_empty() {
+        return Ok(Prepared {
+            problem,
+            plan: None,
+        });
+    }
+    let plan = match choice {
+        StrategyChoice::Tuned => {
+            let knobs = tune_forward(client, hardware, desc, &problem, tensors)?;
+            measured(knobs, |choice| plan_forward(&problem, hardware, choice))?
+        }
+        choice => plan_forward(&problem, hardware, choice)?,
+    };
+    Ok(Prepared {
+        problem,
+        plan: Some(plan),
+    })
 }
 
 /// Normalizes: validates, plans and launches.
@@ -108,7 +152,13 @@ pub fn launch_forward(
     tensors: &ForwardTensors,
     choice: StrategyChoice,
 ) -> Result<ForwardOutputs, LaunchError> {
-    launch_forward_within(client, desc, tensors, choice, &hardware(client))
+    let make = || {
+        // Tuning launches: whatever is wrong is found before it.
+        check_buffers(desc, tensors)?;
+        prepare(client, desc, tensors, choice, &hardware(client))
+    };
+    let prepared = PREPARED.get(client, desc, choice, make)?;
+    launch_prepared(client, desc, tensors, &prepared)
 }
 
 /// [`launch_forward`] planned for other hardware than the device reports: for less of it, such as
@@ -124,20 +174,22 @@ pub fn launch_forward_within(
     choice: StrategyChoice,
     hardware: &Hardware,
 ) -> Result<ForwardOutputs, LaunchError> {
-    let problem = desc.problem()?;
-    check_dtypes(client, problem_dtypes(&problem))?;
-    check_activation(client, problem.dtype, problem.activation)?;
+    let prepared = prepare(client, desc, tensors, choice, hardware)?;
+    launch_prepared(client, desc, tensors, &prepared)
+}
+
+fn launch_prepared(
+    client: &Client,
+    desc: &NormDesc,
+    tensors: &ForwardTensors,
+    prepared: &Prepared,
+) -> Result<ForwardOutputs, LaunchError> {
+    let Prepared { problem, plan } = prepared;
     check_buffers(desc, tensors)?;
     let output_desc = TensorDesc::new(problem.output_layout.clone(), problem.dtype);
     if let Some(handle) = &tensors.output {
         check_buffer("output", &output_desc, handle)?;
     }
-    // An empty tensor has nothing to plan.
-    let plan = match problem.is_empty() {
-        true => None,
-        false => Some(plan_forward(&problem, hardware, choice)?),
-    };
-
     let allocate = |desc: TensorDesc| {
         let elements = desc.layout.checked_span().unwrap_or(0).max(1);
         Tensor {
@@ -159,7 +211,7 @@ pub fn launch_forward_within(
             .map(|_| allocate(desc.statistics_desc())),
     };
     if let Some(plan) = plan {
-        Launch::new(client, &problem, &plan, tensors, &outputs)?.run();
+        Launch::new(client, problem, plan, tensors, &outputs)?.run();
     }
     Ok(outputs)
 }

@@ -5,6 +5,7 @@ pub(crate) mod args;
 pub(crate) mod device;
 mod error;
 mod forward;
+pub(crate) mod memo;
 
 pub(crate) use device::elem_type;
 pub use device::{hardware, supports, supports_activation};

@@ -16,30 +16,14 @@ mod layouts;
 mod strategies;
 mod values;
 
-use cubenorm_core::{NormDesc, Strategy, StrategyChoice};
+use cubenorm_core::{NormDesc, StrategyChoice};
 use cubenorm_tests::case::Case;
+use cubenorm_tests::choice;
 use cubenorm_tests::device::TestDevice;
 
 /// Every choice that can run a description on a device: the inferred one and each strategy.
 fn choices(device: &TestDevice, desc: &NormDesc) -> Vec<StrategyChoice> {
-    let forced = Strategy::ALL.map(|strategy| StrategyChoice::Forced {
-        strategy,
-        plane_size: device.plane_size,
-    });
-    let shares_memory = device.shares_memory();
-    let runs = |choice: &StrategyChoice| {
-        let shares = [Strategy::Cube, Strategy::Column];
-        !matches!(choice, StrategyChoice::Forced { strategy, .. } if shares.contains(strategy))
-            || shares_memory
-    };
-    let mut choices = vec![StrategyChoice::Inferred];
-    choices.extend(
-        forced
-            .into_iter()
-            .filter(runs)
-            .filter(|&choice| cubenorm_kernels::plan_for(&device.client, desc, choice).is_ok()),
-    );
-    choices
+    choice::choices(device, |choice| choice::runs(device, desc, choice))
 }
 
 /// Checks a case under every choice that can run it.

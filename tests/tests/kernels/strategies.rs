@@ -1,13 +1,14 @@
 //! Shapes around the borders where a strategy changes what it does.
 
 use cubenorm_core::{
-    DType, Hardware, Hold, NormDesc, Statistics, Strategy, StrategyChoice, TensorDesc,
+    DType, Hardware, Hold, Knobs, NormDesc, Statistics, Strategy, StrategyChoice, TensorDesc,
     WrittenStatistics, plan_forward,
 };
 use cubenorm_tests::case::Case;
+use cubenorm_tests::choice::runs;
 use cubenorm_tests::device::devices;
 
-use crate::{check_all, choices};
+use crate::check_all;
 
 fn layer_norm(rows: usize, cols: usize) -> NormDesc {
     NormDesc::new(
@@ -63,10 +64,7 @@ fn a_kept_axis_that_is_contiguous_runs_in_columns() {
             .with_bias(TensorDesc::contiguous([reduced, 1], DType::F32));
             let column = StrategyChoice::from(Strategy::Column);
             if kept % 4 == 0 && device.shares_memory() {
-                assert!(choices(&device, &desc).contains(&StrategyChoice::Forced {
-                    strategy: Strategy::Column,
-                    plane_size: device.plane_size,
-                }));
+                assert!(runs(&device, &desc, column));
                 Case::new(desc.clone(), 3).check(&device, column).unwrap();
             }
             check_all(&device, &Case::new(desc, 3));
@@ -81,10 +79,10 @@ fn planes_run_on_real_plane_operations_where_the_device_has_them() {
             println!("{}: skipped, a plane has one unit", device.name);
             continue;
         };
-        let choice = StrategyChoice::Forced {
-            strategy: Strategy::Plane,
+        let choice = StrategyChoice::Forced(Knobs {
             plane_size: Some(plane_size),
-        };
+            ..Strategy::Plane.into()
+        });
         let desc = layer_norm(19, 96);
         let plan = cubenorm_kernels::plan_for(&device.client, &desc, choice).unwrap();
         assert_eq!(plan.blueprint.team.plane_size, plane_size);

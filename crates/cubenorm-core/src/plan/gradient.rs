@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::grid::{Task, check_bindings, cut};
+use super::heuristic::MOST_ABREAST;
 use super::{AccessBlueprint, Grid, Hardware, Level, Merge, PlanError, Strategy, Team, lanes};
 use crate::{Access, ActivationKind, ColumnSums, GradientProblem, StatisticsKind, StrategyChoice};
 
@@ -121,16 +122,25 @@ pub fn plan_gradient(
         merge: Merge::Sums,
         sums_columns: problem.column_sums.any(),
     };
-    let (lanes, vector) = lanes::choose(&task, &problem.input, problem.accesses(), hardware);
+    let (lanes, vector) = lanes::choose(
+        &task,
+        &problem.input,
+        problem.accesses(),
+        hardware,
+        choice.knobs(),
+    );
     // Input and output gradient of a row.
     let row_bytes = 2 * problem.cols * problem.dtype.size();
     let sums_on_the_way = hardware.cpu_cores.is_some() || hardware.is_software;
-    let rows_abreast = |groups: usize| match problem.column_sums.any() && sums_on_the_way {
-        true => MAX_ABREAST
-            .min(groups)
-            .min(CACHED_BYTES / row_bytes.max(1))
-            .max(1),
-        false => 1,
+    let rows_abreast = |groups: usize| {
+        if !(problem.column_sums.any() && sums_on_the_way) {
+            return 1;
+        }
+        let rows = match choice.knobs().abreast {
+            Some(rows) => rows.min(MOST_ABREAST),
+            None => MAX_ABREAST.min(CACHED_BYTES / row_bytes.max(1)),
+        };
+        rows.min(groups).max(1)
     };
     let cut = cut(&task, lanes, vector, hardware, choice, rows_abreast)?;
     let access = |access: &Access| lanes::blueprint(access, lanes, vector);

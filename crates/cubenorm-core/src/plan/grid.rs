@@ -101,6 +101,7 @@ pub(super) fn cut(
         reduces: task.reduces,
         accumulation: task.dtype.accumulation().size(),
         sums_columns: task.sums_columns,
+        knobs: choice.knobs(),
     };
     let Shape {
         strategy,
@@ -111,7 +112,7 @@ pub(super) fn cut(
         splits,
         max_teams,
         reason,
-    } = heuristic::shape(&work, hardware, choice)?;
+    } = heuristic::shape(&work, hardware)?;
 
     let steps_per_split = steps.div_ceil(splits).max(1);
     // Rounding up may leave the last parts empty: count those that are not.
@@ -139,7 +140,7 @@ pub(super) fn cut(
             },
             plane_size: match level {
                 Level::Plane => cube_dim[0],
-                Level::Cube => heuristic::plane_size(hardware, choice).unwrap_or(0),
+                Level::Cube => heuristic::plane_size(hardware, work.knobs).unwrap_or(0),
                 _ => 0,
             },
             merge: task.merge,

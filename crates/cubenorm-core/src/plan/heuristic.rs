@@ -1,6 +1,6 @@
 //! The analytic choice: numbers only, each with its reason. No kernel and no device calls here.
 
-use super::{AccessBlueprint, Hardware, Hold, Lanes, Level, PlanError, Strategy, StrategyChoice};
+use super::{AccessBlueprint, Hardware, Hold, Knobs, Lanes, Level, PlanError, RowHeld, Strategy};
 
 /// Accumulated values of 4 bytes that a unit may hold: half of the 64 registers that a CUDA unit has
 /// in a cube of 1024, which leaves the rest for addresses and sums.
@@ -52,6 +52,9 @@ const SUMMING_TEAMS: usize = 16 * SOFTWARE_CORES;
 /// Rows that a unit takes side by side at most: more of them save little more of what they share.
 const MAX_ABREAST: usize = 4;
 
+/// The same, whoever decides: code grows with them.
+pub(super) const MOST_ABREAST: usize = 8;
+
 /// Bytes of the rows that a unit takes side by side: it comes back to them, and with those of the
 /// seven units beside it they should still be in a core's second-level cache. Measured on Mesa's
 /// driver: 4 rows of 1 KiB take 0.7 of the time of one at a time, 2 rows of 16 KiB 0.8, 4 of them 1.
@@ -80,6 +83,8 @@ pub(super) struct Work {
     pub accumulation: usize,
     /// Whether each team sums up the columns of its rows.
     pub sums_columns: bool,
+    /// What is decided already.
+    pub knobs: Knobs,
 }
 
 impl Work {
@@ -112,22 +117,16 @@ pub(super) struct Shape {
 }
 
 /// Units of a plane that a plan may count on.
-pub(super) fn plane_size(hardware: &Hardware, choice: StrategyChoice) -> Option<u32> {
-    match choice {
-        StrategyChoice::Forced { plane_size, .. } => plane_size.or(hardware.plane_size),
-        StrategyChoice::Inferred => hardware.plane_size,
-    }
+pub(super) fn plane_size(hardware: &Hardware, knobs: Knobs) -> Option<u32> {
+    knobs.plane_size.or(hardware.plane_size)
 }
 
-pub(super) fn shape(
-    work: &Work,
-    hardware: &Hardware,
-    choice: StrategyChoice,
-) -> Result<Shape, PlanError> {
-    let plane = plane_size(hardware, choice);
-    let (strategy, reason) = match choice {
-        StrategyChoice::Inferred => infer(work, hardware),
-        StrategyChoice::Forced { strategy, .. } => (strategy, "forced"),
+pub(super) fn shape(work: &Work, hardware: &Hardware) -> Result<Shape, PlanError> {
+    let plane = plane_size(hardware, work.knobs);
+    let is_forced = work.knobs.strategy.is_some();
+    let (strategy, reason) = match work.knobs.strategy {
+        None => infer(work, hardware),
+        Some(strategy) => (strategy, "forced"),
     };
     let refuse = |reason| Err(PlanError::Strategy { strategy, reason });
     if work.lanes == Lanes::Rows && matches!(strategy, Strategy::Plane | Strategy::Cube) {
@@ -143,8 +142,8 @@ pub(super) fn shape(
             Some(plane) => planes(work, hardware, plane),
         },
         Strategy::Cube => cube(work, hardware, work.steps, plane),
-        Strategy::Column => column(work, hardware, choice != StrategyChoice::Inferred),
-        Strategy::Split => split(work, hardware, plane, choice != StrategyChoice::Inferred),
+        Strategy::Column => column(work, hardware, is_forced),
+        Strategy::Split => split(work, hardware, plane, is_forced),
     };
     shape.strategy = strategy;
     shape.reason = reason;
@@ -204,14 +203,21 @@ fn infer(work: &Work, hardware: &Hardware) -> (Strategy, &'static str) {
 fn unit(work: &Work, hardware: &Hardware) -> Shape {
     let (units, max_teams) = match hardware.cpu_cores {
         // One cube: its units are the cores, and each takes a block of rows from end to end.
-        Some(cores) => (cores, cores as usize),
+        Some(cores) => {
+            let units = work.knobs.units.unwrap_or(cores).clamp(1, cores);
+            (units, units as usize)
+        }
         None if hardware.is_software => {
             let teams = work.groups.min(work.software_teams());
             let fill = teams.div_ceil(SOFTWARE_CORES * CUBES_PER_SOFTWARE_CORE);
-            let units = (fill.next_power_of_two() as u32).clamp(8, UNITS_OF_ROWS);
+            let filled = (fill.next_power_of_two() as u32).clamp(8, UNITS_OF_ROWS);
+            let units = work.knobs.units.unwrap_or(filled).max(1);
             (units.min(hardware.max_units_per_cube), teams)
         }
-        None => (UNITS_OF_ROWS.min(hardware.max_units_per_cube), usize::MAX),
+        None => {
+            let units = work.knobs.units.unwrap_or(UNITS_OF_ROWS).max(1);
+            (units.min(hardware.max_units_per_cube), usize::MAX)
+        }
     };
     let hold = match hardware.cpu_cores.is_some() || hardware.is_software {
         // What a unit holds lives in the same cache as the row itself.
@@ -231,7 +237,8 @@ fn unit(work: &Work, hardware: &Hardware) -> Shape {
 }
 
 fn planes(work: &Work, hardware: &Hardware, plane: u32) -> Shape {
-    let planes = (UNITS_OF_PLANES.min(hardware.max_units_per_cube) / plane).max(1);
+    let units = work.knobs.units.unwrap_or(UNITS_OF_PLANES);
+    let planes = (units.min(hardware.max_units_per_cube) / plane).max(1);
     Shape {
         strategy: Strategy::Plane,
         level: Level::Plane,
@@ -254,10 +261,15 @@ fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option<u32>) -> S
     let wanted = steps.div_ceil(CUBE_VECTORS).next_power_of_two();
     // At least a plane, and at least two units, so that a cube is one.
     let smallest = plane.unwrap_or(32).min(largest);
-    let units = (wanted.min(largest as usize) as u32).max(smallest);
+    let units = match work.knobs.units {
+        Some(units) => units.max(1).next_power_of_two().min(largest),
+        None => wanted.min(largest as usize) as u32,
+    };
+    let units = units.max(smallest);
     let per_unit = steps.div_ceil(units as usize);
+    let may_share = matches!(work.knobs.row, None | Some(RowHeld::Shared));
     let hold = match registers(work, per_unit) {
-        Hold::Reread if hardware.cpu_cores.is_none() => {
+        Hold::Reread if hardware.cpu_cores.is_none() && may_share && work.reduces => {
             let bytes = units as usize * per_unit * work.vector * work.accumulation;
             // Count, mean and squares of each unit are merged there too.
             let merge = 3 * units as usize * work.accumulation;
@@ -288,22 +300,25 @@ fn column(work: &Work, hardware: &Hardware, is_forced: bool) -> Shape {
     }
     let limit = hardware.max_units_per_cube.min(256) as usize;
     let x = work.groups.next_power_of_two().min(32);
-    let y = work
-        .steps
+    let wanted = work.knobs.units.map_or(work.steps, |units| units as usize);
+    let y = wanted
+        .min(work.steps)
+        .max(1)
         .next_power_of_two()
         .min(limit / x)
         .min(hardware.max_cube_dim[1] as usize)
         .max(1);
     let cubes = work.groups.div_ceil(x);
-    let splits = match work.reduces {
-        true => parts(
+    let splits = match (work.reduces, work.knobs.splits) {
+        (true, Some(splits)) => splits.clamp(1, MAX_SPLITS).min(work.steps).max(1),
+        (true, None) => parts(
             hardware,
             cubes,
             work.steps,
             y * CUBE_VECTORS,
             work.elements(),
         ),
-        false => 1,
+        (false, _) => 1,
     };
     let per_unit = work.steps.div_ceil(splits).div_ceil(y);
     Shape {
@@ -324,7 +339,14 @@ fn column(work: &Work, hardware: &Hardware, is_forced: bool) -> Shape {
 /// Several teams for each row. A forced split takes at least two parts wherever there are two steps.
 fn split(work: &Work, hardware: &Hardware, plane: Option<u32>, is_forced: bool) -> Shape {
     let at_least = if is_forced { 2 } else { 1 };
-    let limit = |splits: usize| splits.max(at_least).min(work.steps).max(1);
+    let limit = |splits: usize| {
+        let splits = work
+            .knobs
+            .splits
+            .unwrap_or(splits)
+            .min(MAX_SPLITS.max(splits));
+        splits.max(at_least).min(work.steps).max(1)
+    };
     let of_units = |splits: usize| {
         let parts = Work {
             groups: work.groups * splits,
@@ -391,17 +413,21 @@ pub(super) fn abreast(
     row_bytes: usize,
     params: &[Option<AccessBlueprint>],
     hardware: &Hardware,
+    knobs: Knobs,
 ) -> usize {
     let mut given = params.iter().flatten();
     let shares = given.clone().all(|p| p.row_dims == 0) && given.any(|p| p.col_dims > 0);
+    if !shares {
+        return 1;
+    }
+    if let Some(rows) = knobs.abreast {
+        return rows.clamp(1, MOST_ABREAST).min(groups.max(1));
+    }
     let (least_teams, cache) = match hardware.cpu_cores {
         Some(cores) => (cores as usize, CORE_ABREAST_BYTES),
         None if hardware.is_software => (SOFTWARE_CORES * UNITS_PER_SOFTWARE_CORE, ABREAST_BYTES),
         None => return 1,
     };
-    if !shares {
-        return 1;
-    }
     let spare = groups / least_teams;
     let cached = cache / row_bytes.max(1);
     match spare.min(cached).min(MAX_ABREAST) {
@@ -413,7 +439,8 @@ pub(super) fn abreast(
 /// Registers for so many vectors of a unit, where they fit and there is something to read twice.
 fn registers(work: &Work, vectors: usize) -> Hold {
     let elements = vectors * work.vector * work.accumulation / 4;
-    if !work.reduces || vectors > HELD_VECTORS || elements > HELD_ELEMENTS {
+    let may_hold = matches!(work.knobs.row, None | Some(RowHeld::Registers));
+    if !may_hold || !work.reduces || vectors > HELD_VECTORS || elements > HELD_ELEMENTS {
         return Hold::Reread;
     }
     // Few sizes, so that few kernels are compiled: what is too much is masked.

@@ -1,7 +1,7 @@
 //! Which axis vectors run along and how wide they are.
 
 use super::grid::Task;
-use super::{AccessBlueprint, Hardware, Lanes, LoadMode};
+use super::{AccessBlueprint, Hardware, Knobs, Lanes, LoadMode};
 use crate::{Access, Dim};
 
 /// The axis that the input is contiguous along, and the widest vector that fits every tensor.
@@ -10,6 +10,7 @@ pub(super) fn choose<'a>(
     input: &Access,
     everyone: impl Iterator<Item = &'a Access> + Clone,
     hardware: &Hardware,
+    knobs: Knobs,
 ) -> (Lanes, usize) {
     let step = |dims: &[Dim]| dims.last().map(|dim| dim.stride);
     let lanes = match (step(&input.col), step(&input.row)) {
@@ -28,7 +29,11 @@ pub(super) fn choose<'a>(
         };
         everyone.clone().all(divides) && mode(input, lanes, vector) == LoadMode::Vector
     };
-    let mut vector = hardware.widest_vector(task.dtype.size());
+    let widest = hardware.widest_vector(task.dtype.size());
+    let mut vector = match knobs.vector {
+        Some(wanted) => widest.min(1 << wanted.max(1).ilog2()),
+        None => widest,
+    };
     while vector > 1 && !fits(vector) {
         vector /= 2;
     }

@@ -1,24 +1,31 @@
 //! Problem and hardware to plan: which kernel runs, how it is cut, and why.
 
 mod blueprint;
+mod candidates;
+mod cost;
 mod gradient;
 mod grid;
 mod hardware;
 mod heuristic;
+mod knobs;
 mod lanes;
 
 use std::fmt;
 
 pub use blueprint::{AccessBlueprint, Blueprint, Hold, Lanes, Level, LoadMode, Merge, Team};
+pub use candidates::{forward_candidates, gradient_candidates, knobs};
 pub use gradient::{GradientBlueprint, GradientPlan, plan_gradient};
 pub use grid::Grid;
 pub use hardware::Hardware;
+pub use knobs::{Knobs, RowHeld};
+
+use serde::{Deserialize, Serialize};
 
 use crate::{Access, NormProblem};
 use grid::{Task, check_bindings, cut};
 
 /// Who works together on a row. See the table in the [crate documentation](crate).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Strategy {
     /// One unit for each row.
     Unit,
@@ -55,30 +62,38 @@ impl fmt::Display for Strategy {
     }
 }
 
-/// Whether the plan picks the strategy or is told.
+/// Who decides how a launch is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum StrategyChoice {
     /// The analytic choice for this problem on this hardware.
     #[default]
     Inferred,
-    /// This strategy, with the planes and the rest of its parameters as the hardware has them.
-    ///
-    /// `plane_size` stands in where the hardware reports no plane operations although it runs them,
-    /// as CubeCL does for software Vulkan drivers.
-    Forced {
-        /// The strategy.
-        strategy: Strategy,
-        /// Units of a plane, where the hardware does not say.
-        plane_size: Option<u32>,
-    },
+    /// What has been measured to be the fastest for problems like this one. A plan by itself measures
+    /// nothing: to [`plan_forward`] and [`plan_gradient`] this is the same as [`Inferred`](Self::Inferred).
+    Tuned,
+    /// The caller, as far as the knobs say.
+    Forced(Knobs),
+}
+
+impl StrategyChoice {
+    /// What the caller decides.
+    pub fn knobs(self) -> Knobs {
+        match self {
+            Self::Inferred | Self::Tuned => Knobs::default(),
+            Self::Forced(knobs) => knobs,
+        }
+    }
 }
 
 impl From<Strategy> for StrategyChoice {
     fn from(strategy: Strategy) -> Self {
-        Self::Forced {
-            strategy,
-            plane_size: None,
-        }
+        Self::Forced(strategy.into())
+    }
+}
+
+impl From<Knobs> for StrategyChoice {
+    fn from(knobs: Knobs) -> Self {
+        Self::Forced(knobs)
     }
 }
 
@@ -179,14 +194,21 @@ pub fn plan_forward(
         merge: problem.statistics.merge(),
         sums_columns: false,
     };
-    let (lanes, vector) = lanes::choose(&task, &problem.input, problem.accesses(), hardware);
+    let (lanes, vector) = lanes::choose(
+        &task,
+        &problem.input,
+        problem.accesses(),
+        hardware,
+        choice.knobs(),
+    );
     let access = |access: &Access| lanes::blueprint(access, lanes, vector);
     let optional = |tensor: &Option<Access>| tensor.as_ref().map(access);
     let (scale, bias) = (optional(&problem.scale), optional(&problem.bias));
     let row_bytes = problem.cols * problem.dtype.size();
     let (mean, variance) = (optional(&problem.mean), optional(&problem.variance));
     let params = [scale, bias, mean, variance];
-    let abreast = |groups: usize| heuristic::abreast(groups, row_bytes, &params, hardware);
+    let abreast =
+        |groups: usize| heuristic::abreast(groups, row_bytes, &params, hardware, choice.knobs());
     let cut = cut(&task, lanes, vector, hardware, choice, abreast)?;
     let blueprint = Blueprint {
         team: cut.team,

@@ -14,6 +14,7 @@ use super::{
     BackwardOperands, BackwardSpec, Gradients, NormBackend, NormSpec, Normalized, Operands,
     Optional, dtype,
 };
+use crate::tuning::{Tuning, tuning};
 
 impl NormBackend for CubeBackend {
     fn normalize(operands: Operands<Self>, spec: NormSpec) -> Normalized<Self> {
@@ -43,12 +44,7 @@ impl NormBackend for CubeBackend {
             variance: handle(&variance),
             output: None,
         };
-        let outputs = launched(launch_forward(
-            &input.client,
-            &norm,
-            &tensors,
-            StrategyChoice::Inferred,
-        ));
+        let outputs = launched(launch_forward(&input.client, &norm, &tensors, choice()));
         Normalized {
             output: wrap(outputs.output, &input),
             sum: optional(outputs.sum, &input),
@@ -84,13 +80,20 @@ impl NormBackend for CubeBackend {
             &input.client,
             &gradient,
             &tensors,
-            StrategyChoice::Inferred,
+            choice(),
         ));
         Gradients {
             input: optional(outputs.input, &input),
             scale: optional(outputs.scale, &input),
             bias: optional(outputs.bias, &input),
         }
+    }
+}
+
+fn choice() -> StrategyChoice {
+    match tuning() {
+        Tuning::OnFirstCall => StrategyChoice::Tuned,
+        Tuning::Off => StrategyChoice::Inferred,
     }
 }
 

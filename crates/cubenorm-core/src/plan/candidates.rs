@@ -1,0 +1,173 @@
+//! What a tuner measures: few plans for a problem, out of many knobs for a device.
+
+use super::cost::{Outline, cost};
+use super::{
+    GradientPlan, Hardware, Knobs, Plan, PlanError, RowHeld, Strategy, StrategyChoice,
+    plan_forward, plan_gradient,
+};
+use crate::{GradientProblem, NormProblem};
+
+/// Candidates of a device that compiles and runs fast.
+const MANY: usize = 10;
+
+/// Candidates of a CPU, where each costs a compilation of tens of milliseconds on the core that should
+/// run it.
+const FEW: usize = 6;
+
+/// All knobs worth turning on a device, whatever the problem, nothing decided first. The list is the
+/// same for equal hardware, so that a place in it names a candidate.
+pub fn knobs(hardware: &Hardware) -> Vec<Knobs> {
+    let nothing = Knobs::default();
+    let mut knobs = vec![nothing];
+    let of = |strategy: Strategy| Knobs::from(strategy);
+    let is_cpu = hardware.cpu_cores.is_some();
+    if is_cpu || hardware.is_software {
+        knobs.extend([1, 2, 4, 8].map(|abreast| Knobs {
+            abreast: Some(abreast),
+            ..nothing
+        }));
+        let widest = hardware.widest_vector(1);
+        let narrower = (1..4).map(|halvings| widest >> halvings);
+        knobs.extend(narrower.filter(|&vector| vector > 0).map(|vector| Knobs {
+            vector: Some(vector),
+            ..nothing
+        }));
+        // One core starts sooner than all; of a software driver's, that many are one vector each.
+        let units: &[u32] = if is_cpu { &[1] } else { &[8, 16, 32, 64] };
+        knobs.extend(units.iter().map(|&units| Knobs {
+            units: Some(units),
+            ..nothing
+        }));
+        knobs.extend([of(Strategy::Unit), of(Strategy::Split)]);
+        return knobs;
+    }
+    for units in [64, 128, 256] {
+        for row in [None, Some(RowHeld::Reread)] {
+            knobs.push(Knobs {
+                units: Some(units),
+                row,
+                ..of(Strategy::Plane)
+            });
+        }
+    }
+    for units in [64, 128, 256, 512, 1024] {
+        for row in [None, Some(RowHeld::Shared), Some(RowHeld::Reread)] {
+            knobs.push(Knobs {
+                units: Some(units),
+                row,
+                ..of(Strategy::Cube)
+            });
+        }
+    }
+    for units in [4, 8, 16, 32] {
+        knobs.push(Knobs {
+            units: Some(units),
+            ..of(Strategy::Column)
+        });
+    }
+    for splits in [2, 4, 8, 16, 32] {
+        for strategy in [Strategy::Split, Strategy::Column] {
+            knobs.push(Knobs {
+                splits: Some(splits),
+                ..of(strategy)
+            });
+        }
+    }
+    for units in [32, 128] {
+        knobs.push(Knobs {
+            units: Some(units),
+            ..of(Strategy::Unit)
+        });
+    }
+    for vector in [1, 2, 4] {
+        knobs.push(Knobs {
+            vector: Some(vector),
+            ..nothing
+        });
+    }
+    knobs
+}
+
+/// The knobs that promise most for a normalization, as places in [`knobs`]: the analytic plan first,
+/// then others in the order of what they are estimated to cost. Of knobs that come to the same plan
+/// there is one.
+///
+/// # Errors
+///
+/// [`PlanError`] where there is not even an analytic plan.
+pub fn forward_candidates(
+    problem: &NormProblem,
+    hardware: &Hardware,
+) -> Result<Vec<usize>, PlanError> {
+    shortlist(hardware, |knobs| {
+        let plan = plan_forward(problem, hardware, StrategyChoice::Forced(knobs))?;
+        let outline = outline(&plan);
+        Ok((outline, (plan.blueprint, plan.grid)))
+    })
+}
+
+/// The same for a gradient.
+///
+/// # Errors
+///
+/// As [`forward_candidates`].
+pub fn gradient_candidates(
+    problem: &GradientProblem,
+    hardware: &Hardware,
+) -> Result<Vec<usize>, PlanError> {
+    shortlist(hardware, |knobs| {
+        let plan = plan_gradient(problem, hardware, StrategyChoice::Forced(knobs))?;
+        Ok((gradient_outline(&plan), (plan.blueprint, plan.grid)))
+    })
+}
+
+fn shortlist<P: PartialEq>(
+    hardware: &Hardware,
+    plan: impl Fn(Knobs) -> Result<(Outline, P), PlanError>,
+) -> Result<Vec<usize>, PlanError> {
+    let (_, analytic) = plan(Knobs::default())?;
+    let mut seen = vec![analytic];
+    let mut others = Vec::new();
+    for (place, knobs) in knobs(hardware).into_iter().enumerate().skip(1) {
+        if let Ok((outline, plan)) = plan(knobs)
+            && !seen.contains(&plan)
+        {
+            seen.push(plan);
+            others.push((cost(&outline, hardware), place));
+        }
+    }
+    others.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let most = match hardware.cpu_cores.is_some() || hardware.is_software {
+        true => FEW,
+        false => MANY,
+    };
+    let places = others.into_iter().map(|(_, place)| place);
+    Ok([0].into_iter().chain(places).take(most).collect())
+}
+
+fn outline(plan: &Plan) -> Outline {
+    Outline {
+        team: plan.blueprint.team,
+        grid: plan.grid,
+        // Given statistics are read by the pass that writes.
+        passes: if plan.blueprint.statistics.reduces() {
+            2
+        } else {
+            1
+        },
+        hold: plan.blueprint.hold,
+        reads: 1 + usize::from(plan.blueprint.residual.is_some()),
+        writes: 1 + usize::from(plan.blueprint.writes_sum),
+    }
+}
+
+fn gradient_outline(plan: &GradientPlan) -> Outline {
+    Outline {
+        team: plan.blueprint.team,
+        grid: plan.grid,
+        passes: if plan.blueprint.reduces { 2 } else { 1 },
+        hold: super::Hold::Reread,
+        reads: 2,
+        writes: usize::from(plan.blueprint.input_gradient.is_some()),
+    }
+}

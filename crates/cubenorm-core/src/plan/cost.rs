@@ -1,0 +1,76 @@
+//! What a plan is estimated to cost beside other plans of the same problem: enough to tell which are
+//! worth measuring, and no more. Nothing here is a time.
+
+use super::{Grid, Hardware, Hold, Level, Team};
+
+/// Units that keep a multiprocessor's memory system busy.
+const BUSY_UNITS: usize = 512;
+
+/// Multiprocessors where the runtime does not say.
+const MULTIPROCESSORS: usize = 32;
+
+/// What a second read of a row costs beside the first: it comes out of a cache.
+const CACHED_READ: f64 = 0.35;
+
+/// What another launch costs, in passes over the data of a problem of a million elements.
+const LAUNCH: f64 = 0.3;
+
+/// A plan as far as its cost goes.
+pub(super) struct Outline {
+    pub team: Team,
+    pub grid: Grid,
+    pub passes: usize,
+    pub hold: Hold,
+    /// Tensors of the input's size that each pass reads.
+    pub reads: usize,
+    /// Tensors of the input's size that are written.
+    pub writes: usize,
+}
+
+/// Less is better.
+pub(super) fn cost(outline: &Outline, hardware: &Hardware) -> f64 {
+    let Outline { team, grid, .. } = outline;
+    let again = match outline.hold {
+        Hold::Reread => (outline.passes - 1) as f64 * CACHED_READ,
+        Hold::Registers(_) | Hold::Shared(_) => 0.0,
+    };
+    // Shared memory is written and read besides.
+    let staged = match outline.hold {
+        Hold::Shared(_) => 0.1,
+        _ => 0.0,
+    };
+    let traffic = outline.reads as f64 * (1.0 + again + staged) + outline.writes as f64;
+
+    let members = team.members as usize;
+    let per_unit = grid.steps_per_split.div_ceil(members).max(1);
+    // Units whose last step lies beyond the row wait for the others.
+    let idle = (per_unit * members) as f64 / grid.steps_per_split.max(1) as f64;
+    let busy = match (hardware.cpu_cores, hardware.is_software) {
+        (Some(cores), _) => cores as usize,
+        (None, true) => 64,
+        (None, false) => {
+            let processors = hardware
+                .multiprocessors
+                .map_or(MULTIPROCESSORS, |n| n as usize);
+            processors * BUSY_UNITS
+        }
+    };
+    let units = grid.teams(team) * members;
+    let starved = (busy as f64 / units.max(1) as f64).max(1.0).sqrt();
+    // Narrow accesses need more of them for the same bytes.
+    let widest = hardware.widest_vector(4).max(1);
+    let narrow = 1.0 + 0.15 * (widest as f64 / team.vector as f64).log2().max(0.0);
+    // Units of a larger team wait longer for each other, and a unit with one step hides no latency.
+    let waits = match team.level {
+        Level::Unit => 1.0,
+        Level::Plane => 1.02,
+        Level::Cube | Level::Column => 1.02 + 0.01 * (members as f64).log2(),
+    };
+    let shallow = if per_unit < 2 { 1.05 } else { 1.0 };
+    let elements = (grid.groups * grid.steps * team.vector) as f64;
+    let launches = match grid.splits {
+        1 => 0.0,
+        _ => LAUNCH * (1e6 / elements.max(1.0)).min(4.0),
+    };
+    traffic * idle * starved * narrow * waits * shallow + launches
+}

@@ -1,0 +1,134 @@
+//! What problems have in common that the same plan is best for.
+
+use std::fmt;
+
+use cubecl::tune::{AutotuneKey, anchor};
+use cubenorm_core::{
+    AccessBlueprint, ActivationKind, Blueprint, DType, GradientBlueprint, LoadMode, StatisticsKind,
+    Team,
+};
+use serde::{Deserialize, Serialize};
+
+/// Problems of one key share what was measured for one of them.
+///
+/// Sizes are rounded up to powers of two, as far as CubeCL's autotune level says. The candidates are part
+/// of it: a number in a cache that means another candidate, or one that this problem cannot have, is
+/// never met.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct TuneKey {
+    /// Which pass, what is reduced, and what follows.
+    pub(super) operation: String,
+    /// The dtypes of the input and of the parameters.
+    pub(super) dtypes: String,
+    /// Which tensors there are and how each is loaded, such as `x1+1v`: a row dimension, a column
+    /// dimension, vector loads.
+    pub(super) layout: String,
+    /// Rows, rounded.
+    pub(super) rows: usize,
+    /// Columns, rounded.
+    pub(super) cols: usize,
+    /// Lanes of the analytic plan's vectors, which say what the columns divide by.
+    pub(super) vector: usize,
+    /// Places of the candidates among the device's knobs.
+    pub(super) candidates: Vec<usize>,
+}
+
+impl AutotuneKey for TuneKey {}
+
+impl fmt::Display for TuneKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} {}x{} {} {}",
+            self.operation, self.rows, self.cols, self.dtypes, self.layout
+        )
+    }
+}
+
+/// A key as far as forward and backward share it.
+pub(super) struct Parts {
+    pub(super) pass: &'static str,
+    pub(super) statistics: StatisticsKind,
+    pub(super) activation: ActivationKind,
+    pub(super) dtypes: [DType; 2],
+    pub(super) size: [usize; 2],
+    pub(super) team: Team,
+    pub(super) layout: String,
+    pub(super) candidates: Vec<usize>,
+}
+
+impl From<Parts> for TuneKey {
+    fn from(parts: Parts) -> Self {
+        let [dtype, param_dtype] = parts.dtypes;
+        let [rows, cols] = parts.size.map(|size| anchor(size, None, None, Some(2)));
+        // What an activation costs: nothing, a comparison, or a function.
+        let activation = match parts.activation {
+            ActivationKind::Identity => "",
+            kind if kind.is_transcendental() => " transcendental",
+            _ => " piecewise",
+        };
+        Self {
+            operation: format!("{} {:?}{activation}", parts.pass, parts.statistics),
+            dtypes: format!("{dtype}/{param_dtype}"),
+            layout: format!("{:?} {}", parts.team.lanes, parts.layout),
+            rows,
+            cols,
+            vector: parts.team.vector,
+            candidates: parts.candidates,
+        }
+    }
+}
+
+/// The tensors of a normalization in a few letters.
+pub(super) fn layout(blueprint: &Blueprint) -> String {
+    let tensors = [
+        ("x", Some(blueprint.input)),
+        ("r", blueprint.residual),
+        ("s", blueprint.scale),
+        ("b", blueprint.bias),
+        ("m", blueprint.mean),
+        ("v", blueprint.variance),
+        ("y", Some(blueprint.output)),
+    ];
+    let sum = if blueprint.writes_sum { " sum" } else { "" };
+    let written = if blueprint.written_statistics.is_some() {
+        " statistics"
+    } else {
+        ""
+    };
+    format!("{}{sum}{written}", letters(&tensors))
+}
+
+/// The tensors of a gradient.
+pub(super) fn gradient_layout(blueprint: &GradientBlueprint) -> String {
+    let tensors = [
+        ("x", Some(blueprint.input)),
+        ("dy", Some(blueprint.output_gradient)),
+        ("k", blueprint.saved),
+        ("s", blueprint.scale),
+        ("b", blueprint.bias),
+        ("dx", blueprint.input_gradient),
+    ];
+    let sums = match (blueprint.row_sums.is_some(), blueprint.column_sums.count()) {
+        (true, _) => " rows",
+        (_, 0) => "",
+        _ => " columns",
+    };
+    format!("{}{sums}", letters(&tensors))
+}
+
+fn letters(tensors: &[(&str, Option<AccessBlueprint>)]) -> String {
+    let present = tensors.iter().filter_map(|(name, access)| {
+        let access = (*access)?;
+        let mode = match access.mode {
+            LoadMode::Vector => 'v',
+            LoadMode::Splat => 's',
+            LoadMode::Gather => 'g',
+        };
+        Some(format!(
+            "{name}{}+{}{mode}",
+            access.row_dims, access.col_dims
+        ))
+    });
+    present.collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,170 @@
+//! Which of a few plans is the fastest, measured by CubeCL's autotuner.
+//!
+//! What is tuned are [`Knobs`]: a candidate is a plan whose knobs are turned one way, so it applies to
+//! every problem, and the plan of another problem of the same [key](TuneKey) is made anew with them.
+//! CubeCL measures, eliminates, keeps the results across runs and writes what it decided where its
+//! configuration asks for that.
+
+mod key;
+
+use std::sync::Arc;
+
+use cubecl::prelude::*;
+use cubecl::tune::{LocalTuner, OrderedSettings, Tunable, TunableSet, TuneGroup, local_tuner};
+use cubenorm_core::{
+    GradientDesc, GradientProblem, Hardware, Knobs, NormDesc, NormProblem, Plan, PlanError,
+    StrategyChoice, forward_candidates, gradient_candidates, knobs, plan_forward, plan_gradient,
+};
+use key::{Parts, TuneKey, gradient_layout, layout};
+
+use crate::gradient::{GradientTensors, launch_gradient};
+use crate::launch::{ForwardTensors, launch_forward};
+
+/// Elements below which a launch costs more than what it does: the analytic plan runs them.
+const SMALLEST: usize = 1 << 13;
+
+static TUNER: LocalTuner<TuneKey, String> = local_tuner!("normalization");
+
+/// A pass to run with some knobs. It writes to buffers of its own, since a caller's may be what it
+/// reads.
+#[derive(Clone)]
+struct Pass {
+    key: TuneKey,
+    client: Client,
+    run: Run,
+}
+
+#[derive(Clone)]
+enum Run {
+    Forward(Arc<(NormDesc, ForwardTensors)>),
+    Gradient(Arc<(GradientDesc, GradientTensors)>),
+}
+
+impl Pass {
+    fn run(&self, knobs: Knobs) -> Result<(), String> {
+        let choice = StrategyChoice::Forced(knobs);
+        let error = match &self.run {
+            Run::Forward(pass) => launch_forward(&self.client, &pass.0, &pass.1, choice).err(),
+            Run::Gradient(pass) => launch_gradient(&self.client, &pass.0, &pass.1, choice).err(),
+        };
+        error.map_or(Ok(()), |error| Err(error.to_string()))
+    }
+}
+
+/// The fastest knobs for a normalization, measured if they are not known yet.
+pub(crate) fn tune_forward(
+    client: &Client,
+    hardware: &Hardware,
+    desc: &NormDesc,
+    problem: &NormProblem,
+    tensors: &ForwardTensors,
+) -> Result<Knobs, PlanError> {
+    if problem.rows * problem.cols < SMALLEST {
+        return Ok(Knobs::default());
+    }
+    let analytic = plan_forward(problem, hardware, StrategyChoice::Inferred)?;
+    let key = Parts {
+        pass: "forward",
+        statistics: problem.statistics,
+        activation: problem.activation.kind(),
+        dtypes: [problem.dtype, problem.param_dtype],
+        size: [problem.rows, problem.cols],
+        team: analytic.blueprint.team,
+        layout: layout(&analytic.blueprint),
+        candidates: forward_candidates(problem, hardware)?,
+    };
+    let tensors = ForwardTensors {
+        output: None,
+        ..tensors.clone()
+    };
+    let run = Run::Forward(Arc::new((desc.clone(), tensors)));
+    Ok(tune(client, hardware, key.into(), run))
+}
+
+/// The fastest knobs for a gradient, measured if they are not known yet: one set for all its launches.
+pub(crate) fn tune_gradient(
+    client: &Client,
+    hardware: &Hardware,
+    desc: &GradientDesc,
+    problem: &GradientProblem,
+    tensors: &GradientTensors,
+) -> Result<Knobs, PlanError> {
+    if problem.rows * problem.cols < SMALLEST {
+        return Ok(Knobs::default());
+    }
+    let analytic = plan_gradient(problem, hardware, StrategyChoice::Inferred)?;
+    let key = Parts {
+        pass: "backward",
+        statistics: problem.statistics,
+        activation: problem.activation.kind(),
+        dtypes: [problem.dtype, problem.param_dtype],
+        size: [problem.rows, problem.cols],
+        team: analytic.blueprint.team,
+        layout: gradient_layout(&analytic.blueprint),
+        candidates: gradient_candidates(problem, hardware)?,
+    };
+    let tensors = GradientTensors {
+        input_gradient: None,
+        ..tensors.clone()
+    };
+    let run = Run::Gradient(Arc::new((desc.clone(), tensors)));
+    Ok(tune(client, hardware, key.into(), run))
+}
+
+fn tune(client: &Client, hardware: &Hardware, key: TuneKey, run: Run) -> Knobs {
+    let id = device_id(client);
+    let hardware = hardware.clone();
+    let set = TUNER.init(&id, move || tunables(&hardware));
+    let pass = Pass {
+        key: key.clone(),
+        client: client.clone(),
+        run,
+    };
+    TUNER.execute(&id, client, set.clone(), pass);
+    TUNER.fastest_identity(&id, &set, &key).unwrap_or_default()
+}
+
+/// The plan that knobs come to, or the analytic one where another problem of the same key had them
+/// measured and this one cannot have them.
+pub(crate) fn measured(
+    knobs: Knobs,
+    plan: impl Fn(StrategyChoice) -> Result<Plan, PlanError>,
+) -> Result<Plan, PlanError> {
+    match plan(StrategyChoice::Forced(knobs)) {
+        Ok(plan) if knobs != Knobs::default() => Ok(Plan {
+            reason: "measured to be the fastest",
+            ..plan
+        }),
+        _ => plan(StrategyChoice::Inferred),
+    }
+}
+
+/// The device as a name in a cache: who it is and what its kernels are compiled for.
+fn device_id(client: &Client) -> String {
+    let properties = client.properties();
+    let hardware = &properties.hardware;
+    let processors = hardware
+        .num_cpu_cores
+        .or(hardware.num_streaming_multiprocessors);
+    format!(
+        "{}-{}-{}-{}",
+        client.name(),
+        properties.identity.name,
+        properties.identity.fingerprint,
+        processors.unwrap_or(0)
+    )
+}
+
+/// A candidate for each of the device's knobs, of which a key prices those that it names, best first.
+fn tunables(hardware: &Hardware) -> TunableSet<TuneKey, Pass, (), Knobs> {
+    let group = TuneGroup::ordered("candidates", |_: &TuneKey| 0, OrderedSettings::default());
+    let empty = TunableSet::new_cloning_inputs(|pass: &Pass| pass.key.clone());
+    let candidates = knobs(hardware).into_iter().enumerate();
+    candidates.fold(empty, |set, (place, knobs)| {
+        let tunable = Tunable::identified(knobs, move |pass: Pass| pass.run(knobs));
+        set.with(tunable.group(&group, move |key: &TuneKey| {
+            let rank = key.candidates.iter().position(|&named| named == place);
+            rank.map_or(-1, |rank| (i8::MAX as usize).saturating_sub(rank) as i8)
+        }))
+    })
+}

@@ -1,0 +1,59 @@
+//! What a device can be told to run.
+
+use cubenorm_core::{
+    GradientDesc, Hardware, Hold, Knobs, Level, NormDesc, Strategy, StrategyChoice, Team, knobs,
+};
+use cubenorm_kernels::{hardware, plan_for, plan_gradient_for};
+
+use crate::device::TestDevice;
+
+/// Every way to turn the knobs that a test may ask a device for: each strategy, what a tuner measures
+/// there, and what it would measure on a GPU.
+pub fn all_knobs(device: &TestDevice) -> Vec<Knobs> {
+    let strategies = Strategy::ALL.map(Knobs::from);
+    let here = knobs(&hardware(&device.client));
+    let on_a_gpu = knobs(&Hardware::webgpu());
+    strategies
+        .into_iter()
+        .chain(here)
+        .chain(on_a_gpu)
+        .map(|knobs| Knobs {
+            plane_size: device.plane_size,
+            ..knobs
+        })
+        .collect()
+}
+
+/// Whether units of a team share memory, which not every driver can be trusted with.
+fn shares(team: &Team, hold: Hold) -> bool {
+    matches!(team.level, Level::Cube | Level::Column) || matches!(hold, Hold::Shared(_))
+}
+
+/// Whether a choice can run a description on a device.
+pub fn runs(device: &TestDevice, desc: &NormDesc, choice: StrategyChoice) -> bool {
+    plan_for(&device.client, desc, choice).is_ok_and(|plan| {
+        let blueprint = plan.blueprint;
+        device.shares_memory() || !shares(&blueprint.team, blueprint.hold)
+    })
+}
+
+/// The same of a gradient.
+pub fn gradient_runs(device: &TestDevice, desc: &GradientDesc, choice: StrategyChoice) -> bool {
+    plan_gradient_for(&device.client, desc, choice)
+        .is_ok_and(|plan| device.shares_memory() || !shares(&plan.blueprint.team, Hold::Reread))
+}
+
+/// The analytic choice and each strategy, as far as a device can run them.
+pub fn choices(device: &TestDevice, runs: impl Fn(StrategyChoice) -> bool) -> Vec<StrategyChoice> {
+    let strategies = Strategy::ALL.map(|strategy| {
+        StrategyChoice::Forced(Knobs {
+            plane_size: device.plane_size,
+            ..strategy.into()
+        })
+    });
+    [StrategyChoice::Inferred]
+        .into_iter()
+        .chain(strategies)
+        .filter(|&choice| runs(choice))
+        .collect()
+}
