@@ -13,6 +13,7 @@ pub mod contenders;
 mod harness;
 mod problems;
 pub mod protocol;
+pub mod tune;
 
 pub use harness::{Prepared, prepare};
 pub use problems::{DType, Op, Pass, Problem, Suite};

@@ -3,21 +3,28 @@
 //! `cubenorm-bench list SUITE` prints the problems of a suite; `cubenorm-bench work CONTENDER`
 //! reads requests from standard input and answers on standard output, on the device that
 //! `BURN_DEVICE` names. See `cubenorm_bench::protocol`.
+//!
+//! `cubenorm-bench tune` and `explain` read a problem a line and answer with what
+//! `cubenorm_bench::tune` has of it; `tune BUNDLE` starts from nothing and leaves all that it tuned and
+//! compiled in a bundle of CubeCL's.
 
 use std::{
     env,
     io::{self, BufRead, Write},
+    path::Path,
     process::ExitCode,
 };
 
 use anyhow::{Context, Result, bail};
 use burn::tensor::Device;
 use cubenorm_bench::{
-    Prepared, Suite,
+    Prepared, Problem, Suite,
     contenders::Contender,
     prepare,
     protocol::{Reply, Request},
+    tune,
 };
+use serde::Serialize;
 
 fn main() -> ExitCode {
     match run() {
@@ -41,8 +48,26 @@ fn run() -> Result<()> {
             Ok(())
         }
         ["work", contender] => work(contender.parse()?),
-        _ => bail!("usage: cubenorm-bench list SUITE | cubenorm-bench work CONTENDER"),
+        ["tune"] => each_problem(tune::tune),
+        ["tune", bundle] => tune::bundled(Path::new(bundle), || each_problem(tune::tune)),
+        ["explain"] => each_problem(tune::explain),
+        _ => {
+            bail!("usage: cubenorm-bench list SUITE | work CONTENDER | tune [BUNDLE] | explain")
+        }
     }
+}
+
+/// A line of JSON for each problem on standard input: what became of it, or why nothing did.
+fn each_problem<T: Serialize>(what: fn(&Problem, &Device) -> Result<T>) -> Result<()> {
+    let device = Device::default();
+    for line in io::stdin().lock().lines() {
+        let problem: Problem = serde_json::from_str(&line?)?;
+        let result = what(&problem, &device).map_err(|error| format!("{error:#}"));
+        let mut out = io::stdout().lock();
+        writeln!(out, "{}", serde_json::to_string(&result)?)?;
+        out.flush()?;
+    }
+    Ok(())
 }
 
 /// Answers requests until standard input ends.

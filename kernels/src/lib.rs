@@ -13,6 +13,8 @@
 //! | epilogue | `epilogue` | what happens to a normalized value |
 //! | forward | `forward` | the bodies that put these together: in one launch, or in two |
 //!
+//! Which of several plans runs is measured in `tune`, by CubeCL's autotuner.
+//!
 //! Beside them stands `blend`, the elementwise step that operators take for small tensors.
 //!
 //! [`launch_forward`] is the entry point; [`launch_blend`] that of the elementwise step.
@@ -31,8 +33,10 @@ mod types;
 mod work;
 
 pub use blend::launch_blend;
-pub use gradient::{GradientOutputs, GradientTensors, launch_gradient, plan_gradient_for};
+pub use gradient::{
+    GradientOutputs, GradientTensors, launch_gradient, plan_gradient_for, tuned_gradient,
+};
 pub use launch::{
     ForwardOutputs, ForwardTensors, LaunchError, Tensor, hardware, launch_forward,
-    launch_forward_within, plan_for, supports, supports_activation,
+    launch_forward_within, plan_for, supports, supports_activation, tuned_forward,
 };

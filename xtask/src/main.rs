@@ -14,7 +14,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{accuracy, bench, ci, conformance, demo, devices, test, verify};
+use crate::commands::{
+    accuracy, bench, ci, conformance, demo, devices, explain, test, tune, verify,
+};
 
 /// The commands of cubenorm: try it, test it, measure it, check a change.
 #[derive(Parser)]
@@ -34,6 +36,8 @@ enum Command {
     Test(test::Args),
     Devices(devices::Args),
     Bench(bench::Args),
+    Tune(tune::Args),
+    Explain(explain::Args),
     Verify(verify::Args),
     Conformance(conformance::Args),
     Accuracy(accuracy::Args),
@@ -46,6 +50,8 @@ fn main() -> ExitCode {
         Command::Test(args) => test::run(&args),
         Command::Devices(args) => devices::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Tune(args) => tune::run(&args),
+        Command::Explain(args) => explain::run(&args),
         Command::Verify(args) => return exit(verify::run(&args)),
         Command::Conformance(args) => conformance::run(&args),
         Command::Accuracy(args) => accuracy::run(&args),

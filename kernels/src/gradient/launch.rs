@@ -4,8 +4,8 @@ use cubecl::ir::AddressType;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubenorm_core::{
-    Access, Activation, DType, Dim, GradientDesc, GradientPlan, GradientProblem, Hardware, Layout,
-    ParamSums, PlanError, StrategyChoice, TensorDesc, plan_gradient,
+    Access, Activation, DType, Dim, GradientDesc, GradientPlan, GradientProblem, Hardware, Knobs,
+    Layout, ParamSums, PlanError, StrategyChoice, TensorDesc, plan_gradient,
 };
 
 use super::element::GradientSourceLaunch;
@@ -86,14 +86,7 @@ pub fn launch_gradient(
 ) -> Result<GradientOutputs, LaunchError> {
     let hardware = hardware(client);
     let make = || {
-        let sums = desc.param_sums();
-        let problem = desc.input_problem(sums)?;
-        let accumulation = problem.dtype.accumulation();
-        let dtypes = [problem.dtype, problem.param_dtype, accumulation];
-        check_dtypes(client, dtypes.into_iter())?;
-        check_activation(client, problem.dtype, problem.activation)?;
-        // Tuning launches: whatever is wrong is found before it.
-        check_buffers(desc, tensors)?;
+        let (problem, sums) = checked(client, desc, tensors)?;
         let choice = match choice {
             StrategyChoice::Tuned if !problem.is_empty() => {
                 let knobs = tune_gradient(client, &hardware, desc, &problem, tensors)?;
@@ -117,6 +110,43 @@ pub fn launch_gradient(
         choice: prepared.choice,
     }
     .run(&prepared.problem, prepared.sums)
+}
+
+/// What the tuner has found or now finds to be the fastest for all launches of a gradient on a device;
+/// knobs that decide nothing where the analytic plans are, or where the problem is too small to measure.
+///
+/// [`launch_gradient`] with [`StrategyChoice::Tuned`] asks the same.
+///
+/// # Errors
+///
+/// As [`launch_gradient`].
+pub fn tuned_gradient(
+    client: &Client,
+    desc: &GradientDesc,
+    tensors: &GradientTensors,
+) -> Result<Knobs, LaunchError> {
+    let (problem, _) = checked(client, desc, tensors)?;
+    if problem.is_empty() {
+        return Ok(Knobs::default());
+    }
+    let hardware = hardware(client);
+    Ok(tune_gradient(client, &hardware, desc, &problem, tensors)?)
+}
+
+/// The problem over the normalization's own axes, where the device can run it and every buffer is there.
+fn checked(
+    client: &Client,
+    desc: &GradientDesc,
+    tensors: &GradientTensors,
+) -> Result<(GradientProblem, ParamSums), LaunchError> {
+    let sums = desc.param_sums();
+    let problem = desc.input_problem(sums)?;
+    let accumulation = problem.dtype.accumulation();
+    let dtypes = [problem.dtype, problem.param_dtype, accumulation];
+    check_dtypes(client, dtypes.into_iter())?;
+    check_activation(client, problem.dtype, problem.activation)?;
+    check_buffers(desc, tensors)?;
+    Ok((problem, sums))
 }
 
 /// What a description comes to.

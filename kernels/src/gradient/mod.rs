@@ -8,4 +8,6 @@ mod fold;
 mod kernel;
 mod launch;
 
-pub use launch::{GradientOutputs, GradientTensors, launch_gradient, plan_gradient_for};
+pub use launch::{
+    GradientOutputs, GradientTensors, launch_gradient, plan_gradient_for, tuned_gradient,
+};

@@ -5,7 +5,7 @@ use cubecl::ir::AddressType;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubenorm_core::{
-    DType, Hardware, NormDesc, NormProblem, Plan, StrategyChoice, TensorDesc, plan_forward,
+    DType, Hardware, Knobs, NormDesc, NormProblem, Plan, StrategyChoice, TensorDesc, plan_forward,
 };
 
 use super::args::{
@@ -131,6 +131,33 @@ fn prepare(
         problem,
         plan: Some(plan),
     })
+}
+
+/// What the tuner has found or now finds to be the fastest for a description on a device; knobs that
+/// decide nothing where the analytic plan is, or where the problem is too small to measure.
+///
+/// [`launch_forward`] with [`StrategyChoice::Tuned`] asks the same.
+///
+/// # Errors
+///
+/// As [`launch_forward`].
+pub fn tuned_forward(
+    client: &Client,
+    desc: &NormDesc,
+    tensors: &ForwardTensors,
+) -> Result<Knobs, LaunchError> {
+    let problem = checked(client, desc)?;
+    check_buffers(desc, tensors)?;
+    if problem.is_empty() {
+        return Ok(Knobs::default());
+    }
+    Ok(tune_forward(
+        client,
+        &hardware(client),
+        desc,
+        &problem,
+        tensors,
+    )?)
 }
 
 /// Normalizes: validates, plans and launches.

@@ -12,4 +12,5 @@ pub use device::{hardware, supports, supports_activation};
 pub use error::LaunchError;
 pub use forward::{
     ForwardOutputs, ForwardTensors, Tensor, launch_forward, launch_forward_within, plan_for,
+    tuned_forward,
 };

@@ -3,10 +3,8 @@
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
-use super::{
-    stats::Stats,
-    worker::{Lost, Problem},
-};
+use super::{stats::Stats, worker::Lost};
+use crate::commands::selection::Problem;
 
 /// One contender on one problem.
 pub struct Measured {

@@ -13,18 +13,10 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    commands::selection::Problem,
     device::Device,
     exec::{Cmd, ending},
 };
-
-/// What is measured; the worker's catalogue knows what the words mean.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Problem {
-    pub op: String,
-    pub shape: Vec<usize>,
-    pub dtype: String,
-    pub pass: String,
-}
 
 /// A line to the worker. `cubenorm_bench::protocol` is the other side.
 #[derive(Serialize)]
