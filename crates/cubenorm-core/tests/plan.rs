@@ -31,7 +31,7 @@ fn a_cpu_gives_each_core_a_block_of_rows() {
     assert_eq!(
         plan.to_string(),
         "unit: 1 cubes of 2x1x1 units, vectors of 16 along the reduced axes, 1024 row groups per \
-         team, row read again (a plane has one unit on a CPU)"
+         team, 8 abreast, row read again (a plane has one unit on a CPU)"
     );
 }
 

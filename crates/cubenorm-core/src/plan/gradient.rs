@@ -7,13 +7,16 @@ use super::heuristic::MOST_ABREAST;
 use super::{AccessBlueprint, Grid, Hardware, Level, Merge, PlanError, Strategy, Team, lanes};
 use crate::{Access, ActivationKind, ColumnSums, GradientProblem, StatisticsKind, StrategyChoice};
 
-/// Rows that a core takes side by side at most. The sums of columns are read and written once for all
-/// of them; more save little more.
+/// Rows that a unit takes side by side at most. The sums of columns are read and written once for all of
+/// them; more save little more, but on a core of a CPU where the rows are long.
 const MAX_ABREAST: usize = 4;
 
-/// Bytes that those rows may have, so that they are still in a core's second-level cache when it
-/// comes back to them.
+/// Bytes that those rows may have on a software driver, so that they are still in a core's second-level
+/// cache when it comes back to them. A core of a CPU reads ahead, and gains whatever the rows have.
 const CACHED_BYTES: usize = 128 << 10;
+
+/// Bytes of input and gradient from which a row is long to a core of a CPU.
+const LONG_ROW_BYTES: usize = 16 << 10;
 
 /// All that a gradient's kernel is compiled for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -138,7 +141,11 @@ pub fn plan_gradient(
         }
         let rows = match choice.knobs().abreast {
             Some(rows) => rows.min(MOST_ABREAST),
-            None => MAX_ABREAST.min(CACHED_BYTES / row_bytes.max(1)),
+            None if hardware.cpu_cores.is_none() => {
+                MAX_ABREAST.min(CACHED_BYTES / row_bytes.max(1))
+            }
+            None if row_bytes < LONG_ROW_BYTES => MAX_ABREAST,
+            None => MOST_ABREAST,
         };
         rows.min(groups).max(1)
     };
