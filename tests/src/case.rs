@@ -6,7 +6,9 @@ use cubenorm_core::{
     DType, Hardware, Layout, NormDesc, ResidualPlace, Statistics, StrategyChoice, TensorDesc,
     WrittenStatistics,
 };
-use cubenorm_kernels::{ForwardTensors, LaunchError, launch_forward_within};
+use cubenorm_kernels::{
+    ForwardOutputs, ForwardTensors, LaunchError, launch_forward, launch_forward_within,
+};
 use cubenorm_reference::{Forward, Tensors, forward};
 use half::{bf16, f16};
 
@@ -70,6 +72,22 @@ pub fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {
     bytes.chunks_exact(dtype.size()).map(value).collect()
 }
 
+/// All that a launch has written, row-major.
+fn download(client: &Client, outputs: ForwardOutputs) -> Actual {
+    let download = |tensor: cubenorm_kernels::Tensor| {
+        let flat = decode(
+            tensor.desc.dtype,
+            &client.read_one(tensor.handle).expect("the launch succeeds"),
+        );
+        row_major(&tensor.desc.layout, &flat)
+    };
+    Actual {
+        output: download(outputs.output),
+        sum: outputs.sum.map(download),
+        statistics: outputs.statistics.map(download),
+    }
+}
+
 impl Case {
     /// A description with random data: input around 0, scale around 1, variances positive.
     pub fn new(desc: NormDesc, seed: u64) -> Self {
@@ -125,7 +143,8 @@ impl Case {
 
     /// What a device makes of it: output, sum and statistics, row-major.
     pub fn run(&self, client: &Client, choice: StrategyChoice) -> Result<Actual, LaunchError> {
-        self.run_within(client, choice, &cubenorm_kernels::hardware(client))
+        let outputs = launch_forward(client, &self.desc, &self.tensors(client), choice)?;
+        Ok(download(client, outputs))
     }
 
     /// The same, planned for other hardware.
@@ -135,6 +154,13 @@ impl Case {
         choice: StrategyChoice,
         hardware: &Hardware,
     ) -> Result<Actual, LaunchError> {
+        let tensors = self.tensors(client);
+        let outputs = launch_forward_within(client, &self.desc, &tensors, choice, hardware)?;
+        Ok(download(client, outputs))
+    }
+
+    /// Its tensors on a device.
+    pub fn tensors(&self, client: &Client) -> ForwardTensors {
         let upload = |dtype: DType, values: &[f64]| -> Handle {
             // An empty buffer cannot be made on every runtime; nothing reads what stands in for it.
             match values.is_empty() {
@@ -149,28 +175,14 @@ impl Case {
             Statistics::Given { mean, variance } => (Some(mean), Some(variance)),
             _ => (None, None),
         };
-        let tensors = ForwardTensors {
+        ForwardTensors {
             residual: param(self.desc.residual.as_ref(), &self.residual),
             scale: param(self.desc.scale.as_ref(), &self.scale),
             bias: param(self.desc.bias.as_ref(), &self.bias),
             mean: param(mean, &self.mean),
             variance: param(variance, &self.variance),
             ..ForwardTensors::new(upload(self.desc.input.dtype, &self.input))
-        };
-        let outputs = launch_forward_within(client, &self.desc, &tensors, choice, hardware)?;
-        let download = |tensor: cubenorm_kernels::Tensor| {
-            let dtype = tensor.desc.dtype;
-            let flat = decode(
-                dtype,
-                &client.read_one(tensor.handle).expect("the launch succeeds"),
-            );
-            row_major(&tensor.desc.layout, &flat)
-        };
-        Ok(Actual {
-            output: download(outputs.output),
-            sum: outputs.sum.map(download),
-            statistics: outputs.statistics.map(download),
-        })
+        }
     }
 
     /// Runs on a device and compares every element of every result with the reference.

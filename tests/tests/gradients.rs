@@ -1,9 +1,10 @@
 //! Gradients of the kernels against central differences of the f64 reference, on every runtime.
 
 use cubenorm_core::{
-    Activation, ActivationKind, DType, Epsilon, GradientDesc, NormDesc, Statistics, StrategyChoice,
-    TensorDesc,
+    Activation, ActivationKind, DType, Epsilon, GradientDesc, Knobs, NormDesc, Statistics,
+    Strategy, StrategyChoice, TensorDesc,
 };
+use cubenorm_kernels::{hardware, plan_gradient_for};
 use cubenorm_tests::choice::{choices, gradient_runs};
 use cubenorm_tests::device::{TestDevice, devices};
 use cubenorm_tests::gradient::GradientCase;
@@ -254,6 +255,43 @@ fn gradients_are_the_same_from_run_to_run() {
             for _ in 0..3 {
                 assert!(case.run(&device, choice).unwrap() == first, "{choice:?}");
             }
+        }
+    }
+}
+
+#[test]
+fn teams_that_stay_hold_the_sums_of_columns() {
+    for device in devices() {
+        // Columns that fill no vector, that leave units without any, and that take several a unit.
+        for (rows, cols) in [(601, 7), (530, 96), (528, 520)] {
+            let desc = with_params(
+                norm(&[rows, cols], &[1], Statistics::MeanVariance, DType::F32),
+                &[cols],
+                &[cols],
+            );
+            let case = GradientCase::of(GradientDesc::new(desc), 4);
+            let mut held = 0;
+            for strategy in [Strategy::Cube, Strategy::Plane] {
+                let choice = StrategyChoice::Forced(Knobs {
+                    plane_size: device.plane_size,
+                    ..strategy.into()
+                });
+                if !gradient_runs(&device, &case.desc, choice) {
+                    continue;
+                }
+                let plan = plan_gradient_for(&device.client, &case.desc, choice).unwrap();
+                held += usize::from(plan.blueprint.held_columns.is_some());
+                case.check(&device, choice).unwrap();
+            }
+            let is_cpu = hardware(&device.client).cpu_cores.is_some();
+            match device.shares_memory() && !is_cpu {
+                true => assert!(held > 0, "{}: {rows}x{cols}", device.name),
+                false => println!("{}: skipped, no team of it holds sums", device.name),
+            }
+            println!(
+                "{}: {rows}x{cols}: {held} strategies hold them",
+                device.name
+            );
         }
     }
 }

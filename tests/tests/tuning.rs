@@ -1,12 +1,17 @@
 //! What the tuner chooses, on every runtime: right results, chosen once.
 
+use std::fs;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+
+use cubecl::environment;
 
 use cubenorm_core::{
     DType, GradientDesc, NormDesc, Statistics, StrategyChoice, TensorDesc, forward_candidates,
     knobs,
 };
-use cubenorm_kernels::hardware;
+use cubenorm_kernels::{hardware, tuned_forward};
 use cubenorm_tests::case::Case;
 use cubenorm_tests::device::devices;
 use cubenorm_tests::gradient::GradientCase;
@@ -59,27 +64,85 @@ fn tuned_gradients_agree_with_central_differences() {
 
 #[test]
 fn a_shape_is_measured_once() {
+    let _environment = environment("once", None);
     for device in devices() {
-        // Few others have this shape: nothing is known of it in this process.
         let case = Case::new(norm(&[96, 1536], &[1], DType::F32), 5);
-        let time = || {
-            let start = Instant::now();
-            case.run(&device.client, StrategyChoice::Tuned).unwrap();
-            start.elapsed()
-        };
-        let (first, second) = (time(), time());
-        println!("{}: {first:?}, then {second:?}", device.name);
+        let hardware = hardware(&device.client);
+        let candidates = forward_candidates(&case.desc.problem().unwrap(), &hardware).unwrap();
+        assert!(candidates.len() > 1, "{}: nothing to choose", device.name);
+        let tensors = case.tensors(&device.client);
+        let ask = || tuned_forward(&device.client, &case.desc, &tensors).unwrap();
+        let start = Instant::now();
+        let chosen = ask();
+        let first = start.elapsed();
+        let all = knobs(&hardware);
         assert!(
-            second <= first,
-            "{}: {second:?} after {first:?}",
+            candidates.iter().any(|&place| all[place] == chosen),
+            "{}: {chosen} is no candidate",
             device.name
         );
-        let problem = case.desc.problem().unwrap();
-        let hardware = hardware(&device.client);
-        let candidates = forward_candidates(&problem, &hardware).unwrap();
-        assert!(candidates.len() > 1, "{}: nothing to choose", device.name);
-        for place in candidates {
-            println!("{}: {}", device.name, knobs(&hardware)[place]);
+        let start = Instant::now();
+        for _ in 0..10 {
+            assert_eq!(ask(), chosen, "{}", device.name);
         }
+        let ten = start.elapsed();
+        println!("{}: {first:?}, then {:?}", device.name, ten / 10);
+        // Nothing was compiled before the first; a cached answer takes microseconds.
+        assert!(ten < first, "{}: {ten:?} after {first:?}", device.name);
+    }
+}
+
+#[test]
+fn a_cache_that_is_no_cache_is_not_fatal() {
+    let _environment = environment("broken", Some(b"this is no database"));
+    for device in devices() {
+        let case = Case::new(norm(&[90, 1100], &[1], DType::F32), 5);
+        case.check(&device, StrategyChoice::Tuned).unwrap();
+    }
+}
+
+/// An environment of CubeCL's where nothing is known, or whose cache is `content`, as long as the guard
+/// lives. One at a time: it is the process's.
+fn environment(name: &str, content: Option<&[u8]>) -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    let guard = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let root =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+    // A run that had this number before may have left its own.
+    let _ = fs::remove_dir_all(&root);
+    fs::create_dir_all(&root).unwrap();
+    environment::set_root(&root);
+    environment::activate(name);
+    if let Some(content) = content {
+        fs::write(environment::path(), content).unwrap();
+    }
+    guard
+}
+
+#[cfg(feature = "burn")]
+#[test]
+fn layers_are_tuned_unless_that_is_switched_off() {
+    use burn::tensor::{DType, Tensor};
+    use cubenorm::Tuning;
+    use cubenorm_tests::tensors::{devices, noise};
+
+    for (name, device) in devices() {
+        let norm = cubenorm::nn::LayerNormConfig::new(768).init(&device);
+        let forward = |x: Tensor<2>| -> Vec<f32> {
+            let data = norm.forward(x).into_data();
+            data.try_to_vec().expect("f32 in, f32 out")
+        };
+        let x = noise([120, 768], 3, &device);
+        cubenorm::set_tuning(Tuning::Off);
+        let analytic = forward(x.clone());
+        cubenorm::set_tuning(Tuning::OnFirstCall);
+        assert_eq!(cubenorm::tuning(), Tuning::OnFirstCall);
+        cubenorm::warm_up(&[[120, 768]], DType::F32, &device, |x| {
+            norm.forward(x);
+        });
+        let tuned = forward(x);
+        let largest = analytic.iter().zip(&tuned).map(|(a, b)| (a - b).abs());
+        let largest = largest.fold(0.0, f32::max);
+        assert!(largest < 1e-5, "{name}: {largest}");
     }
 }

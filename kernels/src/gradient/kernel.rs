@@ -288,12 +288,66 @@ pub(crate) fn gradient<
     #[define(P)] _param_dtype: ElemType,
     #[define(A)] _accumulation: ElemType,
 ) {
+    let mut held = HeldColumns::<A, N>::zeros(blueprint);
     let mut round = 0usize;
     while round < partition.items_per_team {
         gradient_items::<Typed<(F, P, A, N), (Input, Above, Scale, Bias, One, One, Output)>, W>(
-            source, results, parts, round, &partition, &scalars, blueprint,
+            source, results, parts, &mut held, round, &partition, &scalars, blueprint,
         );
         round += comptime!(blueprint.abreast);
+    }
+    if comptime!(blueprint.held_columns.is_some()) {
+        write_held::<Typed<(F, P, A, N), (Input, Above, Scale, Bias, One, One, Output)>>(
+            results, &held, &partition, blueprint,
+        );
+    }
+}
+
+/// Sums of the columns that a unit takes of each row of its team.
+#[derive(CubeType)]
+struct HeldColumns<A: Float, N: Size> {
+    products: Array<Vector<A, N>>,
+    gradients: Array<Vector<A, N>>,
+}
+
+#[cube]
+impl<A: Float, N: Size> HeldColumns<A, N> {
+    fn zeros(#[comptime] blueprint: GradientBlueprint) -> Self {
+        let vectors = comptime!(blueprint.held_columns.unwrap_or(1));
+        let mut products = Array::<Vector<A, N>>::new(vectors);
+        let mut gradients = Array::<Vector<A, N>>::new(vectors);
+        #[unroll]
+        for i in 0..vectors {
+            products[i] = Vector::new(A::new(0.0));
+            gradients[i] = Vector::new(A::new(0.0));
+        }
+        HeldColumns::<A, N> {
+            products,
+            gradients,
+        }
+    }
+}
+
+/// Writes what a unit has held, zeros too where its team had no row.
+#[cube]
+fn write_held<T: Types>(
+    results: &mut TypedResults<T>,
+    held: &HeldColumns<T::A, T::N>,
+    partition: &Partition,
+    #[comptime] blueprint: GradientBlueprint,
+) {
+    let share = my_share(0usize.runtime(), partition, blueprint.team);
+    let vectors = comptime!(blueprint.held_columns.unwrap());
+    let is_first = true.runtime();
+    #[unroll]
+    for i in 0..vectors {
+        if i < share.count {
+            let step = share.begin + i * comptime!(blueprint.team.members as usize);
+            let (products, gradients) = (held.products[i], held.gradients[i]);
+            add_columns::<T>(
+                results, step, products, gradients, is_first, partition, blueprint,
+            );
+        }
     }
 }
 
@@ -312,6 +366,7 @@ fn gradient_items<T: Types, W: Size>(
     source: &TypedGradientSource<T>,
     results: &mut TypedResults<T>,
     parts: &Optional<T::A, W>,
+    held: &mut HeldColumns<T::A, T::N>,
     round: usize,
     partition: &Partition,
     scalars: &Scalars,
@@ -363,47 +418,37 @@ fn gradient_items<T: Types, W: Size>(
                 exists: item.exists,
             });
         }
-        if comptime!(access.is_some() || blueprint.column_sums.any()) {
-            for i in 0..share.count {
-                let step = share.begin + i * comptime!(team.members as usize);
-                let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
-                let mut products = zero;
-                let mut gradients = zero;
-                let shared = params::<T>(source, sources.index(0usize), step, blueprint);
-                #[unroll]
-                for r in 0..blueprint.abreast {
-                    let row = rows.index(r);
-                    if row.exists {
-                        let params =
-                            params_of::<T>(source, sources.index(r), &shared, step, blueprint);
-                        let element = element::<T>(
-                            source,
-                            sources.index(r),
-                            &params,
-                            step,
-                            scalars,
-                            blueprint,
-                        );
-                        if comptime!(access.is_some()) {
-                            let value =
-                                passed_back::<T::A, T::N>(&element, &row.correction, blueprint);
-                            let tensor = results.input.as_mut().unwrap();
-                            let access = comptime!(access.unwrap());
-                            store::<T::F, T::Output, T::A, T::N>(
-                                tensor, row.output, step, value, access, lanes,
-                            );
-                        }
-                        products += element.shallow * element.normalized;
-                        gradients += element.shallow;
-                    }
+        let members = comptime!(team.members as usize);
+        if comptime!(blueprint.held_columns.is_some()) {
+            let vectors = comptime!(blueprint.held_columns.unwrap());
+            #[unroll]
+            for i in 0..vectors {
+                if i < share.count {
+                    let step = share.begin + i * members;
+                    let sums =
+                        write_step::<T>(source, results, &sources, &rows, step, scalars, blueprint);
+                    held.products[i] += sums.products;
+                    held.gradients[i] += sums.gradients;
                 }
+            }
+        } else if comptime!(access.is_some() || blueprint.column_sums.any()) {
+            for i in 0..share.count {
+                let step = share.begin + i * members;
+                let sums =
+                    write_step::<T>(source, results, &sources, &rows, step, scalars, blueprint);
                 let is_first = round == 0;
                 add_columns::<T>(
-                    results, step, products, gradients, is_first, partition, blueprint,
+                    results,
+                    step,
+                    sums.products,
+                    sums.gradients,
+                    is_first,
+                    partition,
+                    blueprint,
                 );
             }
         }
-    } else if comptime!(blueprint.column_sums.any()) {
+    } else if comptime!(blueprint.column_sums.any() && blueprint.held_columns.is_none()) {
         // A team without rows has columns all the same, of zeros.
         if round == 0 {
             let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
@@ -420,6 +465,54 @@ fn gradient_items<T: Types, W: Size>(
                 );
             }
         }
+    }
+}
+
+/// What a step adds to the sums of its columns.
+#[derive(CubeType, Clone, Copy)]
+struct ColumnStep<A: Float, N: Size> {
+    products: Vector<A, N>,
+    gradients: Vector<A, N>,
+}
+
+/// Passes a step of rows abreast back, and returns what it adds to the sums of its columns.
+#[cube]
+fn write_step<T: Types>(
+    source: &TypedGradientSource<T>,
+    results: &mut TypedResults<T>,
+    sources: &Sequence<GradientRow<T::A, T::N>>,
+    rows: &Sequence<Row<T::A, T::N>>,
+    step: usize,
+    scalars: &Scalars,
+    #[comptime] blueprint: GradientBlueprint,
+) -> ColumnStep<T::A, T::N> {
+    let lanes = comptime!(blueprint.team.lanes);
+    let access = comptime!(blueprint.input_gradient);
+    let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
+    let mut products = zero;
+    let mut gradients = zero;
+    let shared = params::<T>(source, sources.index(0usize), step, blueprint);
+    #[unroll]
+    for r in 0..blueprint.abreast {
+        let row = rows.index(r);
+        if row.exists {
+            let params = params_of::<T>(source, sources.index(r), &shared, step, blueprint);
+            let element = element::<T>(source, sources.index(r), &params, step, scalars, blueprint);
+            if comptime!(access.is_some()) {
+                let value = passed_back::<T::A, T::N>(&element, &row.correction, blueprint);
+                let tensor = results.input.as_mut().unwrap();
+                let access = comptime!(access.unwrap());
+                store::<T::F, T::Output, T::A, T::N>(
+                    tensor, row.output, step, value, access, lanes,
+                );
+            }
+            products += element.shallow * element.normalized;
+            gradients += element.shallow;
+        }
+    }
+    ColumnStep::<T::A, T::N> {
+        products,
+        gradients,
     }
 }
 

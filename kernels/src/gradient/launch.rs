@@ -24,8 +24,12 @@ use crate::tune::tune_gradient;
 /// over the parameter's own axes instead.
 const MAX_PARTS: usize = 4096;
 
-/// Units of a cube that adds up partial sums.
+/// Units of a cube that adds up partial sums, each those of an element.
 const FOLD_UNITS: u32 = 64;
+
+/// Parts from which several units of a GPU share those of an element: one alone would wait for memory as
+/// often as there are parts.
+const SHARED_PARTS: usize = 64;
 
 /// The buffers that a gradient's tensors lie in.
 #[derive(Debug, Clone)]
@@ -490,6 +494,18 @@ impl Back<'_> {
         Ok(())
     }
 
+    /// Units of a cube that adds up so many parts: elements side by side, and units that share the parts of
+    /// each, where the device runs them at once.
+    fn fold_units(&self, parts: usize) -> (u32, u32) {
+        let hardware = &self.hardware;
+        let most = hardware.max_units_per_cube;
+        match hardware.cpu_cores {
+            Some(cores) => (cores, 1),
+            None if hardware.is_software || parts < SHARED_PARTS => (FOLD_UNITS.min(most), 1),
+            None => (32, (most / 32).clamp(1, 16)),
+        }
+    }
+
     /// Adds up the partial sums of a parameter, `offset` elements from where the first lies.
     fn fold(
         &self,
@@ -502,14 +518,14 @@ impl Back<'_> {
         if elements == 0 {
             return Ok(());
         }
-        let (units, cubes) = match self.hardware.cpu_cores {
-            Some(cores) => (cores, 1),
-            None => {
-                let units = FOLD_UNITS.min(self.hardware.max_units_per_cube);
-                let most = self.hardware.max_cubes as usize;
-                (units, elements.div_ceil(units as usize).min(most))
-            }
+        let (columns, members) = self.fold_units(partial.parts);
+        let cubes = match self.hardware.cpu_cores {
+            Some(_) => 1,
+            None => elements
+                .div_ceil(columns as usize)
+                .min(self.hardware.max_cubes as usize),
         };
+        let rounds = elements.div_ceil(cubes * columns as usize);
         let reached = partial.elements.max(elements);
         let address = AddressType::from_len(reached);
         if !self.client.properties().supports_address(address) {
@@ -525,13 +541,16 @@ impl Back<'_> {
             fold::launch_unchecked(
                 self.client,
                 CubeCount::Static(cubes as u32, 1, 1),
-                CubeDim::new_1d(units),
+                CubeDim::new_2d(columns, members),
                 address,
                 arg(&partial.handle, &partial.access),
                 flat_arg(&output.handle, elements),
                 elements,
                 partial.parts,
                 offset,
+                rounds,
+                members as usize,
+                columns as usize,
                 row.len(),
                 col.len(),
                 elem_type(self.accumulation()),

@@ -10,10 +10,12 @@ mod key;
 use std::sync::Arc;
 
 use cubecl::prelude::*;
+use cubecl::server::Handle;
 use cubecl::tune::{LocalTuner, OrderedSettings, Tunable, TunableSet, TuneGroup, local_tuner};
 use cubenorm_core::{
     GradientDesc, GradientProblem, Hardware, Knobs, NormDesc, NormProblem, Plan, PlanError,
-    StrategyChoice, forward_candidates, gradient_candidates, knobs, plan_forward, plan_gradient,
+    StrategyChoice, TensorDesc, forward_candidates, gradient_candidates, knobs, plan_forward,
+    plan_gradient,
 };
 use key::{Parts, TuneKey, gradient_layout, layout};
 
@@ -25,6 +27,13 @@ const SMALLEST: usize = 1 << 13;
 
 static TUNER: LocalTuner<TuneKey, String> = local_tuner!("normalization");
 
+/// Bytes that the launches of a sample should write together on a GPU, where a sample begins when the host
+/// asks for it: of one launch the host's part would be measured along.
+const SAMPLED_BYTES: usize = 1 << 29;
+
+/// Launches of a sample at most, and at least on a GPU.
+const LAUNCHES: std::ops::RangeInclusive<usize> = 4..=16;
+
 /// A pass to run with some knobs. It writes to buffers of its own, since a caller's may be what it
 /// reads.
 #[derive(Clone)]
@@ -32,6 +41,8 @@ struct Pass {
     key: TuneKey,
     client: Client,
     run: Run,
+    /// How often a sample runs it.
+    launches: usize,
 }
 
 #[derive(Clone)]
@@ -42,13 +53,22 @@ enum Run {
 
 impl Pass {
     fn run(&self, knobs: Knobs) -> Result<(), String> {
-        let choice = StrategyChoice::Forced(knobs);
+        (0..self.launches).try_for_each(|_| self.launch(knobs.into()))
+    }
+
+    fn launch(&self, choice: StrategyChoice) -> Result<(), String> {
         let error = match &self.run {
             Run::Forward(pass) => launch_forward(&self.client, &pass.0, &pass.1, choice).err(),
             Run::Gradient(pass) => launch_gradient(&self.client, &pass.0, &pass.1, choice).err(),
         };
         error.map_or(Ok(()), |error| Err(error.to_string()))
     }
+}
+
+/// A buffer for a result that nobody reads.
+fn scratch(client: &Client, desc: &TensorDesc) -> Handle {
+    let elements = desc.layout.checked_span().unwrap_or(0).max(1);
+    client.empty(elements * desc.dtype.size())
 }
 
 /// The fastest knobs for a normalization, measured if they are not known yet.
@@ -73,12 +93,14 @@ pub(crate) fn tune_forward(
         layout: layout(&analytic.blueprint),
         candidates: forward_candidates(problem, hardware)?,
     };
+    let output = TensorDesc::new(problem.output_layout.clone(), problem.dtype);
     let tensors = ForwardTensors {
-        output: None,
+        output: Some(scratch(client, &output)),
         ..tensors.clone()
     };
     let run = Run::Forward(Arc::new((desc.clone(), tensors)));
-    Ok(tune(client, hardware, key.into(), run))
+    let bytes = problem.rows * problem.cols * problem.dtype.size();
+    Ok(tune(client, hardware, key.into(), run, bytes))
 }
 
 /// The fastest knobs for a gradient, measured if they are not known yet: one set for all its launches.
@@ -103,22 +125,30 @@ pub(crate) fn tune_gradient(
         layout: gradient_layout(&analytic.blueprint),
         candidates: gradient_candidates(problem, hardware)?,
     };
+    let input_gradient = desc.input_gradient.as_ref();
     let tensors = GradientTensors {
-        input_gradient: None,
+        input_gradient: input_gradient.map(|desc| scratch(client, desc)),
         ..tensors.clone()
     };
     let run = Run::Gradient(Arc::new((desc.clone(), tensors)));
-    Ok(tune(client, hardware, key.into(), run))
+    let bytes = problem.rows * problem.cols * problem.dtype.size();
+    Ok(tune(client, hardware, key.into(), run, bytes))
 }
 
-fn tune(client: &Client, hardware: &Hardware, key: TuneKey, run: Run) -> Knobs {
+fn tune(client: &Client, hardware: &Hardware, key: TuneKey, run: Run, bytes: usize) -> Knobs {
     let id = device_id(client);
+    let launches = match hardware.cpu_cores.is_some() || hardware.is_software {
+        // Milliseconds each, beside which the host's part is nothing.
+        true => 1,
+        false => (SAMPLED_BYTES / bytes.max(1)).clamp(*LAUNCHES.start(), *LAUNCHES.end()),
+    };
     let hardware = hardware.clone();
     let set = TUNER.init(&id, move || tunables(&hardware));
     let pass = Pass {
         key: key.clone(),
         client: client.clone(),
         run,
+        launches,
     };
     TUNER.execute(&id, client, set.clone(), pass);
     TUNER.fastest_identity(&id, &set, &key).unwrap_or_default()

@@ -1,8 +1,8 @@
 //! How close the kernels come to a copy of the same bytes, on every device of the build.
 //!
 //! `cubenorm-throughput [MIB]` normalizes tensors of MIB mebibytes (256 where it is not said) in rows
-//! of 512 to 65,536 elements, forward and backward, with the strategy that is planned and with each
-//! of the others, and prints a table. Times are the device's own where it keeps them; the ceiling is
+//! of 512 to 65,536 elements, forward and backward, with each candidate of the tuner, the analytic plan
+//! first and the tuned one with a star, and prints a table. Times are the device's own where it keeps them; the ceiling is
 //! CubeCL's copy probe at the same working set. `CUBENORM_TEST_DEVICES` selects devices.
 
 use std::time::Duration;
@@ -13,11 +13,12 @@ use cubecl::server::Handle;
 use cubecl::std::throughput::measure_peak_throughput;
 use cubecl::throughput::{MemoryAccess, MemorySpec, ThroughputKey, ThroughputMode};
 use cubenorm_core::{
-    DType, GradientDesc, NormDesc, Statistics, Strategy, StrategyChoice, TensorDesc,
+    DType, GradientDesc, Knobs, NormDesc, Statistics, TensorDesc, forward_candidates,
+    gradient_candidates, knobs,
 };
 use cubenorm_kernels::{
-    ForwardTensors, GradientTensors, launch_forward, launch_gradient, plan_for, plan_gradient_for,
-    supports,
+    ForwardTensors, GradientTensors, hardware, launch_forward, launch_gradient, plan_for,
+    plan_gradient_for, supports, tuned_forward, tuned_gradient,
 };
 use cubenorm_tests::case::{encode, noise};
 use cubenorm_tests::device::devices;
@@ -39,7 +40,7 @@ fn main() {
     for device in devices() {
         let client = &device.client;
         println!("# {} ({})", device.name, client.name());
-        println!("op pass dtype rows cols ms GB/s share_of_copy strategy plan");
+        println!("op pass dtype rows cols ms GB/s share_of_copy candidate plan");
         for dtype in [DType::BF16, DType::F16, DType::F32] {
             if !supports(client, dtype) {
                 println!("{dtype}: not on this device");
@@ -111,37 +112,58 @@ impl<'a> Problem<'a> {
     }
 
     fn report(&self, op: &str) {
-        let choices = [None].into_iter().chain(Strategy::ALL.map(Some));
-        for strategy in choices {
-            let choice = strategy.map_or(StrategyChoice::Inferred, StrategyChoice::from);
-            let name = strategy.map_or("planned".to_owned(), |strategy| strategy.to_string());
-            if let Ok(plan) = plan_for(self.client, &self.forward, choice) {
-                let time = self.time(|| {
-                    let tensors = ForwardTensors {
-                        scale: Some(self.scale.clone()),
-                        bias: self.forward.bias.as_ref().map(|_| self.bias.clone()),
-                        ..ForwardTensors::new(self.input.clone())
-                    };
-                    let outputs = launch_forward(self.client, &self.forward, &tensors, choice);
-                    outputs.expect("it was planned");
-                });
-                self.row(op, "forward", 2, time, &name, &plan.to_string());
-            }
-            if let Ok(plan) = plan_gradient_for(self.client, &self.backward, choice) {
-                let time = self.time(|| {
-                    let tensors = GradientTensors {
-                        input: self.input.clone(),
-                        output_gradient: self.above.clone(),
-                        saved: Some(self.saved.clone()),
-                        scale: Some(self.scale.clone()),
-                        bias: self.forward.bias.as_ref().map(|_| self.bias.clone()),
-                        input_gradient: None,
-                    };
-                    let outputs = launch_gradient(self.client, &self.backward, &tensors, choice);
-                    outputs.expect("it was planned");
-                });
-                self.row(op, "backward", 3, time, &name, &plan.to_string());
-            }
+        let forward = || {
+            let tensors = self.forward_tensors();
+            tuned_forward(self.client, &self.forward, &tensors).expect("the device can run it")
+        };
+        let hardware = hardware(self.client);
+        let all = knobs(&hardware);
+        let problem = self.forward.problem().expect("a valid description");
+        let candidates = forward_candidates(&problem, &hardware).expect("a plan");
+        let measured = candidates.into_iter().map(|place| all[place]);
+        for (name, knobs) in named(forward(), measured) {
+            let plan = plan_for(self.client, &self.forward, knobs.into()).expect("a candidate");
+            let time = self.time(|| {
+                let tensors = self.forward_tensors();
+                let outputs = launch_forward(self.client, &self.forward, &tensors, knobs.into());
+                outputs.expect("it was planned");
+            });
+            self.row(op, "forward", 2, time, &name, &plan.to_string());
+        }
+
+        let desc = &self.backward;
+        let tensors = self.gradient_tensors();
+        let tuned = tuned_gradient(self.client, desc, &tensors).expect("the device can run it");
+        let problem = desc.input_problem(desc.param_sums()).expect("valid");
+        let candidates = gradient_candidates(&problem, &hardware).expect("a plan");
+        let measured = candidates.into_iter().map(|place| all[place]);
+        for (name, knobs) in named(tuned, measured) {
+            let plan = plan_gradient_for(self.client, desc, knobs.into()).expect("a candidate");
+            let time = self.time(|| {
+                let tensors = self.gradient_tensors();
+                let outputs = launch_gradient(self.client, desc, &tensors, knobs.into());
+                outputs.expect("it was planned");
+            });
+            self.row(op, "backward", 3, time, &name, &plan.to_string());
+        }
+    }
+
+    fn forward_tensors(&self) -> ForwardTensors {
+        ForwardTensors {
+            scale: Some(self.scale.clone()),
+            bias: self.forward.bias.as_ref().map(|_| self.bias.clone()),
+            ..ForwardTensors::new(self.input.clone())
+        }
+    }
+
+    fn gradient_tensors(&self) -> GradientTensors {
+        GradientTensors {
+            input: self.input.clone(),
+            output_gradient: self.above.clone(),
+            saved: Some(self.saved.clone()),
+            scale: Some(self.scale.clone()),
+            bias: self.forward.bias.as_ref().map(|_| self.bias.clone()),
+            input_gradient: None,
         }
     }
 
@@ -187,6 +209,17 @@ impl<'a> Problem<'a> {
             rate / 1e9,
         );
     }
+}
+
+/// The candidates by name, the tuned one marked.
+fn named(tuned: Knobs, candidates: impl Iterator<Item = Knobs>) -> Vec<(String, Knobs)> {
+    let mark = |knobs: Knobs| if knobs == tuned { "*" } else { "" };
+    candidates
+        .map(|knobs| {
+            let name = knobs.to_string().replace(' ', ",");
+            (format!("{}{name}", mark(knobs)), knobs)
+        })
+        .collect()
 }
 
 /// Bytes per second of CubeCL's copy probe, which keeps what it has measured.

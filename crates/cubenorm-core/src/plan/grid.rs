@@ -66,8 +66,8 @@ pub(super) struct Task {
     pub reduces: bool,
     /// How partial results become one.
     pub merge: Merge,
-    /// Whether each team sums up the columns of its rows, so that few teams leave little to add up.
-    pub sums_columns: bool,
+    /// Sums of each column that a team takes of its rows, so that few teams leave little to add up.
+    pub column_sums: usize,
 }
 
 /// How it is cut.
@@ -77,6 +77,8 @@ pub(super) struct Cut {
     pub hold: Hold,
     pub grid: Grid,
     pub abreast: usize,
+    /// Vectors of columns that each unit holds the sums of, where it does.
+    pub held_columns: Option<usize>,
     pub reason: &'static str,
 }
 
@@ -100,7 +102,7 @@ pub(super) fn cut(
         lanes,
         reduces: task.reduces,
         accumulation: task.dtype.accumulation().size(),
-        sums_columns: task.sums_columns,
+        column_sums: task.column_sums,
         knobs: choice.knobs(),
     };
     let Shape {
@@ -111,6 +113,7 @@ pub(super) fn cut(
         hold,
         splits,
         max_teams,
+        held_columns,
         reason,
     } = heuristic::shape(&work, hardware)?;
 
@@ -157,6 +160,7 @@ pub(super) fn cut(
             steps_per_split,
         },
         abreast,
+        held_columns,
         reason,
     })
 }

@@ -9,6 +9,20 @@ const HELD_ELEMENTS: usize = 32;
 /// Vectors that a unit holds at most: loops over them are unrolled, and code grows with them.
 const HELD_VECTORS: usize = 16;
 
+/// Sums of columns of 4 bytes that a unit may hold from row to row, beside what it works with.
+const HELD_SUMS: usize = 32;
+
+/// The same of all units of a cube: a quarter of a multiprocessor's registers. Measured on an H200: a cube
+/// of 1024 units that holds 32 each takes twice the time of one that holds none, because they spill.
+const HELD_SUMS_OF_CUBE: usize = 1 << 14;
+
+/// Units of a multiprocessor that stay and hold sums of columns. More hide more latency, and leave more
+/// sums to add up.
+const RESIDENT_UNITS: u32 = 1024;
+
+/// Rows below which a team that stays leaves more sums than it saves reads.
+const ROWS_OF_A_RESIDENT: usize = 4;
+
 /// Vectors in flight that a unit of a plane should have before a cube pays off.
 const PLANE_VECTORS: usize = 8;
 
@@ -83,8 +97,8 @@ pub(super) struct Work {
     pub reduces: bool,
     /// Bytes of an element as accumulated.
     pub accumulation: usize,
-    /// Whether each team sums up the columns of its rows.
-    pub sums_columns: bool,
+    /// Sums of each column that a team takes of its rows.
+    pub column_sums: usize,
     /// What is decided already.
     pub knobs: Knobs,
 }
@@ -97,7 +111,7 @@ impl Work {
     /// Teams that the work may have on a software driver. Each that sums up columns leaves a row of
     /// sums, so there should be few; but a team's loops end somewhere.
     fn software_teams(&self) -> usize {
-        match self.sums_columns {
+        match self.column_sums > 0 {
             true => SUMMING_TEAMS.max((self.groups * self.steps).div_ceil(SOFTWARE_STEPS)),
             false => usize::MAX,
         }
@@ -115,6 +129,8 @@ pub(super) struct Shape {
     pub splits: usize,
     /// Teams that a launch may have; with more work than that, a team takes several groups.
     pub max_teams: usize,
+    /// Vectors of columns that each unit holds the sums of from row to row, where it does.
+    pub held_columns: Option<usize>,
     pub reason: &'static str,
 }
 
@@ -234,6 +250,7 @@ fn unit(work: &Work, hardware: &Hardware) -> Shape {
         hold,
         splits: 1,
         max_teams,
+        held_columns: None,
         reason: "",
     }
 }
@@ -241,6 +258,8 @@ fn unit(work: &Work, hardware: &Hardware) -> Shape {
 fn planes(work: &Work, hardware: &Hardware, plane: u32) -> Shape {
     let units = work.knobs.units.unwrap_or(UNITS_OF_PLANES);
     let planes = (units.min(hardware.max_units_per_cube) / plane).max(1);
+    let per_unit = work.steps.div_ceil(plane as usize);
+    let (held_columns, max_teams) = held_columns(work, hardware, per_unit, plane);
     Shape {
         strategy: Strategy::Plane,
         level: Level::Plane,
@@ -248,10 +267,11 @@ fn planes(work: &Work, hardware: &Hardware, plane: u32) -> Shape {
         teams_per_cube: planes,
         hold: match hardware.is_software {
             true => Hold::Reread,
-            false => registers(work, work.steps.div_ceil(plane as usize)),
+            false => registers(work, per_unit),
         },
         splits: 1,
-        max_teams: usize::MAX,
+        max_teams,
+        held_columns,
         reason: "",
     }
 }
@@ -260,7 +280,10 @@ fn planes(work: &Work, hardware: &Hardware, plane: u32) -> Shape {
 fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option<u32>) -> Shape {
     let largest = hardware.max_units_per_cube.min(hardware.max_cube_dim[0]);
     let largest = 1 << largest.ilog2();
-    let wanted = steps.div_ceil(CUBE_VECTORS).next_power_of_two();
+    // As many units as it takes for each to hold the sums of its columns.
+    let sums = work.vector * work.column_sums * work.accumulation / 4;
+    let per_unit = (HELD_SUMS / sums.max(1)).clamp(1, CUBE_VECTORS);
+    let wanted = steps.div_ceil(per_unit).next_power_of_two();
     // At least a plane, and at least two units, so that a cube is one.
     let smallest = plane.unwrap_or(32).min(largest);
     let units = match work.knobs.units {
@@ -282,6 +305,7 @@ fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option<u32>) -> S
         }
         hold => hold,
     };
+    let (held_columns, max_teams) = held_columns(work, hardware, per_unit, units);
     Shape {
         strategy: Strategy::Cube,
         level: Level::Cube,
@@ -289,7 +313,8 @@ fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option<u32>) -> S
         teams_per_cube: 1,
         hold,
         splits: 1,
-        max_teams: usize::MAX,
+        max_teams,
+        held_columns,
         reason: "",
     }
 }
@@ -334,6 +359,7 @@ fn column(work: &Work, hardware: &Hardware, is_forced: bool) -> Shape {
         },
         splits,
         max_teams: usize::MAX,
+        held_columns: None,
         reason: "",
     }
 }
@@ -377,9 +403,13 @@ fn split(work: &Work, hardware: &Hardware, plane: Option<u32>, is_forced: bool) 
             let least = CUBE_VECTORS * 64;
             let splits = parts(hardware, work.groups, work.steps, least, work.elements());
             let splits = limit(splits);
+            let parts = Work {
+                column_sums: 0,
+                ..*work
+            };
             Shape {
                 splits,
-                ..cube(work, hardware, work.steps.div_ceil(splits), plane)
+                ..cube(&parts, hardware, work.steps.div_ceil(splits), plane)
             }
         }
     };
@@ -447,10 +477,42 @@ fn registers(work: &Work, vectors: usize) -> Hold {
     if !may_hold || !work.reduces || vectors > HELD_VECTORS || elements > HELD_ELEMENTS {
         return Hold::Reread;
     }
-    // Few sizes, so that few kernels are compiled: what is too much is masked.
-    let sizes = [1, 2, 3, 4, 6, 8, 12, 16];
-    let size = sizes.into_iter().find(|&size| size >= vectors);
-    size.map_or(Hold::Reread, Hold::Registers)
+    size(vectors).map_or(Hold::Reread, Hold::Registers)
+}
+
+/// Vectors that a unit is compiled to hold when it needs so many. Few sizes, so that few kernels are
+/// compiled: what is too much is masked.
+fn size(vectors: usize) -> Option<usize> {
+    let sizes = [1, 2, 3, 4, 6, 8, 12, HELD_VECTORS];
+    sizes.into_iter().find(|&size| size >= vectors)
+}
+
+/// Vectors of columns whose sums each unit of a team holds from row to row, and the teams that there may
+/// be then; `None` and no limit where the sums do not fit registers, or the rows are too few for teams
+/// that stay.
+fn held_columns(
+    work: &Work,
+    hardware: &Hardware,
+    per_unit: usize,
+    members: u32,
+) -> (Option<usize>, usize) {
+    let none = (None, usize::MAX);
+    let numbers = per_unit * work.vector * work.column_sums * work.accumulation / 4;
+    if work.column_sums == 0
+        || numbers > HELD_SUMS
+        || numbers * members as usize > HELD_SUMS_OF_CUBE
+    {
+        return none;
+    }
+    let processors = hardware
+        .multiprocessors
+        .map_or(MULTIPROCESSORS, |n| n as usize);
+    let resident = processors * (RESIDENT_UNITS / members).max(1) as usize;
+    let teams = resident.min(work.groups / ROWS_OF_A_RESIDENT);
+    match size(per_unit) {
+        Some(vectors) if teams >= processors => (Some(vectors), teams),
+        _ => none,
+    }
 }
 
 /// Units that share a row.

@@ -192,7 +192,7 @@ pub fn plan_forward(
         dtype: problem.dtype,
         reduces: problem.statistics.reduces(),
         merge: problem.statistics.merge(),
-        sums_columns: false,
+        column_sums: 0,
     };
     let (lanes, vector) = lanes::choose(
         &task,
