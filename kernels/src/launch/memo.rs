@@ -4,7 +4,7 @@
 use std::any::TypeId;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cubecl::device::DeviceId;
 use cubecl::prelude::*;
@@ -15,7 +15,10 @@ use cubenorm_core::StrategyChoice;
 const MOST: usize = 1024;
 
 /// What descriptions of one kind come to, on each device and for each choice.
-pub(crate) struct Memo<D, P>(Mutex<Option<HashMap<u64, Vec<Remembered<D, P>>>>>);
+pub(crate) struct Memo<D, P>(Mutex<Option<ByHash<D, P>>>);
+
+/// Descriptions of the same hash are few, mostly one.
+type ByHash<D, P> = HashMap<u64, Vec<Remembered<D, P>>>;
 
 /// A device and the runtime there.
 type Device = (DeviceId, TypeId);
@@ -66,7 +69,7 @@ impl<D: Clone + PartialEq + Hash, P> Memo<D, P> {
         Ok(result)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<HashMap<u64, Vec<Remembered<D, P>>>>> {
+    fn lock(&self) -> MutexGuard<'_, Option<ByHash<D, P>>> {
         // A map that a panicking thread left behind is whole: entries are put in at once.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
