@@ -1,9 +1,9 @@
 //! Problems to plans, on devices that are not there.
 
 use cubenorm_core::{
-    DType, Hardware, Hold, Knobs, Lanes, LoadMode, NormDesc, Plan, PlanError, RowHeld, Statistics,
-    Strategy, StrategyChoice, TensorDesc, WrittenStatistics, forward_candidates, knobs,
-    plan_forward,
+    DType, GradientDesc, Hardware, Hold, Knobs, Lanes, LoadMode, NormDesc, Plan, PlanError,
+    RowHeld, Statistics, Strategy, StrategyChoice, TensorDesc, WrittenStatistics,
+    forward_candidates, knobs, plan_forward, plan_gradient,
 };
 use proptest::prelude::*;
 
@@ -285,4 +285,26 @@ fn knobs_that_cannot_be_had_become_the_nearest_that_can() {
             .abreast,
         4
     );
+}
+
+#[test]
+fn teams_of_a_gpu_stay_and_hold_the_sums_of_columns_where_they_fit() {
+    let gradient = |rows: usize, cols: usize, dtype: DType| {
+        let desc = GradientDesc::new(layer_norm(rows, cols, dtype));
+        let problem = desc.input_problem(desc.param_sums()).unwrap();
+        plan_gradient(&problem, &Hardware::cuda(132), StrategyChoice::Inferred).unwrap()
+    };
+    let plan = gradient(16384, 4096, DType::F32);
+    assert_eq!(plan.blueprint.held_columns, Some(4));
+    assert_eq!((plan.grid.cube_dim[0], plan.grid.cube_count), (256, 512));
+    // Eight halves would be summed up in twice the registers.
+    let halves = gradient(16384, 4096, DType::F16);
+    assert_eq!(halves.blueprint.team.vector, 4);
+    assert!(halves.blueprint.held_columns.is_some());
+    // Too many columns for the registers of a cube, or too few rows for teams that stay.
+    for (rows, cols) in [(1024, 65536), (256, 4096)] {
+        let plan = gradient(rows, cols, DType::F32);
+        assert_eq!(plan.blueprint.held_columns, None, "{rows}x{cols}");
+        assert!(!plan.blueprint.column_sums.any(), "{rows}x{cols}");
+    }
 }
