@@ -4,7 +4,7 @@ use std::{fmt, path::Path, str::FromStr};
 
 use anyhow::{Result, bail};
 
-use crate::{exec::on_path, vulkan};
+use crate::{exec::on_path, style, vulkan};
 
 /// A runtime of CubeCL or Burn, named as its cargo feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +85,18 @@ impl FromStr for Device {
             }
         }
     }
+}
+
+/// Those of some devices that this machine has; says why it leaves out the others.
+pub fn present(devices: &[Device]) -> Vec<Device> {
+    let (here, missing): (Vec<Device>, Vec<Device>) = devices
+        .iter()
+        .partition(|device| device.missing().is_none());
+    for device in missing {
+        let why = device.missing().unwrap_or_default();
+        anstream::eprintln!("{} {device}: {why}", style::warning("skipped"));
+    }
+    here
 }
 
 /// The runtimes to build for these devices, as cargo features.

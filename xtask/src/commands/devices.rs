@@ -5,10 +5,9 @@ use comfy_table::{Table, presets};
 
 use crate::{
     cargo::Build,
-    device::{Device, features},
+    device::{Device, features, present},
     exec::Cmd,
     llvm::{self, Llvm},
-    style,
 };
 
 const PROGRAM: &str = "cubenorm-devices";
@@ -25,7 +24,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<()> {
     let asked = match args.device.is_empty() {
-        true => here(),
+        true => present(&[Device::Cuda, Device::Wgpu, Device::Cpu]),
         false => args.device.clone(),
     };
     ensure!(
@@ -40,18 +39,6 @@ pub fn run(args: &Args) -> Result<()> {
         .capture()?;
     println!("{}", table(&text));
     Ok(())
-}
-
-/// Those that run kernels, with a reason for each that is left out.
-fn here() -> Vec<Device> {
-    let (here, missing): (Vec<Device>, Vec<Device>) = [Device::Cuda, Device::Wgpu, Device::Cpu]
-        .into_iter()
-        .partition(|device| device.missing().is_none());
-    for device in missing {
-        let why = device.missing().unwrap_or_default();
-        anstream::eprintln!("{} {device}: {why}", style::warning("skipped"));
-    }
-    here
 }
 
 /// Properties down, devices across, from lines of device, property and value.

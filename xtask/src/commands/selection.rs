@@ -8,7 +8,10 @@ use std::{
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::{device::Device, exec::Cmd, style};
+use crate::{
+    device::{Device, present},
+    exec::Cmd,
+};
 
 /// What is run; the benchmark's catalogue knows what the words mean.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -80,14 +83,7 @@ impl Selection {
         if !self.device.is_empty() {
             return self.device.clone();
         }
-        let (here, missing): (Vec<_>, Vec<_>) = [Device::Cpu, Device::Wgpu]
-            .into_iter()
-            .partition(|device| device.missing().is_none());
-        for device in missing {
-            let why = device.missing().unwrap_or_default();
-            anstream::eprintln!("{} {device}: {why}", style::warning("skipped"));
-        }
-        here
+        present(&[Device::Cpu, Device::Wgpu])
     }
 
     /// The suite as the benchmark program's catalogue has it, or the file, filtered and completed as
