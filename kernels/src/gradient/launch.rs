@@ -117,7 +117,8 @@ pub fn launch_gradient(
 }
 
 /// What the tuner has found or now finds to be the fastest for all launches of a gradient on a device;
-/// knobs that decide nothing where the analytic plans are, or where the problem is too small to measure.
+/// knobs that decide nothing where the analytic plans are, or where the problem is too small or too
+/// large to measure.
 ///
 /// [`launch_gradient`] with [`StrategyChoice::Tuned`] asks the same.
 ///

@@ -134,7 +134,8 @@ fn prepare(
 }
 
 /// What the tuner has found or now finds to be the fastest for a description on a device; knobs that
-/// decide nothing where the analytic plan is, or where the problem is too small to measure.
+/// decide nothing where the analytic plan is, or where the problem is too small or too
+/// large to measure.
 ///
 /// [`launch_forward`] with [`StrategyChoice::Tuned`] asks the same.
 ///

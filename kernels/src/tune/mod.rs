@@ -25,6 +25,9 @@ use crate::launch::{ForwardTensors, launch_forward};
 /// Elements below which a launch costs more than what it does: the analytic plan runs them.
 const SMALLEST: usize = 1 << 13;
 
+/// Bytes above which nothing is measured: the results that nobody reads would be as large once more.
+const LARGEST: usize = 1 << 31;
+
 static TUNER: LocalTuner<TuneKey, String> = local_tuner!("normalization");
 
 /// Bytes that the launches of a sample should write together on a GPU, where a sample begins when the host
@@ -79,7 +82,9 @@ pub(crate) fn tune_forward(
     problem: &NormProblem,
     tensors: &ForwardTensors,
 ) -> Result<Knobs, PlanError> {
-    if problem.rows * problem.cols < SMALLEST {
+    let elements = problem.rows * problem.cols;
+    let bytes = elements * problem.dtype.size();
+    if elements < SMALLEST || bytes > LARGEST {
         return Ok(Knobs::default());
     }
     let analytic = plan_forward(problem, hardware, StrategyChoice::Inferred)?;
@@ -99,7 +104,6 @@ pub(crate) fn tune_forward(
         ..tensors.clone()
     };
     let run = Run::Forward(Arc::new((desc.clone(), tensors)));
-    let bytes = problem.rows * problem.cols * problem.dtype.size();
     Ok(tune(client, hardware, key.into(), run, bytes))
 }
 
@@ -111,7 +115,9 @@ pub(crate) fn tune_gradient(
     problem: &GradientProblem,
     tensors: &GradientTensors,
 ) -> Result<Knobs, PlanError> {
-    if problem.rows * problem.cols < SMALLEST {
+    let elements = problem.rows * problem.cols;
+    let bytes = elements * problem.dtype.size();
+    if elements < SMALLEST || bytes > LARGEST {
         return Ok(Knobs::default());
     }
     let analytic = plan_gradient(problem, hardware, StrategyChoice::Inferred)?;
@@ -131,7 +137,6 @@ pub(crate) fn tune_gradient(
         ..tensors.clone()
     };
     let run = Run::Gradient(Arc::new((desc.clone(), tensors)));
-    let bytes = problem.rows * problem.cols * problem.dtype.size();
     Ok(tune(client, hardware, key.into(), run, bytes))
 }
 

@@ -38,7 +38,7 @@ pub const SUITE: &str = "cubenorm-tests";
 
 /// The suite's targets that need CubeCL only: those that `flex` cannot run and that a second
 /// driver repeats.
-const KERNEL_TARGETS: [&str; 4] = ["kernels", "gradients", "property", "compilation"];
+const KERNEL_TARGETS: [&str; 5] = ["kernels", "gradients", "property", "compilation", "tuning"];
 
 /// The one that runs operators from files, through CubeCL or through Burn.
 const OPERATORS: &str = "operators";
