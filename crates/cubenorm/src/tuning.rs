@@ -1,37 +1,45 @@
 //! When it is measured which plan of a kernel is the fastest.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 
 /// When it is measured which plan of a kernel is the fastest, on the runtimes that have a choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Tuning {
+    /// [`OnFirstCall`](Self::OnFirstCall) on a GPU, [`Off`](Self::Off) where a CPU does the work: there the
+    /// candidates differ by less than their times do from run to run.
+    #[default]
+    Auto,
     /// At the first call of a kind: operation, dtypes, layout and rounded shape. That call takes up to
-    /// some hundred milliseconds more; what it finds is kept in CubeCL's cache, for later runs too.
+    /// some hundred milliseconds more, and seconds where kernels compile slowly; what it finds is kept in
+    /// CubeCL's cache, for later runs too.
     ///
     /// Results may differ in their last digits between machines that chose differently.
-    #[default]
     OnFirstCall,
     /// Never: plans are made from shape, dtype and device alone, the same in each run.
     Off,
 }
 
-/// The variable that says `off` where nobody called [`set_tuning`].
+/// The variable that says `on` or `off` where nobody called [`set_tuning`].
 const VARIABLE: &str = "CUBENORM_TUNING";
 
-fn state() -> &'static AtomicBool {
-    static IS_ON: OnceLock<AtomicBool> = OnceLock::new();
-    IS_ON.get_or_init(|| {
-        let is_off = std::env::var(VARIABLE).is_ok_and(|value| value.eq_ignore_ascii_case("off"));
-        AtomicBool::new(!is_off)
+fn state() -> &'static Mutex<Tuning> {
+    static STATE: OnceLock<Mutex<Tuning>> = OnceLock::new();
+    STATE.get_or_init(|| {
+        let value = std::env::var(VARIABLE).unwrap_or_default();
+        Mutex::new(match value.to_ascii_lowercase().as_str() {
+            "on" => Tuning::OnFirstCall,
+            "off" => Tuning::Off,
+            _ => Tuning::Auto,
+        })
     })
 }
 
 /// Says when to tune, for all calls of this process from here on.
 ///
-/// Without it tuning is on, unless the environment has `CUBENORM_TUNING=off`.
+/// Without it tuning is [`Auto`](Tuning::Auto), unless the environment has `CUBENORM_TUNING=on` or
+/// `off`.
 ///
 /// # Example
 ///
@@ -42,19 +50,16 @@ fn state() -> &'static AtomicBool {
 /// assert_eq!(cubenorm::tuning(), Tuning::Off);
 /// ```
 pub fn set_tuning(tuning: Tuning) {
-    state().store(tuning == Tuning::OnFirstCall, Ordering::Relaxed);
+    *state().lock().unwrap_or_else(PoisonError::into_inner) = tuning;
 }
 
 /// When it is tuned.
 pub fn tuning() -> Tuning {
-    match state().load(Ordering::Relaxed) {
-        true => Tuning::OnFirstCall,
-        false => Tuning::Off,
-    }
+    *state().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs `call` once for an input of each shape and waits for the device, so that a later call of these
-/// shapes finds everything tuned and compiled.
+/// shapes finds everything compiled, and tuned where that is on.
 ///
 /// The inputs are all ones, of `dtype`, on `device`; on a device with autodiff they require gradients,
 /// so that a `call` that ends in `backward()` warms up the way back too.

@@ -3,10 +3,11 @@
 use burn::backend::TensorMetadata;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
+use cubecl::client::Client;
 use cubecl::zspace::metadata::Metadata;
 use cubenorm_core::{DType, Layout, StrategyChoice, TensorDesc};
 use cubenorm_kernels::{
-    ForwardTensors, GradientTensors, LaunchError, Tensor, launch_forward, launch_gradient,
+    ForwardTensors, GradientTensors, LaunchError, Tensor, hardware, launch_forward, launch_gradient,
 };
 
 use super::spec::Descs;
@@ -44,7 +45,12 @@ impl NormBackend for CubeBackend {
             variance: handle(&variance),
             output: None,
         };
-        let outputs = launched(launch_forward(&input.client, &norm, &tensors, choice()));
+        let outputs = launched(launch_forward(
+            &input.client,
+            &norm,
+            &tensors,
+            choice(&input.client),
+        ));
         Normalized {
             output: wrap(outputs.output, &input),
             sum: optional(outputs.sum, &input),
@@ -80,7 +86,7 @@ impl NormBackend for CubeBackend {
             &input.client,
             &gradient,
             &tensors,
-            choice(),
+            choice(&input.client),
         ));
         Gradients {
             input: optional(outputs.input, &input),
@@ -90,10 +96,18 @@ impl NormBackend for CubeBackend {
     }
 }
 
-fn choice() -> StrategyChoice {
-    match tuning() {
-        Tuning::OnFirstCall => StrategyChoice::Tuned,
-        Tuning::Off => StrategyChoice::Inferred,
+fn choice(client: &Client) -> StrategyChoice {
+    let is_tuned = match tuning() {
+        Tuning::OnFirstCall => true,
+        Tuning::Off => false,
+        Tuning::Auto => {
+            let hardware = hardware(client);
+            hardware.cpu_cores.is_none() && !hardware.is_software
+        }
+    };
+    match is_tuned {
+        true => StrategyChoice::Tuned,
+        false => StrategyChoice::Inferred,
     }
 }
 
