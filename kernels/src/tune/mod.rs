@@ -13,7 +13,7 @@ use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubecl::tune::{LocalTuner, OrderedSettings, Tunable, TunableSet, TuneGroup, local_tuner};
 use cubenorm_core::{
-    GradientDesc, GradientProblem, Hardware, Knobs, NormDesc, NormProblem, Plan, PlanError,
+    DType, GradientDesc, GradientProblem, Hardware, Knobs, NormDesc, NormProblem, Plan, PlanError,
     StrategyChoice, TensorDesc, forward_candidates, gradient_candidates, knobs, plan_forward,
     plan_gradient,
 };
@@ -74,6 +74,12 @@ fn scratch(client: &Client, desc: &TensorDesc) -> Handle {
     client.empty(elements * desc.dtype.size())
 }
 
+/// Bytes of a tensor of this size; `None` where it is not worth measuring, or cannot be had once more.
+fn measured_bytes(rows: usize, cols: usize, dtype: DType) -> Option<usize> {
+    let bytes = rows * cols * dtype.size();
+    (rows * cols >= SMALLEST && bytes <= LARGEST).then_some(bytes)
+}
+
 /// The fastest knobs for a normalization, measured if they are not known yet.
 pub(crate) fn tune_forward(
     client: &Client,
@@ -82,11 +88,9 @@ pub(crate) fn tune_forward(
     problem: &NormProblem,
     tensors: &ForwardTensors,
 ) -> Result<Knobs, PlanError> {
-    let elements = problem.rows * problem.cols;
-    let bytes = elements * problem.dtype.size();
-    if elements < SMALLEST || bytes > LARGEST {
+    let Some(bytes) = measured_bytes(problem.rows, problem.cols, problem.dtype) else {
         return Ok(Knobs::default());
-    }
+    };
     let analytic = plan_forward(problem, hardware, StrategyChoice::Inferred)?;
     let key = Parts {
         pass: "forward",
@@ -115,11 +119,9 @@ pub(crate) fn tune_gradient(
     problem: &GradientProblem,
     tensors: &GradientTensors,
 ) -> Result<Knobs, PlanError> {
-    let elements = problem.rows * problem.cols;
-    let bytes = elements * problem.dtype.size();
-    if elements < SMALLEST || bytes > LARGEST {
+    let Some(bytes) = measured_bytes(problem.rows, problem.cols, problem.dtype) else {
         return Ok(Knobs::default());
-    }
+    };
     let analytic = plan_gradient(problem, hardware, StrategyChoice::Inferred)?;
     let key = Parts {
         pass: "backward",
