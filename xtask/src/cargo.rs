@@ -58,6 +58,15 @@ impl Build {
         Self::run(on("test", packages, features).arg("--no-run"))
     }
 
+    /// The one program of tests that a command builds, which names its target.
+    pub fn test_program(command: Cmd, target: &str) -> Result<PathBuf> {
+        let build = Self::run(command.arg("--no-run"))?;
+        let mut programs = build.test_programs();
+        let program = programs.find(|program| program.target == target);
+        let program = program.with_context(|| format!("cargo built no tests called `{target}`"))?;
+        Ok(program.executable.clone())
+    }
+
     fn run(command: Cmd) -> Result<Self> {
         let messages = command
             .arg("--message-format=json-render-diagnostics")

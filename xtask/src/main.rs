@@ -15,7 +15,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    accuracy, bench, ci, conformance, demo, devices, explain, test, tune, verify,
+    accuracy, bench, ci, conformance, demo, devices, explain, features, gpu_check, package, test,
+    tune, verify,
 };
 
 /// The commands of cubenorm: try it, test it, measure it, check a change.
@@ -41,11 +42,14 @@ enum Command {
     Verify(verify::Args),
     Conformance(conformance::Args),
     Accuracy(accuracy::Args),
+    Features(features::Args),
+    Package(package::Args),
+    GpuCheck(gpu_check::Args),
     Ci(ci::Args),
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let result = match Cli::parse_from(gpu_check::command_line()).command {
         Command::Demo(args) => demo::run(&args),
         Command::Test(args) => test::run(&args),
         Command::Devices(args) => devices::run(&args),
@@ -55,6 +59,9 @@ fn main() -> ExitCode {
         Command::Verify(args) => return exit(verify::run(&args)),
         Command::Conformance(args) => conformance::run(&args),
         Command::Accuracy(args) => accuracy::run(&args),
+        Command::Features(args) => features::run(&args),
+        Command::Package(args) => package::run(&args),
+        Command::GpuCheck(args) => gpu_check::run(&args),
         Command::Ci(args) => ci::run(&args),
     };
     exit(result.map(|()| ExitCode::SUCCESS))

@@ -86,6 +86,13 @@ impl Python {
         }
     }
 
+    /// Where its packages lie.
+    pub fn site_packages(&self) -> Result<PathBuf> {
+        let print = "import sysconfig; print(sysconfig.get_path('purelib'))";
+        let path = self.command().args(["-c", print]).capture()?;
+        Ok(PathBuf::from(path.trim()))
+    }
+
     /// One of our scripts, to be given its arguments.
     pub fn script(&self, name: &str) -> Cmd {
         self.command().arg(format!("{SCRIPTS}/{name}"))

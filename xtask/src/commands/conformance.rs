@@ -32,9 +32,13 @@ impl Args {
 }
 
 pub fn run(args: &Args) -> Result<()> {
+    everywhere::verify(&[export()?], &args.device)
+}
+
+/// Exports the tests, and says where they lie.
+pub fn export() -> Result<PathBuf> {
     let python = Python::with(&[ONNX])?;
     anstream::println!("{} to {FOLDER}", style::heading("export"));
     python.script("export_onnx_cases.py").arg(FOLDER).run()?;
-    let cases: PathBuf = workspace().join(FOLDER);
-    everywhere::verify(&[cases], &args.device)
+    Ok(workspace().join(FOLDER))
 }

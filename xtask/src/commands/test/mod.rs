@@ -1,6 +1,6 @@
 //! `cargo xtask test`: the whole suite on every runtime this machine has.
 
-mod output;
+pub mod output;
 pub mod plan;
 pub mod suite;
 
@@ -11,8 +11,8 @@ use comfy_table::{Table, presets};
 
 use self::{
     output::Counts,
-    plan::{Plan, choosing},
-    suite::{BuildKind, RUNS, Run, SUITE, Targets},
+    plan::{Plan, Ready, choosing},
+    suite::{BuildKind, RUNS, Run, SUITE, TOGETHER, Targets},
 };
 use crate::{
     cargo::{self, Artifact, Build},
@@ -84,6 +84,9 @@ fn run_build(plan: &Plan, args: &Args, kind: BuildKind) -> Vec<Line> {
         lines.push(Line::ran("unit tests", execute(units, args, &[])));
         lines.push(doc_tests("doc tests", kind, args, &features));
     }
+    if kind == BuildKind::Burn {
+        lines.extend(together(&runs, &build, args));
+    }
     for (run, driver) in runs {
         let suite = build
             .test_programs()
@@ -91,10 +94,27 @@ fn run_build(plan: &Plan, args: &Args, kind: BuildKind) -> Vec<Line> {
         let taken = suite.filter(|program| run.targets.contain(&program.target));
         lines.push(Line::ran(
             name(run),
-            execute(taken, args, &environment(run, driver)),
+            execute(taken, args, &environment(run.device.name(), driver)),
         ));
     }
     lines
+}
+
+/// What is promised of several devices at once, on all those of a build.
+fn together(runs: &[&Ready], build: &Build, args: &Args) -> Option<Line> {
+    let mut names: Vec<&str> = runs.iter().map(|(run, _)| run.device.name()).collect();
+    names.sort_unstable();
+    names.dedup();
+    if names.len() < 2 {
+        return None;
+    }
+    let driver = runs.iter().find_map(|(_, driver)| driver.clone());
+    let programs = build
+        .test_programs()
+        .filter(|program| program.package == SUITE && program.target == TOGETHER);
+    let environment = environment(&names.join(","), &driver);
+    let name = format!("{} at once", names.join(", "));
+    Some(Line::ran(name, execute(programs, args, &environment)))
 }
 
 /// Tests that need no device, and no build of Burn: the quickest to fail.
@@ -199,8 +219,8 @@ impl Ran {
     }
 }
 
-fn environment(run: &Run, driver: &Option<Driver>) -> Vec<(&'static str, OsString)> {
-    let devices = ("CUBENORM_TEST_DEVICES", run.device.name().into());
+fn environment(devices: &str, driver: &Option<Driver>) -> Vec<(&'static str, OsString)> {
+    let devices = ("CUBENORM_TEST_DEVICES", devices.into());
     // Each of many small shapes would be tuned; what is tested of the tuner says so itself.
     let tuning = ("CUBENORM_TUNING", "off".into());
     let fixed = [devices, tuning].into_iter();

@@ -38,7 +38,18 @@ pub const SUITE: &str = "cubenorm-tests";
 
 /// The suite's targets that need CubeCL only: those that `flex` cannot run and that a second
 /// driver repeats.
-const KERNEL_TARGETS: [&str; 5] = ["kernels", "gradients", "property", "compilation", "tuning"];
+const KERNEL_TARGETS: [&str; 7] = [
+    "kernels",
+    "gradients",
+    "property",
+    "compilation",
+    "tuning",
+    "robustness",
+    "large",
+];
+
+/// The one that has tests of several devices at once.
+pub const TOGETHER: &str = "robustness";
 
 /// The one that runs operators from files, through CubeCL or through Burn.
 const OPERATORS: &str = "operators";

@@ -1,0 +1,157 @@
+//! `cargo xtask features`: every runtime's feature builds, alone and beside the others it goes with.
+
+use std::{
+    env,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, ensure};
+use comfy_table::{CellAlignment, Table, presets};
+
+use crate::{
+    cargo::{BURN_FACING, on},
+    exec::workspace,
+    style,
+};
+
+/// Type-check every runtime's feature, alone and beside the others it goes with.
+///
+/// Nothing is linked: the checks need neither LLVM nor a driver, and have a target folder of their own,
+/// so that no build has to begin anew. Without --burn they are of the crates that stand on CubeCL alone:
+/// kernels, operators in files, and the suite. With it of all that stand on Burn, which takes many
+/// minutes for each combination.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Check the crates that stand on Burn
+    #[arg(long)]
+    burn: bool,
+    /// Only combinations with one of these features
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    feature: Vec<String>,
+    /// Only features alone, not combined
+    #[arg(long)]
+    alone: bool,
+}
+
+impl Args {
+    /// What `ci` has time for.
+    pub fn without_burn() -> Self {
+        Self {
+            burn: false,
+            feature: Vec::new(),
+            alone: false,
+        }
+    }
+}
+
+/// Each runtime, those that the commands here build together, and all, as docs.rs does.
+const COMBINATIONS: [&str; 11] = [
+    "wgpu",
+    "vulkan",
+    "webgpu",
+    "metal",
+    "cuda",
+    "rocm",
+    "cpu",
+    "cpu,wgpu",
+    "cuda,cpu,wgpu",
+    "vulkan,cpu",
+    "wgpu,vulkan,webgpu,metal,cuda,rocm,cpu",
+];
+
+/// What stands on CubeCL alone.
+const KERNEL_FACING: [&str; 3] = ["cubenorm-kernels", "cubenorm-models", "cubenorm-tests"];
+
+pub fn run(args: &Args) -> Result<()> {
+    let combinations = combinations(args.burn);
+    let chosen: Vec<&String> = combinations
+        .iter()
+        .filter(|combination| {
+            let mut features = combination.split(',').filter(|feature| *feature != "burn");
+            let has = |feature: &String| combination.split(',').any(|other| other == feature);
+            let is_asked = args.feature.is_empty() || args.feature.iter().any(has);
+            is_asked && (!args.alone || features.nth(1).is_none())
+        })
+        .collect();
+    ensure!(!chosen.is_empty(), "no combination has that feature");
+
+    let packages: &[&str] = match args.burn {
+        true => &BURN_FACING,
+        false => &KERNEL_FACING,
+    };
+    let mut checked = Vec::new();
+    for combination in chosen {
+        let start = Instant::now();
+        let check = on("check", packages, combination)
+            .arg("--target-dir")
+            .arg(folder())
+            // As on docs.rs: build scripts leave out what only a linker needs.
+            .env("DOCS_RS", "1");
+        let result = check.run();
+        if let Err(error) = &result {
+            anstream::eprintln!("{}: {error:#}", style::bad("failed"));
+        }
+        checked.push((combination.as_str(), start.elapsed(), result.is_ok()));
+    }
+    report(&checked)
+}
+
+/// The features of each check.
+fn combinations(burn: bool) -> Vec<String> {
+    match burn {
+        false => COMBINATIONS.map(str::to_owned).to_vec(),
+        true => ["flex", "flex,cpu,wgpu"]
+            .iter()
+            .chain(&COMBINATIONS)
+            .map(|runtimes| format!("burn,{runtimes}"))
+            .collect(),
+    }
+}
+
+/// Apart from the builds: what a build script saw of the environment would be another's.
+fn folder() -> PathBuf {
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+    workspace().join(target).join("features")
+}
+
+fn report(checked: &[(&str, Duration, bool)]) -> Result<()> {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_BORDERS_ONLY);
+    table.set_header(["features", "seconds", "result"]);
+    for (combination, time, passed) in checked {
+        let result = if *passed { "passed" } else { "FAILED" };
+        table.add_row([*combination, &format!("{:.0}", time.as_secs_f64()), result]);
+    }
+    if let Some(seconds) = table.column_mut(1) {
+        seconds.set_cell_alignment(CellAlignment::Right);
+    }
+    println!("\n{table}");
+    let failed = checked.iter().filter(|(.., passed)| !passed).count();
+    ensure!(
+        failed == 0,
+        "{failed} of {} combinations failed",
+        checked.len()
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Device;
+
+    #[test]
+    fn every_runtime_is_checked_alone_and_with_all_others() {
+        let all = COMBINATIONS[COMBINATIONS.len() - 1];
+        for device in Device::ALL {
+            let name = device.name();
+            let burn = combinations(true);
+            assert!(burn.contains(&format!("burn,{name}")), "{name}");
+            if device != Device::Flex {
+                assert!(COMBINATIONS.contains(&name), "{name}");
+                assert!(all.split(',').any(|other| other == name), "{name}");
+            }
+        }
+    }
+}
