@@ -10,6 +10,7 @@
 pub mod accuracy;
 mod check;
 pub mod contenders;
+pub mod exchange;
 mod harness;
 mod problems;
 pub mod protocol;

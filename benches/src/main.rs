@@ -4,9 +4,12 @@
 //! reads requests from standard input and answers on standard output, on the device that
 //! `BURN_DEVICE` names. See `cubenorm_bench::protocol`.
 //!
-//! `cubenorm-bench tune` and `explain` read a problem a line and answer with what
+//! `cubenorm-bench tune`, `explain` and `strategies` read a problem a line and answer with what
 //! `cubenorm_bench::tune` has of it; `tune BUNDLE` starts from nothing and leaves all that it tuned and
 //! compiled in a bundle of CubeCL's.
+//!
+//! `cubenorm-bench export FOLDER PROBLEM` and `judge FOLDER PROBLEM` are for contenders outside Rust; see
+//! `cubenorm_bench::exchange`.
 
 use std::{
     env,
@@ -20,8 +23,8 @@ use burn::tensor::Device;
 use cubenorm_bench::{
     Prepared, Problem, Suite,
     contenders::Contender,
-    prepare,
-    protocol::{Reply, Request},
+    exchange, prepare,
+    protocol::{About, Reply, Request},
     tune,
 };
 use serde::Serialize;
@@ -51,8 +54,18 @@ fn run() -> Result<()> {
         ["tune"] => each_problem(tune::tune),
         ["tune", bundle] => tune::bundled(Path::new(bundle), || each_problem(tune::tune)),
         ["explain"] => each_problem(tune::explain),
+        ["strategies"] => each_problem(tune::strategies),
+        ["export", folder, problem] => {
+            exchange::export(&serde_json::from_str(problem)?, Path::new(folder))
+        }
+        ["judge", folder, problem] => {
+            exchange::judge(&serde_json::from_str(problem)?, Path::new(folder))
+        }
         _ => {
-            bail!("usage: cubenorm-bench list SUITE | work CONTENDER | tune [BUNDLE] | explain")
+            bail!(
+                "usage: cubenorm-bench list SUITE | work CONTENDER | tune [BUNDLE] | explain | strategies \
+                 | export FOLDER PROBLEM | judge FOLDER PROBLEM"
+            )
         }
     }
 }
@@ -97,7 +110,7 @@ fn answer(
             // What was set up before makes room first.
             *prepared = None;
             *prepared = Some(prepare(contender, &problem, device)?);
-            Ok(Reply::Ready)
+            Ok(Reply::Ready(about(contender, &problem, device)))
         }
         Request::Round => {
             let prepared = prepared.as_mut().context("no problem is set up")?;
@@ -106,5 +119,19 @@ fn answer(
                 times.iter().map(|time| 1e3 * time.as_secs_f64()).collect(),
             ))
         }
+    }
+}
+
+fn about(contender: Contender, problem: &Problem, device: &Device) -> About {
+    let plan = match contender {
+        // A runtime without kernels has no plan to tell.
+        Contender::Cubenorm => tune::running(problem, device).ok(),
+        Contender::Burn | Contender::Copy => None,
+    };
+    About {
+        runtime: tune::runtime(device),
+        plan,
+        input_bytes: Some(problem.elements() * problem.dtype.size()),
+        bytes: Some(problem.bytes()),
     }
 }

@@ -4,6 +4,9 @@
 //! may live outside Rust. A worker that cannot go on answers [`Reply::Failed`] and stays alive; one
 //! that dies is reported as crashed. Lines that are no reply are ignored, because drivers and
 //! compilers of GPUs write to standard output too.
+//!
+//! A worker outside Rust finds the data in files and leaves its result in files; see
+//! [`exchange`](crate::exchange).
 
 use serde::{Deserialize, Serialize};
 
@@ -23,12 +26,29 @@ pub enum Request {
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
-    /// The problem is set up, right and warm.
-    Ready,
+    /// The problem is set up, right and warm; a worker outside Rust leaves it to the driver whether the
+    /// result is right.
+    Ready(About),
     /// Milliseconds per run, one number per sample of the round.
     Round(Vec<f64>),
+    /// What the contender does not have: the operator, the type or the pass.
+    Unsupported(String),
     /// Why there is no number.
     Failed(String),
+}
+
+/// What a worker says of what it set up.
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct About {
+    /// What computes: runtime, library and version, threads.
+    pub runtime: String,
+    /// How it computes the problem, where it says.
+    pub plan: Option<String>,
+    /// Bytes of the input, where it says.
+    pub input_bytes: Option<usize>,
+    /// Bytes that the pass must move at least, where it says.
+    pub bytes: Option<usize>,
 }
 
 #[cfg(test)]
@@ -45,5 +65,15 @@ mod tests {
             serde_json::from_str::<Request>(r#""round""#).unwrap(),
             Request::Round
         );
+    }
+
+    #[test]
+    fn a_worker_need_not_say_everything() {
+        let reply: Reply = serde_json::from_str(r#"{"ready":{"runtime":"x"}}"#).unwrap();
+        let about = About {
+            runtime: "x".into(),
+            ..About::default()
+        };
+        assert_eq!(reply, Reply::Ready(about));
     }
 }

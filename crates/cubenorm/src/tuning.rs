@@ -3,6 +3,7 @@
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
+use cubenorm_core::Hardware;
 
 /// When it is measured which plan of a kernel is the fastest, on the runtimes that have a choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -19,6 +20,17 @@ pub enum Tuning {
     OnFirstCall,
     /// Never: plans are made from shape, dtype and device alone, the same in each run.
     Off,
+}
+
+impl Tuning {
+    /// Whether this means that a device is tuned.
+    pub fn applies_to(self, hardware: &Hardware) -> bool {
+        match self {
+            Self::OnFirstCall => true,
+            Self::Off => false,
+            Self::Auto => hardware.cpu_cores.is_none() && !hardware.is_software,
+        }
+    }
 }
 
 /// The variable that says `on` or `off` where nobody called [`set_tuning`].

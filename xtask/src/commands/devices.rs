@@ -3,11 +3,10 @@
 use anyhow::{Result, ensure};
 use comfy_table::{Table, presets};
 
+use super::program;
 use crate::{
-    cargo::Build,
-    device::{Device, features, present},
+    device::{Device, present},
     exec::Cmd,
-    llvm::{self, Llvm},
 };
 
 const PROGRAM: &str = "cubenorm-devices";
@@ -31,8 +30,7 @@ pub fn run(args: &Args) -> Result<()> {
         !asked.is_empty(),
         "this machine has no device that runs kernels"
     );
-    let llvm = asked.contains(&Device::Cpu) || llvm::find()? == Llvm::Installed;
-    let program = Build::burn_facing(&features(&asked, llvm))?.program(PROGRAM)?;
+    let program = program::build(PROGRAM, &asked)?;
     let names: Vec<&str> = asked.iter().map(|device| device.name()).collect();
     let text = Cmd::new(program.to_string_lossy())
         .env("CUBENORM_TEST_DEVICES", names.join(","))

@@ -4,8 +4,8 @@ use anyhow::{Result, ensure};
 use serde::Deserialize;
 
 use super::{
+    program::{self, answers},
     selection::Selection,
-    tune::{answers, program},
 };
 use crate::{exec::Cmd, style};
 
@@ -31,7 +31,7 @@ struct Explained {
 
 pub fn run(args: &Args) -> Result<()> {
     let devices = args.selection.devices();
-    let program = program(&devices)?;
+    let program = program::build(program::BENCH, &devices)?;
     let problems = args.selection.problems(&program, None)?;
     let mut failed = 0;
     for device in devices {

@@ -86,6 +86,11 @@ impl Selection {
         present(&[Device::Cpu, Device::Wgpu])
     }
 
+    /// Whether the suite that is named holds all others.
+    pub fn is_full(&self) -> bool {
+        self.shapes.is_none() && self.suite == "full"
+    }
+
     /// The suite as the benchmark program's catalogue has it, or the file, filtered and completed as
     /// asked.
     pub fn problems(&self, program: &Path, suite: Option<&str>) -> Result<Vec<Problem>> {

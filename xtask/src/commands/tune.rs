@@ -1,28 +1,18 @@
 //! `cargo xtask tune`: every candidate of a list of shapes, timed, and what the tuner chose.
 
-use std::{
-    io::{BufRead, BufReader, Write},
-    path::PathBuf,
-    process::Stdio,
-};
+use std::path::PathBuf;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Result, ensure};
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Deserialize;
 
 use super::{
     bench::progress,
-    selection::{Problem, Selection},
+    program::{self, answers},
+    ratios::geometric_mean,
+    selection::Selection,
 };
-use crate::{
-    cargo::Build,
-    device::{Device, features},
-    exec::Cmd,
-    llvm::{self, Llvm},
-    style,
-};
-
-const PROGRAM: &str = "cubenorm-bench";
+use crate::{exec::Cmd, style};
 
 /// Tune the kernels for a list of shapes: each candidate with its time, and which one was chosen.
 ///
@@ -55,7 +45,7 @@ struct Candidate {
 
 pub fn run(args: &Args) -> Result<()> {
     let devices = args.selection.devices();
-    let program = program(&devices)?;
+    let program = program::build(program::BENCH, &devices)?;
     let problems = args.selection.problems(&program, None)?;
     ensure!(
         args.bundle.is_none() || devices.len() == 1,
@@ -96,42 +86,6 @@ pub fn run(args: &Args) -> Result<()> {
         println!("bundle: {}", bundle.display());
     }
     ensure!(failed == 0, "{failed} problems could not be tuned");
-    Ok(())
-}
-
-/// Asks a program for an answer to each problem, in a process of its own.
-pub fn answers<T: for<'a> Deserialize<'a>>(
-    command: &Cmd,
-    problems: &[Problem],
-    mut take: impl FnMut(&Problem, Result<T>),
-) -> Result<()> {
-    command.announce();
-    let mut child = command
-        .command()
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .with_context(|| format!("`{command}` could not be started"))?;
-    let (Some(mut questions), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
-        bail!("`{command}` has no standard input or output");
-    };
-    // Drivers write to standard output too.
-    let mut lines = BufReader::new(stdout).lines().map_while(Result::ok);
-    let mut answer =
-        || lines.find_map(|line| serde_json::from_str::<Result<T, String>>(&line).ok());
-    for problem in problems {
-        let asked = writeln!(questions, "{}", serde_json::to_string(problem)?);
-        match asked.ok().and_then(|()| answer()) {
-            Some(answer) => take(problem, answer.map_err(|why| anyhow!(why))),
-            None => {
-                let status = child.wait()?;
-                bail!("`{command}` ended at {problem} with {status}");
-            }
-        }
-    }
-    drop(questions);
-    let status = child.wait()?;
-    ensure!(status.success(), "`{command}` ended with {status}");
     Ok(())
 }
 
@@ -207,20 +161,6 @@ fn summary(tuned: &[Tuned]) -> Option<String> {
     ))
 }
 
-fn geometric_mean(ratios: &[f64]) -> Option<f64> {
-    if ratios.is_empty() {
-        return None;
-    }
-    let logs: f64 = ratios.iter().map(|ratio| ratio.ln()).sum();
-    Some((logs / ratios.len() as f64).exp())
-}
-
-/// The benchmark program, for verbs that ask it.
-pub fn program(devices: &[Device]) -> Result<PathBuf> {
-    let llvm = devices.contains(&Device::Cpu) || llvm::find()? == Llvm::Installed;
-    Build::burn_facing(&features(devices, llvm))?.program(PROGRAM)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -260,14 +200,5 @@ mod tests {
             text.contains("fastest candidate: 1.414 times in the geometric mean, 2.00 at worst")
         );
         assert_eq!(summary(&[]), None);
-    }
-
-    #[test]
-    fn a_program_that_dies_is_named_with_its_problem() {
-        let problem: Problem =
-            serde_json::from_str(r#"{"op": "rms_norm", "shape": [2, 3]}"#).unwrap();
-        let command = Cmd::new("false");
-        let error = answers(&command, &[problem], |_, _: Result<Tuned>| ()).unwrap_err();
-        assert!(error.to_string().contains("rms_norm 2x3"), "{error}");
     }
 }

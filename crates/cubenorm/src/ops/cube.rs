@@ -15,7 +15,7 @@ use super::{
     BackwardOperands, BackwardSpec, Gradients, NormBackend, NormSpec, Normalized, Operands,
     Optional, dtype,
 };
-use crate::tuning::{Tuning, tuning};
+use crate::tuning::tuning;
 
 impl NormBackend for CubeBackend {
     fn normalize(operands: Operands<Self>, spec: NormSpec) -> Normalized<Self> {
@@ -97,15 +97,7 @@ impl NormBackend for CubeBackend {
 }
 
 fn choice(client: &Client) -> StrategyChoice {
-    let is_tuned = match tuning() {
-        Tuning::OnFirstCall => true,
-        Tuning::Off => false,
-        Tuning::Auto => {
-            let hardware = hardware(client);
-            hardware.cpu_cores.is_none() && !hardware.is_software
-        }
-    };
-    match is_tuned {
+    match tuning().applies_to(&hardware(client)) {
         true => StrategyChoice::Tuned,
         false => StrategyChoice::Inferred,
     }

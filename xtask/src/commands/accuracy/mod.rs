@@ -6,22 +6,19 @@ mod report;
 use std::{
     fs,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use anyhow::{Context, Result};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
 use self::{
     contender::{Column, Job},
     report::Table,
 };
+use super::{bench::progress, libraries::Library, program};
 use crate::{
-    cargo::Build,
-    device::{Device, features},
+    device::Device,
     exec::{Cmd, workspace},
-    llvm::{self, Llvm},
-    python::Python,
     setup, style,
 };
 
@@ -31,17 +28,6 @@ const PROGRAM: &str = "cubenorm-accuracy";
 const CONTENDERS: [&str; 2] = ["cubenorm", "burn"];
 /// Where inputs and outputs of the other libraries go.
 const FOLDER: &str = "target/accuracy";
-const TORCH: &str = "torch==2.15.0";
-/// PyTorch without what GPUs need, which is most of it.
-const TORCH_CPU: [&str; 6] = [
-    "--index-url",
-    "https://download.pytorch.org/whl/cpu",
-    "--retries",
-    "0",
-    "--timeout",
-    "15",
-];
-const ONNX_RUNTIME: [&str; 2] = ["onnx==1.23.2", "onnxruntime==1.31.1"];
 
 /// Measure how exact the norms are, beside Burn's own, PyTorch's and ONNX Runtime's.
 ///
@@ -77,8 +63,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<()> {
     let devices = devices(&args.device)?;
-    let llvm = devices.contains(&Device::Cpu) || llvm::find()? == Llvm::Installed;
-    let program = Build::burn_facing(&features(&devices, llvm))?.program(PROGRAM)?;
+    let program = program::build(PROGRAM, &devices)?;
     let suite = if args.quick { "quick" } else { "full" };
 
     // They are the same beside every device.
@@ -90,7 +75,7 @@ pub fn run(args: &Args) -> Result<()> {
     for device in devices {
         let mut columns = Vec::new();
         for contender in CONTENDERS {
-            let bar = progress(format!("{contender} on {device}"));
+            let bar = progress(0).with_message(format!("{contender} on {device}"));
             let job = Job::on_device(&program, suite, contender, device);
             columns.push(job.run(&bar)?);
             bar.finish_and_clear();
@@ -137,8 +122,12 @@ fn peers(program: &Path, suite: &str) -> Result<Vec<Column>> {
     let worker = || Cmd::new(program.to_string_lossy());
     worker().args(["export", suite]).arg(&folder).run()?;
     let mut columns = Vec::new();
-    for name in ["pytorch", "onnxruntime"] {
-        if let Err(error) = compute(name, &folder) {
+    let libraries = [
+        ("pytorch", Library::PyTorch),
+        ("onnxruntime", Library::OnnxRuntime),
+    ];
+    for (name, library) in libraries {
+        if let Err(error) = compute(name, library, &folder) {
             anstream::eprintln!("{} {name}: {error:#}", style::warning("without"));
             continue;
         }
@@ -149,27 +138,7 @@ fn peers(program: &Path, suite: &str) -> Result<Vec<Column>> {
 }
 
 /// Has a library compute the cases of a folder.
-fn compute(name: &str, folder: &Path) -> Result<()> {
-    let python = Python::new()?;
-    // PyTorch takes arrays of numpy, which comes with ONNX's package.
-    let [onnx, _] = ONNX_RUNTIME;
-    python.install(&[onnx], &[])?;
-    match name {
-        "pytorch" => python
-            .install(&[TORCH], &TORCH_CPU)
-            .or_else(|_| python.install(&[TORCH], &[]))?,
-        _ => python.install(&ONNX_RUNTIME, &[])?,
-    }
-    let script = python.script("accuracy_peers.py");
+fn compute(name: &str, library: Library, folder: &Path) -> Result<()> {
+    let script = library.install()?.script("accuracy_peers.py");
     script.arg(folder).arg(name).aside().run()
-}
-
-/// Hidden by itself where standard error is no terminal.
-fn progress(message: String) -> ProgressBar {
-    let bar = ProgressBar::new(0).with_message(message);
-    if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg} [{elapsed}]") {
-        bar.set_style(style);
-    }
-    bar.enable_steady_tick(Duration::from_millis(200));
-    bar
 }

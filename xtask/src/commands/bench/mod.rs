@@ -1,8 +1,17 @@
 //! `cargo xtask bench`: contenders side by side, interleaved in one run.
 
+mod contender;
+#[cfg(test)]
+mod fixture;
 mod load;
+mod machine;
+mod measure;
 mod report;
+mod rows;
 mod stats;
+mod summary;
+mod survey;
+mod table;
 mod worker;
 
 use std::{
@@ -15,32 +24,40 @@ use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use self::{
-    report::{Measured, Measurement},
-    stats::Stats,
-    worker::{Lost, Worker},
+    contender::{Contender, Field, Peer},
+    measure::Measurement,
+    report::Page,
+    survey::Survey,
 };
-use crate::{
-    cargo::Build,
-    commands::selection::{Problem, Selection},
-    device::{Device, features},
-    llvm::{self, Llvm},
-    style,
-};
+use super::{program, selection::Selection};
+use crate::{device::Device, exec::workspace, style};
 
-const PROGRAM: &str = "cubenorm-bench";
-/// Who is measured, in the order of a round.
-const CONTENDERS: [&str; 3] = ["cubenorm", "burn", "copy"];
+/// Where the report lies.
+const FOLDER: &str = "target/bench";
 
-/// Measure the norms beside Burn's own and a device copy of the same bytes.
+/// Measure the norms beside Burn's own, PyTorch, ONNX Runtime and a device copy of the same bytes.
 ///
 /// Every contender runs in a process of its own, is checked against a host reference and warmed
 /// up; then all take turns, round by round. On a software device (cpu, lavapipe) only the ratios
-/// mean something for other machines.
+/// mean something for other machines. The tables are followed by target/bench/report.html, with plots, and
+/// by the rows in target/bench/rows.csv.
+///
+/// PyTorch and ONNX Runtime compute on the CPU whatever the device, with a thread for each core (PyTorch on
+/// the GPU beside `cuda`), from Python packages that are installed into target/python. ONNX Runtime has
+/// no backward pass. What a peer does not have is said below the table, and fails nothing.
 #[derive(clap::Args)]
 pub struct Args {
     /// Only what the speed targets name: the suite `quick`
     #[arg(long, conflicts_with = "suite")]
     quick: bool,
+    /// Whom to measure beside cubenorm and the copy
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_delimiter = ',',
+        default_value = "burn"
+    )]
+    against: Vec<Peer>,
     /// Write all rows to FILE as a JSON array
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -49,140 +66,98 @@ pub struct Args {
     /// How often the contenders take turns
     #[arg(long, value_name = "N", default_value_t = 9)]
     rounds: usize,
+    /// Measure every strategy over row lengths for the report, too, as the suite `full` does
+    #[arg(long)]
+    strategies: bool,
 }
 
 pub fn run(args: &Args) -> Result<()> {
     ensure!(args.rounds > 0, "no rounds, no times");
     let devices = args.selection.devices();
-    let llvm = devices.contains(&Device::Cpu) || llvm::find()? == Llvm::Installed;
-    let program = Build::burn_facing(&features(&devices, llvm))?.program(PROGRAM)?;
+    let program = program::build(program::BENCH, &devices)?;
     let problems = args
         .selection
         .problems(&program, args.quick.then_some("quick"))?;
+    let field = Field::new(&program, Contender::with(&args.against))?;
 
-    if let Some(share) = load::disturbance() {
+    let disturbance = load::disturbance().map(|share| {
         let percent = (100.0 * share).round();
-        let what = format!("other programs use {percent} % of the processor");
-        anstream::eprintln!(
-            "{} {what}; even the ratios will be off",
-            style::warning("warning:")
-        );
+        format!("other programs use {percent} % of the processor")
+    });
+    if let Some(what) = &disturbance {
+        let warning = style::warning("warning:");
+        anstream::eprintln!("{warning} {what}; even the ratios will be off");
     }
 
     let bar = progress((devices.len() * problems.len() * (1 + args.rounds)) as u64);
     let mut measurements = Vec::new();
-    for device in devices {
+    for &device in &devices {
         let start = measurements.len();
         for problem in &problems {
-            measurements.push(measure(&program, device, problem, args.rounds, &bar)?);
+            let measurement = Measurement::take(&field, device, problem, args.rounds, &bar)?;
+            measurements.push(measurement);
         }
         bar.suspend(|| print(device, &measurements[start..]));
     }
+    let summaries = summary::summaries(&measurements);
+    bar.suspend(|| {
+        anstream::println!("\n{}", style::heading("summary"));
+        println!("{}", table::summaries(&summaries));
+    });
+    let measured = args.strategies || args.selection.is_full() && !args.quick;
+    let surveys: Vec<Survey> = devices
+        .iter()
+        .map(|&device| Survey::take(&program, device, measured, &bar))
+        .collect();
     bar.finish_and_clear();
 
+    let page = Page {
+        facts: machine::facts(disturbance),
+        measurements: &measurements,
+        summaries: &summaries,
+        surveys: &surveys,
+    };
+    let folder = workspace().join(FOLDER);
+    fs::create_dir_all(&folder).with_context(|| format!("{} not made", folder.display()))?;
+    write(&folder.join("report.html"), &page.html()?)?;
+    write(&folder.join("rows.csv"), &rows::csv(&measurements)?)?;
     if let Some(path) = &args.json {
-        let text = report::json(&measurements)? + "\n";
-        fs::write(path, text).with_context(|| format!("{} not written", path.display()))?;
-        println!(
-            "{} rows in {}",
-            CONTENDERS.len() * measurements.len(),
-            path.display()
-        );
+        write(path, &rows::json(&measurements)?)?;
     }
-    let ours = measurements
+    check(&measurements)
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).with_context(|| format!("{} not written", path.display()))?;
+    let shown = path.strip_prefix(workspace()).unwrap_or(path);
+    println!("written: {}", shown.display());
+    Ok(())
+}
+
+/// Fails where ours has no time; a peer's loss is its own.
+fn check(measurements: &[Measurement]) -> Result<()> {
+    let lost = measurements
         .iter()
-        .flat_map(|measurement| &measurement.contenders);
-    let lost = ours
-        .filter(|m| m.contender == "cubenorm" && m.result.is_err())
+        .filter(|measurement| measurement.of(Contender::Cubenorm).is_none())
         .count();
     ensure!(
         lost == 0,
-        "cubenorm has no time for {lost} of {} rows",
+        "cubenorm has no time for {lost} of {} problems",
         measurements.len()
     );
     Ok(())
 }
 
-/// Runs all contenders on a problem: set up one after the other, then round by round.
-fn measure(
-    program: &Path,
-    device: Device,
-    problem: &Problem,
-    rounds: usize,
-    bar: &ProgressBar,
-) -> Result<Measurement> {
-    let title = format!("{device} {} {}", problem.op, report::shape(&problem.shape));
-    bar.set_message(format!("{title}: warming up"));
-    let mut lanes = Vec::new();
-    for contender in CONTENDERS {
-        let mut worker = Worker::start(program, contender, device)?;
-        let ready = worker.prepare(problem);
-        lanes.push(Lane {
-            contender,
-            state: ready.map(|()| (worker, Vec::new())),
-        });
-    }
-    bar.inc(1);
-    bar.set_message(title);
-    for _ in 0..rounds {
-        for lane in &mut lanes {
-            lane.round();
-        }
-        bar.inc(1);
-    }
-    let contenders = lanes.into_iter().map(Lane::finish).collect();
-    Ok(Measurement {
-        device: device.to_string(),
-        problem: problem.clone(),
-        contenders,
-    })
-}
-
-/// A contender during a measurement: its process and samples, or how it was lost.
-struct Lane {
-    contender: &'static str,
-    state: Result<(Worker, Vec<f64>), Lost>,
-}
-
-impl Lane {
-    fn round(&mut self) {
-        if let Ok((worker, samples)) = &mut self.state {
-            match worker.round() {
-                Ok(more) => samples.extend(more),
-                Err(lost) => self.state = Err(lost),
-            }
-        }
-    }
-
-    fn finish(self) -> Measured {
-        let result = self.state.and_then(|(_, samples)| {
-            Stats::of(&samples).ok_or_else(|| Lost::Failed("returned no sample".into()))
-        });
-        Measured {
-            contender: self.contender,
-            result,
-        }
-    }
-}
-
 fn print(device: Device, measurements: &[Measurement]) {
     anstream::println!("\n{}", style::heading(device));
-    println!(
-        "{}",
-        report::table(&measurements.iter().collect::<Vec<_>>())
-    );
-    for measurement in measurements {
-        for Measured { contender, result } in &measurement.contenders {
-            let (word, why) = match result {
-                Ok(_) => continue,
-                Err(Lost::Crashed(why)) => ("crashed", why),
-                Err(Lost::Failed(why)) => ("failed", why),
-            };
-            let problem = &measurement.problem;
-            let shape = report::shape(&problem.shape);
-            let what = format!("{contender} {} {shape} {}", problem.op, problem.pass);
-            anstream::println!("{} {what}: {why}", style::bad(word));
-        }
+    println!("{}", table::measurements(measurements));
+    for (contender, lost, problems) in table::lost(measurements) {
+        let (word, why) = lost.words();
+        let word = match lost {
+            worker::Lost::Unsupported(_) => style::warning(word),
+            worker::Lost::Crashed(_) | worker::Lost::Failed(_) => style::bad(word),
+        };
+        anstream::println!("{word} {contender}, {problems}: {why}");
     }
 }
 
@@ -194,4 +169,38 @@ pub fn progress(steps: u64) -> ProgressBar {
     }
     bar.enable_steady_tick(Duration::from_millis(200));
     bar
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn burn_is_the_peer_unless_others_are_named() {
+        let against = |arguments: &[&str]| {
+            let cli = Cli::try_parse_from(["bench"].iter().chain(arguments));
+            cli.map(|cli| cli.args.against)
+        };
+        assert_eq!(against(&[]).unwrap(), [Peer::Burn]);
+        let named = against(&["--against", "torch,onnxruntime"]);
+        assert_eq!(named.unwrap(), [Peer::Torch, Peer::Onnxruntime]);
+        assert!(against(&["--against", "jax"]).is_err());
+    }
+
+    #[test]
+    fn a_run_fails_where_ours_has_no_time_and_nowhere_else() {
+        let mut all = fixture::measurements();
+        check(&all).unwrap();
+        all[1].contenders[0].result = Err(worker::Lost::Failed("x".into()));
+        let error = check(&all).unwrap_err().to_string();
+        assert_eq!(error, "cubenorm has no time for 1 of 4 problems");
+    }
 }

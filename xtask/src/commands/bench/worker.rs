@@ -2,8 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
-    path::Path,
-    process::{Child, Command, Stdio},
+    process::{Child, Stdio},
     sync::mpsc::{self, Receiver, RecvTimeoutError},
     thread::{self, JoinHandle},
     time::Duration,
@@ -14,7 +13,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     commands::selection::Problem,
-    device::Device,
     exec::{Cmd, ending},
 };
 
@@ -30,9 +28,24 @@ enum Request<'a> {
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Reply {
-    Ready,
+    Ready(About),
     Round(Vec<f64>),
+    Unsupported(String),
     Failed(String),
+}
+
+/// What a worker says of what it set up.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct About {
+    /// What computes: runtime, library and version, threads.
+    pub runtime: String,
+    /// How it computes the problem, where it says.
+    pub plan: Option<String>,
+    /// Bytes of the input, where it says.
+    pub input_bytes: Option<usize>,
+    /// Bytes that the pass must move at least, where it says.
+    pub bytes: Option<usize>,
 }
 
 /// Why a contender has no time.
@@ -42,6 +55,19 @@ pub enum Lost {
     Crashed(String),
     /// It said why, panicked, or did not answer in time.
     Failed(String),
+    /// It does not have the operator, the type or the pass.
+    Unsupported(String),
+}
+
+impl Lost {
+    /// In a word, and why.
+    pub fn words(&self) -> (&'static str, &str) {
+        match self {
+            Self::Crashed(why) => ("crashed", why),
+            Self::Failed(why) => ("failed", why),
+            Self::Unsupported(why) => ("no result", why),
+        }
+    }
 }
 
 /// Longer than any warm-up, tuning included, shorter than a person's patience.
@@ -55,20 +81,14 @@ pub struct Worker {
 }
 
 impl Worker {
-    pub fn start(program: &Path, contender: &str, device: Device) -> Result<Self> {
-        let command = Cmd::new(program.to_string_lossy())
-            .args(["work", contender])
-            .env("BURN_DEVICE", device.name());
-        Self::of(command.command())
-            .with_context(|| format!("`{}` could not be started", program.display()))
-    }
-
-    fn of(mut command: Command) -> Result<Self> {
+    pub fn start(command: &Cmd) -> Result<Self> {
         let mut child = command
+            .command()
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            .spawn()?;
+            .spawn()
+            .with_context(|| format!("`{command}` could not be started"))?;
         let stdout = child
             .stdout
             .take()
@@ -94,9 +114,10 @@ impl Worker {
     }
 
     /// Sets a problem up; returns when the worker is warm.
-    pub fn prepare(&mut self, problem: &Problem) -> Result<(), Lost> {
+    pub fn prepare(&mut self, problem: &Problem) -> Result<About, Lost> {
         match self.ask(&Request::Prepare(problem))? {
-            Reply::Ready => Ok(()),
+            Reply::Ready(about) => Ok(about),
+            Reply::Unsupported(why) => Err(Lost::Unsupported(why)),
             Reply::Failed(why) => Err(Lost::Failed(why)),
             Reply::Round(_) => Err(Lost::Failed(
                 "answered a round that nobody asked for".into(),
@@ -108,8 +129,8 @@ impl Worker {
     pub fn round(&mut self) -> Result<Vec<f64>, Lost> {
         match self.ask(&Request::Round)? {
             Reply::Round(samples) => Ok(samples),
-            Reply::Failed(why) => Err(Lost::Failed(why)),
-            Reply::Ready => Err(Lost::Failed("answered no round".into())),
+            Reply::Unsupported(why) | Reply::Failed(why) => Err(Lost::Failed(why)),
+            Reply::Ready(_) => Err(Lost::Failed("answered no round".into())),
         }
     }
 
@@ -232,8 +253,7 @@ mod tests {
     #[test]
     fn a_signal_is_a_crash_and_an_exit_a_failure() {
         let lost = |script: &str| {
-            let child = Cmd::new("sh").args(["-c", script]).command();
-            let mut worker = Worker::of(child).unwrap();
+            let mut worker = Worker::start(&Cmd::new("sh").args(["-c", script])).unwrap();
             worker.round().unwrap_err()
         };
         assert!(matches!(lost("kill -SEGV $$"), Lost::Crashed(why) if why.contains("signal 11")));
@@ -245,5 +265,23 @@ mod tests {
             lost(r#"echo noise; echo '{"failed":"x"}'"#),
             Lost::Failed("x".into())
         );
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_a_worker_lacks_is_no_failure() {
+        let problem: Problem =
+            serde_json::from_str(r#"{"op": "rms_norm", "shape": [2, 3]}"#).unwrap();
+        let prepared = |reply: &str| {
+            let script = format!("read line; echo '{reply}'");
+            let mut worker = Worker::start(&Cmd::new("sh").args(["-c", &script])).unwrap();
+            worker.prepare(&problem)
+        };
+        assert_eq!(
+            prepared(r#"{"unsupported":"no f16"}"#),
+            Err(Lost::Unsupported("no f16".into()))
+        );
+        let about = prepared(r#"{"ready":{"runtime":"x 1"}}"#).unwrap();
+        assert_eq!((about.runtime.as_str(), about.plan), ("x 1", None));
     }
 }

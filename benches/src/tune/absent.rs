@@ -1,0 +1,63 @@
+//! The same functions in a build without a runtime that has plans.
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use burn::tensor::Device;
+
+use super::{Explained, Strategies, Tuned};
+use crate::problems::Problem;
+
+/// Lets the tuner choose: there is nothing to choose from.
+///
+/// # Errors
+///
+/// Always, as all of these.
+pub fn tune(_problem: &Problem, _device: &Device) -> Result<Tuned> {
+    absent()
+}
+
+/// Times the strategies: there are none.
+///
+/// # Errors
+///
+/// Always.
+pub fn strategies(_problem: &Problem, _device: &Device) -> Result<Strategies> {
+    absent()
+}
+
+/// Plans a problem: there is nothing that would run it.
+///
+/// # Errors
+///
+/// Always.
+pub fn explain(_problem: &Problem, _device: &Device) -> Result<Explained> {
+    absent()
+}
+
+/// The plan that a layer's call runs: there is none.
+///
+/// # Errors
+///
+/// Always.
+pub fn running(_problem: &Problem, _device: &Device) -> Result<String> {
+    absent()
+}
+
+/// What computes on a device.
+pub fn runtime(device: &Device) -> String {
+    format!("{device:?}")
+}
+
+/// Runs `tune`: there is nothing to bundle.
+///
+/// # Errors
+///
+/// Always.
+pub fn bundled(_bundle: &Path, _tune: impl FnOnce() -> Result<()>) -> Result<()> {
+    absent()
+}
+
+fn absent<T>() -> Result<T> {
+    bail!("this build has no CubeCL runtime, which is what has plans")
+}

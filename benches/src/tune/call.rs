@@ -1,0 +1,268 @@
+//! A problem on buffers of its own: tuned, and timed with each plan.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use burn::tensor::Device;
+use cubecl::{
+    client::Client,
+    future::block_on,
+    server::Handle,
+    std::throughput::measure_peak_throughput,
+    throughput::{MemoryAccess, MemorySpec, ThroughputKey, ThroughputMode},
+};
+use cubenorm_core::{Knobs, Statistics, Strategy, StrategyChoice};
+use cubenorm_kernels::{
+    ForwardTensors, GradientTensors, hardware, launch_forward, launch_gradient, tuned_forward,
+    tuned_gradient,
+};
+
+use super::{
+    Candidate, Strategies, Tuned,
+    described::{Described, bytes, client, launched},
+};
+use crate::{
+    contenders::Contender,
+    harness,
+    problems::{DType, Pass, Problem},
+};
+
+/// What one sample should last, and how many there are.
+const SAMPLE: Duration = Duration::from_millis(20);
+const SAMPLES: usize = 7;
+
+/// Lets the tuner choose, then times every candidate in turns.
+///
+/// # Errors
+///
+/// Where the device is none of CubeCL's, or a candidate cannot be launched.
+pub fn tune(problem: &Problem, device: &Device) -> Result<Tuned> {
+    let call = Call::new(problem, &client(device)?)?;
+    let start = Instant::now();
+    let chosen = call.chosen()?;
+    let took = 1e3 * start.elapsed().as_secs_f64();
+    Ok(Tuned {
+        candidates: call.timed(&call.described.candidates()?)?,
+        copy: copy(&call.described.client, bytes(problem)),
+        chosen: chosen.to_string(),
+        took,
+    })
+}
+
+/// Times every strategy that can run a problem, and the analytic plan, in turns.
+///
+/// # Errors
+///
+/// As [`tune`].
+pub fn strategies(problem: &Problem, device: &Device) -> Result<Strategies> {
+    let call = Call::new(problem, &client(device)?)?;
+    let mut all: Vec<Knobs> = Strategy::ALL.into_iter().map(Knobs::from).collect();
+    all.retain(|&knobs| call.described.plan(knobs).is_ok());
+    all.push(Knobs::default());
+    let candidates = call.timed(&all)?;
+    drop(call);
+
+    let mut rounds = harness::prepare(Contender::Copy, &launched(problem), device)?.round()?;
+    rounds.sort();
+    Ok(Strategies {
+        bytes: bytes(problem),
+        copy: 1e3 * rounds[rounds.len() / 2].as_secs_f64(),
+        candidates,
+    })
+}
+
+/// The plans that a layer's call runs, as they print, the way back after the way there.
+///
+/// # Errors
+///
+/// As [`tune`].
+pub fn running(problem: &Problem, device: &Device) -> Result<String> {
+    let client = client(device)?;
+    let of = |pass: Pass| {
+        let problem = Problem {
+            pass,
+            ..problem.clone()
+        };
+        let described = Described::new(&problem, &client)?;
+        let knobs = match cubenorm::tuning().applies_to(&hardware(&client)) {
+            // What the call found is kept, so this measures nothing again.
+            true => Call::new(&problem, &client)?.chosen()?,
+            false => Knobs::default(),
+        };
+        described.plan(knobs).map(|(_, plan)| plan)
+    };
+    match problem.pass {
+        Pass::Full => Ok(format!(
+            "{}; back: {}",
+            of(Pass::Forward)?,
+            of(Pass::Backward)?
+        )),
+        pass => of(pass),
+    }
+}
+
+/// A described pass with its buffers.
+struct Call {
+    described: Described,
+    input: Handle,
+    above: Handle,
+    saved: Handle,
+    params: [Handle; 2],
+}
+
+impl Call {
+    fn new(problem: &Problem, client: &Client) -> Result<Self> {
+        let described = Described::new(problem, client)?;
+        let data = problem.host_data();
+        let buffer = |values: &[f32]| match problem.dtype {
+            DType::F32 => {
+                let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_ne_bytes()).collect();
+                client.create_from_slice(&bytes)
+            }
+            DType::F16 => {
+                let halves = values.iter().map(|&x| half::f16::from_f32(x));
+                let bytes: Vec<u8> = halves.flat_map(half::f16::to_ne_bytes).collect();
+                client.create_from_slice(&bytes)
+            }
+        };
+        // Mean 0 and deviation 1 for each row.
+        let pairs = described.gradient.as_ref();
+        let pairs = pairs.and_then(|desc| desc.saved.as_ref());
+        let pairs = pairs.and_then(|desc| desc.layout.checked_elements());
+        let pairs = [0.0f32, 1.0].repeat(pairs.unwrap_or(2) / 2);
+        let pairs: Vec<u8> = pairs.iter().flat_map(|x| x.to_ne_bytes()).collect();
+        let input = buffer(&data.input);
+        Ok(Self {
+            above: match described.gradient {
+                Some(_) => buffer(&data.input),
+                None => input.clone(),
+            },
+            input,
+            saved: client.create_from_slice(&pairs),
+            params: [buffer(&data.gamma), buffer(&data.beta)],
+            described,
+        })
+    }
+
+    fn forward_tensors(&self) -> ForwardTensors {
+        let norm = &self.described.norm;
+        let given = |desc: bool, which: usize| desc.then(|| self.params[which].clone());
+        let is_given = matches!(norm.statistics, Statistics::Given { .. });
+        ForwardTensors {
+            scale: given(norm.scale.is_some(), 0),
+            bias: given(norm.bias.is_some(), 1),
+            mean: given(is_given, 1),
+            variance: given(is_given, 0),
+            ..ForwardTensors::new(self.input.clone())
+        }
+    }
+
+    fn gradient_tensors(&self) -> GradientTensors {
+        let norm = &self.described.norm;
+        GradientTensors {
+            input: self.input.clone(),
+            output_gradient: self.above.clone(),
+            saved: Some(self.saved.clone()),
+            scale: norm.scale.as_ref().map(|_| self.params[0].clone()),
+            bias: norm.bias.as_ref().map(|_| self.params[1].clone()),
+            input_gradient: None,
+        }
+    }
+
+    /// What the tuner chooses, measured if it does not know yet.
+    fn chosen(&self) -> Result<Knobs> {
+        let Described {
+            client,
+            norm,
+            gradient,
+        } = &self.described;
+        Ok(match gradient {
+            None => tuned_forward(client, norm, &self.forward_tensors())?,
+            Some(desc) => tuned_gradient(client, desc, &self.gradient_tensors())?,
+        })
+    }
+
+    fn launch(&self, knobs: Knobs) -> Result<()> {
+        let choice = StrategyChoice::Forced(knobs);
+        let Described {
+            client,
+            norm,
+            gradient,
+        } = &self.described;
+        match gradient {
+            None => {
+                launch_forward(client, norm, &self.forward_tensors(), choice)?;
+            }
+            Some(desc) => {
+                launch_gradient(client, desc, &self.gradient_tensors(), choice)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn timed(&self, candidates: &[Knobs]) -> Result<Vec<Candidate>> {
+        let times = self.times(candidates)?;
+        let timed = candidates.iter().zip(times).map(|(&knobs, time)| {
+            Ok(Candidate {
+                name: knobs.to_string(),
+                plan: self.described.plan(knobs)?.1,
+                time,
+            })
+        });
+        timed.collect()
+    }
+
+    /// The median times of candidates, which take turns.
+    fn times(&self, candidates: &[Knobs]) -> Result<Vec<f64>> {
+        let mut runs = Vec::new();
+        for &knobs in candidates {
+            self.time(knobs, 1)?;
+            let one = self.time(knobs, 1)?;
+            let fit = SAMPLE.as_secs_f64() / one.max(1e-7);
+            runs.push((fit as usize).clamp(1, 200));
+        }
+        let mut samples = vec![Vec::new(); candidates.len()];
+        for _ in 0..SAMPLES {
+            for (i, &knobs) in candidates.iter().enumerate() {
+                samples[i].push(1e3 * self.time(knobs, runs[i])?);
+            }
+        }
+        Ok(samples
+            .into_iter()
+            .map(|mut samples| {
+                samples.sort_by(f64::total_cmp);
+                samples[samples.len() / 2]
+            })
+            .collect())
+    }
+
+    /// Seconds of a run, by the device's clock where it has one.
+    fn time(&self, knobs: Knobs, runs: usize) -> Result<f64> {
+        let ((), profiled) = self
+            .described
+            .client
+            .profile(
+                || {
+                    for _ in 0..runs {
+                        self.launch(knobs).expect("its plan was made before");
+                    }
+                },
+                "candidate",
+            )
+            .map_err(|error| anyhow!("{error:?}"))?;
+        let ticks = block_on(profiled.resolve()).context("the device kept no time")?;
+        let time = ticks.duration().as_secs_f64() / runs as f64;
+        ensure!(time > 0.0, "the device's clock stood still");
+        Ok(time)
+    }
+}
+
+/// Milliseconds of a copy of so many bytes, which CubeCL measures once for each size.
+fn copy(client: &Client, bytes: usize) -> Option<f64> {
+    let spec = MemorySpec::new(MemoryAccess::Copy, bytes as u64);
+    let key = ThroughputKey {
+        mode: ThroughputMode::Memory(spec),
+    };
+    let rate = measure_peak_throughput(client, key).ok()?.bytes_per_s(&key);
+    (rate > 0.0).then(|| 1e3 * bytes as f64 / rate)
+}

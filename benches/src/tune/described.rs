@@ -1,0 +1,202 @@
+//! A problem as the layers of `cubenorm::nn` describe it, and its plans; nothing runs.
+
+use anyhow::{Result, bail};
+use burn::{backend::DispatchDevice, tensor::Device};
+use cubecl::client::Client;
+use cubenorm_core::{
+    DType, Epsilon, GradientDesc, Hold, Knobs, NormDesc, Statistics, StrategyChoice, TensorDesc,
+    forward_candidates, gradient_candidates, knobs,
+};
+use cubenorm_kernels::{hardware, plan_for, plan_gradient_for};
+
+use super::Explained;
+use crate::problems::{self, EPSILON, Op, Pass, Problem};
+
+/// Plans a problem without running it.
+///
+/// # Errors
+///
+/// Where the device is none of CubeCL's, or cannot hold the problem.
+pub fn explain(problem: &Problem, device: &Device) -> Result<Explained> {
+    Described::new(problem, &client(device)?)?.explain(problem)
+}
+
+pub(super) fn client(device: &Device) -> Result<Client> {
+    match device.as_dispatch() {
+        DispatchDevice::Cube(device) => Ok(device.client()),
+        _ => bail!("{device:?} is not one of CubeCL's devices, and has one way to run"),
+    }
+}
+
+/// What computes on a device, as CubeCL calls it.
+pub fn runtime(device: &Device) -> String {
+    match client(device) {
+        Ok(client) => client.name().to_owned(),
+        Err(_) => format!("{device:?}"),
+    }
+}
+
+/// A pass over tensors that need not be there.
+pub(super) struct Described {
+    pub client: Client,
+    pub norm: NormDesc,
+    /// The way back, where that is the pass.
+    pub gradient: Option<GradientDesc>,
+}
+
+impl Described {
+    pub fn new(problem: &Problem, client: &Client) -> Result<Self> {
+        problem.validate()?;
+        let dtype = match problem.dtype {
+            problems::DType::F32 => DType::F32,
+            problems::DType::F16 => DType::F16,
+        };
+        let norm = desc(problem, dtype);
+        let gradient = match problem.pass {
+            Pass::Forward => None,
+            Pass::Backward | Pass::Full => Some(GradientDesc::new(norm.clone())),
+        };
+        Ok(Self {
+            client: client.clone(),
+            norm,
+            gradient,
+        })
+    }
+
+    /// The plan that knobs come to: its strategy, and all of it.
+    pub fn plan(&self, knobs: Knobs) -> Result<(String, String)> {
+        let choice = StrategyChoice::Forced(knobs);
+        Ok(match &self.gradient {
+            None => {
+                let plan = plan_for(&self.client, &self.norm, choice)?;
+                (plan.strategy.to_string(), plan.to_string())
+            }
+            Some(desc) => {
+                let plan = plan_gradient_for(&self.client, desc, choice)?;
+                (plan.strategy.to_string(), plan.to_string())
+            }
+        })
+    }
+
+    /// What the tuner measures.
+    pub fn candidates(&self) -> Result<Vec<Knobs>> {
+        let hardware = hardware(&self.client);
+        let places = match &self.gradient {
+            None => forward_candidates(&self.norm.problem()?, &hardware)?,
+            Some(desc) => {
+                let problem = desc.input_problem(desc.param_sums())?;
+                gradient_candidates(&problem, &hardware)?
+            }
+        };
+        let all = knobs(&hardware);
+        Ok(places.into_iter().map(|place| all[place]).collect())
+    }
+
+    fn explain(&self, problem: &Problem) -> Result<Explained> {
+        let analytic = Knobs::default();
+        let (desc, again) = match &self.gradient {
+            None => {
+                let plan = plan_for(&self.client, &self.norm, analytic.into())?;
+                let reduces = plan.blueprint.statistics.reduces();
+                let again = reduces && plan.blueprint.hold == Hold::Reread;
+                (serde_json::to_value(&self.norm)?, usize::from(again))
+            }
+            Some(desc) => {
+                let plan = plan_gradient_for(&self.client, desc, analytic.into())?;
+                let again = 2 * usize::from(plan.blueprint.reduces);
+                (serde_json::to_value(desc)?, again)
+            }
+        };
+        let minimum = bytes(problem);
+        let candidates = self.candidates()?;
+        let (strategy, plan) = self.plan(analytic)?;
+        Ok(Explained {
+            desc,
+            strategy,
+            plan,
+            minimum,
+            moved: minimum + again * problem.elements() * problem.dtype.size(),
+            reads_again: again > 0,
+            candidates: candidates.iter().map(Knobs::to_string).collect(),
+        })
+    }
+}
+
+/// The least that the pass must move.
+pub(super) fn bytes(problem: &Problem) -> usize {
+    launched(problem).bytes()
+}
+
+/// What is launched for a problem: of both passes, the way back is meant.
+pub(super) fn launched(problem: &Problem) -> Problem {
+    let pass = match problem.pass {
+        Pass::Forward => Pass::Forward,
+        Pass::Backward | Pass::Full => Pass::Backward,
+    };
+    Problem {
+        pass,
+        ..problem.clone()
+    }
+}
+
+/// The description that the layers of `cubenorm::nn` come to.
+fn desc(problem: &Problem, dtype: DType) -> NormDesc {
+    let shape = &problem.shape;
+    let last = shape.len() - 1;
+    let channels = |rank: usize, dim: usize, size: usize| {
+        let mut sizes = vec![1; rank];
+        sizes[dim] = size;
+        sizes
+    };
+    let (shape, axes, params) = match problem.op {
+        Op::LayerNorm | Op::RmsNorm => (shape.clone(), vec![last], vec![shape[last]]),
+        Op::BatchNorm => {
+            let axes = (0..shape.len()).filter(|&dim| dim != 1).collect();
+            (shape.clone(), axes, channels(shape.len(), 1, shape[1]))
+        }
+        Op::InstanceNorm => {
+            let axes = (2..shape.len()).collect();
+            (shape.clone(), axes, channels(shape.len(), 1, shape[1]))
+        }
+        Op::GroupNorm => {
+            let groups = problem.groups();
+            let mut sizes = vec![shape[0], groups, shape[1] / groups];
+            sizes.extend(&shape[2..]);
+            let mut params = vec![1; sizes.len()];
+            params[1..3].copy_from_slice(&sizes[1..3]);
+            let axes = (2..sizes.len()).collect();
+            (sizes, axes, params)
+        }
+    };
+    let param = TensorDesc::contiguous(params, dtype);
+    let statistics = match problem.op {
+        Op::RmsNorm => Statistics::MeanSquare,
+        _ if problem.is_inference() => Statistics::Given {
+            mean: param.clone(),
+            variance: param.clone(),
+        },
+        _ => Statistics::MeanVariance,
+    };
+    let has_bias = problem.op != Op::RmsNorm;
+    NormDesc::new(TensorDesc::contiguous(shape, dtype), axes, statistics)
+        .with_epsilon(Epsilon::InsideSqrt(EPSILON))
+        .with_scale(param.clone())
+        .with_bias(has_bias.then_some(param))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::problems::Suite;
+
+    #[test]
+    fn every_problem_has_the_rows_and_columns_of_its_description() {
+        for problem in Suite::Full.problems() {
+            let norm = desc(&problem, DType::F32).problem().unwrap();
+            if !problem.is_inference() {
+                assert_eq!(norm.cols, problem.row(), "{problem:?}");
+            }
+            assert_eq!(norm.rows * norm.cols, problem.elements(), "{problem:?}");
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! One problem's plans: what would run, what the tuner chooses, and how long each takes.
+
+#[cfg(not(feature = "cube"))]
+mod absent;
+#[cfg(feature = "cube")]
+mod bundle;
+#[cfg(feature = "cube")]
+mod call;
+#[cfg(feature = "cube")]
+mod described;
+
+use serde::{Deserialize, Serialize};
+
+#[cfg(not(feature = "cube"))]
+pub use absent::{bundled, explain, running, runtime, strategies, tune};
+#[cfg(feature = "cube")]
+pub use {
+    bundle::bundled,
+    call::{running, strategies, tune},
+    described::{explain, runtime},
+};
+
+/// What is known of a problem's candidates on a device.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Tuned {
+    /// A copy of as many bytes as the pass must move, in milliseconds, where CubeCL's probe could
+    /// measure it.
+    pub copy: Option<f64>,
+    /// Every candidate, the analytic plan first.
+    pub candidates: Vec<Candidate>,
+    /// The name of the one that the tuner chose.
+    pub chosen: String,
+    /// How long the tuner took, in milliseconds, compiling included; little where it knew already.
+    pub took: f64,
+}
+
+/// How fast each strategy is that can run a problem at all.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Strategies {
+    /// The bytes that the pass must move at least.
+    pub bytes: usize,
+    /// The benchmark's copy of as many bytes, in milliseconds.
+    pub copy: f64,
+    /// One for each strategy, the analytic plan last.
+    pub candidates: Vec<Candidate>,
+}
+
+/// A candidate, timed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Candidate {
+    /// Its knobs, as they print.
+    pub name: String,
+    /// Its plan, as it prints.
+    pub plan: String,
+    /// The median of its times, in milliseconds.
+    pub time: f64,
+}
+
+/// What would run for a problem.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Explained {
+    /// The description, as JSON.
+    pub desc: serde_json::Value,
+    /// The strategy of the analytic plan.
+    pub strategy: String,
+    /// The analytic plan.
+    pub plan: String,
+    /// The bytes that any implementation must move.
+    pub minimum: usize,
+    /// The bytes that this plan asks for, what it reads again counted again.
+    pub moved: usize,
+    /// Whether what is read again can be expected in a cache.
+    pub reads_again: bool,
+    /// The candidates of the tuner, best estimate first.
+    pub candidates: Vec<String>,
+}

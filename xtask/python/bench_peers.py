@@ -1,0 +1,246 @@
+"""A worker of `cargo xtask bench` that measures another library.
+
+Usage: bench_peers.py NAME FOLDER
+
+NAME is torch or onnxruntime. Requests come on standard input and replies go to standard output, a line
+of JSON each, as benches/src/protocol.rs has them. FOLDER has the data of a problem, and gets the result,
+as benches/src/exchange.rs says. Samples are as long, and the warm-up ends, as benches/src/harness.rs has it.
+
+PyTorch's norms have no `out=` that is not a copy afterwards, so each run allocates its output; the driver
+sets malloc up to keep freed memory, which makes that as cheap as can be. ONNX Runtime writes into outputs
+that were allocated before. It computes on the CPU, and PyTorch there too unless BURN_DEVICE is cuda.
+"""
+
+import gc
+import json
+import math
+import os
+import sys
+import time
+from pathlib import Path
+
+import libraries
+import numpy as np
+
+EPSILON = 1e-5
+GROUPS = 32
+# Seconds of a sample and of a round; samples of a round at most.
+SAMPLE, ROUND, SAMPLES = 0.060, 0.150, 5
+# Bytes that the tensors of a sample may take together, and runs of a sample at most: a tensor for each
+# run, because a single one would stay in the cache.
+MEMORY, MOST_RUNS = 512 << 20, 64
+NUMPY = {"f16": np.float16, "f32": np.float32}
+THREADS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+class Problem:
+    """A problem and its data, rounded to its type."""
+
+    def __init__(self, request: dict, folder: Path):
+        self.op, self.shape, self.dtype, self.timed = (
+            request[name] for name in ("op", "shape", "dtype", "pass")
+        )
+        self.groups = min(GROUPS, self.shape[1]) if len(self.shape) > 1 else 1
+
+        def read(name):
+            return np.fromfile(folder / f"{name}.bin", np.float32).astype(NUMPY[self.dtype])
+
+        self.input = read("input").reshape(self.shape)
+        self.parameters = {"scale": read("gamma")}
+        if self.op != "rms_norm":
+            self.parameters["bias"] = read("beta")
+        if self.op == "batch_norm":
+            # Running statistics, which only inference reads.
+            self.parameters["mean"] = np.zeros_like(self.parameters["scale"])
+            self.parameters["variance"] = np.ones_like(self.parameters["scale"])
+
+    def runs(self) -> int:
+        """How many runs have tensors of their own."""
+        tensors = 2 if self.timed == "forward" else 5
+        return max(1, min(MOST_RUNS, MEMORY // (tensors * self.input.nbytes)))
+
+
+class Torch:
+    """A problem on PyTorch."""
+
+    def __init__(self, problem: Problem):
+        import torch
+
+        is_cuda = os.environ.get("BURN_DEVICE") == "cuda" and torch.cuda.is_available()
+        self.device = torch.device("cuda" if is_cuda else "cpu")
+        torch.set_num_threads(THREADS)
+        self.runtime = f"PyTorch {torch.__version__}, " + (
+            torch.cuda.get_device_name() if is_cuda else f"{THREADS} threads"
+        )
+        self.torch, self.problem = torch, problem
+        self.trains = problem.timed != "forward"
+        torch.set_grad_enabled(self.trains)
+
+        def upload(array):
+            return torch.from_numpy(array).to(self.device, copy=True)
+
+        self.parameters = {name: upload(array) for name, array in problem.parameters.items()}
+        self.inputs = [upload(problem.input) for _ in range(problem.runs())]
+        if self.trains:
+            self.weights = [self.parameters[n] for n in ("scale", "bias") if n in self.parameters]
+            for tensor in self.inputs + self.weights:
+                tensor.requires_grad_()
+            self.ones = torch.ones_like(self.inputs[0])
+
+    def forward(self, run: int):
+        problem = self.problem
+        x = self.inputs[run % len(self.inputs)]
+        return libraries.pytorch(
+            problem.op, x, self.parameters, EPSILON, groups=problem.groups, trains=self.trains
+        )
+
+    def backward(self, run: int, y):
+        x = self.inputs[run % len(self.inputs)]
+        return self.torch.autograd.grad(y, [x, *self.weights], self.ones)
+
+    def synchronize(self):
+        if self.device.type == "cuda":
+            self.torch.cuda.synchronize()
+
+    def time(self, runs: int) -> float:
+        made = None
+        if self.problem.timed == "backward":
+            made = [self.forward(run) for run in range(runs)]
+        self.synchronize()
+        start = time.perf_counter()
+        for run in range(runs):
+            y = made[run] if made else self.forward(run)
+            if self.trains:
+                self.backward(run, y)
+        self.synchronize()
+        return time.perf_counter() - start
+
+    def outcome(self) -> dict[str, np.ndarray]:
+        y = self.forward(0)
+        found = {"output": y}
+        if self.trains:
+            found["gradient"] = self.backward(0, y)[0]
+        return {name: tensor.detach().cpu().numpy() for name, tensor in found.items()}
+
+
+class OnnxRuntime:
+    """A problem on ONNX Runtime."""
+
+    def __init__(self, problem: Problem):
+        import onnxruntime
+
+        if problem.timed != "forward":
+            raise libraries.Unsupported("ONNX Runtime has no backward pass")
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = THREADS
+        self.session = libraries.onnxruntime(
+            problem.op,
+            {"x": problem.input},
+            EPSILON,
+            groups=problem.groups,
+            constants=problem.parameters,
+            options=options,
+        )
+        self.runtime = f"ONNX Runtime {onnxruntime.__version__}, {THREADS} threads"
+        value = onnxruntime.OrtValue.ortvalue_from_numpy
+        self.bindings, self.outputs = [], []
+        for _ in range(problem.runs()):
+            binding = self.session.io_binding()
+            binding.bind_ortvalue_input("x", value(problem.input.copy()))
+            output = value(np.empty_like(problem.input))
+            binding.bind_ortvalue_output("y", output)
+            self.bindings.append(binding)
+            self.outputs.append(output)
+
+    def time(self, runs: int) -> float:
+        start = time.perf_counter()
+        for run in range(runs):
+            self.session.run_with_iobinding(self.bindings[run % len(self.bindings)])
+        return time.perf_counter() - start
+
+    def outcome(self) -> dict[str, np.ndarray]:
+        self.time(1)
+        return {"output": self.outputs[0].numpy()}
+
+
+PEERS = {"torch": Torch, "onnxruntime": OnnxRuntime}
+
+
+class Prepared:
+    """A problem that is warm; its result lies in the folder."""
+
+    def __init__(self, name: str, request: dict, folder: Path):
+        problem = Problem(request, folder)
+        self.subject = PEERS[name](problem)
+        warm_up(lambda: self.subject.time(1))
+        for tensor, values in self.subject.outcome().items():
+            values.astype(np.float32).tofile(folder / f"{tensor}.bin")
+        self.runs = min(count(SAMPLE, self.subject.time(1)), problem.runs())
+        self.samples = min(count(ROUND, warm_up(lambda: self.subject.time(self.runs))), SAMPLES)
+
+    def round(self) -> list[float]:
+        """Milliseconds of a run, once for each sample."""
+        gc.disable()
+        times = [1e3 * self.subject.time(self.runs) / self.runs for _ in range(self.samples)]
+        gc.enable()
+        return times
+
+
+def count(whole: float, one: float) -> int:
+    return max(1, math.ceil(whole / max(one, 1e-9)))
+
+
+def warm_up(sample) -> float:
+    """Repeats until three samples in a row were no faster than the best before by 5 %."""
+    start = time.perf_counter()
+    best, stable = sample(), 0
+    while stable < 3:
+        if time.perf_counter() - start > 120:
+            raise RuntimeError("still getting faster after 120 s")
+        last = sample()
+        stable = 0 if last < 0.95 * best else stable + 1
+        best = min(best, last)
+    return best
+
+
+def settle() -> None:
+    """Waits until this library's threads sleep: they look for work in a loop for a while, on cores that
+    the next contender needs."""
+    for _ in range(100):
+        before = time.process_time()
+        time.sleep(0.005)
+        if time.process_time() - before < 0.001:
+            break
+
+
+def answer(name: str, folder: Path, request, prepared: Prepared | None):
+    """The reply to a request, and what is set up after it."""
+    try:
+        if request == "round":
+            if prepared is None:
+                raise RuntimeError("no problem is set up")
+            return {"round": prepared.round()}, prepared
+        # What was set up before makes room first.
+        del prepared
+        prepared = Prepared(name, request["prepare"], folder)
+        return {"ready": {"runtime": prepared.subject.runtime}}, prepared
+    except Exception as error:  # noqa: BLE001, the next problem may go well
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        is_absent = isinstance(error, (libraries.Unsupported, NotImplementedError))
+        is_absent |= "not implemented for" in reason
+        return {"unsupported" if is_absent else "failed": reason}, None
+
+
+def main() -> None:
+    if len(sys.argv) != 3 or sys.argv[1] not in PEERS:
+        raise SystemExit(__doc__)
+    name, folder = sys.argv[1], Path(sys.argv[2])
+    prepared = None
+    for line in sys.stdin:
+        reply, prepared = answer(name, folder, json.loads(line), prepared)
+        settle()
+        print(json.dumps(reply), flush=True)
+
+
+if __name__ == "__main__":
+    main()

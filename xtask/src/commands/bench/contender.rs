@@ -1,0 +1,211 @@
+//! Who is measured, and how each is started.
+
+use std::{fmt, path::Path, path::PathBuf, process::Stdio};
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+
+use super::worker::{Lost, Worker};
+use crate::{
+    commands::{libraries::Library, selection::Problem},
+    device::Device,
+    exec::{Cmd, workspace},
+    python::Python,
+};
+
+/// Where a problem's data and a library's result lie.
+const EXCHANGE: &str = "target/bench/exchange";
+/// The worker for libraries outside Rust.
+const SCRIPT: &str = "bench_peers.py";
+/// Makes glibc keep what PyTorch frees: its norms allocate each output, and memory that is fresh from the
+/// system costs more than the norm.
+const KEEP_MEMORY: [(&str, &str); 2] = [
+    ("MALLOC_MMAP_MAX_", "0"),
+    ("MALLOC_TRIM_THRESHOLD_", "1099511627776"),
+];
+
+/// Whom to measure beside cubenorm and the copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Peer {
+    /// Burn's own layers, on the same device
+    Burn,
+    /// PyTorch, on the CPU; on the GPU beside `cuda`
+    Torch,
+    /// ONNX Runtime, on the CPU; forward passes only
+    Onnxruntime,
+}
+
+/// Who computes, as rows name them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contender {
+    Cubenorm,
+    Peer(Peer),
+    /// A device copy of the bytes that a pass must move: the ceiling.
+    Copy,
+}
+
+impl Contender {
+    /// Cubenorm first and the copy last, in the order of a round.
+    pub fn with(peers: &[Peer]) -> Vec<Self> {
+        let peers = Peer::value_variants()
+            .iter()
+            .filter(|peer| peers.contains(peer))
+            .map(|&peer| Self::Peer(peer));
+        [Self::Cubenorm]
+            .into_iter()
+            .chain(peers)
+            .chain([Self::Copy])
+            .collect()
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cubenorm => "cubenorm",
+            Self::Peer(Peer::Burn) => "burn",
+            Self::Peer(Peer::Torch) => "torch",
+            Self::Peer(Peer::Onnxruntime) => "onnxruntime",
+            Self::Copy => "copy",
+        }
+    }
+
+    /// The library that this is, where it is one outside Rust.
+    fn library(self) -> Option<Library> {
+        match self {
+            Self::Peer(Peer::Torch) => Some(Library::PyTorch),
+            Self::Peer(Peer::Onnxruntime) => Some(Library::OnnxRuntime),
+            Self::Cubenorm | Self::Peer(Peer::Burn) | Self::Copy => None,
+        }
+    }
+}
+
+impl fmt::Display for Contender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// All that are measured, with what it takes to start them.
+pub struct Field {
+    pub contenders: Vec<Contender>,
+    program: PathBuf,
+    /// Where libraries outside Rust are, if one is measured.
+    python: Option<Python>,
+}
+
+impl Field {
+    /// Installs the libraries that are missing.
+    ///
+    /// # Errors
+    ///
+    /// Where one cannot be had.
+    pub fn new(program: &Path, contenders: Vec<Contender>) -> Result<Self> {
+        let mut python = None;
+        for contender in &contenders {
+            if let Some(library) = contender.library() {
+                let installed = library.install();
+                let without = || format!("no {contender}; leave it out of --against to go without");
+                python = Some(installed.with_context(without)?);
+            }
+        }
+        Ok(Self {
+            contenders,
+            program: program.to_owned(),
+            python,
+        })
+    }
+
+    /// Writes a problem's data where libraries outside Rust look for it, if one is measured.
+    pub fn export(&self, problem: &Problem) -> Result<()> {
+        match &self.python {
+            Some(_) => self.exchange("export", problem),
+            None => Ok(()),
+        }
+    }
+
+    /// A process of a contender's own that has set the problem up, right and warm; and what it says of
+    /// itself.
+    pub fn prepare(
+        &self,
+        contender: Contender,
+        problem: &Problem,
+        device: Device,
+    ) -> Result<Prepared> {
+        let mut worker = Worker::start(&self.command(contender).env("BURN_DEVICE", device.name()))?;
+        let about = match worker.prepare(problem) {
+            Ok(about) => about,
+            Err(lost) => return Ok(Err(lost)),
+        };
+        // The others compare by themselves.
+        if contender.library().is_some()
+            && let Err(wrong) = self.exchange("judge", problem)
+        {
+            return Ok(Err(Lost::Failed(format!("{wrong:#}"))));
+        }
+        Ok(Ok((worker, about)))
+    }
+
+    fn command(&self, contender: Contender) -> Cmd {
+        match (&self.python, contender.library()) {
+            (Some(python), Some(_)) => {
+                let script = python.script(SCRIPT).arg(contender.name()).arg(EXCHANGE);
+                KEEP_MEMORY
+                    .iter()
+                    .fold(script, |script, (name, value)| script.env(*name, value))
+            }
+            _ => Cmd::new(self.program.to_string_lossy()).args(["work", contender.name()]),
+        }
+    }
+
+    /// Has the program write a problem's data, or judge the result that was left beside it.
+    fn exchange(&self, verb: &str, problem: &Problem) -> Result<()> {
+        let folder = workspace().join(EXCHANGE);
+        let output = Cmd::new(self.program.to_string_lossy())
+            .arg(verb)
+            .arg(folder)
+            .arg(serde_json::to_string(problem)?)
+            .command()
+            .stdin(Stdio::null())
+            .output()
+            .with_context(|| format!("`{}` could not be started", self.program.display()))?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        let reason = said.lines().last().unwrap_or("it gave no reason");
+        anyhow::ensure!(
+            output.status.success(),
+            "{}",
+            reason.trim_start_matches("error: ")
+        );
+        Ok(())
+    }
+}
+
+impl Drop for Field {
+    fn drop(&mut self) {
+        // Of the size of the largest problem, and of no use afterwards.
+        let _ = std::fs::remove_dir_all(workspace().join(EXCHANGE));
+    }
+}
+
+/// A worker and what it said, or how it was lost.
+pub type Prepared = Result<(Worker, super::worker::About), Lost>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ours_is_first_and_the_copy_last_in_whatever_order_peers_are_asked_for() {
+        let names: Vec<&str> = Contender::with(&[Peer::Onnxruntime, Peer::Burn])
+            .into_iter()
+            .map(Contender::name)
+            .collect();
+        assert_eq!(names, ["cubenorm", "burn", "onnxruntime", "copy"]);
+    }
+
+    #[test]
+    fn rows_name_peers_as_the_command_line_does() {
+        for peer in Peer::value_variants() {
+            let asked = peer.to_possible_value().unwrap();
+            assert_eq!(asked.get_name(), Contender::Peer(*peer).name());
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Fixed measurements for tests.
+
+use super::{
+    contender::{Contender, Peer},
+    measure::{Measured, Measurement, Timed},
+    stats::Stats,
+    survey::{Candidate, Cell, Length, Map, Survey, Times},
+    worker::{About, Lost},
+};
+use crate::{commands::selection::Problem, device::Device};
+
+/// Three problems forward and one both ways, beside everyone.
+pub fn measurements() -> Vec<Measurement> {
+    let forward = [
+        measurement(
+            "layer_norm",
+            &[2048, 4096],
+            "forward",
+            [4.0, 20.0, 6.0, 8.0, 3.0],
+        ),
+        measurement(
+            "instance_norm",
+            &[8, 64, 128, 128],
+            "forward",
+            [5.0, 10.0, 4.0, 9.0, 4.0],
+        ),
+        measurement(
+            "rms_norm",
+            &[1, 4096],
+            "forward",
+            [0.04, 0.05, 0.02, 0.01, 0.01],
+        ),
+    ];
+    let mut full = measurement(
+        "layer_norm",
+        &[2048, 4096],
+        "full",
+        [20.0, 90.0, 50.0, 1.0, 10.0],
+    );
+    let lost = Lost::Unsupported("ONNX Runtime has no backward pass".to_owned());
+    full.contenders[3].result = Err(lost);
+    [&forward[..], &[full]].concat()
+}
+
+/// A problem with these medians: cubenorm, burn, torch, onnxruntime, copy.
+pub fn measurement(op: &str, shape: &[usize], pass: &str, medians: [f64; 5]) -> Measurement {
+    let bytes = 4 * shape.iter().product::<usize>();
+    let contenders = Contender::with(&[Peer::Burn, Peer::Torch, Peer::Onnxruntime]);
+    let contenders = contenders
+        .into_iter()
+        .zip(medians)
+        .map(|(contender, median)| {
+            let is_ours = contender == Contender::Cubenorm;
+            let about = About {
+                runtime: match contender {
+                    Contender::Peer(Peer::Torch | Peer::Onnxruntime) => {
+                        format!("{contender} 1.2.3")
+                    }
+                    _ => "cpu".to_owned(),
+                },
+                plan: is_ours.then(|| "unit: 2 units (a CPU)".to_owned()),
+                input_bytes: is_ours.then_some(bytes),
+                bytes: is_ours.then_some(if pass == "forward" { 2 } else { 5 } * bytes),
+            };
+            let stats = Stats {
+                median,
+                p20: 0.75 * median,
+                p80: 1.25 * median,
+            };
+            Measured {
+                contender,
+                result: Ok(Timed { about, stats }),
+            }
+        });
+    Measurement {
+        device: Device::Cpu,
+        contenders: contenders.collect(),
+        problem: Problem {
+            op: op.to_owned(),
+            shape: shape.to_vec(),
+            dtype: "f32".to_owned(),
+            pass: pass.to_owned(),
+        },
+    }
+}
+
+/// Strategies of a device with two of them.
+pub fn survey() -> Survey {
+    let lengths = (4..=20).step_by(2).map(|exponent| Length {
+        columns: 1 << exponent,
+        times: Times {
+            bytes: 1 << 25,
+            copy: 3.0,
+            candidates: [
+                ("unit", 4.0),
+                ("split", 5.0 + 40.0 / f64::from(exponent)),
+                ("analytic", 4.1),
+            ]
+            .map(|(name, time)| Candidate {
+                name: name.to_owned(),
+                time,
+            })
+            .into(),
+        },
+    });
+    let shapes = (0..=24).flat_map(|columns| (0..=24).map(move |rows| (rows, columns)));
+    let cells = shapes
+        .filter(|(rows, columns)| rows + columns <= 32)
+        .map(|(rows, columns)| Cell {
+            rows: 1 << rows,
+            columns: 1 << columns,
+            strategy: if rows == 0 { "split" } else { "unit" }.to_owned(),
+        });
+    Survey {
+        device: Device::Cpu,
+        lengths: lengths.collect(),
+        maps: vec![Map {
+            pass: "forward".to_owned(),
+            cells: cells.collect(),
+        }],
+    }
+}

@@ -1,0 +1,131 @@
+//! Speed beside each peer: bars from 1 outward, problems below each other.
+
+use std::ops::Range;
+
+use plotters::{
+    prelude::*,
+    style::text_anchor::{HPos, Pos, VPos},
+};
+
+use super::{
+    super::{
+        contender::{Contender, Peer},
+        measure::Measurement,
+        rows, summary,
+    },
+    plot::{BLUE, FONT, GREY, ORANGE, PALE, PURPLE, Plot, undrawn},
+};
+
+/// Pixels: the picture, what is beside the bars, and a bar.
+const WIDTH: u32 = 1000;
+const LABELS: u32 = 250;
+const VALUES: u32 = 60;
+const AXIS: u32 = 30;
+const BAR: u32 = 15;
+const GAP: u32 = 9;
+
+/// The plot; nothing where no peer has a time.
+pub fn plot(measurements: &[&Measurement]) -> anyhow::Result<Option<Plot>> {
+    let mut peers: Vec<Peer> = Vec::new();
+    let mut groups: Vec<(String, Vec<(Peer, f64)>)> = Vec::new();
+    for measurement in measurements {
+        let mut bars = Vec::new();
+        for measured in &measurement.contenders {
+            if let Contender::Peer(peer) = measured.contender
+                && let Some(ratio) = summary::ratio(measurement, measured.contender)
+            {
+                bars.push((peer, ratio));
+                if !peers.contains(&peer) {
+                    peers.push(peer);
+                }
+            }
+        }
+        if !bars.is_empty() {
+            let problem = &measurement.problem;
+            groups.push((
+                format!("{} {}", problem.op, rows::shape(&problem.shape)),
+                bars,
+            ));
+        }
+    }
+    if groups.is_empty() {
+        return Ok(None);
+    }
+    let mut svg = String::new();
+    draw(&groups, &mut svg).map_err(undrawn)?;
+    let legend = peers
+        .into_iter()
+        .map(|peer| (Contender::Peer(peer).name().to_owned(), color(peer)));
+    Ok(Some(Plot {
+        svg,
+        legend: legend.collect(),
+    }))
+}
+
+fn color(peer: Peer) -> RGBColor {
+    match peer {
+        Peer::Burn => ORANGE,
+        Peer::Torch => BLUE,
+        Peer::Onnxruntime => PURPLE,
+    }
+}
+
+type Groups = [(String, Vec<(Peer, f64)>)];
+
+fn draw(groups: &Groups, svg: &mut String) -> Result<(), Box<dyn std::error::Error>> {
+    let bars: u32 = groups.iter().map(|(_, bars)| bars.len() as u32).sum();
+    let height = bars * BAR + (groups.len() as u32 + 1) * GAP;
+    let root = SVGBackend::with_string(svg, (WIDTH, height + AXIS)).into_drawing_area();
+    root.fill(&WHITE)?;
+    let ticks = ticks(groups);
+    let range = ticks[0]..ticks[ticks.len() - 1];
+    let place = |ratio: f64| {
+        let share = (ratio / range.start).ln() / (range.end / range.start).ln();
+        (f64::from(LABELS) + share * f64::from(WIDTH - LABELS - VALUES)).round() as i32
+    };
+
+    let text = |color: &'static RGBColor, horizontal: HPos, vertical: VPos| {
+        let style = TextStyle::from(FONT.into_font());
+        style.color(color).pos(Pos::new(horizontal, vertical))
+    };
+    let bottom = height as i32;
+    for &tick in &ticks {
+        let x = place(tick);
+        let line = if tick == 1.0 { GREY } else { PALE };
+        root.draw(&PathElement::new([(x, 0), (x, bottom)], line))?;
+        let style = text(&GREY, HPos::Center, VPos::Top);
+        root.draw_text(&format!("{tick}x"), &style, (x, bottom + 5))?;
+    }
+    let mut y = GAP as i32;
+    for (name, bars) in groups {
+        let middle = y + (bars.len() as u32 * BAR / 2) as i32;
+        let style = text(&BLACK, HPos::Right, VPos::Center);
+        root.draw_text(name, &style, (LABELS as i32 - 10, middle))?;
+        for &(peer, ratio) in bars {
+            let ends = [place(1.0), place(ratio)];
+            let (left, right) = (ends[0].min(ends[1]), ends[0].max(ends[1]));
+            let corners = [(left, y + 1), (right.max(left + 1), y + BAR as i32 - 1)];
+            root.draw(&Rectangle::new(corners, color(peer).filled()))?;
+            let value = format!("{ratio:.2}x");
+            let style = text(&BLACK, HPos::Left, VPos::Center);
+            root.draw_text(&value, &style, (right + 5, y + BAR as i32 / 2))?;
+            y += BAR as i32;
+        }
+        y += GAP as i32;
+    }
+    root.present()?;
+    Ok(())
+}
+
+/// Powers of two around all ratios, with room beyond 1 on both sides.
+fn ticks(groups: &Groups) -> Vec<f64> {
+    let ratios = || {
+        groups
+            .iter()
+            .flat_map(|(_, bars)| bars.iter().map(|bar| bar.1))
+    };
+    let least = ratios().fold(0.5, f64::min).log2().floor() as i32;
+    let most = ratios().fold(2.0, f64::max).log2().ceil() as i32;
+    let range: Range<i32> = least..most + 1;
+    range.map(|exponent| f64::from(exponent).exp2()).collect()
+}

@@ -1,0 +1,134 @@
+//! The rows of a run for programs: JSON and CSV, with the same fields.
+
+use anyhow::Result;
+use serde::Serialize;
+
+use super::{contender::Contender, measure::Measurement};
+
+/// What a row says; programs rely on the names and their order.
+#[derive(Debug, Serialize)]
+struct Row<'a, Shape> {
+    /// The device that cubenorm ran on.
+    device: &'static str,
+    /// What this contender ran on; empty where it has no time.
+    runtime: &'a str,
+    contender: &'static str,
+    op: &'a str,
+    shape: Shape,
+    dtype: &'a str,
+    pass: &'a str,
+    /// How cubenorm computed it; the word before the colon is the strategy.
+    plan: Option<&'a str>,
+    median_ms: Option<f64>,
+    p20_ms: Option<f64>,
+    p80_ms: Option<f64>,
+    /// The bytes that the pass must move at least, by the median.
+    gb_per_s: Option<f64>,
+    /// The copy's median by this one.
+    share_of_copy: Option<f64>,
+    /// Why there is no time.
+    note: Option<String>,
+}
+
+/// All rows as a JSON array; a shape is an array too.
+pub fn json(measurements: &[Measurement]) -> Result<String> {
+    let rows: Vec<_> = rows(measurements, <[usize]>::to_vec).collect();
+    Ok(serde_json::to_string_pretty(&rows)? + "\n")
+}
+
+/// All rows as CSV with a header; a shape is as it is written in commands.
+pub fn csv(measurements: &[Measurement]) -> Result<String> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    for row in rows(measurements, shape) {
+        writer.serialize(row)?;
+    }
+    Ok(String::from_utf8(writer.into_inner()?)?)
+}
+
+fn rows<'a, Shape: 'a>(
+    measurements: &'a [Measurement],
+    shape: fn(&[usize]) -> Shape,
+) -> impl Iterator<Item = Row<'a, Shape>> {
+    measurements.iter().flat_map(move |measurement| {
+        let problem = &measurement.problem;
+        let bytes = measurement.said(|about| about.bytes);
+        let copy = measurement.median(Contender::Copy);
+        measurement.contenders.iter().map(move |measured| {
+            let timed = measured.result.as_ref().ok();
+            let stats = timed.map(|timed| timed.stats);
+            let median = stats.map(|stats| stats.median);
+            let lost = measured.result.as_ref().err().map(|lost| lost.words());
+            Row {
+                device: measurement.device.name(),
+                runtime: timed.map_or("", |timed| &timed.about.runtime),
+                contender: measured.contender.name(),
+                op: &problem.op,
+                shape: shape(&problem.shape),
+                dtype: &problem.dtype,
+                pass: &problem.pass,
+                plan: timed.and_then(|timed| timed.about.plan.as_deref()),
+                median_ms: median,
+                p20_ms: stats.map(|stats| stats.p20),
+                p80_ms: stats.map(|stats| stats.p80),
+                gb_per_s: bytes.zip(median).map(|(bytes, ms)| bytes as f64 / ms / 1e6),
+                share_of_copy: copy.zip(median).map(|(copy, ms)| copy / ms),
+                note: lost.map(|(word, why)| format!("{word}: {why}")),
+            }
+        })
+    })
+}
+
+/// `2048x4096`, as a shape is written in commands.
+pub fn shape(shape: &[usize]) -> String {
+    let sizes: Vec<String> = shape.iter().map(usize::to_string).collect();
+    sizes.join("x")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::bench::fixture::measurements;
+
+    #[test]
+    fn a_json_row_has_exactly_the_documented_fields() {
+        let rows: serde_json::Value =
+            serde_json::from_str(&json(&measurements()).unwrap()).unwrap();
+        assert_eq!(
+            rows[0],
+            serde_json::json!({
+                "device": "cpu", "runtime": "cpu", "contender": "cubenorm",
+                "op": "layer_norm", "shape": [2048, 4096], "dtype": "f32", "pass": "forward",
+                "plan": "unit: 2 units (a CPU)", "median_ms": 4.0, "p20_ms": 3.0, "p80_ms": 5.0,
+                "gb_per_s": 16.777216, "share_of_copy": 0.75, "note": null,
+            })
+        );
+        let copy = &rows[4];
+        assert_eq!(
+            (&copy["contender"], &copy["share_of_copy"]),
+            (&"copy".into(), &1.0.into())
+        );
+        let lost = rows
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|row| row["note"].is_string())
+            .unwrap();
+        assert_eq!(lost["note"], "no result: ONNX Runtime has no backward pass");
+        assert_eq!(lost["median_ms"], serde_json::Value::Null);
+    }
+
+    #[test]
+    fn csv_has_the_fields_of_json_and_a_line_for_each_row() {
+        let text = csv(&measurements()).unwrap();
+        let mut lines = text.lines();
+        assert_eq!(
+            lines.next().unwrap(),
+            "device,runtime,contender,op,shape,dtype,pass,plan,median_ms,p20_ms,p80_ms,gb_per_s,share_of_copy,note"
+        );
+        assert_eq!(
+            lines.next().unwrap(),
+            "cpu,cpu,cubenorm,layer_norm,2048x4096,f32,forward,unit: 2 units (a CPU),4.0,3.0,5.0,16.777216,0.75,"
+        );
+        assert_eq!(lines.count() + 1, 5 * measurements().len());
+    }
+}

@@ -1,0 +1,151 @@
+//! What a run comes to: how much faster than each peer, and how near to the copy.
+
+use super::{contender::Contender, measure::Measurement, rows};
+use crate::{commands::ratios::geometric_mean, device::Device};
+
+/// Bytes of an input from which on the libraries' own cost of a call no longer counts.
+const LARGE: usize = 4 << 20;
+
+/// A device, a pass and a type beside one other contender.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Summary {
+    pub device: Device,
+    pub pass: String,
+    pub dtype: String,
+    pub beside: Contender,
+    pub all: Ratios,
+    /// Of the inputs of 4 MiB and larger, if there are any.
+    pub large: Option<Ratios>,
+}
+
+/// How many times a peer's speed ours is, or how many times the copy's time it takes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ratios {
+    pub problems: usize,
+    pub mean: f64,
+    pub worst: f64,
+    /// The problem of the worst.
+    pub at: String,
+}
+
+/// What a ratio beside a contender means.
+pub fn unit(beside: Contender) -> String {
+    match beside {
+        Contender::Copy => "times a copy's time".to_owned(),
+        peer => format!("times {peer}'s speed"),
+    }
+}
+
+/// Ours beside another contender on one problem, in that unit.
+pub fn ratio(measurement: &Measurement, beside: Contender) -> Option<f64> {
+    match beside {
+        Contender::Copy => measurement.ratio(Contender::Cubenorm, beside),
+        _ => measurement.ratio(beside, Contender::Cubenorm),
+    }
+}
+
+/// Whether one ratio is worse than another.
+pub fn is_worse(beside: Contender, one: f64, other: f64) -> bool {
+    match beside {
+        Contender::Copy => one > other,
+        _ => one < other,
+    }
+}
+
+/// The summaries of a run, in the order of its rows.
+pub fn summaries(measurements: &[Measurement]) -> Vec<Summary> {
+    let mut summaries: Vec<Summary> = Vec::new();
+    for first in measurements {
+        let (device, pass, dtype) = (first.device, &first.problem.pass, &first.problem.dtype);
+        let is_known = |s: &Summary| s.device == device && s.pass == *pass && s.dtype == *dtype;
+        if summaries.iter().any(is_known) {
+            continue;
+        }
+        let alike: Vec<&Measurement> = measurements
+            .iter()
+            .filter(|m| m.device == device && m.problem.pass == *pass && m.problem.dtype == *dtype)
+            .collect();
+        let large: Vec<&Measurement> = alike
+            .iter()
+            .copied()
+            .filter(|m| m.said(|about| about.input_bytes) >= Some(LARGE))
+            .collect();
+        for beside in first.contenders.iter().map(|measured| measured.contender) {
+            if beside == Contender::Cubenorm {
+                continue;
+            }
+            if let Some(all) = Ratios::of(&alike, beside) {
+                summaries.push(Summary {
+                    device,
+                    pass: pass.clone(),
+                    dtype: dtype.clone(),
+                    beside,
+                    all,
+                    large: Ratios::of(&large, beside),
+                });
+            }
+        }
+    }
+    summaries
+}
+
+impl Ratios {
+    fn of(measurements: &[&Measurement], beside: Contender) -> Option<Self> {
+        let found: Vec<(f64, &Measurement)> = measurements
+            .iter()
+            .filter_map(|measurement| Some((ratio(measurement, beside)?, *measurement)))
+            .collect();
+        let ratios: Vec<f64> = found.iter().map(|(ratio, _)| *ratio).collect();
+        let (worst, at) =
+            found
+                .into_iter()
+                .reduce(|worst, next| match is_worse(beside, next.0, worst.0) {
+                    true => next,
+                    false => worst,
+                })?;
+        Some(Self {
+            problems: ratios.len(),
+            mean: geometric_mean(&ratios)?,
+            worst,
+            at: format!("{} {}", at.problem.op, rows::shape(&at.problem.shape)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::bench::{contender::Peer, fixture::measurements};
+
+    #[test]
+    fn the_worst_is_the_slowest_beside_a_peer_and_the_farthest_from_the_copy() {
+        let all = summaries(&measurements());
+        let of = |beside| {
+            let found = all
+                .iter()
+                .find(|s| s.beside == beside && s.pass == "forward");
+            found.unwrap().clone()
+        };
+        let burn = of(Contender::Peer(Peer::Burn));
+        assert_eq!((burn.all.problems, burn.all.worst), (3, 1.25));
+        assert!((burn.all.mean - (5.0f64 * 2.0 * 1.25).cbrt()).abs() < 1e-12);
+        assert_eq!(burn.all.at, "rms_norm 1x4096");
+        assert_eq!(burn.large.unwrap().problems, 2);
+        let copy = of(Contender::Copy);
+        assert_eq!(
+            (copy.all.worst, copy.all.at.as_str()),
+            (4.0, "rms_norm 1x4096")
+        );
+    }
+
+    #[test]
+    fn who_has_no_time_has_no_summary() {
+        let all = summaries(&measurements());
+        let full: Vec<&str> = all
+            .iter()
+            .filter(|summary| summary.pass == "full")
+            .map(|summary| summary.beside.name())
+            .collect();
+        assert_eq!(full, ["burn", "torch", "copy"]);
+    }
+}

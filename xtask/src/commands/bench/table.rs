@@ -1,0 +1,195 @@
+//! A run on the terminal: tables, and why times are missing.
+
+use comfy_table::{CellAlignment, Table, presets};
+
+use super::{
+    contender::Contender,
+    measure::{Measured, Measurement},
+    rows,
+    stats::Stats,
+    summary::{self, Ratios, Summary},
+    worker::Lost,
+};
+
+/// The measurements of one device: ratios first, because on a software device the times say
+/// little about any other machine.
+pub fn measurements(measurements: &[Measurement]) -> String {
+    let contenders: Vec<Contender> = measurements
+        .first()
+        .map(|measurement| measurement.contenders.iter().map(|m| m.contender).collect())
+        .unwrap_or_default();
+    let others: Vec<Contender> = contenders
+        .iter()
+        .copied()
+        .filter(|contender| *contender != Contender::Cubenorm)
+        .collect();
+    let mut header: Vec<String> = ["op", "shape", "dtype", "pass"].map(str::to_owned).into();
+    header.extend(others.iter().map(|&other| broken(&summary::unit(other))));
+    header.extend(contenders.iter().map(|contender| format!("{contender} ms")));
+    let rows = measurements.iter().map(|measurement| {
+        let problem = &measurement.problem;
+        let mut cells = vec![
+            problem.op.clone(),
+            rows::shape(&problem.shape),
+            problem.dtype.clone(),
+            problem.pass.clone(),
+        ];
+        cells.extend(others.iter().map(|&other| {
+            let ratio = summary::ratio(measurement, other);
+            ratio.map_or_else(|| "-".to_owned(), times)
+        }));
+        cells.extend(measurement.contenders.iter().map(cell));
+        cells
+    });
+    table(header, rows, 4)
+}
+
+/// The first word, the last one and what is between them on lines of their own: a narrow heading.
+fn broken(text: &str) -> String {
+    let text = text.replacen(' ', "\n", 1);
+    match text.rsplit_once(' ') {
+        Some((head, tail)) => format!("{head}\n{tail}"),
+        None => text,
+    }
+}
+
+/// The summaries of a run.
+pub fn summaries(summaries: &[Summary]) -> String {
+    let header = [
+        "device",
+        "pass",
+        "dtype",
+        "cubenorm is",
+        "problems",
+        "mean",
+        "worst",
+        "4 MiB and larger",
+        "mean",
+        "worst",
+        "worst of all at",
+    ];
+    let rows = summaries.iter().map(|summary| {
+        let [problems, mean, worst] = ratios(Some(&summary.all));
+        let [large, large_mean, large_worst] = ratios(summary.large.as_ref());
+        vec![
+            summary.device.to_string(),
+            summary.pass.clone(),
+            summary.dtype.clone(),
+            summary::unit(summary.beside),
+            problems,
+            mean,
+            worst,
+            large,
+            large_mean,
+            large_worst,
+            summary.all.at.clone(),
+        ]
+    });
+    table(header.map(str::to_owned).into(), rows, 4)
+}
+
+fn table(header: Vec<String>, rows: impl Iterator<Item = Vec<String>>, words: usize) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_BORDERS_ONLY);
+    table.set_header(header);
+    table.add_rows(rows);
+    for column in table.column_iter_mut().skip(words) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.to_string()
+}
+
+/// How many problems, their mean and the worst.
+pub fn ratios(ratios: Option<&Ratios>) -> [String; 3] {
+    match ratios {
+        Some(ratios) => [
+            ratios.problems.to_string(),
+            times(ratios.mean),
+            times(ratios.worst),
+        ],
+        None => ["0", "-", "-"].map(str::to_owned),
+    }
+}
+
+/// A ratio.
+pub fn times(ratio: f64) -> String {
+    format!("{ratio:.2}x")
+}
+
+/// A contender's median and how far its samples are spread, or how it was lost.
+pub fn cell(measured: &Measured) -> String {
+    match &measured.result {
+        Ok(timed) => {
+            let Stats { median, p20, p80 } = timed.stats;
+            // Three digits of a millisecond or of a second alike.
+            let digits = if median < 10.0 { 3 } else { 1 };
+            let spread = 50.0 * (p80 - p20) / median;
+            format!("{median:.digits$} ±{spread:.0}%")
+        }
+        Err(lost) => lost.words().0.to_owned(),
+    }
+}
+
+/// The contenders without a time: who, how, why, and on which problems, those of one reason together.
+pub fn lost(measurements: &[Measurement]) -> Vec<(Contender, &Lost, String)> {
+    let mut reasons: Vec<(Contender, &Lost, Vec<String>)> = Vec::new();
+    for measurement in measurements {
+        for measured in &measurement.contenders {
+            let Err(lost) = &measured.result else {
+                continue;
+            };
+            let problem = measurement.problem.to_string();
+            let same = |it: &&mut (Contender, &Lost, Vec<String>)| {
+                it.0 == measured.contender && it.1 == lost
+            };
+            match reasons.iter_mut().find(same) {
+                Some((_, _, problems)) => problems.push(problem),
+                None => reasons.push((measured.contender, lost, vec![problem])),
+            }
+        }
+    }
+    let named = reasons.into_iter().map(|(contender, lost, problems)| {
+        let problems = match problems.as_slice() {
+            [_, _, _, _, ..] => format!("{} problems", problems.len()),
+            few => few.join(", "),
+        };
+        (contender, lost, problems)
+    });
+    named.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::bench::fixture;
+
+    #[test]
+    fn the_table_says_ratios_and_times_with_their_spread() {
+        let text = measurements(&fixture::measurements());
+        for part in ["onnxruntime's", "5.00x", "1.33x", "2048x4096"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        for part in ["4.000 ±25%", "20.0 ±25%", "no result"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_reason_that_many_problems_share_is_told_once() {
+        let one = fixture::measurements().remove(3);
+        let all = vec![one; 5];
+        let [(contender, lost, problems)] = &lost(&all)[..] else {
+            panic!("one reason");
+        };
+        assert_eq!(
+            (contender.name(), problems.as_str()),
+            ("onnxruntime", "5 problems")
+        );
+        assert_eq!(
+            lost.words(),
+            ("no result", "ONNX Runtime has no backward pass")
+        );
+        let few = &fixture::measurements();
+        assert_eq!(super::lost(few)[0].2, "layer_norm 2048x4096 f32 full");
+    }
+}
