@@ -86,9 +86,10 @@ impl Selection {
         present(&[Device::Cpu, Device::Wgpu])
     }
 
-    /// Whether the suite that is named holds all others.
+    /// Whether nothing is left out of the suite that holds all others.
     pub fn is_full(&self) -> bool {
-        self.shapes.is_none() && self.suite == "full"
+        let is_whole = self.shapes.is_none() && self.op.is_empty() && self.shape.is_empty();
+        is_whole && self.suite == "full"
     }
 
     /// The suite as the benchmark program's catalogue has it, or the file, filtered and completed as
@@ -229,6 +230,16 @@ mod tests {
         let other = ["--op", "rms_norm", "--shape", "3x5"];
         assert_eq!(selected(&other), [problem("rms_norm", &[3, 5])]);
         assert!(selected(&["--shape", "3x5"]).is_empty());
+    }
+
+    #[test]
+    fn a_suite_with_a_filter_is_not_the_full_one() {
+        let is_full = |arguments: &[&str]| {
+            let cli = Cli::parse_from(["bench"].iter().chain(arguments));
+            cli.selection.is_full()
+        };
+        assert!(is_full(&[]) && is_full(&["--dtype", "f16"]));
+        assert!(!is_full(&["--suite", "tiny"]) && !is_full(&["--op", "rms_norm"]));
     }
 
     #[test]

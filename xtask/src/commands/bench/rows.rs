@@ -67,15 +67,22 @@ fn rows<'a, Shape: 'a>(
                 dtype: &problem.dtype,
                 pass: &problem.pass,
                 plan: timed.and_then(|timed| timed.about.plan.as_deref()),
-                median_ms: median,
-                p20_ms: stats.map(|stats| stats.p20),
-                p80_ms: stats.map(|stats| stats.p80),
-                gb_per_s: bytes.zip(median).map(|(bytes, ms)| bytes as f64 / ms / 1e6),
-                share_of_copy: copy.zip(median).map(|(copy, ms)| copy / ms),
+                median_ms: median.map(rounded),
+                p20_ms: stats.map(|stats| rounded(stats.p20)),
+                p80_ms: stats.map(|stats| rounded(stats.p80)),
+                gb_per_s: bytes
+                    .zip(median)
+                    .map(|(bytes, ms)| rounded(bytes as f64 / ms / 1e6)),
+                share_of_copy: copy.zip(median).map(|(copy, ms)| rounded(copy / ms)),
                 note: lost.map(|(word, why)| format!("{word}: {why}")),
             }
         })
     })
+}
+
+/// To six places, which is nanoseconds of a millisecond: what is beyond is noise.
+fn rounded(value: f64) -> f64 {
+    (1e6 * value).round() / 1e6
 }
 
 /// `2048x4096`, as a shape is written in commands.

@@ -100,7 +100,7 @@ fn table(header: Vec<String>, rows: impl Iterator<Item = Vec<String>>, words: us
 }
 
 /// How many problems, their mean and the worst.
-pub fn ratios(ratios: Option<&Ratios>) -> [String; 3] {
+fn ratios(ratios: Option<&Ratios>) -> [String; 3] {
     match ratios {
         Some(ratios) => [
             ratios.problems.to_string(),

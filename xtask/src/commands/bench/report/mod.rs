@@ -13,7 +13,7 @@ use super::{
     contender::Contender,
     measure::Measurement,
     rows,
-    summary::{self, Summary},
+    summary::{self, Ratios, Summary},
     survey::Survey,
     table,
 };
@@ -45,6 +45,7 @@ impl Page<'_> {
             body += &format!("<h2 id=\"{device}\">On {device}</h2>\n");
             body += &self.bars(device)?;
             body += &self.rows(device);
+            body += &self.plans(device);
             for survey in self.surveys.iter().filter(|s| s.device == device) {
                 body += &strategies(survey)?;
             }
@@ -103,13 +104,17 @@ impl Page<'_> {
                 summary.dtype.clone(),
                 summary::unit(summary.beside),
             ];
-            let all = table::ratios(Some(&summary.all)).map(number);
-            let large = table::ratios(summary.large.as_ref()).map(number);
+            let ratios = |of: Option<&Ratios>| {
+                let problems = of.map_or(0, |ratios| ratios.problems);
+                let [mean, worst] = [of.map(|r| r.mean), of.map(|r| r.worst)]
+                    .map(|value| ratio(summary.beside, value));
+                [number(problems), mean, worst].concat()
+            };
             let row = [
                 words.map(word).concat(),
-                all.concat(),
+                ratios(Some(&summary.all)),
                 word(&summary.all.at),
-                large.concat(),
+                ratios(summary.large.as_ref()),
             ];
             format!("<tr>{}</tr>\n", row.concat())
         });
@@ -160,43 +165,43 @@ impl Page<'_> {
         for contender in &contenders {
             head += &heading(format_args!("{contender} ms"));
         }
-        head += &["GB/s", "plan"].map(heading).concat();
+        head += &heading("GB/s");
         let rows = self.of(device).map(|measurement| {
-            let problem = &measurement.problem;
-            let mut row = [
-                &problem.op,
-                &rows::shape(&problem.shape),
-                &problem.dtype,
-                &problem.pass,
-            ]
-            .map(word)
-            .concat();
+            let mut row = problem(measurement);
             for other in contenders.iter().filter(|c| **c != Contender::Cubenorm) {
-                let ratio = summary::ratio(measurement, *other);
-                row += &number(ratio.map_or_else(|| "-".to_owned(), table::times));
+                row += &ratio(*other, summary::ratio(measurement, *other));
             }
             for measured in &measurement.contenders {
                 row += &number(table::cell(measured));
             }
-            let ours = measurement.of(Contender::Cubenorm);
+            let ours = measurement.median(Contender::Cubenorm);
             let bytes = measurement.said(|about| about.bytes);
-            let rate = ours.zip(bytes).map(|(ours, bytes)| {
-                let rate = bytes as f64 / ours.stats.median / 1e6;
+            let rate = ours.zip(bytes).map(|(ms, bytes)| {
+                let rate = bytes as f64 / ms / 1e6;
                 format!("{rate:.1}")
             });
             row += &number(rate.unwrap_or_else(|| "-".to_owned()));
-            row += &word(
-                ours.and_then(|ours| ours.about.plan.as_deref())
-                    .unwrap_or("-"),
-            );
             format!("<tr>{row}</tr>\n")
         });
-        format!(
-            "<details>\n<summary>All times: medians, and half of the band that holds the middle 60 % of \
-             samples</summary>\n<div class=\"wide\"><table class=\"rows\">\n<thead><tr>{head}</tr></thead>\n\
-             <tbody>\n{}</tbody>\n</table></div>\n</details>\n",
-            rows.collect::<String>()
-        )
+        let title =
+            "All times: medians, and half of the band that holds the middle 60 % of samples";
+        folded(title, &head, &rows.collect::<String>())
+    }
+
+    /// What cubenorm ran.
+    fn plans(&self, device: Device) -> String {
+        let rows = self.of(device).filter_map(|measurement| {
+            let plan = measurement.of(Contender::Cubenorm)?.about.plan.as_deref()?;
+            Some(format!("<tr>{}{}</tr>\n", problem(measurement), word(plan)))
+        });
+        let rows: String = rows.collect();
+        let head = ["op", "shape", "type", "pass", "plan"]
+            .map(heading)
+            .concat();
+        match rows.is_empty() {
+            true => rows,
+            false => folded("What cubenorm ran", &head, &rows),
+        }
     }
 
     fn lost(&self) -> String {
@@ -224,6 +229,7 @@ fn strategies(survey: &Survey) -> anyhow::Result<String> {
                     The dotted line is a copy of the same bytes.";
         html += &figure(&title, note, &plot);
     }
+    html += "<div class=\"maps\">\n";
     for map in &survey.maps {
         if let Some(plot) = map::plot(map)? {
             let title = format!("Strategy without tuning on {}: {}", survey.device, map.pass);
@@ -231,6 +237,7 @@ fn strategies(survey: &Survey) -> anyhow::Result<String> {
             html += &figure(&title, note, &plot);
         }
     }
+    html += "</div>\n";
     Ok(html)
 }
 
@@ -261,6 +268,32 @@ fn word(text: impl Display) -> String {
 
 fn number(text: impl Display) -> String {
     format!("<td class=\"number\">{}</td>", Escaped(text))
+}
+
+/// The first cells of a problem's row.
+fn problem(measurement: &Measurement) -> String {
+    let problem = &measurement.problem;
+    let shape = rows::shape(&problem.shape);
+    let words = [&problem.op, &shape, &problem.dtype, &problem.pass];
+    words.map(word).concat()
+}
+
+/// A ratio beside a contender; marked where ours is the slower one.
+fn ratio(beside: Contender, ratio: Option<f64>) -> String {
+    let Some(ratio) = ratio else {
+        return number("-");
+    };
+    let is_slower = beside != Contender::Copy && ratio < 1.0;
+    let class = if is_slower { "number slower" } else { "number" };
+    format!("<td class=\"{class}\">{}</td>", table::times(ratio))
+}
+
+/// A table that opens at a click.
+fn folded(title: &str, head: &str, rows: &str) -> String {
+    format!(
+        "<details>\n<summary>{title}</summary>\n<div class=\"wide\"><table>\n<thead><tr>{head}</tr></thead>\n\
+         <tbody>\n{rows}</tbody>\n</table></div>\n</details>\n"
+    )
 }
 
 /// Text that is no markup.
