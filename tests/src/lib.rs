@@ -5,6 +5,8 @@ pub mod choice;
 pub mod device;
 pub mod estimate;
 pub mod gradient;
+pub mod properties;
 #[cfg(feature = "burn")]
 pub mod tensors;
+pub mod throughput;
 pub mod tolerance;

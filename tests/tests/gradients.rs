@@ -247,13 +247,18 @@ fn nothing_sums_up_to_zeros() {
 #[test]
 fn gradients_are_the_same_from_run_to_run() {
     for device in devices() {
-        let desc = norm(&[64, 512], &[1], Statistics::MeanVariance, DType::F32);
-        let case = GradientCase::new(with_params(desc, &[512], &[512]), 11);
-        let runs = |choice| gradient_runs(&device, &case.desc, choice);
-        for choice in choices(&device, runs) {
-            let first = case.run(&device, choice).unwrap();
-            for _ in 0..3 {
-                assert!(case.run(&device, choice).unwrap() == first, "{choice:?}");
+        for dtype in device.dtypes() {
+            for (rows, cols) in [(64, 512), (3, 5000)] {
+                let desc = norm(&[rows, cols], &[1], Statistics::MeanVariance, dtype);
+                let case = GradientCase::new(with_params(desc, &[cols], &[cols]), 11);
+                let runs = |choice| gradient_runs(&device, &case.desc, choice);
+                for choice in choices(&device, runs) {
+                    let first = case.run(&device, choice).unwrap();
+                    for _ in 0..3 {
+                        let again = case.run(&device, choice).unwrap();
+                        assert!(again == first, "{} {dtype} {choice:?}", device.name);
+                    }
+                }
             }
         }
     }

@@ -1,7 +1,6 @@
 //! What the tuner chooses, on every runtime: right results, chosen once.
 
 use std::fs;
-use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -106,8 +105,7 @@ fn a_cache_that_is_no_cache_is_not_fatal() {
 fn environment(name: &str, content: Option<&[u8]>) -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     let guard = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let root =
-        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+    let root = std::env::temp_dir().join(format!("cubenorm-{name}-{}", std::process::id()));
     // A run that had this number before may have left its own.
     let _ = fs::remove_dir_all(&root);
     fs::create_dir_all(&root).unwrap();

@@ -6,21 +6,53 @@ use cubenorm_kernels::{ForwardTensors, launch_forward};
 use cubenorm_tests::case::Case;
 use cubenorm_tests::device::devices;
 
-use crate::choices;
+use super::choices;
 
 #[test]
 fn results_are_bitwise_the_same_from_run_to_run() {
     for device in devices() {
-        for (rows, cols) in [(100, 96), (3, 5000), (1, 70_000)] {
-            let input = TensorDesc::contiguous([rows, cols], DType::F32);
-            let desc = NormDesc::new(input, [1], Statistics::MeanVariance);
-            let case = Case::new(desc, 31);
-            for choice in choices(&device, &case.desc) {
-                let first = case.run(&device.client, choice).unwrap();
-                let second = case.run(&device.client, choice).unwrap();
-                assert_eq!(first, second, "{} {choice:?}", device.name);
+        let mut compared = 0;
+        for dtype in device.dtypes() {
+            for (shape, axis) in [
+                ([100, 96], 1),
+                ([3, 5000], 1),
+                ([1, 70_000], 1),
+                ([4096, 32], 0),
+            ] {
+                let input = TensorDesc::contiguous(shape, dtype);
+                let desc = NormDesc::new(input, [axis], Statistics::MeanVariance);
+                let case = Case::new(desc, 31);
+                for choice in choices(&device, &case.desc) {
+                    let first = case.run(&device.client, choice).unwrap();
+                    for _ in 0..3 {
+                        let again = case.run(&device.client, choice).unwrap();
+                        assert!(again == first, "{} {dtype} {choice:?}", device.name);
+                    }
+                    compared += 1;
+                }
             }
         }
+        println!("{}: {compared} results came the same again", device.name);
+    }
+}
+
+#[test]
+fn results_are_bitwise_the_same_whatever_else_a_device_runs() {
+    for device in devices() {
+        let input = TensorDesc::contiguous([257, 1000], DType::F32);
+        let desc = NormDesc::new(input, [1], Statistics::MeanVariance);
+        let case = Case::new(desc, 33);
+        let alone = case.run(&device.client, Default::default()).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..8 {
+                        let beside = case.run(&device.client, Default::default()).unwrap();
+                        assert!(beside == alone, "{}", device.name);
+                    }
+                });
+            }
+        });
     }
 }
 

@@ -4,7 +4,7 @@ use cubenorm_core::{Activation, DType, Epsilon, NormDesc, Statistics, TensorDesc
 use cubenorm_tests::case::Case;
 use cubenorm_tests::device::devices;
 
-use crate::check_all;
+use super::check_all;
 
 #[test]
 fn every_dtype_agrees_with_the_reference_in_every_statistic() {

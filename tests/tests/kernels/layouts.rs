@@ -4,7 +4,7 @@ use cubenorm_core::{DType, Layout, NormDesc, Statistics, TensorDesc};
 use cubenorm_tests::case::Case;
 use cubenorm_tests::device::devices;
 
-use crate::check_all;
+use super::check_all;
 
 fn f32(layout: Layout) -> TensorDesc {
     TensorDesc::new(layout, DType::F32)

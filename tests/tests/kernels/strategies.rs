@@ -8,7 +8,7 @@ use cubenorm_tests::case::Case;
 use cubenorm_tests::choice::runs;
 use cubenorm_tests::device::devices;
 
-use crate::check_all;
+use super::check_all;
 
 fn layer_norm(rows: usize, cols: usize) -> NormDesc {
     NormDesc::new(

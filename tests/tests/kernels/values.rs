@@ -4,7 +4,7 @@ use cubenorm_core::{DType, Epsilon, NormDesc, Statistics, TensorDesc};
 use cubenorm_tests::case::{Case, noise};
 use cubenorm_tests::device::devices;
 
-use crate::{check_all, choices};
+use super::{check_all, choices};
 
 fn desc(dtype: DType, rows: usize, cols: usize) -> NormDesc {
     NormDesc::new(

@@ -9,7 +9,7 @@ use cubenorm_reference::operators::{Number, Tensor};
 use cubenorm_tests::case::{decode, encode, noise, round};
 use cubenorm_tests::estimate::Estimate;
 
-use crate::description::{Description, Kind};
+use super::description::{Description, Kind};
 
 /// A description and all that decides on its numbers.
 #[derive(Debug, Clone)]

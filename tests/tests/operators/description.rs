@@ -152,7 +152,7 @@ impl Description {
         };
         tensors
             .into_iter()
-            .map(|tensor| tensor.map(crate::directml::core_desc))
+            .map(|tensor| tensor.map(super::directml::core_desc))
             .collect()
     }
 

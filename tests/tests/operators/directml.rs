@@ -7,7 +7,7 @@ use cubenorm_operators::directml::{
     MeanVarianceNormalization1, MeanVarianceNormalization2, Operator, TensorDesc,
 };
 
-use crate::genes::{Genes, OUTPUTS};
+use super::genes::{Genes, OUTPUTS};
 
 /// How many operators there are.
 pub const COUNT: usize = 7;

@@ -8,8 +8,8 @@ use cubenorm_operators::onnx::{
     SkipSimplifiedLayerNormalization,
 };
 
-use crate::description::Description;
-use crate::genes::Genes;
+use super::description::Description;
+use super::genes::Genes;
 
 /// How many operators there are.
 pub const COUNT: usize = 10;

@@ -1,0 +1,123 @@
+//! What goes wrong stays where it went wrong: launches that fail, and devices side by side.
+
+use cubecl::future::block_on;
+use cubenorm_core::{DType, Layout, NormDesc, Statistics, TensorDesc};
+use cubenorm_kernels::{ForwardTensors, launch_forward};
+use cubenorm_tests::case::Case;
+use cubenorm_tests::device::{TestDevice, devices};
+
+fn layer_norm(rows: usize, cols: usize) -> NormDesc {
+    let input = TensorDesc::contiguous([rows, cols], DType::F32);
+    NormDesc::new(input, [1], Statistics::MeanVariance)
+}
+
+/// A norm that has nothing to do with what failed.
+#[track_caller]
+fn check_another(device: &TestDevice, seed: u64) {
+    let case = Case::new(layer_norm(37, 300 + seed as usize), seed);
+    if let Err(error) = case.check(device, Default::default()) {
+        panic!("{error}");
+    }
+}
+
+/// Rows of a result that no device has memory for; of its input there is one, which repeats.
+const COLS: usize = 1 << 14;
+
+/// Elements of more bytes than the device can have in one buffer, and as few as that takes: a device
+/// with addresses of 32 bits refuses more of them than it can count.
+fn too_many_rows(device: &TestDevice) -> usize {
+    let most = device.client.properties().memory.max_page_size as usize / size_of::<f32>();
+    let beyond_any_machine = 1usize << 44;
+    match most < u32::MAX as usize / 2 {
+        true => 2 * most / COLS,
+        false => beyond_any_machine / COLS,
+    }
+}
+
+#[test]
+fn a_result_without_memory_for_it_is_an_error_and_the_next_call_works() {
+    for device in devices() {
+        let client = &device.client;
+        let rows = too_many_rows(&device);
+        let repeated = Layout::strided([rows, COLS], [0, 1]);
+        let input = TensorDesc::new(repeated, DType::F32);
+        let output = TensorDesc::contiguous([rows, COLS], DType::F32);
+        let desc = NormDesc::new(input, [1], Statistics::MeanVariance).with_output(output);
+        let tensors = ForwardTensors::new(client.create_from_slice(&[0; COLS * 4]));
+        for seed in 0..3 {
+            // Before the launch where the plan can tell, or when the result is read.
+            let error = match launch_forward(client, &desc, &tensors, Default::default()) {
+                Err(error) => error.to_string(),
+                Ok(outputs) => {
+                    let read = client.read_one(outputs.output.handle);
+                    let error = read.err().expect("no device has that much memory");
+                    error.to_string()
+                }
+            };
+            println!("{}: {}", device.name, error.lines().next().unwrap_or(""));
+            check_another(&device, seed);
+        }
+    }
+}
+
+#[test]
+fn what_is_refused_leaves_no_trace() {
+    for device in devices() {
+        let client = &device.client;
+        for dtype in DType::ALL {
+            if cubenorm_kernels::supports(client, dtype) {
+                continue;
+            }
+            let input = TensorDesc::contiguous([4, 64], dtype);
+            let desc = NormDesc::new(input, [1], Statistics::MeanVariance);
+            let tensors = ForwardTensors::new(client.empty(4 * 64 * dtype.size()));
+            let error = launch_forward(client, &desc, &tensors, Default::default()).unwrap_err();
+            let message = format!("{} has no {dtype}", client.name());
+            assert!(error.to_string().starts_with(&message), "{error}");
+            block_on(client.sync()).unwrap();
+            check_another(&device, dtype.size() as u64);
+        }
+        let short = ForwardTensors::new(client.empty(4));
+        launch_forward(client, &layer_norm(4, 64), &short, Default::default()).unwrap_err();
+        block_on(client.sync()).unwrap();
+        check_another(&device, 9);
+    }
+}
+
+#[test]
+fn devices_that_run_at_once_do_not_mix() {
+    let devices = devices();
+    if devices.len() == 1 {
+        println!("{}: alone, threads share it", devices[0].name);
+    }
+    // Two threads a device, so that both devices are shared by threads while the other one works.
+    std::thread::scope(|scope| {
+        for seed in 0..4u64.max(2 * devices.len() as u64) {
+            let device = &devices[seed as usize % devices.len()];
+            scope.spawn(move || (0..8).for_each(|round| check_another(device, 8 * seed + round)));
+        }
+    });
+}
+
+#[cfg(feature = "burn")]
+#[test]
+fn tensors_of_two_devices_are_refused() {
+    use cubenorm::NormError;
+    use cubenorm_tests::tensors::{devices, noise};
+
+    let devices = devices();
+    let [(_, first), .., (_, second)] = devices.as_slice() else {
+        println!("skipped: one device");
+        return;
+    };
+    let x = noise([2, 4], 1, first);
+    let error = cubenorm::try_layer_norm(x, noise([4], 2, second), None, 1e-5).unwrap_err();
+    assert_eq!(
+        error,
+        NormError::MixedDevices {
+            tensor: "gamma",
+            expected: format!("{first:?}"),
+            actual: format!("{second:?}"),
+        }
+    );
+}

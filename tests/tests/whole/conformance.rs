@@ -1,0 +1,26 @@
+//! Operators in files: ONNX's own node tests and models of DxDispatch, where they are beside us.
+
+use std::path::PathBuf;
+
+use cubenorm_models::run;
+use cubenorm_models::verify::{CaseResult, Options, verify};
+use cubenorm_tests::device::is_selected;
+
+#[test]
+#[ignore = "wants a folder of cases in CUBENORM_CASES"]
+fn operators_in_files_give_what_they_should() {
+    let cases = std::env::var_os("CUBENORM_CASES").expect("CUBENORM_CASES names a folder");
+    let cases = [PathBuf::from(cases)];
+    for name in run::compiled().into_iter().filter(|name| is_selected(name)) {
+        let executor = run::open(name).unwrap_or_else(|error| panic!("{error}"));
+        let report = verify(&cases, executor.as_ref(), &Options::default());
+        for outcome in &report.outcomes {
+            if !matches!(outcome.result, CaseResult::Passed(_)) {
+                println!("{outcome}");
+            }
+        }
+        let (passed, failed, skipped) = report.counts();
+        println!("{name}: {passed} cases passed, {failed} failed, {skipped} skipped");
+        assert!(report.is_success(), "{name}: {failed} cases failed");
+    }
+}

@@ -1,0 +1,42 @@
+//! What is asked of a machine rather than of the kernels. Answers are lines of their own, marked, so
+//! that whoever reads the output finds them.
+
+use cubenorm_tests::device::devices;
+use cubenorm_tests::properties::properties;
+use cubenorm_tests::throughput::{Candidates, Selection, measure};
+
+/// A number from the environment.
+fn number(name: &str, otherwise: usize) -> usize {
+    let value = std::env::var(name).ok();
+    value.map_or(otherwise, |value| {
+        value
+            .parse()
+            .unwrap_or_else(|_| panic!("{name}={value} is no number"))
+    })
+}
+
+#[test]
+#[ignore = "prints what the devices can do"]
+fn device_properties() {
+    for device in devices() {
+        for (property, value) in properties(&device) {
+            println!("property {}\t{property}\t{value}", device.name);
+        }
+    }
+}
+
+#[test]
+#[ignore = "a benchmark"]
+fn throughput_beside_a_copy() {
+    let selection = Selection {
+        bytes: number("CUBENORM_MEBIBYTES", 256) << 20,
+        cols: [1024, 4096, 8192, 16_384, 65_536].to_vec(),
+        candidates: Candidates::AnalyticAndTuned,
+    };
+    for device in devices() {
+        measure(&device.client, &selection, &mut |row| {
+            let row = serde_json::to_string(&row).expect("numbers and words");
+            println!("throughput {row}");
+        });
+    }
+}
