@@ -31,6 +31,8 @@ fn norm(shape: [usize; 2], axis: usize, dtype: DType) -> NormDesc {
 #[test]
 #[ignore = "prints digests for another run to be compared with"]
 fn digests_of_every_strategy() {
+    // A test's name may stand on the first line.
+    println!();
     for device in devices() {
         let print = |what: &str, choice: StrategyChoice, digest: u64| {
             println!("digest {} {what} {choice:?} {digest:016x}", device.name);

@@ -1,5 +1,5 @@
 //! What is asked of a machine rather than of the kernels. Answers are lines of their own, marked, so
-//! that whoever reads the output finds them.
+//! that whoever reads the output finds them; the first line is empty, as a test's name may stand on it.
 
 use cubenorm_tests::device::devices;
 use cubenorm_tests::properties::properties;
@@ -18,6 +18,7 @@ fn number(name: &str, otherwise: usize) -> usize {
 #[test]
 #[ignore = "prints what the devices can do"]
 fn device_properties() {
+    println!();
     for device in devices() {
         for (property, value) in properties(&device) {
             println!("property {}\t{property}\t{value}", device.name);
@@ -33,6 +34,7 @@ fn throughput_beside_a_copy() {
         cols: [1024, 4096, 8192, 16_384, 65_536].to_vec(),
         candidates: Candidates::AnalyticAndTuned,
     };
+    println!();
     for device in devices() {
         measure(&device.client, &selection, &mut |row| {
             let row = serde_json::to_string(&row).expect("numbers and words");
