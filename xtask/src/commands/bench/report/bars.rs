@@ -1,6 +1,6 @@
 //! Speed beside each peer: bars from 1 outward, problems below each other.
 
-use std::ops::Range;
+use std::ops::RangeInclusive;
 
 use plotters::{
     prelude::*,
@@ -77,10 +77,10 @@ fn draw(groups: &Groups, svg: &mut String) -> Result<(), Box<dyn std::error::Err
     let height = bars * BAR + (groups.len() as u32 + 1) * GAP;
     let root = SVGBackend::with_string(svg, (WIDTH, height + AXIS)).into_drawing_area();
     root.fill(&WHITE)?;
-    let ticks = ticks(groups);
-    let range = ticks[0]..ticks[ticks.len() - 1];
+    let exponents = exponents(groups);
+    let (least, most) = (f64::from(*exponents.start()), f64::from(*exponents.end()));
     let place = |ratio: f64| {
-        let share = (ratio / range.start).ln() / (range.end / range.start).ln();
+        let share = (ratio.log2() - least) / (most - least);
         (f64::from(LABELS) + share * f64::from(WIDTH - LABELS - VALUES)).round() as i32
     };
 
@@ -89,12 +89,14 @@ fn draw(groups: &Groups, svg: &mut String) -> Result<(), Box<dyn std::error::Err
         style.color(color).pos(Pos::new(horizontal, vertical))
     };
     let bottom = height as i32;
-    for &tick in &ticks {
-        let x = place(tick);
-        let line = if tick == 1.0 { GREY } else { PALE };
+    // Every so many, so that the labels of a wide range have room.
+    let step = 1 + exponents.clone().count() as i32 / 12;
+    for exponent in exponents.filter(|exponent| exponent % step == 0) {
+        let x = place(f64::from(exponent).exp2());
+        let line = if exponent == 0 { GREY } else { PALE };
         root.draw(&PathElement::new([(x, 0), (x, bottom)], line))?;
         let style = text(&GREY, HPos::Center, VPos::Top);
-        root.draw_text(&format!("{tick}x"), &style, (x, bottom + 5))?;
+        root.draw_text(&tick(exponent), &style, (x, bottom + 5))?;
     }
     let mut y = GAP as i32;
     for (name, bars) in groups {
@@ -117,8 +119,8 @@ fn draw(groups: &Groups, svg: &mut String) -> Result<(), Box<dyn std::error::Err
     Ok(())
 }
 
-/// Powers of two around all ratios, with room beyond 1 on both sides.
-fn ticks(groups: &Groups) -> Vec<f64> {
+/// Exponents of the powers of two around all ratios, with room beyond 1 on both sides.
+fn exponents(groups: &Groups) -> RangeInclusive<i32> {
     let ratios = || {
         groups
             .iter()
@@ -126,6 +128,27 @@ fn ticks(groups: &Groups) -> Vec<f64> {
     };
     let least = ratios().fold(0.5, f64::min).log2().floor() as i32;
     let most = ratios().fold(2.0, f64::max).log2().ceil() as i32;
-    let range: Range<i32> = least..most + 1;
-    range.map(|exponent| f64::from(exponent).exp2()).collect()
+    least..=most
+}
+
+/// A power of two in few letters.
+fn tick(exponent: i32) -> String {
+    match exponent {
+        -3.. => format!("{}x", f64::from(exponent).exp2()),
+        _ => format!("1/{}x", f64::from(-exponent).exp2()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_axis_holds_every_ratio_and_always_1() {
+        let group = |ratio| [(String::new(), vec![(Peer::Burn, ratio)])];
+        assert_eq!(exponents(&group(1.2)), -1..=1);
+        assert_eq!(exponents(&group(21.0)), -1..=5);
+        assert_eq!(exponents(&group(0.04)), -5..=1);
+        assert_eq!([-5, -2, 0, 4].map(tick), ["1/32x", "0.25x", "1x", "16x"]);
+    }
 }

@@ -119,8 +119,9 @@ impl Page<'_> {
             format!("<tr>{}</tr>\n", row.concat())
         });
         format!(
-            "<h2>Summary</h2>\n<p>Means are geometric. Beside a peer more is better; beside a copy of the \
-             bytes that the pass must move, less is better, and 1 is the ceiling.</p>\n\
+            "<h2>Summary</h2>\n<p>Means are geometric; <i>full</i> is forward and backward. Beside a peer \
+             more is better; beside a copy of the bytes that the pass must move, less is better, and 1 is \
+             the ceiling.</p>\n\
              <table id=\"summary\">\n<thead>{head}</thead>\n<tbody>\n{}</tbody>\n</table>\n",
             rows.collect::<String>()
         )
