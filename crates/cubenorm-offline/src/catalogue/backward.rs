@@ -1,0 +1,68 @@
+//! The way back.
+
+use cubenorm_core::{DType, Epsilon, GradientDesc, NormDesc, Statistics};
+
+use super::descriptions::{Of, REDUCED, WithStatistics, activations};
+use super::{Breadth, Case};
+
+/// Gradients of what the benchmark measures, and of the other parts of a kernel.
+pub(super) fn gradients(dtype: DType) -> Vec<Case> {
+    let of = Of(dtype);
+    let named = |name: &str, shape: &[usize], norm: NormDesc| {
+        Case::backward(format!("{name} {shape:?}"), GradientDesc::new(norm))
+            .with(Breadth::Strategies)
+    };
+    let layers = [
+        &[2048, 4096][..],
+        &[32768, 256],
+        &[64, 65536],
+        &[1021, 1021],
+    ];
+    let picture = [8, 64, 128, 128];
+    let mut cases = Vec::new();
+    cases.extend(layers.map(|shape| named("layer_norm", shape, of.layer_norm(shape))));
+    cases[0].breadth = Breadth::Candidates;
+    cases.extend([
+        named("rms_norm", &[2048, 4096], of.rms_norm(&[2048, 4096])),
+        named("batch_norm", &picture, of.batch_norm(&picture)),
+        named(
+            "frozen batch_norm",
+            &picture,
+            of.batch_norm_inference(&picture),
+        ),
+        named("group_norm", &picture, of.group_norm(picture)),
+        named("instance_norm", &picture, of.instance_norm(&picture)),
+    ]);
+    let flat = of.layer_norm(&[512, 768]);
+    let plain = |axis: usize, input: &[usize], statistics| {
+        GradientDesc::new(NormDesc::new(of.tensor(input), [axis], statistics))
+    };
+    for (name, statistics) in &REDUCED {
+        let rows = plain(1, &[512, 768], statistics.clone());
+        let columns = plain(1, &[16, 64, 1024], statistics.clone());
+        cases.push(Case::backward(format!("{name}, rows"), rows));
+        cases.push(Case::backward(format!("{name}, columns"), columns));
+    }
+    let parameters_only = GradientDesc {
+        input_gradient: None,
+        ..GradientDesc::new(flat.clone())
+    };
+    let input_only = GradientDesc {
+        wants_scale: false,
+        wants_bias: false,
+        ..GradientDesc::new(flat.clone())
+    };
+    let beside = flat.clone().with_epsilon(Epsilon::AddedToDeviation(1e-9));
+    let unsaved = GradientDesc::new(flat.clone().with_statistics(Statistics::None));
+    cases.extend([
+        Case::backward("parameters only", parameters_only),
+        Case::backward("input only", input_only),
+        Case::backward("epsilon beside the root", GradientDesc::new(beside)),
+        Case::backward("no statistics", unsaved),
+    ]);
+    cases.extend(activations().into_iter().map(|activation| {
+        let desc = GradientDesc::new(flat.clone().with_activation(activation));
+        Case::backward(format!("{activation}"), desc)
+    }));
+    cases
+}

@@ -1,0 +1,130 @@
+//! A launch with all its buffers.
+
+use cubecl::client::Client;
+use cubenorm_core::{
+    BlendDesc, DType, GradientDesc, NormDesc, Statistics, Strategy, StrategyChoice, TensorDesc,
+    forward_candidates, gradient_candidates, knobs,
+};
+use cubenorm_kernels::{
+    ForwardTensors, GradientTensors, LaunchError, hardware, launch_blend, launch_forward,
+    launch_gradient, plan_for, plan_gradient_for,
+};
+
+use super::Breadth;
+
+/// What a [`Case`] launches.
+#[derive(Debug, Clone)]
+pub enum Work {
+    /// A normalization.
+    Forward(NormDesc),
+    /// Its gradients.
+    Backward(GradientDesc),
+    /// The elementwise step beside it.
+    Blend(BlendDesc),
+}
+
+impl Work {
+    /// The dtype of the input.
+    pub fn dtype(&self) -> DType {
+        match self {
+            Self::Forward(desc) => desc.input.dtype,
+            Self::Backward(desc) => desc.norm.input.dtype,
+            Self::Blend(desc) => desc.input.dtype,
+        }
+    }
+
+    /// The strategy of the plan that a choice comes to; none where nothing is planned.
+    ///
+    /// # Errors
+    ///
+    /// As [`launch`](Self::launch).
+    pub fn strategy(
+        &self,
+        client: &Client,
+        choice: StrategyChoice,
+    ) -> Result<Option<Strategy>, LaunchError> {
+        Ok(match self {
+            Self::Forward(desc) => Some(plan_for(client, desc, choice)?.strategy),
+            Self::Backward(desc) => Some(plan_gradient_for(client, desc, choice)?.strategy),
+            Self::Blend(_) => None,
+        })
+    }
+
+    /// Launches it with buffers that fit.
+    ///
+    /// # Errors
+    ///
+    /// [`LaunchError`] where the device has no plan for it.
+    pub fn launch(&self, client: &Client, choice: StrategyChoice) -> Result<(), LaunchError> {
+        let buffer = |desc: &TensorDesc| {
+            let elements = desc.layout.checked_span().unwrap_or(0).max(1);
+            client.empty(elements * desc.dtype.size())
+        };
+        let optional = |desc: &Option<TensorDesc>| desc.as_ref().map(buffer);
+        match self {
+            Self::Forward(desc) => {
+                let (mean, variance) = match &desc.statistics {
+                    Statistics::Given { mean, variance } => (Some(mean), Some(variance)),
+                    _ => (None, None),
+                };
+                let tensors = ForwardTensors {
+                    residual: optional(&desc.residual),
+                    scale: optional(&desc.scale),
+                    bias: optional(&desc.bias),
+                    mean: mean.map(buffer),
+                    variance: variance.map(buffer),
+                    output: optional(&desc.output),
+                    ..ForwardTensors::new(buffer(&desc.input))
+                };
+                launch_forward(client, desc, &tensors, choice)?;
+            }
+            Self::Backward(desc) => {
+                let tensors = GradientTensors {
+                    input: buffer(&desc.norm.input),
+                    output_gradient: buffer(&desc.output_gradient),
+                    saved: optional(&desc.saved),
+                    scale: optional(&desc.norm.scale),
+                    bias: optional(&desc.norm.bias),
+                    input_gradient: None,
+                };
+                launch_gradient(client, desc, &tensors, choice)?;
+            }
+            Self::Blend(desc) => {
+                let previous = optional(&desc.previous);
+                let (input, output) = (buffer(&desc.input), buffer(&desc.output));
+                launch_blend(client, desc, &input, previous.as_ref(), &output)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The choices that the wanted plans come from, some of which may not apply.
+    pub(super) fn choices(&self, client: &Client, breadth: Breadth) -> Vec<StrategyChoice> {
+        let mut choices = vec![StrategyChoice::Inferred];
+        if matches!(self, Self::Blend(_)) {
+            return choices;
+        }
+        if breadth >= Breadth::Strategies {
+            choices.extend(Strategy::ALL.map(StrategyChoice::from));
+        }
+        if breadth >= Breadth::Candidates {
+            let hardware = hardware(client);
+            // Where there is no problem or no plan, launching says so.
+            let places = match self {
+                Self::Forward(desc) => desc
+                    .problem()
+                    .ok()
+                    .and_then(|problem| forward_candidates(&problem, &hardware).ok()),
+                Self::Backward(desc) => desc
+                    .input_problem(desc.param_sums())
+                    .ok()
+                    .and_then(|problem| gradient_candidates(&problem, &hardware).ok()),
+                Self::Blend(_) => None,
+            };
+            let all = knobs(&hardware);
+            let places = places.unwrap_or_default().into_iter();
+            choices.extend(places.map(|place| StrategyChoice::Forced(all[place])));
+        }
+        choices
+    }
+}

@@ -1,0 +1,197 @@
+//! From a kernel to the text that CubeCL's compilers make of it.
+
+use std::any::Any;
+use std::ffi::CStr;
+use std::fmt::Display;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use cubecl::ir::nvidia::SmArch;
+use cubecl::prelude::*;
+use cubecl::{CompilationError, Compiler, WgpuCompilationOptions, define_kernel};
+use cubecl_cpp::shared::{CompilationOptions, CppCompiler, CppSupportedFeatures};
+use cubecl_cpp::{MslCompiler, target};
+use cubecl_llvm::nvptx::ptx_version::PtxVersion;
+use cubecl_llvm::{LlvmTarget, PlironArtifact, PlironCompiler, PlironOptions};
+use cubecl_wgpu::{SpirvCompiler, WgslCompiler};
+
+use crate::Target;
+
+/// The CUDA version of the driver that PTX is written for; an older one may refuse it, a newer one takes
+/// it.
+const CUDA_DRIVER: i32 = 12_080;
+
+/// What a kernel has become.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// For people; of SPIR-V the disassembly, of machine code CubeCL's own representation.
+    pub text: String,
+    /// For the next tool, where that takes no text.
+    pub binary: Option<Vec<u8>>,
+}
+
+impl Source {
+    fn text(text: impl Display) -> Self {
+        Self {
+            text: text.to_string(),
+            binary: None,
+        }
+    }
+}
+
+/// Why a kernel has not become anything.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CompileError {
+    /// CubeCL's compiler says why.
+    #[error("{0}")]
+    Refused(String),
+    /// It panicked.
+    #[error("CubeCL's compiler panicked: {0}")]
+    Panicked(String),
+}
+
+impl From<CompilationError> for CompileError {
+    fn from(error: CompilationError) -> Self {
+        // What comes after is where in CubeCL it happened.
+        let text = error.to_string();
+        let reason = text.split("\nBacktrace:").next().unwrap_or(&text);
+        Self::Refused(reason.to_owned())
+    }
+}
+
+/// A kernel in CubeCL's own representation, before any compiler has seen it.
+///
+/// # Errors
+///
+/// [`CompileError`] where the kernel's own code fails.
+pub fn representation(kernel: &dyn CubeKernel) -> Result<String, CompileError> {
+    Ok(define_kernel(kernel)?.body.to_string())
+}
+
+impl Target {
+    /// Compiles a kernel, as the runtime of this target would, down to what that hands to the driver.
+    ///
+    /// # Errors
+    ///
+    /// [`CompileError`] where CubeCL cannot.
+    pub fn compile(self, kernel: &dyn CubeKernel) -> Result<Source, CompileError> {
+        // CubeCL's compilers panic at what they do not know, such as bf16 in WGSL.
+        match catch_unwind(AssertUnwindSafe(|| self.compile_or_panic(kernel))) {
+            Ok(result) => result,
+            Err(panic) => Err(CompileError::Panicked(message(&*panic))),
+        }
+    }
+
+    fn compile_or_panic(self, kernel: &dyn CubeKernel) -> Result<Source, CompileError> {
+        let definition = define_kernel(kernel)?;
+        match self {
+            Self::Ptx { sm } => ptx(definition, sm),
+            Self::Cuda { sm } => {
+                let options = CompilationOptions {
+                    supports_features: CppSupportedFeatures {
+                        grid_constants: sm >= 70,
+                        clusters: sm >= 90,
+                        fast_math: true,
+                        fast_tanh: sm >= 75,
+                        elect_sync: sm >= 90,
+                        dp4a: sm >= 61,
+                    },
+                    ..Default::default()
+                };
+                let mut compiler = CppCompiler::<target::Cuda>::default();
+                Ok(Source::text(compiler.compile(definition, &options)?))
+            }
+            Self::Hip { gfx } => {
+                let gfx = cubecl::ir::amd::GfxArch::parse(gfx);
+                let options = CompilationOptions {
+                    warp_size: gfx.plane_dim().unwrap_or(32) as usize,
+                    supports_features: CppSupportedFeatures {
+                        fast_math: true,
+                        ..Default::default()
+                    },
+                    amd_wmma: gfx.wmma(),
+                };
+                let mut compiler = CppCompiler::<target::Hip>::default();
+                Ok(Source::text(compiler.compile(definition, &options)?))
+            }
+            Self::Msl => {
+                let options = CompilationOptions::default();
+                Ok(Source::text(
+                    MslCompiler::default().compile(definition, &options)?,
+                ))
+            }
+            Self::Wgsl => {
+                let options = WgpuCompilationOptions::default();
+                Ok(Source::text(WgslCompiler.compile(definition, &options)?))
+            }
+            Self::Spirv {
+                vulkan,
+                explicit_shared_memory,
+            } => spirv(definition, vulkan, explicit_shared_memory),
+            Self::Llvm => {
+                // What LLVM makes of it stays inside of CubeCL's engine; what goes in can be seen.
+                let text = definition.body.to_string();
+                PlironCompiler {
+                    target: LlvmTarget::Cpu,
+                }
+                .compile(definition, &PlironOptions::default())?;
+                Ok(Source::text(text))
+            }
+        }
+    }
+}
+
+fn ptx(definition: KernelDefinition, sm: u32) -> Result<Source, CompileError> {
+    let options = PlironOptions {
+        sm_arch: Some(SmArch::new(sm, true)),
+        ptx_version: PtxVersion::for_driver(CUDA_DRIVER),
+        grid_constants: sm >= 70,
+        ..Default::default()
+    };
+    let mut compiler = PlironCompiler {
+        target: LlvmTarget::Nvptx,
+    };
+    match compiler.compile(definition, &options)? {
+        PlironArtifact::NvptxCode(module) => {
+            let bytes: Vec<u8> = module.ptx.iter().map(|&c| c as u8).collect();
+            let text = CStr::from_bytes_until_nul(&bytes).map(CStr::to_string_lossy);
+            text.map(Source::text)
+                .map_err(|error| CompileError::Refused(error.to_string()))
+        }
+        _ => Err(CompileError::Refused("LLVM gave no PTX".to_owned())),
+    }
+}
+
+fn spirv(
+    definition: KernelDefinition,
+    vulkan: (u8, u8),
+    explicit_shared_memory: bool,
+) -> Result<Source, CompileError> {
+    let mut options = WgpuCompilationOptions {
+        supports_u64: true,
+        supports_vulkan_compiler: true,
+        ..Default::default()
+    };
+    options.vulkan.max_spirv_version = match vulkan {
+        (1, 0..=2) => (1, 5),
+        _ => (1, 6),
+    };
+    options.vulkan.max_vector_size = 4;
+    // What every Vulkan has.
+    options.vulkan.push_constant_size = 128;
+    options.vulkan.supports_explicit_smem = explicit_shared_memory;
+    options.vulkan.supports_uniform_standard_layout = true;
+    let kernel = SpirvCompiler.compile(definition, &options)?;
+    let words = kernel.assembled_module.iter();
+    Ok(Source {
+        binary: Some(words.flat_map(|word| word.to_le_bytes()).collect()),
+        text: kernel.to_string(),
+    })
+}
+
+/// What a panic says.
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()))
+        .unwrap_or_else(|| "without a message".to_owned())
+}
