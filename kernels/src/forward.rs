@@ -8,11 +8,12 @@ use cubenorm_core::{
 use crate::epilogue::{
     Affine, AffineRow, AffineStep, TypedAffine, activate, affine_row, affine_step, transform,
 };
-use crate::moments::{Moments, RowStatistics, finish, merge, nothing_reduced, same};
+use crate::held::{TypedHeld, TypedStaged, hold, nothing_staged, stage};
+use crate::moments::{Moments, RowStatistics, finish, merge, nothing_reduced};
 use crate::operand::{Optional, group_row, optional_row, row_offset, store};
 use crate::source::{Source, SourceRow, add_last, read, shifted, source_row};
-use crate::strategy::split::{Partition, merge_parts, write_part};
-use crate::strategy::{member, merge_team};
+use crate::strategy::split::{Partition, elements, merge_parts, write_part};
+use crate::strategy::{member, merge_team, team_sum};
 use crate::types::{One, Typed, Types};
 use crate::work::{Item, Share, item, my_share};
 
@@ -46,28 +47,18 @@ type TypedSource<T> = Source<<T as Types>::F, <T as Types>::Input, <T as Types>:
 /// [`Results`] of a kernel's types.
 type TypedResults<T> = Results<<T as Types>::F, <T as Types>::Output, <T as Types>::A>;
 
-/// A row that is staged in shared memory, one slot for each step. Each unit reads what it wrote
-/// itself, so nobody waits.
-type Staged<T> = ComptimeOption<Shared<[Vector<<T as Types>::A, <T as Types>::N>]>>;
-
-/// The slot of a unit's `i`th step.
-#[cube]
-fn slot(i: usize, #[comptime] blueprint: Blueprint) -> usize {
-    i * comptime!(blueprint.team.members as usize) + member(blueprint.team)
-}
-
 /// A unit's `i`th step, from shared memory where it is staged.
 #[cube]
 fn fetch<T: Types>(
     source: &TypedSource<T>,
-    staged: &Staged<T>,
+    staged: &TypedStaged<T>,
     row: &SourceRow<T::A, T::N>,
     share: &Share,
     i: usize,
     #[comptime] blueprint: Blueprint,
 ) -> Vector<T::A, T::N> {
     if comptime!(matches!(blueprint.hold, Hold::Shared(_))) {
-        staged.as_ref().unwrap()[slot(i, blueprint)]
+        staged.get(i, blueprint)
     } else {
         let step = share.begin + i * comptime!(blueprint.team.members as usize);
         read::<T>(source, row, step, blueprint)
@@ -84,7 +75,7 @@ fn fetch<T: Types>(
 #[cube]
 fn accumulate<T: Types>(
     source: &TypedSource<T>,
-    staged: &Staged<T>,
+    staged: &TypedStaged<T>,
     row: &SourceRow<T::A, T::N>,
     share: &Share,
     #[comptime] blueprint: Blueprint,
@@ -198,37 +189,41 @@ fn block_moments<A: Float, N: Size>(
     Moments::<A, N> { count, mean, m2 }
 }
 
-/// Accumulates a unit's share from the registers that hold it.
+/// The moments of a row of `count` elements that its team holds in registers: the mean first, then
+/// deviations from it, which takes two rounds of plain sums where [`merge`] would divide for each part.
 #[cube]
-fn accumulate_held<T: Types>(
-    held: &Array<Vector<T::A, T::N>>,
+fn held_moments<T: Types>(
+    held: &TypedHeld<T>,
     row: &SourceRow<T::A, T::N>,
     share: &Share,
+    count: T::A,
     #[comptime] vectors: usize,
     #[comptime] blueprint: Blueprint,
 ) -> Moments<T::A, T::N> {
     let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
-    let count = T::A::cast_from(share.count);
     let mut mean = zero;
     if comptime!(blueprint.statistics.reduces_mean()) {
         let mut sum = zero;
         #[unroll]
         for i in 0..vectors {
             if i < share.count {
-                sum += shifted::<T::A, T::N>(held[i], row, blueprint);
+                sum += shifted::<T::A, T::N>(held.get(i, blueprint), row, blueprint);
             }
         }
-        mean = sum / Vector::new(max(count, T::A::new(1.0)));
+        // Divided first, because the sum of a whole row may be more than a number holds.
+        mean = team_sum::<T::A, T::N>(sum / Vector::new(count), blueprint.team);
     }
     let mut m2 = zero;
     if comptime!(blueprint.statistics.reduces_deviation()) {
         #[unroll]
         for i in 0..vectors {
             if i < share.count {
-                let deviation = shifted::<T::A, T::N>(held[i], row, blueprint) - mean;
+                let deviation =
+                    shifted::<T::A, T::N>(held.get(i, blueprint), row, blueprint) - mean;
                 m2 += spread::<T::A, T::N>(deviation, blueprint);
             }
         }
+        m2 = team_sum::<T::A, T::N>(m2, blueprint.team);
     }
     Moments::<T::A, T::N> { count, mean, m2 }
 }
@@ -445,16 +440,18 @@ fn normalize_items<T: Types, W: Size>(
                 _ => 0,
             });
             let source_row = item_source::<T>(source, &first, partition, blueprint);
-            let mut held = Array::<Vector<T::A, T::N>>::new(vectors);
-            #[unroll]
-            for i in 0..vectors {
-                if i < share.count {
-                    held[i] = read::<T>(source, &source_row, share.begin + i * stride, blueprint);
-                }
-            }
-            let mine = accumulate_held::<T>(&held, &source_row, &share, vectors, blueprint);
-            let statistics =
-                item_statistics::<T>(&mine, &source_row, results, &first, epsilon, blueprint);
+            let held = hold::<T>(source, &source_row, &share, vectors, blueprint);
+            let count = elements::<T::A, T::N>(partition.steps, blueprint.team);
+            let moments = held_moments::<T>(&held, &source_row, &share, count, vectors, blueprint);
+            let statistics = item_statistics::<T>(
+                &moments,
+                &source_row,
+                results,
+                &first,
+                partition,
+                epsilon,
+                blueprint,
+            );
             let row = Row::<T::A, T::N> {
                 source: source_row,
                 result: result_row::<T>(affine, &*results, &first, epsilon, blueprint),
@@ -467,7 +464,7 @@ fn normalize_items<T: Types, W: Size>(
                     let affine_step =
                         affine_step::<T>(affine, &row.result.affine, step, epsilon, blueprint);
                     apply::<T>(
-                        held[i],
+                        held.get(i, blueprint),
                         step,
                         &row,
                         source,
@@ -480,7 +477,7 @@ fn normalize_items<T: Types, W: Size>(
             }
         } else {
             let mut rows = Sequence::<Row<T::A, T::N>>::new();
-            let mut staged = Sequence::<Staged<T>>::new();
+            let mut staged = Sequence::<TypedStaged<T>>::new();
             #[unroll]
             for r in 0..blueprint.abreast {
                 let item = item(round + r, partition, blueprint.team);
@@ -489,13 +486,22 @@ fn normalize_items<T: Types, W: Size>(
                 let statistics = if comptime!(!blueprint.statistics.reduces()) {
                     nothing_reduced::<T::A, T::N>()
                 } else {
-                    let mine = if comptime!(blueprint.split) {
+                    let moments = if comptime!(blueprint.split) {
                         let parts = parts.as_ref().unwrap();
                         merge_parts::<T::A, T::N, W>(parts, item.group, partition, blueprint.team)
                     } else {
-                        accumulate::<T>(source, &stage, &source_row, &share, blueprint)
+                        let mine = accumulate::<T>(source, &stage, &source_row, &share, blueprint);
+                        merge_team::<T::A, T::N>(&mine, blueprint.team)
                     };
-                    item_statistics::<T>(&mine, &source_row, results, &item, epsilon, blueprint)
+                    item_statistics::<T>(
+                        &moments,
+                        &source_row,
+                        results,
+                        &item,
+                        partition,
+                        epsilon,
+                        blueprint,
+                    )
                 };
                 rows.push(Row::<T::A, T::N> {
                     source: source_row,
@@ -543,50 +549,21 @@ fn item_source<T: Types>(
     source_row::<T>(source, row, partition.steps, blueprint)
 }
 
-/// What a row is normalized by, from what this unit has found of it, or of a split row from what the
-/// team has merged already; written where that is asked for.
+/// What a row is normalized by, from its moments; written where that is asked for.
 #[cube]
 fn item_statistics<T: Types>(
-    mine: &Moments<T::A, T::N>,
+    moments: &Moments<T::A, T::N>,
     source_row: &SourceRow<T::A, T::N>,
     results: &mut TypedResults<T>,
     item: &Item,
+    partition: &Partition,
     epsilon: T::A,
     #[comptime] blueprint: Blueprint,
 ) -> RowStatistics<T::A, T::N> {
-    let merged = if comptime!(blueprint.split) {
-        same::<T::A, T::N>(mine)
-    } else {
-        merge_team::<T::A, T::N>(mine, blueprint.team)
-    };
-    let statistics = finish::<T::A, T::N>(&merged, epsilon, blueprint);
+    let count = elements::<T::A, T::N>(partition.steps, blueprint.team);
+    let statistics = finish::<T::A, T::N>(moments, count, epsilon, blueprint);
     write_statistics::<T>(results, source_row, &statistics, item, blueprint);
     statistics
-}
-
-/// Reads a unit's share into shared memory, where the plan stages it there.
-#[cube]
-fn stage<T: Types>(
-    source: &TypedSource<T>,
-    row: &SourceRow<T::A, T::N>,
-    share: &Share,
-    #[comptime] blueprint: Blueprint,
-) -> Staged<T> {
-    if comptime!(matches!(blueprint.hold, Hold::Shared(_))) {
-        let slots = comptime!(match blueprint.hold {
-            Hold::Shared(vectors) => vectors * blueprint.team.members as usize,
-            _ => 0,
-        });
-        let mut shared = Shared::<[Vector<T::A, T::N>]>::new_slice(slots);
-        let stride = comptime!(blueprint.team.members as usize);
-        for i in 0..share.count {
-            shared[slot(i, blueprint)] =
-                read::<T>(source, row, share.begin + i * stride, blueprint);
-        }
-        ComptimeOption::new_Some(shared)
-    } else {
-        ComptimeOption::new_None()
-    }
 }
 
 /// The first launch of a split row: leaves the statistics of each part in the workspace, and writes
@@ -633,7 +610,7 @@ fn reduce_item<T: Types, W: Size>(
         let first = group_row::<T::N>(item.group, blueprint.team);
         let row = source_row::<T>(source, first, partition.steps, blueprint);
         let share = my_share(item.part, partition, blueprint.team);
-        let nothing = ComptimeOption::new_None();
+        let nothing = nothing_staged::<T::F, T::A, T::N>();
         let mine = accumulate::<T>(source, &nothing, &row, &share, blueprint);
         let merged = merge_team::<T::A, T::N>(&mine, blueprint.team);
         if item.exists {

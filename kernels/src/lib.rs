@@ -23,6 +23,7 @@ mod blend;
 mod epilogue;
 mod forward;
 mod gradient;
+mod held;
 mod launch;
 mod moments;
 mod operand;

@@ -8,7 +8,8 @@ use cubenorm_core::{Blueprint, Merge, StatisticsKind, Team};
 ///
 /// Without a mean `m2` is the sum of squares, or of magnitudes where those are the deviation, and
 /// `mean` stays 0; without a deviation `m2` stays 0. Means are relative to the row's shift. What a
-/// gradient sums up are two plain sums in their places: see [`Merge`].
+/// gradient sums up are two plain sums in their places: see [`Merge`]. Where parts do not weigh,
+/// `count` means nothing once they are merged.
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct Moments<A: Float, N: Size> {
     pub(crate) count: A,
@@ -124,14 +125,15 @@ pub(crate) fn nothing_reduced<A: Float, N: Size>() -> RowStatistics<A, N> {
     }
 }
 
-/// Turns the moments of a whole row into what it is normalized by.
+/// Turns the moments of a whole row of `count` elements into what it is normalized by.
 #[cube]
 pub(crate) fn finish<A: Float, N: Size>(
     row: &Moments<A, N>,
+    count: A,
     epsilon: A,
     #[comptime] blueprint: Blueprint,
 ) -> RowStatistics<A, N> {
-    let variance = row.m2 / Vector::new(row.count);
+    let variance = row.m2 / Vector::new(count);
     let one = Vector::<A, N>::new(A::new(1.0));
     let rstd = match comptime!(blueprint.statistics) {
         StatisticsKind::L1Norm => reciprocal_norm::<A, N>(row.m2),

@@ -1,7 +1,7 @@
 //! What a row consists of: the input, plus a residual where there is one and it is added first.
 
 use cubecl::prelude::*;
-use cubenorm_core::{Blueprint, Lanes, ResidualPlace};
+use cubenorm_core::{Blueprint, Lanes, ResidualPlace, Team};
 
 use crate::operand::{Optional, load, optional_row, row_offset};
 use crate::types::Types;
@@ -27,8 +27,16 @@ pub(crate) struct SourceRow<A: Float, N: Size> {
     pub(crate) shift: Vector<A, N>,
 }
 
-/// Steps that the shift is the mean of.
+/// Elements that the shift is the mean of, at least: few, because every unit of a team adds them up.
 const SAMPLE: usize = 4;
+
+/// Steps that give so many elements of a row.
+fn sample_steps(team: Team) -> usize {
+    match team.lanes {
+        Lanes::Columns => SAMPLE.div_ceil(team.vector),
+        Lanes::Rows => SAMPLE,
+    }
+}
 
 /// Finds a row of `steps` steps.
 #[cube]
@@ -49,17 +57,18 @@ pub(crate) fn source_row<T: Types>(
         shift: zero,
     };
     if comptime!(blueprint.shifts) {
+        let sampled = comptime!(sample_steps(blueprint.team));
         let mut sum = zero;
         #[unroll]
-        for i in 0..SAMPLE {
+        for i in 0..sampled {
             // A shorter row gives its last step several times.
             sum += read::<T>(source, &start, min(i.runtime(), steps - 1), blueprint);
         }
         let mean = if comptime!(lanes == Lanes::Columns) {
-            let count = T::A::new(comptime!((SAMPLE * blueprint.team.vector) as f32));
+            let count = T::A::new(comptime!((sampled * blueprint.team.vector) as f32));
             Vector::<T::A, T::N>::new(Vector::vector_sum(sum) / count)
         } else {
-            sum / Vector::<T::A, T::N>::new(T::A::new(comptime!(SAMPLE as f32)))
+            sum / Vector::<T::A, T::N>::new(T::A::new(comptime!(sampled as f32)))
         };
         // An infinity taken off the other elements would turn them all into infinities.
         let largest = Vector::<T::A, T::N>::new(T::A::max_value());
@@ -82,10 +91,20 @@ pub(crate) fn read<T: Types>(
     step: usize,
     #[comptime] blueprint: Blueprint,
 ) -> Vector<T::A, T::N> {
-    let lanes = comptime!(blueprint.team.lanes);
-    let value =
-        load::<T::F, T::Input, T::A, T::N>(&source.input, row.input, step, blueprint.input, lanes);
+    let value = read_input::<T, T::A>(source, row, step, blueprint);
     add_residual::<T>(value, source, row, step, ResidualPlace::Input, blueprint)
+}
+
+/// The input's elements of one step, as they are computed with or as they are in memory.
+#[cube]
+pub(crate) fn read_input<T: Types, E: Float>(
+    source: &Source<T::F, T::Input, T::Residual>,
+    row: &SourceRow<T::A, T::N>,
+    step: usize,
+    #[comptime] blueprint: Blueprint,
+) -> Vector<E, T::N> {
+    let lanes = comptime!(blueprint.team.lanes);
+    load::<T::F, T::Input, E, T::N>(&source.input, row.input, step, blueprint.input, lanes)
 }
 
 /// Adds what is to be added to the normalized value.

@@ -32,6 +32,15 @@ const ACTIVATION: f64 = 16.0;
 /// devices that do, too.
 const REFERENCE: f64 = f64::EPSILON / 2.0;
 
+/// How a device adds up the numbers of a row.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Summation {
+    /// At most 64 at a time, and then what those came to, as our kernels do.
+    Blocks,
+    /// One after another, as Burn's own operations may.
+    Serial,
+}
+
 /// A number and how far off it may be, absolutely.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
@@ -39,18 +48,24 @@ pub struct Estimate {
     error: f64,
     /// Unit roundoff of the dtype that is computed in; 0 for a constant.
     unit: f64,
+    summation: Summation,
 }
 
 impl Estimate {
     /// A number as a device reads it from a tensor: exactly, unless what it computes in has fewer
     /// digits.
-    pub fn read(value: f64, dtype: DType, computed_in: DType) -> Self {
+    pub fn read(value: f64, dtype: DType, computed_in: DType, summation: Summation) -> Self {
         let unit = unit_roundoff(computed_in);
         let error = match unit_roundoff(dtype) < unit {
             true => unit * value.abs(),
             false => 0.0,
         };
-        Self { value, error, unit }
+        Self {
+            value,
+            error,
+            unit,
+            summation,
+        }
     }
 
     /// How far off the number may be.
@@ -102,10 +117,16 @@ impl Estimate {
     /// roundoffs it costs.
     fn of(self, other: Self, value: f64, inherited: f64, roundoffs: f64) -> Self {
         let unit = self.unit.max(other.unit);
+        // A constant is not summed up.
+        let summation = match self.unit > 0.0 {
+            true => self.summation,
+            false => other.summation,
+        };
         Self {
             value,
             error: inherited + (roundoffs * unit + REFERENCE) * value.abs(),
             unit,
+            summation,
         }
     }
 }
@@ -116,6 +137,7 @@ impl From<f64> for Estimate {
             value,
             error: 0.0,
             unit: 0.0,
+            summation: Summation::Blocks,
         }
     }
 }
@@ -166,14 +188,13 @@ impl Div for Estimate {
 
 /// Roundoffs of a sum of `n` numbers and of the few operations that make a mean of it.
 ///
-/// In f32 at most 64 within a block of 64 numbers, and one for each block. Not `sqrt(n)`, which holds
+/// One for each number that is added, and of blocks one for each block. Not `sqrt(n)`, which holds
 /// where roundings have nothing to do with each other: elements that are repeated by a stride of 0 are
-/// all rounded the same way. Flex adds numbers of f64 one after another, at the cost of a roundoff
-/// each.
-fn sum_roundoffs(n: f64, unit: f64) -> f64 {
-    match unit > unit_roundoff(DType::F64) {
-        true => 4.0 + n.min(64.0 + n / 64.0),
-        false => 4.0 + n,
+/// all rounded the same way.
+fn sum_roundoffs(n: f64, summation: Summation) -> f64 {
+    match summation {
+        Summation::Blocks => 4.0 + n.min(64.0 + n / 64.0),
+        Summation::Serial => 4.0 + n,
     }
 }
 
@@ -231,7 +252,12 @@ impl Number for Estimate {
         let exact = f64::moments(&values);
         let n = row.len() as f64;
         let unit = row.iter().map(|x| x.unit).fold(0.0, f64::max);
-        let off = sum_roundoffs(n, unit) * unit;
+        let is_serial = row.iter().any(|x| x.summation == Summation::Serial);
+        let summation = match is_serial {
+            true => Summation::Serial,
+            false => Summation::Blocks,
+        };
+        let off = sum_roundoffs(n, summation) * unit;
         let average = |of: &dyn Fn(&Self) -> f64| row.iter().map(of).sum::<f64>() / n;
 
         // Elements are at most twice as far from each other as they are from their mean.
@@ -250,7 +276,12 @@ impl Number for Estimate {
         let merged = 2.0 * off * (exact.variance + summed * exact.variance.sqrt());
         let variance = from_elements + squared + mean * mean + merged;
         let squares = average(&|x| 2.0 * x.value.abs() * x.error) + squared;
-        let estimate = |value: f64, error: f64| Self { value, error, unit };
+        let estimate = |value: f64, error: f64| Self {
+            value,
+            error,
+            unit,
+            summation,
+        };
         Moments {
             mean: estimate(exact.mean, mean),
             variance: estimate(exact.variance, variance),
@@ -326,7 +357,7 @@ mod tests {
     use super::*;
 
     fn read(value: f64) -> Estimate {
-        Estimate::read(value, DType::F32, DType::F32)
+        Estimate::read(value, DType::F32, DType::F32, Summation::Blocks)
     }
 
     #[test]
@@ -372,6 +403,18 @@ mod tests {
                 ..moments.variance
             }
         );
+    }
+
+    #[test]
+    fn numbers_added_one_after_another_may_be_further_off() {
+        let row = |summation| {
+            let read = |at: i32| Estimate::read(at.into(), DType::F32, DType::F32, summation);
+            (0..1000).map(read).collect::<Vec<_>>()
+        };
+        let error = |summation| Estimate::moments(&row(summation)).total.error();
+        assert!(error(Summation::Serial) > 5.0 * error(Summation::Blocks));
+        let serial = row(Summation::Serial)[1];
+        assert_eq!((Estimate::from(2.0) * serial).summation, Summation::Serial);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What tests of the Burn face run on.
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{DType, Device, Tensor, TensorData};
 
 use crate::device::is_selected;
 
@@ -25,6 +25,13 @@ pub fn devices() -> Vec<(&'static str, Device)> {
     devices.retain(|(name, _)| is_selected(name));
     assert!(!devices.is_empty(), "no runtime to test");
     devices
+}
+
+/// Whether a device of [`devices`] normalizes a dtype. Burn's answer counts in what the processor behind
+/// `cpu` cannot round to.
+pub fn supports(name: &str, device: &Device, dtype: DType) -> bool {
+    let is_rounded = dtype != DType::BF16 || cubenorm_core::DType::BF16.is_rounded_by_processor();
+    device.supports_dtype(dtype) && (name != "cpu" || is_rounded)
 }
 
 /// Numbers that look random and are the same everywhere.

@@ -17,6 +17,17 @@ pub enum DType {
 }
 
 impl DType {
+    /// Whether this machine's processor rounds to this dtype by an instruction, or LLVM by several. To
+    /// bfloat16 LLVM has neither on x86-64 without AVX-512's: it calls a function that CubeCL 0.11.3's `cpu`
+    /// runtime lacks.
+    pub fn is_rounded_by_processor(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        if self == Self::BF16 {
+            return std::arch::is_x86_feature_detected!("avx512bf16");
+        }
+        true
+    }
+
     /// Every dtype, narrowest first.
     pub const ALL: [Self; 4] = [Self::F16, Self::BF16, Self::F32, Self::F64];
 

@@ -47,7 +47,7 @@ pub use gradient::{ColumnSums, GradientDesc, GradientProblem, ParamSums};
 pub use layout::{Layout, MAX_RANK, TensorDesc};
 pub use plan::{
     AccessBlueprint, Blueprint, GradientBlueprint, GradientPlan, Grid, Hardware, Hold, Knobs,
-    Lanes, Level, LoadMode, Merge, Plan, PlanError, RowHeld, Strategy, StrategyChoice, Team,
-    forward_candidates, gradient_candidates, knobs, plan_forward, plan_gradient,
+    Lanes, Level, LoadMode, Merge, Plan, PlanError, RowHeld, RowKept, Strategy, StrategyChoice,
+    Team, forward_candidates, gradient_candidates, knobs, plan_forward, plan_gradient,
 };
 pub use problem::{Access, Dim, NormProblem, StatisticsKind};

@@ -2,7 +2,7 @@
 
 use cubenorm_core::{
     DType, GradientDesc, Hardware, Hold, Knobs, Lanes, LoadMode, NormDesc, Plan, PlanError,
-    RowHeld, Statistics, Strategy, StrategyChoice, TensorDesc, WrittenStatistics,
+    RowHeld, RowKept, Statistics, Strategy, StrategyChoice, TensorDesc, WrittenStatistics,
     forward_candidates, knobs, plan_forward, plan_gradient,
 };
 use proptest::prelude::*;
@@ -207,7 +207,11 @@ proptest! {
             prop_assert!(vectors * members >= plan.grid.steps_per_split, "{plan}");
         }
         if let Hold::Shared(vectors) = plan.blueprint.hold {
-            let bytes = vectors * units as usize * vector * dtype.accumulation().size();
+            let held = match plan.blueprint.holds_input() {
+                true => dtype,
+                false => dtype.accumulation(),
+            };
+            let bytes = vectors * units as usize * vector * held.size();
             prop_assert!(bytes <= hardware.max_shared_memory, "{plan}");
         }
     }
@@ -297,10 +301,18 @@ fn teams_of_a_gpu_stay_and_hold_the_sums_of_columns_where_they_fit() {
     let plan = gradient(16384, 4096, DType::F32);
     assert_eq!(plan.blueprint.held_columns, Some(4));
     assert_eq!((plan.grid.cube_dim[0], plan.grid.cube_count), (256, 512));
-    // Eight halves would be summed up in twice the registers.
+    assert_eq!(plan.blueprint.row, RowKept::Ahead);
+    // A plane would hold twice the sums that its registers have room for.
+    let short = gradient(16384, 1024, DType::F32);
+    assert_eq!(
+        (short.strategy, short.blueprint.held_columns),
+        (Strategy::Cube, Some(4))
+    );
+    // As many sums for each unit, in half the vectors.
     let halves = gradient(16384, 4096, DType::F16);
-    assert_eq!(halves.blueprint.team.vector, 4);
-    assert!(halves.blueprint.held_columns.is_some());
+    assert_eq!(halves.blueprint.team.vector, 8);
+    assert_eq!(halves.blueprint.held_columns, Some(2));
+    assert_eq!(halves.blueprint.row, RowKept::Ahead);
     // Too many columns for the registers of a cube, or too few rows for teams that stay.
     for (rows, cols) in [(1024, 65536), (256, 4096)] {
         let plan = gradient(rows, cols, DType::F32);

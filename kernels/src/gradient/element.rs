@@ -113,9 +113,40 @@ pub(crate) fn params<T: Types>(
     Params::<T::A, T::N> { scale, bias }
 }
 
+/// A step, as it is computed with, or as it is in memory, which may take half of that.
+#[derive(CubeType, Clone, Copy)]
+pub(crate) struct Step<E: Float, N: Size> {
+    pub(crate) input: Vector<E, N>,
+    /// The output's gradient.
+    pub(crate) above: Vector<E, N>,
+}
+
 /// Reads a step.
 #[cube]
+pub(crate) fn read_step<T: Types, E: Float>(
+    source: &TypedGradientSource<T>,
+    row: &GradientRow<T::A, T::N>,
+    step: usize,
+    #[comptime] blueprint: GradientBlueprint,
+) -> Step<E, T::N> {
+    let lanes = comptime!(blueprint.team.lanes);
+    let access = comptime!(blueprint.input);
+    let input = load::<T::F, T::Input, E, T::N>(&source.input, row.input, step, access, lanes);
+    let access = comptime!(blueprint.output_gradient);
+    let above = load::<T::F, T::Residual, E, T::N>(
+        &source.output_gradient,
+        row.output_gradient,
+        step,
+        access,
+        lanes,
+    );
+    Step::<E, T::N> { input, above }
+}
+
+/// What a step comes to.
+#[cube]
 pub(crate) fn element<T: Types>(
+    read: &Step<T::A, T::N>,
     source: &TypedGradientSource<T>,
     row: &GradientRow<T::A, T::N>,
     params: &Params<T::A, T::N>,
@@ -125,16 +156,7 @@ pub(crate) fn element<T: Types>(
 ) -> Element<T::A, T::N> {
     let lanes = comptime!(blueprint.team.lanes);
     let kind = comptime!(blueprint.statistics);
-    let access = comptime!(blueprint.input);
-    let input = load::<T::F, T::Input, T::A, T::N>(&source.input, row.input, step, access, lanes);
-    let access = comptime!(blueprint.output_gradient);
-    let above = load::<T::F, T::Residual, T::A, T::N>(
-        &source.output_gradient,
-        row.output_gradient,
-        step,
-        access,
-        lanes,
-    );
+    let (input, above) = (read.input, read.above);
     let access = comptime!(blueprint.saved);
     let mean = param::<T::A, One, T::A, T::N>(&source.saved, &row.mean, step, access, lanes);
     let rstd = param::<T::A, One, T::A, T::N>(&source.saved, &row.rstd, step, access, lanes);

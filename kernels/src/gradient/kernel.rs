@@ -1,12 +1,15 @@
 //! The kernels of a gradient: in one launch, or in two where rows are split.
 
 use cubecl::prelude::*;
-use cubenorm_core::{AccessBlueprint, GradientBlueprint, Lanes, Level, LoadMode, StatisticsKind};
+use cubenorm_core::{
+    AccessBlueprint, GradientBlueprint, Lanes, Level, LoadMode, RowKept, StatisticsKind,
+};
 
 use super::element::{
-    Element, GradientRow, GradientSource, Params, TypedGradientSource, element, gradient_row,
-    params,
+    Element, GradientRow, GradientSource, Params, Step, TypedGradientSource, element, gradient_row,
+    params, read_step,
 };
+use super::held::{HeldColumns, HeldRow};
 use crate::forward::Scalars;
 use crate::moments::{Moments, same};
 use crate::operand::{Optional, group_row, optional_row, row_offset, store};
@@ -135,7 +138,8 @@ fn add_step<T: Types>(
     for r in 0..blueprint.abreast {
         let row = rows.index(r);
         let params = params_of::<T>(source, row, &shared, step, blueprint);
-        let element = element::<T>(source, row, &params, step, scalars, blueprint);
+        let read = read_step::<T, T::A>(source, row, step, blueprint);
+        let element = element::<T>(&read, source, row, &params, step, scalars, blueprint);
         let gradient = summed::<T::A, T::N>(&element, blueprint);
         sums.gradients[r] += gradient;
         sums.products[r] += gradient * element.normalized;
@@ -289,10 +293,20 @@ pub(crate) fn gradient<
     #[define(A)] _accumulation: ElemType,
 ) {
     let mut held = HeldColumns::<A, N>::zeros(blueprint);
+    let mut ahead = HeldRow::<F, N>::new(blueprint);
+    if comptime!(blueprint.row == RowKept::Ahead) {
+        read_row::<Typed<(F, P, A, N), (Input, Above, Scale, Bias, One, One, Output)>>(
+            source,
+            &mut ahead,
+            0usize.runtime(),
+            &partition,
+            blueprint,
+        );
+    }
     let mut round = 0usize;
     while round < partition.items_per_team {
         gradient_items::<Typed<(F, P, A, N), (Input, Above, Scale, Bias, One, One, Output)>, W>(
-            source, results, parts, &mut held, round, &partition, &scalars, blueprint,
+            source, results, parts, &mut held, &mut ahead, round, &partition, &scalars, blueprint,
         );
         round += comptime!(blueprint.abreast);
     }
@@ -303,29 +317,58 @@ pub(crate) fn gradient<
     }
 }
 
-/// Sums of the columns that a unit takes of each row of its team.
-#[derive(CubeType)]
-struct HeldColumns<A: Float, N: Size> {
-    products: Array<Vector<A, N>>,
-    gradients: Array<Vector<A, N>>,
-}
-
+/// Reads a unit's share of the row of a round into registers.
 #[cube]
-impl<A: Float, N: Size> HeldColumns<A, N> {
-    fn zeros(#[comptime] blueprint: GradientBlueprint) -> Self {
-        let vectors = comptime!(blueprint.held_columns.unwrap_or(1));
-        let mut products = Array::<Vector<A, N>>::new(vectors);
-        let mut gradients = Array::<Vector<A, N>>::new(vectors);
-        #[unroll]
-        for i in 0..vectors {
-            products[i] = Vector::new(A::new(0.0));
-            gradients[i] = Vector::new(A::new(0.0));
-        }
-        HeldColumns::<A, N> {
-            products,
-            gradients,
+fn read_row<T: Types>(
+    source: &TypedGradientSource<T>,
+    held: &mut HeldRow<T::F, T::N>,
+    round: usize,
+    partition: &Partition,
+    #[comptime] blueprint: GradientBlueprint,
+) {
+    let team = comptime!(blueprint.team);
+    let item = item(round, partition, team);
+    let share = my_share(item.part, partition, team);
+    let row = gradient_row::<T>(source, group_row::<T::N>(item.group, team), blueprint);
+    #[unroll]
+    for i in 0..comptime!(blueprint.held_vectors()) {
+        if i < share.count {
+            let step = share.begin + i * comptime!(team.members as usize);
+            held.set(i, &read_step::<T, T::F>(source, &row, step, blueprint));
         }
     }
+}
+
+/// [`sum_up`] of a row that is held.
+#[cube]
+fn sum_up_held<T: Types>(
+    source: &TypedGradientSource<T>,
+    held: &HeldRow<T::F, T::N>,
+    row: &GradientRow<T::A, T::N>,
+    share: &Share,
+    scalars: &Scalars,
+    #[comptime] blueprint: GradientBlueprint,
+) -> Sequence<Moments<T::A, T::N>> {
+    let mut total = Sums::<T::A, T::N>::zeros(1usize);
+    #[unroll]
+    for i in 0..comptime!(blueprint.held_vectors()) {
+        if i < share.count {
+            let step = share.begin + i * comptime!(blueprint.team.members as usize);
+            let params = params::<T>(source, row, step, blueprint);
+            let read = held.get::<T::A>(i);
+            let element = element::<T>(&read, source, row, &params, step, scalars, blueprint);
+            let gradient = summed::<T::A, T::N>(&element, blueprint);
+            total.gradients[0] += gradient;
+            total.products[0] += gradient * element.normalized;
+        }
+    }
+    let mut sums = Sequence::<Moments<T::A, T::N>>::new();
+    sums.push(Moments::<T::A, T::N> {
+        count: T::A::cast_from(share.count),
+        mean: total.gradients[0],
+        m2: total.products[0],
+    });
+    sums
 }
 
 /// Writes what a unit has held, zeros too where its team had no row.
@@ -362,11 +405,13 @@ struct Row<A: Float, N: Size> {
 /// Passes back as many items as the plan takes abreast, the first of them in `round`. Rows abreast
 /// add to the sums of their columns together.
 #[cube]
+#[allow(clippy::too_many_arguments)]
 fn gradient_items<T: Types, W: Size>(
     source: &TypedGradientSource<T>,
     results: &mut TypedResults<T>,
     parts: &Optional<T::A, W>,
     held: &mut HeldColumns<T::A, T::N>,
+    ahead: &mut HeldRow<T::F, T::N>,
     round: usize,
     partition: &Partition,
     scalars: &Scalars,
@@ -387,11 +432,30 @@ fn gradient_items<T: Types, W: Size>(
             let first_row = group_row::<T::N>(item.group, team);
             sources.push(gradient_row::<T>(source, first_row, blueprint));
         }
-        let mine = if comptime!(blueprint.reduces && !blueprint.split) {
+        let mut row = HeldRow::<T::F, T::N>::new(blueprint);
+        match comptime!(blueprint.row) {
+            RowKept::Reread => {}
+            RowKept::Held => read_row::<T>(source, &mut row, round, partition, blueprint),
+            RowKept::Ahead => row.take(&*ahead, blueprint),
+        }
+        let mine = if comptime!(blueprint.row != RowKept::Reread) {
+            sum_up_held::<T>(
+                source,
+                &row,
+                sources.index(0usize),
+                &share,
+                scalars,
+                blueprint,
+            )
+        } else if comptime!(blueprint.reduces && !blueprint.split) {
             sum_up::<T>(source, &sources, &share, scalars, blueprint)
         } else {
             nothing::<T::A, T::N>(blueprint.abreast)
         };
+        if comptime!(blueprint.row == RowKept::Ahead) {
+            // Under way while the team waits for its sums.
+            read_row::<T>(source, ahead, round + 1, partition, blueprint);
+        }
         let mut rows = Sequence::<Row<T::A, T::N>>::new();
         #[unroll]
         for r in 0..blueprint.abreast {
@@ -425,8 +489,16 @@ fn gradient_items<T: Types, W: Size>(
             for i in 0..vectors {
                 if i < share.count {
                     let step = share.begin + i * members;
-                    let sums =
-                        write_step::<T>(source, results, &sources, &rows, step, scalars, blueprint);
+                    let reads = if comptime!(blueprint.row == RowKept::Reread) {
+                        read_steps::<T>(source, &sources, step, blueprint)
+                    } else {
+                        let mut reads = Sequence::<Step<T::A, T::N>>::new();
+                        reads.push(row.get::<T::A>(i));
+                        reads
+                    };
+                    let sums = write_step::<T>(
+                        source, results, &sources, &reads, &rows, step, scalars, blueprint,
+                    );
                     held.products[i] += sums.products;
                     held.gradients[i] += sums.gradients;
                 }
@@ -434,8 +506,10 @@ fn gradient_items<T: Types, W: Size>(
         } else if comptime!(access.is_some() || blueprint.column_sums.any()) {
             for i in 0..share.count {
                 let step = share.begin + i * members;
-                let sums =
-                    write_step::<T>(source, results, &sources, &rows, step, scalars, blueprint);
+                let reads = read_steps::<T>(source, &sources, step, blueprint);
+                let sums = write_step::<T>(
+                    source, results, &sources, &reads, &rows, step, scalars, blueprint,
+                );
                 let is_first = round == 0;
                 add_columns::<T>(
                     results,
@@ -475,12 +549,35 @@ struct ColumnStep<A: Float, N: Size> {
     gradients: Vector<A, N>,
 }
 
+/// Reads a step of rows abreast. One that does not exist is another, which is there.
+#[cube]
+fn read_steps<T: Types>(
+    source: &TypedGradientSource<T>,
+    sources: &Sequence<GradientRow<T::A, T::N>>,
+    step: usize,
+    #[comptime] blueprint: GradientBlueprint,
+) -> Sequence<Step<T::A, T::N>> {
+    let mut reads = Sequence::<Step<T::A, T::N>>::new();
+    #[unroll]
+    for r in 0..blueprint.abreast {
+        reads.push(read_step::<T, T::A>(
+            source,
+            sources.index(r),
+            step,
+            blueprint,
+        ));
+    }
+    reads
+}
+
 /// Passes a step of rows abreast back, and returns what it adds to the sums of its columns.
 #[cube]
+#[allow(clippy::too_many_arguments)]
 fn write_step<T: Types>(
     source: &TypedGradientSource<T>,
     results: &mut TypedResults<T>,
     sources: &Sequence<GradientRow<T::A, T::N>>,
+    reads: &Sequence<Step<T::A, T::N>>,
     rows: &Sequence<Row<T::A, T::N>>,
     step: usize,
     scalars: &Scalars,
@@ -497,7 +594,15 @@ fn write_step<T: Types>(
         let row = rows.index(r);
         if row.exists {
             let params = params_of::<T>(source, sources.index(r), &shared, step, blueprint);
-            let element = element::<T>(source, sources.index(r), &params, step, scalars, blueprint);
+            let element = element::<T>(
+                reads.index(r),
+                source,
+                sources.index(r),
+                &params,
+                step,
+                scalars,
+                blueprint,
+            );
             if comptime!(access.is_some()) {
                 let value = passed_back::<T::A, T::N>(&element, &row.correction, blueprint);
                 let tensor = results.input.as_mut().unwrap();

@@ -5,6 +5,7 @@
 
 mod element;
 mod fold;
+mod held;
 mod kernel;
 mod launch;
 

@@ -49,7 +49,8 @@ pub fn supports(client: &Client, dtype: DType) -> bool {
         true => TypeUsage::Buffer | TypeUsage::Conversion | TypeUsage::Arithmetic,
         false => TypeUsage::Buffer | TypeUsage::Conversion,
     };
-    usage.is_superset(needed)
+    let is_cpu = client.properties().hardware.num_cpu_cores.is_some();
+    usage.is_superset(needed) && (!is_cpu || dtype.is_rounded_by_processor())
 }
 
 /// Whether the device computes an activation to the last digits of a dtype.

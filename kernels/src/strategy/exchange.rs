@@ -2,9 +2,9 @@
 //! each group of units that merge with each other.
 
 use cubecl::prelude::*;
-use cubenorm_core::Team;
+use cubenorm_core::{Merge, Team};
 
-use crate::moments::{Moments, merge};
+use crate::moments::{Moments, merge, same};
 
 /// Rows of the table up to which every unit merges all of them by itself. A round of the tree costs
 /// a barrier, which is dearer than reading a few numbers that all units read alike.
@@ -24,18 +24,10 @@ pub(crate) fn merge_rows<A: Float, N: Size>(
     #[comptime] columns: usize,
     #[comptime] team: Team,
 ) -> Moments<A, N> {
-    let slots = comptime!(rows * columns);
-    let mut counts = Shared::<[A]>::new_slice(slots);
-    let mut means = Shared::<[Vector<A, N>]>::new_slice(slots);
-    let mut m2s = Shared::<[Vector<A, N>]>::new_slice(slots);
-    let mut count = mine.count;
-    let mut mean = mine.mean;
-    let mut m2 = mine.m2;
+    let mut table = Table::<A, N>::new(comptime!(rows * columns), team.merge);
     let slot = row * columns + column;
     if brings {
-        counts[slot] = count;
-        means[slot] = mean;
-        m2s[slot] = m2;
+        table.write(slot, mine, team.merge);
     }
     sync_cube();
 
@@ -45,48 +37,77 @@ pub(crate) fn merge_rows<A: Float, N: Size>(
     for round in 0..rounds {
         let half = comptime!(rows >> (round + 1));
         if brings && row < half {
-            let other = slot + comptime!(half * columns);
-            let both = merge::<A, N>(
-                &Moments::<A, N> { count, mean, m2 },
-                &Moments::<A, N> {
-                    count: counts[other],
-                    mean: means[other],
-                    m2: m2s[other],
-                },
-                team,
-            );
-            count = both.count;
-            mean = both.mean;
-            m2 = both.m2;
-            counts[slot] = count;
-            means[slot] = mean;
-            m2s[slot] = m2;
+            let own = table.read(slot, team.merge);
+            let other = table.read(slot + comptime!(half * columns), team.merge);
+            let both = merge::<A, N>(&own, &other, team);
+            table.write(slot, &both, team.merge);
         }
         sync_cube();
     }
 
-    count = counts[column];
-    mean = means[column];
-    m2 = m2s[column];
+    let mut merged = table.read(column, team.merge);
     #[unroll]
     for i in 1..comptime!(rows >> rounds) {
-        let other = column + comptime!(i * columns);
-        let both = merge::<A, N>(
-            &Moments::<A, N> { count, mean, m2 },
-            &Moments::<A, N> {
-                count: counts[other],
-                mean: means[other],
-                m2: m2s[other],
-            },
-            team,
-        );
-        count = both.count;
-        mean = both.mean;
-        m2 = both.m2;
+        let other = table.read(column + comptime!(i * columns), team.merge);
+        let both = merge::<A, N>(&merged, &other, team);
+        merged.count = both.count;
+        merged.mean = both.mean;
+        merged.m2 = both.m2;
     }
     // The next row of this cube must not write what a unit has yet to read.
     sync_cube();
-    Moments::<A, N> { count, mean, m2 }
+    same::<A, N>(&merged)
+}
+
+/// Partial statistics side by side in shared memory, as far as a merge looks at them.
+#[derive(CubeType)]
+struct Table<A: Float, N: Size> {
+    counts: Shared<[A]>,
+    means: Shared<[Vector<A, N>]>,
+    m2s: Shared<[Vector<A, N>]>,
+}
+
+#[cube]
+impl<A: Float, N: Size> Table<A, N> {
+    fn new(#[comptime] slots: usize, #[comptime] merge: Merge) -> Self {
+        Table::<A, N> {
+            counts: Shared::<[A]>::new_slice(comptime!(if merge.weighs() { slots } else { 1 })),
+            means: Shared::<[Vector<A, N>]>::new_slice(comptime!(if merge.takes_means() {
+                slots
+            } else {
+                1
+            })),
+            m2s: Shared::<[Vector<A, N>]>::new_slice(slots),
+        }
+    }
+
+    fn write(&mut self, slot: usize, moments: &Moments<A, N>, #[comptime] merge: Merge) {
+        if comptime!(merge.weighs()) {
+            self.counts[slot] = moments.count;
+        }
+        if comptime!(merge.takes_means()) {
+            self.means[slot] = moments.mean;
+        }
+        self.m2s[slot] = moments.m2;
+    }
+
+    fn read(&self, slot: usize, #[comptime] merge: Merge) -> Moments<A, N> {
+        let count = if comptime!(merge.weighs()) {
+            self.counts[slot]
+        } else {
+            A::new(0.0)
+        };
+        let mean = if comptime!(merge.takes_means()) {
+            self.means[slot]
+        } else {
+            Vector::new(A::new(0.0))
+        };
+        Moments::<A, N> {
+            count,
+            mean,
+            m2: self.m2s[slot],
+        }
+    }
 }
 
 /// Rounds of halving until at most [`SERIAL`] parts are left. There is a power of two of them.

@@ -18,7 +18,7 @@ pub(crate) mod split;
 pub(crate) mod unit;
 
 use cubecl::prelude::*;
-use cubenorm_core::{Lanes, Level, Team};
+use cubenorm_core::{Lanes, Level, Merge, Team};
 
 use crate::moments::{Moments, fold_lanes, same};
 use crate::types::One;
@@ -72,6 +72,26 @@ pub(crate) fn merge_team<A: Float, N: Size>(
     } else {
         same::<A, N>(mine)
     }
+}
+
+/// The sum of what the members of a team have of each row; every member gets it, in all lanes of the row.
+///
+/// Called as [`merge_team`].
+#[cube]
+pub(crate) fn team_sum<A: Float, N: Size>(
+    mine: Vector<A, N>,
+    #[comptime] team: Team,
+) -> Vector<A, N> {
+    let summing = comptime!(Team {
+        merge: Merge::Sum,
+        ..team
+    });
+    let mine = Moments::<A, N> {
+        count: A::new(0.0),
+        mean: Vector::new(A::new(0.0)),
+        m2: mine,
+    };
+    merge_team::<A, N>(&mine, summing).m2
 }
 
 /// Merges what the members of a team have found, where all lanes belong to one row.

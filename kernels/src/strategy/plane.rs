@@ -23,7 +23,11 @@ pub(crate) fn merge_units<A: Float>(
     mine: &Moments<A, One>,
     #[comptime] team: Team,
 ) -> Moments<A, One> {
-    let count = plane_sum(mine.count);
+    let count = if comptime!(team.merge.weighs()) {
+        plane_sum(mine.count)
+    } else {
+        mine.count
+    };
     let my_mean = mine.mean.extract(0usize);
     let my_m2 = mine.m2.extract(0usize);
     let mean = match comptime!(team.merge) {

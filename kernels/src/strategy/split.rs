@@ -30,16 +30,22 @@ pub(crate) struct Partition {
     pub(crate) items_per_team: usize,
 }
 
-/// Elements of one row that lie in a part.
+/// Elements of one row in so many steps.
+#[cube]
+pub(crate) fn elements<A: Float, N: Size>(steps: usize, #[comptime] team: Team) -> A {
+    if comptime!(team.lanes == Lanes::Columns) {
+        A::cast_from(steps * N::value())
+    } else {
+        A::cast_from(steps)
+    }
+}
+
+/// Those that lie in a part.
 #[cube]
 fn part_count<A: Float, N: Size>(partition: &Partition, part: usize, #[comptime] team: Team) -> A {
     let begin = part * partition.steps_per_split;
     let end = min(begin + partition.steps_per_split, partition.steps);
-    if comptime!(team.lanes == Lanes::Columns) {
-        A::cast_from((end - begin) * N::value())
-    } else {
-        A::cast_from(end - begin)
-    }
+    elements::<A, N>(end - begin, team)
 }
 
 /// Leaves a part's statistics, merged over the team, in the workspace.

@@ -5,7 +5,7 @@ use burn::tensor::{DType, Tensor};
 use cubenorm::nn::{InstanceNormConfig, LayerNormConfig, RmsNormConfig};
 use cubenorm::{Activation, Lp, MeanVarianceOptions};
 
-use crate::{devices, difference, noise, values};
+use crate::{devices, difference, noise, supports, values};
 
 #[test]
 fn layers_agree_with_burns_own() {
@@ -121,7 +121,7 @@ fn an_operation_before_and_after_stays_right_under_fusion() {
 fn halves_are_normalized_with_parameters_of_either_width() {
     for (name, device) in devices() {
         for dtype in [DType::F16, DType::BF16] {
-            if !device.supports_dtype(dtype) {
+            if !supports(name, &device, dtype) {
                 println!("{name}: skipped {dtype:?}, which the device does not have");
                 continue;
             }

@@ -10,7 +10,7 @@ mod records;
 mod training;
 
 use burn::tensor::Tensor;
-use cubenorm_tests::tensors::{devices, noise};
+use cubenorm_tests::tensors::{devices, noise, supports};
 
 /// The largest absolute difference.
 fn difference<const D: usize>(a: Tensor<D>, b: Tensor<D>) -> f64 {

@@ -12,7 +12,7 @@ use cubenorm::nn::{
 };
 use safetensors::SafeTensors;
 
-use crate::{devices, values};
+use crate::{devices, supports, values};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/pytorch");
 const LAYERS: &[u8] = include_bytes!("../../fixtures/pytorch/layers.safetensors");
@@ -149,7 +149,7 @@ fn cases() -> impl Iterator<Item = (Case, Norms)> {
         let dtypes = [DType::F64, DType::F32, DType::F16, DType::BF16];
         let here: Vec<DType> = dtypes
             .into_iter()
-            .filter(|&dtype| device.supports_dtype(dtype))
+            .filter(|&dtype| supports(name, &device, dtype))
             .collect();
         assert!(here.contains(&DType::F32), "{name}");
         let device = device.autodiff();

@@ -7,7 +7,7 @@ use cubenorm_models::{ExecuteError, Executor};
 use cubenorm_operators::{Program, Slot};
 use cubenorm_reference::operators::{Number, Tensor};
 use cubenorm_tests::case::{decode, encode, noise, round};
-use cubenorm_tests::estimate::Estimate;
+use cubenorm_tests::estimate::{Estimate, Summation};
 
 use super::description::{Description, Kind};
 
@@ -84,12 +84,16 @@ impl Case {
         };
 
         let computed_in = self.description.computed_in();
+        let summation = match device.name() {
+            "flex" => Summation::Serial,
+            _ => Summation::Blocks,
+        };
         let tensors: Vec<Option<Tensor<Estimate>>> = descs
             .iter()
             .zip(&numbers)
             .map(|(desc, numbers)| {
                 let desc = desc.clone()?;
-                let read = |&value: &f64| Estimate::read(value, desc.dtype, computed_in);
+                let read = |&value: &f64| Estimate::read(value, desc.dtype, computed_in, summation);
                 let buffer = numbers.as_ref()?.iter().map(read).collect();
                 Some(Tensor { desc, buffer })
             })

@@ -34,17 +34,6 @@ pub struct Args {
     alone: bool,
 }
 
-impl Args {
-    /// What `ci` has time for.
-    pub fn without_burn() -> Self {
-        Self {
-            burn: false,
-            feature: Vec::new(),
-            alone: false,
-        }
-    }
-}
-
 /// Each runtime, those that the commands here build together, and all, as docs.rs does.
 const COMBINATIONS: [&str; 11] = [
     "wgpu",

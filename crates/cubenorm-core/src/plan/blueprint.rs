@@ -83,6 +83,18 @@ pub enum Merge {
     Sums,
 }
 
+impl Merge {
+    /// Whether parts weigh by how many elements they have seen; else nobody counts them.
+    pub const fn weighs(self) -> bool {
+        matches!(self, Self::Moments | Self::Means)
+    }
+
+    /// Whether there is a mean, or a sum in its place.
+    pub const fn takes_means(self) -> bool {
+        !matches!(self, Self::Sum)
+    }
+}
+
 /// Who works on a row: the half of a blueprint that strategies read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Team {
@@ -148,6 +160,12 @@ pub struct Blueprint {
 }
 
 impl Blueprint {
+    /// Whether a row that is held is the input as it is in memory; else something was added to it, and it
+    /// has the digits that it is computed in.
+    pub fn holds_input(&self) -> bool {
+        self.residual.is_none() || self.residual_place != ResidualPlace::Input
+    }
+
     /// Storage buffers that the largest kernel binds, CubeCL's own metadata buffer included.
     ///
     /// Of a split pair, the first launch writes the sum and the second the statistics, so that

@@ -2,8 +2,8 @@
 
 use super::cost::{Outline, cost};
 use super::{
-    GradientPlan, Hardware, Knobs, Plan, PlanError, RowHeld, Strategy, StrategyChoice,
-    plan_forward, plan_gradient,
+    GradientPlan, Hardware, Hold, Knobs, Plan, PlanError, RowHeld, RowKept, Strategy,
+    StrategyChoice, plan_forward, plan_gradient,
 };
 use crate::{GradientProblem, NormProblem};
 
@@ -51,7 +51,8 @@ pub fn knobs(hardware: &Hardware) -> Vec<Knobs> {
         }
     }
     for units in [64, 128, 256, 512, 1024] {
-        for row in [None, Some(RowHeld::Shared), Some(RowHeld::Reread)] {
+        let rows = [RowHeld::Registers, RowHeld::Shared, RowHeld::Reread].map(Some);
+        for row in [None].into_iter().chain(rows) {
             knobs.push(Knobs {
                 units: Some(units),
                 row,
@@ -79,7 +80,7 @@ pub fn knobs(hardware: &Hardware) -> Vec<Knobs> {
             ..of(Strategy::Unit)
         });
     }
-    for vector in [1, 2, 4] {
+    for vector in [1, 2, 4, 8] {
         knobs.push(Knobs {
             vector: Some(vector),
             ..nothing
@@ -166,7 +167,10 @@ fn gradient_outline(plan: &GradientPlan) -> Outline {
         team: plan.blueprint.team,
         grid: plan.grid,
         passes: if plan.blueprint.reduces { 2 } else { 1 },
-        hold: super::Hold::Reread,
+        hold: match plan.blueprint.row {
+            RowKept::Reread => Hold::Reread,
+            RowKept::Held | RowKept::Ahead => Hold::Registers(plan.blueprint.held_vectors()),
+        },
         reads: 2,
         writes: usize::from(plan.blueprint.input_gradient.is_some()),
     }

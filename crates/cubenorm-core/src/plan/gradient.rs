@@ -2,9 +2,11 @@
 
 use std::fmt;
 
-use super::grid::{Task, check_bindings, cut};
+use super::grid::{Cut, Task, check_bindings, cut};
 use super::heuristic::MOST_ABREAST;
-use super::{AccessBlueprint, Grid, Hardware, Level, Merge, PlanError, Strategy, Team, lanes};
+use super::{
+    AccessBlueprint, Grid, Hardware, Level, Merge, PlanError, RowHeld, Strategy, Team, lanes,
+};
 use crate::{Access, ActivationKind, ColumnSums, GradientProblem, StatisticsKind, StrategyChoice};
 
 /// Rows that a unit takes side by side at most. The sums of columns are read and written once for all of
@@ -18,10 +20,9 @@ const CACHED_BYTES: usize = 128 << 10;
 /// Bytes of input and gradient from which a row is long to a core of a CPU.
 const LONG_ROW_BYTES: usize = 16 << 10;
 
-/// Bytes of a vector of sums of columns of which units of a GPU hold two. Measured on an H200: eight halves,
-/// which are summed up in twice the registers, take 1.3 to 1.7 times the time of four; of one sum, though,
-/// eight take less.
-const HELD_BYTES: usize = 16;
+/// Numbers of 4 bytes that the units of a cube may hold, of columns and of rows: half of a multiprocessor's
+/// registers, which leaves as many to compute with.
+const HELD_OF_CUBE: usize = 1 << 15;
 
 /// All that a gradient's kernel is compiled for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -58,13 +59,31 @@ pub struct GradientBlueprint {
     /// Vectors of columns whose sums each unit holds in registers until its team is through with its rows;
     /// `None` where they are added up in the workspace, row by row.
     pub held_columns: Option<usize>,
+    /// Where a row stays between its passes, where the sums of columns are held.
+    pub row: RowKept,
     /// Rows that a unit takes side by side, adding to the sums of columns together.
     pub abreast: usize,
     /// Whether a row is split over several teams, in two launches.
     pub split: bool,
 }
 
+/// Where a row of input and gradient stays between its passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RowKept {
+    /// Nowhere: it is read again, which is cheap where a cache holds it.
+    Reread,
+    /// In registers.
+    Held,
+    /// In registers, and the next row as well, which is read while the team waits for sums of this one.
+    Ahead,
+}
+
 impl GradientBlueprint {
+    /// Vectors of columns that each unit holds, where it holds any: at least the room for one.
+    pub fn held_vectors(&self) -> usize {
+        self.held_columns.unwrap_or(1)
+    }
+
     /// Whether scale and bias are the same in all rows, so that rows abreast share their loads.
     pub fn shares_params(&self) -> bool {
         let params = [self.scale, self.bias];
@@ -130,18 +149,19 @@ pub fn plan_gradient(
         rows: problem.rows,
         cols: problem.cols,
         dtype: problem.dtype,
+        held: problem.dtype.accumulation(),
         reduces: problem.reduces(),
         merge: Merge::Sums,
         column_sums: problem.column_sums.count(),
     };
     let sums_on_the_way = hardware.cpu_cores.is_some() || hardware.is_software;
-    let mut knobs = choice.knobs();
-    if problem.column_sums.count() == 2 && !sums_on_the_way {
-        knobs.vector = knobs
-            .vector
-            .or(Some(HELD_BYTES / problem.dtype.accumulation().size()));
-    }
-    let (lanes, vector) = lanes::choose(&task, &problem.input, problem.accesses(), hardware, knobs);
+    let (lanes, vector) = lanes::choose(
+        &task,
+        &problem.input,
+        problem.accesses(),
+        hardware,
+        choice.knobs(),
+    );
     // Input and output gradient of a row.
     let row_bytes = 2 * problem.cols * problem.dtype.size();
     let rows_abreast = |groups: usize| {
@@ -188,6 +208,7 @@ pub fn plan_gradient(
             false => ColumnSums::default(),
         },
         held_columns: cut.held_columns,
+        row: row_kept(problem, &cut, choice.knobs().row),
         abreast: cut.abreast,
         split: cut.grid.splits > 1 && problem.reduces(),
     };
@@ -202,4 +223,20 @@ pub fn plan_gradient(
         grid: cut.grid,
         reason: cut.reason,
     })
+}
+
+/// Where rows stay that units hold the sums of columns of.
+fn row_kept(problem: &GradientProblem, cut: &Cut, wish: Option<RowHeld>) -> RowKept {
+    let Some(vectors) = cut.held_columns.filter(|_| problem.reduces()) else {
+        return RowKept::Reread;
+    };
+    let columns = vectors * cut.team.vector;
+    let sums = columns * problem.column_sums.count() * problem.dtype.accumulation().size() / 4;
+    let row = 2 * columns * problem.dtype.size() / 4;
+    let fits = |numbers: usize| numbers * cut.team.members as usize <= HELD_OF_CUBE;
+    match wish {
+        None if fits(sums + 2 * row) => RowKept::Ahead,
+        None | Some(RowHeld::Registers) if fits(sums + row) => RowKept::Held,
+        _ => RowKept::Reread,
+    }
 }

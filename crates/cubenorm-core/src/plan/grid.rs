@@ -62,6 +62,8 @@ pub(super) struct Task {
     pub rows: usize,
     pub cols: usize,
     pub dtype: DType,
+    /// What a row is held in between its passes.
+    pub held: DType,
     /// Whether anything is reduced over a row.
     pub reduces: bool,
     /// How partial results become one.
@@ -102,6 +104,7 @@ pub(super) fn cut(
         lanes,
         reduces: task.reduces,
         accumulation: task.dtype.accumulation().size(),
+        held: task.held.size(),
         column_sums: task.column_sums,
         knobs: choice.knobs(),
     };

@@ -14,14 +14,14 @@ use std::fmt;
 
 pub use blueprint::{AccessBlueprint, Blueprint, Hold, Lanes, Level, LoadMode, Merge, Team};
 pub use candidates::{forward_candidates, gradient_candidates, knobs};
-pub use gradient::{GradientBlueprint, GradientPlan, plan_gradient};
+pub use gradient::{GradientBlueprint, GradientPlan, RowKept, plan_gradient};
 pub use grid::Grid;
 pub use hardware::Hardware;
 pub use knobs::{Knobs, RowHeld};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Access, NormProblem};
+use crate::{Access, NormProblem, ResidualPlace};
 use grid::{Task, check_bindings, cut};
 
 /// Who works together on a row. See the table in the [crate documentation](crate).
@@ -190,6 +190,10 @@ pub fn plan_forward(
         rows: problem.rows,
         cols: problem.cols,
         dtype: problem.dtype,
+        held: match problem.residual.is_some() && problem.residual_place == ResidualPlace::Input {
+            true => problem.dtype.accumulation(),
+            false => problem.dtype,
+        },
         reduces: problem.statistics.reduces(),
         merge: problem.statistics.merge(),
         column_sums: 0,

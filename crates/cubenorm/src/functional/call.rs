@@ -129,13 +129,24 @@ fn desc<const D: usize>(
     let Some(dtype) = dtype(burn_dtype) else {
         return Err(unsupported("cast it to f16, bf16, f32 or f64"));
     };
-    if !device.supports_dtype(burn_dtype) {
+    if !device.supports_dtype(burn_dtype) || is_cpu(device) && !dtype.is_rounded_by_processor() {
         return Err(unsupported(match dtype {
             cubenorm_core::DType::F64 => "cast it to f32, or use cuda, rocm, cpu or flex",
             _ => "cast it to f32, or use cuda, rocm, metal, cpu or flex",
         }));
     }
     Ok(TensorDesc::contiguous(tensor.dims(), dtype))
+}
+
+/// Whether CubeCL compiles for this machine's processor.
+fn is_cpu(device: &Device) -> bool {
+    #[cfg(feature = "cpu")]
+    return device.clone().without_autodiff() == Device::cpu();
+    #[cfg(not(feature = "cpu"))]
+    {
+        let _ = device;
+        false
+    }
 }
 
 /// An error in the caller's own names for scale and bias.
