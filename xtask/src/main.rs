@@ -15,8 +15,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    accuracy, bench, ci, conformance, demo, devices, explain, features, gpu_check, package, test,
-    tune, verify,
+    accuracy, bench, ci, codegen, conformance, demo, devices, explain, features, gpu_check,
+    package, test, tune, verify,
 };
 
 /// The commands of cubenorm: try it, test it, measure it, check a change.
@@ -42,6 +42,7 @@ enum Command {
     Verify(verify::Args),
     Conformance(conformance::Args),
     Accuracy(accuracy::Args),
+    Codegen(codegen::Args),
     Features(features::Args),
     Package(package::Args),
     GpuCheck(gpu_check::Args),
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
         Command::Verify(args) => return exit(verify::run(&args)),
         Command::Conformance(args) => conformance::run(&args),
         Command::Accuracy(args) => accuracy::run(&args),
+        Command::Codegen(args) => codegen::run(&args),
         Command::Features(args) => features::run(&args),
         Command::Package(args) => package::run(&args),
         Command::GpuCheck(args) => gpu_check::run(&args),

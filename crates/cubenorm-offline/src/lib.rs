@@ -1,7 +1,7 @@
 //! What CubeCL makes of cubenorm's kernels for devices that are not there.
 //!
 //! A [`Recorder`] is a device that reports the properties of another and keeps the kernels that are
-//! launched on it; with the feature `compilers`, [`Target::compile`] turns a kernel into the text that
+//! launched on it; with the feature `compilers`, `Target::compile` turns a kernel into the text that
 //! the runtime of that device hands to its driver. So a kernel is checked for every target on any
 //! machine, and comes the same way as everywhere: description, plan, kernel, launch.
 //!

@@ -3,6 +3,7 @@
 pub mod accuracy;
 pub mod bench;
 pub mod ci;
+pub mod codegen;
 pub mod conformance;
 pub mod demo;
 pub mod devices;

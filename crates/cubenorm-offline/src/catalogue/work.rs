@@ -12,7 +12,7 @@ use cubenorm_kernels::{
 
 use super::Breadth;
 
-/// What a [`Case`] launches.
+/// What a case launches.
 #[derive(Debug, Clone)]
 pub enum Work {
     /// A normalization.

@@ -1,0 +1,236 @@
+//! Sources through the compiler or validator of their target, on all cores.
+
+use std::{
+    ffi::OsString,
+    io::{BufRead, BufReader, Write},
+    path::Path,
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    sync::{Mutex, PoisonError},
+    thread,
+};
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+use super::{
+    program::{Outcome, Source, Target},
+    ptxas::Resources,
+    tools::{SCRIPT, Tools},
+};
+use crate::commands::bench::progress;
+
+/// Checks what has been generated and not been checked yet, as far as there is somebody who can.
+pub fn check(sources: &mut [Source], tools: &Tools, out: &Path) -> Result<()> {
+    let open: Vec<&mut Source> = sources
+        .iter_mut()
+        .filter(|source| source.outcome == Outcome::Generated)
+        .filter(|source| tools.checker(source.target).is_some())
+        .collect();
+    let bar = progress(open.len() as u64);
+    bar.set_message("checked");
+    let queue = Mutex::new(open.into_iter());
+    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| {
+        for _ in 0..cores {
+            scope.spawn(|| {
+                let mut bench = Bench {
+                    tools,
+                    out,
+                    nvrtc: None,
+                    hiprtc: None,
+                };
+                while let Some(source) = next() {
+                    source.outcome = match bench.check(source) {
+                        Ok(outcome) => outcome,
+                        Err(error) => Outcome::Wrong(format!("{error:#}")),
+                    };
+                    bar.inc(1);
+                }
+            });
+        }
+    });
+    bar.finish_and_clear();
+    Ok(())
+}
+
+/// What a thread checks with.
+struct Bench<'a> {
+    tools: &'a Tools,
+    out: &'a Path,
+    nvrtc: Option<RuntimeCompiler>,
+    hiprtc: Option<RuntimeCompiler>,
+}
+
+impl Bench<'_> {
+    fn check(&mut self, source: &mut Source) -> Result<Outcome> {
+        let file = self.out.join(&source.file);
+        let variant = source.variant.clone().unwrap_or_default();
+        match source.target {
+            Target::Ptx => {
+                let cuda = self.tools.cuda.as_ref().context("no ptxas")?;
+                let mut command = Command::new(&cuda.ptxas);
+                // Said at all, because LLVM's own choice from sm_90 on is the one that no later GPU takes.
+                command
+                    .arg("-v")
+                    .arg(format!("-arch={}", specific(&variant)));
+                command.arg(&file).args(["-o", "/dev/null"]);
+                let (passed, said) = said(command)?;
+                source.resources = Resources::parse(&said);
+                Ok(outcome(passed, said))
+            }
+            Target::Spirv => {
+                let mut command = Command::new("spirv-val");
+                command.args(["--target-env", &variant]);
+                // What CubeCL asks the device for.
+                command.args(["--scalar-block-layout", "--workgroup-scalar-block-layout"]);
+                command.arg(&file);
+                let (passed, said) = said(command)?;
+                Ok(outcome(passed, said))
+            }
+            Target::Cuda => {
+                let cuda = self.tools.cuda.as_ref().context("no NVRTC")?;
+                let mut options = vec![format!("--gpu-architecture={}", specific(&variant))];
+                let folders = cuda.include.iter();
+                options.extend(folders.map(|f| format!("--include-path={}", f.display())));
+                let library = cuda.nvrtc.to_string_lossy();
+                compile(
+                    &mut self.nvrtc,
+                    self.tools,
+                    &library,
+                    "nvrtc",
+                    &file,
+                    &options,
+                )
+            }
+            Target::Hip => {
+                let library = self.tools.hip.context("no hipRTC")?;
+                if source.dtype == "bf16" {
+                    // Its headers have no such type: they are from before it was there.
+                    return Ok(Outcome::Generated);
+                }
+                let options = [format!("--gpu-architecture={variant}")];
+                compile(
+                    &mut self.hiprtc,
+                    self.tools,
+                    library,
+                    "hiprtc",
+                    &file,
+                    &options,
+                )
+            }
+            Target::Msl | Target::Wgsl | Target::Llvm => Ok(Outcome::Generated),
+        }
+    }
+}
+
+/// The architecture with all that it alone has, as CubeCL compiles for it.
+fn specific(sm: &str) -> String {
+    let number: u32 = sm.trim_start_matches("sm_").parse().unwrap_or(0);
+    match number >= 90 {
+        true => format!("{sm}a"),
+        false => sm.to_owned(),
+    }
+}
+
+fn outcome(passed: bool, said: String) -> Outcome {
+    match passed {
+        true => Outcome::Checked,
+        false => Outcome::Wrong(said),
+    }
+}
+
+/// Runs a command: whether it succeeded, and what it said.
+fn said(mut command: Command) -> Result<(bool, String)> {
+    let output = command
+        .output()
+        .with_context(|| format!("{} did not start", command.get_program().display()))?;
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text).trim().to_owned();
+    Ok((output.status.success(), text))
+}
+
+/// Compiles with a runtime compiler that is started where it is not there yet, or has died.
+fn compile(
+    slot: &mut Option<RuntimeCompiler>,
+    tools: &Tools,
+    library: &str,
+    kind: &str,
+    file: &Path,
+    options: &[String],
+) -> Result<Outcome> {
+    let compiler = match slot {
+        Some(compiler) => compiler,
+        None => slot.insert(RuntimeCompiler::start(tools, library, kind)?),
+    };
+    match compiler.compile(file, options) {
+        Ok(None) => Ok(Outcome::Checked),
+        Ok(Some(error)) => Ok(Outcome::Wrong(error)),
+        Err(error) => {
+            *slot = None;
+            Err(error.context(format!("{kind} died")))
+        }
+    }
+}
+
+/// NVRTC or hipRTC, in a process of its own: they are known to take it down with them.
+struct RuntimeCompiler {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    error: Option<String>,
+}
+
+impl RuntimeCompiler {
+    fn start(tools: &Tools, library: &str, kind: &str) -> Result<Self> {
+        let python = tools.python.as_ref().context("no Python")?;
+        let arguments = [library, kind].map(OsString::from);
+        let mut child = python
+            .script(SCRIPT)
+            .args(arguments)
+            .command()
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("{SCRIPT} did not start"))?;
+        Ok(Self {
+            stdin: child.stdin.take().context("no input")?,
+            stdout: BufReader::new(child.stdout.take().context("no output")?),
+            child,
+        })
+    }
+
+    /// What it has against a source.
+    fn compile(&mut self, file: &Path, options: &[String]) -> Result<Option<String>> {
+        let order = serde_json::json!({ "file": file, "options": options });
+        writeln!(self.stdin, "{order}")?;
+        let mut line = String::new();
+        self.stdout.read_line(&mut line)?;
+        let answer: Answer = serde_json::from_str(&line).context("no answer")?;
+        Ok(answer.error)
+    }
+}
+
+impl Drop for RuntimeCompiler {
+    fn drop(&mut self) {
+        // It may be gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn architectures_from_hopper_on_are_compiled_for_alone() {
+        assert_eq!(specific("sm_80"), "sm_80");
+        assert_eq!(specific("sm_90"), "sm_90a");
+        assert_eq!(specific("sm_100"), "sm_100a");
+    }
+}

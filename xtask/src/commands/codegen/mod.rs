@@ -1,0 +1,160 @@
+//! `cargo xtask codegen`: the source that CubeCL generates for every kernel and target, checked.
+
+mod checker;
+mod program;
+mod ptxas;
+mod report;
+mod tools;
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use self::{
+    checker::check,
+    program::{Outcome, Source, Target},
+    report::Report,
+    tools::Tools,
+};
+use crate::{
+    cargo,
+    exec::{Cmd, workspace},
+    llvm::{self, Llvm},
+    style,
+};
+
+/// The package that has CubeCL's compilers, and the feature that has them in it.
+const PACKAGE: &str = "cubenorm-offline";
+const FEATURE: &str = "compilers";
+/// Where sources go unless somebody says.
+const FOLDER: &str = "target/codegen";
+
+/// Write the source that CubeCL generates for every kernel, for devices that this machine need not have.
+///
+/// Every kernel, strategy and data type, forward and backward, as plans choose them for devices of each
+/// kind. With `--check`, each source goes through the compiler or validator of its target: PTX through
+/// ptxas, CUDA C++ through NVRTC (both from NVIDIA's Python packages, installed into target/python), HIP
+/// C++ through hipRTC, WGSL through naga, SPIR-V through spirv-val; of MSL the structure is checked, and
+/// machine code for the CPU comes out of LLVM. A checker that is not here is said to be skipped, and on a
+/// build server (CI is set) it is a failure, but for HIP's.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Targets to write [default: all]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    target: Vec<Target>,
+    /// Kernels to write, by the names of their functions [default: all]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    kernel: Vec<String>,
+    /// Folder to write to [default: target/codegen]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Check what has been written
+    #[arg(long)]
+    check: bool,
+}
+
+impl Args {
+    fn targets(&self) -> Vec<Target> {
+        match self.target.is_empty() {
+            true => Target::ALL.to_vec(),
+            false => self.target.clone(),
+        }
+    }
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    ensure!(
+        llvm::find()? != Llvm::Missing,
+        "CubeCL's compilers need LLVM, whose download is out of reach"
+    );
+    let mut targets = args.targets();
+    let tools = Tools::find(&targets, args.check);
+    for (target, why) in &tools.missing {
+        let consequence = match tools.generates(*target) {
+            true => "not checked",
+            false => "left out",
+        };
+        anstream::eprintln!(
+            "{} {target}: {consequence}: {why}",
+            style::warning("skipped")
+        );
+    }
+    targets.retain(|target| tools.generates(*target));
+    ensure!(!targets.is_empty(), "nothing is left to write");
+
+    let out = match &args.out {
+        Some(out) => env::current_dir()?.join(out),
+        None => workspace().join(FOLDER),
+    };
+    for target in &targets {
+        clear(&out.join(target.name()))?;
+    }
+    let mut sources = generate(args, &targets, &tools, &out)?;
+    if args.check {
+        check(&mut sources, &tools, &out)?;
+    }
+    let report = Report::new(&sources, &out);
+    report.print(&tools);
+    let required = env::var_os("CI").is_some() && args.check;
+    let missing: Vec<&str> = tools
+        .missing
+        .iter()
+        .filter(|(target, _)| required && target.must_be_checked())
+        .map(|(target, _)| target.name())
+        .collect();
+    if !missing.is_empty() {
+        bail!("CI is set, and nothing checked {}", missing.join(", "));
+    }
+    ensure!(
+        report.failed == 0,
+        "{} of {} sources failed",
+        report.failed,
+        sources.len()
+    );
+    Ok(())
+}
+
+fn generate(args: &Args, targets: &[Target], tools: &Tools, out: &Path) -> Result<Vec<Source>> {
+    let program = cargo::Build::binaries(&[PACKAGE], FEATURE)?.program(program::NAME)?;
+    let names: Vec<&str> = targets.iter().map(|target| target.name()).collect();
+    let mut command = Cmd::new(program.to_string_lossy())
+        .args(["--target", &names.join(",")])
+        .arg("--out")
+        .arg(out);
+    if !args.kernel.is_empty() {
+        command = command.args(["--kernel", &args.kernel.join(",")]);
+    }
+    if args.check {
+        command = command.arg("--check");
+    }
+    if let Some(toolkit) = tools.toolkit() {
+        // LLVM links the functions in here that NVIDIA's GPUs have no instruction for.
+        command = command.env("CUDA_PATH", toolkit);
+    }
+    program::run(&command)
+}
+
+/// Removes what an earlier run has left, so that what lies there is what this one wrote.
+fn clear(folder: &Path) -> Result<()> {
+    match folder.is_dir() {
+        true => fs::remove_dir_all(folder)
+            .with_context(|| format!("{} could not be emptied", folder.display())),
+        false => Ok(()),
+    }
+}
+
+/// Whether the benchmark measures a kernel that keeps something where it is slow: a failure.
+fn is_slow(source: &Source) -> bool {
+    source.hot
+        && source
+            .resources
+            .is_some_and(|resources| resources.uses_local_memory())
+}
+
+/// Whether something is wrong with a source.
+fn has_failed(source: &Source) -> bool {
+    matches!(source.outcome, Outcome::Wrong(_) | Outcome::Refused(_)) || is_slow(source)
+}

@@ -1,0 +1,202 @@
+//! The program that has CubeCL's compilers, and what it says; its `protocol` is the other side.
+
+use std::{
+    fmt,
+    io::{BufRead, BufReader},
+    process::Stdio,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::ValueEnum;
+use serde::Deserialize;
+
+use super::ptxas::Resources;
+use crate::{commands::bench::progress, exec::Cmd};
+
+/// What it is called.
+pub const NAME: &str = "cubenorm-codegen";
+
+/// What kernels are compiled to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Target {
+    /// Assembly for NVIDIA's GPUs
+    Ptx,
+    /// CUDA C++
+    Cuda,
+    /// HIP C++
+    Hip,
+    /// Metal's language
+    Msl,
+    /// WebGPU's language
+    Wgsl,
+    /// What Vulkan takes
+    Spirv,
+    /// Machine code for this processor
+    Llvm,
+}
+
+impl Target {
+    pub const ALL: [Self; 7] = [
+        Self::Ptx,
+        Self::Cuda,
+        Self::Hip,
+        Self::Msl,
+        Self::Wgsl,
+        Self::Spirv,
+        Self::Llvm,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ptx => "ptx",
+            Self::Cuda => "cuda",
+            Self::Hip => "hip",
+            Self::Msl => "msl",
+            Self::Wgsl => "wgsl",
+            Self::Spirv => "spirv",
+            Self::Llvm => "llvm",
+        }
+    }
+
+    /// Whether a build server must have what checks it. What checks HIP is old where it is at all.
+    pub fn must_be_checked(self) -> bool {
+        self != Self::Hip
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A source, and what came of it.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Source {
+    pub target: Target,
+    /// What it is written for, such as `sm_90`.
+    pub variant: Option<String>,
+    pub kernel: String,
+    pub strategy: Option<String>,
+    pub dtype: String,
+    /// What it is launched for.
+    pub case: String,
+    /// What was decided of its plan.
+    pub knobs: String,
+    /// Whether the benchmark measures it.
+    pub hot: bool,
+    /// Within the folder of all.
+    pub file: String,
+    pub outcome: Outcome,
+    /// What it takes of a processor, where that was found.
+    #[serde(skip)]
+    pub resources: Option<Resources>,
+}
+
+/// What came of a source.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It was generated; nobody has checked it.
+    Generated,
+    /// It is right.
+    Checked,
+    /// It was generated, and what should take it does not.
+    Wrong(String),
+    /// CubeCL did not generate it.
+    Refused(String),
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Event {
+    Planned { sources: u64 },
+    Source(Box<Source>),
+}
+
+/// Runs the program and collects what it says.
+pub fn run(command: &Cmd) -> Result<Vec<Source>> {
+    command.announce();
+    let mut child = command
+        .command()
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("{NAME} could not be started"))?;
+    let stdout = child.stdout.take().context("no output")?;
+    let bar = progress(0);
+    bar.set_message("generated");
+    let mut sources = Vec::new();
+    let mut planned = 0;
+    for line in BufReader::new(stdout).lines() {
+        match event(&line?)? {
+            Event::Planned { sources } => {
+                planned = sources;
+                bar.set_length(sources);
+            }
+            Event::Source(source) => {
+                sources.push(*source);
+                bar.inc(1);
+            }
+        }
+    }
+    bar.finish_and_clear();
+    let status = child.wait()?;
+    if !status.success() {
+        bail!("{NAME} failed");
+    }
+    ensure!(
+        sources.len() as u64 == planned,
+        "{NAME} wrote {} sources of {planned}",
+        sources.len()
+    );
+    // They come in the order in which threads are done with them.
+    sources.sort_by(|a, b| a.file.cmp(&b.file));
+    Ok(sources)
+}
+
+fn event(line: &str) -> Result<Event> {
+    serde_json::from_str(line).with_context(|| format!("{NAME} said something else: {line}"))
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// A source of a target, as its program would tell it.
+    pub fn source(target: Target, kernel: &str, outcome: Outcome) -> Source {
+        Source {
+            target,
+            variant: None,
+            kernel: kernel.into(),
+            strategy: Some("plane".into()),
+            dtype: "f16".into(),
+            case: "layer_norm [2, 3]".into(),
+            knobs: "analytic".into(),
+            hot: false,
+            file: format!("{target}/{kernel}"),
+            outcome,
+            resources: None,
+        }
+    }
+
+    #[test]
+    fn a_source_is_understood_with_and_without_what_it_may_lack() {
+        let line = |variant: &str, outcome: &str| {
+            format!(
+                r#"{{"source":{{"target":"ptx","variant":{variant},"kernel":"fold","strategy":null,
+                "dtype":"f32","case":"c","knobs":"analytic","hot":true,"file":"f","outcome":{outcome}}}}}"#
+            )
+        };
+        let parsed = |line: &str| match event(line).unwrap() {
+            Event::Source(source) => *source,
+            Event::Planned { .. } => unreachable!(),
+        };
+        let generated = parsed(&line("null", r#""generated""#));
+        assert_eq!(generated.outcome, Outcome::Generated);
+        assert_eq!((generated.variant, generated.hot), (None, true));
+        let refused = parsed(&line(r#""sm_90""#, r#"{"refused":"why"}"#));
+        assert_eq!(refused.outcome, Outcome::Refused("why".into()));
+        assert!(event("noise").is_err());
+    }
+}
