@@ -7,7 +7,7 @@ use cubenorm_models::verify::{CaseResult, Options, verify};
 use cubenorm_tests::device::is_selected;
 
 #[test]
-#[ignore = "wants a folder of cases in CUBENORM_CASES"]
+#[ignore = "wants a folder of cases in CUBENORM_CASES: cargo xtask gpu-check"]
 fn operators_in_files_give_what_they_should() {
     let cases = std::env::var_os("CUBENORM_CASES").expect("CUBENORM_CASES names a folder");
     let cases = [PathBuf::from(cases)];

@@ -29,7 +29,7 @@ fn norm(shape: [usize; 2], axis: usize, dtype: DType) -> NormDesc {
 }
 
 #[test]
-#[ignore = "prints digests for another run to be compared with"]
+#[ignore = "prints digests for another run to be compared with: cargo xtask gpu-check"]
 fn digests_of_every_strategy() {
     // A test's name may stand on the first line.
     println!();

@@ -1,5 +1,5 @@
 //! The whole kernel suite as one program, for a machine that builds nothing: what `cargo xtask package`
-//! ships and `cubenorm-gpu-check` runs, part by part. Each of its parts alone would be as large, as
+//! ships and `cargo xtask gpu-check` runs, part by part. Each of its parts alone would be as large, as
 //! CubeCL and its compilers are nearly all of it.
 //!
 //! What every run of the suite holds is in its own targets; what only means something on the machine

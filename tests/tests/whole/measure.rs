@@ -16,7 +16,7 @@ fn number(name: &str, otherwise: usize) -> usize {
 }
 
 #[test]
-#[ignore = "prints what the devices can do"]
+#[ignore = "prints what the devices can do: cargo xtask gpu-check"]
 fn device_properties() {
     println!();
     for device in devices() {
@@ -27,7 +27,7 @@ fn device_properties() {
 }
 
 #[test]
-#[ignore = "a benchmark"]
+#[ignore = "a benchmark: cargo xtask gpu-check"]
 fn throughput_beside_a_copy() {
     let selection = Selection {
         bytes: number("CUBENORM_MEBIBYTES", 256) << 20,
