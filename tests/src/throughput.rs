@@ -44,8 +44,6 @@ pub enum Candidates {
     All,
     /// The analytic plan, and the tuner's choice where that is another.
     AnalyticAndTuned,
-    /// The analytic plan, and nothing is tuned.
-    Analytic,
 }
 
 /// A plan and its time.
@@ -153,10 +151,7 @@ impl<'a> Problem<'a> {
         let all = knobs(&hardware);
 
         let tensors = self.forward_tensors();
-        let tuned = match candidates {
-            Candidates::Analytic => Ok(Knobs::default()),
-            _ => tuned_forward(self.client, &self.forward, &tensors),
-        };
+        let tuned = tuned_forward(self.client, &self.forward, &tensors);
         let tuned = tuned.expect("the device can run it");
         let problem = self.forward.problem().expect("a valid description");
         let places = forward_candidates(&problem, &hardware).expect("a plan");
@@ -173,11 +168,7 @@ impl<'a> Problem<'a> {
 
         let desc = &self.backward;
         let tensors = self.gradient_tensors();
-        let tuned = match candidates {
-            Candidates::Analytic => Ok(Knobs::default()),
-            _ => tuned_gradient(self.client, desc, &tensors),
-        };
-        let tuned = tuned.expect("the device can run it");
+        let tuned = tuned_gradient(self.client, desc, &tensors).expect("the device can run it");
         let problem = desc.input_problem(desc.param_sums()).expect("valid");
         let places = gradient_candidates(&problem, &hardware).expect("a plan");
         for (knobs, is_analytic) in chosen(candidates, &all, places, tuned) {

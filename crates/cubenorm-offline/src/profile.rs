@@ -188,36 +188,33 @@ impl Profile {
 
     /// A GPU with Vulkan 1.3 and planes of one size.
     pub fn vulkan() -> Self {
-        Self {
-            name: "GPU, Vulkan 1.3",
-            runtime: "wgpu<spirv>",
-            properties: Reported {
-                floats: &[FloatKind::F16, FloatKind::F64],
-                converted: &[FloatKind::BF16],
-                has_planes: true,
-                ..Reported::card("GPU", gpu(32, 32))
-            }
-            .into(),
-            targets: vec![Target::Spirv {
-                vulkan: (1, 3),
-                explicit_shared_memory: true,
-            }],
-        }
+        Self::vulkan_card("GPU, Vulkan 1.3", (1, 3), &[FloatKind::BF16], gpu(32, 32))
     }
 
     /// A GPU with Vulkan 1.2 whose planes are of 32 or 64 units, as the driver likes.
     pub fn older_vulkan() -> Self {
+        Self::vulkan_card("GPU, Vulkan 1.2", (1, 2), &[], gpu(32, 64))
+    }
+
+    /// A GPU that computes halves and float64, and converts others.
+    fn vulkan_card(
+        name: &'static str,
+        vulkan: (u8, u8),
+        converted: &'static [FloatKind],
+        hardware: HardwareProperties,
+    ) -> Self {
         Self {
-            name: "GPU, Vulkan 1.2",
+            name,
             runtime: "wgpu<spirv>",
             properties: Reported {
                 floats: &[FloatKind::F16, FloatKind::F64],
+                converted,
                 has_planes: true,
-                ..Reported::card("GPU", gpu(32, 64))
+                ..Reported::card("GPU", hardware)
             }
             .into(),
             targets: vec![Target::Spirv {
-                vulkan: (1, 2),
+                vulkan,
                 explicit_shared_memory: true,
             }],
         }

@@ -100,7 +100,7 @@ pub(crate) fn check_dtypes(
                 dtype,
                 available: available.join(", "),
                 elsewhere: match dtype {
-                    DType::BF16 => "cuda, rocm, metal or cpu",
+                    DType::BF16 => "cuda, rocm, metal, or cpu where the processor rounds to it",
                     DType::F64 => "cuda, rocm or cpu",
                     DType::F16 | DType::F32 => "cuda, rocm, metal, vulkan or cpu",
                 },

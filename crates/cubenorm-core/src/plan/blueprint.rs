@@ -159,11 +159,16 @@ pub struct Blueprint {
     pub split: bool,
 }
 
+/// Whether a row is more than the input.
+pub(super) fn is_added_first(has_residual: bool, place: ResidualPlace) -> bool {
+    has_residual && place == ResidualPlace::Input
+}
+
 impl Blueprint {
     /// Whether a row that is held is the input as it is in memory; else something was added to it, and it
     /// has the digits that it is computed in.
     pub fn holds_input(&self) -> bool {
-        self.residual.is_none() || self.residual_place != ResidualPlace::Input
+        !is_added_first(self.residual.is_some(), self.residual_place)
     }
 
     /// Storage buffers that the largest kernel binds, CubeCL's own metadata buffer included.

@@ -21,7 +21,8 @@ pub use knobs::{Knobs, RowHeld};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Access, NormProblem, ResidualPlace};
+use crate::{Access, NormProblem};
+use blueprint::is_added_first;
 use grid::{Task, check_bindings, cut};
 
 /// Who works together on a row. See the table in the [crate documentation](crate).
@@ -190,7 +191,7 @@ pub fn plan_forward(
         rows: problem.rows,
         cols: problem.cols,
         dtype: problem.dtype,
-        held: match problem.residual.is_some() && problem.residual_place == ResidualPlace::Input {
+        held: match is_added_first(problem.residual.is_some(), problem.residual_place) {
             true => problem.dtype.accumulation(),
             false => problem.dtype,
         },

@@ -132,6 +132,9 @@ fn desc<const D: usize>(
     if !device.supports_dtype(burn_dtype) || is_cpu(device) && !dtype.is_rounded_by_processor() {
         return Err(unsupported(match dtype {
             cubenorm_core::DType::F64 => "cast it to f32, or use cuda, rocm, cpu or flex",
+            cubenorm_core::DType::BF16 => {
+                "cast it to f32, or use cuda, rocm, metal, flex, or cpu where the processor rounds to it"
+            }
             _ => "cast it to f32, or use cuda, rocm, metal, cpu or flex",
         }));
     }
