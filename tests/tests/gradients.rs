@@ -1,8 +1,8 @@
 //! Gradients of the kernels against central differences of the f64 reference, on every runtime.
 
 use cubenorm_core::{
-    Activation, ActivationKind, DType, Epsilon, GradientDesc, Knobs, NormDesc, Statistics,
-    Strategy, StrategyChoice, TensorDesc,
+    Activation, ActivationKind, DType, Epsilon, GradientDesc, Hold, Knobs, NormDesc, RowHeld,
+    Statistics, Strategy, StrategyChoice, TensorDesc,
 };
 use cubenorm_kernels::{hardware, plan_gradient_for};
 use cubenorm_tests::choice::{choices, gradient_runs};
@@ -265,6 +265,41 @@ fn gradients_are_the_same_from_run_to_run() {
 }
 
 #[test]
+fn rows_that_cores_share_leave_sums_of_columns_each() {
+    for device in devices() {
+        // Of one row, and of two; columns that fill vectors, and that do not.
+        for (rows, cols, dtype) in [
+            (1, 40_000, DType::F32),
+            (1, 33_001, DType::F32),
+            (2, 33_024, DType::F32),
+            (1, 40_000, DType::F16),
+        ] {
+            if !device.supports(dtype) {
+                continue;
+            }
+            let desc = with_params(
+                norm(&[rows, cols], &[1], Statistics::MeanVariance, dtype),
+                &[cols],
+                &[cols],
+            );
+            let case = GradientCase::of(GradientDesc::new(desc), 7);
+            let choice = StrategyChoice::from(Strategy::Split);
+            let plan = plan_gradient_for(&device.client, &case.desc, choice).unwrap();
+            if let Some(cores) = hardware(&device.client).cpu_cores {
+                let blueprint = plan.blueprint;
+                assert_eq!(
+                    blueprint.column_sums.any(),
+                    rows <= cores as usize,
+                    "{}: {plan}",
+                    device.name
+                );
+            }
+            case.check(&device, choice).unwrap();
+        }
+    }
+}
+
+#[test]
 fn teams_that_stay_hold_the_sums_of_columns() {
     for device in devices() {
         // Columns that fill no vector, that leave units without any, and that take several a unit.
@@ -276,16 +311,26 @@ fn teams_that_stay_hold_the_sums_of_columns() {
             );
             let case = GradientCase::of(GradientDesc::new(desc), 4);
             let mut held = 0;
-            for strategy in [Strategy::Cube, Strategy::Plane] {
+            for (strategy, row) in [
+                (Strategy::Cube, None),
+                (Strategy::Plane, None),
+                (Strategy::Cube, Some(RowHeld::Shared)),
+            ] {
                 let choice = StrategyChoice::Forced(Knobs {
                     plane_size: device.plane_size,
+                    row,
                     ..strategy.into()
                 });
                 if !gradient_runs(&device, &case.desc, choice) {
                     continue;
                 }
                 let plan = plan_gradient_for(&device.client, &case.desc, choice).unwrap();
-                held += usize::from(plan.blueprint.held_columns.is_some());
+                let place = plan.blueprint.held_columns;
+                held += usize::from(place != Hold::Reread);
+                if row.is_some() && device.shares_memory() {
+                    let is_shared = matches!(place, Hold::Shared(_));
+                    assert!(is_shared || place == Hold::Reread, "{place}");
+                }
                 case.check(&device, choice).unwrap();
             }
             let is_cpu = hardware(&device.client).cpu_cores.is_some();

@@ -299,24 +299,35 @@ fn teams_of_a_gpu_stay_and_hold_the_sums_of_columns_where_they_fit() {
         plan_gradient(&problem, &Hardware::cuda(132), StrategyChoice::Inferred).unwrap()
     };
     let plan = gradient(16384, 4096, DType::F32);
-    assert_eq!(plan.blueprint.held_columns, Some(4));
+    assert_eq!(plan.blueprint.held_columns, Hold::Registers(4));
     assert_eq!((plan.grid.cube_dim[0], plan.grid.cube_count), (256, 512));
     assert_eq!(plan.blueprint.row, RowKept::Ahead);
     // A plane would hold twice the sums that its registers have room for.
     let short = gradient(16384, 1024, DType::F32);
     assert_eq!(
         (short.strategy, short.blueprint.held_columns),
-        (Strategy::Cube, Some(4))
+        (Strategy::Cube, Hold::Registers(4))
     );
     // As many sums for each unit, in half the vectors.
     let halves = gradient(16384, 4096, DType::F16);
     assert_eq!(halves.blueprint.team.vector, 8);
-    assert_eq!(halves.blueprint.held_columns, Some(2));
+    assert_eq!(halves.blueprint.held_columns, Hold::Registers(2));
     assert_eq!(halves.blueprint.row, RowKept::Ahead);
+    // More than registers have room for, and what shared memory has.
+    let hopper = Hardware {
+        max_shared_memory: 227 << 10,
+        ..Hardware::cuda(132)
+    };
+    let desc = GradientDesc::new(layer_norm(4096, 16384, DType::F32));
+    let problem = desc.input_problem(desc.param_sums()).unwrap();
+    let long = plan_gradient(&problem, &hopper, StrategyChoice::Inferred).unwrap();
+    assert_eq!(long.blueprint.held_columns, Hold::Shared(4));
+    assert_eq!((long.grid.cube_dim[0], long.grid.cube_count), (1024, 128));
+    assert_eq!(long.blueprint.row, RowKept::Held);
     // Too many columns for the registers of a cube, or too few rows for teams that stay.
     for (rows, cols) in [(1024, 65536), (256, 4096)] {
         let plan = gradient(rows, cols, DType::F32);
-        assert_eq!(plan.blueprint.held_columns, None, "{rows}x{cols}");
+        assert_eq!(plan.blueprint.held_columns, Hold::Reread, "{rows}x{cols}");
         assert!(!plan.blueprint.column_sums.any(), "{rows}x{cols}");
     }
 }

@@ -4,59 +4,62 @@ use cubecl::prelude::*;
 use cubenorm_core::{AccessBlueprint, Lanes, LoadMode};
 
 use crate::operand::{col_offset, row_offset};
-use crate::types::One;
 
 /// Parts that are summed up apart before they are added to the rest, so that many keep their digits.
 const BLOCK: usize = 64;
 
-/// For each of `elements` outputs, the sum of `parts` numbers. Elements lie along x; the units along y,
+/// For each vector of outputs, the sum of `parts` vectors. Vectors lie along x; the units along y,
 /// `members` of them, share the parts of one.
 #[cube(launch_unchecked, address_type = "dynamic")]
 #[allow(clippy::too_many_arguments)]
-pub(crate) fn fold<A: Float, H: Float>(
-    sums: &Tensor<Vector<A, One>>,
-    output: &mut Tensor<Vector<H, One>>,
-    elements: usize,
+pub(crate) fn fold<A: Float, H: Float, N: Size>(
+    sums: &Tensor<Vector<A, N>>,
+    output: &mut Tensor<Vector<H, N>>,
+    vectors: usize,
     parts: usize,
     offset: usize,
     rounds: usize,
-    #[comptime] members: usize,
-    #[comptime] columns: usize,
-    #[comptime] element_dims: usize,
-    #[comptime] part_dims: usize,
+    #[comptime] shape: FoldShape,
     #[define(A)] _accumulation: ElemType,
     #[define(H)] _dtype: ElemType,
 ) {
-    let lanes = comptime!(Lanes::Columns);
+    let lanes = comptime!(Lanes::Rows);
+    let members = comptime!(shape.members);
+    let columns = comptime!(shape.columns);
     let of_element = comptime!(AccessBlueprint {
-        row_dims: element_dims,
-        col_dims: part_dims,
-        mode: LoadMode::Gather,
+        row_dims: shape.element_dims,
+        col_dims: shape.part_dims,
+        mode: shape.mode,
     });
     let (x, y) = (UNIT_POS_X as usize, UNIT_POS_Y as usize);
     for round in 0..rounds {
-        let element = (round * CUBE_COUNT + CUBE_POS) * columns + x;
-        // Units of a cube wait for each other: one without an element sums up nothing and comes along.
-        let mine = select(element < elements, parts, 0usize.runtime());
-        let base =
-            offset + row_offset::<A, One>(sums, min(element, elements - 1), of_element, lanes);
-        let mut sum = A::new(0.0);
+        let place = if comptime!(shape.in_blocks) {
+            (CUBE_POS * columns + x) * rounds + round
+        } else {
+            (round * CUBE_COUNT + CUBE_POS) * columns + x
+        };
+        // Units of a cube wait for each other: one without a vector sums up nothing and comes along.
+        let mine = select(place < vectors, parts, 0usize.runtime());
+        let element = min(place, vectors - 1) * N::value();
+        let base = offset + row_offset::<A, N>(sums, element, of_element, lanes);
+        let zero = Vector::<A, N>::new(A::new(0.0));
+        let mut sum = zero;
         let mut part = y;
         while part < mine {
             let end = min(part + comptime!(BLOCK * members), mine);
-            let mut block = A::new(0.0);
+            let mut block = zero;
             while part < end {
-                let at = col_offset::<A, One>(sums, part, of_element, lanes);
-                block += sums[base + at].extract(0usize);
+                let at = col_offset::<A, N>(sums, part, of_element, lanes);
+                block += sums[(base + at) / N::value()];
                 part += members;
             }
             sum += block;
         }
         if comptime!(members > 1) {
-            let mut partial = Shared::<[A]>::new_slice(comptime!(members * columns));
+            let mut partial = Shared::<[Vector<A, N>]>::new_slice(comptime!(members * columns));
             partial[y * columns + x] = sum;
             sync_cube();
-            sum = A::new(0.0);
+            sum = zero;
             #[unroll]
             for other in 0..members {
                 sum += partial[other * columns + x];
@@ -64,8 +67,26 @@ pub(crate) fn fold<A: Float, H: Float>(
             // The next round must not write what a unit has yet to read.
             sync_cube();
         }
-        if element < elements && y == 0 {
-            output[element] = Vector::new(H::cast_from(sum));
+        if place < vectors && y == 0 {
+            output[place] = Vector::<H, N>::cast_from(sum);
         }
     }
+}
+
+/// What the sums are compiled for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct FoldShape {
+    /// Units that share the parts of a vector.
+    pub(crate) members: usize,
+    /// Vectors side by side in a cube.
+    pub(crate) columns: usize,
+    /// Whether a unit takes its vectors one after another, as a core of a CPU likes; else neighbouring
+    /// units take neighbouring vectors.
+    pub(crate) in_blocks: bool,
+    /// Dimensions that an element is found over.
+    pub(crate) element_dims: usize,
+    /// Dimensions that its parts are found over.
+    pub(crate) part_dims: usize,
+    /// Whether elements lie side by side, so that vectors of them are loaded.
+    pub(crate) mode: LoadMode,
 }

@@ -2,7 +2,7 @@
 
 use cubecl::prelude::*;
 use cubenorm_core::{
-    AccessBlueprint, GradientBlueprint, Lanes, Level, LoadMode, RowKept, StatisticsKind,
+    AccessBlueprint, GradientBlueprint, Hold, Lanes, Level, LoadMode, RowKept, StatisticsKind,
 };
 
 use super::element::{
@@ -32,8 +32,8 @@ pub(crate) struct GradientResults<F: Float, NY: Size, A: Float, N: Size> {
     pub(crate) input: Optional<F, NY>,
     /// `sum(dz * xhat)` and `sum(dz)` of each row, as pairs.
     pub(crate) rows: Optional<A, One>,
-    /// The same of each column over the rows of a team: for each team a row of the first, then a row
-    /// of the second.
+    /// The same of each column over the rows of a team, or of each row that several teams share: for each
+    /// of these a row of the first, then a row of the second.
     pub(crate) columns: Optional<A, N>,
 }
 
@@ -310,7 +310,7 @@ pub(crate) fn gradient<
         );
         round += comptime!(blueprint.abreast);
     }
-    if comptime!(blueprint.held_columns.is_some()) {
+    if comptime!(blueprint.held_columns != Hold::Reread) {
         write_held::<Typed<(F, P, A, N), (Input, Above, Scale, Bias, One, One, Output)>>(
             results, &held, &partition, blueprint,
         );
@@ -380,15 +380,23 @@ fn write_held<T: Types>(
     #[comptime] blueprint: GradientBlueprint,
 ) {
     let share = my_share(0usize.runtime(), partition, blueprint.team);
-    let vectors = comptime!(blueprint.held_columns.unwrap());
+    let vectors = comptime!(blueprint.held_vectors());
     let is_first = true.runtime();
     #[unroll]
     for i in 0..vectors {
         if i < share.count {
             let step = share.begin + i * comptime!(blueprint.team.members as usize);
-            let (products, gradients) = (held.products[i], held.gradients[i]);
+            let sums = held.get(i, blueprint);
+            let slot = team_index(blueprint.team);
             add_columns::<T>(
-                results, step, products, gradients, is_first, partition, blueprint,
+                results,
+                slot,
+                step,
+                sums.products,
+                sums.gradients,
+                is_first,
+                partition,
+                blueprint,
             );
         }
     }
@@ -483,8 +491,8 @@ fn gradient_items<T: Types, W: Size>(
             });
         }
         let members = comptime!(team.members as usize);
-        if comptime!(blueprint.held_columns.is_some()) {
-            let vectors = comptime!(blueprint.held_columns.unwrap());
+        if comptime!(blueprint.held_columns != Hold::Reread) {
+            let vectors = comptime!(blueprint.held_vectors());
             #[unroll]
             for i in 0..vectors {
                 if i < share.count {
@@ -499,8 +507,7 @@ fn gradient_items<T: Types, W: Size>(
                     let sums = write_step::<T>(
                         source, results, &sources, &reads, &rows, step, scalars, blueprint,
                     );
-                    held.products[i] += sums.products;
-                    held.gradients[i] += sums.gradients;
+                    held.add(i, &sums, blueprint);
                 }
             }
         } else if comptime!(access.is_some() || blueprint.column_sums.any()) {
@@ -510,19 +517,22 @@ fn gradient_items<T: Types, W: Size>(
                 let sums = write_step::<T>(
                     source, results, &sources, &reads, &rows, step, scalars, blueprint,
                 );
-                let is_first = round == 0;
+                let part = part_of_columns(&first, round, blueprint);
                 add_columns::<T>(
                     results,
+                    part.slot,
                     step,
                     sums.products,
                     sums.gradients,
-                    is_first,
+                    part.is_new,
                     partition,
                     blueprint,
                 );
             }
         }
-    } else if comptime!(blueprint.column_sums.any() && blueprint.held_columns.is_none()) {
+    } else if comptime!(
+        blueprint.column_sums.any() && blueprint.held_columns == Hold::Reread && !team.parts
+    ) {
         // A team without rows has columns all the same, of zeros.
         if round == 0 {
             let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
@@ -530,6 +540,7 @@ fn gradient_items<T: Types, W: Size>(
                 let step = share.begin + i * comptime!(team.members as usize);
                 add_columns::<T>(
                     results,
+                    team_index(team),
                     step,
                     zero,
                     zero,
@@ -544,9 +555,9 @@ fn gradient_items<T: Types, W: Size>(
 
 /// What a step adds to the sums of its columns.
 #[derive(CubeType, Clone, Copy)]
-struct ColumnStep<A: Float, N: Size> {
-    products: Vector<A, N>,
-    gradients: Vector<A, N>,
+pub(super) struct ColumnStep<A: Float, N: Size> {
+    pub(super) products: Vector<A, N>,
+    pub(super) gradients: Vector<A, N>,
 }
 
 /// Reads a step of rows abreast. One that does not exist is another, which is there.
@@ -674,10 +685,40 @@ fn write_rows<T: Types>(
     }
 }
 
+/// Where the sums of columns of an item belong.
+#[derive(CubeType, Clone, Copy)]
+struct ColumnPart {
+    slot: usize,
+    /// Whether nothing is there yet.
+    is_new: bool,
+}
+
+/// A team adds up those of its rows. Where several teams share a row, each row has sums of its own.
+#[cube]
+fn part_of_columns(
+    item: &Item,
+    round: usize,
+    #[comptime] blueprint: GradientBlueprint,
+) -> ColumnPart {
+    if comptime!(blueprint.team.parts) {
+        ColumnPart {
+            slot: item.group,
+            is_new: true.runtime(),
+        }
+    } else {
+        ColumnPart {
+            slot: team_index(blueprint.team),
+            is_new: round == 0,
+        }
+    }
+}
+
 /// Adds a step to the sums of its columns, where this kernel takes them; the first row starts them.
 #[cube]
+#[allow(clippy::too_many_arguments)]
 fn add_columns<T: Types>(
     results: &mut TypedResults<T>,
+    part: usize,
     step: usize,
     products: Vector<T::A, T::N>,
     gradients: Vector<T::A, T::N>,
@@ -688,7 +729,7 @@ fn add_columns<T: Types>(
     let sums = comptime!(blueprint.column_sums);
     if comptime!(sums.any()) {
         let columns = results.columns.as_mut().unwrap();
-        let slot = comptime!(sums.count()) * team_index(blueprint.team) * partition.steps + step;
+        let slot = comptime!(sums.count()) * part * partition.steps + step;
         if comptime!(sums.products) {
             add_column::<T::A, T::N>(columns, slot, products, is_first);
         }

@@ -5,11 +5,11 @@ use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubenorm_core::{
     Access, Activation, DType, Dim, GradientDesc, GradientPlan, GradientProblem, Hardware, Knobs,
-    Layout, ParamSums, PlanError, StrategyChoice, TensorDesc, plan_gradient,
+    Layout, LoadMode, ParamSums, PlanError, StrategyChoice, TensorDesc, plan_gradient,
 };
 
 use super::element::GradientSourceLaunch;
-use super::fold::fold;
+use super::fold::{FoldShape, fold};
 use super::kernel::{GradientResultsLaunch, gradient, gradient_parts};
 use crate::launch::args::{
     address_type, arg, check_buffer, cube_count, cube_dim, flat_arg, lanes_of_rows, optional_arg,
@@ -323,22 +323,22 @@ impl Back<'_> {
                 }))
             }
             ParamSums::Columns if plan.blueprint.column_sums.any() => {
-                let teams = plan.grid.teams(&plan.blueprint.team);
-                let of_team = plan.blueprint.column_sums.count() * problem.cols;
-                let elements = teams * of_team;
+                let parts = plan.parts_of_columns();
+                let of_part = plan.blueprint.column_sums.count() * problem.cols;
+                let elements = parts * of_part;
                 let handle = self.sums(elements);
                 self.launch(problem, &plan, input, None, Some((&handle, elements)))?;
                 let mut access = dims(sizes, &problem.column_strides, 1, &repeated);
                 access.col = vec![Dim {
-                    size: teams,
-                    stride: of_team,
+                    size: parts,
+                    stride: of_part,
                 }];
                 Ok(Some(Partial {
                     handle,
                     elements,
                     access,
-                    parts: teams,
-                    bias_offset: of_team - problem.cols,
+                    parts,
+                    bias_offset: of_part - problem.cols,
                 }))
             }
             _ => Ok(None),
@@ -463,7 +463,7 @@ impl Back<'_> {
         }
         let written = input.map(|tensor| &tensor.handle);
         // Safety: as above; of the workspace the first launch has written every number, and the sums
-        // hold two numbers for each row, or for each column of each team.
+        // hold two numbers for each row, or for each column of each part of them.
         unsafe {
             gradient::launch_unchecked(
                 self.client,
@@ -507,6 +507,32 @@ impl Back<'_> {
         }
     }
 
+    /// Elements that a unit adds up side by side. On a GPU one, so that there is work for more units.
+    fn fold_vector(&self, partial: &Partial, offset: usize, output: DType) -> usize {
+        if self.hardware.cpu_cores.is_none() && !self.hardware.is_software {
+            return 1;
+        }
+        let Some((last, outer)) = partial.access.row.split_last() else {
+            return 1;
+        };
+        if last.stride != 1 {
+            return 1;
+        }
+        let steps = outer.iter().chain(&partial.access.col);
+        let jumps: Vec<usize> = steps.map(|dim| dim.stride).collect();
+        let widest = self.accumulation().size().max(output.size());
+        let mut vector = self.hardware.widest_vector(widest);
+        // All that a vector begins at is a multiple of it.
+        while [last.size, offset]
+            .iter()
+            .chain(&jumps)
+            .any(|n| n % vector != 0)
+        {
+            vector /= 2;
+        }
+        vector
+    }
+
     /// Adds up the partial sums of a parameter, `offset` elements from where the first lies.
     fn fold(
         &self,
@@ -519,14 +545,16 @@ impl Back<'_> {
         if elements == 0 {
             return Ok(());
         }
+        let vector = self.fold_vector(partial, offset, output.desc.dtype);
+        let vectors = elements / vector;
         let (columns, members) = self.fold_units(partial.parts);
         let cubes = match self.hardware.cpu_cores {
             Some(_) => 1,
-            None => elements
+            None => vectors
                 .div_ceil(columns as usize)
                 .min(self.hardware.max_cubes as usize),
         };
-        let rounds = elements.div_ceil(cubes * columns as usize);
+        let rounds = vectors.div_ceil(cubes * columns as usize);
         let reached = partial.elements.max(elements);
         let address = AddressType::from_len(reached);
         if !self.client.properties().supports_address(address) {
@@ -535,7 +563,17 @@ impl Back<'_> {
                 elements: reached,
             });
         }
-        let Access { row, col } = &partial.access;
+        let shape = FoldShape {
+            members: members as usize,
+            columns: columns as usize,
+            in_blocks: self.hardware.cpu_cores.is_some(),
+            element_dims: partial.access.row.len(),
+            part_dims: partial.access.col.len(),
+            mode: match vector {
+                1 => LoadMode::Gather,
+                _ => LoadMode::Vector,
+            },
+        };
         // Safety: `access` addresses the partial sums of each of the parameter's elements, all of
         // which the launch before has written; the output holds as many elements as there are.
         unsafe {
@@ -544,16 +582,14 @@ impl Back<'_> {
                 CubeCount::Static(cubes as u32, 1, 1),
                 CubeDim::new_2d(columns, members),
                 address,
+                vector,
                 arg(&partial.handle, &partial.access),
                 flat_arg(&output.handle, elements),
-                elements,
+                vectors,
                 partial.parts,
                 offset,
                 rounds,
-                members as usize,
-                columns as usize,
-                row.len(),
-                col.len(),
+                shape,
                 elem_type(self.accumulation()),
                 elem_type(output.desc.dtype),
             );

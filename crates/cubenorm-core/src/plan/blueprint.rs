@@ -35,6 +35,16 @@ pub enum Hold {
     Shared(usize),
 }
 
+impl Hold {
+    /// Vectors of each unit that are held.
+    pub fn vectors(self) -> Option<usize> {
+        match self {
+            Self::Reread => None,
+            Self::Registers(vectors) | Self::Shared(vectors) => Some(vectors),
+        }
+    }
+}
+
 impl fmt::Display for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

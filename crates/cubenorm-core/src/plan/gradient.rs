@@ -5,7 +5,7 @@ use std::fmt;
 use super::grid::{Cut, Task, check_bindings, cut};
 use super::heuristic::MOST_ABREAST;
 use super::{
-    AccessBlueprint, Grid, Hardware, Level, Merge, PlanError, RowHeld, Strategy, Team, lanes,
+    AccessBlueprint, Grid, Hardware, Hold, Level, Merge, PlanError, RowHeld, Strategy, Team, lanes,
 };
 use crate::{Access, ActivationKind, ColumnSums, GradientProblem, StatisticsKind, StrategyChoice};
 
@@ -54,11 +54,12 @@ pub struct GradientBlueprint {
     /// Row dimensions of the tensor that they are written to, where they are.
     pub row_sums: Option<usize>,
     /// Which sums of columns each team takes on its way from row to row, in a workspace of its own that
-    /// stays in the cache of the core that fills it. Those left out take another launch.
+    /// stays in the cache of the core that fills it; where teams share a row, its products and gradients as
+    /// they are. Those left out take another launch.
     pub column_sums: ColumnSums,
-    /// Vectors of columns whose sums each unit holds in registers until its team is through with its rows;
-    /// `None` where they are added up in the workspace, row by row.
-    pub held_columns: Option<usize>,
+    /// Where the sums of a unit's columns stay until its team is through with its rows, and of how many
+    /// vectors; [`Hold::Reread`] where they are added up in the workspace, row by row.
+    pub held_columns: Hold,
     /// Where a row stays between its passes, where the sums of columns are held.
     pub row: RowKept,
     /// Rows that a unit takes side by side, adding to the sums of columns together.
@@ -81,7 +82,7 @@ pub enum RowKept {
 impl GradientBlueprint {
     /// Vectors of columns that each unit holds, where it holds any: at least the room for one.
     pub fn held_vectors(&self) -> usize {
-        self.held_columns.unwrap_or(1)
+        self.held_columns.vectors().unwrap_or(1)
     }
 
     /// Whether scale and bias are the same in all rows, so that rows abreast share their loads.
@@ -118,6 +119,22 @@ pub struct GradientPlan {
     pub workspace: usize,
     /// Why this strategy, in words.
     pub reason: &'static str,
+}
+
+/// Sums of each column that a launch leaves where it takes them on the way: one of each team, or where
+/// several teams share a row, one of each row.
+fn parts_of_columns(grid: &Grid, team: &Team) -> usize {
+    match team.parts {
+        true => grid.groups,
+        false => grid.teams(team),
+    }
+}
+
+impl GradientPlan {
+    /// Sums of each column that are left to be added up, where the plan takes them on the way.
+    pub fn parts_of_columns(&self) -> usize {
+        parts_of_columns(&self.grid, &self.blueprint.team)
+    }
 }
 
 impl fmt::Display for GradientPlan {
@@ -184,11 +201,11 @@ pub fn plan_gradient(
     // Vectors of the activation's argument are needed only for its slope.
     let has_slope = problem.activation.kind() != ActivationKind::Identity;
     let reads_scale = problem.input_gradient.is_some() || has_slope;
-    let on_the_way = cut.held_columns.is_some()
+    let on_the_way = cut.held_columns != Hold::Reread
         || sums_on_the_way
             && cut.team.level == Level::Unit
             && lanes == super::Lanes::Columns
-            && cut.grid.splits == 1;
+            && parts_of_columns(&cut.grid, &cut.team) <= cut.grid.teams(&cut.team);
     let blueprint = GradientBlueprint {
         team: cut.team,
         statistics: problem.statistics,
@@ -227,16 +244,21 @@ pub fn plan_gradient(
 
 /// Where rows stay that units hold the sums of columns of.
 fn row_kept(problem: &GradientProblem, cut: &Cut, wish: Option<RowHeld>) -> RowKept {
-    let Some(vectors) = cut.held_columns.filter(|_| problem.reduces()) else {
+    let vectors = cut.held_columns.vectors();
+    let Some(vectors) = vectors.filter(|_| problem.reduces()) else {
         return RowKept::Reread;
     };
     let columns = vectors * cut.team.vector;
-    let sums = columns * problem.column_sums.count() * problem.dtype.accumulation().size() / 4;
+    let sums = match cut.held_columns {
+        Hold::Shared(_) => 0,
+        _ => columns * problem.column_sums.count() * problem.dtype.accumulation().size() / 4,
+    };
     let row = 2 * columns * problem.dtype.size() / 4;
     let fits = |numbers: usize| numbers * cut.team.members as usize <= HELD_OF_CUBE;
     match wish {
-        None if fits(sums + 2 * row) => RowKept::Ahead,
-        None | Some(RowHeld::Registers) if fits(sums + row) => RowKept::Held,
+        None | Some(RowHeld::Shared) if fits(sums + 2 * row) => RowKept::Ahead,
+        Some(RowHeld::Reread) => RowKept::Reread,
+        _ if fits(sums + row) => RowKept::Held,
         _ => RowKept::Reread,
     }
 }

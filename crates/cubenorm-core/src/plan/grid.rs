@@ -79,8 +79,8 @@ pub(super) struct Cut {
     pub hold: Hold,
     pub grid: Grid,
     pub abreast: usize,
-    /// Vectors of columns that each unit holds the sums of, where it does.
-    pub held_columns: Option<usize>,
+    /// Where the sums of a unit's columns stay from row to row.
+    pub held_columns: Hold,
     pub reason: &'static str,
 }
 

@@ -79,7 +79,7 @@ impl Hardware {
     }
 
     /// Lanes of the widest load of elements of so many bytes.
-    pub(crate) fn widest_vector(&self, element: usize) -> usize {
+    pub fn widest_vector(&self, element: usize) -> usize {
         let lanes = (self.load_width as usize / (8 * element)).max(1);
         let widest = lanes.min(self.max_vector.max(1));
         // Halving must reach 1.

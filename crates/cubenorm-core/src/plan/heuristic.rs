@@ -17,6 +17,9 @@ const HELD_SUMS: usize = 32;
 /// 1024 units that hold 32 each take 1.2 times the time of those that hold none, and 1.6 to 1.9 with 64.
 const HELD_SUMS_OF_CUBE: usize = 1 << 14;
 
+/// Numbers of a unit that a cube merges in shared memory: count, mean and squares.
+const MERGED_OF_UNIT: usize = 3;
+
 /// Units of a multiprocessor that stay and hold sums of columns. More hide more latency, and leave more
 /// sums to add up.
 const RESIDENT_UNITS: u32 = 1024;
@@ -132,8 +135,8 @@ pub(super) struct Shape {
     pub splits: usize,
     /// Teams that a launch may have; with more work than that, a team takes several groups.
     pub max_teams: usize,
-    /// Vectors of columns that each unit holds the sums of from row to row, where it does.
-    pub held_columns: Option<usize>,
+    /// Where the sums of a unit's columns stay from row to row.
+    pub held_columns: Hold,
     pub reason: &'static str,
 }
 
@@ -256,7 +259,7 @@ fn unit(work: &Work, hardware: &Hardware) -> Shape {
         hold,
         splits: 1,
         max_teams,
-        held_columns: None,
+        held_columns: Hold::Reread,
         reason: "",
     }
 }
@@ -265,7 +268,7 @@ fn planes(work: &Work, hardware: &Hardware, plane: u32) -> Shape {
     let units = work.knobs.units.unwrap_or(UNITS_OF_PLANES);
     let planes = (units.min(hardware.max_units_per_cube) / plane).max(1);
     let per_unit = work.steps.div_ceil(plane as usize);
-    let (held_columns, max_teams) = held_columns(work, hardware, per_unit, plane);
+    let (held_columns, max_teams) = held_columns(work, hardware, Level::Plane, per_unit, plane);
     Shape {
         strategy: Strategy::Plane,
         level: Level::Plane,
@@ -302,8 +305,7 @@ fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option<u32>) -> S
     let hold = match registers(work, per_unit) {
         Hold::Reread if hardware.cpu_cores.is_none() && may_share && work.reduces => {
             let bytes = units as usize * per_unit * work.vector * work.held;
-            // Count, mean and squares of each unit are merged there too.
-            let merge = 3 * units as usize * work.accumulation;
+            let merge = MERGED_OF_UNIT * units as usize * work.accumulation;
             match bytes + merge <= hardware.max_shared_memory {
                 true => Hold::Shared(per_unit),
                 false => Hold::Reread,
@@ -311,7 +313,7 @@ fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option<u32>) -> S
         }
         hold => hold,
     };
-    let (held_columns, max_teams) = held_columns(work, hardware, per_unit, units);
+    let (held_columns, max_teams) = held_columns(work, hardware, Level::Cube, per_unit, units);
     Shape {
         strategy: Strategy::Cube,
         level: Level::Cube,
@@ -365,7 +367,7 @@ fn column(work: &Work, hardware: &Hardware, is_forced: bool) -> Shape {
         },
         splits,
         max_teams: usize::MAX,
-        held_columns: None,
+        held_columns: Hold::Reread,
         reason: "",
     }
 }
@@ -498,31 +500,44 @@ fn sums_of_columns(work: &Work, per_unit: usize) -> usize {
     per_unit * work.vector * work.column_sums * work.accumulation / 4
 }
 
-/// Vectors of columns whose sums each unit of a team holds from row to row, and the teams that there may
-/// be then; `None` and no limit where the sums do not fit registers, or the rows are too few for teams
-/// that stay.
+/// Where the sums of a unit's columns stay from row to row, and the teams that there may be then; no limit
+/// where they do not stay, or the rows are too few for teams that do.
 fn held_columns(
     work: &Work,
     hardware: &Hardware,
+    level: Level,
     per_unit: usize,
     members: u32,
-) -> (Option<usize>, usize) {
-    let none = (None, usize::MAX);
-    let numbers = sums_of_columns(work, per_unit);
-    if work.column_sums == 0
-        || numbers > HELD_SUMS
-        || numbers * members as usize > HELD_SUMS_OF_CUBE
-    {
+) -> (Hold, usize) {
+    let none = (Hold::Reread, usize::MAX);
+    let Some(vectors) = size(per_unit).filter(|_| work.column_sums > 0) else {
         return none;
-    }
+    };
+    let numbers = sums_of_columns(work, per_unit);
+    let fits_registers = numbers <= HELD_SUMS && numbers * members as usize <= HELD_SUMS_OF_CUBE;
+    // What the units merge lies there too.
+    let bytes = members as usize
+        * (sums_of_columns(work, vectors) * 4 + MERGED_OF_UNIT * work.accumulation);
+    let fits_shared = level == Level::Cube && bytes <= hardware.max_shared_memory;
+    let wants_shared = work.knobs.row == Some(RowHeld::Shared);
+    let hold = match fits_registers && !(wants_shared && fits_shared) {
+        true => Hold::Registers(vectors),
+        false if fits_shared => Hold::Shared(vectors),
+        false => return none,
+    };
+    let side_by_side = match hold {
+        Hold::Shared(_) => hardware.max_shared_memory / bytes.max(1),
+        _ => usize::MAX,
+    };
     let processors = hardware
         .multiprocessors
         .map_or(MULTIPROCESSORS, |n| n as usize);
-    let resident = processors * (RESIDENT_UNITS / members).max(1) as usize;
+    let of_processor = (RESIDENT_UNITS / members).max(1) as usize;
+    let resident = processors * of_processor.min(side_by_side).max(1);
     let teams = resident.min(work.groups / ROWS_OF_A_RESIDENT);
-    match size(per_unit) {
-        Some(vectors) if teams >= processors => (Some(vectors), teams),
-        _ => none,
+    match teams >= processors {
+        true => (hold, teams),
+        false => none,
     }
 }
 
