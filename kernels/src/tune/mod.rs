@@ -6,12 +6,18 @@
 //! configuration asks for that.
 
 mod key;
+mod warm;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use cubecl::prelude::*;
 use cubecl::server::Handle;
-use cubecl::tune::{LocalTuner, OrderedSettings, Tunable, TunableSet, TuneGroup, local_tuner};
+use cubecl::std::throughput::memory_bound;
+use cubecl::throughput::MemoryAccess;
+use cubecl::tune::{
+    Bounds, LocalTuner, OrderedSettings, Tunable, TunableSet, TuneGroup, Work, local_tuner,
+};
 use cubenorm_core::{
     DType, GradientDesc, GradientProblem, Hardware, Knobs, NormDesc, NormProblem, Plan, PlanError,
     StrategyChoice, TensorDesc, forward_candidates, gradient_candidates, knobs, plan_forward,
@@ -37,6 +43,10 @@ const SAMPLED_BYTES: usize = 1 << 29;
 /// Launches of a sample at most, and at least on a GPU.
 const LAUNCHES: std::ops::RangeInclusive<usize> = 4..=16;
 
+/// Share of a copy's bandwidth that is good enough: nothing that is left to be measured can be faster by more
+/// than what is missing. The copy has as many bytes, so that what fits a cache is measured against that cache.
+const GOOD_ENOUGH: f32 = 0.97;
+
 /// A pass to run with some knobs. It writes to buffers of its own, since a caller's may be what it
 /// reads.
 #[derive(Clone)]
@@ -46,6 +56,8 @@ struct Pass {
     run: Run,
     /// How often a sample runs it.
     launches: usize,
+    /// Bytes that it must move at least, where a copy of as many tells when to stop measuring.
+    least_bytes: Option<usize>,
 }
 
 #[derive(Clone)]
@@ -107,8 +119,10 @@ pub(crate) fn tune_forward(
         output: Some(scratch(client, &output)),
         ..tensors.clone()
     };
+    let whole = [Some(&desc.input), desc.residual.as_ref(), Some(&output)];
+    let moved = whole.iter().flatten().count() + usize::from(desc.writes_sum);
     let run = Run::Forward(Arc::new((desc.clone(), tensors)));
-    Ok(tune(client, hardware, key.into(), run, bytes))
+    Ok(tune(client, hardware, key.into(), run, bytes, moved))
 }
 
 /// The fastest knobs for a gradient, measured if they are not known yet: one set for all its launches.
@@ -138,27 +152,49 @@ pub(crate) fn tune_gradient(
         input_gradient: input_gradient.map(|desc| scratch(client, desc)),
         ..tensors.clone()
     };
+    let moved = 2 + usize::from(input_gradient.is_some());
     let run = Run::Gradient(Arc::new((desc.clone(), tensors)));
-    Ok(tune(client, hardware, key.into(), run, bytes))
+    Ok(tune(client, hardware, key.into(), run, bytes, moved))
 }
 
-fn tune(client: &Client, hardware: &Hardware, key: TuneKey, run: Run, bytes: usize) -> Knobs {
+/// Tunes a pass that moves at least so many tensors of so many bytes.
+fn tune(
+    client: &Client,
+    hardware: &Hardware,
+    key: TuneKey,
+    run: Run,
+    bytes: usize,
+    tensors: usize,
+) -> Knobs {
     let id = device_id(client);
-    let launches = match hardware.cpu_cores.is_some() || hardware.is_software {
-        // Milliseconds each, beside which the host's part is nothing.
-        true => 1,
-        false => (SAMPLED_BYTES / bytes.max(1)).clamp(*LAUNCHES.start(), *LAUNCHES.end()),
+    let (launches, least_bytes) = match hardware.cpu_cores.is_some() || hardware.is_software {
+        // Milliseconds each, beside which the host's part is nothing; the copy's probe takes longer than
+        // all candidates.
+        true => (1, None),
+        false => (
+            (SAMPLED_BYTES / bytes.max(1)).clamp(*LAUNCHES.start(), *LAUNCHES.end()),
+            Some(tensors * bytes),
+        ),
     };
-    let hardware = hardware.clone();
-    let set = TUNER.init(&id, move || tunables(&hardware));
+    let all = knobs(hardware);
+    let make = {
+        let (id, all) = (id.clone(), all.clone());
+        move || tunables(&id, &all)
+    };
+    let set = TUNER.init(&id, make);
     let pass = Pass {
         key: key.clone(),
         client: client.clone(),
         run,
         launches,
+        least_bytes,
     };
     TUNER.execute(&id, client, set.clone(), pass);
-    TUNER.fastest_identity(&id, &set, &key).unwrap_or_default()
+    let fastest = TUNER.fastest_identity(&id, &set, &key).unwrap_or_default();
+    if let Some(place) = all.iter().position(|&knobs| knobs == fastest) {
+        warm::remember(&id, key, place);
+    }
+    fastest
 }
 
 /// The plan that knobs come to, or the analytic one where another problem of the same key had them
@@ -192,16 +228,47 @@ fn device_id(client: &Client) -> String {
     )
 }
 
-/// A candidate for each of the device's knobs, of which a key prices those that it names, best first.
-fn tunables(hardware: &Hardware) -> TunableSet<TuneKey, Pass, (), Knobs> {
+/// A candidate for each of the device's knobs, of which a key prices those that it names: what was the
+/// fastest for the nearest key first, then the best estimate.
+///
+/// Nothing is evicted between samples: what a norm reads another layer has just written.
+fn tunables(device: &str, knobs: &[Knobs]) -> TunableSet<TuneKey, Pass, (), Knobs> {
     let group = TuneGroup::ordered("candidates", |_: &TuneKey| 0, OrderedSettings::default());
-    let empty = TunableSet::new_cloning_inputs(|pass: &Pass| pass.key.clone());
-    let candidates = knobs(hardware).into_iter().enumerate();
-    candidates.fold(empty, |set, (place, knobs)| {
-        let tunable = Tunable::identified(knobs, move |pass: Pass| pass.run(knobs));
-        set.with(tunable.group(&group, move |key: &TuneKey| {
-            let rank = key.candidates.iter().position(|&named| named == place);
-            rank.map_or(-1, |rank| (i8::MAX as usize).saturating_sub(rank) as i8)
-        }))
-    })
+    let empty = TunableSet::new_cloning_inputs(|pass: &Pass| pass.key.clone())
+        .with_bounds(Arc::new(|_: &TuneKey, pass: &Pass| bounds(pass)));
+    let device: Arc<str> = device.into();
+    knobs
+        .iter()
+        .copied()
+        .enumerate()
+        .fold(empty, |set, (place, knobs)| {
+            let tunable = Tunable::identified(knobs, move |pass: Pass| pass.run(knobs));
+            let device = device.clone();
+            set.with(tunable.group(&group, move |key: &TuneKey| {
+                let Some(rank) = key.candidates.iter().position(|&named| named == place) else {
+                    return -1;
+                };
+                let is_warm = warm::nearest(&device, key) == Some(place);
+                let rank = if is_warm { 0 } else { rank + 1 };
+                (i8::MAX as usize).saturating_sub(rank) as i8
+            }))
+        })
+}
+
+/// When a candidate is good enough: CubeCL stops measuring there.
+fn bounds(pass: &Pass) -> Bounds {
+    let bound = pass.least_bytes.map(|bytes| {
+        let work = Work {
+            compute_ops: 0,
+            bytes,
+        };
+        let mut bound = memory_bound(&pass.client, MemoryAccess::Copy, work, GOOD_ENOUGH);
+        // Of one launch the copy's size was, of all of them the time is.
+        bound.resource.amount *= pass.launches;
+        bound
+    });
+    Bounds {
+        bounds: bound.into_iter().collect(),
+        launch_overhead: Duration::ZERO,
+    }
 }
