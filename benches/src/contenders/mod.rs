@@ -1,6 +1,7 @@
 //! Who is measured, each behind [`Subject`].
 
 mod copy;
+mod elementwise;
 mod layers;
 mod norm;
 
@@ -33,13 +34,15 @@ pub enum Contender {
     Cubenorm,
     /// `burn::nn`, fusion and autotune on.
     Burn,
+    /// One elementwise operation of Burn's: what a call costs where there is next to nothing to compute.
+    Elementwise,
     /// CubeCL's own copy of as many bytes as the pass must move: the floor.
     Copy,
 }
 
 impl Contender {
     /// Everyone, in the order of a report.
-    pub const ALL: [Self; 3] = [Self::Cubenorm, Self::Burn, Self::Copy];
+    pub const ALL: [Self; 4] = [Self::Cubenorm, Self::Burn, Self::Elementwise, Self::Copy];
 
     /// Uploads a problem to the device.
     pub fn subject(
@@ -51,6 +54,7 @@ impl Contender {
         match self {
             Self::Cubenorm => norm::subject(&layers::Cubenorm, problem, data, device),
             Self::Burn => norm::subject(&layers::Burn, problem, data, device),
+            Self::Elementwise => elementwise::subject(problem, data, device),
             Self::Copy => copy::subject(problem, device),
         }
     }
@@ -61,6 +65,7 @@ impl fmt::Display for Contender {
         f.write_str(match self {
             Self::Cubenorm => "cubenorm",
             Self::Burn => "burn",
+            Self::Elementwise => "elementwise",
             Self::Copy => "copy",
         })
     }
@@ -75,7 +80,10 @@ impl FromStr for Contender {
             .find(|contender| contender.to_string() == name)
         {
             Some(contender) => Ok(contender),
-            None => bail!("no contender is called `{name}`; there are `cubenorm`, `burn`, `copy`"),
+            None => {
+                let known = Self::ALL.map(|contender| contender.to_string()).join(", ");
+                bail!("no contender is called `{name}`; there are {known}")
+            }
         }
     }
 }

@@ -33,6 +33,8 @@ pub enum Peer {
     Torch,
     /// ONNX Runtime, on the CPU; forward passes only
     Onnxruntime,
+    /// One elementwise operation of Burn's: with the suite `tiny`, what a call costs the host
+    Elementwise,
 }
 
 /// Who computes, as rows name them.
@@ -64,6 +66,7 @@ impl Contender {
             Self::Peer(Peer::Burn) => "burn",
             Self::Peer(Peer::Torch) => "torch",
             Self::Peer(Peer::Onnxruntime) => "onnxruntime",
+            Self::Peer(Peer::Elementwise) => "elementwise",
             Self::Copy => "copy",
         }
     }
@@ -73,7 +76,7 @@ impl Contender {
         match self {
             Self::Peer(Peer::Torch) => Some(Library::PyTorch),
             Self::Peer(Peer::Onnxruntime) => Some(Library::OnnxRuntime),
-            Self::Cubenorm | Self::Peer(Peer::Burn) | Self::Copy => None,
+            Self::Cubenorm | Self::Peer(Peer::Burn | Peer::Elementwise) | Self::Copy => None,
         }
     }
 }

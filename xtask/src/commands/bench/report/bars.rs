@@ -67,6 +67,7 @@ fn color(peer: Peer) -> RGBColor {
         Peer::Burn => ORANGE,
         Peer::Torch => BLUE,
         Peer::Onnxruntime => PURPLE,
+        Peer::Elementwise => GREY,
     }
 }
 

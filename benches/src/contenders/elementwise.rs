@@ -1,0 +1,46 @@
+//! One elementwise operation of Burn's, for what a call costs the host.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use burn::tensor::{Device, Tensor};
+
+use super::Subject;
+use super::norm::{self, Forward, Library};
+use crate::check::Outcome;
+use crate::problems::{HostData, Pass, Problem};
+
+/// Adds a number to the input of a problem.
+pub fn subject(problem: &Problem, data: &HostData, device: &Device) -> Result<Box<dyn Subject>> {
+    ensure!(
+        problem.pass == Pass::Forward,
+        "an elementwise operation stands beside forward passes only"
+    );
+    let subject = norm::subject(&AddOne, problem, data, device)?;
+    Ok(Box::new(Elementwise(subject)))
+}
+
+struct AddOne;
+
+impl Library for AddOne {
+    fn forward<const D: usize>(&self, _: &Problem, _: Tensor<1>, _: Tensor<1>) -> Forward<D> {
+        Box::new(|input| input.add_scalar(1.0))
+    }
+}
+
+/// What is timed like a norm, and is none.
+struct Elementwise(Box<dyn Subject>);
+
+impl Subject for Elementwise {
+    fn most_runs(&self) -> usize {
+        self.0.most_runs()
+    }
+
+    fn time(&mut self, runs: usize) -> Result<Duration> {
+        self.0.time(runs)
+    }
+
+    fn outcome(&mut self) -> Result<Option<Outcome>> {
+        Ok(None)
+    }
+}
