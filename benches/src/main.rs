@@ -6,7 +6,7 @@
 //!
 //! `cubenorm-bench tune`, `explain` and `strategies` read a problem a line and answer with what
 //! `cubenorm_bench::tune` has of it; `tune BUNDLE` starts from nothing and leaves all that it tuned and
-//! compiled in a bundle of CubeCL's.
+//! compiled in a bundle of CubeCL's; `explain LOG` has the runtime write what it compiles to a file.
 //!
 //! `cubenorm-bench export FOLDER PROBLEM` and `judge FOLDER PROBLEM` are for contenders outside Rust; see
 //! `cubenorm_bench::exchange`.
@@ -53,7 +53,10 @@ fn run() -> Result<()> {
         ["work", contender] => work(contender.parse()?),
         ["tune"] => each_problem(tune::tune),
         ["tune", bundle] => tune::bundled(Path::new(bundle), || each_problem(tune::tune)),
-        ["explain"] => each_problem(tune::explain),
+        ["explain", log] => {
+            tune::log_sources(Path::new(log));
+            each_problem(tune::explain)
+        }
         ["strategies"] => each_problem(tune::strategies),
         ["export", folder, problem] => {
             exchange::export(&serde_json::from_str(problem)?, Path::new(folder))
@@ -63,7 +66,7 @@ fn run() -> Result<()> {
         }
         _ => {
             bail!(
-                "usage: cubenorm-bench list SUITE | work CONTENDER | tune [BUNDLE] | explain | strategies \
+                "usage: cubenorm-bench list SUITE | work CONTENDER | tune [BUNDLE] | explain LOG | strategies \
                  | export FOLDER PROBLEM | judge FOLDER PROBLEM"
             )
         }
@@ -126,7 +129,7 @@ fn about(contender: Contender, problem: &Problem, device: &Device) -> About {
     let plan = match contender {
         // A runtime without kernels has no plan to tell.
         Contender::Cubenorm => tune::running(problem, device).ok(),
-        Contender::Burn | Contender::Copy => None,
+        Contender::Burn | Contender::Elementwise | Contender::Copy => None,
     };
     About {
         runtime: tune::runtime(device),

@@ -2,6 +2,7 @@
 
     cubenorm-throughput 256 > cubenorm.txt
     python gpu_peers.py 256 --ours cubenorm.txt
+    python gpu_peers.py 256 --ours report.json      # what gpu-check wrote
 
 runs the same problems as `cubenorm-throughput` (same sizes, runs and samples, on the same device) with
 every peer that can be imported, and prints one table: for each problem the share of a copy's bandwidth
@@ -15,6 +16,7 @@ where the device takes longer.
 
 import argparse
 import importlib
+import json
 import statistics
 import sys
 
@@ -122,24 +124,33 @@ def copy_rate(bytes_moved):
 
 
 def ours(path):
-    """What `cubenorm-throughput` printed: milliseconds of the tuned candidate, of the analytic one where
-    none is marked."""
+    """Milliseconds of the tuned candidate, of the analytic one where none is marked: from what
+    `cubenorm-throughput` printed, or from gpu-check's report."""
     times = {}
+    for key, time, is_tuned in reported(path) if path.endswith(".json") else printed(path):
+        if is_tuned or key not in times:
+            times[key] = time
+    return times
+
+
+def reported(path):
+    for row in json.load(open(path))["throughput"]:
+        if row["milliseconds"] is not None:
+            key = tuple(str(row[name]) for name in ("op", "pass", "dtype", "rows", "cols"))
+            yield key, row["milliseconds"], row["tuned"]
+
+
+def printed(path):
     for line in open(path):
         fields = line.split()
-        if len(fields) < 8 or fields[1] not in ("forward", "backward") or fields[5] == "-":
-            continue
-        key = tuple(fields[:5])
-        is_tuned = fields[8].startswith("*")
-        if is_tuned or key not in times:
-            times[key] = float(fields[5])
-    return times
+        if len(fields) >= 9 and fields[1] in ("forward", "backward") and fields[5] != "-":
+            yield tuple(fields[:5]), float(fields[5]), fields[8].startswith("*")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("mebibytes", type=int, nargs="?", default=256, help="size of a tensor")
-    parser.add_argument("--ours", help="what cubenorm-throughput printed, to set beside")
+    parser.add_argument("--ours", help="what cubenorm-throughput printed or gpu-check reported, to set beside")
     parser.add_argument("--dtype", choices=DTYPES, action="append", help="only these")
     arguments = parser.parse_args()
     mine = ours(arguments.ours) if arguments.ours else {}

@@ -35,6 +35,9 @@ pub fn explain(_problem: &Problem, _device: &Device) -> Result<Explained> {
     absent()
 }
 
+/// Has the runtime log what it compiles: there is none.
+pub fn log_sources(_log: &Path) {}
+
 /// The plan that a layer's call runs: there is none.
 ///
 /// # Errors

@@ -1,24 +1,39 @@
-//! A problem as the layers of `cubenorm::nn` describe it, and its plans; nothing runs.
+//! A problem as the layers of `cubenorm::nn` describe it, its plans, and its kernels.
+
+use std::path::Path;
 
 use anyhow::{Result, bail};
 use burn::{backend::DispatchDevice, tensor::Device};
-use cubecl::client::Client;
+use cubecl::{
+    client::Client,
+    config::{CubeClRuntimeConfig, RuntimeConfig as _, compilation::CompilationLogLevel},
+    future::block_on,
+};
 use cubenorm_core::{
     DType, Epsilon, GradientDesc, Hold, Knobs, NormDesc, Statistics, StrategyChoice, TensorDesc,
     forward_candidates, gradient_candidates, knobs,
 };
 use cubenorm_kernels::{hardware, plan_for, plan_gradient_for};
+use cubenorm_offline::{Recorder, Work, representation};
 
 use super::Explained;
 use crate::problems::{self, EPSILON, Op, Pass, Problem};
 
-/// Plans a problem without running it.
+/// Plans a problem, and launches it once, so that the runtime compiles it.
 ///
 /// # Errors
 ///
 /// Where the device is none of CubeCL's, or cannot hold the problem.
 pub fn explain(problem: &Problem, device: &Device) -> Result<Explained> {
     Described::new(problem, &client(device)?)?.explain(problem)
+}
+
+/// Has runtimes append what they compile to a file, those that tell. To be called before any device is used.
+pub fn log_sources(log: &Path) {
+    let mut config = CubeClRuntimeConfig::default();
+    config.compilation.logger.level = CompilationLogLevel::Full;
+    config.compilation.logger.file = Some(log.to_owned());
+    CubeClRuntimeConfig::set(config);
 }
 
 pub(super) fn client(device: &Device) -> Result<Client> {
@@ -92,6 +107,23 @@ impl Described {
         Ok(places.into_iter().map(|place| all[place]).collect())
     }
 
+    /// The kernels of the analytic plan, as CubeCL has them, in the order in which they run.
+    fn kernels(&self) -> Result<Vec<String>> {
+        let work = match &self.gradient {
+            None => Work::Forward(self.norm.clone()),
+            Some(desc) => Work::Backward(desc.clone()),
+        };
+        let recorder = Recorder::like(&self.client);
+        work.launch(recorder.client(), StrategyChoice::Inferred)?;
+        let kernels = recorder.take();
+        let texts = kernels.iter().map(|kernel| Ok(representation(&**kernel)?));
+        let texts = texts.collect::<Result<_>>()?;
+        // What the runtime itself makes of them it writes to its log.
+        work.launch(&self.client, StrategyChoice::Inferred)?;
+        block_on(self.client.sync())?;
+        Ok(texts)
+    }
+
     fn explain(&self, problem: &Problem) -> Result<Explained> {
         let analytic = Knobs::default();
         let (desc, again) = match &self.gradient {
@@ -118,6 +150,7 @@ impl Described {
             moved: minimum + again * problem.elements() * problem.dtype.size(),
             reads_again: again > 0,
             candidates: candidates.iter().map(Knobs::to_string).collect(),
+            kernels: self.kernels()?,
         })
     }
 }

@@ -12,12 +12,12 @@ mod described;
 use serde::{Deserialize, Serialize};
 
 #[cfg(not(feature = "cube"))]
-pub use absent::{bundled, explain, running, runtime, strategies, tune};
+pub use absent::{bundled, explain, log_sources, running, runtime, strategies, tune};
 #[cfg(feature = "cube")]
 pub use {
     bundle::bundled,
     call::{running, strategies, tune},
-    described::{explain, runtime},
+    described::{explain, log_sources, runtime},
 };
 
 /// What is known of a problem's candidates on a device.
@@ -73,4 +73,6 @@ pub struct Explained {
     pub reads_again: bool,
     /// The candidates of the tuner, best estimate first.
     pub candidates: Vec<String>,
+    /// The kernels of the analytic plan, as CubeCL has them before it compiles them.
+    pub kernels: Vec<String>,
 }

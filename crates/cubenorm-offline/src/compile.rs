@@ -7,14 +7,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cubecl::ir::nvidia::SmArch;
 use cubecl::prelude::*;
-use cubecl::{CompilationError, Compiler, WgpuCompilationOptions, define_kernel};
+use cubecl::{Compiler, WgpuCompilationOptions, define_kernel};
 use cubecl_cpp::shared::{CompilationOptions, CppCompiler, CppSupportedFeatures};
 use cubecl_cpp::{MslCompiler, target};
 use cubecl_llvm::nvptx::ptx_version::PtxVersion;
 use cubecl_llvm::{LlvmTarget, PlironArtifact, PlironCompiler, PlironOptions};
 use cubecl_wgpu::{SpirvCompiler, WgslCompiler};
 
-use crate::Target;
+use crate::{CompileError, Target};
 
 /// The CUDA version of the driver that PTX is written for; an older one may refuse it, a newer one takes
 /// it.
@@ -36,36 +36,6 @@ impl Source {
             binary: None,
         }
     }
-}
-
-/// Why a kernel has not become anything.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum CompileError {
-    /// CubeCL's compiler says why.
-    #[error("{0}")]
-    Refused(String),
-    /// It panicked.
-    #[error("CubeCL's compiler panicked: {0}")]
-    Panicked(String),
-}
-
-impl From<CompilationError> for CompileError {
-    fn from(error: CompilationError) -> Self {
-        // What comes after is where in CubeCL it happened.
-        let text = error.to_string();
-        let reason = text.split("\nBacktrace:").next().unwrap_or(&text);
-        Self::Refused(reason.to_owned())
-    }
-}
-
-/// A kernel in CubeCL's own representation, before any compiler has seen it.
-///
-/// # Errors
-///
-/// [`CompileError`] where the kernel's own code fails.
-pub fn representation(kernel: &dyn CubeKernel) -> Result<String, CompileError> {
-    Ok(define_kernel(kernel)?.body.to_string())
 }
 
 impl Target {

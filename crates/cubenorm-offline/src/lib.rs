@@ -11,6 +11,7 @@
 //! | `profile` | devices as CubeCL's runtimes report them |
 //! | `catalogue` | problems that reach every kernel, strategy and part of a kernel |
 //! | `survey` | the kernels that the catalogue comes to on a device |
+//! | `representation` | a kernel as CubeCL has it |
 //! | `target`, `compile` | what a kernel is compiled to, and how |
 //! | `check` | whether it is right, where that takes no other program |
 
@@ -21,6 +22,7 @@ mod check;
 mod compile;
 mod profile;
 mod recorder;
+mod representation;
 mod survey;
 mod target;
 
@@ -28,8 +30,9 @@ pub use catalogue::{Breadth, Case, Work};
 #[cfg(feature = "compilers")]
 pub use check::check;
 #[cfg(feature = "compilers")]
-pub use compile::{CompileError, Source, representation};
+pub use compile::Source;
 pub use profile::Profile;
 pub use recorder::{Kernel, Recorder};
+pub use representation::{CompileError, representation};
 pub use survey::{Found, survey};
 pub use target::{Language, Target};

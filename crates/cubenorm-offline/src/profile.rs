@@ -23,17 +23,17 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// A device of each kind.
+    /// A device of each kind, the most usual of a language first.
     pub fn all() -> Vec<Self> {
         vec![
-            Self::nvidia(80),
             Self::nvidia(90),
+            Self::nvidia(80),
             Self::nvidia(100),
             Self::amd("gfx1030"),
             Self::amd("gfx90a"),
             Self::apple(),
-            Self::browser(),
             Self::native_wgsl(),
+            Self::browser(),
             Self::software_wgsl(),
             Self::small_software_wgsl(),
             Self::vulkan(),

@@ -57,7 +57,7 @@ fn spirv_comes_as_words_too_and_in_the_version_of_its_vulkan() {
 #[test]
 fn what_cubecl_cannot_compile_is_an_error_and_no_panic() {
     // A browser refuses bf16 before anything is compiled; the compiler behind it has to be asked in person.
-    let kernel = rms_norm(&Profile::cpu(), DType::BF16);
+    let kernel = rms_norm(&Profile::nvidia(90), DType::BF16);
     let error = Target::Wgsl.compile(&*kernel).unwrap_err();
     assert!(!error.to_string().is_empty());
     assert!(representation(&*kernel).unwrap().contains("normalize"));

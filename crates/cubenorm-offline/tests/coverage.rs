@@ -12,11 +12,14 @@ fn found(profile: &Profile) -> Vec<Found> {
     survey(profile, &Case::all()).expect("every case is right")
 }
 
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernels/src")
+}
+
 /// The functions of `kernels` that are launched.
 fn kernel_items() -> BTreeSet<String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernels/src");
     let mut items = BTreeSet::new();
-    for path in sources(&root) {
+    for path in sources(&root()) {
         let text = fs::read_to_string(&path).expect("a source is text");
         for after in text.split("#[cube(launch").skip(1) {
             let function = after
@@ -59,6 +62,25 @@ fn every_kernel_strategy_and_dtype_is_reached_on_a_gpu() {
                 "{name} in {dtype}"
             );
         }
+    }
+}
+
+#[test]
+fn every_device_runs_the_same_kernels() {
+    for profile in Profile::all() {
+        let found = found(&profile);
+        let names: BTreeSet<String> = found.iter().map(|it| it.name.to_owned()).collect();
+        assert_eq!(names, kernel_items(), "{}", profile.name);
+    }
+}
+
+#[test]
+fn no_source_of_a_kernel_depends_on_a_runtime() {
+    for path in sources(&root()) {
+        let text = fs::read_to_string(&path).expect("a source is text");
+        // Unit tests are for the host.
+        let conditions = text.matches("cfg").count() - text.matches("#[cfg(test)]").count();
+        assert_eq!(conditions, 0, "{}", path.display());
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Result, bail};
 use comfy_table::{CellAlignment, Table, presets};
 
-use super::{conformance, test, verify::everywhere};
+use super::{codegen, conformance, test, verify::everywhere};
 use crate::{
     cargo::Build,
     device::{Device, features},
@@ -16,7 +16,8 @@ use crate::{
     style,
 };
 
-/// Check a change: formatting, lints, docs, tests and operators in files on every runtime, examples.
+/// Check a change: formatting, lints, docs, tests and operators in files on every runtime, what is
+/// generated for every target, examples.
 ///
 /// All steps run, whatever fails before them; the exit code tells whether all passed.
 #[derive(clap::Args)]
@@ -55,6 +56,10 @@ pub fn run(_args: &Args) -> Result<()> {
     steps.run("packages", || packages.run());
     steps.run("tests", || test::run(&test::Args::all()));
     steps.run("operators in files", operators);
+    steps.run("devices that are not here", || codegen::test().run());
+    steps.run("generated sources", || {
+        codegen::run(&codegen::Args::checked())
+    });
     examples(&mut steps);
     steps.report()
 }

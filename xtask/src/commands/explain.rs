@@ -1,22 +1,35 @@
 //! `cargo xtask explain`: what would run for a problem, and why.
 
-use anyhow::{Result, ensure};
+use std::{fs, slice};
+
+use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
 use super::{
     program::{self, answers},
     selection::Selection,
 };
-use crate::{exec::Cmd, style};
+use crate::{
+    exec::{Cmd, workspace},
+    style,
+};
 
-/// Print what would run for a problem and why: description, plan, bytes moved, candidates.
+/// Print what would run for a problem and why: description, plan, bytes moved, candidates, source.
 ///
-/// Nothing is run, but the device has to be there: plans are made from what it reports.
+/// The device has to be there: plans are made from what it reports, and each is launched once, so that the
+/// runtime compiles it. The source is what the runtime hands to its driver, where it tells; else it is
+/// CubeCL's own representation of the kernel.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
     selection: Selection,
+    /// Leave out the source of the kernels
+    #[arg(long)]
+    no_source: bool,
 }
+
+/// Where CubeCL writes what it compiles.
+const LOG: &str = "target/explain.log";
 
 /// What the program says; `cubenorm_bench::tune` is the other side.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -27,33 +40,76 @@ struct Explained {
     moved: usize,
     reads_again: bool,
     candidates: Vec<String>,
+    kernels: Vec<String>,
 }
 
 pub fn run(args: &Args) -> Result<()> {
     let devices = args.selection.devices();
     let program = program::build(program::BENCH, &devices)?;
     let problems = args.selection.problems(&program, None)?;
+    let log = workspace().join(LOG);
     let mut failed = 0;
     for device in devices {
         let command = Cmd::new(program.to_string_lossy())
             .arg("explain")
+            .arg(&log)
             .env("BURN_DEVICE", device.name());
-        answers(&command, &problems, |problem, answer: Result<Explained>| {
-            anstream::println!(
-                "\n{}",
-                style::heading(format_args!("{problem} on {device}"))
-            );
-            match answer {
-                Ok(explained) => println!("{}", text(&explained)),
+        // A process each: what one has compiled it does not compile, and log, again.
+        for problem in &problems {
+            // The last one's.
+            let _ = fs::remove_file(&log);
+            let mut answer = None;
+            answers(&command, slice::from_ref(problem), |_, told| {
+                answer = Some(told);
+            })?;
+            let title = style::heading(format_args!("{problem} on {device}"));
+            anstream::println!("\n{title}");
+            match answer.context("there was no answer").flatten() {
+                Ok(explained) => {
+                    println!("{}", text(&explained));
+                    if !args.no_source {
+                        let log = fs::read_to_string(&log).unwrap_or_default();
+                        print_sources(&explained, &log);
+                    }
+                }
                 Err(why) => {
                     failed += 1;
                     anstream::println!("{}: {why:#}", style::bad("failed"));
                 }
             }
-        })?;
+        }
     }
+    // It may not be there.
+    let _ = fs::remove_file(&log);
     ensure!(failed == 0, "{failed} problems have no plan");
     Ok(())
+}
+
+fn print_sources(explained: &Explained, log: &str) {
+    let compiled = sources(log);
+    let told: Vec<(&str, &str)> = match compiled.is_empty() {
+        false => compiled,
+        true => {
+            let kernels = explained.kernels.iter();
+            kernels.map(|it| ("CubeCL's own", it.as_str())).collect()
+        }
+    };
+    for (place, (language, source)) in told.iter().enumerate() {
+        let title = format_args!("kernel {} of {}, {language}", place + 1, told.len());
+        anstream::println!("\n{}\n{}", style::heading(title), source.trim_end());
+    }
+}
+
+/// Language and source of each kernel that a log of CubeCL's tells of.
+fn sources(log: &str) -> Vec<(&str, &str)> {
+    let told = log.split("[START_KERNEL_COMPILATION]").skip(1);
+    told.filter_map(|kernel| {
+        let (_, source) = kernel.split_once("\nsource:\n```")?;
+        let (language, source) = source.split_once('\n')?;
+        let (source, _) = source.rsplit_once("```\n[END_KERNEL_COMPILATION]")?;
+        Some((language, source))
+    })
+    .collect()
 }
 
 fn text(explained: &Explained) -> String {
@@ -64,6 +120,7 @@ fn text(explained: &Explained) -> String {
         moved,
         reads_again,
         candidates,
+        kernels: _,
     } = explained;
     let mib = |bytes: usize| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
     let again = match reads_again {
@@ -96,6 +153,7 @@ mod tests {
             moved: 3 << 20,
             reads_again: true,
             candidates: vec!["analytic".into(), "abreast=2".into()],
+            kernels: vec!["it".into()],
         };
         let text = text(&explained);
         assert!(
@@ -103,5 +161,13 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("67 % of a copy") && text.contains("analytic, abreast=2"));
+    }
+    #[test]
+    fn a_log_has_a_source_for_each_kernel() {
+        let log = "[2026] [START_KERNEL_COMPILATION]\nname: a\nid: {\n}\nsource:\n```wgsl\nfn a() {}\n```\n\
+            [END_KERNEL_COMPILATION]\nother\n[START_KERNEL_COMPILATION]\nsource:\n```\nb\n```\n\
+            [END_KERNEL_COMPILATION]\n";
+        assert_eq!(sources(log), [("wgsl", "fn a() {}\n"), ("", "b\n")]);
+        assert!(sources("nothing was compiled").is_empty());
     }
 }

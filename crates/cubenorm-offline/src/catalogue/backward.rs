@@ -10,7 +10,6 @@ pub(super) fn gradients(dtype: DType) -> Vec<Case> {
     let of = Of(dtype);
     let named = |name: &str, shape: &[usize], norm: NormDesc| {
         Case::backward(format!("{name} {shape:?}"), GradientDesc::new(norm))
-            .with(Breadth::Strategies)
     };
     let layers = [
         &[2048, 4096][..],
@@ -21,10 +20,11 @@ pub(super) fn gradients(dtype: DType) -> Vec<Case> {
     let picture = [8, 64, 128, 128];
     let mut cases = Vec::new();
     cases.extend(layers.map(|shape| named("layer_norm", shape, of.layer_norm(shape))));
-    cases[0].breadth = Breadth::Candidates;
+    cases[3].breadth = Breadth::Strategies;
+    cases[0].breadth = Breadth::of_candidates(dtype);
     cases.extend([
         named("rms_norm", &[2048, 4096], of.rms_norm(&[2048, 4096])),
-        named("batch_norm", &picture, of.batch_norm(&picture)),
+        named("batch_norm", &picture, of.batch_norm(&picture)).with(Breadth::Strategies),
         named(
             "frozen batch_norm",
             &picture,
@@ -41,7 +41,11 @@ pub(super) fn gradients(dtype: DType) -> Vec<Case> {
         let rows = plain(1, &[512, 768], statistics.clone());
         let columns = plain(1, &[16, 64, 1024], statistics.clone());
         cases.push(Case::backward(format!("{name}, rows"), rows));
-        cases.push(Case::backward(format!("{name}, columns"), columns));
+        let mut columns = Case::backward(format!("{name}, columns"), columns);
+        if *statistics == Statistics::MeanVariance {
+            columns.breadth = Breadth::Strategies;
+        }
+        cases.push(columns);
     }
     let parameters_only = GradientDesc {
         input_gradient: None,

@@ -7,7 +7,7 @@ use cubenorm_core::{
 use super::descriptions::{Of, REDUCED, activations};
 use super::{Breadth, Case};
 
-/// What the benchmark measures.
+/// What the benchmark measures, which has no f64.
 pub(super) fn measured(dtype: DType) -> Vec<Case> {
     let of = Of(dtype);
     let layers = [
@@ -26,8 +26,8 @@ pub(super) fn measured(dtype: DType) -> Vec<Case> {
     let pictures = [[8, 64, 128, 128], [8, 2048, 7, 7], [16, 3, 223, 223]];
     let groups = [[2, 320, 64, 64], [2, 1280, 16, 16], [1, 32, 4, 4]];
     let named = |name: &str, shape: &[usize], desc: NormDesc| Case {
-        measured: true,
-        ..Case::forward(format!("{name} {shape:?}"), desc).with(Breadth::Strategies)
+        measured: dtype != DType::F64,
+        ..Case::forward(format!("{name} {shape:?}"), desc)
     };
     let mut cases = Vec::new();
     cases.extend(layers.map(|shape| named("layer_norm", shape, of.layer_norm(shape))));
@@ -40,9 +40,20 @@ pub(super) fn measured(dtype: DType) -> Vec<Case> {
         cases.extend(descs.map(|(name, desc)| named(name, &shape, desc)));
     }
     cases.extend(groups.map(|shape| named("group_norm", &shape, of.group_norm(shape))));
-    for case in cases.iter_mut().take(3) {
-        case.breadth = Breadth::Candidates;
+    // Short rows, long ones, odd ones; a picture is the first with columns.
+    let all_strategies = [
+        "2048, 4096",
+        "32768, 256",
+        "64, 65536",
+        "1021, 1021",
+        "8, 64,",
+    ];
+    for case in &mut cases {
+        if all_strategies.iter().any(|shape| case.name.contains(shape)) {
+            case.breadth = Breadth::Strategies;
+        }
     }
+    cases[0].breadth = Breadth::of_candidates(dtype);
     cases
 }
 
@@ -104,11 +115,6 @@ pub(super) fn variants(dtype: DType) -> Vec<Case> {
             "row residual",
             base.clone().with_residual(params.clone()).with_sum(),
         );
-        let wide = TensorDesc::contiguous(params.shape(), dtype.accumulation());
-        add(
-            "wide parameters",
-            base.clone().with_scale(wide.clone()).with_bias(wide),
-        );
     }
     for case in &mut cases {
         let all_strategies = ["mean and variance, ", "mean square, ", "residual and sum, "];
@@ -142,9 +148,34 @@ pub(super) fn variants(dtype: DType) -> Vec<Case> {
         // More elements than 32 bits count.
         Case::forward("wide addresses", of.layer_norm(&[1 << 20, 1 << 13])),
     ]);
-    cases.extend(activations().into_iter().map(|activation| {
+    cases.extend(activated(dtype));
+    cases
+}
+
+/// Every activation.
+pub(super) fn activated(dtype: DType) -> Vec<Case> {
+    let base = Of(dtype).layer_norm(&[512, 768]);
+    let case = |activation| {
         let desc = base.clone().with_activation(activation);
         Case::forward(format!("{activation}"), desc)
-    }));
-    cases
+    };
+    activations().into_iter().map(case).collect()
+}
+
+/// What several dtypes meet in, a sum that is rounded to the input's, and rows across memory.
+pub(super) fn mixed(dtype: DType) -> Vec<Case> {
+    let of = Of(dtype);
+    let base = of.layer_norm(&[512, 768]);
+    let residual = base.input.clone();
+    let wide = TensorDesc::contiguous([768], dtype.accumulation());
+    let columns = NormDesc::new(of.tensor(&[16, 64, 1024]), [1], Statistics::MeanVariance);
+    vec![
+        Case::forward(
+            "wide parameters",
+            base.clone().with_scale(wide.clone()).with_bias(wide),
+        ),
+        Case::forward("residual and sum", base.with_residual(residual).with_sum())
+            .with(Breadth::Strategies),
+        Case::forward("columns", columns).with(Breadth::Strategies),
+    ]
 }

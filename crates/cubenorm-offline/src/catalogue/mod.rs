@@ -30,24 +30,49 @@ pub struct Case {
 pub enum Breadth {
     /// The analytic one.
     Analytic,
-    /// That and one of each strategy that applies.
+    /// That and one of each strategy that applies; for a software driver what the tuner would measure.
     Strategies,
     /// Those and all that the tuner would measure.
     Candidates,
 }
 
+impl Breadth {
+    /// All candidates of the dtype with the widest vectors, which has the most of them.
+    fn of_candidates(dtype: DType) -> Self {
+        match dtype {
+            DType::F16 => Self::Candidates,
+            _ => Self::Strategies,
+        }
+    }
+}
+
 impl Case {
-    /// Everything, in each dtype.
+    /// Everything in f32, and of the other dtypes what is [essential](Self::essential).
     pub fn all() -> Vec<Self> {
+        let float = DType::F32;
+        let mut cases = forward::measured(float);
+        cases.extend(forward::variants(float));
+        cases.extend(backward::gradients(float));
+        cases.extend(elementwise::blends(float));
+        // Functions are another dtype's own where they are computed in it.
+        cases.extend(forward::activated(DType::F64));
+        let others = Self::essential().into_iter();
+        cases.extend(others.filter(|case| case.work.dtype() != float));
+        cases
+    }
+
+    /// Of each dtype the strategies there and back: for a device that differs from another in its numbers
+    /// alone.
+    pub fn essential() -> Vec<Self> {
         let of = |dtype| {
-            [
-                forward::measured(dtype),
-                forward::variants(dtype),
-                backward::gradients(dtype),
-                elementwise::blends(dtype),
-            ]
+            let mut cases = forward::measured(dtype);
+            cases.extend(backward::gradients(dtype));
+            cases.retain(|case| case.breadth > Breadth::Analytic);
+            cases.extend(forward::mixed(dtype));
+            cases.extend(elementwise::blends(dtype));
+            cases
         };
-        DType::ALL.into_iter().flat_map(of).flatten().collect()
+        DType::ALL.into_iter().flat_map(of).collect()
     }
 
     /// The choices that the wanted plans come from, some of which may not apply.

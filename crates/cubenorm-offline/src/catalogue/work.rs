@@ -104,11 +104,13 @@ impl Work {
         if matches!(self, Self::Blend(_)) {
             return choices;
         }
-        if breadth >= Breadth::Strategies {
+        let hardware = hardware(client);
+        // No plan for a software driver has units that share memory, unless somebody forces it.
+        let is_forced = breadth >= Breadth::Strategies && !hardware.is_software;
+        if is_forced {
             choices.extend(Strategy::ALL.map(StrategyChoice::from));
         }
-        if breadth >= Breadth::Candidates {
-            let hardware = hardware(client);
+        if breadth >= Breadth::Candidates || breadth >= Breadth::Strategies && !is_forced {
             // Where there is no problem or no plan, launching says so.
             let places = match self {
                 Self::Forward(desc) => desc

@@ -26,8 +26,9 @@ pub struct Job {
 
 /// Every kernel for every target of these languages, once each.
 pub fn all(languages: &BTreeSet<Language>) -> Result<Vec<Job>> {
-    let cases = Case::all();
+    let (all, essential) = (Case::all(), Case::essential());
     let mut seen = HashSet::new();
+    let mut begun = BTreeSet::new();
     let mut jobs = Vec::new();
     for profile in Profile::all() {
         let wanted = |target: &&Target| languages.contains(&target.language());
@@ -35,7 +36,12 @@ pub fn all(languages: &BTreeSet<Language>) -> Result<Vec<Job>> {
         if targets.is_empty() {
             continue;
         }
-        let found = survey(&profile, &cases)
+        // The first device of a language has everything in it.
+        let is_first = targets.iter().fold(false, |is_first, target| {
+            begun.insert(target.language()) || is_first
+        });
+        let cases = if is_first { &all } else { &essential };
+        let found = survey(&profile, cases)
             .with_context(|| format!("the catalogue on {}", profile.name))?;
         let properties = Arc::new(profile.properties);
         for found in found {

@@ -57,6 +57,16 @@ pub struct Args {
 }
 
 impl Args {
+    /// All sources, checked.
+    pub fn checked() -> Self {
+        Self {
+            target: Vec::new(),
+            kernel: Vec::new(),
+            out: None,
+            check: true,
+        }
+    }
+
     fn targets(&self) -> Vec<Target> {
         match self.target.is_empty() {
             true => Target::ALL.to_vec(),
@@ -115,6 +125,11 @@ pub fn run(args: &Args) -> Result<()> {
         sources.len()
     );
     Ok(())
+}
+
+/// The tests of the package, with the compilers.
+pub fn test() -> Cmd {
+    cargo::on("test", &[PACKAGE], FEATURE)
 }
 
 fn generate(args: &Args, targets: &[Target], tools: &Tools, out: &Path) -> Result<Vec<Source>> {

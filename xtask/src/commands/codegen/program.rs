@@ -79,7 +79,6 @@ pub struct Source {
     pub variant: Option<String>,
     pub kernel: String,
     pub strategy: Option<String>,
-    pub dtype: String,
     /// What it is launched for.
     pub case: String,
     /// What was decided of its plan.
@@ -170,7 +169,6 @@ pub mod tests {
             variant: None,
             kernel: kernel.into(),
             strategy: Some("plane".into()),
-            dtype: "f16".into(),
             case: "layer_norm [2, 3]".into(),
             knobs: "analytic".into(),
             hot: false,
