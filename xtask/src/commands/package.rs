@@ -49,6 +49,8 @@ const SYSTEM: [&str; 8] = [
     "libstdc++.so",
     "ld-linux",
 ];
+/// What LLVM is linked with besides, and which goes along.
+const CARRIED: [&str; 2] = ["libz.so", "libzstd.so"];
 /// The Python package that has NVIDIA's library of mathematical functions, which the compiler links
 /// into kernels that call one.
 const LIBDEVICE: &str = "nvidia-cuda-nvcc-cu12==12.9.86";
@@ -57,6 +59,7 @@ const LIBDEVICE: &str = "nvidia-cuda-nvcc-cu12==12.9.86";
 pub const PROGRAM: &str = "gpu-check";
 pub const CASES: &str = "cases";
 pub const MANIFEST: &str = "package.json";
+pub const LIBRARIES: &str = "lib";
 
 /// What a package says about itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -153,24 +156,52 @@ fn commit() -> Result<String> {
     Ok(format!("{}{mark}", commit.trim()))
 }
 
-/// Copies a program without symbols, and checks that it runs elsewhere.
+/// Copies a program without symbols, and checks that it runs elsewhere, with the libraries that go along.
 fn strip(from: &Path, to: &Path) -> Result<()> {
     let strip = Cmd::new("strip").arg("-o").arg(to).arg(from);
     strip.run().context("binutils strip programs")?;
-    let name = to.file_name().unwrap_or_default().to_string_lossy();
     if !on_path("readelf") {
         bail!("binutils' readelf says what a program needs");
     }
-    let read = |what: &str| Cmd::new("readelf").args([what, "--wide"]).arg(to).capture();
-    let foreign: Vec<String> = needed(&read("--dynamic")?)
-        .filter(|library| !SYSTEM.iter().any(|known| library.starts_with(known)))
-        .collect();
+    let name = to.file_name().unwrap_or_default().to_string_lossy();
+    let dynamic = read("--dynamic", to)?;
+    let is_one_of = |library: &str, known: &[&str]| known.iter().any(|it| library.starts_with(it));
+    let (carried, foreign): (Vec<String>, Vec<String>) = needed(&dynamic)
+        .filter(|library| !is_one_of(library, &SYSTEM))
+        .partition(|library| is_one_of(library, &CARRIED));
     ensure!(
         foreign.is_empty(),
         "{name} needs what a bare machine may not have: {}",
         foreign.join(", ")
     );
-    if let Some(newest) = glibc(&read("--version-info")?) {
+    check_glibc(to)?;
+    if carried.is_empty() {
+        return Ok(());
+    }
+    let folder = to.with_file_name(LIBRARIES);
+    fs::create_dir_all(&folder)?;
+    let found = Cmd::new("ldd").arg(to).capture()?;
+    for library in carried {
+        let path = located(&found, &library);
+        let path = path.with_context(|| format!("{library} is nowhere"))?;
+        let copy = folder.join(&library);
+        fs::copy(path, &copy).with_context(|| path.to_owned())?;
+        check_glibc(&copy)?;
+    }
+    Ok(())
+}
+
+fn read(what: &str, file: &Path) -> Result<String> {
+    Cmd::new("readelf")
+        .args([what, "--wide"])
+        .arg(file)
+        .capture()
+}
+
+/// Checks that a program or library runs with the oldest C library that is promised.
+fn check_glibc(file: &Path) -> Result<()> {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    if let Some(newest) = glibc(&read("--version-info", file)?) {
         ensure!(
             newest <= GLIBC,
             "{name} needs glibc {newest}: {GLIBC} is the newest that is promised"
@@ -178,6 +209,15 @@ fn strip(from: &Path, to: &Path) -> Result<()> {
         anstream::eprintln!("{name} needs glibc {newest}");
     }
     Ok(())
+}
+
+/// Where ldd has found a library: `libz.so.1 => /lib/libz.so.1 (0x0)`.
+fn located<'a>(found: &'a str, library: &str) -> Option<&'a str> {
+    let of = |line: &'a str| {
+        let (name, rest) = line.trim().split_once(" => ")?;
+        (name == library).then(|| rest.split(" (").next()).flatten()
+    };
+    found.lines().find_map(of)
 }
 
 /// A version of the C library.
@@ -259,6 +299,13 @@ mod tests {
              0x000000000000000c (INIT)               0x1000\n";
         let libraries: Vec<_> = needed(text).collect();
         assert_eq!(libraries, ["libxml2.so.2", "libc.so.6"]);
+    }
+
+    #[test]
+    fn a_library_is_where_ldd_found_it() {
+        let text = "\tlinux-vdso.so.1 (0x00007f2f)\n\tlibz.so.1 => /lib/x/libz.so.1 (0x00007f2e)\n";
+        assert_eq!(located(text, "libz.so.1"), Some("/lib/x/libz.so.1"));
+        assert_eq!(located(text, "libzstd.so.1"), None);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A part of the suite: run in a process of its own, its output kept, its time limited.
 
 use std::{
+    env,
     fs::{self, File},
     path::{Path, PathBuf},
     process::{Command, ExitStatus, Stdio},
@@ -12,7 +13,7 @@ use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{
-    super::package::{CASES, Manifest},
+    super::package::{CASES, LIBRARIES, Manifest},
     Options,
 };
 use crate::exec::ending;
@@ -73,8 +74,17 @@ impl Suite {
             // Each of many small shapes would be tuned; what is tested of the tuner says so itself.
             .env("CUBENORM_TUNING", "off");
         // Where the package has CUDA's functions and the machine has not said where its own are.
-        if self.folder.join("nvvm").is_dir() && std::env::var_os("CUDA_PATH").is_none() {
+        if self.folder.join("nvvm").is_dir() && env::var_os("CUDA_PATH").is_none() {
             command.env("CUDA_PATH", &self.folder);
+        }
+        let libraries = self.folder.join(LIBRARIES);
+        if libraries.is_dir() {
+            // Behind what the machine has itself said.
+            let said = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+            let paths = env::split_paths(&said).filter(|path| !path.as_os_str().is_empty());
+            if let Ok(paths) = env::join_paths(paths.chain([libraries])) {
+                command.env("LD_LIBRARY_PATH", paths);
+            }
         }
         if let Some(cases) = self.cases() {
             command.env("CUBENORM_CASES", cases);
