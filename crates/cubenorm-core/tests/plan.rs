@@ -302,11 +302,11 @@ fn teams_of_a_gpu_stay_and_hold_the_sums_of_columns_where_they_fit() {
     assert_eq!(plan.blueprint.held_columns, Hold::Registers(4));
     assert_eq!((plan.grid.cube_dim[0], plan.grid.cube_count), (256, 512));
     assert_eq!(plan.blueprint.row, RowKept::Ahead);
-    // A plane would hold twice the sums that its registers have room for.
+    // Of a short row each unit has one vector.
     let short = gradient(16384, 1024, DType::F32);
     assert_eq!(
         (short.strategy, short.blueprint.held_columns),
-        (Strategy::Cube, Hold::Registers(4))
+        (Strategy::Cube, Hold::Registers(1))
     );
     // As many sums for each unit, in half the vectors.
     let halves = gradient(16384, 4096, DType::F16);

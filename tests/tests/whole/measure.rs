@@ -31,7 +31,7 @@ fn device_properties() {
 fn throughput_beside_a_copy() {
     let selection = Selection {
         bytes: number("CUBENORM_MEBIBYTES", 256) << 20,
-        cols: [1024, 4096, 8192, 16_384, 65_536].to_vec(),
+        cols: (9..=16).map(|power| 1 << power).collect(),
         candidates: Candidates::AnalyticAndTuned,
     };
     println!();

@@ -13,9 +13,19 @@ const HELD_VECTORS: usize = 16;
 /// Sums of columns of 4 bytes that a unit may hold from row to row, beside what it works with.
 const HELD_SUMS: usize = 32;
 
-/// The same of all units of a cube: a quarter of a multiprocessor's registers. Measured on an H200: cubes of
-/// 1024 units that hold 32 each take 1.2 times the time of those that hold none, and 1.6 to 1.9 with 64.
-const HELD_SUMS_OF_CUBE: usize = 1 << 14;
+/// The same of all units of a cube: an eighth of a multiprocessor's registers, and a quarter where shared
+/// memory does not suffice. Measured on an H200: rows of 16,384 with one sum each take 1.4 to 1.6 times the time
+/// of shared memory; those of 8,192 as long.
+const HELD_SUMS_OF_CUBE: usize = 1 << 13;
+const MOST_HELD_SUMS_OF_CUBE: usize = 1 << 14;
+
+/// Units that a cube has at least where it holds sums of columns and the row has as many vectors. Measured on an
+/// H200: rows of 1024 floats take 0.87 to 0.9 of the time of 64 units.
+const UNITS_WITH_SUMS: u32 = 256;
+
+/// Units of a cube from which on a row is held in shared memory rather than in registers. Measured on an H200:
+/// rows of 16,384 floats take 0.9 of the time so.
+const UNITS_THAT_SHARE: u32 = 1024;
 
 /// Numbers of a unit that a cube merges in shared memory: count, mean and squares.
 const MERGED_OF_UNIT: usize = 3;
@@ -216,7 +226,8 @@ fn infer(work: &Work, hardware: &Hardware) -> (Strategy, &'static str) {
     let is_held = |plane: usize| {
         let per_unit = work.steps.div_ceil(plane);
         let row = !work.reduces || registers(work, per_unit) != Hold::Reread;
-        row && sums_of_columns(work, per_unit) <= HELD_SUMS
+        // Of a row with sums of columns a unit should have one vector.
+        row && (work.column_sums == 0 || work.steps <= plane)
     };
     match hardware.plane_size.map(|plane| plane as usize) {
         Some(plane) if work.steps <= plane * PLANE_VECTORS && is_held(plane) => {
@@ -299,16 +310,26 @@ fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option<u32>) -> S
         Some(units) => units.max(1).next_power_of_two().min(largest),
         None => wanted.min(largest as usize) as u32,
     };
-    let units = units.max(smallest);
+    let with_sums = match (work.column_sums, work.knobs.units) {
+        (0, _) | (_, Some(_)) => smallest,
+        _ => UNITS_WITH_SUMS
+            .min(steps.next_power_of_two() as u32)
+            .min(largest),
+    };
+    let units = units.max(smallest).max(with_sums);
     let per_unit = steps.div_ceil(units as usize);
     let may_share = matches!(work.knobs.row, None | Some(RowHeld::Shared));
-    let hold = match registers(work, per_unit) {
+    let held = match work.knobs.row {
+        None if units >= UNITS_THAT_SHARE => Hold::Reread,
+        _ => registers(work, per_unit),
+    };
+    let hold = match held {
         Hold::Reread if hardware.cpu_cores.is_none() && may_share && work.reduces => {
             let bytes = units as usize * per_unit * work.vector * work.held;
             let merge = MERGED_OF_UNIT * units as usize * work.accumulation;
             match bytes + merge <= hardware.max_shared_memory {
                 true => Hold::Shared(per_unit),
-                false => Hold::Reread,
+                false => registers(work, per_unit),
             }
         }
         hold => hold,
@@ -514,12 +535,16 @@ fn held_columns(
         return none;
     };
     let numbers = sums_of_columns(work, per_unit);
-    let fits_registers = numbers <= HELD_SUMS && numbers * members as usize <= HELD_SUMS_OF_CUBE;
+    let of_cube = numbers * members as usize;
+    let fits_registers = numbers <= HELD_SUMS && of_cube <= MOST_HELD_SUMS_OF_CUBE;
     // What the units merge lies there too.
     let bytes = members as usize
         * (sums_of_columns(work, vectors) * 4 + MERGED_OF_UNIT * work.accumulation);
     let fits_shared = level == Level::Cube && bytes <= hardware.max_shared_memory;
-    let wants_shared = work.knobs.row == Some(RowHeld::Shared);
+    let wants_shared = match work.knobs.row {
+        Some(row) => row == RowHeld::Shared,
+        None => of_cube > HELD_SUMS_OF_CUBE,
+    };
     let hold = match fits_registers && !(wants_shared && fits_shared) {
         true => Hold::Registers(vectors),
         false if fits_shared => Hold::Shared(vectors),
