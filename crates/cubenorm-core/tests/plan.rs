@@ -299,8 +299,8 @@ fn teams_of_a_gpu_stay_and_hold_the_sums_of_columns_where_they_fit() {
         plan_gradient(&problem, &Hardware::cuda(132), StrategyChoice::Inferred).unwrap()
     };
     let plan = gradient(16384, 4096, DType::F32);
-    assert_eq!(plan.blueprint.held_columns, Hold::Registers(4));
-    assert_eq!((plan.grid.cube_dim[0], plan.grid.cube_count), (256, 512));
+    assert_eq!(plan.blueprint.held_columns, Hold::Registers(2));
+    assert_eq!((plan.grid.cube_dim[0], plan.grid.cube_count), (512, 261));
     assert_eq!(plan.blueprint.row, RowKept::Ahead);
     // Of a short row each unit has one vector.
     let short = gradient(16384, 1024, DType::F32);
@@ -311,7 +311,7 @@ fn teams_of_a_gpu_stay_and_hold_the_sums_of_columns_where_they_fit() {
     // As many sums for each unit, in half the vectors.
     let halves = gradient(16384, 4096, DType::F16);
     assert_eq!(halves.blueprint.team.vector, 8);
-    assert_eq!(halves.blueprint.held_columns, Hold::Registers(2));
+    assert_eq!(halves.blueprint.held_columns, Hold::Registers(1));
     assert_eq!(halves.blueprint.row, RowKept::Ahead);
     // More than registers have room for, and what shared memory has.
     let hopper = Hardware {
@@ -324,6 +324,12 @@ fn teams_of_a_gpu_stay_and_hold_the_sums_of_columns_where_they_fit() {
     assert_eq!(long.blueprint.held_columns, Hold::Shared(4));
     assert_eq!((long.grid.cube_dim[0], long.grid.cube_count), (1024, 128));
     assert_eq!(long.blueprint.row, RowKept::Held);
+    // Halves are added up in as many bytes at a time as do not meet in a bank.
+    let desc = GradientDesc::new(layer_norm(8192, 8192, DType::F16));
+    let problem = desc.input_problem(desc.param_sums()).unwrap();
+    let halves = plan_gradient(&problem, &hopper, StrategyChoice::Inferred).unwrap();
+    assert!(matches!(halves.blueprint.held_columns, Hold::Shared(_)));
+    assert_eq!(halves.blueprint.team.vector, 4);
     // Too many columns for the registers of a cube, or too few rows for teams that stay.
     for (rows, cols) in [(1024, 65536), (256, 4096)] {
         let plan = gradient(rows, cols, DType::F32);

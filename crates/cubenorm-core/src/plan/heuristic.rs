@@ -20,12 +20,8 @@ const HELD_SUMS_OF_CUBE: usize = 1 << 13;
 const MOST_HELD_SUMS_OF_CUBE: usize = 1 << 14;
 
 /// Units that a cube has at least where it holds sums of columns and the row has as many vectors. Measured on an
-/// H200: rows of 1024 floats take 0.87 to 0.9 of the time of 64 units.
-const UNITS_WITH_SUMS: u32 = 256;
-
-/// Units of a cube from which on a row is held in shared memory rather than in registers. Measured on an H200:
-/// rows of 16,384 floats take 0.9 of the time so.
-const UNITS_THAT_SHARE: u32 = 1024;
+/// H200: rows of 1024 floats take 0.87 to 0.9 of the time of 64 units, those of 2048 0.88 to 0.96 of that of 256.
+const UNITS_WITH_SUMS: u32 = 512;
 
 /// Numbers of a unit that a cube merges in shared memory: count, mean and squares.
 const MERGED_OF_UNIT: usize = 3;
@@ -319,17 +315,13 @@ fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option<u32>) -> S
     let units = units.max(smallest).max(with_sums);
     let per_unit = steps.div_ceil(units as usize);
     let may_share = matches!(work.knobs.row, None | Some(RowHeld::Shared));
-    let held = match work.knobs.row {
-        None if units >= UNITS_THAT_SHARE => Hold::Reread,
-        _ => registers(work, per_unit),
-    };
-    let hold = match held {
+    let hold = match registers(work, per_unit) {
         Hold::Reread if hardware.cpu_cores.is_none() && may_share && work.reduces => {
             let bytes = units as usize * per_unit * work.vector * work.held;
             let merge = MERGED_OF_UNIT * units as usize * work.accumulation;
             match bytes + merge <= hardware.max_shared_memory {
                 true => Hold::Shared(per_unit),
-                false => registers(work, per_unit),
+                false => Hold::Reread,
             }
         }
         hold => hold,
