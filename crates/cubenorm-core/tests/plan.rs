@@ -308,10 +308,10 @@ fn teams_of_a_gpu_stay_and_hold_the_sums_of_columns_where_they_fit() {
         (short.strategy, short.blueprint.held_columns),
         (Strategy::Cube, Hold::Registers(1))
     );
-    // As many sums for each unit, in half the vectors.
+    // Half the units, since a vector has twice the columns.
     let halves = gradient(16384, 4096, DType::F16);
     assert_eq!(halves.blueprint.team.vector, 8);
-    assert_eq!(halves.blueprint.held_columns, Hold::Registers(1));
+    assert_eq!(halves.blueprint.held_columns, Hold::Registers(2));
     assert_eq!(halves.blueprint.row, RowKept::Ahead);
     // More than registers have room for, and what shared memory has.
     let hopper = Hardware {

@@ -19,9 +19,10 @@ const HELD_SUMS: usize = 32;
 const HELD_SUMS_OF_CUBE: usize = 1 << 13;
 const MOST_HELD_SUMS_OF_CUBE: usize = 1 << 14;
 
-/// Units that a cube has at least where it holds sums of columns and the row has as many vectors. Measured on an
-/// H200: rows of 1024 floats take 0.87 to 0.9 of the time of 64 units, those of 2048 0.88 to 0.96 of that of 256.
-const UNITS_WITH_SUMS: u32 = 512;
+/// Columns that a cube which holds sums of them takes at least with a vector for each unit. Measured on an H200:
+/// rows of 1024 floats take 0.87 to 0.9 of the time of 64 units, those of 2048 0.88 to 0.96 of that of 256 units;
+/// rows of 4096 and 8192 halves take 1.1 to 1.2 times the time with twice the units.
+const COLUMNS_WITH_SUMS: usize = 2048;
 
 /// Numbers of a unit that a cube merges in shared memory: count, mean and squares.
 const MERGED_OF_UNIT: usize = 3;
@@ -308,9 +309,10 @@ fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option<u32>) -> S
     };
     let with_sums = match (work.column_sums, work.knobs.units) {
         (0, _) | (_, Some(_)) => smallest,
-        _ => UNITS_WITH_SUMS
-            .min(steps.next_power_of_two() as u32)
-            .min(largest),
+        _ => {
+            let units = (COLUMNS_WITH_SUMS / work.vector).min(steps.next_power_of_two());
+            (units as u32).min(largest)
+        }
     };
     let units = units.max(smallest).max(with_sums);
     let per_unit = steps.div_ceil(units as usize);
