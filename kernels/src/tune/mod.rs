@@ -168,8 +168,8 @@ fn tune(
 ) -> Knobs {
     let id = device_id(client);
     let (launches, least_bytes) = match hardware.cpu_cores.is_some() || hardware.is_software {
-        // Milliseconds each, beside which the host's part is nothing; the copy's probe takes longer than
-        // all candidates.
+        // Milliseconds each, beside which the host's part is nothing. Few candidates: whether the copy's
+        // probe would save more than it takes was not measured.
         true => (1, None),
         false => (
             (SAMPLED_BYTES / bytes.max(1)).clamp(*LAUNCHES.start(), *LAUNCHES.end()),

@@ -156,7 +156,7 @@ impl fmt::Display for GradientPlan {
 /// Plans a gradient.
 ///
 /// Sums of columns are taken on the way where the teams are few and each goes through many rows: on a CPU,
-/// and on a GPU by as many teams as it keeps at work, where registers hold the sums of a row. Elsewhere
+/// and on a GPU by as many teams as it keeps at work, where registers or shared memory hold the sums of a row. Elsewhere
 /// the plan leaves them out: they take a launch over the columns.
 ///
 /// # Errors
