@@ -53,6 +53,7 @@ fn run() -> Result<()> {
         ["work", contender] => work(contender.parse()?),
         ["tune"] => each_problem(tune::tune),
         ["tune", bundle] => tune::bundled(Path::new(bundle), || each_problem(tune::tune)),
+        ["plan"] => each_problem(tune::plan),
         ["explain", log] => {
             tune::log_sources(Path::new(log));
             each_problem(tune::explain)
@@ -66,8 +67,8 @@ fn run() -> Result<()> {
         }
         _ => {
             bail!(
-                "usage: cubenorm-bench list SUITE | work CONTENDER | tune [BUNDLE] | explain LOG | strategies \
-                 | export FOLDER PROBLEM | judge FOLDER PROBLEM"
+                "usage: cubenorm-bench list SUITE | work CONTENDER | tune [BUNDLE] | plan | explain LOG \
+                 | strategies | export FOLDER PROBLEM | judge FOLDER PROBLEM"
             )
         }
     }

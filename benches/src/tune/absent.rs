@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use burn::tensor::Device;
 
-use super::{Explained, Strategies, Tuned};
+use super::{Explained, Planned, Strategies, Tuned};
 use crate::problems::Problem;
 
 /// Lets the tuner choose: there is nothing to choose from.
@@ -27,6 +27,15 @@ pub fn strategies(_problem: &Problem, _device: &Device) -> Result<Strategies> {
 }
 
 /// Plans a problem: there is nothing that would run it.
+///
+/// # Errors
+///
+/// Always.
+pub fn plan(_problem: &Problem, _device: &Device) -> Result<Planned> {
+    absent()
+}
+
+/// Tells all of a problem's plan: it has none.
 ///
 /// # Errors
 ///

@@ -16,8 +16,18 @@ use cubenorm_core::{
 use cubenorm_kernels::{hardware, plan_for, plan_gradient_for};
 use cubenorm_offline::{Recorder, Work, representation};
 
-use super::Explained;
+use super::{Explained, Planned};
 use crate::problems::{self, EPSILON, Op, Pass, Problem};
+
+/// Plans a problem; nothing runs.
+///
+/// # Errors
+///
+/// Where the device is none of CubeCL's, or cannot hold the problem.
+pub fn plan(problem: &Problem, device: &Device) -> Result<Planned> {
+    let (strategy, plan) = Described::new(problem, &client(device)?)?.plan(Knobs::default())?;
+    Ok(Planned { strategy, plan })
+}
 
 /// Plans a problem, and launches it once, so that the runtime compiles it.
 ///
@@ -141,10 +151,9 @@ impl Described {
         };
         let minimum = bytes(problem);
         let candidates = self.candidates()?;
-        let (strategy, plan) = self.plan(analytic)?;
+        let (_, plan) = self.plan(analytic)?;
         Ok(Explained {
             desc,
-            strategy,
             plan,
             minimum,
             moved: minimum + again * problem.elements() * problem.dtype.size(),

@@ -12,12 +12,12 @@ mod described;
 use serde::{Deserialize, Serialize};
 
 #[cfg(not(feature = "cube"))]
-pub use absent::{bundled, explain, log_sources, running, runtime, strategies, tune};
+pub use absent::{bundled, explain, log_sources, plan, running, runtime, strategies, tune};
 #[cfg(feature = "cube")]
 pub use {
     bundle::bundled,
     call::{running, strategies, tune},
-    described::{explain, log_sources, runtime},
+    described::{explain, log_sources, plan, runtime},
 };
 
 /// What is known of a problem's candidates on a device.
@@ -56,13 +56,20 @@ pub struct Candidate {
     pub time: f64,
 }
 
+/// The analytic plan of a problem.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Planned {
+    /// Its strategy.
+    pub strategy: String,
+    /// All of it, as it prints.
+    pub plan: String,
+}
+
 /// What would run for a problem.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Explained {
     /// The description, as JSON.
     pub desc: serde_json::Value,
-    /// The strategy of the analytic plan.
-    pub strategy: String,
     /// The analytic plan.
     pub plan: String,
     /// The bytes that any implementation must move.

@@ -56,6 +56,25 @@ fn a_software_driver_takes_rows_abreast_as_far_as_they_stay_cached() {
 }
 
 #[test]
+fn no_sum_is_longer_than_it_keeps_digits() {
+    let cpu = Hardware::cpu(2, 512);
+    for (rows, cols) in [(3, 715_827_883), (1, 1 << 26), (5, (1 << 25) + 1)] {
+        let desc = layer_norm(rows, cols, DType::F16);
+        let grid = inferred(&desc, &cpu).grid;
+        assert!(grid.steps_per_split <= 1 << 18, "{rows} {cols}: {grid:?}");
+        let unit = plan_forward(&desc.problem().unwrap(), &cpu, Strategy::Unit.into());
+        let refused = unit.unwrap_err().to_string();
+        assert!(refused.contains("keeps the digits"), "{refused}");
+    }
+    for hardware in [cpu, Hardware::cuda(132)] {
+        let desc = GradientDesc::new(layer_norm(1 << 26, 256, DType::F32));
+        let problem = desc.input_problem(desc.param_sums()).unwrap();
+        let plan = plan_gradient(&problem, &hardware, StrategyChoice::Inferred).unwrap();
+        assert!(plan.grid.groups_per_team <= 1 << 14, "{plan}");
+    }
+}
+
+#[test]
 fn a_cpu_splits_rows_that_are_fewer_than_its_cores() {
     let plan = inferred(&layer_norm(1, 1 << 20, DType::F32), &Hardware::cpu(4, 256));
     assert_eq!((plan.strategy, plan.grid.splits), (Strategy::Split, 4));

@@ -52,6 +52,14 @@ const SPLIT_ELEMENTS: usize = 1 << 15;
 /// Parts of one row. Every team of the second launch reads the partial statistics of all.
 const MAX_SPLITS: usize = 256;
 
+/// Steps of a row that one unit sums up at most. Sums of blocks of 64 elements go into one sum, one after
+/// another: of so many blocks that is off by less than 1.3e-4 even if all of them round one way, while of
+/// 2^24 blocks float32 takes no more in.
+const LONGEST_SUM: usize = 1 << 18;
+
+/// Rows that one team adds to its sums of columns at most: 5e-4 in the same terms.
+const LONGEST_COLUMN_SUM: usize = 1 << 14;
+
 /// Cubes that keep a multiprocessor busy.
 const CUBES_PER_MULTIPROCESSOR: usize = 4;
 
@@ -121,6 +129,14 @@ impl Work {
         self.groups * self.steps * self.vector
     }
 
+    /// Teams below which sums of columns lose digits.
+    fn least_teams(&self) -> usize {
+        match self.column_sums > 0 {
+            true => self.groups.div_ceil(LONGEST_COLUMN_SUM),
+            false => 1,
+        }
+    }
+
     /// Teams that the work may have on a software driver. Each that sums up columns leaves a row of
     /// sums, so there should be few; but a team's loops end somewhere.
     fn software_teams(&self) -> usize {
@@ -183,6 +199,9 @@ pub(super) fn shape(work: &Work, hardware: &Hardware) -> Result<Shape, PlanError
     if hardware.is_software && steps > 2 * SOFTWARE_STEPS {
         return refuse("a unit would take more steps than a software driver's loops have");
     }
+    if is_forced && work.reduces && steps > LONGEST_SUM {
+        return refuse("a unit would sum up more steps than float32 keeps the digits of");
+    }
     shape.max_teams = shape
         .max_teams
         .min((hardware.max_cubes as usize).saturating_mul(shape.teams_per_cube as usize));
@@ -195,6 +214,9 @@ fn infer(work: &Work, hardware: &Hardware) -> (Strategy, &'static str) {
         let idle = work.groups < cores as usize;
         return match work.lanes {
             _ if idle && long => (Strategy::Split, "fewer rows than cores"),
+            _ if work.reduces && work.steps > LONGEST_SUM => {
+                (Strategy::Split, "longer than one sum keeps its digits")
+            }
             Lanes::Rows => (Strategy::Column, "the kept axis is contiguous"),
             Lanes::Columns => (Strategy::Unit, "a plane has one unit on a CPU"),
         };
@@ -240,7 +262,7 @@ fn unit(work: &Work, hardware: &Hardware) -> Shape {
         // One cube: its units are the cores, and each takes a block of rows from end to end.
         Some(cores) => {
             let units = work.knobs.units.unwrap_or(cores).clamp(1, cores);
-            (units, units as usize)
+            (units, (units as usize).max(work.least_teams()))
         }
         None if hardware.is_software => {
             let teams = work.groups.min(work.software_teams());
@@ -409,7 +431,10 @@ fn split(work: &Work, hardware: &Hardware, plane: Option<u32>, is_forced: bool) 
         }
     };
     let mut shape = match (work.lanes, hardware.cpu_cores) {
-        (_, Some(cores)) => of_units(limit((cores as usize).div_ceil(work.groups.max(1)))),
+        (_, Some(cores)) => {
+            let busy = (cores as usize).div_ceil(work.groups.max(1));
+            of_units(limit(busy.max(work.steps.div_ceil(LONGEST_SUM))))
+        }
         (_, None) if hardware.is_software => {
             let wanted = (SOFTWARE_CORES * CUBES_PER_SOFTWARE_CORE).div_ceil(work.groups.max(1));
             let filled = wanted.min(work.steps.div_ceil(CUBE_VECTORS * 64));
@@ -553,6 +578,7 @@ fn held_columns(
         .map_or(MULTIPROCESSORS, |n| n as usize);
     let of_processor = (RESIDENT_UNITS / members).max(1) as usize;
     let resident = processors * of_processor.min(side_by_side).max(1);
+    let resident = resident.max(work.least_teams());
     let teams = resident.min(work.groups / ROWS_OF_A_RESIDENT);
     match teams >= processors {
         true => (hold, teams),

@@ -72,7 +72,7 @@ pub struct Cell {
     pub strategy: String,
 }
 
-/// What `cubenorm-bench explain` says of a problem, as far as it matters here.
+/// What `cubenorm-bench plan` says of a problem, as far as it matters here.
 #[derive(Deserialize)]
 struct Planned {
     strategy: String,
@@ -88,7 +88,7 @@ impl Survey {
         };
         let maps = ["forward", "backward"].map(|pass| Map {
             pass: pass.to_owned(),
-            cells: told(device, |cells| plan(&command("explain"), pass, cells)),
+            cells: told(device, |cells| plan(&command("plan"), pass, cells)),
         });
         let lengths = match lengths {
             true => told(device, |found| {

@@ -1,0 +1,81 @@
+//! `cubenorm-bench` as `cargo xtask` drives it: what a verb is told, and what of its answer is read.
+
+use std::{
+    env,
+    io::Write as _,
+    process::{Command, Stdio},
+};
+
+use serde_json::Value;
+
+const PROBLEM: &str = r#"{"op":"rms_norm","shape":[4,64],"dtype":"f32","pass":"forward"}"#;
+
+/// The answer to [`PROBLEM`].
+fn answer(arguments: &[&str]) -> Value {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_cubenorm-bench"));
+    let program = program.args(arguments);
+    if cfg!(feature = "cpu") {
+        program.env("BURN_DEVICE", "cpu");
+    }
+    let piped = program.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = piped.spawn().expect("the program starts");
+    let mut input = child.stdin.take().expect("it is piped");
+    writeln!(input, "{PROBLEM}").expect("the program reads");
+    drop(input);
+    let output = child.wait_with_output().expect("the program ends");
+    assert!(output.status.success(), "{arguments:?}: {}", output.status);
+    let text = String::from_utf8(output.stdout).expect("JSON is text");
+    let mut answer: Value = serde_json::from_str(&text).expect("one line of JSON");
+    match answer["Ok"].take() {
+        Value::Null => panic!("{arguments:?}: {answer}"),
+        told => told,
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "cube"), ignore = "no runtime that has plans")]
+fn a_plan_names_its_strategy() {
+    let planned = answer(&["plan"]);
+    let strategy = planned["strategy"].as_str().expect("a name");
+    let plan = planned["plan"].as_str().expect("a text");
+    assert!(plan.starts_with(&format!("{strategy}: ")), "{plan}");
+}
+
+#[test]
+#[cfg_attr(not(feature = "cube"), ignore = "no runtime that has plans")]
+fn an_explanation_has_the_plan_the_bytes_and_the_kernels() {
+    let log = env::temp_dir().join(format!("cubenorm-explain-{}", std::process::id()));
+    let explained = answer(&["explain", &log.to_string_lossy()]);
+    let _ = std::fs::remove_file(log);
+    assert_eq!(explained["plan"], answer(&["plan"])["plan"]);
+    // Input and output.
+    assert_eq!(explained["minimum"], 4 * (256 + 256));
+    assert_eq!(explained["kernels"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+#[cfg_attr(not(feature = "cube"), ignore = "no runtime that has plans")]
+fn what_is_timed_has_names_and_times() {
+    let tuned = answer(&["tune"]);
+    let candidates = tuned["candidates"].as_array().expect("a list");
+    assert_eq!(candidates[0]["name"], "analytic");
+    let has_chosen = candidates.iter().any(|it| it["name"] == tuned["chosen"]);
+    assert!(has_chosen, "{tuned}");
+
+    let timed = answer(&["strategies"]);
+    let candidates = timed["candidates"].as_array().expect("a list");
+    assert!(candidates.len() > 1, "{timed}");
+    let times = candidates.iter().map(|it| it["time"].as_f64());
+    assert!(times.flatten().all(|time| time > 0.0), "{timed}");
+}
+
+#[test]
+fn what_it_does_not_know_is_an_error() {
+    let output = Command::new(env!("CARGO_BIN_EXE_cubenorm-bench"))
+        .arg("plans")
+        .output()
+        .expect("the program starts");
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("usage: cubenorm-bench"), "{said}");
+}
