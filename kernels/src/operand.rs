@@ -10,6 +10,11 @@ use cubenorm_core::{AccessBlueprint, Lanes, LoadMode, Team};
 /// An optional tensor of a kernel.
 pub(crate) type Optional<T, S> = ComptimeOption<OwnedTensor<Vector<T, S>>>;
 
+/// Whether the lanes of a vector lie side by side.
+fn is_contiguous(access: AccessBlueprint) -> bool {
+    matches!(access.mode, LoadMode::Vector | LoadMode::Adjacent)
+}
+
 /// Elements from the start of a tensor to a row, without any column.
 #[cube]
 pub(crate) fn row_offset<T: Float, S: Size>(
@@ -18,7 +23,7 @@ pub(crate) fn row_offset<T: Float, S: Size>(
     #[comptime] access: AccessBlueprint,
     #[comptime] lanes: Lanes,
 ) -> usize {
-    let contiguous = comptime!(lanes == Lanes::Rows && access.mode == LoadMode::Vector);
+    let contiguous = comptime!(lanes == Lanes::Rows && is_contiguous(access));
     decode::<T, S>(tensor, row, 0usize, access.row_dims, contiguous)
 }
 
@@ -30,7 +35,7 @@ pub(crate) fn col_offset<T: Float, S: Size>(
     #[comptime] access: AccessBlueprint,
     #[comptime] lanes: Lanes,
 ) -> usize {
-    let contiguous = comptime!(lanes == Lanes::Columns && access.mode == LoadMode::Vector);
+    let contiguous = comptime!(lanes == Lanes::Columns && is_contiguous(access));
     let first = access.row_dims;
     let last = comptime!(access.row_dims + access.col_dims);
     decode::<T, S>(tensor, col, first, last, contiguous)
@@ -104,6 +109,14 @@ pub(crate) fn load<T: Float, S: Size, A: Float, N: Size>(
     match comptime!(access.mode) {
         LoadMode::Vector => Vector::<A, N>::cast_from(tensor[offset / S::value()]),
         LoadMode::Splat => Vector::<A, N>::new(A::cast_from(tensor[offset].extract(0usize))),
+        LoadMode::Adjacent => {
+            let mut value = Vector::<T, N>::empty();
+            #[unroll]
+            for lane in 0..N::value() {
+                value.insert(lane, tensor[offset + lane].extract(0usize));
+            }
+            Vector::<A, N>::cast_from(value)
+        }
         LoadMode::Gather => {
             let stride = lane_stride::<T, S>(tensor, access, lanes);
             let mut value = Vector::<A, N>::empty();
@@ -130,6 +143,13 @@ pub(crate) fn store<T: Float, S: Size, A: Float, N: Size>(
     let offset = base + col_offset::<T, S>(&*tensor, step_col::<N>(step, lanes), access, lanes);
     match comptime!(access.mode) {
         LoadMode::Vector => tensor[offset / S::value()] = Vector::<T, S>::cast_from(value),
+        LoadMode::Adjacent => {
+            let value = Vector::<T, N>::cast_from(value);
+            #[unroll]
+            for lane in 0..N::value() {
+                tensor[offset + lane] = Vector::<T, S>::new(value.extract(lane));
+            }
+        }
         // Nothing that is written repeats, so a splat is one lane.
         LoadMode::Splat | LoadMode::Gather => {
             let width = N::value();

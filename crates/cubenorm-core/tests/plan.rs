@@ -36,6 +36,29 @@ fn a_cpu_gives_each_core_a_block_of_rows() {
 }
 
 #[test]
+fn a_core_takes_as_many_rows_abreast_as_it_has_registers_for() {
+    let (wide, narrow) = (32 * 512, 16 * 256);
+    let abreast = |cols, register_bits| {
+        let hardware = Hardware {
+            register_bits,
+            ..Hardware::cpu(2, 512)
+        };
+        let desc = layer_norm(2048, cols, DType::F32);
+        let back = GradientDesc::new(desc.clone());
+        let problem = back.input_problem(back.param_sums()).unwrap();
+        let gradient = plan_gradient(&problem, &hardware, StrategyChoice::Inferred).unwrap();
+        let forward = inferred(&desc, &hardware).blueprint.abreast;
+        (forward, gradient.blueprint.abreast)
+    };
+    assert_eq!(abreast(4096, wide), (8, 8));
+    assert_eq!(abreast(4096, narrow), (4, 2));
+    assert_eq!(abreast(768, wide), (1, 4));
+    assert_eq!(abreast(768, narrow), (1, 1));
+    // Rows of odd length are taken element by element.
+    assert_eq!(abreast(1021, narrow), (1, 4));
+}
+
+#[test]
 fn a_software_driver_takes_rows_abreast_as_far_as_they_stay_cached() {
     let software = Hardware {
         is_software: true,

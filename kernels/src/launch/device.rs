@@ -30,6 +30,7 @@ pub fn hardware(client: &Client) -> Hardware {
         multiprocessors: hardware.num_streaming_multiprocessors,
         load_width: properties.io_width(),
         max_vector: hardware.max_vector_size,
+        register_bits: Hardware::register_bits_here(),
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Result, bail};
 use comfy_table::{CellAlignment, Table, presets};
 
-use super::{codegen, conformance, test, verify::everywhere};
+use super::{codegen, conformance, features as runtimes, test, verify::everywhere};
 use crate::{
     cargo::Build,
     device::{Device, features},
@@ -16,8 +16,8 @@ use crate::{
     style,
 };
 
-/// Check a change: formatting, lints, docs, tests and operators in files on every runtime, what is
-/// generated for every target, examples.
+/// Check a change: formatting, lints, docs, every runtime's feature, tests and operators in files on every
+/// runtime, what is generated for every target, examples.
 ///
 /// All steps run, whatever fails before them; the exit code tells whether all passed.
 #[derive(clap::Args)]
@@ -50,6 +50,7 @@ pub fn run(_args: &Args) -> Result<()> {
         .arg("--no-deps")
         .env("RUSTDOCFLAGS", "-D warnings");
     steps.run("docs", || docs.run());
+    steps.run("runtimes", || runtimes::run(&runtimes::Args::shared()));
     // Nothing leaves the machine; whether a package builds is the workflow's to find out.
     let dry = ["--dry-run", "--no-verify", "--allow-dirty"];
     let packages = Cmd::new("cargo").args(["publish", "--workspace"]).args(dry);

@@ -18,7 +18,7 @@ use crate::{
 /// Type-check every runtime's feature, alone and beside the others it goes with.
 ///
 /// Nothing is linked: the checks need neither LLVM nor a driver, and have a target folder of their own,
-/// so that no build has to begin anew. Without --burn they are of the crates that stand on CubeCL alone:
+/// so that no build has to begin anew; --shared takes the builds' folder, for which LLVM has to be there. Without --burn they are of the crates that stand on CubeCL alone:
 /// kernels, operators in files, and the suite. With it of all that stand on Burn, which takes many
 /// minutes for each combination.
 #[derive(clap::Args)]
@@ -32,6 +32,21 @@ pub struct Args {
     /// Only features alone, not combined
     #[arg(long)]
     alone: bool,
+    /// Take over what the builds have checked
+    #[arg(long)]
+    shared: bool,
+}
+
+impl Args {
+    /// All that stands on CubeCL alone, after a build that has LLVM.
+    pub fn shared() -> Self {
+        Self {
+            burn: false,
+            feature: Vec::new(),
+            alone: false,
+            shared: true,
+        }
+    }
 }
 
 /// Each runtime, those that the commands here build together, and all, as docs.rs does.
@@ -72,11 +87,12 @@ pub fn run(args: &Args) -> Result<()> {
     let mut checked = Vec::new();
     for combination in chosen {
         let start = Instant::now();
-        let check = on("check", packages, combination)
-            .arg("--target-dir")
-            .arg(folder())
+        let check = on("check", packages, combination);
+        let check = match args.shared {
+            true => check,
             // As on docs.rs: build scripts leave out what only a linker needs.
-            .env("DOCS_RS", "1");
+            false => check.arg("--target-dir").arg(folder()).env("DOCS_RS", "1"),
+        };
         let result = check.run();
         if let Err(error) = &result {
             anstream::eprintln!("{}: {error:#}", style::bad("failed"));

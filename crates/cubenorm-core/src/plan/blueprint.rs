@@ -62,6 +62,8 @@ impl fmt::Display for Hold {
 pub enum LoadMode {
     /// Side by side: one vector access.
     Vector,
+    /// Side by side, from anywhere: one access for each lane, which a CPU's compiler makes one of.
+    Adjacent,
     /// All the same element.
     Splat,
     /// At a stride: one access for each lane.

@@ -10,9 +10,15 @@ use crate::{GradientProblem, NormProblem};
 /// Candidates of a device that compiles and runs fast.
 const MANY: usize = 10;
 
-/// Candidates of a CPU, where each costs a compilation of tens of milliseconds on the core that should
-/// run it.
+/// Candidates of a driver that runs on a CPU, where each costs a compilation of tens of milliseconds.
 const FEW: usize = 6;
+
+/// Candidates of a CPU, where one costs a quarter of a second on the core that should run it.
+const FEWEST: usize = 4;
+
+/// Times the analytic plan's cost that a candidate of a CPU is estimated at, at most: so that no second is
+/// spent on compiling what needs luck to win.
+const PROMISING: f64 = 1.2;
 
 /// All knobs worth turning on a device, whatever the problem, nothing decided first. The list is the
 /// same for equal hardware, so that a place in it names a candidate.
@@ -126,7 +132,12 @@ fn shortlist<P: PartialEq>(
     hardware: &Hardware,
     plan: impl Fn(Knobs) -> Result<(Outline, P), PlanError>,
 ) -> Result<Vec<usize>, PlanError> {
-    let (_, analytic) = plan(Knobs::default())?;
+    let (outline, analytic) = plan(Knobs::default())?;
+    let (most, dearest) = match hardware.cpu_cores {
+        Some(_) => (FEWEST, PROMISING * cost(&outline, hardware)),
+        None if hardware.is_software => (FEW, f64::INFINITY),
+        None => (MANY, f64::INFINITY),
+    };
     let mut seen = vec![analytic];
     let mut others = Vec::new();
     for (place, knobs) in knobs(hardware).into_iter().enumerate().skip(1) {
@@ -137,11 +148,8 @@ fn shortlist<P: PartialEq>(
             others.push((cost(&outline, hardware), place));
         }
     }
+    others.retain(|&(cost, _)| cost <= dearest);
     others.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let most = match hardware.cpu_cores.is_some() || hardware.is_software {
-        true => FEW,
-        false => MANY,
-    };
     let places = others.into_iter().map(|(_, place)| place);
     Ok([0].into_iter().chain(places).take(most).collect())
 }

@@ -9,7 +9,8 @@ const BUSY_UNITS: usize = 512;
 /// Multiprocessors where the runtime does not say.
 const MULTIPROCESSORS: usize = 32;
 
-/// What a second read of a row costs beside the first: it comes out of a cache.
+/// What a second read of a row costs beside the first where it comes out of a cache. Where another launch
+/// reads again, all other rows were read in between.
 const CACHED_READ: f64 = 0.35;
 
 /// What another launch costs, in passes over the data of a problem of a million elements.
@@ -30,8 +31,10 @@ pub(super) struct Outline {
 /// Less is better.
 pub(super) fn cost(outline: &Outline, hardware: &Hardware) -> f64 {
     let Outline { team, grid, .. } = outline;
+    let second = (outline.passes - 1) as f64;
     let again = match outline.hold {
-        Hold::Reread => (outline.passes - 1) as f64 * CACHED_READ,
+        Hold::Reread if grid.splits > 1 => second,
+        Hold::Reread => second * CACHED_READ,
         Hold::Registers(_) | Hold::Shared(_) => 0.0,
     };
     // Shared memory is written and read besides.

@@ -24,6 +24,8 @@ pub struct Hardware {
     pub load_width: u32,
     /// Lanes that a vector may have, whatever its dtype.
     pub max_vector: usize,
+    /// Bits of all vector registers of a core, where a CPU runs units.
+    pub register_bits: u32,
 }
 
 impl Hardware {
@@ -41,6 +43,7 @@ impl Hardware {
             multiprocessors: None,
             load_width,
             max_vector: 64,
+            register_bits: 32 * load_width,
         }
     }
 
@@ -58,6 +61,7 @@ impl Hardware {
             multiprocessors: None,
             load_width: 128,
             max_vector: 4,
+            register_bits: 0,
         }
     }
 
@@ -75,7 +79,33 @@ impl Hardware {
             multiprocessors: Some(multiprocessors),
             load_width: 128,
             max_vector: 16,
+            register_bits: 0,
         }
+    }
+
+    /// Bits of all vector registers of a core of the processor that this runs on: 32 of 512 with AVX-512, 16
+    /// of 256 with AVX2, 32 of 128 on ARM.
+    pub fn register_bits_here() -> u32 {
+        #[cfg(target_arch = "x86_64")]
+        {
+            match (
+                std::arch::is_x86_feature_detected!("avx512f"),
+                std::arch::is_x86_feature_detected!("avx"),
+            ) {
+                (true, _) => 32 * 512,
+                (false, true) => 16 * 256,
+                (false, false) => 16 * 128,
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        {
+            32 * 128
+        }
+    }
+
+    /// Rows that a core has registers for when each of them has so many vectors of so many bytes at a time.
+    pub(super) fn rows_in_registers(&self, vectors: usize, bytes: usize) -> usize {
+        (self.register_bits as usize / (8 * vectors * bytes)).max(1)
     }
 
     /// Lanes of the widest load of elements of so many bytes.

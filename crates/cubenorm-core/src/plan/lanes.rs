@@ -27,7 +27,13 @@ pub(super) fn choose<'a>(
                 .last()
                 .is_none_or(|dim| dim.size % vector == 0)
         };
-        everyone.clone().all(divides) && mode(input, lanes, vector) == LoadMode::Vector
+        let loads = match mode(input, lanes, vector) {
+            LoadMode::Vector => true,
+            // A CPU's compiler makes one access of them.
+            LoadMode::Adjacent => hardware.cpu_cores.is_some(),
+            LoadMode::Splat | LoadMode::Gather => false,
+        };
+        everyone.clone().all(divides) && loads
     };
     let widest = hardware.widest_vector(task.dtype.size());
     let mut vector = match knobs.vector {
@@ -64,6 +70,7 @@ fn mode(access: &Access, lanes: Lanes, vector: usize) -> LoadMode {
     match innermost.stride {
         0 => LoadMode::Splat,
         1 if is_aligned => LoadMode::Vector,
+        1 => LoadMode::Adjacent,
         _ => LoadMode::Gather,
     }
 }

@@ -210,10 +210,19 @@ pub fn plan_forward(
     let optional = |tensor: &Option<Access>| tensor.as_ref().map(access);
     let (scale, bias) = (optional(&problem.scale), optional(&problem.bias));
     let row_bytes = problem.cols * problem.dtype.size();
+    let vector_bytes = vector * problem.dtype.accumulation().size();
     let (mean, variance) = (optional(&problem.mean), optional(&problem.variance));
     let params = [scale, bias, mean, variance];
-    let abreast =
-        |groups: usize| heuristic::abreast(groups, row_bytes, &params, hardware, choice.knobs());
+    let abreast = |groups: usize| {
+        heuristic::abreast(
+            groups,
+            row_bytes,
+            vector_bytes,
+            &params,
+            hardware,
+            choice.knobs(),
+        )
+    };
     let cut = cut(&task, lanes, vector, hardware, choice, abreast)?;
     let blueprint = Blueprint {
         team: cut.team,

@@ -135,6 +135,7 @@ pub(super) fn variants(dtype: DType) -> Vec<Case> {
     };
     cases.extend([
         layout("padded rows", of.strided(&flat, &[1024, 1])),
+        layout("rows from anywhere", of.strided(&flat, &[1025, 1])),
         layout("transposed", of.strided(&flat, &[1, 512])),
         layout("every other element", of.strided(&flat, &[1536, 2])),
         layout("one row, repeated", of.strided(&flat, &[0, 1])),
@@ -169,7 +170,14 @@ pub(super) fn mixed(dtype: DType) -> Vec<Case> {
     let residual = base.input.clone();
     let wide = TensorDesc::contiguous([768], dtype.accumulation());
     let columns = NormDesc::new(of.tensor(&[16, 64, 1024]), [1], Statistics::MeanVariance);
+    let anywhere = of.strided(&[512, 768], &[769, 1]);
     vec![
+        Case::forward(
+            "scale and output from anywhere",
+            base.clone()
+                .with_scale(anywhere.clone())
+                .with_output(anywhere),
+        ),
         Case::forward(
             "wide parameters",
             base.clone().with_scale(wide.clone()).with_bias(wide),
