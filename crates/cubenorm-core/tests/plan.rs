@@ -1,9 +1,9 @@
 //! Problems to plans, on devices that are not there.
 
 use cubenorm_core::{
-    DType, GradientDesc, Hardware, Hold, Knobs, Lanes, LoadMode, NormDesc, Plan, PlanError,
-    RowHeld, RowKept, Statistics, Strategy, StrategyChoice, TensorDesc, WrittenStatistics,
-    forward_candidates, knobs, plan_forward, plan_gradient,
+    DType, GradientDesc, Hardware, Hold, Knobs, Lanes, LoadMode, NormDesc, ParamSums, Plan,
+    PlanError, RowHeld, RowKept, Statistics, Strategy, StrategyChoice, TensorDesc,
+    WrittenStatistics, forward_candidates, knobs, plan_forward, plan_gradient,
 };
 use proptest::prelude::*;
 
@@ -377,5 +377,14 @@ fn teams_of_a_gpu_stay_and_hold_the_sums_of_columns_where_they_fit() {
         let plan = gradient(rows, cols, DType::F32);
         assert_eq!(plan.blueprint.held_columns, Hold::Reread, "{rows}x{cols}");
         assert!(!plan.blueprint.column_sums.any(), "{rows}x{cols}");
+    }
+    // Then each of the two launches takes halves in as many bytes, too.
+    let desc = GradientDesc::new(layer_norm(2048, 65536, DType::F16));
+    for problem in [
+        desc.input_problem(ParamSums::Elsewhere),
+        desc.param_problem(&[1, 65536]),
+    ] {
+        let plan = plan_gradient(&problem.unwrap(), &hopper, StrategyChoice::Inferred).unwrap();
+        assert_eq!(plan.blueprint.team.vector, 4);
     }
 }

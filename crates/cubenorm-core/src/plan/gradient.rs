@@ -32,8 +32,12 @@ const CORE_VECTORS_OF_LONG_ROW: usize = 4;
 const HELD_OF_CUBE: usize = 1 << 15;
 
 /// Bytes of shared memory that a unit accesses at once, so that its neighbours find other banks. Measured on an
-/// H200: rows of 8,192 and 16,384 halves take 0.75 to 0.95 of the time of accesses twice as wide.
+/// H200: rows of 8,192 and 16,384 halves take 0.75 to 0.95 of the time of accesses twice as wide. Where rows are
+/// too long for that, the launches for the input and for the columns take 0.7 of the time so: fewer registers.
 const SHARED_ACCESS: usize = 16;
+
+/// Steps of a unit from which a row is long to a cube.
+const LONG_STEPS: usize = 4;
 
 /// All that a gradient's kernel is compiled for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -209,7 +213,13 @@ pub fn plan_gradient(
     };
     let mut cut = grid::cut(&task, lanes, vector, hardware, choice, rows_abreast)?;
     let widest = SHARED_ACCESS / problem.dtype.accumulation().size();
-    if matches!(cut.held_columns, Hold::Shared(_)) && vector > widest {
+    let is_narrow = match cut.held_columns {
+        Hold::Shared(_) => true,
+        _ if sums_on_the_way || choice.knobs().vector.is_some() => false,
+        Hold::Reread => cut.team.lanes == super::Lanes::Rows || is_long(&cut),
+        Hold::Registers(_) => false,
+    };
+    if is_narrow && vector > widest {
         (lanes, vector) = lanes_of(Knobs {
             vector: Some(widest),
             ..choice.knobs()
@@ -260,6 +270,12 @@ pub fn plan_gradient(
         grid: cut.grid,
         reason: cut.reason,
     })
+}
+
+/// Whether units of a cube take a row that they read again in several steps each.
+fn is_long(cut: &Cut) -> bool {
+    let members = cut.team.members as usize;
+    cut.team.level == Level::Cube && cut.grid.steps.div_ceil(members) >= LONG_STEPS
 }
 
 /// Where rows stay that units hold the sums of columns of.
