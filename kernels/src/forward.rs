@@ -8,7 +8,7 @@ use cubenorm_core::{
 use crate::epilogue::{
     Affine, AffineRow, AffineStep, TypedAffine, activate, affine_row, affine_step, transform,
 };
-use crate::held::{TypedHeld, TypedStaged, hold, nothing_staged, stage};
+use crate::held::{TypedHeld, hold};
 use crate::moments::{Moments, RowStatistics, finish, merge, nothing_reduced};
 use crate::operand::{Optional, group_row, optional_row, row_offset, store};
 use crate::source::{Source, SourceRow, add_last, read, shifted, source_row};
@@ -47,24 +47,6 @@ type TypedSource<T> = Source<<T as Types>::F, <T as Types>::Input, <T as Types>:
 /// [`Results`] of a kernel's types.
 type TypedResults<T> = Results<<T as Types>::F, <T as Types>::Output, <T as Types>::A>;
 
-/// A unit's `i`th step, from shared memory where it is staged.
-#[cube]
-fn fetch<T: Types>(
-    source: &TypedSource<T>,
-    staged: &TypedStaged<T>,
-    row: &SourceRow<T::A, T::N>,
-    share: &Share,
-    i: usize,
-    #[comptime] blueprint: Blueprint,
-) -> Vector<T::A, T::N> {
-    if comptime!(matches!(blueprint.hold, Hold::Shared(_))) {
-        staged.get(i, blueprint)
-    } else {
-        let step = share.begin + i * comptime!(blueprint.team.members as usize);
-        read::<T>(source, row, step, blueprint)
-    }
-}
-
 /// Accumulates a unit's share block by block, reading each element once.
 ///
 /// Within a block deviations are taken from the mean so far and moved to the block's own mean in
@@ -75,11 +57,11 @@ fn fetch<T: Types>(
 #[cube]
 fn accumulate<T: Types>(
     source: &TypedSource<T>,
-    staged: &TypedStaged<T>,
     row: &SourceRow<T::A, T::N>,
     share: &Share,
     #[comptime] blueprint: Blueprint,
 ) -> Moments<T::A, T::N> {
+    let stride = comptime!(blueprint.team.members as usize);
     let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
     let statistics = comptime!(blueprint.statistics);
     let mut all_count = T::A::new(0.0);
@@ -96,7 +78,7 @@ fn accumulate<T: Types>(
         let mut origin = all_mean;
         if comptime!(statistics.reduces_mean() && statistics.reduces_deviation()) {
             if is_first {
-                let first = fetch::<T>(source, staged, row, share, done, blueprint);
+                let first = read::<T>(source, row, share.begin + done * stride, blueprint);
                 origin = shifted::<T::A, T::N>(first, row, blueprint);
             }
         } else {
@@ -110,7 +92,8 @@ fn accumulate<T: Types>(
             let mut products = zero;
             #[unroll]
             for j in 0..UNROLL {
-                let value = fetch::<T>(source, staged, row, share, i + j, blueprint);
+                let step = share.begin + (i + j) * stride;
+                let value = read::<T>(source, row, step, blueprint);
                 let deviation = shifted::<T::A, T::N>(value, row, blueprint) - origin;
                 sums += deviation;
                 products += spread::<T::A, T::N>(deviation, blueprint);
@@ -120,7 +103,7 @@ fn accumulate<T: Types>(
             i += UNROLL;
         }
         while i < end {
-            let value = fetch::<T>(source, staged, row, share, i, blueprint);
+            let value = read::<T>(source, row, share.begin + i * stride, blueprint);
             let deviation = shifted::<T::A, T::N>(value, row, blueprint) - origin;
             sum += deviation;
             squares += spread::<T::A, T::N>(deviation, blueprint);
@@ -189,7 +172,7 @@ fn block_moments<A: Float, N: Size>(
     Moments::<A, N> { count, mean, m2 }
 }
 
-/// The moments of a row of `count` elements that its team holds in registers: the mean first, then
+/// The moments of a row of `count` elements that its team holds: the mean first, then
 /// deviations from it, which takes two rounds of plain sums where [`merge`] would divide for each part.
 #[cube]
 fn held_moments<T: Types>(
@@ -197,9 +180,9 @@ fn held_moments<T: Types>(
     row: &SourceRow<T::A, T::N>,
     share: &Share,
     count: T::A,
-    #[comptime] vectors: usize,
     #[comptime] blueprint: Blueprint,
 ) -> Moments<T::A, T::N> {
+    let vectors = comptime!(blueprint.hold.vectors().unwrap_or(0));
     let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
     let mut mean = zero;
     if comptime!(blueprint.statistics.reduces_mean()) {
@@ -434,93 +417,92 @@ fn normalize_items<T: Types, W: Size>(
         let share = my_share(first.part, partition, blueprint.team);
         let stride = comptime!(blueprint.team.members as usize);
         let epsilon = scalars.epsilon.get::<T::A>();
-        if comptime!(matches!(blueprint.hold, Hold::Registers(_))) {
-            let vectors = comptime!(match blueprint.hold {
-                Hold::Registers(vectors) => vectors,
-                _ => 0,
-            });
-            let source_row = item_source::<T>(source, &first, partition, blueprint);
-            let held = hold::<T>(source, &source_row, &share, vectors, blueprint);
-            let count = elements::<T::A, T::N>(partition.steps, blueprint.team);
-            let moments = held_moments::<T>(&held, &source_row, &share, count, vectors, blueprint);
-            let statistics = item_statistics::<T>(
-                &moments,
-                &source_row,
-                results,
-                &first,
-                partition,
-                epsilon,
-                blueprint,
-            );
-            let row = Row::<T::A, T::N> {
-                source: source_row,
-                result: result_row::<T>(affine, &*results, &first, epsilon, blueprint),
-                statistics,
+        let is_held = comptime!(blueprint.hold != Hold::Reread);
+        let mut items = Sequence::<Item>::new();
+        let mut sources = Sequence::<SourceRow<T::A, T::N>>::new();
+        let mut held = Sequence::<TypedHeld<T>>::new();
+        // All that is held is on its way before anything waits for the first of it.
+        #[unroll]
+        for r in 0..blueprint.abreast {
+            let item = item(round + r, partition, blueprint.team);
+            let row = group_row::<T::N>(item.group, blueprint.team);
+            let source_row = source_row::<T>(source, row, partition.steps, blueprint);
+            if is_held {
+                held.push(hold::<T>(
+                    source,
+                    &source_row,
+                    &share,
+                    partition.steps,
+                    blueprint,
+                ));
+            }
+            items.push(item);
+            sources.push(source_row);
+        }
+        let mut rows = Sequence::<Row<T::A, T::N>>::new();
+        #[unroll]
+        for r in 0..blueprint.abreast {
+            let (item, source_row) = (items.index(r), sources.index(r));
+            let statistics = if comptime!(!blueprint.statistics.reduces()) {
+                nothing_reduced::<T::A, T::N>()
+            } else {
+                let moments = if comptime!(blueprint.split) {
+                    let parts = parts.as_ref().unwrap();
+                    merge_parts::<T::A, T::N, W>(parts, item.group, partition, blueprint.team)
+                } else if is_held {
+                    let count = elements::<T::A, T::N>(partition.steps, blueprint.team);
+                    held_moments::<T>(held.index(r), source_row, &share, count, blueprint)
+                } else {
+                    let mine = accumulate::<T>(source, source_row, &share, blueprint);
+                    merge_team::<T::A, T::N>(&mine, blueprint.team)
+                };
+                item_statistics::<T>(
+                    &moments, source_row, results, item, partition, epsilon, blueprint,
+                )
             };
+            rows.push(Row::<T::A, T::N> {
+                source: SourceRow::<T::A, T::N> {
+                    input: source_row.input,
+                    residual: source_row.residual,
+                    shift: source_row.shift,
+                },
+                result: result_row::<T>(affine, &*results, item, epsilon, blueprint),
+                statistics,
+            });
+        }
+        // Rows abreast are planned where scale, bias and given statistics are the same for all of them.
+        let any = &rows.index(0usize).result.affine;
+        if is_held {
+            let vectors = comptime!(blueprint.hold.vectors().unwrap_or(0));
             #[unroll]
             for i in 0..vectors {
                 if i < share.count {
                     let step = share.begin + i * stride;
-                    let affine_step =
-                        affine_step::<T>(affine, &row.result.affine, step, epsilon, blueprint);
-                    apply::<T>(
-                        held.get(i, blueprint),
-                        step,
-                        &row,
-                        source,
-                        &affine_step,
-                        results,
-                        scalars,
-                        blueprint,
-                    );
+                    let affine_step = affine_step::<T>(affine, any, step, epsilon, blueprint);
+                    #[unroll]
+                    for r in 0..blueprint.abreast {
+                        let value = held.index(r).get(i, blueprint);
+                        apply::<T>(
+                            value,
+                            step,
+                            rows.index(r),
+                            source,
+                            &affine_step,
+                            results,
+                            scalars,
+                            blueprint,
+                        );
+                    }
                 }
             }
         } else {
-            let mut rows = Sequence::<Row<T::A, T::N>>::new();
-            let mut staged = Sequence::<TypedStaged<T>>::new();
-            #[unroll]
-            for r in 0..blueprint.abreast {
-                let item = item(round + r, partition, blueprint.team);
-                let source_row = item_source::<T>(source, &item, partition, blueprint);
-                let stage = stage::<T>(source, &source_row, &share, blueprint);
-                let statistics = if comptime!(!blueprint.statistics.reduces()) {
-                    nothing_reduced::<T::A, T::N>()
-                } else {
-                    let moments = if comptime!(blueprint.split) {
-                        let parts = parts.as_ref().unwrap();
-                        merge_parts::<T::A, T::N, W>(parts, item.group, partition, blueprint.team)
-                    } else {
-                        let mine = accumulate::<T>(source, &stage, &source_row, &share, blueprint);
-                        merge_team::<T::A, T::N>(&mine, blueprint.team)
-                    };
-                    item_statistics::<T>(
-                        &moments,
-                        &source_row,
-                        results,
-                        &item,
-                        partition,
-                        epsilon,
-                        blueprint,
-                    )
-                };
-                rows.push(Row::<T::A, T::N> {
-                    source: source_row,
-                    result: result_row::<T>(affine, &*results, &item, epsilon, blueprint),
-                    statistics,
-                });
-                staged.push(stage);
-            }
             for i in 0..share.count {
                 let step = share.begin + i * stride;
-                // Rows abreast are planned where scale, bias and given statistics are the same for all
-                // of them.
-                let any = &rows.index(0usize).result.affine;
                 let affine_step = affine_step::<T>(affine, any, step, epsilon, blueprint);
                 #[unroll]
                 for r in 0..blueprint.abreast {
                     let row = rows.index(r);
-                    let value =
-                        fetch::<T>(source, staged.index(r), &row.source, &share, i, blueprint);
+                    let value = read::<T>(source, &row.source, step, blueprint);
                     apply::<T>(
                         value,
                         step,
@@ -535,18 +517,6 @@ fn normalize_items<T: Types, W: Size>(
             }
         }
     }
-}
-
-/// Where an item's rows start in the source.
-#[cube]
-fn item_source<T: Types>(
-    source: &TypedSource<T>,
-    item: &Item,
-    partition: &Partition,
-    #[comptime] blueprint: Blueprint,
-) -> SourceRow<T::A, T::N> {
-    let row = group_row::<T::N>(item.group, blueprint.team);
-    source_row::<T>(source, row, partition.steps, blueprint)
 }
 
 /// What a row is normalized by, from its moments; written where that is asked for.
@@ -610,8 +580,7 @@ fn reduce_item<T: Types, W: Size>(
         let first = group_row::<T::N>(item.group, blueprint.team);
         let row = source_row::<T>(source, first, partition.steps, blueprint);
         let share = my_share(item.part, partition, blueprint.team);
-        let nothing = nothing_staged::<T::F, T::A, T::N>();
-        let mine = accumulate::<T>(source, &nothing, &row, &share, blueprint);
+        let mine = accumulate::<T>(source, &row, &share, blueprint);
         let merged = merge_team::<T::A, T::N>(&mine, blueprint.team);
         if item.exists {
             write_part::<T::A, T::N, W>(

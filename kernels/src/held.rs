@@ -2,46 +2,116 @@
 //! digits that it has in memory, or with those it is computed in where a residual was added to it.
 
 use cubecl::prelude::*;
-use cubenorm_core::{Blueprint, Hold};
+use cubenorm_core::{Blueprint, Hold, Team};
 
 use crate::source::{Source, SourceRow, read, read_input};
 use crate::strategy::member;
 use crate::types::Types;
-use crate::work::Share;
+use crate::work::{Share, step_to_load};
 
-/// Vectors in registers: of one kind or of the other.
+/// Vectors of a unit's own, in registers or in shared memory: what is there nobody else reads, so nobody
+/// waits.
+#[derive(CubeType)]
+pub(crate) struct Cells<E: Float, N: Size> {
+    registers: ComptimeOption<Array<Vector<E, N>>>,
+    shared: ComptimeOption<Shared<[Vector<E, N>]>>,
+}
+
+#[cube]
+impl<E: Float, N: Size> Cells<E, N> {
+    /// Room for what is to be held; nothing is in it yet.
+    pub(crate) fn new(#[comptime] hold: Hold, #[comptime] team: Team) -> Self {
+        let (in_registers, in_shared) = comptime!(hold.places());
+        let registers = if comptime!(in_registers > 0) {
+            ComptimeOption::new_Some(Array::<Vector<E, N>>::new(in_registers))
+        } else {
+            ComptimeOption::new_None()
+        };
+        let shared = if comptime!(in_shared > 0) {
+            ComptimeOption::new_Some(Shared::<[Vector<E, N>]>::new_slice(comptime!(
+                in_shared * team.members as usize
+            )))
+        } else {
+            ComptimeOption::new_None()
+        };
+        Cells::<E, N> { registers, shared }
+    }
+
+    /// The `i`th vector.
+    pub(crate) fn get(
+        &self,
+        #[comptime] i: usize,
+        #[comptime] hold: Hold,
+        #[comptime] team: Team,
+    ) -> Vector<E, N> {
+        let (in_registers, _) = comptime!(hold.places());
+        if comptime!(i < in_registers) {
+            self.registers.as_ref().unwrap()[i]
+        } else {
+            self.shared.as_ref().unwrap()[cell(comptime!(i - in_registers), team)]
+        }
+    }
+
+    /// Sets it.
+    pub(crate) fn set(
+        &mut self,
+        #[comptime] i: usize,
+        value: Vector<E, N>,
+        #[comptime] hold: Hold,
+        #[comptime] team: Team,
+    ) {
+        let (in_registers, _) = comptime!(hold.places());
+        if comptime!(i < in_registers) {
+            self.registers.as_mut().unwrap()[i] = value;
+        } else {
+            self.shared.as_mut().unwrap()[cell(comptime!(i - in_registers), team)] = value;
+        }
+    }
+}
+
+/// Where the `i`th of a unit's vectors in shared memory lies: neighbours side by side.
+#[cube]
+fn cell(#[comptime] i: usize, #[comptime] team: Team) -> usize {
+    comptime!(i * team.members as usize) + member(team)
+}
+
+/// A unit's share of a row.
 #[derive(CubeType)]
 pub(crate) struct Held<F: Float, A: Float, N: Size> {
-    as_stored: Array<Vector<F, N>>,
-    as_computed: Array<Vector<A, N>>,
+    as_stored: Cells<F, N>,
+    as_computed: Cells<A, N>,
 }
 
 /// [`Held`] of a kernel's types.
 pub(crate) type TypedHeld<T> = Held<<T as Types>::F, <T as Types>::A, <T as Types>::N>;
 
-/// Reads a unit's share into registers.
+/// Reads a unit's share of a row of so many steps.
 #[cube]
 pub(crate) fn hold<T: Types>(
     source: &Source<T::F, T::Input, T::Residual>,
     row: &SourceRow<T::A, T::N>,
     share: &Share,
-    #[comptime] vectors: usize,
+    steps: usize,
     #[comptime] blueprint: Blueprint,
 ) -> TypedHeld<T> {
+    let team = comptime!(blueprint.team);
     let is_stored = comptime!(blueprint.holds_input());
-    let mut stored =
-        Array::<Vector<T::F, T::N>>::new(comptime!(if is_stored { vectors } else { 1 }));
-    let mut computed =
-        Array::<Vector<T::A, T::N>>::new(comptime!(if is_stored { 1 } else { vectors }));
+    let (as_it_is, as_computed) = comptime!(match is_stored {
+        true => (blueprint.hold, Hold::Reread),
+        false => (Hold::Reread, blueprint.hold),
+    });
+    let mut stored = Cells::<T::F, T::N>::new(as_it_is, team);
+    let mut computed = Cells::<T::A, T::N>::new(as_computed, team);
+    let vectors = comptime!(blueprint.hold.vectors().unwrap_or(0));
     #[unroll]
     for i in 0..vectors {
-        if i < share.count {
-            let step = share.begin + i * comptime!(blueprint.team.members as usize);
-            if is_stored {
-                stored[i] = read_input::<T, T::F>(source, row, step, blueprint);
-            } else {
-                computed[i] = read::<T>(source, row, step, blueprint);
-            }
+        let step = step_to_load(i, share, steps, team);
+        if is_stored {
+            let value = read_input::<T, T::F>(source, row, step, blueprint);
+            stored.set(i, value, blueprint.hold, team);
+        } else {
+            let value = read::<T>(source, row, step, blueprint);
+            computed.set(i, value, blueprint.hold, team);
         }
     }
     Held::<T::F, T::A, T::N> {
@@ -58,86 +128,11 @@ impl<F: Float, A: Float, N: Size> Held<F, A, N> {
         #[comptime] i: usize,
         #[comptime] blueprint: Blueprint,
     ) -> Vector<A, N> {
+        let team = comptime!(blueprint.team);
         if comptime!(blueprint.holds_input()) {
-            Vector::<A, N>::cast_from(self.as_stored[i])
+            Vector::<A, N>::cast_from(self.as_stored.get(i, blueprint.hold, team))
         } else {
-            self.as_computed[i]
+            self.as_computed.get(i, blueprint.hold, team)
         }
     }
-}
-
-/// Vectors in shared memory, one slot for each step. Each unit reads what it wrote itself, so nobody
-/// waits.
-#[derive(CubeType)]
-pub(crate) struct Staged<F: Float, A: Float, N: Size> {
-    as_stored: ComptimeOption<Shared<[Vector<F, N>]>>,
-    as_computed: ComptimeOption<Shared<[Vector<A, N>]>>,
-}
-
-/// [`Staged`] of a kernel's types.
-pub(crate) type TypedStaged<T> = Staged<<T as Types>::F, <T as Types>::A, <T as Types>::N>;
-
-/// Reads a unit's share into shared memory, where the plan stages it there.
-#[cube]
-pub(crate) fn stage<T: Types>(
-    source: &Source<T::F, T::Input, T::Residual>,
-    row: &SourceRow<T::A, T::N>,
-    share: &Share,
-    #[comptime] blueprint: Blueprint,
-) -> TypedStaged<T> {
-    match comptime!(blueprint.hold) {
-        Hold::Shared(vectors) => {
-            let slots = comptime!(vectors * blueprint.team.members as usize);
-            if comptime!(blueprint.holds_input()) {
-                let mut shared = Shared::<[Vector<T::F, T::N>]>::new_slice(slots);
-                for i in 0..share.count {
-                    let step = share.begin + i * comptime!(blueprint.team.members as usize);
-                    shared[slot(i, blueprint)] =
-                        read_input::<T, T::F>(source, row, step, blueprint);
-                }
-                Staged::<T::F, T::A, T::N> {
-                    as_stored: ComptimeOption::new_Some(shared),
-                    as_computed: ComptimeOption::new_None(),
-                }
-            } else {
-                let mut shared = Shared::<[Vector<T::A, T::N>]>::new_slice(slots);
-                for i in 0..share.count {
-                    let step = share.begin + i * comptime!(blueprint.team.members as usize);
-                    shared[slot(i, blueprint)] = read::<T>(source, row, step, blueprint);
-                }
-                Staged::<T::F, T::A, T::N> {
-                    as_stored: ComptimeOption::new_None(),
-                    as_computed: ComptimeOption::new_Some(shared),
-                }
-            }
-        }
-        Hold::Reread | Hold::Registers(_) => nothing_staged::<T::F, T::A, T::N>(),
-    }
-}
-
-/// Where nothing is staged.
-#[cube]
-pub(crate) fn nothing_staged<F: Float, A: Float, N: Size>() -> Staged<F, A, N> {
-    Staged::<F, A, N> {
-        as_stored: ComptimeOption::new_None(),
-        as_computed: ComptimeOption::new_None(),
-    }
-}
-
-#[cube]
-impl<F: Float, A: Float, N: Size> Staged<F, A, N> {
-    /// A unit's `i`th step.
-    pub(crate) fn get(&self, i: usize, #[comptime] blueprint: Blueprint) -> Vector<A, N> {
-        if comptime!(blueprint.holds_input()) {
-            Vector::<A, N>::cast_from(self.as_stored.as_ref().unwrap()[slot(i, blueprint)])
-        } else {
-            self.as_computed.as_ref().unwrap()[slot(i, blueprint)]
-        }
-    }
-}
-
-/// The slot of a unit's `i`th step.
-#[cube]
-fn slot(i: usize, #[comptime] blueprint: Blueprint) -> usize {
-    i * comptime!(blueprint.team.members as usize) + member(blueprint.team)
 }

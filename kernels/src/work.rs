@@ -68,7 +68,13 @@ pub(crate) fn my_share(part: usize, partition: &Partition, #[comptime] team: Tea
         end = min(first + partition.steps_per_split, partition.steps);
     }
     let members = comptime!(team.members as usize);
-    if comptime!(members == 1) {
+    if comptime!(team.filled.is_some()) {
+        let count = comptime!(team.filled.unwrap_or(0));
+        Share {
+            begin: member(team),
+            count: count.runtime(),
+        }
+    } else if comptime!(members == 1) {
         Share {
             begin: first,
             count: end - min(first, end),
@@ -81,5 +87,22 @@ pub(crate) fn my_share(part: usize, partition: &Partition, #[comptime] team: Tea
             0usize.runtime(),
         );
         Share { begin, count }
+    }
+}
+
+/// The `i`th step of a unit of a row that is held, of so many steps; beyond the unit's share the last of
+/// them again. Loads without a condition are all under way before the first of them is waited for.
+#[cube]
+pub(crate) fn step_to_load(
+    #[comptime] i: usize,
+    share: &Share,
+    steps: usize,
+    #[comptime] team: Team,
+) -> usize {
+    let step = share.begin + comptime!(i * team.members as usize);
+    if comptime!(team.filled.is_some()) {
+        step
+    } else {
+        min(step, steps - 1)
     }
 }

@@ -26,7 +26,7 @@ pub fn all_knobs(device: &TestDevice) -> Vec<Knobs> {
 
 /// Whether units of a team share memory, which not every driver can be trusted with.
 fn shares(team: &Team, hold: Hold) -> bool {
-    matches!(team.level, Level::Cube | Level::Column) || matches!(hold, Hold::Shared(_))
+    matches!(team.level, Level::Cube | Level::Column) || hold.places().1 > 0
 }
 
 /// Whether a choice can run a description on a device.

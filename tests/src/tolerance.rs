@@ -19,11 +19,12 @@ pub fn unit_roundoff(dtype: DType) -> f64 {
 /// a residual, a given mean.
 ///
 /// Two parts. Rounding the result to its dtype costs half a step of it: one unit roundoff of the
-/// magnitude. Before that, everything is computed in the accumulation dtype: a blocked sum of `n`
-/// elements is off by about `sqrt(n)` of its roundoffs, at most by `log2(n) + 64` of them as blocks
-/// have 64 elements; the deviation inherits half of that and the handful of operations of the
-/// epilogue add one each. 16 for those, with activations counted in, covers what drivers allow
-/// themselves in division and square root (2.5 steps in Vulkan and WebGPU).
+/// magnitude. Before that, everything is computed in the accumulation dtype: a sum of `n` elements is
+/// off by about `sqrt(n)` of its roundoffs, as they cancel, and one of blocks of 64 by about
+/// `8 + sqrt(n / 64)`, which `log2(n) + 64` is above for the 2^18 that a lane may get here. The
+/// deviation inherits half of that and the handful of operations of the epilogue add one each. 16 for
+/// those, with activations counted in, covers what drivers allow themselves in division and square
+/// root (2.5 steps in Vulkan and WebGPU).
 pub fn bound(dtype: DType, cols: usize, magnitude: f64, cancelled: f64) -> f64 {
     let stored = 1.01 * unit_roundoff(dtype);
     let n = cols.max(2) as f64;

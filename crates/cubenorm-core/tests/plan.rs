@@ -1,7 +1,7 @@
 //! Problems to plans, on devices that are not there.
 
 use cubenorm_core::{
-    DType, GradientDesc, Hardware, Hold, Knobs, Lanes, LoadMode, NormDesc, ParamSums, Plan,
+    DType, GradientDesc, Hardware, Hold, Knobs, Lanes, Level, LoadMode, NormDesc, ParamSums, Plan,
     PlanError, RowHeld, RowKept, Statistics, Strategy, StrategyChoice, TensorDesc,
     WrittenStatistics, forward_candidates, knobs, plan_forward, plan_gradient,
 };
@@ -244,11 +244,12 @@ proptest! {
         prop_assert!(plan.grid.cube_count <= hardware.max_cubes, "{plan}");
         let teams = plan.grid.cube_count as usize * (units / plan.blueprint.team.members) as usize;
         prop_assert!(teams * plan.grid.groups_per_team >= plan.grid.groups * plan.grid.splits, "{plan}");
-        if let Hold::Registers(vectors) = plan.blueprint.hold {
+        if let Some(vectors) = plan.blueprint.hold.vectors() {
             let members = plan.blueprint.team.members as usize;
             prop_assert!(vectors * members >= plan.grid.steps_per_split, "{plan}");
         }
-        if let Hold::Shared(vectors) = plan.blueprint.hold {
+        let (_, vectors) = plan.blueprint.hold.places();
+        if vectors > 0 {
             let held = match plan.blueprint.holds_input() {
                 true => dtype,
                 false => dtype.accumulation(),
@@ -334,6 +335,51 @@ fn knobs_that_cannot_be_had_become_the_nearest_that_can() {
 }
 
 #[test]
+fn a_row_stays_where_a_gpu_has_room_for_it() {
+    let hopper = Hardware {
+        max_shared_memory: 227 << 10,
+        ..Hardware::cuda(132)
+    };
+    let plan = |cols: usize, dtype: DType| {
+        let rows = (1 << 26) / cols;
+        let problem = layer_norm(rows, cols, dtype).problem().unwrap();
+        plan_forward(&problem, &hopper, StrategyChoice::Inferred).unwrap()
+    };
+    let both = |registers, shared| Hold::Both { registers, shared };
+    for (cols, dtype, hold) in [
+        (8192, DType::F32, Hold::Registers(4)),
+        (16384, DType::F32, Hold::Shared(4)),
+        (32768, DType::F32, Hold::Registers(8)),
+        (65536, DType::F32, both(8, 8)),
+        (16384, DType::F16, Hold::Shared(4)),
+        (32768, DType::F16, Hold::Shared(4)),
+        (65536, DType::F16, both(4, 4)),
+        (131_072, DType::F32, Hold::Reread),
+    ] {
+        let plan = plan(cols, dtype);
+        assert_eq!(plan.blueprint.hold, hold, "{cols} {dtype}: {plan}");
+        assert_eq!(plan.blueprint.team.filled, hold.vectors(), "{cols} {dtype}");
+    }
+    // Short rows of halves go side by side, in narrow vectors.
+    for (cols, dtype, vector, abreast) in [
+        (512, DType::F16, 4, 2),
+        (256, DType::BF16, 4, 4),
+        (1024, DType::F16, 8, 1),
+        (512, DType::F32, 4, 1),
+    ] {
+        let blueprint = plan(cols, dtype).blueprint;
+        let (level, width) = (blueprint.team.level, blueprint.team.vector);
+        assert_eq!(
+            (level, width, blueprint.abreast),
+            (Level::Plane, vector, abreast),
+            "{cols} {dtype}"
+        );
+    }
+    // Some units have a vector less than others.
+    assert_eq!(plan(16380, DType::F32).blueprint.team.filled, None);
+}
+
+#[test]
 fn teams_of_a_gpu_stay_and_hold_the_sums_of_columns_where_they_fit() {
     let gradient = |rows: usize, cols: usize, dtype: DType| {
         let desc = GradientDesc::new(layer_norm(rows, cols, dtype));
@@ -344,12 +390,16 @@ fn teams_of_a_gpu_stay_and_hold_the_sums_of_columns_where_they_fit() {
     assert_eq!(plan.blueprint.held_columns, Hold::Registers(2));
     assert_eq!((plan.grid.cube_dim[0], plan.grid.cube_count), (512, 261));
     assert_eq!(plan.blueprint.row, RowKept::Ahead);
-    // Of a short row each unit has one vector.
-    let short = gradient(16384, 1024, DType::F32);
-    assert_eq!(
-        (short.strategy, short.blueprint.held_columns),
-        (Strategy::Cube, Hold::Registers(1))
-    );
+    // Of a short row each unit has as many columns, so that there are fewer units; of halves in two vectors.
+    for dtype in [DType::F32, DType::F16] {
+        let short = gradient(16384, 1024, dtype);
+        assert_eq!(
+            (short.strategy, short.blueprint.held_columns),
+            (Strategy::Cube, Hold::Registers(2))
+        );
+        assert_eq!(short.grid.cube_dim[0], 128);
+        assert_eq!(short.blueprint.team.filled, Some(2));
+    }
     // Half the units, since a vector has twice the columns.
     let halves = gradient(16384, 4096, DType::F16);
     assert_eq!(halves.blueprint.team.vector, 8);

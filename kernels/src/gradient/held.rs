@@ -5,51 +5,25 @@ use cubenorm_core::{GradientBlueprint, Hold, RowKept};
 
 use super::element::Step;
 use super::kernel::ColumnStep;
-use crate::strategy::member;
+use crate::held::Cells;
 
-/// Sums of the columns that a unit takes of each row of its team, in registers or in shared memory. What
-/// is there is the unit's own, so nobody waits.
+/// Sums of the columns that a unit takes of each row of its team, in registers or in shared memory:
+/// products first, where both kinds are taken.
 #[derive(CubeType)]
 pub(super) struct HeldColumns<A: Float, N: Size> {
-    registers: ComptimeOption<Array<Vector<A, N>>>,
-    shared: ComptimeOption<Shared<[Vector<A, N>]>>,
+    sums: Cells<A, N>,
 }
 
 #[cube]
 impl<A: Float, N: Size> HeldColumns<A, N> {
     pub(super) fn zeros(#[comptime] blueprint: GradientBlueprint) -> Self {
-        let slots = comptime!(2 * blueprint.held_vectors());
-        let zero = Vector::<A, N>::new(A::new(0.0));
-        match comptime!(blueprint.held_columns) {
-            Hold::Reread => HeldColumns::<A, N> {
-                registers: ComptimeOption::new_None(),
-                shared: ComptimeOption::new_None(),
-            },
-            Hold::Registers(_) => {
-                let mut registers = Array::<Vector<A, N>>::new(slots);
-                #[unroll]
-                for i in 0..slots {
-                    registers[i] = zero;
-                }
-                HeldColumns::<A, N> {
-                    registers: ComptimeOption::new_Some(registers),
-                    shared: ComptimeOption::new_None(),
-                }
-            }
-            Hold::Shared(_) => {
-                let units = comptime!(blueprint.team.members as usize);
-                let slots = comptime!(blueprint.column_sums.count() * blueprint.held_vectors());
-                let mut shared = Shared::<[Vector<A, N>]>::new_slice(comptime!(slots * units));
-                #[unroll]
-                for i in 0..slots {
-                    shared[i * units + member(blueprint.team)] = zero;
-                }
-                HeldColumns::<A, N> {
-                    registers: ComptimeOption::new_None(),
-                    shared: ComptimeOption::new_Some(shared),
-                }
-            }
+        let hold = comptime!(held_sums(&blueprint));
+        let mut sums = Cells::<A, N>::new(hold, blueprint.team);
+        #[unroll]
+        for i in 0..comptime!(hold.vectors().unwrap_or(0)) {
+            sums.set(i, Vector::new(A::new(0.0)), hold, blueprint.team);
         }
+        HeldColumns::<A, N> { sums }
     }
 
     /// Adds a step to the sums of the unit's `i`th vector.
@@ -59,19 +33,17 @@ impl<A: Float, N: Size> HeldColumns<A, N> {
         step: &ColumnStep<A, N>,
         #[comptime] blueprint: GradientBlueprint,
     ) {
-        let sums = comptime!(blueprint.column_sums);
-        if comptime!(matches!(blueprint.held_columns, Hold::Shared(_))) {
-            let shared = self.shared.as_mut().unwrap();
-            if comptime!(sums.products) {
-                shared[slot(i, false, blueprint)] += step.products;
-            }
-            if comptime!(sums.gradients) {
-                shared[slot(i, true, blueprint)] += step.gradients;
-            }
-        } else {
-            let registers = self.registers.as_mut().unwrap();
-            registers[comptime!(2 * i)] += step.products;
-            registers[comptime!(2 * i + 1)] += step.gradients;
+        let hold = comptime!(held_sums(&blueprint));
+        let before = self.get(i, blueprint);
+        if comptime!(blueprint.column_sums.products) {
+            let sum = before.products + step.products;
+            let place = comptime!(place(i, false, &blueprint));
+            self.sums.set(place, sum, hold, blueprint.team);
+        }
+        if comptime!(blueprint.column_sums.gradients) {
+            let sum = before.gradients + step.gradients;
+            let place = comptime!(place(i, true, &blueprint));
+            self.sums.set(place, sum, hold, blueprint.team);
         }
     }
 
@@ -81,35 +53,28 @@ impl<A: Float, N: Size> HeldColumns<A, N> {
         #[comptime] i: usize,
         #[comptime] blueprint: GradientBlueprint,
     ) -> ColumnStep<A, N> {
-        if comptime!(matches!(blueprint.held_columns, Hold::Shared(_))) {
-            let shared = self.shared.as_ref().unwrap();
-            ColumnStep::<A, N> {
-                products: shared[slot(i, false, blueprint)],
-                gradients: shared[slot(i, true, blueprint)],
-            }
-        } else {
-            let registers = self.registers.as_ref().unwrap();
-            ColumnStep::<A, N> {
-                products: registers[comptime!(2 * i)],
-                gradients: registers[comptime!(2 * i + 1)],
-            }
+        let hold = comptime!(held_sums(&blueprint));
+        let (products, gradients) =
+            comptime!((place(i, false, &blueprint), place(i, true, &blueprint)));
+        ColumnStep::<A, N> {
+            products: self.sums.get(products, hold, blueprint.team),
+            gradients: self.sums.get(gradients, hold, blueprint.team),
         }
     }
 }
 
-/// Where a sum of a unit's `i`th vector lies in shared memory: products first, where both are there.
-#[cube]
-fn slot(
-    #[comptime] i: usize,
-    #[comptime] is_gradient: bool,
-    #[comptime] blueprint: GradientBlueprint,
-) -> usize {
-    let kind = comptime!(match is_gradient {
+/// Where all sums of a unit stay.
+fn held_sums(blueprint: &GradientBlueprint) -> Hold {
+    blueprint.held_columns.times(blueprint.column_sums.count())
+}
+
+/// The place of a sum of a unit's `i`th vector among all of its sums.
+fn place(i: usize, is_gradient: bool, blueprint: &GradientBlueprint) -> usize {
+    let kind = match is_gradient {
         true => blueprint.column_sums.count() - 1,
         false => 0,
-    });
-    let row = comptime!((kind * blueprint.held_vectors() + i) * blueprint.team.members as usize);
-    row + member(blueprint.team)
+    };
+    kind * blueprint.held_vectors() + i
 }
 
 /// A unit's share of a row, as it is in memory, where the plan holds it.

@@ -16,7 +16,7 @@ use crate::operand::{Optional, group_row, optional_row, row_offset, store};
 use crate::strategy::split::{Partition, merge_parts, write_part};
 use crate::strategy::{member, merge_team, team_index};
 use crate::types::{One, Typed, Types};
-use crate::work::{Item, Share, item, my_share};
+use crate::work::{Item, Share, item, my_share, step_to_load};
 
 /// Steps that are summed up apart before they are added to the rest, so that a long row keeps its
 /// digits.
@@ -332,10 +332,8 @@ fn read_row<T: Types>(
     let row = gradient_row::<T>(source, group_row::<T::N>(item.group, team), blueprint);
     #[unroll]
     for i in 0..comptime!(blueprint.held_vectors()) {
-        if i < share.count {
-            let step = share.begin + i * comptime!(team.members as usize);
-            held.set(i, &read_step::<T, T::F>(source, &row, step, blueprint));
-        }
+        let step = step_to_load(i, &share, partition.steps, team);
+        held.set(i, &read_step::<T, T::F>(source, &row, step, blueprint));
     }
 }
 

@@ -1,8 +1,8 @@
 //! Shapes around the borders where a strategy changes what it does.
 
 use cubenorm_core::{
-    DType, Hardware, Hold, Knobs, NormDesc, Statistics, Strategy, StrategyChoice, TensorDesc,
-    WrittenStatistics, plan_forward,
+    DType, Hardware, Hold, Knobs, NormDesc, RowHeld, Statistics, Strategy, StrategyChoice,
+    TensorDesc, WrittenStatistics, plan_forward,
 };
 use cubenorm_tests::case::Case;
 use cubenorm_tests::choice::runs;
@@ -154,7 +154,7 @@ fn what_webgpu_guarantees_is_enough() {
 
 #[test]
 fn a_row_that_outgrows_the_registers_is_staged_in_shared_memory() {
-    // Few units, so that a row of 20 KiB does not fit their registers but shared memory.
+    // Few units, so that a row of 8 KiB does not fit their registers, but shared memory does, or both together.
     let hardware = Hardware {
         max_units_per_cube: 32,
         max_cube_dim: [32, 32, 1],
@@ -172,12 +172,31 @@ fn a_row_that_outgrows_the_registers_is_staged_in_shared_memory() {
         if !device.shares_memory() {
             continue;
         }
-        let desc = layer_norm(7, 5000);
-        let plan = plan_forward(&desc.problem().unwrap(), &hardware, Strategy::Cube.into());
-        assert_eq!(plan.unwrap().blueprint.hold, Hold::Shared(40));
-        let case = Case::new(desc, 42);
-        let actual = case.run_within(&device.client, Strategy::Cube.into(), &hardware);
-        case.compare(&actual.unwrap()).unwrap();
+        // As many columns as there is room for, and fewer.
+        for cols in [2048, 2000] {
+            for (row, expected) in [
+                (RowHeld::Shared, Hold::Shared(16)),
+                (
+                    RowHeld::Both,
+                    Hold::Both {
+                        registers: 8,
+                        shared: 8,
+                    },
+                ),
+            ] {
+                let choice = StrategyChoice::Forced(Knobs {
+                    row: Some(row),
+                    ..Strategy::Cube.into()
+                });
+                let desc = layer_norm(7, cols);
+                let plan = plan_forward(&desc.problem().unwrap(), &hardware, choice).unwrap();
+                assert_eq!(plan.blueprint.hold, expected);
+                assert_eq!(plan.blueprint.team.filled.is_some(), cols == 2048);
+                let case = Case::new(desc, 42);
+                let actual = case.run_within(&device.client, choice, &hardware);
+                case.compare(&actual.unwrap()).unwrap();
+            }
+        }
     }
 }
 

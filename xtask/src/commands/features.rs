@@ -18,9 +18,9 @@ use crate::{
 /// Type-check every runtime's feature, alone and beside the others it goes with.
 ///
 /// Nothing is linked: the checks need neither LLVM nor a driver, and have a target folder of their own,
-/// so that no build has to begin anew; --shared takes the builds' folder, for which LLVM has to be there. Without --burn they are of the crates that stand on CubeCL alone:
-/// kernels, operators in files, and the suite. With it of all that stand on Burn, which takes many
-/// minutes for each combination.
+/// so that no build has to begin anew; --shared takes the builds' folder, for which LLVM has to be there.
+/// Without --burn they are of the crates that stand on CubeCL alone: kernels, operators in files, and the
+/// suite. With it of all that stand on Burn, which takes many minutes for each combination.
 #[derive(clap::Args)]
 pub struct Args {
     /// Check the crates that stand on Burn

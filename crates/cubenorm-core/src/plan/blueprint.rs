@@ -33,6 +33,13 @@ pub enum Hold {
     Registers(usize),
     /// In shared memory: so many vectors for each unit.
     Shared(usize),
+    /// The first vectors of each unit in registers, the others in shared memory.
+    Both {
+        /// Those in registers.
+        registers: usize,
+        /// Those in shared memory.
+        shared: usize,
+    },
 }
 
 impl Hold {
@@ -41,6 +48,30 @@ impl Hold {
         match self {
             Self::Reread => None,
             Self::Registers(vectors) | Self::Shared(vectors) => Some(vectors),
+            Self::Both { registers, shared } => Some(registers + shared),
+        }
+    }
+
+    /// The same for so many times the vectors.
+    pub const fn times(self, count: usize) -> Self {
+        match self {
+            Self::Reread => Self::Reread,
+            Self::Registers(vectors) => Self::Registers(vectors * count),
+            Self::Shared(vectors) => Self::Shared(vectors * count),
+            Self::Both { registers, shared } => Self::Both {
+                registers: registers * count,
+                shared: shared * count,
+            },
+        }
+    }
+
+    /// Vectors of each unit in registers and in shared memory.
+    pub const fn places(self) -> (usize, usize) {
+        match self {
+            Self::Reread => (0, 0),
+            Self::Registers(vectors) => (vectors, 0),
+            Self::Shared(vectors) => (0, vectors),
+            Self::Both { registers, shared } => (registers, shared),
         }
     }
 }
@@ -53,6 +84,10 @@ impl fmt::Display for Hold {
             Self::Shared(vectors) => {
                 write!(f, "held in shared memory ({vectors} vectors per unit)")
             }
+            Self::Both { registers, shared } => write!(
+                f,
+                "held in registers and shared memory ({registers} + {shared} vectors per unit)"
+            ),
         }
     }
 }
@@ -126,6 +161,9 @@ pub struct Team {
     pub merge: Merge,
     /// Whether a row is cut in parts for several teams.
     pub parts: bool,
+    /// Vectors of each unit, where a row or sums of its columns are held and it fills what all units hold: the
+    /// kernel then asks nowhere whether a unit still has one.
+    pub filled: Option<usize>,
 }
 
 /// All that a kernel is compiled for. Each field forks one more kernel, so it holds no size that a

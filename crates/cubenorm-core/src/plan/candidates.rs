@@ -56,8 +56,22 @@ pub fn knobs(hardware: &Hardware) -> Vec<Knobs> {
             });
         }
     }
+    for abreast in [1, 2, 4] {
+        knobs.push(Knobs {
+            units: Some(64),
+            vector: Some(4),
+            abreast: Some(abreast),
+            ..of(Strategy::Plane)
+        });
+    }
     for units in [64, 128, 256, 512, 1024] {
-        let rows = [RowHeld::Registers, RowHeld::Shared, RowHeld::Reread].map(Some);
+        let rows = [
+            RowHeld::Registers,
+            RowHeld::Shared,
+            RowHeld::Both,
+            RowHeld::Reread,
+        ]
+        .map(Some);
         for row in [None].into_iter().chain(rows) {
             knobs.push(Knobs {
                 units: Some(units),

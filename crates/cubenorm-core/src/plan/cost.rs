@@ -35,11 +35,11 @@ pub(super) fn cost(outline: &Outline, hardware: &Hardware) -> f64 {
     let again = match outline.hold {
         Hold::Reread if grid.splits > 1 => second,
         Hold::Reread => second * CACHED_READ,
-        Hold::Registers(_) | Hold::Shared(_) => 0.0,
+        Hold::Registers(_) | Hold::Shared(_) | Hold::Both { .. } => 0.0,
     };
     // Shared memory is written and read besides.
     let staged = match outline.hold {
-        Hold::Shared(_) => 0.1,
+        Hold::Shared(_) | Hold::Both { .. } => 0.1,
         _ => 0.0,
     };
     let traffic = outline.reads as f64 * (1.0 + again + staged) + outline.writes as f64;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::grid::{self, Cut, Task, check_bindings};
-use super::heuristic::MOST_ABREAST;
+use super::heuristic::{self, MOST_ABREAST};
 use super::{
     AccessBlueprint, Grid, Hardware, Hold, Knobs, Level, Merge, PlanError, RowHeld, Strategy, Team,
     lanes,
@@ -31,10 +31,14 @@ const CORE_VECTORS_OF_LONG_ROW: usize = 4;
 /// registers, which leaves as many to compute with.
 const HELD_OF_CUBE: usize = 1 << 15;
 
-/// Bytes of shared memory that a unit accesses at once, so that its neighbours find other banks. Measured on an
-/// H200: rows of 8,192 and 16,384 halves take 0.75 to 0.95 of the time of accesses twice as wide. Where rows are
-/// too long for that, the launches for the input and for the columns take 0.7 of the time so: fewer registers.
-const SHARED_ACCESS: usize = 16;
+/// Elements of a row of halves up to which two sums of its columns leave registers for narrow vectors only: on an
+/// H200 those take 0.75 to 0.8 of the time.
+const SHORT_ROW: usize = 2048;
+
+/// Units of a cube, and columns of each, that leave too few registers for all loads of a row of halves to be under
+/// way at once: on an H200 rows of 8,192 take 1.1 times the time so, rows of 16,384 1.3 to 1.8 times.
+const CROWDED: u32 = 1024;
+const COLUMNS_UNDER_WAY: usize = 16;
 
 /// Steps of a unit from which a row is long to a cube.
 const LONG_STEPS: usize = 4;
@@ -212,12 +216,13 @@ pub fn plan_gradient(
         rows.min(groups).max(1)
     };
     let mut cut = grid::cut(&task, lanes, vector, hardware, choice, rows_abreast)?;
-    let widest = SHARED_ACCESS / problem.dtype.accumulation().size();
+    let widest = heuristic::NARROW_VECTOR / problem.dtype.accumulation().size();
     let is_narrow = match cut.held_columns {
         Hold::Shared(_) => true,
         _ if sums_on_the_way || choice.knobs().vector.is_some() => false,
         Hold::Reread => cut.team.lanes == super::Lanes::Rows || is_long(&cut),
-        Hold::Registers(_) => false,
+        Hold::Registers(_) => problem.column_sums.count() == 2 && problem.cols <= SHORT_ROW,
+        Hold::Both { .. } => false,
     };
     if is_narrow && vector > widest {
         (lanes, vector) = lanes_of(Knobs {
@@ -225,6 +230,11 @@ pub fn plan_gradient(
             ..choice.knobs()
         });
         cut = grid::cut(&task, lanes, vector, hardware, choice, rows_abreast)?;
+    }
+    let is_half = problem.dtype.size() < problem.dtype.accumulation().size();
+    let columns = cut.held_columns.vectors().unwrap_or(0) * vector;
+    if is_half && (cut.team.members >= CROWDED || columns > COLUMNS_UNDER_WAY) {
+        cut.team.filled = None;
     }
     let access = |access: &Access| lanes::blueprint(access, lanes, vector);
     let optional = |tensor: &Option<Access>| tensor.as_ref().map(access);

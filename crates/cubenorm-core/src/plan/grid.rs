@@ -84,7 +84,7 @@ pub(super) struct Cut {
     pub reason: &'static str,
 }
 
-/// Cuts a task. `abreast` says how many of so many row groups a unit may take side by side.
+/// Cuts a task. `abreast` says how many of so many row groups a team may take side by side.
 pub(super) fn cut(
     task: &Task,
     lanes: Lanes,
@@ -117,6 +117,7 @@ pub(super) fn cut(
         splits,
         max_teams,
         held_columns,
+        room,
         reason,
     } = heuristic::shape(&work, hardware)?;
 
@@ -124,10 +125,17 @@ pub(super) fn cut(
     // Rounding up may leave the last parts empty: count those that are not.
     let splits = steps.div_ceil(steps_per_split).max(1);
     let items = groups * splits;
-    let abreast = match level == Level::Unit && hold == Hold::Reread && splits == 1 {
-        true => abreast(groups),
-        false => 1,
+    let abreast = match splits {
+        1 => abreast(groups).min(room),
+        _ => 1,
     };
+    let members = heuristic::members(level, cube_dim);
+    let held = match task.column_sums {
+        0 => hold,
+        _ => held_columns,
+    };
+    let held = held.vectors();
+    let filled = held.filter(|vectors| splits == 1 && vectors * members as usize == steps);
     let teams = items.div_ceil(abreast).min(max_teams).max(1);
     let groups_per_team = items.div_ceil(teams).next_multiple_of(abreast);
     let cubes = items
@@ -139,7 +147,7 @@ pub(super) fn cut(
             level,
             lanes,
             vector,
-            members: heuristic::members(level, cube_dim),
+            members,
             columns: match level {
                 Level::Column => cube_dim[0],
                 _ => 1,
@@ -151,6 +159,7 @@ pub(super) fn cut(
             },
             merge: task.merge,
             parts: splits > 1,
+            filled,
         },
         hold,
         grid: Grid {

@@ -1,5 +1,6 @@
 //! The analytic choice: numbers only, each with its reason. No kernel and no device calls here.
 
+use super::grid::Cut;
 use super::{AccessBlueprint, Hardware, Hold, Knobs, Lanes, Level, PlanError, RowHeld, Strategy};
 
 /// Values of 4 bytes that a unit may hold: half of the 64 registers that a CUDA unit has in a cube of 1024,
@@ -19,10 +20,27 @@ const HELD_SUMS: usize = 32;
 const HELD_SUMS_OF_CUBE: usize = 1 << 13;
 const MOST_HELD_SUMS_OF_CUBE: usize = 1 << 14;
 
-/// Columns that a cube which holds sums of them takes at least with a vector for each unit. Measured on an H200:
-/// rows of 1024 floats take 0.87 to 0.9 of the time of 64 units, those of 2048 0.88 to 0.96 of that of 256 units;
-/// rows of 4096 and 8192 halves take 1.1 to 1.2 times the time with twice the units.
+/// Columns that a cube which holds sums of them has a unit for each vector of, and those that a unit has at least.
+/// Measured on an H200: rows of 1024 and 2048 floats take 0.85 to 0.95 of the time with two vectors of 4 for each
+/// unit that they take with one, rows of 512 to 2048 halves 0.75 to 0.8 in layer norm; rows of 4096 and 8192
+/// halves take 1.1 to 1.2 times the time with twice the units.
+const COLUMNS_OF_UNIT: usize = 8;
 const COLUMNS_WITH_SUMS: usize = 2048;
+
+/// Elements of a row from which a cube holds it in shared memory rather than in registers, and rows that there
+/// must be room for then.
+const STAGED_ELEMENTS: usize = 1 << 14;
+const SIDE_BY_SIDE: usize = 2;
+
+/// Bytes that a vector of a GPU's unit accumulates at most where sums of columns lie in shared memory, so that its
+/// neighbours find other banks, and where long rows are read again, so that it needs fewer registers. Measured on
+/// an H200, beside vectors twice as wide: rows of 8,192 and 16,384 halves take 0.75 to 0.95 of the time, longer
+/// ones, and the launch over their columns, 0.7. Short rows of halves that a plane holds take 0.9 to 0.95.
+pub(super) const NARROW_VECTOR: usize = 16;
+
+/// Elements of short rows of halves that a unit's plane takes side by side. Measured on an H200: two rows of 512
+/// take 0.9 to 0.95 of the time of one after another in layer norm, four of 256 0.75 to 0.8; floats gain nothing.
+const SHORT_ROWS: usize = 1024;
 
 /// Numbers of a unit that a cube merges in shared memory: count, mean and squares.
 const MERGED_OF_UNIT: usize = 3;
@@ -30,6 +48,9 @@ const MERGED_OF_UNIT: usize = 3;
 /// Units of a multiprocessor that stay and hold sums of columns. More hide more latency, and leave more
 /// sums to add up.
 const RESIDENT_UNITS: u32 = 1024;
+
+/// Planes that a multiprocessor has side by side.
+const PLANES_OF_MULTIPROCESSOR: usize = 32;
 
 /// Rows below which a team that stays leaves more sums than it saves reads.
 const ROWS_OF_A_RESIDENT: usize = 4;
@@ -164,6 +185,8 @@ pub(super) struct Shape {
     pub max_teams: usize,
     /// Where the sums of a unit's columns stay from row to row.
     pub held_columns: Hold,
+    /// Rows that a team has room for side by side.
+    pub room: usize,
     pub reason: &'static str,
 }
 
@@ -286,6 +309,7 @@ fn unit(work: &Work, hardware: &Hardware) -> Shape {
         false => registers(work, work.steps),
     };
     Shape {
+        room: room(work, hardware, hold, 1),
         strategy: Strategy::Unit,
         level: Level::Unit,
         cube_dim: [units, 1, 1],
@@ -303,15 +327,17 @@ fn planes(work: &Work, hardware: &Hardware, plane: u32) -> Shape {
     let planes = (units.min(hardware.max_units_per_cube) / plane).max(1);
     let per_unit = work.steps.div_ceil(plane as usize);
     let (held_columns, max_teams) = held_columns(work, hardware, Level::Plane, per_unit, plane);
+    let hold = match hardware.is_software {
+        true => Hold::Reread,
+        false => registers(work, per_unit),
+    };
     Shape {
+        room: room(work, hardware, hold, plane),
         strategy: Strategy::Plane,
         level: Level::Plane,
         cube_dim: [plane, planes, 1],
         teams_per_cube: planes,
-        hold: match hardware.is_software {
-            true => Hold::Reread,
-            false => registers(work, per_unit),
-        },
+        hold,
         splits: 1,
         max_teams,
         held_columns,
@@ -336,26 +362,23 @@ fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option<u32>) -> S
     let with_sums = match (work.column_sums, work.knobs.units) {
         (0, _) | (_, Some(_)) => smallest,
         _ => {
-            let units = (COLUMNS_WITH_SUMS / work.vector).min(steps.next_power_of_two());
+            let most = (steps * work.vector).div_ceil(COLUMNS_OF_UNIT);
+            let units = (COLUMNS_WITH_SUMS / work.vector).min(most.next_power_of_two());
             (units as u32).min(largest)
         }
     };
     let units = units.max(smallest).max(with_sums);
     let per_unit = steps.div_ceil(units as usize);
-    let may_share = matches!(work.knobs.row, None | Some(RowHeld::Shared));
-    let hold = match registers(work, per_unit) {
-        Hold::Reread if hardware.cpu_cores.is_none() && may_share && work.reduces => {
-            let bytes = units as usize * per_unit * work.vector * work.held;
-            let merge = MERGED_OF_UNIT * units as usize * work.accumulation;
-            match bytes + merge <= hardware.max_shared_memory {
-                true => Hold::Shared(per_unit),
-                false => Hold::Reread,
-            }
-        }
-        hold => hold,
+    let hold = match hardware.cpu_cores {
+        // Shared memory is a CPU's cache, and the row is there already.
+        Some(_) => registers(work, per_unit),
+        None => places(work, hardware, per_unit, units)
+            .find(|&hold| room(work, hardware, hold, units) > 0)
+            .unwrap_or(Hold::Reread),
     };
     let (held_columns, max_teams) = held_columns(work, hardware, Level::Cube, per_unit, units);
     Shape {
+        room: room(work, hardware, hold, units),
         strategy: Strategy::Cube,
         level: Level::Cube,
         cube_dim: [units, 1, 1],
@@ -409,6 +432,7 @@ fn column(work: &Work, hardware: &Hardware, is_forced: bool) -> Shape {
         splits,
         max_teams: usize::MAX,
         held_columns: Hold::Reread,
+        room: 1,
         reason: "",
     }
 }
@@ -467,6 +491,7 @@ fn split(work: &Work, hardware: &Hardware, plane: Option<u32>, is_forced: bool) 
     };
     // Between the two launches nothing is held.
     shape.hold = Hold::Reread;
+    shape.room = 1;
     shape
 }
 
@@ -496,6 +521,7 @@ pub(super) fn abreast(
     groups: usize,
     row_bytes: usize,
     vector_bytes: usize,
+    is_half: bool,
     params: &[Option<AccessBlueprint>],
     hardware: &Hardware,
     knobs: Knobs,
@@ -517,12 +543,83 @@ pub(super) fn abreast(
             let spare = groups / (SOFTWARE_CORES * UNITS_PER_SOFTWARE_CORE);
             spare.min(ABREAST_BYTES / row_bytes.max(1)).min(MAX_ABREAST)
         }
+        None if is_half => {
+            let processors = hardware
+                .multiprocessors
+                .map_or(MULTIPROCESSORS, |n| n as usize);
+            let spare = groups / (processors * PLANES_OF_MULTIPROCESSOR);
+            spare
+                .min(SHORT_ROWS * 2 / row_bytes.max(1))
+                .min(MOST_ABREAST)
+        }
         None => 1,
     };
     match rows {
         0 => 1,
         rows => 1 << rows.ilog2(),
     }
+}
+
+/// Whether the units of a plane have two vectors of a row each, or fewer.
+pub(super) fn is_short(cut: &Cut) -> bool {
+    cut.team.level == Level::Plane && cut.grid.steps <= 2 * cut.team.members as usize
+}
+
+/// Rows that fit side by side where a team of so many units holds each of them; 0 where not even one does.
+fn room(work: &Work, hardware: &Hardware, hold: Hold, members: u32) -> usize {
+    let members = members as usize;
+    let (registers, shared) = hold.places();
+    let of_registers = match registers * work.vector * work.accumulation / 4 {
+        0 => usize::MAX,
+        numbers => (HELD_ELEMENTS / numbers).max(1),
+    };
+    let of_shared = match members * shared * work.vector * work.held {
+        0 => usize::MAX,
+        row => hardware.max_shared_memory / (row + MERGED_OF_UNIT * members * work.accumulation),
+    };
+    match hold {
+        // What is read again has room in memory; but units that wait for each other wait for one row.
+        Hold::Reread if members > 1 => 1,
+        _ => of_registers.min(of_shared),
+    }
+}
+
+/// Where so many vectors of each unit of a cube may stay, best first.
+///
+/// Measured on an H200: rows of 32 to 64 KiB that units of a large cube hold in shared memory leave it room for
+/// other cubes, and take 0.8 to 0.95 of the time of registers; where one row takes all that there is, those of
+/// 128 KiB take 0.8 to 0.9 of the time of shared memory alone.
+fn places(
+    work: &Work,
+    hardware: &Hardware,
+    vectors: usize,
+    units: u32,
+) -> impl Iterator<Item = Hold> {
+    let in_registers = HELD_ELEMENTS * 4 / (work.vector * work.accumulation);
+    let vectors = size(vectors).filter(|_| work.reduces);
+    let shared = vectors.map(Hold::Shared);
+    let both = vectors
+        .filter(|&vectors| (1..vectors).contains(&in_registers))
+        .map(|vectors| Hold::Both {
+            registers: in_registers,
+            shared: vectors - in_registers,
+        });
+    let registers = vectors.map(|vectors| registers(work, vectors));
+    let registers = registers.filter(|&hold| hold != Hold::Reread);
+    let elements = work.steps * work.vector;
+    let is_staged = elements >= STAGED_ELEMENTS
+        && shared.is_some_and(|hold| room(work, hardware, hold, units) >= SIDE_BY_SIDE);
+    let order = match is_staged {
+        true => [shared, registers, both],
+        false => [registers, both, shared],
+    };
+    let wish = work.knobs.row;
+    order.into_iter().flatten().filter(move |hold| match hold {
+        Hold::Reread => false,
+        Hold::Registers(_) => matches!(wish, None | Some(RowHeld::Registers)),
+        Hold::Shared(_) => matches!(wish, None | Some(RowHeld::Shared)),
+        Hold::Both { .. } => matches!(wish, None | Some(RowHeld::Both)),
+    })
 }
 
 /// Registers for so many vectors of a unit, where they fit and there is something to read twice.

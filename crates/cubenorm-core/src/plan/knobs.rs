@@ -39,6 +39,8 @@ pub enum RowHeld {
     Registers,
     /// In shared memory, where it suffices, else nowhere.
     Shared,
+    /// In registers as far as they suffice, the rest in shared memory, where that does, else nowhere.
+    Both,
 }
 
 impl From<Strategy> for Knobs {
@@ -56,6 +58,7 @@ impl fmt::Display for RowHeld {
             Self::Reread => "reread",
             Self::Registers => "registers",
             Self::Shared => "shared",
+            Self::Both => "both",
         })
     }
 }

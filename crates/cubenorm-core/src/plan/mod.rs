@@ -199,31 +199,50 @@ pub fn plan_forward(
         merge: problem.statistics.merge(),
         column_sums: 0,
     };
-    let (lanes, vector) = lanes::choose(
-        &task,
-        &problem.input,
-        problem.accesses(),
-        hardware,
-        choice.knobs(),
-    );
+    let lanes_of =
+        |knobs: Knobs| lanes::choose(&task, &problem.input, problem.accesses(), hardware, knobs);
+    let is_half = problem.dtype.size() < problem.dtype.accumulation().size();
+    let row_bytes = problem.cols * problem.dtype.size();
+    let plan = |(lanes, vector): (Lanes, usize)| {
+        let optional = |tensor: &Option<Access>| {
+            tensor
+                .as_ref()
+                .map(|it| lanes::blueprint(it, lanes, vector))
+        };
+        let params = [
+            &problem.scale,
+            &problem.bias,
+            &problem.mean,
+            &problem.variance,
+        ];
+        let params = params.map(optional);
+        let vector_bytes = vector * problem.dtype.accumulation().size();
+        let abreast = |groups: usize| {
+            heuristic::abreast(
+                groups,
+                row_bytes,
+                vector_bytes,
+                is_half,
+                &params,
+                hardware,
+                choice.knobs(),
+            )
+        };
+        cut(&task, lanes, vector, hardware, choice, abreast)
+    };
+    let (mut lanes, mut vector) = lanes_of(choice.knobs());
+    let mut cut = plan((lanes, vector))?;
+    if is_half && choice.knobs().vector.is_none() && heuristic::is_short(&cut) {
+        (lanes, vector) = lanes_of(Knobs {
+            vector: Some(heuristic::NARROW_VECTOR / problem.dtype.accumulation().size()),
+            ..choice.knobs()
+        });
+        cut = plan((lanes, vector))?;
+    }
     let access = |access: &Access| lanes::blueprint(access, lanes, vector);
     let optional = |tensor: &Option<Access>| tensor.as_ref().map(access);
     let (scale, bias) = (optional(&problem.scale), optional(&problem.bias));
-    let row_bytes = problem.cols * problem.dtype.size();
-    let vector_bytes = vector * problem.dtype.accumulation().size();
     let (mean, variance) = (optional(&problem.mean), optional(&problem.variance));
-    let params = [scale, bias, mean, variance];
-    let abreast = |groups: usize| {
-        heuristic::abreast(
-            groups,
-            row_bytes,
-            vector_bytes,
-            &params,
-            hardware,
-            choice.knobs(),
-        )
-    };
-    let cut = cut(&task, lanes, vector, hardware, choice, abreast)?;
     let blueprint = Blueprint {
         team: cut.team,
         hold: cut.hold,
