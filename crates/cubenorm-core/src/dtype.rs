@@ -48,6 +48,11 @@ impl DType {
             Self::F16 | Self::BF16 | Self::F32 => Self::F32,
         }
     }
+
+    /// Whether it has 16 bits.
+    pub const fn is_half(self) -> bool {
+        matches!(self, Self::F16 | Self::BF16)
+    }
 }
 
 impl fmt::Display for DType {

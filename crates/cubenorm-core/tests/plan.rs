@@ -351,8 +351,8 @@ fn a_row_stays_where_a_gpu_has_room_for_it() {
         (16384, DType::F32, Hold::Shared(4)),
         (32768, DType::F32, Hold::Registers(8)),
         (65536, DType::F32, both(8, 8)),
-        (16384, DType::F16, Hold::Shared(4)),
-        (32768, DType::F16, Hold::Shared(4)),
+        (16384, DType::F16, Hold::Shared(8)),
+        (32768, DType::F16, Hold::Shared(8)),
         (65536, DType::F16, both(4, 4)),
         (131_072, DType::F32, Hold::Reread),
     ] {
@@ -389,7 +389,7 @@ fn teams_of_a_gpu_stay_and_hold_the_sums_of_columns_where_they_fit() {
     let plan = gradient(16384, 4096, DType::F32);
     assert_eq!(plan.blueprint.held_columns, Hold::Registers(2));
     assert_eq!((plan.grid.cube_dim[0], plan.grid.cube_count), (512, 261));
-    assert_eq!(plan.blueprint.row, RowKept::Ahead);
+    assert_eq!(plan.blueprint.row, RowKept::Held);
     // Of a short row each unit has as many columns, so that there are fewer units; of halves in two vectors.
     for dtype in [DType::F32, DType::F16] {
         let short = gradient(16384, 1024, dtype);
@@ -399,6 +399,7 @@ fn teams_of_a_gpu_stay_and_hold_the_sums_of_columns_where_they_fit() {
         );
         assert_eq!(short.grid.cube_dim[0], 128);
         assert_eq!(short.blueprint.team.filled, Some(2));
+        assert_eq!(short.blueprint.row, RowKept::Held);
     }
     // Half the units, since a vector has twice the columns.
     let halves = gradient(16384, 4096, DType::F16);

@@ -35,6 +35,11 @@ const HELD_OF_CUBE: usize = 1 << 15;
 /// H200 those take 0.75 to 0.8 of the time.
 const SHORT_ROW: usize = 2048;
 
+/// Elements of a row of halves up to which two sums in registers leave none for the next row, as they do in all
+/// rows of floats: with it fewer cubes are at work than there are, and on an H200 rows of 512 and 1,024 halves take
+/// 1.2 to 1.5 times the time, rows of 1,024 and 4,096 floats 1.05 to 1.1 times.
+const SHORTEST_ROW: usize = 1024;
+
 /// Units of a cube, and columns of each, that leave too few registers for all loads of a row of halves to be under
 /// way at once: on an H200 rows of 8,192 take 1.1 times the time so, rows of 16,384 1.3 to 1.8 times.
 const CROWDED: u32 = 1024;
@@ -231,9 +236,8 @@ pub fn plan_gradient(
         });
         cut = grid::cut(&task, lanes, vector, hardware, choice, rows_abreast)?;
     }
-    let is_half = problem.dtype.size() < problem.dtype.accumulation().size();
     let columns = cut.held_columns.vectors().unwrap_or(0) * vector;
-    if is_half && (cut.team.members >= CROWDED || columns > COLUMNS_UNDER_WAY) {
+    if problem.dtype.is_half() && (cut.team.members >= CROWDED || columns > COLUMNS_UNDER_WAY) {
         cut.team.filled = None;
     }
     let access = |access: &Access| lanes::blueprint(access, lanes, vector);
@@ -301,7 +305,11 @@ fn row_kept(problem: &GradientProblem, cut: &Cut, wish: Option<RowHeld>) -> RowK
     };
     let row = 2 * columns * problem.dtype.size() / 4;
     let fits = |numbers: usize| numbers * cut.team.members as usize <= HELD_OF_CUBE;
+    let has_two_sums =
+        problem.column_sums.count() == 2 && matches!(cut.held_columns, Hold::Registers(2..));
+    let is_short = problem.cols <= SHORTEST_ROW || !problem.dtype.is_half();
     match wish {
+        None if has_two_sums && is_short && fits(sums + row) => RowKept::Held,
         None | Some(RowHeld::Shared) if fits(sums + 2 * row) => RowKept::Ahead,
         Some(RowHeld::Reread) => RowKept::Reread,
         _ if fits(sums + row) => RowKept::Held,

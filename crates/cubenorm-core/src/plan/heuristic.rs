@@ -351,7 +351,15 @@ fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option<u32>) -> S
     let largest = 1 << largest.ilog2();
     // As many units as it takes for each to hold the sums of its columns.
     let sums = work.vector * work.column_sums * work.accumulation / 4;
-    let per_unit = (HELD_SUMS / sums.max(1)).clamp(1, CUBE_VECTORS);
+    // Half the units for long rows of halves, which leaves room for other cubes.
+    let elements = steps * work.vector;
+    let is_staged = elements >= STAGED_ELEMENTS
+        && elements * work.held * SIDE_BY_SIDE < hardware.max_shared_memory;
+    let most = match is_staged && work.held < work.accumulation {
+        true => 2 * CUBE_VECTORS,
+        false => CUBE_VECTORS,
+    };
+    let per_unit = (HELD_SUMS / sums.max(1)).clamp(1, most);
     let wanted = steps.div_ceil(per_unit).next_power_of_two();
     // At least a plane, and at least two units, so that a cube is one.
     let smallest = plane.unwrap_or(32).min(largest);
@@ -372,7 +380,7 @@ fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option<u32>) -> S
     let hold = match hardware.cpu_cores {
         // Shared memory is a CPU's cache, and the row is there already.
         Some(_) => registers(work, per_unit),
-        None => places(work, hardware, per_unit, units)
+        None => holds(work, hardware, per_unit, units)
             .find(|&hold| room(work, hardware, hold, units) > 0)
             .unwrap_or(Hold::Reread),
     };
@@ -589,7 +597,7 @@ fn room(work: &Work, hardware: &Hardware, hold: Hold, members: u32) -> usize {
 /// Measured on an H200: rows of 32 to 64 KiB that units of a large cube hold in shared memory leave it room for
 /// other cubes, and take 0.8 to 0.95 of the time of registers; where one row takes all that there is, those of
 /// 128 KiB take 0.8 to 0.9 of the time of shared memory alone.
-fn places(
+fn holds(
     work: &Work,
     hardware: &Hardware,
     vectors: usize,

@@ -201,7 +201,7 @@ pub fn plan_forward(
     };
     let lanes_of =
         |knobs: Knobs| lanes::choose(&task, &problem.input, problem.accesses(), hardware, knobs);
-    let is_half = problem.dtype.size() < problem.dtype.accumulation().size();
+    let is_half = problem.dtype.is_half();
     let row_bytes = problem.cols * problem.dtype.size();
     let plan = |(lanes, vector): (Lanes, usize)| {
         let optional = |tensor: &Option<Access>| {
