@@ -335,6 +335,33 @@ fn knobs_that_cannot_be_had_become_the_nearest_that_can() {
 }
 
 #[test]
+fn only_units_for_themselves_sum_up_columns_of_rows_side_by_side() {
+    let desc = GradientDesc::new(layer_norm(528, 520, DType::F32));
+    let problem = desc.input_problem(desc.param_sums()).unwrap();
+    let software = Hardware {
+        is_software: true,
+        ..Hardware::webgpu()
+    };
+    for hardware in [Hardware::cpu(8, 512), software, Hardware::cuda(132)] {
+        for strategy in [Strategy::Unit, Strategy::Plane, Strategy::Cube] {
+            for abreast in [None, Some(4)] {
+                let choice = StrategyChoice::Forced(Knobs {
+                    plane_size: Some(8),
+                    abreast,
+                    ..strategy.into()
+                });
+                let Ok(plan) = plan_gradient(&problem, &hardware, choice) else {
+                    continue;
+                };
+                let blueprint = plan.blueprint;
+                let is_alone = blueprint.team.level == Level::Unit;
+                assert!(blueprint.abreast == 1 || is_alone, "{strategy} {plan}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_row_stays_where_a_gpu_has_room_for_it() {
     let hopper = Hardware {
         max_shared_memory: 227 << 10,

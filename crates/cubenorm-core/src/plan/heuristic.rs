@@ -586,8 +586,11 @@ fn room(work: &Work, hardware: &Hardware, hold: Hold, members: u32) -> usize {
         row => hardware.max_shared_memory / (row + MERGED_OF_UNIT * members * work.accumulation),
     };
     match hold {
-        // What is read again has room in memory; but units that wait for each other wait for one row.
+        // What is read again has room in memory; but units that wait for each other wait for one row, and of
+        // one at a time sums of columns are taken where they are held.
         Hold::Reread if members > 1 => 1,
+        Hold::Reread => usize::MAX,
+        _ if work.column_sums > 0 => of_shared.min(1),
         _ => of_registers.min(of_shared),
     }
 }
