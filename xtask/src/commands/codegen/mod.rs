@@ -161,12 +161,16 @@ fn clear(folder: &Path) -> Result<()> {
     }
 }
 
-/// Whether the benchmark measures a kernel that keeps something where it is slow: a failure.
+/// Bytes of a unit's stack that do not count: two registers, which kernels that an H200 runs at 97 % of a copy
+/// spill around a barrier.
+const LITTLE: u32 = 8;
+
+/// Whether the benchmark measures a kernel that keeps more than a little where it is slow: a failure.
 fn is_slow(source: &Source) -> bool {
     source.hot
         && source
             .resources
-            .is_some_and(|resources| resources.uses_local_memory())
+            .is_some_and(|resources| resources.stack.max(resources.spill_stores) > LITTLE)
 }
 
 /// Whether something is wrong with a source.
