@@ -4,6 +4,7 @@ use cubenorm_core::{
     DType, Hardware, Hold, Knobs, NormDesc, RowHeld, Statistics, Strategy, StrategyChoice,
     TensorDesc, WrittenStatistics, plan_forward,
 };
+use cubenorm_kernels::hardware;
 use cubenorm_tests::case::Case;
 use cubenorm_tests::choice::runs;
 use cubenorm_tests::device::devices;
@@ -213,5 +214,38 @@ fn a_row_longer_than_a_drivers_loops_is_normalized_to_its_end() {
                 case.check(&device, StrategyChoice::Inferred).unwrap();
             }
         }
+    }
+}
+
+#[test]
+fn a_team_takes_rows_side_by_side_where_it_holds_them() {
+    for device in devices() {
+        let mut several = 0;
+        // Teams have rows left over, and the last of them fewer than go side by side.
+        for (rows, cols) in [(37, 96), (3, 100), (131, 64)] {
+            for strategy in [Strategy::Plane, Strategy::Cube] {
+                for abreast in [2, 4] {
+                    let choice = StrategyChoice::Forced(Knobs {
+                        plane_size: device.plane_size,
+                        abreast: Some(abreast),
+                        row: Some(RowHeld::Registers),
+                        ..strategy.into()
+                    });
+                    let desc =
+                        layer_norm(rows, cols).with_written_statistics(WrittenStatistics::MeanRstd);
+                    if !runs(&device, &desc, choice) {
+                        continue;
+                    }
+                    let problem = desc.problem().unwrap();
+                    let plan = plan_forward(&problem, &hardware(&device.client), choice).unwrap();
+                    several += usize::from(plan.blueprint.abreast == abreast);
+                    Case::new(desc, 44).check(&device, choice).unwrap();
+                }
+            }
+        }
+        // A CPU has too few units for a team to hold more than one.
+        let is_cpu = hardware(&device.client).cpu_cores.is_some();
+        let may = device.shares_memory() && !is_cpu;
+        assert!(several > 0 || !may, "{}: one by one", device.name);
     }
 }

@@ -21,9 +21,9 @@ const HELD_SUMS_OF_CUBE: usize = 1 << 13;
 const MOST_HELD_SUMS_OF_CUBE: usize = 1 << 14;
 
 /// Columns that a cube which holds sums of them has a unit for each vector of, and those that a unit has at least.
-/// Measured on an H200: rows of 1024 and 2048 floats take 0.85 to 0.95 of the time with two vectors of 4 for each
-/// unit that they take with one, rows of 512 to 2048 halves 0.75 to 0.8 in layer norm; rows of 4096 and 8192
-/// halves take 1.1 to 1.2 times the time with twice the units.
+/// Measured on an H200, backward, two vectors of 4 for each unit beside one: RMS norm takes 0.98 of the time in rows
+/// of 1024 floats and 0.85 in those of 2048, but 1.03 in those of 512; layer norm 1.1 in those of 512 and 2048.
+/// Rows of 4096 and 8192 halves take 1.1 to 1.2 times the time with twice the units.
 const COLUMNS_OF_UNIT: usize = 8;
 const COLUMNS_WITH_SUMS: usize = 2048;
 
@@ -352,10 +352,7 @@ fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option<u32>) -> S
     // As many units as it takes for each to hold the sums of its columns.
     let sums = work.vector * work.column_sums * work.accumulation / 4;
     // Half the units for long rows of halves, which leaves room for other cubes.
-    let elements = steps * work.vector;
-    let is_staged = elements >= STAGED_ELEMENTS
-        && elements * work.held * SIDE_BY_SIDE < hardware.max_shared_memory;
-    let most = match is_staged && work.held < work.accumulation {
+    let most = match is_staged(work, hardware, steps) && work.held < work.accumulation {
         true => 2 * CUBE_VECTORS,
         false => CUBE_VECTORS,
     };
@@ -380,7 +377,7 @@ fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option<u32>) -> S
     let hold = match hardware.cpu_cores {
         // Shared memory is a CPU's cache, and the row is there already.
         Some(_) => registers(work, per_unit),
-        None => holds(work, hardware, per_unit, units)
+        None => holds(work, hardware, per_unit)
             .find(|&hold| room(work, hardware, hold, units) > 0)
             .unwrap_or(Hold::Reread),
     };
@@ -595,17 +592,18 @@ fn room(work: &Work, hardware: &Hardware, hold: Hold, members: u32) -> usize {
     }
 }
 
+/// Whether a cube holds a row of so many steps in shared memory rather than in registers.
+fn is_staged(work: &Work, hardware: &Hardware, steps: usize) -> bool {
+    let elements = steps * work.vector;
+    elements >= STAGED_ELEMENTS && elements * work.held * SIDE_BY_SIDE < hardware.max_shared_memory
+}
+
 /// Where so many vectors of each unit of a cube may stay, best first.
 ///
 /// Measured on an H200: rows of 32 to 64 KiB that units of a large cube hold in shared memory leave it room for
 /// other cubes, and take 0.8 to 0.95 of the time of registers; where one row takes all that there is, those of
 /// 128 KiB take 0.8 to 0.9 of the time of shared memory alone.
-fn holds(
-    work: &Work,
-    hardware: &Hardware,
-    vectors: usize,
-    units: u32,
-) -> impl Iterator<Item = Hold> {
+fn holds(work: &Work, hardware: &Hardware, vectors: usize) -> impl Iterator<Item = Hold> {
     let in_registers = HELD_ELEMENTS * 4 / (work.vector * work.accumulation);
     let vectors = size(vectors).filter(|_| work.reduces);
     let shared = vectors.map(Hold::Shared);
@@ -617,10 +615,7 @@ fn holds(
         });
     let registers = vectors.map(|vectors| registers(work, vectors));
     let registers = registers.filter(|&hold| hold != Hold::Reread);
-    let elements = work.steps * work.vector;
-    let is_staged = elements >= STAGED_ELEMENTS
-        && shared.is_some_and(|hold| room(work, hardware, hold, units) >= SIDE_BY_SIDE);
-    let order = match is_staged {
+    let order = match is_staged(work, hardware, work.steps) {
         true => [shared, registers, both],
         false => [registers, both, shared],
     };
