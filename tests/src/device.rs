@@ -82,7 +82,8 @@ impl TestDevice {
     /// wrong numbers. No plan shares memory on a software driver; a test that forces one to runs on
     /// the others.
     pub fn shares_memory(&self) -> bool {
-        let shares = self.name != "vulkan" || !cubenorm_kernels::hardware(&self.client).is_software;
+        let shares =
+            self.name != "vulkan" || !cubenorm_kernels::hardware(&self.client).is_software();
         if !shares {
             println!("{}: skipped, a software driver under SPIR-V", self.name);
         }

@@ -8,10 +8,10 @@ use crate::device::TestDevice;
 pub fn properties(device: &TestDevice) -> [(&'static str, String); 12] {
     let hardware = hardware(&device.client);
     let or_none = |number: Option<u32>| number.map_or("-".to_owned(), |n| n.to_string());
-    let kind = match (hardware.cpu_cores, hardware.is_software) {
+    let kind = match (hardware.cpu_cores, hardware.software_cores) {
         (Some(cores), _) => format!("CPU of {cores} cores"),
-        (None, true) => "GPU in software".to_owned(),
-        (None, false) => "GPU".to_owned(),
+        (None, Some(cores)) => format!("GPU in software, {cores} cores"),
+        (None, None) => "GPU".to_owned(),
     };
     let dtypes: Vec<String> = device.dtypes().iter().map(ToString::to_string).collect();
     let limit = |number: u64| match number >= u64::from(u32::MAX) {

@@ -345,3 +345,36 @@ fn teams_that_stay_hold_the_sums_of_columns() {
         }
     }
 }
+
+#[test]
+fn rows_side_by_side_as_long_as_a_drivers_loops_are_passed_back_to_their_end() {
+    // As in the forward pass, Mesa's driver ends loops; here a unit has several such rows, and the last of them
+    // fewer. Differences of so many elements take minutes: one row at a time, which they are compared with
+    // elsewhere, is what this is compared with.
+    let (rows, cols) = (67, 65_532);
+    for device in devices() {
+        let desc = norm(&[rows, cols], &[1], Statistics::MeanVariance, DType::F32);
+        let case = GradientCase::new(with_params(desc, &[cols], &[cols]), 12);
+        let one = StrategyChoice::Forced(Knobs {
+            abreast: Some(1),
+            ..Knobs::default()
+        });
+        let expected = case.run(&device, one).unwrap();
+        let actual = case.run(&device, StrategyChoice::Inferred).unwrap();
+        for (actual, expected) in [
+            (actual.input, expected.input),
+            (actual.scale, expected.scale),
+            (actual.bias, expected.bias),
+        ] {
+            let pairs = actual.unwrap().into_iter().zip(expected.unwrap());
+            for (place, (actual, expected)) in pairs.enumerate() {
+                let is_close = (actual - expected).abs() <= 1e-5 * (1.0 + expected.abs());
+                assert!(
+                    is_close,
+                    "{} at {place}: {actual}, not {expected}",
+                    device.name
+                );
+            }
+        }
+    }
+}

@@ -1,8 +1,8 @@
 //! Problems to plans, on devices that are not there.
 
 use cubenorm_core::{
-    DType, GradientDesc, Hardware, Hold, Knobs, Lanes, Level, LoadMode, NormDesc, ParamSums, Plan,
-    PlanError, RowHeld, RowKept, Statistics, Strategy, StrategyChoice, TensorDesc,
+    DType, GradientDesc, Grid, Hardware, Hold, Knobs, Lanes, Level, LoadMode, NormDesc, ParamSums,
+    Plan, PlanError, RowHeld, RowKept, Statistics, Strategy, StrategyChoice, TensorDesc,
     WrittenStatistics, forward_candidates, knobs, plan_forward, plan_gradient,
 };
 use proptest::prelude::*;
@@ -60,22 +60,57 @@ fn a_core_takes_as_many_rows_abreast_as_it_has_registers_for() {
 
 #[test]
 fn a_software_driver_takes_rows_abreast_as_far_as_they_stay_cached() {
-    let software = Hardware {
-        is_software: true,
-        plane_size: None,
-        ..Hardware::webgpu()
-    };
+    let software = Hardware::software(2);
     let abreast = |desc: NormDesc| {
         let plan = inferred(&desc, &software);
         (plan.blueprint.abreast, plan.grid.groups_per_team)
     };
     assert_eq!(abreast(layer_norm(32768, 256, DType::F32)), (4, 4));
     assert_eq!(abreast(layer_norm(2048, 4096, DType::F32)), (2, 2));
+    // In no cache anyway.
+    assert_eq!(abreast(layer_norm(512, 16384, DType::F32)), (4, 4));
     // Too few rows to give units up for, or nothing to share.
-    assert_eq!(abreast(layer_norm(256, 256, DType::F32)), (1, 1));
+    assert_eq!(abreast(layer_norm(64, 65536, DType::F32)), (2, 2));
+    assert_eq!(abreast(layer_norm(32, 256, DType::F32)), (1, 1));
     let bare = layer_norm(32768, 256, DType::F32);
     let bare = bare.with_scale(None).with_bias(None);
     assert_eq!(abreast(bare), (1, 1));
+}
+
+#[test]
+fn no_loop_of_a_software_driver_is_longer_than_mesa_runs() {
+    let software = Hardware::software(2);
+    let check = |grid: &Grid, abreast: usize| {
+        // A row's steps, those that blocks of 64 begin with, and as many again where they are written.
+        let unroll = (4 / abreast).max(1);
+        let steps = grid.steps_per_split;
+        let row = steps.div_ceil(unroll) + 4 + 3 * steps.div_ceil(64) + steps;
+        let iterations = grid.groups_per_team / abreast * row;
+        assert!(
+            iterations < 65_535,
+            "{abreast} abreast, {grid:?}: {iterations}"
+        );
+    };
+    for rows in [16, 61, 512, 4099, 1 << 20] {
+        for cols in [
+            1, 255, 4096, 32_764, 65_532, 65_536, 100_004, 131_068, 262_140,
+        ] {
+            if rows * cols > 1 << 32 {
+                continue;
+            }
+            let desc = layer_norm(rows, cols, DType::F32);
+            let back = GradientDesc::new(desc.clone());
+            let back = back.input_problem(back.param_sums()).unwrap();
+            for knobs in knobs(&software) {
+                if let Ok(plan) = plan_forward(&desc.problem().unwrap(), &software, knobs.into()) {
+                    check(&plan.grid, plan.blueprint.abreast);
+                }
+                if let Ok(plan) = plan_gradient(&back, &software, knobs.into()) {
+                    check(&plan.grid, plan.blueprint.abreast);
+                }
+            }
+        }
+    }
 }
 
 #[test]
@@ -262,10 +297,7 @@ proptest! {
 
 #[test]
 fn candidates_begin_with_the_analytic_plan_and_are_plans_of_their_own() {
-    let software = Hardware {
-        is_software: true,
-        ..Hardware::webgpu()
-    };
+    let software = Hardware::software(2);
     for hardware in [Hardware::cpu(2, 512), Hardware::cuda(132), software] {
         let all = knobs(&hardware);
         for (rows, cols) in [(2048, 4096), (1, 1 << 20), (32768, 256), (7, 13)] {
@@ -338,10 +370,7 @@ fn knobs_that_cannot_be_had_become_the_nearest_that_can() {
 fn only_units_for_themselves_sum_up_columns_of_rows_side_by_side() {
     let desc = GradientDesc::new(layer_norm(528, 520, DType::F32));
     let problem = desc.input_problem(desc.param_sums()).unwrap();
-    let software = Hardware {
-        is_software: true,
-        ..Hardware::webgpu()
-    };
+    let software = Hardware::software(2);
     for hardware in [Hardware::cpu(8, 512), software, Hardware::cuda(132)] {
         for strategy in [Strategy::Unit, Strategy::Plane, Strategy::Cube] {
             for abreast in [None, Some(4)] {

@@ -502,14 +502,14 @@ impl Back<'_> {
         let most = hardware.max_units_per_cube;
         match hardware.cpu_cores {
             Some(cores) => (cores, 1),
-            None if hardware.is_software || parts < SHARED_PARTS => (FOLD_UNITS.min(most), 1),
+            None if hardware.is_software() || parts < SHARED_PARTS => (FOLD_UNITS.min(most), 1),
             None => (32, (most / 32).clamp(1, 16)),
         }
     }
 
     /// Elements that a unit adds up side by side. On a GPU one, so that there is work for more units.
     fn fold_vector(&self, partial: &Partial, offset: usize, output: DType) -> usize {
-        if self.hardware.cpu_cores.is_none() && !self.hardware.is_software {
+        if self.hardware.cpu_cores.is_none() && !self.hardware.is_software() {
             return 1;
         }
         let Some((last, outer)) = partial.access.row.split_last() else {

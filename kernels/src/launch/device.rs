@@ -1,5 +1,8 @@
 //! What a device can do, and what a call asks of it.
 
+use std::sync::LazyLock;
+use std::thread::available_parallelism;
+
 use cubecl::ir::{
     ElemType, FloatKind,
     features::{Plane, TypeUsage},
@@ -15,12 +18,12 @@ pub fn hardware(client: &Client) -> Hardware {
     let hardware = &properties.hardware;
     let has_planes = client.features().plane.contains(Plane::Ops);
     let plane_size = hardware.plane_size_min;
+    let is_software =
+        hardware.num_cpu_cores.is_none() && properties.identity.physical.is_none() && !has_planes;
     let is_fixed = plane_size == hardware.plane_size_max && plane_size > 1;
     Hardware {
         cpu_cores: hardware.num_cpu_cores,
-        is_software: hardware.num_cpu_cores.is_none()
-            && properties.identity.physical.is_none()
-            && !has_planes,
+        software_cores: is_software.then(|| *CORES_HERE),
         plane_size: (has_planes && is_fixed).then_some(plane_size),
         max_units_per_cube: hardware.max_units_per_cube,
         max_cube_dim: hardware.max_cube_dim.into(),
@@ -33,6 +36,14 @@ pub fn hardware(client: &Client) -> Hardware {
         register_bits: Hardware::register_bits_here(),
     }
 }
+
+/// Cores of a CPU where nobody says: what a mid-range machine has.
+const CORES: u32 = 8;
+
+/// Cores of the CPU that this runs on, and so of a driver that plays a GPU on it. Asked once: the answer is
+/// read from files.
+static CORES_HERE: LazyLock<u32> =
+    LazyLock::new(|| available_parallelism().map_or(CORES, |cores| cores.get() as u32));
 
 pub(crate) fn elem_type(dtype: DType) -> ElemType {
     ElemType::Float(match dtype {

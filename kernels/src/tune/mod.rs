@@ -167,7 +167,7 @@ fn tune(
     tensors: usize,
 ) -> Knobs {
     let id = device_id(client);
-    let (launches, least_bytes) = match hardware.cpu_cores.is_some() || hardware.is_software {
+    let (launches, least_bytes) = match hardware.cpu_cores.is_some() || hardware.is_software() {
         // Milliseconds each, beside which the host's part is nothing. Few candidates: whether the copy's
         // probe would save more than it takes was not measured.
         true => (1, None),

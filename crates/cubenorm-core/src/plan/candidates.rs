@@ -27,7 +27,7 @@ pub fn knobs(hardware: &Hardware) -> Vec<Knobs> {
     let mut knobs = vec![nothing];
     let of = |strategy: Strategy| Knobs::from(strategy);
     let is_cpu = hardware.cpu_cores.is_some();
-    if is_cpu || hardware.is_software {
+    if is_cpu || hardware.is_software() {
         knobs.extend([1, 2, 4, 8].map(|abreast| Knobs {
             abreast: Some(abreast),
             ..nothing
@@ -149,7 +149,7 @@ fn shortlist<P: PartialEq>(
     let (outline, analytic) = plan(Knobs::default())?;
     let (most, dearest) = match hardware.cpu_cores {
         Some(_) => (FEWEST, PROMISING * cost(&outline, hardware)),
-        None if hardware.is_software => (FEW, f64::INFINITY),
+        None if hardware.is_software() => (FEW, f64::INFINITY),
         None => (MANY, f64::INFINITY),
     };
     let mut seen = vec![analytic];

@@ -48,10 +48,10 @@ pub(super) fn cost(outline: &Outline, hardware: &Hardware) -> f64 {
     let per_unit = grid.steps_per_split.div_ceil(members).max(1);
     // Units whose last step lies beyond the row wait for the others.
     let idle = (per_unit * members) as f64 / grid.steps_per_split.max(1) as f64;
-    let busy = match (hardware.cpu_cores, hardware.is_software) {
+    let busy = match (hardware.cpu_cores, hardware.software_lanes()) {
         (Some(cores), _) => cores as usize,
-        (None, true) => 64,
-        (None, false) => {
+        (None, Some(lanes)) => lanes,
+        (None, None) => {
             let processors = hardware
                 .multiprocessors
                 .map_or(MULTIPROCESSORS, |n| n as usize);

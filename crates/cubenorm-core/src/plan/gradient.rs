@@ -11,11 +11,12 @@ use super::{
 use crate::{Access, ActivationKind, ColumnSums, GradientProblem, StatisticsKind, StrategyChoice};
 
 /// Rows that a unit takes side by side at most. The sums of columns are read and written once for all of
-/// them; more save little more, but on a core of a CPU where the rows are long.
+/// them; more save little more, but where the rows are long.
 const MAX_ABREAST: usize = 4;
 
-/// Bytes that those rows may have on a software driver, so that they are still in a core's second-level
-/// cache when it comes back to them. A core of a CPU reads ahead, and gains whatever the rows have.
+/// Bytes of input and gradient from which a row of a software driver's units is in no cache when they come
+/// back to it, and more rows cost nothing. Measured on Mesa's driver, eight rows of 64 KiB beside four: 0.9 of
+/// the time, of 128 KiB 0.65 to 0.8; rows of 16 and 32 KiB want four.
 const CACHED_BYTES: usize = 128 << 10;
 
 /// Bytes of input and gradient from which a row is long to a core of a CPU.
@@ -195,7 +196,7 @@ pub fn plan_gradient(
         merge: Merge::Sums,
         column_sums: problem.column_sums.count(),
     };
-    let sums_on_the_way = hardware.cpu_cores.is_some() || hardware.is_software;
+    let sums_on_the_way = hardware.cpu_cores.is_some() || hardware.is_software();
     let lanes_of =
         |knobs: Knobs| lanes::choose(&task, &problem.input, problem.accesses(), hardware, knobs);
     let (mut lanes, mut vector) = lanes_of(choice.knobs());
@@ -206,15 +207,20 @@ pub fn plan_gradient(
         if !(problem.column_sums.any() && sums_on_the_way) {
             return 1;
         }
-        let rows = match choice.knobs().abreast {
-            Some(rows) => rows.min(MOST_ABREAST),
-            None if hardware.cpu_cores.is_none() => {
-                MAX_ABREAST.min(CACHED_BYTES / row_bytes.max(1))
+        let rows = match (choice.knobs().abreast, hardware.software_lanes()) {
+            (Some(rows), _) => rows.min(MOST_ABREAST),
+            (None, Some(lanes)) => {
+                let most = match row_bytes < CACHED_BYTES {
+                    true => MAX_ABREAST,
+                    false => MOST_ABREAST,
+                };
+                let spare = (groups / lanes).checked_ilog2();
+                spare.map_or(1, |power| most.min(1 << power))
             }
-            None if row_bytes < LONG_ROW_BYTES => {
+            (None, None) if row_bytes < LONG_ROW_BYTES => {
                 MAX_ABREAST.min(hardware.rows_in_registers(CORE_VECTORS, vector_bytes))
             }
-            None => {
+            (None, None) => {
                 MOST_ABREAST.min(hardware.rows_in_registers(CORE_VECTORS_OF_LONG_ROW, vector_bytes))
             }
         };

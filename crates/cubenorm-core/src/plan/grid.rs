@@ -106,6 +106,11 @@ pub(super) fn cut(
         accumulation: task.dtype.accumulation().size(),
         held: task.held.size(),
         column_sums: task.column_sums,
+        // Of rows abreast a loop takes one step at a time, and in Mesa's driver it has no iterations left for longer ones.
+        abreast: match hardware.is_software() && steps > heuristic::SOFTWARE_STEPS {
+            true => 1,
+            false => abreast(groups),
+        },
         knobs: choice.knobs(),
     };
     let Shape {
@@ -126,7 +131,7 @@ pub(super) fn cut(
     let splits = steps.div_ceil(steps_per_split).max(1);
     let items = groups * splits;
     let abreast = match splits {
-        1 => abreast(groups).min(room),
+        1 => work.abreast.min(room),
         _ => 1,
     };
     let members = heuristic::members(level, cube_dim);

@@ -1,11 +1,14 @@
+/// Units that a core runs in one instruction where a driver plays a GPU on a CPU.
+const LANES: u32 = 8;
+
 /// The few facts about a device that a plan may read.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Hardware {
     /// Cores that run units, on a CPU runtime; `None` on anything that schedules cubes itself.
     pub cpu_cores: Option<u32>,
-    /// Whether the device is a GPU in software: cubes are scheduled, but by a few CPU cores, and
-    /// what looks like parallel units are the lanes of a CPU's vectors.
-    pub is_software: bool,
+    /// Cores of the CPU that plays a GPU, where a driver does that; `None` on anything else. Cubes are
+    /// scheduled, but by those cores, and what looks like parallel units are the lanes of their vectors.
+    pub software_cores: Option<u32>,
     /// Units of a plane, where it is the same for every kernel and plane operations are there.
     pub plane_size: Option<u32>,
     /// Units that a cube may have.
@@ -33,7 +36,7 @@ impl Hardware {
     pub const fn cpu(cores: u32, load_width: u32) -> Self {
         Self {
             cpu_cores: Some(cores),
-            is_software: false,
+            software_cores: None,
             plane_size: None,
             max_units_per_cube: cores,
             max_cube_dim: [cores; 3],
@@ -51,7 +54,7 @@ impl Hardware {
     pub const fn webgpu() -> Self {
         Self {
             cpu_cores: None,
-            is_software: false,
+            software_cores: None,
             plane_size: None,
             max_units_per_cube: 256,
             max_cube_dim: [256, 256, 64],
@@ -65,11 +68,19 @@ impl Hardware {
         }
     }
 
+    /// The same played by a driver on a CPU of so many cores.
+    pub const fn software(cores: u32) -> Self {
+        Self {
+            software_cores: Some(cores),
+            ..Self::webgpu()
+        }
+    }
+
     /// A CUDA device of so many multiprocessors.
     pub const fn cuda(multiprocessors: u32) -> Self {
         Self {
             cpu_cores: None,
-            is_software: false,
+            software_cores: None,
             plane_size: Some(32),
             max_units_per_cube: 1024,
             max_cube_dim: [1024, 1024, 64],
@@ -81,6 +92,16 @@ impl Hardware {
             max_vector: 16,
             register_bits: 0,
         }
+    }
+
+    /// Whether a driver plays the device on a CPU.
+    pub const fn is_software(&self) -> bool {
+        self.software_cores.is_some()
+    }
+
+    /// Units that all cores run at once where a driver plays the device on a CPU.
+    pub(super) fn software_lanes(&self) -> Option<usize> {
+        self.software_cores.map(|cores| (cores * LANES) as usize)
     }
 
     /// Bits of all vector registers of a core of the processor that this runs on: 32 of 512 with AVX-512, 16

@@ -89,19 +89,18 @@ const MULTIPROCESSORS: usize = 32;
 
 /// Cubes for each core where a driver runs cubes on a CPU: enough that an uneven last one does not
 /// matter.
-const CUBES_PER_SOFTWARE_CORE: usize = 4;
+const CUBES_PER_SOFTWARE_CORE: usize = 16;
 
-/// Cores of a CPU that a driver runs cubes on; drivers do not say.
-const SOFTWARE_CORES: usize = 8;
+/// Rows for each such core below which a row is split between units.
+const ROWS_PER_SOFTWARE_CORE: usize = 4;
 
 /// Steps that a unit takes at most where a driver runs units on a CPU. Mesa's driver ends the loops of
 /// a shader, silently, after 65,535 iterations in all; a unit goes over its steps twice, once of
 /// them four at a time.
-const SOFTWARE_STEPS: usize = 1 << 14;
+pub(super) const SOFTWARE_STEPS: usize = 1 << 14;
 
-/// Teams that sum up columns where a driver runs units on a CPU: the lanes of two vectors for each
-/// core.
-const SUMMING_TEAMS: usize = 16 * SOFTWARE_CORES;
+/// Teams for each such core that sum up columns: the lanes of four of its vectors.
+const SUMMING_TEAMS: usize = 32;
 
 /// Rows that a unit of a software driver takes side by side at most: more of them save little more of
 /// what they share.
@@ -111,8 +110,9 @@ const MAX_ABREAST: usize = 4;
 pub(super) const MOST_ABREAST: usize = 8;
 
 /// Bytes of the rows that a unit takes side by side: it comes back to them, and with those of the
-/// seven units beside it they should still be in a core's second-level cache. Measured on Mesa's
-/// driver: 4 rows of 1 KiB take 0.7 of the time of one at a time, 2 rows of 16 KiB 0.8, 4 of them 1.
+/// seven units beside it they should still be in a core's second-level cache, which longer rows leave
+/// anyway. Measured on Mesa's driver, beside one at a time: 4 rows of 1 KiB take 0.7 of the time, 2 rows
+/// of 16 KiB 0.8, 4 of them 0.8 to 1; 4 rows of 128 and 256 KiB 0.85 to 1.
 const ABREAST_BYTES: usize = 32 << 10;
 
 /// Bytes of a row from which a core of a CPU takes rows side by side. Measured with vectors of 512 bits: eight
@@ -123,10 +123,6 @@ const CORE_ABREAST_BYTES: usize = 16 << 10;
 /// Vectors that it has of each of them at a time. With a quarter of those registers (AVX2) four rows of 16 KiB
 /// take 0.8 to 0.9 of the time of eight.
 const CORE_VECTORS: usize = 2;
-
-/// Units for each core of a software driver below which none are given up for rows abreast: a driver
-/// runs eight of them in one instruction.
-const UNITS_PER_SOFTWARE_CORE: usize = 32;
 
 /// Units of a cube where each has a row of its own.
 const UNITS_OF_ROWS: u32 = 64;
@@ -145,6 +141,8 @@ pub(super) struct Work {
     pub held: usize,
     /// Sums of each column that a team takes of its rows.
     pub column_sums: usize,
+    /// Rows that a unit takes side by side, where it has a row of its own.
+    pub abreast: usize,
     /// What is decided already.
     pub knobs: Knobs,
 }
@@ -162,11 +160,14 @@ impl Work {
         }
     }
 
-    /// Teams that the work may have on a software driver. Each that sums up columns leaves a row of
-    /// sums, so there should be few; but a team's loops end somewhere.
-    fn software_teams(&self) -> usize {
+    /// Teams that the work may have where so many cores play a GPU. Each that sums up columns leaves a row
+    /// of sums, so there should be few; but a team's loops end somewhere.
+    fn software_teams(&self, cores: usize) -> usize {
         match self.column_sums > 0 {
-            true => SUMMING_TEAMS.max((self.groups * self.steps).div_ceil(SOFTWARE_STEPS)),
+            true => {
+                let rounds = (SOFTWARE_STEPS / self.steps.max(1)).max(1);
+                (SUMMING_TEAMS * cores).max(self.groups.div_ceil(self.abreast * rounds))
+            }
             false => usize::MAX,
         }
     }
@@ -223,7 +224,7 @@ pub(super) fn shape(work: &Work, hardware: &Hardware) -> Result<Shape, PlanError
     shape.reason = reason;
     let members = members(shape.level, shape.cube_dim) as usize;
     let steps = work.steps.div_ceil(shape.splits).div_ceil(members);
-    if hardware.is_software && steps > 2 * SOFTWARE_STEPS {
+    if hardware.is_software() && steps > 2 * SOFTWARE_STEPS {
         return refuse("a unit would take more steps than a software driver's loops have");
     }
     if is_forced && work.reduces && steps > LONGEST_SUM {
@@ -248,8 +249,8 @@ fn infer(work: &Work, hardware: &Hardware) -> (Strategy, &'static str) {
             Lanes::Columns => (Strategy::Unit, "a plane has one unit on a CPU"),
         };
     }
-    if hardware.is_software {
-        return match work.groups < SOFTWARE_CORES && long {
+    if let Some(cores) = hardware.software_cores {
+        return match work.groups < ROWS_PER_SOFTWARE_CORE * cores as usize && long {
             _ if work.steps > SOFTWARE_STEPS => {
                 (Strategy::Split, "longer than a software driver's loops")
             }
@@ -285,25 +286,25 @@ fn infer(work: &Work, hardware: &Hardware) -> (Strategy, &'static str) {
 }
 
 fn unit(work: &Work, hardware: &Hardware) -> Shape {
-    let (units, max_teams) = match hardware.cpu_cores {
+    let (units, max_teams) = match (hardware.cpu_cores, hardware.software_cores) {
         // One cube: its units are the cores, and each takes a block of rows from end to end.
-        Some(cores) => {
+        (Some(cores), _) => {
             let units = work.knobs.units.unwrap_or(cores).clamp(1, cores);
             (units, (units as usize).max(work.least_teams()))
         }
-        None if hardware.is_software => {
-            let teams = work.groups.min(work.software_teams());
-            let fill = teams.div_ceil(SOFTWARE_CORES * CUBES_PER_SOFTWARE_CORE);
+        (None, Some(cores)) => {
+            let teams = work.groups.min(work.software_teams(cores as usize));
+            let fill = teams.div_ceil(cores as usize * CUBES_PER_SOFTWARE_CORE);
             let filled = (fill.next_power_of_two() as u32).clamp(8, UNITS_OF_ROWS);
             let units = work.knobs.units.unwrap_or(filled).max(1);
             (units.min(hardware.max_units_per_cube), teams)
         }
-        None => {
+        (None, None) => {
             let units = work.knobs.units.unwrap_or(UNITS_OF_ROWS).max(1);
             (units.min(hardware.max_units_per_cube), usize::MAX)
         }
     };
-    let hold = match hardware.cpu_cores.is_some() || hardware.is_software {
+    let hold = match hardware.cpu_cores.is_some() || hardware.is_software() {
         // What a unit holds lives in the same cache as the row itself.
         true => Hold::Reread,
         false => registers(work, work.steps),
@@ -327,7 +328,7 @@ fn planes(work: &Work, hardware: &Hardware, plane: u32) -> Shape {
     let planes = (units.min(hardware.max_units_per_cube) / plane).max(1);
     let per_unit = work.steps.div_ceil(plane as usize);
     let (held_columns, max_teams) = held_columns(work, hardware, Level::Plane, per_unit, plane);
-    let hold = match hardware.is_software {
+    let hold = match hardware.is_software() {
         true => Hold::Reread,
         false => registers(work, per_unit),
     };
@@ -399,7 +400,7 @@ fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option<u32>) -> S
 /// Columns of several units each, or of one where a CPU runs the units: they would share memory and
 /// wait for each other, which a software driver makes a hundred times dearer than reading more.
 fn column(work: &Work, hardware: &Hardware, is_forced: bool) -> Shape {
-    if hardware.cpu_cores.is_some() || hardware.is_software && !is_forced {
+    if hardware.cpu_cores.is_some() || hardware.is_software() && !is_forced {
         return unit(work, hardware);
     }
     let limit = hardware.max_units_per_cube.min(256) as usize;
@@ -456,6 +457,7 @@ fn split(work: &Work, hardware: &Hardware, plane: Option<u32>, is_forced: bool) 
     let of_units = |splits: usize| {
         let parts = Work {
             groups: work.groups * splits,
+            abreast: 1,
             ..*work
         };
         Shape {
@@ -463,24 +465,25 @@ fn split(work: &Work, hardware: &Hardware, plane: Option<u32>, is_forced: bool) 
             ..unit(&parts, hardware)
         }
     };
-    let mut shape = match (work.lanes, hardware.cpu_cores) {
-        (_, Some(cores)) => {
+    let mut shape = match (work.lanes, hardware.cpu_cores, hardware.software_cores) {
+        (_, Some(cores), _) => {
             let busy = (cores as usize).div_ceil(work.groups.max(1));
             of_units(limit(busy.max(work.steps.div_ceil(LONGEST_SUM))))
         }
-        (_, None) if hardware.is_software => {
-            let wanted = (SOFTWARE_CORES * CUBES_PER_SOFTWARE_CORE).div_ceil(work.groups.max(1));
+        (_, None, Some(cores)) => {
+            let cubes = cores as usize * CUBES_PER_SOFTWARE_CORE;
+            let wanted = cubes.div_ceil(work.groups.max(1));
             let filled = wanted.min(work.steps.div_ceil(CUBE_VECTORS * 64));
             of_units(limit(filled.max(work.steps.div_ceil(SOFTWARE_STEPS))))
         }
-        (Lanes::Rows, None) => {
+        (Lanes::Rows, None, None) => {
             let shape = column(work, hardware, is_forced);
             Shape {
                 splits: limit(shape.splits),
                 ..shape
             }
         }
-        (Lanes::Columns, None) => {
+        (Lanes::Columns, None, None) => {
             let least = CUBE_VECTORS * 64;
             let splits = parts(hardware, work.groups, work.steps, least, work.elements());
             let splits = limit(splits);
@@ -502,9 +505,9 @@ fn split(work: &Work, hardware: &Hardware, plane: Option<u32>, is_forced: bool) 
 
 /// Parts of a row that fill the device when `cubes` cubes alone do not, of at least `least` steps.
 fn parts(hardware: &Hardware, cubes: usize, steps: usize, least: usize, elements: usize) -> usize {
-    let wanted = match hardware.is_software {
-        true => SOFTWARE_CORES * CUBES_PER_SOFTWARE_CORE,
-        false => {
+    let wanted = match hardware.software_cores {
+        Some(cores) => cores as usize * CUBES_PER_SOFTWARE_CORE,
+        None => {
             hardware
                 .multiprocessors
                 .map_or(MULTIPROCESSORS, |n| n as usize)
@@ -539,16 +542,20 @@ pub(super) fn abreast(
     if let Some(rows) = knobs.abreast {
         return rows.clamp(1, MOST_ABREAST).min(groups.max(1));
     }
-    let rows = match hardware.cpu_cores {
-        Some(_) if row_bytes < CORE_ABREAST_BYTES => 1,
-        Some(cores) => MOST_ABREAST
+    let rows = match (hardware.cpu_cores, hardware.software_lanes()) {
+        (Some(_), _) if row_bytes < CORE_ABREAST_BYTES => 1,
+        (Some(cores), _) => MOST_ABREAST
             .min(hardware.rows_in_registers(CORE_VECTORS, vector_bytes))
             .min(groups / cores as usize),
-        None if hardware.is_software => {
-            let spare = groups / (SOFTWARE_CORES * UNITS_PER_SOFTWARE_CORE);
-            spare.min(ABREAST_BYTES / row_bytes.max(1)).min(MAX_ABREAST)
+        (None, Some(lanes)) => {
+            let cached = match ABREAST_BYTES / row_bytes.max(1) {
+                0 => MAX_ABREAST,
+                rows => rows.clamp(2, MAX_ABREAST),
+            };
+            // Two vectors for each core, so that one that is held up does not hold up all.
+            cached.min(groups / (2 * lanes))
         }
-        None if is_half => {
+        (None, None) if is_half => {
             let processors = hardware
                 .multiprocessors
                 .map_or(MULTIPROCESSORS, |n| n as usize);
@@ -557,7 +564,7 @@ pub(super) fn abreast(
                 .min(SHORT_ROWS * 2 / row_bytes.max(1))
                 .min(MOST_ABREAST)
         }
-        None => 1,
+        (None, None) => 1,
     };
     match rows {
         0 => 1,

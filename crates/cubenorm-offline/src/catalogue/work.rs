@@ -106,7 +106,7 @@ impl Work {
         }
         let hardware = hardware(client);
         // No plan for a software driver has units that share memory, unless somebody forces it.
-        let is_forced = breadth >= Breadth::Strategies && !hardware.is_software;
+        let is_forced = breadth >= Breadth::Strategies && !hardware.is_software();
         if is_forced {
             choices.extend(Strategy::ALL.map(StrategyChoice::from));
         }
