@@ -2,13 +2,13 @@
 
 use burn::module::{Module, Param};
 use burn::nn;
-use burn::tensor::{Device, Gradients, Tensor};
+use burn::tensor::{DType, Device, Gradients, Tensor};
 use cubenorm::nn::{
     AdaLayerNormConfig, AddLayerNorm, AddRmsNorm, BatchNormConfig, GroupNormConfig,
     InstanceNormConfig, LayerNormConfig, MeanVarianceNormConfig, RmsNormConfig, from_burn,
 };
 
-use crate::{devices, difference, noise, values};
+use crate::{devices, difference, noise, supports, values};
 
 /// Passes a gradient of random numbers back.
 fn backward<const D: usize>(output: Tensor<D>, device: &Device) -> Gradients {
@@ -136,6 +136,73 @@ fn a_frozen_batch_norm_keeps_its_statistics() {
         assert!(error < 1e-5, "{name}: off by {error}");
         assert_eq!(values(ours.running_mean.value()), [0.0; 3], "{name}");
         assert_eq!(ours.to_string(), burns.to_string());
+    }
+}
+
+#[test]
+fn a_batch_norm_of_halves_has_statistics_with_the_digits_of_f32() {
+    for (name, device) in devices() {
+        for dtype in [DType::F16, DType::BF16] {
+            if !supports(name, &device, dtype) {
+                println!("{name}: skipped {dtype:?}, which the device does not have");
+                continue;
+            }
+            let tracked = device.clone().autodiff();
+            let mut layer = BatchNormConfig::new(3).init(&tracked);
+            for param in [&mut layer.gamma, &mut layer.beta] {
+                *param = Param::from_tensor(param.val().cast(dtype).detach().require_grad());
+            }
+            // A variance that f16 does not hold.
+            let x = (noise([8, 3, 5], 31, &tracked) * 900.0).cast(dtype);
+            layer.forward(x.clone());
+
+            let numbers = values(x.clone().cast(DType::F32));
+            let channels: Vec<Vec<f64>> = (0..3)
+                .map(|channel| {
+                    let rows = numbers.chunks(5).skip(channel).step_by(3);
+                    rows.flatten().copied().collect()
+                })
+                .collect();
+            let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len() as f64;
+            let moved: Vec<(f64, f64)> = channels
+                .iter()
+                .map(|numbers| {
+                    let center = mean(numbers);
+                    let squares: Vec<f64> = numbers.iter().map(|x| (x - center).powi(2)).collect();
+                    (0.1 * center, 0.9 + 0.1 * mean(&squares))
+                })
+                .collect();
+            assert!(
+                moved.iter().any(|(_, variance)| *variance > 6553.5),
+                "{moved:?}"
+            );
+            let means = values(layer.running_mean.value_sync());
+            let variances = values(layer.running_var.value_sync());
+            for ((mean, variance), (actual, deviation)) in
+                moved.iter().zip(means.iter().zip(variances))
+            {
+                assert!(
+                    (actual - mean).abs() < 1e-3,
+                    "{name} {dtype:?}: {actual}, not {mean}"
+                );
+                let error = (deviation / variance - 1.0).abs();
+                assert!(
+                    error < 1e-5,
+                    "{name} {dtype:?}: {deviation}, not {variance}"
+                );
+            }
+
+            let x = Tensor::<3>::from_data(x.into_data(), (&device, dtype));
+            let y = layer.valid().forward(x);
+            assert_eq!(y.dtype(), dtype);
+            let y = values(y.cast(DType::F32));
+            for (i, (y, x)) in y.iter().zip(&numbers).enumerate() {
+                let (mean, variance) = moved[i / 5 % 3];
+                let expected = (x - mean) / (variance + 1e-5).sqrt();
+                let is_close = (y - expected).abs() < 5e-3 * (1.0 + expected.abs());
+                assert!(is_close, "{name} {dtype:?} at {i}: {y}, not {expected}");
+            }
+        }
     }
 }
 

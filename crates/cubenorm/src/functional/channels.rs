@@ -2,7 +2,7 @@
 
 use burn::backend::Dispatch;
 use burn::backend::ops::FloatTensorOps;
-use burn::tensor::{Shape, Tensor};
+use burn::tensor::{DType, Shape, Tensor};
 use cubenorm_core::{NormError, WrittenStatistics};
 
 use super::{Call, expect_size, or_panic};
@@ -13,10 +13,19 @@ use crate::ops::{NormSpec, Reduction};
 pub struct BatchNormTrain<const D: usize> {
     /// The normalized tensor.
     pub output: Tensor<D>,
-    /// The mean of each channel, `[channels]`. Nothing is passed back to it.
+    /// The mean of each channel, `[channels]`, of the input's dtype, or of f32 where that is a half. Nothing is
+    /// passed back to it.
     pub mean: Tensor<1>,
-    /// The biased variance of each channel, `[channels]`. Nothing is passed back to it.
+    /// The biased variance of each channel, likewise.
     pub variance: Tensor<1>,
+}
+
+/// The dtype that statistics of an input are in: f32 for halves, whose squares exceed f16.
+fn statistics_dtype(input: DType) -> DType {
+    match input {
+        DType::F16 | DType::BF16 => DType::F32,
+        dtype => dtype,
+    }
 }
 
 /// A parameter of one number for each channel, in the input's rank.
@@ -57,6 +66,8 @@ fn batch_axes<const D: usize>() -> Vec<usize> {
 ///
 /// - `input`, result: `[batch, channels, ...]`
 /// - `gamma`, `beta`, `mean`, `variance`: `[channels]`
+///
+/// Each of the input's dtype, or of f32 where that is a half.
 ///
 /// # Panics
 ///
@@ -102,17 +113,23 @@ pub fn try_batch_norm<const D: usize>(
     epsilon: f64,
 ) -> Result<Tensor<D>, NormError> {
     let channels = channels(&input)?;
-    let param = |name, tensor: Option<Tensor<1>>| {
-        let tensor = tensor.map(|tensor| of_channels::<D>(name, tensor, channels));
-        tensor.transpose()
+    let (gamma, beta) = (gamma.into(), beta.into());
+    // Running statistics keep f32's digits where a network computes in halves, and a kernel reads parameters
+    // of one dtype.
+    let dtype = input.dtype();
+    let wide = statistics_dtype(dtype);
+    let given = [gamma.as_ref(), beta.as_ref(), Some(&mean), Some(&variance)];
+    let widens = given.iter().flatten().any(|tensor| tensor.dtype() == wide);
+    let param = |name, tensor: Tensor<1>| match widens && tensor.dtype() == dtype {
+        true => of_channels::<D>(name, tensor.cast(wide), channels),
+        false => of_channels::<D>(name, tensor, channels),
     };
+    let gamma = gamma.map(|tensor| param("gamma", tensor)).transpose()?;
+    let beta = beta.map(|tensor| param("beta", tensor)).transpose()?;
     let spec = NormSpec::new(batch_axes::<D>(), Reduction::Given, epsilon);
     let call = Call::new(input, spec)
-        .with_params(param("gamma", gamma.into())?, param("beta", beta.into())?)
-        .with_given(
-            of_channels("mean", mean, channels)?,
-            of_channels("variance", variance, channels)?,
-        );
+        .with_params(gamma, beta)
+        .with_given(param("mean", mean)?, param("variance", variance)?);
     Ok(call.named_as_burn_does().run()?.output)
 }
 
@@ -169,7 +186,7 @@ pub fn try_batch_norm_train<const D: usize>(
         let tensor = tensor.map(|tensor| of_channels::<D>(name, tensor, channels));
         tensor.transpose()
     };
-    let dtype = input.dtype();
+    let dtype = statistics_dtype(input.dtype());
     let spec = NormSpec {
         written_statistics: Some(WrittenStatistics::MeanVariance),
         ..NormSpec::new(batch_axes::<D>(), Reduction::MeanVariance, epsilon)
