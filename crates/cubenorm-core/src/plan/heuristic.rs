@@ -124,6 +124,10 @@ const CORE_ABREAST_BYTES: usize = 16 << 10;
 /// take 0.8 to 0.9 of the time of eight.
 const CORE_VECTORS: usize = 2;
 
+/// Vectors of units for each such core below which none are given up for rows abreast: few gain little, and
+/// calls with a few rows more or less should come to one kernel.
+const VECTORS_OF_SOFTWARE_CORE: usize = 8;
+
 /// Units of a cube where each has a row of its own.
 const UNITS_OF_ROWS: u32 = 64;
 
@@ -552,8 +556,7 @@ pub(super) fn abreast(
                 0 => MAX_ABREAST,
                 rows => rows.clamp(2, MAX_ABREAST),
             };
-            // Two vectors for each core, so that one that is held up does not hold up all.
-            cached.min(groups / (2 * lanes))
+            cached.min(groups / (VECTORS_OF_SOFTWARE_CORE * lanes))
         }
         (None, None) if is_half => {
             let processors = hardware
