@@ -197,7 +197,7 @@ mod cube {
     }
 
     /// The shapes that may be the fastest: on a CPU a block for each core, or for fewer where that
-    /// fills the memory bus; on a GPU one or several vectors per unit.
+    /// fills the memory bus; on a GPU one or several vectors per unit, neighbours in neighbouring units or in one.
     fn shapes(client: &Client, vectors: usize) -> Vec<Shape> {
         let hardware = &client.properties().hardware;
         match hardware.num_cpu_cores {
@@ -213,16 +213,19 @@ mod cube {
             .collect(),
             None => {
                 let units = (hardware.max_units_per_cube as usize).min(256);
-                let shape = |per_unit: usize| Shape {
+                let shape = |units: usize, per_unit: usize, blocked: bool| Shape {
                     units,
                     cubes: vectors.div_ceil(units * per_unit),
                     per_unit,
-                    blocked: false,
+                    blocked,
                 };
                 let most = hardware.max_cube_count.0 as usize;
+                // A driver that plays a GPU on a CPU has its lanes next to each other in a block each.
+                let blocks = [16, 256, 1024].map(|per_unit| shape(8, per_unit, true));
                 [1, 2, 4, 8, 16, 32, 64]
-                    .map(shape)
+                    .map(|per_unit| shape(units, per_unit, false))
                     .into_iter()
+                    .chain(blocks)
                     .filter(|shape| shape.cubes <= most)
                     .collect()
             }
