@@ -106,7 +106,7 @@ pub(super) fn cut(
         accumulation: task.dtype.accumulation().size(),
         held: task.held.size(),
         column_sums: task.column_sums,
-        // Of rows abreast a loop takes one step at a time, and in Mesa's driver it has no iterations left for longer ones.
+        // Of rows abreast a loop takes one step at a time, of which Mesa's driver has no more left.
         abreast: match hardware.is_software() && steps > heuristic::SOFTWARE_STEPS {
             true => 1,
             false => abreast(groups),

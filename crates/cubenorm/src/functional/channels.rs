@@ -6,7 +6,7 @@ use burn::tensor::{DType, Shape, Tensor};
 use cubenorm_core::{NormError, WrittenStatistics};
 
 use super::{Call, expect_size, or_panic};
-use crate::ops::{NormSpec, Reduction};
+use crate::ops::{NormSpec, Reduction, wider};
 
 /// What [`batch_norm_train`] returns.
 #[derive(Debug, Clone)]
@@ -20,12 +20,9 @@ pub struct BatchNormTrain<const D: usize> {
     pub variance: Tensor<1>,
 }
 
-/// The dtype that statistics of an input are in: f32 for halves, whose squares exceed f16.
+/// The dtype that statistics of an input are in.
 fn statistics_dtype(input: DType) -> DType {
-    match input {
-        DType::F16 | DType::BF16 => DType::F32,
-        dtype => dtype,
-    }
+    wider(input).map_or(input, DType::from)
 }
 
 /// A parameter of one number for each channel, in the input's rank.
@@ -119,7 +116,7 @@ pub fn try_batch_norm<const D: usize>(
     let dtype = input.dtype();
     let wide = statistics_dtype(dtype);
     let given = [gamma.as_ref(), beta.as_ref(), Some(&mean), Some(&variance)];
-    let widens = given.iter().flatten().any(|tensor| tensor.dtype() == wide);
+    let widens = wide != dtype && given.iter().flatten().any(|tensor| tensor.dtype() == wide);
     let param = |name, tensor: Tensor<1>| match widens && tensor.dtype() == dtype {
         true => of_channels::<D>(name, tensor.cast(wide), channels),
         false => of_channels::<D>(name, tensor, channels),

@@ -14,6 +14,7 @@ mod tensors;
 
 use burn::backend::{Backend, backend_extension};
 
+pub(crate) use portable::wider;
 pub(crate) use spec::dtype;
 pub use spec::{BackwardSpec, Descs, NormSpec, Reduction};
 pub use tensors::{BackwardOperands, Gradients, Normalized, Operands, Optional};

@@ -28,7 +28,7 @@ pub(super) fn with_rank<B: Backend>(tensor: FloatTensor<B>, rank: usize) -> Floa
 }
 
 /// The dtype that statistics are computed in, where it is not the tensor's own.
-fn wider(dtype: DType) -> Option<FloatDType> {
+pub(crate) fn wider(dtype: DType) -> Option<FloatDType> {
     matches!(dtype, DType::F16 | DType::BF16).then_some(FloatDType::F32)
 }
 
