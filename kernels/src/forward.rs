@@ -2,16 +2,17 @@
 
 use cubecl::prelude::*;
 use cubenorm_core::{
-    AccessBlueprint, Blueprint, Hold, Lanes, Level, LoadMode, StatisticsKind, WrittenStatistics,
+    AccessBlueprint, Blueprint, Hold, Lanes, Level, LoadMode, Merge, StatisticsKind, Team,
+    WrittenStatistics,
 };
 
 use crate::epilogue::{
     Affine, AffineRow, AffineStep, TypedAffine, activate, affine_row, affine_step, transform,
 };
 use crate::held::{TypedHeld, hold};
-use crate::moments::{Moments, RowStatistics, finish, merge, nothing_reduced};
+use crate::moments::{Moments, RowStatistics, Sums, finish, merge, nothing_reduced};
 use crate::operand::{Optional, group_row, optional_row, row_offset, store};
-use crate::source::{Source, SourceRow, add_last, read, shifted, source_row};
+use crate::source::{Source, SourceRow, add_last, number_or_zero, read, shifted, source_row};
 use crate::strategy::split::{Partition, elements, merge_parts, write_part};
 use crate::strategy::{member, merge_team, team_sum};
 use crate::types::{One, Typed, Types};
@@ -152,7 +153,8 @@ fn block_moments<A: Float, N: Size>(
     #[comptime] blueprint: Blueprint,
 ) -> Moments<A, N> {
     let zero = Vector::<A, N>::new(A::new(0.0));
-    let offset = sum / Vector::new(count);
+    // By the reciprocal, which is one number: to divide all lanes takes a processor several times as long.
+    let offset = sum * Vector::new(A::new(1.0) / count);
     let mean = if comptime!(blueprint.statistics.reduces_mean()) {
         origin + offset
     } else {
@@ -172,8 +174,45 @@ fn block_moments<A: Float, N: Size>(
     Moments::<A, N> { count, mean, m2 }
 }
 
-/// The moments of a row of `count` elements that its team holds: the mean first, then
-/// deviations from it, which takes two rounds of plain sums where [`merge`] would divide for each part.
+/// Sums of a unit side by side, so that no addition waits for the one before it. A unit of a team has others to
+/// work on meanwhile, and needs the registers.
+fn chains(blueprint: &Blueprint) -> usize {
+    match blueprint.team.level {
+        Level::Unit => UNROLL,
+        Level::Plane | Level::Cube | Level::Column => 1,
+    }
+}
+
+/// The shift of a row of `count` elements that its team holds: its mean, as far as it is a number, which
+/// [`held_moments`] takes off and finds what it was rounded by.
+#[cube]
+fn held_shift<T: Types>(
+    held: &TypedHeld<T>,
+    share: &Share,
+    count: T::A,
+    #[comptime] blueprint: Blueprint,
+) -> Vector<T::A, T::N> {
+    if comptime!(blueprint.shifts) {
+        let vectors = comptime!(blueprint.hold.vectors().unwrap_or(0));
+        let chains = comptime!(chains(&blueprint).min(vectors));
+        let weight = Vector::<T::A, T::N>::new(T::A::new(1.0) / count);
+        let mut means = Sums::<T::A, T::N>::zeros(chains);
+        #[unroll]
+        for i in 0..vectors {
+            if i < share.count {
+                // Weighted one by one, because their sum may be more than a number holds.
+                means.plain[comptime!(i % chains)] += held.get(i, blueprint) * weight;
+            }
+        }
+        let mine = means.total(count, chains).mean;
+        number_or_zero::<T::A, T::N>(team_sum::<T::A, T::N>(mine, blueprint.team))
+    } else {
+        Vector::new(T::A::new(0.0))
+    }
+}
+
+/// The moments of a row of `count` elements that its team holds, relative to its shift: plain sums, as next to
+/// nothing cancels where the shift is the mean, while [`merge`] would divide for each part.
 #[cube]
 fn held_moments<T: Types>(
     held: &TypedHeld<T>,
@@ -183,32 +222,28 @@ fn held_moments<T: Types>(
     #[comptime] blueprint: Blueprint,
 ) -> Moments<T::A, T::N> {
     let vectors = comptime!(blueprint.hold.vectors().unwrap_or(0));
+    let chains = comptime!(chains(&blueprint).min(vectors));
     let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
-    let mut mean = zero;
-    if comptime!(blueprint.statistics.reduces_mean()) {
-        let mut sum = zero;
-        #[unroll]
-        for i in 0..vectors {
-            if i < share.count {
-                sum += shifted::<T::A, T::N>(held.get(i, blueprint), row, blueprint);
-            }
+    let mut sums = Sums::<T::A, T::N>::zeros(chains);
+    #[unroll]
+    for i in 0..vectors {
+        if i < share.count {
+            let deviation = shifted::<T::A, T::N>(held.get(i, blueprint), row, blueprint);
+            let chain = comptime!(i % chains);
+            sums.plain[chain] += deviation;
+            sums.products[chain] += spread::<T::A, T::N>(deviation, blueprint);
         }
-        // Divided first, because the sum of a whole row may be more than a number holds.
-        mean = team_sum::<T::A, T::N>(sum / Vector::new(count), blueprint.team);
     }
-    let mut m2 = zero;
-    if comptime!(blueprint.statistics.reduces_deviation()) {
-        #[unroll]
-        for i in 0..vectors {
-            if i < share.count {
-                let deviation =
-                    shifted::<T::A, T::N>(held.get(i, blueprint), row, blueprint) - mean;
-                m2 += spread::<T::A, T::N>(deviation, blueprint);
-            }
-        }
-        m2 = team_sum::<T::A, T::N>(m2, blueprint.team);
-    }
-    Moments::<T::A, T::N> { count, mean, m2 }
+    let mine = sums.total(count, chains);
+    let team = comptime!(Team {
+        merge: match blueprint.statistics.reduces_mean() {
+            true => Merge::Sums,
+            false => Merge::Sum,
+        },
+        ..blueprint.team
+    });
+    let sums = merge_team::<T::A, T::N>(&mine, team);
+    block_moments::<T::A, T::N>(count, zero, sums.mean, sums.m2, blueprint)
 }
 
 /// Where a row starts in what is written and in what it is multiplied with.
@@ -442,7 +477,18 @@ fn normalize_items<T: Types, W: Size>(
         let mut rows = Sequence::<Row<T::A, T::N>>::new();
         #[unroll]
         for r in 0..blueprint.abreast {
-            let (item, source_row) = (items.index(r), sources.index(r));
+            let (item, found) = (items.index(r), sources.index(r));
+            let count = elements::<T::A, T::N>(partition.steps, blueprint.team);
+            let shift = if is_held {
+                held_shift::<T>(held.index(r), &share, count, blueprint)
+            } else {
+                found.shift
+            };
+            let source_row = SourceRow::<T::A, T::N> {
+                input: found.input,
+                residual: found.residual,
+                shift,
+            };
             let statistics = if comptime!(!blueprint.statistics.reduces()) {
                 nothing_reduced::<T::A, T::N>()
             } else {
@@ -450,22 +496,23 @@ fn normalize_items<T: Types, W: Size>(
                     let parts = parts.as_ref().unwrap();
                     merge_parts::<T::A, T::N, W>(parts, item.group, partition, blueprint.team)
                 } else if is_held {
-                    let count = elements::<T::A, T::N>(partition.steps, blueprint.team);
-                    held_moments::<T>(held.index(r), source_row, &share, count, blueprint)
+                    held_moments::<T>(held.index(r), &source_row, &share, count, blueprint)
                 } else {
-                    let mine = accumulate::<T>(source, source_row, &share, blueprint);
+                    let mine = accumulate::<T>(source, &source_row, &share, blueprint);
                     merge_team::<T::A, T::N>(&mine, blueprint.team)
                 };
                 item_statistics::<T>(
-                    &moments, source_row, results, item, partition, epsilon, blueprint,
+                    &moments,
+                    &source_row,
+                    results,
+                    item,
+                    partition,
+                    epsilon,
+                    blueprint,
                 )
             };
             rows.push(Row::<T::A, T::N> {
-                source: SourceRow::<T::A, T::N> {
-                    input: source_row.input,
-                    residual: source_row.residual,
-                    shift: source_row.shift,
-                },
+                source: source_row,
                 result: result_row::<T>(affine, &*results, item, epsilon, blueprint),
                 statistics,
             });

@@ -2,7 +2,7 @@
 
 use crate::types::One;
 use cubecl::prelude::*;
-use cubenorm_core::{Blueprint, Merge, StatisticsKind, Team};
+use cubenorm_core::{Blueprint, Lanes, Merge, StatisticsKind, Team};
 
 /// Count, mean and sum of squared deviations of the elements seen so far, lane by lane.
 ///
@@ -24,6 +24,52 @@ pub(crate) fn same<A: Float, N: Size>(moments: &Moments<A, N>) -> Moments<A, N> 
         count: moments.count,
         mean: moments.mean,
         m2: moments.m2,
+    }
+}
+
+/// Sums side by side: of numbers, and of their products with others.
+#[derive(CubeType)]
+pub(crate) struct Sums<A: Float, N: Size> {
+    pub(crate) plain: Array<Vector<A, N>>,
+    pub(crate) products: Array<Vector<A, N>>,
+}
+
+#[cube]
+impl<A: Float, N: Size> Sums<A, N> {
+    pub(crate) fn zeros(#[comptime] count: usize) -> Self {
+        let mut plain = Array::<Vector<A, N>>::new(count);
+        let mut products = Array::<Vector<A, N>>::new(count);
+        #[unroll]
+        for i in 0..count {
+            plain[i] = Vector::new(A::new(0.0));
+            products[i] = Vector::new(A::new(0.0));
+        }
+        Sums::<A, N> { plain, products }
+    }
+
+    /// Adds each of as many others.
+    pub(crate) fn add_all(&mut self, other: &Self, #[comptime] count: usize) {
+        #[unroll]
+        for i in 0..count {
+            self.plain[i] += other.plain[i];
+            self.products[i] += other.products[i];
+        }
+    }
+
+    /// All of them in one, in the places of mean and deviation.
+    pub(crate) fn total(&self, of: A, #[comptime] count: usize) -> Moments<A, N> {
+        let mut mean = self.plain[0];
+        let mut m2 = self.products[0];
+        #[unroll]
+        for i in 1..count {
+            mean += self.plain[i];
+            m2 += self.products[i];
+        }
+        Moments::<A, N> {
+            count: of,
+            mean,
+            m2,
+        }
     }
 }
 
@@ -77,6 +123,31 @@ pub(crate) fn merge<A: Float, N: Size>(
     }
 }
 
+/// Lanes up to which they are added one after another.
+const SERIAL: usize = 4;
+
+/// The sum of a vector's lanes: of many of them one half is added to the other, again and again, as
+/// `vector_sum` has each addition wait for the one before it.
+#[cube]
+pub(crate) fn lane_sum<A: Float, N: Size>(vector: Vector<A, N>, #[comptime] team: Team) -> A {
+    if comptime!(team.vector <= SERIAL) {
+        Vector::vector_sum(vector)
+    } else {
+        let mut sum = vector;
+        #[unroll]
+        for round in 1..comptime!(team.vector.ilog2() as usize + 1) {
+            let half = comptime!(team.vector >> round);
+            let mut upper = sum;
+            #[unroll]
+            for lane in 0..half {
+                upper.insert(lane, sum.extract(lane + half));
+            }
+            sum += upper;
+        }
+        sum.extract(0usize)
+    }
+}
+
 /// Merges the lanes of a vector, where they belong to one row. All lanes have seen equally many
 /// elements.
 #[cube]
@@ -86,16 +157,16 @@ pub(crate) fn fold_lanes<A: Float, N: Size>(
 ) -> Moments<A, One> {
     let width = A::new(comptime!(team.vector as f32));
     let mean = match comptime!(team.merge) {
-        Merge::Moments | Merge::Means => Vector::vector_sum(lanes.mean) / width,
-        Merge::Sums => Vector::vector_sum(lanes.mean),
+        Merge::Moments | Merge::Means => lane_sum::<A, N>(lanes.mean, team) / width,
+        Merge::Sums => lane_sum::<A, N>(lanes.mean, team),
         Merge::Sum => A::new(0.0),
     };
     let m2 = match comptime!(team.merge) {
         Merge::Moments => {
             let delta = lanes.mean - Vector::<A, N>::new(mean);
-            Vector::vector_sum(lanes.m2) + Vector::vector_sum(delta * delta) * lanes.count
+            lane_sum::<A, N>(lanes.m2, team) + lane_sum::<A, N>(delta * delta, team) * lanes.count
         }
-        Merge::Sum | Merge::Sums => Vector::vector_sum(lanes.m2),
+        Merge::Sum | Merge::Sums => lane_sum::<A, N>(lanes.m2, team),
         Merge::Means => A::new(0.0),
     };
     Moments::<A, One> {
@@ -128,6 +199,31 @@ pub(crate) fn nothing_reduced<A: Float, N: Size>() -> RowStatistics<A, N> {
 /// Turns the moments of a whole row of `count` elements into what it is normalized by.
 #[cube]
 pub(crate) fn finish<A: Float, N: Size>(
+    row: &Moments<A, N>,
+    count: A,
+    epsilon: A,
+    #[comptime] blueprint: Blueprint,
+) -> RowStatistics<A, N> {
+    if comptime!(blueprint.team.lanes == Lanes::Rows) {
+        finish_lanes::<A, N>(row, count, epsilon, blueprint)
+    } else {
+        // All lanes are alike, and a root of one costs a processor a fraction of that of all.
+        let lane = Moments::<A, One> {
+            count: row.count,
+            mean: Vector::new(row.mean.extract(0usize)),
+            m2: Vector::new(row.m2.extract(0usize)),
+        };
+        let finished = finish_lanes::<A, One>(&lane, count, epsilon, blueprint);
+        RowStatistics::<A, N> {
+            mean: row.mean,
+            variance: Vector::new(finished.variance.extract(0usize)),
+            rstd: Vector::new(finished.rstd.extract(0usize)),
+        }
+    }
+}
+
+#[cube]
+fn finish_lanes<A: Float, N: Size>(
     row: &Moments<A, N>,
     count: A,
     epsilon: A,

@@ -1,8 +1,9 @@
 //! What a row consists of: the input, plus a residual where there is one and it is added first.
 
 use cubecl::prelude::*;
-use cubenorm_core::{Blueprint, Lanes, ResidualPlace, Team};
+use cubenorm_core::{Blueprint, Hold, Lanes, ResidualPlace, Team};
 
+use crate::moments::lane_sum;
 use crate::operand::{Optional, load, optional_row, row_offset};
 use crate::types::Types;
 
@@ -38,6 +39,14 @@ fn sample_steps(team: Team) -> usize {
     }
 }
 
+/// A mean as a shift: an infinity taken off the other elements would turn them all into infinities.
+#[cube]
+pub(crate) fn number_or_zero<A: Float, N: Size>(mean: Vector<A, N>) -> Vector<A, N> {
+    let largest = Vector::<A, N>::new(A::max_value());
+    let is_number = mean.abs().less_equal(&largest);
+    select_many(is_number, mean, Vector::new(A::new(0.0)))
+}
+
 /// Finds a row of `steps` steps.
 #[cube]
 pub(crate) fn source_row<T: Types>(
@@ -56,7 +65,8 @@ pub(crate) fn source_row<T: Types>(
         residual,
         shift: zero,
     };
-    if comptime!(blueprint.shifts) {
+    // Of a row that is held the mean itself is taken.
+    if comptime!(blueprint.shifts && blueprint.hold == Hold::Reread) {
         let sampled = comptime!(sample_steps(blueprint.team));
         let mut sum = zero;
         #[unroll]
@@ -66,17 +76,14 @@ pub(crate) fn source_row<T: Types>(
         }
         let mean = if comptime!(lanes == Lanes::Columns) {
             let count = T::A::new(comptime!((sampled * blueprint.team.vector) as f32));
-            Vector::<T::A, T::N>::new(Vector::vector_sum(sum) / count)
+            Vector::<T::A, T::N>::new(lane_sum::<T::A, T::N>(sum, blueprint.team) / count)
         } else {
             sum / Vector::<T::A, T::N>::new(T::A::new(comptime!(sampled as f32)))
         };
-        // An infinity taken off the other elements would turn them all into infinities.
-        let largest = Vector::<T::A, T::N>::new(T::A::max_value());
-        let is_number = mean.abs().less_equal(&largest);
         SourceRow::<T::A, T::N> {
             input,
             residual,
-            shift: select_many(is_number, mean, zero),
+            shift: number_or_zero::<T::A, T::N>(mean),
         }
     } else {
         start

@@ -31,7 +31,7 @@ fn a_cpu_gives_each_core_a_block_of_rows() {
     assert_eq!(
         plan.to_string(),
         "unit: 1 cubes of 2x1x1 units, vectors of 16 along the reduced axes, 1024 row groups per \
-         team, 8 abreast, row read again (a plane has one unit on a CPU)"
+         team, 4 abreast, row read again (a plane has one unit on a CPU)"
     );
 }
 
@@ -50,12 +50,26 @@ fn a_core_takes_as_many_rows_abreast_as_it_has_registers_for() {
         let forward = inferred(&desc, &hardware).blueprint.abreast;
         (forward, gradient.blueprint.abreast)
     };
-    assert_eq!(abreast(4096, wide), (8, 8));
+    assert_eq!(abreast(4096, wide), (4, 8));
     assert_eq!(abreast(4096, narrow), (4, 2));
     assert_eq!(abreast(768, wide), (1, 4));
     assert_eq!(abreast(768, narrow), (1, 1));
     // Rows of odd length are taken element by element.
     assert_eq!(abreast(1021, narrow), (1, 4));
+}
+
+#[test]
+fn a_core_holds_rows_that_its_registers_have_room_for() {
+    let hardware = Hardware::cpu(2, 512);
+    let held = |cols, dtype| {
+        let blueprint = inferred(&layer_norm(2048, cols, dtype), &hardware).blueprint;
+        (blueprint.hold, blueprint.abreast, blueprint.team.vector)
+    };
+    assert_eq!(held(96, DType::F32), (Hold::Registers(6), 2, 16));
+    assert_eq!(held(96, DType::F16), (Hold::Registers(6), 2, 16));
+    assert_eq!(held(128, DType::F32), (Hold::Registers(8), 2, 16));
+    assert_eq!(held(256, DType::F32), (Hold::Registers(16), 1, 16));
+    assert_eq!(held(272, DType::F32), (Hold::Reread, 1, 16));
 }
 
 #[test]
@@ -472,6 +486,22 @@ fn teams_of_a_gpu_stay_and_hold_the_sums_of_columns_where_they_fit() {
     assert_eq!(long.blueprint.held_columns, Hold::Shared(4));
     assert_eq!((long.grid.cube_dim[0], long.grid.cube_count), (1024, 128));
     assert_eq!(long.blueprint.row, RowKept::Held);
+    // More than shared memory has room for.
+    let desc = GradientDesc::new(layer_norm(4096, 32768, DType::BF16));
+    let problem = desc.input_problem(desc.param_sums()).unwrap();
+    let longest = plan_gradient(&problem, &hopper, StrategyChoice::Inferred).unwrap();
+    assert_eq!(
+        longest.blueprint.held_columns,
+        Hold::Both {
+            registers: 2,
+            shared: 6
+        }
+    );
+    assert_eq!(
+        (longest.grid.cube_dim[0], longest.grid.cube_count),
+        (1024, 128)
+    );
+    assert_eq!(longest.blueprint.row, RowKept::Reread);
     // Halves are added up in as many bytes at a time as do not meet in a bank.
     let desc = GradientDesc::new(layer_norm(8192, 8192, DType::F16));
     let problem = desc.input_problem(desc.param_sums()).unwrap();

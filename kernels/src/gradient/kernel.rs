@@ -11,7 +11,7 @@ use super::element::{
 };
 use super::held::{HeldColumns, HeldRow};
 use crate::forward::Scalars;
-use crate::moments::{Moments, same};
+use crate::moments::{Moments, Sums, same};
 use crate::operand::{Optional, group_row, optional_row, row_offset, store};
 use crate::strategy::split::{Partition, merge_parts, write_part};
 use crate::strategy::{member, merge_team, team_index};
@@ -68,7 +68,7 @@ fn sum_up<T: Types>(
                 let step = share.begin + (i + j) * stride;
                 add_step::<T>(source, rows, step, &mut several, scalars, blueprint);
             }
-            block.add(&several, abreast);
+            block.add_all(&several, abreast);
             i += unroll;
         }
         while i < end {
@@ -76,7 +76,7 @@ fn sum_up<T: Types>(
             add_step::<T>(source, rows, step, &mut block, scalars, blueprint);
             i += 1;
         }
-        total.add(&block, abreast);
+        total.add_all(&block, abreast);
         done = end;
     }
     let mut sums = Sequence::<Moments<T::A, T::N>>::new();
@@ -84,43 +84,11 @@ fn sum_up<T: Types>(
     for r in 0..abreast {
         sums.push(Moments::<T::A, T::N> {
             count: T::A::cast_from(share.count),
-            mean: total.gradients[r],
+            mean: total.plain[r],
             m2: total.products[r],
         });
     }
     sums
-}
-
-/// Sums of rows abreast.
-#[derive(CubeType)]
-struct Sums<A: Float, N: Size> {
-    gradients: Array<Vector<A, N>>,
-    products: Array<Vector<A, N>>,
-}
-
-#[cube]
-impl<A: Float, N: Size> Sums<A, N> {
-    fn zeros(#[comptime] abreast: usize) -> Self {
-        let mut gradients = Array::<Vector<A, N>>::new(abreast);
-        let mut products = Array::<Vector<A, N>>::new(abreast);
-        #[unroll]
-        for r in 0..abreast {
-            gradients[r] = Vector::new(A::new(0.0));
-            products[r] = Vector::new(A::new(0.0));
-        }
-        Sums::<A, N> {
-            gradients,
-            products,
-        }
-    }
-
-    fn add(&mut self, other: &Self, #[comptime] abreast: usize) {
-        #[unroll]
-        for r in 0..abreast {
-            self.gradients[r] += other.gradients[r];
-            self.products[r] += other.products[r];
-        }
-    }
 }
 
 /// Adds a step of each row.
@@ -141,7 +109,7 @@ fn add_step<T: Types>(
         let read = read_step::<T, T::A>(source, row, step, blueprint);
         let element = element::<T>(&read, source, row, &params, step, scalars, blueprint);
         let gradient = summed::<T::A, T::N>(&element, blueprint);
-        sums.gradients[r] += gradient;
+        sums.plain[r] += gradient;
         sums.products[r] += gradient * element.normalized;
     }
 }
@@ -356,14 +324,14 @@ fn sum_up_held<T: Types>(
             let read = held.get::<T::A>(i);
             let element = element::<T>(&read, source, row, &params, step, scalars, blueprint);
             let gradient = summed::<T::A, T::N>(&element, blueprint);
-            total.gradients[0] += gradient;
+            total.plain[0] += gradient;
             total.products[0] += gradient * element.normalized;
         }
     }
     let mut sums = Sequence::<Moments<T::A, T::N>>::new();
     sums.push(Moments::<T::A, T::N> {
         count: T::A::cast_from(share.count),
-        mean: total.gradients[0],
+        mean: total.plain[0],
         m2: total.products[0],
     });
     sums
@@ -491,21 +459,37 @@ fn gradient_items<T: Types, W: Size>(
         let members = comptime!(team.members as usize);
         if comptime!(blueprint.held_columns != Hold::Reread) {
             let vectors = comptime!(blueprint.held_vectors());
+            let together = comptime!(match blueprint.row {
+                RowKept::Reread => UNROLL.min(vectors),
+                RowKept::Held | RowKept::Ahead => 1,
+            });
             #[unroll]
-            for i in 0..vectors {
-                if i < share.count {
-                    let step = share.begin + i * members;
-                    let reads = if comptime!(blueprint.row == RowKept::Reread) {
-                        read_steps::<T>(source, &sources, step, blueprint)
+            for first in 0..comptime!(vectors.div_ceil(together)) {
+                let begin = comptime!(first * together);
+                let end = comptime!(vectors.min(begin + together));
+                // Loads are under way before anything is written, which they must not overtake.
+                let mut reads = Sequence::<Sequence<Step<T::A, T::N>>>::new();
+                #[unroll]
+                for i in begin..end {
+                    if comptime!(blueprint.row == RowKept::Reread) {
+                        let step = step_to_load(i, &share, partition.steps, team);
+                        reads.push(read_steps::<T>(source, &sources, step, blueprint));
                     } else {
-                        let mut reads = Sequence::<Step<T::A, T::N>>::new();
-                        reads.push(row.get::<T::A>(i));
-                        reads
-                    };
-                    let sums = write_step::<T>(
-                        source, results, &sources, &reads, &rows, step, scalars, blueprint,
-                    );
-                    held.add(i, &sums, blueprint);
+                        let mut held = Sequence::<Step<T::A, T::N>>::new();
+                        held.push(row.get::<T::A>(i));
+                        reads.push(held);
+                    }
+                }
+                #[unroll]
+                for i in begin..end {
+                    if i < share.count {
+                        let step = share.begin + i * members;
+                        let reads = reads.index(comptime!(i - begin));
+                        let sums = write_step::<T>(
+                            source, results, &sources, reads, &rows, step, scalars, blueprint,
+                        );
+                        held.add(i, &sums, blueprint);
+                    }
                 }
             }
         } else if comptime!(access.is_some() || blueprint.column_sums.any()) {

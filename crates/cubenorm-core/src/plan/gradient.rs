@@ -229,11 +229,10 @@ pub fn plan_gradient(
     let mut cut = grid::cut(&task, lanes, vector, hardware, choice, rows_abreast)?;
     let widest = heuristic::NARROW_VECTOR / problem.dtype.accumulation().size();
     let is_narrow = match cut.held_columns {
-        Hold::Shared(_) => true,
+        Hold::Shared(_) | Hold::Both { .. } => true,
         _ if sums_on_the_way || choice.knobs().vector.is_some() => false,
         Hold::Reread => cut.team.lanes == super::Lanes::Rows || is_long(&cut),
         Hold::Registers(_) => problem.column_sums.count() == 2 && problem.cols <= SHORT_ROW,
-        Hold::Both { .. } => false,
     };
     if is_narrow && vector > widest {
         (lanes, vector) = lanes_of(Knobs {
@@ -305,10 +304,9 @@ fn row_kept(problem: &GradientProblem, cut: &Cut, wish: Option<RowHeld>) -> RowK
         return RowKept::Reread;
     };
     let columns = vectors * cut.team.vector;
-    let sums = match cut.held_columns {
-        Hold::Shared(_) => 0,
-        _ => columns * problem.column_sums.count() * problem.dtype.accumulation().size() / 4,
-    };
+    let (in_registers, _) = cut.held_columns.places();
+    let sums = in_registers * cut.team.vector * problem.column_sums.count();
+    let sums = sums * problem.dtype.accumulation().size() / 4;
     let row = 2 * columns * problem.dtype.size() / 4;
     let fits = |numbers: usize| numbers * cut.team.members as usize <= HELD_OF_CUBE;
     let has_two_sums =

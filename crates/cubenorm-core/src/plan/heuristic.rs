@@ -20,6 +20,9 @@ const HELD_SUMS: usize = 32;
 const HELD_SUMS_OF_CUBE: usize = 1 << 13;
 const MOST_HELD_SUMS_OF_CUBE: usize = 1 << 14;
 
+/// Sums that a unit holds in registers where shared memory has no room for all of them.
+const HELD_SUMS_BESIDE_SHARED: usize = 16;
+
 /// Columns that a cube which holds sums of them has a unit for each vector of, and those that a unit has at least.
 /// Measured on an H200, backward, two vectors of 4 for each unit beside one: RMS norm takes 0.98 of the time in rows
 /// of 1024 floats and 0.85 in those of 2048, but 1.03 in those of 512; layer norm 1.1 in those of 512 and 2048.
@@ -102,7 +105,7 @@ pub(super) const SOFTWARE_STEPS: usize = 1 << 14;
 /// Teams for each such core that sum up columns: the lanes of four of its vectors.
 const SUMMING_TEAMS: usize = 32;
 
-/// Rows that a unit of a software driver takes side by side at most: more of them save little more of
+/// Rows that a unit takes side by side at most where a CPU does the work: more of them save little more of
 /// what they share.
 const MAX_ABREAST: usize = 4;
 
@@ -115,14 +118,15 @@ pub(super) const MOST_ABREAST: usize = 8;
 /// of 16 KiB 0.8, 4 of them 0.8 to 1; 4 rows of 128 and 256 KiB 0.85 to 1.
 const ABREAST_BYTES: usize = 32 << 10;
 
-/// Bytes of a row from which a core of a CPU takes rows side by side. Measured with vectors of 512 bits: eight
-/// rows of 16 to 256 KiB take 0.8 to 1 of the time of one at a time, while rows of 1 to 3 KiB take 1.05 to 1.3
-/// of it.
-const CORE_ABREAST_BYTES: usize = 16 << 10;
+/// Bytes of a row from which a core of a CPU takes rows side by side. Measured with AVX-512, four beside one at a
+/// time: rows of 8 KiB take 0.95 of the time, of 16 to 256 KiB 0.8 to 0.9; eight take 1.1 to 1.2 times the time of
+/// four, with AVX2 as well.
+const CORE_ABREAST_BYTES: usize = 8 << 10;
 
-/// Vectors that it has of each of them at a time. With a quarter of those registers (AVX2) four rows of 16 KiB
-/// take 0.8 to 0.9 of the time of eight.
-const CORE_VECTORS: usize = 2;
+/// Rows that fit its registers this many times are held there two at a time: one goes on while the other waits
+/// for its sums. Measured with AVX-512: two rows of 64 to 128 halves take 0.8 to 0.9 of the time of one, two of 256
+/// floats 1.5 times that.
+const SHARE_OF_SHORT_ROWS: usize = 2;
 
 /// Vectors of units for each such core below which none are given up for rows abreast: few gain little, and
 /// calls with a few rows more or less should come to one kernel.
@@ -276,7 +280,7 @@ fn infer(work: &Work, hardware: &Hardware) -> (Strategy, &'static str) {
     // the time so. The same goes for sums of columns: 0.62 to 0.72 of the time for rows of 1024.
     let is_held = |plane: usize| {
         let per_unit = work.steps.div_ceil(plane);
-        let row = !work.reduces || registers(work, per_unit) != Hold::Reread;
+        let row = !work.reduces || registers(work, hardware, per_unit) != Hold::Reread;
         // Of a row with sums of columns a unit should have one vector.
         row && (work.column_sums == 0 || work.steps <= plane)
     };
@@ -308,10 +312,10 @@ fn unit(work: &Work, hardware: &Hardware) -> Shape {
             (units.min(hardware.max_units_per_cube), usize::MAX)
         }
     };
-    let hold = match hardware.cpu_cores.is_some() || hardware.is_software() {
+    let hold = match hardware.is_software() {
         // What a unit holds lives in the same cache as the row itself.
         true => Hold::Reread,
-        false => registers(work, work.steps),
+        false => registers(work, hardware, work.steps),
     };
     Shape {
         room: room(work, hardware, hold, 1),
@@ -334,7 +338,7 @@ fn planes(work: &Work, hardware: &Hardware, plane: u32) -> Shape {
     let (held_columns, max_teams) = held_columns(work, hardware, Level::Plane, per_unit, plane);
     let hold = match hardware.is_software() {
         true => Hold::Reread,
-        false => registers(work, per_unit),
+        false => registers(work, hardware, per_unit),
     };
     Shape {
         room: room(work, hardware, hold, plane),
@@ -381,7 +385,7 @@ fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option<u32>) -> S
     let per_unit = steps.div_ceil(units as usize);
     let hold = match hardware.cpu_cores {
         // Shared memory is a CPU's cache, and the row is there already.
-        Some(_) => registers(work, per_unit),
+        Some(_) => registers(work, hardware, per_unit),
         None => holds(work, hardware, per_unit)
             .find(|&hold| room(work, hardware, hold, units) > 0)
             .unwrap_or(Hold::Reread),
@@ -437,7 +441,7 @@ fn column(work: &Work, hardware: &Hardware, is_forced: bool) -> Shape {
         teams_per_cube: x as u32,
         hold: match splits > 1 {
             true => Hold::Reread,
-            false => registers(work, per_unit),
+            false => registers(work, hardware, per_unit),
         },
         splits,
         max_teams: usize::MAX,
@@ -532,7 +536,6 @@ fn parts(hardware: &Hardware, cubes: usize, steps: usize, least: usize, elements
 pub(super) fn abreast(
     groups: usize,
     row_bytes: usize,
-    vector_bytes: usize,
     is_half: bool,
     params: &[Option<AccessBlueprint>],
     hardware: &Hardware,
@@ -547,10 +550,17 @@ pub(super) fn abreast(
         return rows.clamp(1, MOST_ABREAST).min(groups.max(1));
     }
     let rows = match (hardware.cpu_cores, hardware.software_lanes()) {
-        (Some(_), _) if row_bytes < CORE_ABREAST_BYTES => 1,
-        (Some(cores), _) => MOST_ABREAST
-            .min(hardware.rows_in_registers(CORE_VECTORS, vector_bytes))
-            .min(groups / cores as usize),
+        (Some(cores), _) => {
+            let most = match row_bytes < CORE_ABREAST_BYTES {
+                true => {
+                    let computed = row_bytes * if is_half { 2 } else { 1 };
+                    let registers = hardware.register_bits as usize / 8;
+                    (registers / (SHARE_OF_SHORT_ROWS * computed).max(1)).min(2)
+                }
+                false => MAX_ABREAST,
+            };
+            most.min(groups / cores as usize)
+        }
         (None, Some(lanes)) => {
             let cached = match ABREAST_BYTES / row_bytes.max(1) {
                 0 => MAX_ABREAST,
@@ -575,9 +585,19 @@ pub(super) fn abreast(
     }
 }
 
-/// Whether the units of a plane have two vectors of a row each, or fewer.
-pub(super) fn is_short(cut: &Cut) -> bool {
-    cut.team.level == Level::Plane && cut.grid.steps <= 2 * cut.team.members as usize
+/// Bytes of the vectors that short rows of halves are computed in, where those are fewer than a load brings.
+/// Measured with AVX-512: what is held in vectors of 16 halves takes 0.85 to 0.95 of the time of 32.
+pub(super) fn narrow_vector(cut: &Cut, hardware: &Hardware) -> Option<usize> {
+    let is_short = match hardware.cpu_cores {
+        Some(_) => cut.hold != Hold::Reread,
+        // The units of a plane have two vectors of a row each, or fewer.
+        None => cut.team.level == Level::Plane && cut.grid.steps <= 2 * cut.team.members as usize,
+    };
+    let bytes = match hardware.cpu_cores {
+        Some(_) => hardware.load_width as usize / 8,
+        None => NARROW_VECTOR,
+    };
+    is_short.then_some(bytes)
 }
 
 /// Rows that fit side by side where a team of so many units holds each of them; 0 where not even one does.
@@ -586,7 +606,7 @@ fn room(work: &Work, hardware: &Hardware, hold: Hold, members: u32) -> usize {
     let (registers, shared) = hold.places();
     let of_registers = match registers * work.vector * work.accumulation / 4 {
         0 => usize::MAX,
-        numbers => (HELD_ELEMENTS / numbers).max(1),
+        numbers => (registers_of_unit(hardware) / numbers).max(1),
     };
     let of_shared = match members * shared * work.vector * work.held {
         0 => usize::MAX,
@@ -623,7 +643,7 @@ fn holds(work: &Work, hardware: &Hardware, vectors: usize) -> impl Iterator<Item
             registers: in_registers,
             shared: vectors - in_registers,
         });
-    let registers = vectors.map(|vectors| registers(work, vectors));
+    let registers = vectors.map(|vectors| registers(work, hardware, vectors));
     let registers = registers.filter(|&hold| hold != Hold::Reread);
     let order = match is_staged(work, hardware, work.steps) {
         true => [shared, registers, both],
@@ -638,11 +658,23 @@ fn holds(work: &Work, hardware: &Hardware, vectors: usize) -> impl Iterator<Item
     })
 }
 
+/// Numbers of 4 bytes that a unit may hold: on a CPU it is a core.
+fn registers_of_unit(hardware: &Hardware) -> usize {
+    match hardware.cpu_cores {
+        Some(_) => hardware.register_bits as usize / 32,
+        None => HELD_ELEMENTS,
+    }
+}
+
 /// Registers for so many vectors of a unit, where they fit and there is something to read twice.
-fn registers(work: &Work, vectors: usize) -> Hold {
+fn registers(work: &Work, hardware: &Hardware, vectors: usize) -> Hold {
     let elements = vectors * work.vector * work.accumulation / 4;
     let may_hold = matches!(work.knobs.row, None | Some(RowHeld::Registers));
-    if !may_hold || !work.reduces || vectors > HELD_VECTORS || elements > HELD_ELEMENTS {
+    if !may_hold
+        || !work.reduces
+        || vectors > HELD_VECTORS
+        || elements > registers_of_unit(hardware)
+    {
         return Hold::Reread;
     }
     size(vectors).map_or(Hold::Reread, Hold::Registers)
@@ -677,21 +709,30 @@ fn held_columns(
     let of_cube = numbers * members as usize;
     let fits_registers = numbers <= HELD_SUMS && of_cube <= MOST_HELD_SUMS_OF_CUBE;
     // What the units merge lies there too.
-    let bytes = members as usize
-        * (sums_of_columns(work, vectors) * 4 + MERGED_OF_UNIT * work.accumulation);
-    let fits_shared = level == Level::Cube && bytes <= hardware.max_shared_memory;
+    let bytes = |vectors: usize| {
+        members as usize * (sums_of_columns(work, vectors) * 4 + MERGED_OF_UNIT * work.accumulation)
+    };
+    let fits_shared =
+        |vectors: usize| level == Level::Cube && bytes(vectors) <= hardware.max_shared_memory;
     let wants_shared = match work.knobs.row {
         Some(row) => row == RowHeld::Shared,
         None => of_cube > HELD_SUMS_OF_CUBE,
     };
-    let hold = match fits_registers && !(wants_shared && fits_shared) {
+    let registers = HELD_SUMS_BESIDE_SHARED / sums_of_columns(work, 1);
+    let hold = match fits_registers && !(wants_shared && fits_shared(vectors)) {
         true => Hold::Registers(vectors),
-        false if fits_shared => Hold::Shared(vectors),
+        false if fits_shared(vectors) => Hold::Shared(vectors),
+        false if (1..vectors).contains(&registers) && fits_shared(vectors - registers) => {
+            Hold::Both {
+                registers,
+                shared: vectors - registers,
+            }
+        }
         false => return none,
     };
-    let side_by_side = match hold {
-        Hold::Shared(_) => hardware.max_shared_memory / bytes.max(1),
-        _ => usize::MAX,
+    let side_by_side = match hold.places() {
+        (_, 0) => usize::MAX,
+        (_, shared) => hardware.max_shared_memory / bytes(shared).max(1),
     };
     let processors = hardware
         .multiprocessors

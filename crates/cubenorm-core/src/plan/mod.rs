@@ -216,25 +216,20 @@ pub fn plan_forward(
             &problem.variance,
         ];
         let params = params.map(optional);
-        let vector_bytes = vector * problem.dtype.accumulation().size();
         let abreast = |groups: usize| {
-            heuristic::abreast(
-                groups,
-                row_bytes,
-                vector_bytes,
-                is_half,
-                &params,
-                hardware,
-                choice.knobs(),
-            )
+            let knobs = choice.knobs();
+            heuristic::abreast(groups, row_bytes, is_half, &params, hardware, knobs)
         };
         cut(&task, lanes, vector, hardware, choice, abreast)
     };
     let (mut lanes, mut vector) = lanes_of(choice.knobs());
     let mut cut = plan((lanes, vector))?;
-    if is_half && choice.knobs().vector.is_none() && heuristic::is_short(&cut) {
+    if is_half
+        && choice.knobs().vector.is_none()
+        && let Some(bytes) = heuristic::narrow_vector(&cut, hardware)
+    {
         (lanes, vector) = lanes_of(Knobs {
-            vector: Some(heuristic::NARROW_VECTOR / problem.dtype.accumulation().size()),
+            vector: Some(bytes / problem.dtype.accumulation().size()),
             ..choice.knobs()
         });
         cut = plan((lanes, vector))?;
