@@ -10,7 +10,7 @@ use crate::epilogue::{
     Affine, AffineRow, AffineStep, TypedAffine, activate, affine_row, affine_step, transform,
 };
 use crate::held::{TypedHeld, hold};
-use crate::moments::{Moments, RowStatistics, Sums, finish, merge, nothing_reduced};
+use crate::moments::{Moments, RowStatistics, Sums, divided, finish, merge, nothing_reduced};
 use crate::operand::{Optional, group_row, optional_row, row_offset, store};
 use crate::source::{Source, SourceRow, add_last, number_or_zero, read, shifted, source_row};
 use crate::strategy::split::{Partition, elements, merge_parts, write_part};
@@ -111,7 +111,9 @@ fn accumulate<T: Types>(
             i += 1;
         }
         let count = T::A::cast_from(steps);
-        let block = block_moments::<T::A, T::N>(count, origin, sum, squares, blueprint);
+        // By the reciprocal, which is one number: to divide all lanes takes a processor several times as long.
+        let offset = sum * Vector::new(T::A::new(1.0) / count);
+        let block = block_moments::<T::A, T::N>(count, origin, offset, sum, squares, blueprint);
         let all = Moments::<T::A, T::N> {
             count: all_count,
             mean: all_mean,
@@ -143,18 +145,17 @@ fn spread<A: Float, N: Size>(
     }
 }
 
-/// The moments of a block from the sums of its deviations from `origin`.
+/// The moments of a block from the sums of its deviations from `origin`, and the mean of those, `offset`.
 #[cube]
 fn block_moments<A: Float, N: Size>(
     count: A,
     origin: Vector<A, N>,
+    offset: Vector<A, N>,
     sum: Vector<A, N>,
     squares: Vector<A, N>,
     #[comptime] blueprint: Blueprint,
 ) -> Moments<A, N> {
     let zero = Vector::<A, N>::new(A::new(0.0));
-    // By the reciprocal, which is one number: to divide all lanes takes a processor several times as long.
-    let offset = sum * Vector::new(A::new(1.0) / count);
     let mean = if comptime!(blueprint.statistics.reduces_mean()) {
         origin + offset
     } else {
@@ -243,7 +244,9 @@ fn held_moments<T: Types>(
         ..blueprint.team
     });
     let sums = merge_team::<T::A, T::N>(&mine, team);
-    block_moments::<T::A, T::N>(count, zero, sums.mean, sums.m2, blueprint)
+    // Divided, so that nothing is left of a row of equal elements, whatever its shift was rounded to.
+    let offset = divided::<T::A, T::N>(sums.mean, count, blueprint.team);
+    block_moments::<T::A, T::N>(count, zero, offset, sums.mean, sums.m2, blueprint)
 }
 
 /// Where a row starts in what is written and in what it is multiplied with.

@@ -176,6 +176,21 @@ pub(crate) fn fold_lanes<A: Float, N: Size>(
     }
 }
 
+/// A number of each row over `count`. Where all lanes are alike one is divided, which costs a processor a fraction
+/// of all of them.
+#[cube]
+pub(crate) fn divided<A: Float, N: Size>(
+    number: Vector<A, N>,
+    count: A,
+    #[comptime] team: Team,
+) -> Vector<A, N> {
+    if comptime!(team.lanes == Lanes::Rows) {
+        number / Vector::new(count)
+    } else {
+        Vector::new(number.extract(0usize) / count)
+    }
+}
+
 /// What a row is normalized by: its mean, relative to the shift, and the reciprocal deviation; and
 /// the variance that came from.
 #[derive(CubeType, Clone, Copy)]

@@ -459,10 +459,7 @@ fn gradient_items<T: Types, W: Size>(
         let members = comptime!(team.members as usize);
         if comptime!(blueprint.held_columns != Hold::Reread) {
             let vectors = comptime!(blueprint.held_vectors());
-            let together = comptime!(match blueprint.row {
-                RowKept::Reread => UNROLL.min(vectors),
-                RowKept::Held | RowKept::Ahead => 1,
-            });
+            let together = comptime!(blueprint.under_way.min(vectors));
             #[unroll]
             for first in 0..comptime!(vectors.div_ceil(together)) {
                 let begin = comptime!(first * together);

@@ -72,11 +72,13 @@ fn a_first_element_far_from_the_others_costs_few_digits() {
 fn a_constant_row_has_no_variance_and_comes_out_as_the_bias() {
     for device in devices() {
         for dtype in device.dtypes() {
-            for constant in [0.0, 1.0, -3.7, 1e4] {
-                let desc = desc(dtype, 5, 300)
-                    .with_epsilon(Epsilon::InsideSqrt(1e-5))
-                    .with_bias(TensorDesc::contiguous([300], dtype));
-                check_all(&device, &Case::with_input(desc, 2, |_| constant));
+            for (cols, epsilon) in [(3, 1e-9), (96, 1e-9), (300, 1e-5), (300, 1e-9)] {
+                for constant in [0.0, 1.0, -3.7, 1e4] {
+                    let desc = desc(dtype, 5, cols)
+                        .with_epsilon(Epsilon::InsideSqrt(epsilon))
+                        .with_bias(TensorDesc::contiguous([cols], dtype));
+                    check_all(&device, &Case::with_input(desc, 2, |_| constant));
+                }
             }
         }
     }

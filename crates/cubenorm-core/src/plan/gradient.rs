@@ -42,9 +42,15 @@ const SHORT_ROW: usize = 2048;
 const SHORTEST_ROW: usize = 1024;
 
 /// Units of a cube, and columns of each, that leave too few registers for all loads of a row of halves to be under
-/// way at once: on an H200 rows of 8,192 take 1.1 times the time so, rows of 16,384 1.3 to 1.8 times.
+/// way at once: on an H200 rows of 8,192 take 1.1 times the time so, rows of 16,384 1.3 to 1.8 times. Rows of 32,768
+/// floats that so many units read again take 0.65 to 0.7 of the time in vectors of two.
 const CROWDED: u32 = 1024;
 const COLUMNS_UNDER_WAY: usize = 16;
+
+/// Numbers of 4 bytes that a unit has loads of under way where it holds sums of columns and reads its row again,
+/// and steps of them.
+const NUMBERS_UNDER_WAY: usize = 16;
+const STEPS_UNDER_WAY: usize = 4;
 
 /// Steps of a unit from which a row is long to a cube.
 const LONG_STEPS: usize = 4;
@@ -87,6 +93,8 @@ pub struct GradientBlueprint {
     pub held_columns: Hold,
     /// Where a row stays between its passes, where the sums of columns are held.
     pub row: RowKept,
+    /// Steps of a row that is read again where the sums of columns are held, whose loads are under way at once.
+    pub under_way: usize,
     /// Rows that a unit takes side by side, adding to the sums of columns together.
     pub abreast: usize,
     /// Whether a row is split over several teams, in two launches.
@@ -227,12 +235,19 @@ pub fn plan_gradient(
         rows.min(groups).max(1)
     };
     let mut cut = grid::cut(&task, lanes, vector, hardware, choice, rows_abreast)?;
-    let widest = heuristic::NARROW_VECTOR / problem.dtype.accumulation().size();
+    let wish = choice.knobs().row;
+    let holds_many = matches!(cut.held_columns, Hold::Shared(_) | Hold::Both { .. });
+    let is_crowded = cut.team.members >= CROWDED && !problem.dtype.is_half();
+    let narrowings = match holds_many && is_crowded {
+        true if row_kept(problem, &cut, wish) == RowKept::Reread => 2,
+        _ => 1,
+    };
+    let widest = heuristic::NARROW_VECTOR / narrowings / problem.dtype.accumulation().size();
     let is_narrow = match cut.held_columns {
-        Hold::Shared(_) | Hold::Both { .. } => true,
+        _ if holds_many => true,
         _ if sums_on_the_way || choice.knobs().vector.is_some() => false,
         Hold::Reread => cut.team.lanes == super::Lanes::Rows || is_long(&cut),
-        Hold::Registers(_) => problem.column_sums.count() == 2 && problem.cols <= SHORT_ROW,
+        _ => problem.column_sums.count() == 2 && problem.cols <= SHORT_ROW,
     };
     if is_narrow && vector > widest {
         (lanes, vector) = lanes_of(Knobs {
@@ -255,6 +270,7 @@ pub fn plan_gradient(
             && cut.team.level == Level::Unit
             && lanes == super::Lanes::Columns
             && parts_of_columns(&cut.grid, &cut.team) <= cut.grid.teams(&cut.team);
+    let row = row_kept(problem, &cut, wish);
     let blueprint = GradientBlueprint {
         team: cut.team,
         statistics: problem.statistics,
@@ -274,7 +290,14 @@ pub fn plan_gradient(
             false => ColumnSums::default(),
         },
         held_columns: cut.held_columns,
-        row: row_kept(problem, &cut, choice.knobs().row),
+        under_way: match row {
+            RowKept::Reread => {
+                let numbers = 2 * vector * problem.dtype.size() / 4;
+                (NUMBERS_UNDER_WAY / numbers.max(1)).clamp(1, STEPS_UNDER_WAY)
+            }
+            RowKept::Held | RowKept::Ahead => 1,
+        },
+        row,
         abreast: cut.abreast,
         split: cut.grid.splits > 1 && problem.reduces(),
     };
