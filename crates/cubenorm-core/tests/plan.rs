@@ -502,6 +502,22 @@ fn teams_of_a_gpu_stay_and_hold_the_sums_of_columns_where_they_fit() {
         (1024, 128)
     );
     assert_eq!(longest.blueprint.row, RowKept::Reread);
+    assert_eq!(longest.blueprint.team.vector, 4);
+    // Floats in half the numbers at a time, unless those are too many vectors to hold.
+    for (cols, statistics, vector) in [
+        (32768, Statistics::MeanVariance, 2),
+        (65536, Statistics::MeanSquare, 4),
+    ] {
+        let norm = NormDesc {
+            statistics,
+            ..layer_norm(2048, cols, DType::F32).with_bias(None)
+        };
+        let desc = GradientDesc::new(norm);
+        let problem = desc.input_problem(desc.param_sums()).unwrap();
+        let plan = plan_gradient(&problem, &hopper, StrategyChoice::Inferred).unwrap();
+        assert_ne!(plan.blueprint.held_columns, Hold::Reread, "{cols}");
+        assert_eq!(plan.blueprint.team.vector, vector, "{cols}");
+    }
     // Halves are added up in as many bytes at a time as do not meet in a bank.
     let desc = GradientDesc::new(layer_norm(8192, 8192, DType::F16));
     let problem = desc.input_problem(desc.param_sums()).unwrap();

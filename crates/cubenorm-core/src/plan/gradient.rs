@@ -250,11 +250,15 @@ pub fn plan_gradient(
         _ => problem.column_sums.count() == 2 && problem.cols <= SHORT_ROW,
     };
     if is_narrow && vector > widest {
-        (lanes, vector) = lanes_of(Knobs {
+        let (narrow_lanes, narrow) = lanes_of(Knobs {
             vector: Some(widest),
             ..choice.knobs()
         });
-        cut = grid::cut(&task, lanes, vector, hardware, choice, rows_abreast)?;
+        let narrow_cut = grid::cut(&task, narrow_lanes, narrow, hardware, choice, rows_abreast)?;
+        // They may be too many to hold.
+        if !holds_many || narrow_cut.held_columns != Hold::Reread {
+            (cut, lanes, vector) = (narrow_cut, narrow_lanes, narrow);
+        }
     }
     let columns = cut.held_columns.vectors().unwrap_or(0) * vector;
     if problem.dtype.is_half() && (cut.team.members >= CROWDED || columns > COLUMNS_UNDER_WAY) {
