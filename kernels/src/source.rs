@@ -17,9 +17,9 @@ pub(crate) struct Source<F: Float, NX: Size, NR: Size> {
 /// Where a row starts in each tensor of a source, and the number that its elements are taken
 /// relative to.
 ///
-/// Statistics are accumulated of `x - shift` with the mean of the row's first elements, as far as it
-/// is a number, for a shift: near the mean, so that a large common offset cancels before anything is
-/// rounded and what is left to add up is small. (The mean itself could be kept in two numbers, the
+/// Statistics are accumulated of `x - shift` with the mean of the row's first elements, or of all where
+/// the row is held, as far as it is a number, for a shift: near the mean, so that a large common offset
+/// cancels before anything is rounded and what is left to add up is small. (The mean itself could be kept in two numbers, the
 /// second what the first is rounded by; drivers' shader compilers take such sums for zero.)
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct SourceRow<A: Float, N: Size> {
