@@ -256,17 +256,17 @@ mod tests {
     fn a_spill_fails_where_the_benchmark_measures_and_nowhere_else() {
         let mut spilled = source(Target::Ptx, "normalize", Outcome::Checked);
         spilled.resources = Some(Resources {
-            spill_stores: 12,
+            spill_stores: 20,
             ..Resources::default()
         });
         assert!(!has_failed(&spilled));
         spilled.hot = true;
         assert!(has_failed(&spilled));
-        // Two registers are too few to matter.
+        // Four registers are too few to matter.
         spilled.resources = Some(Resources {
-            stack: 8,
-            spill_stores: 8,
-            spill_loads: 24,
+            stack: 16,
+            spill_stores: 16,
+            spill_loads: 48,
             ..Resources::default()
         });
         assert!(!has_failed(&spilled));
