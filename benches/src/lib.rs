@@ -10,8 +10,12 @@
 pub mod accuracy;
 mod check;
 pub mod contenders;
+#[cfg(feature = "cube")]
+mod environment;
 pub mod exchange;
 mod harness;
+#[cfg(feature = "cube")]
+mod probe;
 mod problems;
 pub mod protocol;
 pub mod tune;

@@ -130,7 +130,7 @@ fn about(contender: Contender, problem: &Problem, device: &Device) -> About {
     let plan = match contender {
         // A runtime without kernels has no plan to tell.
         Contender::Cubenorm => tune::running(problem, device).ok(),
-        Contender::Burn | Contender::Elementwise | Contender::Copy => None,
+        Contender::Burn | Contender::Elementwise | Contender::Probe | Contender::Copy => None,
     };
     About {
         runtime: tune::runtime(device),

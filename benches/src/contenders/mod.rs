@@ -4,6 +4,7 @@ mod copy;
 mod elementwise;
 mod layers;
 mod norm;
+mod probe;
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -36,13 +37,21 @@ pub enum Contender {
     Burn,
     /// One elementwise operation of Burn's: what a call costs where there is next to nothing to compute.
     Elementwise,
-    /// CubeCL's own copy of as many bytes as the pass must move: the floor.
+    /// CubeCL's throughput probe of a copy of as many bytes as the pass must move.
+    Probe,
+    /// A copy kernel over as many bytes, launched like a norm: the floor.
     Copy,
 }
 
 impl Contender {
     /// Everyone, in the order of a report.
-    pub const ALL: [Self; 4] = [Self::Cubenorm, Self::Burn, Self::Elementwise, Self::Copy];
+    pub const ALL: [Self; 5] = [
+        Self::Cubenorm,
+        Self::Burn,
+        Self::Elementwise,
+        Self::Probe,
+        Self::Copy,
+    ];
 
     /// Uploads a problem to the device.
     pub fn subject(
@@ -55,6 +64,7 @@ impl Contender {
             Self::Cubenorm => norm::subject(&layers::Cubenorm, problem, data, device),
             Self::Burn => norm::subject(&layers::Burn, problem, data, device),
             Self::Elementwise => elementwise::subject(problem, data, device),
+            Self::Probe => probe::subject(problem, device),
             Self::Copy => copy::subject(problem, device),
         }
     }
@@ -66,6 +76,7 @@ impl fmt::Display for Contender {
             Self::Cubenorm => "cubenorm",
             Self::Burn => "burn",
             Self::Elementwise => "elementwise",
+            Self::Probe => "probe",
             Self::Copy => "copy",
         })
     }

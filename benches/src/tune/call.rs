@@ -4,13 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use burn::tensor::Device;
-use cubecl::{
-    client::Client,
-    future::block_on,
-    server::Handle,
-    std::throughput::measure_peak_throughput,
-    throughput::{MemoryAccess, MemorySpec, ThroughputKey, ThroughputMode},
-};
+use cubecl::{client::Client, future::block_on, server::Handle};
 use cubenorm_core::{Knobs, Statistics, Strategy, StrategyChoice};
 use cubenorm_kernels::{
     ForwardTensors, GradientTensors, hardware, launch_forward, launch_gradient, tuned_forward,
@@ -24,6 +18,7 @@ use super::{
 use crate::{
     contenders::Contender,
     harness,
+    probe::copy_milliseconds,
     problems::{DType, Pass, Problem},
 };
 
@@ -43,7 +38,7 @@ pub fn tune(problem: &Problem, device: &Device) -> Result<Tuned> {
     let took = 1e3 * start.elapsed().as_secs_f64();
     Ok(Tuned {
         candidates: call.timed(&call.described.candidates()?)?,
-        copy: copy(&call.described.client, bytes(problem)),
+        copy: copy_milliseconds(&call.described.client, bytes(problem)),
         chosen: chosen.to_string(),
         took,
     })
@@ -255,14 +250,4 @@ impl Call {
         ensure!(time > 0.0, "the device's clock stood still");
         Ok(time)
     }
-}
-
-/// Milliseconds of a copy of so many bytes, which CubeCL measures once for each size.
-fn copy(client: &Client, bytes: usize) -> Option<f64> {
-    let spec = MemorySpec::new(MemoryAccess::Copy, bytes as u64);
-    let key = ThroughputKey {
-        mode: ThroughputMode::Memory(spec),
-    };
-    let rate = measure_peak_throughput(client, key).ok()?.bytes_per_s(&key);
-    (rate > 0.0).then(|| 1e3 * bytes as f64 / rate)
 }

@@ -46,7 +46,7 @@ pub fn log_sources(log: &Path) {
     CubeClRuntimeConfig::set(config);
 }
 
-pub(super) fn client(device: &Device) -> Result<Client> {
+pub(crate) fn client(device: &Device) -> Result<Client> {
     match device.as_dispatch() {
         DispatchDevice::Cube(device) => Ok(device.client()),
         _ => bail!("{device:?} is not one of CubeCL's devices, and has one way to run"),

@@ -14,6 +14,8 @@ use serde::{Deserialize, Serialize};
 #[cfg(not(feature = "cube"))]
 pub use absent::{bundled, explain, log_sources, plan, running, runtime, strategies, tune};
 #[cfg(feature = "cube")]
+pub(crate) use described::client;
+#[cfg(feature = "cube")]
 pub use {
     bundle::bundled,
     call::{running, strategies, tune},

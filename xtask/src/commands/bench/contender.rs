@@ -35,6 +35,8 @@ pub enum Peer {
     Onnxruntime,
     /// One elementwise operation of Burn's: with the suite `tiny`, what a call costs the host
     Elementwise,
+    /// CubeCL's throughput probe of a copy: a ceiling beside the bench's own
+    Probe,
 }
 
 /// Who computes, as rows name them.
@@ -67,8 +69,14 @@ impl Contender {
             Self::Peer(Peer::Torch) => "torch",
             Self::Peer(Peer::Onnxruntime) => "onnxruntime",
             Self::Peer(Peer::Elementwise) => "elementwise",
+            Self::Peer(Peer::Probe) => "probe",
             Self::Copy => "copy",
         }
+    }
+
+    /// Whether this is a copy: a ceiling to come near to, rather than somebody to outrun.
+    pub fn is_ceiling(self) -> bool {
+        matches!(self, Self::Peer(Peer::Probe) | Self::Copy)
     }
 
     /// The library that this is, where it is one outside Rust.
@@ -76,7 +84,9 @@ impl Contender {
         match self {
             Self::Peer(Peer::Torch) => Some(Library::PyTorch),
             Self::Peer(Peer::Onnxruntime) => Some(Library::OnnxRuntime),
-            Self::Cubenorm | Self::Peer(Peer::Burn | Peer::Elementwise) | Self::Copy => None,
+            Self::Cubenorm
+            | Self::Peer(Peer::Burn | Peer::Elementwise | Peer::Probe)
+            | Self::Copy => None,
         }
     }
 }

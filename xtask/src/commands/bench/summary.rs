@@ -32,23 +32,24 @@ pub struct Ratios {
 pub fn unit(beside: Contender) -> String {
     match beside {
         Contender::Copy => "times a copy's time".to_owned(),
+        ceiling if ceiling.is_ceiling() => format!("times the {ceiling}'s time"),
         peer => format!("times {peer}'s speed"),
     }
 }
 
 /// Ours beside another contender on one problem, in that unit.
 pub fn ratio(measurement: &Measurement, beside: Contender) -> Option<f64> {
-    match beside {
-        Contender::Copy => measurement.ratio(Contender::Cubenorm, beside),
-        _ => measurement.ratio(beside, Contender::Cubenorm),
+    match beside.is_ceiling() {
+        true => measurement.ratio(Contender::Cubenorm, beside),
+        false => measurement.ratio(beside, Contender::Cubenorm),
     }
 }
 
 /// Whether one ratio is worse than another.
 pub fn is_worse(beside: Contender, one: f64, other: f64) -> bool {
-    match beside {
-        Contender::Copy => one > other,
-        _ => one < other,
+    match beside.is_ceiling() {
+        true => one > other,
+        false => one < other,
     }
 }
 
@@ -136,6 +137,14 @@ mod tests {
             (copy.all.worst, copy.all.at.as_str()),
             (4.0, "rms_norm 1x4096")
         );
+    }
+
+    #[test]
+    fn a_ceiling_is_farther_off_the_longer_ours_takes() {
+        let probe = Contender::Peer(Peer::Probe);
+        assert_eq!(unit(probe), "times the probe's time");
+        assert!(is_worse(probe, 2.0, 1.5));
+        assert!(is_worse(Contender::Peer(Peer::Burn), 1.5, 2.0));
     }
 
     #[test]

@@ -32,6 +32,7 @@ pub fn plot(measurements: &[&Measurement]) -> anyhow::Result<Option<Plot>> {
         let mut bars = Vec::new();
         for measured in &measurement.contenders {
             if let Contender::Peer(peer) = measured.contender
+                && !measured.contender.is_ceiling()
                 && let Some(ratio) = summary::ratio(measurement, measured.contender)
             {
                 bars.push((peer, ratio));
@@ -67,7 +68,7 @@ fn color(peer: Peer) -> RGBColor {
         Peer::Burn => ORANGE,
         Peer::Torch => BLUE,
         Peer::Onnxruntime => PURPLE,
-        Peer::Elementwise => GREY,
+        Peer::Elementwise | Peer::Probe => GREY,
     }
 }
 

@@ -284,7 +284,7 @@ fn ratio(beside: Contender, ratio: Option<f64>) -> String {
     let Some(ratio) = ratio else {
         return number("-");
     };
-    let is_slower = beside != Contender::Copy && ratio < 1.0;
+    let is_slower = !beside.is_ceiling() && ratio < 1.0;
     let class = if is_slower { "number slower" } else { "number" };
     format!("<td class=\"{class}\">{}</td>", table::times(ratio))
 }
