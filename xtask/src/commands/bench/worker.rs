@@ -73,7 +73,7 @@ impl Lost {
 /// Longer than any warm-up, tuning included, shorter than a person's patience.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// A running worker; dropping it ends the process.
+/// A running worker, which is stopped while nothing is asked of it; dropping it ends the process.
 pub struct Worker {
     child: Child,
     lines: Receiver<String>,
@@ -82,8 +82,9 @@ pub struct Worker {
 
 impl Worker {
     pub fn start(command: &Cmd) -> Result<Self> {
-        let mut child = command
-            .command()
+        let mut command_line = command.command();
+        turns::dies_with_us(&mut command_line);
+        let mut child = command_line
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -135,6 +136,15 @@ impl Worker {
     }
 
     fn ask(&mut self, request: &Request) -> Result<Reply, Lost> {
+        turns::goes_on(&self.child);
+        let reply = self.answer(request);
+        if reply.is_ok() {
+            turns::waits(&self.child);
+        }
+        reply
+    }
+
+    fn answer(&mut self, request: &Request) -> Result<Reply, Lost> {
         let line = serde_json::to_string(request).map_err(|e| Lost::Failed(e.to_string()))?;
         // A worker that died before it read this shows below, where the reason is known.
         if let Some(stdin) = &mut self.child.stdin {
@@ -181,6 +191,54 @@ impl Drop for Worker {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Workers stop while others are measured: threads of CubeCL's that wait look for work thousands of times a second,
+/// which takes every tenth to fifth cycle of a core from whoever has its turn.
+#[cfg(unix)]
+mod turns {
+    use std::process::{Child, Command};
+
+    use rustix::process::{Pid, Signal, kill_process};
+
+    /// Stops a worker. One that is dead is found so when it is asked the next time.
+    pub fn waits(child: &Child) {
+        let _ = kill_process(Pid::from_child(child), Signal::STOP);
+    }
+
+    /// Lets a worker go on.
+    pub fn goes_on(child: &Child) {
+        let _ = kill_process(Pid::from_child(child), Signal::CONT);
+    }
+
+    /// Has a worker end with this process: who is stopped does not see that its standard input has ended.
+    pub fn dies_with_us(command: &mut Command) {
+        #[cfg(target_os = "linux")]
+        {
+            use std::os::unix::process::CommandExt as _;
+
+            use rustix::process::set_parent_process_death_signal;
+
+            // SAFETY: between fork and exec it makes one system call, and allocates nothing.
+            unsafe {
+                command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?));
+            }
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = command;
+    }
+}
+
+/// Where processes cannot be stopped they wait as they like.
+#[cfg(not(unix))]
+mod turns {
+    use std::process::{Child, Command};
+
+    pub fn waits(_: &Child) {}
+
+    pub fn goes_on(_: &Child) {}
+
+    pub fn dies_with_us(_: &mut Command) {}
 }
 
 /// What a process wrote to standard error that may explain its death.
