@@ -7,12 +7,12 @@ use cubenorm_core::{AccessBlueprint, BlendDesc, Epsilon, Lanes, LoadMode, Tensor
 
 use crate::launch::args::{check_buffer, check_buffer_from};
 use crate::launch::device::check_dtypes;
-use crate::launch::{LaunchError, elem_type};
+use crate::launch::{LaunchError, elem_type, hardware};
 use crate::moments::reciprocal_deviation;
 use crate::operand::{Optional, row_offset};
 use crate::types::One;
 
-/// Units of a cube; on a CPU, as many as there are cores.
+/// Units of a cube; on a CPU, the cores worth waking.
 const UNITS: u32 = 64;
 
 /// Cubes at most. Tensors are small; a unit takes several elements of a larger one.
@@ -48,8 +48,8 @@ pub fn launch_blend(
         return Ok(());
     }
 
-    let hardware = &client.properties().hardware;
-    let (units, cubes) = match hardware.num_cpu_cores {
+    let hardware = hardware(client);
+    let (units, cubes) = match hardware.busy_cores(elements) {
         Some(cores) => (cores, 1),
         None => {
             let units = UNITS.min(hardware.max_units_per_cube);

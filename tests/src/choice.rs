@@ -10,7 +10,7 @@ use crate::device::TestDevice;
 /// Every way to turn the knobs that a test may ask a device for: each strategy, what a tuner measures
 /// there, and what it would measure on a GPU.
 pub fn all_knobs(device: &TestDevice) -> Vec<Knobs> {
-    let strategies = Strategy::ALL.map(Knobs::from);
+    let strategies = strategies(device);
     let here = knobs(&hardware(&device.client));
     let on_a_gpu = knobs(&Hardware::webgpu());
     strategies
@@ -22,6 +22,16 @@ pub fn all_knobs(device: &TestDevice) -> Vec<Knobs> {
             ..knobs
         })
         .collect()
+}
+
+/// Each strategy, on all cores of a CPU: what is as small as tests are would get one.
+fn strategies(device: &TestDevice) -> [Knobs; Strategy::ALL.len()] {
+    let units = hardware(&device.client).cpu_cores;
+    Strategy::ALL.map(|strategy| Knobs {
+        plane_size: device.plane_size,
+        units,
+        ..strategy.into()
+    })
 }
 
 /// Whether units of a team share memory, which not every driver can be trusted with.
@@ -45,15 +55,9 @@ pub fn gradient_runs(device: &TestDevice, desc: &GradientDesc, choice: StrategyC
 
 /// The analytic choice and each strategy, as far as a device can run them.
 pub fn choices(device: &TestDevice, runs: impl Fn(StrategyChoice) -> bool) -> Vec<StrategyChoice> {
-    let strategies = Strategy::ALL.map(|strategy| {
-        StrategyChoice::Forced(Knobs {
-            plane_size: device.plane_size,
-            ..strategy.into()
-        })
-    });
     [StrategyChoice::Inferred]
         .into_iter()
-        .chain(strategies)
+        .chain(strategies(device).map(StrategyChoice::Forced))
         .filter(|&choice| runs(choice))
         .collect()
 }

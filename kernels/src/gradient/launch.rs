@@ -497,10 +497,10 @@ impl Back<'_> {
 
     /// Units of a cube that adds up so many parts: elements side by side, and units that share the parts of
     /// each, where the device runs them at once.
-    fn fold_units(&self, parts: usize) -> (u32, u32) {
+    fn fold_units(&self, parts: usize, elements: usize) -> (u32, u32) {
         let hardware = &self.hardware;
         let most = hardware.max_units_per_cube;
-        match hardware.cpu_cores {
+        match hardware.busy_cores(parts * elements) {
             Some(cores) => (cores, 1),
             None if hardware.is_software() || parts < SHARED_PARTS => (FOLD_UNITS.min(most), 1),
             None => (32, (most / 32).clamp(1, 16)),
@@ -547,7 +547,7 @@ impl Back<'_> {
         }
         let vector = self.fold_vector(partial, offset, output.desc.dtype);
         let vectors = elements / vector;
-        let (columns, members) = self.fold_units(partial.parts);
+        let (columns, members) = self.fold_units(partial.parts, elements);
         let cubes = match self.hardware.cpu_cores {
             Some(_) => 1,
             None => vectors

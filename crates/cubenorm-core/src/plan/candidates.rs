@@ -38,9 +38,12 @@ pub fn knobs(hardware: &Hardware) -> Vec<Knobs> {
             vector: Some(vector),
             ..nothing
         }));
-        // One core starts sooner than all; of a software driver's, that many are one vector each.
-        let units: &[u32] = if is_cpu { &[1] } else { &[8, 16, 32, 64] };
-        knobs.extend(units.iter().map(|&units| Knobs {
+        // One core starts sooner than all; of a software driver's, 8 are one vector.
+        let units = match hardware.cpu_cores {
+            Some(cores) => vec![1, cores],
+            None => vec![8, 16, 32, 64],
+        };
+        knobs.extend(units.into_iter().map(|units| Knobs {
             units: Some(units),
             ..nothing
         }));

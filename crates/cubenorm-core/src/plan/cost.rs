@@ -48,7 +48,11 @@ pub(super) fn cost(outline: &Outline, hardware: &Hardware) -> f64 {
     let per_unit = grid.steps_per_split.div_ceil(members).max(1);
     // Units whose last step lies beyond the row wait for the others.
     let idle = (per_unit * members) as f64 / grid.steps_per_split.max(1) as f64;
-    let busy = match (hardware.cpu_cores, hardware.software_lanes()) {
+    let elements = grid.groups * grid.steps * team.vector;
+    let busy = match (
+        hardware.busy_cores(outline.reads * elements),
+        hardware.software_lanes(),
+    ) {
         (Some(cores), _) => cores as usize,
         (None, Some(lanes)) => lanes,
         (None, None) => {
@@ -70,10 +74,9 @@ pub(super) fn cost(outline: &Outline, hardware: &Hardware) -> f64 {
         Level::Cube | Level::Column => 1.02 + 0.01 * (members as f64).log2(),
     };
     let shallow = if per_unit < 2 { 1.05 } else { 1.0 };
-    let elements = (grid.groups * grid.steps * team.vector) as f64;
     let launches = match grid.splits {
         1 => 0.0,
-        _ => LAUNCH * (1e6 / elements.max(1.0)).min(4.0),
+        _ => LAUNCH * (1e6 / elements.max(1) as f64).min(4.0),
     };
     traffic * idle * starved * narrow * waits * shallow + launches
 }

@@ -203,6 +203,7 @@ pub fn plan_gradient(
         reduces: problem.reduces(),
         merge: Merge::Sums,
         column_sums: problem.column_sums.count(),
+        reads: 2,
     };
     let sums_on_the_way = hardware.cpu_cores.is_some() || hardware.is_software();
     let lanes_of =

@@ -70,6 +70,8 @@ pub(super) struct Task {
     pub merge: Merge,
     /// Sums of each column that a team takes of its rows, so that few teams leave little to add up.
     pub column_sums: usize,
+    /// Tensors of the input's size that are read.
+    pub reads: usize,
 }
 
 /// How it is cut.
@@ -106,6 +108,7 @@ pub(super) fn cut(
         accumulation: task.dtype.accumulation().size(),
         held: task.held.size(),
         column_sums: task.column_sums,
+        reads: task.reads,
         // Of rows abreast a loop takes one step at a time, of which Mesa's driver has no more left.
         abreast: match hardware.is_software() && steps > heuristic::SOFTWARE_STEPS {
             true => 1,

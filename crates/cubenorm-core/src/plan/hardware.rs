@@ -1,6 +1,10 @@
 /// Units that a core runs in one instruction where a driver plays a GPU on a CPU.
 const LANES: u32 = 8;
 
+/// Elements that a core of a CPU should have to read before another is woken. Measured on two cores, forward: up to
+/// 2^16 elements one core takes 0.4 to 0.7 of the time of both, 2^17 0.75 to 0.9, 2^18 0.75 to 1.1, 2^19 1.2.
+const ELEMENTS_OF_CORE: usize = 1 << 17;
+
 /// The few facts about a device that a plan may read.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Hardware {
@@ -92,6 +96,14 @@ impl Hardware {
             max_vector: 16,
             register_bits: 0,
         }
+    }
+
+    /// Cores that are worth waking to read so many elements, where a CPU runs units: a launch waits for each of
+    /// them, and the threads that prepare the next one have no other place to run.
+    pub fn busy_cores(&self, elements: usize) -> Option<u32> {
+        let wanted = elements / ELEMENTS_OF_CORE;
+        self.cpu_cores
+            .map(|cores| wanted.clamp(1, cores as usize) as u32)
     }
 
     /// Whether a driver plays the device on a CPU.

@@ -151,6 +151,8 @@ pub(super) struct Work {
     pub column_sums: usize,
     /// Rows that a unit takes side by side, where it has a row of its own.
     pub abreast: usize,
+    /// Tensors of that many elements that are read.
+    pub reads: usize,
     /// What is decided already.
     pub knobs: Knobs,
 }
@@ -158,6 +160,11 @@ pub(super) struct Work {
 impl Work {
     fn elements(&self) -> usize {
         self.groups * self.steps * self.vector
+    }
+
+    /// Cores of a CPU that are worth waking.
+    fn busy_cores(&self, hardware: &Hardware) -> Option<u32> {
+        hardware.busy_cores(self.reads * self.elements())
     }
 
     /// Teams below which sums of columns lose digits.
@@ -246,10 +253,9 @@ pub(super) fn shape(work: &Work, hardware: &Hardware) -> Result<Shape, PlanError
 
 fn infer(work: &Work, hardware: &Hardware) -> (Strategy, &'static str) {
     let long = work.elements() >= SPLIT_ELEMENTS;
-    if let Some(cores) = hardware.cpu_cores {
-        let idle = work.groups < cores as usize;
+    if let Some(cores) = work.busy_cores(hardware) {
         return match work.lanes {
-            _ if idle && long => (Strategy::Split, "fewer rows than cores"),
+            _ if work.groups < cores as usize => (Strategy::Split, "fewer rows than cores"),
             _ if work.reduces && work.steps > LONGEST_SUM => {
                 (Strategy::Split, "longer than one sum keeps its digits")
             }
@@ -294,10 +300,11 @@ fn infer(work: &Work, hardware: &Hardware) -> (Strategy, &'static str) {
 }
 
 fn unit(work: &Work, hardware: &Hardware) -> Shape {
-    let (units, max_teams) = match (hardware.cpu_cores, hardware.software_cores) {
-        // One cube: its units are the cores, and each takes a block of rows from end to end.
-        (Some(cores), _) => {
-            let units = work.knobs.units.unwrap_or(cores).clamp(1, cores);
+    let cores = hardware.cpu_cores.zip(work.busy_cores(hardware));
+    let (units, max_teams) = match (cores, hardware.software_cores) {
+        // One cube: its units are cores, and each takes a block of rows from end to end.
+        (Some((cores, busy)), _) => {
+            let units = work.knobs.units.unwrap_or(busy).clamp(1, cores);
             (units, (units as usize).max(work.least_teams()))
         }
         (None, Some(cores)) => {
@@ -473,7 +480,11 @@ fn split(work: &Work, hardware: &Hardware, plane: Option<u32>, is_forced: bool) 
             ..unit(&parts, hardware)
         }
     };
-    let mut shape = match (work.lanes, hardware.cpu_cores, hardware.software_cores) {
+    let mut shape = match (
+        work.lanes,
+        work.busy_cores(hardware),
+        hardware.software_cores,
+    ) {
         (_, Some(cores), _) => {
             let busy = (cores as usize).div_ceil(work.groups.max(1));
             of_units(limit(busy.max(work.steps.div_ceil(LONGEST_SUM))))

@@ -198,6 +198,7 @@ pub fn plan_forward(
         reduces: problem.statistics.reduces(),
         merge: problem.statistics.merge(),
         column_sums: 0,
+        reads: 1 + usize::from(problem.residual.is_some()),
     };
     let lanes_of =
         |knobs: Knobs| lanes::choose(&task, &problem.input, problem.accesses(), hardware, knobs);
