@@ -540,3 +540,18 @@ fn teams_of_a_gpu_stay_and_hold_the_sums_of_columns_where_they_fit() {
         assert_eq!(plan.blueprint.team.vector, 4);
     }
 }
+
+#[test]
+fn a_core_of_a_cpu_is_woken_where_there_is_work_for_it() {
+    let hardware = Hardware::cpu(4, 512);
+    let cores = |rows: usize, cols: usize| {
+        let plan = inferred(&layer_norm(rows, cols, DType::F32), &hardware);
+        (plan.strategy, plan.grid.cube_dim[0])
+    };
+    assert_eq!(cores(4, 16), (Strategy::Unit, 1));
+    // One row is worth a second launch where it is worth a second core.
+    assert_eq!(cores(1, 1 << 17), (Strategy::Unit, 1));
+    assert_eq!(cores(1, 1 << 18), (Strategy::Split, 2));
+    assert_eq!(cores(256, 1 << 10), (Strategy::Unit, 2));
+    assert_eq!(cores(2048, 1 << 12), (Strategy::Unit, 4));
+}

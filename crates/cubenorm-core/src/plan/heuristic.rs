@@ -470,9 +470,15 @@ fn split(work: &Work, hardware: &Hardware, plane: Option<u32>, is_forced: bool) 
         splits.max(at_least).min(work.steps).max(1)
     };
     let of_units = |splits: usize| {
+        let cores = work.busy_cores(hardware);
         let parts = Work {
             groups: work.groups * splits,
             abreast: 1,
+            // The parts have no more elements than the rows.
+            knobs: Knobs {
+                units: work.knobs.units.or(cores),
+                ..work.knobs
+            },
             ..*work
         };
         Shape {

@@ -325,6 +325,28 @@ mod tests {
         );
     }
 
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn who_waits_is_stopped_and_goes_on_when_asked() {
+        let script = r#"while read line; do echo '{"round":[1.0]}'; done"#;
+        let mut worker = Worker::start(&Cmd::new("sh").args(["-c", script])).unwrap();
+        for _ in 0..2 {
+            assert_eq!(worker.round().unwrap(), [1.0]);
+            let stat = format!("/proc/{}/stat", worker.child.id());
+            let is_stopped = || {
+                let stat = std::fs::read_to_string(&stat).unwrap();
+                stat.rsplit_once(") ").unwrap().1.starts_with('T')
+            };
+            // A signal takes a moment.
+            let mut looks = 0;
+            while !is_stopped() {
+                looks += 1;
+                assert!(looks < 1000, "the worker runs on");
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+
     #[cfg(unix)]
     #[test]
     fn what_a_worker_lacks_is_no_failure() {
