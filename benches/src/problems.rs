@@ -233,6 +233,16 @@ pub struct HostData {
     pub beta: Vec<f32>,
 }
 
+impl Op {
+    /// How many parameters it has: scale, and bias where there is one.
+    fn parameter_tensors(self) -> usize {
+        match self {
+            Op::RmsNorm => 1,
+            Op::LayerNorm | Op::BatchNorm | Op::GroupNorm | Op::InstanceNorm => 2,
+        }
+    }
+}
+
 impl Problem {
     /// Refuses a shape that the operator cannot have.
     pub fn validate(&self) -> Result<()> {
@@ -322,16 +332,16 @@ impl Problem {
         self.op == Op::BatchNorm && self.pass == Pass::Forward
     }
 
-    /// The least traffic that the pass can do, in bytes: every large tensor it needs, once.
+    /// The least traffic that the pass can do, in bytes: every tensor it needs, once.
     pub fn bytes(&self) -> usize {
-        let tensors = match self.pass {
-            // Input in, output out.
-            Pass::Forward => 2,
-            // Input and incoming gradient in, gradient of the input out.
-            Pass::Backward => 3,
-            Pass::Full => 5,
+        let (tensors, parameters) = match self.pass {
+            // Input in, output out; scale and bias in.
+            Pass::Forward => (2, self.op.parameter_tensors()),
+            // Input and incoming gradient in, gradient of the input out; scale in, the gradients of both out.
+            Pass::Backward => (3, 1 + self.op.parameter_tensors()),
+            Pass::Full => (5, 1 + 2 * self.op.parameter_tensors()),
         };
-        tensors * self.elements() * self.dtype.size()
+        (tensors * self.elements() + parameters * self.parameters()) * self.dtype.size()
     }
 
     /// Input and parameters, the same in every process, rounded to the problem's type.

@@ -118,6 +118,7 @@ fn blend<F: Float, G: Float, H: Float, A: Float>(
         row_dims: rank,
         col_dims: 0,
         mode: LoadMode::Gather,
+        ragged: false,
     });
     let lanes = comptime!(Lanes::Columns);
     let mut element = ABSOLUTE_POS;

@@ -10,13 +10,16 @@ use crate::epilogue::{
     Affine, AffineRow, AffineStep, TypedAffine, activate, affine_row, affine_step, transform,
 };
 use crate::held::{TypedHeld, hold};
-use crate::moments::{Moments, RowStatistics, Sums, divided, finish, merge, nothing_reduced};
+use crate::moments::{
+    Moments, RowStatistics, Sums, divided, finish, fold_lanes, fold_lanes_from, merge,
+    nothing_reduced,
+};
 use crate::operand::{Optional, group_row, optional_row, row_offset, store};
 use crate::source::{Source, SourceRow, add_last, number_or_zero, read, shifted, source_row};
-use crate::strategy::split::{Partition, elements, merge_parts, write_part};
-use crate::strategy::{member, merge_team, team_sum};
+use crate::strategy::split::{Partition, merge_parts, row_elements, write_part};
+use crate::strategy::{member, merge_folded, merge_team, team_sum};
 use crate::types::{One, Typed, Types};
-use crate::work::{Item, Share, item, my_share};
+use crate::work::{Item, Share, ends_run, item, my_share, steps_within};
 
 /// Steps whose deviations are summed up from one origin, see [`accumulate`]. More of them would save
 /// merges; sums of so few keep their digits.
@@ -48,6 +51,35 @@ type TypedSource<T> = Source<<T as Types>::F, <T as Types>::Input, <T as Types>:
 /// [`Results`] of a kernel's types.
 type TypedResults<T> = Results<<T as Types>::F, <T as Types>::Output, <T as Types>::A>;
 
+/// What a unit has found in its share, lane by lane.
+#[derive(CubeType, Clone, Copy)]
+struct Accumulated<A: Float, N: Size> {
+    /// In vectors that have all lanes for themselves.
+    whole: Moments<A, N>,
+    /// In those that end a run, of which the first lanes do not count: see [`Team::ragged`].
+    ends: Moments<A, N>,
+}
+
+/// The moments of a row or a part of one: those of a unit's share, merged over its team.
+#[cube]
+fn row_moments<T: Types>(
+    source: &TypedSource<T>,
+    row: &SourceRow<T::A, T::N>,
+    share: &Share,
+    partition: &Partition,
+    #[comptime] blueprint: Blueprint,
+) -> Moments<T::A, T::N> {
+    let team = comptime!(blueprint.team);
+    let mine = accumulate::<T>(source, row, share, partition, blueprint);
+    if comptime!(team.ragged) {
+        let whole = fold_lanes::<T::A, T::N>(&mine.whole, team);
+        let ends = fold_lanes_from::<T::A, T::N>(&mine.ends, partition.overlap, team);
+        merge_folded::<T::A, T::N>(&merge::<T::A, One>(&whole, &ends, team), team)
+    } else {
+        merge_team::<T::A, T::N>(&mine.whole, team)
+    }
+}
+
 /// Accumulates a unit's share block by block, reading each element once.
 ///
 /// Within a block deviations are taken from the mean so far and moved to the block's own mean in
@@ -60,76 +92,160 @@ fn accumulate<T: Types>(
     source: &TypedSource<T>,
     row: &SourceRow<T::A, T::N>,
     share: &Share,
+    partition: &Partition,
     #[comptime] blueprint: Blueprint,
-) -> Moments<T::A, T::N> {
-    let stride = comptime!(blueprint.team.members as usize);
+) -> Accumulated<T::A, T::N> {
     let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
-    let statistics = comptime!(blueprint.statistics);
     let mut all_count = T::A::new(0.0);
     let mut all_mean = zero;
     let mut all_m2 = zero;
+    let mut ends_count = T::A::new(0.0);
+    let mut ends_mean = zero;
+    let mut ends_m2 = zero;
     let mut done = 0usize;
     while done < share.count {
         let is_first = done == 0;
-        let steps = min(
+        let at_most = min(
             share.count - done,
             select(is_first, UNROLL.runtime(), BLOCK.runtime()),
         );
-        let end = done + steps;
-        let mut origin = all_mean;
-        if comptime!(statistics.reduces_mean() && statistics.reduces_deviation()) {
-            if is_first {
-                let first = read::<T>(source, row, share.begin + done * stride, blueprint);
-                origin = shifted::<T::A, T::N>(first, row, blueprint);
-            }
+        let steps = if comptime!(blueprint.team.ragged) {
+            steps_within(share.begin + done, at_most, partition)
         } else {
-            origin = zero;
-        }
-        let mut sum = zero;
-        let mut squares = zero;
-        let mut i = done;
-        while i + comptime!(UNROLL - 1) < end {
-            let mut sums = zero;
-            let mut products = zero;
-            #[unroll]
-            for j in 0..UNROLL {
-                let step = share.begin + (i + j) * stride;
-                let value = read::<T>(source, row, step, blueprint);
-                let deviation = shifted::<T::A, T::N>(value, row, blueprint) - origin;
-                sums += deviation;
-                products += spread::<T::A, T::N>(deviation, blueprint);
-            }
-            sum += sums;
-            squares += products;
-            i += UNROLL;
-        }
-        while i < end {
-            let value = read::<T>(source, row, share.begin + i * stride, blueprint);
-            let deviation = shifted::<T::A, T::N>(value, row, blueprint) - origin;
-            sum += deviation;
-            squares += spread::<T::A, T::N>(deviation, blueprint);
-            i += 1;
-        }
-        let count = T::A::cast_from(steps);
-        // By the reciprocal, which is one number: to divide all lanes takes a processor several times as long.
-        let offset = sum * Vector::new(T::A::new(1.0) / count);
-        let block = block_moments::<T::A, T::N>(count, origin, offset, sum, squares, blueprint);
+            at_most
+        };
         let all = Moments::<T::A, T::N> {
             count: all_count,
             mean: all_mean,
             m2: all_m2,
         };
-        let both = merge::<T::A, T::N>(&all, &block, blueprint.team);
-        all_count = both.count;
-        all_mean = both.mean;
-        all_m2 = both.m2;
-        done = end;
+        if comptime!(!blueprint.team.ragged) {
+            let both = with_block::<T>(&all, source, row, share, done, steps, is_first, blueprint);
+            all_count = both.count;
+            all_mean = both.mean;
+            all_m2 = both.m2;
+            done += steps;
+        } else {
+            // A part of a row may begin where a run ends.
+            if steps > 0 {
+                let both =
+                    with_block::<T>(&all, source, row, share, done, steps, is_first, blueprint);
+                all_count = both.count;
+                all_mean = both.mean;
+                all_m2 = both.m2;
+                done += steps;
+            }
+            let step = share.begin + done;
+            if done < share.count && ends_run(step, partition) {
+                let ends = Moments::<T::A, T::N> {
+                    count: ends_count,
+                    mean: ends_mean,
+                    m2: ends_m2,
+                };
+                let value = read::<T>(source, row, step, blueprint);
+                let value = shifted::<T::A, T::N>(value, row, blueprint);
+                let one = moments_of_one::<T::A, T::N>(value, blueprint);
+                let both = merge::<T::A, T::N>(&ends, &one, blueprint.team);
+                ends_count = both.count;
+                ends_mean = both.mean;
+                ends_m2 = both.m2;
+                done += 1;
+            }
+        }
     }
-    Moments::<T::A, T::N> {
-        count: all_count,
-        mean: all_mean,
-        m2: all_m2,
+    Accumulated::<T::A, T::N> {
+        whole: Moments::<T::A, T::N> {
+            count: all_count,
+            mean: all_mean,
+            m2: all_m2,
+        },
+        ends: Moments::<T::A, T::N> {
+            count: ends_count,
+            mean: ends_mean,
+            m2: ends_m2,
+        },
     }
+}
+
+/// The moments of one vector.
+#[cube]
+fn moments_of_one<A: Float, N: Size>(
+    value: Vector<A, N>,
+    #[comptime] blueprint: Blueprint,
+) -> Moments<A, N> {
+    let zero = Vector::<A, N>::new(A::new(0.0));
+    let statistics = comptime!(blueprint.statistics);
+    Moments::<A, N> {
+        count: A::new(1.0),
+        mean: if comptime!(statistics.reduces_mean()) {
+            value
+        } else {
+            zero
+        },
+        m2: if comptime!(statistics.reduces_deviation() && !statistics.reduces_mean()) {
+            spread::<A, N>(value, blueprint)
+        } else {
+            zero
+        },
+    }
+}
+
+/// What has been found so far, merged with a block of so many steps.
+#[cube]
+#[allow(clippy::too_many_arguments)]
+fn with_block<T: Types>(
+    all: &Moments<T::A, T::N>,
+    source: &TypedSource<T>,
+    row: &SourceRow<T::A, T::N>,
+    share: &Share,
+    done: usize,
+    steps: usize,
+    is_first: bool,
+    #[comptime] blueprint: Blueprint,
+) -> Moments<T::A, T::N> {
+    let stride = comptime!(blueprint.team.members as usize);
+    let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
+    let statistics = comptime!(blueprint.statistics);
+    let end = done + steps;
+    let mut origin = all.mean;
+    if comptime!(statistics.reduces_mean() && statistics.reduces_deviation()) {
+        if is_first {
+            let first = read::<T>(source, row, share.begin + done * stride, blueprint);
+            origin = shifted::<T::A, T::N>(first, row, blueprint);
+        }
+    } else {
+        origin = zero;
+    }
+    let mut sum = zero;
+    let mut squares = zero;
+    let mut i = done;
+    while i + comptime!(UNROLL - 1) < end {
+        let mut sums = zero;
+        let mut products = zero;
+        #[unroll]
+        for j in 0..UNROLL {
+            let step = share.begin + (i + j) * stride;
+            let value = read::<T>(source, row, step, blueprint);
+            let deviation = shifted::<T::A, T::N>(value, row, blueprint) - origin;
+            sums += deviation;
+            products += spread::<T::A, T::N>(deviation, blueprint);
+        }
+        sum += sums;
+        squares += products;
+        i += UNROLL;
+    }
+    while i < end {
+        let value = read::<T>(source, row, share.begin + i * stride, blueprint);
+        let deviation = shifted::<T::A, T::N>(value, row, blueprint) - origin;
+        sum += deviation;
+        squares += spread::<T::A, T::N>(deviation, blueprint);
+        i += 1;
+    }
+    let count = T::A::cast_from(steps);
+    // By the reciprocal, which is one number: to divide all lanes takes a processor several times as long.
+    let offset = sum * Vector::new(T::A::new(1.0) / count);
+    let block = block_moments::<T::A, T::N>(count, origin, offset, sum, squares, blueprint);
+    merge::<T::A, T::N>(all, &block, blueprint.team)
 }
 
 /// What an element adds to the deviation.
@@ -363,6 +479,7 @@ fn write_statistics<T: Types>(
                 row_dims: blueprint.written_statistics.unwrap().1,
                 col_dims: 0,
                 mode: LoadMode::Gather,
+                ragged: false,
             });
             let first = group_row::<T::N>(item.group, blueprint.team);
             let rows = comptime!(match blueprint.team.lanes {
@@ -481,7 +598,7 @@ fn normalize_items<T: Types, W: Size>(
         #[unroll]
         for r in 0..blueprint.abreast {
             let (item, found) = (items.index(r), sources.index(r));
-            let count = elements::<T::A, T::N>(partition.steps, blueprint.team);
+            let count = row_elements::<T::A, T::N>(partition, blueprint.team);
             let shift = if is_held {
                 held_shift::<T>(held.index(r), &share, count, blueprint)
             } else {
@@ -501,8 +618,7 @@ fn normalize_items<T: Types, W: Size>(
                 } else if is_held {
                     held_moments::<T>(held.index(r), &source_row, &share, count, blueprint)
                 } else {
-                    let mine = accumulate::<T>(source, &source_row, &share, blueprint);
-                    merge_team::<T::A, T::N>(&mine, blueprint.team)
+                    row_moments::<T>(source, &source_row, &share, partition, blueprint)
                 };
                 item_statistics::<T>(
                     &moments,
@@ -580,7 +696,7 @@ fn item_statistics<T: Types>(
     epsilon: T::A,
     #[comptime] blueprint: Blueprint,
 ) -> RowStatistics<T::A, T::N> {
-    let count = elements::<T::A, T::N>(partition.steps, blueprint.team);
+    let count = row_elements::<T::A, T::N>(partition, blueprint.team);
     let statistics = finish::<T::A, T::N>(moments, count, epsilon, blueprint);
     write_statistics::<T>(results, source_row, &statistics, item, blueprint);
     statistics
@@ -630,8 +746,7 @@ fn reduce_item<T: Types, W: Size>(
         let first = group_row::<T::N>(item.group, blueprint.team);
         let row = source_row::<T>(source, first, partition.steps, blueprint);
         let share = my_share(item.part, partition, blueprint.team);
-        let mine = accumulate::<T>(source, &row, &share, blueprint);
-        let merged = merge_team::<T::A, T::N>(&mine, blueprint.team);
+        let merged = row_moments::<T>(source, &row, &share, partition, blueprint);
         if item.exists {
             write_part::<T::A, T::N, W>(
                 workspace,

@@ -156,17 +156,40 @@ pub(crate) fn fold_lanes<A: Float, N: Size>(
     #[comptime] team: Team,
 ) -> Moments<A, One> {
     let width = A::new(comptime!(team.vector as f32));
+    fold::<A, N>(lanes, width, 0usize.runtime(), true, team)
+}
+
+/// The same of the lanes from the `first` on, where those before it do not count.
+#[cube]
+pub(crate) fn fold_lanes_from<A: Float, N: Size>(
+    lanes: &Moments<A, N>,
+    first: usize,
+    #[comptime] team: Team,
+) -> Moments<A, One> {
+    let width = A::cast_from(N::value() - first);
+    fold::<A, N>(lanes, width, first, false, team)
+}
+
+#[cube]
+fn fold<A: Float, N: Size>(
+    lanes: &Moments<A, N>,
+    width: A,
+    first: usize,
+    #[comptime] all: bool,
+    #[comptime] team: Team,
+) -> Moments<A, One> {
     let mean = match comptime!(team.merge) {
-        Merge::Moments | Merge::Means => lane_sum::<A, N>(lanes.mean, team) / width,
-        Merge::Sums => lane_sum::<A, N>(lanes.mean, team),
+        Merge::Moments | Merge::Means => counted_sum::<A, N>(lanes.mean, first, all, team) / width,
+        Merge::Sums => counted_sum::<A, N>(lanes.mean, first, all, team),
         Merge::Sum => A::new(0.0),
     };
     let m2 = match comptime!(team.merge) {
         Merge::Moments => {
             let delta = lanes.mean - Vector::<A, N>::new(mean);
-            lane_sum::<A, N>(lanes.m2, team) + lane_sum::<A, N>(delta * delta, team) * lanes.count
+            counted_sum::<A, N>(lanes.m2, first, all, team)
+                + counted_sum::<A, N>(delta * delta, first, all, team) * lanes.count
         }
-        Merge::Sum | Merge::Sums => lane_sum::<A, N>(lanes.m2, team),
+        Merge::Sum | Merge::Sums => counted_sum::<A, N>(lanes.m2, first, all, team),
         Merge::Means => A::new(0.0),
     };
     Moments::<A, One> {
@@ -174,6 +197,33 @@ pub(crate) fn fold_lanes<A: Float, N: Size>(
         mean: Vector::new(mean),
         m2: Vector::new(m2),
     }
+}
+
+/// The sum of all lanes, or of those from the `first` on.
+#[cube]
+fn counted_sum<A: Float, N: Size>(
+    vector: Vector<A, N>,
+    first: usize,
+    #[comptime] all: bool,
+    #[comptime] team: Team,
+) -> A {
+    if all {
+        lane_sum::<A, N>(vector, team)
+    } else {
+        lane_sum::<A, N>(lanes_from::<A, N>(vector, first), team)
+    }
+}
+
+/// A vector's lanes from the `first` on, and zeros before them.
+#[cube]
+pub(crate) fn lanes_from<A: Float, N: Size>(vector: Vector<A, N>, first: usize) -> Vector<A, N> {
+    let mut lanes = Vector::<A, N>::empty();
+    #[unroll]
+    for lane in 0..N::value() {
+        lanes.insert(lane, A::cast_from(lane));
+    }
+    let first = Vector::<A, N>::new(A::cast_from(first));
+    select_many(lanes.less_than(&first), Vector::new(A::new(0.0)), vector)
 }
 
 /// A number of each row over `count`. Where all lanes are alike one is divided, which costs a processor a fraction

@@ -82,6 +82,38 @@ fn step_col<N: Size>(step: usize, #[comptime] lanes: Lanes) -> usize {
     }
 }
 
+/// Elements from the start of a row to the first lane of a step.
+#[cube]
+fn step_offset<T: Float, S: Size, N: Size>(
+    tensor: &Tensor<Vector<T, S>>,
+    step: usize,
+    #[comptime] access: AccessBlueprint,
+    #[comptime] lanes: Lanes,
+) -> usize {
+    if comptime!(!access.ragged) {
+        col_offset::<T, S>(tensor, step_col::<N>(step, lanes), access, lanes)
+    } else if comptime!(access.col_dims == 0) {
+        0usize.runtime()
+    } else {
+        let innermost = comptime!(access.row_dims + access.col_dims - 1);
+        let size = tensor.shape(innermost);
+        let mut within = step;
+        let mut outer = 0usize;
+        if comptime!(access.col_dims > 1) {
+            let steps = size.div_ceil(N::value());
+            within = step % steps;
+            outer = decode::<T, S>(tensor, step / steps, access.row_dims, innermost, false);
+        }
+        // The last vector of a run ends with it.
+        let position = min(within * N::value(), size - N::value());
+        if comptime!(is_contiguous(access)) {
+            outer + position
+        } else {
+            outer + position * tensor.stride(innermost)
+        }
+    }
+}
+
 /// Elements from one lane to the next, where lanes are gathered.
 #[cube]
 fn lane_stride<T: Float, S: Size>(
@@ -105,7 +137,7 @@ pub(crate) fn load<T: Float, S: Size, A: Float, N: Size>(
     #[comptime] access: AccessBlueprint,
     #[comptime] lanes: Lanes,
 ) -> Vector<A, N> {
-    let offset = base + col_offset::<T, S>(tensor, step_col::<N>(step, lanes), access, lanes);
+    let offset = base + step_offset::<T, S, N>(tensor, step, access, lanes);
     match comptime!(access.mode) {
         LoadMode::Vector => Vector::<A, N>::cast_from(tensor[offset / S::value()]),
         LoadMode::Splat => Vector::<A, N>::new(A::cast_from(tensor[offset].extract(0usize))),
@@ -140,7 +172,7 @@ pub(crate) fn store<T: Float, S: Size, A: Float, N: Size>(
     #[comptime] access: AccessBlueprint,
     #[comptime] lanes: Lanes,
 ) {
-    let offset = base + col_offset::<T, S>(&*tensor, step_col::<N>(step, lanes), access, lanes);
+    let offset = base + step_offset::<T, S, N>(&*tensor, step, access, lanes);
     match comptime!(access.mode) {
         LoadMode::Vector => tensor[offset / S::value()] = Vector::<T, S>::cast_from(value),
         LoadMode::Adjacent => {

@@ -90,6 +90,18 @@ pub(crate) fn my_share(part: usize, partition: &Partition, #[comptime] team: Tea
     }
 }
 
+/// Of the steps from `step` on so many that no run ends with, where one of `count` steps may.
+#[cube]
+pub(crate) fn steps_within(step: usize, count: usize, partition: &Partition) -> usize {
+    min(count, partition.run - 1 - step % partition.run)
+}
+
+/// Whether a run ends with a step.
+#[cube]
+pub(crate) fn ends_run(step: usize, partition: &Partition) -> bool {
+    step % partition.run == partition.run - 1
+}
+
 /// The `i`th step of a unit of a row that is held, of so many steps; beyond the unit's share the last of
 /// them again. Loads without a condition are all under way before the first of them is waited for.
 #[cube]

@@ -305,6 +305,43 @@ fn rows_that_cores_share_leave_sums_of_columns_each() {
 }
 
 #[test]
+fn rows_that_no_vector_divides_end_in_one_of_their_own() {
+    let shapes: [(&[usize], &[usize], &[usize]); 7] = [
+        (&[5, 49], &[1], &[5, 1]),
+        (&[3, 1021], &[1], &[3, 1]),
+        (&[1, 16 * 128 + 1], &[1], &[1]),
+        (&[4, 3, 7, 7], &[0, 2, 3], &[3, 1, 1]),
+        (&[70, 2, 37], &[0, 2], &[2, 1]),
+        (&[2, 5, 65, 3], &[1, 2, 3], &[1]),
+        // A scale that weighs each column, and is no parameter.
+        (&[9, 197], &[1], &[197]),
+    ];
+    for device in devices() {
+        for dtype in device.dtypes() {
+            for (shape, axes, param) in shapes {
+                for kind in [Statistics::MeanVariance, Statistics::L1Norm] {
+                    if dtype != DType::F32 && kind == Statistics::L1Norm {
+                        continue;
+                    }
+                    let desc = with_params(norm(shape, axes, kind, dtype), param, param);
+                    let mut gradient = GradientDesc::new(desc);
+                    if param == [197] {
+                        (gradient.wants_scale, gradient.wants_bias) = (false, false);
+                    }
+                    let case = GradientCase::of(gradient, 8);
+                    let choice = StrategyChoice::Inferred;
+                    let plan = plan_gradient_for(&device.client, &case.desc, choice).unwrap();
+                    let is_cpu = hardware(&device.client).cpu_cores.is_some();
+                    let is_ragged = plan.blueprint.team.ragged;
+                    assert_eq!(is_ragged, is_cpu, "{} {shape:?}: {plan}", device.name);
+                    check_all(&device, &case);
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn teams_that_stay_hold_the_sums_of_columns() {
     for device in devices() {
         // Columns that fill no vector, that leave units without any, and that take several a unit.

@@ -283,7 +283,11 @@ proptest! {
             return Ok(());
         };
         let vector = plan.blueprint.team.vector;
-        prop_assert_eq!(plan.grid.groups * plan.grid.steps * vector, problem.rows * problem.cols);
+        let again = plan.grid.steps / plan.grid.run * plan.grid.overlap;
+        prop_assert_eq!(
+            plan.grid.groups * (plan.grid.steps * vector - again),
+            problem.rows * problem.cols
+        );
         prop_assert!(plan.grid.splits * plan.grid.steps_per_split >= plan.grid.steps);
         prop_assert!((plan.grid.splits - 1) * plan.grid.steps_per_split < plan.grid.steps);
         let [x, y, z] = plan.grid.cube_dim;
@@ -539,6 +543,55 @@ fn teams_of_a_gpu_stay_and_hold_the_sums_of_columns_where_they_fit() {
         let plan = plan_gradient(&problem.unwrap(), &hopper, StrategyChoice::Inferred).unwrap();
         assert_eq!(plan.blueprint.team.vector, 4);
     }
+}
+
+#[test]
+fn rows_that_no_vector_divides_end_in_one_of_their_own_on_a_cpu() {
+    let cpu = Hardware::cpu(2, 512);
+    let of = |shape: &[usize], axes: &[usize], dtype| {
+        NormDesc::new(
+            TensorDesc::contiguous(shape, dtype),
+            axes.to_vec(),
+            Statistics::MeanVariance,
+        )
+    };
+    let ends = |plan: &Plan| {
+        let team = plan.blueprint.team;
+        let grid = plan.grid;
+        assert_eq!(plan.blueprint.input.ragged, team.ragged);
+        team.ragged
+            .then_some((team.vector, grid.steps, grid.run, grid.overlap))
+    };
+    let on_cpu = |desc: &NormDesc| ends(&inferred(desc, &cpu));
+    // 64 vectors of 16 have three elements more than a row; a picture's last vector is its own.
+    let row = of(&[8, 1021], &[1], DType::F32);
+    assert_eq!(on_cpu(&row), Some((16, 64, 64, 3)));
+    let row_of_halves = of(&[8, 1021], &[1], DType::F16);
+    assert_eq!(on_cpu(&row_of_halves), Some((32, 32, 32, 3)));
+    let pictures = of(&[8, 64, 7, 7], &[0, 2, 3], DType::F32);
+    assert_eq!(on_cpu(&pictures), Some((16, 8 * 4, 4, 15)));
+    // What vectors divide, or half of them do; what is too short; a scale whose columns are cut elsewhere.
+    for cols in [1024, 1000, 7, 3] {
+        assert_eq!(on_cpu(&of(&[8, cols], &[1], DType::F32)), None, "{cols}");
+    }
+    let scale = TensorDesc::contiguous([3, 7, 1], DType::F32);
+    let cut = of(&[8, 3, 7, 49], &[1, 2, 3], DType::F32).with_scale(scale);
+    assert_eq!(on_cpu(&cut), None);
+    // Nor on a GPU, nor where units share a row.
+    assert_eq!(ends(&inferred(&row, &Hardware::webgpu())), None);
+    let problem = row.problem().unwrap();
+    let cube = plan_forward(&problem, &cpu, Strategy::Cube.into()).unwrap();
+    assert_eq!(ends(&cube), None);
+    // Backward, sums of columns have one place for each lane.
+    let ragged = |desc: NormDesc| {
+        let gradient = GradientDesc::new(desc);
+        let problem = gradient.input_problem(gradient.param_sums()).unwrap();
+        let plan = plan_gradient(&problem, &cpu, StrategyChoice::Inferred).unwrap();
+        plan.blueprint.team.ragged
+    };
+    let param = |shape: &[usize]| TensorDesc::contiguous(shape, DType::F32);
+    assert!(ragged(row.clone().with_scale(param(&[8, 1]))));
+    assert!(!ragged(row.with_scale(param(&[1021]))));
 }
 
 #[test]

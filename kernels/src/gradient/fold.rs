@@ -30,6 +30,7 @@ pub(crate) fn fold<A: Float, H: Float, N: Size>(
         row_dims: shape.element_dims,
         col_dims: shape.part_dims,
         mode: shape.mode,
+        ragged: false,
     });
     let (x, y) = (UNIT_POS_X as usize, UNIT_POS_Y as usize);
     for round in 0..rounds {

@@ -11,12 +11,12 @@ use super::element::{
 };
 use super::held::{HeldColumns, HeldRow};
 use crate::forward::Scalars;
-use crate::moments::{Moments, Sums, same};
+use crate::moments::{Moments, Sums, lanes_from, same};
 use crate::operand::{Optional, group_row, optional_row, row_offset, store};
-use crate::strategy::split::{Partition, merge_parts, write_part};
+use crate::strategy::split::{Partition, merge_parts, row_elements, write_part};
 use crate::strategy::{member, merge_team, team_index};
 use crate::types::{One, Typed, Types};
-use crate::work::{Item, Share, item, my_share, step_to_load};
+use crate::work::{Item, Share, ends_run, item, my_share, step_to_load, steps_within};
 
 /// Steps that are summed up apart before they are added to the rest, so that a long row keeps its
 /// digits.
@@ -48,6 +48,7 @@ fn sum_up<T: Types>(
     source: &TypedGradientSource<T>,
     rows: &Sequence<GradientRow<T::A, T::N>>,
     share: &Share,
+    partition: &Partition,
     scalars: &Scalars,
     #[comptime] blueprint: GradientBlueprint,
 ) -> Sequence<Moments<T::A, T::N>> {
@@ -58,7 +59,10 @@ fn sum_up<T: Types>(
     let mut total = Sums::<T::A, T::N>::zeros(abreast);
     let mut done = 0usize;
     while done < share.count {
-        let end = min(done + BLOCK, share.count);
+        let mut end = min(done + BLOCK, share.count);
+        if comptime!(blueprint.team.ragged) {
+            end = done + steps_within(share.begin + done, end - done, partition);
+        }
         let mut block = Sums::<T::A, T::N>::zeros(abreast);
         let mut i = done;
         while i + comptime!(unroll - 1) < end {
@@ -66,15 +70,25 @@ fn sum_up<T: Types>(
             #[unroll]
             for j in 0..unroll {
                 let step = share.begin + (i + j) * stride;
-                add_step::<T>(source, rows, step, &mut several, scalars, blueprint);
+                let zero = 0usize.runtime();
+                add_step::<T>(source, rows, step, zero, &mut several, scalars, blueprint);
             }
             block.add_all(&several, abreast);
             i += unroll;
         }
         while i < end {
             let step = share.begin + i * stride;
-            add_step::<T>(source, rows, step, &mut block, scalars, blueprint);
+            let zero = 0usize.runtime();
+            add_step::<T>(source, rows, step, zero, &mut block, scalars, blueprint);
             i += 1;
+        }
+        if comptime!(blueprint.team.ragged) {
+            let step = share.begin + end;
+            if end < share.count && ends_run(step, partition) {
+                let overlap = partition.overlap;
+                add_step::<T>(source, rows, step, overlap, &mut block, scalars, blueprint);
+                end += 1;
+            }
         }
         total.add_all(&block, abreast);
         done = end;
@@ -91,12 +105,13 @@ fn sum_up<T: Types>(
     sums
 }
 
-/// Adds a step of each row.
+/// Adds a step of each row, from a lane on where rows are ragged.
 #[cube]
 fn add_step<T: Types>(
     source: &TypedGradientSource<T>,
     rows: &Sequence<GradientRow<T::A, T::N>>,
     step: usize,
+    from: usize,
     sums: &mut Sums<T::A, T::N>,
     scalars: &Scalars,
     #[comptime] blueprint: GradientBlueprint,
@@ -109,6 +124,11 @@ fn add_step<T: Types>(
         let read = read_step::<T, T::A>(source, row, step, blueprint);
         let element = element::<T>(&read, source, row, &params, step, scalars, blueprint);
         let gradient = summed::<T::A, T::N>(&element, blueprint);
+        let gradient = if comptime!(blueprint.team.ragged) {
+            lanes_from::<T::A, T::N>(gradient, from)
+        } else {
+            gradient
+        };
         sums.plain[r] += gradient;
         sums.products[r] += gradient * element.normalized;
     }
@@ -178,13 +198,7 @@ fn correction<A: Float, N: Size>(
             multiple: products,
         }
     } else {
-        let lanes = comptime!(blueprint.team.lanes);
-        let cols = if comptime!(lanes == Lanes::Columns) {
-            partition.steps * N::value()
-        } else {
-            partition.steps
-        };
-        let count = Vector::<A, N>::new(A::cast_from(cols));
+        let count = Vector::<A, N>::new(row_elements::<A, N>(partition, blueprint.team));
         let mut multiple = products / count;
         if comptime!(!blueprint.epsilon_in_sqrt && kind.reduces_deviation()) {
             // The deviation alone moves with the input: (deviation + epsilon) / deviation more.
@@ -422,7 +436,7 @@ fn gradient_items<T: Types, W: Size>(
                 blueprint,
             )
         } else if comptime!(blueprint.reduces && !blueprint.split) {
-            sum_up::<T>(source, &sources, &share, scalars, blueprint)
+            sum_up::<T>(source, &sources, &share, partition, scalars, blueprint)
         } else {
             nothing::<T::A, T::N>(blueprint.abreast)
         };
@@ -647,6 +661,7 @@ fn write_rows<T: Types>(
                 row_dims: blueprint.row_sums.unwrap(),
                 col_dims: 0,
                 mode: LoadMode::Gather,
+                ragged: false,
             });
             let first = group_row::<T::N>(item.group, team);
             let rows = comptime!(match team.lanes {
@@ -780,7 +795,7 @@ fn part_item<T: Types, W: Size>(
         let mut rows = Sequence::<GradientRow<T::A, T::N>>::new();
         rows.push(gradient_row::<T>(source, first_row, blueprint));
         let share = my_share(item.part, partition, team);
-        let mine = sum_up::<T>(source, &rows, &share, scalars, blueprint);
+        let mine = sum_up::<T>(source, &rows, &share, partition, scalars, blueprint);
         let merged = merge_team::<T::A, T::N>(mine.index(0usize), team);
         if item.exists {
             write_part::<T::A, T::N, W>(workspace, &merged, item.group, item.part, partition, team);

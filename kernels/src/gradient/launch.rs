@@ -12,8 +12,8 @@ use super::element::GradientSourceLaunch;
 use super::fold::{FoldShape, fold};
 use super::kernel::{GradientResultsLaunch, gradient, gradient_parts};
 use crate::launch::args::{
-    address_type, arg, check_buffer, cube_count, cube_dim, flat_arg, lanes_of_rows, optional_arg,
-    partition, scalars, width,
+    address_type, arg, check_apart, check_buffer, cube_count, cube_dim, flat_arg, lanes_of_rows,
+    optional_arg, partition, scalars, width,
 };
 use crate::launch::device::{check_activation, check_dtypes};
 use crate::launch::memo::Memo;
@@ -44,7 +44,7 @@ pub struct GradientTensors {
     pub scale: Option<Handle>,
     /// What was added.
     pub bias: Option<Handle>,
-    /// Where the input's gradient goes; allocated where there is none.
+    /// Where the input's gradient goes, in memory that nothing else here lies in; allocated where there is none.
     pub input_gradient: Option<Handle>,
 }
 
@@ -198,6 +198,14 @@ fn check_buffers(desc: &GradientDesc, tensors: &GradientTensors) -> Result<(), L
     }
     if let (Some(desc), Some(handle)) = (&desc.input_gradient, &tensors.input_gradient) {
         check_buffer("input gradient", desc, handle)?;
+        let read = [
+            ("input", Some(&tensors.input)),
+            ("output gradient", Some(&tensors.output_gradient)),
+            ("saved statistics", tensors.saved.as_ref()),
+            ("scale", tensors.scale.as_ref()),
+            ("bias", tensors.bias.as_ref()),
+        ];
+        check_apart("input gradient", handle, read)?;
     }
     Ok(())
 }

@@ -32,6 +32,31 @@ pub(crate) fn check_buffer_from(
     Ok(desc.fits(tensor, elements.saturating_sub(offset))?)
 }
 
+/// Checks that a tensor that is written has no memory of those that are read, in the order of their names.
+pub(crate) fn check_apart<'a>(
+    output: &'static str,
+    written: &Handle,
+    read: impl IntoIterator<Item = (&'static str, Option<&'a Handle>)>,
+) -> Result<(), LaunchError> {
+    let range = |handle: &Handle| {
+        let start = handle.offset_start.unwrap_or(0);
+        start..start + handle.size_in_used()
+    };
+    let is_shared = |other: &Handle| {
+        let (mine, theirs) = (range(written), range(other));
+        std::ptr::eq(written.memory.descriptor(), other.memory.descriptor())
+            && mine.start < theirs.end
+            && theirs.start < mine.end
+    };
+    match read
+        .into_iter()
+        .find(|(_, handle)| handle.is_some_and(is_shared))
+    {
+        Some((tensor, _)) => Err(LaunchError::Aliased { output, tensor }),
+        None => Ok(()),
+    }
+}
+
 /// The type of addresses that reach all of these tensors.
 pub(crate) fn address_type<'a>(
     client: &Client,
@@ -71,6 +96,8 @@ pub(crate) fn partition(grid: &Grid) -> PartitionLaunch {
         grid.splits,
         grid.steps_per_split,
         grid.groups_per_team,
+        grid.run,
+        grid.overlap,
     )
 }
 

@@ -53,4 +53,15 @@ pub enum LaunchError {
         /// The tensor.
         tensor: &'static str,
     },
+    /// What is written would lie in the memory of what is read.
+    #[error(
+        "the {output} lies in the memory of the {tensor}, which is read again after the first of it is \
+         written: give it a buffer of its own"
+    )]
+    Aliased {
+        /// The tensor that is written.
+        output: &'static str,
+        /// The tensor that is read.
+        tensor: &'static str,
+    },
 }

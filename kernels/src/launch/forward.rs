@@ -9,8 +9,8 @@ use cubenorm_core::{
 };
 
 use super::args::{
-    address_type, arg, check_buffer, cube_count, cube_dim, flat_arg, lanes_of_rows, optional_arg,
-    partition, scalars, width,
+    address_type, arg, check_apart, check_buffer, cube_count, cube_dim, flat_arg, lanes_of_rows,
+    optional_arg, partition, scalars, width,
 };
 use super::device::{check_activation, check_dtypes};
 use super::memo::Memo;
@@ -35,7 +35,7 @@ pub struct ForwardTensors {
     pub mean: Option<Handle>,
     /// Given variances.
     pub variance: Option<Handle>,
-    /// Where the result goes; allocated where there is none.
+    /// Where the result goes, in memory that nothing else here lies in; allocated where there is none.
     pub output: Option<Handle>,
 }
 
@@ -217,6 +217,15 @@ fn launch_prepared(
     let output_desc = TensorDesc::new(problem.output_layout.clone(), problem.dtype);
     if let Some(handle) = &tensors.output {
         check_buffer("output", &output_desc, handle)?;
+        let read = [
+            ("input", Some(&tensors.input)),
+            ("residual", tensors.residual.as_ref()),
+            ("scale", tensors.scale.as_ref()),
+            ("bias", tensors.bias.as_ref()),
+            ("mean", tensors.mean.as_ref()),
+            ("variance", tensors.variance.as_ref()),
+        ];
+        check_apart("output", handle, read)?;
     }
     let allocate = |desc: TensorDesc| {
         let elements = desc.layout.checked_span().unwrap_or(0).max(1);

@@ -28,15 +28,34 @@ pub(crate) struct Partition {
     pub(crate) steps_per_split: usize,
     /// Items, each a part of a row group, that a team works through.
     pub(crate) items_per_team: usize,
+    /// Steps of a run of columns: see [`Team::ragged`].
+    pub(crate) run: usize,
+    /// Lanes of the last vector of a run that the vector before it has too.
+    pub(crate) overlap: usize,
 }
 
-/// Elements of one row in so many steps.
+/// Elements of a whole row.
 #[cube]
-pub(crate) fn elements<A: Float, N: Size>(steps: usize, #[comptime] team: Team) -> A {
-    if comptime!(team.lanes == Lanes::Columns) {
-        A::cast_from(steps * N::value())
-    } else {
+pub(crate) fn row_elements<A: Float, N: Size>(partition: &Partition, #[comptime] team: Team) -> A {
+    elements::<A, N>(0usize.runtime(), partition.steps, partition, team)
+}
+
+/// Elements of one row in the steps from `begin` to `end`.
+#[cube]
+fn elements<A: Float, N: Size>(
+    begin: usize,
+    end: usize,
+    partition: &Partition,
+    #[comptime] team: Team,
+) -> A {
+    let steps = end - begin;
+    if comptime!(team.lanes == Lanes::Rows) {
         A::cast_from(steps)
+    } else if comptime!(team.ragged) {
+        let ends = end / partition.run - begin / partition.run;
+        A::cast_from(steps * N::value() - ends * partition.overlap)
+    } else {
+        A::cast_from(steps * N::value())
     }
 }
 
@@ -45,7 +64,7 @@ pub(crate) fn elements<A: Float, N: Size>(steps: usize, #[comptime] team: Team) 
 fn part_count<A: Float, N: Size>(partition: &Partition, part: usize, #[comptime] team: Team) -> A {
     let begin = part * partition.steps_per_split;
     let end = min(begin + partition.steps_per_split, partition.steps);
-    elements::<A, N>(end - begin, team)
+    elements::<A, N>(begin, end, partition, team)
 }
 
 /// Leaves a part's statistics, merged over the team, in the workspace.

@@ -212,7 +212,8 @@ pub(crate) fn measured(
     }
 }
 
-/// The device as a name in a cache: who it is and what its kernels are compiled for.
+/// The device as a name in a cache: who it is, what its kernels are compiled for, and by which version of them,
+/// whose knobs may come to other plans in the next.
 fn device_id(client: &Client) -> String {
     let properties = client.properties();
     let hardware = &properties.hardware;
@@ -220,7 +221,8 @@ fn device_id(client: &Client) -> String {
         .num_cpu_cores
         .or(hardware.num_streaming_multiprocessors);
     format!(
-        "{}-{}-{}-{}",
+        "{}-{}-{}-{}-{}",
+        env!("CARGO_PKG_VERSION"),
         client.name(),
         properties.identity.name,
         properties.identity.fingerprint,

@@ -85,6 +85,31 @@ fn a_tensor_without_a_buffer_is_refused() {
 }
 
 #[test]
+fn an_output_in_the_memory_of_an_input_is_refused() {
+    for device in devices() {
+        let row = TensorDesc::contiguous([3, 4], DType::F32);
+        let desc = NormDesc::new(row.clone(), [1], Statistics::MeanVariance);
+        let buffer = device.client.empty(24 * 4);
+        let launch = |input, output| {
+            let tensors = ForwardTensors {
+                output: Some(output),
+                ..ForwardTensors::new(input)
+            };
+            launch_forward(&device.client, &desc, &tensors, Default::default())
+        };
+        let half = buffer.clone().offset_end(12 * 4);
+        let error = launch(half.clone(), buffer.clone().offset_start(11 * 4)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the output lies in the memory of the input, which is read again after the first of it is written: \
+             give it a buffer of its own"
+        );
+        // Another buffer is another memory, whatever its offsets.
+        launch(half, device.client.empty(24 * 4).offset_end(12 * 4)).unwrap();
+    }
+}
+
+#[test]
 fn another_epsilon_changes_the_result_without_a_new_plan() {
     for device in devices() {
         let of = |epsilon| {

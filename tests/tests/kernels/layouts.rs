@@ -1,6 +1,7 @@
 //! Ranks, axes, strides and broadcasting.
 
-use cubenorm_core::{DType, Layout, NormDesc, Statistics, TensorDesc};
+use cubenorm_core::{DType, Layout, NormDesc, Statistics, StrategyChoice, TensorDesc};
+use cubenorm_kernels::{hardware, plan_for};
 use cubenorm_tests::case::Case;
 use cubenorm_tests::device::devices;
 
@@ -84,6 +85,54 @@ fn strided_inputs_are_read_in_place() {
                 let desc = NormDesc::new(f32(layout.clone()), axes, Statistics::MeanVariance)
                     .with_scale(TensorDesc::contiguous(scale, DType::F32));
                 check_all(&device, &Case::new(desc, 11));
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_that_no_vector_divides_end_in_one_of_their_own() {
+    // Runs of one vector and more, and of many; pictures that several runs make up, each its own end; parts of a
+    // row of which the last begins where the row ends.
+    let shapes: [(&[usize], &[usize]); 8] = [
+        (&[7, 33], &[1]),
+        (&[5, 49], &[1]),
+        (&[9, 197], &[1]),
+        (&[3, 1021], &[1]),
+        (&[1, 16 * 128 + 1], &[1]),
+        (&[4, 3, 7, 7], &[0, 2, 3]),
+        (&[70, 2, 37], &[0, 2]),
+        (&[2, 5, 65, 3], &[1, 2, 3]),
+    ];
+    let kinds = [
+        Statistics::MeanVariance,
+        Statistics::MeanSquare,
+        Statistics::Mean,
+        Statistics::L1Norm,
+        Statistics::L2Norm,
+    ];
+    for device in devices() {
+        for dtype in device.dtypes() {
+            for (shape, axes) in shapes {
+                // The others differ in what is added up, not in how it is read.
+                let kinds = match dtype {
+                    DType::F32 => &kinds[..],
+                    _ => &kinds[..1],
+                };
+                for kind in kinds {
+                    let mut scale = shape.to_vec();
+                    scale[0] = 1;
+                    let input = TensorDesc::contiguous(shape, dtype);
+                    let desc = NormDesc::new(input.clone(), axes.to_vec(), kind.clone())
+                        .with_scale(TensorDesc::contiguous(scale.clone(), dtype))
+                        .with_residual(input)
+                        .with_sum();
+                    let plan = plan_for(&device.client, &desc, StrategyChoice::Inferred).unwrap();
+                    let is_cpu = hardware(&device.client).cpu_cores.is_some();
+                    let is_ragged = plan.blueprint.team.ragged;
+                    assert_eq!(is_ragged, is_cpu, "{} {shape:?}: {plan}", device.name);
+                    check_all(&device, &Case::new(desc, 51));
+                }
             }
         }
     }

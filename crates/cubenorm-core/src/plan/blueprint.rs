@@ -115,6 +115,8 @@ pub struct AccessBlueprint {
     pub col_dims: usize,
     /// How a vector's lanes are loaded or stored.
     pub mode: LoadMode,
+    /// Whether the last vector of each run of columns ends with it: see [`Team::ragged`].
+    pub ragged: bool,
 }
 
 /// How what two parts of a row have found becomes what both have.
@@ -161,6 +163,9 @@ pub struct Team {
     pub merge: Merge,
     /// Whether a row is cut in parts for several teams.
     pub parts: bool,
+    /// Whether the last vector of each run of columns, those that lie side by side, ends with the run, whose
+    /// length vectors do not divide: its first lanes are the last ones of the vector before.
+    pub ragged: bool,
     /// Vectors of each unit, where a row or sums of its columns are held and it fills what all units hold: the
     /// kernel then asks nowhere whether a unit still has one.
     pub filled: Option<usize>,

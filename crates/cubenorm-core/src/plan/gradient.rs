@@ -206,12 +206,22 @@ pub fn plan_gradient(
         reads: 2,
     };
     let sums_on_the_way = hardware.cpu_cores.is_some() || hardware.is_software();
-    let lanes_of =
-        |knobs: Knobs| lanes::choose(&task, &problem.input, problem.accesses(), hardware, knobs);
-    let (mut lanes, mut vector) = lanes_of(choice.knobs());
+    let vectors_of = |knobs: Knobs| {
+        // Sums of columns are one for each lane of each step: none may be there twice.
+        let ragged = !problem.column_sums.any();
+        lanes::choose(
+            &task,
+            &problem.input,
+            problem.accesses(),
+            hardware,
+            knobs,
+            ragged,
+        )
+    };
+    let mut vectors = vectors_of(choice.knobs());
     // Input and output gradient of a row.
     let row_bytes = 2 * problem.cols * problem.dtype.size();
-    let vector_bytes = vector * problem.dtype.accumulation().size();
+    let vector_bytes = vectors.width * problem.dtype.accumulation().size();
     let rows_abreast = |groups: usize| {
         if !(problem.column_sums.any() && sums_on_the_way) {
             return 1;
@@ -235,7 +245,7 @@ pub fn plan_gradient(
         };
         rows.min(groups).max(1)
     };
-    let mut cut = grid::cut(&task, lanes, vector, hardware, choice, rows_abreast)?;
+    let mut cut = grid::cut(&task, vectors, hardware, choice, rows_abreast)?;
     let wish = choice.knobs().row;
     let holds_many = matches!(cut.held_columns, Hold::Shared(_) | Hold::Both { .. });
     let is_crowded = cut.team.members >= CROWDED && !problem.dtype.is_half();
@@ -250,22 +260,22 @@ pub fn plan_gradient(
         Hold::Reread => cut.team.lanes == super::Lanes::Rows || is_long(&cut),
         _ => problem.column_sums.count() == 2 && problem.cols <= SHORT_ROW,
     };
-    if is_narrow && vector > widest {
-        let (narrow_lanes, narrow) = lanes_of(Knobs {
+    if is_narrow && vectors.width > widest {
+        let narrow = vectors_of(Knobs {
             vector: Some(widest),
             ..choice.knobs()
         });
-        let narrow_cut = grid::cut(&task, narrow_lanes, narrow, hardware, choice, rows_abreast)?;
+        let narrow_cut = grid::cut(&task, narrow, hardware, choice, rows_abreast)?;
         // They may be too many to hold.
         if !holds_many || narrow_cut.held_columns != Hold::Reread {
-            (cut, lanes, vector) = (narrow_cut, narrow_lanes, narrow);
+            (cut, vectors) = (narrow_cut, narrow);
         }
     }
-    let columns = cut.held_columns.vectors().unwrap_or(0) * vector;
+    let columns = cut.held_columns.vectors().unwrap_or(0) * vectors.width;
     if problem.dtype.is_half() && (cut.team.members >= CROWDED || columns > COLUMNS_UNDER_WAY) {
         cut.team.filled = None;
     }
-    let access = |access: &Access| lanes::blueprint(access, lanes, vector);
+    let access = |access: &Access| lanes::blueprint(access, vectors);
     let optional = |tensor: &Option<Access>| tensor.as_ref().map(access);
     // Vectors of the activation's argument are needed only for its slope.
     let has_slope = problem.activation.kind() != ActivationKind::Identity;
@@ -273,7 +283,7 @@ pub fn plan_gradient(
     let on_the_way = cut.held_columns != Hold::Reread
         || sums_on_the_way
             && cut.team.level == Level::Unit
-            && lanes == super::Lanes::Columns
+            && vectors.lanes == super::Lanes::Columns
             && parts_of_columns(&cut.grid, &cut.team) <= cut.grid.teams(&cut.team);
     let row = row_kept(problem, &cut, wish);
     let blueprint = GradientBlueprint {
@@ -297,7 +307,7 @@ pub fn plan_gradient(
         held_columns: cut.held_columns,
         under_way: match row {
             RowKept::Reread => {
-                let numbers = 2 * vector * problem.dtype.size() / 4;
+                let numbers = 2 * vectors.width * problem.dtype.size() / 4;
                 (NUMBERS_UNDER_WAY / numbers.max(1)).clamp(1, STEPS_UNDER_WAY)
             }
             RowKept::Held | RowKept::Ahead => 1,

@@ -1,6 +1,7 @@
 //! How a launch is cut, the same for every kernel that works through rows.
 
 use super::heuristic::{self, Shape, Work};
+use super::lanes::Vectors;
 use super::{Hardware, Hold, Lanes, Level, Merge, PlanError, Strategy, StrategyChoice, Team};
 use crate::DType;
 
@@ -21,6 +22,10 @@ pub struct Grid {
     pub splits: usize,
     /// Steps of one part.
     pub steps_per_split: usize,
+    /// Steps of a run of columns; those of the row where vectors divide it.
+    pub run: usize,
+    /// Lanes of the last vector of a run that the vector before it has too.
+    pub overlap: usize,
 }
 
 impl Grid {
@@ -33,12 +38,16 @@ impl Grid {
     pub(super) fn describe(&self, team: &Team) -> String {
         let [x, y, z] = self.cube_dim;
         format!(
-            "{} cubes of {x}x{y}x{z} units, vectors of {} along {}, {} row group{} per team",
+            "{} cubes of {x}x{y}x{z} units, vectors of {} along {}{}, {} row group{} per team",
             self.cube_count,
             team.vector,
             match team.lanes {
                 Lanes::Columns => "the reduced axes",
                 Lanes::Rows => "the kept axes",
+            },
+            match team.ragged {
+                true => format!(", the last of {} having {} again", self.run, self.overlap),
+                false => String::new(),
             },
             self.groups_per_team,
             if self.groups_per_team == 1 { "" } else { "s" },
@@ -89,15 +98,20 @@ pub(super) struct Cut {
 /// Cuts a task. `abreast` says how many of so many row groups a team may take side by side.
 pub(super) fn cut(
     task: &Task,
-    lanes: Lanes,
-    vector: usize,
+    vectors: Vectors,
     hardware: &Hardware,
     choice: StrategyChoice,
     abreast: impl Fn(usize) -> usize,
 ) -> Result<Cut, PlanError> {
-    let (groups, steps) = match lanes {
-        Lanes::Columns => (task.rows, task.cols / vector),
-        Lanes::Rows => (task.rows / vector, task.cols),
+    let Vectors {
+        lanes,
+        width: vector,
+        run,
+    } = vectors;
+    let (groups, steps) = match (lanes, run) {
+        (Lanes::Columns, None) => (task.rows, task.cols / vector),
+        (Lanes::Columns, Some(run)) => (task.rows, task.cols / run * run.div_ceil(vector)),
+        (Lanes::Rows, _) => (task.rows / vector, task.cols),
     };
     let work = Work {
         groups,
@@ -109,6 +123,7 @@ pub(super) fn cut(
         held: task.held.size(),
         column_sums: task.column_sums,
         reads: task.reads,
+        ragged: run.is_some(),
         // Of rows abreast a loop takes one step at a time, of which Mesa's driver has no more left.
         abreast: match hardware.is_software() && steps > heuristic::SOFTWARE_STEPS {
             true => 1,
@@ -167,6 +182,7 @@ pub(super) fn cut(
             },
             merge: task.merge,
             parts: splits > 1,
+            ragged: run.is_some(),
             filled,
         },
         hold,
@@ -178,6 +194,8 @@ pub(super) fn cut(
             groups_per_team,
             splits,
             steps_per_split,
+            run: run.map_or(steps, |run| run.div_ceil(vector)),
+            overlap: run.map_or(0, |run| run.next_multiple_of(vector) - run),
         },
         abreast,
         held_columns,

@@ -153,6 +153,8 @@ pub(super) struct Work {
     pub abreast: usize,
     /// Tensors of that many elements that are read.
     pub reads: usize,
+    /// Whether vectors do not divide a row.
+    pub ragged: bool,
     /// What is decided already.
     pub knobs: Knobs,
 }
@@ -688,6 +690,7 @@ fn registers(work: &Work, hardware: &Hardware, vectors: usize) -> Hold {
     let may_hold = matches!(work.knobs.row, None | Some(RowHeld::Registers));
     if !may_hold
         || !work.reduces
+        || work.ragged
         || vectors > HELD_VECTORS
         || elements > registers_of_unit(hardware)
     {

@@ -1,17 +1,31 @@
 //! Which axis vectors run along and how wide they are.
 
 use super::grid::Task;
-use super::{AccessBlueprint, Hardware, Knobs, Lanes, LoadMode};
+use super::{AccessBlueprint, Hardware, Knobs, Lanes, LoadMode, Strategy};
 use crate::{Access, Dim};
 
-/// The axis that the input is contiguous along, and the widest vector that fits every tensor.
+/// How many times the lanes of vectors that divide a row others must have, to be worth an end of their own.
+const WORTH_AN_END: usize = 4;
+
+/// What vectors are.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Vectors {
+    pub lanes: Lanes,
+    pub width: usize,
+    /// Columns that lie side by side, where vectors do not divide them.
+    pub run: Option<usize>,
+}
+
+/// The axis that the input is contiguous along, and the widest vector that fits every tensor; or one that fits it
+/// but for an end, where its units take `ragged` rows and that is much wider.
 pub(super) fn choose<'a>(
     task: &Task,
     input: &Access,
     everyone: impl Iterator<Item = &'a Access> + Clone,
     hardware: &Hardware,
     knobs: Knobs,
-) -> (Lanes, usize) {
+    ragged: bool,
+) -> Vectors {
     let step = |dims: &[Dim]| dims.last().map(|dim| dim.stride);
     let lanes = match (step(&input.col), step(&input.row)) {
         (Some(1), _) => Lanes::Columns,
@@ -36,21 +50,67 @@ pub(super) fn choose<'a>(
         everyone.clone().all(divides) && loads
     };
     let widest = hardware.widest_vector(task.dtype.size());
-    let mut vector = match knobs.vector {
+    let widest = match knobs.vector {
         Some(wanted) => widest.min(1 << wanted.max(1).ilog2()),
         None => widest,
     };
-    while vector > 1 && !fits(vector) {
-        vector /= 2;
+    let mut width = widest;
+    while width > 1 && !fits(width) {
+        width /= 2;
     }
-    (lanes, vector)
+    let on_a_core = hardware.cpu_cores.is_some() && lanes == Lanes::Columns && is_of_units(knobs);
+    let run = match ragged && on_a_core {
+        true => run(input, everyone.clone()),
+        false => None,
+    };
+    if let Some(run) = run {
+        // At least one vector in front of the last.
+        let wide = widest.min(1 << (run / 2).max(1).ilog2());
+        if wide >= WORTH_AN_END * width {
+            return Vectors {
+                lanes,
+                width: wide,
+                run: Some(run),
+            };
+        }
+    }
+    Vectors {
+        lanes,
+        width,
+        run: None,
+    }
 }
 
-pub(super) fn blueprint(access: &Access, lanes: Lanes, vector: usize) -> AccessBlueprint {
+/// Whether each unit has a row or a part of one for itself.
+fn is_of_units(knobs: Knobs) -> bool {
+    matches!(
+        knobs.strategy,
+        None | Some(Strategy::Unit | Strategy::Split)
+    )
+}
+
+/// Columns that lie side by side in every tensor, or are one element again and again.
+fn run<'a>(input: &Access, everyone: impl Iterator<Item = &'a Access>) -> Option<usize> {
+    let run = input.col.last()?;
+    let is_alike = |access: &Access| match access.col.last() {
+        None => true,
+        Some(dim) => dim.size == run.size && dim.stride <= 1,
+    };
+    let fits = run.stride == 1 && everyone.into_iter().all(is_alike);
+    fits.then_some(run.size)
+}
+
+pub(super) fn blueprint(access: &Access, vectors: Vectors) -> AccessBlueprint {
+    let ragged = vectors.run.is_some();
     AccessBlueprint {
         row_dims: access.row.len(),
         col_dims: access.col.len(),
-        mode: mode(access, lanes, vector),
+        mode: match mode(access, vectors.lanes, vectors.width) {
+            // The last one of a run starts anywhere.
+            LoadMode::Vector if ragged => LoadMode::Adjacent,
+            mode => mode,
+        },
+        ragged,
     }
 }
 

@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Access, NormProblem};
 use blueprint::is_added_first;
 use grid::{Task, check_bindings, cut};
+use lanes::Vectors;
 
 /// Who works together on a row. See the table in the [crate documentation](crate).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -200,16 +201,21 @@ pub fn plan_forward(
         column_sums: 0,
         reads: 1 + usize::from(problem.residual.is_some()),
     };
-    let lanes_of =
-        |knobs: Knobs| lanes::choose(&task, &problem.input, problem.accesses(), hardware, knobs);
+    let vectors_of = |knobs: Knobs| {
+        lanes::choose(
+            &task,
+            &problem.input,
+            problem.accesses(),
+            hardware,
+            knobs,
+            true,
+        )
+    };
     let is_half = problem.dtype.is_half();
     let row_bytes = problem.cols * problem.dtype.size();
-    let plan = |(lanes, vector): (Lanes, usize)| {
-        let optional = |tensor: &Option<Access>| {
-            tensor
-                .as_ref()
-                .map(|it| lanes::blueprint(it, lanes, vector))
-        };
+    let plan = |vectors: Vectors| {
+        let optional =
+            |tensor: &Option<Access>| tensor.as_ref().map(|it| lanes::blueprint(it, vectors));
         let params = [
             &problem.scale,
             &problem.bias,
@@ -221,21 +227,21 @@ pub fn plan_forward(
             let knobs = choice.knobs();
             heuristic::abreast(groups, row_bytes, is_half, &params, hardware, knobs)
         };
-        cut(&task, lanes, vector, hardware, choice, abreast)
+        cut(&task, vectors, hardware, choice, abreast)
     };
-    let (mut lanes, mut vector) = lanes_of(choice.knobs());
-    let mut cut = plan((lanes, vector))?;
+    let mut vectors = vectors_of(choice.knobs());
+    let mut cut = plan(vectors)?;
     if is_half
         && choice.knobs().vector.is_none()
         && let Some(bytes) = heuristic::narrow_vector(&cut, hardware)
     {
-        (lanes, vector) = lanes_of(Knobs {
+        vectors = vectors_of(Knobs {
             vector: Some(bytes / problem.dtype.accumulation().size()),
             ..choice.knobs()
         });
-        cut = plan((lanes, vector))?;
+        cut = plan(vectors)?;
     }
-    let access = |access: &Access| lanes::blueprint(access, lanes, vector);
+    let access = |access: &Access| lanes::blueprint(access, vectors);
     let optional = |tensor: &Option<Access>| tensor.as_ref().map(access);
     let (scale, bias) = (optional(&problem.scale), optional(&problem.bias));
     let (mean, variance) = (optional(&problem.mean), optional(&problem.variance));
