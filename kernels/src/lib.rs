@@ -7,7 +7,8 @@
 //! | --- | --- | --- |
 //! | operand | `operand` | how a tensor is addressed, loaded and stored; the only place that does |
 //! | source | `source` | what a row consists of: input, residual, shift, and where it is held |
-//! | moments | `moments` | how statistics are accumulated and merged |
+//! | accumulate | `accumulate` | how a unit takes the statistics of what it reads |
+//! | moments | `moments` | how statistics of parts become those of a row |
 //! | work | `work` | how a launch is cut into items, and items into shares of units |
 //! | strategy | `strategy` | who works on a row, and how their partial statistics meet |
 //! | epilogue | `epilogue` | what happens to a normalized value |
@@ -19,6 +20,7 @@
 //!
 //! [`launch_forward`] is the entry point; [`launch_blend`] that of the elementwise step.
 
+mod accumulate;
 mod blend;
 mod epilogue;
 mod forward;
