@@ -48,8 +48,8 @@ fn an_explanation_has_the_plan_the_bytes_and_the_kernels() {
     let explained = answer(&["explain", &log.to_string_lossy()]);
     let _ = std::fs::remove_file(log);
     assert_eq!(explained["plan"], answer(&["plan"])["plan"]);
-    // Input and output.
-    assert_eq!(explained["minimum"], 4 * (256 + 256));
+    // Input, output and scale.
+    assert_eq!(explained["minimum"], 4 * (256 + 256 + 64));
     assert_eq!(explained["kernels"].as_array().map(Vec::len), Some(1));
 }
 

@@ -89,6 +89,16 @@ pub struct Access {
     pub col: Vec<Dim>,
 }
 
+impl Access {
+    /// Elements that the tensor has, however often each is read.
+    pub fn elements(&self) -> usize {
+        let dims = self.row.iter().chain(&self.col);
+        dims.filter(|dim| dim.stride != 0)
+            .map(|dim| dim.size)
+            .product()
+    }
+}
+
 /// A description in canonical form: `rows` independent groups of `cols` elements.
 ///
 /// Reduced axes make up the columns, kept axes the rows; of either kind, the axis with the largest

@@ -245,7 +245,18 @@ fn a_parameter_of_each_row_is_one_element_for_all_lanes() {
 #[test]
 fn the_bytes_to_move_are_read_once_and_written_once() {
     let problem = layer_norm(2048, 4096, DType::F16).problem().unwrap();
-    assert_eq!(Plan::minimum_bytes(&problem), 2 * 2 * 2048 * 4096);
+    let params = 2 * 4096;
+    assert_eq!(
+        Plan::minimum_bytes(&problem),
+        2 * (2 * 2048 * 4096 + params)
+    );
+    // One number for each row, or for all of them, is not read again.
+    let input = TensorDesc::contiguous([8, 64], DType::F32);
+    let desc = NormDesc::new(input, [1], Statistics::MeanVariance);
+    let desc = desc.with_scale(TensorDesc::contiguous([8, 1], DType::F32));
+    let desc = desc.with_bias(TensorDesc::contiguous([1], DType::F32));
+    let bytes = Plan::minimum_bytes(&desc.problem().unwrap());
+    assert_eq!(bytes, 4 * (2 * 8 * 64 + 8 + 1));
 }
 
 fn hardware() -> impl Strategy_<Value = Hardware> {

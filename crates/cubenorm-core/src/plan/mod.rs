@@ -143,7 +143,14 @@ impl Plan {
     pub fn minimum_bytes(problem: &NormProblem) -> usize {
         let elements = problem.rows * problem.cols;
         let tensors = 2 + usize::from(problem.residual.is_some()) + usize::from(problem.writes_sum);
-        elements * tensors * problem.dtype.size()
+        let params = [
+            &problem.scale,
+            &problem.bias,
+            &problem.mean,
+            &problem.variance,
+        ];
+        let params: usize = params.into_iter().flatten().map(Access::elements).sum();
+        elements * tensors * problem.dtype.size() + params * problem.param_dtype.size()
     }
 }
 
