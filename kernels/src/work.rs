@@ -90,7 +90,7 @@ pub(crate) fn my_share(part: usize, partition: &Partition, #[comptime] team: Tea
     }
 }
 
-/// Of the steps from `step` on so many that no run ends with, where one of `count` steps may.
+/// Of `count` steps from `step` on, those before the one that ends a run.
 #[cube]
 pub(crate) fn steps_within(step: usize, count: usize, partition: &Partition) -> usize {
     min(count, partition.run - 1 - step % partition.run)

@@ -581,6 +581,20 @@ fn rows_that_no_vector_divides_end_in_one_of_their_own_on_a_cpu() {
     assert_eq!(on_cpu(&row_of_halves), Some((32, 32, 32, 3)));
     let pictures = of(&[8, 64, 7, 7], &[0, 2, 3], DType::F32);
     assert_eq!(on_cpu(&pictures), Some((16, 8 * 4, 4, 15)));
+    // Each picture is a block of its own: where they are many, parts of a row are added up apart.
+    let many = plan_forward(
+        &of(&[40_000, 3, 7, 7], &[0, 2, 3], DType::F32)
+            .problem()
+            .unwrap(),
+        &cpu,
+        StrategyChoice::Inferred,
+    );
+    let many = many.unwrap();
+    assert_eq!(many.strategy, Strategy::Split, "{many}");
+    assert!(
+        many.grid.steps_per_split / many.grid.run <= 1 << 12,
+        "{many}"
+    );
     // What vectors divide, or half of them do; what is too short; a scale whose columns are cut elsewhere.
     for cols in [1024, 1000, 7, 3] {
         assert_eq!(on_cpu(&of(&[8, cols], &[1], DType::F32)), None, "{cols}");

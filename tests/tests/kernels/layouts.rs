@@ -92,15 +92,16 @@ fn strided_inputs_are_read_in_place() {
 
 #[test]
 fn rows_that_no_vector_divides_end_in_one_of_their_own() {
-    // Runs of one vector and more, and of many; pictures that several runs make up, each its own end; parts of a
-    // row of which the last begins where the row ends.
-    let shapes: [(&[usize], &[usize]); 8] = [
+    // Runs of a few vectors, of which a second part has nothing but the end, and of many; rows of several
+    // runs, each with an end of its own.
+    let shapes: [(&[usize], &[usize]); 9] = [
         (&[7, 33], &[1]),
         (&[5, 49], &[1]),
         (&[9, 197], &[1]),
         (&[3, 1021], &[1]),
         (&[1, 16 * 128 + 1], &[1]),
         (&[4, 3, 7, 7], &[0, 2, 3]),
+        (&[4200, 2, 7, 7], &[0, 2, 3]),
         (&[70, 2, 37], &[0, 2]),
         (&[2, 5, 65, 3], &[1, 2, 3]),
     ];

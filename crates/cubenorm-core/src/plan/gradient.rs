@@ -206,18 +206,8 @@ pub fn plan_gradient(
         reads: 2,
     };
     let sums_on_the_way = hardware.cpu_cores.is_some() || hardware.is_software();
-    let vectors_of = |knobs: Knobs| {
-        // Sums of columns are one for each lane of each step: none may be there twice.
-        let ragged = !problem.column_sums.any();
-        lanes::choose(
-            &task,
-            &problem.input,
-            problem.accesses(),
-            hardware,
-            knobs,
-            ragged,
-        )
-    };
+    let vectors_of =
+        |knobs: Knobs| lanes::choose(&task, &problem.input, problem.accesses(), hardware, knobs);
     let mut vectors = vectors_of(choice.knobs());
     // Input and output gradient of a row.
     let row_bytes = 2 * problem.cols * problem.dtype.size();

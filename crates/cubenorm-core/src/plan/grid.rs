@@ -123,7 +123,7 @@ pub(super) fn cut(
         held: task.held.size(),
         column_sums: task.column_sums,
         reads: task.reads,
-        ragged: run.is_some(),
+        run: run.map(|run| run.div_ceil(vector)),
         // Of rows abreast a loop takes one step at a time, of which Mesa's driver has no more left.
         abreast: match hardware.is_software() && steps > heuristic::SOFTWARE_STEPS {
             true => 1,

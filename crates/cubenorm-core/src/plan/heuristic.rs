@@ -76,10 +76,12 @@ const SPLIT_ELEMENTS: usize = 1 << 15;
 /// Parts of one row. Every team of the second launch reads the partial statistics of all.
 const MAX_SPLITS: usize = 256;
 
-/// Steps of a row that one unit sums up at most. Sums of blocks of 64 elements go into one sum, one after
-/// another: of so many blocks that is off by less than 1.3e-4 even if all of them round one way, while of
-/// 2^24 blocks float32 takes no more in.
-const LONGEST_SUM: usize = 1 << 18;
+/// Blocks of a row that one unit sums up at most. Their sums go into one, one after another: of so many that is off
+/// by less than 1.3e-4 even if all of them round one way, while of 2^24 float32 takes no more in.
+const MOST_BLOCKS: usize = 1 << 12;
+
+/// Steps of a block, where no run of columns ends before.
+const BLOCK: usize = 64;
 
 /// Rows that one team adds to its sums of columns at most: 5e-4 in the same terms.
 const LONGEST_COLUMN_SUM: usize = 1 << 14;
@@ -153,8 +155,8 @@ pub(super) struct Work {
     pub abreast: usize,
     /// Tensors of that many elements that are read.
     pub reads: usize,
-    /// Whether vectors do not divide a row.
-    pub ragged: bool,
+    /// Steps of a run of columns, where vectors do not divide it.
+    pub run: Option<usize>,
     /// What is decided already.
     pub knobs: Knobs,
 }
@@ -167,6 +169,11 @@ impl Work {
     /// Cores of a CPU that are worth waking.
     fn busy_cores(&self, hardware: &Hardware) -> Option<u32> {
         hardware.busy_cores(self.reads * self.elements())
+    }
+
+    /// Steps that one unit sums up at most.
+    fn longest_sum(&self) -> usize {
+        MOST_BLOCKS * self.run.map_or(BLOCK, |run| run.min(BLOCK))
     }
 
     /// Teams below which sums of columns lose digits.
@@ -244,7 +251,7 @@ pub(super) fn shape(work: &Work, hardware: &Hardware) -> Result<Shape, PlanError
     if hardware.is_software() && steps > 2 * SOFTWARE_STEPS {
         return refuse("a unit would take more steps than a software driver's loops have");
     }
-    if is_forced && work.reduces && steps > LONGEST_SUM {
+    if is_forced && work.reduces && steps > work.longest_sum() {
         return refuse("a unit would sum up more steps than float32 keeps the digits of");
     }
     shape.max_teams = shape
@@ -258,7 +265,7 @@ fn infer(work: &Work, hardware: &Hardware) -> (Strategy, &'static str) {
     if let Some(cores) = work.busy_cores(hardware) {
         return match work.lanes {
             _ if work.groups < cores as usize => (Strategy::Split, "fewer rows than cores"),
-            _ if work.reduces && work.steps > LONGEST_SUM => {
+            _ if work.reduces && work.steps > work.longest_sum() => {
                 (Strategy::Split, "longer than one sum keeps its digits")
             }
             Lanes::Rows => (Strategy::Column, "the kept axis is contiguous"),
@@ -495,7 +502,7 @@ fn split(work: &Work, hardware: &Hardware, plane: Option<u32>, is_forced: bool) 
     ) {
         (_, Some(cores), _) => {
             let busy = (cores as usize).div_ceil(work.groups.max(1));
-            of_units(limit(busy.max(work.steps.div_ceil(LONGEST_SUM))))
+            of_units(limit(busy.max(work.steps.div_ceil(work.longest_sum()))))
         }
         (_, None, Some(cores)) => {
             let cubes = cores as usize * CUBES_PER_SOFTWARE_CORE;
@@ -690,7 +697,7 @@ fn registers(work: &Work, hardware: &Hardware, vectors: usize) -> Hold {
     let may_hold = matches!(work.knobs.row, None | Some(RowHeld::Registers));
     if !may_hold
         || !work.reduces
-        || work.ragged
+        || work.run.is_some()
         || vectors > HELD_VECTORS
         || elements > registers_of_unit(hardware)
     {

@@ -208,16 +208,8 @@ pub fn plan_forward(
         column_sums: 0,
         reads: 1 + usize::from(problem.residual.is_some()),
     };
-    let vectors_of = |knobs: Knobs| {
-        lanes::choose(
-            &task,
-            &problem.input,
-            problem.accesses(),
-            hardware,
-            knobs,
-            true,
-        )
-    };
+    let vectors_of =
+        |knobs: Knobs| lanes::choose(&task, &problem.input, problem.accesses(), hardware, knobs);
     let is_half = problem.dtype.is_half();
     let row_bytes = problem.cols * problem.dtype.size();
     let plan = |vectors: Vectors| {
