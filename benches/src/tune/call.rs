@@ -103,6 +103,9 @@ struct Call {
     above: Handle,
     saved: Handle,
     params: [Handle; 2],
+    /// What is written, the same buffer each time, as the tuner has it: the pool gives every launch that is under
+    /// way another.
+    result: Handle,
 }
 
 impl Call {
@@ -135,6 +138,7 @@ impl Call {
             input,
             saved: client.create_from_slice(&pairs),
             params: [buffer(&data.gamma), buffer(&data.beta)],
+            result: client.empty(data.input.len() * problem.dtype.size()),
             described,
         })
     }
@@ -148,6 +152,7 @@ impl Call {
             bias: given(norm.bias.is_some(), 1),
             mean: given(is_given, 1),
             variance: given(is_given, 0),
+            output: Some(self.result.clone()),
             ..ForwardTensors::new(self.input.clone())
         }
     }
@@ -160,7 +165,7 @@ impl Call {
             saved: Some(self.saved.clone()),
             scale: norm.scale.as_ref().map(|_| self.params[0].clone()),
             bias: norm.bias.as_ref().map(|_| self.params[1].clone()),
-            input_gradient: None,
+            input_gradient: Some(self.result.clone()),
         }
     }
 

@@ -36,12 +36,30 @@ const LARGEST: usize = 1 << 31;
 
 static TUNER: LocalTuner<TuneKey, String> = local_tuner!("normalization");
 
-/// Bytes that the launches of a sample should write together on a GPU, where a sample begins when the host
-/// asks for it: of one launch the host's part would be measured along.
-const SAMPLED_BYTES: usize = 1 << 29;
+/// How many launches a sample is: enough to write so many bytes together, within bounds. Of one launch alone the
+/// host's part would be measured along on a GPU, where a sample begins when the host asks for it, and on a CPU how
+/// soon its cores woke up.
+struct Sampling {
+    bytes: usize,
+    launches: std::ops::RangeInclusive<usize>,
+}
 
-/// Launches of a sample at most, and at least on a GPU.
-const LAUNCHES: std::ops::RangeInclusive<usize> = 4..=16;
+impl Sampling {
+    const GPU: Self = Self {
+        bytes: 1 << 29,
+        launches: 4..=16,
+    };
+
+    /// A few milliseconds, where memory is not what takes the time.
+    const CPU: Self = Self {
+        bytes: 1 << 25,
+        launches: 1..=64,
+    };
+
+    fn launches(&self, bytes: usize) -> usize {
+        (self.bytes / bytes.max(1)).clamp(*self.launches.start(), *self.launches.end())
+    }
+}
 
 /// Share of a copy's bandwidth that is good enough: nothing that is left to be measured can be faster by more
 /// than what is missing. The copy has as many bytes, so that what fits a cache is measured against that cache.
@@ -167,14 +185,10 @@ fn tune(
     tensors: usize,
 ) -> Knobs {
     let id = device_id(client);
-    let (launches, least_bytes) = match hardware.cpu_cores.is_some() || hardware.is_software() {
-        // Milliseconds each, beside which the host's part is nothing. Few candidates: whether the copy's
-        // probe would save more than it takes was not measured.
-        true => (1, None),
-        false => (
-            (SAMPLED_BYTES / bytes.max(1)).clamp(*LAUNCHES.start(), *LAUNCHES.end()),
-            Some(tensors * bytes),
-        ),
+    let (sampling, least_bytes) = match hardware.cpu_cores.is_some() || hardware.is_software() {
+        // Few candidates: whether the copy's probe would save more than it takes was not measured.
+        true => (Sampling::CPU, None),
+        false => (Sampling::GPU, Some(tensors * bytes)),
     };
     let all = knobs(hardware);
     let make = {
@@ -186,7 +200,7 @@ fn tune(
         key: key.clone(),
         client: client.clone(),
         run,
-        launches,
+        launches: sampling.launches(bytes),
         least_bytes,
     };
     TUNER.execute(&id, client, set.clone(), pass);

@@ -124,10 +124,11 @@ pub(super) fn cut(
         column_sums: task.column_sums,
         reads: task.reads,
         run: run.map(|run| run.div_ceil(vector)),
-        // Of rows abreast a loop takes one step at a time, of which Mesa's driver has no more left.
-        abreast: match hardware.is_software() && steps > heuristic::SOFTWARE_STEPS {
-            true => 1,
-            false => abreast(groups),
+        abreast: match run {
+            // Of rows abreast a loop takes one step at a time, of which Mesa's driver has no more left.
+            _ if hardware.is_software() && steps > heuristic::SOFTWARE_STEPS => 1,
+            Some(_) => abreast(groups).min(heuristic::MOST_RAGGED_ABREAST),
+            None => abreast(groups),
         },
         knobs: choice.knobs(),
     };

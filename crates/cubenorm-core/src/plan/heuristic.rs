@@ -114,6 +114,10 @@ const MAX_ABREAST: usize = 4;
 /// Rows that any unit takes side by side at most: code grows with them.
 pub(super) const MOST_ABREAST: usize = 8;
 
+/// The same of rows whose last vector has some lanes of the one before again. Eight of 1,021 halves take the time of
+/// four, and two seconds to compile.
+pub(super) const MOST_RAGGED_ABREAST: usize = 4;
+
 /// Bytes of the rows that a unit takes side by side: it comes back to them, and with those of the
 /// seven units beside it they should still be in a core's second-level cache, which longer rows leave
 /// anyway. Measured on Mesa's driver, beside one at a time: 4 rows of 1 KiB take 0.7 of the time, 2 rows
