@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 use cubenorm_core::{Lanes, Team};
 
 use crate::strategy::split::Partition;
-use crate::strategy::{member, team_count, team_index};
+use crate::strategy::{member, peers, team_count, team_index};
 
 /// Where this unit's part of an item begins, and how it goes on.
 #[derive(CubeType, Clone, Copy)]
@@ -28,7 +28,8 @@ pub(crate) struct Item {
 /// The item of a team in a round.
 #[cube]
 pub(crate) fn item(round: usize, partition: &Partition, #[comptime] team: Team) -> Item {
-    let items = if comptime!(team.parts) {
+    let several_teams = comptime!(team.parts && team.peers == 1);
+    let items = if several_teams {
         partition.groups * partition.splits
     } else {
         partition.groups
@@ -43,7 +44,7 @@ pub(crate) fn item(round: usize, partition: &Partition, #[comptime] team: Team) 
     // Rows abreast may reach beyond what is this team's.
     let exists = index < items && round < partition.items_per_team;
     let index = select(exists, index, 0usize.runtime());
-    if comptime!(team.parts) {
+    if several_teams {
         Item {
             group: index % partition.groups,
             part: index / partition.groups,
@@ -52,9 +53,19 @@ pub(crate) fn item(round: usize, partition: &Partition, #[comptime] team: Team) 
     } else {
         Item {
             group: index,
-            part: 0usize.runtime(),
+            part: own_part(team),
             exists,
         }
+    }
+}
+
+/// The part of each row that this unit's cube has, where it is the same of all of them.
+#[cube]
+pub(crate) fn own_part(#[comptime] team: Team) -> usize {
+    if comptime!(team.peers > 1) {
+        peers::part(team)
+    } else {
+        0usize.runtime()
     }
 }
 
@@ -71,7 +82,7 @@ pub(crate) fn my_share(part: usize, partition: &Partition, #[comptime] team: Tea
     if comptime!(team.filled.is_some()) {
         let count = comptime!(team.filled.unwrap_or(0));
         Share {
-            begin: member(team),
+            begin: first + member(team),
             count: count.runtime(),
         }
     } else if comptime!(members == 1) {

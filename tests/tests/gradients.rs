@@ -352,15 +352,18 @@ fn teams_that_stay_hold_the_sums_of_columns() {
                 &[cols],
             );
             let case = GradientCase::of(GradientDesc::new(desc), 4);
-            let mut held = 0;
-            for (strategy, row) in [
-                (Strategy::Cube, None),
-                (Strategy::Plane, None),
-                (Strategy::Cube, Some(RowHeld::Shared)),
+            let (mut held, mut shared_rows) = (0, 0);
+            for (strategy, row, peers) in [
+                (Strategy::Cube, None, None),
+                (Strategy::Plane, None, None),
+                (Strategy::Cube, Some(RowHeld::Shared), None),
+                (Strategy::Cube, None, Some(2)),
+                (Strategy::Cube, Some(RowHeld::Reread), Some(4)),
             ] {
                 let choice = StrategyChoice::Forced(Knobs {
                     plane_size: device.plane_size,
                     row,
+                    peers,
                     ..strategy.into()
                 });
                 if !gradient_runs(&device, &case.desc, choice) {
@@ -369,19 +372,83 @@ fn teams_that_stay_hold_the_sums_of_columns() {
                 let plan = plan_gradient_for(&device.client, &case.desc, choice).unwrap();
                 let place = plan.blueprint.held_columns;
                 held += usize::from(place != Hold::Reread);
-                if row.is_some() && device.shares_memory() {
+                let has_peers = plan.blueprint.team.peers > 1;
+                shared_rows += usize::from(has_peers);
+                if row == Some(RowHeld::Shared) && device.shares_memory() {
                     let is_shared = matches!(place, Hold::Shared(_));
                     assert!(is_shared || place == Hold::Reread, "{place}");
                 }
                 case.check(&device, choice).unwrap();
             }
             let is_cpu = hardware(&device.client).cpu_cores.is_some();
-            match device.shares_memory() && !is_cpu {
+            let may_hold = device.shares_memory() && !is_cpu;
+            match may_hold {
                 true => assert!(held > 0, "{}: {rows}x{cols}", device.name),
                 false => println!("{}: skipped, no team of it holds sums", device.name),
             }
+            let talk = hardware(&device.client).cubes_talk;
+            assert_eq!(shared_rows > 0, may_hold && talk, "{}", device.name);
             println!(
-                "{}: {rows}x{cols}: {held} strategies hold them",
+                "{}: {rows}x{cols}: {held} strategies hold them, {shared_rows} of cubes that share rows",
+                device.name
+            );
+        }
+    }
+}
+
+#[test]
+fn cubes_that_share_rows_find_what_one_of_them_does() {
+    for device in devices() {
+        if !(hardware(&device.client).cubes_talk && device.shares_memory()) {
+            println!("{}: skipped, its cubes share no rows", device.name);
+            continue;
+        }
+        // A vector for each unit, whose cubes hardly wait for each other; as many columns as all hold, columns that
+        // no vector divides, and cubes that have fewer than others.
+        for (cols, dtype) in [
+            (520, DType::F32),
+            (32_768, DType::F32),
+            (20_003, DType::F32),
+            (33_000, DType::F16),
+        ] {
+            let rows = 600;
+            let desc = norm(&[rows, cols], &[1], Statistics::MeanVariance, dtype);
+            let case = GradientCase::new(with_params(desc, &[cols], &[cols]), 13);
+            let of = |peers| {
+                let choice = StrategyChoice::Forced(Knobs {
+                    peers: Some(peers),
+                    ..Strategy::Cube.into()
+                });
+                let plan = plan_gradient_for(&device.client, &case.desc, choice).unwrap();
+                let actual = case.run(&device, choice).unwrap();
+                let parts = [actual.input, actual.scale, actual.bias];
+                (plan, parts.map(Option::unwrap))
+            };
+            let (alone, expected) = of(1);
+            assert_eq!(alone.blueprint.team.peers, 1, "{alone}");
+            let mut shared = 0;
+            for peers in [2, 4, 8] {
+                let (plan, actual) = of(peers);
+                shared += usize::from(plan.blueprint.team.peers == peers);
+                let again = of(peers).1;
+                let differ = actual.iter().flatten().zip(again.iter().flatten());
+                let differ = differ.filter(|(a, b)| a.to_bits() != b.to_bits()).count();
+                assert_eq!(differ, 0, "{}: {plan}, a second time", device.name);
+                let unit = if dtype == DType::F32 { 1e-5 } else { 2e-3 };
+                for (actual, expected) in actual.iter().zip(&expected) {
+                    for (place, (actual, expected)) in actual.iter().zip(expected).enumerate() {
+                        let is_close = (actual - expected).abs() <= unit * (1.0 + expected.abs());
+                        assert!(
+                            is_close,
+                            "{}: {plan}, at {place}: {actual}, not {expected}",
+                            device.name
+                        );
+                    }
+                }
+            }
+            assert!(shared > 0, "{}: {cols} columns", device.name);
+            println!(
+                "{}: {cols} {dtype}: {shared} numbers of cubes agree",
                 device.name
             );
         }

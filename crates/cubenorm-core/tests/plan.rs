@@ -501,10 +501,14 @@ fn teams_of_a_gpu_stay_and_hold_the_sums_of_columns_where_they_fit() {
     assert_eq!(long.blueprint.held_columns, Hold::Shared(4));
     assert_eq!((long.grid.cube_dim[0], long.grid.cube_count), (1024, 128));
     assert_eq!(long.blueprint.row, RowKept::Held);
-    // More than shared memory has room for.
+    // More than shared memory has room for, where cubes cannot share rows.
     let desc = GradientDesc::new(layer_norm(4096, 32768, DType::BF16));
     let problem = desc.input_problem(desc.param_sums()).unwrap();
-    let longest = plan_gradient(&problem, &hopper, StrategyChoice::Inferred).unwrap();
+    let silent = Hardware {
+        cubes_talk: false,
+        ..hopper.clone()
+    };
+    let longest = plan_gradient(&problem, &silent, StrategyChoice::Inferred).unwrap();
     assert_eq!(
         longest.blueprint.held_columns,
         Hold::Both {
@@ -518,6 +522,26 @@ fn teams_of_a_gpu_stay_and_hold_the_sums_of_columns_where_they_fit() {
     );
     assert_eq!(longest.blueprint.row, RowKept::Reread);
     assert_eq!(longest.blueprint.team.vector, 4);
+    // Where they can, each has as many columns as it holds sums of.
+    for (dtype, cols, peers, units) in [
+        (DType::F32, 32768, 2, 512),
+        (DType::F32, 65536, 4, 256),
+        (DType::BF16, 65536, 4, 512),
+    ] {
+        let desc = GradientDesc::new(layer_norm(4096, cols, dtype));
+        let problem = desc.input_problem(desc.param_sums()).unwrap();
+        let shared = plan_gradient(&problem, &hopper, StrategyChoice::Inferred).unwrap();
+        let team = shared.blueprint.team;
+        assert_eq!((team.peers, team.members), (peers, units), "{shared}");
+        assert_eq!(shared.grid.cube_count, 132, "{shared}");
+        assert_eq!(
+            shared.grid.teams(&shared.blueprint.team),
+            132 / peers as usize
+        );
+        assert_eq!(shared.parts_of_columns(), 132 / peers as usize);
+        assert_eq!(shared.blueprint.row, RowKept::Held, "{shared}");
+        assert!(!shared.blueprint.split, "{shared}");
+    }
     // Floats in half the numbers at a time, unless those are too many vectors to hold.
     for (cols, statistics, vector) in [
         (32768, Statistics::MeanVariance, 2),
@@ -529,7 +553,7 @@ fn teams_of_a_gpu_stay_and_hold_the_sums_of_columns_where_they_fit() {
         };
         let desc = GradientDesc::new(norm);
         let problem = desc.input_problem(desc.param_sums()).unwrap();
-        let plan = plan_gradient(&problem, &hopper, StrategyChoice::Inferred).unwrap();
+        let plan = plan_gradient(&problem, &silent, StrategyChoice::Inferred).unwrap();
         assert_ne!(plan.blueprint.held_columns, Hold::Reread, "{cols}");
         assert_eq!(plan.blueprint.team.vector, vector, "{cols}");
     }

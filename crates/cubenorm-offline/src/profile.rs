@@ -1,9 +1,9 @@
 //! Devices as CubeCL's runtimes report them, as far as plans and kernels ask.
 
-use cubecl::ir::features::{Plane, TypeUsage};
+use cubecl::ir::features::{AtomicUsage, Plane, TypeUsage};
 use cubecl::ir::{
     AddressType, DeviceIdentity, DeviceProperties, ElemType, FloatKind, HardwareProperties,
-    IntKind, MemoryDeviceProperties, PhysicalDevice, UIntKind,
+    IntKind, MemoryDeviceProperties, PhysicalDevice, Type, UIntKind,
 };
 use cubecl::profile::TimingMethod;
 
@@ -66,6 +66,7 @@ impl Profile {
                 floats: &[FloatKind::F16, FloatKind::BF16, FloatKind::F64],
                 has_planes: true,
                 wide_addresses: true,
+                cubes_talk: true,
                 ..Reported::card(name, hardware)
             }
             .into(),
@@ -95,6 +96,7 @@ impl Profile {
                 floats: &[FloatKind::F16, FloatKind::BF16, FloatKind::F64],
                 has_planes: true,
                 wide_addresses: true,
+                cubes_talk: true,
                 ..Reported::card(name, hardware)
             }
             .into(),
@@ -309,6 +311,8 @@ struct Reported {
     has_planes: bool,
     /// Whether addresses may have 64 bits.
     wide_addresses: bool,
+    /// Whether cubes see what others of their launch have stored, numbers of 8 bytes too.
+    cubes_talk: bool,
     /// Whether there is a card, and not a program in its place.
     is_card: bool,
 }
@@ -322,6 +326,7 @@ impl Reported {
             converted: &[],
             has_planes: false,
             wide_addresses: false,
+            cubes_talk: false,
             is_card: true,
         }
     }
@@ -366,6 +371,13 @@ impl From<Reported> for DeviceProperties {
         }
         if reported.has_planes {
             properties.features.plane.insert(Plane::Ops);
+        }
+        if reported.cubes_talk {
+            properties.features.device_memory_scope = true;
+            let word = Type::atomic(ElemType::UInt(UIntKind::U64));
+            properties.register_atomic_type_usage(word, AtomicUsage::LoadStore);
+            let numbers = ElemType::UInt(UIntKind::U64);
+            properties.register_type_usage(numbers, TypeUsage::all());
         }
         properties
     }

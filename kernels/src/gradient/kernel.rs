@@ -13,10 +13,11 @@ use super::held::{HeldColumns, HeldRow};
 use crate::forward::Scalars;
 use crate::moments::{Moments, Sums, lanes_from, same};
 use crate::operand::{Optional, group_row, optional_row, row_offset, store};
+use crate::strategy::peers::{Words, meet};
 use crate::strategy::split::{Partition, merge_parts, row_elements, write_part};
 use crate::strategy::{member, merge_team, team_index};
 use crate::types::{One, Typed, Types};
-use crate::work::{Item, Share, ends_run, item, my_share, step_to_load, steps_within};
+use crate::work::{Item, Share, ends_run, item, my_share, own_part, step_to_load, steps_within};
 
 /// Steps that are summed up apart before they are added to the rest, so that a long row keeps its
 /// digits.
@@ -267,6 +268,7 @@ pub(crate) fn gradient<
     source: &GradientSource<F, P, A, Input, Above, Scale, Bias>,
     results: &mut GradientResults<F, Output, A, N>,
     parts: &Optional<A, W>,
+    words: &Words,
     partition: Partition,
     scalars: Scalars,
     #[comptime] blueprint: GradientBlueprint,
@@ -288,7 +290,8 @@ pub(crate) fn gradient<
     let mut round = 0usize;
     while round < partition.items_per_team {
         gradient_items::<Typed<(F, P, A, N), (Input, Above, Scale, Bias, One, One, Output)>, W>(
-            source, results, parts, &mut held, &mut ahead, round, &partition, &scalars, blueprint,
+            source, results, parts, words, &mut held, &mut ahead, round, &partition, &scalars,
+            blueprint,
         );
         round += comptime!(blueprint.abreast);
     }
@@ -351,6 +354,68 @@ fn sum_up_held<T: Types>(
     sums
 }
 
+/// What all cubes of a team find in a row, found by one of them: part by part, each as the cube that has it
+/// would, in the order that they would be added up in.
+#[cube]
+fn sum_up_parts<T: Types>(
+    source: &TypedGradientSource<T>,
+    rows: &Sequence<GradientRow<T::A, T::N>>,
+    partition: &Partition,
+    scalars: &Scalars,
+    #[comptime] blueprint: GradientBlueprint,
+) -> Moments<T::A, T::N> {
+    let team = comptime!(blueprint.team);
+    let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
+    let mut all = Moments::<T::A, T::N> {
+        count: T::A::new(0.0),
+        mean: zero,
+        m2: zero,
+    };
+    let mut part = 0usize;
+    while part < comptime!(team.peers as usize) {
+        let share = my_share(part, partition, team);
+        let mine = if comptime!(blueprint.row == RowKept::Reread) {
+            let sums = sum_up::<T>(source, rows, &share, partition, scalars, blueprint);
+            same::<T::A, T::N>(sums.index(0usize))
+        } else {
+            sum_up_in_order::<T>(source, rows.index(0usize), &share, scalars, blueprint)
+        };
+        let of_part = merge_team::<T::A, T::N>(&mine, team);
+        all.mean += of_part.mean;
+        all.m2 += of_part.m2;
+        part += 1;
+    }
+    all
+}
+
+/// [`sum_up_held`] of a row that is not held.
+#[cube]
+fn sum_up_in_order<T: Types>(
+    source: &TypedGradientSource<T>,
+    row: &GradientRow<T::A, T::N>,
+    share: &Share,
+    scalars: &Scalars,
+    #[comptime] blueprint: GradientBlueprint,
+) -> Moments<T::A, T::N> {
+    let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
+    let mut plain = zero;
+    let mut products = zero;
+    for i in 0..share.count {
+        let step = share.begin + i * comptime!(blueprint.team.members as usize);
+        let params = params::<T>(source, row, step, blueprint);
+        let read = read_step::<T, T::A>(source, row, step, blueprint);
+        let element = element::<T>(&read, source, row, &params, step, scalars, blueprint);
+        let gradient = summed::<T::A, T::N>(&element, blueprint);
+        plain += gradient;
+        products += gradient * element.normalized;
+    }
+    Moments::<T::A, T::N> {
+        count: T::A::cast_from(share.count),
+        mean: plain,
+        m2: products,
+    }
+}
+
 /// Writes what a unit has held, zeros too where its team had no row.
 #[cube]
 fn write_held<T: Types>(
@@ -359,7 +424,7 @@ fn write_held<T: Types>(
     partition: &Partition,
     #[comptime] blueprint: GradientBlueprint,
 ) {
-    let share = my_share(0usize.runtime(), partition, blueprint.team);
+    let share = my_share(own_part(blueprint.team), partition, blueprint.team);
     let vectors = comptime!(blueprint.held_vectors());
     let is_first = true.runtime();
     #[unroll]
@@ -398,6 +463,7 @@ fn gradient_items<T: Types, W: Size>(
     source: &TypedGradientSource<T>,
     results: &mut TypedResults<T>,
     parts: &Optional<T::A, W>,
+    words: &Words,
     held: &mut HeldColumns<T::A, T::N>,
     ahead: &mut HeldRow<T::F, T::N>,
     round: usize,
@@ -451,6 +517,17 @@ fn gradient_items<T: Types, W: Size>(
             let sums = if comptime!(blueprint.reduces && blueprint.split) {
                 let parts = parts.as_ref().unwrap();
                 merge_parts::<T::A, T::N, W>(parts, item.group, partition, team)
+            } else if comptime!(blueprint.reduces && team.peers > 1) {
+                let of_cube = merge_team::<T::A, T::N>(mine.index(r), team);
+                let vectors = comptime!(blueprint.held_vectors());
+                let heard = meet::<T::A, T::N>(&of_cube, words, round, vectors, team);
+                let mut sums = same::<T::A, T::N>(&heard.sums);
+                if !heard.is_all {
+                    let all = sum_up_parts::<T>(source, &sources, partition, scalars, blueprint);
+                    sums.mean = all.mean;
+                    sums.m2 = all.m2;
+                }
+                sums
             } else if comptime!(blueprint.reduces) {
                 merge_team::<T::A, T::N>(mine.index(r), team)
             } else {

@@ -18,6 +18,7 @@ use crate::launch::args::{
 use crate::launch::device::{check_activation, check_dtypes};
 use crate::launch::memo::Memo;
 use crate::launch::{LaunchError, Tensor, elem_type, hardware};
+use crate::strategy::peers::words;
 use crate::tune::tune_gradient;
 
 /// Partial sums of one parameter that one unit adds up. Where there are more, they are summed up
@@ -470,8 +471,13 @@ impl Back<'_> {
             }
         }
         let written = input.map(|tensor| &tensor.handle);
+        let told = (team.peers > 1).then(|| {
+            let count = grid.teams(&team) * words(team.peers as usize);
+            (self.client.create_from_slice(&vec![0; 8 * count]), count)
+        });
         // Safety: as above; of the workspace the first launch has written every number, and the sums
-        // hold two numbers for each row, or for each column of each part of them.
+        // hold two numbers for each row, or for each column of each part of them. Cubes that share rows go
+        // through as many rounds, and each round through as many words; those begin as zeros.
         unsafe {
             gradient::launch_unchecked(
                 self.client,
@@ -492,6 +498,7 @@ impl Back<'_> {
                     columns.map(|(handle, sums)| flat_arg(handle, sums)).into(),
                 ),
                 parts.map(|parts| flat_arg(&parts, plan.workspace)).into(),
+                told.map(|(words, count)| flat_arg(&words, count)).into(),
                 partition(grid),
                 numbers(),
                 blueprint,

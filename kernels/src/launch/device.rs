@@ -4,8 +4,8 @@ use std::sync::LazyLock;
 use std::thread::available_parallelism;
 
 use cubecl::ir::{
-    ElemType, FloatKind,
-    features::{Plane, TypeUsage},
+    ElemType, FloatKind, Type, UIntKind,
+    features::{AtomicUsage, Plane, TypeUsage},
 };
 use cubecl::prelude::*;
 use cubenorm_core::{Activation, ActivationKind, DType, Hardware};
@@ -31,10 +31,21 @@ pub fn hardware(client: &Client) -> Hardware {
         max_shared_memory: hardware.max_shared_memory_size,
         max_bindings: hardware.max_bindings,
         multiprocessors: hardware.num_streaming_multiprocessors,
+        cubes_talk: cubes_talk(client),
         load_width: properties.io_width(),
         max_vector: hardware.max_vector_size,
         register_bits: Hardware::register_bits_here(),
     }
+}
+
+/// Whether cubes see what others of their launch have stored, a number of 8 bytes at once.
+///
+/// For Metal CubeCL says that they do, but its language cannot load or store such a number so.
+fn cubes_talk(client: &Client) -> bool {
+    let word = Type::atomic(ElemType::UInt(UIntKind::U64));
+    let usage = client.properties().atomic_type_usage(word);
+    let is_metal = ["metal", "wgpu<msl>"].contains(&client.name());
+    client.features().device_memory_scope && usage.contains(AtomicUsage::LoadStore) && !is_metal
 }
 
 /// Cores of a CPU where nobody says: what a mid-range machine has.

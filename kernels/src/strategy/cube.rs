@@ -10,13 +10,13 @@ use crate::strategy::plane;
 use crate::types::One;
 
 #[cube]
-pub(crate) fn index() -> usize {
-    CUBE_POS
+pub(crate) fn index(#[comptime] team: Team) -> usize {
+    CUBE_POS / comptime!(team.peers as usize)
 }
 
 #[cube]
-pub(crate) fn count() -> usize {
-    CUBE_COUNT
+pub(crate) fn count(#[comptime] team: Team) -> usize {
+    CUBE_COUNT / comptime!(team.peers as usize)
 }
 
 #[cube]

@@ -8,11 +8,12 @@
 //! | [`column`] | the units of a cube that share their x | y | shared memory | every unit with that x |
 //!
 //! [`split`] is not a level: it cuts rows for teams of any level and carries what they find from
-//! one launch to the next.
+//! one launch to the next. [`peers`] carries it between cubes of one launch, while they run.
 
 pub(crate) mod column;
 pub(crate) mod cube;
 pub(crate) mod exchange;
+pub(crate) mod peers;
 pub(crate) mod plane;
 pub(crate) mod split;
 pub(crate) mod unit;
@@ -29,7 +30,7 @@ pub(crate) fn team_index(#[comptime] team: Team) -> usize {
     match comptime!(team.level) {
         Level::Unit => unit::index(),
         Level::Plane => plane::index(),
-        Level::Cube => cube::index(),
+        Level::Cube => cube::index(team),
         Level::Column => column::index(),
     }
 }
@@ -40,7 +41,7 @@ pub(crate) fn team_count(#[comptime] team: Team) -> usize {
     match comptime!(team.level) {
         Level::Unit => unit::count(),
         Level::Plane => plane::count(),
-        Level::Cube => cube::count(),
+        Level::Cube => cube::count(team),
         Level::Column => column::count(),
     }
 }

@@ -161,8 +161,11 @@ pub struct Team {
     pub plane_size: u32,
     /// How partial results become one.
     pub merge: Merge,
-    /// Whether a row is cut in parts for several teams.
+    /// Whether a row is cut in parts, for several teams or for the cubes of one.
     pub parts: bool,
+    /// Cubes that are a team together, each with a part of every row of it. What else is said of a team is said
+    /// of each of these cubes.
+    pub peers: u32,
     /// Whether the last vector of each run of columns, those that lie side by side, ends with the run, whose
     /// length vectors do not divide: its first lanes are the last ones of the vector before.
     pub ragged: bool,

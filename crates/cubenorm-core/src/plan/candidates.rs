@@ -97,6 +97,12 @@ pub fn knobs(hardware: &Hardware) -> Vec<Knobs> {
             });
         }
     }
+    if hardware.cubes_talk {
+        knobs.extend([1, 2, 4, 8].map(|peers| Knobs {
+            peers: Some(peers),
+            ..of(Strategy::Cube)
+        }));
+    }
     for units in [32, 128] {
         knobs.push(Knobs {
             units: Some(units),

@@ -32,8 +32,9 @@ pub(super) struct Outline {
 pub(super) fn cost(outline: &Outline, hardware: &Hardware) -> f64 {
     let Outline { team, grid, .. } = outline;
     let second = (outline.passes - 1) as f64;
+    let has_two_launches = grid.splits > 1 && team.peers == 1;
     let again = match outline.hold {
-        Hold::Reread if grid.splits > 1 => second,
+        Hold::Reread if has_two_launches => second,
         Hold::Reread => second * CACHED_READ,
         Hold::Registers(_) | Hold::Shared(_) | Hold::Both { .. } => 0.0,
     };
@@ -62,7 +63,7 @@ pub(super) fn cost(outline: &Outline, hardware: &Hardware) -> f64 {
             processors * BUSY_UNITS
         }
     };
-    let units = grid.teams(team) * members;
+    let units = grid.teams(team) * members * team.peers as usize;
     let starved = (busy as f64 / units.max(1) as f64).max(1.0).sqrt();
     // Narrow accesses need more of them for the same bytes.
     let widest = hardware.widest_vector(4).max(1);
@@ -74,9 +75,9 @@ pub(super) fn cost(outline: &Outline, hardware: &Hardware) -> f64 {
         Level::Cube | Level::Column => 1.02 + 0.01 * (members as f64).log2(),
     };
     let shallow = if per_unit < 2 { 1.05 } else { 1.0 };
-    let launches = match grid.splits {
-        1 => 0.0,
-        _ => LAUNCH * (1e6 / elements.max(1) as f64).min(4.0),
+    let launches = match has_two_launches {
+        false => 0.0,
+        true => LAUNCH * (1e6 / elements.max(1) as f64).min(4.0),
     };
     traffic * idle * starved * narrow * waits * shallow + launches
 }

@@ -32,7 +32,7 @@ impl Grid {
     /// Teams of the launch, those without work counted in.
     pub fn teams(&self, team: &Team) -> usize {
         let units: u32 = self.cube_dim.iter().product();
-        self.cube_count as usize * (units / team.members) as usize
+        (self.cube_count / team.peers) as usize * (units / team.members) as usize
     }
 
     pub(super) fn describe(&self, team: &Team) -> String {
@@ -54,11 +54,15 @@ impl Grid {
         )
     }
 
-    pub(super) fn describe_splits(&self) -> String {
+    pub(super) fn describe_splits(&self, team: &Team) -> String {
+        let of_peers = match team.peers {
+            1 => "",
+            _ => ", one for each cube of a team",
+        };
         match self.splits {
             1 => String::new(),
             splits => format!(
-                ", each row in {splits} parts of {} steps",
+                ", each row in {splits} parts of {} steps{of_peers}",
                 self.steps_per_split
             ),
         }
@@ -121,6 +125,7 @@ pub(super) fn cut(
         reduces: task.reduces,
         accumulation: task.dtype.accumulation().size(),
         held: task.held.size(),
+        is_half: task.dtype.is_half(),
         column_sums: task.column_sums,
         reads: task.reads,
         run: run.map(|run| run.div_ceil(vector)),
@@ -131,6 +136,7 @@ pub(super) fn cut(
             None => abreast(groups),
         },
         knobs: choice.knobs(),
+        peers: 1,
     };
     let Shape {
         strategy,
@@ -139,6 +145,7 @@ pub(super) fn cut(
         teams_per_cube,
         hold,
         splits,
+        peers,
         max_teams,
         held_columns,
         room,
@@ -146,9 +153,15 @@ pub(super) fn cut(
     } = heuristic::shape(&work, hardware)?;
 
     let steps_per_split = steps.div_ceil(splits).max(1);
-    // Rounding up may leave the last parts empty: count those that are not.
-    let splits = steps.div_ceil(steps_per_split).max(1);
-    let items = groups * splits;
+    let (splits, items) = match peers {
+        // Rounding up may leave the last parts empty: count those that are not.
+        1 => {
+            let splits = steps.div_ceil(steps_per_split).max(1);
+            (splits, groups * splits)
+        }
+        // Each cube of a team has its own, with nothing in it or not.
+        _ => (splits, groups),
+    };
     let abreast = match splits {
         1 => work.abreast.min(room),
         _ => 1,
@@ -159,7 +172,8 @@ pub(super) fn cut(
         _ => held_columns,
     };
     let held = held.vectors();
-    let filled = held.filter(|vectors| splits == 1 && vectors * members as usize == steps);
+    let is_even = splits == peers as usize && splits * steps_per_split == steps;
+    let filled = held.filter(|vectors| is_even && vectors * members as usize == steps_per_split);
     let teams = items.div_ceil(abreast).min(max_teams).max(1);
     let groups_per_team = items.div_ceil(teams).next_multiple_of(abreast);
     let cubes = items
@@ -183,13 +197,14 @@ pub(super) fn cut(
             },
             merge: task.merge,
             parts: splits > 1,
+            peers,
             ragged: run.is_some(),
             filled,
         },
         hold,
         grid: Grid {
             cube_dim,
-            cube_count: cubes as u32,
+            cube_count: cubes as u32 * peers,
             groups,
             steps,
             groups_per_team,

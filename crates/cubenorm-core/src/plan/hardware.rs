@@ -27,6 +27,8 @@ pub struct Hardware {
     pub max_bindings: u32,
     /// Streaming multiprocessors, where the runtime knows.
     pub multiprocessors: Option<u32>,
+    /// Whether cubes of a launch can tell each other numbers of 8 bytes while they run.
+    pub cubes_talk: bool,
     /// Bits of the widest load.
     pub load_width: u32,
     /// Lanes that a vector may have, whatever its dtype.
@@ -48,6 +50,7 @@ impl Hardware {
             max_shared_memory: 1 << 20,
             max_bindings: 32,
             multiprocessors: None,
+            cubes_talk: false,
             load_width,
             max_vector: 64,
             register_bits: 32 * load_width,
@@ -66,6 +69,7 @@ impl Hardware {
             max_shared_memory: 16 << 10,
             max_bindings: 8,
             multiprocessors: None,
+            cubes_talk: false,
             load_width: 128,
             max_vector: 4,
             register_bits: 0,
@@ -92,6 +96,7 @@ impl Hardware {
             max_shared_memory: 48 << 10,
             max_bindings: 32,
             multiprocessors: Some(multiprocessors),
+            cubes_talk: true,
             load_width: 128,
             max_vector: 16,
             register_bits: 0,

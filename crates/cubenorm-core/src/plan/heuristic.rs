@@ -48,6 +48,22 @@ const SHORT_ROWS: usize = 1024;
 /// Numbers of a unit that a cube merges in shared memory: count, mean and squares.
 const MERGED_OF_UNIT: usize = 3;
 
+/// Columns of a cube that shares its rows with others, at most, and of a row of halves up to which a cube takes it
+/// alone. Measured on an H200, backward, beside one cube for a row: rows of 32,768 floats take 0.78 of the time, of
+/// 65,536 0.6 to 0.65, and 0.85 to 0.87 of halves; rows of 32,768 halves 0.95 to 1.1.
+const COLUMNS_OF_PEER: usize = 1 << 14;
+const COLUMNS_ALONE: usize = 1 << 15;
+
+/// Cubes that share rows at most: each row is as long as the slowest of them takes.
+const MOST_PEERS: u32 = 8;
+
+/// Units of such a cube, at most and at least, of which a multiprocessor has one, so that all of them run at once.
+/// Fewer have more registers for what they hold, and wait less for each other: measured there, 1,024 take 1.3 to
+/// 1.45 times the time of 512 in rows of 32,768 floats, 512 1.1 times that of 256 in rows of 65,536. Of halves 512
+/// were the best throughout.
+const MOST_UNITS_OF_PEER: u32 = 512;
+const LEAST_UNITS_OF_PEER: u32 = 256;
+
 /// Units of a multiprocessor that stay and hold sums of columns. More hide more latency, and leave more
 /// sums to add up.
 const RESIDENT_UNITS: u32 = 1024;
@@ -153,6 +169,8 @@ pub(super) struct Work {
     pub accumulation: usize,
     /// Bytes of an element as held.
     pub held: usize,
+    /// Whether an element is a half in memory.
+    pub is_half: bool,
     /// Sums of each column that a team takes of its rows.
     pub column_sums: usize,
     /// Rows that a unit takes side by side, where it has a row of its own.
@@ -163,6 +181,8 @@ pub(super) struct Work {
     pub run: Option<usize>,
     /// What is decided already.
     pub knobs: Knobs,
+    /// Cubes that share a row.
+    pub peers: u32,
 }
 
 impl Work {
@@ -210,6 +230,8 @@ pub(super) struct Shape {
     pub teams_per_cube: u32,
     pub hold: Hold,
     pub splits: usize,
+    /// Cubes of a team, which share each row in as many parts.
+    pub peers: u32,
     /// Teams that a launch may have; with more work than that, a team takes several groups.
     pub max_teams: usize,
     /// Where the sums of a unit's columns stay from row to row.
@@ -244,7 +266,9 @@ pub(super) fn shape(work: &Work, hardware: &Hardware) -> Result<Shape, PlanError
             None => return refuse("the device reports no plane operations of one size"),
             Some(plane) => planes(work, hardware, plane),
         },
-        Strategy::Cube => cube(work, hardware, work.steps, plane),
+        Strategy::Cube => {
+            peers(work, hardware, plane).unwrap_or_else(|| cube(work, hardware, work.steps, plane))
+        }
         Strategy::Column => column(work, hardware, is_forced),
         Strategy::Split => split(work, hardware, plane, is_forced),
     };
@@ -345,6 +369,7 @@ fn unit(work: &Work, hardware: &Hardware) -> Shape {
         teams_per_cube: units,
         hold,
         splits: 1,
+        peers: 1,
         max_teams,
         held_columns: Hold::Reread,
         reason: "",
@@ -368,6 +393,7 @@ fn planes(work: &Work, hardware: &Hardware, plane: u32) -> Shape {
         teams_per_cube: planes,
         hold,
         splits: 1,
+        peers: 1,
         max_teams,
         held_columns,
         reason: "",
@@ -419,10 +445,49 @@ fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option<u32>) -> S
         teams_per_cube: 1,
         hold,
         splits: 1,
+        peers: 1,
         max_teams,
         held_columns,
         reason: "",
     }
+}
+
+/// Several cubes for each row, where its columns are so many that one could not hold the sums of all.
+fn peers(work: &Work, hardware: &Hardware, plane: Option<u32>) -> Option<Shape> {
+    let columns = work.steps * work.vector;
+    let cubes = match work.knobs.peers {
+        Some(cubes) => cubes,
+        // Who shares rows should run at once, and how many cubes do is not known.
+        None if hardware.multiprocessors.is_none() => 1,
+        None if work.is_half && columns <= COLUMNS_ALONE => 1,
+        None => columns.div_ceil(COLUMNS_OF_PEER) as u32,
+    };
+    let cubes = cubes.max(1).next_power_of_two().min(MOST_PEERS);
+    // A sum and the round that it belongs to are one number of 8 bytes.
+    let can_meet = hardware.cubes_talk && work.accumulation == 4;
+    if cubes == 1 || !can_meet || !work.reduces || work.column_sums == 0 {
+        return None;
+    }
+    let units = match work.is_half {
+        true => MOST_UNITS_OF_PEER,
+        false => (2 * MOST_UNITS_OF_PEER / cubes).clamp(LEAST_UNITS_OF_PEER, MOST_UNITS_OF_PEER),
+    };
+    let wish = work.knobs.row;
+    let parts = Work {
+        peers: cubes,
+        knobs: Knobs {
+            units: work.knobs.units.or(Some(units)),
+            row: wish.or(work.is_half.then_some(RowHeld::Registers)),
+            ..work.knobs
+        },
+        ..*work
+    };
+    let shape = cube(&parts, hardware, work.steps.div_ceil(cubes as usize), plane);
+    (shape.held_columns != Hold::Reread).then_some(Shape {
+        splits: cubes as usize,
+        peers: cubes,
+        ..shape
+    })
 }
 
 /// Columns of several units each, or of one where a CPU runs the units: they would share memory and
@@ -464,6 +529,7 @@ fn column(work: &Work, hardware: &Hardware, is_forced: bool) -> Shape {
             false => registers(work, hardware, per_unit),
         },
         splits,
+        peers: 1,
         max_teams: usize::MAX,
         held_columns: Hold::Reread,
         room: 1,
@@ -764,14 +830,19 @@ fn held_columns(
         (_, 0) => usize::MAX,
         (_, shared) => hardware.max_shared_memory / bytes(shared).max(1),
     };
+    let peers = work.peers as usize;
     let processors = hardware
         .multiprocessors
         .map_or(MULTIPROCESSORS, |n| n as usize);
-    let of_processor = (RESIDENT_UNITS / members).max(1) as usize;
-    let resident = processors * of_processor.min(side_by_side).max(1);
+    let of_processor = match peers {
+        1 => (RESIDENT_UNITS / members).max(1) as usize,
+        _ => 1,
+    };
+    let resident = processors * of_processor.min(side_by_side).max(1) / peers;
     let resident = resident.max(work.least_teams());
     let teams = resident.min(work.groups / ROWS_OF_A_RESIDENT);
-    match teams >= processors {
+    // As many as make whole teams of peers.
+    match teams > 0 && (teams + 1) * peers > processors {
         true => (hold, teams),
         false => none,
     }

@@ -28,6 +28,8 @@ pub struct Knobs {
     pub abreast: Option<usize>,
     /// Parts of a row.
     pub splits: Option<usize>,
+    /// Cubes that share rows, each with a part of the columns of all of them.
+    pub peers: Option<u32>,
 }
 
 /// Where a row should stay between its passes.
@@ -75,6 +77,7 @@ impl fmt::Display for Knobs {
             named("row", self.row.map(|row| row.to_string())),
             named("abreast", self.abreast.map(|rows| rows.to_string())),
             named("splits", self.splits.map(|parts| parts.to_string())),
+            named("peers", self.peers.map(|cubes| cubes.to_string())),
         ]
         .into_iter()
         .flatten()

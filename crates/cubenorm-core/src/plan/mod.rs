@@ -166,7 +166,12 @@ impl fmt::Display for Plan {
             write!(f, ", {} abreast", self.blueprint.abreast)?;
         }
         write!(f, ", row {}", self.blueprint.hold)?;
-        write!(f, "{} ({})", self.grid.describe_splits(), self.reason)
+        write!(
+            f,
+            "{} ({})",
+            self.grid.describe_splits(&self.blueprint.team),
+            self.reason
+        )
     }
 }
 

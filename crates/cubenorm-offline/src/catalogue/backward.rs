@@ -16,6 +16,8 @@ pub(super) fn gradients(dtype: DType) -> Vec<Case> {
         &[32768, 256],
         &[64, 65536],
         &[1021, 1021],
+        // Rows that cubes of a GPU share.
+        &[2048, 65536],
     ];
     let picture = [8, 64, 128, 128];
     let mut cases = Vec::new();
