@@ -397,61 +397,63 @@ fn teams_that_stay_hold_the_sums_of_columns() {
 }
 
 #[test]
-fn cubes_that_share_rows_find_what_one_of_them_does() {
+fn cubes_that_share_short_rows_find_what_one_of_them_does() {
+    // A vector for each unit: the cubes hardly wait for each other.
+    check_peers(520, DType::F32);
+}
+
+#[test]
+fn cubes_that_share_long_rows_find_what_one_of_them_does() {
+    // Columns that no vector divides, and cubes that have fewer than others.
+    check_peers(20_003, DType::F32);
+    check_peers(33_000, DType::F16);
+}
+
+/// Checks that cubes which share rows of so many columns find what one of them does, and the same each time.
+fn check_peers(cols: usize, dtype: DType) {
+    // Enough for the cubes of a large GPU to stay.
+    let rows = 600;
     for device in devices() {
         if !(hardware(&device.client).cubes_talk && device.shares_memory()) {
             println!("{}: skipped, its cubes share no rows", device.name);
             continue;
         }
-        // A vector for each unit, whose cubes hardly wait for each other; as many columns as all hold, columns that
-        // no vector divides, and cubes that have fewer than others.
-        for (cols, dtype) in [
-            (520, DType::F32),
-            (32_768, DType::F32),
-            (20_003, DType::F32),
-            (33_000, DType::F16),
-        ] {
-            let rows = 600;
-            let desc = norm(&[rows, cols], &[1], Statistics::MeanVariance, dtype);
-            let case = GradientCase::new(with_params(desc, &[cols], &[cols]), 13);
-            let of = |peers| {
-                let choice = StrategyChoice::Forced(Knobs {
-                    peers: Some(peers),
-                    ..Strategy::Cube.into()
-                });
-                let plan = plan_gradient_for(&device.client, &case.desc, choice).unwrap();
-                let actual = case.run(&device, choice).unwrap();
-                let parts = [actual.input, actual.scale, actual.bias];
-                (plan, parts.map(Option::unwrap))
-            };
-            let (alone, expected) = of(1);
-            assert_eq!(alone.blueprint.team.peers, 1, "{alone}");
-            let mut shared = 0;
-            for peers in [2, 4, 8] {
-                let (plan, actual) = of(peers);
-                shared += usize::from(plan.blueprint.team.peers == peers);
-                let again = of(peers).1;
-                let differ = actual.iter().flatten().zip(again.iter().flatten());
-                let differ = differ.filter(|(a, b)| a.to_bits() != b.to_bits()).count();
-                assert_eq!(differ, 0, "{}: {plan}, a second time", device.name);
-                let unit = if dtype == DType::F32 { 1e-5 } else { 2e-3 };
-                for (actual, expected) in actual.iter().zip(&expected) {
-                    for (place, (actual, expected)) in actual.iter().zip(expected).enumerate() {
-                        let is_close = (actual - expected).abs() <= unit * (1.0 + expected.abs());
-                        assert!(
-                            is_close,
-                            "{}: {plan}, at {place}: {actual}, not {expected}",
-                            device.name
-                        );
-                    }
-                }
+        let desc = norm(&[rows, cols], &[1], Statistics::MeanVariance, dtype);
+        let case = GradientCase::new(with_params(desc, &[cols], &[cols]), 13);
+        let of = |peers| {
+            let choice = StrategyChoice::Forced(Knobs {
+                peers: Some(peers),
+                ..Strategy::Cube.into()
+            });
+            let plan = plan_gradient_for(&device.client, &case.desc, choice).unwrap();
+            let actual = case.run(&device, choice).unwrap();
+            let parts = [actual.input, actual.scale, actual.bias];
+            (plan, parts.map(Option::unwrap).concat())
+        };
+        let (alone, expected) = of(1);
+        assert_eq!(alone.blueprint.team.peers, 1, "{alone}");
+        let mut numbers = Vec::new();
+        for peers in [2, 4, 8] {
+            let (plan, actual) = of(peers);
+            if plan.blueprint.team.peers == peers {
+                numbers.push(peers);
             }
-            assert!(shared > 0, "{}: {cols} columns", device.name);
-            println!(
-                "{}: {cols} {dtype}: {shared} numbers of cubes agree",
-                device.name
-            );
+            let unit = if dtype == DType::F32 { 1e-5 } else { 2e-3 };
+            for (place, (actual, expected)) in actual.iter().zip(&expected).enumerate() {
+                let is_close = (actual - expected).abs() <= unit * (1.0 + expected.abs());
+                assert!(is_close, "{plan}, at {place}: {actual}, not {expected}");
+            }
+            if peers == 4 {
+                let again = of(peers).1;
+                let is_same = |(a, b): (&f64, &f64)| a.to_bits() == b.to_bits();
+                assert!(actual.iter().zip(&again).all(is_same), "{plan}, again");
+            }
         }
+        assert!(!numbers.is_empty(), "{}: {cols} columns", device.name);
+        println!(
+            "{}: {cols} {dtype}: {numbers:?} cubes agree with one",
+            device.name
+        );
     }
 }
 

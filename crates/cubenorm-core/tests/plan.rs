@@ -475,16 +475,27 @@ fn teams_of_a_gpu_stay_and_hold_the_sums_of_columns_where_they_fit() {
     assert_eq!((plan.grid.cube_dim[0], plan.grid.cube_count), (512, 261));
     assert_eq!(plan.blueprint.row, RowKept::Held);
     // Of a short row each unit has as many columns, so that there are fewer units; of halves in two vectors.
-    for dtype in [DType::F32, DType::F16] {
+    // The sums of halves leave registers for the next row.
+    for (dtype, hold, row) in [
+        (DType::F32, Hold::Registers(2), RowKept::Held),
+        (DType::F16, Hold::Shared(2), RowKept::Ahead),
+    ] {
         let short = gradient(16384, 1024, dtype);
-        assert_eq!(
-            (short.strategy, short.blueprint.held_columns),
-            (Strategy::Cube, Hold::Registers(2))
-        );
+        assert_eq!(short.strategy, Strategy::Cube, "{short}");
+        assert_eq!(short.blueprint.held_columns, hold, "{short}");
         assert_eq!(short.grid.cube_dim[0], 128);
         assert_eq!(short.blueprint.team.filled, Some(2));
-        assert_eq!(short.blueprint.row, RowKept::Held);
+        assert_eq!(short.blueprint.row, row, "{short}");
     }
+    // Many columns of a unit leave none for it.
+    let norm = NormDesc {
+        statistics: Statistics::MeanSquare,
+        ..layer_norm(16384, 8192, DType::F16).with_bias(None)
+    };
+    let desc = GradientDesc::new(norm);
+    let problem = desc.input_problem(desc.param_sums()).unwrap();
+    let wide = plan_gradient(&problem, &Hardware::cuda(132), StrategyChoice::Inferred).unwrap();
+    assert_eq!(wide.blueprint.row, RowKept::Held, "{wide}");
     // Half the units, since a vector has twice the columns.
     let halves = gradient(16384, 4096, DType::F16);
     assert_eq!(halves.blueprint.team.vector, 8);

@@ -33,7 +33,7 @@ pub enum Strategy {
     Unit,
     /// One plane for each row.
     Plane,
-    /// One cube for each row.
+    /// One cube for each row, or several that tell each other what they find.
     Cube,
     /// Several cubes for each row, in two launches.
     Split,

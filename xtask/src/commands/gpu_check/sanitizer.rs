@@ -15,10 +15,12 @@ const PROGRAM: &str = "compute-sanitizer";
 const TOOLKIT: &str = "/usr/local/cuda/bin";
 /// What it exits with where it found something, and nothing else does.
 const FOUND: &str = "86";
-/// Every strategy there and back, rather than all: each access is checked, which takes many times as long.
-const TESTS: [&str; 2] = [
+/// Every strategy there and back, and cubes that talk to each other, rather than all: each access is checked,
+/// which takes many times as long.
+const TESTS: [&str; 3] = [
     "kernels::strategies::every_strategy",
     "gradients::every_strategy",
+    "gradients::cubes_that_share_short_rows",
 ];
 
 /// Runs the tool of this name: `memcheck` or `racecheck`.
