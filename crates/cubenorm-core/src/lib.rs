@@ -25,6 +25,7 @@
 //! | unit | 1 unit | one per unit | nothing | many short rows, CPU runtimes |
 //! | plane | 1 plane | one per plane | plane sums | short rows on a GPU |
 //! | cube | 1 cube | one | shared memory | long rows |
+//! | cube, with [peers](Knobs::peers) | several cubes | part of one | words in the device's memory | rows of which one cube cannot hold the sums of columns |
 //! | split | several cubes | part of one | a workspace and a second launch | few very long rows |
 //! | column | units along the reduced axis | one vector of rows per unit along the kept axis | shared memory, or a workspace | a reduced axis that is not innermost |
 

@@ -40,12 +40,13 @@ pub fn hardware(client: &Client) -> Hardware {
 
 /// Whether cubes see what others of their launch have stored, a number of 8 bytes at once.
 ///
-/// For Metal CubeCL says that they do, but its language cannot load or store such a number so.
+/// CubeCL says so of two runtimes that are left out: Metal's language cannot load or store such a number so, and
+/// under ROCm nobody has measured it, where the dies of a device have caches of their own.
 fn cubes_talk(client: &Client) -> bool {
     let word = Type::atomic(ElemType::UInt(UIntKind::U64));
     let usage = client.properties().atomic_type_usage(word);
-    let is_metal = ["metal", "wgpu<msl>"].contains(&client.name());
-    client.features().device_memory_scope && usage.contains(AtomicUsage::LoadStore) && !is_metal
+    let is_left_out = ["metal", "wgpu<msl>", "hip"].contains(&client.name());
+    client.features().device_memory_scope && usage.contains(AtomicUsage::LoadStore) && !is_left_out
 }
 
 /// Cores of a CPU where nobody says: what a mid-range machine has.
