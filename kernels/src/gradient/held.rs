@@ -4,8 +4,14 @@ use cubecl::prelude::*;
 use cubenorm_core::{GradientBlueprint, Hold, RowKept};
 
 use super::element::Step;
-use super::kernel::ColumnStep;
 use crate::held::Cells;
+
+/// What a step adds to the sums of its columns.
+#[derive(CubeType, Clone, Copy)]
+pub(super) struct ColumnStep<A: Float, N: Size> {
+    pub(super) products: Vector<A, N>,
+    pub(super) gradients: Vector<A, N>,
+}
 
 /// Sums of the columns that a unit takes of each row of its team, in registers or in shared memory:
 /// products first, where both kinds are taken.

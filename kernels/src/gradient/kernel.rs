@@ -6,25 +6,19 @@ use cubenorm_core::{
 };
 
 use super::element::{
-    Element, GradientRow, GradientSource, Params, Step, TypedGradientSource, element, gradient_row,
-    params, read_step,
+    Element, GradientRow, GradientSource, Step, TypedGradientSource, element, gradient_row, params,
+    read_step,
 };
-use super::held::{HeldColumns, HeldRow};
+use super::held::{ColumnStep, HeldColumns, HeldRow};
+use super::sums::{nothing, params_of, sum_up, sum_up_held, sum_up_parts};
 use crate::forward::Scalars;
-use crate::moments::{Moments, Sums, lanes_from, same};
+use crate::moments::{Moments, same};
 use crate::operand::{Optional, group_row, optional_row, row_offset, store};
 use crate::strategy::peers::{Words, meet};
 use crate::strategy::split::{Partition, merge_parts, row_elements, write_part};
 use crate::strategy::{member, merge_team, team_index};
 use crate::types::{One, Typed, Types};
-use crate::work::{Item, Share, ends_run, item, my_share, own_part, step_to_load, steps_within};
-
-/// Steps that are summed up apart before they are added to the rest, so that a long row keeps its
-/// digits.
-const BLOCK: usize = 64;
-
-/// Steps that are loaded before the first is used.
-const UNROLL: usize = 4;
+use crate::work::{Item, item, my_share, own_part, step_to_load};
 
 /// The tensors that are written.
 #[derive(CubeType, CubeLaunch)]
@@ -41,131 +35,6 @@ pub(crate) struct GradientResults<F: Float, NY: Size, A: Float, N: Size> {
 /// [`GradientResults`] of a kernel's types.
 type TypedResults<T> =
     GradientResults<<T as Types>::F, <T as Types>::Output, <T as Types>::A, <T as Types>::N>;
-
-/// Sums up a unit's share of rows abreast: of each `sum(g)` in the place of the mean, `sum(g * xhat)`
-/// in that of the deviation.
-#[cube]
-fn sum_up<T: Types>(
-    source: &TypedGradientSource<T>,
-    rows: &Sequence<GradientRow<T::A, T::N>>,
-    share: &Share,
-    partition: &Partition,
-    scalars: &Scalars,
-    #[comptime] blueprint: GradientBlueprint,
-) -> Sequence<Moments<T::A, T::N>> {
-    let stride = comptime!(blueprint.team.members as usize);
-    let abreast = comptime!(blueprint.abreast);
-    // Rows abreast are loads in flight too.
-    let unroll = comptime!((UNROLL / abreast).max(1));
-    let mut total = Sums::<T::A, T::N>::zeros(abreast);
-    let mut done = 0usize;
-    while done < share.count {
-        let mut end = min(done + BLOCK, share.count);
-        if comptime!(blueprint.team.ragged) {
-            end = done + steps_within(share.begin + done, end - done, partition);
-        }
-        let mut block = Sums::<T::A, T::N>::zeros(abreast);
-        let mut i = done;
-        while i + comptime!(unroll - 1) < end {
-            let mut several = Sums::<T::A, T::N>::zeros(abreast);
-            #[unroll]
-            for j in 0..unroll {
-                let step = share.begin + (i + j) * stride;
-                let zero = 0usize.runtime();
-                add_step::<T>(source, rows, step, zero, &mut several, scalars, blueprint);
-            }
-            block.add_all(&several, abreast);
-            i += unroll;
-        }
-        while i < end {
-            let step = share.begin + i * stride;
-            let zero = 0usize.runtime();
-            add_step::<T>(source, rows, step, zero, &mut block, scalars, blueprint);
-            i += 1;
-        }
-        if comptime!(blueprint.team.ragged) {
-            let step = share.begin + end;
-            if end < share.count && ends_run(step, partition) {
-                let overlap = partition.overlap;
-                add_step::<T>(source, rows, step, overlap, &mut block, scalars, blueprint);
-                end += 1;
-            }
-        }
-        total.add_all(&block, abreast);
-        done = end;
-    }
-    let mut sums = Sequence::<Moments<T::A, T::N>>::new();
-    #[unroll]
-    for r in 0..abreast {
-        sums.push(Moments::<T::A, T::N> {
-            count: T::A::cast_from(share.count),
-            mean: total.plain[r],
-            m2: total.products[r],
-        });
-    }
-    sums
-}
-
-/// Adds a step of each row, from a lane on where rows are ragged.
-#[cube]
-fn add_step<T: Types>(
-    source: &TypedGradientSource<T>,
-    rows: &Sequence<GradientRow<T::A, T::N>>,
-    step: usize,
-    from: usize,
-    sums: &mut Sums<T::A, T::N>,
-    scalars: &Scalars,
-    #[comptime] blueprint: GradientBlueprint,
-) {
-    let shared = params::<T>(source, rows.index(0usize), step, blueprint);
-    #[unroll]
-    for r in 0..blueprint.abreast {
-        let row = rows.index(r);
-        let params = params_of::<T>(source, row, &shared, step, blueprint);
-        let read = read_step::<T, T::A>(source, row, step, blueprint);
-        let element = element::<T>(&read, source, row, &params, step, scalars, blueprint);
-        let gradient = summed::<T::A, T::N>(&element, blueprint);
-        let gradient = if comptime!(blueprint.team.ragged) {
-            lanes_from::<T::A, T::N>(gradient, from)
-        } else {
-            gradient
-        };
-        sums.plain[r] += gradient;
-        sums.products[r] += gradient * element.normalized;
-    }
-}
-
-/// The parameters of a row: those of the first abreast, or its own where they may differ.
-#[cube]
-fn params_of<T: Types>(
-    source: &TypedGradientSource<T>,
-    row: &GradientRow<T::A, T::N>,
-    shared: &Params<T::A, T::N>,
-    step: usize,
-    #[comptime] blueprint: GradientBlueprint,
-) -> Params<T::A, T::N> {
-    if comptime!(blueprint.abreast == 1 || blueprint.shares_params()) {
-        Params::<T::A, T::N> {
-            scale: shared.scale,
-            bias: shared.bias,
-        }
-    } else {
-        params::<T>(source, row, step, blueprint)
-    }
-}
-
-/// The gradient that is summed up: before the scale where that changes along the row, else after it.
-#[cube]
-fn summed<A: Float, N: Size>(
-    element: &Element<A, N>,
-    #[comptime] blueprint: GradientBlueprint,
-) -> Vector<A, N> {
-    if comptime!(blueprint.weights) {
-        element.deep
-    } else {
-        element.shallow
-    }
-}
 
 /// What is taken off a row's gradient: a constant, and a multiple of the normalized value.
 #[derive(CubeType, Clone, Copy)]
@@ -319,100 +188,6 @@ fn read_row<T: Types>(
     for i in 0..comptime!(blueprint.held_vectors()) {
         let step = step_to_load(i, &share, partition.steps, team);
         held.set(i, &read_step::<T, T::F>(source, &row, step, blueprint));
-    }
-}
-
-/// [`sum_up`] of a row that is held.
-#[cube]
-fn sum_up_held<T: Types>(
-    source: &TypedGradientSource<T>,
-    held: &HeldRow<T::F, T::N>,
-    row: &GradientRow<T::A, T::N>,
-    share: &Share,
-    scalars: &Scalars,
-    #[comptime] blueprint: GradientBlueprint,
-) -> Sequence<Moments<T::A, T::N>> {
-    let mut total = Sums::<T::A, T::N>::zeros(1usize);
-    #[unroll]
-    for i in 0..comptime!(blueprint.held_vectors()) {
-        if i < share.count {
-            let step = share.begin + i * comptime!(blueprint.team.members as usize);
-            let params = params::<T>(source, row, step, blueprint);
-            let read = held.get::<T::A>(i);
-            let element = element::<T>(&read, source, row, &params, step, scalars, blueprint);
-            let gradient = summed::<T::A, T::N>(&element, blueprint);
-            total.plain[0] += gradient;
-            total.products[0] += gradient * element.normalized;
-        }
-    }
-    let mut sums = Sequence::<Moments<T::A, T::N>>::new();
-    sums.push(Moments::<T::A, T::N> {
-        count: T::A::cast_from(share.count),
-        mean: total.plain[0],
-        m2: total.products[0],
-    });
-    sums
-}
-
-/// What all cubes of a team find in a row, found by one of them: part by part, each as the cube that has it
-/// would, in the order that they would be added up in.
-#[cube]
-fn sum_up_parts<T: Types>(
-    source: &TypedGradientSource<T>,
-    rows: &Sequence<GradientRow<T::A, T::N>>,
-    partition: &Partition,
-    scalars: &Scalars,
-    #[comptime] blueprint: GradientBlueprint,
-) -> Moments<T::A, T::N> {
-    let team = comptime!(blueprint.team);
-    let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
-    let mut all = Moments::<T::A, T::N> {
-        count: T::A::new(0.0),
-        mean: zero,
-        m2: zero,
-    };
-    let mut part = 0usize;
-    while part < comptime!(team.peers as usize) {
-        let share = my_share(part, partition, team);
-        let mine = if comptime!(blueprint.row == RowKept::Reread) {
-            let sums = sum_up::<T>(source, rows, &share, partition, scalars, blueprint);
-            same::<T::A, T::N>(sums.index(0usize))
-        } else {
-            sum_up_in_order::<T>(source, rows.index(0usize), &share, scalars, blueprint)
-        };
-        let of_part = merge_team::<T::A, T::N>(&mine, team);
-        all.mean += of_part.mean;
-        all.m2 += of_part.m2;
-        part += 1;
-    }
-    all
-}
-
-/// [`sum_up_held`] of a row that is not held.
-#[cube]
-fn sum_up_in_order<T: Types>(
-    source: &TypedGradientSource<T>,
-    row: &GradientRow<T::A, T::N>,
-    share: &Share,
-    scalars: &Scalars,
-    #[comptime] blueprint: GradientBlueprint,
-) -> Moments<T::A, T::N> {
-    let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
-    let mut plain = zero;
-    let mut products = zero;
-    for i in 0..share.count {
-        let step = share.begin + i * comptime!(blueprint.team.members as usize);
-        let params = params::<T>(source, row, step, blueprint);
-        let read = read_step::<T, T::A>(source, row, step, blueprint);
-        let element = element::<T>(&read, source, row, &params, step, scalars, blueprint);
-        let gradient = summed::<T::A, T::N>(&element, blueprint);
-        plain += gradient;
-        products += gradient * element.normalized;
-    }
-    Moments::<T::A, T::N> {
-        count: T::A::cast_from(share.count),
-        mean: plain,
-        m2: products,
     }
 }
 
@@ -623,13 +398,6 @@ fn gradient_items<T: Types, W: Size>(
     }
 }
 
-/// What a step adds to the sums of its columns.
-#[derive(CubeType, Clone, Copy)]
-pub(super) struct ColumnStep<A: Float, N: Size> {
-    pub(super) products: Vector<A, N>,
-    pub(super) gradients: Vector<A, N>,
-}
-
 /// Reads a step of rows abreast. One that does not exist is another, which is there.
 #[cube]
 fn read_steps<T: Types>(
@@ -700,22 +468,6 @@ fn write_step<T: Types>(
         products,
         gradients,
     }
-}
-
-/// The sums of rows abreast that this kernel does not take.
-#[cube]
-fn nothing<A: Float, N: Size>(#[comptime] abreast: usize) -> Sequence<Moments<A, N>> {
-    let zero = Vector::<A, N>::new(A::new(0.0));
-    let mut sums = Sequence::<Moments<A, N>>::new();
-    #[unroll]
-    for _ in 0..abreast {
-        sums.push(Moments::<A, N> {
-            count: A::new(0.0),
-            mean: zero,
-            m2: zero,
-        });
-    }
-    sums
 }
 
 /// Writes the sums of the rows of a group, where they are wanted.

@@ -19,7 +19,8 @@ pub(crate) type Words = ComptimeOption<OwnedTensor<Atomic<u64>>>;
 const SUMS: usize = 2;
 
 /// Rounds whose words are apart. A cube that is in the next round already may have others behind it that have
-/// yet to read this one's, but none that is in the round before.
+/// yet to read this one's, but none that is in the round before, as long as all wait for each other. What one
+/// that did not wait writes over is a word of another round to whoever looks for it.
 const ROUNDS: usize = 2;
 
 /// How often a cube looks for what another has found: some tenths of a millisecond. Of a part that has one vector

@@ -20,8 +20,8 @@ const HELD_SUMS: usize = 32;
 const HELD_SUMS_OF_CUBE: usize = 1 << 13;
 const MOST_HELD_SUMS_OF_CUBE: usize = 1 << 14;
 
-/// Columns of halves with two sums, of which registers have room for the sums but not for the next row beside them:
-/// with the sums in shared memory rows of 1,024 take 0.92 of the time, shorter ones 0.95 to 1.07.
+/// Columns of halves with two sums, of which registers have room for the sums but not for the next row beside them.
+/// Measured on an H200, with the sums in shared memory rows of 1,024 take 0.92 of the time, of 512 0.95 to 1.07.
 const SHORT_HALVES: std::ops::RangeInclusive<usize> = 513..=1024;
 
 /// Sums that a unit holds in registers where shared memory has no room for all of them.
