@@ -28,9 +28,10 @@ const LONG_ROW_BYTES: usize = 16 << 10;
 const CORE_VECTORS: usize = 8;
 const CORE_VECTORS_OF_LONG_ROW: usize = 4;
 
-/// Rows that a core takes side by side at most where no vector divides them, and the compiler makes vectors of loops. Measured
-/// with AVX-512, layer norm: of rows of 333 and 1,021 floats four take 2.1 times the time of two, and of 4,099 eight 4.5
-/// times; of rows of halves four take 0.75 to 0.9 of the time of two, and eight of 4,099 2.3 times that of four.
+/// Rows that a core takes side by side at most where no vector divides them, and the compiler makes vectors of
+/// loops. Measured with AVX-512, layer norm: of rows of 333 and 1,021 floats four take 2.1 times the time of two, and
+/// of 4,099 eight 4.5 times; of rows of halves four take 0.75 to 0.9 of the time of two, and eight of 4,099 2.3 times
+/// that of four.
 const MOST_WITHOUT_VECTORS: usize = 2;
 const MOST_HALVES_WITHOUT_VECTORS: usize = 4;
 
