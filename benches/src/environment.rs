@@ -23,3 +23,17 @@ pub fn apart<T>(purpose: &str, what: impl FnOnce() -> T) -> T {
     }
     result
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_reads_the_configuration_inside_stays_inside() {
+        let active = apart("test", || {
+            CubeClRuntimeConfig::get();
+            environment::active()
+        });
+        assert!(active.starts_with("cubenorm-test-"), "{active}");
+    }
+}

@@ -4,7 +4,10 @@ use std::fs;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use cubecl::environment;
+use cubecl::{
+    config::{CubeClRuntimeConfig, RuntimeConfig},
+    environment,
+};
 
 use cubenorm_core::{
     DType, GradientDesc, NormDesc, Statistics, StrategyChoice, TensorDesc, forward_candidates,
@@ -97,6 +100,7 @@ fn a_cache_that_is_no_cache_is_not_fatal() {
     for device in devices() {
         let case = Case::new(norm(&[90, 1100], &[1], DType::F32), 5);
         case.check(&device, StrategyChoice::Tuned).unwrap();
+        assert_eq!(&*environment::active(), "broken", "{}", device.name);
     }
 }
 
@@ -109,6 +113,8 @@ fn environment(name: &str, content: Option<&[u8]>) -> MutexGuard<'static, ()> {
     // A run that had this number before may have left its own.
     let _ = fs::remove_dir_all(&root);
     fs::create_dir_all(&root).unwrap();
+    // Reading CubeCL's configuration activates the environment that it names, so not after this one.
+    CubeClRuntimeConfig::get();
     environment::set_root(&root);
     environment::activate(name);
     if let Some(content) = content {
