@@ -119,6 +119,7 @@ fn blend<F: Float, G: Float, H: Float, A: Float>(
         col_dims: 0,
         mode: LoadMode::Gather,
         ragged: false,
+        end_to_end: false,
     });
     let lanes = comptime!(Lanes::Columns);
     let mut element = ABSOLUTE_POS;

@@ -12,7 +12,7 @@ use crate::epilogue::{
 };
 use crate::held::{TypedHeld, hold};
 use crate::moments::{Moments, RowStatistics, Sums, divided, finish, nothing_reduced};
-use crate::operand::{Optional, group_row, optional_row, row_offset, store};
+use crate::operand::{Optional, group_row, optional_start, row_offset, row_start, store};
 use crate::source::{Source, SourceRow, add_last, number_or_zero, read, shifted, source_row};
 use crate::strategy::split::{Partition, merge_parts, row_elements, write_part};
 use crate::strategy::{member, merge_team, team_sum};
@@ -126,15 +126,17 @@ fn result_row<T: Types>(
     affine: &TypedAffine<T>,
     results: &TypedResults<T>,
     item: &Item,
+    cols: usize,
     epsilon: T::A,
     #[comptime] blueprint: Blueprint,
 ) -> ResultRow<T::A, T::N> {
     let first = group_row::<T::N>(item.group, blueprint.team);
     let lanes = comptime!(blueprint.team.lanes);
-    let sum = comptime!(writes_sum_here(blueprint).then_some(blueprint.output));
+    let access = comptime!(blueprint.output);
+    let sum = comptime!(writes_sum_here(blueprint).then_some(access));
     ResultRow::<T::A, T::N> {
-        output: row_offset::<T::F, T::Output>(&results.output, first, blueprint.output, lanes),
-        sum: optional_row::<T::F, T::Output>(&results.sum, first, sum, lanes),
+        output: row_start::<T::F, T::Output>(&results.output, first, cols, access, lanes),
+        sum: optional_start::<T::F, T::Output>(&results.sum, first, cols, sum, lanes),
         affine: affine_row::<T>(affine, first, epsilon, blueprint),
         exists: item.exists,
     }
@@ -150,7 +152,6 @@ fn writes_sum_here(blueprint: Blueprint) -> bool {
 #[derive(CubeType, Clone, Copy)]
 struct Row<A: Float, N: Size> {
     source: SourceRow<A, N>,
-    result: ResultRow<A, N>,
     statistics: RowStatistics<A, N>,
 }
 
@@ -160,6 +161,7 @@ fn apply<T: Types>(
     value: Vector<T::A, T::N>,
     step: usize,
     row: &Row<T::A, T::N>,
+    written: &ResultRow<T::A, T::N>,
     source: &TypedSource<T>,
     affine: &AffineStep<T::A, T::N>,
     results: &mut TypedResults<T>,
@@ -190,10 +192,10 @@ fn apply<T: Types>(
     );
     let lanes = comptime!(blueprint.team.lanes);
     let access = comptime!(blueprint.output);
-    if row.result.exists {
+    if written.exists {
         store::<T::F, T::Output, T::A, T::N>(
             &mut results.output,
-            row.result.output,
+            written.output,
             step,
             result,
             access,
@@ -201,7 +203,7 @@ fn apply<T: Types>(
         );
         if comptime!(writes_sum_here(blueprint)) {
             let sum = results.sum.as_mut().unwrap();
-            store::<T::F, T::Output, T::A, T::N>(sum, row.result.sum, step, value, access, lanes);
+            store::<T::F, T::Output, T::A, T::N>(sum, written.sum, step, value, access, lanes);
         }
     }
 }
@@ -227,6 +229,7 @@ fn write_statistics<T: Types>(
                 col_dims: 0,
                 mode: LoadMode::Gather,
                 ragged: false,
+                end_to_end: false,
             });
             let first = group_row::<T::N>(item.group, blueprint.team);
             let rows = comptime!(match blueprint.team.lanes {
@@ -322,13 +325,14 @@ fn normalize_items<T: Types, W: Size>(
         let is_held = comptime!(blueprint.hold != Hold::Reread);
         let mut items = Sequence::<Item>::new();
         let mut sources = Sequence::<SourceRow<T::A, T::N>>::new();
+        let mut written = Sequence::<ResultRow<T::A, T::N>>::new();
         let mut held = Sequence::<TypedHeld<T>>::new();
-        // All that is held is on its way before anything waits for the first of it.
+        // All that is held is on its way before anything waits for the first of it, and so is where results belong.
         #[unroll]
         for r in 0..blueprint.abreast {
             let item = item(round + r, partition, blueprint.team);
             let row = group_row::<T::N>(item.group, blueprint.team);
-            let source_row = source_row::<T>(source, row, partition.steps, blueprint);
+            let source_row = source_row::<T>(source, row, partition, blueprint);
             if is_held {
                 held.push(hold::<T>(
                     source,
@@ -338,6 +342,14 @@ fn normalize_items<T: Types, W: Size>(
                     blueprint,
                 ));
             }
+            written.push(result_row::<T>(
+                affine,
+                &*results,
+                &item,
+                partition.cols_written,
+                epsilon,
+                blueprint,
+            ));
             items.push(item);
             sources.push(source_row);
         }
@@ -379,12 +391,11 @@ fn normalize_items<T: Types, W: Size>(
             };
             rows.push(Row::<T::A, T::N> {
                 source: source_row,
-                result: result_row::<T>(affine, &*results, item, epsilon, blueprint),
                 statistics,
             });
         }
         // Rows abreast are planned where scale, bias and given statistics are the same for all of them.
-        let any = &rows.index(0usize).result.affine;
+        let any = &written.index(0usize).affine;
         if is_held {
             let vectors = comptime!(blueprint.hold.vectors().unwrap_or(0));
             #[unroll]
@@ -399,6 +410,7 @@ fn normalize_items<T: Types, W: Size>(
                             value,
                             step,
                             rows.index(r),
+                            written.index(r),
                             source,
                             &affine_step,
                             results,
@@ -420,6 +432,7 @@ fn normalize_items<T: Types, W: Size>(
                         value,
                         step,
                         row,
+                        written.index(r),
                         source,
                         &affine_step,
                         results,
@@ -491,7 +504,7 @@ fn reduce_item<T: Types, W: Size>(
     let comes = item.exists || comptime!(blueprint.team.level == Level::Column);
     if comes {
         let first = group_row::<T::N>(item.group, blueprint.team);
-        let row = source_row::<T>(source, first, partition.steps, blueprint);
+        let row = source_row::<T>(source, first, partition, blueprint);
         let share = my_share(item.part, partition, blueprint.team);
         let merged = row_moments::<T>(source, &row, &share, partition, blueprint);
         if item.exists {
@@ -507,7 +520,8 @@ fn reduce_item<T: Types, W: Size>(
                 let sum = sum.as_mut().unwrap();
                 let lanes = comptime!(blueprint.team.lanes);
                 let access = comptime!(blueprint.output);
-                let base = row_offset::<T::F, T::Output>(&*sum, first, access, lanes);
+                let cols = partition.cols_written;
+                let base = row_start::<T::F, T::Output>(&*sum, first, cols, access, lanes);
                 for i in 0..share.count {
                     let step = share.begin + i * comptime!(blueprint.team.members as usize);
                     let value = read::<T>(source, &row, step, blueprint);

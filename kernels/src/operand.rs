@@ -27,6 +27,23 @@ pub(crate) fn row_offset<T: Float, S: Size>(
     decode::<T, S>(tensor, row, 0usize, access.row_dims, contiguous)
 }
 
+/// The same for a row of so many columns. Where rows lie end to end nothing is read from memory to find one, for which
+/// units would wait that have just waited for each other.
+#[cube]
+pub(crate) fn row_start<T: Float, S: Size>(
+    tensor: &Tensor<Vector<T, S>>,
+    row: usize,
+    cols: usize,
+    #[comptime] access: AccessBlueprint,
+    #[comptime] lanes: Lanes,
+) -> usize {
+    if comptime!(access.end_to_end) {
+        row * cols
+    } else {
+        row_offset::<T, S>(tensor, row, access, lanes)
+    }
+}
+
 /// Elements from the start of a row to a column.
 #[cube]
 pub(crate) fn col_offset<T: Float, S: Size>(
@@ -114,6 +131,25 @@ fn step_offset<T: Float, S: Size, N: Size>(
     }
 }
 
+/// The vector of a step of a row that starts at `base`, where lanes are one access: all vectors lie at multiples
+/// of their width, as the row does.
+#[cube]
+fn vector_place<T: Float, S: Size, N: Size>(
+    tensor: &Tensor<Vector<T, S>>,
+    base: usize,
+    step: usize,
+    #[comptime] access: AccessBlueprint,
+    #[comptime] lanes: Lanes,
+) -> usize {
+    let of_steps = comptime!(lanes == Lanes::Columns && access.col_dims == 1 && !access.ragged);
+    if of_steps {
+        // No compiler finds that out by itself: a sum of elements may be more than an address holds.
+        base / S::value() + step
+    } else {
+        (base + step_offset::<T, S, N>(tensor, step, access, lanes)) / S::value()
+    }
+}
+
 /// Elements from one lane to the next, where lanes are gathered.
 #[cube]
 fn lane_stride<T: Float, S: Size>(
@@ -137,10 +173,27 @@ pub(crate) fn load<T: Float, S: Size, A: Float, N: Size>(
     #[comptime] access: AccessBlueprint,
     #[comptime] lanes: Lanes,
 ) -> Vector<A, N> {
-    let offset = base + step_offset::<T, S, N>(tensor, step, access, lanes);
+    if comptime!(access.mode == LoadMode::Vector) {
+        let place = vector_place::<T, S, N>(tensor, base, step, access, lanes);
+        Vector::<A, N>::cast_from(tensor[place])
+    } else {
+        let offset = base + step_offset::<T, S, N>(tensor, step, access, lanes);
+        load_lanes::<T, S, A, N>(tensor, offset, access, lanes)
+    }
+}
+
+/// Loads lanes from `offset` on, each by itself; whole vectors do not come here.
+#[cube]
+fn load_lanes<T: Float, S: Size, A: Float, N: Size>(
+    tensor: &Tensor<Vector<T, S>>,
+    offset: usize,
+    #[comptime] access: AccessBlueprint,
+    #[comptime] lanes: Lanes,
+) -> Vector<A, N> {
     match comptime!(access.mode) {
-        LoadMode::Vector => Vector::<A, N>::cast_from(tensor[offset / S::value()]),
-        LoadMode::Splat => Vector::<A, N>::new(A::cast_from(tensor[offset].extract(0usize))),
+        LoadMode::Vector | LoadMode::Splat => {
+            Vector::<A, N>::new(A::cast_from(tensor[offset].extract(0usize)))
+        }
         LoadMode::Adjacent => {
             let mut value = Vector::<T, N>::empty();
             #[unroll]
@@ -172,9 +225,25 @@ pub(crate) fn store<T: Float, S: Size, A: Float, N: Size>(
     #[comptime] access: AccessBlueprint,
     #[comptime] lanes: Lanes,
 ) {
-    let offset = base + step_offset::<T, S, N>(&*tensor, step, access, lanes);
+    if comptime!(access.mode == LoadMode::Vector) {
+        let place = vector_place::<T, S, N>(&*tensor, base, step, access, lanes);
+        tensor[place] = Vector::<T, S>::cast_from(value);
+    } else {
+        let offset = base + step_offset::<T, S, N>(&*tensor, step, access, lanes);
+        store_lanes::<T, S, A, N>(tensor, offset, value, access, lanes);
+    }
+}
+
+/// Stores lanes from `offset` on, each by itself; whole vectors do not come here.
+#[cube]
+fn store_lanes<T: Float, S: Size, A: Float, N: Size>(
+    tensor: &mut Tensor<Vector<T, S>>,
+    offset: usize,
+    value: Vector<A, N>,
+    #[comptime] access: AccessBlueprint,
+    #[comptime] lanes: Lanes,
+) {
     match comptime!(access.mode) {
-        LoadMode::Vector => tensor[offset / S::value()] = Vector::<T, S>::cast_from(value),
         LoadMode::Adjacent => {
             let value = Vector::<T, N>::cast_from(value);
             #[unroll]
@@ -183,7 +252,7 @@ pub(crate) fn store<T: Float, S: Size, A: Float, N: Size>(
             }
         }
         // Nothing that is written repeats, so a splat is one lane.
-        LoadMode::Splat | LoadMode::Gather => {
+        LoadMode::Vector | LoadMode::Splat | LoadMode::Gather => {
             let width = N::value();
             let stride = if comptime!(width > 1) {
                 lane_stride::<T, S>(&*tensor, access, lanes)
@@ -210,6 +279,23 @@ pub(crate) fn optional_row<T: Float, S: Size>(
     if comptime!(access.is_some()) {
         let tensor = tensor.as_ref().unwrap();
         row_offset::<T, S>(tensor, row, comptime!(access.unwrap()), lanes)
+    } else {
+        0usize.runtime()
+    }
+}
+
+/// The start of a row of so many columns in an optional tensor.
+#[cube]
+pub(crate) fn optional_start<T: Float, S: Size>(
+    tensor: &Optional<T, S>,
+    row: usize,
+    cols: usize,
+    #[comptime] access: Option<AccessBlueprint>,
+    #[comptime] lanes: Lanes,
+) -> usize {
+    if comptime!(access.is_some()) {
+        let tensor = tensor.as_ref().unwrap();
+        row_start::<T, S>(tensor, row, cols, comptime!(access.unwrap()), lanes)
     } else {
         0usize.runtime()
     }

@@ -4,7 +4,8 @@ use cubecl::prelude::*;
 use cubenorm_core::{Blueprint, Hold, Lanes, ResidualPlace, Team};
 
 use crate::moments::lane_sum;
-use crate::operand::{Optional, load, optional_row, row_offset};
+use crate::operand::{Optional, load, optional_start, row_start};
+use crate::strategy::split::Partition;
 use crate::types::Types;
 
 /// The tensors that are normalized.
@@ -47,18 +48,20 @@ pub(crate) fn number_or_zero<A: Float, N: Size>(mean: Vector<A, N>) -> Vector<A,
     select_many(is_number, mean, Vector::new(A::new(0.0)))
 }
 
-/// Finds a row of `steps` steps.
+/// Finds a row.
 #[cube]
 pub(crate) fn source_row<T: Types>(
     source: &Source<T::F, T::Input, T::Residual>,
     row: usize,
-    steps: usize,
+    partition: &Partition,
     #[comptime] blueprint: Blueprint,
 ) -> SourceRow<T::A, T::N> {
+    let (steps, cols) = (partition.steps, partition.cols);
     let lanes = comptime!(blueprint.team.lanes);
-    let input = row_offset::<T::F, T::Input>(&source.input, row, blueprint.input, lanes);
-    let residual =
-        optional_row::<T::F, T::Residual>(&source.residual, row, blueprint.residual, lanes);
+    let access = comptime!(blueprint.input);
+    let input = row_start::<T::F, T::Input>(&source.input, row, cols, access, lanes);
+    let access = comptime!(blueprint.residual);
+    let residual = optional_start::<T::F, T::Residual>(&source.residual, row, cols, access, lanes);
     let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
     let start = SourceRow::<T::A, T::N> {
         input,

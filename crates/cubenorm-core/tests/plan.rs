@@ -433,12 +433,12 @@ fn a_row_stays_where_a_gpu_has_room_for_it() {
     let both = |registers, shared| Hold::Both { registers, shared };
     for (cols, dtype, hold) in [
         (8192, DType::F32, Hold::Registers(4)),
-        (16384, DType::F32, Hold::Shared(4)),
+        (16384, DType::F32, both(8, 8)),
         (32768, DType::F32, Hold::Registers(8)),
         (65536, DType::F32, both(8, 8)),
-        (16384, DType::F16, Hold::Shared(8)),
-        (32768, DType::F16, Hold::Shared(8)),
-        (65536, DType::F16, both(4, 4)),
+        (16384, DType::F16, both(4, 12)),
+        (32768, DType::F16, Hold::Shared(16)),
+        (65536, DType::F16, both(8, 8)),
         (131_072, DType::F32, Hold::Reread),
     ] {
         let plan = plan(cols, dtype);

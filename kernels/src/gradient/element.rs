@@ -5,7 +5,8 @@ use cubenorm_core::{ActivationKind, GradientBlueprint, StatisticsKind};
 
 use crate::epilogue::{ParamRow, param, param_row, slope};
 use crate::forward::Scalars;
-use crate::operand::{Optional, load, row_offset};
+use crate::operand::{Optional, load, row_start};
+use crate::strategy::split::Partition;
 use crate::types::{One, Types};
 
 /// The tensors that are read.
@@ -53,18 +54,22 @@ pub(crate) struct GradientRow<A: Float, N: Size> {
 pub(crate) fn gradient_row<T: Types>(
     source: &TypedGradientSource<T>,
     row: usize,
+    partition: &Partition,
     #[comptime] blueprint: GradientBlueprint,
 ) -> GradientRow<T::A, T::N> {
+    let cols = partition.cols;
     let lanes = comptime!(blueprint.team.lanes);
     let saved = comptime!(blueprint.saved);
     let scale = comptime!(blueprint.scale);
     let bias = comptime!(blueprint.bias);
+    let input = comptime!(blueprint.input);
     let gradient = comptime!(blueprint.output_gradient);
     GradientRow::<T::A, T::N> {
-        input: row_offset::<T::F, T::Input>(&source.input, row, blueprint.input, lanes),
-        output_gradient: row_offset::<T::F, T::Residual>(
+        input: row_start::<T::F, T::Input>(&source.input, row, cols, input, lanes),
+        output_gradient: row_start::<T::F, T::Residual>(
             &source.output_gradient,
             row,
+            cols,
             gradient,
             lanes,
         ),

@@ -13,7 +13,7 @@ use super::held::{ColumnStep, HeldColumns, HeldRow};
 use super::sums::{nothing, params_of, sum_up, sum_up_held, sum_up_parts};
 use crate::forward::Scalars;
 use crate::moments::{Moments, same};
-use crate::operand::{Optional, group_row, optional_row, row_offset, store};
+use crate::operand::{Optional, group_row, optional_start, row_offset, store};
 use crate::strategy::peers::{Words, meet};
 use crate::strategy::split::{Partition, merge_parts, row_elements, write_part};
 use crate::strategy::{member, merge_team, team_index};
@@ -183,7 +183,8 @@ fn read_row<T: Types>(
     let team = comptime!(blueprint.team);
     let item = item(round, partition, team);
     let share = my_share(item.part, partition, team);
-    let row = gradient_row::<T>(source, group_row::<T::N>(item.group, team), blueprint);
+    let first_row = group_row::<T::N>(item.group, team);
+    let row = gradient_row::<T>(source, first_row, partition, blueprint);
     #[unroll]
     for i in 0..comptime!(blueprint.held_vectors()) {
         let step = step_to_load(i, &share, partition.steps, team);
@@ -255,11 +256,19 @@ fn gradient_items<T: Types, W: Size>(
         let lanes = comptime!(team.lanes);
         let access = comptime!(blueprint.input_gradient);
         let mut sources = Sequence::<GradientRow<T::A, T::N>>::new();
+        let mut outputs = Sequence::<usize>::new();
         #[unroll]
         for r in 0..blueprint.abreast {
             let item = item(round + r, partition, team);
             let first_row = group_row::<T::N>(item.group, team);
-            sources.push(gradient_row::<T>(source, first_row, blueprint));
+            sources.push(gradient_row::<T>(source, first_row, partition, blueprint));
+            outputs.push(optional_start::<T::F, T::Output>(
+                &results.input,
+                first_row,
+                partition.cols_written,
+                access,
+                lanes,
+            ));
         }
         let mut row = HeldRow::<T::F, T::N>::new(blueprint);
         match comptime!(blueprint.row) {
@@ -309,7 +318,6 @@ fn gradient_items<T: Types, W: Size>(
                 same::<T::A, T::N>(mine.index(r))
             };
             write_rows::<T>(results, &sums, &item, blueprint);
-            let first_row = group_row::<T::N>(item.group, team);
             rows.push(Row::<T::A, T::N> {
                 correction: correction::<T::A, T::N>(
                     &sums,
@@ -318,7 +326,7 @@ fn gradient_items<T: Types, W: Size>(
                     scalars,
                     blueprint,
                 ),
-                output: optional_row::<T::F, T::Output>(&results.input, first_row, access, lanes),
+                output: *outputs.index(r),
                 exists: item.exists,
             });
         }
@@ -491,6 +499,7 @@ fn write_rows<T: Types>(
                 col_dims: 0,
                 mode: LoadMode::Gather,
                 ragged: false,
+                end_to_end: false,
             });
             let first = group_row::<T::N>(item.group, team);
             let rows = comptime!(match team.lanes {
@@ -622,7 +631,7 @@ fn part_item<T: Types, W: Size>(
     if comes {
         let first_row = group_row::<T::N>(item.group, team);
         let mut rows = Sequence::<GradientRow<T::A, T::N>>::new();
-        rows.push(gradient_row::<T>(source, first_row, blueprint));
+        rows.push(gradient_row::<T>(source, first_row, partition, blueprint));
         let share = my_share(item.part, partition, team);
         let mine = sum_up::<T>(source, &rows, &share, partition, scalars, blueprint);
         let merged = merge_team::<T::A, T::N>(mine.index(0usize), team);

@@ -32,6 +32,18 @@ const FOLD_UNITS: u32 = 64;
 /// often as there are parts.
 const SHARED_PARTS: usize = 64;
 
+/// Units of a cube of such, and parts that each of them adds up at least.
+const FOLD_SHARING_UNITS: u32 = 1024;
+const PARTS_OF_UNIT: usize = 16;
+
+/// Elements side by side in such a cube: as many as a line of a cache has where there are enough for all
+/// multiprocessors, and no fewer than memory gives at once.
+const MOST_FOLD_COLUMNS: u32 = 32;
+const LEAST_FOLD_COLUMNS: u32 = 8;
+
+/// Multiprocessors where the runtime does not say.
+const FOLD_CUBES: u32 = 32;
+
 /// The buffers that a gradient's tensors lie in.
 #[derive(Debug, Clone)]
 pub struct GradientTensors {
@@ -270,8 +282,7 @@ impl Back<'_> {
             _ => None,
         };
         if let Some(partial) = on_the_way {
-            self.fold(&partial, outputs.scale.as_ref(), 0)?;
-            self.fold(&partial, outputs.bias.as_ref(), partial.bias_offset)?;
+            self.fold(&partial, [outputs.scale.as_ref(), outputs.bias.as_ref()])?;
             return Ok(outputs);
         }
 
@@ -283,9 +294,11 @@ impl Back<'_> {
         for shape in shapes {
             let partial = self.over_param(&shape)?;
             let of_shape = |tensor: &&Tensor| tensor.desc.shape() == shape;
-            self.fold(&partial, outputs.scale.as_ref().filter(of_shape), 0)?;
-            let offset = partial.bias_offset;
-            self.fold(&partial, outputs.bias.as_ref().filter(of_shape), offset)?;
+            let outputs = [&outputs.scale, &outputs.bias];
+            self.fold(
+                &partial,
+                outputs.map(|output| output.as_ref().filter(of_shape)),
+            )?;
         }
         Ok(outputs)
     }
@@ -461,7 +474,7 @@ impl Back<'_> {
                     lanes_of_rows(&team),
                     source!(),
                     flat_arg(parts, plan.workspace),
-                    partition(grid),
+                    partition(grid, problem.cols),
                     numbers(),
                     blueprint,
                     elem[0],
@@ -499,7 +512,7 @@ impl Back<'_> {
                 ),
                 parts.map(|parts| flat_arg(&parts, plan.workspace)).into(),
                 told.map(|(words, count)| flat_arg(&words, count)).into(),
-                partition(grid),
+                partition(grid, problem.cols),
                 numbers(),
                 blueprint,
                 elem[0],
@@ -512,13 +525,20 @@ impl Back<'_> {
 
     /// Units of a cube that adds up so many parts: elements side by side, and units that share the parts of
     /// each, where the device runs them at once.
-    fn fold_units(&self, parts: usize, elements: usize) -> (u32, u32) {
+    fn fold_units(&self, parts: usize, elements: usize, outputs: usize) -> (u32, u32) {
         let hardware = &self.hardware;
         let most = hardware.max_units_per_cube;
         match hardware.busy_cores(parts * elements) {
             Some(cores) => (cores, 1),
             None if hardware.is_software() || parts < SHARED_PARTS => (FOLD_UNITS.min(most), 1),
-            None => (32, (most / 32).clamp(1, 16)),
+            None => {
+                let processors = hardware.multiprocessors.unwrap_or(FOLD_CUBES) as usize;
+                let wanted = (outputs * elements / processors.max(1)).max(1).ilog2();
+                let columns = (1 << wanted).clamp(LEAST_FOLD_COLUMNS, MOST_FOLD_COLUMNS);
+                let shares = (parts / PARTS_OF_UNIT).max(1).min(most as usize) as u32;
+                let members = shares.min(FOLD_SHARING_UNITS.min(most) / columns).max(1);
+                (columns, 1 << members.ilog2())
+            }
         }
     }
 
@@ -548,21 +568,22 @@ impl Back<'_> {
         vector
     }
 
-    /// Adds up the partial sums of a parameter, `offset` elements from where the first lies.
-    fn fold(
-        &self,
-        partial: &Partial,
-        output: Option<&Tensor>,
-        offset: usize,
-    ) -> Result<(), LaunchError> {
-        let Some(output) = output else { return Ok(()) };
+    /// Adds up the partial sums of scale and bias, which have one shape, as far as they are wanted.
+    fn fold(&self, partial: &Partial, params: [Option<&Tensor>; 2]) -> Result<(), LaunchError> {
+        let apart = partial.bias_offset;
+        let (output, second, offset) = match params {
+            [Some(scale), bias] => (scale, bias, 0),
+            [None, Some(bias)] => (bias, None, apart),
+            [None, None] => return Ok(()),
+        };
         let elements = output.desc.layout.checked_elements().unwrap_or(0);
         if elements == 0 {
             return Ok(());
         }
-        let vector = self.fold_vector(partial, offset, output.desc.dtype);
+        let outputs = 1 + usize::from(second.is_some());
+        let vector = self.fold_vector(partial, apart, output.desc.dtype);
         let vectors = elements / vector;
-        let (columns, members) = self.fold_units(partial.parts, elements);
+        let (columns, members) = self.fold_units(partial.parts, elements, outputs);
         let cubes = match self.hardware.cpu_cores {
             Some(_) => 1,
             None => vectors
@@ -589,20 +610,23 @@ impl Back<'_> {
                 _ => LoadMode::Vector,
             },
         };
-        // Safety: `access` addresses the partial sums of each of the parameter's elements, all of
-        // which the launch before has written; the output holds as many elements as there are.
+        let second = second.map(|second| flat_arg(&second.handle, elements));
+        // Safety: `access` addresses the partial sums of each of a parameter's elements, all of
+        // which the launch before has written; each output holds as many elements as there are.
         unsafe {
             fold::launch_unchecked(
                 self.client,
-                CubeCount::Static(cubes as u32, 1, 1),
+                CubeCount::Static(cubes as u32, outputs as u32, 1),
                 CubeDim::new_2d(columns, members),
                 address,
                 vector,
                 arg(&partial.handle, &partial.access),
                 flat_arg(&output.handle, elements),
+                second.into(),
                 vectors,
                 partial.parts,
                 offset,
+                apart,
                 rounds,
                 shape,
                 elem_type(self.accumulation()),

@@ -202,6 +202,12 @@ pub(super) fn sum_up_parts<T: Types>(
             let sums = sum_up::<T>(source, rows, &share, partition, scalars, blueprint);
             same::<T::A, T::N>(sums.index(0usize))
         } else {
+            // Never more steps than there are, which only who launches knows: a compiler that did would have all of
+            // them under way here, for which units that hold a row have no registers.
+            let share = Share {
+                begin: share.begin,
+                count: min(share.count, partition.steps),
+            };
             sum_up_in_order::<T>(source, rows.index(0usize), &share, scalars, blueprint)
         };
         let of_part = merge_team::<T::A, T::N>(&mine, team);

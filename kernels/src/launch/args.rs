@@ -88,8 +88,8 @@ pub(crate) fn cube_dim(grid: &Grid) -> CubeDim {
     CubeDim::new_3d(x, y, z)
 }
 
-/// How the rows are cut.
-pub(crate) fn partition(grid: &Grid) -> PartitionLaunch {
+/// How rows of so many columns are cut.
+pub(crate) fn partition(grid: &Grid, cols: usize) -> PartitionLaunch {
     PartitionLaunch::new(
         grid.groups,
         grid.steps,
@@ -98,6 +98,8 @@ pub(crate) fn partition(grid: &Grid) -> PartitionLaunch {
         grid.groups_per_team,
         grid.run,
         grid.overlap,
+        cols,
+        cols,
     )
 }
 

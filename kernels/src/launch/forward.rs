@@ -394,7 +394,7 @@ impl<'a> Launch<'a> {
                 affine!(self),
                 results!(self, sum),
                 parts.into(),
-                partition(&self.plan.grid),
+                partition(&self.plan.grid, self.problem.cols),
                 scalars(
                     self.problem.dtype,
                     self.problem.epsilon,
@@ -425,7 +425,7 @@ impl<'a> Launch<'a> {
                 source!(self),
                 self.sum().into(),
                 workspace,
-                partition(&self.plan.grid),
+                partition(&self.plan.grid, self.problem.cols),
                 blueprint,
                 elem_type(self.problem.dtype),
                 elem_type(self.problem.dtype.accumulation()),

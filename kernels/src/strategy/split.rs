@@ -32,6 +32,11 @@ pub(crate) struct Partition {
     pub(crate) run: usize,
     /// Lanes of the last vector of a run that the vector before it has too.
     pub(crate) overlap: usize,
+    /// Elements of a row.
+    pub(crate) cols: usize,
+    /// The same again, for what is written: a compiler that knows that rows lie there as they do in what is read
+    /// keeps the place of each vector from its load to its store, in registers that are not there.
+    pub(crate) cols_written: usize,
 }
 
 /// Elements of a whole row.

@@ -117,6 +117,9 @@ pub struct AccessBlueprint {
     pub mode: LoadMode,
     /// Whether the last vector of each run of columns ends with it: see [`Team::ragged`].
     pub ragged: bool,
+    /// Whether each row begins where the one before it ends, so that nobody has to look up how far apart they
+    /// lie.
+    pub end_to_end: bool,
 }
 
 /// How what two parts of a row have found becomes what both have.

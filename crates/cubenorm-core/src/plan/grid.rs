@@ -111,6 +111,7 @@ pub(super) fn cut(
         lanes,
         width: vector,
         run,
+        ..
     } = vectors;
     let (groups, steps) = match (lanes, run) {
         (Lanes::Columns, None) => (task.rows, task.cols / vector),

@@ -30,7 +30,8 @@ const HELD_SUMS_BESIDE_SHARED: usize = 16;
 /// Columns that a cube which holds sums of them has a unit for each vector of, and those that a unit has at least.
 /// Measured on an H200, backward, two vectors of 4 for each unit beside one: RMS norm takes 0.98 of the time in rows
 /// of 1024 floats and 0.85 in those of 2048, but 1.03 in those of 512; layer norm 1.1 in those of 512 and 2048.
-/// Rows of 4096 and 8192 halves take 1.1 to 1.2 times the time with twice the units.
+/// Rows of 4096 and 8192 halves take 1.1 to 1.2 times the time with twice the units, those of 2048 with two sums
+/// 1.25 times, and twice the columns are a unit's there.
 const COLUMNS_OF_UNIT: usize = 8;
 const COLUMNS_WITH_SUMS: usize = 2048;
 
@@ -44,6 +45,9 @@ const SIDE_BY_SIDE: usize = 2;
 /// an H200, beside vectors twice as wide: rows of 8,192 and 16,384 halves take 0.75 to 0.95 of the time, longer
 /// ones, and the launch over their columns, 0.7. Short rows of halves that a plane holds take 0.9 to 0.95.
 pub(super) const NARROW_VECTOR: usize = 16;
+
+/// Units of a cube that has all registers of a multiprocessor, 64 for each.
+const FULL_CUBE: u32 = 1024;
 
 /// Elements of short rows of halves that a unit's plane takes side by side. Measured on an H200: two rows of 512
 /// take 0.9 to 0.95 of the time of one after another in layer norm, four of 256 0.75 to 0.8; floats gain nothing.
@@ -410,9 +414,9 @@ fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option<u32>) -> S
     let largest = 1 << largest.ilog2();
     // As many units as it takes for each to hold the sums of its columns.
     let sums = work.vector * work.column_sums * work.accumulation / 4;
-    // Half the units for long rows of halves, which leaves room for other cubes.
-    let most = match is_staged(work, hardware, steps) && work.held < work.accumulation {
-        true => 2 * CUBE_VECTORS,
+    // Few units for long rows, which leaves room for other cubes.
+    let most = match is_staged(work, hardware, steps) && work.column_sums == 0 {
+        true => HELD_VECTORS,
         false => CUBE_VECTORS,
     };
     let per_unit = (HELD_SUMS / sums.max(1)).clamp(1, most);
@@ -426,7 +430,13 @@ fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option<u32>) -> S
     let with_sums = match (work.column_sums, work.knobs.units) {
         (0, _) | (_, Some(_)) => smallest,
         _ => {
-            let most = (steps * work.vector).div_ceil(COLUMNS_OF_UNIT);
+            let columns = steps * work.vector;
+            let is_crowded = work.is_half && work.column_sums == 2 && columns > *SHORT_HALVES.end();
+            let of_unit = match is_crowded {
+                true => 2 * COLUMNS_OF_UNIT,
+                false => COLUMNS_OF_UNIT,
+            };
+            let most = columns.div_ceil(of_unit);
             let units = (COLUMNS_WITH_SUMS / work.vector).min(most.next_power_of_two());
             (units as u32).min(largest)
         }
@@ -685,8 +695,9 @@ pub(super) fn abreast(
     }
 }
 
-/// Bytes of the vectors that short rows of halves are computed in, where those are fewer than a load brings.
-/// Measured with AVX-512: what is held in vectors of 16 halves takes 0.85 to 0.95 of the time of 32.
+/// Bytes of the vectors that short rows of halves are computed in, where those are fewer than a load brings; and long
+/// ones that leave a GPU's units no registers, where means are taken off. Measured with AVX-512: what is held in
+/// vectors of 16 halves takes 0.85 to 0.95 of the time of 32; on an H200: layer norm of 65,536 halves 0.93.
 pub(super) fn narrow_vector(cut: &Cut, hardware: &Hardware) -> Option<usize> {
     match hardware.cpu_cores {
         Some(_) => (cut.hold != Hold::Reread).then_some(hardware.load_width as usize / 8),
@@ -694,7 +705,10 @@ pub(super) fn narrow_vector(cut: &Cut, hardware: &Hardware) -> Option<usize> {
         None => {
             let of_two = 2 * cut.team.members as usize;
             let is_short = cut.team.level == Level::Plane && cut.grid.steps <= of_two;
-            is_short.then_some(NARROW_VECTOR)
+            let is_full = matches!(cut.hold, Hold::Both { .. })
+                && cut.team.members >= FULL_CUBE
+                && cut.team.merge.takes_means();
+            (is_short || is_full).then_some(NARROW_VECTOR)
         }
     }
 }
@@ -730,8 +744,9 @@ fn is_staged(work: &Work, hardware: &Hardware, steps: usize) -> bool {
 /// Where so many vectors of each unit of a cube may stay, best first.
 ///
 /// Measured on an H200: rows of 32 to 64 KiB that units of a large cube hold in shared memory leave it room for
-/// other cubes, and take 0.8 to 0.95 of the time of registers; where one row takes all that there is, those of
-/// 128 KiB take 0.8 to 0.9 of the time of shared memory alone.
+/// other cubes, and take 0.8 to 0.95 of the time of registers; those of 16,384 take 0.9 to 0.95 of that where a unit
+/// has 16 vectors of them, some in registers. Where one row takes all that there is, those of 128 KiB take 0.8 to
+/// 0.9 of the time of shared memory alone.
 fn holds(work: &Work, hardware: &Hardware, vectors: usize) -> impl Iterator<Item = Hold> {
     let in_registers = HELD_ELEMENTS * 4 / (work.vector * work.accumulation);
     let vectors = size(vectors).filter(|_| work.reduces);
@@ -744,7 +759,9 @@ fn holds(work: &Work, hardware: &Hardware, vectors: usize) -> impl Iterator<Item
         });
     let registers = vectors.map(|vectors| registers(work, hardware, vectors));
     let registers = registers.filter(|&hold| hold != Hold::Reread);
+    let elements = work.steps * work.vector;
     let order = match is_staged(work, hardware, work.steps) {
+        true if elements < 2 * STAGED_ELEMENTS => [both, shared, registers],
         true => [shared, registers, both],
         false => [registers, both, shared],
     };

@@ -15,6 +15,8 @@ pub(super) struct Vectors {
     pub width: usize,
     /// Columns that lie side by side, where vectors do not divide them.
     pub run: Option<usize>,
+    /// Elements of a row.
+    pub cols: usize,
 }
 
 /// The axis that the input is contiguous along, and the widest vector that fits every tensor; or one that fits it
@@ -75,6 +77,7 @@ pub(super) fn choose<'a>(
                 lanes,
                 width: wide,
                 run: Some(run),
+                cols: task.cols,
             };
         }
     }
@@ -82,6 +85,7 @@ pub(super) fn choose<'a>(
         lanes,
         width,
         run: None,
+        cols: task.cols,
     }
 }
 
@@ -106,6 +110,7 @@ fn run<'a>(input: &Access, everyone: impl Iterator<Item = &'a Access>) -> Option
 
 pub(super) fn blueprint(access: &Access, vectors: Vectors) -> AccessBlueprint {
     let ragged = vectors.run.is_some();
+    let is_next = |dim: &Dim| dim.stride == vectors.cols;
     AccessBlueprint {
         row_dims: access.row.len(),
         col_dims: access.col.len(),
@@ -115,6 +120,9 @@ pub(super) fn blueprint(access: &Access, vectors: Vectors) -> AccessBlueprint {
             mode => mode,
         },
         ragged,
+        end_to_end: vectors.lanes == Lanes::Columns
+            && !ragged
+            && matches!(access.row.as_slice(), [dim] if is_next(dim)),
     }
 }
 
