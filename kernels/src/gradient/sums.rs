@@ -202,13 +202,8 @@ pub(super) fn sum_up_parts<T: Types>(
             let sums = sum_up::<T>(source, rows, &share, partition, scalars, blueprint);
             same::<T::A, T::N>(sums.index(0usize))
         } else {
-            // Never more steps than there are, which only who launches knows: a compiler that did would have all of
-            // them under way here, for which units that hold a row have no registers.
-            let share = Share {
-                begin: share.begin,
-                count: min(share.count, partition.steps),
-            };
-            sum_up_in_order::<T>(source, rows.index(0usize), &share, scalars, blueprint)
+            let row = rows.index(0usize);
+            sum_up_in_order::<T>(source, row, &share, partition, scalars, blueprint)
         };
         let of_part = merge_team::<T::A, T::N>(&mine, team);
         all.mean += of_part.mean;
@@ -218,26 +213,33 @@ pub(super) fn sum_up_parts<T: Types>(
     all
 }
 
-/// [`sum_up_held`] of a row that is not held.
+/// [`sum_up_held`] of a part that is not held. All units of a cube come here alike.
 #[cube]
 fn sum_up_in_order<T: Types>(
     source: &TypedGradientSource<T>,
     row: &GradientRow<T::A, T::N>,
     share: &Share,
+    partition: &Partition,
     scalars: &Scalars,
     #[comptime] blueprint: GradientBlueprint,
 ) -> Moments<T::A, T::N> {
     let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
     let mut plain = zero;
     let mut products = zero;
-    for i in 0..share.count {
-        let step = share.begin + i * comptime!(blueprint.team.members as usize);
-        let params = params::<T>(source, row, step, blueprint);
-        let read = read_step::<T, T::A>(source, row, step, blueprint);
-        let element = element::<T>(&read, source, row, &params, step, scalars, blueprint);
-        let gradient = summed::<T::A, T::N>(&element, blueprint);
-        plain += gradient;
-        products += gradient * element.normalized;
+    let members = comptime!(blueprint.team.members as usize);
+    for i in 0..partition.steps_per_split.div_ceil(members) {
+        if i < share.count {
+            let step = share.begin + i * members;
+            let params = params::<T>(source, row, step, blueprint);
+            let read = read_step::<T, T::A>(source, row, step, blueprint);
+            let element = element::<T>(&read, source, row, &params, step, scalars, blueprint);
+            let gradient = summed::<T::A, T::N>(&element, blueprint);
+            plain += gradient;
+            products += gradient * element.normalized;
+        }
+        // A compiler has the loads of several steps under way, for which units that hold a row have no registers.
+        // It does not where units wait for each other, so many times as it cannot know.
+        sync_cube();
     }
     Moments::<T::A, T::N> {
         count: T::A::cast_from(share.count),
