@@ -1,8 +1,8 @@
 //! Problems to plans, on devices that are not there.
 
 use cubenorm_core::{
-    DType, GradientDesc, Grid, Hardware, Hold, Knobs, Lanes, Level, LoadMode, NormDesc, ParamSums,
-    Plan, PlanError, RowHeld, RowKept, Statistics, Strategy, StrategyChoice, TensorDesc,
+    DType, GradientDesc, Grid, Hardware, Hold, Knobs, Lanes, Layout, Level, LoadMode, NormDesc,
+    ParamSums, Plan, PlanError, RowHeld, RowKept, Statistics, Strategy, StrategyChoice, TensorDesc,
     WrittenStatistics, forward_candidates, knobs, plan_forward, plan_gradient,
 };
 use proptest::prelude::*;
@@ -241,6 +241,34 @@ fn a_parameter_of_each_row_is_one_element_for_all_lanes() {
     let plan = inferred(&desc, &Hardware::webgpu());
     assert_eq!(plan.blueprint.bias.unwrap().mode, LoadMode::Splat);
     assert_eq!(plan.blueprint.scale.unwrap().mode, LoadMode::Vector);
+}
+
+#[test]
+fn nobody_looks_up_where_rows_begin_that_lie_end_to_end() {
+    let gpu = Hardware::cuda(132);
+    let end_to_end = |desc: &NormDesc, hardware: &Hardware| {
+        let blueprint = inferred(desc, hardware).blueprint;
+        let places = [
+            Some(blueprint.input),
+            Some(blueprint.output),
+            blueprint.scale,
+        ];
+        places.map(|access| access.is_some_and(|access| access.end_to_end))
+    };
+    let dense = layer_norm(64, 4096, DType::F32);
+    assert_eq!(end_to_end(&dense, &gpu), [true, true, false]);
+    let input = TensorDesc::new(Layout::strided([64, 4096], [8192, 1]), DType::F32);
+    let apart = NormDesc {
+        input,
+        ..dense.clone()
+    };
+    assert_eq!(end_to_end(&apart, &gpu), [false, true, false]);
+    // A vector has an element of several rows.
+    let across = NormDesc::new(dense.input.clone(), [0], Statistics::MeanSquare);
+    assert_eq!(end_to_end(&across, &gpu), [false; 3]);
+    // The last vector of a row has some of the one before.
+    let ragged = layer_norm(64, 1021, DType::F32);
+    assert_eq!(end_to_end(&ragged, &Hardware::cpu(2, 512)), [false; 3]);
 }
 
 #[test]
