@@ -493,6 +493,21 @@ fn a_row_stays_where_a_gpu_has_room_for_it() {
 }
 
 #[test]
+fn few_units_have_a_long_row_that_they_hold_and_many_one_that_they_pass_back() {
+    let hopper = Hardware {
+        max_shared_memory: 227 << 10,
+        ..Hardware::cuda(132)
+    };
+    let input = TensorDesc::contiguous([4096, 16384], DType::F32);
+    let norm = NormDesc::new(input, [1], Statistics::MeanVariance);
+    assert_eq!(inferred(&norm, &hopper).grid.cube_dim[0], 256);
+    let desc = GradientDesc::new(norm);
+    let problem = desc.input_problem(desc.param_sums()).unwrap();
+    let back = plan_gradient(&problem, &hopper, StrategyChoice::Inferred).unwrap();
+    assert_eq!(back.grid.cube_dim[0], 1024, "{back}");
+}
+
+#[test]
 fn teams_of_a_gpu_stay_and_hold_the_sums_of_columns_where_they_fit() {
     let gradient = |rows: usize, cols: usize, dtype: DType| {
         let desc = GradientDesc::new(layer_norm(rows, cols, dtype));

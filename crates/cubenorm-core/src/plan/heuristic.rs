@@ -179,6 +179,8 @@ pub(super) struct Work {
     pub held: usize,
     /// Whether an element is a half in memory.
     pub is_half: bool,
+    /// Whether a gradient is what is written.
+    pub is_gradient: bool,
     /// Sums of each column that a team takes of its rows.
     pub column_sums: usize,
     /// Rows that a unit takes side by side, where it has a row of its own.
@@ -414,8 +416,8 @@ fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option<u32>) -> S
     let largest = 1 << largest.ilog2();
     // As many units as it takes for each to hold the sums of its columns.
     let sums = work.vector * work.column_sums * work.accumulation / 4;
-    // Few units for long rows, which leaves room for other cubes.
-    let most = match is_staged(work, hardware, steps) && work.column_sums == 0 {
+    // Few units for long rows that are held to be normalized, which leaves room for other cubes.
+    let most = match is_staged(work, hardware, steps) && !work.is_gradient {
         true => HELD_VECTORS,
         false => CUBE_VECTORS,
     };
