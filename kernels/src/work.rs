@@ -1,7 +1,7 @@
 //! What a launch is cut in: items, each a part of a row group, and a unit's share of one.
 
 use cubecl::prelude::*;
-use cubenorm_core::{Lanes, Team};
+use cubenorm_core::{Lanes, Level, Team};
 
 use crate::strategy::split::Partition;
 use crate::strategy::{member, peers, team_count, team_index};
@@ -34,9 +34,11 @@ pub(crate) fn item(round: usize, partition: &Partition, #[comptime] team: Team) 
     } else {
         partition.groups
     };
-    // Neighbouring units take neighbouring vectors where they lie along the kept axis; elsewhere a
-    // team takes a block of rows, end to end.
-    let index = if comptime!(team.lanes == Lanes::Rows) {
+    // Neighbouring units take neighbouring vectors where they lie along the kept axis, and the teams of a GPU rows
+    // that lie side by side: what is under way at a time lies close together. A core takes a block of rows, end to
+    // end.
+    let in_turn = comptime!(team.lanes == Lanes::Rows || team.level != Level::Unit);
+    let index = if in_turn {
         round * team_count(team) + team_index(team)
     } else {
         team_index(team) * partition.items_per_team + round

@@ -518,18 +518,19 @@ fn teams_of_a_gpu_stay_and_hold_the_sums_of_columns_where_they_fit() {
     assert_eq!(plan.blueprint.held_columns, Hold::Registers(2));
     assert_eq!((plan.grid.cube_dim[0], plan.grid.cube_count), (512, 261));
     assert_eq!(plan.blueprint.row, RowKept::Held);
-    // Of a short row each unit has as many columns, so that there are fewer units; of halves in two vectors.
-    // The sums of halves leave registers for the next row.
-    for (dtype, hold, row) in [
-        (DType::F32, Hold::Registers(2), RowKept::Held),
-        (DType::F16, Hold::Shared(2), RowKept::Ahead),
+    // Of a short row each unit has a vector of floats, whose sums leave registers for the next row; of halves two, whose
+    // sums lie in shared memory.
+    for (dtype, units, hold) in [
+        (DType::F32, 256, Hold::Registers(1)),
+        (DType::F16, 128, Hold::Shared(2)),
     ] {
         let short = gradient(16384, 1024, dtype);
         assert_eq!(short.strategy, Strategy::Cube, "{short}");
         assert_eq!(short.blueprint.held_columns, hold, "{short}");
-        assert_eq!(short.grid.cube_dim[0], 128);
-        assert_eq!(short.blueprint.team.filled, Some(2));
-        assert_eq!(short.blueprint.row, row, "{short}");
+        assert_eq!(short.grid.cube_dim[0], units, "{short}");
+        assert_eq!(short.blueprint.team.filled, hold.vectors());
+        assert_eq!(short.blueprint.row, RowKept::Ahead, "{short}");
+        assert!(short.blueprint.saved_ahead, "{short}");
     }
     // Many columns of a unit leave none for it.
     let norm = NormDesc {
@@ -538,7 +539,14 @@ fn teams_of_a_gpu_stay_and_hold_the_sums_of_columns_where_they_fit() {
     };
     let desc = GradientDesc::new(norm);
     let problem = desc.input_problem(desc.param_sums()).unwrap();
-    let wide = plan_gradient(&problem, &Hardware::cuda(132), StrategyChoice::Inferred).unwrap();
+    let many = plan_gradient(&problem, &Hardware::cuda(132), StrategyChoice::Inferred).unwrap();
+    assert_eq!(many.grid.cube_dim[0], 512, "{many}");
+    assert_eq!(many.blueprint.row, RowKept::Ahead, "{many}");
+    let few = Knobs {
+        units: Some(256),
+        ..Strategy::Cube.into()
+    };
+    let wide = plan_gradient(&problem, &Hardware::cuda(132), few.into()).unwrap();
     assert_eq!(wide.blueprint.row, RowKept::Held, "{wide}");
     // Half the units, since a vector has twice the columns.
     let halves = gradient(16384, 4096, DType::F16);
@@ -578,10 +586,11 @@ fn teams_of_a_gpu_stay_and_hold_the_sums_of_columns_where_they_fit() {
     assert_eq!(longest.blueprint.row, RowKept::Reread);
     assert_eq!(longest.blueprint.team.vector, 4);
     // Where they can, each has as many columns as it holds sums of.
-    for (dtype, cols, peers, units) in [
-        (DType::F32, 32768, 2, 512),
-        (DType::F32, 65536, 4, 256),
-        (DType::BF16, 65536, 4, 512),
+    for (dtype, cols, peers, units, row) in [
+        (DType::F32, 32768, 2, 512, RowKept::Held),
+        (DType::F32, 65536, 4, 256, RowKept::Held),
+        // The next row of halves fits, and comes while cubes wait for each other.
+        (DType::BF16, 65536, 4, 512, RowKept::Ahead),
     ] {
         let desc = GradientDesc::new(layer_norm(4096, cols, dtype));
         let problem = desc.input_problem(desc.param_sums()).unwrap();
@@ -594,7 +603,7 @@ fn teams_of_a_gpu_stay_and_hold_the_sums_of_columns_where_they_fit() {
             132 / peers as usize
         );
         assert_eq!(shared.parts_of_columns(), 132 / peers as usize);
-        assert_eq!(shared.blueprint.row, RowKept::Held, "{shared}");
+        assert_eq!(shared.blueprint.row, row, "{shared}");
         assert!(!shared.blueprint.split, "{shared}");
     }
     // Floats in half the numbers at a time, unless those are too many vectors to hold.

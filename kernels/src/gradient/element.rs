@@ -43,7 +43,7 @@ pub(crate) type TypedGradientSource<T> = GradientSource<
 pub(crate) struct GradientRow<A: Float, N: Size> {
     input: usize,
     output_gradient: usize,
-    mean: ParamRow<A, N>,
+    pub(crate) mean: ParamRow<A, N>,
     pub(crate) rstd: ParamRow<A, N>,
     pub(crate) scale: ParamRow<A, N>,
     bias: ParamRow<A, N>,
@@ -77,6 +77,24 @@ pub(crate) fn gradient_row<T: Types>(
         rstd: param_row::<T::A, One, T::A, T::N>(&source.saved, row, saved, 1usize, lanes),
         scale: param_row::<T::P, T::Scale, T::A, T::N>(&source.scale, row, scale, 0usize, lanes),
         bias: param_row::<T::P, T::Bias, T::A, T::N>(&source.bias, row, bias, 0usize, lanes),
+    }
+}
+
+/// Mean and reciprocal deviation of one row.
+#[derive(CubeType, Clone, Copy)]
+pub(crate) struct Saved<A: Float> {
+    pub(crate) mean: A,
+    pub(crate) rstd: A,
+}
+
+#[cube]
+impl<A: Float, N: Size> GradientRow<A, N> {
+    /// What was saved of a row whose lanes are all its own.
+    pub(crate) fn saved(&self) -> Saved<A> {
+        Saved::<A> {
+            mean: self.mean.constant.extract(0usize),
+            rstd: self.rstd.constant.extract(0usize),
+        }
     }
 }
 

@@ -3,8 +3,9 @@
 use cubecl::prelude::*;
 use cubenorm_core::{GradientBlueprint, Hold, RowKept};
 
-use super::element::Step;
+use super::element::{Saved, Step};
 use crate::held::Cells;
+use crate::types::Types;
 
 /// What a step adds to the sums of its columns.
 #[derive(CubeType, Clone, Copy)]
@@ -83,33 +84,43 @@ fn place(i: usize, is_gradient: bool, blueprint: &GradientBlueprint) -> usize {
     kind * blueprint.held_vectors() + i
 }
 
-/// A unit's share of a row, as it is in memory, where the plan holds it.
+/// A unit's share of a row, as it is in memory, where the plan holds it, and what was saved of the row.
 #[derive(CubeType)]
-pub(super) struct HeldRow<F: Float, N: Size> {
+pub(super) struct HeldRow<F: Float, A: Float, N: Size> {
     inputs: ComptimeOption<Array<Vector<F, N>>>,
     above: ComptimeOption<Array<Vector<F, N>>>,
+    saved: ComptimeOption<Array<A>>,
 }
 
+/// [`HeldRow`] of a kernel's types.
+pub(super) type TypedHeldRow<T> = HeldRow<<T as Types>::F, <T as Types>::A, <T as Types>::N>;
+
 #[cube]
-impl<F: Float, N: Size> HeldRow<F, N> {
+impl<F: Float, A: Float, N: Size> HeldRow<F, A, N> {
     /// Room for a row; nothing is in it yet.
     pub(super) fn new(#[comptime] blueprint: GradientBlueprint) -> Self {
         if comptime!(blueprint.row == RowKept::Reread) {
-            HeldRow::<F, N> {
+            HeldRow::<F, A, N> {
                 inputs: ComptimeOption::new_None(),
                 above: ComptimeOption::new_None(),
+                saved: ComptimeOption::new_None(),
             }
         } else {
             let vectors = comptime!(blueprint.held_vectors());
-            HeldRow::<F, N> {
+            HeldRow::<F, A, N> {
                 inputs: ComptimeOption::new_Some(Array::<Vector<F, N>>::new(vectors)),
                 above: ComptimeOption::new_Some(Array::<Vector<F, N>>::new(vectors)),
+                saved: if comptime!(blueprint.saved_ahead) {
+                    ComptimeOption::new_Some(Array::<A>::new(2usize))
+                } else {
+                    ComptimeOption::new_None()
+                },
             }
         }
     }
 
     /// The `i`th step, as it is computed with.
-    pub(super) fn get<A: Float>(&self, #[comptime] i: usize) -> Step<A, N> {
+    pub(super) fn get(&self, #[comptime] i: usize) -> Step<A, N> {
         Step::<A, N> {
             input: Vector::<A, N>::cast_from(self.inputs.as_ref().unwrap()[i]),
             above: Vector::<A, N>::cast_from(self.above.as_ref().unwrap()[i]),
@@ -121,12 +132,30 @@ impl<F: Float, N: Size> HeldRow<F, N> {
         self.above.as_mut().unwrap()[i] = step.above;
     }
 
+    /// What was saved of the row.
+    pub(super) fn saved(&self) -> Saved<A> {
+        let saved = self.saved.as_ref().unwrap();
+        Saved::<A> {
+            mean: saved[0],
+            rstd: saved[1],
+        }
+    }
+
+    pub(super) fn set_saved(&mut self, row: &Saved<A>) {
+        let saved = self.saved.as_mut().unwrap();
+        saved[0] = row.mean;
+        saved[1] = row.rstd;
+    }
+
     /// Copies another.
     pub(super) fn take(&mut self, other: &Self, #[comptime] blueprint: GradientBlueprint) {
         #[unroll]
         for i in 0..comptime!(blueprint.held_vectors()) {
             self.inputs.as_mut().unwrap()[i] = other.inputs.as_ref().unwrap()[i];
             self.above.as_mut().unwrap()[i] = other.above.as_ref().unwrap()[i];
+        }
+        if comptime!(blueprint.saved_ahead) {
+            self.set_saved(&other.saved());
         }
     }
 }

@@ -6,10 +6,10 @@ use cubenorm_core::{
 };
 
 use super::element::{
-    Element, GradientRow, GradientSource, Step, TypedGradientSource, element, gradient_row, params,
-    read_step,
+    Element, GradientRow, GradientSource, Params, Step, TypedGradientSource, element, gradient_row,
+    params, read_step,
 };
-use super::held::{ColumnStep, HeldColumns, HeldRow};
+use super::held::{ColumnStep, HeldColumns, HeldRow, TypedHeldRow};
 use super::sums::{nothing, params_of, sum_up, sum_up_held, sum_up_parts};
 use crate::forward::Scalars;
 use crate::moments::{Moments, same};
@@ -146,7 +146,7 @@ pub(crate) fn gradient<
     #[define(A)] _accumulation: ElemType,
 ) {
     let mut held = HeldColumns::<A, N>::zeros(blueprint);
-    let mut ahead = HeldRow::<F, N>::new(blueprint);
+    let mut ahead = HeldRow::<F, A, N>::new(blueprint);
     if comptime!(blueprint.row == RowKept::Ahead) {
         read_row::<Typed<(F, P, A, N), (Input, Above, Scale, Bias, One, One, Output)>>(
             source,
@@ -175,7 +175,7 @@ pub(crate) fn gradient<
 #[cube]
 fn read_row<T: Types>(
     source: &TypedGradientSource<T>,
-    held: &mut HeldRow<T::F, T::N>,
+    held: &mut TypedHeldRow<T>,
     round: usize,
     partition: &Partition,
     #[comptime] blueprint: GradientBlueprint,
@@ -185,6 +185,9 @@ fn read_row<T: Types>(
     let share = my_share(item.part, partition, team);
     let first_row = group_row::<T::N>(item.group, team);
     let row = gradient_row::<T>(source, first_row, partition, blueprint);
+    if comptime!(blueprint.saved_ahead) {
+        held.set_saved(&row.saved());
+    }
     #[unroll]
     for i in 0..comptime!(blueprint.held_vectors()) {
         let step = step_to_load(i, &share, partition.steps, team);
@@ -241,7 +244,7 @@ fn gradient_items<T: Types, W: Size>(
     parts: &Optional<T::A, W>,
     words: &Words,
     held: &mut HeldColumns<T::A, T::N>,
-    ahead: &mut HeldRow<T::F, T::N>,
+    ahead: &mut TypedHeldRow<T>,
     round: usize,
     partition: &Partition,
     scalars: &Scalars,
@@ -255,13 +258,24 @@ fn gradient_items<T: Types, W: Size>(
     if comes {
         let lanes = comptime!(team.lanes);
         let access = comptime!(blueprint.input_gradient);
+        let mut row = HeldRow::<T::F, T::A, T::N>::new(blueprint);
+        if comptime!(blueprint.row == RowKept::Ahead) {
+            row.take(&*ahead, blueprint);
+        }
         let mut sources = Sequence::<GradientRow<T::A, T::N>>::new();
         let mut outputs = Sequence::<usize>::new();
         #[unroll]
         for r in 0..blueprint.abreast {
             let item = item(round + r, partition, team);
             let first_row = group_row::<T::N>(item.group, team);
-            sources.push(gradient_row::<T>(source, first_row, partition, blueprint));
+            let mut found = gradient_row::<T>(source, first_row, partition, blueprint);
+            if comptime!(blueprint.saved_ahead) {
+                // It came with the row, and nobody waits for it again.
+                let saved = row.saved();
+                found.mean.constant = Vector::new(saved.mean);
+                found.rstd.constant = Vector::new(saved.rstd);
+            }
+            sources.push(found);
             outputs.push(optional_start::<T::F, T::Output>(
                 &results.input,
                 first_row,
@@ -270,11 +284,8 @@ fn gradient_items<T: Types, W: Size>(
                 lanes,
             ));
         }
-        let mut row = HeldRow::<T::F, T::N>::new(blueprint);
-        match comptime!(blueprint.row) {
-            RowKept::Reread => {}
-            RowKept::Held => read_row::<T>(source, &mut row, round, partition, blueprint),
-            RowKept::Ahead => row.take(&*ahead, blueprint),
+        if comptime!(blueprint.row == RowKept::Held) {
+            read_row::<T>(source, &mut row, round, partition, blueprint);
         }
         let mine = if comptime!(blueprint.row != RowKept::Reread) {
             sum_up_held::<T>(
@@ -347,7 +358,7 @@ fn gradient_items<T: Types, W: Size>(
                         reads.push(read_steps::<T>(source, &sources, step, blueprint));
                     } else {
                         let mut held = Sequence::<Step<T::A, T::N>>::new();
-                        held.push(row.get::<T::A>(i));
+                        held.push(row.get(i));
                         reads.push(held);
                     }
                 }
@@ -440,41 +451,70 @@ fn write_step<T: Types>(
     scalars: &Scalars,
     #[comptime] blueprint: GradientBlueprint,
 ) -> ColumnStep<T::A, T::N> {
-    let lanes = comptime!(blueprint.team.lanes);
-    let access = comptime!(blueprint.input_gradient);
-    let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
-    let mut products = zero;
-    let mut gradients = zero;
     let shared = params::<T>(source, sources.index(0usize), step, blueprint);
-    #[unroll]
-    for r in 0..blueprint.abreast {
-        let row = rows.index(r);
-        if row.exists {
-            let params = params_of::<T>(source, sources.index(r), &shared, step, blueprint);
-            let element = element::<T>(
-                reads.index(r),
-                source,
-                sources.index(r),
-                &params,
-                step,
-                scalars,
-                blueprint,
-            );
-            if comptime!(access.is_some()) {
-                let value = passed_back::<T::A, T::N>(&element, &row.correction, blueprint);
-                let tensor = results.input.as_mut().unwrap();
-                let access = comptime!(access.unwrap());
-                store::<T::F, T::Output, T::A, T::N>(
-                    tensor, row.output, step, value, access, lanes,
+    if comptime!(blueprint.abreast == 1 && blueprint.team.level != Level::Column) {
+        // It exists, or its team would not be here; and what is added to nothing takes a unit longer.
+        write_row_step::<T>(
+            source, results, sources, reads, rows, &shared, step, scalars, 0usize, blueprint,
+        )
+    } else {
+        let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
+        let mut products = zero;
+        let mut gradients = zero;
+        #[unroll]
+        for r in 0..blueprint.abreast {
+            if rows.index(r).exists {
+                let sums = write_row_step::<T>(
+                    source, results, sources, reads, rows, &shared, step, scalars, r, blueprint,
                 );
+                products += sums.products;
+                gradients += sums.gradients;
             }
-            products += element.shallow * element.normalized;
-            gradients += element.shallow;
+        }
+        ColumnStep::<T::A, T::N> {
+            products,
+            gradients,
         }
     }
+}
+
+/// Passes a step of one of the rows abreast back.
+#[cube]
+#[allow(clippy::too_many_arguments)]
+fn write_row_step<T: Types>(
+    source: &TypedGradientSource<T>,
+    results: &mut TypedResults<T>,
+    sources: &Sequence<GradientRow<T::A, T::N>>,
+    reads: &Sequence<Step<T::A, T::N>>,
+    rows: &Sequence<Row<T::A, T::N>>,
+    shared: &Params<T::A, T::N>,
+    step: usize,
+    scalars: &Scalars,
+    #[comptime] r: usize,
+    #[comptime] blueprint: GradientBlueprint,
+) -> ColumnStep<T::A, T::N> {
+    let row = rows.index(r);
+    let params = params_of::<T>(source, sources.index(r), shared, step, blueprint);
+    let element = element::<T>(
+        reads.index(r),
+        source,
+        sources.index(r),
+        &params,
+        step,
+        scalars,
+        blueprint,
+    );
+    let access = comptime!(blueprint.input_gradient);
+    if comptime!(access.is_some()) {
+        let value = passed_back::<T::A, T::N>(&element, &row.correction, blueprint);
+        let tensor = results.input.as_mut().unwrap();
+        let access = comptime!(access.unwrap());
+        let lanes = comptime!(blueprint.team.lanes);
+        store::<T::F, T::Output, T::A, T::N>(tensor, row.output, step, value, access, lanes);
+    }
     ColumnStep::<T::A, T::N> {
-        products,
-        gradients,
+        products: element.shallow * element.normalized,
+        gradients: element.shallow,
     }
 }
 

@@ -6,7 +6,7 @@ use cubenorm_core::{GradientBlueprint, RowKept};
 use super::element::{
     Element, GradientRow, Params, TypedGradientSource, element, params, read_step,
 };
-use super::held::HeldRow;
+use super::held::TypedHeldRow;
 use crate::forward::Scalars;
 use crate::moments::{Moments, Sums, lanes_from, same};
 use crate::strategy::merge_team;
@@ -150,7 +150,7 @@ fn summed<A: Float, N: Size>(
 #[cube]
 pub(super) fn sum_up_held<T: Types>(
     source: &TypedGradientSource<T>,
-    held: &HeldRow<T::F, T::N>,
+    held: &TypedHeldRow<T>,
     row: &GradientRow<T::A, T::N>,
     share: &Share,
     scalars: &Scalars,
@@ -162,7 +162,7 @@ pub(super) fn sum_up_held<T: Types>(
         if i < share.count {
             let step = share.begin + i * comptime!(blueprint.team.members as usize);
             let params = params::<T>(source, row, step, blueprint);
-            let read = held.get::<T::A>(i);
+            let read = held.get(i);
             let element = element::<T>(&read, source, row, &params, step, scalars, blueprint);
             let gradient = summed::<T::A, T::N>(&element, blueprint);
             total.plain[0] += gradient;

@@ -43,11 +43,6 @@ const HELD_OF_CUBE: usize = 1 << 15;
 /// H200 those take 0.75 to 0.8 of the time.
 const SHORT_ROW: usize = 2048;
 
-/// Elements of a row of halves up to which two sums in registers leave none for the next row, as they do in all
-/// rows of floats: with it fewer cubes are at work than there are, and on an H200 rows of 512 and 1,024 halves take
-/// 1.2 to 1.5 times the time, rows of 1,024 and 4,096 floats 1.05 to 1.1 times.
-const SHORTEST_ROW: usize = 1024;
-
 /// Units of a cube, and columns of each, that leave too few registers for all loads of a row of halves to be under
 /// way at once: on an H200 rows of 8,192 take 1.1 times the time so, rows of 16,384 1.3 to 1.8 times. Rows of 32,768
 /// floats that so many units read again take 0.65 to 0.7 of the time in vectors of two.
@@ -100,6 +95,8 @@ pub struct GradientBlueprint {
     pub held_columns: Hold,
     /// Where a row stays between its passes, where the sums of columns are held.
     pub row: RowKept,
+    /// Whether what was saved of the next row is read with it.
+    pub saved_ahead: bool,
     /// Steps of a row that is read again where the sums of columns are held, whose loads are under way at once.
     pub under_way: usize,
     /// Rows that a unit takes side by side, adding to the sums of columns together.
@@ -281,7 +278,8 @@ pub fn plan_gradient(
         }
     }
     let columns = cut.held_columns.vectors().unwrap_or(0) * vectors.width;
-    if problem.dtype.is_half() && (cut.team.members >= CROWDED || columns > COLUMNS_UNDER_WAY) {
+    let is_half = problem.dtype.is_half();
+    if is_half && (cut.team.members >= CROWDED || columns > COLUMNS_UNDER_WAY) {
         cut.team.filled = None;
     }
     let access = |access: &Access| lanes::blueprint(access, vectors);
@@ -322,6 +320,7 @@ pub fn plan_gradient(
             RowKept::Held | RowKept::Ahead => 1,
         },
         row,
+        saved_ahead: row == RowKept::Ahead && !(is_half && cut.team.members >= CROWDED),
         abreast: cut.abreast,
         split: cut.grid.splits > 1 && cut.team.peers == 1 && problem.reduces(),
     };
@@ -356,16 +355,18 @@ fn row_kept(problem: &GradientProblem, cut: &Cut, wish: Option<RowHeld>) -> RowK
     let sums = sums * problem.dtype.accumulation().size() / 4;
     let row = 2 * columns * problem.dtype.size() / 4;
     let fits = |numbers: usize| numbers * cut.team.members as usize <= HELD_OF_CUBE;
+    // They leave none for the next row in registers: on an H200 rows of 4,096 floats take 1.05 to 1.1 times the time
+    // with it.
     let has_two_sums =
         problem.column_sums.count() == 2 && matches!(cut.held_columns, Hold::Registers(2..));
-    let is_short = problem.cols <= SHORTEST_ROW || !problem.dtype.is_half();
-    // Measured on an H200: with the next row in registers, rows of 65,536 halves take 1.06 to 1.1 times the time,
-    // and those of 8,192 with one sum, of which a unit has 32 columns, 1.2 times.
-    let meets_others = cut.team.peers > 1 && problem.dtype.is_half();
-    let is_wide = problem.dtype.is_half() && columns > COLUMNS_UNDER_WAY;
+    // Measured on an H200: with the next row in registers, rows of 8,192 halves with one sum, of which a unit has 32
+    // columns, take 1.2 times the time. Who waits for another cube is better off with it: rows of 65,536 halves with
+    // two sums take 0.95 of the time.
+    let is_half = problem.dtype.is_half();
+    let is_wide = is_half && columns > COLUMNS_UNDER_WAY && cut.team.peers == 1;
     match wish {
-        None if (meets_others || is_wide) && fits(sums + row) => RowKept::Held,
-        None if has_two_sums && is_short && fits(sums + row) => RowKept::Held,
+        None if is_wide && fits(sums + row) => RowKept::Held,
+        None if has_two_sums && !is_half && fits(sums + row) => RowKept::Held,
         None | Some(RowHeld::Shared) if fits(sums + 2 * row) => RowKept::Ahead,
         Some(RowHeld::Reread) => RowKept::Reread,
         _ if fits(sums + row) => RowKept::Held,

@@ -127,7 +127,7 @@ pub(super) fn cut(
         accumulation: task.dtype.accumulation().size(),
         held: task.held.size(),
         is_half: task.dtype.is_half(),
-        is_gradient: task.merge == Merge::Sums,
+        merge: task.merge,
         column_sums: task.column_sums,
         reads: task.reads,
         run: run.map(|run| run.div_ceil(vector)),

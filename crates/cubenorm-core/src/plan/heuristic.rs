@@ -1,7 +1,9 @@
 //! The analytic choice: numbers only, each with its reason. No kernel and no device calls here.
 
 use super::grid::Cut;
-use super::{AccessBlueprint, Hardware, Hold, Knobs, Lanes, Level, PlanError, RowHeld, Strategy};
+use super::{
+    AccessBlueprint, Hardware, Hold, Knobs, Lanes, Level, Merge, PlanError, RowHeld, Strategy,
+};
 
 /// Values of 4 bytes that a unit may hold: half of the 64 registers that a CUDA unit has in a cube of 1024,
 /// which leaves the rest for addresses and sums. Halves count as much: measured on an H200, rows of 65,536
@@ -27,13 +29,14 @@ const SHORT_HALVES: std::ops::RangeInclusive<usize> = 513..=1024;
 /// Sums that a unit holds in registers where shared memory has no room for all of them.
 const HELD_SUMS_BESIDE_SHARED: usize = 16;
 
-/// Columns that a cube which holds sums of them has a unit for each vector of, and those that a unit has at least.
-/// Measured on an H200, backward, two vectors of 4 for each unit beside one: RMS norm takes 0.98 of the time in rows
-/// of 1024 floats and 0.85 in those of 2048, but 1.03 in those of 512; layer norm 1.1 in those of 512 and 2048.
-/// Rows of 4096 and 8192 halves take 1.1 to 1.2 times the time with twice the units, those of 2048 with two sums
-/// 1.25 times, and twice the columns are a unit's there.
-const COLUMNS_OF_UNIT: usize = 8;
-const COLUMNS_WITH_SUMS: usize = 2048;
+/// Columns of floats and of halves that a unit has at least where its cube holds sums of them, and units of such a
+/// cube, unless there are more columns than so many hold. Measured on an H200, backward, beside twice the columns for
+/// each unit: rows of 512 to 2,048 floats take 0.93 to 0.95 of the time, RMS norm of 4,096 halves 0.9. Of halves with
+/// two sums rows of 2,048 and more take 1.1 to 1.25 times the time with so many units, and twice the columns are a
+/// unit's there.
+const FLOATS_OF_UNIT: usize = 4;
+const HALVES_OF_UNIT: usize = 8;
+const UNITS_WITH_SUMS: usize = 512;
 
 /// Elements of a row from which a cube holds it in shared memory rather than in registers, and rows that there
 /// must be room for then.
@@ -179,8 +182,8 @@ pub(super) struct Work {
     pub held: usize,
     /// Whether an element is a half in memory.
     pub is_half: bool,
-    /// Whether a gradient is what is written.
-    pub is_gradient: bool,
+    /// How partial results become one.
+    pub merge: Merge,
     /// Sums of each column that a team takes of its rows.
     pub column_sums: usize,
     /// Rows that a unit takes side by side, where it has a row of its own.
@@ -416,8 +419,9 @@ fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option<u32>) -> S
     let largest = 1 << largest.ilog2();
     // As many units as it takes for each to hold the sums of its columns.
     let sums = work.vector * work.column_sums * work.accumulation / 4;
-    // Few units for long rows that are held to be normalized, which leaves room for other cubes.
-    let most = match is_staged(work, hardware, steps) && !work.is_gradient {
+    // Few units for long rows whose teams wait twice, for a mean and for what is left of squares, which leaves room for
+    // other cubes: measured on an H200, those of which squares alone are taken are 0.93 to 0.98 of the time without it.
+    let most = match is_staged(work, hardware, steps) && work.merge == Merge::Moments {
         true => HELD_VECTORS,
         false => CUBE_VECTORS,
     };
@@ -434,13 +438,13 @@ fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option<u32>) -> S
         _ => {
             let columns = steps * work.vector;
             let is_crowded = work.is_half && work.column_sums == 2 && columns > *SHORT_HALVES.end();
-            let of_unit = match is_crowded {
-                true => 2 * COLUMNS_OF_UNIT,
-                false => COLUMNS_OF_UNIT,
+            let of_unit = match (work.is_half, is_crowded) {
+                (false, _) => FLOATS_OF_UNIT,
+                (true, false) => HALVES_OF_UNIT,
+                (true, true) => 2 * HALVES_OF_UNIT,
             };
-            let most = columns.div_ceil(of_unit);
-            let units = (COLUMNS_WITH_SUMS / work.vector).min(most.next_power_of_two());
-            (units as u32).min(largest)
+            let units = columns.div_ceil(of_unit).next_power_of_two();
+            (units.min(UNITS_WITH_SUMS) as u32).min(largest)
         }
     };
     let units = units.max(smallest).max(with_sums);
