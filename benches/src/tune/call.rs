@@ -26,6 +26,10 @@ use crate::{
 const SAMPLE: Duration = Duration::from_millis(20);
 const SAMPLES: usize = 7;
 
+/// Launches of a sample at most. CubeCL keeps 64 messages of them (0.11.3, `cubecl-common`, two queues of
+/// `CHANNEL_MAX_TASK`); who sends more spins until there is room, on a CPU on a core that the kernel needs.
+const MOST_LAUNCHES: usize = 48;
+
 /// Lets the tuner choose, then times every candidate in turns.
 ///
 /// # Errors
@@ -219,7 +223,7 @@ impl Call {
             self.time(knobs, 1)?;
             let one = self.time(knobs, 1)?;
             let fit = SAMPLE.as_secs_f64() / one.max(1e-7);
-            runs.push((fit as usize).clamp(1, 200));
+            runs.push((fit as usize).clamp(1, MOST_LAUNCHES));
         }
         let mut samples = vec![Vec::new(); candidates.len()];
         for _ in 0..SAMPLES {
