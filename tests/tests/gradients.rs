@@ -1,8 +1,8 @@
 //! Gradients of the kernels against central differences of the f64 reference, on every runtime.
 
 use cubenorm_core::{
-    Activation, ActivationKind, DType, Epsilon, GradientDesc, Hold, Knobs, NormDesc, RowHeld,
-    Statistics, Strategy, StrategyChoice, TensorDesc,
+    Activation, ActivationKind, DType, Epsilon, GradientDesc, GradientPlan, Hold, Knobs, NormDesc,
+    RowHeld, RowKept, Statistics, Strategy, StrategyChoice, TensorDesc,
 };
 use cubenorm_kernels::{hardware, plan_gradient_for};
 use cubenorm_tests::choice::{choices, gradient_runs};
@@ -397,6 +397,82 @@ fn teams_that_stay_hold_the_sums_of_columns() {
 }
 
 #[test]
+fn wide_rows_of_halves_take_turns_in_two_rooms() {
+    // Columns that fill all units and columns that do not, for an odd and an even number of rounds; a scale that
+    // registers have room for, and one of floats; and an activation, whose slope wants the bias as well.
+    for device in devices() {
+        let mut in_turn = 0;
+        let halves = device.dtypes().into_iter().filter(|dtype| dtype.is_half());
+        for (dtype, (rows, cols)) in
+            halves.flat_map(|dtype| [(dtype, (1030, 2048)), (dtype, (537, 2004))])
+        {
+            for (statistics, param, activation) in [
+                (Statistics::MeanVariance, dtype, Activation::Identity),
+                (
+                    Statistics::MeanSquare,
+                    dtype.accumulation(),
+                    Activation::Identity,
+                ),
+                (Statistics::MeanVariance, dtype, Activation::Silu),
+            ] {
+                let param = TensorDesc::contiguous([cols], param);
+                let desc = norm(&[rows, cols], &[1], statistics, dtype)
+                    .with_scale(param.clone())
+                    .with_bias(param)
+                    .with_activation(activation);
+                let case = GradientCase::new(desc, 8);
+                let of = |row| {
+                    all_of(
+                        &device,
+                        &case,
+                        Knobs {
+                            units: Some(64),
+                            row: Some(row),
+                            plane_size: device.plane_size,
+                            ..Strategy::Cube.into()
+                        },
+                    )
+                };
+                let (plan, actual) = of(RowHeld::Shared);
+                if plan.blueprint.row == RowKept::InTurn {
+                    in_turn += 1;
+                    let (again, expected) = of(RowHeld::Reread);
+                    assert_eq!(again.blueprint.row, RowKept::Reread, "{again}");
+                    assert_close(&plan, &actual, &expected, dtype);
+                }
+            }
+        }
+        match in_turn {
+            0 => println!("{}: skipped, no row of halves takes turns", device.name),
+            _ => println!("{}: {in_turn} plans take turns", device.name),
+        }
+    }
+}
+
+/// What a device makes of a case with a plan's knobs, all gradients in a row.
+fn all_of(device: &TestDevice, case: &GradientCase, knobs: Knobs) -> (GradientPlan, Vec<f64>) {
+    let choice = StrategyChoice::Forced(knobs);
+    let plan = plan_gradient_for(&device.client, &case.desc, choice).unwrap();
+    let actual = case.run(device, choice).unwrap();
+    let parts = [actual.input, actual.scale, actual.bias];
+    (plan, parts.map(Option::unwrap).concat())
+}
+
+#[track_caller]
+fn assert_close(plan: &GradientPlan, actual: &[f64], expected: &[f64], dtype: DType) {
+    let unit = if dtype == DType::F32 { 1e-5 } else { 2e-3 };
+    let unit = if dtype == DType::BF16 {
+        8.0 * unit
+    } else {
+        unit
+    };
+    for (place, (actual, expected)) in actual.iter().zip(expected).enumerate() {
+        let is_close = (actual - expected).abs() <= unit * (1.0 + expected.abs());
+        assert!(is_close, "{plan}, at {place}: {actual}, not {expected}");
+    }
+}
+
+#[test]
 fn cubes_that_share_short_rows_find_what_one_of_them_does() {
     // A vector for each unit: the cubes hardly wait for each other.
     check_peers(520, DType::F32);
@@ -421,14 +497,14 @@ fn check_peers(cols: usize, dtype: DType) {
         let desc = norm(&[rows, cols], &[1], Statistics::MeanVariance, dtype);
         let case = GradientCase::new(with_params(desc, &[cols], &[cols]), 13);
         let of = |peers| {
-            let choice = StrategyChoice::Forced(Knobs {
-                peers: Some(peers),
-                ..Strategy::Cube.into()
-            });
-            let plan = plan_gradient_for(&device.client, &case.desc, choice).unwrap();
-            let actual = case.run(&device, choice).unwrap();
-            let parts = [actual.input, actual.scale, actual.bias];
-            (plan, parts.map(Option::unwrap).concat())
+            all_of(
+                &device,
+                &case,
+                Knobs {
+                    peers: Some(peers),
+                    ..Strategy::Cube.into()
+                },
+            )
         };
         let (alone, expected) = of(1);
         assert_eq!(alone.blueprint.team.peers, 1, "{alone}");
@@ -438,11 +514,7 @@ fn check_peers(cols: usize, dtype: DType) {
             if plan.blueprint.team.peers == peers {
                 numbers.push(peers);
             }
-            let unit = if dtype == DType::F32 { 1e-5 } else { 2e-3 };
-            for (place, (actual, expected)) in actual.iter().zip(&expected).enumerate() {
-                let is_close = (actual - expected).abs() <= unit * (1.0 + expected.abs());
-                assert!(is_close, "{plan}, at {place}: {actual}, not {expected}");
-            }
+            assert_close(&plan, &actual, &expected, dtype);
             if peers == 4 {
                 let again = of(peers).1;
                 let is_same = |(a, b): (&f64, &f64)| a.to_bits() == b.to_bits();

@@ -530,9 +530,9 @@ fn teams_of_a_gpu_stay_and_hold_the_sums_of_columns_where_they_fit() {
         assert_eq!(short.grid.cube_dim[0], units, "{short}");
         assert_eq!(short.blueprint.team.filled, hold.vectors());
         assert_eq!(short.blueprint.row, RowKept::Ahead, "{short}");
-        assert!(short.blueprint.saved_ahead, "{short}");
+        assert!(short.blueprint.row.is_ahead(), "{short}");
     }
-    // Many columns of a unit leave none for it.
+    // Many columns of a unit leave none for what they are converted to.
     let norm = NormDesc {
         statistics: Statistics::MeanSquare,
         ..layer_norm(16384, 8192, DType::F16).with_bias(None)
@@ -547,7 +547,8 @@ fn teams_of_a_gpu_stay_and_hold_the_sums_of_columns_where_they_fit() {
         ..Strategy::Cube.into()
     };
     let wide = plan_gradient(&problem, &Hardware::cuda(132), few.into()).unwrap();
-    assert_eq!(wide.blueprint.row, RowKept::Held, "{wide}");
+    assert_eq!(wide.blueprint.row, RowKept::InTurn, "{wide}");
+    assert_eq!(wide.blueprint.team.filled, Some(8), "{wide}");
     // Half the units, since a vector has twice the columns.
     let halves = gradient(16384, 4096, DType::F16);
     assert_eq!(halves.blueprint.team.vector, 8);
@@ -564,6 +565,27 @@ fn teams_of_a_gpu_stay_and_hold_the_sums_of_columns_where_they_fit() {
     assert_eq!(long.blueprint.held_columns, Hold::Shared(4));
     assert_eq!((long.grid.cube_dim[0], long.grid.cube_count), (1024, 128));
     assert_eq!(long.blueprint.row, RowKept::Held);
+    // Halves leave registers for the next row, and for the scale where that is of halves too.
+    let halves = layer_norm(4096, 16384, DType::BF16);
+    let scaled = |scale: TensorDesc| {
+        let norm = halves.clone().with_bias(None).with_scale(scale);
+        let desc = GradientDesc::new(norm);
+        let problem = desc.input_problem(desc.param_sums()).unwrap();
+        plan_gradient(&problem, &hopper, StrategyChoice::Inferred).unwrap()
+    };
+    for (scale, hold) in [
+        (
+            TensorDesc::contiguous([16384], DType::BF16),
+            Hold::Registers(8),
+        ),
+        (TensorDesc::contiguous([16384], DType::F32), Hold::Shared(8)),
+    ] {
+        let plan = scaled(scale);
+        assert_eq!(plan.grid.cube_dim[0], 512, "{plan}");
+        assert_eq!(plan.blueprint.held_columns, Hold::Shared(8), "{plan}");
+        assert_eq!(plan.blueprint.row, RowKept::InTurn, "{plan}");
+        assert_eq!(plan.blueprint.held_scale, hold, "{plan}");
+    }
     // More than shared memory has room for, where cubes cannot share rows.
     let desc = GradientDesc::new(layer_norm(4096, 32768, DType::BF16));
     let problem = desc.input_problem(desc.param_sums()).unwrap();
@@ -590,7 +612,8 @@ fn teams_of_a_gpu_stay_and_hold_the_sums_of_columns_where_they_fit() {
         (DType::F32, 32768, 2, 512, RowKept::Held),
         (DType::F32, 65536, 4, 256, RowKept::Held),
         // The next row of halves fits, and comes while cubes wait for each other.
-        (DType::BF16, 65536, 4, 512, RowKept::Ahead),
+        (DType::BF16, 32768, 2, 512, RowKept::InTurn),
+        (DType::BF16, 65536, 4, 512, RowKept::InTurn),
     ] {
         let desc = GradientDesc::new(layer_norm(4096, cols, dtype));
         let problem = desc.input_problem(desc.param_sums()).unwrap();

@@ -1,7 +1,7 @@
 //! What a gradient is made of, element by element.
 
 use cubecl::prelude::*;
-use cubenorm_core::{ActivationKind, GradientBlueprint, StatisticsKind};
+use cubenorm_core::{ActivationKind, GradientBlueprint, RowKept, StatisticsKind};
 
 use crate::epilogue::{ParamRow, param, param_row, slope};
 use crate::forward::Scalars;
@@ -130,10 +130,23 @@ pub(crate) fn params<T: Types>(
 ) -> Params<T::A, T::N> {
     let lanes = comptime!(blueprint.team.lanes);
     let access = comptime!(blueprint.scale);
-    let scale = param::<T::P, T::Scale, T::A, T::N>(&source.scale, &row.scale, step, access, lanes);
+    Params::<T::A, T::N> {
+        scale: param::<T::P, T::Scale, T::A, T::N>(&source.scale, &row.scale, step, access, lanes),
+        bias: bias::<T>(source, row, step, blueprint),
+    }
+}
+
+/// The bias of a step.
+#[cube]
+pub(crate) fn bias<T: Types>(
+    source: &TypedGradientSource<T>,
+    row: &GradientRow<T::A, T::N>,
+    step: usize,
+    #[comptime] blueprint: GradientBlueprint,
+) -> Vector<T::A, T::N> {
+    let lanes = comptime!(blueprint.team.lanes);
     let access = comptime!(blueprint.bias);
-    let bias = param::<T::P, T::Bias, T::A, T::N>(&source.bias, &row.bias, step, access, lanes);
-    Params::<T::A, T::N> { scale, bias }
+    param::<T::P, T::Bias, T::A, T::N>(&source.bias, &row.bias, step, access, lanes)
 }
 
 /// A step, as it is computed with, or as it is in memory, which may take half of that.
@@ -185,8 +198,16 @@ pub(crate) fn element<T: Types>(
     let rstd = param::<T::A, One, T::A, T::N>(&source.saved, &row.rstd, step, access, lanes);
     let takes_mean_off = comptime!(kind.reduces_mean() || kind == StatisticsKind::Given);
     let divides = comptime!(kind.reduces_deviation() || kind == StatisticsKind::Given);
+    // Of halves `mean * rstd` has digits enough, and units with so many of them have an operation less for each.
+    let at_once = comptime!(blueprint.row == RowKept::InTurn && takes_mean_off && divides);
     let centered = if takes_mean_off { input - mean } else { input };
-    let normalized = if divides { centered * rstd } else { centered };
+    let normalized = if at_once {
+        fma(input, rstd, -(mean * rstd))
+    } else if divides {
+        centered * rstd
+    } else {
+        centered
+    };
     let has_scale = comptime!(blueprint.scale.is_some());
     let shallow = if comptime!(blueprint.activation == ActivationKind::Identity) {
         above

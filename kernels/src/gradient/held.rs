@@ -1,11 +1,14 @@
 //! What a unit holds in registers while its team goes from row to row.
 
 use cubecl::prelude::*;
-use cubenorm_core::{GradientBlueprint, Hold, RowKept};
+use cubenorm_core::{GradientBlueprint, Hold};
 
-use super::element::{Saved, Step};
+use super::element::{GradientRow, Params, Saved, Step, TypedGradientSource, bias, params};
 use crate::held::Cells;
+use crate::operand::load;
+use crate::strategy::split::Partition;
 use crate::types::Types;
+use crate::work::{my_share, own_part, step_to_load};
 
 /// What a step adds to the sums of its columns.
 #[derive(CubeType, Clone, Copy)]
@@ -84,6 +87,65 @@ fn place(i: usize, is_gradient: bool, blueprint: &GradientBlueprint) -> usize {
     kind * blueprint.held_vectors() + i
 }
 
+/// A unit's share of the scale, as it is in memory, where the plan holds it.
+#[derive(CubeType)]
+pub(super) struct HeldScale<P: Float, N: Size> {
+    scale: Cells<P, N>,
+}
+
+/// [`HeldScale`] of a kernel's types.
+pub(super) type TypedHeldScale<T> = HeldScale<<T as Types>::P, <T as Types>::N>;
+
+/// Reads the scale of a unit's columns, which are the same of all its rows.
+#[cube]
+pub(super) fn hold_scale<T: Types>(
+    source: &TypedGradientSource<T>,
+    partition: &Partition,
+    #[comptime] blueprint: GradientBlueprint,
+) -> TypedHeldScale<T> {
+    let team = comptime!(blueprint.team);
+    let hold = comptime!(blueprint.held_scale);
+    let mut scale = Cells::<T::P, T::N>::new(hold, team);
+    if comptime!(hold != Hold::Reread) {
+        let share = my_share(own_part(team), partition, team);
+        let tensor = source.scale.as_ref().unwrap();
+        #[unroll]
+        for i in 0..comptime!(blueprint.held_vectors()) {
+            let step = step_to_load(i, &share, partition.steps, team);
+            let value = load::<T::P, T::Scale, T::P, T::N>(
+                tensor,
+                0usize.runtime(),
+                step,
+                comptime!(blueprint.scale.unwrap()),
+                comptime!(team.lanes),
+            );
+            scale.set(i, value, hold, team);
+        }
+    }
+    HeldScale::<T::P, T::N> { scale }
+}
+
+/// The parameters of a unit's `i`th step: the scale from where it is held, or all of them from memory.
+#[cube]
+pub(super) fn held_params<T: Types>(
+    held: &TypedHeldScale<T>,
+    source: &TypedGradientSource<T>,
+    row: &GradientRow<T::A, T::N>,
+    #[comptime] i: usize,
+    step: usize,
+    #[comptime] blueprint: GradientBlueprint,
+) -> Params<T::A, T::N> {
+    let hold = comptime!(blueprint.held_scale);
+    if comptime!(hold == Hold::Reread) {
+        params::<T>(source, row, step, blueprint)
+    } else {
+        Params::<T::A, T::N> {
+            scale: Vector::<T::A, T::N>::cast_from(held.scale.get(i, hold, blueprint.team)),
+            bias: bias::<T>(source, row, step, blueprint),
+        }
+    }
+}
+
 /// A unit's share of a row, as it is in memory, where the plan holds it, and what was saved of the row.
 #[derive(CubeType)]
 pub(super) struct HeldRow<F: Float, A: Float, N: Size> {
@@ -97,9 +159,12 @@ pub(super) type TypedHeldRow<T> = HeldRow<<T as Types>::F, <T as Types>::A, <T a
 
 #[cube]
 impl<F: Float, A: Float, N: Size> HeldRow<F, A, N> {
-    /// Room for a row; nothing is in it yet.
-    pub(super) fn new(#[comptime] blueprint: GradientBlueprint) -> Self {
-        if comptime!(blueprint.row == RowKept::Reread) {
+    /// Room for a row, where it is wanted; nothing is in it yet.
+    pub(super) fn new(
+        #[comptime] is_wanted: bool,
+        #[comptime] blueprint: GradientBlueprint,
+    ) -> Self {
+        if comptime!(!is_wanted) {
             HeldRow::<F, A, N> {
                 inputs: ComptimeOption::new_None(),
                 above: ComptimeOption::new_None(),
@@ -110,7 +175,7 @@ impl<F: Float, A: Float, N: Size> HeldRow<F, A, N> {
             HeldRow::<F, A, N> {
                 inputs: ComptimeOption::new_Some(Array::<Vector<F, N>>::new(vectors)),
                 above: ComptimeOption::new_Some(Array::<Vector<F, N>>::new(vectors)),
-                saved: if comptime!(blueprint.saved_ahead) {
+                saved: if comptime!(blueprint.row.is_ahead()) {
                     ComptimeOption::new_Some(Array::<A>::new(2usize))
                 } else {
                     ComptimeOption::new_None()
@@ -154,8 +219,6 @@ impl<F: Float, A: Float, N: Size> HeldRow<F, A, N> {
             self.inputs.as_mut().unwrap()[i] = other.inputs.as_ref().unwrap()[i];
             self.above.as_mut().unwrap()[i] = other.above.as_ref().unwrap()[i];
         }
-        if comptime!(blueprint.saved_ahead) {
-            self.set_saved(&other.saved());
-        }
+        self.set_saved(&other.saved());
     }
 }

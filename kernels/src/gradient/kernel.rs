@@ -9,7 +9,9 @@ use super::element::{
     Element, GradientRow, GradientSource, Params, Step, TypedGradientSource, element, gradient_row,
     params, read_step,
 };
-use super::held::{ColumnStep, HeldColumns, HeldRow, TypedHeldRow};
+use super::held::{
+    ColumnStep, HeldColumns, HeldRow, TypedHeldRow, TypedHeldScale, held_params, hold_scale,
+};
 use super::sums::{nothing, params_of, sum_up, sum_up_held, sum_up_parts};
 use crate::forward::Scalars;
 use crate::moments::{Moments, same};
@@ -69,7 +71,7 @@ fn correction<A: Float, N: Size>(
         }
     } else {
         let count = Vector::<A, N>::new(row_elements::<A, N>(partition, blueprint.team));
-        let mut multiple = products / count;
+        let mut multiple = mean_of::<A, N>(products, count, blueprint);
         if comptime!(!blueprint.epsilon_in_sqrt && kind.reduces_deviation()) {
             // The deviation alone moves with the input: (deviation + epsilon) / deviation more.
             let epsilon = Vector::<A, N>::new(scalars.epsilon.get::<A>());
@@ -84,9 +86,24 @@ fn correction<A: Float, N: Size>(
             );
         }
         Correction::<A, N> {
-            constant: sum / count,
+            constant: mean_of::<A, N>(sum, count, blueprint),
             multiple,
         }
+    }
+}
+
+/// A sum over a row by what it is of.
+#[cube]
+fn mean_of<A: Float, N: Size>(
+    sum: Vector<A, N>,
+    count: Vector<A, N>,
+    #[comptime] blueprint: GradientBlueprint,
+) -> Vector<A, N> {
+    if comptime!(blueprint.row == RowKept::InTurn) {
+        // A division is a call, for which units that hold so much have no registers; one of them does for both sums.
+        sum * (Vector::<A, N>::new(A::new(1.0)) / count)
+    } else {
+        sum / count
     }
 }
 
@@ -145,12 +162,16 @@ pub(crate) fn gradient<
     #[define(P)] _param_dtype: ElemType,
     #[define(A)] _accumulation: ElemType,
 ) {
+    let scale = hold_scale::<Typed<(F, P, A, N), (Input, Above, Scale, Bias, One, One, Output)>>(
+        source, &partition, blueprint,
+    );
     let mut held = HeldColumns::<A, N>::zeros(blueprint);
-    let mut ahead = HeldRow::<F, A, N>::new(blueprint);
-    if comptime!(blueprint.row == RowKept::Ahead) {
+    let mut row = HeldRow::<F, A, N>::new(blueprint.row != RowKept::Reread, blueprint);
+    let mut next = HeldRow::<F, A, N>::new(blueprint.row.is_ahead(), blueprint);
+    if comptime!(blueprint.row.is_ahead()) {
         read_row::<Typed<(F, P, A, N), (Input, Above, Scale, Bias, One, One, Output)>>(
             source,
-            &mut ahead,
+            &mut row,
             0usize.runtime(),
             &partition,
             blueprint,
@@ -159,10 +180,19 @@ pub(crate) fn gradient<
     let mut round = 0usize;
     while round < partition.items_per_team {
         gradient_items::<Typed<(F, P, A, N), (Input, Above, Scale, Bias, One, One, Output)>, W>(
-            source, results, parts, words, &mut held, &mut ahead, round, &partition, &scalars,
-            blueprint,
+            source, results, parts, words, &scale, &mut held, &mut row, &mut next, round,
+            &partition, &scalars, blueprint,
         );
         round += comptime!(blueprint.abreast);
+        if comptime!(blueprint.row == RowKept::Ahead) {
+            row.take(&next, blueprint);
+        } else if comptime!(blueprint.row == RowKept::InTurn) {
+            gradient_items::<Typed<(F, P, A, N), (Input, Above, Scale, Bias, One, One, Output)>, W>(
+                source, results, parts, words, &scale, &mut held, &mut next, &mut row, round,
+                &partition, &scalars, blueprint,
+            );
+            round += comptime!(blueprint.abreast);
+        }
     }
     if comptime!(blueprint.held_columns != Hold::Reread) {
         write_held::<Typed<(F, P, A, N), (Input, Above, Scale, Bias, One, One, Output)>>(
@@ -185,7 +215,7 @@ fn read_row<T: Types>(
     let share = my_share(item.part, partition, team);
     let first_row = group_row::<T::N>(item.group, team);
     let row = gradient_row::<T>(source, first_row, partition, blueprint);
-    if comptime!(blueprint.saved_ahead) {
+    if comptime!(blueprint.row.is_ahead()) {
         held.set_saved(&row.saved());
     }
     #[unroll]
@@ -235,7 +265,8 @@ struct Row<A: Float, N: Size> {
 }
 
 /// Passes back as many items as the plan takes abreast, the first of them in `round`. Rows abreast
-/// add to the sums of their columns together.
+/// add to the sums of their columns together. Where the plan reads ahead, `row` is there already, and
+/// `next` becomes that of the next round.
 #[cube]
 #[allow(clippy::too_many_arguments)]
 fn gradient_items<T: Types, W: Size>(
@@ -243,8 +274,10 @@ fn gradient_items<T: Types, W: Size>(
     results: &mut TypedResults<T>,
     parts: &Optional<T::A, W>,
     words: &Words,
+    scale: &TypedHeldScale<T>,
     held: &mut HeldColumns<T::A, T::N>,
-    ahead: &mut TypedHeldRow<T>,
+    row: &mut TypedHeldRow<T>,
+    next: &mut TypedHeldRow<T>,
     round: usize,
     partition: &Partition,
     scalars: &Scalars,
@@ -254,14 +287,15 @@ fn gradient_items<T: Types, W: Size>(
     let first = item(round, partition, team);
     // As in the forward kernel, units that may wait for each other come along.
     let comes = first.exists || comptime!(team.level == Level::Column);
-    let share = my_share(first.part, partition, team);
+    let mut share = my_share(first.part, partition, team);
+    if comptime!(blueprint.row == RowKept::InTurn) {
+        // There are columns, or nothing would have been launched; as no compiler knows, it does not keep what one pass
+        // has converted for the other.
+        share.count = select(partition.cols > 0, share.count, 0usize.runtime());
+    }
     if comes {
         let lanes = comptime!(team.lanes);
         let access = comptime!(blueprint.input_gradient);
-        let mut row = HeldRow::<T::F, T::A, T::N>::new(blueprint);
-        if comptime!(blueprint.row == RowKept::Ahead) {
-            row.take(&*ahead, blueprint);
-        }
         let mut sources = Sequence::<GradientRow<T::A, T::N>>::new();
         let mut outputs = Sequence::<usize>::new();
         #[unroll]
@@ -269,7 +303,7 @@ fn gradient_items<T: Types, W: Size>(
             let item = item(round + r, partition, team);
             let first_row = group_row::<T::N>(item.group, team);
             let mut found = gradient_row::<T>(source, first_row, partition, blueprint);
-            if comptime!(blueprint.saved_ahead) {
+            if comptime!(blueprint.row.is_ahead()) {
                 // It came with the row, and nobody waits for it again.
                 let saved = row.saved();
                 found.mean.constant = Vector::new(saved.mean);
@@ -285,12 +319,13 @@ fn gradient_items<T: Types, W: Size>(
             ));
         }
         if comptime!(blueprint.row == RowKept::Held) {
-            read_row::<T>(source, &mut row, round, partition, blueprint);
+            read_row::<T>(source, row, round, partition, blueprint);
         }
         let mine = if comptime!(blueprint.row != RowKept::Reread) {
             sum_up_held::<T>(
                 source,
-                &row,
+                &*row,
+                scale,
                 sources.index(0usize),
                 &share,
                 scalars,
@@ -301,9 +336,9 @@ fn gradient_items<T: Types, W: Size>(
         } else {
             nothing::<T::A, T::N>(blueprint.abreast)
         };
-        if comptime!(blueprint.row == RowKept::Ahead) {
-            // Under way while the team waits for its sums.
-            read_row::<T>(source, ahead, round + 1, partition, blueprint);
+        if comptime!(blueprint.row.is_ahead()) {
+            // Under way while the team waits for its sums, behind all else that it reads.
+            read_row::<T>(source, next, round + 1, partition, blueprint);
         }
         let mut rows = Sequence::<Row<T::A, T::N>>::new();
         #[unroll]
@@ -367,8 +402,11 @@ fn gradient_items<T: Types, W: Size>(
                     if i < share.count {
                         let step = share.begin + i * members;
                         let reads = reads.index(comptime!(i - begin));
+                        let first = sources.index(0usize);
+                        let shared = held_params::<T>(scale, source, first, i, step, blueprint);
                         let sums = write_step::<T>(
-                            source, results, &sources, reads, &rows, step, scalars, blueprint,
+                            source, results, &sources, reads, &rows, &shared, step, scalars,
+                            blueprint,
                         );
                         held.add(i, &sums, blueprint);
                     }
@@ -378,8 +416,9 @@ fn gradient_items<T: Types, W: Size>(
             for i in 0..share.count {
                 let step = share.begin + i * members;
                 let reads = read_steps::<T>(source, &sources, step, blueprint);
+                let shared = params::<T>(source, sources.index(0usize), step, blueprint);
                 let sums = write_step::<T>(
-                    source, results, &sources, &reads, &rows, step, scalars, blueprint,
+                    source, results, &sources, &reads, &rows, &shared, step, scalars, blueprint,
                 );
                 let part = part_of_columns(&first, round, blueprint);
                 add_columns::<T>(
@@ -447,15 +486,15 @@ fn write_step<T: Types>(
     sources: &Sequence<GradientRow<T::A, T::N>>,
     reads: &Sequence<Step<T::A, T::N>>,
     rows: &Sequence<Row<T::A, T::N>>,
+    shared: &Params<T::A, T::N>,
     step: usize,
     scalars: &Scalars,
     #[comptime] blueprint: GradientBlueprint,
 ) -> ColumnStep<T::A, T::N> {
-    let shared = params::<T>(source, sources.index(0usize), step, blueprint);
     if comptime!(blueprint.abreast == 1 && blueprint.team.level != Level::Column) {
         // It exists, or its team would not be here; and what is added to nothing takes a unit longer.
         write_row_step::<T>(
-            source, results, sources, reads, rows, &shared, step, scalars, 0usize, blueprint,
+            source, results, sources, reads, rows, shared, step, scalars, 0usize, blueprint,
         )
     } else {
         let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
@@ -465,7 +504,7 @@ fn write_step<T: Types>(
         for r in 0..blueprint.abreast {
             if rows.index(r).exists {
                 let sums = write_row_step::<T>(
-                    source, results, sources, reads, rows, &shared, step, scalars, r, blueprint,
+                    source, results, sources, reads, rows, shared, step, scalars, r, blueprint,
                 );
                 products += sums.products;
                 gradients += sums.gradients;

@@ -6,7 +6,7 @@ use cubenorm_core::{GradientBlueprint, RowKept};
 use super::element::{
     Element, GradientRow, Params, TypedGradientSource, element, params, read_step,
 };
-use super::held::TypedHeldRow;
+use super::held::{TypedHeldRow, TypedHeldScale, held_params};
 use crate::forward::Scalars;
 use crate::moments::{Moments, Sums, lanes_from, same};
 use crate::strategy::merge_team;
@@ -151,6 +151,7 @@ fn summed<A: Float, N: Size>(
 pub(super) fn sum_up_held<T: Types>(
     source: &TypedGradientSource<T>,
     held: &TypedHeldRow<T>,
+    scale: &TypedHeldScale<T>,
     row: &GradientRow<T::A, T::N>,
     share: &Share,
     scalars: &Scalars,
@@ -161,7 +162,7 @@ pub(super) fn sum_up_held<T: Types>(
     for i in 0..comptime!(blueprint.held_vectors()) {
         if i < share.count {
             let step = share.begin + i * comptime!(blueprint.team.members as usize);
-            let params = params::<T>(source, row, step, blueprint);
+            let params = held_params::<T>(scale, source, row, i, step, blueprint);
             let read = held.get(i);
             let element = element::<T>(&read, source, row, &params, step, scalars, blueprint);
             let gradient = summed::<T::A, T::N>(&element, blueprint);

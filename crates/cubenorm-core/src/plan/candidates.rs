@@ -200,7 +200,9 @@ fn gradient_outline(plan: &GradientPlan) -> Outline {
         passes: if plan.blueprint.reduces { 2 } else { 1 },
         hold: match plan.blueprint.row {
             RowKept::Reread => Hold::Reread,
-            RowKept::Held | RowKept::Ahead => Hold::Registers(plan.blueprint.held_vectors()),
+            RowKept::Held | RowKept::Ahead | RowKept::InTurn => {
+                Hold::Registers(plan.blueprint.held_vectors())
+            }
         },
         reads: 2,
         writes: usize::from(plan.blueprint.input_gradient.is_some()),

@@ -43,9 +43,9 @@ const HELD_OF_CUBE: usize = 1 << 15;
 /// H200 those take 0.75 to 0.8 of the time.
 const SHORT_ROW: usize = 2048;
 
-/// Units of a cube, and columns of each, that leave too few registers for all loads of a row of halves to be under
-/// way at once: on an H200 rows of 8,192 take 1.1 times the time so, rows of 16,384 1.3 to 1.8 times. Rows of 32,768
-/// floats that so many units read again take 0.65 to 0.7 of the time in vectors of two.
+/// Units of a cube, and columns of each, that leave too few registers for what a row of halves is converted to:
+/// measured on an H200, rows of 16,384 take 0.8 of the time where both passes convert it, and 0.76 with the scale in
+/// registers. Rows of 32,768 floats that so many units read again take 0.65 to 0.7 of the time in vectors of two.
 const CROWDED: u32 = 1024;
 const COLUMNS_UNDER_WAY: usize = 16;
 
@@ -95,8 +95,9 @@ pub struct GradientBlueprint {
     pub held_columns: Hold,
     /// Where a row stays between its passes, where the sums of columns are held.
     pub row: RowKept,
-    /// Whether what was saved of the next row is read with it.
-    pub saved_ahead: bool,
+    /// Where a unit's share of the scale stays while its team goes from row to row; [`Hold::Reread`] where it is
+    /// read at each step.
+    pub held_scale: Hold,
     /// Steps of a row that is read again where the sums of columns are held, whose loads are under way at once.
     pub under_way: usize,
     /// Rows that a unit takes side by side, adding to the sums of columns together.
@@ -112,8 +113,19 @@ pub enum RowKept {
     Reread,
     /// In registers.
     Held,
-    /// In registers, and the next row as well, which is read while the team waits for sums of this one.
+    /// In registers, and the next row as well, which is read while the team waits for sums of this one, and copied
+    /// then.
     Ahead,
+    /// The same, in two rooms that change places, and each pass converts for itself: of units with so many numbers
+    /// that neither copies of them nor what they are converted to find registers.
+    InTurn,
+}
+
+impl RowKept {
+    /// Whether the next row is read, with what was saved of it, before its team comes to it.
+    pub fn is_ahead(self) -> bool {
+        matches!(self, Self::Ahead | Self::InTurn)
+    }
 }
 
 impl GradientBlueprint {
@@ -277,9 +289,8 @@ pub fn plan_gradient(
             (cut, vectors) = (narrow_cut, narrow);
         }
     }
-    let columns = cut.held_columns.vectors().unwrap_or(0) * vectors.width;
-    let is_half = problem.dtype.is_half();
-    if is_half && (cut.team.members >= CROWDED || columns > COLUMNS_UNDER_WAY) {
+    let row = row_kept(problem, &cut, wish);
+    if row != RowKept::InTurn && is_wide(problem, &cut) {
         cut.team.filled = None;
     }
     let access = |access: &Access| lanes::blueprint(access, vectors);
@@ -292,7 +303,6 @@ pub fn plan_gradient(
             && cut.team.level == Level::Unit
             && vectors.lanes == super::Lanes::Columns
             && parts_of_columns(&cut.grid, &cut.team) <= cut.grid.teams(&cut.team);
-    let row = row_kept(problem, &cut, wish);
     let blueprint = GradientBlueprint {
         team: cut.team,
         statistics: problem.statistics,
@@ -317,10 +327,13 @@ pub fn plan_gradient(
                 let numbers = 2 * vectors.width * problem.dtype.size() / 4;
                 (NUMBERS_UNDER_WAY / numbers.max(1)).clamp(1, STEPS_UNDER_WAY)
             }
-            RowKept::Held | RowKept::Ahead => 1,
+            RowKept::Held | RowKept::Ahead | RowKept::InTurn => 1,
         },
         row,
-        saved_ahead: row == RowKept::Ahead && !(is_half && cut.team.members >= CROWDED),
+        held_scale: match row {
+            RowKept::InTurn if reads_scale => held_scale(problem, &cut, hardware),
+            _ => Hold::Reread,
+        },
         abreast: cut.abreast,
         split: cut.grid.splits > 1 && cut.team.peers == 1 && problem.reduces(),
     };
@@ -359,17 +372,44 @@ fn row_kept(problem: &GradientProblem, cut: &Cut, wish: Option<RowHeld>) -> RowK
     // with it.
     let has_two_sums =
         problem.column_sums.count() == 2 && matches!(cut.held_columns, Hold::Registers(2..));
-    // Measured on an H200: with the next row in registers, rows of 8,192 halves with one sum, of which a unit has 32
-    // columns, take 1.2 times the time. Who waits for another cube is better off with it: rows of 65,536 halves with
-    // two sums take 0.95 of the time.
     let is_half = problem.dtype.is_half();
-    let is_wide = is_half && columns > COLUMNS_UNDER_WAY && cut.team.peers == 1;
     match wish {
-        None if is_wide && fits(sums + row) => RowKept::Held,
         None if has_two_sums && !is_half && fits(sums + row) => RowKept::Held,
-        None | Some(RowHeld::Shared) if fits(sums + 2 * row) => RowKept::Ahead,
+        None | Some(RowHeld::Shared) if fits(sums + 2 * row) => match is_wide(problem, cut) {
+            true => RowKept::InTurn,
+            false => RowKept::Ahead,
+        },
         Some(RowHeld::Reread) => RowKept::Reread,
         _ if fits(sums + row) => RowKept::Held,
         _ => RowKept::Reread,
+    }
+}
+
+/// Whether units have so much of a row of halves that what it is converted to leaves no registers to compute with.
+fn is_wide(problem: &GradientProblem, cut: &Cut) -> bool {
+    let columns = cut.held_columns.vectors().unwrap_or(0) * cut.team.vector;
+    problem.dtype.is_half() && (cut.team.members >= CROWDED || columns > COLUMNS_UNDER_WAY)
+}
+
+/// Where the scale stays while teams go from row to row: who reads it behind a row that is under way waits for that.
+fn held_scale(problem: &GradientProblem, cut: &Cut, hardware: &Hardware) -> Hold {
+    let is_same = |scale: &Access| scale.row.is_empty() && !scale.col.is_empty();
+    let Some(vectors) = cut.held_columns.vectors() else {
+        return Hold::Reread;
+    };
+    if !problem.scale.as_ref().is_some_and(is_same) {
+        return Hold::Reread;
+    }
+    let (_, sums) = cut.held_columns.times(problem.column_sums.count()).places();
+    let accumulation = problem.dtype.accumulation().size();
+    let columns = sums * accumulation + vectors * problem.param_dtype.size();
+    let of_unit = cut.team.vector * columns + heuristic::MERGED_OF_UNIT * accumulation;
+    // Cubes that share rows have no registers for it.
+    let has_room =
+        cut.team.peers == 1 && cut.team.members < CROWDED && problem.param_dtype.is_half();
+    match cut.team.members as usize * of_unit <= hardware.max_shared_memory {
+        _ if has_room => Hold::Registers(vectors),
+        true => Hold::Shared(vectors),
+        false => Hold::Reread,
     }
 }

@@ -23,8 +23,12 @@ const HELD_SUMS_OF_CUBE: usize = 1 << 13;
 const MOST_HELD_SUMS_OF_CUBE: usize = 1 << 14;
 
 /// Columns of halves with two sums, of which registers have room for the sums but not for the next row beside them.
-/// Measured on an H200, with the sums in shared memory rows of 1,024 take 0.92 of the time, of 512 0.95 to 1.07.
-const SHORT_HALVES: std::ops::RangeInclusive<usize> = 513..=1024;
+/// Measured on an H200, with the sums in shared memory rows of 1,024 take 0.92 of the time, of 512 0.9 to 1.07.
+const SHORT_HALVES: std::ops::RangeInclusive<usize> = 512..=1024;
+
+/// Columns of halves with one sum, from which on the next row comes too late where registers hold the sums. Measured on
+/// an H200: with them in shared memory rows of 8,192 take 0.88 of the time, of 4,096 0.95 to 1.2.
+const LONG_HALVES: usize = 8192;
 
 /// Sums that a unit holds in registers where shared memory has no room for all of them.
 const HELD_SUMS_BESIDE_SHARED: usize = 16;
@@ -57,13 +61,11 @@ const FULL_CUBE: u32 = 1024;
 const SHORT_ROWS: usize = 1024;
 
 /// Numbers of a unit that a cube merges in shared memory: count, mean and squares.
-const MERGED_OF_UNIT: usize = 3;
+pub(super) const MERGED_OF_UNIT: usize = 3;
 
-/// Columns of a cube that shares its rows with others, at most, and of a row of halves up to which a cube takes it
-/// alone. Measured on an H200, backward, beside one cube for a row: rows of 32,768 floats take 0.78 of the time, of
-/// 65,536 0.6 to 0.65, and 0.85 to 0.87 of halves; rows of 32,768 halves 0.95 to 1.1.
+/// Columns of a cube that shares its rows with others, at most. Measured on an H200, backward, beside one cube for a
+/// row: rows of 32,768 floats take 0.78 of the time, of 65,536 0.6 to 0.65; rows of 32,768 halves 0.8 to 0.92.
 const COLUMNS_OF_PEER: usize = 1 << 14;
-const COLUMNS_ALONE: usize = 1 << 15;
 
 /// Cubes that share rows at most: each row is as long as the slowest of them takes.
 const MOST_PEERS: u32 = 8;
@@ -431,6 +433,10 @@ fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option<u32>) -> S
     let smallest = plane.unwrap_or(32).min(largest);
     let units = match work.knobs.units {
         Some(units) => units.max(1).next_power_of_two().min(largest),
+        // Few units have registers for the next row of halves and for the scale.
+        None if work.is_half && work.column_sums > 0 && steps * work.vector <= COLUMNS_OF_PEER => {
+            wanted.min(UNITS_WITH_SUMS) as u32
+        }
         None => wanted.min(largest as usize) as u32,
     };
     let with_sums = match (work.column_sums, work.knobs.units) {
@@ -479,7 +485,6 @@ fn peers(work: &Work, hardware: &Hardware, plane: Option<u32>) -> Option<Shape> 
         Some(cubes) => cubes,
         // Who shares rows should run at once, and how many cubes do is not known.
         None if hardware.multiprocessors.is_none() => 1,
-        None if work.is_half && columns <= COLUMNS_ALONE => 1,
         None => columns.div_ceil(COLUMNS_OF_PEER) as u32,
     };
     let cubes = cubes.max(1).next_power_of_two().min(MOST_PEERS);
@@ -497,7 +502,7 @@ fn peers(work: &Work, hardware: &Hardware, plane: Option<u32>) -> Option<Shape> 
         peers: cubes,
         knobs: Knobs {
             units: work.knobs.units.or(Some(units)),
-            row: wish.or(work.is_half.then_some(RowHeld::Registers)),
+            row: wish.or(work.is_half.then_some(RowHeld::Shared)),
             ..work.knobs
         },
         ..*work
@@ -838,10 +843,14 @@ fn held_columns(
     let fits_shared =
         |vectors: usize| level == Level::Cube && bytes(vectors) <= hardware.max_shared_memory;
     let columns = work.steps * work.vector;
-    let is_between = work.is_half && work.column_sums == 2 && SHORT_HALVES.contains(&columns);
+    let makes_room = work.is_half
+        && match work.column_sums {
+            1 => columns >= LONG_HALVES,
+            _ => SHORT_HALVES.contains(&columns),
+        };
     let wants_shared = match work.knobs.row {
         Some(row) => row == RowHeld::Shared,
-        None => of_cube > HELD_SUMS_OF_CUBE || is_between,
+        None => of_cube > HELD_SUMS_OF_CUBE || makes_room,
     };
     let registers = HELD_SUMS_BESIDE_SHARED / sums_of_columns(work, 1);
     let hold = match fits_registers && !(wants_shared && fits_shared(vectors)) {
