@@ -1,7 +1,7 @@
 //! What a gradient is made of, element by element.
 
 use cubecl::prelude::*;
-use cubenorm_core::{ActivationKind, GradientBlueprint, RowKept, StatisticsKind};
+use cubenorm_core::{ActivationKind, GradientBlueprint, StatisticsKind};
 
 use crate::epilogue::{ParamRow, param, param_row, slope};
 use crate::forward::Scalars;
@@ -103,6 +103,8 @@ impl<A: Float, N: Size> GradientRow<A, N> {
 pub(crate) struct Element<A: Float, N: Size> {
     /// What was normalized.
     pub(crate) input: Vector<A, N>,
+    /// The same with its mean taken off, where that was.
+    pub(crate) centered: Vector<A, N>,
     /// What it was normalized to.
     pub(crate) normalized: Vector<A, N>,
     /// What it was divided by, reciprocally.
@@ -198,16 +200,8 @@ pub(crate) fn element<T: Types>(
     let rstd = param::<T::A, One, T::A, T::N>(&source.saved, &row.rstd, step, access, lanes);
     let takes_mean_off = comptime!(kind.reduces_mean() || kind == StatisticsKind::Given);
     let divides = comptime!(kind.reduces_deviation() || kind == StatisticsKind::Given);
-    // Of halves `mean * rstd` has digits enough, and units with so many of them have an operation less for each.
-    let at_once = comptime!(blueprint.row == RowKept::InTurn && takes_mean_off && divides);
     let centered = if takes_mean_off { input - mean } else { input };
-    let normalized = if at_once {
-        fma(input, rstd, -(mean * rstd))
-    } else if divides {
-        centered * rstd
-    } else {
-        centered
-    };
+    let normalized = if divides { centered * rstd } else { centered };
     let has_scale = comptime!(blueprint.scale.is_some());
     let shallow = if comptime!(blueprint.activation == ActivationKind::Identity) {
         above
@@ -237,6 +231,7 @@ pub(crate) fn element<T: Types>(
     };
     Element::<T::A, T::N> {
         input,
+        centered,
         normalized,
         rstd,
         shallow,

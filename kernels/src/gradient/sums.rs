@@ -158,6 +158,9 @@ pub(super) fn sum_up_held<T: Types>(
     #[comptime] blueprint: GradientBlueprint,
 ) -> Sequence<Moments<T::A, T::N>> {
     let mut total = Sums::<T::A, T::N>::zeros(1usize);
+    // Units with many numbers multiply their sum by the reciprocal deviation, not each of them.
+    let at_once =
+        comptime!(blueprint.row == RowKept::InTurn && blueprint.statistics.reduces_deviation());
     #[unroll]
     for i in 0..comptime!(blueprint.held_vectors()) {
         if i < share.count {
@@ -167,14 +170,22 @@ pub(super) fn sum_up_held<T: Types>(
             let element = element::<T>(&read, source, row, &params, step, scalars, blueprint);
             let gradient = summed::<T::A, T::N>(&element, blueprint);
             total.plain[0] += gradient;
-            total.products[0] += gradient * element.normalized;
+            if at_once {
+                total.products[0] += gradient * element.centered;
+            } else {
+                total.products[0] += gradient * element.normalized;
+            }
         }
+    }
+    let mut products = total.products[0];
+    if at_once {
+        products *= row.rstd.constant;
     }
     let mut sums = Sequence::<Moments<T::A, T::N>>::new();
     sums.push(Moments::<T::A, T::N> {
         count: T::A::cast_from(share.count),
         mean: total.plain[0],
-        m2: total.products[0],
+        m2: products,
     });
     sums
 }
