@@ -291,7 +291,7 @@ fn gradient_items<T: Types, W: Size>(
     if comptime!(blueprint.row == RowKept::InTurn) {
         // There are columns, or nothing would have been launched; as no compiler knows, it does not keep what one pass
         // has converted for the other.
-        share.count = select(partition.cols > 0, share.count, 0usize.runtime());
+        share.count *= min(partition.cols, 1usize);
     }
     if comes {
         let lanes = comptime!(team.lanes);

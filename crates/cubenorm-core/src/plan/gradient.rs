@@ -387,8 +387,9 @@ fn row_kept(problem: &GradientProblem, cut: &Cut, wish: Option<RowHeld>) -> RowK
 
 /// Whether units have so much of a row of halves that what it is converted to leaves no registers to compute with.
 fn is_wide(problem: &GradientProblem, cut: &Cut) -> bool {
-    let columns = cut.held_columns.vectors().unwrap_or(0) * cut.team.vector;
-    problem.dtype.is_half() && (cut.team.members >= CROWDED || columns > COLUMNS_UNDER_WAY)
+    let vectors = cut.held_columns.vectors().unwrap_or(0);
+    let is_crowded = cut.team.members >= CROWDED && vectors > 1;
+    problem.dtype.is_half() && (is_crowded || vectors * cut.team.vector > COLUMNS_UNDER_WAY)
 }
 
 /// Where the scale stays while teams go from row to row: who reads it behind a row that is under way waits for that.
