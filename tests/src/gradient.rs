@@ -37,6 +37,14 @@ impl GradientCase {
         Self::of(GradientDesc::new(norm), seed)
     }
 
+    /// The same of an input that is given, element by element.
+    pub fn with_input(norm: NormDesc, seed: u64, input: impl Fn(usize) -> f64) -> Self {
+        Self {
+            forward: Case::with_input(norm.clone(), seed, input),
+            ..Self::new(norm, seed)
+        }
+    }
+
     /// The gradients of a description, of random data.
     pub fn of(desc: GradientDesc, seed: u64) -> Self {
         let gradient = &desc.output_gradient;

@@ -401,15 +401,25 @@ fn wide_rows_of_halves_take_turns_in_two_rooms() {
     // Columns that fill all units and columns that do not, for an odd and an even number of rounds; a scale that
     // registers have room for, and one of floats; and an activation, whose slope wants the bias as well.
     for device in devices() {
-        if !device.shares_memory() {
-            println!("{}: skipped, its units share no memory", device.name);
+        let halves: Vec<_> = (device.dtypes().into_iter())
+            .filter(|dtype| dtype.is_half())
+            .collect();
+        let is_cpu = hardware(&device.client).cpu_cores.is_some();
+        if halves.is_empty() || !device.shares_memory() || is_cpu {
+            println!("{}: skipped, no row of halves takes turns", device.name);
             continue;
         }
-        let mut in_turn = 0;
-        let halves = device.dtypes().into_iter().filter(|dtype| dtype.is_half());
-        for (dtype, (rows, cols)) in
-            halves.flat_map(|dtype| [(dtype, (1030, 2048)), (dtype, (537, 2004))])
+        let (mut in_registers, mut in_shared, mut rounds) = (0, 0, [0, 0]);
+        for (dtype, (rows_of_team, cols)) in halves
+            .into_iter()
+            .flat_map(|dtype| [(4, 2048), (5, 2004)].map(|shape| (dtype, shape)))
         {
+            let knobs = |row| Knobs {
+                units: Some(64),
+                row: Some(row),
+                plane_size: device.plane_size,
+                ..Strategy::Cube.into()
+            };
             for (statistics, param, activation) in [
                 (Statistics::MeanVariance, dtype, Activation::Identity),
                 (
@@ -420,35 +430,65 @@ fn wide_rows_of_halves_take_turns_in_two_rooms() {
                 (Statistics::MeanVariance, dtype, Activation::Silu),
             ] {
                 let param = TensorDesc::contiguous([cols], param);
-                let desc = norm(&[rows, cols], &[1], statistics, dtype)
-                    .with_scale(param.clone())
-                    .with_bias(param)
-                    .with_activation(activation);
-                let case = GradientCase::new(desc, 8);
-                let of = |row| {
-                    all_of(
-                        &device,
-                        &case,
-                        Knobs {
-                            units: Some(64),
-                            row: Some(row),
-                            plane_size: device.plane_size,
-                            ..Strategy::Cube.into()
-                        },
-                    )
+                let of = |rows| {
+                    let desc = norm(&[rows, cols], &[1], statistics.clone(), dtype)
+                        .with_scale(param.clone())
+                        .with_bias(param.clone())
+                        .with_activation(activation);
+                    GradientCase::new(desc, 8)
                 };
-                let (plan, actual) = of(RowHeld::Shared);
-                if plan.blueprint.row == RowKept::InTurn {
-                    in_turn += 1;
-                    let (again, expected) = of(RowHeld::Reread);
-                    assert_eq!(again.blueprint.row, RowKept::Reread, "{again}");
-                    assert_close(&plan, &actual, &expected, dtype);
+                let choice = StrategyChoice::Forced(knobs(RowHeld::Shared));
+                let many = plan_gradient_for(&device.client, &of(1028).desc, choice).unwrap();
+                // The last team of an odd number has a row less.
+                let case = of(many.parts_of_columns() * rows_of_team - rows_of_team % 2);
+                let (plan, actual) = all_of(&device, &case, knobs(RowHeld::Shared));
+                let (again, expected) = all_of(&device, &case, knobs(RowHeld::Reread));
+                assert_eq!(plan.blueprint.row, RowKept::InTurn, "{plan}");
+                assert_eq!(again.blueprint.row, RowKept::Reread, "{again}");
+                assert_close(&plan, &actual, &expected, dtype);
+                match plan.blueprint.held_scale {
+                    Hold::Registers(_) => in_registers += 1,
+                    Hold::Shared(_) => in_shared += 1,
+                    held => panic!("{plan}: {held:?}"),
                 }
+                rounds[plan.grid.groups_per_team % 2] += 1;
             }
         }
-        match in_turn {
-            0 => println!("{}: skipped, no row of halves takes turns", device.name),
-            _ => println!("{}: {in_turn} plans take turns", device.name),
+        println!(
+            "{}: {in_registers} with their scale in registers, {in_shared} in shared memory, {rounds:?} of even and \
+             odd rounds",
+            device.name
+        );
+        let seen = [in_registers, in_shared, rounds[0], rounds[1]];
+        assert!(seen.into_iter().all(|plans| plans > 0), "{}", device.name);
+    }
+}
+
+#[test]
+fn rows_of_one_large_number_are_normalized_to_nothing() {
+    // However it is computed, `x * rstd` and `mean * rstd` are rounded where `x - mean` is not.
+    for device in devices() {
+        for dtype in device.dtypes() {
+            let (rows, cols) = (1030, 2048);
+            let desc = norm(&[rows, cols], &[1], Statistics::MeanVariance, dtype);
+            let param = TensorDesc::contiguous([cols], dtype);
+            let case = GradientCase::with_input(desc.with_scale(param), 9, |at| {
+                1000.0 + 8.0 * (at / cols % 99) as f64
+            });
+            let turns = Knobs {
+                units: Some(64),
+                row: Some(RowHeld::Shared),
+                plane_size: device.plane_size,
+                ..Strategy::Cube.into()
+            };
+            for choice in [StrategyChoice::Inferred, StrategyChoice::Forced(turns)] {
+                let plan = plan_gradient_for(&device.client, &case.desc, choice).unwrap();
+                let scale = case.run(&device, choice).unwrap().scale.unwrap();
+                let largest = scale
+                    .into_iter()
+                    .fold(0.0, |most, x| f64::max(most, x.abs()));
+                assert_eq!(largest, 0.0, "{}, {dtype}: {plan}", device.name);
+            }
         }
     }
 }

@@ -607,11 +607,12 @@ fn teams_of_a_gpu_stay_and_hold_the_sums_of_columns_where_they_fit() {
     );
     assert_eq!(longest.blueprint.row, RowKept::Reread);
     assert_eq!(longest.blueprint.team.vector, 4);
-    // Where they can, each has as many columns as it holds sums of.
+    // Where they can, each has as many columns as leave room for the next row, as far as there are cubes to share it.
     for (dtype, cols, peers, units, row) in [
-        (DType::F32, 32768, 2, 512, RowKept::Held),
-        (DType::F32, 65536, 4, 256, RowKept::Held),
-        // The next row of halves fits, and comes while cubes wait for each other.
+        (DType::F32, 20003, 4, 512, RowKept::InTurn),
+        (DType::F32, 32768, 4, 512, RowKept::InTurn),
+        (DType::F32, 65536, 8, 256, RowKept::InTurn),
+        (DType::F32, 131072, 8, 256, RowKept::Held),
         (DType::BF16, 32768, 2, 512, RowKept::InTurn),
         (DType::BF16, 65536, 4, 512, RowKept::InTurn),
     ] {
@@ -620,13 +621,21 @@ fn teams_of_a_gpu_stay_and_hold_the_sums_of_columns_where_they_fit() {
         let shared = plan_gradient(&problem, &hopper, StrategyChoice::Inferred).unwrap();
         let team = shared.blueprint.team;
         assert_eq!((team.peers, team.members), (peers, units), "{shared}");
-        assert_eq!(shared.grid.cube_count, 132, "{shared}");
+        let teams = 132 / peers;
+        assert_eq!(shared.grid.cube_count, teams * peers, "{shared}");
         assert_eq!(
             shared.grid.teams(&shared.blueprint.team),
-            132 / peers as usize
+            teams as usize,
+            "{shared}"
         );
-        assert_eq!(shared.parts_of_columns(), 132 / peers as usize);
+        assert_eq!(shared.parts_of_columns(), teams as usize);
         assert_eq!(shared.blueprint.row, row, "{shared}");
+        let takes_turns = row == RowKept::InTurn;
+        assert_eq!(shared.blueprint.tells_ahead(), takes_turns, "{shared}");
+        let scale = shared.blueprint.held_scale;
+        let in_registers = shared.blueprint.held_columns.vectors();
+        let in_registers = in_registers.filter(|_| takes_turns);
+        assert_eq!(scale.places().0, in_registers.unwrap_or(0), "{shared}");
         assert!(!shared.blueprint.split, "{shared}");
     }
     // Floats in half the numbers at a time, unless those are too many vectors to hold.

@@ -16,11 +16,11 @@ use super::sums::{nothing, params_of, sum_up, sum_up_held, sum_up_parts};
 use crate::forward::Scalars;
 use crate::moments::{Moments, same};
 use crate::operand::{Optional, group_row, optional_start, row_offset, store};
-use crate::strategy::peers::{Words, meet};
+use crate::strategy::peers::{Words, hear, look, tell};
 use crate::strategy::split::{Partition, merge_parts, row_elements, write_part};
 use crate::strategy::{member, merge_team, team_index};
 use crate::types::{One, Typed, Types};
-use crate::work::{Item, item, my_share, own_part, step_to_load};
+use crate::work::{Item, Share, item, my_share, own_part, step_to_load};
 
 /// The tensors that are written.
 #[derive(CubeType, CubeLaunch)]
@@ -168,12 +168,39 @@ pub(crate) fn gradient<
     let mut held = HeldColumns::<A, N>::zeros(blueprint);
     let mut row = HeldRow::<F, A, N>::new(blueprint.row != RowKept::Reread, blueprint);
     let mut next = HeldRow::<F, A, N>::new(blueprint.row.is_ahead(), blueprint);
-    if comptime!(blueprint.row.is_ahead()) {
+    if comptime!(blueprint.row == RowKept::Ahead) {
+        read_row::<Typed<(F, P, A, N), (Input, Above, Scale, Bias, One, One, Output)>>(
+            source,
+            &mut next,
+            0usize.runtime(),
+            &partition,
+            blueprint,
+        );
+    } else if comptime!(blueprint.row == RowKept::InTurn) {
         read_row::<Typed<(F, P, A, N), (Input, Above, Scale, Bias, One, One, Output)>>(
             source,
             &mut row,
             0usize.runtime(),
             &partition,
+            blueprint,
+        );
+    }
+    if comptime!(blueprint.tells_ahead()) {
+        read_row::<Typed<(F, P, A, N), (Input, Above, Scale, Bias, One, One, Output)>>(
+            source,
+            &mut next,
+            1usize.runtime(),
+            &partition,
+            blueprint,
+        );
+        tell_round::<Typed<(F, P, A, N), (Input, Above, Scale, Bias, One, One, Output)>>(
+            source,
+            &row,
+            words,
+            &scale,
+            0usize.runtime(),
+            &partition,
+            &scalars,
             blueprint,
         );
     }
@@ -184,9 +211,7 @@ pub(crate) fn gradient<
             &partition, &scalars, blueprint,
         );
         round += comptime!(blueprint.abreast);
-        if comptime!(blueprint.row == RowKept::Ahead) {
-            row.take(&next, blueprint);
-        } else if comptime!(blueprint.row == RowKept::InTurn) {
+        if comptime!(blueprint.row == RowKept::InTurn) {
             gradient_items::<Typed<(F, P, A, N), (Input, Above, Scale, Bias, One, One, Output)>, W>(
                 source, results, parts, words, &scale, &mut held, &mut next, &mut row, round,
                 &partition, &scalars, blueprint,
@@ -199,6 +224,64 @@ pub(crate) fn gradient<
             results, &held, &partition, blueprint,
         );
     }
+}
+
+/// Sums up the row of a round, which its units hold, and tells the cubes of the team.
+#[cube]
+#[allow(clippy::too_many_arguments)]
+fn tell_round<T: Types>(
+    source: &TypedGradientSource<T>,
+    held: &TypedHeldRow<T>,
+    words: &Words,
+    scale: &TypedHeldScale<T>,
+    round: usize,
+    partition: &Partition,
+    scalars: &Scalars,
+    #[comptime] blueprint: GradientBlueprint,
+) {
+    let team = comptime!(blueprint.team);
+    let item = item(round, partition, team);
+    let share = share_of_item(&item, partition, blueprint);
+    let found = found_row::<T>(source, held, &item, partition, blueprint);
+    let mine = sum_up_held::<T>(source, held, scale, &found, &share, scalars, blueprint);
+    let of_cube = merge_team::<T::A, T::N>(mine.index(0usize), team);
+    tell::<T::A, T::N>(&of_cube, words, round, team);
+}
+
+/// This unit's steps of an item.
+#[cube]
+fn share_of_item(
+    item: &Item,
+    partition: &Partition,
+    #[comptime] blueprint: GradientBlueprint,
+) -> Share {
+    let mut share = my_share(item.part, partition, blueprint.team);
+    if comptime!(blueprint.row == RowKept::InTurn) {
+        // There are columns, or nothing would have been launched; as no compiler knows, it does not keep what one pass
+        // has converted for the other.
+        share.count *= min(partition.cols, 1usize);
+    }
+    share
+}
+
+/// The row of an item, with what is held of it.
+#[cube]
+fn found_row<T: Types>(
+    source: &TypedGradientSource<T>,
+    held: &TypedHeldRow<T>,
+    item: &Item,
+    partition: &Partition,
+    #[comptime] blueprint: GradientBlueprint,
+) -> GradientRow<T::A, T::N> {
+    let first_row = group_row::<T::N>(item.group, blueprint.team);
+    let mut found = gradient_row::<T>(source, first_row, partition, blueprint);
+    if comptime!(blueprint.row.is_ahead()) {
+        // It came with the row, and nobody waits for it again.
+        let saved = held.saved();
+        found.mean.constant = Vector::new(saved.mean);
+        found.rstd.constant = Vector::new(saved.rstd);
+    }
+    found
 }
 
 /// Reads a unit's share of the row of a round into registers.
@@ -265,8 +348,10 @@ struct Row<A: Float, N: Size> {
 }
 
 /// Passes back as many items as the plan takes abreast, the first of them in `round`. Rows abreast
-/// add to the sums of their columns together. Where the plan reads ahead, `row` is there already, and
-/// `next` becomes that of the next round.
+/// add to the sums of their columns together. Where the plan reads ahead, this round's row is there
+/// already, in `row` where rooms take turns, else in `next`, and `next` becomes that of the next
+/// round. Where cubes tell ahead, `next` is that of the next round already, which is summed up
+/// here, and `row` becomes that of the round after it.
 #[cube]
 #[allow(clippy::too_many_arguments)]
 fn gradient_items<T: Types, W: Size>(
@@ -287,29 +372,20 @@ fn gradient_items<T: Types, W: Size>(
     let first = item(round, partition, team);
     // As in the forward kernel, units that may wait for each other come along.
     let comes = first.exists || comptime!(team.level == Level::Column);
-    let mut share = my_share(first.part, partition, team);
-    if comptime!(blueprint.row == RowKept::InTurn) {
-        // There are columns, or nothing would have been launched; as no compiler knows, it does not keep what one pass
-        // has converted for the other.
-        share.count *= min(partition.cols, 1usize);
-    }
+    let share = share_of_item(&first, partition, blueprint);
     if comes {
         let lanes = comptime!(team.lanes);
         let access = comptime!(blueprint.input_gradient);
+        if comptime!(blueprint.row == RowKept::Ahead) {
+            row.take(&*next, blueprint);
+        }
         let mut sources = Sequence::<GradientRow<T::A, T::N>>::new();
         let mut outputs = Sequence::<usize>::new();
         #[unroll]
         for r in 0..blueprint.abreast {
             let item = item(round + r, partition, team);
             let first_row = group_row::<T::N>(item.group, team);
-            let mut found = gradient_row::<T>(source, first_row, partition, blueprint);
-            if comptime!(blueprint.row.is_ahead()) {
-                // It came with the row, and nobody waits for it again.
-                let saved = row.saved();
-                found.mean.constant = Vector::new(saved.mean);
-                found.rstd.constant = Vector::new(saved.rstd);
-            }
-            sources.push(found);
+            sources.push(found_row::<T>(source, &*row, &item, partition, blueprint));
             outputs.push(optional_start::<T::F, T::Output>(
                 &results.input,
                 first_row,
@@ -321,7 +397,22 @@ fn gradient_items<T: Types, W: Size>(
         if comptime!(blueprint.row == RowKept::Held) {
             read_row::<T>(source, row, round, partition, blueprint);
         }
-        let mine = if comptime!(blueprint.row != RowKept::Reread) {
+        let mut found = 0u64;
+        let mine = if comptime!(blueprint.tells_ahead()) {
+            // A whole round after they were told, and ahead of the wait for the next row.
+            found = look(words, round, team);
+            tell_round::<T>(
+                source,
+                &*next,
+                words,
+                scale,
+                round + 1,
+                partition,
+                scalars,
+                blueprint,
+            );
+            nothing::<T::A, T::N>(1usize)
+        } else if comptime!(blueprint.row != RowKept::Reread) {
             sum_up_held::<T>(
                 source,
                 &*row,
@@ -336,7 +427,7 @@ fn gradient_items<T: Types, W: Size>(
         } else {
             nothing::<T::A, T::N>(blueprint.abreast)
         };
-        if comptime!(blueprint.row.is_ahead()) {
+        if comptime!(blueprint.row.is_ahead() && !blueprint.tells_ahead()) {
             // Under way while the team waits for its sums, behind all else that it reads.
             read_row::<T>(source, next, round + 1, partition, blueprint);
         }
@@ -348,9 +439,13 @@ fn gradient_items<T: Types, W: Size>(
                 let parts = parts.as_ref().unwrap();
                 merge_parts::<T::A, T::N, W>(parts, item.group, partition, team)
             } else if comptime!(blueprint.reduces && team.peers > 1) {
-                let of_cube = merge_team::<T::A, T::N>(mine.index(r), team);
+                if comptime!(!blueprint.tells_ahead()) {
+                    let of_cube = merge_team::<T::A, T::N>(mine.index(r), team);
+                    tell::<T::A, T::N>(&of_cube, words, round, team);
+                    found = look(words, round, team);
+                }
                 let vectors = comptime!(blueprint.held_vectors());
-                let heard = meet::<T::A, T::N>(&of_cube, words, round, vectors, team);
+                let heard = hear::<T::A, T::N>(found, words, round, vectors, team);
                 let mut sums = same::<T::A, T::N>(&heard.sums);
                 if !heard.is_all {
                     let all = sum_up_parts::<T>(source, &sources, partition, scalars, blueprint);
@@ -411,6 +506,9 @@ fn gradient_items<T: Types, W: Size>(
                         held.add(i, &sums, blueprint);
                     }
                 }
+            }
+            if comptime!(blueprint.tells_ahead()) {
+                read_row::<T>(source, row, round + 2, partition, blueprint);
             }
         } else if comptime!(access.is_some() || blueprint.column_sums.any()) {
             for i in 0..share.count {

@@ -18,10 +18,11 @@ pub(crate) type Words = ComptimeOption<OwnedTensor<Atomic<u64>>>;
 /// Sums that a cube tells the others in a round.
 const SUMS: usize = 2;
 
-/// Rounds whose words are apart. A cube that is in the next round already may have others behind it that have
-/// yet to read this one's, but none that is in the round before, as long as all wait for each other. What one
-/// that did not wait writes over is a word of another round to whoever looks for it.
-const ROUNDS: usize = 2;
+/// Rounds whose words are apart. A cube tells of a round when it has heard of the one two before, of which those that
+/// it has heard tell when they have heard of the one four before: what was told three rounds before some of them may
+/// yet have to read, but nothing older, as long as all wait for each other. What one that did not wait writes over is
+/// a word of another round to whoever looks for it.
+const ROUNDS: usize = 4;
 
 /// How often a cube looks for what another has found: some tenths of a millisecond. Of a part that has one vector
 /// for each unit once, as finding out oneself takes no longer than looking.
@@ -53,14 +54,56 @@ pub(crate) struct Heard<A: Float, N: Size> {
     pub(crate) is_all: bool,
 }
 
+/// The first of a team's words of a round.
+#[cube]
+fn first_word(round: usize, #[comptime] team: Team) -> usize {
+    let peers = comptime!(team.peers as usize);
+    (CUBE_POS / peers * ROUNDS + round % ROUNDS) * comptime!(peers * SUMS)
+}
+
+/// Zero is what nobody has written yet.
+#[cube]
+fn tag(round: usize) -> u64 {
+    u64::cast_from(round + 1)
+}
+
+/// Tells the cubes of a team what this one has found in a round.
+#[cube]
+pub(crate) fn tell<A: Float, N: Size>(
+    mine: &Moments<A, N>,
+    words: &Words,
+    round: usize,
+    #[comptime] team: Team,
+) {
+    let words = words.as_ref().unwrap();
+    if member(team) == 0 {
+        let slot = first_word(round, team) + part(team) * SUMS;
+        let tag = tag(round);
+        words[slot].store(word::<A>(mine.mean.extract(0usize), tag));
+        words[slot + 1].store(word::<A>(mine.m2.extract(0usize), tag));
+    }
+}
+
+/// A first look at a round's words, each by one unit.
+#[cube]
+pub(crate) fn look(words: &Words, round: usize, #[comptime] team: Team) -> u64 {
+    let words = words.as_ref().unwrap();
+    let unit = member(team);
+    let mut found = 0u64;
+    if unit < comptime!(team.peers as usize * SUMS) {
+        found = words[first_word(round, team) + unit].load();
+    }
+    found
+}
+
 /// Adds up what the cubes of a team have found, each in so many vectors of a unit, in the order of their parts;
-/// every unit gets the result.
+/// every unit gets the result. `found` is what [`look`] has.
 ///
 /// Called by all units of all cubes of a team alike, once a round. Between two calls the units of a cube wait
 /// for each other.
 #[cube]
-pub(crate) fn meet<A: Float, N: Size>(
-    mine: &Moments<A, N>,
+pub(crate) fn hear<A: Float, N: Size>(
+    found: u64,
     words: &Words,
     round: usize,
     #[comptime] vectors: usize,
@@ -68,19 +111,13 @@ pub(crate) fn meet<A: Float, N: Size>(
 ) -> Heard<A, N> {
     let words = words.as_ref().unwrap();
     let peers = comptime!(team.peers as usize);
-    let first = (CUBE_POS / peers * ROUNDS + round % ROUNDS) * comptime!(peers * SUMS);
-    // Zero is what nobody has written yet.
-    let tag = u64::cast_from(round + 1);
+    let first = first_word(round, team);
+    let tag = tag(round);
     let unit = member(team);
-    if unit == 0 {
-        let slot = first + part(team) * SUMS;
-        words[slot].store(word::<A>(mine.mean.extract(0usize), tag));
-        words[slot + 1].store(word::<A>(mine.m2.extract(0usize), tag));
-    }
     let mut sums = Shared::<[f32]>::new_slice(comptime!(peers * SUMS));
     let mut came = Shared::<[u32]>::new_slice(comptime!(peers * SUMS));
     if unit < comptime!(peers * SUMS) {
-        let mut found = words[first + unit].load();
+        let mut found = found;
         let mut looks = 1u32;
         while found >> 32u64 != tag && looks < comptime!(patience(vectors)) {
             found = words[first + unit].load();
@@ -102,7 +139,8 @@ pub(crate) fn meet<A: Float, N: Size>(
     }
     Heard::<A, N> {
         sums: Moments::<A, N> {
-            count: mine.count,
+            // Nobody counts sums.
+            count: A::new(0.0),
             mean: Vector::new(A::cast_from(mean)),
             m2: Vector::new(A::cast_from(m2)),
         },

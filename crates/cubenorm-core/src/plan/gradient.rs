@@ -39,13 +39,16 @@ const MOST_HALVES_WITHOUT_VECTORS: usize = 4;
 /// registers, which leaves as many to compute with.
 const HELD_OF_CUBE: usize = 1 << 15;
 
+/// The same of two rooms for rows and of a scale, where the sums of columns lie in shared memory.
+const ROWS_AND_SCALE: usize = 40 << 10;
+
 /// Elements of a row of halves up to which two sums of its columns leave registers for narrow vectors only: on an
 /// H200 those take 0.75 to 0.8 of the time.
 const SHORT_ROW: usize = 2048;
 
 /// Units of a cube, and columns of each, that leave too few registers for what a row of halves is converted to:
-/// measured on an H200, rows of 16,384 take 0.8 of the time where both passes convert it, and 0.76 with the scale in
-/// registers. Rows of 32,768 floats that so many units read again take 0.65 to 0.7 of the time in vectors of two.
+/// measured on an H200, rows of 16,384 take 0.85 of the time where both passes convert it, and 0.73 to 0.76 with the
+/// scale in registers. Rows of 32,768 floats that so many units read again take 0.65 to 0.7 of the time in vectors of two.
 const CROWDED: u32 = 1024;
 const COLUMNS_UNDER_WAY: usize = 16;
 
@@ -114,10 +117,11 @@ pub enum RowKept {
     /// In registers.
     Held,
     /// In registers, and the next row as well, which is read while the team waits for sums of this one, and copied
-    /// then.
+    /// when its turn comes.
     Ahead,
     /// The same, in two rooms that change places, and each pass converts for itself: of units with so many numbers
-    /// that neither copies of them nor what they are converted to find registers.
+    /// that neither copies of them nor what they are converted to find registers. Cubes that share rows sum up the next
+    /// row before they write this one, whose sums have arrived by then.
     InTurn,
 }
 
@@ -132,6 +136,11 @@ impl GradientBlueprint {
     /// Vectors of columns that each unit holds, where it holds any: at least the room for one.
     pub fn held_vectors(&self) -> usize {
         self.held_columns.vectors().unwrap_or(1)
+    }
+
+    /// Whether cubes that share rows tell each other what they find in a row a round before they need it.
+    pub fn tells_ahead(&self) -> bool {
+        self.row == RowKept::InTurn && self.team.peers > 1
     }
 
     /// Whether scale and bias are the same in all rows, so that rows abreast share their loads.
@@ -375,10 +384,13 @@ fn row_kept(problem: &GradientProblem, cut: &Cut, wish: Option<RowHeld>) -> RowK
     let is_half = problem.dtype.is_half();
     match wish {
         None if has_two_sums && !is_half && fits(sums + row) => RowKept::Held,
-        None | Some(RowHeld::Shared) if fits(sums + 2 * row) => match is_wide(problem, cut) {
-            true => RowKept::InTurn,
-            false => RowKept::Ahead,
-        },
+        // Of one vector there is nothing to take turns with: CubeCL 0.11.3 has no constant place in a room of one in SPIR-V.
+        None | Some(RowHeld::Shared) if fits(sums + 2 * row) => {
+            match vectors > 1 && (cut.team.peers > 1 || is_wide(problem, cut)) {
+                true => RowKept::InTurn,
+                false => RowKept::Ahead,
+            }
+        }
         Some(RowHeld::Reread) => RowKept::Reread,
         _ if fits(sums + row) => RowKept::Held,
         _ => RowKept::Reread,
@@ -387,9 +399,9 @@ fn row_kept(problem: &GradientProblem, cut: &Cut, wish: Option<RowHeld>) -> RowK
 
 /// Whether units have so much of a row of halves that what it is converted to leaves no registers to compute with.
 fn is_wide(problem: &GradientProblem, cut: &Cut) -> bool {
-    let vectors = cut.held_columns.vectors().unwrap_or(0);
-    let is_crowded = cut.team.members >= CROWDED && vectors > 1;
-    problem.dtype.is_half() && (is_crowded || vectors * cut.team.vector > COLUMNS_UNDER_WAY)
+    let columns = cut.held_columns.vectors().unwrap_or(0) * cut.team.vector;
+    let is_crowded = cut.team.members >= CROWDED;
+    problem.dtype.is_half() && (is_crowded || columns > COLUMNS_UNDER_WAY)
 }
 
 /// Where the scale stays while teams go from row to row: who reads it behind a row that is under way waits for that.
@@ -405,9 +417,11 @@ fn held_scale(problem: &GradientProblem, cut: &Cut, hardware: &Hardware) -> Hold
     let accumulation = problem.dtype.accumulation().size();
     let columns = sums * accumulation + vectors * problem.param_dtype.size();
     let of_unit = cut.team.vector * columns + heuristic::MERGED_OF_UNIT * accumulation;
-    // Cubes that share rows have no registers for it.
-    let has_room =
-        cut.team.peers == 1 && cut.team.members < CROWDED && problem.param_dtype.is_half();
+    // Two rooms of two rows, and the scale as one row more, which it is not where halves have a scale of floats.
+    let numbers = 5 * vectors * cut.team.vector * problem.dtype.size() / 4;
+    let has_room = cut.team.members < CROWDED
+        && problem.param_dtype.size() <= problem.dtype.size()
+        && numbers * cut.team.members as usize <= ROWS_AND_SCALE;
     match cut.team.members as usize * of_unit <= hardware.max_shared_memory {
         _ if has_room => Hold::Registers(vectors),
         true => Hold::Shared(vectors),

@@ -27,7 +27,7 @@ const MOST_HELD_SUMS_OF_CUBE: usize = 1 << 14;
 const SHORT_HALVES: std::ops::RangeInclusive<usize> = 512..=1024;
 
 /// Columns of halves with one sum, from which on the next row comes too late where registers hold the sums. Measured on
-/// an H200: with them in shared memory rows of 8,192 take 0.88 of the time, of 4,096 0.95 to 1.2.
+/// an H200: with them in shared memory rows of 8,192 take 0.87 to 0.9 of the time, of 4,096 1.0 to 1.05.
 const LONG_HALVES: usize = 8192;
 
 /// Sums that a unit holds in registers where shared memory has no room for all of them.
@@ -63,17 +63,21 @@ const SHORT_ROWS: usize = 1024;
 /// Numbers of a unit that a cube merges in shared memory: count, mean and squares.
 pub(super) const MERGED_OF_UNIT: usize = 3;
 
-/// Columns of a cube that shares its rows with others, at most. Measured on an H200, backward, beside one cube for a
-/// row: rows of 32,768 floats take 0.78 of the time, of 65,536 0.6 to 0.65; rows of 32,768 halves 0.8 to 0.92.
-const COLUMNS_OF_PEER: usize = 1 << 14;
+/// Columns of a row that one cube takes alone at most, and columns of floats of each of several that share it: as many
+/// as leave room for the next row. Measured on an H200, backward, beside one cube for a row: rows of 32,768 halves take
+/// 0.84 to 0.93 of the time; rows of floats 0.78 (32,768) and 0.6 to 0.65 (65,536) with 16,384 columns for each cube,
+/// and 0.88 to 0.96 of that with 8,192. Halves take 1.2 to 1.3 times the time with so few, and rows of 16,384 floats
+/// 1.03 to 1.1 in two cubes.
+const COLUMNS_OF_CUBE: usize = 1 << 14;
+const FLOATS_OF_PEER: usize = 1 << 13;
 
 /// Cubes that share rows at most: each row is as long as the slowest of them takes.
 const MOST_PEERS: u32 = 8;
 
 /// Units of such a cube, at most and at least, of which a multiprocessor has one, so that all of them run at once.
-/// Fewer have more registers for what they hold, and wait less for each other: measured there, 1,024 take 1.3 to
-/// 1.45 times the time of 512 in rows of 32,768 floats, 512 1.1 times that of 256 in rows of 65,536. Of halves 512
-/// were the best throughout.
+/// Fewer have more registers for what they hold, and wait less for each other: measured there, of four cubes for rows
+/// of 32,768 floats 256 units each take 1.02 to 1.07 times the time of 512, of eight for rows of 65,536 floats 512 take
+/// 1.05 to 1.06 times that of 256. Of halves 512 were the best throughout.
 const MOST_UNITS_OF_PEER: u32 = 512;
 const LEAST_UNITS_OF_PEER: u32 = 256;
 
@@ -434,7 +438,7 @@ fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option<u32>) -> S
     let units = match work.knobs.units {
         Some(units) => units.max(1).next_power_of_two().min(largest),
         // Few units have registers for the next row of halves and for the scale.
-        None if work.is_half && work.column_sums > 0 && steps * work.vector <= COLUMNS_OF_PEER => {
+        None if work.is_half && work.column_sums > 0 && steps * work.vector <= COLUMNS_OF_CUBE => {
             wanted.min(UNITS_WITH_SUMS) as u32
         }
         None => wanted.min(largest as usize) as u32,
@@ -485,7 +489,9 @@ fn peers(work: &Work, hardware: &Hardware, plane: Option<u32>) -> Option<Shape> 
         Some(cubes) => cubes,
         // Who shares rows should run at once, and how many cubes do is not known.
         None if hardware.multiprocessors.is_none() => 1,
-        None => columns.div_ceil(COLUMNS_OF_PEER) as u32,
+        None if columns <= COLUMNS_OF_CUBE => 1,
+        None if work.is_half => columns.div_ceil(COLUMNS_OF_CUBE) as u32,
+        None => columns.div_ceil(FLOATS_OF_PEER) as u32,
     };
     let cubes = cubes.max(1).next_power_of_two().min(MOST_PEERS);
     // A sum and the round that it belongs to are one number of 8 bytes.
@@ -495,14 +501,14 @@ fn peers(work: &Work, hardware: &Hardware, plane: Option<u32>) -> Option<Shape> 
     }
     let units = match work.is_half {
         true => MOST_UNITS_OF_PEER,
-        false => (2 * MOST_UNITS_OF_PEER / cubes).clamp(LEAST_UNITS_OF_PEER, MOST_UNITS_OF_PEER),
+        false => (4 * MOST_UNITS_OF_PEER / cubes).clamp(LEAST_UNITS_OF_PEER, MOST_UNITS_OF_PEER),
     };
-    let wish = work.knobs.row;
     let parts = Work {
         peers: cubes,
         knobs: Knobs {
             units: work.knobs.units.or(Some(units)),
-            row: wish.or(work.is_half.then_some(RowHeld::Shared)),
+            // Sums in registers would leave none for the next row.
+            row: work.knobs.row.or(Some(RowHeld::Shared)),
             ..work.knobs
         },
         ..*work
