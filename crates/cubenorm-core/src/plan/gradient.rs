@@ -48,7 +48,8 @@ const SHORT_ROW: usize = 2048;
 
 /// Units of a cube, and columns of each, that leave too few registers for what a row of halves is converted to:
 /// measured on an H200, rows of 16,384 take 0.85 of the time where both passes convert it, and 0.73 to 0.76 with the
-/// scale in registers. Rows of 32,768 floats that so many units read again take 0.65 to 0.7 of the time in vectors of two.
+/// scale in registers. Rows of 32,768 floats that so many units read again take 0.65 to 0.7 of the time in vectors of
+/// two.
 const CROWDED: u32 = 1024;
 const COLUMNS_UNDER_WAY: usize = 16;
 
@@ -384,7 +385,7 @@ fn row_kept(problem: &GradientProblem, cut: &Cut, wish: Option<RowHeld>) -> RowK
     let is_half = problem.dtype.is_half();
     match wish {
         None if has_two_sums && !is_half && fits(sums + row) => RowKept::Held,
-        // Of one vector there is nothing to take turns with: CubeCL 0.11.3 has no constant place in a room of one in SPIR-V.
+        // A room of one vector is none in SPIR-V: CubeCL 0.11.3 panics at the place in it, a constant zero.
         None | Some(RowHeld::Shared) if fits(sums + 2 * row) => {
             match vectors > 1 && (cut.team.peers > 1 || is_wide(problem, cut)) {
                 true => RowKept::InTurn,

@@ -77,7 +77,7 @@ const MOST_PEERS: u32 = 8;
 /// Units of such a cube, at most and at least, of which a multiprocessor has one, so that all of them run at once.
 /// Fewer have more registers for what they hold, and wait less for each other: measured there, of four cubes for rows
 /// of 32,768 floats 256 units each take 1.02 to 1.07 times the time of 512, of eight for rows of 65,536 floats 512 take
-/// 1.05 to 1.06 times that of 256. Of halves 512 were the best throughout.
+/// 1.05 to 1.06 times that of 256. Of halves 512 were the best, or level with 256.
 const MOST_UNITS_OF_PEER: u32 = 512;
 const LEAST_UNITS_OF_PEER: u32 = 256;
 
