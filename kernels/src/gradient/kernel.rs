@@ -397,10 +397,13 @@ fn gradient_items<T: Types, W: Size>(
         if comptime!(blueprint.row == RowKept::Held) {
             read_row::<T>(source, row, round, partition, blueprint);
         }
-        let mut found = 0u64;
+        // A whole round after they were told, and ahead of the wait for the next row.
+        let found = if comptime!(blueprint.tells_ahead()) {
+            ComptimeOption::<u64>::new_Some(look(words, round, team))
+        } else {
+            ComptimeOption::<u64>::new_None()
+        };
         let mine = if comptime!(blueprint.tells_ahead()) {
-            // A whole round after they were told, and ahead of the wait for the next row.
-            found = look(words, round, team);
             tell_round::<T>(
                 source,
                 &*next,
@@ -442,9 +445,13 @@ fn gradient_items<T: Types, W: Size>(
                 if comptime!(!blueprint.tells_ahead()) {
                     let of_cube = merge_team::<T::A, T::N>(mine.index(r), team);
                     tell::<T::A, T::N>(&of_cube, words, round, team);
-                    found = look(words, round, team);
                 }
                 let vectors = comptime!(blueprint.held_vectors());
+                let found = if comptime!(blueprint.tells_ahead()) {
+                    found.unwrap()
+                } else {
+                    look(words, round, team)
+                };
                 let heard = hear::<T::A, T::N>(found, words, round, vectors, team);
                 let mut sums = same::<T::A, T::N>(&heard.sums);
                 if !heard.is_all {
