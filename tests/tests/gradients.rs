@@ -559,12 +559,13 @@ fn check_peers(cols: usize, dtype: DType) {
         };
         let (alone, expected) = of(1);
         assert_eq!(alone.blueprint.team.peers, 1, "{alone}");
-        let mut numbers = Vec::new();
+        let (mut numbers, mut told_ahead) = (Vec::new(), 0);
         for peers in [2, 4, 8] {
             let (plan, actual) = of(peers);
             if plan.blueprint.team.peers == peers {
                 numbers.push(peers);
             }
+            told_ahead += usize::from(plan.blueprint.tells_ahead());
             assert_close(&plan, &actual, &expected, dtype);
             if peers == 4 {
                 let again = of(peers).1;
@@ -573,8 +574,10 @@ fn check_peers(cols: usize, dtype: DType) {
             }
         }
         assert!(!numbers.is_empty(), "{}: {cols} columns", device.name);
+        // Of a vector for each unit there is nothing to tell ahead.
+        assert_eq!(told_ahead > 0, cols > 1024, "{}: {cols}", device.name);
         println!(
-            "{}: {cols} {dtype}: {numbers:?} cubes agree with one",
+            "{}: {cols} {dtype}: {numbers:?} cubes agree with one, {told_ahead} of these plans tell ahead",
             device.name
         );
     }
