@@ -420,28 +420,67 @@ fn normalize_items<T: Types, W: Size>(
                     }
                 }
             }
+        } else if comptime!(blueprint.params_by_run) {
+            let mut done = 0usize;
+            while done < share.count {
+                let first = share.begin + done;
+                let of_run = affine_step::<T>(affine, any, first, epsilon, blueprint);
+                let steps = min(share.count - done, partition.run - first % partition.run);
+                for i in 0..steps {
+                    let step = first + i;
+                    apply_again::<T>(
+                        step, &rows, &written, source, &of_run, results, scalars, blueprint,
+                    );
+                }
+                done += steps;
+            }
         } else {
             for i in 0..share.count {
                 let step = share.begin + i * stride;
                 let affine_step = affine_step::<T>(affine, any, step, epsilon, blueprint);
-                #[unroll]
-                for r in 0..blueprint.abreast {
-                    let row = rows.index(r);
-                    let value = read::<T>(source, &row.source, step, blueprint);
-                    apply::<T>(
-                        value,
-                        step,
-                        row,
-                        written.index(r),
-                        source,
-                        &affine_step,
-                        results,
-                        scalars,
-                        blueprint,
-                    );
-                }
+                apply_again::<T>(
+                    step,
+                    &rows,
+                    &written,
+                    source,
+                    &affine_step,
+                    results,
+                    scalars,
+                    blueprint,
+                );
             }
         }
+    }
+}
+
+/// Reads one step of rows abreast again, normalizes and writes it.
+#[cube]
+#[allow(clippy::too_many_arguments)]
+fn apply_again<T: Types>(
+    step: usize,
+    rows: &Sequence<Row<T::A, T::N>>,
+    written: &Sequence<ResultRow<T::A, T::N>>,
+    source: &TypedSource<T>,
+    affine: &AffineStep<T::A, T::N>,
+    results: &mut TypedResults<T>,
+    scalars: &Scalars,
+    #[comptime] blueprint: Blueprint,
+) {
+    #[unroll]
+    for r in 0..blueprint.abreast {
+        let row = rows.index(r);
+        let value = read::<T>(source, &row.source, step, blueprint);
+        apply::<T>(
+            value,
+            step,
+            row,
+            written.index(r),
+            source,
+            affine,
+            results,
+            scalars,
+            blueprint,
+        );
     }
 }
 

@@ -29,6 +29,7 @@ mod held;
 mod launch;
 mod moments;
 mod operand;
+mod pairs;
 mod source;
 mod strategy;
 mod tune;

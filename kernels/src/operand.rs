@@ -7,12 +7,17 @@
 use cubecl::prelude::*;
 use cubenorm_core::{AccessBlueprint, Lanes, LoadMode, Team};
 
+use crate::pairs::{pack, unpack};
+
 /// An optional tensor of a kernel.
 pub(crate) type Optional<T, S> = ComptimeOption<OwnedTensor<Vector<T, S>>>;
 
 /// Whether the lanes of a vector lie side by side.
 fn is_contiguous(access: AccessBlueprint) -> bool {
-    matches!(access.mode, LoadMode::Vector | LoadMode::Adjacent)
+    matches!(
+        access.mode,
+        LoadMode::Vector | LoadMode::Pairs | LoadMode::Adjacent
+    )
 }
 
 /// Elements from the start of a tensor to a row, without any column.
@@ -144,9 +149,9 @@ fn vector_place<T: Float, S: Size, N: Size>(
     let of_steps = comptime!(lanes == Lanes::Columns && access.col_dims == 1 && !access.ragged);
     if of_steps {
         // No compiler finds that out by itself: a sum of elements may be more than an address holds.
-        base / S::value() + step
+        base / N::value() + step
     } else {
-        (base + step_offset::<T, S, N>(tensor, step, access, lanes)) / S::value()
+        (base + step_offset::<T, S, N>(tensor, step, access, lanes)) / N::value()
     }
 }
 
@@ -176,6 +181,9 @@ pub(crate) fn load<T: Float, S: Size, A: Float, N: Size>(
     if comptime!(access.mode == LoadMode::Vector) {
         let place = vector_place::<T, S, N>(tensor, base, step, access, lanes);
         Vector::<A, N>::cast_from(tensor[place])
+    } else if comptime!(access.mode == LoadMode::Pairs) {
+        let place = vector_place::<T, S, N>(tensor, base, step, access, lanes);
+        unpack::<A, S, N>(Vector::reinterpret(tensor[place]))
     } else {
         let offset = base + step_offset::<T, S, N>(tensor, step, access, lanes);
         load_lanes::<T, S, A, N>(tensor, offset, access, lanes)
@@ -191,7 +199,7 @@ fn load_lanes<T: Float, S: Size, A: Float, N: Size>(
     #[comptime] lanes: Lanes,
 ) -> Vector<A, N> {
     match comptime!(access.mode) {
-        LoadMode::Vector | LoadMode::Splat => {
+        LoadMode::Vector | LoadMode::Pairs | LoadMode::Splat => {
             Vector::<A, N>::new(A::cast_from(tensor[offset].extract(0usize)))
         }
         LoadMode::Adjacent => {
@@ -228,6 +236,9 @@ pub(crate) fn store<T: Float, S: Size, A: Float, N: Size>(
     if comptime!(access.mode == LoadMode::Vector) {
         let place = vector_place::<T, S, N>(&*tensor, base, step, access, lanes);
         tensor[place] = Vector::<T, S>::cast_from(value);
+    } else if comptime!(access.mode == LoadMode::Pairs) {
+        let place = vector_place::<T, S, N>(&*tensor, base, step, access, lanes);
+        tensor[place] = Vector::reinterpret(pack::<A, S, N>(value));
     } else {
         let offset = base + step_offset::<T, S, N>(&*tensor, step, access, lanes);
         store_lanes::<T, S, A, N>(tensor, offset, value, access, lanes);
@@ -252,7 +263,7 @@ fn store_lanes<T: Float, S: Size, A: Float, N: Size>(
             }
         }
         // Nothing that is written repeats, so a splat is one lane.
-        LoadMode::Vector | LoadMode::Splat | LoadMode::Gather => {
+        LoadMode::Vector | LoadMode::Pairs | LoadMode::Splat | LoadMode::Gather => {
             let width = N::value();
             let stride = if comptime!(width > 1) {
                 lane_stride::<T, S>(&*tensor, access, lanes)

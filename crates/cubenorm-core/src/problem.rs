@@ -152,15 +152,20 @@ impl NormProblem {
 
     /// Every tensor of the input's size or smaller that a kernel addresses.
     pub(crate) fn accesses(&self) -> impl Iterator<Item = &Access> + Clone {
-        [Some(&self.input), Some(&self.output)]
+        [
+            Some(&self.input),
+            Some(&self.output),
+            self.residual.as_ref(),
+        ]
+        .into_iter()
+        .flatten()
+        .chain(self.params())
+    }
+
+    /// Those that broadcast to the input.
+    pub(crate) fn params(&self) -> impl Iterator<Item = &Access> + Clone {
+        [&self.scale, &self.bias, &self.mean, &self.variance]
             .into_iter()
-            .chain([
-                self.residual.as_ref(),
-                self.scale.as_ref(),
-                self.bias.as_ref(),
-                self.mean.as_ref(),
-                self.variance.as_ref(),
-            ])
             .flatten()
     }
 }

@@ -244,6 +244,89 @@ fn a_parameter_of_each_row_is_one_element_for_all_lanes() {
 }
 
 #[test]
+fn halves_come_in_pairs_where_a_driver_loads_lane_by_lane() {
+    let software = Hardware::software(2);
+    let modes = |desc: &NormDesc, hardware: &Hardware, choice: StrategyChoice| {
+        let blueprint = plan(desc, hardware, choice).blueprint;
+        let scale = blueprint.scale.unwrap().mode;
+        (blueprint.input.mode, scale, blueprint.output.mode)
+    };
+    let inferred = |desc: &NormDesc| modes(desc, &software, StrategyChoice::Inferred);
+    let (pairs, vectors) = (LoadMode::Pairs, LoadMode::Vector);
+    let halves = layer_norm(64, 4096, DType::F16);
+    assert_eq!(inferred(&halves), (pairs, pairs, pairs));
+    let plan = plan(&halves, &software, StrategyChoice::Inferred);
+    assert_eq!(plan.blueprint.team.vector, 8);
+    // Each dtype by itself: a kernel has one type for all tensors of one.
+    let params = [&halves.scale, &halves.bias].map(|_| TensorDesc::contiguous([4096], DType::F32));
+    let [scale, bias] = params;
+    let mixed = halves.clone().with_scale(scale).with_bias(bias);
+    assert_eq!(inferred(&mixed), (pairs, vectors, pairs));
+    let repeated = halves
+        .clone()
+        .with_bias(TensorDesc::contiguous([64, 1], DType::F16));
+    assert_eq!(inferred(&repeated), (pairs, vectors, pairs));
+    // Rows that no vector divides, other dtypes, other devices.
+    let odd = layer_norm(64, 63, DType::F16);
+    assert_eq!(inferred(&odd), (vectors, vectors, vectors));
+    for dtype in [DType::BF16, DType::F32] {
+        let desc = layer_norm(64, 4096, dtype);
+        assert_eq!(inferred(&desc), (vectors, vectors, vectors), "{dtype}");
+    }
+    for hardware in [
+        Hardware::webgpu(),
+        Hardware::cuda(132),
+        Hardware::cpu(2, 512),
+    ] {
+        let plain = modes(&halves, &hardware, StrategyChoice::Inferred);
+        assert_eq!(plain, (vectors, vectors, vectors));
+    }
+    // Shared memory has room for a row as it is in memory.
+    let staged = Knobs {
+        row: Some(RowHeld::Shared),
+        ..Strategy::Cube.into()
+    };
+    let staged = modes(&halves, &software, staged.into());
+    assert_eq!(staged, (vectors, vectors, vectors));
+    let gradient = GradientDesc::new(halves);
+    let problem = gradient.input_problem(gradient.param_sums()).unwrap();
+    let plan = plan_gradient(&problem, &software, StrategyChoice::Inferred).unwrap();
+    assert_eq!(plan.blueprint.input.mode, pairs);
+    assert_eq!(plan.blueprint.output_gradient.mode, pairs);
+    assert_eq!(plan.blueprint.input_gradient.unwrap().mode, pairs);
+    assert_eq!(plan.blueprint.scale.unwrap().mode, pairs);
+}
+
+#[test]
+fn a_scale_of_channels_is_read_once_for_each_run_of_columns() {
+    let cpu = Hardware::cpu(2, 512);
+    let run = |shape: &[usize], params: &[usize], hardware: &Hardware| {
+        let input = TensorDesc::contiguous(shape, DType::F32);
+        let desc = NormDesc::new(input, [2, 3], Statistics::MeanVariance)
+            .with_scale(TensorDesc::contiguous(params, DType::F32))
+            .with_bias(TensorDesc::contiguous(params, DType::F32));
+        let plan = inferred(&desc, hardware);
+        let runs = plan.blueprint.params_by_run;
+        runs.then_some(plan.grid.run)
+    };
+    // Two images of 32 groups of 10 channels.
+    let groups = [2, 32, 10, 4096];
+    let of_channels = [1, 32, 10, 1];
+    assert_eq!(run(&groups, &of_channels, &cpu), Some(256));
+    assert_eq!(
+        run(&groups, &of_channels, &Hardware::software(2)),
+        Some(1024)
+    );
+    // No vector divides 49 columns.
+    assert_eq!(run(&[2, 32, 10, 49], &of_channels, &cpu), Some(49));
+    // Where each column has its own, all have one, a run is next to nothing, or units share a row.
+    assert_eq!(run(&groups, &[10, 4096], &cpu), None);
+    assert_eq!(run(&groups, &[1, 32, 1, 1], &cpu), None);
+    assert_eq!(run(&[2, 32, 10, 16], &of_channels, &cpu), None);
+    assert_eq!(run(&groups, &of_channels, &Hardware::cuda(132)), None);
+}
+
+#[test]
 fn nobody_looks_up_where_rows_begin_that_lie_end_to_end() {
     let gpu = Hardware::cuda(132);
     let end_to_end = |desc: &NormDesc, hardware: &Hardware| {

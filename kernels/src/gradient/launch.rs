@@ -13,7 +13,7 @@ use super::fold::{FoldShape, fold};
 use super::kernel::{GradientResultsLaunch, gradient, gradient_parts};
 use crate::launch::args::{
     address_type, arg, check_apart, check_buffer, cube_count, cube_dim, flat_arg, lanes_of_rows,
-    optional_arg, partition, scalars, width,
+    memory_type, optional_arg, partition, scalars, width,
 };
 use crate::launch::device::{check_activation, check_dtypes};
 use crate::launch::memo::Memo;
@@ -438,7 +438,12 @@ impl Back<'_> {
             input.map(|tensor| &tensor.handle),
         ];
         let address = address_type(self.client, problem.dtype, reached.into_iter().flatten())?;
-        let elem = [problem.dtype, problem.param_dtype, self.accumulation()].map(elem_type);
+        let param = blueprint.scale.or(blueprint.bias);
+        let elem = [
+            memory_type(problem.dtype, Some(blueprint.input)),
+            memory_type(problem.param_dtype, param),
+            elem_type(self.accumulation()),
+        ];
         let numbers = || scalars(problem.dtype, problem.epsilon, problem.activation);
         // What the blueprint leaves out is not bound.
         let scale = problem.scale.as_ref().filter(|_| blueprint.scale.is_some());

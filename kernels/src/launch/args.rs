@@ -1,6 +1,6 @@
 //! Buffers and sizes as the arguments of a launch.
 
-use cubecl::ir::AddressType;
+use cubecl::ir::{AddressType, ElemType, UIntKind};
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubenorm_core::{
@@ -115,7 +115,16 @@ pub(crate) fn lanes_of_rows(team: &Team) -> usize {
 pub(crate) fn width(team: &Team, access: Option<AccessBlueprint>) -> usize {
     match access.map(|access| access.mode) {
         Some(LoadMode::Vector) => team.vector,
+        Some(LoadMode::Pairs) => team.vector / 2,
         _ => 1,
+    }
+}
+
+/// What a kernel takes the elements of a tensor for that is accessed so.
+pub(crate) fn memory_type(dtype: DType, access: Option<AccessBlueprint>) -> ElemType {
+    match access.map(|access| access.mode) {
+        Some(LoadMode::Pairs) => ElemType::UInt(UIntKind::U32),
+        _ => elem_type(dtype),
     }
 }
 

@@ -33,7 +33,10 @@ pub fn hardware(client: &Client) -> Hardware {
         multiprocessors: hardware.num_streaming_multiprocessors,
         cubes_talk: cubes_talk(client),
         load_width: properties.io_width(),
-        max_vector: hardware.max_vector_size,
+        max_vector: match is_software {
+            true => Hardware::SOFTWARE_VECTOR,
+            false => hardware.max_vector_size,
+        },
         register_bits: Hardware::register_bits_here(),
     }
 }

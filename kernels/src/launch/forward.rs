@@ -10,7 +10,7 @@ use cubenorm_core::{
 
 use super::args::{
     address_type, arg, check_apart, check_buffer, cube_count, cube_dim, flat_arg, lanes_of_rows,
-    optional_arg, partition, scalars, width,
+    memory_type, optional_arg, partition, scalars, width,
 };
 use super::device::{check_activation, check_dtypes};
 use super::memo::Memo;
@@ -401,8 +401,8 @@ impl<'a> Launch<'a> {
                     self.problem.activation,
                 ),
                 blueprint,
-                elem_type(self.problem.dtype),
-                elem_type(self.problem.param_dtype),
+                memory_type(self.problem.dtype, Some(blueprint.input)),
+                memory_type(self.problem.param_dtype, blueprint.params().next()),
                 elem_type(self.problem.dtype.accumulation()),
             );
         }
@@ -427,7 +427,7 @@ impl<'a> Launch<'a> {
                 workspace,
                 partition(&self.plan.grid, self.problem.cols),
                 blueprint,
-                elem_type(self.problem.dtype),
+                memory_type(self.problem.dtype, Some(blueprint.input)),
                 elem_type(self.problem.dtype.accumulation()),
             );
         }

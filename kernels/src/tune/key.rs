@@ -136,6 +136,7 @@ fn letters(tensors: &[(&str, Option<AccessBlueprint>)]) -> String {
         let access = (*access)?;
         let mode = match access.mode {
             LoadMode::Vector => 'v',
+            LoadMode::Pairs => 'p',
             LoadMode::Adjacent => 'a',
             LoadMode::Splat => 's',
             LoadMode::Gather => 'g',

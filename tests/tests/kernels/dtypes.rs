@@ -1,8 +1,10 @@
 //! Dtypes of tensors and parameters.
 
-use cubenorm_core::{Activation, DType, Epsilon, NormDesc, Statistics, TensorDesc};
+use cubenorm_core::{Activation, DType, Epsilon, NormDesc, Statistics, StrategyChoice, TensorDesc};
+use cubenorm_kernels::{ForwardTensors, launch_forward};
 use cubenorm_tests::case::Case;
 use cubenorm_tests::device::devices;
+use half::f16;
 
 use super::check_all;
 
@@ -132,6 +134,57 @@ fn what_a_runtime_cannot_do_is_an_error_that_says_which_can() {
                 "{error}"
             );
             assert!(error.contains("or a runtime that has it (cuda"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn every_half_comes_in_as_it_is_and_goes_out_rounded_to_the_nearest() {
+    let factors = [
+        1.0,
+        -3.0,
+        0.333,
+        1e-3,
+        6.1e-5,
+        2.0_f32.powi(-11),
+        1e3,
+        60_000.0,
+    ]
+    .map(f16::from_f32);
+    let (rows, cols) = (64, 1024);
+    let halves: Vec<_> = (0..=u16::MAX).map(f16::from_bits).collect();
+    let scales: Vec<_> = (0..cols)
+        .map(|col| factors[col / 3 % factors.len()])
+        .collect();
+    let bytes =
+        |halves: &[f16]| -> Vec<u8> { halves.iter().flat_map(|half| half.to_le_bytes()).collect() };
+    for device in devices() {
+        if !device.dtypes().contains(&DType::F16) {
+            continue;
+        }
+        let input = TensorDesc::contiguous([rows, cols], DType::F16);
+        let desc = NormDesc::new(input, [1], Statistics::None)
+            .with_scale(TensorDesc::contiguous([cols], DType::F16));
+        let tensors = ForwardTensors {
+            scale: Some(device.client.create_from_slice(&bytes(&scales))),
+            ..ForwardTensors::new(device.client.create_from_slice(&bytes(&halves)))
+        };
+        let outputs = launch_forward(&device.client, &desc, &tensors, StrategyChoice::Inferred)
+            .unwrap_or_else(|error| panic!("{}: {error}", device.name));
+        let written = device
+            .client
+            .read_one(outputs.output.handle)
+            .expect("the launch succeeds");
+        for (position, bits) in written.chunks_exact(2).enumerate() {
+            let actual = f16::from_le_bytes([bits[0], bits[1]]);
+            let (half, scale) = (halves[position], scales[position % cols]);
+            // Of two halves float32 holds the product to its last digit.
+            let expected = f16::from_f32(half.to_f32() * scale.to_f32());
+            assert!(
+                actual.to_bits() == expected.to_bits() || actual.is_nan() && expected.is_nan(),
+                "{}: {half:e} times {scale:e} is {actual:e}, expected {expected:e}",
+                device.name,
+            );
         }
     }
 }

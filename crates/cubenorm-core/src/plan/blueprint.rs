@@ -97,6 +97,8 @@ impl fmt::Display for Hold {
 pub enum LoadMode {
     /// Side by side: one vector access.
     Vector,
+    /// The same of float16, for whoever loads and stores lane by lane: as numbers of 32 bits, each of which is two.
+    Pairs,
     /// Side by side, from anywhere: one access for each lane, which a CPU's compiler makes one of.
     Adjacent,
     /// All the same element.
@@ -210,6 +212,8 @@ pub struct Blueprint {
     pub mean: Option<AccessBlueprint>,
     /// Given variances.
     pub variance: Option<AccessBlueprint>,
+    /// Whether all of those are one number along a run of columns, which a unit reads once for it.
+    pub params_by_run: bool,
     /// The result, and the sum where it is written.
     pub output: AccessBlueprint,
     /// Whether `input + residual` is written.
@@ -226,10 +230,18 @@ pub(super) fn is_added_first(has_residual: bool, place: ResidualPlace) -> bool {
 }
 
 impl Blueprint {
-    /// Whether a row that is held is the input as it is in memory; else something was added to it, and it
-    /// has the digits that it is computed in.
+    /// Whether a row that is held is the input as it is in memory; else something was added to it or it came in
+    /// pairs, and it has the digits that it is computed in.
     pub fn holds_input(&self) -> bool {
         !is_added_first(self.residual.is_some(), self.residual_place)
+            && self.input.mode != LoadMode::Pairs
+    }
+
+    /// What broadcasts to the input.
+    pub fn params(&self) -> impl Iterator<Item = AccessBlueprint> {
+        [self.scale, self.bias, self.mean, self.variance]
+            .into_iter()
+            .flatten()
     }
 
     /// Storage buffers that the largest kernel binds, CubeCL's own metadata buffer included.

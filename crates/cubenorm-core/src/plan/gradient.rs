@@ -313,7 +313,7 @@ pub fn plan_gradient(
             && cut.team.level == Level::Unit
             && vectors.lanes == super::Lanes::Columns
             && parts_of_columns(&cut.grid, &cut.team) <= cut.grid.teams(&cut.team);
-    let blueprint = GradientBlueprint {
+    let mut blueprint = GradientBlueprint {
         team: cut.team,
         statistics: problem.statistics,
         epsilon_in_sqrt: problem.epsilon.is_inside_sqrt(),
@@ -347,6 +347,18 @@ pub fn plan_gradient(
         abreast: cut.abreast,
         split: cut.grid.splits > 1 && cut.team.peers == 1 && problem.reduces(),
     };
+    if row == RowKept::Reread {
+        let GradientBlueprint {
+            input,
+            output_gradient,
+            input_gradient,
+            ..
+        } = &mut blueprint;
+        let tensors = [Some(input), Some(output_gradient), input_gradient.as_mut()];
+        lanes::pair(problem.dtype, vectors, hardware, tensors);
+        let params = [&mut blueprint.scale, &mut blueprint.bias].map(Option::as_mut);
+        lanes::pair(problem.param_dtype, vectors, hardware, params);
+    }
     check_bindings(blueprint.bindings(), hardware)?;
     Ok(GradientPlan {
         strategy: cut.strategy,

@@ -22,7 +22,8 @@ pub struct Grid {
     pub splits: usize,
     /// Steps of one part.
     pub steps_per_split: usize,
-    /// Steps of a run of columns; those of the row where vectors divide it.
+    /// Steps of a run of columns: of those that lie side by side, where vectors do not divide them, or that share
+    /// their parameters; else of the row.
     pub run: usize,
     /// Lanes of the last vector of a run that the vector before it has too.
     pub overlap: usize,

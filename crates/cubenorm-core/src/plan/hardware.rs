@@ -38,6 +38,10 @@ pub struct Hardware {
 }
 
 impl Hardware {
+    /// Lanes of a vector where a driver plays a GPU on a CPU: halves that one load brings. CubeCL cuts vectors that are
+    /// wider than those of its language.
+    pub const SOFTWARE_VECTOR: usize = 8;
+
     /// A CPU of so many cores whose widest load has `load_width` bits.
     pub const fn cpu(cores: u32, load_width: u32) -> Self {
         Self {
@@ -80,6 +84,7 @@ impl Hardware {
     pub const fn software(cores: u32) -> Self {
         Self {
             software_cores: Some(cores),
+            max_vector: Self::SOFTWARE_VECTOR,
             ..Self::webgpu()
         }
     }

@@ -2,7 +2,7 @@
 
 use super::grid::Task;
 use super::{AccessBlueprint, Hardware, Knobs, Lanes, LoadMode, Strategy};
-use crate::{Access, Dim};
+use crate::{Access, DType, Dim};
 
 /// How many times the lanes of vectors that divide a row others must have, to be worth an end of their own. Measured
 /// with AVX-512: of twice the lanes rows of 1000 floats take 0.8 of the time, of 392 as long, of 40 halves 1.4 times.
@@ -47,7 +47,7 @@ pub(super) fn choose<'a>(
             LoadMode::Vector => true,
             // A CPU's compiler makes one access of them.
             LoadMode::Adjacent => hardware.cpu_cores.is_some(),
-            LoadMode::Splat | LoadMode::Gather => false,
+            LoadMode::Pairs | LoadMode::Splat | LoadMode::Gather => false,
         };
         everyone.clone().all(divides) && loads
     };
@@ -89,6 +89,19 @@ pub(super) fn choose<'a>(
     }
 }
 
+/// Steps of a run of columns along which every parameter is one number.
+pub(super) fn run_of_params<'a>(
+    params: impl Iterator<Item = &'a Access>,
+    vectors: Vectors,
+) -> Option<usize> {
+    let mut runs = params.filter_map(|access| access.col.last());
+    let first = runs.next()?;
+    let is_alike = |dim: &Dim| dim.stride == 0 && dim.size == first.size;
+    let is_whole = vectors.run.is_some() || first.size % vectors.width == 0;
+    let fits = vectors.lanes == Lanes::Columns && is_alike(first) && runs.all(is_alike) && is_whole;
+    fits.then(|| first.size.div_ceil(vectors.width))
+}
+
 /// Whether each unit has a row or a part of one for itself.
 fn is_of_units(knobs: Knobs) -> bool {
     matches!(
@@ -123,6 +136,23 @@ pub(super) fn blueprint(access: &Access, vectors: Vectors) -> AccessBlueprint {
         end_to_end: vectors.lanes == Lanes::Columns
             && !ragged
             && matches!(access.row.as_slice(), [dim] if is_next(dim)),
+    }
+}
+
+/// Halves that a software driver would load and store one by one come in pairs, where all tensors of a kernel's that
+/// have one dtype are accessed in whole vectors: a kernel has one type for them.
+pub(super) fn pair<const N: usize>(
+    dtype: DType,
+    vectors: Vectors,
+    hardware: &Hardware,
+    tensors: [Option<&mut AccessBlueprint>; N],
+) {
+    let mut tensors: Vec<_> = tensors.into_iter().flatten().collect();
+    let are_vectors = tensors.iter().all(|access| access.mode == LoadMode::Vector);
+    if dtype == DType::F16 && hardware.is_software() && vectors.width > 1 && are_vectors {
+        for access in &mut tensors {
+            access.mode = LoadMode::Pairs;
+        }
     }
 }
 

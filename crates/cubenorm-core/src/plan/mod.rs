@@ -245,11 +245,19 @@ pub fn plan_forward(
         });
         cut = plan(vectors)?;
     }
+    let run = match cut.team.level == Level::Unit && cut.hold == Hold::Reread {
+        true => lanes::run_of_params(problem.params(), vectors)
+            .filter(|&run| run >= heuristic::LEAST_RUN),
+        false => None,
+    };
+    if let Some(run) = run {
+        cut.grid.run = run;
+    }
     let access = |access: &Access| lanes::blueprint(access, vectors);
     let optional = |tensor: &Option<Access>| tensor.as_ref().map(access);
     let (scale, bias) = (optional(&problem.scale), optional(&problem.bias));
     let (mean, variance) = (optional(&problem.mean), optional(&problem.variance));
-    let blueprint = Blueprint {
+    let mut blueprint = Blueprint {
         team: cut.team,
         hold: cut.hold,
         statistics: problem.statistics,
@@ -264,6 +272,7 @@ pub fn plan_forward(
         bias,
         mean,
         variance,
+        params_by_run: run.is_some(),
         output: access(&problem.output),
         writes_sum: problem.writes_sum,
         written_statistics: problem
@@ -272,6 +281,24 @@ pub fn plan_forward(
             .map(|(written, access)| (*written, access.row.len())),
         split: cut.grid.splits > 1 && problem.statistics.reduces(),
     };
+    // A row in shared memory is there as it is in memory: there is no room for more.
+    if let (_, 0) = cut.hold.places() {
+        let input = Some(&mut blueprint.input);
+        let tensors = [
+            input,
+            blueprint.residual.as_mut(),
+            Some(&mut blueprint.output),
+        ];
+        lanes::pair(problem.dtype, vectors, hardware, tensors);
+        let params = [
+            &mut blueprint.scale,
+            &mut blueprint.bias,
+            &mut blueprint.mean,
+            &mut blueprint.variance,
+        ];
+        let params = params.map(Option::as_mut);
+        lanes::pair(problem.param_dtype, vectors, hardware, params);
+    }
     check_bindings(blueprint.bindings(), hardware)?;
     Ok(Plan {
         strategy: cut.strategy,
