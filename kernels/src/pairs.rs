@@ -54,6 +54,8 @@ pub(crate) fn pack<A: Float, S: Size, N: Size>(value: Vector<A, N>) -> Vector<u3
     let halves = rounded + above;
     let is_number = all_digits.less_equal(&Vector::new(comptime!(INFINITY)));
     let mut pairs = Vector::<u32, S>::empty();
+    // A driver stores lane by lane, and LLVM takes a sum, a shift or an `or` apart for each of them, whose operands it
+    // then writes to the stack as often: a select it leaves whole.
     #[unroll]
     for i in 0..S::value() {
         let (a, b) = comptime!((2 * i, 2 * i + 1));

@@ -9,7 +9,8 @@ pub(crate) type One = Const<1>;
 
 /// Element types and vector widths of a kernel.
 ///
-/// Tensors that are loaded a whole vector at a time have the width [`N`](Self::N), the others 1.
+/// Tensors that are loaded a whole vector at a time have the width [`N`](Self::N), the others 1. Where halves come in
+/// pairs the element in memory is a number of 32 bits, and the width half of that.
 pub(crate) trait Types: Send + Sync + 'static {
     /// Element of input, residual, output and sum.
     type F: Float;
