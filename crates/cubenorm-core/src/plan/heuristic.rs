@@ -175,11 +175,11 @@ const SHARE_OF_SHORT_ROWS: usize = 2;
 /// calls with a few rows more or less should come to one kernel.
 const VECTORS_OF_SOFTWARE_CORE: usize = 8;
 
-/// Values of 4 bytes of a row that a software driver's unit holds: it has no registers for so many, but what is written
-/// to a stack by vectors comes back by vectors, and what is in memory lane by lane. Measured on Mesa's driver beside
-/// rows that are read again, floats and halves: rows of 3 and 16 take 0.6 of the time, of 32 0.65 to 0.7, of 64 0.75 to
-/// 0.95; those of 128 1 to 1.15, of 256 1.1 to 1.5.
-const SOFTWARE_HELD_ELEMENTS: usize = 64;
+/// Vectors of a row that a software driver's unit holds: it has no registers for many, but what is written to a stack by
+/// vectors comes back by vectors, and what is in memory lane by lane. Measured on Mesa's driver beside rows that are read
+/// again: rows of 3 and 16 floats take 0.6 of the time, of 32 halves 0.7; those of 16 vectors 0.75 to 0.95, but of 15
+/// SwiftShader compiled some until there was no memory left.
+const SOFTWARE_HELD_VECTORS: usize = 4;
 
 /// Units of a cube where each has a row of its own.
 const UNITS_OF_ROWS: u32 = 64;
@@ -386,9 +386,8 @@ fn unit(work: &Work, hardware: &Hardware) -> Shape {
         }
     };
     let hold = match hardware.is_software() {
-        true if work.column_sums > 0 => Hold::Reread,
-        true => registers_up_to(work, work.steps, SOFTWARE_HELD_ELEMENTS),
-        false => registers(work, hardware, work.steps),
+        true if work.column_sums > 0 || work.steps > SOFTWARE_HELD_VECTORS => Hold::Reread,
+        _ => registers(work, hardware, work.steps),
     };
     Shape {
         room: room(work, hardware, hold, 1),
@@ -811,13 +810,13 @@ fn registers_of_unit(hardware: &Hardware) -> usize {
 
 /// Registers for so many vectors of a unit, where they fit and there is something to read twice.
 fn registers(work: &Work, hardware: &Hardware, vectors: usize) -> Hold {
-    registers_up_to(work, vectors, registers_of_unit(hardware))
-}
-
-fn registers_up_to(work: &Work, vectors: usize, most: usize) -> Hold {
     let elements = vectors * work.vector * work.accumulation / 4;
     let may_hold = matches!(work.knobs.row, None | Some(RowHeld::Registers));
-    if !may_hold || !work.reduces || work.run.is_some() || vectors > HELD_VECTORS || elements > most
+    if !may_hold
+        || !work.reduces
+        || work.run.is_some()
+        || vectors > HELD_VECTORS
+        || elements > registers_of_unit(hardware)
     {
         return Hold::Reread;
     }
