@@ -184,13 +184,43 @@ pub(crate) fn load<T: Float, S: Size, A: Float, N: Size>(
     } else if comptime!(access.mode == LoadMode::Pairs) {
         let place = vector_place::<T, S, N>(tensor, base, step, access, lanes);
         unpack::<A, S, N>(Vector::reinterpret(tensor[place]))
+    } else if comptime!(access.mode == LoadMode::Runs) {
+        load_runs::<T, S, A, N>(tensor, base, step, access)
     } else {
         let offset = base + step_offset::<T, S, N>(tensor, step, access, lanes);
         load_lanes::<T, S, A, N>(tensor, offset, access, lanes)
     }
 }
 
-/// Loads lanes from `offset` on, each by itself; whole vectors do not come here.
+/// Loads what the lanes of a step have along runs of columns, each no shorter than a vector: one number, or two of
+/// neighbours. That the second run is there follows from the vector's being there.
+#[cube]
+fn load_runs<T: Float, S: Size, A: Float, N: Size>(
+    tensor: &Tensor<Vector<T, S>>,
+    base: usize,
+    step: usize,
+    #[comptime] access: AccessBlueprint,
+) -> Vector<A, N> {
+    let first = access.row_dims;
+    let innermost = comptime!(access.row_dims + access.col_dims - 1);
+    let size = tensor.shape(innermost);
+    let col = step * N::value();
+    let run = col / size;
+    let left = size - col % size;
+    let next = run + select(left < N::value(), 1usize, 0usize);
+    let start = base + decode::<T, S>(tensor, run, first, innermost, false);
+    let here = A::cast_from(tensor[start].extract(0usize));
+    let start = base + decode::<T, S>(tensor, next, first, innermost, false);
+    let there = A::cast_from(tensor[start].extract(0usize));
+    let mut value = Vector::<A, N>::empty();
+    #[unroll]
+    for lane in 0..N::value() {
+        value.insert(lane, select(lane < left, here, there));
+    }
+    value
+}
+
+/// Loads lanes from `offset` on, each by itself; whole vectors and runs do not come here.
 #[cube]
 fn load_lanes<T: Float, S: Size, A: Float, N: Size>(
     tensor: &Tensor<Vector<T, S>>,
@@ -199,7 +229,7 @@ fn load_lanes<T: Float, S: Size, A: Float, N: Size>(
     #[comptime] lanes: Lanes,
 ) -> Vector<A, N> {
     match comptime!(access.mode) {
-        LoadMode::Vector | LoadMode::Pairs | LoadMode::Splat => {
+        LoadMode::Vector | LoadMode::Pairs | LoadMode::Splat | LoadMode::Runs => {
             Vector::<A, N>::new(A::cast_from(tensor[offset].extract(0usize)))
         }
         LoadMode::Adjacent => {
@@ -263,7 +293,11 @@ fn store_lanes<T: Float, S: Size, A: Float, N: Size>(
             }
         }
         // Nothing that is written repeats, so a splat is one lane.
-        LoadMode::Vector | LoadMode::Pairs | LoadMode::Splat | LoadMode::Gather => {
+        LoadMode::Vector
+        | LoadMode::Pairs
+        | LoadMode::Splat
+        | LoadMode::Runs
+        | LoadMode::Gather => {
             let width = N::value();
             let stride = if comptime!(width > 1) {
                 lane_stride::<T, S>(&*tensor, access, lanes)

@@ -125,9 +125,19 @@ pub(crate) fn step_to_load(
     #[comptime] team: Team,
 ) -> usize {
     let step = share.begin + comptime!(i * team.members as usize);
-    if comptime!(team.filled.is_some()) {
+    if comptime!(team.filled.is_some() || i < team.full) {
         step
     } else {
         min(step, steps - 1)
+    }
+}
+
+/// Whether a unit has an `i`th step of a row that is held.
+#[cube]
+pub(crate) fn has_step(#[comptime] i: usize, share: &Share, #[comptime] team: Team) -> bool {
+    if comptime!(team.filled.is_none() && i < team.full) {
+        true.runtime()
+    } else {
+        i < share.count
     }
 }

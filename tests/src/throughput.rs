@@ -1,7 +1,7 @@
 //! How close the kernels come to a copy of the same bytes.
 //!
-//! Layer and RMS norm over rows, forward and backward. Times are the device's own where it keeps
-//! them; the ceiling is CubeCL's copy probe at the same working set.
+//! Layer and RMS norm over rows, and norms of feature maps, forward and backward. Times are the device's own
+//! where it keeps them; the ceiling is CubeCL's copy probe at the same working set.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use cubecl::std::throughput::measure_peak_throughput;
 use cubecl::throughput::{MemoryAccess, MemorySpec, ThroughputKey, ThroughputMode};
 use cubenorm_core::{
     DType, GradientDesc, Knobs, NormDesc, Statistics, TensorDesc, forward_candidates,
-    gradient_candidates, knobs,
+    gradient_candidates, knobs, problem_on,
 };
 use cubenorm_kernels::{
     ForwardTensors, GradientTensors, hardware, launch_forward, launch_gradient, plan_for,
@@ -26,13 +26,44 @@ use crate::case::{encode, noise};
 const RUNS: usize = 5;
 const SAMPLES: usize = 9;
 
+/// Groups of a group norm.
+const GROUPS: usize = 32;
+
+/// A norm of whatever size: its batch is as large as the bytes allow.
+#[derive(Debug, Clone)]
+pub enum Norm {
+    /// Layer norm of rows of so many elements.
+    LayerNorm(usize),
+    /// RMS norm of such rows.
+    RmsNorm(usize),
+    /// A norm of feature maps: `[channels, height, width]`.
+    Maps(OfMaps, [usize; 3]),
+}
+
+/// A norm of feature maps, with a scale and a bias of channels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OfMaps {
+    /// Batch norm that trains.
+    BatchNorm,
+    /// The same with channels last in memory.
+    BatchNormChannelsLast,
+    /// Batch norm by statistics that are given.
+    BatchNormGiven,
+    /// Group norm of 32 groups.
+    GroupNorm,
+    /// Instance norm.
+    InstanceNorm,
+    /// Layer norm over the channels of each pixel.
+    LayerNormOfChannels,
+}
+
 /// What is measured.
 #[derive(Debug, Clone)]
 pub struct Selection {
     /// Bytes of the input.
     pub bytes: usize,
-    /// Lengths of rows.
-    pub cols: Vec<usize>,
+    /// Which norms.
+    pub norms: Vec<Norm>,
     /// Which candidates.
     pub candidates: Candidates,
 }
@@ -55,6 +86,8 @@ pub struct Row {
     pub pass: &'static str,
     /// Of all its tensors.
     pub dtype: String,
+    /// Of the input.
+    pub shape: Vec<usize>,
     /// Rows of the input.
     pub rows: usize,
     /// Elements of a row.
@@ -81,68 +114,156 @@ pub fn measure(client: &Client, selection: &Selection, row: &mut dyn FnMut(Row))
         if !supports(client, dtype) {
             continue;
         }
-        for &cols in &selection.cols {
-            let rows = (selection.bytes / dtype.size() / cols).max(1);
-            for (op, statistics) in [
-                ("layer_norm", Statistics::MeanVariance),
-                ("rms_norm", Statistics::MeanSquare),
-            ] {
-                let problem = Problem::new(client, op, [rows, cols], dtype, statistics);
-                problem.measure(selection.candidates, row);
-            }
+        for norm in &selection.norms {
+            let problem = Problem::new(client, norm, selection.bytes / dtype.size(), dtype);
+            problem.measure(selection.candidates, row);
         }
     }
 }
 
-/// A norm over rows, there and back, with its buffers.
+/// Layer and RMS norm in rows of 512 to 65,536 elements.
+pub fn rows() -> Vec<Norm> {
+    let lengths = (9..=16).map(|power| 1 << power);
+    let norms = lengths.flat_map(|cols| [Norm::LayerNorm(cols), Norm::RmsNorm(cols)]);
+    norms.collect()
+}
+
+/// Norms of the feature maps of ResNet-50, a diffusion model's UNet, style transfer and ConvNeXt.
+pub fn maps() -> Vec<Norm> {
+    use OfMaps::*;
+    let norms = [
+        (BatchNorm, [64, 112, 112]),
+        (BatchNorm, [1024, 14, 14]),
+        (BatchNorm, [2048, 7, 7]),
+        (BatchNormChannelsLast, [64, 112, 112]),
+        (BatchNormChannelsLast, [2048, 7, 7]),
+        (BatchNormGiven, [64, 112, 112]),
+        (BatchNormGiven, [2048, 7, 7]),
+        (GroupNorm, [320, 64, 64]),
+        (GroupNorm, [1280, 16, 16]),
+        (GroupNorm, [2048, 7, 7]),
+        (InstanceNorm, [64, 128, 128]),
+        (InstanceNorm, [128, 45, 45]),
+        (LayerNormOfChannels, [96, 56, 56]),
+    ];
+    norms.map(|(op, map)| Norm::Maps(op, map)).to_vec()
+}
+
+impl Norm {
+    /// As the benchmark's rows call it.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::LayerNorm(_) => "layer_norm",
+            Self::RmsNorm(_) => "rms_norm",
+            Self::Maps(of_maps, _) => match of_maps {
+                OfMaps::BatchNorm => "batch_norm",
+                OfMaps::BatchNormChannelsLast => "batch_norm_channels_last",
+                OfMaps::BatchNormGiven => "batch_norm_given",
+                OfMaps::GroupNorm => "group_norm",
+                OfMaps::InstanceNorm => "instance_norm",
+                OfMaps::LayerNormOfChannels => "layer_norm_of_channels",
+            },
+        }
+    }
+
+    /// Its description with so many elements, or as few more as it takes.
+    fn desc(&self, elements: usize, dtype: DType) -> NormDesc {
+        let (of_maps, [channels, height, width]) = match *self {
+            Self::LayerNorm(cols) | Self::RmsNorm(cols) => {
+                let input = TensorDesc::contiguous([(elements / cols).max(1), cols], dtype);
+                let param = TensorDesc::contiguous([cols], dtype);
+                let (statistics, bias) = match self {
+                    Self::RmsNorm(_) => (Statistics::MeanSquare, None),
+                    _ => (Statistics::MeanVariance, Some(param.clone())),
+                };
+                return NormDesc::new(input, [1], statistics)
+                    .with_scale(param)
+                    .with_bias(bias);
+            }
+            Self::Maps(of_maps, map) => (of_maps, map),
+        };
+        let batch = (elements / channels / height / width).max(1);
+        let mut shape = vec![batch, channels, height, width];
+        let mut input = TensorDesc::contiguous(shape.clone(), dtype);
+        let mut params = vec![1, channels, 1, 1];
+        let axes = match of_maps {
+            OfMaps::BatchNorm | OfMaps::BatchNormGiven => vec![0, 2, 3],
+            OfMaps::BatchNormChannelsLast => {
+                let row = width * channels;
+                input.layout.strides = vec![height * row, 1, row, channels];
+                vec![0, 2, 3]
+            }
+            OfMaps::GroupNorm => {
+                shape = vec![batch, GROUPS, channels / GROUPS, height, width];
+                input = TensorDesc::contiguous(shape, dtype);
+                params = vec![1, GROUPS, channels / GROUPS, 1, 1];
+                vec![2, 3, 4]
+            }
+            OfMaps::InstanceNorm => vec![2, 3],
+            OfMaps::LayerNormOfChannels => vec![1],
+        };
+        let param = TensorDesc::contiguous(params, dtype);
+        let statistics = match of_maps {
+            OfMaps::BatchNormGiven => Statistics::Given {
+                mean: param.clone(),
+                variance: param.clone(),
+            },
+            _ => Statistics::MeanVariance,
+        };
+        NormDesc::new(input, axes, statistics)
+            .with_scale(param.clone())
+            .with_bias(param)
+    }
+}
+
+/// A norm, there and back, with its buffers.
 struct Problem<'a> {
     client: &'a Client,
     op: &'static str,
     forward: NormDesc,
     backward: GradientDesc,
     input: Handle,
-    scale: Handle,
-    bias: Handle,
+    /// Scale, bias and what else is given for each channel or column.
+    param: Handle,
     saved: Handle,
     above: Handle,
-    shape: [usize; 2],
+}
+
+/// The way back, whose gradients lie in memory as the input does.
+fn back(forward: &NormDesc) -> GradientDesc {
+    GradientDesc {
+        output_gradient: forward.input.clone(),
+        input_gradient: Some(forward.input.clone()),
+        ..GradientDesc::new(forward.clone())
+    }
 }
 
 impl<'a> Problem<'a> {
-    fn new(
-        client: &'a Client,
-        op: &'static str,
-        shape: [usize; 2],
-        dtype: DType,
-        statistics: Statistics,
-    ) -> Self {
-        let [rows, cols] = shape;
-        let has_bias = statistics == Statistics::MeanVariance;
-        let param = TensorDesc::contiguous([cols], dtype);
-        let norm = NormDesc::new(TensorDesc::contiguous(shape, dtype), [1], statistics)
-            .with_scale(param.clone())
-            .with_bias(has_bias.then_some(param));
-        let forward = NormDesc {
-            written_statistics: None,
-            ..norm.clone()
+    fn new(client: &'a Client, norm: &Norm, elements: usize, dtype: DType) -> Self {
+        let forward = norm.desc(elements, dtype);
+        // A block of noise again and again: bytes are bytes, as long as they are not all the same. Above 0, as a
+        // given variance is.
+        let block: Vec<f64> = (0..1 << 16)
+            .map(|position| noise(7, position) + 1.5)
+            .collect();
+        let block = encode(dtype, &block);
+        let fill = |desc: &TensorDesc| {
+            let bytes = desc.shape().iter().product::<usize>() * dtype.size();
+            let repeated = block.repeat(bytes.div_ceil(block.len()));
+            client.create_from_slice(&repeated[..bytes])
         };
-        // A block of noise again and again: bytes are bytes, as long as they are not all the same.
-        let block: Vec<f64> = (0..1 << 16).map(|position| noise(7, position)).collect();
-        let large = encode(dtype, &block).repeat((rows * cols).div_ceil(block.len()));
-        let large = &large[..rows * cols * dtype.size()];
-        let small = encode(dtype, &block[..cols]);
-        let pairs = [0.0, 1.0].repeat(rows);
+        let pairs = forward.statistics_desc();
+        let rows = pairs.shape().iter().product::<usize>() / 2;
+        let pairs = encode(pairs.dtype, &[0.0, 1.0].repeat(rows));
         Self {
             client,
-            op,
+            op: norm.name(),
+            backward: back(&forward),
+            input: fill(&forward.input),
+            param: fill(forward.scale.as_ref().expect("every norm here has one")),
+            saved: client.create_from_slice(&pairs),
+            above: fill(&forward.input),
             forward,
-            backward: GradientDesc::new(norm),
-            input: client.create_from_slice(large),
-            scale: client.create_from_slice(&small),
-            bias: client.create_from_slice(&small),
-            saved: client.create_from_slice(&encode(dtype.accumulation(), &pairs)),
-            above: client.create_from_slice(large),
-            shape,
         }
     }
 
@@ -153,7 +274,7 @@ impl<'a> Problem<'a> {
         let tensors = self.forward_tensors();
         let tuned = tuned_forward(self.client, &self.forward, &tensors);
         let tuned = tuned.expect("the device can run it");
-        let problem = self.forward.problem().expect("a valid description");
+        let problem = problem_on(&self.forward, &hardware).expect("a valid description");
         let places = forward_candidates(&problem, &hardware).expect("a plan");
         for (knobs, is_analytic) in chosen(candidates, &all, places, tuned) {
             let plan = plan_for(self.client, &self.forward, knobs.into()).expect("a candidate");
@@ -166,6 +287,9 @@ impl<'a> Problem<'a> {
             row(result.of(knobs, is_analytic, tuned));
         }
 
+        if self.is_given() {
+            return;
+        }
         let desc = &self.backward;
         let tensors = self.gradient_tensors();
         let tuned = tuned_gradient(self.client, desc, &tensors).expect("the device can run it");
@@ -184,9 +308,12 @@ impl<'a> Problem<'a> {
     }
 
     fn forward_tensors(&self) -> ForwardTensors {
+        let is_given = self.is_given();
         ForwardTensors {
-            scale: Some(self.scale.clone()),
-            bias: self.forward.bias.as_ref().map(|_| self.bias.clone()),
+            scale: Some(self.param.clone()),
+            bias: self.forward.bias.as_ref().map(|_| self.param.clone()),
+            mean: is_given.then(|| self.param.clone()),
+            variance: is_given.then(|| self.param.clone()),
             ..ForwardTensors::new(self.input.clone())
         }
     }
@@ -196,10 +323,14 @@ impl<'a> Problem<'a> {
             input: self.input.clone(),
             output_gradient: self.above.clone(),
             saved: Some(self.saved.clone()),
-            scale: Some(self.scale.clone()),
-            bias: self.forward.bias.as_ref().map(|_| self.bias.clone()),
+            scale: Some(self.param.clone()),
+            bias: self.forward.bias.as_ref().map(|_| self.param.clone()),
             input_gradient: None,
         }
+    }
+
+    fn is_given(&self) -> bool {
+        matches!(self.forward.statistics, Statistics::Given { .. })
     }
 
     /// The median time of a run.
@@ -220,7 +351,8 @@ impl<'a> Problem<'a> {
 
     fn row(&self, pass: &'static str, tensors: usize, time: Option<Duration>, plan: String) -> Row {
         let dtype = self.forward.input.dtype;
-        let [rows, cols] = self.shape;
+        let problem = self.forward.problem().expect("a valid description");
+        let (rows, cols) = (problem.rows, problem.cols);
         let bytes = tensors * rows * cols * dtype.size();
         let seconds = time.map(|time| time.as_secs_f64());
         let rate = seconds.map(|seconds| bytes as f64 / seconds);
@@ -229,6 +361,7 @@ impl<'a> Problem<'a> {
             op: self.op,
             pass,
             dtype: dtype.to_string(),
+            shape: self.forward.input.shape().to_vec(),
             rows,
             cols,
             milliseconds: seconds.map(|seconds| 1e3 * seconds),

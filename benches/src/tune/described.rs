@@ -11,7 +11,7 @@ use cubecl::{
 };
 use cubenorm_core::{
     DType, Epsilon, GradientDesc, Hold, Knobs, NormDesc, Statistics, StrategyChoice, TensorDesc,
-    forward_candidates, gradient_candidates, knobs,
+    forward_candidates, gradient_candidates, knobs, problem_on,
 };
 use cubenorm_kernels::{hardware, plan_for, plan_gradient_for};
 use cubenorm_offline::{Recorder, Work, representation};
@@ -107,7 +107,7 @@ impl Described {
     pub fn candidates(&self) -> Result<Vec<Knobs>> {
         let hardware = hardware(&self.client);
         let places = match &self.gradient {
-            None => forward_candidates(&self.norm.problem()?, &hardware)?,
+            None => forward_candidates(&problem_on(&self.norm, &hardware)?, &hardware)?,
             Some(desc) => {
                 let problem = desc.input_problem(desc.param_sums())?;
                 gradient_candidates(&problem, &hardware)?

@@ -49,6 +49,6 @@ pub use layout::{Layout, MAX_RANK, TensorDesc};
 pub use plan::{
     AccessBlueprint, Blueprint, GradientBlueprint, GradientPlan, Grid, Hardware, Hold, Knobs,
     Lanes, Level, LoadMode, Merge, Plan, PlanError, RowHeld, RowKept, Strategy, StrategyChoice,
-    Team, forward_candidates, gradient_candidates, knobs, plan_forward, plan_gradient,
+    Team, forward_candidates, gradient_candidates, knobs, plan_forward, plan_gradient, problem_on,
 };
 pub use problem::{Access, Dim, NormProblem, StatisticsKind};

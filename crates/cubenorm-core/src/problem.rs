@@ -178,6 +178,11 @@ impl NormDesc {
     ///
     /// A [`NormError`] that names the tensor, what was expected and what came.
     pub fn problem(&self) -> Result<NormProblem, NormError> {
+        self.canonical(Rows::Even)
+    }
+
+    /// [`problem`](Self::problem), with rows to be cut like these where nothing is reduced.
+    pub(crate) fn canonical(&self, rows: Rows) -> Result<NormProblem, NormError> {
         let input = &self.input;
         input.validate("input")?;
         let shape = input.shape();
@@ -212,14 +217,12 @@ impl NormDesc {
             _ => (None, None),
         };
 
-        let everyone: Vec<&[usize]> = [
+        let params = [&scale, &bias, &mean, &variance];
+        let params: Vec<&[usize]> = params.into_iter().flatten().map(Vec::as_slice).collect();
+        let whole: Vec<&[usize]> = [
             Some(&input.layout.strides),
             Some(&output_layout.strides),
             residual.as_ref(),
-            scale.as_ref(),
-            bias.as_ref(),
-            mean.as_ref(),
-            variance.as_ref(),
         ]
         .into_iter()
         .flatten()
@@ -228,7 +231,7 @@ impl NormDesc {
         let order = memory_order(shape, &[&input.layout.strides, &output_layout.strides]);
         let is_col: Vec<bool> = match kind {
             kind if kind.reduces() => reduced,
-            _ => innermost_run(shape, &order, &everyone),
+            _ => innermost_run(shape, &order, &whole, &params, rows),
         };
         let split = RowsAndCols::new(shape, &order, &is_col);
         let access = |strides: &[usize]| split.access(strides);
@@ -476,24 +479,48 @@ fn coalesce(shape: &[usize], strides: &[usize], order: &[usize]) -> Vec<Dim> {
     }
 }
 
-/// The columns where nothing is reduced and the split is free: the innermost dimensions that every
-/// tensor steps through evenly, so that no index is decoded within a row.
-fn innermost_run(shape: &[usize], order: &[usize], strides: &[&[usize]]) -> Vec<bool> {
+/// What the rows are of a problem that reduces nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rows {
+    /// What every tensor steps through evenly, so that no index is decoded within a row.
+    Even,
+    /// As many of these as parameters have numbers for, one after another, where vectors may not divide one. Each
+    /// parameter is one number along it.
+    OfRuns,
+}
+
+/// Elements that every vector divides.
+const WHOLE: usize = 16;
+
+/// The columns where nothing is reduced: the innermost dimensions that make up a row.
+fn innermost_run(
+    shape: &[usize],
+    order: &[usize],
+    whole: &[&[usize]],
+    params: &[&[usize]],
+    rows: Rows,
+) -> Vec<bool> {
     let mut is_col = vec![false; shape.len()];
     let Some((&innermost, outer)) = order.split_last() else {
         return is_col;
     };
     is_col[innermost] = true;
     let mut inner = innermost;
+    let mut run = shape[innermost];
+    let is_constant = params.iter().all(|strides| strides[innermost] == 0);
     for &dim in outer.iter().rev() {
-        let even = strides
-            .iter()
-            .all(|strides| strides[dim] == strides[inner].saturating_mul(shape[inner]));
-        if !even {
+        let is_even =
+            |strides: &&[usize]| strides[dim] == strides[inner].saturating_mul(shape[inner]);
+        let are_even = params.iter().all(is_even);
+        let moves = params.iter().any(|strides| strides[dim] != 0);
+        let has_runs = rows == Rows::OfRuns && is_constant && run % WHOLE != 0 && moves;
+        let goes_on = are_even || has_runs;
+        if !goes_on || !whole.iter().all(is_even) {
             break;
         }
         is_col[dim] = true;
         inner = dim;
+        run = run.saturating_mul(shape[dim]);
     }
     is_col
 }

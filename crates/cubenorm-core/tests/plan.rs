@@ -317,8 +317,11 @@ fn a_scale_of_channels_is_read_once_for_each_run_of_columns() {
         run(&groups, &of_channels, &Hardware::software(2)),
         Some(1024)
     );
-    // No vector divides 49 columns.
-    assert_eq!(run(&[2, 32, 10, 49], &of_channels, &cpu), Some(49));
+    // No vector divides 49 columns, nor 343.
+    let seven = |channels: usize| run(&[2, 32, channels, 49], &[1, 32, channels, 1], &cpu);
+    assert_eq!(seven(7), Some(49));
+    // Vectors go beyond the end of a run, where a row is whole.
+    assert_eq!(seven(64), None);
     // Where each column has its own, all have one, a run is next to nothing, or units share a row.
     assert_eq!(run(&groups, &[10, 4096], &cpu), None);
     assert_eq!(run(&groups, &[1, 32, 1, 1], &cpu), None);

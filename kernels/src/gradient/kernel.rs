@@ -20,7 +20,7 @@ use crate::strategy::peers::{Words, hear, look, tell};
 use crate::strategy::split::{Partition, merge_parts, row_elements, write_part};
 use crate::strategy::{member, merge_team, team_index};
 use crate::types::{One, Typed, Types};
-use crate::work::{Item, Share, item, my_share, own_part, step_to_load};
+use crate::work::{Item, Share, has_step, item, my_share, own_part, step_to_load};
 
 /// The tensors that are written.
 #[derive(CubeType, CubeLaunch)]
@@ -321,7 +321,7 @@ fn write_held<T: Types>(
     let is_first = true.runtime();
     #[unroll]
     for i in 0..vectors {
-        if i < share.count {
+        if has_step(i, &share, blueprint.team) {
             let step = share.begin + i * comptime!(blueprint.team.members as usize);
             let sums = held.get(i, blueprint);
             let slot = team_index(blueprint.team);
@@ -501,7 +501,7 @@ fn gradient_items<T: Types, W: Size>(
                 }
                 #[unroll]
                 for i in begin..end {
-                    if i < share.count {
+                    if has_step(i, &share, team) {
                         let step = share.begin + i * members;
                         let reads = reads.index(comptime!(i - begin));
                         let first = sources.index(0usize);

@@ -12,7 +12,7 @@ use crate::moments::{Moments, Sums, lanes_from, same};
 use crate::strategy::merge_team;
 use crate::strategy::split::Partition;
 use crate::types::Types;
-use crate::work::{Share, ends_run, my_share, steps_within};
+use crate::work::{Share, ends_run, has_step, my_share, steps_within};
 
 /// Steps that are summed up apart before they are added to the rest, so that a long row keeps its
 /// digits.
@@ -163,7 +163,7 @@ pub(super) fn sum_up_held<T: Types>(
         comptime!(blueprint.row == RowKept::InTurn && blueprint.statistics.reduces_deviation());
     #[unroll]
     for i in 0..comptime!(blueprint.held_vectors()) {
-        if i < share.count {
+        if has_step(i, share, blueprint.team) {
             let step = share.begin + i * comptime!(blueprint.team.members as usize);
             let params = held_params::<T>(scale, source, row, i, step, blueprint);
             let read = held.get(i);

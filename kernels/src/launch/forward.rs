@@ -6,6 +6,7 @@ use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubenorm_core::{
     DType, Hardware, Knobs, NormDesc, NormProblem, Plan, StrategyChoice, TensorDesc, plan_forward,
+    problem_on,
 };
 
 use super::args::{
@@ -85,13 +86,18 @@ pub fn plan_for(
     desc: &NormDesc,
     choice: StrategyChoice,
 ) -> Result<Plan, LaunchError> {
-    let problem = checked(client, desc)?;
-    Ok(plan_forward(&problem, &hardware(client), choice)?)
+    let hardware = hardware(client);
+    let problem = checked(client, desc, &hardware)?;
+    Ok(plan_forward(&problem, &hardware, choice)?)
 }
 
 /// The problem, where the device can run it.
-fn checked(client: &Client, desc: &NormDesc) -> Result<NormProblem, LaunchError> {
-    let problem = desc.problem()?;
+fn checked(
+    client: &Client,
+    desc: &NormDesc,
+    hardware: &Hardware,
+) -> Result<NormProblem, LaunchError> {
+    let problem = problem_on(desc, hardware)?;
     check_dtypes(client, problem_dtypes(&problem))?;
     check_activation(client, problem.dtype, problem.activation)?;
     Ok(problem)
@@ -113,7 +119,7 @@ fn prepare(
     choice: StrategyChoice,
     hardware: &Hardware,
 ) -> Result<Prepared, LaunchError> {
-    let problem = checked(client, desc)?;
+    let problem = checked(client, desc, hardware)?;
     if problem.is_empty() {
         return Ok(Prepared {
             problem,
@@ -147,18 +153,13 @@ pub fn tuned_forward(
     desc: &NormDesc,
     tensors: &ForwardTensors,
 ) -> Result<Knobs, LaunchError> {
-    let problem = checked(client, desc)?;
+    let hardware = hardware(client);
+    let problem = checked(client, desc, &hardware)?;
     check_buffers(desc, tensors)?;
     if problem.is_empty() {
         return Ok(Knobs::default());
     }
-    Ok(tune_forward(
-        client,
-        &hardware(client),
-        desc,
-        &problem,
-        tensors,
-    )?)
+    Ok(tune_forward(client, &hardware, desc, &problem, tensors)?)
 }
 
 /// Normalizes: validates, plans and launches.

@@ -139,6 +139,7 @@ fn letters(tensors: &[(&str, Option<AccessBlueprint>)]) -> String {
             LoadMode::Pairs => 'p',
             LoadMode::Adjacent => 'a',
             LoadMode::Splat => 's',
+            LoadMode::Runs => 'r',
             LoadMode::Gather => 'g',
         };
         Some(format!(

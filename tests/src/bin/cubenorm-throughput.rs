@@ -1,13 +1,13 @@
 //! How close the kernels come to a copy of the same bytes, on every device of the build.
 //!
-//! `cubenorm-throughput [MIB]` normalizes tensors of MIB mebibytes (256 where it is not said) in rows
-//! of 512 to 65,536 elements, forward and backward, with each candidate of the tuner, the analytic plan
-//! first and the tuned one with a star, and prints a table. Times are the device's own where it keeps
+//! `cubenorm-throughput [MIB]` normalizes tensors of MIB mebibytes (256 where it is not said), rows
+//! of 512 to 65,536 elements and feature maps, forward and backward, with each candidate of the tuner, the
+//! analytic plan first and the tuned one with a star, and prints a table. Times are the device's own where it keeps
 //! them; the ceiling is CubeCL's copy probe at the same working set. `CUBENORM_TEST_DEVICES` selects
 //! devices.
 
 use cubenorm_tests::device::devices;
-use cubenorm_tests::throughput::{Candidates, Row, Selection, measure};
+use cubenorm_tests::throughput::{Candidates, Row, Selection, maps, measure, rows};
 
 fn main() {
     let mebibytes = std::env::args().nth(1);
@@ -21,7 +21,7 @@ fn main() {
     };
     let selection = Selection {
         bytes: mebibytes << 20,
-        cols: (9..=16).map(|power| 1 << power).collect(),
+        norms: [rows(), maps()].concat(),
         candidates: Candidates::All,
     };
     for device in devices() {

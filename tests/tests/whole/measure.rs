@@ -3,7 +3,7 @@
 
 use cubenorm_tests::device::devices;
 use cubenorm_tests::properties::properties;
-use cubenorm_tests::throughput::{Candidates, Selection, measure};
+use cubenorm_tests::throughput::{Candidates, Norm, Selection, maps, measure, rows};
 
 /// A number from the environment.
 fn number(name: &str, otherwise: usize) -> usize {
@@ -26,12 +26,11 @@ fn device_properties() {
     }
 }
 
-#[test]
-#[ignore = "a benchmark: cargo xtask gpu-check"]
-fn throughput_beside_a_copy() {
+/// Prints how fast these norms are on every device.
+fn throughput(norms: Vec<Norm>) {
     let selection = Selection {
         bytes: number("CUBENORM_MEBIBYTES", 256) << 20,
-        cols: (9..=16).map(|power| 1 << power).collect(),
+        norms,
         candidates: Candidates::AnalyticAndTuned,
     };
     println!();
@@ -41,4 +40,16 @@ fn throughput_beside_a_copy() {
             println!("throughput {row}");
         });
     }
+}
+
+#[test]
+#[ignore = "a benchmark: cargo xtask gpu-check"]
+fn throughput_of_rows_beside_a_copy() {
+    throughput(rows());
+}
+
+#[test]
+#[ignore = "a benchmark: cargo xtask gpu-check"]
+fn throughput_of_maps_beside_a_copy() {
+    throughput(maps());
 }

@@ -103,6 +103,8 @@ pub enum LoadMode {
     Adjacent,
     /// All the same element.
     Splat,
+    /// One number along each run of columns, of which a vector may have the end of one and the beginning of the next.
+    Runs,
     /// At a stride: one access for each lane.
     Gather,
 }
@@ -177,6 +179,8 @@ pub struct Team {
     /// Vectors of each unit, where a row or sums of its columns are held and it fills what all units hold: the
     /// kernel then asks nowhere whether a unit still has one.
     pub filled: Option<usize>,
+    /// Vectors that every unit has where some have one that others have not: the kernel asks of those beyond.
+    pub full: usize,
 }
 
 /// All that a kernel is compiled for. Each field forks one more kernel, so it holds no size that a

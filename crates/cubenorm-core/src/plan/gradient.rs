@@ -285,6 +285,8 @@ pub fn plan_gradient(
     let is_narrow = match cut.held_columns {
         _ if holds_many => true,
         _ if sums_on_the_way || choice.knobs().vector.is_some() => false,
+        // Narrow ones that fill all units, which these do not.
+        Hold::Registers(_) if cut.team.filled.is_none() && fills(problem, &cut, widest) => true,
         Hold::Reread => cut.team.lanes == super::Lanes::Rows || is_long(&cut),
         _ => problem.column_sums.count() == 2 && problem.cols <= SHORT_ROW,
     };
@@ -302,6 +304,10 @@ pub fn plan_gradient(
     let row = row_kept(problem, &cut, wish);
     if row != RowKept::InTurn && is_wide(problem, &cut) {
         cut.team.filled = None;
+    }
+    // What a unit surely has a compiler keeps, converted, from one pass to the other.
+    if row == RowKept::InTurn || is_wide(problem, &cut) {
+        cut.team.full = 0;
     }
     let access = |access: &Access| lanes::blueprint(access, vectors);
     let optional = |tensor: &Option<Access>| tensor.as_ref().map(access);
@@ -370,6 +376,13 @@ pub fn plan_gradient(
         grid: cut.grid,
         reason: cut.reason,
     })
+}
+
+/// Whether vectors of so many lanes leave no unit without one.
+fn fills(problem: &GradientProblem, cut: &Cut, lanes: usize) -> bool {
+    problem
+        .cols
+        .is_multiple_of(lanes * cut.team.members as usize)
 }
 
 /// Whether units of a cube take a row that they read again in several steps each.

@@ -176,7 +176,11 @@ pub(super) fn cut(
     };
     let held = held.vectors();
     let is_even = splits == peers as usize && splits * steps_per_split == steps;
-    let filled = held.filter(|vectors| is_even && vectors * members as usize == steps_per_split);
+    let full = match held {
+        Some(vectors) if is_even => vectors.min(steps_per_split / members as usize),
+        _ => 0,
+    };
+    let filled = held.filter(|&vectors| is_even && vectors * members as usize == steps_per_split);
     let teams = items.div_ceil(abreast).min(max_teams).max(1);
     let groups_per_team = items.div_ceil(teams).next_multiple_of(abreast);
     let cubes = items
@@ -203,6 +207,7 @@ pub(super) fn cut(
             peers,
             ragged: run.is_some(),
             filled,
+            full,
         },
         hold,
         grid: Grid {

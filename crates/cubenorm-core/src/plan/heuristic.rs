@@ -1,6 +1,6 @@
 //! The analytic choice: numbers only, each with its reason. No kernel and no device calls here.
 
-use super::grid::Cut;
+use super::grid::{Cut, Task};
 use super::{
     AccessBlueprint, Hardware, Hold, Knobs, Lanes, Level, Merge, PlanError, RowHeld, Strategy,
 };
@@ -27,8 +27,8 @@ const MOST_HELD_SUMS_OF_CUBE: usize = 1 << 14;
 const SHORT_HALVES: std::ops::RangeInclusive<usize> = 512..=1024;
 
 /// Columns of halves with one sum, from which on the next row comes too late where registers hold the sums. Measured on
-/// an H200: with them in shared memory rows of 8,192 take 0.87 to 0.9 of the time, of 4,096 1.0 to 1.05.
-const LONG_HALVES: usize = 8192;
+/// an H200: with them in shared memory rows of 8,192 take 0.87 to 0.9 of the time, of 7,168 0.83, of 4,096 1.0 to 1.05.
+const LONG_HALVES: usize = 7168;
 
 /// Sums that a unit holds in registers where shared memory has no room for all of them.
 const HELD_SUMS_BESIDE_SHARED: usize = 16;
@@ -102,6 +102,16 @@ const UNITS_OF_PLANES: u32 = 128;
 /// latency of memory, few enough to stay in registers.
 const CUBE_VECTORS: usize = 4;
 
+/// Bytes of such a vector, as computed: of narrower ones a unit has more. Measured on an H200: rows of 2,025 floats that
+/// no vector divides take 0.63 of the time with 16 of them in a unit instead of 4.
+const CUBE_VECTOR_BYTES: usize = 16;
+
+/// Vectors that a unit has where half the units have fewer of them idle, and those of three that half the units share
+/// where they wait twice for each other: the more a unit has, the more rows are under way. Measured on an H200, layer
+/// norm of halves: rows of 1,280, 2,560 and 5,120 take 0.85 to 0.9 of the time with 5 of them in each unit instead of 2.5,
+/// of 7,168 and 14,336 0.8 to 0.9 with 7 instead of 3.5, of 12,288 0.8 with 6 instead of 3.
+const FILLING_VECTORS: usize = 8;
+
 /// Elements below which splitting a row between cores costs more than it saves: the second launch
 /// alone is worth about this many.
 const SPLIT_ELEMENTS: usize = 1 << 15;
@@ -119,8 +129,17 @@ const BLOCK: usize = 64;
 /// Rows that one team adds to its sums of columns at most: 5e-4 in the same terms.
 const LONGEST_COLUMN_SUM: usize = 1 << 14;
 
-/// Cubes that keep a multiprocessor busy.
-const CUBES_PER_MULTIPROCESSOR: usize = 4;
+/// Bytes of a unit's columns side by side at least: those of a plane are a line of memory then.
+const LEAST_OF_COLUMNS: usize = 4;
+
+/// Units of a cube that reduces columns, and such cubes that keep a multiprocessor busy.
+const UNITS_OF_COLUMNS: usize = 256;
+const CUBES_OF_COLUMNS: usize = 4;
+
+/// What a part of a long row adds to the time of all, as a share of it: measured on an H200, batch norm of 64 channels of a
+/// million floats each, whose two parts are 128 cubes for 132 multiprocessors and take 0.97 of the time of four, 0.9 of
+/// eight, and 0.82 of three or nine, which do not come out even.
+const COST_OF_PART: f64 = 0.02;
 
 /// Multiprocessors where the runtime does not say: a mid-range GPU.
 const MULTIPROCESSORS: usize = 32;
@@ -342,9 +361,7 @@ fn infer(work: &Work, hardware: &Hardware) -> (Strategy, &'static str) {
     if work.lanes == Lanes::Rows {
         return (Strategy::Column, "the kept axis is contiguous");
     }
-    let target = hardware
-        .multiprocessors
-        .map_or(MULTIPROCESSORS, |n| n as usize);
+    let target = multiprocessors(hardware);
     if long && work.groups < target && work.steps >= 4 * hardware.max_units_per_cube as usize {
         return (Strategy::Split, "fewer rows than multiprocessors");
     }
@@ -436,14 +453,20 @@ fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option<u32>) -> S
     let sums = work.vector * work.column_sums * work.accumulation / 4;
     // Few units for long rows whose teams wait twice, for a mean and for what is left of squares, which leaves room for
     // other cubes: measured on an H200, those of which squares alone are taken are 0.93 to 0.98 of the time without it.
+    let narrow = CUBE_VECTOR_BYTES / (work.vector * work.accumulation);
     let most = match is_staged(work, hardware, steps) && work.merge == Merge::Moments {
         true => HELD_VECTORS,
-        false => CUBE_VECTORS,
+        false if work.column_sums > 0 => CUBE_VECTORS,
+        false => (CUBE_VECTORS * narrow / work.reads).clamp(CUBE_VECTORS, HELD_VECTORS),
     };
-    let per_unit = (HELD_SUMS / sums.max(1)).clamp(1, most);
-    let wanted = steps.div_ceil(per_unit).next_power_of_two();
     // At least a plane, and at least two units, so that a cube is one.
     let smallest = plane.unwrap_or(32).min(largest);
+    let per_unit = (HELD_SUMS / sums.max(1)).clamp(1, most);
+    let wanted = steps.div_ceil(per_unit).next_power_of_two();
+    let wanted = match work.column_sums == 0 && wanted as u32 >= 2 * smallest {
+        true => with_fewer_idle(work, steps, wanted),
+        false => wanted,
+    };
     let units = match work.knobs.units {
         Some(units) => units.max(1).next_power_of_two().min(largest),
         // Few units have registers for the next row of halves and for the scale.
@@ -466,7 +489,14 @@ fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option<u32>) -> S
             (units.min(UNITS_WITH_SUMS) as u32).min(largest)
         }
     };
-    let units = units.max(smallest).max(with_sums);
+    let of_columns = match work.knobs.units {
+        None if work.column_sums > 0 => filled_by_columns(work, steps * work.vector, smallest),
+        _ => None,
+    };
+    let units = match of_columns {
+        Some(units) => units.min(largest),
+        None => units.max(smallest).max(with_sums),
+    };
     let per_unit = steps.div_ceil(units as usize);
     let hold = match hardware.cpu_cores {
         // Shared memory is a CPU's cache, and the row is there already.
@@ -488,6 +518,44 @@ fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option<u32>) -> S
         max_teams,
         held_columns,
         reason: "",
+    }
+}
+
+/// So many units, or half of them where fewer of those have no vector.
+fn with_fewer_idle(work: &Work, steps: usize, units: usize) -> usize {
+    let places = |units: usize| units * size(steps.div_ceil(units)).unwrap_or(usize::MAX / units);
+    let (many, few) = (units, units / 2);
+    let waits_twice = work.merge == Merge::Moments && steps == 3 * many;
+    let fits = steps.div_ceil(few) <= FILLING_VECTORS;
+    match fits && (places(few) < places(many) || waits_twice) {
+        true => few,
+        false => many,
+    }
+}
+
+/// Units of a cube that all have as many of so many columns, where these are three, five or seven times a power of two.
+///
+/// Measured on an H200, backward: rows of 768 to 7,168 halves take 0.75 to 0.95 of the time with 20 to 28 columns in each
+/// unit, all of them filled, and of floats 0.85 to 0.95 with 12 and 20 where there are two sums; where there is one, those
+/// of 2,560 to 5,120 floats take 1.02 to 1.05 times the time.
+fn filled_by_columns(work: &Work, columns: usize, smallest: u32) -> Option<u32> {
+    let odd = columns >> columns.trailing_zeros();
+    let is_light = !work.is_half && work.column_sums == 1;
+    let most = match is_light {
+        true => FLOATS_OF_UNIT * UNITS_WITH_SUMS,
+        false => COLUMNS_OF_CUBE,
+    };
+    if columns > most || !matches!(odd, 3 | 5 | 7) {
+        return None;
+    }
+    let units = |of_unit: usize| {
+        let units = (columns / of_unit) as u32;
+        (columns.is_multiple_of(of_unit) && units >= smallest).then_some(units)
+    };
+    let short = units(FLOATS_OF_UNIT * odd);
+    match work.is_half && odd == 3 {
+        true => units(2 * FLOATS_OF_UNIT * odd).or(short),
+        false => short,
     }
 }
 
@@ -536,8 +604,9 @@ fn column(work: &Work, hardware: &Hardware, is_forced: bool) -> Shape {
     if hardware.cpu_cores.is_some() || hardware.is_software() && !is_forced {
         return unit(work, hardware);
     }
-    let limit = hardware.max_units_per_cube.min(256) as usize;
     let x = work.groups.next_power_of_two().min(32);
+    let cubes = work.groups.div_ceil(x);
+    let limit = units_of_columns(work, hardware, cubes).min(hardware.max_units_per_cube as usize);
     let wanted = work.knobs.units.map_or(work.steps, |units| units as usize);
     let y = wanted
         .min(work.steps)
@@ -546,16 +615,12 @@ fn column(work: &Work, hardware: &Hardware, is_forced: bool) -> Shape {
         .min(limit / x)
         .min(hardware.max_cube_dim[1] as usize)
         .max(1);
-    let cubes = work.groups.div_ceil(x);
     let splits = match (work.reduces, work.knobs.splits) {
         (true, Some(splits)) => splits.clamp(1, MAX_SPLITS).min(work.steps).max(1),
-        (true, None) => parts(
-            hardware,
-            cubes,
-            work.steps,
-            y * CUBE_VECTORS,
-            work.elements(),
-        ),
+        (true, None) => {
+            let wanted = cubes_to_fill(hardware, CUBES_OF_COLUMNS);
+            parts(wanted, cubes, work, y * CUBE_VECTORS)
+        }
         (false, _) => 1,
     };
     let per_unit = work.steps.div_ceil(splits).div_ceil(y);
@@ -629,8 +694,8 @@ fn split(work: &Work, hardware: &Hardware, plane: Option<u32>, is_forced: bool) 
         }
         (Lanes::Columns, None, None) => {
             let least = CUBE_VECTORS * 64;
-            let splits = parts(hardware, work.groups, work.steps, least, work.elements());
-            let splits = limit(splits);
+            let most = work.steps.div_ceil(least);
+            let splits = limit(even_parts(hardware, work, most));
             let parts = Work {
                 column_sums: 0,
                 ..*work
@@ -647,24 +712,56 @@ fn split(work: &Work, hardware: &Hardware, plane: Option<u32>, is_forced: bool) 
     shape
 }
 
-/// Parts of a row that fill the device when `cubes` cubes alone do not, of at least `least` steps.
-fn parts(hardware: &Hardware, cubes: usize, steps: usize, least: usize, elements: usize) -> usize {
-    let wanted = match hardware.software_cores {
+/// Cubes that fill the device, where so many do a multiprocessor.
+fn cubes_to_fill(hardware: &Hardware, of_multiprocessor: usize) -> usize {
+    match hardware.software_cores {
         Some(cores) => cores as usize * CUBES_PER_SOFTWARE_CORE,
-        None => {
-            hardware
-                .multiprocessors
-                .map_or(MULTIPROCESSORS, |n| n as usize)
-                * CUBES_PER_MULTIPROCESSOR
-        }
-    };
-    match elements < SPLIT_ELEMENTS {
+        None => multiprocessors(hardware) * of_multiprocessor,
+    }
+}
+
+fn multiprocessors(hardware: &Hardware) -> usize {
+    hardware
+        .multiprocessors
+        .map_or(MULTIPROCESSORS, |n| n as usize)
+}
+
+/// Parts of a row that come to `wanted` cubes when `cubes` cubes alone do not, of at least `least` steps.
+fn parts(wanted: usize, cubes: usize, work: &Work, least: usize) -> usize {
+    match work.elements() < SPLIT_ELEMENTS {
         true => 1,
         false => wanted
             .div_ceil(cubes.max(1))
-            .min(steps.div_ceil(least.max(1)))
+            .min(work.steps.div_ceil(least.max(1)))
             .clamp(1, MAX_SPLITS),
     }
+}
+
+/// Parts of long rows, a cube for each, of at most so many: those that leave the fewest multiprocessors idle at the end.
+fn even_parts(hardware: &Hardware, work: &Work, most: usize) -> usize {
+    let processors = multiprocessors(hardware);
+    let cost = |parts: usize| {
+        let cubes = work.groups * parts;
+        let rounds = cubes.div_ceil(processors) as f64;
+        rounds * processors as f64 / cubes as f64 * (1.0 + COST_OF_PART * parts as f64)
+    };
+    let most = match work.elements() < SPLIT_ELEMENTS {
+        true => 1,
+        false => most.clamp(1, processors.min(MAX_SPLITS)),
+    };
+    let cheapest = (1..=most).min_by(|&a, &b| cost(a).total_cmp(&cost(b)));
+    cheapest.unwrap_or(1)
+}
+
+/// Units of a cube that reduces columns: more where rows cannot be split in parts enough to fill the device, as far as
+/// shared memory has room for what they merge.
+fn units_of_columns(work: &Work, hardware: &Hardware, cubes: usize) -> usize {
+    if cubes * MAX_SPLITS >= cubes_to_fill(hardware, CUBES_OF_COLUMNS) {
+        return UNITS_OF_COLUMNS;
+    }
+    let of_unit = MERGED_OF_UNIT * work.vector * work.accumulation;
+    let room = (hardware.max_shared_memory / of_unit).max(1);
+    (1 << room.ilog2()).clamp(UNITS_OF_COLUMNS, FULL_CUBE as usize)
 }
 
 /// Rows that a unit takes side by side, where all of them share what they are scaled, shifted and
@@ -705,9 +802,7 @@ pub(super) fn abreast(
             cached.min(groups / (VECTORS_OF_SOFTWARE_CORE * lanes))
         }
         (None, None) if is_half => {
-            let processors = hardware
-                .multiprocessors
-                .map_or(MULTIPROCESSORS, |n| n as usize);
+            let processors = multiprocessors(hardware);
             let spare = groups / (processors * PLANES_OF_MULTIPROCESSOR);
             spare
                 .min(SHORT_ROWS * 2 / row_bytes.max(1))
@@ -739,6 +834,25 @@ pub(super) fn narrow_vector(cut: &Cut, hardware: &Hardware) -> Option<usize> {
     }
 }
 
+/// Lanes of narrower vectors that a GPU's cubes may hold columns in, where they do not hold those of so many, widest
+/// first. Measured on an H200: layer norm over 96 channels of floats takes 0.76 of the time where each unit holds two
+/// lanes, beside four that are read again.
+pub(super) fn narrower_columns(
+    cut: &Cut,
+    task: &Task,
+    hardware: &Hardware,
+) -> impl Iterator<Item = usize> + use<> {
+    let is_gpu = hardware.cpu_cores.is_none() && !hardware.is_software();
+    let reads_again = task.reduces && cut.hold == Hold::Reread && cut.grid.splits == 1;
+    let wide = cut.team.vector;
+    let least = LEAST_OF_COLUMNS.div_ceil(task.dtype.size());
+    let halvings = match cut.team.level == Level::Column && is_gpu && reads_again {
+        true => 1..=(wide / least).checked_ilog2().unwrap_or(0),
+        false => 1..=0,
+    };
+    halvings.map(move |halvings| wide >> halvings)
+}
+
 /// Rows that fit side by side where a team of so many units holds each of them; 0 where not even one does.
 fn room(work: &Work, hardware: &Hardware, hold: Hold, members: u32) -> usize {
     let members = members as usize;
@@ -764,7 +878,9 @@ fn room(work: &Work, hardware: &Hardware, hold: Hold, members: u32) -> usize {
 /// Whether a cube holds a row of so many steps in shared memory rather than in registers.
 fn is_staged(work: &Work, hardware: &Hardware, steps: usize) -> bool {
     let elements = steps * work.vector;
-    elements >= STAGED_ELEMENTS && elements * work.held * SIDE_BY_SIDE < hardware.max_shared_memory
+    let merged = MERGED_OF_UNIT * UNITS_WITH_SUMS * work.accumulation;
+    let bytes = elements * work.held + merged;
+    elements >= STAGED_ELEMENTS && bytes * SIDE_BY_SIDE < hardware.max_shared_memory
 }
 
 /// Where so many vectors of each unit of a cube may stay, best first.
@@ -826,7 +942,7 @@ fn registers(work: &Work, hardware: &Hardware, vectors: usize) -> Hold {
 /// Vectors that a unit is compiled to hold when it needs so many. Few sizes, so that few kernels are
 /// compiled: what is too much is masked.
 fn size(vectors: usize) -> Option<usize> {
-    let sizes = [1, 2, 3, 4, 6, 8, 12, HELD_VECTORS];
+    let sizes = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, HELD_VECTORS];
     sizes.into_iter().find(|&size| size >= vectors)
 }
 
@@ -884,9 +1000,7 @@ fn held_columns(
         (_, shared) => hardware.max_shared_memory / bytes(shared).max(1),
     };
     let peers = work.peers as usize;
-    let processors = hardware
-        .multiprocessors
-        .map_or(MULTIPROCESSORS, |n| n as usize);
+    let processors = multiprocessors(hardware);
     let of_processor = match peers {
         1 => (RESIDENT_UNITS / members).max(1) as usize,
         _ => 1,

@@ -21,7 +21,8 @@ pub use knobs::{Knobs, RowHeld};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Access, NormProblem};
+use crate::problem::Rows;
+use crate::{Access, NormDesc, NormError, NormProblem};
 use blueprint::is_added_first;
 use grid::{Task, check_bindings, cut};
 use lanes::Vectors;
@@ -175,6 +176,35 @@ impl fmt::Display for Plan {
     }
 }
 
+/// The canonical form of a description that a device is to run: units of a GPU share rows, which are longer there where
+/// nothing is reduced and parameters are one number along few elements.
+///
+/// # Errors
+///
+/// As [`NormDesc::problem`].
+///
+/// # Example
+///
+/// ```
+/// use cubenorm_core::{DType, Hardware, NormDesc, Statistics, TensorDesc, problem_on};
+///
+/// // Batch norm by running statistics, of maps of 7 x 7 that no vector divides.
+/// let input = TensorDesc::contiguous([8, 2048, 7, 7], DType::F32);
+/// let channel = TensorDesc::contiguous([1, 2048, 1, 1], DType::F32);
+/// let [mean, variance] = [channel.clone(), channel];
+/// let desc = NormDesc::new(input, [0, 2, 3], Statistics::Given { mean, variance });
+/// assert_eq!(problem_on(&desc, &Hardware::cpu(8, 512))?.cols, 7 * 7);
+/// assert_eq!(problem_on(&desc, &Hardware::cuda(132))?.cols, 2048 * 7 * 7);
+/// # Ok::<(), cubenorm_core::NormError>(())
+/// ```
+pub fn problem_on(desc: &NormDesc, hardware: &Hardware) -> Result<NormProblem, NormError> {
+    let is_gpu = hardware.cpu_cores.is_none() && !hardware.is_software();
+    desc.canonical(match is_gpu {
+        true => Rows::OfRuns,
+        false => Rows::Even,
+    })
+}
+
 /// Plans a forward normalization.
 ///
 /// # Errors
@@ -244,6 +274,19 @@ pub fn plan_forward(
             ..choice.knobs()
         });
         cut = plan(vectors)?;
+    }
+    if choice.knobs().vector.is_none() {
+        for lanes in heuristic::narrower_columns(&cut, &task, hardware) {
+            let narrow = vectors_of(Knobs {
+                vector: Some(lanes),
+                ..choice.knobs()
+            });
+            let narrow_cut = plan(narrow)?;
+            if narrow_cut.hold != Hold::Reread {
+                (vectors, cut) = (narrow, narrow_cut);
+                break;
+            }
+        }
     }
     let run = match cut.team.level == Level::Unit && cut.hold == Hold::Reread {
         true => lanes::run_of_params(problem.params(), vectors)
