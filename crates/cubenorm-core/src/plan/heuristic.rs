@@ -53,6 +53,10 @@ const SIDE_BY_SIDE: usize = 2;
 /// ones, and the launch over their columns, 0.7. Short rows of halves that a plane holds take 0.9 to 0.95.
 pub(super) const NARROW_VECTOR: usize = 16;
 
+/// Units of a cube that reduces nothing, at most. Measured on an H200: batch norm by given statistics in rows of 100,352
+/// and 200,704 floats takes 0.92 of the time of 1,024.
+const UNITS_WITHOUT_SUMS: usize = 512;
+
 /// Units of a cube that has all registers of a multiprocessor, 64 for each.
 const FULL_CUBE: u32 = 1024;
 
@@ -66,8 +70,8 @@ pub(super) const MERGED_OF_UNIT: usize = 3;
 /// Columns of a row that one cube takes alone at most, and columns of floats of each of several that share it: as many
 /// as leave room for the next row. Measured on an H200, backward, beside one cube for a row: rows of 32,768 halves take
 /// 0.84 to 0.93 of the time; rows of floats 0.78 (32,768) and 0.6 to 0.65 (65,536) with 16,384 columns for each cube,
-/// and 0.88 to 0.96 of that with 8,192. Halves take 1.2 to 1.3 times the time with so few, and rows of 16,384 floats
-/// 1.03 to 1.1 in two cubes.
+/// and 0.88 to 0.96 of that with 8,192; rows of 20,480 in two cubes 0.9 of the time of four. Halves take 1.2 to 1.3 times
+/// the time with so few, and rows of 16,384 floats 1.03 to 1.1 in two cubes.
 const COLUMNS_OF_CUBE: usize = 1 << 14;
 const FLOATS_OF_PEER: usize = 1 << 13;
 
@@ -473,6 +477,8 @@ fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option<u32>) -> S
         None if work.is_half && work.column_sums > 0 && steps * work.vector <= COLUMNS_OF_CUBE => {
             wanted.min(UNITS_WITH_SUMS) as u32
         }
+        // Nobody waits for the others of a cube, and what is left over at the end is less.
+        None if !work.reduces => (wanted.min(UNITS_WITHOUT_SUMS) as u32).min(largest),
         None => wanted.min(largest as usize) as u32,
     };
     let with_sums = match (work.column_sums, work.knobs.units) {
@@ -563,14 +569,22 @@ fn filled_by_columns(work: &Work, columns: usize, smallest: u32) -> Option<u32> 
 fn peers(work: &Work, hardware: &Hardware, plane: Option<u32>) -> Option<Shape> {
     let columns = work.steps * work.vector;
     let cubes = match work.knobs.peers {
-        Some(cubes) => cubes,
+        Some(cubes) => [cubes as usize; 2],
         // Who shares rows should run at once, and how many cubes do is not known.
-        None if hardware.multiprocessors.is_none() => 1,
-        None if columns <= COLUMNS_OF_CUBE => 1,
-        None if work.is_half => columns.div_ceil(COLUMNS_OF_CUBE) as u32,
-        None => columns.div_ceil(FLOATS_OF_PEER) as u32,
+        None if hardware.multiprocessors.is_none() => [1; 2],
+        None if columns <= COLUMNS_OF_CUBE => [1; 2],
+        None if work.is_half => [columns.div_ceil(COLUMNS_OF_CUBE); 2],
+        // A few more columns for each, where there is room.
+        None => [columns / FLOATS_OF_PEER, columns.div_ceil(FLOATS_OF_PEER)],
     };
-    let cubes = cubes.max(1).next_power_of_two().min(MOST_PEERS);
+    let cubes = cubes.map(|cubes| cubes.max(1).next_power_of_two() as u32);
+    cubes
+        .into_iter()
+        .find_map(|cubes| sharing(work, hardware, cubes.min(MOST_PEERS), plane))
+}
+
+/// So many cubes for each row, where those can hold the sums of its columns.
+fn sharing(work: &Work, hardware: &Hardware, cubes: u32, plane: Option<u32>) -> Option<Shape> {
     // A sum and the round that it belongs to are one number of 8 bytes.
     let can_meet = hardware.cubes_talk && work.accumulation == 4;
     if cubes == 1 || !can_meet || !work.reduces || work.column_sums == 0 {
@@ -606,7 +620,11 @@ fn column(work: &Work, hardware: &Hardware, is_forced: bool) -> Shape {
     }
     let x = work.groups.next_power_of_two().min(32);
     let cubes = work.groups.div_ceil(x);
-    let limit = units_of_columns(work, hardware, cubes).min(hardware.max_units_per_cube as usize);
+    let limit = match work.knobs.units {
+        Some(_) => UNITS_OF_COLUMNS,
+        None => units_of_columns(work, hardware, cubes),
+    };
+    let limit = limit.min(hardware.max_units_per_cube as usize);
     let wanted = work.knobs.units.map_or(work.steps, |units| units as usize);
     let y = wanted
         .min(work.steps)
@@ -817,8 +835,9 @@ pub(super) fn abreast(
 }
 
 /// Bytes of the vectors that short rows of halves are computed in, where those are fewer than a load brings; and long
-/// ones that leave a GPU's units no registers, where means are taken off. Measured with AVX-512: what is held in
-/// vectors of 16 halves takes 0.85 to 0.95 of the time of 32; on an H200: layer norm of 65,536 halves 0.93.
+/// ones that leave a GPU's units no registers, where means are taken off, or columns are reduced in parts. Measured with
+/// AVX-512: what is held in vectors of 16 halves takes 0.85 to 0.95 of the time of 32; on an H200: layer norm of 65,536
+/// halves 0.93, batch norm of halves with channels last 0.87 to 0.92.
 pub(super) fn narrow_vector(cut: &Cut, hardware: &Hardware) -> Option<usize> {
     match hardware.cpu_cores {
         Some(_) => (cut.hold != Hold::Reread).then_some(hardware.load_width as usize / 8),
@@ -829,7 +848,8 @@ pub(super) fn narrow_vector(cut: &Cut, hardware: &Hardware) -> Option<usize> {
             let is_full = matches!(cut.hold, Hold::Both { .. })
                 && cut.team.members >= FULL_CUBE
                 && cut.team.merge.takes_means();
-            (is_short || is_full).then_some(NARROW_VECTOR)
+            let is_tall = cut.team.level == Level::Column && cut.grid.splits > 1;
+            (is_short || is_full || is_tall).then_some(NARROW_VECTOR)
         }
     }
 }

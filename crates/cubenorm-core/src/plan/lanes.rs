@@ -8,10 +8,11 @@ use crate::{Access, DType, Dim};
 /// with AVX-512: of twice the lanes rows of 1000 floats take 0.8 of the time, of 392 as long, of 40 halves 1.4 times.
 const WORTH_AN_END: usize = 4;
 
-/// What share of the widest vectors' lanes those must have that go on from one run of a parameter to the next, for which
-/// it is read twice. Measured with AVX-512, group norm over maps of 7 x 7, beside one element at a time: vectors of all
+/// What share of the widest vectors' lanes those must have at least that go on from one run of a parameter to the next,
+/// for which it is read twice, and more than how many times those of vectors that do not. Measured with AVX-512, group norm over maps of 7 x 7, beside one element at a time: vectors of all
 /// lanes take 0.5 to 0.7 of the time, of half of them 0.85, of a quarter 1.25, of an eighth 1.5 to 1.8 times; on Mesa's
-/// driver of all lanes 0.7 to 1, of half 1, of a quarter 1.2 to 1.4.
+/// driver of all lanes 0.7 to 1, of half 1, of a quarter 1.2 to 1.4. On an H200 batch norm by given statistics of bfloat16 in
+/// maps of 14 x 14 takes 0.8 of the time in vectors of four beside eight.
 const WORTH_RUNS: usize = 2;
 
 /// What vectors are.
@@ -48,25 +49,30 @@ pub(super) fn choose<'a>(
     // Every tensor has the lanes within one dimension, and the input takes them in one access. A
     // residual that repeats a row is as good as one that does not; a parameter at a stride costs its
     // own gather only.
-    let fits = |vector: usize| {
-        let is_worth_runs = vector * WORTH_RUNS >= widest;
-        let divides = |access: &Access| {
-            let whole = |dim: &Dim| dim.size % vector == 0;
-            lane_dims(access, lanes).last().is_none_or(whole)
-                || is_worth_runs && is_of_runs(access, lanes, vector)
-        };
-        let loads = match mode(input, lanes, vector) {
-            LoadMode::Vector => true,
-            // A CPU's compiler makes one access of them.
-            LoadMode::Adjacent => hardware.cpu_cores.is_some(),
-            LoadMode::Pairs | LoadMode::Splat | LoadMode::Runs | LoadMode::Gather => false,
-        };
-        everyone.clone().all(divides) && loads
+    let whole = |access: &Access, vector: usize| {
+        let dim = lane_dims(access, lanes).last();
+        dim.is_none_or(|dim| dim.size % vector == 0)
     };
-    let mut width = widest;
-    while width > 1 && !fits(width) {
-        width /= 2;
-    }
+    let loads = |vector: usize| match mode(input, lanes, vector) {
+        LoadMode::Vector => true,
+        // A CPU's compiler makes one access of them.
+        LoadMode::Adjacent => hardware.cpu_cores.is_some(),
+        LoadMode::Pairs | LoadMode::Splat | LoadMode::Runs | LoadMode::Gather => false,
+    };
+    let widest_of = |divides: &dyn Fn(&Access, usize) -> bool| {
+        let halvings = (0..=widest.ilog2()).map(|halvings| widest >> halvings);
+        let mut fitting = halvings.filter(|&vector| {
+            vector == 1 || everyone.clone().all(|access| divides(access, vector)) && loads(vector)
+        });
+        fitting.next().unwrap_or(1)
+    };
+    let plain = widest_of(&whole);
+    let over_runs =
+        widest_of(&|access, vector| whole(access, vector) || is_of_runs(access, lanes, vector));
+    let width = match over_runs > WORTH_RUNS * plain && over_runs * WORTH_RUNS >= widest {
+        true => over_runs,
+        false => plain,
+    };
     // Sums of columns have a place for each lane of each step: none may be there twice.
     let may_be_ragged = hardware.cpu_cores.is_some()
         && lanes == Lanes::Columns
