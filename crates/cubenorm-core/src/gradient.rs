@@ -77,7 +77,8 @@ pub struct GradientProblem {
     /// Where the input's gradient goes.
     pub input_gradient: Option<Access>,
     /// Where the row's `sum(dz * xhat)` and `sum(dz)` go, where they are wanted: as pairs in the
-    /// row-major order of the dimensions that are not summed over. Strides count pairs.
+    /// row-major order of the dimensions that are not summed over. Strides count pairs. Of runs of columns, where
+    /// it has columns: the innermost of them do not move.
     pub row_sums: Option<Access>,
     /// Which of each column's are wanted, over all rows.
     pub column_sums: ColumnSums,
@@ -113,6 +114,8 @@ pub enum ParamSums {
     Elsewhere,
     /// Each parameter is the same all along a row: from the sums of rows.
     Rows,
+    /// Each parameter is the same along runs of columns, as a channel's of a group norm: from the sums of those runs.
+    Runs,
     /// Each parameter is the same in all rows: from the sums of columns.
     Columns,
 }
@@ -260,9 +263,59 @@ impl GradientDesc {
             ParamSums::Rows
         } else if all(&|dim| sizes[dim] == 1 || repeats[dim] != reduced(dim)) {
             ParamSums::Columns
+        } else if self.input_gradient.is_some() && self.has_runs() {
+            ParamSums::Runs
         } else {
             ParamSums::Elsewhere
         }
+    }
+
+    /// Whether the dimensions of a row that parameters are constant along are the innermost of several.
+    fn has_runs(&self) -> bool {
+        let run = self.run_dims();
+        let sizes = self.norm.input.shape();
+        let order = self.memory_order();
+        let is_col = |dim: &usize| self.norm.axes.contains(dim) && sizes[*dim] != 1;
+        let mut of_runs = order.into_iter().filter(is_col).map(|dim| run[dim]);
+        let begins = of_runs.next() == Some(false);
+        let mut inner = of_runs.skip_while(|is_run| !is_run).peekable();
+        begins && inner.peek().is_some() && inner.all(|is_run| is_run)
+    }
+
+    /// The reduced dimensions that the scale and all wanted parameters are constant along.
+    fn run_dims(&self) -> Vec<bool> {
+        let params = self.norm.scale.as_ref().into_iter();
+        let params = params.chain(self.wanted_params());
+        let mut is_run: Vec<bool> = (0..self.norm.input.shape().len())
+            .map(|dim| self.norm.axes.contains(&dim))
+            .collect();
+        for param in params {
+            for (is_run, repeats) in is_run.iter_mut().zip(self.repeated(param.shape())) {
+                *is_run &= repeats;
+            }
+        }
+        is_run
+    }
+
+    /// The shape of what has a sum for each run of columns, or for each row where there are none: the input's, with 1
+    /// for each dimension that is summed over.
+    pub fn summed_shape(&self, sums: ParamSums) -> Vec<usize> {
+        let run = self.run_dims();
+        let sizes = self.norm.input.shape().iter().enumerate();
+        let is_summed = |dim: usize| match sums {
+            ParamSums::Runs => run[dim],
+            _ => self.norm.axes.contains(&dim),
+        };
+        let kept = sizes.map(|(dim, &size)| if is_summed(dim) { 1 } else { size });
+        kept.collect()
+    }
+
+    fn memory_order(&self) -> Vec<usize> {
+        let strides = [
+            self.norm.input.layout.strides.as_slice(),
+            &self.output_gradient.layout.strides,
+        ];
+        memory_order(self.norm.input.shape(), &strides)
     }
 
     /// The dimensions that a parameter of this shape repeats along.
@@ -307,13 +360,7 @@ impl GradientDesc {
         let forward = norm.problem()?;
         let shape = norm.input.shape();
         let is_col: Vec<bool> = (0..shape.len()).map(|dim| axes.contains(&dim)).collect();
-        let order = memory_order(
-            shape,
-            &[
-                &norm.input.layout.strides,
-                &self.output_gradient.layout.strides,
-            ],
-        );
+        let order = self.memory_order();
         let split = RowsAndCols::new(shape, &order, &is_col);
         let access = |desc: &TensorDesc| {
             let strides = desc.layout.broadcast_to(shape);
@@ -337,15 +384,28 @@ impl GradientDesc {
             scale: norm.scale.as_ref().map(access),
             bias: norm.bias.as_ref().map(access),
             input_gradient: self.input_gradient.as_ref().map(access),
-            row_sums: (sums == ParamSums::Rows).then(|| {
-                let kept: Vec<usize> = (0..shape.len())
-                    .map(|dim| if is_col[dim] { 1 } else { shape[dim] })
-                    .collect();
-                Access {
-                    col: Vec::new(),
-                    ..split.access(&Layout::contiguous(kept).strides)
+            row_sums: match sums {
+                ParamSums::Rows => {
+                    let kept: Vec<usize> = (0..shape.len())
+                        .map(|dim| if is_col[dim] { 1 } else { shape[dim] })
+                        .collect();
+                    Some(Access {
+                        col: Vec::new(),
+                        ..split.access(&Layout::contiguous(kept).strides)
+                    })
                 }
-            }),
+                ParamSums::Runs => {
+                    let kept = self.summed_shape(sums);
+                    let strides = Layout::contiguous(kept.clone()).strides.into_iter();
+                    let moves = strides.zip(kept.iter().zip(shape));
+                    let strides = moves.map(|(stride, (kept, size))| match kept == size {
+                        true => stride,
+                        false => 0,
+                    });
+                    Some(split.access(&strides.collect::<Vec<_>>()))
+                }
+                ParamSums::Columns | ParamSums::Elsewhere => None,
+            },
             column_sums: match sums {
                 ParamSums::Columns => ColumnSums {
                     products: norm.scale.is_some() && self.wants_scale,
@@ -369,13 +429,20 @@ impl GradientProblem {
         self.row_sums.is_some() || self.input_gradient.is_some() && self.statistics.reduces()
     }
 
+    /// Columns of a run, where sums of runs are wanted.
+    pub fn summed_run(&self) -> Option<usize> {
+        let last = self.row_sums.as_ref()?.col.last()?;
+        Some(last.size)
+    }
+
     /// Whether the sums of a row are weighted by the scale, because it changes along the row.
     pub fn weights(&self) -> bool {
         let changes = self
             .scale
             .as_ref()
             .is_some_and(|scale| !scale.col.is_empty());
-        changes && self.input_gradient.is_some() && self.row_sums.is_none()
+        let of_rows = self.row_sums.is_some() && self.summed_run().is_none();
+        changes && self.input_gradient.is_some() && !of_rows
     }
 
     pub(crate) fn accesses(&self) -> impl Iterator<Item = &Access> + Clone {

@@ -1,9 +1,7 @@
 //! The kernels of a gradient: in one launch, or in two where rows are split.
 
 use cubecl::prelude::*;
-use cubenorm_core::{
-    AccessBlueprint, GradientBlueprint, Hold, Lanes, Level, LoadMode, RowKept, StatisticsKind,
-};
+use cubenorm_core::{GradientBlueprint, Hold, Lanes, Level, RowKept, StatisticsKind, Team};
 
 use super::element::{
     Element, GradientRow, GradientSource, Params, Step, TypedGradientSource, element, gradient_row,
@@ -15,7 +13,7 @@ use super::held::{
 use super::sums::{nothing, params_of, sum_up, sum_up_held, sum_up_parts};
 use crate::forward::Scalars;
 use crate::moments::{Moments, same};
-use crate::operand::{Optional, group_row, optional_start, row_offset, store};
+use crate::operand::{Optional, col_offset, group_row, optional_start, row_offset, store};
 use crate::strategy::peers::{Words, hear, look, tell};
 use crate::strategy::split::{Partition, merge_parts, row_elements, write_part};
 use crate::strategy::{member, merge_team, team_index};
@@ -425,6 +423,11 @@ fn gradient_items<T: Types, W: Size>(
                 scalars,
                 blueprint,
             )
+        } else if comptime!(blueprint.sums_runs()) {
+            let group = first.group;
+            sum_up_runs::<T>(
+                source, results, &sources, group, partition, scalars, blueprint,
+            )
         } else if comptime!(blueprint.reduces && !blueprint.split) {
             sum_up::<T>(source, &sources, &share, partition, scalars, blueprint)
         } else {
@@ -675,16 +678,10 @@ fn write_rows<T: Types>(
     #[comptime] blueprint: GradientBlueprint,
 ) {
     let team = comptime!(blueprint.team);
-    if comptime!(blueprint.row_sums.is_some()) {
+    if comptime!(blueprint.row_sums.is_some() && !blueprint.sums_runs()) {
         if item.exists && item.part == 0 && member(team) == 0 {
             let tensor = results.rows.as_mut().unwrap();
-            let access = comptime!(AccessBlueprint {
-                row_dims: blueprint.row_sums.unwrap(),
-                col_dims: 0,
-                mode: LoadMode::Gather,
-                ragged: false,
-                end_to_end: false,
-            });
+            let access = comptime!(blueprint.row_sums.unwrap());
             let first = group_row::<T::N>(item.group, team);
             let rows = comptime!(match team.lanes {
                 Lanes::Columns => 1,
@@ -699,6 +696,83 @@ fn write_rows<T: Types>(
             }
         }
     }
+}
+
+/// Sums up a row run by run, each by one unit or one plane of its team, and writes the sums of runs. What comes back
+/// is what each unit brings to the sums of the row: of its runs, the first of those that found them has it.
+#[cube]
+fn sum_up_runs<T: Types>(
+    source: &TypedGradientSource<T>,
+    results: &mut TypedResults<T>,
+    sources: &Sequence<GradientRow<T::A, T::N>>,
+    group: usize,
+    partition: &Partition,
+    scalars: &Scalars,
+    #[comptime] blueprint: GradientBlueprint,
+) -> Sequence<Moments<T::A, T::N>> {
+    let team = comptime!(blueprint.team);
+    let finders = comptime!(match team.level {
+        Level::Unit => team,
+        _ => Team {
+            level: Level::Plane,
+            members: team.plane_size,
+            ..team
+        },
+    });
+    // Scaled once for a run, which has one scale.
+    let of_run = comptime!(GradientBlueprint {
+        team: finders,
+        weights: false,
+        ..blueprint
+    });
+    let together = comptime!(finders.members as usize);
+    let lane = member(team) % together;
+    let brings = lane == 0;
+    let runs = partition.steps / partition.run;
+    let row = sources.index(0usize);
+    let access = comptime!(blueprint.row_sums.unwrap());
+    let mut mean = T::A::new(0.0);
+    let mut m2 = T::A::new(0.0);
+    let mut run = member(team) / together;
+    while run < runs {
+        let step = run * partition.run;
+        let share = Share {
+            begin: step + lane,
+            count: (partition.run + comptime!(together - 1) - lane) / together,
+        };
+        let mine = sum_up::<T>(source, sources, &share, partition, scalars, of_run);
+        let found = merge_team::<T::A, T::N>(mine.index(0usize), finders);
+        let gradients = found.mean.extract(0usize);
+        let products = found.m2.extract(0usize);
+        if brings {
+            let scale = if comptime!(blueprint.weights) {
+                params::<T>(source, row, step, blueprint)
+                    .scale
+                    .extract(0usize)
+            } else {
+                T::A::new(1.0)
+            };
+            mean += gradients * scale;
+            m2 += products * scale;
+            let tensor = results.rows.as_mut().unwrap();
+            let column = step * T::N::value();
+            let pair = 2 * row_offset::<T::A, One>(&*tensor, group, access, Lanes::Columns)
+                + 2 * col_offset::<T::A, One>(&*tensor, column, access, Lanes::Columns);
+            tensor[pair] = Vector::new(products);
+            tensor[pair + 1] = Vector::new(gradients);
+        }
+        run += comptime!((team.members / finders.members) as usize);
+    }
+    let mut mine = Moments::<T::A, T::N> {
+        count: T::A::new(0.0),
+        mean: Vector::new(T::A::new(0.0)),
+        m2: Vector::new(T::A::new(0.0)),
+    };
+    mine.mean.insert(0usize, mean);
+    mine.m2.insert(0usize, m2);
+    let mut sums = Sequence::<Moments<T::A, T::N>>::new();
+    sums.push(mine);
+    sums
 }
 
 /// Where the sums of columns of an item belong.

@@ -320,20 +320,18 @@ impl Back<'_> {
         let repeated = self.desc.repeated(shape);
         let input = outputs.input.as_ref();
         match sums {
-            ParamSums::Rows => {
-                let kept: Vec<usize> = (0..sizes.len())
-                    .map(|dim| match self.desc.norm.axes.contains(&dim) {
-                        true => 1,
-                        false => sizes[dim],
-                    })
-                    .collect();
+            ParamSums::Rows | ParamSums::Runs => {
+                if plan.blueprint.row_sums.is_none() {
+                    return Ok(None);
+                }
+                let kept = self.desc.summed_shape(sums);
                 let strides = Layout::contiguous(kept.clone()).strides;
                 let access = dims(&kept, &strides, 2, &repeated);
                 let parts = access.col.iter().map(|dim| dim.size).product();
                 if parts > MAX_PARTS {
                     return Ok(None);
                 }
-                let elements = 2 * problem.rows;
+                let elements = 2 * kept.iter().product::<usize>();
                 let handle = self.sums(elements);
                 self.launch(problem, &plan, input, Some(&handle), None)?;
                 Ok(Some(Partial {

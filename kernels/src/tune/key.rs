@@ -123,8 +123,9 @@ pub(super) fn gradient_layout(blueprint: &GradientBlueprint) -> String {
         ("b", blueprint.bias),
         ("dx", blueprint.input_gradient),
     ];
-    let sums = match (blueprint.row_sums.is_some(), blueprint.column_sums.count()) {
-        (true, _) => " rows",
+    let sums = match (blueprint.row_sums, blueprint.column_sums.count()) {
+        (Some(sums), _) if sums.col_dims > 0 => " runs",
+        (Some(_), _) => " rows",
         (_, 0) => "",
         _ => " columns",
     };

@@ -1,6 +1,6 @@
 use std::fmt;
 
-use crate::{ActivationKind, ResidualPlace, StatisticsKind, WrittenStatistics};
+use crate::{Access, ActivationKind, ResidualPlace, StatisticsKind, WrittenStatistics};
 
 /// Which axis the lanes of a vector run along.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -124,6 +124,19 @@ pub struct AccessBlueprint {
     /// Whether each row begins where the one before it ends, so that nobody has to look up how far apart they
     /// lie.
     pub end_to_end: bool,
+}
+
+impl AccessBlueprint {
+    /// Of numbers that are written one by one.
+    pub(super) fn of_numbers(access: &Access) -> Self {
+        Self {
+            row_dims: access.row.len(),
+            col_dims: access.col.len(),
+            mode: LoadMode::Gather,
+            ragged: false,
+            end_to_end: false,
+        }
+    }
 }
 
 /// How what two parts of a row have found becomes what both have.

@@ -88,8 +88,8 @@ pub struct GradientBlueprint {
     pub reduces: bool,
     /// Whether they are weighted by the scale.
     pub weights: bool,
-    /// Row dimensions of the tensor that they are written to, where they are.
-    pub row_sums: Option<usize>,
+    /// Of the tensor that they are written to, where they are; those of runs of columns where it has columns.
+    pub row_sums: Option<AccessBlueprint>,
     /// Which sums of columns each team takes on its way from row to row, in a workspace of its own that
     /// stays in the cache of the core that fills it; where teams share a row, its products and gradients as
     /// they are. Those left out take another launch.
@@ -142,6 +142,11 @@ impl GradientBlueprint {
     /// Whether cubes that share rows tell each other what they find in a row a round before they need it.
     pub fn tells_ahead(&self) -> bool {
         self.row == RowKept::InTurn && self.team.peers > 1
+    }
+
+    /// Whether sums of runs of columns are written, each of which a unit or a plane sums up by itself.
+    pub fn sums_runs(&self) -> bool {
+        self.row_sums.is_some_and(|sums| sums.col_dims > 0)
     }
 
     /// Whether scale and bias are the same in all rows, so that rows abreast share their loads.
@@ -309,6 +314,10 @@ pub fn plan_gradient(
     if row == RowKept::InTurn || is_wide(problem, &cut) {
         cut.team.full = 0;
     }
+    let run = problem.summed_run().and_then(|run| run_of(&cut, run));
+    if let Some(run) = run {
+        cut.grid.run = run;
+    }
     let access = |access: &Access| lanes::blueprint(access, vectors);
     let optional = |tensor: &Option<Access>| tensor.as_ref().map(access);
     // Vectors of the activation's argument are needed only for its slope.
@@ -332,7 +341,11 @@ pub fn plan_gradient(
         input_gradient: optional(&problem.input_gradient),
         reduces: problem.reduces(),
         weights: problem.weights(),
-        row_sums: problem.row_sums.as_ref().map(|access| access.row.len()),
+        row_sums: problem
+            .row_sums
+            .as_ref()
+            .filter(|access| access.col.is_empty() || run.is_some())
+            .map(AccessBlueprint::of_numbers),
         column_sums: match on_the_way {
             true => problem.column_sums,
             false => ColumnSums::default(),
@@ -376,6 +389,22 @@ pub fn plan_gradient(
         grid: cut.grid,
         reason: cut.reason,
     })
+}
+
+/// Steps of a run of so many columns, where each unit or plane may sum up runs by itself.
+fn run_of(cut: &Cut, columns: usize) -> Option<usize> {
+    let team = cut.team;
+    let least = match team.level {
+        // A loop of its own for fewer would be more than that.
+        Level::Unit => heuristic::LEAST_RUN,
+        // Half the units of a plane at least have a step.
+        Level::Plane | Level::Cube => (team.plane_size as usize).div_ceil(2),
+        Level::Column => 0,
+    };
+    let steps = columns / team.vector;
+    let by_itself = team.lanes == super::Lanes::Columns && !team.ragged && !team.parts;
+    let is_whole = columns.is_multiple_of(team.vector);
+    (by_itself && is_whole && least > 0 && steps >= least).then_some(steps)
 }
 
 /// Whether vectors of so many lanes leave no unit without one.
