@@ -4,7 +4,7 @@ use cubenorm_core::{
     Activation, ActivationKind, DType, Epsilon, GradientDesc, GradientPlan, Hold, Knobs, NormDesc,
     RowHeld, RowKept, Statistics, Strategy, StrategyChoice, TensorDesc,
 };
-use cubenorm_kernels::{hardware, plan_gradient_for};
+use cubenorm_kernels::{hardware, plan_gradient_for, supports};
 use cubenorm_tests::choice::{choices, gradient_runs};
 use cubenorm_tests::device::{TestDevice, devices};
 use cubenorm_tests::gradient::GradientCase;
@@ -102,6 +102,43 @@ fn parameters_of_every_broadcast_shape_get_their_sums() {
                 &GradientCase::new(with_params(desc, scale, bias), 4),
             );
         }
+    }
+}
+
+#[test]
+fn the_sums_of_channels_come_out_of_the_launch_over_their_groups() {
+    // Images, groups, channels of each, pixels: whole vectors of them, and some that only a launch of their own sums up.
+    let shapes = [
+        [2, 3, 4, 256],
+        [5, 2, 3, 128],
+        [1, 1, 70, 64],
+        [3, 2, 40, 49],
+    ];
+    for device in devices() {
+        let mut on_the_way = 0;
+        for shape in shapes {
+            let [_, groups, channels, _] = shape;
+            let param = [groups, channels, 1];
+            for dtype in [DType::F32, DType::F16] {
+                if !supports(&device.client, dtype) {
+                    continue;
+                }
+                let desc = norm(&shape, &[2, 3], Statistics::MeanVariance, dtype);
+                let desc = with_params(desc, &param, &param);
+                let sigmoid = desc.clone().with_activation(Activation::Sigmoid);
+                let bias_alone = desc.clone().with_scale(None);
+                for desc in [desc, sigmoid, bias_alone] {
+                    let case = GradientCase::new(desc, 21);
+                    let plan = StrategyChoice::Inferred;
+                    let plan = plan_gradient_for(&device.client, &case.desc, plan).unwrap();
+                    on_the_way += usize::from(plan.blueprint.sums_runs());
+                    let is_whole = shape[3] % plan.blueprint.team.vector == 0;
+                    assert!(is_whole || !plan.blueprint.sums_runs(), "{plan}");
+                    check_all(&device, &case);
+                }
+            }
+        }
+        assert!(on_the_way > 0, "{}", device.name);
     }
 }
 

@@ -330,6 +330,26 @@ fn a_scale_of_channels_is_read_once_for_each_run_of_columns() {
 }
 
 #[test]
+fn vectors_go_beyond_a_run_where_others_are_far_narrower() {
+    let scale = |channels: usize, pixels: usize, dtype: DType, hardware: &Hardware| {
+        let input = TensorDesc::contiguous([2, 32, channels, pixels], dtype);
+        let param = TensorDesc::contiguous([32, channels, 1], dtype);
+        let desc = NormDesc::new(input, [2, 3], Statistics::MeanVariance).with_scale(param);
+        let blueprint = inferred(&desc, hardware).blueprint;
+        (blueprint.team.vector, blueprint.scale.unwrap().mode)
+    };
+    let (cpu, gpu) = (Hardware::cpu(2, 512), Hardware::cuda(132));
+    assert_eq!(scale(64, 49, DType::F32, &cpu), (16, LoadMode::Runs));
+    assert_eq!(scale(64, 49, DType::F32, &gpu), (4, LoadMode::Runs));
+    assert_eq!(scale(64, 49, DType::F16, &gpu), (8, LoadMode::Runs));
+    // Half as wide they end with the run; a quarter as wide are all that divide the row.
+    assert_eq!(scale(64, 196, DType::F16, &gpu), (4, LoadMode::Splat));
+    assert_eq!(scale(20, 49, DType::F32, &cpu), (1, LoadMode::Splat));
+    // Longer than a run.
+    assert_eq!(scale(64, 3, DType::F32, &gpu).0, 1);
+}
+
+#[test]
 fn nobody_looks_up_where_rows_begin_that_lie_end_to_end() {
     let gpu = Hardware::cuda(132);
     let end_to_end = |desc: &NormDesc, hardware: &Hardware| {
@@ -576,6 +596,114 @@ fn a_row_stays_where_a_gpu_has_room_for_it() {
     }
     // Some units have a vector less than others.
     assert_eq!(plan(16380, DType::F32).blueprint.team.filled, None);
+}
+
+#[test]
+fn units_fill_rows_that_are_no_power_of_two() {
+    let hopper = Hardware {
+        max_shared_memory: 227 << 10,
+        ..Hardware::cuda(132)
+    };
+    let both = |registers, shared| Hold::Both { registers, shared };
+    // Five, six and seven vectors of each unit, rather than two and a half, three and three and a half of twice as many.
+    for (cols, dtype, units, hold) in [
+        (1280, DType::BF16, 32, both(4, 1)),
+        (5120, DType::BF16, 128, both(4, 1)),
+        (12288, DType::BF16, 256, both(4, 2)),
+        (14336, DType::BF16, 256, both(4, 3)),
+        (5120, DType::F32, 256, Hold::Registers(5)),
+        (12288, DType::F32, 512, Hold::Registers(6)),
+        (28672, DType::F32, 1024, Hold::Registers(7)),
+        // Narrow vectors, of which each has more.
+        (2025, DType::F32, 128, Hold::Registers(16)),
+    ] {
+        let plan = inferred(&layer_norm(4096, cols, dtype), &hopper);
+        assert_eq!(plan.grid.cube_dim[0], units, "{cols} {dtype}: {plan}");
+        assert_eq!(plan.blueprint.hold, hold, "{cols} {dtype}: {plan}");
+    }
+    for (cols, dtype, units, hold) in [
+        (384, DType::BF16, 32, Hold::Registers(3)),
+        (768, DType::BF16, 32, Hold::Shared(6)),
+        (1280, DType::BF16, 64, Hold::Shared(5)),
+        (5120, DType::BF16, 256, Hold::Shared(5)),
+        (7168, DType::BF16, 256, Hold::Shared(7)),
+        (1280, DType::F32, 64, Hold::Shared(5)),
+        (3072, DType::F32, 256, Hold::Registers(3)),
+    ] {
+        let desc = GradientDesc::new(layer_norm(1 << 15, cols, dtype));
+        let problem = desc.input_problem(desc.param_sums()).unwrap();
+        let plan = plan_gradient(&problem, &hopper, StrategyChoice::Inferred).unwrap();
+        assert_eq!(plan.grid.cube_dim[0], units, "{cols} {dtype}: {plan}");
+        assert_eq!(plan.blueprint.held_columns, hold, "{cols} {dtype}: {plan}");
+        assert_eq!(plan.blueprint.team.filled, hold.vectors(), "{cols} {dtype}");
+    }
+    // Of others a unit surely has all vectors but the last.
+    let desc = GradientDesc::new(layer_norm(1 << 15, 4096 - 512, DType::F32).with_bias(None));
+    let problem = desc.input_problem(desc.param_sums()).unwrap();
+    let plan = plan_gradient(&problem, &hopper, StrategyChoice::Inferred).unwrap();
+    let team = plan.blueprint.team;
+    assert_eq!((team.filled, team.full), (None, 1), "{plan}");
+}
+
+#[test]
+fn long_rows_are_cut_in_parts_that_come_out_even() {
+    let hopper = Hardware::cuda(132);
+    let parts = |channels: usize, pixels: usize| {
+        let input = TensorDesc::contiguous([64, channels, pixels], DType::F32);
+        let norm = NormDesc::new(input, [0, 2], Statistics::MeanVariance);
+        let plan = inferred(&norm, &hopper);
+        (plan.strategy, plan.grid.splits)
+    };
+    assert_eq!(parts(64, 16384), (Strategy::Split, 2));
+    assert_eq!(parts(70, 16384), (Strategy::Split, 7));
+    assert_eq!(parts(3, 1 << 18), (Strategy::Split, 44));
+}
+
+#[test]
+fn columns_are_held_in_narrow_vectors_where_they_are_not_in_wide_ones() {
+    let held = |channels: usize, dtype: DType| {
+        let input = TensorDesc::contiguous([64, channels, 3136], dtype);
+        let norm = NormDesc::new(input, [1], Statistics::MeanVariance);
+        let blueprint = inferred(&norm, &Hardware::cuda(132)).blueprint;
+        (blueprint.hold, blueprint.team.vector)
+    };
+    assert_eq!(held(64, DType::F32), (Hold::Registers(8), 4));
+    assert_eq!(held(96, DType::F32), (Hold::Registers(12), 2));
+    assert_eq!(held(96, DType::F16), (Hold::Registers(12), 2));
+    // In none: as wide as they are.
+    assert_eq!(held(768, DType::F32), (Hold::Reread, 4));
+}
+
+#[test]
+fn a_plane_sums_up_each_channel_of_a_group() {
+    let hopper = Hardware::cuda(132);
+    let back = |images: usize, channels: usize, pixels: usize, dtype: DType| {
+        let input = TensorDesc::contiguous([images, 32, channels, pixels], dtype);
+        let param = TensorDesc::contiguous([32, channels, 1], dtype);
+        let norm = NormDesc::new(input, [2, 3], Statistics::MeanVariance)
+            .with_scale(param.clone())
+            .with_bias(param);
+        let desc = GradientDesc::new(norm);
+        assert_eq!(desc.param_sums(), ParamSums::Runs);
+        assert_eq!(
+            desc.summed_shape(ParamSums::Runs),
+            [images, 32, channels, 1]
+        );
+        let problem = desc.input_problem(ParamSums::Runs).unwrap();
+        assert_eq!(problem.summed_run(), Some(pixels));
+        let plan = plan_gradient(&problem, &hopper, StrategyChoice::Inferred).unwrap();
+        let run = plan.blueprint.sums_runs().then_some(plan.grid.run);
+        (plan.grid.cube_dim[0], run)
+    };
+    assert_eq!(back(64, 40, 256, DType::F32), (512, Some(64)));
+    // A plane for each channel, and as many units for halves in narrow vectors as for those in wide ones.
+    assert_eq!(back(64, 16, 1024, DType::F32), (512, Some(256)));
+    assert_eq!(back(64, 10, 4096, DType::F32), (512, Some(1024)));
+    assert_eq!(back(64, 2, 1 << 16, DType::F32), (256, Some(1 << 14)));
+    assert_eq!(back(128, 40, 256, DType::F16), (256, Some(64)));
+    // No vector divides the maps, or planes would have little to do.
+    assert_eq!(back(64, 64, 49, DType::F32).1, None);
+    assert_eq!(back(64, 64, 16, DType::F32).1, None);
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! Ranks, axes, strides and broadcasting.
 
-use cubenorm_core::{DType, Layout, NormDesc, Statistics, StrategyChoice, TensorDesc};
-use cubenorm_kernels::{hardware, plan_for};
+use cubenorm_core::{
+    DType, Hardware, Layout, LoadMode, NormDesc, Statistics, StrategyChoice, TensorDesc, problem_on,
+};
+use cubenorm_kernels::{hardware, plan_for, supports};
 use cubenorm_tests::case::Case;
 use cubenorm_tests::device::devices;
 
@@ -265,6 +267,67 @@ fn rows_side_by_side_keep_the_statistics_they_are_given() {
             let case = Case::new(desc, 60);
             if let Err(error) = case.check(&device, Default::default()) {
                 panic!("{error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn vectors_go_on_from_one_channel_to_the_next() {
+    // Maps of 3 to 35 columns, which no vector divides, and rows of many of them, which one does.
+    let shapes = [[3, 2, 16, 7], [2, 3, 32, 35], [1, 2, 64, 3], [2, 1, 32, 17]];
+    for device in devices() {
+        let mut over_runs = 0;
+        for shape in shapes {
+            for dtype in [DType::F32, DType::F16] {
+                let [_, groups, channels, _] = shape;
+                let param = TensorDesc::contiguous([groups, channels, 1], dtype);
+                let input = TensorDesc::contiguous(shape, dtype);
+                let desc = NormDesc::new(input, [2, 3], Statistics::MeanVariance)
+                    .with_scale(param.clone())
+                    .with_bias(param);
+                if !supports(&device.client, dtype) {
+                    continue;
+                }
+                let plan = plan_for(&device.client, &desc, StrategyChoice::Inferred).unwrap();
+                let mode = plan.blueprint.scale.unwrap().mode;
+                over_runs += usize::from(mode == LoadMode::Runs);
+                check_all(&device, &Case::new(desc, 23));
+            }
+        }
+        assert!(over_runs > 0, "{}", device.name);
+    }
+}
+
+#[test]
+fn rows_of_several_channels_are_scaled_by_each_of_them_where_nothing_is_reduced() {
+    for device in devices() {
+        // What a GPU is planned, whose units share rows.
+        let gpu = Hardware {
+            cpu_cores: None,
+            software_cores: None,
+            ..hardware(&device.client)
+        };
+        for shape in [[3, 16, 7, 7], [2, 5, 9, 9], [1, 6, 1, 3], [2, 48, 4, 4]] {
+            let channel = TensorDesc::contiguous([shape[1], 1, 1], DType::F32);
+            let given = Statistics::Given {
+                mean: channel.clone(),
+                variance: channel.clone(),
+            };
+            let input = TensorDesc::contiguous(shape, DType::F32);
+            let desc = NormDesc::new(input.clone(), [0, 2, 3], given)
+                .with_scale(channel.clone())
+                .with_bias(channel);
+            let problem = problem_on(&desc, &gpu).unwrap();
+            let pixels = shape[2] * shape[3];
+            let is_whole = pixels % 16 == 0;
+            let channels = if is_whole { 1 } else { shape[1] };
+            assert_eq!(problem.cols, channels * pixels, "{shape:?}");
+            let with_residual = desc.clone().with_residual(input).with_sum();
+            for desc in [desc, with_residual] {
+                let case = Case::new(desc, 24);
+                let actual = case.run_within(&device.client, StrategyChoice::Inferred, &gpu);
+                case.compare(&actual.unwrap()).unwrap();
             }
         }
     }
