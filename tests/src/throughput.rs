@@ -121,10 +121,20 @@ pub fn measure(client: &Client, selection: &Selection, row: &mut dyn FnMut(Row))
     }
 }
 
-/// Layer and RMS norm in rows of 512 to 65,536 elements.
+/// Layer and RMS norm in rows of 512 to 65,536 elements, the powers of two.
 pub fn rows() -> Vec<Norm> {
-    let lengths = (9..=16).map(|power| 1 << power);
-    let norms = lengths.flat_map(|cols| [Norm::LayerNorm(cols), Norm::RmsNorm(cols)]);
+    of_rows((9..=16).map(|power| 1 << power))
+}
+
+/// The same in rows as long as the hidden layers of transformers that are no power of two.
+pub fn hidden_sizes() -> Vec<Norm> {
+    of_rows([768, 1280, 3072, 5120, 7168, 12_288, 14_336, 28_672])
+}
+
+fn of_rows(lengths: impl IntoIterator<Item = usize>) -> Vec<Norm> {
+    let norms = lengths
+        .into_iter()
+        .flat_map(|cols| [Norm::LayerNorm(cols), Norm::RmsNorm(cols)]);
     norms.collect()
 }
 

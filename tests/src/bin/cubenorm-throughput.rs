@@ -7,7 +7,7 @@
 //! devices.
 
 use cubenorm_tests::device::devices;
-use cubenorm_tests::throughput::{Candidates, Row, Selection, maps, measure, rows};
+use cubenorm_tests::throughput::{Candidates, Row, Selection, hidden_sizes, maps, measure, rows};
 
 fn main() {
     let mebibytes = std::env::args().nth(1);
@@ -21,7 +21,7 @@ fn main() {
     };
     let selection = Selection {
         bytes: mebibytes << 20,
-        norms: [rows(), maps()].concat(),
+        norms: [rows(), hidden_sizes(), maps()].concat(),
         candidates: Candidates::All,
     };
     for device in devices() {

@@ -296,6 +296,13 @@ fn vectors_go_on_from_one_channel_to_the_next() {
             }
         }
         assert!(over_runs > 0, "{}", device.name);
+        // Of runs that end in a vector of their own none goes on.
+        let param = f32(Layout::contiguous([4, 3, 1, 1]));
+        let input = f32(Layout::contiguous([4, 3, 7, 7]));
+        let desc = NormDesc::new(input, [0, 2, 3], Statistics::MeanVariance)
+            .with_scale(param.clone())
+            .with_bias(param);
+        check_all(&device, &Case::new(desc, 23));
     }
 }
 

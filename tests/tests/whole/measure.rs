@@ -3,7 +3,7 @@
 
 use cubenorm_tests::device::devices;
 use cubenorm_tests::properties::properties;
-use cubenorm_tests::throughput::{Candidates, Norm, Selection, maps, measure, rows};
+use cubenorm_tests::throughput::{Candidates, Norm, Selection, hidden_sizes, maps, measure, rows};
 
 /// A number from the environment.
 fn number(name: &str, otherwise: usize) -> usize {
@@ -46,6 +46,12 @@ fn throughput(norms: Vec<Norm>) {
 #[ignore = "a benchmark: cargo xtask gpu-check"]
 fn throughput_of_rows_beside_a_copy() {
     throughput(rows());
+}
+
+#[test]
+#[ignore = "a benchmark: cargo xtask gpu-check"]
+fn throughput_of_hidden_sizes_beside_a_copy() {
+    throughput(hidden_sizes());
 }
 
 #[test]

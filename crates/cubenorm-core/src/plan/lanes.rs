@@ -143,6 +143,8 @@ pub(super) fn blueprint(access: &Access, vectors: Vectors) -> AccessBlueprint {
         mode: match mode(access, vectors.lanes, vectors.width) {
             // The last one of a run starts anywhere.
             LoadMode::Vector if ragged => LoadMode::Adjacent,
+            // And none goes on beyond it.
+            LoadMode::Runs if ragged => LoadMode::Splat,
             mode => mode,
         },
         ragged,
