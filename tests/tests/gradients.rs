@@ -107,7 +107,8 @@ fn parameters_of_every_broadcast_shape_get_their_sums() {
 
 #[test]
 fn the_sums_of_channels_come_out_of_the_launch_over_their_groups() {
-    // Images, groups, channels of each, pixels: whole vectors of them, and some that only a launch of their own sums up.
+    // Images, groups, channels of each, pixels: whole vectors of them, and some that only a launch of their own sums
+    // up.
     let shapes = [
         [2, 3, 4, 256],
         [5, 2, 3, 128],
@@ -622,9 +623,9 @@ fn check_peers(cols: usize, dtype: DType) {
 
 #[test]
 fn rows_side_by_side_as_long_as_a_drivers_loops_are_passed_back_to_their_end() {
-    // As in the forward pass, Mesa's driver ends loops: rows side by side leave fewer iterations for each of them,
-    // and those of 131,068 elements none. Differences of so many elements take minutes: one row at a time, which they are compared with
-    // elsewhere, is what this is compared with.
+    // As in the forward pass, Mesa's driver ends loops: rows side by side leave fewer iterations for each of them, and
+    // those of 131,068 elements none. Differences of so many elements take minutes: one row at a time, which they are
+    // compared with elsewhere, is what this is compared with.
     for (device, cols) in devices()
         .iter()
         .flat_map(|device| [(device, 65_532), (device, 131_068)])

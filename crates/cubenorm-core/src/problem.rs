@@ -513,7 +513,7 @@ fn innermost_run(
             |strides: &&[usize]| strides[dim] == strides[inner].saturating_mul(shape[inner]);
         let are_even = params.iter().all(is_even);
         let moves = params.iter().any(|strides| strides[dim] != 0);
-        let has_runs = rows == Rows::OfRuns && is_constant && run % WHOLE != 0 && moves;
+        let has_runs = rows == Rows::OfRuns && is_constant && !run.is_multiple_of(WHOLE) && moves;
         let goes_on = are_even || has_runs;
         if !goes_on || !whole.iter().all(is_even) {
             break;

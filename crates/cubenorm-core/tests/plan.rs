@@ -605,7 +605,8 @@ fn units_fill_rows_that_are_no_power_of_two() {
         ..Hardware::cuda(132)
     };
     let both = |registers, shared| Hold::Both { registers, shared };
-    // Five, six and seven vectors of each unit, rather than two and a half, three and three and a half of twice as many.
+    // Five, six and seven vectors of each unit, rather than two and a half, three and three and a half of twice as
+    // many.
     for (cols, dtype, units, hold) in [
         (1280, DType::BF16, 32, both(4, 1)),
         (5120, DType::BF16, 128, both(4, 1)),
@@ -732,8 +733,8 @@ fn teams_of_a_gpu_stay_and_hold_the_sums_of_columns_where_they_fit() {
     assert_eq!(plan.blueprint.held_columns, Hold::Registers(2));
     assert_eq!((plan.grid.cube_dim[0], plan.grid.cube_count), (512, 261));
     assert_eq!(plan.blueprint.row, RowKept::Held);
-    // Of a short row each unit has a vector of floats, whose sums leave registers for the next row; of halves two, whose
-    // sums lie in shared memory.
+    // Of a short row each unit has a vector of floats, whose sums leave registers for the next row; of halves two,
+    // whose sums lie in shared memory.
     for (dtype, units, hold) in [
         (DType::F32, 256, Hold::Registers(1)),
         (DType::F16, 128, Hold::Shared(2)),

@@ -547,7 +547,7 @@ impl Back<'_> {
 
     /// Elements that a unit adds up side by side. On a GPU one, so that there is work for more units.
     fn fold_vector(&self, partial: &Partial, offset: usize, output: DType) -> usize {
-        if self.hardware.cpu_cores.is_none() && !self.hardware.is_software() {
+        if self.hardware.is_gpu() {
             return 1;
         }
         let Some((last, outer)) = partial.access.row.split_last() else {

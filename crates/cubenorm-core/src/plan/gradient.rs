@@ -58,8 +58,8 @@ const COLUMNS_UNDER_WAY: usize = 16;
 const NUMBERS_UNDER_WAY: usize = 16;
 const STEPS_UNDER_WAY: usize = 4;
 
-/// Units of a cube whose planes sum up runs of columns, at least: they write the row together. Measured on an H200, group
-/// norm of floats in 16 channels of 1,024 for each group: a plane for each channel takes 0.85 of the time of two.
+/// Units of a cube whose planes sum up runs of columns, at least: they write the row together. Measured on an H200,
+/// group norm of floats in 16 channels of 1,024 for each group: a plane for each channel takes 0.85 of the time of two.
 const LEAST_UNITS_OF_RUNS: u32 = 256;
 
 /// Steps of a unit from which a row is long to a cube.
@@ -224,9 +224,9 @@ impl fmt::Display for GradientPlan {
 
 /// Plans a gradient.
 ///
-/// Sums of columns are taken on the way where the teams are few and each goes through many rows: on a CPU,
-/// and on a GPU by as many teams as it keeps at work, where registers or shared memory hold the sums of a row. Elsewhere
-/// the plan leaves them out: they take a launch over the columns.
+/// Sums of columns are taken on the way where the teams are few and each goes through many rows: on a CPU, and on a GPU
+/// by as many teams as it keeps at work, where registers or shared memory hold the sums of a row. Elsewhere the plan
+/// leaves them out: they take a launch over the columns.
 ///
 /// # Errors
 ///

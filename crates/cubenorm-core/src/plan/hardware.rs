@@ -121,6 +121,11 @@ impl Hardware {
         self.software_cores.is_some()
     }
 
+    /// Whether it is what no CPU plays.
+    pub const fn is_gpu(&self) -> bool {
+        self.cpu_cores.is_none() && !self.is_software()
+    }
+
     /// Units that all cores run at once where a driver plays the device on a CPU.
     pub(super) fn software_lanes(&self) -> Option<usize> {
         self.software_cores.map(|cores| (cores * LANES) as usize)

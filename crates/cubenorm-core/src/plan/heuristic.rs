@@ -53,8 +53,8 @@ const SIDE_BY_SIDE: usize = 2;
 /// ones, and the launch over their columns, 0.7. Short rows of halves that a plane holds take 0.9 to 0.95.
 pub(super) const NARROW_VECTOR: usize = 16;
 
-/// Units of a cube that reduces nothing, at most. Measured on an H200: batch norm by given statistics in rows of 100,352
-/// and 200,704 floats takes 0.92 of the time of 1,024.
+/// Units of a cube that reduces nothing, at most. Measured on an H200: batch norm by given statistics in rows of
+/// 100,352 and 200,704 floats takes 0.92 of the time of 1,024.
 const UNITS_WITHOUT_SUMS: usize = 512;
 
 /// Units of a cube that has all registers of a multiprocessor, 64 for each.
@@ -70,8 +70,8 @@ pub(super) const MERGED_OF_UNIT: usize = 3;
 /// Columns of a row that one cube takes alone at most, and columns of floats of each of several that share it: as many
 /// as leave room for the next row. Measured on an H200, backward, beside one cube for a row: rows of 32,768 halves take
 /// 0.84 to 0.93 of the time; rows of floats 0.78 (32,768) and 0.6 to 0.65 (65,536) with 16,384 columns for each cube,
-/// and 0.88 to 0.96 of that with 8,192; rows of 20,480 in two cubes 0.9 of the time of four. Halves take 1.2 to 1.3 times
-/// the time with so few, and rows of 16,384 floats 1.03 to 1.1 in two cubes.
+/// and 0.88 to 0.96 of that with 8,192; rows of 20,480 in two cubes 0.9 of the time of four. Halves take 1.2 to 1.3
+/// times the time with so few, and rows of 16,384 floats 1.03 to 1.1 in two cubes.
 const COLUMNS_OF_CUBE: usize = 1 << 14;
 const FLOATS_OF_PEER: usize = 1 << 13;
 
@@ -106,14 +106,14 @@ const UNITS_OF_PLANES: u32 = 128;
 /// latency of memory, few enough to stay in registers.
 const CUBE_VECTORS: usize = 4;
 
-/// Bytes of such a vector, as computed: of narrower ones a unit has more. Measured on an H200: rows of 2,025 floats that
-/// no vector divides take 0.63 of the time with 16 of them in a unit instead of 4.
+/// Bytes of such a vector, as computed: of narrower ones a unit has more. Measured on an H200: rows of 2,025 floats
+/// that no vector divides take 0.63 of the time with 16 of them in a unit instead of 4.
 const CUBE_VECTOR_BYTES: usize = 16;
 
 /// Vectors that a unit has where half the units have fewer of them idle, and those of three that half the units share
 /// where they wait twice for each other: the more a unit has, the more rows are under way. Measured on an H200, layer
-/// norm of halves: rows of 1,280, 2,560 and 5,120 take 0.85 to 0.9 of the time with 5 of them in each unit instead of 2.5,
-/// of 7,168 and 14,336 0.8 to 0.9 with 7 instead of 3.5, of 12,288 0.8 with 6 instead of 3.
+/// norm of halves: rows of 1,280, 2,560 and 5,120 take 0.85 to 0.9 of the time with 5 of them in each unit instead of
+/// 2.5, of 7,168 and 14,336 0.8 to 0.9 with 7 instead of 3.5, of 12,288 0.8 with 6 instead of 3.
 const FILLING_VECTORS: usize = 8;
 
 /// Elements below which splitting a row between cores costs more than it saves: the second launch
@@ -140,9 +140,9 @@ const LEAST_OF_COLUMNS: usize = 4;
 const UNITS_OF_COLUMNS: usize = 256;
 const CUBES_OF_COLUMNS: usize = 4;
 
-/// What a part of a long row adds to the time of all, as a share of it: measured on an H200, batch norm of 64 channels of a
-/// million floats each, whose two parts are 128 cubes for 132 multiprocessors and take 0.97 of the time of four, 0.9 of
-/// eight, and 0.82 of three or nine, which do not come out even.
+/// What a part of a long row adds to the time of all, as a share of it: measured on an H200, batch norm of 64 channels
+/// of a million floats each, whose two parts are 128 cubes for 132 multiprocessors and take 0.97 of the time of four,
+/// 0.9 of eight, and 0.82 of three or nine, which do not come out even.
 const COST_OF_PART: f64 = 0.02;
 
 /// Multiprocessors where the runtime does not say: a mid-range GPU.
@@ -198,10 +198,10 @@ const SHARE_OF_SHORT_ROWS: usize = 2;
 /// calls with a few rows more or less should come to one kernel.
 const VECTORS_OF_SOFTWARE_CORE: usize = 8;
 
-/// Vectors of a row that a software driver's unit holds: it has no registers for many, but what is written to a stack by
-/// vectors comes back by vectors, and what is in memory lane by lane. Measured on Mesa's driver beside rows that are read
-/// again: rows of 3 and 16 floats take 0.6 of the time, of 32 halves 0.7; those of 16 vectors 0.75 to 0.95, but of 15
-/// SwiftShader compiled some until there was no memory left.
+/// Vectors of a row that a software driver's unit holds: it has no registers for many, but what is written to a stack
+/// by vectors comes back by vectors, and what is in memory lane by lane. Measured on Mesa's driver beside rows that are
+/// read again: rows of 3 and 16 floats take 0.6 of the time, of 32 halves 0.7; those of 16 vectors 0.75 to 0.95, but of
+/// 15 SwiftShader compiled some until there was no memory left.
 const SOFTWARE_HELD_VECTORS: usize = 4;
 
 /// Units of a cube where each has a row of its own.
@@ -541,9 +541,9 @@ fn with_fewer_idle(work: &Work, steps: usize, units: usize) -> usize {
 
 /// Units of a cube that all have as many of so many columns, where these are three, five or seven times a power of two.
 ///
-/// Measured on an H200, backward: rows of 768 to 7,168 halves take 0.75 to 0.95 of the time with 20 to 28 columns in each
-/// unit, all of them filled, and of floats 0.85 to 0.95 with 12 and 20 where there are two sums; where there is one, those
-/// of 2,560 to 5,120 floats take 1.02 to 1.05 times the time.
+/// Measured on an H200, backward: rows of 768 to 7,168 halves take 0.75 to 0.95 of the time with 20 to 28 columns in
+/// each unit, all of them filled, and of floats 0.85 to 0.95 with 12 and 20 where there are two sums; where there is
+/// one, those of 2,560 to 5,120 floats take 1.02 to 1.05 times the time.
 fn filled_by_columns(work: &Work, columns: usize, smallest: u32) -> Option<u32> {
     let odd = columns >> columns.trailing_zeros();
     let is_light = !work.is_half && work.column_sums == 1;
@@ -755,7 +755,8 @@ fn parts(wanted: usize, cubes: usize, work: &Work, least: usize) -> usize {
     }
 }
 
-/// Parts of long rows, a cube for each, of at most so many: those that leave the fewest multiprocessors idle at the end.
+/// Parts of long rows, a cube for each, of at most so many: those that leave the fewest multiprocessors idle at the
+/// end.
 fn even_parts(hardware: &Hardware, work: &Work, most: usize) -> usize {
     let processors = multiprocessors(hardware);
     let cost = |parts: usize| {
@@ -835,9 +836,9 @@ pub(super) fn abreast(
 }
 
 /// Bytes of the vectors that short rows of halves are computed in, where those are fewer than a load brings; and long
-/// ones that leave a GPU's units no registers, where means are taken off, or columns are reduced in parts. Measured with
-/// AVX-512: what is held in vectors of 16 halves takes 0.85 to 0.95 of the time of 32; on an H200: layer norm of 65,536
-/// halves 0.93, batch norm of halves with channels last 0.87 to 0.92.
+/// ones that leave a GPU's units no registers, where means are taken off, or columns are reduced in parts. Measured
+/// with AVX-512: what is held in vectors of 16 halves takes 0.85 to 0.95 of the time of 32; on an H200: layer norm of
+/// 65,536 halves 0.93, batch norm of halves with channels last 0.87 to 0.92.
 pub(super) fn narrow_vector(cut: &Cut, hardware: &Hardware) -> Option<usize> {
     match hardware.cpu_cores {
         Some(_) => (cut.hold != Hold::Reread).then_some(hardware.load_width as usize / 8),
@@ -862,15 +863,14 @@ pub(super) fn narrower_columns(
     task: &Task,
     hardware: &Hardware,
 ) -> impl Iterator<Item = usize> + use<> {
-    let is_gpu = hardware.cpu_cores.is_none() && !hardware.is_software();
     let reads_again = task.reduces && cut.hold == Hold::Reread && cut.grid.splits == 1;
     let wide = cut.team.vector;
     let least = LEAST_OF_COLUMNS.div_ceil(task.dtype.size());
-    let halvings = match cut.team.level == Level::Column && is_gpu && reads_again {
-        true => 1..=(wide / least).checked_ilog2().unwrap_or(0),
-        false => 1..=0,
+    let halvings = match cut.team.level == Level::Column && hardware.is_gpu() && reads_again {
+        true => (wide / least).checked_ilog2().unwrap_or(0),
+        false => 0,
     };
-    halvings.map(move |halvings| wide >> halvings)
+    (1..=halvings).map(move |halvings| wide >> halvings)
 }
 
 /// Rows that fit side by side where a team of so many units holds each of them; 0 where not even one does.

@@ -9,10 +9,11 @@ use crate::{Access, DType, Dim};
 const WORTH_AN_END: usize = 4;
 
 /// What share of the widest vectors' lanes those must have at least that go on from one run of a parameter to the next,
-/// for which it is read twice, and more than how many times those of vectors that do not. Measured with AVX-512, group norm over maps of 7 x 7, beside one element at a time: vectors of all
-/// lanes take 0.5 to 0.7 of the time, of half of them 0.85, of a quarter 1.25, of an eighth 1.5 to 1.8 times; on Mesa's
-/// driver of all lanes 0.7 to 1, of half 1, of a quarter 1.2 to 1.4. On an H200 batch norm by given statistics of bfloat16 in
-/// maps of 14 x 14 takes 0.8 of the time in vectors of four beside eight.
+/// for which it is read twice, and more than how many times those of vectors that do not. Measured with AVX-512, group
+/// norm over maps of 7 x 7, beside one element at a time: vectors of all lanes take 0.5 to 0.7 of the time, of half of
+/// them 0.85, of a quarter 1.25, of an eighth 1.5 to 1.8 times; on Mesa's driver of all lanes 0.7 to 1, of half 1, of a
+/// quarter 1.2 to 1.4. On an H200 batch norm by given statistics of bfloat16 in maps of 14 x 14 takes 0.8 of the time
+/// in vectors of four beside eight.
 const WORTH_RUNS: usize = 2;
 
 /// What vectors are.

@@ -198,8 +198,7 @@ impl fmt::Display for Plan {
 /// # Ok::<(), cubenorm_core::NormError>(())
 /// ```
 pub fn problem_on(desc: &NormDesc, hardware: &Hardware) -> Result<NormProblem, NormError> {
-    let is_gpu = hardware.cpu_cores.is_none() && !hardware.is_software();
-    desc.canonical(match is_gpu {
+    desc.canonical(match hardware.is_gpu() {
         true => Rows::OfRuns,
         false => Rows::Even,
     })

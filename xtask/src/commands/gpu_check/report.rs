@@ -1,6 +1,11 @@
 //! The report: all of it as JSON, and a page to read.
 
-use std::{collections::BTreeMap, fmt::Write, fs, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write,
+    fs,
+    path::Path,
+};
 
 use anyhow::{Result, bail};
 use serde::Serialize;
@@ -102,6 +107,7 @@ impl Report {
         }
         if !self.throughput.is_empty() {
             throughput(&mut page, &self.throughput);
+            throughput_of_maps(&mut page, &self.throughput);
         }
         page
     }
@@ -161,6 +167,48 @@ fn throughput(page: &mut String, rows: &[Value]) {
     }
 }
 
+/// The same of feature maps: norms and shapes down, types and passes across.
+fn throughput_of_maps(page: &mut String, rows: &[Value]) {
+    let dims = |row: &Value| -> Vec<String> {
+        let dims = row["shape"].as_array().into_iter().flatten();
+        dims.map(Value::to_string).collect()
+    };
+    let maps: Vec<&Value> = rows.iter().filter(|row| dims(row).len() > 2).collect();
+    if maps.is_empty() {
+        return;
+    }
+    let text = |row: &Value, field: &str| row[field].as_str().unwrap_or_default().to_owned();
+    let kind = |row: &Value| format!("{} {}", text(row, "dtype"), text(row, "pass"));
+    // The batch depends on the type.
+    let norm = |row: &Value| {
+        let name = text(row, "op").replace('_', " ");
+        format!("{name} {}", dims(row)[1..].join(" x "))
+    };
+    let kinds: BTreeSet<String> = maps.iter().map(|row| kind(row)).collect();
+    let mut norms: Vec<String> = maps.iter().map(|row| norm(row)).collect();
+    let mut seen = BTreeSet::new();
+    norms.retain(|norm| seen.insert(norm.clone()));
+    page.push_str("\n### Feature maps\n\n");
+    let of = |wanted: &str, of_kind: &str, field: &str| {
+        let is_it = |row: &&&Value| {
+            norm(row) == wanted && kind(row) == of_kind && row[field].as_bool() == Some(true)
+        };
+        let share = maps.iter().find(is_it)?["share_of_copy"].as_f64()?;
+        Some(format!("{:.0}", 100.0 * share))
+    };
+    let cells = norms.iter().map(|norm| {
+        let shares = kinds.iter().map(|kind| {
+            let share = |field| of(norm, kind, field).unwrap_or_else(|| "-".to_owned());
+            format!("{} / {}", share("analytic"), share("tuned"))
+        });
+        std::iter::once(norm.clone()).chain(shares).collect()
+    });
+    let header: Vec<&str> = std::iter::once("norm")
+        .chain(kinds.iter().map(String::as_str))
+        .collect();
+    table(page, &header, cells);
+}
+
 fn table(page: &mut String, header: &[&str], rows: impl Iterator<Item = Vec<String>>) {
     let line = |cells: &[&str]| format!("| {} |\n", cells.join(" | "));
     page.push_str(&line(header));
@@ -218,5 +266,23 @@ mod tests {
         );
         report.throughput = vec![row(0.5, true, true)];
         assert!(report.page().contains("| 50 / 50 |"));
+        assert!(!report.page().contains("Feature maps"));
+    }
+
+    #[test]
+    fn feature_maps_have_a_table_of_their_own() {
+        let row = |pass: &str, share: f64| {
+            json!({"op": "group_norm", "pass": pass, "dtype": "f16", "cols": 490,
+                "shape": [2, 32, 10, 7, 7], "share_of_copy": share, "analytic": true, "tuned": true})
+        };
+        let mut report = report();
+        report.throughput = vec![row("forward", 0.9), row("backward", 0.8)];
+        let page = report.page();
+        assert!(
+            page.contains("| norm | f16 backward | f16 forward |"),
+            "{page}"
+        );
+        let line = "| group norm 32 x 10 x 7 x 7 | 80 / 80 | 90 / 90 |";
+        assert!(page.contains(line), "{page}");
     }
 }
