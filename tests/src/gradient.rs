@@ -175,10 +175,12 @@ impl GradientCase {
         let elements = expected.sum.len();
         // As in `tolerance::bound`: what is computed is off by the roundoffs of a sum, of numbers
         // that add up to this magnitude before they cancel.
+        // So are the differences, of sums over all elements.
+        let differences = 1e-8 * (elements as f64 / 1e3).max(1.0);
         let off = |magnitude: f64, value: f64| {
             2.0 * tolerance::bound(dtype.accumulation(), elements, magnitude, 0.0)
                 + 1.01 * tolerance::unit_roundoff(dtype) * value.abs()
-                + 1e-8
+                + differences
         };
         let through = 1.5 * steepest * normalized * normalized * rstd.max(1.0);
         self.compare_one(

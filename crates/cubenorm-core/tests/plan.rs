@@ -638,12 +638,23 @@ fn units_fill_rows_that_are_no_power_of_two() {
         assert_eq!(plan.blueprint.held_columns, hold, "{cols} {dtype}: {plan}");
         assert_eq!(plan.blueprint.team.filled, hold.vectors(), "{cols} {dtype}");
     }
-    // Of others a unit surely has all vectors but the last.
-    let desc = GradientDesc::new(layer_norm(1 << 15, 4096 - 512, DType::F32).with_bias(None));
-    let problem = desc.input_problem(desc.param_sums()).unwrap();
-    let plan = plan_gradient(&problem, &hopper, StrategyChoice::Inferred).unwrap();
-    let team = plan.blueprint.team;
-    assert_eq!((team.filled, team.full), (None, 1), "{plan}");
+    // Of others a unit surely has all vectors but the last, and is not asked for those where there are two sums.
+    for (cols, dtype, full) in [(4000, DType::F32, 1), (4000, DType::BF16, 1)] {
+        let desc = GradientDesc::new(layer_norm(1 << 15, cols, dtype));
+        let problem = desc.input_problem(desc.param_sums()).unwrap();
+        let plan = plan_gradient(&problem, &hopper, StrategyChoice::Inferred).unwrap();
+        let team = plan.blueprint.team;
+        assert_eq!((team.filled, team.full), (None, full), "{plan}");
+    }
+    let light = |cols: usize| {
+        let desc = GradientDesc::new(layer_norm(1 << 15, cols, DType::F32).with_bias(None));
+        let problem = desc.input_problem(desc.param_sums()).unwrap();
+        let plan = plan_gradient(&problem, &hopper, StrategyChoice::Inferred).unwrap();
+        let team = plan.blueprint.team;
+        (plan.grid.cube_dim[0], team.filled, team.full)
+    };
+    assert_eq!(light(5120), (512, None, 0));
+    assert_eq!(light(14336), (512, Some(7), 0));
 }
 
 #[test]

@@ -28,7 +28,7 @@ impl Tuning {
         match self {
             Self::OnFirstCall => true,
             Self::Off => false,
-            Self::Auto => hardware.cpu_cores.is_none() && !hardware.is_software(),
+            Self::Auto => hardware.is_gpu(),
         }
     }
 }
