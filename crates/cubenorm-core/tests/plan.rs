@@ -716,6 +716,8 @@ fn a_plane_sums_up_each_channel_of_a_group() {
     // No vector divides the maps, or planes would have little to do.
     assert_eq!(back(64, 64, 49, DType::F32).1, None);
     assert_eq!(back(64, 64, 16, DType::F32).1, None);
+    // More sums than one of them keeps the digits of.
+    assert_eq!(back(1, 1 << 13, 256, DType::F32).1, None);
 }
 
 #[test]

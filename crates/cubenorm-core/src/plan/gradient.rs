@@ -328,7 +328,8 @@ pub fn plan_gradient(
     if row == RowKept::InTurn || is_wide(problem, &cut) || is_light {
         cut.team.full = 0;
     }
-    let run = problem.summed_run().and_then(|run| run_of(&cut, run));
+    let run = problem.summed_run();
+    let run = run.and_then(|run| run_of(&cut, run, problem.cols / run));
     if let Some(run) = run {
         cut.grid.run = run;
     }
@@ -423,8 +424,8 @@ fn units_of_runs(problem: &GradientProblem, cut: &Cut) -> Option<u32> {
     (has_more && units < cut.team.members).then_some(units)
 }
 
-/// Steps of a run of so many columns, where each unit or plane may sum up runs by itself.
-fn run_of(cut: &Cut, columns: usize) -> Option<usize> {
+/// Steps of a run of so many columns, of so many runs, where each unit or plane may sum up runs by itself.
+fn run_of(cut: &Cut, columns: usize, runs: usize) -> Option<usize> {
     let team = cut.team;
     let least = match team.level {
         // A loop of its own for fewer would be more than that.
@@ -436,7 +437,9 @@ fn run_of(cut: &Cut, columns: usize) -> Option<usize> {
     let steps = columns / team.vector;
     let by_itself = team.lanes == super::Lanes::Columns && !team.ragged && !team.parts;
     let is_whole = columns.is_multiple_of(team.vector);
-    (by_itself && is_whole && least > 0 && steps >= least).then_some(steps)
+    // Their sums go into one, like those of blocks.
+    let keeps_digits = runs <= heuristic::MOST_BLOCKS;
+    (by_itself && is_whole && keeps_digits && least > 0 && steps >= least).then_some(steps)
 }
 
 /// Whether vectors of so many lanes leave no unit without one.

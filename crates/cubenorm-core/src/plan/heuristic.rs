@@ -125,7 +125,7 @@ const MAX_SPLITS: usize = 256;
 
 /// Blocks of a row that one unit sums up at most. Their sums go into one, one after another: of so many that is off
 /// by less than 1.3e-4 even if all of them round one way, while of 2^24 float32 takes no more in.
-const MOST_BLOCKS: usize = 1 << 12;
+pub(super) const MOST_BLOCKS: usize = 1 << 12;
 
 /// Steps of a block, where no run of columns ends before.
 const BLOCK: usize = 64;
