@@ -432,7 +432,7 @@ impl GradientProblem {
     /// Columns of a run, where sums of runs are wanted.
     pub fn summed_run(&self) -> Option<usize> {
         let last = self.row_sums.as_ref()?.col.last()?;
-        Some(last.size)
+        (last.size > 0).then_some(last.size)
     }
 
     /// Whether the sums of a row are weighted by the scale, because it changes along the row.

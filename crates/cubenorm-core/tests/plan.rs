@@ -716,6 +716,12 @@ fn a_plane_sums_up_each_channel_of_a_group() {
     // No vector divides the maps, or planes would have little to do.
     assert_eq!(back(64, 64, 49, DType::F32).1, None);
     assert_eq!(back(64, 64, 16, DType::F32).1, None);
+    // Nothing to sum up, of which nobody asks a plan.
+    let input = TensorDesc::contiguous([2, 32, 4, 0], DType::F32);
+    let param = TensorDesc::contiguous([32, 4, 1], DType::F32);
+    let norm = NormDesc::new(input, [2, 3], Statistics::MeanVariance).with_scale(param);
+    let empty = GradientDesc::new(norm).input_problem(ParamSums::Runs);
+    assert_eq!(empty.unwrap().summed_run(), None);
     // More sums than one of them keeps the digits of.
     assert_eq!(back(1, 1 << 13, 256, DType::F32).1, None);
 }
