@@ -230,6 +230,7 @@ fn write_statistics<T: Types>(
                 mode: LoadMode::Gather,
                 ragged: false,
                 end_to_end: false,
+                side_by_side: false,
             });
             let first = group_row::<T::N>(item.group, blueprint.team);
             let rows = comptime!(match blueprint.team.lanes {
@@ -403,21 +404,23 @@ fn normalize_items<T: Types, W: Size>(
                 if i < share.count {
                     let step = share.begin + i * stride;
                     let affine_step = affine_step::<T>(affine, any, step, epsilon, blueprint);
+                    let mut values = Sequence::<Vector<T::A, T::N>>::new();
                     #[unroll]
                     for r in 0..blueprint.abreast {
-                        let value = held.index(r).get(i, blueprint);
-                        apply::<T>(
-                            value,
-                            step,
-                            rows.index(r),
-                            written.index(r),
-                            source,
-                            &affine_step,
-                            results,
-                            scalars,
-                            blueprint,
-                        );
+                        values.push(held.index(r).get(i, blueprint));
                     }
+                    apply_abreast::<T>(
+                        &values,
+                        0usize,
+                        step,
+                        &rows,
+                        &written,
+                        source,
+                        &affine_step,
+                        results,
+                        scalars,
+                        blueprint,
+                    );
                 }
             }
         } else if comptime!(blueprint.params_by_run) {
@@ -428,17 +431,49 @@ fn normalize_items<T: Types, W: Size>(
                 let steps = min(share.count - done, partition.run - first % partition.run);
                 for i in 0..steps {
                     let step = first + i;
-                    apply_again::<T>(
-                        step, &rows, &written, source, &of_run, results, scalars, blueprint,
+                    let values = read_steps::<T>(source, &rows, step, 1usize, blueprint);
+                    apply_abreast::<T>(
+                        &values, 0usize, step, &rows, &written, source, &of_run, results, scalars,
+                        blueprint,
                     );
                 }
                 done += steps;
             }
         } else {
-            for i in 0..share.count {
+            let ahead = comptime!(blueprint.under_way);
+            let mut done = 0usize;
+            if comptime!(ahead > 1) {
+                while done + comptime!(ahead - 1) < share.count {
+                    let first = share.begin + done * stride;
+                    // Loads are under way before anything is written, which they must not overtake.
+                    let values = read_steps::<T>(source, &rows, first, ahead, blueprint);
+                    #[unroll]
+                    for j in 0..ahead {
+                        let step = first + j * stride;
+                        let affine_step = affine_step::<T>(affine, any, step, epsilon, blueprint);
+                        apply_abreast::<T>(
+                            &values,
+                            j,
+                            step,
+                            &rows,
+                            &written,
+                            source,
+                            &affine_step,
+                            results,
+                            scalars,
+                            blueprint,
+                        );
+                    }
+                    done += ahead;
+                }
+            }
+            for i in done..share.count {
                 let step = share.begin + i * stride;
                 let affine_step = affine_step::<T>(affine, any, step, epsilon, blueprint);
-                apply_again::<T>(
+                let values = read_steps::<T>(source, &rows, step, 1usize, blueprint);
+                apply_abreast::<T>(
+                    &values,
+                    0usize,
                     step,
                     &rows,
                     &written,
@@ -453,10 +488,33 @@ fn normalize_items<T: Types, W: Size>(
     }
 }
 
-/// Reads one step of rows abreast again, normalizes and writes it.
+/// Reads so many of a unit's steps of rows abreast again, step after step.
+#[cube]
+fn read_steps<T: Types>(
+    source: &TypedSource<T>,
+    rows: &Sequence<Row<T::A, T::N>>,
+    first: usize,
+    #[comptime] count: usize,
+    #[comptime] blueprint: Blueprint,
+) -> Sequence<Vector<T::A, T::N>> {
+    let mut values = Sequence::<Vector<T::A, T::N>>::new();
+    #[unroll]
+    for j in 0..count {
+        let step = first + comptime!(j * blueprint.team.members as usize);
+        #[unroll]
+        for r in 0..blueprint.abreast {
+            values.push(read::<T>(source, &rows.index(r).source, step, blueprint));
+        }
+    }
+    values
+}
+
+/// Normalizes a step of rows abreast, the `j`th of those that were read, and writes it.
 #[cube]
 #[allow(clippy::too_many_arguments)]
-fn apply_again<T: Types>(
+fn apply_abreast<T: Types>(
+    values: &Sequence<Vector<T::A, T::N>>,
+    #[comptime] j: usize,
     step: usize,
     rows: &Sequence<Row<T::A, T::N>>,
     written: &Sequence<ResultRow<T::A, T::N>>,
@@ -468,12 +526,10 @@ fn apply_again<T: Types>(
 ) {
     #[unroll]
     for r in 0..blueprint.abreast {
-        let row = rows.index(r);
-        let value = read::<T>(source, &row.source, step, blueprint);
         apply::<T>(
-            value,
+            *values.index(comptime!(j * blueprint.abreast + r)),
             step,
-            row,
+            rows.index(r),
             written.index(r),
             source,
             affine,

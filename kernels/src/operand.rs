@@ -57,7 +57,8 @@ pub(crate) fn col_offset<T: Float, S: Size>(
     #[comptime] access: AccessBlueprint,
     #[comptime] lanes: Lanes,
 ) -> usize {
-    let contiguous = comptime!(lanes == Lanes::Columns && is_contiguous(access));
+    let contiguous =
+        comptime!(lanes == Lanes::Columns && is_contiguous(access) || access.side_by_side);
     let first = access.row_dims;
     let last = comptime!(access.row_dims + access.col_dims);
     decode::<T, S>(tensor, col, first, last, contiguous)
@@ -146,10 +147,12 @@ fn vector_place<T: Float, S: Size, N: Size>(
     #[comptime] access: AccessBlueprint,
     #[comptime] lanes: Lanes,
 ) -> usize {
-    let of_steps = comptime!(lanes == Lanes::Columns && access.col_dims == 1 && !access.ragged);
-    if of_steps {
-        // No compiler finds that out by itself: a sum of elements may be more than an address holds.
+    let of_steps = comptime!(access.col_dims == 1 && !access.ragged);
+    // No compiler finds that out by itself: a sum of elements may be more than an address holds.
+    if comptime!(of_steps && lanes == Lanes::Columns) {
         base / N::value() + step
+    } else if of_steps {
+        base / N::value() + step * (tensor.stride(access.row_dims) / N::value())
     } else {
         (base + step_offset::<T, S, N>(tensor, step, access, lanes)) / N::value()
     }

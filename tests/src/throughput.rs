@@ -146,6 +146,7 @@ pub fn maps() -> Vec<Norm> {
         (BatchNorm, [1024, 14, 14]),
         (BatchNorm, [2048, 7, 7]),
         (BatchNormChannelsLast, [64, 112, 112]),
+        (BatchNormChannelsLast, [256, 56, 56]),
         (BatchNormChannelsLast, [2048, 7, 7]),
         (BatchNormGiven, [64, 112, 112]),
         (BatchNormGiven, [2048, 7, 7]),
@@ -155,6 +156,8 @@ pub fn maps() -> Vec<Norm> {
         (InstanceNorm, [64, 128, 128]),
         (InstanceNorm, [128, 45, 45]),
         (LayerNormOfChannels, [96, 56, 56]),
+        (LayerNormOfChannels, [192, 28, 28]),
+        (LayerNormOfChannels, [384, 14, 14]),
     ];
     norms.map(|(op, map)| Norm::Maps(op, map)).to_vec()
 }

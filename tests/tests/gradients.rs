@@ -380,6 +380,44 @@ fn rows_that_no_vector_divides_end_in_one_of_their_own() {
 }
 
 #[test]
+fn steps_that_are_asked_for_at_once_are_all_there_is() {
+    // As of the kernels' test of that name: from one step of each unit on.
+    for device in devices() {
+        let mut asked = 0;
+        for cols in [32, 100, 127, 128, 150, 256, 390] {
+            let row = norm(&[5, cols], &[1], Statistics::MeanVariance, DType::F32);
+            let column = norm(&[cols, 6], &[0], Statistics::MeanVariance, DType::F32);
+            for (strategy, desc) in [
+                (Strategy::Cube, with_params(row.clone(), &[5, 1], &[cols])),
+                (Strategy::Plane, with_params(row.clone(), &[cols], &[cols])),
+                (Strategy::Split, with_params(row, &[cols], &[5, 1])),
+                (Strategy::Column, with_params(column, &[cols, 1], &[6])),
+            ] {
+                let case = GradientCase::of(GradientDesc::new(desc), 17);
+                let choice = StrategyChoice::Forced(Knobs {
+                    vector: Some(1),
+                    units: Some(32),
+                    plane_size: device.plane_size,
+                    ..strategy.into()
+                });
+                if !gradient_runs(&device, &case.desc, choice) {
+                    continue;
+                }
+                let plan = plan_gradient_for(&device.client, &case.desc, choice).unwrap();
+                let is_read_again = plan.blueprint.held_columns == Hold::Reread;
+                asked += usize::from(is_read_again && plan.blueprint.under_way > 1);
+                case.check(&device, choice).unwrap();
+            }
+        }
+        let is_cpu = hardware(&device.client).cpu_cores.is_some();
+        match device.shares_memory() && !is_cpu {
+            true => assert!(asked >= 14, "{}: {asked}", device.name),
+            false => println!("{}: skipped, a unit has a row for itself", device.name),
+        }
+    }
+}
+
+#[test]
 fn teams_that_stay_hold_the_sums_of_columns() {
     for device in devices() {
         // Columns that fill no vector, that leave units without any, and that take several a unit.

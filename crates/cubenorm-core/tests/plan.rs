@@ -350,6 +350,80 @@ fn vectors_go_beyond_a_run_where_others_are_far_narrower() {
 }
 
 #[test]
+fn several_steps_of_a_row_that_is_read_again_are_asked_for_at_once() {
+    let under_way = |desc: &NormDesc, hardware: &Hardware| {
+        let input = GradientDesc::new(desc.clone()).input_problem(ParamSums::Elsewhere);
+        let back = plan_gradient(&input.unwrap(), hardware, StrategyChoice::Inferred);
+        let forward = inferred(desc, hardware).blueprint.under_way;
+        (forward, back.unwrap().blueprint.under_way)
+    };
+    let gpu = Hardware::cuda(132);
+    assert_eq!(
+        under_way(&layer_norm(512, 1 << 17, DType::F32), &gpu),
+        (4, 2)
+    );
+    assert_eq!(
+        under_way(&layer_norm(512, 1 << 17, DType::BF16), &gpu),
+        (4, 4)
+    );
+    // A row that is held is there, a core has a cache, and where nothing is reduced the first read is the only one.
+    assert_eq!(under_way(&layer_norm(512, 4096, DType::F32), &gpu).0, 1);
+    let cpu = Hardware::cpu(2, 512);
+    assert_eq!(
+        under_way(&layer_norm(512, 1 << 17, DType::F32), &cpu),
+        (1, 1)
+    );
+    let channel = TensorDesc::contiguous([1, 64, 1, 1], DType::F32);
+    let given = Statistics::Given {
+        mean: channel.clone(),
+        variance: channel,
+    };
+    let input = TensorDesc::contiguous([64, 64, 56, 56], DType::F32);
+    let desc = NormDesc::new(input, [0, 2, 3], given);
+    assert_eq!(under_way(&desc, &gpu), (1, 1));
+}
+
+#[test]
+fn fewer_columns_side_by_side_are_held_where_many_are_not() {
+    let gpu = Hardware::cuda(132);
+    let cube = |channels: usize, dtype: DType| {
+        let input = TensorDesc::contiguous([4096, channels, 784], dtype);
+        let plan = inferred(&NormDesc::new(input, [1], Statistics::MeanVariance), &gpu);
+        let [x, y, _] = plan.grid.cube_dim;
+        (x, y, plan.blueprint.team.vector, plan.blueprint.hold)
+    };
+    assert_eq!(cube(96, DType::F32), (32, 8, 2, Hold::Registers(12)));
+    assert_eq!(cube(192, DType::F32), (16, 16, 2, Hold::Registers(12)));
+    assert_eq!(cube(384, DType::F32), (8, 32, 2, Hold::Registers(12)));
+    assert_eq!(cube(768, DType::F32), (32, 8, 4, Hold::Reread));
+    assert_eq!(cube(192, DType::BF16), (32, 8, 8, Hold::Reread));
+}
+
+#[test]
+fn nobody_looks_up_where_columns_lie_that_are_side_by_side() {
+    let side_by_side = |stride: usize, lanes: Lanes| {
+        let axis = match lanes {
+            Lanes::Rows => 0,
+            Lanes::Columns => 1,
+        };
+        let input = TensorDesc::contiguous([64, 96], DType::F32);
+        let layout = match lanes {
+            Lanes::Rows => Layout::strided([64, 1], [stride, 1]),
+            Lanes::Columns => Layout::strided([96], [stride]),
+        };
+        let desc = NormDesc::new(input, [axis], Statistics::MeanVariance);
+        let desc = desc.with_scale(TensorDesc::new(layout, DType::F32));
+        let blueprint = inferred(&desc, &Hardware::cuda(132)).blueprint;
+        assert_eq!(blueprint.team.lanes, lanes);
+        blueprint.scale.unwrap().side_by_side
+    };
+    assert!(side_by_side(1, Lanes::Rows));
+    assert!(!side_by_side(2, Lanes::Rows));
+    // There a vector has them.
+    assert!(!side_by_side(1, Lanes::Columns));
+}
+
+#[test]
 fn nobody_looks_up_where_rows_begin_that_lie_end_to_end() {
     let gpu = Hardware::cuda(132);
     let end_to_end = |desc: &NormDesc, hardware: &Hardware| {

@@ -521,22 +521,36 @@ fn gradient_items<T: Types, W: Size>(
                 read_row::<T>(source, row, round + 2, partition, blueprint);
             }
         } else if comptime!(access.is_some() || blueprint.column_sums.any()) {
-            for i in 0..share.count {
+            let part = part_of_columns(&first, round, blueprint);
+            let ahead = comptime!(blueprint.under_way);
+            let mut done = 0usize;
+            if comptime!(ahead > 1) {
+                while done + comptime!(ahead - 1) < share.count {
+                    let begin = share.begin + done * members;
+                    // Loads are under way before anything is written, which they must not overtake.
+                    let mut several = Sequence::<Sequence<Step<T::A, T::N>>>::new();
+                    #[unroll]
+                    for j in 0..ahead {
+                        let step = begin + j * members;
+                        several.push(read_steps::<T>(source, &sources, step, blueprint));
+                    }
+                    #[unroll]
+                    for j in 0..ahead {
+                        let step = begin + j * members;
+                        let reads = several.index(j);
+                        pass_step::<T>(
+                            source, results, &sources, reads, &rows, step, &part, partition,
+                            scalars, blueprint,
+                        );
+                    }
+                    done += ahead;
+                }
+            }
+            for i in done..share.count {
                 let step = share.begin + i * members;
                 let reads = read_steps::<T>(source, &sources, step, blueprint);
-                let shared = params::<T>(source, sources.index(0usize), step, blueprint);
-                let sums = write_step::<T>(
-                    source, results, &sources, &reads, &rows, &shared, step, scalars, blueprint,
-                );
-                let part = part_of_columns(&first, round, blueprint);
-                add_columns::<T>(
-                    results,
-                    part.slot,
-                    step,
-                    sums.products,
-                    sums.gradients,
-                    part.is_new,
-                    partition,
+                pass_step::<T>(
+                    source, results, &sources, &reads, &rows, step, &part, partition, scalars,
                     blueprint,
                 );
             }
@@ -562,6 +576,37 @@ fn gradient_items<T: Types, W: Size>(
             }
         }
     }
+}
+
+/// Passes a step of rows abreast back, and adds to the sums of its columns.
+#[cube]
+#[allow(clippy::too_many_arguments)]
+fn pass_step<T: Types>(
+    source: &TypedGradientSource<T>,
+    results: &mut TypedResults<T>,
+    sources: &Sequence<GradientRow<T::A, T::N>>,
+    reads: &Sequence<Step<T::A, T::N>>,
+    rows: &Sequence<Row<T::A, T::N>>,
+    step: usize,
+    part: &ColumnPart,
+    partition: &Partition,
+    scalars: &Scalars,
+    #[comptime] blueprint: GradientBlueprint,
+) {
+    let shared = params::<T>(source, sources.index(0usize), step, blueprint);
+    let sums = write_step::<T>(
+        source, results, sources, reads, rows, &shared, step, scalars, blueprint,
+    );
+    add_columns::<T>(
+        results,
+        part.slot,
+        step,
+        sums.products,
+        sums.gradients,
+        part.is_new,
+        partition,
+        blueprint,
+    );
 }
 
 /// Reads a step of rows abreast. One that does not exist is another, which is there.

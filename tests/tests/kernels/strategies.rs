@@ -74,6 +74,50 @@ fn a_kept_axis_that_is_contiguous_runs_in_columns() {
 }
 
 #[test]
+fn steps_that_are_asked_for_at_once_are_all_there_is() {
+    // Elements one by one, so that units have from one step to three times as many as are asked for at once.
+    let again = |strategy: Strategy, units: u32, plane_size: Option<u32>| {
+        StrategyChoice::Forced(Knobs {
+            vector: Some(1),
+            units: Some(units),
+            row: Some(RowHeld::Reread),
+            plane_size,
+            ..strategy.into()
+        })
+    };
+    for device in devices() {
+        let mut asked = 0;
+        for cols in [32, 100, 127, 128, 150, 256, 390] {
+            let input = TensorDesc::contiguous([5, cols], DType::F32);
+            let row = layer_norm(5, cols).with_residual(input).with_sum();
+            let across = TensorDesc::contiguous([cols, 6], DType::F32);
+            let column = NormDesc::new(across, [0], Statistics::MeanVariance)
+                .with_scale(TensorDesc::contiguous([cols, 1], DType::F32))
+                .with_bias(TensorDesc::contiguous([6], DType::F32));
+            for (strategy, desc, units) in [
+                (Strategy::Cube, &row, 32),
+                (Strategy::Plane, &row, 32),
+                (Strategy::Split, &row, 32),
+                (Strategy::Column, &column, 32),
+            ] {
+                let choice = again(strategy, units, device.plane_size);
+                if !runs(&device, desc, choice) {
+                    continue;
+                }
+                let plan = cubenorm_kernels::plan_for(&device.client, desc, choice).unwrap();
+                asked += usize::from(plan.blueprint.under_way > 1);
+                Case::new(desc.clone(), 17).check(&device, choice).unwrap();
+            }
+        }
+        let is_cpu = hardware(&device.client).cpu_cores.is_some();
+        match device.shares_memory() && !is_cpu {
+            true => assert!(asked >= 14, "{}: {asked}", device.name),
+            false => println!("{}: skipped, a unit has a row for itself", device.name),
+        }
+    }
+}
+
+#[test]
 fn planes_run_on_real_plane_operations_where_the_device_has_them() {
     for device in devices() {
         let Some(plane_size) = device.plane_size else {

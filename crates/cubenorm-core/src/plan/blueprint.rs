@@ -124,6 +124,8 @@ pub struct AccessBlueprint {
     /// Whether each row begins where the one before it ends, so that nobody has to look up how far apart they
     /// lie.
     pub end_to_end: bool,
+    /// Whether neighbouring columns lie side by side where vectors run along the rows.
+    pub side_by_side: bool,
 }
 
 impl AccessBlueprint {
@@ -135,6 +137,7 @@ impl AccessBlueprint {
             mode: LoadMode::Gather,
             ragged: false,
             end_to_end: false,
+            side_by_side: false,
         }
     }
 }
@@ -215,6 +218,8 @@ pub struct Blueprint {
     pub activation: ActivationKind,
     /// Rows that a unit normalizes side by side, sharing the loads of scale and bias.
     pub abreast: usize,
+    /// Steps of a row that is read again whose loads are under way at once, before anything is written.
+    pub under_way: usize,
     /// The input.
     pub input: AccessBlueprint,
     /// What is added.

@@ -307,6 +307,7 @@ pub fn plan_forward(
         epsilon_in_sqrt: problem.epsilon.is_inside_sqrt(),
         activation: problem.activation.kind(),
         abreast: cut.abreast,
+        under_way: heuristic::under_way(&cut, problem.statistics.reduces()),
         input: access(&problem.input),
         residual: optional(&problem.residual),
         residual_place: problem.residual_place,
