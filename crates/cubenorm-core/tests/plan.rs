@@ -3,7 +3,7 @@
 use cubenorm_core::{
     DType, GradientDesc, Grid, Hardware, Hold, Knobs, Lanes, Layout, Level, LoadMode, NormDesc,
     ParamSums, Plan, PlanError, RowHeld, RowKept, Statistics, Strategy, StrategyChoice, TensorDesc,
-    WrittenStatistics, forward_candidates, knobs, plan_forward, plan_gradient,
+    WrittenStatistics, forward_candidates, knobs, plan_forward, plan_gradient, problem_on,
 };
 use proptest::prelude::*;
 
@@ -384,7 +384,7 @@ fn several_steps_of_a_row_that_is_read_again_are_asked_for_at_once() {
 }
 
 #[test]
-fn fewer_columns_side_by_side_are_held_where_many_are_not() {
+fn fewer_columns_side_by_side_are_held_or_leave_units_fewer_steps() {
     let gpu = Hardware::cuda(132);
     let cube = |channels: usize, dtype: DType| {
         let input = TensorDesc::contiguous([4096, channels, 784], dtype);
@@ -395,8 +395,36 @@ fn fewer_columns_side_by_side_are_held_where_many_are_not() {
     assert_eq!(cube(96, DType::F32), (32, 8, 2, Hold::Registers(12)));
     assert_eq!(cube(192, DType::F32), (16, 16, 2, Hold::Registers(12)));
     assert_eq!(cube(384, DType::F32), (8, 32, 2, Hold::Registers(12)));
-    assert_eq!(cube(768, DType::F32), (32, 8, 4, Hold::Reread));
-    assert_eq!(cube(192, DType::BF16), (32, 8, 8, Hold::Reread));
+    // Too many to hold, and halves, which are not worth it: some steps for each unit.
+    assert_eq!(cube(768, DType::F32), (8, 32, 4, Hold::Reread));
+    assert_eq!(cube(192, DType::BF16), (32, 8, 4, Hold::Reread));
+    assert_eq!(cube(384, DType::BF16), (16, 16, 4, Hold::Reread));
+    assert_eq!(cube(768, DType::BF16), (8, 32, 4, Hold::Reread));
+}
+
+#[test]
+fn parts_cost_nothing_where_nothing_is_reduced() {
+    let cubes = |images: usize, statistics: bool| {
+        let input = TensorDesc::contiguous([images, 2048, 7, 7], DType::F32);
+        let channel = TensorDesc::contiguous([1, 2048, 1, 1], DType::F32);
+        let given = Statistics::Given {
+            mean: channel.clone(),
+            variance: channel,
+        };
+        let desc = match statistics {
+            true => NormDesc::new(input, [0, 2, 3], given),
+            false => NormDesc::new(input, [1, 2, 3], Statistics::MeanVariance),
+        };
+        let hardware = Hardware::cuda(132);
+        let problem = problem_on(&desc, &hardware).unwrap();
+        let plan = plan_forward(&problem, &hardware, StrategyChoice::Inferred).unwrap();
+        assert!(!plan.blueprint.split);
+        (plan.strategy, plan.grid.cube_count / images as u32)
+    };
+    assert_eq!(cubes(668, true), (Strategy::Split, 13));
+    assert_eq!(cubes(64, true), (Strategy::Split, 25));
+    assert_eq!(cubes(1 << 14, true), (Strategy::Cube, 1));
+    assert_eq!(cubes(668, false), (Strategy::Cube, 1));
 }
 
 #[test]
@@ -755,8 +783,8 @@ fn columns_are_held_in_narrow_vectors_where_they_are_not_in_wide_ones() {
     };
     assert_eq!(held(64, DType::F32), (Hold::Registers(8), 4));
     assert_eq!(held(96, DType::F32), (Hold::Registers(12), 2));
-    assert_eq!(held(96, DType::F16), (Hold::Registers(12), 2));
-    // In none: as wide as they are.
+    // Of halves they are read again, and in none of floats: as wide as they are.
+    assert_eq!(held(96, DType::F16), (Hold::Reread, 4));
     assert_eq!(held(768, DType::F32), (Hold::Reread, 4));
 }
 

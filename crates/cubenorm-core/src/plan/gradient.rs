@@ -409,7 +409,10 @@ pub fn plan_gradient(
 /// Whether several steps of a row that is read again are asked for at once: a unit that has a row for itself has other
 /// rows beside it, or a CPU's cache.
 fn is_read_ahead(problem: &GradientProblem, cut: &Cut) -> bool {
-    cut.held_columns != Hold::Reread || cut.team.level != Level::Unit && problem.reduces()
+    // Measured on an H200, layer norm over 96 channels of floats: two steps at once take 1.05 to 1.15 times the time.
+    let is_short = cut.team.level == Level::Column && cut.grid.splits == 1;
+    let is_alone = cut.team.level == Level::Unit || is_short && !problem.dtype.is_half();
+    cut.held_columns != Hold::Reread || !is_alone && problem.reduces()
 }
 
 /// A choice, with so many units where it leaves them open.

@@ -57,6 +57,12 @@ pub(super) const NARROW_VECTOR: usize = 16;
 /// 100,352 and 200,704 floats takes 0.92 of the time of 1,024.
 const UNITS_WITHOUT_SUMS: usize = 512;
 
+/// Cubes for each multiprocessor where nothing is reduced, so that the last of them leave few idle, and steps of each
+/// that are worth one. Measured on an H200, batch norm by given statistics of 2,048 channels of 7 x 7: 668 rows in 16
+/// parts each take 0.87 to 0.92 of the time of one cube for each.
+const CUBES_WITHOUT_SUMS: usize = 64;
+const STEPS_WITHOUT_SUMS: usize = 1024;
+
 /// Units of a cube that has all registers of a multiprocessor, 64 for each.
 const FULL_CUBE: u32 = 1024;
 
@@ -149,12 +155,16 @@ const UNITS_OF_COLUMNS: usize = 256;
 const MOST_UNITS_OF_COLUMNS: usize = 512;
 const CUBES_OF_COLUMNS: usize = 4;
 
-/// Columns that lie side by side in a cube, vectors of them; and how few of floats in vectors of so many bytes, where
-/// only so few are held. Measured on an H200, layer norm over channels: 192 of them take 0.71 of the time with 16 vectors
-/// side by side that are held, 384 with 8 of them 0.87 to 0.96. Of halves 192 take 1.07 times the time so, as each unit
-/// has so little of them that scale and bias are as much work.
+/// Columns that lie side by side in a cube, vectors of them, at most and at least; and steps of a unit from which on
+/// fewer of them leave more units for each. Measured on an H200, layer norm over channels of halves: 384 of them take
+/// 0.94 of the time with 16 side by side, 768 0.91 to 0.94 with 8.
 const COLUMNS_SIDE_BY_SIDE: usize = 32;
 const LEAST_SIDE_BY_SIDE: usize = 8;
+const STEPS_OF_COLUMN: usize = 24;
+
+/// Bytes of a vector of floats of which fewer lie side by side where only so few are held. Measured there: 192 channels
+/// take 0.71 of the time with 16 vectors side by side that are held, 384 with 8 of them 0.87 to 0.96. Of halves 192 take
+/// 1.07 times the time so: each unit has so little of them that scale and bias are as much work.
 const LIGHT_COLUMNS: usize = 8;
 
 /// What a part of a long row adds to the time of all, as a share of it: measured on an H200, batch norm of 64 channels
@@ -386,6 +396,13 @@ fn infer(work: &Work, hardware: &Hardware) -> (Strategy, &'static str) {
     if long && work.groups < target && work.steps >= 4 * hardware.max_units_per_cube as usize {
         return (Strategy::Split, "fewer rows than multiprocessors");
     }
+    let idles = work.groups < target * CUBES_WITHOUT_SUMS && work.steps > STEPS_WITHOUT_SUMS;
+    if !work.reduces && work.merge != Merge::Sums && idles {
+        return (
+            Strategy::Split,
+            "nothing is reduced, and parts cost nothing",
+        );
+    }
     // What a plane would read again a cube holds: measured on an H200, rows of 2048 halves take 0.83 of
     // the time so. The same goes for sums of columns: 0.62 to 0.72 of the time for rows of 1024.
     let is_held = |plane: usize| {
@@ -478,6 +495,7 @@ fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option<u32>) -> S
     let most = match is_staged(work, hardware, steps) && work.merge == Merge::Moments {
         true => HELD_VECTORS,
         false if work.column_sums > 0 => CUBE_VECTORS,
+        false if work.is_half => (CUBE_VECTORS * narrow).clamp(CUBE_VECTORS, HELD_VECTORS),
         false => (CUBE_VECTORS * narrow / work.reads).clamp(CUBE_VECTORS, HELD_VECTORS),
     };
     // At least a plane, and at least two units, so that a cube is one.
@@ -637,18 +655,25 @@ fn column(work: &Work, hardware: &Hardware, is_forced: bool) -> Shape {
     }
     let side_by_side = work.groups.next_power_of_two().min(COLUMNS_SIDE_BY_SIDE);
     let widest = columns(work, hardware, side_by_side);
-    // What a gradient sums up is read again wherever it has columns.
-    let may_hold = work.reduces && work.merge != Merge::Sums && widest.splits == 1;
-    let is_light = !work.is_half && work.vector * work.accumulation <= LIGHT_COLUMNS;
-    if widest.hold != Hold::Reread || !(hardware.is_gpu() && may_hold && is_light) {
+    // What a gradient sums up is read again wherever it has columns, and in parts all of it is under way.
+    let is_whole = work.reduces && work.merge != Merge::Sums && widest.splits == 1;
+    let is_open = hardware.is_gpu() && work.knobs.units.is_none();
+    if widest.hold != Hold::Reread || !is_whole || !is_open {
         return widest;
     }
-    let fewer = std::iter::successors(Some(side_by_side / 2), |x| Some(x / 2));
-    fewer
-        .take_while(|&x| x >= LEAST_SIDE_BY_SIDE)
-        .map(|x| columns(work, hardware, x))
-        .find(|narrow| narrow.hold != Hold::Reread)
-        .unwrap_or(widest)
+    let halvings = (side_by_side / LEAST_SIDE_BY_SIDE).checked_ilog2();
+    let narrow = (1..=halvings.unwrap_or(0))
+        .map(|halvings| columns(work, hardware, side_by_side >> halvings));
+    let is_light = !work.is_half && work.vector * work.accumulation <= LIGHT_COLUMNS;
+    let is_held = |shape: &Shape| is_light && shape.hold != Hold::Reread;
+    let is_short = |shape: &Shape| {
+        let units = shape.cube_dim[1] as usize;
+        work.steps.div_ceil(units) <= STEPS_OF_COLUMN
+    };
+    let all = std::iter::once(widest).chain(narrow.clone());
+    let held = narrow.clone().find(is_held);
+    let short = || all.clone().find(is_short);
+    held.or_else(short).or(narrow.last()).unwrap_or(widest)
 }
 
 /// So many columns side by side in a cube.
@@ -747,7 +772,14 @@ fn split(work: &Work, hardware: &Hardware, plane: Option<u32>, is_forced: bool) 
         (Lanes::Columns, None, None) => {
             let least = CUBE_VECTORS * 64;
             let most = work.steps.div_ceil(least);
-            let splits = limit(even_parts(hardware, work, most));
+            let wanted = match work.reduces {
+                true => even_parts(hardware, work, most),
+                false => {
+                    let cubes = cubes_to_fill(hardware, CUBES_WITHOUT_SUMS);
+                    parts(cubes, work.groups, work, STEPS_WITHOUT_SUMS)
+                }
+            };
+            let splits = limit(wanted);
             let parts = Work {
                 column_sums: 0,
                 ..*work
@@ -870,10 +902,10 @@ pub(super) fn abreast(
 }
 
 /// Bytes of the vectors that short rows of halves are computed in, where those are fewer than a load brings; and long
-/// ones that leave a GPU's units no registers, where means are taken off, or columns are reduced in parts. Measured
+/// ones that leave a GPU's units no registers, where means are taken off, or columns are read again. Measured
 /// with AVX-512: what is held in vectors of 16 halves takes 0.85 to 0.95 of the time of 32; on an H200: layer norm of
-/// 65,536 halves 0.93, batch norm of halves with channels last 0.87 to 0.92.
-pub(super) fn narrow_vector(cut: &Cut, hardware: &Hardware) -> Option<usize> {
+/// 65,536 halves 0.93, batch norm of halves with channels last 0.87 to 0.92, layer norm over 192 channels 0.9.
+pub(super) fn narrow_vector(cut: &Cut, task: &Task, hardware: &Hardware) -> Option<usize> {
     match hardware.cpu_cores {
         Some(_) => (cut.hold != Hold::Reread).then_some(hardware.load_width as usize / 8),
         // The units of a plane have two vectors of a row each, or fewer.
@@ -883,7 +915,8 @@ pub(super) fn narrow_vector(cut: &Cut, hardware: &Hardware) -> Option<usize> {
             let is_full = matches!(cut.hold, Hold::Both { .. })
                 && cut.team.members >= FULL_CUBE
                 && cut.team.merge.takes_means();
-            let is_tall = cut.team.level == Level::Column && cut.grid.splits > 1;
+            let is_tall =
+                task.reduces && cut.team.level == Level::Column && cut.hold == Hold::Reread;
             (is_short || is_full || is_tall).then_some(NARROW_VECTOR)
         }
     }
@@ -897,18 +930,20 @@ pub(super) fn under_way(cut: &Cut, reduces: bool) -> usize {
     }
 }
 
-/// Lanes of narrower vectors that a GPU's cubes may hold columns in, where they do not hold those of so many, widest
-/// first. Measured on an H200: layer norm over 96 channels of floats takes 0.76 of the time where each unit holds two
-/// lanes, beside four that are read again.
+/// Lanes of narrower vectors that a GPU's cubes may hold columns of floats in, where they do not hold those of so many,
+/// widest first. Measured on an H200: layer norm over 96 channels of floats takes 0.76 of the time where each unit holds
+/// two lanes, beside four that are read again; of halves two lanes that are held take 1.08 times the time of four.
 pub(super) fn narrower_columns(
     cut: &Cut,
     task: &Task,
     hardware: &Hardware,
 ) -> impl Iterator<Item = usize> + use<> {
     let reads_again = task.reduces && cut.hold == Hold::Reread && cut.grid.splits == 1;
+    let is_float = !task.dtype.is_half();
     let wide = cut.team.vector;
     let least = LEAST_OF_COLUMNS.div_ceil(task.dtype.size());
-    let halvings = match cut.team.level == Level::Column && hardware.is_gpu() && reads_again {
+    let may_hold = is_float && reads_again && hardware.is_gpu();
+    let halvings = match cut.team.level == Level::Column && may_hold {
         true => (wide / least).checked_ilog2().unwrap_or(0),
         false => 0,
     };

@@ -266,7 +266,7 @@ pub fn plan_forward(
     let mut cut = plan(vectors)?;
     if is_half
         && choice.knobs().vector.is_none()
-        && let Some(bytes) = heuristic::narrow_vector(&cut, hardware)
+        && let Some(bytes) = heuristic::narrow_vector(&cut, &task, hardware)
     {
         vectors = vectors_of(Knobs {
             vector: Some(bytes / problem.dtype.accumulation().size()),
