@@ -113,7 +113,8 @@ const UNITS_OF_PLANES: u32 = 128;
 const CUBE_VECTORS: usize = 4;
 
 /// Bytes of such a vector, as computed: of narrower ones a unit has more. Measured on an H200: rows of 2,025 floats
-/// that no vector divides take 0.63 of the time with 16 of them in a unit instead of 4.
+/// that no vector divides take 0.63 of the time with 16 of them in a unit instead of 4; backward, where two tensors are
+/// read, those of halves 0.9 with 16 instead of 8, which is what floats have.
 const CUBE_VECTOR_BYTES: usize = 16;
 
 /// Vectors that a unit has where half the units have fewer of them idle, and those of three that half the units share
@@ -673,7 +674,8 @@ fn column(work: &Work, hardware: &Hardware, is_forced: bool) -> Shape {
     let all = std::iter::once(widest).chain(narrow.clone());
     let held = narrow.clone().find(is_held);
     let short = || all.clone().find(is_short);
-    held.or_else(short).or(narrow.last()).unwrap_or(widest)
+    let least = || columns(work, hardware, side_by_side.min(LEAST_SIDE_BY_SIDE));
+    held.or_else(short).unwrap_or_else(least)
 }
 
 /// So many columns side by side in a cube.
