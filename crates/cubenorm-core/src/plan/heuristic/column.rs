@@ -1,0 +1,113 @@
+//! Vectors along the kept axis, units along the reduced one.
+
+use super::cube::CUBE_VECTORS;
+use super::device::cubes_to_fill;
+use super::hold::{MERGED_OF_UNIT, registers};
+use super::split::{MAX_SPLITS, parts};
+use super::unit::unit;
+use super::{Shape, Work};
+use crate::plan::{Hardware, Hold, Level, Merge, Strategy};
+
+/// Units of a cube that reduces columns, and such cubes that keep a multiprocessor busy.
+const UNITS_OF_COLUMNS: usize = 256;
+
+/// The same where there are few such cubes. Measured on an H200: batch norm with 64 channels last takes as long with
+/// 1,024, of which some registers are spilled, with 256 of them 0.9 to 0.95 of the time.
+const MOST_UNITS_OF_COLUMNS: usize = 512;
+const CUBES_OF_COLUMNS: usize = 4;
+
+/// Columns that lie side by side in a cube, vectors of them, at most and at least; and steps of a unit from which on
+/// fewer of them leave more units for each. Measured on an H200, layer norm over channels of halves: 384 of them take
+/// 0.94 of the time with 16 side by side, 768 0.91 to 0.94 with 8.
+const COLUMNS_SIDE_BY_SIDE: usize = 32;
+const LEAST_SIDE_BY_SIDE: usize = 8;
+const STEPS_OF_COLUMN: usize = 24;
+
+/// Bytes of a vector of floats of which fewer lie side by side where only so few are held. Measured there: 192 channels
+/// take 0.71 of the time with 16 vectors side by side that are held, 384 with 8 of them 0.87 to 0.96. Of halves 192 take
+/// 1.07 times the time so: each unit has so little of them that scale and bias are as much work.
+const LIGHT_COLUMNS: usize = 8;
+
+/// Columns of several units each, or of one where a CPU runs the units: they would share memory and
+/// wait for each other, which a software driver makes a hundred times dearer than reading more.
+pub(super) fn column(work: &Work, hardware: &Hardware, is_forced: bool) -> Shape {
+    if hardware.cpu_cores.is_some() || hardware.is_software() && !is_forced {
+        return unit(work, hardware);
+    }
+    let side_by_side = work.groups.next_power_of_two().min(COLUMNS_SIDE_BY_SIDE);
+    let widest = columns(work, hardware, side_by_side);
+    // What a gradient sums up is read again wherever it has columns, and in parts all of it is under way.
+    let is_whole = work.reduces && work.merge != Merge::Sums && widest.splits == 1;
+    let is_open = hardware.is_gpu() && work.knobs.units.is_none();
+    if widest.hold != Hold::Reread || !is_whole || !is_open {
+        return widest;
+    }
+    let halvings = (side_by_side / LEAST_SIDE_BY_SIDE).checked_ilog2();
+    let narrow = (1..=halvings.unwrap_or(0))
+        .map(|halvings| columns(work, hardware, side_by_side >> halvings));
+    let is_light = !work.is_half && work.vector * work.accumulation <= LIGHT_COLUMNS;
+    let is_held = |shape: &Shape| is_light && shape.hold != Hold::Reread;
+    let is_short = |shape: &Shape| {
+        let units = shape.cube_dim[1] as usize;
+        work.steps.div_ceil(units) <= STEPS_OF_COLUMN
+    };
+    let all = std::iter::once(widest).chain(narrow.clone());
+    let held = narrow.clone().find(is_held);
+    let short = || all.clone().find(is_short);
+    let least = || columns(work, hardware, side_by_side.min(LEAST_SIDE_BY_SIDE));
+    held.or_else(short).unwrap_or_else(least)
+}
+
+/// So many columns side by side in a cube.
+fn columns(work: &Work, hardware: &Hardware, x: usize) -> Shape {
+    let cubes = work.groups.div_ceil(x);
+    let limit = match work.knobs.units {
+        Some(_) => UNITS_OF_COLUMNS,
+        None => units_of_columns(work, hardware, cubes),
+    };
+    let limit = limit.min(hardware.max_units_per_cube as usize);
+    let wanted = work.knobs.units.map_or(work.steps, |units| units as usize);
+    let y = wanted
+        .min(work.steps)
+        .max(1)
+        .next_power_of_two()
+        .min(limit / x)
+        .min(hardware.max_cube_dim[1] as usize)
+        .max(1);
+    let splits = match (work.reduces, work.knobs.splits) {
+        (true, Some(splits)) => splits.clamp(1, MAX_SPLITS).min(work.steps).max(1),
+        (true, None) => {
+            let wanted = cubes_to_fill(hardware, CUBES_OF_COLUMNS);
+            parts(wanted, cubes, work, y * CUBE_VECTORS)
+        }
+        (false, _) => 1,
+    };
+    let per_unit = work.steps.div_ceil(splits).div_ceil(y);
+    Shape {
+        strategy: Strategy::Column,
+        level: Level::Column,
+        cube_dim: [x as u32, y as u32, 1],
+        teams_per_cube: x as u32,
+        hold: match splits > 1 {
+            true => Hold::Reread,
+            false => registers(work, hardware, per_unit),
+        },
+        splits,
+        peers: 1,
+        max_teams: usize::MAX,
+        held_columns: Hold::Reread,
+        room: 1,
+        reason: "",
+    }
+}
+
+/// Units of a cube that reduces columns: more where rows cannot be split in parts enough to fill the device, as far as
+/// shared memory has room for what they merge.
+fn units_of_columns(work: &Work, hardware: &Hardware, cubes: usize) -> usize {
+    if cubes * MAX_SPLITS >= cubes_to_fill(hardware, CUBES_OF_COLUMNS) {
+        return UNITS_OF_COLUMNS;
+    }
+    let of_unit = MERGED_OF_UNIT * work.vector * work.accumulation;
+    let room = (hardware.max_shared_memory / of_unit).max(1);
+    (1 << room.ilog2()).clamp(UNITS_OF_COLUMNS, MOST_UNITS_OF_COLUMNS)
+}

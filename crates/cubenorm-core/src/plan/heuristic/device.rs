@@ -1,0 +1,34 @@
+//! What a device has room for, where plans ask.
+
+use crate::plan::{Hardware, Knobs};
+
+/// Multiprocessors where the runtime does not say: a mid-range GPU.
+const MULTIPROCESSORS: usize = 32;
+
+/// Cubes for each core where a driver runs cubes on a CPU: enough that an uneven last one does not
+/// matter.
+pub(super) const CUBES_PER_SOFTWARE_CORE: usize = 16;
+
+/// Steps that a unit takes at most where a driver runs units on a CPU. Mesa's driver ends the loops of
+/// a shader, silently, after 65,535 iterations in all; a unit goes over its steps twice, once of
+/// them four at a time.
+pub(in crate::plan) const SOFTWARE_STEPS: usize = 1 << 14;
+
+/// Units of a plane that a plan may count on.
+pub(in crate::plan) fn plane_size(hardware: &Hardware, knobs: Knobs) -> Option<u32> {
+    knobs.plane_size.or(hardware.plane_size)
+}
+
+/// Cubes that fill the device, where so many do a multiprocessor.
+pub(super) fn cubes_to_fill(hardware: &Hardware, of_multiprocessor: usize) -> usize {
+    match hardware.software_cores {
+        Some(cores) => cores as usize * CUBES_PER_SOFTWARE_CORE,
+        None => multiprocessors(hardware) * of_multiprocessor,
+    }
+}
+
+pub(super) fn multiprocessors(hardware: &Hardware) -> usize {
+    hardware
+        .multiprocessors
+        .map_or(MULTIPROCESSORS, |n| n as usize)
+}

@@ -1,0 +1,238 @@
+//! The analytic choice: numbers only, each with its reason. No kernel and no device calls here.
+//!
+//! A file for each strategy, as in the kernels; what a row and its sums are held in is in [`hold`], what a device has
+//! room for in [`device`], which vectors are too wide in [`vectors`], how many rows a unit takes in [`abreast`].
+
+mod abreast;
+mod column;
+mod cube;
+mod device;
+mod hold;
+mod peers;
+mod plane;
+mod split;
+mod unit;
+mod vectors;
+
+pub(super) use abreast::{MOST_ABREAST, MOST_RAGGED_ABREAST, abreast};
+pub(super) use device::{SOFTWARE_STEPS, plane_size};
+pub(super) use hold::MERGED_OF_UNIT;
+pub(super) use vectors::{
+    LEAST_RUN, NARROW_VECTOR, STEPS_UNDER_WAY, narrow_vector, narrower_columns, under_way,
+};
+
+use super::{Hardware, Hold, Knobs, Lanes, Level, Merge, PlanError, Strategy};
+use column::column;
+use cube::cube;
+use device::multiprocessors;
+use hold::registers;
+use peers::peers;
+use plane::{PLANE_VECTORS, planes};
+use split::{CUBES_WITHOUT_SUMS, SPLIT_ELEMENTS, STEPS_WITHOUT_SUMS, split};
+use unit::unit;
+
+/// Blocks of a row that one unit sums up at most. Their sums go into one, one after another: of so many that is off
+/// by less than 1.3e-4 even if all of them round one way, while of 2^24 float32 takes no more in.
+pub(super) const MOST_BLOCKS: usize = 1 << 12;
+
+/// Steps of a block, where no run of columns ends before.
+const BLOCK: usize = 64;
+
+/// Rows that one team adds to its sums of columns at most: 5e-4 in the same terms.
+const LONGEST_COLUMN_SUM: usize = 1 << 14;
+
+/// Rows for each core that a software driver runs on, below which a row is split between units.
+const ROWS_PER_SOFTWARE_CORE: usize = 4;
+
+/// Teams for each such core that sum up columns: the lanes of four of its vectors.
+const SUMMING_TEAMS: usize = 32;
+
+/// What there is to do, in the units that the launch is cut in.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Work {
+    pub groups: usize,
+    pub steps: usize,
+    pub vector: usize,
+    pub lanes: Lanes,
+    pub reduces: bool,
+    /// Bytes of an element as accumulated.
+    pub accumulation: usize,
+    /// Bytes of an element as held.
+    pub held: usize,
+    /// Whether an element is a half in memory.
+    pub is_half: bool,
+    /// How partial results become one.
+    pub merge: Merge,
+    /// Sums of each column that a team takes of its rows.
+    pub column_sums: usize,
+    /// Rows that a unit takes side by side, where it has a row of its own.
+    pub abreast: usize,
+    /// Tensors of that many elements that are read.
+    pub reads: usize,
+    /// Steps of a run of columns, where vectors do not divide it.
+    pub run: Option<usize>,
+    /// What is decided already.
+    pub knobs: Knobs,
+    /// Cubes that share a row.
+    pub peers: u32,
+}
+
+impl Work {
+    fn elements(&self) -> usize {
+        self.groups * self.steps * self.vector
+    }
+
+    /// Cores of a CPU that are worth waking.
+    fn busy_cores(&self, hardware: &Hardware) -> Option<u32> {
+        hardware.busy_cores(self.reads * self.elements())
+    }
+
+    /// Steps that one unit sums up at most.
+    fn longest_sum(&self) -> usize {
+        MOST_BLOCKS * self.run.map_or(BLOCK, |run| run.min(BLOCK))
+    }
+
+    /// Teams below which sums of columns lose digits.
+    fn least_teams(&self) -> usize {
+        match self.column_sums > 0 {
+            true => self.groups.div_ceil(LONGEST_COLUMN_SUM),
+            false => 1,
+        }
+    }
+
+    /// Teams that the work may have where so many cores play a GPU. Each that sums up columns leaves a row
+    /// of sums, so there should be few; but a team's loops end somewhere.
+    fn software_teams(&self, cores: usize) -> usize {
+        match self.column_sums > 0 {
+            true => {
+                let rounds = (SOFTWARE_STEPS / self.steps.max(1)).max(1);
+                (SUMMING_TEAMS * cores).max(self.groups.div_ceil(self.abreast * rounds))
+            }
+            false => usize::MAX,
+        }
+    }
+}
+
+/// How the work is cut.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shape {
+    pub strategy: Strategy,
+    pub level: Level,
+    pub cube_dim: [u32; 3],
+    pub teams_per_cube: u32,
+    pub hold: Hold,
+    pub splits: usize,
+    /// Cubes of a team, which share each row in as many parts.
+    pub peers: u32,
+    /// Teams that a launch may have; with more work than that, a team takes several groups.
+    pub max_teams: usize,
+    /// Where the sums of a unit's columns stay from row to row.
+    pub held_columns: Hold,
+    /// Rows that a team has room for side by side.
+    pub room: usize,
+    pub reason: &'static str,
+}
+
+pub(super) fn shape(work: &Work, hardware: &Hardware) -> Result<Shape, PlanError> {
+    let plane = plane_size(hardware, work.knobs);
+    let is_forced = work.knobs.strategy.is_some();
+    let (strategy, reason) = match work.knobs.strategy {
+        None => infer(work, hardware),
+        Some(strategy) => (strategy, "forced"),
+    };
+    let refuse = |reason| Err(PlanError::Strategy { strategy, reason });
+    if work.lanes == Lanes::Rows && matches!(strategy, Strategy::Plane | Strategy::Cube) {
+        return refuse("vectors run along the kept axis, so units of a plane or cube share no row");
+    }
+    if work.lanes == Lanes::Columns && strategy == Strategy::Column {
+        return refuse("the reduced axis is innermost: there is no kept axis to run vectors along");
+    }
+    let mut shape = match strategy {
+        Strategy::Unit => unit(work, hardware),
+        Strategy::Plane => match plane {
+            None => return refuse("the device reports no plane operations of one size"),
+            Some(plane) => planes(work, hardware, plane),
+        },
+        Strategy::Cube => {
+            peers(work, hardware, plane).unwrap_or_else(|| cube(work, hardware, work.steps, plane))
+        }
+        Strategy::Column => column(work, hardware, is_forced),
+        Strategy::Split => split(work, hardware, plane, is_forced),
+    };
+    shape.strategy = strategy;
+    shape.reason = reason;
+    let members = members(shape.level, shape.cube_dim) as usize;
+    let steps = work.steps.div_ceil(shape.splits).div_ceil(members);
+    if hardware.is_software() && steps > 2 * SOFTWARE_STEPS {
+        return refuse("a unit would take more steps than a software driver's loops have");
+    }
+    if is_forced && work.reduces && steps > work.longest_sum() {
+        return refuse("a unit would sum up more steps than float32 keeps the digits of");
+    }
+    shape.max_teams = shape
+        .max_teams
+        .min((hardware.max_cubes as usize).saturating_mul(shape.teams_per_cube as usize));
+    Ok(shape)
+}
+
+fn infer(work: &Work, hardware: &Hardware) -> (Strategy, &'static str) {
+    let long = work.elements() >= SPLIT_ELEMENTS;
+    if let Some(cores) = work.busy_cores(hardware) {
+        return match work.lanes {
+            _ if work.groups < cores as usize => (Strategy::Split, "fewer rows than cores"),
+            _ if work.reduces && work.steps > work.longest_sum() => {
+                (Strategy::Split, "longer than one sum keeps its digits")
+            }
+            Lanes::Rows => (Strategy::Column, "the kept axis is contiguous"),
+            Lanes::Columns => (Strategy::Unit, "a plane has one unit on a CPU"),
+        };
+    }
+    if let Some(cores) = hardware.software_cores {
+        return match work.groups < ROWS_PER_SOFTWARE_CORE * cores as usize && long {
+            _ if work.steps > SOFTWARE_STEPS => {
+                (Strategy::Split, "longer than a software driver's loops")
+            }
+            true => (Strategy::Split, "fewer rows than a CPU has lanes and cores"),
+            false if work.lanes == Lanes::Rows => (Strategy::Column, "the kept axis is contiguous"),
+            false => (Strategy::Unit, "units are the lanes of a CPU's vectors"),
+        };
+    }
+    if work.lanes == Lanes::Rows {
+        return (Strategy::Column, "the kept axis is contiguous");
+    }
+    let target = multiprocessors(hardware);
+    if long && work.groups < target && work.steps >= 4 * hardware.max_units_per_cube as usize {
+        return (Strategy::Split, "fewer rows than multiprocessors");
+    }
+    let idles = work.groups < target * CUBES_WITHOUT_SUMS && work.steps > STEPS_WITHOUT_SUMS;
+    if !work.reduces && work.merge != Merge::Sums && idles {
+        return (
+            Strategy::Split,
+            "nothing is reduced, and parts cost nothing",
+        );
+    }
+    // What a plane would read again a cube holds: measured on an H200, rows of 2048 halves take 0.83 of
+    // the time so. The same goes for sums of columns: 0.62 to 0.72 of the time for rows of 1024.
+    let is_held = |plane: usize| {
+        let per_unit = work.steps.div_ceil(plane);
+        let row = !work.reduces || registers(work, hardware, per_unit) != Hold::Reread;
+        // Of a row with sums of columns a unit should have one vector.
+        row && (work.column_sums == 0 || work.steps <= plane)
+    };
+    match hardware.plane_size.map(|plane| plane as usize) {
+        Some(plane) if work.steps <= plane * PLANE_VECTORS && is_held(plane) => {
+            (Strategy::Plane, "a row fits the registers of a plane")
+        }
+        None if work.steps <= 4 => (Strategy::Unit, "a row fits the registers of a unit"),
+        _ => (Strategy::Cube, "a row is longer than a plane holds"),
+    }
+}
+
+/// Units that share a row.
+pub(super) fn members(level: Level, cube_dim: [u32; 3]) -> u32 {
+    match level {
+        Level::Unit => 1,
+        Level::Plane | Level::Cube => cube_dim[0],
+        Level::Column => cube_dim[1],
+    }
+}

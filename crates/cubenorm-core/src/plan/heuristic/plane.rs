@@ -1,0 +1,36 @@
+//! One plane for each row.
+
+use super::hold::{held_columns, registers, room};
+use super::{Shape, Work};
+use crate::plan::{Hardware, Hold, Level, Strategy};
+
+/// Vectors in flight that a unit of a plane should have before a cube pays off.
+pub(super) const PLANE_VECTORS: usize = 8;
+
+/// Units of a cube that runs planes side by side: small enough that a plane that is done does not
+/// wait for many others, large enough to fill a multiprocessor with few cubes.
+const UNITS_OF_PLANES: u32 = 128;
+
+pub(super) fn planes(work: &Work, hardware: &Hardware, plane: u32) -> Shape {
+    let units = work.knobs.units.unwrap_or(UNITS_OF_PLANES);
+    let planes = (units.min(hardware.max_units_per_cube) / plane).max(1);
+    let per_unit = work.steps.div_ceil(plane as usize);
+    let (held_columns, max_teams) = held_columns(work, hardware, Level::Plane, per_unit, plane);
+    let hold = match hardware.is_software() {
+        true => Hold::Reread,
+        false => registers(work, hardware, per_unit),
+    };
+    Shape {
+        room: room(work, hardware, hold, plane),
+        strategy: Strategy::Plane,
+        level: Level::Plane,
+        cube_dim: [plane, planes, 1],
+        teams_per_cube: planes,
+        hold,
+        splits: 1,
+        peers: 1,
+        max_teams,
+        held_columns,
+        reason: "",
+    }
+}

@@ -1,0 +1,75 @@
+//! Vectors narrower than a load, and how many of them are under way.
+
+use crate::plan::grid::{Cut, Task};
+use crate::plan::{Hardware, Hold, Level};
+
+/// Bytes that a vector of a GPU's unit accumulates at most where sums of columns lie in shared memory, so that its
+/// neighbours find other banks, and where long rows are read again, so that it needs fewer registers. Measured on
+/// an H200, beside vectors twice as wide: rows of 8,192 and 16,384 halves take 0.75 to 0.95 of the time, longer
+/// ones, and the launch over their columns, 0.7. Short rows of halves that a plane holds take 0.9 to 0.95.
+pub(in crate::plan) const NARROW_VECTOR: usize = 16;
+
+/// Units of a cube that has all registers of a multiprocessor, 64 for each.
+const FULL_CUBE: u32 = 1024;
+
+/// Steps of a row that is read again which a unit of a team asks for before it writes the first. Measured on an H200,
+/// forward, beside one at a time: batch norm of floats takes 0.88 to 0.97 of the time, with channels last 0.87 to 0.94,
+/// of halves 0.67 to 0.97, layer norm over channels of halves 0.5 to 0.75, rows of 131,072 halves 0.82; eight of them
+/// are level. Where nothing is reduced, and the first read is the only one, it takes 1.03 to 1.3 times the time.
+pub(in crate::plan) const STEPS_UNDER_WAY: usize = 4;
+
+/// Bytes of a unit's columns side by side at least: those of a plane are a line of memory then.
+const LEAST_OF_COLUMNS: usize = 4;
+
+/// Steps that share their parameters from which on those are read once for all of them: a loop of its own for fewer
+/// would be more than that, and a software driver's loops end somewhere.
+pub(in crate::plan) const LEAST_RUN: usize = 4;
+
+/// Bytes of the vectors that short rows of halves are computed in, where those are fewer than a load brings; and long
+/// ones that leave a GPU's units no registers, where means are taken off, or columns are read again. Measured
+/// with AVX-512: what is held in vectors of 16 halves takes 0.85 to 0.95 of the time of 32; on an H200: layer norm of
+/// 65,536 halves 0.93, batch norm of halves with channels last 0.87 to 0.92, layer norm over 192 channels 0.9.
+pub(in crate::plan) fn narrow_vector(cut: &Cut, task: &Task, hardware: &Hardware) -> Option<usize> {
+    match hardware.cpu_cores {
+        Some(_) => (cut.hold != Hold::Reread).then_some(hardware.load_width as usize / 8),
+        // The units of a plane have two vectors of a row each, or fewer.
+        None => {
+            let of_two = 2 * cut.team.members as usize;
+            let is_short = cut.team.level == Level::Plane && cut.grid.steps <= of_two;
+            let is_full = matches!(cut.hold, Hold::Both { .. })
+                && cut.team.members >= FULL_CUBE
+                && cut.team.merge.takes_means();
+            let is_tall =
+                task.reduces && cut.team.level == Level::Column && cut.hold == Hold::Reread;
+            (is_short || is_full || is_tall).then_some(NARROW_VECTOR)
+        }
+    }
+}
+
+/// Steps that a unit asks for at once of a row that it reads again.
+pub(in crate::plan) fn under_way(cut: &Cut, reduces: bool) -> usize {
+    match cut.hold == Hold::Reread && cut.team.level != Level::Unit && reduces {
+        true => (STEPS_UNDER_WAY / cut.abreast).max(1),
+        false => 1,
+    }
+}
+
+/// Lanes of narrower vectors that a GPU's cubes may hold columns of floats in, where they do not hold those of so many,
+/// widest first. Measured on an H200: layer norm over 96 channels of floats takes 0.76 of the time where each unit holds
+/// two lanes, beside four that are read again; of halves two lanes that are held take 1.08 times the time of four.
+pub(in crate::plan) fn narrower_columns(
+    cut: &Cut,
+    task: &Task,
+    hardware: &Hardware,
+) -> impl Iterator<Item = usize> + use<> {
+    let reads_again = task.reduces && cut.hold == Hold::Reread && cut.grid.splits == 1;
+    let is_float = !task.dtype.is_half();
+    let wide = cut.team.vector;
+    let least = LEAST_OF_COLUMNS.div_ceil(task.dtype.size());
+    let may_hold = is_float && reads_again && hardware.is_gpu();
+    let halvings = match cut.team.level == Level::Column && may_hold {
+        true => (wide / least).checked_ilog2().unwrap_or(0),
+        false => 0,
+    };
+    (1..=halvings).map(move |halvings| wide >> halvings)
+}
