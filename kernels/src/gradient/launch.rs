@@ -10,7 +10,8 @@ use cubenorm_core::{
 
 use super::element::GradientSourceLaunch;
 use super::fold::{FoldShape, fold};
-use super::kernel::{GradientResultsLaunch, gradient, gradient_parts};
+use super::kernel::{gradient, gradient_parts};
+use super::results::GradientResultsLaunch;
 use crate::launch::args::{
     address_type, arg, check_apart, check_buffer, cube_count, cube_dim, flat_arg, lanes_of_rows,
     memory_type, optional_arg, partition, scalars, width,

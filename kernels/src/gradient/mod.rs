@@ -1,13 +1,21 @@
 //! The way back: gradients of input, scale and bias.
 //!
 //! Cut and merged by the strategies of the forward kernels; what differs is what an element is
-//! ([`element`]), which two sums over a row are taken ([`sums`]) and what they are good for ([`kernel`]).
+//! ([`element`]), which two sums over a row are taken ([`sums`], and [`runs`] of each run of columns), and what they
+//! are good for ([`correction`]). A [`row`] is found, and read ahead where it is held; its [`step`]s are passed back
+//! and add to the sums of their [`columns`]; the [`kernel`] goes through rows so.
 
+mod columns;
+mod correction;
 mod element;
 mod fold;
 mod held;
 mod kernel;
 mod launch;
+mod results;
+mod row;
+mod runs;
+mod step;
 mod sums;
 
 pub use launch::{

@@ -1,0 +1,111 @@
+//! Where the sums of columns belong, of those that a unit holds and of those that it adds up in the workspace.
+
+use cubecl::prelude::*;
+use cubenorm_core::GradientBlueprint;
+
+use super::held::HeldColumns;
+use super::results::TypedResults;
+use crate::strategy::split::Partition;
+use crate::strategy::team_index;
+use crate::types::Types;
+use crate::work::{Item, has_step, my_share, own_part};
+
+/// Writes what a unit has held, zeros too where its team had no row.
+#[cube]
+pub(super) fn write_held<T: Types>(
+    results: &mut TypedResults<T>,
+    held: &HeldColumns<T::A, T::N>,
+    partition: &Partition,
+    #[comptime] blueprint: GradientBlueprint,
+) {
+    let share = my_share(own_part(blueprint.team), partition, blueprint.team);
+    let vectors = comptime!(blueprint.held_vectors());
+    let is_first = true.runtime();
+    #[unroll]
+    for i in 0..vectors {
+        if has_step(i, &share, blueprint.team) {
+            let step = share.begin + i * comptime!(blueprint.team.members as usize);
+            let sums = held.get(i, blueprint);
+            let slot = team_index(blueprint.team);
+            add_columns::<T>(
+                results,
+                slot,
+                step,
+                sums.products,
+                sums.gradients,
+                is_first,
+                partition,
+                blueprint,
+            );
+        }
+    }
+}
+
+/// Where the sums of columns of an item belong.
+#[derive(CubeType, Clone, Copy)]
+pub(super) struct ColumnPart {
+    pub(super) slot: usize,
+    /// Whether nothing is there yet.
+    pub(super) is_new: bool,
+}
+
+/// A team adds up those of its rows. Where several teams share a row, each row has sums of its own.
+#[cube]
+pub(super) fn part_of_columns(
+    item: &Item,
+    round: usize,
+    #[comptime] blueprint: GradientBlueprint,
+) -> ColumnPart {
+    if comptime!(blueprint.team.parts) {
+        ColumnPart {
+            slot: item.group,
+            is_new: true.runtime(),
+        }
+    } else {
+        ColumnPart {
+            slot: team_index(blueprint.team),
+            is_new: round == 0,
+        }
+    }
+}
+
+/// Adds a step to the sums of its columns, where this kernel takes them; the first row starts them.
+#[cube]
+#[allow(clippy::too_many_arguments)]
+pub(super) fn add_columns<T: Types>(
+    results: &mut TypedResults<T>,
+    part: usize,
+    step: usize,
+    products: Vector<T::A, T::N>,
+    gradients: Vector<T::A, T::N>,
+    is_first: bool,
+    partition: &Partition,
+    #[comptime] blueprint: GradientBlueprint,
+) {
+    let sums = comptime!(blueprint.column_sums);
+    if comptime!(sums.any()) {
+        let columns = results.columns.as_mut().unwrap();
+        let slot = comptime!(sums.count()) * part * partition.steps + step;
+        if comptime!(sums.products) {
+            add_column::<T::A, T::N>(columns, slot, products, is_first);
+        }
+        if comptime!(sums.gradients) {
+            let slot = slot + comptime!(sums.count() - 1) * partition.steps;
+            add_column::<T::A, T::N>(columns, slot, gradients, is_first);
+        }
+    }
+}
+
+#[cube]
+fn add_column<A: Float, N: Size>(
+    columns: &mut Tensor<Vector<A, N>>,
+    slot: usize,
+    value: Vector<A, N>,
+    is_first: bool,
+) {
+    if is_first {
+        columns[slot] = value;
+    } else {
+        columns[slot] += value;
+    }
+}

@@ -1,0 +1,106 @@
+//! What is passed back to an input: the row's gradient, and what is taken off it.
+
+use cubecl::prelude::*;
+use cubenorm_core::{GradientBlueprint, RowKept, StatisticsKind};
+
+use super::element::{Element, GradientRow};
+use crate::forward::Scalars;
+use crate::moments::Moments;
+use crate::strategy::split::{Partition, row_elements};
+
+/// What is taken off a row's gradient: a constant, and a multiple of the normalized value.
+#[derive(CubeType, Clone, Copy)]
+pub(super) struct Correction<A: Float, N: Size> {
+    pub(super) constant: Vector<A, N>,
+    pub(super) multiple: Vector<A, N>,
+}
+
+#[cube]
+pub(super) fn correction<A: Float, N: Size>(
+    sums: &Moments<A, N>,
+    row: &GradientRow<A, N>,
+    partition: &Partition,
+    scalars: &Scalars,
+    #[comptime] blueprint: GradientBlueprint,
+) -> Correction<A, N> {
+    let kind = comptime!(blueprint.statistics);
+    let mut sum = sums.mean;
+    let mut products = sums.m2;
+    if comptime!(!blueprint.weights && blueprint.scale.is_some()) {
+        sum *= row.scale.constant;
+        products *= row.scale.constant;
+    }
+    if comptime!(matches!(
+        kind,
+        StatisticsKind::L1Norm | StatisticsKind::L2Norm
+    )) {
+        // A norm is a sum, not a mean.
+        Correction::<A, N> {
+            constant: sum,
+            multiple: products,
+        }
+    } else {
+        let count = Vector::<A, N>::new(row_elements::<A, N>(partition, blueprint.team));
+        let mut multiple = mean_of::<A, N>(products, count, blueprint);
+        if comptime!(!blueprint.epsilon_in_sqrt && kind.reduces_deviation()) {
+            // The deviation alone moves with the input: (deviation + epsilon) / deviation more.
+            let epsilon = Vector::<A, N>::new(scalars.epsilon.get::<A>());
+            let one = Vector::<A, N>::new(A::new(1.0));
+            let share = one - epsilon * row.rstd.constant;
+            let zero = Vector::<A, N>::new(A::new(0.0));
+            let has_deviation = share.greater_than(&zero);
+            multiple = select_many(
+                has_deviation,
+                multiple / select_many(has_deviation, share, one),
+                zero,
+            );
+        }
+        Correction::<A, N> {
+            constant: mean_of::<A, N>(sum, count, blueprint),
+            multiple,
+        }
+    }
+}
+
+/// A sum over a row by what it is of.
+#[cube]
+fn mean_of<A: Float, N: Size>(
+    sum: Vector<A, N>,
+    count: Vector<A, N>,
+    #[comptime] blueprint: GradientBlueprint,
+) -> Vector<A, N> {
+    if comptime!(blueprint.row == RowKept::InTurn) {
+        // A division is a call, for which units that hold so much have no registers; one of them does for both sums.
+        sum * (Vector::<A, N>::new(A::new(1.0)) / count)
+    } else {
+        sum / count
+    }
+}
+
+/// The input's gradient.
+#[cube]
+pub(super) fn passed_back<A: Float, N: Size>(
+    element: &Element<A, N>,
+    correction: &Correction<A, N>,
+    #[comptime] blueprint: GradientBlueprint,
+) -> Vector<A, N> {
+    match comptime!(blueprint.statistics) {
+        StatisticsKind::None => element.deep,
+        StatisticsKind::Given => element.deep * element.rstd,
+        StatisticsKind::Mean => element.deep - correction.constant,
+        StatisticsKind::MeanVariance => {
+            let centered = element.deep - correction.constant;
+            (centered - element.normalized * correction.multiple) * element.rstd
+        }
+        StatisticsKind::MeanSquare | StatisticsKind::L2Norm => {
+            (element.deep - element.normalized * correction.multiple) * element.rstd
+        }
+        StatisticsKind::L1Norm => {
+            let zero = Vector::<A, N>::new(A::new(0.0));
+            let one = Vector::<A, N>::new(A::new(1.0));
+            let sign = select_many(element.input.less_than(&zero), -one, one);
+            let sign = select_many(element.input.equal(&zero), zero, sign);
+            (element.deep - sign * correction.multiple) * element.rstd
+        }
+    }
+}

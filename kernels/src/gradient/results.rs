@@ -1,0 +1,59 @@
+//! What a gradient's kernels write.
+
+use cubecl::prelude::*;
+use cubenorm_core::{GradientBlueprint, Lanes};
+
+use crate::moments::Moments;
+use crate::operand::{Optional, group_row, row_offset};
+use crate::strategy::member;
+use crate::types::{One, Types};
+use crate::work::Item;
+
+/// The tensors that are written.
+#[derive(CubeType, CubeLaunch)]
+pub(crate) struct GradientResults<F: Float, NY: Size, A: Float, N: Size> {
+    /// The input's gradient.
+    pub(crate) input: Optional<F, NY>,
+    /// `sum(dz * xhat)` and `sum(dz)` of each row, as pairs.
+    pub(crate) rows: Optional<A, One>,
+    /// The same of each column over the rows of a team, or of each row that several teams share: for each
+    /// of these a row of the first, then a row of the second.
+    pub(crate) columns: Optional<A, N>,
+}
+
+/// [`GradientResults`] of a kernel's types.
+pub(super) type TypedResults<T> =
+    GradientResults<<T as Types>::F, <T as Types>::Output, <T as Types>::A, <T as Types>::N>;
+
+/// Writes the sums of the rows of a group, where they are wanted.
+#[cube]
+#[allow(
+    clippy::collapsible_if,
+    reason = "the outer condition is known when the kernel is built, the inner one is not"
+)]
+pub(super) fn write_rows<T: Types>(
+    results: &mut TypedResults<T>,
+    sums: &Moments<T::A, T::N>,
+    item: &Item,
+    #[comptime] blueprint: GradientBlueprint,
+) {
+    let team = comptime!(blueprint.team);
+    if comptime!(blueprint.row_sums.is_some() && !blueprint.sums_runs()) {
+        if item.exists && item.part == 0 && member(team) == 0 {
+            let tensor = results.rows.as_mut().unwrap();
+            let access = comptime!(blueprint.row_sums.unwrap());
+            let first = group_row::<T::N>(item.group, team);
+            let rows = comptime!(match team.lanes {
+                Lanes::Columns => 1,
+                Lanes::Rows => team.vector,
+            });
+            #[unroll]
+            for lane in 0..rows {
+                let pair =
+                    2 * row_offset::<T::A, One>(&*tensor, first + lane, access, Lanes::Columns);
+                tensor[pair] = Vector::new(sums.m2.extract(lane));
+                tensor[pair + 1] = Vector::new(sums.mean.extract(lane));
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The row of a round: found, read ahead, and told to the cubes that share it.
+
+use cubecl::prelude::*;
+use cubenorm_core::{GradientBlueprint, RowKept};
+
+use super::element::{GradientRow, TypedGradientSource, gradient_row, read_step};
+use super::held::{TypedHeldRow, TypedHeldScale};
+use super::sums::sum_up_held;
+use crate::forward::Scalars;
+use crate::operand::group_row;
+use crate::strategy::merge_team;
+use crate::strategy::peers::{Words, tell};
+use crate::strategy::split::Partition;
+use crate::types::Types;
+use crate::work::{Item, Share, item, my_share, step_to_load};
+
+/// Sums up the row of a round, which its units hold, and tells the cubes of the team.
+#[cube]
+#[allow(clippy::too_many_arguments)]
+pub(super) fn tell_round<T: Types>(
+    source: &TypedGradientSource<T>,
+    held: &TypedHeldRow<T>,
+    words: &Words,
+    scale: &TypedHeldScale<T>,
+    round: usize,
+    partition: &Partition,
+    scalars: &Scalars,
+    #[comptime] blueprint: GradientBlueprint,
+) {
+    let team = comptime!(blueprint.team);
+    let item = item(round, partition, team);
+    let share = share_of_item(&item, partition, blueprint);
+    let found = found_row::<T>(source, held, &item, partition, blueprint);
+    let mine = sum_up_held::<T>(source, held, scale, &found, &share, scalars, blueprint);
+    let of_cube = merge_team::<T::A, T::N>(mine.index(0usize), team);
+    tell::<T::A, T::N>(&of_cube, words, round, team);
+}
+
+/// This unit's steps of an item.
+#[cube]
+pub(super) fn share_of_item(
+    item: &Item,
+    partition: &Partition,
+    #[comptime] blueprint: GradientBlueprint,
+) -> Share {
+    let mut share = my_share(item.part, partition, blueprint.team);
+    if comptime!(blueprint.row == RowKept::InTurn) {
+        // There are columns, or nothing would have been launched; as no compiler knows, it does not keep what one pass
+        // has converted for the other.
+        share.count *= min(partition.cols, 1usize);
+    }
+    share
+}
+
+/// The row of an item, with what is held of it.
+#[cube]
+pub(super) fn found_row<T: Types>(
+    source: &TypedGradientSource<T>,
+    held: &TypedHeldRow<T>,
+    item: &Item,
+    partition: &Partition,
+    #[comptime] blueprint: GradientBlueprint,
+) -> GradientRow<T::A, T::N> {
+    let first_row = group_row::<T::N>(item.group, blueprint.team);
+    let mut found = gradient_row::<T>(source, first_row, partition, blueprint);
+    if comptime!(blueprint.row.is_ahead()) {
+        // It came with the row, and nobody waits for it again.
+        let saved = held.saved();
+        found.mean.constant = Vector::new(saved.mean);
+        found.rstd.constant = Vector::new(saved.rstd);
+    }
+    found
+}
+
+/// Reads a unit's share of the row of a round into registers.
+#[cube]
+pub(super) fn read_row<T: Types>(
+    source: &TypedGradientSource<T>,
+    held: &mut TypedHeldRow<T>,
+    round: usize,
+    partition: &Partition,
+    #[comptime] blueprint: GradientBlueprint,
+) {
+    let team = comptime!(blueprint.team);
+    let item = item(round, partition, team);
+    let share = my_share(item.part, partition, team);
+    let first_row = group_row::<T::N>(item.group, team);
+    let row = gradient_row::<T>(source, first_row, partition, blueprint);
+    if comptime!(blueprint.row.is_ahead()) {
+        held.set_saved(&row.saved());
+    }
+    #[unroll]
+    for i in 0..comptime!(blueprint.held_vectors()) {
+        let step = step_to_load(i, &share, partition.steps, team);
+        held.set(i, &read_step::<T, T::F>(source, &row, step, blueprint));
+    }
+}

@@ -1,0 +1,155 @@
+//! A step of rows on its way back.
+
+use cubecl::prelude::*;
+use cubenorm_core::{GradientBlueprint, Level};
+
+use super::columns::{ColumnPart, add_columns};
+use super::correction::{Correction, passed_back};
+use super::element::{GradientRow, Params, Step, TypedGradientSource, element, params, read_step};
+use super::held::ColumnStep;
+use super::results::TypedResults;
+use super::sums::params_of;
+use crate::forward::Scalars;
+use crate::operand::store;
+use crate::strategy::split::Partition;
+use crate::types::Types;
+
+/// A row on its way back.
+#[derive(CubeType, Clone, Copy)]
+pub(super) struct Row<A: Float, N: Size> {
+    pub(super) correction: Correction<A, N>,
+    pub(super) output: usize,
+    pub(super) exists: bool,
+}
+
+/// Passes a step of rows abreast back, and adds to the sums of its columns.
+#[cube]
+#[allow(clippy::too_many_arguments)]
+pub(super) fn pass_step<T: Types>(
+    source: &TypedGradientSource<T>,
+    results: &mut TypedResults<T>,
+    sources: &Sequence<GradientRow<T::A, T::N>>,
+    reads: &Sequence<Step<T::A, T::N>>,
+    rows: &Sequence<Row<T::A, T::N>>,
+    step: usize,
+    part: &ColumnPart,
+    partition: &Partition,
+    scalars: &Scalars,
+    #[comptime] blueprint: GradientBlueprint,
+) {
+    let shared = params::<T>(source, sources.index(0usize), step, blueprint);
+    let sums = write_step::<T>(
+        source, results, sources, reads, rows, &shared, step, scalars, blueprint,
+    );
+    add_columns::<T>(
+        results,
+        part.slot,
+        step,
+        sums.products,
+        sums.gradients,
+        part.is_new,
+        partition,
+        blueprint,
+    );
+}
+
+/// Reads a step of rows abreast. One that does not exist is another, which is there.
+#[cube]
+pub(super) fn read_steps<T: Types>(
+    source: &TypedGradientSource<T>,
+    sources: &Sequence<GradientRow<T::A, T::N>>,
+    step: usize,
+    #[comptime] blueprint: GradientBlueprint,
+) -> Sequence<Step<T::A, T::N>> {
+    let mut reads = Sequence::<Step<T::A, T::N>>::new();
+    #[unroll]
+    for r in 0..blueprint.abreast {
+        reads.push(read_step::<T, T::A>(
+            source,
+            sources.index(r),
+            step,
+            blueprint,
+        ));
+    }
+    reads
+}
+
+/// Passes a step of rows abreast back, and returns what it adds to the sums of its columns.
+#[cube]
+#[allow(clippy::too_many_arguments)]
+pub(super) fn write_step<T: Types>(
+    source: &TypedGradientSource<T>,
+    results: &mut TypedResults<T>,
+    sources: &Sequence<GradientRow<T::A, T::N>>,
+    reads: &Sequence<Step<T::A, T::N>>,
+    rows: &Sequence<Row<T::A, T::N>>,
+    shared: &Params<T::A, T::N>,
+    step: usize,
+    scalars: &Scalars,
+    #[comptime] blueprint: GradientBlueprint,
+) -> ColumnStep<T::A, T::N> {
+    if comptime!(blueprint.abreast == 1 && blueprint.team.level != Level::Column) {
+        // It exists, or its team would not be here; and what is added to nothing takes a unit longer.
+        write_row_step::<T>(
+            source, results, sources, reads, rows, shared, step, scalars, 0usize, blueprint,
+        )
+    } else {
+        let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
+        let mut products = zero;
+        let mut gradients = zero;
+        #[unroll]
+        for r in 0..blueprint.abreast {
+            if rows.index(r).exists {
+                let sums = write_row_step::<T>(
+                    source, results, sources, reads, rows, shared, step, scalars, r, blueprint,
+                );
+                products += sums.products;
+                gradients += sums.gradients;
+            }
+        }
+        ColumnStep::<T::A, T::N> {
+            products,
+            gradients,
+        }
+    }
+}
+
+/// Passes a step of one of the rows abreast back.
+#[cube]
+#[allow(clippy::too_many_arguments)]
+fn write_row_step<T: Types>(
+    source: &TypedGradientSource<T>,
+    results: &mut TypedResults<T>,
+    sources: &Sequence<GradientRow<T::A, T::N>>,
+    reads: &Sequence<Step<T::A, T::N>>,
+    rows: &Sequence<Row<T::A, T::N>>,
+    shared: &Params<T::A, T::N>,
+    step: usize,
+    scalars: &Scalars,
+    #[comptime] r: usize,
+    #[comptime] blueprint: GradientBlueprint,
+) -> ColumnStep<T::A, T::N> {
+    let row = rows.index(r);
+    let params = params_of::<T>(source, sources.index(r), shared, step, blueprint);
+    let element = element::<T>(
+        reads.index(r),
+        source,
+        sources.index(r),
+        &params,
+        step,
+        scalars,
+        blueprint,
+    );
+    let access = comptime!(blueprint.input_gradient);
+    if comptime!(access.is_some()) {
+        let value = passed_back::<T::A, T::N>(&element, &row.correction, blueprint);
+        let tensor = results.input.as_mut().unwrap();
+        let access = comptime!(access.unwrap());
+        let lanes = comptime!(blueprint.team.lanes);
+        store::<T::F, T::Output, T::A, T::N>(tensor, row.output, step, value, access, lanes);
+    }
+    ColumnStep::<T::A, T::N> {
+        products: element.shallow * element.normalized,
+        gradients: element.shallow,
+    }
+}
