@@ -73,22 +73,41 @@ def peers():
     if liger := optional("liger_kernel.ops.layer_norm"):
         layer = liger.LigerLayerNormFunction.apply
         found["layer_norm"]["liger"] = lambda x, scale, bias: layer(x, scale, bias, 1e-5)
-    if quack := optional("quack"):
-        # Its parameters are float32 whatever the input is.
+    if quack := optional("quack.rmsnorm"):
         found["rms_norm"]["quack"] = lambda x, scale, bias: quack.rmsnorm(x, scale, eps=1e-5)
-    if hasattr(quack, "layernorm"):
-        found["layer_norm"]["quack"] = lambda x, scale, bias: quack.layernorm(
-            x, scale.float(), None if bias is None else bias.float(), 1e-5
-        )
+        found["layer_norm"]["quack"] = layer_norm_of_quack(quack)
     return found
+
+
+def layer_norm_of_quack(quack):
+    """QuACK's layer norm, which it has as two functions, made differentiable. Its scale and bias are float32."""
+
+    class LayerNorm(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, scale, bias):
+            out, rstd, mean = quack.layernorm_fwd(x, scale, bias, 1e-5, return_rstd=True, return_mean=True)
+            ctx.save_for_backward(x, scale, rstd, mean)
+            return out
+
+        @staticmethod
+        def backward(ctx, above):
+            x, scale, rstd, mean = ctx.saved_tensors
+            return quack.layernorm_bwd(x, scale, above, rstd, mean)
+
+    def layer_norm(x, scale, bias):
+        return LayerNorm.apply(x, scale, bias)
+
+    layer_norm.params = torch.float32
+    return layer_norm
 
 
 def measure(norm, op, dtype, rows, cols):
     """Milliseconds forward and backward; the reason in the place of what cannot be had."""
     x = torch.randn(rows, cols, device="cuda", dtype=dtype, requires_grad=True)
     above = torch.randn_like(x)
-    scale = torch.randn(cols, device="cuda", dtype=dtype, requires_grad=True)
-    bias = torch.randn(cols, device="cuda", dtype=dtype, requires_grad=True) if op == "layer_norm" else None
+    params = {"device": "cuda", "dtype": getattr(norm, "params", dtype), "requires_grad": True}
+    scale = torch.randn(cols, **params)
+    bias = torch.randn(cols, **params) if op == "layer_norm" else None
     times = {}
     try:
         with torch.no_grad():
@@ -152,9 +171,14 @@ def main():
     parser.add_argument("mebibytes", type=int, nargs="?", default=256, help="size of a tensor")
     parser.add_argument("--ours", help="what cubenorm-throughput printed or gpu-check reported, to set beside")
     parser.add_argument("--dtype", choices=DTYPES, action="append", help="only these")
+    parser.add_argument("--peer", action="append", help="only these")
     arguments = parser.parse_args()
     mine = ours(arguments.ours) if arguments.ours else {}
-    found = peers()
+    wanted = arguments.peer
+    found = {
+        op: {name: norm for name, norm in of_op.items() if not wanted or name in wanted}
+        for op, of_op in peers().items()
+    }
     names = sorted({name for of_op in found.values() for name in of_op})
     print(f"# {torch.cuda.get_device_name()}, PyTorch {torch.__version__}, tensors of {arguments.mebibytes} MiB;")
     print("# share of a copy's bandwidth")
