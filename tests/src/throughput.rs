@@ -164,7 +164,7 @@ pub fn maps() -> Vec<Norm> {
 
 impl Norm {
     /// As the benchmark's rows call it.
-    fn name(&self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         match self {
             Self::LayerNorm(_) => "layer_norm",
             Self::RmsNorm(_) => "rms_norm",

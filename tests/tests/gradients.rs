@@ -41,6 +41,10 @@ fn every_strategy_passes_back_what_central_differences_say() {
                 &GradientCase::new(with_params(desc, &[cols], &[cols]), 1),
             );
         }
+        // Channels of places that lie side by side.
+        let desc = norm(&[3, 24, 20], &[1], Statistics::MeanVariance, DType::F32);
+        let desc = with_params(desc, &[24, 1], &[24, 1]);
+        check_all(&device, &GradientCase::new(desc, 1));
     }
 }
 
@@ -469,6 +473,61 @@ fn teams_that_stay_hold_the_sums_of_columns() {
                 device.name
             );
         }
+    }
+}
+
+#[test]
+fn columns_of_units_hold_the_sums_of_channels() {
+    for device in devices() {
+        let hardware = hardware(&device.client);
+        let shares = device.shares_memory() && hardware.cpu_cores.is_none();
+        if !shares {
+            println!(
+                "{}: skipped, no column of it has several units",
+                device.name
+            );
+            continue;
+        }
+        // Channels that fill no vector, several for each unit, and places that leave columns without any; in one round
+        // and in several.
+        let (mut rounds, mut held_rows, mut read_again) = (0, 0, 0);
+        for (channels, places) in [(7, 1500), (96, 36), (33, 100), (200, 20)] {
+            for (dtype, scaled, biased) in [
+                (DType::F32, true, true),
+                (DType::F32, true, false),
+                (DType::F32, false, true),
+                (DType::F16, true, true),
+            ] {
+                let shape = [3, channels, places];
+                let param = TensorDesc::contiguous([channels, 1], dtype);
+                let desc = NormDesc {
+                    scale: scaled.then(|| param.clone()),
+                    bias: biased.then_some(param),
+                    ..norm(&shape, &[1], Statistics::MeanVariance, dtype)
+                };
+                let case = GradientCase::of(GradientDesc::new(desc), 23);
+                for row in [RowHeld::Registers, RowHeld::Reread] {
+                    let choice = StrategyChoice::Forced(Knobs {
+                        row: Some(row),
+                        ..Strategy::Column.into()
+                    });
+                    if !gradient_runs(&device, &case.desc, choice) {
+                        continue;
+                    }
+                    let plan = plan_gradient_for(&device.client, &case.desc, choice).unwrap();
+                    let held = plan.blueprint.held_columns;
+                    assert_ne!(held, Hold::Reread, "{}: {plan}", device.name);
+                    match plan.blueprint.row {
+                        RowKept::Held => held_rows += 1,
+                        _ => read_again += 1,
+                    }
+                    rounds = rounds.max(plan.grid.groups_per_team);
+                    case.check(&device, choice).unwrap();
+                }
+            }
+        }
+        assert!(held_rows > 0 && read_again > 0, "{}", device.name);
+        assert!(rounds > 1 || hardware.is_gpu(), "{}", device.name);
     }
 }
 

@@ -789,6 +789,55 @@ fn columns_are_held_in_narrow_vectors_where_they_are_not_in_wide_ones() {
 }
 
 #[test]
+fn columns_of_units_sum_up_channels_on_the_way_and_read_rows_once() {
+    let back = |channels: usize, pixels: usize, dtype: DType, hardware: &Hardware| {
+        let input = TensorDesc::contiguous([512, channels, pixels], dtype);
+        let param = TensorDesc::contiguous([channels, 1], dtype);
+        let desc = NormDesc::new(input, [1], Statistics::MeanVariance)
+            .with_scale(param.clone())
+            .with_bias(param);
+        let back = GradientDesc::new(desc);
+        let problem = back.input_problem(back.param_sums()).unwrap();
+        plan_gradient(&problem, hardware, StrategyChoice::Inferred).unwrap()
+    };
+    let gpu = Hardware::cuda(132);
+    for (channels, pixels, dtype, vector, cube) in [
+        (96, 3136, DType::F32, 4, [32, 8, 1]),
+        (96, 3136, DType::BF16, 8, [32, 8, 1]),
+        (192, 784, DType::BF16, 8, [16, 16, 1]),
+        (384, 196, DType::F32, 4, [8, 32, 1]),
+    ] {
+        let plan = back(channels, pixels, dtype, &gpu);
+        let blueprint = plan.blueprint;
+        assert_eq!(blueprint.column_sums.count(), 2, "{plan}");
+        assert_eq!(blueprint.held_columns, Hold::Registers(12), "{plan}");
+        assert_eq!(blueprint.row, RowKept::Held, "{plan}");
+        assert_eq!((blueprint.team.vector, plan.grid.cube_dim), (vector, cube));
+        assert_eq!(plan.parts_of_columns(), plan.grid.cube_count as usize);
+        assert_eq!(plan.columns_of_part(channels), channels);
+    }
+    // However it is cut, who has a part of a row holds no sums.
+    let input = TensorDesc::contiguous([3, 24, 20], DType::F32);
+    let param = TensorDesc::contiguous([24, 1], DType::F32);
+    let few = NormDesc::new(input, [1], Statistics::MeanVariance).with_scale(param);
+    let few = GradientDesc::new(few);
+    let problem = few.input_problem(few.param_sums()).unwrap();
+    let strategies = Strategy::ALL.map(Knobs::from);
+    for knobs in strategies.into_iter().chain(knobs(&gpu)) {
+        if let Ok(plan) = plan_gradient(&problem, &gpu, knobs.into()) {
+            let is_held = plan.blueprint.held_columns != Hold::Reread;
+            assert!(!is_held || plan.grid.splits == 1, "{knobs}: {plan}");
+        }
+    }
+    // More channels than registers have room for, and units that have no others beside them.
+    let many = back(1024, 196, DType::F32, &gpu);
+    let alone = back(96, 3136, DType::F32, &Hardware::software(2));
+    for plan in [many, alone] {
+        assert!(!plan.blueprint.column_sums.any(), "{plan}");
+    }
+}
+
+#[test]
 fn a_plane_sums_up_each_channel_of_a_group() {
     let hopper = Hardware::cuda(132);
     let back = |images: usize, channels: usize, pixels: usize, dtype: DType| {

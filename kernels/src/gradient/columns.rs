@@ -1,18 +1,79 @@
 //! Where the sums of columns belong, of those that a unit holds and of those that it adds up in the workspace.
 
 use cubecl::prelude::*;
-use cubenorm_core::GradientBlueprint;
+use cubenorm_core::{GradientBlueprint, Lanes};
 
 use super::held::HeldColumns;
 use super::results::TypedResults;
 use crate::strategy::split::Partition;
-use crate::strategy::team_index;
+use crate::strategy::{member, team_index};
 use crate::types::Types;
 use crate::work::{Item, has_step, my_share, own_part};
 
 /// Writes what a unit has held, zeros too where its team had no row.
 #[cube]
 pub(super) fn write_held<T: Types>(
+    results: &mut TypedResults<T>,
+    held: &HeldColumns<T::A, T::N>,
+    partition: &Partition,
+    #[comptime] blueprint: GradientBlueprint,
+) {
+    if comptime!(blueprint.team.lanes == Lanes::Rows) {
+        write_held_by_cube::<T>(results, held, partition, blueprint);
+    } else {
+        write_held_by_team::<T>(results, held, partition, blueprint);
+    }
+}
+
+/// Each cube adds up what its teams have held of a column, and writes vectors of columns that lie side by side.
+#[cube]
+fn write_held_by_cube<T: Types>(
+    results: &mut TypedResults<T>,
+    held: &HeldColumns<T::A, T::N>,
+    partition: &Partition,
+    #[comptime] blueprint: GradientBlueprint,
+) {
+    let team = comptime!(blueprint.team);
+    let teams = comptime!(team.columns as usize);
+    let members = comptime!(team.members as usize);
+    let vectors = comptime!(blueprint.held_vectors());
+    let kinds = comptime!(blueprint.column_sums.count());
+    let width = comptime!(team.vector);
+    let written = (partition.steps + comptime!(width - 1)) / width;
+    let mut table = Shared::<[T::A]>::new_slice(comptime!(vectors * members * teams));
+    let columns = results.columns.as_mut().unwrap();
+    #[unroll]
+    for kind in 0..kinds {
+        #[unroll]
+        for i in 0..vectors {
+            let step = member(team) + comptime!(i * members);
+            table[step * teams + UNIT_POS_X as usize] = held.of_column(i, kind, blueprint);
+        }
+        sync_cube();
+        let first = (CUBE_POS * kinds + kind) * written;
+        let mut place = UNIT_POS as usize;
+        while place < written {
+            let mut sums = Vector::<T::A, T::N>::new(T::A::new(0.0));
+            #[unroll]
+            for lane in 0..width {
+                // The last column again where there are no more, which nobody reads.
+                let step = min(place * width + lane, partition.steps - 1);
+                let mut sum = T::A::new(0.0);
+                for team in 0..teams {
+                    sum += table[step * teams + team];
+                }
+                sums.insert(lane, sum);
+            }
+            columns[first + place] = sums;
+            place += comptime!(teams * members);
+        }
+        // The other kind must not be written over what a unit has yet to read.
+        sync_cube();
+    }
+}
+
+#[cube]
+fn write_held_by_team<T: Types>(
     results: &mut TypedResults<T>,
     held: &HeldColumns<T::A, T::N>,
     partition: &Partition,

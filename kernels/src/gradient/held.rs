@@ -1,13 +1,14 @@
 //! What a unit holds in registers while its team goes from row to row.
 
 use cubecl::prelude::*;
-use cubenorm_core::{GradientBlueprint, Hold};
+use cubenorm_core::{GradientBlueprint, Hold, Lanes};
 
 use super::element::{GradientRow, Params, Saved, Step, TypedGradientSource, bias, params};
 use crate::held::Cells;
+use crate::moments::lane_sum;
 use crate::operand::load;
 use crate::strategy::split::Partition;
-use crate::types::Types;
+use crate::types::{One, Types};
 use crate::work::{my_share, own_part, step_to_load};
 
 /// What a step adds to the sums of its columns.
@@ -18,22 +19,30 @@ pub(super) struct ColumnStep<A: Float, N: Size> {
 }
 
 /// Sums of the columns that a unit takes of each row of its team, in registers or in shared memory:
-/// products first, where both kinds are taken.
+/// products first, where both kinds are taken. Where lanes are rows, all of them have one column, and one sum.
 #[derive(CubeType)]
 pub(super) struct HeldColumns<A: Float, N: Size> {
-    sums: Cells<A, N>,
+    of_lanes: Cells<A, N>,
+    of_rows: Cells<A, One>,
 }
 
 #[cube]
 impl<A: Float, N: Size> HeldColumns<A, N> {
     pub(super) fn zeros(#[comptime] blueprint: GradientBlueprint) -> Self {
+        let team = comptime!(blueprint.team);
         let hold = comptime!(held_sums(&blueprint));
-        let mut sums = Cells::<A, N>::new(hold, blueprint.team);
+        let are_rows = comptime!(team.lanes == Lanes::Rows);
+        let mut of_lanes = Cells::<A, N>::new(comptime!(hold_if(!are_rows, hold)), team);
+        let mut of_rows = Cells::<A, One>::new(comptime!(hold_if(are_rows, hold)), team);
         #[unroll]
         for i in 0..comptime!(hold.vectors().unwrap_or(0)) {
-            sums.set(i, Vector::new(A::new(0.0)), hold, blueprint.team);
+            if are_rows {
+                of_rows.set(i, Vector::new(A::new(0.0)), hold, team);
+            } else {
+                of_lanes.set(i, Vector::new(A::new(0.0)), hold, team);
+            }
         }
-        HeldColumns::<A, N> { sums }
+        HeldColumns::<A, N> { of_lanes, of_rows }
     }
 
     /// Adds a step to the sums of the unit's `i`th vector.
@@ -43,21 +52,41 @@ impl<A: Float, N: Size> HeldColumns<A, N> {
         step: &ColumnStep<A, N>,
         #[comptime] blueprint: GradientBlueprint,
     ) {
-        let hold = comptime!(held_sums(&blueprint));
-        let before = self.get(i, blueprint);
         if comptime!(blueprint.column_sums.products) {
-            let sum = before.products + step.products;
-            let place = comptime!(place(i, false, &blueprint));
-            self.sums.set(place, sum, hold, blueprint.team);
+            self.add_to(
+                comptime!(place(i, false, &blueprint)),
+                step.products,
+                blueprint,
+            );
         }
         if comptime!(blueprint.column_sums.gradients) {
-            let sum = before.gradients + step.gradients;
-            let place = comptime!(place(i, true, &blueprint));
-            self.sums.set(place, sum, hold, blueprint.team);
+            self.add_to(
+                comptime!(place(i, true, &blueprint)),
+                step.gradients,
+                blueprint,
+            );
         }
     }
 
-    /// The sums of the unit's `i`th vector; of those that nobody wants, anything.
+    fn add_to(
+        &mut self,
+        #[comptime] place: usize,
+        value: Vector<A, N>,
+        #[comptime] blueprint: GradientBlueprint,
+    ) {
+        let team = comptime!(blueprint.team);
+        let hold = comptime!(held_sums(&blueprint));
+        if comptime!(team.lanes == Lanes::Rows) {
+            let sum =
+                self.of_rows.get(place, hold, team) + Vector::new(lane_sum::<A, N>(value, team));
+            self.of_rows.set(place, sum, hold, team);
+        } else {
+            let sum = self.of_lanes.get(place, hold, team) + value;
+            self.of_lanes.set(place, sum, hold, team);
+        }
+    }
+
+    /// The sums of the unit's `i`th vector, where lanes are columns; of those that nobody wants, anything.
     pub(super) fn get(
         &self,
         #[comptime] i: usize,
@@ -67,9 +96,31 @@ impl<A: Float, N: Size> HeldColumns<A, N> {
         let (products, gradients) =
             comptime!((place(i, false, &blueprint), place(i, true, &blueprint)));
         ColumnStep::<A, N> {
-            products: self.sums.get(products, hold, blueprint.team),
-            gradients: self.sums.get(gradients, hold, blueprint.team),
+            products: self.of_lanes.get(products, hold, blueprint.team),
+            gradients: self.of_lanes.get(gradients, hold, blueprint.team),
         }
+    }
+
+    /// The sum of the unit's `i`th column, where lanes are rows: the first or the second of those that are wanted.
+    pub(super) fn of_column(
+        &self,
+        #[comptime] i: usize,
+        #[comptime] kind: usize,
+        #[comptime] blueprint: GradientBlueprint,
+    ) -> A {
+        let hold = comptime!(held_sums(&blueprint));
+        let place = comptime!(kind * blueprint.held_vectors() + i);
+        self.of_rows
+            .get(place, hold, blueprint.team)
+            .extract(0usize)
+    }
+}
+
+/// Room for what is held here, and none for what is held elsewhere.
+fn hold_if(is_here: bool, hold: Hold) -> Hold {
+    match is_here {
+        true => hold,
+        false => Hold::Reread,
     }
 }
 

@@ -345,7 +345,8 @@ impl Back<'_> {
             }
             ParamSums::Columns if plan.blueprint.column_sums.any() => {
                 let parts = plan.parts_of_columns();
-                let of_part = plan.blueprint.column_sums.count() * problem.cols;
+                let of_kind = plan.columns_of_part(problem.cols);
+                let of_part = plan.blueprint.column_sums.count() * of_kind;
                 let elements = parts * of_part;
                 let handle = self.sums(elements);
                 self.launch(problem, &plan, input, None, Some((&handle, elements)))?;
@@ -359,7 +360,7 @@ impl Back<'_> {
                     elements,
                     access,
                     parts,
-                    bias_offset: of_part - problem.cols,
+                    bias_offset: of_part - of_kind,
                 }))
             }
             _ => Ok(None),

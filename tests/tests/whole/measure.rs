@@ -26,12 +26,19 @@ fn device_properties() {
     }
 }
 
-/// Prints how fast these norms are on every device.
-fn throughput(norms: Vec<Norm>) {
+/// Prints how fast these norms are on every device: those that `CUBENORM_OPS` names, by commas, or all; with
+/// `CUBENORM_CANDIDATES=all` by every candidate of the tuner.
+fn throughput(mut norms: Vec<Norm>) {
+    if let Ok(names) = std::env::var("CUBENORM_OPS") {
+        norms.retain(|norm| names.split(',').any(|name| name == norm.name()));
+    }
     let selection = Selection {
         bytes: number("CUBENORM_MEBIBYTES", 256) << 20,
         norms,
-        candidates: Candidates::AnalyticAndTuned,
+        candidates: match std::env::var("CUBENORM_CANDIDATES").as_deref() {
+            Ok("all") => Candidates::All,
+            _ => Candidates::AnalyticAndTuned,
+        },
     };
     println!();
     for device in devices() {

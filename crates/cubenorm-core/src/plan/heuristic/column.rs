@@ -2,7 +2,7 @@
 
 use super::cube::CUBE_VECTORS;
 use super::device::cubes_to_fill;
-use super::hold::{MERGED_OF_UNIT, registers};
+use super::hold::{HELD_SUMS, MERGED_OF_UNIT, registers, size};
 use super::split::{MAX_SPLITS, parts};
 use super::unit::unit;
 use super::{Shape, Work};
@@ -15,6 +15,10 @@ const UNITS_OF_COLUMNS: usize = 256;
 /// 1,024, of which some registers are spilled, with 256 of them 0.9 to 0.95 of the time.
 const MOST_UNITS_OF_COLUMNS: usize = 512;
 const CUBES_OF_COLUMNS: usize = 4;
+
+/// Rows that a column of units goes through at least where it sums up what it finds of each of their columns, unless
+/// there are too few to fill the device.
+const ROUNDS_OF_COLUMNS: usize = 4;
 
 /// Columns that lie side by side in a cube, vectors of them, at most and at least; and steps of a unit from which on
 /// fewer of them leave more units for each. Measured on an H200, layer norm over channels of halves: 384 of them take
@@ -35,6 +39,11 @@ pub(super) fn column(work: &Work, hardware: &Hardware, is_forced: bool) -> Shape
         return unit(work, hardware);
     }
     let side_by_side = work.groups.next_power_of_two().min(COLUMNS_SIDE_BY_SIDE);
+    if work.column_sums > 0
+        && let Some(shape) = summing(work, hardware, side_by_side)
+    {
+        return shape;
+    }
     let widest = columns(work, hardware, side_by_side);
     // What a gradient sums up is read again wherever it has columns, and in parts all of it is under way.
     let is_whole = work.reduces && work.merge != Merge::Sums && widest.splits == 1;
@@ -56,6 +65,32 @@ pub(super) fn column(work: &Work, hardware: &Hardware, is_forced: bool) -> Shape
     let short = || all.clone().find(is_short);
     let least = || columns(work, hardware, side_by_side.min(LEAST_SIDE_BY_SIDE));
     held.or_else(short).unwrap_or_else(least)
+}
+
+/// As many columns side by side, or fewer, as leave each unit registers for the sums that it takes over rows.
+fn summing(work: &Work, hardware: &Hardware, side_by_side: usize) -> Option<Shape> {
+    let halvings = (side_by_side / LEAST_SIDE_BY_SIDE).checked_ilog2();
+    let mut shapes = (0..=halvings.unwrap_or(0))
+        .map(|halvings| columns(work, hardware, side_by_side >> halvings));
+    shapes.find_map(|shape| {
+        let [teams, members, _] = shape.cube_dim.map(|units| units as usize);
+        let vectors = size(work.steps.div_ceil(members))?;
+        // A cube adds up one kind of its teams' sums at a time, in shared memory, where its teams merge as well.
+        let table = vectors * members * teams * work.accumulation;
+        let merged = MERGED_OF_UNIT * teams * members * work.vector * work.accumulation;
+        let fits = shape.splits == 1
+            && vectors * work.column_sums * work.accumulation / 4 <= HELD_SUMS
+            && table + merged <= hardware.max_shared_memory;
+        let resident = cubes_to_fill(hardware, CUBES_OF_COLUMNS) * teams;
+        let max_teams = resident
+            .max(work.groups / ROUNDS_OF_COLUMNS)
+            .max(work.least_teams());
+        fits.then_some(Shape {
+            held_columns: Hold::Registers(vectors),
+            max_teams,
+            ..shape
+        })
+    })
 }
 
 /// So many columns side by side in a cube.

@@ -58,6 +58,11 @@ pub(super) fn split(
             ..unit(&parts, hardware)
         }
     };
+    // Who has a part of a row alone holds no sums of its columns.
+    let without_sums = Work {
+        column_sums: 0,
+        ..*work
+    };
     let mut shape = match (
         work.lanes,
         work.busy_cores(hardware),
@@ -74,7 +79,7 @@ pub(super) fn split(
             of_units(limit(filled.max(work.steps.div_ceil(SOFTWARE_STEPS))))
         }
         (Lanes::Rows, None, None) => {
-            let shape = column(work, hardware, is_forced);
+            let shape = column(&without_sums, hardware, is_forced);
             Shape {
                 splits: limit(shape.splits),
                 ..shape
@@ -91,13 +96,9 @@ pub(super) fn split(
                 }
             };
             let splits = limit(wanted);
-            let parts = Work {
-                column_sums: 0,
-                ..*work
-            };
             Shape {
                 splits,
-                ..cube(&parts, hardware, work.steps.div_ceil(splits), plane)
+                ..cube(&without_sums, hardware, work.steps.div_ceil(splits), plane)
             }
         }
     };
