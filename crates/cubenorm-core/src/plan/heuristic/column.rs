@@ -3,7 +3,7 @@
 use super::cube::CUBE_VECTORS;
 use super::device::cubes_to_fill;
 use super::hold::{HELD_SUMS, MERGED_OF_UNIT, registers, size};
-use super::split::{MAX_SPLITS, parts};
+use super::parts::{MAX_SPLITS, parts};
 use super::unit::unit;
 use super::{Shape, Work};
 use crate::plan::{Hardware, Hold, Level, Merge, Strategy};

@@ -1,20 +1,15 @@
 //! One cube for each row: its units, and what each of them has.
 
 use super::hold::{
-    HELD_SUMS, HELD_VECTORS, SHORT_HALVES, held_columns, holds, is_staged, registers, room, size,
+    FLOATS_OF_UNIT, HALVES_OF_UNIT, HELD_SUMS, HELD_VECTORS, SHORT_HALVES, UNITS_WITH_SUMS,
+    held_columns, holds, is_staged, registers, room, size,
 };
-use super::peers::COLUMNS_OF_CUBE;
 use super::{Shape, Work};
 use crate::plan::{Hardware, Hold, Level, Merge, Strategy};
 
-/// Columns of floats and of halves that a unit has at least where its cube holds sums of them, and units of such a
-/// cube, unless there are more columns than so many hold. Measured on an H200, backward, beside twice the columns for
-/// each unit: rows of 512 to 2,048 floats take 0.93 to 0.95 of the time, RMS norm of 4,096 halves 0.9. Of halves with
-/// two sums rows of 2,048 and more take 1.1 to 1.25 times the time with so many units, and twice the columns are a
-/// unit's there.
-const FLOATS_OF_UNIT: usize = 4;
-const HALVES_OF_UNIT: usize = 8;
-pub(super) const UNITS_WITH_SUMS: usize = 512;
+/// Columns of a row that one cube takes alone at most where it holds sums of them; what several gain is measured in
+/// [`super::peers`].
+pub(super) const COLUMNS_OF_CUBE: usize = 1 << 14;
 
 /// Units of a cube that reduces nothing, at most. Measured on an H200: batch norm by given statistics in rows of
 /// 100,352 and 200,704 floats takes 0.92 of the time of 1,024.

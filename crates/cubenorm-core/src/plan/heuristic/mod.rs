@@ -1,13 +1,15 @@
 //! The analytic choice: numbers only, each with its reason. No kernel and no device calls here.
 //!
 //! A file for each strategy, as in the kernels; what a row and its sums are held in is in [`hold`], what a device has
-//! room for in [`device`], which vectors are too wide in [`vectors`], how many rows a unit takes in [`abreast`].
+//! room for in [`device`], which vectors are too wide in [`vectors`], how many rows a unit takes in [`abreast`], and in
+//! how many parts rows are cut in [`parts`].
 
 mod abreast;
 mod column;
 mod cube;
 mod device;
 mod hold;
+mod parts;
 mod peers;
 mod plane;
 mod split;
@@ -26,9 +28,10 @@ use column::column;
 use cube::cube;
 use device::multiprocessors;
 use hold::registers;
+use parts::SPLIT_ELEMENTS;
 use peers::peers;
 use plane::{PLANE_VECTORS, planes};
-use split::{CUBES_WITHOUT_SUMS, SPLIT_ELEMENTS, STEPS_WITHOUT_SUMS, split};
+use split::{CUBES_WITHOUT_SUMS, STEPS_WITHOUT_SUMS, split};
 use unit::unit;
 
 /// Blocks of a row that one unit sums up at most. Their sums go into one, one after another: of so many that is off

@@ -1,15 +1,13 @@
 //! Several cubes for each row, in one launch.
 
-use super::cube::cube;
+use super::cube::{COLUMNS_OF_CUBE, cube};
 use super::{Shape, Work};
 use crate::plan::{Hardware, Hold, Knobs, RowHeld};
 
-/// Columns of a row that one cube takes alone at most, and columns of floats of each of several that share it: as many
-/// as leave room for the next row. Measured on an H200, backward, beside one cube for a row: rows of 32,768 halves take
+/// Columns of floats of each of several cubes that share a row: as many as leave room for the next row. Measured on an H200, backward, beside one cube for a row: rows of 32,768 halves take
 /// 0.84 to 0.93 of the time; rows of floats 0.78 (32,768) and 0.6 to 0.65 (65,536) with 16,384 columns for each cube,
 /// and 0.88 to 0.96 of that with 8,192; rows of 20,480 in two cubes 0.9 of the time of four. Halves take 1.2 to 1.3
 /// times the time with so few, and rows of 16,384 floats 1.03 to 1.1 in two cubes.
-pub(super) const COLUMNS_OF_CUBE: usize = 1 << 14;
 const FLOATS_OF_PEER: usize = 1 << 13;
 
 /// Cubes that share rows at most: each row is as long as the slowest of them takes.
