@@ -89,12 +89,10 @@ pub fn knobs(hardware: &Hardware) -> Vec<Knobs> {
             ..of(Strategy::Column)
         });
     }
-    for row in [RowHeld::Registers, RowHeld::Reread] {
-        knobs.push(Knobs {
-            row: Some(row),
-            ..of(Strategy::Column)
-        });
-    }
+    knobs.push(Knobs {
+        row: Some(RowHeld::Reread),
+        ..of(Strategy::Column)
+    });
     for splits in [2, 4, 8, 16, 32] {
         for strategy in [Strategy::Split, Strategy::Column] {
             knobs.push(Knobs {

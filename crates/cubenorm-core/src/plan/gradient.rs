@@ -99,7 +99,8 @@ pub struct GradientBlueprint {
     /// they are. Those left out take another launch.
     pub column_sums: ColumnSums,
     /// Where the sums of a unit's columns stay until its team is through with its rows, and of how many
-    /// steps, one number for each where lanes are rows; [`Hold::Reread`] where they are added up in the workspace, row by row.
+    /// steps, one number for each where lanes are rows; [`Hold::Reread`] where they are added up in the
+    /// workspace, row by row.
     pub held_columns: Hold,
     /// Where a row stays between its passes, where the sums of columns are held.
     pub row: RowKept,

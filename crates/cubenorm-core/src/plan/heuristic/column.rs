@@ -39,8 +39,11 @@ pub(super) fn column(work: &Work, hardware: &Hardware, is_forced: bool) -> Shape
         return unit(work, hardware);
     }
     let side_by_side = work.groups.next_power_of_two().min(COLUMNS_SIDE_BY_SIDE);
+    let halvings = (side_by_side / LEAST_SIDE_BY_SIDE).checked_ilog2();
+    let all = (0..=halvings.unwrap_or(0))
+        .map(|halvings| columns(work, hardware, side_by_side >> halvings));
     if work.column_sums > 0
-        && let Some(shape) = summing(work, hardware, side_by_side)
+        && let Some(shape) = all.clone().find_map(|shape| summing(work, hardware, shape))
     {
         return shape;
     }
@@ -51,45 +54,36 @@ pub(super) fn column(work: &Work, hardware: &Hardware, is_forced: bool) -> Shape
     if widest.hold != Hold::Reread || !is_whole || !is_open {
         return widest;
     }
-    let halvings = (side_by_side / LEAST_SIDE_BY_SIDE).checked_ilog2();
-    let narrow = (1..=halvings.unwrap_or(0))
-        .map(|halvings| columns(work, hardware, side_by_side >> halvings));
     let is_light = !work.is_half && work.vector * work.accumulation <= LIGHT_COLUMNS;
     let is_held = |shape: &Shape| is_light && shape.hold != Hold::Reread;
     let is_short = |shape: &Shape| {
         let units = shape.cube_dim[1] as usize;
         work.steps.div_ceil(units) <= STEPS_OF_COLUMN
     };
-    let all = std::iter::once(widest).chain(narrow.clone());
-    let held = narrow.clone().find(is_held);
+    let held = all.clone().skip(1).find(is_held);
     let short = || all.clone().find(is_short);
     let least = || columns(work, hardware, side_by_side.min(LEAST_SIDE_BY_SIDE));
     held.or_else(short).unwrap_or_else(least)
 }
 
-/// As many columns side by side, or fewer, as leave each unit registers for the sums that it takes over rows.
-fn summing(work: &Work, hardware: &Hardware, side_by_side: usize) -> Option<Shape> {
-    let halvings = (side_by_side / LEAST_SIDE_BY_SIDE).checked_ilog2();
-    let mut shapes = (0..=halvings.unwrap_or(0))
-        .map(|halvings| columns(work, hardware, side_by_side >> halvings));
-    shapes.find_map(|shape| {
-        let [teams, members, _] = shape.cube_dim.map(|units| units as usize);
-        let vectors = size(work.steps.div_ceil(members))?;
-        // A cube adds up one kind of its teams' sums at a time, in shared memory, where its teams merge as well.
-        let table = vectors * members * teams * work.accumulation;
-        let merged = MERGED_OF_UNIT * teams * members * work.vector * work.accumulation;
-        let fits = shape.splits == 1
-            && vectors * work.column_sums * work.accumulation / 4 <= HELD_SUMS
-            && table + merged <= hardware.max_shared_memory;
-        let resident = cubes_to_fill(hardware, CUBES_OF_COLUMNS) * teams;
-        let max_teams = resident
-            .max(work.groups / ROUNDS_OF_COLUMNS)
-            .max(work.least_teams());
-        fits.then_some(Shape {
-            held_columns: Hold::Registers(vectors),
-            max_teams,
-            ..shape
-        })
+/// The same with the sums that each unit takes over rows in registers, where they leave room.
+fn summing(work: &Work, hardware: &Hardware, shape: Shape) -> Option<Shape> {
+    let [teams, members, _] = shape.cube_dim.map(|units| units as usize);
+    let vectors = size(work.steps.div_ceil(members))?;
+    // A cube adds up one kind of its teams' sums at a time, in shared memory, where its teams merge as well.
+    let table = vectors * members * teams * work.accumulation;
+    let merged = MERGED_OF_UNIT * teams * members * work.vector * work.accumulation;
+    let fits = shape.splits == 1
+        && vectors * work.column_sums * work.accumulation / 4 <= HELD_SUMS
+        && table + merged <= hardware.max_shared_memory;
+    let resident = cubes_to_fill(hardware, CUBES_OF_COLUMNS) * teams;
+    let max_teams = resident
+        .max(work.groups / ROUNDS_OF_COLUMNS)
+        .max(work.least_teams());
+    fits.then_some(Shape {
+        held_columns: Hold::Registers(vectors),
+        max_teams,
+        ..shape
     })
 }
 
