@@ -455,3 +455,122 @@ fn instance_norm_converts_with_its_settings() {
     let expected = InstanceNormConfig::new(3).with_epsilon(1e-3).init(&device);
     assert_eq!(ours.to_string(), expected.to_string());
 }
+
+/// A norm of channels and the same composed of Burn's operations, of `x`, gamma, beta, mean and variance.
+type Channels = fn(Tensor<4>, [Tensor<1>; 4]) -> Tensor<4>;
+
+#[test]
+fn norms_of_channels_pass_back_to_views_and_to_all_that_they_are_given() {
+    fn formula(
+        x: Tensor<4>,
+        groups: [usize; 4],
+        axes: [usize; 2],
+        params: [Tensor<1>; 2],
+    ) -> Tensor<4> {
+        let shape = x.dims();
+        let x = x.reshape(groups);
+        let over = |x: Tensor<4>| axes.into_iter().fold(x, Tensor::mean_dim);
+        let centered = x.clone() - over(x);
+        let deviation = (over(centered.clone() * centered.clone()) + 1e-2).sqrt();
+        let [gamma, beta] = params.map(|param| param.reshape([1, shape[1], 1, 1]));
+        (centered / deviation).reshape(shape) * gamma + beta
+    }
+    let cases: [(&str, Channels, Channels); 4] = [
+        (
+            "group norm",
+            |x, [gamma, beta, ..]| cubenorm::group_norm(x, gamma, beta, 2, 1e-2),
+            |x, [gamma, beta, ..]| {
+                let [n, c, h, w] = x.dims();
+                formula(x, [n, 2, c / 2, h * w], [2, 3], [gamma, beta])
+            },
+        ),
+        (
+            "instance norm",
+            |x, [gamma, beta, ..]| cubenorm::instance_norm(x, gamma, beta, 1e-2),
+            |x, [gamma, beta, ..]| {
+                let shape = x.dims();
+                formula(x, shape, [2, 3], [gamma, beta])
+            },
+        ),
+        (
+            "batch norm in training",
+            |x, [gamma, beta, ..]| cubenorm::batch_norm_train(x, gamma, beta, 1e-2).output,
+            |x, [gamma, beta, ..]| {
+                let [n, c, h, w] = x.dims();
+                formula(x, [n, c, h * w, 1], [0, 2], [gamma, beta])
+            },
+        ),
+        (
+            "batch norm",
+            |x, [gamma, beta, mean, variance]| {
+                cubenorm::batch_norm(x, gamma, beta, mean, variance, 1e-2)
+            },
+            |x, params| {
+                let channels = x.dims()[1];
+                let [gamma, beta, mean, variance] =
+                    params.map(|param| param.reshape([1, channels, 1, 1]));
+                (x - mean) / (variance + 1e-2).sqrt() * gamma + beta
+            },
+        ),
+    ];
+    let views: [(&str, fn(Tensor<4>) -> Tensor<4>); 3] = [
+        ("whole", |x| x),
+        ("channels last", |x| x.permute([0, 3, 1, 2])),
+        ("a slice", |x| x.slice([1..3, 2..8, 0..5, 1..4])),
+    ];
+    for (name, device) in devices() {
+        let device = device.autodiff();
+        for ((norm, ours, parts), (view, see)) in cases
+            .iter()
+            .flat_map(|case| views.iter().map(move |view| (*case, *view)))
+        {
+            for tracks_statistics in [false, true] {
+                let leaves = || {
+                    let x = noise([4, 8, 6, 10], 1, &device).require_grad();
+                    let seen = see(x.clone());
+                    let channels = [seen.dims()[1]];
+                    let [gamma, beta] =
+                        [2, 3].map(|seed| noise(channels, seed, &device).require_grad());
+                    let given = [
+                        noise(channels, 4, &device),
+                        noise(channels, 5, &device).powi_scalar(2),
+                    ];
+                    let [mean, variance] = match tracks_statistics {
+                        true => given.map(|tensor| tensor.detach().require_grad()),
+                        false => given,
+                    };
+                    (x, seen, [gamma, beta, mean, variance])
+                };
+                let run = |norm: Channels| {
+                    let (x, seen, params) = leaves();
+                    let y = norm(seen, params.clone());
+                    let gradients = backward(y.clone(), &device);
+                    let dx = x.grad(&gradients).expect("it is tracked");
+                    (y, dx, params.map(|param| param.grad(&gradients)))
+                };
+                let (y, dx, params) = run(ours);
+                let (expected, expected_dx, expected_params) = run(parts);
+                let context =
+                    format!("{name}: {norm} of {view}, statistics tracked: {tracks_statistics}");
+                assert!(difference(y, expected) < 1e-4, "{context}");
+                let error = difference(dx, expected_dx);
+                assert!(error < 5e-4, "{context}: dx is off by {error}");
+                for (i, (param, expected)) in params.into_iter().zip(expected_params).enumerate() {
+                    assert_eq!(
+                        param.is_some(),
+                        expected.is_some(),
+                        "{context}: parameter {i}"
+                    );
+                    if let (Some(param), Some(expected)) = (param, expected) {
+                        let size = expected.clone().abs().max().into_scalar::<f32>() as f64;
+                        let error = difference(param, expected) / size.max(1.0);
+                        assert!(
+                            error < 2e-4,
+                            "{context}: the gradient of parameter {i} is off by {error}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}

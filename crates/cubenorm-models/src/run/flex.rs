@@ -211,6 +211,7 @@ fn spec(desc: &NormDesc) -> NormSpec {
         activation: desc.activation,
         writes_sum: desc.writes_sum,
         written_statistics: desc.written_statistics,
+        view: None,
     }
 }
 

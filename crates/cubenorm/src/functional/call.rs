@@ -3,7 +3,7 @@
 use burn::backend::Dispatch;
 use burn::backend::tensor::FloatTensor;
 use burn::tensor::{Device, Tensor};
-use cubenorm_core::{NormError, TensorDesc};
+use cubenorm_core::{DType, NormError, TensorDesc};
 
 use crate::ops::{Descs, NormBackend, NormSpec, Normalized, Operands, dtype};
 
@@ -63,15 +63,25 @@ impl<const D: usize, const P: usize> Call<D, P> {
     pub(crate) fn run(self) -> Result<Outcome<D>, NormError> {
         let [scale_name, bias_name] = self.names;
         let device = self.input.device();
+        let view = self.spec.view.as_ref();
+        let like_input = |name, tensor: &Tensor<D>| {
+            let dtype = dtype_on(name, tensor, &device)?;
+            let shape = view.map_or(tensor.dims().to_vec(), |view| view.input.clone());
+            Ok(TensorDesc::contiguous(shape, dtype))
+        };
         let param = |name, tensor: &Option<Tensor<P>>| {
-            let tensor = tensor.as_ref();
-            tensor.map(|tensor| desc(name, tensor, &device)).transpose()
+            let Some(tensor) = tensor else {
+                return Ok(None);
+            };
+            let dtype = dtype_on(name, tensor, &device)?;
+            let shape = view.map_or(tensor.dims().to_vec(), |view| view.params.clone());
+            Ok(Some(TensorDesc::contiguous(shape, dtype)))
         };
         let residual = self.residual.as_ref();
         let descs = Descs {
-            input: desc("input", &self.input, &device)?,
+            input: like_input("input", &self.input)?,
             residual: residual
-                .map(|tensor| desc("residual", tensor, &device))
+                .map(|tensor| like_input("residual", tensor))
                 .transpose()?,
             scale: param(scale_name, &self.scale)?,
             bias: param(bias_name, &self.bias)?,
@@ -105,12 +115,12 @@ impl<const D: usize, const P: usize> Call<D, P> {
     }
 }
 
-/// A tensor's shape and dtype, where it is on the device and the device has its dtype.
-fn desc<const D: usize>(
+/// A tensor's dtype, where the tensor is on the device and the device has it.
+fn dtype_on<const D: usize>(
     name: &'static str,
     tensor: &Tensor<D>,
     device: &Device,
-) -> Result<TensorDesc, NormError> {
+) -> Result<DType, NormError> {
     let actual = tensor.device();
     if actual.clone().without_autodiff() != device.clone().without_autodiff() {
         return Err(NormError::MixedDevices {
@@ -131,14 +141,14 @@ fn desc<const D: usize>(
     };
     if !device.supports_dtype(burn_dtype) || is_cpu(device) && !dtype.is_rounded_by_processor() {
         return Err(unsupported(match dtype {
-            cubenorm_core::DType::F64 => "cast it to f32, or use cuda, rocm, cpu or flex",
-            cubenorm_core::DType::BF16 => {
+            DType::F64 => "cast it to f32, or use cuda, rocm, cpu or flex",
+            DType::BF16 => {
                 "cast it to f32, or use cuda, rocm, metal, flex, or cpu where the processor rounds to it"
             }
             _ => "cast it to f32, or use cuda, rocm, metal, cpu or flex",
         }));
     }
-    Ok(TensorDesc::contiguous(tensor.dims(), dtype))
+    Ok(dtype)
 }
 
 /// Whether CubeCL compiles for this machine's processor.

@@ -5,8 +5,8 @@ use burn::backend::ops::FloatTensorOps;
 use burn::tensor::{DType, Shape, Tensor};
 use cubenorm_core::{NormError, WrittenStatistics};
 
-use super::{Call, expect_size, or_panic};
-use crate::ops::{NormSpec, Reduction, wider};
+use super::{Call, expect_size, expect_sizes, or_panic};
+use crate::ops::{NormSpec, Reduction, View, wider};
 
 /// What [`batch_norm_train`] returns.
 #[derive(Debug, Clone)]
@@ -25,27 +25,24 @@ fn statistics_dtype(input: DType) -> DType {
     wider(input).map_or(input, DType::from)
 }
 
-/// A parameter of one number for each channel, in the input's rank.
-fn of_channels<const D: usize>(
-    name: &'static str,
-    tensor: Tensor<1>,
-    channels: usize,
-) -> Result<Tensor<D>, NormError> {
-    expect_size(name, &tensor, channels)?;
-    let mut shape = [1; D];
-    shape[1] = channels;
-    Ok(tensor.reshape(shape))
-}
-
-fn channels<const D: usize>(input: &Tensor<D>) -> Result<usize, NormError> {
-    match D < 2 {
-        true => Err(NormError::Shape {
+/// The number of channels, and what sees each parameter along them.
+pub(super) fn channels<const D: usize>(input: &Tensor<D>) -> Result<(usize, View), NormError> {
+    let shape = input.dims().to_vec();
+    if D < 2 {
+        return Err(NormError::Shape {
             tensor: "input",
-            shape: input.dims().to_vec(),
+            shape,
             expected: "[batch, channels, ...]".to_owned(),
-        }),
-        false => Ok(input.dims()[1]),
+        });
     }
+    let channels = shape[1];
+    let mut params = vec![1; D];
+    params[1] = channels;
+    let view = View {
+        input: shape,
+        params,
+    };
+    Ok((channels, view))
 }
 
 /// All axes but the channels'.
@@ -109,7 +106,7 @@ pub fn try_batch_norm<const D: usize>(
     variance: Tensor<1>,
     epsilon: f64,
 ) -> Result<Tensor<D>, NormError> {
-    let channels = channels(&input)?;
+    let (channels, view) = channels(&input)?;
     let (gamma, beta) = (gamma.into(), beta.into());
     // Running statistics keep f32's digits where a network computes in halves, and a kernel reads parameters
     // of one dtype.
@@ -117,13 +114,19 @@ pub fn try_batch_norm<const D: usize>(
     let wide = statistics_dtype(dtype);
     let given = [gamma.as_ref(), beta.as_ref(), Some(&mean), Some(&variance)];
     let widens = wide != dtype && given.iter().flatten().any(|tensor| tensor.dtype() == wide);
-    let param = |name, tensor: Tensor<1>| match widens && tensor.dtype() == dtype {
-        true => of_channels::<D>(name, tensor.cast(wide), channels),
-        false => of_channels::<D>(name, tensor, channels),
+    let param = |name, tensor: Tensor<1>| {
+        expect_size(name, &tensor, channels)?;
+        Ok(match widens && tensor.dtype() == dtype {
+            true => tensor.cast(wide),
+            false => tensor,
+        })
     };
     let gamma = gamma.map(|tensor| param("gamma", tensor)).transpose()?;
     let beta = beta.map(|tensor| param("beta", tensor)).transpose()?;
-    let spec = NormSpec::new(batch_axes::<D>(), Reduction::Given, epsilon);
+    let spec = NormSpec {
+        view: Some(view),
+        ..NormSpec::new(batch_axes::<D>(), Reduction::Given, epsilon)
+    };
     let call = Call::new(input, spec)
         .with_params(gamma, beta)
         .with_given(param("mean", mean)?, param("variance", variance)?);
@@ -178,18 +181,16 @@ pub fn try_batch_norm_train<const D: usize>(
     beta: impl Into<Option<Tensor<1>>>,
     epsilon: f64,
 ) -> Result<BatchNormTrain<D>, NormError> {
-    let channels = channels(&input)?;
-    let param = |name, tensor: Option<Tensor<1>>| {
-        let tensor = tensor.map(|tensor| of_channels::<D>(name, tensor, channels));
-        tensor.transpose()
-    };
+    let (channels, view) = channels(&input)?;
+    let (gamma, beta) = (gamma.into(), beta.into());
+    expect_sizes(&gamma, &beta, channels)?;
     let dtype = statistics_dtype(input.dtype());
     let spec = NormSpec {
         written_statistics: Some(WrittenStatistics::MeanVariance),
+        view: Some(view),
         ..NormSpec::new(batch_axes::<D>(), Reduction::MeanVariance, epsilon)
     };
-    let call = Call::new(input, spec)
-        .with_params(param("gamma", gamma.into())?, param("beta", beta.into())?);
+    let call = Call::new(input, spec).with_params(gamma, beta);
     let outcome = call.named_as_burn_does().run()?;
     let pairs = outcome.statistics.expect("asked for");
     let pairs = Dispatch::float_reshape(pairs, Shape::from(vec![channels, 2]));
@@ -255,7 +256,8 @@ pub fn try_group_norm<const D: usize>(
     num_groups: usize,
     epsilon: f64,
 ) -> Result<Tensor<D>, NormError> {
-    let channels = channels(&input)?;
+    let (channels, _) = channels(&input)?;
+    let (gamma, beta) = (gamma.into(), beta.into());
     let shape = input.dims();
     if num_groups == 0 || !channels.is_multiple_of(num_groups) {
         return Err(NormError::Shape {
@@ -265,19 +267,17 @@ pub fn try_group_norm<const D: usize>(
         });
     }
     let members = channels / num_groups;
+    expect_sizes(&gamma, &beta, channels)?;
     let rest = shape[2..].iter().product();
-    let param = |name, tensor: Option<Tensor<1>>| {
-        let Some(tensor) = tensor else {
-            return Ok(None);
-        };
-        expect_size(name, &tensor, channels)?;
-        Ok(Some(tensor.reshape([1, num_groups, members, 1])))
+    let spec = NormSpec {
+        view: Some(View {
+            input: vec![shape[0], num_groups, members, rest],
+            params: vec![1, num_groups, members, 1],
+        }),
+        ..NormSpec::new([2, 3], Reduction::MeanVariance, epsilon)
     };
-    let grouped: Tensor<4> = input.reshape([shape[0], num_groups, members, rest]);
-    let spec = NormSpec::new([2, 3], Reduction::MeanVariance, epsilon);
-    let call = Call::new(grouped, spec)
-        .with_params(param("gamma", gamma.into())?, param("beta", beta.into())?);
-    Ok(call.named_as_burn_does().run()?.output.reshape(shape))
+    let call = Call::new(input, spec).with_params(gamma, beta);
+    Ok(call.named_as_burn_does().run()?.output)
 }
 
 /// Layer norm with a scale and a shift of each sample instead of learned ones:
@@ -332,7 +332,7 @@ pub fn try_ada_layer_norm<const D: usize>(
 ) -> Result<Tensor<D>, NormError> {
     let shape = input.dims();
     let (batch, features) = (shape[0], shape[D - 1]);
-    let param = |tensor: &'static str, param: Tensor<2>| {
+    let expect = |tensor: &'static str, param: &Tensor<2>| {
         let actual = param.dims();
         if D < 2 || actual != [batch, features] {
             return Err(NormError::Shape {
@@ -341,13 +341,19 @@ pub fn try_ada_layer_norm<const D: usize>(
                 expected: format!("[{batch}, {features}], a number for each sample and feature"),
             });
         }
-        let mut wide = [1; D];
-        (wide[0], wide[D - 1]) = (batch, features);
-        Ok(param.reshape(wide))
+        Ok(())
     };
-    let scale: Tensor<D> = param("scale", scale)?;
-    let shift: Tensor<D> = param("shift", shift)?;
-    let spec = NormSpec::new([D - 1], Reduction::MeanVariance, epsilon);
+    expect("scale", &scale)?;
+    expect("shift", &shift)?;
+    let mut params = vec![1; D];
+    (params[0], params[D - 1]) = (batch, features);
+    let spec = NormSpec {
+        view: Some(View {
+            input: shape.to_vec(),
+            params,
+        }),
+        ..NormSpec::new([D - 1], Reduction::MeanVariance, epsilon)
+    };
     let mut call = Call::new(input, spec).with_params(Some(scale + 1.0), Some(shift));
     call.names = ["scale", "shift"];
     Ok(call.run()?.output)

@@ -7,6 +7,7 @@ use cubenorm_core::{Activation, Epsilon, NormError};
 
 use crate::ops::{NormSpec, Reduction};
 pub(crate) use call::{Call, Outcome};
+use channels::channels;
 pub use channels::{
     BatchNormTrain, ada_layer_norm, batch_norm, batch_norm_train, group_norm, try_ada_layer_norm,
     try_batch_norm, try_batch_norm_train, try_group_norm,
@@ -374,27 +375,14 @@ pub fn try_instance_norm<const D: usize>(
     beta: impl Into<Option<Tensor<1>>>,
     epsilon: f64,
 ) -> Result<Tensor<D>, NormError> {
-    if D < 2 {
-        return Err(NormError::Shape {
-            tensor: "input",
-            shape: input.dims().to_vec(),
-            expected: "[batch, channels, ...]".to_owned(),
-        });
-    }
-    let channels = input.dims()[1];
-    let of_channel = |name, tensor: Option<Tensor<1>>| {
-        let Some(tensor) = tensor else {
-            return Ok(None);
-        };
-        expect_size(name, &tensor, channels)?;
-        let mut shape = [1; D];
-        shape[1] = channels;
-        Ok(Some(tensor.reshape(shape)))
-    };
-    let gamma = of_channel("gamma", gamma.into())?;
-    let beta = of_channel("beta", beta.into())?;
+    let (channels, view) = channels(&input)?;
+    let (gamma, beta) = (gamma.into(), beta.into());
+    expect_sizes(&gamma, &beta, channels)?;
     let axes: Vec<usize> = (2..D).collect();
-    let spec = MeanVarianceOptions::new(axes).with_epsilon(epsilon).spec();
+    let spec = NormSpec {
+        view: Some(view),
+        ..MeanVarianceOptions::new(axes).with_epsilon(epsilon).spec()
+    };
     let call = Call::new(input, spec).with_params(gamma, beta);
     Ok(call.named_as_burn_does().run()?.output)
 }
@@ -474,6 +462,20 @@ fn expect_size(tensor: &'static str, param: &Tensor<1>, size: usize) -> Result<(
     }
 }
 
+fn expect_sizes(
+    gamma: &Option<Tensor<1>>,
+    beta: &Option<Tensor<1>>,
+    size: usize,
+) -> Result<(), NormError> {
+    let present = |(name, tensor): (_, &Option<Tensor<1>>)| match tensor {
+        Some(tensor) => expect_size(name, tensor, size),
+        None => Ok(()),
+    };
+    [("gamma", gamma), ("beta", beta)]
+        .into_iter()
+        .try_for_each(present)
+}
+
 fn last_axis_spec<const D: usize>(
     input: &Tensor<D>,
     gamma: &Option<Tensor<1>>,
@@ -481,12 +483,7 @@ fn last_axis_spec<const D: usize>(
     epsilon: f64,
     reduction: Reduction,
 ) -> Result<NormSpec, NormError> {
-    let features = input.dims()[D - 1];
-    for (name, tensor) in [("gamma", gamma), ("beta", beta)] {
-        if let Some(tensor) = tensor {
-            expect_size(name, tensor, features)?;
-        }
-    }
+    expect_sizes(gamma, beta, input.dims()[D - 1])?;
     Ok(NormSpec::new([D - 1], reduction, epsilon))
 }
 

@@ -190,7 +190,6 @@ fn normalize_tracked<B: NormBackend, C: CheckpointStrategy>(
         scale.as_option().unwrap_or(&stand_in).node(),
         bias.as_option().unwrap_or(&stand_in).node(),
     ];
-    let rank = input.shape().num_dims();
     let run =
         |input: Tracked<B, C>, scale, bias, mean: &Optional<B>, variance: &Optional<B>, spec| {
             B::normalize(
@@ -205,6 +204,10 @@ fn normalize_tracked<B: NormBackend, C: CheckpointStrategy>(
                 spec,
             )
         };
+    let rank = match &spec.view {
+        Some(view) => view.input.len(),
+        None => input.shape().num_dims(),
+    };
     let (mean, variance) = (inner(mean), inner(variance));
     // Bound by computing: to run the forward pass again instead of keeping its output would read the
     // input once more to save what the next operation keeps anyway.
@@ -226,10 +229,11 @@ fn normalize_tracked<B: NormBackend, C: CheckpointStrategy>(
             let outputs = run(input, scale, bias, &mean, &variance, forward);
             let statistics = outputs.statistics.into_option();
             let deviations =
-                |mean, variance| portable::given_pairs::<B>(mean, variance, rank, spec.epsilon);
+                |mean, variance| portable::given_pairs::<B>(mean, variance, spec.epsilon);
             let saved = match (mean, variance, written, &statistics) {
                 (Optional::Some(mean), Optional::Some(variance), ..) => {
-                    Some(deviations(mean, variance))
+                    let given = |tensor| portable::param::<B>(tensor, rank, &spec);
+                    Some(deviations(given(mean), given(variance)))
                 }
                 (.., Some(WrittenStatistics::MeanVariance), Some(pairs)) => {
                     let number = |which| portable::of_pairs::<B>(pairs.clone(), which);

@@ -1,6 +1,7 @@
 //! The fused kernels, on every runtime of CubeCL's.
 
 use burn::backend::TensorMetadata;
+use burn::tensor::Shape;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::client::Client;
@@ -11,6 +12,7 @@ use cubenorm_kernels::{
 };
 
 use super::spec::Descs;
+use super::view::shaped;
 use super::{
     BackwardOperands, BackwardSpec, Gradients, NormBackend, NormSpec, Normalized, Operands,
     Optional, dtype,
@@ -19,15 +21,17 @@ use crate::tuning::tuning;
 
 impl NormBackend for CubeBackend {
     fn normalize(operands: Operands<Self>, spec: NormSpec) -> Normalized<Self> {
-        let input = untiled(operands.input);
-        let [residual, scale, bias, mean, variance] = [
-            operands.residual,
+        let shape = operands.input.shape();
+        let see = |tensor: CubeTensor| untiled(spec.see::<Self>(tensor));
+        let input = see(operands.input);
+        let residual = operands.residual.into_option().map(see);
+        let [scale, bias, mean, variance] = [
             operands.scale,
             operands.bias,
             operands.mean,
             operands.variance,
         ]
-        .map(present);
+        .map(|tensor| present(tensor, &spec));
         let norm = spec.desc(Descs {
             input: desc(&input),
             residual: residual.as_ref().map(desc),
@@ -52,16 +56,24 @@ impl NormBackend for CubeBackend {
             choice(&input.client),
         ));
         Normalized {
-            output: wrap(outputs.output, &input),
-            sum: optional(outputs.sum, &input),
-            statistics: optional(outputs.statistics, &input),
+            output: shaped::<Self>(wrap(outputs.output, &input), &shape),
+            sum: optional(outputs.sum, &input, Some(&shape)),
+            statistics: optional(outputs.statistics, &input, None),
         }
     }
 
     fn normalize_backward(operands: BackwardOperands<Self>, spec: BackwardSpec) -> Gradients<Self> {
-        let input = untiled(operands.input);
-        let output_gradient = untiled(operands.output_gradient);
-        let [saved, scale, bias] = [operands.saved, operands.scale, operands.bias].map(present);
+        let shape = |tensor: &Optional<Self>| tensor.as_option().map(CubeTensor::shape);
+        let shapes = [
+            Some(operands.input.shape()),
+            shape(&operands.scale),
+            shape(&operands.bias),
+        ];
+        let norm = &spec.norm;
+        let [input, output_gradient] = [operands.input, operands.output_gradient]
+            .map(|tensor| untiled(norm.see::<Self>(tensor)));
+        let [scale, bias] = [operands.scale, operands.bias].map(|tensor| present(tensor, norm));
+        let saved = operands.saved.into_option().map(untiled);
         let gradient = spec.desc(
             Descs {
                 input: desc(&input),
@@ -88,10 +100,11 @@ impl NormBackend for CubeBackend {
             &tensors,
             choice(&input.client),
         ));
+        let [of_input, of_scale, of_bias] = shapes.each_ref().map(Option::as_ref);
         Gradients {
-            input: optional(outputs.input, &input),
-            scale: optional(outputs.scale, &input),
-            bias: optional(outputs.bias, &input),
+            input: optional(outputs.input, &input, of_input),
+            scale: optional(outputs.scale, &input, of_scale),
+            bias: optional(outputs.bias, &input, of_bias),
         }
     }
 }
@@ -109,8 +122,9 @@ fn launched<T>(outputs: Result<T, LaunchError>) -> T {
     outputs.unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn present(tensor: Optional<CubeBackend>) -> Option<CubeTensor> {
-    tensor.into_option().map(untiled)
+fn present(tensor: Optional<CubeBackend>, spec: &NormSpec) -> Option<CubeTensor> {
+    let see = |tensor| untiled(spec.see_param::<CubeBackend>(tensor));
+    tensor.into_option().map(see)
 }
 
 fn handle(tensor: &Option<CubeTensor>) -> Option<cubecl::server::Handle> {
@@ -135,8 +149,18 @@ fn wrap(tensor: Tensor, input: &CubeTensor) -> CubeTensor {
     )
 }
 
-fn optional(tensor: Option<Tensor>, input: &CubeTensor) -> Optional<CubeBackend> {
-    tensor.map(|tensor| wrap(tensor, input)).into()
+/// A result in a shape, or in the one that it has.
+fn optional(
+    tensor: Option<Tensor>,
+    input: &CubeTensor,
+    shape: Option<&Shape>,
+) -> Optional<CubeBackend> {
+    let tensor = tensor.map(|tensor| wrap(tensor, input));
+    let tensor = tensor.map(|tensor| match shape {
+        Some(shape) => shaped::<CubeBackend>(tensor, shape),
+        None => tensor,
+    });
+    tensor.into()
 }
 
 fn burn_dtype(dtype: DType) -> burn::tensor::DType {

@@ -11,6 +11,7 @@ mod flex;
 mod portable;
 mod spec;
 mod tensors;
+mod view;
 
 use burn::backend::{Backend, backend_extension};
 
@@ -20,6 +21,7 @@ pub use spec::{BackwardSpec, Descs, NormSpec, Reduction};
 pub use tensors::{BackwardOperands, Gradients, Normalized, Operands, Optional};
 #[cfg(feature = "cube")]
 use tensors::{gradients_meta, normalized_meta};
+pub use view::View;
 
 /// Normalizations on a backend. Arguments are validated: call them through this crate's functions, or
 /// check them with [`NormSpec::desc`].

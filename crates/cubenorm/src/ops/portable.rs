@@ -6,6 +6,7 @@ use burn::backend::{Backend, FloatDType, TensorMetadata, get_or_init_device_sett
 use burn::tensor::{DType, Shape, Slice};
 use cubenorm_core::{Activation, Epsilon, ResidualPlace, WrittenStatistics};
 
+use super::view::shaped;
 #[cfg(feature = "flex")]
 use super::{BackwardOperands, BackwardSpec, Gradients};
 use super::{NormSpec, Normalized, Operands, Optional, Reduction};
@@ -16,8 +17,13 @@ pub(super) fn mean_over<B: Backend>(tensor: FloatTensor<B>, axes: &[usize]) -> F
         .fold(tensor, |tensor, &axis| B::float_mean_dim(tensor, axis))
 }
 
-/// A parameter with the input's rank, so that the backend broadcasts it.
-pub(super) fn with_rank<B: Backend>(tensor: FloatTensor<B>, rank: usize) -> FloatTensor<B> {
+/// A parameter as a normalization sees it, with the input's rank, so that the backend broadcasts it.
+pub(super) fn param<B: Backend>(
+    tensor: FloatTensor<B>,
+    rank: usize,
+    spec: &NormSpec,
+) -> FloatTensor<B> {
+    let tensor = spec.see_param::<B>(tensor);
     let shape = tensor.shape();
     if shape.num_dims() == rank {
         return tensor;
@@ -157,15 +163,14 @@ pub(super) fn of_pairs<B: Backend>(pairs: FloatTensor<B>, which: usize) -> Float
     B::float_reshape(B::float_slice(pairs, &slices), Shape::from(kept.to_vec()))
 }
 
-/// Pairs of given means and reciprocal deviations, as a normalization that reduces them has.
+/// Pairs of given means and reciprocal deviations, of the input's rank, as a normalization that reduces them has.
 pub(super) fn given_pairs<B: Backend>(
     mean: FloatTensor<B>,
     variance: FloatTensor<B>,
-    rank: usize,
     epsilon: Epsilon,
 ) -> FloatTensor<B> {
-    let mean = widen::<B>(with_rank::<B>(mean, rank));
-    let rstd = reciprocal_deviation::<B>(widen::<B>(with_rank::<B>(variance, rank)), epsilon);
+    let mean = widen::<B>(mean);
+    let rstd = reciprocal_deviation::<B>(widen::<B>(variance), epsilon);
     // To one shape: each repeats where only the other moves.
     let zeros = |tensor: &FloatTensor<B>| B::float_mul_scalar(tensor.clone(), 0.0.into());
     let (more_mean, more_rstd) = (zeros(&rstd), zeros(&mean));
@@ -174,25 +179,26 @@ pub(super) fn given_pairs<B: Backend>(
 
 /// [`NormBackend::normalize`](super::NormBackend::normalize) of a backend's own operations.
 pub(super) fn normalize<B: Backend>(operands: Operands<B>, spec: &NormSpec) -> Normalized<B> {
-    let dtype = operands.input.dtype();
-    let rank = operands.input.shape().num_dims();
-    let param = |tensor: Optional<B>| {
-        let tensor = tensor.into_option();
-        tensor.map(|tensor| widen::<B>(with_rank::<B>(tensor, rank)))
-    };
-    let [residual, scale, bias, mean, variance] = [
-        operands.residual,
+    let (shape, dtype) = (operands.input.shape(), operands.input.dtype());
+    let input = spec.see::<B>(operands.input);
+    let rank = input.shape().num_dims();
+    let residual = operands.residual.into_option();
+    let residual = residual.map(|tensor| widen::<B>(spec.see::<B>(tensor)));
+    let [scale, bias, mean, variance] = [
         operands.scale,
         operands.bias,
         operands.mean,
         operands.variance,
     ]
-    .map(param);
+    .map(|tensor| {
+        let tensor = tensor.into_option();
+        tensor.map(|tensor| widen::<B>(param::<B>(tensor, rank, spec)))
+    });
     let (first, last) = match spec.residual_place {
         ResidualPlace::Input => (residual, None),
         ResidualPlace::Output => (None, residual),
     };
-    let input = widen::<B>(operands.input);
+    let input = widen::<B>(input);
     let sum = match first {
         Some(residual) => B::float_add(input, residual),
         None => input,
@@ -234,9 +240,10 @@ pub(super) fn normalize<B: Backend>(operands: Operands<B>, spec: &NormSpec) -> N
     if let Some(last) = last {
         value = B::float_add(value, last);
     }
+    let result = |tensor| shaped::<B>(cast_to::<B>(tensor, dtype), &shape);
     Normalized {
-        output: cast_to::<B>(activate::<B>(value, spec.activation), dtype),
-        sum: spec.writes_sum.then(|| cast_to::<B>(sum, dtype)).into(),
+        output: result(activate::<B>(value, spec.activation)),
+        sum: spec.writes_sum.then(|| result(sum)).into(),
         statistics: statistics.into(),
     }
 }
@@ -259,17 +266,17 @@ pub(super) fn normalize_backward<B: Backend>(
     spec: &BackwardSpec,
 ) -> Gradients<B> {
     let norm = &spec.norm;
-    let dtype = operands.input.dtype();
-    let rank = operands.input.shape().num_dims();
+    let (shape, dtype) = (operands.input.shape(), operands.input.dtype());
+    let input = norm.see::<B>(operands.input);
+    let rank = input.shape().num_dims();
     let like = |tensor: &Optional<B>| tensor.as_option().map(|t| (t.shape(), t.dtype()));
     let (scale_like, bias_like) = (like(&operands.scale), like(&operands.bias));
-    let param = |tensor: Optional<B>| {
+    let [scale, bias] = [operands.scale, operands.bias].map(|tensor| {
         let tensor = tensor.into_option();
-        tensor.map(|tensor| widen::<B>(with_rank::<B>(tensor, rank)))
-    };
-    let (scale, bias) = (param(operands.scale), param(operands.bias));
-    let input = widen::<B>(operands.input);
-    let above = widen::<B>(operands.output_gradient);
+        tensor.map(|tensor| widen::<B>(param::<B>(tensor, rank, norm)))
+    });
+    let input = widen::<B>(input);
+    let above = widen::<B>(norm.see::<B>(operands.output_gradient));
     let saved = operands.saved.into_option().map(widen::<B>);
     let number = |which: usize| saved.clone().map(|saved| of_pairs::<B>(saved, which));
     let subtracts = matches!(
@@ -300,7 +307,11 @@ pub(super) fn normalize_backward<B: Backend>(
         }
     };
     let of_param = |like: Option<(Shape, DType)>, gradient: &dyn Fn() -> FloatTensor<B>| {
-        like.map(|(shape, dtype)| cast_to::<B>(sum_to::<B>(gradient(), shape), dtype))
+        like.map(|(shape, dtype)| {
+            let seen = norm.view.as_ref().map(|view| view.params.clone());
+            let sum = sum_to::<B>(gradient(), seen.map_or(shape.clone(), Shape::from));
+            shaped::<B>(cast_to::<B>(sum, dtype), &shape)
+        })
     };
     let products = || B::float_mul(shallow.clone(), normalized.clone());
     let scale_gradient = of_param(scale_like.filter(|_| spec.wants_scale), &products);
@@ -310,7 +321,8 @@ pub(super) fn normalize_backward<B: Backend>(
             Some(scale) => B::float_mul(shallow.clone(), scale),
             None => shallow.clone(),
         };
-        cast_to::<B>(pass_back::<B>(deep, input, normalized, rstd, norm), dtype)
+        let gradient = pass_back::<B>(deep, input, normalized, rstd, norm);
+        shaped::<B>(cast_to::<B>(gradient, dtype), &shape)
     });
     Gradients {
         input: input_gradient.into(),

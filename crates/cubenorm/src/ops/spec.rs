@@ -3,6 +3,8 @@ use cubenorm_core::{
     WrittenStatistics,
 };
 
+use super::View;
+
 /// What is reduced. Statistics that are given come as tensors beside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reduction {
@@ -39,6 +41,8 @@ pub struct NormSpec {
     pub writes_sum: bool,
     /// Which two numbers of each row are a result too.
     pub written_statistics: Option<WrittenStatistics>,
+    /// Which shapes the tensors are seen in, where not in their own. `axes` are the view's.
+    pub view: Option<View>,
 }
 
 /// The layouts of a normalization's tensors.
@@ -69,6 +73,7 @@ impl NormSpec {
             activation: Activation::Identity,
             writes_sum: false,
             written_statistics: None,
+            view: None,
         }
     }
 

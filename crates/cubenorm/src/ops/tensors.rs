@@ -89,7 +89,7 @@ pub struct Normalized<B: Backend> {
     /// `input + residual`, where it is asked for.
     #[extension_type]
     pub sum: Optional<B>,
-    /// Two numbers of each row, where they are asked for: the input's shape with 1 for each reduced
+    /// Two numbers of each row, where they are asked for: the input's shape, or its view's, with 1 for each reduced
     /// axis, then 2, in `f32`, or `f64` where the input is.
     #[extension_type]
     pub statistics: Optional<B>,
@@ -130,7 +130,7 @@ pub struct Gradients<B: Backend> {
     pub bias: Optional<B>,
 }
 
-/// The shape of the pairs of a normalization over `axes`.
+/// The shape of the pairs of a normalization over `axes` of what it sees as its input.
 #[cfg(feature = "cube")]
 fn pairs_shape(input: &Shape, axes: &[usize]) -> Shape {
     let sizes = (0..input.num_dims()).map(|dim| match axes.contains(&dim) {
@@ -147,10 +147,11 @@ pub(super) fn normalized_meta(operands: &OperandsMetadata, spec: &NormSpec) -> N
         true => OptionalMetadata::Some(tensor),
         false => OptionalMetadata::None,
     };
-    let pairs = TensorSpec::new(
-        pairs_shape(&input.shape, &spec.axes),
-        accumulation(input.dtype),
-    );
+    let seen = match &spec.view {
+        Some(view) => &Shape::from(view.input.clone()),
+        None => &input.shape,
+    };
+    let pairs = TensorSpec::new(pairs_shape(seen, &spec.axes), accumulation(input.dtype));
     NormalizedMetadata {
         output: input.clone(),
         sum: present(spec.writes_sum, input.clone()),

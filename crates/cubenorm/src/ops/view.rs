@@ -1,0 +1,46 @@
+//! Tensors in the shapes that a normalization sees them in.
+
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, TensorMetadata};
+use burn::tensor::Shape;
+
+use super::NormSpec;
+
+/// The shapes that a normalization sees its tensors in, where they are not the tensors' own: groups as dimensions, a
+/// parameter along its axis.
+///
+/// To reshape them beforehand are operations of their own, up to one for each tensor, and to register one costs a
+/// backend with fusion about a quarter of what a small norm takes in all.
+#[derive(Debug, Clone, PartialEq)]
+pub struct View {
+    /// The shape of input, residual, output and sum.
+    pub input: Vec<usize>,
+    /// The shape of scale, bias, mean and variance.
+    pub params: Vec<usize>,
+}
+
+impl NormSpec {
+    /// A tensor of the input's shape, as the normalization sees it.
+    pub(super) fn see<B: Backend>(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
+        match &self.view {
+            Some(view) => shaped::<B>(tensor, &Shape::from(view.input.clone())),
+            None => tensor,
+        }
+    }
+
+    /// A parameter or given statistics, as the normalization sees them.
+    pub(super) fn see_param<B: Backend>(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
+        match &self.view {
+            Some(view) => shaped::<B>(tensor, &Shape::from(view.params.clone())),
+            None => tensor,
+        }
+    }
+}
+
+/// A tensor in a shape, which it may have already.
+pub(super) fn shaped<B: Backend>(tensor: FloatTensor<B>, shape: &Shape) -> FloatTensor<B> {
+    match tensor.shape() == *shape {
+        true => tensor,
+        false => B::float_reshape(tensor, shape.clone()),
+    }
+}
