@@ -838,6 +838,37 @@ fn columns_of_units_sum_up_channels_on_the_way_and_read_rows_once() {
 }
 
 #[test]
+fn a_tuner_tries_columns_that_are_held_in_all_the_registers_there_are() {
+    let gpu = Hardware::cuda(132);
+    for (channels, dtype, vector) in [
+        (192, DType::F16, 2),
+        (384, DType::BF16, 4),
+        (384, DType::F32, 4),
+    ] {
+        let input = TensorDesc::contiguous([512, channels, 196], dtype);
+        let param = TensorDesc::contiguous([channels, 1], dtype);
+        let problem = NormDesc::new(input, [1], Statistics::MeanVariance)
+            .with_scale(param.clone())
+            .with_bias(param)
+            .problem()
+            .unwrap();
+        let candidates = forward_candidates(&problem, &gpu).unwrap();
+        let plans = candidates.into_iter().map(|place| {
+            let knobs = knobs(&gpu)[place];
+            plan_forward(&problem, &gpu, knobs.into()).unwrap()
+        });
+        let is_tried = |plan: &Plan| {
+            let blueprint = plan.blueprint;
+            blueprint.team.level == Level::Column
+                && blueprint.hold == Hold::Registers(12)
+                && blueprint.team.vector == vector
+        };
+        let plans: Vec<_> = plans.collect();
+        assert!(plans.iter().any(is_tried), "{channels} {dtype}: {plans:#?}");
+    }
+}
+
+#[test]
 fn a_plane_sums_up_each_channel_of_a_group() {
     let hopper = Hardware::cuda(132);
     let back = |images: usize, channels: usize, pixels: usize, dtype: DType| {

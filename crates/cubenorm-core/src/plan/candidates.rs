@@ -93,6 +93,13 @@ pub fn knobs(hardware: &Hardware) -> Vec<Knobs> {
         row: Some(RowHeld::Reread),
         ..of(Strategy::Column)
     });
+    for vector in [2, 4] {
+        knobs.push(Knobs {
+            row: Some(RowHeld::Registers),
+            vector: Some(vector),
+            ..of(Strategy::Column)
+        });
+    }
     for splits in [2, 4, 8, 16, 32] {
         for strategy in [Strategy::Split, Strategy::Column] {
             knobs.push(Knobs {
