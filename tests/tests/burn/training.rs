@@ -459,6 +459,9 @@ fn instance_norm_converts_with_its_settings() {
 /// A norm of channels and the same composed of Burn's operations, of `x`, gamma, beta, mean and variance.
 type Channels = fn(Tensor<4>, [Tensor<1>; 4]) -> Tensor<4>;
 
+/// A tensor as a norm gets to see it.
+type Seen = fn(Tensor<4>) -> Tensor<4>;
+
 #[test]
 fn norms_of_channels_pass_back_to_views_and_to_all_that_they_are_given() {
     fn formula(
@@ -513,7 +516,7 @@ fn norms_of_channels_pass_back_to_views_and_to_all_that_they_are_given() {
             },
         ),
     ];
-    let views: [(&str, fn(Tensor<4>) -> Tensor<4>); 3] = [
+    let views: [(&str, Seen); 3] = [
         ("whole", |x| x),
         ("channels last", |x| x.permute([0, 3, 1, 2])),
         ("a slice", |x| x.slice([1..3, 2..8, 0..5, 1..4])),
