@@ -9,8 +9,8 @@ use super::NormSpec;
 /// The shapes that a normalization sees its tensors in, where they are not the tensors' own: groups as dimensions, a
 /// parameter along its axis.
 ///
-/// To reshape them beforehand are operations of their own, up to one for each tensor, and to register one costs a
-/// backend with fusion about a quarter of what a small norm takes in all.
+/// To reshape them beforehand are operations of their own, up to one for each tensor, which a backend with fusion
+/// registers one by one: those of a small group norm were an eighth to a quarter of its time on a software driver.
 #[derive(Debug, Clone, PartialEq)]
 pub struct View {
     /// The shape of input, residual, output and sum.
