@@ -63,19 +63,18 @@ impl<const D: usize, const P: usize> Call<D, P> {
     pub(crate) fn run(self) -> Result<Outcome<D>, NormError> {
         let [scale_name, bias_name] = self.names;
         let device = self.input.device();
-        let view = self.spec.view.as_ref();
         let like_input = |name, tensor: &Tensor<D>| {
             let dtype = dtype_on(name, tensor, &device)?;
-            let shape = view.map_or(tensor.dims().to_vec(), |view| view.input.clone());
-            Ok(TensorDesc::contiguous(shape, dtype))
+            let shape = self.spec.seen_shape(&tensor.dims());
+            Ok(TensorDesc::contiguous(shape.to_vec(), dtype))
         };
         let param = |name, tensor: &Option<Tensor<P>>| {
             let Some(tensor) = tensor else {
                 return Ok(None);
             };
             let dtype = dtype_on(name, tensor, &device)?;
-            let shape = view.map_or(tensor.dims().to_vec(), |view| view.params.clone());
-            Ok(Some(TensorDesc::contiguous(shape, dtype)))
+            let shape = self.spec.seen_param_shape(&tensor.dims());
+            Ok(Some(TensorDesc::contiguous(shape.to_vec(), dtype)))
         };
         let residual = self.residual.as_ref();
         let descs = Descs {

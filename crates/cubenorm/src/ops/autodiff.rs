@@ -204,10 +204,7 @@ fn normalize_tracked<B: NormBackend, C: CheckpointStrategy>(
                 spec,
             )
         };
-    let rank = match &spec.view {
-        Some(view) => view.input.len(),
-        None => input.shape().num_dims(),
-    };
+    let rank = spec.seen_shape(&input.shape()).num_dims();
     let (mean, variance) = (inner(mean), inner(variance));
     // Bound by computing: to run the forward pass again instead of keeping its output would read the
     // input once more to save what the next operation keeps anyway.

@@ -308,8 +308,7 @@ pub(super) fn normalize_backward<B: Backend>(
     };
     let of_param = |like: Option<(Shape, DType)>, gradient: &dyn Fn() -> FloatTensor<B>| {
         like.map(|(shape, dtype)| {
-            let seen = norm.view.as_ref().map(|view| view.params.clone());
-            let sum = sum_to::<B>(gradient(), seen.map_or(shape.clone(), Shape::from));
+            let sum = sum_to::<B>(gradient(), norm.seen_param_shape(&shape));
             shaped::<B>(cast_to::<B>(sum, dtype), &shape)
         })
     };

@@ -147,11 +147,10 @@ pub(super) fn normalized_meta(operands: &OperandsMetadata, spec: &NormSpec) -> N
         true => OptionalMetadata::Some(tensor),
         false => OptionalMetadata::None,
     };
-    let seen = match &spec.view {
-        Some(view) => &Shape::from(view.input.clone()),
-        None => &input.shape,
-    };
-    let pairs = TensorSpec::new(pairs_shape(seen, &spec.axes), accumulation(input.dtype));
+    let pairs = TensorSpec::new(
+        pairs_shape(&spec.seen_shape(&input.shape), &spec.axes),
+        accumulation(input.dtype),
+    );
     NormalizedMetadata {
         output: input.clone(),
         sum: present(spec.writes_sum, input.clone()),

@@ -20,20 +20,28 @@ pub struct View {
 }
 
 impl NormSpec {
+    /// The shape that an input is seen in.
+    pub(crate) fn seen_shape(&self, input: &[usize]) -> Shape {
+        let shape = self.view.as_ref().map(|view| view.input.as_slice());
+        Shape::from(shape.unwrap_or(input).to_vec())
+    }
+
+    /// The shape that a parameter or given statistics are seen in.
+    pub(crate) fn seen_param_shape(&self, param: &[usize]) -> Shape {
+        let shape = self.view.as_ref().map(|view| view.params.as_slice());
+        Shape::from(shape.unwrap_or(param).to_vec())
+    }
+
     /// A tensor of the input's shape, as the normalization sees it.
     pub(super) fn see<B: Backend>(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
-        match &self.view {
-            Some(view) => shaped::<B>(tensor, &Shape::from(view.input.clone())),
-            None => tensor,
-        }
+        let shape = self.seen_shape(&tensor.shape());
+        shaped::<B>(tensor, &shape)
     }
 
     /// A parameter or given statistics, as the normalization sees them.
     pub(super) fn see_param<B: Backend>(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
-        match &self.view {
-            Some(view) => shaped::<B>(tensor, &Shape::from(view.params.clone())),
-            None => tensor,
-        }
+        let shape = self.seen_param_shape(&tensor.shape());
+        shaped::<B>(tensor, &shape)
     }
 }
 
