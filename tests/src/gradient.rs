@@ -129,23 +129,25 @@ impl GradientCase {
             .collect()
     }
 
-    /// The output's gradient times the output, summed up: what is differentiated.
-    fn loss(&self, case: &Case) -> f64 {
-        let gradient = row_major(&self.desc.output_gradient.layout, &self.output_gradient);
-        let output = case.expected().output;
-        output.iter().zip(&gradient).map(|(y, dy)| y * dy).sum()
-    }
-
-    /// The derivative of the loss by one element of a tensor, moved in all places that the tensor
-    /// repeats it in.
+    /// The derivative of the output's gradient times the output, summed up, by one element of a tensor, moved in all
+    /// places that the tensor repeats it in.
+    ///
+    /// Each element of the output is differentiated by itself: the difference of two sums is off by what the sums were
+    /// rounded by, which grows with them, and over again in each step where one number repeats.
     fn derivative(&self, of: impl Fn(&mut Case) -> &mut f64) -> f64 {
         let moved = |by: f64| {
             let mut case = self.forward.clone();
             *of(&mut case) += by;
-            self.loss(&case)
+            case.expected().output
         };
-        let rise = |by: f64| moved(by) - moved(-by);
-        (8.0 * rise(STEP) - rise(2.0 * STEP)) / (12.0 * STEP)
+        let [far_below, below, above, far_above] =
+            [-2.0, -1.0, 1.0, 2.0].map(|steps| moved(steps * STEP));
+        let gradient = row_major(&self.desc.output_gradient.layout, &self.output_gradient);
+        let rises = gradient.iter().enumerate().map(|(at, dy)| {
+            let rise = 8.0 * (above[at] - below[at]) - (far_above[at] - far_below[at]);
+            dy * rise
+        });
+        rises.sum::<f64>() / (12.0 * STEP)
     }
 
     /// Runs on a device and compares a sample of every gradient with central differences.
@@ -175,8 +177,8 @@ impl GradientCase {
         let elements = expected.sum.len();
         // As in `tolerance::bound`: what is computed is off by the roundoffs of a sum, of numbers
         // that add up to this magnitude before they cancel.
-        // So are the differences, of sums over all elements.
-        let differences = 1e-8 * (elements as f64 / 1e3).max(1.0);
+        // A difference of four points is off by what lies between them, and by the roundings of each element's.
+        let differences = 1e-8_f64.max(1e-12 * elements as f64);
         let off = |magnitude: f64, value: f64| {
             2.0 * tolerance::bound(dtype.accumulation(), elements, magnitude, 0.0)
                 + 1.01 * tolerance::unit_roundoff(dtype) * value.abs()
@@ -241,5 +243,46 @@ impl GradientCase {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cubenorm_core::Activation;
+
+    #[test]
+    fn a_derivative_of_many_elements_has_the_digits_of_its_formula() {
+        let (rows, cols) = (2, 1024);
+        let input = TensorDesc::contiguous([rows, cols], DType::F64);
+        let bias = TensorDesc::contiguous([rows, 1], DType::F64);
+        // Rows of one element each: what is normalized is its sign.
+        let norm = NormDesc::new(input, [], Statistics::L2Norm)
+            .with_bias(bias)
+            .with_activation(Activation::Silu);
+        let mut desc = GradientDesc::new(norm);
+        // One number again and again, so that roundings have the same sign.
+        desc.output_gradient = TensorDesc::new(Layout::strided([rows, cols], [0, 0]), DType::F64);
+        for seed in [8218390501008591634, 1, 2, 3] {
+            let case = GradientCase::of(desc.clone(), seed);
+            let bias = case.forward.bias.as_ref().expect("described")[1];
+            let slope = |x: f64| {
+                let sigmoid = 1.0 / (1.0 + (-x).exp());
+                sigmoid * (1.0 + x * (1.0 - sigmoid))
+            };
+            let positive = (case.forward.input[cols..].iter())
+                .filter(|x| **x > 0.0)
+                .count();
+            let slopes =
+                positive as f64 * slope(1.0 + bias) + (cols - positive) as f64 * slope(bias - 1.0);
+            let formula = case.output_gradient[0] * slopes;
+            let difference = case.derivative(|case| &mut case.bias.as_mut().expect("described")[1]);
+            let error = (difference - formula).abs();
+            println!("seed {seed}: formula {formula}, difference {difference}, off by {error:e}");
+            assert!(
+                error < 2e-9,
+                "seed {seed}: {difference} for {formula}, off by {error:e}"
+            );
+        }
     }
 }
