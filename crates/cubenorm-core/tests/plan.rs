@@ -1168,4 +1168,27 @@ fn a_core_of_a_cpu_is_woken_where_there_is_work_for_it() {
     assert_eq!(cores(1, 1 << 18), (Strategy::Split, 2));
     assert_eq!(cores(256, 1 << 10), (Strategy::Unit, 2));
     assert_eq!(cores(2048, 1 << 12), (Strategy::Unit, 4));
+    // Each row has its root, however short it is.
+    assert_eq!(cores(1 << 12, 3), (Strategy::Unit, 1));
+    assert_eq!(cores(1 << 14, 3), (Strategy::Unit, 4));
+}
+
+#[test]
+fn vectors_of_halves_leave_a_core_registers_for_its_sums() {
+    let vector = |statistics, dtype, register_bits| {
+        let hardware = Hardware {
+            register_bits,
+            ..Hardware::cpu(2, 512)
+        };
+        let input = TensorDesc::contiguous([2048, 4096], dtype);
+        let plan = inferred(&NormDesc::new(input, [1], statistics), &hardware);
+        assert_eq!(plan.blueprint.hold, Hold::Reread);
+        plan.blueprint.team.vector
+    };
+    let (wide, narrow) = (32 * 512, 16 * 256);
+    assert_eq!(vector(Statistics::MeanVariance, DType::F16, wide), 32);
+    assert_eq!(vector(Statistics::MeanVariance, DType::F16, narrow), 16);
+    // Half as many sums; numbers that are as wide in memory.
+    assert_eq!(vector(Statistics::MeanSquare, DType::F16, narrow), 32);
+    assert_eq!(vector(Statistics::MeanVariance, DType::F32, narrow), 16);
 }

@@ -51,7 +51,7 @@ pub(super) fn cost(outline: &Outline, hardware: &Hardware) -> f64 {
     let idle = (per_unit * members) as f64 / grid.steps_per_split.max(1) as f64;
     let elements = grid.groups * grid.steps * team.vector;
     let busy = match (
-        hardware.busy_cores(outline.reads * elements),
+        hardware.busy_cores_of_rows(outline.reads * grid.groups, grid.steps * team.vector),
         hardware.software_lanes(),
     ) {
         (Some(cores), _) => cores as usize,

@@ -5,6 +5,9 @@ const LANES: u32 = 8;
 /// 2^16 elements one core takes 0.4 to 0.7 of the time of both, 2^17 0.75 to 0.9, 2^18 0.75 to 1.1, 2^19 1.2.
 const ELEMENTS_OF_CORE: usize = 1 << 17;
 
+/// Elements that a row takes as long as at least: it has a root and two divisions, however short it is.
+const LEAST_OF_ROW: usize = 32;
+
 /// The few facts about a device that a plan may read.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Hardware {
@@ -106,6 +109,11 @@ impl Hardware {
             max_vector: 16,
             register_bits: 0,
         }
+    }
+
+    /// [`Self::busy_cores`] of so many rows of so many elements each.
+    pub(super) fn busy_cores_of_rows(&self, rows: usize, elements: usize) -> Option<u32> {
+        self.busy_cores(rows * elements.max(LEAST_OF_ROW))
     }
 
     /// Cores that are worth waking to read so many elements, where a CPU runs units: a launch waits for each of

@@ -87,7 +87,7 @@ impl Work {
 
     /// Cores of a CPU that are worth waking.
     fn busy_cores(&self, hardware: &Hardware) -> Option<u32> {
-        hardware.busy_cores(self.reads * self.elements())
+        hardware.busy_cores_of_rows(self.reads * self.groups, self.steps * self.vector)
     }
 
     /// Steps that one unit sums up at most.

@@ -1,7 +1,7 @@
 //! Vectors narrower than a load, and how many of them are under way.
 
 use crate::plan::grid::{Cut, Task};
-use crate::plan::{Hardware, Hold, Level};
+use crate::plan::{Hardware, Hold, Lanes, Level, Merge};
 
 /// Bytes that a vector of a GPU's unit accumulates at most where sums of columns lie in shared memory, so that its
 /// neighbours find other banks, and where long rows are read again, so that it needs fewer registers. Measured on
@@ -25,13 +25,25 @@ const LEAST_OF_COLUMNS: usize = 4;
 /// would be more than that, and a software driver's loops end somewhere.
 pub(in crate::plan) const LEAST_RUN: usize = 4;
 
+/// Vectors that a pass over a row keeps from step to step where it takes the mean and squares at once: two sums of a
+/// block, two of what is added to them next, and where deviations are taken from.
+const KEPT_FOR_MOMENTS: usize = 5;
+
 /// Bytes of the vectors that short rows of halves are computed in, where those are fewer than a load brings; and long
-/// ones that leave a GPU's units no registers, where means are taken off, or columns are read again. Measured
-/// with AVX-512: what is held in vectors of 16 halves takes 0.85 to 0.95 of the time of 32; on an H200: layer norm of
-/// 65,536 halves 0.93, batch norm of halves with channels last 0.87 to 0.92, layer norm over 192 channels 0.9.
+/// ones that leave a unit no registers, where means are taken off, or columns are read again. Measured
+/// with AVX-512: what is held in vectors of 16 halves takes 0.85 to 0.95 of the time of 32; with AVX2, whose registers
+/// are a quarter of those, layer norm of halves that is read again 0.84 to 1.0, mostly 0.93, and RMS norm 1.07 and more;
+/// on an H200: layer norm of 65,536 halves 0.93, batch norm of halves with channels last 0.87 to 0.92, layer norm over
+/// 192 channels 0.9.
 pub(in crate::plan) fn narrow_vector(cut: &Cut, task: &Task, hardware: &Hardware) -> Option<usize> {
     match hardware.cpu_cores {
-        Some(_) => (cut.hold != Hold::Reread).then_some(hardware.load_width as usize / 8),
+        Some(_) => {
+            let is_held = cut.hold != Hold::Reread;
+            let bits = 8 * cut.team.vector * task.dtype.accumulation().size();
+            let takes_both = cut.team.lanes == Lanes::Columns && cut.team.merge == Merge::Moments;
+            let is_full = takes_both && KEPT_FOR_MOMENTS * bits > hardware.register_bits as usize;
+            (is_held || is_full).then_some(hardware.load_width as usize / 8)
+        }
         // The units of a plane have two vectors of a row each, or fewer.
         None => {
             let of_two = 2 * cut.team.members as usize;
