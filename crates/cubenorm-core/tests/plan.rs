@@ -57,6 +57,8 @@ fn a_core_takes_as_many_rows_abreast_as_it_has_registers_for() {
     // Of rows of odd length a compiler makes vectors, as long as they are few.
     assert_eq!(abreast(1021, wide), (1, 2));
     assert_eq!(abreast(1021, narrow), (1, 2));
+    assert_eq!(abreast(4099, wide).0, 4);
+    assert_eq!(abreast(4099, narrow).0, 2);
 }
 
 #[test]

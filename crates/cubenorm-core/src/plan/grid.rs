@@ -135,7 +135,7 @@ pub(super) fn cut(
         abreast: match run {
             // Of rows abreast a loop takes one step at a time, of which Mesa's driver has no more left.
             _ if hardware.is_software() && steps > heuristic::SOFTWARE_STEPS => 1,
-            Some(_) => abreast(groups).min(heuristic::MOST_RAGGED_ABREAST),
+            Some(_) => abreast(groups).min(heuristic::most_ragged_abreast(hardware)),
             None => abreast(groups),
         },
         knobs: choice.knobs(),

@@ -17,9 +17,13 @@ const MAX_ABREAST: usize = 4;
 /// Rows that any unit takes side by side at most: code grows with them.
 pub(in crate::plan) const MOST_ABREAST: usize = 8;
 
-/// The same of rows whose last vector has some lanes of the one before again. Eight of 1,021 halves take the time of
-/// four, and two seconds to compile.
-pub(in crate::plan) const MOST_RAGGED_ABREAST: usize = 4;
+/// The same of rows whose last vector has some lanes of the one before again. With AVX-512 eight of 1,021 halves take
+/// the time of four, and two seconds to compile; with AVX2, which has a quarter of the registers, four rows of 333 to
+/// 16,411 numbers take 1.0 to 1.14 times the time of two, and up to half a second longer to compile.
+const MOST_RAGGED_ABREAST: usize = 4;
+
+/// Bits of registers for each of those.
+const RAGGED_BITS: u32 = 1 << 11;
 
 /// Bytes of the rows that a unit takes side by side: it comes back to them, and with those of the
 /// seven units beside it they should still be in a core's second-level cache, which longer rows leave
@@ -40,6 +44,11 @@ const SHARE_OF_SHORT_ROWS: usize = 2;
 /// Vectors of units for each core of a software driver below which none are given up for rows abreast: few gain little,
 /// and calls with a few rows more or less should come to one kernel.
 const VECTORS_OF_SOFTWARE_CORE: usize = 8;
+
+/// Rows that a unit takes side by side at most, where a row's last vector has some lanes of the one before again.
+pub(in crate::plan) fn most_ragged_abreast(hardware: &Hardware) -> usize {
+    ((hardware.register_bits / RAGGED_BITS) as usize).clamp(1, MOST_RAGGED_ABREAST)
+}
 
 /// Rows that a unit takes side by side, where all of them share what they are scaled, shifted and
 /// normalized by along the row.

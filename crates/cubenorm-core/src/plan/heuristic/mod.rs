@@ -16,7 +16,7 @@ mod split;
 mod unit;
 mod vectors;
 
-pub(super) use abreast::{MOST_ABREAST, MOST_RAGGED_ABREAST, abreast};
+pub(super) use abreast::{MOST_ABREAST, abreast, most_ragged_abreast};
 pub(super) use device::{SOFTWARE_STEPS, plane_size};
 pub(super) use hold::MERGED_OF_UNIT;
 pub(super) use vectors::{
