@@ -5,7 +5,8 @@ const LANES: u32 = 8;
 /// 2^16 elements one core takes 0.4 to 0.7 of the time of both, 2^17 0.75 to 0.9, 2^18 0.75 to 1.1, 2^19 1.2.
 const ELEMENTS_OF_CORE: usize = 1 << 17;
 
-/// Elements that a row takes as long as at least: it has a root and two divisions, however short it is.
+/// Elements that a row takes as long as at least: it has a root and two divisions, however short it is. Measured with
+/// AVX2: rows of three halves take a core 8.5 ns each, rows of 768 of them 0.34 ns for each element.
 const LEAST_OF_ROW: usize = 32;
 
 /// The few facts about a device that a plan may read.

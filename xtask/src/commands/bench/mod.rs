@@ -96,6 +96,7 @@ pub fn run(args: &Args) -> Result<()> {
         for problem in &problems {
             let measurement = Measurement::take(&field, device, problem, args.rounds, &bar)?;
             measurements.push(measurement);
+            // Who pipes it waits for minutes.
             if bar.is_hidden() {
                 let all = devices.len() * problems.len();
                 eprintln!("{}/{all} {problem} on {device}", measurements.len());
@@ -165,7 +166,7 @@ fn print(device: Device, measurements: &[Measurement]) {
     }
 }
 
-/// Hidden by itself where standard error is no terminal: what takes minutes prints lines there instead.
+/// Hidden by itself where standard error is no terminal.
 pub fn progress(steps: u64) -> ProgressBar {
     let bar = ProgressBar::new(steps);
     if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg} [{elapsed}]") {
