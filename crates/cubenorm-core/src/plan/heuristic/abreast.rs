@@ -19,7 +19,7 @@ pub(in crate::plan) const MOST_ABREAST: usize = 8;
 
 /// The same of rows whose last vector has some lanes of the one before again. With AVX-512 eight of 1,021 halves take
 /// the time of four, and two seconds to compile; with AVX2, which has a quarter of the registers, four rows of 333 to
-/// 16,411 numbers take 1.0 to 1.14 times the time of two, and up to half a second longer to compile.
+/// 16,411 numbers take 0.94 to 1.14 times the time of two, and a candidate more to compile.
 const MOST_RAGGED_ABREAST: usize = 4;
 
 /// Bits of registers for each of those.
