@@ -19,7 +19,7 @@ pub(crate) struct Source<F: Float, NX: Size, NR: Size> {
 /// relative to.
 ///
 /// Statistics are accumulated of `x - shift` with the mean of the row's first elements, or of all where
-/// the row is held, as far as it is a number, for a shift: near the mean, so that a large common offset
+/// several units hold the row, as far as it is a number, for a shift: near the mean, so that a large common offset
 /// cancels before anything is rounded and what is left to add up is small. (The mean itself could be kept in two numbers, the
 /// second what the first is rounded by; drivers' shader compilers take such sums for zero.)
 #[derive(CubeType, Clone, Copy)]
@@ -33,7 +33,7 @@ pub(crate) struct SourceRow<A: Float, N: Size> {
 const SAMPLE: usize = 4;
 
 /// Steps that give so many elements of a row.
-fn sample_steps(team: Team) -> usize {
+pub(crate) fn sample_steps(team: Team) -> usize {
     match team.lanes {
         Lanes::Columns => SAMPLE.div_ceil(team.vector),
         Lanes::Rows => SAMPLE,
@@ -68,7 +68,7 @@ pub(crate) fn source_row<T: Types>(
         residual,
         shift: zero,
     };
-    // Of a row that is held the mean itself is taken.
+    // Of a row that is held it is taken where it is held.
     if comptime!(blueprint.shifts && blueprint.hold == Hold::Reread) {
         let sampled = comptime!(sample_steps(blueprint.team));
         let mut sum = zero;
