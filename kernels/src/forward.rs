@@ -60,7 +60,7 @@ fn chains(blueprint: &Blueprint) -> usize {
 /// What the shift is off the mean by cancels in the sum of squares, `1 + n / m` times it at most for `m` of `n`
 /// elements, and a unit holds 16 vectors at most. Two sums of all elements one after the other are waited for where no
 /// other unit has work meanwhile. Measured with AVX-512, without them rows of 256 floats take 0.63 of the time where
-/// memory is fast and 0.9 where it is slow, of 96 floats 0.76 in a cache and 1.0 to 1.1 in slow memory, of 96 halves 0.78
+/// memory is fast and 0.9 where it is slow, of 96 floats 0.76 in a cache and 1.0 to 1.2 in slow memory, of 96 halves 0.78
 /// and 0.9.
 fn shift_vectors(blueprint: &Blueprint) -> usize {
     let vectors = blueprint.hold.vectors().unwrap_or(0);
