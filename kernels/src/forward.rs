@@ -70,22 +70,13 @@ fn shift_vectors(blueprint: &Blueprint) -> usize {
     }
 }
 
-/// Elements of a row of `count` that those are.
-#[cube]
-fn shift_elements<T: Types>(share: &Share, count: T::A, #[comptime] blueprint: Blueprint) -> T::A {
-    let team = comptime!(blueprint.team);
-    let vectors = comptime!(shift_vectors(&blueprint));
-    let lanes = comptime!(match team.lanes {
-        Lanes::Columns => team.vector,
+/// Elements that those are where a unit samples its row; of a shorter row its last vector is there several times.
+fn sampled_elements(blueprint: &Blueprint) -> Option<usize> {
+    let lanes = match blueprint.team.lanes {
+        Lanes::Columns => blueprint.team.vector,
         Lanes::Rows => 1,
-    });
-    if comptime!(team.level != Level::Unit) {
-        count
-    } else if comptime!(vectors == 1) {
-        T::A::new(comptime!(lanes as f32))
-    } else {
-        T::A::cast_from(min(share.count, vectors.runtime()) * lanes)
-    }
+    };
+    (blueprint.team.level == Level::Unit).then(|| shift_vectors(blueprint) * lanes)
 }
 
 /// The shift of a row of `count` elements that its team holds: the mean of [`shift_vectors`], as far as it is a
@@ -100,12 +91,17 @@ fn held_shift<T: Types>(
     if comptime!(blueprint.shifts) {
         let vectors = comptime!(shift_vectors(&blueprint));
         let chains = comptime!(chains(&blueprint).min(vectors));
-        let elements = shift_elements::<T>(share, count, blueprint);
+        let sampled = comptime!(sampled_elements(&blueprint));
+        let elements = if comptime!(sampled.is_some()) {
+            T::A::new(comptime!(sampled.unwrap_or(1) as f32))
+        } else {
+            count
+        };
         let weight = Vector::<T::A, T::N>::new(T::A::new(1.0) / elements);
         let mut means = Sums::<T::A, T::N>::zeros(chains);
         #[unroll]
         for i in 0..vectors {
-            if i < share.count {
+            if comptime!(sampled.is_some()) || i < share.count {
                 // Weighted one by one, because their sum may be more than a number holds.
                 means.plain[comptime!(i % chains)] += held.get(i, blueprint) * weight;
             }
@@ -471,61 +467,119 @@ fn normalize_items<T: Types, W: Size>(
                 let first = share.begin + done;
                 let of_run = affine_step::<T>(affine, any, first, epsilon, blueprint);
                 let steps = min(share.count - done, partition.run - first % partition.run);
-                for i in 0..steps {
-                    let step = first + i;
-                    let values = read_steps::<T>(source, &rows, step, 1usize, blueprint);
-                    apply_abreast::<T>(
-                        &values, 0usize, step, &rows, &written, source, &of_run, results, scalars,
-                        blueprint,
-                    );
-                }
+                let of_run = ComptimeOption::new_Some(of_run);
+                apply_steps::<T>(
+                    first, steps, &of_run, &rows, &written, source, affine, results, epsilon,
+                    scalars, blueprint,
+                );
                 done += steps;
             }
         } else {
-            let ahead = comptime!(blueprint.under_way);
-            let mut done = 0usize;
-            if comptime!(ahead > 1) {
-                while done + comptime!(ahead - 1) < share.count {
-                    let first = share.begin + done * stride;
-                    // Loads are under way before anything is written, which they must not overtake.
-                    let values = read_steps::<T>(source, &rows, first, ahead, blueprint);
-                    #[unroll]
-                    for j in 0..ahead {
-                        let step = first + j * stride;
-                        let affine_step = affine_step::<T>(affine, any, step, epsilon, blueprint);
-                        apply_abreast::<T>(
-                            &values,
-                            j,
-                            step,
-                            &rows,
-                            &written,
-                            source,
-                            &affine_step,
-                            results,
-                            scalars,
-                            blueprint,
-                        );
-                    }
-                    done += ahead;
-                }
-            }
-            for i in done..share.count {
-                let step = share.begin + i * stride;
-                let affine_step = affine_step::<T>(affine, any, step, epsilon, blueprint);
-                let values = read_steps::<T>(source, &rows, step, 1usize, blueprint);
-                apply_abreast::<T>(
-                    &values,
-                    0usize,
-                    step,
-                    &rows,
-                    &written,
-                    source,
-                    &affine_step,
-                    results,
-                    scalars,
-                    blueprint,
-                );
-            }
+            let nothing = ComptimeOption::new_None();
+            apply_steps::<T>(
+                share.begin,
+                share.count,
+                &nothing,
+                &rows,
+                &written,
+                source,
+                affine,
+                results,
+                epsilon,
+                scalars,
+                blueprint,
+            );
+        }
+    }
+}
+
+/// Normalizes so many of a unit's steps from `first` on, of rows abreast that are read again, with parameters that all
+/// of the steps have where they are given.
+#[cube]
+#[allow(clippy::too_many_arguments)]
+fn apply_steps<T: Types>(
+    first: usize,
+    count: usize,
+    of_all: &ComptimeOption<AffineStep<T::A, T::N>>,
+    rows: &Sequence<Row<T::A, T::N>>,
+    written: &Sequence<ResultRow<T::A, T::N>>,
+    source: &TypedSource<T>,
+    affine: &TypedAffine<T>,
+    results: &mut TypedResults<T>,
+    epsilon: T::A,
+    scalars: &Scalars,
+    #[comptime] blueprint: Blueprint,
+) {
+    let stride = comptime!(blueprint.team.members as usize);
+    let ahead = comptime!(blueprint.under_way);
+    let mut done = 0usize;
+    if comptime!(ahead > 1) {
+        while done + comptime!(ahead - 1) < count {
+            apply_together::<T>(
+                first + done * stride,
+                ahead,
+                of_all,
+                rows,
+                written,
+                source,
+                affine,
+                results,
+                epsilon,
+                scalars,
+                blueprint,
+            );
+            done += ahead;
+        }
+    }
+    for i in done..count {
+        apply_together::<T>(
+            first + i * stride,
+            1usize,
+            of_all,
+            rows,
+            written,
+            source,
+            affine,
+            results,
+            epsilon,
+            scalars,
+            blueprint,
+        );
+    }
+}
+
+/// [`apply_steps`] of a few, all read before the first is written.
+#[cube]
+#[allow(clippy::too_many_arguments)]
+fn apply_together<T: Types>(
+    first: usize,
+    #[comptime] count: usize,
+    of_all: &ComptimeOption<AffineStep<T::A, T::N>>,
+    rows: &Sequence<Row<T::A, T::N>>,
+    written: &Sequence<ResultRow<T::A, T::N>>,
+    source: &TypedSource<T>,
+    affine: &TypedAffine<T>,
+    results: &mut TypedResults<T>,
+    epsilon: T::A,
+    scalars: &Scalars,
+    #[comptime] blueprint: Blueprint,
+) {
+    // Loads are under way before anything is written, which they must not overtake.
+    let values = read_steps::<T>(source, rows, first, count, blueprint);
+    #[unroll]
+    for j in 0..count {
+        let step = first + j * comptime!(blueprint.team.members as usize);
+        if comptime!(blueprint.params_by_run) {
+            let of_all = of_all.as_ref().unwrap();
+            apply_abreast::<T>(
+                &values, j, step, rows, written, source, of_all, results, scalars, blueprint,
+            );
+        } else {
+            let any = &written.index(0usize).affine;
+            let own = affine_step::<T>(affine, any, step, epsilon, blueprint);
+            apply_abreast::<T>(
+                &values, j, step, rows, written, source, &own, results, scalars, blueprint,
+            );
         }
     }
 }

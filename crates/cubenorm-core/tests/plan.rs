@@ -383,6 +383,15 @@ fn several_steps_of_a_row_that_is_read_again_are_asked_for_at_once() {
     let input = TensorDesc::contiguous([64, 64, 56, 56], DType::F32);
     let desc = NormDesc::new(input, [0, 2, 3], given);
     assert_eq!(under_way(&desc, &gpu), (1, 1));
+    // A software driver's unit asks ahead where several steps have the same parameters.
+    let software = Hardware::software(2);
+    assert_eq!(under_way(&desc, &software), (4, 4));
+    let layer = layer_norm(512, 1 << 17, DType::F32);
+    assert_eq!(under_way(&layer, &software), (1, 1));
+    let input = TensorDesc::contiguous([16, 32, 10, 4096], DType::F32);
+    let channels = TensorDesc::contiguous([32, 10, 1], DType::F32);
+    let groups = NormDesc::new(input, [2, 3], Statistics::MeanVariance).with_scale(channels);
+    assert_eq!(under_way(&groups, &software), (4, 1));
 }
 
 #[test]

@@ -297,6 +297,8 @@ pub fn plan_forward(
     }
     let access = |access: &Access| lanes::blueprint(access, vectors);
     let optional = |tensor: &Option<Access>| tensor.as_ref().map(access);
+    let is_constant = |param: &Access| param.col.is_empty();
+    let same_params = run.is_some() || problem.params().all(is_constant);
     let (scale, bias) = (optional(&problem.scale), optional(&problem.bias));
     let (mean, variance) = (optional(&problem.mean), optional(&problem.variance));
     let mut blueprint = Blueprint {
@@ -307,7 +309,7 @@ pub fn plan_forward(
         epsilon_in_sqrt: problem.epsilon.is_inside_sqrt(),
         activation: problem.activation.kind(),
         abreast: cut.abreast,
-        under_way: heuristic::under_way(&cut, problem.statistics.reduces()),
+        under_way: heuristic::under_way(&cut, &task, same_params, hardware),
         input: access(&problem.input),
         residual: optional(&problem.residual),
         residual_place: problem.residual_place,

@@ -58,9 +58,22 @@ pub(in crate::plan) fn narrow_vector(cut: &Cut, task: &Task, hardware: &Hardware
     }
 }
 
-/// Steps that a unit asks for at once of a row that it reads again.
-pub(in crate::plan) fn under_way(cut: &Cut, reduces: bool) -> usize {
-    match cut.hold == Hold::Reread && cut.team.level != Level::Unit && reduces {
+/// Steps that a unit asks for at once of a row that it reads again: one of a team, and one of a software driver's that
+/// has a row for itself, where several steps have the same parameters.
+///
+/// Measured on Mesa's driver: batch norm by given statistics takes 0.76 to 0.96 of the time, group norm 0.88 to 0.94,
+/// instance norm 0.94 to 0.98; with parameters of each step norms are level.
+pub(in crate::plan) fn under_way(
+    cut: &Cut,
+    task: &Task,
+    same_params: bool,
+    hardware: &Hardware,
+) -> usize {
+    let pays = match cut.team.level {
+        Level::Unit => same_params && hardware.is_software(),
+        Level::Plane | Level::Cube | Level::Column => task.reduces,
+    };
+    match cut.hold == Hold::Reread && pays {
         true => (STEPS_UNDER_WAY / cut.abreast).max(1),
         false => 1,
     }
