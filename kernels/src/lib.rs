@@ -45,3 +45,4 @@ pub use launch::{
     ForwardOutputs, ForwardTensors, LaunchError, Tensor, hardware, launch_forward,
     launch_forward_within, plan_for, supports, supports_activation, tuned_forward,
 };
+pub use tune::working_sets;

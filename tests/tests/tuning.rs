@@ -13,7 +13,7 @@ use cubenorm_core::{
     DType, GradientDesc, NormDesc, Statistics, StrategyChoice, TensorDesc, forward_candidates,
     knobs,
 };
-use cubenorm_kernels::{hardware, tuned_forward};
+use cubenorm_kernels::{hardware, tuned_forward, working_sets};
 use cubenorm_tests::case::Case;
 use cubenorm_tests::device::devices;
 use cubenorm_tests::gradient::GradientCase;
@@ -48,13 +48,30 @@ fn tuned_results_agree_with_the_reference() {
         }
         let other = Case::new(norm(&[61, 512], &[1], DType::F32), 6);
         other.check(&device, StrategyChoice::Tuned).unwrap();
+        // Measured on several sets of buffers where a CPU does the work, of which the caller's are read only.
+        let input = TensorDesc::contiguous([700, 600], DType::F32);
+        let sum = norm(&[700, 600], &[1], DType::F32)
+            .with_residual(input.clone())
+            .with_sum();
+        for desc in [sum, norm(&[600, 700], &[0], DType::F32)] {
+            let moved = 2 * 4 * 700 * 600;
+            let is_cpu = hardware(&device.client).cpu_cores.is_some();
+            let sets = working_sets(&hardware(&device.client), moved);
+            assert!(sets > 1 || !is_cpu, "{}: {sets}", device.name);
+            let case = Case::new(desc, 7);
+            case.check(&device, StrategyChoice::Tuned).unwrap();
+        }
     }
 }
 
 #[test]
 fn tuned_gradients_agree_with_central_differences() {
     for device in devices() {
-        for (shape, axes) in [(vec![64, 256], vec![1]), (vec![4, 16, 160], vec![0, 2])] {
+        for (shape, axes) in [
+            (vec![64, 256], vec![1]),
+            (vec![4, 16, 160], vec![0, 2]),
+            (vec![700, 300], vec![1]),
+        ] {
             let desc = GradientDesc::new(norm(&shape, &axes, DType::F32));
             let case = GradientCase::of(desc, 3);
             for _ in 0..2 {

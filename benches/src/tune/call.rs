@@ -1,6 +1,9 @@
 //! A problem on buffers of its own: tuned, and timed with each plan.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use burn::tensor::Device;
@@ -8,7 +11,7 @@ use cubecl::{client::Client, future::block_on, server::Handle};
 use cubenorm_core::{Knobs, Statistics, Strategy, StrategyChoice};
 use cubenorm_kernels::{
     ForwardTensors, GradientTensors, hardware, launch_forward, launch_gradient, tuned_forward,
-    tuned_gradient,
+    tuned_gradient, working_sets,
 };
 
 use super::{
@@ -103,12 +106,17 @@ pub fn running(problem: &Problem, device: &Device) -> Result<String> {
 /// A described pass with its buffers.
 struct Call {
     described: Described,
-    input: Handle,
-    above: Handle,
+    /// What launches read and write in turn, as the tuner's do.
+    sets: Vec<Set>,
+    turn: AtomicUsize,
     saved: Handle,
     params: [Handle; 2],
-    /// What is written, the same buffer each time, as the tuner has it: the pool gives every launch that is under
-    /// way another.
+}
+
+/// The large tensors of a launch.
+struct Set {
+    input: Handle,
+    above: Handle,
     result: Handle,
 }
 
@@ -133,21 +141,36 @@ impl Call {
         let pairs = pairs.and_then(|desc| desc.layout.checked_elements());
         let pairs = [0.0f32, 1.0].repeat(pairs.unwrap_or(2) / 2);
         let pairs: Vec<u8> = pairs.iter().flat_map(|x| x.to_ne_bytes()).collect();
-        let input = buffer(&data.input);
+        let sets = working_sets(&hardware(client), bytes(problem));
+        let set = |_| {
+            let input = buffer(&data.input);
+            Set {
+                above: match described.gradient {
+                    Some(_) => buffer(&data.input),
+                    None => input.clone(),
+                },
+                input,
+                // Written to, so that no measured launch is the first to touch it.
+                result: buffer(&data.input),
+            }
+        };
         Ok(Self {
-            above: match described.gradient {
-                Some(_) => buffer(&data.input),
-                None => input.clone(),
-            },
-            input,
+            sets: (0..sets).map(set).collect(),
+            turn: AtomicUsize::new(0),
             saved: client.create_from_slice(&pairs),
             params: [buffer(&data.gamma), buffer(&data.beta)],
-            result: client.empty(data.input.len() * problem.dtype.size()),
             described,
         })
     }
 
+    /// The next set.
+    fn set(&self) -> &Set {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        &self.sets[turn % self.sets.len()]
+    }
+
     fn forward_tensors(&self) -> ForwardTensors {
+        let set = self.set();
         let norm = &self.described.norm;
         let given = |desc: bool, which: usize| desc.then(|| self.params[which].clone());
         let is_given = matches!(norm.statistics, Statistics::Given { .. });
@@ -156,20 +179,21 @@ impl Call {
             bias: given(norm.bias.is_some(), 1),
             mean: given(is_given, 1),
             variance: given(is_given, 0),
-            output: Some(self.result.clone()),
-            ..ForwardTensors::new(self.input.clone())
+            output: Some(set.result.clone()),
+            ..ForwardTensors::new(set.input.clone())
         }
     }
 
     fn gradient_tensors(&self) -> GradientTensors {
         let norm = &self.described.norm;
+        let set = self.set();
         GradientTensors {
-            input: self.input.clone(),
-            output_gradient: self.above.clone(),
+            input: set.input.clone(),
+            output_gradient: set.above.clone(),
             saved: Some(self.saved.clone()),
             scale: norm.scale.as_ref().map(|_| self.params[0].clone()),
             bias: norm.bias.as_ref().map(|_| self.params[1].clone()),
-            input_gradient: Some(self.result.clone()),
+            input_gradient: Some(set.result.clone()),
         }
     }
 

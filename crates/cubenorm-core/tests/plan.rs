@@ -31,7 +31,7 @@ fn a_cpu_gives_each_core_a_block_of_rows() {
     assert_eq!(
         plan.to_string(),
         "unit: 1 cubes of 2x1x1 units, vectors of 16 along the reduced axes, 1024 row groups per \
-         team, 4 abreast, row read again (a plane has one unit on a CPU)"
+         team, row read again (a plane has one unit on a CPU)"
     );
 }
 
@@ -50,15 +50,16 @@ fn a_core_takes_as_many_rows_abreast_as_it_has_registers_for() {
         let forward = inferred(&desc, &hardware).blueprint.abreast;
         (forward, gradient.blueprint.abreast)
     };
-    assert_eq!(abreast(4096, wide), (4, 8));
-    assert_eq!(abreast(4096, narrow), (4, 2));
+    assert_eq!(abreast(16384, wide), (4, 8));
+    assert_eq!(abreast(16384, narrow), (4, 2));
+    // Shorter rows are faster one at a time.
+    assert_eq!(abreast(4096, wide), (1, 8));
     assert_eq!(abreast(768, wide), (1, 4));
     assert_eq!(abreast(768, narrow), (1, 1));
-    // Of rows of odd length a compiler makes vectors, as long as they are few.
-    assert_eq!(abreast(1021, wide), (1, 2));
-    assert_eq!(abreast(1021, narrow), (1, 2));
-    assert_eq!(abreast(4099, wide).0, 4);
-    assert_eq!(abreast(4099, narrow).0, 2);
+    // Of a row of odd length a compiler makes vectors, not of several.
+    assert_eq!(abreast(1021, wide), (1, 1));
+    assert_eq!(abreast(16387, wide), (4, 1));
+    assert_eq!(abreast(16387, narrow), (2, 1));
 }
 
 #[test]

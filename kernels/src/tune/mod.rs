@@ -6,13 +6,14 @@
 //! configuration asks for that.
 
 mod key;
+mod sets;
 mod warm;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use cubecl::prelude::*;
-use cubecl::server::Handle;
 use cubecl::std::throughput::memory_bound;
 use cubecl::throughput::MemoryAccess;
 use cubecl::tune::{
@@ -24,6 +25,8 @@ use cubenorm_core::{
     plan_gradient,
 };
 use key::{Parts, TuneKey, gradient_layout, layout};
+pub use sets::working_sets;
+use sets::{forward_sets, gradient_sets};
 
 use crate::gradient::{GradientTensors, launch_gradient};
 use crate::launch::{ForwardTensors, launch_forward};
@@ -72,6 +75,8 @@ struct Pass {
     key: TuneKey,
     client: Client,
     run: Run,
+    /// Launches so far, which take the buffers in turn.
+    turn: Arc<AtomicUsize>,
     /// How often a sample runs it.
     launches: usize,
     /// Bytes that it must move at least, where a copy of as many tells when to stop measuring.
@@ -80,8 +85,8 @@ struct Pass {
 
 #[derive(Clone)]
 enum Run {
-    Forward(Arc<(NormDesc, ForwardTensors)>),
-    Gradient(Arc<(GradientDesc, GradientTensors)>),
+    Forward(Arc<(NormDesc, Vec<ForwardTensors>)>),
+    Gradient(Arc<(GradientDesc, Vec<GradientTensors>)>),
 }
 
 impl Pass {
@@ -90,18 +95,20 @@ impl Pass {
     }
 
     fn launch(&self, choice: StrategyChoice) -> Result<(), String> {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let client = &self.client;
         let error = match &self.run {
-            Run::Forward(pass) => launch_forward(&self.client, &pass.0, &pass.1, choice).err(),
-            Run::Gradient(pass) => launch_gradient(&self.client, &pass.0, &pass.1, choice).err(),
+            Run::Forward(pass) => {
+                let (desc, sets) = &**pass;
+                launch_forward(client, desc, &sets[turn % sets.len()], choice).err()
+            }
+            Run::Gradient(pass) => {
+                let (desc, sets) = &**pass;
+                launch_gradient(client, desc, &sets[turn % sets.len()], choice).err()
+            }
         };
         error.map_or(Ok(()), |error| Err(error.to_string()))
     }
-}
-
-/// A buffer for a result that nobody reads.
-fn scratch(client: &Client, desc: &TensorDesc) -> Handle {
-    let elements = desc.layout.checked_span().unwrap_or(0).max(1);
-    client.empty(elements * desc.dtype.size())
 }
 
 /// Bytes of a tensor of this size; `None` where it is not worth measuring, or cannot be had once more.
@@ -133,13 +140,12 @@ pub(crate) fn tune_forward(
         candidates: forward_candidates(problem, hardware)?,
     };
     let output = TensorDesc::new(problem.output_layout.clone(), problem.dtype);
-    let tensors = ForwardTensors {
-        output: Some(scratch(client, &output)),
-        ..tensors.clone()
-    };
     let whole = [Some(&desc.input), desc.residual.as_ref(), Some(&output)];
-    let moved = whole.iter().flatten().count() + usize::from(desc.writes_sum);
-    let run = Run::Forward(Arc::new((desc.clone(), tensors)));
+    let moved = bytes * (whole.iter().flatten().count() + usize::from(desc.writes_sum));
+    let run = |sets: usize| {
+        let sets = forward_sets(client, desc, &output, tensors, sets);
+        Run::Forward(Arc::new((desc.clone(), sets)))
+    };
     Ok(tune(client, hardware, key.into(), run, bytes, moved))
 }
 
@@ -165,30 +171,28 @@ pub(crate) fn tune_gradient(
         layout: gradient_layout(&analytic.blueprint),
         candidates: gradient_candidates(problem, hardware)?,
     };
-    let input_gradient = desc.input_gradient.as_ref();
-    let tensors = GradientTensors {
-        input_gradient: input_gradient.map(|desc| scratch(client, desc)),
-        ..tensors.clone()
+    let moved = bytes * (2 + usize::from(desc.input_gradient.is_some()));
+    let run = |sets: usize| {
+        let sets = gradient_sets(client, desc, tensors, sets);
+        Run::Gradient(Arc::new((desc.clone(), sets)))
     };
-    let moved = 2 + usize::from(input_gradient.is_some());
-    let run = Run::Gradient(Arc::new((desc.clone(), tensors)));
     Ok(tune(client, hardware, key.into(), run, bytes, moved))
 }
 
-/// Tunes a pass that moves at least so many tensors of so many bytes.
+/// Tunes a pass, on so many sets of buffers, whose largest tensors have so many bytes and that moves so many at least.
 fn tune(
     client: &Client,
     hardware: &Hardware,
     key: TuneKey,
-    run: Run,
+    run: impl FnOnce(usize) -> Run,
     bytes: usize,
-    tensors: usize,
+    moved: usize,
 ) -> Knobs {
     let id = device_id(client);
     let (sampling, least_bytes) = match hardware.cpu_cores.is_some() || hardware.is_software() {
         // Few candidates: whether the copy's probe would save more than it takes was not measured.
         true => (Sampling::CPU, None),
-        false => (Sampling::GPU, Some(tensors * bytes)),
+        false => (Sampling::GPU, Some(moved)),
     };
     let all = knobs(hardware);
     let make = {
@@ -196,16 +200,17 @@ fn tune(
         move || tunables(&id, &all)
     };
     let set = TUNER.init(&id, make);
-    let pass = Pass {
-        key: key.clone(),
-        client: client.clone(),
-        run,
-        launches: sampling.launches(bytes),
-        least_bytes,
-    };
     // Executing what is settled already would run a whole sample of it, for results that nobody reads.
     let settled = || TUNER.fastest_identity(&id, &set, &key);
     let fastest = settled().or_else(|| {
+        let pass = Pass {
+            key: key.clone(),
+            client: client.clone(),
+            run: run(working_sets(hardware, moved)),
+            turn: Arc::default(),
+            launches: sampling.launches(bytes),
+            least_bytes,
+        };
         TUNER.execute(&id, client, set.clone(), pass);
         settled()
     });
@@ -251,8 +256,6 @@ fn device_id(client: &Client) -> String {
 
 /// A candidate for each of the device's knobs, of which a key prices those that it names: what was the
 /// fastest for the nearest key first, then the best estimate.
-///
-/// Nothing is evicted between samples: what a norm reads another layer has just written.
 fn tunables(device: &str, knobs: &[Knobs]) -> TunableSet<TuneKey, Pass, (), Knobs> {
     let group = TuneGroup::ordered("candidates", |_: &TuneKey| 0, OrderedSettings::default());
     let empty = TunableSet::new_cloning_inputs(|pass: &Pass| pass.key.clone())

@@ -28,12 +28,10 @@ const LONG_ROW_BYTES: usize = 16 << 10;
 const CORE_VECTORS: usize = 8;
 const CORE_VECTORS_OF_LONG_ROW: usize = 4;
 
-/// Rows that a core takes side by side at most where no vector divides them, and the compiler makes vectors of
-/// loops. Measured with AVX-512, layer norm: of rows of 333 and 1,021 floats four take 2.1 times the time of two, and
-/// of 4,099 eight 4.5 times; of rows of halves four take 0.75 to 0.9 of the time of two, and eight of 4,099 2.3 times
-/// that of four.
-const MOST_WITHOUT_VECTORS: usize = 2;
-const MOST_HALVES_WITHOUT_VECTORS: usize = 4;
+/// Rows that a core takes side by side where no vector divides them, and the compiler makes vectors of loops. Measured with
+/// AVX-512, layer norm: one of 1,021 and 4,099 floats at a time takes 0.80 to 0.96 of the time of two, of halves 0.65 to 0.73
+/// of that of four.
+const WITHOUT_VECTORS: usize = 1;
 
 /// Numbers of 4 bytes that the units of a cube may hold, of columns and of rows: half of a multiprocessor's
 /// registers, which leaves as many to compute with.
@@ -260,9 +258,8 @@ pub fn plan_gradient(
     // Input and output gradient of a row.
     let row_bytes = 2 * problem.cols * problem.dtype.size();
     let vector_bytes = vectors.width * problem.dtype.accumulation().size();
-    let most_of_core = match (vectors.width, problem.dtype.is_half()) {
-        (1, false) => MOST_WITHOUT_VECTORS,
-        (1, true) => MOST_HALVES_WITHOUT_VECTORS,
+    let most_of_core = match vectors.width {
+        1 => WITHOUT_VECTORS,
         _ => MOST_ABREAST,
     };
     let rows_abreast = |groups: usize| {

@@ -31,10 +31,11 @@ const RAGGED_BITS: u32 = 1 << 11;
 /// of 16 KiB 0.8, 4 of them 0.8 to 1; 4 rows of 128 and 256 KiB 0.85 to 1.
 const ABREAST_BYTES: usize = 32 << 10;
 
-/// Bytes of a row from which a core of a CPU takes rows side by side. Measured with AVX-512, four beside one at a
-/// time: rows of 8 KiB take 0.95 of the time, of 16 to 256 KiB 0.8 to 0.9; eight take 1.1 to 1.2 times the time of
-/// four, with AVX2 as well.
-const CORE_ABREAST_BYTES: usize = 8 << 10;
+/// Bytes of a row from which a core of a CPU takes rows side by side. Measured with AVX-512 where rows come from memory,
+/// one at a time beside four: rows of 4 to 8 KiB take 0.81 to 0.97 of the time, of 16 KiB 0.86 to 1.03, of 32 KiB 0.95 to
+/// 1.04, of floats of 64 KiB and more 1 to 1.12; from a cache four take 0.8 to 0.95 of the time of one, which the tuner
+/// may find.
+const CORE_ABREAST_BYTES: usize = 64 << 10;
 
 /// Rows that fit its registers this many times are held there two at a time: one goes on while the other waits
 /// for its sums. Measured with AVX-512: two rows of 64 to 128 halves take 0.8 to 0.9 of the time of one, two of 256
