@@ -5,6 +5,7 @@ mod commands;
 mod device;
 mod exec;
 mod llvm;
+mod machine;
 mod python;
 mod setup;
 mod style;

@@ -117,7 +117,7 @@ pub fn run(args: &Args) -> Result<()> {
     bar.finish_and_clear();
 
     let page = Page {
-        facts: machine::facts(disturbance),
+        facts: machine::facts(&devices, disturbance),
         measurements: &measurements,
         summaries: &summaries,
         surveys: &surveys,
