@@ -8,6 +8,7 @@ use cubecl::prelude::*;
 use cubenorm_core::{AccessBlueprint, Lanes, LoadMode, Team};
 
 use crate::pairs::{pack, unpack};
+use crate::types::One;
 
 /// An optional tensor of a kernel.
 pub(crate) type Optional<T, S> = ComptimeOption<OwnedTensor<Vector<T, S>>>;
@@ -188,22 +189,30 @@ pub(crate) fn load<T: Float, S: Size, A: Float, N: Size>(
         let place = vector_place::<T, S, N>(tensor, base, step, access, lanes);
         unpack::<A, S, N>(Vector::reinterpret(tensor[place]))
     } else if comptime!(access.mode == LoadMode::Runs) {
-        load_runs::<T, S, A, N>(tensor, base, step, access)
+        load_two_runs::<T, S, A, N>(tensor, base, step, access).lanes::<N>()
     } else {
         let offset = base + step_offset::<T, S, N>(tensor, step, access, lanes);
         load_lanes::<T, S, A, N>(tensor, offset, access, lanes)
     }
 }
 
-/// Loads what the lanes of a step have along runs of columns, each no shorter than a vector: one number, or two of
-/// neighbours. That the second run is there follows from the vector's being there.
+/// What the lanes of a step have along runs of columns, each no shorter than a vector: one number, or two of neighbours.
+#[derive(CubeType, Clone, Copy)]
+pub(crate) struct TwoRuns<A: Float> {
+    pub(crate) here: Vector<A, One>,
+    pub(crate) there: Vector<A, One>,
+    /// Lanes to the end of the first, more than a vector has where there is no second.
+    left: usize,
+}
+
+/// Loads those of a step. That the second run is there follows from the vector's being there.
 #[cube]
-fn load_runs<T: Float, S: Size, A: Float, N: Size>(
+pub(crate) fn load_two_runs<T: Float, S: Size, A: Float, N: Size>(
     tensor: &Tensor<Vector<T, S>>,
     base: usize,
     step: usize,
     #[comptime] access: AccessBlueprint,
-) -> Vector<A, N> {
+) -> TwoRuns<A> {
     let first = access.row_dims;
     let innermost = comptime!(access.row_dims + access.col_dims - 1);
     let size = tensor.shape(innermost);
@@ -211,16 +220,27 @@ fn load_runs<T: Float, S: Size, A: Float, N: Size>(
     let run = col / size;
     let left = size - col % size;
     let next = run + select(left < N::value(), 1usize, 0usize);
-    let start = base + decode::<T, S>(tensor, run, first, innermost, false);
-    let here = A::cast_from(tensor[start].extract(0usize));
-    let start = base + decode::<T, S>(tensor, next, first, innermost, false);
-    let there = A::cast_from(tensor[start].extract(0usize));
-    let mut value = Vector::<A, N>::empty();
-    #[unroll]
-    for lane in 0..N::value() {
-        value.insert(lane, select(lane < left, here, there));
+    let here = base + decode::<T, S>(tensor, run, first, innermost, false);
+    let there = base + decode::<T, S>(tensor, next, first, innermost, false);
+    TwoRuns::<A> {
+        here: Vector::new(A::cast_from(tensor[here].extract(0usize))),
+        there: Vector::new(A::cast_from(tensor[there].extract(0usize))),
+        left,
     }
-    value
+}
+
+#[cube]
+impl<A: Float> TwoRuns<A> {
+    /// The number of each lane.
+    pub(crate) fn lanes<N: Size>(&self) -> Vector<A, N> {
+        let (here, there) = (self.here.extract(0usize), self.there.extract(0usize));
+        let mut value = Vector::<A, N>::empty();
+        #[unroll]
+        for lane in 0..N::value() {
+            value.insert(lane, select(lane < self.left, here, there));
+        }
+        value
+    }
 }
 
 /// Loads lanes from `offset` on, each by itself; whole vectors and runs do not come here.
