@@ -8,8 +8,8 @@ use cubenorm_core::{Activation, Epsilon, ResidualPlace, WrittenStatistics};
 
 use super::view::shaped;
 #[cfg(feature = "flex")]
-use super::{BackwardOperands, BackwardSpec, Gradients};
-use super::{NormSpec, Normalized, Operands, Optional, Reduction};
+use super::{BackwardOperands, BackwardSpec, Gradients, Optional};
+use super::{NormSpec, Normalized, Operands, Reduction};
 
 /// Mean over several axes, each kept with a size of 1.
 pub(super) fn mean_over<B: Backend>(tensor: FloatTensor<B>, axes: &[usize]) -> FloatTensor<B> {
@@ -249,6 +249,7 @@ pub(super) fn normalize<B: Backend>(operands: Operands<B>, spec: &NormSpec) -> N
 }
 
 /// Sums a gradient over what a parameter was broadcast over.
+#[cfg(feature = "flex")]
 fn sum_to<B: Backend>(grad: FloatTensor<B>, shape: Shape) -> FloatTensor<B> {
     let full = grad.shape();
     let missing = full.num_dims() - shape.num_dims();
