@@ -167,25 +167,22 @@ fn rstd_of_step<T: Types>(
     let inside = comptime!(blueprint.epsilon_in_sqrt);
     if comptime!(access.is_none() || is_constant(access)) {
         row.constant
-    } else if comptime!(access.is_some_and(|access| access.mode == LoadMode::Runs)) {
-        let tensor = affine.variance.as_ref().unwrap();
-        let access = comptime!(access.unwrap());
-        let mut runs =
-            load_two_runs::<T::P, T::Variance, T::A, T::N>(tensor, row.start, step, access);
-        runs.here = reciprocal_deviation::<T::A, One>(runs.here, epsilon, inside);
-        runs.there = reciprocal_deviation::<T::A, One>(runs.there, epsilon, inside);
-        runs.lanes::<T::N>()
     } else {
         let tensor = affine.variance.as_ref().unwrap();
         let access = comptime!(access.unwrap());
-        let variance = load::<T::P, T::Variance, T::A, T::N>(
-            tensor,
-            row.start,
-            step,
-            access,
-            blueprint.team.lanes,
-        );
-        reciprocal_deviation::<T::A, T::N>(variance, epsilon, inside)
+        let start = row.start;
+        if comptime!(access.mode == LoadMode::Runs) {
+            let mut runs =
+                load_two_runs::<T::P, T::Variance, T::A, T::N>(tensor, start, step, access);
+            runs.here = reciprocal_deviation::<T::A, One>(runs.here, epsilon, inside);
+            runs.there = reciprocal_deviation::<T::A, One>(runs.there, epsilon, inside);
+            runs.lanes::<T::N>()
+        } else {
+            let lanes = comptime!(blueprint.team.lanes);
+            let variance =
+                load::<T::P, T::Variance, T::A, T::N>(tensor, start, step, access, lanes);
+            reciprocal_deviation::<T::A, T::N>(variance, epsilon, inside)
+        }
     }
 }
 
