@@ -154,7 +154,7 @@ pub(crate) fn affine_step<T: Types>(
 }
 
 /// The given reciprocal deviation at a step. Along runs two numbers are rooted and divided, not all lanes: measured on an
-/// H100, batch norm by given statistics of halves in maps of 7 x 7 takes 0.79 of the time.
+/// H100, batch norm by given statistics in maps of 7 x 7 takes 0.79 of the time in bfloat16, 0.83 in float16.
 #[cube]
 fn rstd_of_step<T: Types>(
     affine: &TypedAffine<T>,
