@@ -73,7 +73,7 @@ pub fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {
 }
 
 /// All that a launch has written, row-major.
-fn download(client: &Client, outputs: ForwardOutputs) -> Actual {
+pub fn download(client: &Client, outputs: ForwardOutputs) -> Actual {
     let download = |tensor: cubenorm_kernels::Tensor| {
         let flat = decode(
             tensor.desc.dtype,
@@ -157,6 +157,25 @@ impl Case {
         let tensors = self.tensors(client);
         let outputs = launch_forward_within(client, &self.desc, &tensors, choice, hardware)?;
         Ok(download(client, outputs))
+    }
+
+    /// Its tensors on a device, the input in a buffer that goes on for so many elements, which are no numbers. So are those
+    /// between the lines that the input's layout leaves out.
+    pub fn tensors_with_padding(&self, client: &Client, elements: usize) -> ForwardTensors {
+        let Layout { shape, strides } = &self.desc.input.layout;
+        let places = Layout::contiguous(shape.clone()).strides;
+        let mut input = vec![f64::NAN; self.input.len() + elements];
+        for position in 0..shape.iter().product() {
+            let indices = places.iter().zip(shape);
+            let indices = indices.map(|(place, size)| position / place % size);
+            let address: usize = indices.zip(strides).map(|(index, by)| index * by).sum();
+            input[address] = self.input[address];
+        }
+        let input = encode(self.desc.input.dtype, &input);
+        ForwardTensors {
+            input: client.create_from_slice(&input),
+            ..self.tensors(client)
+        }
     }
 
     /// Its tensors on a device.

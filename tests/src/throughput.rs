@@ -49,8 +49,15 @@ pub enum OfMaps {
     BatchNormChannelsLast,
     /// Batch norm by statistics that are given.
     BatchNormGiven,
+    /// The same with channels last in memory.
+    BatchNormGivenChannelsLast,
+    /// The same with lines as far apart as the runtime has them in a tensor that it allocates, where that is not end to
+    /// end.
+    BatchNormGivenPadded,
     /// Group norm of 32 groups.
     GroupNorm,
+    /// The same with channels last in memory.
+    GroupNormChannelsLast,
     /// Instance norm.
     InstanceNorm,
     /// Layer norm over the channels of each pixel.
@@ -150,9 +157,16 @@ pub fn maps() -> Vec<Norm> {
         (BatchNormChannelsLast, [2048, 7, 7]),
         (BatchNormGiven, [64, 112, 112]),
         (BatchNormGiven, [2048, 7, 7]),
+        (BatchNormGivenChannelsLast, [64, 112, 112]),
+        (BatchNormGivenChannelsLast, [256, 56, 56]),
+        (BatchNormGivenPadded, [256, 56, 56]),
+        (BatchNormGivenPadded, [1024, 14, 14]),
+        (BatchNormGivenPadded, [2048, 7, 7]),
         (GroupNorm, [320, 64, 64]),
         (GroupNorm, [1280, 16, 16]),
         (GroupNorm, [2048, 7, 7]),
+        (GroupNormChannelsLast, [320, 64, 64]),
+        (GroupNormChannelsLast, [1280, 16, 16]),
         (InstanceNorm, [64, 128, 128]),
         (InstanceNorm, [128, 45, 45]),
         (LayerNormOfChannels, [96, 56, 56]),
@@ -172,15 +186,18 @@ impl Norm {
                 OfMaps::BatchNorm => "batch_norm",
                 OfMaps::BatchNormChannelsLast => "batch_norm_channels_last",
                 OfMaps::BatchNormGiven => "batch_norm_given",
+                OfMaps::BatchNormGivenChannelsLast => "batch_norm_given_channels_last",
+                OfMaps::BatchNormGivenPadded => "batch_norm_given_padded",
                 OfMaps::GroupNorm => "group_norm",
+                OfMaps::GroupNormChannelsLast => "group_norm_channels_last",
                 OfMaps::InstanceNorm => "instance_norm",
                 OfMaps::LayerNormOfChannels => "layer_norm_of_channels",
             },
         }
     }
 
-    /// Its description with so many elements, or as few more as it takes.
-    fn desc(&self, elements: usize, dtype: DType) -> NormDesc {
+    /// Its description on a device with so many elements, or as few more as it takes.
+    fn desc(&self, client: &Client, elements: usize, dtype: DType) -> NormDesc {
         let (of_maps, [channels, height, width]) = match *self {
             Self::LayerNorm(cols) | Self::RmsNorm(cols) => {
                 let input = TensorDesc::contiguous([(elements / cols).max(1), cols], dtype);
@@ -201,14 +218,24 @@ impl Norm {
         let mut params = vec![1, channels, 1, 1];
         let axes = match of_maps {
             OfMaps::BatchNorm | OfMaps::BatchNormGiven => vec![0, 2, 3],
-            OfMaps::BatchNormChannelsLast => {
+            OfMaps::BatchNormGivenPadded => {
+                let layout = client.empty_tensor(shape.clone().into(), dtype.size());
+                input.layout.strides = layout.strides.to_vec();
+                vec![0, 2, 3]
+            }
+            OfMaps::BatchNormChannelsLast | OfMaps::BatchNormGivenChannelsLast => {
                 let row = width * channels;
                 input.layout.strides = vec![height * row, 1, row, channels];
                 vec![0, 2, 3]
             }
-            OfMaps::GroupNorm => {
-                shape = vec![batch, GROUPS, channels / GROUPS, height, width];
+            OfMaps::GroupNorm | OfMaps::GroupNormChannelsLast => {
+                let members = channels / GROUPS;
+                shape = vec![batch, GROUPS, members, height, width];
                 input = TensorDesc::contiguous(shape, dtype);
+                if of_maps == OfMaps::GroupNormChannelsLast {
+                    let row = width * channels;
+                    input.layout.strides = vec![height * row, members, 1, row, channels];
+                }
                 params = vec![1, GROUPS, channels / GROUPS, 1, 1];
                 vec![2, 3, 4]
             }
@@ -217,7 +244,9 @@ impl Norm {
         };
         let param = TensorDesc::contiguous(params, dtype);
         let statistics = match of_maps {
-            OfMaps::BatchNormGiven => Statistics::Given {
+            OfMaps::BatchNormGiven
+            | OfMaps::BatchNormGivenChannelsLast
+            | OfMaps::BatchNormGivenPadded => Statistics::Given {
                 mean: param.clone(),
                 variance: param.clone(),
             },
@@ -253,7 +282,7 @@ fn back(forward: &NormDesc) -> GradientDesc {
 
 impl<'a> Problem<'a> {
     fn new(client: &'a Client, norm: &Norm, elements: usize, dtype: DType) -> Self {
-        let forward = norm.desc(elements, dtype);
+        let forward = norm.desc(client, elements, dtype);
         // A block of noise again and again: bytes are bytes, as long as they are not all the same. Above 0, as a
         // given variance is.
         let block: Vec<f64> = (0..1 << 16)
@@ -261,7 +290,11 @@ impl<'a> Problem<'a> {
             .collect();
         let block = encode(dtype, &block);
         let fill = |desc: &TensorDesc| {
-            let bytes = desc.shape().iter().product::<usize>() * dtype.size();
+            let layout = &desc.layout;
+            // With the last line's padding, if there is any.
+            let elements = layout.shape[0] * layout.strides[0].max(1);
+            let elements = elements.max(layout.checked_elements().unwrap_or(0));
+            let bytes = elements * dtype.size();
             let repeated = block.repeat(bytes.div_ceil(block.len()));
             client.create_from_slice(&repeated[..bytes])
         };

@@ -239,6 +239,18 @@ impl NormDesc {
         self
     }
 
+    /// Scale, bias and given statistics, as far as there are any.
+    pub(crate) fn params(&self) -> impl Iterator<Item = &TensorDesc> {
+        let given = match &self.statistics {
+            Statistics::Given { mean, variance } => [Some(mean), Some(variance)],
+            _ => [None, None],
+        };
+        [self.scale.as_ref(), self.bias.as_ref()]
+            .into_iter()
+            .chain(given)
+            .flatten()
+    }
+
     /// The tensor of pairs that [`written_statistics`](Self::written_statistics) asks for: the
     /// input's shape with 1 for each reduced axis, then 2, in the accumulation dtype.
     pub fn statistics_desc(&self) -> TensorDesc {

@@ -36,6 +36,7 @@ mod dtype;
 mod error;
 mod gradient;
 mod layout;
+mod padding;
 mod plan;
 mod problem;
 

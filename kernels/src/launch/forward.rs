@@ -1,6 +1,8 @@
 //! From a description and buffers to a launch. Everything is checked before it: what goes wrong
 //! after it only shows when a buffer is read.
 
+use std::sync::Arc;
+
 use cubecl::ir::AddressType;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
@@ -87,8 +89,37 @@ pub fn plan_for(
     choice: StrategyChoice,
 ) -> Result<Plan, LaunchError> {
     let hardware = hardware(client);
-    let problem = checked(client, desc, &hardware)?;
-    Ok(plan_forward(&problem, &hardware, choice)?)
+    as_seen(desc, None, &hardware, |desc| {
+        let problem = checked(client, desc, &hardware)?;
+        Ok(plan_forward(&problem, &hardware, choice)?)
+    })
+}
+
+/// Does something with a description as a device sees it: with the padding of lines for elements, where that saves a GPU
+/// narrow loads and the input's buffer has all of it, as one has that the runtime made for a tensor; a buffer that is
+/// not known yet is one. What is wrong with a description is said of it as it is.
+fn as_seen<T>(
+    desc: &NormDesc,
+    tensors: Option<&ForwardTensors>,
+    hardware: &Hardware,
+    run: impl Fn(&NormDesc) -> Result<T, LaunchError>,
+) -> Result<T, LaunchError> {
+    let padded = match hardware.is_gpu() {
+        true => desc.with_padding(),
+        false => None,
+    };
+    let is_there = |padded: &NormDesc| {
+        tensors.is_none_or(|tensors| {
+            let input = check_buffer("input", &padded.input, &tensors.input);
+            tensors.output.is_none() && input.is_ok()
+        })
+    };
+    if let Some(padded) = padded.filter(is_there)
+        && let Ok(done) = run(&padded)
+    {
+        return Ok(done);
+    }
+    run(desc)
 }
 
 /// The problem, where the device can run it.
@@ -154,12 +185,14 @@ pub fn tuned_forward(
     tensors: &ForwardTensors,
 ) -> Result<Knobs, LaunchError> {
     let hardware = hardware(client);
-    let problem = checked(client, desc, &hardware)?;
-    check_buffers(desc, tensors)?;
-    if problem.is_empty() {
-        return Ok(Knobs::default());
-    }
-    Ok(tune_forward(client, &hardware, desc, &problem, tensors)?)
+    as_seen(desc, Some(tensors), &hardware, |desc| {
+        let problem = checked(client, desc, &hardware)?;
+        check_buffers(desc, tensors)?;
+        if problem.is_empty() {
+            return Ok(Knobs::default());
+        }
+        Ok(tune_forward(client, &hardware, desc, &problem, tensors)?)
+    })
 }
 
 /// Normalizes: validates, plans and launches.
@@ -169,7 +202,8 @@ pub fn tuned_forward(
 /// y = activation((s - mean) * rstd * scale + bias)
 /// ```
 ///
-/// Shapes and dtypes are those of [`NormDesc`]. An empty tensor launches nothing. Results are the
+/// Shapes and dtypes are those of [`NormDesc`]. Where a GPU [computes padding along](NormDesc::with_padding), the result's
+/// lines lie as far apart as the input's. An empty tensor launches nothing. Results are the
 /// same from run to run: no strategy depends on the order in which cubes finish.
 ///
 /// # Errors
@@ -181,13 +215,14 @@ pub fn launch_forward(
     tensors: &ForwardTensors,
     choice: StrategyChoice,
 ) -> Result<ForwardOutputs, LaunchError> {
-    let make = || {
-        // Tuning launches: whatever is wrong is found before it.
-        check_buffers(desc, tensors)?;
-        prepare(client, desc, tensors, choice, &hardware(client))
-    };
-    let prepared = PREPARED.get(client, desc, choice, make)?;
-    launch_prepared(client, desc, tensors, &prepared)
+    let hardware = hardware(client);
+    launch_as_seen(client, desc, tensors, &hardware, |desc| {
+        PREPARED.get(client, desc, choice, || {
+            // Tuning launches: whatever is wrong is found before it.
+            check_buffers(desc, tensors)?;
+            prepare(client, desc, tensors, choice, &hardware)
+        })
+    })
 }
 
 /// [`launch_forward`] planned for other hardware than the device reports: for less of it, such as
@@ -203,8 +238,24 @@ pub fn launch_forward_within(
     choice: StrategyChoice,
     hardware: &Hardware,
 ) -> Result<ForwardOutputs, LaunchError> {
-    let prepared = prepare(client, desc, tensors, choice, hardware)?;
-    launch_prepared(client, desc, tensors, &prepared)
+    launch_as_seen(client, desc, tensors, hardware, |desc| {
+        Ok(Arc::new(prepare(client, desc, tensors, choice, hardware)?))
+    })
+}
+
+fn launch_as_seen(
+    client: &Client,
+    desc: &NormDesc,
+    tensors: &ForwardTensors,
+    hardware: &Hardware,
+    prepare: impl Fn(&NormDesc) -> Result<Arc<Prepared>, LaunchError>,
+) -> Result<ForwardOutputs, LaunchError> {
+    let mut outputs = as_seen(desc, Some(tensors), hardware, |desc| {
+        launch_prepared(client, desc, tensors, &*prepare(desc)?)
+    })?;
+    // Of lines with their padding, what was asked for.
+    outputs.output.desc.layout.shape = desc.input.shape().to_vec();
+    Ok(outputs)
 }
 
 fn launch_prepared(

@@ -1,11 +1,12 @@
 //! Ranks, axes, strides and broadcasting.
 
 use cubenorm_core::{
-    DType, Hardware, Layout, LoadMode, NormDesc, Statistics, StrategyChoice, TensorDesc, problem_on,
+    DType, Hardware, Layout, LoadMode, NormDesc, Statistics, StrategyChoice, TensorDesc,
+    plan_forward, problem_on,
 };
-use cubenorm_kernels::{hardware, plan_for, supports};
-use cubenorm_tests::case::Case;
-use cubenorm_tests::device::devices;
+use cubenorm_kernels::{hardware, launch_forward_within, plan_for, supports};
+use cubenorm_tests::case::{Case, download};
+use cubenorm_tests::device::{TestDevice, devices};
 
 use super::check_all;
 
@@ -306,30 +307,47 @@ fn vectors_go_on_from_one_channel_to_the_next() {
     }
 }
 
+/// What a GPU is planned, whose units share rows, within the limits of a device that may be none.
+fn gpu(device: &TestDevice) -> Hardware {
+    Hardware {
+        cpu_cores: None,
+        software_cores: None,
+        ..hardware(&device.client)
+    }
+}
+
+/// Batch norm of `[batch, channels, height, width]` by statistics that are given.
+fn by_given_statistics(input: TensorDesc) -> NormDesc {
+    let channel = TensorDesc::contiguous([input.shape()[1], 1, 1], input.dtype);
+    let given = Statistics::Given {
+        mean: channel.clone(),
+        variance: channel.clone(),
+    };
+    NormDesc::new(input, [0, 2, 3], given)
+        .with_scale(channel.clone())
+        .with_bias(channel)
+}
+
 #[test]
 fn rows_of_several_channels_are_scaled_by_each_of_them_where_nothing_is_reduced() {
+    // Rows are as many channels as vectors take to divide them, and as make up a row that is long enough.
+    let shapes = [
+        ([3, 16, 7, 7], 16 * 7 * 7),
+        ([2, 5, 9, 9], 5 * 9 * 9),
+        ([1, 6, 1, 3], 6 * 3),
+        ([2, 48, 4, 4], 48 * 4 * 4),
+        ([2, 3, 16, 32], 16 * 32),
+    ];
     for device in devices() {
-        // What a GPU is planned, whose units share rows.
-        let gpu = Hardware {
-            cpu_cores: None,
-            software_cores: None,
-            ..hardware(&device.client)
-        };
-        for shape in [[3, 16, 7, 7], [2, 5, 9, 9], [1, 6, 1, 3], [2, 48, 4, 4]] {
-            let channel = TensorDesc::contiguous([shape[1], 1, 1], DType::F32);
-            let given = Statistics::Given {
-                mean: channel.clone(),
-                variance: channel.clone(),
-            };
+        let gpu = gpu(&device);
+        for (shape, cols) in shapes {
             let input = TensorDesc::contiguous(shape, DType::F32);
-            let desc = NormDesc::new(input.clone(), [0, 2, 3], given)
-                .with_scale(channel.clone())
-                .with_bias(channel);
+            let desc = by_given_statistics(input.clone());
             let problem = problem_on(&desc, &gpu).unwrap();
-            let pixels = shape[2] * shape[3];
-            let is_whole = pixels % 16 == 0;
-            let channels = if is_whole { 1 } else { shape[1] };
-            assert_eq!(problem.cols, channels * pixels, "{shape:?}");
+            assert_eq!(problem.cols, cols, "{shape:?}");
+            let plan = plan_forward(&problem, &gpu, StrategyChoice::Inferred).unwrap();
+            let has_runs = plan.blueprint.scale.unwrap().mode == LoadMode::Runs;
+            assert_eq!(has_runs, shape == [3, 16, 7, 7], "{shape:?}: {plan}");
             let with_residual = desc.clone().with_residual(input).with_sum();
             for desc in [desc, with_residual] {
                 let case = Case::new(desc, 24);
@@ -337,5 +355,57 @@ fn rows_of_several_channels_are_scaled_by_each_of_them_where_nothing_is_reduced(
                 case.compare(&actual.unwrap()).unwrap();
             }
         }
+    }
+}
+
+#[test]
+fn the_padding_of_lines_is_computed_along_where_nothing_is_reduced() {
+    // The shape, its strides, and whether whole vectors are worth the padding.
+    let layouts = [
+        ([2, 16, 7, 7], [896, 56, 8, 1], true),
+        ([3, 5, 14, 14], [1120, 224, 16, 1], true),
+        ([2, 16, 7, 1], [128, 8, 1, 1], true),
+        // Vectors divide the lines.
+        ([2, 3, 5, 56], [960, 320, 64, 1], false),
+        // It is more than a quarter of a line.
+        ([2, 3, 5, 5], [120, 40, 8, 1], false),
+        // Lines are of channels, each of which has its own statistics.
+        ([2, 30, 3, 4], [384, 1, 128, 32], false),
+        // There are other gaps as well.
+        ([2, 4, 7, 7], [256, 64, 8, 1], false),
+    ];
+    for device in devices() {
+        let gpu = gpu(&device);
+        for (shape, strides, pays) in layouts {
+            let layout = Layout::strided(shape, strides);
+            let case = Case::new(by_given_statistics(f32(layout.clone())), 25);
+            let padding = match layout.strides.iter().position(|&stride| stride == 8) {
+                Some(_) => 1,
+                None => 2,
+            };
+            // With the last line's padding, as a runtime allocates it, and without, where another tensor may begin.
+            for there in [padding, 0] {
+                let tensors = case.tensors_with_padding(&device.client, there);
+                let choice = StrategyChoice::Inferred;
+                let outputs =
+                    launch_forward_within(&device.client, &case.desc, &tensors, choice, &gpu);
+                let outputs = outputs.unwrap();
+                let expected = match pays && there > 0 {
+                    true => layout.clone(),
+                    false => Layout::contiguous(shape),
+                };
+                assert_eq!(outputs.output.desc.layout, expected, "{}", device.name);
+                case.compare(&download(&device.client, outputs)).unwrap();
+            }
+        }
+        // What is wrong is said of the tensor as it is.
+        let mut desc = by_given_statistics(f32(Layout::strided([2, 16, 7, 7], [896, 56, 8, 1])));
+        desc.bias = Some(f32(Layout::contiguous([15, 1, 1])));
+        let case = Case::new(desc, 25);
+        let tensors = case.tensors_with_padding(&device.client, 1);
+        let choice = StrategyChoice::Inferred;
+        let error = launch_forward_within(&device.client, &case.desc, &tensors, choice, &gpu);
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("[2, 16, 7, 7]"), "{error}");
     }
 }

@@ -177,7 +177,7 @@ impl fmt::Display for Plan {
 }
 
 /// The canonical form of a description that a device is to run: units of a GPU share rows, which are longer there where
-/// nothing is reduced and parameters are one number along few elements.
+/// nothing is reduced and rows would be short or parameters are one number along few elements.
 ///
 /// # Errors
 ///
