@@ -60,6 +60,8 @@ pub enum OfMaps {
     GroupNormChannelsLast,
     /// Instance norm.
     InstanceNorm,
+    /// The same with channels last in memory.
+    InstanceNormChannelsLast,
     /// Layer norm over the channels of each pixel.
     LayerNormOfChannels,
 }
@@ -169,6 +171,7 @@ pub fn maps() -> Vec<Norm> {
         (GroupNormChannelsLast, [1280, 16, 16]),
         (InstanceNorm, [64, 128, 128]),
         (InstanceNorm, [128, 45, 45]),
+        (InstanceNormChannelsLast, [64, 128, 128]),
         (LayerNormOfChannels, [96, 56, 56]),
         (LayerNormOfChannels, [192, 28, 28]),
         (LayerNormOfChannels, [384, 14, 14]),
@@ -191,6 +194,7 @@ impl Norm {
                 OfMaps::GroupNorm => "group_norm",
                 OfMaps::GroupNormChannelsLast => "group_norm_channels_last",
                 OfMaps::InstanceNorm => "instance_norm",
+                OfMaps::InstanceNormChannelsLast => "instance_norm_channels_last",
                 OfMaps::LayerNormOfChannels => "layer_norm_of_channels",
             },
         }
@@ -216,6 +220,8 @@ impl Norm {
         let mut shape = vec![batch, channels, height, width];
         let mut input = TensorDesc::contiguous(shape.clone(), dtype);
         let mut params = vec![1, channels, 1, 1];
+        let row = width * channels;
+        let channels_last = vec![height * row, 1, row, channels];
         let axes = match of_maps {
             OfMaps::BatchNorm | OfMaps::BatchNormGiven => vec![0, 2, 3],
             OfMaps::BatchNormGivenPadded => {
@@ -224,8 +230,7 @@ impl Norm {
                 vec![0, 2, 3]
             }
             OfMaps::BatchNormChannelsLast | OfMaps::BatchNormGivenChannelsLast => {
-                let row = width * channels;
-                input.layout.strides = vec![height * row, 1, row, channels];
+                input.layout.strides = channels_last;
                 vec![0, 2, 3]
             }
             OfMaps::GroupNorm | OfMaps::GroupNormChannelsLast => {
@@ -233,13 +238,16 @@ impl Norm {
                 shape = vec![batch, GROUPS, members, height, width];
                 input = TensorDesc::contiguous(shape, dtype);
                 if of_maps == OfMaps::GroupNormChannelsLast {
-                    let row = width * channels;
                     input.layout.strides = vec![height * row, members, 1, row, channels];
                 }
-                params = vec![1, GROUPS, channels / GROUPS, 1, 1];
+                params = vec![1, GROUPS, members, 1, 1];
                 vec![2, 3, 4]
             }
             OfMaps::InstanceNorm => vec![2, 3],
+            OfMaps::InstanceNormChannelsLast => {
+                input.layout.strides = channels_last;
+                vec![2, 3]
+            }
             OfMaps::LayerNormOfChannels => vec![1],
         };
         let param = TensorDesc::contiguous(params, dtype);
