@@ -11,12 +11,13 @@ use crate::epilogue::{
     Affine, AffineRow, AffineStep, TypedAffine, activate, affine_row, affine_step, transform,
 };
 use crate::held::{TypedHeld, hold};
-use crate::moments::{Moments, RowStatistics, Sums, divided, finish, nothing_reduced};
+use crate::moments::{Moments, RowStatistics, Sums, divided, finish, nothing_reduced, same};
 use crate::operand::{Optional, group_row, optional_start, row_offset, row_start, store};
 use crate::source::{
     Source, SourceRow, add_last, number_or_zero, read, sample_steps, shifted, source_row,
 };
 use crate::strategy::split::{Partition, merge_parts, row_elements, write_part};
+use crate::strategy::strands::{Joined, joined, write_shift};
 use crate::strategy::{member, merge_team, team_sum};
 use crate::types::{One, Typed, Types};
 use crate::work::{Item, Share, item, my_share};
@@ -257,6 +258,7 @@ fn write_statistics<T: Types>(
     source_row: &SourceRow<T::A, T::N>,
     statistics: &RowStatistics<T::A, T::N>,
     item: &Item,
+    partition: &Partition,
     #[comptime] blueprint: Blueprint,
 ) {
     if comptime!(blueprint.written_statistics.is_some()) {
@@ -280,7 +282,6 @@ fn write_statistics<T: Types>(
                 let row = first + lane;
                 let pair = 2 * row_offset::<T::A, One>(&*tensor, row, access, Lanes::Columns);
                 let mean = source_row.shift.extract(lane) + statistics.mean.extract(lane);
-                tensor[pair] = Vector::new(mean);
                 let second = if comptime!(
                     blueprint.written_statistics.unwrap().0 == WrittenStatistics::MeanVariance
                 ) {
@@ -288,14 +289,19 @@ fn write_statistics<T: Types>(
                 } else {
                     statistics.rstd.extract(lane)
                 };
-                tensor[pair + 1] = Vector::new(second);
+                // Of strands with one pair for all of them the first writes it.
+                if comptime!(!blueprint.team.joined) || row % partition.strands == 0 {
+                    tensor[pair] = Vector::new(mean);
+                    tensor[pair + 1] = Vector::new(second);
+                }
             }
         }
     }
 }
 
 /// Normalizes. Each team reduces a row, then normalizes it; of a row that is split it merges what
-/// [`reduce_parts`] has left of all parts, then normalizes one.
+/// [`reduce_parts`] has left of all parts, then normalizes one. Where strands are joined, `parts` is what is left of
+/// that.
 ///
 /// Runs too where statistics are given and nothing is reduced.
 #[cube(launch_unchecked, address_type = "dynamic")]
@@ -371,7 +377,12 @@ fn normalize_items<T: Types, W: Size>(
         for r in 0..blueprint.abreast {
             let item = item(round + r, partition, blueprint.team);
             let row = group_row::<T::N>(item.group, blueprint.team);
-            let source_row = source_row::<T>(source, row, partition, blueprint);
+            // Strands that are joined have one shift, which is not what would be found here.
+            let samples = comptime!(Blueprint {
+                shifts: blueprint.shifts && !blueprint.team.joined,
+                ..blueprint
+            });
+            let source_row = source_row::<T>(source, row, partition, samples);
             if is_held {
                 held.push(hold::<T>(
                     source,
@@ -397,8 +408,20 @@ fn normalize_items<T: Types, W: Size>(
         for r in 0..blueprint.abreast {
             let (item, found) = (items.index(r), sources.index(r));
             let count = row_elements::<T::A, T::N>(partition, blueprint.team);
+            let of_strands = if comptime!(blueprint.team.joined) {
+                let row = group_row::<T::N>(item.group, blueprint.team);
+                let left = parts.as_ref().unwrap();
+                let shifts = comptime!(blueprint.shifts);
+                ComptimeOption::<Joined<T::A, T::N>>::new_Some(joined::<T::A, T::N, W>(
+                    left, row, partition, shifts,
+                ))
+            } else {
+                ComptimeOption::<Joined<T::A, T::N>>::new_None()
+            };
             let shift = if is_held {
                 held_shift::<T>(held.index(r), &share, count, blueprint)
+            } else if comptime!(blueprint.team.joined) {
+                of_strands.as_ref().unwrap().shift
             } else {
                 found.shift
             };
@@ -410,7 +433,9 @@ fn normalize_items<T: Types, W: Size>(
             let statistics = if comptime!(!blueprint.statistics.reduces()) {
                 nothing_reduced::<T::A, T::N>()
             } else {
-                let moments = if comptime!(blueprint.split) {
+                let moments = if comptime!(blueprint.team.joined) {
+                    same::<T::A, T::N>(&of_strands.as_ref().unwrap().moments)
+                } else if comptime!(blueprint.split) {
                     let parts = parts.as_ref().unwrap();
                     merge_parts::<T::A, T::N, W>(parts, item.group, partition, blueprint.team)
                 } else if is_held {
@@ -649,7 +674,7 @@ fn item_statistics<T: Types>(
 ) -> RowStatistics<T::A, T::N> {
     let count = row_elements::<T::A, T::N>(partition, blueprint.team);
     let statistics = finish::<T::A, T::N>(moments, count, epsilon, blueprint);
-    write_statistics::<T>(results, source_row, &statistics, item, blueprint);
+    write_statistics::<T>(results, source_row, &statistics, item, partition, blueprint);
     statistics
 }
 
@@ -707,6 +732,12 @@ fn reduce_item<T: Types, W: Size>(
                 partition,
                 blueprint.team,
             );
+            if comptime!(blueprint.team.joined && blueprint.shifts) {
+                let team = comptime!(blueprint.team);
+                if item.part == 0 {
+                    write_shift::<T::A, T::N, W>(workspace, row.shift, item.group, partition, team);
+                }
+            }
             if comptime!(blueprint.writes_sum) {
                 let sum = sum.as_mut().unwrap();
                 let lanes = comptime!(blueprint.team.lanes);

@@ -243,7 +243,8 @@ impl<A: Float> TwoRuns<A> {
     }
 }
 
-/// Loads lanes from `offset` on, each by itself; whole vectors and runs do not come here.
+/// Loads lanes from `offset` on, each by itself; whole vectors, runs and [numbers of rows](load_of_rows) do not come
+/// here.
 #[cube]
 fn load_lanes<T: Float, S: Size, A: Float, N: Size>(
     tensor: &Tensor<Vector<T, S>>,
@@ -252,9 +253,11 @@ fn load_lanes<T: Float, S: Size, A: Float, N: Size>(
     #[comptime] lanes: Lanes,
 ) -> Vector<A, N> {
     match comptime!(access.mode) {
-        LoadMode::Vector | LoadMode::Pairs | LoadMode::Splat | LoadMode::Runs => {
-            Vector::<A, N>::new(A::cast_from(tensor[offset].extract(0usize)))
-        }
+        LoadMode::Vector
+        | LoadMode::Pairs
+        | LoadMode::Splat
+        | LoadMode::Runs
+        | LoadMode::OfRows => Vector::<A, N>::new(A::cast_from(tensor[offset].extract(0usize))),
         LoadMode::Adjacent => {
             let mut value = Vector::<T, N>::empty();
             #[unroll]
@@ -274,6 +277,23 @@ fn load_lanes<T: Float, S: Size, A: Float, N: Size>(
             value
         }
     }
+}
+
+/// Loads what each of the rows from the `first` on has as its only number, `ahead` elements further than it lies.
+#[cube]
+pub(crate) fn load_of_rows<T: Float, S: Size, A: Float, N: Size>(
+    tensor: &Tensor<Vector<T, S>>,
+    first: usize,
+    #[comptime] access: AccessBlueprint,
+    #[comptime] ahead: usize,
+) -> Vector<A, N> {
+    let mut value = Vector::<A, N>::empty();
+    #[unroll]
+    for lane in 0..N::value() {
+        let place = ahead + row_offset::<T, S>(tensor, first + lane, access, Lanes::Columns);
+        value.insert(lane, A::cast_from(tensor[place].extract(0usize)));
+    }
+    value
 }
 
 /// Stores the lanes of one step of a row that starts at `base`.
@@ -320,6 +340,7 @@ fn store_lanes<T: Float, S: Size, A: Float, N: Size>(
         | LoadMode::Pairs
         | LoadMode::Splat
         | LoadMode::Runs
+        | LoadMode::OfRows
         | LoadMode::Gather => {
             let width = N::value();
             let stride = if comptime!(width > 1) {

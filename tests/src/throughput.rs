@@ -11,8 +11,8 @@ use cubecl::server::Handle;
 use cubecl::std::throughput::measure_peak_throughput;
 use cubecl::throughput::{MemoryAccess, MemorySpec, ThroughputKey, ThroughputMode};
 use cubenorm_core::{
-    DType, GradientDesc, Knobs, NormDesc, Statistics, TensorDesc, forward_candidates,
-    gradient_candidates, knobs, problem_on,
+    DType, GradientDesc, Knobs, NormDesc, Statistics, StrategyChoice, TensorDesc,
+    forward_candidates, gradient_candidates, knobs, problem_on,
 };
 use cubenorm_kernels::{
     ForwardTensors, GradientTensors, hardware, launch_forward, launch_gradient, plan_for,
@@ -328,7 +328,8 @@ impl<'a> Problem<'a> {
         let tensors = self.forward_tensors();
         let tuned = tuned_forward(self.client, &self.forward, &tensors);
         let tuned = tuned.expect("the device can run it");
-        let problem = problem_on(&self.forward, &hardware).expect("a valid description");
+        let problem = problem_on(&self.forward, &hardware, StrategyChoice::Tuned)
+            .expect("a valid description");
         let places = forward_candidates(&problem, &hardware).expect("a plan");
         for (knobs, is_analytic) in chosen(candidates, &all, places, tuned) {
             let plan = plan_for(self.client, &self.forward, knobs.into()).expect("a candidate");

@@ -2,7 +2,7 @@
 
 use cubenorm_core::{
     Activation, ActivationKind, DType, Epsilon, GradientDesc, GradientPlan, Hold, Knobs, NormDesc,
-    RowHeld, RowKept, Statistics, Strategy, StrategyChoice, TensorDesc,
+    ParamSums, RowHeld, RowKept, Statistics, Strategy, StrategyChoice, TensorDesc,
 };
 use cubenorm_kernels::{hardware, plan_gradient_for, supports};
 use cubenorm_tests::choice::{choices, gradient_runs};
@@ -758,6 +758,98 @@ fn rows_side_by_side_as_long_as_a_drivers_loops_are_passed_back_to_their_end() {
                     device.name
                 );
             }
+        }
+    }
+}
+
+/// Group norm of maps whose channels are last in memory, as are those of the gradients.
+fn channels_last(shape: [usize; 4], statistics: Statistics, dtype: DType) -> GradientDesc {
+    let [_, groups, members, pixels] = shape;
+    let channels = groups * members;
+    let strides = [pixels * channels, members, 1, channels];
+    let mut desc = norm(&shape, &[2, 3], statistics, dtype);
+    desc.input.layout.strides = strides.to_vec();
+    let param = [groups, members, 1];
+    let mut desc = GradientDesc::new(with_params(desc, &param, &param));
+    desc.output_gradient = desc.norm.input.clone();
+    desc.input_gradient = Some(desc.norm.input.clone());
+    desc
+}
+
+#[test]
+fn groups_of_channels_that_are_last_are_passed_back_in_strands() {
+    let kinds = [
+        Statistics::MeanVariance,
+        Statistics::MeanSquare,
+        Statistics::L1Norm,
+    ];
+    for device in devices() {
+        for dtype in device.dtypes() {
+            let kinds = match dtype {
+                DType::F32 => &kinds[..],
+                _ => &kinds[..1],
+            };
+            for kind in kinds {
+                for shape in [[2, 8, 3, 60], [1, 4, 10, 900], [3, 16, 2, 50]] {
+                    let desc = channels_last(shape, kind.clone(), dtype);
+                    assert_eq!(desc.param_sums(), ParamSums::Strands);
+                    let plan = plan_gradient_for(&device.client, &desc, Default::default());
+                    let plan = plan.unwrap();
+                    assert!(plan.join.is_some(), "{}: {plan}", device.name);
+                    check_all(&device, &GradientCase::of(desc, 71));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn strands_pass_back_what_is_wanted_of_them() {
+    let desc = channels_last([2, 8, 6, 40], Statistics::MeanVariance, DType::F32);
+    for device in devices() {
+        for (scale, bias) in [(false, false), (true, false), (false, true)] {
+            let mut desc = desc.clone();
+            (desc.wants_scale, desc.wants_bias) = (scale, bias);
+            assert_eq!(desc.param_sums(), ParamSums::Strands);
+            check_all(&device, &GradientCase::of(desc, 72));
+        }
+        let mut params_alone = desc.clone();
+        params_alone.input_gradient = None;
+        assert_ne!(params_alone.param_sums(), ParamSums::Strands);
+        check_all(&device, &GradientCase::of(params_alone, 73));
+        // What repeats over the groups, is one number of each, or has an activation behind it.
+        for param in [[1, 6, 1], [8, 1, 1]] {
+            let norm = with_params(desc.norm.clone(), &param, &param);
+            let norm = norm.with_activation(Activation::Sigmoid);
+            let desc = GradientDesc {
+                norm,
+                ..desc.clone()
+            };
+            check_all(&device, &GradientCase::of(desc, 74));
+        }
+        // A scale of each element is none of a strand's, and of so many images there are more sums than are left.
+        let elements = with_params(desc.norm.clone(), &[8, 6, 40], &[8, 6, 40]);
+        let elements = GradientDesc {
+            norm: elements,
+            ..desc.clone()
+        };
+        assert_eq!(elements.param_sums(), ParamSums::Elsewhere);
+        check_all(&device, &GradientCase::of(elements, 75));
+        let many = channels_last([4200, 4, 2, 3], Statistics::MeanVariance, DType::F32);
+        check_all(&device, &GradientCase::of(many, 76));
+    }
+}
+
+#[test]
+fn small_maps_of_a_batch_are_passed_back_in_strands() {
+    for device in devices() {
+        for [images, channels, pixels] in [[70, 16, 9], [300, 8, 4]] {
+            let shape = [images, channels, pixels];
+            let desc = norm(&shape, &[0, 2], Statistics::MeanVariance, DType::F32);
+            let desc = with_params(desc, &[channels, 1], &[channels, 1]);
+            let case = GradientCase::new(desc, 77);
+            assert_eq!(case.desc.param_sums(), ParamSums::Strands);
+            check_all(&device, &case);
         }
     }
 }

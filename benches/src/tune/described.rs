@@ -107,7 +107,10 @@ impl Described {
     pub fn candidates(&self) -> Result<Vec<Knobs>> {
         let hardware = hardware(&self.client);
         let places = match &self.gradient {
-            None => forward_candidates(&problem_on(&self.norm, &hardware)?, &hardware)?,
+            None => forward_candidates(
+                &problem_on(&self.norm, &hardware, StrategyChoice::Tuned)?,
+                &hardware,
+            )?,
             Some(desc) => {
                 let problem = desc.input_problem(desc.param_sums())?;
                 gradient_candidates(&problem, &hardware)?

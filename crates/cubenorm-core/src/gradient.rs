@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use crate::problem::{RowsAndCols, memory_order};
+use crate::problem::{RowsAndCols, Strands, kept_strides, memory_order};
 use crate::{
     Access, Activation, DType, Epsilon, Layout, NormDesc, NormError, ResidualPlace, StatisticsKind,
     TensorDesc,
@@ -50,10 +50,13 @@ pub struct GradientDesc {
 /// taken.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GradientProblem {
-    /// Number of groups.
+    /// Number of groups, or of their strands.
     pub rows: usize,
-    /// Elements of each group.
+    /// Elements of each of them.
     pub cols: usize,
+    /// Rows, one after another, whose sums, weighted by the scale, are those of one group: see
+    /// [`NormProblem::strands`](crate::NormProblem::strands). 1 where each is a group by itself.
+    pub strands: usize,
     /// Dtype of input and gradients.
     pub dtype: DType,
     /// Dtype of scale and bias.
@@ -84,6 +87,8 @@ pub struct GradientProblem {
     pub column_sums: ColumnSums,
     /// Columns from one index of each of the input's dimensions to the next; 0 for those of rows.
     pub column_strides: Vec<usize>,
+    /// Rows from one index of each of the input's dimensions to the next; 0 for those of columns.
+    pub row_strides: Vec<usize>,
 }
 
 /// Sums of columns: what the gradients of scale and bias are where those change along the row alone.
@@ -116,6 +121,9 @@ pub enum ParamSums {
     Rows,
     /// Each parameter is the same along runs of columns, as a channel's of a group norm: from the sums of those runs.
     Runs,
+    /// Each parameter is the same all along a strand of a row, as a channel's of a group norm with channels last: from
+    /// the sums of those.
+    Strands,
     /// Each parameter is the same in all rows: from the sums of columns.
     Columns,
 }
@@ -241,15 +249,21 @@ impl GradientDesc {
     /// How the gradients of scale and bias come out of the problem over the normalization's own
     /// axes, where both come out in one way.
     pub fn param_sums(&self) -> ParamSums {
-        let mut shapes = self.wanted_params().map(|tensor| tensor.shape());
-        let Some(first) = shapes.next() else {
-            return ParamSums::Elsewhere;
-        };
         // Without a reduction rows are as long as suits the input alone.
-        let reduces = StatisticsKind::of(&self.norm.statistics).reduces();
-        if shapes.any(|shape| shape != first) || !reduces {
+        if !StatisticsKind::of(&self.norm.statistics).reduces() {
             return ParamSums::Elsewhere;
         }
+        let mut shapes = self.wanted_params().map(|tensor| tensor.shape());
+        let first = shapes.next();
+        if shapes.any(|shape| Some(shape) != first) {
+            return ParamSums::Elsewhere;
+        }
+        if self.input_gradient.is_some() && self.has_strands() {
+            return ParamSums::Strands;
+        }
+        let Some(first) = first else {
+            return ParamSums::Elsewhere;
+        };
         // What repeats nowhere is told apart from what repeats by the sizes alone.
         let repeats = self.repeated(first);
         let reduced = |dim: usize| self.norm.axes.contains(&dim);
@@ -282,13 +296,31 @@ impl GradientDesc {
         begins && inner.peek().is_some() && inner.all(|is_run| is_run)
     }
 
+    /// Whether rows have strands along each of which the scale and all wanted parameters are constant.
+    fn has_strands(&self) -> bool {
+        let run = self.run_dims();
+        self.strands().is_some_and(|strands| {
+            let columns = strands.columns(&self.reduced());
+            columns.iter().zip(run).all(|(column, run)| !column || run)
+        })
+    }
+
+    fn strands(&self) -> Option<Strands> {
+        let input = &self.norm.input;
+        let order = self.memory_order();
+        Strands::find(input, &order, &self.reduced())
+    }
+
+    fn reduced(&self) -> Vec<bool> {
+        let dims = 0..self.norm.input.shape().len();
+        dims.map(|dim| self.norm.axes.contains(&dim)).collect()
+    }
+
     /// The reduced dimensions that the scale and all wanted parameters are constant along.
     fn run_dims(&self) -> Vec<bool> {
         let params = self.norm.scale.as_ref().into_iter();
         let params = params.chain(self.wanted_params());
-        let mut is_run: Vec<bool> = (0..self.norm.input.shape().len())
-            .map(|dim| self.norm.axes.contains(&dim))
-            .collect();
+        let mut is_run = self.reduced();
         for param in params {
             for (is_run, repeats) in is_run.iter_mut().zip(self.repeated(param.shape())) {
                 *is_run &= repeats;
@@ -297,17 +329,27 @@ impl GradientDesc {
         is_run
     }
 
-    /// The shape of what has a sum for each run of columns, or for each row where there are none: the input's, with 1
-    /// for each dimension that is summed over.
+    /// The shape of what has a sum for each run of columns, for each strand or for each row: the input's, with 1 for
+    /// each dimension that is summed over.
     pub fn summed_shape(&self, sums: ParamSums) -> Vec<usize> {
-        let run = self.run_dims();
-        let sizes = self.norm.input.shape().iter().enumerate();
-        let is_summed = |dim: usize| match sums {
-            ParamSums::Runs => run[dim],
-            _ => self.norm.axes.contains(&dim),
+        let is_summed = match sums {
+            ParamSums::Runs => self.run_dims(),
+            ParamSums::Strands => self.columns(sums, &self.norm.axes),
+            _ => self.reduced(),
         };
-        let kept = sizes.map(|(dim, &size)| if is_summed(dim) { 1 } else { size });
+        let sizes = self.norm.input.shape().iter().zip(is_summed);
+        let kept = sizes.map(|(&size, is_summed)| if is_summed { 1 } else { size });
         kept.collect()
+    }
+
+    /// Which dimensions are columns, where these axes are summed over.
+    fn columns(&self, sums: ParamSums, axes: &[usize]) -> Vec<bool> {
+        match (sums, self.strands()) {
+            (ParamSums::Strands, Some(strands)) => strands.columns(&self.reduced()),
+            _ => (0..self.norm.input.shape().len())
+                .map(|dim| axes.contains(&dim))
+                .collect(),
+        }
     }
 
     fn memory_order(&self) -> Vec<usize> {
@@ -359,7 +401,7 @@ impl GradientDesc {
         let norm = self.forward();
         let forward = norm.problem()?;
         let shape = norm.input.shape();
-        let is_col: Vec<bool> = (0..shape.len()).map(|dim| axes.contains(&dim)).collect();
+        let is_col = self.columns(sums, axes);
         let order = self.memory_order();
         let split = RowsAndCols::new(shape, &order, &is_col);
         let access = |desc: &TensorDesc| {
@@ -370,9 +412,11 @@ impl GradientDesc {
             true => Some(split.access(&self.saved_strides()?)),
             false => None,
         };
+        let strands = self.strands().filter(|_| sums == ParamSums::Strands);
         Ok(GradientProblem {
             rows: split.rows,
             cols: split.cols,
+            strands: strands.map_or(1, |strands| strands.count),
             dtype: forward.dtype,
             param_dtype: forward.param_dtype,
             statistics: forward.statistics,
@@ -385,15 +429,10 @@ impl GradientDesc {
             bias: norm.bias.as_ref().map(access),
             input_gradient: self.input_gradient.as_ref().map(access),
             row_sums: match sums {
-                ParamSums::Rows => {
-                    let kept: Vec<usize> = (0..shape.len())
-                        .map(|dim| if is_col[dim] { 1 } else { shape[dim] })
-                        .collect();
-                    Some(Access {
-                        col: Vec::new(),
-                        ..split.access(&Layout::contiguous(kept).strides)
-                    })
-                }
+                ParamSums::Rows => Some(Access {
+                    col: Vec::new(),
+                    ..split.access(&kept_strides(shape, &is_col))
+                }),
                 ParamSums::Runs => {
                     let kept = self.summed_shape(sums);
                     let strides = Layout::contiguous(kept.clone()).strides.into_iter();
@@ -404,7 +443,8 @@ impl GradientDesc {
                     });
                     Some(split.access(&strides.collect::<Vec<_>>()))
                 }
-                ParamSums::Columns | ParamSums::Elsewhere => None,
+                // Those of strands are in the workspace.
+                ParamSums::Strands | ParamSums::Columns | ParamSums::Elsewhere => None,
             },
             column_sums: match sums {
                 ParamSums::Columns => ColumnSums {
@@ -414,6 +454,7 @@ impl GradientDesc {
                 _ => ColumnSums::default(),
             },
             column_strides: split.column_strides(),
+            row_strides: split.row_strides(),
         })
     }
 }
@@ -445,15 +486,16 @@ impl GradientProblem {
         changes && self.input_gradient.is_some() && !of_rows
     }
 
-    pub(crate) fn accesses(&self) -> impl Iterator<Item = &Access> + Clone {
+    /// Tensors that every element has a number in.
+    pub(crate) fn whole(&self) -> impl Iterator<Item = &Access> + Clone {
         [Some(&self.input), Some(&self.output_gradient)]
             .into_iter()
-            .chain([
-                self.saved.as_ref(),
-                self.scale.as_ref(),
-                self.bias.as_ref(),
-                self.input_gradient.as_ref(),
-            ])
+            .chain([self.input_gradient.as_ref()])
             .flatten()
+    }
+
+    /// Those that broadcast to the input.
+    pub(crate) fn params(&self) -> impl Iterator<Item = &Access> + Clone {
+        [&self.saved, &self.scale, &self.bias].into_iter().flatten()
     }
 }

@@ -48,7 +48,7 @@ pub use error::NormError;
 pub use gradient::{ColumnSums, GradientDesc, GradientProblem, ParamSums};
 pub use layout::{Layout, MAX_RANK, TensorDesc};
 pub use plan::{
-    AccessBlueprint, Blueprint, GradientBlueprint, GradientPlan, Grid, Hardware, Hold, Knobs,
+    AccessBlueprint, Blueprint, GradientBlueprint, GradientPlan, Grid, Hardware, Hold, Join, Knobs,
     Lanes, Level, LoadMode, Merge, Plan, PlanError, RowHeld, RowKept, Strategy, StrategyChoice,
     Team, forward_candidates, gradient_candidates, knobs, plan_forward, plan_gradient, problem_on,
 };

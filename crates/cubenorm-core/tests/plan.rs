@@ -428,7 +428,7 @@ fn parts_cost_nothing_where_nothing_is_reduced() {
             false => NormDesc::new(input, [1, 2, 3], Statistics::MeanVariance),
         };
         let hardware = Hardware::cuda(132);
-        let problem = problem_on(&desc, &hardware).unwrap();
+        let problem = problem_on(&desc, &hardware, Default::default()).unwrap();
         let plan = plan_forward(&problem, &hardware, StrategyChoice::Inferred).unwrap();
         assert!(!plan.blueprint.split);
         (plan.strategy, plan.grid.cube_count / images as u32)
@@ -1207,4 +1207,80 @@ fn vectors_of_halves_leave_a_core_registers_for_its_sums() {
     // Half as many sums; numbers that are as wide in memory.
     assert_eq!(vector(Statistics::MeanSquare, DType::F16, narrow), 32);
     assert_eq!(vector(Statistics::MeanVariance, DType::F32, narrow), 16);
+}
+
+/// Group norm of 32 groups in square maps whose channels are last in memory.
+fn group_norm_channels_last(members: usize, width: usize, dtype: DType) -> NormDesc {
+    let channels = 32 * members;
+    let shape = [8, 32, members, width, width];
+    let row = width * channels;
+    let layout = Layout::strided(shape, [width * row, members, 1, row, channels]);
+    let param = TensorDesc::contiguous([32, members, 1, 1], dtype);
+    let input = TensorDesc::new(layout, dtype);
+    NormDesc::new(input, [2, 3, 4], Statistics::MeanVariance)
+        .with_scale(param.clone())
+        .with_bias(param)
+}
+
+#[test]
+fn short_runs_of_rows_come_as_strands() {
+    let (cpu, hopper) = (Hardware::cpu(2, 512), Hardware::cuda(132));
+    let strands = |desc: &NormDesc, hardware: &Hardware, choice: StrategyChoice| {
+        problem_on(desc, hardware, choice).unwrap().strands
+    };
+    let inferred = StrategyChoice::Inferred;
+    let ten = group_norm_channels_last(10, 64, DType::F16);
+    assert_eq!(strands(&ten, &cpu, inferred), 10);
+    assert_eq!(strands(&ten, &hopper, inferred), 10);
+    // Units of a cube share whole rows.
+    assert_eq!(strands(&ten, &hopper, Strategy::Cube.into()), 1);
+    assert_eq!(strands(&ten, &hopper, Strategy::Split.into()), 10);
+    // What cubes hold is read once, if its runs are worth loads of their own.
+    let forty = group_norm_channels_last(40, 16, DType::F16);
+    assert_eq!(strands(&forty, &cpu, inferred), 40);
+    assert_eq!(strands(&forty, &hopper, inferred), 1);
+    let four = group_norm_channels_last(4, 64, DType::F16);
+    assert_eq!(strands(&four, &hopper, inferred), 4);
+    // Long runs, and runs beside which no vector has a place.
+    let many = group_norm_channels_last(256, 8, DType::F32);
+    assert_eq!(strands(&many, &cpu, inferred), 1);
+    let batch_norm = |channels: usize, pixels: usize| {
+        let input = TensorDesc::contiguous([64, channels, pixels], DType::F32);
+        NormDesc::new(input, [0, 2], Statistics::MeanVariance)
+    };
+    assert_eq!(strands(&batch_norm(2048, 49), &cpu, inferred), 49);
+    assert_eq!(strands(&batch_norm(2048, 196), &cpu, inferred), 1);
+    assert_eq!(strands(&batch_norm(3, 49), &cpu, inferred), 1);
+    // The same elements, however they are grouped.
+    let problem = problem_on(&ten, &cpu, inferred).unwrap();
+    assert_eq!((problem.rows, problem.cols), (8 * 320, 64 * 64));
+    let plan = plan_forward(&problem, &cpu, inferred).unwrap();
+    let join = plan.join.unwrap();
+    assert_eq!((join.grid.groups, join.grid.steps), (8 * 32, 10));
+    assert_eq!(plan.workspace, 3 * 8 * 320);
+    assert_eq!(join.workspace, 3 * 8 * 32);
+    assert!(plan.to_string().contains(", 10 strands joined ("), "{plan}");
+}
+
+#[test]
+fn a_core_takes_rows_side_by_side_in_several_registers() {
+    let lanes = |channels: usize, dtype: DType, register_bits: u32| {
+        let hardware = Hardware {
+            register_bits,
+            ..Hardware::cpu(2, if register_bits > 1 << 12 { 512 } else { 256 })
+        };
+        let layout = Layout::strided([8, channels, 900], [900 * channels, 1, channels]);
+        let input = TensorDesc::new(layout, dtype);
+        let desc = NormDesc::new(input, [2], Statistics::MeanVariance);
+        let plan = plan_forward(&desc.problem().unwrap(), &hardware, Default::default()).unwrap();
+        assert_eq!(plan.blueprint.team.lanes, Lanes::Rows);
+        plan.blueprint.team.vector
+    };
+    let (avx512, avx2) = (32 * 512, 16 * 256);
+    assert_eq!(lanes(320, DType::F32, avx512), 64);
+    assert_eq!(lanes(320, DType::F16, avx512), 64);
+    assert_eq!(lanes(320, DType::F64, avx512), 32);
+    assert_eq!(lanes(96, DType::F32, avx512), 32);
+    assert_eq!(lanes(320, DType::F32, avx2), 16);
+    assert_eq!(lanes(320, DType::F16, avx2), 16);
 }

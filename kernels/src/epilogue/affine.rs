@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 use cubenorm_core::{AccessBlueprint, Blueprint, Lanes, LoadMode};
 
 use crate::moments::reciprocal_deviation;
-use crate::operand::{Optional, load, load_two_runs, optional_row};
+use crate::operand::{Optional, load, load_of_rows, load_two_runs, optional_row};
 use crate::types::{One, Types};
 
 /// The tensors that broadcast to the input.
@@ -62,13 +62,12 @@ pub(crate) fn param_row<P: Float, S: Size, A: Float, N: Size>(
     let start = ahead + optional_row::<P, S>(tensor, row, access, lanes);
     let constant = if comptime!(is_constant(access)) {
         let tensor = tensor.as_ref().unwrap();
-        load::<P, S, A, N>(
-            tensor,
-            start,
-            0usize.runtime(),
-            comptime!(access.unwrap()),
-            lanes,
-        )
+        let access = comptime!(access.unwrap());
+        if comptime!(access.mode == LoadMode::OfRows) {
+            load_of_rows::<P, S, A, N>(tensor, row, access, ahead)
+        } else {
+            load::<P, S, A, N>(tensor, start, 0usize.runtime(), access, lanes)
+        }
     } else {
         Vector::new(A::new(0.0))
     };

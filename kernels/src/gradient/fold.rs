@@ -12,8 +12,8 @@ const BLOCK: usize = 64;
 const UNDER_WAY: usize = 4;
 
 /// For each vector of outputs, the sum of `parts` vectors. Vectors lie along x; the units along y,
-/// `members` of them, share the parts of one. Cubes along y have an output each, whose sums begin `apart` elements
-/// from those of the one before.
+/// `members` of them, share the parts of one. Cubes along y have an output each, whose sums begin at `offset` and at
+/// `second_offset`.
 #[cube(launch_unchecked, address_type = "dynamic")]
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn fold<A: Float, H: Float, N: Size>(
@@ -23,7 +23,7 @@ pub(crate) fn fold<A: Float, H: Float, N: Size>(
     vectors: usize,
     parts: usize,
     offset: usize,
-    apart: usize,
+    second_offset: usize,
     rounds: usize,
     #[comptime] shape: FoldShape,
     #[define(A)] _accumulation: ElemType,
@@ -36,7 +36,7 @@ pub(crate) fn fold<A: Float, H: Float, N: Size>(
     let (x, y) = (UNIT_POS_X as usize, UNIT_POS_Y as usize);
     let (cube, cubes) = (CUBE_POS_X as usize, CUBE_COUNT_X as usize);
     let is_first = CUBE_POS_Y == 0;
-    let offset = offset + CUBE_POS_Y as usize * apart;
+    let offset = select(is_first, offset, second_offset);
     for round in 0..rounds {
         let place = if comptime!(shape.in_blocks) {
             (cube * columns + x) * rounds + round

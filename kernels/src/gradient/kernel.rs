@@ -17,6 +17,7 @@ use crate::moments::same;
 use crate::operand::{Optional, group_row, optional_start};
 use crate::strategy::peers::{Words, hear, look, tell};
 use crate::strategy::split::{Partition, merge_parts, write_part};
+use crate::strategy::strands::joined;
 use crate::strategy::{merge_team, team_index};
 use crate::types::{One, Typed, Types};
 use crate::work::{has_step, item, my_share, step_to_load};
@@ -208,7 +209,12 @@ fn gradient_items<T: Types, W: Size>(
         #[unroll]
         for r in 0..blueprint.abreast {
             let item = item(round + r, partition, team);
-            let sums = if comptime!(blueprint.reduces && blueprint.split) {
+            let sums = if comptime!(blueprint.reduces && team.joined) {
+                let first = group_row::<T::N>(item.group, team);
+                let left = parts.as_ref().unwrap();
+                let found = joined::<T::A, T::N, W>(left, first, partition, false);
+                same::<T::A, T::N>(&found.moments)
+            } else if comptime!(blueprint.reduces && blueprint.split) {
                 let parts = parts.as_ref().unwrap();
                 merge_parts::<T::A, T::N, W>(parts, item.group, partition, team)
             } else if comptime!(blueprint.reduces && team.peers > 1) {

@@ -14,9 +14,10 @@ use super::kernel::{gradient, gradient_parts};
 use super::results::GradientResultsLaunch;
 use crate::launch::args::{
     address_type, arg, check_apart, check_buffer, cube_count, cube_dim, flat_arg, lanes_of_rows,
-    memory_type, optional_arg, partition, scalars, width,
+    left_lanes, memory_type, optional_arg, partition, scalars, width,
 };
 use crate::launch::device::{check_activation, check_dtypes};
+use crate::launch::join::Strands;
 use crate::launch::memo::Memo;
 use crate::launch::{LaunchError, Tensor, elem_type, hardware};
 use crate::strategy::peers::words;
@@ -239,8 +240,8 @@ struct Partial {
     elements: usize,
     access: Access,
     parts: usize,
-    /// Elements from a parameter's scale sum to its bias sum.
-    bias_offset: usize,
+    /// Where the sums of the scale and of the bias begin.
+    offsets: [usize; 2],
 }
 
 impl Back<'_> {
@@ -288,9 +289,13 @@ impl Back<'_> {
         }
 
         if outputs.input.is_some() {
-            let problem = self.desc.input_problem(ParamSums::Elsewhere)?;
-            let plan = self.plan(&problem)?;
-            self.launch(&problem, &plan, outputs.input.as_ref(), None, None)?;
+            let alone = match shapes.is_empty() {
+                true => None,
+                false => Some(self.desc.input_problem(ParamSums::Elsewhere)?),
+            };
+            let problem = alone.as_ref().unwrap_or(problem);
+            let plan = self.plan(problem)?;
+            self.launch(problem, &plan, outputs.input.as_ref(), None, None)?;
         }
         for shape in shapes {
             let partial = self.over_param(&shape)?;
@@ -340,7 +345,29 @@ impl Back<'_> {
                     elements,
                     access,
                     parts,
-                    bias_offset: 1,
+                    offsets: [0, 1],
+                }))
+            }
+            ParamSums::Strands => {
+                let kept = self.desc.summed_shape(sums);
+                let mut access = dims(&kept, &problem.row_strides, 1, &repeated);
+                // The first launch has left them part after part.
+                access.col.push(Dim {
+                    size: plan.grid.splits,
+                    stride: problem.rows,
+                });
+                let parts = access.col.iter().map(|dim| dim.size).product();
+                if parts > MAX_PARTS {
+                    return Ok(None);
+                }
+                let left = self.launch(problem, &plan, input, None, None)?;
+                let elements = plan.workspace;
+                Ok(left.map(|handle| Partial {
+                    handle,
+                    elements,
+                    access,
+                    parts,
+                    offsets: [plan.grid.splits * problem.rows, 0],
                 }))
             }
             ParamSums::Columns if plan.blueprint.column_sums.any() => {
@@ -360,7 +387,7 @@ impl Back<'_> {
                     elements,
                     access,
                     parts,
-                    bias_offset: of_part - of_kind,
+                    offsets: [0, of_part - of_kind],
                 }))
             }
             _ => Ok(None),
@@ -385,7 +412,7 @@ impl Back<'_> {
                 col: Vec::new(),
             },
             parts: 1,
-            bias_offset: 1,
+            offsets: [0, 1],
         })
     }
 
@@ -421,6 +448,7 @@ impl Back<'_> {
         self.desc.norm.input.dtype.accumulation()
     }
 
+    /// Launches it, and returns what its first launch has left where there are two.
     fn launch(
         &self,
         problem: &GradientProblem,
@@ -428,7 +456,7 @@ impl Back<'_> {
         input: Option<&Tensor>,
         rows: Option<&Handle>,
         columns: Option<(&Handle, usize)>,
-    ) -> Result<(), LaunchError> {
+    ) -> Result<Option<Handle>, LaunchError> {
         let (blueprint, grid) = (plan.blueprint, &plan.grid);
         let team = blueprint.team;
         let tensors = self.tensors;
@@ -488,6 +516,22 @@ impl Back<'_> {
                 );
             }
         }
+        let joined = plan.join.as_ref().zip(parts.as_ref()).map(|(join, parts)| {
+            let weights = blueprint.scale.zip(tensors.scale.as_ref().zip(scale));
+            let strands = Strands {
+                client: self.client,
+                handle: parts,
+                elements: plan.workspace,
+                grid,
+                shifts: false,
+                scale: weights.map(|(blueprint, (handle, access))| (handle, access, blueprint)),
+                accumulation: elem[2],
+                param_dtype: elem_type(problem.param_dtype),
+                address,
+            };
+            (strands.join(join), join.workspace)
+        });
+        let left = joined.or_else(|| parts.clone().map(|parts| (parts, plan.workspace)));
         let written = input.map(|tensor| &tensor.handle);
         let told = (team.peers > 1).then(|| {
             let count = grid.teams(&team) * words(team.peers as usize);
@@ -508,14 +552,15 @@ impl Back<'_> {
                 width(&team, blueprint.scale),
                 width(&team, blueprint.bias),
                 width(&team, blueprint.input_gradient),
-                lanes_of_rows(&team),
+                left_lanes(&team),
                 source!(),
                 GradientResultsLaunch::new(
                     optional_arg(written, problem.input_gradient.as_ref()).into(),
                     optional_arg(rows, problem.row_sums.as_ref()).into(),
                     columns.map(|(handle, sums)| flat_arg(handle, sums)).into(),
                 ),
-                parts.map(|parts| flat_arg(&parts, plan.workspace)).into(),
+                left.map(|(left, elements)| flat_arg(&left, elements))
+                    .into(),
                 told.map(|(words, count)| flat_arg(&words, count)).into(),
                 partition(grid, problem.cols),
                 numbers(),
@@ -525,7 +570,7 @@ impl Back<'_> {
                 elem[2],
             );
         }
-        Ok(())
+        Ok(parts)
     }
 
     /// Units of a cube that adds up so many parts: elements side by side, and units that share the parts of
@@ -548,7 +593,7 @@ impl Back<'_> {
     }
 
     /// Elements that a unit adds up side by side. On a GPU one, so that there is work for more units.
-    fn fold_vector(&self, partial: &Partial, offset: usize, output: DType) -> usize {
+    fn fold_vector(&self, partial: &Partial, output: DType) -> usize {
         if self.hardware.is_gpu() {
             return 1;
         }
@@ -559,15 +604,12 @@ impl Back<'_> {
             return 1;
         }
         let steps = outer.iter().chain(&partial.access.col);
-        let jumps: Vec<usize> = steps.map(|dim| dim.stride).collect();
+        let jumps = steps.map(|dim| dim.stride).chain(partial.offsets);
+        let jumps: Vec<usize> = jumps.collect();
         let widest = self.accumulation().size().max(output.size());
         let mut vector = self.hardware.widest_vector(widest);
         // All that a vector begins at is a multiple of it.
-        while [last.size, offset]
-            .iter()
-            .chain(&jumps)
-            .any(|n| n % vector != 0)
-        {
+        while [last.size].iter().chain(&jumps).any(|n| n % vector != 0) {
             vector /= 2;
         }
         vector
@@ -575,10 +617,10 @@ impl Back<'_> {
 
     /// Adds up the partial sums of scale and bias, which have one shape, as far as they are wanted.
     fn fold(&self, partial: &Partial, params: [Option<&Tensor>; 2]) -> Result<(), LaunchError> {
-        let apart = partial.bias_offset;
+        let [of_scale, of_bias] = partial.offsets;
         let (output, second, offset) = match params {
-            [Some(scale), bias] => (scale, bias, 0),
-            [None, Some(bias)] => (bias, None, apart),
+            [Some(scale), bias] => (scale, bias, of_scale),
+            [None, Some(bias)] => (bias, None, of_bias),
             [None, None] => return Ok(()),
         };
         let elements = output.desc.layout.checked_elements().unwrap_or(0);
@@ -586,7 +628,7 @@ impl Back<'_> {
             return Ok(());
         }
         let outputs = 1 + usize::from(second.is_some());
-        let vector = self.fold_vector(partial, apart, output.desc.dtype);
+        let vector = self.fold_vector(partial, output.desc.dtype);
         let vectors = elements / vector;
         let (columns, members) = self.fold_units(partial.parts, elements, outputs);
         let cubes = match self.hardware.cpu_cores {
@@ -631,7 +673,7 @@ impl Back<'_> {
                 vectors,
                 partial.parts,
                 offset,
-                apart,
+                of_bias,
                 rounds,
                 shape,
                 elem_type(self.accumulation()),

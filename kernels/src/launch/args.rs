@@ -98,6 +98,7 @@ pub(crate) fn partition(grid: &Grid, cols: usize) -> PartitionLaunch {
         grid.groups_per_team,
         grid.run,
         grid.overlap,
+        grid.strands,
         cols,
         cols,
     )
@@ -108,6 +109,14 @@ pub(crate) fn lanes_of_rows(team: &Team) -> usize {
     match team.lanes {
         Lanes::Rows => team.vector,
         Lanes::Columns => 1,
+    }
+}
+
+/// The same of what the second of two launches reads, where what was found of strands may have been joined.
+pub(crate) fn left_lanes(team: &Team) -> usize {
+    match team.joined {
+        true => 1,
+        false => lanes_of_rows(team),
     }
 }
 

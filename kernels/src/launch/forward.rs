@@ -13,9 +13,10 @@ use cubenorm_core::{
 
 use super::args::{
     address_type, arg, check_apart, check_buffer, cube_count, cube_dim, flat_arg, lanes_of_rows,
-    memory_type, optional_arg, partition, scalars, width,
+    left_lanes, memory_type, optional_arg, partition, scalars, width,
 };
 use super::device::{check_activation, check_dtypes};
+use super::join::Strands;
 use super::memo::Memo;
 use super::{LaunchError, elem_type, hardware};
 use crate::epilogue::AffineLaunch;
@@ -90,7 +91,7 @@ pub fn plan_for(
 ) -> Result<Plan, LaunchError> {
     let hardware = hardware(client);
     as_seen(desc, None, &hardware, |desc| {
-        let problem = checked(client, desc, &hardware)?;
+        let problem = checked(client, desc, choice, &hardware)?;
         Ok(plan_forward(&problem, &hardware, choice)?)
     })
 }
@@ -126,9 +127,10 @@ fn as_seen<T>(
 fn checked(
     client: &Client,
     desc: &NormDesc,
+    choice: StrategyChoice,
     hardware: &Hardware,
 ) -> Result<NormProblem, LaunchError> {
-    let problem = problem_on(desc, hardware)?;
+    let problem = problem_on(desc, hardware, choice)?;
     check_dtypes(client, problem_dtypes(&problem))?;
     check_activation(client, problem.dtype, problem.activation)?;
     Ok(problem)
@@ -150,7 +152,7 @@ fn prepare(
     choice: StrategyChoice,
     hardware: &Hardware,
 ) -> Result<Prepared, LaunchError> {
-    let problem = checked(client, desc, hardware)?;
+    let problem = checked(client, desc, choice, hardware)?;
     if problem.is_empty() {
         return Ok(Prepared {
             problem,
@@ -186,7 +188,7 @@ pub fn tuned_forward(
 ) -> Result<Knobs, LaunchError> {
     let hardware = hardware(client);
     as_seen(desc, Some(tensors), &hardware, |desc| {
-        let problem = checked(client, desc, &hardware)?;
+        let problem = checked(client, desc, StrategyChoice::Tuned, &hardware)?;
         check_buffers(desc, tensors)?;
         if problem.is_empty() {
             return Ok(Knobs::default());
@@ -409,10 +411,25 @@ impl<'a> Launch<'a> {
 
     fn run(&self) {
         let parts = self.plan.blueprint.split.then(|| {
-            let bytes = self.plan.workspace * self.problem.dtype.accumulation().size();
-            let workspace = self.client.empty(bytes);
-            self.reduce_parts(flat_arg(&workspace, self.plan.workspace));
-            flat_arg(&workspace, self.plan.workspace)
+            let accumulation = self.problem.dtype.accumulation();
+            let elements = self.plan.workspace;
+            let workspace = self.client.empty(elements * accumulation.size());
+            self.reduce_parts(flat_arg(&workspace, elements));
+            let Some(join) = &self.plan.join else {
+                return flat_arg(&workspace, elements);
+            };
+            let strands = Strands {
+                client: self.client,
+                handle: &workspace,
+                elements,
+                grid: &self.plan.grid,
+                shifts: self.plan.blueprint.shifts,
+                scale: None,
+                accumulation: elem_type(accumulation),
+                param_dtype: elem_type(self.problem.param_dtype),
+                address: self.address,
+            };
+            flat_arg(&strands.join(join), join.workspace)
         });
         self.normalize(parts);
     }
@@ -426,7 +443,7 @@ impl<'a> Launch<'a> {
         };
         // Safety: every address that the kernel forms lies in its buffer, see `operand`, and the
         // launch stays within the device's limits, which the plan has read. Of a workspace,
-        // `reduce_parts` has written every number.
+        // the launch before has written every number.
         unsafe {
             normalize::launch_unchecked(
                 self.client,
@@ -441,7 +458,7 @@ impl<'a> Launch<'a> {
                 width(&blueprint.team, blueprint.mean),
                 width(&blueprint.team, blueprint.variance),
                 width(&blueprint.team, Some(blueprint.output)),
-                lanes_of_rows(&blueprint.team),
+                left_lanes(&blueprint.team),
                 source!(self),
                 affine!(self),
                 results!(self, sum),

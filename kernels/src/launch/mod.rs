@@ -5,6 +5,7 @@ pub(crate) mod args;
 pub(crate) mod device;
 mod error;
 mod forward;
+pub(crate) mod join;
 pub(crate) mod memo;
 
 pub(crate) use device::elem_type;

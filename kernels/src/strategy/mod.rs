@@ -8,7 +8,8 @@
 //! | [`column`] | the units of a cube that share their x | y | shared memory | every unit with that x |
 //!
 //! [`split`] is not a level: it cuts rows for teams of any level and carries what they find from
-//! one launch to the next. [`peers`] carries it between cubes of one launch, while they run.
+//! one launch to the next, and [`strands`] joins it where several rows are one. [`peers`] carries it between cubes of one
+//! launch, while they run.
 
 pub(crate) mod column;
 pub(crate) mod cube;
@@ -16,6 +17,7 @@ pub(crate) mod exchange;
 pub(crate) mod peers;
 pub(crate) mod plane;
 pub(crate) mod split;
+pub(crate) mod strands;
 pub(crate) mod unit;
 
 use cubecl::prelude::*;

@@ -32,6 +32,8 @@ pub(crate) struct Partition {
     pub(crate) run: usize,
     /// Lanes of the last vector of a run that the vector before it has too.
     pub(crate) overlap: usize,
+    /// Rows that have their statistics in common.
+    pub(crate) strands: usize,
     /// Elements of a row.
     pub(crate) cols: usize,
     /// The same again, for what is written: a compiler that knows that rows lie there as they do in what is read
@@ -39,10 +41,15 @@ pub(crate) struct Partition {
     pub(crate) cols_written: usize,
 }
 
-/// Elements of a whole row.
+/// Elements of a whole row, of all its strands where it has several.
 #[cube]
 pub(crate) fn row_elements<A: Float, N: Size>(partition: &Partition, #[comptime] team: Team) -> A {
-    elements::<A, N>(0usize.runtime(), partition.steps, partition, team)
+    let of_one = elements::<A, N>(0usize.runtime(), partition.steps, partition, team);
+    if comptime!(team.joined) {
+        of_one * A::cast_from(partition.strands)
+    } else {
+        of_one
+    }
 }
 
 /// Elements of one row in the steps from `begin` to `end`.
@@ -66,7 +73,11 @@ fn elements<A: Float, N: Size>(
 
 /// Those that lie in a part.
 #[cube]
-fn part_count<A: Float, N: Size>(partition: &Partition, part: usize, #[comptime] team: Team) -> A {
+pub(crate) fn part_count<A: Float, N: Size>(
+    partition: &Partition,
+    part: usize,
+    #[comptime] team: Team,
+) -> A {
     let begin = part * partition.steps_per_split;
     let end = min(begin + partition.steps_per_split, partition.steps);
     elements::<A, N>(begin, end, partition, team)

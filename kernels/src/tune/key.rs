@@ -81,10 +81,11 @@ impl From<Parts> for TuneKey {
             kind if kind.is_transcendental() => " transcendental",
             _ => " piecewise",
         };
+        let strands = if parts.team.joined { " strands" } else { "" };
         Self {
             operation: format!("{} {:?}{activation}", parts.pass, parts.statistics),
             dtypes: format!("{dtype}/{param_dtype}"),
-            layout: format!("{:?} {}", parts.team.lanes, parts.layout),
+            layout: format!("{:?}{strands} {}", parts.team.lanes, parts.layout),
             rows,
             cols,
             vector: parts.team.vector,
@@ -141,6 +142,7 @@ fn letters(tensors: &[(&str, Option<AccessBlueprint>)]) -> String {
             LoadMode::Adjacent => 'a',
             LoadMode::Splat => 's',
             LoadMode::Runs => 'r',
+            LoadMode::OfRows => 'o',
             LoadMode::Gather => 'g',
         };
         Some(format!(

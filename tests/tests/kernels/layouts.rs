@@ -343,7 +343,7 @@ fn rows_of_several_channels_are_scaled_by_each_of_them_where_nothing_is_reduced(
         for (shape, cols) in shapes {
             let input = TensorDesc::contiguous(shape, DType::F32);
             let desc = by_given_statistics(input.clone());
-            let problem = problem_on(&desc, &gpu).unwrap();
+            let problem = problem_on(&desc, &gpu, Default::default()).unwrap();
             assert_eq!(problem.cols, cols, "{shape:?}");
             let plan = plan_forward(&problem, &gpu, StrategyChoice::Inferred).unwrap();
             let has_runs = plan.blueprint.scale.unwrap().mode == LoadMode::Runs;

@@ -13,6 +13,7 @@
 mod contract;
 mod dtypes;
 mod layouts;
+mod strands;
 mod strategies;
 mod values;
 

@@ -105,6 +105,8 @@ pub enum LoadMode {
     Splat,
     /// One number along each run of columns, of which a vector may have the end of one and the beginning of the next.
     Runs,
+    /// One number all along a row, found for each lane's row by itself.
+    OfRows,
     /// At a stride: one access for each lane.
     Gather,
 }
@@ -186,6 +188,8 @@ pub struct Team {
     pub merge: Merge,
     /// Whether a row is cut in parts, for several teams or for the cubes of one.
     pub parts: bool,
+    /// Whether a row is one of several strands: what is found of them is joined between two launches.
+    pub joined: bool,
     /// Cubes that are a team together, each with a part of every row of it. What else is said of a team is said
     /// of each of these cubes.
     pub peers: u32,
@@ -242,7 +246,7 @@ pub struct Blueprint {
     pub writes_sum: bool,
     /// Which statistics are written and the row dimensions of their tensor.
     pub written_statistics: Option<(WrittenStatistics, usize)>,
-    /// Whether a row is split over several teams, in two launches.
+    /// Whether a row is split over several teams or [joined](Team::joined), in two launches.
     pub split: bool,
 }
 

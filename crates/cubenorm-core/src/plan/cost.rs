@@ -32,7 +32,7 @@ pub(super) struct Outline {
 pub(super) fn cost(outline: &Outline, hardware: &Hardware) -> f64 {
     let Outline { team, grid, .. } = outline;
     let second = (outline.passes - 1) as f64;
-    let has_two_launches = grid.splits > 1 && team.peers == 1;
+    let has_two_launches = team.joined || grid.splits > 1 && team.peers == 1;
     let again = match outline.hold {
         Hold::Reread if has_two_launches => second,
         Hold::Reread => second * CACHED_READ,

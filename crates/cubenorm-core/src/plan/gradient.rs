@@ -4,9 +4,10 @@ use std::fmt;
 
 use super::grid::{self, Cut, Task, check_bindings};
 use super::heuristic::{self, MOST_ABREAST, STEPS_UNDER_WAY};
+use super::join::between_launches;
 use super::{
-    AccessBlueprint, Grid, Hardware, Hold, Knobs, Level, Merge, PlanError, RowHeld, Strategy, Team,
-    lanes,
+    AccessBlueprint, Grid, Hardware, Hold, Join, Knobs, Level, Merge, PlanError, RowHeld, Strategy,
+    Team, lanes,
 };
 use crate::{Access, ActivationKind, ColumnSums, GradientProblem, StatisticsKind, StrategyChoice};
 
@@ -185,6 +186,8 @@ pub struct GradientPlan {
     pub grid: Grid,
     /// Elements of the accumulation dtype that partial sums of rows need between two launches.
     pub workspace: usize,
+    /// The launch that joins strands between the two, where rows have several.
+    pub join: Option<Join>,
     /// Why this strategy, in words.
     pub reason: &'static str,
 }
@@ -250,10 +253,13 @@ pub fn plan_gradient(
         merge: Merge::Sums,
         column_sums: problem.column_sums.count(),
         reads: 2,
+        strands: problem.strands,
     };
     let sums_on_the_way = hardware.cpu_cores.is_some() || hardware.is_software();
-    let vectors_of =
-        |knobs: Knobs| lanes::choose(&task, &problem.input, problem.accesses(), hardware, knobs);
+    let vectors_of = |knobs: Knobs| {
+        let (whole, params) = (problem.whole(), problem.params());
+        lanes::choose(&task, &problem.input, whole, params, hardware, knobs)
+    };
     let mut vectors = vectors_of(choice.knobs());
     // Input and output gradient of a row.
     let row_bytes = 2 * problem.cols * problem.dtype.size();
@@ -382,7 +388,7 @@ pub fn plan_gradient(
             _ => Hold::Reread,
         },
         abreast: cut.abreast,
-        split: cut.grid.splits > 1 && cut.team.peers == 1 && problem.reduces(),
+        split: (cut.grid.splits > 1 && cut.team.peers == 1 || cut.team.joined) && problem.reduces(),
     };
     if row == RowKept::Reread {
         let GradientBlueprint {
@@ -397,12 +403,14 @@ pub fn plan_gradient(
         lanes::pair(problem.param_dtype, vectors, hardware, params);
     }
     check_bindings(blueprint.bindings(), hardware)?;
+    let (workspace, join) = match blueprint.split {
+        true => between_launches(&task, &cut, 0, hardware, choice.knobs())?,
+        false => (0, None),
+    };
     Ok(GradientPlan {
         strategy: cut.strategy,
-        workspace: match blueprint.split {
-            true => 2 * cut.grid.splits * problem.rows,
-            false => 0,
-        },
+        workspace,
+        join,
         blueprint,
         grid: cut.grid,
         reason: cut.reason,

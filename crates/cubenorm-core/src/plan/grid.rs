@@ -27,6 +27,8 @@ pub struct Grid {
     pub run: usize,
     /// Lanes of the last vector of a run that the vector before it has too.
     pub overlap: usize,
+    /// Rows that have their statistics in common.
+    pub strands: usize,
 }
 
 impl Grid {
@@ -60,10 +62,14 @@ impl Grid {
             1 => "",
             _ => ", one for each cube of a team",
         };
-        match self.splits {
+        let strands = match self.strands {
             1 => String::new(),
+            strands => format!(", {strands} strands joined"),
+        };
+        match self.splits {
+            1 => strands,
             splits => format!(
-                ", each row in {splits} parts of {} steps{of_peers}",
+                ", each row in {splits} parts of {} steps{of_peers}{strands}",
                 self.steps_per_split
             ),
         }
@@ -86,6 +92,8 @@ pub(super) struct Task {
     pub column_sums: usize,
     /// Tensors of the input's size that are read.
     pub reads: usize,
+    /// Rows that have their statistics in common.
+    pub strands: usize,
 }
 
 /// How it is cut.
@@ -131,6 +139,7 @@ pub(super) fn cut(
         merge: task.merge,
         column_sums: task.column_sums,
         reads: task.reads,
+        strands: task.strands,
         run: run.map(|run| run.div_ceil(vector)),
         abreast: match run {
             // Of rows abreast a loop takes one step at a time, of which Mesa's driver has no more left.
@@ -204,6 +213,7 @@ pub(super) fn cut(
             },
             merge: task.merge,
             parts: splits > 1,
+            joined: task.strands > 1,
             peers,
             ragged: run.is_some(),
             filled,
@@ -220,6 +230,7 @@ pub(super) fn cut(
             steps_per_split,
             run: run.map_or(steps, |run| run.div_ceil(vector)),
             overlap: run.map_or(0, |run| run.next_multiple_of(vector) - run),
+            strands: task.strands,
         },
         abreast,
         held_columns,

@@ -32,25 +32,30 @@ pub(super) struct Vectors {
 pub(super) fn choose<'a>(
     task: &Task,
     input: &Access,
-    everyone: impl Iterator<Item = &'a Access> + Clone,
+    whole: impl Iterator<Item = &'a Access> + Clone,
+    params: impl Iterator<Item = &'a Access> + Clone,
     hardware: &Hardware,
     knobs: Knobs,
 ) -> Vectors {
+    let everyone = whole.clone().chain(params.clone());
     let step = |dims: &[Dim]| dims.last().map(|dim| dim.stride);
     let lanes = match (step(&input.col), step(&input.row)) {
         (Some(1), _) => Lanes::Columns,
         (_, Some(1)) => Lanes::Rows,
         _ => Lanes::Columns,
     };
-    let widest = hardware.widest_vector(task.dtype.size());
+    let widest = match lanes {
+        Lanes::Columns => hardware.widest_vector(task.dtype.size()),
+        Lanes::Rows => hardware.widest_of_rows(task.dtype),
+    };
     let widest = match knobs.vector {
         Some(wanted) => widest.min(1 << wanted.max(1).ilog2()),
         None => widest,
     };
     // Every tensor has the lanes within one dimension, and the input takes them in one access. A
     // residual that repeats a row is as good as one that does not; a parameter at a stride costs its
-    // own gather only.
-    let whole = |access: &Access, vector: usize| {
+    // own gather only, and of one that is a number for each row each lane finds its own.
+    let divides = |access: &Access, vector: usize| {
         let dim = lane_dims(access, lanes).last();
         dim.is_none_or(|dim| dim.size % vector == 0)
     };
@@ -58,18 +63,27 @@ pub(super) fn choose<'a>(
         LoadMode::Vector => true,
         // A CPU's compiler makes one access of them.
         LoadMode::Adjacent => hardware.cpu_cores.is_some(),
-        LoadMode::Pairs | LoadMode::Splat | LoadMode::Runs | LoadMode::Gather => false,
+        LoadMode::Pairs
+        | LoadMode::Splat
+        | LoadMode::Runs
+        | LoadMode::OfRows
+        | LoadMode::Gather => false,
     };
-    let widest_of = |divides: &dyn Fn(&Access, usize) -> bool| {
+    let widest_of = |over_runs: bool| {
+        let fits = |access: &Access, vector: usize| {
+            divides(access, vector) || over_runs && is_of_runs(access, lanes, vector)
+        };
         let halvings = (0..=widest.ilog2()).map(|halvings| widest >> halvings);
         let mut fitting = halvings.filter(|&vector| {
-            vector == 1 || everyone.clone().all(|access| divides(access, vector)) && loads(vector)
+            let fits_param =
+                |access: &Access| fits(access, vector) || is_of_rows(access, lanes, vector);
+            let fits_all =
+                whole.clone().all(|access| fits(access, vector)) && params.clone().all(fits_param);
+            vector == 1 || fits_all && loads(vector)
         });
         fitting.next().unwrap_or(1)
     };
-    let plain = widest_of(&whole);
-    let over_runs =
-        widest_of(&|access, vector| whole(access, vector) || is_of_runs(access, lanes, vector));
+    let (plain, over_runs) = (widest_of(false), widest_of(true));
     let width = match over_runs > WORTH_RUNS * plain && over_runs * WORTH_RUNS >= widest {
         true => over_runs,
         false => plain,
@@ -189,6 +203,7 @@ fn mode(access: &Access, lanes: Lanes, vector: usize) -> LoadMode {
         .all(|dim| dim.stride % vector == 0);
     match innermost.stride {
         0 if is_of_runs(access, lanes, vector) => LoadMode::Runs,
+        0 if is_of_rows(access, lanes, vector) => LoadMode::OfRows,
         0 => LoadMode::Splat,
         1 if is_aligned => LoadMode::Vector,
         1 => LoadMode::Adjacent,
@@ -201,6 +216,13 @@ fn is_of_runs(access: &Access, lanes: Lanes, vector: usize) -> bool {
     let innermost = access.col.last();
     let runs = innermost.filter(|dim| dim.stride == 0 && dim.size >= vector);
     lanes == Lanes::Columns && runs.is_some_and(|dim| dim.size % vector != 0)
+}
+
+/// Whether a tensor is one number all along a row, the same for several rows that vectors do not divide.
+fn is_of_rows(access: &Access, lanes: Lanes, vector: usize) -> bool {
+    let innermost = access.row.last();
+    let repeats = innermost.is_some_and(|dim| dim.stride == 0 && dim.size % vector != 0);
+    lanes == Lanes::Rows && access.col.is_empty() && repeats
 }
 
 fn lane_dims(access: &Access, lanes: Lanes) -> &[Dim] {

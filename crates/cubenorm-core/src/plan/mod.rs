@@ -7,6 +7,7 @@ mod gradient;
 mod grid;
 mod hardware;
 mod heuristic;
+mod join;
 mod knobs;
 mod lanes;
 
@@ -17,6 +18,7 @@ pub use candidates::{forward_candidates, gradient_candidates, knobs};
 pub use gradient::{GradientBlueprint, GradientPlan, RowKept, plan_gradient};
 pub use grid::Grid;
 pub use hardware::Hardware;
+pub use join::Join;
 pub use knobs::{Knobs, RowHeld};
 
 use serde::{Deserialize, Serialize};
@@ -25,7 +27,13 @@ use crate::problem::Rows;
 use crate::{Access, NormDesc, NormError, NormProblem};
 use blueprint::is_added_first;
 use grid::{Task, check_bindings, cut};
+use join::between_launches;
 use lanes::Vectors;
+
+/// Bytes of a row's neighbours in memory that are worth a load by themselves. Measured on an H100, percent of a copy, group
+/// norm of bfloat16 with channels last, whose rows units hold: 21 and 42 with 8 and 16 bytes, 79 with 32, 85 to 97 with
+/// more; but 31 and 52 in vectors of 2 and 4, which divide 60 and 40. In strands 48 to 60.
+const LEAST_BESIDE: usize = 32;
 
 /// Who works together on a row. See the table in the [crate documentation](crate).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -135,6 +143,8 @@ pub struct Plan {
     pub grid: Grid,
     /// Elements of the accumulation dtype that partial statistics need between two launches.
     pub workspace: usize,
+    /// The launch that joins strands between the two, where rows have several.
+    pub join: Option<Join>,
     /// Why this strategy, in words.
     pub reason: &'static str,
 }
@@ -177,7 +187,8 @@ impl fmt::Display for Plan {
 }
 
 /// The canonical form of a description that a device is to run: units of a GPU share rows, which are longer there where
-/// nothing is reduced and rows would be short or parameters are one number along few elements.
+/// nothing is reduced and rows would be short or parameters are one number along few elements. Rows that have
+/// [strands](NormProblem::strands), and are not held, come as those, unless units of a plane or cube are to share them.
 ///
 /// # Errors
 ///
@@ -186,21 +197,55 @@ impl fmt::Display for Plan {
 /// # Example
 ///
 /// ```
-/// use cubenorm_core::{DType, Hardware, NormDesc, Statistics, TensorDesc, problem_on};
+/// use cubenorm_core::{
+///     DType, Hardware, NormDesc, Statistics, StrategyChoice, TensorDesc, problem_on,
+/// };
 ///
 /// // Batch norm by running statistics, of maps of 7 x 7 that no vector divides.
 /// let input = TensorDesc::contiguous([8, 2048, 7, 7], DType::F32);
 /// let channel = TensorDesc::contiguous([1, 2048, 1, 1], DType::F32);
 /// let [mean, variance] = [channel.clone(), channel];
 /// let desc = NormDesc::new(input, [0, 2, 3], Statistics::Given { mean, variance });
-/// assert_eq!(problem_on(&desc, &Hardware::cpu(8, 512))?.cols, 7 * 7);
-/// assert_eq!(problem_on(&desc, &Hardware::cuda(132))?.cols, 2048 * 7 * 7);
+/// let choice = StrategyChoice::Inferred;
+/// assert_eq!(problem_on(&desc, &Hardware::cpu(8, 512), choice)?.cols, 7 * 7);
+/// assert_eq!(problem_on(&desc, &Hardware::cuda(132), choice)?.cols, 2048 * 7 * 7);
 /// # Ok::<(), cubenorm_core::NormError>(())
 /// ```
-pub fn problem_on(desc: &NormDesc, hardware: &Hardware) -> Result<NormProblem, NormError> {
-    desc.canonical(match hardware.is_gpu() {
+pub fn problem_on(
+    desc: &NormDesc,
+    hardware: &Hardware,
+    choice: StrategyChoice,
+) -> Result<NormProblem, NormError> {
+    let rows = match hardware.is_gpu() {
         true => Rows::OfRuns,
         false => Rows::Even,
+    };
+    let whole = desc.canonical(rows, false)?;
+    // Units of a plane or cube share whole rows.
+    let shares_rows = matches!(
+        choice.knobs().strategy,
+        Some(Strategy::Plane | Strategy::Cube)
+    );
+    if shares_rows {
+        return Ok(whole);
+    }
+    let in_strands = desc.canonical(rows, true)?;
+    if in_strands.strands == 1 {
+        return Ok(whole);
+    }
+    let plan = |problem: &NormProblem| plan_forward(problem, hardware, StrategyChoice::Inferred);
+    let (Ok(of_whole), Ok(of_strands)) = (plan(&whole), plan(&in_strands)) else {
+        return Ok(whole);
+    };
+    let [whole_width, width] = [&of_whole, &of_strands].map(|plan| plan.blueprint.team.vector);
+    let bytes = desc.input.dtype.size();
+    // What is held is read once.
+    let reads_once = of_whole.blueprint.hold != Hold::Reread
+        && whole_width == hardware.widest_vector(bytes)
+        && in_strands.strands * bytes >= LEAST_BESIDE;
+    Ok(match reads_once || width < whole_width {
+        true => whole,
+        false => in_strands,
     })
 }
 
@@ -241,9 +286,12 @@ pub fn plan_forward(
         merge: problem.statistics.merge(),
         column_sums: 0,
         reads: 1 + usize::from(problem.residual.is_some()),
+        strands: problem.strands,
     };
-    let vectors_of =
-        |knobs: Knobs| lanes::choose(&task, &problem.input, problem.accesses(), hardware, knobs);
+    let vectors_of = |knobs: Knobs| {
+        let (whole, params) = (problem.whole(), problem.params());
+        lanes::choose(&task, &problem.input, whole, params, hardware, knobs)
+    };
     let is_half = problem.dtype.is_half();
     let row_bytes = problem.cols * problem.dtype.size();
     let plan = |vectors: Vectors| {
@@ -324,7 +372,7 @@ pub fn plan_forward(
             .written_statistics
             .as_ref()
             .map(|(written, access)| (*written, access.row.len())),
-        split: cut.grid.splits > 1 && problem.statistics.reduces(),
+        split: (cut.grid.splits > 1 || cut.team.joined) && problem.statistics.reduces(),
     };
     // A row in shared memory is there as it is in memory: there is no room for more.
     if let (_, 0) = cut.hold.places() {
@@ -345,12 +393,20 @@ pub fn plan_forward(
         lanes::pair(problem.param_dtype, vectors, hardware, params);
     }
     check_bindings(blueprint.bindings(), hardware)?;
+    let (workspace, join) = match blueprint.split {
+        true => between_launches(
+            &task,
+            &cut,
+            usize::from(blueprint.shifts),
+            hardware,
+            choice.knobs(),
+        )?,
+        false => (0, None),
+    };
     Ok(Plan {
         strategy: cut.strategy,
-        workspace: match blueprint.split {
-            true => 2 * cut.grid.splits * problem.rows,
-            false => 0,
-        },
+        workspace,
+        join,
         blueprint,
         grid: cut.grid,
         reason: cut.reason,

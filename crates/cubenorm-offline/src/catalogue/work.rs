@@ -3,7 +3,7 @@
 use cubecl::client::Client;
 use cubenorm_core::{
     BlendDesc, DType, GradientDesc, NormDesc, Statistics, Strategy, StrategyChoice, TensorDesc,
-    forward_candidates, gradient_candidates, knobs,
+    forward_candidates, gradient_candidates, knobs, problem_on,
 };
 use cubenorm_kernels::{
     ForwardTensors, GradientTensors, LaunchError, hardware, launch_blend, launch_forward,
@@ -113,8 +113,7 @@ impl Work {
         if breadth >= Breadth::Candidates || breadth >= Breadth::Strategies && !is_forced {
             // Where there is no problem or no plan, launching says so.
             let places = match self {
-                Self::Forward(desc) => desc
-                    .problem()
+                Self::Forward(desc) => problem_on(desc, &hardware, StrategyChoice::Inferred)
                     .ok()
                     .and_then(|problem| forward_candidates(&problem, &hardware).ok()),
                 Self::Backward(desc) => desc

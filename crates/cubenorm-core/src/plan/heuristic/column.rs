@@ -55,7 +55,8 @@ pub(super) fn column(work: &Work, hardware: &Hardware, is_forced: bool) -> Shape
     }
     let widest = columns(work, hardware, side_by_side);
     // What a gradient sums up is read again wherever it has columns, and in parts all of it is under way.
-    let is_whole = work.reduces && work.merge != Merge::Sums && widest.splits == 1;
+    let is_whole =
+        work.reduces && work.merge != Merge::Sums && widest.splits == 1 && work.strands == 1;
     let is_open = hardware.is_gpu() && work.knobs.units.is_none();
     if widest.hold != Hold::Reread || !is_whole || !is_open {
         return widest;
@@ -102,7 +103,8 @@ fn asks_for_registers(work: &Work) -> bool {
 /// Where so many vectors of a unit stay.
 fn held(work: &Work, hardware: &Hardware, vectors: usize) -> Hold {
     let bytes = vectors * work.vector * work.held;
-    let is_read_twice = work.reduces && work.merge != Merge::Sums && work.run.is_none();
+    let is_read_twice =
+        work.reduces && work.merge != Merge::Sums && work.run.is_none() && work.strands == 1;
     let fits = is_read_twice && bytes <= ASKED_OF_COLUMN;
     let asked = size(vectors).filter(|_| fits && asks_for_registers(work));
     asked.map_or_else(|| registers(work, hardware, vectors), Hold::Registers)

@@ -72,6 +72,8 @@ pub(super) struct Work {
     pub abreast: usize,
     /// Tensors of that many elements that are read.
     pub reads: usize,
+    /// Rows whose statistics are joined between two launches.
+    pub strands: usize,
     /// Steps of a run of columns, where vectors do not divide it.
     pub run: Option<usize>,
     /// What is decided already.

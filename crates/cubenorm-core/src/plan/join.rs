@@ -1,0 +1,62 @@
+//! The launch between two that makes of what strands have what their rows have.
+
+use super::grid::{Cut, Grid, Task, cut};
+use super::lanes::Vectors;
+use super::{Hardware, Knobs, Lanes, PlanError, Strategy, StrategyChoice, Team, heuristic};
+
+/// How the statistics of strands are joined: a team for those of each row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Join {
+    /// Who works on those of a row.
+    pub team: Team,
+    /// How the launch is cut.
+    pub grid: Grid,
+    /// Elements of the accumulation dtype that it leaves: a few numbers for each row.
+    pub workspace: usize,
+}
+
+/// Elements that the first of two launches leaves, with `shifts` numbers for each strand besides two for each part; and
+/// the launch that joins them, where there are several strands.
+pub(super) fn between_launches(
+    task: &Task,
+    of: &Cut,
+    shifts: usize,
+    hardware: &Hardware,
+    knobs: Knobs,
+) -> Result<(usize, Option<Join>), PlanError> {
+    let of_parts = 2 * of.grid.splits * task.rows;
+    if task.strands == 1 {
+        return Ok((of_parts, None));
+    }
+    let strands = Task {
+        rows: task.rows / task.strands,
+        cols: task.strands * of.grid.splits,
+        dtype: task.dtype.accumulation(),
+        held: task.dtype.accumulation(),
+        reduces: true,
+        strands: 1,
+        ..*task
+    };
+    let one_by_one = Vectors {
+        lanes: Lanes::Columns,
+        width: 1,
+        run: None,
+        cols: strands.cols,
+    };
+    let has_planes = heuristic::plane_size(hardware, knobs).is_some() && hardware.is_gpu();
+    let choice = StrategyChoice::Forced(Knobs {
+        strategy: Some(match has_planes {
+            true => Strategy::Plane,
+            false => Strategy::Unit,
+        }),
+        plane_size: knobs.plane_size,
+        ..Knobs::default()
+    });
+    let join = cut(&strands, one_by_one, hardware, choice, |_| 1)?;
+    let join = Join {
+        team: join.team,
+        grid: join.grid,
+        workspace: (2 + shifts) * strands.rows,
+    };
+    Ok((of_parts + shifts * task.rows, Some(join)))
+}

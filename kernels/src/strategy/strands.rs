@@ -1,0 +1,145 @@
+//! Rows that are strands of one. Between the two launches of [`split`](super::split) a third joins what the first has found
+//! of a row's strands, which lie in as many lanes, and maybe in several vectors.
+
+use cubecl::prelude::*;
+use cubenorm_core::{AccessBlueprint, Lanes, Team};
+
+use crate::moments::{Moments, merge};
+use crate::operand::{Optional, row_offset};
+use crate::strategy::split::{Partition, Workspace, part_count};
+use crate::strategy::{member, merge_folded, team_count, team_index};
+use crate::types::One;
+
+/// What is joined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct JoinShape {
+    /// Who works on the strands of a row.
+    pub(crate) team: Team,
+    /// Whether means of each strand are relative to a shift of its own.
+    pub(crate) shifts: bool,
+    /// Of what sums are weighted with.
+    pub(crate) scale: Option<AccessBlueprint>,
+}
+
+/// Leaves the shift of a strand behind what [`write_part`](super::split::write_part) leaves of all parts.
+#[cube]
+pub(crate) fn write_shift<A: Float, N: Size, W: Size>(
+    workspace: &mut Workspace<A, W>,
+    shift: Vector<A, N>,
+    group: usize,
+    partition: &Partition,
+    #[comptime] team: Team,
+) {
+    if member(team) == 0 {
+        let shifts = 2 * partition.splits * partition.groups;
+        workspace[shifts + group] = Vector::<A, W>::cast_from(shift);
+    }
+}
+
+/// Joins the strands of each of `rows`. Means are relative to the shift of the first of them then, which is left behind
+/// them.
+#[cube(launch_unchecked, address_type = "dynamic")]
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn join<A: Float, P: Float>(
+    parts: &Tensor<Vector<A, One>>,
+    scale: &Optional<P, One>,
+    joined: &mut Tensor<Vector<A, One>>,
+    rows: usize,
+    partition: Partition,
+    #[comptime] shape: JoinShape,
+    #[define(A)] _accumulation: ElemType,
+    #[define(P)] _param_dtype: ElemType,
+) {
+    let team = comptime!(shape.team);
+    let strands = partition.strands;
+    let of_kind = partition.splits * rows * strands;
+    let mut row = team_index(team);
+    while row < rows {
+        let first = row * strands;
+        let mut shift = A::new(0.0);
+        if comptime!(shape.shifts) {
+            shift = parts[2 * of_kind + first].extract(0usize);
+        }
+        let zero = Vector::<A, One>::new(A::new(0.0));
+        let mut count = A::new(0.0);
+        let mut mean = zero;
+        let mut m2 = zero;
+        let mut place = member(team);
+        while place < partition.splits * strands {
+            let part = place / strands;
+            let strand = first + place % strands;
+            let slot = part * rows * strands + strand;
+            let mut next = Moments::<A, One> {
+                count: part_count::<A, One>(&partition, part, team),
+                mean: parts[slot],
+                m2: parts[of_kind + slot],
+            };
+            if comptime!(shape.shifts) {
+                next.mean += parts[2 * of_kind + strand] - Vector::new(shift);
+            }
+            if comptime!(shape.scale.is_some()) {
+                let scale = scale.as_ref().unwrap();
+                let access = comptime!(shape.scale.unwrap());
+                let place = row_offset::<P, One>(scale, strand, access, Lanes::Columns);
+                let weight = Vector::<A, One>::cast_from(scale[place]);
+                next.mean *= weight;
+                next.m2 *= weight;
+            }
+            let merged = Moments::<A, One> { count, mean, m2 };
+            let both = merge::<A, One>(&merged, &next, team);
+            count = both.count;
+            mean = both.mean;
+            m2 = both.m2;
+            place += comptime!(team.members as usize);
+        }
+        let mine = Moments::<A, One> { count, mean, m2 };
+        let all = merge_folded::<A, One>(&mine, team);
+        if member(team) == 0 {
+            joined[row] = all.mean;
+            joined[rows + row] = all.m2;
+            if comptime!(shape.shifts) {
+                joined[2 * rows + row] = Vector::new(shift);
+            }
+        }
+        row += team_count(team);
+    }
+}
+
+/// What is known of the rows that the lanes of a row group belong to.
+#[derive(CubeType, Clone, Copy)]
+pub(crate) struct Joined<A: Float, N: Size> {
+    pub(crate) moments: Moments<A, N>,
+    pub(crate) shift: Vector<A, N>,
+}
+
+/// Reads what [`join`] has left for a row group whose first lane is the strand `first`.
+#[cube]
+pub(crate) fn joined<A: Float, N: Size, W: Size>(
+    joined: &Workspace<A, W>,
+    first: usize,
+    partition: &Partition,
+    #[comptime] shifts: bool,
+) -> Joined<A, N> {
+    let strands = partition.strands;
+    let rows = partition.groups * N::value() / strands;
+    let mut mean = Vector::<A, N>::empty();
+    let mut m2 = Vector::<A, N>::empty();
+    let mut shift = Vector::<A, N>::new(A::new(0.0));
+    #[unroll]
+    for lane in 0..N::value() {
+        let row = (first + lane) / strands;
+        mean.insert(lane, joined[row].extract(0usize));
+        m2.insert(lane, joined[rows + row].extract(0usize));
+        if shifts {
+            shift.insert(lane, joined[2 * rows + row].extract(0usize));
+        }
+    }
+    Joined::<A, N> {
+        moments: Moments::<A, N> {
+            count: A::new(0.0),
+            mean,
+            m2,
+        },
+        shift,
+    }
+}

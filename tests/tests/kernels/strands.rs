@@ -1,0 +1,152 @@
+//! Rows that are short runs far apart in memory, whose statistics are joined from those of strands.
+
+use cubenorm_core::{
+    DType, Epsilon, Layout, NormDesc, Statistics, StrategyChoice, TensorDesc, WrittenStatistics,
+};
+use cubenorm_kernels::plan_for;
+use cubenorm_tests::case::{Case, noise};
+use cubenorm_tests::device::{TestDevice, devices};
+
+use super::check_all;
+
+/// Group norm of maps whose channels are last in memory: `[images, groups, channels of a group, pixels]`.
+fn group_norm(shape: [usize; 4], statistics: Statistics, dtype: DType) -> NormDesc {
+    let [_, groups, members, pixels] = shape;
+    let channels = groups * members;
+    let layout = Layout::strided(shape, [pixels * channels, members, 1, channels]);
+    let param = TensorDesc::contiguous([groups, members, 1], dtype);
+    NormDesc::new(TensorDesc::new(layout, dtype), [2, 3], statistics)
+        .with_scale(param.clone())
+        .with_bias(param)
+}
+
+/// Checks a case under every choice, which is to be done in strands if nobody says how.
+#[track_caller]
+fn check_joined(device: &TestDevice, case: &Case) {
+    let plan = plan_for(&device.client, &case.desc, StrategyChoice::Inferred).unwrap();
+    assert!(plan.join.is_some(), "{}: {plan}", device.name);
+    check_all(device, case);
+}
+
+#[test]
+fn groups_of_channels_that_are_last_are_joined_from_their_channels() {
+    let kinds = [
+        Statistics::MeanVariance,
+        Statistics::MeanSquare,
+        Statistics::Mean,
+        Statistics::L1Norm,
+        Statistics::L2Norm,
+    ];
+    // Groups that end within a vector, that several vectors have, and that a vector has several of.
+    let shapes = [
+        [2, 16, 3, 700],
+        [1, 8, 10, 900],
+        [3, 32, 2, 500],
+        [1, 4, 20, 2500],
+        [1, 16, 7, 4100],
+    ];
+    for device in devices() {
+        for dtype in device.dtypes() {
+            for shape in shapes {
+                let kinds = match dtype {
+                    DType::F32 => &kinds[..],
+                    _ => &kinds[..1],
+                };
+                for kind in kinds {
+                    let desc = group_norm(shape, kind.clone(), dtype);
+                    check_joined(&device, &Case::new(desc, 61));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn small_maps_of_a_batch_are_joined_from_their_places() {
+    for device in devices() {
+        for [images, channels, pixels] in [[700, 16, 9], [300, 64, 25], [5000, 8, 4]] {
+            let input = TensorDesc::contiguous([images, channels, pixels], DType::F32);
+            let param = TensorDesc::contiguous([channels, 1], DType::F32);
+            let desc = NormDesc::new(input, [0, 2], Statistics::MeanVariance)
+                .with_scale(param.clone())
+                .with_bias(param)
+                .with_written_statistics(WrittenStatistics::MeanVariance);
+            check_all(&device, &Case::new(desc, 62));
+        }
+    }
+}
+
+#[test]
+fn joined_statistics_are_written_once_for_all_strands() {
+    for device in devices() {
+        for written in [WrittenStatistics::MeanRstd, WrittenStatistics::MeanVariance] {
+            for epsilon in [Epsilon::InsideSqrt(1e-3), Epsilon::AddedToDeviation(1e-2)] {
+                let desc = group_norm([3, 8, 5, 600], Statistics::MeanVariance, DType::F32)
+                    .with_epsilon(epsilon)
+                    .with_written_statistics(written);
+                check_joined(&device, &Case::new(desc, 63));
+            }
+        }
+    }
+}
+
+#[test]
+fn strands_far_from_zero_and_from_each_other_keep_their_digits() {
+    for device in devices() {
+        // A common offset, and one of each channel, which another channel of the group does not have.
+        for (common, apart) in [(4096.0, 0.0), (0.0, 64.0), (-1000.0, 8.0)] {
+            let desc = group_norm([2, 8, 6, 800], Statistics::MeanVariance, DType::F32)
+                .with_written_statistics(WrittenStatistics::MeanVariance);
+            let case = Case::with_input(desc, 64, |position| {
+                common + apart * (position % 48) as f64 + noise(9, position)
+            });
+            check_joined(&device, &case);
+        }
+    }
+}
+
+#[test]
+fn what_is_no_number_stays_in_its_group() {
+    for device in devices() {
+        for value in [f64::NAN, f64::INFINITY] {
+            // In the first step, where strands have their shifts from, and in a later one.
+            for position in [21, 48 * 500 + 21] {
+                let desc = group_norm([2, 8, 6, 800], Statistics::MeanVariance, DType::F32);
+                let case = Case::with_input(desc, 65, |i| match i == position {
+                    true => value,
+                    false => noise(10, i),
+                });
+                check_joined(&device, &case);
+            }
+        }
+    }
+}
+
+#[test]
+fn residual_sum_and_output_of_strands_lie_as_they_like() {
+    let shape = [2, 8, 6, 700];
+    for device in devices() {
+        let desc = group_norm(shape, Statistics::MeanVariance, DType::F32);
+        let last = desc.input.clone();
+        let first = TensorDesc::contiguous(shape, DType::F32);
+        for residual in [&last, &first] {
+            for output in [None, Some(first.clone())] {
+                let mut desc = desc.clone().with_residual(residual.clone()).with_sum();
+                desc.output = output;
+                check_joined(&device, &Case::new(desc, 66));
+            }
+        }
+        // A residual of each channel, and of each group, which ends within a vector.
+        for residual in [[8, 6, 1], [8, 1, 1]] {
+            let residual = TensorDesc::contiguous(residual, DType::F32);
+            let desc = desc.clone().with_residual(residual);
+            check_all(&device, &Case::new(desc, 67));
+        }
+        // A scale of each group and of each element.
+        for scale in [[8, 1, 1], [8, 6, 700]] {
+            let mut desc = desc.clone();
+            desc.scale = Some(TensorDesc::contiguous(scale, DType::F32));
+            check_joined(&device, &Case::new(desc, 68));
+        }
+    }
+}
