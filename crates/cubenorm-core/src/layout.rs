@@ -109,6 +109,53 @@ impl Layout {
         Some(strides)
     }
 
+    /// The same elements in the same order as another shape of as many, where no element has to move: dimensions are
+    /// split, and merged where one ends where the next one begins.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use cubenorm_core::Layout;
+    ///
+    /// // Channels that are last in memory, in groups; and pixels, which are one after another.
+    /// let maps = Layout::strided([2, 6, 4, 4], [96, 1, 24, 6]);
+    /// let groups = maps.reshaped(&[2, 3, 2, 16]).unwrap();
+    /// assert_eq!(groups.strides, [96, 2, 1, 6]);
+    /// assert_eq!(groups.reshaped(&[2, 6, 4, 4]), Some(maps.clone()));
+    /// // Channels and pixels are not.
+    /// assert_eq!(maps.reshaped(&[2, 96]), None);
+    /// ```
+    pub fn reshaped(&self, shape: &[usize]) -> Option<Self> {
+        if self.shape.contains(&0) || shape.contains(&0) {
+            let contiguous = Self::contiguous(shape);
+            return (contiguous.checked_elements() == self.checked_elements())
+                .then_some(contiguous);
+        }
+        let mut from: Vec<_> = self.significant().collect();
+        let mut strides = vec![1; shape.len()];
+        // From the innermost on: what is left of the dimension that is being taken apart, and its stride.
+        let (mut left, mut step) = (1, 1);
+        for (dim, &size) in shape.iter().enumerate().rev() {
+            if left == 1
+                && size > 1
+                && let Some((next, stride)) = from.pop()
+            {
+                (left, step) = (next, stride);
+            }
+            strides[dim] = step;
+            while left % size != 0 {
+                let (next, stride) = from.pop()?;
+                if stride != step.saturating_mul(left) {
+                    return None;
+                }
+                left *= next;
+            }
+            step = step.saturating_mul(size);
+            left /= size;
+        }
+        (left == 1 && from.is_empty()).then(|| Self::strided(shape, strides))
+    }
+
     /// Sizes and strides of the dimensions that have more than one index.
     fn significant(&self) -> impl Iterator<Item = (usize, usize)> {
         self.shape
@@ -222,6 +269,37 @@ mod tests {
             Layout::strided([usize::MAX, 3], [2, 2]).checked_span(),
             None
         );
+    }
+
+    #[test]
+    fn a_shape_is_seen_as_another_where_no_element_moves() {
+        let strides = |layout: Layout, shape: &[usize]| layout.reshaped(shape).map(|it| it.strides);
+        let contiguous = Layout::contiguous([4, 6, 5]);
+        assert_eq!(contiguous.reshaped(&[120]), Some(Layout::contiguous([120])));
+        assert_eq!(
+            contiguous.reshaped(&[2, 2, 1, 30]),
+            Some(Layout::contiguous([2, 2, 1, 30]))
+        );
+        // A dimension of the new shape ends within one of the old, which goes on in the one before.
+        assert_eq!(strides(contiguous.clone(), &[8, 15]), Some(vec![15, 1]));
+        assert_eq!(contiguous.reshaped(&[7, 17]), None);
+        assert_eq!(contiguous.reshaped(&[4, 6]), None);
+        assert_eq!(contiguous.reshaped(&[4, 6, 5, 2]), None);
+        // Lines that are padded are split, and not merged.
+        let padded = Layout::strided([4, 6, 5], [48, 8, 1]);
+        assert_eq!(
+            strides(padded.clone(), &[2, 2, 6, 5]),
+            Some(vec![96, 48, 8, 1])
+        );
+        assert_eq!(strides(padded.clone(), &[24, 5]), Some(vec![8, 1]));
+        assert_eq!(padded.reshaped(&[4, 30]), None);
+        assert_eq!(padded.reshaped(&[8, 15]), None);
+        // Sizes of 1 have any stride, and repeated elements are merged with repeated ones.
+        let repeated = Layout::strided([1, 4, 3, 2], [999, 0, 0, 1]);
+        assert_eq!(strides(repeated, &[12, 1, 2]).unwrap()[0], 0);
+        let empty = Layout::contiguous([4, 0, 5]);
+        assert_eq!(empty.reshaped(&[0, 7]), Some(Layout::contiguous([0, 7])));
+        assert_eq!(empty.reshaped(&[7]), None);
     }
 
     #[test]

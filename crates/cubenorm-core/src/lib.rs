@@ -28,6 +28,10 @@
 //! | cube, with [peers](Knobs::peers) | several cubes | part of one | words in the device's memory | rows of which one cube cannot hold the sums of columns |
 //! | split | several cubes | part of one | a workspace and a second launch | few very long rows |
 //! | column | units along the reduced axis | one vector of rows per unit along the kept axis | shared memory, or a workspace | a reduced axis that is not innermost |
+//!
+//! Of groups of channels that are last in memory each channel is a row, a [strand](NormProblem::strands): the strategy is
+//! that of a reduced axis that is not innermost, and a [launch of its own](Join) joins what was found of a group's strands
+//! between the two that sum up and write.
 
 mod activation;
 mod blend;

@@ -2,7 +2,7 @@
 
 use burn::nn;
 use burn::tensor::{DType, Tensor};
-use cubenorm::nn::{InstanceNormConfig, LayerNormConfig, RmsNormConfig};
+use cubenorm::nn::{GroupNormConfig, InstanceNormConfig, LayerNormConfig, RmsNormConfig};
 use cubenorm::{Activation, Lp, MeanVarianceOptions};
 
 use crate::{devices, difference, noise, supports, values};
@@ -268,5 +268,21 @@ fn given_statistics_and_norms_are_as_their_formulas() {
         let y = cubenorm::lp_norm(x(), Lp::L1, 2);
         let expected = x() / x().abs().sum_dim(2);
         assert!(difference(y, expected) < 1e-5, "{name}: L1");
+    }
+}
+
+#[test]
+fn channels_that_are_last_in_memory_agree_with_burns_own() {
+    for (name, device) in devices() {
+        let x = noise([2, 9, 7, 12], 3, &device).permute([0, 3, 1, 2]);
+        let ours = GroupNormConfig::new(4, 12).init(&device).forward(x.clone());
+        let burns = nn::GroupNormConfig::new(4, 12).init(&device);
+        let burns = burns.forward(x.clone());
+        assert!(difference(ours, burns) < 1e-5, "{name}: group norm");
+
+        let ours = InstanceNormConfig::new(12).init(&device);
+        let burns = nn::InstanceNormConfig::new(12).init(&device);
+        let (ours, burns) = (ours.forward(x.clone()), burns.forward(x));
+        assert!(difference(ours, burns) < 1e-5, "{name}: instance norm");
     }
 }

@@ -20,6 +20,12 @@ pub(super) fn gradients(dtype: DType) -> Vec<Case> {
         &[2048, 65536],
     ];
     let picture = [8, 64, 128, 128];
+    let norm = of.group_norm_channels_last([8, 320, 64, 64]);
+    let groups = GradientDesc {
+        output_gradient: norm.input.clone(),
+        input_gradient: Some(norm.input.clone()),
+        ..GradientDesc::new(norm)
+    };
     let mut cases = Vec::new();
     cases.extend(layers.map(|shape| named("layer_norm", shape, of.layer_norm(shape))));
     cases[3].breadth = Breadth::Strategies;
@@ -34,6 +40,7 @@ pub(super) fn gradients(dtype: DType) -> Vec<Case> {
         ),
         named("group_norm", &picture, of.group_norm(picture)),
         named("instance_norm", &picture, of.instance_norm(&picture)),
+        Case::backward("groups, channels last", groups),
     ]);
     let flat = of.layer_norm(&[512, 768]);
     let plain = |axis: usize, input: &[usize], statistics| {

@@ -71,6 +71,16 @@ impl Of {
             .with_scale(params.clone())
             .with_bias(params)
     }
+
+    /// The same with channels last in memory, of whose groups each pixel has a few numbers.
+    pub(super) fn group_norm_channels_last(self, [n, c, h, w]: [usize; 4]) -> NormDesc {
+        let (groups, each) = (32, c / 32);
+        let strides = [h * w * c, each, 1, w * c, c];
+        NormDesc {
+            input: self.strided(&[n, groups, each, h, w], &strides),
+            ..self.group_norm([n, c, h, w])
+        }
+    }
 }
 
 /// A description with other statistics.

@@ -146,6 +146,11 @@ pub(super) fn variants(dtype: DType) -> Vec<Case> {
                 ..of.instance_norm(&[8, 64, 32, 32])
             },
         ),
+        Case::forward(
+            "groups, channels last",
+            of.group_norm_channels_last([8, 320, 64, 64])
+                .with_written_statistics(WrittenStatistics::MeanRstd),
+        ),
         // More elements than 32 bits count.
         Case::forward("wide addresses", of.layer_norm(&[1 << 20, 1 << 13])),
     ]);

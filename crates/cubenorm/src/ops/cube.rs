@@ -22,7 +22,10 @@ use crate::tuning::tuning;
 impl NormBackend for CubeBackend {
     fn normalize(operands: Operands<Self>, spec: NormSpec) -> Normalized<Self> {
         let shape = operands.input.shape();
-        let see = |tensor: CubeTensor| untiled(spec.see::<Self>(tensor));
+        let see = |tensor: CubeTensor| {
+            let shape = spec.seen_shape(&tensor.shape());
+            in_shape(untiled(tensor), &shape)
+        };
         let input = see(operands.input);
         let residual = operands.residual.into_option().map(see);
         let [scale, bias, mean, variance] = [
@@ -56,7 +59,7 @@ impl NormBackend for CubeBackend {
             choice(&input.client),
         ));
         Normalized {
-            output: shaped::<Self>(wrap(outputs.output, &input), &shape),
+            output: in_shape(wrap(outputs.output, &input), &shape),
             sum: optional(outputs.sum, &input, Some(&shape)),
             statistics: optional(outputs.statistics, &input, None),
         }
@@ -70,8 +73,10 @@ impl NormBackend for CubeBackend {
             shape(&operands.bias),
         ];
         let norm = &spec.norm;
-        let [input, output_gradient] = [operands.input, operands.output_gradient]
-            .map(|tensor| untiled(norm.see::<Self>(tensor)));
+        let [input, output_gradient] = [operands.input, operands.output_gradient].map(|tensor| {
+            let shape = norm.seen_shape(&tensor.shape());
+            in_shape(untiled(tensor), &shape)
+        });
         let [scale, bias] = [operands.scale, operands.bias].map(|tensor| present(tensor, norm));
         let saved = operands.saved.into_option().map(untiled);
         let gradient = spec.desc(
@@ -123,7 +128,10 @@ fn launched<T>(outputs: Result<T, LaunchError>) -> T {
 }
 
 fn present(tensor: Optional<CubeBackend>, spec: &NormSpec) -> Option<CubeTensor> {
-    let see = |tensor| untiled(spec.see_param::<CubeBackend>(tensor));
+    let see = |tensor: CubeTensor| {
+        let shape = spec.seen_param_shape(&tensor.shape());
+        in_shape(untiled(tensor), &shape)
+    };
     tensor.into_option().map(see)
 }
 
@@ -157,7 +165,7 @@ fn optional(
 ) -> Optional<CubeBackend> {
     let tensor = tensor.map(|tensor| wrap(tensor, input));
     let tensor = tensor.map(|tensor| match shape {
-        Some(shape) => shaped::<CubeBackend>(tensor, shape),
+        Some(shape) => in_shape(tensor, shape),
         None => tensor,
     });
     tensor.into()
@@ -169,6 +177,19 @@ fn burn_dtype(dtype: DType) -> burn::tensor::DType {
         DType::BF16 => burn::tensor::DType::BF16,
         DType::F32 => burn::tensor::DType::F32,
         DType::F64 => burn::tensor::DType::F64,
+    }
+}
+
+/// A tensor in a shape, which it may have already. Burn copies a tensor of any strides to reshape it, a convolution's
+/// channels that are last in memory to have them in groups and once more to have them back.
+fn in_shape(mut tensor: CubeTensor, shape: &Shape) -> CubeTensor {
+    let layout = Layout::strided(tensor.meta.shape().to_vec(), tensor.meta.strides().to_vec());
+    match layout.reshaped(shape) {
+        Some(layout) => {
+            *tensor.meta = Metadata::new(layout.shape, layout.strides);
+            tensor
+        }
+        None => shaped::<CubeBackend>(tensor, shape),
     }
 }
 
