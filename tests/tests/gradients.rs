@@ -2,7 +2,7 @@
 
 use cubenorm_core::{
     Activation, ActivationKind, DType, Epsilon, GradientDesc, GradientPlan, Hold, Knobs, NormDesc,
-    ParamSums, RowHeld, RowKept, Statistics, Strategy, StrategyChoice, TensorDesc,
+    ParamSums, RowHeld, RowKept, Statistics, Strategy, StrategyChoice, TensorDesc, sums_on,
 };
 use cubenorm_kernels::{hardware, plan_gradient_for, supports};
 use cubenorm_tests::choice::{choices, gradient_runs};
@@ -776,6 +776,10 @@ fn channels_last(shape: [usize; 4], statistics: Statistics, dtype: DType) -> Gra
     desc
 }
 
+fn sums(device: &TestDevice, desc: &GradientDesc) -> ParamSums {
+    sums_on(desc, &hardware(&device.client))
+}
+
 #[test]
 fn groups_of_channels_that_are_last_are_passed_back_in_strands() {
     let kinds = [
@@ -792,7 +796,7 @@ fn groups_of_channels_that_are_last_are_passed_back_in_strands() {
             for kind in kinds {
                 for shape in [[2, 8, 3, 60], [1, 4, 10, 900], [3, 16, 2, 50]] {
                     let desc = channels_last(shape, kind.clone(), dtype);
-                    assert_eq!(desc.param_sums(), ParamSums::Strands);
+                    assert_eq!(sums(&device, &desc), ParamSums::Strands);
                     let plan = plan_gradient_for(&device.client, &desc, Default::default());
                     let plan = plan.unwrap();
                     assert!(plan.join.is_some(), "{}: {plan}", device.name);
@@ -810,12 +814,12 @@ fn strands_pass_back_what_is_wanted_of_them() {
         for (scale, bias) in [(false, false), (true, false), (false, true)] {
             let mut desc = desc.clone();
             (desc.wants_scale, desc.wants_bias) = (scale, bias);
-            assert_eq!(desc.param_sums(), ParamSums::Strands);
+            assert_eq!(sums(&device, &desc), ParamSums::Strands);
             check_all(&device, &GradientCase::of(desc, 72));
         }
         let mut params_alone = desc.clone();
         params_alone.input_gradient = None;
-        assert_ne!(params_alone.param_sums(), ParamSums::Strands);
+        assert_ne!(sums(&device, &params_alone), ParamSums::Strands);
         check_all(&device, &GradientCase::of(params_alone, 73));
         // What repeats over the groups, is one number of each, or has an activation behind it.
         for param in [[1, 6, 1], [8, 1, 1]] {
@@ -833,7 +837,7 @@ fn strands_pass_back_what_is_wanted_of_them() {
             norm: elements,
             ..desc.clone()
         };
-        assert_eq!(elements.param_sums(), ParamSums::Elsewhere);
+        assert_eq!(sums(&device, &elements), ParamSums::Elsewhere);
         check_all(&device, &GradientCase::of(elements, 75));
         let many = channels_last([4200, 4, 2, 3], Statistics::MeanVariance, DType::F32);
         check_all(&device, &GradientCase::of(many, 76));
@@ -848,7 +852,7 @@ fn small_maps_of_a_batch_are_passed_back_in_strands() {
             let desc = norm(&shape, &[0, 2], Statistics::MeanVariance, DType::F32);
             let desc = with_params(desc, &[channels, 1], &[channels, 1]);
             let case = GradientCase::new(desc, 77);
-            assert_eq!(case.desc.param_sums(), ParamSums::Strands);
+            assert_eq!(sums(&device, &case.desc), ParamSums::Strands);
             check_all(&device, &case);
         }
     }

@@ -11,7 +11,7 @@ use cubecl::{
 };
 use cubenorm_core::{
     DType, Epsilon, GradientDesc, Hold, Knobs, NormDesc, Statistics, StrategyChoice, TensorDesc,
-    forward_candidates, gradient_candidates, knobs, problem_on,
+    forward_candidates, gradient_candidates, knobs, problem_on, sums_on,
 };
 use cubenorm_kernels::{hardware, plan_for, plan_gradient_for};
 use cubenorm_offline::{Recorder, Work, representation};
@@ -112,7 +112,7 @@ impl Described {
                 &hardware,
             )?,
             Some(desc) => {
-                let problem = desc.input_problem(desc.param_sums())?;
+                let problem = desc.input_problem(sums_on(desc, &hardware))?;
                 gradient_candidates(&problem, &hardware)?
             }
         };

@@ -247,23 +247,17 @@ impl GradientDesc {
     }
 
     /// How the gradients of scale and bias come out of the problem over the normalization's own
-    /// axes, where both come out in one way.
+    /// axes, where both come out in one way; of whole rows: [`sums_on`](crate::sums_on) knows of strands.
     pub fn param_sums(&self) -> ParamSums {
-        // Without a reduction rows are as long as suits the input alone.
-        if !StatisticsKind::of(&self.norm.statistics).reduces() {
-            return ParamSums::Elsewhere;
-        }
         let mut shapes = self.wanted_params().map(|tensor| tensor.shape());
-        let first = shapes.next();
-        if shapes.any(|shape| Some(shape) != first) {
-            return ParamSums::Elsewhere;
-        }
-        if self.input_gradient.is_some() && self.has_strands() {
-            return ParamSums::Strands;
-        }
-        let Some(first) = first else {
+        let Some(first) = shapes.next() else {
             return ParamSums::Elsewhere;
         };
+        // Without a reduction rows are as long as suits the input alone.
+        let reduces = StatisticsKind::of(&self.norm.statistics).reduces();
+        if shapes.any(|shape| shape != first) || !reduces {
+            return ParamSums::Elsewhere;
+        }
         // What repeats nowhere is told apart from what repeats by the sizes alone.
         let repeats = self.repeated(first);
         let reduced = |dim: usize| self.norm.axes.contains(&dim);
@@ -296,13 +290,24 @@ impl GradientDesc {
         begins && inner.peek().is_some() && inner.all(|is_run| is_run)
     }
 
-    /// Whether rows have strands along each of which the scale and all wanted parameters are constant.
-    fn has_strands(&self) -> bool {
+    /// How many strands rows have, along each of which the scale and all wanted parameters are constant, and how many
+    /// elements each of them has; where the sums of strands are all that is wanted.
+    pub(crate) fn sums_of_strands(&self) -> Option<(usize, usize)> {
+        let reduces = StatisticsKind::of(&self.norm.statistics).reduces();
+        let mut shapes = self.wanted_params().map(|tensor| tensor.shape());
+        let first = shapes.next();
+        let is_one = shapes.all(|shape| Some(shape) == first);
+        if !(reduces && is_one && self.input_gradient.is_some()) {
+            return None;
+        }
+        let strands = self.strands()?;
+        let columns = strands.columns(&self.reduced());
         let run = self.run_dims();
-        self.strands().is_some_and(|strands| {
-            let columns = strands.columns(&self.reduced());
-            columns.iter().zip(run).all(|(column, run)| !column || run)
-        })
+        let sizes = self.norm.input.shape();
+        let dims = || (0..sizes.len()).filter(|&dim| columns[dim]);
+        dims()
+            .all(|dim| run[dim])
+            .then(|| (strands.count, dims().map(|dim| sizes[dim]).product()))
     }
 
     fn strands(&self) -> Option<Strands> {

@@ -55,5 +55,6 @@ pub use plan::{
     AccessBlueprint, Blueprint, GradientBlueprint, GradientPlan, Grid, Hardware, Hold, Join, Knobs,
     Lanes, Level, LoadMode, Merge, Plan, PlanError, RowHeld, RowKept, Strategy, StrategyChoice,
     Team, forward_candidates, gradient_candidates, knobs, plan_forward, plan_gradient, problem_on,
+    sums_on,
 };
 pub use problem::{Access, Dim, NormProblem, StatisticsKind};

@@ -3,7 +3,7 @@
 use cubenorm_core::{
     DType, GradientDesc, Grid, Hardware, Hold, Knobs, Lanes, Layout, Level, LoadMode, NormDesc,
     ParamSums, Plan, PlanError, RowHeld, RowKept, Statistics, Strategy, StrategyChoice, TensorDesc,
-    WrittenStatistics, forward_candidates, knobs, plan_forward, plan_gradient, problem_on,
+    WrittenStatistics, forward_candidates, knobs, plan_forward, plan_gradient, problem_on, sums_on,
 };
 use proptest::prelude::*;
 
@@ -1244,13 +1244,20 @@ fn short_runs_of_rows_come_as_strands() {
     // Long runs, and runs beside which no vector has a place.
     let many = group_norm_channels_last(256, 8, DType::F32);
     assert_eq!(strands(&many, &cpu, inferred), 1);
-    let batch_norm = |channels: usize, pixels: usize| {
-        let input = TensorDesc::contiguous([64, channels, pixels], DType::F32);
+    let batch_norm = |images: usize, channels: usize, pixels: usize| {
+        let input = TensorDesc::contiguous([images, channels, pixels], DType::F32);
         NormDesc::new(input, [0, 2], Statistics::MeanVariance)
     };
-    assert_eq!(strands(&batch_norm(2048, 49), &cpu, inferred), 49);
-    assert_eq!(strands(&batch_norm(2048, 196), &cpu, inferred), 1);
-    assert_eq!(strands(&batch_norm(3, 49), &cpu, inferred), 1);
+    assert_eq!(strands(&batch_norm(256, 2048, 49), &cpu, inferred), 49);
+    assert_eq!(strands(&batch_norm(256, 2048, 196), &cpu, inferred), 1);
+    assert_eq!(strands(&batch_norm(256, 3, 49), &cpu, inferred), 1);
+    // So few numbers that it would take a core longer to find what they are multiplied with.
+    assert_eq!(strands(&batch_norm(64, 2048, 49), &cpu, inferred), 1);
+    assert_eq!(strands(&batch_norm(64, 2048, 49), &hopper, inferred), 49);
+    let back = |images: usize| GradientDesc::new(batch_norm(images, 2048, 49));
+    assert_eq!(sums_on(&back(64), &hopper), ParamSums::Strands);
+    assert_eq!(sums_on(&back(64), &cpu), back(64).param_sums());
+    assert_eq!(sums_on(&back(256), &cpu), ParamSums::Strands);
     // The same elements, however they are grouped.
     let problem = problem_on(&ten, &cpu, inferred).unwrap();
     assert_eq!((problem.rows, problem.cols), (8 * 320, 64 * 64));

@@ -5,7 +5,7 @@ use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubenorm_core::{
     Access, Activation, DType, Dim, GradientDesc, GradientPlan, GradientProblem, Hardware, Knobs,
-    Layout, LoadMode, ParamSums, PlanError, StrategyChoice, TensorDesc, plan_gradient,
+    Layout, LoadMode, ParamSums, PlanError, StrategyChoice, TensorDesc, plan_gradient, sums_on,
 };
 
 use super::element::GradientSourceLaunch;
@@ -84,8 +84,9 @@ pub fn plan_gradient_for(
     desc: &GradientDesc,
     choice: StrategyChoice,
 ) -> Result<GradientPlan, LaunchError> {
-    let problem = desc.input_problem(desc.param_sums())?;
-    Ok(plan_gradient(&problem, &hardware(client), choice)?)
+    let hardware = hardware(client);
+    let problem = desc.input_problem(sums_on(desc, &hardware))?;
+    Ok(plan_gradient(&problem, &hardware, choice)?)
 }
 
 /// Passes a gradient back through a normalization.
@@ -105,7 +106,7 @@ pub fn launch_gradient(
 ) -> Result<GradientOutputs, LaunchError> {
     let hardware = hardware(client);
     let make = || {
-        let (problem, sums) = checked(client, desc, tensors)?;
+        let (problem, sums) = checked(client, desc, tensors, &hardware)?;
         let choice = match choice {
             StrategyChoice::Tuned if !problem.is_empty() => {
                 let knobs = tune_gradient(client, &hardware, desc, &problem, tensors)?;
@@ -145,11 +146,11 @@ pub fn tuned_gradient(
     desc: &GradientDesc,
     tensors: &GradientTensors,
 ) -> Result<Knobs, LaunchError> {
-    let (problem, _) = checked(client, desc, tensors)?;
+    let hardware = hardware(client);
+    let (problem, _) = checked(client, desc, tensors, &hardware)?;
     if problem.is_empty() {
         return Ok(Knobs::default());
     }
-    let hardware = hardware(client);
     Ok(tune_gradient(client, &hardware, desc, &problem, tensors)?)
 }
 
@@ -158,8 +159,9 @@ fn checked(
     client: &Client,
     desc: &GradientDesc,
     tensors: &GradientTensors,
+    hardware: &Hardware,
 ) -> Result<(GradientProblem, ParamSums), LaunchError> {
-    let sums = desc.param_sums();
+    let sums = sums_on(desc, hardware);
     let problem = desc.input_problem(sums)?;
     let accumulation = problem.dtype.accumulation();
     let dtypes = [problem.dtype, problem.param_dtype, accumulation];

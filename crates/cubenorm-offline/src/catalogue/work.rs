@@ -3,7 +3,7 @@
 use cubecl::client::Client;
 use cubenorm_core::{
     BlendDesc, DType, GradientDesc, NormDesc, Statistics, Strategy, StrategyChoice, TensorDesc,
-    forward_candidates, gradient_candidates, knobs, problem_on,
+    forward_candidates, gradient_candidates, knobs, problem_on, sums_on,
 };
 use cubenorm_kernels::{
     ForwardTensors, GradientTensors, LaunchError, hardware, launch_blend, launch_forward,
@@ -117,7 +117,7 @@ impl Work {
                     .ok()
                     .and_then(|problem| forward_candidates(&problem, &hardware).ok()),
                 Self::Backward(desc) => desc
-                    .input_problem(desc.param_sums())
+                    .input_problem(sums_on(desc, &hardware))
                     .ok()
                     .and_then(|problem| gradient_candidates(&problem, &hardware).ok()),
                 Self::Blend(_) => None,
