@@ -467,7 +467,8 @@ impl Back<'_> {
             Some(&tensors.output_gradient),
             input.map(|tensor| &tensor.handle),
         ];
-        let address = address_type(self.client, problem.dtype, reached.into_iter().flatten())?;
+        let reached = reached.into_iter().flatten();
+        let address = address_type(self.client, problem.dtype, reached, plan.workspace)?;
         let param = blueprint.scale.or(blueprint.bias);
         let elem = [
             memory_type(problem.dtype, Some(blueprint.input)),

@@ -57,16 +57,16 @@ pub(crate) fn check_apart<'a>(
     }
 }
 
-/// The type of addresses that reach all of these tensors.
+/// The type of addresses that reach all of these tensors, and a workspace of so many numbers.
 pub(crate) fn address_type<'a>(
     client: &Client,
     dtype: DType,
     tensors: impl Iterator<Item = &'a Handle>,
+    workspace: usize,
 ) -> Result<AddressType, LaunchError> {
     let elements = tensors
         .map(|handle| handle.size_in_used() as usize / dtype.size())
-        .max()
-        .unwrap_or(0);
+        .fold(workspace, usize::max);
     let address = AddressType::from_len(elements);
     match client.properties().supports_address(address) {
         true => Ok(address),

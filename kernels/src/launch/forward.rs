@@ -398,7 +398,7 @@ impl<'a> Launch<'a> {
             .into_iter()
             .chain([tensors.residual.as_ref(), tensors.scale.as_ref()])
             .flatten();
-        let address = address_type(client, problem.dtype, reached)?;
+        let address = address_type(client, problem.dtype, reached, plan.workspace)?;
         Ok(Self {
             client,
             problem,

@@ -8,7 +8,7 @@ use cubenorm_kernels::{hardware, launch_forward_within, plan_for, supports};
 use cubenorm_tests::case::{Case, download};
 use cubenorm_tests::device::{TestDevice, devices};
 
-use super::check_all;
+use super::{check_all, kinds};
 
 fn f32(layout: Layout) -> TensorDesc {
     TensorDesc::new(layout, DType::F32)
@@ -108,22 +108,10 @@ fn rows_that_no_vector_divides_end_in_one_of_their_own() {
         (&[70, 2, 37], &[0, 2]),
         (&[2, 5, 65, 3], &[1, 2, 3]),
     ];
-    let kinds = [
-        Statistics::MeanVariance,
-        Statistics::MeanSquare,
-        Statistics::Mean,
-        Statistics::L1Norm,
-        Statistics::L2Norm,
-    ];
     for device in devices() {
         for dtype in device.dtypes() {
             for (shape, axes) in shapes {
-                // The others differ in what is added up, not in how it is read.
-                let kinds = match dtype {
-                    DType::F32 => &kinds[..],
-                    _ => &kinds[..1],
-                };
-                for kind in kinds {
+                for kind in kinds(dtype) {
                     let mut scale = shape.to_vec();
                     scale[0] = 1;
                     let input = TensorDesc::contiguous(shape, dtype);

@@ -17,7 +17,7 @@ mod strands;
 mod strategies;
 mod values;
 
-use cubenorm_core::{NormDesc, StrategyChoice};
+use cubenorm_core::{DType, NormDesc, Statistics, StrategyChoice};
 use cubenorm_tests::case::Case;
 use cubenorm_tests::choice;
 use cubenorm_tests::device::TestDevice;
@@ -25,6 +25,21 @@ use cubenorm_tests::device::TestDevice;
 /// Every choice that can run a description on a device: the inferred one and each strategy.
 fn choices(device: &TestDevice, desc: &NormDesc) -> Vec<StrategyChoice> {
     choice::choices(device, |choice| choice::runs(device, desc, choice))
+}
+
+/// What is reduced: all that may be in float32, and one of them in other dtypes, which differ in how it is read only.
+fn kinds(dtype: DType) -> &'static [Statistics] {
+    static KINDS: [Statistics; 5] = [
+        Statistics::MeanVariance,
+        Statistics::MeanSquare,
+        Statistics::Mean,
+        Statistics::L1Norm,
+        Statistics::L2Norm,
+    ];
+    match dtype {
+        DType::F32 => &KINDS,
+        _ => &KINDS[..1],
+    }
 }
 
 /// Checks a case under every choice that can run it.

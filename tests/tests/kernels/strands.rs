@@ -7,7 +7,7 @@ use cubenorm_kernels::plan_for;
 use cubenorm_tests::case::{Case, noise};
 use cubenorm_tests::device::{TestDevice, devices};
 
-use super::check_all;
+use super::{check_all, kinds};
 
 /// Group norm of maps whose channels are last in memory: `[images, groups, channels of a group, pixels]`.
 fn group_norm(shape: [usize; 4], statistics: Statistics, dtype: DType) -> NormDesc {
@@ -30,13 +30,6 @@ fn check_joined(device: &TestDevice, case: &Case) {
 
 #[test]
 fn groups_of_channels_that_are_last_are_joined_from_their_channels() {
-    let kinds = [
-        Statistics::MeanVariance,
-        Statistics::MeanSquare,
-        Statistics::Mean,
-        Statistics::L1Norm,
-        Statistics::L2Norm,
-    ];
     // Groups that end within a vector, that several vectors have, and that a vector has several of.
     let shapes = [
         [2, 16, 3, 700],
@@ -48,11 +41,7 @@ fn groups_of_channels_that_are_last_are_joined_from_their_channels() {
     for device in devices() {
         for dtype in device.dtypes() {
             for shape in shapes {
-                let kinds = match dtype {
-                    DType::F32 => &kinds[..],
-                    _ => &kinds[..1],
-                };
-                for kind in kinds {
+                for kind in kinds(dtype) {
                     let desc = group_norm(shape, kind.clone(), dtype);
                     check_joined(&device, &Case::new(desc, 61));
                 }

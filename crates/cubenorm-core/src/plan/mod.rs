@@ -252,6 +252,21 @@ pub fn problem_on(
 
 /// How a gradient's sums are to be taken on a device: of strands, where rows have any and they pay, else as
 /// [`GradientDesc::param_sums`] says.
+///
+/// # Example
+///
+/// ```
+/// use cubenorm_core::{
+///     DType, GradientDesc, Hardware, Layout, NormDesc, ParamSums, Statistics, TensorDesc, sums_on,
+/// };
+///
+/// // Two groups of four channels that are last in memory, of 900 pixels each.
+/// let layout = Layout::strided([1, 2, 4, 900], [7200, 4, 1, 8]);
+/// let norm = NormDesc::new(TensorDesc::new(layout, DType::F32), [2, 3], Statistics::MeanVariance)
+///     .with_scale(TensorDesc::contiguous([2, 4, 1], DType::F32));
+/// let desc = GradientDesc::new(norm);
+/// assert_eq!(sums_on(&desc, &Hardware::cuda(132)), ParamSums::Strands);
+/// ```
 pub fn sums_on(desc: &GradientDesc, hardware: &Hardware) -> ParamSums {
     let bytes = desc.norm.input.dtype.size();
     match desc.sums_of_strands() {
