@@ -2,9 +2,10 @@
 
 use std::fmt;
 
-use super::grid::{self, Cut, Task, check_bindings};
+use super::grid::{self, Cut, check_bindings};
 use super::heuristic::{self, MOST_ABREAST, STEPS_UNDER_WAY};
 use super::join::between_launches;
+use super::task::Task;
 use super::{
     AccessBlueprint, Grid, Hardware, Hold, Join, Knobs, Level, Merge, PlanError, RowHeld, Strategy,
     Team, lanes,

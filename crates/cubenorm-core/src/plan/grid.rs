@@ -2,8 +2,8 @@
 
 use super::heuristic::{self, Shape, Work};
 use super::lanes::Vectors;
-use super::{Hardware, Hold, Lanes, Level, Merge, PlanError, Strategy, StrategyChoice, Team};
-use crate::DType;
+use super::task::Task;
+use super::{Hardware, Hold, Lanes, Level, PlanError, Strategy, StrategyChoice, Team};
 
 /// The sizes of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,26 +74,6 @@ impl Grid {
             ),
         }
     }
-}
-
-/// What there is to do, as far as it decides how it is cut.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Task {
-    pub rows: usize,
-    pub cols: usize,
-    pub dtype: DType,
-    /// What a row is held in between its passes.
-    pub held: DType,
-    /// Whether anything is reduced over a row.
-    pub reduces: bool,
-    /// How partial results become one.
-    pub merge: Merge,
-    /// Sums of each column that a team takes of its rows, so that few teams leave little to add up.
-    pub column_sums: usize,
-    /// Tensors of the input's size that are read.
-    pub reads: usize,
-    /// Rows that have their statistics in common.
-    pub strands: usize,
 }
 
 /// How it is cut.

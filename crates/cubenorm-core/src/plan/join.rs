@@ -1,7 +1,8 @@
 //! The launch between two that makes of what strands have what their rows have.
 
-use super::grid::{Cut, Grid, Task, cut};
+use super::grid::{Cut, Grid, cut};
 use super::lanes::Vectors;
+use super::task::Task;
 use super::{Hardware, Knobs, Lanes, PlanError, Strategy, StrategyChoice, Team, heuristic};
 
 /// How the statistics of strands are joined: a team for those of each row.

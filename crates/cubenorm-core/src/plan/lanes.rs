@@ -1,6 +1,6 @@
 //! Which axis vectors run along and how wide they are.
 
-use super::grid::Task;
+use super::task::Task;
 use super::{AccessBlueprint, Hardware, Knobs, Lanes, LoadMode, Strategy};
 use crate::{Access, DType, Dim};
 

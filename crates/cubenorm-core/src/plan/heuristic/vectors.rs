@@ -1,6 +1,7 @@
 //! Vectors narrower than a load, and how many of them are under way.
 
-use crate::plan::grid::{Cut, Task};
+use crate::plan::grid::Cut;
+use crate::plan::task::Task;
 use crate::plan::{Hardware, Hold, Lanes, Level, Merge};
 
 /// Bytes that a vector of a GPU's unit accumulates at most where sums of columns lie in shared memory, so that its
