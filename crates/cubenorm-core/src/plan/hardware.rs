@@ -12,8 +12,8 @@ const ELEMENTS_OF_CORE: usize = 1 << 17;
 const LEAST_OF_ROW: usize = 32;
 
 /// Vectors of rows that lie side by side that a core's registers have room for: four registers for each where there are 32
-/// of them. Measured with AVX-512, rows in four registers beside one: batch norm with channels last takes 0.34 to 0.75 of
-/// the time, of halves, in two registers of memory, 0.52 to 0.78; instance norm with channels last 0.5 to 0.66.
+/// of them. Measured with AVX-512 in one run, beside one register of memory: batch norm with channels last takes 0.31 to 0.82
+/// of the time, of halves, in two registers of memory, 0.55 to 0.89; instance norm 0.77 to 0.95 and 0.68 to 0.86.
 const VECTORS_OF_ROWS: usize = 8;
 
 /// The few facts about a device that a plan may read.

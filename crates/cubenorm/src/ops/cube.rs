@@ -183,6 +183,9 @@ fn burn_dtype(dtype: DType) -> burn::tensor::DType {
 /// A tensor in a shape, which it may have already. Burn copies a tensor of any strides to reshape it, a convolution's
 /// channels that are last in memory to have them in groups and once more to have them back.
 fn in_shape(mut tensor: CubeTensor, shape: &Shape) -> CubeTensor {
+    if tensor.shape() == *shape {
+        return tensor;
+    }
     let layout = Layout::strided(tensor.meta.shape().to_vec(), tensor.meta.strides().to_vec());
     match layout.reshaped(shape) {
         Some(layout) => {
