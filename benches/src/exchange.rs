@@ -62,7 +62,7 @@ pub fn judge(problem: &Problem, folder: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::problems::{DType, Op};
+    use crate::problems::{DType, Layout, Op};
 
     #[test]
     fn what_is_exported_is_the_data_and_what_is_wrong_is_refused() {
@@ -70,6 +70,7 @@ mod tests {
         let problem = Problem {
             op: Op::RmsNorm,
             shape: vec![2, 3],
+            layout: Layout::Contiguous,
             dtype: DType::F16,
             pass: Pass::Forward,
         };

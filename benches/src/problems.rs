@@ -57,6 +57,23 @@ impl DType {
     }
 }
 
+/// In which order the elements of input, output and their gradients lie in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Layout {
+    /// In the order of their dimensions.
+    #[default]
+    Contiguous,
+    /// With axis 1 after all others, as convolutions leave them.
+    ChannelsLast,
+}
+
+impl Layout {
+    fn is_contiguous(&self) -> bool {
+        *self == Self::Contiguous
+    }
+}
+
 /// Which part of a training step is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -76,6 +93,9 @@ pub struct Problem {
     pub op: Op,
     /// The shape of the input.
     pub shape: Vec<usize>,
+    /// The order of its elements in memory.
+    #[serde(default, skip_serializing_if = "Layout::is_contiguous")]
+    pub layout: Layout,
     /// The type of all tensors.
     pub dtype: DType,
     /// What is timed.
@@ -128,9 +148,19 @@ impl Suite {
                 };
                 [part(QUICK, Pass::Forward), part(QUICK_FULL, Pass::Full)].concat()
             }
-            Suite::Full => [QUICK, TRANSFORMER, VISION, TINY, ODD].map(every).concat(),
+            Suite::Full => {
+                let suites = [Suite::Transformer, Suite::Vision, Suite::Tiny, Suite::Odd];
+                let others = suites.map(Suite::problems).concat();
+                [every(QUICK), others].concat()
+            }
             Suite::Transformer => every(TRANSFORMER),
-            Suite::Vision => every(VISION),
+            Suite::Vision => {
+                let mut last = every(CHANNELS_LAST);
+                for problem in &mut last {
+                    problem.layout = Layout::ChannelsLast;
+                }
+                [every(VISION), last].concat()
+            }
             Suite::Tiny => every(TINY),
             Suite::Odd => every(ODD),
         }
@@ -157,6 +187,7 @@ fn problem((op, shape): &Shaped, dtype: DType, pass: Pass) -> Problem {
     Problem {
         op: *op,
         shape: shape.to_vec(),
+        layout: Layout::Contiguous,
         dtype,
         pass,
     }
@@ -202,6 +233,15 @@ const VISION: &[Shaped] = &[
     (Op::LayerNorm, &[8, 14, 14, 384]),
     // A style-transfer network's first and last feature maps.
     (Op::InstanceNorm, &[1, 32, 720, 720]),
+    (Op::InstanceNorm, &[1, 128, 180, 180]),
+];
+
+/// Those of the maps that a convolution of Burn's hands on, in the order in which it leaves them.
+const CHANNELS_LAST: &[Shaped] = &[
+    (Op::BatchNorm, &[8, 64, 112, 112]),
+    (Op::BatchNorm, &[8, 2048, 7, 7]),
+    (Op::GroupNorm, &[2, 320, 64, 64]),
+    (Op::GroupNorm, &[2, 1280, 16, 16]),
     (Op::InstanceNorm, &[1, 128, 180, 180]),
 ];
 
@@ -264,6 +304,11 @@ impl Problem {
             self.shape
         );
         ensure!(
+            self.layout.is_contiguous() || self.shape.len() > 1,
+            "{:?} has no channels to be last",
+            self.shape,
+        );
+        ensure!(
             self.op != Op::GroupNorm || self.shape[1].is_multiple_of(self.groups()),
             "{} channels do not divide into {} groups",
             self.shape[1],
@@ -282,7 +327,21 @@ impl Problem {
         GROUPS.min(self.shape[1])
     }
 
-    /// How many neighbouring elements belong to one channel.
+    /// Values in the order of the dimensions, brought into the order of memory.
+    pub fn stored(&self, values: &[f32]) -> Vec<f32> {
+        if self.layout.is_contiguous() {
+            return values.to_vec();
+        }
+        let picture = self.picture();
+        let pixels = values
+            .chunks_exact(self.shape[1] * picture)
+            .flat_map(|sample| {
+                (0..picture).flat_map(move |pixel| sample.iter().skip(pixel).step_by(picture))
+            });
+        pixels.copied().collect()
+    }
+
+    /// How many neighbouring elements of one channel there are, in the order of the dimensions.
     fn picture(&self) -> usize {
         self.shape[2..].iter().product()
     }
@@ -362,7 +421,11 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {:?}", self.op, self.shape)
+        write!(f, "{} {:?}", self.op, self.shape)?;
+        match self.layout {
+            Layout::Contiguous => Ok(()),
+            Layout::ChannelsLast => f.write_str(", channels last"),
+        }
     }
 }
 
@@ -420,6 +483,19 @@ mod tests {
                 assert!(!std::mem::replace(&mut seen[element], true), "{op}");
             }
         }
+    }
+
+    #[test]
+    fn channels_that_are_last_are_neighbours() {
+        let contiguous = problem(&(Op::BatchNorm, &[2, 3, 2, 1]), DType::F32, Pass::Forward);
+        let last = Problem {
+            layout: Layout::ChannelsLast,
+            ..contiguous.clone()
+        };
+        let values: Vec<f32> = (0..12).map(|value| value as f32).collect();
+        assert_eq!(contiguous.stored(&values), values);
+        let expected = [0., 2., 4., 1., 3., 5., 6., 8., 10., 7., 9., 11.];
+        assert_eq!(last.stored(&values), expected);
     }
 
     #[test]

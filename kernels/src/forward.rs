@@ -12,7 +12,7 @@ use crate::epilogue::{
 };
 use crate::held::{TypedHeld, hold};
 use crate::moments::{Moments, RowStatistics, Sums, divided, finish, nothing_reduced, same};
-use crate::operand::{Optional, group_row, optional_start, row_offset, row_start, store};
+use crate::operand::{Optional, optional_start, row_offset, row_start, store};
 use crate::source::{
     Source, SourceRow, add_last, number_or_zero, read, sample_steps, shifted, source_row,
 };
@@ -169,7 +169,7 @@ fn result_row<T: Types>(
     epsilon: T::A,
     #[comptime] blueprint: Blueprint,
 ) -> ResultRow<T::A, T::N> {
-    let first = group_row::<T::N>(item.group, blueprint.team);
+    let first = item.row;
     let lanes = comptime!(blueprint.team.lanes);
     let access = comptime!(blueprint.output);
     let sum = comptime!(writes_sum_here(blueprint).then_some(access));
@@ -272,14 +272,13 @@ fn write_statistics<T: Types>(
                 end_to_end: false,
                 side_by_side: false,
             });
-            let first = group_row::<T::N>(item.group, blueprint.team);
             let rows = comptime!(match blueprint.team.lanes {
                 Lanes::Columns => 1,
                 Lanes::Rows => blueprint.team.vector,
             });
             #[unroll]
             for lane in 0..rows {
-                let row = first + lane;
+                let row = item.row + lane;
                 let pair = 2 * row_offset::<T::A, One>(&*tensor, row, access, Lanes::Columns);
                 let mean = source_row.shift.extract(lane) + statistics.mean.extract(lane);
                 let second = if comptime!(
@@ -376,13 +375,12 @@ fn normalize_items<T: Types, W: Size>(
         #[unroll]
         for r in 0..blueprint.abreast {
             let item = item(round + r, partition, blueprint.team);
-            let row = group_row::<T::N>(item.group, blueprint.team);
             // Strands that are joined have one shift, which is not what would be found here.
             let samples = comptime!(Blueprint {
                 shifts: blueprint.shifts && !blueprint.team.joined,
                 ..blueprint
             });
-            let source_row = source_row::<T>(source, row, partition, samples);
+            let source_row = source_row::<T>(source, item.row, partition, samples);
             if is_held {
                 held.push(hold::<T>(
                     source,
@@ -409,11 +407,10 @@ fn normalize_items<T: Types, W: Size>(
             let (item, found) = (items.index(r), sources.index(r));
             let count = row_elements::<T::A, T::N>(partition, blueprint.team);
             let of_strands = if comptime!(blueprint.team.joined) {
-                let row = group_row::<T::N>(item.group, blueprint.team);
                 let left = parts.as_ref().unwrap();
                 let shifts = comptime!(blueprint.shifts);
                 ComptimeOption::<Joined<T::A, T::N>>::new_Some(joined::<T::A, T::N, W>(
-                    left, row, partition, shifts,
+                    left, item.row, partition, shifts,
                 ))
             } else {
                 ComptimeOption::<Joined<T::A, T::N>>::new_None()
@@ -719,8 +716,7 @@ fn reduce_item<T: Types, W: Size>(
     let item = item(round, partition, blueprint.team);
     let comes = item.exists || comptime!(blueprint.team.level == Level::Column);
     if comes {
-        let first = group_row::<T::N>(item.group, blueprint.team);
-        let row = source_row::<T>(source, first, partition, blueprint);
+        let row = source_row::<T>(source, item.row, partition, blueprint);
         let share = my_share(item.part, partition, blueprint.team);
         let merged = row_moments::<T>(source, &row, &share, partition, blueprint);
         if item.exists {
@@ -743,7 +739,7 @@ fn reduce_item<T: Types, W: Size>(
                 let lanes = comptime!(blueprint.team.lanes);
                 let access = comptime!(blueprint.output);
                 let cols = partition.cols_written;
-                let base = row_start::<T::F, T::Output>(&*sum, first, cols, access, lanes);
+                let base = row_start::<T::F, T::Output>(&*sum, item.row, cols, access, lanes);
                 for i in 0..share.count {
                     let step = share.begin + i * comptime!(blueprint.team.members as usize);
                     let value = read::<T>(source, &row, step, blueprint);

@@ -5,7 +5,7 @@
 //! buffer; callers guard that rows and columns are.
 
 use cubecl::prelude::*;
-use cubenorm_core::{AccessBlueprint, Lanes, LoadMode, Team};
+use cubenorm_core::{AccessBlueprint, Lanes, LoadMode};
 
 use crate::pairs::{pack, unpack};
 use crate::types::One;
@@ -387,15 +387,5 @@ pub(crate) fn optional_start<T: Float, S: Size>(
         row_start::<T, S>(tensor, row, cols, comptime!(access.unwrap()), lanes)
     } else {
         0usize.runtime()
-    }
-}
-
-/// The first row of a row group.
-#[cube]
-pub(crate) fn group_row<N: Size>(group: usize, #[comptime] team: Team) -> usize {
-    if comptime!(team.lanes == Lanes::Rows) {
-        group * N::value()
-    } else {
-        group
     }
 }

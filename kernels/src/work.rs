@@ -19,6 +19,8 @@ pub(crate) struct Share {
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct Item {
     pub(crate) group: usize,
+    /// The first row of the group.
+    pub(crate) row: usize,
     pub(crate) part: usize,
     /// Whether the item exists. Units that have to wait for each other stay together, so one
     /// without work repeats the first item and stores nothing.
@@ -47,17 +49,33 @@ pub(crate) fn item(round: usize, partition: &Partition, #[comptime] team: Team) 
     let exists = index < items && round < partition.items_per_team;
     let index = select(exists, index, 0usize.runtime());
     if several_teams {
+        let group = index % partition.groups;
         Item {
-            group: index % partition.groups,
+            group,
+            row: first_row(group, partition, team),
             part: index / partition.groups,
             exists,
         }
     } else {
         Item {
             group: index,
+            row: first_row(index, partition, team),
             part: own_part(team),
             exists,
         }
+    }
+}
+
+/// The first row of a row group.
+#[cube]
+fn first_row(group: usize, partition: &Partition, #[comptime] team: Team) -> usize {
+    if comptime!(team.lanes == Lanes::Columns) {
+        group
+    } else if comptime!(team.ragged_rows) {
+        // Each run that has ended before, and this one if the group ends it, has had some rows twice.
+        group * comptime!(team.vector) - (group + 1) / partition.run * partition.overlap
+    } else {
+        group * comptime!(team.vector)
     }
 }
 

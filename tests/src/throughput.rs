@@ -175,6 +175,7 @@ pub fn maps() -> Vec<Norm> {
         (LayerNormOfChannels, [96, 56, 56]),
         (LayerNormOfChannels, [192, 28, 28]),
         (LayerNormOfChannels, [384, 14, 14]),
+        (LayerNormOfChannels, [768, 7, 7]),
     ];
     norms.map(|(op, map)| Norm::Maps(op, map)).to_vec()
 }

@@ -384,6 +384,31 @@ fn rows_that_no_vector_divides_end_in_one_of_their_own() {
 }
 
 #[test]
+fn kept_axes_that_no_vector_divides_end_in_one_of_their_own() {
+    // Parameters of columns and of rows; few rows, which are split, and several runs of them.
+    let shapes: [(&[usize], &[usize], &[usize]); 3] = [
+        (&[7, 197], &[0], &[197]),
+        (&[3, 5, 7, 7], &[1], &[5, 1, 1]),
+        (&[2, 300, 35], &[1], &[300, 1]),
+    ];
+    for device in devices() {
+        for dtype in device.dtypes() {
+            for (shape, axes, param) in shapes {
+                let desc = norm(shape, axes, Statistics::MeanVariance, dtype);
+                let desc = with_params(desc, param, param);
+                let case = GradientCase::of(GradientDesc::new(desc), 9);
+                let choice = StrategyChoice::Inferred;
+                let plan = plan_gradient_for(&device.client, &case.desc, choice).unwrap();
+                let is_cpu = hardware(&device.client).cpu_cores.is_some();
+                let is_ragged = plan.blueprint.team.ragged_rows;
+                assert_eq!(is_ragged, is_cpu, "{} {shape:?}: {plan}", device.name);
+                check_all(&device, &case);
+            }
+        }
+    }
+}
+
+#[test]
 fn steps_that_are_asked_for_at_once_are_all_there_is() {
     // As of the kernels' test of that name: from one step of each unit on.
     for device in devices() {

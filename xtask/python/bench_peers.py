@@ -40,6 +40,7 @@ class Problem:
         self.op, self.shape, self.dtype, self.timed = (
             request[name] for name in ("op", "shape", "dtype", "pass")
         )
+        self.is_channels_last = request.get("layout") == "channels_last"
         self.groups = min(GROUPS, self.shape[1]) if len(self.shape) > 1 else 1
 
         def read(name):
@@ -80,12 +81,17 @@ class Torch:
             return torch.from_numpy(array).to(self.device, copy=True)
 
         self.parameters = {name: upload(array) for name, array in problem.parameters.items()}
-        self.inputs = [upload(problem.input) for _ in range(problem.runs())]
+        self.inputs = [self.laid_out(upload(problem.input)) for _ in range(problem.runs())]
         if self.trains:
             self.weights = [self.parameters[n] for n in ("scale", "bias") if n in self.parameters]
             for tensor in self.inputs + self.weights:
                 tensor.requires_grad_()
             self.ones = torch.ones_like(self.inputs[0])
+
+    def laid_out(self, tensor):
+        if self.problem.is_channels_last:
+            return tensor.movedim(1, -1).contiguous().movedim(-1, 1)
+        return tensor
 
     def forward(self, run: int):
         problem = self.problem
@@ -133,6 +139,8 @@ class OnnxRuntime:
 
         if problem.timed != "forward":
             raise libraries.Unsupported("ONNX Runtime has no backward pass")
+        if problem.is_channels_last:
+            raise libraries.Unsupported("ONNX Runtime has channels first")
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = THREADS
         self.session = libraries.onnxruntime(

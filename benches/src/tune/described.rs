@@ -10,8 +10,8 @@ use cubecl::{
     future::block_on,
 };
 use cubenorm_core::{
-    DType, Epsilon, GradientDesc, Hold, Knobs, NormDesc, Statistics, StrategyChoice, TensorDesc,
-    forward_candidates, gradient_candidates, knobs, problem_on, sums_on,
+    DType, Epsilon, GradientDesc, Hold, Knobs, Layout, NormDesc, Statistics, StrategyChoice,
+    TensorDesc, forward_candidates, gradient_candidates, knobs, problem_on, sums_on,
 };
 use cubenorm_kernels::{hardware, plan_for, plan_gradient_for};
 use cubenorm_offline::{Recorder, Work, representation};
@@ -223,10 +223,29 @@ fn desc(problem: &Problem, dtype: DType) -> NormDesc {
         _ => Statistics::MeanVariance,
     };
     let has_bias = problem.op != Op::RmsNorm;
-    NormDesc::new(TensorDesc::contiguous(shape, dtype), axes, statistics)
+    // Channels come apart where they are.
+    let grouped = layout(problem).reshaped(&shape);
+    let input = grouped.unwrap_or_else(|| Layout::contiguous(shape));
+    NormDesc::new(TensorDesc::new(input, dtype), axes, statistics)
         .with_epsilon(Epsilon::InsideSqrt(EPSILON))
         .with_scale(param.clone())
         .with_bias(has_bias.then_some(param))
+}
+
+/// Where the elements of a problem's tensors lie.
+fn layout(problem: &Problem) -> Layout {
+    let mut shape = problem.shape.clone();
+    match problem.layout {
+        problems::Layout::Contiguous => Layout::contiguous(shape),
+        problems::Layout::ChannelsLast => {
+            let channels = shape.remove(1);
+            shape.push(channels);
+            let mut strides = Layout::contiguous(shape).strides;
+            strides.rotate_right(1);
+            strides.swap(0, 1);
+            Layout::strided(problem.shape.clone(), strides)
+        }
+    }
 }
 
 #[cfg(test)]
@@ -242,6 +261,20 @@ mod tests {
                 assert_eq!(norm.cols, problem.row(), "{problem:?}");
             }
             assert_eq!(norm.rows * norm.cols, problem.elements(), "{problem:?}");
+        }
+    }
+
+    #[test]
+    fn channels_that_are_last_are_one_element_apart() {
+        for problem in Suite::Vision.problems() {
+            let input = desc(&problem, DType::F32).input.layout;
+            let channel = match problem.op {
+                Op::GroupNorm => 2,
+                _ => 1,
+            };
+            let is_last = problem.layout == problems::Layout::ChannelsLast;
+            assert_eq!(input.strides[channel] == 1, is_last, "{problem:?}");
+            assert!(input.is_dense(), "{problem:?}");
         }
     }
 }

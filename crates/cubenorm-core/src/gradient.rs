@@ -129,13 +129,14 @@ pub enum ParamSums {
 }
 
 impl GradientDesc {
-    /// The gradients of a normalization with respect to all it has, laid out like the input.
+    /// The gradients of a normalization with respect to all it has, laid out like the input where that is dense, and
+    /// contiguous otherwise.
     pub fn new(norm: NormDesc) -> Self {
-        let input = norm.input.clone();
+        let gradient = TensorDesc::new(norm.input.layout.kept(), norm.input.dtype);
         Self {
             saved: Some(norm.statistics_desc()),
-            output_gradient: TensorDesc::contiguous(input.shape(), input.dtype),
-            input_gradient: Some(TensorDesc::contiguous(input.shape(), input.dtype)),
+            output_gradient: gradient.clone(),
+            input_gradient: Some(gradient),
             wants_scale: norm.scale.is_some(),
             wants_bias: norm.bias.is_some(),
             norm,

@@ -76,6 +76,14 @@ impl Layout {
         })
     }
 
+    /// The layout of a result of the same shape: this one where it is dense, contiguous otherwise.
+    pub(crate) fn kept(&self) -> Self {
+        match self.is_dense() {
+            true => self.clone(),
+            false => Self::contiguous(self.shape.clone()),
+        }
+    }
+
     /// Whether two different indices may reach one address.
     ///
     /// Sufficient for layouts that come from slicing and permuting; layouts that interleave in

@@ -370,10 +370,7 @@ impl NormDesc {
     fn output_layout(&self) -> Result<Layout, NormError> {
         let input = &self.input.layout;
         let Some(output) = &self.output else {
-            return Ok(match input.is_dense() {
-                true => input.clone(),
-                false => Layout::contiguous(input.shape.clone()),
-            });
+            return Ok(input.kept());
         };
         let tensor = "output";
         output.validate(tensor)?;

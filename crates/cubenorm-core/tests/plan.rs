@@ -543,11 +543,12 @@ proptest! {
             return Ok(());
         };
         let vector = plan.blueprint.team.vector;
-        let again = plan.grid.steps / plan.grid.run * plan.grid.overlap;
-        prop_assert_eq!(
-            plan.grid.groups * (plan.grid.steps * vector - again),
-            problem.rows * problem.cols
-        );
+        let Grid { groups, steps, run, overlap, .. } = plan.grid;
+        let elements = match plan.blueprint.team.ragged_rows {
+            true => (groups * vector - groups / run * overlap) * steps,
+            false => groups * (steps * vector - steps / run * overlap),
+        };
+        prop_assert_eq!(elements, problem.rows * problem.cols);
         prop_assert!(plan.grid.splits * plan.grid.steps_per_split >= plan.grid.steps);
         prop_assert!((plan.grid.splits - 1) * plan.grid.steps_per_split < plan.grid.steps);
         let [x, y, z] = plan.grid.cube_dim;

@@ -14,7 +14,7 @@ use super::step::{Row, pass_step, read_steps, write_step};
 use super::sums::{nothing, sum_up, sum_up_held, sum_up_parts};
 use crate::forward::Scalars;
 use crate::moments::same;
-use crate::operand::{Optional, group_row, optional_start};
+use crate::operand::{Optional, optional_start};
 use crate::strategy::peers::{Words, hear, look, tell};
 use crate::strategy::split::{Partition, merge_parts, write_part};
 use crate::strategy::strands::joined;
@@ -150,11 +150,10 @@ fn gradient_items<T: Types, W: Size>(
         #[unroll]
         for r in 0..blueprint.abreast {
             let item = item(round + r, partition, team);
-            let first_row = group_row::<T::N>(item.group, team);
             sources.push(found_row::<T>(source, &*row, &item, partition, blueprint));
             outputs.push(optional_start::<T::F, T::Output>(
                 &results.input,
-                first_row,
+                item.row,
                 partition.cols_written,
                 access,
                 lanes,
@@ -210,9 +209,8 @@ fn gradient_items<T: Types, W: Size>(
         for r in 0..blueprint.abreast {
             let item = item(round + r, partition, team);
             let sums = if comptime!(blueprint.reduces && team.joined) {
-                let first = group_row::<T::N>(item.group, team);
                 let left = parts.as_ref().unwrap();
-                let found = joined::<T::A, T::N, W>(left, first, partition, false);
+                let found = joined::<T::A, T::N, W>(left, item.row, partition, false);
                 same::<T::A, T::N>(&found.moments)
             } else if comptime!(blueprint.reduces && blueprint.split) {
                 let parts = parts.as_ref().unwrap();
@@ -394,9 +392,8 @@ fn part_item<T: Types, W: Size>(
     let item = item(round, partition, team);
     let comes = item.exists || comptime!(team.level == Level::Column);
     if comes {
-        let first_row = group_row::<T::N>(item.group, team);
         let mut rows = Sequence::<GradientRow<T::A, T::N>>::new();
-        rows.push(gradient_row::<T>(source, first_row, partition, blueprint));
+        rows.push(gradient_row::<T>(source, item.row, partition, blueprint));
         let share = my_share(item.part, partition, team);
         let mine = sum_up::<T>(source, &rows, &share, partition, scalars, blueprint);
         let merged = merge_team::<T::A, T::N>(mine.index(0usize), team);

@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 use cubenorm_core::{GradientBlueprint, Lanes};
 
 use crate::moments::Moments;
-use crate::operand::{Optional, group_row, row_offset};
+use crate::operand::{Optional, row_offset};
 use crate::strategy::member;
 use crate::types::{One, Types};
 use crate::work::Item;
@@ -42,7 +42,6 @@ pub(super) fn write_rows<T: Types>(
         if item.exists && item.part == 0 && member(team) == 0 {
             let tensor = results.rows.as_mut().unwrap();
             let access = comptime!(blueprint.row_sums.unwrap());
-            let first = group_row::<T::N>(item.group, team);
             let rows = comptime!(match team.lanes {
                 Lanes::Columns => 1,
                 Lanes::Rows => team.vector,
@@ -50,7 +49,7 @@ pub(super) fn write_rows<T: Types>(
             #[unroll]
             for lane in 0..rows {
                 let pair =
-                    2 * row_offset::<T::A, One>(&*tensor, first + lane, access, Lanes::Columns);
+                    2 * row_offset::<T::A, One>(&*tensor, item.row + lane, access, Lanes::Columns);
                 tensor[pair] = Vector::new(sums.m2.extract(lane));
                 tensor[pair + 1] = Vector::new(sums.mean.extract(lane));
             }

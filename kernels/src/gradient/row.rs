@@ -7,7 +7,6 @@ use super::element::{GradientRow, TypedGradientSource, gradient_row, read_step};
 use super::held::{TypedHeldRow, TypedHeldScale};
 use super::sums::sum_up_held;
 use crate::forward::Scalars;
-use crate::operand::group_row;
 use crate::strategy::merge_team;
 use crate::strategy::peers::{Words, tell};
 use crate::strategy::split::Partition;
@@ -61,8 +60,7 @@ pub(super) fn found_row<T: Types>(
     partition: &Partition,
     #[comptime] blueprint: GradientBlueprint,
 ) -> GradientRow<T::A, T::N> {
-    let first_row = group_row::<T::N>(item.group, blueprint.team);
-    let mut found = gradient_row::<T>(source, first_row, partition, blueprint);
+    let mut found = gradient_row::<T>(source, item.row, partition, blueprint);
     if comptime!(blueprint.row.is_ahead()) {
         // It came with the row, and nobody waits for it again.
         let saved = held.saved();
@@ -84,8 +82,7 @@ pub(super) fn read_row<T: Types>(
     let team = comptime!(blueprint.team);
     let item = item(round, partition, team);
     let share = my_share(item.part, partition, team);
-    let first_row = group_row::<T::N>(item.group, team);
-    let row = gradient_row::<T>(source, first_row, partition, blueprint);
+    let row = gradient_row::<T>(source, item.row, partition, blueprint);
     if comptime!(blueprint.row.is_ahead()) {
         held.set_saved(&row.saved());
     }

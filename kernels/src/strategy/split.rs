@@ -28,7 +28,8 @@ pub(crate) struct Partition {
     pub(crate) steps_per_split: usize,
     /// Items, each a part of a row group, that a team works through.
     pub(crate) items_per_team: usize,
-    /// Steps of a run of columns: see [`Team::ragged`], or of those that share their parameters.
+    /// Steps of a run of columns: see [`Team::ragged`], or of those that share their parameters. Row groups of a run of
+    /// rows: see [`Team::ragged_rows`].
     pub(crate) run: usize,
     /// Lanes of the last vector of a run that the vector before it has too.
     pub(crate) overlap: usize,

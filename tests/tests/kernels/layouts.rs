@@ -131,6 +131,34 @@ fn rows_that_no_vector_divides_end_in_one_of_their_own() {
 }
 
 #[test]
+fn kept_axes_that_no_vector_divides_end_in_one_of_their_own() {
+    // Parameters of columns, of rows and of both; few rows, which are split, and several runs of them.
+    let shapes: [(&[usize], &[usize], &[usize]); 5] = [
+        (&[7, 197], &[0], &[197]),
+        (&[3, 5, 7, 7], &[1], &[5, 1, 1]),
+        (&[4, 3, 2, 49], &[0, 2], &[3, 1, 49]),
+        (&[2, 600, 35], &[1], &[600, 1]),
+        (&[70, 4, 37], &[1], &[70, 1, 1]),
+    ];
+    for device in devices() {
+        for dtype in device.dtypes() {
+            for (shape, axes, scale) in shapes {
+                let input = TensorDesc::contiguous(shape, dtype);
+                let desc = NormDesc::new(input.clone(), axes, Statistics::MeanVariance)
+                    .with_scale(TensorDesc::contiguous(scale, dtype))
+                    .with_residual(input)
+                    .with_sum();
+                let plan = plan_for(&device.client, &desc, StrategyChoice::Inferred).unwrap();
+                let is_cpu = hardware(&device.client).cpu_cores.is_some();
+                let is_ragged = plan.blueprint.team.ragged_rows;
+                assert_eq!(is_ragged, is_cpu, "{} {shape:?}: {plan}", device.name);
+                check_all(&device, &Case::new(desc, 52));
+            }
+        }
+    }
+}
+
+#[test]
 fn an_output_may_be_strided() {
     for device in devices() {
         let shape = [6, 8, 4];

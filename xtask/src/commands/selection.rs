@@ -18,10 +18,16 @@ use crate::{
 pub struct Problem {
     pub op: String,
     pub shape: Vec<usize>,
+    #[serde(default = "contiguous")]
+    pub layout: String,
     #[serde(default = "f32")]
     pub dtype: String,
     #[serde(default = "forward")]
     pub pass: String,
+}
+
+fn contiguous() -> String {
+    "contiguous".into()
 }
 
 fn f32() -> String {
@@ -32,11 +38,32 @@ fn forward() -> String {
     "forward".into()
 }
 
+impl Problem {
+    /// `2048x4096`, as a shape is written in commands.
+    pub fn sizes(&self) -> String {
+        let sizes: Vec<String> = self.shape.iter().map(usize::to_string).collect();
+        sizes.join("x")
+    }
+
+    /// Its sizes, and the layout where that is not the usual one.
+    pub fn tensor(&self) -> String {
+        match self.layout == contiguous() {
+            true => self.sizes(),
+            false => format!("{} {}", self.sizes(), self.layout),
+        }
+    }
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sizes: Vec<String> = self.shape.iter().map(usize::to_string).collect();
-        let shape = sizes.join("x");
-        write!(f, "{} {shape} {} {}", self.op, self.dtype, self.pass)
+        write!(
+            f,
+            "{} {} {} {}",
+            self.op,
+            self.tensor(),
+            self.dtype,
+            self.pass
+        )
     }
 }
 
@@ -46,7 +73,8 @@ pub struct Selection {
     /// Which shapes: quick, full, transformer, vision, tiny, odd
     #[arg(long, value_name = "NAME", default_value = "full")]
     suite: String,
-    /// The problems of FILE instead: a JSON array of {"op": ..., "shape": [...], "dtype": ..., "pass": ...}
+    /// The problems of FILE instead: a JSON array of {"op": ..., "shape": [...], "layout": ..., "dtype": ...,
+    /// "pass": ...}
     #[arg(long, value_name = "FILE", conflicts_with = "suite")]
     shapes: Option<PathBuf>,
     /// Devices to run on [default: those of cpu and wgpu that this machine has]
@@ -58,6 +86,9 @@ pub struct Selection {
     /// Only these shapes, as 2048x4096; one that is not in the suite is added to it
     #[arg(long, value_name = "SHAPE", value_delimiter = ',', value_parser = parse_shape)]
     shape: Vec<Shape>,
+    /// Only these layouts: contiguous, channels_last; all shapes take those that are named
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    layout: Vec<String>,
     /// Only these types: f32, f16
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     dtype: Vec<String>,
@@ -130,12 +161,14 @@ impl Selection {
                     selected.push(Problem {
                         op: op.clone(),
                         shape: shape.clone(),
+                        layout: contiguous(),
                         dtype: f32(),
                         pass: forward(),
                     });
                 }
             }
         }
+        let selected = spread(selected, &self.layout, |problem| &mut problem.layout);
         let selected = spread(selected, &self.dtype, |problem| &mut problem.dtype);
         spread(selected, &self.pass, |problem| &mut problem.pass)
     }
@@ -173,6 +206,7 @@ mod tests {
         Problem {
             op: op.into(),
             shape: shape.into(),
+            layout: "contiguous".into(),
             dtype: "f32".into(),
             pass: "forward".into(),
         }
@@ -187,6 +221,12 @@ mod tests {
         assert!(parse_shape("8x").unwrap_err().to_string().contains("`8x`"));
         let printed = problem("layer_norm", &[8, 64]).to_string();
         assert_eq!(printed, "layer_norm 8x64 f32 forward");
+        let last = Problem {
+            layout: "channels_last".into(),
+            ..problem("batch_norm", &[8, 64, 7, 7])
+        };
+        let printed = last.to_string();
+        assert_eq!(printed, "batch_norm 8x64x7x7 channels_last f32 forward");
     }
 
     #[derive(clap::Parser)]
@@ -243,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn each_pass_and_type_has_its_own_rows() {
+    fn each_pass_and_type_and_layout_has_its_own_rows() {
         let arguments = [
             "--op",
             "rms_norm",
@@ -260,5 +300,8 @@ mod tests {
             words,
             ["forward f16", "forward f32", "full f16", "full f32"]
         );
+        let last = selected(&["--layout", "channels_last"]);
+        assert!(last.iter().all(|p| p.layout == "channels_last"));
+        assert_eq!(last.len(), 2);
     }
 }

@@ -196,6 +196,8 @@ pub struct Team {
     /// Whether the last vector of each run of columns, those that lie side by side, ends with the run, whose
     /// length vectors do not divide: its first lanes are the last ones of the vector before.
     pub ragged: bool,
+    /// The same of runs of rows, where vectors lie along those. Rows that are there twice come out twice, and alike.
+    pub ragged_rows: bool,
     /// Vectors of each unit, where a row or sums of its columns are held and it fills what all units hold: the
     /// kernel then asks nowhere whether a unit still has one.
     pub filled: Option<usize>,

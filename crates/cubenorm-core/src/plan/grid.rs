@@ -23,7 +23,7 @@ pub struct Grid {
     /// Steps of one part.
     pub steps_per_split: usize,
     /// Steps of a run of columns: of those that lie side by side, where vectors do not divide them, or that share
-    /// their parameters; else of the row.
+    /// their parameters; else of the row. Row groups of a run of rows that vectors do not divide.
     pub run: usize,
     /// Lanes of the last vector of a run that the vector before it has too.
     pub overlap: usize,
@@ -48,7 +48,7 @@ impl Grid {
                 Lanes::Columns => "the reduced axes",
                 Lanes::Rows => "the kept axes",
             },
-            match team.ragged {
+            match team.ragged || team.ragged_rows {
                 true => format!(", the last of {} having {} again", self.run, self.overlap),
                 false => String::new(),
             },
@@ -105,8 +105,10 @@ pub(super) fn cut(
     let (groups, steps) = match (lanes, run) {
         (Lanes::Columns, None) => (task.rows, task.cols / vector),
         (Lanes::Columns, Some(run)) => (task.rows, task.cols / run * run.div_ceil(vector)),
-        (Lanes::Rows, _) => (task.rows / vector, task.cols),
+        (Lanes::Rows, None) => (task.rows / vector, task.cols),
+        (Lanes::Rows, Some(run)) => (task.rows / run * run.div_ceil(vector), task.cols),
     };
+    let run_of_columns = run.filter(|_| lanes == Lanes::Columns);
     let work = Work {
         groups,
         steps,
@@ -120,8 +122,8 @@ pub(super) fn cut(
         column_sums: task.column_sums,
         reads: task.reads,
         strands: task.strands,
-        run: run.map(|run| run.div_ceil(vector)),
-        abreast: match run {
+        run: run_of_columns.map(|run| run.div_ceil(vector)),
+        abreast: match run_of_columns {
             // Of rows abreast a loop takes one step at a time, of which Mesa's driver has no more left.
             _ if hardware.is_software() && steps > heuristic::SOFTWARE_STEPS => 1,
             Some(_) => abreast(groups).min(heuristic::most_ragged_abreast(hardware)),
@@ -195,7 +197,8 @@ pub(super) fn cut(
             parts: splits > 1,
             joined: task.strands > 1,
             peers,
-            ragged: run.is_some(),
+            ragged: run_of_columns.is_some(),
+            ragged_rows: run.is_some() && lanes == Lanes::Rows,
             filled,
             full,
         },

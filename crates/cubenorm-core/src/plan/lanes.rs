@@ -8,6 +8,12 @@ use crate::{Access, DType, Dim};
 /// with AVX-512: of twice the lanes rows of 1000 floats take 0.8 of the time, of 392 as long, of 40 halves 1.4 times.
 const WORTH_AN_END: usize = 4;
 
+/// Registers of rows side by side where those are not a multiple of a vector: the more, the more of them are there twice.
+/// Measured with AVX-512, layer norm over channels of maps of 14 x 14 and 7 x 7, beside one row at a time and four: two
+/// registers take 0.5 to 0.7 and 0.1 to 0.2 of the time, forward, one 0.5 to 0.8 and 0.12 to 0.26, four 0.6 to 1.2 and 0.1
+/// to 0.28; in maps of 28 x 28 four have more to do than one that divides them.
+const REGISTERS_OF_ENDS: usize = 2;
+
 /// What share of the widest vectors' lanes those must have at least that go on from one run of a parameter to the next,
 /// for which it is read twice, and more than how many times those of vectors that do not. Measured with AVX-512, group
 /// norm over maps of 7 x 7, beside one element at a time: vectors of all lanes take 0.5 to 0.7 of the time, of half of
@@ -21,7 +27,7 @@ const WORTH_RUNS: usize = 2;
 pub(super) struct Vectors {
     pub lanes: Lanes,
     pub width: usize,
-    /// Columns that lie side by side, where vectors do not divide them.
+    /// Columns that lie side by side, where vectors do not divide them; rows where vectors lie along those.
     pub run: Option<usize>,
     /// Elements of a row.
     pub cols: usize,
@@ -88,18 +94,26 @@ pub(super) fn choose<'a>(
         true => over_runs,
         false => plain,
     };
-    // Sums of columns have a place for each lane of each step: none may be there twice.
+    // Sums of columns have a place for each lane of each step, of which none may be there twice; where lanes are rows
+    // those sums take a launch of their own. What is joined of strands has a place for each row.
     let may_be_ragged = hardware.cpu_cores.is_some()
-        && lanes == Lanes::Columns
-        && task.column_sums == 0
+        && (task.column_sums == 0 || lanes == Lanes::Rows)
+        && task.strands == 1
         && is_of_units(knobs);
     let run = match may_be_ragged {
-        true => run(input, everyone.clone()),
+        true => run(input, everyone.clone(), lanes),
         false => None,
     };
     if let Some(run) = run {
-        // At least one vector in front of the last.
-        let wide = widest.min(1 << (run / 2).max(1).ilog2());
+        let (widest, longest) = match lanes {
+            // At least one vector in front of the last.
+            Lanes::Columns => (widest, run / 2),
+            Lanes::Rows => {
+                let of_register = hardware.widest_vector(task.dtype.accumulation().size());
+                (widest.min(REGISTERS_OF_ENDS * of_register), run)
+            }
+        };
+        let wide = widest.min(1 << longest.max(1).ilog2());
         if wide >= WORTH_AN_END * width {
             return Vectors {
                 lanes,
@@ -138,11 +152,18 @@ fn is_of_units(knobs: Knobs) -> bool {
     )
 }
 
-/// Columns that lie side by side in every tensor, or are one element again and again.
-fn run<'a>(input: &Access, everyone: impl Iterator<Item = &'a Access>) -> Option<usize> {
-    let run = input.col.last()?;
-    let is_alike = |access: &Access| match access.col.last() {
+/// Columns that lie side by side in every tensor, or are one element again and again. Where lanes are rows, those that
+/// lie side by side in the input, and none of which another tensor has elsewhere than the one before and a stride.
+fn run<'a>(
+    input: &Access,
+    everyone: impl Iterator<Item = &'a Access>,
+    lanes: Lanes,
+) -> Option<usize> {
+    let run = lane_dims(input, lanes).last()?;
+    let is_alike = |access: &Access| match lane_dims(access, lanes).last() {
         None => true,
+        // A row is found by its number, a column by the run that it is in.
+        Some(dim) if lanes == Lanes::Rows => dim.size % run.size == 0,
         Some(dim) => dim.size == run.size && dim.stride <= 1,
     };
     let fits = run.stride == 1 && everyone.into_iter().all(is_alike);
@@ -150,14 +171,15 @@ fn run<'a>(input: &Access, everyone: impl Iterator<Item = &'a Access>) -> Option
 }
 
 pub(super) fn blueprint(access: &Access, vectors: Vectors) -> AccessBlueprint {
-    let ragged = vectors.run.is_some();
+    let has_ends = vectors.run.is_some();
+    let ragged = has_ends && vectors.lanes == Lanes::Columns;
     let is_next = |dim: &Dim| dim.stride == vectors.cols;
     AccessBlueprint {
         row_dims: access.row.len(),
         col_dims: access.col.len(),
         mode: match mode(access, vectors.lanes, vectors.width) {
             // The last one of a run starts anywhere.
-            LoadMode::Vector if ragged => LoadMode::Adjacent,
+            LoadMode::Vector if has_ends => LoadMode::Adjacent,
             // And none goes on beyond it.
             LoadMode::Runs if ragged => LoadMode::Splat,
             mode => mode,

@@ -78,6 +78,7 @@ pub fn measurement(op: &str, shape: &[usize], pass: &str, medians: [f64; 5]) -> 
         problem: Problem {
             op: op.to_owned(),
             shape: shape.to_vec(),
+            layout: "contiguous".to_owned(),
             dtype: "f32".to_owned(),
             pass: pass.to_owned(),
         },

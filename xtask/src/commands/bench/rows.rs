@@ -4,6 +4,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::{contender::Contender, measure::Measurement};
+use crate::commands::selection::Problem;
 
 /// What a row says; programs rely on the names and their order.
 #[derive(Debug, Serialize)]
@@ -15,6 +16,7 @@ struct Row<'a, Shape> {
     contender: &'static str,
     op: &'a str,
     shape: Shape,
+    layout: &'a str,
     dtype: &'a str,
     pass: &'a str,
     /// How cubenorm computed it; the word before the colon is the strategy.
@@ -32,14 +34,14 @@ struct Row<'a, Shape> {
 
 /// All rows as a JSON array; a shape is an array too.
 pub fn json(measurements: &[Measurement]) -> Result<String> {
-    let rows: Vec<_> = rows(measurements, <[usize]>::to_vec).collect();
+    let rows: Vec<_> = rows(measurements, |problem| &problem.shape).collect();
     Ok(serde_json::to_string_pretty(&rows)? + "\n")
 }
 
 /// All rows as CSV with a header; a shape is as it is written in commands.
 pub fn csv(measurements: &[Measurement]) -> Result<String> {
     let mut writer = csv::Writer::from_writer(Vec::new());
-    for row in rows(measurements, shape) {
+    for row in rows(measurements, Problem::sizes) {
         writer.serialize(row)?;
     }
     Ok(String::from_utf8(writer.into_inner()?)?)
@@ -47,7 +49,7 @@ pub fn csv(measurements: &[Measurement]) -> Result<String> {
 
 fn rows<'a, Shape: 'a>(
     measurements: &'a [Measurement],
-    shape: fn(&[usize]) -> Shape,
+    shape: fn(&'a Problem) -> Shape,
 ) -> impl Iterator<Item = Row<'a, Shape>> {
     measurements.iter().flat_map(move |measurement| {
         let problem = &measurement.problem;
@@ -63,7 +65,8 @@ fn rows<'a, Shape: 'a>(
                 runtime: timed.map_or("", |timed| &timed.about.runtime),
                 contender: measured.contender.name(),
                 op: &problem.op,
-                shape: shape(&problem.shape),
+                shape: shape(problem),
+                layout: &problem.layout,
                 dtype: &problem.dtype,
                 pass: &problem.pass,
                 plan: timed.and_then(|timed| timed.about.plan.as_deref()),
@@ -85,12 +88,6 @@ fn rounded(value: f64) -> f64 {
     (1e6 * value).round() / 1e6
 }
 
-/// `2048x4096`, as a shape is written in commands.
-pub fn shape(shape: &[usize]) -> String {
-    let sizes: Vec<String> = shape.iter().map(usize::to_string).collect();
-    sizes.join("x")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,7 +101,8 @@ mod tests {
             rows[0],
             serde_json::json!({
                 "device": "cpu", "runtime": "cpu", "contender": "cubenorm",
-                "op": "layer_norm", "shape": [2048, 4096], "dtype": "f32", "pass": "forward",
+                "op": "layer_norm", "shape": [2048, 4096],
+                "layout": "contiguous", "dtype": "f32", "pass": "forward",
                 "plan": "unit: 2 units (a CPU)", "median_ms": 4.0, "p20_ms": 3.0, "p80_ms": 5.0,
                 "gb_per_s": 16.777216, "share_of_copy": 0.75, "note": null,
             })
@@ -130,11 +128,11 @@ mod tests {
         let mut lines = text.lines();
         assert_eq!(
             lines.next().unwrap(),
-            "device,runtime,contender,op,shape,dtype,pass,plan,median_ms,p20_ms,p80_ms,gb_per_s,share_of_copy,note"
+            "device,runtime,contender,op,shape,layout,dtype,pass,plan,median_ms,p20_ms,p80_ms,gb_per_s,share_of_copy,note"
         );
         assert_eq!(
             lines.next().unwrap(),
-            "cpu,cpu,cubenorm,layer_norm,2048x4096,f32,forward,unit: 2 units (a CPU),4.0,3.0,5.0,16.777216,0.75,"
+            "cpu,cpu,cubenorm,layer_norm,2048x4096,contiguous,f32,forward,unit: 2 units (a CPU),4.0,3.0,5.0,16.777216,0.75,"
         );
         assert_eq!(lines.count() + 1, 5 * measurements().len());
     }

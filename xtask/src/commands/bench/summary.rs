@@ -1,6 +1,6 @@
 //! What a run comes to: how much faster than each peer, and how near to the copy.
 
-use super::{contender::Contender, measure::Measurement, rows};
+use super::{contender::Contender, measure::Measurement};
 use crate::{commands::ratios::geometric_mean, device::Device};
 
 /// Bytes of an input from which on the libraries' own cost of a call no longer counts.
@@ -108,7 +108,7 @@ impl Ratios {
             problems: ratios.len(),
             mean: geometric_mean(&ratios)?,
             worst,
-            at: format!("{} {}", at.problem.op, rows::shape(&at.problem.shape)),
+            at: format!("{} {}", at.problem.op, at.problem.tensor()),
         })
     }
 }

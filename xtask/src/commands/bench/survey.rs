@@ -164,6 +164,7 @@ fn layer_norm(rows: usize, columns: usize, pass: &str) -> Problem {
     Problem {
         op: "layer_norm".to_owned(),
         shape: vec![rows, columns],
+        layout: "contiguous".to_owned(),
         dtype: "f32".to_owned(),
         pass: pass.to_owned(),
     }

@@ -5,7 +5,6 @@ use comfy_table::{CellAlignment, Table, presets};
 use super::{
     contender::Contender,
     measure::{Measured, Measurement},
-    rows,
     stats::Stats,
     summary::{self, Ratios, Summary},
     worker::Lost,
@@ -30,7 +29,7 @@ pub fn measurements(measurements: &[Measurement]) -> String {
         let problem = &measurement.problem;
         let mut cells = vec![
             problem.op.clone(),
-            rows::shape(&problem.shape),
+            problem.tensor(),
             problem.dtype.clone(),
             problem.pass.clone(),
         ];

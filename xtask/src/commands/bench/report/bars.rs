@@ -11,14 +11,14 @@ use super::{
     super::{
         contender::{Contender, Peer},
         measure::Measurement,
-        rows, summary,
+        summary,
     },
     plot::{BLUE, FONT, GREY, ORANGE, PALE, PURPLE, Plot, undrawn},
 };
 
 /// Pixels: the picture, what is beside the bars, and a bar.
 const WIDTH: u32 = 1000;
-const LABELS: u32 = 250;
+const LABELS: u32 = 300;
 const VALUES: u32 = 60;
 const AXIS: u32 = 30;
 const BAR: u32 = 15;
@@ -43,10 +43,7 @@ pub fn plot(measurements: &[&Measurement]) -> anyhow::Result<Option<Plot>> {
         }
         if !bars.is_empty() {
             let problem = &measurement.problem;
-            groups.push((
-                format!("{} {}", problem.op, rows::shape(&problem.shape)),
-                bars,
-            ));
+            groups.push((format!("{} {}", problem.op, problem.tensor()), bars));
         }
     }
     if groups.is_empty() {

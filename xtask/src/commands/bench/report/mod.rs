@@ -12,7 +12,6 @@ use std::fmt::{self, Display};
 use super::{
     contender::Contender,
     measure::Measurement,
-    rows,
     summary::{self, Ratios, Summary},
     survey::Survey,
     table,
@@ -274,8 +273,12 @@ fn number(text: impl Display) -> String {
 /// The first cells of a problem's row.
 fn problem(measurement: &Measurement) -> String {
     let problem = &measurement.problem;
-    let shape = rows::shape(&problem.shape);
-    let words = [&problem.op, &shape, &problem.dtype, &problem.pass];
+    let words = [
+        &problem.op,
+        &problem.tensor(),
+        &problem.dtype,
+        &problem.pass,
+    ];
     words.map(word).concat()
 }
 
