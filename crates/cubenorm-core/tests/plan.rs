@@ -70,10 +70,14 @@ fn a_core_holds_rows_that_its_registers_have_room_for() {
         (blueprint.hold, blueprint.abreast, blueprint.team.vector)
     };
     assert_eq!(held(96, DType::F32), (Hold::Registers(6), 2, 16));
-    assert_eq!(held(96, DType::F16), (Hold::Registers(6), 2, 16));
-    assert_eq!(held(128, DType::F32), (Hold::Registers(8), 2, 16));
+    assert_eq!(held(96, DType::F16), (Hold::Registers(6), 4, 16));
+    assert_eq!(held(128, DType::F32), (Hold::Registers(8), 1, 16));
     assert_eq!(held(256, DType::F32), (Hold::Registers(16), 1, 16));
+    assert_eq!(held(256, DType::BF16), (Hold::Registers(16), 2, 16));
     assert_eq!(held(272, DType::F32), (Hold::Reread, 1, 16));
+    // In wider vectors as they are in memory, where those are too many otherwise.
+    assert_eq!(held(384, DType::F16), (Hold::Registers(12), 1, 32));
+    assert_eq!(held(544, DType::F16), (Hold::Reread, 1, 32));
 }
 
 #[test]

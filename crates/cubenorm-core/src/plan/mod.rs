@@ -228,7 +228,6 @@ pub fn plan_forward(
         lanes::choose(&task, &problem.input, whole, params, hardware, knobs)
     };
     let is_half = problem.dtype.is_half();
-    let row_bytes = problem.cols * problem.dtype.size();
     let plan = |vectors: Vectors| {
         let optional =
             |tensor: &Option<Access>| tensor.as_ref().map(|it| lanes::blueprint(it, vectors));
@@ -239,10 +238,8 @@ pub fn plan_forward(
             &problem.variance,
         ];
         let params = params.map(optional);
-        let abreast = |groups: usize| {
-            let knobs = choice.knobs();
-            heuristic::abreast(groups, row_bytes, is_half, &params, hardware, knobs)
-        };
+        let abreast =
+            |groups: usize| heuristic::abreast(groups, &task, &params, hardware, choice.knobs());
         cut(&task, vectors, hardware, choice, abreast)
     };
     let mut vectors = vectors_of(choice.knobs());
@@ -251,11 +248,15 @@ pub fn plan_forward(
         && choice.knobs().vector.is_none()
         && let Some(bytes) = heuristic::narrow_vector(&cut, &task, hardware)
     {
-        vectors = vectors_of(Knobs {
+        let narrow = vectors_of(Knobs {
             vector: Some(bytes / problem.dtype.accumulation().size()),
             ..choice.knobs()
         });
-        cut = plan(vectors)?;
+        let narrow_cut = plan(narrow)?;
+        // They may be too many to hold.
+        if cut.hold == Hold::Reread || narrow_cut.hold != Hold::Reread {
+            (vectors, cut) = (narrow, narrow_cut);
+        }
     }
     if choice.knobs().vector.is_none() {
         for lanes in heuristic::narrower_columns(&cut, &task, hardware) {
@@ -289,6 +290,7 @@ pub fn plan_forward(
         hold: cut.hold,
         statistics: problem.statistics,
         shifts: problem.statistics.reduces_mean(),
+        first_is_shift: is_half && cut.team.level == Level::Unit && cut.hold != Hold::Reread,
         epsilon_in_sqrt: problem.epsilon.is_inside_sqrt(),
         activation: problem.activation.kind(),
         abreast: cut.abreast,

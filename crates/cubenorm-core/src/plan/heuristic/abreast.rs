@@ -1,6 +1,7 @@
 //! Rows that a unit takes side by side.
 
 use super::device::multiprocessors;
+use crate::plan::task::Task;
 use crate::plan::{AccessBlueprint, Hardware, Knobs};
 
 /// Elements of short rows of halves that a unit's plane takes side by side. Measured on an H200: two rows of 512
@@ -37,10 +38,15 @@ const ABREAST_BYTES: usize = 32 << 10;
 /// may find.
 const CORE_ABREAST_BYTES: usize = 64 << 10;
 
-/// Rows that fit its registers this many times are held there two at a time: one goes on while the other waits
-/// for its sums. Measured with AVX-512: two rows of 64 to 128 halves take 0.8 to 0.9 of the time of one, two of 256
-/// floats 1.5 times that.
-const SHARE_OF_SHORT_ROWS: usize = 2;
+/// Rows of which its registers have room for so many are held there two at a time: one goes on while the other waits
+/// for its sums. Measured with AVX-512, two beside one: rows of 64 to 96 halves take 0.8 to 0.9 of the time, of 64 and 96
+/// floats 0.92 to 1, of 112 and 128 floats 1.08 to 1.25, of 256 1.5 times that.
+const SHORT_ROWS_OF_REGISTERS: usize = 5;
+
+/// Rows of halves that are held side by side at most where a mean is taken off them first, as many as fit: two numbers
+/// are waited for. Measured with AVX-512, layer norm, beside what the line above has: two rows of 192 and 256 take 0.7
+/// to 0.75 of the time, four of 32 to 128 0.8 to 0.95.
+const MOST_HALVES_ABREAST: usize = 4;
 
 /// Vectors of units for each core of a software driver below which none are given up for rows abreast: few gain little,
 /// and calls with a few rows more or less should come to one kernel.
@@ -55,8 +61,7 @@ pub(in crate::plan) fn most_ragged_abreast(hardware: &Hardware) -> usize {
 /// normalized by along the row.
 pub(in crate::plan) fn abreast(
     groups: usize,
-    row_bytes: usize,
-    is_half: bool,
+    task: &Task,
     params: &[Option<AccessBlueprint>],
     hardware: &Hardware,
     knobs: Knobs,
@@ -69,14 +74,16 @@ pub(in crate::plan) fn abreast(
     if let Some(rows) = knobs.abreast {
         return rows.clamp(1, MOST_ABREAST).min(groups.max(1));
     }
+    let is_half = task.dtype.is_half();
+    let row_bytes = task.cols * task.dtype.size();
     let rows = match (hardware.cpu_cores, hardware.software_lanes()) {
         (Some(cores), _) => {
+            let computed = (task.cols * task.dtype.accumulation().size()).max(1);
+            let fit = hardware.register_bits as usize / 8 / computed;
             let most = match row_bytes < CORE_ABREAST_BYTES {
-                true => {
-                    let computed = row_bytes * if is_half { 2 } else { 1 };
-                    let registers = hardware.register_bits as usize / 8;
-                    (registers / (SHARE_OF_SHORT_ROWS * computed).max(1)).min(2)
-                }
+                true if is_half && task.merge.takes_means() => fit.min(MOST_HALVES_ABREAST),
+                true if fit >= SHORT_ROWS_OF_REGISTERS => 2,
+                true => 1,
                 false => MAX_ABREAST,
             };
             most.min(groups / cores as usize)
