@@ -14,7 +14,8 @@ use crate::held::{TypedHeld, hold};
 use crate::moments::{Moments, RowStatistics, Sums, divided, finish, nothing_reduced, same};
 use crate::operand::{Optional, optional_start, row_offset, row_start, store};
 use crate::source::{
-    Source, SourceRow, add_last, number_or_zero, read, sample_steps, shifted, source_row,
+    Source, SourceRow, add_last, first_lane, number_or_zero, read, sample_steps, shifted,
+    source_row,
 };
 use crate::strategy::split::{Partition, merge_parts, row_elements, write_part};
 use crate::strategy::strands::{Joined, joined, write_shift};
@@ -83,9 +84,9 @@ fn sampled_elements(blueprint: &Blueprint) -> Option<usize> {
 /// The shift of a row of `count` elements that its team holds: the mean of [`shift_vectors`], as far as it is a
 /// number, which [`held_moments`] takes off and finds what the row's mean is off by.
 ///
-/// Of halves it is the first element where one unit has them all, as nobody waits for that: the `1 + n` times that a sum
-/// of up to 512 squares is what it should be leave single precision more digits than a half has. Measured with AVX-512, it
-/// takes 0.83 to 0.95 of the time of the first vector's mean.
+/// Of halves it is the [first element](Blueprint::first_is_shift), as nobody waits for that: the sum of `n` squares is
+/// `1 + n` times what it should be then at most, which leaves more digits of single precision than a half has, as a unit
+/// holds 512 at most. Measured with AVX-512, rows of 32 to 192 take 0.83 to 0.95 of the time of the first vector's mean.
 #[cube]
 fn held_shift<T: Types>(
     held: &TypedHeld<T>,
@@ -94,11 +95,7 @@ fn held_shift<T: Types>(
     #[comptime] blueprint: Blueprint,
 ) -> Vector<T::A, T::N> {
     if comptime!(blueprint.shifts && blueprint.first_is_shift) {
-        let first = held.get(0usize, blueprint);
-        let first = match comptime!(blueprint.team.lanes) {
-            Lanes::Columns => Vector::new(first.extract(0usize)),
-            Lanes::Rows => first,
-        };
+        let first = first_lane::<T::A, T::N>(held.get(0usize, blueprint), blueprint.team);
         number_or_zero::<T::A, T::N>(first)
     } else if comptime!(blueprint.shifts) {
         let vectors = comptime!(shift_vectors(&blueprint));

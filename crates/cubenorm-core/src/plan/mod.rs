@@ -290,7 +290,7 @@ pub fn plan_forward(
         hold: cut.hold,
         statistics: problem.statistics,
         shifts: problem.statistics.reduces_mean(),
-        first_is_shift: is_half && cut.team.level == Level::Unit && cut.hold != Hold::Reread,
+        first_is_shift: is_half && cut.team.level == Level::Unit,
         epsilon_in_sqrt: problem.epsilon.is_inside_sqrt(),
         activation: problem.activation.kind(),
         abreast: cut.abreast,
