@@ -258,6 +258,10 @@ fn apply<T: Types>(
 /// Writes two numbers for each row of a group where they are asked for.
 #[cube]
 #[allow(
+    clippy::manual_is_multiple_of,
+    reason = "kernels have no such function"
+)]
+#[allow(
     clippy::collapsible_if,
     reason = "the outer condition is known when the kernel is built, the inner one is not"
 )]
