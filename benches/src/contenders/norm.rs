@@ -1,7 +1,6 @@
 //! What the contenders that run through Burn have in common: tensors, passes and time.
 
 use std::{
-    array,
     hint::black_box,
     time::{Duration, Instant},
 };
@@ -51,30 +50,11 @@ pub fn subject(
 struct Norm<const D: usize> {
     forward: Forward<D>,
     pass: Pass,
-    /// The dimensions in the order of memory, the outermost first.
-    order: [usize; D],
+    layout: Layout,
     /// One input per run of a sample: a single one would stay in the cache of the device, where no
     /// network leaves it.
     inputs: Vec<Tensor<D>>,
     device: Device,
-}
-
-/// The dimensions with axis 1 after all others.
-fn channels_last<const D: usize>() -> [usize; D] {
-    array::from_fn(|place| match place {
-        0 => 0,
-        _ if place == D - 1 => 1,
-        _ => place + 1,
-    })
-}
-
-/// The permutation that undoes one.
-fn inverse<const D: usize>(order: [usize; D]) -> [usize; D] {
-    let mut inverse = order;
-    for (place, dim) in order.into_iter().enumerate() {
-        inverse[dim] = place;
-    }
-    inverse
 }
 
 /// What a run computed, kept until the device is idle: with fusion on, an output that is dropped
@@ -108,11 +88,10 @@ impl<const D: usize> Norm<D> {
             let param = Tensor::<1>::from_data(values, (&device, dtype));
             if trains { param.require_grad() } else { param }
         };
-        let order = match problem.layout {
-            Layout::Contiguous => array::from_fn(|dim| dim),
-            Layout::ChannelsLast => channels_last::<D>(),
-        };
-        let shape: [usize; D] = order.map(|dim| problem.shape[dim]);
+        let mut shape = problem.shape.clone();
+        if problem.layout == Layout::ChannelsLast {
+            shape[1..].rotate_left(1);
+        }
         let input = problem.stored(&data.input);
         // Input and output of a run, and with a backward their gradients and what it saved.
         let tensors = if problem.pass == Pass::Forward { 2 } else { 5 };
@@ -120,14 +99,18 @@ impl<const D: usize> Norm<D> {
         let runs = (MEMORY / (tensors * bytes)).clamp(1, 64);
         let inputs = (0..runs)
             .map(|_| {
-                let stored = TensorData::new(input.clone(), shape);
-                Tensor::from_data(stored, (&device, dtype)).permute(inverse(order))
+                let stored = TensorData::new(input.clone(), shape.clone());
+                let stored = Tensor::from_data(stored, (&device, dtype));
+                match problem.layout {
+                    Layout::Contiguous => stored,
+                    Layout::ChannelsLast => stored.movedim(-1, 1),
+                }
             })
             .collect();
         let norm = Self {
             forward: library.forward(problem, upload(&data.gamma), upload(&data.beta)),
             pass: problem.pass,
-            order,
+            layout: problem.layout,
             inputs,
             device,
         };
@@ -153,7 +136,10 @@ impl<const D: usize> Norm<D> {
 
     fn gradients(&self, input: Tensor<D>, output: Tensor<D>) -> Kept<D> {
         // Seen in the order of memory, so that the gradient that comes back lies in it.
-        let gradients = output.clone().permute(self.order).backward();
+        let gradients = match self.layout {
+            Layout::Contiguous => output.backward(),
+            Layout::ChannelsLast => output.clone().movedim(1, -1).backward(),
+        };
         Kept::Gradients(input, output, gradients)
     }
 

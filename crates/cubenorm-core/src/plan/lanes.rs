@@ -9,9 +9,9 @@ use crate::{Access, DType, Dim};
 const WORTH_AN_END: usize = 4;
 
 /// Registers of rows side by side where those are not a multiple of a vector: the more, the more of them are there twice.
-/// Measured with AVX-512, layer norm over channels of maps of 14 x 14 and 7 x 7, beside one row at a time and four: two
-/// registers take 0.5 to 0.7 and 0.1 to 0.2 of the time, forward, one 0.5 to 0.8 and 0.12 to 0.26, four 0.6 to 1.2 and 0.1
-/// to 0.28; in maps of 28 x 28 four have more to do than one that divides them.
+/// Measured with AVX-512, layer norm over channels of maps of 14 x 14 and 7 x 7, forward, beside the widest vectors that
+/// divide them, of four rows and one: two registers take 0.5 to 0.7 and 0.1 to 0.2 of the time, one 0.5 to 0.8 and 0.12
+/// to 0.26, four 0.6 to 1.2 and 0.1 to 0.28; in maps of 28 x 28 four have more to do than one that divides them.
 const REGISTERS_OF_ENDS: usize = 2;
 
 /// What share of the widest vectors' lanes those must have at least that go on from one run of a parameter to the next,

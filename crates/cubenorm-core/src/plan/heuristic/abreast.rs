@@ -44,8 +44,8 @@ const CORE_ABREAST_BYTES: usize = 64 << 10;
 const SHORT_ROWS_OF_REGISTERS: usize = 5;
 
 /// Rows of halves that are held side by side at most where a mean is taken off them first, as many as fit: two numbers
-/// are waited for. Measured with AVX-512, layer norm, beside what the line above has: two rows of 192 and 256 take 0.7
-/// to 0.75 of the time, four of 32 to 128 0.8 to 0.95.
+/// are waited for. Measured with AVX-512, layer norm, two rows of 192 and 256 beside one take 0.75 to 0.8 of the time, four of
+/// 32 to 128 beside two 0.85 to 1.
 const MOST_HALVES_ABREAST: usize = 4;
 
 /// Vectors of units for each core of a software driver below which none are given up for rows abreast: few gain little,
