@@ -1,9 +1,9 @@
 //! The statistics of a row that is read from memory, in one pass over it.
 
 use cubecl::prelude::*;
-use cubenorm_core::{Blueprint, StatisticsKind};
+use cubenorm_core::{Blueprint, Lanes, StatisticsKind};
 
-use crate::moments::{Moments, fold_lanes, fold_lanes_from, merge};
+use crate::moments::{Moments, Sums, fold_lanes, fold_lanes_from, merge};
 use crate::source::{Source, SourceRow, read, shifted};
 use crate::strategy::split::Partition;
 use crate::strategy::{merge_folded, merge_team};
@@ -22,36 +22,83 @@ pub(crate) const UNROLL: usize = 4;
 pub(crate) type TypedSource<T> =
     Source<<T as Types>::F, <T as Types>::Input, <T as Types>::Residual>;
 
-/// What a unit has found in its share, lane by lane.
-#[derive(CubeType, Clone, Copy)]
+/// What a unit has found in its share of rows side by side, lane by lane.
+#[derive(CubeType)]
 struct Accumulated<A: Float, N: Size> {
-    /// In vectors that have all lanes for themselves.
-    whole: Moments<A, N>,
-    /// In those that end a run, of which the first lanes do not count: see [`Team::ragged`](cubenorm_core::Team::ragged).
-    ends: Moments<A, N>,
+    count: A,
+    means: Array<Vector<A, N>>,
+    m2s: Array<Vector<A, N>>,
 }
 
-/// The moments of a row or a part of one: those of a unit's share, merged over its team.
 #[cube]
-pub(crate) fn row_moments<T: Types>(
-    source: &TypedSource<T>,
-    row: &SourceRow<T::A, T::N>,
-    share: &Share,
-    partition: &Partition,
-    #[comptime] blueprint: Blueprint,
-) -> Moments<T::A, T::N> {
-    let team = comptime!(blueprint.team);
-    let mine = accumulate::<T>(source, row, share, partition, blueprint);
-    if comptime!(team.ragged) {
-        let whole = fold_lanes::<T::A, T::N>(&mine.whole, team);
-        let ends = fold_lanes_from::<T::A, T::N>(&mine.ends, partition.overlap, team);
-        merge_folded::<T::A, T::N>(&merge::<T::A, One>(&whole, &ends, team), team)
-    } else {
-        merge_team::<T::A, T::N>(&mine.whole, team)
+impl<A: Float, N: Size> Accumulated<A, N> {
+    fn nothing(#[comptime] rows: usize) -> Self {
+        let mut means = Array::<Vector<A, N>>::new(rows);
+        let mut m2s = Array::<Vector<A, N>>::new(rows);
+        #[unroll]
+        for r in 0..rows {
+            means[r] = Vector::new(A::new(0.0));
+            m2s[r] = Vector::new(A::new(0.0));
+        }
+        Accumulated::<A, N> {
+            count: A::new(0.0),
+            means,
+            m2s,
+        }
+    }
+
+    fn of_row(&self, #[comptime] r: usize) -> Moments<A, N> {
+        Moments::<A, N> {
+            count: self.count,
+            mean: self.means[r],
+            m2: self.m2s[r],
+        }
+    }
+
+    fn set(&mut self, #[comptime] r: usize, moments: &Moments<A, N>) {
+        self.means[r] = moments.mean;
+        self.m2s[r] = moments.m2;
     }
 }
 
-/// Accumulates a unit's share block by block, reading each element once.
+/// The moments of rows abreast or of parts of them: those of a unit's share, merged over its team.
+///
+/// Where vectors run along the kept axis the rows lie side by side and are read together, a few steps of each in turn:
+/// what is read is close together, where the next step of a row is far away. Others are read one after the other.
+#[cube]
+pub(crate) fn row_moments<T: Types>(
+    source: &TypedSource<T>,
+    rows: &Sequence<SourceRow<T::A, T::N>>,
+    share: &Share,
+    partition: &Partition,
+    #[comptime] blueprint: Blueprint,
+) -> Sequence<Moments<T::A, T::N>> {
+    let abreast = comptime!(blueprint.abreast);
+    let together = comptime!(match blueprint.team.lanes {
+        Lanes::Rows => abreast,
+        Lanes::Columns => 1,
+    });
+    let team = comptime!(blueprint.team);
+    let mut moments = Sequence::<Moments<T::A, T::N>>::new();
+    #[unroll]
+    for turn in 0..comptime!(abreast / together) {
+        let first = comptime!(turn * together);
+        if comptime!(team.ragged) {
+            moments.push(ragged_moments::<T>(
+                source, rows, first, share, partition, blueprint,
+            ));
+        } else {
+            let all = accumulate::<T>(source, rows, first, together, share, blueprint);
+            #[unroll]
+            for r in 0..together {
+                moments.push(merge_team::<T::A, T::N>(&all.of_row(r), team));
+            }
+        }
+    }
+    moments
+}
+
+/// Accumulates a unit's share of rows side by side block by block, reading each element once.
 ///
 /// Within a block deviations are taken from the mean so far and moved to the block's own mean in
 /// the end, `sum(d^2) - sum(d)^2 / n`. What cancels there is the distance between the two means,
@@ -61,81 +108,69 @@ pub(crate) fn row_moments<T: Types>(
 #[cube]
 fn accumulate<T: Types>(
     source: &TypedSource<T>,
-    row: &SourceRow<T::A, T::N>,
+    rows: &Sequence<SourceRow<T::A, T::N>>,
+    #[comptime] first: usize,
+    #[comptime] together: usize,
+    share: &Share,
+    #[comptime] blueprint: Blueprint,
+) -> Accumulated<T::A, T::N> {
+    let mut all = Accumulated::<T::A, T::N>::nothing(together);
+    let mut done = 0usize;
+    while done < share.count {
+        let steps = min(share.count - done, steps_of_block(done));
+        add_block::<T>(
+            &mut all, source, rows, first, together, share, done, steps, blueprint,
+        );
+        done += steps;
+    }
+    all
+}
+
+/// Steps of a block that begins behind so many at most.
+#[cube]
+fn steps_of_block(done: usize) -> usize {
+    select(done == 0, UNROLL.runtime(), BLOCK.runtime())
+}
+
+/// The same of one row whose runs have [ends](cubenorm_core::Team::ragged), of which the first lanes do not count.
+#[cube]
+fn ragged_moments<T: Types>(
+    source: &TypedSource<T>,
+    rows: &Sequence<SourceRow<T::A, T::N>>,
+    #[comptime] r: usize,
     share: &Share,
     partition: &Partition,
     #[comptime] blueprint: Blueprint,
-) -> Accumulated<T::A, T::N> {
-    let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
-    let mut all_count = T::A::new(0.0);
-    let mut all_mean = zero;
-    let mut all_m2 = zero;
-    let mut ends_count = T::A::new(0.0);
-    let mut ends_mean = zero;
-    let mut ends_m2 = zero;
+) -> Moments<T::A, T::N> {
+    let team = comptime!(blueprint.team);
+    let row = rows.index(r);
+    let mut whole = Accumulated::<T::A, T::N>::nothing(1usize);
+    let mut ends = Accumulated::<T::A, T::N>::nothing(1usize);
     let mut done = 0usize;
     while done < share.count {
-        let is_first = done == 0;
-        let at_most = min(
-            share.count - done,
-            select(is_first, UNROLL.runtime(), BLOCK.runtime()),
-        );
-        let steps = if comptime!(blueprint.team.ragged) {
-            steps_within(share.begin + done, at_most, partition)
-        } else {
-            at_most
-        };
-        let all = Moments::<T::A, T::N> {
-            count: all_count,
-            mean: all_mean,
-            m2: all_m2,
-        };
-        if comptime!(!blueprint.team.ragged) {
-            let both = with_block::<T>(&all, source, row, share, done, steps, is_first, blueprint);
-            all_count = both.count;
-            all_mean = both.mean;
-            all_m2 = both.m2;
+        let at_most = min(share.count - done, steps_of_block(done));
+        let steps = steps_within(share.begin + done, at_most, partition);
+        // A part of a row may begin where a run ends.
+        if steps > 0 {
+            add_block::<T>(
+                &mut whole, source, rows, r, 1usize, share, done, steps, blueprint,
+            );
             done += steps;
-        } else {
-            // A part of a row may begin where a run ends.
-            if steps > 0 {
-                let both =
-                    with_block::<T>(&all, source, row, share, done, steps, is_first, blueprint);
-                all_count = both.count;
-                all_mean = both.mean;
-                all_m2 = both.m2;
-                done += steps;
-            }
-            let step = share.begin + done;
-            if done < share.count && ends_run(step, partition) {
-                let ends = Moments::<T::A, T::N> {
-                    count: ends_count,
-                    mean: ends_mean,
-                    m2: ends_m2,
-                };
-                let value = read::<T>(source, row, step, blueprint);
-                let value = shifted::<T::A, T::N>(value, row, blueprint);
-                let one = moments_of_one::<T::A, T::N>(value, blueprint);
-                let both = merge::<T::A, T::N>(&ends, &one, blueprint.team);
-                ends_count = both.count;
-                ends_mean = both.mean;
-                ends_m2 = both.m2;
-                done += 1;
-            }
+        }
+        let step = share.begin + done;
+        if done < share.count && ends_run(step, partition) {
+            let value = read::<T>(source, row, step, blueprint);
+            let value = shifted::<T::A, T::N>(value, row, blueprint);
+            let one = moments_of_one::<T::A, T::N>(value, blueprint);
+            let both = merge::<T::A, T::N>(&ends.of_row(0usize), &one, team);
+            ends.set(0usize, &both);
+            ends.count = both.count;
+            done += 1;
         }
     }
-    Accumulated::<T::A, T::N> {
-        whole: Moments::<T::A, T::N> {
-            count: all_count,
-            mean: all_mean,
-            m2: all_m2,
-        },
-        ends: Moments::<T::A, T::N> {
-            count: ends_count,
-            mean: ends_mean,
-            m2: ends_m2,
-        },
-    }
+    let whole = fold_lanes::<T::A, T::N>(&whole.of_row(0usize), team);
+    let ends = fold_lanes_from::<T::A, T::N>(&ends.of_row(0usize), partition.overlap, team);
+    merge_folded::<T::A, T::N>(&merge::<T::A, One>(&whole, &ends, team), team)
 }
 
 /// The moments of one vector.
@@ -161,62 +196,80 @@ fn moments_of_one<A: Float, N: Size>(
     }
 }
 
-/// What has been found so far, merged with a block of so many steps.
+/// Merges a block of so many steps with what has been found before.
 #[cube]
 #[allow(clippy::too_many_arguments)]
-fn with_block<T: Types>(
-    all: &Moments<T::A, T::N>,
+fn add_block<T: Types>(
+    all: &mut Accumulated<T::A, T::N>,
     source: &TypedSource<T>,
-    row: &SourceRow<T::A, T::N>,
+    rows: &Sequence<SourceRow<T::A, T::N>>,
+    #[comptime] first: usize,
+    #[comptime] together: usize,
     share: &Share,
     done: usize,
     steps: usize,
-    is_first: bool,
     #[comptime] blueprint: Blueprint,
-) -> Moments<T::A, T::N> {
+) {
     let stride = comptime!(blueprint.team.members as usize);
-    let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
     let statistics = comptime!(blueprint.statistics);
+    let has_origin = comptime!(statistics.reduces_mean() && statistics.reduces_deviation());
     let end = done + steps;
-    let mut origin = all.mean;
-    if comptime!(statistics.reduces_mean() && statistics.reduces_deviation()) {
-        if is_first {
-            let first = read::<T>(source, row, share.begin + done * stride, blueprint);
-            origin = shifted::<T::A, T::N>(first, row, blueprint);
+    let mut origins = Array::<Vector<T::A, T::N>>::new(together);
+    #[unroll]
+    for r in 0..together {
+        origins[r] = Vector::new(T::A::new(0.0));
+        if has_origin {
+            origins[r] = all.means[r];
+            if done == 0 {
+                let row = rows.index(comptime!(first + r));
+                let one = read::<T>(source, row, share.begin, blueprint);
+                origins[r] = shifted::<T::A, T::N>(one, row, blueprint);
+            }
         }
-    } else {
-        origin = zero;
     }
-    let mut sum = zero;
-    let mut squares = zero;
+    let mut sums = Sums::<T::A, T::N>::zeros(together);
     let mut i = done;
     while i + comptime!(UNROLL - 1) < end {
-        let mut sums = zero;
-        let mut products = zero;
         #[unroll]
-        for j in 0..UNROLL {
-            let step = share.begin + (i + j) * stride;
-            let value = read::<T>(source, row, step, blueprint);
-            let deviation = shifted::<T::A, T::N>(value, row, blueprint) - origin;
-            sums += deviation;
-            products += spread::<T::A, T::N>(deviation, blueprint);
+        for r in 0..together {
+            let row = rows.index(comptime!(first + r));
+            let mut several = Sums::<T::A, T::N>::zeros(1usize);
+            #[unroll]
+            for j in 0..UNROLL {
+                let step = share.begin + (i + j) * stride;
+                let value = read::<T>(source, row, step, blueprint);
+                let deviation = shifted::<T::A, T::N>(value, row, blueprint) - origins[r];
+                several.plain[0] += deviation;
+                several.products[0] += spread::<T::A, T::N>(deviation, blueprint);
+            }
+            sums.plain[r] += several.plain[0];
+            sums.products[r] += several.products[0];
         }
-        sum += sums;
-        squares += products;
         i += UNROLL;
     }
     while i < end {
-        let value = read::<T>(source, row, share.begin + i * stride, blueprint);
-        let deviation = shifted::<T::A, T::N>(value, row, blueprint) - origin;
-        sum += deviation;
-        squares += spread::<T::A, T::N>(deviation, blueprint);
+        #[unroll]
+        for r in 0..together {
+            let row = rows.index(comptime!(first + r));
+            let value = read::<T>(source, row, share.begin + i * stride, blueprint);
+            let deviation = shifted::<T::A, T::N>(value, row, blueprint) - origins[r];
+            sums.plain[r] += deviation;
+            sums.products[r] += spread::<T::A, T::N>(deviation, blueprint);
+        }
         i += 1;
     }
     let count = T::A::cast_from(steps);
     // By the reciprocal, which is one number: to divide all lanes takes a processor several times as long.
-    let offset = sum * Vector::new(T::A::new(1.0) / count);
-    let block = block_moments::<T::A, T::N>(count, origin, offset, sum, squares, blueprint);
-    merge::<T::A, T::N>(all, &block, blueprint.team)
+    let weight = Vector::new(T::A::new(1.0) / count);
+    #[unroll]
+    for r in 0..together {
+        let (sum, squares) = (sums.plain[r], sums.products[r]);
+        let block =
+            block_moments::<T::A, T::N>(count, origins[r], sum * weight, sum, squares, blueprint);
+        let both = merge::<T::A, T::N>(&all.of_row(r), &block, blueprint.team);
+        all.set(r, &both);
+    }
+    all.count += count;
 }
 
 /// What an element adds to the deviation.

@@ -8,7 +8,8 @@ use cubenorm_core::{
 
 use crate::accumulate::{TypedSource, block_moments, row_moments, spread};
 use crate::epilogue::{
-    Affine, AffineRow, AffineStep, TypedAffine, activate, affine_row, affine_step, transform,
+    Affine, AffineRow, AffineStep, TypedAffine, activate, affine_row, affine_step, step_of_row,
+    transform,
 };
 use crate::held::{TypedHeld, hold};
 use crate::moments::{Moments, RowStatistics, Sums, divided, finish, nothing_reduced, same};
@@ -356,8 +357,8 @@ pub(crate) fn normalize<
 
 /// Normalizes as many items as the plan takes abreast, the first of them in `round`.
 ///
-/// Rows abreast share the loads of scale and bias: on a driver that gathers each load lane by lane
-/// those weigh as much as the row itself.
+/// Rows abreast share the loads of scale and bias where those are the same for all of them: on a driver that gathers each
+/// load lane by lane those weigh as much as the row itself.
 #[cube]
 #[allow(clippy::too_many_arguments)]
 fn normalize_items<T: Types, W: Size>(
@@ -413,6 +414,12 @@ fn normalize_items<T: Types, W: Size>(
             items.push(item);
             sources.push(source_row);
         }
+        let reduces_here = comptime!(blueprint.statistics.reduces() && !blueprint.split);
+        let reread = if comptime!(reduces_here && !is_held) {
+            row_moments::<T>(source, &sources, &share, partition, blueprint)
+        } else {
+            Sequence::<Moments<T::A, T::N>>::new()
+        };
         let mut rows = Sequence::<Row<T::A, T::N>>::new();
         #[unroll]
         for r in 0..blueprint.abreast {
@@ -450,7 +457,7 @@ fn normalize_items<T: Types, W: Size>(
                 } else if is_held {
                     held_moments::<T>(held.index(r), &source_row, &share, count, blueprint)
                 } else {
-                    row_moments::<T>(source, &source_row, &share, partition, blueprint)
+                    same::<T::A, T::N>(reread.index(r))
                 };
                 item_statistics::<T>(
                     &moments,
@@ -467,7 +474,6 @@ fn normalize_items<T: Types, W: Size>(
                 statistics,
             });
         }
-        // Rows abreast are planned where scale, bias and given statistics are the same for all of them.
         let any = &written.index(0usize).affine;
         if is_held {
             let vectors = comptime!(blueprint.hold.vectors().unwrap_or(0));
@@ -488,8 +494,10 @@ fn normalize_items<T: Types, W: Size>(
                         &rows,
                         &written,
                         source,
+                        affine,
                         &affine_step,
                         results,
+                        epsilon,
                         scalars,
                         blueprint,
                     );
@@ -606,13 +614,15 @@ fn apply_together<T: Types>(
         if comptime!(blueprint.params_by_run) {
             let of_all = of_all.as_ref().unwrap();
             apply_abreast::<T>(
-                &values, j, step, rows, written, source, of_all, results, scalars, blueprint,
+                &values, j, step, rows, written, source, affine, of_all, results, epsilon, scalars,
+                blueprint,
             );
         } else {
             let any = &written.index(0usize).affine;
             let own = affine_step::<T>(affine, any, step, epsilon, blueprint);
             apply_abreast::<T>(
-                &values, j, step, rows, written, source, &own, results, scalars, blueprint,
+                &values, j, step, rows, written, source, affine, &own, results, epsilon, scalars,
+                blueprint,
             );
         }
     }
@@ -649,20 +659,24 @@ fn apply_abreast<T: Types>(
     rows: &Sequence<Row<T::A, T::N>>,
     written: &Sequence<ResultRow<T::A, T::N>>,
     source: &TypedSource<T>,
-    affine: &AffineStep<T::A, T::N>,
+    affine: &TypedAffine<T>,
+    first: &AffineStep<T::A, T::N>,
     results: &mut TypedResults<T>,
+    epsilon: T::A,
     scalars: &Scalars,
     #[comptime] blueprint: Blueprint,
 ) {
     #[unroll]
     for r in 0..blueprint.abreast {
+        let row = &written.index(r).affine;
+        let own = step_of_row::<T>(affine, row, first, step, epsilon, r, blueprint);
         apply::<T>(
             *values.index(comptime!(j * blueprint.abreast + r)),
             step,
             rows.index(r),
             written.index(r),
             source,
-            affine,
+            &own,
             results,
             scalars,
             blueprint,
@@ -708,16 +722,19 @@ pub(crate) fn reduce_parts<
     #[define(F)] _dtype: ElemType,
     #[define(A)] _accumulation: ElemType,
 ) {
-    for round in 0..partition.items_per_team {
-        reduce_item::<
+    let mut round = 0usize;
+    while round < partition.items_per_team {
+        reduce_items::<
             Typed<(F, F, A, N), (Input, Residual, Output, Output, Output, Output, Output)>,
             W,
         >(source, sum, workspace, round, &partition, blueprint);
+        round += comptime!(blueprint.abreast);
     }
 }
 
+/// Reduces as many items as the plan takes abreast, the first of them in `round`.
 #[cube]
-fn reduce_item<T: Types, W: Size>(
+fn reduce_items<T: Types, W: Size>(
     source: &TypedSource<T>,
     sum: &mut Optional<T::F, T::Output>,
     workspace: &mut Tensor<Vector<T::A, W>>,
@@ -725,39 +742,66 @@ fn reduce_item<T: Types, W: Size>(
     partition: &Partition,
     #[comptime] blueprint: Blueprint,
 ) {
-    let item = item(round, partition, blueprint.team);
-    let comes = item.exists || comptime!(blueprint.team.level == Level::Column);
+    let first = item(round, partition, blueprint.team);
+    let comes = first.exists || comptime!(blueprint.team.level == Level::Column);
     if comes {
-        let row = source_row::<T>(source, item.row, partition, blueprint);
-        let share = my_share(item.part, partition, blueprint.team);
-        let merged = row_moments::<T>(source, &row, &share, partition, blueprint);
-        if item.exists {
-            write_part::<T::A, T::N, W>(
-                workspace,
-                &merged,
-                item.group,
-                item.part,
-                partition,
-                blueprint.team,
-            );
-            if comptime!(blueprint.team.joined && blueprint.shifts) {
-                let team = comptime!(blueprint.team);
-                if item.part == 0 {
-                    write_shift::<T::A, T::N, W>(workspace, row.shift, item.group, partition, team);
+        let share = my_share(first.part, partition, blueprint.team);
+        let mut items = Sequence::<Item>::new();
+        let mut rows = Sequence::<SourceRow<T::A, T::N>>::new();
+        #[unroll]
+        for r in 0..blueprint.abreast {
+            let item = item(round + r, partition, blueprint.team);
+            rows.push(source_row::<T>(source, item.row, partition, blueprint));
+            items.push(item);
+        }
+        let merged = row_moments::<T>(source, &rows, &share, partition, blueprint);
+        #[unroll]
+        for r in 0..blueprint.abreast {
+            let (item, row) = (items.index(r), rows.index(r));
+            if item.exists {
+                write_part::<T::A, T::N, W>(
+                    workspace,
+                    merged.index(r),
+                    item.group,
+                    item.part,
+                    partition,
+                    blueprint.team,
+                );
+                if comptime!(blueprint.team.joined && blueprint.shifts) {
+                    let team = comptime!(blueprint.team);
+                    if item.part == 0 {
+                        write_shift::<T::A, T::N, W>(
+                            workspace, row.shift, item.group, partition, team,
+                        );
+                    }
                 }
-            }
-            if comptime!(blueprint.writes_sum) {
-                let sum = sum.as_mut().unwrap();
-                let lanes = comptime!(blueprint.team.lanes);
-                let access = comptime!(blueprint.output);
-                let cols = partition.cols_written;
-                let base = row_start::<T::F, T::Output>(&*sum, item.row, cols, access, lanes);
-                for i in 0..share.count {
-                    let step = share.begin + i * comptime!(blueprint.team.members as usize);
-                    let value = read::<T>(source, &row, step, blueprint);
-                    store::<T::F, T::Output, T::A, T::N>(sum, base, step, value, access, lanes);
+                if comptime!(blueprint.writes_sum) {
+                    write_sum::<T>(source, sum, row, item, &share, partition, blueprint);
                 }
             }
         }
+    }
+}
+
+/// Writes the sum of input and residual of a part.
+#[cube]
+fn write_sum<T: Types>(
+    source: &TypedSource<T>,
+    sum: &mut Optional<T::F, T::Output>,
+    row: &SourceRow<T::A, T::N>,
+    item: &Item,
+    share: &Share,
+    partition: &Partition,
+    #[comptime] blueprint: Blueprint,
+) {
+    let sum = sum.as_mut().unwrap();
+    let lanes = comptime!(blueprint.team.lanes);
+    let access = comptime!(blueprint.output);
+    let cols = partition.cols_written;
+    let base = row_start::<T::F, T::Output>(&*sum, item.row, cols, access, lanes);
+    for i in 0..share.count {
+        let step = share.begin + i * comptime!(blueprint.team.members as usize);
+        let value = read::<T>(source, row, step, blueprint);
+        store::<T::F, T::Output, T::A, T::N>(sum, base, step, value, access, lanes);
     }
 }

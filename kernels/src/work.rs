@@ -1,7 +1,7 @@
 //! What a launch is cut in: items, each a part of a row group, and a unit's share of one.
 
 use cubecl::prelude::*;
-use cubenorm_core::{Lanes, Level, Team};
+use cubenorm_core::{Lanes, Team};
 
 use crate::strategy::split::Partition;
 use crate::strategy::{member, peers, team_count, team_index};
@@ -36,14 +36,10 @@ pub(crate) fn item(round: usize, partition: &Partition, #[comptime] team: Team) 
     } else {
         partition.groups
     };
-    // Neighbouring units take neighbouring vectors where they lie along the kept axis, and the teams of a GPU rows
-    // that lie side by side: what is under way at a time lies close together. A core takes a block of rows, end to
-    // end.
-    let in_turn = comptime!(team.lanes == Lanes::Rows || team.level != Level::Unit);
-    let index = if in_turn {
-        round * team_count(team) + team_index(team)
-    } else {
+    let index = if comptime!(team.in_blocks) {
         team_index(team) * partition.items_per_team + round
+    } else {
+        round * team_count(team) + team_index(team)
     };
     // Rows abreast may reach beyond what is this team's.
     let exists = index < items && round < partition.items_per_team;

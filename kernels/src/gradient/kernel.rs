@@ -372,15 +372,17 @@ pub(crate) fn gradient_parts<
     #[define(P)] _param_dtype: ElemType,
     #[define(A)] _accumulation: ElemType,
 ) {
-    for round in 0..partition.items_per_team {
-        part_item::<Typed<(F, P, A, N), (Input, Above, Scale, Bias, One, One, One)>, W>(
+    let mut round = 0usize;
+    while round < partition.items_per_team {
+        part_items::<Typed<(F, P, A, N), (Input, Above, Scale, Bias, One, One, One)>, W>(
             source, workspace, round, &partition, &scalars, blueprint,
         );
+        round += comptime!(blueprint.abreast);
     }
 }
 
 #[cube]
-fn part_item<T: Types, W: Size>(
+fn part_items<T: Types, W: Size>(
     source: &TypedGradientSource<T>,
     workspace: &mut Tensor<Vector<T::A, W>>,
     round: usize,
@@ -389,16 +391,26 @@ fn part_item<T: Types, W: Size>(
     #[comptime] blueprint: GradientBlueprint,
 ) {
     let team = comptime!(blueprint.team);
-    let item = item(round, partition, team);
-    let comes = item.exists || comptime!(team.level == Level::Column);
+    let first = item(round, partition, team);
+    let comes = first.exists || comptime!(team.level == Level::Column);
     if comes {
         let mut rows = Sequence::<GradientRow<T::A, T::N>>::new();
-        rows.push(gradient_row::<T>(source, item.row, partition, blueprint));
-        let share = my_share(item.part, partition, team);
+        #[unroll]
+        for r in 0..blueprint.abreast {
+            let item = item(round + r, partition, team);
+            rows.push(gradient_row::<T>(source, item.row, partition, blueprint));
+        }
+        let share = my_share(first.part, partition, team);
         let mine = sum_up::<T>(source, &rows, &share, partition, scalars, blueprint);
-        let merged = merge_team::<T::A, T::N>(mine.index(0usize), team);
-        if item.exists {
-            write_part::<T::A, T::N, W>(workspace, &merged, item.group, item.part, partition, team);
+        #[unroll]
+        for r in 0..blueprint.abreast {
+            let item = item(round + r, partition, team);
+            let merged = merge_team::<T::A, T::N>(mine.index(r), team);
+            if item.exists {
+                write_part::<T::A, T::N, W>(
+                    workspace, &merged, item.group, item.part, partition, team,
+                );
+            }
         }
     }
 }

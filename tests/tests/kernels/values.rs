@@ -69,6 +69,26 @@ fn a_first_element_far_from_the_others_costs_few_digits() {
 }
 
 #[test]
+fn a_first_half_far_from_the_others_costs_no_digit_of_a_half() {
+    for device in devices() {
+        // The largest offset whose square a sum of single precision has room for as often as a row has elements.
+        for (dtype, offset) in [(DType::F16, 6e4), (DType::BF16, 1e17)] {
+            if !device.dtypes().contains(&dtype) {
+                continue;
+            }
+            for cols in [7, 32, 96, 250, 256, 512, 768, 4096] {
+                for outlier in [offset, -offset, 100.0] {
+                    let case = Case::with_input(desc(dtype, 9, cols), 1, |i| {
+                        if i % cols == 0 { outlier } else { noise(6, i) }
+                    });
+                    check_all(&device, &case);
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn a_constant_row_has_no_variance_and_comes_out_as_the_bias() {
     for device in devices() {
         for dtype in device.dtypes() {
@@ -114,25 +134,28 @@ fn half_precision_reaches_its_limit_without_overflow() {
 #[test]
 fn not_a_number_and_infinity_stay_in_their_rows() {
     for device in devices() {
-        for statistics in [
-            Statistics::MeanVariance,
-            Statistics::MeanSquare,
-            Statistics::Mean,
-        ] {
-            for position in [0, 7, 500] {
-                for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
-                    let desc = NormDesc {
-                        statistics: statistics.clone(),
-                        ..desc(DType::F32, 3, 700)
-                    };
-                    let case = Case::with_input(desc, 4, |i| {
-                        if i == 700 + position {
-                            value
-                        } else {
-                            noise(8, i)
-                        }
-                    });
-                    check_all(&device, &case);
+        for dtype in device.dtypes() {
+            for statistics in [
+                Statistics::MeanVariance,
+                Statistics::MeanSquare,
+                Statistics::Mean,
+            ] {
+                // Rows that a unit holds, and rows that it reads again.
+                for (cols, position) in [(96, 0), (96, 95), (700, 0), (700, 7), (700, 500)] {
+                    for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+                        let desc = NormDesc {
+                            statistics: statistics.clone(),
+                            ..desc(dtype, 3, cols)
+                        };
+                        let case = Case::with_input(desc, 4, |i| {
+                            if i == cols + position {
+                                value
+                            } else {
+                                noise(8, i)
+                            }
+                        });
+                        check_all(&device, &case);
+                    }
                 }
             }
         }

@@ -193,6 +193,8 @@ pub struct Team {
     /// Cubes that are a team together, each with a part of every row of it. What else is said of a team is said
     /// of each of these cubes.
     pub peers: u32,
+    /// Whether a team takes items that follow one another, as a core does; else teams take turns.
+    pub in_blocks: bool,
     /// Whether the last vector of each run of columns, those that lie side by side, ends with the run, whose
     /// length vectors do not divide: its first lanes are the last ones of the vector before.
     pub ragged: bool,
@@ -260,6 +262,12 @@ pub(super) fn is_added_first(has_residual: bool, place: ResidualPlace) -> bool {
 }
 
 impl Blueprint {
+    /// Whether scale, bias and given statistics are the same in all rows, so that rows abreast share their loads.
+    pub fn shares_params(&self) -> bool {
+        let params = [self.scale, self.bias, self.mean, self.variance];
+        params.iter().flatten().all(|param| param.row_dims == 0)
+    }
+
     /// Whether a row that is held is the input as it is in memory; else something was added to it or it came in
     /// pairs, and it has the digits that it is computed in.
     pub fn holds_input(&self) -> bool {

@@ -100,15 +100,20 @@ pub(super) fn cut(
         lanes,
         width: vector,
         run,
+        ragged,
         ..
     } = vectors;
-    let (groups, steps) = match (lanes, run) {
-        (Lanes::Columns, None) => (task.rows, task.cols / vector),
-        (Lanes::Columns, Some(run)) => (task.rows, task.cols / run * run.div_ceil(vector)),
-        (Lanes::Rows, None) => (task.rows / vector, task.cols),
-        (Lanes::Rows, Some(run)) => (task.rows / run * run.div_ceil(vector), task.cols),
+    let vectors_of_run = run.div_ceil(vector);
+    let vectors_of = |elements: usize| match ragged {
+        true => elements / run * vectors_of_run,
+        false => elements / vector,
     };
-    let run_of_columns = run.filter(|_| lanes == Lanes::Columns);
+    let (groups, steps) = match lanes {
+        Lanes::Columns => (task.rows, vectors_of(task.cols)),
+        Lanes::Rows => (vectors_of(task.rows), task.cols),
+    };
+    let ragged_columns = ragged && lanes == Lanes::Columns;
+    let knobs = choice.knobs();
     let work = Work {
         groups,
         steps,
@@ -122,14 +127,15 @@ pub(super) fn cut(
         column_sums: task.column_sums,
         reads: task.reads,
         strands: task.strands,
-        run: run_of_columns.map(|run| run.div_ceil(vector)),
-        abreast: match run_of_columns {
+        run: ragged_columns.then_some(vectors_of_run),
+        abreast: match (lanes, hardware.cpu_cores) {
+            (Lanes::Rows, Some(_)) => heuristic::side_by_side(groups, vectors_of_run, knobs),
             // Of rows abreast a loop takes one step at a time, of which Mesa's driver has no more left.
             _ if hardware.is_software() && steps > heuristic::SOFTWARE_STEPS => 1,
-            Some(_) => abreast(groups).min(heuristic::most_ragged_abreast(hardware)),
-            None => abreast(groups),
+            _ if ragged_columns => abreast(groups).min(heuristic::most_ragged_abreast(hardware)),
+            _ => abreast(groups),
         },
-        knobs: choice.knobs(),
+        knobs,
         peers: 1,
     };
     let Shape {
@@ -158,6 +164,10 @@ pub(super) fn cut(
     };
     let abreast = match splits {
         1 => work.abreast.min(room),
+        // Those that lie side by side have the same part.
+        _ if work.lies_side_by_side(hardware) && groups.is_multiple_of(work.abreast) => {
+            work.abreast
+        }
         _ => 1,
     };
     let members = heuristic::members(level, cube_dim);
@@ -197,8 +207,12 @@ pub(super) fn cut(
             parts: splits > 1,
             joined: task.strands > 1,
             peers,
-            ragged: run_of_columns.is_some(),
-            ragged_rows: run.is_some() && lanes == Lanes::Rows,
+            // Neighbouring units take neighbouring vectors where they lie along the kept axis, and the teams of a GPU rows
+            // that lie side by side: what is under way at a time lies close together.
+            in_blocks: level == Level::Unit
+                && (lanes == Lanes::Columns || hardware.cpu_cores.is_some()),
+            ragged: ragged_columns,
+            ragged_rows: ragged && lanes == Lanes::Rows,
             filled,
             full,
         },
@@ -211,8 +225,14 @@ pub(super) fn cut(
             groups_per_team,
             splits,
             steps_per_split,
-            run: run.map_or(steps, |run| run.div_ceil(vector)),
-            overlap: run.map_or(0, |run| run.next_multiple_of(vector) - run),
+            run: match ragged {
+                true => vectors_of_run,
+                false => steps,
+            },
+            overlap: match ragged {
+                true => run.next_multiple_of(vector) - run,
+                false => 0,
+            },
             strands: task.strands,
         },
         abreast,

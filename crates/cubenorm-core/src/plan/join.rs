@@ -41,7 +41,8 @@ pub(super) fn between_launches(
     let one_by_one = Vectors {
         lanes: Lanes::Columns,
         width: 1,
-        run: None,
+        run: strands.cols,
+        ragged: false,
         cols: strands.cols,
     };
     let has_planes = heuristic::plane_size(hardware, knobs).is_some() && hardware.is_gpu();

@@ -27,8 +27,10 @@ const WORTH_RUNS: usize = 2;
 pub(super) struct Vectors {
     pub lanes: Lanes,
     pub width: usize,
-    /// Columns that lie side by side, where vectors do not divide them; rows where vectors lie along those.
-    pub run: Option<usize>,
+    /// Columns that lie side by side, or rows where vectors lie along those.
+    pub run: usize,
+    /// Whether vectors do not divide a run: the last one of it ends with it.
+    pub ragged: bool,
     /// Elements of a row.
     pub cols: usize,
 }
@@ -100,11 +102,11 @@ pub(super) fn choose<'a>(
         && (task.column_sums == 0 || lanes == Lanes::Rows)
         && task.strands == 1
         && is_of_units(knobs);
-    let run = match may_be_ragged {
+    let run_of_all = match may_be_ragged {
         true => run(input, everyone.clone(), lanes),
         false => None,
     };
-    if let Some(run) = run {
+    if let Some(run) = run_of_all {
         let (widest, longest) = match lanes {
             // At least one vector in front of the last.
             Lanes::Columns => (widest, run / 2),
@@ -118,7 +120,8 @@ pub(super) fn choose<'a>(
             return Vectors {
                 lanes,
                 width: wide,
-                run: Some(run),
+                run,
+                ragged: true,
                 cols: task.cols,
             };
         }
@@ -126,7 +129,8 @@ pub(super) fn choose<'a>(
     Vectors {
         lanes,
         width,
-        run: None,
+        run: lane_dims(input, lanes).last().map_or(1, |dim| dim.size),
+        ragged: false,
         cols: task.cols,
     }
 }
@@ -139,7 +143,7 @@ pub(super) fn run_of_params<'a>(
     let mut runs = params.filter_map(|access| access.col.last());
     let first = runs.next()?;
     let is_alike = |dim: &Dim| dim.stride == 0 && dim.size == first.size;
-    let is_whole = vectors.run.is_some() || first.size % vectors.width == 0;
+    let is_whole = vectors.ragged || first.size % vectors.width == 0;
     let fits = vectors.lanes == Lanes::Columns && is_alike(first) && runs.all(is_alike) && is_whole;
     fits.then(|| first.size.div_ceil(vectors.width))
 }
@@ -171,15 +175,14 @@ fn run<'a>(
 }
 
 pub(super) fn blueprint(access: &Access, vectors: Vectors) -> AccessBlueprint {
-    let has_ends = vectors.run.is_some();
-    let ragged = has_ends && vectors.lanes == Lanes::Columns;
+    let ragged = vectors.ragged && vectors.lanes == Lanes::Columns;
     let is_next = |dim: &Dim| dim.stride == vectors.cols;
     AccessBlueprint {
         row_dims: access.row.len(),
         col_dims: access.col.len(),
         mode: match mode(access, vectors.lanes, vectors.width) {
             // The last one of a run starts anywhere.
-            LoadMode::Vector if has_ends => LoadMode::Adjacent,
+            LoadMode::Vector if vectors.ragged => LoadMode::Adjacent,
             // And none goes on beyond it.
             LoadMode::Runs if ragged => LoadMode::Splat,
             mode => mode,

@@ -52,9 +52,26 @@ const MOST_HALVES_ABREAST: usize = 4;
 /// and calls with a few rows more or less should come to one kernel.
 const VECTORS_OF_SOFTWARE_CORE: usize = 8;
 
+/// Vectors of rows that a core takes side by side where those that lie end to end are too many to take all.
+const OF_LONG_RUN: usize = 2;
+
 /// Rows that a unit takes side by side at most, where a row's last vector has some lanes of the one before again.
 pub(in crate::plan) fn most_ragged_abreast(hardware: &Hardware) -> usize {
     ((hardware.register_bits / RAGGED_BITS) as usize).clamp(1, MOST_RAGGED_ABREAST)
+}
+
+/// Vectors of rows that a core takes side by side where they lie end to end, `run` of them: all, so that one step begins
+/// where the last one ended, or few.
+pub(in crate::plan) fn side_by_side(groups: usize, run: usize, knobs: Knobs) -> usize {
+    let whole = match run <= MOST_ABREAST {
+        true => run,
+        false => OF_LONG_RUN,
+    };
+    knobs
+        .abreast
+        .unwrap_or(whole)
+        .clamp(1, MOST_ABREAST)
+        .min(groups.max(1))
 }
 
 /// Rows that a unit takes side by side, where all of them share what they are scaled, shifted and

@@ -16,7 +16,7 @@ mod split;
 mod unit;
 mod vectors;
 
-pub(super) use abreast::{MOST_ABREAST, abreast, most_ragged_abreast};
+pub(super) use abreast::{MOST_ABREAST, abreast, most_ragged_abreast, side_by_side};
 pub(super) use device::{SOFTWARE_STEPS, plane_size};
 pub(super) use hold::MERGED_OF_UNIT;
 pub(super) use vectors::{
@@ -46,6 +46,9 @@ const LONGEST_COLUMN_SUM: usize = 1 << 14;
 
 /// Rows for each core that a software driver runs on, below which a row is split between units.
 const ROWS_PER_SOFTWARE_CORE: usize = 4;
+
+/// Rounds of a core after which it does not matter whether all have as many.
+const ROUNDS_OF_CORE: usize = 4;
 
 /// Teams for each such core that sum up columns: the lanes of four of its vectors.
 const SUMMING_TEAMS: usize = 32;
@@ -85,6 +88,25 @@ pub(super) struct Work {
 impl Work {
     fn elements(&self) -> usize {
         self.groups * self.steps * self.vector
+    }
+
+    /// Whether a core takes rows that lie side by side.
+    pub fn lies_side_by_side(&self, hardware: &Hardware) -> bool {
+        self.lanes == Lanes::Rows && hardware.cpu_cores.is_some()
+    }
+
+    /// Parts of rows that come out even among so many cores.
+    fn even_among(&self, cores: u32) -> usize {
+        let cores = cores as usize;
+        let blocks = match self.lanes {
+            Lanes::Columns => self.groups,
+            Lanes::Rows => self.groups.div_ceil(self.abreast),
+        };
+        let is_even = |parts: &usize| {
+            let items = blocks * parts;
+            items.is_multiple_of(cores) || items >= ROUNDS_OF_CORE * cores
+        };
+        (1..cores).find(is_even).unwrap_or(cores)
     }
 
     /// Cores of a CPU that are worth waking.
@@ -185,6 +207,10 @@ fn infer(work: &Work, hardware: &Hardware) -> (Strategy, &'static str) {
     if let Some(cores) = work.busy_cores(hardware) {
         return match work.lanes {
             _ if work.groups < cores as usize => (Strategy::Split, "fewer rows than cores"),
+            Lanes::Rows if long && work.even_among(cores) > 1 => (
+                Strategy::Split,
+                "rows that lie side by side do not come out even",
+            ),
             _ if work.reduces && work.steps > work.longest_sum() => {
                 (Strategy::Split, "longer than one sum keeps its digits")
             }

@@ -58,8 +58,8 @@ pub(super) fn split(
         hardware.software_cores,
     ) {
         (_, Some(cores), _) => {
-            let busy = (cores as usize).div_ceil(work.groups.max(1));
-            of_units(limit(busy.max(work.steps.div_ceil(work.longest_sum()))))
+            let even = work.even_among(cores);
+            of_units(limit(even.max(work.steps.div_ceil(work.longest_sum()))))
         }
         (_, None, Some(cores)) => {
             let cubes = cores as usize * CUBES_PER_SOFTWARE_CORE;
