@@ -1,10 +1,10 @@
 //! The statistics of a row that is read from memory, in one pass over it.
 
 use cubecl::prelude::*;
-use cubenorm_core::{Blueprint, Lanes, StatisticsKind};
+use cubenorm_core::{Blueprint, StatisticsKind};
 
 use crate::moments::{Moments, Sums, fold_lanes, fold_lanes_from, merge};
-use crate::source::{Source, SourceRow, read, shifted};
+use crate::source::{Source, SourceRow, SourceRows, read, shifted};
 use crate::strategy::split::Partition;
 use crate::strategy::{merge_folded, merge_team};
 use crate::types::{One, Types};
@@ -22,9 +22,9 @@ pub(crate) const UNROLL: usize = 4;
 pub(crate) type TypedSource<T> =
     Source<<T as Types>::F, <T as Types>::Input, <T as Types>::Residual>;
 
-/// What a unit has found in its share of rows side by side, lane by lane.
+/// What a unit has found in its share of rows, lane by lane.
 #[derive(CubeType)]
-struct Accumulated<A: Float, N: Size> {
+pub(crate) struct Accumulated<A: Float, N: Size> {
     count: A,
     means: Array<Vector<A, N>>,
     m2s: Array<Vector<A, N>>,
@@ -32,7 +32,7 @@ struct Accumulated<A: Float, N: Size> {
 
 #[cube]
 impl<A: Float, N: Size> Accumulated<A, N> {
-    fn nothing(#[comptime] rows: usize) -> Self {
+    pub(crate) fn nothing(#[comptime] rows: usize) -> Self {
         let mut means = Array::<Vector<A, N>>::new(rows);
         let mut m2s = Array::<Vector<A, N>>::new(rows);
         #[unroll]
@@ -47,7 +47,7 @@ impl<A: Float, N: Size> Accumulated<A, N> {
         }
     }
 
-    fn of_row(&self, #[comptime] r: usize) -> Moments<A, N> {
+    pub(crate) fn of_row(&self, r: usize) -> Moments<A, N> {
         Moments::<A, N> {
             count: self.count,
             mean: self.means[r],
@@ -55,50 +55,33 @@ impl<A: Float, N: Size> Accumulated<A, N> {
         }
     }
 
-    fn set(&mut self, #[comptime] r: usize, moments: &Moments<A, N>) {
+    fn set(&mut self, r: usize, moments: &Moments<A, N>) {
         self.means[r] = moments.mean;
         self.m2s[r] = moments.m2;
     }
 }
 
-/// The moments of rows abreast or of parts of them: those of a unit's share, merged over its team.
-///
-/// Where vectors run along the kept axis the rows lie side by side and are read together, a few steps of each in turn:
-/// what is read is close together, where the next step of a row is far away. Others are read one after the other.
+/// The moments of a row or a part of one: those of a unit's share, merged over its team.
 #[cube]
 pub(crate) fn row_moments<T: Types>(
     source: &TypedSource<T>,
-    rows: &Sequence<SourceRow<T::A, T::N>>,
+    row: &SourceRow<T::A, T::N>,
     share: &Share,
     partition: &Partition,
     #[comptime] blueprint: Blueprint,
-) -> Sequence<Moments<T::A, T::N>> {
-    let abreast = comptime!(blueprint.abreast);
-    let together = comptime!(match blueprint.team.lanes {
-        Lanes::Rows => abreast,
-        Lanes::Columns => 1,
-    });
-    let team = comptime!(blueprint.team);
-    let mut moments = Sequence::<Moments<T::A, T::N>>::new();
-    #[unroll]
-    for turn in 0..comptime!(abreast / together) {
-        let first = comptime!(turn * together);
-        if comptime!(team.ragged) {
-            moments.push(ragged_moments::<T>(
-                source, rows, first, share, partition, blueprint,
-            ));
-        } else {
-            let all = accumulate::<T>(source, rows, first, together, share, blueprint);
-            #[unroll]
-            for r in 0..together {
-                moments.push(merge_team::<T::A, T::N>(&all.of_row(r), team));
-            }
-        }
+) -> Moments<T::A, T::N> {
+    let mut rows = SourceRows::<T::A, T::N>::room(1usize);
+    rows.set(0usize, row);
+    if comptime!(blueprint.team.ragged) {
+        ragged_moments::<T>(source, &rows, share, partition, blueprint)
+    } else {
+        let mine = accumulate::<T>(source, &rows, share, 1usize, blueprint);
+        merge_team::<T::A, T::N>(&mine.of_row(0usize), blueprint.team)
     }
-    moments
 }
 
-/// Accumulates a unit's share of rows side by side block by block, reading each element once.
+/// Accumulates a unit's share of so many rows block by block, reading each element once: of several a few steps of each
+/// in turn, as their next steps lie far from those.
 ///
 /// Within a block deviations are taken from the mean so far and moved to the block's own mean in
 /// the end, `sum(d^2) - sum(d)^2 / n`. What cancels there is the distance between the two means,
@@ -106,21 +89,18 @@ pub(crate) fn row_moments<T: Types>(
 /// mean to start from but its first element, so it is kept short: that difference costs at most the
 /// digits of `n`.
 #[cube]
-fn accumulate<T: Types>(
+pub(crate) fn accumulate<T: Types>(
     source: &TypedSource<T>,
-    rows: &Sequence<SourceRow<T::A, T::N>>,
-    #[comptime] first: usize,
-    #[comptime] together: usize,
+    rows: &SourceRows<T::A, T::N>,
     share: &Share,
+    #[comptime] count: usize,
     #[comptime] blueprint: Blueprint,
 ) -> Accumulated<T::A, T::N> {
-    let mut all = Accumulated::<T::A, T::N>::nothing(together);
+    let mut all = Accumulated::<T::A, T::N>::nothing(count);
     let mut done = 0usize;
     while done < share.count {
         let steps = min(share.count - done, steps_of_block(done));
-        add_block::<T>(
-            &mut all, source, rows, first, together, share, done, steps, blueprint,
-        );
+        add_block::<T>(&mut all, source, rows, share, done, steps, count, blueprint);
         done += steps;
     }
     all
@@ -132,18 +112,17 @@ fn steps_of_block(done: usize) -> usize {
     select(done == 0, UNROLL.runtime(), BLOCK.runtime())
 }
 
-/// The same of one row whose runs have [ends](cubenorm_core::Team::ragged), of which the first lanes do not count.
+/// [`row_moments`] of a row whose runs have [ends](cubenorm_core::Team::ragged), of which the first lanes do not count.
 #[cube]
 fn ragged_moments<T: Types>(
     source: &TypedSource<T>,
-    rows: &Sequence<SourceRow<T::A, T::N>>,
-    #[comptime] r: usize,
+    rows: &SourceRows<T::A, T::N>,
     share: &Share,
     partition: &Partition,
     #[comptime] blueprint: Blueprint,
 ) -> Moments<T::A, T::N> {
     let team = comptime!(blueprint.team);
-    let row = rows.index(r);
+    let row = rows.get(0usize);
     let mut whole = Accumulated::<T::A, T::N>::nothing(1usize);
     let mut ends = Accumulated::<T::A, T::N>::nothing(1usize);
     let mut done = 0usize;
@@ -153,14 +132,14 @@ fn ragged_moments<T: Types>(
         // A part of a row may begin where a run ends.
         if steps > 0 {
             add_block::<T>(
-                &mut whole, source, rows, r, 1usize, share, done, steps, blueprint,
+                &mut whole, source, rows, share, done, steps, 1usize, blueprint,
             );
             done += steps;
         }
         let step = share.begin + done;
         if done < share.count && ends_run(step, partition) {
-            let value = read::<T>(source, row, step, blueprint);
-            let value = shifted::<T::A, T::N>(value, row, blueprint);
+            let value = read::<T>(source, &row, step, blueprint);
+            let value = shifted::<T::A, T::N>(value, &row, blueprint);
             let one = moments_of_one::<T::A, T::N>(value, blueprint);
             let both = merge::<T::A, T::N>(&ends.of_row(0usize), &one, team);
             ends.set(0usize, &both);
@@ -202,57 +181,60 @@ fn moments_of_one<A: Float, N: Size>(
 fn add_block<T: Types>(
     all: &mut Accumulated<T::A, T::N>,
     source: &TypedSource<T>,
-    rows: &Sequence<SourceRow<T::A, T::N>>,
-    #[comptime] first: usize,
-    #[comptime] together: usize,
+    rows: &SourceRows<T::A, T::N>,
     share: &Share,
     done: usize,
     steps: usize,
+    #[comptime] rows_abreast: usize,
     #[comptime] blueprint: Blueprint,
 ) {
     let stride = comptime!(blueprint.team.members as usize);
     let statistics = comptime!(blueprint.statistics);
     let has_origin = comptime!(statistics.reduces_mean() && statistics.reduces_deviation());
+    // One row is known when the kernel is built, and what is found of it stays in registers.
+    let alone = comptime!(rows_abreast == 1);
+    let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
     let end = done + steps;
-    let mut origins = Array::<Vector<T::A, T::N>>::new(together);
-    #[unroll]
-    for r in 0..together {
-        origins[r] = Vector::new(T::A::new(0.0));
+    let mut origins = Array::<Vector<T::A, T::N>>::new(rows_abreast);
+    #[unroll(alone)]
+    for r in 0..rows_abreast {
+        let mut origin = zero;
         if has_origin {
-            origins[r] = all.means[r];
+            origin = all.of_row(r).mean;
             if done == 0 {
-                let row = rows.index(comptime!(first + r));
-                let one = read::<T>(source, row, share.begin, blueprint);
-                origins[r] = shifted::<T::A, T::N>(one, row, blueprint);
+                let row = rows.get(r);
+                let first = read::<T>(source, &row, share.begin, blueprint);
+                origin = shifted::<T::A, T::N>(first, &row, blueprint);
             }
         }
+        origins[r] = origin;
     }
-    let mut sums = Sums::<T::A, T::N>::zeros(together);
+    let mut sums = Sums::<T::A, T::N>::zeros(rows_abreast);
     let mut i = done;
-    while i + comptime!(UNROLL - 1) < end {
-        #[unroll]
-        for r in 0..together {
-            let row = rows.index(comptime!(first + r));
-            let mut several = Sums::<T::A, T::N>::zeros(1usize);
+    if alone {
+        let row = rows.get(0usize);
+        while i + comptime!(UNROLL - 1) < end {
+            let mut plain = zero;
+            let mut products = zero;
             #[unroll]
             for j in 0..UNROLL {
                 let step = share.begin + (i + j) * stride;
-                let value = read::<T>(source, row, step, blueprint);
-                let deviation = shifted::<T::A, T::N>(value, row, blueprint) - origins[r];
-                several.plain[0] += deviation;
-                several.products[0] += spread::<T::A, T::N>(deviation, blueprint);
+                let value = read::<T>(source, &row, step, blueprint);
+                let deviation = shifted::<T::A, T::N>(value, &row, blueprint) - origins[0];
+                plain += deviation;
+                products += spread::<T::A, T::N>(deviation, blueprint);
             }
-            sums.plain[r] += several.plain[0];
-            sums.products[r] += several.products[0];
+            sums.plain[0] += plain;
+            sums.products[0] += products;
+            i += UNROLL;
         }
-        i += UNROLL;
     }
     while i < end {
-        #[unroll]
-        for r in 0..together {
-            let row = rows.index(comptime!(first + r));
-            let value = read::<T>(source, row, share.begin + i * stride, blueprint);
-            let deviation = shifted::<T::A, T::N>(value, row, blueprint) - origins[r];
+        #[unroll(alone)]
+        for r in 0..rows_abreast {
+            let row = rows.get(r);
+            let value = read::<T>(source, &row, share.begin + i * stride, blueprint);
+            let deviation = shifted::<T::A, T::N>(value, &row, blueprint) - origins[r];
             sums.plain[r] += deviation;
             sums.products[r] += spread::<T::A, T::N>(deviation, blueprint);
         }
@@ -261,8 +243,8 @@ fn add_block<T: Types>(
     let count = T::A::cast_from(steps);
     // By the reciprocal, which is one number: to divide all lanes takes a processor several times as long.
     let weight = Vector::new(T::A::new(1.0) / count);
-    #[unroll]
-    for r in 0..together {
+    #[unroll(alone)]
+    for r in 0..rows_abreast {
         let (sum, squares) = (sums.plain[r], sums.products[r]);
         let block =
             block_moments::<T::A, T::N>(count, origins[r], sum * weight, sum, squares, blueprint);

@@ -8,12 +8,12 @@ use cubenorm_core::{
 
 use crate::accumulate::{TypedSource, block_moments, row_moments, spread};
 use crate::epilogue::{
-    Affine, AffineRow, AffineStep, TypedAffine, activate, affine_row, affine_step, step_of_row,
-    transform,
+    Affine, AffineRow, AffineStep, TypedAffine, activate, affine_row, affine_step, transform,
 };
 use crate::held::{TypedHeld, hold};
 use crate::moments::{Moments, RowStatistics, Sums, divided, finish, nothing_reduced, same};
 use crate::operand::{Optional, optional_start, row_offset, row_start, store};
+use crate::side_by_side::{normalize_side_by_side, reduce_side_by_side};
 use crate::source::{
     Source, SourceRow, add_last, first_lane, number_or_zero, read, sample_steps, shifted,
     source_row,
@@ -41,7 +41,7 @@ pub(crate) struct Results<F: Float, NY: Size, A: Float> {
 }
 
 /// [`Results`] of a kernel's types.
-type TypedResults<T> = Results<<T as Types>::F, <T as Types>::Output, <T as Types>::A>;
+pub(crate) type TypedResults<T> = Results<<T as Types>::F, <T as Types>::Output, <T as Types>::A>;
 
 /// Sums side by side of a unit that holds a row for itself. With four LLVM loads the row in the order of the sums, two
 /// vectors here and two there, which the prefetcher of a core does not follow: measured with AVX-512, rows of 256 floats
@@ -162,15 +162,15 @@ fn held_moments<T: Types>(
 
 /// Where a row starts in what is written and in what it is multiplied with.
 #[derive(CubeType, Clone, Copy)]
-struct ResultRow<A: Float, N: Size> {
-    output: usize,
-    sum: usize,
-    affine: AffineRow<A, N>,
-    exists: bool,
+pub(crate) struct ResultRow<A: Float, N: Size> {
+    pub(crate) output: usize,
+    pub(crate) sum: usize,
+    pub(crate) affine: AffineRow<A, N>,
+    pub(crate) exists: bool,
 }
 
 #[cube]
-fn result_row<T: Types>(
+pub(crate) fn result_row<T: Types>(
     affine: &TypedAffine<T>,
     results: &TypedResults<T>,
     item: &Item,
@@ -198,14 +198,14 @@ fn writes_sum_here(blueprint: Blueprint) -> bool {
 
 /// A row that is being normalized: where it lies and what it is normalized by.
 #[derive(CubeType, Clone, Copy)]
-struct Row<A: Float, N: Size> {
-    source: SourceRow<A, N>,
-    statistics: RowStatistics<A, N>,
+pub(crate) struct Row<A: Float, N: Size> {
+    pub(crate) source: SourceRow<A, N>,
+    pub(crate) statistics: RowStatistics<A, N>,
 }
 
 /// Normalizes one step and writes it.
 #[cube]
-fn apply<T: Types>(
+pub(crate) fn apply<T: Types>(
     value: Vector<T::A, T::N>,
     step: usize,
     row: &Row<T::A, T::N>,
@@ -345,20 +345,29 @@ pub(crate) fn normalize<
 ) {
     let mut round = 0usize;
     while round < partition.items_per_team {
-        normalize_items::<
-            Typed<(F, P, A, N), (Input, Residual, Scale, Bias, Mean, Variance, Output)>,
-            W,
-        >(
-            source, affine, results, parts, round, &partition, &scalars, blueprint,
-        );
+        if comptime!(blueprint.is_side_by_side()) {
+            normalize_side_by_side::<
+                Typed<(F, P, A, N), (Input, Residual, Scale, Bias, Mean, Variance, Output)>,
+                W,
+            >(
+                source, affine, results, parts, round, &partition, &scalars, blueprint,
+            );
+        } else {
+            normalize_items::<
+                Typed<(F, P, A, N), (Input, Residual, Scale, Bias, Mean, Variance, Output)>,
+                W,
+            >(
+                source, affine, results, parts, round, &partition, &scalars, blueprint,
+            );
+        }
         round += comptime!(blueprint.abreast);
     }
 }
 
 /// Normalizes as many items as the plan takes abreast, the first of them in `round`.
 ///
-/// Rows abreast share the loads of scale and bias where those are the same for all of them: on a driver that gathers each
-/// load lane by lane those weigh as much as the row itself.
+/// Rows abreast share the loads of scale and bias: on a driver that gathers each load lane by lane
+/// those weigh as much as the row itself.
 #[cube]
 #[allow(clippy::too_many_arguments)]
 fn normalize_items<T: Types, W: Size>(
@@ -414,12 +423,6 @@ fn normalize_items<T: Types, W: Size>(
             items.push(item);
             sources.push(source_row);
         }
-        let reduces_here = comptime!(blueprint.statistics.reduces() && !blueprint.split);
-        let reread = if comptime!(reduces_here && !is_held) {
-            row_moments::<T>(source, &sources, &share, partition, blueprint)
-        } else {
-            Sequence::<Moments<T::A, T::N>>::new()
-        };
         let mut rows = Sequence::<Row<T::A, T::N>>::new();
         #[unroll]
         for r in 0..blueprint.abreast {
@@ -457,7 +460,7 @@ fn normalize_items<T: Types, W: Size>(
                 } else if is_held {
                     held_moments::<T>(held.index(r), &source_row, &share, count, blueprint)
                 } else {
-                    same::<T::A, T::N>(reread.index(r))
+                    row_moments::<T>(source, &source_row, &share, partition, blueprint)
                 };
                 item_statistics::<T>(
                     &moments,
@@ -474,6 +477,7 @@ fn normalize_items<T: Types, W: Size>(
                 statistics,
             });
         }
+        // Rows abreast are planned where scale, bias and given statistics are the same for all of them.
         let any = &written.index(0usize).affine;
         if is_held {
             let vectors = comptime!(blueprint.hold.vectors().unwrap_or(0));
@@ -494,10 +498,8 @@ fn normalize_items<T: Types, W: Size>(
                         &rows,
                         &written,
                         source,
-                        affine,
                         &affine_step,
                         results,
-                        epsilon,
                         scalars,
                         blueprint,
                     );
@@ -614,15 +616,13 @@ fn apply_together<T: Types>(
         if comptime!(blueprint.params_by_run) {
             let of_all = of_all.as_ref().unwrap();
             apply_abreast::<T>(
-                &values, j, step, rows, written, source, affine, of_all, results, epsilon, scalars,
-                blueprint,
+                &values, j, step, rows, written, source, of_all, results, scalars, blueprint,
             );
         } else {
             let any = &written.index(0usize).affine;
             let own = affine_step::<T>(affine, any, step, epsilon, blueprint);
             apply_abreast::<T>(
-                &values, j, step, rows, written, source, affine, &own, results, epsilon, scalars,
-                blueprint,
+                &values, j, step, rows, written, source, &own, results, scalars, blueprint,
             );
         }
     }
@@ -659,24 +659,20 @@ fn apply_abreast<T: Types>(
     rows: &Sequence<Row<T::A, T::N>>,
     written: &Sequence<ResultRow<T::A, T::N>>,
     source: &TypedSource<T>,
-    affine: &TypedAffine<T>,
-    first: &AffineStep<T::A, T::N>,
+    affine: &AffineStep<T::A, T::N>,
     results: &mut TypedResults<T>,
-    epsilon: T::A,
     scalars: &Scalars,
     #[comptime] blueprint: Blueprint,
 ) {
     #[unroll]
     for r in 0..blueprint.abreast {
-        let row = &written.index(r).affine;
-        let own = step_of_row::<T>(affine, row, first, step, epsilon, r, blueprint);
         apply::<T>(
             *values.index(comptime!(j * blueprint.abreast + r)),
             step,
             rows.index(r),
             written.index(r),
             source,
-            &own,
+            affine,
             results,
             scalars,
             blueprint,
@@ -686,7 +682,7 @@ fn apply_abreast<T: Types>(
 
 /// What a row is normalized by, from its moments; written where that is asked for.
 #[cube]
-fn item_statistics<T: Types>(
+pub(crate) fn item_statistics<T: Types>(
     moments: &Moments<T::A, T::N>,
     source_row: &SourceRow<T::A, T::N>,
     results: &mut TypedResults<T>,
@@ -724,17 +720,23 @@ pub(crate) fn reduce_parts<
 ) {
     let mut round = 0usize;
     while round < partition.items_per_team {
-        reduce_items::<
-            Typed<(F, F, A, N), (Input, Residual, Output, Output, Output, Output, Output)>,
-            W,
-        >(source, sum, workspace, round, &partition, blueprint);
+        if comptime!(blueprint.is_side_by_side()) {
+            reduce_side_by_side::<
+                Typed<(F, F, A, N), (Input, Residual, Output, Output, Output, Output, Output)>,
+                W,
+            >(source, sum, workspace, round, &partition, blueprint);
+        } else {
+            reduce_item::<
+                Typed<(F, F, A, N), (Input, Residual, Output, Output, Output, Output, Output)>,
+                W,
+            >(source, sum, workspace, round, &partition, blueprint);
+        }
         round += comptime!(blueprint.abreast);
     }
 }
 
-/// Reduces as many items as the plan takes abreast, the first of them in `round`.
 #[cube]
-fn reduce_items<T: Types, W: Size>(
+fn reduce_item<T: Types, W: Size>(
     source: &TypedSource<T>,
     sum: &mut Optional<T::F, T::Output>,
     workspace: &mut Tensor<Vector<T::A, W>>,
@@ -742,66 +744,53 @@ fn reduce_items<T: Types, W: Size>(
     partition: &Partition,
     #[comptime] blueprint: Blueprint,
 ) {
-    let first = item(round, partition, blueprint.team);
-    let comes = first.exists || comptime!(blueprint.team.level == Level::Column);
+    let item = item(round, partition, blueprint.team);
+    let comes = item.exists || comptime!(blueprint.team.level == Level::Column);
     if comes {
-        let share = my_share(first.part, partition, blueprint.team);
-        let mut items = Sequence::<Item>::new();
-        let mut rows = Sequence::<SourceRow<T::A, T::N>>::new();
-        #[unroll]
-        for r in 0..blueprint.abreast {
-            let item = item(round + r, partition, blueprint.team);
-            rows.push(source_row::<T>(source, item.row, partition, blueprint));
-            items.push(item);
-        }
-        let merged = row_moments::<T>(source, &rows, &share, partition, blueprint);
-        #[unroll]
-        for r in 0..blueprint.abreast {
-            let (item, row) = (items.index(r), rows.index(r));
-            if item.exists {
-                write_part::<T::A, T::N, W>(
-                    workspace,
-                    merged.index(r),
-                    item.group,
-                    item.part,
-                    partition,
-                    blueprint.team,
-                );
-                if comptime!(blueprint.team.joined && blueprint.shifts) {
-                    let team = comptime!(blueprint.team);
-                    if item.part == 0 {
-                        write_shift::<T::A, T::N, W>(
-                            workspace, row.shift, item.group, partition, team,
-                        );
-                    }
-                }
-                if comptime!(blueprint.writes_sum) {
-                    write_sum::<T>(source, sum, row, item, &share, partition, blueprint);
-                }
-            }
+        let row = source_row::<T>(source, item.row, partition, blueprint);
+        let share = my_share(item.part, partition, blueprint.team);
+        let merged = row_moments::<T>(source, &row, &share, partition, blueprint);
+        if item.exists {
+            leave_part::<T, W>(
+                source, sum, workspace, &row, &merged, &item, &share, partition, blueprint,
+            );
         }
     }
 }
 
-/// Writes the sum of input and residual of a part.
+/// Leaves what was found of a part, and what is to be known of it, in the workspace; and writes its sum of input and
+/// residual where that is asked for.
 #[cube]
-fn write_sum<T: Types>(
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn leave_part<T: Types, W: Size>(
     source: &TypedSource<T>,
     sum: &mut Optional<T::F, T::Output>,
+    workspace: &mut Tensor<Vector<T::A, W>>,
     row: &SourceRow<T::A, T::N>,
+    found: &Moments<T::A, T::N>,
     item: &Item,
     share: &Share,
     partition: &Partition,
     #[comptime] blueprint: Blueprint,
 ) {
-    let sum = sum.as_mut().unwrap();
-    let lanes = comptime!(blueprint.team.lanes);
-    let access = comptime!(blueprint.output);
-    let cols = partition.cols_written;
-    let base = row_start::<T::F, T::Output>(&*sum, item.row, cols, access, lanes);
-    for i in 0..share.count {
-        let step = share.begin + i * comptime!(blueprint.team.members as usize);
-        let value = read::<T>(source, row, step, blueprint);
-        store::<T::F, T::Output, T::A, T::N>(sum, base, step, value, access, lanes);
+    let team = comptime!(blueprint.team);
+    let (group, part) = (item.group, item.part);
+    write_part::<T::A, T::N, W>(workspace, found, group, part, partition, team);
+    if comptime!(team.joined && blueprint.shifts) {
+        if part == 0 {
+            write_shift::<T::A, T::N, W>(workspace, row.shift, group, partition, team);
+        }
+    }
+    if comptime!(blueprint.writes_sum) {
+        let sum = sum.as_mut().unwrap();
+        let lanes = comptime!(team.lanes);
+        let access = comptime!(blueprint.output);
+        let cols = partition.cols_written;
+        let base = row_start::<T::F, T::Output>(&*sum, item.row, cols, access, lanes);
+        for i in 0..share.count {
+            let step = share.begin + i * comptime!(team.members as usize);
+            let value = read::<T>(source, row, step, blueprint);
+            store::<T::F, T::Output, T::A, T::N>(sum, base, step, value, access, lanes);
+        }
     }
 }

@@ -31,6 +31,7 @@ mod launch;
 mod moments;
 mod operand;
 mod pairs;
+mod side_by_side;
 mod source;
 mod strategy;
 mod tune;

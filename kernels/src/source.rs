@@ -29,6 +29,39 @@ pub(crate) struct SourceRow<A: Float, N: Size> {
     pub(crate) shift: Vector<A, N>,
 }
 
+/// Rows side by side, in memory of a unit's own, for a loop to go through.
+#[derive(CubeType)]
+pub(crate) struct SourceRows<A: Float, N: Size> {
+    input: Array<usize>,
+    residual: Array<usize>,
+    shift: Array<Vector<A, N>>,
+}
+
+#[cube]
+impl<A: Float, N: Size> SourceRows<A, N> {
+    pub(crate) fn room(#[comptime] rows: usize) -> Self {
+        SourceRows::<A, N> {
+            input: Array::<usize>::new(rows),
+            residual: Array::<usize>::new(rows),
+            shift: Array::<Vector<A, N>>::new(rows),
+        }
+    }
+
+    pub(crate) fn set(&mut self, r: usize, row: &SourceRow<A, N>) {
+        self.input[r] = row.input;
+        self.residual[r] = row.residual;
+        self.shift[r] = row.shift;
+    }
+
+    pub(crate) fn get(&self, r: usize) -> SourceRow<A, N> {
+        SourceRow::<A, N> {
+            input: self.input[r],
+            residual: self.residual[r],
+            shift: self.shift[r],
+        }
+    }
+}
+
 /// Elements that the shift is the mean of, at least: few, because every unit of a team adds them up.
 const SAMPLE: usize = 4;
 

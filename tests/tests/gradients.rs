@@ -409,6 +409,33 @@ fn kept_axes_that_no_vector_divides_end_in_one_of_their_own() {
 }
 
 #[test]
+fn rows_that_lie_side_by_side_are_passed_back_together() {
+    for device in devices() {
+        let mut side_by_side = 0;
+        for dtype in device.dtypes() {
+            // A map for each core and more, one for all of them, and three; vectors with an end.
+            for shape in [[4, 128, 50], [1, 192, 70], [3, 320, 12], [2, 100, 33]] {
+                let [_, channels, pixels] = shape;
+                for (axes, is_last) in [(&[2][..], true), (&[0, 2], true), (&[1], false)] {
+                    let mut desc = norm(&shape, axes, Statistics::MeanVariance, dtype);
+                    if is_last {
+                        desc.input.layout.strides = vec![channels * pixels, 1, channels];
+                    }
+                    let desc = with_params(desc, &[channels, 1], &[channels, 1]);
+                    let case = GradientCase::of(GradientDesc::new(desc), 10);
+                    let choice = StrategyChoice::Inferred;
+                    let plan = plan_gradient_for(&device.client, &case.desc, choice).unwrap();
+                    side_by_side += usize::from(plan.blueprint.is_side_by_side());
+                    check_all(&device, &case);
+                }
+            }
+        }
+        let is_cpu = hardware(&device.client).cpu_cores.is_some();
+        assert_eq!(side_by_side > 0, is_cpu, "{}", device.name);
+    }
+}
+
+#[test]
 fn steps_that_are_asked_for_at_once_are_all_there_is() {
     // As of the kernels' test of that name: from one step of each unit on.
     for device in devices() {

@@ -1278,6 +1278,46 @@ fn short_runs_of_rows_come_as_strands() {
 }
 
 #[test]
+fn a_core_takes_all_rows_that_lie_side_by_side_or_one_vector_of_them() {
+    let planned = |maps: usize, channels: usize, dtype: DType, knobs: Knobs| {
+        let layout = Layout::strided([maps, channels, 900], [900 * channels, 1, channels]);
+        let desc = NormDesc::new(
+            TensorDesc::new(layout, dtype),
+            [2],
+            Statistics::MeanVariance,
+        );
+        let cpu = Hardware::cpu(2, 512);
+        let plan = plan(&desc, &cpu, StrategyChoice::from(knobs));
+        let back = GradientDesc::new(desc);
+        let problem = back.input_problem(back.param_sums()).unwrap();
+        let gradient = plan_gradient(&problem, &cpu, knobs.into()).unwrap();
+        assert_eq!(gradient.blueprint.abreast, plan.blueprint.abreast);
+        assert_eq!(gradient.grid.splits, plan.grid.splits);
+        let of_all = plan.blueprint.abreast > 1;
+        assert_eq!(plan.blueprint.is_side_by_side(), of_all, "{plan}");
+        (plan.blueprint.abreast, plan.grid.splits)
+    };
+    let abreast = |abreast: usize| Knobs {
+        abreast: Some(abreast),
+        ..Knobs::default()
+    };
+    let inferred = Knobs::default();
+    assert_eq!(planned(8, 320, DType::F32, inferred), (5, 1));
+    assert_eq!(planned(8, 320, DType::F16, inferred), (5, 1));
+    // What is known of so many halves has no room.
+    assert_eq!(planned(8, 1280, DType::F32, inferred), (20, 1));
+    assert_eq!(planned(8, 1280, DType::F16, inferred), (1, 1));
+    // Maps that do not come out even among the cores are cut in parts.
+    assert_eq!(planned(1, 320, DType::F32, inferred), (5, 2));
+    assert_eq!(planned(3, 320, DType::F32, inferred), (5, 2));
+    assert_eq!(planned(9, 320, DType::F32, inferred), (5, 1));
+    // A tuner may want others, as far as they are all of a map's or an equal share.
+    assert_eq!(planned(8, 320, DType::F32, abreast(1)), (1, 1));
+    assert_eq!(planned(8, 320, DType::F32, abreast(2)), (1, 1));
+    assert_eq!(planned(8, 1280, DType::F16, abreast(4)), (4, 1));
+}
+
+#[test]
 fn a_core_takes_rows_side_by_side_in_several_registers() {
     let lanes = |channels: usize, dtype: DType, register_bits: u32| {
         let hardware = Hardware {

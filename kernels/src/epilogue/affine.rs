@@ -45,6 +45,72 @@ pub(crate) struct ParamRow<A: Float, N: Size> {
     pub(crate) constant: Vector<A, N>,
 }
 
+/// Those of rows side by side, as [`SourceRows`](crate::source::SourceRows) are.
+#[derive(CubeType)]
+pub(crate) struct ParamRows<A: Float, N: Size> {
+    start: Array<usize>,
+    constant: Array<Vector<A, N>>,
+}
+
+#[cube]
+impl<A: Float, N: Size> ParamRows<A, N> {
+    pub(crate) fn room(#[comptime] rows: usize) -> Self {
+        ParamRows::<A, N> {
+            start: Array::<usize>::new(rows),
+            constant: Array::<Vector<A, N>>::new(rows),
+        }
+    }
+
+    pub(crate) fn set(&mut self, r: usize, row: &ParamRow<A, N>) {
+        self.start[r] = row.start;
+        self.constant[r] = row.constant;
+    }
+
+    pub(crate) fn get(&self, r: usize) -> ParamRow<A, N> {
+        ParamRow::<A, N> {
+            start: self.start[r],
+            constant: self.constant[r],
+        }
+    }
+}
+
+/// [`AffineRow`]s side by side.
+#[derive(CubeType)]
+pub(crate) struct AffineRows<A: Float, N: Size> {
+    scale: ParamRows<A, N>,
+    bias: ParamRows<A, N>,
+    mean: ParamRows<A, N>,
+    variance: ParamRows<A, N>,
+}
+
+#[cube]
+impl<A: Float, N: Size> AffineRows<A, N> {
+    pub(crate) fn room(#[comptime] rows: usize) -> Self {
+        AffineRows::<A, N> {
+            scale: ParamRows::<A, N>::room(rows),
+            bias: ParamRows::<A, N>::room(rows),
+            mean: ParamRows::<A, N>::room(rows),
+            variance: ParamRows::<A, N>::room(rows),
+        }
+    }
+
+    pub(crate) fn set(&mut self, r: usize, row: &AffineRow<A, N>) {
+        self.scale.set(r, &row.scale);
+        self.bias.set(r, &row.bias);
+        self.mean.set(r, &row.mean);
+        self.variance.set(r, &row.variance);
+    }
+
+    pub(crate) fn get(&self, r: usize) -> AffineRow<A, N> {
+        AffineRow::<A, N> {
+            scale: self.scale.get(r),
+            bias: self.bias.get(r),
+            mean: self.mean.get(r),
+            variance: self.variance.get(r),
+        }
+    }
+}
+
 /// Whether a parameter is there and the same all along a row.
 pub(crate) fn is_constant(access: Option<AccessBlueprint>) -> bool {
     access.is_some_and(|access| access.col_dims == 0)
@@ -149,29 +215,6 @@ pub(crate) fn affine_step<T: Types>(
         bias: param::<T::P, T::Bias, T::A, T::N>(&affine.bias, &row.bias, step, bias, lanes),
         mean: param::<T::P, T::Mean, T::A, T::N>(&affine.mean, &row.mean, step, mean, lanes),
         rstd: rstd_of_step::<T>(affine, &row.variance, step, epsilon, blueprint),
-    }
-}
-
-/// The numbers of a step of the `r`th row abreast: those of the first, or its own where they may differ.
-#[cube]
-pub(crate) fn step_of_row<T: Types>(
-    affine: &TypedAffine<T>,
-    row: &AffineRow<T::A, T::N>,
-    first: &AffineStep<T::A, T::N>,
-    step: usize,
-    epsilon: T::A,
-    #[comptime] r: usize,
-    #[comptime] blueprint: Blueprint,
-) -> AffineStep<T::A, T::N> {
-    if comptime!(r == 0 || blueprint.shares_params()) {
-        AffineStep::<T::A, T::N> {
-            scale: first.scale,
-            bias: first.bias,
-            mean: first.mean,
-            rstd: first.rstd,
-        }
-    } else {
-        affine_step::<T>(affine, row, step, epsilon, blueprint)
     }
 }
 

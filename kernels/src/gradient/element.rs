@@ -3,7 +3,7 @@
 use cubecl::prelude::*;
 use cubenorm_core::{ActivationKind, GradientBlueprint, StatisticsKind};
 
-use crate::epilogue::{ParamRow, param, param_row, slope};
+use crate::epilogue::{ParamRow, ParamRows, param, param_row, slope};
 use crate::forward::Scalars;
 use crate::operand::{Optional, load, row_start};
 use crate::strategy::split::Partition;
@@ -47,6 +47,51 @@ pub(crate) struct GradientRow<A: Float, N: Size> {
     pub(crate) rstd: ParamRow<A, N>,
     pub(crate) scale: ParamRow<A, N>,
     bias: ParamRow<A, N>,
+}
+
+/// [`GradientRow`]s side by side.
+#[derive(CubeType)]
+pub(crate) struct GradientRows<A: Float, N: Size> {
+    input: Array<usize>,
+    output_gradient: Array<usize>,
+    mean: ParamRows<A, N>,
+    rstd: ParamRows<A, N>,
+    scale: ParamRows<A, N>,
+    bias: ParamRows<A, N>,
+}
+
+#[cube]
+impl<A: Float, N: Size> GradientRows<A, N> {
+    pub(crate) fn room(#[comptime] rows: usize) -> Self {
+        GradientRows::<A, N> {
+            input: Array::<usize>::new(rows),
+            output_gradient: Array::<usize>::new(rows),
+            mean: ParamRows::<A, N>::room(rows),
+            rstd: ParamRows::<A, N>::room(rows),
+            scale: ParamRows::<A, N>::room(rows),
+            bias: ParamRows::<A, N>::room(rows),
+        }
+    }
+
+    pub(crate) fn set(&mut self, r: usize, row: &GradientRow<A, N>) {
+        self.input[r] = row.input;
+        self.output_gradient[r] = row.output_gradient;
+        self.mean.set(r, &row.mean);
+        self.rstd.set(r, &row.rstd);
+        self.scale.set(r, &row.scale);
+        self.bias.set(r, &row.bias);
+    }
+
+    pub(crate) fn get(&self, r: usize) -> GradientRow<A, N> {
+        GradientRow::<A, N> {
+            input: self.input[r],
+            output_gradient: self.output_gradient[r],
+            mean: self.mean.get(r),
+            rstd: self.rstd.get(r),
+            scale: self.scale.get(r),
+            bias: self.bias.get(r),
+        }
+    }
 }
 
 /// Finds a row.

@@ -10,6 +10,7 @@ use super::held::{HeldColumns, HeldRow, TypedHeldRow, TypedHeldScale, held_param
 use super::results::{GradientResults, TypedResults, write_rows};
 use super::row::{found_row, read_row, share_of_item, tell_round};
 use super::runs::sum_up_runs;
+use super::side_by_side::{pass_back_side_by_side, sum_up_side_by_side};
 use super::step::{Row, pass_step, read_steps, write_step};
 use super::sums::{nothing, sum_up, sum_up_held, sum_up_parts};
 use crate::forward::Scalars;
@@ -93,10 +94,19 @@ pub(crate) fn gradient<
     }
     let mut round = 0usize;
     while round < partition.items_per_team {
-        gradient_items::<Typed<(F, P, A, N), (Input, Above, Scale, Bias, One, One, Output)>, W>(
-            source, results, parts, words, &scale, &mut held, &mut row, &mut next, round,
-            &partition, &scalars, blueprint,
-        );
+        if comptime!(blueprint.is_side_by_side()) {
+            pass_back_side_by_side::<
+                Typed<(F, P, A, N), (Input, Above, Scale, Bias, One, One, Output)>,
+                W,
+            >(
+                source, results, parts, round, &partition, &scalars, blueprint,
+            );
+        } else {
+            gradient_items::<Typed<(F, P, A, N), (Input, Above, Scale, Bias, One, One, Output)>, W>(
+                source, results, parts, words, &scale, &mut held, &mut row, &mut next, round,
+                &partition, &scalars, blueprint,
+            );
+        }
         round += comptime!(blueprint.abreast);
         if comptime!(blueprint.row == RowKept::InTurn) {
             gradient_items::<Typed<(F, P, A, N), (Input, Above, Scale, Bias, One, One, Output)>, W>(
@@ -374,15 +384,21 @@ pub(crate) fn gradient_parts<
 ) {
     let mut round = 0usize;
     while round < partition.items_per_team {
-        part_items::<Typed<(F, P, A, N), (Input, Above, Scale, Bias, One, One, One)>, W>(
-            source, workspace, round, &partition, &scalars, blueprint,
-        );
+        if comptime!(blueprint.is_side_by_side()) {
+            sum_up_side_by_side::<Typed<(F, P, A, N), (Input, Above, Scale, Bias, One, One, One)>, W>(
+                source, workspace, round, &partition, &scalars, blueprint,
+            );
+        } else {
+            part_item::<Typed<(F, P, A, N), (Input, Above, Scale, Bias, One, One, One)>, W>(
+                source, workspace, round, &partition, &scalars, blueprint,
+            );
+        }
         round += comptime!(blueprint.abreast);
     }
 }
 
 #[cube]
-fn part_items<T: Types, W: Size>(
+fn part_item<T: Types, W: Size>(
     source: &TypedGradientSource<T>,
     workspace: &mut Tensor<Vector<T::A, W>>,
     round: usize,
@@ -391,26 +407,16 @@ fn part_items<T: Types, W: Size>(
     #[comptime] blueprint: GradientBlueprint,
 ) {
     let team = comptime!(blueprint.team);
-    let first = item(round, partition, team);
-    let comes = first.exists || comptime!(team.level == Level::Column);
+    let item = item(round, partition, team);
+    let comes = item.exists || comptime!(team.level == Level::Column);
     if comes {
         let mut rows = Sequence::<GradientRow<T::A, T::N>>::new();
-        #[unroll]
-        for r in 0..blueprint.abreast {
-            let item = item(round + r, partition, team);
-            rows.push(gradient_row::<T>(source, item.row, partition, blueprint));
-        }
-        let share = my_share(first.part, partition, team);
+        rows.push(gradient_row::<T>(source, item.row, partition, blueprint));
+        let share = my_share(item.part, partition, team);
         let mine = sum_up::<T>(source, &rows, &share, partition, scalars, blueprint);
-        #[unroll]
-        for r in 0..blueprint.abreast {
-            let item = item(round + r, partition, team);
-            let merged = merge_team::<T::A, T::N>(mine.index(r), team);
-            if item.exists {
-                write_part::<T::A, T::N, W>(
-                    workspace, &merged, item.group, item.part, partition, team,
-                );
-            }
+        let merged = merge_team::<T::A, T::N>(mine.index(0usize), team);
+        if item.exists {
+            write_part::<T::A, T::N, W>(workspace, &merged, item.group, item.part, partition, team);
         }
     }
 }

@@ -15,6 +15,7 @@ mod launch;
 mod results;
 mod row;
 mod runs;
+mod side_by_side;
 mod step;
 mod sums;
 

@@ -16,7 +16,7 @@ use crate::work::{Share, ends_run, has_step, my_share, steps_within};
 
 /// Steps that are summed up apart before they are added to the rest, so that a long row keeps its
 /// digits.
-const BLOCK: usize = 64;
+pub(super) const BLOCK: usize = 64;
 
 /// Steps that are loaded before the first is used.
 const UNROLL: usize = 4;
@@ -135,7 +135,7 @@ pub(super) fn params_of<T: Types>(
 
 /// The gradient that is summed up: before the scale where that changes along the row, else after it.
 #[cube]
-fn summed<A: Float, N: Size>(
+pub(super) fn summed<A: Float, N: Size>(
     element: &Element<A, N>,
     #[comptime] blueprint: GradientBlueprint,
 ) -> Vector<A, N> {

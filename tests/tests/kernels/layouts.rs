@@ -1,11 +1,11 @@
 //! Ranks, axes, strides and broadcasting.
 
 use cubenorm_core::{
-    DType, Hardware, Layout, LoadMode, NormDesc, Statistics, StrategyChoice, TensorDesc,
-    plan_forward, problem_on,
+    DType, Hardware, Knobs, Layout, LoadMode, NormDesc, Statistics, StrategyChoice, TensorDesc,
+    WrittenStatistics, plan_forward, problem_on,
 };
 use cubenorm_kernels::{hardware, launch_forward_within, plan_for, supports};
-use cubenorm_tests::case::{Case, download};
+use cubenorm_tests::case::{Case, download, noise};
 use cubenorm_tests::device::{TestDevice, devices};
 
 use super::{check_all, kinds};
@@ -155,6 +155,72 @@ fn kept_axes_that_no_vector_divides_end_in_one_of_their_own() {
                 check_all(&device, &Case::new(desc, 52));
             }
         }
+    }
+}
+
+/// Norms of `[maps, channels, pixels]` whose channels are last in memory, over each map and over all of them, or of maps
+/// that are contiguous over their channels: each has its rows side by side in several vectors, on most processors.
+fn of_rows_side_by_side(dtype: DType, statistics: &Statistics) -> Vec<NormDesc> {
+    // A map for each core and more, one for all of them, and three; vectors with an end.
+    let shapes = [[4, 128, 90], [1, 192, 70], [3, 320, 20], [2, 100, 33]];
+    let of_shape = |shape: [usize; 3]| {
+        let [_, channels, pixels] = shape;
+        let last = Layout::strided(shape, [channels * pixels, 1, channels]);
+        let last = TensorDesc::new(last, dtype);
+        let contiguous = TensorDesc::contiguous(shape, dtype);
+        let param = TensorDesc::contiguous([channels, 1], dtype);
+        let norm = |input: TensorDesc, axes: &[usize]| {
+            NormDesc::new(input.clone(), axes, statistics.clone())
+                .with_scale(param.clone())
+                .with_bias(param.clone())
+        };
+        let written = WrittenStatistics::MeanVariance;
+        [
+            norm(last.clone(), &[2]),
+            norm(last.clone(), &[0, 2]).with_written_statistics(written),
+            norm(contiguous.clone(), &[1]),
+            norm(last.clone(), &[2]).with_residual(last).with_sum(),
+        ]
+    };
+    shapes.into_iter().flat_map(of_shape).collect()
+}
+
+#[test]
+fn rows_that_lie_side_by_side_are_gone_through_together() {
+    for device in devices() {
+        for dtype in device.dtypes() {
+            for kind in kinds(dtype) {
+                for desc in of_rows_side_by_side(dtype, kind) {
+                    check_all(&device, &Case::new(desc, 53));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_side_by_side_are_what_each_is_alone() {
+    for device in devices() {
+        if hardware(&device.client).cpu_cores.is_none() {
+            println!("skipped: {} is no CPU", device.name);
+            continue;
+        }
+        let mut side_by_side = 0;
+        for dtype in device.dtypes() {
+            for desc in of_rows_side_by_side(dtype, &Statistics::MeanVariance) {
+                let plan = plan_for(&device.client, &desc, StrategyChoice::Inferred).unwrap();
+                side_by_side += usize::from(plan.blueprint.is_side_by_side());
+                let alone = Knobs {
+                    abreast: Some(1),
+                    ..Knobs::default()
+                };
+                // Far from zero, where a shift that is not taken off shows.
+                let case = Case::with_input(desc, 54, |i| 300.0 + noise(54, i));
+                case.check(&device, StrategyChoice::Inferred).unwrap();
+                case.check(&device, alone.into()).unwrap();
+            }
+        }
+        assert!(side_by_side > 0, "{}", device.name);
     }
 }
 

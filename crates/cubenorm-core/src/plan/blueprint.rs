@@ -207,6 +207,13 @@ pub struct Team {
     pub full: usize,
 }
 
+impl Team {
+    /// Whether so many rows abreast lie side by side.
+    pub(super) fn is_side_by_side(&self, abreast: usize) -> bool {
+        self.in_blocks && self.lanes == Lanes::Rows && abreast > 1
+    }
+}
+
 /// All that a kernel is compiled for. Each field forks one more kernel, so it holds no size that a
 /// run-time argument can carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -262,10 +269,9 @@ pub(super) fn is_added_first(has_residual: bool, place: ResidualPlace) -> bool {
 }
 
 impl Blueprint {
-    /// Whether scale, bias and given statistics are the same in all rows, so that rows abreast share their loads.
-    pub fn shares_params(&self) -> bool {
-        let params = [self.scale, self.bias, self.mean, self.variance];
-        params.iter().flatten().all(|param| param.row_dims == 0)
+    /// Whether the rows abreast are those that lie side by side, which a loop goes through.
+    pub fn is_side_by_side(&self) -> bool {
+        self.team.is_side_by_side(self.abreast)
     }
 
     /// Whether a row that is held is the input as it is in memory; else something was added to it or it came in

@@ -129,7 +129,9 @@ pub(super) fn cut(
         strands: task.strands,
         run: ragged_columns.then_some(vectors_of_run),
         abreast: match (lanes, hardware.cpu_cores) {
-            (Lanes::Rows, Some(_)) => heuristic::side_by_side(groups, vectors_of_run, knobs),
+            (Lanes::Rows, Some(_)) => {
+                heuristic::side_by_side(groups, vectors_of_run, task.dtype.is_half(), knobs)
+            }
             // Of rows abreast a loop takes one step at a time, of which Mesa's driver has no more left.
             _ if hardware.is_software() && steps > heuristic::SOFTWARE_STEPS => 1,
             _ if ragged_columns => abreast(groups).min(heuristic::most_ragged_abreast(hardware)),
@@ -163,11 +165,12 @@ pub(super) fn cut(
         _ => (splits, groups),
     };
     let abreast = match splits {
+        // Those that lie side by side have the same part, and are read again.
+        _ if work.lies_side_by_side(hardware) => match hold {
+            Hold::Reread => work.abreast,
+            _ => 1,
+        },
         1 => work.abreast.min(room),
-        // Those that lie side by side have the same part.
-        _ if work.lies_side_by_side(hardware) && groups.is_multiple_of(work.abreast) => {
-            work.abreast
-        }
         _ => 1,
     };
     let members = heuristic::members(level, cube_dim);

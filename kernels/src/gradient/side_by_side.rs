@@ -1,0 +1,203 @@
+//! The way back of rows that a core takes side by side: see [`crate::side_by_side`].
+
+use cubecl::prelude::*;
+use cubenorm_core::GradientBlueprint;
+
+use super::correction::{Correction, correction, passed_back};
+use super::element::{GradientRows, TypedGradientSource, element, gradient_row, params, read_step};
+use super::results::{TypedResults, write_rows};
+use super::sums::{BLOCK, summed};
+use crate::forward::Scalars;
+use crate::moments::{Moments, Sums, same};
+use crate::operand::{Optional, optional_start, store};
+use crate::strategy::split::{Partition, Workspace, merge_parts, write_part};
+use crate::strategy::strands::joined;
+use crate::types::Types;
+use crate::work::{Share, item, my_share};
+
+/// What is taken off the rows' gradients and where those belong.
+#[derive(CubeType)]
+struct WrittenRows<A: Float, N: Size> {
+    constant: Array<Vector<A, N>>,
+    multiple: Array<Vector<A, N>>,
+    output: Array<usize>,
+}
+
+#[cube]
+impl<A: Float, N: Size> WrittenRows<A, N> {
+    fn room(#[comptime] rows: usize) -> Self {
+        WrittenRows::<A, N> {
+            constant: Array::<Vector<A, N>>::new(rows),
+            multiple: Array::<Vector<A, N>>::new(rows),
+            output: Array::<usize>::new(rows),
+        }
+    }
+
+    fn set(&mut self, r: usize, correction: &Correction<A, N>, output: usize) {
+        self.constant[r] = correction.constant;
+        self.multiple[r] = correction.multiple;
+        self.output[r] = output;
+    }
+
+    fn correction(&self, r: usize) -> Correction<A, N> {
+        Correction::<A, N> {
+            constant: self.constant[r],
+            multiple: self.multiple[r],
+        }
+    }
+}
+
+/// Finds as many rows as the plan takes side by side, the first of them in `round`.
+#[cube]
+fn find_rows<T: Types>(
+    source: &TypedGradientSource<T>,
+    round: usize,
+    partition: &Partition,
+    #[comptime] blueprint: GradientBlueprint,
+) -> GradientRows<T::A, T::N> {
+    let mut rows = GradientRows::<T::A, T::N>::room(blueprint.abreast);
+    for r in 0..blueprint.abreast {
+        let item = item(round + r, partition, blueprint.team);
+        let row = gradient_row::<T>(source, item.row, partition, blueprint);
+        rows.set(r, &row);
+    }
+    rows
+}
+
+/// Sums up a unit's share of each, as [`sum_up`](super::sums::sum_up) does.
+#[cube]
+fn sum_up<T: Types>(
+    source: &TypedGradientSource<T>,
+    rows: &GradientRows<T::A, T::N>,
+    share: &Share,
+    scalars: &Scalars,
+    #[comptime] blueprint: GradientBlueprint,
+) -> Sums<T::A, T::N> {
+    let mut total = Sums::<T::A, T::N>::zeros(blueprint.abreast);
+    let mut done = 0usize;
+    while done < share.count {
+        let end = min(done + BLOCK, share.count);
+        let mut block = Sums::<T::A, T::N>::zeros(blueprint.abreast);
+        for i in done..end {
+            let step = share.begin + i;
+            for r in 0..blueprint.abreast {
+                let row = rows.get(r);
+                let params = params::<T>(source, &row, step, blueprint);
+                let read = read_step::<T, T::A>(source, &row, step, blueprint);
+                let element = element::<T>(&read, source, &row, &params, step, scalars, blueprint);
+                let gradient = summed::<T::A, T::N>(&element, blueprint);
+                block.plain[r] += gradient;
+                block.products[r] += gradient * element.normalized;
+            }
+        }
+        for r in 0..blueprint.abreast {
+            total.plain[r] += block.plain[r];
+            total.products[r] += block.products[r];
+        }
+        done = end;
+    }
+    total
+}
+
+#[cube]
+fn of_row<A: Float, N: Size>(sums: &Sums<A, N>, r: usize, share: &Share) -> Moments<A, N> {
+    Moments::<A, N> {
+        count: A::cast_from(share.count),
+        mean: sums.plain[r],
+        m2: sums.products[r],
+    }
+}
+
+/// Passes back as many rows as the plan takes side by side, the first of them in `round`.
+#[cube]
+#[allow(clippy::too_many_arguments)]
+pub(super) fn pass_back_side_by_side<T: Types, W: Size>(
+    source: &TypedGradientSource<T>,
+    results: &mut TypedResults<T>,
+    parts: &Optional<T::A, W>,
+    round: usize,
+    partition: &Partition,
+    scalars: &Scalars,
+    #[comptime] blueprint: GradientBlueprint,
+) {
+    let team = comptime!(blueprint.team);
+    let first = item(round, partition, team);
+    if first.exists {
+        let share = my_share(first.part, partition, team);
+        let rows = find_rows::<T>(source, round, partition, blueprint);
+        let found = if comptime!(blueprint.reduces && !blueprint.split) {
+            sum_up::<T>(source, &rows, &share, scalars, blueprint)
+        } else {
+            Sums::<T::A, T::N>::zeros(1usize)
+        };
+        let lanes = comptime!(team.lanes);
+        let access = comptime!(blueprint.input_gradient);
+        let mut written = WrittenRows::<T::A, T::N>::room(blueprint.abreast);
+        for r in 0..blueprint.abreast {
+            let item = item(round + r, partition, team);
+            let sums = if comptime!(!blueprint.reduces) {
+                of_row::<T::A, T::N>(&found, 0usize, &share)
+            } else if comptime!(team.joined) {
+                let left = parts.as_ref().unwrap();
+                let of_row = joined::<T::A, T::N, W>(left, item.row, partition, false);
+                same::<T::A, T::N>(&of_row.moments)
+            } else if comptime!(blueprint.split) {
+                let parts = parts.as_ref().unwrap();
+                merge_parts::<T::A, T::N, W>(parts, item.group, partition, team)
+            } else {
+                of_row::<T::A, T::N>(&found, r, &share)
+            };
+            write_rows::<T>(results, &sums, &item, blueprint);
+            let row = rows.get(r);
+            let correction = correction::<T::A, T::N>(&sums, &row, partition, scalars, blueprint);
+            let cols = partition.cols_written;
+            let output =
+                optional_start::<T::F, T::Output>(&results.input, item.row, cols, access, lanes);
+            written.set(r, &correction, output);
+        }
+        if comptime!(access.is_some()) {
+            let access = comptime!(access.unwrap());
+            let tensor = results.input.as_mut().unwrap();
+            for i in 0..share.count {
+                let step = share.begin + i;
+                for r in 0..blueprint.abreast {
+                    let row = rows.get(r);
+                    let params = params::<T>(source, &row, step, blueprint);
+                    let read = read_step::<T, T::A>(source, &row, step, blueprint);
+                    let element =
+                        element::<T>(&read, source, &row, &params, step, scalars, blueprint);
+                    let value =
+                        passed_back::<T::A, T::N>(&element, &written.correction(r), blueprint);
+                    let output = written.output[r];
+                    store::<T::F, T::Output, T::A, T::N>(
+                        tensor, output, step, value, access, lanes,
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// The first launch's [`gradient_parts`](super::kernel::gradient_parts) of rows side by side.
+#[cube]
+pub(super) fn sum_up_side_by_side<T: Types, W: Size>(
+    source: &TypedGradientSource<T>,
+    workspace: &mut Workspace<T::A, W>,
+    round: usize,
+    partition: &Partition,
+    scalars: &Scalars,
+    #[comptime] blueprint: GradientBlueprint,
+) {
+    let team = comptime!(blueprint.team);
+    let first = item(round, partition, team);
+    if first.exists {
+        let share = my_share(first.part, partition, team);
+        let rows = find_rows::<T>(source, round, partition, blueprint);
+        let found = sum_up::<T>(source, &rows, &share, scalars, blueprint);
+        for r in 0..blueprint.abreast {
+            let item = item(round + r, partition, team);
+            let sums = of_row::<T::A, T::N>(&found, r, &share);
+            write_part::<T::A, T::N, W>(workspace, &sums, item.group, item.part, partition, team);
+        }
+    }
+}

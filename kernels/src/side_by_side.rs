@@ -1,0 +1,199 @@
+//! Rows that a core takes side by side, where vectors run along the kept axis: what is known of each is in memory of its
+//! own, and a loop goes through them at each step. Unrolled they would have no room in registers either, and eight of them
+//! take seconds to compile.
+
+use cubecl::prelude::*;
+use cubenorm_core::Blueprint;
+
+use crate::accumulate::{Accumulated, TypedSource, accumulate};
+use crate::epilogue::{AffineRows, TypedAffine, affine_step};
+use crate::forward::{
+    ResultRow, Row, Scalars, TypedResults, apply, item_statistics, leave_part, result_row,
+};
+use crate::moments::{RowStatistics, nothing_reduced, same};
+use crate::operand::Optional;
+use crate::source::{SourceRows, read, source_row};
+use crate::strategy::split::{Partition, merge_parts};
+use crate::strategy::strands::joined;
+use crate::types::Types;
+use crate::work::{item, my_share};
+
+/// What the rows are normalized by and where results belong.
+#[derive(CubeType)]
+struct WrittenRows<A: Float, N: Size> {
+    mean: Array<Vector<A, N>>,
+    rstd: Array<Vector<A, N>>,
+    output: Array<usize>,
+    sum: Array<usize>,
+    affine: AffineRows<A, N>,
+}
+
+#[cube]
+impl<A: Float, N: Size> WrittenRows<A, N> {
+    fn room(#[comptime] rows: usize) -> Self {
+        WrittenRows::<A, N> {
+            mean: Array::<Vector<A, N>>::new(rows),
+            rstd: Array::<Vector<A, N>>::new(rows),
+            output: Array::<usize>::new(rows),
+            sum: Array::<usize>::new(rows),
+            affine: AffineRows::<A, N>::room(rows),
+        }
+    }
+
+    fn set(&mut self, r: usize, statistics: &RowStatistics<A, N>, result: &ResultRow<A, N>) {
+        self.mean[r] = statistics.mean;
+        self.rstd[r] = statistics.rstd;
+        self.output[r] = result.output;
+        self.sum[r] = result.sum;
+        self.affine.set(r, &result.affine);
+    }
+
+    /// The variance is written by now.
+    fn statistics(&self, r: usize) -> RowStatistics<A, N> {
+        RowStatistics::<A, N> {
+            mean: self.mean[r],
+            variance: Vector::new(A::new(0.0)),
+            rstd: self.rstd[r],
+        }
+    }
+
+    /// There are as many rows as there is room for, or the team would not be here.
+    fn result(&self, r: usize) -> ResultRow<A, N> {
+        ResultRow::<A, N> {
+            output: self.output[r],
+            sum: self.sum[r],
+            affine: self.affine.get(r),
+            exists: true.runtime(),
+        }
+    }
+}
+
+/// Finds as many rows as the plan takes side by side, the first of them in `round`.
+#[cube]
+fn find_rows<T: Types>(
+    source: &TypedSource<T>,
+    round: usize,
+    partition: &Partition,
+    #[comptime] blueprint: Blueprint,
+) -> SourceRows<T::A, T::N> {
+    let mut rows = SourceRows::<T::A, T::N>::room(blueprint.abreast);
+    for r in 0..blueprint.abreast {
+        let item = item(round + r, partition, blueprint.team);
+        rows.set(r, &source_row::<T>(source, item.row, partition, blueprint));
+    }
+    rows
+}
+
+/// [`normalize_items`](crate::forward) of rows side by side.
+#[cube]
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn normalize_side_by_side<T: Types, W: Size>(
+    source: &TypedSource<T>,
+    affine: &TypedAffine<T>,
+    results: &mut TypedResults<T>,
+    parts: &Optional<T::A, W>,
+    round: usize,
+    partition: &Partition,
+    scalars: &Scalars,
+    #[comptime] blueprint: Blueprint,
+) {
+    let team = comptime!(blueprint.team);
+    let first = item(round, partition, team);
+    if first.exists {
+        let share = my_share(first.part, partition, team);
+        let epsilon = scalars.epsilon.get::<T::A>();
+        let reduces_here = comptime!(blueprint.statistics.reduces() && !blueprint.split);
+        // Strands that are joined have one shift, which is not what would be found here.
+        let samples = comptime!(Blueprint {
+            shifts: blueprint.shifts && !team.joined,
+            ..blueprint
+        });
+        let mut rows = find_rows::<T>(source, round, partition, samples);
+        let found = if reduces_here {
+            accumulate::<T>(source, &rows, &share, blueprint.abreast, blueprint)
+        } else {
+            Accumulated::<T::A, T::N>::nothing(1usize)
+        };
+        let mut written = WrittenRows::<T::A, T::N>::room(blueprint.abreast);
+        for r in 0..blueprint.abreast {
+            let item = item(round + r, partition, team);
+            let result = result_row::<T>(
+                affine,
+                &*results,
+                &item,
+                partition.cols_written,
+                epsilon,
+                blueprint,
+            );
+            if comptime!(!blueprint.statistics.reduces()) {
+                written.set(r, &nothing_reduced::<T::A, T::N>(), &result);
+            } else {
+                let mut row = rows.get(r);
+                let moments = if comptime!(team.joined) {
+                    let left = parts.as_ref().unwrap();
+                    let of_row =
+                        joined::<T::A, T::N, W>(left, item.row, partition, blueprint.shifts);
+                    row.shift = of_row.shift;
+                    same::<T::A, T::N>(&of_row.moments)
+                } else if comptime!(blueprint.split) {
+                    let parts = parts.as_ref().unwrap();
+                    merge_parts::<T::A, T::N, W>(parts, item.group, partition, team)
+                } else {
+                    found.of_row(r)
+                };
+                let statistics = item_statistics::<T>(
+                    &moments, &row, results, &item, partition, epsilon, blueprint,
+                );
+                rows.set(r, &row);
+                written.set(r, &statistics, &result);
+            }
+        }
+        for i in 0..share.count {
+            let step = share.begin + i;
+            for r in 0..blueprint.abreast {
+                let row = Row::<T::A, T::N> {
+                    source: rows.get(r),
+                    statistics: written.statistics(r),
+                };
+                let result = written.result(r);
+                let own = affine_step::<T>(affine, &result.affine, step, epsilon, blueprint);
+                let value = read::<T>(source, &row.source, step, blueprint);
+                apply::<T>(
+                    value, step, &row, &result, source, &own, results, scalars, blueprint,
+                );
+            }
+        }
+    }
+}
+
+/// The first launch's [`reduce_parts`](crate::forward::reduce_parts) of rows side by side.
+#[cube]
+pub(crate) fn reduce_side_by_side<T: Types, W: Size>(
+    source: &TypedSource<T>,
+    sum: &mut Optional<T::F, T::Output>,
+    workspace: &mut Tensor<Vector<T::A, W>>,
+    round: usize,
+    partition: &Partition,
+    #[comptime] blueprint: Blueprint,
+) {
+    let first = item(round, partition, blueprint.team);
+    if first.exists {
+        let share = my_share(first.part, partition, blueprint.team);
+        let rows = find_rows::<T>(source, round, partition, blueprint);
+        let found = accumulate::<T>(source, &rows, &share, blueprint.abreast, blueprint);
+        for r in 0..blueprint.abreast {
+            let item = item(round + r, partition, blueprint.team);
+            leave_part::<T, W>(
+                source,
+                sum,
+                workspace,
+                &rows.get(r),
+                &found.of_row(r),
+                &item,
+                &share,
+                partition,
+                blueprint,
+            );
+        }
+    }
+}
