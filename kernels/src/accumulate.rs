@@ -18,6 +18,9 @@ const BLOCK: usize = 64;
 /// up apart, so that no addition waits for the one before it.
 pub(crate) const UNROLL: usize = 4;
 
+/// Steps of rows side by side that are summed up apart: more of them would cost digits, fewer additions in memory.
+const APART: usize = 8;
+
 /// [`Source`] of a kernel's types.
 pub(crate) type TypedSource<T> =
     Source<<T as Types>::F, <T as Types>::Input, <T as Types>::Residual>;
@@ -229,16 +232,42 @@ fn add_block<T: Types>(
             i += UNROLL;
         }
     }
-    while i < end {
-        #[unroll(alone)]
-        for r in 0..rows_abreast {
-            let row = rows.get(r);
-            let value = read::<T>(source, &row, share.begin + i * stride, blueprint);
-            let deviation = shifted::<T::A, T::N>(value, &row, blueprint) - origins[r];
-            sums.plain[r] += deviation;
-            sums.products[r] += spread::<T::A, T::N>(deviation, blueprint);
+    if alone {
+        while i < end {
+            let step = share.begin + i * stride;
+            add_step::<T>(
+                &mut sums,
+                source,
+                rows,
+                &origins,
+                step,
+                rows_abreast,
+                blueprint,
+            );
+            i += 1;
         }
-        i += 1;
+    } else {
+        while i < end {
+            let stop = min(i + APART, end);
+            let mut several = Sums::<T::A, T::N>::zeros(rows_abreast);
+            for j in i..stop {
+                let step = share.begin + j * stride;
+                add_step::<T>(
+                    &mut several,
+                    source,
+                    rows,
+                    &origins,
+                    step,
+                    rows_abreast,
+                    blueprint,
+                );
+            }
+            for r in 0..rows_abreast {
+                sums.plain[r] += several.plain[r];
+                sums.products[r] += several.products[r];
+            }
+            i = stop;
+        }
     }
     let count = T::A::cast_from(steps);
     // By the reciprocal, which is one number: to divide all lanes takes a processor several times as long.
@@ -252,6 +281,28 @@ fn add_block<T: Types>(
         all.set(r, &both);
     }
     all.count += count;
+}
+
+/// Adds a step of each row, as it lies in memory.
+#[cube]
+fn add_step<T: Types>(
+    sums: &mut Sums<T::A, T::N>,
+    source: &TypedSource<T>,
+    rows: &SourceRows<T::A, T::N>,
+    origins: &Array<Vector<T::A, T::N>>,
+    step: usize,
+    #[comptime] rows_abreast: usize,
+    #[comptime] blueprint: Blueprint,
+) {
+    let alone = comptime!(rows_abreast == 1);
+    #[unroll(alone)]
+    for r in 0..rows_abreast {
+        let row = rows.get(r);
+        let value = read::<T>(source, &row, step, blueprint);
+        let deviation = shifted::<T::A, T::N>(value, &row, blueprint) - origins[r];
+        sums.plain[r] += deviation;
+        sums.products[r] += spread::<T::A, T::N>(deviation, blueprint);
+    }
 }
 
 /// What an element adds to the deviation.
