@@ -762,6 +762,10 @@ fn reduce_item<T: Types, W: Size>(
 /// residual where that is asked for.
 #[cube]
 #[allow(clippy::too_many_arguments)]
+#[allow(
+    clippy::collapsible_if,
+    reason = "the outer condition is known when the kernel is built, the inner one is not"
+)]
 pub(crate) fn leave_part<T: Types, W: Size>(
     source: &TypedSource<T>,
     sum: &mut Optional<T::F, T::Output>,
