@@ -345,7 +345,7 @@ pub(crate) fn normalize<
 ) {
     let mut round = 0usize;
     while round < partition.items_per_team {
-        if comptime!(blueprint.is_side_by_side()) {
+        if comptime!(blueprint.team.side_by_side) {
             normalize_side_by_side::<
                 Typed<(F, P, A, N), (Input, Residual, Scale, Bias, Mean, Variance, Output)>,
                 W,
@@ -720,7 +720,7 @@ pub(crate) fn reduce_parts<
 ) {
     let mut round = 0usize;
     while round < partition.items_per_team {
-        if comptime!(blueprint.is_side_by_side()) {
+        if comptime!(blueprint.team.side_by_side) {
             reduce_side_by_side::<
                 Typed<(F, F, A, N), (Input, Residual, Output, Output, Output, Output, Output)>,
                 W,

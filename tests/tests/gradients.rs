@@ -425,7 +425,7 @@ fn rows_that_lie_side_by_side_are_passed_back_together() {
                     let case = GradientCase::of(GradientDesc::new(desc), 10);
                     let choice = StrategyChoice::Inferred;
                     let plan = plan_gradient_for(&device.client, &case.desc, choice).unwrap();
-                    side_by_side += usize::from(plan.blueprint.is_side_by_side());
+                    side_by_side += usize::from(plan.blueprint.team.side_by_side);
                     match dtype {
                         DType::F32 => check_all(&device, &case),
                         _ => case.check(&device, choice).unwrap(),

@@ -1294,7 +1294,7 @@ fn a_core_takes_all_rows_that_lie_side_by_side_or_one_vector_of_them() {
         assert_eq!(gradient.blueprint.abreast, plan.blueprint.abreast);
         assert_eq!(gradient.grid.splits, plan.grid.splits);
         let of_all = plan.blueprint.abreast > 1;
-        assert_eq!(plan.blueprint.is_side_by_side(), of_all, "{plan}");
+        assert_eq!(plan.blueprint.team.side_by_side, of_all, "{plan}");
         (plan.blueprint.abreast, plan.grid.splits)
     };
     let abreast = |abreast: usize| Knobs {

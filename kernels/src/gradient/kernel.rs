@@ -94,7 +94,7 @@ pub(crate) fn gradient<
     }
     let mut round = 0usize;
     while round < partition.items_per_team {
-        if comptime!(blueprint.is_side_by_side()) {
+        if comptime!(blueprint.team.side_by_side) {
             pass_back_side_by_side::<
                 Typed<(F, P, A, N), (Input, Above, Scale, Bias, One, One, Output)>,
                 W,
@@ -384,7 +384,7 @@ pub(crate) fn gradient_parts<
 ) {
     let mut round = 0usize;
     while round < partition.items_per_team {
-        if comptime!(blueprint.is_side_by_side()) {
+        if comptime!(blueprint.team.side_by_side) {
             sum_up_side_by_side::<Typed<(F, P, A, N), (Input, Above, Scale, Bias, One, One, One)>, W>(
                 source, workspace, round, &partition, &scalars, blueprint,
             );

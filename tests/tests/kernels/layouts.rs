@@ -174,10 +174,16 @@ fn of_rows_side_by_side(dtype: DType, statistics: &Statistics) -> Vec<NormDesc> 
                 .with_scale(param.clone())
                 .with_bias(param.clone())
         };
-        let written = WrittenStatistics::MeanVariance;
+        let of_all = norm(last.clone(), &[0, 2]);
+        let of_all = match statistics {
+            Statistics::MeanVariance => {
+                of_all.with_written_statistics(WrittenStatistics::MeanVariance)
+            }
+            _ => of_all,
+        };
         [
             norm(last.clone(), &[2]),
-            norm(last.clone(), &[0, 2]).with_written_statistics(written),
+            of_all,
             norm(contiguous.clone(), &[1]),
             norm(last.clone(), &[2]).with_residual(last).with_sum(),
         ]
@@ -213,7 +219,7 @@ fn rows_side_by_side_are_what_each_is_alone() {
         for dtype in device.dtypes() {
             for desc in of_rows_side_by_side(dtype, &Statistics::MeanVariance) {
                 let plan = plan_for(&device.client, &desc, StrategyChoice::Inferred).unwrap();
-                side_by_side += usize::from(plan.blueprint.is_side_by_side());
+                side_by_side += usize::from(plan.blueprint.team.side_by_side);
                 let alone = Knobs {
                     abreast: Some(1),
                     ..Knobs::default()

@@ -195,6 +195,8 @@ pub struct Team {
     pub peers: u32,
     /// Whether a team takes items that follow one another, as a core does; else teams take turns.
     pub in_blocks: bool,
+    /// Whether the rows abreast are all of those that lie side by side, which a loop goes through as they lie in memory.
+    pub side_by_side: bool,
     /// Whether the last vector of each run of columns, those that lie side by side, ends with the run, whose
     /// length vectors do not divide: its first lanes are the last ones of the vector before.
     pub ragged: bool,
@@ -205,13 +207,6 @@ pub struct Team {
     pub filled: Option<usize>,
     /// Vectors that every unit has where some have one that others have not: the kernel asks of those beyond.
     pub full: usize,
-}
-
-impl Team {
-    /// Whether so many rows abreast lie side by side.
-    pub(super) fn is_side_by_side(&self, abreast: usize) -> bool {
-        self.in_blocks && self.lanes == Lanes::Rows && abreast > 1
-    }
 }
 
 /// All that a kernel is compiled for. Each field forks one more kernel, so it holds no size that a
@@ -269,11 +264,6 @@ pub(super) fn is_added_first(has_residual: bool, place: ResidualPlace) -> bool {
 }
 
 impl Blueprint {
-    /// Whether the rows abreast are those that lie side by side, which a loop goes through.
-    pub fn is_side_by_side(&self) -> bool {
-        self.team.is_side_by_side(self.abreast)
-    }
-
     /// Whether a row that is held is the input as it is in memory; else something was added to it or it came in
     /// pairs, and it has the digits that it is computed in.
     pub fn holds_input(&self) -> bool {

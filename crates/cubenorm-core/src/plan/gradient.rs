@@ -154,11 +154,6 @@ impl GradientBlueprint {
         self.row_sums.is_some_and(|sums| sums.col_dims > 0)
     }
 
-    /// Whether the rows abreast are those that lie side by side, which a loop goes through.
-    pub fn is_side_by_side(&self) -> bool {
-        self.team.is_side_by_side(self.abreast)
-    }
-
     /// Whether scale and bias are the same in all rows, so that rows abreast share their loads.
     pub fn shares_params(&self) -> bool {
         let params = [self.scale, self.bias];

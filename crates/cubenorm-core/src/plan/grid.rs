@@ -128,14 +128,17 @@ pub(super) fn cut(
         reads: task.reads,
         strands: task.strands,
         run: ragged_columns.then_some(vectors_of_run),
-        abreast: match (lanes, hardware.cpu_cores) {
+        side_by_side: match (lanes, hardware.cpu_cores) {
             (Lanes::Rows, Some(_)) => {
                 heuristic::side_by_side(groups, vectors_of_run, task.dtype.is_half(), knobs)
             }
+            _ => 1,
+        },
+        abreast: match ragged_columns {
             // Of rows abreast a loop takes one step at a time, of which Mesa's driver has no more left.
             _ if hardware.is_software() && steps > heuristic::SOFTWARE_STEPS => 1,
-            _ if ragged_columns => abreast(groups).min(heuristic::most_ragged_abreast(hardware)),
-            _ => abreast(groups),
+            true => abreast(groups).min(heuristic::most_ragged_abreast(hardware)),
+            false => abreast(groups),
         },
         knobs,
         peers: 1,
@@ -164,12 +167,10 @@ pub(super) fn cut(
         // Each cube of a team has its own, with nothing in it or not.
         _ => (splits, groups),
     };
+    // Those that lie side by side have the same part.
+    let side_by_side = work.side_by_side > 1 && hold == Hold::Reread;
     let abreast = match splits {
-        // Those that lie side by side have the same part, and are read again.
-        _ if work.lies_side_by_side(hardware) => match hold {
-            Hold::Reread => work.abreast,
-            _ => 1,
-        },
+        _ if side_by_side => work.side_by_side,
         1 => work.abreast.min(room),
         _ => 1,
     };
@@ -214,6 +215,7 @@ pub(super) fn cut(
             // that lie side by side: what is under way at a time lies close together.
             in_blocks: level == Level::Unit
                 && (lanes == Lanes::Columns || hardware.cpu_cores.is_some()),
+            side_by_side,
             ragged: ragged_columns,
             ragged_rows: ragged && lanes == Lanes::Rows,
             filled,

@@ -73,6 +73,8 @@ pub(super) struct Work {
     pub column_sums: usize,
     /// Rows that a unit takes side by side, where it has a row of its own.
     pub abreast: usize,
+    /// Rows that a core takes together where vectors lie along them and they are read again.
+    pub side_by_side: usize,
     /// Tensors of that many elements that are read.
     pub reads: usize,
     /// Rows whose statistics are joined between two launches.
@@ -90,18 +92,10 @@ impl Work {
         self.groups * self.steps * self.vector
     }
 
-    /// Whether a core takes rows that lie side by side.
-    pub fn lies_side_by_side(&self, hardware: &Hardware) -> bool {
-        self.lanes == Lanes::Rows && hardware.cpu_cores.is_some()
-    }
-
     /// Parts of rows that come out even among so many cores.
     fn even_among(&self, cores: u32) -> usize {
         let cores = cores as usize;
-        let blocks = match self.lanes {
-            Lanes::Columns => self.groups,
-            Lanes::Rows => self.groups.div_ceil(self.abreast),
-        };
+        let blocks = self.groups / self.side_by_side;
         let is_even = |parts: &usize| {
             let items = blocks * parts;
             items.is_multiple_of(cores) || items >= ROUNDS_OF_CORE * cores
@@ -207,7 +201,7 @@ fn infer(work: &Work, hardware: &Hardware) -> (Strategy, &'static str) {
     if let Some(cores) = work.busy_cores(hardware) {
         return match work.lanes {
             _ if work.groups < cores as usize => (Strategy::Split, "fewer rows than cores"),
-            Lanes::Rows if long && work.even_among(cores) > 1 => (
+            _ if work.side_by_side > 1 && long && work.even_among(cores) > 1 => (
                 Strategy::Split,
                 "rows that lie side by side do not come out even",
             ),
