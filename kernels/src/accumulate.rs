@@ -83,8 +83,8 @@ pub(crate) fn row_moments<T: Types>(
     }
 }
 
-/// Accumulates a unit's share of so many rows block by block, reading each element once: of several a few steps of each
-/// in turn, as their next steps lie far from those.
+/// Accumulates a unit's share of so many rows block by block, reading each element once; of several one step of all of
+/// them after the other.
 ///
 /// Within a block deviations are taken from the mean so far and moved to the block's own mean in
 /// the end, `sum(d^2) - sum(d)^2 / n`. What cancels there is the distance between the two means,

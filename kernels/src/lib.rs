@@ -14,6 +14,7 @@
 //! | strategy | `strategy` | who works on a row, and how their partial statistics meet |
 //! | epilogue | `epilogue` | what happens to a normalized value |
 //! | forward | `forward` | the bodies that put these together: in one launch, or in two |
+//! | side by side | `side_by_side` | the same for rows that a core goes through together, as they lie in memory |
 //!
 //! Which of several plans runs is measured in `tune`, by CubeCL's autotuner.
 //!

@@ -1,6 +1,6 @@
 //! Rows that a core takes side by side, where vectors run along the kept axis: what is known of each is in memory of its
-//! own, and a loop goes through them at each step. Unrolled they would have no room in registers either, and eight of them
-//! take seconds to compile.
+//! own, and a loop goes through them at each step, so that memory is read and written in its order. Unrolled they would
+//! have no room in registers either, and eight of them take seconds to compile.
 
 use cubecl::prelude::*;
 use cubenorm_core::Blueprint;
@@ -84,7 +84,8 @@ fn find_rows<T: Types>(
     rows
 }
 
-/// [`normalize_items`](crate::forward) of rows side by side.
+/// Normalizes as many rows as the plan takes side by side, the first of them in `round`: what
+/// [`normalize`](crate::forward::normalize) does of others.
 #[cube]
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn normalize_side_by_side<T: Types, W: Size>(
@@ -166,7 +167,7 @@ pub(crate) fn normalize_side_by_side<T: Types, W: Size>(
     }
 }
 
-/// The first launch's [`reduce_parts`](crate::forward::reduce_parts) of rows side by side.
+/// The same for what [`reduce_parts`](crate::forward::reduce_parts) does.
 #[cube]
 pub(crate) fn reduce_side_by_side<T: Types, W: Size>(
     source: &TypedSource<T>,

@@ -3,7 +3,8 @@
 //! Cut and merged by the strategies of the forward kernels; what differs is what an element is
 //! ([`element`]), which two sums over a row are taken ([`sums`], and [`runs`] of each run of columns), and what they
 //! are good for ([`correction`]). A [`row`] is found, and read ahead where it is held; its [`step`]s are passed back
-//! and add to the sums of their [`columns`]; the [`kernel`] goes through rows so.
+//! and add to the sums of their [`columns`]; the [`kernel`] goes through rows so, or through those that lie
+//! [`side_by_side`] together.
 
 mod columns;
 mod correction;

@@ -64,7 +64,7 @@ fn find_rows<T: Types>(
     rows
 }
 
-/// Sums up a unit's share of each, as [`sum_up`](super::sums::sum_up) does.
+/// Sums up a unit's share of each, as [`sum_up`](super::sums::sum_up) does of others.
 #[cube]
 fn sum_up<T: Types>(
     source: &TypedGradientSource<T>,
@@ -178,7 +178,7 @@ pub(super) fn pass_back_side_by_side<T: Types, W: Size>(
     }
 }
 
-/// The first launch's [`gradient_parts`](super::kernel::gradient_parts) of rows side by side.
+/// The same for what [`gradient_parts`](super::kernel::gradient_parts) does.
 #[cube]
 pub(super) fn sum_up_side_by_side<T: Types, W: Size>(
     source: &TypedGradientSource<T>,
