@@ -8,20 +8,18 @@ use cubenorm_core::{
 
 use crate::accumulate::{TypedSource, block_moments, row_moments, spread};
 use crate::epilogue::{
-    Affine, AffineRow, AffineStep, TypedAffine, activate, affine_row, affine_step, transform,
+    AffineRow, AffineStep, TypedAffine, activate, affine_row, affine_step, transform,
 };
 use crate::held::{TypedHeld, hold};
 use crate::moments::{Moments, RowStatistics, Sums, divided, finish, nothing_reduced, same};
 use crate::operand::{Optional, optional_start, row_offset, row_start, store};
-use crate::side_by_side::{normalize_side_by_side, reduce_side_by_side};
 use crate::source::{
-    Source, SourceRow, add_last, first_lane, number_or_zero, read, sample_steps, shifted,
-    source_row,
+    SourceRow, add_last, first_lane, number_or_zero, read, sample_steps, shifted, source_row,
 };
 use crate::strategy::split::{Partition, merge_parts, row_elements, write_part};
 use crate::strategy::strands::{Joined, joined, write_shift};
 use crate::strategy::{member, merge_team, team_sum};
-use crate::types::{One, Typed, Types};
+use crate::types::{One, Types};
 use crate::work::{Item, Share, item, my_share};
 
 /// Numbers that change without a new kernel.
@@ -311,66 +309,13 @@ fn write_statistics<T: Types>(
     }
 }
 
-/// Normalizes. Each team reduces a row, then normalizes it; of a row that is split it merges what
-/// [`reduce_parts`] has left of all parts, then normalizes one. Where strands are joined, `parts` is what is left of
-/// that.
-///
-/// Runs too where statistics are given and nothing is reduced.
-#[cube(launch_unchecked, address_type = "dynamic")]
-#[allow(clippy::too_many_arguments)]
-pub(crate) fn normalize<
-    F: Float,
-    P: Float,
-    A: Float,
-    N: Size,
-    Input: Size,
-    Residual: Size,
-    Scale: Size,
-    Bias: Size,
-    Mean: Size,
-    Variance: Size,
-    Output: Size,
-    W: Size,
->(
-    source: &Source<F, Input, Residual>,
-    affine: &Affine<P, Scale, Bias, Mean, Variance>,
-    results: &mut Results<F, Output, A>,
-    parts: &Optional<A, W>,
-    partition: Partition,
-    scalars: Scalars,
-    #[comptime] blueprint: Blueprint,
-    #[define(F)] _dtype: ElemType,
-    #[define(P)] _param_dtype: ElemType,
-    #[define(A)] _accumulation: ElemType,
-) {
-    let mut round = 0usize;
-    while round < partition.items_per_team {
-        if comptime!(blueprint.team.side_by_side) {
-            normalize_side_by_side::<
-                Typed<(F, P, A, N), (Input, Residual, Scale, Bias, Mean, Variance, Output)>,
-                W,
-            >(
-                source, affine, results, parts, round, &partition, &scalars, blueprint,
-            );
-        } else {
-            normalize_items::<
-                Typed<(F, P, A, N), (Input, Residual, Scale, Bias, Mean, Variance, Output)>,
-                W,
-            >(
-                source, affine, results, parts, round, &partition, &scalars, blueprint,
-            );
-        }
-        round += comptime!(blueprint.abreast);
-    }
-}
-
 /// Normalizes as many items as the plan takes abreast, the first of them in `round`.
 ///
 /// Rows abreast share the loads of scale and bias: on a driver that gathers each load lane by lane
 /// those weigh as much as the row itself.
 #[cube]
 #[allow(clippy::too_many_arguments)]
-fn normalize_items<T: Types, W: Size>(
+pub(crate) fn normalize_items<T: Types, W: Size>(
     source: &TypedSource<T>,
     affine: &TypedAffine<T>,
     results: &mut TypedResults<T>,
@@ -697,46 +642,9 @@ pub(crate) fn item_statistics<T: Types>(
     statistics
 }
 
-/// The first launch of a split row: leaves the statistics of each part in the workspace, and writes
-/// the sum of input and residual where it is asked for.
-#[cube(launch_unchecked, address_type = "dynamic")]
-#[allow(clippy::too_many_arguments)]
-pub(crate) fn reduce_parts<
-    F: Float,
-    A: Float,
-    N: Size,
-    Input: Size,
-    Residual: Size,
-    Output: Size,
-    W: Size,
->(
-    source: &Source<F, Input, Residual>,
-    sum: &mut Optional<F, Output>,
-    workspace: &mut Tensor<Vector<A, W>>,
-    partition: Partition,
-    #[comptime] blueprint: Blueprint,
-    #[define(F)] _dtype: ElemType,
-    #[define(A)] _accumulation: ElemType,
-) {
-    let mut round = 0usize;
-    while round < partition.items_per_team {
-        if comptime!(blueprint.team.side_by_side) {
-            reduce_side_by_side::<
-                Typed<(F, F, A, N), (Input, Residual, Output, Output, Output, Output, Output)>,
-                W,
-            >(source, sum, workspace, round, &partition, blueprint);
-        } else {
-            reduce_item::<
-                Typed<(F, F, A, N), (Input, Residual, Output, Output, Output, Output, Output)>,
-                W,
-            >(source, sum, workspace, round, &partition, blueprint);
-        }
-        round += comptime!(blueprint.abreast);
-    }
-}
-
+/// Reduces the part of a row that is the item of `round`.
 #[cube]
-fn reduce_item<T: Types, W: Size>(
+pub(crate) fn reduce_item<T: Types, W: Size>(
     source: &TypedSource<T>,
     sum: &mut Optional<T::F, T::Output>,
     workspace: &mut Tensor<Vector<T::A, W>>,

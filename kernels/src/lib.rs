@@ -13,8 +13,9 @@
 //! | work | `work` | how a launch is cut into items, and items into shares of units |
 //! | strategy | `strategy` | who works on a row, and how their partial statistics meet |
 //! | epilogue | `epilogue` | what happens to a normalized value |
-//! | forward | `forward` | the bodies that put these together: in one launch, or in two |
+//! | forward | `forward` | the bodies that put these together |
 //! | side by side | `side_by_side` | the same for rows that a core goes through together, as they lie in memory |
+//! | kernel | `kernel` | what is launched, in one launch or in two, and which of the bodies it runs |
 //!
 //! Which of several plans runs is measured in `tune`, by CubeCL's autotuner.
 //!
@@ -28,6 +29,7 @@ mod epilogue;
 mod forward;
 mod gradient;
 mod held;
+mod kernel;
 mod launch;
 mod moments;
 mod operand;

@@ -85,7 +85,7 @@ fn find_rows<T: Types>(
 }
 
 /// Normalizes as many rows as the plan takes side by side, the first of them in `round`: what
-/// [`normalize`](crate::forward::normalize) does of others.
+/// [`normalize`](crate::kernel::normalize) does of others.
 #[cube]
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn normalize_side_by_side<T: Types, W: Size>(
@@ -167,7 +167,7 @@ pub(crate) fn normalize_side_by_side<T: Types, W: Size>(
     }
 }
 
-/// The same for what [`reduce_parts`](crate::forward::reduce_parts) does.
+/// The same for what [`reduce_parts`](crate::kernel::reduce_parts) does.
 #[cube]
 pub(crate) fn reduce_side_by_side<T: Types, W: Size>(
     source: &TypedSource<T>,

@@ -20,7 +20,8 @@ use super::join::Strands;
 use super::memo::Memo;
 use super::{LaunchError, elem_type, hardware};
 use crate::epilogue::AffineLaunch;
-use crate::forward::{ResultsLaunch, normalize, reduce_parts};
+use crate::forward::ResultsLaunch;
+use crate::kernel::{normalize, reduce_parts};
 use crate::source::SourceLaunch;
 use crate::tune::{measured, tune_forward};
 

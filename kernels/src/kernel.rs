@@ -1,0 +1,103 @@
+//! The kernels of a normalization: in one launch, or in two where rows are split.
+
+use cubecl::prelude::*;
+use cubenorm_core::Blueprint;
+
+use crate::epilogue::Affine;
+use crate::forward::{Results, Scalars, normalize_items, reduce_item};
+use crate::operand::Optional;
+use crate::side_by_side::{normalize_side_by_side, reduce_side_by_side};
+use crate::source::Source;
+use crate::strategy::split::Partition;
+use crate::types::Typed;
+
+/// Normalizes. Each team reduces a row, then normalizes it; of a row that is split it merges what
+/// [`reduce_parts`] has left of all parts, then normalizes one. Where strands are joined, `parts` is what is left of
+/// that.
+///
+/// Runs too where statistics are given and nothing is reduced.
+#[cube(launch_unchecked, address_type = "dynamic")]
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn normalize<
+    F: Float,
+    P: Float,
+    A: Float,
+    N: Size,
+    Input: Size,
+    Residual: Size,
+    Scale: Size,
+    Bias: Size,
+    Mean: Size,
+    Variance: Size,
+    Output: Size,
+    W: Size,
+>(
+    source: &Source<F, Input, Residual>,
+    affine: &Affine<P, Scale, Bias, Mean, Variance>,
+    results: &mut Results<F, Output, A>,
+    parts: &Optional<A, W>,
+    partition: Partition,
+    scalars: Scalars,
+    #[comptime] blueprint: Blueprint,
+    #[define(F)] _dtype: ElemType,
+    #[define(P)] _param_dtype: ElemType,
+    #[define(A)] _accumulation: ElemType,
+) {
+    let mut round = 0usize;
+    while round < partition.items_per_team {
+        if comptime!(blueprint.team.side_by_side) {
+            normalize_side_by_side::<
+                Typed<(F, P, A, N), (Input, Residual, Scale, Bias, Mean, Variance, Output)>,
+                W,
+            >(
+                source, affine, results, parts, round, &partition, &scalars, blueprint,
+            );
+        } else {
+            normalize_items::<
+                Typed<(F, P, A, N), (Input, Residual, Scale, Bias, Mean, Variance, Output)>,
+                W,
+            >(
+                source, affine, results, parts, round, &partition, &scalars, blueprint,
+            );
+        }
+        round += comptime!(blueprint.abreast);
+    }
+}
+
+/// The first launch of a split row: leaves the statistics of each part in the workspace, and writes
+/// the sum of input and residual where it is asked for.
+#[cube(launch_unchecked, address_type = "dynamic")]
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn reduce_parts<
+    F: Float,
+    A: Float,
+    N: Size,
+    Input: Size,
+    Residual: Size,
+    Output: Size,
+    W: Size,
+>(
+    source: &Source<F, Input, Residual>,
+    sum: &mut Optional<F, Output>,
+    workspace: &mut Tensor<Vector<A, W>>,
+    partition: Partition,
+    #[comptime] blueprint: Blueprint,
+    #[define(F)] _dtype: ElemType,
+    #[define(A)] _accumulation: ElemType,
+) {
+    let mut round = 0usize;
+    while round < partition.items_per_team {
+        if comptime!(blueprint.team.side_by_side) {
+            reduce_side_by_side::<
+                Typed<(F, F, A, N), (Input, Residual, Output, Output, Output, Output, Output)>,
+                W,
+            >(source, sum, workspace, round, &partition, blueprint);
+        } else {
+            reduce_item::<
+                Typed<(F, F, A, N), (Input, Residual, Output, Output, Output, Output, Output)>,
+                W,
+            >(source, sum, workspace, round, &partition, blueprint);
+        }
+        round += comptime!(blueprint.abreast);
+    }
+}
