@@ -1,4 +1,4 @@
-//! The way through a normalization: one launch, after a first one where rows are split.
+//! The way through a normalization, row by row or rows abreast: what the [kernels](crate::kernel) run.
 
 use cubecl::prelude::*;
 use cubenorm_core::{
