@@ -19,7 +19,7 @@ const BLOCK: usize = 64;
 pub(crate) const UNROLL: usize = 4;
 
 /// Steps of rows side by side that are summed up apart: more of them would cost digits, fewer additions in memory.
-const APART: usize = 8;
+pub(crate) const APART: usize = 8;
 
 /// [`Source`] of a kernel's types.
 pub(crate) type TypedSource<T> =
@@ -262,10 +262,7 @@ fn add_block<T: Types>(
                     blueprint,
                 );
             }
-            for r in 0..rows_abreast {
-                sums.plain[r] += several.plain[r];
-                sums.products[r] += several.products[r];
-            }
+            sums.add_all(&several, rows_abreast, false);
             i = stop;
         }
     }

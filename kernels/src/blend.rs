@@ -120,7 +120,7 @@ fn blend<F: Float, G: Float, H: Float, A: Float>(
         mode: LoadMode::Gather,
         ragged: false,
         end_to_end: false,
-        side_by_side: false,
+        adjacent_columns: false,
     });
     let lanes = comptime!(Lanes::Columns);
     let mut element = ABSOLUTE_POS;

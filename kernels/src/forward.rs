@@ -281,7 +281,7 @@ fn write_statistics<T: Types>(
                 mode: LoadMode::Gather,
                 ragged: false,
                 end_to_end: false,
-                side_by_side: false,
+                adjacent_columns: false,
             });
             let rows = comptime!(match blueprint.team.lanes {
                 Lanes::Columns => 1,

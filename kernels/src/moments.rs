@@ -47,9 +47,14 @@ impl<A: Float, N: Size> Sums<A, N> {
         Sums::<A, N> { plain, products }
     }
 
-    /// Adds each of as many others.
-    pub(crate) fn add_all(&mut self, other: &Self, #[comptime] count: usize) {
-        #[unroll]
+    /// Adds each of as many others; not unrolled, of sums that are in memory.
+    pub(crate) fn add_all(
+        &mut self,
+        other: &Self,
+        #[comptime] count: usize,
+        #[comptime] unrolled: bool,
+    ) {
+        #[unroll(unrolled)]
         for i in 0..count {
             self.plain[i] += other.plain[i];
             self.products[i] += other.products[i];

@@ -59,7 +59,7 @@ pub(crate) fn col_offset<T: Float, S: Size>(
     #[comptime] lanes: Lanes,
 ) -> usize {
     let contiguous =
-        comptime!(lanes == Lanes::Columns && is_contiguous(access) || access.side_by_side);
+        comptime!(lanes == Lanes::Columns && is_contiguous(access) || access.adjacent_columns);
     let first = access.row_dims;
     let last = comptime!(access.row_dims + access.col_dims);
     decode::<T, S>(tensor, col, first, last, contiguous)

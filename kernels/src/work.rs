@@ -75,6 +75,16 @@ fn first_row(group: usize, partition: &Partition, #[comptime] team: Team) -> usi
     }
 }
 
+/// The first lane of a row group that is not a row of the group before it.
+#[cube]
+pub(crate) fn first_own_lane(group: usize, partition: &Partition, #[comptime] team: Team) -> usize {
+    if comptime!(team.ragged_rows) {
+        select(ends_run(group, partition), partition.overlap, 0usize)
+    } else {
+        0usize.runtime()
+    }
+}
+
 /// The part of each row that this unit's cube has, where it is the same of all of them.
 #[cube]
 pub(crate) fn own_part(#[comptime] team: Team) -> usize {

@@ -77,6 +77,15 @@ impl GradientCase {
         }
     }
 
+    /// The same with another gradient of the output, by position in its buffer.
+    pub fn with_output_gradient(mut self, gradient: impl Fn(usize) -> f64) -> Self {
+        let dtype = self.desc.output_gradient.dtype;
+        for (position, value) in self.output_gradient.iter_mut().enumerate() {
+            *value = round(dtype, gradient(position));
+        }
+        self
+    }
+
     /// What a device makes of it.
     pub fn run(
         &self,

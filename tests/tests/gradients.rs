@@ -5,6 +5,7 @@ use cubenorm_core::{
     ParamSums, RowHeld, RowKept, Statistics, Strategy, StrategyChoice, TensorDesc, sums_on,
 };
 use cubenorm_kernels::{hardware, plan_gradient_for, supports};
+use cubenorm_tests::case::noise;
 use cubenorm_tests::choice::{choices, gradient_runs};
 use cubenorm_tests::device::{TestDevice, devices};
 use cubenorm_tests::gradient::GradientCase;
@@ -435,6 +436,85 @@ fn rows_that_lie_side_by_side_are_passed_back_together() {
         }
         let is_cpu = hardware(&device.client).cpu_cores.is_some();
         assert_eq!(side_by_side > 0, is_cpu, "{}", device.name);
+    }
+}
+
+#[test]
+fn columns_of_vectors_of_rows_are_summed_up_once() {
+    // Vectors that divide a map's pixels, and with an end that has some of them again; one map of each core's, a part of
+    // all for each, more of them than a core takes side by side.
+    let shapes = [
+        [5, 96, 32],
+        [5, 96, 33],
+        [64, 96, 49],
+        [3, 4096, 20],
+        [1, 96, 3136],
+    ];
+    for device in devices() {
+        let is_cpu = hardware(&device.client).cpu_cores.is_some();
+        let mut on_the_way = 0;
+        for shape in shapes {
+            let [maps, channels, pixels] = shape;
+            let gradient = |i: usize| f64::from((1.0 + 0.5 * noise(14, i)) as f32);
+            let desc = norm(&shape, &[1], Statistics::MeanVariance, DType::F32);
+            let desc = with_params(desc, &[channels, 1], &[channels, 1]);
+            let case = GradientCase::new(desc, 14).with_output_gradient(gradient);
+            let plan =
+                plan_gradient_for(&device.client, &case.desc, StrategyChoice::Inferred).unwrap();
+            let is_summed = plan.blueprint.column_sums.any();
+            on_the_way += usize::from(is_summed && plan.lanes_of_column() > 1);
+            // Others than a CPU sum them up as they do those of other rows.
+            let runs = |choice| {
+                (is_cpu || choice == StrategyChoice::Inferred)
+                    && gradient_runs(&device, &case.desc, choice)
+            };
+            for choice in choices(&device, runs) {
+                let sums = case.run(&device, choice).unwrap().bias.unwrap();
+                for (channel, actual) in sums.into_iter().enumerate() {
+                    let map = |map: usize| (map * channels + channel) * pixels;
+                    let places = (0..maps).flat_map(|n| map(n)..map(n) + pixels);
+                    let expected: f64 = places.map(gradient).sum();
+                    let off = (actual - expected).abs() / expected;
+                    let at = format!("{} {choice:?} {shape:?}", device.name);
+                    assert!(off < 1e-5, "{at} {channel}: {actual}, not {expected}");
+                }
+            }
+        }
+        let expected = if is_cpu { shapes.len() } else { 0 };
+        assert_eq!(on_the_way, expected, "{}", device.name);
+    }
+}
+
+#[test]
+fn sums_of_rows_side_by_side_keep_their_digits() {
+    for device in devices() {
+        if hardware(&device.client).cpu_cores.is_none() {
+            println!("skipped: {} is no CPU", device.name);
+            continue;
+        }
+        // As many steps as are summed up at once, and numbers of one sign, whose sums round more the longer they get.
+        let [channels, pixels] = [320, 64];
+        let gradient = |i: usize| f64::from((1.0 + 0.5 * noise(13, i)) as f32);
+        let shape = [1, channels, pixels];
+        let mut desc = norm(&shape, &[0, 2], Statistics::MeanVariance, DType::F32);
+        desc.input.layout.strides = vec![channels * pixels, 1, channels];
+        let desc = with_params(desc, &[channels, 1], &[channels, 1]);
+        let case = GradientCase::new(desc, 13).with_output_gradient(gradient);
+        let choice = StrategyChoice::Inferred;
+        let plan = plan_gradient_for(&device.client, &case.desc, choice).unwrap();
+        assert!(plan.blueprint.team.side_by_side, "{plan}");
+        case.check(&device, choice).unwrap();
+        let sums = case.run(&device, choice).unwrap().bias.unwrap();
+        let squares = sums.into_iter().enumerate().map(|(channel, actual)| {
+            let places = (0..pixels).map(|pixel| pixel * channels + channel);
+            let expected: f64 = places.map(gradient).sum();
+            ((actual - expected) / expected).powi(2)
+        });
+        let off = (squares.sum::<f64>() / channels as f64).sqrt();
+        let unit = f64::from(f32::EPSILON) / 2.0;
+        println!("{}: {:.2} units of roundoff", device.name, off / unit);
+        // One after another they are off by 1.4.
+        assert!(off < unit, "{}: off by {} units", device.name, off / unit);
     }
 }
 

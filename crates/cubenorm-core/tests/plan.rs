@@ -1,9 +1,10 @@
 //! Problems to plans, on devices that are not there.
 
 use cubenorm_core::{
-    DType, GradientDesc, Grid, Hardware, Hold, Knobs, Lanes, Layout, Level, LoadMode, NormDesc,
-    ParamSums, Plan, PlanError, RowHeld, RowKept, Statistics, Strategy, StrategyChoice, TensorDesc,
-    WrittenStatistics, forward_candidates, knobs, plan_forward, plan_gradient, problem_on, sums_on,
+    DType, GradientDesc, GradientPlan, Grid, Hardware, Hold, Knobs, Lanes, Layout, Level, LoadMode,
+    NormDesc, ParamSums, Plan, PlanError, RowHeld, RowKept, Statistics, Strategy, StrategyChoice,
+    TensorDesc, WrittenStatistics, forward_candidates, knobs, plan_forward, plan_gradient,
+    problem_on, sums_on,
 };
 use proptest::prelude::*;
 
@@ -459,7 +460,7 @@ fn nobody_looks_up_where_columns_lie_that_are_side_by_side() {
         let desc = desc.with_scale(TensorDesc::new(layout, DType::F32));
         let blueprint = inferred(&desc, &Hardware::cuda(132)).blueprint;
         assert_eq!(blueprint.team.lanes, lanes);
-        blueprint.scale.unwrap().side_by_side
+        blueprint.scale.unwrap().adjacent_columns
     };
     assert!(side_by_side(1, Lanes::Rows));
     assert!(!side_by_side(2, Lanes::Rows));
@@ -1315,6 +1316,44 @@ fn a_core_takes_all_rows_that_lie_side_by_side_or_one_vector_of_them() {
     assert_eq!(planned(8, 320, DType::F32, abreast(1)), (1, 1));
     assert_eq!(planned(8, 320, DType::F32, abreast(2)), (1, 1));
     assert_eq!(planned(8, 1280, DType::F16, abreast(4)), (4, 1));
+}
+
+#[test]
+fn a_core_sums_up_columns_lane_by_lane_where_its_vectors_are_rows() {
+    let planned = |shape: [usize; 3], hardware: &Hardware| {
+        let param = TensorDesc::contiguous([shape[1], 1], DType::F32);
+        let input = TensorDesc::contiguous(shape, DType::F32);
+        let norm = NormDesc::new(input, [1], Statistics::MeanVariance)
+            .with_scale(param.clone())
+            .with_bias(param);
+        let desc = GradientDesc::new(norm);
+        let problem = desc.input_problem(desc.param_sums()).unwrap();
+        assert_eq!(problem.column_sums.count(), 2);
+        plan_gradient(&problem, hardware, StrategyChoice::Inferred).unwrap()
+    };
+    let left = |plan: &GradientPlan| {
+        assert_eq!(plan.blueprint.team.lanes, Lanes::Rows, "{plan}");
+        let parts = plan.parts_of_columns();
+        let numbers = plan.columns_of_part(96);
+        plan.blueprint
+            .column_sums
+            .any()
+            .then_some((parts, plan.lanes_of_column(), numbers))
+    };
+    let cpu = Hardware::cpu(2, 512);
+    // Maps that vectors divide, and that they do not.
+    assert_eq!(left(&planned([64, 96, 64], &cpu)), Some((2, 64, 96 * 64)));
+    let plan = planned([64, 96, 49], &cpu);
+    assert!(plan.blueprint.team.ragged_rows, "{plan}");
+    assert_eq!(left(&plan), Some((2, 32, 96 * 32)));
+    // Of parts of all rows each column is one core's.
+    let plan = planned([1, 4096, 197], &cpu);
+    assert_eq!(plan.grid.splits, 2, "{plan}");
+    assert_eq!(left(&plan), Some((1, 32, 96 * 32)));
+    // Where all there is are a few rows, what is left of each lane would be as much.
+    assert_eq!(left(&planned([2, 8192, 16], &cpu)), None);
+    // Units of a software driver are too many for a workspace each.
+    assert_eq!(left(&planned([64, 96, 64], &Hardware::software(4))), None);
 }
 
 #[test]

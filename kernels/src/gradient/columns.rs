@@ -1,14 +1,14 @@
 //! Where the sums of columns belong, of those that a unit holds and of those that it adds up in the workspace.
 
 use cubecl::prelude::*;
-use cubenorm_core::{GradientBlueprint, Lanes};
+use cubenorm_core::{GradientBlueprint, Hold, Lanes};
 
 use super::held::HeldColumns;
 use super::results::TypedResults;
 use crate::strategy::split::Partition;
 use crate::strategy::{member, team_index};
 use crate::types::Types;
-use crate::work::{Item, has_step, my_share, own_part};
+use crate::work::{Item, Share, has_step, my_share, own_part};
 
 /// Writes what a unit has held, zeros too where its team had no row.
 #[cube]
@@ -110,14 +110,20 @@ pub(super) struct ColumnPart {
     pub(super) is_new: bool,
 }
 
-/// A team adds up those of its rows. Where several teams share a row, each row has sums of its own.
+/// A team adds up those of its rows. Where several teams share a row, each row has sums of its own; vectors of rows have
+/// theirs together, because the parts of all of them are one team's.
 #[cube]
 pub(super) fn part_of_columns(
     item: &Item,
     round: usize,
     #[comptime] blueprint: GradientBlueprint,
 ) -> ColumnPart {
-    if comptime!(blueprint.team.parts) {
+    if comptime!(blueprint.team.parts && blueprint.team.lanes == Lanes::Rows) {
+        ColumnPart {
+            slot: 0usize.runtime(),
+            is_new: item.group == 0,
+        }
+    } else if comptime!(blueprint.team.parts) {
         ColumnPart {
             slot: item.group,
             is_new: true.runtime(),
@@ -126,6 +132,37 @@ pub(super) fn part_of_columns(
         ColumnPart {
             slot: team_index(blueprint.team),
             is_new: round == 0,
+        }
+    }
+}
+
+/// A team without rows has columns all the same, of zeros.
+#[cube]
+pub(super) fn add_nothing<T: Types>(
+    results: &mut TypedResults<T>,
+    share: &Share,
+    round: usize,
+    partition: &Partition,
+    #[comptime] blueprint: GradientBlueprint,
+) {
+    let team = comptime!(blueprint.team);
+    let adds_up = comptime!(blueprint.column_sums.any() && blueprint.held_columns == Hold::Reread);
+    if comptime!(adds_up && !team.parts) {
+        if round == 0 {
+            let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
+            for i in 0..share.count {
+                let step = share.begin + i * comptime!(team.members as usize);
+                add_columns::<T>(
+                    results,
+                    team_index(team),
+                    step,
+                    zero,
+                    zero,
+                    true.runtime(),
+                    partition,
+                    blueprint,
+                );
+            }
         }
     }
 }

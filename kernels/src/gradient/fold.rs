@@ -138,7 +138,7 @@ impl FoldShape {
             mode: self.mode,
             ragged: false,
             end_to_end: false,
-            side_by_side: false,
+            adjacent_columns: false,
         }
     }
 }

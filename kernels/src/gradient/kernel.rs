@@ -3,7 +3,7 @@
 use cubecl::prelude::*;
 use cubenorm_core::{GradientBlueprint, Hold, Level, RowKept};
 
-use super::columns::{add_columns, part_of_columns, write_held};
+use super::columns::{add_nothing, part_of_columns, write_held};
 use super::correction::correction;
 use super::element::{GradientRow, GradientSource, Step, TypedGradientSource, gradient_row};
 use super::held::{HeldColumns, HeldRow, TypedHeldRow, TypedHeldScale, held_params, hold_scale};
@@ -16,12 +16,12 @@ use super::sums::{nothing, sum_up, sum_up_held, sum_up_parts};
 use crate::forward::Scalars;
 use crate::moments::same;
 use crate::operand::{Optional, optional_start};
+use crate::strategy::merge_team;
 use crate::strategy::peers::{Words, hear, look, tell};
 use crate::strategy::split::{Partition, merge_parts, write_part};
 use crate::strategy::strands::joined;
-use crate::strategy::{merge_team, team_index};
 use crate::types::{One, Typed, Types};
-use crate::work::{has_step, item, my_share, step_to_load};
+use crate::work::{first_own_lane, has_step, item, my_share, step_to_load};
 
 /// Passes back: each team sums up a row, or merges what [`gradient_parts`] has left of its parts,
 /// then writes what is wanted.
@@ -259,6 +259,7 @@ fn gradient_items<T: Types, W: Size>(
                     blueprint,
                 ),
                 output: *outputs.index(r),
+                first_lane: first_own_lane(item.group, partition, team),
                 exists: item.exists,
             });
         }
@@ -336,26 +337,8 @@ fn gradient_items<T: Types, W: Size>(
                 );
             }
         }
-    } else if comptime!(
-        blueprint.column_sums.any() && blueprint.held_columns == Hold::Reread && !team.parts
-    ) {
-        // A team without rows has columns all the same, of zeros.
-        if round == 0 {
-            let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
-            for i in 0..share.count {
-                let step = share.begin + i * comptime!(team.members as usize);
-                add_columns::<T>(
-                    results,
-                    team_index(team),
-                    step,
-                    zero,
-                    zero,
-                    true.runtime(),
-                    partition,
-                    blueprint,
-                );
-            }
-        }
+    } else {
+        add_nothing::<T>(results, &share, round, partition, blueprint);
     }
 }
 

@@ -379,16 +379,16 @@ impl Back<'_> {
                 let elements = parts * of_part;
                 let handle = self.sums(elements);
                 self.launch(problem, &plan, input, None, Some((&handle, elements)))?;
-                let mut access = dims(sizes, &problem.column_strides, 1, &repeated);
-                access.col = vec![Dim {
-                    size: parts,
-                    stride: of_part,
-                }];
+                let lanes = plan.lanes_of_column();
+                let mut access = dims(sizes, &problem.column_strides, lanes, &repeated);
+                let summed =
+                    [(parts, of_part), (lanes, 1)].map(|(size, stride)| Dim { size, stride });
+                access.col = summed.into_iter().filter(|dim| dim.size > 1).collect();
                 Ok(Some(Partial {
                     handle,
                     elements,
                     access,
-                    parts,
+                    parts: parts * lanes,
                     offsets: [0, of_part - of_kind],
                 }))
             }

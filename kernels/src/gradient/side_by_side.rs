@@ -3,24 +3,28 @@
 use cubecl::prelude::*;
 use cubenorm_core::GradientBlueprint;
 
+use super::columns::{add_columns, add_nothing, part_of_columns};
 use super::correction::{Correction, correction, passed_back};
 use super::element::{GradientRows, TypedGradientSource, element, gradient_row, params, read_step};
 use super::results::{TypedResults, write_rows};
+use super::step::column_step;
 use super::sums::{BLOCK, summed};
+use crate::accumulate::APART;
 use crate::forward::Scalars;
 use crate::moments::{Moments, Sums, same};
 use crate::operand::{Optional, optional_start, store};
 use crate::strategy::split::{Partition, Workspace, merge_parts, write_part};
 use crate::strategy::strands::joined;
 use crate::types::Types;
-use crate::work::{Share, item, my_share};
+use crate::work::{Share, first_own_lane, item, my_share};
 
-/// What is taken off the rows' gradients and where those belong.
+/// What is taken off the rows' gradients and where those belong, and which lanes columns have in them.
 #[derive(CubeType)]
 struct WrittenRows<A: Float, N: Size> {
     constant: Array<Vector<A, N>>,
     multiple: Array<Vector<A, N>>,
     output: Array<usize>,
+    first_lane: Array<usize>,
 }
 
 #[cube]
@@ -30,13 +34,15 @@ impl<A: Float, N: Size> WrittenRows<A, N> {
             constant: Array::<Vector<A, N>>::new(rows),
             multiple: Array::<Vector<A, N>>::new(rows),
             output: Array::<usize>::new(rows),
+            first_lane: Array::<usize>::new(rows),
         }
     }
 
-    fn set(&mut self, r: usize, correction: &Correction<A, N>, output: usize) {
+    fn set(&mut self, r: usize, correction: &Correction<A, N>, output: usize, first_lane: usize) {
         self.constant[r] = correction.constant;
         self.multiple[r] = correction.multiple;
         self.output[r] = output;
+        self.first_lane[r] = first_lane;
     }
 
     fn correction(&self, r: usize) -> Correction<A, N> {
@@ -73,27 +79,33 @@ fn sum_up<T: Types>(
     scalars: &Scalars,
     #[comptime] blueprint: GradientBlueprint,
 ) -> Sums<T::A, T::N> {
-    let mut total = Sums::<T::A, T::N>::zeros(blueprint.abreast);
+    let abreast = comptime!(blueprint.abreast);
+    let mut total = Sums::<T::A, T::N>::zeros(abreast);
     let mut done = 0usize;
     while done < share.count {
         let end = min(done + BLOCK, share.count);
-        let mut block = Sums::<T::A, T::N>::zeros(blueprint.abreast);
-        for i in done..end {
-            let step = share.begin + i;
-            for r in 0..blueprint.abreast {
-                let row = rows.get(r);
-                let params = params::<T>(source, &row, step, blueprint);
-                let read = read_step::<T, T::A>(source, &row, step, blueprint);
-                let element = element::<T>(&read, source, &row, &params, step, scalars, blueprint);
-                let gradient = summed::<T::A, T::N>(&element, blueprint);
-                block.plain[r] += gradient;
-                block.products[r] += gradient * element.normalized;
+        let mut block = Sums::<T::A, T::N>::zeros(abreast);
+        let mut i = done;
+        while i < end {
+            let stop = min(i + APART, end);
+            let mut several = Sums::<T::A, T::N>::zeros(abreast);
+            for j in i..stop {
+                let step = share.begin + j;
+                for r in 0..abreast {
+                    let row = rows.get(r);
+                    let params = params::<T>(source, &row, step, blueprint);
+                    let read = read_step::<T, T::A>(source, &row, step, blueprint);
+                    let element =
+                        element::<T>(&read, source, &row, &params, step, scalars, blueprint);
+                    let gradient = summed::<T::A, T::N>(&element, blueprint);
+                    several.plain[r] += gradient;
+                    several.products[r] += gradient * element.normalized;
+                }
             }
+            block.add_all(&several, abreast, false);
+            i = stop;
         }
-        for r in 0..blueprint.abreast {
-            total.plain[r] += block.plain[r];
-            total.products[r] += block.products[r];
-        }
+        total.add_all(&block, abreast, false);
         done = end;
     }
     total
@@ -153,28 +165,57 @@ pub(super) fn pass_back_side_by_side<T: Types, W: Size>(
             let cols = partition.cols_written;
             let output =
                 optional_start::<T::F, T::Output>(&results.input, item.row, cols, access, lanes);
-            written.set(r, &correction, output);
+            let first_lane = first_own_lane(item.group, partition, team);
+            written.set(r, &correction, output, first_lane);
         }
-        if comptime!(access.is_some()) {
-            let access = comptime!(access.unwrap());
-            let tensor = results.input.as_mut().unwrap();
+        if comptime!(access.is_some() || blueprint.column_sums.any()) {
+            let part = part_of_columns(&first, round, blueprint);
+            let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
             for i in 0..share.count {
                 let step = share.begin + i;
+                let mut products = zero;
+                let mut gradients = zero;
                 for r in 0..blueprint.abreast {
                     let row = rows.get(r);
                     let params = params::<T>(source, &row, step, blueprint);
                     let read = read_step::<T, T::A>(source, &row, step, blueprint);
                     let element =
                         element::<T>(&read, source, &row, &params, step, scalars, blueprint);
-                    let value =
-                        passed_back::<T::A, T::N>(&element, &written.correction(r), blueprint);
-                    let output = written.output[r];
-                    store::<T::F, T::Output, T::A, T::N>(
-                        tensor, output, step, value, access, lanes,
-                    );
+                    if comptime!(access.is_some()) {
+                        let value =
+                            passed_back::<T::A, T::N>(&element, &written.correction(r), blueprint);
+                        let tensor = results.input.as_mut().unwrap();
+                        store::<T::F, T::Output, T::A, T::N>(
+                            tensor,
+                            written.output[r],
+                            step,
+                            value,
+                            comptime!(access.unwrap()),
+                            lanes,
+                        );
+                    }
+                    if comptime!(blueprint.column_sums.any()) {
+                        let of_row =
+                            column_step::<T::A, T::N>(&element, written.first_lane[r], blueprint);
+                        products += of_row.products;
+                        gradients += of_row.gradients;
+                    }
                 }
+                add_columns::<T>(
+                    results,
+                    part.slot,
+                    step,
+                    products,
+                    gradients,
+                    part.is_new,
+                    partition,
+                    blueprint,
+                );
             }
         }
+    } else {
+        let share = my_share(first.part, partition, team);
+        add_nothing::<T>(results, &share, round, partition, blueprint);
     }
 }
 

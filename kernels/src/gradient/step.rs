@@ -5,11 +5,14 @@ use cubenorm_core::{GradientBlueprint, Level};
 
 use super::columns::{ColumnPart, add_columns};
 use super::correction::{Correction, passed_back};
-use super::element::{GradientRow, Params, Step, TypedGradientSource, element, params, read_step};
+use super::element::{
+    Element, GradientRow, Params, Step, TypedGradientSource, element, params, read_step,
+};
 use super::held::ColumnStep;
 use super::results::TypedResults;
 use super::sums::params_of;
 use crate::forward::Scalars;
+use crate::moments::lanes_from;
 use crate::operand::store;
 use crate::strategy::split::Partition;
 use crate::types::Types;
@@ -19,6 +22,8 @@ use crate::types::Types;
 pub(super) struct Row<A: Float, N: Size> {
     pub(super) correction: Correction<A, N>,
     pub(super) output: usize,
+    /// The first lane whose row no vector before this one has.
+    pub(super) first_lane: usize,
     pub(super) exists: bool,
 }
 
@@ -148,8 +153,23 @@ fn write_row_step<T: Types>(
         let lanes = comptime!(blueprint.team.lanes);
         store::<T::F, T::Output, T::A, T::N>(tensor, row.output, step, value, access, lanes);
     }
-    ColumnStep::<T::A, T::N> {
-        products: element.shallow * element.normalized,
-        gradients: element.shallow,
+    column_step::<T::A, T::N>(&element, row.first_lane, blueprint)
+}
+
+/// What an element of a row adds to the sums of its column.
+#[cube]
+pub(super) fn column_step<A: Float, N: Size>(
+    element: &Element<A, N>,
+    first_lane: usize,
+    #[comptime] blueprint: GradientBlueprint,
+) -> ColumnStep<A, N> {
+    let gradients = if comptime!(blueprint.team.ragged_rows && blueprint.column_sums.any()) {
+        lanes_from::<A, N>(element.shallow, first_lane)
+    } else {
+        element.shallow
+    };
+    ColumnStep::<A, N> {
+        products: gradients * element.normalized,
+        gradients,
     }
 }

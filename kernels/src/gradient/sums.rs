@@ -53,7 +53,7 @@ pub(super) fn sum_up<T: Types>(
                 let zero = 0usize.runtime();
                 add_step::<T>(source, rows, step, zero, &mut several, scalars, blueprint);
             }
-            block.add_all(&several, abreast);
+            block.add_all(&several, abreast, true);
             i += unroll;
         }
         while i < end {
@@ -70,7 +70,7 @@ pub(super) fn sum_up<T: Types>(
                 end += 1;
             }
         }
-        total.add_all(&block, abreast);
+        total.add_all(&block, abreast, true);
         done = end;
     }
     let mut sums = Sequence::<Moments<T::A, T::N>>::new();

@@ -127,7 +127,7 @@ pub struct AccessBlueprint {
     /// lie.
     pub end_to_end: bool,
     /// Whether neighbouring columns lie side by side where vectors run along the rows.
-    pub side_by_side: bool,
+    pub adjacent_columns: bool,
 }
 
 impl AccessBlueprint {
@@ -139,7 +139,7 @@ impl AccessBlueprint {
             mode: LoadMode::Gather,
             ragged: false,
             end_to_end: false,
-            side_by_side: false,
+            adjacent_columns: false,
         }
     }
 }

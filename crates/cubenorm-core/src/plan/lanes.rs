@@ -191,7 +191,7 @@ pub(super) fn blueprint(access: &Access, vectors: Vectors) -> AccessBlueprint {
         end_to_end: vectors.lanes == Lanes::Columns
             && !ragged
             && matches!(access.row.as_slice(), [dim] if is_next(dim)),
-        side_by_side: vectors.lanes == Lanes::Rows
+        adjacent_columns: vectors.lanes == Lanes::Rows
             && access.col.last().is_some_and(|dim| dim.stride == 1),
     }
 }
