@@ -1319,6 +1319,33 @@ fn a_core_takes_all_rows_that_lie_side_by_side_or_one_vector_of_them() {
 }
 
 #[test]
+fn columns_of_single_elements_have_more_units() {
+    let cube = |channels: usize, pixels: usize, dtype: DType| {
+        let param = TensorDesc::contiguous([channels, 1], dtype);
+        let input = TensorDesc::contiguous([1783, channels, pixels], dtype);
+        let norm = NormDesc::new(input, [1], Statistics::MeanVariance)
+            .with_scale(param.clone())
+            .with_bias(param);
+        let hopper = Hardware::cuda(132);
+        let plan = plan(&norm, &hopper, StrategyChoice::Inferred);
+        let desc = GradientDesc::new(norm);
+        let problem = desc.input_problem(desc.param_sums()).unwrap();
+        let back = plan_gradient(&problem, &hopper, StrategyChoice::Inferred).unwrap();
+        let is_held = plan.blueprint.hold != Hold::Reread;
+        let [_, forward, _] = plan.grid.cube_dim;
+        let [_, backward, _] = back.grid.cube_dim;
+        (forward, is_held, backward, back.blueprint.column_sums.any())
+    };
+    assert_eq!(cube(192, 49, DType::F32), (16, true, 16, true));
+    assert_eq!(cube(192, 49, DType::F16), (8, false, 16, true));
+    assert_eq!(cube(384, 49, DType::F16), (32, true, 32, true));
+    assert_eq!(cube(768, 49, DType::F32), (64, true, 64, true));
+    assert_eq!(cube(768, 49, DType::F16), (32, false, 64, true));
+    // Vectors divide 64 pixels.
+    assert_eq!(cube(768, 64, DType::F32), (32, false, 8, false));
+}
+
+#[test]
 fn a_core_sums_up_columns_lane_by_lane_where_its_vectors_are_rows() {
     let planned = |shape: [usize; 3], hardware: &Hardware| {
         let param = TensorDesc::contiguous([shape[1], 1], DType::F32);

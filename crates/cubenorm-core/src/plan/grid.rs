@@ -140,6 +140,7 @@ pub(super) fn cut(
             true => abreast(groups).min(heuristic::most_ragged_abreast(hardware)),
             false => abreast(groups),
         },
+        is_single: lanes == Lanes::Rows && vector == 1 && !run.is_multiple_of(2),
         knobs,
         peers: 1,
     };

@@ -21,6 +21,16 @@ const UNITS_OF_STRANDS: usize = 128;
 const MOST_UNITS_OF_COLUMNS: usize = 512;
 const CUBES_OF_COLUMNS: usize = 4;
 
+/// Elements of a row whose neighbours no vector divides, as the pixels of 7 x 7, where they are few and where they are no
+/// longer known to be best with more units; such a unit reads one number at a time, and wants few of them. Measured on an
+/// H100, layer norm over channels of 7 x 7 to 31 x 31, percent of a copy with 256, 512 and 1,024 units. Forward, floats:
+/// 256 of them 57, 69, 63; 512 42, 59, 75; 768 26, 47, 66; 2,048 21, 23, 47. Halves: 192 54, 53, 29; 512 38, 59, 47; 768 29,
+/// 44, 47; 2,048 14, 20, 35. Backward, floats: 192 65, 82, 79; 768 31, 51, 42; 1,536 30, 28, 34. Halves: 192 63, 52, 46; 384
+/// 47, 53, 33; 768 23, 43, 29.
+const FEW_SINGLE: usize = 256;
+const MANY_SINGLE: usize = 512;
+const MOST_SINGLE: usize = 2048;
+
 /// Rows that a column of units goes through at least where it sums up what it finds of each of their columns, unless
 /// there are too few to fill the device.
 const ROUNDS_OF_COLUMNS: usize = 4;
@@ -66,7 +76,8 @@ pub(super) fn column(work: &Work, hardware: &Hardware, is_forced: bool) -> Shape
     if widest.hold != Hold::Reread || !is_whole || !is_open {
         return widest;
     }
-    let is_light = !work.is_half && work.vector * work.accumulation <= LIGHT_COLUMNS;
+    let is_single = work.is_single && (FEW_SINGLE + 1..=MANY_SINGLE).contains(&work.steps);
+    let is_light = is_single || !work.is_half && work.vector * work.accumulation <= LIGHT_COLUMNS;
     let may_hold = is_light || asks_for_registers(work);
     let is_held = |shape: &Shape| may_hold && shape.hold != Hold::Reread;
     let is_short = |shape: &Shape| {
@@ -161,9 +172,28 @@ fn columns(work: &Work, hardware: &Hardware, x: usize) -> Shape {
     }
 }
 
+/// Units of a cube that reduces columns in steps of one element.
+fn units_of_single(work: &Work) -> usize {
+    let few = match work.is_half {
+        true => UNITS_OF_COLUMNS,
+        false => 2 * UNITS_OF_COLUMNS,
+    };
+    match work.steps {
+        ..=FEW_SINGLE => few,
+        ..=MANY_SINGLE if work.is_half => 2 * UNITS_OF_COLUMNS,
+        _ if work.merge == Merge::Sums => 2 * UNITS_OF_COLUMNS,
+        _ => 4 * UNITS_OF_COLUMNS,
+    }
+}
+
 /// Units of a cube that reduces columns: more where rows cannot be split in parts enough to fill the device, as far as
 /// shared memory has room for what they merge.
 fn units_of_columns(work: &Work, hardware: &Hardware, cubes: usize) -> usize {
+    let is_single = work.is_single && work.reduces && work.strands == 1;
+    let fills = cubes >= cubes_to_fill(hardware, CUBES_OF_COLUMNS);
+    if is_single && fills && work.steps <= MOST_SINGLE {
+        return units_of_single(work);
+    }
     if cubes * MAX_SPLITS >= cubes_to_fill(hardware, CUBES_OF_COLUMNS) {
         return UNITS_OF_COLUMNS;
     }

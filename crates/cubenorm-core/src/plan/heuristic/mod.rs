@@ -81,6 +81,8 @@ pub(super) struct Work {
     pub strands: usize,
     /// Steps of a run of columns, where vectors do not divide it.
     pub run: Option<usize>,
+    /// Whether no vector divides the rows that lie side by side, and each unit reads one number at a time.
+    pub is_single: bool,
     /// What is decided already.
     pub knobs: Knobs,
     /// Cubes that share a row.
