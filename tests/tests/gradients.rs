@@ -486,6 +486,45 @@ fn columns_of_vectors_of_rows_are_summed_up_once() {
 }
 
 #[test]
+fn cubes_of_many_units_that_fill_a_gpu_pass_long_columns_back() {
+    for device in devices() {
+        let hardware = hardware(&device.client);
+        if !hardware.is_gpu() {
+            println!("skipped: {} is no GPU", device.name);
+            continue;
+        }
+        // As in the forward pass. What they are compared with is compared with differences elsewhere.
+        let rows = 16 * 4 * hardware.multiprocessors.unwrap_or(32) as usize;
+        for (channels, pixels) in [(384, 49), (768, 49), (768, 36)] {
+            let shape = [2 * rows.div_ceil(pixels), channels, pixels];
+            let desc = norm(&shape, &[1], Statistics::MeanVariance, DType::F32);
+            let desc = with_params(desc, &[channels, 1], &[channels, 1]);
+            let case = GradientCase::new(desc, 15);
+            let few = Knobs {
+                units: Some(8),
+                ..Strategy::Column.into()
+            };
+            let choice = StrategyChoice::Inferred;
+            let plan = plan_gradient_for(&device.client, &case.desc, choice).unwrap();
+            println!("{}: {plan}", device.name);
+            let [actual, expected] =
+                [choice, few.into()].map(|choice| case.run(&device, choice).unwrap());
+            for (actual, expected) in [
+                (actual.input, expected.input),
+                (actual.scale, expected.scale),
+                (actual.bias, expected.bias),
+            ] {
+                let pairs = actual.unwrap().into_iter().zip(expected.unwrap());
+                for (place, (actual, expected)) in pairs.enumerate() {
+                    let is_close = (actual - expected).abs() <= 1e-4 * (1.0 + expected.abs());
+                    assert!(is_close, "{place}: {actual}, not {expected}: {plan}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn sums_of_rows_side_by_side_keep_their_digits() {
     for device in devices() {
         if hardware(&device.client).cpu_cores.is_none() {

@@ -412,8 +412,10 @@ fn fewer_columns_side_by_side_are_held_or_leave_units_fewer_steps() {
     assert_eq!(cube(96, DType::F32), (32, 8, 2, Hold::Registers(12)));
     assert_eq!(cube(192, DType::F32), (16, 16, 2, Hold::Registers(12)));
     assert_eq!(cube(384, DType::F32), (8, 32, 2, Hold::Registers(12)));
+    // More units hold more.
+    assert_eq!(cube(768, DType::F32), (8, 64, 2, Hold::Registers(12)));
     // Too many to hold, and halves, which are not worth it: some steps for each unit.
-    assert_eq!(cube(768, DType::F32), (8, 32, 4, Hold::Reread));
+    assert_eq!(cube(3072, DType::F32), (8, 32, 4, Hold::Reread));
     assert_eq!(cube(192, DType::BF16), (32, 8, 4, Hold::Reread));
     assert_eq!(cube(384, DType::BF16), (16, 16, 4, Hold::Reread));
     assert_eq!(cube(768, DType::BF16), (8, 32, 4, Hold::Reread));
@@ -807,7 +809,7 @@ fn columns_are_held_in_narrow_vectors_where_they_are_not_in_wide_ones() {
     assert_eq!(held(96, DType::F32), (Hold::Registers(12), 2));
     // Of halves they are read again, and in none of floats: as wide as they are.
     assert_eq!(held(96, DType::F16), (Hold::Reread, 4));
-    assert_eq!(held(768, DType::F32), (Hold::Reread, 4));
+    assert_eq!(held(3072, DType::F32), (Hold::Reread, 4));
 }
 
 #[test]
@@ -1319,7 +1321,7 @@ fn a_core_takes_all_rows_that_lie_side_by_side_or_one_vector_of_them() {
 }
 
 #[test]
-fn columns_of_single_elements_have_more_units() {
+fn long_columns_and_those_of_single_elements_have_more_units() {
     let cube = |channels: usize, pixels: usize, dtype: DType| {
         let param = TensorDesc::contiguous([channels, 1], dtype);
         let input = TensorDesc::contiguous([1783, channels, pixels], dtype);
@@ -1341,8 +1343,11 @@ fn columns_of_single_elements_have_more_units() {
     assert_eq!(cube(384, 49, DType::F16), (32, true, 32, true));
     assert_eq!(cube(768, 49, DType::F32), (64, true, 64, true));
     assert_eq!(cube(768, 49, DType::F16), (32, false, 64, true));
-    // Vectors divide 64 pixels.
-    assert_eq!(cube(768, 64, DType::F32), (32, false, 8, false));
+    // Vectors divide 64 pixels: of a few more channels than 256 units hold the sums of, twice as many do.
+    assert_eq!(cube(512, 64, DType::F32), (32, true, 32, true));
+    assert_eq!(cube(768, 64, DType::F32), (64, true, 64, true));
+    assert_eq!(cube(768, 64, DType::F16), (32, false, 64, true));
+    assert_eq!(cube(2048, 64, DType::F32), (64, false, 8, false));
 }
 
 #[test]

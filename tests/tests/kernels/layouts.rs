@@ -251,6 +251,33 @@ fn rows_side_by_side_are_what_each_is_alone() {
 }
 
 #[test]
+fn cubes_of_many_units_that_fill_a_gpu_normalize_long_columns() {
+    for device in devices() {
+        let hardware = hardware(&device.client);
+        if !hardware.is_gpu() {
+            println!("skipped: {} is no GPU", device.name);
+            continue;
+        }
+        // Four cubes for each multiprocessor, of 16 rows at most.
+        let rows = 16 * 4 * hardware.multiprocessors.unwrap_or(32) as usize;
+        for (channels, pixels) in [(384, 49), (768, 49)] {
+            for dtype in [DType::F32, DType::F16] {
+                let shape = [2 * rows.div_ceil(pixels), channels, pixels];
+                let param = TensorDesc::contiguous([channels, 1], dtype);
+                let input = TensorDesc::contiguous(shape, dtype);
+                let desc = NormDesc::new(input, [1], Statistics::MeanVariance)
+                    .with_scale(param.clone())
+                    .with_bias(param);
+                let plan = plan_for(&device.client, &desc, StrategyChoice::Inferred).unwrap();
+                println!("{}: {plan}", device.name);
+                let case = Case::new(desc, 55);
+                case.check(&device, StrategyChoice::Inferred).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
 fn an_output_may_be_strided() {
     for device in devices() {
         let shape = [6, 8, 4];

@@ -270,6 +270,7 @@ pub fn plan_gradient(
         column_sums: problem.column_sums.count(),
         reads: 2,
         strands: problem.strands,
+        params_by_step: problem.params().any(|param| !param.col.is_empty()),
     };
     let sums_on_the_way = hardware.cpu_cores.is_some() || hardware.is_software();
     let vectors_of = |knobs: Knobs| {

@@ -127,6 +127,7 @@ pub(super) fn cut(
         column_sums: task.column_sums,
         reads: task.reads,
         strands: task.strands,
+        params_by_step: task.params_by_step,
         run: ragged_columns.then_some(vectors_of_run),
         side_by_side: match (lanes, hardware.cpu_cores) {
             (Lanes::Rows, Some(_)) => {

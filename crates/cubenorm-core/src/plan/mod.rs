@@ -222,6 +222,7 @@ pub fn plan_forward(
         column_sums: 0,
         reads: 1 + usize::from(problem.residual.is_some()),
         strands: problem.strands,
+        params_by_step: problem.params().any(|param| !param.col.is_empty()),
     };
     let vectors_of = |knobs: Knobs| {
         let (whole, params) = (problem.whole(), problem.params());

@@ -21,4 +21,6 @@ pub(super) struct Task {
     pub reads: usize,
     /// Rows that have their statistics in common.
     pub strands: usize,
+    /// Whether scale or bias change along a row.
+    pub params_by_step: bool,
 }

@@ -21,15 +21,21 @@ const UNITS_OF_STRANDS: usize = 128;
 const MOST_UNITS_OF_COLUMNS: usize = 512;
 const CUBES_OF_COLUMNS: usize = 4;
 
-/// Elements of a row whose neighbours no vector divides, as the pixels of 7 x 7, where they are few and where they are no
-/// longer known to be best with more units; such a unit reads one number at a time, and wants few of them. Measured on an
-/// H100, layer norm over channels of 7 x 7 to 31 x 31, percent of a copy with 256, 512 and 1,024 units. Forward, floats:
-/// 256 of them 57, 69, 63; 512 42, 59, 75; 768 26, 47, 66; 2,048 21, 23, 47. Halves: 192 54, 53, 29; 512 38, 59, 47; 768 29,
-/// 44, 47; 2,048 14, 20, 35. Backward, floats: 192 65, 82, 79; 768 31, 51, 42; 1,536 30, 28, 34. Halves: 192 63, 52, 46; 384
-/// 47, 53, 33; 768 23, 43, 29.
-const FEW_SINGLE: usize = 256;
-const MANY_SINGLE: usize = 512;
-const MOST_SINGLE: usize = 2048;
+/// Steps of a column that are few and many, and that the following is known of. Measured on an H100, layer norm over
+/// channels, percent of a copy with 256, 512 and 1,024 units of a cube.
+///
+/// Where no vector divides the rows that lie side by side, as the pixels of 7 x 7, a unit reads one number at a time.
+/// Forward, floats: 256 channels 57, 69, 63; 512 42, 59, 75; 768 26, 47, 66; 2,048 21, 23, 47. Halves: 192 54, 53, 29; 512 38,
+/// 59, 47; 768 29, 44, 47; 2,048 14, 20, 35. Backward, floats: 192 65, 82, 79; 768 31, 51, 42; 1,536 30, 28, 34. Halves: 192
+/// 63, 52, 46; 384 47, 53, 33; 768 23, 43, 29.
+///
+/// In vectors, forward, floats: 512 channels of 28 x 28 97, 95, 77; 640 of 32 x 32 61, 71, 89; 768 of 14 x 14 46, 75, 69; 1,024
+/// of 16 x 16 63, 61, 53. Halves: 76, 76, 68; 71, 75, 69; 39, 50, 63; 63, 75, 70. Backward, floats: 61, 46, 29; 39, 69, 35; 35, 56,
+/// 32; 42, 48, 29. Halves: 51, 44, 31; 34, 53, 30; 29, 57, 35; 35, 47, 34. Instance norm with channels last, which has one scale
+/// for each row, with 256 and 512: floats 320 x 25 x 25 68, 96; bf16 65, 50; f16 67, 73; 640 x 28 x 28 65, 82; 63, 41; 61, 63.
+const FEW_STEPS: usize = 256;
+const MANY_STEPS: usize = 512;
+const MOST_STEPS: usize = 2048;
 
 /// Rows that a column of units goes through at least where it sums up what it finds of each of their columns, unless
 /// there are too few to fill the device.
@@ -61,14 +67,20 @@ pub(super) fn column(work: &Work, hardware: &Hardware, is_forced: bool) -> Shape
     }
     let side_by_side = work.groups.next_power_of_two().min(COLUMNS_SIDE_BY_SIDE);
     let halvings = (side_by_side / LEAST_SIDE_BY_SIDE).checked_ilog2();
-    let all = (0..=halvings.unwrap_or(0))
-        .map(|halvings| columns(work, hardware, side_by_side >> halvings));
-    if work.column_sums > 0
-        && let Some(shape) = all.clone().find_map(|shape| summing(work, hardware, shape))
-    {
-        return shape;
+    let of = |times: usize, halvings: u32| columns(work, hardware, side_by_side >> halvings, times);
+    let halvings = 0..=halvings.unwrap_or(0);
+    let all = halvings.clone().map(|halvings| of(1, halvings));
+    if work.column_sums > 0 {
+        // Units of a cube twice as large have half as much of a row that is too long for the sums of others.
+        let larger = halvings.map(|halvings| of(2, halvings));
+        let larger = larger
+            .filter(|shape| fills(hardware, work.groups.div_ceil(shape.cube_dim[0] as usize)));
+        let mut shapes = all.clone().chain(larger);
+        if let Some(shape) = shapes.find_map(|shape| summing(work, hardware, shape)) {
+            return shape;
+        }
     }
-    let widest = columns(work, hardware, side_by_side);
+    let widest = of(1, 0);
     // What a gradient sums up is read again wherever it has columns, and in parts all of it is under way.
     let is_whole =
         work.reduces && work.merge != Merge::Sums && widest.splits == 1 && work.strands == 1;
@@ -76,7 +88,7 @@ pub(super) fn column(work: &Work, hardware: &Hardware, is_forced: bool) -> Shape
     if widest.hold != Hold::Reread || !is_whole || !is_open {
         return widest;
     }
-    let is_single = work.is_single && (FEW_SINGLE + 1..=MANY_SINGLE).contains(&work.steps);
+    let is_single = work.is_single && (FEW_STEPS + 1..=MANY_STEPS).contains(&work.steps);
     let is_light = is_single || !work.is_half && work.vector * work.accumulation <= LIGHT_COLUMNS;
     let may_hold = is_light || asks_for_registers(work);
     let is_held = |shape: &Shape| may_hold && shape.hold != Hold::Reread;
@@ -86,7 +98,7 @@ pub(super) fn column(work: &Work, hardware: &Hardware, is_forced: bool) -> Shape
     };
     let held = all.clone().skip(1).find(is_held);
     let short = || all.clone().find(is_short);
-    let least = || columns(work, hardware, side_by_side.min(LEAST_SIDE_BY_SIDE));
+    let least = || columns(work, hardware, side_by_side.min(LEAST_SIDE_BY_SIDE), 1);
     held.or_else(short).unwrap_or_else(least)
 }
 
@@ -126,15 +138,20 @@ fn held(work: &Work, hardware: &Hardware, vectors: usize) -> Hold {
     asked.map_or_else(|| registers(work, hardware, vectors), Hold::Registers)
 }
 
-/// So many columns side by side in a cube.
-fn columns(work: &Work, hardware: &Hardware, x: usize) -> Shape {
+/// Whether so many cubes keep the device busy without parts of rows.
+fn fills(hardware: &Hardware, cubes: usize) -> bool {
+    cubes >= cubes_to_fill(hardware, CUBES_OF_COLUMNS)
+}
+
+/// So many columns side by side in a cube, which has so many times the units that it has by itself.
+fn columns(work: &Work, hardware: &Hardware, x: usize, times: usize) -> Shape {
     let cubes = work.groups.div_ceil(x);
     let limit = match work.knobs.units {
         Some(_) => UNITS_OF_COLUMNS,
         None if work.strands > 1 && !(work.is_half && work.merge == Merge::Sums) => {
             UNITS_OF_STRANDS
         }
-        None => units_of_columns(work, hardware, cubes),
+        None => times * units_of_columns(work, hardware, cubes),
     };
     let limit = limit.min(hardware.max_units_per_cube as usize);
     let wanted = work.knobs.units.map_or(work.steps, |units| units as usize);
@@ -172,27 +189,25 @@ fn columns(work: &Work, hardware: &Hardware, x: usize) -> Shape {
     }
 }
 
-/// Units of a cube that reduces columns in steps of one element.
-fn units_of_single(work: &Work) -> usize {
-    let few = match work.is_half {
-        true => UNITS_OF_COLUMNS,
-        false => 2 * UNITS_OF_COLUMNS,
-    };
-    match work.steps {
-        ..=FEW_SINGLE => few,
-        ..=MANY_SINGLE if work.is_half => 2 * UNITS_OF_COLUMNS,
-        _ if work.merge == Merge::Sums => 2 * UNITS_OF_COLUMNS,
-        _ => 4 * UNITS_OF_COLUMNS,
+/// How many times the units of a cube are as many where its columns go through so many steps.
+fn times_of_steps(work: &Work) -> usize {
+    let sums = work.merge == Merge::Sums;
+    let (few, many) = (work.steps <= FEW_STEPS, work.steps <= MANY_STEPS);
+    match work.is_single {
+        false if many || sums || work.is_half && !work.params_by_step => 1,
+        false => 2,
+        true if few && work.is_half => 1,
+        true if few || sums || many && work.is_half => 2,
+        true => 4,
     }
 }
 
 /// Units of a cube that reduces columns: more where rows cannot be split in parts enough to fill the device, as far as
 /// shared memory has room for what they merge.
 fn units_of_columns(work: &Work, hardware: &Hardware, cubes: usize) -> usize {
-    let is_single = work.is_single && work.reduces && work.strands == 1;
-    let fills = cubes >= cubes_to_fill(hardware, CUBES_OF_COLUMNS);
-    if is_single && fills && work.steps <= MOST_SINGLE {
-        return units_of_single(work);
+    let is_whole = work.reduces && work.strands == 1 && fills(hardware, cubes);
+    if is_whole && work.steps <= MOST_STEPS {
+        return times_of_steps(work) * UNITS_OF_COLUMNS;
     }
     if cubes * MAX_SPLITS >= cubes_to_fill(hardware, CUBES_OF_COLUMNS) {
         return UNITS_OF_COLUMNS;

@@ -79,6 +79,8 @@ pub(super) struct Work {
     pub reads: usize,
     /// Rows whose statistics are joined between two launches.
     pub strands: usize,
+    /// Whether scale or bias change along a row.
+    pub params_by_step: bool,
     /// Steps of a run of columns, where vectors do not divide it.
     pub run: Option<usize>,
     /// Whether no vector divides the rows that lie side by side, and each unit reads one number at a time.
