@@ -8,7 +8,7 @@ use cubenorm_kernels::{hardware, plan_gradient_for, supports};
 use cubenorm_tests::case::noise;
 use cubenorm_tests::choice::{choices, gradient_runs};
 use cubenorm_tests::device::{TestDevice, devices};
-use cubenorm_tests::gradient::GradientCase;
+use cubenorm_tests::gradient::{ActualGradients, GradientCase};
 
 fn norm(shape: &[usize], axes: &[usize], statistics: Statistics, dtype: DType) -> NormDesc {
     NormDesc::new(TensorDesc::contiguous(shape, dtype), axes, statistics)
@@ -28,6 +28,22 @@ fn check_all(device: &TestDevice, case: &GradientCase) {
     for choice in choices(device, runs) {
         if let Err(error) = case.check(device, choice) {
             panic!("{error}");
+        }
+    }
+}
+
+/// Compares all gradients of two runs, which may differ by so much of each number.
+#[track_caller]
+fn assert_alike(actual: ActualGradients, expected: ActualGradients, tolerance: f64, at: &str) {
+    for (actual, expected) in [
+        (actual.input, expected.input),
+        (actual.scale, expected.scale),
+        (actual.bias, expected.bias),
+    ] {
+        let pairs = actual.unwrap().into_iter().zip(expected.unwrap());
+        for (place, (actual, expected)) in pairs.enumerate() {
+            let is_close = (actual - expected).abs() <= tolerance * (1.0 + expected.abs());
+            assert!(is_close, "{at} at {place}: {actual}, not {expected}");
         }
     }
 }
@@ -509,17 +525,7 @@ fn cubes_of_many_units_that_fill_a_gpu_pass_long_columns_back() {
             println!("{}: {plan}", device.name);
             let [actual, expected] =
                 [choice, few.into()].map(|choice| case.run(&device, choice).unwrap());
-            for (actual, expected) in [
-                (actual.input, expected.input),
-                (actual.scale, expected.scale),
-                (actual.bias, expected.bias),
-            ] {
-                let pairs = actual.unwrap().into_iter().zip(expected.unwrap());
-                for (place, (actual, expected)) in pairs.enumerate() {
-                    let is_close = (actual - expected).abs() <= 1e-4 * (1.0 + expected.abs());
-                    assert!(is_close, "{place}: {actual}, not {expected}: {plan}");
-                }
-            }
+            assert_alike(actual, expected, 1e-4, &format!("{}: {plan}", device.name));
         }
     }
 }
@@ -918,21 +924,7 @@ fn rows_side_by_side_as_long_as_a_drivers_loops_are_passed_back_to_their_end() {
             case.run(device, knobs.into()).unwrap()
         };
         let (expected, actual) = (of(1), of(8));
-        for (actual, expected) in [
-            (actual.input, expected.input),
-            (actual.scale, expected.scale),
-            (actual.bias, expected.bias),
-        ] {
-            let pairs = actual.unwrap().into_iter().zip(expected.unwrap());
-            for (place, (actual, expected)) in pairs.enumerate() {
-                let is_close = (actual - expected).abs() <= 1e-5 * (1.0 + expected.abs());
-                assert!(
-                    is_close,
-                    "{} at {place}: {actual}, not {expected}",
-                    device.name
-                );
-            }
-        }
+        assert_alike(actual, expected, 1e-5, device.name);
     }
 }
 

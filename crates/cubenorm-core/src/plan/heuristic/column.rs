@@ -189,7 +189,7 @@ fn columns(work: &Work, hardware: &Hardware, x: usize, times: usize) -> Shape {
     }
 }
 
-/// How many times the units of a cube are as many where its columns go through so many steps.
+/// How many times the usual units a cube has whose columns go through so many steps.
 fn times_of_steps(work: &Work) -> usize {
     let sums = work.merge == Merge::Sums;
     let (few, many) = (work.steps <= FEW_STEPS, work.steps <= MANY_STEPS);

@@ -42,7 +42,7 @@ pub(super) const MOST_BLOCKS: usize = 1 << 12;
 const BLOCK: usize = 64;
 
 /// Rows that one team adds to its sums of columns at most: 5e-4 in the same terms.
-const LONGEST_COLUMN_SUM: usize = 1 << 14;
+pub(super) const LONGEST_COLUMN_SUM: usize = 1 << 14;
 
 /// Rows for each core that a software driver runs on, below which a row is split between units.
 const ROWS_PER_SOFTWARE_CORE: usize = 4;
