@@ -564,6 +564,59 @@ fn sums_of_rows_side_by_side_keep_their_digits() {
 }
 
 #[test]
+fn sums_of_rows_abreast_keep_their_digits() {
+    // What comes back of a row adds up to nothing. What is left of it is what its sum has lost.
+    let input = |i: usize| f64::from(noise(29, i) as f32);
+    let gradient = |i: usize| f64::from((1.0 + 0.5 * noise(31, i)) as f32);
+    let (channels, pixels) = (64, 2144);
+    for device in devices() {
+        if hardware(&device.client).cpu_cores.is_none() {
+            println!("skipped: {} is no CPU", device.name);
+            continue;
+        }
+        let shapes: [(&[usize], &[usize]); 2] = [
+            (&[64, 1024], &[1024]),
+            (&[4, channels, pixels], &[channels, 1]),
+        ];
+        for (shape, bias) in shapes {
+            let desc = norm(shape, &[1], Statistics::MeanVariance, DType::F32)
+                .with_bias(TensorDesc::contiguous(bias, DType::F32));
+            let case = GradientCase::with_input(desc, 29, input).with_output_gradient(gradient);
+            let choice = StrategyChoice::Inferred;
+            let plan = plan_gradient_for(&device.client, &case.desc, choice).unwrap();
+            let (abreast, together) = (plan.blueprint.abreast, plan.blueprint.team.side_by_side);
+            assert!(abreast > 1 && !together, "{plan}");
+            let passed_back = case.run(&device, choice).unwrap().input.unwrap();
+            let row_of = |i: usize| match shape {
+                [_, cols] => i / cols,
+                _ => i / (channels * pixels) * pixels + i % pixels,
+            };
+            let mut rows = vec![[0.0; 4]; row_of(passed_back.len() - 1) + 1];
+            for (i, value) in passed_back.iter().enumerate() {
+                let [left, gradients, sum, squares] = &mut rows[row_of(i)];
+                *left += value;
+                *gradients += gradient(i);
+                *sum += input(i);
+                *squares += input(i) * input(i);
+            }
+            let cols = (passed_back.len() / rows.len()) as f64;
+            let off = rows.iter().map(|[left, gradients, sum, squares]| {
+                let variance = squares / cols - (sum / cols).powi(2);
+                left * (variance + 1e-3).sqrt() / gradients
+            });
+            let off = (off.map(|off| off * off).sum::<f64>() / rows.len() as f64).sqrt();
+            let unit = f64::from(f32::EPSILON) / 2.0;
+            println!(
+                "{}: {:.2} units of roundoff: {plan}",
+                device.name,
+                off / unit
+            );
+            assert!(off < unit, "{}: off by {} units", device.name, off / unit);
+        }
+    }
+}
+
+#[test]
 fn steps_that_are_asked_for_at_once_are_all_there_is() {
     // As of the kernels' test of that name: from one step of each unit on.
     for device in devices() {

@@ -7,6 +7,7 @@ use super::element::{
     Element, GradientRow, Params, TypedGradientSource, element, params, read_step,
 };
 use super::held::{TypedHeldRow, TypedHeldScale, held_params};
+use crate::accumulate::APART;
 use crate::forward::Scalars;
 use crate::moments::{Moments, Sums, lanes_from, same};
 use crate::strategy::merge_team;
@@ -46,15 +47,22 @@ pub(super) fn sum_up<T: Types>(
         let mut block = Sums::<T::A, T::N>::zeros(abreast);
         let mut i = done;
         while i + comptime!(unroll - 1) < end {
+            let times = if comptime!(abreast == 1) {
+                1usize.runtime()
+            } else {
+                (min(i + APART, end) - i) / unroll
+            };
             let mut several = Sums::<T::A, T::N>::zeros(abreast);
-            #[unroll]
-            for j in 0..unroll {
-                let step = share.begin + (i + j) * stride;
-                let zero = 0usize.runtime();
-                add_step::<T>(source, rows, step, zero, &mut several, scalars, blueprint);
+            for _ in 0..times {
+                #[unroll]
+                for j in 0..unroll {
+                    let step = share.begin + (i + j) * stride;
+                    let zero = 0usize.runtime();
+                    add_step::<T>(source, rows, step, zero, &mut several, scalars, blueprint);
+                }
+                i += unroll;
             }
             block.add_all(&several, abreast, true);
-            i += unroll;
         }
         while i < end {
             let step = share.begin + i * stride;

@@ -235,6 +235,9 @@ impl fmt::Display for GradientPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let grid = self.grid.describe(&self.blueprint.team);
         write!(f, "{}: {grid}", self.strategy)?;
+        if self.blueprint.abreast > 1 {
+            write!(f, ", {} abreast", self.blueprint.abreast)?;
+        }
         if self.blueprint.column_sums.any() {
             write!(f, ", summing up columns on the way")?;
         }
