@@ -32,7 +32,7 @@ fn a_cpu_gives_each_core_a_block_of_rows() {
     assert_eq!(
         plan.to_string(),
         "unit: 1 cubes of 2x1x1 units, vectors of 16 along the reduced axes, 1024 row groups per \
-         team, row read again (a plane has one unit on a CPU)"
+         team, 4 abreast, row read again (a plane has one unit on a CPU)"
     );
 }
 
@@ -53,8 +53,9 @@ fn a_core_takes_as_many_rows_abreast_as_it_has_registers_for() {
     };
     assert_eq!(abreast(16384, wide), (4, 8));
     assert_eq!(abreast(16384, narrow), (4, 2));
-    // Shorter rows are faster one at a time.
-    assert_eq!(abreast(4096, wide), (1, 8));
+    assert_eq!(abreast(4096, wide), (4, 8));
+    // Shorter rows are faster one at a time, where row, result and parameters are in the first-level cache.
+    assert_eq!(abreast(2048 - 16, wide), (1, 4));
     assert_eq!(abreast(768, wide), (1, 4));
     assert_eq!(abreast(768, narrow), (1, 1));
     // Of a row of odd length a compiler makes vectors, not of several.

@@ -32,7 +32,7 @@ pub struct Hardware {
     pub max_cube_dim: [u32; 3],
     /// Cubes that a launch may have along x.
     pub max_cubes: u32,
-    /// Bytes of shared memory that a cube may use.
+    /// Bytes of shared memory that a cube may use; of a CPU, of a core's first-level cache.
     pub max_shared_memory: usize,
     /// Buffers that a kernel may bind.
     pub max_bindings: u32,
@@ -62,7 +62,7 @@ impl Hardware {
             max_units_per_cube: cores,
             max_cube_dim: [cores; 3],
             max_cubes: u32::MAX,
-            max_shared_memory: 1 << 20,
+            max_shared_memory: 32 << 10,
             max_bindings: 32,
             multiprocessors: None,
             cubes_talk: false,

@@ -32,12 +32,6 @@ const RAGGED_BITS: u32 = 1 << 11;
 /// of 16 KiB 0.8, 4 of them 0.8 to 1; 4 rows of 128 and 256 KiB 0.85 to 1.
 const ABREAST_BYTES: usize = 32 << 10;
 
-/// Bytes of a row from which a core of a CPU takes rows side by side. Measured with AVX-512 where rows come from memory,
-/// one at a time beside four: rows of 4 to 8 KiB take 0.81 to 0.97 of the time, of 16 KiB 0.86 to 1.03, of 32 KiB 0.95 to
-/// 1.04, of floats of 64 KiB and more 1 to 1.12; from a cache four take 0.8 to 0.95 of the time of one, which the tuner
-/// may find.
-const CORE_ABREAST_BYTES: usize = 64 << 10;
-
 /// Rows of which its registers have room for so many are held there two at a time: one goes on while the other waits
 /// for its sums. Measured with AVX-512, two beside one: rows of 64 to 96 halves take 0.8 to 0.9 of the time, of 64 and 96
 /// floats 0.92 to 1, of 112 and 128 floats 1.08 to 1.25, of 256 1.5 times that.
@@ -84,6 +78,11 @@ pub(in crate::plan) fn side_by_side(
 
 /// Rows that a unit takes side by side, where all of them share what they are scaled, shifted and
 /// normalized by along the row.
+///
+/// A core of a CPU takes those together that its first-level cache has no room for: what they share comes from the second
+/// once for all of them. Measured with AVX-512, rows from memory, four beside one: with 32 KiB of it (Zen 4) layer norm of 2,048 floats or
+/// 4,096 halves and more takes 0.61 to 0.92 of the time, of 768 floats 1.3 to 1.6, of 3,072 halves 1.03; with 48 KiB (Zen 5) 2,048
+/// floats take 1.2, 4,096 and more 0.95 to 1.04. From a cache four take 0.8 to 0.95 of the time of one.
 pub(in crate::plan) fn abreast(
     groups: usize,
     task: &Task,
@@ -101,11 +100,14 @@ pub(in crate::plan) fn abreast(
     }
     let is_half = task.dtype.is_half();
     let row_bytes = task.cols * task.dtype.size();
+    let by_step = params.iter().flatten().filter(|p| p.col_dims > 0).count();
     let rows = match (hardware.cpu_cores, hardware.software_lanes()) {
         (Some(cores), _) => {
             let computed = (task.cols * task.dtype.accumulation().size()).max(1);
             let fit = hardware.register_bits as usize / 8 / computed;
-            let most = match row_bytes < CORE_ABREAST_BYTES {
+            // What passes through a core's first-level cache for one row, with the result.
+            let passing = (task.reads + 1 + by_step) * row_bytes;
+            let most = match passing < hardware.max_shared_memory {
                 true if is_half && task.merge.takes_means() => fit.min(MOST_HALVES_ABREAST),
                 true if fit >= SHORT_ROWS_OF_REGISTERS => 2,
                 true => 1,
