@@ -52,9 +52,10 @@ pub(super) fn choose<'a>(
         (_, Some(1)) => Lanes::Rows,
         _ => Lanes::Columns,
     };
+    let run_of_input = lane_dims(input, lanes).last().map_or(1, |dim| dim.size);
     let widest = match lanes {
         Lanes::Columns => hardware.widest_vector(task.dtype.size()),
-        Lanes::Rows => hardware.widest_of_rows(task.dtype),
+        Lanes::Rows => hardware.widest_of_rows(task.dtype, run_of_input),
     };
     let widest = match knobs.vector {
         Some(wanted) => widest.min(1 << wanted.max(1).ilog2()),
@@ -129,7 +130,7 @@ pub(super) fn choose<'a>(
     Vectors {
         lanes,
         width,
-        run: lane_dims(input, lanes).last().map_or(1, |dim| dim.size),
+        run: run_of_input,
         ragged: false,
         cols: task.cols,
     }
