@@ -1411,3 +1411,28 @@ fn a_core_takes_rows_side_by_side_in_several_registers() {
     assert_eq!(lanes(320, DType::F32, avx2), 16);
     assert_eq!(lanes(320, DType::F16, avx2), 16);
 }
+
+#[test]
+fn a_software_drivers_units_take_no_more_rows_than_fill_its_vectors() {
+    let lanes = |channels: usize, dtype: DType, choice: StrategyChoice| {
+        let layout = Layout::strided([8, channels, 900], [900 * channels, 1, channels]);
+        let desc = NormDesc::new(
+            TensorDesc::new(layout, dtype),
+            [2],
+            Statistics::MeanVariance,
+        );
+        let software = Hardware::software(2);
+        let plan = plan_forward(&desc.problem().unwrap(), &software, choice).unwrap();
+        assert_eq!(plan.blueprint.team.lanes, Lanes::Rows);
+        plan.blueprint.team.vector
+    };
+    let inferred = StrategyChoice::Inferred;
+    assert_eq!(lanes(32, DType::F32, inferred), 4);
+    assert_eq!(lanes(64, DType::F32, inferred), 8);
+    assert_eq!(lanes(320, DType::F32, inferred), 16);
+    assert_eq!(lanes(320, DType::F16, inferred), 16);
+    assert_eq!(lanes(100, DType::F32, inferred), 4);
+    // What the units of a cube merge would have no room in shared memory.
+    let forced = StrategyChoice::Forced(Strategy::Column.into());
+    assert_eq!(lanes(320, DType::F32, forced), 4);
+}

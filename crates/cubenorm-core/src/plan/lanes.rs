@@ -55,6 +55,8 @@ pub(super) fn choose<'a>(
     let run_of_input = lane_dims(input, lanes).last().map_or(1, |dim| dim.size);
     let widest = match lanes {
         Lanes::Columns => hardware.widest_vector(task.dtype.size()),
+        // Units that share rows have shared memory for the usual vectors.
+        Lanes::Rows if !is_of_units(knobs) => hardware.widest_of_rows(task.dtype, 1),
         Lanes::Rows => hardware.widest_of_rows(task.dtype, run_of_input),
     };
     let widest = match knobs.vector {
