@@ -47,20 +47,34 @@ pub(super) fn sum_up<T: Types>(
         let mut block = Sums::<T::A, T::N>::zeros(abreast);
         let mut i = done;
         while i + comptime!(unroll - 1) < end {
-            let times = if comptime!(abreast == 1) {
-                1usize.runtime()
-            } else {
-                (min(i + APART, end) - i) / unroll
-            };
             let mut several = Sums::<T::A, T::N>::zeros(abreast);
-            for _ in 0..times {
-                #[unroll]
-                for j in 0..unroll {
-                    let step = share.begin + (i + j) * stride;
-                    let zero = 0usize.runtime();
-                    add_step::<T>(source, rows, step, zero, &mut several, scalars, blueprint);
-                }
+            if comptime!(abreast == 1) {
+                let first = share.begin + i * stride;
+                add_steps::<T>(
+                    source,
+                    rows,
+                    first,
+                    unroll,
+                    &mut several,
+                    scalars,
+                    blueprint,
+                );
                 i += unroll;
+            } else {
+                let stop = min(i + APART, end);
+                while i + comptime!(unroll - 1) < stop {
+                    let first = share.begin + i * stride;
+                    add_steps::<T>(
+                        source,
+                        rows,
+                        first,
+                        unroll,
+                        &mut several,
+                        scalars,
+                        blueprint,
+                    );
+                    i += unroll;
+                }
             }
             block.add_all(&several, abreast, true);
         }
@@ -91,6 +105,26 @@ pub(super) fn sum_up<T: Types>(
         });
     }
     sums
+}
+
+/// Adds so many of a unit's steps of each row, which are loaded before the first is used.
+#[cube]
+fn add_steps<T: Types>(
+    source: &TypedGradientSource<T>,
+    rows: &Sequence<GradientRow<T::A, T::N>>,
+    first: usize,
+    #[comptime] count: usize,
+    sums: &mut Sums<T::A, T::N>,
+    scalars: &Scalars,
+    #[comptime] blueprint: GradientBlueprint,
+) {
+    let stride = comptime!(blueprint.team.members as usize);
+    #[unroll]
+    for j in 0..count {
+        let zero = 0usize.runtime();
+        let step = first + j * stride;
+        add_step::<T>(source, rows, step, zero, sums, scalars, blueprint);
+    }
 }
 
 /// Adds a step of each row, from a lane on where rows are ragged.
