@@ -90,6 +90,17 @@ impl TestDevice {
         shares
     }
 
+    /// Rows that fill a GPU where each has a column of units, four cubes for each multiprocessor, of 16 rows at most; with the reason
+    /// printed where the device is none.
+    pub fn rows_that_fill_a_gpu(&self) -> Option<usize> {
+        let hardware = cubenorm_kernels::hardware(&self.client);
+        if !hardware.is_gpu() {
+            println!("skipped: {} is no GPU", self.name);
+            return None;
+        }
+        Some(16 * 4 * hardware.multiprocessors.unwrap_or(32) as usize)
+    }
+
     /// The dtypes that the device has.
     pub fn dtypes(&self) -> Vec<DType> {
         DType::ALL

@@ -504,28 +504,34 @@ fn columns_of_vectors_of_rows_are_summed_up_once() {
 #[test]
 fn cubes_of_many_units_that_fill_a_gpu_pass_long_columns_back() {
     for device in devices() {
-        let hardware = hardware(&device.client);
-        if !hardware.is_gpu() {
-            println!("skipped: {} is no GPU", device.name);
+        let Some(rows) = device.rows_that_fill_a_gpu() else {
             continue;
-        }
-        // As in the forward pass. What they are compared with is compared with differences elsewhere.
-        let rows = 16 * 4 * hardware.multiprocessors.unwrap_or(32) as usize;
-        for (channels, pixels) in [(384, 49), (768, 49), (768, 36)] {
-            let shape = [2 * rows.div_ceil(pixels), channels, pixels];
-            let desc = norm(&shape, &[1], Statistics::MeanVariance, DType::F32);
-            let desc = with_params(desc, &[channels, 1], &[channels, 1]);
-            let case = GradientCase::new(desc, 15);
-            let few = Knobs {
-                units: Some(8),
-                ..Strategy::Column.into()
-            };
-            let choice = StrategyChoice::Inferred;
-            let plan = plan_gradient_for(&device.client, &case.desc, choice).unwrap();
-            println!("{}: {plan}", device.name);
-            let [actual, expected] =
-                [choice, few.into()].map(|choice| case.run(&device, choice).unwrap());
-            assert_alike(actual, expected, 1e-4, &format!("{}: {plan}", device.name));
+        };
+        for dtype in device.dtypes() {
+            for (channels, pixels) in [(384, 49), (768, 49), (768, 36)] {
+                let shape = [2 * rows.div_ceil(pixels), channels, pixels];
+                let desc = norm(&shape, &[1], Statistics::MeanVariance, dtype);
+                let desc = with_params(desc, &[channels, 1], &[channels, 1]);
+                let case = GradientCase::new(desc, 15);
+                let plan = plan_gradient_for(&device.client, &case.desc, StrategyChoice::Inferred)
+                    .unwrap();
+                let at = format!("{}, {dtype}: {plan}", device.name);
+                let units: u32 = plan.grid.cube_dim.iter().product();
+                assert!(units > 256 || dtype == DType::F64, "{at}");
+                // What they are compared with is compared with differences elsewhere.
+                let few = Knobs {
+                    units: Some(8),
+                    ..Strategy::Column.into()
+                };
+                let [actual, expected] = [StrategyChoice::Inferred, few.into()]
+                    .map(|choice| case.run(&device, choice).unwrap());
+                let tolerance = match dtype {
+                    DType::F32 | DType::F64 => 1e-4,
+                    DType::F16 => 2e-3,
+                    DType::BF16 => 1.6e-2,
+                };
+                assert_alike(actual, expected, tolerance, &at);
+            }
         }
     }
 }

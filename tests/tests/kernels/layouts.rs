@@ -253,13 +253,9 @@ fn rows_side_by_side_are_what_each_is_alone() {
 #[test]
 fn cubes_of_many_units_that_fill_a_gpu_normalize_long_columns() {
     for device in devices() {
-        let hardware = hardware(&device.client);
-        if !hardware.is_gpu() {
-            println!("skipped: {} is no GPU", device.name);
+        let Some(rows) = device.rows_that_fill_a_gpu() else {
             continue;
-        }
-        // Four cubes for each multiprocessor, of 16 rows at most.
-        let rows = 16 * 4 * hardware.multiprocessors.unwrap_or(32) as usize;
+        };
         for (channels, pixels) in [(384, 49), (768, 49)] {
             for dtype in [DType::F32, DType::F16] {
                 let shape = [2 * rows.div_ceil(pixels), channels, pixels];
@@ -269,7 +265,8 @@ fn cubes_of_many_units_that_fill_a_gpu_normalize_long_columns() {
                     .with_scale(param.clone())
                     .with_bias(param);
                 let plan = plan_for(&device.client, &desc, StrategyChoice::Inferred).unwrap();
-                println!("{}: {plan}", device.name);
+                let units: u32 = plan.grid.cube_dim.iter().product();
+                assert!(units > 256, "{}: {plan}", device.name);
                 let case = Case::new(desc, 55);
                 case.check(&device, StrategyChoice::Inferred).unwrap();
             }
