@@ -1,11 +1,11 @@
 //! The statistics of a row that is read from memory, in one pass over it.
 
 use cubecl::prelude::*;
-use cubenorm_core::{Blueprint, StatisticsKind};
+use cubenorm_core::{Blueprint, Merge, StatisticsKind, Team};
 
-use crate::moments::{Moments, Sums, fold_lanes, fold_lanes_from, merge};
+use crate::moments::{Moments, Sums, divided, fold_lanes, fold_lanes_from, merge};
 use crate::source::{Source, SourceRow, SourceRows, read, shifted};
-use crate::strategy::split::Partition;
+use crate::strategy::split::{Partition, row_elements};
 use crate::strategy::{merge_folded, merge_team};
 use crate::types::{One, Types};
 use crate::work::{Share, ends_run, steps_within};
@@ -75,12 +75,49 @@ pub(crate) fn row_moments<T: Types>(
 ) -> Moments<T::A, T::N> {
     let mut rows = SourceRows::<T::A, T::N>::room(1usize);
     rows.set(0usize, row);
-    if comptime!(blueprint.team.ragged) {
+    if comptime!(blueprint.one_block) {
+        let count = row_elements::<T::A, T::N>(partition, blueprint.team);
+        let mut sums = Sums::<T::A, T::N>::zeros(1usize);
+        let nowhere = Vector::<T::A, T::N>::new(T::A::new(0.0));
+        add_steps::<T>(
+            &mut sums,
+            source,
+            row,
+            nowhere,
+            share,
+            0usize,
+            share.count,
+            blueprint,
+        );
+        whole_moments::<T>(&sums.total(count, 1usize), count, blueprint)
+    } else if comptime!(blueprint.team.ragged) {
         ragged_moments::<T>(source, &rows, share, partition, blueprint)
     } else {
         let mine = accumulate::<T>(source, &rows, share, 1usize, blueprint);
         merge_team::<T::A, T::N>(&mine.of_row(0usize), blueprint.team)
     }
+}
+
+/// The moments of a row of `count` elements, relative to its shift, from the sums of what a unit has of it, merged over its
+/// team: plain sums, as little cancels where the shift is near the mean, while [`merge`] would divide for each part.
+#[cube]
+pub(crate) fn whole_moments<T: Types>(
+    mine: &Moments<T::A, T::N>,
+    count: T::A,
+    #[comptime] blueprint: Blueprint,
+) -> Moments<T::A, T::N> {
+    let team = comptime!(Team {
+        merge: match blueprint.statistics.reduces_mean() {
+            true => Merge::Sums,
+            false => Merge::Sum,
+        },
+        ..blueprint.team
+    });
+    let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
+    let sums = merge_team::<T::A, T::N>(mine, team);
+    // Divided, so that nothing is left of a row of equal elements, whatever its shift was rounded to.
+    let offset = divided::<T::A, T::N>(sums.mean, count, blueprint.team);
+    block_moments::<T::A, T::N>(count, zero, offset, sums.mean, sums.m2, blueprint)
 }
 
 /// Accumulates a unit's share of so many rows block by block, reading each element once; of several one step of all of
@@ -213,40 +250,13 @@ fn add_block<T: Types>(
         origins[r] = origin;
     }
     let mut sums = Sums::<T::A, T::N>::zeros(rows_abreast);
-    let mut i = done;
     if alone {
         let row = rows.get(0usize);
-        while i + comptime!(UNROLL - 1) < end {
-            let mut plain = zero;
-            let mut products = zero;
-            #[unroll]
-            for j in 0..UNROLL {
-                let step = share.begin + (i + j) * stride;
-                let value = read::<T>(source, &row, step, blueprint);
-                let deviation = shifted::<T::A, T::N>(value, &row, blueprint) - origins[0];
-                plain += deviation;
-                products += spread::<T::A, T::N>(deviation, blueprint);
-            }
-            sums.plain[0] += plain;
-            sums.products[0] += products;
-            i += UNROLL;
-        }
-    }
-    if alone {
-        while i < end {
-            let step = share.begin + i * stride;
-            add_step::<T>(
-                &mut sums,
-                source,
-                rows,
-                &origins,
-                step,
-                rows_abreast,
-                blueprint,
-            );
-            i += 1;
-        }
+        add_steps::<T>(
+            &mut sums, source, &row, origins[0], share, done, end, blueprint,
+        );
     } else {
+        let mut i = done;
         while i < end {
             let stop = min(i + APART, end);
             let mut several = Sums::<T::A, T::N>::zeros(rows_abreast);
@@ -280,7 +290,48 @@ fn add_block<T: Types>(
     all.count += count;
 }
 
-/// Adds a step of each row, as it lies in memory.
+/// Adds a unit's steps `from..to` of one row, as they deviate from `origin`.
+#[cube]
+#[allow(clippy::too_many_arguments)]
+fn add_steps<T: Types>(
+    sums: &mut Sums<T::A, T::N>,
+    source: &TypedSource<T>,
+    row: &SourceRow<T::A, T::N>,
+    origin: Vector<T::A, T::N>,
+    share: &Share,
+    from: usize,
+    to: usize,
+    #[comptime] blueprint: Blueprint,
+) {
+    let stride = comptime!(blueprint.team.members as usize);
+    let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
+    let mut i = from;
+    while i + comptime!(UNROLL - 1) < to {
+        let mut plain = zero;
+        let mut products = zero;
+        #[unroll]
+        for j in 0..UNROLL {
+            let step = share.begin + (i + j) * stride;
+            let value = read::<T>(source, row, step, blueprint);
+            let deviation = shifted::<T::A, T::N>(value, row, blueprint) - origin;
+            plain += deviation;
+            products += spread::<T::A, T::N>(deviation, blueprint);
+        }
+        sums.plain[0] += plain;
+        sums.products[0] += products;
+        i += UNROLL;
+    }
+    while i < to {
+        let step = share.begin + i * stride;
+        let value = read::<T>(source, row, step, blueprint);
+        let deviation = shifted::<T::A, T::N>(value, row, blueprint) - origin;
+        sums.plain[0] += deviation;
+        sums.products[0] += spread::<T::A, T::N>(deviation, blueprint);
+        i += 1;
+    }
+}
+
+/// Adds a step of each of several rows, as it lies in memory.
 #[cube]
 fn add_step<T: Types>(
     sums: &mut Sums<T::A, T::N>,
@@ -291,8 +342,6 @@ fn add_step<T: Types>(
     #[comptime] rows_abreast: usize,
     #[comptime] blueprint: Blueprint,
 ) {
-    let alone = comptime!(rows_abreast == 1);
-    #[unroll(alone)]
     for r in 0..rows_abreast {
         let row = rows.get(r);
         let value = read::<T>(source, &row, step, blueprint);

@@ -2,23 +2,22 @@
 
 use cubecl::prelude::*;
 use cubenorm_core::{
-    AccessBlueprint, Blueprint, Hold, Lanes, Level, LoadMode, Merge, StatisticsKind, Team,
-    WrittenStatistics,
+    AccessBlueprint, Blueprint, Hold, Lanes, Level, LoadMode, StatisticsKind, WrittenStatistics,
 };
 
-use crate::accumulate::{TypedSource, block_moments, row_moments, spread};
+use crate::accumulate::{TypedSource, row_moments, spread, whole_moments};
 use crate::epilogue::{
     AffineRow, AffineStep, TypedAffine, activate, affine_row, affine_step, transform,
 };
 use crate::held::{TypedHeld, hold};
-use crate::moments::{Moments, RowStatistics, Sums, divided, finish, nothing_reduced, same};
+use crate::moments::{Moments, RowStatistics, Sums, finish, nothing_reduced, same};
 use crate::operand::{Optional, optional_start, row_offset, row_start, store};
 use crate::source::{
     SourceRow, add_last, first_lane, number_or_zero, read, sample_steps, shifted, source_row,
 };
 use crate::strategy::split::{Partition, merge_parts, row_elements, write_part};
 use crate::strategy::strands::{Joined, joined, write_shift};
-use crate::strategy::{member, merge_team, team_sum};
+use crate::strategy::{member, team_sum};
 use crate::types::{One, Types};
 use crate::work::{Item, Share, item, my_share};
 
@@ -121,8 +120,7 @@ fn held_shift<T: Types>(
     }
 }
 
-/// The moments of a row of `count` elements that its team holds, relative to its shift: plain sums, as little
-/// cancels where the shift is near the mean, while [`merge`] would divide for each part.
+/// The moments of a row of `count` elements that its team holds, relative to its shift.
 #[cube]
 fn held_moments<T: Types>(
     held: &TypedHeld<T>,
@@ -133,7 +131,6 @@ fn held_moments<T: Types>(
 ) -> Moments<T::A, T::N> {
     let vectors = comptime!(blueprint.hold.vectors().unwrap_or(0));
     let chains = comptime!(chains(&blueprint).min(vectors));
-    let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
     let mut sums = Sums::<T::A, T::N>::zeros(chains);
     #[unroll]
     for i in 0..vectors {
@@ -145,17 +142,7 @@ fn held_moments<T: Types>(
         }
     }
     let mine = sums.total(count, chains);
-    let team = comptime!(Team {
-        merge: match blueprint.statistics.reduces_mean() {
-            true => Merge::Sums,
-            false => Merge::Sum,
-        },
-        ..blueprint.team
-    });
-    let sums = merge_team::<T::A, T::N>(&mine, team);
-    // Divided, so that nothing is left of a row of equal elements, whatever its shift was rounded to.
-    let offset = divided::<T::A, T::N>(sums.mean, count, blueprint.team);
-    block_moments::<T::A, T::N>(count, zero, offset, sums.mean, sums.m2, blueprint)
+    whole_moments::<T>(&mine, count, blueprint)
 }
 
 /// Where a row starts in what is written and in what it is multiplied with.

@@ -1200,6 +1200,28 @@ fn a_core_of_a_cpu_is_woken_where_there_is_work_for_it() {
 }
 
 #[test]
+fn a_core_sums_up_short_rows_of_halves_as_one_block() {
+    let one_block = |statistics, cols, dtype| {
+        let input = TensorDesc::contiguous([4096, cols], dtype);
+        let desc = NormDesc::new(input, [1], statistics);
+        let blueprint = inferred(&desc, &Hardware::cpu(2, 512)).blueprint;
+        // Of one block the shift is a mean, as no later block makes up for a first element that is far off.
+        assert!(!(blueprint.one_block && blueprint.first_is_shift));
+        blueprint.one_block
+    };
+    let [layer, rms] = [Statistics::MeanVariance, Statistics::MeanSquare];
+    for dtype in [DType::F16, DType::BF16] {
+        assert!(one_block(layer.clone(), 768, dtype));
+        assert!(one_block(layer.clone(), 2048, dtype));
+        assert!(!one_block(layer.clone(), 2080, dtype));
+        // Held, and with nothing to divide.
+        assert!(!one_block(layer.clone(), 256, dtype));
+        assert!(!one_block(rms.clone(), 768, dtype));
+    }
+    assert!(!one_block(layer, 768, DType::F32));
+}
+
+#[test]
 fn vectors_of_halves_leave_a_core_registers_for_its_sums() {
     let vector = |statistics, dtype, register_bits| {
         let hardware = Hardware {

@@ -76,10 +76,11 @@ fn a_first_half_far_from_the_others_costs_no_digit_of_a_half() {
             if !device.dtypes().contains(&dtype) {
                 continue;
             }
-            for cols in [7, 32, 96, 250, 512, 4096] {
-                for outlier in [offset, -offset, 100.0] {
+            for cols in [7, 32, 96, 250, 512, 768, 1024, 4096] {
+                // One of them, and more than a vector has.
+                for (outlier, far) in [(offset, 1), (-offset, 1), (100.0, 1), (offset, cols / 4)] {
                     let case = Case::with_input(desc(dtype, 9, cols), 1, |i| {
-                        if i % cols == 0 { outlier } else { noise(6, i) }
+                        if i % cols < far { outlier } else { noise(6, i) }
                     });
                     check_all(&device, &case);
                 }
@@ -106,7 +107,7 @@ fn a_constant_row_has_no_variance_and_comes_out_as_the_bias() {
 fn nothing_is_left_of_a_constant_row() {
     for device in devices() {
         for dtype in device.dtypes() {
-            for cols in [3, 96, 250, 4096] {
+            for cols in [3, 96, 250, 768, 4096] {
                 let desc = desc(dtype, 50, cols).with_epsilon(Epsilon::InsideSqrt(1e-9));
                 let case = Case::with_input(desc, 2, |i| noise(5, i / cols) - 3.0);
                 for choice in choices(&device, &case.desc) {
@@ -145,8 +146,11 @@ fn not_a_number_and_infinity_stay_in_their_rows() {
                 _ => &kinds[..1],
             };
             for statistics in kinds {
-                // Rows that a unit holds, and rows that it reads again.
-                for (cols, position) in [(96, 0), (96, 95), (700, 0), (700, 7), (700, 500)] {
+                // Rows that a unit holds, and rows that it reads again, in one block and in several.
+                let held = [(96, 0), (96, 95)];
+                let short = [(704, 0), (704, 500)];
+                let others = [(700, 0), (700, 7), (700, 500)];
+                for (cols, position) in held.into_iter().chain(short).chain(others) {
                     for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
                         let desc = NormDesc {
                             statistics: statistics.clone(),

@@ -222,8 +222,11 @@ pub struct Blueprint {
     /// Whether elements are taken relative to a number near the row's mean, so that a large common
     /// offset cancels before it is rounded.
     pub shifts: bool,
-    /// Whether that number is the row's first element, of a row of halves that a unit has for itself; else a mean.
+    /// Whether that number is the row's first element, of a row of halves that a unit has for itself, unless it is one
+    /// block; else a mean.
     pub first_is_shift: bool,
+    /// Whether a row that is read again is so short that it is summed up as one block, from its shift.
+    pub one_block: bool,
     /// Whether epsilon is added to the variance, else to the deviation.
     pub epsilon_in_sqrt: bool,
     /// What is applied last.

@@ -286,12 +286,14 @@ pub fn plan_forward(
     let same_params = run.is_some() || problem.params().all(is_constant);
     let (scale, bias) = (optional(&problem.scale), optional(&problem.bias));
     let (mean, variance) = (optional(&problem.mean), optional(&problem.variance));
+    let one_block = heuristic::is_one_block(&cut, &task, hardware);
     let mut blueprint = Blueprint {
         team: cut.team,
         hold: cut.hold,
         statistics: problem.statistics,
         shifts: problem.statistics.reduces_mean(),
-        first_is_shift: is_half && cut.team.level == Level::Unit,
+        first_is_shift: is_half && cut.team.level == Level::Unit && !one_block,
+        one_block,
         epsilon_in_sqrt: problem.epsilon.is_inside_sqrt(),
         activation: problem.activation.kind(),
         abreast: cut.abreast,
