@@ -43,10 +43,10 @@ pub(super) const MOST_BLOCKS: usize = 1 << 12;
 /// Steps of a block, where no run of columns ends before.
 const BLOCK: usize = 64;
 
-/// Whether rows are so short that a core should sum them up as one block: what is found of blocks is merged with two
-/// divisions, and the lanes of what was merged one after the other, for which it would wait. Measured with AVX-512, layer norm
-/// of 640 to 1,024 halves takes 0.84 to 0.92 of the time, of 2,048 0.76 to 1.1; of 384 to 1,024 floats, which wait for memory, 0.97 to 1.14; RMS norm, which has nothing
-/// to divide, 0.98 and 0.99.
+/// Whether rows are so short that a core should sum them up as one block: two blocks are merged with two divisions, and then
+/// the lanes are summed up twice, the second time around the mean, for all of which it would wait. Measured with AVX-512, layer
+/// norm of 640 to 1,024 halves takes 0.84 to 1 times the time, of 2,048 0.76 to 1.1; of 384 to 1,024 floats, which wait for
+/// memory, 0.97 to 1.14; RMS norm, which has nothing to divide, 0.98 and 0.99.
 pub(super) fn is_one_block(cut: &Cut, task: &Task, hardware: &Hardware) -> bool {
     let team = &cut.team;
     let is_read_whole = !team.parts && !team.joined && !team.ragged && !team.side_by_side;
