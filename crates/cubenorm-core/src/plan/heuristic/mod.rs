@@ -20,11 +20,10 @@ pub(super) use abreast::{MOST_ABREAST, abreast, most_ragged_abreast, side_by_sid
 pub(super) use device::{SOFTWARE_STEPS, plane_size};
 pub(super) use hold::MERGED_OF_UNIT;
 pub(super) use vectors::{
-    LEAST_RUN, NARROW_VECTOR, STEPS_UNDER_WAY, narrow_vector, narrower_columns, under_way,
+    LEAST_RUN, NARROW_VECTOR, STEPS_UNDER_WAY, is_one_block, narrow_vector, narrower_columns,
+    under_way,
 };
 
-use super::grid::Cut;
-use super::task::Task;
 use super::{Hardware, Hold, Knobs, Lanes, Level, Merge, PlanError, Strategy};
 use column::column;
 use cube::cube;
@@ -42,22 +41,6 @@ pub(super) const MOST_BLOCKS: usize = 1 << 12;
 
 /// Steps of a block, where no run of columns ends before.
 const BLOCK: usize = 64;
-
-/// Whether rows are so short that a core should sum them up as one block: two blocks are merged with two divisions, and then
-/// the lanes are summed up twice, the second time around the mean, for all of which it would wait. Measured with AVX-512, layer
-/// norm of 640 to 1,024 halves takes 0.84 to 1 times the time, of 2,048 0.76 to 1.1; of 384 to 1,024 floats, which wait for
-/// memory, 0.97 to 1.14; RMS norm, which has nothing to divide, 0.98 and 0.99.
-pub(super) fn is_one_block(cut: &Cut, task: &Task, hardware: &Hardware) -> bool {
-    let team = &cut.team;
-    let is_read_whole = !team.parts && !team.joined && !team.ragged && !team.side_by_side;
-    hardware.cpu_cores.is_some()
-        && task.dtype.is_half()
-        && task.merge.takes_means()
-        && team.lanes == Lanes::Columns
-        && cut.hold == Hold::Reread
-        && is_read_whole
-        && cut.grid.steps <= BLOCK
-}
 
 /// Rows that one team adds to its sums of columns at most: 5e-4 in the same terms.
 pub(super) const LONGEST_COLUMN_SUM: usize = 1 << 14;
