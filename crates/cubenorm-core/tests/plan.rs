@@ -1219,6 +1219,14 @@ fn a_core_sums_up_short_rows_of_halves_as_one_block() {
         assert!(!one_block(rms.clone(), 768, dtype));
     }
     assert!(!one_block(layer, 768, DType::F32));
+    // What reduces nothing has one kernel, however long its rows are.
+    let one = TensorDesc::contiguous([768], DType::F16);
+    let [mean, variance] = [one.clone(), one];
+    assert!(!one_block(
+        Statistics::Given { mean, variance },
+        768,
+        DType::F16
+    ));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Inputs that break a formula which is nearly right.
 
-use cubenorm_core::{DType, Epsilon, NormDesc, Statistics, TensorDesc};
+use cubenorm_core::{DType, Epsilon, NormDesc, Statistics, StrategyChoice, TensorDesc};
 use cubenorm_tests::case::{Case, noise};
 use cubenorm_tests::device::devices;
 
@@ -86,6 +86,21 @@ fn a_first_half_far_from_the_others_costs_no_digit_of_a_half() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn a_row_of_one_block_has_room_for_squares_around_a_mean() {
+    for device in devices() {
+        if !device.dtypes().contains(&DType::BF16) {
+            continue;
+        }
+        // Around its first element the squares of the others add up to more than single precision has.
+        let case = Case::with_input(desc(DType::BF16, 9, 1024), 1, |i| {
+            if i % 1024 == 0 { 1e18 } else { noise(6, i) }
+        });
+        case.check(&device, StrategyChoice::Inferred)
+            .unwrap_or_else(|error| panic!("{error}"));
     }
 }
 

@@ -88,8 +88,9 @@ pub(in crate::plan) fn under_way(
 /// memory, 0.97 to 1.14; RMS norm, which has nothing to divide, 0.98 and 0.99.
 pub(in crate::plan) fn is_one_block(cut: &Cut, task: &Task, hardware: &Hardware) -> bool {
     let team = &cut.team;
-    let is_read_whole = !team.parts && !team.joined && !team.ragged && !team.side_by_side;
+    let is_read_whole = !team.parts && !team.joined && !team.ragged;
     hardware.cpu_cores.is_some()
+        && task.reduces
         && task.dtype.is_half()
         && task.merge.takes_means()
         && team.lanes == Lanes::Columns
