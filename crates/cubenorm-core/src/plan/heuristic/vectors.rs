@@ -90,7 +90,6 @@ pub(in crate::plan) fn is_one_block(cut: &Cut, task: &Task, hardware: &Hardware)
     let team = &cut.team;
     let is_read_whole = !team.parts && !team.joined && !team.ragged;
     hardware.cpu_cores.is_some()
-        && task.reduces
         && task.dtype.is_half()
         && task.merge.takes_means()
         && team.lanes == Lanes::Columns
