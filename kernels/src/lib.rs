@@ -16,12 +16,14 @@
 //! | forward | `forward` | the bodies that put these together |
 //! | side by side | `side_by_side` | the same for rows that a core goes through together, as they lie in memory |
 //! | kernel | `kernel` | what is launched, in one launch or in two, and which of the bodies it runs |
+//! | gradient | `gradient` | the way back, over the same strategies: the gradients of input, scale and bias |
 //!
 //! Which of several plans runs is measured in `tune`, by CubeCL's autotuner.
 //!
 //! Beside them stands `blend`, the elementwise step that operators take for small tensors.
 //!
-//! [`launch_forward`] is the entry point; [`launch_blend`] that of the elementwise step.
+//! The entry points are [`launch_forward`], [`launch_gradient`] for the way back, and [`launch_blend`] for the
+//! elementwise step.
 
 mod accumulate;
 mod blend;

@@ -17,9 +17,8 @@ pub enum DType {
 }
 
 impl DType {
-    /// Whether this machine's processor rounds to this dtype by an instruction, or LLVM by several. To
-    /// bfloat16 LLVM has neither on x86-64 without AVX-512's: it calls a function that CubeCL 0.11.3's `cpu`
-    /// runtime lacks.
+    /// Whether the `cpu` runtime can round to this dtype on this processor. It is false only for bfloat16 on
+    /// x86-64 without AVX-512 BF16: there LLVM calls a function that CubeCL 0.11.3's `cpu` runtime lacks.
     pub fn is_rounded_by_processor(self) -> bool {
         #[cfg(target_arch = "x86_64")]
         if self == Self::BF16 {

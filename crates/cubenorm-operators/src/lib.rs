@@ -3,7 +3,8 @@
 //! Each operator is a struct with the specification's fields or attributes. Its `lower` checks it and
 //! says what to compute, as a [`Program`]: tensors by name, role and layout, and steps over them.
 //! Nothing here has a device in it, and no operator a code path of its own: every step is a
-//! [`NormDesc`](cubenorm_core::NormDesc) or a small [`BlendDesc`](cubenorm_core::BlendDesc).
+//! [`NormDesc`](cubenorm_core::NormDesc), a [`GradientDesc`](cubenorm_core::GradientDesc) or a small
+//! [`BlendDesc`](cubenorm_core::BlendDesc).
 //!
 //! # Operators
 //!
@@ -16,6 +17,8 @@
 //! | [`MEAN_VARIANCE_NORMALIZATION2`](directml::MeanVarianceNormalization2) | mean and variance, each by choice | `Axes` |
 //! | [`BATCH_NORMALIZATION`](directml::BatchNormalization) | given means and variances | nothing |
 //! | [`BATCH_NORMALIZATION_TRAINING`](directml::BatchNormalizationTraining) | mean and variance, written too | where `ScaleTensor` has size 1 |
+//! | [`BATCH_NORMALIZATION_GRAD`](directml::BatchNormalizationGrad) | the way back: given means and variances, as constants | sums where `ScaleTensor` has size 1 |
+//! | [`BATCH_NORMALIZATION_TRAINING_GRAD`](directml::BatchNormalizationTrainingGrad) | the way back: given means and variances, those of the input | sums where `ScaleTensor` has size 1, means where `MeanTensor` has |
 //!
 //! ONNX and ONNX Runtime, in [`onnx`]:
 //!

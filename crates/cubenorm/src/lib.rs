@@ -1,6 +1,7 @@
 //! Fused normalization for [Burn](https://burn.dev): layer, RMS, batch, group, instance and general
-//! mean-variance norm, each one kernel that reads its input once and writes its output once, from one
-//! source for CUDA, ROCm, Metal, Vulkan, WebGPU and CPU.
+//! mean-variance norm, with a fused way back, from one source for CUDA, ROCm, Metal, Vulkan, WebGPU and
+//! CPU. Where a row is held in registers or shared memory, or nothing is reduced, one kernel reads the
+//! input once and writes the output once. Other rows are read twice, in one launch to three.
 //!
 //! ```no_run
 //! use burn::tensor::{Device, Distribution, Tensor};
@@ -16,8 +17,10 @@
 //! - The functions of this page take tensors. Each comes as `name`, which panics on bad input as
 //!   Burn does, and as `try_name`, which returns the [`NormError`].
 //!
-//! On CubeCL's runtimes a call is one kernel, registered lazily under Burn's fusion; on the others
-//! (`flex`) it is composed of Burn's own operations. Gradients are exact on all of them.
+//! On CubeCL's runtimes a normalization is one to three launches, which Burn's fusion registers lazily
+//! as one operation. On the others (`flex`), and where gradients are passed back to given statistics,
+//! it is composed of Burn's own operations. Gradients are exact on all of them; gradients of gradients
+//! are not tracked.
 
 mod functional;
 pub mod nn;

@@ -30,7 +30,7 @@ struct Arguments {
     layer: Layer,
 
     /// The device to run on: cuda, rocm, metal, vulkan, wgpu, webgpu, cpu or flex, as far as they
-    /// are compiled in [default: the first of them]
+    /// are compiled in [default: BURN_DEVICE, or the first of them]
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
 

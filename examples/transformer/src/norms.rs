@@ -10,7 +10,7 @@ use cubenorm::nn::{AddRmsNorm, from_burn};
 pub enum ResidualNorm {
     /// Burn's: it takes the sum, which Burn has computed before.
     Burn(RmsNorm),
-    /// cubenorm's: one kernel adds, writes the sum and normalizes it.
+    /// cubenorm's: the sum and its norm, in one operation where no gradients are tracked.
     Cubenorm(AddRmsNorm),
 }
 

@@ -9,9 +9,12 @@ use crate::{GradientDesc, NormDesc, NormError, NormProblem, ParamSums};
 /// more; but 31 and 52 in vectors of 2 and 4, which divide 60 and 40. In strands 48 to 60.
 const LEAST_BESIDE: usize = 32;
 
-/// The canonical form of a description that a device is to run: units of a GPU share rows, which are longer there where
-/// nothing is reduced and rows would be short or parameters are one number along few elements. Rows that have
-/// [strands](NormProblem::strands), and are not held, come as those, unless units of a plane or cube are to share them.
+/// The canonical form of a description that a device is to run: that of [`NormDesc::problem`], but for two cases.
+///
+/// - Where nothing is reduced, rows are longer on a GPU, whose units share them: where they would be short, and where
+///   parameters are one number along few elements.
+/// - Rows that have [strands](NormProblem::strands) come as those where that pays. They come whole where a plan for whole
+///   rows holds them and so reads them once, and where the choice forces units of a plane or cube to share a row.
 ///
 /// # Errors
 ///

@@ -61,7 +61,10 @@ fn batch_axes<const D: usize>() -> Vec<usize> {
 /// - `input`, result: `[batch, channels, ...]`
 /// - `gamma`, `beta`, `mean`, `variance`: `[channels]`
 ///
-/// Each of the input's dtype, or of f32 where that is a half.
+/// # Dtypes
+///
+/// As [`layer_norm`](crate::layer_norm), but that each of `gamma`, `beta`, `mean` and `variance` may have the input's
+/// dtype or, where that is a half, `f32`.
 ///
 /// # Panics
 ///
@@ -144,6 +147,11 @@ pub fn try_batch_norm<const D: usize>(
 /// - `input`, result: `[batch, channels, ...]`
 /// - `gamma`, `beta`, mean and variance: `[channels]`
 ///
+/// # Dtypes
+///
+/// As [`layer_norm`](crate::layer_norm). Mean and variance have the input's dtype, or `f32` where that is a
+/// half.
+///
 /// # Panics
 ///
 /// Where [`try_batch_norm_train`] returns an error, with its message.
@@ -218,6 +226,10 @@ pub fn try_batch_norm_train<const D: usize>(
 /// - `input`, result: `[batch, channels, ...]`
 /// - `gamma`, `beta`: `[channels]`; without them 1 and 0
 ///
+/// # Dtypes
+///
+/// As [`layer_norm`](crate::layer_norm).
+///
 /// # Panics
 ///
 /// Where [`try_group_norm`] returns an error, with its message.
@@ -291,6 +303,11 @@ pub fn try_group_norm<const D: usize>(
 ///
 /// - `input`, result: `[batch, ..., d]`
 /// - `scale`, `shift`: `[batch, d]`
+///
+/// # Dtypes
+///
+/// As [`layer_norm`](crate::layer_norm), with `scale` and `shift` for `gamma` and `beta`. `1 + scale` is an
+/// addition of Burn's, in the dtype of `scale`.
 ///
 /// # Panics
 ///

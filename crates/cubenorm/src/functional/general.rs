@@ -31,7 +31,12 @@ pub struct NormWithStatistics<const D: usize> {
 ///
 /// - `input`, output: any
 /// - `scale`, `bias`: broadcast to it
-/// - mean and rstd: the input's, with size 1 along the axes, in `f32` (`f64` for `f64`)
+/// - mean and rstd: the input's, with size 1 along the axes
+///
+/// # Dtypes
+///
+/// As [`layer_norm`](crate::layer_norm), with `scale` and `bias` for `gamma` and `beta`. Mean and rstd are in `f32`,
+/// in `f64` for `f64`.
 ///
 /// # Panics
 ///
@@ -111,6 +116,11 @@ pub fn try_mean_variance_norm_with_statistics<const D: usize>(
 /// - `input`, result: any
 /// - `mean`, `variance`, `scale`, `bias`: broadcast to it
 ///
+/// # Dtypes
+///
+/// As [`layer_norm`](crate::layer_norm), with `mean`, `variance`, `scale` and `bias` for `gamma` and `beta`: all four
+/// have the same dtype.
+///
 /// # Panics
 ///
 /// Where [`try_broadcast_batch_norm`] returns an error, with its message.
@@ -184,6 +194,10 @@ pub enum Lp {
 /// # Shapes
 ///
 /// - `input`, result: any
+///
+/// # Dtypes
+///
+/// As [`layer_norm`](crate::layer_norm), without parameters.
 ///
 /// # Panics
 ///

@@ -111,8 +111,8 @@ impl MeanVarianceOptions {
 /// # Dtypes
 ///
 /// `f16`, `bf16`, `f32` and `f64` where the device has them. `gamma` and `beta` have the input's
-/// dtype, or `f32` where the input is a half. Statistics are accumulated in `f32`, in `f64` for
-/// `f64`.
+/// dtype, or `f32` where the input is a half; both the same. Statistics are accumulated in `f32`, in
+/// `f64` for `f64`. The result has the input's dtype.
 ///
 /// # Panics
 ///
@@ -214,14 +214,20 @@ pub fn try_rms_norm<const D: usize>(
 }
 
 /// [`layer_norm`] of `input + residual`, and that sum: what a transformer block does around each of
-/// its parts, in one pass over memory.
+/// its parts.
+///
+/// Where no gradients are tracked, the fused norm adds the residual and writes the sum, and the first
+/// result is normalized from the sum before that is rounded to its dtype. While gradients are tracked,
+/// the sum is an addition of Burn's before the norm, rounded to its dtype first.
 ///
 /// # Shapes
 ///
 /// - `input`, `residual`, both results: `[..., d]`
-/// - `gamma`, `beta`: `[d]`
+/// - `gamma`, `beta`: `[d]`; without them 1 and 0
 ///
-/// The first result is normalized from the sum before it is rounded to its dtype.
+/// # Dtypes
+///
+/// As [`layer_norm`]. `residual` and the sum have the input's dtype.
 ///
 /// # Panics
 ///
@@ -274,11 +280,15 @@ pub fn try_add_layer_norm<const D: usize>(
     )
 }
 
-/// [`rms_norm`] of `input + residual`, and that sum.
+/// [`rms_norm`] of `input + residual`, and that sum, which is added as in [`add_layer_norm`].
 ///
 /// # Shapes
 ///
 /// As [`add_layer_norm`], without `beta`.
+///
+/// # Dtypes
+///
+/// As [`add_layer_norm`]: `residual` and the sum have the input's dtype.
 ///
 /// # Panics
 ///
@@ -339,6 +349,10 @@ pub fn try_add_rms_norm<const D: usize>(
 /// - `input`, result: `[batch, channels, ...]`
 /// - `gamma`, `beta`: `[channels]`; without them 1 and 0
 ///
+/// # Dtypes
+///
+/// As [`layer_norm`].
+///
 /// # Panics
 ///
 /// Where [`try_instance_norm`] returns an error, with its message.
@@ -397,6 +411,10 @@ pub fn try_instance_norm<const D: usize>(
 ///
 /// - `input`, result: any
 /// - `scale`, `bias`: each dimension 1 or the input's
+///
+/// # Dtypes
+///
+/// As [`layer_norm`], with `scale` and `bias` for `gamma` and `beta`.
 ///
 /// # Panics
 ///

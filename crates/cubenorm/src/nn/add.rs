@@ -3,8 +3,10 @@ use burn::tensor::Tensor;
 
 use super::{LayerNorm, RmsNorm};
 
-/// [`LayerNorm`] of a sum, as a transformer block has it between two of its halves: one kernel adds
-/// the residual, writes the sum and normalizes it.
+/// [`LayerNorm`] of a sum, as a transformer block has it between two of its halves, and that sum.
+///
+/// [`add_layer_norm`](crate::add_layer_norm) says when the addition is part of the fused norm, and when a step of
+/// its own.
 ///
 /// Create it from a layer norm: `AddLayerNorm::from(LayerNormConfig::new(d).init(&device))`.
 #[derive(Module, Debug)]

@@ -23,8 +23,10 @@ pub use tensors::{BackwardOperands, Gradients, Normalized, Operands, Optional};
 use tensors::{gradients_meta, normalized_meta};
 pub use view::View;
 
-/// Normalizations on a backend. Arguments are validated: call them through this crate's functions, or
-/// check them with [`NormSpec::desc`].
+/// Normalizations on a backend.
+///
+/// Arguments are taken to be valid: call these through this crate's functions, or check them first with
+/// [`NormSpec::desc`] and [`NormDesc::problem`](cubenorm_core::NormDesc::problem).
 #[backend_extension(
     Cube: cfg(feature = "cube"),
     Flex: cfg(feature = "flex"),
@@ -32,7 +34,10 @@ pub use view::View;
     Fusion: cfg(feature = "cube")
 )]
 pub trait NormBackend: Backend {
-    /// `activation((input + residual - mean) * rstd * scale + bias)`, see [`NormSpec`].
+    /// `activation((input + residual - mean) * rstd * scale + bias)`, or with
+    /// [`ResidualPlace::Output`](cubenorm_core::ResidualPlace::Output)
+    /// `activation((input - mean) * rstd * scale + bias + residual)`: the formula is that of
+    /// [`NormDesc`](cubenorm_core::NormDesc), see [`NormSpec`].
     #[fusion(meta = normalized_meta)]
     fn normalize(#[extension_type] operands: Operands<Self>, spec: NormSpec) -> Normalized<Self>;
 
