@@ -27,9 +27,12 @@ use cubenorm_bench::{
     protocol::{About, Reply, Request},
     tune,
 };
+use env_logger::Env;
 use serde::Serialize;
 
 fn main() -> ExitCode {
+    // A cache that cannot be read is told by a warning.
+    env_logger::Builder::from_env(Env::default().default_filter_or("cubecl=warn")).init();
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -78,8 +81,10 @@ fn run() -> Result<()> {
 fn each_problem<T: Serialize>(what: fn(&Problem, &Device) -> Result<T>) -> Result<()> {
     let device = Device::default();
     for line in io::stdin().lock().lines() {
-        let problem: Problem = serde_json::from_str(&line?)?;
-        let result = what(&problem, &device).map_err(|error| format!("{error:#}"));
+        // A line that is no problem ends nothing but itself.
+        let problem = serde_json::from_str::<Problem>(&line?).context("no problem");
+        let result = problem.and_then(|problem| what(&problem, &device));
+        let result = result.map_err(|error| format!("{error:#}"));
         let mut out = io::stdout().lock();
         writeln!(out, "{}", serde_json::to_string(&result)?)?;
         out.flush()?;
@@ -93,8 +98,9 @@ fn work(contender: Contender) -> Result<()> {
     let mut prepared = None;
     for line in io::stdin().lock().lines() {
         let line = line?;
-        let request = serde_json::from_str(&line).with_context(|| format!("no request: {line}"))?;
-        let reply = answer(request, contender, &device, &mut prepared)
+        let request = serde_json::from_str(&line).with_context(|| format!("no request: {line}"));
+        let reply = request
+            .and_then(|request| answer(request, contender, &device, &mut prepared))
             .unwrap_or_else(|error| Reply::Failed(format!("{error:#}")));
         let mut out = io::stdout().lock();
         writeln!(out, "{}", serde_json::to_string(&reply)?)?;

@@ -105,9 +105,9 @@ pub struct Problem {
 /// A named list of problems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Suite {
-    /// The problems that the project's speed targets name; minutes on a software device.
+    /// A few shapes of every kind of norm, in f32; minutes on a software device.
     Quick,
-    /// All others together, forward and with the backward, in f32 and f16.
+    /// The shapes of all suites, forward and with the backward, in f32 and f16.
     Full,
     /// The hidden sizes of common transformers.
     Transformer,
@@ -151,7 +151,9 @@ impl Suite {
             Suite::Full => {
                 let suites = [Suite::Transformer, Suite::Vision, Suite::Tiny, Suite::Odd];
                 let others = suites.map(Suite::problems).concat();
-                [every(QUICK), others].concat()
+                let trained = QUICK_FULL.iter().filter(|shaped| !QUICK.contains(shaped));
+                let quick: Vec<Shaped> = QUICK.iter().chain(trained).copied().collect();
+                [every(&quick), others].concat()
             }
             Suite::Transformer => every(TRANSFORMER),
             Suite::Vision => {
@@ -466,6 +468,17 @@ mod tests {
     fn every_catalogued_problem_is_one_its_operator_can_have() {
         for problem in Suite::Full.problems() {
             problem.validate().unwrap();
+        }
+    }
+
+    #[test]
+    fn the_full_suite_holds_every_other_one_whole_and_nothing_twice() {
+        let full = Suite::Full.problems();
+        for (name, suite) in Suite::NAMES {
+            for problem in suite.problems() {
+                let times = full.iter().filter(|&other| *other == problem).count();
+                assert_eq!(times, 1, "{problem} of {name}");
+            }
         }
     }
 

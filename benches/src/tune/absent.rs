@@ -13,7 +13,7 @@ use crate::problems::Problem;
 /// # Errors
 ///
 /// Always, as all of these.
-pub fn tune(_problem: &Problem, _device: &Device) -> Result<Tuned> {
+pub fn tune(_problem: &Problem, _device: &Device) -> Result<Vec<Tuned>> {
     absent()
 }
 

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, ensure};
 use burn::tensor::Device;
-use cubecl::{client::Client, future::block_on, server::Handle};
+use cubecl::{future::block_on, server::Handle};
 use cubenorm_core::{Knobs, Statistics, Strategy, StrategyChoice};
 use cubenorm_kernels::{
     ForwardTensors, GradientTensors, hardware, launch_forward, launch_gradient, tuned_forward,
@@ -16,13 +16,13 @@ use cubenorm_kernels::{
 
 use super::{
     Candidate, Strategies, Tuned,
-    described::{Described, bytes, client, launched},
+    described::{Described, client},
 };
 use crate::{
     contenders::Contender,
     harness,
     probe::copy_milliseconds,
-    problems::{DType, Pass, Problem},
+    problems::{DType, Problem},
 };
 
 /// What one sample should last, and how many there are.
@@ -33,22 +33,33 @@ const SAMPLES: usize = 7;
 /// `CHANNEL_MAX_TASK`); who sends more spins until there is room, on a CPU on a core that the kernel needs.
 const MOST_LAUNCHES: usize = 48;
 
-/// Lets the tuner choose, then times every candidate in turns.
+/// Lets the tuner choose, then times every candidate in turns: for each pass of a problem.
 ///
 /// # Errors
 ///
 /// Where the device is none of CubeCL's, or a candidate cannot be launched.
-pub fn tune(problem: &Problem, device: &Device) -> Result<Tuned> {
-    let call = Call::new(problem, &client(device)?)?;
-    let start = Instant::now();
-    let chosen = call.chosen()?;
-    let took = 1e3 * start.elapsed().as_secs_f64();
-    Ok(Tuned {
-        candidates: call.timed(&call.described.candidates()?)?,
-        copy: copy_milliseconds(&call.described.client, bytes(problem)),
-        chosen: chosen.to_string(),
-        took,
-    })
+pub fn tune(problem: &Problem, device: &Device) -> Result<Vec<Tuned>> {
+    let tuned = |described: Described| {
+        let call = Call::new(described)?;
+        let start = Instant::now();
+        let chosen = call.chosen()?;
+        let took = 1e3 * start.elapsed().as_secs_f64();
+        let Described { client, norm, .. } = &call.described;
+        Ok(Tuned {
+            pass: match (&call.described.gradient, norm.written_statistics) {
+                (Some(_), _) => "backward",
+                (None, Some(_)) => "forward with statistics",
+                (None, None) => "forward",
+            }
+            .to_owned(),
+            candidates: call.timed(&call.described.candidates()?)?,
+            copy: copy_milliseconds(client, call.described.bytes()),
+            chosen: chosen.to_string(),
+            took,
+        })
+    };
+    let passes = Described::passes(problem, &client(device)?)?;
+    passes.into_iter().map(tuned).collect()
 }
 
 /// Times every strategy that can run a problem, and the analytic plan, in turns.
@@ -57,17 +68,18 @@ pub fn tune(problem: &Problem, device: &Device) -> Result<Tuned> {
 ///
 /// As [`tune`].
 pub fn strategies(problem: &Problem, device: &Device) -> Result<Strategies> {
-    let call = Call::new(problem, &client(device)?)?;
+    let call = Call::new(Described::new(problem, &client(device)?)?)?;
     let mut all: Vec<Knobs> = Strategy::ALL.into_iter().map(Knobs::from).collect();
     all.retain(|&knobs| call.described.plan(knobs).is_ok());
     all.push(Knobs::default());
     let candidates = call.timed(&all)?;
+    let launched = call.described.problem.clone();
     drop(call);
 
-    let mut rounds = harness::prepare(Contender::Copy, &launched(problem), device)?.round()?;
+    let mut rounds = harness::prepare(Contender::Copy, &launched, device)?.round()?;
     rounds.sort();
     Ok(Strategies {
-        bytes: bytes(problem),
+        bytes: launched.bytes(),
         copy: 1e3 * rounds[rounds.len() / 2].as_secs_f64(),
         candidates,
     })
@@ -80,27 +92,18 @@ pub fn strategies(problem: &Problem, device: &Device) -> Result<Strategies> {
 /// As [`tune`].
 pub fn running(problem: &Problem, device: &Device) -> Result<String> {
     let client = client(device)?;
-    let of = |pass: Pass| {
-        let problem = Problem {
-            pass,
-            ..problem.clone()
-        };
-        let described = Described::new(&problem, &client)?;
-        let knobs = match cubenorm::tuning().applies_to(&hardware(&client)) {
-            // What the call found is kept, so this measures nothing again.
-            true => Call::new(&problem, &client)?.chosen()?,
-            false => Knobs::default(),
-        };
-        described.plan(knobs).map(|(_, plan)| plan)
+    let is_tuned = cubenorm::tuning().applies_to(&hardware(&client));
+    let plan = |described: Described| {
+        if !is_tuned {
+            return Ok(described.plan(Knobs::default())?.1);
+        }
+        // What the layer's call found is kept, so this measures nothing again.
+        let call = Call::new(described)?;
+        Ok(call.described.plan(call.chosen()?)?.1)
     };
-    match problem.pass {
-        Pass::Full => Ok(format!(
-            "{}; back: {}",
-            of(Pass::Forward)?,
-            of(Pass::Backward)?
-        )),
-        pass => of(pass),
-    }
+    let passes = Described::passes(problem, &client)?.into_iter();
+    let plans = passes.map(plan).collect::<Result<Vec<String>>>()?;
+    Ok(plans.join("; back: "))
 }
 
 /// A described pass with its buffers.
@@ -121,8 +124,10 @@ struct Set {
 }
 
 impl Call {
-    fn new(problem: &Problem, client: &Client) -> Result<Self> {
-        let described = Described::new(problem, client)?;
+    fn new(described: Described) -> Result<Self> {
+        let Described {
+            client, problem, ..
+        } = &described;
         let data = problem.host_data();
         let buffer = |values: &[f32]| match problem.dtype {
             DType::F32 => {
@@ -141,7 +146,7 @@ impl Call {
         let pairs = pairs.and_then(|desc| desc.layout.checked_elements());
         let pairs = [0.0f32, 1.0].repeat(pairs.unwrap_or(2) / 2);
         let pairs: Vec<u8> = pairs.iter().flat_map(|x| x.to_ne_bytes()).collect();
-        let sets = working_sets(&hardware(client), bytes(problem));
+        let sets = working_sets(&hardware(client), problem.bytes());
         let set = |_| {
             let input = buffer(&data.input);
             Set {
@@ -203,6 +208,7 @@ impl Call {
             client,
             norm,
             gradient,
+            ..
         } = &self.described;
         Ok(match gradient {
             None => tuned_forward(client, norm, &self.forward_tensors())?,
@@ -216,6 +222,7 @@ impl Call {
             client,
             norm,
             gradient,
+            ..
         } = &self.described;
         match gradient {
             None => {

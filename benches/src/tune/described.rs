@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use burn::{backend::DispatchDevice, tensor::Device};
 use cubecl::{
     client::Client,
@@ -10,8 +10,9 @@ use cubecl::{
     future::block_on,
 };
 use cubenorm_core::{
-    DType, Epsilon, GradientDesc, Hold, Knobs, Layout, NormDesc, Statistics, StrategyChoice,
-    TensorDesc, forward_candidates, gradient_candidates, knobs, problem_on, sums_on,
+    DType, Epsilon, GradientDesc, Hold, Knobs, Layout, NormDesc, RowKept, Statistics,
+    StrategyChoice, TensorDesc, WrittenStatistics, forward_candidates, gradient_candidates, knobs,
+    problem_on, sums_on,
 };
 use cubenorm_kernels::{hardware, plan_for, plan_gradient_for};
 use cubenorm_offline::{Recorder, Work, representation};
@@ -35,14 +36,27 @@ pub fn plan(problem: &Problem, device: &Device) -> Result<Planned> {
 ///
 /// Where the device is none of CubeCL's, or cannot hold the problem.
 pub fn explain(problem: &Problem, device: &Device) -> Result<Explained> {
-    Described::new(problem, &client(device)?)?.explain(problem)
+    Described::new(problem, &client(device)?)?.explain()
 }
 
 /// Has runtimes append what they compile to a file, those that tell. To be called before any device is used.
 pub fn log_sources(log: &Path) {
-    let mut config = CubeClRuntimeConfig::default();
-    config.compilation.logger.level = CompilationLogLevel::Full;
-    config.compilation.logger.file = Some(log.to_owned());
+    configured(|config| {
+        config.compilation.logger.level = CompilationLogLevel::Full;
+        config.compilation.logger.file = Some(log.to_owned());
+    });
+}
+
+/// Has runtimes keep what they compile beside what is tuned, those that can: CUDA, ROCm, Metal, and Vulkan where it takes
+/// SPIR-V. To be called before any device is used.
+pub(super) fn keep_kernels() {
+    configured(|config| config.compilation.cache = true);
+}
+
+/// Changes what the user has configured CubeCL to.
+fn configured(change: impl FnOnce(&mut CubeClRuntimeConfig)) {
+    let mut config = CubeClRuntimeConfig::from_current_dir().override_from_env();
+    change(&mut config);
     CubeClRuntimeConfig::set(config);
 }
 
@@ -64,28 +78,56 @@ pub fn runtime(device: &Device) -> String {
 /// A pass over tensors that need not be there.
 pub(super) struct Described {
     pub client: Client,
+    /// The problem, of this pass alone.
+    pub problem: Problem,
     pub norm: NormDesc,
     /// The way back, where that is the pass.
     pub gradient: Option<GradientDesc>,
 }
 
 impl Described {
+    /// The pass of a problem; of both, the way back.
     pub fn new(problem: &Problem, client: &Client) -> Result<Self> {
+        let mut passes = Self::passes(problem, client)?;
+        passes.pop().context("a problem has a pass")
+    }
+
+    /// The passes of a problem, the way there first: before the way back it leaves its statistics to it, and is
+    /// tuned and planned as another kind of call.
+    pub fn passes(problem: &Problem, client: &Client) -> Result<Vec<Self>> {
         problem.validate()?;
         let dtype = match problem.dtype {
             problems::DType::F32 => DType::F32,
             problems::DType::F16 => DType::F16,
         };
         let norm = desc(problem, dtype);
-        let gradient = match problem.pass {
-            Pass::Forward => None,
-            Pass::Backward | Pass::Full => Some(GradientDesc::new(norm.clone())),
-        };
-        Ok(Self {
+        let pass = |pass: Pass, norm: NormDesc| Self {
             client: client.clone(),
+            problem: Problem {
+                pass,
+                ..problem.clone()
+            },
+            gradient: (pass == Pass::Backward).then(|| GradientDesc::new(norm.clone())),
             norm,
-            gradient,
+        };
+        let written = match problem.op {
+            // Its layer keeps running ones.
+            Op::BatchNorm => WrittenStatistics::MeanVariance,
+            _ => WrittenStatistics::MeanRstd,
+        };
+        Ok(match problem.pass {
+            Pass::Forward => vec![pass(Pass::Forward, norm)],
+            Pass::Backward => vec![pass(Pass::Backward, norm)],
+            Pass::Full => {
+                let there = norm.clone().with_written_statistics(written);
+                vec![pass(Pass::Forward, there), pass(Pass::Backward, norm)]
+            }
         })
+    }
+
+    /// The least that the pass must move.
+    pub fn bytes(&self) -> usize {
+        self.problem.bytes()
     }
 
     /// The plan that knobs come to: its strategy, and all of it.
@@ -137,7 +179,7 @@ impl Described {
         Ok(texts)
     }
 
-    fn explain(&self, problem: &Problem) -> Result<Explained> {
+    fn explain(&self) -> Result<Explained> {
         let analytic = Knobs::default();
         let (desc, again) = match &self.gradient {
             None => {
@@ -148,11 +190,13 @@ impl Described {
             }
             Some(desc) => {
                 let plan = plan_gradient_for(&self.client, desc, analytic.into())?;
-                let again = 2 * usize::from(plan.blueprint.reduces);
+                // Input and gradient.
+                let reads_again = plan.blueprint.reduces && plan.blueprint.row == RowKept::Reread;
+                let again = 2 * usize::from(reads_again);
                 (serde_json::to_value(desc)?, again)
             }
         };
-        let minimum = bytes(problem);
+        let (problem, minimum) = (&self.problem, self.bytes());
         let candidates = self.candidates()?;
         let (_, plan) = self.plan(analytic)?;
         Ok(Explained {
@@ -164,23 +208,6 @@ impl Described {
             candidates: candidates.iter().map(Knobs::to_string).collect(),
             kernels: self.kernels()?,
         })
-    }
-}
-
-/// The least that the pass must move.
-pub(super) fn bytes(problem: &Problem) -> usize {
-    launched(problem).bytes()
-}
-
-/// What is launched for a problem: of both passes, the way back is meant.
-pub(super) fn launched(problem: &Problem) -> Problem {
-    let pass = match problem.pass {
-        Pass::Forward => Pass::Forward,
-        Pass::Backward | Pass::Full => Pass::Backward,
-    };
-    Problem {
-        pass,
-        ..problem.clone()
     }
 }
 

@@ -22,9 +22,11 @@ pub use {
     described::{explain, log_sources, plan, runtime},
 };
 
-/// What is known of a problem's candidates on a device.
+/// What is known of the candidates of one of a problem's passes on a device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Tuned {
+    /// Which pass: forward, which may write statistics for the way back, or backward.
+    pub pass: String,
     /// A copy of as many bytes as the pass must move, in milliseconds, where CubeCL's probe could
     /// measure it.
     pub copy: Option<f64>,

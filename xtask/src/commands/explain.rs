@@ -6,15 +6,16 @@ use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
 use super::{
-    program::{self, answers},
-    selection::Selection,
+    program::answers,
+    selection::{Selected, Selection},
 };
 use crate::{
     exec::{Cmd, workspace},
     style,
 };
 
-/// Print what would run for a problem and why: description, plan, bytes moved, candidates, source.
+/// Print what would run for a problem without tuning, and why: description, analytic plan, bytes moved, source, and
+/// what a tuner could choose instead.
 ///
 /// The device has to be there: plans are made from what it reports, and each is launched once, so that the
 /// runtime compiles it. The source is what the runtime hands to its driver, where it tells; else it is
@@ -44,9 +45,11 @@ struct Explained {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let devices = args.selection.devices();
-    let program = program::build(program::BENCH, &devices)?;
-    let problems = args.selection.problems(&program, None)?;
+    let Selected {
+        devices,
+        program,
+        problems,
+    } = args.selection.resolve(None)?;
     let log = workspace().join(LOG);
     let mut failed = 0;
     for device in devices {
@@ -130,7 +133,7 @@ fn text(explained: &Explained) -> String {
     let share = 100.0 * *minimum as f64 / (*moved).max(1) as f64;
     format!(
         "description  {desc}\n\
-         plan         {plan}\n\
+         plan         {plan}, analytic: a tuner may choose another of the candidates\n\
          moves        {} of at least {}{again}\n\
          expected     {share:.0} % of a copy where nothing is cached, up to 100 % where all is\n\
          candidates   {}",

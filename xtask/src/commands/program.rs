@@ -3,7 +3,7 @@
 use std::{
     io::{BufRead, BufReader, Write},
     path::PathBuf,
-    process::Stdio,
+    process::{ExitStatus, Stdio},
 };
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -26,12 +26,49 @@ pub fn build(name: &str, devices: &[Device]) -> Result<PathBuf> {
     Build::burn_facing(&features(devices, llvm))?.program(name)
 }
 
-/// Asks a program for an answer to each problem, in a process of its own.
+/// Asks a program for an answer to each problem. Where one ends the program, that is its answer, and another process
+/// goes on with the next.
+///
+/// # Errors
+///
+/// Where the program cannot be started, fails at its end, or two problems in a row end it: then it is not the problem.
 pub fn answers<T: for<'a> Deserialize<'a>>(
     command: &Cmd,
     problems: &[Problem],
     mut take: impl FnMut(&Problem, Result<T>),
 ) -> Result<()> {
+    let mut left = problems;
+    let mut failed_at_once = false;
+    while let Some(died) = answers_of_one(command, left, &mut take)? {
+        let problem = &left[died.place];
+        ensure!(
+            died.place > 0 || !failed_at_once,
+            "`{command}` ended at {problem}, as at the one before, with {}",
+            died.status
+        );
+        failed_at_once = true;
+        let why = format!("`{command}` ended with {}", died.status);
+        take(problem, Err(anyhow!(why)));
+        left = &left[died.place + 1..];
+    }
+    Ok(())
+}
+
+/// At which problem a program ended, and how.
+pub struct Died {
+    pub place: usize,
+    pub status: ExitStatus,
+}
+
+/// Asks as [`answers`] does, in one process: what it keeps until its end is of all problems.
+pub fn answers_of_one<T: for<'a> Deserialize<'a>>(
+    command: &Cmd,
+    problems: &[Problem],
+    mut take: impl FnMut(&Problem, Result<T>),
+) -> Result<Option<Died>> {
+    if problems.is_empty() {
+        return Ok(None);
+    }
     command.announce();
     let mut child = command
         .command()
@@ -46,32 +83,53 @@ pub fn answers<T: for<'a> Deserialize<'a>>(
     let mut lines = BufReader::new(stdout).lines().map_while(Result::ok);
     let mut answer =
         || lines.find_map(|line| serde_json::from_str::<Result<T, String>>(&line).ok());
-    for problem in problems {
+    for (place, problem) in problems.iter().enumerate() {
         let asked = writeln!(questions, "{}", serde_json::to_string(problem)?);
         match asked.ok().and_then(|()| answer()) {
             Some(answer) => take(problem, answer.map_err(|why| anyhow!(why))),
             None => {
                 let status = child.wait()?;
-                bail!("`{command}` ended at {problem} with {status}");
+                return Ok(Some(Died { place, status }));
             }
         }
     }
     drop(questions);
     let status = child.wait()?;
     ensure!(status.success(), "`{command}` ended with {status}");
-    Ok(())
+    Ok(None)
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests {
     use super::*;
 
+    fn problems(count: usize) -> Vec<Problem> {
+        let one: Problem = serde_json::from_str(r#"{"op": "rms_norm", "shape": [2, 3]}"#).unwrap();
+        vec![one; count]
+    }
+
     #[test]
-    fn a_program_that_dies_is_named_with_its_problem() {
-        let problem: Problem =
-            serde_json::from_str(r#"{"op": "rms_norm", "shape": [2, 3]}"#).unwrap();
-        let command = Cmd::new("false");
-        let error = answers(&command, &[problem], |_, _: Result<String>| ()).unwrap_err();
-        assert!(error.to_string().contains("rms_norm 2x3"), "{error}");
+    fn a_program_that_dies_twice_in_a_row_is_named_with_its_problem() {
+        let mut told = Vec::new();
+        let error = answers(&Cmd::new("false"), &problems(9), |_, it: Result<String>| {
+            told.push(it.is_ok());
+        });
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("`false` ended at rms_norm 2x3"), "{error}");
+        assert_eq!(told, [false]);
+    }
+
+    #[test]
+    fn the_others_are_asked_where_one_problem_ends_the_program() {
+        // One answer for each process.
+        let script = r#"read line; echo '{"Ok":"fine"}'; read line || exit 0; exit 3"#;
+        let command = Cmd::new("sh").args(["-c", script]);
+        let mut told = Vec::new();
+        answers(&command, &problems(5), |_, it: Result<String>| {
+            told.push(it.map_err(|why| format!("{why:#}").contains('3')));
+        })
+        .unwrap();
+        let fine = || Ok("fine".to_owned());
+        assert_eq!(told, [fine(), Err(true), fine(), Err(true), fine()]);
     }
 }

@@ -5,16 +5,19 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
+use super::program;
 use crate::{
     device::{Device, present},
     exec::Cmd,
+    setup,
 };
 
 /// What is run; the benchmark's catalogue knows what the words mean.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Problem {
     pub op: String,
     pub shape: Vec<usize>,
@@ -41,8 +44,7 @@ fn forward() -> String {
 impl Problem {
     /// `2048x4096`, as a shape is written in commands.
     pub fn sizes(&self) -> String {
-        let sizes: Vec<String> = self.shape.iter().map(usize::to_string).collect();
-        sizes.join("x")
+        sizes(&self.shape)
     }
 
     /// Its sizes, and the layout where that is not the usual one.
@@ -52,26 +54,29 @@ impl Problem {
             false => format!("{} {}", self.sizes(), self.layout),
         }
     }
+
+    /// All of it but which part of a training step it is.
+    pub fn without_pass(&self) -> String {
+        format!("{} {} {}", self.op, self.tensor(), self.dtype)
+    }
+}
+
+fn sizes(shape: &[usize]) -> String {
+    let sizes: Vec<String> = shape.iter().map(usize::to_string).collect();
+    sizes.join("x")
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} {} {} {}",
-            self.op,
-            self.tensor(),
-            self.dtype,
-            self.pass
-        )
+        write!(f, "{} {}", self.without_pass(), self.pass)
     }
 }
 
 /// The arguments of verbs that take problems.
 #[derive(clap::Args)]
 pub struct Selection {
-    /// Which shapes: quick, full, transformer, vision, tiny, odd
-    #[arg(long, value_name = "NAME", default_value = "full")]
+    /// Which shapes
+    #[arg(long, value_name = "NAME", default_value = "full", value_parser = SUITES)]
     suite: String,
     /// The problems of FILE instead: a JSON array of {"op": ..., "shape": [...], "layout": ..., "dtype": ...,
     /// "pass": ...}
@@ -80,21 +85,42 @@ pub struct Selection {
     /// Devices to run on [default: those of cpu and wgpu that this machine has]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     device: Vec<Device>,
-    /// Only these operators: layer_norm, rms_norm, batch_norm, group_norm, instance_norm
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    /// Only these operators
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = OPS)]
     op: Vec<String>,
-    /// Only these shapes, as 2048x4096; one that is not in the suite is added to it
+    /// Only these shapes, as 2048x4096; beside --op, one that is not in the suite is added to it
     #[arg(long, value_name = "SHAPE", value_delimiter = ',', value_parser = parse_shape)]
     shape: Vec<Shape>,
-    /// Only these layouts: contiguous, channels_last; all shapes take those that are named
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    /// Only these layouts; all shapes take those that are named
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = LAYOUTS)]
     layout: Vec<String>,
-    /// Only these types: f32, f16
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    /// Only these types
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = DTYPES)]
     dtype: Vec<String>,
-    /// Only these passes: forward, backward, full (both); all shapes take those that are named
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    /// Only these passes (full is both, as in training); all shapes take those that are named
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = PASSES)]
     pass: Vec<String>,
+}
+
+/// The words of the catalogue, for help and for mistakes to be told before anything is built.
+const SUITES: [&str; 6] = ["quick", "full", "transformer", "vision", "tiny", "odd"];
+const OPS: [&str; 5] = [
+    "layer_norm",
+    "rms_norm",
+    "batch_norm",
+    "group_norm",
+    "instance_norm",
+];
+const LAYOUTS: [&str; 2] = ["contiguous", "channels_last"];
+const DTYPES: [&str; 2] = ["f32", "f16"];
+const PASSES: [&str; 3] = ["forward", "backward", "full"];
+
+/// What a verb works with: every part of it is there.
+pub struct Selected {
+    pub devices: Vec<Device>,
+    /// The benchmark program, built for these devices.
+    pub program: PathBuf,
+    pub problems: Vec<Problem>,
 }
 
 /// The sizes of a tensor; clap would take a bare `Vec` for a list of values.
@@ -109,12 +135,45 @@ fn parse_shape(text: &str) -> Result<Shape> {
 }
 
 impl Selection {
+    /// Looks for file and devices first, as the build of the program takes minutes.
+    ///
+    /// `suite` stands for the one that was named.
+    ///
+    /// # Errors
+    ///
+    /// Where the file is none, a device cannot run here, the program does not build, or something that was named
+    /// selects nothing.
+    pub fn resolve(&self, suite: Option<&str>) -> Result<Selected> {
+        let file = self.shapes.as_deref().map(read).transpose()?;
+        let devices = self.devices()?;
+        let program = program::build(program::BENCH, &devices)?;
+        let (all, source) = match (file, &self.shapes) {
+            (Some(problems), Some(file)) => (problems, file.display().to_string()),
+            _ => {
+                let suite = suite.unwrap_or(&self.suite);
+                let list = Cmd::new(program.to_string_lossy()).args(["list", suite]);
+                let source = format!("the suite {suite}");
+                (parse(&list.capture()?, &source)?, source)
+            }
+        };
+        Ok(Selected {
+            devices,
+            program,
+            problems: self.select(all, &source)?,
+        })
+    }
+
     /// The devices that are named, or those of software that this machine has.
-    pub fn devices(&self) -> Vec<Device> {
-        if !self.device.is_empty() {
-            return self.device.clone();
+    fn devices(&self) -> Result<Vec<Device>> {
+        if self.device.is_empty() {
+            let devices = present(&[Device::Cpu, Device::Wgpu]);
+            ensure!(!devices.is_empty(), "this machine has no device to run on");
+            return Ok(devices);
         }
-        present(&[Device::Cpu, Device::Wgpu])
+        let named = self.device.iter();
+        named
+            .map(|&device| setup::device(Some(device), false))
+            .collect()
     }
 
     /// Whether nothing is left out of the suite that holds all others.
@@ -123,31 +182,8 @@ impl Selection {
         is_whole && self.suite == "full"
     }
 
-    /// The suite as the benchmark program's catalogue has it, or the file, filtered and completed as
-    /// asked.
-    pub fn problems(&self, program: &Path, suite: Option<&str>) -> Result<Vec<Problem>> {
-        let (text, source) = match &self.shapes {
-            Some(file) => (
-                fs::read_to_string(file).with_context(|| format!("{} not read", file.display()))?,
-                file.display().to_string(),
-            ),
-            None => {
-                let suite = suite.unwrap_or(&self.suite);
-                let list = Cmd::new(program.to_string_lossy()).args(["list", suite]);
-                (list.capture()?, format!("the suite {suite}"))
-            }
-        };
-        let all: Vec<Problem> = serde_json::from_str(&text)
-            .with_context(|| format!("{source} is no JSON array of problems"))?;
-        let problems = self.select(all);
-        if problems.is_empty() {
-            bail!("{source} has no problem of this kind; a new one needs --op and --shape");
-        }
-        Ok(problems)
-    }
-
-    /// The problems that are asked for, and those that are missing.
-    fn select(&self, suite: Vec<Problem>) -> Vec<Problem> {
+    /// The problems that are asked for, and those that are missing. Who names what selects nothing is told.
+    fn select(&self, suite: Vec<Problem>, source: &str) -> Result<Vec<Problem>> {
         let is_asked = |asked: &[String], name: &String| asked.is_empty() || asked.contains(name);
         let of_shape =
             |p: &Problem| self.shape.is_empty() || self.shape.iter().any(|s| s.0 == p.shape);
@@ -168,10 +204,50 @@ impl Selection {
                 }
             }
         }
+        for op in &self.op {
+            ensure!(
+                selected.iter().any(|p| p.op == *op),
+                "{source} has no {op}; --shape adds one"
+            );
+        }
+        for Shape(shape) in &self.shape {
+            ensure!(
+                selected.iter().any(|p| p.shape == *shape),
+                "{source} has nothing of the shape {}; --op adds it",
+                sizes(shape)
+            );
+        }
         let selected = spread(selected, &self.layout, |problem| &mut problem.layout);
         let selected = spread(selected, &self.dtype, |problem| &mut problem.dtype);
-        spread(selected, &self.pass, |problem| &mut problem.pass)
+        let selected = spread(selected, &self.pass, |problem| &mut problem.pass);
+        ensure!(!selected.is_empty(), "{source} has no problem");
+        Ok(selected)
     }
+}
+
+/// The problems of a file, with words of the catalogue.
+fn read(file: &Path) -> Result<Vec<Problem>> {
+    let source = file.display();
+    let text = fs::read_to_string(file).with_context(|| format!("{source} not read"))?;
+    let problems = parse(&text, &source.to_string())?;
+    for problem in &problems {
+        for (field, word, known) in [
+            ("op", &problem.op, &OPS[..]),
+            ("layout", &problem.layout, &LAYOUTS),
+            ("dtype", &problem.dtype, &DTYPES),
+            ("pass", &problem.pass, &PASSES),
+        ] {
+            if !known.contains(&word.as_str()) {
+                let known = known.join(", ");
+                bail!("{source}: {problem}: no {field} is called `{word}`; there are {known}");
+            }
+        }
+    }
+    Ok(problems)
+}
+
+fn parse(text: &str, source: &str) -> Result<Vec<Problem>> {
+    serde_json::from_str(text).with_context(|| format!("{source} is no JSON array of problems"))
 }
 
 /// Each problem once with each of the words that are asked for; all as they are where none is.
@@ -198,6 +274,8 @@ fn spread(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use clap::Parser as _;
 
     use super::*;
@@ -236,30 +314,62 @@ mod tests {
     }
 
     /// What these arguments select from two problems.
-    fn selected(arguments: &[&str]) -> Vec<Problem> {
-        let cli = Cli::parse_from(["bench"].iter().chain(arguments));
+    fn select(arguments: &[&str]) -> Result<Vec<Problem>> {
+        let cli = Cli::try_parse_from(["bench"].iter().chain(arguments))?;
         let suite = [problem("layer_norm", &[2, 4]), problem("rms_norm", &[2, 4])];
-        cli.selection.select(suite.into())
+        cli.selection.select(suite.into(), "the suite")
+    }
+
+    fn selected(arguments: &[&str]) -> Vec<Problem> {
+        select(arguments).unwrap()
+    }
+
+    /// What a file of this text is read as.
+    fn of_file(text: &str) -> Result<Vec<Problem>> {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("cubenorm-shapes-{}-{number}", std::process::id());
+        let file = std::env::temp_dir().join(name);
+        fs::write(&file, text).unwrap();
+        let problems = read(&file);
+        fs::remove_file(&file).unwrap();
+        problems
     }
 
     #[test]
     fn a_file_of_problems_stands_for_a_suite() {
-        let file = std::env::temp_dir().join(format!("cubenorm-shapes-{}", std::process::id()));
-        fs::write(
-            &file,
-            r#"[{"op": "rms_norm", "shape": [3, 5], "dtype": "f16"}]"#,
-        )
-        .unwrap();
-        let cli = Cli::parse_from(["tune", "--shapes", &file.to_string_lossy()]);
-        let problems = cli.selection.problems(Path::new("unused"), None);
-        fs::remove_file(&file).unwrap();
         let expected = Problem {
             dtype: "f16".into(),
             ..problem("rms_norm", &[3, 5])
         };
-        assert_eq!(problems.unwrap(), [expected]);
-        let gone = cli.selection.problems(Path::new("unused"), None);
-        assert!(gone.unwrap_err().to_string().contains("not read"));
+        let text = r#"[{"op": "rms_norm", "shape": [3, 5], "dtype": "f16"}]"#;
+        assert_eq!(of_file(text).unwrap(), [expected]);
+        let gone = read(Path::new("/nowhere/shapes.json")).unwrap_err();
+        assert!(gone.to_string().contains("not read"));
+    }
+
+    #[test]
+    fn what_a_file_misspells_is_an_error_that_names_it() {
+        let error = |text| format!("{:#}", of_file(text).unwrap_err());
+        let key = error(r#"[{"op": "rms_norm", "shape": [3, 5], "layuot": "channels_last"}]"#);
+        assert!(key.contains("unknown field `layuot`"), "{key}");
+        let op = error(r#"[{"op": "rmsnorm", "shape": [3, 5]}]"#);
+        assert!(op.contains("`rmsnorm`") && op.contains("rms_norm,"), "{op}");
+        let list = error(r#"{"op": "rms_norm"}"#);
+        assert!(list.contains("no JSON array"), "{list}");
+    }
+
+    #[test]
+    fn a_name_that_selects_nothing_is_an_error() {
+        let error = |arguments: &[&str]| select(arguments).unwrap_err().to_string();
+        assert!(error(&["--op", "layer_norm,rmsnorm"]).contains("'rmsnorm'"));
+        let op = error(&["--op", "rms_norm,batch_norm"]);
+        assert_eq!(op, "the suite has no batch_norm; --shape adds one");
+        let shape = error(&["--shape", "2x4,3x5"]);
+        assert_eq!(
+            shape,
+            "the suite has nothing of the shape 3x5; --op adds it"
+        );
     }
 
     #[test]
@@ -269,7 +379,6 @@ mod tests {
         assert_eq!(selected(&rms), [problem("rms_norm", &[2, 4])]);
         let other = ["--op", "rms_norm", "--shape", "3x5"];
         assert_eq!(selected(&other), [problem("rms_norm", &[3, 5])]);
-        assert!(selected(&["--shape", "3x5"]).is_empty());
     }
 
     #[test]

@@ -1,36 +1,42 @@
 //! `cargo xtask tune`: every candidate of a list of shapes, timed, and what the tuner chose.
 
-use std::path::PathBuf;
+use std::{
+    fs::File,
+    io::{ErrorKind, Read},
+    path::{Path, PathBuf},
+};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Deserialize;
 
 use super::{
     bench::progress,
-    program::{self, answers},
+    program::{answers, answers_of_one},
     ratios::geometric_mean,
-    selection::Selection,
+    selection::{Problem, Selected, Selection},
 };
 use crate::{exec::Cmd, style};
 
 /// Tune the kernels for a list of shapes: each candidate with its time, and which one was chosen.
 ///
-/// What is chosen is kept in CubeCL's cache, where later runs find it. The analytic plan is what runs
-/// without tuning. Times are the device's own where it keeps them.
+/// Of a pass `full` both ways are tuned, as a training step runs them. What is chosen is kept in CubeCL's cache,
+/// where later runs find it. The analytic plan is what runs without tuning. Times are the device's own where it
+/// keeps them.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
     selection: Selection,
-    /// Start from nothing and write what was tuned and compiled to FILE, a bundle that an application
-    /// ships and imports (see README)
+    /// Start from nothing and write what was tuned to FILE, a bundle that an application ships and imports (see
+    /// README), with the kernels where the runtime keeps them: CUDA, ROCm, Metal, Vulkan
     #[arg(long, value_name = "FILE")]
     bundle: Option<PathBuf>,
 }
 
-/// What the program knows of a problem; `cubenorm_bench::tune` is the other side.
+/// What the program knows of one of a problem's passes; `cubenorm_bench::tune` is the other side.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 struct Tuned {
+    pass: String,
     copy: Option<f64>,
     candidates: Vec<Candidate>,
     chosen: String,
@@ -40,13 +46,19 @@ struct Tuned {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 struct Candidate {
     name: String,
+    plan: String,
     time: f64,
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let devices = args.selection.devices();
-    let program = program::build(program::BENCH, &devices)?;
-    let problems = args.selection.problems(&program, None)?;
+    if let Some(bundle) = &args.bundle {
+        check_bundle(bundle)?;
+    }
+    let Selected {
+        devices,
+        program,
+        problems,
+    } = args.selection.resolve(None)?;
     ensure!(
         args.bundle.is_none() || devices.len() == 1,
         "a bundle is of one device: name it with --device"
@@ -56,27 +68,36 @@ pub fn run(args: &Args) -> Result<()> {
         let mut command = Cmd::new(program.to_string_lossy())
             .arg("tune")
             .env("BURN_DEVICE", device.name());
-        if let Some(bundle) = &args.bundle {
-            command = command.arg(std::path::absolute(bundle)?);
-        }
         anstream::println!("\n{}", style::heading(device));
         let bar = progress(problems.len() as u64);
         let mut tuned = Vec::new();
-        answers(&command, &problems, |problem, answer: Result<Tuned>| {
+        let take = |problem: &Problem, answer: Result<Vec<Tuned>>| {
             bar.set_message(problem.to_string());
             bar.inc(1);
             bar.suspend(|| match answer {
-                Ok(answer) => {
-                    anstream::println!("{}", style::heading(problem));
-                    println!("{}", table(&answer));
-                    tuned.push(answer);
+                Ok(passes) => {
+                    for pass in passes {
+                        let title = format!("{} {}", problem.without_pass(), pass.pass);
+                        anstream::println!("{}\n{}", style::heading(title), told(&pass));
+                        tuned.push(pass);
+                    }
                 }
                 Err(why) => {
                     failed += 1;
                     anstream::println!("{} {problem}: {why:#}", style::bad("failed"));
                 }
             });
-        })?;
+        };
+        match &args.bundle {
+            None => answers(&command, &problems, take)?,
+            Some(bundle) => {
+                command = command.arg(std::path::absolute(bundle)?);
+                if let Some(died) = answers_of_one(&command, &problems, take)? {
+                    let problem = &problems[died.place];
+                    bail!("`{command}` ended at {problem} with {}", died.status);
+                }
+            }
+        }
         bar.finish_and_clear();
         if let Some(summary) = summary(&tuned) {
             println!("{summary}");
@@ -87,6 +108,32 @@ pub fn run(args: &Args) -> Result<()> {
     }
     ensure!(failed == 0, "{failed} problems could not be tuned");
     Ok(())
+}
+
+/// Refuses, before anything is measured, what cannot become a bundle or is a file of another kind.
+fn check_bundle(bundle: &Path) -> Result<()> {
+    const DATABASE: &[u8] = b"SQLite format 3\0";
+    let shown = bundle.display();
+    let mut head = Vec::new();
+    match File::open(bundle) {
+        Ok(file) => {
+            file.take(DATABASE.len() as u64)
+                .read_to_end(&mut head)
+                .with_context(|| format!("{shown} not read"))?;
+            ensure!(
+                head == DATABASE,
+                "{shown} is there, and is no bundle; it is left as it is"
+            );
+            Ok(())
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let folder = bundle.parent().filter(|it| !it.as_os_str().is_empty());
+            let folder = folder.unwrap_or(Path::new("."));
+            ensure!(folder.is_dir(), "{} is no folder", folder.display());
+            Ok(())
+        }
+        Err(error) => Err(error).with_context(|| format!("{shown} not read")),
+    }
 }
 
 impl Tuned {
@@ -111,7 +158,21 @@ impl Tuned {
     }
 }
 
-/// The candidates of a problem, fastest first.
+/// The candidates of a pass, and what the analytic plan and the chosen one are.
+fn told(tuned: &Tuned) -> String {
+    let plan = |name: &str| {
+        let named = tuned.candidates.iter().find(|it| it.name == name);
+        named.map_or("", |candidate| &candidate.plan)
+    };
+    let analytic = tuned.candidates.first().map_or("", |it| &it.plan);
+    let mut text = format!("{}\nanalytic plan: {analytic}", table(tuned));
+    if plan(&tuned.chosen) != analytic {
+        text += &format!("\nchosen: {}", plan(&tuned.chosen));
+    }
+    text
+}
+
+/// The candidates of a pass, fastest first.
 fn table(tuned: &Tuned) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_BORDERS_ONLY);
@@ -168,9 +229,11 @@ mod tests {
     fn tuned() -> Tuned {
         let candidate = |name: &str, time| Candidate {
             name: name.into(),
+            plan: format!("plan of {name}"),
             time,
         };
         Tuned {
+            pass: "forward".into(),
             copy: Some(1.0),
             candidates: vec![candidate("analytic", 4.0), candidate("cube units=256", 2.0)],
             chosen: "cube units=256".into(),
@@ -187,6 +250,33 @@ mod tests {
             rows[0].contains("50 %") && rows[1].contains("2.00"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn the_plan_that_was_chosen_is_told_where_it_is_another() {
+        let text = told(&tuned());
+        assert!(text.contains("analytic plan: plan of analytic"), "{text}");
+        assert!(text.contains("chosen: plan of cube units=256"), "{text}");
+        let same = Tuned {
+            chosen: "analytic".into(),
+            ..tuned()
+        };
+        assert!(!told(&same).contains("chosen: "));
+    }
+
+    #[test]
+    fn a_bundle_takes_no_other_files_place() {
+        let folder = std::env::temp_dir().join(format!("cubenorm-bundle-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("it");
+        check_bundle(&file).unwrap();
+        std::fs::write(&file, "SQLite format 3\0and more").unwrap();
+        check_bundle(&file).unwrap();
+        std::fs::write(&file, "a letter").unwrap();
+        let other = check_bundle(&file).unwrap_err().to_string();
+        let nowhere = check_bundle(&folder.join("a/b")).unwrap_err().to_string();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(other.contains("no bundle") && nowhere.contains("no folder"));
     }
 
     #[test]

@@ -80,7 +80,7 @@ impl Contender {
     }
 
     /// The library that this is, where it is one outside Rust.
-    fn library(self) -> Option<Library> {
+    pub fn library(self) -> Option<Library> {
         match self {
             Self::Peer(Peer::Torch) => Some(Library::PyTorch),
             Self::Peer(Peer::Onnxruntime) => Some(Library::OnnxRuntime),

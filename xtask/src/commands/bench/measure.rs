@@ -43,10 +43,13 @@ impl Measurement {
     ) -> Result<Self> {
         let title = format!("{problem} on {device}");
         bar.set_message(format!("{title}: warming up"));
-        field.export(problem)?;
+        let exported = field.export(problem);
         let mut lanes = Vec::new();
         for &contender in &field.contenders {
-            let prepared = field.prepare(contender, problem, device)?;
+            let prepared = match &exported {
+                Err(why) if contender.library().is_some() => Err(Lost::Failed(format!("{why:#}"))),
+                _ => field.prepare(contender, problem, device)?,
+            };
             lanes.push(Lane {
                 contender,
                 state: prepared.map(|(worker, about)| (worker, about, Vec::new())),

@@ -15,7 +15,7 @@ mod table;
 mod worker;
 
 use std::{
-    fs,
+    fs::{self, OpenOptions},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -29,7 +29,7 @@ use self::{
     report::Page,
     survey::Survey,
 };
-use super::{program, selection::Selection};
+use super::selection::{Selected, Selection};
 use crate::{device::Device, exec::workspace, style};
 
 /// Where the report lies.
@@ -39,15 +39,19 @@ const FOLDER: &str = "target/bench";
 ///
 /// Every contender runs in a process of its own, is checked against a host reference and warmed
 /// up; then all take turns, round by round. On a software device (cpu, lavapipe) only the ratios
-/// mean something for other machines. The tables are followed by target/bench/report.html, with plots, and
-/// by the rows in target/bench/rows.csv.
+/// mean something for other machines. Times are those of a caller: from the first of several calls until the
+/// device is idle, by the clock on the wall. What kernels alone take by the device's clock, where it has one,
+/// is what `tune` prints. Two rounds tell a mean; the worst shape wants five and more.
+///
+/// The tables are followed by target/bench/report.html, with plots, and by the rows in target/bench/rows.csv,
+/// which are written after each problem.
 ///
 /// PyTorch and ONNX Runtime compute on the CPU whatever the device, with a thread for each core (PyTorch on
 /// the GPU beside `cuda`), from Python packages that are installed into target/python. ONNX Runtime has
 /// no backward pass. What a peer does not have is said below the table, and fails nothing.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Only what the speed targets name: the suite `quick`
+    /// A few shapes, minutes on a CPU: the suite `quick`
     #[arg(long, conflicts_with = "suite")]
     quick: bool,
     /// Whom to measure beside cubenorm and the copy
@@ -73,11 +77,12 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<()> {
     ensure!(args.rounds > 0, "no rounds, no times");
-    let devices = args.selection.devices();
-    let program = program::build(program::BENCH, &devices)?;
-    let problems = args
-        .selection
-        .problems(&program, args.quick.then_some("quick"))?;
+    let rows = Rows::at(args.json.clone())?;
+    let Selected {
+        devices,
+        program,
+        problems,
+    } = args.selection.resolve(args.quick.then_some("quick"))?;
     let field = Field::new(&program, Contender::with(&args.against))?;
 
     let disturbance = load::disturbance().map(|share| {
@@ -96,6 +101,7 @@ pub fn run(args: &Args) -> Result<()> {
         for problem in &problems {
             let measurement = Measurement::take(&field, device, problem, args.rounds, &bar)?;
             measurements.push(measurement);
+            rows.write(&measurements)?;
             // Who pipes it waits for minutes.
             if bar.is_hidden() {
                 let all = devices.len() * problems.len();
@@ -122,21 +128,45 @@ pub fn run(args: &Args) -> Result<()> {
         summaries: &summaries,
         surveys: &surveys,
     };
-    let folder = workspace().join(FOLDER);
-    fs::create_dir_all(&folder).with_context(|| format!("{} not made", folder.display()))?;
-    write(&folder.join("report.html"), &page.html()?)?;
-    write(&folder.join("rows.csv"), &rows::csv(&measurements)?)?;
-    if let Some(path) = &args.json {
-        write(path, &rows::json(&measurements)?)?;
+    let report = workspace().join(FOLDER).join("report.html");
+    write(&report, &page.html()?)?;
+    for path in [&report, &rows.csv].into_iter().chain(&rows.json) {
+        let shown = path.strip_prefix(workspace()).unwrap_or(path);
+        println!("written: {}", shown.display());
     }
     check(&measurements)
 }
 
+/// Where the rows of a run are written, again after each problem: who stops it has those that were measured.
+struct Rows {
+    csv: PathBuf,
+    json: Option<PathBuf>,
+}
+
+impl Rows {
+    /// Looks whether they can be written, before hours are spent on them.
+    fn at(json: Option<PathBuf>) -> Result<Self> {
+        let folder = workspace().join(FOLDER);
+        fs::create_dir_all(&folder).with_context(|| format!("{} not made", folder.display()))?;
+        let csv = folder.join("rows.csv");
+        for path in [&csv].into_iter().chain(&json) {
+            let opened = OpenOptions::new().append(true).create(true).open(path);
+            opened.with_context(|| format!("{} cannot be written", path.display()))?;
+        }
+        Ok(Self { csv, json })
+    }
+
+    fn write(&self, measurements: &[Measurement]) -> Result<()> {
+        write(&self.csv, &rows::csv(measurements)?)?;
+        match &self.json {
+            Some(path) => write(path, &rows::json(measurements)?),
+            None => Ok(()),
+        }
+    }
+}
+
 fn write(path: &Path, text: &str) -> Result<()> {
-    fs::write(path, text).with_context(|| format!("{} not written", path.display()))?;
-    let shown = path.strip_prefix(workspace()).unwrap_or(path);
-    println!("written: {}", shown.display());
-    Ok(())
+    fs::write(path, text).with_context(|| format!("{} not written", path.display()))
 }
 
 /// Fails where ours has no time; a peer's loss is its own.

@@ -176,7 +176,8 @@ mod tests {
 
     #[test]
     fn what_was_planned_before_the_program_died_is_shown() {
-        let script = r#"read line; echo '{"Ok":{"strategy":"unit","plan":"unit: x"}}'
+        let script = r#"read line; echo "$line" | grep -q '"shape":.1,1.' || exit 3
+            echo '{"Ok":{"strategy":"unit","plan":"unit: x"}}'
             read line; echo '{"Err":"too large"}'; exit 3"#;
         let command = Cmd::new("sh").args(["-c", script]);
         let cells = told(Device::Cpu, |cells| plan(&command, "forward", cells));
