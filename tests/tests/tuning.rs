@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cubecl::{
     config::{CubeClRuntimeConfig, RuntimeConfig},
@@ -108,6 +108,73 @@ fn a_shape_is_measured_once() {
         println!("{}: {first:?}, then {:?}", device.name, ten / 10);
         // Nothing was compiled before the first; a cached answer takes microseconds.
         assert!(ten < first, "{}: {ten:?} after {first:?}", device.name);
+    }
+}
+
+#[test]
+fn what_no_budget_is_left_for_is_as_inferred_and_what_is_known_stays() {
+    let _environment = environment("budget", None);
+    for device in devices() {
+        let case = |rows| Case::new(norm(&[rows, 1200], &[1], DType::F32), 5);
+        let run = |case: &Case, choice| {
+            let start = Instant::now();
+            case.check(&device, choice).unwrap();
+            start.elapsed()
+        };
+        let nothing = StrategyChoice::TunedWithin(Duration::ZERO);
+        // Not measured without a budget: that is left to who has one, and takes longer.
+        let unknown = case(100);
+        run(&unknown, StrategyChoice::Inferred);
+        let without = run(&unknown, nothing);
+        let measured = run(&unknown, StrategyChoice::Tuned);
+        assert!(
+            without < measured,
+            "{}: {without:?} {measured:?}",
+            device.name
+        );
+        let tensors = unknown.tensors(&device.client);
+        let chosen = tuned_forward(&device.client, &unknown.desc, &tensors).unwrap();
+        println!("{}: {chosen}, {without:?}, then {measured:?}", device.name);
+        // Of the same kind: known.
+        run(&case(101), nothing);
+    }
+}
+
+#[test]
+fn what_is_kept_is_asked_for_without_measuring_again() {
+    let _environment = environment("kept", None);
+    for device in devices() {
+        let case = Case::new(norm(&[80, 1700], &[1], DType::F32), 5);
+        let tensors = case.tensors(&device.client);
+        let ask = || {
+            let start = Instant::now();
+            let chosen = tuned_forward(&device.client, &case.desc, &tensors).unwrap();
+            (chosen, start.elapsed())
+        };
+        let (chosen, first) = ask();
+        let file = std::env::temp_dir().join(format!(
+            "cubenorm-{}-{}.bundle",
+            device.name,
+            std::process::id()
+        ));
+        cubecl::environment::bundle()
+            .save(&file, cubecl::bundle::BundleFormat::Sqlite)
+            .unwrap();
+        // Nothing is known in another environment but what the file has.
+        let before = environment::active();
+        environment::activate(format!("kept-{}", device.name));
+        let bundle = cubecl::bundle::open(&file).unwrap();
+        let report = cubecl::bundle::import(&*bundle);
+        assert!(report.imported > 0, "{}: {report:?}", device.name);
+        let (kept, again) = ask();
+        environment::activate(before);
+        fs::remove_file(&file).unwrap();
+        assert_eq!(kept, chosen, "{}", device.name);
+        assert!(
+            4 * again < first,
+            "{}: {again:?} after {first:?}",
+            device.name
+        );
     }
 }
 

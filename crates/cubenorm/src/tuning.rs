@@ -1,9 +1,10 @@
 //! When it is measured which plan of a kernel is the fastest.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
-use cubenorm_core::Hardware;
+use cubenorm_core::{Hardware, StrategyChoice};
 
 /// When it is measured which plan of a kernel is the fastest, on the runtimes that have a choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -18,6 +19,10 @@ pub enum Tuning {
     ///
     /// Results may differ in their last digits between machines that chose differently.
     OnFirstCall,
+    /// As [`OnFirstCall`](Self::OnFirstCall), until first calls have measured for so long together in this process: from
+    /// then on a kind that is in no cache has the plan that is made from shape, dtype and device. One call may take
+    /// longer than what is left. What was measured is in the cache of the next process, which goes on from there.
+    Within(Duration),
     /// Never: plans are made from shape, dtype and device alone, the same in each run.
     Off,
 }
@@ -25,33 +30,44 @@ pub enum Tuning {
 impl Tuning {
     /// Whether this means that a device is tuned.
     pub fn applies_to(self, hardware: &Hardware) -> bool {
+        self.choice(hardware) != StrategyChoice::Inferred
+    }
+
+    /// How a kernel's plan is chosen on a device.
+    pub fn choice(self, hardware: &Hardware) -> StrategyChoice {
         match self {
-            Self::OnFirstCall => true,
-            Self::Off => false,
-            Self::Auto => hardware.is_gpu(),
+            Self::Auto if hardware.is_gpu() => StrategyChoice::Tuned,
+            Self::Auto | Self::Off => StrategyChoice::Inferred,
+            Self::OnFirstCall => StrategyChoice::Tuned,
+            Self::Within(budget) => StrategyChoice::TunedWithin(budget),
+        }
+    }
+
+    /// What a value of the variable means.
+    fn of(value: &str) -> Self {
+        let value = value.trim().to_ascii_lowercase();
+        let budget = value.strip_suffix("ms").map(str::trim).map(str::parse);
+        match (value.as_str(), budget) {
+            ("on", _) => Self::OnFirstCall,
+            ("off", _) => Self::Off,
+            (_, Some(Ok(budget))) => Self::Within(Duration::from_millis(budget)),
+            _ => Self::Auto,
         }
     }
 }
 
-/// The variable that says `on` or `off` where nobody called [`set_tuning`].
+/// The variable that says `on`, `off` or how many milliseconds (`500ms`) where nobody called [`set_tuning`].
 const VARIABLE: &str = "CUBENORM_TUNING";
 
 fn state() -> &'static Mutex<Tuning> {
     static STATE: OnceLock<Mutex<Tuning>> = OnceLock::new();
-    STATE.get_or_init(|| {
-        let value = std::env::var(VARIABLE).unwrap_or_default();
-        Mutex::new(match value.to_ascii_lowercase().as_str() {
-            "on" => Tuning::OnFirstCall,
-            "off" => Tuning::Off,
-            _ => Tuning::Auto,
-        })
-    })
+    STATE.get_or_init(|| Mutex::new(Tuning::of(&std::env::var(VARIABLE).unwrap_or_default())))
 }
 
 /// Says when to tune, for all calls of this process from here on.
 ///
-/// Without it tuning is [`Auto`](Tuning::Auto), unless the environment has `CUBENORM_TUNING=on` or
-/// `off`.
+/// Without it tuning is [`Auto`](Tuning::Auto), unless the environment has `CUBENORM_TUNING=on`, `off`, or a budget
+/// in milliseconds, such as `500ms`.
 ///
 /// # Example
 ///
@@ -109,5 +125,21 @@ pub fn warm_up<const D: usize>(
     }
     if let Err(error) = device.sync() {
         panic!("warm_up: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_variable_says_when_and_for_how_long() {
+        assert_eq!(Tuning::of("ON"), Tuning::OnFirstCall);
+        assert_eq!(Tuning::of("off"), Tuning::Off);
+        let budget = Tuning::Within(Duration::from_millis(500));
+        assert_eq!([Tuning::of("500ms"), Tuning::of(" 500 ms")], [budget; 2]);
+        for other in ["", "auto", "ms", "-1ms"] {
+            assert_eq!(Tuning::of(other), Tuning::Auto, "{other}");
+        }
     }
 }

@@ -9,9 +9,9 @@ mod key;
 mod sets;
 mod warm;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use cubecl::prelude::*;
 use cubecl::std::throughput::memory_bound;
@@ -74,7 +74,11 @@ const GOOD_ENOUGH: f32 = 0.97;
 struct Pass {
     key: TuneKey,
     client: Client,
-    run: Run,
+    /// Makes what is run, on so many sets of buffers; only where something is measured.
+    make: Make,
+    sets: usize,
+    /// What is run; nothing where the tuner knows its answer, which is all that is asked of it.
+    run: Option<Run>,
     /// Launches so far, which take the buffers in turn.
     turn: Arc<AtomicUsize>,
     /// How often a sample runs it.
@@ -83,6 +87,8 @@ struct Pass {
     least_bytes: Option<usize>,
 }
 
+type Make = Arc<dyn Fn(usize) -> Run + Send + Sync>;
+
 #[derive(Clone)]
 enum Run {
     Forward(Arc<(NormDesc, Vec<ForwardTensors>)>),
@@ -90,14 +96,25 @@ enum Run {
 }
 
 impl Pass {
-    fn run(&self, knobs: Knobs) -> Result<(), String> {
-        (0..self.launches).try_for_each(|_| self.launch(knobs.into()))
+    /// The same with buffers.
+    fn to_measure(&self) -> Self {
+        Self {
+            run: Some((self.make)(self.sets)),
+            ..self.clone()
+        }
     }
 
-    fn launch(&self, choice: StrategyChoice) -> Result<(), String> {
+    fn run(&self, knobs: Knobs) -> Result<(), String> {
+        let Some(run) = &self.run else {
+            return Ok(());
+        };
+        (0..self.launches).try_for_each(|_| self.launch(run, knobs.into()))
+    }
+
+    fn launch(&self, run: &Run, choice: StrategyChoice) -> Result<(), String> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let client = &self.client;
-        let error = match &self.run {
+        let error = match run {
             Run::Forward(pass) => {
                 let (desc, sets) = &**pass;
                 launch_forward(client, desc, &sets[turn % sets.len()], choice).err()
@@ -124,6 +141,7 @@ pub(crate) fn tune_forward(
     desc: &NormDesc,
     problem: &NormProblem,
     tensors: &ForwardTensors,
+    budget: Duration,
 ) -> Result<Knobs, PlanError> {
     let Some(bytes) = measured_bytes(problem.rows, problem.cols, problem.dtype) else {
         return Ok(Knobs::default());
@@ -142,11 +160,20 @@ pub(crate) fn tune_forward(
     let output = TensorDesc::new(problem.output_layout.clone(), problem.dtype);
     let whole = [Some(&desc.input), desc.residual.as_ref(), Some(&output)];
     let moved = bytes * (whole.iter().flatten().count() + usize::from(desc.writes_sum));
-    let run = |sets: usize| {
-        let sets = forward_sets(client, desc, &output, tensors, sets);
-        Run::Forward(Arc::new((desc.clone(), sets)))
+    let make = {
+        let (client, desc, tensors) = (client.clone(), desc.clone(), tensors.clone());
+        move |sets| {
+            let sets = forward_sets(&client, &desc, &output, &tensors, sets);
+            Run::Forward(Arc::new((desc.clone(), sets)))
+        }
     };
-    Ok(tune(client, hardware, key.into(), run, bytes, moved))
+    let asked = Asked {
+        key: key.into(),
+        make: Arc::new(make),
+        bytes,
+        moved,
+    };
+    Ok(tune(client, hardware, asked, budget))
 }
 
 /// The fastest knobs for a gradient, measured if they are not known yet: one set for all its launches.
@@ -156,6 +183,7 @@ pub(crate) fn tune_gradient(
     desc: &GradientDesc,
     problem: &GradientProblem,
     tensors: &GradientTensors,
+    budget: Duration,
 ) -> Result<Knobs, PlanError> {
     let Some(bytes) = measured_bytes(problem.rows, problem.cols, problem.dtype) else {
         return Ok(Knobs::default());
@@ -172,46 +200,82 @@ pub(crate) fn tune_gradient(
         candidates: gradient_candidates(problem, hardware)?,
     };
     let moved = bytes * (2 + usize::from(desc.input_gradient.is_some()));
-    let run = |sets: usize| {
-        let sets = gradient_sets(client, desc, tensors, sets);
-        Run::Gradient(Arc::new((desc.clone(), sets)))
+    let make = {
+        let (client, desc, tensors) = (client.clone(), desc.clone(), tensors.clone());
+        move |sets| {
+            let sets = gradient_sets(&client, &desc, &tensors, sets);
+            Run::Gradient(Arc::new((desc.clone(), sets)))
+        }
     };
-    Ok(tune(client, hardware, key.into(), run, bytes, moved))
+    let asked = Asked {
+        key: key.into(),
+        make: Arc::new(make),
+        bytes,
+        moved,
+    };
+    Ok(tune(client, hardware, asked, budget))
 }
 
-/// Tunes a pass, on so many sets of buffers, whose largest tensors have so many bytes and that moves so many at least.
-fn tune(
-    client: &Client,
-    hardware: &Hardware,
+/// Of what the fastest knobs are asked for.
+struct Asked {
     key: TuneKey,
-    run: impl FnOnce(usize) -> Run,
+    /// Makes so many sets of buffers to run it on.
+    make: Make,
+    /// Of its largest tensor.
     bytes: usize,
+    /// Bytes that it moves at least.
     moved: usize,
-) -> Knobs {
+}
+
+/// How long all measuring of this process has taken.
+static SPENT: Mutex<Duration> = Mutex::new(Duration::ZERO);
+
+fn spent() -> MutexGuard<'static, Duration> {
+    SPENT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The fastest knobs, measured if they are not known yet and the budget is not used up.
+fn tune(client: &Client, hardware: &Hardware, asked: Asked, budget: Duration) -> Knobs {
+    let Asked {
+        key,
+        make,
+        bytes,
+        moved,
+    } = asked;
+    // Nothing to choose from.
+    if key.candidates.len() < 2 {
+        return Knobs::default();
+    }
     let id = device_id(client);
-    let (sampling, least_bytes) = match hardware.cpu_cores.is_some() || hardware.is_software() {
+    let (sampling, least_bytes) = match hardware.is_gpu() {
+        true => (Sampling::GPU, Some(moved)),
         // Few candidates: whether the copy's probe would save more than it takes was not measured.
-        true => (Sampling::CPU, None),
-        false => (Sampling::GPU, Some(moved)),
+        false => (Sampling::CPU, None),
     };
     let all = knobs(hardware);
-    let make = {
+    let init = {
         let (id, all) = (id.clone(), all.clone());
         move || tunables(&id, &all)
     };
-    let set = TUNER.init(&id, make);
-    // Executing what is settled already would run a whole sample of it, for results that nobody reads.
+    let set = TUNER.init(&id, init);
     let settled = || TUNER.fastest_identity(&id, &set, &key);
     let fastest = settled().or_else(|| {
+        if *spent() >= budget {
+            return None;
+        }
+        let start = Instant::now();
         let pass = Pass {
             key: key.clone(),
             client: client.clone(),
-            run: run(working_sets(hardware, moved)),
+            make,
+            sets: working_sets(hardware, moved),
+            run: None,
             turn: Arc::default(),
             launches: sampling.launches(bytes),
             least_bytes,
         };
         TUNER.execute(&id, client, set.clone(), pass);
+        *spent() += start.elapsed();
         settled()
     });
     let fastest = fastest.unwrap_or_default();
@@ -258,7 +322,8 @@ fn device_id(client: &Client) -> String {
 /// fastest for the nearest key first, then the best estimate.
 fn tunables(device: &str, knobs: &[Knobs]) -> TunableSet<TuneKey, Pass, (), Knobs> {
     let group = TuneGroup::ordered("candidates", |_: &TuneKey| 0, OrderedSettings::default());
-    let empty = TunableSet::new_cloning_inputs(|pass: &Pass| pass.key.clone())
+    let key = |pass: &Pass| pass.key.clone();
+    let empty = TunableSet::new(key, |_: &TuneKey, pass: &Pass| pass.to_measure())
         .with_bounds(Arc::new(|_: &TuneKey, pass: &Pass| bounds(pass)));
     let device: Arc<str> = device.into();
     knobs

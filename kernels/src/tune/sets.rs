@@ -1,10 +1,10 @@
 //! The buffers that measured launches take in turn.
 
 use cubecl::prelude::*;
-use cubecl::server::Handle;
 use cubenorm_core::{GradientDesc, Hardware, NormDesc, StrategyChoice, TensorDesc};
 
 use crate::gradient::{GradientTensors, launch_gradient};
+use crate::launch::args::allocate;
 use crate::launch::{ForwardTensors, launch_forward};
 
 /// Bytes of all sets together: more than a CPU's caches hold.
@@ -31,17 +31,10 @@ const LEAST: usize = 1 << 21;
 /// assert_eq!(working_sets(&Hardware::cuda(132), 8 << 20), 1);
 /// ```
 pub fn working_sets(hardware: &Hardware, bytes: usize) -> usize {
-    let is_cpu = hardware.cpu_cores.is_some() || hardware.is_software();
-    match is_cpu && bytes >= LEAST {
-        true => BEYOND_CACHES.div_ceil(bytes),
-        false => 1,
+    match hardware.is_gpu() || bytes < LEAST {
+        true => 1,
+        false => BEYOND_CACHES.div_ceil(bytes),
     }
-}
-
-/// A buffer for a result that nobody reads.
-fn scratch(client: &Client, desc: &TensorDesc) -> Handle {
-    let elements = desc.layout.checked_span().unwrap_or(0).max(1);
-    client.empty(elements * desc.dtype.size())
 }
 
 /// So many sets, the first of them with the caller's own tensors to read. A result is an input like any other where it has
@@ -56,7 +49,7 @@ pub(super) fn forward_sets(
 ) -> Vec<ForwardTensors> {
     let written = |read: ForwardTensors| {
         let set = ForwardTensors {
-            output: Some(scratch(client, output)),
+            output: Some(allocate(client, output)),
             ..read
         };
         // What cannot be launched is an error of each candidate.
@@ -88,7 +81,7 @@ pub(super) fn gradient_sets(
     let gradient = desc.input_gradient.as_ref();
     let written = |read: GradientTensors| {
         let set = GradientTensors {
-            input_gradient: gradient.map(|desc| scratch(client, desc)),
+            input_gradient: gradient.map(|desc| allocate(client, desc)),
             ..read
         };
         let _ = launch_gradient(client, desc, &set, StrategyChoice::Inferred);

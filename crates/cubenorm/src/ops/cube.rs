@@ -115,10 +115,7 @@ impl NormBackend for CubeBackend {
 }
 
 fn choice(client: &Client) -> StrategyChoice {
-    match tuning().applies_to(&hardware(client)) {
-        true => StrategyChoice::Tuned,
-        false => StrategyChoice::Inferred,
-    }
+    tuning().choice(&hardware(client))
 }
 
 /// The functions of this crate have validated the call and asked the device for its dtypes, so what
