@@ -1,7 +1,7 @@
 //! The statistics of a row that is read from memory, in one pass over it.
 
 use cubecl::prelude::*;
-use cubenorm_core::{Blueprint, Merge, StatisticsKind, Team};
+use cubenorm_core::{BLOCK, Blueprint, Merge, StatisticsKind, Team};
 
 use crate::moments::{Moments, Sums, divided, fold_lanes, fold_lanes_from, merge};
 use crate::source::{Source, SourceRow, SourceRows, read, shifted};
@@ -9,10 +9,6 @@ use crate::strategy::split::{Partition, row_elements};
 use crate::strategy::{merge_folded, merge_team};
 use crate::types::{One, Types};
 use crate::work::{Share, ends_run, steps_within};
-
-/// Steps whose deviations are summed up from one origin, see [`accumulate`]. More of them would save
-/// merges; sums of so few keep their digits.
-const BLOCK: usize = 64;
 
 /// Steps that are loaded before the first is used, so that several loads are under way, and summed
 /// up apart, so that no addition waits for the one before it.

@@ -3,9 +3,9 @@
 
 use cubecl::prelude::*;
 use cubecl::server::Handle;
-use cubenorm_core::{AccessBlueprint, BlendDesc, Epsilon, Lanes, LoadMode, TensorDesc};
+use cubenorm_core::{AccessBlueprint, BlendDesc, Epsilon, Lanes, TensorDesc};
 
-use crate::launch::args::{check_buffer, check_buffer_from};
+use crate::launch::args::{address_type, check_buffer, check_buffer_from};
 use crate::launch::device::check_dtypes;
 use crate::launch::{LaunchError, elem_type, hardware};
 use crate::moments::reciprocal_deviation;
@@ -65,8 +65,12 @@ pub fn launch_blend(
         (Some(desc), Some(handle)) => Some(arg(handle, desc)),
         _ => None,
     };
-    let buffers = [(input, &desc.input), (output, &desc.output)];
-    let widest = buffers.map(|(handle, desc)| handle.size_in_used() as usize / desc.dtype.size());
+    let bound = [
+        (Some(input), desc.input.dtype),
+        (previous, previous_dtype),
+        (Some(output), desc.output.dtype),
+    ];
+    let address = address_type(client, bound, 0)?;
     let accumulation = elem_type(desc.accumulation());
     // Safety: the kernel forms addresses of elements below the count only, each within its layout.
     unsafe {
@@ -74,7 +78,7 @@ pub fn launch_blend(
             client,
             CubeCount::Static(cubes as u32, 1, 1),
             CubeDim::new_1d(units),
-            AddressType::from_len(widest.into_iter().max().unwrap_or(0)),
+            address,
             arg(input, &desc.input),
             kept.into(),
             arg(output, &desc.output),
@@ -114,14 +118,7 @@ fn blend<F: Float, G: Float, H: Float, A: Float>(
     #[define(H)] _output_dtype: ElemType,
     #[define(A)] _accumulation: ElemType,
 ) {
-    let access = comptime!(AccessBlueprint {
-        row_dims: rank,
-        col_dims: 0,
-        mode: LoadMode::Gather,
-        ragged: false,
-        end_to_end: false,
-        adjacent_columns: false,
-    });
+    let access = comptime!(AccessBlueprint::of_numbers(rank, 0));
     let lanes = comptime!(Lanes::Columns);
     let mut element = ABSOLUTE_POS;
     while element < elements {

@@ -2,7 +2,7 @@
 
 use cubecl::prelude::*;
 use cubenorm_core::{
-    AccessBlueprint, Blueprint, Hold, Lanes, Level, LoadMode, StatisticsKind, WrittenStatistics,
+    AccessBlueprint, Blueprint, Hold, Lanes, Level, StatisticsKind, WrittenStatistics,
 };
 
 use crate::accumulate::{TypedSource, row_moments, spread, whole_moments};
@@ -262,14 +262,8 @@ fn write_statistics<T: Types>(
     if comptime!(blueprint.written_statistics.is_some()) {
         if item.exists && item.part == 0 && member(blueprint.team) == 0 {
             let tensor = results.statistics.as_mut().unwrap();
-            let access = comptime!(AccessBlueprint {
-                row_dims: blueprint.written_statistics.unwrap().1,
-                col_dims: 0,
-                mode: LoadMode::Gather,
-                ragged: false,
-                end_to_end: false,
-                adjacent_columns: false,
-            });
+            let dims = comptime!(blueprint.written_statistics.unwrap().1);
+            let access = comptime!(AccessBlueprint::of_numbers(dims, 0));
             let rows = comptime!(match blueprint.team.lanes {
                 Lanes::Columns => 1,
                 Lanes::Rows => blueprint.team.vector,

@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use crate::{DType, Epsilon, MAX_RANK, NormError, TensorDesc};
+use crate::{DType, Epsilon, NormError, TensorDesc};
 
 /// An elementwise step over a small tensor, beside a normalization:
 ///
@@ -13,7 +13,7 @@ use crate::{DType, Epsilon, MAX_RANK, NormError, TensorDesc};
 /// normalization writes into tensors of their own, moves running averages, and converts parameters
 /// to another dtype.
 ///
-/// All tensors have one shape, of rank 1 to [`MAX_RANK`]; their strides and dtypes are their own.
+/// All tensors have one shape, of rank 1 to [`MAX_RANK`](crate::MAX_RANK); their strides and dtypes are their own.
 /// Computed in f64 where the input is f64, else in f32.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BlendDesc {
@@ -89,7 +89,6 @@ impl BlendDesc {
                 momentum: self.momentum,
             });
         }
-        debug_assert!(shape.len() <= MAX_RANK);
         Ok(())
     }
 }

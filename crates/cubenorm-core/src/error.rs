@@ -1,4 +1,4 @@
-use crate::{DType, MAX_RANK};
+use crate::{Activation, DType, MAX_RANK};
 
 /// Why a description cannot be computed. Every variant names the tensor, what was expected and what
 /// came.
@@ -126,6 +126,18 @@ pub enum NormError {
         tensor: &'static str,
         /// Its dtype.
         dtype: String,
+        /// The device.
+        device: String,
+        /// What to do instead.
+        instead: &'static str,
+    },
+    /// The device does not compute the activation to the last digits of the input's dtype.
+    #[error("{device} does not compute {activation:?} to the digits of {dtype}: {instead}")]
+    UnsupportedActivation {
+        /// What follows the normalization.
+        activation: Activation,
+        /// The input's dtype.
+        dtype: DType,
         /// The device.
         device: String,
         /// What to do instead.

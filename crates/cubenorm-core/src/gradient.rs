@@ -236,8 +236,22 @@ impl GradientDesc {
                 input: self.norm.input.dtype,
             });
         }
+        if sizes.len() != strides.len() {
+            return Err(NormError::StrideCount {
+                tensor,
+                rank: sizes.len(),
+                strides: strides.len(),
+            });
+        }
         let rows = Layout::strided(kept, outer);
-        rows.broadcast_to(shape).ok_or_else(|| wrong(sizes))
+        let mut seen = rows.broadcast_to(shape).ok_or_else(|| wrong(sizes))?;
+        if StatisticsKind::of(&self.norm.statistics).reduces() {
+            // The same all along a row, however often they are there.
+            for &axis in &self.norm.axes {
+                seen[axis] = 0;
+            }
+        }
+        Ok(seen)
     }
 
     /// The parameters whose gradients are wanted.

@@ -9,13 +9,15 @@ const LOAD: usize = 16;
 const LEAST_OF_LINE: usize = 4;
 
 impl NormDesc {
-    /// The same normalization with the padding of the input's lines for elements, where that makes a tensor without gaps
-    /// of whole vectors, into which the lines by themselves do not divide. The result's lines begin with what this
-    /// description asks for.
+    /// The same normalization with the padding of the input's lines taken for elements of theirs. Of each of the result's
+    /// lines, the first elements are what this description asks for.
     ///
-    /// `None` where padding would change a result, since something is reduced or is not the same along a line; where it is
-    /// more than a quarter of a line; and where there are more tensors of the input's size than the input and a result
-    /// of no given layout.
+    /// That is for an input whose lines divide into whole vectors with their padding and not without it, and that has no
+    /// gaps then. It is `None` for any other, and
+    ///
+    /// - where padding would change a result: where something is reduced, or a parameter is not the same along a line;
+    /// - where padding is more than a quarter of a line, since it is read and written along;
+    /// - where a residual is added, the sum is written, or the output's layout is given.
     ///
     /// # Example
     ///
@@ -43,7 +45,8 @@ impl NormDesc {
         let padded = others.map(|dim| layout.strides[dim]).min()?;
         let line = layout.shape[innermost];
         let lanes = LOAD / self.input.dtype.size();
-        let is_little = padded.saturating_sub(line).saturating_mul(LEAST_OF_LINE) <= line;
+        // Lines that overlap have none.
+        let is_little = padded.checked_sub(line)?.saturating_mul(LEAST_OF_LINE) <= line;
         let makes_whole = !line.is_multiple_of(lanes) && padded.is_multiple_of(lanes);
         let from_end = layout.rank() - innermost;
         let is_constant = |tensor: &TensorDesc| {

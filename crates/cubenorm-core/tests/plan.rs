@@ -57,7 +57,11 @@ fn a_core_takes_as_many_rows_abreast_as_it_has_registers_for() {
     // Shorter rows are faster one at a time, where row, result and parameters are in the first-level cache.
     assert_eq!(abreast(2048, wide).0, 4);
     assert_eq!(abreast(2048 - 16, wide), (1, 4));
-    assert_eq!(abreast(768, wide), (1, 4));
+    // Gradients one at a time too, while the sums of their columns stay near.
+    assert_eq!(abreast(1280, wide), (1, 4));
+    assert_eq!(abreast(1024, wide), (1, 1));
+    assert_eq!(abreast(320, wide), (1, 1));
+    assert_eq!(abreast(768, wide), (1, 1));
     assert_eq!(abreast(768, narrow), (1, 1));
     // Of a row of odd length a compiler makes vectors, not of several.
     assert_eq!(abreast(1021, wide), (1, 1));
@@ -446,6 +450,71 @@ fn parts_cost_nothing_where_nothing_is_reduced() {
     assert_eq!(cubes(64, true), (Strategy::Split, 25));
     assert_eq!(cubes(1 << 14, true), (Strategy::Cube, 1));
     assert_eq!(cubes(668, false), (Strategy::Cube, 1));
+}
+
+#[test]
+fn an_empty_batch_has_a_problem_and_no_plan() {
+    // A batch of nothing, channels of 7 x 7 that are strands; and columns of nothing.
+    for (shape, axes) in [(&[0, 64, 7, 7][..], &[0, 2, 3][..]), (&[3, 2, 0], &[0])] {
+        let desc = NormDesc::new(
+            TensorDesc::contiguous(shape, DType::F32),
+            axes,
+            Statistics::MeanVariance,
+        );
+        let back = GradientDesc::new(desc.clone());
+        for hardware in [
+            Hardware::cpu(8, 512),
+            Hardware::software(2),
+            Hardware::cuda(132),
+        ] {
+            let problem = problem_on(&desc, &hardware, StrategyChoice::Inferred).unwrap();
+            assert!(problem.is_empty());
+            let plan = plan_forward(&problem, &hardware, StrategyChoice::Inferred);
+            assert_eq!(plan, Err(PlanError::Empty));
+            let problem = back.input_problem(sums_on(&back, &hardware)).unwrap();
+            let plan = plan_gradient(&problem, &hardware, StrategyChoice::Inferred);
+            assert_eq!(plan.unwrap_err(), PlanError::Empty);
+        }
+    }
+}
+
+#[test]
+fn units_that_share_columns_are_a_power_of_two() {
+    for max_units_per_cube in [192, 256, 288, 320, 384, 1000] {
+        let hardware = Hardware {
+            max_units_per_cube,
+            ..Hardware::webgpu()
+        };
+        for shape in [[64, 600, 256], [64, 600, 7], [2, 5000, 40]] {
+            let desc = NormDesc::new(
+                TensorDesc::contiguous(shape, DType::F32),
+                [1],
+                Statistics::MeanVariance,
+            );
+            let plan = plan(&desc, &hardware, Strategy::Column);
+            let members = plan.blueprint.team.members;
+            assert!(members.is_power_of_two(), "{max_units_per_cube}: {plan}");
+        }
+    }
+}
+
+#[test]
+fn given_statistics_in_parts_take_one_launch() {
+    // 13 parts of long rows, which nobody has to reduce before others write.
+    let input = TensorDesc::contiguous([8, 16, 1 << 16], DType::F32);
+    let channel = TensorDesc::contiguous([16, 1], DType::F32);
+    let given = Statistics::Given {
+        mean: channel.clone(),
+        variance: channel,
+    };
+    let desc = NormDesc::new(input, [0, 2], given);
+    let hardware = Hardware::cuda(132);
+    let problem = problem_on(&desc, &hardware, StrategyChoice::Inferred).unwrap();
+    let inferred = plan_forward(&problem, &hardware, StrategyChoice::Inferred).unwrap();
+    assert!(
+        !inferred.blueprint.split && inferred.workspace == 0,
+        "{inferred}"
+    );
 }
 
 #[test]

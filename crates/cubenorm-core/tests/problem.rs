@@ -1,6 +1,8 @@
 //! Descriptions to problems: what is refused, word for word, and what becomes of the rest.
 
-use cubenorm_core::{DType, Dim, Epsilon, Layout, NormDesc, NormProblem, Statistics, TensorDesc};
+use cubenorm_core::{
+    DType, Dim, Epsilon, GradientDesc, Layout, NormDesc, NormProblem, Statistics, TensorDesc,
+};
 
 fn f32(shape: impl Into<Vec<usize>>) -> TensorDesc {
     TensorDesc::contiguous(shape, DType::F32)
@@ -172,4 +174,38 @@ fn given_statistics_leave_the_columns_to_what_steps_evenly() {
 fn an_empty_tensor_is_an_empty_problem() {
     assert!(desc([0, 4], [1]).problem().unwrap().is_empty());
     assert!(desc([4, 0], [1]).problem().unwrap().is_empty());
+}
+
+#[test]
+fn saved_statistics_have_a_stride_for_each_dimension() {
+    let saved = |layout: Layout| GradientDesc {
+        saved: Some(TensorDesc::new(layout, DType::F32)),
+        ..GradientDesc::new(desc([5, 6], [1]))
+    };
+    let problem = |desc: GradientDesc| desc.input_problem(desc.param_sums());
+    let error = problem(saved(Layout::strided([5, 2], [1]))).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "saved statistics has 1 strides for 2 dimensions: expected one for each"
+    );
+    // The same pair all along each row.
+    let along = problem(saved(Layout::contiguous([5, 6, 2]))).unwrap();
+    let saved = along.saved.unwrap();
+    assert_eq!((saved.row, saved.col), (dims(&[(5, 12)]), Vec::new()));
+}
+
+#[test]
+fn lines_that_overlap_have_no_padding() {
+    let given = |strides: [usize; 2]| {
+        let rows = f32([4, 1]);
+        let statistics = Statistics::Given {
+            mean: rows.clone(),
+            variance: rows,
+        };
+        let input = TensorDesc::new(Layout::strided([4, 7], strides), DType::F32);
+        NormDesc::new(input, [], statistics)
+    };
+    assert_eq!(given([4, 1]).with_padding(), None);
+    let padded = given([8, 1]).with_padding().unwrap();
+    assert_eq!(padded.input, f32([4, 8]));
 }

@@ -1,5 +1,5 @@
-//! Activations, each a small item of its own, written so that no intermediate overflows: an
-//! exponential is only taken of numbers that are not positive.
+//! Activations, each a small item of its own, written so that no intermediate that overflows shows: but for CELU, whose
+//! parameter may be negative, an exponential is only taken of numbers that are not positive.
 //!
 //! `alpha` and `beta` are the two parameters in the order of the activation's fields.
 

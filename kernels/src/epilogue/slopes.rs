@@ -1,6 +1,6 @@
 //! Slopes of the activations: what a gradient is multiplied with on its way back through one.
 //!
-//! As in the activations themselves an exponential is only taken of numbers that are not positive.
+//! As in the activations themselves an exponential is only taken of numbers that are not positive, but for CELU's.
 //! Where a function has a corner, the slope is that of the side that its formula counts the corner
 //! to.
 

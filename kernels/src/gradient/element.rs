@@ -160,7 +160,7 @@ pub(crate) struct Element<A: Float, N: Size> {
     pub(crate) deep: Vector<A, N>,
 }
 
-/// Scale and bias of a step; 1 and 0 in the place of those that are not read.
+/// Scale and bias of a step; 0 in the place of those that are not read, which nobody looks at.
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct Params<A: Float, N: Size> {
     pub(crate) scale: Vector<A, N>,

@@ -133,12 +133,8 @@ impl FoldShape {
     /// An element's parts are the columns of its row.
     fn access(self) -> AccessBlueprint {
         AccessBlueprint {
-            row_dims: self.element_dims,
-            col_dims: self.part_dims,
             mode: self.mode,
-            ragged: false,
-            end_to_end: false,
-            adjacent_columns: false,
+            ..AccessBlueprint::of_numbers(self.element_dims, self.part_dims)
         }
     }
 }

@@ -1,6 +1,7 @@
 //! From a description of gradients to their launches.
 
-use cubecl::ir::AddressType;
+use std::time::Duration;
+
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubenorm_core::{
@@ -13,8 +14,8 @@ use super::fold::{FoldShape, fold};
 use super::kernel::{gradient, gradient_parts};
 use super::results::GradientResultsLaunch;
 use crate::launch::args::{
-    address_type, arg, check_apart, check_buffer, cube_count, cube_dim, flat_arg, lanes_of_rows,
-    left_lanes, memory_type, optional_arg, partition, scalars, width,
+    address_type, allocate, arg, check_apart, check_buffer, cube_count, cube_dim, flat_arg,
+    lanes_of_rows, left_lanes, memory_type, optional_arg, partition, scalars, width, zeros,
 };
 use crate::launch::device::{check_activation, check_dtypes};
 use crate::launch::join::Strands;
@@ -42,9 +43,6 @@ const PARTS_OF_UNIT: usize = 16;
 /// multiprocessors, and no fewer than memory gives at once.
 const MOST_FOLD_COLUMNS: u32 = 32;
 const LEAST_FOLD_COLUMNS: u32 = 8;
-
-/// Multiprocessors where the runtime does not say.
-const FOLD_CUBES: u32 = 32;
 
 /// The buffers that a gradient's tensors lie in.
 #[derive(Debug, Clone)]
@@ -92,8 +90,11 @@ pub fn plan_gradient_for(
 /// Passes a gradient back through a normalization.
 ///
 /// Formulas, shapes and dtypes are those of [`GradientDesc`]. Nothing is launched for what is not
-/// wanted. Sums over many elements are taken in stages in a fixed order, so that results are the
-/// same from run to run.
+/// wanted.
+///
+/// The same plan gives the same results from run to run: sums over many elements are taken in stages in a
+/// fixed order. [`StrategyChoice::Tuned`] may choose another plan on another machine, or where the tuner's
+/// cache is empty.
 ///
 /// # Errors
 ///
@@ -107,12 +108,12 @@ pub fn launch_gradient(
     let hardware = hardware(client);
     let make = || {
         let (problem, sums) = checked(client, desc, tensors, &hardware)?;
-        let choice = match choice {
-            StrategyChoice::Tuned if !problem.is_empty() => {
-                let knobs = tune_gradient(client, &hardware, desc, &problem, tensors)?;
+        let choice = match choice.budget() {
+            Some(budget) if !problem.is_empty() => {
+                let knobs = tune_gradient(client, &hardware, desc, &problem, tensors, budget)?;
                 StrategyChoice::Forced(knobs)
             }
-            choice => choice,
+            _ => choice,
         };
         Ok::<_, LaunchError>(Prepared {
             problem,
@@ -151,7 +152,10 @@ pub fn tuned_gradient(
     if problem.is_empty() {
         return Ok(Knobs::default());
     }
-    Ok(tune_gradient(client, &hardware, desc, &problem, tensors)?)
+    let budget = Duration::MAX;
+    Ok(tune_gradient(
+        client, &hardware, desc, &problem, tensors, budget,
+    )?)
 }
 
 /// The problem over the normalization's own axes, where the device can run it and every buffer is there.
@@ -255,7 +259,7 @@ impl Back<'_> {
         let norm = &self.desc.norm;
         let input = self.desc.input_gradient.clone().map(|desc| {
             let handle = self.tensors.input_gradient.clone();
-            let handle = handle.unwrap_or_else(|| self.allocate(&desc));
+            let handle = handle.unwrap_or_else(|| allocate(self.client, &desc));
             Tensor { desc, handle }
         });
         let param = |tensor: &Option<TensorDesc>, wanted: bool| {
@@ -263,8 +267,8 @@ impl Back<'_> {
             let desc = TensorDesc::contiguous(tensor.shape(), tensor.dtype);
             let handle = match problem.is_empty() {
                 // The sum over nothing.
-                true => self.zeros(&desc),
-                false => self.allocate(&desc),
+                true => zeros(self.client, &desc),
+                false => allocate(self.client, &desc),
             };
             Some(Tensor { desc, handle })
         };
@@ -430,17 +434,6 @@ impl Back<'_> {
         }
     }
 
-    fn allocate(&self, desc: &TensorDesc) -> Handle {
-        let elements = desc.layout.checked_span().unwrap_or(0).max(1);
-        self.client.empty(elements * desc.dtype.size())
-    }
-
-    fn zeros(&self, desc: &TensorDesc) -> Handle {
-        let elements = desc.layout.checked_span().unwrap_or(0).max(1);
-        let bytes = vec![0; elements * desc.dtype.size()];
-        self.client.create_from_slice(&bytes)
-    }
-
     /// A workspace of so many sums.
     fn sums(&self, elements: usize) -> Handle {
         self.client.empty(elements * self.accumulation().size())
@@ -462,13 +455,19 @@ impl Back<'_> {
         let (blueprint, grid) = (plan.blueprint, &plan.grid);
         let team = blueprint.team;
         let tensors = self.tensors;
-        let reached = [
-            Some(&tensors.input),
-            Some(&tensors.output_gradient),
-            input.map(|tensor| &tensor.handle),
+        let (dtype, params) = (problem.dtype, problem.param_dtype);
+        let accumulation = self.accumulation();
+        let bound = [
+            (Some(&tensors.input), dtype),
+            (Some(&tensors.output_gradient), dtype),
+            (tensors.saved.as_ref(), accumulation),
+            (tensors.scale.as_ref(), params),
+            (tensors.bias.as_ref(), params),
+            (input.map(|tensor| &tensor.handle), dtype),
+            (rows, accumulation),
+            (columns.map(|(handle, _)| handle), accumulation),
         ];
-        let reached = reached.into_iter().flatten();
-        let address = address_type(self.client, problem.dtype, reached, plan.workspace)?;
+        let address = address_type(self.client, bound, plan.workspace)?;
         let param = blueprint.scale.or(blueprint.bias);
         let elem = [
             memory_type(problem.dtype, Some(blueprint.input)),
@@ -585,8 +584,8 @@ impl Back<'_> {
             Some(cores) => (cores, 1),
             None if hardware.is_software() || parts < SHARED_PARTS => (FOLD_UNITS.min(most), 1),
             None => {
-                let processors = hardware.multiprocessors.unwrap_or(FOLD_CUBES) as usize;
-                let wanted = (outputs * elements / processors.max(1)).max(1).ilog2();
+                let processors = hardware.processors().max(1);
+                let wanted = (outputs * elements / processors).max(1).ilog2();
                 let columns = (1 << wanted).clamp(LEAST_FOLD_COLUMNS, MOST_FOLD_COLUMNS);
                 let shares = (parts / PARTS_OF_UNIT).max(1).min(most as usize) as u32;
                 let members = shares.min(FOLD_SHARING_UNITS.min(most) / columns).max(1);
@@ -641,14 +640,7 @@ impl Back<'_> {
                 .min(self.hardware.max_cubes as usize),
         };
         let rounds = vectors.div_ceil(cubes * columns as usize);
-        let reached = partial.elements.max(elements);
-        let address = AddressType::from_len(reached);
-        if !self.client.properties().supports_address(address) {
-            return Err(LaunchError::AddressSpace {
-                runtime: self.client.name(),
-                elements: reached,
-            });
-        }
+        let address = address_type(self.client, [], partial.elements.max(elements))?;
         let shape = FoldShape {
             members: members as usize,
             columns: columns as usize,

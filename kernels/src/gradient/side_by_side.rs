@@ -1,14 +1,14 @@
 //! The way back of rows that a core takes side by side: see [`crate::side_by_side`].
 
 use cubecl::prelude::*;
-use cubenorm_core::GradientBlueprint;
+use cubenorm_core::{BLOCK, GradientBlueprint};
 
 use super::columns::{add_columns, add_nothing, part_of_columns};
 use super::correction::{Correction, correction, passed_back};
 use super::element::{GradientRows, TypedGradientSource, element, gradient_row, params, read_step};
 use super::results::{TypedResults, write_rows};
 use super::step::column_step;
-use super::sums::{BLOCK, summed};
+use super::sums::summed;
 use crate::accumulate::APART;
 use crate::forward::Scalars;
 use crate::moments::{Moments, Sums, same};

@@ -1,7 +1,7 @@
 //! What a unit sums up over rows: of each the gradient, and the gradient times the normalized value.
 
 use cubecl::prelude::*;
-use cubenorm_core::{GradientBlueprint, RowKept};
+use cubenorm_core::{BLOCK, GradientBlueprint, RowKept};
 
 use super::element::{
     Element, GradientRow, Params, TypedGradientSource, element, params, read_step,
@@ -14,10 +14,6 @@ use crate::strategy::merge_team;
 use crate::strategy::split::Partition;
 use crate::types::Types;
 use crate::work::{Share, ends_run, has_step, my_share, steps_within};
-
-/// Steps that are summed up apart before they are added to the rest, so that a long row keeps its
-/// digits.
-pub(super) const BLOCK: usize = 64;
 
 /// Steps that are loaded before the first is used.
 const UNROLL: usize = 4;

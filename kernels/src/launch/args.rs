@@ -57,15 +57,15 @@ pub(crate) fn check_apart<'a>(
     }
 }
 
-/// The type of addresses that reach all of these tensors, and a workspace of so many numbers.
+/// The type of addresses that reach all that a launch binds, each with its dtype, and a workspace of so many numbers.
 pub(crate) fn address_type<'a>(
     client: &Client,
-    dtype: DType,
-    tensors: impl Iterator<Item = &'a Handle>,
+    bound: impl IntoIterator<Item = (Option<&'a Handle>, DType)>,
     workspace: usize,
 ) -> Result<AddressType, LaunchError> {
-    let elements = tensors
-        .map(|handle| handle.size_in_used() as usize / dtype.size())
+    let bound = bound.into_iter();
+    let elements = bound
+        .filter_map(|(handle, dtype)| Some(handle?.size_in_used() as usize / dtype.size()))
         .fold(workspace, usize::max);
     let address = AddressType::from_len(elements);
     match client.properties().supports_address(address) {
@@ -75,6 +75,21 @@ pub(crate) fn address_type<'a>(
             elements,
         }),
     }
+}
+
+/// Bytes of a buffer for a tensor; some even where it is empty.
+fn bytes(desc: &TensorDesc) -> usize {
+    desc.layout.checked_span().unwrap_or(0).max(1) * desc.dtype.size()
+}
+
+/// A buffer for a tensor that is going to be written.
+pub(crate) fn allocate(client: &Client, desc: &TensorDesc) -> Handle {
+    client.empty(bytes(desc))
+}
+
+/// A buffer full of zeros for a tensor.
+pub(crate) fn zeros(client: &Client, desc: &TensorDesc) -> Handle {
+    client.create_from_slice(&vec![0; bytes(desc)])
 }
 
 /// Cubes of a launch.

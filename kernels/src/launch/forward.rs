@@ -2,6 +2,7 @@
 //! after it only shows when a buffer is read.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use cubecl::ir::AddressType;
 use cubecl::prelude::*;
@@ -12,8 +13,8 @@ use cubenorm_core::{
 };
 
 use super::args::{
-    address_type, arg, check_apart, check_buffer, cube_count, cube_dim, flat_arg, lanes_of_rows,
-    left_lanes, memory_type, optional_arg, partition, scalars, width,
+    address_type, allocate, arg, check_apart, check_buffer, cube_count, cube_dim, flat_arg,
+    lanes_of_rows, left_lanes, memory_type, optional_arg, partition, scalars, width,
 };
 use super::device::{check_activation, check_dtypes};
 use super::join::Strands;
@@ -30,7 +31,7 @@ use crate::tune::{measured, tune_forward};
 pub struct ForwardTensors {
     /// The tensor to normalize.
     pub input: Handle,
-    /// What is added first.
+    /// What is added, where [`residual_place`](NormDesc::residual_place) says.
     pub residual: Option<Handle>,
     /// What is multiplied.
     pub scale: Option<Handle>,
@@ -75,8 +76,8 @@ pub struct ForwardOutputs {
     pub output: Tensor,
     /// `input + residual`, where it was asked for.
     pub sum: Option<Tensor>,
-    /// Mean and rstd of each row as pairs, where they were asked for: the kept axes in their order,
-    /// then 2.
+    /// Two numbers of each row, those that [`written_statistics`](NormDesc::written_statistics) names: the input's
+    /// shape with 1 for each reduced axis, then 2, in the accumulation dtype.
     pub statistics: Option<Tensor>,
 }
 
@@ -160,12 +161,12 @@ fn prepare(
             plan: None,
         });
     }
-    let plan = match choice {
-        StrategyChoice::Tuned => {
-            let knobs = tune_forward(client, hardware, desc, &problem, tensors)?;
+    let plan = match choice.budget() {
+        Some(budget) => {
+            let knobs = tune_forward(client, hardware, desc, &problem, tensors, budget)?;
             measured(knobs, |choice| plan_forward(&problem, hardware, choice))?
         }
-        choice => plan_forward(&problem, hardware, choice)?,
+        None => plan_forward(&problem, hardware, choice)?,
     };
     Ok(Prepared {
         problem,
@@ -194,7 +195,10 @@ pub fn tuned_forward(
         if problem.is_empty() {
             return Ok(Knobs::default());
         }
-        Ok(tune_forward(client, &hardware, desc, &problem, tensors)?)
+        let budget = Duration::MAX;
+        Ok(tune_forward(
+            client, &hardware, desc, &problem, tensors, budget,
+        )?)
     })
 }
 
@@ -205,9 +209,17 @@ pub fn tuned_forward(
 /// y = activation((s - mean) * rstd * scale + bias)
 /// ```
 ///
+/// or, with [`ResidualPlace::Output`](cubenorm_core::ResidualPlace::Output),
+///
+/// ```text
+/// y = activation((input - mean) * rstd * scale + bias + residual)
+/// ```
+///
 /// Shapes and dtypes are those of [`NormDesc`]. Where a GPU [computes padding along](NormDesc::with_padding), the result's
-/// lines lie as far apart as the input's. An empty tensor launches nothing. Results are the
-/// same from run to run: no strategy depends on the order in which cubes finish.
+/// lines lie as far apart as the input's. An empty tensor launches nothing.
+///
+/// The same plan gives the same results from run to run: no strategy depends on the order in which cubes finish.
+/// [`StrategyChoice::Tuned`] may choose another plan on another machine, or where the tuner's cache is empty.
 ///
 /// # Errors
 ///
@@ -282,12 +294,9 @@ fn launch_prepared(
         ];
         check_apart("output", handle, read)?;
     }
-    let allocate = |desc: TensorDesc| {
-        let elements = desc.layout.checked_span().unwrap_or(0).max(1);
-        Tensor {
-            handle: client.empty(elements * desc.dtype.size()),
-            desc,
-        }
+    let allocated = |desc: TensorDesc| Tensor {
+        handle: allocate(client, &desc),
+        desc,
     };
     let outputs = ForwardOutputs {
         output: match tensors.output.clone() {
@@ -295,17 +304,31 @@ fn launch_prepared(
                 desc: output_desc.clone(),
                 handle,
             },
-            None => allocate(output_desc.clone()),
+            None => allocated(output_desc.clone()),
         },
-        sum: problem.writes_sum.then(|| allocate(output_desc)),
-        statistics: desc
-            .written_statistics
-            .map(|_| allocate(desc.statistics_desc())),
+        sum: problem.writes_sum.then(|| allocated(output_desc)),
+        statistics: desc.written_statistics.map(|_| match plan {
+            Some(_) => allocated(desc.statistics_desc()),
+            None => of_nothing(client, desc.statistics_desc()),
+        }),
     };
     if let Some(plan) = plan {
         Launch::new(client, problem, plan, tensors, &outputs)?.run();
     }
     Ok(outputs)
+}
+
+/// The statistics of rows without elements: there are none, but may be rows.
+fn of_nothing(client: &Client, desc: TensorDesc) -> Tensor {
+    let numbers = desc.layout.checked_elements().unwrap_or(0).max(1);
+    let handle = match desc.dtype {
+        DType::F64 => client.create_from_slice(f64::as_bytes(&vec![f64::NAN; numbers])),
+        // No other dtype accumulates.
+        DType::F32 | DType::F16 | DType::BF16 => {
+            client.create_from_slice(f32::as_bytes(&vec![f32::NAN; numbers]))
+        }
+    };
+    Tensor { desc, handle }
 }
 
 fn check_buffers(desc: &NormDesc, tensors: &ForwardTensors) -> Result<(), LaunchError> {
@@ -395,11 +418,21 @@ impl<'a> Launch<'a> {
         tensors: &'a ForwardTensors,
         outputs: &'a ForwardOutputs,
     ) -> Result<Self, LaunchError> {
-        let reached = [Some(&tensors.input), Some(&outputs.output.handle)]
-            .into_iter()
-            .chain([tensors.residual.as_ref(), tensors.scale.as_ref()])
-            .flatten();
-        let address = address_type(client, problem.dtype, reached, plan.workspace)?;
+        let (dtype, params) = (problem.dtype, problem.param_dtype);
+        let sum = outputs.sum.as_ref().map(|sum| &sum.handle);
+        let statistics = outputs.statistics.as_ref().map(|pairs| &pairs.handle);
+        let bound = [
+            (Some(&tensors.input), dtype),
+            (tensors.residual.as_ref(), dtype),
+            (tensors.scale.as_ref(), params),
+            (tensors.bias.as_ref(), params),
+            (tensors.mean.as_ref(), params),
+            (tensors.variance.as_ref(), params),
+            (Some(&outputs.output.handle), dtype),
+            (sum, dtype),
+            (statistics, dtype.accumulation()),
+        ];
+        let address = address_type(client, bound, plan.workspace)?;
         Ok(Self {
             client,
             problem,

@@ -14,10 +14,14 @@ use cubenorm_core::StrategyChoice;
 /// change from call to call.
 const MOST: usize = 1024;
 
+/// Descriptions of the same hash that are remembered at most.
+const MOST_ALIKE: usize = 8;
+
 /// What descriptions of one kind come to, on each device and for each choice.
 pub(crate) struct Memo<D, P>(Mutex<Option<ByHash<D, P>>>);
 
-/// Descriptions of the same hash are few, mostly one.
+/// Descriptions of the same hash are few, mostly one; more are such as are not equal to themselves, as one with a
+/// number that is none.
 type ByHash<D, P> = HashMap<u64, Vec<Remembered<D, P>>>;
 
 /// A device and the runtime there.
@@ -60,7 +64,11 @@ impl<D: Clone + PartialEq + Hash, P> Memo<D, P> {
         if all.len() >= MOST {
             all.clear();
         }
-        all.entry(hash).or_default().push(Remembered {
+        let list = all.entry(hash).or_default();
+        if list.len() >= MOST_ALIKE {
+            list.clear();
+        }
+        list.push(Remembered {
             device,
             choice,
             desc: desc.clone(),

@@ -31,7 +31,9 @@ pub(crate) fn merge_units<A: Float>(
     let my_mean = mine.mean.extract(0usize);
     let my_m2 = mine.m2.extract(0usize);
     let mean = match comptime!(team.merge) {
-        Merge::Moments | Merge::Means => share::<A>(plane_sum(my_mean * mine.count), count),
+        Merge::Moments => share::<A>(plane_sum(my_mean * mine.count), count),
+        // The weight first: means have room for all that their dtype holds, sums of them do not.
+        Merge::Means => plane_sum(my_mean * share::<A>(mine.count, count)),
         Merge::Sums => plane_sum(my_mean),
         Merge::Sum => my_mean,
     };

@@ -126,6 +126,26 @@ fn running_statistics_move_as_burns_do() {
 }
 
 #[test]
+fn an_empty_batch_leaves_running_statistics_as_they_are() {
+    for (name, device) in devices() {
+        let device = device.autodiff();
+        let ours = BatchNormConfig::new(3).init(&device);
+        ours.forward(noise([4, 3, 5, 5], 1, &device));
+        let before = [
+            values(ours.running_mean.value()),
+            values(ours.running_var.value()),
+        ];
+        let empty = Tensor::<4>::zeros([0, 3, 5, 5], &device);
+        assert_eq!(ours.forward(empty).dims(), [0, 3, 5, 5], "{name}");
+        let after = [
+            values(ours.running_mean.value()),
+            values(ours.running_var.value()),
+        ];
+        assert_eq!(before, after, "{name}");
+    }
+}
+
+#[test]
 fn a_frozen_batch_norm_keeps_its_statistics() {
     for (name, device) in devices() {
         let device = device.autodiff();

@@ -383,6 +383,34 @@ fn empty_tensors_launch_nothing() {
 }
 
 #[test]
+fn statistics_over_no_elements_are_no_numbers() {
+    // Channels of an empty batch, in strands and without, and rows without columns.
+    let cases: [(&[usize], &[usize], usize); 3] = [
+        (&[0, 64, 7, 7], &[0, 2, 3], 64),
+        (&[0, 3, 5, 5], &[0, 2, 3], 3),
+        (&[4, 0], &[1], 4),
+    ];
+    for device in devices() {
+        for (shape, axes, rows) in cases {
+            for written in [WrittenStatistics::MeanRstd, WrittenStatistics::MeanVariance] {
+                let input = TensorDesc::contiguous(shape, DType::F32);
+                let desc = NormDesc::new(input, axes, Statistics::MeanVariance)
+                    .with_written_statistics(written);
+                for choice in [StrategyChoice::Inferred, StrategyChoice::Tuned] {
+                    let actual = Case::new(desc.clone(), 0)
+                        .run(&device.client, choice)
+                        .unwrap();
+                    assert!(actual.output.is_empty());
+                    let statistics = actual.statistics.unwrap();
+                    assert_eq!(statistics.len(), 2 * rows, "{}", device.name);
+                    assert!(statistics.iter().all(|number| number.is_nan()));
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn rows_side_by_side_keep_the_statistics_they_are_given() {
     for device in devices() {
         // Enough rows for every device that takes some side by side; the scale is what they share.

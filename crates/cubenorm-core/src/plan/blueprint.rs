@@ -1,6 +1,6 @@
 use std::fmt;
 
-use crate::{Access, ActivationKind, ResidualPlace, StatisticsKind, WrittenStatistics};
+use crate::{ActivationKind, ResidualPlace, StatisticsKind, WrittenStatistics};
 
 /// Which axis the lanes of a vector run along.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -131,11 +131,11 @@ pub struct AccessBlueprint {
 }
 
 impl AccessBlueprint {
-    /// Of numbers that are written one by one.
-    pub(super) fn of_numbers(access: &Access) -> Self {
+    /// Of numbers that are read or written one by one.
+    pub const fn of_numbers(row_dims: usize, col_dims: usize) -> Self {
         Self {
-            row_dims: access.row.len(),
-            col_dims: access.col.len(),
+            row_dims,
+            col_dims,
             mode: LoadMode::Gather,
             ragged: false,
             end_to_end: false,

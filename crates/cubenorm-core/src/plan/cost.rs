@@ -6,9 +6,6 @@ use super::{Grid, Hardware, Hold, Level, Team};
 /// Units that keep a multiprocessor's memory system busy.
 const BUSY_UNITS: usize = 512;
 
-/// Multiprocessors where the runtime does not say.
-const MULTIPROCESSORS: usize = 32;
-
 /// What a second read of a row costs beside the first where it comes out of a cache. Where another launch
 /// reads again, all other rows were read in between.
 const CACHED_READ: f64 = 0.35;
@@ -22,6 +19,8 @@ pub(super) struct Outline {
     pub grid: Grid,
     pub passes: usize,
     pub hold: Hold,
+    /// Whether the passes are launches of their own.
+    pub split: bool,
     /// Tensors of the input's size that each pass reads.
     pub reads: usize,
     /// Tensors of the input's size that are written.
@@ -32,9 +31,8 @@ pub(super) struct Outline {
 pub(super) fn cost(outline: &Outline, hardware: &Hardware) -> f64 {
     let Outline { team, grid, .. } = outline;
     let second = (outline.passes - 1) as f64;
-    let has_two_launches = team.joined || grid.splits > 1 && team.peers == 1;
     let again = match outline.hold {
-        Hold::Reread if has_two_launches => second,
+        Hold::Reread if outline.split => second,
         Hold::Reread => second * CACHED_READ,
         Hold::Registers(_) | Hold::Shared(_) | Hold::Both { .. } => 0.0,
     };
@@ -56,12 +54,7 @@ pub(super) fn cost(outline: &Outline, hardware: &Hardware) -> f64 {
     ) {
         (Some(cores), _) => cores as usize,
         (None, Some(lanes)) => lanes,
-        (None, None) => {
-            let processors = hardware
-                .multiprocessors
-                .map_or(MULTIPROCESSORS, |n| n as usize);
-            processors * BUSY_UNITS
-        }
+        (None, None) => hardware.processors() * BUSY_UNITS,
     };
     let units = grid.teams(team) * members * team.peers as usize;
     let starved = (busy as f64 / units.max(1) as f64).max(1.0).sqrt();
@@ -75,7 +68,7 @@ pub(super) fn cost(outline: &Outline, hardware: &Hardware) -> f64 {
         Level::Cube | Level::Column => 1.02 + 0.01 * (members as f64).log2(),
     };
     let shallow = if per_unit < 2 { 1.05 } else { 1.0 };
-    let launches = match has_two_launches {
+    let launches = match outline.split {
         false => 0.0,
         true => LAUNCH * (1e6 / elements.max(1) as f64).min(4.0),
     };

@@ -88,6 +88,14 @@ pub(super) struct Cut {
     pub reason: &'static str,
 }
 
+impl Cut {
+    /// Whether a launch finds what rows come to and another writes: each part of a row is another team's, or strands are
+    /// joined between the two.
+    pub fn takes_two_launches(&self, reduces: bool) -> bool {
+        (self.grid.splits > 1 && self.team.peers == 1 || self.team.joined) && reduces
+    }
+}
+
 /// Cuts a task. `abreast` says how many of so many row groups a team may take side by side.
 pub(super) fn cut(
     task: &Task,

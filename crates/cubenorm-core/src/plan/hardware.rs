@@ -149,6 +149,14 @@ impl Hardware {
         self.cpu_cores.is_none() && !self.is_software()
     }
 
+    /// Its multiprocessors; those of a mid-range GPU where the runtime does not say.
+    pub const fn processors(&self) -> usize {
+        match self.multiprocessors {
+            Some(processors) => processors as usize,
+            None => 32,
+        }
+    }
+
     /// Units that all cores run at once where a driver plays the device on a CPU.
     pub(super) fn software_lanes(&self) -> Option<usize> {
         self.software_cores.map(|cores| (cores * LANES) as usize)

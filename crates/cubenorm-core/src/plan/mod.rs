@@ -14,12 +14,14 @@ mod on;
 mod task;
 
 use std::fmt;
+use std::time::Duration;
 
 pub use blueprint::{AccessBlueprint, Blueprint, Hold, Lanes, Level, LoadMode, Merge, Team};
 pub use candidates::{forward_candidates, gradient_candidates, knobs};
 pub use gradient::{GradientBlueprint, GradientPlan, RowKept, plan_gradient};
 pub use grid::Grid;
 pub use hardware::Hardware;
+pub use heuristic::BLOCK;
 pub use join::Join;
 pub use knobs::{Knobs, RowHeld};
 pub use on::{problem_on, sums_on};
@@ -80,6 +82,9 @@ pub enum StrategyChoice {
     /// What has been measured to be the fastest for problems like this one. A plan by itself measures
     /// nothing: to [`plan_forward`] and [`plan_gradient`] this is the same as [`Inferred`](Self::Inferred).
     Tuned,
+    /// The same, until all measuring of the process has taken so long together: from then on what is not known yet is
+    /// as inferred.
+    TunedWithin(Duration),
     /// The caller, as far as the knobs say.
     Forced(Knobs),
 }
@@ -88,8 +93,17 @@ impl StrategyChoice {
     /// What the caller decides.
     pub fn knobs(self) -> Knobs {
         match self {
-            Self::Inferred | Self::Tuned => Knobs::default(),
+            Self::Inferred | Self::Tuned | Self::TunedWithin(_) => Knobs::default(),
             Self::Forced(knobs) => knobs,
+        }
+    }
+
+    /// How long it may be measured what is the fastest; `None` where it is not asked.
+    pub fn budget(self) -> Option<Duration> {
+        match self {
+            Self::Tuned => Some(Duration::MAX),
+            Self::TunedWithin(budget) => Some(budget),
+            Self::Inferred | Self::Forced(_) => None,
         }
     }
 }
@@ -118,6 +132,9 @@ pub enum PlanError {
         /// What stands in the way.
         reason: &'static str,
     },
+    /// There is no element.
+    #[error("an empty tensor has nothing to plan")]
+    Empty,
     /// The kernel would bind more buffers than the device takes.
     #[error("the kernel binds {needed} buffers, the device takes {available}")]
     Bindings {
@@ -209,10 +226,14 @@ pub fn plan_forward(
     hardware: &Hardware,
     choice: StrategyChoice,
 ) -> Result<Plan, PlanError> {
+    if problem.is_empty() {
+        return Err(PlanError::Empty);
+    }
     let task = Task {
         rows: problem.rows,
         cols: problem.cols,
         dtype: problem.dtype,
+        param_dtype: problem.param_dtype,
         held: match is_added_first(problem.residual.is_some(), problem.residual_place) {
             true => problem.dtype.accumulation(),
             false => problem.dtype,
@@ -312,7 +333,7 @@ pub fn plan_forward(
             .written_statistics
             .as_ref()
             .map(|(written, access)| (*written, access.row.len())),
-        split: (cut.grid.splits > 1 || cut.team.joined) && problem.statistics.reduces(),
+        split: cut.takes_two_launches(problem.statistics.reduces()),
     };
     // A row in shared memory is there as it is in memory: there is no room for more.
     if let (_, 0) = cut.hold.places() {

@@ -9,6 +9,8 @@ pub(super) struct Task {
     pub rows: usize,
     pub cols: usize,
     pub dtype: DType,
+    /// Of scale and bias, and of statistics that are given.
+    pub param_dtype: DType,
     /// What a row is held in between its passes.
     pub held: DType,
     /// Whether anything is reduced over a row.

@@ -3,7 +3,7 @@
 use burn::backend::Dispatch;
 use burn::backend::tensor::FloatTensor;
 use burn::tensor::{Device, Tensor};
-use cubenorm_core::{DType, NormError, TensorDesc};
+use cubenorm_core::{Activation, DType, NormError, TensorDesc};
 
 use crate::ops::{Descs, NormBackend, NormSpec, Normalized, Operands, dtype};
 
@@ -87,6 +87,7 @@ impl<const D: usize, const P: usize> Call<D, P> {
             mean: param("mean", &self.mean)?,
             variance: param("variance", &self.variance)?,
         };
+        check_activation(self.spec.activation, descs.input.dtype, &device)?;
         let problem = self.spec.desc(descs).problem();
         problem.map_err(|error| renamed(error, scale_name, bias_name))?;
 
@@ -148,6 +149,36 @@ fn dtype_on<const D: usize>(
         }));
     }
     Ok(dtype)
+}
+
+/// Checks that a device computes an activation to the last digits of a dtype.
+#[cfg(feature = "cube")]
+fn check_activation(
+    activation: Activation,
+    dtype: DType,
+    device: &Device,
+) -> Result<(), NormError> {
+    use burn::backend::DispatchDevice;
+
+    match device.clone().without_autodiff().as_dispatch() {
+        DispatchDevice::Cube(cube)
+            if !cubenorm_kernels::supports_activation(&cube.client(), dtype, activation) =>
+        {
+            Err(NormError::UnsupportedActivation {
+                activation,
+                dtype,
+                device: format!("{device:?}"),
+                instead: "cast the input to f32, or use flex (cpu does but for GELU)",
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Without CubeCL's runtimes activations are Burn's own operations.
+#[cfg(not(feature = "cube"))]
+fn check_activation(_: Activation, _: DType, _: &Device) -> Result<(), NormError> {
+    Ok(())
 }
 
 /// Whether CubeCL compiles for this machine's processor.

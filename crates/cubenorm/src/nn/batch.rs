@@ -23,6 +23,9 @@ pub struct BatchNormConfig {
 /// [`batch_norm_train`](crate::batch_norm_train) and moves the running statistics; else
 /// [`batch_norm`](crate::batch_norm) with them.
 ///
+/// The running variance is made of biased variances, which batches are normalized by, as in
+/// `burn::nn::BatchNorm`; PyTorch keeps the unbiased ones.
+///
 /// Create it with [`BatchNormConfig`].
 #[derive(Module, Debug)]
 #[module(custom_display)]
@@ -125,8 +128,13 @@ impl BatchNorm {
 
     fn forward_train<const D: usize>(&self, input: Tensor<D>) -> Tensor<D> {
         let device = input.device();
+        let is_empty = input.shape().num_elements() == 0;
         let result =
             crate::batch_norm_train(input, self.gamma.val(), self.beta.val(), self.epsilon);
+        // A batch without elements has no mean, and teaches nothing.
+        if is_empty {
+            return result.output;
+        }
         let moved = |running: &RunningState<Tensor<1>>, batch: Tensor<1>| {
             let old = running.value_sync().to_device(&device);
             let batch = batch.detach().cast(old.dtype());

@@ -1,6 +1,5 @@
 //! Rows that a unit takes side by side.
 
-use super::device::multiprocessors;
 use crate::plan::task::Task;
 use crate::plan::{AccessBlueprint, Hardware, Knobs};
 
@@ -106,7 +105,8 @@ pub(in crate::plan) fn abreast(
             let computed = (task.cols * task.dtype.accumulation().size()).max(1);
             let fit = hardware.register_bits as usize / 8 / computed;
             // What passes through a core's first-level cache for one row, with the result.
-            let passing = (task.reads + 1 + by_step) * row_bytes;
+            let params = by_step * task.cols * task.param_dtype.size();
+            let passing = (task.reads + 1) * row_bytes + params;
             let most = match passing < hardware.max_shared_memory {
                 true if is_half && task.merge.takes_means() => fit.min(MOST_HALVES_ABREAST),
                 true if fit >= SHORT_ROWS_OF_REGISTERS => 2,
@@ -123,7 +123,7 @@ pub(in crate::plan) fn abreast(
             cached.min(groups / (VECTORS_OF_SOFTWARE_CORE * lanes))
         }
         (None, None) if is_half => {
-            let processors = multiprocessors(hardware);
+            let processors = hardware.processors();
             let spare = groups / (processors * PLANES_OF_MULTIPROCESSOR);
             spare
                 .min(SHORT_ROWS * 2 / row_bytes.max(1))

@@ -155,13 +155,10 @@ fn columns(work: &Work, hardware: &Hardware, x: usize, times: usize) -> Shape {
     };
     let limit = limit.min(hardware.max_units_per_cube as usize);
     let wanted = work.knobs.units.map_or(work.steps, |units| units as usize);
-    let y = wanted
-        .min(work.steps)
-        .max(1)
-        .next_power_of_two()
-        .min(limit / x)
-        .min(hardware.max_cube_dim[1] as usize)
-        .max(1);
+    let y = wanted.min(work.steps).max(1).next_power_of_two();
+    // A power of two as well: who merges them halves their number.
+    let most = (limit / x).min(hardware.max_cube_dim[1] as usize);
+    let y = y.min(1 << most.max(1).ilog2());
     let splits = match (work.reduces, work.knobs.splits) {
         (true, Some(splits)) => splits.clamp(1, MAX_SPLITS).min(work.steps).max(1),
         (true, None) => {

@@ -2,9 +2,6 @@
 
 use crate::plan::{Hardware, Knobs};
 
-/// Multiprocessors where the runtime does not say: a mid-range GPU.
-const MULTIPROCESSORS: usize = 32;
-
 /// Cubes for each core where a driver runs cubes on a CPU: enough that an uneven last one does not
 /// matter.
 pub(super) const CUBES_PER_SOFTWARE_CORE: usize = 16;
@@ -23,12 +20,6 @@ pub(in crate::plan) fn plane_size(hardware: &Hardware, knobs: Knobs) -> Option<u
 pub(super) fn cubes_to_fill(hardware: &Hardware, of_multiprocessor: usize) -> usize {
     match hardware.software_cores {
         Some(cores) => cores as usize * CUBES_PER_SOFTWARE_CORE,
-        None => multiprocessors(hardware) * of_multiprocessor,
+        None => hardware.processors() * of_multiprocessor,
     }
-}
-
-pub(super) fn multiprocessors(hardware: &Hardware) -> usize {
-    hardware
-        .multiprocessors
-        .map_or(MULTIPROCESSORS, |n| n as usize)
 }

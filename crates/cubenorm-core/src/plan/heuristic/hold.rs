@@ -1,7 +1,6 @@
 //! Where a row stays between its passes, and the sums of its columns from row to row.
 
 use super::Work;
-use super::device::multiprocessors;
 use crate::plan::{Hardware, Hold, Level, Merge, RowHeld};
 
 /// Values of 4 bytes that a unit may hold: half of the 64 registers that a CUDA unit has in a cube of 1024,
@@ -220,7 +219,7 @@ pub(super) fn held_columns(
         (_, shared) => hardware.max_shared_memory / bytes(shared).max(1),
     };
     let peers = work.peers as usize;
-    let processors = multiprocessors(hardware);
+    let processors = hardware.processors();
     let of_processor = match peers {
         1 => (RESIDENT_UNITS / members).max(1) as usize,
         _ => 1,

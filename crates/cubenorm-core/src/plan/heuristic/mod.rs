@@ -27,7 +27,6 @@ pub(super) use vectors::{
 use super::{Hardware, Hold, Knobs, Lanes, Level, Merge, PlanError, Strategy};
 use column::column;
 use cube::cube;
-use device::multiprocessors;
 use hold::registers;
 use parts::SPLIT_ELEMENTS;
 use peers::peers;
@@ -39,8 +38,9 @@ use unit::unit;
 /// by less than 1.3e-4 even if all of them round one way, while of 2^24 float32 takes no more in.
 pub(super) const MOST_BLOCKS: usize = 1 << 12;
 
-/// Steps of a block, where no run of columns ends before.
-const BLOCK: usize = 64;
+/// Steps of a row that a kernel sums up from one origin before it goes on from another, where no run of columns ends
+/// before: sums of so few keep their digits, and more would save merges. Plans count on it.
+pub const BLOCK: usize = 64;
 
 /// Rows that one team adds to its sums of columns at most: 5e-4 in the same terms.
 pub(super) const LONGEST_COLUMN_SUM: usize = 1 << 14;
@@ -230,7 +230,7 @@ fn infer(work: &Work, hardware: &Hardware) -> (Strategy, &'static str) {
     if work.lanes == Lanes::Rows {
         return (Strategy::Column, "the kept axis is contiguous");
     }
-    let target = multiprocessors(hardware);
+    let target = hardware.processors();
     if long && work.groups < target && work.steps >= 4 * hardware.max_units_per_cube as usize {
         return (Strategy::Split, "fewer rows than multiprocessors");
     }

@@ -1,7 +1,6 @@
 //! Parts that rows are cut in, so that there is work for all.
 
 use super::Work;
-use super::device::multiprocessors;
 use crate::plan::Hardware;
 
 /// Elements below which splitting a row between cores costs more than it saves: the second launch
@@ -30,7 +29,7 @@ pub(super) fn parts(wanted: usize, cubes: usize, work: &Work, least: usize) -> u
 /// Parts of long rows, a cube for each, of at most so many: those that leave the fewest multiprocessors idle at the
 /// end.
 pub(super) fn even_parts(hardware: &Hardware, work: &Work, most: usize) -> usize {
-    let processors = multiprocessors(hardware);
+    let processors = hardware.processors();
     let cost = |parts: usize| {
         let cubes = work.groups * parts;
         let rounds = cubes.div_ceil(processors) as f64;
