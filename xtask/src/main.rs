@@ -11,7 +11,10 @@ mod setup;
 mod style;
 mod vulkan;
 
-use std::process::ExitCode;
+use std::{
+    panic,
+    process::{self, ExitCode},
+};
 
 use clap::{Parser, Subcommand};
 
@@ -50,7 +53,22 @@ enum Command {
     Ci(ci::Args),
 }
 
+/// Ends where nobody reads on, as `explain | head` does not: a print panics there.
+fn end_with_the_reader() {
+    /// What a shell has for a program that the signal for it has ended.
+    const BROKEN_PIPE: i32 = 128 + 13;
+    let usual = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        let why = info.payload_as_str().unwrap_or_default();
+        if why.starts_with("failed printing to") && why.contains("Broken pipe") {
+            process::exit(BROKEN_PIPE);
+        }
+        usual(info);
+    }));
+}
+
 fn main() -> ExitCode {
+    end_with_the_reader();
     let result = match Cli::parse_from(gpu_check::command_line()).command {
         Command::Demo(args) => demo::run(&args),
         Command::Test(args) => test::run(&args),

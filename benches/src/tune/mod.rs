@@ -43,7 +43,7 @@ pub struct Tuned {
 pub struct Strategies {
     /// The bytes that the pass must move at least.
     pub bytes: usize,
-    /// The benchmark's copy of as many bytes, in milliseconds.
+    /// A copy of as many bytes, in milliseconds: CubeCL's probe of a GPU, elsewhere the benchmark's own.
     pub copy: f64,
     /// One for each strategy, the analytic plan last.
     pub candidates: Vec<Candidate>,

@@ -51,9 +51,9 @@ fn a_core_takes_as_many_rows_abreast_as_it_has_registers_for() {
         let forward = inferred(&desc, &hardware).blueprint.abreast;
         (forward, gradient.blueprint.abreast)
     };
-    assert_eq!(abreast(16384, wide), (4, 8));
+    assert_eq!(abreast(16384, wide), (4, 4));
     assert_eq!(abreast(16384, narrow), (4, 2));
-    assert_eq!(abreast(4096, wide), (4, 8));
+    assert_eq!(abreast(4096, wide), (4, 4));
     // Shorter rows are faster one at a time, where row, result and parameters are in the first-level cache.
     assert_eq!(abreast(2048, wide).0, 4);
     assert_eq!(abreast(2048 - 16, wide), (1, 4));
