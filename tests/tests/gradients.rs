@@ -581,7 +581,7 @@ fn sums_of_rows_abreast_keep_their_digits() {
             continue;
         }
         let shapes: [(&[usize], &[usize]); 2] = [
-            (&[64, 1024], &[1024]),
+            (&[64, 4096], &[4096]),
             (&[4, channels, pixels], &[channels, 1]),
         ];
         for (shape, bias) in shapes {
