@@ -38,15 +38,15 @@ pub fn answers<T: for<'a> Deserialize<'a>>(
     mut take: impl FnMut(&Problem, Result<T>),
 ) -> Result<()> {
     let mut left = problems;
-    let mut failed_at_once = false;
+    let mut went_on = false;
     while let Some(died) = answers_of_one(command, left, &mut take)? {
         let problem = &left[died.place];
         ensure!(
-            died.place > 0 || !failed_at_once,
+            died.place > 0 || !went_on,
             "`{command}` ended at {problem}, as at the one before, with {}",
             died.status
         );
-        failed_at_once = true;
+        went_on = true;
         let why = format!("`{command}` ended with {}", died.status);
         take(problem, Err(anyhow!(why)));
         left = &left[died.place + 1..];

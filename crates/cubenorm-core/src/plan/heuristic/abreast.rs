@@ -48,9 +48,9 @@ const VECTORS_OF_SOFTWARE_CORE: usize = 8;
 /// Vectors of rows that lie side by side, of floats and of halves, that a core takes at most: what it knows of more has no
 /// room in its first-level cache, and of halves there are few for as much of that. Measured with AVX-512, channels last,
 /// beside one vector at a time: group norm of 2 to 8 vectors takes 0.61 to 0.83 of the time forward and 0.71 to 0.90 back,
-/// of 10 to 20 vectors of floats 0.70 to 0.95, of halves 0.81 to 1.35, batch norm of 32 of floats 0.88 and 0.90; instance
+/// of 10 to 20 vectors of floats 0.70 to 0.95, of halves 0.81 to 1.35, batch norm of 32 of floats 1.05 to 1.4; instance
 /// norm of two 0.36 to 0.79. A part of those that lie side by side takes 0.9 to 1.3.
-const MOST_SIDE_BY_SIDE: usize = 32;
+const MOST_SIDE_BY_SIDE: usize = 20;
 const MOST_HALVES_SIDE_BY_SIDE: usize = 8;
 
 /// Rows that a unit takes side by side at most, where a row's last vector has some lanes of the one before again.
