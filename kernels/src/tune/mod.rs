@@ -167,13 +167,8 @@ pub(crate) fn tune_forward(
             Run::Forward(Arc::new((desc.clone(), sets)))
         }
     };
-    let asked = Asked {
-        key: key.into(),
-        make: Arc::new(make),
-        bytes,
-        moved,
-    };
-    Ok(tune(client, hardware, asked, budget))
+    let sizes = [bytes, moved];
+    Ok(tune(client, hardware, key.into(), sizes, budget, make))
 }
 
 /// The fastest knobs for a gradient, measured if they are not known yet: one set for all its launches.
@@ -207,24 +202,8 @@ pub(crate) fn tune_gradient(
             Run::Gradient(Arc::new((desc.clone(), sets)))
         }
     };
-    let asked = Asked {
-        key: key.into(),
-        make: Arc::new(make),
-        bytes,
-        moved,
-    };
-    Ok(tune(client, hardware, asked, budget))
-}
-
-/// Of what the fastest knobs are asked for.
-struct Asked {
-    key: TuneKey,
-    /// Makes so many sets of buffers to run it on.
-    make: Make,
-    /// Of its largest tensor.
-    bytes: usize,
-    /// Bytes that it moves at least.
-    moved: usize,
+    let sizes = [bytes, moved];
+    Ok(tune(client, hardware, key.into(), sizes, budget, make))
 }
 
 /// How long all measuring of this process has taken.
@@ -234,14 +213,16 @@ fn spent() -> MutexGuard<'static, Duration> {
     SPENT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The fastest knobs, measured if they are not known yet and the budget is not used up.
-fn tune(client: &Client, hardware: &Hardware, asked: Asked, budget: Duration) -> Knobs {
-    let Asked {
-        key,
-        make,
-        bytes,
-        moved,
-    } = asked;
+/// The fastest knobs, measured if they are not known yet and the budget is not used up: on sets of buffers, whose largest
+/// tensors have so many bytes, and that a launch moves so many of at least.
+fn tune(
+    client: &Client,
+    hardware: &Hardware,
+    key: TuneKey,
+    [bytes, moved]: [usize; 2],
+    budget: Duration,
+    make: impl Fn(usize) -> Run + Send + Sync + 'static,
+) -> Knobs {
     // Nothing to choose from.
     if key.candidates.len() < 2 {
         return Knobs::default();
@@ -267,7 +248,7 @@ fn tune(client: &Client, hardware: &Hardware, asked: Asked, budget: Duration) ->
         let pass = Pass {
             key: key.clone(),
             client: client.clone(),
-            make,
+            make: Arc::new(make),
             sets: working_sets(hardware, moved),
             run: None,
             turn: Arc::default(),
