@@ -9,14 +9,14 @@ use burn::tensor::Device;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use cubenorm_bench::{Pass, Suite, contenders::Contender, prepare};
 
+const WARM_UP: Duration = Duration::from_millis(100);
+
 fn norms(criterion: &mut Criterion) {
     let device = Device::default();
     for problem in Suite::Quick.problems() {
         let mut group = criterion.benchmark_group(problem.op.to_string());
         group.throughput(Throughput::Bytes(problem.bytes() as u64));
-        group
-            .sample_size(10)
-            .warm_up_time(Duration::from_millis(100));
+        group.sample_size(10).warm_up_time(WARM_UP);
         for contender in Contender::ALL {
             // A probe answers once, so that it has no history of samples, and an operation of one tensor has no way back.
             let is_beside = match contender {
@@ -32,14 +32,19 @@ fn norms(criterion: &mut Criterion) {
             // Set up only when criterion's filter asks for it.
             let mut prepared = None;
             group.bench_function(id, |bencher| {
-                let set_up = prepared.get_or_insert_with(|| prepare(contender, &problem, &device));
-                let prepared = match set_up {
-                    Ok(prepared) => prepared,
-                    // Burn's batch norm is wrong on some drivers. Criterion wants a time: none.
-                    Err(error) => {
+                let set_up = prepared.get_or_insert_with(|| {
+                    let prepared = prepare(contender, &problem, &device);
+                    // Burn's batch norm is wrong on some drivers.
+                    prepared.inspect_err(|error| {
                         eprintln!("left out: {contender}, {problem}: {error:#}");
-                        return bencher.iter_custom(|_| Duration::from_nanos(1));
-                    }
+                    })
+                });
+                let Ok(prepared) = set_up else {
+                    // Criterion wants times, and warms up until enough of it is over.
+                    return bencher.iter_custom(|runs| {
+                        std::thread::sleep(WARM_UP);
+                        Duration::from_nanos(runs)
+                    });
                 };
                 bencher.iter_custom(|runs| {
                     prepared

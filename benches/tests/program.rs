@@ -56,7 +56,7 @@ fn an_explanation_has_the_plan_the_bytes_and_the_kernels() {
 #[test]
 #[cfg_attr(not(feature = "cube"), ignore = "no runtime that has plans")]
 fn what_is_timed_has_names_and_times() {
-    let tuned = answer(&["tune"]);
+    let tuned = &answer(&["tune"])[0];
     let candidates = tuned["candidates"].as_array().expect("a list");
     assert_eq!(candidates[0]["name"], "analytic");
     let has_chosen = candidates.iter().any(|it| it["name"] == tuned["chosen"]);

@@ -327,7 +327,7 @@ impl<'a> Problem<'a> {
         let all = knobs(&hardware);
 
         let tensors = self.forward_tensors();
-        let tuned = tuned_forward(self.client, &self.forward, &tensors);
+        let tuned = tuned_forward(self.client, &self.forward, &tensors, Duration::MAX);
         let tuned = tuned.expect("the device can run it");
         let problem = problem_on(&self.forward, &hardware, StrategyChoice::Tuned)
             .expect("a valid description");
@@ -348,7 +348,8 @@ impl<'a> Problem<'a> {
         }
         let desc = &self.backward;
         let tensors = self.gradient_tensors();
-        let tuned = tuned_gradient(self.client, desc, &tensors).expect("the device can run it");
+        let tuned = tuned_gradient(self.client, desc, &tensors, Duration::MAX)
+            .expect("the device can run it");
         let problem = desc.input_problem(sums_on(desc, &hardware)).expect("valid");
         let places = gradient_candidates(&problem, &hardware).expect("a plan");
         for (knobs, is_analytic) in chosen(candidates, &all, places, tuned) {

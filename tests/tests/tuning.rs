@@ -1,10 +1,13 @@
 //! What the tuner chooses, on every runtime: right results, chosen once.
 
 use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use cubecl::{
+    bundle::BundleFormat,
     config::{CubeClRuntimeConfig, RuntimeConfig},
     environment,
 };
@@ -33,6 +36,7 @@ fn norm(shape: &[usize], axes: &[usize], dtype: DType) -> NormDesc {
 
 #[test]
 fn tuned_results_agree_with_the_reference() {
+    let _environment = environment("results", None);
     for device in devices() {
         for desc in [
             norm(&[64, 512], &[1], DType::F32),
@@ -66,6 +70,7 @@ fn tuned_results_agree_with_the_reference() {
 
 #[test]
 fn tuned_gradients_agree_with_central_differences() {
+    let _environment = environment("gradients", None);
     for device in devices() {
         for (shape, axes) in [
             (vec![64, 256], vec![1]),
@@ -90,7 +95,7 @@ fn a_shape_is_measured_once() {
         let candidates = forward_candidates(&case.desc.problem().unwrap(), &hardware).unwrap();
         assert!(candidates.len() > 1, "{}: nothing to choose", device.name);
         let tensors = case.tensors(&device.client);
-        let ask = || tuned_forward(&device.client, &case.desc, &tensors).unwrap();
+        let ask = || tuned_forward(&device.client, &case.desc, &tensors, Duration::MAX).unwrap();
         let start = Instant::now();
         let chosen = ask();
         let first = start.elapsed();
@@ -112,64 +117,82 @@ fn a_shape_is_measured_once() {
 }
 
 #[test]
-fn what_no_budget_is_left_for_is_as_inferred_and_what_is_known_stays() {
+fn what_no_budget_is_left_for_is_not_measured() {
     let _environment = environment("budget", None);
     for device in devices() {
         let case = |rows| Case::new(norm(&[rows, 1200], &[1], DType::F32), 5);
-        let run = |case: &Case, choice| {
-            let start = Instant::now();
-            case.run(&device.client, choice).unwrap();
-            start.elapsed()
-        };
-        let nothing = StrategyChoice::TunedWithin(Duration::ZERO);
-        let unknown = case(100);
-        unknown.check(&device, nothing).unwrap();
-        // It has compiled by now, and is not measured either: who has a budget does that, and takes longer.
-        let without = run(&unknown, nothing);
-        let measured = run(&unknown, StrategyChoice::Tuned);
-        println!("{}: {without:?}, then {measured:?}", device.name);
-        assert!(4 * without < measured, "{}", device.name);
-        // Of the same kind, and known.
-        case(101).check(&device, nothing).unwrap();
+        // The smallest is used up once anything has been measured.
+        let within = |nanoseconds| StrategyChoice::TunedWithin(Duration::from_nanos(nanoseconds));
+        let before = kept(device.name);
+        case(100).check(&device, within(0)).unwrap();
+        assert_eq!(kept(device.name), before, "{}", device.name);
+        case(100).check(&device, StrategyChoice::Tuned).unwrap();
+        let measured = kept(device.name);
+        assert!(measured > before, "{}", device.name);
+        case(300).check(&device, within(1)).unwrap();
+        assert_eq!(kept(device.name), measured, "{}", device.name);
+        case(300).check(&device, within(u64::MAX)).unwrap();
+        assert!(kept(device.name) > measured, "{}", device.name);
     }
 }
 
 #[test]
-fn what_is_kept_is_asked_for_without_measuring_again() {
-    let _environment = environment("kept", None);
+fn what_a_bundle_brings_is_not_measured_again() {
+    let _environment = environment("brought", None);
     for device in devices() {
         let case = Case::new(norm(&[80, 1700], &[1], DType::F32), 5);
         let tensors = case.tensors(&device.client);
         let ask = || {
             let start = Instant::now();
-            let chosen = tuned_forward(&device.client, &case.desc, &tensors).unwrap();
-            (chosen, start.elapsed())
+            let chosen = tuned_forward(&device.client, &case.desc, &tensors, Duration::MAX);
+            (chosen.unwrap(), start.elapsed())
         };
         let (chosen, first) = ask();
-        let file = std::env::temp_dir().join(format!(
-            "cubenorm-{}-{}.bundle",
-            device.name,
-            std::process::id()
-        ));
-        cubecl::environment::bundle()
-            .save(&file, cubecl::bundle::BundleFormat::Sqlite)
-            .unwrap();
+        let file = bundle(device.name).unwrap();
         // Nothing is known in another environment but what the file has.
-        let before = environment::active();
-        environment::activate(format!("kept-{}", device.name));
-        let bundle = cubecl::bundle::open(&file).unwrap();
-        let report = cubecl::bundle::import(&*bundle);
-        assert!(report.imported > 0, "{}: {report:?}", device.name);
-        let (kept, again) = ask();
-        environment::activate(before);
+        let (brought, again) = elsewhere(device.name, || {
+            let report = cubecl::bundle::import(&*cubecl::bundle::open(&file).unwrap());
+            assert!(report.imported > 0, "{}: {report:?}", device.name);
+            ask()
+        });
         fs::remove_file(&file).unwrap();
-        assert_eq!(kept, chosen, "{}", device.name);
+        assert_eq!(brought, chosen, "{}", device.name);
         assert!(
             4 * again < first,
             "{}: {again:?} after {first:?}",
             device.name
         );
     }
+}
+
+/// How many choices the active environment has.
+fn kept(name: &str) -> usize {
+    let Some(file) = bundle(name) else {
+        return 0;
+    };
+    let bundle = cubecl::bundle::open(&file).unwrap();
+    let report = elsewhere(name, || cubecl::bundle::import(&*bundle));
+    fs::remove_file(&file).unwrap();
+    report.imported
+}
+
+/// What the active environment has, as a file; `None` where it has nothing.
+fn bundle(name: &str) -> Option<PathBuf> {
+    let name = format!("cubenorm-{name}-{}.bundle", std::process::id());
+    let file = std::env::temp_dir().join(name);
+    let saved = environment::bundle().save(&file, BundleFormat::Sqlite);
+    saved.ok().map(|_| file)
+}
+
+/// Does something in an environment that is new each time.
+fn elsewhere<T>(name: &str, what: impl FnOnce() -> T) -> T {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let before = environment::active();
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    environment::activate(format!("elsewhere-{name}-{number}"));
+    let result = what();
+    environment::activate(before);
+    result
 }
 
 #[test]
@@ -204,6 +227,7 @@ fn environment(name: &str, content: Option<&[u8]>) -> MutexGuard<'static, ()> {
 #[cfg(feature = "burn")]
 #[test]
 fn layers_are_tuned_unless_that_is_switched_off() {
+    let _environment = environment("layers", None);
     use burn::tensor::{DType, Tensor};
     use cubenorm::Tuning;
     use cubenorm_tests::tensors::{devices, noise};

@@ -42,7 +42,7 @@ pub fn tune(problem: &Problem, device: &Device) -> Result<Vec<Tuned>> {
     let tuned = |described: Described| {
         let call = Call::new(described)?;
         let start = Instant::now();
-        let chosen = call.chosen()?;
+        let chosen = call.chosen(Duration::MAX)?;
         let took = 1e3 * start.elapsed().as_secs_f64();
         let Described { client, norm, .. } = &call.described;
         Ok(Tuned {
@@ -100,14 +100,14 @@ pub fn strategies(problem: &Problem, device: &Device) -> Result<Strategies> {
 /// As [`tune`].
 pub fn running(problem: &Problem, device: &Device) -> Result<String> {
     let client = client(device)?;
-    let is_tuned = cubenorm::tuning().applies_to(&hardware(&client));
+    let budget = cubenorm::tuning().choice(&hardware(&client)).budget();
     let plan = |described: Described| {
-        if !is_tuned {
+        let Some(budget) = budget else {
             return Ok(described.plan(Knobs::default())?.1);
-        }
+        };
         // What the layer's call found is kept, so this measures nothing again.
         let call = Call::new(described)?;
-        Ok(call.described.plan(call.chosen()?)?.1)
+        Ok(call.described.plan(call.chosen(budget)?)?.1)
     };
     let passes = Described::passes(problem, &client)?.into_iter();
     let plans = passes.map(plan).collect::<Result<Vec<String>>>()?;
@@ -211,7 +211,7 @@ impl Call {
     }
 
     /// What the tuner chooses, measured if it does not know yet.
-    fn chosen(&self) -> Result<Knobs> {
+    fn chosen(&self, budget: Duration) -> Result<Knobs> {
         let Described {
             client,
             norm,
@@ -219,8 +219,8 @@ impl Call {
             ..
         } = &self.described;
         Ok(match gradient {
-            None => tuned_forward(client, norm, &self.forward_tensors())?,
-            Some(desc) => tuned_gradient(client, desc, &self.gradient_tensors())?,
+            None => tuned_forward(client, norm, &self.forward_tensors(), budget)?,
+            Some(desc) => tuned_gradient(client, desc, &self.gradient_tensors(), budget)?,
         })
     }
 

@@ -499,25 +499,6 @@ fn units_that_share_columns_are_a_power_of_two() {
 }
 
 #[test]
-fn given_statistics_in_parts_take_one_launch() {
-    // 13 parts of long rows, which nobody has to reduce before others write.
-    let input = TensorDesc::contiguous([8, 16, 1 << 16], DType::F32);
-    let channel = TensorDesc::contiguous([16, 1], DType::F32);
-    let given = Statistics::Given {
-        mean: channel.clone(),
-        variance: channel,
-    };
-    let desc = NormDesc::new(input, [0, 2], given);
-    let hardware = Hardware::cuda(132);
-    let problem = problem_on(&desc, &hardware, StrategyChoice::Inferred).unwrap();
-    let inferred = plan_forward(&problem, &hardware, StrategyChoice::Inferred).unwrap();
-    assert!(
-        !inferred.blueprint.split && inferred.workspace == 0,
-        "{inferred}"
-    );
-}
-
-#[test]
 fn nobody_looks_up_where_columns_lie_that_are_side_by_side() {
     let side_by_side = |stride: usize, lanes: Lanes| {
         let axis = match lanes {

@@ -19,9 +19,9 @@ pub enum Tuning {
     ///
     /// Results may differ in their last digits between machines that chose differently.
     OnFirstCall,
-    /// As [`OnFirstCall`](Self::OnFirstCall), until first calls have measured for so long together in this process: from
-    /// then on a kind that is in no cache has the plan that is made from shape, dtype and device. One call may take
-    /// longer than what is left. What was measured is in the cache of the next process, which goes on from there.
+    /// As [`Auto`](Self::Auto), until first calls have measured for so long together in this process: from then on a
+    /// kind that was not asked for before has the plan that is made from shape, dtype and device. One call may take longer
+    /// than what is left. What was measured is in the cache of the next process, which goes on from there.
     Within(Duration),
     /// Never: plans are made from shape, dtype and device alone, the same in each run.
     Off,
@@ -36,10 +36,10 @@ impl Tuning {
     /// How a kernel's plan is chosen on a device.
     pub fn choice(self, hardware: &Hardware) -> StrategyChoice {
         match self {
-            Self::Auto if hardware.is_gpu() => StrategyChoice::Tuned,
-            Self::Auto | Self::Off => StrategyChoice::Inferred,
             Self::OnFirstCall => StrategyChoice::Tuned,
-            Self::Within(budget) => StrategyChoice::TunedWithin(budget),
+            Self::Auto if hardware.is_gpu() => StrategyChoice::Tuned,
+            Self::Within(budget) if hardware.is_gpu() => StrategyChoice::TunedWithin(budget),
+            Self::Auto | Self::Within(_) | Self::Off => StrategyChoice::Inferred,
         }
     }
 
@@ -131,6 +131,19 @@ pub fn warm_up<const D: usize>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_has_no_budget_and_who_has_one_measure_on_a_gpu_alone() {
+        let (gpu, cpu) = (Hardware::cuda(132), Hardware::cpu(2, 512));
+        let budget = Duration::from_secs(1);
+        let within = Tuning::Within(budget);
+        assert_eq!(within.choice(&gpu), StrategyChoice::TunedWithin(budget));
+        assert_eq!(within.choice(&cpu), StrategyChoice::Inferred);
+        assert_eq!(Tuning::Auto.choice(&gpu), StrategyChoice::Tuned);
+        assert_eq!(Tuning::Auto.choice(&cpu), StrategyChoice::Inferred);
+        assert_eq!(Tuning::OnFirstCall.choice(&cpu), StrategyChoice::Tuned);
+        assert_eq!(Tuning::Off.choice(&gpu), StrategyChoice::Inferred);
+    }
 
     #[test]
     fn the_variable_says_when_and_for_how_long() {

@@ -76,7 +76,7 @@ pub struct GradientOutputs {
 ///
 /// # Errors
 ///
-/// As [`launch_gradient`].
+/// As [`launch_gradient`], and where the tensor is empty, for which nothing runs.
 pub fn plan_gradient_for(
     client: &Client,
     desc: &GradientDesc,
@@ -137,7 +137,8 @@ pub fn launch_gradient(
 /// knobs that decide nothing where the analytic plans are, or where the problem is too small or too
 /// large to measure.
 ///
-/// [`launch_gradient`] with [`StrategyChoice::Tuned`] asks the same.
+/// [`launch_gradient`] with [`StrategyChoice::TunedWithin`] that budget asks the same, with
+/// [`Tuned`](StrategyChoice::Tuned) without end.
 ///
 /// # Errors
 ///
@@ -146,13 +147,13 @@ pub fn tuned_gradient(
     client: &Client,
     desc: &GradientDesc,
     tensors: &GradientTensors,
+    budget: Duration,
 ) -> Result<Knobs, LaunchError> {
     let hardware = hardware(client);
     let (problem, _) = checked(client, desc, tensors, &hardware)?;
     if problem.is_empty() {
         return Ok(Knobs::default());
     }
-    let budget = Duration::MAX;
     Ok(tune_gradient(
         client, &hardware, desc, &problem, tensors, budget,
     )?)

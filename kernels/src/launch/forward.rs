@@ -85,7 +85,7 @@ pub struct ForwardOutputs {
 ///
 /// # Errors
 ///
-/// As [`launch_forward`].
+/// As [`launch_forward`], and where the tensor is empty, for which nothing runs.
 pub fn plan_for(
     client: &Client,
     desc: &NormDesc,
@@ -178,7 +178,8 @@ fn prepare(
 /// decide nothing where the analytic plan is, or where the problem is too small or too
 /// large to measure.
 ///
-/// [`launch_forward`] with [`StrategyChoice::Tuned`] asks the same.
+/// [`launch_forward`] with [`StrategyChoice::TunedWithin`] that budget asks the same, with
+/// [`Tuned`](StrategyChoice::Tuned) without end.
 ///
 /// # Errors
 ///
@@ -187,6 +188,7 @@ pub fn tuned_forward(
     client: &Client,
     desc: &NormDesc,
     tensors: &ForwardTensors,
+    budget: Duration,
 ) -> Result<Knobs, LaunchError> {
     let hardware = hardware(client);
     as_seen(desc, Some(tensors), &hardware, |desc| {
@@ -195,7 +197,6 @@ pub fn tuned_forward(
         if problem.is_empty() {
             return Ok(Knobs::default());
         }
-        let budget = Duration::MAX;
         Ok(tune_forward(
             client, &hardware, desc, &problem, tensors, budget,
         )?)
@@ -216,7 +217,7 @@ pub fn tuned_forward(
 /// ```
 ///
 /// Shapes and dtypes are those of [`NormDesc`]. Where a GPU [computes padding along](NormDesc::with_padding), the result's
-/// lines lie as far apart as the input's. An empty tensor launches nothing.
+/// lines lie as far apart as the input's. An empty tensor launches nothing; statistics over no elements are NaN.
 ///
 /// The same plan gives the same results from run to run: no strategy depends on the order in which cubes finish.
 /// [`StrategyChoice::Tuned`] may choose another plan on another machine, or where the tuner's cache is empty.

@@ -49,7 +49,7 @@ impl<D: Clone + PartialEq + Hash, P> Memo<D, P> {
     ) -> Result<Arc<P>, E> {
         let service = client.service_id();
         let device = (service.device, service.service);
-        let hash = Hasher::default().hash_one((choice, desc));
+        let hash = Hasher::default().hash_one((&device, choice, desc));
         let is_same =
             |it: &&Remembered<D, P>| it.device == device && it.choice == choice && it.desc == *desc;
         if let Some(all) = self.lock().as_ref()

@@ -259,7 +259,9 @@ fn tune(
         *spent() += start.elapsed();
         settled()
     });
-    let fastest = fastest.unwrap_or_default();
+    let Some(fastest) = fastest else {
+        return Knobs::default();
+    };
     if let Some(place) = all.iter().position(|&knobs| knobs == fastest) {
         warm::remember(&id, key, place);
     }

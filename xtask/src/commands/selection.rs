@@ -12,7 +12,6 @@ use super::program;
 use crate::{
     device::{Device, present},
     exec::Cmd,
-    setup,
 };
 
 /// What is run; the benchmark's catalogue knows what the words mean.
@@ -170,10 +169,17 @@ impl Selection {
             ensure!(!devices.is_empty(), "this machine has no device to run on");
             return Ok(devices);
         }
-        let named = self.device.iter();
-        named
-            .map(|&device| setup::device(Some(device), false))
-            .collect()
+        for device in &self.device {
+            if let Some(why) = device.missing() {
+                bail!("{device} cannot run here: {why}");
+            }
+        }
+        Ok(self.device.clone())
+    }
+
+    /// How many devices are named.
+    pub fn named_devices(&self) -> usize {
+        self.device.len()
     }
 
     /// Whether nothing is left out of the suite that holds all others.

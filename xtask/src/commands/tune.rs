@@ -29,7 +29,7 @@ pub struct Args {
     selection: Selection,
     /// Start from nothing and write what was tuned to FILE, a bundle that an application ships and imports (see
     /// README), with the kernels where the runtime keeps them: CUDA, ROCm, Metal, Vulkan
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "device")]
     bundle: Option<PathBuf>,
 }
 
@@ -52,6 +52,10 @@ struct Candidate {
 
 pub fn run(args: &Args) -> Result<()> {
     if let Some(bundle) = &args.bundle {
+        ensure!(
+            args.selection.named_devices() == 1,
+            "a bundle is of one device: name it with --device"
+        );
         check_bundle(bundle)?;
     }
     let Selected {
@@ -59,10 +63,6 @@ pub fn run(args: &Args) -> Result<()> {
         program,
         problems,
     } = args.selection.resolve(None)?;
-    ensure!(
-        args.bundle.is_none() || devices.len() == 1,
-        "a bundle is of one device: name it with --device"
-    );
     let mut failed = 0;
     for device in devices {
         let mut command = Cmd::new(program.to_string_lossy())
@@ -89,7 +89,13 @@ pub fn run(args: &Args) -> Result<()> {
             });
         };
         match &args.bundle {
-            None => answers(&command, &problems, take)?,
+            None => {
+                if let Err(why) = answers(&command, &problems, take) {
+                    failed += 1;
+                    let failed = style::bad("failed");
+                    bar.suspend(|| anstream::println!("{failed} {device}: {why:#}"));
+                }
+            }
             Some(bundle) => {
                 command = command.arg(std::path::absolute(bundle)?);
                 if let Some(died) = answers_of_one(&command, &problems, take)? {
@@ -110,7 +116,7 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Refuses, before anything is measured, what cannot become a bundle or is a file of another kind.
+/// Refuses, before anything is measured, to write over a file of another kind.
 fn check_bundle(bundle: &Path) -> Result<()> {
     const DATABASE: &[u8] = b"SQLite format 3\0";
     let shown = bundle.display();
@@ -126,12 +132,8 @@ fn check_bundle(bundle: &Path) -> Result<()> {
             );
             Ok(())
         }
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            let folder = bundle.parent().filter(|it| !it.as_os_str().is_empty());
-            let folder = folder.unwrap_or(Path::new("."));
-            ensure!(folder.is_dir(), "{} is no folder", folder.display());
-            Ok(())
-        }
+        // It is made with its folder.
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error).with_context(|| format!("{shown} not read")),
     }
 }
@@ -274,9 +276,9 @@ mod tests {
         check_bundle(&file).unwrap();
         std::fs::write(&file, "a letter").unwrap();
         let other = check_bundle(&file).unwrap_err().to_string();
-        let nowhere = check_bundle(&folder.join("a/b")).unwrap_err().to_string();
+        let under = check_bundle(&file.join("b")).unwrap_err().to_string();
         std::fs::remove_dir_all(&folder).unwrap();
-        assert!(other.contains("no bundle") && nowhere.contains("no folder"));
+        assert!(other.contains("no bundle") && under.contains("not read"));
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod worker;
 
 use std::{
     fs::{self, OpenOptions},
+    io::ErrorKind,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -144,14 +145,22 @@ struct Rows {
 }
 
 impl Rows {
-    /// Looks whether they can be written, before hours are spent on them.
+    /// Looks whether they can be written, before hours are spent on them; writes nothing.
     fn at(json: Option<PathBuf>) -> Result<Self> {
         let folder = workspace().join(FOLDER);
         fs::create_dir_all(&folder).with_context(|| format!("{} not made", folder.display()))?;
         let csv = folder.join("rows.csv");
         for path in [&csv].into_iter().chain(&json) {
-            let opened = OpenOptions::new().append(true).create(true).open(path);
-            opened.with_context(|| format!("{} cannot be written", path.display()))?;
+            let cannot = || format!("{} cannot be written", path.display());
+            match OpenOptions::new().append(true).open(path) {
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    let folder = std::path::absolute(path)?;
+                    let is_there = folder.parent().is_some_and(Path::is_dir);
+                    ensure!(is_there, "{}: its folder is not there", cannot());
+                }
+                Err(error) => return Err(error).with_context(cannot),
+            }
         }
         Ok(Self { csv, json })
     }
