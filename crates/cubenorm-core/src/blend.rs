@@ -49,9 +49,14 @@ impl BlendDesc {
         }
     }
 
-    /// The dtype that it is computed in.
+    /// The dtype that it is computed in: no tensor of it loses digits.
     pub fn accumulation(&self) -> DType {
-        self.input.dtype.accumulation()
+        let others = [self.previous.as_ref(), Some(&self.output)];
+        let others = others.into_iter().flatten();
+        match others.map(|tensor| tensor.dtype).any(|it| it == DType::F64) {
+            true => DType::F64,
+            false => self.input.dtype.accumulation(),
+        }
     }
 
     /// Checks the description.

@@ -1,7 +1,8 @@
 //! Descriptions to problems: what is refused, word for word, and what becomes of the rest.
 
 use cubenorm_core::{
-    DType, Dim, Epsilon, GradientDesc, Layout, NormDesc, NormProblem, Statistics, TensorDesc,
+    BlendDesc, DType, Dim, Epsilon, GradientDesc, Layout, NormDesc, NormProblem, Statistics,
+    TensorDesc,
 };
 
 fn f32(shape: impl Into<Vec<usize>>) -> TensorDesc {
@@ -192,6 +193,19 @@ fn saved_statistics_have_a_stride_for_each_dimension() {
     let along = problem(saved(Layout::contiguous([5, 6, 2]))).unwrap();
     let saved = along.saved.unwrap();
     assert_eq!((saved.row, saved.col), (dims(&[(5, 12)]), Vec::new()));
+}
+
+#[test]
+fn a_blend_is_computed_in_the_widest_of_its_dtypes() {
+    let of = |dtype: DType| TensorDesc::contiguous([3], dtype);
+    let blend = |input, output| BlendDesc::copy(of(input), of(output)).accumulation();
+    assert_eq!(blend(DType::F16, DType::F16), DType::F32);
+    assert_eq!(blend(DType::F32, DType::F64), DType::F64);
+    let moved = BlendDesc {
+        previous: Some(of(DType::F64)),
+        ..BlendDesc::copy(of(DType::F32), of(DType::F32))
+    };
+    assert_eq!(moved.accumulation(), DType::F64);
 }
 
 #[test]

@@ -88,6 +88,7 @@ fn check_header(bytes: &[u8]) -> Result<(), String> {
         .ok_or_else(|| format!("a header of {length} bytes is too long"))?;
 
     let (mut depth, mut quote, mut number, mut product) = (0, None, None, 1u64);
+    let mut word = false;
     for &byte in text.iter().chain(b" ") {
         match (quote, byte) {
             (Some(open), byte) => quote = Some(open).filter(|&open| open != byte),
@@ -99,6 +100,13 @@ fn check_header(bytes: &[u8]) -> Result<(), String> {
         if depth > 3 {
             return Err("it nests brackets".to_owned());
         }
+        // What Python reads as other numbers, and quotes that end no text.
+        let is_word = quote.is_none() && (byte.is_ascii_alphabetic() || byte == b'_');
+        let is_digit = quote.is_none() && byte.is_ascii_digit();
+        if byte == b'\\' || is_word && number.is_some() || is_digit && word {
+            return Err("it has more than texts and whole numbers".to_owned());
+        }
+        word = is_word;
         let overflow = || "its sizes cannot be counted".to_owned();
         match byte {
             b'0'..=b'9' if quote.is_none() => {
@@ -159,6 +167,10 @@ fn type_name(element: ElementType) -> Option<&'static str> {
 
 /// The elements of a column-major array in row-major order.
 fn row_major(bytes: &[u8], shape: &[usize], width: usize) -> Vec<u8> {
+    if bytes.is_empty() {
+        // Its sizes may not even multiply.
+        return Vec::new();
+    }
     let mut strides = Vec::with_capacity(shape.len());
     let mut step = width;
     for &size in shape {
@@ -232,6 +244,22 @@ mod tests {
             read(&file(1, large, &[])),
             Err(NpyError::Header(_))
         ));
+        // Nesting behind a quote that ends no text, and numbers that are not read as they are counted.
+        let nested = "[".repeat(60);
+        for header in [
+            format!("{{'\\'': {nested}1"),
+            "{'descr': '<f4', 'fortran_order': False, 'shape': (4_294_967_296, 4_294_967_296), }"
+                .into(),
+            "{'descr': '<f4', 'fortran_order': False, 'shape': (0xffffffff, 0xffffffff), }".into(),
+        ] {
+            assert!(matches!(
+                read(&file(1, &header, &[])),
+                Err(NpyError::Header(_))
+            ));
+        }
+        // Sizes that multiply to nothing, though not one after the other.
+        let empty = "{'descr': '<f8', 'fortran_order': True, 'shape': (9223372036854775808, 0), }";
+        assert!(read(&file(1, empty, &[])).unwrap().bytes.is_empty());
         let object = "{'descr': '|O', 'fortran_order': False, 'shape': (1,), }";
         assert!(matches!(
             read(&file(1, object, &[0])),

@@ -102,6 +102,61 @@ fn a_node_may_have_more_outputs_than_the_graph() {
 }
 
 #[test]
+fn a_batch_norm_before_version_14_trains_where_it_has_further_outputs() {
+    let names = |names: &[&str]| {
+        names
+            .iter()
+            .map(|&name| name.to_owned())
+            .collect::<Vec<_>>()
+    };
+    let output = |outputs: &[&str]| {
+        let node = node(|model, graph| {
+            model.opset_import[0].version = Some(9);
+            graph.node[0] = NodeProto {
+                input: names(&["X", "W", "B", "mean", "var"]),
+                output: names(outputs),
+                op_type: Some("BatchNormalization".to_owned()),
+                ..NodeProto::default()
+            };
+            let channels = ["W", "B", "mean", "var"].map(|name| value(name, &[Some(1)]));
+            graph.input = vec![value("X", &[None, Some(1)])];
+            graph.input.extend(channels);
+            graph.initializer = Vec::new();
+            graph.output = vec![value("Y", &[None, Some(1)])];
+        });
+        let one = |number| array(&[1], &[number]);
+        let inputs = [
+            array(&[2, 1], &[1.0, 3.0]),
+            one(1.0),
+            one(0.0),
+            one(0.0),
+            one(1.0),
+        ];
+        let prepared = Prepared::new(&node.unwrap(), &inputs).unwrap();
+        let (outputs, _) = prepared.run(&Float64::new(), 1).unwrap();
+        outputs[0].1.to_f64().unwrap()
+    };
+    // By the running mean of 0 and variance of 1, or by the batch's, which nobody asks for.
+    let close = |actual: Vec<f64>, expected: [f64; 2]| {
+        let off = actual.iter().zip(expected).map(|(a, e)| (a - e).abs());
+        assert!(off.fold(0.0, f64::max) < 1e-4, "{actual:?}");
+    };
+    close(output(&["Y"]), [1.0, 3.0]);
+    close(output(&["Y", "m", "v", "sm", "sv"]), [-1.0, 1.0]);
+}
+
+#[test]
+fn an_initializer_without_a_name_is_no_input_without_one() {
+    let node = node(|_, graph| {
+        let bias = TensorProto::decode(write_tensor("", &array(&[2], &[5.0, 5.0])).as_slice());
+        graph.initializer.push(bias.unwrap());
+    });
+    let prepared = Prepared::new(&node.unwrap(), &[array(&[1, 2], &[1.0, 3.0])]).unwrap();
+    let (outputs, _) = prepared.run(&Float64::new(), 1).unwrap();
+    assert_eq!(outputs[1].1.to_f64().unwrap(), [-1.0, 10.0]);
+}
+
+#[test]
 fn an_input_replaces_the_initializer_of_its_name() {
     let node = node(|_, graph| graph.input.push(value("W", &[Some(2)]))).unwrap();
     let x = || array(&[1, 2], &[1.0, 3.0]);

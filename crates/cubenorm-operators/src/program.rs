@@ -136,6 +136,11 @@ impl Program {
         self.with_role(Role::Output)
     }
 
+    /// The tensors that one step hands to another.
+    pub fn temporaries(&self) -> impl Iterator<Item = (Slot, &ProgramTensor)> {
+        self.with_role(Role::Temporary)
+    }
+
     /// The tensor for a formal input; `None` where the operator has none there, or the program does
     /// not read it.
     pub fn input_at(&self, position: usize) -> Option<Slot> {

@@ -184,6 +184,11 @@ fn activations_are_fused_and_the_same_everywhere() {
             bias: 0.2,
             threshold: 0.4,
         },
+        // Where both of its conditions hold, the first counts.
+        Activation::Shrink {
+            bias: 0.0,
+            threshold: -0.5,
+        },
         Activation::Gelu,
         Activation::GeluTanh,
         Activation::Silu,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use cubenorm_operators::directml::TensorDesc;
 use cubenorm_operators::{Program, Role, Slot};
 
-use crate::array::HostArray;
+use crate::array::{self, HostArray};
 use crate::dxdispatch::model::{Binding, Command, Model, Resource};
 use crate::dxdispatch::{Dispatchable, ModelError};
 use crate::executor::{ExecuteError, Executor, Run, check_outputs, only_f32, span_bytes};
@@ -402,8 +402,9 @@ impl<'a> Session<'a> {
                 let element = contents.element;
                 if !dimensions.is_empty() {
                     contents.shape = dimensions.iter().map(|&size| size as usize).collect();
-                    let count: usize = contents.shape.iter().product();
-                    contents.bytes.truncate(count * element.size().unwrap_or(1));
+                    let count = array::count(&contents.shape).unwrap_or(usize::MAX);
+                    let bytes = count.saturating_mul(element.size().unwrap_or(1));
+                    contents.bytes.truncate(bytes);
                 }
                 npy::write(&contents)
                     .ok_or_else(|| ModelError::NoNumpyType {

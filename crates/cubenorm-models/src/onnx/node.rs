@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use cubenorm_operators::OperatorError;
@@ -178,10 +178,9 @@ impl Node {
     }
 
     fn check_names(&self) -> Result<(), NodeError> {
+        let declared: BTreeSet<&String> = self.graph_inputs.iter().map(|it| &it.name).collect();
         let is_given = |name: &String| {
-            name.is_empty()
-                || self.initializers.contains_key(name)
-                || self.graph_inputs.iter().any(|input| input.name == *name)
+            name.is_empty() || self.initializers.contains_key(name) || declared.contains(name)
         };
         if let Some(name) = self.inputs.iter().find(|name| !is_given(name)) {
             return Err(NodeError::UnknownInput { name: name.clone() });
@@ -194,8 +193,9 @@ impl Node {
                 name: twice[0].clone(),
             });
         }
-        let is_written =
-            |output: &&Value| !output.name.is_empty() && written.contains(&&output.name);
+        let is_written = |output: &&Value| {
+            !output.name.is_empty() && written.binary_search(&&output.name).is_ok()
+        };
         if let Some(output) = self.graph_outputs.iter().find(|output| !is_written(output)) {
             return Err(NodeError::UnknownOutput {
                 name: output.name.clone(),
@@ -230,9 +230,10 @@ fn initializers(graph: &GraphProto) -> Result<BTreeMap<String, HostArray>, NodeE
 
 fn values(declared: &[ValueInfoProto], kind: &'static str) -> Result<Vec<Value>, NodeError> {
     let mut values: Vec<Value> = Vec::with_capacity(declared.len());
+    let mut names = BTreeSet::new();
     for value in declared {
         let value = declaration(value)?;
-        if values.iter().any(|other| other.name == value.name) {
+        if !names.insert(value.name.clone()) {
             let name = value.name;
             return Err(NodeError::Repeated { kind, name });
         }

@@ -1,4 +1,5 @@
-use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cubenorm_core::TensorDesc;
 use cubenorm_operators::{OperatorError, Program, Slot};
@@ -123,15 +124,25 @@ impl Prepared {
         let arrays = arrays(node, inputs)?;
         let mut given = Vec::with_capacity(node.inputs.len());
         for name in &node.inputs {
-            given.push(arrays.get(name.as_str()).copied());
+            // Without a name there is no input, whatever else has none.
+            let named = Some(name.as_str()).filter(|name| !name.is_empty());
+            given.push(named.and_then(|name| arrays.get(name)).copied());
         }
         let mut descs = Vec::with_capacity(given.len());
         for (array, name) in given.iter().zip(&node.inputs) {
             descs.push(array.map(|array| describe(array, name)).transpose()?);
         }
-        let is_wanted = |name: &String| node.graph_outputs.iter().any(|out| out.name == *name);
-        let wanted: Vec<bool> = node.outputs.iter().map(is_wanted).collect();
+        let asked = node.graph_outputs.iter().map(|out| out.name.as_str());
+        let asked: BTreeSet<&str> = asked.collect();
+        // Which outputs a node has can say what it computes, whoever reads them.
+        let all_count = node.operator.trains_by_outputs();
+        let is_wanted = |(position, name): (usize, &String)| {
+            let is_there = !name.is_empty() && (all_count || position == 0);
+            is_there || asked.contains(name.as_str())
+        };
+        let wanted: Vec<bool> = node.outputs.iter().enumerate().map(is_wanted).collect();
         let program = node.operator.lower(&descs, &wanted)?;
+        check_temporaries(&program)?;
 
         let mut buffers = BTreeMap::new();
         for (slot, tensor) in program.inputs() {
@@ -144,6 +155,12 @@ impl Prepared {
             let (slot, shape) = bind_output(node, &program, output)?;
             buffers.insert(slot, zeros(&program.tensor(slot).desc, &output.name)?);
             outputs.push((output.name.clone(), slot, shape));
+        }
+        // Those that nobody asks for.
+        for (slot, tensor) in program.outputs() {
+            if let Entry::Vacant(free) = buffers.entry(slot) {
+                free.insert(zeros(&tensor.desc, tensor.name)?);
+            }
         }
         Ok(Self {
             program,
@@ -161,6 +178,7 @@ impl Prepared {
     /// [`BindError`] where the gradient does not have the output's shape, or the operator has none.
     pub fn gradient(&self, output_gradient: &HostArray) -> Result<Self, BindError> {
         let program = self.program.gradient()?;
+        check_temporaries(&program)?;
         let mut buffers = BTreeMap::new();
         for (slot, tensor) in program.inputs() {
             if tensor.position == Program::OUTPUT_GRADIENT {
@@ -218,6 +236,19 @@ impl Prepared {
     pub fn only_f32(&self) -> bool {
         only_f32(&self.program)
     }
+}
+
+/// Checks that what steps hand each other has room, all of it together.
+fn check_temporaries(program: &Program) -> Result<(), BindError> {
+    let mut left = MAX_OUTPUT_BYTES;
+    for (_, tensor) in program.temporaries() {
+        let fits = span_bytes(&tensor.desc).and_then(|bytes| left.checked_sub(bytes));
+        left = fits.ok_or_else(|| BindError::TooLarge {
+            name: tensor.name.to_owned(),
+            shape: tensor.desc.shape().to_vec(),
+        })?;
+    }
+    Ok(())
 }
 
 /// The buffer of an output before it is written.

@@ -124,6 +124,11 @@ impl BatchNormalization {
         })
     }
 
+    /// Whether it takes the batch's statistics where it has further outputs, as versions before 14 do.
+    pub fn trains_by_outputs(&self) -> bool {
+        self.version < BatchNormalizationVersion::V14
+    }
+
     /// One normalization, after conversions of the parameters where their dtypes differ; in training a
     /// blend or copy for each statistic that is wanted.
     ///
@@ -137,7 +142,7 @@ impl BatchNormalization {
         inputs: &[Option<TensorDesc>],
         wanted: &[bool],
     ) -> Result<Program, OperatorError> {
-        let trains_by_outputs = self.version < BatchNormalizationVersion::V14;
+        let trains_by_outputs = self.trains_by_outputs();
         let signature = match trains_by_outputs {
             true => &SIGNATURE_7,
             false => &SIGNATURE_14,

@@ -41,6 +41,12 @@ pub enum Operator {
 }
 
 impl Operator {
+    /// Whether the outputs that a node has say what it computes, whoever reads them: those of a BatchNormalization
+    /// before version 14.
+    pub fn trains_by_outputs(&self) -> bool {
+        matches!(self, Self::BatchNormalization(norm) if norm.trains_by_outputs())
+    }
+
     /// The operator of a node: of domain `""` or `"ai.onnx"`, or `"com.microsoft"` for those of ONNX
     /// Runtime (SimplifiedLayerNormalization is in either), by its name, the opset in force for that
     /// domain and its attributes.

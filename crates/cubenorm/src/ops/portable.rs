@@ -535,7 +535,10 @@ pub(super) fn activate<B: Backend>(x: FloatTensor<B>, activation: Activation) ->
                     B::float_lower_equal_elem(x.clone(), threshold.into(), settings.bool_dtype);
                 B::float_mask_fill(offset(x, -bias), inside, 0.0.into())
             };
-            B::float_sub(outside(x.clone()), outside(B::float_neg(x)))
+            // The first branch first: with a negative threshold both hold.
+            let above = B::float_greater_elem(x.clone(), threshold.into(), settings.bool_dtype);
+            let below = B::float_mask_fill(outside(B::float_neg(x.clone())), above, 0.0.into());
+            B::float_sub(outside(x), below)
         }
         Activation::Gelu => {
             let erf = B::float_erf(scale(x.clone(), std::f64::consts::FRAC_1_SQRT_2));
