@@ -230,6 +230,19 @@ impl Case {
             let (magnitude, cancelled) = magnitudes[i];
             tolerance::bound(dtype, cols, magnitude, cancelled)
         })?;
+        let wanted = [
+            ("sum", actual.sum.is_some(), self.desc.writes_sum),
+            (
+                "statistics",
+                actual.statistics.is_some(),
+                self.desc.written_statistics.is_some(),
+            ),
+        ];
+        if let Some((what, ..)) = wanted.iter().find(|(_, is, should)| is != should) {
+            return Err(format!(
+                "{what}: there and not wanted, or wanted and not there"
+            ));
+        }
         if let Some(sum) = &actual.sum {
             let stored = 1.01 * tolerance::unit_roundoff(dtype);
             compare("sum", sum, &expected.sum, |i| {

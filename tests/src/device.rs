@@ -42,20 +42,16 @@ pub fn devices() -> Vec<TestDevice> {
     };
     #[cfg(feature = "cpu")]
     add("cpu", &|| cubecl::Device::Cpu(Default::default()).client());
-    // With `vulkan` in the build a native wgpu device compiles to SPIR-V, without it to WGSL.
     #[cfg(feature = "wgpu")]
-    add(
-        if cfg!(feature = "vulkan") {
-            "vulkan"
-        } else {
-            "wgpu"
-        },
-        &|| cubecl::Device::Wgpu(Default::default()).client(),
-    );
+    add(wgpu_name(), &|| {
+        cubecl::Device::Wgpu(Default::default()).client()
+    });
     #[cfg(feature = "cuda")]
     add("cuda", &|| {
         cubecl::Device::Cuda(Default::default()).client()
     });
+    #[cfg(feature = "rocm")]
+    add("rocm", &|| cubecl::Device::Hip(Default::default()).client());
     let _ = &mut add;
     assert!(
         !devices.is_empty(),
@@ -63,6 +59,19 @@ pub fn devices() -> Vec<TestDevice> {
          CUBENORM_TEST_DEVICES"
     );
     devices
+}
+
+/// What a native wgpu device is called: with `vulkan` in the build it compiles to SPIR-V, with `metal` to MSL, which a Mac
+/// runs under both names, and without them to WGSL.
+#[cfg(feature = "wgpu")]
+pub(crate) fn wgpu_name() -> &'static str {
+    if cfg!(feature = "vulkan") {
+        "vulkan"
+    } else if cfg!(feature = "metal") && is_selected("metal") {
+        "metal"
+    } else {
+        "wgpu"
+    }
 }
 
 /// The plane size of a software Vulkan driver. CubeCL leaves plane operations out of the

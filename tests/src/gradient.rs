@@ -172,6 +172,30 @@ impl GradientCase {
     fn compare(&self, actual: &ActualGradients) -> Result<(), String> {
         let norm = &self.desc.norm;
         let dtype = norm.input.dtype;
+        let GradientDesc {
+            input_gradient,
+            wants_scale,
+            wants_bias,
+            ..
+        } = &self.desc;
+        let wanted = [
+            ("input", actual.input.is_some(), input_gradient.is_some()),
+            (
+                "scale",
+                actual.scale.is_some(),
+                *wants_scale && norm.scale.is_some(),
+            ),
+            (
+                "bias",
+                actual.bias.is_some(),
+                *wants_bias && norm.bias.is_some(),
+            ),
+        ];
+        if let Some((what, ..)) = wanted.iter().find(|(_, is, should)| is != should) {
+            return Err(format!(
+                "{what} gradient: there and not wanted, or wanted and not there"
+            ));
+        }
         let expected = self.forward.expected();
         let largest = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
         let rstd = largest(&mut expected.rstd.iter().map(|x| x.abs()));

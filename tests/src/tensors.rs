@@ -17,11 +17,17 @@ pub fn devices() -> Vec<(&'static str, Device)> {
     devices.push(("cpu", Device::cpu()));
     #[cfg(feature = "wgpu")]
     devices.push((
-        "wgpu",
+        match crate::device::wgpu_name() {
+            "metal" => "metal",
+            // SPIR-V or WGSL, Burn's layers are tested on it as one.
+            _ => "wgpu",
+        },
         Device::wgpu(burn::tensor::DeviceKind::DefaultDevice),
     ));
     #[cfg(feature = "cuda")]
     devices.push(("cuda", Device::cuda(0)));
+    #[cfg(feature = "rocm")]
+    devices.push(("rocm", Device::rocm(0)));
     devices.retain(|(name, _)| is_selected(name));
     assert!(!devices.is_empty(), "no runtime to test");
     devices

@@ -239,13 +239,17 @@ fn layers_are_tuned_unless_that_is_switched_off() {
             data.try_to_vec().expect("f32 in, f32 out")
         };
         let x = noise([120, 768], 3, &device);
+        let has_choice = name != "flex";
+        let before = kept(name);
         cubenorm::set_tuning(Tuning::Off);
         let analytic = forward(x.clone());
+        assert_eq!(kept(name), before, "{name}: measured while it is off");
         cubenorm::set_tuning(Tuning::OnFirstCall);
         assert_eq!(cubenorm::tuning(), Tuning::OnFirstCall);
         cubenorm::warm_up(&[[120, 768]], DType::F32, &device, |x| {
             norm.forward(x);
         });
+        assert_eq!(kept(name) > before, has_choice, "{name}: not warmed up");
         let tuned = forward(x);
         let largest = analytic.iter().zip(&tuned).map(|(a, b)| (a - b).abs());
         let largest = largest.fold(0.0, f32::max);

@@ -147,7 +147,7 @@ impl fmt::Display for Cmd {
         for (name, value) in &self.environment {
             write!(f, "{name}={} ", quoted(&value.to_string_lossy()))?;
         }
-        f.write_str(&self.program)?;
+        f.write_str(&quoted(&self.program))?;
         for argument in &self.arguments {
             write!(f, " {}", quoted(&argument.to_string_lossy()))?;
         }

@@ -63,6 +63,36 @@ fn bad_arguments_are_refused_word_for_word() {
             )),
             "residual has shape [1, 3, 4]: expected the input's, [2, 3, 4]"
         );
+        let one = || noise([4], 4, &device);
+        assert_eq!(
+            message(cubenorm::try_batch_norm(
+                x(),
+                None,
+                None,
+                one(),
+                noise([3], 4, &device),
+                1e-5
+            )),
+            "mean has shape [4]: expected [3], a number for each of the input's 3 features"
+        );
+        assert_eq!(
+            message(cubenorm::try_group_norm(x(), None, None, 2, 1e-5)),
+            "input has shape [2, 3, 4]: expected [batch, channels, ...] with channels in 2 equal groups"
+        );
+        assert_eq!(
+            message(cubenorm::try_instance_norm(one(), None, None, 1e-5)),
+            "input has shape [4]: expected [batch, channels, ...]"
+        );
+        let modulation = |features| noise([2, features], 5, &device);
+        assert_eq!(
+            message(cubenorm::try_ada_layer_norm(
+                x(),
+                modulation(4),
+                modulation(3),
+                1e-5
+            )),
+            "shift has shape [2, 3]: expected [2, 4], a number for each sample and feature"
+        );
         for (epsilon, text) in [(-1.0, "-1"), (f64::NAN, "NaN"), (f64::INFINITY, "inf")] {
             assert_eq!(
                 message(cubenorm::try_rms_norm(x(), None, epsilon)),

@@ -2,7 +2,7 @@
 //! differences in f64.
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
-use cubenorm::{Activation, Epsilon, MeanVarianceOptions};
+use cubenorm::{Activation, Epsilon, Lp, MeanVarianceOptions};
 
 use crate::{devices, difference, noise, values};
 
@@ -94,6 +94,54 @@ fn a_residual_and_its_sum_pass_gradients_on() {
         }
         let error = difference(gamma.grad(&actual).unwrap(), gamma.grad(&expected).unwrap());
         assert!(error < 1e-4, "{name}: dgamma is off by {error}");
+    }
+}
+
+#[test]
+fn lp_norms_and_given_statistics_pass_gradients_on() {
+    for (name, device) in devices() {
+        let device = device.autodiff();
+        let leaf = |shape: [usize; 3], seed| noise(shape, seed, &device).require_grad();
+        let weights = noise([3, 4, 5], 9, &device);
+        let back = |y: Tensor<3>| (y * weights.clone()).sum().backward();
+        for p in [Lp::L1, Lp::L2] {
+            let x = leaf([3, 4, 5], 1);
+            let actual = back(cubenorm::lp_norm(x.clone(), p, 1));
+            let norm = match p {
+                Lp::L1 => x.clone().abs().sum_dim(1),
+                Lp::L2 => x.clone().powf_scalar(2.0).sum_dim(1).sqrt(),
+            };
+            let expected = back(x.clone() / norm);
+            let error = difference(x.grad(&actual).unwrap(), x.grad(&expected).unwrap());
+            assert!(error < 1e-4, "{name}: {p:?} is off by {error}");
+        }
+
+        // Of two shapes.
+        let variance = noise([3, 1, 5], 3, &device).abs().require_grad();
+        let [x, mean, scale] =
+            [([3, 4, 5], 1), ([1, 4, 1], 2), ([1, 1, 5], 4)].map(|(shape, seed)| leaf(shape, seed));
+        let actual = back(cubenorm::broadcast_batch_norm(
+            x.clone(),
+            mean.clone(),
+            variance.clone(),
+            scale.clone(),
+            None,
+            1e-1,
+            Activation::Identity,
+        ));
+        let expected = (x.clone() - mean.clone()) / (variance.clone() + 1e-1).sqrt();
+        let expected = back(expected * scale.clone());
+        for (what, leaf) in [
+            ("x", x),
+            ("mean", mean),
+            ("variance", variance),
+            ("scale", scale),
+        ] {
+            let [actual, expected] = [&actual, &expected].map(|all| leaf.grad(all).unwrap());
+            assert_eq!(actual.dims(), leaf.dims(), "{name}: d{what}");
+            let error = difference(actual, expected);
+            assert!(error < 2e-4, "{name}: d{what} is off by {error}");
+        }
     }
 }
 

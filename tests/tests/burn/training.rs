@@ -270,6 +270,77 @@ fn a_layer_comes_back_from_a_conversion_as_it_was() {
 }
 
 #[test]
+fn a_layer_comes_back_from_a_conversion_with_all_its_numbers() {
+    for (name, device) in devices() {
+        let x = || noise([3, 6, 5], 1, &device);
+        let random = |seed| Param::from_tensor(noise([6], seed, &device) * 0.3 + 1.0);
+        let last = |norm: &nn::LayerNorm| norm.forward(x().swap_dims(1, 2));
+
+        let mut layer = nn::LayerNormConfig::new(6).init(&device);
+        (layer.gamma, layer.beta) = (random(2), Some(random(3)));
+        let expected = last(&layer);
+        let actual = last(&from_burn(layer).into_burn());
+        assert!(difference(actual, expected) < 1e-5, "{name}: layer");
+
+        let mut layer = nn::RmsNormConfig::new(6).init(&device);
+        layer.gamma = random(2);
+        let forward = |norm: &nn::RmsNorm| norm.forward(x().swap_dims(1, 2));
+        let expected = forward(&layer);
+        let actual = forward(&from_burn(layer).into_burn());
+        assert!(difference(actual, expected) < 1e-5, "{name}: RMS");
+
+        let mut layer = nn::GroupNormConfig::new(3, 6).init(&device);
+        (layer.gamma, layer.beta) = (Some(random(2)), Some(random(3)));
+        let expected = layer.forward(x());
+        let actual = from_burn(layer).into_burn().forward(x());
+        assert!(difference(actual, expected) < 1e-5, "{name}: group");
+
+        let mut layer = nn::InstanceNormConfig::new(6).init(&device);
+        (layer.gamma, layer.beta) = (Some(random(2)), Some(random(3)));
+        let expected = layer.forward(x());
+        let actual = from_burn(layer).into_burn().forward(x());
+        assert!(difference(actual, expected) < 1e-5, "{name}: instance");
+
+        let mut layer = nn::BatchNormConfig::new(6).init(&device);
+        (layer.gamma, layer.beta) = (random(2), random(3));
+        layer.running_mean.update(noise([6], 4, &device));
+        layer.running_var.update(noise([6], 5, &device) + 3.0);
+        let expected = layer.forward(x());
+        let actual = from_burn(layer).into_burn().forward(x());
+        assert!(difference(actual, expected) < 1e-5, "{name}: batch");
+    }
+}
+
+#[test]
+fn a_modulation_scales_by_its_first_half_and_shifts_by_its_second() {
+    for (name, device) in devices() {
+        let mut layer = AdaLayerNormConfig::new(6, 4).init(&device);
+        let weight = noise([4, 12], 2, &device);
+        layer.modulation.weight = Param::from_tensor(weight.clone());
+        let (x, condition) = (noise([3, 5, 6], 1, &device), noise([3, 4], 3, &device));
+        let modulated = condition.clone().matmul(weight);
+        let (scale, shift) = (
+            modulated.clone().slice([0..3, 0..6]),
+            modulated.slice([0..3, 6..12]),
+        );
+        let expected = cubenorm::ada_layer_norm(x.clone(), scale, shift, layer.epsilon);
+        let error = difference(layer.forward(x, condition), expected);
+        assert!(error < 1e-5, "{name}: off by {error}");
+    }
+}
+
+#[test]
+fn a_mean_can_be_taken_off_without_a_variance() {
+    for (name, device) in devices() {
+        let x = noise([3, 5], 1, &device);
+        let config = MeanVarianceNormConfig::new(vec![1]).with_normalize_variance(false);
+        let centered = x.clone() - x.clone().mean_dim(1);
+        let error = difference(config.init::<2>().forward(x), centered);
+        assert!(error < 1e-5, "{name}: off by {error}");
+    }
+}
+
+#[test]
 fn records_of_batch_and_group_norm_load_both_ways() {
     use burn::store::ModuleRecord;
     fn saved(module: impl Module) -> ModuleRecord {

@@ -1,6 +1,6 @@
 //! `cargo xtask devices`: what the devices of this machine can do, as the plans see it.
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use comfy_table::{Table, presets};
 
 use super::program;
@@ -30,6 +30,11 @@ pub fn run(args: &Args) -> Result<()> {
         !asked.is_empty(),
         "this machine has no device that runs kernels"
     );
+    for device in &asked {
+        if let Some(why) = device.missing() {
+            bail!("{device} cannot run here: {why}");
+        }
+    }
     let program = program::build(PROGRAM, &asked)?;
     let names: Vec<&str> = asked.iter().map(|device| device.name()).collect();
     let text = Cmd::new(program.to_string_lossy())

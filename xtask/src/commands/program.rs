@@ -21,7 +21,16 @@ use crate::{
 pub const BENCH: &str = "cubenorm-bench";
 
 /// Builds a program for these devices.
+///
+/// # Errors
+///
+/// Where it does not build, or one build cannot tell the devices apart: with `vulkan` in it `wgpu` compiles to SPIR-V too.
 pub fn build(name: &str, devices: &[Device]) -> Result<PathBuf> {
+    let both = [Device::Vulkan, Device::Wgpu];
+    ensure!(
+        !both.iter().all(|device| devices.contains(device)),
+        "vulkan and wgpu are of two builds: name one of them"
+    );
     let llvm = devices.contains(&Device::Cpu) || llvm::find()? == Llvm::Installed;
     Build::burn_facing(&features(devices, llvm))?.program(name)
 }
@@ -85,15 +94,17 @@ pub fn answers_of_one<T: for<'a> Deserialize<'a>>(
     let (Some(mut questions), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
         bail!("`{command}` has no standard input or output");
     };
-    // Drivers write to standard output too.
-    let mut lines = BufReader::new(stdout).lines().map_while(Result::ok);
+    // Drivers write to standard output too, and not always text.
+    let mut lines = BufReader::new(stdout).split(b'\n').map_while(Result::ok);
     let mut answer =
-        || lines.find_map(|line| serde_json::from_str::<Result<T, String>>(&line).ok());
+        || lines.find_map(|line| serde_json::from_slice::<Result<T, String>>(&line).ok());
     for (place, problem) in problems.iter().enumerate() {
         let asked = writeln!(questions, "{}", serde_json::to_string(problem)?);
         match asked.ok().and_then(|()| answer()) {
             Some(answer) => take(problem, answer.map_err(|why| anyhow!(why))),
             None => {
+                // It may still wait for the next.
+                drop(questions);
                 let status = child.wait()?;
                 return Ok(Some(Died { place, status }));
             }

@@ -382,7 +382,7 @@ pub fn instance_norm<const D: usize>(
 ///
 /// # Errors
 ///
-/// As [`try_layer_norm`], and [`NormError::Rank`] for an input without channels.
+/// As [`try_layer_norm`], and [`NormError::Shape`] for an input without channels.
 pub fn try_instance_norm<const D: usize>(
     input: Tensor<D>,
     gamma: impl Into<Option<Tensor<1>>>,

@@ -321,6 +321,11 @@ fn report(lines: &[Line], args: &Args) -> Result<()> {
 
     ensure!(failed == 0, "{failed} tests failed");
     ensure!(total.ran() > 0, "no test ran");
+    for &device in &args.device {
+        let of_device = |line: &&Line| line.device == Some(device);
+        let has_run = lines.iter().filter(of_device).any(|line| !line.skipped);
+        ensure!(has_run, "{device} was asked for, and nothing ran on it");
+    }
     if env::var_os("CI").is_some() && args.device.is_empty() {
         must_have_run(lines)?;
     }
