@@ -12,6 +12,7 @@ pub mod features;
 pub mod gpu_check;
 mod libraries;
 pub mod package;
+mod problem;
 mod program;
 mod ratios;
 mod selection;

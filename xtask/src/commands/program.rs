@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::Deserialize;
 
-use super::selection::Problem;
+use super::problem::Problem;
 use crate::{
     cargo::Build,
     device::{Device, features},

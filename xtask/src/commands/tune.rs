@@ -12,9 +12,10 @@ use serde::Deserialize;
 
 use super::{
     bench::progress,
+    problem::Problem,
     program::{answers, answers_of_one},
     ratios::geometric_mean,
-    selection::{Problem, Selected, Selection},
+    selection::{Selected, Selection},
 };
 use crate::{exec::Cmd, style};
 

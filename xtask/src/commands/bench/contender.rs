@@ -7,7 +7,7 @@ use clap::ValueEnum;
 
 use super::worker::{Lost, Worker};
 use crate::{
-    commands::{libraries::Library, selection::Problem},
+    commands::{libraries::Library, problem::Problem},
     device::Device,
     exec::{Cmd, workspace},
     python::Python,

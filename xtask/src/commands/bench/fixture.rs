@@ -7,7 +7,7 @@ use super::{
     survey::{Candidate, Cell, Length, Map, Survey, Times},
     worker::{About, Lost},
 };
-use crate::{commands::selection::Problem, device::Device};
+use crate::{commands::problem::Problem, device::Device};
 
 /// Three problems forward and one both ways, beside everyone.
 pub fn measurements() -> Vec<Measurement> {

@@ -8,7 +8,7 @@ use super::{
     stats::Stats,
     worker::{About, Lost, Worker},
 };
-use crate::{commands::selection::Problem, device::Device};
+use crate::{commands::problem::Problem, device::Device};
 
 /// One problem on one device.
 #[derive(Clone, Debug)]

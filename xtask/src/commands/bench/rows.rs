@@ -4,7 +4,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::{contender::Contender, measure::Measurement};
-use crate::commands::selection::Problem;
+use crate::commands::problem::Problem;
 
 /// What a row says; programs rely on the names and their order.
 #[derive(Debug, Serialize)]

@@ -7,7 +7,7 @@ use indicatif::ProgressBar;
 use serde::Deserialize;
 
 use crate::{
-    commands::{program::answers, selection::Problem},
+    commands::{problem::Problem, program::answers},
     device::Device,
     exec::Cmd,
     style,

@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    commands::selection::Problem,
+    commands::problem::Problem,
     exec::{Cmd, ending},
 };
 
