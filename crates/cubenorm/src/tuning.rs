@@ -28,11 +28,6 @@ pub enum Tuning {
 }
 
 impl Tuning {
-    /// Whether this means that a device is tuned.
-    pub fn applies_to(self, hardware: &Hardware) -> bool {
-        self.choice(hardware) != StrategyChoice::Inferred
-    }
-
     /// How a kernel's plan is chosen on a device.
     pub fn choice(self, hardware: &Hardware) -> StrategyChoice {
         match self {
