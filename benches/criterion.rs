@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use burn::tensor::Device;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use cubenorm_bench::{Pass, Suite, contenders::Contender, prepare};
+use cubenorm_bench::{Suite, contenders::Contender, prepare};
 
 const WARM_UP: Duration = Duration::from_millis(100);
 
@@ -18,13 +18,8 @@ fn norms(criterion: &mut Criterion) {
         group.throughput(Throughput::Bytes(problem.bytes() as u64));
         group.sample_size(10).warm_up_time(WARM_UP);
         for contender in Contender::ALL {
-            // A probe answers once, so that it has no history of samples, and an operation of one tensor has no way back.
-            let is_beside = match contender {
-                Contender::Probe => false,
-                Contender::Elementwise => problem.pass == Pass::Forward,
-                Contender::Cubenorm | Contender::Burn | Contender::Copy => true,
-            };
-            if !is_beside {
+            // A probe answers once, so that it has no history of samples.
+            if contender == Contender::Probe || contender.lacks(&problem).is_some() {
                 continue;
             }
             let what = format!("{:?} {:?} {:?}", problem.shape, problem.dtype, problem.pass);

@@ -7,6 +7,7 @@ use burn::tensor::Device;
 
 use crate::{
     check,
+    clock::Clock,
     contenders::{Contender, Subject},
     problems::Problem,
 };
@@ -21,10 +22,21 @@ const SAMPLES: usize = 5;
 /// A contender that computed the right result and answers as fast as it will.
 pub struct Prepared {
     subject: Box<dyn Subject>,
+    /// The device's own, where it has one.
+    clock: Option<Clock>,
     /// Runs per sample.
     runs: usize,
     /// Samples per round.
     samples: usize,
+}
+
+/// The time of one run, once per sample of a round, by each clock.
+pub struct Round {
+    /// By the host's clock, from the first launch until the device is idle.
+    pub wall: Vec<Duration>,
+    /// By the device's own, in samples of their own: what reads one clock is not timed by the other. Empty where
+    /// the device has none.
+    pub device: Vec<Duration>,
 }
 
 /// Sets a problem up, compares the result with the reference, and warms up until the time of a
@@ -33,38 +45,52 @@ pub fn prepare(contender: Contender, problem: &Problem, device: &Device) -> Resu
     problem.validate()?;
     let data = problem.host_data();
     let mut subject = contender.subject(problem, &data, device)?;
-    warm_up(|| subject.time(1))?;
+    warm_up(|| subject.time(1, &Clock::Host))?;
     // After the warm-up: what is checked is what will be timed, tuned choice included.
     if let Some(outcome) = subject.outcome()? {
         check::check(problem, &data, &outcome)?;
     }
 
     let most = subject.most_runs();
-    let one = subject.time(1)?;
+    let one = subject.time(1, &Clock::Host)?;
     let runs = count(SAMPLE, one).min(most);
-    let sample = warm_up(|| subject.time(runs))?;
+    let sample = warm_up(|| subject.time(runs, &Clock::Host))?;
+    let clock = Clock::of(device);
+    if let Some(clock) = &clock {
+        subject.time(runs, clock)?;
+    }
     Ok(Prepared {
         subject,
+        clock,
         runs,
         samples: count(ROUND, sample).min(SAMPLES),
     })
 }
 
 impl Prepared {
-    /// The time of one run, once per sample of a round.
-    pub fn round(&mut self) -> Result<Vec<Duration>> {
-        (0..self.samples)
-            .map(|_| Ok(self.subject.time(self.runs)?.div_f64(self.runs as f64)))
-            .collect()
+    /// Takes the samples of a round, the clocks in turns.
+    pub fn round(&mut self) -> Result<Round> {
+        let (mut wall, mut device) = (Vec::new(), Vec::new());
+        for _ in 0..self.samples {
+            let mut sample = |clock: &Clock| {
+                let time = self.subject.time(self.runs, clock)?;
+                anyhow::Ok(time.div_f64(self.runs as f64))
+            };
+            wall.push(sample(&Clock::Host)?);
+            if let Some(clock) = &self.clock {
+                device.push(sample(clock)?);
+            }
+        }
+        Ok(Round { wall, device })
     }
 
-    /// The time of `runs` runs, however many samples that takes.
+    /// The time of `runs` runs by the host's clock, however many samples that takes.
     pub fn time(&mut self, runs: usize) -> Result<Duration> {
         let mut total = Duration::ZERO;
         let mut left = runs;
         while left > 0 {
             let runs = left.min(self.runs);
-            total += self.subject.time(runs)?;
+            total += self.subject.time(runs, &Clock::Host)?;
             left -= runs;
         }
         Ok(total)

@@ -9,6 +9,7 @@
 
 pub mod accuracy;
 mod check;
+mod clock;
 pub mod contenders;
 #[cfg(feature = "cube")]
 mod environment;
@@ -20,5 +21,5 @@ mod problems;
 pub mod protocol;
 pub mod tune;
 
-pub use harness::{Prepared, prepare};
+pub use harness::{Prepared, Round, prepare};
 pub use problems::{DType, Op, Pass, Problem, Suite};

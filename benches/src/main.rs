@@ -16,6 +16,7 @@ use std::{
     io::{self, BufRead, Write},
     path::Path,
     process::ExitCode,
+    time::Duration,
 };
 
 use anyhow::{Context, Result, bail};
@@ -119,17 +120,25 @@ fn answer(
         Request::Prepare(problem) => {
             // What was set up before makes room first.
             *prepared = None;
+            if let Some(why) = contender.lacks(&problem) {
+                return Ok(Reply::Unsupported(why.to_owned()));
+            }
             *prepared = Some(prepare(contender, &problem, device)?);
             Ok(Reply::Ready(about(contender, &problem, device)))
         }
         Request::Round => {
             let prepared = prepared.as_mut().context("no problem is set up")?;
-            let times = prepared.round()?;
-            Ok(Reply::Round(
-                times.iter().map(|time| 1e3 * time.as_secs_f64()).collect(),
-            ))
+            let round = prepared.round()?;
+            Ok(Reply::Round {
+                wall: milliseconds(&round.wall),
+                device: milliseconds(&round.device),
+            })
         }
     }
+}
+
+fn milliseconds(times: &[Duration]) -> Vec<f64> {
+    times.iter().map(|time| 1e3 * time.as_secs_f64()).collect()
 }
 
 fn about(contender: Contender, problem: &Problem, device: &Device) -> About {

@@ -30,7 +30,13 @@ pub enum Reply {
     /// result is right.
     Ready(About),
     /// Milliseconds per run, one number per sample of the round.
-    Round(Vec<f64>),
+    Round {
+        /// From the first launch until the device is idle, by the host's clock.
+        wall: Vec<f64>,
+        /// By the device's clock; empty where it has none.
+        #[serde(default)]
+        device: Vec<f64>,
+    },
     /// What the contender does not have: the operator, the type or the pass.
     Unsupported(String),
     /// Why there is no number.
@@ -69,6 +75,12 @@ mod tests {
 
     #[test]
     fn a_worker_need_not_say_everything() {
+        let round = r#"{"round":{"wall":[1.5]}}"#;
+        let known = Reply::Round {
+            wall: vec![1.5],
+            device: Vec::new(),
+        };
+        assert_eq!(serde_json::from_str::<Reply>(round).unwrap(), known);
         let reply: Reply = serde_json::from_str(r#"{"ready":{"runtime":"x"}}"#).unwrap();
         let about = About {
             runtime: "x".into(),

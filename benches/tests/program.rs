@@ -10,8 +10,8 @@ use serde_json::Value;
 
 const PROBLEM: &str = r#"{"op":"rms_norm","shape":[4,64],"dtype":"f32","pass":"forward"}"#;
 
-/// The answer to [`PROBLEM`].
-fn answer(arguments: &[&str]) -> Value {
+/// What the program says of each line.
+fn said(arguments: &[&str], lines: &[&str]) -> Vec<Value> {
     let mut program = Command::new(env!("CARGO_BIN_EXE_cubenorm-bench"));
     let program = program.args(arguments);
     if cfg!(feature = "cpu") {
@@ -20,14 +20,21 @@ fn answer(arguments: &[&str]) -> Value {
     let piped = program.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = piped.spawn().expect("the program starts");
     let mut input = child.stdin.take().expect("it is piped");
-    writeln!(input, "{PROBLEM}").expect("the program reads");
+    for line in lines {
+        writeln!(input, "{line}").expect("the program reads");
+    }
     drop(input);
     let output = child.wait_with_output().expect("the program ends");
     assert!(output.status.success(), "{arguments:?}: {}", output.status);
     let text = String::from_utf8(output.stdout).expect("JSON is text");
-    let mut answer: Value = serde_json::from_str(&text).expect("one line of JSON");
-    match answer["Ok"].take() {
-        Value::Null => panic!("{arguments:?}: {answer}"),
+    let values = text.lines().map(serde_json::from_str);
+    values.collect::<Result<_, _>>().expect("lines of JSON")
+}
+
+/// The answer to [`PROBLEM`].
+fn answer(arguments: &[&str]) -> Value {
+    match said(arguments, &[PROBLEM])[0]["Ok"].take() {
+        Value::Null => panic!("{arguments:?} was refused"),
         told => told,
     }
 }
@@ -67,6 +74,35 @@ fn what_is_timed_has_names_and_times() {
     assert!(candidates.len() > 1, "{timed}");
     let times = candidates.iter().map(|it| it["time"].as_f64());
     assert!(times.flatten().all(|time| time > 0.0), "{timed}");
+}
+
+#[test]
+fn a_round_has_the_times_of_each_clock() {
+    let prepare = format!(r#"{{"prepare":{PROBLEM}}}"#);
+    let said = said(&["work", "cubenorm"], &[&prepare, r#""round""#]);
+    assert!(said[0]["ready"]["runtime"].is_string(), "{said:?}");
+    let times = |clock: &str| {
+        let times = said[1]["round"][clock].as_array().expect("a list");
+        let times: Vec<f64> = times.iter().flat_map(Value::as_f64).collect();
+        assert!(times.iter().all(|&time| time > 0.0), "{said:?}");
+        times.len()
+    };
+    assert!(times("wall") > 0, "{said:?}");
+    // CubeCL's `cpu` runtime has a clock of its own; Burn's `flex` has none.
+    let expected = if cfg!(feature = "cube") {
+        times("wall")
+    } else {
+        0
+    };
+    assert_eq!(times("device"), expected, "{said:?}");
+}
+
+#[test]
+fn what_a_contender_lacks_is_no_failure() {
+    let back = PROBLEM.replace("forward", "full");
+    let prepare = format!(r#"{{"prepare":{back}}}"#);
+    let said = said(&["work", "elementwise"], &[&prepare]);
+    assert!(said[0]["unsupported"].is_string(), "{said:?}");
 }
 
 #[test]

@@ -229,7 +229,7 @@ def answer(name: str, folder: Path, request, prepared: Prepared | None):
         if request == "round":
             if prepared is None:
                 raise RuntimeError("no problem is set up")
-            return {"round": prepared.round()}, prepared
+            return {"round": {"wall": prepared.round()}}, prepared
         # What was set up before makes room first.
         del prepared
         prepared = Prepared(name, request["prepare"], folder)

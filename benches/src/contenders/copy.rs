@@ -34,13 +34,13 @@ pub fn subject(problem: &Problem, device: &Device) -> Result<Box<dyn Subject>> {
 
 #[cfg(feature = "cube")]
 mod cube {
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use anyhow::{Context, Result, ensure};
     use cubecl::{client::Client, future::block_on, prelude::*, server::Handle};
 
     use super::Subject;
-    use crate::{check::Outcome, contenders::norm::MEMORY};
+    use crate::{check::Outcome, clock::Clock, contenders::norm::MEMORY};
 
     /// Copies `per_unit` vectors in every unit: neighbours in one unit where `blocked`, as a
     /// processor's core likes them, else neighbours in neighbouring units.
@@ -122,7 +122,8 @@ mod cube {
                 self.shape = shape;
                 let runs = self.buffers.len();
                 // The first sample compiles.
-                let times = [self.time(runs)?, self.time(runs)?, self.time(runs)?];
+                let times = [(); 3].map(|()| self.time(runs, &Clock::Host));
+                let times = times.into_iter().collect::<Result<Vec<_>>>()?;
                 let time = times.into_iter().min().unwrap_or(Duration::MAX);
                 if time < fastest.0 {
                     fastest = (time, shape);
@@ -179,15 +180,12 @@ mod cube {
             self.buffers.len()
         }
 
-        fn time(&mut self, runs: usize) -> Result<Duration> {
+        fn time(&mut self, runs: usize, clock: &Clock) -> Result<Duration> {
             self.sync()?;
-            let start = Instant::now();
-            for run in 0..runs {
-                self.launch(run);
-            }
-            self.sync()?;
+            let copies = || (0..runs).for_each(|run| self.launch(run));
+            let (time, ()) = clock.time(copies, || self.sync())?;
             // What is beyond one buffer takes as long as what is in it.
-            Ok(start.elapsed().mul_f64(self.share))
+            Ok(time.mul_f64(self.share))
         }
 
         fn outcome(&mut self) -> Result<Option<Outcome>> {

@@ -2,20 +2,17 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use burn::tensor::{Device, Tensor};
 
 use super::Subject;
 use super::norm::{self, Forward, Library};
 use crate::check::Outcome;
-use crate::problems::{HostData, Pass, Problem};
+use crate::clock::Clock;
+use crate::problems::{HostData, Problem};
 
 /// Adds a number to the input of a problem.
 pub fn subject(problem: &Problem, data: &HostData, device: &Device) -> Result<Box<dyn Subject>> {
-    ensure!(
-        problem.pass == Pass::Forward,
-        "an elementwise operation stands beside forward passes only"
-    );
     let subject = norm::subject(&AddOne, problem, data, device)?;
     Ok(Box::new(Elementwise(subject)))
 }
@@ -36,8 +33,8 @@ impl Subject for Elementwise {
         self.0.most_runs()
     }
 
-    fn time(&mut self, runs: usize) -> Result<Duration> {
-        self.0.time(runs)
+    fn time(&mut self, runs: usize, clock: &Clock) -> Result<Duration> {
+        self.0.time(runs, clock)
     }
 
     fn outcome(&mut self) -> Result<Option<Outcome>> {

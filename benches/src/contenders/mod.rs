@@ -13,7 +13,8 @@ use burn::tensor::Device;
 
 use crate::{
     check::Outcome,
-    problems::{HostData, Problem},
+    clock::Clock,
+    problems::{HostData, Pass, Problem},
 };
 
 /// A contender with a problem set up on a device.
@@ -21,8 +22,8 @@ pub trait Subject {
     /// How many runs one sample may hold without filling the device's memory.
     fn most_runs(&self) -> usize;
 
-    /// Wall time of `runs` runs, from the first launch until the device is idle again.
-    fn time(&mut self, runs: usize) -> Result<Duration>;
+    /// How long an idle device takes for `runs` runs, by a clock.
+    fn time(&mut self, runs: usize, clock: &Clock) -> Result<Duration>;
 
     /// One run, read back to the host; `None` where there is nothing to compare.
     fn outcome(&mut self) -> Result<Option<Outcome>>;
@@ -52,6 +53,12 @@ impl Contender {
         Self::Probe,
         Self::Copy,
     ];
+
+    /// Why this one has no such problem, where it has none.
+    pub fn lacks(self, problem: &Problem) -> Option<&'static str> {
+        (self == Self::Elementwise && problem.pass != Pass::Forward)
+            .then_some("an operation of one tensor has no way back")
+    }
 
     /// Uploads a problem to the device.
     pub fn subject(

@@ -1,9 +1,6 @@
 //! What the contenders that run through Burn have in common: tensors, passes and time.
 
-use std::{
-    hint::black_box,
-    time::{Duration, Instant},
-};
+use std::{hint::black_box, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use burn::tensor::{Device, Gradients, Tensor, TensorData};
@@ -11,6 +8,7 @@ use burn::tensor::{Device, Gradients, Tensor, TensorData};
 use super::Subject;
 use crate::{
     check::Outcome,
+    clock::Clock,
     problems::{DType, HostData, Layout, Pass, Problem},
 };
 
@@ -162,20 +160,20 @@ impl<const D: usize> Norm<D> {
         &self,
         items: impl Iterator<Item = T>,
         run: impl Fn(T) -> Kept<D>,
+        clock: &Clock,
     ) -> Result<Duration> {
         self.sync()?;
-        let start = Instant::now();
-        let kept = items
-            .map(|item| {
+        let runs = || {
+            let kept = items.map(|item| {
                 let kept = run(item);
                 self.hand_over();
                 kept
-            })
-            .collect::<Vec<_>>();
-        self.sync()?;
-        let elapsed = start.elapsed();
+            });
+            kept.collect::<Vec<_>>()
+        };
+        let (time, kept) = clock.time(runs, || self.sync())?;
         black_box(kept);
-        Ok(elapsed)
+        Ok(time)
     }
 }
 
@@ -184,9 +182,9 @@ impl<const D: usize> Subject for Norm<D> {
         self.inputs.len()
     }
 
-    fn time(&mut self, runs: usize) -> Result<Duration> {
+    fn time(&mut self, runs: usize, clock: &Clock) -> Result<Duration> {
         if self.pass != Pass::Backward {
-            return self.timed(0..runs, |run| self.run(run));
+            return self.timed(0..runs, |run| self.run(run), clock);
         }
         let forwards: Vec<_> = (0..runs)
             .map(|run| {
@@ -196,9 +194,8 @@ impl<const D: usize> Subject for Norm<D> {
                 (input, output)
             })
             .collect();
-        self.timed(forwards.into_iter(), |(input, output)| {
-            self.gradients(input, output)
-        })
+        let back = |(input, output)| self.gradients(input, output);
+        self.timed(forwards.into_iter(), back, clock)
     }
 
     fn outcome(&mut self) -> Result<Option<Outcome>> {

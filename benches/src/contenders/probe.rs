@@ -32,9 +32,10 @@ mod cube {
     use anyhow::Result;
 
     use super::Subject;
-    use crate::check::Outcome;
+    use crate::{check::Outcome, clock::Clock};
 
-    /// Milliseconds of a copy: the least of the probe's own samples, and so without a spread.
+    /// Milliseconds of a copy: the least of the probe's own samples, and so without a spread. They are by the
+    /// device's clock where there is one.
     pub struct Probe(pub f64);
 
     impl Subject for Probe {
@@ -42,7 +43,7 @@ mod cube {
             1
         }
 
-        fn time(&mut self, runs: usize) -> Result<Duration> {
+        fn time(&mut self, runs: usize, _: &Clock) -> Result<Duration> {
             Ok(Duration::from_secs_f64(1e-3 * self.0 * runs as f64))
         }
 

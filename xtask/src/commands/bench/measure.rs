@@ -5,8 +5,8 @@ use indicatif::ProgressBar;
 
 use super::{
     contender::{Contender, Field},
-    stats::Stats,
-    worker::{About, Lost, Worker},
+    stats::{Clock, Stats},
+    worker::{About, Lost, Samples, Worker},
 };
 use crate::{commands::problem::Problem, device::Device};
 
@@ -29,7 +29,17 @@ pub struct Measured {
 #[derive(Clone, Debug)]
 pub struct Timed {
     pub about: About,
-    pub stats: Stats,
+    pub wall: Stats,
+    pub device: Option<Stats>,
+}
+
+impl Timed {
+    pub fn by(&self, clock: Clock) -> Option<Stats> {
+        match clock {
+            Clock::Wall => Some(self.wall),
+            Clock::Device => self.device,
+        }
+    }
 }
 
 impl Measurement {
@@ -52,7 +62,7 @@ impl Measurement {
             };
             lanes.push(Lane {
                 contender,
-                state: prepared.map(|(worker, about)| (worker, about, Vec::new())),
+                state: prepared.map(|(worker, about)| (worker, about, Samples::default())),
             });
         }
         bar.inc(1);
@@ -77,13 +87,13 @@ impl Measurement {
     }
 
     /// Milliseconds.
-    pub fn median(&self, contender: Contender) -> Option<f64> {
-        Some(self.of(contender)?.stats.median)
+    pub fn median(&self, contender: Contender, clock: Clock) -> Option<f64> {
+        Some(self.of(contender)?.by(clock)?.median)
     }
 
-    /// How many times the median of `b` goes into that of `a`.
-    pub fn ratio(&self, a: Contender, b: Contender) -> Option<f64> {
-        Some(self.median(a)? / self.median(b)?)
+    /// How many times the median of `b` goes into that of `a`, by the same clock.
+    pub fn ratio(&self, a: Contender, b: Contender, clock: Clock) -> Option<f64> {
+        Some(self.median(a, clock)? / self.median(b, clock)?)
     }
 
     /// What anyone says of the problem.
@@ -97,7 +107,7 @@ impl Measurement {
 /// A contender during a measurement: its process and samples, or how it was lost.
 struct Lane {
     contender: Contender,
-    state: Result<(Worker, About, Vec<f64>), Lost>,
+    state: Result<(Worker, About, Samples), Lost>,
 }
 
 impl Lane {
@@ -112,9 +122,12 @@ impl Lane {
 
     fn finish(self) -> Measured {
         let result = self.state.and_then(|(_, about, samples)| {
-            let stats =
-                Stats::of(&samples).ok_or_else(|| Lost::Failed("returned no sample".to_owned()))?;
-            Ok(Timed { about, stats })
+            let wall = Stats::of(&samples.wall);
+            Ok(Timed {
+                about,
+                wall: wall.ok_or_else(|| Lost::Failed("returned no sample".to_owned()))?,
+                device: Stats::of(&samples.device),
+            })
         });
         Measured {
             contender: self.contender,

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde::Serialize;
 
-use super::{contender::Contender, measure::Measurement};
+use super::{contender::Contender, measure::Measurement, stats::Clock};
 use crate::commands::problem::Problem;
 
 /// What a row says; programs rely on the names and their order.
@@ -21,9 +21,14 @@ struct Row<'a, Shape> {
     pass: &'a str,
     /// How cubenorm computed it; the word before the colon is the strategy.
     plan: Option<&'a str>,
+    /// From the first launch until the device is idle, by the host's clock.
     median_ms: Option<f64>,
     p20_ms: Option<f64>,
     p80_ms: Option<f64>,
+    /// By the device's clock, where it has one.
+    device_ms: Option<f64>,
+    device_p20_ms: Option<f64>,
+    device_p80_ms: Option<f64>,
     /// The bytes that the pass must move at least, by the median.
     gb_per_s: Option<f64>,
     /// The copy's median by this one.
@@ -54,11 +59,12 @@ fn rows<'a, Shape: 'a>(
     measurements.iter().flat_map(move |measurement| {
         let problem = &measurement.problem;
         let bytes = measurement.said(|about| about.bytes);
-        let copy = measurement.median(Contender::Copy);
+        let copy = measurement.median(Contender::Copy, Clock::Wall);
         measurement.contenders.iter().map(move |measured| {
             let timed = measured.result.as_ref().ok();
-            let stats = timed.map(|timed| timed.stats);
-            let median = stats.map(|stats| stats.median);
+            let wall = timed.map(|timed| timed.wall);
+            let device = timed.and_then(|timed| timed.device);
+            let median = wall.map(|stats| stats.median);
             let lost = measured.result.as_ref().err().map(|lost| lost.words());
             Row {
                 device: measurement.device.name(),
@@ -71,8 +77,11 @@ fn rows<'a, Shape: 'a>(
                 pass: &problem.pass,
                 plan: timed.and_then(|timed| timed.about.plan.as_deref()),
                 median_ms: median.map(rounded),
-                p20_ms: stats.map(|stats| rounded(stats.p20)),
-                p80_ms: stats.map(|stats| rounded(stats.p80)),
+                p20_ms: wall.map(|stats| rounded(stats.p20)),
+                p80_ms: wall.map(|stats| rounded(stats.p80)),
+                device_ms: device.map(|stats| rounded(stats.median)),
+                device_p20_ms: device.map(|stats| rounded(stats.p20)),
+                device_p80_ms: device.map(|stats| rounded(stats.p80)),
                 gb_per_s: bytes
                     .zip(median)
                     .map(|(bytes, ms)| rounded(bytes as f64 / ms / 1e6)),
@@ -104,6 +113,7 @@ mod tests {
                 "op": "layer_norm", "shape": [2048, 4096],
                 "layout": "contiguous", "dtype": "f32", "pass": "forward",
                 "plan": "unit: 2 units (a CPU)", "median_ms": 4.0, "p20_ms": 3.0, "p80_ms": 5.0,
+                "device_ms": 3.2, "device_p20_ms": 2.4, "device_p80_ms": 4.0,
                 "gb_per_s": 16.777216, "share_of_copy": 0.75, "note": null,
             })
         );
@@ -128,11 +138,11 @@ mod tests {
         let mut lines = text.lines();
         assert_eq!(
             lines.next().unwrap(),
-            "device,runtime,contender,op,shape,layout,dtype,pass,plan,median_ms,p20_ms,p80_ms,gb_per_s,share_of_copy,note"
+            "device,runtime,contender,op,shape,layout,dtype,pass,plan,median_ms,p20_ms,p80_ms,device_ms,device_p20_ms,device_p80_ms,gb_per_s,share_of_copy,note"
         );
         assert_eq!(
             lines.next().unwrap(),
-            "cpu,cpu,cubenorm,layer_norm,2048x4096,contiguous,f32,forward,unit: 2 units (a CPU),4.0,3.0,5.0,16.777216,0.75,"
+            "cpu,cpu,cubenorm,layer_norm,2048x4096,contiguous,f32,forward,unit: 2 units (a CPU),4.0,3.0,5.0,3.2,2.4,4.0,16.777216,0.75,"
         );
         assert_eq!(lines.count() + 1, 5 * measurements().len());
     }

@@ -1,4 +1,24 @@
-//! The three numbers that stand for a set of samples.
+//! The three numbers that stand for a set of samples, by one clock or the other.
+
+/// What a time was read from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// The host's: from the first launch until the device is idle.
+    Wall,
+    /// The device's own, where its runtime reads one.
+    Device,
+}
+
+impl Clock {
+    pub const BOTH: [Self; 2] = [Self::Wall, Self::Device];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Wall => "wall",
+            Self::Device => "device",
+        }
+    }
+}
 
 /// Milliseconds per run: the middle, and the band that holds the middle 60 %.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,18 +1,23 @@
 //! What a run comes to: how much faster than each peer, and how near to the copy.
 
-use super::{contender::Contender, measure::Measurement};
+use super::{
+    contender::{Contender, Peer},
+    measure::Measurement,
+    stats::Clock,
+};
 use crate::{commands::ratios::geometric_mean, device::Device};
 
 /// Bytes of an input from which on the libraries' own cost of a call no longer counts.
 const LARGE: usize = 4 << 20;
 
-/// A device, a pass and a type beside one other contender.
+/// A device, a pass and a type beside one other contender, by one clock.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
     pub device: Device,
     pub pass: String,
     pub dtype: String,
     pub beside: Contender,
+    pub clock: Clock,
     pub all: Ratios,
     /// Of the inputs of 4 MiB and larger, if there are any.
     pub large: Option<Ratios>,
@@ -37,11 +42,15 @@ pub fn unit(beside: Contender) -> String {
     }
 }
 
-/// Ours beside another contender on one problem, in that unit.
-pub fn ratio(measurement: &Measurement, beside: Contender) -> Option<f64> {
+/// Ours beside another contender on one problem, in that unit and by one clock.
+pub fn ratio(measurement: &Measurement, beside: Contender, clock: Clock) -> Option<f64> {
+    // What a call costs the host no device can tell.
+    if (beside, clock) == (Contender::Peer(Peer::Elementwise), Clock::Device) {
+        return None;
+    }
     match beside.is_ceiling() {
-        true => measurement.ratio(Contender::Cubenorm, beside),
-        false => measurement.ratio(beside, Contender::Cubenorm),
+        true => measurement.ratio(Contender::Cubenorm, beside, clock),
+        false => measurement.ratio(beside, Contender::Cubenorm, clock),
     }
 }
 
@@ -75,15 +84,18 @@ pub fn summaries(measurements: &[Measurement]) -> Vec<Summary> {
             if beside == Contender::Cubenorm {
                 continue;
             }
-            if let Some(all) = Ratios::of(&alike, beside) {
-                summaries.push(Summary {
-                    device,
-                    pass: pass.clone(),
-                    dtype: dtype.clone(),
-                    beside,
-                    all,
-                    large: Ratios::of(&large, beside),
-                });
+            for clock in Clock::BOTH {
+                if let Some(all) = Ratios::of(&alike, beside, clock) {
+                    summaries.push(Summary {
+                        device,
+                        pass: pass.clone(),
+                        dtype: dtype.clone(),
+                        beside,
+                        clock,
+                        all,
+                        large: Ratios::of(&large, beside, clock),
+                    });
+                }
             }
         }
     }
@@ -91,10 +103,10 @@ pub fn summaries(measurements: &[Measurement]) -> Vec<Summary> {
 }
 
 impl Ratios {
-    fn of(measurements: &[&Measurement], beside: Contender) -> Option<Self> {
+    fn of(measurements: &[&Measurement], beside: Contender, clock: Clock) -> Option<Self> {
         let found: Vec<(f64, &Measurement)> = measurements
             .iter()
-            .filter_map(|measurement| Some((ratio(measurement, beside)?, *measurement)))
+            .filter_map(|measurement| Some((ratio(measurement, beside, clock)?, *measurement)))
             .collect();
         let ratios: Vec<f64> = found.iter().map(|(ratio, _)| *ratio).collect();
         let (worst, at) =
@@ -116,7 +128,7 @@ impl Ratios {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::bench::{contender::Peer, fixture::measurements};
+    use crate::commands::bench::fixture::measurements;
 
     #[test]
     fn the_worst_is_the_slowest_beside_a_peer_and_the_farthest_from_the_copy() {
@@ -124,7 +136,7 @@ mod tests {
         let of = |beside| {
             let found = all
                 .iter()
-                .find(|s| s.beside == beside && s.pass == "forward");
+                .find(|s| s.beside == beside && s.pass == "forward" && s.clock == Clock::Wall);
             found.unwrap().clone()
         };
         let burn = of(Contender::Peer(Peer::Burn));
@@ -148,11 +160,35 @@ mod tests {
     }
 
     #[test]
+    fn each_clock_has_a_summary_where_both_are_timed_by_it() {
+        let all = summaries(&measurements());
+        let forward = |beside| {
+            let of = all
+                .iter()
+                .filter(move |s| s.beside == beside && s.pass == "forward");
+            of.map(|s| (s.clock, s.all.mean)).collect::<Vec<_>>()
+        };
+        let [(Clock::Wall, wall), (Clock::Device, device)] =
+            forward(Contender::Peer(Peer::Burn))[..]
+        else {
+            panic!("two clocks");
+        };
+        assert!((device - wall / 0.8).abs() < 1e-12);
+        let [(Clock::Wall, _)] = forward(Contender::Peer(Peer::Torch))[..] else {
+            panic!("one clock");
+        };
+        let mut tiny = measurements().remove(2);
+        tiny.contenders[1].contender = Contender::Peer(Peer::Elementwise);
+        let call = |clock| ratio(&tiny, tiny.contenders[1].contender, clock);
+        assert!(call(Clock::Wall).is_some() && call(Clock::Device).is_none());
+    }
+
+    #[test]
     fn who_has_no_time_has_no_summary() {
         let all = summaries(&measurements());
         let full: Vec<&str> = all
             .iter()
-            .filter(|summary| summary.pass == "full")
+            .filter(|summary| summary.pass == "full" && summary.clock == Clock::Wall)
             .map(|summary| summary.beside.name())
             .collect();
         assert_eq!(full, ["burn", "torch", "copy"]);

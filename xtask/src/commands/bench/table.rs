@@ -5,7 +5,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use super::{
     contender::Contender,
     measure::{Measured, Measurement},
-    stats::Stats,
+    stats::{Clock, Stats},
     summary::{self, Ratios, Summary},
     worker::Lost,
 };
@@ -24,7 +24,8 @@ pub fn measurements(measurements: &[Measurement]) -> String {
         .collect();
     let mut header: Vec<String> = ["op", "shape", "dtype", "pass"].map(str::to_owned).into();
     header.extend(others.iter().map(|&other| broken(&summary::unit(other))));
-    header.extend(contenders.iter().map(|contender| format!("{contender} ms")));
+    let columns = columns(&measurements.iter().collect::<Vec<_>>());
+    header.extend(columns.iter().map(|column| broken(&column.heading())));
     let rows = measurements.iter().map(|measurement| {
         let problem = &measurement.problem;
         let mut cells = vec![
@@ -34,10 +35,10 @@ pub fn measurements(measurements: &[Measurement]) -> String {
             problem.pass.clone(),
         ];
         cells.extend(others.iter().map(|&other| {
-            let ratio = summary::ratio(measurement, other);
+            let ratio = summary::ratio(measurement, other, Clock::Wall);
             ratio.map_or_else(|| "-".to_owned(), times)
         }));
-        cells.extend(measurement.contenders.iter().map(cell));
+        cells.extend(columns.iter().map(|column| column.cell(measurement)));
         cells
     });
     table(header, rows, 4)
@@ -52,6 +53,60 @@ fn broken(text: &str) -> String {
     }
 }
 
+/// A column of times.
+pub struct Column {
+    contender: Contender,
+    clock: Clock,
+}
+
+/// A column for each contender, and after them one for each that a device's clock has timed.
+pub fn columns(measurements: &[&Measurement]) -> Vec<Column> {
+    let Some(first) = measurements.first() else {
+        return Vec::new();
+    };
+    let all = Clock::BOTH.into_iter().flat_map(|clock| {
+        let contenders = first.contenders.iter().map(|measured| measured.contender);
+        contenders.map(move |contender| Column { contender, clock })
+    });
+    let is_there = |column: &Column| {
+        column.clock == Clock::Wall
+            || measurements
+                .iter()
+                .any(|m| m.median(column.contender, column.clock).is_some())
+    };
+    all.filter(is_there).collect()
+}
+
+impl Column {
+    pub fn heading(&self) -> String {
+        match self.clock {
+            Clock::Wall => format!("{} ms", self.contender),
+            Clock::Device => format!("{} device ms", self.contender),
+        }
+    }
+
+    /// The median and how far its samples are spread, or how the contender was lost.
+    pub fn cell(&self, measurement: &Measurement) -> String {
+        let mut all = measurement.contenders.iter();
+        let Some(Measured { result, .. }) = all.find(|it| it.contender == self.contender) else {
+            return "-".to_owned();
+        };
+        match result {
+            Ok(timed) => timed
+                .by(self.clock)
+                .map_or_else(|| "-".to_owned(), |stats| spread(&stats)),
+            Err(lost) => lost.words().0.to_owned(),
+        }
+    }
+}
+
+fn spread(&Stats { median, p20, p80 }: &Stats) -> String {
+    // Three digits of a millisecond or of a second alike.
+    let digits = if median < 10.0 { 3 } else { 1 };
+    let spread = 50.0 * (p80 - p20) / median;
+    format!("{median:.digits$} ±{spread:.0}%")
+}
+
 /// The summaries of a run.
 pub fn summaries(summaries: &[Summary]) -> String {
     let header = [
@@ -59,6 +114,7 @@ pub fn summaries(summaries: &[Summary]) -> String {
         "pass",
         "dtype",
         "cubenorm is",
+        "by clock",
         "problems",
         "mean",
         "worst",
@@ -75,6 +131,7 @@ pub fn summaries(summaries: &[Summary]) -> String {
             summary.pass.clone(),
             summary.dtype.clone(),
             summary::unit(summary.beside),
+            summary.clock.name().to_owned(),
             problems,
             mean,
             worst,
@@ -84,7 +141,7 @@ pub fn summaries(summaries: &[Summary]) -> String {
             summary.all.at.clone(),
         ]
     });
-    table(header.map(str::to_owned).into(), rows, 4)
+    table(header.map(str::to_owned).into(), rows, 5)
 }
 
 fn table(header: Vec<String>, rows: impl Iterator<Item = Vec<String>>, words: usize) -> String {
@@ -113,20 +170,6 @@ fn ratios(ratios: Option<&Ratios>) -> [String; 3] {
 /// A ratio.
 pub fn times(ratio: f64) -> String {
     format!("{ratio:.2}x")
-}
-
-/// A contender's median and how far its samples are spread, or how it was lost.
-pub fn cell(measured: &Measured) -> String {
-    match &measured.result {
-        Ok(timed) => {
-            let Stats { median, p20, p80 } = timed.stats;
-            // Three digits of a millisecond or of a second alike.
-            let digits = if median < 10.0 { 3 } else { 1 };
-            let spread = 50.0 * (p80 - p20) / median;
-            format!("{median:.digits$} ±{spread:.0}%")
-        }
-        Err(lost) => lost.words().0.to_owned(),
-    }
 }
 
 /// The contenders without a time: who, how, why, and on which problems, those of one reason together.
@@ -165,10 +208,10 @@ mod tests {
     #[test]
     fn the_table_says_ratios_and_times_with_their_spread() {
         let text = measurements(&fixture::measurements());
-        for part in ["onnxruntime's", "5.00x", "1.33x", "2048x4096"] {
+        for part in ["onnxruntime's", "5.00x", "1.33x", "2048x4096", "device"] {
             assert!(text.contains(part), "{part}: {text}");
         }
-        for part in ["4.000 ±25%", "20.0 ±25%", "no result"] {
+        for part in ["4.000 ±25%", "3.200 ±25%", "20.0 ±25%", "no result"] {
             assert!(text.contains(part), "{part}: {text}");
         }
     }

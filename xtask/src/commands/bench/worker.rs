@@ -29,9 +29,25 @@ enum Request<'a> {
 #[serde(rename_all = "snake_case")]
 enum Reply {
     Ready(About),
-    Round(Vec<f64>),
+    Round(Samples),
     Unsupported(String),
     Failed(String),
+}
+
+/// Milliseconds per run, one number per sample.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct Samples {
+    pub wall: Vec<f64>,
+    /// By the device's clock; empty where it has none.
+    #[serde(default)]
+    pub device: Vec<f64>,
+}
+
+impl Samples {
+    pub fn extend(&mut self, more: Self) {
+        self.wall.extend(more.wall);
+        self.device.extend(more.device);
+    }
 }
 
 /// What a worker says of what it set up.
@@ -126,8 +142,8 @@ impl Worker {
         }
     }
 
-    /// Milliseconds per run, one number per sample.
-    pub fn round(&mut self) -> Result<Vec<f64>, Lost> {
+    /// The samples of a round.
+    pub fn round(&mut self) -> Result<Samples, Lost> {
         match self.ask(&Request::Round)? {
             Reply::Round(samples) => Ok(samples),
             Reply::Unsupported(why) | Reply::Failed(why) => Err(Lost::Failed(why)),
@@ -328,10 +344,10 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn who_waits_is_stopped_and_goes_on_when_asked() {
-        let script = r#"while read line; do echo '{"round":[1.0]}'; done"#;
+        let script = r#"while read line; do echo '{"round":{"wall":[1.0]}}'; done"#;
         let mut worker = Worker::start(&Cmd::new("sh").args(["-c", script])).unwrap();
         for _ in 0..2 {
-            assert_eq!(worker.round().unwrap(), [1.0]);
+            assert_eq!(worker.round().unwrap().wall, [1.0]);
             let stat = format!("/proc/{}/stat", worker.child.id());
             let is_stopped = || {
                 let stat = std::fs::read_to_string(&stat).unwrap();

@@ -11,6 +11,7 @@ use super::{
     super::{
         contender::{Contender, Peer},
         measure::Measurement,
+        stats::Clock,
         summary,
     },
     plot::{BLUE, FONT, GREY, ORANGE, PALE, PURPLE, Plot, undrawn},
@@ -33,7 +34,7 @@ pub fn plot(measurements: &[&Measurement]) -> anyhow::Result<Option<Plot>> {
         for measured in &measurement.contenders {
             if let Contender::Peer(peer) = measured.contender
                 && !measured.contender.is_ceiling()
-                && let Some(ratio) = summary::ratio(measurement, measured.contender)
+                && let Some(ratio) = summary::ratio(measurement, measured.contender, Clock::Wall)
             {
                 bars.push((peer, ratio));
                 if !peers.contains(&peer) {

@@ -12,6 +12,7 @@ use std::fmt::{self, Display};
 use super::{
     contender::Contender,
     measure::Measurement,
+    stats::Clock,
     summary::{self, Ratios, Summary},
     survey::Survey,
     table,
@@ -92,7 +93,7 @@ impl Page<'_> {
 
     fn summary(&self) -> String {
         let head = "<tr><th rowspan=\"2\">device</th><th rowspan=\"2\">pass</th>\
-            <th rowspan=\"2\">type</th><th rowspan=\"2\">cubenorm is</th>\
+            <th rowspan=\"2\">type</th><th rowspan=\"2\">cubenorm is</th><th rowspan=\"2\">by clock</th>\
             <th colspan=\"4\">all problems</th><th colspan=\"3\">4 MiB and larger</th></tr>\n\
             <tr><th>problems</th><th>mean</th><th>worst</th><th>at</th>\
             <th>problems</th><th>mean</th><th>worst</th></tr>\n";
@@ -102,6 +103,7 @@ impl Page<'_> {
                 summary.pass.clone(),
                 summary.dtype.clone(),
                 summary::unit(summary.beside),
+                summary.clock.name().to_owned(),
             ];
             let ratios = |of: Option<&Ratios>| {
                 let problems = of.map_or(0, |ratios| ratios.problems);
@@ -120,7 +122,8 @@ impl Page<'_> {
         format!(
             "<h2>Summary</h2>\n<p>Means are geometric; <i>full</i> is forward and backward. Beside a peer \
              more is better; beside a copy of the bytes that the pass must move, less is better, and 1 is \
-             the ceiling.</p>\n\
+             the ceiling. <i>Wall</i> is what a caller waits, <i>device</i> what the device's own clock says, \
+             where it has one; all else here is by the wall's.</p>\n\
              <table id=\"summary\">\n<thead>{head}</thead>\n<tbody>\n{}</tbody>\n</table>\n",
             rows.collect::<String>()
         )
@@ -162,19 +165,20 @@ impl Page<'_> {
         for other in contenders.iter().filter(|c| **c != Contender::Cubenorm) {
             head += &heading(summary::unit(*other));
         }
-        for contender in &contenders {
-            head += &heading(format_args!("{contender} ms"));
+        let columns = table::columns(&self.of(device).collect::<Vec<_>>());
+        for column in &columns {
+            head += &heading(column.heading());
         }
         head += &heading("GB/s");
         let rows = self.of(device).map(|measurement| {
             let mut row = problem(measurement);
             for other in contenders.iter().filter(|c| **c != Contender::Cubenorm) {
-                row += &ratio(*other, summary::ratio(measurement, *other));
+                row += &ratio(*other, summary::ratio(measurement, *other, Clock::Wall));
             }
-            for measured in &measurement.contenders {
-                row += &number(table::cell(measured));
+            for column in &columns {
+                row += &number(column.cell(measurement));
             }
-            let ours = measurement.median(Contender::Cubenorm);
+            let ours = measurement.median(Contender::Cubenorm, Clock::Wall);
             let bytes = measurement.said(|about| about.bytes);
             let rate = ours.zip(bytes).map(|(ms, bytes)| {
                 let rate = bytes as f64 / ms / 1e6;
