@@ -50,6 +50,12 @@ pub fn run(_args: &Args) -> Result<()> {
         .arg("--no-deps")
         .env("RUSTDOCFLAGS", "-D warnings");
     steps.run("docs", || docs.run());
+    // By itself: another package would turn on features that this one may lack.
+    let alone = ["clippy", "--package", "cubenorm", "--no-default-features"];
+    let flex = Cmd::new("cargo")
+        .args(alone)
+        .args(["--features", "flex", "--", "-D", "warnings"]);
+    steps.run("flex alone", || flex.run());
     steps.run("runtimes", || runtimes::run(&runtimes::Args::shared()));
     // Nothing leaves the machine; whether a package builds is the workflow's to find out.
     let dry = ["--dry-run", "--no-verify", "--allow-dirty"];

@@ -1,6 +1,5 @@
 use cubenorm_core::{
-    Activation, DType, Epsilon, GradientDesc, NormDesc, ResidualPlace, Statistics, TensorDesc,
-    WrittenStatistics,
+    Activation, DType, Epsilon, NormDesc, ResidualPlace, Statistics, TensorDesc, WrittenStatistics,
 };
 
 use super::View;
@@ -128,7 +127,7 @@ impl BackwardSpec {
         tensors: Descs,
         output_gradient: TensorDesc,
         saved: Option<TensorDesc>,
-    ) -> GradientDesc {
+    ) -> cubenorm_core::GradientDesc {
         let input = tensors.input.clone();
         let param = tensors.scale.as_ref().or(tensors.bias.as_ref());
         // What was given is not kept: the pairs made of it are, in the shape that both broadcast to.
@@ -147,7 +146,7 @@ impl BackwardSpec {
             true => input,
             false => TensorDesc::contiguous(input.layout.shape, input.dtype),
         };
-        GradientDesc {
+        cubenorm_core::GradientDesc {
             norm,
             output_gradient,
             saved,
@@ -167,13 +166,5 @@ pub(crate) fn dtype(dtype: burn::tensor::DType) -> Option<DType> {
         burn::tensor::DType::F32 | burn::tensor::DType::Flex32 => Some(DType::F32),
         burn::tensor::DType::F64 => Some(DType::F64),
         _ => None,
-    }
-}
-
-/// The dtype that a dtype of Burn's is accumulated in.
-pub(super) fn accumulation(dtype: burn::tensor::DType) -> burn::tensor::DType {
-    match dtype {
-        burn::tensor::DType::F64 => burn::tensor::DType::F64,
-        _ => burn::tensor::DType::F32,
     }
 }

@@ -5,10 +5,10 @@ use burn::backend::fusion::custom::TensorSpec;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, ExtensionType};
 #[cfg(feature = "cube")]
-use burn::tensor::Shape;
+use burn::tensor::{DType, Shape};
 
 #[cfg(feature = "cube")]
-use super::spec::{BackwardSpec, NormSpec, accumulation};
+use super::spec::{BackwardSpec, NormSpec};
 
 /// A tensor that may be absent. `Option` is not an extension type.
 #[derive(Debug, Clone, ExtensionType)]
@@ -149,7 +149,10 @@ pub(super) fn normalized_meta(operands: &OperandsMetadata, spec: &NormSpec) -> N
     };
     let pairs = TensorSpec::new(
         pairs_shape(&spec.seen_shape(&input.shape), &spec.axes),
-        accumulation(input.dtype),
+        match input.dtype {
+            DType::F64 => DType::F64,
+            _ => DType::F32,
+        },
     );
     NormalizedMetadata {
         output: input.clone(),
