@@ -1,7 +1,7 @@
 use crate::DType;
 
 /// Units that a core runs in one instruction where a driver plays a GPU on a CPU.
-const LANES: u32 = 8;
+pub(super) const LANES: u32 = 8;
 
 /// Elements that a core of a CPU should have to read before another is woken. Measured on two cores, forward: up to
 /// 2^16 elements one core takes 0.4 to 0.7 of the time of both, 2^17 0.75 to 0.9, 2^18 0.75 to 1.1, 2^19 1.2.
