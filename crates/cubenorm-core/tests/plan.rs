@@ -106,6 +106,31 @@ fn a_software_driver_takes_rows_abreast_as_far_as_they_stay_cached() {
 }
 
 #[test]
+fn lanes_of_a_software_driver_share_rows_that_are_fewer_than_they() {
+    let software = Hardware::software(2);
+    let forward = |rows, cols| {
+        let plan = inferred(&layer_norm(rows, cols, DType::F32), &software);
+        (plan.strategy, plan.grid.cube_dim[0], plan.grid.splits)
+    };
+    // A lane alone, all lanes of a core, those of both.
+    assert_eq!(forward(1, 512), (Strategy::Unit, 8, 1));
+    assert_eq!(forward(1, 1024), (Strategy::Cube, 8, 1));
+    assert_eq!(forward(1, 16384), (Strategy::Split, 8, 16));
+    assert_eq!(forward(2, 4096), (Strategy::Unit, 8, 1));
+
+    let backward = |rows, cols| {
+        let desc = GradientDesc::new(layer_norm(rows, cols, DType::F32));
+        let problem = desc.input_problem(desc.param_sums()).unwrap();
+        let plan = plan_gradient(&problem, &software, StrategyChoice::Inferred).unwrap();
+        (plan.strategy, plan.grid.splits)
+    };
+    assert_eq!(backward(1, 1024), (Strategy::Unit, 1));
+    assert_eq!(backward(1, 2048), (Strategy::Split, 8));
+    assert_eq!(backward(4, 4096), (Strategy::Split, 4));
+    assert_eq!(backward(8, 2048), (Strategy::Unit, 1));
+}
+
+#[test]
 fn no_loop_of_a_software_driver_is_longer_than_mesa_runs() {
     let software = Hardware::software(2);
     let check = |grid: &Grid, abreast: usize| {

@@ -5,6 +5,7 @@ use super::hold::{
     held_columns, holds, is_staged, registers, room, size,
 };
 use super::{Shape, Work};
+use crate::plan::hardware::LANES;
 use crate::plan::{Hardware, Hold, Level, Merge, Strategy};
 
 /// Columns of a row that one cube takes alone at most where it holds sums of them; what several gain is measured in
@@ -46,7 +47,8 @@ pub(super) fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option
         false => (CUBE_VECTORS * narrow / work.reads).clamp(CUBE_VECTORS, HELD_VECTORS),
     };
     // At least a plane, and at least two units, so that a cube is one.
-    let smallest = plane.unwrap_or(32).min(largest);
+    let few = if hardware.is_software() { LANES } else { 32 };
+    let smallest = plane.unwrap_or(few).min(largest);
     let per_unit = (HELD_SUMS / sums.max(1)).clamp(1, most);
     let wanted = steps.div_ceil(per_unit).next_power_of_two();
     let wanted = match work.column_sums == 0 && wanted as u32 >= 2 * smallest {

@@ -25,7 +25,7 @@ pub(super) use vectors::{
 };
 
 use super::hardware::LANES;
-use super::{Hardware, Hold, Knobs, Lanes, Level, Merge, PlanError, Strategy};
+use super::{Hardware, Hold, Knobs, Lanes, Level, Merge, PlanError, RowHeld, Strategy};
 use column::column;
 use cube::cube;
 use hold::registers;
@@ -180,6 +180,15 @@ pub(super) fn shape(work: &Work, hardware: &Hardware) -> Result<Shape, PlanError
             None => return refuse("the device reports no plane operations of one size"),
             Some(plane) => planes(work, hardware, plane),
         },
+        // One vector of a core's: more of them wait for each other, and what they would hold is in a cache.
+        Strategy::Cube if hardware.is_software() && !is_forced => {
+            let knobs = Knobs {
+                units: work.knobs.units.or(Some(LANES)),
+                row: work.knobs.row.or(Some(RowHeld::Reread)),
+                ..work.knobs
+            };
+            cube(&Work { knobs, ..*work }, hardware, work.steps, plane)
+        }
         Strategy::Cube => {
             peers(work, hardware, plane).unwrap_or_else(|| cube(work, hardware, work.steps, plane))
         }
@@ -220,11 +229,12 @@ fn infer(work: &Work, hardware: &Hardware) -> (Strategy, &'static str) {
     }
     if let Some(cores) = hardware.software_cores {
         let few = ROWS_PER_SOFTWARE_CORE * cores as usize;
-        return match work.groups < few && long || leaves_lanes_idle(work) {
+        return match work.groups < few && long {
             _ if work.steps > SOFTWARE_STEPS => {
                 (Strategy::Split, "longer than a software driver's loops")
             }
             true => (Strategy::Split, "fewer rows than a CPU has lanes and cores"),
+            false if let Some(shared) = among_lanes(work) => shared,
             false if work.lanes == Lanes::Rows => (Strategy::Column, "the kept axis is contiguous"),
             false => (Strategy::Unit, "units are the lanes of a CPU's vectors"),
         };
@@ -260,17 +270,21 @@ fn infer(work: &Work, hardware: &Hardware) -> (Strategy, &'static str) {
     }
 }
 
-/// Whether a software driver's lanes have too few rows and these are long enough that parts of them are worth another
-/// launch. Measured on Mesa's driver: layer norm of one row takes 0.6 to 0.8 of the time in parts back from 2,048 columns
-/// on, whose sums it adds up as it goes, four rows 0.8 to 0.9; forward 0.53 and 0.65 of 16,384 columns, 0.9 to 1.1 of
-/// 8,192.
-fn leaves_lanes_idle(work: &Work) -> bool {
+/// How a software driver's lanes share rows that are fewer than they, where one lane takes longer than it costs.
+/// Measured on Mesa's driver, with AVX-512, beside a lane for each row. Back, with sums of the columns: one row takes 0.6
+/// to 0.8 of the time in parts from 2,048 columns on, four rows 0.8 to 0.9. Else a cube of one row takes 0.65 to 0.9 of
+/// the time from 1,024 columns on, of 384 as long, and parts of 4,096 steps and more 0.8 of a cube's; two rows in cubes
+/// 0.8 to 1.5.
+fn among_lanes(work: &Work) -> Option<(Strategy, &'static str)> {
     let columns = work.steps * work.vector;
-    work.lanes == Lanes::Columns
-        && match work.column_sums > 0 {
-            true => work.groups <= LANES as usize / 2 && columns >= 1 << 11,
-            false => work.groups == 1 && work.reduces && columns >= 1 << 14,
-        }
+    match work.column_sums > 0 {
+        _ if work.lanes == Lanes::Rows => None,
+        true => (work.groups <= LANES as usize / 2 && columns >= 1 << 11)
+            .then_some((Strategy::Split, "fewer rows than a CPU has lanes")),
+        false if work.groups > 1 || !work.reduces || columns < 1 << 10 => None,
+        false if work.steps < 1 << 12 => Some((Strategy::Cube, "one row, which all lanes share")),
+        false => Some((Strategy::Split, "one row, and more than one core")),
+    }
 }
 
 /// Units that share a row.
