@@ -142,10 +142,13 @@ fn what_a_bundle_brings_is_not_measured_again() {
     for device in devices() {
         let case = Case::new(norm(&[80, 1700], &[1], DType::F32), 5);
         let tensors = case.tensors(&device.client);
+        let ask_within = |budget| {
+            let chosen = tuned_forward(&device.client, &case.desc, &tensors, budget);
+            chosen.unwrap()
+        };
         let ask = || {
             let start = Instant::now();
-            let chosen = tuned_forward(&device.client, &case.desc, &tensors, Duration::MAX);
-            (chosen.unwrap(), start.elapsed())
+            (ask_within(Duration::MAX), start.elapsed())
         };
         let (chosen, first) = ask();
         let file = bundle(device.name).unwrap();
@@ -153,6 +156,9 @@ fn what_a_bundle_brings_is_not_measured_again() {
         let (brought, again) = elsewhere(device.name, || {
             let report = cubecl::bundle::import(&*cubecl::bundle::open(&file).unwrap());
             assert!(report.imported > 0, "{}: {report:?}", device.name);
+            // The smallest budget is used up, and nothing of it is needed.
+            let kept = ask_within(Duration::from_nanos(1));
+            assert_eq!(kept, chosen, "{}", device.name);
             ask()
         });
         fs::remove_file(&file).unwrap();

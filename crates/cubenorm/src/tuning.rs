@@ -20,8 +20,8 @@ pub enum Tuning {
     /// Results may differ in their last digits between machines that chose differently.
     OnFirstCall,
     /// As [`Auto`](Self::Auto), until first calls have measured for so long together in this process: from then on a
-    /// kind that was not asked for before has the plan that is made from shape, dtype and device. One call may take longer
-    /// than what is left. What was measured is in the cache of the next process, which goes on from there.
+    /// kind that was measured neither here nor by a process before, and is in no bundle, has the plan that is made from
+    /// shape, dtype and device. One call may take longer than what is left.
     Within(Duration),
     /// Never: plans are made from shape, dtype and device alone, the same in each run.
     Off,

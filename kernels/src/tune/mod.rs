@@ -5,6 +5,7 @@
 //! CubeCL measures, eliminates, keeps the results across runs and writes what it decided where its
 //! configuration asks for that.
 
+mod kept;
 mod key;
 mod sets;
 mod warm;
@@ -16,9 +17,7 @@ use std::time::{Duration, Instant};
 use cubecl::prelude::*;
 use cubecl::std::throughput::memory_bound;
 use cubecl::throughput::MemoryAccess;
-use cubecl::tune::{
-    Bounds, LocalTuner, OrderedSettings, Tunable, TunableSet, TuneGroup, Work, local_tuner,
-};
+use cubecl::tune::{Bounds, LocalTuner, OrderedSettings, Tunable, TunableSet, TuneGroup, Work};
 use cubenorm_core::{
     DType, GradientDesc, GradientProblem, Hardware, Knobs, NormDesc, NormProblem, Plan, PlanError,
     StrategyChoice, TensorDesc, forward_candidates, gradient_candidates, knobs, plan_forward,
@@ -37,7 +36,10 @@ const SMALLEST: usize = 1 << 13;
 /// Bytes above which nothing is measured: the results that nobody reads would be as large once more.
 const LARGEST: usize = 1 << 31;
 
-static TUNER: LocalTuner<TuneKey, String> = local_tuner!("normalization");
+/// What the tuner's cache is called.
+const NAME: &str = "cubenorm-normalization";
+
+static TUNER: LocalTuner<TuneKey, String> = LocalTuner::new(NAME);
 
 /// How many launches a sample is: enough to write so many bytes together, within bounds. Of one launch alone the
 /// host's part would be measured along on a GPU, where a sample begins when the host asks for it, and on a CPU how
@@ -213,7 +215,7 @@ fn spent() -> MutexGuard<'static, Duration> {
     SPENT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The fastest knobs, measured if they are not known yet and the budget is not used up: on sets of buffers, whose largest
+/// The fastest knobs, measured if neither known nor kept yet and the budget is not used up: on sets of buffers, whose largest
 /// tensors have so many bytes, and that a launch moves so many of at least.
 fn tune(
     client: &Client,
@@ -241,7 +243,8 @@ fn tune(
     let set = TUNER.init(&id, init);
     let settled = || TUNER.fastest_identity(&id, &set, &key);
     let fastest = settled().or_else(|| {
-        if *spent() >= budget {
+        // What is kept costs next to nothing to read.
+        if *spent() >= budget && !kept::is_kept(&id, &key) {
             return None;
         }
         let start = Instant::now();

@@ -82,8 +82,8 @@ pub enum StrategyChoice {
     /// What has been measured to be the fastest for problems like this one. A plan by itself measures
     /// nothing: to [`plan_forward`] and [`plan_gradient`] this is the same as [`Inferred`](Self::Inferred).
     Tuned,
-    /// The same, until all measuring of the process has taken so long together: from then on what the process has not asked
-    /// for before is as inferred, in a cache or not.
+    /// The same, until all measuring of the process has taken so long together: from then on what is
+    /// in no cache yet is as inferred.
     TunedWithin(Duration),
     /// The caller, as far as the knobs say.
     Forced(Knobs),
