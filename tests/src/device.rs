@@ -83,16 +83,10 @@ fn plane_size(client: &Client) -> Option<u32> {
 }
 
 impl TestDevice {
-    /// Whether units may share memory here, with the reason printed where they may not.
-    ///
-    /// CubeCL 0.11.3's SPIR-V compiler declares shared memory as a pointer to a pointer where the
-    /// driver lacks `VK_KHR_workgroup_memory_explicit_layout` (`cubecl-spirv`, `ops/memory.rs`,
-    /// `lower_shared_implicit`): Mesa's software driver crashes on that and SwiftShader computes
-    /// wrong numbers. No plan shares memory on a software driver; a test that forces one to runs on
+    /// Whether units may share memory here, with the reason printed where they may not: a test that forces them to runs on
     /// the others.
     pub fn shares_memory(&self) -> bool {
-        let shares =
-            self.name != "vulkan" || !cubenorm_kernels::hardware(&self.client).is_software();
+        let shares = cubenorm_kernels::hardware(&self.client).shares_memory;
         if !shares {
             println!("{}: skipped, a software driver under SPIR-V", self.name);
         }

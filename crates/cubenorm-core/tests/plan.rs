@@ -131,6 +131,39 @@ fn lanes_of_a_software_driver_share_rows_that_are_fewer_than_they() {
 }
 
 #[test]
+fn no_plan_shares_memory_where_units_cannot() {
+    let software = Hardware {
+        shares_memory: false,
+        ..Hardware::software(2)
+    };
+    let shares = |level: Level| matches!(level, Level::Cube | Level::Column);
+    for rows in [1, 3, 64, 5000] {
+        for cols in [1, 7, 512, 4096, 16384, 100_000] {
+            for axes in [[0], [1]] {
+                let input = TensorDesc::contiguous([rows, cols], DType::F16);
+                let param = TensorDesc::contiguous(
+                    if axes == [0] { [rows, 1] } else { [1, cols] },
+                    DType::F16,
+                );
+                let desc = NormDesc::new(input, axes, Statistics::MeanVariance)
+                    .with_scale(param.clone())
+                    .with_bias(param);
+                let plan = inferred(&desc, &software);
+                assert!(!shares(plan.blueprint.team.level), "{plan}");
+                let desc = GradientDesc::new(desc);
+                let problem = desc.input_problem(desc.param_sums()).unwrap();
+                let plan = plan_gradient(&problem, &software, StrategyChoice::Inferred).unwrap();
+                assert!(!shares(plan.blueprint.team.level), "{plan}");
+            }
+        }
+    }
+    let problem = layer_norm(1, 4096, DType::F32).problem().unwrap();
+    let forced = plan_forward(&problem, &software, Knobs::from(Strategy::Cube).into());
+    let refused = forced.unwrap_err().to_string();
+    assert!(refused.contains("cannot share memory"), "{refused}");
+}
+
+#[test]
 fn no_loop_of_a_software_driver_is_longer_than_mesa_runs() {
     let software = Hardware::software(2);
     let check = |grid: &Grid, abreast: usize| {

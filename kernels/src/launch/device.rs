@@ -13,6 +13,10 @@ use cubenorm_core::{Activation, ActivationKind, DType, Hardware};
 use super::LaunchError;
 
 /// The device facts that a plan reads, from a client.
+///
+/// Under SPIR-V CubeCL 0.11.3 declares shared memory as a pointer to a pointer where a driver lacks
+/// `VK_KHR_workgroup_memory_explicit_layout`, as software drivers do (`cubecl-spirv`, `ops/memory.rs`,
+/// `lower_shared_implicit`): Mesa's crashes on that, and SwiftShader computes wrong numbers.
 pub fn hardware(client: &Client) -> Hardware {
     let properties = client.properties();
     let hardware = &properties.hardware;
@@ -29,6 +33,7 @@ pub fn hardware(client: &Client) -> Hardware {
         max_cube_dim: hardware.max_cube_dim.into(),
         max_cubes: hardware.max_cube_count.0,
         max_shared_memory: hardware.max_shared_memory_size,
+        shares_memory: !(is_software && client.name() == "wgpu<spirv>"),
         max_bindings: hardware.max_bindings,
         multiprocessors: hardware.num_streaming_multiprocessors,
         cubes_talk: cubes_talk(client),

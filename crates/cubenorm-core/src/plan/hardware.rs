@@ -41,6 +41,8 @@ pub struct Hardware {
     pub max_cubes: u32,
     /// Bytes of shared memory that a cube may use; of a CPU, of a core's first-level cache.
     pub max_shared_memory: usize,
+    /// Whether units of a cube can share it.
+    pub shares_memory: bool,
     /// Buffers that a kernel may bind.
     pub max_bindings: u32,
     /// Streaming multiprocessors, where the runtime knows.
@@ -70,6 +72,7 @@ impl Hardware {
             max_cube_dim: [cores; 3],
             max_cubes: u32::MAX,
             max_shared_memory: 32 << 10,
+            shares_memory: true,
             max_bindings: 32,
             multiprocessors: None,
             cubes_talk: false,
@@ -89,6 +92,7 @@ impl Hardware {
             max_cube_dim: [256, 256, 64],
             max_cubes: 65_535,
             max_shared_memory: 16 << 10,
+            shares_memory: true,
             max_bindings: 8,
             multiprocessors: None,
             cubes_talk: false,
@@ -117,6 +121,7 @@ impl Hardware {
             max_cube_dim: [1024, 1024, 64],
             max_cubes: i32::MAX as u32,
             max_shared_memory: 48 << 10,
+            shares_memory: true,
             max_bindings: 32,
             multiprocessors: Some(multiprocessors),
             cubes_talk: true,

@@ -197,6 +197,10 @@ pub(super) fn shape(work: &Work, hardware: &Hardware) -> Result<Shape, PlanError
     };
     shape.strategy = strategy;
     shape.reason = reason;
+    let is_shared = matches!(shape.level, Level::Cube | Level::Column) || shape.hold.places().1 > 0;
+    if is_shared && !hardware.shares_memory {
+        return refuse("units of the device cannot share memory");
+    }
     let members = members(shape.level, shape.cube_dim) as usize;
     let steps = work.steps.div_ceil(shape.splits).div_ceil(members);
     if hardware.is_software() && steps > 2 * SOFTWARE_STEPS {
@@ -234,7 +238,7 @@ fn infer(work: &Work, hardware: &Hardware) -> (Strategy, &'static str) {
                 (Strategy::Split, "longer than a software driver's loops")
             }
             true => (Strategy::Split, "fewer rows than a CPU has lanes and cores"),
-            false if let Some(shared) = among_lanes(work) => shared,
+            false if let Some(shared) = among_lanes(work, hardware) => shared,
             false if work.lanes == Lanes::Rows => (Strategy::Column, "the kept axis is contiguous"),
             false => (Strategy::Unit, "units are the lanes of a CPU's vectors"),
         };
@@ -275,15 +279,19 @@ fn infer(work: &Work, hardware: &Hardware) -> (Strategy, &'static str) {
 /// to 0.8 of the time in parts from 2,048 columns on, four rows 0.8 to 0.9. Else a cube of one row takes 0.65 to 0.9 of
 /// the time from 1,024 columns on, of 384 as long, and parts of 4,096 steps and more 0.8 of a cube's; two rows in cubes
 /// 0.8 to 1.5.
-fn among_lanes(work: &Work) -> Option<(Strategy, &'static str)> {
+fn among_lanes(work: &Work, hardware: &Hardware) -> Option<(Strategy, &'static str)> {
     let columns = work.steps * work.vector;
     match work.column_sums > 0 {
         _ if work.lanes == Lanes::Rows => None,
         true => (work.groups <= LANES as usize / 2 && columns >= 1 << 11)
             .then_some((Strategy::Split, "fewer rows than a CPU has lanes")),
         false if work.groups > 1 || !work.reduces || columns < 1 << 10 => None,
-        false if work.steps < 1 << 12 => Some((Strategy::Cube, "one row, which all lanes share")),
-        false => Some((Strategy::Split, "one row, and more than one core")),
+        false if work.steps >= 1 << 12 => {
+            Some((Strategy::Split, "one row, and more than one core"))
+        }
+        false => hardware
+            .shares_memory
+            .then_some((Strategy::Cube, "one row, which all lanes share")),
     }
 }
 
