@@ -9,20 +9,19 @@ use burn::tensor::Device;
 pub enum Clock {
     /// The host's, from the first launch until the device is idle: what a caller waits.
     Host,
-    /// The device's own, from the start of the first kernel to the end of the last.
-    #[cfg(feature = "cube")]
-    Device(cubecl::client::Client),
+    /// The device's own: what its kernels take, without what is between them.
+    Device,
 }
 
 impl Clock {
     /// The device's own, where its runtime reads one.
     #[cfg(feature = "cube")]
     pub fn of(device: &Device) -> Option<Self> {
-        use cubecl::profile::TimingMethod;
-
         let client = crate::tune::client(device).ok()?;
-        let is_kept = client.properties().timing_method == TimingMethod::Device;
-        is_kept.then_some(Self::Device(client))
+        let properties = client.properties();
+        // A CPU's runtime calls the host's clock its own.
+        let is_apart = properties.hardware.num_cpu_cores.is_none();
+        (is_apart && kernels::are_timed(properties.timing_method)).then_some(Self::Device)
     }
 
     /// The device's own: no runtime, no clock.
@@ -31,8 +30,7 @@ impl Clock {
         None
     }
 
-    /// How long an idle device takes for what `work` launches, and what `work` returns: the device is idle again,
-    /// by `sync` where the clock is the host's.
+    /// How long an idle device takes for what `work` launches, which `sync` waits for; and what `work` returns.
     pub fn time<T>(
         &self,
         work: impl FnOnce() -> T,
@@ -46,17 +44,74 @@ impl Clock {
                 Ok((start.elapsed(), done))
             }
             #[cfg(feature = "cube")]
-            Self::Device(client) => {
-                use anyhow::{Context, anyhow};
-                use cubecl::future::block_on;
-
-                let refused = |error| anyhow!("the device's clock: {error:?}");
-                let window = client.profile_start().map_err(refused)?;
+            Self::Device => kernels::time(|| {
                 let done = work();
-                let read = client.profile_end(window).map_err(refused)?;
-                let ticks = block_on(read.resolve()).context("the device kept no time")?;
-                Ok((ticks.duration(), done))
+                sync()?;
+                Ok(done)
+            }),
+            #[cfg(not(feature = "cube"))]
+            Self::Device => {
+                anyhow::bail!("this build has no CubeCL runtime, which reads its clock")
             }
+        }
+    }
+}
+
+#[cfg(feature = "cube")]
+mod kernels {
+    use std::{
+        mem::take,
+        sync::{Arc, Mutex, PoisonError},
+        time::Duration,
+    };
+
+    use anyhow::{Context, Result, ensure};
+    use cubecl::{
+        future::block_on,
+        logging::{
+            LaunchObservation, LaunchObserver, ProfileDuration, TimingMethod, TimingRequest,
+        },
+    };
+
+    /// Whether a time is the device's, not that of the host around it.
+    pub fn are_timed(method: TimingMethod) -> bool {
+        method == TimingMethod::Device
+    }
+
+    /// What all kernels that are launched meanwhile take together.
+    pub fn time<T>(work: impl FnOnce() -> Result<T>) -> Result<(Duration, T)> {
+        let kernels = Arc::new(Kernels::default());
+        let observation = LaunchObservation::new(kernels.clone());
+        let done = work()?;
+        drop(observation);
+        let launches = take(&mut *kernels.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut total = Duration::ZERO;
+        for launch in launches {
+            ensure!(
+                are_timed(launch.timing_method()),
+                "a kernel was timed by the host"
+            );
+            let ticks = block_on(launch.resolve()).context("a kernel was not timed")?;
+            total += ticks.duration();
+        }
+        ensure!(!total.is_zero(), "the device's clock stood still");
+        Ok((total, done))
+    }
+
+    /// Keeps what is measured until the device is idle: reading it waits for the kernel.
+    #[derive(Default)]
+    struct Kernels(Mutex<Vec<ProfileDuration>>);
+
+    impl LaunchObserver for Kernels {
+        fn launched(&self, _: &'static str) {}
+
+        fn timing(&self) -> TimingRequest {
+            TimingRequest::Deferred
+        }
+
+        fn profiled(&self, _: &'static str, profile: ProfileDuration) {
+            let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.push(profile);
         }
     }
 }

@@ -34,8 +34,8 @@ pub struct Prepared {
 pub struct Round {
     /// By the host's clock, from the first launch until the device is idle.
     pub wall: Vec<Duration>,
-    /// By the device's own, in samples of their own: what reads one clock is not timed by the other. Empty where
-    /// the device has none.
+    /// Of the kernels by the device's own clock, in samples of their own: what reads one clock is not timed by the other.
+    /// Empty where the device has none.
     pub device: Vec<Duration>,
 }
 
@@ -55,10 +55,8 @@ pub fn prepare(contender: Contender, problem: &Problem, device: &Device) -> Resu
     let one = subject.time(1, &Clock::Host)?;
     let runs = count(SAMPLE, one).min(most);
     let sample = warm_up(|| subject.time(runs, &Clock::Host))?;
-    let clock = Clock::of(device);
-    if let Some(clock) = &clock {
-        subject.time(runs, clock)?;
-    }
+    // What does not answer is none.
+    let clock = Clock::of(device).filter(|clock| subject.time(runs, clock).is_ok());
     Ok(Prepared {
         subject,
         clock,
@@ -77,9 +75,8 @@ impl Prepared {
                 anyhow::Ok(time.div_f64(self.runs as f64))
             };
             wall.push(sample(&Clock::Host)?);
-            if let Some(clock) = &self.clock {
-                device.push(sample(clock)?);
-            }
+            // A kernel that the runtime could not time leaves a gap; one that failed fails the next sample.
+            device.extend(self.clock.as_ref().and_then(|clock| sample(clock).ok()));
         }
         Ok(Round { wall, device })
     }

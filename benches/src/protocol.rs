@@ -33,7 +33,7 @@ pub enum Reply {
     Round {
         /// From the first launch until the device is idle, by the host's clock.
         wall: Vec<f64>,
-        /// By the device's clock; empty where it has none.
+        /// Of the kernels alone, by the device's clock; empty where it has none.
         #[serde(default)]
         device: Vec<f64>,
     },

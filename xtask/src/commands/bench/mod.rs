@@ -41,8 +41,8 @@ const FOLDER: &str = "target/bench";
 /// Every contender runs in a process of its own, is checked against a host reference and warmed
 /// up; then all take turns, round by round. On a software device (cpu, lavapipe) only the ratios
 /// mean something for other machines. Times are those of a caller, from the first of several calls until the
-/// device is idle, by the clock on the wall; and where the runtime reads one, those of the device's clock, from
-/// the first kernel to the last, in samples of their own. Ratios and plots are by the wall's, the summary is by both.
+/// device is idle, by the clock on the wall; and where the runtime reads one, what
+/// the kernels alone take by the device's clock, in samples of their own. Ratios and plots are by the wall's, the summary is by both.
 /// Two rounds tell a mean; the worst shape wants five and more.
 ///
 /// The tables are followed by target/bench/report.html, with plots, and by the rows in target/bench/rows.csv,

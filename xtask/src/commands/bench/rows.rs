@@ -25,7 +25,7 @@ struct Row<'a, Shape> {
     median_ms: Option<f64>,
     p20_ms: Option<f64>,
     p80_ms: Option<f64>,
-    /// By the device's clock, where it has one.
+    /// Of the kernels alone, by the device's clock, where it has one.
     device_ms: Option<f64>,
     device_p20_ms: Option<f64>,
     device_p80_ms: Option<f64>,

@@ -5,7 +5,7 @@
 pub enum Clock {
     /// The host's: from the first launch until the device is idle.
     Wall,
-    /// The device's own, where its runtime reads one.
+    /// The device's own, where its runtime reads one: what kernels take, without what is between them.
     Device,
 }
 

@@ -38,7 +38,7 @@ enum Reply {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Samples {
     pub wall: Vec<f64>,
-    /// By the device's clock; empty where it has none.
+    /// Of the kernels alone, by the device's clock; empty where it has none.
     #[serde(default)]
     pub device: Vec<f64>,
 }

@@ -122,8 +122,8 @@ impl Page<'_> {
         format!(
             "<h2>Summary</h2>\n<p>Means are geometric; <i>full</i> is forward and backward. Beside a peer \
              more is better; beside a copy of the bytes that the pass must move, less is better, and 1 is \
-             the ceiling. <i>Wall</i> is what a caller waits, <i>device</i> what the device's own clock says, \
-             where it has one; all else here is by the wall's.</p>\n\
+             the ceiling. <i>Wall</i> is what a caller waits, <i>device</i> what kernels take by the device's \
+             own clock, where it has one; all else here is by the wall's.</p>\n\
              <table id=\"summary\">\n<thead>{head}</thead>\n<tbody>\n{}</tbody>\n</table>\n",
             rows.collect::<String>()
         )
