@@ -3,8 +3,8 @@
 use cubecl::client::Client;
 use cubecl::server::Handle;
 use cubenorm_core::{
-    DType, Hardware, Layout, NormDesc, ResidualPlace, Statistics, StrategyChoice, TensorDesc,
-    WrittenStatistics,
+    Activation, DType, Hardware, Layout, NormDesc, ResidualPlace, Statistics, StrategyChoice,
+    TensorDesc, WrittenStatistics,
 };
 use cubenorm_kernels::{
     ForwardOutputs, ForwardTensors, LaunchError, launch_forward, launch_forward_within,
@@ -317,6 +317,7 @@ impl Case {
         let (scaled, shifted) = (run(without_bias), run(affine));
         let slope = activation_slope(&self.desc);
         let largest_sum = self.largest_sum(expected);
+        let least = self.least_magnitude();
         (0..scaled.len())
             .map(|i| {
                 let given = match self.desc.statistics {
@@ -325,10 +326,25 @@ impl Case {
                 };
                 // Scales are at most 1.5.
                 let cancelled = 1.5 * (given + largest_sum) * expected.rstd[i];
-                let magnitude = scaled[i].abs() + (shifted[i] - scaled[i]).abs() + 1.0;
+                let magnitude = scaled[i].abs() + (shifted[i] - scaled[i]).abs() + least;
                 (slope * magnitude, slope * cancelled)
             })
             .collect()
+    }
+
+    /// What an output is at least computed from, however small it is. Where a mean is subtracted, an activation has
+    /// a value at zero, or elements have a mean square of one that is 1; norms of a row are sums of all its elements, of which
+    /// each output is a small part, to its own digits down to those of the dtype.
+    fn least_magnitude(&self) -> f64 {
+        let is_norm = matches!(
+            self.desc.statistics,
+            Statistics::L1Norm | Statistics::L2Norm
+        );
+        match is_norm && self.desc.activation == Activation::default() {
+            true if self.desc.input.dtype == DType::F16 => 2f64.powi(-14),
+            true => f64::from(f32::MIN_POSITIVE),
+            false => 1.0,
+        }
     }
 
     /// A number of each row, in the order of the kept axes.

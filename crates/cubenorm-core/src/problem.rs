@@ -340,7 +340,9 @@ impl NormDesc {
             return Err(self.mixed(name, first, expected));
         }
         match params.find(|&(_, dtype)| dtype != first) {
-            Some((other, dtype)) => Err(self.mixed(other, dtype, format!("{first}, the {name}'s"))),
+            Some((other, dtype)) => {
+                Err(self.mixed(other, dtype, format!("{first} like other parameters")))
+            }
             None => Ok(first),
         }
     }

@@ -72,7 +72,7 @@ fn bad_input_is_refused_word_for_word() {
             half.with_scale(f32([3]))
                 .with_bias(TensorDesc::contiguous([3], DType::F16))
         ),
-        "bias has dtype f16: expected f32, the scale's, as the input has dtype f16"
+        "bias has dtype f16: expected f32 like other parameters, as the input has dtype f16"
     );
     for (epsilon, text) in [
         (-1e-5, "-0.00001"),

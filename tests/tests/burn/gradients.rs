@@ -73,6 +73,32 @@ fn gradients_agree_with_burns_autodiff_of_the_formula() {
 }
 
 #[test]
+fn a_parameters_gradient_has_its_dtype_whatever_the_input_is_computed_in() {
+    for (name, device) in devices() {
+        if !device.supports_dtype(DType::Flex32) {
+            println!("{name}: skipped, has no Flex32");
+            continue;
+        }
+        let device = device.autodiff();
+        let gamma = || noise([24], 3, &device).require_grad();
+        let x = noise([4, 24], 1, &device);
+        let back = |x: Tensor<2>, gamma: &Tensor<1>| {
+            let y = cubenorm::rms_norm(x, gamma.clone(), 1e-3);
+            let y = y.cast(DType::F32);
+            (y.clone() * y).sum().backward()
+        };
+        let (plain, relaxed) = (gamma(), gamma());
+        let expected = plain.grad(&back(x.clone(), &plain)).unwrap();
+        let actual = relaxed
+            .grad(&back(x.cast(DType::Flex32), &relaxed))
+            .unwrap();
+        assert_eq!(actual.dtype(), DType::F32, "{name}");
+        let error = difference(actual, expected);
+        assert!(error < 1e-2, "{name}: dgamma is off by {error}");
+    }
+}
+
+#[test]
 fn a_residual_and_its_sum_pass_gradients_on() {
     for (name, device) in devices() {
         let device = device.autodiff();

@@ -141,6 +141,7 @@ fn dtype_on<const D: usize>(
     };
     if !device.supports_dtype(burn_dtype) || is_cpu(device) && !dtype.is_rounded_by_processor() {
         return Err(unsupported(match dtype {
+            _ if burn_dtype == burn::tensor::DType::Flex32 => "cast it to f32",
             DType::F64 => "cast it to f32, or use cuda, rocm, cpu or flex",
             DType::BF16 => {
                 "cast it to f32, or use cuda, rocm, metal, flex, or cpu where the processor rounds to it"

@@ -21,7 +21,7 @@ use crate::tuning::tuning;
 
 impl NormBackend for CubeBackend {
     fn normalize(operands: Operands<Self>, spec: NormSpec) -> Normalized<Self> {
-        let shape = operands.input.shape();
+        let like = (operands.input.shape(), operands.input.dtype);
         let see = |tensor: CubeTensor| {
             let shape = spec.seen_shape(&tensor.shape());
             in_shape(untiled(tensor), &shape)
@@ -59,18 +59,18 @@ impl NormBackend for CubeBackend {
             choice(&input.client),
         ));
         Normalized {
-            output: in_shape(wrap(outputs.output, &input), &shape),
-            sum: optional(outputs.sum, &input, Some(&shape)),
+            output: in_shape(wrap(outputs.output, &input, like.1), &like.0),
+            sum: optional(outputs.sum, &input, Some(&like)),
             statistics: optional(outputs.statistics, &input, None),
         }
     }
 
     fn normalize_backward(operands: BackwardOperands<Self>, spec: BackwardSpec) -> Gradients<Self> {
-        let shape = |tensor: &Optional<Self>| tensor.as_option().map(CubeTensor::shape);
-        let shapes = [
-            Some(operands.input.shape()),
-            shape(&operands.scale),
-            shape(&operands.bias),
+        let like = |tensor: &CubeTensor| (tensor.shape(), tensor.dtype);
+        let likes = [
+            Some(like(&operands.input)),
+            operands.scale.as_option().map(like),
+            operands.bias.as_option().map(like),
         ];
         let norm = &spec.norm;
         let [input, output_gradient] = [operands.input, operands.output_gradient].map(|tensor| {
@@ -105,7 +105,7 @@ impl NormBackend for CubeBackend {
             &tensors,
             choice(&input.client),
         ));
-        let [of_input, of_scale, of_bias] = shapes.each_ref().map(Option::as_ref);
+        let [of_input, of_scale, of_bias] = likes.each_ref().map(Option::as_ref);
         Gradients {
             input: optional(outputs.input, &input, of_input),
             scale: optional(outputs.scale, &input, of_scale),
@@ -136,11 +136,11 @@ fn handle(tensor: &Option<CubeTensor>) -> Option<cubecl::server::Handle> {
     tensor.as_ref().map(|tensor| tensor.handle.clone())
 }
 
-/// A result as a tensor on the input's device.
-fn wrap(tensor: Tensor, input: &CubeTensor) -> CubeTensor {
+/// A result as a tensor on the input's device, of the dtype of what it is like, as far as kernels tell them apart.
+fn wrap(tensor: Tensor, input: &CubeTensor, like: burn::tensor::DType) -> CubeTensor {
     let TensorDesc { layout, dtype } = tensor.desc;
     let Layout { shape, strides } = layout;
-    let dtype = match input.dtype {
+    let dtype = match like {
         flex32 @ burn::tensor::DType::Flex32 if dtype == DType::F32 => flex32,
         _ => burn_dtype(dtype),
     };
@@ -154,16 +154,18 @@ fn wrap(tensor: Tensor, input: &CubeTensor) -> CubeTensor {
     )
 }
 
-/// A result in a shape, or in the one that it has.
+/// A result in the shape and of the dtype of what it is like, or as the kernels have it.
 fn optional(
     tensor: Option<Tensor>,
     input: &CubeTensor,
-    shape: Option<&Shape>,
+    like: Option<&(Shape, burn::tensor::DType)>,
 ) -> Optional<CubeBackend> {
-    let tensor = tensor.map(|tensor| wrap(tensor, input));
-    let tensor = tensor.map(|tensor| match shape {
-        Some(shape) => in_shape(tensor, shape),
-        None => tensor,
+    let tensor = tensor.map(|tensor| match like {
+        Some((shape, dtype)) => in_shape(wrap(tensor, input, *dtype), shape),
+        None => {
+            let dtype = burn_dtype(tensor.desc.dtype);
+            wrap(tensor, input, dtype)
+        }
     });
     tensor.into()
 }

@@ -100,7 +100,7 @@ pub fn run(args: &Args) -> Result<()> {
         None => workspace().join(FOLDER),
     };
     for target in &targets {
-        clear(&out.join(target.name()))?;
+        clear(&out.join(target.name()), args.out.is_none())?;
     }
     let mut sources = generate(args, &targets, &tools, &out)?;
     if args.check {
@@ -152,13 +152,24 @@ fn generate(args: &Args, targets: &[Target], tools: &Tools, out: &Path) -> Resul
     program::run(&command)
 }
 
-/// Removes what an earlier run has left, so that what lies there is what this one wrote.
-fn clear(folder: &Path) -> Result<()> {
-    match folder.is_dir() {
-        true => fs::remove_dir_all(folder)
-            .with_context(|| format!("{} could not be emptied", folder.display())),
-        false => Ok(()),
+/// Lies in each folder that this command makes.
+const MARK: &str = ".cubenorm-codegen";
+
+/// Empties a folder of what an earlier run has left, so that what lies there is what this one writes. One that somebody
+/// else may have filled stays as it is, unless it is known to be ours.
+fn clear(folder: &Path, is_ours: bool) -> Result<()> {
+    let cannot = || format!("{} could not be emptied", folder.display());
+    if folder.is_dir() {
+        let mut files = fs::read_dir(folder).with_context(cannot)?;
+        ensure!(
+            is_ours || folder.join(MARK).is_file() || files.next().is_none(),
+            "{} holds files that this command did not write",
+            folder.display()
+        );
+        fs::remove_dir_all(folder).with_context(cannot)?;
     }
+    fs::create_dir_all(folder).with_context(cannot)?;
+    fs::write(folder.join(MARK), "").with_context(cannot)
 }
 
 /// Bytes of a unit's stack that do not count: four registers. RMS norm in rows of 4,096 bf16 spills as many, and an
@@ -176,4 +187,26 @@ fn is_slow(source: &Source) -> bool {
 /// Whether something is wrong with a source.
 fn has_failed(source: &Source) -> bool {
     matches!(source.outcome, Outcome::Wrong(_) | Outcome::Refused(_)) || is_slow(source)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_somebody_else_has_filled_is_not_emptied() {
+        let folder = workspace().join(format!("target/clear-test-{}", std::process::id()));
+        let (ours, theirs) = (folder.join("kernel.ptx"), folder.join("notes.txt"));
+        clear(&folder, false).unwrap();
+        fs::write(&ours, "").unwrap();
+        clear(&folder, false).unwrap();
+        assert!(!ours.exists());
+
+        fs::write(&theirs, "").unwrap();
+        fs::remove_file(folder.join(MARK)).unwrap();
+        let error = clear(&folder, false).unwrap_err().to_string();
+        assert!(error.contains("did not write"), "{error}");
+        assert!(theirs.exists());
+        fs::remove_dir_all(&folder).unwrap();
+    }
 }
