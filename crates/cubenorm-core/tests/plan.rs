@@ -241,6 +241,24 @@ fn a_gpu_takes_a_plane_for_a_short_row_and_a_cube_for_a_long_one() {
 }
 
 #[test]
+fn a_gpu_cuts_few_rows_in_parts_where_a_cube_takes_longer_than_a_launch() {
+    let h200 = Hardware::cuda(132);
+    let strategy = |rows, cols, dtype| inferred(&layer_norm(rows, cols, dtype), &h200).strategy;
+    for rows in [4, 33, 64, 131] {
+        assert_eq!(strategy(rows, 1 << 16, DType::F16), Strategy::Cube);
+        assert_eq!(strategy(rows, 1 << 20, DType::F32), Strategy::Split);
+    }
+    // A fourth of the multiprocessors, a third, half.
+    assert_eq!(strategy(33, 1 << 17, DType::F32), Strategy::Split);
+    assert_eq!(strategy(44, 1 << 17, DType::F32), Strategy::Cube);
+    assert_eq!(strategy(64, 1 << 18, DType::F32), Strategy::Cube);
+    let desc = GradientDesc::new(layer_norm(64, 1 << 16, DType::F16));
+    let problem = desc.input_problem(desc.param_sums()).unwrap();
+    let plan = plan_gradient(&problem, &h200, StrategyChoice::Inferred).unwrap();
+    assert_eq!(plan.strategy, Strategy::Cube);
+}
+
+#[test]
 fn channels_last_runs_in_columns() {
     let desc = NormDesc::new(
         TensorDesc::contiguous([64, 56, 56, 256], DType::F32),
