@@ -156,8 +156,8 @@ pub struct NormDesc {
     pub bias: Option<TensorDesc>,
     /// Applied last.
     pub activation: Activation,
-    /// Where the result goes. `None` takes the input's layout where that is dense, so that a
-    /// permuted tensor stays permuted, and a contiguous one otherwise.
+    /// Where the result goes. `None` takes the input's layout without its gaps, so that a permuted tensor
+    /// stays permuted: see [`Layout::kept`](crate::Layout::kept).
     pub output: Option<TensorDesc>,
     /// Whether `input + residual` is written too, in the output's layout.
     pub writes_sum: bool,

@@ -129,8 +129,8 @@ pub enum ParamSums {
 }
 
 impl GradientDesc {
-    /// The gradients of a normalization with respect to all it has, laid out like the input where that is dense, and
-    /// contiguous otherwise.
+    /// The gradients of a normalization with respect to all it has, laid out like the input without its
+    /// gaps.
     pub fn new(norm: NormDesc) -> Self {
         let gradient = TensorDesc::new(norm.input.layout.kept(), norm.input.dtype);
         Self {

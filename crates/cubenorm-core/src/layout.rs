@@ -76,12 +76,38 @@ impl Layout {
         })
     }
 
-    /// The layout of a result of the same shape: this one where it is dense, contiguous otherwise.
-    pub(crate) fn kept(&self) -> Self {
-        match self.is_dense() {
-            true => self.clone(),
-            false => Self::contiguous(self.shape.clone()),
+    /// The layout of a result of the same shape: this one without its gaps, its dimensions in the same order of memory.
+    /// Contiguous where elements share an address.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use cubenorm_core::Layout;
+    ///
+    /// // Channels last in memory, whose lines are padded to sixteen numbers.
+    /// let padded = Layout::strided([2, 10, 7, 7], [784, 1, 112, 16]);
+    /// assert_eq!(padded.kept(), Layout::strided([2, 10, 7, 7], [490, 1, 70, 10]));
+    /// let repeated = Layout::strided([2, 3], [0, 1]);
+    /// assert_eq!(repeated.kept(), Layout::contiguous([2, 3]));
+    /// ```
+    pub fn kept(&self) -> Self {
+        if self.is_dense() {
+            return self.clone();
         }
+        let mut kept = Self::contiguous(self.shape.clone());
+        if self.overlaps() {
+            return kept;
+        }
+        let mut dims: Vec<usize> = (0..self.rank())
+            .filter(|&dim| self.shape[dim] > 1)
+            .collect();
+        dims.sort_by_key(|&dim| self.strides[dim]);
+        let mut stride = 1usize;
+        for dim in dims {
+            kept.strides[dim] = stride;
+            stride = stride.saturating_mul(self.shape[dim]);
+        }
+        kept
     }
 
     /// Whether two different indices may reach one address.
@@ -258,6 +284,18 @@ mod tests {
         assert!(Layout::strided([2, 1, 4], [4, 999, 1]).is_dense());
         assert!(!Layout::strided([2, 3], [4, 1]).is_dense());
         assert!(!Layout::strided([2, 3], [0, 1]).is_dense());
+    }
+
+    #[test]
+    fn a_result_has_the_order_of_memory_and_no_gaps() {
+        let sliced = Layout::strided([2, 1, 3, 4], [48, 7, 8, 1]);
+        assert_eq!(sliced.kept(), Layout::contiguous([2, 1, 3, 4]));
+        let transposed = Layout::strided([3, 4], [1, 5]);
+        assert_eq!(transposed.kept(), Layout::strided([3, 4], [1, 3]));
+        let dense = Layout::strided([2, 1, 4], [4, 999, 1]);
+        assert_eq!(dense.kept(), dense);
+        let repeated = Layout::strided([3, 4, 2], [1, 0, 8]);
+        assert_eq!(repeated.kept(), Layout::contiguous([3, 4, 2]));
     }
 
     #[test]

@@ -142,10 +142,7 @@ impl BackwardSpec {
             variance: given,
             ..tensors
         });
-        let like_input = match input.layout.is_dense() {
-            true => input,
-            false => TensorDesc::contiguous(input.layout.shape, input.dtype),
-        };
+        let like_input = TensorDesc::new(input.layout.kept(), input.dtype);
         cubenorm_core::GradientDesc {
             norm,
             output_gradient,
