@@ -281,7 +281,7 @@ fn infer(work: &Work, hardware: &Hardware) -> (Strategy, &'static str) {
 /// 0.67 to 0.89, 512 KiB 1.25 to 1.34 where there are 4 and 16 of them, 1.0 of 32, and 0.77 of 64, of which 1 MiB 0.83.
 fn is_worth_parts(work: &Work, processors: usize) -> bool {
     let element = if work.is_half { 2 } else { work.accumulation };
-    let kibibytes = work.steps * work.vector * element >> 10;
+    let kibibytes = (work.steps * work.vector * element) >> 10;
     let least = match processors / work.groups.max(1) {
         ..=2 => 2048,
         3 => 768,
