@@ -197,8 +197,10 @@ pub(super) fn shape(work: &Work, hardware: &Hardware) -> Result<Shape, PlanError
     };
     shape.strategy = strategy;
     shape.reason = reason;
-    let is_shared = matches!(shape.level, Level::Cube | Level::Column) || shape.hold.places().1 > 0;
-    if is_shared && !hardware.shares_memory {
+    // Where nothing is added up, units of a cube have nothing for each other.
+    let adds = work.reduces || work.column_sums > 0;
+    let merges = adds && matches!(shape.level, Level::Cube | Level::Column);
+    if (merges || shape.hold.places().1 > 0) && !hardware.shares_memory {
         return refuse("units of the device cannot share memory");
     }
     let members = members(shape.level, shape.cube_dim) as usize;
