@@ -92,10 +92,8 @@ fn run_build(plan: &Plan, args: &Args, kind: BuildKind) -> Vec<Line> {
             .test_programs()
             .filter(|program| program.package == SUITE);
         let taken = suite.filter(|program| run.targets.contain(&program.target));
-        lines.push(Line::ran(
-            name(run),
-            execute(taken, args, &environment(run.device.name(), driver)),
-        ));
+        let environment = environment(run.device.name(), driver);
+        lines.push(Line::of(run, execute(taken, args, &environment)));
     }
     lines
 }
@@ -257,6 +255,13 @@ impl Line {
         }
     }
 
+    fn of(run: &Run, ran: Ran) -> Self {
+        Self {
+            device: Some(run.device),
+            ..Self::ran(name(run), ran)
+        }
+    }
+
     fn failed(name: String, error: anyhow::Error) -> Self {
         let note = format!("{error:#}");
         Self {
@@ -321,13 +326,19 @@ fn report(lines: &[Line], args: &Args) -> Result<()> {
 
     ensure!(failed == 0, "{failed} tests failed");
     ensure!(total.ran() > 0, "no test ran");
-    for &device in &args.device {
+    have_run(lines, &args.device)?;
+    if env::var_os("CI").is_some() && args.device.is_empty() {
+        must_have_run(lines)?;
+    }
+    Ok(())
+}
+
+/// Who names a device is told where nothing ran on it.
+fn have_run(lines: &[Line], devices: &[Device]) -> Result<()> {
+    for &device in devices {
         let of_device = |line: &&Line| line.device == Some(device);
         let has_run = lines.iter().filter(of_device).any(|line| !line.skipped);
         ensure!(has_run, "{device} was asked for, and nothing ran on it");
-    }
-    if env::var_os("CI").is_some() && args.device.is_empty() {
-        must_have_run(lines)?;
     }
     Ok(())
 }
@@ -356,6 +367,22 @@ fn must_have_run(lines: &[Line]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_device_that_is_named_has_run_or_is_an_error() {
+        let [first, .., last] = RUNS else {
+            panic!("there are runs");
+        };
+        let lines = [
+            Line::of(first, Ran::default()),
+            Line::skipped(last, "not here"),
+        ];
+        have_run(&lines, &[]).unwrap();
+        have_run(&lines, &[first.device]).unwrap();
+        let error = have_run(&lines, &[first.device, last.device]).unwrap_err();
+        let expected = format!("{} was asked for, and nothing ran on it", last.device);
+        assert_eq!(error.to_string(), expected);
+    }
 
     #[test]
     fn kernels_on_one_driver_do_not_stand_for_a_runtime() {
