@@ -61,7 +61,10 @@ impl Clock {
 mod kernels {
     use std::{
         mem::take,
-        sync::{Arc, Mutex, PoisonError},
+        sync::{
+            Arc, Mutex, MutexGuard, PoisonError,
+            atomic::{AtomicUsize, Ordering},
+        },
         time::Duration,
     };
 
@@ -84,7 +87,13 @@ mod kernels {
         let observation = LaunchObservation::new(kernels.clone());
         let done = work()?;
         drop(observation);
-        let launches = take(&mut *kernels.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let launches = take(&mut *kernels.kept());
+        let launched = kernels.launched.load(Ordering::Relaxed);
+        ensure!(
+            launches.len() == launched,
+            "{} of {launched} kernels were timed",
+            launches.len()
+        );
         let mut total = Duration::ZERO;
         for launch in launches {
             ensure!(
@@ -100,18 +109,28 @@ mod kernels {
 
     /// Keeps what is measured until the device is idle: reading it waits for the kernel.
     #[derive(Default)]
-    struct Kernels(Mutex<Vec<ProfileDuration>>);
+    struct Kernels {
+        launched: AtomicUsize,
+        kept: Mutex<Vec<ProfileDuration>>,
+    }
+
+    impl Kernels {
+        fn kept(&self) -> MutexGuard<'_, Vec<ProfileDuration>> {
+            self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+    }
 
     impl LaunchObserver for Kernels {
-        fn launched(&self, _: &'static str) {}
+        fn launched(&self, _: &'static str) {
+            self.launched.fetch_add(1, Ordering::Relaxed);
+        }
 
         fn timing(&self) -> TimingRequest {
             TimingRequest::Deferred
         }
 
         fn profiled(&self, _: &'static str, profile: ProfileDuration) {
-            let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            kept.push(profile);
+            self.kept().push(profile);
         }
     }
 }

@@ -280,7 +280,7 @@ fn infer(work: &Work, hardware: &Hardware) -> (Strategy, &'static str) {
 /// Whether rows that are fewer than a GPU's multiprocessors are worth a second launch, which reads them again: one cube for
 /// each takes the longer the longer they are, and parts of them the less the more there are of each. Measured on an H200, the
 /// kernels of layer norm by its own clock: 4 to 64 rows of 128 KiB take a cube each 0.56 to 0.65 of the time of parts, 256 KiB
-/// 0.67 to 0.89, 512 KiB 1.25 to 1.34 where there are 4 and 16 of them, 1.0 of 32, and 0.77 of 64, of which 1 MiB 0.83.
+/// 0.67 to 0.89, 512 KiB 1.25 to 1.34 where there are 4 and 16 of them, and 0.77 of 64, of which 1 MiB 0.83.
 fn is_worth_parts(work: &Work, processors: usize) -> bool {
     let element = if work.is_half { 2 } else { work.accumulation };
     let kibibytes = (work.steps * work.vector * element) >> 10;
