@@ -25,6 +25,8 @@ fn every_dtype_agrees_with_the_reference_in_every_statistic() {
                     Statistics::MeanVariance,
                     Statistics::MeanSquare,
                     Statistics::Mean,
+                    Statistics::L1Norm,
+                    Statistics::L2Norm,
                     Statistics::None,
                     Statistics::Given {
                         mean: TensorDesc::contiguous([6, 1], params),
