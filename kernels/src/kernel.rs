@@ -6,6 +6,7 @@ use cubenorm_core::Blueprint;
 use crate::epilogue::Affine;
 use crate::forward::{Results, Scalars, normalize_items, reduce_item};
 use crate::operand::Optional;
+use crate::past_caches::wait_for_stores;
 use crate::side_by_side::{normalize_side_by_side, reduce_side_by_side};
 use crate::source::Source;
 use crate::strategy::split::Partition;
@@ -62,6 +63,7 @@ pub(crate) fn normalize<
         }
         round += comptime!(blueprint.abreast);
     }
+    wait_for_stores(blueprint.output.past_caches);
 }
 
 /// The first launch of a split row: leaves the statistics of each part in the workspace, and writes
@@ -100,4 +102,7 @@ pub(crate) fn reduce_parts<
         }
         round += comptime!(blueprint.abreast);
     }
+    wait_for_stores(comptime!(
+        blueprint.writes_sum && blueprint.output.past_caches
+    ));
 }

@@ -36,6 +36,7 @@ mod launch;
 mod moments;
 mod operand;
 mod pairs;
+mod past_caches;
 mod side_by_side;
 mod source;
 mod strategy;

@@ -8,6 +8,7 @@ use cubecl::prelude::*;
 use cubenorm_core::{AccessBlueprint, Lanes, LoadMode};
 
 use crate::pairs::{pack, unpack};
+use crate::past_caches::store_past_caches;
 use crate::types::One;
 
 /// An optional tensor of a kernel.
@@ -308,7 +309,12 @@ pub(crate) fn store<T: Float, S: Size, A: Float, N: Size>(
 ) {
     if comptime!(access.mode == LoadMode::Vector) {
         let place = vector_place::<T, S, N>(&*tensor, base, step, access, lanes);
-        tensor[place] = Vector::<T, S>::cast_from(value);
+        let value = Vector::<T, S>::cast_from(value);
+        if comptime!(access.past_caches) {
+            store_past_caches::<T, S>(&mut tensor[place], value);
+        } else {
+            tensor[place] = value;
+        }
     } else if comptime!(access.mode == LoadMode::Pairs) {
         let place = vector_place::<T, S, N>(&*tensor, base, step, access, lanes);
         tensor[place] = Vector::reinterpret(pack::<A, S, N>(value));

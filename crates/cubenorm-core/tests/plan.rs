@@ -1593,3 +1593,54 @@ fn a_software_drivers_units_take_no_more_rows_than_fill_its_vectors() {
     let forced = StrategyChoice::Forced(Strategy::Column.into());
     assert_eq!(lanes(320, DType::F32, forced), 4);
 }
+
+#[test]
+fn what_a_cpus_caches_do_not_keep_is_stored_past_them() {
+    let of_caches = |passable_caches| Hardware {
+        passable_caches,
+        ..Hardware::cpu(2, 512)
+    };
+    let hardware = of_caches(Some(32 << 20));
+    let forced = |abreast| {
+        StrategyChoice::Forced(Knobs {
+            abreast: Some(abreast),
+            ..Knobs::default()
+        })
+    };
+    let passes = |rows, cols, hardware: &Hardware, choice| {
+        let desc = layer_norm(rows, cols, DType::F32);
+        let back = GradientDesc::new(desc.clone());
+        let problem = back.input_problem(back.param_sums()).unwrap();
+        let gradient = plan_gradient(&problem, hardware, choice).unwrap();
+        let forward = plan(&desc, hardware, choice);
+        let is_told = |plan: String| plan.contains("past the caches");
+        let passes = (
+            forward.blueprint.output.past_caches,
+            gradient.blueprint.input_gradient.unwrap().past_caches,
+        );
+        let told = (is_told(forward.to_string()), is_told(gradient.to_string()));
+        assert_eq!(told, passes, "{forward}; {gradient}");
+        passes
+    };
+    let inferred = StrategyChoice::Inferred;
+    // Half of them is 16 MiB: of two tensors and of three.
+    assert_eq!(passes(4096, 512, &hardware, inferred), (false, true));
+    assert_eq!(passes(4097, 512, &hardware, inferred), (true, true));
+    assert_eq!(passes(2730, 512, &hardware, inferred), (false, false));
+    assert_eq!(
+        passes(4097, 512, &of_caches(None), inferred),
+        (false, false)
+    );
+    // Vectors start anywhere.
+    assert_eq!(passes(4097, 1021, &hardware, inferred), (false, false));
+    // One row at a time, unless somebody says otherwise; back it takes several, whose sums of columns are added together.
+    assert_eq!(
+        plan(&layer_norm(2048, 4096, DType::F32), &hardware, inferred)
+            .blueprint
+            .abreast,
+        1
+    );
+    assert_eq!(passes(2048, 4096, &hardware, inferred), (true, false));
+    assert_eq!(passes(2048, 4096, &hardware, forced(1)), (true, true));
+    assert_eq!(passes(2048, 4096, &hardware, forced(4)), (false, false));
+}

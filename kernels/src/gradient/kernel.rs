@@ -16,6 +16,7 @@ use super::sums::{nothing, sum_up, sum_up_held, sum_up_parts};
 use crate::forward::Scalars;
 use crate::moments::same;
 use crate::operand::{Optional, optional_start};
+use crate::past_caches::wait_for_stores;
 use crate::strategy::merge_team;
 use crate::strategy::peers::{Words, hear, look, tell};
 use crate::strategy::split::{Partition, merge_parts, write_part};
@@ -121,6 +122,8 @@ pub(crate) fn gradient<
             results, &held, &partition, blueprint,
         );
     }
+    let past_caches = comptime!(blueprint.input_gradient.is_some_and(|it| it.past_caches));
+    wait_for_stores(past_caches);
 }
 
 /// Passes back as many items as the plan takes abreast, the first of them in `round`. Rows abreast

@@ -24,6 +24,8 @@ pub fn hardware(client: &Client) -> Hardware {
     let plane_size = hardware.plane_size_min;
     let is_software =
         hardware.num_cpu_cores.is_none() && properties.identity.physical.is_none() && !has_planes;
+    // Only a CPU's compiler has them.
+    let stores_pass_caches = cfg!(feature = "cpu") && hardware.num_cpu_cores.is_some();
     let is_fixed = plane_size == hardware.plane_size_max && plane_size > 1;
     Hardware {
         cpu_cores: hardware.num_cpu_cores,
@@ -43,6 +45,9 @@ pub fn hardware(client: &Client) -> Hardware {
             false => hardware.max_vector_size,
         },
         register_bits: Hardware::register_bits_here(),
+        passable_caches: hardware
+            .last_level_cache_size
+            .filter(|_| stores_pass_caches),
     }
 }
 

@@ -244,7 +244,7 @@ fn tune(
     let settled = || TUNER.fastest_identity(&id, &set, &key);
     let fastest = settled().or_else(|| {
         // What is kept costs next to nothing to read.
-        if *spent() >= budget && !kept::is_kept(&id, &key) {
+        if *spent() >= budget && !kept::is_kept(&id, &key, &set.compute_checksum()) {
             return None;
         }
         let start = Instant::now();

@@ -6,6 +6,7 @@
 //! | `layouts` | rank, axes, strides, broadcasting | inferred strategy and each that applies |
 //! | `dtypes` | dtype of tensors and parameters | a few shapes |
 //! | `values` | constant rows, large means, infinities, NaN, half's limits | a shape for each strategy |
+//! | `past_caches` | results larger than a CPU's caches, each dtype and strategy | a few shapes |
 //! | `contract` | errors, determinism, compilation | |
 //!
 //! `property.rs` crosses all of them at random.
@@ -13,6 +14,7 @@
 mod contract;
 mod dtypes;
 mod layouts;
+mod past_caches;
 mod strands;
 mod strategies;
 mod values;

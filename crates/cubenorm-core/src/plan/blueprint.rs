@@ -128,6 +128,8 @@ pub struct AccessBlueprint {
     pub end_to_end: bool,
     /// Whether neighbouring columns lie side by side where vectors run along the rows.
     pub adjacent_columns: bool,
+    /// Whether whole vectors are stored past the caches of a CPU, which would not keep them.
+    pub past_caches: bool,
 }
 
 impl AccessBlueprint {
@@ -140,6 +142,7 @@ impl AccessBlueprint {
             ragged: false,
             end_to_end: false,
             adjacent_columns: false,
+            past_caches: false,
         }
     }
 }

@@ -247,6 +247,13 @@ impl fmt::Display for GradientPlan {
         if self.blueprint.column_sums.any() {
             write!(f, ", summing up columns on the way")?;
         }
+        if self
+            .blueprint
+            .input_gradient
+            .is_some_and(|it| it.past_caches)
+        {
+            write!(f, ", stored past the caches")?;
+        }
         write!(
             f,
             "{} ({})",
@@ -429,6 +436,10 @@ pub fn plan_gradient(
         abreast: cut.abreast,
         split: cut.takes_two_launches(problem.reduces()),
     };
+    if let Some(input_gradient) = &mut blueprint.input_gradient {
+        input_gradient.past_caches =
+            heuristic::passes_caches(*input_gradient, &cut, &task, hardware);
+    }
     if row == RowKept::Reread {
         let GradientBlueprint {
             input,

@@ -55,6 +55,8 @@ pub struct Hardware {
     pub max_vector: usize,
     /// Bits of all vector registers of a core, where a CPU runs units.
     pub register_bits: u32,
+    /// Bytes of the caches that results can be stored past; `None` where none can, or nobody says how large they are.
+    pub passable_caches: Option<usize>,
 }
 
 impl Hardware {
@@ -79,6 +81,7 @@ impl Hardware {
             load_width,
             max_vector: 64,
             register_bits: 32 * load_width,
+            passable_caches: None,
         }
     }
 
@@ -99,6 +102,7 @@ impl Hardware {
             load_width: 128,
             max_vector: 4,
             register_bits: 0,
+            passable_caches: None,
         }
     }
 
@@ -128,6 +132,7 @@ impl Hardware {
             load_width: 128,
             max_vector: 16,
             register_bits: 0,
+            passable_caches: None,
         }
     }
 

@@ -192,6 +192,9 @@ impl fmt::Display for Plan {
             write!(f, ", {} abreast", self.blueprint.abreast)?;
         }
         write!(f, ", row {}", self.blueprint.hold)?;
+        if self.blueprint.output.past_caches {
+            write!(f, ", stored past the caches")?;
+        }
         write!(
             f,
             "{} ({})",
@@ -260,8 +263,11 @@ pub fn plan_forward(
             &problem.variance,
         ];
         let params = params.map(optional);
+        let output = lanes::blueprint(&problem.output, vectors);
+        let passes = heuristic::may_pass_caches(output, vectors.width, &task, hardware);
+        let knobs = choice.knobs();
         let abreast =
-            |groups: usize| heuristic::abreast(groups, &task, &params, hardware, choice.knobs());
+            |groups: usize| heuristic::abreast(groups, &task, &params, passes, hardware, knobs);
         cut(&task, vectors, hardware, choice, abreast)
     };
     let mut vectors = vectors_of(choice.knobs());
@@ -335,6 +341,8 @@ pub fn plan_forward(
             .map(|(written, access)| (*written, access.row.len())),
         split: cut.takes_two_launches(problem.statistics.reduces()),
     };
+    blueprint.output.past_caches =
+        heuristic::passes_caches(blueprint.output, &cut, &task, hardware);
     // A row in shared memory is there as it is in memory: there is no room for more.
     if let (_, 0) = cut.hold.places() {
         let input = Some(&mut blueprint.input);

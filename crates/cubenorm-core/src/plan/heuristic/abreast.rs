@@ -81,11 +81,14 @@ pub(in crate::plan) fn side_by_side(
 /// A core of a CPU takes those together that its first-level cache has no room for: what they share comes from the second
 /// once for all of them. Measured with AVX-512, rows from memory, four beside one: with 32 KiB of it (Zen 4) layer norm of 2,048 floats or
 /// 4,096 halves and more takes 0.61 to 0.92 of the time, of 768 floats 1.3 to 1.6, of 3,072 halves 1.03; with 48 KiB (Zen 5) 2,048
-/// floats take 1.2, 4,096 and more 0.95 to 1.04. From a cache four take 0.8 to 0.95 of the time of one.
+/// floats take 1.2, 4,096 and more 0.95 to 1.04. From a cache four take 0.8 to 0.95 of the time of one. One at a time
+/// where its result may [pass](super::may_pass_caches) the caches: measured with AVX2, rows of 4,096 to 65,536 take 0.66 to 0.87
+/// of the time of four that do not, two of them 0.68 to 1.01.
 pub(in crate::plan) fn abreast(
     groups: usize,
     task: &Task,
     params: &[Option<AccessBlueprint>],
+    passes_caches: bool,
     hardware: &Hardware,
     knobs: Knobs,
 ) -> usize {
@@ -111,6 +114,7 @@ pub(in crate::plan) fn abreast(
                 true if is_half && task.merge.takes_means() => fit.min(MOST_HALVES_ABREAST),
                 true if fit >= SHORT_ROWS_OF_REGISTERS => 2,
                 true => 1,
+                false if passes_caches => 1,
                 false => MAX_ABREAST,
             };
             most.min(groups / cores as usize)

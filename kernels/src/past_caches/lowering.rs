@@ -1,0 +1,82 @@
+//! The operations, and what LLVM makes of them.
+
+use cubecl::ir::interfaces::side_effects::{MemoryEffect, MemoryEffectsOp};
+use cubecl::ir::prelude::*;
+use cubecl::ir::{CanMaterialize, HasSideEffects};
+use cubecl_llvm::shared::to_llvm::ToLLVMDialect;
+use cubecl_llvm::shared::to_llvm::constant::int_attr;
+use cubecl_llvm::shared::to_llvm::ty::type_alignment;
+use pliron_llvm::metadata::{
+    MdNodeAttr, MdOperandAttr, attach_metadata, find_enclosing_module, get_metadata_table,
+    set_metadata_table,
+};
+use pliron_llvm::op_interfaces::AlignableOpInterface;
+use pliron_llvm::ops::{InlineAsmOp, StoreOp};
+use pliron_llvm::types::VoidType;
+
+/// Stores a value past the caches.
+#[cube_op(name = "cubenorm.store_past_caches")]
+#[result_ty(none)]
+#[op_traits(CanMaterialize, HasSideEffects)]
+pub(super) struct StorePastCachesOp {
+    pub(super) place: Value,
+    pub(super) value: Value,
+}
+
+/// Waits for such stores.
+#[cube_op(name = "cubenorm.wait_for_stores")]
+#[result_ty(none)]
+#[op_traits(CanMaterialize, HasSideEffects)]
+pub(super) struct WaitForStoresOp {}
+
+#[op_interface_impl]
+impl MemoryEffectsOp for StorePastCachesOp {
+    fn memory_effects(&self, ctx: &Context) -> Vec<MemoryEffect> {
+        vec![MemoryEffect::Write(self.place(ctx))]
+    }
+}
+
+#[op_interface_impl]
+impl ToLLVMDialect for StorePastCachesOp {
+    fn rewrite(
+        &self,
+        ctx: &mut Context,
+        rewriter: &mut DialectConversionRewriter,
+        operands_info: &OperandsInfo,
+    ) -> Result<()> {
+        let (place, value) = (self.place(ctx), self.value(ctx));
+        let of_kernel = operands_info.lookup_most_recent_type(value);
+        let alignment = type_alignment(ctx, of_kernel.unwrap_or_else(|| value.get_type(ctx)));
+        let store = StoreOp::new(ctx, value, place);
+        store.set_alignment(ctx, alignment);
+        rewriter.insert_op(ctx, &store);
+        let module = find_enclosing_module(ctx, self.get_operation());
+        let module = module.expect("an operation of a kernel is in a module");
+        let mut table = get_metadata_table(ctx, module).unwrap_or_default();
+        let one = MdOperandAttr::Constant(Box::new(int_attr(ctx, 32, 1)));
+        let node = table.push_uniqued(MdNodeAttr::new_tuple(vec![one]));
+        set_metadata_table(ctx, module, table);
+        attach_metadata(ctx, store.get_operation(), "nontemporal", node);
+        rewriter.replace_operation(ctx, self.get_operation(), store.get_operation());
+        Ok(())
+    }
+}
+
+#[op_interface_impl]
+impl ToLLVMDialect for WaitForStoresOp {
+    fn rewrite(
+        &self,
+        ctx: &mut Context,
+        rewriter: &mut DialectConversionRewriter,
+        _operands_info: &OperandsInfo,
+    ) -> Result<()> {
+        // What LLVM makes of such a store on others is in the order that a release keeps.
+        if cfg!(any(target_arch = "x86", target_arch = "x86_64")) {
+            let nothing = VoidType::get(ctx).into();
+            let fence = InlineAsmOp::new(ctx, nothing, vec![], "sfence", "~{memory}", true);
+            rewriter.insert_op(ctx, &fence);
+        }
+        rewriter.erase_operation(ctx, self.get_operation());
+        Ok(())
+    }
+}

@@ -1,0 +1,121 @@
+//! Results that are stored past the caches of a CPU.
+
+use cubenorm_core::{
+    DType, GradientDesc, Hardware, Knobs, Layout, NormDesc, Statistics, StrategyChoice, TensorDesc,
+    plan_forward, plan_gradient,
+};
+use cubenorm_kernels::{hardware, supports};
+use cubenorm_tests::case::Case;
+use cubenorm_tests::device::{TestDevice, devices};
+use cubenorm_tests::gradient::GradientCase;
+
+use super::choices;
+
+/// The device's hardware, if results can be stored past its caches.
+fn passable(device: &TestDevice) -> Option<Hardware> {
+    let hardware = hardware(&device.client);
+    match (hardware.cpu_cores, hardware.passable_caches) {
+        (Some(_), Some(_)) => Some(hardware),
+        (Some(_), None) => panic!("{}: stores do not pass its caches", device.name),
+        (None, _) => {
+            println!("{}: skipped, no CPU runs units", device.name);
+            None
+        }
+    }
+}
+
+fn param(shape: &[usize], dtype: DType) -> TensorDesc {
+    TensorDesc::contiguous(shape, dtype)
+}
+
+fn norms(dtype: DType) -> Vec<NormDesc> {
+    let row = |rows: usize, cols: usize| {
+        NormDesc::new(param(&[rows, cols], dtype), [1], Statistics::MeanVariance)
+            .with_scale(param(&[cols], dtype))
+            .with_bias(param(&[cols], dtype))
+    };
+    let lines = Layout::strided([3, 64, 100], [6400, 1, 64]);
+    let given = Statistics::Given {
+        mean: param(&[6, 1], dtype),
+        variance: param(&[6, 1], dtype),
+    };
+    vec![
+        row(7, 256),
+        row(33, 4096),
+        row(1, 1 << 17),
+        row(9, 1024)
+            .with_residual(param(&[9, 1024], dtype))
+            .with_sum(),
+        NormDesc::new(param(&[96, 64], dtype), [0], Statistics::MeanSquare),
+        NormDesc::new(TensorDesc::new(lines, dtype), [2], Statistics::MeanVariance),
+        NormDesc::new(param(&[2, 6, 320], dtype), [0, 2], given),
+    ]
+}
+
+#[test]
+fn what_goes_past_the_caches_arrives() {
+    for device in devices() {
+        let Some(hardware) = passable(&device) else {
+            continue;
+        };
+        // Whatever a call moves is more.
+        let hardware = Hardware {
+            passable_caches: Some(0),
+            ..hardware
+        };
+        for dtype in [DType::F32, DType::F16, DType::BF16, DType::F64] {
+            if !supports(&device.client, dtype) {
+                println!("{}: {dtype} skipped", device.name);
+                continue;
+            }
+            for desc in norms(dtype) {
+                let plan = |choice| plan_forward(&desc.problem().unwrap(), &hardware, choice);
+                let inferred = plan(StrategyChoice::Inferred).unwrap();
+                assert!(
+                    inferred.blueprint.output.past_caches,
+                    "{inferred}: {desc:?}"
+                );
+                let case = Case::new(desc.clone(), 3);
+                let mut passed = 0;
+                for choice in choices(&device, &desc) {
+                    let Ok(plan) = plan(choice) else { continue };
+                    passed += usize::from(plan.blueprint.output.past_caches);
+                    let actual = case.run_within(&device.client, choice, &hardware).unwrap();
+                    case.compare(&actual)
+                        .unwrap_or_else(|error| panic!("{} {plan}: {error}", device.name));
+                }
+                assert!(passed > 1, "{}: {passed} of {desc:?}", device.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn gradients_of_more_than_the_caches_agree_with_central_differences() {
+    for device in devices() {
+        let Some(hardware) = passable(&device) else {
+            continue;
+        };
+        let cols = 1024;
+        let caches = hardware.passable_caches.unwrap_or(0);
+        // Input, gradient and result of float64: just more than half.
+        let rows = caches / 2 / (3 * DType::F64.size() * cols) + 1;
+        if rows > 3000 {
+            println!("{}: skipped, {caches} bytes of caches", device.name);
+            continue;
+        }
+        let input = param(&[rows, cols], DType::F64);
+        let norm = NormDesc::new(input, [1], Statistics::MeanVariance)
+            .with_scale(param(&[cols], DType::F64));
+        let desc = GradientDesc::new(norm);
+        let choice = StrategyChoice::Forced(Knobs {
+            abreast: Some(1),
+            ..Knobs::default()
+        });
+        let problem = desc.input_problem(desc.param_sums()).unwrap();
+        let plan = plan_gradient(&problem, &hardware, choice).unwrap();
+        let access = plan.blueprint.input_gradient.unwrap();
+        assert!(access.past_caches, "{plan}");
+        GradientCase::of(desc, 5).check(&device, choice).unwrap();
+    }
+}
