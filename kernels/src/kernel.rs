@@ -2,11 +2,11 @@
 
 use cubecl::prelude::*;
 use cubenorm_core::Blueprint;
+use cubenorm_stores::wait_for_stores;
 
 use crate::epilogue::Affine;
 use crate::forward::{Results, Scalars, normalize_items, reduce_item};
 use crate::operand::Optional;
-use crate::past_caches::wait_for_stores;
 use crate::side_by_side::{normalize_side_by_side, reduce_side_by_side};
 use crate::source::Source;
 use crate::strategy::split::Partition;

@@ -7,7 +7,6 @@
 //! | --- | --- | --- |
 //! | operand | `operand` | how a tensor is addressed, loaded and stored; the only place that does |
 //! | pairs | `pairs` | what two halves in a number of 32 bits are |
-//! | past caches | `past_caches` | how a CPU stores what its caches would not keep |
 //! | source | `source` | what a row consists of: input, residual, shift, and where it is held |
 //! | accumulate | `accumulate` | how a unit takes the statistics of what it reads |
 //! | moments | `moments` | how statistics of parts become those of a row |
@@ -37,7 +36,6 @@ mod launch;
 mod moments;
 mod operand;
 mod pairs;
-mod past_caches;
 mod side_by_side;
 mod source;
 mod strategy;

@@ -6,9 +6,9 @@
 
 use cubecl::prelude::*;
 use cubenorm_core::{AccessBlueprint, Lanes, LoadMode};
+use cubenorm_stores::store_past_caches;
 
 use crate::pairs::{pack, unpack};
-use crate::past_caches::store_past_caches;
 use crate::types::One;
 
 /// An optional tensor of a kernel.

@@ -12,9 +12,10 @@ use crate::exec::Cmd;
 /// They are always built together. Cargo unites the features of all packages of one invocation;
 /// one at a time, the tokenizers of one example and the pictures of another would each turn on
 /// other features of crates deep below Burn, and each would build it anew, for many minutes.
-pub const BURN_FACING: [&str; 12] = [
+pub const BURN_FACING: [&str; 13] = [
     "cubenorm",
     "cubenorm-kernels",
+    "cubenorm-stores",
     "cubenorm-models",
     "cubenorm-tests",
     "cubenorm-bench",

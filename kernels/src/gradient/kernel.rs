@@ -2,6 +2,7 @@
 
 use cubecl::prelude::*;
 use cubenorm_core::{GradientBlueprint, Hold, Level, RowKept};
+use cubenorm_stores::wait_for_stores;
 
 use super::columns::{add_nothing, part_of_columns, write_held};
 use super::correction::correction;
@@ -16,7 +17,6 @@ use super::sums::{nothing, sum_up, sum_up_held, sum_up_parts};
 use crate::forward::Scalars;
 use crate::moments::same;
 use crate::operand::{Optional, optional_start};
-use crate::past_caches::wait_for_stores;
 use crate::strategy::merge_team;
 use crate::strategy::peers::{Words, hear, look, tell};
 use crate::strategy::split::{Partition, merge_parts, write_part};

@@ -24,8 +24,6 @@ pub fn hardware(client: &Client) -> Hardware {
     let plane_size = hardware.plane_size_min;
     let is_software =
         hardware.num_cpu_cores.is_none() && properties.identity.physical.is_none() && !has_planes;
-    // Only a CPU's compiler has them.
-    let stores_pass_caches = cfg!(feature = "cpu") && hardware.num_cpu_cores.is_some();
     let is_fixed = plane_size == hardware.plane_size_max && plane_size > 1;
     Hardware {
         cpu_cores: hardware.num_cpu_cores,
@@ -47,8 +45,13 @@ pub fn hardware(client: &Client) -> Hardware {
         register_bits: Hardware::register_bits_here(),
         passable_caches: hardware
             .last_level_cache_size
-            .filter(|_| stores_pass_caches),
+            .filter(|_| stores_pass_caches(client)),
     }
+}
+
+/// Whether the device's compiler has stores past the caches: see [`cubenorm_stores`].
+pub(crate) fn stores_pass_caches(client: &Client) -> bool {
+    cubenorm_stores::is_known() && client.properties().hardware.num_cpu_cores.is_some()
 }
 
 /// Whether cubes see what others of their launch have stored, a number of 8 bytes at once.

@@ -16,7 +16,7 @@ use super::args::{
     address_type, allocate, arg, check_apart, check_buffer, cube_count, cube_dim, flat_arg,
     lanes_of_rows, left_lanes, memory_type, optional_arg, partition, scalars, width,
 };
-use super::device::{check_activation, check_dtypes};
+use super::device::{check_activation, check_dtypes, stores_pass_caches};
 use super::join::Strands;
 use super::memo::Memo;
 use super::{LaunchError, elem_type, hardware};
@@ -246,7 +246,8 @@ pub fn launch_forward(
 ///
 /// # Errors
 ///
-/// As [`launch_forward`]. Limits beyond the device's own show when a result is read.
+/// As [`launch_forward`]. Limits beyond the device's own show when a result is read. Stores past the caches are ordinary ones
+/// where the device's compiler has no others.
 pub fn launch_forward_within(
     client: &Client,
     desc: &NormDesc,
@@ -254,6 +255,11 @@ pub fn launch_forward_within(
     choice: StrategyChoice,
     hardware: &Hardware,
 ) -> Result<ForwardOutputs, LaunchError> {
+    let passable_caches = hardware.passable_caches;
+    let hardware = &Hardware {
+        passable_caches: passable_caches.filter(|_| stores_pass_caches(client)),
+        ..hardware.clone()
+    };
     launch_as_seen(client, desc, tensors, hardware, |desc| {
         Ok(Arc::new(prepare(client, desc, tensors, choice, hardware)?))
     })

@@ -54,13 +54,11 @@ fn norms(dtype: DType) -> Vec<NormDesc> {
 #[test]
 fn what_goes_past_the_caches_arrives() {
     for device in devices() {
-        let Some(hardware) = cpu(&device) else {
-            continue;
-        };
-        // Whatever a call moves is more.
+        // Whatever a call moves is more; what is no CPU stores it through its caches.
+        let is_cpu = cpu(&device).is_some();
         let hardware = Hardware {
             passable_caches: Some(0),
-            ..hardware
+            ..hardware(&device.client)
         };
         for dtype in [DType::F32, DType::F16, DType::BF16, DType::F64] {
             if !supports(&device.client, dtype) {
@@ -71,7 +69,7 @@ fn what_goes_past_the_caches_arrives() {
                 let plan = |choice| plan_forward(&desc.problem().unwrap(), &hardware, choice);
                 let inferred = plan(StrategyChoice::Inferred).unwrap();
                 assert!(
-                    inferred.blueprint.output.past_caches,
+                    !is_cpu || inferred.blueprint.output.past_caches,
                     "{inferred}: {desc:?}"
                 );
                 let case = Case::new(desc.clone(), 3);
@@ -83,7 +81,11 @@ fn what_goes_past_the_caches_arrives() {
                     case.compare(&actual)
                         .unwrap_or_else(|error| panic!("{} {plan}: {error}", device.name));
                 }
-                assert!(passed > 1, "{}: {passed} of {desc:?}", device.name);
+                assert!(
+                    !is_cpu || passed > 1,
+                    "{}: {passed} of {desc:?}",
+                    device.name
+                );
             }
         }
     }

@@ -1,8 +1,7 @@
-//! The operations, and what LLVM makes of them.
+//! What LLVM makes of them: a store with the metadata
+//! [`nontemporal`](https://llvm.org/docs/LangRef.html#store-instruction), and the fence that x86 wants after such.
 
-use cubecl::ir::interfaces::side_effects::{MemoryEffect, MemoryEffectsOp};
 use cubecl::ir::prelude::*;
-use cubecl::ir::{CanMaterialize, HasSideEffects};
 use cubecl_llvm::shared::to_llvm::ToLLVMDialect;
 use cubecl_llvm::shared::to_llvm::constant::int_attr;
 use cubecl_llvm::shared::to_llvm::ty::type_alignment;
@@ -14,27 +13,7 @@ use pliron_llvm::op_interfaces::AlignableOpInterface;
 use pliron_llvm::ops::{InlineAsmOp, StoreOp};
 use pliron_llvm::types::VoidType;
 
-/// Stores a value past the caches.
-#[cube_op(name = "cubenorm.store_past_caches")]
-#[result_ty(none)]
-#[op_traits(CanMaterialize, HasSideEffects)]
-pub(super) struct StorePastCachesOp {
-    pub(super) place: Value,
-    pub(super) value: Value,
-}
-
-/// Waits for such stores.
-#[cube_op(name = "cubenorm.wait_for_stores")]
-#[result_ty(none)]
-#[op_traits(CanMaterialize, HasSideEffects)]
-pub(super) struct WaitForStoresOp {}
-
-#[op_interface_impl]
-impl MemoryEffectsOp for StorePastCachesOp {
-    fn memory_effects(&self, ctx: &Context) -> Vec<MemoryEffect> {
-        vec![MemoryEffect::Write(self.place(ctx))]
-    }
-}
+use super::{StorePastCachesOp, WaitForStoresOp};
 
 #[op_interface_impl]
 impl ToLLVMDialect for StorePastCachesOp {
