@@ -14,8 +14,10 @@ pub(crate) type One = Const<1>;
 pub(crate) trait Types: Send + Sync + 'static {
     /// Element of input, residual, output and sum.
     type F: Float;
-    /// Element of scale, bias and given statistics.
+    /// Element of scale and bias.
     type P: Float;
+    /// Element of given statistics.
+    type G: Float;
     /// What everything is computed in.
     type A: Float;
     /// Lanes that are computed at once.
@@ -39,11 +41,12 @@ pub(crate) trait Types: Send + Sync + 'static {
 /// Types from the outside in: elements, lanes, then widths.
 pub(crate) struct Typed<Elements, Widths>(PhantomData<(Elements, Widths)>);
 
-impl<F, P, A, N, Input, Residual, Scale, Bias, Mean, Variance, Output> Types
-    for Typed<(F, P, A, N), (Input, Residual, Scale, Bias, Mean, Variance, Output)>
+impl<F, P, G, A, N, Input, Residual, Scale, Bias, Mean, Variance, Output> Types
+    for Typed<(F, P, G, A, N), (Input, Residual, Scale, Bias, Mean, Variance, Output)>
 where
     F: Float,
     P: Float,
+    G: Float,
     A: Float,
     N: Size,
     Input: Size,
@@ -56,6 +59,7 @@ where
 {
     type F = F;
     type P = P;
+    type G = G;
     type A = A;
     type N = N;
     type Input = Input;

@@ -190,10 +190,7 @@ impl Case {
         let param = |tensor: Option<&TensorDesc>, values: &Option<Vec<f64>>| {
             Some(upload(tensor?.dtype, values.as_ref()?))
         };
-        let (mean, variance) = match &self.desc.statistics {
-            Statistics::Given { mean, variance } => (Some(mean), Some(variance)),
-            _ => (None, None),
-        };
+        let [mean, variance] = self.desc.given();
         ForwardTensors {
             residual: param(self.desc.residual.as_ref(), &self.residual),
             scale: param(self.desc.scale.as_ref(), &self.scale),

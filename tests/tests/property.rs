@@ -88,12 +88,12 @@ fn activation() -> impl Strategy<Value = Activation> {
 
 fn desc(dtypes: Vec<DType>) -> impl Strategy<Value = NormDesc> {
     let dtype = prop::sample::select(dtypes.clone());
-    (shape(), dtype, any::<bool>()).prop_flat_map(move |(shape, dtype, wide)| {
-        let params = if wide { dtype.accumulation() } else { dtype };
-        let given = (broadcast(shape.clone()), broadcast(shape.clone())).prop_map(
+    (shape(), dtype, any::<[bool; 2]>()).prop_flat_map(move |(shape, dtype, wide)| {
+        let [params, given] = wide.map(|wide| if wide { dtype.accumulation() } else { dtype });
+        let of_given = (broadcast(shape.clone()), broadcast(shape.clone())).prop_map(
             move |(mean, variance)| Statistics::Given {
-                mean: TensorDesc::contiguous(mean, params),
-                variance: TensorDesc::contiguous(variance, params),
+                mean: TensorDesc::contiguous(mean, given),
+                variance: TensorDesc::contiguous(variance, given),
             },
         );
         let statistics = prop_oneof![
@@ -103,7 +103,7 @@ fn desc(dtypes: Vec<DType>) -> impl Strategy<Value = NormDesc> {
             1 => Just(Statistics::L1Norm),
             1 => Just(Statistics::L2Norm),
             1 => Just(Statistics::None),
-            1 => given,
+            1 => of_given,
         ];
         let epsilon = prop_oneof![
             3 => (1e-5..1e-1f64).prop_map(Epsilon::InsideSqrt),

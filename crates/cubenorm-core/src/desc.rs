@@ -115,9 +115,9 @@ pub enum WrittenStatistics {
 ///
 /// # Dtypes
 ///
-/// Residual, output and sum have the input's dtype. Scale, bias and given statistics have the
-/// input's, or `f32` where the input is `f16` or `bf16`; all of them the same. Everything is
-/// computed in [`DType::accumulation`](crate::DType::accumulation).
+/// Residual, output and sum have the input's dtype. Scale and bias both have the input's, or `f32` where the input is `f16`
+/// or `bf16`; so do given statistics, which may have another than scale and bias. Everything is computed in
+/// [`DType::accumulation`](crate::DType::accumulation).
 ///
 /// # Example
 ///
@@ -239,15 +239,19 @@ impl NormDesc {
         self
     }
 
-    /// Scale, bias and given statistics, as far as there are any.
-    pub(crate) fn params(&self) -> impl Iterator<Item = &TensorDesc> {
-        let given = match &self.statistics {
+    /// Mean and variance, where they are given.
+    pub fn given(&self) -> [Option<&TensorDesc>; 2] {
+        match &self.statistics {
             Statistics::Given { mean, variance } => [Some(mean), Some(variance)],
             _ => [None, None],
-        };
+        }
+    }
+
+    /// Scale, bias and given statistics, as far as there are any.
+    pub(crate) fn params(&self) -> impl Iterator<Item = &TensorDesc> {
         [self.scale.as_ref(), self.bias.as_ref()]
             .into_iter()
-            .chain(given)
+            .chain(self.given())
             .flatten()
     }
 

@@ -116,8 +116,10 @@ pub struct NormProblem {
     pub strands: usize,
     /// Dtype of input, residual, output and sum.
     pub dtype: DType,
-    /// Dtype of scale, bias and given statistics.
+    /// Dtype of scale and bias.
     pub param_dtype: DType,
+    /// Dtype of given statistics.
+    pub given_dtype: DType,
     /// What is reduced.
     pub statistics: StatisticsKind,
     /// What is added to the variance or deviation.
@@ -196,7 +198,10 @@ impl NormDesc {
         if !epsilon.is_finite() || epsilon < 0.0 {
             return Err(NormError::Epsilon { epsilon });
         }
-        let param_dtype = self.param_dtype()?;
+        let [param_dtype, given_dtype] = [
+            self.shared_dtype([("scale", self.scale.as_ref()), ("bias", self.bias.as_ref())])?,
+            self.shared_dtype(["mean", "variance"].into_iter().zip(self.given()))?,
+        ];
 
         let kind = StatisticsKind::of(&self.statistics);
         let output_layout = self.output_layout()?;
@@ -257,6 +262,7 @@ impl NormDesc {
             strands: strands.map_or(1, |strands| strands.count),
             dtype: input.dtype,
             param_dtype,
+            given_dtype,
             statistics: kind,
             epsilon: self.epsilon,
             activation: self.activation,
@@ -313,22 +319,17 @@ impl NormDesc {
         Ok(reduced)
     }
 
-    /// The dtype that all parameters share: the first one's, which must go with the input's.
-    fn param_dtype(&self) -> Result<DType, NormError> {
-        let given = match &self.statistics {
-            Statistics::Given { mean, variance } => [Some(mean), Some(variance)],
-            _ => [None, None],
-        };
-        let mut params = [
-            ("scale", self.scale.as_ref()),
-            ("bias", self.bias.as_ref()),
-            ("mean", given[0]),
-            ("variance", given[1]),
-        ]
-        .into_iter()
-        .filter_map(|(name, tensor)| Some((name, tensor?.dtype)));
+    /// The dtype that a pair of parameters shares: the first one's, which must go with the input's; the input's where there
+    /// are none.
+    fn shared_dtype<'a>(
+        &self,
+        params: impl IntoIterator<Item = (&'static str, Option<&'a TensorDesc>)>,
+    ) -> Result<DType, NormError> {
         let input = self.input.dtype;
-        let Some((name, first)) = params.next() else {
+        let mut params = params
+            .into_iter()
+            .filter_map(|(name, tensor)| Some((name, tensor?.dtype)));
+        let Some((first_name, first)) = params.next() else {
             return Ok(input);
         };
         if first != input && first != input.accumulation() {
@@ -337,11 +338,11 @@ impl NormDesc {
                 true => input.to_string(),
                 false => format!("{input} or {accumulation}"),
             };
-            return Err(self.mixed(name, first, expected));
+            return Err(self.mixed(first_name, first, expected));
         }
         match params.find(|&(_, dtype)| dtype != first) {
             Some((other, dtype)) => {
-                Err(self.mixed(other, dtype, format!("{first} like other parameters")))
+                Err(self.mixed(other, dtype, format!("{first} like {first_name}")))
             }
             None => Ok(first),
         }
@@ -566,6 +567,9 @@ pub(crate) enum Rows {
     /// as parameters have numbers for where vectors may not divide one that is the same number all along, and as many as
     /// make up a row that is long enough.
     OfRuns,
+    /// Each number that parameters have, where those change along the innermost dimensions alone: what is known of it is
+    /// the same for all the elements that it belongs to.
+    OfParams,
 }
 
 /// Bytes of a row that is long enough, where nothing is reduced: a vector for each unit of a GPU's plane. Measured on an
@@ -590,6 +594,17 @@ fn innermost_run(
     let Some((&innermost, outer)) = order.split_last() else {
         return is_col;
     };
+    let moves = |dim: usize| params.iter().any(|strides| strides[dim] != 0);
+    if rows == Rows::OfParams && moves(innermost) {
+        let outer = outer.iter().rev().skip_while(|&&dim| moves(dim));
+        let outer: Vec<usize> = outer.copied().collect();
+        if !outer.is_empty() && !outer.iter().any(|&dim| moves(dim)) {
+            for dim in outer {
+                is_col[dim] = true;
+            }
+            return is_col;
+        }
+    }
     is_col[innermost] = true;
     let mut inner = innermost;
     let mut run = shape[innermost];
@@ -602,8 +617,8 @@ fn innermost_run(
         // Of what follows a dimension that some tensor does not step through evenly, every index is decoded: no more of
         // that than it takes.
         is_plain &= fits && params.iter().all(is_even);
-        let moves = params.iter().any(|strides| strides[dim] != 0);
-        let has_runs = rows == Rows::OfRuns && is_constant && !run.is_multiple_of(WHOLE) && moves;
+        let has_runs =
+            rows == Rows::OfRuns && is_constant && !run.is_multiple_of(WHOLE) && moves(dim);
         let is_short = rows == Rows::OfRuns && run.saturating_mul(bytes) < LONG_ENOUGH;
         if !(is_plain || is_short || has_runs && fits) {
             break;

@@ -1432,7 +1432,8 @@ fn short_runs_of_rows_come_as_strands() {
     assert_eq!((join.grid.groups, join.grid.steps), (8 * 32, 10));
     assert_eq!(plan.workspace, 3 * 8 * 320);
     assert_eq!(join.workspace, 3 * 8 * 32);
-    assert!(plan.to_string().contains(", 10 strands joined ("), "{plan}");
+    let told = ", 10 strands joined, in one launch (";
+    assert!(plan.to_string().contains(told), "{plan}");
     let problem = problem_on(&ten, &hopper, inferred).unwrap();
     let plan = plan_forward(&problem, &hopper, inferred).unwrap();
     assert_eq!(plan.grid.cube_dim, [32, 4, 1], "{plan}");
@@ -1465,9 +1466,10 @@ fn a_core_takes_all_rows_that_lie_side_by_side_or_one_vector_of_them() {
     let inferred = Knobs::default();
     assert_eq!(planned(8, 320, DType::F32, inferred), (5, 1));
     assert_eq!(planned(8, 320, DType::F16, inferred), (5, 1));
-    // What is known of so many halves has no room.
+    // What is known of more has no room.
     assert_eq!(planned(8, 1280, DType::F32, inferred), (20, 1));
-    assert_eq!(planned(8, 1280, DType::F16, inferred), (1, 1));
+    assert_eq!(planned(8, 1280, DType::F16, inferred), (20, 1));
+    assert_eq!(planned(8, 1344, DType::F16, inferred), (1, 1));
     // Maps that do not come out even among the cores are cut in parts.
     assert_eq!(planned(1, 320, DType::F32, inferred), (5, 2));
     assert_eq!(planned(3, 320, DType::F32, inferred), (5, 2));
@@ -1476,6 +1478,28 @@ fn a_core_takes_all_rows_that_lie_side_by_side_or_one_vector_of_them() {
     assert_eq!(planned(8, 320, DType::F32, abreast(1)), (1, 1));
     assert_eq!(planned(8, 320, DType::F32, abreast(2)), (1, 1));
     assert_eq!(planned(8, 1280, DType::F16, abreast(4)), (4, 1));
+}
+
+#[test]
+fn a_core_finds_given_deviations_of_halves_once_where_channels_are_last() {
+    let given = |channels: usize, dtype: DType, hardware: &Hardware| {
+        let layout = Layout::strided([8, channels, 900], [900 * channels, 1, channels]);
+        let channel = TensorDesc::contiguous([channels, 1], DType::F32);
+        let [mean, variance] = [channel.clone(), channel];
+        let input = TensorDesc::new(layout, dtype);
+        let desc = NormDesc::new(input, [0, 2], Statistics::Given { mean, variance });
+        let problem = problem_on(&desc, hardware, StrategyChoice::Inferred).unwrap();
+        let plan = plan_forward(&problem, hardware, StrategyChoice::Inferred).unwrap();
+        (problem.rows, plan.blueprint.abreast)
+    };
+    let cpu = Hardware::cpu(2, 512);
+    assert_eq!(given(320, DType::F16, &cpu), (320, 5));
+    assert_eq!(given(4096, DType::F16, &cpu), (4096, 64));
+    // More than a core has room for, floats, and what no vector divides: a row for each pixel.
+    assert_eq!(given(8192, DType::F16, &cpu).0, 7200);
+    assert_eq!(given(320, DType::F32, &cpu).0, 7200);
+    assert_eq!(given(3, DType::F16, &cpu).0, 7200);
+    assert_eq!(given(320, DType::F16, &Hardware::cuda(132)).0, 7200);
 }
 
 #[test]

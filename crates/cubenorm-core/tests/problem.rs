@@ -69,10 +69,29 @@ fn bad_input_is_refused_word_for_word() {
     );
     assert_eq!(
         refusal(
-            half.with_scale(f32([3]))
+            half.clone()
+                .with_scale(f32([3]))
                 .with_bias(TensorDesc::contiguous([3], DType::F16))
         ),
-        "bias has dtype f16: expected f32 like other parameters, as the input has dtype f16"
+        "bias has dtype f16: expected f32 like scale, as the input has dtype f16"
+    );
+    let given = |mean, variance| NormDesc {
+        statistics: Statistics::Given {
+            mean: TensorDesc::contiguous([3], mean),
+            variance: TensorDesc::contiguous([3], variance),
+        },
+        ..half.clone()
+    };
+    assert_eq!(
+        refusal(given(DType::F16, DType::F32)),
+        "variance has dtype f32: expected f16 like mean, as the input has dtype f16"
+    );
+    let scale = TensorDesc::contiguous([3], DType::F16);
+    let wide = given(DType::F32, DType::F32).with_scale(scale).problem();
+    let wide = wide.unwrap();
+    assert_eq!(
+        [wide.param_dtype, wide.given_dtype],
+        [DType::F16, DType::F32]
     );
     for (epsilon, text) in [
         (-1e-5, "-0.00001"),

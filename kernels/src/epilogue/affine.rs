@@ -9,16 +9,17 @@ use crate::types::{One, Types};
 
 /// The tensors that broadcast to the input.
 #[derive(CubeType, CubeLaunch)]
-pub(crate) struct Affine<P: Float, NS: Size, NB: Size, NM: Size, NV: Size> {
+pub(crate) struct Affine<P: Float, G: Float, NS: Size, NB: Size, NM: Size, NV: Size> {
     pub(crate) scale: Optional<P, NS>,
     pub(crate) bias: Optional<P, NB>,
-    pub(crate) mean: Optional<P, NM>,
-    pub(crate) variance: Optional<P, NV>,
+    pub(crate) mean: Optional<G, NM>,
+    pub(crate) variance: Optional<G, NV>,
 }
 
 /// [`Affine`] of a kernel's types.
 pub(crate) type TypedAffine<T> = Affine<
     <T as Types>::P,
+    <T as Types>::G,
     <T as Types>::Scale,
     <T as Types>::Bias,
     <T as Types>::Mean,
@@ -171,7 +172,7 @@ pub(crate) fn affine_row<T: Types>(
     let mean = comptime!(blueprint.mean);
     let access = comptime!(blueprint.variance);
     let variance =
-        param_row::<T::P, T::Variance, T::A, T::N>(&affine.variance, row, access, 0usize, lanes);
+        param_row::<T::G, T::Variance, T::A, T::N>(&affine.variance, row, access, 0usize, lanes);
     let constant = if comptime!(is_constant(access)) {
         reciprocal_deviation::<T::A, T::N>(variance.constant, epsilon, blueprint.epsilon_in_sqrt)
     } else {
@@ -180,7 +181,7 @@ pub(crate) fn affine_row<T: Types>(
     AffineRow::<T::A, T::N> {
         scale: param_row::<T::P, T::Scale, T::A, T::N>(&affine.scale, row, scale, 0usize, lanes),
         bias: param_row::<T::P, T::Bias, T::A, T::N>(&affine.bias, row, bias, 0usize, lanes),
-        mean: param_row::<T::P, T::Mean, T::A, T::N>(&affine.mean, row, mean, 0usize, lanes),
+        mean: param_row::<T::G, T::Mean, T::A, T::N>(&affine.mean, row, mean, 0usize, lanes),
         variance: ParamRow::<T::A, T::N> {
             start: variance.start,
             constant,
@@ -213,7 +214,7 @@ pub(crate) fn affine_step<T: Types>(
     AffineStep::<T::A, T::N> {
         scale: param::<T::P, T::Scale, T::A, T::N>(&affine.scale, &row.scale, step, scale, lanes),
         bias: param::<T::P, T::Bias, T::A, T::N>(&affine.bias, &row.bias, step, bias, lanes),
-        mean: param::<T::P, T::Mean, T::A, T::N>(&affine.mean, &row.mean, step, mean, lanes),
+        mean: param::<T::G, T::Mean, T::A, T::N>(&affine.mean, &row.mean, step, mean, lanes),
         rstd: rstd_of_step::<T>(affine, &row.variance, step, epsilon, blueprint),
     }
 }
@@ -238,14 +239,14 @@ fn rstd_of_step<T: Types>(
         let start = row.start;
         if comptime!(access.mode == LoadMode::Runs) {
             let mut runs =
-                load_two_runs::<T::P, T::Variance, T::A, T::N>(tensor, start, step, access);
+                load_two_runs::<T::G, T::Variance, T::A, T::N>(tensor, start, step, access);
             runs.here = reciprocal_deviation::<T::A, One>(runs.here, epsilon, inside);
             runs.there = reciprocal_deviation::<T::A, One>(runs.there, epsilon, inside);
             runs.lanes::<T::N>()
         } else {
             let lanes = comptime!(blueprint.team.lanes);
             let variance =
-                load::<T::P, T::Variance, T::A, T::N>(tensor, start, step, access, lanes);
+                load::<T::G, T::Variance, T::A, T::N>(tensor, start, step, access, lanes);
             reciprocal_deviation::<T::A, T::N>(variance, epsilon, inside)
         }
     }

@@ -51,14 +51,14 @@ pub(crate) fn gradient<
     #[define(P)] _param_dtype: ElemType,
     #[define(A)] _accumulation: ElemType,
 ) {
-    let scale = hold_scale::<Typed<(F, P, A, N), (Input, Above, Scale, Bias, One, One, Output)>>(
+    let scale = hold_scale::<Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, Output)>>(
         source, &partition, blueprint,
     );
     let mut held = HeldColumns::<A, N>::zeros(blueprint);
     let mut row = HeldRow::<F, A, N>::new(blueprint.row != RowKept::Reread, blueprint);
     let mut next = HeldRow::<F, A, N>::new(blueprint.row.is_ahead(), blueprint);
     if comptime!(blueprint.row == RowKept::Ahead) {
-        read_row::<Typed<(F, P, A, N), (Input, Above, Scale, Bias, One, One, Output)>>(
+        read_row::<Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, Output)>>(
             source,
             &mut next,
             0usize.runtime(),
@@ -66,7 +66,7 @@ pub(crate) fn gradient<
             blueprint,
         );
     } else if comptime!(blueprint.row == RowKept::InTurn) {
-        read_row::<Typed<(F, P, A, N), (Input, Above, Scale, Bias, One, One, Output)>>(
+        read_row::<Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, Output)>>(
             source,
             &mut row,
             0usize.runtime(),
@@ -75,14 +75,14 @@ pub(crate) fn gradient<
         );
     }
     if comptime!(blueprint.tells_ahead()) {
-        read_row::<Typed<(F, P, A, N), (Input, Above, Scale, Bias, One, One, Output)>>(
+        read_row::<Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, Output)>>(
             source,
             &mut next,
             1usize.runtime(),
             &partition,
             blueprint,
         );
-        tell_round::<Typed<(F, P, A, N), (Input, Above, Scale, Bias, One, One, Output)>>(
+        tell_round::<Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, Output)>>(
             source,
             &row,
             words,
@@ -97,20 +97,26 @@ pub(crate) fn gradient<
     while round < partition.items_per_team {
         if comptime!(blueprint.team.side_by_side) {
             pass_back_side_by_side::<
-                Typed<(F, P, A, N), (Input, Above, Scale, Bias, One, One, Output)>,
+                Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, Output)>,
                 W,
             >(
                 source, results, parts, round, &partition, &scalars, blueprint,
             );
         } else {
-            gradient_items::<Typed<(F, P, A, N), (Input, Above, Scale, Bias, One, One, Output)>, W>(
+            gradient_items::<
+                Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, Output)>,
+                W,
+            >(
                 source, results, parts, words, &scale, &mut held, &mut row, &mut next, round,
                 &partition, &scalars, blueprint,
             );
         }
         round += comptime!(blueprint.abreast);
         if comptime!(blueprint.row == RowKept::InTurn) {
-            gradient_items::<Typed<(F, P, A, N), (Input, Above, Scale, Bias, One, One, Output)>, W>(
+            gradient_items::<
+                Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, Output)>,
+                W,
+            >(
                 source, results, parts, words, &scale, &mut held, &mut next, &mut row, round,
                 &partition, &scalars, blueprint,
             );
@@ -118,7 +124,7 @@ pub(crate) fn gradient<
         }
     }
     if comptime!(blueprint.held_columns != Hold::Reread) {
-        write_held::<Typed<(F, P, A, N), (Input, Above, Scale, Bias, One, One, Output)>>(
+        write_held::<Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, Output)>>(
             results, &held, &partition, blueprint,
         );
     }
@@ -371,11 +377,12 @@ pub(crate) fn gradient_parts<
     let mut round = 0usize;
     while round < partition.items_per_team {
         if comptime!(blueprint.team.side_by_side) {
-            sum_up_side_by_side::<Typed<(F, P, A, N), (Input, Above, Scale, Bias, One, One, One)>, W>(
-                source, workspace, round, &partition, &scalars, blueprint,
-            );
+            sum_up_side_by_side::<
+                Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, One)>,
+                W,
+            >(source, workspace, round, &partition, &scalars, blueprint);
         } else {
-            part_item::<Typed<(F, P, A, N), (Input, Above, Scale, Bias, One, One, One)>, W>(
+            part_item::<Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, One)>, W>(
                 source, workspace, round, &partition, &scalars, blueprint,
             );
         }

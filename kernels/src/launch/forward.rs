@@ -8,8 +8,8 @@ use cubecl::ir::AddressType;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubenorm_core::{
-    DType, Hardware, Knobs, NormDesc, NormProblem, Plan, StrategyChoice, TensorDesc, plan_forward,
-    problem_on,
+    Blueprint, DType, Hardware, Knobs, NormDesc, NormProblem, Plan, StrategyChoice, TensorDesc,
+    plan_forward, problem_on,
 };
 
 use super::args::{
@@ -24,6 +24,7 @@ use crate::epilogue::AffineLaunch;
 use crate::forward::ResultsLaunch;
 use crate::kernel::{normalize, reduce_parts};
 use crate::source::SourceLaunch;
+use crate::strategy::strands::JoinShape;
 use crate::tune::{measured, tune_forward};
 
 /// The buffers that a description's tensors lie in.
@@ -339,10 +340,7 @@ fn of_nothing(client: &Client, desc: TensorDesc) -> Tensor {
 }
 
 fn check_buffers(desc: &NormDesc, tensors: &ForwardTensors) -> Result<(), LaunchError> {
-    let (mean, variance) = match &desc.statistics {
-        cubenorm_core::Statistics::Given { mean, variance } => (Some(mean), Some(variance)),
-        _ => (None, None),
-    };
+    let [mean, variance] = desc.given();
     let pairs = [
         ("input", Some(&desc.input), Some(&tensors.input)),
         (
@@ -367,7 +365,13 @@ fn check_buffers(desc: &NormDesc, tensors: &ForwardTensors) -> Result<(), Launch
 
 fn problem_dtypes(problem: &NormProblem) -> impl Iterator<Item = DType> {
     let accumulation = problem.dtype.accumulation();
-    [problem.dtype, problem.param_dtype, accumulation].into_iter()
+    let NormProblem {
+        dtype,
+        param_dtype,
+        given_dtype,
+        ..
+    } = *problem;
+    [dtype, param_dtype, given_dtype, accumulation].into_iter()
 }
 
 /// The arguments that kernels share. Macros, because the types of arguments name the types that a
@@ -425,7 +429,7 @@ impl<'a> Launch<'a> {
         tensors: &'a ForwardTensors,
         outputs: &'a ForwardOutputs,
     ) -> Result<Self, LaunchError> {
-        let (dtype, params) = (problem.dtype, problem.param_dtype);
+        let (dtype, params, given) = (problem.dtype, problem.param_dtype, problem.given_dtype);
         let sum = outputs.sum.as_ref().map(|sum| &sum.handle);
         let statistics = outputs.statistics.as_ref().map(|pairs| &pairs.handle);
         let bound = [
@@ -433,8 +437,8 @@ impl<'a> Launch<'a> {
             (tensors.residual.as_ref(), dtype),
             (tensors.scale.as_ref(), params),
             (tensors.bias.as_ref(), params),
-            (tensors.mean.as_ref(), params),
-            (tensors.variance.as_ref(), params),
+            (tensors.mean.as_ref(), given),
+            (tensors.variance.as_ref(), given),
             (Some(&outputs.output.handle), dtype),
             (sum, dtype),
             (statistics, dtype.accumulation()),
@@ -451,7 +455,8 @@ impl<'a> Launch<'a> {
     }
 
     fn run(&self) {
-        let parts = self.plan.blueprint.split.then(|| {
+        let Blueprint { split, at_once, .. } = self.plan.blueprint;
+        let parts = (split && !at_once).then(|| {
             let accumulation = self.problem.dtype.accumulation();
             let elements = self.plan.workspace;
             let workspace = self.client.empty(elements * accumulation.size());
@@ -482,9 +487,25 @@ impl<'a> Launch<'a> {
             Some(_) => None,
             None => self.sum(),
         };
+        let at_once = blueprint.at_once;
+        let room = |elements: usize| {
+            let handle = self
+                .client
+                .empty(elements * self.problem.dtype.accumulation().size());
+            flat_arg(&handle, elements)
+        };
+        let join = self.plan.join.as_ref().filter(|_| at_once);
+        let left = at_once.then(|| room(self.plan.workspace));
+        let joined = join.map(|join| room(join.workspace));
+        let joins = join.map(|join| JoinShape {
+            team: join.team,
+            shifts: blueprint.shifts,
+            scale: None,
+        });
         // Safety: every address that the kernel forms lies in its buffer, see `operand`, and the
         // launch stays within the device's limits, which the plan has read. Of a workspace,
-        // the launch before has written every number.
+        // the launch before has written every number, or all units before any of them goes on to read it, which run at once
+        // by the plan's word.
         unsafe {
             normalize::launch_unchecked(
                 self.client,
@@ -504,6 +525,8 @@ impl<'a> Launch<'a> {
                 affine!(self),
                 results!(self, sum),
                 parts.into(),
+                left.into(),
+                joined.into(),
                 partition(&self.plan.grid, self.problem.cols),
                 scalars(
                     self.problem.dtype,
@@ -511,8 +534,13 @@ impl<'a> Launch<'a> {
                     self.problem.activation,
                 ),
                 blueprint,
+                joins,
                 memory_type(self.problem.dtype, Some(blueprint.input)),
-                memory_type(self.problem.param_dtype, blueprint.params().next()),
+                memory_type(self.problem.param_dtype, blueprint.scale.or(blueprint.bias)),
+                memory_type(
+                    self.problem.given_dtype,
+                    blueprint.mean.or(blueprint.variance),
+                ),
                 elem_type(self.problem.dtype.accumulation()),
             );
         }

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct TuneKey {
     /// Which pass, what is reduced, and what follows.
     pub(super) operation: String,
-    /// The dtypes of the input and of the parameters.
+    /// The dtypes of the input, of the parameters, and forward of given statistics.
     pub(super) dtypes: String,
     /// Which tensors there are and how each is loaded, such as `x1+1v`: a row dimension, a column
     /// dimension, vector loads.
@@ -64,7 +64,7 @@ pub(super) struct Parts {
     pub(super) pass: &'static str,
     pub(super) statistics: StatisticsKind,
     pub(super) activation: ActivationKind,
-    pub(super) dtypes: [DType; 2],
+    pub(super) dtypes: Vec<DType>,
     pub(super) size: [usize; 2],
     pub(super) team: Team,
     pub(super) layout: String,
@@ -73,7 +73,7 @@ pub(super) struct Parts {
 
 impl From<Parts> for TuneKey {
     fn from(parts: Parts) -> Self {
-        let [dtype, param_dtype] = parts.dtypes;
+        let dtypes: Vec<String> = parts.dtypes.iter().map(DType::to_string).collect();
         let [rows, cols] = parts.size.map(|size| anchor(size, None, None, Some(2)));
         // What an activation costs: nothing, a comparison, or a function.
         let activation = match parts.activation {
@@ -84,7 +84,7 @@ impl From<Parts> for TuneKey {
         let strands = if parts.team.joined { " strands" } else { "" };
         Self {
             operation: format!("{} {:?}{activation}", parts.pass, parts.statistics),
-            dtypes: format!("{dtype}/{param_dtype}"),
+            dtypes: dtypes.join("/"),
             layout: format!("{:?}{strands} {}", parts.team.lanes, parts.layout),
             rows,
             cols,

@@ -277,6 +277,37 @@ fn given_statistics_and_norms_are_as_their_formulas() {
 }
 
 #[test]
+fn batch_norm_takes_each_parameter_in_halves_or_in_f32() {
+    for (name, device) in devices() {
+        if !supports(name, &device, DType::F16) {
+            println!("{name}: skipped f16, which the device does not have");
+            continue;
+        }
+        let half = |seed| noise::<1>([6], seed, &device).cast(DType::F16);
+        let given = [half(61), half(62), half(63), half(64).abs()];
+        let x = noise([2, 6, 5], 60, &device).cast(DType::F16);
+        let normalized = |are_wide: usize| {
+            let [gamma, beta, mean, variance] = std::array::from_fn(|i| match are_wide & 1 << i {
+                0 => given[i].clone(),
+                _ => given[i].clone().cast(DType::F32),
+            });
+            let y = cubenorm::batch_norm(x.clone(), gamma, beta, mean, variance, 1e-3);
+            assert_eq!(y.dtype(), DType::F16, "{name}");
+            y.cast(DType::F32)
+        };
+        let [gamma, beta, mean, variance] = given
+            .each_ref()
+            .map(|tensor| tensor.clone().cast(DType::F32).reshape([1, 6, 1]));
+        let centered = x.clone().cast(DType::F32) - mean;
+        let expected = centered / (variance + 1e-3).sqrt() * gamma + beta;
+        for are_wide in 0..1 << given.len() {
+            let error = difference(normalized(are_wide), expected.clone());
+            assert!(error < 1e-2, "{name}: {are_wide:04b} is off by {error}");
+        }
+    }
+}
+
+#[test]
 fn channels_that_are_last_in_memory_agree_with_burns_own() {
     for (name, device) in devices() {
         let x = noise([2, 9, 7, 12], 3, &device).permute([0, 3, 1, 2]);

@@ -489,6 +489,33 @@ fn by_given_statistics(input: TensorDesc) -> NormDesc {
 }
 
 #[test]
+fn channels_that_are_last_are_normalized_by_what_each_is_given() {
+    for device in devices() {
+        for dtype in [DType::F16, DType::F32] {
+            if !supports(&device.client, dtype) {
+                println!(
+                    "{}: skipped {dtype}, which the device does not have",
+                    device.name
+                );
+                continue;
+            }
+            // One vector of a core, several, one that ends with another's lanes, and none.
+            for channels in [64, 192, 100, 3] {
+                let layout = Layout::strided(
+                    [2, channels, 5, 9],
+                    [45 * channels, 1, 9 * channels, channels],
+                );
+                let desc = by_given_statistics(TensorDesc::new(layout.clone(), dtype));
+                let residual = TensorDesc::new(layout, dtype);
+                for desc in [desc.clone(), desc.with_residual(residual).with_sum()] {
+                    check_all(&device, &Case::new(desc, 26));
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn rows_of_several_channels_are_scaled_by_each_of_them_where_nothing_is_reduced() {
     // Rows are as many channels as vectors take to divide them, and as make up a row that is long enough.
     let shapes = [

@@ -3,7 +3,7 @@
 use super::heuristic::{self, Shape, Work};
 use super::lanes::Vectors;
 use super::task::Task;
-use super::{Hardware, Hold, Lanes, Level, PlanError, Strategy, StrategyChoice, Team};
+use super::{Hardware, Hold, Lanes, Level, Merge, PlanError, Strategy, StrategyChoice, Team};
 
 /// The sizes of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,6 +122,7 @@ pub(super) fn cut(
     };
     let ragged_columns = ragged && lanes == Lanes::Columns;
     let knobs = choice.knobs();
+    let is_reduced = task.reduces || task.merge == Merge::Sums;
     let work = Work {
         groups,
         steps,
@@ -139,7 +140,7 @@ pub(super) fn cut(
         run: ragged_columns.then_some(vectors_of_run),
         side_by_side: match (lanes, hardware.cpu_cores) {
             (Lanes::Rows, Some(_)) => {
-                heuristic::side_by_side(groups, vectors_of_run, task.dtype.is_half(), knobs)
+                heuristic::side_by_side(groups, vectors_of_run, is_reduced, knobs)
             }
             _ => 1,
         },

@@ -28,7 +28,7 @@ pub use on::{problem_on, sums_on};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Access, NormProblem};
+use crate::{Access, DType, NormProblem};
 use blueprint::is_added_first;
 use grid::{check_bindings, cut};
 use join::between_launches;
@@ -169,14 +169,13 @@ impl Plan {
     pub fn minimum_bytes(problem: &NormProblem) -> usize {
         let elements = problem.rows * problem.cols;
         let tensors = 2 + usize::from(problem.residual.is_some()) + usize::from(problem.writes_sum);
-        let params = [
-            &problem.scale,
-            &problem.bias,
-            &problem.mean,
-            &problem.variance,
-        ];
-        let params: usize = params.into_iter().flatten().map(Access::elements).sum();
-        elements * tensors * problem.dtype.size() + params * problem.param_dtype.size()
+        let bytes = |params: [&Option<Access>; 2], dtype: DType| {
+            let elements = params.into_iter().flatten().map(Access::elements);
+            elements.sum::<usize>() * dtype.size()
+        };
+        elements * tensors * problem.dtype.size()
+            + bytes([&problem.scale, &problem.bias], problem.param_dtype)
+            + bytes([&problem.mean, &problem.variance], problem.given_dtype)
     }
 }
 
@@ -195,9 +194,13 @@ impl fmt::Display for Plan {
         if self.blueprint.output.past_caches {
             write!(f, ", stored past the caches")?;
         }
+        let at_once = match self.blueprint.at_once {
+            true => ", in one launch",
+            false => "",
+        };
         write!(
             f,
-            "{} ({})",
+            "{}{at_once} ({})",
             self.grid.describe_splits(&self.blueprint.team),
             self.reason
         )
@@ -314,6 +317,7 @@ pub fn plan_forward(
     let (scale, bias) = (optional(&problem.scale), optional(&problem.bias));
     let (mean, variance) = (optional(&problem.mean), optional(&problem.variance));
     let one_block = heuristic::is_one_block(&cut, &task, hardware);
+    let takes_two = cut.takes_two_launches(problem.statistics.reduces());
     let mut blueprint = Blueprint {
         team: cut.team,
         hold: cut.hold,
@@ -339,7 +343,8 @@ pub fn plan_forward(
             .written_statistics
             .as_ref()
             .map(|(written, access)| (*written, access.row.len())),
-        split: cut.takes_two_launches(problem.statistics.reduces()),
+        split: takes_two,
+        at_once: takes_two && heuristic::waits_within_launch(&cut, hardware),
     };
     blueprint.output.past_caches =
         heuristic::passes_caches(blueprint.output, &cut, &task, hardware);
@@ -352,14 +357,10 @@ pub fn plan_forward(
             Some(&mut blueprint.output),
         ];
         lanes::pair(problem.dtype, vectors, hardware, tensors);
-        let params = [
-            &mut blueprint.scale,
-            &mut blueprint.bias,
-            &mut blueprint.mean,
-            &mut blueprint.variance,
-        ];
-        let params = params.map(Option::as_mut);
+        let params = [blueprint.scale.as_mut(), blueprint.bias.as_mut()];
         lanes::pair(problem.param_dtype, vectors, hardware, params);
+        let given = [blueprint.mean.as_mut(), blueprint.variance.as_mut()];
+        lanes::pair(problem.given_dtype, vectors, hardware, given);
     }
     check_bindings(blueprint.bindings(), hardware)?;
     let (workspace, join) = match blueprint.split {

@@ -9,10 +9,12 @@ use crate::{GradientDesc, NormDesc, NormError, NormProblem, ParamSums};
 /// more; but 31 and 52 in vectors of 2 and 4, which divide 60 and 40. In strands 48 to 60.
 const LEAST_BESIDE: usize = 32;
 
-/// The canonical form of a description that a device is to run: that of [`NormDesc::problem`], but for two cases.
+/// The canonical form of a description that a device is to run: that of [`NormDesc::problem`], but for three cases.
 ///
 /// - Where nothing is reduced, rows are longer on a GPU, whose units share them: where they would be short, and where
 ///   parameters are one number along few elements.
+/// - There, of halves on a CPU, they are what each number of the parameters belongs to, as the channels that are last in
+///   memory are, where a core takes all of them side by side: a deviation is rooted and divided by once, not at each element.
 /// - Rows that have [strands](NormProblem::strands) come as those where that pays. They come whole where a plan for whole
 ///   rows holds them and so reads them once, and where the choice forces units of a plane or cube to share a row.
 ///
@@ -54,6 +56,19 @@ pub fn problem_on(
     );
     if shares_rows {
         return Ok(whole);
+    }
+    let is_half = desc.input.dtype.is_half();
+    if hardware.cpu_cores.is_some() && is_half && !whole.statistics.reduces() {
+        let of_params = desc.canonical(Rows::OfParams, false)?;
+        let plan = plan_forward(&of_params, hardware, StrategyChoice::Inferred);
+        let pays = plan.is_ok_and(|plan| {
+            let team = plan.blueprint.team;
+            team.side_by_side && team.vector > 1
+        });
+        return Ok(match pays {
+            true => of_params,
+            false => whole,
+        });
     }
     let in_strands = desc.canonical(rows, true)?;
     if in_strands.strands == 1 {

@@ -167,10 +167,7 @@ fn normalize(step: &Normalize, memory: &mut Memory) -> Result<(), ExecuteError> 
         (Some(slot), Some(desc)) => memory.tensor(slot, desc).map(Optional::Some),
         _ => Ok(Optional::None),
     };
-    let (mean, variance) = match &desc.statistics {
-        Statistics::Given { mean, variance } => (Some(mean), Some(variance)),
-        _ => (None, None),
-    };
+    let [mean, variance] = desc.given();
     let operands = Operands::<Flex> {
         input: memory.tensor(step.input, &desc.input)?,
         residual: optional(step.residual, desc.residual.as_ref())?,

@@ -4,7 +4,7 @@ use cubenorm_core::{
     Activation, DType, Epsilon, NormDesc, ResidualPlace, Statistics, TensorDesc, WrittenStatistics,
 };
 
-use super::descriptions::{Of, REDUCED, activations};
+use super::descriptions::{Of, REDUCED, WithStatistics, activations};
 use super::{Breadth, Case};
 
 /// What the benchmark measures, which has no f64.
@@ -174,6 +174,10 @@ pub(super) fn mixed(dtype: DType) -> Vec<Case> {
     let base = of.layer_norm(&[512, 768]);
     let residual = base.input.clone();
     let wide = TensorDesc::contiguous([768], dtype.accumulation());
+    let given = Statistics::Given {
+        mean: wide.clone(),
+        variance: wide.clone(),
+    };
     let columns = NormDesc::new(of.tensor(&[16, 64, 1024]), [1], Statistics::MeanVariance);
     let anywhere = of.strided(&[512, 768], &[769, 1]);
     vec![
@@ -185,8 +189,11 @@ pub(super) fn mixed(dtype: DType) -> Vec<Case> {
         ),
         Case::forward(
             "wide parameters",
-            base.clone().with_scale(wide.clone()).with_bias(wide),
+            base.clone()
+                .with_scale(wide.clone())
+                .with_bias(wide.clone()),
         ),
+        Case::forward("wide given statistics", base.clone().with_statistics(given)),
         Case::forward("residual and sum", base.with_residual(residual).with_sum())
             .with(Breadth::Strategies),
         Case::forward("columns", columns).with(Breadth::Strategies),

@@ -2,7 +2,7 @@
 
 use cubecl::client::Client;
 use cubenorm_core::{
-    BlendDesc, DType, GradientDesc, NormDesc, Statistics, Strategy, StrategyChoice, TensorDesc,
+    BlendDesc, DType, GradientDesc, NormDesc, Strategy, StrategyChoice, TensorDesc,
     forward_candidates, gradient_candidates, knobs, problem_on, sums_on,
 };
 use cubenorm_kernels::{
@@ -63,10 +63,7 @@ impl Work {
         let optional = |desc: &Option<TensorDesc>| desc.as_ref().map(buffer);
         match self {
             Self::Forward(desc) => {
-                let (mean, variance) = match &desc.statistics {
-                    Statistics::Given { mean, variance } => (Some(mean), Some(variance)),
-                    _ => (None, None),
-                };
+                let [mean, variance] = desc.given();
                 let tensors = ForwardTensors {
                     residual: optional(&desc.residual),
                     scale: optional(&desc.scale),

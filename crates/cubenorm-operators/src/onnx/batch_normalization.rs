@@ -129,8 +129,8 @@ impl BatchNormalization {
         self.version < BatchNormalizationVersion::V14
     }
 
-    /// One normalization, after conversions of the parameters where their dtypes differ; in training a
-    /// blend or copy for each statistic that is wanted.
+    /// One normalization, after conversions of parameters that have neither `X`'s dtype nor that which it is computed in; in
+    /// training a blend or copy for each statistic that is wanted.
     ///
     /// # Errors
     ///
@@ -194,19 +194,30 @@ impl BatchNormalization {
         self.version == BatchNormalizationVersion::V7 && !self.spatial
     }
 
-    fn infer(&self, mut node: Node<'_>, channels: &[usize]) -> Result<Program, OperatorError> {
+    /// Two parameters of the channels' shape in the dtype that a normalization takes them in.
+    fn pair(
+        &self,
+        node: &mut Node<'_>,
+        positions: [usize; 2],
+        channels: &[usize],
+    ) -> Result<(View, View), OperatorError> {
         let x = node.required(0)?;
-        let epsilon = epsilon(OPERATOR, "epsilon", self.epsilon)?;
-        let input = node.read(0)?;
-        let read = [node.read(1)?, node.read(2)?, node.read(3)?, node.read(4)?];
-        let common = parameter_dtype(x.dtype, &read.each_ref().map(Some));
+        let [first, second] = positions;
+        let (first, second) = (node.read(first)?, node.read(second)?);
+        let common = parameter_dtype(x.dtype, &[Some(&first), Some(&second)]);
         let mut seen = |view: View| {
             let view = node.builder.converted(view, common)?;
             Ok::<_, OperatorError>(by_channel(&view, channels, x.shape()))
         };
-        let [scale, bias, mean, variance] = read;
-        let (scale, bias) = (seen(scale)?, seen(bias)?);
-        let (mean, variance) = (seen(mean)?, seen(variance)?);
+        Ok((seen(first)?, seen(second)?))
+    }
+
+    fn infer(&self, mut node: Node<'_>, channels: &[usize]) -> Result<Program, OperatorError> {
+        let x = node.required(0)?;
+        let epsilon = epsilon(OPERATOR, "epsilon", self.epsilon)?;
+        let input = node.read(0)?;
+        let (scale, bias) = self.pair(&mut node, [1, 2], channels)?;
+        let (mean, variance) = self.pair(&mut node, [3, 4], channels)?;
         let output = node.write(0, TensorDesc::contiguous(x.shape(), x.dtype))?;
         let step = Normalize::given(&input, &mean, &variance, epsilon, &output)
             .with_scale(Some(&scale))
@@ -225,10 +236,7 @@ impl BatchNormalization {
             node.expect_statistics(position, channels)?;
         }
         let input = node.read(0)?;
-        let (scale, bias) = (node.read(1)?, node.read(2)?);
-        let common = parameter_dtype(x.dtype, &[Some(&scale), Some(&bias)]);
-        let scale = by_channel(&node.builder.converted(scale, common)?, channels, x.shape());
-        let bias = by_channel(&node.builder.converted(bias, common)?, channels, x.shape());
+        let (scale, bias) = self.pair(&mut node, [1, 2], channels)?;
         let output = node.write(0, TensorDesc::contiguous(x.shape(), x.dtype))?;
         let rank = x.layout.rank();
         let axes: Vec<usize> = match self.is_per_element() {

@@ -50,6 +50,17 @@ fn batch_axes<const D: usize>() -> Vec<usize> {
     (0..D).filter(|&axis| axis != 1).collect()
 }
 
+/// Two parameters in one dtype, as a kernel reads them: the wider one, where that of an input goes with both.
+fn alike(pair: [Tensor<1>; 2], input: DType) -> [Tensor<1>; 2] {
+    let wide = statistics_dtype(input);
+    let [first, second] = pair.each_ref().map(Tensor::dtype);
+    let goes = |dtype: DType| dtype == input || dtype == wide;
+    match first != second && goes(first) && goes(second) {
+        true => pair.map(|tensor| tensor.cast(wide)),
+        false => pair,
+    }
+}
+
 /// Normalizes each channel by statistics that are given:
 /// `y = (x - mean) / sqrt(variance + epsilon) * gamma + beta`.
 ///
@@ -111,28 +122,32 @@ pub fn try_batch_norm<const D: usize>(
 ) -> Result<Tensor<D>, NormError> {
     let (channels, view) = channels(&input)?;
     let (gamma, beta) = (gamma.into(), beta.into());
-    // Running statistics keep f32's digits where a network computes in halves, and a kernel reads parameters
-    // of one dtype.
+    for (name, tensor) in [
+        ("gamma", gamma.as_ref()),
+        ("beta", beta.as_ref()),
+        ("mean", Some(&mean)),
+        ("variance", Some(&variance)),
+    ] {
+        if let Some(tensor) = tensor {
+            expect_size(name, tensor, channels)?;
+        }
+    }
     let dtype = input.dtype();
-    let wide = statistics_dtype(dtype);
-    let given = [gamma.as_ref(), beta.as_ref(), Some(&mean), Some(&variance)];
-    let widens = wide != dtype && given.iter().flatten().any(|tensor| tensor.dtype() == wide);
-    let param = |name, tensor: Tensor<1>| {
-        expect_size(name, &tensor, channels)?;
-        Ok(match widens && tensor.dtype() == dtype {
-            true => tensor.cast(wide),
-            false => tensor,
-        })
+    let (gamma, beta) = match (gamma, beta) {
+        (Some(gamma), Some(beta)) => {
+            let [gamma, beta] = alike([gamma, beta], dtype);
+            (Some(gamma), Some(beta))
+        }
+        one => one,
     };
-    let gamma = gamma.map(|tensor| param("gamma", tensor)).transpose()?;
-    let beta = beta.map(|tensor| param("beta", tensor)).transpose()?;
+    let [mean, variance] = alike([mean, variance], dtype);
     let spec = NormSpec {
         view: Some(view),
         ..NormSpec::new(batch_axes::<D>(), Reduction::Given, epsilon)
     };
     let call = Call::new(input, spec)
         .with_params(gamma, beta)
-        .with_given(param("mean", mean)?, param("variance", variance)?);
+        .with_given(mean, variance);
     Ok(call.named_as_burn_does().run()?.output)
 }
 

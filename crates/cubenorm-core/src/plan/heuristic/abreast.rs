@@ -45,13 +45,17 @@ const MOST_HALVES_ABREAST: usize = 4;
 /// and calls with a few rows more or less should come to one kernel.
 const VECTORS_OF_SOFTWARE_CORE: usize = 8;
 
-/// Vectors of rows that lie side by side, of floats and of halves, that a core takes at most: what it knows of more has no
-/// room in its first-level cache, and of halves there are few for as much of that. Measured with AVX-512, channels last,
-/// beside one vector at a time: group norm of 2 to 8 vectors takes 0.61 to 0.83 of the time forward and 0.71 to 0.90 back,
-/// of 10 to 20 vectors of floats 0.70 to 0.95, of halves 0.81 to 1.35, batch norm of 32 of floats 1.05 to 1.4; instance
-/// norm of two 0.36 to 0.79. A part of those that lie side by side takes 0.9 to 1.3.
+/// Vectors of rows that lie side by side that a core takes at most: what it knows of more has no room in its first-level
+/// cache. Channels last, beside one vector at a time. Measured with AVX-512: group norm of 2 to 8 vectors takes 0.61 to 0.83 of
+/// the time forward and 0.71 to 0.90 back, of 10 to 20 vectors of floats 0.70 to 0.95, of halves 0.70 to 1.35, batch norm of 32 of
+/// floats 1.05 to 1.4; instance norm of two 0.36 to 0.79. With AVX2: of 10 to 20 vectors of halves group norm takes 0.67 to 1.15
+/// forward and 0.86 to 1.03 back, instance norm 0.92 and 0.91. A part of those that lie side by side takes 0.9 to 1.3.
 const MOST_SIDE_BY_SIDE: usize = 20;
-const MOST_HALVES_SIDE_BY_SIDE: usize = 8;
+
+/// The same where nothing is reduced, and a core knows less of each. Measured with AVX2 and AVX-512, batch norm of halves by given
+/// statistics with channels last, beside rows of a pixel: 2 to 8 vectors take 0.71 to 0.99 of the time, of 16 to 64 0.71 to 1.03;
+/// of floats, which wait for memory, 0.96 to 1.17.
+const MOST_OF_GIVEN: usize = 64;
 
 /// Rows that a unit takes side by side at most, where a row's last vector has some lanes of the one before again.
 pub(in crate::plan) fn most_ragged_abreast(hardware: &Hardware) -> usize {
@@ -63,12 +67,12 @@ pub(in crate::plan) fn most_ragged_abreast(hardware: &Hardware) -> usize {
 pub(in crate::plan) fn side_by_side(
     groups: usize,
     run: usize,
-    is_half: bool,
+    reduces: bool,
     knobs: Knobs,
 ) -> usize {
-    let most = match is_half {
-        true => MOST_HALVES_SIDE_BY_SIDE,
-        false => MOST_SIDE_BY_SIDE,
+    let most = match reduces {
+        true => MOST_SIDE_BY_SIDE,
+        false => MOST_OF_GIVEN,
     };
     let wanted = knobs.abreast.unwrap_or(run).max(1);
     let fits = wanted <= most && run.is_multiple_of(wanted) && groups.is_multiple_of(wanted);
