@@ -8,8 +8,8 @@ use cubecl::ir::AddressType;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubenorm_core::{
-    Blueprint, DType, Hardware, Knobs, NormDesc, NormProblem, Plan, StrategyChoice, TensorDesc,
-    plan_forward, problem_on,
+    DType, Hardware, Knobs, NormDesc, NormProblem, Plan, StrategyChoice, TensorDesc, plan_forward,
+    problem_on,
 };
 
 use super::args::{
@@ -24,7 +24,6 @@ use crate::epilogue::AffineLaunch;
 use crate::forward::ResultsLaunch;
 use crate::kernel::{normalize, reduce_parts};
 use crate::source::SourceLaunch;
-use crate::strategy::strands::JoinShape;
 use crate::tune::{measured, tune_forward};
 
 /// The buffers that a description's tensors lie in.
@@ -455,8 +454,7 @@ impl<'a> Launch<'a> {
     }
 
     fn run(&self) {
-        let Blueprint { split, at_once, .. } = self.plan.blueprint;
-        let parts = (split && !at_once).then(|| {
+        let parts = self.plan.blueprint.split.then(|| {
             let accumulation = self.problem.dtype.accumulation();
             let elements = self.plan.workspace;
             let workspace = self.client.empty(elements * accumulation.size());
@@ -487,25 +485,9 @@ impl<'a> Launch<'a> {
             Some(_) => None,
             None => self.sum(),
         };
-        let at_once = blueprint.at_once;
-        let room = |elements: usize| {
-            let handle = self
-                .client
-                .empty(elements * self.problem.dtype.accumulation().size());
-            flat_arg(&handle, elements)
-        };
-        let join = self.plan.join.as_ref().filter(|_| at_once);
-        let left = at_once.then(|| room(self.plan.workspace));
-        let joined = join.map(|join| room(join.workspace));
-        let joins = join.map(|join| JoinShape {
-            team: join.team,
-            shifts: blueprint.shifts,
-            scale: None,
-        });
         // Safety: every address that the kernel forms lies in its buffer, see `operand`, and the
         // launch stays within the device's limits, which the plan has read. Of a workspace,
-        // the launch before has written every number, or all units before any of them goes on to read it, which run at once
-        // by the plan's word.
+        // the launch before has written every number.
         unsafe {
             normalize::launch_unchecked(
                 self.client,
@@ -525,8 +507,6 @@ impl<'a> Launch<'a> {
                 affine!(self),
                 results!(self, sum),
                 parts.into(),
-                left.into(),
-                joined.into(),
                 partition(&self.plan.grid, self.problem.cols),
                 scalars(
                     self.problem.dtype,
@@ -534,7 +514,6 @@ impl<'a> Launch<'a> {
                     self.problem.activation,
                 ),
                 blueprint,
-                joins,
                 memory_type(self.problem.dtype, Some(blueprint.input)),
                 memory_type(self.problem.param_dtype, blueprint.scale.or(blueprint.bias)),
                 memory_type(

@@ -1,9 +1,8 @@
 //! Rows cut between teams. The first launch leaves each part's statistics in a workspace; the
 //! second merges those of a row and normalizes its part.
 //!
-//! Two launches rather than one in which the last team finishes: WebGPU and the CPU runtime order nothing between the cubes
-//! of a launch. Where a CPU runs a launch of one cube, its units wait for each other
-//! [in between](crate::kernel::normalize).
+//! Two launches rather than one in which the last team finishes: WebGPU and the CPU runtime order
+//! nothing between the cubes of a launch.
 
 use cubecl::prelude::*;
 use cubenorm_core::{Lanes, Team};
@@ -102,26 +101,8 @@ pub(crate) fn write_part<A: Float, N: Size, W: Size>(
             workspace[slot] = Vector::new(moments.mean.extract(0usize));
             workspace[m2 + slot] = Vector::new(moments.m2.extract(0usize));
         } else {
-            write_lanes::<A, N, W>(workspace, moments.mean, slot);
-            write_lanes::<A, N, W>(workspace, moments.m2, m2 + slot);
-        }
-    }
-}
-
-/// Writes a number of each lane, in one vector or one after another.
-#[cube]
-pub(crate) fn write_lanes<A: Float, N: Size, W: Size>(
-    workspace: &mut Workspace<A, W>,
-    value: Vector<A, N>,
-    slot: usize,
-) {
-    let (width, lanes) = (W::value(), N::value());
-    if comptime!(width == lanes) {
-        workspace[slot] = Vector::<A, W>::cast_from(value);
-    } else {
-        #[unroll]
-        for lane in 0..N::value() {
-            workspace[slot * N::value() + lane] = Vector::new(value.extract(lane));
+            workspace[slot] = Vector::<A, W>::cast_from(moments.mean);
+            workspace[m2 + slot] = Vector::<A, W>::cast_from(moments.m2);
         }
     }
 }

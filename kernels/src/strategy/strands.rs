@@ -6,7 +6,7 @@ use cubenorm_core::{AccessBlueprint, Lanes, Team};
 
 use crate::moments::{Moments, merge};
 use crate::operand::{Optional, row_offset};
-use crate::strategy::split::{Partition, Workspace, part_count, write_lanes};
+use crate::strategy::split::{Partition, Workspace, part_count};
 use crate::strategy::{member, merge_folded, team_count, team_index};
 use crate::types::One;
 
@@ -32,7 +32,7 @@ pub(crate) fn write_shift<A: Float, N: Size, W: Size>(
 ) {
     if member(team) == 0 {
         let shifts = 2 * partition.splits * partition.groups;
-        write_lanes::<A, N, W>(workspace, shift, shifts + group);
+        workspace[shifts + group] = Vector::<A, W>::cast_from(shift);
     }
 }
 
@@ -49,19 +49,6 @@ pub(crate) fn join<A: Float, P: Float>(
     #[comptime] shape: JoinShape,
     #[define(A)] _accumulation: ElemType,
     #[define(P)] _param_dtype: ElemType,
-) {
-    join_rows::<A, P, One>(parts, scale, joined, rows, &partition, shape);
-}
-
-/// The same within a launch; `W` is 1.
-#[cube]
-pub(crate) fn join_rows<A: Float, P: Float, W: Size>(
-    parts: &Workspace<A, W>,
-    scale: &Optional<P, One>,
-    joined: &mut Workspace<A, W>,
-    rows: usize,
-    partition: &Partition,
-    #[comptime] shape: JoinShape,
 ) {
     let team = comptime!(shape.team);
     let strands = partition.strands;
@@ -83,12 +70,12 @@ pub(crate) fn join_rows<A: Float, P: Float, W: Size>(
             let strand = first + place % strands;
             let slot = part * rows * strands + strand;
             let mut next = Moments::<A, One> {
-                count: part_count::<A, One>(partition, part, team),
-                mean: number::<A, W>(parts, slot),
-                m2: number::<A, W>(parts, of_kind + slot),
+                count: part_count::<A, One>(&partition, part, team),
+                mean: parts[slot],
+                m2: parts[of_kind + slot],
             };
             if comptime!(shape.shifts) {
-                next.mean += number::<A, W>(parts, 2 * of_kind + strand) - Vector::new(shift);
+                next.mean += parts[2 * of_kind + strand] - Vector::new(shift);
             }
             if comptime!(shape.scale.is_some()) {
                 let scale = scale.as_ref().unwrap();
@@ -108,20 +95,14 @@ pub(crate) fn join_rows<A: Float, P: Float, W: Size>(
         let mine = Moments::<A, One> { count, mean, m2 };
         let all = merge_folded::<A, One>(&mine, team);
         if member(team) == 0 {
-            joined[row] = Vector::new(all.mean.extract(0usize));
-            joined[rows + row] = Vector::new(all.m2.extract(0usize));
+            joined[row] = all.mean;
+            joined[rows + row] = all.m2;
             if comptime!(shape.shifts) {
                 joined[2 * rows + row] = Vector::new(shift);
             }
         }
         row += team_count(team);
     }
-}
-
-/// A number of a workspace that has one in each place.
-#[cube]
-fn number<A: Float, W: Size>(workspace: &Workspace<A, W>, place: usize) -> Vector<A, One> {
-    Vector::new(workspace[place].extract(0usize))
 }
 
 /// What is known of the rows that the lanes of a row group belong to.

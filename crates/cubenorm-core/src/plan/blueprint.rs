@@ -262,8 +262,6 @@ pub struct Blueprint {
     pub written_statistics: Option<(WrittenStatistics, usize)>,
     /// Whether a row is split over several teams or [joined](Team::joined), in two launches.
     pub split: bool,
-    /// Whether those launches are one, in which all units wait for each other between them.
-    pub at_once: bool,
 }
 
 /// Whether a row is more than the input.

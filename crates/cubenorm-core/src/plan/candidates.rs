@@ -204,7 +204,6 @@ fn outline(plan: &Plan) -> Outline {
         },
         hold: plan.blueprint.hold,
         split: plan.blueprint.split,
-        at_once: plan.blueprint.at_once,
         reads: 1 + usize::from(plan.blueprint.residual.is_some()),
         writes: 1 + usize::from(plan.blueprint.writes_sum),
     }
@@ -222,7 +221,6 @@ fn gradient_outline(plan: &GradientPlan) -> Outline {
             }
         },
         split: plan.blueprint.split,
-        at_once: false,
         reads: 2,
         writes: usize::from(plan.blueprint.input_gradient.is_some()),
     }

@@ -19,10 +19,8 @@ pub(super) struct Outline {
     pub grid: Grid,
     pub passes: usize,
     pub hold: Hold,
-    /// Whether the passes are of all rows, one after another.
+    /// Whether the passes are launches of their own.
     pub split: bool,
-    /// Whether they are one launch even so.
-    pub at_once: bool,
     /// Tensors of the input's size that each pass reads.
     pub reads: usize,
     /// Tensors of the input's size that are written.
@@ -70,7 +68,7 @@ pub(super) fn cost(outline: &Outline, hardware: &Hardware) -> f64 {
         Level::Cube | Level::Column => 1.02 + 0.01 * (members as f64).log2(),
     };
     let shallow = if per_unit < 2 { 1.05 } else { 1.0 };
-    let launches = match outline.split && !outline.at_once {
+    let launches = match outline.split {
         false => 0.0,
         true => LAUNCH * (1e6 / elements.max(1) as f64).min(4.0),
     };

@@ -194,13 +194,9 @@ impl fmt::Display for Plan {
         if self.blueprint.output.past_caches {
             write!(f, ", stored past the caches")?;
         }
-        let at_once = match self.blueprint.at_once {
-            true => ", in one launch",
-            false => "",
-        };
         write!(
             f,
-            "{}{at_once} ({})",
+            "{} ({})",
             self.grid.describe_splits(&self.blueprint.team),
             self.reason
         )
@@ -317,7 +313,6 @@ pub fn plan_forward(
     let (scale, bias) = (optional(&problem.scale), optional(&problem.bias));
     let (mean, variance) = (optional(&problem.mean), optional(&problem.variance));
     let one_block = heuristic::is_one_block(&cut, &task, hardware);
-    let takes_two = cut.takes_two_launches(problem.statistics.reduces());
     let mut blueprint = Blueprint {
         team: cut.team,
         hold: cut.hold,
@@ -343,8 +338,7 @@ pub fn plan_forward(
             .written_statistics
             .as_ref()
             .map(|(written, access)| (*written, access.row.len())),
-        split: takes_two,
-        at_once: takes_two && heuristic::waits_within_launch(&cut, hardware),
+        split: cut.takes_two_launches(problem.statistics.reduces()),
     };
     blueprint.output.past_caches =
         heuristic::passes_caches(blueprint.output, &cut, &task, hardware);

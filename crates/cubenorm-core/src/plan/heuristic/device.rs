@@ -61,9 +61,3 @@ pub(in crate::plan) fn passes_caches(
     let in_order = cut.abreast == 1 || cut.team.side_by_side || cut.hold != Hold::Reread;
     in_order && may_pass_caches(result, cut.team.vector, task, hardware)
 }
-
-/// Whether what would be two launches is one, between whose halves units wait for each other: where all of them run at once,
-/// which a CPU's units do, each of which is a thread.
-pub(in crate::plan) fn waits_within_launch(cut: &Cut, hardware: &Hardware) -> bool {
-    hardware.cpu_cores.is_some() && cut.grid.cube_count == 1
-}

@@ -17,9 +17,7 @@ mod unit;
 mod vectors;
 
 pub(super) use abreast::{MOST_ABREAST, abreast, most_ragged_abreast, side_by_side};
-pub(super) use device::{
-    SOFTWARE_STEPS, may_pass_caches, passes_caches, plane_size, waits_within_launch,
-};
+pub(super) use device::{SOFTWARE_STEPS, may_pass_caches, passes_caches, plane_size};
 pub(super) use hold::MERGED_OF_UNIT;
 pub(super) use vectors::{
     LEAST_RUN, NARROW_VECTOR, STEPS_UNDER_WAY, is_one_block, narrow_vector, narrower_columns,
