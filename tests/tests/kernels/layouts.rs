@@ -499,16 +499,17 @@ fn channels_that_are_last_are_normalized_by_what_each_is_given() {
                 );
                 continue;
             }
-            // One vector of a core, several, one that ends with another's lanes, and none.
-            for channels in [64, 192, 100, 3] {
+            // Vectors of a core, one that ends with another's lanes, and none.
+            for channels in [64, 100, 3] {
                 let layout = Layout::strided(
                     [2, channels, 5, 9],
                     [45 * channels, 1, 9 * channels, channels],
                 );
                 let desc = by_given_statistics(TensorDesc::new(layout.clone(), dtype));
-                let residual = TensorDesc::new(layout, dtype);
-                for desc in [desc.clone(), desc.with_residual(residual).with_sum()] {
-                    check_all(&device, &Case::new(desc, 26));
+                check_all(&device, &Case::new(desc.clone(), 26));
+                if channels == 64 {
+                    let with_residual = desc.with_residual(TensorDesc::new(layout, dtype));
+                    check_all(&device, &Case::new(with_residual.with_sum(), 26));
                 }
             }
         }

@@ -37,7 +37,7 @@ impl BuildKind {
 pub const SUITE: &str = "cubenorm-tests";
 
 /// The suite's targets that need CubeCL only: those that `flex` cannot run and that a second
-/// driver repeats.
+/// driver repeats, but for [`TUNING`].
 const KERNEL_TARGETS: [&str; 7] = [
     "kernels",
     "gradients",
@@ -50,6 +50,9 @@ const KERNEL_TARGETS: [&str; 7] = [
 
 /// The one that has tests of several devices at once.
 pub const TOGETHER: &str = "robustness";
+
+/// The one that a second driver does not repeat: how a device is tuned does not depend on it, and it takes minutes.
+const TUNING: &str = "tuning";
 
 /// The one that runs operators from files, through CubeCL or through Burn.
 const OPERATORS: &str = "operators";
@@ -69,7 +72,7 @@ impl Targets {
         let kernels = KERNEL_TARGETS.contains(&target);
         match self {
             Self::All => true,
-            Self::Kernels => kernels || target == OPERATORS,
+            Self::Kernels => kernels && target != TUNING || target == OPERATORS,
             Self::Burn => !kernels,
         }
     }
