@@ -228,7 +228,7 @@ fn environment(devices: &str, driver: &Option<Driver>) -> Vec<(&'static str, OsS
 fn name(run: &Run) -> String {
     let part = match run.targets {
         Targets::All => "",
-        Targets::Kernels => ", kernels",
+        Targets::Kernels | Targets::Again => ", kernels",
         Targets::Burn => ", Burn",
     };
     format!("{run}{part}")
@@ -393,8 +393,7 @@ mod tests {
         must_have_run(&skipped(|_| true)).unwrap();
         let only_cpu = |run: &Run| run.device == Device::Cpu;
         let with_kernels = |run: &Run| {
-            run.device == Device::Cpu
-                || run.device == Device::Wgpu && run.targets == Targets::Kernels
+            run.device == Device::Cpu || run.device == Device::Wgpu && run.targets == Targets::Again
         };
         for is_there in [only_cpu, with_kernels] {
             let error = must_have_run(&skipped(is_there)).unwrap_err().to_string();

@@ -36,7 +36,7 @@ impl BuildKind {
 /// The package with the suite that runs once per device; the other packages' tests run once.
 pub const SUITE: &str = "cubenorm-tests";
 
-/// The suite's targets that need CubeCL only: those that `flex` cannot run and that a second
+/// The suite's targets that need CubeCL only: those that `flex` cannot run and that a further
 /// driver repeats, but for [`TUNING`].
 const KERNEL_TARGETS: [&str; 7] = [
     "kernels",
@@ -51,7 +51,7 @@ const KERNEL_TARGETS: [&str; 7] = [
 /// The one that has tests of several devices at once.
 pub const TOGETHER: &str = "robustness";
 
-/// The one that a second driver does not repeat: how a device is tuned does not depend on it, and it takes minutes.
+/// The one that a further driver does not repeat: how a device is tuned does not depend on it, and it takes minutes.
 const TUNING: &str = "tuning";
 
 /// The one that runs operators from files, through CubeCL or through Burn.
@@ -63,6 +63,8 @@ pub enum Targets {
     All,
     /// Kernels launched through CubeCL.
     Kernels,
+    /// Those on a further driver of the same device.
+    Again,
     /// Operators called through Burn, or run on any device.
     Burn,
 }
@@ -72,7 +74,8 @@ impl Targets {
         let kernels = KERNEL_TARGETS.contains(&target);
         match self {
             Self::All => true,
-            Self::Kernels => kernels && target != TUNING || target == OPERATORS,
+            Self::Kernels => kernels || target == OPERATORS,
+            Self::Again => Self::Kernels.contain(target) && target != TUNING,
             Self::Burn => !kernels,
         }
     }
@@ -141,7 +144,7 @@ pub const RUNS: &[Run] = &[
         Device::Wgpu,
         DriverKind::Software("swiftshader"),
         BuildKind::Burn,
-        Targets::Kernels,
+        Targets::Again,
     ),
     run(
         Device::Cuda,
@@ -177,7 +180,7 @@ pub const RUNS: &[Run] = &[
         Device::Vulkan,
         DriverKind::Software("swiftshader"),
         BuildKind::Spirv,
-        Targets::Kernels,
+        Targets::Again,
     ),
 ];
 

@@ -49,7 +49,7 @@ const VECTORS_OF_SOFTWARE_CORE: usize = 8;
 /// cache. Channels last, beside one vector at a time. Measured with AVX-512: group norm of 2 to 8 vectors takes 0.61 to 0.83 of
 /// the time forward and 0.71 to 0.90 back, of 10 to 20 vectors of floats 0.70 to 0.95, of halves 0.70 to 1.35, batch norm of 32 of
 /// floats 1.05 to 1.4; instance norm of two 0.36 to 0.79. With AVX2: of 10 to 20 vectors of halves group norm takes 0.77 to 1.15
-/// forward and 0.86 to 1.03 back, instance norm 0.92 and 0.91. A part of those that lie side by side takes 0.9 to 1.3.
+/// forward and 0.86 to 1.03 back, instance norm 0.83 and 0.91. A part of those that lie side by side takes 0.9 to 1.3.
 const MOST_SIDE_BY_SIDE: usize = 20;
 
 /// The same where nothing is reduced, and a core knows less of each. Measured with AVX2 and AVX-512, batch norm of halves by given
