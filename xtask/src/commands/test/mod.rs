@@ -385,6 +385,16 @@ mod tests {
     }
 
     #[test]
+    fn every_device_of_kernels_is_tuned_on_one_driver() {
+        for device in [Device::Cpu, Device::Wgpu, Device::Vulkan] {
+            let runs = RUNS.iter().filter(|run| run.device == device);
+            let runs = runs.filter(|run| run.driver != suite::DriverKind::System);
+            let tuned = runs.filter(|run| run.targets.contain("tuning")).count();
+            assert_eq!(tuned, 1, "{device}");
+        }
+    }
+
+    #[test]
     fn kernels_on_one_driver_do_not_stand_for_a_runtime() {
         let skipped = |is_there: fn(&Run) -> bool| -> Vec<Line> {
             let absent = RUNS.iter().filter(|run| !is_there(run));
