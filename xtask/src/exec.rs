@@ -107,9 +107,9 @@ impl Cmd {
         String::from_utf8(output.stdout).with_context(|| format!("`{self}` wrote no UTF-8"))
     }
 
-    /// Runs the command, shows what it writes to standard output while it writes, and returns
-    /// that and whether it succeeded.
-    pub fn tee(&self) -> Result<(String, ExitStatus)> {
+    /// Runs the command, shows what it writes to standard output while it writes, each line behind `prefix`, and returns
+    /// that without it and whether it succeeded.
+    pub fn tee(&self, prefix: &str) -> Result<(String, ExitStatus)> {
         self.announce();
         let mut child = self
             .command()
@@ -121,7 +121,9 @@ impl Cmd {
             let mut reader = BufReader::new(stdout);
             let mut line = Vec::new();
             while reader.read_until(b'\n', &mut line)? > 0 {
-                std::io::stdout().write_all(&line)?;
+                let mut stdout = std::io::stdout().lock();
+                stdout.write_all(prefix.as_bytes())?;
+                stdout.write_all(&line)?;
                 text.push_str(&String::from_utf8_lossy(&line));
                 line.clear();
             }

@@ -4,7 +4,7 @@ pub mod output;
 pub mod plan;
 pub mod suite;
 
-use std::{env, ffi::OsString};
+use std::{env, ffi::OsString, sync::Mutex, thread};
 
 use anyhow::{Result, ensure};
 use comfy_table::{Table, presets};
@@ -12,7 +12,7 @@ use comfy_table::{Table, presets};
 use self::{
     output::Counts,
     plan::{Plan, Ready, choosing},
-    suite::{BuildKind, RUNS, Run, SUITE, TOGETHER, Targets},
+    suite::{ALONE, BuildKind, RUNS, Run, SUITE, TOGETHER, Targets},
 };
 use crate::{
     cargo::{self, Artifact, Build},
@@ -92,8 +92,11 @@ fn run_build(plan: &Plan, args: &Args, kind: BuildKind) -> Vec<Line> {
             .test_programs()
             .filter(|program| program.package == SUITE);
         let taken = suite.filter(|program| run.targets.contain(&program.target));
+        let (alone, others): (Vec<_>, Vec<_>) =
+            taken.partition(|program| ALONE.contains(&program.target.as_str()));
         let environment = environment(run.device.name(), driver);
-        lines.push(Line::of(run, execute(taken, args, &environment)));
+        let ran = execute(alone.into_iter(), args, &environment);
+        lines.push(Line::of(run, ran.and(in_pairs(others, args, &environment))));
     }
     lines
 }
@@ -147,7 +150,7 @@ fn doc_tests(name: &str, kind: BuildKind, args: &Args, features: &str) -> Line {
         .arg("--doc")
         .arg("--")
         .args(&args.filters);
-    Line::ran(name, output(&command))
+    Line::ran(name, output(&command, ""))
 }
 
 /// Runs test programs one after the other, all of them, whatever fails.
@@ -157,23 +160,47 @@ fn execute<'a>(
     environment: &[(&str, OsString)],
 ) -> Ran {
     programs
-        .map(|program| {
-            let mut command = Cmd::new(program.executable.to_string_lossy())
-                .folder(&program.folder)
-                .args(&args.filters);
-            if args.large {
-                command = command.arg("--include-ignored");
-            }
-            for (name, value) in environment {
-                command = command.env(*name, value);
-            }
-            output(&command)
-        })
+        .map(|program| output(&command(program, args, environment), ""))
         .fold(Ran::default(), Ran::and)
 }
 
-fn output(command: &Cmd) -> Ran {
-    let (text, status) = match command.tee() {
+/// [`execute`], two at a time: a driver compiles kernels one after the other, on one core, and that is most of the time.
+fn in_pairs(programs: Vec<&Artifact>, args: &Args, environment: &[(&str, OsString)]) -> Ran {
+    let left = Mutex::new(programs.into_iter());
+    let next = || {
+        left.lock()
+            .expect("no thread panics while it takes one")
+            .next()
+    };
+    let worker = || {
+        let mut ran = Ran::default();
+        while let Some(program) = next() {
+            let prefix = format!("{}: ", program.target);
+            ran = ran.and(output(&command(program, args, environment), &prefix));
+        }
+        ran
+    };
+    thread::scope(|scope| {
+        let other = scope.spawn(worker);
+        worker().and(other.join().expect("a program's failure is no panic"))
+    })
+}
+
+fn command(program: &Artifact, args: &Args, environment: &[(&str, OsString)]) -> Cmd {
+    let mut command = Cmd::new(program.executable.to_string_lossy())
+        .folder(&program.folder)
+        .args(&args.filters);
+    if args.large {
+        command = command.arg("--include-ignored");
+    }
+    for (name, value) in environment {
+        command = command.env(*name, value);
+    }
+    command
+}
+
+fn output(command: &Cmd, prefix: &str) -> Ran {
+    let (text, status) = match command.tee(prefix) {
         Ok(ended) => ended,
         Err(error) => {
             return Ran {

@@ -48,6 +48,9 @@ const KERNEL_TARGETS: [&str; 7] = [
     "large",
 ];
 
+/// Those beside which nothing runs: one measures time, the other takes as much memory as there is.
+pub const ALONE: [&str; 2] = [TUNING, "large"];
+
 /// The one that has tests of several devices at once.
 pub const TOGETHER: &str = "robustness";
 

@@ -73,7 +73,7 @@ struct Line<'a> {
 }
 
 fn counted(command: &Cmd) -> Result<Counts, String> {
-    let (text, status) = command.tee().map_err(|error| format!("{error:#}"))?;
+    let (text, status) = command.tee("").map_err(|error| format!("{error:#}"))?;
     let counts = text.lines().rev().find_map(counts);
     match counts {
         Some(counts) if counts.passed + counts.failed == 0 => Err("no case ran".to_owned()),
