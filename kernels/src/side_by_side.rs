@@ -14,7 +14,7 @@ use crate::moments::{RowStatistics, nothing_reduced, same};
 use crate::operand::Optional;
 use crate::source::{SourceRows, read, source_row};
 use crate::strategy::split::{Partition, merge_parts};
-use crate::strategy::strands::joined;
+use crate::strategy::strands::{Strands, joined};
 use crate::types::Types;
 use crate::work::{item, my_share};
 
@@ -104,9 +104,9 @@ pub(crate) fn normalize_side_by_side<T: Types, W: Size>(
         let share = my_share(first.part, partition, team);
         let epsilon = scalars.epsilon.get::<T::A>();
         let reduces_here = comptime!(blueprint.statistics.reduces() && !blueprint.split);
-        // Strands that are joined have one shift, which is not what would be found here.
+        // Strands that are joined elsewhere have one shift, which is not what would be found here.
         let samples = comptime!(Blueprint {
-            shifts: blueprint.shifts && !team.joined,
+            shifts: blueprint.shifts && (!team.joined || blueprint.joins_within()),
             ..blueprint
         });
         let mut rows = find_rows::<T>(source, round, partition, samples);
@@ -115,6 +115,21 @@ pub(crate) fn normalize_side_by_side<T: Types, W: Size>(
         } else {
             Accumulated::<T::A, T::N>::nothing(1usize)
         };
+        let lanes = comptime!(if blueprint.joins_within() {
+            blueprint.abreast * team.vector
+        } else {
+            1
+        });
+        let mut strands = Strands::<T::A>::room(lanes);
+        if comptime!(blueprint.joins_within()) {
+            for r in 0..blueprint.abreast {
+                let of_vector = found.of_row(r);
+                let shift = rows.get(r).shift;
+                strands.set::<T::N>(r, of_vector.mean, of_vector.m2, shift);
+            }
+            let count = T::A::cast_from(share.count);
+            strands.join(partition.strands, count, lanes, team);
+        }
         let mut written = WrittenRows::<T::A, T::N>::room(blueprint.abreast);
         for r in 0..blueprint.abreast {
             let item = item(round + r, partition, team);
@@ -131,9 +146,12 @@ pub(crate) fn normalize_side_by_side<T: Types, W: Size>(
             } else {
                 let mut row = rows.get(r);
                 let moments = if comptime!(team.joined) {
-                    let left = parts.as_ref().unwrap();
-                    let of_row =
-                        joined::<T::A, T::N, W>(left, item.row, partition, blueprint.shifts);
+                    let of_row = if comptime!(blueprint.split) {
+                        let left = parts.as_ref().unwrap();
+                        joined::<T::A, T::N, W>(left, item.row, partition, blueprint.shifts)
+                    } else {
+                        strands.joined::<T::N>(r)
+                    };
                     row.shift = of_row.shift;
                     same::<T::A, T::N>(&of_row.moments)
                 } else if comptime!(blueprint.split) {

@@ -1427,15 +1427,56 @@ fn short_runs_of_rows_come_as_strands() {
     // The same elements, however they are grouped.
     let problem = problem_on(&ten, &cpu, inferred).unwrap();
     assert_eq!((problem.rows, problem.cols), (8 * 320, 64 * 64));
+    // Five vectors of 32 are 16 whole rows, which a core joins itself; one is not.
     let plan = plan_forward(&problem, &cpu, inferred).unwrap();
+    assert!(plan.blueprint.joins_within(), "{plan}");
+    assert_eq!((plan.blueprint.abreast, plan.workspace), (5, 0));
+    assert_eq!(plan.join, None);
+    assert!(plan.to_string().contains(", 10 strands joined ("), "{plan}");
+    let single = Knobs {
+        abreast: Some(1),
+        ..Knobs::default()
+    };
+    let plan = plan_forward(&problem, &cpu, single.into()).unwrap();
+    assert!(!plan.blueprint.joins_within(), "{plan}");
     let join = plan.join.unwrap();
     assert_eq!((join.grid.groups, join.grid.steps), (8 * 32, 10));
     assert_eq!(plan.workspace, 3 * 8 * 320);
     assert_eq!(join.workspace, 3 * 8 * 32);
-    assert!(plan.to_string().contains(", 10 strands joined ("), "{plan}");
+    // Rows that are cut in parts are joined between two launches, of which the first has a part.
+    let plan = plan_forward(&problem, &cpu, Strategy::Split.into()).unwrap();
+    assert_eq!(plan.join.is_some(), plan.grid.splits > 1, "{plan}");
     let problem = problem_on(&ten, &hopper, inferred).unwrap();
     let plan = plan_forward(&problem, &hopper, inferred).unwrap();
     assert_eq!(plan.grid.cube_dim, [32, 4, 1], "{plan}");
+    assert!(!plan.blueprint.joins_within(), "{plan}");
+}
+
+#[test]
+fn a_core_takes_strands_that_are_whole_rows() {
+    let cpu = Hardware::cpu(2, 512);
+    let planned = |members: usize, dtype: DType| {
+        let desc = group_norm_channels_last(members, 64, dtype);
+        let problem = problem_on(&desc, &cpu, StrategyChoice::Inferred).unwrap();
+        let plan = plan_forward(&problem, &cpu, StrategyChoice::Inferred).unwrap();
+        let back = GradientDesc::new(desc);
+        let problem = back.input_problem(ParamSums::Strands).unwrap();
+        let gradient = plan_gradient(&problem, &cpu, StrategyChoice::Inferred).unwrap();
+        assert!(gradient.blueprint.joins_within(), "{gradient}");
+        // Sums of each strand, for the parameters.
+        assert_eq!(gradient.workspace, 2 * problem.rows);
+        assert!(plan.blueprint.joins_within(), "{plan}");
+        plan.blueprint.abreast
+    };
+    // Four vectors where those have whole rows.
+    assert_eq!([8, 16].map(|members| planned(members, DType::F32)), [4; 2]);
+    assert_eq!([8, 16].map(|members| planned(members, DType::F16)), [4; 2]);
+    // Else as few as have.
+    assert_eq!(
+        [10, 20, 40].map(|members| planned(members, DType::F16)),
+        [5; 3]
+    );
+    assert_eq!(planned(30, DType::F32), 15);
 }
 
 #[test]

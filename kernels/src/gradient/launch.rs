@@ -444,7 +444,7 @@ impl Back<'_> {
         self.desc.norm.input.dtype.accumulation()
     }
 
-    /// Launches it, and returns what its first launch has left where there are two.
+    /// Launches it, and returns what its first launch has left where there are two, or the only one of strands.
     fn launch(
         &self,
         problem: &GradientProblem,
@@ -480,6 +480,11 @@ impl Back<'_> {
         let scale = problem.scale.as_ref().filter(|_| blueprint.scale.is_some());
         let bias = problem.bias.as_ref().filter(|_| blueprint.bias.is_some());
         let parts = blueprint.split.then(|| self.sums(plan.workspace));
+        let strands = blueprint.joins_within().then(|| self.sums(plan.workspace));
+        let rows = match &strands {
+            Some(strands) => Some(flat_arg(strands, plan.workspace)),
+            None => optional_arg(rows, problem.row_sums.as_ref()),
+        };
         // A macro, because the types of the arguments name those that a kernel is instantiated with.
         macro_rules! source {
             () => {
@@ -559,7 +564,7 @@ impl Back<'_> {
                 source!(),
                 GradientResultsLaunch::new(
                     optional_arg(written, problem.input_gradient.as_ref()).into(),
-                    optional_arg(rows, problem.row_sums.as_ref()).into(),
+                    rows.into(),
                     columns.map(|(handle, sums)| flat_arg(handle, sums)).into(),
                 ),
                 left.map(|(left, elements)| flat_arg(&left, elements))
@@ -573,7 +578,7 @@ impl Back<'_> {
                 elem[2],
             );
         }
-        Ok(parts)
+        Ok(parts.or(strands))
     }
 
     /// Units of a cube that adds up so many parts: elements side by side, and units that share the parts of

@@ -6,6 +6,7 @@ use cubenorm_core::{GradientBlueprint, Lanes};
 use crate::moments::Moments;
 use crate::operand::{Optional, row_offset};
 use crate::strategy::member;
+use crate::strategy::split::Partition;
 use crate::types::{One, Types};
 use crate::work::Item;
 
@@ -14,7 +15,8 @@ use crate::work::Item;
 pub(crate) struct GradientResults<F: Float, NY: Size, A: Float, N: Size> {
     /// The input's gradient.
     pub(crate) input: Optional<F, NY>,
-    /// `sum(dz * xhat)` and `sum(dz)` of each row, as pairs.
+    /// `sum(dz * xhat)` and `sum(dz)` of each row, as pairs; of strands that are joined within a launch as the
+    /// [workspace](crate::strategy::split::Workspace) of others has them.
     pub(crate) rows: Optional<A, One>,
     /// The same of each column over the rows of a team, or of each row that several teams share: for each
     /// of these a row of the first, then a row of the second.
@@ -54,5 +56,22 @@ pub(super) fn write_rows<T: Types>(
                 tensor[pair + 1] = Vector::new(sums.mean.extract(lane));
             }
         }
+    }
+}
+
+/// Leaves the sums of the strands in the lanes of a row group.
+#[cube]
+pub(super) fn write_strands<T: Types>(
+    results: &mut TypedResults<T>,
+    sums: &Moments<T::A, T::N>,
+    first: usize,
+    partition: &Partition,
+) {
+    let strands = partition.groups * T::N::value();
+    let tensor = results.rows.as_mut().unwrap();
+    #[unroll]
+    for lane in 0..T::N::value() {
+        tensor[first + lane] = Vector::new(sums.mean.extract(lane));
+        tensor[strands + first + lane] = Vector::new(sums.m2.extract(lane));
     }
 }

@@ -1,5 +1,6 @@
 //! Rows that are strands of one. Between the two launches of [`split`](super::split) a third joins what the first has found
-//! of a row's strands, which lie in as many lanes, and maybe in several vectors.
+//! of a row's strands, which lie in as many lanes, and maybe in several vectors. A unit that has all strands of its rows side
+//! by side joins them itself, in one launch.
 
 use cubecl::prelude::*;
 use cubenorm_core::{AccessBlueprint, Lanes, Team};
@@ -141,5 +142,98 @@ pub(crate) fn joined<A: Float, N: Size, W: Size>(
             m2,
         },
         shift,
+    }
+}
+
+/// What a unit has found of strands that it has side by side, number by number, and joins.
+#[derive(CubeType)]
+pub(crate) struct Strands<A: Float> {
+    means: Array<A>,
+    m2s: Array<A>,
+    shifts: Array<A>,
+}
+
+#[cube]
+impl<A: Float> Strands<A> {
+    pub(crate) fn room(#[comptime] strands: usize) -> Self {
+        Strands::<A> {
+            means: Array::<A>::new(strands),
+            m2s: Array::<A>::new(strands),
+            shifts: Array::<A>::new(strands),
+        }
+    }
+
+    /// Those that lie in the lanes of vector `r`.
+    pub(crate) fn set<N: Size>(
+        &mut self,
+        r: usize,
+        mean: Vector<A, N>,
+        m2: Vector<A, N>,
+        shift: Vector<A, N>,
+    ) {
+        #[unroll]
+        for lane in 0..N::value() {
+            let strand = r * N::value() + lane;
+            self.means[strand] = mean.extract(lane);
+            self.m2s[strand] = m2.extract(lane);
+            self.shifts[strand] = shift.extract(lane);
+        }
+    }
+
+    /// Joins those of each row, so many, each of `count` elements, and leaves that in the places of all of them.
+    pub(crate) fn join(
+        &mut self,
+        strands: usize,
+        count: A,
+        #[comptime] lanes: usize,
+        #[comptime] team: Team,
+    ) {
+        for row in 0..lanes / strands {
+            let first = row * strands;
+            let shift = self.shifts[first];
+            let mut of_row = Moments::<A, One> {
+                count,
+                mean: Vector::new(self.means[first]),
+                m2: Vector::new(self.m2s[first]),
+            };
+            for strand in first + 1..first + strands {
+                let next = Moments::<A, One> {
+                    count,
+                    mean: Vector::new(self.means[strand] + (self.shifts[strand] - shift)),
+                    m2: Vector::new(self.m2s[strand]),
+                };
+                let both = merge::<A, One>(&of_row, &next, team);
+                of_row.count = both.count;
+                of_row.mean = both.mean;
+                of_row.m2 = both.m2;
+            }
+            for strand in first..first + strands {
+                self.means[strand] = of_row.mean.extract(0usize);
+                self.m2s[strand] = of_row.m2.extract(0usize);
+                self.shifts[strand] = shift;
+            }
+        }
+    }
+
+    /// What is known of the rows of the lanes of vector `r`.
+    pub(crate) fn joined<N: Size>(&self, r: usize) -> Joined<A, N> {
+        let mut mean = Vector::<A, N>::empty();
+        let mut m2 = Vector::<A, N>::empty();
+        let mut shift = Vector::<A, N>::empty();
+        #[unroll]
+        for lane in 0..N::value() {
+            let strand = r * N::value() + lane;
+            mean.insert(lane, self.means[strand]);
+            m2.insert(lane, self.m2s[strand]);
+            shift.insert(lane, self.shifts[strand]);
+        }
+        Joined::<A, N> {
+            moments: Moments::<A, N> {
+                count: A::new(0.0),
+                mean,
+                m2,
+            },
+            shift,
+        }
     }
 }

@@ -1,9 +1,10 @@
 //! Rows that are short runs far apart in memory, whose statistics are joined from those of strands.
 
 use cubenorm_core::{
-    DType, Epsilon, Layout, NormDesc, Statistics, StrategyChoice, TensorDesc, WrittenStatistics,
+    DType, Epsilon, Knobs, Layout, NormDesc, Statistics, StrategyChoice, TensorDesc,
+    WrittenStatistics,
 };
-use cubenorm_kernels::plan_for;
+use cubenorm_kernels::{hardware, plan_for};
 use cubenorm_tests::case::{Case, noise};
 use cubenorm_tests::device::{TestDevice, devices};
 
@@ -20,12 +21,22 @@ fn group_norm(shape: [usize; 4], statistics: Statistics, dtype: DType) -> NormDe
         .with_bias(param)
 }
 
-/// Checks a case under every choice, which is to be done in strands if nobody says how.
+/// Checks a case under every choice, which is to be done in strands if nobody says how; where a unit has those of whole rows
+/// side by side and joins them itself, also with a vector of them at a time.
 #[track_caller]
 fn check_joined(device: &TestDevice, case: &Case) {
     let plan = plan_for(&device.client, &case.desc, StrategyChoice::Inferred).unwrap();
-    assert!(plan.join.is_some(), "{}: {plan}", device.name);
+    assert!(plan.blueprint.team.joined, "{}: {plan}", device.name);
     check_all(device, case);
+    if plan.blueprint.joins_within() {
+        let single = Knobs {
+            abreast: Some(1),
+            ..Knobs::default()
+        };
+        if let Err(error) = case.check(device, single.into()) {
+            panic!("{error}");
+        }
+    }
 }
 
 #[test]
@@ -47,6 +58,18 @@ fn groups_of_channels_that_are_last_are_joined_from_their_channels() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn a_core_joins_the_strands_of_rows_that_it_has_side_by_side() {
+    for device in devices() {
+        // Enough maps for the cores of any machine.
+        let desc = group_norm([256, 16, 3, 200], Statistics::MeanVariance, DType::F32);
+        let plan = plan_for(&device.client, &desc, StrategyChoice::Inferred).unwrap();
+        let has_cores = hardware(&device.client).cpu_cores.is_some();
+        assert_eq!(plan.blueprint.joins_within(), has_cores, "{plan}");
+        assert_eq!(plan.join.is_none(), has_cores, "{plan}");
     }
 }
 

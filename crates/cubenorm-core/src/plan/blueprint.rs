@@ -191,7 +191,8 @@ pub struct Team {
     pub merge: Merge,
     /// Whether a row is cut in parts, for several teams or for the cubes of one.
     pub parts: bool,
-    /// Whether a row is one of several strands: what is found of them is joined between two launches.
+    /// Whether a row is one of several strands: what is found of them is joined between two launches, or by a unit that has
+    /// all of them.
     pub joined: bool,
     /// Cubes that are a team together, each with a part of every row of it. What else is said of a team is said
     /// of each of these cubes.
@@ -260,7 +261,7 @@ pub struct Blueprint {
     pub writes_sum: bool,
     /// Which statistics are written and the row dimensions of their tensor.
     pub written_statistics: Option<(WrittenStatistics, usize)>,
-    /// Whether a row is split over several teams or [joined](Team::joined), in two launches.
+    /// Whether a row is split over several teams or [joined](Team::joined) between them, in two launches.
     pub split: bool,
 }
 
@@ -282,6 +283,11 @@ impl Blueprint {
         [self.scale, self.bias, self.mean, self.variance]
             .into_iter()
             .flatten()
+    }
+
+    /// Whether a unit joins strands itself, in one launch.
+    pub fn joins_within(&self) -> bool {
+        self.team.joined && self.statistics.reduces() && !self.split
     }
 
     /// Storage buffers that the largest kernel binds, CubeCL's own metadata buffer included.

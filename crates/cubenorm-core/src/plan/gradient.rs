@@ -171,6 +171,11 @@ impl GradientBlueprint {
         params.iter().flatten().all(|param| param.row_dims == 0)
     }
 
+    /// Whether a unit joins strands itself, in one launch, which leaves their sums too.
+    pub fn joins_within(&self) -> bool {
+        self.team.joined && self.reduces && !self.split
+    }
+
     /// Storage buffers that the largest kernel binds, CubeCL's own metadata buffer included.
     pub fn bindings(&self) -> u32 {
         let present = [
@@ -178,7 +183,7 @@ impl GradientBlueprint {
             self.scale.is_some(),
             self.bias.is_some(),
             self.input_gradient.is_some(),
-            self.row_sums.is_some(),
+            self.row_sums.is_some() || self.joins_within(),
             self.column_sums.any(),
             self.split,
             self.team.peers > 1,
@@ -196,7 +201,7 @@ pub struct GradientPlan {
     pub blueprint: GradientBlueprint,
     /// How the launch is cut.
     pub grid: Grid,
-    /// Elements of the accumulation dtype that partial sums of rows need between two launches.
+    /// Elements of the accumulation dtype that partial sums of rows need between two launches, and sums of strands after one.
     pub workspace: usize,
     /// The launch that joins strands between the two, where rows have several.
     pub join: Option<Join>,
@@ -455,6 +460,7 @@ pub fn plan_gradient(
     check_bindings(blueprint.bindings(), hardware)?;
     let (workspace, join) = match blueprint.split {
         true => between_launches(&task, &cut, 0, hardware, choice.knobs())?,
+        false if blueprint.joins_within() => (2 * problem.rows, None),
         false => (0, None),
     };
     Ok(GradientPlan {

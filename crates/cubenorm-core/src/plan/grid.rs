@@ -92,7 +92,14 @@ impl Cut {
     /// Whether a launch finds what rows come to and another writes: each part of a row is another team's, or strands are
     /// joined between the two.
     pub fn takes_two_launches(&self, reduces: bool) -> bool {
-        (self.grid.splits > 1 && self.team.peers == 1 || self.team.joined) && reduces
+        let in_parts = self.grid.splits > 1 && self.team.peers == 1;
+        (in_parts || self.team.joined && !self.has_whole_rows()) && reduces
+    }
+
+    /// Whether a unit has all strands of its rows side by side.
+    fn has_whole_rows(&self) -> bool {
+        let lanes = self.abreast * self.team.vector;
+        self.team.side_by_side && lanes.is_multiple_of(self.grid.strands)
     }
 }
 
@@ -139,9 +146,14 @@ pub(super) fn cut(
         params_by_step: task.params_by_step,
         run: ragged_columns.then_some(vectors_of_run),
         side_by_side: match (lanes, hardware.cpu_cores) {
-            (Lanes::Rows, Some(_)) => {
-                heuristic::side_by_side(groups, vectors_of_run, is_reduced, knobs)
-            }
+            (Lanes::Rows, Some(_)) => heuristic::side_by_side(
+                groups,
+                vectors_of_run,
+                vector,
+                is_reduced,
+                task.strands,
+                knobs,
+            ),
             _ => 1,
         },
         abreast: match ragged_columns {

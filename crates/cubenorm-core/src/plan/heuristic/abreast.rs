@@ -62,21 +62,33 @@ pub(in crate::plan) fn most_ragged_abreast(hardware: &Hardware) -> usize {
     ((hardware.register_bits / RAGGED_BITS) as usize).clamp(1, MOST_RAGGED_ABREAST)
 }
 
+/// Vectors of strands that a core takes at least, where so many are whole rows, which one launch does.
+const LEAST_OF_STRANDS: usize = 4;
+
 /// Vectors of rows that a core takes side by side where `run` of them lie end to end: all, so that each step begins where
-/// the one before ended, or one.
+/// the one before ended, or one; of strands as few as have whole rows.
 pub(in crate::plan) fn side_by_side(
     groups: usize,
     run: usize,
+    vector: usize,
     reduces: bool,
+    strands: usize,
     knobs: Knobs,
 ) -> usize {
     let most = match reduces {
         true => MOST_SIDE_BY_SIDE,
         false => MOST_OF_GIVEN,
     };
-    let wanted = knobs.abreast.unwrap_or(run).max(1);
-    let fits = wanted <= most && run.is_multiple_of(wanted) && groups.is_multiple_of(wanted);
-    if fits { wanted } else { 1 }
+    let fits = |vectors: &usize| {
+        *vectors <= most && run.is_multiple_of(*vectors) && groups.is_multiple_of(*vectors)
+    };
+    let has_whole_rows = |vectors: &usize| (vectors * vector).is_multiple_of(strands);
+    let of_strands = || {
+        let mut vectors = (LEAST_OF_STRANDS..=most).filter(has_whole_rows);
+        vectors.find(|vectors| strands > 1 && fits(vectors))
+    };
+    let wanted = knobs.abreast.or_else(of_strands).unwrap_or(run).max(1);
+    if fits(&wanted) { wanted } else { 1 }
 }
 
 /// Rows that a unit takes side by side, where all of them share what they are scaled, shifted and
