@@ -135,6 +135,15 @@ pub(crate) fn joined<A: Float, N: Size, W: Size>(
             shift.insert(lane, joined[2 * rows + row].extract(0usize));
         }
     }
+    found::<A, N>(mean, m2, shift)
+}
+
+#[cube]
+fn found<A: Float, N: Size>(
+    mean: Vector<A, N>,
+    m2: Vector<A, N>,
+    shift: Vector<A, N>,
+) -> Joined<A, N> {
     Joined::<A, N> {
         moments: Moments::<A, N> {
             count: A::new(0.0),
@@ -227,13 +236,6 @@ impl<A: Float> Strands<A> {
             m2.insert(lane, self.m2s[strand]);
             shift.insert(lane, self.shifts[strand]);
         }
-        Joined::<A, N> {
-            moments: Moments::<A, N> {
-                count: A::new(0.0),
-                mean,
-                m2,
-            },
-            shift,
-        }
+        found::<A, N>(mean, m2, shift)
     }
 }
