@@ -245,6 +245,13 @@ mod tests {
     }
 
     #[test]
+    fn what_is_shown_behind_a_name_is_returned_without_it() {
+        let (text, status) = Cmd::new("cargo").arg("--version").tee("name: ").unwrap();
+        assert!(status.success());
+        assert!(text.starts_with("cargo "), "{text}");
+    }
+
+    #[test]
     fn failures_name_the_command() {
         let error = Cmd::new("cargo").arg("no-such-verb").capture().unwrap_err();
         assert!(

@@ -138,6 +138,7 @@ pub(crate) fn joined<A: Float, N: Size, W: Size>(
     found::<A, N>(mean, m2, shift)
 }
 
+/// What was found of the rows of a vector's lanes; how many elements they have is known elsewhere.
 #[cube]
 fn found<A: Float, N: Size>(
     mean: Vector<A, N>,

@@ -64,8 +64,8 @@ pub(in crate::plan) fn most_ragged_abreast(hardware: &Hardware) -> usize {
 }
 
 /// Vectors of strands that a core takes at least, where so many are whole rows, which one launch does. Measured with AVX2, group norm
-/// with channels last, beside three launches: of floats one takes 0.94 to 1.31 times the time, four 0.45 to 0.80, five 0.59 to
-/// 0.73; of halves five take 0.67 to 0.9, ten 0.84 to 1.3.
+/// with channels last, beside three launches: of floats one takes 0.94 to 1.31 times the time, four 0.45 to 0.80, five 0.43 to
+/// 0.73; of halves five take 0.62 to 1.14, ten 0.84 to 1.3.
 const LEAST_OF_STRANDS: usize = 4;
 
 /// Vectors of rows that a core takes side by side where `run` of them lie end to end: all, so that each step begins where
