@@ -151,6 +151,11 @@ pub(super) fn variants(dtype: DType) -> Vec<Case> {
             of.group_norm_channels_last([8, 320, 64, 64])
                 .with_written_statistics(WrittenStatistics::MeanRstd),
         ),
+        // A prime number of channels in each, which no few vectors have whole groups of.
+        Case::forward(
+            "groups of 37 channels, channels last",
+            of.group_norm_channels_last([2, 1184, 16, 16]),
+        ),
         // More elements than 32 bits count.
         Case::forward("wide addresses", of.layer_norm(&[1 << 20, 1 << 13])),
     ]);
