@@ -1477,6 +1477,15 @@ fn a_core_takes_strands_that_are_whole_rows() {
         [5; 3]
     );
     assert_eq!(planned(30, DType::F32), 15);
+    // Too many numbers to keep of so many halves.
+    let problem = problem_on(
+        &group_norm_channels_last(60, 64, DType::F16),
+        &cpu,
+        StrategyChoice::Inferred,
+    )
+    .unwrap();
+    let plan = plan_forward(&problem, &cpu, StrategyChoice::Inferred).unwrap();
+    assert!(!plan.blueprint.joins_within(), "{plan}");
 }
 
 #[test]
