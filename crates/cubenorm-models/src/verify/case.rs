@@ -8,7 +8,7 @@ use crate::dxdispatch::{self, Model, ModelError, RunError, Session};
 use crate::executor::{ExecuteError, Executor};
 use crate::file;
 use crate::onnx::{BindError, Node, NodeError, Prepared, TensorError, read_tensor};
-use crate::verify::compare::{Tolerance, compare};
+use crate::verify::compare::{check_array, compare, different, same};
 use crate::verify::expected::{ExpectedResource, OnnxTolerances, read_resources};
 use crate::verify::gradients::Gradients;
 use crate::verify::walk::{data_sets, numbered};
@@ -305,38 +305,6 @@ fn check_outputs(
             .map_err(|reason| format!("output {name:?}: {reason}"))?;
     }
     Ok(())
-}
-
-/// Compares two arrays, whatever their element types.
-pub(super) fn check_array(
-    actual: &HostArray,
-    expected: &HostArray,
-    tolerance: Tolerance,
-) -> Result<(), String> {
-    same("shape", &actual.shape, &expected.shape)?;
-    let text = |error: crate::ArrayError| error.to_string();
-    let expected = expected.to_f64().map_err(text)?;
-    let expected: Vec<Option<f64>> = expected.into_iter().map(Some).collect();
-    let values = actual.to_f64().map_err(text)?;
-    compare(&values, &expected, &actual.shape, tolerance).map_err(different)
-}
-
-fn same<T: PartialEq + std::fmt::Debug>(
-    what: &str,
-    actual: &T,
-    expected: &T,
-) -> Result<(), String> {
-    match actual == expected {
-        true => Ok(()),
-        false => Err(format!("the {what} is {actual:?}: expected {expected:?}")),
-    }
-}
-
-fn different(difference: Option<Box<crate::verify::Difference>>) -> String {
-    match difference {
-        Some(difference) => difference.to_string(),
-        None => "another number of elements than expected".to_owned(),
-    }
 }
 
 fn read_file(path: &Path) -> Result<Vec<u8>, Refusal> {

@@ -1,5 +1,7 @@
 use std::fmt;
 
+use crate::{ArrayError, HostArray};
+
 /// How far an element may be off: `|actual - expected| <= atol + rtol * |expected|`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tolerance {
@@ -98,6 +100,40 @@ fn position(index: usize, shape: &[usize]) -> Vec<usize> {
         rest /= size.max(1);
     }
     position
+}
+
+/// Compares two arrays, whatever their element types.
+pub(super) fn check_array(
+    actual: &HostArray,
+    expected: &HostArray,
+    tolerance: Tolerance,
+) -> Result<(), String> {
+    same("shape", &actual.shape, &expected.shape)?;
+    let text = |error: ArrayError| error.to_string();
+    let expected = expected.to_f64().map_err(text)?;
+    let expected: Vec<Option<f64>> = expected.into_iter().map(Some).collect();
+    let values = actual.to_f64().map_err(text)?;
+    compare(&values, &expected, &actual.shape, tolerance).map_err(different)
+}
+
+/// Whether something the two have is the same.
+pub(super) fn same<T: PartialEq + fmt::Debug>(
+    what: &str,
+    actual: &T,
+    expected: &T,
+) -> Result<(), String> {
+    match actual == expected {
+        true => Ok(()),
+        false => Err(format!("the {what} is {actual:?}: expected {expected:?}")),
+    }
+}
+
+/// What [`compare`] found, in words.
+pub(super) fn different(difference: Option<Box<Difference>>) -> String {
+    match difference {
+        Some(difference) => difference.to_string(),
+        None => "another number of elements than expected".to_owned(),
+    }
 }
 
 #[cfg(test)]

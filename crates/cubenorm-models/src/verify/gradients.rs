@@ -5,7 +5,7 @@ use crate::HostArray;
 use crate::file;
 use crate::npz;
 use crate::verify::ExpectedError;
-use crate::verify::case::check_array;
+use crate::verify::compare::check_array;
 use crate::verify::expected::OnnxTolerances;
 
 const FILE: &str = "grads.npz";

@@ -1,6 +1,7 @@
 //! `cargo xtask gpu-check`: everything that a GPU can be asked, in one command and one report.
 
 mod machine;
+mod outcome;
 mod part;
 mod report;
 mod sanitizer;

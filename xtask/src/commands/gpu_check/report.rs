@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::{
     machine::Machine,
-    steps::{Outcome, Verdict},
+    outcome::{Outcome, Verdict},
 };
 use crate::commands::package::Manifest;
 

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 use super::{
+    outcome::{Outcome, Verdict},
     part::Suite,
-    steps::{Outcome, Verdict},
 };
 use crate::exec::on_path;
 

@@ -2,9 +2,10 @@
 //!
 //! A file for each strategy, as in the kernels; what a row and its sums are held in is in [`hold`], what a device has
 //! room for in [`device`], which vectors are too wide in [`vectors`], how many rows a unit takes in [`abreast`], and in
-//! how many parts rows are cut in [`parts`].
+//! how many parts rows are cut in [`parts`]; which results go past a CPU's caches in [`caches`].
 
 mod abreast;
+mod caches;
 mod column;
 mod cube;
 mod device;
@@ -17,7 +18,8 @@ mod unit;
 mod vectors;
 
 pub(super) use abreast::{MOST_ABREAST, abreast, most_ragged_abreast, side_by_side};
-pub(super) use device::{SOFTWARE_STEPS, may_pass_caches, passes_caches, plane_size};
+pub(super) use caches::{may_pass_caches, passes_caches};
+pub(super) use device::{SOFTWARE_STEPS, plane_size};
 pub(super) use hold::MERGED_OF_UNIT;
 pub(super) use vectors::{
     LEAST_RUN, NARROW_VECTOR, STEPS_UNDER_WAY, is_one_block, narrow_vector, narrower_columns,
