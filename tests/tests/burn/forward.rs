@@ -5,7 +5,7 @@ use burn::tensor::{DType, Tensor};
 use cubenorm::nn::{GroupNormConfig, InstanceNormConfig, LayerNormConfig, RmsNormConfig};
 use cubenorm::{Activation, Lp, MeanVarianceOptions};
 
-use crate::{devices, difference, noise, supports, values};
+use crate::{ACTIVATIONS, devices, difference, noise, supports, values};
 
 #[test]
 fn layers_agree_with_burns_own() {
@@ -150,56 +150,11 @@ fn halves_are_normalized_with_parameters_of_either_width() {
 
 #[test]
 fn activations_are_fused_and_the_same_everywhere() {
-    let activations = [
-        Activation::Relu,
-        Activation::LeakyRelu { alpha: 0.1 },
-        Activation::ThresholdedRelu { alpha: 0.3 },
-        Activation::Elu { alpha: 1.2 },
-        Activation::Celu { alpha: 0.8 },
-        Activation::ScaledElu {
-            alpha: 1.67,
-            gamma: 1.05,
-        },
-        Activation::Linear {
-            alpha: 2.0,
-            beta: -1.0,
-        },
-        Activation::HardSigmoid {
-            alpha: 0.2,
-            beta: 0.5,
-        },
-        Activation::Sigmoid,
-        Activation::Tanh,
-        Activation::ScaledTanh {
-            alpha: 1.2,
-            beta: 0.7,
-        },
-        Activation::Softplus { steepness: 2.0 },
-        Activation::ParametricSoftplus {
-            alpha: 0.4,
-            beta: 1.5,
-        },
-        Activation::Softsign,
-        Activation::Shrink {
-            bias: 0.2,
-            threshold: 0.4,
-        },
-        // Where both of its conditions hold, the first counts.
-        Activation::Shrink {
-            bias: 0.0,
-            threshold: -0.5,
-        },
-        Activation::Gelu,
-        Activation::GeluTanh,
-        Activation::Silu,
-        Activation::HardSwish,
-        Activation::Mish,
-    ];
     for (name, device) in devices() {
         let x = noise([3, 4, 10], 11, &device);
         let plain = MeanVarianceOptions::new([1, 2]);
         let normalized = values(cubenorm::mean_variance_norm(x.clone(), None, None, &plain));
-        for activation in activations {
+        for activation in ACTIVATIONS {
             let options = plain.clone().with_activation(activation);
             let actual = values(cubenorm::mean_variance_norm(
                 x.clone(),

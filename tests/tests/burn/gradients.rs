@@ -4,7 +4,7 @@
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use cubenorm::{Activation, Epsilon, Lp, MeanVarianceOptions};
 
-use crate::{devices, difference, noise, values};
+use crate::{ACTIVATIONS, devices, difference, noise, values};
 
 /// The formula, of operations that Burn differentiates.
 fn decomposed(
@@ -173,26 +173,26 @@ fn lp_norms_and_given_statistics_pass_gradients_on() {
 
 #[test]
 fn gradients_agree_with_central_differences_in_f64() {
-    let activations = [
-        Activation::Identity,
-        Activation::Elu { alpha: 1.1 },
-        Activation::Sigmoid,
-        Activation::Softplus { steepness: 1.3 },
-        Activation::Softsign,
-    ];
     for (name, device) in devices() {
         // Drivers that have f64 need not have its exponentials; a CPU does.
         if !(["flex", "cpu"].contains(&name) && device.supports_dtype(DType::F64)) {
             println!("{name}: skipped, f64 is not computed to its last digits");
             continue;
         }
-        for activation in activations {
-            for epsilon in [Epsilon::InsideSqrt(1e-2), Epsilon::AddedToDeviation(1e-2)] {
-                let options = MeanVarianceOptions::new([1])
-                    .with_epsilon_placed(epsilon)
-                    .with_activation(activation);
-                check_central_differences(name, &device, &options);
+        for epsilon in [Epsilon::InsideSqrt(1e-2), Epsilon::AddedToDeviation(1e-2)] {
+            let options = MeanVarianceOptions::new([1]).with_epsilon_placed(epsilon);
+            check_central_differences(name, &device, &options);
+        }
+        for activation in ACTIVATIONS {
+            // Refused there: what they are made of has no more digits than f32.
+            let is_gelu = matches!(activation, Activation::Gelu | Activation::GeluTanh);
+            if name == "cpu" && is_gelu {
+                continue;
             }
+            let options = MeanVarianceOptions::new([1])
+                .with_epsilon_placed(Epsilon::InsideSqrt(1e-2))
+                .with_activation(activation);
+            check_central_differences(name, &device, &options);
         }
     }
 }
