@@ -1455,19 +1455,20 @@ fn short_runs_of_rows_come_as_strands() {
 #[test]
 fn a_core_takes_strands_that_are_whole_rows() {
     let cpu = Hardware::cpu(2, 512);
-    let planned = |members: usize, dtype: DType| {
+    let planned_on = |cpu: &Hardware, members: usize, dtype: DType| {
         let desc = group_norm_channels_last(members, 64, dtype);
-        let problem = problem_on(&desc, &cpu, StrategyChoice::Inferred).unwrap();
-        let plan = plan_forward(&problem, &cpu, StrategyChoice::Inferred).unwrap();
+        let problem = problem_on(&desc, cpu, StrategyChoice::Inferred).unwrap();
+        let plan = plan_forward(&problem, cpu, StrategyChoice::Inferred).unwrap();
         let back = GradientDesc::new(desc);
         let problem = back.input_problem(ParamSums::Strands).unwrap();
-        let gradient = plan_gradient(&problem, &cpu, StrategyChoice::Inferred).unwrap();
+        let gradient = plan_gradient(&problem, cpu, StrategyChoice::Inferred).unwrap();
         assert!(gradient.blueprint.joins_within(), "{gradient}");
         // Sums of each strand, for the parameters.
         assert_eq!(gradient.workspace, 2 * problem.rows);
         assert!(plan.blueprint.joins_within(), "{plan}");
         plan.blueprint.abreast
     };
+    let planned = |members: usize, dtype: DType| planned_on(&cpu, members, dtype);
     // Four vectors where those have whole rows.
     assert_eq!([8, 16].map(|members| planned(members, DType::F32)), [4; 2]);
     assert_eq!([8, 16].map(|members| planned(members, DType::F16)), [4; 2]);
@@ -1477,6 +1478,12 @@ fn a_core_takes_strands_that_are_whole_rows() {
         [5; 3]
     );
     assert_eq!(planned(30, DType::F32), 15);
+    // Lines of 640 and 768 bytes as a whole, where they come out even, in vectors of 32.
+    let [two, three] = [2, 3].map(|cores| Hardware::cpu(cores, 256));
+    assert_eq!(planned_on(&two, 10, DType::F16), 10);
+    assert_eq!(planned_on(&two, 6, DType::F32), 6);
+    assert_eq!(planned_on(&two, 8, DType::F32), 4);
+    assert_eq!(planned_on(&three, 10, DType::F16), 5);
     // Too many numbers to keep of so many halves.
     let problem = problem_on(
         &group_norm_channels_last(60, 64, DType::F16),

@@ -3,7 +3,7 @@
 use super::heuristic::{self, Shape, Work};
 use super::lanes::Vectors;
 use super::task::Task;
-use super::{Hardware, Hold, Lanes, Level, Merge, PlanError, Strategy, StrategyChoice, Team};
+use super::{Hardware, Hold, Lanes, Level, PlanError, Strategy, StrategyChoice, Team};
 
 /// The sizes of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,7 +129,6 @@ pub(super) fn cut(
     };
     let ragged_columns = ragged && lanes == Lanes::Columns;
     let knobs = choice.knobs();
-    let is_reduced = task.reduces || task.merge == Merge::Sums;
     let work = Work {
         groups,
         steps,
@@ -146,14 +145,9 @@ pub(super) fn cut(
         params_by_step: task.params_by_step,
         run: ragged_columns.then_some(vectors_of_run),
         side_by_side: match (lanes, hardware.cpu_cores) {
-            (Lanes::Rows, Some(_)) => heuristic::side_by_side(
-                groups,
-                vectors_of_run,
-                vector,
-                is_reduced,
-                task.strands,
-                knobs,
-            ),
+            (Lanes::Rows, Some(cores)) => {
+                heuristic::side_by_side(groups, vectors_of_run, vector, task, cores, knobs)
+            }
             _ => 1,
         },
         abreast: match ragged_columns {

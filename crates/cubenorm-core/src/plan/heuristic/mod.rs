@@ -102,13 +102,10 @@ impl Work {
 
     /// Parts of rows that come out even among so many cores.
     fn even_among(&self, cores: u32) -> usize {
-        let cores = cores as usize;
         let blocks = self.groups / self.side_by_side;
-        let is_even = |parts: &usize| {
-            let items = blocks * parts;
-            items.is_multiple_of(cores) || items >= ROUNDS_OF_CORE * cores
-        };
-        (1..cores).find(is_even).unwrap_or(cores)
+        let mut parts = 1..cores as usize;
+        let even = parts.find(|parts| are_even(blocks * parts, cores));
+        even.unwrap_or(cores as usize)
     }
 
     /// Cores of a CPU that are worth waking.
@@ -140,6 +137,12 @@ impl Work {
             false => usize::MAX,
         }
     }
+}
+
+/// Whether so many items come out even among so many cores.
+fn are_even(items: usize, cores: u32) -> bool {
+    let cores = cores as usize;
+    items.is_multiple_of(cores) || items >= ROUNDS_OF_CORE * cores
 }
 
 /// How the work is cut.
