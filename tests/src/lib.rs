@@ -1,5 +1,6 @@
 //! What the suite is made of: devices, cases, tolerances, and the way from one to the other.
 
+pub mod activations;
 pub mod case;
 pub mod choice;
 pub mod device;

@@ -1,10 +1,11 @@
 //! Gradients of the kernels against central differences of the f64 reference, on every runtime.
 
 use cubenorm_core::{
-    Activation, ActivationKind, DType, Epsilon, GradientDesc, GradientPlan, Hold, Knobs, NormDesc,
-    ParamSums, RowHeld, RowKept, Statistics, Strategy, StrategyChoice, TensorDesc, sums_on,
+    Activation, DType, Epsilon, GradientDesc, GradientPlan, Hold, Knobs, NormDesc, ParamSums,
+    RowHeld, RowKept, Statistics, Strategy, StrategyChoice, TensorDesc, sums_on,
 };
 use cubenorm_kernels::{hardware, plan_gradient_for, supports};
+use cubenorm_tests::activations::activations;
 use cubenorm_tests::case::noise;
 use cubenorm_tests::choice::{choices, gradient_runs};
 use cubenorm_tests::device::{TestDevice, devices};
@@ -196,10 +197,8 @@ fn only_what_is_wanted_is_computed() {
 
 #[test]
 fn a_gradient_goes_through_every_activation() {
-    use strum::IntoEnumIterator;
     for device in devices() {
-        for kind in ActivationKind::iter() {
-            let activation = example(kind);
+        for activation in activations() {
             let desc = norm(&[3, 40], &[1], Statistics::MeanVariance, DType::F32);
             let desc = with_params(desc, &[40], &[40]).with_activation(activation);
             let case = GradientCase::new(desc, 6);
@@ -207,51 +206,6 @@ fn a_gradient_goes_through_every_activation() {
                 panic!("{error}");
             }
         }
-    }
-}
-
-/// An activation of a kind, with parameters that tell them apart.
-fn example(kind: ActivationKind) -> Activation {
-    match kind {
-        ActivationKind::Identity => Activation::Identity,
-        ActivationKind::Relu => Activation::Relu,
-        ActivationKind::LeakyRelu => Activation::LeakyRelu { alpha: 0.2 },
-        ActivationKind::ThresholdedRelu => Activation::ThresholdedRelu { alpha: 0.3 },
-        ActivationKind::Elu => Activation::Elu { alpha: 0.7 },
-        ActivationKind::Celu => Activation::Celu { alpha: 0.8 },
-        ActivationKind::ScaledElu => Activation::ScaledElu {
-            alpha: 1.5,
-            gamma: 1.1,
-        },
-        ActivationKind::Linear => Activation::Linear {
-            alpha: 0.6,
-            beta: 0.1,
-        },
-        ActivationKind::HardSigmoid => Activation::HardSigmoid {
-            alpha: 0.2,
-            beta: 0.5,
-        },
-        ActivationKind::Sigmoid => Activation::Sigmoid,
-        ActivationKind::Tanh => Activation::Tanh,
-        ActivationKind::ScaledTanh => Activation::ScaledTanh {
-            alpha: 1.2,
-            beta: 0.7,
-        },
-        ActivationKind::Softplus => Activation::Softplus { steepness: 1.5 },
-        ActivationKind::ParametricSoftplus => Activation::ParametricSoftplus {
-            alpha: 0.9,
-            beta: 1.2,
-        },
-        ActivationKind::Softsign => Activation::Softsign,
-        ActivationKind::Shrink => Activation::Shrink {
-            bias: 0.1,
-            threshold: 0.4,
-        },
-        ActivationKind::Gelu => Activation::Gelu,
-        ActivationKind::GeluTanh => Activation::GeluTanh,
-        ActivationKind::Silu => Activation::Silu,
-        ActivationKind::HardSwish => Activation::HardSwish,
-        ActivationKind::Mish => Activation::Mish,
     }
 }
 

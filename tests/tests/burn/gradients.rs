@@ -4,7 +4,7 @@
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use cubenorm::{Activation, Epsilon, Lp, MeanVarianceOptions};
 
-use crate::{ACTIVATIONS, devices, difference, noise, values};
+use crate::{activations, devices, difference, noise, values};
 
 /// The formula, of operations that Burn differentiates.
 fn decomposed(
@@ -183,7 +183,7 @@ fn gradients_agree_with_central_differences_in_f64() {
             let options = MeanVarianceOptions::new([1]).with_epsilon_placed(epsilon);
             check_central_differences(name, &device, &options);
         }
-        for activation in ACTIVATIONS {
+        for activation in activations() {
             // Refused there: what they are made of has no more digits than f32.
             let is_gelu = matches!(activation, Activation::Gelu | Activation::GeluTanh);
             if name == "cpu" && is_gelu {

@@ -1,7 +1,8 @@
 //! Dtypes of tensors and parameters.
 
-use cubenorm_core::{Activation, DType, Epsilon, NormDesc, Statistics, StrategyChoice, TensorDesc};
+use cubenorm_core::{DType, Epsilon, NormDesc, Statistics, StrategyChoice, TensorDesc};
 use cubenorm_kernels::{ForwardTensors, launch_forward};
+use cubenorm_tests::activations::activations;
 use cubenorm_tests::case::Case;
 use cubenorm_tests::device::devices;
 use half::f16;
@@ -52,50 +53,9 @@ fn every_dtype_agrees_with_the_reference_in_every_statistic() {
 
 #[test]
 fn every_activation_agrees_with_the_reference_in_every_dtype() {
-    let activations = [
-        Activation::Identity,
-        Activation::Relu,
-        Activation::LeakyRelu { alpha: 0.01 },
-        Activation::ThresholdedRelu { alpha: 0.5 },
-        Activation::Elu { alpha: 1.5 },
-        Activation::Celu { alpha: 0.7 },
-        Activation::ScaledElu {
-            alpha: 1.673_263_2,
-            gamma: 1.050_701,
-        },
-        Activation::Linear {
-            alpha: -2.0,
-            beta: 0.25,
-        },
-        Activation::HardSigmoid {
-            alpha: 0.2,
-            beta: 0.5,
-        },
-        Activation::Sigmoid,
-        Activation::Tanh,
-        Activation::ScaledTanh {
-            alpha: 1.7,
-            beta: 0.6,
-        },
-        Activation::Softplus { steepness: 2.0 },
-        Activation::ParametricSoftplus {
-            alpha: 0.5,
-            beta: 3.0,
-        },
-        Activation::Softsign,
-        Activation::Shrink {
-            bias: 0.1,
-            threshold: 0.5,
-        },
-        Activation::Gelu,
-        Activation::GeluTanh,
-        Activation::Silu,
-        Activation::HardSwish,
-        Activation::Mish,
-    ];
     for device in devices() {
         for dtype in device.dtypes() {
-            for activation in activations {
+            for activation in activations() {
                 // No statistics and a scale of about 1: the input reaches the activation as it is,
                 // far out on both sides.
                 let input = TensorDesc::contiguous([4, 64], dtype);
