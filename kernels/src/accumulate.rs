@@ -14,8 +14,9 @@ use crate::work::{Share, ends_run, steps_within};
 /// up apart, so that no addition waits for the one before it.
 pub(crate) const UNROLL: usize = 4;
 
-/// Steps of rows side by side that are summed up apart: more of them would cost digits, fewer additions in memory.
-pub(crate) const APART: usize = 8;
+/// Steps of rows side by side that are summed up apart: more of them would cost digits, fewer additions in memory. Measured
+/// with AVX2, group norm of halves with channels last takes 0.95 of the time that it takes with eight.
+pub(crate) const APART: usize = 16;
 
 /// [`Source`] of a kernel's types.
 pub(crate) type TypedSource<T> =
@@ -74,12 +75,11 @@ pub(crate) fn row_moments<T: Types>(
     if comptime!(blueprint.one_block) {
         let count = row_elements::<T::A, T::N>(partition, blueprint.team);
         let mut sums = Sums::<T::A, T::N>::zeros(1usize);
-        let nowhere = Vector::<T::A, T::N>::new(T::A::new(0.0));
         add_steps::<T>(
             &mut sums,
             source,
             row,
-            nowhere,
+            row.shift,
             share,
             0usize,
             share.count,
@@ -229,27 +229,25 @@ fn add_block<T: Types>(
     let has_origin = comptime!(statistics.reduces_mean() && statistics.reduces_deviation());
     // One row is known when the kernel is built, and what is found of it stays in registers.
     let alone = comptime!(rows_abreast == 1);
-    let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
     let end = done + steps;
-    let mut origins = Array::<Vector<T::A, T::N>>::new(rows_abreast);
+    // What is taken off the elements: the shift and, relative to that, the origin.
+    let mut from = Array::<Vector<T::A, T::N>>::new(rows_abreast);
     #[unroll(alone)]
     for r in 0..rows_abreast {
-        let mut origin = zero;
+        let row = rows.get(r);
+        from[r] = row.shift;
         if has_origin {
-            origin = all.of_row(r).mean;
+            from[r] = row.shift + all.of_row(r).mean;
             if done == 0 {
-                let row = rows.get(r);
-                let first = read::<T>(source, &row, share.begin, blueprint);
-                origin = shifted::<T::A, T::N>(first, &row, blueprint);
+                from[r] = read::<T>(source, &row, share.begin, blueprint);
             }
         }
-        origins[r] = origin;
     }
     let mut sums = Sums::<T::A, T::N>::zeros(rows_abreast);
     if alone {
         let row = rows.get(0usize);
         add_steps::<T>(
-            &mut sums, source, &row, origins[0], share, done, end, blueprint,
+            &mut sums, source, &row, from[0], share, done, end, blueprint,
         );
     } else {
         let mut i = done;
@@ -262,7 +260,7 @@ fn add_block<T: Types>(
                     &mut several,
                     source,
                     rows,
-                    &origins,
+                    &from,
                     step,
                     rows_abreast,
                     blueprint,
@@ -278,38 +276,40 @@ fn add_block<T: Types>(
     #[unroll(alone)]
     for r in 0..rows_abreast {
         let (sum, squares) = (sums.plain[r], sums.products[r]);
+        // Of what was taken off, so that what that was rounded by is in it.
+        let origin = from[r] - rows.get(r).shift;
         let block =
-            block_moments::<T::A, T::N>(count, origins[r], sum * weight, sum, squares, blueprint);
+            block_moments::<T::A, T::N>(count, origin, sum * weight, sum, squares, blueprint);
         let both = merge::<T::A, T::N>(&all.of_row(r), &block, blueprint.team);
         all.set(r, &both);
     }
     all.count += count;
 }
 
-/// Adds a unit's steps `from..to` of one row, as they deviate from `origin`.
+/// Adds a unit's steps `first..end` of one row, as they deviate from a number.
 #[cube]
 #[allow(clippy::too_many_arguments)]
 fn add_steps<T: Types>(
     sums: &mut Sums<T::A, T::N>,
     source: &TypedSource<T>,
     row: &SourceRow<T::A, T::N>,
-    origin: Vector<T::A, T::N>,
+    from: Vector<T::A, T::N>,
     share: &Share,
-    from: usize,
-    to: usize,
+    first: usize,
+    end: usize,
     #[comptime] blueprint: Blueprint,
 ) {
     let stride = comptime!(blueprint.team.members as usize);
     let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
-    let mut i = from;
-    while i + comptime!(UNROLL - 1) < to {
+    let mut i = first;
+    while i + comptime!(UNROLL - 1) < end {
         let mut plain = zero;
         let mut products = zero;
         #[unroll]
         for j in 0..UNROLL {
             let step = share.begin + (i + j) * stride;
             let value = read::<T>(source, row, step, blueprint);
-            let deviation = shifted::<T::A, T::N>(value, row, blueprint) - origin;
+            let deviation = deviation::<T::A, T::N>(value, from, blueprint);
             plain += deviation;
             products += spread::<T::A, T::N>(deviation, blueprint);
         }
@@ -317,10 +317,10 @@ fn add_steps<T: Types>(
         sums.products[0] += products;
         i += UNROLL;
     }
-    while i < to {
+    while i < end {
         let step = share.begin + i * stride;
         let value = read::<T>(source, row, step, blueprint);
-        let deviation = shifted::<T::A, T::N>(value, row, blueprint) - origin;
+        let deviation = deviation::<T::A, T::N>(value, from, blueprint);
         sums.plain[0] += deviation;
         sums.products[0] += spread::<T::A, T::N>(deviation, blueprint);
         i += 1;
@@ -333,7 +333,7 @@ fn add_step<T: Types>(
     sums: &mut Sums<T::A, T::N>,
     source: &TypedSource<T>,
     rows: &SourceRows<T::A, T::N>,
-    origins: &Array<Vector<T::A, T::N>>,
+    from: &Array<Vector<T::A, T::N>>,
     step: usize,
     #[comptime] rows_abreast: usize,
     #[comptime] blueprint: Blueprint,
@@ -341,9 +341,23 @@ fn add_step<T: Types>(
     for r in 0..rows_abreast {
         let row = rows.get(r);
         let value = read::<T>(source, &row, step, blueprint);
-        let deviation = shifted::<T::A, T::N>(value, &row, blueprint) - origins[r];
+        let deviation = deviation::<T::A, T::N>(value, from[r], blueprint);
         sums.plain[r] += deviation;
         sums.products[r] += spread::<T::A, T::N>(deviation, blueprint);
+    }
+}
+
+/// What an element is off a number, where statistics are relative to one.
+#[cube]
+fn deviation<A: Float, N: Size>(
+    value: Vector<A, N>,
+    from: Vector<A, N>,
+    #[comptime] blueprint: Blueprint,
+) -> Vector<A, N> {
+    if comptime!(blueprint.shifts) {
+        value - from
+    } else {
+        value
     }
 }
 

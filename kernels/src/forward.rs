@@ -177,7 +177,7 @@ pub(crate) fn result_row<T: Types>(
 
 /// Whether the kernel that writes the output writes the sum. Of a split pair the first one does,
 /// which has buffers to spare.
-fn writes_sum_here(blueprint: Blueprint) -> bool {
+pub(crate) fn writes_sum_here(blueprint: Blueprint) -> bool {
     blueprint.writes_sum && !blueprint.split
 }
 
@@ -217,8 +217,35 @@ pub(crate) fn apply<T: Types>(
         }
     };
     let transformed = transform::<T::A, T::N>(normalized, affine, blueprint);
+    write_step::<T>(
+        value,
+        transformed,
+        step,
+        &row.source,
+        written,
+        source,
+        results,
+        scalars,
+        blueprint,
+    );
+}
+
+/// Finishes a step that is normalized, scaled and shifted, and writes it; and its `value` before, where that is asked for.
+#[cube]
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn write_step<T: Types>(
+    value: Vector<T::A, T::N>,
+    transformed: Vector<T::A, T::N>,
+    step: usize,
+    row: &SourceRow<T::A, T::N>,
+    written: &ResultRow<T::A, T::N>,
+    source: &TypedSource<T>,
+    results: &mut TypedResults<T>,
+    scalars: &Scalars,
+    #[comptime] blueprint: Blueprint,
+) {
     let result = activate::<T::A, T::N>(
-        add_last::<T>(transformed, source, &row.source, step, blueprint),
+        add_last::<T>(transformed, source, row, step, blueprint),
         scalars.alpha.get::<T::A>(),
         scalars.beta.get::<T::A>(),
         blueprint.activation,

@@ -109,7 +109,7 @@ fn step_col<N: Size>(step: usize, #[comptime] lanes: Lanes) -> usize {
 
 /// Elements from the start of a row to the first lane of a step.
 #[cube]
-fn step_offset<T: Float, S: Size, N: Size>(
+pub(crate) fn step_offset<T: Float, S: Size, N: Size>(
     tensor: &Tensor<Vector<T, S>>,
     step: usize,
     #[comptime] access: AccessBlueprint,
@@ -136,6 +136,22 @@ fn step_offset<T: Float, S: Size, N: Size>(
         } else {
             outer + position * tensor.stride(innermost)
         }
+    }
+}
+
+/// The same of a tensor that may be absent.
+#[cube]
+pub(crate) fn optional_offset<T: Float, S: Size, N: Size>(
+    tensor: &Optional<T, S>,
+    step: usize,
+    #[comptime] access: Option<AccessBlueprint>,
+    #[comptime] lanes: Lanes,
+) -> usize {
+    if comptime!(access.is_some()) {
+        let tensor = tensor.as_ref().unwrap();
+        step_offset::<T, S, N>(tensor, step, comptime!(access.unwrap()), lanes)
+    } else {
+        0usize.runtime()
     }
 }
 

@@ -6,13 +6,14 @@ use cubecl::prelude::*;
 use cubenorm_core::Blueprint;
 
 use crate::accumulate::{Accumulated, TypedSource, accumulate};
-use crate::epilogue::{AffineRows, TypedAffine, affine_step};
+use crate::epilogue::{AffineRows, FoldedRows, TypedAffine, affine_step, folded_row};
 use crate::forward::{
     ResultRow, Row, Scalars, TypedResults, apply, item_statistics, leave_part, result_row,
+    write_step, writes_sum_here,
 };
 use crate::moments::{RowStatistics, nothing_reduced, same};
-use crate::operand::Optional;
-use crate::source::{SourceRows, read, source_row};
+use crate::operand::{Optional, optional_offset, step_offset};
+use crate::source::{SourceRow, SourceRows, read, source_row};
 use crate::strategy::split::{Partition, merge_parts};
 use crate::strategy::strands::{Strands, joined};
 use crate::types::Types;
@@ -26,6 +27,7 @@ struct WrittenRows<A: Float, N: Size> {
     output: Array<usize>,
     sum: Array<usize>,
     affine: AffineRows<A, N>,
+    folded: FoldedRows<A, N>,
 }
 
 #[cube]
@@ -37,10 +39,23 @@ impl<A: Float, N: Size> WrittenRows<A, N> {
             output: Array::<usize>::new(rows),
             sum: Array::<usize>::new(rows),
             affine: AffineRows::<A, N>::room(rows),
+            folded: FoldedRows::<A, N>::room(rows),
         }
     }
 
-    fn set(&mut self, r: usize, statistics: &RowStatistics<A, N>, result: &ResultRow<A, N>) {
+    fn set(
+        &mut self,
+        r: usize,
+        source: &SourceRow<A, N>,
+        statistics: &RowStatistics<A, N>,
+        result: &ResultRow<A, N>,
+        #[comptime] blueprint: Blueprint,
+    ) {
+        if comptime!(blueprint.folded) {
+            let shift = source.shift;
+            let folded = folded_row::<A, N>(&result.affine, shift, statistics, blueprint);
+            self.folded.set(r, &folded);
+        }
         self.mean[r] = statistics.mean;
         self.rstd[r] = statistics.rstd;
         self.output[r] = result.output;
@@ -57,11 +72,12 @@ impl<A: Float, N: Size> WrittenRows<A, N> {
         }
     }
 
-    /// There are as many rows as there is room for, or the team would not be here.
-    fn result(&self, r: usize) -> ResultRow<A, N> {
+    /// A row from further on, by so many elements of output and sum. There are as many rows as there is room for, or the
+    /// team would not be here.
+    fn result(&self, r: usize, output: usize, sum: usize) -> ResultRow<A, N> {
         ResultRow::<A, N> {
-            output: self.output[r],
-            sum: self.sum[r],
+            output: self.output[r] + output,
+            sum: self.sum[r] + sum,
             affine: self.affine.get(r),
             exists: true.runtime(),
         }
@@ -82,6 +98,41 @@ fn find_rows<T: Types>(
         rows.set(r, &source_row::<T>(source, item.row, partition, blueprint));
     }
     rows
+}
+
+/// Elements from the start of any row to a step, in each tensor.
+#[derive(CubeType, Clone, Copy)]
+struct Further {
+    input: usize,
+    residual: usize,
+    output: usize,
+    sum: usize,
+}
+
+/// Finds them once for all rows. No compiler does that by itself: for all that it knows, what is stored may lie where the
+/// strides are.
+#[cube]
+fn further<T: Types>(
+    source: &TypedSource<T>,
+    results: &TypedResults<T>,
+    step: usize,
+    #[comptime] blueprint: Blueprint,
+) -> Further {
+    let lanes = comptime!(blueprint.team.lanes);
+    let (input, output) = comptime!((blueprint.input, blueprint.output));
+    let residual = comptime!(blueprint.residual);
+    let sum = comptime!(writes_sum_here(blueprint).then_some(output));
+    Further {
+        input: step_offset::<T::F, T::Input, T::N>(&source.input, step, input, lanes),
+        residual: optional_offset::<T::F, T::Residual, T::N>(
+            &source.residual,
+            step,
+            residual,
+            lanes,
+        ),
+        output: step_offset::<T::F, T::Output, T::N>(&results.output, step, output, lanes),
+        sum: optional_offset::<T::F, T::Output, T::N>(&results.sum, step, sum, lanes),
+    }
 }
 
 /// Normalizes as many rows as the plan takes side by side, the first of them in `round`: what
@@ -141,10 +192,11 @@ pub(crate) fn normalize_side_by_side<T: Types, W: Size>(
                 epsilon,
                 blueprint,
             );
+            let mut row = rows.get(r);
             if comptime!(!blueprint.statistics.reduces()) {
-                written.set(r, &nothing_reduced::<T::A, T::N>(), &result);
+                let nothing = nothing_reduced::<T::A, T::N>();
+                written.set(r, &row, &nothing, &result, blueprint);
             } else {
-                let mut row = rows.get(r);
                 let moments = if comptime!(team.joined) {
                     let of_row = if comptime!(blueprint.split) {
                         let left = parts.as_ref().unwrap();
@@ -164,22 +216,40 @@ pub(crate) fn normalize_side_by_side<T: Types, W: Size>(
                     &moments, &row, results, &item, partition, epsilon, blueprint,
                 );
                 rows.set(r, &row);
-                written.set(r, &statistics, &result);
+                written.set(r, &row, &statistics, &result, blueprint);
             }
         }
         for i in 0..share.count {
             let step = share.begin + i;
+            let further = further::<T>(source, &*results, step, blueprint);
+            let here = 0usize.runtime();
             for r in 0..blueprint.abreast {
-                let row = Row::<T::A, T::N> {
-                    source: rows.get(r),
-                    statistics: written.statistics(r),
-                };
-                let result = written.result(r);
-                let own = affine_step::<T>(affine, &result.affine, step, epsilon, blueprint);
-                let value = read::<T>(source, &row.source, step, blueprint);
-                apply::<T>(
-                    value, step, &row, &result, source, &own, results, scalars, blueprint,
-                );
+                let row = rows.get(r).further(further.input, further.residual);
+                let result = written.result(r, further.output, further.sum);
+                let value = read::<T>(source, &row, here, blueprint);
+                if comptime!(blueprint.folded) {
+                    let transformed = written.folded.get(r).apply(value, blueprint);
+                    write_step::<T>(
+                        value,
+                        transformed,
+                        here,
+                        &row,
+                        &result,
+                        source,
+                        results,
+                        scalars,
+                        blueprint,
+                    );
+                } else {
+                    let row = Row::<T::A, T::N> {
+                        source: row,
+                        statistics: written.statistics(r),
+                    };
+                    let own = affine_step::<T>(affine, &result.affine, step, epsilon, blueprint);
+                    apply::<T>(
+                        value, here, &row, &result, source, &own, results, scalars, blueprint,
+                    );
+                }
             }
         }
     }

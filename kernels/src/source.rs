@@ -29,6 +29,18 @@ pub(crate) struct SourceRow<A: Float, N: Size> {
     pub(crate) shift: Vector<A, N>,
 }
 
+#[cube]
+impl<A: Float, N: Size> SourceRow<A, N> {
+    /// The row from further on, by so many elements of each tensor.
+    pub(crate) fn further(&self, input: usize, residual: usize) -> SourceRow<A, N> {
+        SourceRow::<A, N> {
+            input: self.input + input,
+            residual: self.residual + residual,
+            shift: self.shift,
+        }
+    }
+}
+
 /// Rows side by side, in memory of a unit's own, for a loop to go through.
 #[derive(CubeType)]
 pub(crate) struct SourceRows<A: Float, N: Size> {

@@ -1537,6 +1537,22 @@ fn a_core_takes_all_rows_that_lie_side_by_side_or_one_vector_of_them() {
 }
 
 #[test]
+fn rows_side_by_side_are_folded_where_no_parameter_changes_along_them() {
+    let layout = || Layout::strided([8, 320, 900], [320 * 900, 1, 320]);
+    let folded = |param: [usize; 2], hardware: &Hardware| {
+        let input = TensorDesc::new(layout(), DType::F32);
+        let desc = NormDesc::new(input, [2], Statistics::MeanVariance)
+            .with_scale(TensorDesc::contiguous(param, DType::F32));
+        let plan = inferred(&desc, hardware);
+        (plan.blueprint.team.side_by_side, plan.blueprint.folded)
+    };
+    let cpu = Hardware::cpu(2, 512);
+    assert_eq!(folded([320, 1], &cpu), (true, true));
+    assert_eq!(folded([1, 900], &cpu), (true, false));
+    assert_eq!(folded([320, 1], &Hardware::cuda(132)), (false, false));
+}
+
+#[test]
 fn a_core_finds_given_deviations_of_halves_once_where_channels_are_last() {
     let given = |channels: usize, dtype: DType, hardware: &Hardware| {
         let layout = Layout::strided([8, channels, 900], [900 * channels, 1, channels]);

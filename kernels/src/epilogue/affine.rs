@@ -1,9 +1,9 @@
 //! Scale and bias, and statistics that are given instead of reduced.
 
 use cubecl::prelude::*;
-use cubenorm_core::{AccessBlueprint, Blueprint, Lanes, LoadMode};
+use cubenorm_core::{AccessBlueprint, Blueprint, Lanes, LoadMode, StatisticsKind};
 
-use crate::moments::reciprocal_deviation;
+use crate::moments::{RowStatistics, reciprocal_deviation};
 use crate::operand::{Optional, load, load_of_rows, load_two_runs, optional_row};
 use crate::types::{One, Types};
 
@@ -109,6 +109,104 @@ impl<A: Float, N: Size> AffineRows<A, N> {
             mean: self.mean.get(r),
             variance: self.variance.get(r),
         }
+    }
+}
+
+/// What a row is normalized, scaled and shifted by in one: `(x - from) * factor + summand`.
+#[derive(CubeType, Clone, Copy)]
+pub(crate) struct FoldedRow<A: Float, N: Size> {
+    from: Vector<A, N>,
+    factor: Vector<A, N>,
+    summand: Vector<A, N>,
+}
+
+#[cube]
+impl<A: Float, N: Size> FoldedRow<A, N> {
+    pub(crate) fn apply(
+        &self,
+        value: Vector<A, N>,
+        #[comptime] blueprint: Blueprint,
+    ) -> Vector<A, N> {
+        let scaled = (value - self.from) * self.factor;
+        // Nothing added is not 0 added, which would make 0 of -0.
+        if comptime!(blueprint.bias.is_some() || blueprint.statistics.reduces_mean()) {
+            scaled + self.summand
+        } else {
+            scaled
+        }
+    }
+}
+
+/// [`FoldedRow`]s side by side.
+#[derive(CubeType)]
+pub(crate) struct FoldedRows<A: Float, N: Size> {
+    from: Array<Vector<A, N>>,
+    factor: Array<Vector<A, N>>,
+    summand: Array<Vector<A, N>>,
+}
+
+#[cube]
+impl<A: Float, N: Size> FoldedRows<A, N> {
+    pub(crate) fn room(#[comptime] rows: usize) -> Self {
+        FoldedRows::<A, N> {
+            from: Array::<Vector<A, N>>::new(rows),
+            factor: Array::<Vector<A, N>>::new(rows),
+            summand: Array::<Vector<A, N>>::new(rows),
+        }
+    }
+
+    pub(crate) fn set(&mut self, r: usize, row: &FoldedRow<A, N>) {
+        self.from[r] = row.from;
+        self.factor[r] = row.factor;
+        self.summand[r] = row.summand;
+    }
+
+    pub(crate) fn get(&self, r: usize) -> FoldedRow<A, N> {
+        FoldedRow::<A, N> {
+            from: self.from[r],
+            factor: self.factor[r],
+            summand: self.summand[r],
+        }
+    }
+}
+
+/// Folds a row whose parameters do not change along it, of which the mean was found relative to `shift`.
+///
+/// What is taken off is the mean as rounded, so that what all elements have in common cancels before anything is rounded;
+/// what it was rounded by is in the summand.
+#[cube]
+pub(crate) fn folded_row<A: Float, N: Size>(
+    row: &AffineRow<A, N>,
+    shift: Vector<A, N>,
+    statistics: &RowStatistics<A, N>,
+    #[comptime] blueprint: Blueprint,
+) -> FoldedRow<A, N> {
+    let kind = comptime!(blueprint.statistics);
+    let is_given = comptime!(kind == StatisticsKind::Given);
+    let zero = Vector::<A, N>::new(A::new(0.0));
+    let mut from = zero;
+    let mut factor = Vector::<A, N>::new(A::new(1.0));
+    let mut summand = zero;
+    if is_given {
+        from = row.mean.constant;
+        factor = row.variance.constant;
+    } else if comptime!(kind.reduces_deviation()) {
+        factor = statistics.rstd;
+    }
+    if comptime!(blueprint.scale.is_some()) {
+        factor *= row.scale.constant;
+    }
+    if comptime!(blueprint.bias.is_some()) {
+        summand = row.bias.constant;
+    }
+    if comptime!(kind.reduces_mean()) {
+        from = shift + statistics.mean;
+        summand -= (statistics.mean - (from - shift)) * factor;
+    }
+    FoldedRow::<A, N> {
+        from,
+        factor,
+        summand,
     }
 }
 

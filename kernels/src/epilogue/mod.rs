@@ -6,7 +6,7 @@ mod slopes;
 
 pub(crate) use activation::activate;
 pub(crate) use affine::{
-    Affine, AffineLaunch, AffineRow, AffineRows, AffineStep, ParamRow, ParamRows, TypedAffine,
-    affine_row, affine_step, param, param_row, transform,
+    Affine, AffineLaunch, AffineRow, AffineRows, AffineStep, FoldedRows, ParamRow, ParamRows,
+    TypedAffine, affine_row, affine_step, folded_row, param, param_row, transform,
 };
 pub(crate) use slopes::slope;

@@ -162,3 +162,31 @@ fn residual_sum_and_output_of_strands_lie_as_they_like() {
         }
     }
 }
+
+#[test]
+fn what_channels_that_are_last_have_in_common_costs_no_digits() {
+    for device in devices() {
+        for dtype in device.dtypes() {
+            // The reference has no more digits than float64 has.
+            if dtype == DType::F64 {
+                continue;
+            }
+            for shape in [[2, 16, 4, 900], [2, 64, 1, 900]] {
+                let desc = group_norm(shape, Statistics::MeanVariance, dtype);
+                let mean = Case::with_input(desc.clone(), 1, |i| 100.0 + noise(5, i));
+                check_all(&device, &mean);
+                // A first pixel far from all others, which is as many deviations from the mean as a half has digits for.
+                if matches!(dtype, DType::F16 | DType::BF16) {
+                    let [_, groups, members, pixels] = shape;
+                    let channels = groups * members;
+                    let outlier =
+                        Case::with_input(desc, 2, |i| match i % (channels * pixels) < channels {
+                            true => 1e3,
+                            false => noise(6, i),
+                        });
+                    check_all(&device, &outlier);
+                }
+            }
+        }
+    }
+}

@@ -231,6 +231,9 @@ pub struct Blueprint {
     pub first_is_shift: bool,
     /// Whether a row that is read again is so short that it is summed up as one block, from its shift.
     pub one_block: bool,
+    /// Whether statistics, scale and bias become one factor and one summand of each row before its first element is
+    /// normalized: of rows side by side whose parameters do not change along them, of which a core reads less then.
+    pub folded: bool,
     /// Whether epsilon is added to the variance, else to the deviation.
     pub epsilon_in_sqrt: bool,
     /// What is applied last.

@@ -320,6 +320,7 @@ pub fn plan_forward(
         shifts: problem.statistics.reduces_mean(),
         first_is_shift: is_half && cut.team.level == Level::Unit && !one_block,
         one_block,
+        folded: cut.team.side_by_side && problem.params().all(is_constant),
         epsilon_in_sqrt: problem.epsilon.is_inside_sqrt(),
         activation: problem.activation.kind(),
         abreast: cut.abreast,
