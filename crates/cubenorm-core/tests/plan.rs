@@ -1720,11 +1720,11 @@ fn what_a_cpus_caches_do_not_keep_is_stored_past_them() {
     };
     let inferred = StrategyChoice::Inferred;
     // Half of them is 16 MiB: of two tensors and of three.
-    assert_eq!(passes(4096, 512, &hardware, inferred), (false, true));
-    assert_eq!(passes(4097, 512, &hardware, inferred), (true, true));
+    assert_eq!(passes(4095, 512, &hardware, inferred), (false, true));
+    assert_eq!(passes(4096, 512, &hardware, inferred), (true, true));
     assert_eq!(passes(2730, 512, &hardware, inferred), (false, false));
     assert_eq!(
-        passes(4097, 512, &of_caches(None), inferred),
+        passes(4096, 512, &of_caches(None), inferred),
         (false, false)
     );
     // Vectors start anywhere.
