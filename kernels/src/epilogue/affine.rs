@@ -201,7 +201,10 @@ pub(crate) fn folded_row<A: Float, N: Size>(
     }
     if comptime!(kind.reduces_mean()) {
         from = shift + statistics.mean;
-        summand -= (statistics.mean - (from - shift)) * factor;
+        let rest = statistics.mean - (from - shift);
+        // An infinite mean is rounded by nothing: of infinities the difference would be no number.
+        let rest = select_many(rest.equal(&rest), rest, zero);
+        summand -= rest * factor;
     }
     FoldedRow::<A, N> {
         from,

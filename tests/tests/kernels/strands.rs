@@ -120,15 +120,17 @@ fn strands_far_from_zero_and_from_each_other_keep_their_digits() {
 #[test]
 fn what_is_no_number_stays_in_its_group() {
     for device in devices() {
-        for value in [f64::NAN, f64::INFINITY] {
-            // In the first step, where strands have their shifts from, and in a later one.
-            for position in [21, 48 * 500 + 21] {
-                let desc = group_norm([2, 8, 6, 800], Statistics::MeanVariance, DType::F32);
-                let case = Case::with_input(desc, 65, |i| match i == position {
-                    true => value,
-                    false => noise(10, i),
-                });
-                check_joined(&device, &case);
+        for statistics in [Statistics::MeanVariance, Statistics::Mean] {
+            for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+                // In the first step, where strands have their shifts from, and in a later one.
+                for position in [21, 48 * 500 + 21] {
+                    let desc = group_norm([2, 8, 6, 800], statistics.clone(), DType::F32);
+                    let case = Case::with_input(desc, 65, |i| match i == position {
+                        true => value,
+                        false => noise(10, i),
+                    });
+                    check_joined(&device, &case);
+                }
             }
         }
     }
