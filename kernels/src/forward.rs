@@ -13,7 +13,8 @@ use crate::held::{TypedHeld, hold};
 use crate::moments::{Moments, RowStatistics, Sums, finish, nothing_reduced, same};
 use crate::operand::{Optional, optional_start, row_offset, row_start, store};
 use crate::source::{
-    SourceRow, add_last, first_lane, number_or_zero, read, sample_steps, shifted, source_row,
+    SourceRow, add_last, fetch_elements, first_lane, number_or_zero, read, sample_steps, shifted,
+    source_row, source_start,
 };
 use crate::strategy::split::{Partition, merge_parts, row_elements, write_part};
 use crate::strategy::strands::{Joined, joined, write_shift};
@@ -430,6 +431,17 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
                 statistics,
             });
         }
+        let next = if comptime!(blueprint.fetches_next) {
+            let next = item(round + 1, partition, blueprint.team);
+            ComptimeOption::new_Some(source_start::<T>(
+                source,
+                next.row,
+                partition.cols,
+                blueprint,
+            ))
+        } else {
+            ComptimeOption::new_None()
+        };
         // Rows abreast are planned where scale, bias and given statistics are the same for all of them.
         let any = &written.index(0usize).affine;
         if is_held {
@@ -466,8 +478,8 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
                 let steps = min(share.count - done, partition.run - first % partition.run);
                 let of_run = ComptimeOption::new_Some(of_run);
                 apply_steps::<T>(
-                    first, steps, &of_run, &rows, &written, source, affine, results, epsilon,
-                    scalars, blueprint,
+                    first, steps, &of_run, &rows, &next, &written, source, affine, results,
+                    epsilon, scalars, blueprint,
                 );
                 done += steps;
             }
@@ -478,6 +490,7 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
                 share.count,
                 &nothing,
                 &rows,
+                &next,
                 &written,
                 source,
                 affine,
@@ -499,6 +512,7 @@ fn apply_steps<T: Types>(
     count: usize,
     of_all: &ComptimeOption<AffineStep<T::A, T::N>>,
     rows: &Sequence<Row<T::A, T::N>>,
+    next: &ComptimeOption<SourceRow<T::A, T::N>>,
     written: &Sequence<ResultRow<T::A, T::N>>,
     source: &TypedSource<T>,
     affine: &TypedAffine<T>,
@@ -517,6 +531,7 @@ fn apply_steps<T: Types>(
                 ahead,
                 of_all,
                 rows,
+                next,
                 written,
                 source,
                 affine,
@@ -534,6 +549,7 @@ fn apply_steps<T: Types>(
             1usize,
             of_all,
             rows,
+            next,
             written,
             source,
             affine,
@@ -553,6 +569,7 @@ fn apply_together<T: Types>(
     #[comptime] count: usize,
     of_all: &ComptimeOption<AffineStep<T::A, T::N>>,
     rows: &Sequence<Row<T::A, T::N>>,
+    next: &ComptimeOption<SourceRow<T::A, T::N>>,
     written: &Sequence<ResultRow<T::A, T::N>>,
     source: &TypedSource<T>,
     affine: &TypedAffine<T>,
@@ -561,6 +578,14 @@ fn apply_together<T: Types>(
     scalars: &Scalars,
     #[comptime] blueprint: Blueprint,
 ) {
+    if comptime!(blueprint.fetches_next) {
+        let next = next.as_ref().unwrap();
+        #[unroll]
+        for j in 0..count {
+            let step = first + j * comptime!(blueprint.team.members as usize);
+            fetch_elements::<T>(source, next, step, blueprint);
+        }
+    }
     // Loads are under way before anything is written, which they must not overtake.
     let values = read_steps::<T>(source, rows, first, count, blueprint);
     #[unroll]

@@ -1,8 +1,8 @@
 //! The kernels of a normalization: in one launch, or in two where rows are split.
 
 use cubecl::prelude::*;
+use cubenorm_caches::wait_for_stores;
 use cubenorm_core::Blueprint;
-use cubenorm_stores::wait_for_stores;
 
 use crate::epilogue::Affine;
 use crate::forward::{Results, Scalars, normalize_items, reduce_item};

@@ -5,8 +5,8 @@
 //! buffer; callers guard that rows and columns are.
 
 use cubecl::prelude::*;
+use cubenorm_caches::{fetch, store_past_caches};
 use cubenorm_core::{AccessBlueprint, Lanes, LoadMode};
-use cubenorm_stores::store_past_caches;
 
 use crate::pairs::{pack, unpack};
 use crate::types::One;
@@ -210,6 +210,23 @@ pub(crate) fn load<T: Float, S: Size, A: Float, N: Size>(
     } else {
         let offset = base + step_offset::<T, S, N>(tensor, step, access, lanes);
         load_lanes::<T, S, A, N>(tensor, offset, access, lanes)
+    }
+}
+
+/// Brings what [`load`] would load into the caches, where lanes lie side by side, and waits for nothing.
+#[cube]
+pub(crate) fn fetch_step<T: Float, S: Size, N: Size>(
+    tensor: &Tensor<Vector<T, S>>,
+    base: usize,
+    step: usize,
+    #[comptime] access: AccessBlueprint,
+    #[comptime] lanes: Lanes,
+) {
+    if comptime!(access.mode == LoadMode::Vector) {
+        let place = vector_place::<T, S, N>(tensor, base, step, access, lanes);
+        fetch::<T, S>(&tensor[place]);
+    } else if comptime!(access.mode == LoadMode::Adjacent) {
+        fetch::<T, S>(&tensor[base + step_offset::<T, S, N>(tensor, step, access, lanes)]);
     }
 }
 

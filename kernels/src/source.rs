@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 use cubenorm_core::{Blueprint, Hold, Lanes, ResidualPlace, Team};
 
 use crate::moments::lane_sum;
-use crate::operand::{Optional, load, optional_start, row_start};
+use crate::operand::{Optional, fetch_step, load, optional_start, row_start};
 use crate::strategy::split::Partition;
 use crate::types::Types;
 
@@ -105,6 +105,26 @@ pub(crate) fn number_or_zero<A: Float, N: Size>(mean: Vector<A, N>) -> Vector<A,
     select_many(is_number, mean, Vector::new(A::new(0.0)))
 }
 
+/// Finds where a row starts.
+#[cube]
+pub(crate) fn source_start<T: Types>(
+    source: &Source<T::F, T::Input, T::Residual>,
+    row: usize,
+    cols: usize,
+    #[comptime] blueprint: Blueprint,
+) -> SourceRow<T::A, T::N> {
+    let lanes = comptime!(blueprint.team.lanes);
+    let access = comptime!(blueprint.input);
+    let input = row_start::<T::F, T::Input>(&source.input, row, cols, access, lanes);
+    let access = comptime!(blueprint.residual);
+    let residual = optional_start::<T::F, T::Residual>(&source.residual, row, cols, access, lanes);
+    SourceRow::<T::A, T::N> {
+        input,
+        residual,
+        shift: Vector::new(T::A::new(0.0)),
+    }
+}
+
 /// Finds a row.
 #[cube]
 pub(crate) fn source_row<T: Types>(
@@ -115,16 +135,8 @@ pub(crate) fn source_row<T: Types>(
 ) -> SourceRow<T::A, T::N> {
     let (steps, cols) = (partition.steps, partition.cols);
     let lanes = comptime!(blueprint.team.lanes);
-    let access = comptime!(blueprint.input);
-    let input = row_start::<T::F, T::Input>(&source.input, row, cols, access, lanes);
-    let access = comptime!(blueprint.residual);
-    let residual = optional_start::<T::F, T::Residual>(&source.residual, row, cols, access, lanes);
     let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
-    let start = SourceRow::<T::A, T::N> {
-        input,
-        residual,
-        shift: zero,
-    };
+    let start = source_start::<T>(source, row, cols, blueprint);
     // Of a row that is held it is taken where it is held.
     if comptime!(blueprint.shifts && blueprint.hold == Hold::Reread) {
         // A row that is read again moves on to the mean of its first block, of few elements. Measured with AVX-512, rows
@@ -149,8 +161,8 @@ pub(crate) fn source_row<T: Types>(
             sum / Vector::<T::A, T::N>::new(T::A::new(comptime!(sampled as f32)))
         };
         SourceRow::<T::A, T::N> {
-            input,
-            residual,
+            input: start.input,
+            residual: start.residual,
             shift: number_or_zero::<T::A, T::N>(mean),
         }
     } else {
@@ -180,6 +192,23 @@ pub(crate) fn read_input<T: Types, E: Float>(
 ) -> Vector<E, T::N> {
     let lanes = comptime!(blueprint.team.lanes);
     load::<T::F, T::Input, E, T::N>(&source.input, row.input, step, blueprint.input, lanes)
+}
+
+/// Brings the elements of one step into the caches.
+#[cube]
+pub(crate) fn fetch_elements<T: Types>(
+    source: &Source<T::F, T::Input, T::Residual>,
+    row: &SourceRow<T::A, T::N>,
+    step: usize,
+    #[comptime] blueprint: Blueprint,
+) {
+    let lanes = comptime!(blueprint.team.lanes);
+    fetch_step::<T::F, T::Input, T::N>(&source.input, row.input, step, blueprint.input, lanes);
+    if comptime!(blueprint.residual.is_some()) {
+        let residual = source.residual.as_ref().unwrap();
+        let access = comptime!(blueprint.residual.unwrap());
+        fetch_step::<T::F, T::Residual, T::N>(residual, row.residual, step, access, lanes);
+    }
 }
 
 /// Adds what is to be added to the normalized value.

@@ -15,7 +15,7 @@ use crate::exec::Cmd;
 pub const BURN_FACING: [&str; 13] = [
     "cubenorm",
     "cubenorm-kernels",
-    "cubenorm-stores",
+    "cubenorm-caches",
     "cubenorm-models",
     "cubenorm-tests",
     "cubenorm-bench",

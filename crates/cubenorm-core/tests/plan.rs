@@ -1691,6 +1691,52 @@ fn a_software_drivers_units_take_no_more_rows_than_fill_its_vectors() {
 }
 
 #[test]
+fn a_core_fetches_the_row_that_comes_next_while_it_normalizes_one_that_it_reads_again() {
+    let of_caches = |passable_caches| Hardware {
+        passable_caches,
+        ..Hardware::cpu(2, 256)
+    };
+    let hardware = of_caches(Some(32 << 20));
+    let inferred = StrategyChoice::Inferred;
+    let fetches = |desc: &NormDesc, hardware: &Hardware, choice| {
+        let plan = plan(desc, hardware, choice);
+        let fetches = plan.blueprint.fetches_next;
+        assert_eq!(
+            plan.to_string().contains("next row fetched"),
+            fetches,
+            "{plan}"
+        );
+        fetches
+    };
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        for (rows, cols) in [(64, 1024), (4096, 4096), (1021, 1021)] {
+            let desc = layer_norm(rows, cols, dtype);
+            assert!(fetches(&desc, &hardware, inferred), "{desc:?}");
+            // Nobody has been taught how, or says how large the caches are.
+            assert!(!fetches(&desc, &of_caches(None), inferred), "{desc:?}");
+        }
+    }
+    let desc = layer_norm(4096, 4096, DType::F32);
+    // Rows that are held are on their way as a whole, rows abreast are several already, and who takes a part of each row
+    // has no next one.
+    assert!(!fetches(
+        &layer_norm(4096, 64, DType::F32),
+        &hardware,
+        inferred
+    ));
+    let abreast = StrategyChoice::Forced(Knobs {
+        abreast: Some(4),
+        ..Knobs::default()
+    });
+    assert!(!fetches(&desc, &hardware, abreast));
+    let split = StrategyChoice::Forced(Strategy::Split.into());
+    assert!(!fetches(&desc, &hardware, split));
+    for hardware in [Hardware::webgpu(), Hardware::software(2)] {
+        assert!(!fetches(&desc, &hardware, inferred));
+    }
+}
+
+#[test]
 fn what_a_cpus_caches_do_not_keep_is_stored_past_them() {
     let of_caches = |passable_caches| Hardware {
         passable_caches,

@@ -1,8 +1,8 @@
 //! The kernels of a gradient: in one launch, or in two where rows are split.
 
 use cubecl::prelude::*;
+use cubenorm_caches::wait_for_stores;
 use cubenorm_core::{GradientBlueprint, Hold, Level, RowKept};
-use cubenorm_stores::wait_for_stores;
 
 use super::columns::{add_nothing, part_of_columns, write_held};
 use super::correction::correction;

@@ -45,13 +45,13 @@ pub fn hardware(client: &Client) -> Hardware {
         register_bits: Hardware::register_bits_here(),
         passable_caches: hardware
             .last_level_cache_size
-            .filter(|_| stores_pass_caches(client)),
+            .filter(|_| asks_caches(client)),
     }
 }
 
-/// Whether the device's compiler has stores past the caches: see [`cubenorm_stores`].
-pub(crate) fn stores_pass_caches(client: &Client) -> bool {
-    cubenorm_stores::is_known() && client.properties().hardware.num_cpu_cores.is_some()
+/// Whether the device's compiler knows stores past the caches and fetches into them: see [`cubenorm_caches`].
+pub(crate) fn asks_caches(client: &Client) -> bool {
+    cubenorm_caches::is_known() && client.properties().hardware.num_cpu_cores.is_some()
 }
 
 /// Whether cubes see what others of their launch have stored, a number of 8 bytes at once.

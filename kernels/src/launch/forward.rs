@@ -16,7 +16,7 @@ use super::args::{
     address_type, allocate, arg, check_apart, check_buffer, cube_count, cube_dim, flat_arg,
     lanes_of_rows, left_lanes, memory_type, optional_arg, partition, scalars, width,
 };
-use super::device::{check_activation, check_dtypes, stores_pass_caches};
+use super::device::{asks_caches, check_activation, check_dtypes};
 use super::join::Strands;
 use super::memo::Memo;
 use super::{LaunchError, elem_type, hardware};
@@ -257,7 +257,7 @@ pub fn launch_forward_within(
 ) -> Result<ForwardOutputs, LaunchError> {
     let passable_caches = hardware.passable_caches;
     let hardware = &Hardware {
-        passable_caches: passable_caches.filter(|_| stores_pass_caches(client)),
+        passable_caches: passable_caches.filter(|_| asks_caches(client)),
         ..hardware.clone()
     };
     launch_as_seen(client, desc, tensors, hardware, |desc| {

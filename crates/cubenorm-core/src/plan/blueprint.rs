@@ -234,6 +234,9 @@ pub struct Blueprint {
     /// Whether statistics, scale and bias become one factor and one summand of each row before its first element is
     /// normalized: of rows side by side whose parameters do not change along them, of which a core reads less then.
     pub folded: bool,
+    /// Whether the row that comes next is brought into the caches of a CPU while this one, which is read again, is
+    /// normalized.
+    pub fetches_next: bool,
     /// Whether epsilon is added to the variance, else to the deviation.
     pub epsilon_in_sqrt: bool,
     /// What is applied last.

@@ -55,7 +55,8 @@ pub struct Hardware {
     pub max_vector: usize,
     /// Bits of all vector registers of a core, where a CPU runs units.
     pub register_bits: u32,
-    /// Bytes of the caches that results can be stored past; `None` where none can, or nobody says how large they are.
+    /// Bytes of the caches that results can be stored past and rows fetched into; `None` where neither can be asked for, or
+    /// nobody says how large they are.
     pub passable_caches: Option<usize>,
 }
 

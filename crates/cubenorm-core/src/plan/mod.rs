@@ -194,6 +194,9 @@ impl fmt::Display for Plan {
         if self.blueprint.output.past_caches {
             write!(f, ", stored past the caches")?;
         }
+        if self.blueprint.fetches_next {
+            write!(f, ", the next row fetched")?;
+        }
         write!(
             f,
             "{} ({})",
@@ -321,6 +324,7 @@ pub fn plan_forward(
         first_is_shift: is_half && cut.team.level == Level::Unit && !one_block,
         one_block,
         folded: cut.team.side_by_side && problem.params().all(is_constant),
+        fetches_next: heuristic::fetches_next(&cut, &task, hardware),
         epsilon_in_sqrt: problem.epsilon.is_inside_sqrt(),
         activation: problem.activation.kind(),
         abreast: cut.abreast,

@@ -2,7 +2,7 @@
 
 use crate::plan::grid::Cut;
 use crate::plan::task::Task;
-use crate::plan::{AccessBlueprint, Hardware, Hold, LoadMode};
+use crate::plan::{AccessBlueprint, Hardware, Hold, Lanes, Level, LoadMode};
 
 /// Bytes of the narrowest vector that a processor stores past its caches.
 const LEAST_STORE: usize = 16;
@@ -38,4 +38,21 @@ pub(in crate::plan) fn passes_caches(
 ) -> bool {
     let in_order = cut.abreast == 1 || cut.team.side_by_side || cut.hold != Hold::Reread;
     in_order && may_pass_caches(result, cut.team.vector, task, hardware)
+}
+
+/// Whether a core fetches its next row while it normalizes one that it reads again.
+///
+/// Memory has nothing to do then but to take results: what a core's prefetcher asks for by itself begins with the row.
+/// Measured with AVX2 in both orders, twenty shapes of 128 KiB to 127 MiB: 0.77 to 1.08 of the time, 0.91 in the mean, RMS norm
+/// of 4,096 and 8,192 halves 0.78 to 0.81. To fetch what is written, too, takes 0.9 to 1.19 times the time of that.
+pub(in crate::plan) fn fetches_next(cut: &Cut, task: &Task, hardware: &Hardware) -> bool {
+    let team = &cut.team;
+    hardware.passable_caches.is_some()
+        && task.reduces
+        && team.level == Level::Unit
+        && team.lanes == Lanes::Columns
+        && !team.parts
+        && !team.joined
+        && cut.hold == Hold::Reread
+        && cut.abreast == 1
 }

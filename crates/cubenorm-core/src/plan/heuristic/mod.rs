@@ -18,7 +18,7 @@ mod unit;
 mod vectors;
 
 pub(super) use abreast::{MOST_ABREAST, abreast, most_ragged_abreast, side_by_side};
-pub(super) use caches::{may_pass_caches, passes_caches};
+pub(super) use caches::{fetches_next, may_pass_caches, passes_caches};
 pub(super) use device::{SOFTWARE_STEPS, plane_size};
 pub(super) use hold::MERGED_OF_UNIT;
 pub(super) use vectors::{

@@ -1,5 +1,6 @@
 //! What LLVM makes of them: a store with the metadata
-//! [`nontemporal`](https://llvm.org/docs/LangRef.html#store-instruction), and the fence that x86 wants after such.
+//! [`nontemporal`](https://llvm.org/docs/LangRef.html#store-instruction), the fence that x86 wants after such, and a
+//! [`prefetch`](https://llvm.org/docs/LangRef.html#llvm-prefetch-intrinsic).
 
 use cubecl::ir::prelude::*;
 use cubecl_llvm::shared::to_llvm::ToLLVMDialect;
@@ -10,10 +11,10 @@ use pliron_llvm::metadata::{
     set_metadata_table,
 };
 use pliron_llvm::op_interfaces::AlignableOpInterface;
-use pliron_llvm::ops::{InlineAsmOp, StoreOp};
-use pliron_llvm::types::VoidType;
+use pliron_llvm::ops::{CallIntrinsicOp, ConstantOp, InlineAsmOp, StoreOp};
+use pliron_llvm::types::{FuncType, VoidType};
 
-use super::{StorePastCachesOp, WaitForStoresOp};
+use super::{FetchOp, StorePastCachesOp, WaitForStoresOp};
 
 #[op_interface_impl]
 impl ToLLVMDialect for StorePastCachesOp {
@@ -55,6 +56,33 @@ impl ToLLVMDialect for WaitForStoresOp {
             let fence = InlineAsmOp::new(ctx, nothing, vec![], "sfence", "~{memory}", true);
             rewriter.insert_op(ctx, &fence);
         }
+        rewriter.erase_operation(ctx, self.get_operation());
+        Ok(())
+    }
+}
+
+#[op_interface_impl]
+impl ToLLVMDialect for FetchOp {
+    fn rewrite(
+        &self,
+        ctx: &mut Context,
+        rewriter: &mut DialectConversionRewriter,
+        _operands_info: &OperandsInfo,
+    ) -> Result<()> {
+        let place = self.place(ctx);
+        let mut operands = vec![place];
+        // To read, to be kept in all caches, of data.
+        for number in [0, 3, 1] {
+            let number = int_attr(ctx, 32, number);
+            let constant = ConstantOp::new(ctx, Box::new(number));
+            rewriter.insert_op(ctx, &constant);
+            operands.push(constant.get_result(ctx));
+        }
+        let types = operands.iter().map(|it| it.get_type(ctx)).collect();
+        let nothing = VoidType::get(ctx).into();
+        let function = FuncType::get(ctx, nothing, types, false);
+        let call = CallIntrinsicOp::new(ctx, "llvm.prefetch.p0".into(), function, operands);
+        rewriter.insert_op(ctx, &call);
         rewriter.erase_operation(ctx, self.get_operation());
         Ok(())
     }

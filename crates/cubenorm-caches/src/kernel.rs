@@ -6,7 +6,7 @@
 
 use cubecl::prelude::*;
 
-use super::{StorePastCachesOp, WaitForStoresOp};
+use super::{FetchOp, StorePastCachesOp, WaitForStoresOp};
 
 /// Stores a vector, as a whole and aligned, past the caches: `place = value`.
 ///
@@ -28,5 +28,19 @@ pub fn wait_for_stores(#[comptime] past_caches: bool) {
         if past_caches {
             scope.register(&WaitForStoresOp::new(scope.ctx_mut()));
         }
+    })
+}
+
+/// Brings the line of a place into the caches, for a load that comes, and waits for nothing.
+///
+/// It reads nothing that a kernel can see, but a place beyond its tensor is none all the same. Where it is not
+/// [known](crate::is_known) the kernel does not compile, as with [`store_past_caches`](store_past_caches()). The crate's page
+/// has an example.
+#[cube]
+#[allow(unused_variables, reason = "an intrinsic reads them as it is expanded")]
+pub fn fetch<T: Float, S: Size>(place: &Vector<T, S>) {
+    intrinsic!(|scope| {
+        let place = place.value(scope);
+        scope.register(&FetchOp::new(scope.ctx_mut(), place));
     })
 }
