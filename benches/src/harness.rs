@@ -17,7 +17,7 @@ const SAMPLE: Duration = Duration::from_millis(60);
 /// What one round of samples should last.
 const ROUND: Duration = Duration::from_millis(150);
 /// Samples of one round at most.
-const SAMPLES: usize = 5;
+const SAMPLES: usize = 20;
 
 /// A contender that computed the right result and answers as fast as it will.
 pub struct Prepared {
@@ -54,6 +54,7 @@ pub fn prepare(contender: Contender, problem: &Problem, device: &Device) -> Resu
     let most = subject.most_runs();
     let one = subject.time(1, &Clock::Host)?;
     let runs = count(SAMPLE, one).min(most);
+    subject.settle(runs)?;
     let sample = warm_up(|| subject.time(runs, &Clock::Host))?;
     // What does not answer is none.
     let clock = Clock::of(device).filter(|clock| subject.time(runs, clock).is_ok());

@@ -14,6 +14,7 @@ pub mod contenders;
 #[cfg(feature = "cube")]
 mod environment;
 pub mod exchange;
+mod fusion;
 mod harness;
 #[cfg(feature = "cube")]
 mod probe;

@@ -25,10 +25,10 @@ import numpy as np
 EPSILON = 1e-5
 GROUPS = 32
 # Seconds of a sample and of a round; samples of a round at most.
-SAMPLE, ROUND, SAMPLES = 0.060, 0.150, 5
+SAMPLE, ROUND, SAMPLES = 0.060, 0.150, 20
 # Bytes that the tensors of a sample may take together, and runs of a sample at most: a tensor for each
 # run, because a single one would stay in the cache.
-MEMORY, MOST_RUNS = 512 << 20, 64
+MEMORY, MOST_RUNS = 512 << 20, 24
 NUMPY = {"f16": np.float16, "f32": np.float32}
 THREADS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 

@@ -40,7 +40,11 @@ mod cube {
     use cubecl::{client::Client, future::block_on, prelude::*, server::Handle};
 
     use super::Subject;
-    use crate::{check::Outcome, clock::Clock, contenders::norm::MEMORY};
+    use crate::{
+        check::Outcome,
+        clock::Clock,
+        contenders::norm::{MEMORY, MOST_RUNS},
+    };
 
     /// Copies `per_unit` vectors in every unit: neighbours in one unit where `blocked`, as a
     /// processor's core likes them, else neighbours in neighbouring units.
@@ -89,7 +93,7 @@ mod cube {
             let largest = client.properties().memory.max_page_size as usize / size_of::<f32>();
             let elements = wanted.min(largest);
             let bytes = elements * size_of::<f32>();
-            let runs = (MEMORY / (2 * bytes)).clamp(1, 64);
+            let runs = (MEMORY / (2 * bytes)).clamp(1, MOST_RUNS);
             let data: Vec<f32> = (0..elements).map(|i| i as f32).collect();
             let buffers = (0..runs).map(|_| {
                 (

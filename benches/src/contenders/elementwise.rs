@@ -33,6 +33,10 @@ impl Subject for Elementwise {
         self.0.most_runs()
     }
 
+    fn settle(&mut self, runs: usize) -> Result<()> {
+        self.0.settle(runs)
+    }
+
     fn time(&mut self, runs: usize, clock: &Clock) -> Result<Duration> {
         self.0.time(runs, clock)
     }

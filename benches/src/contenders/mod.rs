@@ -22,6 +22,11 @@ pub trait Subject {
     /// How many runs one sample may hold without filling the device's memory.
     fn most_runs(&self) -> usize;
 
+    /// Takes the fastest of its ways to run, where it has several; called once nothing is left to compile.
+    fn settle(&mut self, _runs: usize) -> Result<()> {
+        Ok(())
+    }
+
     /// How long an idle device takes for `runs` runs, by a clock.
     fn time(&mut self, runs: usize, clock: &Clock) -> Result<Duration>;
 
