@@ -54,7 +54,7 @@ struct StorePastCachesOp {
 #[op_traits(CanMaterialize, HasSideEffects)]
 struct WaitForStoresOp {}
 
-/// Brings what is at a place into the first-level cache.
+/// Brings what is at a place into the caches.
 #[cube_op(name = "cubenorm.fetch")]
 #[result_ty(none)]
 #[op_traits(CanMaterialize, HasSideEffects)]

@@ -324,7 +324,7 @@ pub fn plan_forward(
         first_is_shift: is_half && cut.team.level == Level::Unit && !one_block,
         one_block,
         folded: cut.team.side_by_side && problem.params().all(is_constant),
-        fetches_next: heuristic::fetches_next(&cut, &task, hardware),
+        fetches_next: heuristic::fetches_next(access(&problem.input), &cut, &task, hardware),
         epsilon_in_sqrt: problem.epsilon.is_inside_sqrt(),
         activation: problem.activation.kind(),
         abreast: cut.abreast,
