@@ -1716,6 +1716,17 @@ fn a_core_fetches_the_row_that_comes_next_while_it_normalizes_one_that_it_reads_
             assert!(!fetches(&desc, &of_caches(None), inferred), "{desc:?}");
         }
     }
+    // A core's second-level cache has two rows of 128 KiB, not two of 256.
+    assert!(fetches(
+        &layer_norm(64, 1 << 15, DType::F32),
+        &hardware,
+        inferred
+    ));
+    assert!(!fetches(
+        &layer_norm(64, 1 << 16, DType::F32),
+        &hardware,
+        inferred
+    ));
     let desc = layer_norm(4096, 4096, DType::F32);
     // Rows that are held are on their way as a whole, rows abreast are several already, and who takes a part of each row
     // has no next one.
