@@ -1,32 +1,43 @@
 //! What keeps Burn's fusion from making one of several runs.
 
-use burn::tensor::Device;
-
-/// Has fusion run what this thread has recorded, and waits for nothing.
-///
-/// An operation that does nothing and that no fuser knows is the end of what is before it. What Burn itself has for that
-/// (a flush, or a question to the device) waits for the threads of fusion and of CubeCL's server: two round trips a run,
-/// which no network makes, and on a CPU on the cores that compute.
+#[cfg(feature = "flex")]
+use burn::backend::Flex;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, Dispatch, backend_extension};
+use burn::tensor::Tensor;
 #[cfg(feature = "cube")]
-pub fn end_run(device: &Device) {
-    use burn::backend::{
-        DispatchDevice,
-        fusion::{
-            NoOp,
-            custom::{CustomOpIr, OperationIr, StreamId},
-            get_client,
-        },
-    };
-    use burn_cubecl::CubeBackend;
+use burn_cubecl::CubeBackend;
 
-    let DispatchDevice::Cube(device) = device.as_dispatch() else {
-        return;
-    };
-    let end = OperationIr::Custom(CustomOpIr::new("end of a run", &[], &[]));
-    let nothing = NoOp::<CubeBackend>::new();
-    get_client::<CubeBackend>(device).register(StreamId::current(), end, nothing);
+/// An operation that orders others.
+#[backend_extension(
+    Cube: cfg(feature = "cube"),
+    Flex: cfg(feature = "flex"),
+    Fusion: cfg(feature = "cube")
+)]
+trait Ordered: Backend {
+    /// `input`, once `before` is computed.
+    #[fusion(dtype = input, shape = input)]
+    fn after(input: FloatTensor<Self>, before: FloatTensor<Self>) -> FloatTensor<Self> {
+        drop(before);
+        input
+    }
 }
 
-/// Has fusion run what this thread has recorded: without a CubeCL runtime there is none.
-#[cfg(not(feature = "cube"))]
-pub fn end_run(_device: &Device) {}
+#[cfg(feature = "cube")]
+impl Ordered for CubeBackend {}
+
+#[cfg(feature = "flex")]
+impl Ordered for Flex {}
+
+/// The same tensor, with which fusion can do nothing before it has computed the other one: a run that begins with it is
+/// never made one with the run that the other is of. Nothing waits, as in a network.
+///
+/// What Burn itself has for that (a flush, or a question to the device) waits for the threads of fusion and of CubeCL's
+/// server: two round trips a run, on the cores that compute where the device is a CPU. An operation that does nothing and
+/// stands between two others is no help: fusion makes one of those two all the same.
+pub fn after<const D: usize, const E: usize>(input: Tensor<D>, before: Tensor<E>) -> Tensor<D> {
+    Tensor::from_dispatch(Dispatch::after(
+        input.into_dispatch(),
+        before.into_dispatch(),
+    ))
+}

@@ -14,7 +14,7 @@ pub mod contenders;
 #[cfg(feature = "cube")]
 mod environment;
 pub mod exchange;
-mod fusion;
+pub mod fusion;
 mod harness;
 #[cfg(feature = "cube")]
 mod probe;

@@ -58,18 +58,16 @@ struct Norm<const D: usize> {
     /// network leaves it.
     inputs: Vec<Tensor<D>>,
     device: Device,
-    /// The device without autodiff.
-    plain: Device,
-    hands_over: HandsOver,
+    order: Order,
 }
 
-/// How fusion learns that a run is over.
+/// How fusion learns that a run is over, so that it sees one at a time and never merges two of them.
 #[derive(Clone, Copy)]
-enum HandsOver {
+enum Order {
     /// By a question that it answers when it has run all: the memory that a run drops is free before the next one.
-    Asking,
-    /// By an operation that ends what is before it. Nothing waits, as in a network.
-    Marking,
+    ByAsking,
+    /// By what the next run depends on. Nothing waits, as in a network.
+    ByTensors,
 }
 
 /// What a run computed, kept until the device is idle: with fusion on, an output that is dropped
@@ -90,7 +88,6 @@ impl<const D: usize> Norm<D> {
         data: &HostData,
         device: &Device,
     ) -> Result<Self> {
-        let plain = device.clone();
         let device = match problem.pass {
             Pass::Forward => device.clone(),
             Pass::Backward | Pass::Full => device.clone().autodiff(),
@@ -129,8 +126,10 @@ impl<const D: usize> Norm<D> {
             layout: problem.layout,
             inputs,
             device,
-            plain,
-            hands_over: HandsOver::Marking,
+            order: match problem.pass {
+                Pass::Forward | Pass::Full => Order::ByTensors,
+                Pass::Backward => Order::ByAsking,
+            },
         };
         norm.sync()?;
         Ok(norm)
@@ -140,19 +139,31 @@ impl<const D: usize> Norm<D> {
         self.device.sync().context("the device failed")
     }
 
-    /// Has fusion run what it has recorded, so that it sees one run at a time and never merges two of them.
-    ///
-    /// A flush does that too, but on a CPU waits until the device is idle, once a run, which neither a network nor the
-    /// copy does. Asking what memory is in use empties fusion's queue and waits for no kernel, only for the threads between.
-    fn hand_over(&self) {
-        match self.hands_over {
-            HandsOver::Asking => drop(black_box(self.device.memory_pool_usage())),
-            HandsOver::Marking => fusion::end_run(&self.plain),
+    /// A run's own input, made after the run before it where fusion is told so.
+    fn input(&self, run: usize, before: Option<&Kept<D>>) -> Tensor<D> {
+        let input = self.inputs[run % self.inputs.len()].clone();
+        match (self.order, before) {
+            (Order::ByTensors, Some(Kept::Output(before))) => fusion::after(input, before.clone()),
+            (Order::ByTensors, Some(Kept::Gradients(leaf, _, gradients))) => {
+                let before = leaf.grad(gradients).expect("the input has a gradient");
+                Tensor::from_inner(fusion::after(input.inner(), before))
+            }
+            (Order::ByAsking, _) | (_, None) => input,
         }
     }
 
-    fn leaf(&self, run: usize) -> Tensor<D> {
-        self.inputs[run % self.inputs.len()].clone().require_grad()
+    /// Has fusion run what it has recorded, where it is not told by tensors what a run is.
+    ///
+    /// A flush does that too, but on a CPU waits until the device is idle, once a run, which neither a network nor the
+    /// copy does. Asking what memory is in use waits for no kernel, only for the threads between.
+    fn hand_over(&self) {
+        if let Order::ByAsking = self.order {
+            black_box(self.device.memory_pool_usage());
+        }
+    }
+
+    fn leaf(&self, run: usize, before: Option<&Kept<D>>) -> Tensor<D> {
+        self.input(run, before).require_grad()
     }
 
     fn gradients(&self, input: Tensor<D>, output: Tensor<D>) -> Kept<D> {
@@ -164,35 +175,34 @@ impl<const D: usize> Norm<D> {
         Kept::Gradients(input, output, gradients)
     }
 
-    fn run(&self, run: usize) -> Kept<D> {
+    fn run(&self, run: usize, before: Option<&Kept<D>>) -> Kept<D> {
         match self.pass {
-            Pass::Forward => {
-                let input = self.inputs[run % self.inputs.len()].clone();
-                Kept::Output((self.forward)(input))
-            }
+            Pass::Forward => Kept::Output((self.forward)(self.input(run, before))),
             Pass::Backward | Pass::Full => {
-                let input = self.leaf(run);
+                let input = self.leaf(run, before);
                 let output = (self.forward)(input.clone());
                 self.gradients(input, output)
             }
         }
     }
 
-    /// Times what `run` does with each item, and keeps what it returns until the device is idle.
+    /// Times what `run` does with each item and what was returned for the one before it, and keeps what it returns until
+    /// the device is idle.
     fn timed<T>(
         &self,
         items: impl Iterator<Item = T>,
-        run: impl Fn(T) -> Kept<D>,
+        run: impl Fn(T, Option<&Kept<D>>) -> Kept<D>,
         clock: &Clock,
     ) -> Result<Duration> {
         self.sync()?;
         let runs = || {
-            let kept = items.map(|item| {
-                let kept = run(item);
+            let mut kept = Vec::with_capacity(MOST_RUNS);
+            for item in items {
+                let done = run(item, kept.last());
                 self.hand_over();
-                kept
-            });
-            kept.collect::<Vec<_>>()
+                kept.push(done);
+            }
+            kept
         };
         let (time, kept) = clock.time(runs, || self.sync())?;
         black_box(kept);
@@ -205,37 +215,41 @@ impl<const D: usize> Subject for Norm<D> {
         self.inputs.len()
     }
 
-    /// Which way of handing over is the faster differs: Burn's chains of reductions take up to 1.6 times the time where
+    /// Which order is the faster differs: Burn's chains of reductions take up to 1.6 times the time where
     /// nothing waits, what is one launch 0.6 to 0.9 times.
     fn settle(&mut self, runs: usize) -> Result<()> {
+        // What goes back alone depends on nothing that another run computes.
+        if self.pass == Pass::Backward {
+            return Ok(());
+        }
         const ROUNDS: usize = 3;
-        let mut fastest = (Duration::MAX, self.hands_over);
+        let mut fastest = (Duration::MAX, self.order);
         for _ in 0..ROUNDS {
-            for way in [HandsOver::Marking, HandsOver::Asking] {
-                self.hands_over = way;
+            for way in [Order::ByTensors, Order::ByAsking] {
+                self.order = way;
                 let time = self.time(runs, &Clock::Host)?;
                 if time < fastest.0 {
                     fastest = (time, way);
                 }
             }
         }
-        self.hands_over = fastest.1;
+        self.order = fastest.1;
         Ok(())
     }
 
     fn time(&mut self, runs: usize, clock: &Clock) -> Result<Duration> {
         if self.pass != Pass::Backward {
-            return self.timed(0..runs, |run| self.run(run), clock);
+            return self.timed(0..runs, |run, before| self.run(run, before), clock);
         }
         let forwards: Vec<_> = (0..runs)
             .map(|run| {
-                let input = self.leaf(run);
+                let input = self.leaf(run, None);
                 let output = (self.forward)(input.clone());
                 self.hand_over();
                 (input, output)
             })
             .collect();
-        let back = |(input, output)| self.gradients(input, output);
+        let back = |(input, output), _: Option<&_>| self.gradients(input, output);
         self.timed(forwards.into_iter(), back, clock)
     }
 
@@ -247,7 +261,7 @@ impl<const D: usize> Subject for Norm<D> {
             let data = data.convert::<f32>();
             data.try_into_vec::<f32>().context("the output is not f32")
         };
-        Ok(Some(match self.run(0) {
+        Ok(Some(match self.run(0, None) {
             Kept::Output(output) => Outcome {
                 output: read(output)?,
                 gradient: None,
