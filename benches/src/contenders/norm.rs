@@ -215,7 +215,7 @@ impl<const D: usize> Subject for Norm<D> {
         self.inputs.len()
     }
 
-    /// Which order is the faster differs: Burn's chains of reductions take up to 1.6 times the time where
+    /// Which order is the faster differs: Burn's chains of reductions take up to 1.7 times the time where
     /// nothing waits, what is one launch 0.6 to 0.9 times.
     fn settle(&mut self, runs: usize) -> Result<()> {
         // What goes back alone depends on nothing that another run computes.

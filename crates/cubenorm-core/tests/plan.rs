@@ -1727,6 +1727,24 @@ fn a_core_fetches_the_row_that_comes_next_while_it_normalizes_one_that_it_reads_
         &hardware,
         inferred
     ));
+    // What is read once keeps memory busy by itself.
+    let pair = || TensorDesc::contiguous([64, 1], DType::F32);
+    let given = Statistics::Given {
+        mean: pair(),
+        variance: pair(),
+    };
+    let input = TensorDesc::contiguous([64, 4096], DType::F32);
+    let once = NormDesc::new(input, [1], given);
+    assert!(!fetches(&once, &hardware, inferred));
+    // Columns of every third element are gathered one by one.
+    let apart = Layout::strided([64, 1024], [3072, 3]);
+    let apart = TensorDesc::new(apart, DType::F32);
+    let gathered = NormDesc::new(apart, [1], Statistics::MeanVariance);
+    assert_eq!(
+        plan(&gathered, &hardware, inferred).blueprint.input.mode,
+        LoadMode::Gather
+    );
+    assert!(!fetches(&gathered, &hardware, inferred));
     let desc = layer_norm(4096, 4096, DType::F32);
     // Rows that are held are on their way as a whole, rows abreast are several already, and who takes a part of each row
     // has no next one.
