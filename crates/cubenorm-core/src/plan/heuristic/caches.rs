@@ -47,8 +47,9 @@ const LONGEST_FETCHED: usize = 128 << 10;
 /// Whether a core fetches its next row while it normalizes one that it reads again.
 ///
 /// Memory has nothing to do then but to take results: what a core's prefetcher asks for by itself begins with the row.
-/// Measured with AVX2 in both orders, twenty shapes of 128 KiB to 127 MiB: 0.77 to 1.08 of the time, 0.91 in the mean, RMS norm
-/// of 4,096 and 8,192 halves 0.78 to 0.81; with AVX-512 0.79 to 1.03. To fetch what is written, too, takes 0.9 to 1.19 times
+/// Measured with AVX2, twenty shapes in one order and eleven of them in the other: 0.96 and 0.90 of the time in the mean, RMS norm
+/// of 4,096 and 8,192 halves 0.78 to 0.81, single ones of halves 1.25 and, where both were slow, 1.84 in one order; with AVX-512 0.79 to
+/// 1.03 up to 128 KiB. To fetch what is written, too, takes 0.9 to 1.19 times
 /// the time of that.
 pub(in crate::plan) fn fetches_next(
     input: AccessBlueprint,
