@@ -4,14 +4,15 @@ use crate::plan::grid::Cut;
 use crate::plan::task::Task;
 use crate::plan::{Hardware, Knobs};
 
-/// Cores from which on rows are claimed: two begin and end together, and take 0.96 to 1.15 times the time.
+/// Cores from which on rows are claimed. Measured with AVX-512, four take 0.94 of the time in the mean of nine shapes; two,
+/// which begin and end together, 1.05.
 const LEAST_CORES: u32 = 4;
 
-/// Bytes of the smallest input of which rows are claimed. Measured with AVX-512 on 16 cores, 31 shapes of 8 MiB and more take
-/// 0.88 of the time in the mean (0.73 to 1.08), and 17 smaller ones 1.02.
+/// Bytes of the smallest input of which rows are claimed. Measured with AVX-512 on 16 cores, shapes of 8 MiB and more take 0.87
+/// and, in another run, 0.90 of the time in the mean (0.72 to 1.09), and 17 smaller ones 1.02.
 const LEAST_BYTES: usize = 8 << 20;
 
-/// Claims of a core at most. With 4 of them nine shapes take 0.95 of the time in the mean on 16 cores, with 16 0.93.
+/// Claims of a core at most. With 4 of them nine shapes take 0.92 of the time in the mean on 16 cores, with 16 0.91.
 const CLAIMS: usize = 16;
 
 /// Items that a core claims at a time, where it is not given its own from the start.
