@@ -2,7 +2,6 @@
 //! after it only shows when a buffer is read.
 
 pub(crate) mod args;
-mod claims;
 pub(crate) mod device;
 mod error;
 mod forward;
