@@ -11,6 +11,7 @@ use crate::side_by_side::{normalize_side_by_side, reduce_side_by_side};
 use crate::source::Source;
 use crate::strategy::split::Partition;
 use crate::types::Typed;
+use crate::work::{Claimed, rounds};
 
 /// Normalizes. Each team reduces a row, then normalizes it; of a row that is split it merges what
 /// [`reduce_parts`] has left of all parts, then normalizes one. Where strands are joined, `parts` is what is left of
@@ -38,6 +39,7 @@ pub(crate) fn normalize<
     affine: &Affine<P, G, Scale, Bias, Mean, Variance>,
     results: &mut Results<F, Output, A>,
     parts: &Optional<A, W>,
+    claimed: &Claimed,
     partition: Partition,
     scalars: Scalars,
     #[comptime] blueprint: Blueprint,
@@ -46,8 +48,10 @@ pub(crate) fn normalize<
     #[define(G)] _given_dtype: ElemType,
     #[define(A)] _accumulation: ElemType,
 ) {
-    let mut round = 0usize;
-    while round < partition.items_per_team {
+    let team = comptime!(blueprint.team);
+    let mine = rounds(claimed, &partition, team);
+    let (mut round, mut end) = (mine.next, mine.end);
+    while round < end {
         if comptime!(blueprint.team.side_by_side) {
             normalize_side_by_side::<
                 Typed<(F, P, G, A, N), (Input, Residual, Scale, Bias, Mean, Variance, Output)>,
@@ -64,6 +68,13 @@ pub(crate) fn normalize<
             );
         }
         round += comptime!(blueprint.abreast);
+        if comptime!(team.claims) {
+            if round >= end {
+                let more = rounds(claimed, &partition, team);
+                round = more.next;
+                end = more.end;
+            }
+        }
     }
     wait_for_stores(blueprint.output.past_caches);
 }

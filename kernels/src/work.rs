@@ -27,22 +27,66 @@ pub(crate) struct Item {
     pub(crate) exists: bool,
 }
 
-/// The item of a team in a round.
+/// How often items were claimed in this launch.
+pub(crate) type Claimed = ComptimeOption<OwnedTensor<Atomic<u32>>>;
+
+/// Rounds that follow one another, from one up to another; of items that are claimed their numbers.
+#[derive(CubeType, Clone, Copy)]
+pub(crate) struct Rounds {
+    pub(crate) next: usize,
+    pub(crate) end: usize,
+}
+
+/// All rounds of a team, or those that it claims now: none, where all items are taken.
 #[cube]
-pub(crate) fn item(round: usize, partition: &Partition, #[comptime] team: Team) -> Item {
-    let several_teams = comptime!(team.parts && team.peers == 1);
-    let items = if several_teams {
+pub(crate) fn rounds(claimed: &Claimed, partition: &Partition, #[comptime] team: Team) -> Rounds {
+    if comptime!(team.claims) {
+        let items = items(partition, team);
+        let claims = items.div_ceil(partition.items_per_team);
+        let counter = claimed.as_ref().unwrap();
+        let claim = counter[0].fetch_add(1u32) as usize;
+        let next = min(claim, claims) * partition.items_per_team;
+        Rounds {
+            next,
+            end: min(next + partition.items_per_team, items),
+        }
+    } else {
+        Rounds {
+            next: 0usize.runtime(),
+            end: partition.items_per_team,
+        }
+    }
+}
+
+/// Items of a launch.
+#[cube]
+fn items(partition: &Partition, #[comptime] team: Team) -> usize {
+    if comptime!(has_parts_of_its_own(team)) {
         partition.groups * partition.splits
     } else {
         partition.groups
-    };
-    let index = if comptime!(team.in_blocks) {
+    }
+}
+
+/// Whether each part of a row is an item.
+fn has_parts_of_its_own(team: Team) -> bool {
+    team.parts && team.peers == 1
+}
+
+/// The item of a team in a round.
+#[cube]
+pub(crate) fn item(round: usize, partition: &Partition, #[comptime] team: Team) -> Item {
+    let several_teams = comptime!(has_parts_of_its_own(team));
+    let items = items(partition, team);
+    let index = if comptime!(team.claims) {
+        round
+    } else if comptime!(team.in_blocks) {
         team_index(team) * partition.items_per_team + round
     } else {
         round * team_count(team) + team_index(team)
     };
     // Rows abreast may reach beyond what is this team's.
-    let exists = index < items && round < partition.items_per_team;
+    let exists = index < items && (comptime!(team.claims) || round < partition.items_per_team);
     let index = select(exists, index, 0usize.runtime());
     if several_teams {
         let group = index % partition.groups;

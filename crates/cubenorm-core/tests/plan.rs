@@ -691,7 +691,11 @@ proptest! {
         prop_assert!(units <= hardware.max_units_per_cube, "{plan}");
         prop_assert!(plan.grid.cube_count <= hardware.max_cubes, "{plan}");
         let teams = plan.grid.cube_count as usize * (units / plan.blueprint.team.members) as usize;
-        prop_assert!(teams * plan.grid.groups_per_team >= plan.grid.groups * plan.grid.splits, "{plan}");
+        let items = plan.grid.groups * plan.grid.splits;
+        let at_first = teams * plan.grid.groups_per_team;
+        // Of what is claimed, which is claimed until nothing is left, something is left when each team has claimed once.
+        prop_assert_eq!(at_first < items, plan.blueprint.team.claims, "{}", plan);
+        prop_assert!(plan.grid.groups_per_team.is_multiple_of(plan.blueprint.abreast), "{plan}");
         if let Some(vectors) = plan.blueprint.hold.vectors() {
             let members = plan.blueprint.team.members as usize;
             prop_assert!(vectors * members >= plan.grid.steps_per_split, "{plan}");
@@ -1762,6 +1766,78 @@ fn a_core_fetches_the_row_that_comes_next_while_it_normalizes_one_that_it_reads_
     assert!(!fetches(&desc, &hardware, split));
     for hardware in [Hardware::webgpu(), Hardware::software(2)] {
         assert!(!fetches(&desc, &hardware, inferred));
+    }
+}
+
+#[test]
+fn many_cores_claim_their_rows_and_few_have_their_own() {
+    let claims = |desc: &NormDesc, hardware: &Hardware, choice| {
+        let plan = plan(desc, hardware, choice);
+        let claims = plan.blueprint.team.claims;
+        assert_eq!(plan.to_string().contains("per claim"), claims, "{plan}");
+        let (grid, team) = (plan.grid, plan.blueprint.team);
+        let items = grid.groups * grid.splits;
+        // Each has some to claim, and is not given so many that the last one is waited for.
+        assert!(
+            !claims || (1..=16).contains(&items.div_ceil(grid.groups_per_team * grid.teams(&team))),
+            "{plan}"
+        );
+        claims
+    };
+    let inferred = StrategyChoice::Inferred;
+    let forced = |knobs: Knobs| {
+        StrategyChoice::Forced(Knobs {
+            claims: Some(true),
+            ..knobs
+        })
+    };
+    let desc = layer_norm(4096, 1024, DType::F32);
+    for (cores, expected) in [(1, false), (2, false), (3, false), (4, true), (64, true)] {
+        let hardware = Hardware::cpu(cores, 512);
+        assert_eq!(claims(&desc, &hardware, inferred), expected, "{cores}");
+    }
+    // Of little there is nothing to gain; who wants it has it, and who does not has not.
+    let hardware = Hardware::cpu(16, 512);
+    let (enough, little) = (2048, 2047);
+    assert!(claims(
+        &layer_norm(enough, 1024, DType::F32),
+        &hardware,
+        inferred
+    ));
+    let little = layer_norm(little, 1024, DType::F32);
+    assert!(!claims(&little, &hardware, inferred));
+    assert!(claims(&little, &hardware, forced(Knobs::default())));
+    let never = StrategyChoice::Forced(Knobs {
+        claims: Some(false),
+        ..Knobs::default()
+    });
+    assert!(!claims(&desc, &hardware, never));
+    // Vectors of rows, and rows abreast, which stay together.
+    let columns = NormDesc::new(
+        TensorDesc::contiguous([64, 512, 512], DType::F32),
+        [1],
+        Statistics::MeanVariance,
+    );
+    assert!(claims(&columns, &hardware, inferred));
+    let abreast = forced(Knobs {
+        abreast: Some(4),
+        ..Knobs::default()
+    });
+    assert!(claims(&desc, &hardware, abreast));
+    // As many rows as cores are one each. Two launches wait for the last core between them.
+    let unit = forced(Strategy::Unit.into());
+    assert!(!claims(
+        &layer_norm(4, 4096, DType::F32),
+        &Hardware::cpu(4, 512),
+        unit
+    ));
+    assert!(!claims(&desc, &hardware, forced(Strategy::Split.into())));
+    for other in [
+        Hardware::cuda(132),
+        Hardware::webgpu(),
+        Hardware::software(16),
+    ] {
+        assert!(!claims(&desc, &other, forced(Knobs::default())));
     }
 }
 

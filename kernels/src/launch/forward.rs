@@ -16,6 +16,7 @@ use super::args::{
     address_type, allocate, arg, check_apart, check_buffer, cube_count, cube_dim, flat_arg,
     lanes_of_rows, left_lanes, memory_type, optional_arg, partition, scalars, width,
 };
+use super::claims::counter;
 use super::device::{asks_caches, check_activation, check_dtypes};
 use super::join::Strands;
 use super::memo::Memo;
@@ -507,6 +508,7 @@ impl<'a> Launch<'a> {
                 affine!(self),
                 results!(self, sum),
                 parts.into(),
+                blueprint.team.claims.then(|| counter(self.client)).into(),
                 partition(&self.plan.grid, self.problem.cols),
                 scalars(
                     self.problem.dtype,

@@ -25,7 +25,13 @@ pub(crate) struct Memo<D, P>(Mutex<Option<ByHash<D, P>>>);
 type ByHash<D, P> = HashMap<u64, Vec<Remembered<D, P>>>;
 
 /// A device and the runtime there.
-type Device = (DeviceId, TypeId);
+pub(super) type Device = (DeviceId, TypeId);
+
+/// A client's.
+pub(super) fn device(client: &Client) -> Device {
+    let service = client.service_id();
+    (service.device, service.service)
+}
 
 struct Remembered<D, P> {
     device: Device,
@@ -47,8 +53,7 @@ impl<D: Clone + PartialEq + Hash, P> Memo<D, P> {
         choice: StrategyChoice,
         make: impl FnOnce() -> Result<P, E>,
     ) -> Result<Arc<P>, E> {
-        let service = client.service_id();
-        let device = (service.device, service.service);
+        let device = device(client);
         let hash = Hasher::default().hash_one((&device, choice, desc));
         let is_same =
             |it: &&Remembered<D, P>| it.device == device && it.choice == choice && it.desc == *desc;

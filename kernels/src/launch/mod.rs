@@ -2,6 +2,7 @@
 //! after it only shows when a buffer is read.
 
 pub(crate) mod args;
+mod claims;
 pub(crate) mod device;
 mod error;
 mod forward;

@@ -199,6 +199,9 @@ pub struct Team {
     pub peers: u32,
     /// Whether a team takes items that follow one another, as a core does; else teams take turns.
     pub in_blocks: bool,
+    /// Whether a team claims its next items when it is done with those before, while the launch runs; else it has its own
+    /// from the start.
+    pub claims: bool,
     /// Whether the rows abreast are all of those that lie side by side, which a loop goes through as they lie in memory.
     pub side_by_side: bool,
     /// Whether the last vector of each run of columns, those that lie side by side, ends with the run, whose
@@ -316,7 +319,9 @@ impl Blueprint {
                 let apply = inputs + params + output + statistics + workspace + metadata;
                 partial.max(apply)
             }
-            false => inputs + params + output + sum + statistics + metadata,
+            false => {
+                inputs + params + output + sum + statistics + count(self.team.claims) + metadata
+            }
         }
     }
 }

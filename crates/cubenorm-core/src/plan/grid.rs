@@ -16,7 +16,7 @@ pub struct Grid {
     pub groups: usize,
     /// Steps through a row: vectors of columns, or columns where lanes run along the kept axis.
     pub steps: usize,
-    /// Row groups that a team works through, one after another.
+    /// Row groups that a team works through, one after another; at a time, where it [claims](Team::claims) them.
     pub groups_per_team: usize,
     /// Parts that the steps of a row are split in; 1 where one launch does it all.
     pub splits: usize,
@@ -41,7 +41,7 @@ impl Grid {
     pub(super) fn describe(&self, team: &Team) -> String {
         let [x, y, z] = self.cube_dim;
         format!(
-            "{} cubes of {x}x{y}x{z} units, vectors of {} along {}{}, {} row group{} per team",
+            "{} cubes of {x}x{y}x{z} units, vectors of {} along {}{}, {} row group{} per {}",
             self.cube_count,
             team.vector,
             match team.lanes {
@@ -54,6 +54,7 @@ impl Grid {
             },
             self.groups_per_team,
             if self.groups_per_team == 1 { "" } else { "s" },
+            if team.claims { "claim" } else { "team" },
         )
     }
 
@@ -232,6 +233,7 @@ pub(super) fn cut(
             // that lie side by side: what is under way at a time lies close together.
             in_blocks: level == Level::Unit
                 && (lanes == Lanes::Columns || hardware.cpu_cores.is_some()),
+            claims: false,
             side_by_side,
             ragged: ragged_columns,
             ragged_rows: ragged && lanes == Lanes::Rows,

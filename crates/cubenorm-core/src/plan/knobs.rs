@@ -30,6 +30,8 @@ pub struct Knobs {
     pub splits: Option<usize>,
     /// Cubes that share rows, each with a part of the columns of all of them.
     pub peers: Option<u32>,
+    /// Whether the cores of a CPU claim their rows while a launch runs.
+    pub claims: Option<bool>,
 }
 
 /// Where a row should stay between its passes.
@@ -78,6 +80,7 @@ impl fmt::Display for Knobs {
             named("abreast", self.abreast.map(|rows| rows.to_string())),
             named("splits", self.splits.map(|parts| parts.to_string())),
             named("peers", self.peers.map(|cubes| cubes.to_string())),
+            named("claims", self.claims.map(|claims| claims.to_string())),
         ]
         .into_iter()
         .flatten()

@@ -309,6 +309,10 @@ pub fn plan_forward(
     if let Some(run) = run {
         cut.grid.run = run;
     }
+    if let Some(items) = heuristic::claimed(&cut, &task, hardware, choice.knobs()) {
+        cut.team.claims = true;
+        cut.grid.groups_per_team = items;
+    }
     let access = |access: &Access| lanes::blueprint(access, vectors);
     let optional = |tensor: &Option<Access>| tensor.as_ref().map(access);
     let is_constant = |param: &Access| param.col.is_empty();

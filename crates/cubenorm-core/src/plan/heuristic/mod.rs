@@ -6,6 +6,7 @@
 
 mod abreast;
 mod caches;
+mod claims;
 mod column;
 mod cube;
 mod device;
@@ -19,6 +20,7 @@ mod vectors;
 
 pub(super) use abreast::{MOST_ABREAST, abreast, most_ragged_abreast, side_by_side};
 pub(super) use caches::{fetches_next, may_pass_caches, passes_caches};
+pub(super) use claims::claimed;
 pub(super) use device::{SOFTWARE_STEPS, plane_size};
 pub(super) use hold::MERGED_OF_UNIT;
 pub(super) use vectors::{

@@ -1,0 +1,157 @@
+//! Rows that the cores of a CPU claim while a launch runs.
+
+use std::thread;
+
+use cubenorm_core::{
+    DType, Hardware, Knobs, NormDesc, Statistics, StrategyChoice, TensorDesc, plan_forward,
+};
+use cubenorm_kernels::{ForwardTensors, hardware, launch_forward, supports};
+use cubenorm_tests::case::Case;
+use cubenorm_tests::device::{TestDevice, devices};
+
+use super::choices;
+
+/// The hardware of a device that is a CPU, with so many cores: units without one wait, and find less to claim.
+fn cpu(device: &TestDevice, cores: u32) -> Option<Hardware> {
+    let hardware = hardware(&device.client);
+    if hardware.cpu_cores.is_none() {
+        println!("{}: skipped, no CPU runs units", device.name);
+        return None;
+    }
+    Some(Hardware {
+        cpu_cores: Some(cores),
+        ..hardware
+    })
+}
+
+/// The same choice, with rows that are claimed however few there are.
+fn claiming(choice: StrategyChoice) -> StrategyChoice {
+    StrategyChoice::Forced(Knobs {
+        claims: Some(true),
+        ..choice.knobs()
+    })
+}
+
+fn contiguous(shape: &[usize], dtype: DType) -> TensorDesc {
+    TensorDesc::contiguous(shape, dtype)
+}
+
+fn norms(dtype: DType) -> Vec<NormDesc> {
+    let rows = |rows: usize, cols: usize| {
+        let input = contiguous(&[rows, cols], dtype);
+        NormDesc::new(input, [1], Statistics::MeanVariance)
+            .with_scale(contiguous(&[cols], dtype))
+            .with_bias(contiguous(&[cols], dtype))
+    };
+    let given = Statistics::Given {
+        mean: contiguous(&[6, 1], dtype),
+        variance: contiguous(&[6, 1], dtype),
+    };
+    let columns = contiguous(&[3, 40, 512], dtype);
+    vec![
+        // Held, and read again: of as many rows as end within a claim, of a length that no vector divides.
+        rows(1031, 64),
+        rows(301, 1021),
+        rows(97, 640)
+            .with_residual(contiguous(&[97, 640], dtype))
+            .with_sum(),
+        // Vectors of rows, and nothing reduced.
+        NormDesc::new(columns, [1], Statistics::MeanSquare),
+        NormDesc::new(contiguous(&[64, 6, 320], dtype), [0, 2], given),
+    ]
+}
+
+#[test]
+fn rows_that_are_claimed_come_out_once_each_and_alike_from_run_to_run() {
+    for device in devices() {
+        for cores in [2, 13] {
+            let Some(hardware) = cpu(&device, cores) else {
+                continue;
+            };
+            for dtype in [DType::F32, DType::F16, DType::F64] {
+                if !supports(&device.client, dtype) {
+                    println!("{}: {dtype} skipped", device.name);
+                    continue;
+                }
+                for desc in norms(dtype) {
+                    let case = Case::new(desc.clone(), 29);
+                    let mut claimed = 0;
+                    for choice in choices(&device, &desc).into_iter().map(claiming) {
+                        let problem = desc.problem().unwrap();
+                        let Ok(plan) = plan_forward(&problem, &hardware, choice) else {
+                            continue;
+                        };
+                        claimed += usize::from(plan.blueprint.team.claims);
+                        let run = || case.run_within(&device.client, choice, &hardware).unwrap();
+                        let first = run();
+                        case.compare(&first)
+                            .unwrap_or_else(|error| panic!("{} {plan}: {error}", device.name));
+                        for _ in 0..3 {
+                            assert!(run() == first, "{} {plan}", device.name);
+                        }
+                    }
+                    assert!(claimed > 0, "{}: none of {desc:?}", device.name);
+                }
+            }
+        }
+    }
+}
+
+/// A norm of which even two cores have enough each to be asked, and whose rows they claim then.
+fn shared(device: &TestDevice) -> Option<(NormDesc, StrategyChoice)> {
+    let hardware = cpu(device, 2)?;
+    let desc = NormDesc::new(
+        contiguous(&[4096, 256], DType::F32),
+        [1],
+        Statistics::MeanVariance,
+    );
+    let choice = claiming(StrategyChoice::Inferred);
+    let plan = plan_forward(&desc.problem().unwrap(), &hardware, choice).unwrap();
+    assert!(plan.blueprint.team.claims, "{}: {plan}", device.name);
+    Some((desc, choice))
+}
+
+#[test]
+fn threads_count_their_own_claims() {
+    for device in devices() {
+        let Some((desc, choice)) = shared(&device) else {
+            continue;
+        };
+        thread::scope(|scope| {
+            for seed in 0..4 {
+                let (device, desc) = (&device, desc.clone());
+                scope.spawn(move || {
+                    let case = Case::new(desc, seed);
+                    for _ in 0..20 {
+                        let actual = case.run(&device.client, choice).unwrap();
+                        case.compare(&actual).unwrap();
+                    }
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn an_input_that_failed_fails_its_own_launch_alone() {
+    for device in devices() {
+        let Some((desc, choice)) = shared(&device) else {
+            continue;
+        };
+        let client = &device.client;
+        let case = Case::new(desc.clone(), 31);
+        // More than any machine has: the buffer carries the failure.
+        let failed = ForwardTensors {
+            input: client.empty(1 << 60),
+            ..case.tensors(client)
+        };
+        // More launches than counters are made at once.
+        for _ in 0..50 {
+            let outputs = launch_forward(client, &desc, &failed, choice).unwrap();
+            let output = client.read_one(outputs.output.handle);
+            assert!(output.is_err(), "{}", device.name);
+            let actual = case.run(client, choice).unwrap();
+            case.compare(&actual).unwrap();
+        }
+    }
+}
