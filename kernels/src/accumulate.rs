@@ -3,12 +3,13 @@
 use cubecl::prelude::*;
 use cubenorm_core::{BLOCK, Blueprint, Merge, StatisticsKind, Team};
 
+use crate::ends::{further_row, of_run, run_start};
 use crate::moments::{Moments, Sums, divided, fold_lanes, fold_lanes_from, merge};
 use crate::source::{Source, SourceRow, SourceRows, read, shifted};
 use crate::strategy::split::{Partition, row_elements};
 use crate::strategy::{merge_folded, merge_team};
 use crate::types::{One, Types};
-use crate::work::{Share, ends_run, steps_within};
+use crate::work::Share;
 
 /// Steps that are loaded before the first is used, so that several loads are under way, and summed
 /// up apart, so that no addition waits for the one before it.
@@ -80,14 +81,13 @@ pub(crate) fn row_moments<T: Types>(
             source,
             row,
             row.shift,
-            share,
-            0usize,
+            share.begin,
             share.count,
             blueprint,
         );
         whole_moments::<T>(&sums.total(count, 1usize), count, blueprint)
     } else if comptime!(blueprint.team.ragged) {
-        ragged_moments::<T>(source, &rows, share, partition, blueprint)
+        ragged_moments::<T>(source, row, share, partition, blueprint)
     } else {
         let mine = accumulate::<T>(source, &rows, share, 1usize, blueprint);
         merge_team::<T::A, T::N>(&mine.of_row(0usize), blueprint.team)
@@ -136,7 +136,17 @@ pub(crate) fn accumulate<T: Types>(
     let mut done = 0usize;
     while done < share.count {
         let steps = min(share.count - done, steps_of_block(done));
-        add_block::<T>(&mut all, source, rows, share, done, steps, count, blueprint);
+        let first = share.begin + done * comptime!(blueprint.team.members as usize);
+        add_block::<T>(
+            &mut all,
+            source,
+            rows,
+            first,
+            steps,
+            done == 0,
+            count,
+            blueprint,
+        );
         done += steps;
     }
     all
@@ -152,30 +162,58 @@ fn steps_of_block(done: usize) -> usize {
 #[cube]
 fn ragged_moments<T: Types>(
     source: &TypedSource<T>,
-    rows: &SourceRows<T::A, T::N>,
+    row: &SourceRow<T::A, T::N>,
     share: &Share,
     partition: &Partition,
     #[comptime] blueprint: Blueprint,
 ) -> Moments<T::A, T::N> {
     let team = comptime!(blueprint.team);
-    let row = rows.get(0usize);
+    let of_run = comptime!(of_run(blueprint));
+    let width = T::N::value();
+    let mut run = partition.run;
+    let mut overlap = partition.overlap;
+    let mut begin = share.begin;
+    let mut count = share.count;
+    if comptime!(blueprint.is_one_run) {
+        run = partition.cols.div_ceil(width);
+        overlap = run * width - partition.cols;
+        begin = 0;
+        count = run;
+    }
     let mut whole = Accumulated::<T::A, T::N>::nothing(1usize);
     let mut ends = Accumulated::<T::A, T::N>::nothing(1usize);
     let mut done = 0usize;
-    while done < share.count {
-        let at_most = min(share.count - done, steps_of_block(done));
-        let steps = steps_within(share.begin + done, at_most, partition);
+    while done < count {
+        let step = begin + done;
+        let within = step % run;
+        let start = if comptime!(blueprint.is_one_run) {
+            row.further(0usize, 0usize)
+        } else {
+            run_start::<T>(source, row, step - within, blueprint)
+        };
+        let at_most = min(count - done, steps_of_block(done));
+        let steps = min(at_most, run - 1 - within);
         // A part of a row may begin where a run ends.
         if steps > 0 {
+            let mut rows = SourceRows::<T::A, T::N>::room(1usize);
+            rows.set(0usize, &start);
             add_block::<T>(
-                &mut whole, source, rows, share, done, steps, 1usize, blueprint,
+                &mut whole,
+                source,
+                &rows,
+                within,
+                steps,
+                done == 0,
+                1usize,
+                of_run,
             );
             done += steps;
         }
-        let step = share.begin + done;
-        if done < share.count && ends_run(step, partition) {
-            let value = read::<T>(source, &row, step, blueprint);
-            let value = shifted::<T::A, T::N>(value, &row, blueprint);
+        if done < count && within + steps == run - 1 {
+            let to_end = (run - 1) * width - overlap;
+            let end = further_row::<T>(&start, to_end, blueprint);
+            let value = read::<T>(source, &end, 0usize, of_run);
+            let value = shifted::<T::A, T::N>(value, row, blueprint);
             let one = moments_of_one::<T::A, T::N>(value, blueprint);
             let both = merge::<T::A, T::N>(&ends.of_row(0usize), &one, team);
             ends.set(0usize, &both);
@@ -184,7 +222,7 @@ fn ragged_moments<T: Types>(
         }
     }
     let whole = fold_lanes::<T::A, T::N>(&whole.of_row(0usize), team);
-    let ends = fold_lanes_from::<T::A, T::N>(&ends.of_row(0usize), partition.overlap, team);
+    let ends = fold_lanes_from::<T::A, T::N>(&ends.of_row(0usize), overlap, team);
     merge_folded::<T::A, T::N>(&merge::<T::A, One>(&whole, &ends, team), team)
 }
 
@@ -211,16 +249,16 @@ fn moments_of_one<A: Float, N: Size>(
     }
 }
 
-/// Merges a block of so many steps with what has been found before.
+/// Merges a block of so many steps from `first` on with what has been found before, where it is not the first.
 #[cube]
 #[allow(clippy::too_many_arguments)]
 fn add_block<T: Types>(
     all: &mut Accumulated<T::A, T::N>,
     source: &TypedSource<T>,
     rows: &SourceRows<T::A, T::N>,
-    share: &Share,
-    done: usize,
+    first: usize,
     steps: usize,
+    is_first: bool,
     #[comptime] rows_abreast: usize,
     #[comptime] blueprint: Blueprint,
 ) {
@@ -229,7 +267,6 @@ fn add_block<T: Types>(
     let has_origin = comptime!(statistics.reduces_mean() && statistics.reduces_deviation());
     // One row is known when the kernel is built, and what is found of it stays in registers.
     let alone = comptime!(rows_abreast == 1);
-    let end = done + steps;
     // What is taken off the elements: the shift and, relative to that, the origin.
     let mut from = Array::<Vector<T::A, T::N>>::new(rows_abreast);
     #[unroll(alone)]
@@ -238,24 +275,22 @@ fn add_block<T: Types>(
         from[r] = row.shift;
         if has_origin {
             from[r] = row.shift + all.of_row(r).mean;
-            if done == 0 {
-                from[r] = read::<T>(source, &row, share.begin, blueprint);
+            if is_first {
+                from[r] = read::<T>(source, &row, first, blueprint);
             }
         }
     }
     let mut sums = Sums::<T::A, T::N>::zeros(rows_abreast);
     if alone {
         let row = rows.get(0usize);
-        add_steps::<T>(
-            &mut sums, source, &row, from[0], share, done, end, blueprint,
-        );
+        add_steps::<T>(&mut sums, source, &row, from[0], first, steps, blueprint);
     } else {
-        let mut i = done;
-        while i < end {
-            let stop = min(i + APART, end);
+        let mut i = 0usize;
+        while i < steps {
+            let stop = min(i + APART, steps);
             let mut several = Sums::<T::A, T::N>::zeros(rows_abreast);
             for j in i..stop {
-                let step = share.begin + j * stride;
+                let step = first + j * stride;
                 add_step::<T>(
                     &mut several,
                     source,
@@ -286,28 +321,26 @@ fn add_block<T: Types>(
     all.count += count;
 }
 
-/// Adds a unit's steps `first..end` of one row, as they deviate from a number.
+/// Adds so many of a unit's steps from `first` on of one row, as they deviate from a number.
 #[cube]
-#[allow(clippy::too_many_arguments)]
 fn add_steps<T: Types>(
     sums: &mut Sums<T::A, T::N>,
     source: &TypedSource<T>,
     row: &SourceRow<T::A, T::N>,
     from: Vector<T::A, T::N>,
-    share: &Share,
     first: usize,
-    end: usize,
+    steps: usize,
     #[comptime] blueprint: Blueprint,
 ) {
     let stride = comptime!(blueprint.team.members as usize);
     let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
-    let mut i = first;
-    while i + comptime!(UNROLL - 1) < end {
+    let mut i = 0usize;
+    while i + comptime!(UNROLL - 1) < steps {
         let mut plain = zero;
         let mut products = zero;
         #[unroll]
         for j in 0..UNROLL {
-            let step = share.begin + (i + j) * stride;
+            let step = first + (i + j) * stride;
             let value = read::<T>(source, row, step, blueprint);
             let deviation = deviation::<T::A, T::N>(value, from, blueprint);
             plain += deviation;
@@ -317,8 +350,8 @@ fn add_steps<T: Types>(
         sums.products[0] += products;
         i += UNROLL;
     }
-    while i < end {
-        let step = share.begin + i * stride;
+    while i < steps {
+        let step = first + i * stride;
         let value = read::<T>(source, row, step, blueprint);
         let deviation = deviation::<T::A, T::N>(value, from, blueprint);
         sums.plain[0] += deviation;

@@ -6,6 +6,7 @@ use cubenorm_core::{
 };
 
 use crate::accumulate::{TypedSource, row_moments, spread, whole_moments};
+use crate::ends::{apply_run, takes_runs};
 use crate::epilogue::{
     AffineRow, AffineStep, TypedAffine, activate, affine_row, affine_step, transform,
 };
@@ -477,10 +478,17 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
                 let of_run = affine_step::<T>(affine, any, first, epsilon, blueprint);
                 let steps = min(share.count - done, partition.run - first % partition.run);
                 let of_run = ComptimeOption::new_Some(of_run);
-                apply_steps::<T>(
-                    first, steps, &of_run, &rows, &next, &written, source, affine, results,
-                    epsilon, scalars, blueprint,
-                );
+                if comptime!(takes_runs(blueprint)) {
+                    apply_run::<T>(
+                        first, steps, &of_run, &rows, &next, &written, source, affine, results,
+                        partition, epsilon, scalars, blueprint,
+                    );
+                } else {
+                    apply_steps::<T>(
+                        first, steps, &of_run, &rows, &next, &written, source, affine, results,
+                        epsilon, scalars, blueprint,
+                    );
+                }
                 done += steps;
             }
         } else {
@@ -507,7 +515,7 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
 /// of the steps have where they are given.
 #[cube]
 #[allow(clippy::too_many_arguments)]
-fn apply_steps<T: Types>(
+pub(crate) fn apply_steps<T: Types>(
     first: usize,
     count: usize,
     of_all: &ComptimeOption<AffineStep<T::A, T::N>>,

@@ -27,6 +27,7 @@
 
 mod accumulate;
 mod blend;
+mod ends;
 mod epilogue;
 mod forward;
 mod gradient;

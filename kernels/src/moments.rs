@@ -255,6 +255,18 @@ pub(crate) struct RowStatistics<A: Float, N: Size> {
     pub(crate) rstd: Vector<A, N>,
 }
 
+#[cube]
+impl<A: Float, N: Size> RowStatistics<A, N> {
+    /// A copy.
+    pub(crate) fn same(&self) -> RowStatistics<A, N> {
+        RowStatistics::<A, N> {
+            mean: self.mean,
+            variance: self.variance,
+            rstd: self.rstd,
+        }
+    }
+}
+
 /// The statistics of a row that is not reduced. Nobody reads them.
 #[cube]
 pub(crate) fn nothing_reduced<A: Float, N: Size>() -> RowStatistics<A, N> {

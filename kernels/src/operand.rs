@@ -15,7 +15,7 @@ use crate::types::One;
 pub(crate) type Optional<T, S> = ComptimeOption<OwnedTensor<Vector<T, S>>>;
 
 /// Whether the lanes of a vector lie side by side.
-fn is_contiguous(access: AccessBlueprint) -> bool {
+pub(crate) fn is_contiguous(access: AccessBlueprint) -> bool {
     matches!(
         access.mode,
         LoadMode::Vector | LoadMode::Pairs | LoadMode::Adjacent
@@ -152,6 +152,20 @@ pub(crate) fn optional_offset<T: Float, S: Size, N: Size>(
         step_offset::<T, S, N>(tensor, step, comptime!(access.unwrap()), lanes)
     } else {
         0usize.runtime()
+    }
+}
+
+/// An offset so many lanes further on.
+#[cube]
+pub(crate) fn further(
+    offset: usize,
+    lanes: usize,
+    #[comptime] access: Option<AccessBlueprint>,
+) -> usize {
+    if comptime!(access.is_some_and(is_contiguous)) {
+        offset + lanes
+    } else {
+        offset
     }
 }
 
@@ -344,13 +358,17 @@ pub(crate) fn store<T: Float, S: Size, A: Float, N: Size>(
         let place = vector_place::<T, S, N>(&*tensor, base, step, access, lanes);
         let value = Vector::<T, S>::cast_from(value);
         if comptime!(access.past_caches) {
-            store_past_caches::<T, S>(&mut tensor[place], value);
+            store_past_caches::<T, S, S>(&mut tensor[place], value);
         } else {
             tensor[place] = value;
         }
     } else if comptime!(access.mode == LoadMode::Pairs) {
         let place = vector_place::<T, S, N>(&*tensor, base, step, access, lanes);
         tensor[place] = Vector::reinterpret(pack::<A, S, N>(value));
+    } else if comptime!(access.mode == LoadMode::Adjacent && access.past_caches && !access.ragged) {
+        // Of a run that has been moved to where its vectors lie at multiples of one.
+        let offset = base + step_offset::<T, S, N>(&*tensor, step, access, lanes);
+        store_past_caches::<T, S, N>(&mut tensor[offset], Vector::<T, N>::cast_from(value));
     } else {
         let offset = base + step_offset::<T, S, N>(&*tensor, step, access, lanes);
         store_lanes::<T, S, A, N>(tensor, offset, value, access, lanes);

@@ -8,13 +8,17 @@ use cubecl::prelude::*;
 
 use super::{FetchOp, StorePastCachesOp, WaitForStoresOp};
 
-/// Stores a vector, as a whole and aligned, past the caches: `place = value`.
+/// Stores a vector, as a whole and aligned, past the caches, from the place of its first `P` elements on: `place = value` where
+/// a place has all.
 ///
 /// Others see it after the unit has [waited](wait_for_stores()). Where [`is_known`](crate::is_known) says no, and on other
 /// runtimes than `cpu`, the kernel does not compile. The crate's page has an example.
 #[cube]
 #[allow(unused_variables, reason = "an intrinsic reads them as it is expanded")]
-pub fn store_past_caches<T: Float, S: Size>(place: &mut Vector<T, S>, value: Vector<T, S>) {
+pub fn store_past_caches<T: Float, P: Size, S: Size>(
+    place: &mut Vector<T, P>,
+    value: Vector<T, S>,
+) {
     intrinsic!(|scope| {
         let (place, value) = (place.value(scope), value.read_value(scope));
         scope.register(&StorePastCachesOp::new(scope.ctx_mut(), place, value));

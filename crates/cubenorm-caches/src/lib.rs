@@ -22,7 +22,7 @@
 //!     for i in begin..end {
 //!         // Sixteen vectors further on, or where it ends.
 //!         fetch::<f32, N>(&input[min(i + 16, end - 1)]);
-//!         store_past_caches::<f32, N>(&mut output[i], input[i] + input[i]);
+//!         store_past_caches::<f32, N, N>(&mut output[i], input[i] + input[i]);
 //!     }
 //!     wait_for_stores(true);
 //! }

@@ -90,6 +90,16 @@ pub struct Access {
 }
 
 impl Access {
+    /// Whether the elements of a row lie side by side, in their order.
+    pub(crate) fn is_one_run(&self) -> bool {
+        let mut next = 1;
+        self.col.iter().rev().all(|dim| {
+            let is_next = dim.stride == next;
+            next *= dim.size;
+            is_next
+        })
+    }
+
     /// Elements that the tensor has, however often each is read.
     pub fn elements(&self) -> usize {
         let dims = self.row.iter().chain(&self.col);
@@ -155,6 +165,46 @@ impl NormProblem {
     /// Whether there is nothing to compute.
     pub fn is_empty(&self) -> bool {
         self.rows == 0 || self.cols == 0
+    }
+
+    /// The same with columns that lie side by side cut where parameters change along them, every so many; `None` where there
+    /// is nothing to cut.
+    pub(crate) fn cut_at_runs(&self) -> Option<Self> {
+        let mut runs = self.params().filter_map(|param| param.col.last());
+        let run = *runs.next()?;
+        let is_cut = |dim: &Dim| dim.size > run.size;
+        let fits = |access: &Access| {
+            let innermost = access.col.last();
+            innermost.is_some_and(|dim| dim.size.is_multiple_of(run.size))
+        };
+        if run.stride != 0
+            || runs.any(|it| *it != run)
+            || !self.whole().all(fits)
+            || !self.input.col.last().is_some_and(is_cut)
+        {
+            return None;
+        }
+        let cut = |access: &Access| {
+            let mut cut = access.clone();
+            if let Some(Dim { size, stride }) = cut.col.pop_if(|dim| is_cut(dim)) {
+                let outer = Dim {
+                    size: size / run.size,
+                    stride: stride * run.size,
+                };
+                let inner = Dim {
+                    size: run.size,
+                    stride,
+                };
+                cut.col.extend([outer, inner]);
+            }
+            cut
+        };
+        Some(Self {
+            input: cut(&self.input),
+            residual: self.residual.as_ref().map(cut),
+            output: cut(&self.output),
+            ..self.clone()
+        })
     }
 
     /// Tensors that every element has a number in.

@@ -46,6 +46,29 @@ pub(crate) struct ParamRow<A: Float, N: Size> {
     pub(crate) constant: Vector<A, N>,
 }
 
+#[cube]
+impl<A: Float, N: Size> ParamRow<A, N> {
+    fn same(&self) -> ParamRow<A, N> {
+        ParamRow::<A, N> {
+            start: self.start,
+            constant: self.constant,
+        }
+    }
+}
+
+#[cube]
+impl<A: Float, N: Size> AffineRow<A, N> {
+    /// A copy.
+    pub(crate) fn same(&self) -> AffineRow<A, N> {
+        AffineRow::<A, N> {
+            scale: self.scale.same(),
+            bias: self.bias.same(),
+            mean: self.mean.same(),
+            variance: self.variance.same(),
+        }
+    }
+}
+
 /// Those of rows side by side, as [`SourceRows`](crate::source::SourceRows) are.
 #[derive(CubeType)]
 pub(crate) struct ParamRows<A: Float, N: Size> {

@@ -132,6 +132,40 @@ fn rows_that_no_vector_divides_end_in_one_of_their_own() {
 }
 
 #[test]
+fn groups_are_cut_where_parameters_change_if_no_vector_divides_their_maps() {
+    // Of two and three channels; few of many, which are split.
+    let shapes = [[2, 3, 2, 1021], [3, 2, 3, 67], [1, 1, 5, 4099]];
+    for device in devices() {
+        for dtype in device.dtypes() {
+            for shape in shapes {
+                let [_, groups, channels, _] = shape;
+                let of_channels = TensorDesc::contiguous([1, groups, channels, 1], dtype);
+                let input = TensorDesc::contiguous(shape, dtype);
+                // In maps of its own, in those of the input turned around, and one number for each channel.
+                let [a, b, c, d] = shape;
+                let residuals = [
+                    input.clone(),
+                    TensorDesc::new(Layout::strided(shape, [c * d, a * c * d, d, 1]), dtype),
+                    TensorDesc::new(Layout::strided(shape, [b * c, c, 1, 0]), dtype),
+                ];
+                for residual in residuals {
+                    let desc = NormDesc::new(input.clone(), [2, 3], Statistics::MeanVariance)
+                        .with_scale(of_channels.clone())
+                        .with_bias(of_channels.clone())
+                        .with_residual(residual)
+                        .with_sum();
+                    let plan = plan_for(&device.client, &desc, StrategyChoice::Inferred).unwrap();
+                    let is_cpu = hardware(&device.client).cpu_cores.is_some();
+                    let is_ragged = plan.blueprint.team.ragged;
+                    assert_eq!(is_ragged, is_cpu, "{} {shape:?}: {plan}", device.name);
+                    check_all(&device, &Case::new(desc, 53));
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn kept_axes_that_no_vector_divides_end_in_one_of_their_own() {
     // Parameters of columns, of rows and of both; few rows, which are split, and several runs of them.
     let shapes: [(&[usize], &[usize], &[usize]); 5] = [

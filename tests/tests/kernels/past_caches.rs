@@ -1,8 +1,8 @@
 //! Results that are stored past the caches of a CPU.
 
 use cubenorm_core::{
-    DType, GradientDesc, Hardware, Knobs, Layout, NormDesc, Statistics, StrategyChoice, TensorDesc,
-    plan_forward, plan_gradient,
+    Activation, DType, GradientDesc, Hardware, Knobs, Layout, NormDesc, Statistics, StrategyChoice,
+    TensorDesc, plan_forward, plan_gradient, problem_on,
 };
 use cubenorm_kernels::{hardware, supports};
 use cubenorm_tests::case::Case;
@@ -33,6 +33,12 @@ fn norms(dtype: DType) -> Vec<NormDesc> {
             .with_scale(param(&[cols], dtype))
             .with_bias(param(&[cols], dtype))
     };
+    let map = |shape: [usize; 4]| {
+        let of_channels = param(&[1, shape[1], shape[2], 1], dtype);
+        NormDesc::new(param(&shape, dtype), [2, 3], Statistics::MeanVariance)
+            .with_scale(of_channels.clone())
+            .with_bias(of_channels)
+    };
     let lines = Layout::strided([3, 64, 100], [6400, 1, 64]);
     let given = Statistics::Given {
         mean: param(&[6, 1], dtype),
@@ -47,7 +53,15 @@ fn norms(dtype: DType) -> Vec<NormDesc> {
             .with_sum(),
         NormDesc::new(param(&[96, 64], dtype), [0], Statistics::MeanSquare),
         NormDesc::new(TensorDesc::new(lines, dtype), [2], Statistics::MeanVariance),
-        NormDesc::new(param(&[2, 6, 320], dtype), [0, 2], given),
+        NormDesc::new(param(&[2, 6, 320], dtype), [0, 2], given.clone()),
+        // Maps that no vector divides, one in a row and several, of which some begin within a vector; few for all cores.
+        NormDesc::new(param(&[2, 6, 1031], dtype), [0, 2], given),
+        map([7, 6, 1, 1031])
+            .with_residual(param(&[7, 6, 1, 1031], dtype))
+            .with_sum(),
+        map([5, 2, 3, 1033]).with_activation(Activation::Relu),
+        map([1, 1, 3, 1 << 15 | 1]),
+        NormDesc::new(param(&[41, 1031], dtype), [1], Statistics::MeanVariance),
     ]
 }
 
@@ -66,7 +80,10 @@ fn what_goes_past_the_caches_arrives() {
                 continue;
             }
             for desc in norms(dtype) {
-                let plan = |choice| plan_forward(&desc.problem().unwrap(), &hardware, choice);
+                let plan = |choice| {
+                    let problem = problem_on(&desc, &hardware, choice).unwrap();
+                    plan_forward(&problem, &hardware, choice)
+                };
                 let inferred = plan(StrategyChoice::Inferred).unwrap();
                 assert!(
                     !is_cpu || inferred.blueprint.output.past_caches,

@@ -254,6 +254,12 @@ pub fn plan_forward(
         let (whole, params) = (problem.whole(), problem.params());
         lanes::choose(&task, &problem.input, whole, params, hardware, knobs)
     };
+    let run_of_params = |vectors: Vectors| {
+        lanes::run_of_params(problem.params(), vectors).filter(|&run| run >= heuristic::LEAST_RUN)
+    };
+    let is_constant = |param: &Access| param.col.is_empty();
+    let same_params =
+        |vectors: Vectors| run_of_params(vectors).is_some() || problem.params().all(is_constant);
     let is_half = problem.dtype.is_half();
     let plan = |vectors: Vectors| {
         let optional =
@@ -266,7 +272,14 @@ pub fn plan_forward(
         ];
         let params = params.map(optional);
         let output = lanes::blueprint(&problem.output, vectors);
-        let passes = heuristic::may_pass_caches(output, vectors.width, &task, hardware);
+        let passes = heuristic::may_pass_caches(output, vectors.width, &task, hardware)
+            || heuristic::may_pass_between_ends(
+                output,
+                vectors,
+                &task,
+                same_params(vectors),
+                hardware,
+            );
         let knobs = choice.knobs();
         let abreast =
             |groups: usize| heuristic::abreast(groups, &task, &params, passes, hardware, knobs);
@@ -302,8 +315,7 @@ pub fn plan_forward(
         }
     }
     let run = match cut.team.level == Level::Unit && cut.hold == Hold::Reread {
-        true => lanes::run_of_params(problem.params(), vectors)
-            .filter(|&run| run >= heuristic::LEAST_RUN),
+        true => run_of_params(vectors),
         false => None,
     };
     if let Some(run) = run {
@@ -315,8 +327,11 @@ pub fn plan_forward(
     }
     let access = |access: &Access| lanes::blueprint(access, vectors);
     let optional = |tensor: &Option<Access>| tensor.as_ref().map(access);
-    let is_constant = |param: &Access| param.col.is_empty();
     let same_params = run.is_some() || problem.params().all(is_constant);
+    let of_runs = cut.team.ragged && cut.hold == Hold::Reread;
+    let added = problem.residual.iter();
+    let added = added.filter(|_| is_added_first(true, problem.residual_place));
+    let mut reduced = [&problem.input].into_iter().chain(added);
     let (scale, bias) = (optional(&problem.scale), optional(&problem.bias));
     let (mean, variance) = (optional(&problem.mean), optional(&problem.variance));
     let one_block = heuristic::is_one_block(&cut, &task, hardware);
@@ -340,7 +355,8 @@ pub fn plan_forward(
         bias,
         mean,
         variance,
-        params_by_run: run.is_some(),
+        params_by_run: run.is_some() || of_runs && same_params,
+        is_one_run: cut.team.ragged && !cut.team.parts && reduced.all(Access::is_one_run),
         output: access(&problem.output),
         writes_sum: problem.writes_sum,
         written_statistics: problem
@@ -350,7 +366,15 @@ pub fn plan_forward(
         split: cut.takes_two_launches(problem.statistics.reduces()),
     };
     blueprint.output.past_caches =
-        heuristic::passes_caches(blueprint.output, &cut, &task, hardware);
+        heuristic::passes_caches(blueprint.output, &cut, &task, hardware)
+            || heuristic::passes_between_ends(
+                blueprint.output,
+                &cut,
+                vectors,
+                &task,
+                same_params,
+                hardware,
+            );
     // A row in shared memory is there as it is in memory: there is no room for more.
     if let (_, 0) = cut.hold.places() {
         let input = Some(&mut blueprint.input);

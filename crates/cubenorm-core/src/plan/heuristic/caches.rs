@@ -1,6 +1,7 @@
 //! Which results a CPU stores past its caches.
 
 use crate::plan::grid::Cut;
+use crate::plan::lanes::Vectors;
 use crate::plan::task::Task;
 use crate::plan::{AccessBlueprint, Hardware, Hold, Lanes, Level, LoadMode};
 
@@ -19,10 +20,46 @@ pub(in crate::plan) fn may_pass_caches(
     task: &Task,
     hardware: &Hardware,
 ) -> bool {
+    result.mode == LoadMode::Vector && is_beyond(vector, task, hardware)
+}
+
+/// Vectors of the shortest run that has them: at its ends a line is written twice, in part, and read from memory for that.
+const LEAST_BETWEEN_ENDS: usize = 32;
+
+/// Whether the results of a call may go past the caches, in vectors of so many lanes.
+fn is_beyond(vector: usize, task: &Task, hardware: &Hardware) -> bool {
     let is_wide = vector * task.dtype.size() >= LEAST_STORE;
     let moved = (task.reads + 1) * task.rows * task.cols * task.dtype.size();
-    let is_beyond = hardware.passable_caches.is_some_and(|it| moved >= it / 2);
-    result.mode == LoadMode::Vector && is_wide && is_beyond
+    is_wide && hardware.passable_caches.is_some_and(|it| moved >= it / 2)
+}
+
+/// Whether a result may whose vectors do not divide its runs: all but the ends of each, where parameters are the same
+/// along it.
+pub(in crate::plan) fn may_pass_between_ends(
+    result: AccessBlueprint,
+    vectors: Vectors,
+    task: &Task,
+    same_params: bool,
+    hardware: &Hardware,
+) -> bool {
+    result.ragged
+        && result.mode == LoadMode::Adjacent
+        && vectors.run >= LEAST_BETWEEN_ENDS * vectors.width
+        && same_params
+        && is_beyond(vectors.width, task, hardware)
+}
+
+/// Whether it does.
+pub(in crate::plan) fn passes_between_ends(
+    result: AccessBlueprint,
+    cut: &Cut,
+    vectors: Vectors,
+    task: &Task,
+    same_params: bool,
+    hardware: &Hardware,
+) -> bool {
+    let is_alone = cut.abreast == 1 && cut.hold == Hold::Reread && cut.team.level == Level::Unit;
+    is_alone && may_pass_between_ends(result, vectors, task, same_params, hardware)
 }
 
 /// Whether it does.

@@ -19,7 +19,9 @@ mod unit;
 mod vectors;
 
 pub(super) use abreast::{MOST_ABREAST, abreast, most_ragged_abreast, side_by_side};
-pub(super) use caches::{fetches_next, may_pass_caches, passes_caches};
+pub(super) use caches::{
+    fetches_next, may_pass_between_ends, may_pass_caches, passes_between_ends, passes_caches,
+};
 pub(super) use claims::claimed;
 pub(super) use device::{SOFTWARE_STEPS, plane_size};
 pub(super) use hold::MERGED_OF_UNIT;
