@@ -21,16 +21,20 @@ pub(crate) fn takes_runs(blueprint: Blueprint) -> bool {
 
 /// How a run is read and written, from where it begins.
 pub(crate) fn of_run(blueprint: Blueprint) -> Blueprint {
-    let of_run = |access: AccessBlueprint| AccessBlueprint {
+    Blueprint {
+        input: as_run(blueprint.input),
+        residual: blueprint.residual.map(as_run),
+        output: as_run(blueprint.output),
+        ..blueprint
+    }
+}
+
+/// How one of its tensors is.
+pub(crate) fn as_run(access: AccessBlueprint) -> AccessBlueprint {
+    AccessBlueprint {
         col_dims: usize::from(is_contiguous(access)),
         ragged: false,
         ..access
-    };
-    Blueprint {
-        input: of_run(blueprint.input),
-        residual: blueprint.residual.map(of_run),
-        output: of_run(blueprint.output),
-        ..blueprint
     }
 }
 

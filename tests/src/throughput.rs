@@ -12,7 +12,7 @@ use cubecl::std::throughput::measure_peak_throughput;
 use cubecl::throughput::{MemoryAccess, MemorySpec, ThroughputKey, ThroughputMode};
 use cubenorm_core::{
     DType, GradientDesc, Knobs, NormDesc, Statistics, StrategyChoice, TensorDesc,
-    forward_candidates, gradient_candidates, knobs, problem_on, sums_on,
+    forward_candidates, gradient_candidates, input_problem_on, knobs, problem_on, sums_on,
 };
 use cubenorm_kernels::{
     ForwardTensors, GradientTensors, hardware, launch_forward, launch_gradient, plan_for,
@@ -350,7 +350,7 @@ impl<'a> Problem<'a> {
         let tensors = self.gradient_tensors();
         let tuned = tuned_gradient(self.client, desc, &tensors, Duration::MAX)
             .expect("the device can run it");
-        let problem = desc.input_problem(sums_on(desc, &hardware)).expect("valid");
+        let problem = input_problem_on(desc, sums_on(desc, &hardware), &hardware).expect("valid");
         let places = gradient_candidates(&problem, &hardware).expect("a plan");
         for (knobs, is_analytic) in chosen(candidates, &all, places, tuned) {
             let plan = plan_gradient_for(self.client, desc, knobs.into()).expect("a candidate");

@@ -130,16 +130,21 @@ fn parameters_of_every_broadcast_shape_get_their_sums() {
 #[test]
 fn the_sums_of_channels_come_out_of_the_launch_over_their_groups() {
     // Images, groups, channels of each, pixels: whole vectors of them, and some that only a launch of their own sums
-    // up.
+    // up, or on a CPU one whose vectors end with them.
     let shapes = [
         [2, 3, 4, 256],
         [5, 2, 3, 128],
         [1, 1, 70, 64],
         [3, 2, 40, 49],
     ];
+    let with_ends = [[3, 2, 3, 131], [1, 2, 2, 1021]];
     for device in devices() {
-        let mut on_the_way = 0;
-        for shape in shapes {
+        let is_cpu = hardware(&device.client).cpu_cores.is_some();
+        let (mut on_the_way, mut ragged) = (0, 0);
+        for shape in shapes
+            .into_iter()
+            .chain(with_ends.into_iter().filter(|_| is_cpu))
+        {
             let [_, groups, channels, _] = shape;
             let param = [groups, channels, 1];
             for dtype in [DType::F32, DType::F16] {
@@ -155,7 +160,9 @@ fn the_sums_of_channels_come_out_of_the_launch_over_their_groups() {
                     let inferred = StrategyChoice::Inferred;
                     let plan = plan_gradient_for(&device.client, &case.desc, inferred).unwrap();
                     on_the_way += usize::from(plan.blueprint.sums_runs());
-                    let is_whole = shape[3] % plan.blueprint.team.vector == 0;
+                    let team = plan.blueprint.team;
+                    ragged += usize::from(team.ragged && plan.blueprint.by_runs);
+                    let is_whole = shape[3] % team.vector == 0 || team.ragged;
                     assert!(is_whole || !plan.blueprint.sums_runs(), "{plan}");
                     // A driver takes seconds for each kernel: one form of them by every strategy.
                     match i {
@@ -166,6 +173,7 @@ fn the_sums_of_channels_come_out_of_the_launch_over_their_groups() {
             }
         }
         assert!(on_the_way > 0, "{}", device.name);
+        assert!(!is_cpu || ragged >= 12, "{}: {ragged}", device.name);
     }
 }
 

@@ -11,8 +11,8 @@ use cubecl::{
 };
 use cubenorm_core::{
     DType, Epsilon, GradientDesc, Hold, Knobs, Layout, NormDesc, RowKept, Statistics,
-    StrategyChoice, TensorDesc, WrittenStatistics, forward_candidates, gradient_candidates, knobs,
-    problem_on, sums_on,
+    StrategyChoice, TensorDesc, WrittenStatistics, forward_candidates, gradient_candidates,
+    input_problem_on, knobs, problem_on, sums_on,
 };
 use cubenorm_kernels::{hardware, plan_for, plan_gradient_for};
 use cubenorm_offline::{Recorder, Work, representation};
@@ -154,7 +154,7 @@ impl Described {
                 &hardware,
             )?,
             Some(desc) => {
-                let problem = desc.input_problem(sums_on(desc, &hardware))?;
+                let problem = input_problem_on(desc, sums_on(desc, &hardware), &hardware)?;
                 gradient_candidates(&problem, &hardware)?
             }
         };

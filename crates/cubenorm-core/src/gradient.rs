@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use crate::problem::{RowsAndCols, Strands, kept_strides, memory_order};
+use crate::problem::{RowsAndCols, Strands, kept_strides, memory_order, run_to_cut_at};
 use crate::{
     Access, Activation, DType, Epsilon, Layout, NormDesc, NormError, ResidualPlace, StatisticsKind,
     TensorDesc,
@@ -496,6 +496,14 @@ impl GradientProblem {
         (last.size > 0).then_some(last.size)
     }
 
+    /// Whether every parameter is one number along each run whose sums are wanted, or all along a row; and so is what was
+    /// saved.
+    pub(crate) fn has_params_of_runs(&self) -> bool {
+        let run = self.summed_run();
+        let mut runs = self.params().filter_map(|param| param.col.last());
+        runs.all(|dim| dim.stride == 0 && Some(dim.size) == run)
+    }
+
     /// Whether the sums of a row are weighted by the scale, because it changes along the row.
     pub fn weights(&self) -> bool {
         let changes = self
@@ -504,6 +512,22 @@ impl GradientProblem {
             .is_some_and(|scale| !scale.col.is_empty());
         let of_rows = self.row_sums.is_some() && self.summed_run().is_none();
         changes && self.input_gradient.is_some() && !of_rows
+    }
+
+    /// The same with columns that lie side by side cut where parameters change along them, every so many; `None` where there
+    /// is nothing to cut.
+    pub(crate) fn cut_at_runs(&self) -> Option<Self> {
+        if self.column_sums.any() {
+            return None;
+        }
+        let params = self.params().chain(&self.row_sums);
+        let run = run_to_cut_at(&self.input, self.whole(), params)?;
+        Some(Self {
+            input: self.input.cut_at(run),
+            output_gradient: self.output_gradient.cut_at(run),
+            input_gradient: self.input_gradient.as_ref().map(|it| it.cut_at(run)),
+            ..self.clone()
+        })
     }
 
     /// Tensors that every element has a number in.

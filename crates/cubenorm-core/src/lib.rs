@@ -54,7 +54,7 @@ pub use layout::{Layout, MAX_RANK, TensorDesc};
 pub use plan::{
     AccessBlueprint, BLOCK, Blueprint, GradientBlueprint, GradientPlan, Grid, Hardware, Hold, Join,
     Knobs, Lanes, Level, LoadMode, Merge, Plan, PlanError, RowHeld, RowKept, Strategy,
-    StrategyChoice, Team, forward_candidates, gradient_candidates, knobs, plan_forward,
-    plan_gradient, problem_on, sums_on,
+    StrategyChoice, Team, forward_candidates, gradient_candidates, input_problem_on, knobs,
+    plan_forward, plan_gradient, problem_on, sums_on,
 };
 pub use problem::{Access, Dim, NormProblem, StatisticsKind};

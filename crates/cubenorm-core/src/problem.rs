@@ -90,6 +90,19 @@ pub struct Access {
 }
 
 impl Access {
+    /// The same with its innermost columns in runs of so many.
+    pub(crate) fn cut_at(&self, run: usize) -> Self {
+        let mut cut = self.clone();
+        if let Some(Dim { size, stride }) = cut.col.pop_if(|dim| dim.size > run) {
+            let outer = Dim {
+                size: size / run,
+                stride: stride * run,
+            };
+            cut.col.extend([outer, Dim { size: run, stride }]);
+        }
+        cut
+    }
+
     /// Whether the elements of a row lie side by side, in their order.
     pub(crate) fn is_one_run(&self) -> bool {
         let mut next = 1;
@@ -107,6 +120,24 @@ impl Access {
             .map(|dim| dim.size)
             .product()
     }
+}
+
+/// Columns along which every parameter is one number, where more of them lie side by side in the input and whole such runs in
+/// all tensors that every element has a number in.
+pub(crate) fn run_to_cut_at<'a>(
+    input: &Access,
+    mut whole: impl Iterator<Item = &'a Access>,
+    params: impl Iterator<Item = &'a Access>,
+) -> Option<usize> {
+    let mut runs = params.filter_map(|param| param.col.last());
+    let run = runs.next()?;
+    let is_alike = run.stride == 0 && runs.all(|it| it == run);
+    let is_cut = input.col.last()?.size > run.size;
+    let has_whole_runs = |access: &Access| {
+        let innermost = access.col.last();
+        innermost.is_some_and(|dim| dim.size.is_multiple_of(run.size))
+    };
+    (is_alike && is_cut && whole.all(has_whole_runs)).then_some(run.size)
 }
 
 /// A description in canonical form: `rows` independent groups of `cols` elements.
@@ -170,39 +201,11 @@ impl NormProblem {
     /// The same with columns that lie side by side cut where parameters change along them, every so many; `None` where there
     /// is nothing to cut.
     pub(crate) fn cut_at_runs(&self) -> Option<Self> {
-        let mut runs = self.params().filter_map(|param| param.col.last());
-        let run = *runs.next()?;
-        let is_cut = |dim: &Dim| dim.size > run.size;
-        let fits = |access: &Access| {
-            let innermost = access.col.last();
-            innermost.is_some_and(|dim| dim.size.is_multiple_of(run.size))
-        };
-        if run.stride != 0
-            || runs.any(|it| *it != run)
-            || !self.whole().all(fits)
-            || !self.input.col.last().is_some_and(is_cut)
-        {
-            return None;
-        }
-        let cut = |access: &Access| {
-            let mut cut = access.clone();
-            if let Some(Dim { size, stride }) = cut.col.pop_if(|dim| is_cut(dim)) {
-                let outer = Dim {
-                    size: size / run.size,
-                    stride: stride * run.size,
-                };
-                let inner = Dim {
-                    size: run.size,
-                    stride,
-                };
-                cut.col.extend([outer, inner]);
-            }
-            cut
-        };
+        let run = run_to_cut_at(&self.input, self.whole(), self.params())?;
         Some(Self {
-            input: cut(&self.input),
-            residual: self.residual.as_ref().map(cut),
-            output: cut(&self.output),
+            input: self.input.cut_at(run),
+            residual: self.residual.as_ref().map(|it| it.cut_at(run)),
+            output: self.output.cut_at(run),
             ..self.clone()
         })
     }

@@ -48,7 +48,8 @@ pub(crate) struct ParamRow<A: Float, N: Size> {
 
 #[cube]
 impl<A: Float, N: Size> ParamRow<A, N> {
-    fn same(&self) -> ParamRow<A, N> {
+    /// A copy.
+    pub(crate) fn same(&self) -> ParamRow<A, N> {
         ParamRow::<A, N> {
             start: self.start,
             constant: self.constant,

@@ -5,7 +5,7 @@ use cubenorm_core::{ActivationKind, GradientBlueprint, StatisticsKind};
 
 use crate::epilogue::{ParamRow, ParamRows, param, param_row, slope};
 use crate::forward::Scalars;
-use crate::operand::{Optional, load, row_start};
+use crate::operand::{Optional, load, row_start, step_offset};
 use crate::strategy::split::Partition;
 use crate::types::{One, Types};
 
@@ -125,6 +125,34 @@ pub(crate) fn gradient_row<T: Types>(
     }
 }
 
+/// The run of a row that begins with a step, as a row of its own with one scale and one bias.
+#[cube]
+pub(super) fn run_of_row<T: Types>(
+    source: &TypedGradientSource<T>,
+    row: &GradientRow<T::A, T::N>,
+    step: usize,
+    #[comptime] blueprint: GradientBlueprint,
+) -> GradientRow<T::A, T::N> {
+    let lanes = comptime!(blueprint.team.lanes);
+    let (input, above) = comptime!((blueprint.input, blueprint.output_gradient));
+    let params = params::<T>(source, row, step, blueprint);
+    GradientRow::<T::A, T::N> {
+        input: row.input + step_offset::<T::F, T::Input, T::N>(&source.input, step, input, lanes),
+        output_gradient: row.output_gradient
+            + step_offset::<T::F, T::Residual, T::N>(&source.output_gradient, step, above, lanes),
+        mean: row.mean.same(),
+        rstd: row.rstd.same(),
+        scale: ParamRow::<T::A, T::N> {
+            start: row.scale.start,
+            constant: params.scale,
+        },
+        bias: ParamRow::<T::A, T::N> {
+            start: row.bias.start,
+            constant: params.bias,
+        },
+    }
+}
+
 /// Mean and reciprocal deviation of one row.
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct Saved<A: Float> {
@@ -134,6 +162,18 @@ pub(crate) struct Saved<A: Float> {
 
 #[cube]
 impl<A: Float, N: Size> GradientRow<A, N> {
+    /// The row from so many elements on, where those of both tensors lie side by side.
+    pub(super) fn further(&self, elements: usize) -> GradientRow<A, N> {
+        GradientRow::<A, N> {
+            input: self.input + elements,
+            output_gradient: self.output_gradient + elements,
+            mean: self.mean.same(),
+            rstd: self.rstd.same(),
+            scale: self.scale.same(),
+            bias: self.bias.same(),
+        }
+    }
+
     /// What was saved of a row whose lanes are all its own.
     pub(crate) fn saved(&self) -> Saved<A> {
         Saved::<A> {

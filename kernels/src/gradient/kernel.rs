@@ -10,9 +10,9 @@ use super::element::{GradientRow, GradientSource, Step, TypedGradientSource, gra
 use super::held::{HeldColumns, HeldRow, TypedHeldRow, TypedHeldScale, held_params, hold_scale};
 use super::results::{GradientResults, TypedResults, write_rows};
 use super::row::{found_row, read_row, share_of_item, tell_round};
-use super::runs::sum_up_runs;
+use super::runs::{pass_runs, sum_up_runs};
 use super::side_by_side::{pass_back_side_by_side, sum_up_side_by_side};
-use super::step::{Row, pass_step, read_steps, write_step};
+use super::step::{Row, pass_steps, read_steps, write_step};
 use super::sums::{nothing, sum_up, sum_up_held, sum_up_parts};
 use crate::forward::Scalars;
 use crate::moments::same;
@@ -313,36 +313,13 @@ fn gradient_items<T: Types, W: Size>(
             }
         } else if comptime!(access.is_some() || blueprint.column_sums.any()) {
             let part = part_of_columns(&first, round, blueprint);
-            let ahead = comptime!(blueprint.under_way);
-            let mut done = 0usize;
-            if comptime!(ahead > 1) {
-                while done + comptime!(ahead - 1) < share.count {
-                    let begin = share.begin + done * members;
-                    // Loads are under way before anything is written, which they must not overtake.
-                    let mut several = Sequence::<Sequence<Step<T::A, T::N>>>::new();
-                    #[unroll]
-                    for j in 0..ahead {
-                        let step = begin + j * members;
-                        several.push(read_steps::<T>(source, &sources, step, blueprint));
-                    }
-                    #[unroll]
-                    for j in 0..ahead {
-                        let step = begin + j * members;
-                        let reads = several.index(j);
-                        pass_step::<T>(
-                            source, results, &sources, reads, &rows, step, &part, partition,
-                            scalars, blueprint,
-                        );
-                    }
-                    done += ahead;
-                }
-            }
-            for i in done..share.count {
-                let step = share.begin + i * members;
-                let reads = read_steps::<T>(source, &sources, step, blueprint);
-                pass_step::<T>(
-                    source, results, &sources, &reads, &rows, step, &part, partition, scalars,
-                    blueprint,
+            if comptime!(blueprint.by_runs) {
+                pass_runs::<T>(
+                    source, results, &sources, &rows, &part, partition, scalars, blueprint,
+                );
+            } else {
+                pass_steps::<T>(
+                    source, results, &sources, &rows, &share, &part, partition, scalars, blueprint,
                 );
             }
         }

@@ -6,7 +6,8 @@ use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubenorm_core::{
     Access, Activation, DType, Dim, GradientDesc, GradientPlan, GradientProblem, Hardware, Knobs,
-    Layout, LoadMode, ParamSums, PlanError, StrategyChoice, TensorDesc, plan_gradient, sums_on,
+    Layout, LoadMode, ParamSums, PlanError, StrategyChoice, TensorDesc, input_problem_on,
+    plan_gradient, sums_on,
 };
 
 use super::element::GradientSourceLaunch;
@@ -83,7 +84,7 @@ pub fn plan_gradient_for(
     choice: StrategyChoice,
 ) -> Result<GradientPlan, LaunchError> {
     let hardware = hardware(client);
-    let problem = desc.input_problem(sums_on(desc, &hardware))?;
+    let problem = input_problem_on(desc, sums_on(desc, &hardware), &hardware)?;
     Ok(plan_gradient(&problem, &hardware, choice)?)
 }
 
@@ -167,7 +168,7 @@ fn checked(
     hardware: &Hardware,
 ) -> Result<(GradientProblem, ParamSums), LaunchError> {
     let sums = sums_on(desc, hardware);
-    let problem = desc.input_problem(sums)?;
+    let problem = input_problem_on(desc, sums, hardware)?;
     let accumulation = problem.dtype.accumulation();
     let dtypes = [problem.dtype, problem.param_dtype, accumulation];
     check_dtypes(client, dtypes.into_iter())?;
@@ -298,7 +299,11 @@ impl Back<'_> {
         if outputs.input.is_some() {
             let alone = match shapes.is_empty() {
                 true => None,
-                false => Some(self.desc.input_problem(ParamSums::Elsewhere)?),
+                false => Some(input_problem_on(
+                    self.desc,
+                    ParamSums::Elsewhere,
+                    &self.hardware,
+                )?),
             };
             let problem = alone.as_ref().unwrap_or(problem);
             let plan = self.plan(problem)?;

@@ -1,18 +1,154 @@
 //! Sums of runs of columns, each of which has one scale and one bias.
 
 use cubecl::prelude::*;
-use cubenorm_core::{GradientBlueprint, Lanes, Level, Team};
+use cubenorm_core::{AccessBlueprint, GradientBlueprint, Lanes, Level, Team};
 
-use super::element::{GradientRow, TypedGradientSource, params};
+use super::columns::ColumnPart;
+use super::element::{GradientRow, TypedGradientSource, params, run_of_row};
 use super::results::TypedResults;
-use super::sums::sum_up;
+use super::step::{Row, pass_steps};
+use super::sums::{sum_up, sum_up_end};
+use crate::ends::as_run;
 use crate::forward::Scalars;
-use crate::moments::Moments;
-use crate::operand::{col_offset, row_offset};
+use crate::moments::{Moments, same};
+use crate::operand::{col_offset, optional_offset, row_offset};
 use crate::strategy::split::Partition;
 use crate::strategy::{member, merge_team};
 use crate::types::{One, Types};
 use crate::work::Share;
+
+/// How a run is read and written as a row of its own, but for its end where vectors do not divide it.
+fn of_run(blueprint: GradientBlueprint) -> GradientBlueprint {
+    let constant = |access: AccessBlueprint| AccessBlueprint {
+        col_dims: 0,
+        ragged: false,
+        ..access
+    };
+    GradientBlueprint {
+        team: Team {
+            ragged: false,
+            ..blueprint.team
+        },
+        input: as_run(blueprint.input),
+        output_gradient: as_run(blueprint.output_gradient),
+        input_gradient: blueprint.input_gradient.map(as_run),
+        scale: blueprint.scale.map(constant),
+        bias: blueprint.bias.map(constant),
+        ..blueprint
+    }
+}
+
+/// Steps of a run but for its end.
+#[cube]
+fn whole_steps(partition: &Partition, #[comptime] team: Team) -> usize {
+    if comptime!(team.ragged) {
+        partition.run - 1
+    } else {
+        partition.run
+    }
+}
+
+/// Elements of a run in front of its last vector.
+#[cube]
+fn to_end<N: Size>(partition: &Partition) -> usize {
+    (partition.run - 1) * N::value() - partition.overlap
+}
+
+/// Sums up the run that begins with a step, before its scale.
+#[cube]
+fn sum_up_run<T: Types>(
+    source: &TypedGradientSource<T>,
+    row: &GradientRow<T::A, T::N>,
+    step: usize,
+    partition: &Partition,
+    scalars: &Scalars,
+    #[comptime] blueprint: GradientBlueprint,
+) -> Moments<T::A, T::N> {
+    let of_run = comptime!(GradientBlueprint {
+        weights: false,
+        ..of_run(blueprint)
+    });
+    let mut rows = Sequence::<GradientRow<T::A, T::N>>::new();
+    rows.push(run_of_row::<T>(source, row, step, blueprint));
+    let share = Share {
+        begin: 0usize.runtime(),
+        count: whole_steps(partition, blueprint.team),
+    };
+    let mine = sum_up::<T>(source, &rows, &share, partition, scalars, of_run);
+    let mut sums = same::<T::A, T::N>(mine.index(0usize));
+    if comptime!(blueprint.team.ragged) {
+        let end = rows.index(0usize).further(to_end::<T::N>(partition));
+        let end = sum_up_end::<T>(source, &end, partition.overlap, scalars, of_run);
+        sums.mean += end.mean;
+        sums.m2 += end.m2;
+    }
+    sums
+}
+
+/// Passes a row back run by run, each with one scale and one bias.
+#[cube]
+#[allow(clippy::too_many_arguments)]
+pub(super) fn pass_runs<T: Types>(
+    source: &TypedGradientSource<T>,
+    results: &mut TypedResults<T>,
+    sources: &Sequence<GradientRow<T::A, T::N>>,
+    rows: &Sequence<Row<T::A, T::N>>,
+    part: &ColumnPart,
+    partition: &Partition,
+    scalars: &Scalars,
+    #[comptime] blueprint: GradientBlueprint,
+) {
+    let of_run = comptime!(of_run(blueprint));
+    let team = comptime!(blueprint.team);
+    let access = comptime!(blueprint.input_gradient);
+    let (source_row, row) = (sources.index(0usize), rows.index(0usize));
+    for run in 0..partition.steps / partition.run {
+        let step = run * partition.run;
+        let mut run_sources = Sequence::<GradientRow<T::A, T::N>>::new();
+        run_sources.push(run_of_row::<T>(source, source_row, step, blueprint));
+        let mut run_rows = Sequence::<Row<T::A, T::N>>::new();
+        let to_run =
+            optional_offset::<T::F, T::Output, T::N>(&results.input, step, access, team.lanes);
+        run_rows.push(row.further(to_run));
+        let share = Share {
+            begin: 0usize.runtime(),
+            count: whole_steps(partition, team),
+        };
+        pass_steps::<T>(
+            source,
+            results,
+            &run_sources,
+            &run_rows,
+            &share,
+            part,
+            partition,
+            scalars,
+            of_run,
+        );
+        if comptime!(team.ragged) {
+            let to_end = to_end::<T::N>(partition);
+            let mut end_sources = Sequence::<GradientRow<T::A, T::N>>::new();
+            end_sources.push(run_sources.index(0usize).further(to_end));
+            let mut end_rows = Sequence::<Row<T::A, T::N>>::new();
+            end_rows.push(run_rows.index(0usize).further(to_end));
+            let share = Share {
+                begin: 0usize.runtime(),
+                count: 1usize.runtime(),
+            };
+            pass_steps::<T>(
+                source,
+                results,
+                &end_sources,
+                &end_rows,
+                &share,
+                part,
+                partition,
+                scalars,
+                of_run,
+            );
+        }
+    }
+}
 
 /// Sums up a row run by run, each by one unit or one plane of its team, and writes the sums of runs. What comes back
 /// is what each unit brings to the sums of the row: of its runs, the first of those that found them has it.
@@ -52,12 +188,17 @@ pub(super) fn sum_up_runs<T: Types>(
     let mut run = member(team) / together;
     while run < runs {
         let step = run * partition.run;
-        let share = Share {
-            begin: step + lane,
-            count: (partition.run + comptime!(together - 1) - lane) / together,
+        let mine = if comptime!(blueprint.by_runs) {
+            sum_up_run::<T>(source, row, step, partition, scalars, blueprint)
+        } else {
+            let share = Share {
+                begin: step + lane,
+                count: (partition.run + comptime!(together - 1) - lane) / together,
+            };
+            let mine = sum_up::<T>(source, sources, &share, partition, scalars, of_run);
+            same::<T::A, T::N>(mine.index(0usize))
         };
-        let mine = sum_up::<T>(source, sources, &share, partition, scalars, of_run);
-        let found = merge_team::<T::A, T::N>(mine.index(0usize), finders);
+        let found = merge_team::<T::A, T::N>(&mine, finders);
         let gradients = found.mean.extract(0usize);
         let products = found.m2.extract(0usize);
         if brings {
@@ -71,7 +212,7 @@ pub(super) fn sum_up_runs<T: Types>(
             mean += gradients * scale;
             m2 += products * scale;
             let tensor = results.rows.as_mut().unwrap();
-            let column = step * T::N::value();
+            let column = run * (partition.run * T::N::value() - partition.overlap);
             let pair = 2 * row_offset::<T::A, One>(&*tensor, group, access, Lanes::Columns)
                 + 2 * col_offset::<T::A, One>(&*tensor, column, access, Lanes::Columns);
             tensor[pair] = Vector::new(products);

@@ -16,6 +16,7 @@ use crate::moments::lanes_from;
 use crate::operand::store;
 use crate::strategy::split::Partition;
 use crate::types::Types;
+use crate::work::Share;
 
 /// A row on its way back.
 #[derive(CubeType, Clone, Copy)]
@@ -27,10 +28,74 @@ pub(super) struct Row<A: Float, N: Size> {
     pub(super) exists: bool,
 }
 
+#[cube]
+impl<A: Float, N: Size> Row<A, N> {
+    /// The same, whose result lies so many elements further on.
+    pub(super) fn further(&self, elements: usize) -> Row<A, N> {
+        Row::<A, N> {
+            correction: Correction::<A, N> {
+                constant: self.correction.constant,
+                multiple: self.correction.multiple,
+            },
+            output: self.output + elements,
+            first_lane: self.first_lane,
+            exists: self.exists,
+        }
+    }
+}
+
+/// Passes a unit's steps of rows abreast back, which are read again.
+#[cube]
+#[allow(clippy::too_many_arguments)]
+pub(super) fn pass_steps<T: Types>(
+    source: &TypedGradientSource<T>,
+    results: &mut TypedResults<T>,
+    sources: &Sequence<GradientRow<T::A, T::N>>,
+    rows: &Sequence<Row<T::A, T::N>>,
+    share: &Share,
+    part: &ColumnPart,
+    partition: &Partition,
+    scalars: &Scalars,
+    #[comptime] blueprint: GradientBlueprint,
+) {
+    let members = comptime!(blueprint.team.members as usize);
+    let ahead = comptime!(blueprint.under_way);
+    let mut done = 0usize;
+    if comptime!(ahead > 1) {
+        while done + comptime!(ahead - 1) < share.count {
+            let begin = share.begin + done * members;
+            // Loads are under way before anything is written, which they must not overtake.
+            let mut several = Sequence::<Sequence<Step<T::A, T::N>>>::new();
+            #[unroll]
+            for j in 0..ahead {
+                let step = begin + j * members;
+                several.push(read_steps::<T>(source, sources, step, blueprint));
+            }
+            #[unroll]
+            for j in 0..ahead {
+                let step = begin + j * members;
+                let reads = several.index(j);
+                pass_step::<T>(
+                    source, results, sources, reads, rows, step, part, partition, scalars,
+                    blueprint,
+                );
+            }
+            done += ahead;
+        }
+    }
+    for i in done..share.count {
+        let step = share.begin + i * members;
+        let reads = read_steps::<T>(source, sources, step, blueprint);
+        pass_step::<T>(
+            source, results, sources, &reads, rows, step, part, partition, scalars, blueprint,
+        );
+    }
+}
+
 /// Passes a step of rows abreast back, and adds to the sums of its columns.
 #[cube]
 #[allow(clippy::too_many_arguments)]
-pub(super) fn pass_step<T: Types>(
+fn pass_step<T: Types>(
     source: &TypedGradientSource<T>,
     results: &mut TypedResults<T>,
     sources: &Sequence<GradientRow<T::A, T::N>>,

@@ -103,6 +103,27 @@ pub(super) fn sum_up<T: Types>(
     sums
 }
 
+/// Sums up the last vector of a run that vectors do not divide, a row by itself here: its lanes from one on.
+#[cube]
+pub(super) fn sum_up_end<T: Types>(
+    source: &TypedGradientSource<T>,
+    row: &GradientRow<T::A, T::N>,
+    from: usize,
+    scalars: &Scalars,
+    #[comptime] blueprint: GradientBlueprint,
+) -> Moments<T::A, T::N> {
+    let step = 0usize.runtime();
+    let params = params::<T>(source, row, step, blueprint);
+    let read = read_step::<T, T::A>(source, row, step, blueprint);
+    let element = element::<T>(&read, source, row, &params, step, scalars, blueprint);
+    let gradient = lanes_from::<T::A, T::N>(summed::<T::A, T::N>(&element, blueprint), from);
+    Moments::<T::A, T::N> {
+        count: T::A::new(1.0),
+        mean: gradient,
+        m2: gradient * element.normalized,
+    }
+}
+
 /// Adds so many of a unit's steps of each row, which are loaded before the first is used.
 #[cube]
 fn add_steps<T: Types>(

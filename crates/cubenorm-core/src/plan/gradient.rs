@@ -105,6 +105,8 @@ pub struct GradientBlueprint {
     pub weights: bool,
     /// Of the tensor that they are written to, where they are; those of runs of columns where it has columns.
     pub row_sums: Option<AccessBlueprint>,
+    /// Whether a core goes through its row run by run, each of which has one scale and one bias and sums of its own.
+    pub by_runs: bool,
     /// Which sums of columns each team takes on its way from row to row, in a workspace of its own that
     /// stays in the cache of the core that fills it; where teams share a row, its products and gradients as
     /// they are. Those left out take another launch.
@@ -424,6 +426,10 @@ pub fn plan_gradient(
             .as_ref()
             .filter(|access| access.col.is_empty() || run.is_some())
             .map(|access| AccessBlueprint::of_numbers(access.row.len(), access.col.len())),
+        by_runs: run.is_some()
+            && hardware.cpu_cores.is_some()
+            && cut.team.level == Level::Unit
+            && problem.has_params_of_runs(),
         column_sums: match on_the_way {
             true => problem.column_sums,
             false => ColumnSums::default(),
@@ -535,9 +541,12 @@ fn run_of(cut: &Cut, columns: usize, runs: usize) -> Option<usize> {
         Level::Plane | Level::Cube => (team.plane_size as usize).div_ceil(2),
         Level::Column => 0,
     };
-    let steps = columns / team.vector;
-    let by_itself = team.lanes == Lanes::Columns && !team.ragged && !team.parts;
-    let is_whole = columns.is_multiple_of(team.vector);
+    let steps = columns.div_ceil(team.vector);
+    let by_itself = team.lanes == Lanes::Columns && !team.parts;
+    let is_whole = match team.ragged {
+        true => cut.grid.run == steps,
+        false => columns.is_multiple_of(team.vector),
+    };
     // Their sums go into one, like those of blocks.
     let keeps_digits = runs <= heuristic::MOST_BLOCKS;
     (by_itself && is_whole && keeps_digits && least > 0 && steps >= least).then_some(steps)

@@ -24,7 +24,7 @@ pub use hardware::Hardware;
 pub use heuristic::BLOCK;
 pub use join::Join;
 pub use knobs::{Knobs, RowHeld};
-pub use on::{problem_on, sums_on};
+pub use on::{input_problem_on, problem_on, sums_on};
 
 use serde::{Deserialize, Serialize};
 

@@ -1,8 +1,8 @@
 //! Which problem a description comes to on a device: of whole rows, or of strands.
 
-use super::{Hardware, Hold, Strategy, StrategyChoice, plan_forward};
+use super::{Hardware, Hold, Strategy, StrategyChoice, Team, plan_forward, plan_gradient};
 use crate::problem::Rows;
-use crate::{GradientDesc, NormDesc, NormError, NormProblem, ParamSums};
+use crate::{DType, GradientDesc, GradientProblem, NormDesc, NormError, NormProblem, ParamSums};
 
 /// Bytes of a row's neighbours in memory that are worth a load by themselves. Measured on an H100, percent of a copy, group
 /// norm of bfloat16 with channels last, whose rows units hold: 21 and 42 with 8 and 16 bytes, 79 with 32, 85 to 97 with
@@ -104,18 +104,56 @@ fn cut_at_runs(whole: NormProblem, hardware: &Hardware) -> NormProblem {
     let Some(cut) = whole.cut_at_runs().filter(|_| is_cpu) else {
         return whole;
     };
-    let plan = |problem: &NormProblem| plan_forward(problem, hardware, StrategyChoice::Inferred);
-    let (Ok(of_whole), Ok(of_cut)) = (plan(&whole), plan(&cut)) else {
-        return whole;
+    let plan = |problem: &NormProblem| {
+        let plan = plan_forward(problem, hardware, StrategyChoice::Inferred).ok()?;
+        // What is held is read once.
+        (plan.blueprint.hold == Hold::Reread).then_some(plan.blueprint.team)
     };
-    let worth = WORTH_A_CUT[usize::from(whole.dtype.is_half())];
-    let [width_of_whole, width] = [&of_whole, &of_cut].map(|plan| plan.blueprint.team.vector);
-    // What is held is read once.
-    let reads_once = of_whole.blueprint.hold != Hold::Reread;
-    match of_cut.blueprint.team.ragged && !reads_once && width >= worth * width_of_whole {
+    match cut_pays(whole.dtype, plan(&whole), plan(&cut)) {
         true => cut,
         false => whole,
     }
+}
+
+/// Whether it does, by the teams that would read rows again.
+fn cut_pays(dtype: DType, of_whole: Option<Team>, of_cut: Option<Team>) -> bool {
+    let worth = WORTH_A_CUT[usize::from(dtype.is_half())];
+    let (Some(of_whole), Some(of_cut)) = (of_whole, of_cut) else {
+        return false;
+    };
+    of_cut.ragged && of_cut.vector >= worth * of_whole.vector
+}
+
+/// The problem of an input's gradient that a device is to run, with sums taken [as they are there](sums_on): that of
+/// [`GradientDesc::input_problem`], but for columns of a CPU that are cut where parameters change along them.
+///
+/// # Errors
+///
+/// As [`GradientDesc::input_problem`].
+pub fn input_problem_on(
+    desc: &GradientDesc,
+    sums: ParamSums,
+    hardware: &Hardware,
+) -> Result<GradientProblem, NormError> {
+    let whole = desc.input_problem(sums)?;
+    let is_cpu = hardware.cpu_cores.is_some();
+    let Some(cut) = whole.cut_at_runs().filter(|_| is_cpu) else {
+        return Ok(whole);
+    };
+    let plan = |problem: &GradientProblem| {
+        let plan = plan_gradient(problem, hardware, StrategyChoice::Inferred).ok()?;
+        Some((plan.blueprint.team, plan.blueprint.by_runs))
+    };
+    let (of_whole, of_cut) = (plan(&whole), plan(&cut));
+    // Else they take a launch that reads everything once more.
+    let sums_on_the_way =
+        of_cut.is_some_and(|(_, sums)| sums) && of_whole.is_some_and(|(_, sums)| !sums);
+    let [of_whole, of_cut] = [of_whole, of_cut].map(|plan| plan.map(|(team, _)| team));
+    let pays = sums_on_the_way || cut_pays(whole.dtype, of_whole, of_cut);
+    Ok(match pays {
+        true => cut,
+        false => whole,
+    })
 }
 
 /// How a gradient's sums are to be taken on a device: of strands, where rows have any and they pay, else as

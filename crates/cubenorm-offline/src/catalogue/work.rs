@@ -3,7 +3,7 @@
 use cubecl::client::Client;
 use cubenorm_core::{
     BlendDesc, DType, GradientDesc, NormDesc, Strategy, StrategyChoice, TensorDesc,
-    forward_candidates, gradient_candidates, knobs, problem_on, sums_on,
+    forward_candidates, gradient_candidates, input_problem_on, knobs, problem_on, sums_on,
 };
 use cubenorm_kernels::{
     ForwardTensors, GradientTensors, LaunchError, hardware, launch_blend, launch_forward,
@@ -113,8 +113,7 @@ impl Work {
                 Self::Forward(desc) => problem_on(desc, &hardware, StrategyChoice::Inferred)
                     .ok()
                     .and_then(|problem| forward_candidates(&problem, &hardware).ok()),
-                Self::Backward(desc) => desc
-                    .input_problem(sums_on(desc, &hardware))
+                Self::Backward(desc) => input_problem_on(desc, sums_on(desc, &hardware), &hardware)
                     .ok()
                     .and_then(|problem| gradient_candidates(&problem, &hardware).ok()),
                 Self::Blend(_) => None,
