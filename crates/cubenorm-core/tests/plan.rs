@@ -3,8 +3,8 @@
 use cubenorm_core::{
     DType, GradientDesc, GradientPlan, Grid, Hardware, Hold, Knobs, Lanes, Layout, Level, LoadMode,
     NormDesc, ParamSums, Plan, PlanError, RowHeld, RowKept, Statistics, Strategy, StrategyChoice,
-    TensorDesc, WrittenStatistics, forward_candidates, knobs, plan_forward, plan_gradient,
-    problem_on, sums_on,
+    TensorDesc, WrittenStatistics, forward_candidates, input_problem_on, knobs, plan_forward,
+    plan_gradient, problem_on, sums_on,
 };
 use proptest::prelude::*;
 
@@ -1878,7 +1878,7 @@ fn what_a_cpus_caches_do_not_keep_is_stored_past_them() {
         passes(4096, 512, &of_caches(None), inferred),
         (false, false)
     );
-    // Vectors start anywhere.
+    // Vectors start anywhere, where scale and bias have theirs.
     assert_eq!(passes(4097, 1021, &hardware, inferred), (false, false));
     // One row at a time, unless somebody says otherwise; back it takes several, whose sums of columns are added together.
     assert_eq!(
@@ -1890,4 +1890,72 @@ fn what_a_cpus_caches_do_not_keep_is_stored_past_them() {
     assert_eq!(passes(2048, 4096, &hardware, inferred), (true, false));
     assert_eq!(passes(2048, 4096, &hardware, forced(1)), (true, true));
     assert_eq!(passes(2048, 4096, &hardware, forced(4)), (false, false));
+}
+
+/// Group norm of contiguous maps of so many pixels.
+fn groups(shape: [usize; 4], dtype: DType) -> NormDesc {
+    let of_channels = TensorDesc::contiguous([1, shape[1], shape[2], 1], dtype);
+    NormDesc::new(
+        TensorDesc::contiguous(shape, dtype),
+        [2, 3],
+        Statistics::MeanVariance,
+    )
+    .with_scale(of_channels.clone())
+    .with_bias(of_channels)
+}
+
+#[test]
+fn what_is_between_the_ends_of_long_runs_is_stored_past_the_caches() {
+    let hardware = Hardware {
+        passable_caches: Some(32 << 20),
+        ..Hardware::cpu(2, 512)
+    };
+    let passes = |desc: &NormDesc| {
+        let problem = problem_on(desc, &hardware, StrategyChoice::Inferred).unwrap();
+        let plan = plan_forward(&problem, &hardware, StrategyChoice::Inferred).unwrap();
+        assert!(plan.blueprint.team.ragged, "{plan}");
+        plan.blueprint.output.past_caches
+    };
+    // Maps of their own, in twos, and rows without parameters; what half of the caches keep, and 31 vectors.
+    assert!(passes(&groups([16, 3, 1, 223 * 223], DType::F32)));
+    assert!(passes(&groups([16, 32, 2, 73 * 73], DType::F32)));
+    let row = TensorDesc::contiguous([4097, 1021], DType::F32);
+    let plain = NormDesc::new(row, [1], Statistics::MeanVariance);
+    assert!(passes(&plain));
+    assert!(!passes(&groups([8, 3, 1, 223 * 223], DType::F32)));
+    assert!(!passes(&groups([9000, 1, 1, 497], DType::F32)));
+}
+
+#[test]
+fn a_cpu_cuts_groups_at_channels_where_vectors_of_maps_are_wider() {
+    let cpu = Hardware::cpu(2, 512);
+    let runs = |desc: &NormDesc, hardware: &Hardware| {
+        let problem = problem_on(desc, hardware, StrategyChoice::Inferred).unwrap();
+        problem.input.col.len()
+    };
+    let odd = groups([16, 32, 2, 73 * 73], DType::F32);
+    assert_eq!(runs(&odd, &cpu), 2);
+    assert_eq!(runs(&odd, &Hardware::cuda(132)), 1);
+    assert_eq!(runs(&groups([16, 32, 2, 72 * 72], DType::F32), &cpu), 1);
+    // Of eight channels vectors go on from one to the next, of halves in half as many lanes.
+    assert_eq!(runs(&groups([8, 32, 8, 25 * 34], DType::F32), &cpu), 1);
+    assert_eq!(runs(&groups([8, 32, 8, 25 * 34], DType::F16), &cpu), 2);
+
+    // Back, the sums of channels come on the way then, whatever the width.
+    let back = |desc: NormDesc, hardware: &Hardware| {
+        let desc = GradientDesc::new(desc);
+        let problem = input_problem_on(&desc, sums_on(&desc, hardware), hardware).unwrap();
+        let plan = plan_gradient(&problem, hardware, StrategyChoice::Inferred).unwrap();
+        (problem.input.col.len(), plan.blueprint.by_runs)
+    };
+    assert_eq!(back(odd.clone(), &cpu), (2, true));
+    assert_eq!(
+        back(groups([8, 32, 8, 25 * 34], DType::F32), &cpu),
+        (2, true)
+    );
+    assert_eq!(
+        back(groups([16, 32, 2, 72 * 72], DType::F32), &cpu),
+        (1, true)
+    );
+    assert_eq!(back(odd, &Hardware::cuda(132)), (1, false));
 }

@@ -9,7 +9,7 @@ use crate::{DType, GradientDesc, GradientProblem, NormDesc, NormError, NormProbl
 /// more; but 31 and 52 in vectors of 2 and 4, which divide 60 and 40. In strands 48 to 60.
 const LEAST_BESIDE: usize = 32;
 
-/// The canonical form of a description that a device is to run: that of [`NormDesc::problem`], but for three cases.
+/// The canonical form of a description that a device is to run: that of [`NormDesc::problem`], but for four cases.
 ///
 /// - Where nothing is reduced, rows are longer on a GPU, whose units share them: where they would be short, and where
 ///   parameters are one number along few elements.
@@ -17,6 +17,8 @@ const LEAST_BESIDE: usize = 32;
 ///   memory are, where a core takes all of them side by side: a deviation is rooted and divided by once, not at each element.
 /// - Rows that have [strands](NormProblem::strands) come as those where that pays. They come whole where a plan for whole
 ///   rows holds them and so reads them once, and where the choice forces units of a plane or cube to share a row.
+/// - Columns of a CPU are cut where parameters change along them, such as those of a group at its channels, if vectors that end
+///   with each such run are so much wider.
 ///
 /// # Errors
 ///
@@ -130,6 +132,28 @@ fn cut_pays(dtype: DType, of_whole: Option<Team>, of_cut: Option<Team>) -> bool 
 /// # Errors
 ///
 /// As [`GradientDesc::input_problem`].
+///
+/// # Example
+///
+/// ```
+/// use cubenorm_core::{
+///     DType, GradientDesc, Hardware, NormDesc, NormError, Statistics, TensorDesc, input_problem_on,
+///     sums_on,
+/// };
+///
+/// // Groups of two channels, in maps of 73 x 73 that no vector divides.
+/// let input = TensorDesc::contiguous([16, 32, 2, 73 * 73], DType::F32);
+/// let norm = NormDesc::new(input, [2, 3], Statistics::MeanVariance)
+///     .with_scale(TensorDesc::contiguous([32, 2, 1], DType::F32));
+/// let desc = GradientDesc::new(norm);
+/// let column_dims = |hardware: &Hardware| -> Result<usize, NormError> {
+///     let problem = input_problem_on(&desc, sums_on(&desc, hardware), hardware)?;
+///     Ok(problem.input.col.len())
+/// };
+/// assert_eq!(column_dims(&Hardware::cpu(8, 512))?, 2);
+/// assert_eq!(column_dims(&Hardware::cuda(132))?, 1);
+/// # Ok::<(), NormError>(())
+/// ```
 pub fn input_problem_on(
     desc: &GradientDesc,
     sums: ParamSums,
