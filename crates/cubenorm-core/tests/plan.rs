@@ -1959,3 +1959,28 @@ fn a_cpu_cuts_groups_at_channels_where_vectors_of_maps_are_wider() {
     );
     assert_eq!(back(odd, &Hardware::cuda(132)), (1, false));
 }
+
+#[test]
+fn pixels_are_normalized_by_what_is_given_several_at_a_time_unless_they_pass_the_caches() {
+    let hardware = Hardware {
+        passable_caches: Some(32 << 20),
+        ..Hardware::cpu(2, 512)
+    };
+    let plan = |pixels: usize, channels: usize| {
+        let of_channels = || TensorDesc::contiguous([1, channels], DType::F32);
+        let given = Statistics::Given {
+            mean: of_channels(),
+            variance: of_channels(),
+        };
+        let input = TensorDesc::contiguous([pixels, channels], DType::F32);
+        let desc = NormDesc::new(input, [0], given).with_scale(of_channels());
+        let problem = problem_on(&desc, &hardware, StrategyChoice::Inferred).unwrap();
+        let blueprint = plan_forward(&problem, &hardware, StrategyChoice::Inferred)
+            .unwrap()
+            .blueprint;
+        (blueprint.abreast, blueprint.output.past_caches)
+    };
+    assert_eq!(plan(32 * 224 * 224, 3), (4, false));
+    assert_eq!(plan(8 * 112 * 112, 64), (1, true));
+    assert_eq!(plan(8 * 28 * 28, 64), (2, false));
+}

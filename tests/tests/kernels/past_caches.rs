@@ -54,6 +54,15 @@ fn norms(dtype: DType) -> Vec<NormDesc> {
         NormDesc::new(param(&[96, 64], dtype), [0], Statistics::MeanSquare),
         NormDesc::new(TensorDesc::new(lines, dtype), [2], Statistics::MeanVariance),
         NormDesc::new(param(&[2, 6, 320], dtype), [0, 2], given.clone()),
+        // A vector of channels for each pixel.
+        NormDesc::new(
+            param(&[900, 16], dtype),
+            [0],
+            Statistics::Given {
+                mean: param(&[1, 16], dtype),
+                variance: param(&[1, 16], dtype),
+            },
+        ),
         // Maps that no vector divides, one in a row and several, of which some begin within a vector; few for all cores.
         NormDesc::new(param(&[2, 6, 1031], dtype), [0, 2], given),
         map([7, 6, 1, 1031])
