@@ -3,9 +3,9 @@
 use cubecl::prelude::*;
 use cubenorm_core::{BLOCK, Blueprint, Merge, StatisticsKind, Team};
 
-use crate::ends::{further_row, of_run, run_start};
 use crate::moments::{Moments, Sums, divided, fold_lanes, fold_lanes_from, merge};
-use crate::source::{Source, SourceRow, SourceRows, read, shifted};
+use crate::runs::{further_row, of_run, run_start};
+use crate::source::{SourceRow, SourceRows, TypedSource, read, shifted};
 use crate::strategy::split::{Partition, row_elements};
 use crate::strategy::{merge_folded, merge_team};
 use crate::types::{One, Types};
@@ -18,10 +18,6 @@ pub(crate) const UNROLL: usize = 4;
 /// Steps of rows side by side that are summed up apart: more of them would cost digits, fewer additions in memory. Measured
 /// with AVX2, group norm of halves with channels last takes 0.95 of the time that it takes with eight.
 pub(crate) const APART: usize = 16;
-
-/// [`Source`] of a kernel's types.
-pub(crate) type TypedSource<T> =
-    Source<<T as Types>::F, <T as Types>::Input, <T as Types>::Residual>;
 
 /// What a unit has found in its share of rows, lane by lane.
 #[derive(CubeType)]

@@ -1,14 +1,14 @@
-//! Runs of columns that vectors do not divide, whose last vector [ends with them](cubenorm_core::Team::ragged): each is gone
-//! through as a row of its own, in which a step lies where its number says, and its end apart.
+//! How runs of columns are normalized that vectors do not divide, whose last vector [ends with
+//! them](cubenorm_core::Team::ragged): from end to end, and the ends apart.
 
 use cubecl::prelude::*;
 use cubenorm_core::{AccessBlueprint, Blueprint};
 
-use crate::accumulate::TypedSource;
+use crate::apply::{ResultRow, Row, Scalars, TypedResults, apply_steps};
 use crate::epilogue::{AffineStep, TypedAffine};
-use crate::forward::{ResultRow, Row, Scalars, TypedResults, apply_steps};
-use crate::operand::{further, is_contiguous, optional_offset, step_offset};
-use crate::source::SourceRow;
+use crate::operand::step_offset;
+use crate::runs::{further_row, of_run, run_start};
+use crate::source::{SourceRow, TypedSource};
 use crate::strategy::split::Partition;
 use crate::types::Types;
 
@@ -19,26 +19,7 @@ pub(crate) fn takes_runs(blueprint: Blueprint) -> bool {
     blueprint.team.ragged && (output.col_dims > 1 || output.past_caches)
 }
 
-/// How a run is read and written, from where it begins.
-pub(crate) fn of_run(blueprint: Blueprint) -> Blueprint {
-    Blueprint {
-        input: as_run(blueprint.input),
-        residual: blueprint.residual.map(as_run),
-        output: as_run(blueprint.output),
-        ..blueprint
-    }
-}
-
-/// How one of its tensors is.
-pub(crate) fn as_run(access: AccessBlueprint) -> AccessBlueprint {
-    AccessBlueprint {
-        col_dims: usize::from(is_contiguous(access)),
-        ragged: false,
-        ..access
-    }
-}
-
-/// The same of a vector that begins anywhere.
+/// How a vector of a run is written that begins anywhere.
 fn anywhere(blueprint: Blueprint) -> Blueprint {
     Blueprint {
         output: AccessBlueprint {
@@ -47,33 +28,6 @@ fn anywhere(blueprint: Blueprint) -> Blueprint {
         },
         ..blueprint
     }
-}
-
-/// A row from the run on that begins with a step.
-#[cube]
-pub(crate) fn run_start<T: Types>(
-    source: &TypedSource<T>,
-    row: &SourceRow<T::A, T::N>,
-    step: usize,
-    #[comptime] blueprint: Blueprint,
-) -> SourceRow<T::A, T::N> {
-    let lanes = comptime!(blueprint.team.lanes);
-    let (input, residual) = comptime!((blueprint.input, blueprint.residual));
-    row.further(
-        step_offset::<T::F, T::Input, T::N>(&source.input, step, input, lanes),
-        optional_offset::<T::F, T::Residual, T::N>(&source.residual, step, residual, lanes),
-    )
-}
-
-/// A row from so many elements on.
-#[cube]
-pub(crate) fn further_row<T: Types>(
-    row: &SourceRow<T::A, T::N>,
-    elements: usize,
-    #[comptime] blueprint: Blueprint,
-) -> SourceRow<T::A, T::N> {
-    let residual = further(0usize, elements, blueprint.residual);
-    row.further(elements, residual)
 }
 
 /// Normalizes so many steps from `first` on of rows that are read again, all of one run, with the parameters of that.

@@ -4,8 +4,9 @@ use cubecl::prelude::*;
 use cubenorm_caches::wait_for_stores;
 use cubenorm_core::Blueprint;
 
+use crate::apply::{Results, Scalars};
 use crate::epilogue::Affine;
-use crate::forward::{Results, Scalars, normalize_items, reduce_item};
+use crate::forward::{normalize_items, reduce_item};
 use crate::operand::Optional;
 use crate::side_by_side::{normalize_side_by_side, reduce_side_by_side};
 use crate::source::Source;

@@ -26,6 +26,7 @@
 //! elementwise step.
 
 mod accumulate;
+mod apply;
 mod blend;
 mod ends;
 mod epilogue;
@@ -37,6 +38,7 @@ mod launch;
 mod moments;
 mod operand;
 mod pairs;
+mod runs;
 mod side_by_side;
 mod source;
 mod strategy;

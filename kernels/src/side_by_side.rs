@@ -5,15 +5,15 @@
 use cubecl::prelude::*;
 use cubenorm_core::Blueprint;
 
-use crate::accumulate::{Accumulated, TypedSource, accumulate};
-use crate::epilogue::{AffineRows, FoldedRows, TypedAffine, affine_step, folded_row};
-use crate::forward::{
-    ResultRow, Row, Scalars, TypedResults, apply, item_statistics, leave_part, result_row,
-    write_step, writes_sum_here,
+use crate::accumulate::{Accumulated, accumulate};
+use crate::apply::{
+    ResultRow, Row, Scalars, TypedResults, apply, result_row, write_step, writes_sum_here,
 };
+use crate::epilogue::{AffineRows, FoldedRows, TypedAffine, affine_step, folded_row};
+use crate::forward::{item_statistics, leave_part};
 use crate::moments::{RowStatistics, nothing_reduced, same};
 use crate::operand::{Optional, optional_offset, step_offset};
-use crate::source::{SourceRow, SourceRows, read, source_row};
+use crate::source::{SourceRow, SourceRows, TypedSource, read, source_row};
 use crate::strategy::split::{Partition, merge_parts};
 use crate::strategy::strands::{Strands, joined};
 use crate::types::Types;

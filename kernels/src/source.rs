@@ -15,6 +15,10 @@ pub(crate) struct Source<F: Float, NX: Size, NR: Size> {
     pub(crate) residual: Optional<F, NR>,
 }
 
+/// [`Source`] of a kernel's types.
+pub(crate) type TypedSource<T> =
+    Source<<T as Types>::F, <T as Types>::Input, <T as Types>::Residual>;
+
 /// Where a row starts in each tensor of a source, and the number that its elements are taken
 /// relative to.
 ///

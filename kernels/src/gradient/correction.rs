@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 use cubenorm_core::{GradientBlueprint, RowKept, StatisticsKind};
 
 use super::element::{Element, GradientRow};
-use crate::forward::Scalars;
+use crate::apply::Scalars;
 use crate::moments::Moments;
 use crate::strategy::split::{Partition, row_elements};
 

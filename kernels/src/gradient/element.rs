@@ -3,8 +3,8 @@
 use cubecl::prelude::*;
 use cubenorm_core::{ActivationKind, GradientBlueprint, StatisticsKind};
 
+use crate::apply::Scalars;
 use crate::epilogue::{ParamRow, ParamRows, param, param_row, slope};
-use crate::forward::Scalars;
 use crate::operand::{Optional, load, row_start, step_offset};
 use crate::strategy::split::Partition;
 use crate::types::{One, Types};

@@ -14,7 +14,7 @@ use super::runs::{pass_runs, sum_up_runs};
 use super::side_by_side::{pass_back_side_by_side, sum_up_side_by_side};
 use super::step::{Row, pass_steps, read_steps, write_step};
 use super::sums::{nothing, sum_up, sum_up_held, sum_up_parts};
-use crate::forward::Scalars;
+use crate::apply::Scalars;
 use crate::moments::same;
 use crate::operand::{Optional, optional_start};
 use crate::strategy::merge_team;

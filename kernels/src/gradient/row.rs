@@ -6,7 +6,7 @@ use cubenorm_core::{GradientBlueprint, RowKept};
 use super::element::{GradientRow, TypedGradientSource, gradient_row, read_step};
 use super::held::{TypedHeldRow, TypedHeldScale};
 use super::sums::sum_up_held;
-use crate::forward::Scalars;
+use crate::apply::Scalars;
 use crate::strategy::merge_team;
 use crate::strategy::peers::{Words, tell};
 use crate::strategy::split::Partition;

@@ -10,7 +10,7 @@ use super::results::{TypedResults, write_rows, write_strands};
 use super::step::column_step;
 use super::sums::summed;
 use crate::accumulate::APART;
-use crate::forward::Scalars;
+use crate::apply::Scalars;
 use crate::moments::{Moments, Sums, same};
 use crate::operand::{Optional, optional_start, store};
 use crate::strategy::split::{Partition, Workspace, merge_parts, write_part};

@@ -11,7 +11,7 @@ use super::element::{
 use super::held::ColumnStep;
 use super::results::TypedResults;
 use super::sums::params_of;
-use crate::forward::Scalars;
+use crate::apply::Scalars;
 use crate::moments::lanes_from;
 use crate::operand::store;
 use crate::strategy::split::Partition;

@@ -8,7 +8,7 @@ use super::element::{
 };
 use super::held::{TypedHeldRow, TypedHeldScale, held_params};
 use crate::accumulate::APART;
-use crate::forward::Scalars;
+use crate::apply::Scalars;
 use crate::moments::{Moments, Sums, lanes_from, same};
 use crate::strategy::merge_team;
 use crate::strategy::split::Partition;

@@ -9,7 +9,7 @@ use cubenorm_core::{
 };
 
 use super::{LaunchError, elem_type};
-use crate::forward::ScalarsLaunch;
+use crate::apply::ScalarsLaunch;
 use crate::strategy::split::PartitionLaunch;
 
 /// Checks that a buffer holds all that a description reaches.

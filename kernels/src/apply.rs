@@ -1,0 +1,310 @@
+//! A step of a row on its way out: normalized, scaled, shifted, activated and written.
+
+use cubecl::prelude::*;
+use cubenorm_core::{Blueprint, StatisticsKind};
+
+use crate::epilogue::{
+    AffineRow, AffineStep, TypedAffine, activate, affine_row, affine_step, transform,
+};
+use crate::moments::RowStatistics;
+use crate::operand::{Optional, optional_start, row_start, store};
+use crate::source::{SourceRow, TypedSource, add_last, fetch_elements, read, shifted};
+use crate::types::{One, Types};
+use crate::work::Item;
+
+/// Numbers that change without a new kernel.
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
+pub(crate) struct Scalars {
+    pub(crate) epsilon: InputScalar,
+    pub(crate) alpha: InputScalar,
+    pub(crate) beta: InputScalar,
+}
+
+/// The tensors that are written.
+#[derive(CubeType, CubeLaunch)]
+pub(crate) struct Results<F: Float, NY: Size, A: Float> {
+    pub(crate) output: OwnedTensor<Vector<F, NY>>,
+    pub(crate) sum: Optional<F, NY>,
+    pub(crate) statistics: Optional<A, One>,
+}
+
+/// [`Results`] of a kernel's types.
+pub(crate) type TypedResults<T> = Results<<T as Types>::F, <T as Types>::Output, <T as Types>::A>;
+
+/// Where a row starts in what is written and in what it is multiplied with.
+#[derive(CubeType, Clone, Copy)]
+pub(crate) struct ResultRow<A: Float, N: Size> {
+    pub(crate) output: usize,
+    pub(crate) sum: usize,
+    pub(crate) affine: AffineRow<A, N>,
+    pub(crate) exists: bool,
+}
+
+#[cube]
+pub(crate) fn result_row<T: Types>(
+    affine: &TypedAffine<T>,
+    results: &TypedResults<T>,
+    item: &Item,
+    cols: usize,
+    epsilon: T::A,
+    #[comptime] blueprint: Blueprint,
+) -> ResultRow<T::A, T::N> {
+    let first = item.row;
+    let lanes = comptime!(blueprint.team.lanes);
+    let access = comptime!(blueprint.output);
+    let sum = comptime!(writes_sum_here(blueprint).then_some(access));
+    ResultRow::<T::A, T::N> {
+        output: row_start::<T::F, T::Output>(&results.output, first, cols, access, lanes),
+        sum: optional_start::<T::F, T::Output>(&results.sum, first, cols, sum, lanes),
+        affine: affine_row::<T>(affine, first, epsilon, blueprint),
+        exists: item.exists,
+    }
+}
+
+/// Whether the kernel that writes the output writes the sum. Of a split pair the first one does,
+/// which has buffers to spare.
+pub(crate) fn writes_sum_here(blueprint: Blueprint) -> bool {
+    blueprint.writes_sum && !blueprint.split
+}
+
+/// A row that is being normalized: where it lies and what it is normalized by.
+#[derive(CubeType, Clone, Copy)]
+pub(crate) struct Row<A: Float, N: Size> {
+    pub(crate) source: SourceRow<A, N>,
+    pub(crate) statistics: RowStatistics<A, N>,
+}
+
+/// Normalizes one step and writes it.
+#[cube]
+pub(crate) fn apply<T: Types>(
+    value: Vector<T::A, T::N>,
+    step: usize,
+    row: &Row<T::A, T::N>,
+    written: &ResultRow<T::A, T::N>,
+    source: &TypedSource<T>,
+    affine: &AffineStep<T::A, T::N>,
+    results: &mut TypedResults<T>,
+    scalars: &Scalars,
+    #[comptime] blueprint: Blueprint,
+) {
+    let kind = comptime!(blueprint.statistics);
+    let normalized = if comptime!(kind == StatisticsKind::Given) {
+        (value - affine.mean) * affine.rstd
+    } else {
+        let centered = if comptime!(kind.reduces_mean()) {
+            shifted::<T::A, T::N>(value, &row.source, blueprint) - row.statistics.mean
+        } else {
+            value
+        };
+        if comptime!(kind.reduces_deviation()) {
+            centered * row.statistics.rstd
+        } else {
+            centered
+        }
+    };
+    let transformed = transform::<T::A, T::N>(normalized, affine, blueprint);
+    write_step::<T>(
+        value,
+        transformed,
+        step,
+        &row.source,
+        written,
+        source,
+        results,
+        scalars,
+        blueprint,
+    );
+}
+
+/// Finishes a step that is normalized, scaled and shifted, and writes it; and its `value` before, where that is asked for.
+#[cube]
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn write_step<T: Types>(
+    value: Vector<T::A, T::N>,
+    transformed: Vector<T::A, T::N>,
+    step: usize,
+    row: &SourceRow<T::A, T::N>,
+    written: &ResultRow<T::A, T::N>,
+    source: &TypedSource<T>,
+    results: &mut TypedResults<T>,
+    scalars: &Scalars,
+    #[comptime] blueprint: Blueprint,
+) {
+    let result = activate::<T::A, T::N>(
+        add_last::<T>(transformed, source, row, step, blueprint),
+        scalars.alpha.get::<T::A>(),
+        scalars.beta.get::<T::A>(),
+        blueprint.activation,
+    );
+    let lanes = comptime!(blueprint.team.lanes);
+    let access = comptime!(blueprint.output);
+    if written.exists {
+        store::<T::F, T::Output, T::A, T::N>(
+            &mut results.output,
+            written.output,
+            step,
+            result,
+            access,
+            lanes,
+        );
+        if comptime!(writes_sum_here(blueprint)) {
+            let sum = results.sum.as_mut().unwrap();
+            store::<T::F, T::Output, T::A, T::N>(sum, written.sum, step, value, access, lanes);
+        }
+    }
+}
+
+/// Normalizes so many of a unit's steps from `first` on, of rows abreast that are read again, with parameters that all
+/// of the steps have where they are given.
+#[cube]
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn apply_steps<T: Types>(
+    first: usize,
+    count: usize,
+    of_all: &ComptimeOption<AffineStep<T::A, T::N>>,
+    rows: &Sequence<Row<T::A, T::N>>,
+    next: &ComptimeOption<SourceRow<T::A, T::N>>,
+    written: &Sequence<ResultRow<T::A, T::N>>,
+    source: &TypedSource<T>,
+    affine: &TypedAffine<T>,
+    results: &mut TypedResults<T>,
+    epsilon: T::A,
+    scalars: &Scalars,
+    #[comptime] blueprint: Blueprint,
+) {
+    let stride = comptime!(blueprint.team.members as usize);
+    let ahead = comptime!(blueprint.under_way);
+    let mut done = 0usize;
+    if comptime!(ahead > 1) {
+        while done + comptime!(ahead - 1) < count {
+            apply_together::<T>(
+                first + done * stride,
+                ahead,
+                of_all,
+                rows,
+                next,
+                written,
+                source,
+                affine,
+                results,
+                epsilon,
+                scalars,
+                blueprint,
+            );
+            done += ahead;
+        }
+    }
+    for i in done..count {
+        apply_together::<T>(
+            first + i * stride,
+            1usize,
+            of_all,
+            rows,
+            next,
+            written,
+            source,
+            affine,
+            results,
+            epsilon,
+            scalars,
+            blueprint,
+        );
+    }
+}
+
+/// [`apply_steps`] of a few, all read before the first is written.
+#[cube]
+#[allow(clippy::too_many_arguments)]
+fn apply_together<T: Types>(
+    first: usize,
+    #[comptime] count: usize,
+    of_all: &ComptimeOption<AffineStep<T::A, T::N>>,
+    rows: &Sequence<Row<T::A, T::N>>,
+    next: &ComptimeOption<SourceRow<T::A, T::N>>,
+    written: &Sequence<ResultRow<T::A, T::N>>,
+    source: &TypedSource<T>,
+    affine: &TypedAffine<T>,
+    results: &mut TypedResults<T>,
+    epsilon: T::A,
+    scalars: &Scalars,
+    #[comptime] blueprint: Blueprint,
+) {
+    if comptime!(blueprint.fetches_next) {
+        let next = next.as_ref().unwrap();
+        #[unroll]
+        for j in 0..count {
+            let step = first + j * comptime!(blueprint.team.members as usize);
+            fetch_elements::<T>(source, next, step, blueprint);
+        }
+    }
+    // Loads are under way before anything is written, which they must not overtake.
+    let values = read_steps::<T>(source, rows, first, count, blueprint);
+    #[unroll]
+    for j in 0..count {
+        let step = first + j * comptime!(blueprint.team.members as usize);
+        if comptime!(blueprint.params_by_run) {
+            let of_all = of_all.as_ref().unwrap();
+            apply_abreast::<T>(
+                &values, j, step, rows, written, source, of_all, results, scalars, blueprint,
+            );
+        } else {
+            let any = &written.index(0usize).affine;
+            let own = affine_step::<T>(affine, any, step, epsilon, blueprint);
+            apply_abreast::<T>(
+                &values, j, step, rows, written, source, &own, results, scalars, blueprint,
+            );
+        }
+    }
+}
+
+/// Reads so many of a unit's steps of rows abreast again, step after step.
+#[cube]
+fn read_steps<T: Types>(
+    source: &TypedSource<T>,
+    rows: &Sequence<Row<T::A, T::N>>,
+    first: usize,
+    #[comptime] count: usize,
+    #[comptime] blueprint: Blueprint,
+) -> Sequence<Vector<T::A, T::N>> {
+    let mut values = Sequence::<Vector<T::A, T::N>>::new();
+    #[unroll]
+    for j in 0..count {
+        let step = first + comptime!(j * blueprint.team.members as usize);
+        #[unroll]
+        for r in 0..blueprint.abreast {
+            values.push(read::<T>(source, &rows.index(r).source, step, blueprint));
+        }
+    }
+    values
+}
+
+/// Normalizes a step of rows abreast, the `j`th of those that were read, and writes it.
+#[cube]
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn apply_abreast<T: Types>(
+    values: &Sequence<Vector<T::A, T::N>>,
+    #[comptime] j: usize,
+    step: usize,
+    rows: &Sequence<Row<T::A, T::N>>,
+    written: &Sequence<ResultRow<T::A, T::N>>,
+    source: &TypedSource<T>,
+    affine: &AffineStep<T::A, T::N>,
+    results: &mut TypedResults<T>,
+    scalars: &Scalars,
+    #[comptime] blueprint: Blueprint,
+) {
+    #[unroll]
+    for r in 0..blueprint.abreast {
+        apply::<T>(
+            *values.index(comptime!(j * blueprint.abreast + r)),
+            step,
+            rows.index(r),
+            written.index(r),
+            source,
+            affine,
+            results,
+            scalars,
+            blueprint,
+        );
+    }
+}
