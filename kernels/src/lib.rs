@@ -13,6 +13,8 @@
 //! | work | `work` | how a launch is cut into items, and items into shares of units |
 //! | strategy | `strategy` | who works on a row, and how their partial statistics meet |
 //! | epilogue | `epilogue` | what happens to a normalized value |
+//! | apply | `apply` | how a step is normalized and written, and several of them |
+//! | runs, ends | `runs`, `ends` | the same of runs of columns, whose lengths vectors may not divide |
 //! | forward | `forward` | the bodies that put these together |
 //! | side by side | `side_by_side` | the same for rows that a core goes through together, as they lie in memory |
 //! | kernel | `kernel` | what is launched, in one launch or in two, and which of the bodies it runs |
