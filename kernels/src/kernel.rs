@@ -21,6 +21,10 @@ use crate::work::{Claimed, rounds};
 /// Runs too where statistics are given and nothing is reduced.
 #[cube(launch_unchecked, address_type = "dynamic")]
 #[allow(clippy::too_many_arguments)]
+#[allow(
+    clippy::collapsible_if,
+    reason = "the outer condition is known when the kernel is built, the inner one is not"
+)]
 pub(crate) fn normalize<
     F: Float,
     P: Float,
