@@ -1,8 +1,8 @@
 //! Gradients of the kernels against central differences of the f64 reference, on every runtime.
 
 use cubenorm_core::{
-    Activation, DType, Epsilon, GradientDesc, GradientPlan, Hold, Knobs, NormDesc, ParamSums,
-    RowHeld, RowKept, Statistics, Strategy, StrategyChoice, TensorDesc, sums_on,
+    Activation, DType, Epsilon, GradientDesc, GradientPlan, Hold, Knobs, Layout, NormDesc,
+    ParamSums, RowHeld, RowKept, Statistics, Strategy, StrategyChoice, TensorDesc, sums_on,
 };
 use cubenorm_kernels::{hardware, plan_gradient_for, supports};
 use cubenorm_tests::activations::activations;
@@ -153,6 +153,16 @@ fn the_sums_of_channels_come_out_of_the_launch_over_their_groups() {
                 }
                 let desc = norm(&shape, &[2, 3], Statistics::MeanVariance, dtype);
                 let desc = with_params(desc, &param, &param);
+                // What comes back may lie as it likes: channels last, and one number for each of them.
+                let [_, _, _, pixels] = shape;
+                let last = [groups * channels * pixels, channels * pixels, 1, channels];
+                for strides in [last, [groups * channels, channels, 1, 0]] {
+                    let mut gradient = GradientDesc::new(desc.clone());
+                    let layout = Layout::strided(shape, strides);
+                    gradient.output_gradient = TensorDesc::new(layout, dtype);
+                    let case = GradientCase::of(gradient, 22);
+                    case.check(&device, StrategyChoice::Inferred).unwrap();
+                }
                 let sigmoid = desc.clone().with_activation(Activation::Sigmoid);
                 let bias_alone = desc.clone().with_scale(None);
                 for (i, desc) in [desc, sigmoid, bias_alone].into_iter().enumerate() {
@@ -219,7 +229,6 @@ fn a_gradient_goes_through_every_activation() {
 
 #[test]
 fn strided_tensors_are_read_in_place() {
-    use cubenorm_core::Layout;
     for device in devices() {
         // NHWC as NCHW, batch norm's axes; and rows with gaps.
         let nhwc = Layout::strided([3, 8, 4, 5], [160, 1, 40, 8]);

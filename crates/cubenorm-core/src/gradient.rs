@@ -496,12 +496,13 @@ impl GradientProblem {
         (last.size > 0).then_some(last.size)
     }
 
-    /// Whether every parameter is one number along each run whose sums are wanted, or all along a row; and so is what was
-    /// saved.
-    pub(crate) fn has_params_of_runs(&self) -> bool {
+    /// Whether each run whose sums are wanted may be gone through as a row of its own: its elements lie side by side in all
+    /// tensors, and every parameter is one number along it or all along the row, and so is what was saved.
+    pub(crate) fn has_whole_runs(&self) -> bool {
         let run = self.summed_run();
         let mut runs = self.params().filter_map(|param| param.col.last());
-        runs.all(|dim| dim.stride == 0 && Some(dim.size) == run)
+        let is_beside = |access: &Access| access.col.last().is_some_and(|dim| dim.stride == 1);
+        self.whole().all(is_beside) && runs.all(|dim| dim.stride == 0 && Some(dim.size) == run)
     }
 
     /// Whether the sums of a row are weighted by the scale, because it changes along the row.

@@ -429,7 +429,7 @@ pub fn plan_gradient(
         by_runs: run.is_some()
             && hardware.cpu_cores.is_some()
             && cut.team.level == Level::Unit
-            && problem.has_params_of_runs(),
+            && problem.has_whole_runs(),
         column_sums: match on_the_way {
             true => problem.column_sums,
             false => ColumnSums::default(),
