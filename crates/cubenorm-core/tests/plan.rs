@@ -420,6 +420,24 @@ fn a_scale_of_channels_is_read_once_for_each_run_of_columns() {
 }
 
 #[test]
+fn rows_of_parameters_that_are_at_the_same_places_are_looked_for_once() {
+    let alike = |scale: &[usize], bias: Option<&[usize]>, axes: &[usize]| {
+        let param = |shape: &[usize]| TensorDesc::contiguous(shape, DType::F32);
+        let desc = NormDesc::new(param(&[8, 32, 7, 7]), axes, Statistics::MeanVariance)
+            .with_scale(param(scale))
+            .with_bias(bias.map(param));
+        let plan = inferred(&desc, &Hardware::cpu(2, 512));
+        plan.blueprint.params_alike
+    };
+    let (of_channels, of_samples) = ([32, 1, 1], [8, 1, 1, 1]);
+    assert!(alike(&of_channels, Some(&of_channels), &[2, 3]));
+    // One finds its own, another lies elsewhere, and what all rows share is found by nobody.
+    assert!(!alike(&of_channels, None, &[2, 3]));
+    assert!(!alike(&of_channels, Some(&of_samples), &[2, 3]));
+    assert!(!alike(&[7, 7], Some(&[7, 7]), &[2, 3]));
+}
+
+#[test]
 fn vectors_go_beyond_a_run_where_others_are_far_narrower() {
     let scale = |channels: usize, pixels: usize, dtype: DType, hardware: &Hardware| {
         let input = TensorDesc::contiguous([2, 32, channels, pixels], dtype);

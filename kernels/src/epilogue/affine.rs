@@ -252,6 +252,19 @@ pub(crate) fn param_row<P: Float, S: Size, A: Float, N: Size>(
     #[comptime] lanes: Lanes,
 ) -> ParamRow<A, N> {
     let start = ahead + optional_row::<P, S>(tensor, row, access, lanes);
+    param_row_at::<P, S, A, N>(tensor, row, start, access, ahead, lanes)
+}
+
+/// The same of which the start is known.
+#[cube]
+fn param_row_at<P: Float, S: Size, A: Float, N: Size>(
+    tensor: &Optional<P, S>,
+    row: usize,
+    start: usize,
+    #[comptime] access: Option<AccessBlueprint>,
+    #[comptime] ahead: usize,
+    #[comptime] lanes: Lanes,
+) -> ParamRow<A, N> {
     let constant = if comptime!(is_constant(access)) {
         let tensor = tensor.as_ref().unwrap();
         let access = comptime!(access.unwrap());
@@ -283,6 +296,42 @@ pub(crate) fn param<P: Float, S: Size, A: Float, N: Size>(
     }
 }
 
+/// Where a row of all parameters starts, that of the first one that is there: a CPU divides to find it, which takes as long
+/// as some vectors of a short row.
+#[cube]
+fn common_start<T: Types>(
+    affine: &TypedAffine<T>,
+    row: usize,
+    #[comptime] blueprint: Blueprint,
+) -> usize {
+    let lanes = comptime!(blueprint.team.lanes);
+    let (variance, scale) = comptime!((blueprint.variance, blueprint.scale));
+    if comptime!(variance.is_some()) {
+        optional_row::<T::G, T::Variance>(&affine.variance, row, variance, lanes)
+    } else if comptime!(scale.is_some()) {
+        optional_row::<T::P, T::Scale>(&affine.scale, row, scale, lanes)
+    } else {
+        optional_row::<T::P, T::Bias>(&affine.bias, row, blueprint.bias, lanes)
+    }
+}
+
+/// Finds a row of a parameter, where all have a `start` in common by that.
+#[cube]
+fn row_of_param<P: Float, S: Size, A: Float, N: Size>(
+    tensor: &Optional<P, S>,
+    row: usize,
+    start: usize,
+    #[comptime] access: Option<AccessBlueprint>,
+    #[comptime] blueprint: Blueprint,
+) -> ParamRow<A, N> {
+    let lanes = comptime!(blueprint.team.lanes);
+    if comptime!(blueprint.params_alike) {
+        param_row_at::<P, S, A, N>(tensor, row, start, access, 0usize, lanes)
+    } else {
+        param_row::<P, S, A, N>(tensor, row, access, 0usize, lanes)
+    }
+}
+
 /// Finds a row.
 #[cube]
 pub(crate) fn affine_row<T: Types>(
@@ -291,22 +340,35 @@ pub(crate) fn affine_row<T: Types>(
     epsilon: T::A,
     #[comptime] blueprint: Blueprint,
 ) -> AffineRow<T::A, T::N> {
-    let lanes = comptime!(blueprint.team.lanes);
-    let scale = comptime!(blueprint.scale);
-    let bias = comptime!(blueprint.bias);
-    let mean = comptime!(blueprint.mean);
-    let access = comptime!(blueprint.variance);
-    let variance =
-        param_row::<T::G, T::Variance, T::A, T::N>(&affine.variance, row, access, 0usize, lanes);
+    let start = if comptime!(blueprint.params_alike) {
+        common_start::<T>(affine, row, blueprint)
+    } else {
+        0usize.runtime()
+    };
+    let (scale, bias) = comptime!((blueprint.scale, blueprint.bias));
+    let (mean, access) = comptime!((blueprint.mean, blueprint.variance));
+    let variance = row_of_param::<T::G, T::Variance, T::A, T::N>(
+        &affine.variance,
+        row,
+        start,
+        access,
+        blueprint,
+    );
     let constant = if comptime!(is_constant(access)) {
         reciprocal_deviation::<T::A, T::N>(variance.constant, epsilon, blueprint.epsilon_in_sqrt)
     } else {
         variance.constant
     };
     AffineRow::<T::A, T::N> {
-        scale: param_row::<T::P, T::Scale, T::A, T::N>(&affine.scale, row, scale, 0usize, lanes),
-        bias: param_row::<T::P, T::Bias, T::A, T::N>(&affine.bias, row, bias, 0usize, lanes),
-        mean: param_row::<T::G, T::Mean, T::A, T::N>(&affine.mean, row, mean, 0usize, lanes),
+        scale: row_of_param::<T::P, T::Scale, T::A, T::N>(
+            &affine.scale,
+            row,
+            start,
+            scale,
+            blueprint,
+        ),
+        bias: row_of_param::<T::P, T::Bias, T::A, T::N>(&affine.bias, row, start, bias, blueprint),
+        mean: row_of_param::<T::G, T::Mean, T::A, T::N>(&affine.mean, row, start, mean, blueprint),
         variance: ParamRow::<T::A, T::N> {
             start: variance.start,
             constant,

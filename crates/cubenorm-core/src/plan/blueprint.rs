@@ -264,6 +264,8 @@ pub struct Blueprint {
     pub variance: Option<AccessBlueprint>,
     /// Whether all of those are one number along a run of columns, which a unit reads once for it.
     pub params_by_run: bool,
+    /// Whether all of them have their rows at the same places, which are looked for once.
+    pub params_alike: bool,
     /// Whether the runs of a row lie end to end in what is reduced, which then is one run, however often parameters change
     /// along it.
     pub is_one_run: bool,

@@ -355,6 +355,7 @@ pub fn plan_forward(
         bias,
         mean,
         variance,
+        params_alike: are_alike(problem),
         params_by_run: run.is_some() || of_runs && same_params,
         is_one_run: cut.team.ragged && !cut.team.parts && reduced.all(Access::is_one_run),
         output: access(&problem.output),
@@ -408,4 +409,14 @@ pub fn plan_forward(
         grid: cut.grid,
         reason: cut.reason,
     })
+}
+
+/// Whether there are several parameters whose rows are at the same places.
+fn are_alike(problem: &NormProblem) -> bool {
+    let mut rows = problem.params().map(|param| &param.row);
+    let Some(first) = rows.next().filter(|row| !row.is_empty()) else {
+        return false;
+    };
+    let mut others = rows.peekable();
+    others.peek().is_some() && others.all(|row| row == first)
 }
