@@ -31,6 +31,36 @@ pub(crate) struct Results<F: Float, NY: Size, A: Float> {
 /// [`Results`] of a kernel's types.
 pub(crate) type TypedResults<T> = Results<<T as Types>::F, <T as Types>::Output, <T as Types>::A>;
 
+/// What a launch binds that a step is normalized with, whatever its row.
+#[derive(CubeType)]
+pub(crate) struct Bound<'a, T: Types> {
+    pub(crate) source: &'a TypedSource<T>,
+    pub(crate) affine: &'a TypedAffine<T>,
+    pub(crate) results: &'a mut TypedResults<T>,
+    pub(crate) scalars: &'a Scalars,
+}
+
+#[cube]
+impl<'a, T: Types> Bound<'a, T> {
+    pub(crate) fn new(
+        source: &'a TypedSource<T>,
+        affine: &'a TypedAffine<T>,
+        results: &'a mut TypedResults<T>,
+        scalars: &'a Scalars,
+    ) -> Bound<'a, T> {
+        Bound::<'a, T> {
+            source,
+            affine,
+            results,
+            scalars,
+        }
+    }
+
+    pub(crate) fn epsilon(&self) -> T::A {
+        self.scalars.epsilon.get::<T::A>()
+    }
+}
+
 /// Where a row starts in what is written and in what it is multiplied with.
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct ResultRow<A: Float, N: Size> {
@@ -42,11 +72,9 @@ pub(crate) struct ResultRow<A: Float, N: Size> {
 
 #[cube]
 pub(crate) fn result_row<T: Types>(
-    affine: &TypedAffine<T>,
-    results: &TypedResults<T>,
+    bound: &Bound<'_, T>,
     item: &Item,
     cols: usize,
-    epsilon: T::A,
     #[comptime] blueprint: Blueprint,
 ) -> ResultRow<T::A, T::N> {
     let first = item.row;
@@ -54,9 +82,9 @@ pub(crate) fn result_row<T: Types>(
     let access = comptime!(blueprint.output);
     let sum = comptime!(writes_sum_here(blueprint).then_some(access));
     ResultRow::<T::A, T::N> {
-        output: row_start::<T::F, T::Output>(&results.output, first, cols, access, lanes),
-        sum: optional_start::<T::F, T::Output>(&results.sum, first, cols, sum, lanes),
-        affine: affine_row::<T>(affine, first, epsilon, blueprint),
+        output: row_start::<T::F, T::Output>(&bound.results.output, first, cols, access, lanes),
+        sum: optional_start::<T::F, T::Output>(&bound.results.sum, first, cols, sum, lanes),
+        affine: affine_row::<T>(bound.affine, first, bound.epsilon(), blueprint),
         exists: item.exists,
     }
 }
@@ -74,6 +102,15 @@ pub(crate) struct Row<A: Float, N: Size> {
     pub(crate) statistics: RowStatistics<A, N>,
 }
 
+/// Rows abreast.
+#[derive(CubeType)]
+pub(crate) struct Abreast<A: Float, N: Size> {
+    pub(crate) rows: Sequence<Row<A, N>>,
+    pub(crate) written: Sequence<ResultRow<A, N>>,
+    /// The row that comes after them, where it is fetched.
+    pub(crate) next: ComptimeOption<SourceRow<A, N>>,
+}
+
 /// Normalizes one step and writes it.
 #[cube]
 pub(crate) fn apply<T: Types>(
@@ -81,10 +118,8 @@ pub(crate) fn apply<T: Types>(
     step: usize,
     row: &Row<T::A, T::N>,
     written: &ResultRow<T::A, T::N>,
-    source: &TypedSource<T>,
     affine: &AffineStep<T::A, T::N>,
-    results: &mut TypedResults<T>,
-    scalars: &Scalars,
+    bound: &mut Bound<'_, T>,
     #[comptime] blueprint: Blueprint,
 ) {
     let kind = comptime!(blueprint.statistics);
@@ -109,38 +144,33 @@ pub(crate) fn apply<T: Types>(
         step,
         &row.source,
         written,
-        source,
-        results,
-        scalars,
+        bound,
         blueprint,
     );
 }
 
 /// Finishes a step that is normalized, scaled and shifted, and writes it; and its `value` before, where that is asked for.
 #[cube]
-#[allow(clippy::too_many_arguments)]
 pub(crate) fn write_step<T: Types>(
     value: Vector<T::A, T::N>,
     transformed: Vector<T::A, T::N>,
     step: usize,
     row: &SourceRow<T::A, T::N>,
     written: &ResultRow<T::A, T::N>,
-    source: &TypedSource<T>,
-    results: &mut TypedResults<T>,
-    scalars: &Scalars,
+    bound: &mut Bound<'_, T>,
     #[comptime] blueprint: Blueprint,
 ) {
     let result = activate::<T::A, T::N>(
-        add_last::<T>(transformed, source, row, step, blueprint),
-        scalars.alpha.get::<T::A>(),
-        scalars.beta.get::<T::A>(),
+        add_last::<T>(transformed, bound.source, row, step, blueprint),
+        bound.scalars.alpha.get::<T::A>(),
+        bound.scalars.beta.get::<T::A>(),
         blueprint.activation,
     );
     let lanes = comptime!(blueprint.team.lanes);
     let access = comptime!(blueprint.output);
     if written.exists {
         store::<T::F, T::Output, T::A, T::N>(
-            &mut results.output,
+            &mut bound.results.output,
             written.output,
             step,
             result,
@@ -148,7 +178,7 @@ pub(crate) fn write_step<T: Types>(
             lanes,
         );
         if comptime!(writes_sum_here(blueprint)) {
-            let sum = results.sum.as_mut().unwrap();
+            let sum = bound.results.sum.as_mut().unwrap();
             store::<T::F, T::Output, T::A, T::N>(sum, written.sum, step, value, access, lanes);
         }
     }
@@ -157,19 +187,12 @@ pub(crate) fn write_step<T: Types>(
 /// Normalizes so many of a unit's steps from `first` on, of rows abreast that are read again, with parameters that all
 /// of the steps have where they are given.
 #[cube]
-#[allow(clippy::too_many_arguments)]
 pub(crate) fn apply_steps<T: Types>(
     first: usize,
     count: usize,
     of_all: &ComptimeOption<AffineStep<T::A, T::N>>,
-    rows: &Sequence<Row<T::A, T::N>>,
-    next: &ComptimeOption<SourceRow<T::A, T::N>>,
-    written: &Sequence<ResultRow<T::A, T::N>>,
-    source: &TypedSource<T>,
-    affine: &TypedAffine<T>,
-    results: &mut TypedResults<T>,
-    epsilon: T::A,
-    scalars: &Scalars,
+    abreast: &Abreast<T::A, T::N>,
+    bound: &mut Bound<'_, T>,
     #[comptime] blueprint: Blueprint,
 ) {
     let stride = comptime!(blueprint.team.members as usize);
@@ -177,20 +200,8 @@ pub(crate) fn apply_steps<T: Types>(
     let mut done = 0usize;
     if comptime!(ahead > 1) {
         while done + comptime!(ahead - 1) < count {
-            apply_together::<T>(
-                first + done * stride,
-                ahead,
-                of_all,
-                rows,
-                next,
-                written,
-                source,
-                affine,
-                results,
-                epsilon,
-                scalars,
-                blueprint,
-            );
+            let first = first + done * stride;
+            apply_together::<T>(first, ahead, of_all, abreast, bound, blueprint);
             done += ahead;
         }
     }
@@ -199,14 +210,8 @@ pub(crate) fn apply_steps<T: Types>(
             first + i * stride,
             1usize,
             of_all,
-            rows,
-            next,
-            written,
-            source,
-            affine,
-            results,
-            epsilon,
-            scalars,
+            abreast,
+            bound,
             blueprint,
         );
     }
@@ -214,45 +219,34 @@ pub(crate) fn apply_steps<T: Types>(
 
 /// [`apply_steps`] of a few, all read before the first is written.
 #[cube]
-#[allow(clippy::too_many_arguments)]
 fn apply_together<T: Types>(
     first: usize,
     #[comptime] count: usize,
     of_all: &ComptimeOption<AffineStep<T::A, T::N>>,
-    rows: &Sequence<Row<T::A, T::N>>,
-    next: &ComptimeOption<SourceRow<T::A, T::N>>,
-    written: &Sequence<ResultRow<T::A, T::N>>,
-    source: &TypedSource<T>,
-    affine: &TypedAffine<T>,
-    results: &mut TypedResults<T>,
-    epsilon: T::A,
-    scalars: &Scalars,
+    abreast: &Abreast<T::A, T::N>,
+    bound: &mut Bound<'_, T>,
     #[comptime] blueprint: Blueprint,
 ) {
     if comptime!(blueprint.fetches_next) {
-        let next = next.as_ref().unwrap();
+        let next = abreast.next.as_ref().unwrap();
         #[unroll]
         for j in 0..count {
             let step = first + j * comptime!(blueprint.team.members as usize);
-            fetch_elements::<T>(source, next, step, blueprint);
+            fetch_elements::<T>(bound.source, next, step, blueprint);
         }
     }
     // Loads are under way before anything is written, which they must not overtake.
-    let values = read_steps::<T>(source, rows, first, count, blueprint);
+    let values = read_steps::<T>(bound.source, &abreast.rows, first, count, blueprint);
     #[unroll]
     for j in 0..count {
         let step = first + j * comptime!(blueprint.team.members as usize);
         if comptime!(blueprint.params_by_run) {
             let of_all = of_all.as_ref().unwrap();
-            apply_abreast::<T>(
-                &values, j, step, rows, written, source, of_all, results, scalars, blueprint,
-            );
+            apply_abreast::<T>(&values, j, step, of_all, abreast, bound, blueprint);
         } else {
-            let any = &written.index(0usize).affine;
-            let own = affine_step::<T>(affine, any, step, epsilon, blueprint);
-            apply_abreast::<T>(
-                &values, j, step, rows, written, source, &own, results, scalars, blueprint,
-            );
+            let any = &abreast.written.index(0usize).affine;
+            let own = affine_step::<T>(bound.affine, any, step, bound.epsilon(), blueprint);
+            apply_abreast::<T>(&values, j, step, &own, abreast, bound, blueprint);
         }
     }
 }
@@ -280,17 +274,13 @@ fn read_steps<T: Types>(
 
 /// Normalizes a step of rows abreast, the `j`th of those that were read, and writes it.
 #[cube]
-#[allow(clippy::too_many_arguments)]
 pub(crate) fn apply_abreast<T: Types>(
     values: &Sequence<Vector<T::A, T::N>>,
     #[comptime] j: usize,
     step: usize,
-    rows: &Sequence<Row<T::A, T::N>>,
-    written: &Sequence<ResultRow<T::A, T::N>>,
-    source: &TypedSource<T>,
     affine: &AffineStep<T::A, T::N>,
-    results: &mut TypedResults<T>,
-    scalars: &Scalars,
+    abreast: &Abreast<T::A, T::N>,
+    bound: &mut Bound<'_, T>,
     #[comptime] blueprint: Blueprint,
 ) {
     #[unroll]
@@ -298,12 +288,10 @@ pub(crate) fn apply_abreast<T: Types>(
         apply::<T>(
             *values.index(comptime!(j * blueprint.abreast + r)),
             step,
-            rows.index(r),
-            written.index(r),
-            source,
+            abreast.rows.index(r),
+            abreast.written.index(r),
             affine,
-            results,
-            scalars,
+            bound,
             blueprint,
         );
     }

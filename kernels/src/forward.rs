@@ -4,9 +4,11 @@ use cubecl::prelude::*;
 use cubenorm_core::{AccessBlueprint, Blueprint, Hold, Lanes, Level, WrittenStatistics};
 
 use crate::accumulate::{row_moments, spread, whole_moments};
-use crate::apply::{ResultRow, Row, Scalars, TypedResults, apply_abreast, apply_steps, result_row};
+use crate::apply::{
+    Abreast, Bound, ResultRow, Row, TypedResults, apply_abreast, apply_steps, result_row,
+};
 use crate::ends::{apply_run, takes_runs};
-use crate::epilogue::{TypedAffine, affine_step};
+use crate::epilogue::affine_step;
 use crate::held::{TypedHeld, hold};
 use crate::moments::{Moments, RowStatistics, Sums, finish, nothing_reduced, same};
 use crate::operand::{Optional, row_offset, row_start, store};
@@ -179,15 +181,11 @@ fn write_statistics<T: Types>(
 /// Rows abreast share the loads of scale and bias: on a driver that gathers each load lane by lane
 /// those weigh as much as the row itself.
 #[cube]
-#[allow(clippy::too_many_arguments)]
 pub(crate) fn normalize_items<T: Types, W: Size>(
-    source: &TypedSource<T>,
-    affine: &TypedAffine<T>,
-    results: &mut TypedResults<T>,
+    bound: &mut Bound<'_, T>,
     parts: &Optional<T::A, W>,
     round: usize,
     partition: &Partition,
-    scalars: &Scalars,
     #[comptime] blueprint: Blueprint,
 ) {
     let first = item(round, partition, blueprint.team);
@@ -197,7 +195,6 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
     if comes {
         let share = my_share(first.part, partition, blueprint.team);
         let stride = comptime!(blueprint.team.members as usize);
-        let epsilon = scalars.epsilon.get::<T::A>();
         let is_held = comptime!(blueprint.hold != Hold::Reread);
         let mut items = Sequence::<Item>::new();
         let mut sources = Sequence::<SourceRow<T::A, T::N>>::new();
@@ -212,10 +209,10 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
                 shifts: blueprint.shifts && !blueprint.team.joined,
                 ..blueprint
             });
-            let source_row = source_row::<T>(source, item.row, partition, samples);
+            let source_row = source_row::<T>(bound.source, item.row, partition, samples);
             if is_held {
                 held.push(hold::<T>(
-                    source,
+                    bound.source,
                     &source_row,
                     &share,
                     partition.steps,
@@ -223,11 +220,9 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
                 ));
             }
             written.push(result_row::<T>(
-                affine,
-                &*results,
+                &*bound,
                 &item,
                 partition.cols_written,
-                epsilon,
                 blueprint,
             ));
             items.push(item);
@@ -270,17 +265,9 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
                 } else if is_held {
                     held_moments::<T>(held.index(r), &source_row, &share, count, blueprint)
                 } else {
-                    row_moments::<T>(source, &source_row, &share, partition, blueprint)
+                    row_moments::<T>(bound.source, &source_row, &share, partition, blueprint)
                 };
-                item_statistics::<T>(
-                    &moments,
-                    &source_row,
-                    results,
-                    item,
-                    partition,
-                    epsilon,
-                    blueprint,
-                )
+                item_statistics::<T>(&moments, &source_row, bound, item, partition, blueprint)
             };
             rows.push(Row::<T::A, T::N> {
                 source: source_row,
@@ -290,7 +277,7 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
         let next = if comptime!(blueprint.fetches_next) {
             let next = item(round + 1, partition, blueprint.team);
             ComptimeOption::new_Some(source_start::<T>(
-                source,
+                bound.source,
                 next.row,
                 partition.cols,
                 blueprint,
@@ -298,51 +285,39 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
         } else {
             ComptimeOption::new_None()
         };
+        let abreast = Abreast::<T::A, T::N> {
+            rows,
+            written,
+            next,
+        };
         // Rows abreast are planned where scale, bias and given statistics are the same for all of them.
-        let any = &written.index(0usize).affine;
+        let any = &abreast.written.index(0usize).affine;
         if is_held {
             let vectors = comptime!(blueprint.hold.vectors().unwrap_or(0));
             #[unroll]
             for i in 0..vectors {
                 if i < share.count {
                     let step = share.begin + i * stride;
-                    let affine_step = affine_step::<T>(affine, any, step, epsilon, blueprint);
+                    let own = affine_step::<T>(bound.affine, any, step, bound.epsilon(), blueprint);
                     let mut values = Sequence::<Vector<T::A, T::N>>::new();
                     #[unroll]
                     for r in 0..blueprint.abreast {
                         values.push(held.index(r).get(i, blueprint));
                     }
-                    apply_abreast::<T>(
-                        &values,
-                        0usize,
-                        step,
-                        &rows,
-                        &written,
-                        source,
-                        &affine_step,
-                        results,
-                        scalars,
-                        blueprint,
-                    );
+                    apply_abreast::<T>(&values, 0usize, step, &own, &abreast, bound, blueprint);
                 }
             }
         } else if comptime!(blueprint.params_by_run) {
             let mut done = 0usize;
             while done < share.count {
                 let first = share.begin + done;
-                let of_run = affine_step::<T>(affine, any, first, epsilon, blueprint);
+                let of_run = affine_step::<T>(bound.affine, any, first, bound.epsilon(), blueprint);
                 let steps = min(share.count - done, partition.run - first % partition.run);
                 let of_run = ComptimeOption::new_Some(of_run);
                 if comptime!(takes_runs(blueprint)) {
-                    apply_run::<T>(
-                        first, steps, &of_run, &rows, &next, &written, source, affine, results,
-                        partition, epsilon, scalars, blueprint,
-                    );
+                    apply_run::<T>(first, steps, &of_run, &abreast, bound, partition, blueprint);
                 } else {
-                    apply_steps::<T>(
-                        first, steps, &of_run, &rows, &next, &written, source, affine, results,
-                        epsilon, scalars, blueprint,
-                    );
+                    apply_steps::<T>(first, steps, &of_run, &abreast, bound, blueprint);
                 }
                 done += steps;
             }
@@ -352,14 +327,8 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
                 share.begin,
                 share.count,
                 &nothing,
-                &rows,
-                &next,
-                &written,
-                source,
-                affine,
-                results,
-                epsilon,
-                scalars,
+                &abreast,
+                bound,
                 blueprint,
             );
         }
@@ -371,15 +340,21 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
 pub(crate) fn item_statistics<T: Types>(
     moments: &Moments<T::A, T::N>,
     source_row: &SourceRow<T::A, T::N>,
-    results: &mut TypedResults<T>,
+    bound: &mut Bound<'_, T>,
     item: &Item,
     partition: &Partition,
-    epsilon: T::A,
     #[comptime] blueprint: Blueprint,
 ) -> RowStatistics<T::A, T::N> {
     let count = row_elements::<T::A, T::N>(partition, blueprint.team);
-    let statistics = finish::<T::A, T::N>(moments, count, epsilon, blueprint);
-    write_statistics::<T>(results, source_row, &statistics, item, partition, blueprint);
+    let statistics = finish::<T::A, T::N>(moments, count, bound.epsilon(), blueprint);
+    write_statistics::<T>(
+        bound.results,
+        source_row,
+        &statistics,
+        item,
+        partition,
+        blueprint,
+    );
     statistics
 }
 

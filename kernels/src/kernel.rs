@@ -4,14 +4,14 @@ use cubecl::prelude::*;
 use cubenorm_caches::wait_for_stores;
 use cubenorm_core::Blueprint;
 
-use crate::apply::{Results, Scalars};
+use crate::apply::{Bound, Results, Scalars};
 use crate::epilogue::Affine;
 use crate::forward::{normalize_items, reduce_item};
 use crate::operand::Optional;
 use crate::side_by_side::{normalize_side_by_side, reduce_side_by_side};
 use crate::source::Source;
 use crate::strategy::split::Partition;
-use crate::types::Typed;
+use crate::types::{Typed, Types};
 use crate::work::{Claimed, rounds};
 
 /// Normalizes. Each team reduces a row, then normalizes it; of a row that is split it merges what
@@ -21,10 +21,6 @@ use crate::work::{Claimed, rounds};
 /// Runs too where statistics are given and nothing is reduced.
 #[cube(launch_unchecked, address_type = "dynamic")]
 #[allow(clippy::too_many_arguments)]
-#[allow(
-    clippy::collapsible_if,
-    reason = "the outer condition is known when the kernel is built, the inner one is not"
-)]
 pub(crate) fn normalize<
     F: Float,
     P: Float,
@@ -53,29 +49,41 @@ pub(crate) fn normalize<
     #[define(G)] _given_dtype: ElemType,
     #[define(A)] _accumulation: ElemType,
 ) {
+    let bound = Bound::<
+        Typed<(F, P, G, A, N), (Input, Residual, Scale, Bias, Mean, Variance, Output)>,
+    >::new(source, affine, results, &scalars);
+    normalize_share::<
+        Typed<(F, P, G, A, N), (Input, Residual, Scale, Bias, Mean, Variance, Output)>,
+        W,
+    >(bound, parts, claimed, &partition, blueprint);
+}
+
+/// Normalizes what a team has of all items.
+#[cube]
+#[allow(
+    clippy::collapsible_if,
+    reason = "the outer condition is known when the kernel is built, the inner one is not"
+)]
+fn normalize_share<T: Types, W: Size>(
+    mut bound: Bound<'_, T>,
+    parts: &Optional<T::A, W>,
+    claimed: &Claimed,
+    partition: &Partition,
+    #[comptime] blueprint: Blueprint,
+) {
     let team = comptime!(blueprint.team);
-    let mine = rounds(claimed, &partition, team);
+    let mine = rounds(claimed, partition, team);
     let (mut round, mut end) = (mine.next, mine.end);
     while round < end {
-        if comptime!(blueprint.team.side_by_side) {
-            normalize_side_by_side::<
-                Typed<(F, P, G, A, N), (Input, Residual, Scale, Bias, Mean, Variance, Output)>,
-                W,
-            >(
-                source, affine, results, parts, round, &partition, &scalars, blueprint,
-            );
+        if comptime!(team.side_by_side) {
+            normalize_side_by_side::<T, W>(&mut bound, parts, round, partition, blueprint);
         } else {
-            normalize_items::<
-                Typed<(F, P, G, A, N), (Input, Residual, Scale, Bias, Mean, Variance, Output)>,
-                W,
-            >(
-                source, affine, results, parts, round, &partition, &scalars, blueprint,
-            );
+            normalize_items::<T, W>(&mut bound, parts, round, partition, blueprint);
         }
         round += comptime!(blueprint.abreast);
         if comptime!(team.claims) {
             if round >= end {
-                let more = rounds(claimed, &partition, team);
+                let more = rounds(claimed, partition, team);
                 round = more.next;
                 end = more.end;
             }

@@ -6,10 +6,8 @@ use cubecl::prelude::*;
 use cubenorm_core::Blueprint;
 
 use crate::accumulate::{Accumulated, accumulate};
-use crate::apply::{
-    ResultRow, Row, Scalars, TypedResults, apply, result_row, write_step, writes_sum_here,
-};
-use crate::epilogue::{AffineRows, FoldedRows, TypedAffine, affine_step, folded_row};
+use crate::apply::{Bound, ResultRow, Row, apply, result_row, write_step, writes_sum_here};
+use crate::epilogue::{AffineRows, FoldedRows, affine_step, folded_row};
 use crate::forward::{item_statistics, leave_part};
 use crate::moments::{RowStatistics, nothing_reduced, same};
 use crate::operand::{Optional, optional_offset, step_offset};
@@ -113,8 +111,7 @@ struct Further {
 /// strides are.
 #[cube]
 fn further<T: Types>(
-    source: &TypedSource<T>,
-    results: &TypedResults<T>,
+    bound: &Bound<'_, T>,
     step: usize,
     #[comptime] blueprint: Blueprint,
 ) -> Further {
@@ -123,46 +120,41 @@ fn further<T: Types>(
     let residual = comptime!(blueprint.residual);
     let sum = comptime!(writes_sum_here(blueprint).then_some(output));
     Further {
-        input: step_offset::<T::F, T::Input, T::N>(&source.input, step, input, lanes),
+        input: step_offset::<T::F, T::Input, T::N>(&bound.source.input, step, input, lanes),
         residual: optional_offset::<T::F, T::Residual, T::N>(
-            &source.residual,
+            &bound.source.residual,
             step,
             residual,
             lanes,
         ),
-        output: step_offset::<T::F, T::Output, T::N>(&results.output, step, output, lanes),
-        sum: optional_offset::<T::F, T::Output, T::N>(&results.sum, step, sum, lanes),
+        output: step_offset::<T::F, T::Output, T::N>(&bound.results.output, step, output, lanes),
+        sum: optional_offset::<T::F, T::Output, T::N>(&bound.results.sum, step, sum, lanes),
     }
 }
 
 /// Normalizes as many rows as the plan takes side by side, the first of them in `round`: what
 /// [`normalize`](crate::kernel::normalize) does of others.
 #[cube]
-#[allow(clippy::too_many_arguments)]
 pub(crate) fn normalize_side_by_side<T: Types, W: Size>(
-    source: &TypedSource<T>,
-    affine: &TypedAffine<T>,
-    results: &mut TypedResults<T>,
+    bound: &mut Bound<'_, T>,
     parts: &Optional<T::A, W>,
     round: usize,
     partition: &Partition,
-    scalars: &Scalars,
     #[comptime] blueprint: Blueprint,
 ) {
     let team = comptime!(blueprint.team);
     let first = item(round, partition, team);
     if first.exists {
         let share = my_share(first.part, partition, team);
-        let epsilon = scalars.epsilon.get::<T::A>();
         let reduces_here = comptime!(blueprint.statistics.reduces() && !blueprint.split);
         // Strands that are joined elsewhere have one shift, which is not what would be found here.
         let samples = comptime!(Blueprint {
             shifts: blueprint.shifts && (!team.joined || blueprint.joins_within()),
             ..blueprint
         });
-        let mut rows = find_rows::<T>(source, round, partition, samples);
+        let mut rows = find_rows::<T>(bound.source, round, partition, samples);
         let found = if reduces_here {
-            accumulate::<T>(source, &rows, &share, blueprint.abreast, blueprint)
+            accumulate::<T>(bound.source, &rows, &share, blueprint.abreast, blueprint)
         } else {
             Accumulated::<T::A, T::N>::nothing(1usize)
         };
@@ -184,14 +176,7 @@ pub(crate) fn normalize_side_by_side<T: Types, W: Size>(
         let mut written = WrittenRows::<T::A, T::N>::room(blueprint.abreast);
         for r in 0..blueprint.abreast {
             let item = item(round + r, partition, team);
-            let result = result_row::<T>(
-                affine,
-                &*results,
-                &item,
-                partition.cols_written,
-                epsilon,
-                blueprint,
-            );
+            let result = result_row::<T>(&*bound, &item, partition.cols_written, blueprint);
             let mut row = rows.get(r);
             if comptime!(!blueprint.statistics.reduces()) {
                 let nothing = nothing_reduced::<T::A, T::N>();
@@ -212,43 +197,36 @@ pub(crate) fn normalize_side_by_side<T: Types, W: Size>(
                 } else {
                     found.of_row(r)
                 };
-                let statistics = item_statistics::<T>(
-                    &moments, &row, results, &item, partition, epsilon, blueprint,
-                );
+                let statistics =
+                    item_statistics::<T>(&moments, &row, bound, &item, partition, blueprint);
                 rows.set(r, &row);
                 written.set(r, &row, &statistics, &result, blueprint);
             }
         }
         for i in 0..share.count {
             let step = share.begin + i;
-            let further = further::<T>(source, &*results, step, blueprint);
+            let further = further::<T>(&*bound, step, blueprint);
             let here = 0usize.runtime();
             for r in 0..blueprint.abreast {
                 let row = rows.get(r).further(further.input, further.residual);
                 let result = written.result(r, further.output, further.sum);
-                let value = read::<T>(source, &row, here, blueprint);
+                let value = read::<T>(bound.source, &row, here, blueprint);
                 if comptime!(blueprint.folded) {
                     let transformed = written.folded.get(r).apply(value, blueprint);
-                    write_step::<T>(
-                        value,
-                        transformed,
-                        here,
-                        &row,
-                        &result,
-                        source,
-                        results,
-                        scalars,
-                        blueprint,
-                    );
+                    write_step::<T>(value, transformed, here, &row, &result, bound, blueprint);
                 } else {
                     let row = Row::<T::A, T::N> {
                         source: row,
                         statistics: written.statistics(r),
                     };
-                    let own = affine_step::<T>(affine, &result.affine, step, epsilon, blueprint);
-                    apply::<T>(
-                        value, here, &row, &result, source, &own, results, scalars, blueprint,
+                    let own = affine_step::<T>(
+                        bound.affine,
+                        &result.affine,
+                        step,
+                        bound.epsilon(),
+                        blueprint,
                     );
+                    apply::<T>(value, here, &row, &result, &own, bound, blueprint);
                 }
             }
         }
