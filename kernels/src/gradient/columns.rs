@@ -3,7 +3,7 @@
 use cubecl::prelude::*;
 use cubenorm_core::{GradientBlueprint, Hold, Lanes};
 
-use super::held::HeldColumns;
+use super::held::{ColumnStep, HeldColumns};
 use super::results::TypedResults;
 use crate::strategy::split::Partition;
 use crate::strategy::{member, team_index};
@@ -81,23 +81,16 @@ fn write_held_by_team<T: Types>(
 ) {
     let share = my_share(own_part(blueprint.team), partition, blueprint.team);
     let vectors = comptime!(blueprint.held_vectors());
-    let is_first = true.runtime();
+    let part = ColumnPart {
+        slot: team_index(blueprint.team),
+        is_new: true.runtime(),
+    };
     #[unroll]
     for i in 0..vectors {
         if has_step(i, &share, blueprint.team) {
             let step = share.begin + i * comptime!(blueprint.team.members as usize);
             let sums = held.get(i, blueprint);
-            let slot = team_index(blueprint.team);
-            add_columns::<T>(
-                results,
-                slot,
-                step,
-                sums.products,
-                sums.gradients,
-                is_first,
-                partition,
-                blueprint,
-            );
+            add_columns::<T>(results, &part, step, &sums, partition, blueprint);
         }
     }
 }
@@ -153,19 +146,18 @@ pub(super) fn add_nothing<T: Types>(
     let adds_up = comptime!(blueprint.column_sums.any() && blueprint.held_columns == Hold::Reread);
     if comptime!(adds_up && !team.parts) {
         if round == 0 {
+            let part = ColumnPart {
+                slot: team_index(team),
+                is_new: true.runtime(),
+            };
             let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
+            let nothing = ColumnStep::<T::A, T::N> {
+                products: zero,
+                gradients: zero,
+            };
             for i in 0..share.count {
                 let step = share.begin + i * comptime!(team.members as usize);
-                add_columns::<T>(
-                    results,
-                    team_index(team),
-                    step,
-                    zero,
-                    zero,
-                    true.runtime(),
-                    partition,
-                    blueprint,
-                );
+                add_columns::<T>(results, &part, step, &nothing, partition, blueprint);
             }
         }
     }
@@ -173,27 +165,24 @@ pub(super) fn add_nothing<T: Types>(
 
 /// Adds a step to the sums of its columns, where this kernel takes them; the first row starts them.
 #[cube]
-#[allow(clippy::too_many_arguments)]
 pub(super) fn add_columns<T: Types>(
     results: &mut TypedResults<T>,
-    part: usize,
+    part: &ColumnPart,
     step: usize,
-    products: Vector<T::A, T::N>,
-    gradients: Vector<T::A, T::N>,
-    is_first: bool,
+    added: &ColumnStep<T::A, T::N>,
     partition: &Partition,
     #[comptime] blueprint: GradientBlueprint,
 ) {
     let sums = comptime!(blueprint.column_sums);
     if comptime!(sums.any()) {
         let columns = results.columns.as_mut().unwrap();
-        let slot = comptime!(sums.count()) * part * partition.steps + step;
+        let slot = comptime!(sums.count()) * part.slot * partition.steps + step;
         if comptime!(sums.products) {
-            add_column::<T::A, T::N>(columns, slot, products, is_first);
+            add_column::<T::A, T::N>(columns, slot, added.products, part.is_new);
         }
         if comptime!(sums.gradients) {
             let slot = slot + comptime!(sums.count() - 1) * partition.steps;
-            add_column::<T::A, T::N>(columns, slot, gradients, is_first);
+            add_column::<T::A, T::N>(columns, slot, added.gradients, part.is_new);
         }
     }
 }

@@ -8,11 +8,11 @@ use super::columns::{add_nothing, part_of_columns, write_held};
 use super::correction::correction;
 use super::element::{GradientRow, GradientSource, Step, TypedGradientSource, gradient_row};
 use super::held::{HeldColumns, HeldRow, TypedHeldRow, TypedHeldScale, held_params, hold_scale};
-use super::results::{GradientResults, TypedResults, write_rows};
+use super::results::{Bound, GradientResults, write_rows};
 use super::row::{found_row, read_row, share_of_item, tell_round};
 use super::runs::{pass_runs, sum_up_runs};
 use super::side_by_side::{pass_back_side_by_side, sum_up_side_by_side};
-use super::step::{Row, pass_steps, read_steps, write_step};
+use super::step::{Abreast, Row, pass_steps, read_steps, write_step};
 use super::sums::{nothing, sum_up, sum_up_held, sum_up_parts};
 use crate::apply::Scalars;
 use crate::moments::same;
@@ -93,22 +93,24 @@ pub(crate) fn gradient<
             blueprint,
         );
     }
+    let mut bound =
+        Bound::<Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, Output)>>::new(
+            source, results, &scalars,
+        );
     let mut round = 0usize;
     while round < partition.items_per_team {
         if comptime!(blueprint.team.side_by_side) {
             pass_back_side_by_side::<
                 Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, Output)>,
                 W,
-            >(
-                source, results, parts, round, &partition, &scalars, blueprint,
-            );
+            >(&mut bound, parts, round, &partition, blueprint);
         } else {
             gradient_items::<
                 Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, Output)>,
                 W,
             >(
-                source, results, parts, words, &scale, &mut held, &mut row, &mut next, round,
-                &partition, &scalars, blueprint,
+                &mut bound, parts, words, &scale, &mut held, &mut row, &mut next, round,
+                &partition, blueprint,
             );
         }
         round += comptime!(blueprint.abreast);
@@ -117,15 +119,18 @@ pub(crate) fn gradient<
                 Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, Output)>,
                 W,
             >(
-                source, results, parts, words, &scale, &mut held, &mut next, &mut row, round,
-                &partition, &scalars, blueprint,
+                &mut bound, parts, words, &scale, &mut held, &mut next, &mut row, round,
+                &partition, blueprint,
             );
             round += comptime!(blueprint.abreast);
         }
     }
     if comptime!(blueprint.held_columns != Hold::Reread) {
         write_held::<Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, Output)>>(
-            results, &held, &partition, blueprint,
+            bound.results,
+            &held,
+            &partition,
+            blueprint,
         );
     }
     let past_caches = comptime!(blueprint.input_gradient.is_some_and(|it| it.past_caches));
@@ -140,8 +145,7 @@ pub(crate) fn gradient<
 #[cube]
 #[allow(clippy::too_many_arguments)]
 fn gradient_items<T: Types, W: Size>(
-    source: &TypedGradientSource<T>,
-    results: &mut TypedResults<T>,
+    bound: &mut Bound<'_, T>,
     parts: &Optional<T::A, W>,
     words: &Words,
     scale: &TypedHeldScale<T>,
@@ -150,7 +154,6 @@ fn gradient_items<T: Types, W: Size>(
     next: &mut TypedHeldRow<T>,
     round: usize,
     partition: &Partition,
-    scalars: &Scalars,
     #[comptime] blueprint: GradientBlueprint,
 ) {
     let team = comptime!(blueprint.team);
@@ -169,9 +172,15 @@ fn gradient_items<T: Types, W: Size>(
         #[unroll]
         for r in 0..blueprint.abreast {
             let item = item(round + r, partition, team);
-            sources.push(found_row::<T>(source, &*row, &item, partition, blueprint));
+            sources.push(found_row::<T>(
+                bound.source,
+                &*row,
+                &item,
+                partition,
+                blueprint,
+            ));
             outputs.push(optional_start::<T::F, T::Output>(
-                &results.input,
+                &bound.results.input,
                 item.row,
                 partition.cols_written,
                 access,
@@ -179,7 +188,7 @@ fn gradient_items<T: Types, W: Size>(
             ));
         }
         if comptime!(blueprint.row == RowKept::Held) {
-            read_row::<T>(source, row, round, partition, blueprint);
+            read_row::<T>(bound.source, row, round, partition, blueprint);
         }
         // A whole round after they were told, and ahead of the wait for the next row.
         let found = if comptime!(blueprint.tells_ahead()) {
@@ -189,39 +198,44 @@ fn gradient_items<T: Types, W: Size>(
         };
         let mine = if comptime!(blueprint.tells_ahead()) {
             tell_round::<T>(
-                source,
+                bound.source,
                 &*next,
                 words,
                 scale,
                 round + 1,
                 partition,
-                scalars,
+                bound.scalars,
                 blueprint,
             );
             nothing::<T::A, T::N>(1usize)
         } else if comptime!(blueprint.row != RowKept::Reread) {
             sum_up_held::<T>(
-                source,
+                bound.source,
                 &*row,
                 scale,
                 sources.index(0usize),
                 &share,
-                scalars,
+                bound.scalars,
                 blueprint,
             )
         } else if comptime!(blueprint.sums_runs()) {
             let group = first.group;
-            sum_up_runs::<T>(
-                source, results, &sources, group, partition, scalars, blueprint,
-            )
+            sum_up_runs::<T>(&sources, group, bound, partition, blueprint)
         } else if comptime!(blueprint.reduces && !blueprint.split) {
-            sum_up::<T>(source, &sources, &share, partition, scalars, blueprint)
+            sum_up::<T>(
+                bound.source,
+                &sources,
+                &share,
+                partition,
+                bound.scalars,
+                blueprint,
+            )
         } else {
             nothing::<T::A, T::N>(blueprint.abreast)
         };
         if comptime!(blueprint.row.is_ahead() && !blueprint.tells_ahead()) {
             // Under way while the team waits for its sums, behind all else that it reads.
-            read_row::<T>(source, next, round + 1, partition, blueprint);
+            read_row::<T>(bound.source, next, round + 1, partition, blueprint);
         }
         let mut rows = Sequence::<Row<T::A, T::N>>::new();
         #[unroll]
@@ -248,7 +262,13 @@ fn gradient_items<T: Types, W: Size>(
                 let heard = hear::<T::A, T::N>(found, words, round, vectors, team);
                 let mut sums = same::<T::A, T::N>(&heard.sums);
                 if !heard.is_all {
-                    let all = sum_up_parts::<T>(source, &sources, partition, scalars, blueprint);
+                    let all = sum_up_parts::<T>(
+                        bound.source,
+                        &sources,
+                        partition,
+                        bound.scalars,
+                        blueprint,
+                    );
                     sums.mean = all.mean;
                     sums.m2 = all.m2;
                 }
@@ -258,13 +278,13 @@ fn gradient_items<T: Types, W: Size>(
             } else {
                 same::<T::A, T::N>(mine.index(r))
             };
-            write_rows::<T>(results, &sums, &item, blueprint);
+            write_rows::<T>(bound.results, &sums, &item, blueprint);
             rows.push(Row::<T::A, T::N> {
                 correction: correction::<T::A, T::N>(
                     &sums,
                     sources.index(r),
                     partition,
-                    scalars,
+                    bound.scalars,
                     blueprint,
                 ),
                 output: *outputs.index(r),
@@ -272,6 +292,7 @@ fn gradient_items<T: Types, W: Size>(
                 exists: item.exists,
             });
         }
+        let abreast = Abreast::<T::A, T::N> { sources, rows };
         let members = comptime!(team.members as usize);
         if comptime!(blueprint.held_columns != Hold::Reread) {
             let vectors = comptime!(blueprint.held_vectors());
@@ -286,7 +307,12 @@ fn gradient_items<T: Types, W: Size>(
                 for i in begin..end {
                     if comptime!(blueprint.row == RowKept::Reread) {
                         let step = step_to_load(i, &share, partition.steps, team);
-                        reads.push(read_steps::<T>(source, &sources, step, blueprint));
+                        reads.push(read_steps::<T>(
+                            bound.source,
+                            &abreast.sources,
+                            step,
+                            blueprint,
+                        ));
                     } else {
                         let mut held = Sequence::<Step<T::A, T::N>>::new();
                         held.push(row.get(i));
@@ -298,33 +324,28 @@ fn gradient_items<T: Types, W: Size>(
                     if has_step(i, &share, team) {
                         let step = share.begin + i * members;
                         let reads = reads.index(comptime!(i - begin));
-                        let first = sources.index(0usize);
-                        let shared = held_params::<T>(scale, source, first, i, step, blueprint);
-                        let sums = write_step::<T>(
-                            source, results, &sources, reads, &rows, &shared, step, scalars,
-                            blueprint,
-                        );
+                        let first = abreast.sources.index(0usize);
+                        let shared =
+                            held_params::<T>(scale, bound.source, first, i, step, blueprint);
+                        let sums =
+                            write_step::<T>(reads, &abreast, &shared, step, bound, blueprint);
                         held.add(i, &sums, blueprint);
                     }
                 }
             }
             if comptime!(blueprint.tells_ahead()) {
-                read_row::<T>(source, row, round + 2, partition, blueprint);
+                read_row::<T>(bound.source, row, round + 2, partition, blueprint);
             }
         } else if comptime!(access.is_some() || blueprint.column_sums.any()) {
             let part = part_of_columns(&first, round, blueprint);
             if comptime!(blueprint.by_runs) {
-                pass_runs::<T>(
-                    source, results, &sources, &rows, &part, partition, scalars, blueprint,
-                );
+                pass_runs::<T>(&abreast, &part, bound, partition, blueprint);
             } else {
-                pass_steps::<T>(
-                    source, results, &sources, &rows, &share, &part, partition, scalars, blueprint,
-                );
+                pass_steps::<T>(&abreast, &share, &part, bound, partition, blueprint);
             }
         }
     } else {
-        add_nothing::<T>(results, &share, round, partition, blueprint);
+        add_nothing::<T>(bound.results, &share, round, partition, blueprint);
     }
 }
 

@@ -3,6 +3,8 @@
 use cubecl::prelude::*;
 use cubenorm_core::{GradientBlueprint, Lanes};
 
+use super::element::TypedGradientSource;
+use crate::apply::Scalars;
 use crate::moments::Moments;
 use crate::operand::{Optional, row_offset};
 use crate::strategy::member;
@@ -26,6 +28,29 @@ pub(crate) struct GradientResults<F: Float, NY: Size, A: Float, N: Size> {
 /// [`GradientResults`] of a kernel's types.
 pub(super) type TypedResults<T> =
     GradientResults<<T as Types>::F, <T as Types>::Output, <T as Types>::A, <T as Types>::N>;
+
+/// What a launch binds that a row is passed back with, whichever it is.
+#[derive(CubeType)]
+pub(super) struct Bound<'a, T: Types> {
+    pub(super) source: &'a TypedGradientSource<T>,
+    pub(super) results: &'a mut TypedResults<T>,
+    pub(super) scalars: &'a Scalars,
+}
+
+#[cube]
+impl<'a, T: Types> Bound<'a, T> {
+    pub(super) fn new(
+        source: &'a TypedGradientSource<T>,
+        results: &'a mut TypedResults<T>,
+        scalars: &'a Scalars,
+    ) -> Bound<'a, T> {
+        Bound::<'a, T> {
+            source,
+            results,
+            scalars,
+        }
+    }
+}
 
 /// Writes the sums of the rows of a group, where they are wanted.
 #[cube]

@@ -5,8 +5,8 @@ use cubenorm_core::{AccessBlueprint, GradientBlueprint, Lanes, Level, Team};
 
 use super::columns::ColumnPart;
 use super::element::{GradientRow, TypedGradientSource, params, run_of_row};
-use super::results::TypedResults;
-use super::step::{Row, pass_steps};
+use super::results::Bound;
+use super::step::{Abreast, pass_steps};
 use super::sums::{sum_up, sum_up_end};
 use crate::apply::Scalars;
 use crate::moments::{Moments, same};
@@ -87,65 +87,37 @@ fn sum_up_run<T: Types>(
 
 /// Passes a row back run by run, each with one scale and one bias.
 #[cube]
-#[allow(clippy::too_many_arguments)]
 pub(super) fn pass_runs<T: Types>(
-    source: &TypedGradientSource<T>,
-    results: &mut TypedResults<T>,
-    sources: &Sequence<GradientRow<T::A, T::N>>,
-    rows: &Sequence<Row<T::A, T::N>>,
+    abreast: &Abreast<T::A, T::N>,
     part: &ColumnPart,
+    bound: &mut Bound<'_, T>,
     partition: &Partition,
-    scalars: &Scalars,
     #[comptime] blueprint: GradientBlueprint,
 ) {
     let of_run = comptime!(of_run(blueprint));
     let team = comptime!(blueprint.team);
     let access = comptime!(blueprint.input_gradient);
-    let (source_row, row) = (sources.index(0usize), rows.index(0usize));
+    let (source, row) = (abreast.sources.index(0usize), abreast.rows.index(0usize));
     for run in 0..partition.steps / partition.run {
         let step = run * partition.run;
-        let mut run_sources = Sequence::<GradientRow<T::A, T::N>>::new();
-        run_sources.push(run_of_row::<T>(source, source_row, step, blueprint));
-        let mut run_rows = Sequence::<Row<T::A, T::N>>::new();
-        let to_run =
-            optional_offset::<T::F, T::Output, T::N>(&results.input, step, access, team.lanes);
-        run_rows.push(row.further(to_run));
+        let input = &bound.results.input;
+        let to_run = optional_offset::<T::F, T::Output, T::N>(input, step, access, team.lanes);
+        let source = run_of_row::<T>(bound.source, source, step, blueprint);
+        let whole = Abreast::<T::A, T::N>::one(source, row.further(to_run));
         let share = Share {
             begin: 0usize.runtime(),
             count: whole_steps(partition, team),
         };
-        pass_steps::<T>(
-            source,
-            results,
-            &run_sources,
-            &run_rows,
-            &share,
-            part,
-            partition,
-            scalars,
-            of_run,
-        );
+        pass_steps::<T>(&whole, &share, part, bound, partition, of_run);
         if comptime!(team.ragged) {
             let to_end = to_end::<T::N>(partition);
-            let mut end_sources = Sequence::<GradientRow<T::A, T::N>>::new();
-            end_sources.push(run_sources.index(0usize).further(to_end));
-            let mut end_rows = Sequence::<Row<T::A, T::N>>::new();
-            end_rows.push(run_rows.index(0usize).further(to_end));
+            let (source, row) = (whole.sources.index(0usize), whole.rows.index(0usize));
+            let end = Abreast::<T::A, T::N>::one(source.further(to_end), row.further(to_end));
             let share = Share {
                 begin: 0usize.runtime(),
                 count: 1usize.runtime(),
             };
-            pass_steps::<T>(
-                source,
-                results,
-                &end_sources,
-                &end_rows,
-                &share,
-                part,
-                partition,
-                scalars,
-                of_run,
-            );
+            pass_steps::<T>(&end, &share, part, bound, partition, of_run);
         }
     }
 }
@@ -154,12 +126,10 @@ pub(super) fn pass_runs<T: Types>(
 /// is what each unit brings to the sums of the row: of its runs, the first of those that found them has it.
 #[cube]
 pub(super) fn sum_up_runs<T: Types>(
-    source: &TypedGradientSource<T>,
-    results: &mut TypedResults<T>,
     sources: &Sequence<GradientRow<T::A, T::N>>,
     group: usize,
+    bound: &mut Bound<'_, T>,
     partition: &Partition,
-    scalars: &Scalars,
     #[comptime] blueprint: GradientBlueprint,
 ) -> Sequence<Moments<T::A, T::N>> {
     let team = comptime!(blueprint.team);
@@ -189,13 +159,20 @@ pub(super) fn sum_up_runs<T: Types>(
     while run < runs {
         let step = run * partition.run;
         let mine = if comptime!(blueprint.by_runs) {
-            sum_up_run::<T>(source, row, step, partition, scalars, blueprint)
+            sum_up_run::<T>(bound.source, row, step, partition, bound.scalars, blueprint)
         } else {
             let share = Share {
                 begin: step + lane,
                 count: (partition.run + comptime!(together - 1) - lane) / together,
             };
-            let mine = sum_up::<T>(source, sources, &share, partition, scalars, of_run);
+            let mine = sum_up::<T>(
+                bound.source,
+                sources,
+                &share,
+                partition,
+                bound.scalars,
+                of_run,
+            );
             same::<T::A, T::N>(mine.index(0usize))
         };
         let found = merge_team::<T::A, T::N>(&mine, finders);
@@ -203,7 +180,7 @@ pub(super) fn sum_up_runs<T: Types>(
         let products = found.m2.extract(0usize);
         if brings {
             let scale = if comptime!(blueprint.weights) {
-                params::<T>(source, row, step, blueprint)
+                params::<T>(bound.source, row, step, blueprint)
                     .scale
                     .extract(0usize)
             } else {
@@ -211,7 +188,7 @@ pub(super) fn sum_up_runs<T: Types>(
             };
             mean += gradients * scale;
             m2 += products * scale;
-            let tensor = results.rows.as_mut().unwrap();
+            let tensor = bound.results.rows.as_mut().unwrap();
             let column = run * (partition.run * T::N::value() - partition.overlap);
             let pair = 2 * row_offset::<T::A, One>(&*tensor, group, access, Lanes::Columns)
                 + 2 * col_offset::<T::A, One>(&*tensor, column, access, Lanes::Columns);

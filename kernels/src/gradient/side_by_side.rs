@@ -6,7 +6,8 @@ use cubenorm_core::{BLOCK, GradientBlueprint};
 use super::columns::{add_columns, add_nothing, part_of_columns};
 use super::correction::{Correction, correction, passed_back};
 use super::element::{GradientRows, TypedGradientSource, element, gradient_row, params, read_step};
-use super::results::{TypedResults, write_rows, write_strands};
+use super::held::ColumnStep;
+use super::results::{Bound, write_rows, write_strands};
 use super::step::column_step;
 use super::sums::summed;
 use crate::accumulate::APART;
@@ -122,23 +123,20 @@ fn of_row<A: Float, N: Size>(sums: &Sums<A, N>, r: usize, share: &Share) -> Mome
 
 /// Passes back as many rows as the plan takes side by side, the first of them in `round`.
 #[cube]
-#[allow(clippy::too_many_arguments)]
 pub(super) fn pass_back_side_by_side<T: Types, W: Size>(
-    source: &TypedGradientSource<T>,
-    results: &mut TypedResults<T>,
+    bound: &mut Bound<'_, T>,
     parts: &Optional<T::A, W>,
     round: usize,
     partition: &Partition,
-    scalars: &Scalars,
     #[comptime] blueprint: GradientBlueprint,
 ) {
     let team = comptime!(blueprint.team);
     let first = item(round, partition, team);
     if first.exists {
         let share = my_share(first.part, partition, team);
-        let rows = find_rows::<T>(source, round, partition, blueprint);
+        let rows = find_rows::<T>(bound.source, round, partition, blueprint);
         let found = if comptime!(blueprint.reduces && !blueprint.split) {
-            sum_up::<T>(source, &rows, &share, scalars, blueprint)
+            sum_up::<T>(bound.source, &rows, &share, bound.scalars, blueprint)
         } else {
             Sums::<T::A, T::N>::zeros(1usize)
         };
@@ -152,7 +150,7 @@ pub(super) fn pass_back_side_by_side<T: Types, W: Size>(
             for r in 0..blueprint.abreast {
                 let sums = of_row::<T::A, T::N>(&found, r, &share);
                 let item = item(round + r, partition, team);
-                write_strands::<T>(results, &sums, item.row, partition);
+                write_strands::<T>(bound.results, &sums, item.row, partition);
                 let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
                 if comptime!(blueprint.scale.is_some()) {
                     let scale = rows.get(r).scale.constant;
@@ -185,12 +183,18 @@ pub(super) fn pass_back_side_by_side<T: Types, W: Size>(
             } else {
                 of_row::<T::A, T::N>(&found, r, &share)
             };
-            write_rows::<T>(results, &sums, &item, blueprint);
+            write_rows::<T>(bound.results, &sums, &item, blueprint);
             let row = rows.get(r);
-            let correction = correction::<T::A, T::N>(&sums, &row, partition, scalars, blueprint);
+            let correction =
+                correction::<T::A, T::N>(&sums, &row, partition, bound.scalars, blueprint);
             let cols = partition.cols_written;
-            let output =
-                optional_start::<T::F, T::Output>(&results.input, item.row, cols, access, lanes);
+            let output = optional_start::<T::F, T::Output>(
+                &bound.results.input,
+                item.row,
+                cols,
+                access,
+                lanes,
+            );
             let first_lane = first_own_lane(item.group, partition, team);
             written.set(r, &correction, output, first_lane);
         }
@@ -203,14 +207,21 @@ pub(super) fn pass_back_side_by_side<T: Types, W: Size>(
                 let mut gradients = zero;
                 for r in 0..blueprint.abreast {
                     let row = rows.get(r);
-                    let params = params::<T>(source, &row, step, blueprint);
-                    let read = read_step::<T, T::A>(source, &row, step, blueprint);
-                    let element =
-                        element::<T>(&read, source, &row, &params, step, scalars, blueprint);
+                    let params = params::<T>(bound.source, &row, step, blueprint);
+                    let read = read_step::<T, T::A>(bound.source, &row, step, blueprint);
+                    let element = element::<T>(
+                        &read,
+                        bound.source,
+                        &row,
+                        &params,
+                        step,
+                        bound.scalars,
+                        blueprint,
+                    );
                     if comptime!(access.is_some()) {
                         let value =
                             passed_back::<T::A, T::N>(&element, &written.correction(r), blueprint);
-                        let tensor = results.input.as_mut().unwrap();
+                        let tensor = bound.results.input.as_mut().unwrap();
                         store::<T::F, T::Output, T::A, T::N>(
                             tensor,
                             written.output[r],
@@ -227,21 +238,16 @@ pub(super) fn pass_back_side_by_side<T: Types, W: Size>(
                         gradients += of_row.gradients;
                     }
                 }
-                add_columns::<T>(
-                    results,
-                    part.slot,
-                    step,
+                let sums = ColumnStep::<T::A, T::N> {
                     products,
                     gradients,
-                    part.is_new,
-                    partition,
-                    blueprint,
-                );
+                };
+                add_columns::<T>(bound.results, &part, step, &sums, partition, blueprint);
             }
         }
     } else {
         let share = my_share(first.part, partition, team);
-        add_nothing::<T>(results, &share, round, partition, blueprint);
+        add_nothing::<T>(bound.results, &share, round, partition, blueprint);
     }
 }
 

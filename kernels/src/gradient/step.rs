@@ -9,9 +9,8 @@ use super::element::{
     Element, GradientRow, Params, Step, TypedGradientSource, element, params, read_step,
 };
 use super::held::ColumnStep;
-use super::results::TypedResults;
+use super::results::Bound;
 use super::sums::params_of;
-use crate::apply::Scalars;
 use crate::moments::lanes_from;
 use crate::operand::store;
 use crate::strategy::split::Partition;
@@ -44,18 +43,33 @@ impl<A: Float, N: Size> Row<A, N> {
     }
 }
 
+/// Rows abreast: where they are read, and what of them is passed back where.
+#[derive(CubeType)]
+pub(super) struct Abreast<A: Float, N: Size> {
+    pub(super) sources: Sequence<GradientRow<A, N>>,
+    pub(super) rows: Sequence<Row<A, N>>,
+}
+
+#[cube]
+impl<A: Float, N: Size> Abreast<A, N> {
+    /// One row.
+    pub(super) fn one(source: GradientRow<A, N>, row: Row<A, N>) -> Abreast<A, N> {
+        let mut sources = Sequence::<GradientRow<A, N>>::new();
+        sources.push(source);
+        let mut rows = Sequence::<Row<A, N>>::new();
+        rows.push(row);
+        Abreast::<A, N> { sources, rows }
+    }
+}
+
 /// Passes a unit's steps of rows abreast back, which are read again.
 #[cube]
-#[allow(clippy::too_many_arguments)]
 pub(super) fn pass_steps<T: Types>(
-    source: &TypedGradientSource<T>,
-    results: &mut TypedResults<T>,
-    sources: &Sequence<GradientRow<T::A, T::N>>,
-    rows: &Sequence<Row<T::A, T::N>>,
+    abreast: &Abreast<T::A, T::N>,
     share: &Share,
     part: &ColumnPart,
+    bound: &mut Bound<'_, T>,
     partition: &Partition,
-    scalars: &Scalars,
     #[comptime] blueprint: GradientBlueprint,
 ) {
     let members = comptime!(blueprint.team.members as usize);
@@ -69,58 +83,43 @@ pub(super) fn pass_steps<T: Types>(
             #[unroll]
             for j in 0..ahead {
                 let step = begin + j * members;
-                several.push(read_steps::<T>(source, sources, step, blueprint));
+                several.push(read_steps::<T>(
+                    bound.source,
+                    &abreast.sources,
+                    step,
+                    blueprint,
+                ));
             }
             #[unroll]
             for j in 0..ahead {
                 let step = begin + j * members;
                 let reads = several.index(j);
-                pass_step::<T>(
-                    source, results, sources, reads, rows, step, part, partition, scalars,
-                    blueprint,
-                );
+                pass_step::<T>(reads, abreast, step, part, bound, partition, blueprint);
             }
             done += ahead;
         }
     }
     for i in done..share.count {
         let step = share.begin + i * members;
-        let reads = read_steps::<T>(source, sources, step, blueprint);
-        pass_step::<T>(
-            source, results, sources, &reads, rows, step, part, partition, scalars, blueprint,
-        );
+        let reads = read_steps::<T>(bound.source, &abreast.sources, step, blueprint);
+        pass_step::<T>(&reads, abreast, step, part, bound, partition, blueprint);
     }
 }
 
 /// Passes a step of rows abreast back, and adds to the sums of its columns.
 #[cube]
-#[allow(clippy::too_many_arguments)]
 fn pass_step<T: Types>(
-    source: &TypedGradientSource<T>,
-    results: &mut TypedResults<T>,
-    sources: &Sequence<GradientRow<T::A, T::N>>,
     reads: &Sequence<Step<T::A, T::N>>,
-    rows: &Sequence<Row<T::A, T::N>>,
+    abreast: &Abreast<T::A, T::N>,
     step: usize,
     part: &ColumnPart,
+    bound: &mut Bound<'_, T>,
     partition: &Partition,
-    scalars: &Scalars,
     #[comptime] blueprint: GradientBlueprint,
 ) {
-    let shared = params::<T>(source, sources.index(0usize), step, blueprint);
-    let sums = write_step::<T>(
-        source, results, sources, reads, rows, &shared, step, scalars, blueprint,
-    );
-    add_columns::<T>(
-        results,
-        part.slot,
-        step,
-        sums.products,
-        sums.gradients,
-        part.is_new,
-        partition,
-        blueprint,
-    );
+    let shared = params::<T>(bound.source, abreast.sources.index(0usize), step, blueprint);
+    let sums = write_step::<T>(reads, abreast, &shared, step, bound, blueprint);
+    add_columns::<T>(bound.results, part, step, &sums, partition, blueprint);
 }
 
 /// Reads a step of rows abreast. One that does not exist is another, which is there.
@@ -146,33 +145,25 @@ pub(super) fn read_steps<T: Types>(
 
 /// Passes a step of rows abreast back, and returns what it adds to the sums of its columns.
 #[cube]
-#[allow(clippy::too_many_arguments)]
 pub(super) fn write_step<T: Types>(
-    source: &TypedGradientSource<T>,
-    results: &mut TypedResults<T>,
-    sources: &Sequence<GradientRow<T::A, T::N>>,
     reads: &Sequence<Step<T::A, T::N>>,
-    rows: &Sequence<Row<T::A, T::N>>,
+    abreast: &Abreast<T::A, T::N>,
     shared: &Params<T::A, T::N>,
     step: usize,
-    scalars: &Scalars,
+    bound: &mut Bound<'_, T>,
     #[comptime] blueprint: GradientBlueprint,
 ) -> ColumnStep<T::A, T::N> {
     if comptime!(blueprint.abreast == 1 && blueprint.team.level != Level::Column) {
         // It exists, or its team would not be here; and what is added to nothing takes a unit longer.
-        write_row_step::<T>(
-            source, results, sources, reads, rows, shared, step, scalars, 0usize, blueprint,
-        )
+        write_row_step::<T>(reads, abreast, 0usize, shared, step, bound, blueprint)
     } else {
         let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
         let mut products = zero;
         let mut gradients = zero;
         #[unroll]
         for r in 0..blueprint.abreast {
-            if rows.index(r).exists {
-                let sums = write_row_step::<T>(
-                    source, results, sources, reads, rows, shared, step, scalars, r, blueprint,
-                );
+            if abreast.rows.index(r).exists {
+                let sums = write_row_step::<T>(reads, abreast, r, shared, step, bound, blueprint);
                 products += sums.products;
                 gradients += sums.gradients;
             }
@@ -186,34 +177,30 @@ pub(super) fn write_step<T: Types>(
 
 /// Passes a step of one of the rows abreast back.
 #[cube]
-#[allow(clippy::too_many_arguments)]
 fn write_row_step<T: Types>(
-    source: &TypedGradientSource<T>,
-    results: &mut TypedResults<T>,
-    sources: &Sequence<GradientRow<T::A, T::N>>,
     reads: &Sequence<Step<T::A, T::N>>,
-    rows: &Sequence<Row<T::A, T::N>>,
+    abreast: &Abreast<T::A, T::N>,
+    #[comptime] r: usize,
     shared: &Params<T::A, T::N>,
     step: usize,
-    scalars: &Scalars,
-    #[comptime] r: usize,
+    bound: &mut Bound<'_, T>,
     #[comptime] blueprint: GradientBlueprint,
 ) -> ColumnStep<T::A, T::N> {
-    let row = rows.index(r);
-    let params = params_of::<T>(source, sources.index(r), shared, step, blueprint);
+    let (source, row) = (abreast.sources.index(r), abreast.rows.index(r));
+    let params = params_of::<T>(bound.source, source, shared, step, blueprint);
     let element = element::<T>(
         reads.index(r),
+        bound.source,
         source,
-        sources.index(r),
         &params,
         step,
-        scalars,
+        bound.scalars,
         blueprint,
     );
     let access = comptime!(blueprint.input_gradient);
     if comptime!(access.is_some()) {
         let value = passed_back::<T::A, T::N>(&element, &row.correction, blueprint);
-        let tensor = results.input.as_mut().unwrap();
+        let tensor = bound.results.input.as_mut().unwrap();
         let access = comptime!(access.unwrap());
         let lanes = comptime!(blueprint.team.lanes);
         store::<T::F, T::Output, T::A, T::N>(tensor, row.output, step, value, access, lanes);
