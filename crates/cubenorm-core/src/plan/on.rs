@@ -98,7 +98,9 @@ pub fn problem_on(
 /// and 14 x 14 take 1.0 to 1.4 times the time, halves in maps of 14 x 14 0.74; of twice as many halves in maps of 25 x 34
 /// 0.52 to 0.61, floats in maps of 13 x 17 0.7. Maps of 73 x 73, two in a group, which no vector divides, take 0.44 of
 /// the time of floats and 0.16 of that of halves.
-const WORTH_A_CUT: [usize; 2] = [2, 1];
+const fn worth_a_cut(dtype: DType) -> usize {
+    if dtype.is_half() { 1 } else { 2 }
+}
 
 /// The same with columns cut where parameters change along them, where that pays on a CPU.
 fn cut_at_runs(whole: NormProblem, hardware: &Hardware) -> NormProblem {
@@ -119,11 +121,10 @@ fn cut_at_runs(whole: NormProblem, hardware: &Hardware) -> NormProblem {
 
 /// Whether it does, by the teams that would read rows again.
 fn cut_pays(dtype: DType, of_whole: Option<Team>, of_cut: Option<Team>) -> bool {
-    let worth = WORTH_A_CUT[usize::from(dtype.is_half())];
     let (Some(of_whole), Some(of_cut)) = (of_whole, of_cut) else {
         return false;
     };
-    of_cut.ragged && of_cut.vector >= worth * of_whole.vector
+    of_cut.ragged && of_cut.vector >= worth_a_cut(dtype) * of_whole.vector
 }
 
 /// The problem of an input's gradient that a device is to run, with sums taken [as they are there](sums_on): that of
