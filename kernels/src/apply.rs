@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 use cubenorm_core::{Blueprint, StatisticsKind};
 
 use crate::epilogue::{
-    AffineRow, AffineStep, TypedAffine, activate, affine_row, affine_step, transform,
+    AffineRow, AffineStep, FoldedRow, TypedAffine, activate, affine_row, affine_step, transform,
 };
 use crate::moments::RowStatistics;
 use crate::operand::{Optional, optional_start, row_start, store};
@@ -214,6 +214,36 @@ pub(crate) fn apply_steps<T: Types>(
             bound,
             blueprint,
         );
+    }
+}
+
+/// Normalizes all steps of rows abreast by what a unit keeps of each step.
+#[cube]
+pub(crate) fn apply_kept<T: Types>(
+    kept: &Sequence<FoldedRow<T::A, T::N>>,
+    abreast: &Abreast<T::A, T::N>,
+    bound: &mut Bound<'_, T>,
+    #[comptime] blueprint: Blueprint,
+) {
+    let steps = comptime!(blueprint.params_kept.unwrap_or(0));
+    let first = 0usize.runtime();
+    // Loads are under way before anything is written, which they must not overtake.
+    let values = read_steps::<T>(bound.source, &abreast.rows, first, steps, blueprint);
+    #[unroll]
+    for step in 0..steps {
+        #[unroll]
+        for r in 0..blueprint.abreast {
+            let value = *values.index(comptime!(step * blueprint.abreast + r));
+            write_step::<T>(
+                value,
+                kept.index(step).apply(value, blueprint),
+                step,
+                &abreast.rows.index(r).source,
+                abreast.written.index(r),
+                bound,
+                blueprint,
+            );
+        }
     }
 }
 

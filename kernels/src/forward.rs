@@ -5,10 +5,11 @@ use cubenorm_core::{AccessBlueprint, Blueprint, Hold, Lanes, Level, WrittenStati
 
 use crate::accumulate::{row_moments, spread, whole_moments};
 use crate::apply::{
-    Abreast, Bound, ResultRow, Row, TypedResults, apply_abreast, apply_steps, result_row,
+    Abreast, Bound, ResultRow, Row, TypedResults, apply_abreast, apply_kept, apply_steps,
+    result_row,
 };
 use crate::ends::{apply_run, takes_runs};
-use crate::epilogue::affine_step;
+use crate::epilogue::{FoldedRow, affine_step};
 use crate::held::{TypedHeld, hold};
 use crate::moments::{Moments, RowStatistics, Sums, finish, nothing_reduced, same};
 use crate::operand::{Optional, row_offset, row_start, store};
@@ -184,6 +185,7 @@ fn write_statistics<T: Types>(
 pub(crate) fn normalize_items<T: Types, W: Size>(
     bound: &mut Bound<'_, T>,
     parts: &Optional<T::A, W>,
+    kept: &Sequence<FoldedRow<T::A, T::N>>,
     round: usize,
     partition: &Partition,
     #[comptime] blueprint: Blueprint,
@@ -307,6 +309,8 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
                     apply_abreast::<T>(&values, 0usize, step, &own, &abreast, bound, blueprint);
                 }
             }
+        } else if comptime!(blueprint.params_kept.is_some()) {
+            apply_kept::<T>(kept, &abreast, bound, blueprint);
         } else if comptime!(blueprint.params_by_run) {
             let mut done = 0usize;
             while done < share.count {

@@ -5,7 +5,7 @@ use cubenorm_caches::wait_for_stores;
 use cubenorm_core::Blueprint;
 
 use crate::apply::{Bound, Results, Scalars};
-use crate::epilogue::Affine;
+use crate::epilogue::{Affine, kept_params};
 use crate::forward::{normalize_items, reduce_item};
 use crate::operand::Optional;
 use crate::side_by_side::{normalize_side_by_side, reduce_side_by_side};
@@ -72,13 +72,14 @@ fn normalize_share<T: Types, W: Size>(
     #[comptime] blueprint: Blueprint,
 ) {
     let team = comptime!(blueprint.team);
+    let kept = kept_params::<T>(bound.affine, bound.epsilon(), blueprint);
     let mine = rounds(claimed, partition, team);
     let (mut round, mut end) = (mine.next, mine.end);
     while round < end {
         if comptime!(team.side_by_side) {
             normalize_side_by_side::<T, W>(&mut bound, parts, round, partition, blueprint);
         } else {
-            normalize_items::<T, W>(&mut bound, parts, round, partition, blueprint);
+            normalize_items::<T, W>(&mut bound, parts, &kept, round, partition, blueprint);
         }
         round += comptime!(blueprint.abreast);
         if comptime!(team.claims) {

@@ -438,6 +438,32 @@ fn rows_of_parameters_that_are_at_the_same_places_are_looked_for_once() {
 }
 
 #[test]
+fn a_core_keeps_the_parameters_of_few_channels_that_are_last() {
+    let kept =
+        |desc: NormDesc, hardware: &Hardware| inferred(&desc, hardware).blueprint.params_kept;
+    let given = |pixels: usize, channels: usize, of_rows: bool| {
+        let param = match of_rows {
+            true => TensorDesc::contiguous([pixels, 1], DType::F32),
+            false => TensorDesc::contiguous([channels], DType::F32),
+        };
+        let statistics = Statistics::Given {
+            mean: param.clone(),
+            variance: param,
+        };
+        let input = TensorDesc::contiguous([pixels, channels], DType::F32);
+        NormDesc::new(input, [1], statistics)
+    };
+    let (cpu, gpu) = (Hardware::cpu(2, 512), Hardware::cuda(132));
+    assert_eq!(kept(given(4096, 64, false), &cpu), Some(4));
+    assert_eq!(kept(given(4096, 3, false), &cpu), Some(3));
+    // Too many, of rows, on a GPU, or found in the row.
+    assert_eq!(kept(given(4096, 1024, false), &cpu), None);
+    assert_eq!(kept(given(4096, 64, true), &cpu), None);
+    assert_eq!(kept(given(4096, 64, false), &gpu), None);
+    assert_eq!(kept(layer_norm(4096, 64, DType::F32), &cpu), None);
+}
+
+#[test]
 fn vectors_go_beyond_a_run_where_others_are_far_narrower() {
     let scale = |channels: usize, pixels: usize, dtype: DType, hardware: &Hardware| {
         let input = TensorDesc::contiguous([2, 32, channels, pixels], dtype);

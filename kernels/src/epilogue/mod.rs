@@ -6,7 +6,8 @@ mod slopes;
 
 pub(crate) use activation::activate;
 pub(crate) use affine::{
-    Affine, AffineLaunch, AffineRow, AffineRows, AffineStep, FoldedRows, ParamRow, ParamRows,
-    TypedAffine, affine_row, affine_step, folded_row, param, param_row, transform,
+    Affine, AffineLaunch, AffineRow, AffineRows, AffineStep, FoldedRow, FoldedRows, ParamRow,
+    ParamRows, TypedAffine, affine_row, affine_step, folded_row, kept_params, param, param_row,
+    transform,
 };
 pub(crate) use slopes::slope;

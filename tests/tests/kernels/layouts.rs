@@ -1,8 +1,8 @@
 //! Ranks, axes, strides and broadcasting.
 
 use cubenorm_core::{
-    DType, Hardware, Knobs, Layout, LoadMode, NormDesc, Statistics, StrategyChoice, TensorDesc,
-    WrittenStatistics, plan_forward, problem_on,
+    Activation, DType, Hardware, Knobs, Layout, LoadMode, NormDesc, ResidualPlace, Statistics,
+    StrategyChoice, TensorDesc, WrittenStatistics, plan_forward, problem_on,
 };
 use cubenorm_kernels::{hardware, launch_forward_within, plan_for, supports};
 use cubenorm_tests::case::{Case, download, noise};
@@ -464,6 +464,41 @@ fn rows_side_by_side_keep_the_statistics_they_are_given() {
                 panic!("{error}");
             }
         }
+    }
+}
+
+#[test]
+fn parameters_are_kept_from_row_to_row() {
+    // Rows of less than a vector, of one, of several; and of more than are kept.
+    for device in devices() {
+        let mut kept = 0;
+        for (cols, dtype) in [3, 16, 64, 96, 1024]
+            .into_iter()
+            .flat_map(|cols| [(cols, DType::F32), (cols, DType::F16)])
+            .filter(|(_, dtype)| supports(&device.client, *dtype))
+        {
+            let param = TensorDesc::contiguous([cols], dtype);
+            let input = TensorDesc::contiguous([517, cols], dtype);
+            let given = Statistics::Given {
+                mean: param.clone(),
+                variance: param.clone(),
+            };
+            let plain = NormDesc::new(input.clone(), [1], given);
+            let scaled = plain.clone().with_scale(param.clone());
+            let added = scaled.clone().with_bias(param.clone());
+            let last = added
+                .clone()
+                .with_residual(input.clone())
+                .with_residual_place(ResidualPlace::Output)
+                .with_activation(Activation::Relu);
+            for desc in [plain.with_bias(param), scaled, added, last] {
+                let plan = plan_for(&device.client, &desc, StrategyChoice::Inferred).unwrap();
+                kept += usize::from(plan.blueprint.params_kept.is_some());
+                check_all(&device, &Case::new(desc, 61));
+            }
+        }
+        let is_cpu = device.client.properties().hardware.num_cpu_cores.is_some();
+        assert_eq!(kept > 0, is_cpu, "{}", device.name);
     }
 }
 

@@ -262,6 +262,9 @@ pub struct Blueprint {
     pub mean: Option<AccessBlueprint>,
     /// Given variances.
     pub variance: Option<AccessBlueprint>,
+    /// Steps of a row by given statistics, where all rows have the same parameters and so few that a unit keeps them from row
+    /// to row, already rooted and divided.
+    pub params_kept: Option<usize>,
     /// Whether all of those are one number along a run of columns, which a unit reads once for it.
     pub params_by_run: bool,
     /// Whether all of them have their rows at the same places, which are looked for once.

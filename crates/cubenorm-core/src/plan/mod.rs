@@ -356,6 +356,7 @@ pub fn plan_forward(
         mean,
         variance,
         params_alike: are_alike(problem),
+        params_kept: heuristic::params_kept(problem, &cut, hardware),
         params_by_run: run.is_some() || of_runs && same_params,
         is_one_run: cut.team.ragged && !cut.team.parts && reduced.all(Access::is_one_run),
         output: access(&problem.output),
