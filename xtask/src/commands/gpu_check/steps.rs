@@ -43,14 +43,6 @@ pub enum Step {
     Bench,
 }
 
-/// What the suite is to run of its benchmarks: one after another, as two at once would share the device.
-const BENCHMARKS: [&str; 4] = [
-    "--ignored",
-    "--nocapture",
-    "--test-threads=1",
-    "measure::throughput",
-];
-
 /// Steps that only run where they are asked for.
 const ON_REQUEST: [Step; 1] = [Step::Large];
 
@@ -145,7 +137,10 @@ fn digests(output: &str) -> BTreeMap<String, String> {
 }
 
 fn bench(suite: &Suite, name: &str, throughput: &mut Vec<Value>) -> Result<Outcome> {
-    let mut command = suite.command(&[], &BENCHMARKS);
+    // One after another: two at once would share the device.
+    let alone = "--test-threads=1";
+    let arguments = ["--ignored", "--nocapture", alone, "measure::throughput"];
+    let mut command = suite.command(&[], &arguments);
     if suite.is_quick {
         command.env("CUBENORM_MEBIBYTES", "32");
     }
