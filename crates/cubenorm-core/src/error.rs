@@ -173,4 +173,24 @@ pub enum NormError {
         /// What was expected, in words.
         expected: String,
     },
+    /// The tensor's backend is compiled into Burn and not into this crate.
+    #[error("{tensor} is on device {device}, whose backend cubenorm is built without: {instead}")]
+    UnsupportedBackend {
+        /// The tensor.
+        tensor: &'static str,
+        /// Its device.
+        device: String,
+        /// What to do instead.
+        instead: &'static str,
+    },
+    /// A pass of the call exceeds a limit of the device.
+    #[error("{device} cannot run the {pass} pass of this call: {limit}")]
+    DeviceLimit {
+        /// The device.
+        device: String,
+        /// `forward` or `backward`.
+        pass: &'static str,
+        /// The limit, and what the pass needs instead, in words.
+        limit: String,
+    },
 }
