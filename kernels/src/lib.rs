@@ -56,4 +56,8 @@ pub use launch::{
     ForwardOutputs, ForwardTensors, LaunchError, Tensor, hardware, launch_forward,
     launch_forward_within, plan_for, supports, supports_activation, tuned_forward,
 };
+pub use launch::{
+    BufferLimits, Refusal, check_forward, check_forward_within, check_gradient,
+    check_gradient_within,
+};
 pub use tune::working_sets;

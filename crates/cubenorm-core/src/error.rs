@@ -183,6 +183,18 @@ pub enum NormError {
         /// What to do instead.
         instead: &'static str,
     },
+    /// Tensors of one call have different gradient checkpointing strategies.
+    #[error("{tensor} has gradient checkpointing {actual}: expected {expected}, as {like} has")]
+    MixedCheckpointing {
+        /// The tensor.
+        tensor: &'static str,
+        /// Its strategy.
+        actual: String,
+        /// The strategy that was expected.
+        expected: String,
+        /// The tensor with that strategy.
+        like: &'static str,
+    },
     /// A pass of the call exceeds a limit of the device.
     #[error("{device} cannot run the {pass} pass of this call: {limit}")]
     DeviceLimit {

@@ -8,6 +8,7 @@ mod error;
 mod forward;
 pub(crate) mod join;
 pub(crate) mod memo;
+mod refusal;
 
 pub(crate) use device::elem_type;
 pub use device::{hardware, supports, supports_activation};
@@ -15,4 +16,8 @@ pub use error::LaunchError;
 pub use forward::{
     ForwardOutputs, ForwardTensors, Tensor, launch_forward, launch_forward_within, plan_for,
     tuned_forward,
+};
+pub use refusal::{
+    BufferLimits, Refusal, check_forward, check_forward_within, check_gradient,
+    check_gradient_within,
 };

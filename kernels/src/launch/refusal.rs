@@ -1,0 +1,300 @@
+//! What a device refuses, found from a description alone.
+//!
+//! A backend that registers operations and runs them later has no caller to return an error to. It asks here
+//! first, before there is a buffer.
+
+use cubecl::ir::AddressType;
+use cubecl::prelude::*;
+use cubenorm_core::{
+    DType, GradientDesc, GradientPlan, GradientProblem, Hardware, NormDesc, NormError, ParamSums,
+    PlanError, StrategyChoice, TensorDesc, input_problem_on, plan_forward, plan_gradient,
+    problem_on, sums_on,
+};
+
+use super::device::{check_activation, check_dtypes};
+use super::memo::Memo;
+use super::{LaunchError, hardware};
+
+/// Why a device cannot run a description.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// A launch would return this error.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    /// A buffer has more elements than a kernel can index.
+    #[error("{runtime} indexes at most {available} elements: the {buffer} has {elements}")]
+    Elements {
+        /// The runtime's name.
+        runtime: &'static str,
+        /// What the buffer holds.
+        buffer: &'static str,
+        /// Its elements.
+        elements: usize,
+        /// Elements that an address reaches.
+        available: usize,
+    },
+    /// A buffer is larger than any that the device allocates.
+    #[error("{runtime} allocates at most {available} bytes at once: the {buffer} has {bytes}")]
+    Bytes {
+        /// The runtime's name.
+        runtime: &'static str,
+        /// What the buffer holds.
+        buffer: &'static str,
+        /// Its size.
+        bytes: usize,
+        /// Bytes of the largest buffer.
+        available: usize,
+    },
+}
+
+impl From<NormError> for Refusal {
+    fn from(error: NormError) -> Self {
+        Self::Launch(error.into())
+    }
+}
+
+impl From<PlanError> for Refusal {
+    fn from(error: PlanError) -> Self {
+        Self::Launch(error.into())
+    }
+}
+
+/// Limits of a device's buffers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BufferLimits {
+    /// The runtime's name.
+    pub runtime: &'static str,
+    /// Elements that an address of a kernel reaches.
+    pub elements: usize,
+    /// Bytes of the largest buffer that is allocated.
+    pub bytes: usize,
+}
+
+impl BufferLimits {
+    /// The limits that a client reports.
+    pub fn of(client: &Client) -> Self {
+        let properties = client.properties();
+        Self {
+            runtime: client.name(),
+            elements: match properties.supports_address(AddressType::U64) {
+                true => usize::MAX,
+                false => u32::MAX as usize,
+            },
+            bytes: usize::try_from(properties.memory.max_page_size).unwrap_or(usize::MAX),
+        }
+    }
+
+    fn check(
+        &self,
+        buffer: &'static str,
+        elements: Option<usize>,
+        dtype: DType,
+    ) -> Result<(), Refusal> {
+        let elements = elements.unwrap_or(usize::MAX);
+        let bytes = elements.saturating_mul(dtype.size());
+        let Self { runtime, .. } = *self;
+        if elements > self.elements {
+            return Err(Refusal::Elements {
+                runtime,
+                buffer,
+                elements,
+                available: self.elements,
+            });
+        }
+        if bytes > self.bytes {
+            return Err(Refusal::Bytes {
+                runtime,
+                buffer,
+                bytes,
+                available: self.bytes,
+            });
+        }
+        Ok(())
+    }
+
+    /// Checks a buffer that is allocated for all elements of a tensor, in some order.
+    fn check_tensor(&self, buffer: &'static str, desc: &TensorDesc) -> Result<(), Refusal> {
+        self.check(buffer, desc.layout.checked_elements(), desc.dtype)
+    }
+}
+
+/// Checks that a device can run a normalization, before there are buffers.
+///
+/// [`launch_forward`](super::launch_forward) of the same description does not fail after it, but for what it says of the
+/// buffers that it is given. The answer is kept: asking again costs a look-up.
+///
+/// # Errors
+///
+/// [`Refusal`], for the description, for a dtype or activation that the device does not have, and for a limit of
+/// the device that the plan or a buffer exceeds.
+///
+/// # Example
+///
+/// ```no_run
+/// use cubecl::client::Client;
+/// use cubenorm_core::{DType, NormDesc, Statistics, TensorDesc};
+/// use cubenorm_kernels::check_forward;
+///
+/// # fn example(client: &Client) {
+/// let input = TensorDesc::contiguous([1 << 20, 1 << 20], DType::F32);
+/// let desc = NormDesc::new(input, [1], Statistics::MeanVariance);
+/// if let Err(refusal) = check_forward(client, &desc) {
+///     println!("{refusal}");
+/// }
+/// # }
+/// ```
+pub fn check_forward(client: &Client, desc: &NormDesc) -> Result<(), Refusal> {
+    FORWARD.get(client, desc, StrategyChoice::Inferred, || {
+        let problem = desc.problem()?;
+        let dtypes = [
+            problem.dtype,
+            problem.param_dtype,
+            problem.given_dtype,
+            problem.dtype.accumulation(),
+        ];
+        check_dtypes(client, dtypes.into_iter())?;
+        check_activation(client, problem.dtype, problem.activation)?;
+        check_forward_within(desc, &hardware(client), &BufferLimits::of(client))
+    })?;
+    Ok(())
+}
+
+static FORWARD: Memo<NormDesc, ()> = Memo::new();
+
+/// Checks that a device can run a gradient, before there are buffers: see [`check_forward`].
+///
+/// # Errors
+///
+/// As [`check_forward`].
+pub fn check_gradient(client: &Client, desc: &GradientDesc) -> Result<(), Refusal> {
+    GRADIENT.get(client, desc, StrategyChoice::Inferred, || {
+        desc.validate()?;
+        let norm = &desc.norm;
+        let params = [&norm.scale, &norm.bias];
+        let params = params.into_iter().flatten().map(|param| param.dtype);
+        let dtype = norm.input.dtype;
+        check_dtypes(
+            client,
+            [dtype, dtype.accumulation()].into_iter().chain(params),
+        )?;
+        check_activation(client, dtype, norm.activation)?;
+        check_gradient_within(desc, &hardware(client), &BufferLimits::of(client))
+    })?;
+    Ok(())
+}
+
+static GRADIENT: Memo<GradientDesc, ()> = Memo::new();
+
+/// [`check_forward`] on hardware with these limits, which may be no device of this machine. Dtypes and activations are
+/// taken to be there.
+///
+/// # Errors
+///
+/// As [`check_forward`].
+///
+/// # Example
+///
+/// ```
+/// use cubenorm_core::{DType, Hardware, NormDesc, Statistics, TensorDesc};
+/// use cubenorm_kernels::{BufferLimits, check_forward_within};
+///
+/// let input = TensorDesc::contiguous([1 << 20, 1 << 20], DType::F32);
+/// let desc = NormDesc::new(input, [1], Statistics::MeanVariance);
+/// let limits = BufferLimits {
+///     runtime: "wgpu<wgsl>",
+///     elements: u32::MAX as usize,
+///     bytes: usize::MAX,
+/// };
+/// let refusal = check_forward_within(&desc, &Hardware::webgpu(), &limits).unwrap_err();
+/// assert_eq!(
+///     refusal.to_string(),
+///     "wgpu<wgsl> indexes at most 4294967295 elements: the output has 1099511627776"
+/// );
+/// ```
+pub fn check_forward_within(
+    desc: &NormDesc,
+    hardware: &Hardware,
+    limits: &BufferLimits,
+) -> Result<(), Refusal> {
+    // Sizes before plans: a plan may take them to fit.
+    limits.check_tensor("output", &desc.input)?;
+    if desc.written_statistics.is_some() {
+        limits.check_tensor("statistics", &desc.statistics_desc())?;
+    }
+    let choice = StrategyChoice::Inferred;
+    let problem = problem_on(desc, hardware, choice)?;
+    if problem.is_empty() {
+        return Ok(());
+    }
+    let plan = plan_forward(&problem, hardware, choice)?;
+    let accumulation = problem.dtype.accumulation();
+    let joined = plan.join.as_ref().map_or(0, |join| join.workspace);
+    limits.check("workspace", Some(plan.workspace.max(joined)), accumulation)
+}
+
+/// [`check_gradient`] on hardware with these limits: see [`check_forward_within`].
+///
+/// # Errors
+///
+/// As [`check_gradient`].
+pub fn check_gradient_within(
+    desc: &GradientDesc,
+    hardware: &Hardware,
+    limits: &BufferLimits,
+) -> Result<(), Refusal> {
+    desc.validate()?;
+    limits.check_tensor("output gradient", &desc.output_gradient)?;
+    if let Some(gradient) = &desc.input_gradient {
+        limits.check_tensor("input gradient", gradient)?;
+    }
+    let sums = sums_on(desc, hardware);
+    let check = |problem: &GradientProblem| {
+        let plan = plan_gradient(problem, hardware, StrategyChoice::Inferred)?;
+        let elements = workspace(problem, &plan);
+        limits.check("workspace", elements, problem.dtype.accumulation())
+    };
+    let problem = input_problem_on(desc, sums, hardware)?;
+    if problem.is_empty() {
+        return Ok(());
+    }
+    let mut shapes: Vec<&[usize]> = wanted_params(desc).map(|param| param.shape()).collect();
+    shapes.dedup();
+    // One launch takes the sums of all parameters along where it can. Where it binds too many buffers for that, the
+    // sums have a launch of their own.
+    match check(&problem) {
+        Err(Refusal::Launch(LaunchError::Plan(PlanError::Bindings { .. })))
+            if shapes.len() == 1 => {}
+        checked => checked?,
+    }
+    if desc.input_gradient.is_some() && !shapes.is_empty() {
+        check(&input_problem_on(desc, ParamSums::Elsewhere, hardware)?)?;
+    }
+    shapes
+        .into_iter()
+        .try_for_each(|shape| check(&desc.param_problem(shape)?))
+}
+
+fn wanted_params(desc: &GradientDesc) -> impl Iterator<Item = &TensorDesc> {
+    let scale = desc.norm.scale.as_ref().filter(|_| desc.wants_scale);
+    let bias = desc.norm.bias.as_ref().filter(|_| desc.wants_bias);
+    [scale, bias].into_iter().flatten()
+}
+
+/// Elements of the largest workspace of a plan, or `None` if they cannot be counted.
+fn workspace(problem: &GradientProblem, plan: &GradientPlan) -> Option<usize> {
+    let of_rows = match problem.row_sums {
+        Some(_) => problem.rows.checked_mul(2)?,
+        None => 0,
+    };
+    let sums = plan.blueprint.column_sums;
+    let of_columns = match sums.any() {
+        true => plan
+            .columns_of_part(problem.cols)
+            .checked_mul(sums.count())?
+            .checked_mul(plan.parts_of_columns())?,
+        false => 0,
+    };
+    let joined = plan.join.as_ref().map_or(0, |join| join.workspace);
+    Some(plan.workspace.max(joined).max(of_rows).max(of_columns))
+}
