@@ -1,11 +1,11 @@
 //! Cargo command lines that several verbs share, and what cargo says it built.
 
-use std::path::PathBuf;
+use std::{env, path::PathBuf};
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-use crate::exec::Cmd;
+use crate::exec::{Cmd, workspace};
 
 /// Every package that builds Burn.
 ///
@@ -36,6 +36,12 @@ pub fn on(verb: &str, packages: &[&str], features: &str) -> Cmd {
         "" => command,
         _ => command.args(["--no-default-features", "--features", features]),
     }
+}
+
+/// A folder of this name below the target folder, for what must not share the builds' artifacts.
+pub fn target_folder(name: &str) -> PathBuf {
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+    workspace().join(target).join(name)
 }
 
 /// Builds all that stands on Burn, with these runtimes.

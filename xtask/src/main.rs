@@ -20,7 +20,7 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     accuracy, bench, ci, codegen, conformance, demo, devices, explain, features, gpu_check,
-    package, test, tune, verify,
+    package, test, tune, verify, wasm,
 };
 
 /// The commands of cubenorm: try it, test it, measure it, check a change.
@@ -48,6 +48,7 @@ enum Command {
     Accuracy(accuracy::Args),
     Codegen(codegen::Args),
     Features(features::Args),
+    Wasm(wasm::Args),
     Package(package::Args),
     GpuCheck(gpu_check::Args),
     Ci(ci::Args),
@@ -81,6 +82,7 @@ fn main() -> ExitCode {
         Command::Accuracy(args) => accuracy::run(&args),
         Command::Codegen(args) => codegen::run(&args),
         Command::Features(args) => features::run(&args),
+        Command::Wasm(args) => wasm::run(&args),
         Command::Package(args) => package::run(&args),
         Command::GpuCheck(args) => gpu_check::run(&args),
         Command::Ci(args) => ci::run(&args),

@@ -96,7 +96,8 @@ pub fn install(package: &str, yes: bool) -> Result<()> {
     apt(&["install", "--yes", "--no-install-recommends", package])
 }
 
-fn is_root() -> bool {
+/// True if this process may install packages without asking.
+pub fn is_root() -> bool {
     let id = Cmd::new("id").arg("-u").command().output();
     id.is_ok_and(|output| output.stdout.trim_ascii() == b"0")
 }

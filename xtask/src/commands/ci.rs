@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Result, bail};
 use comfy_table::{CellAlignment, Table, presets};
 
-use super::{codegen, conformance, features as runtimes, test, verify::everywhere};
+use super::{codegen, conformance, features as runtimes, test, verify::everywhere, wasm};
 use crate::{
     cargo::Build,
     device::{Device, features},
@@ -57,6 +57,7 @@ pub fn run(_args: &Args) -> Result<()> {
         .args(["--features", "flex", "--", "-D", "warnings"]);
     steps.run("flex alone", || flex.run());
     steps.run("runtimes", || runtimes::run(&runtimes::Args::shared()));
+    steps.run("wasm32", || wasm::run(&wasm::Args::all()));
     // Nothing leaves the machine; whether a package builds is the workflow's to find out.
     let dry = ["--dry-run", "--no-verify", "--allow-dirty"];
     let packages = Cmd::new("cargo").args(["publish", "--workspace"]).args(dry);

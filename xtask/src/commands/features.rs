@@ -1,17 +1,12 @@
 //! `cargo xtask features`: every runtime's feature builds, alone and beside the others it goes with.
 
-use std::{
-    env,
-    path::PathBuf,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use comfy_table::{CellAlignment, Table, presets};
 
 use crate::{
-    cargo::{BURN_FACING, on},
-    exec::workspace,
+    cargo::{BURN_FACING, on, target_folder},
     style,
 };
 
@@ -90,8 +85,12 @@ pub fn run(args: &Args) -> Result<()> {
         let check = on("check", packages, combination);
         let check = match args.shared {
             true => check,
-            // As on docs.rs: build scripts leave out what only a linker needs.
-            false => check.arg("--target-dir").arg(folder()).env("DOCS_RS", "1"),
+            // A build script must not see the environment of the builds. As on docs.rs, build scripts
+            // leave out what only a linker needs.
+            false => check
+                .arg("--target-dir")
+                .arg(target_folder("features"))
+                .env("DOCS_RS", "1"),
         };
         let result = check.run();
         if let Err(error) = &result {
@@ -112,12 +111,6 @@ fn combinations(burn: bool) -> Vec<String> {
             .map(|runtimes| format!("burn,{runtimes}"))
             .collect(),
     }
-}
-
-/// Apart from the builds: what a build script saw of the environment would be another's.
-fn folder() -> PathBuf {
-    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
-    workspace().join(target).join("features")
 }
 
 fn report(checked: &[(&str, Duration, bool)]) -> Result<()> {

@@ -19,3 +19,4 @@ mod selection;
 pub mod test;
 pub mod tune;
 pub mod verify;
+pub mod wasm;
