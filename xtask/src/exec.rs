@@ -2,10 +2,11 @@
 
 use std::{
     ffi::OsString,
-    fmt,
+    fmt, fs,
     io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
     process::{Command, ExitStatus, Stdio},
+    sync::OnceLock,
 };
 
 use anyhow::{Context, Result, bail};
@@ -68,10 +69,13 @@ impl Cmd {
     /// The command for the standard library.
     pub fn command(&self) -> Command {
         // The `cargo` on the path may be another version than the one that runs us.
-        let cargo = (self.program == "cargo")
-            .then(|| std::env::var_os("CARGO"))
-            .flatten();
+        let is_cargo = self.program == "cargo";
+        let cargo = is_cargo.then(|| std::env::var_os("CARGO")).flatten();
         let mut command = Command::new(cargo.unwrap_or_else(|| self.program.clone().into()));
+        // Not cargo: a build script could depend on it.
+        if !is_cargo {
+            set_runtime_folder(&mut command);
+        }
         for name in inherited(std::env::vars_os().map(|(name, _)| name)) {
             command.env_remove(name);
         }
@@ -167,6 +171,51 @@ fn inherited(names: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsSt
     })
 }
 
+/// Names a folder in `XDG_RUNTIME_DIR` if the session has none, as in a container.
+///
+/// Mesa's drivers look for a window system there, and print an error if the variable is not set.
+pub fn set_runtime_folder(command: &mut Command) {
+    if std::env::var_os(RUNTIME_FOLDER).is_some() {
+        return;
+    }
+    static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
+    if let Some(folder) = FOLDER.get_or_init(|| private_folder(&runtime_folder())) {
+        command.env(RUNTIME_FOLDER, folder);
+    }
+}
+
+const RUNTIME_FOLDER: &str = "XDG_RUNTIME_DIR";
+
+/// A folder of the user's own, at a short path: the sockets in it have limited names.
+fn runtime_folder() -> PathBuf {
+    let user = std::env::var("USER").unwrap_or_default();
+    std::env::temp_dir().join(format!("cubenorm-runtime-{user}"))
+}
+
+/// Makes the folder, which only its owner may enter, as the specification of the variable asks for.
+fn private_folder(path: &Path) -> Option<PathBuf> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+
+        let made = fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(path);
+        let found = made.and_then(|()| fs::symlink_metadata(path)).ok()?;
+        // Anyone may have made it before: the temporary folder is everyone's.
+        let is_private = found.is_dir() && found.mode() & 0o077 == 0;
+        let is_ours = found.uid() == rustix::process::geteuid().as_raw();
+        (is_private && is_ours).then(|| path.to_owned())
+    }
+    #[cfg(not(unix))]
+    {
+        // No driver asks for it.
+        let _ = path;
+        None
+    }
+}
+
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./,:+@%^".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -242,6 +291,33 @@ mod tests {
         ];
         let removed: Vec<_> = inherited(names.into_iter().map(OsString::from)).collect();
         assert_eq!(removed, ["CARGO_PKG_NAME", "CARGO_MANIFEST_DIR"]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn runtime_folder_is_private_or_unused() {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        let folder = std::env::temp_dir().join(format!("cubenorm-xdg-{}", std::process::id()));
+        let first = private_folder(&folder);
+        let again = private_folder(&folder);
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+        let open = private_folder(&folder);
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!((first, again), (Some(folder.clone()), Some(folder)));
+        assert_eq!(open, None);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn programs_have_a_runtime_folder_and_cargo_does_not() {
+        let environment = |program: &str| {
+            let command = Cmd::new(program).command();
+            command.get_envs().any(|(name, _)| name == RUNTIME_FOLDER)
+        };
+        let is_missing = std::env::var_os(RUNTIME_FOLDER).is_none();
+        assert_eq!(environment("minilm"), is_missing);
+        assert!(!environment("cargo"));
     }
 
     #[test]

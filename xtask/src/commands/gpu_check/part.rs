@@ -16,7 +16,7 @@ use super::{
     super::package::{CASES, LIBRARIES, Manifest},
     Options,
 };
-use crate::exec::ending;
+use crate::exec::{ending, set_runtime_folder};
 
 /// How often a running process is looked at.
 const TICK: Duration = Duration::from_millis(100);
@@ -67,6 +67,7 @@ impl Suite {
                 command
             }
         };
+        set_runtime_folder(&mut command);
         command
             .args(arguments)
             .current_dir(&self.out)
