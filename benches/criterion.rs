@@ -1,13 +1,13 @@
 //! The quick suite under criterion, on the device that `BURN_DEVICE` names.
 //!
-//! For the history of one contender over time. To compare contenders use `cargo xtask bench`, which
+//! For the history of one provider over time. To compare providers use `cargo xtask bench`, which
 //! interleaves them in processes of their own.
 
 use std::time::Duration;
 
 use burn::tensor::Device;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use cubenorm_bench::{Suite, contenders::Contender, prepare};
+use cubenorm_bench::{Suite, prepare, providers::Provider};
 
 const WARM_UP: Duration = Duration::from_millis(100);
 
@@ -17,21 +17,21 @@ fn norms(criterion: &mut Criterion) {
         let mut group = criterion.benchmark_group(problem.op.to_string());
         group.throughput(Throughput::Bytes(problem.bytes() as u64));
         group.sample_size(10).warm_up_time(WARM_UP);
-        for contender in Contender::ALL {
+        for provider in Provider::ALL {
             // A probe answers once, so that it has no history of samples.
-            if contender == Contender::Probe || contender.lacks(&problem).is_some() {
+            if provider == Provider::Probe || provider.lacks(&problem).is_some() {
                 continue;
             }
             let what = format!("{:?} {:?} {:?}", problem.shape, problem.dtype, problem.pass);
-            let id = BenchmarkId::new(contender.to_string(), what);
+            let id = BenchmarkId::new(provider.to_string(), what);
             // Set up only when criterion's filter asks for it.
             let mut prepared = None;
             group.bench_function(id, |bencher| {
                 let set_up = prepared.get_or_insert_with(|| {
-                    let prepared = prepare(contender, &problem, &device);
+                    let prepared = prepare(provider, &problem, &device);
                     // Burn's batch norm is wrong on some drivers.
                     prepared.inspect_err(|error| {
-                        eprintln!("left out: {contender}, {problem}: {error:#}");
+                        eprintln!("left out: {provider}, {problem}: {error:#}");
                     })
                 });
                 let Ok(prepared) = set_up else {

@@ -6,7 +6,7 @@ use crate::problems::{DType, EPSILON, HostData, Op, Problem};
 
 /// Largest difference allowed, relative to the larger of one and the expected value.
 ///
-/// Wide enough for the chains of operations that the slower contenders run, far too narrow for a
+/// Wide enough for the chains of operations that the slower providers run, far too narrow for a
 /// kernel that missed a row, a column or a parameter.
 fn tolerance(dtype: DType) -> f64 {
     match dtype {
@@ -15,7 +15,7 @@ fn tolerance(dtype: DType) -> f64 {
     }
 }
 
-/// What a contender computed, read back to the host.
+/// What a provider computed, read back to the host.
 pub struct Outcome {
     pub output: Vec<f32>,
     /// Gradient of the input where every element of the output has gradient one; the passes with
@@ -23,7 +23,7 @@ pub struct Outcome {
     pub gradient: Option<Vec<f32>>,
 }
 
-/// Compares what a contender computed with the reference.
+/// Compares what a provider computed with the reference.
 pub fn check(problem: &Problem, data: &HostData, outcome: &Outcome) -> Result<()> {
     let tensors = [Some(&outcome.output), outcome.gradient.as_ref()];
     for tensor in tensors.into_iter().flatten() {

@@ -1,8 +1,8 @@
-//! A problem as files, for contenders outside Rust.
+//! A problem as files, for providers outside Rust.
 //!
-//! A folder holds what the problem runs on and gets what the contender computed: files of raw
+//! A folder holds what the problem runs on and gets what the provider computed: files of raw
 //! little-endian float32 values, whatever the problem's type, because that holds each of its values.
-//! So every contender has the same data, and is judged by the same reference.
+//! So every provider has the same data, and is judged by the same reference.
 
 use std::{fs, path::Path};
 

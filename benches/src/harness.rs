@@ -1,4 +1,4 @@
-//! The one way a contender is set up, checked, warmed up and timed.
+//! The one way a provider is set up, checked, warmed up and timed.
 
 use std::time::{Duration, Instant};
 
@@ -8,8 +8,8 @@ use burn::tensor::Device;
 use crate::{
     check,
     clock::Clock,
-    contenders::{Contender, Subject},
     problems::Problem,
+    providers::{Provider, Subject},
 };
 
 /// What one sample should last: long beside the clock and one synchronisation.
@@ -19,7 +19,7 @@ const ROUND: Duration = Duration::from_millis(150);
 /// Samples of one round at most.
 const SAMPLES: usize = 20;
 
-/// A contender that computed the right result and answers as fast as it will.
+/// A provider that computed the right result and answers as fast as it will.
 pub struct Prepared {
     subject: Box<dyn Subject>,
     /// The device's own, where it has one.
@@ -41,10 +41,10 @@ pub struct Round {
 
 /// Sets a problem up, compares the result with the reference, and warms up until the time of a
 /// run no longer falls, so that compilation and tuning are over.
-pub fn prepare(contender: Contender, problem: &Problem, device: &Device) -> Result<Prepared> {
+pub fn prepare(provider: Provider, problem: &Problem, device: &Device) -> Result<Prepared> {
     problem.validate()?;
     let data = problem.host_data();
-    let mut subject = contender.subject(problem, &data, device)?;
+    let mut subject = provider.subject(problem, &data, device)?;
     warm_up(|| subject.time(1, &Clock::Host))?;
     // After the warm-up: what is checked is what will be timed, tuned choice included.
     if let Some(outcome) = subject.outcome()? {

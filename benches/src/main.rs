@@ -1,6 +1,6 @@
 //! A worker of `cargo xtask bench`.
 //!
-//! `cubenorm-bench list SUITE` prints the problems of a suite; `cubenorm-bench work CONTENDER`
+//! `cubenorm-bench list SUITE` prints the problems of a suite; `cubenorm-bench work PROVIDER`
 //! reads requests from standard input and answers on standard output, on the device that
 //! `BURN_DEVICE` names. See `cubenorm_bench::protocol`.
 //!
@@ -8,7 +8,7 @@
 //! `cubenorm_bench::tune` has of it; `tune BUNDLE` starts from nothing and leaves all that it tuned and
 //! compiled in a bundle of CubeCL's; `explain LOG` has the runtime write what it compiles to a file.
 //!
-//! `cubenorm-bench export FOLDER PROBLEM` and `judge FOLDER PROBLEM` are for contenders outside Rust; see
+//! `cubenorm-bench export FOLDER PROBLEM` and `judge FOLDER PROBLEM` are for providers outside Rust; see
 //! `cubenorm_bench::exchange`.
 
 use std::{
@@ -22,10 +22,9 @@ use std::{
 use anyhow::{Context, Result, bail};
 use burn::tensor::Device;
 use cubenorm_bench::{
-    Prepared, Problem, Suite,
-    contenders::Contender,
-    exchange, prepare,
+    Prepared, Problem, Suite, exchange, prepare,
     protocol::{About, Reply, Request},
+    providers::Provider,
     tune,
 };
 use env_logger::Env;
@@ -54,7 +53,7 @@ fn run() -> Result<()> {
             );
             Ok(())
         }
-        ["work", contender] => work(contender.parse()?),
+        ["work", provider] => work(provider.parse()?),
         ["tune"] => each_problem(tune::tune),
         ["tune", bundle] => tune::bundled(Path::new(bundle), || each_problem(tune::tune)),
         ["plan"] => each_problem(tune::plan),
@@ -71,7 +70,7 @@ fn run() -> Result<()> {
         }
         _ => {
             bail!(
-                "usage: cubenorm-bench list SUITE | work CONTENDER | tune [BUNDLE] | plan | explain LOG \
+                "usage: cubenorm-bench list SUITE | work PROVIDER | tune [BUNDLE] | plan | explain LOG \
                  | strategies | export FOLDER PROBLEM | judge FOLDER PROBLEM"
             )
         }
@@ -94,14 +93,14 @@ fn each_problem<T: Serialize>(what: fn(&Problem, &Device) -> Result<T>) -> Resul
 }
 
 /// Answers requests until standard input ends.
-fn work(contender: Contender) -> Result<()> {
+fn work(provider: Provider) -> Result<()> {
     let device = Device::default();
     let mut prepared = None;
     for line in io::stdin().lock().lines() {
         let line = line?;
         let request = serde_json::from_str(&line).with_context(|| format!("no request: {line}"));
         let reply = request
-            .and_then(|request| answer(request, contender, &device, &mut prepared))
+            .and_then(|request| answer(request, provider, &device, &mut prepared))
             .unwrap_or_else(|error| Reply::Failed(format!("{error:#}")));
         let mut out = io::stdout().lock();
         writeln!(out, "{}", serde_json::to_string(&reply)?)?;
@@ -112,7 +111,7 @@ fn work(contender: Contender) -> Result<()> {
 
 fn answer(
     request: Request,
-    contender: Contender,
+    provider: Provider,
     device: &Device,
     prepared: &mut Option<Prepared>,
 ) -> Result<Reply> {
@@ -120,11 +119,11 @@ fn answer(
         Request::Prepare(problem) => {
             // What was set up before makes room first.
             *prepared = None;
-            if let Some(why) = contender.lacks(&problem) {
+            if let Some(why) = provider.lacks(&problem) {
                 return Ok(Reply::Unsupported(why.to_owned()));
             }
-            *prepared = Some(prepare(contender, &problem, device)?);
-            Ok(Reply::Ready(about(contender, &problem, device)))
+            *prepared = Some(prepare(provider, &problem, device)?);
+            Ok(Reply::Ready(about(provider, &problem, device)))
         }
         Request::Round => {
             let prepared = prepared.as_mut().context("no problem is set up")?;
@@ -141,11 +140,11 @@ fn milliseconds(times: &[Duration]) -> Vec<f64> {
     times.iter().map(|time| 1e3 * time.as_secs_f64()).collect()
 }
 
-fn about(contender: Contender, problem: &Problem, device: &Device) -> About {
-    let plan = match contender {
+fn about(provider: Provider, problem: &Problem, device: &Device) -> About {
+    let plan = match provider {
         // A runtime without kernels has no plan to tell.
-        Contender::Cubenorm => tune::running(problem, device).ok(),
-        Contender::Burn | Contender::Elementwise | Contender::Probe | Contender::Copy => None,
+        Provider::Cubenorm => tune::running(problem, device).ok(),
+        Provider::Burn | Provider::Elementwise | Provider::Probe | Provider::Copy => None,
     };
     About {
         runtime: tune::runtime(device),

@@ -268,7 +268,7 @@ const ODD: &[Shaped] = &[
     (Op::GroupNorm, &[2, 256, 50, 67]),
 ];
 
-/// What a problem runs on, on the host; the same for every contender.
+/// What a problem runs on, on the host; the same for every provider.
 pub struct HostData {
     /// Roughly a mean of 0.5 and a variance of 1.
     pub input: Vec<f32>,

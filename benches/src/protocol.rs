@@ -1,6 +1,6 @@
 //! What the benchmark driver and a worker say to each other: one JSON value per line.
 //!
-//! The driver is `cargo xtask bench`; a worker is any program that answers, so that a contender
+//! The driver is `cargo xtask bench`; a worker is any program that answers, so that a provider
 //! may live outside Rust. A worker that cannot go on answers [`Reply::Failed`] and stays alive; one
 //! that dies is reported as crashed. Lines that are no reply are ignored, because drivers and
 //! compilers of GPUs write to standard output too.
@@ -37,7 +37,7 @@ pub enum Reply {
         #[serde(default)]
         device: Vec<f64>,
     },
-    /// What the contender does not have: the operator, the type or the pass.
+    /// What the provider does not have: the operator, the type or the pass.
     Unsupported(String),
     /// Why there is no number.
     Failed(String),

@@ -95,7 +95,7 @@ fn a_round_has_the_times_of_each_clock() {
 }
 
 #[test]
-fn what_a_contender_lacks_is_no_failure() {
+fn what_a_provider_lacks_is_no_failure() {
     let back = PROBLEM.replace("forward", "full");
     let prepare = format!(r#"{{"prepare":{back}}}"#);
     let said = said(&["work", "elementwise"], &[&prepare]);

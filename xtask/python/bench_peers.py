@@ -112,7 +112,7 @@ class Torch:
         made = None
         if self.problem.timed == "backward":
             made = [self.forward(run) for run in range(runs)]
-        # Kept to the end, as the other contenders keep theirs: an output that is freed at once is written to
+        # Kept to the end, as the other providers keep theirs: an output that is freed at once is written to
         # the same memory again, which the cache still holds.
         kept = []
         self.synchronize()
@@ -215,7 +215,7 @@ def warm_up(sample) -> float:
 
 def settle() -> None:
     """Waits until this library's threads sleep: they look for work in a loop for a while, on cores that
-    the next contender needs."""
+    the next provider needs."""
     for _ in range(100):
         before = time.process_time()
         time.sleep(0.005)

@@ -1,7 +1,7 @@
-//! Cases as files, for contenders outside Rust.
+//! Cases as files, for providers outside Rust.
 //!
 //! A folder has `cases.json`, a list of `Given`, and for each tensor of each a file of raw values,
-//! little-endian. A contender called NAME writes its outputs in the same way to `NAME/CASE.bin`, or
+//! little-endian. A provider called NAME writes its outputs in the same way to `NAME/CASE.bin`, or
 //! why there is none to `NAME/CASE.txt`.
 
 use std::{
@@ -15,8 +15,8 @@ use serde::Serialize;
 use super::{
     Row, Verdict,
     cases::{Case, Data, Suite},
-    contenders::compared,
     format::{decode, encode},
+    providers::compared,
 };
 
 /// A case as `cases.json` has it.
@@ -67,9 +67,9 @@ fn tensors(data: &Data) -> impl Iterator<Item = (&'static str, &Vec<f64>)> {
         .filter_map(|(name, values)| Some((name, values?)))
 }
 
-/// Compares what a contender wrote into a folder.
-pub fn judge(suite: Suite, folder: &Path, contender: &str) -> impl Iterator<Item = Row> {
-    let folder: PathBuf = folder.join(contender);
+/// Compares what a provider wrote into a folder.
+pub fn judge(suite: Suite, folder: &Path, provider: &str) -> impl Iterator<Item = Row> {
+    let folder: PathBuf = folder.join(provider);
     suite.cases().into_iter().map(move |case| {
         let output = folder.join(format!("{case}.bin"));
         let verdict = match fs::read(&output) {

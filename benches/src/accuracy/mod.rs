@@ -1,14 +1,14 @@
 //! How exact the norms are, in units in the last place.
 //!
-//! `cargo xtask accuracy` starts the binary `cubenorm-accuracy` of this package once per contender. Every
-//! case is computed by each contender and, with twice the digits of float64, by [`exact`], because
+//! `cargo xtask accuracy` starts the binary `cubenorm-accuracy` of this package once per provider. Every
+//! case is computed by each provider and, with twice the digits of float64, by [`exact`], because
 //! float64 is measured too.
 
 pub mod cases;
-pub mod contenders;
 pub mod exact;
 pub mod exchange;
 mod format;
+pub mod providers;
 pub mod ulp;
 
 use serde::{Deserialize, Serialize};
@@ -26,13 +26,13 @@ pub struct Row {
     pub verdict: Verdict,
 }
 
-/// How exact a contender was.
+/// How exact a provider was.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// So much.
     Measured(Deviation),
-    /// The contender does not have this operator or data type.
+    /// The provider does not have this operator or data type.
     Skipped(String),
     /// It has it, and gave nothing.
     Failed(String),

@@ -8,7 +8,7 @@ use super::{exact::Pair, format::rounded};
 /// An element is measured in units of at least this share of the largest in its row.
 ///
 /// Where scale and bias, or two values, nearly cancel, what is left has few digits that are right,
-/// whoever computes it: in units of its own size every contender would be off by as many as one
+/// whoever computes it: in units of its own size every provider would be off by as many as one
 /// cares to look for.
 const FLOOR: f64 = 1.0 / 1024.0;
 

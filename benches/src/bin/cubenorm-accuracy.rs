@@ -1,8 +1,8 @@
 //! A worker of `cargo xtask accuracy`. SUITE is `quick` or `full`.
 //!
-//! - `cubenorm-accuracy measure SUITE CONTENDER FIRST` prints a row of JSON for each case from number
+//! - `cubenorm-accuracy measure SUITE PROVIDER FIRST` prints a row of JSON for each case from number
 //!   FIRST on, on the device that `BURN_DEVICE` names.
-//! - `cubenorm-accuracy export SUITE FOLDER` writes the inputs for contenders outside Rust.
+//! - `cubenorm-accuracy export SUITE FOLDER` writes the inputs for providers outside Rust.
 //! - `cubenorm-accuracy judge SUITE FOLDER NAME` prints the rows of what one of those wrote.
 //!
 //! The first line is the list of all cases. See `cubenorm_bench::accuracy`.
@@ -19,8 +19,8 @@ use burn::tensor::Device;
 use cubenorm_bench::accuracy::{
     Row,
     cases::Suite,
-    contenders::Contender,
     exchange::{export, judge},
+    providers::Provider,
 };
 
 fn main() -> ExitCode {
@@ -37,27 +37,27 @@ fn run() -> Result<()> {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
-        ["measure", suite, contender, first] => {
-            measure(suite.parse()?, contender.parse()?, first.parse()?)
+        ["measure", suite, provider, first] => {
+            measure(suite.parse()?, provider.parse()?, first.parse()?)
         }
         ["export", suite, folder] => export(suite.parse()?, Path::new(folder)),
-        ["judge", suite, folder, contender] => {
+        ["judge", suite, folder, provider] => {
             let suite: Suite = suite.parse()?;
             print(&suite.cases())?;
-            judge(suite, Path::new(folder), contender).try_for_each(|row| print(&row))
+            judge(suite, Path::new(folder), provider).try_for_each(|row| print(&row))
         }
         _ => bail!(
-            "usage: cubenorm-accuracy measure SUITE CONTENDER FIRST | export SUITE FOLDER | judge SUITE FOLDER NAME"
+            "usage: cubenorm-accuracy measure SUITE PROVIDER FIRST | export SUITE FOLDER | judge SUITE FOLDER NAME"
         ),
     }
 }
 
-fn measure(suite: Suite, contender: Contender, first: usize) -> Result<()> {
+fn measure(suite: Suite, provider: Provider, first: usize) -> Result<()> {
     let cases = suite.cases();
     print(&cases)?;
     let device = Device::default();
     for case in cases.into_iter().skip(first) {
-        let verdict = contender.judge(&case, &device);
+        let verdict = provider.judge(&case, &device);
         print(&Row { case, verdict })?;
     }
     Ok(())

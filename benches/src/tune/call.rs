@@ -19,10 +19,10 @@ use super::{
     described::{Described, client},
 };
 use crate::{
-    contenders::Contender,
     harness,
     probe::copy_milliseconds,
     problems::{DType, Problem},
+    providers::Provider,
 };
 
 /// What one sample should last, and how many there are.
@@ -82,7 +82,7 @@ pub fn strategies(problem: &Problem, device: &Device) -> Result<Strategies> {
     drop(call);
 
     let copied = || {
-        let mut copies = harness::prepare(Contender::Copy, &launched, device)?
+        let mut copies = harness::prepare(Provider::Copy, &launched, device)?
             .round()?
             .wall;
         copies.sort();

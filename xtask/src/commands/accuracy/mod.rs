@@ -1,6 +1,6 @@
 //! `cargo xtask accuracy`: units in the last place, beside Burn, PyTorch and ONNX Runtime.
 
-mod contender;
+mod provider;
 mod report;
 
 use std::{
@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use indicatif::ProgressBar;
 
 use self::{
-    contender::{Column, Job},
+    provider::{Column, Job},
     report::Table,
 };
 use super::{bench::progress, libraries::Library, program};
@@ -25,7 +25,7 @@ use crate::{
 /// The worker, of the package `cubenorm-bench`.
 const PROGRAM: &str = "cubenorm-accuracy";
 /// Whose norms are compared on each device.
-const CONTENDERS: [&str; 2] = ["cubenorm", "burn"];
+const PROVIDERS: [&str; 2] = ["cubenorm", "burn"];
 /// Where inputs and outputs of the other libraries go.
 const FOLDER: &str = "target/accuracy";
 
@@ -74,9 +74,9 @@ pub fn run(args: &Args) -> Result<()> {
     let mut tables = Vec::new();
     for device in devices {
         let mut columns = Vec::new();
-        for contender in CONTENDERS {
-            let bar = progress(0).with_message(format!("{contender} on {device}"));
-            let job = Job::on_device(&program, suite, contender, device);
+        for provider in PROVIDERS {
+            let bar = progress(0).with_message(format!("{provider} on {device}"));
+            let job = Job::on_device(&program, suite, provider, device);
             columns.push(job.run(&bar)?);
             bar.finish_and_clear();
         }

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use comfy_table::{CellAlignment, Table as Grid, presets};
 use serde::Serialize;
 
-use super::contender::{Case, Column, Deviation, Verdict};
+use super::provider::{Case, Column, Deviation, Verdict};
 use crate::{device::Device, style};
 
 /// What everyone gave beside one device; the first column is ours.
@@ -41,7 +41,7 @@ impl Table {
             better: others
                 .iter()
                 .filter(|other| other.of(case).is_some_and(|other| is_better(other, ours)))
-                .map(|other| other.contender.as_str())
+                .map(|other| other.provider.as_str())
                 .collect(),
         })
     }
@@ -102,7 +102,7 @@ impl fmt::Display for Table {
         let mut grid = Grid::new();
         grid.load_style(presets::UTF8_BORDERS_ONLY);
         let fixed = ["op", "shape", "dtype", "input"].map(str::to_owned);
-        let names = self.columns.iter().map(|column| column.contender.clone());
+        let names = self.columns.iter().map(|column| column.provider.clone());
         let header = fixed.into_iter().chain(names);
         grid.set_header(header.chain(["worse than".to_owned()]));
         for line in self.lines() {
@@ -140,7 +140,7 @@ impl fmt::Display for Table {
         for column in &self.columns {
             for (case, verdict) in column.cases.iter().zip(&column.verdicts) {
                 if let Verdict::Failed(why) = verdict {
-                    let (name, op, shape) = (&column.contender, &case.op, shape(case));
+                    let (name, op, shape) = (&column.provider, &case.op, shape(case));
                     let why = why.lines().next().unwrap_or_default();
                     write!(
                         f,
@@ -160,7 +160,7 @@ struct Row<'a> {
     #[serde(flatten)]
     case: &'a Case,
     device: String,
-    contender: &'a str,
+    provider: &'a str,
     /// `null` where there is no result, as the next three.
     max_ulp: Option<f64>,
     mean_ulp: Option<f64>,
@@ -183,7 +183,7 @@ pub fn json(tables: &[Table]) -> serde_json::Result<String> {
                 rows.push(Row {
                     case,
                     device: table.device.to_string(),
-                    contender: &column.contender,
+                    provider: &column.provider,
                     max_ulp: measured.map(|deviation| deviation.max_ulp),
                     mean_ulp: measured.map(|deviation| deviation.mean_ulp),
                     not_finite: measured.map(|deviation| deviation.not_finite),
@@ -240,7 +240,7 @@ mod tests {
         })
     }
 
-    fn column(contender: &str, verdict: Verdict) -> Column {
+    fn column(provider: &str, verdict: Verdict) -> Column {
         let case = Case {
             op: "layer_norm".into(),
             shape: vec![2, 4],
@@ -248,7 +248,7 @@ mod tests {
             input: "large_offset".into(),
         };
         Column {
-            contender: contender.into(),
+            provider: provider.into(),
             cases: vec![case],
             verdicts: vec![verdict],
         }
@@ -303,7 +303,7 @@ mod tests {
             rows[0],
             serde_json::json!({
                 "op": "layer_norm", "shape": [2, 4], "dtype": "f32", "input": "large_offset",
-                "device": "wgpu", "contender": "cubenorm", "max_ulp": null, "mean_ulp": null,
+                "device": "wgpu", "provider": "cubenorm", "max_ulp": null, "mean_ulp": null,
                 "not_finite": null, "elements": null, "note": "it fell",
             })
         );

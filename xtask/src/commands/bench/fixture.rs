@@ -1,8 +1,8 @@
 //! Fixed measurements for tests.
 
 use super::{
-    contender::{Contender, Peer},
     measure::{Measured, Measurement, Timed},
+    provider::{Baseline, Provider},
     stats::Stats,
     survey::{Candidate, Cell, Length, Map, Survey, Times},
     worker::{About, Lost},
@@ -38,23 +38,23 @@ pub fn measurements() -> Vec<Measurement> {
         [20.0, 90.0, 50.0, 1.0, 10.0],
     );
     let lost = Lost::Unsupported("ONNX Runtime has no backward pass".to_owned());
-    full.contenders[3].result = Err(lost);
+    full.providers[3].result = Err(lost);
     [&forward[..], &[full]].concat()
 }
 
 /// A problem with these medians: cubenorm, burn, torch, onnxruntime, copy.
 pub fn measurement(op: &str, shape: &[usize], pass: &str, medians: [f64; 5]) -> Measurement {
     let bytes = 4 * shape.iter().product::<usize>();
-    let contenders = Contender::with(&[Peer::Burn, Peer::Torch, Peer::Onnxruntime]);
-    let contenders = contenders
+    let providers = Provider::with(&[Baseline::Burn, Baseline::Torch, Baseline::Onnxruntime]);
+    let providers = providers
         .into_iter()
         .zip(medians)
-        .map(|(contender, median)| {
-            let is_ours = contender == Contender::Cubenorm;
+        .map(|(provider, median)| {
+            let is_ours = provider == Provider::Cubenorm;
             let about = About {
-                runtime: match contender {
-                    Contender::Peer(Peer::Torch | Peer::Onnxruntime) => {
-                        format!("{contender} 1.2.3")
+                runtime: match provider {
+                    Provider::Baseline(Baseline::Torch | Baseline::Onnxruntime) => {
+                        format!("{provider} 1.2.3")
                     }
                     _ => "cpu".to_owned(),
                 },
@@ -68,14 +68,14 @@ pub fn measurement(op: &str, shape: &[usize], pass: &str, medians: [f64; 5]) -> 
                 p80: 1.25 * median,
             };
             // Ours waits for launches, what is outside Rust has no clock of a device.
-            let device = match contender {
-                Contender::Cubenorm => Some(stats(0.8 * median)),
-                Contender::Peer(Peer::Torch | Peer::Onnxruntime) => None,
+            let device = match provider {
+                Provider::Cubenorm => Some(stats(0.8 * median)),
+                Provider::Baseline(Baseline::Torch | Baseline::Onnxruntime) => None,
                 _ => Some(stats(median)),
             };
             let wall = stats(median);
             Measured {
-                contender,
+                provider,
                 result: Ok(Timed {
                     about,
                     wall,
@@ -85,7 +85,7 @@ pub fn measurement(op: &str, shape: &[usize], pass: &str, medians: [f64; 5]) -> 
         });
     Measurement {
         device: Device::Cpu,
-        contenders: contenders.collect(),
+        providers: providers.collect(),
         problem: Problem {
             op: op.to_owned(),
             shape: shape.to_vec(),

@@ -1,10 +1,10 @@
-//! Contenders on a problem: set up one after the other, then round by round.
+//! Providers on a problem: set up one after the other, then round by round.
 
 use anyhow::Result;
 use indicatif::ProgressBar;
 
 use super::{
-    contender::{Contender, Field},
+    provider::{Field, Provider},
     stats::{Clock, Stats},
     worker::{About, Lost, Samples, Worker},
 };
@@ -15,17 +15,17 @@ use crate::{commands::problem::Problem, device::Device};
 pub struct Measurement {
     pub device: Device,
     pub problem: Problem,
-    pub contenders: Vec<Measured>,
+    pub providers: Vec<Measured>,
 }
 
-/// One contender on one problem.
+/// One provider on one problem.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    pub contender: Contender,
+    pub provider: Provider,
     pub result: Result<Timed, Lost>,
 }
 
-/// A contender's times, and what it said of itself.
+/// A provider's times, and what it said of itself.
 #[derive(Clone, Debug)]
 pub struct Timed {
     pub about: About,
@@ -43,7 +43,7 @@ impl Timed {
 }
 
 impl Measurement {
-    /// Runs all contenders on a problem.
+    /// Runs all providers on a problem.
     pub fn take(
         field: &Field,
         device: Device,
@@ -55,13 +55,13 @@ impl Measurement {
         bar.set_message(format!("{title}: warming up"));
         let exported = field.export(problem);
         let mut lanes = Vec::new();
-        for &contender in &field.contenders {
+        for &provider in &field.providers {
             let prepared = match &exported {
-                Err(why) if contender.library().is_some() => Err(Lost::Failed(format!("{why:#}"))),
-                _ => field.prepare(contender, problem, device)?,
+                Err(why) if provider.library().is_some() => Err(Lost::Failed(format!("{why:#}"))),
+                _ => field.prepare(provider, problem, device)?,
             };
             lanes.push(Lane {
-                contender,
+                provider,
                 state: prepared.map(|(worker, about)| (worker, about, Samples::default())),
             });
         }
@@ -76,37 +76,37 @@ impl Measurement {
         Ok(Self {
             device,
             problem: problem.clone(),
-            contenders: lanes.into_iter().map(Lane::finish).collect(),
+            providers: lanes.into_iter().map(Lane::finish).collect(),
         })
     }
 
-    pub fn of(&self, contender: Contender) -> Option<&Timed> {
-        let mut all = self.contenders.iter();
-        let measured = all.find(|measured| measured.contender == contender)?;
+    pub fn of(&self, provider: Provider) -> Option<&Timed> {
+        let mut all = self.providers.iter();
+        let measured = all.find(|measured| measured.provider == provider)?;
         measured.result.as_ref().ok()
     }
 
     /// Milliseconds.
-    pub fn median(&self, contender: Contender, clock: Clock) -> Option<f64> {
-        Some(self.of(contender)?.by(clock)?.median)
+    pub fn median(&self, provider: Provider, clock: Clock) -> Option<f64> {
+        Some(self.of(provider)?.by(clock)?.median)
     }
 
     /// How many times the median of `b` goes into that of `a`, by the same clock.
-    pub fn ratio(&self, a: Contender, b: Contender, clock: Clock) -> Option<f64> {
+    pub fn ratio(&self, a: Provider, b: Provider, clock: Clock) -> Option<f64> {
         Some(self.median(a, clock)? / self.median(b, clock)?)
     }
 
     /// What anyone says of the problem.
     pub fn said(&self, what: impl Fn(&About) -> Option<usize>) -> Option<usize> {
-        let results = self.contenders.iter();
+        let results = self.providers.iter();
         let mut timed = results.filter_map(|measured| measured.result.as_ref().ok());
         timed.find_map(|timed| what(&timed.about))
     }
 }
 
-/// A contender during a measurement: its process and samples, or how it was lost.
+/// A provider during a measurement: its process and samples, or how it was lost.
 struct Lane {
-    contender: Contender,
+    provider: Provider,
     state: Result<(Worker, About, Samples), Lost>,
 }
 
@@ -130,7 +130,7 @@ impl Lane {
             })
         });
         Measured {
-            contender: self.contender,
+            provider: self.provider,
             result,
         }
     }

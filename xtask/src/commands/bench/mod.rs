@@ -1,11 +1,11 @@
-//! `cargo xtask bench`: contenders side by side, interleaved in one run.
+//! `cargo xtask bench`: providers side by side, interleaved in one run.
 
-mod contender;
 #[cfg(test)]
 mod fixture;
 mod load;
 mod machine;
 mod measure;
+mod provider;
 mod report;
 mod rows;
 mod stats;
@@ -25,8 +25,8 @@ use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use self::{
-    contender::{Contender, Field, Peer},
     measure::Measurement,
+    provider::{Baseline, Field, Provider},
     report::Page,
     survey::Survey,
 };
@@ -38,7 +38,7 @@ const FOLDER: &str = "target/bench";
 
 /// Measure the norms beside Burn's own, PyTorch, ONNX Runtime and a device copy of the same bytes.
 ///
-/// Every contender runs in a process of its own, is checked against a host reference and warmed
+/// Every provider runs in a process of its own, is checked against a host reference and warmed
 /// up; then all take turns, round by round. On a software device (cpu, lavapipe) only the ratios
 /// mean something for other machines. Times are those of a caller, from the first of several calls until the
 /// device is idle, by the clock on the wall; and where the runtime reads one, what
@@ -50,7 +50,7 @@ const FOLDER: &str = "target/bench";
 ///
 /// PyTorch and ONNX Runtime compute on the CPU whatever the device, with a thread for each core (PyTorch on
 /// the GPU beside `cuda`), from Python packages that are installed into target/python. ONNX Runtime has
-/// no backward pass. What a peer does not have is said below the table, and fails nothing.
+/// no backward pass. What a baseline does not have is said below the table, and fails nothing.
 #[derive(clap::Args)]
 pub struct Args {
     /// A few shapes, minutes on a CPU: the suite `quick`
@@ -63,13 +63,13 @@ pub struct Args {
         value_delimiter = ',',
         default_value = "burn"
     )]
-    against: Vec<Peer>,
+    against: Vec<Baseline>,
     /// Write all rows to FILE as a JSON array
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     #[command(flatten)]
     selection: Selection,
-    /// How often the contenders take turns
+    /// How often the providers take turns
     #[arg(long, value_name = "N", default_value_t = 9)]
     rounds: usize,
     /// Measure every strategy over row lengths for the report, too, as the suite `full` does
@@ -85,7 +85,7 @@ pub fn run(args: &Args) -> Result<()> {
         program,
         problems,
     } = args.selection.resolve(args.quick.then_some("quick"))?;
-    let field = Field::new(&program, Contender::with(&args.against))?;
+    let field = Field::new(&program, Provider::with(&args.against))?;
 
     let disturbance = load::disturbance().map(|share| {
         let percent = (100.0 * share).round();
@@ -179,11 +179,11 @@ fn write(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).with_context(|| format!("{} not written", path.display()))
 }
 
-/// Fails where ours has no time; a peer's loss is its own.
+/// Fails where ours has no time; a baseline's loss is its own.
 fn check(measurements: &[Measurement]) -> Result<()> {
     let lost = measurements
         .iter()
-        .filter(|measurement| measurement.of(Contender::Cubenorm).is_none())
+        .filter(|measurement| measurement.of(Provider::Cubenorm).is_none())
         .count();
     ensure!(
         lost == 0,
@@ -196,13 +196,13 @@ fn check(measurements: &[Measurement]) -> Result<()> {
 fn print(device: Device, measurements: &[Measurement]) {
     anstream::println!("\n{}", style::heading(device));
     println!("{}", table::measurements(measurements));
-    for (contender, lost, problems) in table::lost(measurements) {
+    for (provider, lost, problems) in table::lost(measurements) {
         let (word, why) = lost.words();
         let word = match lost {
             worker::Lost::Unsupported(_) => style::warning(word),
             worker::Lost::Crashed(_) | worker::Lost::Failed(_) => style::bad(word),
         };
-        anstream::println!("{word} {contender}, {problems}: {why}");
+        anstream::println!("{word} {provider}, {problems}: {why}");
     }
 }
 
@@ -234,9 +234,9 @@ mod tests {
             let cli = Cli::try_parse_from(["bench"].iter().chain(arguments));
             cli.map(|cli| cli.args.against)
         };
-        assert_eq!(against(&[]).unwrap(), [Peer::Burn]);
+        assert_eq!(against(&[]).unwrap(), [Baseline::Burn]);
         let named = against(&["--against", "torch,onnxruntime"]);
-        assert_eq!(named.unwrap(), [Peer::Torch, Peer::Onnxruntime]);
+        assert_eq!(named.unwrap(), [Baseline::Torch, Baseline::Onnxruntime]);
         assert!(against(&["--against", "jax"]).is_err());
     }
 
@@ -244,7 +244,7 @@ mod tests {
     fn a_run_fails_where_ours_has_no_time_and_nowhere_else() {
         let mut all = fixture::measurements();
         check(&all).unwrap();
-        all[1].contenders[0].result = Err(worker::Lost::Failed("x".into()));
+        all[1].providers[0].result = Err(worker::Lost::Failed("x".into()));
         let error = check(&all).unwrap_err().to_string();
         assert_eq!(error, "cubenorm has no time for 1 of 4 problems");
     }

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde::Serialize;
 
-use super::{contender::Contender, measure::Measurement, stats::Clock};
+use super::{measure::Measurement, provider::Provider, stats::Clock};
 use crate::commands::problem::Problem;
 
 /// What a row says; programs rely on the names and their order.
@@ -11,9 +11,9 @@ use crate::commands::problem::Problem;
 struct Row<'a, Shape> {
     /// The device that cubenorm ran on.
     device: &'static str,
-    /// What this contender ran on; empty where it has no time.
+    /// What this provider ran on; empty where it has no time.
     runtime: &'a str,
-    contender: &'static str,
+    provider: &'static str,
     op: &'a str,
     shape: Shape,
     layout: &'a str,
@@ -59,8 +59,8 @@ fn rows<'a, Shape: 'a>(
     measurements.iter().flat_map(move |measurement| {
         let problem = &measurement.problem;
         let bytes = measurement.said(|about| about.bytes);
-        let copy = measurement.median(Contender::Copy, Clock::Wall);
-        measurement.contenders.iter().map(move |measured| {
+        let copy = measurement.median(Provider::Copy, Clock::Wall);
+        measurement.providers.iter().map(move |measured| {
             let timed = measured.result.as_ref().ok();
             let wall = timed.map(|timed| timed.wall);
             let device = timed.and_then(|timed| timed.device);
@@ -69,7 +69,7 @@ fn rows<'a, Shape: 'a>(
             Row {
                 device: measurement.device.name(),
                 runtime: timed.map_or("", |timed| &timed.about.runtime),
-                contender: measured.contender.name(),
+                provider: measured.provider.name(),
                 op: &problem.op,
                 shape: shape(problem),
                 layout: &problem.layout,
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(
             rows[0],
             serde_json::json!({
-                "device": "cpu", "runtime": "cpu", "contender": "cubenorm",
+                "device": "cpu", "runtime": "cpu", "provider": "cubenorm",
                 "op": "layer_norm", "shape": [2048, 4096],
                 "layout": "contiguous", "dtype": "f32", "pass": "forward",
                 "plan": "unit: 2 units (a CPU)", "median_ms": 4.0, "p20_ms": 3.0, "p80_ms": 5.0,
@@ -119,7 +119,7 @@ mod tests {
         );
         let copy = &rows[4];
         assert_eq!(
-            (&copy["contender"], &copy["share_of_copy"]),
+            (&copy["provider"], &copy["share_of_copy"]),
             (&"copy".into(), &1.0.into())
         );
         let lost = rows
@@ -138,7 +138,7 @@ mod tests {
         let mut lines = text.lines();
         assert_eq!(
             lines.next().unwrap(),
-            "device,runtime,contender,op,shape,layout,dtype,pass,plan,median_ms,p20_ms,p80_ms,device_ms,device_p20_ms,device_p80_ms,gb_per_s,share_of_copy,note"
+            "device,runtime,provider,op,shape,layout,dtype,pass,plan,median_ms,p20_ms,p80_ms,device_ms,device_p20_ms,device_p80_ms,gb_per_s,share_of_copy,note"
         );
         assert_eq!(
             lines.next().unwrap(),

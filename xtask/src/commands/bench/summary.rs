@@ -1,8 +1,8 @@
-//! What a run comes to: how much faster than each peer, and how near to the copy.
+//! What a run comes to: how much faster than each baseline, and how near to the copy.
 
 use super::{
-    contender::{Contender, Peer},
     measure::Measurement,
+    provider::{Baseline, Provider},
     stats::Clock,
 };
 use crate::{commands::ratios::geometric_mean, device::Device};
@@ -10,20 +10,20 @@ use crate::{commands::ratios::geometric_mean, device::Device};
 /// Bytes of an input from which on the libraries' own cost of a call no longer counts.
 const LARGE: usize = 4 << 20;
 
-/// A device, a pass and a type beside one other contender, by one clock.
+/// A device, a pass and a type beside one other provider, by one clock.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
     pub device: Device,
     pub pass: String,
     pub dtype: String,
-    pub beside: Contender,
+    pub beside: Provider,
     pub clock: Clock,
     pub all: Ratios,
     /// Of the inputs of 4 MiB and larger, if there are any.
     pub large: Option<Ratios>,
 }
 
-/// How many times a peer's speed ours is, or how many times the copy's time it takes.
+/// How many times a baseline's speed ours is, or how many times the copy's time it takes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ratios {
     pub problems: usize,
@@ -33,29 +33,29 @@ pub struct Ratios {
     pub at: String,
 }
 
-/// What a ratio beside a contender means.
-pub fn unit(beside: Contender) -> String {
+/// What a ratio beside a provider means.
+pub fn unit(beside: Provider) -> String {
     match beside {
-        Contender::Copy => "times a copy's time".to_owned(),
+        Provider::Copy => "times a copy's time".to_owned(),
         ceiling if ceiling.is_ceiling() => format!("times the {ceiling}'s time"),
-        peer => format!("times {peer}'s speed"),
+        baseline => format!("times {baseline}'s speed"),
     }
 }
 
-/// Ours beside another contender on one problem, in that unit and by one clock.
-pub fn ratio(measurement: &Measurement, beside: Contender, clock: Clock) -> Option<f64> {
+/// Ours beside another provider on one problem, in that unit and by one clock.
+pub fn ratio(measurement: &Measurement, beside: Provider, clock: Clock) -> Option<f64> {
     // What a call costs the host no device can tell.
-    if (beside, clock) == (Contender::Peer(Peer::Elementwise), Clock::Device) {
+    if (beside, clock) == (Provider::Baseline(Baseline::Elementwise), Clock::Device) {
         return None;
     }
     match beside.is_ceiling() {
-        true => measurement.ratio(Contender::Cubenorm, beside, clock),
-        false => measurement.ratio(beside, Contender::Cubenorm, clock),
+        true => measurement.ratio(Provider::Cubenorm, beside, clock),
+        false => measurement.ratio(beside, Provider::Cubenorm, clock),
     }
 }
 
 /// Whether one ratio is worse than another.
-pub fn is_worse(beside: Contender, one: f64, other: f64) -> bool {
+pub fn is_worse(beside: Provider, one: f64, other: f64) -> bool {
     match beside.is_ceiling() {
         true => one > other,
         false => one < other,
@@ -80,8 +80,8 @@ pub fn summaries(measurements: &[Measurement]) -> Vec<Summary> {
             .copied()
             .filter(|m| m.said(|about| about.input_bytes) >= Some(LARGE))
             .collect();
-        for beside in first.contenders.iter().map(|measured| measured.contender) {
-            if beside == Contender::Cubenorm {
+        for beside in first.providers.iter().map(|measured| measured.provider) {
+            if beside == Provider::Cubenorm {
                 continue;
             }
             for clock in Clock::BOTH {
@@ -103,7 +103,7 @@ pub fn summaries(measurements: &[Measurement]) -> Vec<Summary> {
 }
 
 impl Ratios {
-    fn of(measurements: &[&Measurement], beside: Contender, clock: Clock) -> Option<Self> {
+    fn of(measurements: &[&Measurement], beside: Provider, clock: Clock) -> Option<Self> {
         let found: Vec<(f64, &Measurement)> = measurements
             .iter()
             .filter_map(|measurement| Some((ratio(measurement, beside, clock)?, *measurement)))
@@ -139,12 +139,12 @@ mod tests {
                 .find(|s| s.beside == beside && s.pass == "forward" && s.clock == Clock::Wall);
             found.unwrap().clone()
         };
-        let burn = of(Contender::Peer(Peer::Burn));
+        let burn = of(Provider::Baseline(Baseline::Burn));
         assert_eq!((burn.all.problems, burn.all.worst), (3, 1.25));
         assert!((burn.all.mean - (5.0f64 * 2.0 * 1.25).cbrt()).abs() < 1e-12);
         assert_eq!(burn.all.at, "rms_norm 1x4096");
         assert_eq!(burn.large.unwrap().problems, 2);
-        let copy = of(Contender::Copy);
+        let copy = of(Provider::Copy);
         assert_eq!(
             (copy.all.worst, copy.all.at.as_str()),
             (4.0, "rms_norm 1x4096")
@@ -153,10 +153,10 @@ mod tests {
 
     #[test]
     fn a_ceiling_is_farther_off_the_longer_ours_takes() {
-        let probe = Contender::Peer(Peer::Probe);
+        let probe = Provider::Baseline(Baseline::Probe);
         assert_eq!(unit(probe), "times the probe's time");
         assert!(is_worse(probe, 2.0, 1.5));
-        assert!(is_worse(Contender::Peer(Peer::Burn), 1.5, 2.0));
+        assert!(is_worse(Provider::Baseline(Baseline::Burn), 1.5, 2.0));
     }
 
     #[test]
@@ -169,17 +169,17 @@ mod tests {
             of.map(|s| (s.clock, s.all.mean)).collect::<Vec<_>>()
         };
         let [(Clock::Wall, wall), (Clock::Device, device)] =
-            forward(Contender::Peer(Peer::Burn))[..]
+            forward(Provider::Baseline(Baseline::Burn))[..]
         else {
             panic!("two clocks");
         };
         assert!((device - wall / 0.8).abs() < 1e-12);
-        let [(Clock::Wall, _)] = forward(Contender::Peer(Peer::Torch))[..] else {
+        let [(Clock::Wall, _)] = forward(Provider::Baseline(Baseline::Torch))[..] else {
             panic!("one clock");
         };
         let mut tiny = measurements().remove(2);
-        tiny.contenders[1].contender = Contender::Peer(Peer::Elementwise);
-        let call = |clock| ratio(&tiny, tiny.contenders[1].contender, clock);
+        tiny.providers[1].provider = Provider::Baseline(Baseline::Elementwise);
+        let call = |clock| ratio(&tiny, tiny.providers[1].provider, clock);
         assert!(call(Clock::Wall).is_some() && call(Clock::Device).is_none());
     }
 

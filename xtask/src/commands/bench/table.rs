@@ -3,8 +3,8 @@
 use comfy_table::{CellAlignment, Table, presets};
 
 use super::{
-    contender::Contender,
     measure::{Measured, Measurement},
+    provider::Provider,
     stats::{Clock, Stats},
     summary::{self, Ratios, Summary},
     worker::Lost,
@@ -13,14 +13,14 @@ use super::{
 /// The measurements of one device: ratios first, because on a software device the times say
 /// little about any other machine.
 pub fn measurements(measurements: &[Measurement]) -> String {
-    let contenders: Vec<Contender> = measurements
+    let providers: Vec<Provider> = measurements
         .first()
-        .map(|measurement| measurement.contenders.iter().map(|m| m.contender).collect())
+        .map(|measurement| measurement.providers.iter().map(|m| m.provider).collect())
         .unwrap_or_default();
-    let others: Vec<Contender> = contenders
+    let others: Vec<Provider> = providers
         .iter()
         .copied()
-        .filter(|contender| *contender != Contender::Cubenorm)
+        .filter(|provider| *provider != Provider::Cubenorm)
         .collect();
     let mut header: Vec<String> = ["op", "shape", "dtype", "pass"].map(str::to_owned).into();
     header.extend(others.iter().map(|&other| broken(&summary::unit(other))));
@@ -55,24 +55,24 @@ fn broken(text: &str) -> String {
 
 /// A column of times.
 pub struct Column {
-    contender: Contender,
+    provider: Provider,
     clock: Clock,
 }
 
-/// A column for each contender, and after them one for each that a device's clock has timed.
+/// A column for each provider, and after them one for each that a device's clock has timed.
 pub fn columns(measurements: &[&Measurement]) -> Vec<Column> {
     let Some(first) = measurements.first() else {
         return Vec::new();
     };
     let all = Clock::BOTH.into_iter().flat_map(|clock| {
-        let contenders = first.contenders.iter().map(|measured| measured.contender);
-        contenders.map(move |contender| Column { contender, clock })
+        let providers = first.providers.iter().map(|measured| measured.provider);
+        providers.map(move |provider| Column { provider, clock })
     });
     let is_there = |column: &Column| {
         column.clock == Clock::Wall
             || measurements
                 .iter()
-                .any(|m| m.median(column.contender, column.clock).is_some())
+                .any(|m| m.median(column.provider, column.clock).is_some())
     };
     all.filter(is_there).collect()
 }
@@ -80,15 +80,15 @@ pub fn columns(measurements: &[&Measurement]) -> Vec<Column> {
 impl Column {
     pub fn heading(&self) -> String {
         match self.clock {
-            Clock::Wall => format!("{} ms", self.contender),
-            Clock::Device => format!("{} device ms", self.contender),
+            Clock::Wall => format!("{} ms", self.provider),
+            Clock::Device => format!("{} device ms", self.provider),
         }
     }
 
-    /// The median and how far its samples are spread, or how the contender was lost.
+    /// The median and how far its samples are spread, or how the provider was lost.
     pub fn cell(&self, measurement: &Measurement) -> String {
-        let mut all = measurement.contenders.iter();
-        let Some(Measured { result, .. }) = all.find(|it| it.contender == self.contender) else {
+        let mut all = measurement.providers.iter();
+        let Some(Measured { result, .. }) = all.find(|it| it.provider == self.provider) else {
             return "-".to_owned();
         };
         match result {
@@ -172,30 +172,30 @@ pub fn times(ratio: f64) -> String {
     format!("{ratio:.2}x")
 }
 
-/// The contenders without a time: who, how, why, and on which problems, those of one reason together.
-pub fn lost(measurements: &[Measurement]) -> Vec<(Contender, &Lost, String)> {
-    let mut reasons: Vec<(Contender, &Lost, Vec<String>)> = Vec::new();
+/// The providers without a time: who, how, why, and on which problems, those of one reason together.
+pub fn lost(measurements: &[Measurement]) -> Vec<(Provider, &Lost, String)> {
+    let mut reasons: Vec<(Provider, &Lost, Vec<String>)> = Vec::new();
     for measurement in measurements {
-        for measured in &measurement.contenders {
+        for measured in &measurement.providers {
             let Err(lost) = &measured.result else {
                 continue;
             };
             let problem = measurement.problem.to_string();
-            let same = |it: &&mut (Contender, &Lost, Vec<String>)| {
-                it.0 == measured.contender && it.1 == lost
+            let same = |it: &&mut (Provider, &Lost, Vec<String>)| {
+                it.0 == measured.provider && it.1 == lost
             };
             match reasons.iter_mut().find(same) {
                 Some((_, _, problems)) => problems.push(problem),
-                None => reasons.push((measured.contender, lost, vec![problem])),
+                None => reasons.push((measured.provider, lost, vec![problem])),
             }
         }
     }
-    let named = reasons.into_iter().map(|(contender, lost, problems)| {
+    let named = reasons.into_iter().map(|(provider, lost, problems)| {
         let problems = match problems.as_slice() {
             [_, _, _, _, ..] => format!("{} problems", problems.len()),
             few => few.join(", "),
         };
-        (contender, lost, problems)
+        (provider, lost, problems)
     });
     named.collect()
 }
@@ -220,11 +220,11 @@ mod tests {
     fn a_reason_that_many_problems_share_is_told_once() {
         let one = fixture::measurements().remove(3);
         let all = vec![one; 5];
-        let [(contender, lost, problems)] = &lost(&all)[..] else {
+        let [(provider, lost, problems)] = &lost(&all)[..] else {
             panic!("one reason");
         };
         assert_eq!(
-            (contender.name(), problems.as_str()),
+            (provider.name(), problems.as_str()),
             ("onnxruntime", "5 problems")
         );
         assert_eq!(

@@ -1,4 +1,4 @@
-//! A contender in a process of its own, so that a crash is its own too.
+//! A provider in a process of its own, so that a crash is its own too.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -64,7 +64,7 @@ pub struct About {
     pub bytes: Option<usize>,
 }
 
-/// Why a contender has no time.
+/// Why a provider has no time.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Lost {
     /// The process died of a signal, as drivers that crash make it.

@@ -1,4 +1,4 @@
-//! Speed beside each peer: bars from 1 outward, problems below each other.
+//! Speed beside each baseline: bars from 1 outward, problems below each other.
 
 use std::ops::RangeInclusive;
 
@@ -9,8 +9,8 @@ use plotters::{
 
 use super::{
     super::{
-        contender::{Contender, Peer},
         measure::Measurement,
+        provider::{Baseline, Provider},
         stats::Clock,
         summary,
     },
@@ -25,20 +25,20 @@ const AXIS: u32 = 30;
 const BAR: u32 = 15;
 const GAP: u32 = 9;
 
-/// The plot; nothing where no peer has a time.
+/// The plot; nothing where no baseline has a time.
 pub fn plot(measurements: &[&Measurement]) -> anyhow::Result<Option<Plot>> {
-    let mut peers: Vec<Peer> = Vec::new();
-    let mut groups: Vec<(String, Vec<(Peer, f64)>)> = Vec::new();
+    let mut baselines: Vec<Baseline> = Vec::new();
+    let mut groups: Vec<(String, Vec<(Baseline, f64)>)> = Vec::new();
     for measurement in measurements {
         let mut bars = Vec::new();
-        for measured in &measurement.contenders {
-            if let Contender::Peer(peer) = measured.contender
-                && !measured.contender.is_ceiling()
-                && let Some(ratio) = summary::ratio(measurement, measured.contender, Clock::Wall)
+        for measured in &measurement.providers {
+            if let Provider::Baseline(baseline) = measured.provider
+                && !measured.provider.is_ceiling()
+                && let Some(ratio) = summary::ratio(measurement, measured.provider, Clock::Wall)
             {
-                bars.push((peer, ratio));
-                if !peers.contains(&peer) {
-                    peers.push(peer);
+                bars.push((baseline, ratio));
+                if !baselines.contains(&baseline) {
+                    baselines.push(baseline);
                 }
             }
         }
@@ -52,25 +52,28 @@ pub fn plot(measurements: &[&Measurement]) -> anyhow::Result<Option<Plot>> {
     }
     let mut svg = String::new();
     draw(&groups, &mut svg).map_err(undrawn)?;
-    let legend = peers
-        .into_iter()
-        .map(|peer| (Contender::Peer(peer).name().to_owned(), color(peer)));
+    let legend = baselines.into_iter().map(|baseline| {
+        (
+            Provider::Baseline(baseline).name().to_owned(),
+            color(baseline),
+        )
+    });
     Ok(Some(Plot {
         svg,
         legend: legend.collect(),
     }))
 }
 
-fn color(peer: Peer) -> RGBColor {
-    match peer {
-        Peer::Burn => ORANGE,
-        Peer::Torch => BLUE,
-        Peer::Onnxruntime => PURPLE,
-        Peer::Elementwise | Peer::Probe => GREY,
+fn color(baseline: Baseline) -> RGBColor {
+    match baseline {
+        Baseline::Burn => ORANGE,
+        Baseline::Torch => BLUE,
+        Baseline::Onnxruntime => PURPLE,
+        Baseline::Elementwise | Baseline::Probe => GREY,
     }
 }
 
-type Groups = [(String, Vec<(Peer, f64)>)];
+type Groups = [(String, Vec<(Baseline, f64)>)];
 
 fn draw(groups: &Groups, svg: &mut String) -> Result<(), Box<dyn std::error::Error>> {
     let bars: u32 = groups.iter().map(|(_, bars)| bars.len() as u32).sum();
@@ -103,11 +106,11 @@ fn draw(groups: &Groups, svg: &mut String) -> Result<(), Box<dyn std::error::Err
         let middle = y + (bars.len() as u32 * BAR / 2) as i32;
         let style = text(&BLACK, HPos::Right, VPos::Center);
         root.draw_text(name, &style, (LABELS as i32 - 10, middle))?;
-        for &(peer, ratio) in bars {
+        for &(baseline, ratio) in bars {
             let ends = [place(1.0), place(ratio)];
             let (left, right) = (ends[0].min(ends[1]), ends[0].max(ends[1]));
             let corners = [(left, y + 1), (right.max(left + 1), y + BAR as i32 - 1)];
-            root.draw(&Rectangle::new(corners, color(peer).filled()))?;
+            root.draw(&Rectangle::new(corners, color(baseline).filled()))?;
             let value = format!("{ratio:.2}x");
             let style = text(&BLACK, HPos::Left, VPos::Center);
             root.draw_text(&value, &style, (right + 5, y + BAR as i32 / 2))?;
@@ -145,7 +148,7 @@ mod tests {
 
     #[test]
     fn the_axis_holds_every_ratio_and_always_1() {
-        let group = |ratio| [(String::new(), vec![(Peer::Burn, ratio)])];
+        let group = |ratio| [(String::new(), vec![(Baseline::Burn, ratio)])];
         assert_eq!(exponents(&group(1.2)), -1..=1);
         assert_eq!(exponents(&group(21.0)), -1..=5);
         assert_eq!(exponents(&group(0.04)), -5..=1);

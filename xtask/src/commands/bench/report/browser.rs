@@ -159,7 +159,7 @@ fn a_browser_shows_the_report_whole_without_asking_for_anything() {
         "cpu: cubenorm on cpu; burn on cpu; torch on torch 1.2.3",
         "times onnxruntime's speed",
         "times a copy's time",
-        "Speed beside each peer: forward, f32",
+        "Speed beside each baseline: forward, f32",
         "Throughput of each strategy on cpu",
         "Strategy without tuning on cpu: forward",
         "unit: 2 units (a CPU)",

@@ -10,8 +10,8 @@ mod plot;
 use std::fmt::{self, Display};
 
 use super::{
-    contender::Contender,
     measure::Measurement,
+    provider::Provider,
     stats::Clock,
     summary::{self, Ratios, Summary},
     survey::Survey,
@@ -74,16 +74,16 @@ impl Page<'_> {
         let mut facts = self.facts.clone();
         for device in self.devices() {
             let mut runtimes: Vec<String> = Vec::new();
-            for measured in self.of(device).flat_map(|m| &m.contenders) {
+            for measured in self.of(device).flat_map(|m| &m.providers) {
                 let Ok(timed) = &measured.result else {
                     continue;
                 };
-                let line = format!("{} on {}", measured.contender, timed.about.runtime);
+                let line = format!("{} on {}", measured.provider, timed.about.runtime);
                 if !runtimes.contains(&line) {
                     runtimes.push(line);
                 }
             }
-            facts.push(("contenders", format!("{device}: {}", runtimes.join("; "))));
+            facts.push(("providers", format!("{device}: {}", runtimes.join("; "))));
         }
         let lines = facts
             .iter()
@@ -120,7 +120,7 @@ impl Page<'_> {
             format!("<tr>{}</tr>\n", row.concat())
         });
         format!(
-            "<h2>Summary</h2>\n<p>Means are geometric; <i>full</i> is forward and backward. Beside a peer \
+            "<h2>Summary</h2>\n<p>Means are geometric; <i>full</i> is forward and backward. Beside a baseline \
              more is better; beside a copy of the bytes that the pass must move, less is better, and 1 is \
              the ceiling. <i>Wall</i> is what a caller waits, <i>device</i> what kernels take by the device's \
              own clock, where it has one; all else here is by the wall's.</p>\n\
@@ -148,7 +148,7 @@ impl Page<'_> {
                 .filter(|m| (m.problem.pass.as_str(), m.problem.dtype.as_str()) == (pass, dtype))
                 .collect();
             if let Some(plot) = bars::plot(&alike)? {
-                let title = format!("Speed beside each peer: {pass}, {dtype}");
+                let title = format!("Speed beside each baseline: {pass}, {dtype}");
                 let note = "Bars to the right of 1: cubenorm is so many times faster; to the left: slower.";
                 html += &figure(&title, note, &plot);
             }
@@ -160,9 +160,9 @@ impl Page<'_> {
         let Some(first) = self.of(device).next() else {
             return String::new();
         };
-        let contenders: Vec<Contender> = first.contenders.iter().map(|m| m.contender).collect();
+        let providers: Vec<Provider> = first.providers.iter().map(|m| m.provider).collect();
         let mut head = ["op", "shape", "type", "pass"].map(heading).concat();
-        for other in contenders.iter().filter(|c| **c != Contender::Cubenorm) {
+        for other in providers.iter().filter(|c| **c != Provider::Cubenorm) {
             head += &heading(summary::unit(*other));
         }
         let columns = table::columns(&self.of(device).collect::<Vec<_>>());
@@ -172,13 +172,13 @@ impl Page<'_> {
         head += &heading("GB/s");
         let rows = self.of(device).map(|measurement| {
             let mut row = problem(measurement);
-            for other in contenders.iter().filter(|c| **c != Contender::Cubenorm) {
+            for other in providers.iter().filter(|c| **c != Provider::Cubenorm) {
                 row += &ratio(*other, summary::ratio(measurement, *other, Clock::Wall));
             }
             for column in &columns {
                 row += &number(column.cell(measurement));
             }
-            let ours = measurement.median(Contender::Cubenorm, Clock::Wall);
+            let ours = measurement.median(Provider::Cubenorm, Clock::Wall);
             let bytes = measurement.said(|about| about.bytes);
             let rate = ours.zip(bytes).map(|(ms, bytes)| {
                 let rate = bytes as f64 / ms / 1e6;
@@ -195,7 +195,7 @@ impl Page<'_> {
     /// What cubenorm ran.
     fn plans(&self, device: Device) -> String {
         let rows = self.of(device).filter_map(|measurement| {
-            let plan = measurement.of(Contender::Cubenorm)?.about.plan.as_deref()?;
+            let plan = measurement.of(Provider::Cubenorm)?.about.plan.as_deref()?;
             Some(format!("<tr>{}{}</tr>\n", problem(measurement), word(plan)))
         });
         let rows: String = rows.collect();
@@ -209,14 +209,13 @@ impl Page<'_> {
     }
 
     fn lost(&self) -> String {
-        let items =
-            table::lost(self.measurements)
-                .into_iter()
-                .map(|(contender, lost, problems)| {
-                    let (word, why) = lost.words();
-                    let line = format!("{contender}, {problems}: {word}: {why}");
-                    format!("<li>{}</li>\n", Escaped(&line))
-                });
+        let items = table::lost(self.measurements)
+            .into_iter()
+            .map(|(provider, lost, problems)| {
+                let (word, why) = lost.words();
+                let line = format!("{provider}, {problems}: {word}: {why}");
+                format!("<li>{}</li>\n", Escaped(&line))
+            });
         let items: String = items.collect();
         match items.is_empty() {
             true => items,
@@ -286,8 +285,8 @@ fn problem(measurement: &Measurement) -> String {
     words.map(word).concat()
 }
 
-/// A ratio beside a contender; marked where ours is the slower one.
-fn ratio(beside: Contender, ratio: Option<f64>) -> String {
+/// A ratio beside a provider; marked where ours is the slower one.
+fn ratio(beside: Provider, ratio: Option<f64>) -> String {
     let Some(ratio) = ratio else {
         return number("-");
     };

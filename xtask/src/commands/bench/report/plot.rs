@@ -15,7 +15,7 @@ pub const GREEN: RGBColor = RGBColor(0, 158, 115);
 pub const VERMILION: RGBColor = RGBColor(213, 94, 0);
 pub const SKY: RGBColor = RGBColor(86, 180, 233);
 pub const PURPLE: RGBColor = RGBColor(204, 121, 167);
-/// Axes, and what is no contender.
+/// Axes, and what is no provider.
 pub const GREY: RGBColor = RGBColor(110, 118, 129);
 pub const PALE: RGBColor = RGBColor(225, 228, 232);
 

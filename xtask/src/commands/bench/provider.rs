@@ -26,7 +26,7 @@ const KEEP_MEMORY: [(&str, &str); 2] = [
 
 /// Whom to measure beside cubenorm and the copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Peer {
+pub enum Baseline {
     /// Burn's own layers, on the same device
     Burn,
     /// PyTorch, on the CPU; on the GPU beside `cuda`
@@ -41,23 +41,23 @@ pub enum Peer {
 
 /// Who computes, as rows name them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Contender {
+pub enum Provider {
     Cubenorm,
-    Peer(Peer),
+    Baseline(Baseline),
     /// A device copy of the bytes that a pass must move: the ceiling.
     Copy,
 }
 
-impl Contender {
+impl Provider {
     /// Cubenorm first and the copy last, in the order of a round.
-    pub fn with(peers: &[Peer]) -> Vec<Self> {
-        let peers = Peer::value_variants()
+    pub fn with(baselines: &[Baseline]) -> Vec<Self> {
+        let baselines = Baseline::value_variants()
             .iter()
-            .filter(|peer| peers.contains(peer))
-            .map(|&peer| Self::Peer(peer));
+            .filter(|baseline| baselines.contains(baseline))
+            .map(|&baseline| Self::Baseline(baseline));
         [Self::Cubenorm]
             .into_iter()
-            .chain(peers)
+            .chain(baselines)
             .chain([Self::Copy])
             .collect()
     }
@@ -65,33 +65,33 @@ impl Contender {
     pub fn name(self) -> &'static str {
         match self {
             Self::Cubenorm => "cubenorm",
-            Self::Peer(Peer::Burn) => "burn",
-            Self::Peer(Peer::Torch) => "torch",
-            Self::Peer(Peer::Onnxruntime) => "onnxruntime",
-            Self::Peer(Peer::Elementwise) => "elementwise",
-            Self::Peer(Peer::Probe) => "probe",
+            Self::Baseline(Baseline::Burn) => "burn",
+            Self::Baseline(Baseline::Torch) => "torch",
+            Self::Baseline(Baseline::Onnxruntime) => "onnxruntime",
+            Self::Baseline(Baseline::Elementwise) => "elementwise",
+            Self::Baseline(Baseline::Probe) => "probe",
             Self::Copy => "copy",
         }
     }
 
     /// Whether this is a copy: a ceiling to come near to, rather than somebody to outrun.
     pub fn is_ceiling(self) -> bool {
-        matches!(self, Self::Peer(Peer::Probe) | Self::Copy)
+        matches!(self, Self::Baseline(Baseline::Probe) | Self::Copy)
     }
 
     /// The library that this is, where it is one outside Rust.
     pub fn library(self) -> Option<Library> {
         match self {
-            Self::Peer(Peer::Torch) => Some(Library::PyTorch),
-            Self::Peer(Peer::Onnxruntime) => Some(Library::OnnxRuntime),
+            Self::Baseline(Baseline::Torch) => Some(Library::PyTorch),
+            Self::Baseline(Baseline::Onnxruntime) => Some(Library::OnnxRuntime),
             Self::Cubenorm
-            | Self::Peer(Peer::Burn | Peer::Elementwise | Peer::Probe)
+            | Self::Baseline(Baseline::Burn | Baseline::Elementwise | Baseline::Probe)
             | Self::Copy => None,
         }
     }
 }
 
-impl fmt::Display for Contender {
+impl fmt::Display for Provider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -99,7 +99,7 @@ impl fmt::Display for Contender {
 
 /// All that are measured, with what it takes to start them.
 pub struct Field {
-    pub contenders: Vec<Contender>,
+    pub providers: Vec<Provider>,
     program: PathBuf,
     /// Where libraries outside Rust are, if one is measured.
     python: Option<Python>,
@@ -111,17 +111,17 @@ impl Field {
     /// # Errors
     ///
     /// Where one cannot be had.
-    pub fn new(program: &Path, contenders: Vec<Contender>) -> Result<Self> {
+    pub fn new(program: &Path, providers: Vec<Provider>) -> Result<Self> {
         let mut python = None;
-        for contender in &contenders {
-            if let Some(library) = contender.library() {
+        for provider in &providers {
+            if let Some(library) = provider.library() {
                 let installed = library.install();
-                let without = || format!("no {contender}; leave it out of --against to go without");
+                let without = || format!("no {provider}; leave it out of --against to go without");
                 python = Some(installed.with_context(without)?);
             }
         }
         Ok(Self {
-            contenders,
+            providers,
             program: program.to_owned(),
             python,
         })
@@ -135,21 +135,21 @@ impl Field {
         }
     }
 
-    /// A process of a contender's own that has set the problem up, right and warm; and what it says of
+    /// A process of a provider's own that has set the problem up, right and warm; and what it says of
     /// itself.
     pub fn prepare(
         &self,
-        contender: Contender,
+        provider: Provider,
         problem: &Problem,
         device: Device,
     ) -> Result<Prepared> {
-        let mut worker = Worker::start(&self.command(contender).env("BURN_DEVICE", device.name()))?;
+        let mut worker = Worker::start(&self.command(provider).env("BURN_DEVICE", device.name()))?;
         let about = match worker.prepare(problem) {
             Ok(about) => about,
             Err(lost) => return Ok(Err(lost)),
         };
         // The others compare by themselves.
-        if contender.library().is_some()
+        if provider.library().is_some()
             && let Err(wrong) = self.exchange("judge", problem)
         {
             return Ok(Err(Lost::Failed(format!("{wrong:#}"))));
@@ -157,15 +157,15 @@ impl Field {
         Ok(Ok((worker, about)))
     }
 
-    fn command(&self, contender: Contender) -> Cmd {
-        match (&self.python, contender.library()) {
+    fn command(&self, provider: Provider) -> Cmd {
+        match (&self.python, provider.library()) {
             (Some(python), Some(_)) => {
-                let script = python.script(SCRIPT).arg(contender.name()).arg(EXCHANGE);
+                let script = python.script(SCRIPT).arg(provider.name()).arg(EXCHANGE);
                 KEEP_MEMORY
                     .iter()
                     .fold(script, |script, (name, value)| script.env(*name, value))
             }
-            _ => Cmd::new(self.program.to_string_lossy()).args(["work", contender.name()]),
+            _ => Cmd::new(self.program.to_string_lossy()).args(["work", provider.name()]),
         }
     }
 
@@ -207,18 +207,18 @@ mod tests {
 
     #[test]
     fn ours_is_first_and_the_copy_last_in_whatever_order_peers_are_asked_for() {
-        let names: Vec<&str> = Contender::with(&[Peer::Onnxruntime, Peer::Burn])
+        let names: Vec<&str> = Provider::with(&[Baseline::Onnxruntime, Baseline::Burn])
             .into_iter()
-            .map(Contender::name)
+            .map(Provider::name)
             .collect();
         assert_eq!(names, ["cubenorm", "burn", "onnxruntime", "copy"]);
     }
 
     #[test]
     fn rows_name_peers_as_the_command_line_does() {
-        for peer in Peer::value_variants() {
-            let asked = peer.to_possible_value().unwrap();
-            assert_eq!(asked.get_name(), Contender::Peer(*peer).name());
+        for baseline in Baseline::value_variants() {
+            let asked = baseline.to_possible_value().unwrap();
+            assert_eq!(asked.get_name(), Provider::Baseline(*baseline).name());
         }
     }
 }

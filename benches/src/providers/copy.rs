@@ -43,7 +43,7 @@ mod cube {
     use crate::{
         check::Outcome,
         clock::Clock,
-        contenders::norm::{MEMORY, MOST_RUNS},
+        providers::norm::{MEMORY, MOST_RUNS},
     };
 
     /// Copies `per_unit` vectors in every unit: neighbours in one unit where `blocked`, as a

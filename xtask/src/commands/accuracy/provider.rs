@@ -1,4 +1,4 @@
-//! What a contender gave for each case, whether its process survived that or not.
+//! What a provider gave for each case, whether its process survived that or not.
 
 use std::{
     io::{BufRead, BufReader},
@@ -24,7 +24,7 @@ pub struct Case {
     pub input: String,
 }
 
-/// How exact a contender was.
+/// How exact a provider was.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -52,42 +52,42 @@ struct Row {
     verdict: Verdict,
 }
 
-/// What a contender gave, for each case of a suite in its order.
+/// What a provider gave, for each case of a suite in its order.
 #[derive(Clone, Debug)]
 pub struct Column {
-    pub contender: String,
+    pub provider: String,
     pub cases: Vec<Case>,
     pub verdicts: Vec<Verdict>,
 }
 
 /// A worker to start.
 pub struct Job {
-    contender: String,
+    provider: String,
     command: Cmd,
     /// Whether the number of the case to begin with is its last argument.
     resumable: bool,
 }
 
 impl Job {
-    /// Has a contender compute on a device.
-    pub fn on_device(program: &Path, suite: &str, contender: &str, device: Device) -> Self {
+    /// Has a provider compute on a device.
+    pub fn on_device(program: &Path, suite: &str, provider: &str, device: Device) -> Self {
         Self {
-            contender: contender.to_owned(),
+            provider: provider.to_owned(),
             command: Cmd::new(program.to_string_lossy())
-                .args(["measure", suite, contender])
+                .args(["measure", suite, provider])
                 .env("BURN_DEVICE", device.name()),
             resumable: true,
         }
     }
 
     /// Judges what a library left in a folder.
-    pub fn of_files(program: &Path, suite: &str, folder: &Path, contender: &str) -> Self {
+    pub fn of_files(program: &Path, suite: &str, folder: &Path, provider: &str) -> Self {
         Self {
-            contender: contender.to_owned(),
+            provider: provider.to_owned(),
             command: Cmd::new(program.to_string_lossy())
                 .args(["judge", suite])
                 .arg(folder)
-                .arg(contender),
+                .arg(provider),
             resumable: false,
         }
     }
@@ -95,7 +95,7 @@ impl Job {
     /// Runs the worker, and again behind each case that ends its process.
     pub fn run(self, bar: &ProgressBar) -> Result<Column> {
         let mut column = Column {
-            contender: self.contender.clone(),
+            provider: self.provider.clone(),
             cases: Vec::new(),
             verdicts: Vec::new(),
         };
@@ -123,7 +123,7 @@ impl Job {
         let mut child = command
             .command()
             .stdout(Stdio::piped())
-            // Every panic of a contender is in its verdict; what else it says would fill the screen.
+            // Every panic of a provider is in its verdict; what else it says would fill the screen.
             .stderr(Stdio::null())
             .spawn()
             .with_context(|| format!("`{command}` could not be started"))?;
@@ -166,7 +166,7 @@ mod tests {
     fn script(script: &str) -> Result<Column> {
         let cases = CASES.replace('\n', "");
         let job = Job {
-            contender: "c".into(),
+            provider: "c".into(),
             command: Cmd::new("sh").args(["-c", &script.replace("CASES", &cases)]),
             resumable: true,
         };

@@ -1,4 +1,4 @@
-//! What the contenders that run through Burn have in common: tensors, passes and time.
+//! What the providers that run through Burn have in common: tensors, passes and time.
 
 use std::{hint::black_box, time::Duration};
 

@@ -17,7 +17,7 @@ use crate::{
     problems::{HostData, Pass, Problem},
 };
 
-/// A contender with a problem set up on a device.
+/// A provider with a problem set up on a device.
 pub trait Subject {
     /// How many runs one sample may hold without filling the device's memory.
     fn most_runs(&self) -> usize;
@@ -36,7 +36,7 @@ pub trait Subject {
 
 /// Who computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Contender {
+pub enum Provider {
     /// This project.
     Cubenorm,
     /// `burn::nn`, fusion and autotune on.
@@ -49,7 +49,7 @@ pub enum Contender {
     Copy,
 }
 
-impl Contender {
+impl Provider {
     /// Everyone, in the order of a report.
     pub const ALL: [Self; 5] = [
         Self::Cubenorm,
@@ -82,7 +82,7 @@ impl Contender {
     }
 }
 
-impl fmt::Display for Contender {
+impl fmt::Display for Provider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Cubenorm => "cubenorm",
@@ -94,18 +94,18 @@ impl fmt::Display for Contender {
     }
 }
 
-impl FromStr for Contender {
+impl FromStr for Provider {
     type Err = anyhow::Error;
 
     fn from_str(name: &str) -> Result<Self> {
         match Self::ALL
             .into_iter()
-            .find(|contender| contender.to_string() == name)
+            .find(|provider| provider.to_string() == name)
         {
-            Some(contender) => Ok(contender),
+            Some(provider) => Ok(provider),
             None => {
-                let known = Self::ALL.map(|contender| contender.to_string()).join(", ");
-                bail!("no contender is called `{name}`; there are {known}")
+                let known = Self::ALL.map(|provider| provider.to_string()).join(", ");
+                bail!("no provider is called `{name}`; there are {known}")
             }
         }
     }

@@ -26,26 +26,26 @@ use super::{
 
 /// Who computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Contender {
+pub enum Provider {
     /// This project.
     Cubenorm,
     /// `burn::nn`, or Burn's operations where it has no such module.
     Burn,
 }
 
-impl FromStr for Contender {
+impl FromStr for Provider {
     type Err = anyhow::Error;
 
     fn from_str(name: &str) -> Result<Self> {
         Ok(match name {
             "cubenorm" => Self::Cubenorm,
             "burn" => Self::Burn,
-            _ => bail!("no contender is called `{name}`; there are `cubenorm` and `burn`"),
+            _ => bail!("no provider is called `{name}`; there are `cubenorm` and `burn`"),
         })
     }
 }
 
-impl fmt::Display for Contender {
+impl fmt::Display for Provider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Cubenorm => "cubenorm",
@@ -54,7 +54,7 @@ impl fmt::Display for Contender {
     }
 }
 
-impl Contender {
+impl Provider {
     /// Has a case computed, and compares. A panic is its failure.
     pub fn judge(self, case: &Case, device: &Device) -> Verdict {
         if !device.supports_dtype(burn_dtype(case.dtype)) {
