@@ -3,6 +3,9 @@ use std::fmt;
 use cubenorm_core::DType;
 use half::{bf16, f16};
 
+/// The most dimensions of a tensor that is read from a file.
+pub(crate) const MAX_RANK: usize = 64;
+
 /// The type of the elements in a file.
 ///
 /// All that ONNX and DirectML name, so that an error can name what is not normalized; which of them

@@ -49,6 +49,7 @@
 //! # Ok::<(), cubenorm_models::dxdispatch::ModelError>(())
 //! ```
 
+mod access;
 mod array;
 pub mod dxdispatch;
 mod executor;
@@ -60,6 +61,7 @@ pub mod run;
 mod strided;
 pub mod verify;
 
+pub use access::FileAccess;
 pub use array::{ArrayError, ElementType, HostArray};
 pub use executor::{ExecuteError, Executor, Run};
 pub use npy::NpyError;

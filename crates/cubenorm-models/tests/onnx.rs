@@ -4,12 +4,13 @@ mod common;
 
 use common::Float64;
 use cubenorm_core::DType;
-use cubenorm_models::HostArray;
 use cubenorm_models::onnx::proto::{
     AttributeProto, DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
-    TensorProto, TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
+    StringStringEntryProto, TensorProto, TensorShapeProto, TensorTypeProto, TypeProto,
+    ValueInfoProto,
 };
-use cubenorm_models::onnx::{BindError, Node, NodeError, Prepared, write_tensor};
+use cubenorm_models::onnx::{BindError, Node, NodeError, Prepared, TensorError, write_tensor};
+use cubenorm_models::{FileAccess, HostArray};
 use prost::Message;
 
 fn value(name: &str, sizes: &[Option<i64>]) -> ValueInfoProto {
@@ -224,6 +225,265 @@ fn models_that_are_not_of_one_normalization_are_refused() {
     );
     let external = error(|_, g| g.initializer[0].data_location = Some(1));
     assert!(matches!(external, NodeError::Initializer(_)), "{external}");
+}
+
+/// Runs a node on one row of 1 and 3, and returns the output at an index.
+fn ran(node: &Node, index: usize) -> Vec<f64> {
+    let prepared = Prepared::new(node, &[array(&[1, 2], &[1.0, 3.0])]).unwrap();
+    let (outputs, _) = prepared.run(&Float64::new(), 1).unwrap();
+    outputs[index].1.to_f64().unwrap()
+}
+
+#[test]
+fn attributes_need_no_type() {
+    let node = node(|_, graph| {
+        for attribute in &mut graph.node[0].attribute {
+            attribute.r#type = None;
+        }
+    });
+    assert_eq!(ran(&node.unwrap(), 1), [-1.0, 10.0]);
+}
+
+#[test]
+fn ir_versions_below_3_imply_opset_1() {
+    let lp = |ir_version: Option<i64>, domain: Option<&str>| {
+        node(|model, graph| {
+            model.ir_version = ir_version;
+            model.opset_import.clear();
+            graph.node[0] = NodeProto {
+                input: vec!["X".to_owned()],
+                output: vec!["Y".to_owned()],
+                op_type: Some("LpNormalization".to_owned()),
+                domain: domain.map(str::to_owned),
+                ..NodeProto::default()
+            };
+            graph.initializer.clear();
+            graph.output.remove(0);
+        })
+    };
+    let node = lp(Some(2), None).unwrap();
+    let prepared = Prepared::new(&node, &[array(&[1, 2], &[3.0, 4.0])]).unwrap();
+    let (outputs, _) = prepared.run(&Float64::new(), 1).unwrap();
+    let off = outputs[0].1.to_f64().unwrap();
+    assert!(
+        (off[0] - 0.6).abs() < 1e-6 && (off[1] - 0.8).abs() < 1e-6,
+        "{off:?}"
+    );
+    for (ir_version, domain) in [
+        (Some(3), None),
+        (None, None),
+        (Some(2), Some("com.microsoft")),
+    ] {
+        let error = lp(ir_version, domain).unwrap_err();
+        assert!(matches!(error, NodeError::NoOpset { .. }), "{error}");
+    }
+}
+
+#[test]
+fn unused_initializers_are_ignored() {
+    let tensor = |name: &str, data_type: i32| TensorProto {
+        name: Some(name.to_owned()),
+        data_type: Some(data_type),
+        dims: vec![-1; 100],
+        ..TensorProto::default()
+    };
+    let node = node(|_, graph| {
+        // Strings, types of 4 bits, and types that ONNX does not have; a name twice.
+        for data_type in [0, 8, 22, 99] {
+            graph.initializer.push(tensor("other", data_type));
+        }
+        let mut external = tensor("away", 1);
+        external.data_location = Some(1);
+        graph.initializer.push(external);
+        graph.initializer.push(tensor("listed", 99));
+        // Before IR version 4, initializers are inputs of the graph as well.
+        let mut listed = value("listed", &[Some(-1)]);
+        let tensor = listed.r#type.as_mut().unwrap().tensor_type.as_mut();
+        tensor.unwrap().elem_type = Some(99);
+        graph.input.push(listed);
+    });
+    let node = node.unwrap();
+    assert_eq!(node.initializers.keys().collect::<Vec<_>>(), ["W"]);
+    assert_eq!(node.free_inputs().count(), 1);
+    assert_eq!(ran(&node, 1), [-1.0, 10.0]);
+}
+
+#[test]
+fn numbers_of_parts_are_limited() {
+    let error = |change: fn(&mut ModelProto, &mut GraphProto)| node(change).unwrap_err();
+    let inputs = error(|_, g| g.node[0].input = vec![String::new(); 65]);
+    assert_eq!(
+        inputs.to_string(),
+        "inputs of the node are 65: expected at most 64"
+    );
+    let outputs = error(|_, g| g.node[0].output = vec![String::new(); 65]);
+    let attributes = error(|_, g| g.node[0].attribute = vec![AttributeProto::default(); 65]);
+    let numbers = error(|_, g| g.node[0].attribute[0].ints = vec![0; 65]);
+    let declared = error(|_, g| g.input = vec![ValueInfoProto::default(); 1025]);
+    for error in [outputs, attributes, numbers, declared] {
+        assert!(matches!(error, NodeError::TooMany { .. }), "{error}");
+    }
+    let rank = error(|_, g| g.input[0] = value("X", &[Some(1); 65]));
+    assert!(rank.to_string().contains("rank 65"), "{rank}");
+    let name = error(|_, g| g.node[0].op_type = Some("x".repeat(1 << 17)));
+    assert!(matches!(name, NodeError::Decode(_)), "{name}");
+}
+
+/// The model of `layer_norm` in a folder, its scale in another file.
+struct Outside {
+    root: tempfile::TempDir,
+    entries: Vec<(&'static str, String)>,
+}
+
+impl Outside {
+    /// 4 bytes, then the scale of 1 and 10, then 4 bytes more in `model/data/weights`.
+    fn new(entries: &[(&'static str, &str)]) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("model/data")).unwrap();
+        let outside = Self {
+            root,
+            entries: entries
+                .iter()
+                .map(|&(key, value)| (key, value.to_owned()))
+                .collect(),
+        };
+        outside.write("model/data/weights");
+        outside
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.root.path().join(name)
+    }
+
+    fn write(&self, name: &str) {
+        let values = [7.0f32, 1.0, 10.0, 9.0];
+        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        std::fs::write(self.path(name), bytes).unwrap();
+    }
+
+    fn model(&self) -> Vec<u8> {
+        let mut model = layer_norm();
+        let scale = &mut model.graph.as_mut().unwrap().initializer[0];
+        scale.raw_data = None;
+        scale.data_location = Some(1);
+        let entry = |(key, value): &(&str, String)| StringStringEntryProto {
+            key: Some((*key).to_owned()),
+            value: Some(value.clone()),
+        };
+        scale.external_data = self.entries.iter().map(entry).collect();
+        model.encode_to_vec()
+    }
+
+    fn read(&self, access: &FileAccess) -> Result<Vec<f64>, TensorError> {
+        let path = self.path("model/model.onnx");
+        std::fs::write(&path, self.model()).unwrap();
+        match Node::read_with(&path, access) {
+            Ok(node) => Ok(ran(&node, 1)),
+            Err(NodeError::Initializer(error)) => Err(error),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn external_data_is_read_below_the_folder() {
+    let entries = [
+        ("location", "data/weights"),
+        ("offset", "4"),
+        ("length", "8"),
+    ];
+    let outside = Outside::new(&entries);
+    assert_eq!(outside.read(&FileAccess::new()).unwrap(), [-1.0, 10.0]);
+    // Entries of other keys do not matter, and without a length the data goes to the end.
+    let entries = [
+        ("checksum", "?"),
+        ("location", "./data/../data/weights"),
+        ("offset", "8"),
+    ];
+    assert_eq!(
+        Outside::new(&entries).read(&FileAccess::new()).unwrap(),
+        [-10.0, 9.0]
+    );
+    let error = Node::from_bytes(&outside.model()).unwrap_err();
+    let NodeError::Initializer(error) = error else {
+        panic!("{error}")
+    };
+    assert!(matches!(error, TensorError::External { .. }), "{error}");
+}
+
+#[test]
+fn external_data_has_the_bytes_of_its_dims() {
+    for (offset, length) in [
+        ("4", "4"),
+        ("12", "8"),
+        ("0", "12"),
+        ("18446744073709551615", "8"),
+    ] {
+        let entries = [
+            ("location", "data/weights"),
+            ("offset", offset),
+            ("length", length),
+        ];
+        let error = Outside::new(&entries).read(&FileAccess::new()).unwrap_err();
+        assert!(
+            matches!(error, TensorError::ExternalSize { expected: 8, .. }),
+            "{error}"
+        );
+    }
+    for (entries, part) in [
+        (&[("offset", "4")][..], "location \"\""),
+        (
+            &[("location", "data/weights"), ("offset", "-4")],
+            "offset \"-4\"",
+        ),
+        (
+            &[("location", "data/weights"), ("length", "8 bytes")],
+            "length \"8 bytes\"",
+        ),
+    ] {
+        let error = Outside::new(entries).read(&FileAccess::new()).unwrap_err();
+        assert!(error.to_string().contains(part), "{error}");
+    }
+    for location in ["data", "data/none"] {
+        let error = Outside::new(&[("location", location)]).read(&FileAccess::new());
+        let error = error.unwrap_err();
+        assert!(matches!(error, TensorError::ExternalFile { .. }), "{error}");
+    }
+}
+
+#[test]
+fn external_data_outside_needs_an_option() {
+    let absolute = tempfile::tempdir().unwrap();
+    let absolute = absolute.path().join("weights").display().to_string();
+    for location in ["../weights", "/etc/hostname", &absolute, "data/../../none"] {
+        let entries = [("location", location), ("offset", "4"), ("length", "8")];
+        let outside = Outside::new(&entries);
+        outside.write("weights");
+        let error = outside.read(&FileAccess::new()).unwrap_err();
+        assert!(
+            matches!(error, TensorError::ExternalOutside { .. }),
+            "{error}"
+        );
+        assert!(error.to_string().contains("--read-anywhere"), "{error}");
+        if location == "../weights" {
+            let anywhere = FileAccess::new().read_anywhere(true);
+            assert_eq!(outside.read(&anywhere).unwrap(), [-1.0, 10.0]);
+        }
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn external_data_follows_no_link_outside() {
+    let outside = Outside::new(&[("location", "data/link"), ("offset", "4"), ("length", "8")]);
+    outside.write("weights");
+    let (target, link) = (outside.path("weights"), outside.path("model/data/link"));
+    std::os::unix::fs::symlink(target, link).unwrap();
+    let error = outside.read(&FileAccess::new()).unwrap_err();
+    assert!(
+        matches!(error, TensorError::ExternalOutside { .. }),
+        "{error}"
+    );
 }
 
 #[test]

@@ -5,10 +5,19 @@ use cubenorm_operators::OperatorError;
 use cubenorm_operators::onnx::{AttributeValue, Operator};
 use prost::Message;
 
-use crate::array::{ElementType, HostArray};
+use crate::access::FileAccess;
+use crate::array::{ElementType, HostArray, MAX_RANK};
 use crate::file;
-use crate::onnx::proto::{AttributeProto, GraphProto, ModelProto, ValueInfoProto, attribute_type};
-use crate::onnx::tensor::{TensorError, array};
+use crate::onnx::external::ExternalData;
+use crate::onnx::proto::{ModelProto, attribute_type};
+use crate::onnx::tensor::{TensorError, TensorView};
+use crate::onnx::wire::{Field, Fields, WireError};
+
+/// The most inputs, outputs and attributes of a node, and numbers of an attribute. No operator has
+/// nearly that number of any; a file of a few megabytes may.
+const MAX_NODE_PARTS: usize = 64;
+/// The most inputs of a graph. Models before IR version 4 list every initializer among them.
+const MAX_GRAPH_INPUTS: usize = 1024;
 
 /// Why a model is not one of a single normalization.
 #[derive(Debug, thiserror::Error)]
@@ -19,13 +28,23 @@ pub enum NodeError {
     Read(#[from] std::io::Error),
     /// The bytes are no such message.
     #[error("it is not an ONNX model: {0}")]
-    Decode(#[from] prost::DecodeError),
+    Decode(#[from] WireError),
     /// The model has no graph.
     #[error("the model has no graph")]
     NoGraph,
     /// The graph has none or several nodes.
     #[error("the graph has {0} nodes: expected exactly one")]
     NodeCount(usize),
+    /// The node or the graph has more parts than any that is read.
+    #[error("{what} are {actual}: expected at most {limit}")]
+    TooMany {
+        /// The parts.
+        what: &'static str,
+        /// Their number.
+        actual: usize,
+        /// The most that are read.
+        limit: usize,
+    },
     /// The graph has no output.
     #[error("the graph has no output")]
     NoOutput,
@@ -92,8 +111,10 @@ pub struct Node {
     pub graph_inputs: Vec<Value>,
     /// Outputs of the graph, in order: all of them the node's.
     pub graph_outputs: Vec<Value>,
-    /// What initializers give.
+    /// Arrays of the initializers that the node reads.
     pub initializers: BTreeMap<String, HostArray>,
+    /// Names of the graph's inputs that an initializer gives, read by the node or not.
+    pub initialized_inputs: BTreeSet<String>,
 }
 
 /// An input or output of a graph, as far as the model says what it is.
@@ -108,73 +129,84 @@ pub struct Value {
 }
 
 impl Node {
-    /// Reads a model's file.
+    /// Reads a model's file, and the files below its folder that hold its external data.
     ///
     /// # Errors
     ///
     /// [`NodeError`].
     pub fn read(path: &Path) -> Result<Self, NodeError> {
-        Self::from_bytes(&file::read(path)?)
+        Self::read_with(path, &FileAccess::new())
     }
 
-    /// Reads a serialized `ModelProto`.
+    /// Reads a model's file, with `access` to the files that hold its external data.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError`].
+    pub fn read_with(path: &Path, access: &FileAccess) -> Result<Self, NodeError> {
+        let bytes = file::read(path)?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        Self::parse(&bytes, Some(&mut ExternalData::new(folder, access)))
+    }
+
+    /// Reads a serialized `ModelProto` without external data.
     ///
     /// # Errors
     ///
     /// [`NodeError`].
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, NodeError> {
-        Self::from_model(ModelProto::decode(bytes)?)
+        Self::parse(bytes, None)
     }
 
-    /// Takes a model apart.
+    /// Reads a model in memory, without external data.
     ///
     /// # Errors
     ///
     /// [`NodeError`].
     pub fn from_model(model: ModelProto) -> Result<Self, NodeError> {
-        let mut graph = model.graph.ok_or(NodeError::NoGraph)?;
-        let count = graph.node.len();
-        let node = match graph.node.pop() {
-            Some(node) if count == 1 => node,
-            _ => return Err(NodeError::NodeCount(count)),
-        };
+        Self::from_bytes(&model.encode_to_vec())
+    }
 
-        let domain = plain_domain(node.domain.as_deref());
-        let opset = model
-            .opset_import
-            .iter()
-            .find(|opset| plain_domain(opset.domain.as_deref()) == domain)
-            .map(|opset| opset.version.unwrap_or_default())
-            .ok_or_else(|| NodeError::NoOpset {
-                domain: domain.to_owned(),
-            })?;
+    fn parse(model: &[u8], external: Option<&mut ExternalData>) -> Result<Self, NodeError> {
+        let node = single_node(model)?;
+        let domain = plain_domain(node.domain);
+        let opset = opset(model, domain)?.ok_or_else(|| NodeError::NoOpset {
+            domain: domain.to_owned(),
+        })?;
         let mut attributes = BTreeMap::new();
-        for attribute in &node.attribute {
-            let name = attribute.name.clone().unwrap_or_default();
-            if attributes.insert(name.clone(), value(attribute)?).is_some() {
-                let kind = "attribute";
+        for attribute in &node.attributes {
+            let (name, value) = read_attribute(*attribute)?;
+            if attributes.insert(name.to_owned(), value).is_some() {
+                let (kind, name) = ("attribute", name.to_owned());
                 return Err(NodeError::Repeated { kind, name });
             }
         }
-        let op_type = node.op_type.as_deref().unwrap_or_default();
-        let operator = Operator::from_node(domain, op_type, opset, &attributes)?;
+        let operator = Operator::from_node(domain, node.op_type, opset, &attributes)?;
 
+        let is_read: BTreeSet<&str> = node.inputs.iter().copied().collect();
+        let inputs = declared(model, GRAPH_INPUT, "inputs of the graph", MAX_GRAPH_INPUTS)?;
+        let outputs = declared(model, GRAPH_OUTPUT, "outputs of the graph", MAX_NODE_PARTS)?;
+        let names: BTreeSet<&str> = inputs.iter().map(|input| input.name).collect();
+        let (initializers, initialized) = initializers(model, &is_read, &names, external)?;
+        let is_ignored = |name: &str| initialized.contains(name) && !is_read.contains(name);
+        let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
         let read = Self {
             operator,
-            inputs: node.input,
-            outputs: node.output,
-            initializers: initializers(&graph)?,
-            graph_inputs: values(&graph.input, "graph input")?,
-            graph_outputs: values(&graph.output, "graph output")?,
+            inputs: owned(node.inputs.clone()),
+            outputs: owned(node.outputs),
+            initializers,
+            graph_inputs: values(&inputs, "graph input", is_ignored)?,
+            graph_outputs: values(&outputs, "graph output", |_| false)?,
+            initialized_inputs: initialized.into_iter().map(str::to_owned).collect(),
         };
         read.check_names()?;
         Ok(read)
     }
 
-    /// The inputs of the graph that the caller gives: those that no initializer gives.
+    /// The inputs of the graph that no initializer gives, so that the caller must.
     pub fn free_inputs(&self) -> impl Iterator<Item = &Value> {
         let inputs = self.graph_inputs.iter();
-        inputs.filter(|input| !self.initializers.contains_key(&input.name))
+        inputs.filter(|input| !self.initialized_inputs.contains(&input.name))
     }
 
     fn check_names(&self) -> Result<(), NodeError> {
@@ -208,107 +240,378 @@ impl Node {
     }
 }
 
+/// Fields of `GraphProto`.
+const GRAPH_NODE: u32 = 1;
+const GRAPH_INITIALIZER: u32 = 5;
+const GRAPH_INPUT: u32 = 11;
+const GRAPH_OUTPUT: u32 = 12;
+
 /// ONNX's own domain has two names.
-fn plain_domain(domain: Option<&str>) -> &str {
+fn plain_domain(domain: &str) -> &str {
     match domain {
-        None | Some("ai.onnx") => "",
-        Some(domain) => domain,
+        "ai.onnx" => "",
+        domain => domain,
     }
 }
 
-fn initializers(graph: &GraphProto) -> Result<BTreeMap<String, HostArray>, NodeError> {
-    let mut initializers = BTreeMap::new();
-    for tensor in &graph.initializer {
-        let name = tensor.name.clone().unwrap_or_default();
-        if initializers.insert(name.clone(), array(tensor)?).is_some() {
-            let kind = "initializer";
-            return Err(NodeError::Repeated { kind, name });
+/// Calls `each` with every field of the graph. A graph in several pieces is one, as protobuf has it.
+/// Returns false if there is none.
+fn graph_fields<'a>(
+    model: &'a [u8],
+    each: &mut dyn FnMut(Field<'a>) -> Result<(), NodeError>,
+) -> Result<bool, NodeError> {
+    let mut is_there = false;
+    for field in Fields::new(model) {
+        let field = field?;
+        if field.number == 7 {
+            is_there = true;
+            for field in field.message()? {
+                each(field?)?;
+            }
         }
     }
-    Ok(initializers)
+    Ok(is_there)
 }
 
-fn values(declared: &[ValueInfoProto], kind: &'static str) -> Result<Vec<Value>, NodeError> {
+/// A `NodeProto` in the bytes of its model.
+#[derive(Debug, Default)]
+struct NodeView<'a> {
+    inputs: Vec<&'a str>,
+    outputs: Vec<&'a str>,
+    op_type: &'a str,
+    domain: &'a str,
+    attributes: Vec<Fields<'a>>,
+}
+
+/// The node of a graph that has exactly one.
+fn single_node(model: &[u8]) -> Result<NodeView<'_>, NodeError> {
+    let (mut count, mut node) = (0, None);
+    let has_graph = graph_fields(model, &mut |field| {
+        if field.number == GRAPH_NODE {
+            count += 1;
+            node = Some(field.message()?);
+        }
+        Ok(())
+    })?;
+    match node {
+        Some(node) if count == 1 => read_node(node),
+        _ if !has_graph => Err(NodeError::NoGraph),
+        _ => Err(NodeError::NodeCount(count)),
+    }
+}
+
+fn read_node(fields: Fields<'_>) -> Result<NodeView<'_>, NodeError> {
+    let mut node = NodeView::default();
+    let mut inputs = Limited::new("inputs of the node", MAX_NODE_PARTS);
+    let mut outputs = Limited::new("outputs of the node", MAX_NODE_PARTS);
+    let mut attributes = Limited::new("attributes of the node", MAX_NODE_PARTS);
+    for field in fields {
+        let field = field?;
+        match field.number {
+            1 => inputs.push(field.name()?),
+            2 => outputs.push(field.name()?),
+            4 => node.op_type = field.name()?,
+            5 => attributes.push(field.message()?),
+            7 => node.domain = field.name()?,
+            _ => (),
+        }
+    }
+    node.inputs = inputs.finish()?;
+    node.outputs = outputs.finish()?;
+    node.attributes = attributes.finish()?;
+    Ok(node)
+}
+
+/// A list that counts all items and keeps those within its limit.
+struct Limited<T> {
+    what: &'static str,
+    limit: usize,
+    count: usize,
+    items: Vec<T>,
+}
+
+impl<T> Limited<T> {
+    fn new(what: &'static str, limit: usize) -> Self {
+        Self {
+            what,
+            limit,
+            count: 0,
+            items: Vec::new(),
+        }
+    }
+
+    fn push(&mut self, item: T) {
+        self.count += 1;
+        if self.count <= self.limit {
+            self.items.push(item);
+        }
+    }
+
+    fn finish(self) -> Result<Vec<T>, NodeError> {
+        match self.count <= self.limit {
+            true => Ok(self.items),
+            false => Err(NodeError::TooMany {
+                what: self.what,
+                actual: self.count,
+                limit: self.limit,
+            }),
+        }
+    }
+}
+
+/// The version that the model imports of a domain.
+fn opset(model: &[u8], domain: &str) -> Result<Option<i64>, WireError> {
+    let (mut ir_version, mut has_imports, mut found) = (None, false, None);
+    for field in Fields::new(model) {
+        let field = field?;
+        match field.number {
+            1 => ir_version = Some(field.int64()?),
+            8 => {
+                has_imports = true;
+                let (mut imported, mut version) = ("", 0);
+                for field in field.message()? {
+                    let field = field?;
+                    match field.number {
+                        1 => imported = field.name()?,
+                        2 => version = field.int64()?,
+                        _ => (),
+                    }
+                }
+                if plain_domain(imported) == domain {
+                    found = found.or(Some(version));
+                }
+            }
+            _ => (),
+        }
+    }
+    // Models before IR version 3 cannot import: their operators are those of opset 1.
+    let is_old = ir_version.is_some_and(|version| version < 3);
+    let implied = (is_old && !has_imports && domain.is_empty()).then_some(1);
+    Ok(found.or(implied))
+}
+
+/// Decodes the initializers in `is_read`. Of all others only the name is looked at. Returns the names
+/// in `graph_inputs` that have an initializer, too.
+fn initializers<'a>(
+    model: &'a [u8],
+    is_read: &BTreeSet<&str>,
+    graph_inputs: &BTreeSet<&'a str>,
+    mut external: Option<&mut ExternalData>,
+) -> Result<(BTreeMap<String, HostArray>, BTreeSet<&'a str>), NodeError> {
+    let mut arrays = BTreeMap::new();
+    let mut initialized = BTreeSet::new();
+    graph_fields(model, &mut |field| {
+        if field.number != GRAPH_INITIALIZER {
+            return Ok(());
+        }
+        let message = field.bytes()?;
+        let name = TensorView::name_of(message)?;
+        if let Some(&name) = graph_inputs.get(name) {
+            initialized.insert(name);
+        }
+        // An input without a name is absent, and reads no initializer without one.
+        if name.is_empty() || !is_read.contains(name) {
+            return Ok(());
+        }
+        if arrays.contains_key(name) {
+            let (kind, name) = ("initializer", name.to_owned());
+            return Err(NodeError::Repeated { kind, name });
+        }
+        let tensor = TensorView::new(message)?;
+        arrays.insert(name.to_owned(), tensor.array(external.as_deref_mut())?);
+        Ok(())
+    })?;
+    Ok((arrays, initialized))
+}
+
+/// A `ValueInfoProto` in the bytes of its model.
+struct Declared<'a> {
+    name: &'a str,
+    message: Fields<'a>,
+}
+
+fn declared<'a>(
+    model: &'a [u8],
+    number: u32,
+    what: &'static str,
+    limit: usize,
+) -> Result<Vec<Declared<'a>>, NodeError> {
+    let mut list = Limited::new(what, limit);
+    graph_fields(model, &mut |field| {
+        if field.number == number {
+            let message = field.message()?;
+            let mut name = "";
+            for field in message {
+                let field = field?;
+                if field.number == 1 {
+                    name = field.name()?;
+                }
+            }
+            list.push(Declared { name, message });
+        }
+        Ok(())
+    })?;
+    list.finish()
+}
+
+/// What the graph declares. The types of ignored values are not looked at.
+fn values(
+    declared: &[Declared],
+    kind: &'static str,
+    is_ignored: impl Fn(&str) -> bool,
+) -> Result<Vec<Value>, NodeError> {
     let mut values: Vec<Value> = Vec::with_capacity(declared.len());
     let mut names = BTreeSet::new();
     for value in declared {
-        let value = declaration(value)?;
-        if !names.insert(value.name.clone()) {
-            let name = value.name;
+        if !names.insert(value.name) {
+            let name = value.name.to_owned();
             return Err(NodeError::Repeated { kind, name });
         }
-        values.push(value);
+        values.push(match is_ignored(value.name) {
+            true => Value {
+                name: value.name.to_owned(),
+                element: None,
+                shape: None,
+            },
+            false => declaration(value)?,
+        });
     }
     Ok(values)
 }
 
-fn declaration(info: &ValueInfoProto) -> Result<Value, NodeError> {
-    let name = info.name.clone().unwrap_or_default();
+fn declaration(declared: &Declared) -> Result<Value, NodeError> {
     let wrong = |what: String| NodeError::Declaration {
-        name: name.clone(),
+        name: declared.name.to_owned(),
         what,
     };
-    let Some(declared) = &info.r#type else {
-        return Ok(Value {
-            name,
-            element: None,
-            shape: None,
-        });
+    let mut value = Value {
+        name: declared.name.to_owned(),
+        element: None,
+        shape: None,
     };
-    let tensor = declared.tensor_type.as_ref();
-    let tensor = tensor.ok_or_else(|| wrong("a type that is no tensor".to_owned()))?;
-    let code = tensor.elem_type.unwrap_or_default();
-    let element = ElementType::from_onnx(code);
-    let element = element.ok_or_else(|| wrong(format!("the unknown element type {code}")))?;
-    let shape = match &tensor.shape {
-        None => None,
-        Some(shape) => {
-            let mut sizes = Vec::with_capacity(shape.dim.len());
-            for dim in &shape.dim {
-                let size = dim.dim_value.map(usize::try_from).transpose();
-                sizes.push(size.map_err(|_| wrong(format!("the size {:?}", dim.dim_value)))?);
-            }
-            Some(sizes)
+    let (mut has_type, mut has_tensor, mut code) = (false, false, 0);
+    let mut rank = 0;
+    for field in declared.message {
+        let field = field?;
+        if field.number != 2 {
+            continue;
         }
-    };
-    Ok(Value {
-        name: name.clone(),
-        element: Some(element),
-        shape,
-    })
+        has_type = true;
+        for field in field.message()? {
+            let field = field?;
+            if field.number != 1 {
+                continue;
+            }
+            has_tensor = true;
+            for field in field.message()? {
+                let field = field?;
+                match field.number {
+                    1 => code = field.int32()?,
+                    2 => {
+                        let sizes = value.shape.get_or_insert_default();
+                        for field in field.message()? {
+                            let field = field?;
+                            if field.number != 1 {
+                                continue;
+                            }
+                            let size = dimension(field.message()?)?;
+                            let given = size.map(usize::try_from).transpose();
+                            let given = given.map_err(|_| wrong(format!("the size {size:?}")))?;
+                            rank += 1;
+                            if rank <= MAX_RANK {
+                                sizes.push(given);
+                            }
+                        }
+                    }
+                    _ => (),
+                }
+            }
+        }
+    }
+    if !has_type {
+        return Ok(value);
+    }
+    if !has_tensor {
+        return Err(wrong("a type that is no tensor".to_owned()));
+    }
+    if rank > MAX_RANK {
+        return Err(wrong(format!("rank {rank}: expected at most {MAX_RANK}")));
+    }
+    let element = ElementType::from_onnx(code);
+    value.element = Some(element.ok_or_else(|| wrong(format!("the unknown element type {code}")))?);
+    Ok(value)
 }
 
-/// An attribute's value. Models of old do not say the type, and writers of proto3 leave zeros out.
-fn value(attribute: &AttributeProto) -> Result<AttributeValue, NodeError> {
+/// The size of a dimension; `None` if it is open.
+fn dimension(fields: Fields) -> Result<Option<i64>, WireError> {
+    let mut size = None;
+    for field in fields {
+        let field = field?;
+        match field.number {
+            1 => size = Some(field.int64()?),
+            // A name takes the place of a size: they are one of two.
+            2 => size = None,
+            _ => (),
+        }
+    }
+    Ok(size)
+}
+
+/// The name and value of an attribute. Models before IR version 2 do not say its type, and writers of
+/// proto3 leave zeros out.
+fn read_attribute(fields: Fields<'_>) -> Result<(&str, AttributeValue), NodeError> {
     use attribute_type::*;
+    let (mut name, mut declared) = ("", UNDEFINED);
+    let (mut float, mut int, mut string) = (None, None, None);
+    let mut floats = Limited::new("numbers of an attribute", MAX_NODE_PARTS);
+    let mut ints = Limited::new("numbers of an attribute", MAX_NODE_PARTS);
+    for field in fields {
+        let field = field?;
+        match field.number {
+            1 => name = field.name()?,
+            2 => float = Some(field.float()?),
+            3 => int = Some(field.int64()?),
+            4 => string = Some(field.short()?),
+            7 => {
+                for bytes in field.floats()?.chunks_exact(4) {
+                    floats.push(f32::from_le_bytes(bytes.try_into().unwrap_or_default()));
+                }
+            }
+            8 => field.varints(&mut |value| {
+                ints.push(value as i64);
+                Ok::<_, WireError>(())
+            })?,
+            20 => declared = field.int32()?,
+            _ => (),
+        }
+    }
+    let (floats, ints) = (floats.finish()?, ints.finish()?);
     let given = [
-        (FLOAT, attribute.f.is_some()),
-        (INT, attribute.i.is_some()),
-        (STRING, attribute.s.is_some()),
-        (FLOATS, !attribute.floats.is_empty()),
-        (INTS, !attribute.ints.is_empty()),
+        (FLOAT, float.is_some()),
+        (INT, int.is_some()),
+        (STRING, string.is_some()),
+        (FLOATS, !floats.is_empty()),
+        (INTS, !ints.is_empty()),
     ];
-    let first = given.iter().find(|(_, is_given)| *is_given);
-    let first = first.map_or(UNDEFINED, |&(code, _)| code);
-    let code = match attribute.r#type {
-        None | Some(UNDEFINED) => first,
-        Some(code) => code,
+    let mut given = given.iter().filter(|(_, is_given)| *is_given);
+    let first = given.clone().next().map_or(UNDEFINED, |&(code, _)| code);
+    let code = match declared {
+        UNDEFINED => first,
+        code => code,
     };
-    if given
-        .iter()
-        .any(|&(other, is_given)| is_given && other != code)
-    {
+    if given.any(|&(other, _)| other != code) {
         return Err(NodeError::AttributeType {
-            name: attribute.name.clone().unwrap_or_default(),
+            name: name.to_owned(),
             code,
         });
     }
-    Ok(match code {
-        FLOAT => AttributeValue::Float(attribute.f.unwrap_or_default()),
-        INT => AttributeValue::Int(attribute.i.unwrap_or_default()),
-        FLOATS => AttributeValue::Floats(attribute.floats.clone()),
-        INTS => AttributeValue::Ints(attribute.ints.clone()),
-        STRING => AttributeValue::String(attribute.s.clone().unwrap_or_default()),
+    let value = match code {
+        FLOAT => AttributeValue::Float(float.unwrap_or_default()),
+        INT => AttributeValue::Int(int.unwrap_or_default()),
+        FLOATS => AttributeValue::Floats(floats),
+        INTS => AttributeValue::Ints(ints),
+        STRING => AttributeValue::String(string.unwrap_or_default().to_vec()),
         _ => AttributeValue::Other,
-    })
+    };
+    Ok((name, value))
 }

@@ -1,69 +1,146 @@
 use prost::Message;
 
-use crate::array::{ArrayError, ElementType, HostArray, count};
+use crate::array::{ArrayError, ElementType, HostArray, MAX_RANK, count};
+use crate::onnx::external::{ExternalData, Location};
 use crate::onnx::proto::{EXTERNAL, TensorProto};
+use crate::onnx::wire::{Fields, WireError};
+
+/// Bytes that numbers of variable length may take beyond 3 times their message. Zeros of int64 grow
+/// by a factor of 8.
+const EXPANDED_BYTES: usize = 512 << 10;
 
 /// Why a `TensorProto` is not an array.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TensorError {
-    /// The bytes are no such message.
+    /// The bytes are not such a message.
     #[error("it is not a TensorProto: {0}")]
-    Decode(#[from] prost::DecodeError),
-    /// The element type is not one that ONNX names, or is not given.
-    #[error("tensor {name:?} has data type {code}, which is none of ONNX's")]
+    Decode(#[from] WireError),
+    /// The element type is not one that ONNX names, or is missing.
+    #[error("tensor {name:?} has data type {code}: expected one of ONNX's")]
     UnknownType {
-        /// The tensor.
+        /// Name of the tensor.
         name: String,
-        /// The number that came; 0 where none is given.
+        /// The number given; 0 if there is none.
         code: i32,
     },
-    /// The element type is one that is not read.
+    /// The element type is not supported.
     #[error("tensor {name:?} has elements of type {element}, which are not read")]
     UnreadableType {
-        /// The tensor.
+        /// Name of the tensor.
         name: String,
         /// The type.
         element: ElementType,
     },
-    /// A dimension is negative or more than this machine can address.
+    /// The tensor has more dimensions than any that is read.
+    #[error("tensor {name:?} has rank {rank}: expected at most {MAX_RANK}")]
+    Rank {
+        /// Name of the tensor.
+        name: String,
+        /// Its number of dimensions.
+        rank: usize,
+    },
+    /// A dimension is negative, or the elements exceed the address space.
     #[error("tensor {name:?} has dims {dims:?}: expected sizes from 0 that can be counted")]
     Dims {
-        /// The tensor.
+        /// Name of the tensor.
         name: String,
-        /// The sizes that came.
+        /// The sizes given.
         dims: Vec<i64>,
     },
-    /// The data is in another file.
-    #[error("tensor {name:?} keeps its data in another file, which is not read")]
+    /// The data is in another file, and there is no folder to look for it.
+    #[error("tensor {name:?} keeps its data in another file: expected a model read from a file")]
     External {
-        /// The tensor.
+        /// Name of the tensor.
         name: String,
+    },
+    /// An entry that locates external data is missing or malformed.
+    #[error("tensor {name:?} has the {key} {actual:?} of external data: expected {expected}")]
+    ExternalEntry {
+        /// Name of the tensor.
+        name: String,
+        /// The entry.
+        key: &'static str,
+        /// The accepted form.
+        expected: &'static str,
+        /// The value given; empty if there is none.
+        actual: String,
+    },
+    /// External data is outside the model's folder.
+    #[error(
+        "tensor {name:?} keeps its data in {}, which is outside the model's folder: \
+         --read-anywhere (FileAccess::read_anywhere) allows it",
+        path.display()
+    )]
+    ExternalOutside {
+        /// Name of the tensor.
+        name: String,
+        /// The file.
+        path: std::path::PathBuf,
+    },
+    /// The file of external data cannot be read.
+    #[error("tensor {name:?} keeps its data in {}, which cannot be read: {source}", path.display())]
+    ExternalFile {
+        /// Name of the tensor.
+        name: String,
+        /// The file.
+        path: std::path::PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// External data has another size than the dimensions.
+    #[error(
+        "tensor {name:?} has {actual} bytes in {} from byte {offset} on: expected {expected}",
+        path.display()
+    )]
+    ExternalSize {
+        /// Name of the tensor.
+        name: String,
+        /// The file.
+        path: std::path::PathBuf,
+        /// First byte of the data.
+        offset: u64,
+        /// The bytes that the dimensions take.
+        expected: u64,
+        /// The bytes that the model or the file has.
+        actual: u64,
+    },
+    /// The array takes many times the bytes of its file.
+    #[error(
+        "tensor {name:?} brings the model to {bytes} bytes: expected at most {limit} for its files"
+    )]
+    TooLarge {
+        /// Name of the tensor.
+        name: String,
+        /// The bytes in memory.
+        bytes: u64,
+        /// The limit, which grows with the file.
+        limit: u64,
     },
     /// The data is a part of a larger tensor.
     #[error("tensor {name:?} is a segment of another, which is not read")]
     Segment {
-        /// The tensor.
+        /// Name of the tensor.
         name: String,
     },
-    /// The data is in a field that does not go with the type, or in several.
+    /// The data is in a field of another type, or in several fields.
     #[error("tensor {name:?} of {element} has data in {actual}: expected it in {expected}")]
     Field {
-        /// The tensor.
+        /// Name of the tensor.
         name: String,
         /// Its element type.
         element: ElementType,
-        /// The fields that would have been read.
+        /// The field of its type.
         expected: &'static str,
-        /// The fields that have something.
+        /// The fields that have data.
         actual: String,
     },
-    /// An element does not fit the element type.
+    /// An element exceeds the range of the element type.
     #[error(
         "tensor {name:?} of {element} has the element {value} in {field}, beyond the type's range"
     )]
     Range {
-        /// The tensor.
+        /// Name of the tensor.
         name: String,
         /// Its element type.
         element: ElementType,
@@ -72,25 +149,25 @@ pub enum TensorError {
         /// The element.
         value: i64,
     },
-    /// There are more or fewer elements than the dimensions multiply to.
+    /// The number of elements differs from the product of the dimensions.
     #[error("tensor {name:?}: {source}")]
     Size {
-        /// The tensor.
+        /// Name of the tensor.
         name: String,
-        /// What does not fit.
+        /// The mismatch.
         source: ArrayError,
     },
 }
 
-/// Reads a serialized `TensorProto`, as test data is stored: its name and the array.
+/// Reads a serialized `TensorProto`, the format of test data: its name and the array.
 ///
 /// # Errors
 ///
 /// [`TensorError`].
 pub fn read_tensor(bytes: &[u8]) -> Result<(String, HostArray), TensorError> {
-    let tensor = TensorProto::decode(bytes)?;
-    let array = array(&tensor)?;
-    Ok((tensor.name.unwrap_or_default(), array))
+    let tensor = TensorView::new(bytes)?;
+    let array = tensor.array(None)?;
+    Ok((tensor.name.to_owned(), array))
 }
 
 /// Serializes an array as a `TensorProto` with raw data.
@@ -108,127 +185,323 @@ pub fn write_tensor(name: &str, array: &HostArray) -> Vec<u8> {
     .encode_to_vec()
 }
 
-/// The array that a message holds, from raw data or from the field that its type has.
-pub(crate) fn array(tensor: &TensorProto) -> Result<HostArray, TensorError> {
-    let name = || tensor.name.clone().unwrap_or_default();
-    if tensor.data_location == Some(EXTERNAL) || !tensor.external_data.is_empty() {
-        return Err(TensorError::External { name: name() });
-    }
-    if tensor.segment.is_some() {
-        return Err(TensorError::Segment { name: name() });
-    }
-    let code = tensor.data_type.unwrap_or_default();
-    let element = ElementType::from_onnx(code)
-        .ok_or_else(|| TensorError::UnknownType { name: name(), code })?;
-    let unreadable = || TensorError::UnreadableType {
-        name: name(),
-        element,
-    };
-    let size = element.size().ok_or_else(unreadable)?;
-
-    let dims: Option<Vec<usize>> = tensor
-        .dims
-        .iter()
-        .map(|&size| usize::try_from(size).ok())
-        .collect();
-    let bytes = |shape: &[usize]| count(shape)?.checked_mul(size);
-    let shape = dims
-        .filter(|shape| bytes(shape).is_some_and(|bytes| bytes <= isize::MAX as usize))
-        .ok_or_else(|| TensorError::Dims {
-            name: name(),
-            dims: tensor.dims.clone(),
-        })?;
-
-    // Some writers leave an empty field behind.
-    let raw = tensor.raw_data.as_ref().filter(|raw| !raw.is_empty());
-    let bytes = match raw {
-        Some(raw) => {
-            expect_only(tensor, element, "raw_data")?;
-            raw.clone()
-        }
-        None => typed_data(tensor, element)?.ok_or_else(unreadable)?,
-    };
-    HostArray::new(element, shape, bytes).map_err(|source| TensorError::Size {
-        name: name(),
-        source,
-    })
+/// A field that holds elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Data {
+    Raw,
+    Float,
+    Int32,
+    Int64,
+    Double,
+    UInt64,
 }
 
-/// The bytes of the typed field that ONNX prescribes for `element`; `None` where no field is read.
-fn typed_data(tensor: &TensorProto, element: ElementType) -> Result<Option<Vec<u8>>, TensorError> {
-    use ElementType::*;
-    let field = match element {
-        Float32 => "float_data",
-        Float64 => "double_data",
-        Int64 => "int64_data",
-        UInt32 | UInt64 => "uint64_data",
-        Float16 | BFloat16 | Int8 | Int16 | Int32 | UInt8 | UInt16 | Bool => "int32_data",
-        _ => return Ok(None),
-    };
-    expect_only(tensor, element, field)?;
-    let range = |value: i64| TensorError::Range {
-        name: tensor.name.clone().unwrap_or_default(),
-        element,
-        field,
-        value,
-    };
-    // Each element of int32_data and uint64_data holds one of the tensor's, in its low bytes.
-    macro_rules! narrow {
-        ($field:ident as $type:ty) => {{
-            let mut bytes = Vec::new();
-            for &value in &tensor.$field {
-                let narrow = <$type>::try_from(value).map_err(|_| range(value as i64))?;
-                bytes.extend(narrow.to_le_bytes());
-            }
-            bytes
-        }};
-    }
-    macro_rules! plain {
-        ($field:ident) => {
-            tensor.$field.iter().flat_map(|v| v.to_le_bytes()).collect()
-        };
-    }
-    Ok(Some(match element {
-        Float32 => plain!(float_data),
-        Float64 => plain!(double_data),
-        Int64 => plain!(int64_data),
-        UInt64 => plain!(uint64_data),
-        UInt32 => narrow!(uint64_data as u32),
-        Int32 => plain!(int32_data),
-        Int16 => narrow!(int32_data as i16),
-        Int8 => narrow!(int32_data as i8),
-        UInt8 | Bool => narrow!(int32_data as u8),
-        _ => narrow!(int32_data as u16),
-    }))
-}
-
-/// Checks that no field but `expected` has data.
-fn expect_only(
-    tensor: &TensorProto,
-    element: ElementType,
-    expected: &'static str,
-) -> Result<(), TensorError> {
-    let filled = [
-        (
-            "raw_data",
-            tensor.raw_data.as_ref().is_some_and(|raw| !raw.is_empty()),
-        ),
-        ("float_data", !tensor.float_data.is_empty()),
-        ("int32_data", !tensor.int32_data.is_empty()),
-        ("int64_data", !tensor.int64_data.is_empty()),
-        ("double_data", !tensor.double_data.is_empty()),
-        ("uint64_data", !tensor.uint64_data.is_empty()),
+impl Data {
+    const ALL: [Self; 6] = [
+        Self::Raw,
+        Self::Float,
+        Self::Int32,
+        Self::Int64,
+        Self::Double,
+        Self::UInt64,
     ];
-    let filled = filled.into_iter().filter(|&(_, is_filled)| is_filled);
-    let filled: Vec<&str> = filled.map(|(field, _)| field).collect();
-    match filled.iter().all(|&field| field == expected) {
-        true => Ok(()),
-        false => Err(TensorError::Field {
-            name: tensor.name.clone().unwrap_or_default(),
+
+    fn number(self) -> u32 {
+        match self {
+            Self::Float => 4,
+            Self::Int32 => 5,
+            Self::Int64 => 7,
+            Self::Raw => 9,
+            Self::Double => 10,
+            Self::UInt64 => 11,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Raw => "raw_data",
+            Self::Float => "float_data",
+            Self::Int32 => "int32_data",
+            Self::Int64 => "int64_data",
+            Self::Double => "double_data",
+            Self::UInt64 => "uint64_data",
+        }
+    }
+
+    /// The typed field that ONNX prescribes for `element`; `None` if it is not read.
+    fn of(element: ElementType) -> Option<Self> {
+        use ElementType::*;
+        Some(match element {
+            Float32 => Self::Float,
+            Float64 => Self::Double,
+            Int64 => Self::Int64,
+            UInt32 | UInt64 => Self::UInt64,
+            Float16 | BFloat16 | Int8 | Int16 | Int32 | UInt8 | UInt16 | Bool => Self::Int32,
+            _ => return None,
+        })
+    }
+}
+
+/// A `TensorProto` in its bytes: everything but the elements is decoded.
+#[derive(Debug, Clone)]
+pub(crate) struct TensorView<'a> {
+    message: &'a [u8],
+    pub name: &'a str,
+    dims: Vec<i64>,
+    rank: usize,
+    code: i32,
+    raw: &'a [u8],
+    /// Elements per field, by [`Data::ALL`]; bytes of `raw_data`.
+    counts: [usize; 6],
+    is_segment: bool,
+    is_external: bool,
+    location: Location<'a>,
+}
+
+impl<'a> TensorView<'a> {
+    pub fn new(message: &'a [u8]) -> Result<Self, WireError> {
+        let mut view = Self {
+            message,
+            name: "",
+            dims: Vec::new(),
+            rank: 0,
+            code: 0,
+            raw: &[],
+            counts: [0; 6],
+            is_segment: false,
+            is_external: false,
+            location: Location::default(),
+        };
+        for field in Fields::new(message) {
+            let field = field?;
+            let mut counted = |data: Data, more: usize| view.counts[data as usize] += more;
+            let mut elements = 0;
+            let mut element = |_| {
+                elements += 1;
+                Ok::<_, WireError>(())
+            };
+            match field.number {
+                1 => field.varints(&mut |size| {
+                    view.rank += 1;
+                    if view.rank <= MAX_RANK {
+                        view.dims.push(size as i64);
+                    }
+                    Ok::<_, WireError>(())
+                })?,
+                2 => view.code = field.int32()?,
+                3 => view.is_segment = field.message().map(|_| true)?,
+                4 => counted(Data::Float, field.floats()?.len() / 4),
+                5 => {
+                    field.varints(&mut element)?;
+                    counted(Data::Int32, elements);
+                }
+                7 => {
+                    field.varints(&mut element)?;
+                    counted(Data::Int64, elements);
+                }
+                8 => view.name = field.name()?,
+                9 => view.raw = field.bytes()?,
+                10 => counted(Data::Double, field.doubles()?.len() / 8),
+                11 => {
+                    field.varints(&mut element)?;
+                    counted(Data::UInt64, elements);
+                }
+                13 => {
+                    view.is_external = true;
+                    view.location.read(field.message()?)?;
+                }
+                14 => view.is_external |= field.int32()? == EXTERNAL,
+                _ => (),
+            }
+        }
+        view.counts[Data::Raw as usize] = view.raw.len();
+        Ok(view)
+    }
+
+    /// The name alone.
+    pub fn name_of(message: &'a [u8]) -> Result<&'a str, WireError> {
+        let mut name = "";
+        for field in Fields::new(message) {
+            let field = field?;
+            if field.number == 8 {
+                name = field.name()?;
+            }
+        }
+        Ok(name)
+    }
+
+    /// The array: from raw data, from the field of its type, or from the file that it names.
+    pub fn array(&self, external: Option<&mut ExternalData>) -> Result<HostArray, TensorError> {
+        let name = || self.name.to_owned();
+        if self.is_segment {
+            return Err(TensorError::Segment { name: name() });
+        }
+        let code = self.code;
+        let element = ElementType::from_onnx(code)
+            .ok_or_else(|| TensorError::UnknownType { name: name(), code })?;
+        let unreadable = || TensorError::UnreadableType {
+            name: name(),
             element,
-            expected,
+        };
+        let size = element.size().ok_or_else(unreadable)?;
+        let (shape, expected) = self.shape(size)?;
+
+        if self.is_external {
+            self.expect_only(element, None)?;
+            let external = external.ok_or_else(|| TensorError::External { name: name() })?;
+            let bytes = external.read(self.name, self.location, expected as u64)?;
+            return self.sized(element, shape, bytes);
+        }
+        // Some writers leave an empty field behind.
+        let (data, actual) = match self.raw {
+            [] => {
+                let data = Data::of(element).ok_or_else(unreadable)?;
+                (data, self.counts[data as usize].saturating_mul(size))
+            }
+            raw => (Data::Raw, raw.len()),
+        };
+        self.expect_only(element, Some(data))?;
+        // Before anything is allocated.
+        if actual != expected {
+            let source = ArrayError::Size {
+                element,
+                shape,
+                expected,
+                actual,
+            };
+            return Err(TensorError::Size {
+                name: name(),
+                source,
+            });
+        }
+        let bytes = match data {
+            Data::Raw => self.raw.to_vec(),
+            data => self.typed(element, data, expected)?,
+        };
+        self.sized(element, shape, bytes)
+    }
+
+    fn sized(
+        &self,
+        element: ElementType,
+        shape: Vec<usize>,
+        bytes: Vec<u8>,
+    ) -> Result<HostArray, TensorError> {
+        HostArray::new(element, shape, bytes).map_err(|source| TensorError::Size {
+            name: self.name.to_owned(),
+            source,
+        })
+    }
+
+    /// The sizes, and the bytes that their elements of `size` bytes take.
+    fn shape(&self, size: usize) -> Result<(Vec<usize>, usize), TensorError> {
+        if self.rank > MAX_RANK {
+            return Err(TensorError::Rank {
+                name: self.name.to_owned(),
+                rank: self.rank,
+            });
+        }
+        let sizes = self.dims.iter().map(|&size| usize::try_from(size).ok());
+        let shape: Option<Vec<usize>> = sizes.collect();
+        let sized = shape.and_then(|shape| {
+            let bytes = count(&shape)?.checked_mul(size)?;
+            (bytes <= isize::MAX as usize).then_some((shape, bytes))
+        });
+        sized.ok_or_else(|| TensorError::Dims {
+            name: self.name.to_owned(),
+            dims: self.dims.clone(),
+        })
+    }
+
+    /// The `expected` bytes of the elements in a typed field, which has that many.
+    fn typed(
+        &self,
+        element: ElementType,
+        data: Data,
+        expected: usize,
+    ) -> Result<Vec<u8>, TensorError> {
+        use ElementType::*;
+        let limit = (self.message.len().saturating_mul(3)).saturating_add(EXPANDED_BYTES);
+        if expected > limit {
+            return Err(TensorError::TooLarge {
+                name: self.name.to_owned(),
+                bytes: expected as u64,
+                limit: limit as u64,
+            });
+        }
+        let mut bytes = Vec::with_capacity(expected);
+        for field in Fields::new(self.message) {
+            let field = field?;
+            if field.number != data.number() {
+                continue;
+            }
+            // Each number of int32_data and uint64_data holds one element in its low bytes.
+            macro_rules! narrow {
+                ($wide:ty as $type:ty) => {
+                    field.varints(&mut |value| {
+                        let value = value as $wide;
+                        let narrow = <$type>::try_from(value).map_err(|_| TensorError::Range {
+                            name: self.name.to_owned(),
+                            element,
+                            field: data.name(),
+                            value: value as i64,
+                        })?;
+                        bytes.extend(narrow.to_le_bytes());
+                        Ok::<_, TensorError>(())
+                    })?
+                };
+            }
+            match element {
+                Float32 => bytes.extend(field.floats()?),
+                Float64 => bytes.extend(field.doubles()?),
+                Int64 | UInt64 => narrow!(u64 as u64),
+                UInt32 => narrow!(u64 as u32),
+                Int32 => narrow!(i32 as i32),
+                Int16 => narrow!(i32 as i16),
+                Int8 => narrow!(i32 as i8),
+                UInt8 | Bool => narrow!(i32 as u8),
+                _ => narrow!(i32 as u16),
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Checks that no field but `expected` has data; `None` if the data is external.
+    fn expect_only(&self, element: ElementType, expected: Option<Data>) -> Result<(), TensorError> {
+        let is_filled = |data: &Data| self.counts[*data as usize] > 0;
+        let filled: Vec<Data> = Data::ALL.into_iter().filter(is_filled).collect();
+        if filled.iter().all(|&data| Some(data) == expected) {
+            return Ok(());
+        }
+        let filled: Vec<&str> = filled.into_iter().map(Data::name).collect();
+        Err(TensorError::Field {
+            name: self.name.to_owned(),
+            element,
+            expected: expected.map_or("another file", Data::name),
             actual: filled.join(" and "),
-        }),
+        })
+    }
+}
+
+impl<'a> Location<'a> {
+    /// Reads a `StringStringEntryProto`. Other entries, such as the checksum, are not read.
+    fn read(&mut self, entry: Fields<'a>) -> Result<(), WireError> {
+        let (mut key, mut value) = ("", "");
+        for field in entry {
+            let field = field?;
+            match field.number {
+                1 => key = field.name()?,
+                2 => value = field.name()?,
+                _ => (),
+            }
+        }
+        match key {
+            "location" => self.path = Some(value),
+            "offset" => self.offset = Some(value),
+            "length" => self.length = Some(value),
+            _ => (),
+        }
+        Ok(())
     }
 }
 
@@ -248,8 +521,12 @@ mod tests {
         }
     }
 
+    fn array(tensor: &TensorProto) -> Result<HostArray, TensorError> {
+        read_tensor(&tensor.encode_to_vec()).map(|(_, array)| array)
+    }
+
     #[test]
-    fn an_array_reads_back_as_it_was_written() {
+    fn written_tensors_read_back() {
         let bytes = [1.5f32, -2.0].iter().flat_map(|v| v.to_le_bytes());
         let array = HostArray::new(ElementType::Float32, [2, 1], bytes.collect()).unwrap();
         let (name, read) = read_tensor(&write_tensor("x", &array)).unwrap();
@@ -257,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn data_is_read_from_the_field_of_its_type() {
+    fn reads_data_from_the_field_of_its_type() {
         let mut floats = tensor(1, &[2]);
         floats.float_data = vec![1.0, 2.0];
         assert_eq!(array(&floats).unwrap().to_f64().unwrap(), [1.0, 2.0]);
@@ -271,6 +548,14 @@ mod tests {
         doubles.double_data = vec![0.1];
         assert_eq!(array(&doubles).unwrap().to_f64().unwrap(), [0.1]);
 
+        let mut wholes = tensor(3, &[2]);
+        wholes.int32_data = vec![-128, 127];
+        assert_eq!(array(&wholes).unwrap().to_f64().unwrap(), [-128.0, 127.0]);
+
+        let mut longs = tensor(7, &[2]);
+        longs.int64_data = vec![-1, 3];
+        assert_eq!(array(&longs).unwrap().to_f64().unwrap(), [-1.0, 3.0]);
+
         let mut wrong = tensor(1, &[1]);
         wrong.double_data = vec![0.1];
         assert!(matches!(array(&wrong), Err(TensorError::Field { .. })));
@@ -281,7 +566,15 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn reads_numbers_that_are_not_packed() {
+        // dims 2, data_type 1, then float_data twice as single numbers.
+        let bytes = b"\x08\x02\x10\x01\x25\0\0\x80\x3f\x25\0\0\0\x40";
+        let (_, array) = read_tensor(bytes).unwrap();
+        assert_eq!(array.to_f64().unwrap(), [1.0, 2.0]);
+    }
+
+    #[test]
+    fn refuses_mismatched_tensors() {
         let refused = |tensor: &TensorProto| array(tensor).unwrap_err();
         assert!(matches!(
             refused(&tensor(1, &[2])),
@@ -308,9 +601,38 @@ mod tests {
         let mut external = tensor(1, &[0]);
         external.data_location = Some(EXTERNAL);
         assert!(matches!(refused(&external), TensorError::External { .. }));
+        external.raw_data = Some(vec![0; 4]);
+        assert!(matches!(refused(&external), TensorError::Field { .. }));
         let mut segment = tensor(1, &[0]);
         segment.segment = Some(Segment::default());
         assert!(matches!(refused(&segment), TensorError::Segment { .. }));
         assert!(array(&tensor(1, &[0, i64::MAX])).is_ok());
+    }
+
+    #[test]
+    fn refuses_ranks_above_64() {
+        let ones = |rank| {
+            let mut tensor = tensor(1, &vec![1; rank]);
+            tensor.float_data = vec![1.0];
+            array(&tensor)
+        };
+        assert_eq!(ones(64).unwrap().shape.len(), 64);
+        let error = ones(65).unwrap_err();
+        assert!(
+            matches!(error, TensorError::Rank { rank: 65, .. }),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn limits_arrays_by_their_message() {
+        let count = 1 << 20;
+        let mut zeros = tensor(7, &[count]);
+        zeros.int64_data = vec![0; count as usize];
+        let error = array(&zeros).unwrap_err();
+        assert!(matches!(error, TensorError::TooLarge { .. }), "{error}");
+        let mut zeros = tensor(10, &[count]);
+        zeros.int32_data = vec![0; count as usize];
+        assert!(array(&zeros).is_ok());
     }
 }
