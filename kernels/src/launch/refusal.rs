@@ -23,7 +23,7 @@ pub enum Refusal {
     #[error(transparent)]
     Launch(#[from] LaunchError),
     /// A buffer has more elements than a kernel can index.
-    #[error("{runtime} indexes at most {available} elements: the {buffer} has {elements}")]
+    #[error("{runtime} indexes at most {available} elements: {buffer} needs {elements}")]
     Elements {
         /// The runtime's name.
         runtime: &'static str,
@@ -35,7 +35,7 @@ pub enum Refusal {
         available: usize,
     },
     /// A buffer is larger than any that the device allocates.
-    #[error("{runtime} allocates at most {available} bytes at once: the {buffer} has {bytes}")]
+    #[error("{runtime} allocates at most {available} bytes at once: {buffer} needs {bytes}")]
     Bytes {
         /// The runtime's name.
         runtime: &'static str,
@@ -209,7 +209,7 @@ static GRADIENT: Memo<GradientDesc, ()> = Memo::new();
 /// let refusal = check_forward_within(&desc, &Hardware::webgpu(), &limits).unwrap_err();
 /// assert_eq!(
 ///     refusal.to_string(),
-///     "wgpu<wgsl> indexes at most 4294967295 elements: the output has 1099511627776"
+///     "wgpu<wgsl> indexes at most 4294967295 elements: output needs 1099511627776"
 /// );
 /// ```
 pub fn check_forward_within(
@@ -297,4 +297,153 @@ fn workspace(problem: &GradientProblem, plan: &GradientPlan) -> Option<usize> {
     };
     let joined = plan.join.as_ref().map_or(0, |join| join.workspace);
     Some(plan.workspace.max(joined).max(of_rows).max(of_columns))
+}
+
+#[cfg(test)]
+mod tests {
+    use cubenorm_core::{Activation, Layout, Statistics, WrittenStatistics};
+
+    use super::*;
+
+    /// Limits of a WGSL device with memory without end.
+    const WGSL: BufferLimits = BufferLimits {
+        runtime: "wgpu<wgsl>",
+        elements: u32::MAX as usize,
+        bytes: usize::MAX,
+    };
+
+    fn layer_norm(shape: [usize; 2]) -> NormDesc {
+        let input = TensorDesc::contiguous(shape, DType::F32);
+        NormDesc::new(input, [1], Statistics::MeanVariance)
+    }
+
+    fn with_params(desc: NormDesc) -> NormDesc {
+        let cols = desc.input.shape()[1];
+        let param = || TensorDesc::contiguous([cols], DType::F32);
+        desc.with_scale(param()).with_bias(param())
+    }
+
+    fn small(bindings: u32) -> Hardware {
+        Hardware {
+            max_bindings: bindings,
+            ..Hardware::webgpu()
+        }
+    }
+
+    #[track_caller]
+    fn refused<T: std::fmt::Debug>(result: Result<T, Refusal>) -> String {
+        result.expect_err("it is refused").to_string()
+    }
+
+    #[test]
+    fn refuses_more_elements_than_an_address_reaches() {
+        let desc = layer_norm([1 << 20, 1 << 13]);
+        assert_eq!(
+            refused(check_forward_within(&desc, &Hardware::webgpu(), &WGSL)),
+            "wgpu<wgsl> indexes at most 4294967295 elements: output needs 8589934592"
+        );
+        let gradient = GradientDesc::new(layer_norm([1 << 20, 1 << 13]));
+        assert_eq!(
+            refused(check_gradient_within(&gradient, &Hardware::webgpu(), &WGSL)),
+            "wgpu<wgsl> indexes at most 4294967295 elements: output gradient needs 8589934592"
+        );
+        let wide = BufferLimits {
+            elements: usize::MAX,
+            ..WGSL
+        };
+        assert_eq!(
+            check_forward_within(&desc, &Hardware::cuda(132), &wide),
+            Ok(())
+        );
+    }
+
+    #[test]
+    fn counts_the_elements_of_a_result_that_repeats() {
+        let mut desc = layer_norm([1 << 20, 1 << 13]);
+        desc.input.layout = Layout::strided([1 << 20, 1 << 13], [0, 1]);
+        let message = refused(check_forward_within(&desc, &Hardware::webgpu(), &WGSL));
+        assert!(message.ends_with("output needs 8589934592"), "{message}");
+    }
+
+    #[test]
+    fn counts_the_statistics_of_short_rows() {
+        let mut desc = layer_norm([(1 << 31) + 8, 1]);
+        assert_eq!(
+            check_forward_within(&desc, &Hardware::webgpu(), &WGSL),
+            Ok(())
+        );
+        desc.written_statistics = Some(WrittenStatistics::MeanVariance);
+        let message = refused(check_forward_within(&desc, &Hardware::webgpu(), &WGSL));
+        assert!(
+            message.ends_with("statistics needs 4294967312"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn refuses_buffers_that_no_device_allocates() {
+        let limits = BufferLimits {
+            bytes: 128 << 20,
+            ..WGSL
+        };
+        let desc = layer_norm([1 << 12, 1 << 13]);
+        assert_eq!(
+            check_forward_within(&desc, &Hardware::webgpu(), &limits),
+            Ok(())
+        );
+        let desc = layer_norm([1 << 13, 1 << 13]);
+        assert_eq!(
+            refused(check_forward_within(&desc, &Hardware::webgpu(), &limits)),
+            "wgpu<wgsl> allocates at most 134217728 bytes at once: output needs 268435456"
+        );
+    }
+
+    #[test]
+    fn refuses_kernels_with_too_many_bindings() {
+        let mean = TensorDesc::contiguous([1, 768], DType::F32);
+        let mut desc = with_params(layer_norm([64, 768]));
+        desc.statistics = Statistics::Given {
+            mean: mean.clone(),
+            variance: mean,
+        };
+        assert_eq!(check_forward_within(&desc, &small(8), &WGSL), Ok(()));
+        assert_eq!(
+            refused(check_forward_within(&desc, &small(6), &WGSL)),
+            "the kernel binds 7 buffers, the device takes 6"
+        );
+    }
+
+    #[test]
+    fn refuses_a_backward_pass_whose_forward_pass_fits() {
+        let desc = with_params(layer_norm([64, 768])).with_activation(Activation::Silu);
+        let gradient = GradientDesc::new(desc.clone());
+        assert_eq!(check_forward_within(&desc, &small(6), &WGSL), Ok(()));
+        let message = refused(check_gradient_within(&gradient, &small(6), &WGSL));
+        assert!(message.ends_with("the device takes 6"), "{message}");
+        assert_eq!(check_gradient_within(&gradient, &small(8), &WGSL), Ok(()));
+    }
+
+    #[test]
+    fn webgpu_runs_every_pass_of_every_size() {
+        for shape in [
+            [1, 1],
+            [3, 7],
+            [64, 768],
+            [2, 1 << 20],
+            [1 << 20, 2],
+            [0, 4],
+            [4, 0],
+        ] {
+            for desc in [
+                layer_norm(shape),
+                with_params(layer_norm(shape)),
+                with_params(layer_norm(shape)).with_activation(Activation::Tanh),
+            ] {
+                let hardware = Hardware::webgpu();
+                assert_eq!(check_forward_within(&desc, &hardware, &WGSL), Ok(()));
+                let gradient = GradientDesc::new(desc);
+                assert_eq!(check_gradient_within(&gradient, &hardware, &WGSL), Ok(()));
+            }
+        }
+    }
 }

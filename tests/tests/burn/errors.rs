@@ -1,10 +1,12 @@
 //! Bad input: the typed error, word for word, and the same message where a call panics.
 
 use burn::tensor::{DType, Device, Tensor};
-use cubenorm::nn::{LayerNormConfig, RmsNormConfig};
-use cubenorm::{Activation, MeanVarianceOptions, NormError};
+use cubenorm::nn::{
+    BatchNormConfig, GroupNormConfig, InstanceNormConfig, LayerNormConfig, RmsNormConfig,
+};
+use cubenorm::{Activation, Lp, MeanVarianceOptions, NormError};
 
-use crate::{devices, noise};
+use crate::{devices, noise, values};
 
 fn message<T>(result: Result<T, NormError>) -> String {
     result.err().expect("the call is refused").to_string()
@@ -81,7 +83,7 @@ fn bad_arguments_are_refused_word_for_word() {
         );
         assert_eq!(
             message(cubenorm::try_instance_norm(one(), None, None, 1e-5)),
-            "input has shape [4]: expected [batch, channels, ...]"
+            "input has shape [4]: expected rank 2 or more, as [batch, channels, ...], but its rank is 1"
         );
         let modulation = |features| noise([2, features], 5, &device);
         assert_eq!(
@@ -120,7 +122,8 @@ fn bad_arguments_are_refused_word_for_word() {
     }
 }
 
-fn panic_message(call: impl FnOnce() + std::panic::UnwindSafe) -> String {
+fn panic_message(call: impl FnOnce()) -> String {
+    let call = std::panic::AssertUnwindSafe(call);
     let panic = std::panic::catch_unwind(call).expect_err("the call panics");
     match panic.downcast::<String>() {
         Ok(message) => *message,
@@ -142,13 +145,222 @@ fn layers_panic_with_the_same_words() {
     };
     for (name, device) in devices() {
         assert_eq!(
-            panic_message(std::panic::AssertUnwindSafe(of(device.clone()))),
+            panic_message(of(device.clone())),
             "gamma has shape [10]: expected [3], a number for each of the input's 3 features",
             "{name}"
         );
-        let negative = std::panic::AssertUnwindSafe(|| {
+        let zero = || {
             RmsNormConfig::new(3).with_epsilon(0.0).init(&device);
-        });
-        assert_eq!(panic_message(negative), "epsilon must be positive.");
+        };
+        assert_eq!(panic_message(zero), "epsilon must be positive.");
+    }
+}
+
+#[test]
+fn rank_errors_name_the_rank() {
+    let (_, device) = devices().remove(0);
+    let x = || noise([4], 1, &device);
+    let one = || noise([4], 2, &device);
+    let channels = "input has shape [4]: expected rank 2 or more, as [batch, channels, ...], but its rank is 1";
+    let of_norms = [
+        cubenorm::try_batch_norm(x(), None, None, one(), one(), 1e-5).err(),
+        cubenorm::try_batch_norm_train(x(), None, None, 1e-5).err(),
+        cubenorm::try_group_norm(x(), None, None, 2, 1e-5).err(),
+        cubenorm::try_instance_norm(x(), None, None, 1e-5).err(),
+    ];
+    for error in of_norms {
+        assert_eq!(error.expect("it is refused").to_string(), channels);
+    }
+    let modulation = || noise([4, 4], 3, &device);
+    assert_eq!(
+        message(cubenorm::try_ada_layer_norm(
+            x(),
+            modulation(),
+            modulation(),
+            1e-5
+        )),
+        "input has shape [4]: expected rank 2 or more, as [batch, ..., d], but its rank is 1"
+    );
+    let of_layers = [
+        panic_message(|| drop(GroupNormConfig::new(2, 4).init(&device).forward(x()))),
+        panic_message(|| drop(InstanceNormConfig::new(4).init(&device).forward(x()))),
+    ];
+    for message in of_layers {
+        assert_eq!(
+            message,
+            "input has shape [4]: expected rank 2 or more, as [batch, 4, ...], but its rank is 1"
+        );
+    }
+    assert_eq!(
+        panic_message(|| drop(BatchNormConfig::new(4).init(&device).forward(x()))),
+        channels
+    );
+    let nine = noise([1; 9], 4, &device);
+    assert_eq!(
+        message(cubenorm::try_layer_norm(nine, None, None, 1e-5)),
+        "input has rank 9: expected a rank from 1 to 8"
+    );
+}
+
+#[test]
+fn mixed_checkpointing_is_an_error() {
+    for (name, device) in devices() {
+        let device = device.autodiff();
+        let x = noise([2, 4], 1, &device);
+        let gamma = noise([4], 2, &device.clone().gradient_checkpointing());
+        let result = cubenorm::try_layer_norm(x.clone(), gamma, None, 1e-5);
+        assert_eq!(
+            message(result),
+            "gamma has gradient checkpointing Balanced: expected Disabled, as input has",
+            "{name}"
+        );
+        // A constant goes with either.
+        let gamma = noise([4], 2, &device.without_autodiff());
+        assert!(cubenorm::try_layer_norm(x, gamma, None, 1e-5).is_ok());
+    }
+}
+
+/// Calls each norm with an input of these samples.
+fn try_all(x: &Tensor<3>) -> Vec<(&'static str, Result<Tensor<3>, NormError>)> {
+    let [_, channels, last] = x.dims();
+    let device = x.device();
+    let one = |size: usize| Tensor::<1>::ones([size], &device);
+    let x = || x.clone();
+    let options = MeanVarianceOptions::new([2]);
+    let provided = || Tensor::<3>::ones([1, channels, 1], &device);
+    vec![
+        (
+            "layer",
+            cubenorm::try_layer_norm(x(), one(last), one(last), 1e-5),
+        ),
+        ("rms", cubenorm::try_rms_norm(x(), one(last), 1e-5)),
+        (
+            "add layer",
+            cubenorm::try_add_layer_norm(x(), x(), None, None, 1e-5).map(|(y, _)| y),
+        ),
+        (
+            "add rms",
+            cubenorm::try_add_rms_norm(x(), x(), None, 1e-5).map(|(y, _)| y),
+        ),
+        (
+            "instance",
+            cubenorm::try_instance_norm(x(), None, None, 1e-5),
+        ),
+        (
+            "group",
+            cubenorm::try_group_norm(x(), one(channels), one(channels), 2, 1e-5),
+        ),
+        (
+            "batch",
+            cubenorm::try_batch_norm(x(), None, None, one(channels), one(channels), 1e-5),
+        ),
+        (
+            "batch in training",
+            cubenorm::try_batch_norm_train(x(), None, None, 1e-5).map(|it| it.output),
+        ),
+        (
+            "mean variance",
+            cubenorm::try_mean_variance_norm(x(), None, None, &options),
+        ),
+        (
+            "with statistics",
+            cubenorm::try_mean_variance_norm_with_statistics(x(), None, None, &options)
+                .map(|it| it.output),
+        ),
+        (
+            "broadcast batch",
+            cubenorm::try_broadcast_batch_norm(
+                x(),
+                provided(),
+                provided(),
+                None,
+                None,
+                1e-5,
+                Activation::Relu,
+            ),
+        ),
+        ("lp", cubenorm::try_lp_norm(x(), Lp::L2, 2)),
+    ]
+}
+
+#[test]
+fn results_beyond_the_device_are_errors() {
+    for (name, device) in devices() {
+        // Flex has no limit but the machine's memory.
+        if name == "flex" {
+            continue;
+        }
+        for device in [device.clone(), device.clone().autodiff()] {
+            let samples = 1 << 40;
+            let small = noise([1, 4, 8], 1, &device);
+            let small = match device.is_autodiff() {
+                true => small.require_grad(),
+                false => small,
+            };
+            let x = small.clone().expand([samples, 4, 8]);
+            for (norm, result) in try_all(&x) {
+                let Err(error) = result else {
+                    panic!("{name}: {norm} was not refused");
+                };
+                assert!(
+                    matches!(
+                        error,
+                        NormError::DeviceLimit {
+                            pass: "forward",
+                            ..
+                        }
+                    ),
+                    "{name}: {norm}: {error}"
+                );
+            }
+            let refused = message(cubenorm::try_rms_norm(x.clone(), None, 1e-5));
+            assert_eq!(
+                panic_message(|| drop(cubenorm::rms_norm(x.clone(), None, 1e-5))),
+                refused,
+                "{name}"
+            );
+            // Nothing of it is left on the device.
+            let y = cubenorm::layer_norm(small, None, None, 1e-5);
+            let y = values(y.sum());
+            assert!(y[0].abs() < 1e-3, "{name}: {y:?}");
+        }
+    }
+}
+
+#[test]
+fn empty_tensors_are_no_errors() {
+    for (name, device) in devices() {
+        for device in [device.clone(), device.clone().autodiff()] {
+            for shape in [[0, 4, 8], [2, 0, 8], [2, 4, 0]] {
+                let x = Tensor::<3>::zeros(shape, &device);
+                for (norm, result) in try_all(&x) {
+                    let y = result
+                        .unwrap_or_else(|error| panic!("{name}: {norm} of {shape:?}: {error}"));
+                    assert_eq!(y.dims(), shape, "{name}: {norm}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn uncountable_shapes_are_errors() {
+    for (name, device) in devices() {
+        let x = Tensor::<4>::zeros([0, 1, 1 << 40, 1 << 40], &device);
+        let result = cubenorm::try_group_norm(x.clone(), None, None, 1, 1e-5);
+        assert_eq!(
+            message(result),
+            "input with shape [0, 1, 1099511627776, 1099511627776] has more elements than this machine \
+             can address",
+            "{name}"
+        );
+        let options = MeanVarianceOptions::new([0]);
+        let result = cubenorm::try_mean_variance_norm_with_statistics(x, None, None, &options);
+        assert_eq!(
+            message(result),
+            "statistics with shape [1, 1, 1099511627776, 1099511627776, 2] has more elements than this \
+             machine can address",
+            "{name}"
+        );
     }
 }

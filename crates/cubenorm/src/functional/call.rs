@@ -2,10 +2,15 @@
 
 use burn::backend::Dispatch;
 use burn::backend::tensor::FloatTensor;
-use burn::tensor::{Device, Tensor};
-use cubenorm_core::{Activation, DType, NormError, TensorDesc};
+use burn::tensor::Tensor;
+#[cfg(feature = "cube")]
+use cubenorm_core::Statistics;
+use cubenorm_core::{NormDesc, NormError, TensorDesc};
 
-use crate::ops::{Descs, NormBackend, NormSpec, Normalized, Operands, dtype};
+use super::device::CallDevice;
+#[cfg(feature = "cube")]
+use crate::ops::BackwardSpec;
+use crate::ops::{Descs, NormBackend, NormSpec, Normalized, Operands, Route, Tracked};
 
 /// A normalization that is about to run. Parameters have a rank of their own.
 pub(crate) struct Call<const D: usize, const P: usize> {
@@ -16,11 +21,11 @@ pub(crate) struct Call<const D: usize, const P: usize> {
     pub(crate) mean: Option<Tensor<P>>,
     pub(crate) variance: Option<Tensor<P>>,
     pub(crate) spec: NormSpec,
-    /// What the caller calls scale and bias.
+    /// The caller's names of scale and bias.
     pub(crate) names: [&'static str; 2],
 }
 
-/// What came of it.
+/// Results of a call.
 pub(crate) struct Outcome<const D: usize> {
     pub(crate) output: Tensor<D>,
     pub(crate) sum: Option<Tensor<D>>,
@@ -47,7 +52,7 @@ impl<const D: usize, const P: usize> Call<D, P> {
         self
     }
 
-    pub(crate) fn with_given(mut self, mean: Tensor<P>, variance: Tensor<P>) -> Self {
+    pub(crate) fn with_provided(mut self, mean: Tensor<P>, variance: Tensor<P>) -> Self {
         (self.mean, self.variance) = (Some(mean), Some(variance));
         self
     }
@@ -58,39 +63,129 @@ impl<const D: usize, const P: usize> Call<D, P> {
         self
     }
 
-    /// Checks the call before anything is registered: with fusion it runs later, where nobody could
-    /// be told. Then runs it.
+    /// Checks the call, then runs it.
     pub(crate) fn run(self) -> Result<Outcome<D>, NormError> {
-        let [scale_name, bias_name] = self.names;
-        let device = self.input.device();
-        let like_input = |name, tensor: &Tensor<D>| {
-            let dtype = dtype_on(name, tensor, &device)?;
+        self.check()?;
+        Ok(self.register())
+    }
+
+    /// Checks everything that can refuse the call. Nothing is registered for it.
+    pub(crate) fn check(&self) -> Result<(), NormError> {
+        let checked = self.check_unnamed();
+        checked.map_err(|error| renamed(error, self.names))
+    }
+
+    fn check_unnamed(&self) -> Result<(), NormError> {
+        let mut device = CallDevice::of(&self.input)?;
+        let descs = self.descs(&mut device)?;
+        device.check_activation(self.spec.activation, descs.input.dtype)?;
+        match self.spec.route(self.tracked(), self.residual.is_some()) {
+            Route::Forward => device.check_forward(&self.desc(&self.spec, descs)?),
+            // Burn's operations run on every device.
+            Route::Composed => self.desc(&self.spec, descs)?.problem().map(|_| ()),
+            Route::Trained(forward) => {
+                if self.residual.is_some() {
+                    // The route leaves it out.
+                    self.desc(&self.spec, descs.clone())?.problem()?;
+                }
+                let descs = Descs {
+                    residual: None,
+                    ..descs
+                };
+                let desc = self.desc(&forward, descs.clone())?;
+                device.check_forward(&desc)?;
+                self.check_backward(&device, &desc, descs)
+            }
+        }
+    }
+
+    /// The layouts that the kernels are going to see, as far as they are known. Strides are not: with fusion, a tensor
+    /// gets its strides when it is computed. A layout that a kernel refuses is copied to a contiguous one then, so the
+    /// check of contiguous tensors holds for all of them.
+    fn descs(&self, device: &mut CallDevice) -> Result<Descs, NormError> {
+        let mut like_input = |name, tensor: &Tensor<D>| {
+            let dtype = device.dtype(name, tensor)?;
             let shape = self.spec.seen_shape(&tensor.dims());
             Ok(TensorDesc::contiguous(shape.to_vec(), dtype))
         };
-        let param = |name, tensor: &Option<Tensor<P>>| {
+        let input = like_input("input", &self.input)?;
+        let residual = self.residual.as_ref();
+        let residual = residual.map(|tensor| like_input("residual", tensor));
+        let residual = residual.transpose()?;
+        let mut param = |name, tensor: &Option<Tensor<P>>| {
             let Some(tensor) = tensor else {
                 return Ok(None);
             };
-            let dtype = dtype_on(name, tensor, &device)?;
+            let dtype = device.dtype(name, tensor)?;
             let shape = self.spec.seen_param_shape(&tensor.dims());
             Ok(Some(TensorDesc::contiguous(shape.to_vec(), dtype)))
         };
-        let residual = self.residual.as_ref();
-        let descs = Descs {
-            input: like_input("input", &self.input)?,
-            residual: residual
-                .map(|tensor| like_input("residual", tensor))
-                .transpose()?,
-            scale: param(scale_name, &self.scale)?,
-            bias: param(bias_name, &self.bias)?,
+        Ok(Descs {
+            input,
+            residual,
+            scale: param("scale", &self.scale)?,
+            bias: param("bias", &self.bias)?,
             mean: param("mean", &self.mean)?,
             variance: param("variance", &self.variance)?,
-        };
-        check_activation(self.spec.activation, descs.input.dtype, &device)?;
-        let problem = self.spec.desc(descs).problem();
-        problem.map_err(|error| renamed(error, scale_name, bias_name))?;
+        })
+    }
 
+    /// The description of a specification, the size of its statistics checked.
+    fn desc(&self, spec: &NormSpec, descs: Descs) -> Result<NormDesc, NormError> {
+        let desc = spec.desc(descs);
+        // An empty input may have more rows than can be counted.
+        let statistics = desc.statistics_desc();
+        match spec.written_statistics.is_some() && statistics.layout.checked_elements().is_none() {
+            true => Err(NormError::TooLarge {
+                tensor: "statistics",
+                shape: statistics.shape().to_vec(),
+            }),
+            false => Ok(desc),
+        }
+    }
+
+    fn tracked(&self) -> Tracked {
+        let param = |tensor: &Option<Tensor<P>>| tensor.as_ref().is_some_and(Tensor::is_tracked);
+        let residual = self.residual.as_ref();
+        Tracked {
+            input: self.input.is_tracked() || residual.is_some_and(Tensor::is_tracked),
+            scale: param(&self.scale),
+            bias: param(&self.bias),
+            provided: param(&self.mean) || param(&self.variance),
+        }
+    }
+
+    #[cfg(feature = "cube")]
+    fn check_backward(
+        &self,
+        device: &CallDevice,
+        forward: &NormDesc,
+        descs: Descs,
+    ) -> Result<(), NormError> {
+        let tracked = self.tracked();
+        let backward = BackwardSpec {
+            norm: self.spec.clone(),
+            wants_input: tracked.input,
+            wants_scale: tracked.scale,
+            wants_bias: tracked.bias,
+        };
+        let gradient = descs.input.clone();
+        let descs = Descs {
+            mean: None,
+            variance: None,
+            ..descs
+        };
+        device.check_backward(&backward.desc(descs, gradient, saved(forward)))
+    }
+
+    /// Other backends compose the backward pass of their own operations.
+    #[cfg(not(feature = "cube"))]
+    fn check_backward(&self, _: &CallDevice, _: &NormDesc, _: Descs) -> Result<(), NormError> {
+        Ok(())
+    }
+
+    /// Hands the call to the backend. [`check`](Self::check) has passed.
+    pub(crate) fn register(self) -> Outcome<D> {
         let param = |tensor: Option<Tensor<P>>| tensor.map(Tensor::into_dispatch).into();
         let Normalized {
             output,
@@ -107,120 +202,64 @@ impl<const D: usize, const P: usize> Call<D, P> {
             },
             self.spec,
         );
-        Ok(Outcome {
+        Outcome {
             output: Tensor::from_dispatch(output),
             sum: sum.into_option().map(Tensor::from_dispatch),
             statistics: statistics.into_option(),
-        })
-    }
-}
-
-/// A tensor's dtype, where the tensor is on the device and the device has it.
-fn dtype_on<const D: usize>(
-    name: &'static str,
-    tensor: &Tensor<D>,
-    device: &Device,
-) -> Result<DType, NormError> {
-    let actual = tensor.device();
-    if actual.clone().without_autodiff() != device.clone().without_autodiff() {
-        return Err(NormError::MixedDevices {
-            tensor: name,
-            expected: format!("{device:?}"),
-            actual: format!("{actual:?}"),
-        });
-    }
-    let burn_dtype = tensor.dtype();
-    let unsupported = |instead| NormError::UnsupportedDType {
-        tensor: name,
-        dtype: burn_dtype.name().to_owned(),
-        device: format!("{device:?}"),
-        instead,
-    };
-    let Some(dtype) = dtype(burn_dtype) else {
-        return Err(unsupported("cast it to f16, bf16, f32 or f64"));
-    };
-    if !device.supports_dtype(burn_dtype) || is_cpu(device) && !dtype.is_rounded_by_processor() {
-        return Err(unsupported(match dtype {
-            _ if burn_dtype == burn::tensor::DType::Flex32 => "cast it to f32",
-            DType::F64 => "cast it to f32, or use cuda, rocm, cpu or flex",
-            DType::BF16 => {
-                "cast it to f32, or use cuda, rocm, metal, flex, or cpu where the processor rounds to it"
-            }
-            _ => "cast it to f32, or use cuda, rocm, metal, cpu or flex",
-        }));
-    }
-    Ok(dtype)
-}
-
-/// Checks that a device computes an activation to the last digits of a dtype.
-#[cfg(feature = "cube")]
-fn check_activation(
-    activation: Activation,
-    dtype: DType,
-    device: &Device,
-) -> Result<(), NormError> {
-    use burn::backend::DispatchDevice;
-
-    match device.clone().without_autodiff().as_dispatch() {
-        DispatchDevice::Cube(cube)
-            if !cubenorm_kernels::supports_activation(&cube.client(), dtype, activation) =>
-        {
-            Err(NormError::UnsupportedActivation {
-                activation,
-                dtype,
-                device: format!("{device:?}"),
-                instead: "cast the input to f32, or use flex (cpu does but for GELU)",
-            })
         }
-        _ => Ok(()),
     }
 }
 
-/// Without CubeCL's runtimes activations are Burn's own operations.
-#[cfg(not(feature = "cube"))]
-fn check_activation(_: Activation, _: DType, _: &Device) -> Result<(), NormError> {
-    Ok(())
-}
-
-/// Whether CubeCL compiles for this machine's processor.
-fn is_cpu(device: &Device) -> bool {
-    #[cfg(feature = "cpu")]
-    return device.clone().without_autodiff() == Device::cpu();
-    #[cfg(not(feature = "cpu"))]
-    {
-        let _ = device;
-        false
-    }
-}
-
-/// An error in the caller's own names for scale and bias.
-fn renamed(error: NormError, scale: &'static str, bias: &'static str) -> NormError {
-    let name = |tensor: &'static str| match tensor {
-        "scale" => scale,
-        "bias" => bias,
-        other => other,
+/// The pairs of mean and reciprocal deviation that autodiff keeps for the backward pass.
+#[cfg(feature = "cube")]
+fn saved(desc: &NormDesc) -> Option<TensorDesc> {
+    let (mean, variance) = match &desc.statistics {
+        Statistics::None => return None,
+        Statistics::Given { mean, variance } => (mean.shape(), variance.shape()),
+        _ => return Some(desc.statistics_desc()),
     };
-    match error {
-        NormError::Broadcast {
-            tensor,
-            shape,
-            input,
-        } => NormError::Broadcast {
-            tensor: name(tensor),
-            shape,
-            input,
-        },
+    let rank = desc.input.layout.rank();
+    let size = |shape: &[usize], dim: usize| {
+        let dim = (dim + shape.len()).checked_sub(rank);
+        dim.map_or(1, |dim| shape[dim])
+    };
+    let both = |dim| match size(mean, dim) {
+        1 => size(variance, dim),
+        size => size,
+    };
+    let shape: Vec<usize> = (0..rank).map(both).chain([2]).collect();
+    Some(TensorDesc::contiguous(
+        shape,
+        desc.input.dtype.accumulation(),
+    ))
+}
+
+/// An error in the caller's own names of scale and bias.
+fn renamed(mut error: NormError, [scale, bias]: [&'static str; 2]) -> NormError {
+    let rename = |tensor: &mut &'static str| match *tensor {
+        "scale" => *tensor = scale,
+        "bias" => *tensor = bias,
+        _ => {}
+    };
+    match &mut error {
         NormError::MixedDTypes {
-            tensor,
-            expected,
-            actual,
-            input,
-        } => NormError::MixedDTypes {
-            tensor: name(tensor),
-            expected,
-            actual,
-            input,
-        },
-        other => other,
+            tensor, expected, ..
+        } => {
+            rename(tensor);
+            if let Some(dtype) = expected.strip_suffix("like scale") {
+                *expected = format!("{dtype}like {scale}");
+            }
+        }
+        NormError::MixedCheckpointing { tensor, like, .. } => {
+            rename(tensor);
+            rename(like);
+        }
+        NormError::Rank { tensor, .. }
+        | NormError::TooLarge { tensor, .. }
+        | NormError::Broadcast { tensor, .. }
+        | NormError::MixedDevices { tensor, .. }
+        | NormError::UnsupportedDType { tensor, .. } => rename(tensor),
+        _ => {}
     }
+    error
 }

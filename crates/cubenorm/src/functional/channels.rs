@@ -3,9 +3,10 @@
 use burn::backend::Dispatch;
 use burn::backend::ops::FloatTensorOps;
 use burn::tensor::{DType, Shape, Tensor};
-use cubenorm_core::{NormError, WrittenStatistics};
+use cubenorm_core::{Layout, NormError, WrittenStatistics};
 
-use super::{Call, expect_size, expect_sizes, or_panic};
+use super::device::CallDevice;
+use super::{Call, WRITTEN, expect_rank, expect_size, expect_sizes, or_panic};
 use crate::ops::{NormSpec, Reduction, View, wider};
 
 /// What [`batch_norm_train`] returns.
@@ -27,14 +28,8 @@ fn statistics_dtype(input: DType) -> DType {
 
 /// The number of channels, and what sees each parameter along them.
 pub(super) fn channels<const D: usize>(input: &Tensor<D>) -> Result<(usize, View), NormError> {
+    expect_rank(input, 2, "[batch, channels, ...]")?;
     let shape = input.dims().to_vec();
-    if D < 2 {
-        return Err(NormError::Shape {
-            tensor: "input",
-            shape,
-            expected: "[batch, channels, ...]".to_owned(),
-        });
-    }
     let channels = shape[1];
     let mut params = vec![1; D];
     params[1] = channels;
@@ -45,20 +40,39 @@ pub(super) fn channels<const D: usize>(input: &Tensor<D>) -> Result<(usize, View
     Ok((channels, view))
 }
 
+/// Number of elements of some dimensions of a tensor.
+fn elements(tensor: &'static str, shape: &[usize], dims: &[usize]) -> Result<usize, NormError> {
+    let count = Layout::contiguous(dims).checked_elements();
+    count.ok_or_else(|| NormError::TooLarge {
+        tensor,
+        shape: shape.to_vec(),
+    })
+}
+
 /// All axes but the channels'.
 fn batch_axes<const D: usize>() -> Vec<usize> {
     (0..D).filter(|&axis| axis != 1).collect()
 }
 
-/// Two parameters in one dtype, as a kernel reads them: the wider one, where that of an input goes with both.
-fn alike(pair: [Tensor<1>; 2], input: DType) -> [Tensor<1>; 2] {
-    let wide = statistics_dtype(input);
+/// Two parameters in one dtype, as a kernel reads them: the wider one, if that of an input goes with both.
+fn alike<const D: usize>(
+    pair: [Tensor<1>; 2],
+    names: [&'static str; 2],
+    input: &Tensor<D>,
+) -> Result<[Tensor<1>; 2], NormError> {
+    let dtype = input.dtype();
+    let wide = statistics_dtype(dtype);
     let [first, second] = pair.each_ref().map(Tensor::dtype);
-    let goes = |dtype: DType| dtype == input || dtype == wide;
-    match first != second && goes(first) && goes(second) {
-        true => pair.map(|tensor| tensor.cast(wide)),
-        false => pair,
+    let goes = |other: DType| other == dtype || other == wide;
+    if first == second || !goes(first) || !goes(second) {
+        return Ok(pair);
     }
+    // A cast is an operation too, so the device is asked before it.
+    let mut device = CallDevice::of(input)?;
+    for (name, tensor) in names.into_iter().zip(&pair) {
+        device.dtype(name, tensor)?;
+    }
+    Ok(pair.map(|tensor| tensor.cast(wide)))
 }
 
 /// Normalizes each channel by statistics that are given:
@@ -132,22 +146,21 @@ pub fn try_batch_norm<const D: usize>(
             expect_size(name, tensor, channels)?;
         }
     }
-    let dtype = input.dtype();
     let (gamma, beta) = match (gamma, beta) {
         (Some(gamma), Some(beta)) => {
-            let [gamma, beta] = alike([gamma, beta], dtype);
+            let [gamma, beta] = alike([gamma, beta], ["gamma", "beta"], &input)?;
             (Some(gamma), Some(beta))
         }
         one => one,
     };
-    let [mean, variance] = alike([mean, variance], dtype);
+    let [mean, variance] = alike([mean, variance], ["mean", "variance"], &input)?;
     let spec = NormSpec {
         view: Some(view),
         ..NormSpec::new(batch_axes::<D>(), Reduction::Given, epsilon)
     };
     let call = Call::new(input, spec)
         .with_params(gamma, beta)
-        .with_given(mean, variance);
+        .with_provided(mean, variance);
     Ok(call.named_as_burn_does().run()?.output)
 }
 
@@ -215,7 +228,7 @@ pub fn try_batch_norm_train<const D: usize>(
     };
     let call = Call::new(input, spec).with_params(gamma, beta);
     let outcome = call.named_as_burn_does().run()?;
-    let pairs = outcome.statistics.expect("asked for");
+    let pairs = outcome.statistics.expect(WRITTEN);
     let pairs = Dispatch::float_reshape(pairs, Shape::from(vec![channels, 2]));
     let pairs = Tensor::<2>::from_dispatch(pairs).cast(dtype);
     let number = |which: usize| {
@@ -295,7 +308,7 @@ pub fn try_group_norm<const D: usize>(
     }
     let members = channels / num_groups;
     expect_sizes(&gamma, &beta, channels)?;
-    let rest = shape[2..].iter().product();
+    let rest = elements("input", &shape, &shape[2..])?;
     let spec = NormSpec {
         view: Some(View {
             input: vec![shape[0], num_groups, members, rest],
@@ -362,11 +375,12 @@ pub fn try_ada_layer_norm<const D: usize>(
     shift: Tensor<2>,
     epsilon: f64,
 ) -> Result<Tensor<D>, NormError> {
+    expect_rank(&input, 2, "[batch, ..., d]")?;
     let shape = input.dims();
     let (batch, features) = (shape[0], shape[D - 1]);
     let expect = |tensor: &'static str, param: &Tensor<2>| {
         let actual = param.dims();
-        if D < 2 || actual != [batch, features] {
+        if actual != [batch, features] {
             return Err(NormError::Shape {
                 tensor,
                 shape: actual.to_vec(),
@@ -386,7 +400,10 @@ pub fn try_ada_layer_norm<const D: usize>(
         }),
         ..NormSpec::new([D - 1], Reduction::MeanVariance, epsilon)
     };
-    let mut call = Call::new(input, spec).with_params(Some(scale + 1.0), Some(shift));
+    let mut call = Call::new(input, spec).with_params(Some(scale), Some(shift));
     call.names = ["scale", "shift"];
-    Ok(call.run()?.output)
+    // The addition is an operation too, so the call is checked before it.
+    call.check()?;
+    call.scale = call.scale.map(|scale| scale + 1.0);
+    Ok(call.register().output)
 }

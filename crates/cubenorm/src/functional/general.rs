@@ -6,7 +6,7 @@ use burn::backend::ops::FloatTensorOps;
 use burn::tensor::{Shape, Tensor};
 use cubenorm_core::{Activation, NormError, WrittenStatistics};
 
-use super::{Call, MeanVarianceOptions, or_panic};
+use super::{Call, MeanVarianceOptions, WRITTEN, or_panic};
 use crate::ops::{NormSpec, Reduction};
 
 /// What [`mean_variance_norm_with_statistics`] returns.
@@ -88,10 +88,11 @@ pub fn try_mean_variance_norm_with_statistics<const D: usize>(
     for &axis in spec.axes.iter().filter(|&&axis| axis < D) {
         kept[axis] = 1;
     }
-    let rows = kept.iter().product();
     let call = Call::new(input, spec).with_params(scale.into(), bias.into());
     let outcome = call.run()?;
-    let pairs = outcome.statistics.expect("asked for");
+    // The check of the call has counted them.
+    let rows = kept.iter().product();
+    let pairs = outcome.statistics.expect(WRITTEN);
     let pairs = Dispatch::float_reshape(pairs, Shape::from(vec![rows, 2]));
     let pairs = Tensor::<2>::from_dispatch(pairs);
     let number = |which: usize| {
@@ -174,7 +175,7 @@ pub fn try_broadcast_batch_norm<const D: usize>(
     };
     let call = Call::new(input, spec)
         .with_params(scale.into(), bias.into())
-        .with_given(mean, variance);
+        .with_provided(mean, variance);
     Ok(call.run()?.output)
 }
 

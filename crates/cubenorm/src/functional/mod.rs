@@ -1,5 +1,6 @@
 mod call;
 mod channels;
+mod device;
 mod general;
 
 use burn::tensor::Tensor;
@@ -17,6 +18,9 @@ pub use general::{
     Lp, NormWithStatistics, broadcast_batch_norm, lp_norm, mean_variance_norm_with_statistics,
     try_broadcast_batch_norm, try_lp_norm, try_mean_variance_norm_with_statistics,
 };
+
+/// Why an output is there.
+const WRITTEN: &str = "every backend writes the outputs that the specification names";
 
 /// What [`mean_variance_norm`] computes, beside its tensors.
 ///
@@ -494,6 +498,22 @@ fn expect_sizes(
         .try_for_each(present)
 }
 
+/// Checks the rank of an input, which an error names. `form` is its shape in words.
+fn expect_rank<const D: usize>(
+    input: &Tensor<D>,
+    least: usize,
+    form: &str,
+) -> Result<(), NormError> {
+    match D >= least {
+        true => Ok(()),
+        false => Err(NormError::Shape {
+            tensor: "input",
+            shape: input.dims().to_vec(),
+            expected: format!("rank {least} or more, as {form}, but its rank is {D}"),
+        }),
+    }
+}
+
 fn last_axis_spec<const D: usize>(
     input: &Tensor<D>,
     gamma: &Option<Tensor<1>>,
@@ -501,6 +521,7 @@ fn last_axis_spec<const D: usize>(
     epsilon: f64,
     reduction: Reduction,
 ) -> Result<NormSpec, NormError> {
+    expect_rank(input, 1, "[..., d]")?;
     expect_sizes(gamma, beta, input.dims()[D - 1])?;
     Ok(NormSpec::new([D - 1], reduction, epsilon))
 }
@@ -537,5 +558,5 @@ fn add_last_axis<const D: usize>(
     call.residual = Some(residual);
     call.spec.writes_sum = true;
     let Outcome { output, sum, .. } = call.named_as_burn_does().run()?;
-    Ok((output, sum.expect("a residual makes a sum")))
+    Ok((output, sum.expect(WRITTEN)))
 }

@@ -30,7 +30,11 @@ pub use rms::{RmsNorm, RmsNormConfig};
 fn expect_channels<const D: usize>(input: &Tensor<D>, channels: usize) {
     let dims = input.dims();
     assert!(
-        D >= 2 && dims[1] == channels,
+        D >= 2,
+        "input has shape {dims:?}: expected rank 2 or more, as [batch, {channels}, ...], but its rank is {D}"
+    );
+    assert!(
+        dims[1] == channels,
         "input has shape {dims:?}: expected [batch, {channels}, ...]"
     );
 }

@@ -11,14 +11,14 @@ use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, AutodiffBackend, TensorMetadata};
-use cubenorm_core::{ResidualPlace, WrittenStatistics};
+use cubenorm_core::WrittenStatistics;
 
 use super::{
     BackwardOperands, BackwardSpec, Gradients, NormBackend, NormSpec, Normalized, Operands,
-    Optional, Reduction, portable,
+    Optional, Route, Tracked, portable,
 };
 
-type Tracked<B, C> = FloatTensor<Autodiff<B, C>>;
+type TrackedTensor<B, C> = FloatTensor<Autodiff<B, C>>;
 
 fn is_tracked<B: NormBackend, C: CheckpointStrategy>(tensor: &Optional<Autodiff<B, C>>) -> bool {
     tensor.as_option().is_some_and(|tensor| tensor.is_tracked())
@@ -29,9 +29,36 @@ fn inner<B: NormBackend, C: CheckpointStrategy>(tensor: Optional<Autodiff<B, C>>
     tensor.map(|tensor| tensor.into_primitive()).into()
 }
 
+/// The fused forward pass alone: nothing is tracked.
+fn normalize_untracked<B: NormBackend, C: CheckpointStrategy>(
+    operands: Operands<Autodiff<B, C>>,
+    spec: NormSpec,
+) -> Normalized<Autodiff<B, C>> {
+    let wrap = |tensor: Optional<B>| {
+        let tensor = tensor.into_option();
+        tensor.map(Autodiff::<B, C>::from_inner).into()
+    };
+    let outputs = B::normalize(
+        Operands {
+            input: operands.input.into_primitive(),
+            residual: inner(operands.residual),
+            scale: inner(operands.scale),
+            bias: inner(operands.bias),
+            mean: inner(operands.mean),
+            variance: inner(operands.variance),
+        },
+        spec,
+    );
+    Normalized {
+        output: Autodiff::<B, C>::from_inner(outputs.output),
+        sum: wrap(outputs.sum),
+        statistics: wrap(outputs.statistics),
+    }
+}
+
 impl<B: NormBackend, C: CheckpointStrategy> NormBackend for Autodiff<B, C> {
     fn normalize(operands: Operands<Self>, spec: NormSpec) -> Normalized<Self> {
-        let tracked = [
+        let [residual, scale, bias, mean, variance] = [
             &operands.residual,
             &operands.scale,
             &operands.bias,
@@ -39,36 +66,18 @@ impl<B: NormBackend, C: CheckpointStrategy> NormBackend for Autodiff<B, C> {
             &operands.variance,
         ]
         .map(is_tracked::<B, C>);
-        if !operands.input.is_tracked() && tracked == [false; 5] {
-            let wrap = |tensor: Optional<B>| {
-                let tensor = tensor.into_option();
-                tensor.map(Self::from_inner).into()
-            };
-            let outputs = B::normalize(
-                Operands {
-                    input: operands.input.into_primitive(),
-                    residual: inner(operands.residual),
-                    scale: inner(operands.scale),
-                    bias: inner(operands.bias),
-                    mean: inner(operands.mean),
-                    variance: inner(operands.variance),
-                },
-                spec,
-            );
-            return Normalized {
-                output: Self::from_inner(outputs.output),
-                sum: wrap(outputs.sum),
-                statistics: wrap(outputs.statistics),
-            };
-        }
-        let [.., mean, variance] = tracked;
-        let adds_last =
-            operands.residual.as_option().is_some() && spec.residual_place == ResidualPlace::Output;
-        // What the fused way back does not pass back to is left to Burn's own operations: given
-        // statistics and a residual added last.
-        if mean || variance || adds_last {
-            return portable::normalize::<Self>(operands, &spec);
-        }
+        let tracked = Tracked {
+            input: operands.input.is_tracked() || residual,
+            scale,
+            bias,
+            provided: mean || variance,
+        };
+        let has_residual = operands.residual.as_option().is_some();
+        let forward = match spec.route(tracked, has_residual) {
+            Route::Forward => return normalize_untracked::<B, C>(operands, spec),
+            Route::Composed => return portable::normalize::<Self>(operands, &spec),
+            Route::Trained(forward) => forward,
+        };
         // A step of Burn's graph has one output, so a sum is a step of its own.
         let input = match operands.residual.into_option() {
             Some(residual) => Self::float_add(operands.input, residual),
@@ -84,7 +93,7 @@ impl<B: NormBackend, C: CheckpointStrategy> NormBackend for Autodiff<B, C> {
             writes_sum: false,
             ..spec
         };
-        let (output, statistics) = normalize_tracked::<B, C>(operands, spec);
+        let (output, statistics) = normalize_tracked::<B, C>(operands, spec, forward);
         Normalized {
             output,
             sum: sum.into(),
@@ -174,7 +183,8 @@ impl<B: NormBackend> Backward<B, 3> for Normalize {
 fn normalize_tracked<B: NormBackend, C: CheckpointStrategy>(
     operands: Operands<Autodiff<B, C>>,
     spec: NormSpec,
-) -> (Tracked<B, C>, Option<FloatTensor<B>>) {
+    forward: NormSpec,
+) -> (TrackedTensor<B, C>, Option<FloatTensor<B>>) {
     let Operands {
         input,
         scale,
@@ -190,20 +200,24 @@ fn normalize_tracked<B: NormBackend, C: CheckpointStrategy>(
         scale.as_option().unwrap_or(&stand_in).node(),
         bias.as_option().unwrap_or(&stand_in).node(),
     ];
-    let run =
-        |input: Tracked<B, C>, scale, bias, mean: &Optional<B>, variance: &Optional<B>, spec| {
-            B::normalize(
-                Operands {
-                    input: input.into_primitive(),
-                    residual: Optional::None,
-                    scale: inner(scale),
-                    bias: inner(bias),
-                    mean: mean.clone(),
-                    variance: variance.clone(),
-                },
-                spec,
-            )
-        };
+    let run = |input: TrackedTensor<B, C>,
+               scale,
+               bias,
+               mean: &Optional<B>,
+               variance: &Optional<B>,
+               spec| {
+        B::normalize(
+            Operands {
+                input: input.into_primitive(),
+                residual: Optional::None,
+                scale: inner(scale),
+                bias: inner(bias),
+                mean: mean.clone(),
+                variance: variance.clone(),
+            },
+            spec,
+        )
+    };
     let rank = spec.seen_shape(&input.shape()).num_dims();
     let (mean, variance) = (inner(mean), inner(variance));
     // Bound by computing: to run the forward pass again instead of keeping its output would read the
@@ -215,14 +229,7 @@ fn normalize_tracked<B: NormBackend, C: CheckpointStrategy>(
             };
             let (scale_id, bias_id) = (keep(&scale), keep(&bias));
             let input_id = prep.checkpoint(&input);
-            let written = spec.written_statistics.or(match spec.reduction {
-                Reduction::None | Reduction::Given => None,
-                _ => Some(WrittenStatistics::MeanRstd),
-            });
-            let forward = NormSpec {
-                written_statistics: written,
-                ..spec.clone()
-            };
+            let written = forward.written_statistics;
             let outputs = run(input, scale, bias, &mean, &variance, forward);
             let statistics = outputs.statistics.into_option();
             let deviations =

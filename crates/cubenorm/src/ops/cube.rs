@@ -8,7 +8,8 @@ use cubecl::client::Client;
 use cubecl::zspace::metadata::Metadata;
 use cubenorm_core::{DType, Layout, StrategyChoice, TensorDesc};
 use cubenorm_kernels::{
-    ForwardTensors, GradientTensors, LaunchError, Tensor, hardware, launch_forward, launch_gradient,
+    ForwardOutputs, ForwardTensors, GradientOutputs, GradientTensors, LaunchError, Tensor,
+    hardware, launch_forward, launch_gradient,
 };
 
 use super::spec::Descs;
@@ -22,46 +23,19 @@ use crate::tuning::tuning;
 impl NormBackend for CubeBackend {
     fn normalize(operands: Operands<Self>, spec: NormSpec) -> Normalized<Self> {
         let like = (operands.input.shape(), operands.input.dtype);
-        let see = |tensor: CubeTensor| {
-            let shape = spec.seen_shape(&tensor.shape());
-            in_shape(untiled(tensor), &shape)
-        };
-        let input = see(operands.input);
-        let residual = operands.residual.into_option().map(see);
-        let [scale, bias, mean, variance] = [
-            operands.scale,
-            operands.bias,
-            operands.mean,
-            operands.variance,
-        ]
-        .map(|tensor| present(tensor, &spec));
-        let norm = spec.desc(Descs {
-            input: desc(&input),
-            residual: residual.as_ref().map(desc),
-            scale: scale.as_ref().map(desc),
-            bias: bias.as_ref().map(desc),
-            mean: mean.as_ref().map(desc),
-            variance: variance.as_ref().map(desc),
+        let inputs = ForwardInputs::new(operands, &spec);
+        let client = inputs.input.client.clone();
+        let outputs = inputs.launch(&spec, choice(&client));
+        let outputs = outputs.or_else(|_| {
+            // A layout has arrived that the check of the call did not see.
+            let inputs = inputs.contiguous();
+            inputs.launch(&spec, StrategyChoice::Inferred)
         });
-        let tensors = ForwardTensors {
-            input: input.handle.clone(),
-            residual: handle(&residual),
-            scale: handle(&scale),
-            bias: handle(&bias),
-            mean: handle(&mean),
-            variance: handle(&variance),
-            output: None,
-        };
-        let outputs = launched(launch_forward(
-            &input.client,
-            &norm,
-            &tensors,
-            choice(&input.client),
-        ));
+        let (input, outputs) = (&inputs.input, launched(outputs));
         Normalized {
-            output: in_shape(wrap(outputs.output, &input, like.1), &like.0),
-            sum: optional(outputs.sum, &input, Some(&like)),
-            statistics: optional(outputs.statistics, &input, None),
+            output: in_shape(wrap(outputs.output, input, like.1), &like.0),
+            sum: optional(outputs.sum, input, Some(&like)),
+            statistics: optional(outputs.statistics, input, None),
         }
     }
 
@@ -72,45 +46,147 @@ impl NormBackend for CubeBackend {
             operands.scale.as_option().map(like),
             operands.bias.as_option().map(like),
         ];
+        let inputs = BackwardInputs::new(operands, &spec);
+        let client = inputs.input.client.clone();
+        let outputs = inputs.launch(&spec, choice(&client));
+        let outputs = outputs.or_else(|_| {
+            let inputs = inputs.contiguous();
+            inputs.launch(&spec, StrategyChoice::Inferred)
+        });
+        let (input, outputs) = (&inputs.input, launched(outputs));
+        let [of_input, of_scale, of_bias] = likes.each_ref().map(Option::as_ref);
+        Gradients {
+            input: optional(outputs.input, input, of_input),
+            scale: optional(outputs.scale, input, of_scale),
+            bias: optional(outputs.bias, input, of_bias),
+        }
+    }
+}
+
+/// Inputs of a forward pass, in the shapes that the normalization sees.
+struct ForwardInputs {
+    input: CubeTensor,
+    residual: Option<CubeTensor>,
+    scale: Option<CubeTensor>,
+    bias: Option<CubeTensor>,
+    mean: Option<CubeTensor>,
+    variance: Option<CubeTensor>,
+}
+
+impl ForwardInputs {
+    fn new(operands: Operands<CubeBackend>, spec: &NormSpec) -> Self {
+        let see = |tensor: CubeTensor| {
+            let shape = spec.seen_shape(&tensor.shape());
+            in_shape(untiled(tensor), &shape)
+        };
+        Self {
+            input: see(operands.input),
+            residual: operands.residual.into_option().map(see),
+            scale: present(operands.scale, spec),
+            bias: present(operands.bias, spec),
+            mean: present(operands.mean, spec),
+            variance: present(operands.variance, spec),
+        }
+    }
+
+    fn contiguous(&self) -> Self {
+        Self {
+            input: contiguous(&self.input),
+            residual: self.residual.as_ref().map(contiguous),
+            scale: self.scale.as_ref().map(contiguous),
+            bias: self.bias.as_ref().map(contiguous),
+            mean: self.mean.as_ref().map(contiguous),
+            variance: self.variance.as_ref().map(contiguous),
+        }
+    }
+
+    fn launch(
+        &self,
+        spec: &NormSpec,
+        choice: StrategyChoice,
+    ) -> Result<ForwardOutputs, LaunchError> {
+        let norm = spec.desc(Descs {
+            input: desc(&self.input),
+            residual: self.residual.as_ref().map(desc),
+            scale: self.scale.as_ref().map(desc),
+            bias: self.bias.as_ref().map(desc),
+            mean: self.mean.as_ref().map(desc),
+            variance: self.variance.as_ref().map(desc),
+        });
+        let tensors = ForwardTensors {
+            input: self.input.handle.clone(),
+            residual: handle(&self.residual),
+            scale: handle(&self.scale),
+            bias: handle(&self.bias),
+            mean: handle(&self.mean),
+            variance: handle(&self.variance),
+            output: None,
+        };
+        launch_forward(&self.input.client, &norm, &tensors, choice)
+    }
+}
+
+/// Inputs of a backward pass, in the shapes that the normalization sees.
+struct BackwardInputs {
+    input: CubeTensor,
+    output_gradient: CubeTensor,
+    saved: Option<CubeTensor>,
+    scale: Option<CubeTensor>,
+    bias: Option<CubeTensor>,
+}
+
+impl BackwardInputs {
+    fn new(operands: BackwardOperands<CubeBackend>, spec: &BackwardSpec) -> Self {
         let norm = &spec.norm;
-        let [input, output_gradient] = [operands.input, operands.output_gradient].map(|tensor| {
+        let see = |tensor: CubeTensor| {
             let shape = norm.seen_shape(&tensor.shape());
             in_shape(untiled(tensor), &shape)
-        });
-        let [scale, bias] = [operands.scale, operands.bias].map(|tensor| present(tensor, norm));
-        let saved = operands.saved.into_option().map(untiled);
+        };
+        Self {
+            input: see(operands.input),
+            output_gradient: see(operands.output_gradient),
+            saved: operands.saved.into_option().map(untiled),
+            scale: present(operands.scale, norm),
+            bias: present(operands.bias, norm),
+        }
+    }
+
+    fn contiguous(&self) -> Self {
+        Self {
+            input: contiguous(&self.input),
+            output_gradient: contiguous(&self.output_gradient),
+            saved: self.saved.as_ref().map(contiguous),
+            scale: self.scale.as_ref().map(contiguous),
+            bias: self.bias.as_ref().map(contiguous),
+        }
+    }
+
+    fn launch(
+        &self,
+        spec: &BackwardSpec,
+        choice: StrategyChoice,
+    ) -> Result<GradientOutputs, LaunchError> {
         let gradient = spec.desc(
             Descs {
-                input: desc(&input),
+                input: desc(&self.input),
                 residual: None,
-                scale: scale.as_ref().map(desc),
-                bias: bias.as_ref().map(desc),
+                scale: self.scale.as_ref().map(desc),
+                bias: self.bias.as_ref().map(desc),
                 mean: None,
                 variance: None,
             },
-            desc(&output_gradient),
-            saved.as_ref().map(desc),
+            desc(&self.output_gradient),
+            self.saved.as_ref().map(desc),
         );
         let tensors = GradientTensors {
-            input: input.handle.clone(),
-            output_gradient: output_gradient.handle.clone(),
-            saved: handle(&saved),
-            scale: handle(&scale),
-            bias: handle(&bias),
+            input: self.input.handle.clone(),
+            output_gradient: self.output_gradient.handle.clone(),
+            saved: handle(&self.saved),
+            scale: handle(&self.scale),
+            bias: handle(&self.bias),
             input_gradient: None,
         };
-        let outputs = launched(launch_gradient(
-            &input.client,
-            &gradient,
-            &tensors,
-            choice(&input.client),
-        ));
-        let [of_input, of_scale, of_bias] = likes.each_ref().map(Option::as_ref);
-        Gradients {
-            input: optional(outputs.input, &input, of_input),
-            scale: optional(outputs.scale, &input, of_scale),
-            bias: optional(outputs.bias, &input, of_bias),
-        }
+        launch_gradient(&self.input.client, &gradient, &tensors, choice)
     }
 }
 
@@ -118,8 +194,13 @@ fn choice(client: &Client) -> StrategyChoice {
     tuning().choice(&hardware(client))
 }
 
-/// The functions of this crate have validated the call and asked the device for its dtypes, so what
-/// is left is a plan that the device cannot hold, which is a defect of ours.
+/// A copy in the layout that the check of the call was made for.
+fn contiguous(tensor: &CubeTensor) -> CubeTensor {
+    burn_cubecl::kernel::into_contiguous(tensor.clone())
+}
+
+/// The outputs of a launch that the check of the call has promised: it planned contiguous tensors of the same shapes on
+/// the same device. An error here is a defect of this crate.
 fn launched<T>(outputs: Result<T, LaunchError>) -> T {
     outputs.unwrap_or_else(|error| panic!("{error}"))
 }

@@ -9,6 +9,7 @@ mod cube;
 #[cfg(feature = "flex")]
 mod flex;
 mod portable;
+mod route;
 mod spec;
 mod tensors;
 mod view;
@@ -16,6 +17,7 @@ mod view;
 use burn::backend::{Backend, backend_extension};
 
 pub(crate) use portable::wider;
+pub(crate) use route::{Route, Tracked};
 pub(crate) use spec::dtype;
 pub use spec::{BackwardSpec, Descs, NormSpec, Reduction};
 pub use tensors::{BackwardOperands, Gradients, Normalized, Operands, Optional};

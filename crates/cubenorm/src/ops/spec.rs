@@ -122,7 +122,7 @@ pub struct BackwardSpec {
 impl BackwardSpec {
     /// The description of tensors of these layouts.
     #[cfg(feature = "cube")]
-    pub(super) fn desc(
+    pub(crate) fn desc(
         &self,
         tensors: Descs,
         output_gradient: TensorDesc,

@@ -1,0 +1,102 @@
+//! How a call under autodiff runs: the one place that decides it, for those who check a call and those who run it.
+
+use cubenorm_core::{ResidualPlace, WrittenStatistics};
+
+use super::{NormSpec, Reduction};
+
+/// Inputs of a call that autodiff tracks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Tracked {
+    /// The input or the residual.
+    pub(crate) input: bool,
+    /// The scale.
+    pub(crate) scale: bool,
+    /// The bias.
+    pub(crate) bias: bool,
+    /// The provided mean or variance.
+    pub(crate) provided: bool,
+}
+
+/// Kernels that a call runs.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Route {
+    /// The fused forward kernel of the specification as it is: nothing is tracked.
+    Forward,
+    /// Burn's own operations, which autodiff passes gradients through.
+    Composed,
+    /// The fused forward kernel of this specification, without the residual, and later the fused backward kernel.
+    /// A residual is added before, by Burn.
+    Trained(NormSpec),
+}
+
+impl NormSpec {
+    /// The route of a call with this specification.
+    pub(crate) fn route(&self, tracked: Tracked, has_residual: bool) -> Route {
+        if tracked == Tracked::default() {
+            return Route::Forward;
+        }
+        // The fused backward pass has no gradient of provided statistics, nor of a residual that is added last.
+        let adds_last = has_residual && self.residual_place == ResidualPlace::Output;
+        if tracked.provided || adds_last {
+            return Route::Composed;
+        }
+        let kept = match self.reduction {
+            Reduction::None | Reduction::Given => None,
+            _ => Some(WrittenStatistics::MeanRstd),
+        };
+        Route::Trained(NormSpec {
+            writes_sum: false,
+            written_statistics: self.written_statistics.or(kept),
+            ..self.clone()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INPUT: Tracked = Tracked {
+        input: true,
+        scale: false,
+        bias: false,
+        provided: false,
+    };
+
+    #[test]
+    fn untracked_calls_run_the_forward_kernel_alone() {
+        let spec = NormSpec::new([1], Reduction::MeanVariance, 1e-5);
+        assert_eq!(spec.route(Tracked::default(), true), Route::Forward);
+    }
+
+    #[test]
+    fn training_keeps_statistics_and_adds_no_residual() {
+        let mut spec = NormSpec::new([1], Reduction::MeanVariance, 1e-5);
+        spec.writes_sum = true;
+        let Route::Trained(forward) = spec.route(INPUT, true) else {
+            panic!("expected the fused kernels");
+        };
+        assert!(!forward.writes_sum);
+        assert_eq!(
+            forward.written_statistics,
+            Some(WrittenStatistics::MeanRstd)
+        );
+        spec.reduction = Reduction::Given;
+        let Route::Trained(forward) = spec.route(INPUT, false) else {
+            panic!("expected the fused kernels");
+        };
+        assert_eq!(forward.written_statistics, None);
+    }
+
+    #[test]
+    fn tracked_statistics_and_late_residuals_are_composed() {
+        let mut spec = NormSpec::new([1], Reduction::Given, 1e-5);
+        let provided = Tracked {
+            provided: true,
+            ..Tracked::default()
+        };
+        assert_eq!(spec.route(provided, false), Route::Composed);
+        spec.residual_place = ResidualPlace::Output;
+        assert_eq!(spec.route(INPUT, true), Route::Composed);
+    }
+}
