@@ -145,6 +145,78 @@ fn an_empty_batch_leaves_running_statistics_as_they_are() {
     }
 }
 
+/// Running statistics after steps with these batches, from 0 and 1, with momentum 0.5.
+fn moved(batches: &[Tensor<3>]) -> [Tensor<1>; 2] {
+    let device = batches[0].device().without_autodiff();
+    let start = [Tensor::zeros([3], &device), Tensor::ones([3], &device)];
+    batches.iter().fold(start, |[mean, variance], batch| {
+        let x = batch.clone().without_autodiff();
+        let [n, _, w] = x.dims();
+        let rows = x.swap_dims(0, 1).reshape([3, n * w]);
+        let of_batch = rows.clone().mean_dim(1);
+        let spread = (rows - of_batch.clone()).powi_scalar(2).mean_dim(1);
+        [
+            (mean + of_batch.reshape([3])) * 0.5,
+            (variance + spread.reshape([3])) * 0.5,
+        ]
+    })
+}
+
+#[test]
+fn a_frozen_layer_uses_its_last_training_step() {
+    for (name, device) in devices() {
+        let device = device.autodiff();
+        let config = BatchNormConfig::new(3).with_momentum(0.5);
+        let batches = [40, 41].map(|seed| noise([4, 3, 5], seed, &device) + 2.0);
+        let x = noise([4, 3, 5], 42, &device);
+        let [mean, variance] = moved(&batches);
+        let plain = x.clone().without_autodiff();
+        let expected = cubenorm::batch_norm(plain.clone(), None, None, mean, variance, 1e-5);
+
+        let layer = config.init(&device);
+        for batch in &batches {
+            layer.forward(batch.clone());
+        }
+        // Without `valid()`: inference because the input has no autodiff.
+        let error = difference(layer.forward(plain.clone()), expected.clone());
+        assert!(error < 1e-4, "{name}: inference is off by {error}");
+
+        let layer = config.init(&device);
+        for batch in &batches {
+            layer.forward(batch.clone());
+        }
+        let layer = layer.freeze();
+        let error = difference(layer.forward(x).without_autodiff(), expected.clone());
+        assert!(error < 1e-4, "{name}: frozen is off by {error}");
+
+        let layer = config.init(&device);
+        for batch in &batches {
+            layer.forward(batch.clone());
+        }
+        let error = difference(layer.into_burn().forward(plain), expected);
+        assert!(error < 1e-4, "{name}: Burn's is off by {error}");
+    }
+}
+
+#[test]
+fn a_frozen_layer_uses_steps_of_other_threads() {
+    for (name, device) in devices() {
+        let device = device.autodiff();
+        let layer = BatchNormConfig::new(3).with_momentum(0.5).init(&device);
+        let batch = noise([4, 3, 5], 43, &device) + 2.0;
+        let [mean, variance] = moved(std::slice::from_ref(&batch));
+        std::thread::scope(|scope| {
+            scope.spawn(|| drop(layer.forward(batch)));
+        });
+        let layer = layer.freeze();
+        let x = noise([4, 3, 5], 44, &device);
+        let plain = x.clone().without_autodiff();
+        let expected = cubenorm::batch_norm(plain, None, None, mean, variance, 1e-5);
+        let error = difference(layer.forward(x).without_autodiff(), expected);
+        assert!(error < 1e-4, "{name}: off by {error}");
+    }
+}
+
 #[test]
 fn a_frozen_batch_norm_keeps_its_statistics() {
     for (name, device) in devices() {

@@ -19,12 +19,19 @@ pub struct BatchNormConfig {
 /// Batch norm with learnable `gamma` and `beta` and running statistics: a drop-in for
 /// `burn::nn::BatchNorm`.
 ///
-/// In training, on an autodiff device and not frozen, it is
-/// [`batch_norm_train`](crate::batch_norm_train) and moves the running statistics; else
-/// [`batch_norm`](crate::batch_norm) with them.
+/// In training mode (autodiff device, not frozen) it is [`batch_norm_train`](crate::batch_norm_train) and updates the
+/// running statistics. Otherwise it is [`batch_norm`](crate::batch_norm) with the running statistics.
 ///
-/// The running variance is made of biased variances, which batches are normalized by, as in
-/// `burn::nn::BatchNorm`; PyTorch keeps the unbiased ones.
+/// # Running statistics
+///
+/// The running variance averages biased variances, as in `burn::nn::BatchNorm`. PyTorch averages unbiased ones.
+///
+/// As in Burn, each thread has one pending update, and the updates of several threads are averaged. Inference applies
+/// all pending updates first. A layer that is frozen right after a training step therefore normalizes by that step's
+/// statistics. `burn::nn::BatchNorm` normalizes by those of the step before.
+///
+/// A record, and [`RunningState::value`], leave out a pending update. Call [`sync_running_statistics`](Self::sync_running_statistics) or `valid()` before
+/// saving a layer that is still in training.
 ///
 /// Create it with [`BatchNormConfig`].
 #[derive(Module, Debug)]
@@ -112,7 +119,33 @@ impl BatchNorm {
         }
     }
 
+    /// Applies all pending updates to the running statistics, those of other threads too.
+    ///
+    /// Updates that other threads make later are averaged without the ones applied here.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Tensor};
+    /// use cubenorm::nn::BatchNormConfig;
+    ///
+    /// # #[cfg(feature = "flex")] {
+    /// let device = Device::flex().autodiff();
+    /// let norm = BatchNormConfig::new(1).with_momentum(1.0).init(&device);
+    /// norm.forward(Tensor::<2>::from_floats([[1.0], [3.0]], &device));
+    /// norm.sync_running_statistics();
+    /// assert_eq!(norm.running_mean.value().into_scalar::<f32>(), 2.0);
+    /// # }
+    /// ```
+    pub fn sync_running_statistics(&self) {
+        for state in [&self.running_mean, &self.running_var] {
+            // `value_sync` applies nothing if this thread has no update of its own. `valid` always does.
+            let _ = state.valid();
+        }
+    }
+
     fn forward_inference<const D: usize>(&self, input: Tensor<D>) -> Tensor<D> {
+        self.sync_running_statistics();
         let device = input.device();
         let mean = self.running_mean.value().to_device(&device);
         let variance = self.running_var.value().to_device(&device);

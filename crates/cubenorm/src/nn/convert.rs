@@ -174,8 +174,9 @@ impl BurnNorm for nn::BatchNorm {
 }
 
 impl BatchNorm {
-    /// The same layer of `burn::nn`.
+    /// The same layer of `burn::nn`, pending updates of the running statistics applied.
     pub fn into_burn(self) -> nn::BatchNorm {
+        self.sync_running_statistics();
         nn::BatchNorm {
             gamma: self.gamma,
             beta: self.beta,
