@@ -52,9 +52,10 @@ pub use error::NormError;
 pub use gradient::{ColumnSums, GradientDesc, GradientProblem, ParamSums};
 pub use layout::{Layout, MAX_RANK, TensorDesc};
 pub use plan::{
-    AccessBlueprint, BLOCK, Blueprint, GradientBlueprint, GradientPlan, Grid, Hardware, Hold, Join,
-    Knobs, Lanes, Level, LoadMode, Merge, Plan, PlanError, RowHeld, RowKept, Strategy,
-    StrategyChoice, Team, forward_candidates, gradient_candidates, input_problem_on, knobs,
-    plan_forward, plan_gradient, problem_on, sums_on,
+    AccessBlueprint, BLOCK, Blueprint, Buffer, Extent, Footprint, GradientBlueprint, GradientPlan,
+    Grid, Hardware, Hold, Join, Kernel, Knobs, Lanes, Level, LoadMode, Merge, Plan, PlanError,
+    ROUNDS, RowHeld, RowKept, SUMS, SharedMemory, Strategy, StrategyChoice, Team,
+    forward_candidates, gradient_candidates, input_problem_on, knobs, plan_forward, plan_gradient,
+    problem_on, sums_on,
 };
 pub use problem::{Access, Dim, NormProblem, StatisticsKind};

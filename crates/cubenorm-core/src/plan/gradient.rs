@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::grid::{self, Cut, check_bindings};
+use super::footprint;
+use super::grid::{self, Cut, check_limits};
 use super::heuristic::{self, LONGEST_COLUMN_SUM, MOST_ABREAST, STEPS_UNDER_WAY};
 use super::join::between_launches;
 use super::task::Task;
@@ -463,20 +464,21 @@ pub fn plan_gradient(
         let params = [&mut blueprint.scale, &mut blueprint.bias].map(Option::as_mut);
         lanes::pair(problem.param_dtype, vectors, hardware, params);
     }
-    check_bindings(blueprint.bindings(), hardware)?;
     let (workspace, join) = match blueprint.split {
         true => between_launches(&task, &cut, 0, hardware, choice.knobs())?,
-        false if blueprint.joins_within() => (2 * problem.rows, None),
+        false if blueprint.joins_within() => (footprint::channel_sums(&cut.team, &cut.grid), None),
         false => (0, None),
     };
-    Ok(GradientPlan {
+    let plan = GradientPlan {
         strategy: cut.strategy,
         workspace,
         join,
         blueprint,
         grid: cut.grid,
         reason: cut.reason,
-    })
+    };
+    check_limits(&plan.footprint(problem), hardware)?;
+    Ok(plan)
 }
 
 /// Whether a core whose vectors are rows may sum up columns lane by lane: those of its rows, or of its parts of all rows,
@@ -627,13 +629,16 @@ fn held_scale(problem: &GradientProblem, cut: &Cut, hardware: &Hardware) -> Hold
     let (_, sums) = cut.held_columns.times(problem.column_sums.count()).places();
     let accumulation = problem.dtype.accumulation().size();
     let columns = sums * accumulation + vectors * problem.param_dtype.size();
-    let of_unit = cut.team.vector * columns + heuristic::MERGED_OF_UNIT * accumulation;
+    let units = cut.team.members as usize;
+    let slots = units / cut.team.plane_size.max(1) as usize;
+    let merged = footprint::merged_bytes(slots, 1, Merge::Sums, false, accumulation, hardware);
+    let merged = merged.max(units * heuristic::MERGED_OF_UNIT * accumulation);
     // Two rooms of two rows, and the scale as one row more, which it is not where halves have a scale of floats.
     let numbers = 5 * vectors * cut.team.vector * problem.dtype.size() / 4;
     let has_room = cut.team.members < CROWDED
         && problem.param_dtype.size() <= problem.dtype.size()
         && numbers * cut.team.members as usize <= ROWS_AND_SCALE;
-    match cut.team.members as usize * of_unit <= hardware.max_shared_memory {
+    match units * cut.team.vector * columns + merged <= hardware.max_shared_memory {
         _ if has_room => Hold::Registers(vectors),
         true => Hold::Shared(vectors),
         false => Hold::Reread,

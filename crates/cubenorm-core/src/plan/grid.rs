@@ -1,5 +1,6 @@
 //! How a launch is cut, the same for every kernel that works through rows.
 
+use super::footprint::Footprint;
 use super::heuristic::{self, Shape, Work};
 use super::lanes::Vectors;
 use super::task::Task;
@@ -265,13 +266,36 @@ pub(super) fn cut(
     })
 }
 
-/// Checks that a device binds as many buffers as a kernel has.
-pub(super) fn check_bindings(needed: u32, hardware: &Hardware) -> Result<(), PlanError> {
-    match needed > hardware.max_bindings {
-        true => Err(PlanError::Bindings {
-            needed,
-            available: hardware.max_bindings,
-        }),
-        false => Ok(()),
+/// Checks that a device has what each launch takes.
+pub(super) fn check_limits(launches: &[Footprint], hardware: &Hardware) -> Result<(), PlanError> {
+    for launch in launches {
+        let Footprint {
+            bindings, cube_dim, ..
+        } = *launch;
+        if bindings > hardware.max_bindings {
+            return Err(PlanError::Bindings {
+                needed: bindings,
+                available: hardware.max_bindings,
+            });
+        }
+        let units: u64 = cube_dim.iter().map(|&units| u64::from(units)).product();
+        let (allowed, most) = (hardware.max_cube_dim, hardware.max_units_per_cube);
+        let mut dims = cube_dim.iter().zip(allowed);
+        if units > u64::from(most) || dims.any(|(&units, most)| units > most) {
+            return Err(PlanError::Units {
+                needed: cube_dim,
+                allowed,
+                most,
+            });
+        }
+        let needed = launch.shared_memory.needed(hardware);
+        // What a CPU reports is the size of a cache, which limits nothing.
+        if needed > hardware.max_shared_memory && hardware.cpu_cores.is_none() {
+            return Err(PlanError::SharedMemory {
+                needed,
+                available: hardware.max_shared_memory,
+            });
+        }
     }
+    Ok(())
 }

@@ -43,6 +43,8 @@ pub struct Hardware {
     pub max_shared_memory: usize,
     /// Whether units of a cube can share it.
     pub shares_memory: bool,
+    /// True if tables in shared memory that are not live at the same time take one place. WGSL gives each its own.
+    pub reuses_shared_memory: bool,
     /// Buffers that a kernel may bind.
     pub max_bindings: u32,
     /// Streaming multiprocessors, where the runtime knows.
@@ -76,6 +78,7 @@ impl Hardware {
             max_cubes: u32::MAX,
             max_shared_memory: 32 << 10,
             shares_memory: true,
+            reuses_shared_memory: true,
             max_bindings: 32,
             multiprocessors: None,
             cubes_talk: false,
@@ -97,6 +100,7 @@ impl Hardware {
             max_cubes: 65_535,
             max_shared_memory: 16 << 10,
             shares_memory: true,
+            reuses_shared_memory: false,
             max_bindings: 8,
             multiprocessors: None,
             cubes_talk: false,
@@ -127,6 +131,7 @@ impl Hardware {
             max_cubes: i32::MAX as u32,
             max_shared_memory: 48 << 10,
             shares_memory: true,
+            reuses_shared_memory: true,
             max_bindings: 32,
             multiprocessors: Some(multiprocessors),
             cubes_talk: true,
@@ -139,7 +144,7 @@ impl Hardware {
 
     /// [`Self::busy_cores`] of so many rows of so many elements each.
     pub(super) fn busy_cores_of_rows(&self, rows: usize, elements: usize) -> Option<u32> {
-        self.busy_cores(rows * elements.max(LEAST_OF_ROW))
+        self.busy_cores(rows.saturating_mul(elements.max(LEAST_OF_ROW)))
     }
 
     /// Cores that are worth waking to read so many elements, where a CPU runs units: a launch waits for each of

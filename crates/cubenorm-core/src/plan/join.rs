@@ -1,5 +1,6 @@
 //! The launch between two that makes of what strands have what their rows have.
 
+use super::footprint::{combined_statistics, partial_statistics};
 use super::grid::{Cut, Grid, cut};
 use super::lanes::Vectors;
 use super::task::Task;
@@ -16,8 +17,8 @@ pub struct Join {
     pub workspace: usize,
 }
 
-/// Elements that the first of two launches leaves, with `shifts` numbers for each strand besides two for each part; and
-/// the launch that joins them, where there are several strands.
+/// Elements that the first of two launches leaves, and the launch that combines them if rows have several channels, each with
+/// `shifts` numbers besides.
 pub(super) fn between_launches(
     task: &Task,
     of: &Cut,
@@ -25,10 +26,10 @@ pub(super) fn between_launches(
     hardware: &Hardware,
     knobs: Knobs,
 ) -> Result<(usize, Option<Join>), PlanError> {
-    let of_parts = 2 * of.grid.splits * task.rows;
     if task.strands == 1 {
-        return Ok((of_parts, None));
+        return Ok((partial_statistics(&of.team, &of.grid, 0), None));
     }
+    let of_parts = partial_statistics(&of.team, &of.grid, shifts);
     let strands = Task {
         rows: task.rows / task.strands,
         cols: task.strands * of.grid.splits,
@@ -58,7 +59,7 @@ pub(super) fn between_launches(
     let join = Join {
         team: join.team,
         grid: join.grid,
-        workspace: (2 + shifts) * strands.rows,
+        workspace: combined_statistics(strands.rows, shifts),
     };
-    Ok((of_parts + shifts * task.rows, Some(join)))
+    Ok((of_parts, Some(join)))
 }

@@ -3,6 +3,7 @@
 mod blueprint;
 mod candidates;
 mod cost;
+mod footprint;
 mod gradient;
 mod grid;
 mod hardware;
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 pub use blueprint::{AccessBlueprint, Blueprint, Hold, Lanes, Level, LoadMode, Merge, Team};
 pub use candidates::{forward_candidates, gradient_candidates, knobs};
+pub use footprint::{Buffer, Extent, Footprint, Kernel, ROUNDS, SUMS, SharedMemory};
 pub use gradient::{GradientBlueprint, GradientPlan, RowKept, plan_gradient};
 pub use grid::Grid;
 pub use hardware::Hardware;
@@ -30,7 +32,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Access, DType, NormProblem};
 use blueprint::is_added_first;
-use grid::{check_bindings, cut};
+use grid::{check_limits, cut};
 use join::between_launches;
 use lanes::Vectors;
 use task::Task;
@@ -143,6 +145,24 @@ pub enum PlanError {
         /// Buffers that the device takes.
         available: u32,
     },
+    /// A cube of the kernel would take more shared memory than the device has.
+    #[error("a cube takes {needed} bytes of shared memory, the device has {available}")]
+    SharedMemory {
+        /// Bytes that a cube takes.
+        needed: usize,
+        /// Bytes that a cube of the device may take.
+        available: usize,
+    },
+    /// A cube of the kernel would have more units than the device allows.
+    #[error("a cube has {needed:?} units, the device allows {allowed:?} and {most} in all")]
+    Units {
+        /// Units along x, y and z.
+        needed: [u32; 3],
+        /// Units that the device allows along x, y and z.
+        allowed: [u32; 3],
+        /// Units that it allows in all.
+        most: u32,
+    },
 }
 
 /// What runs: the comptime half ([`Blueprint`]) and the sizes of the launch.
@@ -167,15 +187,17 @@ pub struct Plan {
 impl Plan {
     /// Bytes that any implementation must move: each element read once, each result written once.
     pub fn minimum_bytes(problem: &NormProblem) -> usize {
-        let elements = problem.rows * problem.cols;
+        let elements = problem.rows.saturating_mul(problem.cols);
         let tensors = 2 + usize::from(problem.residual.is_some()) + usize::from(problem.writes_sum);
         let bytes = |params: [&Option<Access>; 2], dtype: DType| {
             let elements = params.into_iter().flatten().map(Access::elements);
             elements.sum::<usize>() * dtype.size()
         };
-        elements * tensors * problem.dtype.size()
-            + bytes([&problem.scale, &problem.bias], problem.param_dtype)
-            + bytes([&problem.mean, &problem.variance], problem.given_dtype)
+        let params = bytes([&problem.scale, &problem.bias], problem.param_dtype)
+            + bytes([&problem.mean, &problem.variance], problem.given_dtype);
+        elements
+            .saturating_mul(tensors * problem.dtype.size())
+            .saturating_add(params)
     }
 }
 
@@ -391,7 +413,6 @@ pub fn plan_forward(
         let given = [blueprint.mean.as_mut(), blueprint.variance.as_mut()];
         lanes::pair(problem.given_dtype, vectors, hardware, given);
     }
-    check_bindings(blueprint.bindings(), hardware)?;
     let (workspace, join) = match blueprint.split {
         true => between_launches(
             &task,
@@ -402,14 +423,16 @@ pub fn plan_forward(
         )?,
         false => (0, None),
     };
-    Ok(Plan {
+    let plan = Plan {
         strategy: cut.strategy,
         workspace,
         join,
         blueprint,
         grid: cut.grid,
         reason: cut.reason,
-    })
+    };
+    check_limits(&plan.footprint(problem), hardware)?;
+    Ok(plan)
 }
 
 /// Whether there are several parameters whose rows are at the same places.

@@ -29,7 +29,9 @@ const LEAST_BETWEEN_ENDS: usize = 32;
 /// Whether the results of a call may go past the caches, in vectors of so many lanes.
 fn is_beyond(vector: usize, task: &Task, hardware: &Hardware) -> bool {
     let is_wide = vector * task.dtype.size() >= LEAST_STORE;
-    let moved = (task.reads + 1) * task.rows * task.cols * task.dtype.size();
+    // A repeated element counts as often as it is there, which may be more than a number holds.
+    let elements = task.rows.saturating_mul(task.cols);
+    let moved = elements.saturating_mul((task.reads + 1) * task.dtype.size());
     is_wide && hardware.passable_caches.is_some_and(|it| moved >= it / 2)
 }
 

@@ -6,6 +6,7 @@ use super::hold::{HELD_SUMS, MERGED_OF_UNIT, registers, size};
 use super::parts::{MAX_SPLITS, parts};
 use super::unit::unit;
 use super::{Shape, Work};
+use crate::plan::footprint::merged_bytes;
 use crate::plan::{Hardware, Hold, Level, Merge, RowHeld, Strategy};
 
 /// Units of a cube that reduces columns, and such cubes that keep a multiprocessor busy.
@@ -159,7 +160,7 @@ fn columns(work: &Work, hardware: &Hardware, x: usize, times: usize) -> Shape {
     // A power of two as well: who merges them halves their number.
     let most = (limit / x).min(hardware.max_cube_dim[1] as usize);
     let y = y.min(1 << most.max(1).ilog2());
-    let splits = match (work.reduces, work.knobs.splits) {
+    let splits = |y: usize| match (work.reduces, work.knobs.splits) {
         (true, Some(splits)) => splits.clamp(1, MAX_SPLITS).min(work.steps).max(1),
         (true, None) => {
             let wanted = cubes_to_fill(hardware, CUBES_OF_COLUMNS);
@@ -167,17 +168,36 @@ fn columns(work: &Work, hardware: &Hardware, x: usize, times: usize) -> Shape {
         }
         (false, _) => 1,
     };
-    let per_unit = work.steps.div_ceil(splits).div_ceil(y);
+    let hold = |y: usize| {
+        let splits = splits(y);
+        match splits > 1 {
+            true => Hold::Reread,
+            false => held(work, hardware, work.steps.div_ceil(splits).div_ceil(y)),
+        }
+    };
+    let fits = |y: usize| {
+        let (merge, is_held) = (work.merge, hold(y) != Hold::Reread);
+        let merged = merged_bytes(
+            x * y,
+            work.vector,
+            merge,
+            is_held,
+            work.accumulation,
+            hardware,
+        );
+        y == 1 || !work.reduces || merged <= hardware.max_shared_memory
+    };
+    let mut y = y;
+    while !fits(y) {
+        y /= 2;
+    }
     Shape {
         strategy: Strategy::Column,
         level: Level::Column,
         cube_dim: [x as u32, y as u32, 1],
         teams_per_cube: x as u32,
-        hold: match splits > 1 {
-            true => Hold::Reread,
-            false => held(work, hardware, per_unit),
-        },
-        splits,
+        hold: hold(y),
+        splits: splits(y),
         peers: 1,
         max_teams: usize::MAX,
         held_columns: Hold::Reread,

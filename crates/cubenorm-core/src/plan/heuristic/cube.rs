@@ -2,7 +2,7 @@
 
 use super::hold::{
     FLOATS_OF_UNIT, HALVES_OF_UNIT, HELD_SUMS, HELD_VECTORS, SHORT_HALVES, UNITS_WITH_SUMS,
-    held_columns, holds, is_staged, registers, room, size,
+    held_columns, holds, is_staged, registers, room, size, slots,
 };
 use super::{Shape, Work};
 use crate::plan::hardware::LANES;
@@ -56,10 +56,10 @@ pub(super) fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option
         false => wanted,
     };
     let units = match work.knobs.units {
-        Some(units) => units.max(1).next_power_of_two().min(largest),
+        Some(units) => units.clamp(1, largest).next_power_of_two(),
         // Few units have registers for the next row of halves and for the scale.
         None if work.is_half && work.column_sums > 0 && steps * work.vector <= COLUMNS_OF_CUBE => {
-            wanted.min(UNITS_WITH_SUMS) as u32
+            (wanted.min(UNITS_WITH_SUMS) as u32).min(largest)
         }
         // Nobody waits for the others of a cube, and what is left over at the end is less.
         None if !work.reduces => (wanted.min(UNITS_WITHOUT_SUMS) as u32).min(largest),
@@ -88,16 +88,17 @@ pub(super) fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option
         None => units.max(smallest).max(with_sums),
     };
     let per_unit = steps.div_ceil(units as usize);
+    let slots = slots(units, plane);
     let hold = match hardware.cpu_cores {
         // Shared memory is a CPU's cache, and the row is there already.
         Some(_) => registers(work, hardware, per_unit),
         None => holds(work, hardware, per_unit)
-            .find(|&hold| room(work, hardware, hold, units) > 0)
+            .find(|&hold| room(work, hardware, hold, units, slots) > 0)
             .unwrap_or(Hold::Reread),
     };
     let (held_columns, max_teams) = held_columns(work, hardware, Level::Cube, per_unit, units);
     Shape {
-        room: room(work, hardware, hold, units),
+        room: room(work, hardware, hold, units, slots),
         strategy: Strategy::Cube,
         level: Level::Cube,
         cube_dim: [units, 1, 1],

@@ -11,9 +11,16 @@ pub(super) const CUBES_PER_SOFTWARE_CORE: usize = 16;
 /// them four at a time.
 pub(in crate::plan) const SOFTWARE_STEPS: usize = 1 << 14;
 
-/// Units of a plane that a plan may count on.
+/// Units of a plane that a plan may use.
+///
+/// `None` on a CPU, whose compiler has no plane operations. A size that no cube holds, or that is no power of two, is
+/// ignored.
 pub(in crate::plan) fn plane_size(hardware: &Hardware, knobs: Knobs) -> Option<u32> {
-    knobs.plane_size.or(hardware.plane_size)
+    let most = hardware.max_units_per_cube.min(hardware.max_cube_dim[0]);
+    let fits = |size: &u32| size.is_power_of_two() && (2..=most).contains(size);
+    let sizes = [knobs.plane_size, hardware.plane_size];
+    let size = sizes.into_iter().flatten().find(fits);
+    size.filter(|_| hardware.cpu_cores.is_none())
 }
 
 /// Cubes that fill the device, where so many do a multiprocessor.

@@ -1,6 +1,8 @@
 //! Where a row stays between its passes, and the sums of its columns from row to row.
 
 use super::Work;
+use super::plane_size;
+use crate::plan::footprint::merged_bytes;
 use crate::plan::{Hardware, Hold, Level, Merge, RowHeld};
 
 /// Values of 4 bytes that a unit may hold: half of the 64 registers that a CUDA unit has in a cube of 1024,
@@ -61,17 +63,31 @@ const RESIDENT_UNITS: u32 = 1024;
 /// Rows below which a team that stays leaves more sums than it saves reads.
 const ROWS_OF_A_RESIDENT: usize = 4;
 
-/// Rows that fit side by side where a team of so many units holds each of them; 0 where not even one does.
-pub(super) fn room(work: &Work, hardware: &Hardware, hold: Hold, members: u32) -> usize {
+/// Rows that fit at the same time if a team of `members` units holds each of them, of which `slots` leave what they found in
+/// a table in shared memory; 0 if not even one does.
+pub(super) fn room(
+    work: &Work,
+    hardware: &Hardware,
+    hold: Hold,
+    members: u32,
+    slots: usize,
+) -> usize {
     let members = members as usize;
     let (registers, shared) = hold.places();
     let of_registers = match registers * work.vector * work.accumulation / 4 {
         0 => usize::MAX,
         numbers => (registers_of_unit(hardware) / numbers).max(1),
     };
-    let of_shared = match members * shared * work.vector * work.held {
+    let is_held = hold != Hold::Reread;
+    let merged = merged_bytes(slots, 1, work.merge, is_held, work.accumulation, hardware);
+    let of_row = match members * shared * work.vector * work.held {
+        0 if hardware.reuses_shared_memory => 0,
+        0 => merged,
+        row => row + merged.max(MERGED_OF_UNIT * members * work.accumulation),
+    };
+    let of_shared = match of_row {
         0 => usize::MAX,
-        row => hardware.max_shared_memory / (row + MERGED_OF_UNIT * members * work.accumulation),
+        row => hardware.max_shared_memory / row,
     };
     match hold {
         // What is read again has room in memory; but units that wait for each other wait for one row, and of
@@ -81,6 +97,11 @@ pub(super) fn room(work: &Work, hardware: &Hardware, hold: Hold, members: u32) -
         _ if work.column_sums > 0 => of_shared.min(1),
         _ => of_registers.min(of_shared),
     }
+}
+
+/// Units of a cube that leave what they found in shared memory: one of each plane if planes can sum, else all.
+pub(super) fn slots(units: u32, plane: Option<u32>) -> usize {
+    (units / plane.unwrap_or(1)).max(1) as usize
 }
 
 /// Whether a cube holds a row of so many steps in shared memory rather than in registers.
@@ -187,9 +208,10 @@ pub(super) fn held_columns(
     let of_cube = numbers * members as usize;
     let fits_registers = numbers <= HELD_SUMS && of_cube <= MOST_HELD_SUMS_OF_CUBE;
     // What the units merge lies there too.
-    let bytes = |vectors: usize| {
-        members as usize * (sums_of_columns(work, vectors) * 4 + MERGED_OF_UNIT * work.accumulation)
-    };
+    let slots = slots(members, plane_size(hardware, work.knobs));
+    let tables = merged_bytes(slots, 1, Merge::Sums, false, work.accumulation, hardware);
+    let merged = tables.max(members as usize * MERGED_OF_UNIT * work.accumulation);
+    let bytes = |vectors: usize| members as usize * sums_of_columns(work, vectors) * 4 + merged;
     let fits_shared =
         |vectors: usize| level == Level::Cube && bytes(vectors) <= hardware.max_shared_memory;
     let columns = work.steps * work.vector;

@@ -277,7 +277,7 @@ fn infer(work: &Work, hardware: &Hardware) -> (Strategy, &'static str) {
         // Of a row with sums of columns a unit should have one vector.
         row && (work.column_sums == 0 || work.steps <= plane)
     };
-    match hardware.plane_size.map(|plane| plane as usize) {
+    match plane_size(hardware, Knobs::default()).map(|plane| plane as usize) {
         Some(plane) if work.steps <= plane * PLANE_VECTORS && is_held(plane) => {
             (Strategy::Plane, "a row fits the registers of a plane")
         }

@@ -24,7 +24,7 @@ const LEAST_UNITS_OF_PEER: u32 = 256;
 pub(super) fn peers(work: &Work, hardware: &Hardware, plane: Option<u32>) -> Option<Shape> {
     let columns = work.steps * work.vector;
     let cubes = match work.knobs.peers {
-        Some(cubes) => [cubes as usize; 2],
+        Some(cubes) => [cubes.clamp(1, MOST_PEERS) as usize; 2],
         // Who shares rows should run at once, and how many cubes do is not known.
         None if hardware.multiprocessors.is_none() => [1; 2],
         None if columns <= COLUMNS_OF_CUBE => [1; 2],
@@ -32,10 +32,10 @@ pub(super) fn peers(work: &Work, hardware: &Hardware, plane: Option<u32>) -> Opt
         // A few more columns for each, where there is room.
         None => [columns / FLOATS_OF_PEER, columns.div_ceil(FLOATS_OF_PEER)],
     };
-    let cubes = cubes.map(|cubes| cubes.max(1).next_power_of_two() as u32);
+    let cubes = cubes.map(|cubes| cubes.clamp(1, MOST_PEERS as usize).next_power_of_two() as u32);
     cubes
         .into_iter()
-        .find_map(|cubes| sharing(work, hardware, cubes.min(MOST_PEERS), plane))
+        .find_map(|cubes| sharing(work, hardware, cubes, plane))
 }
 
 /// So many cubes for each row, where those can hold the sums of its columns.

@@ -21,7 +21,7 @@ pub(super) fn planes(work: &Work, hardware: &Hardware, plane: u32) -> Shape {
         false => registers(work, hardware, per_unit),
     };
     Shape {
-        room: room(work, hardware, hold, plane),
+        room: room(work, hardware, hold, plane, 0),
         strategy: Strategy::Plane,
         level: Level::Plane,
         cube_dim: [plane, planes, 1],

@@ -39,7 +39,7 @@ pub(super) fn unit(work: &Work, hardware: &Hardware) -> Shape {
         _ => registers(work, hardware, work.steps),
     };
     Shape {
-        room: room(work, hardware, hold, 1),
+        room: room(work, hardware, hold, 1, 0),
         strategy: Strategy::Unit,
         level: Level::Unit,
         cube_dim: [units, 1, 1],

@@ -1,0 +1,613 @@
+//! What the launches of a plan touch: the only place that computes the size of a buffer.
+//!
+//! Allocation takes its sizes from here, and the SAFETY comments of the launches refer to it. Each formula follows the
+//! addresses that the kernel of the same name forms.
+
+use super::{
+    Blueprint, GradientBlueprint, GradientPlan, Grid, Hardware, Hold, Join, Lanes, Level, Merge,
+    Plan, RowKept, Team,
+};
+use crate::{Access, GradientProblem, NormProblem};
+
+/// A buffer of a launch, by what it holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Buffer {
+    /// The tensor that is normalized.
+    Input,
+    /// What is added to it, or to the result.
+    Residual,
+    /// The scale, gamma.
+    Scale,
+    /// The bias, beta.
+    Bias,
+    /// Provided means.
+    Mean,
+    /// Provided variances.
+    Variance,
+    /// The normalized tensor.
+    Output,
+    /// The sum of input and residual.
+    Sum,
+    /// Two statistics of each row.
+    Statistics,
+    /// The gradient of the output, dy.
+    OutputGradient,
+    /// The mean and reciprocal deviation of each row, as the forward pass wrote them.
+    Saved,
+    /// The gradient of the input, dx.
+    InputGradient,
+    /// Statistics of each part of each row, between the two launches of a split row.
+    PartialStatistics,
+    /// Statistics of each row, combined from those of its channels.
+    CombinedStatistics,
+    /// Two sums of each row, or of each segment of it, for the parameter gradients.
+    RowSums,
+    /// Two sums of each channel that one launch combines itself.
+    ChannelSums,
+    /// Sums of each column, for each team.
+    ColumnSums,
+    /// Words that cooperating cubes publish their sums in.
+    ClusterWords,
+    /// The counter of a dynamic schedule.
+    WorkCounter,
+    /// The gradient of the scale, dgamma.
+    ScaleGradient,
+    /// The gradient of the bias, dbeta.
+    BiasGradient,
+}
+
+/// How far a launch reaches into a buffer, in elements from its start; 0 for an access that does not happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// Which buffer.
+    pub buffer: Buffer,
+    /// One past the highest element that is read.
+    pub read: usize,
+    /// One past the highest element that is written.
+    pub written: usize,
+}
+
+impl Extent {
+    /// One past the highest element that is touched.
+    pub fn elements(&self) -> usize {
+        self.read.max(self.written)
+    }
+}
+
+/// Which kernel a launch runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kernel {
+    /// Leaves the statistics of each part of a split row.
+    PartialStatistics,
+    /// Combines the statistics of the channels of a row.
+    Combine,
+    /// Normalizes.
+    Normalize,
+    /// Leaves the sums of each part of a split row, backward.
+    PartialSums,
+    /// Computes the input's gradient and what the parameter gradients are reduced from.
+    Backward,
+    /// Reduces what the launch before left to the parameter gradients.
+    ParamReduce,
+}
+
+/// What one launch touches and takes of a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Footprint {
+    /// The kernel.
+    pub kernel: Kernel,
+    /// Units of a cube along x, y and z.
+    pub cube_dim: [u32; 3],
+    /// Cubes along x, y and z.
+    pub cube_count: [u32; 3],
+    /// Bytes of shared memory of a cube.
+    pub shared_memory: SharedMemory,
+    /// Storage buffers that it binds, CubeCL's metadata buffer included.
+    pub bindings: u32,
+    /// The buffers.
+    pub extents: Vec<Extent>,
+}
+
+/// Bytes of the tables that the units of a cube share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SharedMemory {
+    /// All tables, each in its own place.
+    pub all: usize,
+    /// The tables that are live at the same time, at most.
+    pub live: usize,
+}
+
+impl SharedMemory {
+    const NONE: Self = Self { all: 0, live: 0 };
+
+    const fn of(bytes: usize) -> Self {
+        Self {
+            all: bytes,
+            live: bytes,
+        }
+    }
+
+    /// What a device has to have.
+    pub const fn needed(self, hardware: &Hardware) -> usize {
+        match hardware.reuses_shared_memory {
+            true => self.live,
+            false => self.all,
+        }
+    }
+
+    /// Both at the same time.
+    const fn and(self, other: Self) -> Self {
+        Self {
+            all: self.all + other.all,
+            live: self.live + other.live,
+        }
+    }
+
+    /// One after the other.
+    const fn then(self, next: Self) -> Self {
+        Self {
+            all: self.all + next.all,
+            live: if self.live > next.live {
+                self.live
+            } else {
+                next.live
+            },
+        }
+    }
+
+    /// Several times, one after another.
+    const fn times(self, count: usize) -> Self {
+        Self {
+            all: self.all * count,
+            live: self.live,
+        }
+    }
+}
+
+impl Footprint {
+    /// How far the launch reaches into a buffer.
+    pub fn elements(&self, buffer: Buffer) -> usize {
+        let of_buffer = self.extents.iter().filter(|it| it.buffer == buffer);
+        of_buffer.map(Extent::elements).max().unwrap_or(0)
+    }
+}
+
+/// Rows that one number of a workspace covers: the lanes of a vector along the kept axis have a number each.
+pub(super) fn lanes_of_rows(team: &Team) -> usize {
+    match team.lanes {
+        Lanes::Rows => team.vector,
+        Lanes::Columns => 1,
+    }
+}
+
+/// Elements of the partial statistics of a split row: two vectors for each part of each row group, part after part, then
+/// `shifts` vectors for each row group.
+///
+/// Row groups of a tail cover some rows twice, so their vectors hold more lanes than there are rows.
+pub(super) fn partial_statistics(team: &Team, grid: &Grid, shifts: usize) -> usize {
+    (2 * grid.splits + shifts) * grid.groups * lanes_of_rows(team)
+}
+
+/// Elements of combined statistics: two numbers for each row and its shift, if there is one.
+pub(super) fn combined_statistics(rows: usize, shifts: usize) -> usize {
+    (2 + shifts) * rows
+}
+
+/// Elements of the sums of channels that the launch combines itself: two for each lane of each row group.
+pub(super) fn channel_sums(team: &Team, grid: &Grid) -> usize {
+    2 * grid.groups * lanes_of_rows(team)
+}
+
+/// Words of a team of cooperating cubes: a ring of [`ROUNDS`] slots, each of two sums for each cube.
+const fn cluster_words(cluster: usize) -> usize {
+    ROUNDS * cluster * SUMS
+}
+
+/// Slots of the ring that cooperating cubes publish their sums in.
+///
+/// A cube publishes round r only after it has read every peer's round r-2. A slow peer may still read r-3 but nothing older.
+pub const ROUNDS: usize = 4;
+
+/// Sums that a cube publishes in a round.
+pub const SUMS: usize = 2;
+
+impl GradientPlan {
+    /// Elements of the sums of columns, if the plan takes them: for each team one row of each kind that is wanted.
+    pub fn column_sums(&self, cols: usize) -> usize {
+        let kinds = self.blueprint.column_sums.count();
+        self.parts_of_columns() * kinds * self.columns_of_part(cols)
+    }
+
+    /// Words that cooperating cubes publish their sums in: 0 if no row has several cubes.
+    pub fn cluster_words(&self) -> usize {
+        let team = &self.blueprint.team;
+        match team.peers {
+            1 => 0,
+            cluster => self.grid.teams(team) * cluster_words(cluster as usize),
+        }
+    }
+
+    /// What each launch of the plan touches, in order.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use cubenorm_core::{
+    ///     Buffer, DType, GradientDesc, Hardware, NormDesc, Statistics, StrategyChoice, TensorDesc,
+    ///     plan_gradient,
+    /// };
+    ///
+    /// let input = TensorDesc::contiguous([2048, 4096], DType::F32);
+    /// let norm = NormDesc::new(input, [1], Statistics::MeanVariance);
+    /// let problem = GradientDesc::new(norm.clone()).input_problem(GradientDesc::new(norm).param_sums())?;
+    /// let plan = plan_gradient(&problem, &Hardware::cuda(132), StrategyChoice::Inferred)?;
+    /// let footprint = plan.footprint(&problem);
+    /// assert_eq!(footprint[0].elements(Buffer::InputGradient), 2048 * 4096);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn footprint(&self, problem: &GradientProblem) -> Vec<Footprint> {
+        let blueprint = &self.blueprint;
+        let (team, grid) = (&blueprint.team, &self.grid);
+        let accumulation = problem.dtype.accumulation().size();
+        let scale = problem.scale.as_ref().filter(|_| blueprint.scale.is_some());
+        let bias = problem.bias.as_ref().filter(|_| blueprint.bias.is_some());
+        let source = || {
+            [
+                reads(Buffer::Input, Some(&problem.input), 1),
+                reads(Buffer::OutputGradient, Some(&problem.output_gradient), 1),
+                // The mean and, one element further, the reciprocal deviation.
+                reads(Buffer::Saved, problem.saved.as_ref(), 2),
+                reads(Buffer::Scale, scale, 1),
+                reads(Buffer::Bias, bias, 1),
+            ]
+            .into_iter()
+            .flatten()
+        };
+        let cubes = |grid: &Grid| [grid.cube_count, 1, 1];
+        let mut launches = Vec::new();
+        let table = merge_table(team, team.merge, accumulation);
+        if blueprint.split {
+            let params = [&blueprint.saved, &blueprint.scale, &blueprint.bias];
+            launches.push(Footprint {
+                kernel: Kernel::PartialSums,
+                cube_dim: grid.cube_dim,
+                cube_count: cubes(grid),
+                shared_memory: table,
+                // Input, output gradient, workspace and metadata.
+                bindings: 4 + params.into_iter().flatten().count() as u32,
+                extents: source()
+                    .chain([writes(Buffer::PartialStatistics, self.workspace)])
+                    .collect(),
+            });
+        }
+        if let Some(join) = &self.join {
+            let weights = reads(Buffer::Scale, scale, 1);
+            launches.push(join.footprint(self.workspace, weights, accumulation));
+        }
+        let left = match &self.join {
+            Some(join) => (Buffer::CombinedStatistics, join.workspace),
+            None => (Buffer::PartialStatistics, self.workspace),
+        };
+        let mut extents: Vec<Extent> = source().collect();
+        if blueprint.split {
+            extents.push(read(left.0, left.1));
+        }
+        if blueprint.joins_within() {
+            extents.push(writes(Buffer::ChannelSums, self.workspace));
+        }
+        if let Some(dx) = &problem.input_gradient {
+            extents.push(writes(Buffer::InputGradient, reach(dx)));
+        }
+        if let Some(sums) = problem
+            .row_sums
+            .as_ref()
+            .filter(|_| blueprint.row_sums.is_some())
+        {
+            extents.push(writes(Buffer::RowSums, pairs(sums)));
+        }
+        if blueprint.column_sums.any() {
+            let elements = self.column_sums(problem.cols);
+            extents.push(Extent {
+                buffer: Buffer::ColumnSums,
+                read: elements,
+                written: elements,
+            });
+        }
+        if team.peers > 1 {
+            let elements = self.cluster_words();
+            extents.push(Extent {
+                buffer: Buffer::ClusterWords,
+                read: elements,
+                written: elements,
+            });
+        }
+        launches.push(Footprint {
+            kernel: Kernel::Backward,
+            cube_dim: grid.cube_dim,
+            cube_count: cubes(grid),
+            shared_memory: backward_memory(blueprint, problem),
+            bindings: blueprint.bindings(),
+            extents,
+        });
+        launches
+    }
+}
+
+impl Plan {
+    /// What each launch of the plan touches, in order.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use cubenorm_core::{
+    ///     Buffer, DType, Hardware, NormDesc, Statistics, StrategyChoice, TensorDesc, plan_forward,
+    /// };
+    ///
+    /// let input = TensorDesc::contiguous([3, 512, 14, 14], DType::F32);
+    /// let problem = NormDesc::new(input, [1], Statistics::MeanVariance).problem()?;
+    /// let plan = plan_forward(&problem, &Hardware::cpu(2, 512), StrategyChoice::Inferred)?;
+    /// let [partial, normalize] = &plan.footprint(&problem)[..] else {
+    ///     panic!("its rows are split");
+    /// };
+    /// // What the first launch leaves has the size that is allocated for it.
+    /// assert_eq!(partial.elements(Buffer::PartialStatistics), plan.workspace);
+    /// assert_eq!(normalize.elements(Buffer::Output), 3 * 512 * 14 * 14);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn footprint(&self, problem: &NormProblem) -> Vec<Footprint> {
+        let blueprint = &self.blueprint;
+        let (team, grid) = (&blueprint.team, &self.grid);
+        let accumulation = problem.dtype.accumulation().size();
+        let cubes = [grid.cube_count, 1, 1];
+        let source = || {
+            [
+                reads(Buffer::Input, Some(&problem.input), 1),
+                reads(Buffer::Residual, problem.residual.as_ref(), 1),
+            ]
+            .into_iter()
+            .flatten()
+        };
+        let result = reach(&problem.output);
+        let sum = problem.writes_sum.then(|| writes(Buffer::Sum, result));
+        let mut launches = Vec::new();
+        if blueprint.split {
+            launches.push(Footprint {
+                kernel: Kernel::PartialStatistics,
+                cube_dim: grid.cube_dim,
+                cube_count: cubes,
+                shared_memory: merge_table(team, team.merge, accumulation),
+                // Input, workspace and metadata.
+                bindings: 3
+                    + u32::from(blueprint.residual.is_some())
+                    + u32::from(blueprint.writes_sum),
+                extents: source()
+                    .chain([writes(Buffer::PartialStatistics, self.workspace)])
+                    .chain(sum)
+                    .collect(),
+            });
+        }
+        if let Some(join) = &self.join {
+            launches.push(join.footprint(self.workspace, None, accumulation));
+        }
+        let params = [
+            reads(Buffer::Scale, problem.scale.as_ref(), 1),
+            reads(Buffer::Bias, problem.bias.as_ref(), 1),
+            reads(Buffer::Mean, problem.mean.as_ref(), 1),
+            reads(Buffer::Variance, problem.variance.as_ref(), 1),
+        ];
+        let mut extents: Vec<Extent> = source().chain(params.into_iter().flatten()).collect();
+        extents.push(writes(Buffer::Output, result));
+        match (blueprint.split, &self.join) {
+            (true, Some(join)) => extents.push(read(Buffer::CombinedStatistics, join.workspace)),
+            (true, None) => extents.push(read(Buffer::PartialStatistics, self.workspace)),
+            // The first of two launches writes the sum.
+            (false, _) => extents.extend(sum),
+        }
+        if let Some((_, access)) = &problem.written_statistics {
+            extents.push(writes(Buffer::Statistics, pairs(access)));
+        }
+        if team.claims {
+            extents.push(Extent {
+                buffer: Buffer::WorkCounter,
+                read: 1,
+                written: 1,
+            });
+        }
+        launches.push(Footprint {
+            kernel: Kernel::Normalize,
+            cube_dim: grid.cube_dim,
+            cube_count: cubes,
+            shared_memory: forward_memory(blueprint, problem),
+            bindings: blueprint.bindings(),
+            extents,
+        });
+        launches
+    }
+}
+
+impl Join {
+    fn footprint(&self, parts: usize, weights: Option<Extent>, accumulation: usize) -> Footprint {
+        let scale = weights.is_some();
+        let workspaces = [
+            read(Buffer::PartialStatistics, parts),
+            writes(Buffer::CombinedStatistics, self.workspace),
+        ];
+        Footprint {
+            kernel: Kernel::Combine,
+            cube_dim: self.grid.cube_dim,
+            cube_count: [self.grid.cube_count, 1, 1],
+            shared_memory: merge_table(&self.team, self.team.merge, accumulation),
+            bindings: 3 + u32::from(scale),
+            extents: workspaces.into_iter().chain(weights).collect(),
+        }
+    }
+}
+
+fn read(buffer: Buffer, elements: usize) -> Extent {
+    Extent {
+        buffer,
+        read: elements,
+        written: 0,
+    }
+}
+
+fn writes(buffer: Buffer, elements: usize) -> Extent {
+    Extent {
+        buffer,
+        read: 0,
+        written: elements,
+    }
+}
+
+/// A tensor of which each place has so many elements side by side.
+fn reads(buffer: Buffer, access: Option<&Access>, side_by_side: usize) -> Option<Extent> {
+    Some(read(buffer, reach(access?) + side_by_side - 1))
+}
+
+/// One past the highest element that is reached from any row and column.
+pub(super) fn reach(access: &Access) -> usize {
+    let dims = access.row.iter().chain(&access.col);
+    // A size of 0 has no element, and no plan.
+    let last: usize = dims
+        .map(|dim| dim.size.saturating_sub(1) * dim.stride)
+        .sum();
+    last + 1
+}
+
+/// The same of pairs, whose strides count pairs.
+pub(super) fn pairs(access: &Access) -> usize {
+    2 * reach(access)
+}
+
+/// The table in shared memory through which the units of a team merge what they found.
+fn merge_table(team: &Team, merge: Merge, accumulation: usize) -> SharedMemory {
+    match team.level {
+        Level::Unit | Level::Plane => SharedMemory::NONE,
+        // The planes of a cube merge theirs first.
+        Level::Cube => table(
+            (team.members / team.plane_size.max(1)) as usize,
+            1,
+            merge,
+            accumulation,
+        ),
+        Level::Column if team.members == 1 => SharedMemory::NONE,
+        Level::Column => {
+            let slots = (team.members * team.columns) as usize;
+            table(slots, team.vector, merge, accumulation)
+        }
+    }
+}
+
+/// The table of `strategy/exchange.rs`: of what a merge does not look at, one element stands in for all.
+const fn table(slots: usize, lanes: usize, merge: Merge, accumulation: usize) -> SharedMemory {
+    let counts = if merge.weighs() { slots } else { 1 };
+    let means = if merge.takes_means() { slots } else { 1 };
+    SharedMemory::of((counts + (means + slots) * lanes) * accumulation)
+}
+
+/// What a forward pass merges of one row: its shift and its statistics if the row is held, else its statistics alone.
+fn forward_tables(
+    slots: usize,
+    lanes: usize,
+    merge: Merge,
+    is_held: bool,
+    accumulation: usize,
+) -> SharedMemory {
+    let of = |merge| table(slots, lanes, merge, accumulation);
+    match (is_held, merge.takes_means()) {
+        (false, _) => of(merge),
+        (true, true) => of(Merge::Sum).then(of(Merge::Sums)),
+        (true, false) => of(Merge::Sum),
+    }
+}
+
+/// Bytes of shared memory in which units merge what they found of a row, in either pass.
+pub(super) fn merged_bytes(
+    slots: usize,
+    lanes: usize,
+    merge: Merge,
+    is_held: bool,
+    accumulation: usize,
+    hardware: &Hardware,
+) -> usize {
+    let tables = match merge {
+        // Backward; two rows take turns at most.
+        Merge::Sums => table(slots, lanes, merge, accumulation).times(2),
+        _ => forward_tables(slots, lanes, merge, is_held, accumulation),
+    };
+    tables.needed(hardware)
+}
+
+/// The cells in shared memory that units hold for themselves.
+fn cells(hold: Hold, team: &Team, element: usize) -> SharedMemory {
+    let (_, shared) = hold.places();
+    SharedMemory::of(shared * team.members as usize * team.vector * element)
+}
+
+/// Shared memory of the kernel that normalizes.
+fn forward_memory(blueprint: &Blueprint, problem: &NormProblem) -> SharedMemory {
+    let team = &blueprint.team;
+    let accumulation = problem.dtype.accumulation().size();
+    let element = match blueprint.holds_input() {
+        true => problem.dtype.size(),
+        false => accumulation,
+    };
+    let is_held = blueprint.hold != Hold::Reread;
+    let table = |merge| merge_table(team, merge, accumulation);
+    let shift = match is_held && blueprint.shifts && !blueprint.first_is_shift {
+        true => table(Merge::Sum),
+        false => SharedMemory::NONE,
+    };
+    let statistics = match blueprint.statistics.reduces() && !team.joined {
+        false => SharedMemory::NONE,
+        true if is_held && blueprint.statistics.reduces_mean() => table(Merge::Sums),
+        true if is_held => table(Merge::Sum),
+        true => table(team.merge),
+    };
+    let held = cells(blueprint.hold, team, element);
+    let held = SharedMemory::of(held.all * blueprint.abreast);
+    held.and(shift.then(statistics).times(blueprint.abreast))
+}
+
+/// Shared memory of the kernel that computes the input's gradient.
+fn backward_memory(blueprint: &GradientBlueprint, problem: &GradientProblem) -> SharedMemory {
+    let team = &blueprint.team;
+    let accumulation = problem.dtype.accumulation().size();
+    let table = merge_table(team, Merge::Sums, accumulation);
+    let kinds = blueprint.column_sums.count();
+    // Along the kept axis all lanes of a step have one column.
+    let lanes = match team.lanes {
+        Lanes::Columns => team.vector,
+        Lanes::Rows => 1,
+    };
+    let (_, shared) = blueprint.held_columns.times(kinds).places();
+    let sums = SharedMemory::of(shared * team.members as usize * lanes * accumulation);
+    let scale = cells(blueprint.held_scale, team, problem.param_dtype.size());
+    let written = match blueprint.held_columns != Hold::Reread && team.lanes == Lanes::Rows {
+        true => {
+            let units = (team.members * team.columns) as usize;
+            SharedMemory::of(blueprint.held_vectors() * units * accumulation)
+        }
+        false => SharedMemory::NONE,
+    };
+    let cluster = team.peers as usize;
+    let of_row = match blueprint.reduces && !team.joined {
+        false => SharedMemory::NONE,
+        // What a cube publishes, what it reads of others, and what it recomputes if it waited in vain.
+        true if cluster > 1 => table.then(SharedMemory::of(cluster * SUMS * 8)).then(table),
+        true => table,
+    };
+    let calls = match blueprint.row == RowKept::InTurn {
+        true => 2,
+        false => 1,
+    };
+    // Before the first round, what cubes publish ahead.
+    let ahead = match blueprint.tells_ahead() {
+        true => table,
+        false => SharedMemory::NONE,
+    };
+    let merged = ahead
+        .then(of_row.times(calls * blueprint.abreast))
+        .then(written);
+    sums.and(scale).and(merged)
+}

@@ -1,0 +1,690 @@
+//! What the kernels of a plan address, step by step: their arithmetic on the host.
+//!
+//! The functions repeat `kernels/src/work.rs`, `operand.rs` and `strategy/split.rs` line by line. They share nothing with
+//! the planner, and nothing with `plan/footprint.rs`.
+
+use cubenorm_core::{
+    Access, AccessBlueprint, Buffer, Dim, Footprint, GradientDesc, GradientPlan, GradientProblem,
+    Grid, Hold, Lanes, Layout, Level, LoadMode, NormDesc, NormProblem, Plan, Team,
+};
+
+use crate::problems::SMALL;
+
+type Checked = Result<(), String>;
+
+macro_rules! ensure {
+    ($condition:expr, $($message:tt)*) => {
+        if !$condition {
+            return Err(format!($($message)*));
+        }
+    };
+}
+
+/// How the work of a launch is spread.
+struct Spread<'a> {
+    team: &'a Team,
+    grid: &'a Grid,
+    rows_per_unit: usize,
+    rows: usize,
+    cols: usize,
+}
+
+/// A part of a row group.
+#[derive(Clone, Copy)]
+struct Item {
+    group: usize,
+    part: usize,
+}
+
+impl Spread<'_> {
+    fn parts_are_items(&self) -> bool {
+        self.team.parts && self.team.peers == 1
+    }
+
+    fn items(&self) -> usize {
+        let splits = if self.parts_are_items() {
+            self.grid.splits
+        } else {
+            1
+        };
+        self.grid.groups * splits
+    }
+
+    fn teams(&self) -> usize {
+        let units: usize = self.grid.cube_dim.iter().map(|&it| it as usize).product();
+        let of_cube = units / self.team.members as usize;
+        self.grid.cube_count as usize / self.team.peers as usize * of_cube
+    }
+
+    fn item(&self, team: usize, round: usize) -> Option<Item> {
+        let ours = self.grid.groups_per_team;
+        let index = match self.team.in_blocks {
+            _ if self.team.claims => round,
+            true => team * ours + round,
+            false => round * self.teams() + team,
+        };
+        let exists = index < self.items() && (self.team.claims || round < ours);
+        exists.then(|| match self.parts_are_items() {
+            true => Item {
+                group: index % self.grid.groups,
+                part: index / self.grid.groups,
+            },
+            false => Item {
+                group: index,
+                part: 0,
+            },
+        })
+    }
+
+    /// Calls `visit` for each item that a team comes to.
+    fn each_item(&self, mut visit: impl FnMut(Item) -> Checked) -> Checked {
+        let ours = self.grid.groups_per_team;
+        ensure!(ours > 0, "a team has no round");
+        let (sources, rounds): (usize, Box<dyn Fn(usize) -> (usize, usize)>) =
+            match self.team.claims {
+                true => {
+                    let items = self.items();
+                    let claims = items.div_ceil(ours);
+                    (
+                        claims,
+                        Box::new(move |claim| (claim * ours, (claim * ours + ours).min(items))),
+                    )
+                }
+                false => (self.teams(), Box::new(move |_| (0, ours))),
+            };
+        for source in 0..sources {
+            let (mut round, end) = rounds(source);
+            while round < end {
+                let first = self.item(source, round);
+                if first.is_none() {
+                    break;
+                }
+                for r in 0..self.rows_per_unit {
+                    let item = self.item(source, round + r);
+                    // What lies side by side is not asked whether it exists, and has one part.
+                    if self.team.side_by_side {
+                        let (first, item) = (first.map(|it| it.part), item.map(|it| it.part));
+                        ensure!(
+                            first == item,
+                            "row {r} of those side by side is in another part, or none"
+                        );
+                    }
+                    if let Some(item) = item {
+                        visit(item)?;
+                    }
+                }
+                round += self.rows_per_unit;
+            }
+        }
+        Ok(())
+    }
+
+    /// Steps of a member of a part, and how many it takes for granted.
+    fn share(&self, part: usize, member: usize) -> (usize, usize) {
+        let (mut first, mut end) = (0, self.grid.steps);
+        if self.team.parts {
+            first = part * self.grid.steps_per_split;
+            end = (first + self.grid.steps_per_split).min(self.grid.steps);
+        }
+        let members = self.team.members as usize;
+        let begin = first + member;
+        match self.team.filled {
+            Some(count) => (begin, count),
+            None if members == 1 => (first, end - first.min(end)),
+            None if begin < end => (begin, (end - begin).div_ceil(members)),
+            None => (begin, 0),
+        }
+    }
+
+    /// Asserts that the members of each part have each of its steps once, and returns the steps of each.
+    fn parts(&self, held: Option<usize>) -> Result<Vec<Vec<usize>>, String> {
+        let grid = self.grid;
+        let parts = match self.team.parts {
+            true => grid.splits,
+            false => 1,
+        };
+        let members = self.team.members as usize;
+        let mut seen = vec![0u8; grid.steps];
+        let mut all = Vec::new();
+        for part in 0..parts {
+            let mut steps = Vec::new();
+            for member in 0..members {
+                let (begin, count) = self.share(part, member);
+                if let Some(held) = held {
+                    ensure!(count <= held, "a unit holds {held} of its {count} steps");
+                    // These are taken without a question.
+                    let sure = self.team.full.min(held);
+                    ensure!(
+                        self.team.filled.is_some() || sure <= count,
+                        "a unit takes {sure} steps for granted and has {count}"
+                    );
+                }
+                for i in 0..count {
+                    let step = begin + i * members;
+                    ensure!(step < grid.steps, "step {step} of {}", grid.steps);
+                    seen[step] += 1;
+                    steps.push(step);
+                }
+            }
+            all.push(steps);
+        }
+        let wrong = seen.iter().position(|&times| times != 1);
+        ensure!(
+            wrong.is_none(),
+            "step {wrong:?} is taken {} times",
+            seen[wrong.unwrap_or(0)]
+        );
+        Ok(all)
+    }
+
+    fn first_row(&self, group: usize) -> usize {
+        let vector = self.team.vector;
+        match self.team.lanes {
+            Lanes::Columns => group,
+            Lanes::Rows if self.team.ragged_rows => {
+                group * vector - (group + 1) / self.grid.run * self.grid.overlap
+            }
+            Lanes::Rows => group * vector,
+        }
+    }
+
+    /// Row and column of each lane of a step, and true for those that no other vector has.
+    fn lanes(&self, group: usize, step: usize) -> Vec<(usize, usize, bool)> {
+        let vector = self.team.vector;
+        let row = self.first_row(group);
+        let ends = |index: usize| index % self.grid.run == self.grid.run - 1;
+        match self.team.lanes {
+            Lanes::Rows => {
+                let tail = self.team.ragged_rows && ends(group);
+                let first = if tail { self.grid.overlap } else { 0 };
+                (0..vector)
+                    .map(|lane| (row + lane, step, lane >= first))
+                    .collect()
+            }
+            Lanes::Columns if self.team.ragged => {
+                let (run, overlap) = (self.grid.run, self.grid.overlap);
+                let length = run * vector - overlap;
+                let position = (step % run * vector).min(length - vector);
+                let col = step / run * length + position;
+                let first = if ends(step) { overlap } else { 0 };
+                (0..vector)
+                    .map(|lane| (row, col + lane, lane >= first))
+                    .collect()
+            }
+            Lanes::Columns => (0..vector)
+                .map(|lane| (row, step * vector + lane, true))
+                .collect(),
+        }
+    }
+}
+
+/// The sizes of a launch, where its addresses are too many to enumerate.
+fn spread_is_whole(spread: &Spread) -> Checked {
+    let grid = spread.grid;
+    let taken = match spread.team.claims {
+        true => usize::MAX,
+        false => spread.teams().saturating_mul(grid.groups_per_team),
+    };
+    ensure!(
+        taken >= spread.items(),
+        "{taken} of {} items are taken",
+        spread.items()
+    );
+    ensure!(
+        grid.splits.saturating_mul(grid.steps_per_split) >= grid.steps,
+        "parts leave steps out"
+    );
+    if spread.team.peers == 1 && grid.splits > 1 {
+        let before = (grid.splits - 1) * grid.steps_per_split;
+        ensure!(before < grid.steps, "the last part is empty");
+    }
+    let lanes = spread.team.vector;
+    let elements = match spread.team.lanes {
+        Lanes::Columns => (grid.groups, grid.steps * lanes),
+        Lanes::Rows => (grid.groups * lanes, grid.steps),
+    };
+    ensure!(
+        elements.0 >= spread.rows && elements.1 >= spread.cols,
+        "{elements:?} of {} rows and {} columns are covered",
+        spread.rows,
+        spread.cols
+    );
+    Ok(())
+}
+
+/// Visits each step of each item, and asserts that every element is covered once by lanes of its own.
+fn cover(
+    spread: &Spread,
+    held: Option<usize>,
+    mut visit: impl FnMut(usize, usize, &[(usize, usize, bool)]) -> Checked,
+) -> Checked {
+    let parts = spread.parts(held)?;
+    let (rows, cols) = (spread.rows, spread.cols);
+    let mut own = vec![0u8; rows * cols];
+    let mut items = vec![0u8; spread.items()];
+    spread.each_item(|item| {
+        items[item.part * spread.grid.groups + item.group] += 1;
+        let steps = match spread.team.peers {
+            1 => parts[item.part..=item.part].iter(),
+            // Each cube of a cluster has its part.
+            _ => parts[..].iter(),
+        };
+        for &step in steps.flatten() {
+            let lanes = spread.lanes(item.group, step);
+            for &(row, col, is_own) in &lanes {
+                ensure!(
+                    row < rows && col < cols,
+                    "row {row}, column {col} of {rows} x {cols}"
+                );
+                own[row * cols + col] += u8::from(is_own);
+            }
+            visit(item.group, step, &lanes)?;
+        }
+        Ok(())
+    })?;
+    let wrong = items.iter().position(|&times| times != 1);
+    ensure!(
+        wrong.is_none(),
+        "item {wrong:?} is taken {} times",
+        items[wrong.unwrap_or(0)]
+    );
+    let wrong = own.iter().position(|&times| times != 1);
+    ensure!(
+        wrong.is_none(),
+        "element {wrong:?} is written {} times",
+        own[wrong.unwrap_or(0)]
+    );
+    Ok(())
+}
+
+fn decode(dims: &[Dim], index: usize, has_unit_stride: bool) -> usize {
+    let (mut offset, mut rest) = (0, index);
+    for (i, dim) in dims.iter().enumerate().rev() {
+        let mut position = rest;
+        if i > 0 {
+            position = rest % dim.size;
+            rest /= dim.size;
+        }
+        let stride = match has_unit_stride && i + 1 == dims.len() {
+            true => 1,
+            false => dim.stride,
+        };
+        offset += position * stride;
+    }
+    offset
+}
+
+/// Where a row and column lie.
+fn place(access: &Access, row: usize, col: usize) -> usize {
+    decode(&access.row, row, false) + decode(&access.col, col, false)
+}
+
+/// The address of each lane of a step, as the kernels form it.
+fn addresses(
+    access: &Access,
+    blueprint: AccessBlueprint,
+    spread: &Spread,
+    group: usize,
+    step: usize,
+) -> Result<Vec<usize>, String> {
+    let team = spread.team;
+    let (vector, lanes) = (team.vector, team.lanes);
+    let row = spread.first_row(group);
+    let contiguous = matches!(
+        blueprint.mode,
+        LoadMode::Vector | LoadMode::Pairs | LoadMode::Adjacent
+    );
+    let is_constant = access.col.is_empty();
+    let base = match blueprint.end_to_end {
+        true => row * spread.cols,
+        false => decode(&access.row, row, lanes == Lanes::Rows && contiguous),
+    };
+    let col_offset = |col: usize| {
+        let unit = lanes == Lanes::Columns && contiguous || blueprint.adjacent_columns;
+        decode(&access.col, col, unit)
+    };
+    let step_offset = || {
+        if !blueprint.ragged {
+            return col_offset(match lanes {
+                Lanes::Columns => step * vector,
+                Lanes::Rows => step,
+            });
+        }
+        let Some((innermost, outer)) = access.col.split_last() else {
+            return 0;
+        };
+        let (mut within, mut offset) = (step, 0);
+        if !outer.is_empty() {
+            let steps = innermost.size.div_ceil(vector);
+            within = step % steps;
+            offset = decode(outer, step / steps, false);
+        }
+        let position = (within * vector).min(innermost.size - vector);
+        offset
+            + if contiguous {
+                position
+            } else {
+                position * innermost.stride
+            }
+    };
+    let all = |first: usize, stride: usize| (0..vector).map(|lane| first + lane * stride).collect();
+    Ok(match blueprint.mode {
+        LoadMode::Vector | LoadMode::Pairs => {
+            let of_steps = access.col.len() == 1 && !blueprint.ragged;
+            let place = match lanes {
+                Lanes::Columns if of_steps => base / vector + step,
+                Lanes::Rows if of_steps => base / vector + step * (access.col[0].stride / vector),
+                _ => (base + step_offset()) / vector,
+            };
+            all(place * vector, 1)
+        }
+        LoadMode::Adjacent => all(base + step_offset(), 1),
+        LoadMode::Splat => all(base + if is_constant { 0 } else { step_offset() }, 0),
+        LoadMode::OfRows => (0..vector)
+            .map(|lane| decode(&access.row, row + lane, false))
+            .collect(),
+        LoadMode::Gather => {
+            let stride = match (lanes, vector) {
+                (_, 1) => 0,
+                (Lanes::Columns, _) => access.col.last().ok_or("no column to gather along")?.stride,
+                (Lanes::Rows, _) => access.row.last().ok_or("no row to gather along")?.stride,
+            };
+            all(base + step_offset(), stride)
+        }
+        LoadMode::Runs => {
+            let (innermost, outer) = access.col.split_last().ok_or("no run")?;
+            let col = step * vector;
+            let (run, left) = (col / innermost.size, innermost.size - col % innermost.size);
+            let next = run + usize::from(left < vector);
+            let [here, there] = [run, next].map(|run| base + decode(outer, run, false));
+            (0..vector)
+                .map(|lane| if lane < left { here } else { there })
+                .collect()
+        }
+    })
+}
+
+/// A tensor of a launch: how it is addressed, and how many elements it has.
+struct Bound<'a> {
+    buffer: Buffer,
+    access: &'a Access,
+    blueprint: AccessBlueprint,
+    span: usize,
+}
+
+impl<'a> Bound<'a> {
+    fn new(
+        buffer: Buffer,
+        access: Option<&'a Access>,
+        blueprint: Option<AccessBlueprint>,
+        layout: Option<&Layout>,
+    ) -> Option<Self> {
+        Some(Self {
+            buffer,
+            access: access?,
+            blueprint: blueprint?,
+            span: layout?.checked_span()?,
+        })
+    }
+
+    /// Asserts that the kernel reads what belongs to each lane of a step, inside the buffer.
+    fn check(
+        &self,
+        spread: &Spread,
+        group: usize,
+        step: usize,
+        lanes: &[(usize, usize, bool)],
+    ) -> Checked {
+        let addresses = addresses(self.access, self.blueprint, spread, group, step)?;
+        for (&address, &(row, col, _)) in addresses.iter().zip(lanes) {
+            let expected = place(self.access, row, col);
+            let Self { buffer, span, .. } = self;
+            ensure!(
+                address == expected,
+                "{buffer:?}: row {row}, column {col} is at {expected}, the kernel takes {address}"
+            );
+            ensure!(address < *span, "{buffer:?}: {address} of {span} elements");
+        }
+        Ok(())
+    }
+}
+
+/// Asserts that a footprint reaches as far as a layout does at most.
+fn within(footprint: &[Footprint], buffer: Buffer, layout: Option<&Layout>) -> Checked {
+    let reached = footprint
+        .iter()
+        .map(|it| it.elements(buffer))
+        .max()
+        .unwrap_or(0);
+    let span = layout.and_then(Layout::checked_span).unwrap_or(0);
+    ensure!(
+        reached <= span,
+        "{buffer:?}: {reached} elements are reached, there are {span}"
+    );
+    Ok(())
+}
+
+/// Elements of a workspace that the kernels of a split row write: see `write_part`.
+fn partial_statistics(spread: &Spread, shifts: bool) -> usize {
+    let (grid, team) = (spread.grid, spread.team);
+    let width = match team.lanes {
+        Lanes::Rows => team.vector,
+        Lanes::Columns => 1,
+    };
+    let m2 = grid.splits * grid.groups;
+    let slot = (grid.splits - 1) * grid.groups + grid.groups - 1;
+    let mut last = m2 + slot;
+    if shifts {
+        last = 2 * m2 + grid.groups - 1;
+    }
+    (last + 1) * width
+}
+
+/// Asserts all of a forward plan.
+pub fn forward(desc: &NormDesc, problem: &NormProblem, plan: &Plan) -> Checked {
+    let blueprint = &plan.blueprint;
+    let footprint = plan.footprint(problem);
+    let [mean, variance] = match &desc.statistics {
+        cubenorm_core::Statistics::Given { mean, variance } => {
+            [Some(&mean.layout), Some(&variance.layout)]
+        }
+        _ => [None, None],
+    };
+    let layouts = [
+        (Buffer::Input, Some(&desc.input.layout)),
+        (
+            Buffer::Residual,
+            desc.residual.as_ref().map(|it| &it.layout),
+        ),
+        (Buffer::Scale, desc.scale.as_ref().map(|it| &it.layout)),
+        (Buffer::Bias, desc.bias.as_ref().map(|it| &it.layout)),
+        (Buffer::Mean, mean),
+        (Buffer::Variance, variance),
+        (Buffer::Output, Some(&problem.output_layout)),
+        (Buffer::Sum, Some(&problem.output_layout)),
+    ];
+    for (buffer, layout) in layouts {
+        within(&footprint, buffer, layout)?;
+    }
+    if problem.written_statistics.is_some() {
+        let statistics = desc.statistics_desc();
+        within(&footprint, Buffer::Statistics, Some(&statistics.layout))?;
+    }
+    let spread = Spread {
+        team: &blueprint.team,
+        grid: &plan.grid,
+        rows_per_unit: blueprint.abreast,
+        rows: problem.rows,
+        cols: problem.cols,
+    };
+    spread_is_whole(&spread)?;
+    if blueprint.split {
+        let shifts = blueprint.team.joined && blueprint.shifts;
+        let touched = partial_statistics(&spread, shifts);
+        ensure!(
+            touched <= plan.workspace,
+            "the workspace: {touched} of {} are touched",
+            plan.workspace
+        );
+    }
+    if let Some(join) = &plan.join {
+        let rows = join.grid.groups;
+        let touched = (2 + usize::from(blueprint.shifts)) * rows;
+        ensure!(
+            touched <= join.workspace,
+            "combined: {touched} of {}",
+            join.workspace
+        );
+        let read =
+            (2 * plan.grid.splits + usize::from(blueprint.shifts)) * rows * plan.grid.strands;
+        ensure!(
+            read <= plan.workspace,
+            "combining reads {read} of {}",
+            plan.workspace
+        );
+    }
+    if problem.rows.saturating_mul(problem.cols) > SMALL {
+        return Ok(());
+    }
+    let layout = |buffer: Buffer| layouts.iter().find(|it| it.0 == buffer).and_then(|it| it.1);
+    let bound: Vec<Bound> = [
+        (Buffer::Input, Some(&problem.input), Some(blueprint.input)),
+        (
+            Buffer::Residual,
+            problem.residual.as_ref(),
+            blueprint.residual,
+        ),
+        (Buffer::Scale, problem.scale.as_ref(), blueprint.scale),
+        (Buffer::Bias, problem.bias.as_ref(), blueprint.bias),
+        (Buffer::Mean, problem.mean.as_ref(), blueprint.mean),
+        (
+            Buffer::Variance,
+            problem.variance.as_ref(),
+            blueprint.variance,
+        ),
+        (
+            Buffer::Output,
+            Some(&problem.output),
+            Some(blueprint.output),
+        ),
+    ]
+    .into_iter()
+    .filter_map(|(buffer, access, blueprint)| Bound::new(buffer, access, blueprint, layout(buffer)))
+    .collect();
+    let held = blueprint.hold.vectors();
+    cover(&spread, held, |group, step, lanes| {
+        bound
+            .iter()
+            .try_for_each(|it| it.check(&spread, group, step, lanes))
+    })
+}
+
+/// Asserts all of a backward plan.
+pub fn backward(desc: &GradientDesc, problem: &GradientProblem, plan: &GradientPlan) -> Checked {
+    let blueprint = &plan.blueprint;
+    let footprint = plan.footprint(problem);
+    let norm = &desc.norm;
+    let layouts = [
+        (Buffer::Input, Some(&norm.input.layout)),
+        (Buffer::OutputGradient, Some(&desc.output_gradient.layout)),
+        (Buffer::Saved, desc.saved.as_ref().map(|it| &it.layout)),
+        (Buffer::Scale, norm.scale.as_ref().map(|it| &it.layout)),
+        (Buffer::Bias, norm.bias.as_ref().map(|it| &it.layout)),
+        (
+            Buffer::InputGradient,
+            desc.input_gradient.as_ref().map(|it| &it.layout),
+        ),
+    ];
+    for (buffer, layout) in layouts {
+        within(&footprint, buffer, layout)?;
+    }
+    let spread = Spread {
+        team: &blueprint.team,
+        grid: &plan.grid,
+        rows_per_unit: blueprint.abreast,
+        rows: problem.rows,
+        cols: problem.cols,
+    };
+    spread_is_whole(&spread)?;
+    let team = &blueprint.team;
+    if blueprint.split {
+        let touched = partial_statistics(&spread, false);
+        ensure!(
+            touched <= plan.workspace,
+            "the workspace: {touched} of {} are touched",
+            plan.workspace
+        );
+    }
+    if blueprint.column_sums.any() {
+        let touched = column_sums(
+            &spread,
+            blueprint.column_sums.count(),
+            blueprint.held_columns,
+        );
+        let allocated = plan.column_sums(problem.cols);
+        ensure!(
+            touched <= allocated,
+            "sums of columns: {touched} of {allocated} are touched"
+        );
+    }
+    if team.peers > 1 {
+        // The ring of each team: four rounds of two words for each cube.
+        let touched =
+            plan.grid.cube_count as usize / team.peers as usize * 4 * team.peers as usize * 2;
+        ensure!(
+            touched <= plan.cluster_words(),
+            "words: {touched} of {}",
+            plan.cluster_words()
+        );
+    }
+    if problem.rows.saturating_mul(problem.cols) > SMALL {
+        return Ok(());
+    }
+    let layout = |buffer: Buffer| layouts.iter().find(|it| it.0 == buffer).and_then(|it| it.1);
+    let bound: Vec<Bound> = [
+        (Buffer::Input, Some(&problem.input), Some(blueprint.input)),
+        (
+            Buffer::OutputGradient,
+            Some(&problem.output_gradient),
+            Some(blueprint.output_gradient),
+        ),
+        (Buffer::Scale, problem.scale.as_ref(), blueprint.scale),
+        (Buffer::Bias, problem.bias.as_ref(), blueprint.bias),
+        (
+            Buffer::InputGradient,
+            problem.input_gradient.as_ref(),
+            blueprint.input_gradient,
+        ),
+    ]
+    .into_iter()
+    .filter_map(|(buffer, access, blueprint)| Bound::new(buffer, access, blueprint, layout(buffer)))
+    .collect();
+    cover(
+        &spread,
+        blueprint.held_columns.vectors(),
+        |group, step, lanes| {
+            bound
+                .iter()
+                .try_for_each(|it| it.check(&spread, group, step, lanes))
+        },
+    )
+}
+
+/// Elements of the sums of columns that the kernel touches: see `gradient/columns.rs`.
+fn column_sums(spread: &Spread, kinds: usize, held: Hold) -> usize {
+    let (team, grid) = (spread.team, spread.grid);
+    let vector = team.vector;
+    if held != Hold::Reread && team.lanes == Lanes::Rows {
+        let written = grid.steps.div_ceil(vector);
+        let first = ((grid.cube_count as usize - 1) * kinds + kinds - 1) * written;
+        return (first + written) * vector;
+    }
+    let slot = match team.level {
+        _ if held != Hold::Reread => spread.teams() - 1,
+        _ if team.parts && team.lanes == Lanes::Rows => 0,
+        _ if team.parts => grid.groups - 1,
+        Level::Unit | Level::Plane | Level::Cube | Level::Column => spread.teams() - 1,
+    };
+    let last = kinds * slot * grid.steps + (kinds - 1) * grid.steps + grid.steps - 1;
+    (last + 1) * vector
+}
