@@ -6,7 +6,7 @@ use cubenorm::{Activation, Epsilon, Lp, MeanVarianceOptions};
 
 use crate::{activations, devices, difference, noise, values};
 
-/// The formula, of operations that Burn differentiates.
+/// The formula, composed of operations that Burn differentiates.
 fn decomposed(
     x: Tensor<3>,
     scale: Tensor<3>,
@@ -31,7 +31,7 @@ fn decomposed(
 }
 
 #[test]
-fn gradients_agree_with_burns_autodiff_of_the_formula() {
+fn gradients_agree_with_burn_autodiff() {
     let cases: [(&[usize], [usize; 3], [usize; 3]); 4] = [
         (&[2], [1, 1, 12], [1, 1, 12]),
         (&[0, 2], [1, 5, 1], [1, 5, 1]),
@@ -73,7 +73,7 @@ fn gradients_agree_with_burns_autodiff_of_the_formula() {
 }
 
 #[test]
-fn a_parameters_gradient_has_its_dtype_whatever_the_input_is_computed_in() {
+fn parameter_gradients_have_the_parameters_dtype() {
     for (name, device) in devices() {
         if !device.supports_dtype(DType::Flex32) {
             println!("{name}: skipped, has no Flex32");
@@ -99,7 +99,7 @@ fn a_parameters_gradient_has_its_dtype_whatever_the_input_is_computed_in() {
 }
 
 #[test]
-fn a_residual_and_its_sum_pass_gradients_on() {
+fn residual_and_sum_have_gradients() {
     for (name, device) in devices() {
         let device = device.autodiff();
         let leaf = |seed| noise([4, 24], seed, &device).require_grad();
@@ -124,7 +124,7 @@ fn a_residual_and_its_sum_pass_gradients_on() {
 }
 
 #[test]
-fn lp_norms_and_given_statistics_pass_gradients_on() {
+fn lp_norms_and_provided_statistics_have_gradients() {
     for (name, device) in devices() {
         let device = device.autodiff();
         let leaf = |shape: [usize; 3], seed| noise(shape, seed, &device).require_grad();
@@ -142,7 +142,7 @@ fn lp_norms_and_given_statistics_pass_gradients_on() {
             assert!(error < 1e-4, "{name}: {p:?} is off by {error}");
         }
 
-        // Of two shapes.
+        // Two shapes.
         let variance = noise([3, 1, 5], 3, &device).abs().require_grad();
         let [x, mean, scale] =
             [([3, 4, 5], 1), ([1, 4, 1], 2), ([1, 1, 5], 4)].map(|(shape, seed)| leaf(shape, seed));
@@ -174,7 +174,7 @@ fn lp_norms_and_given_statistics_pass_gradients_on() {
 #[test]
 fn gradients_agree_with_central_differences_in_f64() {
     for (name, device) in devices() {
-        // Drivers that have f64 need not have its exponentials; a CPU does.
+        // Drivers with f64 may lack its exponentials. A CPU has them.
         if !(["flex", "cpu"].contains(&name) && device.supports_dtype(DType::F64)) {
             println!("{name}: skipped, f64 is not computed to its last digits");
             continue;
@@ -184,7 +184,7 @@ fn gradients_agree_with_central_differences_in_f64() {
             check_central_differences(name, &device, &options);
         }
         for activation in activations() {
-            // Refused there: what they are made of has no more digits than f32.
+            // Refused there: their parts have no more precision than f32.
             let is_gelu = matches!(activation, Activation::Gelu | Activation::GeluTanh);
             if name == "cpu" && is_gelu {
                 continue;
@@ -200,7 +200,7 @@ fn gradients_agree_with_central_differences_in_f64() {
 /// Each partial derivative of a weighted sum of the output, by moving one element at a time.
 fn check_central_differences(name: &str, device: &Device, options: &MeanVarianceOptions) {
     let shapes = [[3, 6], [1, 6], [3, 1]];
-    // Burn's own sigmoid of f64, which differentiates a fused one, keeps f32's digits on `cpu`.
+    // Burn's sigmoid of f64, which differentiates a fused one, has the precision of f32 on `cpu`.
     let tolerance = if name == "cpu" { 1e-6 } else { 1e-7 };
     let start: Vec<Vec<f64>> = (0..3)
         .map(|i| values(noise(shapes[i], 20 + i as u64, device)))
@@ -236,6 +236,76 @@ fn check_central_differences(name: &str, device: &Device, options: &MeanVariance
                 (actual - expected).abs() < tolerance * (1.0 + expected.abs()),
                 "{name} {options:?}: input {i} at {position} has {actual}, expected {expected}"
             );
+        }
+    }
+}
+
+#[test]
+fn composed_lp_norms_cover_the_range_of_f32() {
+    for (name, device) in devices() {
+        if name != "flex" {
+            continue;
+        }
+        let device = device.autodiff();
+        for size in [3e-45f32, 1e-40, 1e-30, 1e-20, 1.0, 1e15, 1e20, 1e38] {
+            let shares = [2.0f32, -1.0, 0.0, 2.0];
+            let numbers = shares.map(|share| share * size);
+            // Numbers this small are rounded themselves.
+            let numbers64 = numbers.map(f64::from);
+            let x = Tensor::<2>::from_floats([numbers], &device).require_grad();
+            for (p, norm) in [
+                (Lp::L1, numbers64.iter().map(|x| x.abs()).sum::<f64>()),
+                (
+                    Lp::L2,
+                    numbers64.iter().map(|x| x * x).sum::<f64>().sqrt(),
+                ),
+            ] {
+                let y = cubenorm::lp_norm(x.clone(), p, 1);
+                for (actual, x) in values(y.clone()).iter().zip(numbers64) {
+                    let error = (actual - x / norm).abs();
+                    assert!(error < 1e-6, "{p:?} of {size:e}: {actual}, off by {error}");
+                }
+                // dy = (1, 0, 0, 0)
+                let gradients = y.slice([0..1, 0..1]).sum().backward();
+                let dx = values(x.grad(&gradients).expect("it is tracked"));
+                let y0 = numbers64[0] / norm;
+                for (i, dx) in dx.into_iter().enumerate() {
+                    let slope = match p {
+                        Lp::L1 if numbers64[i] == 0.0 => 0.0,
+                        Lp::L1 => numbers64[i].signum(),
+                        Lp::L2 => numbers64[i] / norm,
+                    };
+                    let expected = (f64::from(u8::from(i == 0)) - slope * y0) / norm;
+                    let is_in_range = (1e-37..1e37).contains(&(1.0 / norm));
+                    let error = (dx - expected).abs() * norm;
+                    assert!(
+                        !is_in_range || error < 1e-5,
+                        "{p:?} of {size:e}: dx[{i}] is {dx}, not {expected}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn composed_gelu_tanh_has_a_slope_for_large_numbers() {
+    for (name, device) in devices() {
+        if name != "flex" {
+            continue;
+        }
+        let device = device.autodiff();
+        let x = Tensor::<2>::ones([1, 4], &device);
+        let scale = Tensor::<2>::from_floats([[1e30, -1e30, 2.0, -2.0]], &device).require_grad();
+        let options = MeanVarianceOptions::new([1])
+            .with_mean(false)
+            .with_variance(false)
+            .with_activation(Activation::GeluTanh);
+        let y = cubenorm::mean_variance_norm(x, scale.clone(), None, &options);
+        let gradients = y.sum().backward();
+        let slopes = values(scale.grad(&gradients).expect("it is tracked"));
+        for (slope, expected) in slopes.into_iter().zip([1.0, 0.0, 1.0861, -0.0861]) {
+            assert!((slope - expected).abs() < 1e-3, "{slope}, not {expected}");
         }
     }
 }

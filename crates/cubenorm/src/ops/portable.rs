@@ -1,5 +1,4 @@
-//! The same operations composed of a backend's own: what backends without CubeCL run, and what
-//! gradients are made of.
+//! The operations composed of a backend's own, for backends without CubeCL and for gradients without a kernel.
 
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, FloatDType, TensorMetadata, get_or_init_device_settings};
@@ -17,7 +16,7 @@ pub(super) fn mean_over<B: Backend>(tensor: FloatTensor<B>, axes: &[usize]) -> F
         .fold(tensor, |tensor, &axis| B::float_mean_dim(tensor, axis))
 }
 
-/// A parameter as a normalization sees it, with the input's rank, so that the backend broadcasts it.
+/// View of a parameter with the input's rank, so that the backend broadcasts it.
 pub(super) fn param<B: Backend>(
     tensor: FloatTensor<B>,
     rank: usize,
@@ -33,12 +32,12 @@ pub(super) fn param<B: Backend>(
     B::float_reshape(tensor, Shape::from(dims))
 }
 
-/// The dtype that statistics are computed in, where it is not the tensor's own.
+/// Dtype of the statistics of a tensor, if it is not the tensor's own.
 pub(crate) fn wider(dtype: DType) -> Option<FloatDType> {
     matches!(dtype, DType::F16 | DType::BF16).then_some(FloatDType::F32)
 }
 
-/// A tensor in the dtype that everything is computed in.
+/// Casts a tensor to the accumulation dtype.
 pub(super) fn widen<B: Backend>(tensor: FloatTensor<B>) -> FloatTensor<B> {
     match wider(tensor.dtype()) {
         Some(dtype) => B::float_cast(tensor, dtype),
@@ -46,7 +45,7 @@ pub(super) fn widen<B: Backend>(tensor: FloatTensor<B>) -> FloatTensor<B> {
     }
 }
 
-/// A tensor in a dtype, which it may have already.
+/// Casts a tensor, unless it has the dtype.
 pub(super) fn cast_to<B: Backend>(tensor: FloatTensor<B>, dtype: DType) -> FloatTensor<B> {
     match tensor.dtype() == dtype {
         true => tensor,
@@ -54,22 +53,24 @@ pub(super) fn cast_to<B: Backend>(tensor: FloatTensor<B>, dtype: DType) -> Float
     }
 }
 
-/// The sum over several axes, each kept with a size of 1.
+/// Sum over several axes, each kept with a size of 1.
 fn sum_over<B: Backend>(tensor: FloatTensor<B>, axes: &[usize]) -> FloatTensor<B> {
     axes.iter()
         .fold(tensor, |tensor, &axis| B::float_sum_dim(tensor, axis))
 }
 
-/// What rows are normalized by, broadcast over the reduced axes.
+/// Statistics of rows, broadcast over the reduced axes.
 struct RowStatistics<B: Backend> {
-    /// The input, its mean taken off where there is one.
+    /// The input minus its mean, or the input if no mean is subtracted.
     centered: FloatTensor<B>,
     /// The mean.
     mean: Option<FloatTensor<B>>,
-    /// The variance, or the mean of squares where no mean is taken off.
+    /// The variance, or the mean of squares if no mean is subtracted.
     variance: Option<FloatTensor<B>>,
-    /// The reciprocal deviation.
+    /// The reciprocal deviation of `centered`.
     rstd: Option<FloatTensor<B>>,
+    /// The power of two that `centered` is scaled by.
+    factor: Option<FloatTensor<B>>,
 }
 
 /// `1 / sqrt(variance + epsilon)`, or `1 / (sqrt(variance) + epsilon)`.
@@ -84,7 +85,50 @@ fn reciprocal_deviation<B: Backend>(variance: FloatTensor<B>, epsilon: Epsilon) 
     })
 }
 
-/// `1 / norm`, and 0 where the norm is 0.
+/// Scales rows whose squares leave the range of their dtype, as BLAS's nrm2 does. Returns the scaled rows and their powers
+/// of two, or no powers for an empty tensor.
+fn in_range<B: Backend>(
+    input: FloatTensor<B>,
+    axes: &[usize],
+) -> (FloatTensor<B>, Option<FloatTensor<B>>) {
+    if input.shape().num_elements() == 0 {
+        return (input, None);
+    }
+    // Exponents of the bounds of magnitudes whose squares are in range, and of the factors beyond them.
+    let (least, most, up, down) = match input.dtype() {
+        DType::F64 => (-400, 400, 700, -700),
+        _ => (-50, 40, 95, -80),
+    };
+    let power = |exponent: i32| 2f64.powi(exponent).into();
+    let magnitude = B::float_abs(input.clone());
+    let largest = axes
+        .iter()
+        .fold(magnitude, |tensor, &axis| B::float_max_dim(tensor, axis));
+    let bools = get_or_init_device_settings::<B>(&input.device()).bool_dtype;
+    let is_small = B::float_lower_elem(largest.clone(), power(least), bools);
+    let is_large = B::float_greater_elem(largest.clone(), power(most), bools);
+    let ones = B::float_ones(largest.shape(), &input.device(), input.dtype().into());
+    let factor = B::float_mask_fill(ones, is_small, power(up));
+    let factor = B::float_mask_fill(factor, is_large, power(down));
+    (B::float_mul(input, factor.clone()), Some(factor))
+}
+
+/// The reciprocal norm of rows.
+fn reciprocal_lp_norm<B: Backend>(
+    input: FloatTensor<B>,
+    reduction: Reduction,
+    axes: &[usize],
+) -> FloatTensor<B> {
+    reciprocal_norm::<B>(match reduction {
+        Reduction::L1Norm => sum_over::<B>(B::float_abs(input), axes),
+        _ => {
+            let squares = B::float_mul(input.clone(), input);
+            B::float_sqrt(sum_over::<B>(squares, axes))
+        }
+    })
+}
+
+/// `1 / norm`, or 0 for a norm of 0.
 fn reciprocal_norm<B: Backend>(norm: FloatTensor<B>) -> FloatTensor<B> {
     let settings = get_or_init_device_settings::<B>(&norm.device());
     let is_zero = B::float_equal_elem(norm.clone(), 0.0.into(), settings.bool_dtype);
@@ -92,13 +136,27 @@ fn reciprocal_norm<B: Backend>(norm: FloatTensor<B>) -> FloatTensor<B> {
 }
 
 fn statistics<B: Backend>(input: FloatTensor<B>, spec: &NormSpec) -> RowStatistics<B> {
+    if let Reduction::L1Norm | Reduction::L2Norm = spec.reduction {
+        let (scaled, factor) = in_range::<B>(input, &spec.axes);
+        return RowStatistics {
+            rstd: Some(reciprocal_lp_norm::<B>(
+                scaled.clone(),
+                spec.reduction,
+                &spec.axes,
+            )),
+            centered: scaled,
+            mean: None,
+            variance: None,
+            factor,
+        };
+    }
     let square = |tensor: FloatTensor<B>| B::float_mul(tensor.clone(), tensor);
     let (centered, mean) = match spec.reduction {
         Reduction::MeanVariance | Reduction::Mean => {
-            let (centered, mean) = center::<B>(input.clone(), &spec.axes);
+            let (centered, mean) = center::<B>(input, &spec.axes);
             (centered, Some(mean))
         }
-        _ => (input.clone(), None),
+        _ => (input, None),
     };
     let variance = match spec.reduction {
         Reduction::MeanVariance | Reduction::MeanSquare => {
@@ -106,34 +164,27 @@ fn statistics<B: Backend>(input: FloatTensor<B>, spec: &NormSpec) -> RowStatisti
         }
         _ => None,
     };
-    let rstd = match (spec.reduction, &variance) {
-        (_, Some(variance)) => Some(reciprocal_deviation::<B>(variance.clone(), spec.epsilon)),
-        (Reduction::L1Norm, _) => {
-            let norm = sum_over::<B>(B::float_abs(input), &spec.axes);
-            Some(reciprocal_norm::<B>(norm))
-        }
-        (Reduction::L2Norm, _) => {
-            let norm = B::float_sqrt(sum_over::<B>(square(input), &spec.axes));
-            Some(reciprocal_norm::<B>(norm))
-        }
-        _ => None,
-    };
+    let rstd = variance
+        .clone()
+        .map(|variance| reciprocal_deviation::<B>(variance, spec.epsilon));
     RowStatistics {
         centered,
         mean,
         variance,
         rstd,
+        factor: None,
     }
 }
 
-/// A tensor less its mean, and that mean. The mean of what is left is taken off too: where the
-/// offset is large, it is what rounding the mean has left.
+/// A tensor minus its mean, and that mean.
+///
+/// The mean of the differences is subtracted too. With a large offset it is the rounding error of the first mean.
 fn center<B: Backend>(input: FloatTensor<B>, axes: &[usize]) -> (FloatTensor<B>, FloatTensor<B>) {
     let mean = mean_over::<B>(input.clone(), axes);
     let rough = B::float_sub(input, mean.clone());
     let rest = mean_over::<B>(rough.clone(), axes);
     let bools = get_or_init_device_settings::<B>(&rest.device()).bool_dtype;
-    // An infinite mean leaves nothing to make up for.
+    // An infinite mean has no rounding error.
     let is_none = B::bool_or(
         B::float_is_nan(rest.clone(), bools),
         B::float_is_inf(rest.clone(), bools),
@@ -142,7 +193,7 @@ fn center<B: Backend>(input: FloatTensor<B>, axes: &[usize]) -> (FloatTensor<B>,
     (B::float_sub(rough, rest.clone()), B::float_add(mean, rest))
 }
 
-/// Two numbers of each row side by side.
+/// Two numbers per row as the last dimension of one tensor.
 fn pairs<B: Backend>(first: FloatTensor<B>, second: FloatTensor<B>) -> FloatTensor<B> {
     let mut shape: Vec<usize> = first.shape().iter().copied().collect();
     shape.push(1);
@@ -151,7 +202,7 @@ fn pairs<B: Backend>(first: FloatTensor<B>, second: FloatTensor<B>) -> FloatTens
     B::float_cat(vec![column(first), column(second)], dim)
 }
 
-/// One of the two numbers of each row.
+/// One of the two numbers per row.
 pub(super) fn of_pairs<B: Backend>(pairs: FloatTensor<B>, which: usize) -> FloatTensor<B> {
     let shape: Vec<usize> = pairs.shape().iter().copied().collect();
     let (_, kept) = shape.split_last().expect("pairs have a dimension of 2");
@@ -163,15 +214,15 @@ pub(super) fn of_pairs<B: Backend>(pairs: FloatTensor<B>, which: usize) -> Float
     B::float_reshape(B::float_slice(pairs, &slices), Shape::from(kept.to_vec()))
 }
 
-/// Pairs of given means and reciprocal deviations, of the input's rank, as a normalization that reduces them has.
-pub(super) fn given_pairs<B: Backend>(
+/// Pairs of provided means and reciprocal deviations, of the input's rank, in the form of written statistics.
+pub(super) fn provided_pairs<B: Backend>(
     mean: FloatTensor<B>,
     variance: FloatTensor<B>,
     epsilon: Epsilon,
 ) -> FloatTensor<B> {
     let mean = widen::<B>(mean);
     let rstd = reciprocal_deviation::<B>(widen::<B>(variance), epsilon);
-    // To one shape: each repeats where only the other moves.
+    // Broadcasts both to one shape.
     let zeros = |tensor: &FloatTensor<B>| B::float_mul_scalar(tensor.clone(), 0.0.into());
     let (more_mean, more_rstd) = (zeros(&rstd), zeros(&mean));
     pairs::<B>(B::float_add(mean, more_mean), B::float_add(rstd, more_rstd))
@@ -209,20 +260,22 @@ pub(super) fn normalize<B: Backend>(operands: Operands<B>, spec: &NormSpec) -> N
             mean: Some(mean),
             rstd: Some(reciprocal_deviation::<B>(variance, spec.epsilon)),
             variance: None,
+            factor: None,
         },
         _ => statistics::<B>(sum.clone(), spec),
     };
     let statistics = spec.written_statistics.map(|written| {
         let shape = |tensor: &FloatTensor<B>| B::float_mul_scalar(tensor.clone(), 0.0.into());
         let any = rows.mean.as_ref().or(rows.rstd.as_ref());
-        let any = any.expect("statistics are written where they are computed");
+        let any = any.expect("a description writes no statistics that it does not compute");
         let zero = || shape(any);
         let mean = rows.mean.clone().unwrap_or_else(zero);
         let second = match written {
-            WrittenStatistics::MeanRstd => rows
-                .rstd
-                .clone()
-                .unwrap_or_else(|| B::float_add_scalar(zero(), 1.0.into())),
+            WrittenStatistics::MeanRstd => match (rows.rstd.clone(), rows.factor.clone()) {
+                (Some(rstd), Some(factor)) => B::float_mul(rstd, factor),
+                (Some(rstd), None) => rstd,
+                (None, _) => B::float_add_scalar(zero(), 1.0.into()),
+            },
             WrittenStatistics::MeanVariance => rows.variance.clone().unwrap_or_else(zero),
         };
         pairs::<B>(mean, second)
@@ -248,7 +301,7 @@ pub(super) fn normalize<B: Backend>(operands: Operands<B>, spec: &NormSpec) -> N
     }
 }
 
-/// Sums a gradient over what a parameter was broadcast over.
+/// Sums a gradient over the dimensions that a parameter was broadcast over.
 #[cfg(feature = "flex")]
 fn sum_to<B: Backend>(grad: FloatTensor<B>, shape: Shape) -> FloatTensor<B> {
     let full = grad.shape();
@@ -260,7 +313,7 @@ fn sum_to<B: Backend>(grad: FloatTensor<B>, shape: Shape) -> FloatTensor<B> {
 }
 
 /// [`NormBackend::normalize_backward`](super::NormBackend::normalize_backward) of a backend's own
-/// operations. The formulas are those of [`GradientDesc`](cubenorm_core::GradientDesc).
+/// operations. [`GradientDesc`](cubenorm_core::GradientDesc) has the formulas.
 #[cfg(feature = "flex")]
 pub(super) fn normalize_backward<B: Backend>(
     operands: BackwardOperands<B>,
@@ -277,25 +330,33 @@ pub(super) fn normalize_backward<B: Backend>(
         tensor.map(|tensor| widen::<B>(param::<B>(tensor, rank, norm)))
     });
     let input = widen::<B>(input);
-    let above = widen::<B>(norm.see::<B>(operands.output_gradient));
+    let dy = widen::<B>(norm.see::<B>(operands.output_gradient));
     let saved = operands.saved.into_option().map(widen::<B>);
     let number = |which: usize| saved.clone().map(|saved| of_pairs::<B>(saved, which));
     let subtracts = matches!(
         norm.reduction,
-        Reduction::MeanVariance | Reduction::Mean | Reduction::Given
+        Reduction::MeanVariance | Reduction::Mean | Reduction::Provided
     );
     let divides = !matches!(norm.reduction, Reduction::Mean | Reduction::None);
     let centered = match number(0).filter(|_| subtracts) {
         Some(mean) => B::float_sub(input.clone(), mean),
         None => input.clone(),
     };
-    let rstd = number(1).filter(|_| divides);
+    let (centered, rstd, factor) = match norm.reduction {
+        // The saved norms may be out of range.
+        Reduction::L1Norm | Reduction::L2Norm => {
+            let (scaled, factor) = in_range::<B>(input.clone(), &norm.axes);
+            let rstd = reciprocal_lp_norm::<B>(scaled.clone(), norm.reduction, &norm.axes);
+            (scaled, Some(rstd), factor)
+        }
+        _ => (centered, number(1).filter(|_| divides), None),
+    };
     let normalized = match rstd.clone() {
         Some(rstd) => B::float_mul(centered, rstd),
         None => centered,
     };
-    let shallow = match norm.activation {
-        Activation::Identity => above,
+    let dz = match norm.activation {
+        Activation::Identity => dy,
         activation => {
             let mut argument = normalized.clone();
             if let Some(scale) = scale.clone() {
@@ -304,7 +365,7 @@ pub(super) fn normalize_backward<B: Backend>(
             if let Some(bias) = bias {
                 argument = B::float_add(argument, bias);
             }
-            B::float_mul(above, slope::<B>(argument, activation))
+            B::float_mul(dy, slope::<B>(argument, activation))
         }
     };
     let of_param = |like: Option<(Shape, DType)>, gradient: &dyn Fn() -> FloatTensor<B>| {
@@ -313,28 +374,32 @@ pub(super) fn normalize_backward<B: Backend>(
             shaped::<B>(cast_to::<B>(sum, dtype), &shape)
         })
     };
-    let products = || B::float_mul(shallow.clone(), normalized.clone());
-    let scale_gradient = of_param(scale_like.filter(|_| spec.wants_scale), &products);
-    let bias_gradient = of_param(bias_like.filter(|_| spec.wants_bias), &|| shallow.clone());
-    let input_gradient = spec.wants_input.then(|| {
-        let deep = match scale {
-            Some(scale) => B::float_mul(shallow.clone(), scale),
-            None => shallow.clone(),
+    let dgamma = || B::float_mul(dz.clone(), normalized.clone());
+    let dgamma = of_param(scale_like.filter(|_| spec.wants_scale), &dgamma);
+    let dbeta = of_param(bias_like.filter(|_| spec.wants_bias), &|| dz.clone());
+    let dx = spec.wants_input.then(|| {
+        let wdy = match scale {
+            Some(scale) => B::float_mul(dz.clone(), scale),
+            None => dz.clone(),
         };
-        let gradient = pass_back::<B>(deep, input, normalized, rstd, norm);
+        let gradient = input_gradient::<B>(wdy, input, normalized, rstd, norm);
+        let gradient = match factor {
+            Some(factor) => B::float_mul(gradient, factor),
+            None => gradient,
+        };
         shaped::<B>(cast_to::<B>(gradient, dtype), &shape)
     });
     Gradients {
-        input: input_gradient.into(),
-        scale: scale_gradient.into(),
-        bias: bias_gradient.into(),
+        input: dx.into(),
+        scale: dgamma.into(),
+        bias: dbeta.into(),
     }
 }
 
-/// The input's gradient from that of the normalized value.
+/// Gradient of the input from the gradient of the normalized value.
 #[cfg(feature = "flex")]
-fn pass_back<B: Backend>(
-    deep: FloatTensor<B>,
+fn input_gradient<B: Backend>(
+    wdy: FloatTensor<B>,
     input: FloatTensor<B>,
     normalized: FloatTensor<B>,
     rstd: Option<FloatTensor<B>>,
@@ -344,27 +409,27 @@ fn pass_back<B: Backend>(
     let Some(rstd) = rstd else {
         return match spec.reduction {
             Reduction::Mean => {
-                let mean = mean_over::<B>(deep.clone(), axes);
-                B::float_sub(deep, mean)
+                let mean = mean_over::<B>(wdy.clone(), axes);
+                B::float_sub(wdy, mean)
             }
-            _ => deep,
+            _ => wdy,
         };
     };
-    let products = B::float_mul(deep.clone(), normalized.clone());
+    let products = B::float_mul(wdy.clone(), normalized.clone());
     let inner = match spec.reduction {
-        Reduction::Given => deep,
+        Reduction::Provided => wdy,
         Reduction::L1Norm => {
             let sum = sum_over::<B>(products, axes);
-            B::float_sub(deep, B::float_mul(B::float_sign(input), sum))
+            B::float_sub(wdy, B::float_mul(B::float_sign(input), sum))
         }
         Reduction::L2Norm => {
             let sum = sum_over::<B>(products, axes);
-            B::float_sub(deep, B::float_mul(normalized, sum))
+            B::float_sub(wdy, B::float_mul(normalized, sum))
         }
         _ => {
             let mut multiple = mean_over::<B>(products, axes);
             if let Epsilon::AddedToDeviation(epsilon) = spec.epsilon {
-                // The deviation alone moves with the input: (deviation + epsilon) / deviation more.
+                // Epsilon is constant, so the term grows by (deviation + epsilon) / deviation.
                 let share = B::float_mul_scalar(rstd.clone(), (-epsilon).into());
                 let share = B::float_add_scalar(share, 1.0.into());
                 let settings = get_or_init_device_settings::<B>(&share.device());
@@ -373,9 +438,9 @@ fn pass_back<B: Backend>(
                 let more = B::float_mask_fill(B::float_recip(share), none, 0.0.into());
                 multiple = B::float_mul(multiple, more);
             }
-            let rest = B::float_sub(deep.clone(), B::float_mul(normalized, multiple));
+            let rest = B::float_sub(wdy.clone(), B::float_mul(normalized, multiple));
             match spec.reduction {
-                Reduction::MeanVariance => B::float_sub(rest, mean_over::<B>(deep, axes)),
+                Reduction::MeanVariance => B::float_sub(rest, mean_over::<B>(wdy, axes)),
                 _ => rest,
             }
         }
@@ -383,14 +448,14 @@ fn pass_back<B: Backend>(
     B::float_mul(inner, rstd)
 }
 
-/// The slope of an activation, as the kernels have it.
+/// Slope of an activation, by the formula of the kernels.
 #[cfg(feature = "flex")]
 fn slope<B: Backend>(x: FloatTensor<B>, activation: Activation) -> FloatTensor<B> {
     let scale = |x: FloatTensor<B>, by: f64| B::float_mul_scalar(x, by.into());
     let offset = |x: FloatTensor<B>, by: f64| B::float_add_scalar(x, by.into());
     let ones = |x: &FloatTensor<B>| offset(scale(x.clone(), 0.0), 1.0);
     let bools = get_or_init_device_settings::<B>(&x.device()).bool_dtype;
-    // `values` where x > limit, else `otherwise`.
+    // `values` if x > limit, else `otherwise`.
     let above = |x: &FloatTensor<B>, limit: f64, otherwise: FloatTensor<B>| {
         let mask = B::float_greater_elem(x.clone(), limit.into(), bools);
         B::float_mask_fill(otherwise, mask, 1.0.into())
@@ -446,6 +511,8 @@ fn slope<B: Backend>(x: FloatTensor<B>, activation: Activation) -> FloatTensor<B
             B::float_add(scale(offset(erf, 1.0), 0.5), B::float_mul(x, density))
         }
         Activation::GeluTanh => {
+            // The slope is 0 or 1 long before this bound. Without it, the square of x overflows.
+            let x = B::float_clamp(x, (-1e3).into(), 1e3.into());
             let square = B::float_mul(x.clone(), x.clone());
             let root = 2.0 * (2.0 / std::f64::consts::PI).sqrt();
             let cubed = B::float_mul(square.clone(), x.clone());
@@ -477,10 +544,9 @@ fn slope<B: Backend>(x: FloatTensor<B>, activation: Activation) -> FloatTensor<B
     }
 }
 
-/// An activation of a backend's own operations, differentiable where the backend is.
+/// An activation of a backend's own operations, differentiable if the backend is.
 ///
-/// As in the kernels no exponential is taken of a large number: where it would be, it is masked
-/// before.
+/// As in the kernels, a mask keeps large arguments out of exponentials.
 pub(super) fn activate<B: Backend>(x: FloatTensor<B>, activation: Activation) -> FloatTensor<B> {
     let scale = |x: FloatTensor<B>, by: f64| B::float_mul_scalar(x, by.into());
     let offset = |x: FloatTensor<B>, by: f64| B::float_add_scalar(x, by.into());
@@ -506,7 +572,7 @@ pub(super) fn activate<B: Backend>(x: FloatTensor<B>, activation: Activation) ->
         Activation::Elu { alpha } => B::float_add(relu(x.clone()), scale(decay(x), alpha)),
         Activation::Celu { alpha } => {
             let scaled = scale(x.clone(), 1.0 / alpha);
-            // Where the minimum takes the other side, no infinity gets in the way of a gradient.
+            // The minimum may discard this value. Its gradient must still be finite.
             let scaled = match alpha > 0.0 {
                 true => B::float_clamp_max(scaled, 80.0.into()),
                 false => scaled,
@@ -535,7 +601,7 @@ pub(super) fn activate<B: Backend>(x: FloatTensor<B>, activation: Activation) ->
                     B::float_lower_equal_elem(x.clone(), threshold.into(), settings.bool_dtype);
                 B::float_mask_fill(offset(x, -bias), inside, 0.0.into())
             };
-            // The first branch first: with a negative threshold both hold.
+            // The first branch wins: with a negative threshold both conditions hold.
             let above = B::float_greater_elem(x.clone(), threshold.into(), settings.bool_dtype);
             let below = B::float_mask_fill(outside(B::float_neg(x.clone())), above, 0.0.into());
             B::float_sub(outside(x), below)
