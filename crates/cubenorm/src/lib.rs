@@ -1,7 +1,8 @@
 //! Fused normalization for [Burn](https://burn.dev): layer, RMS, batch, group, instance and general
-//! mean-variance norm, with a fused way back, from one source for CUDA, ROCm, Metal, Vulkan, WebGPU and
-//! CPU. Where a row is held in registers or shared memory, or nothing is reduced, one kernel reads the
-//! input once and writes the output once. Other rows are read twice, in one launch to three.
+//! mean-variance norm, with a fused backward pass. One source serves CUDA, ROCm, Metal, Vulkan, WebGPU and CPU.
+//!
+//! Rows that fit in registers or shared memory are read once and written once by a single kernel. Longer rows are read
+//! twice, in one to three launches.
 //!
 //! ```no_run
 //! use burn::tensor::{Device, Distribution, Tensor};
@@ -14,13 +15,12 @@
 //! ```
 //!
 //! - [`nn`] has layers with the configs, field names, defaults and records of `burn::nn`.
-//! - The functions of this page take tensors. Each comes as `name`, which panics on bad input as
-//!   Burn does, and as `try_name`, which returns the [`NormError`].
+//! - The functions of this page take tensors. Each comes in two forms. `name` panics on bad input, as Burn does.
+//!   `try_name` returns the [`NormError`], before anything is registered with the device.
 //!
-//! On CubeCL's runtimes a normalization is one to three launches, which Burn's fusion registers lazily
-//! as one operation. On the others (`flex`), and where gradients are passed back to given statistics,
-//! it is composed of Burn's own operations. Gradients are exact on all of them; gradients of gradients
-//! are not tracked.
+//! On CubeCL's runtimes a normalization is one to three launches, which Burn's fusion registers lazily as one
+//! operation. On other backends (`flex`), and if provided statistics need a gradient, it is composed of Burn's own
+//! operations. Gradients are exact on all backends. Gradients of gradients are not tracked.
 
 mod functional;
 pub mod nn;

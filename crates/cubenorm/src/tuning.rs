@@ -1,4 +1,4 @@
-//! When it is measured which plan of a kernel is the fastest.
+//! When autotuning runs.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -6,29 +6,30 @@ use std::time::Duration;
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use cubenorm_core::{Hardware, StrategyChoice};
 
-/// When it is measured which plan of a kernel is the fastest, on the runtimes that have a choice.
+/// When autotuning runs, on runtimes with more than one plan for a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Tuning {
-    /// [`OnFirstCall`](Self::OnFirstCall) on a GPU, [`Off`](Self::Off) where a CPU does the work: there the
-    /// candidates differ by less than their times do from run to run.
+    /// [`OnFirstCall`](Self::OnFirstCall) on a GPU, [`Off`](Self::Off) if a CPU does the work. On a CPU the candidates
+    /// differ by less than the noise between runs.
     #[default]
     Auto,
-    /// At the first call of a kind: operation, dtypes, layout and rounded shape. That call takes up to
-    /// some hundred milliseconds more, and seconds where kernels compile slowly; what it finds is kept in
-    /// CubeCL's cache, for later runs too.
+    /// At the first call of a kind: operation, dtypes, layout and rounded shape.
     ///
-    /// Results may differ in their last digits between machines that chose differently.
+    /// That call takes up to some hundred milliseconds longer, and seconds if kernels compile slowly. CubeCL's cache
+    /// keeps the result for later runs too. Results may differ in their last digits between machines that chose
+    /// different plans.
     OnFirstCall,
-    /// As [`Auto`](Self::Auto), until first calls have measured for so long together in this process: from then on a
-    /// kind that was measured neither here nor by a process before, and is in no bundle, has the plan that is made from
-    /// shape, dtype and device. One call may take longer than what is left.
+    /// As [`Auto`](Self::Auto), until the measurements of this process have taken this long in total.
+    ///
+    /// From then on, a kind that is in no cache and no bundle runs the analytic plan, as with [`Off`](Self::Off). One
+    /// call may exceed the rest of the budget.
     Within(Duration),
-    /// Never: plans are made from shape, dtype and device alone, the same in each run.
+    /// Never: plans depend on shape, dtype and device alone, and are the same in each run.
     Off,
 }
 
 impl Tuning {
-    /// How a kernel's plan is chosen on a device.
+    /// Choice of a kernel's plan on a device.
     pub fn choice(self, hardware: &Hardware) -> StrategyChoice {
         match self {
             Self::OnFirstCall => StrategyChoice::Tuned,
@@ -38,7 +39,7 @@ impl Tuning {
         }
     }
 
-    /// What a value of the variable means.
+    /// Parses a value of the variable.
     fn of(value: &str) -> Self {
         let value = value.trim().to_ascii_lowercase();
         let budget = value.strip_suffix("ms").map(str::trim).map(str::parse);
@@ -51,7 +52,7 @@ impl Tuning {
     }
 }
 
-/// The variable that says `on`, `off` or how many milliseconds (`500ms`) where nobody called [`set_tuning`].
+/// Environment variable with the setting before any [`set_tuning`]: `on`, `off` or milliseconds (`500ms`).
 const VARIABLE: &str = "CUBENORM_TUNING";
 
 fn state() -> &'static Mutex<Tuning> {
@@ -59,10 +60,10 @@ fn state() -> &'static Mutex<Tuning> {
     STATE.get_or_init(|| Mutex::new(Tuning::of(&std::env::var(VARIABLE).unwrap_or_default())))
 }
 
-/// Says when to tune, for all calls of this process from here on.
+/// Sets when to tune, for all later calls of this process.
 ///
-/// Without it tuning is [`Auto`](Tuning::Auto), unless the environment has `CUBENORM_TUNING=on`, `off`, or a budget
-/// in milliseconds, such as `500ms`.
+/// The default is [`Auto`](Tuning::Auto), or the environment's `CUBENORM_TUNING`: `on`, `off`, or a budget in
+/// milliseconds, such as `500ms`.
 ///
 /// # Example
 ///
@@ -76,20 +77,20 @@ pub fn set_tuning(tuning: Tuning) {
     *state().lock().unwrap_or_else(PoisonError::into_inner) = tuning;
 }
 
-/// When it is tuned.
+/// The current setting.
 pub fn tuning() -> Tuning {
     *state().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs `call` once for an input of each shape and waits for the device, so that a later call of these
-/// shapes finds everything compiled, and tuned where that is on.
+/// Runs `call` once for an input of each shape and waits for the device.
 ///
-/// The inputs are all ones, of `dtype`, on `device`; on a device with autodiff they require gradients,
-/// so that a `call` that ends in `backward()` warms up the way back too.
+/// Later calls of these shapes find their kernels compiled, and tuned if tuning is on. The inputs are all ones, of
+/// `dtype`, on `device`. On a device with autodiff they require gradients, so a `call` that ends in `backward()` warms
+/// up the backward pass too.
 ///
 /// # Panics
 ///
-/// Where `call` does, or the device cannot finish what was asked of it.
+/// If `call` panics, or the device fails to finish its work.
 ///
 /// # Example
 ///
@@ -128,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_no_budget_and_who_has_one_measure_on_a_gpu_alone() {
+    fn auto_and_budgets_tune_on_gpus_alone() {
         let (gpu, cpu) = (Hardware::cuda(132), Hardware::cpu(2, 512));
         let budget = Duration::from_secs(1);
         let within = Tuning::Within(budget);
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_variable_says_when_and_for_how_long() {
+    fn parses_the_environment_variable() {
         assert_eq!(Tuning::of("ON"), Tuning::OnFirstCall);
         assert_eq!(Tuning::of("off"), Tuning::Off);
         let budget = Tuning::Within(Duration::from_millis(500));

@@ -1,4 +1,4 @@
-//! Bad input: the typed error, word for word, and the same message where a call panics.
+//! Bad input: the typed error, its message, and the same message from calls that panic.
 
 use burn::tensor::{DType, Device, Tensor};
 use cubenorm::nn::{
@@ -13,7 +13,7 @@ fn message<T>(result: Result<T, NormError>) -> String {
 }
 
 #[test]
-fn bad_arguments_are_refused_word_for_word() {
+fn bad_arguments_are_typed_errors() {
     for (name, device) in devices() {
         let x = || noise([2, 3, 4], 1, &device);
         let try_axes = |axes: &[usize]| {
@@ -102,7 +102,7 @@ fn bad_arguments_are_refused_word_for_word() {
             );
         }
         if device.supports_dtype(DType::F64) {
-            // CubeCL's error function has f32's digits.
+            // CubeCL's error function has the precision of f32.
             let options = MeanVarianceOptions::new([2]).with_activation(Activation::Gelu);
             let wide = x().cast(DType::F64);
             let result = cubenorm::try_mean_variance_norm(wide, None, None, &options);
@@ -136,7 +136,7 @@ fn panic_message(call: impl FnOnce()) -> String {
 }
 
 #[test]
-fn layers_panic_with_the_same_words() {
+fn layers_panic_with_the_message_of_the_error() {
     let of = |device: Device| {
         move || {
             let norm = LayerNormConfig::new(10).init(&device);

@@ -1,4 +1,4 @@
-//! The same numbers as Burn's own layers, in the same shapes, wherever the input comes from.
+//! Results against Burn's own layers, for inputs of all layouts.
 
 use burn::nn;
 use burn::tensor::{DType, Tensor};
@@ -8,7 +8,7 @@ use cubenorm::{Activation, Lp, MeanVarianceOptions};
 use crate::{activations, devices, difference, noise, supports, values};
 
 #[test]
-fn layers_agree_with_burns_own() {
+fn layers_agree_with_burn() {
     for (name, device) in devices() {
         let x = noise([3, 5, 96], 1, &device);
         let ours = LayerNormConfig::new(96).init(&device).forward(x.clone());
@@ -62,7 +62,7 @@ fn defaults_and_display_are_burns() {
 }
 
 #[test]
-fn a_residual_is_added_first_and_its_sum_returned() {
+fn residual_is_added_first_and_the_sum_returned() {
     for (name, device) in devices() {
         let (x, residual) = (noise([4, 33], 3, &device), noise([4, 33], 4, &device));
         let (gamma, beta) = (noise([33], 5, &device), noise([33], 6, &device));
@@ -80,7 +80,7 @@ fn a_residual_is_added_first_and_its_sum_returned() {
 }
 
 #[test]
-fn views_are_normalized_like_copies() {
+fn views_give_the_results_of_copies() {
     for (name, device) in devices() {
         let x = noise([6, 8, 16], 7, &device);
         let views = [
@@ -105,7 +105,7 @@ fn views_are_normalized_like_copies() {
 }
 
 #[test]
-fn an_operation_before_and_after_stays_right_under_fusion() {
+fn neighbouring_operations_stay_right_under_fusion() {
     for (name, device) in devices() {
         let x = noise([8, 64], 8, &device);
         let before = x.clone() * 2.0 + 1.0;
@@ -118,7 +118,7 @@ fn an_operation_before_and_after_stays_right_under_fusion() {
 }
 
 #[test]
-fn halves_are_normalized_with_parameters_of_either_width() {
+fn f16_and_bf16_take_parameters_of_either_dtype() {
     for (name, device) in devices() {
         for dtype in [DType::F16, DType::BF16] {
             if !supports(name, &device, dtype) {
@@ -149,12 +149,12 @@ fn halves_are_normalized_with_parameters_of_either_width() {
 }
 
 #[test]
-fn activations_are_fused_and_the_same_everywhere() {
+fn fused_activations_agree_on_all_devices() {
     for (name, device) in devices() {
         let x = noise([3, 4, 10], 11, &device);
         let plain = MeanVarianceOptions::new([1, 2]);
         let normalized = values(cubenorm::mean_variance_norm(x.clone(), None, None, &plain));
-        // Where both of its conditions hold, the first counts.
+        // If both of its conditions hold, the first wins.
         let both = Activation::Shrink {
             bias: 0.0,
             threshold: -0.5,
@@ -179,7 +179,7 @@ fn activations_are_fused_and_the_same_everywhere() {
 }
 
 #[test]
-fn empty_tensors_come_back_empty() {
+fn empty_tensors_stay_empty() {
     for (name, device) in devices() {
         let y = cubenorm::layer_norm(Tensor::<2>::zeros([0, 8], &device), None, None, 1e-5);
         assert_eq!(y.dims(), [0, 8], "{name}");
@@ -187,7 +187,7 @@ fn empty_tensors_come_back_empty() {
 }
 
 #[test]
-fn statistics_come_back_with_the_axes_kept() {
+fn statistics_keep_reduced_axes() {
     for (name, device) in devices() {
         let x = noise([3, 4, 5, 6], 40, &device);
         let scale = noise([4, 1, 6], 41, &device).unsqueeze::<4>();
@@ -207,7 +207,7 @@ fn statistics_come_back_with_the_axes_kept() {
 }
 
 #[test]
-fn given_statistics_and_norms_are_as_their_formulas() {
+fn provided_statistics_and_lp_norms_match_formulas() {
     for (name, device) in devices() {
         let x = || noise([3, 4, 5], 50, &device);
         let (mean, variance) = (
@@ -237,7 +237,7 @@ fn given_statistics_and_norms_are_as_their_formulas() {
 }
 
 #[test]
-fn batch_norm_takes_each_parameter_in_halves_or_in_f32() {
+fn batch_norm_takes_parameters_of_independent_dtypes() {
     for (name, device) in devices() {
         if !supports(name, &device, DType::F16) {
             println!("{name}: skipped f16, which the device does not have");
@@ -268,7 +268,7 @@ fn batch_norm_takes_each_parameter_in_halves_or_in_f32() {
 }
 
 #[test]
-fn channels_that_are_last_in_memory_agree_with_burns_own() {
+fn channels_last_agrees_with_burn() {
     for (name, device) in devices() {
         let x = noise([2, 9, 7, 12], 3, &device).permute([0, 3, 1, 2]);
         let ours = GroupNormConfig::new(4, 12).init(&device).forward(x.clone());

@@ -1,5 +1,4 @@
-//! Layers beside PyTorch's, whose results `tests/fixtures/pytorch/make.py` wrote down in float64, and
-//! the state dict that PyTorch saved of its own layers.
+//! Layers against PyTorch: its results in float64 and its state dict, both written by `tests/fixtures/pytorch/make.py`.
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{DType, Device, Tensor, TensorData};
@@ -17,7 +16,7 @@ use crate::{devices, supports, values};
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/pytorch");
 const LAYERS: &[u8] = include_bytes!("../../fixtures/pytorch/layers.safetensors");
 
-/// The layers of the state dict, under its names.
+/// Layers of the state dict, with its names.
 #[derive(Module, Debug)]
 struct Norms {
     layer: LayerNorm,
@@ -53,7 +52,7 @@ impl Norms {
     }
 }
 
-/// The store's own mapping knows all norms but instance norm.
+/// Adds instance norm to the store's own mapping, which has all other norms.
 fn renames() -> KeyRemapper {
     let renames = [
         (r"^instance\.weight$", "instance.gamma"),
@@ -90,7 +89,7 @@ impl Case {
         self.tensor(name).require_grad()
     }
 
-    /// Compares with what PyTorch wrote, relative to the largest number of the tensor.
+    /// Compares with PyTorch's result, relative to the largest number of the tensor.
     fn compare<const D: usize>(&self, actual: Tensor<D>, name: &str) {
         let tolerance = match self.dtype {
             DType::F64 => 1e-12,
@@ -111,7 +110,7 @@ impl Case {
         }
     }
 
-    /// Passes the gradient of the fixture back through `output`, and compares all gradients.
+    /// Runs the backward pass of `output` with the gradient of the fixture, and compares all gradients.
     fn check<const D: usize>(
         &self,
         layer: &str,
@@ -143,7 +142,7 @@ fn expected(name: &str) -> (Vec<f64>, Vec<usize>) {
     (values.collect(), tensor.shape().to_vec())
 }
 
-/// Every device with every type that it has, and parameters of that type or of float32.
+/// Every device with each of its types, and parameters of that type or of float32.
 fn cases() -> impl Iterator<Item = (Case, Norms)> {
     devices().into_iter().flat_map(|(name, device)| {
         let dtypes = [DType::F64, DType::F32, DType::F16, DType::BF16];
@@ -173,7 +172,7 @@ fn cases() -> impl Iterator<Item = (Case, Norms)> {
 }
 
 #[test]
-fn a_state_dict_of_pytorchs_loads_from_both_of_its_formats() {
+fn pytorch_state_dict_loads_from_both_formats() {
     for (name, device) in devices() {
         let from_safetensors = Norms::load(&device);
         let mut from_pickle = Norms::init(&device);
@@ -185,7 +184,7 @@ fn a_state_dict_of_pytorchs_loads_from_both_of_its_formats() {
             "{name}: {result}"
         );
 
-        // In inference the running statistics show too.
+        // Inference uses the running statistics too.
         for norms in [from_safetensors, from_pickle] {
             let case = Case {
                 name: name.to_owned(),
@@ -204,7 +203,7 @@ fn a_state_dict_of_pytorchs_loads_from_both_of_its_formats() {
 }
 
 #[test]
-fn layer_norm_passes_back_what_pytorch_does() {
+fn layer_norm_gradients_match_pytorch() {
     for (case, norms) in cases() {
         let x = case.tracked::<3>("layer.x");
         let y = norms.layer.forward(x.clone());
@@ -215,7 +214,7 @@ fn layer_norm_passes_back_what_pytorch_does() {
 }
 
 #[test]
-fn rms_norm_passes_back_what_pytorch_does() {
+fn rms_norm_gradients_match_pytorch() {
     for (case, norms) in cases() {
         let x = case.tracked::<3>("rms.x");
         let y = norms.rms.forward(x.clone());
@@ -224,7 +223,7 @@ fn rms_norm_passes_back_what_pytorch_does() {
 }
 
 #[test]
-fn batch_norm_passes_back_what_pytorch_does() {
+fn batch_norm_gradients_match_pytorch() {
     for (case, norms) in cases() {
         let params = [("weight", &norms.batch.gamma), ("bias", &norms.batch.beta)];
         let x = case.tracked::<4>("batch.x");
@@ -247,7 +246,7 @@ fn batch_norm_passes_back_what_pytorch_does() {
 }
 
 #[test]
-fn group_norm_passes_back_what_pytorch_does() {
+fn group_norm_gradients_match_pytorch() {
     for (case, norms) in cases() {
         let x = case.tracked::<4>("group.x");
         let y = norms.group.forward(x.clone());
@@ -258,7 +257,7 @@ fn group_norm_passes_back_what_pytorch_does() {
 }
 
 #[test]
-fn instance_norm_passes_back_what_pytorch_does() {
+fn instance_norm_gradients_match_pytorch() {
     for (case, norms) in cases() {
         let x = case.tracked::<4>("instance.x");
         let y = norms.instance.forward(x.clone());
@@ -269,7 +268,7 @@ fn instance_norm_passes_back_what_pytorch_does() {
 }
 
 #[test]
-fn a_fused_residual_passes_back_what_pytorch_does() {
+fn fused_residual_gradients_match_pytorch() {
     for (case, norms) in cases() {
         let inputs = |layer: &str| {
             let tracked = |name: &str| case.tracked::<3>(&format!("{layer}.{name}"));
@@ -296,7 +295,7 @@ fn a_fused_residual_passes_back_what_pytorch_does() {
 }
 
 #[test]
-fn adaptive_layer_norm_passes_back_what_pytorch_does() {
+fn adaptive_layer_norm_gradients_match_pytorch() {
     for (case, _) in cases() {
         let x = case.tracked::<3>("ada_layer.x");
         let scale = case.tracked::<2>("ada_layer.scale");

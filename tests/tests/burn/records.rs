@@ -1,4 +1,4 @@
-//! What one of the two libraries has saved, the other loads.
+//! Records of either library load into the other.
 
 use burn::module::Module;
 use burn::nn;
@@ -36,7 +36,7 @@ macro_rules! both_ways {
     };
 }
 
-/// A parameter with values of its own, so that a record that is not loaded shows.
+/// Sets random values, so that a test notices a record that was not loaded.
 trait Randomized: Sized {
     fn randomized(self, seed: u64, device: &burn::tensor::Device) -> Self;
 }

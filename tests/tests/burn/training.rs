@@ -1,4 +1,4 @@
-//! Layers in training, beside Burn's own: gradients, running statistics, freezing, conversions.
+//! Layers in training, against Burn's own: gradients, running statistics, freezing, conversions.
 
 use burn::module::{Module, Param};
 use burn::nn;
@@ -10,7 +10,7 @@ use cubenorm::nn::{
 
 use crate::{devices, difference, noise, supports, values};
 
-/// Passes a gradient of random numbers back.
+/// Runs the backward pass with a gradient of random numbers.
 fn backward<const D: usize>(output: Tensor<D>, device: &Device) -> Gradients {
     let weights = noise(output.dims(), 99, device);
     (output * weights).sum().backward()
@@ -27,7 +27,7 @@ fn grad(param: &Param<Tensor<1>>, gradients: &Gradients) -> Tensor<1> {
     param.val().grad(gradients).expect("it is tracked")
 }
 
-/// Runs a layer of Burn's and the same converted, and compares outputs and all gradients.
+/// Runs a layer of Burn's and its conversion, and compares outputs and all gradients.
 macro_rules! same_gradients {
     ($device_name:expr, $device:expr, $burns:expr, $shape:expr, |$layer:ident| [$($param:expr),*]) => {{
         let device = $device;
@@ -57,7 +57,7 @@ macro_rules! same_gradients {
 }
 
 #[test]
-fn every_layer_passes_back_what_burns_does() {
+fn layer_gradients_match_burn() {
     for (name, device) in devices() {
         let device = &device.autodiff();
         same_gradients!(
@@ -99,7 +99,7 @@ fn every_layer_passes_back_what_burns_does() {
 }
 
 #[test]
-fn running_statistics_move_as_burns_do() {
+fn running_statistics_update_as_in_burn() {
     for (name, device) in devices() {
         let device = device.autodiff();
         let config = nn::BatchNormConfig::new(3).with_momentum(0.3);
@@ -115,7 +115,7 @@ fn running_statistics_move_as_burns_do() {
         let error = difference(ours.running_var.value(), burns.running_var.value());
         assert!(error < 1e-5, "{name}: running variance is off by {error}");
 
-        // Not in training the running statistics stand still and are what it normalizes by.
+        // Inference normalizes by the running statistics and keeps them.
         let (burns, ours) = (burns.valid(), ours.valid());
         let x = noise([4, 3, 5], 30, &device.without_autodiff());
         let before = values(ours.running_mean.value());
@@ -126,7 +126,7 @@ fn running_statistics_move_as_burns_do() {
 }
 
 #[test]
-fn an_empty_batch_leaves_running_statistics_as_they_are() {
+fn empty_batches_keep_running_statistics() {
     for (name, device) in devices() {
         let device = device.autodiff();
         let ours = BatchNormConfig::new(3).init(&device);
@@ -232,7 +232,7 @@ fn a_frozen_batch_norm_keeps_its_statistics() {
 }
 
 #[test]
-fn a_batch_norm_of_halves_has_statistics_with_the_digits_of_f32() {
+fn batch_norm_of_f16_and_bf16_has_f32_statistics() {
     for (name, device) in devices() {
         for dtype in [DType::F16, DType::BF16] {
             if !supports(name, &device, dtype) {
@@ -244,7 +244,7 @@ fn a_batch_norm_of_halves_has_statistics_with_the_digits_of_f32() {
             for param in [&mut layer.gamma, &mut layer.beta] {
                 *param = Param::from_tensor(param.val().cast(dtype).detach().require_grad());
             }
-            // A variance that f16 does not hold.
+            // A variance above the range of f16.
             let x = (noise([8, 3, 5], 31, &tracked) * 900.0).cast(dtype);
             layer.forward(x.clone());
 
@@ -319,7 +319,7 @@ fn defaults_and_display_are_burns() {
 }
 
 #[test]
-fn a_layer_comes_back_from_a_conversion_as_it_was() {
+fn conversions_restore_the_layer() {
     let (_, device) = devices().remove(0);
     let layer = nn::LayerNormConfig::new(6)
         .with_epsilon(3e-7)
@@ -342,7 +342,7 @@ fn a_layer_comes_back_from_a_conversion_as_it_was() {
 }
 
 #[test]
-fn a_layer_comes_back_from_a_conversion_with_all_its_numbers() {
+fn conversions_restore_all_numbers() {
     for (name, device) in devices() {
         let x = || noise([3, 6, 5], 1, &device);
         let random = |seed| Param::from_tensor(noise([6], seed, &device) * 0.3 + 1.0);
@@ -384,7 +384,7 @@ fn a_layer_comes_back_from_a_conversion_with_all_its_numbers() {
 }
 
 #[test]
-fn a_modulation_scales_by_its_first_half_and_shifts_by_its_second() {
+fn modulation_holds_scale_then_shift() {
     for (name, device) in devices() {
         let mut layer = AdaLayerNormConfig::new(6, 4).init(&device);
         let weight = noise([4, 12], 2, &device);
@@ -402,7 +402,7 @@ fn a_modulation_scales_by_its_first_half_and_shifts_by_its_second() {
 }
 
 #[test]
-fn a_mean_can_be_taken_off_without_a_variance() {
+fn mean_is_subtracted_without_a_variance() {
     for (name, device) in devices() {
         let x = noise([3, 5], 1, &device);
         let config = MeanVarianceNormConfig::new(vec![1]).with_normalize_variance(false);
@@ -466,7 +466,7 @@ fn records_of_batch_and_group_norm_load_both_ways() {
 }
 
 #[test]
-fn fused_residuals_and_modulations_pass_back_what_their_parts_do() {
+fn fused_residual_and_modulation_gradients_match_parts() {
     for (name, device) in devices() {
         let device = device.autodiff();
         let leaf = |seed| noise([4, 3, 24], seed, &device).require_grad();
@@ -534,7 +534,7 @@ fn fused_residuals_and_modulations_pass_back_what_their_parts_do() {
 }
 
 #[test]
-fn a_fused_activation_is_part_of_the_node() {
+fn fused_activations_have_gradients() {
     use cubenorm::{Activation, MeanVarianceOptions};
     for (name, device) in devices() {
         let device = device.autodiff();
@@ -576,7 +576,7 @@ fn a_fused_activation_is_part_of_the_node() {
 }
 
 #[test]
-fn what_is_not_tracked_gets_no_gradient() {
+fn untracked_tensors_get_no_gradient() {
     for (name, device) in devices() {
         let device = device.autodiff();
         let x = noise([4, 16], 1, &device);
@@ -593,7 +593,7 @@ fn what_is_not_tracked_gets_no_gradient() {
 }
 
 #[test]
-fn mean_variance_norm_learns_parameters_of_any_shape() {
+fn mean_variance_norm_trains_parameters_of_any_shape() {
     for (name, device) in devices() {
         let device = device.autodiff();
         let norm = MeanVarianceNormConfig::new(vec![0, 2]).init_affine([1, 3, 1], &device);
@@ -619,14 +619,14 @@ fn instance_norm_converts_with_its_settings() {
     assert_eq!(ours.to_string(), expected.to_string());
 }
 
-/// A norm of channels and the same composed of Burn's operations, of `x`, gamma, beta, mean and variance.
+/// A channel norm of `x`, gamma, beta, mean and variance: ours, or composed of Burn's operations.
 type Channels = fn(Tensor<4>, [Tensor<1>; 4]) -> Tensor<4>;
 
-/// A tensor as a norm gets to see it.
+/// A view of a tensor.
 type Seen = fn(Tensor<4>) -> Tensor<4>;
 
 #[test]
-fn norms_of_channels_pass_back_to_views_and_to_all_that_they_are_given() {
+fn channel_norms_have_gradients_of_views_and_all_inputs() {
     fn formula(
         x: Tensor<4>,
         groups: [usize; 4],

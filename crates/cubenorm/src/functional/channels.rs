@@ -9,24 +9,24 @@ use super::device::CallDevice;
 use super::{Call, WRITTEN, expect_rank, expect_size, expect_sizes, or_panic};
 use crate::ops::{NormSpec, Reduction, View, wider};
 
-/// What [`batch_norm_train`] returns.
+/// Results of [`batch_norm_train`].
 #[derive(Debug, Clone)]
 pub struct BatchNormTrain<const D: usize> {
     /// The normalized tensor.
     pub output: Tensor<D>,
-    /// The mean of each channel, `[channels]`, of the input's dtype, or of f32 where that is a half. Nothing is
-    /// passed back to it.
+    /// The mean of each channel, `[channels]`, of the input's dtype, or of f32 for an input of f16 or bf16. It has no
+    /// gradient.
     pub mean: Tensor<1>,
-    /// The biased variance of each channel, likewise.
+    /// The biased variance of each channel, of the same shape and dtype. It has no gradient.
     pub variance: Tensor<1>,
 }
 
-/// The dtype that statistics of an input are in.
+/// Dtype of the statistics of an input.
 fn statistics_dtype(input: DType) -> DType {
     wider(input).map_or(input, DType::from)
 }
 
-/// The number of channels, and what sees each parameter along them.
+/// Number of channels, and the view that puts each parameter along the channel axis.
 pub(super) fn channels<const D: usize>(input: &Tensor<D>) -> Result<(usize, View), NormError> {
     expect_rank(input, 2, "[batch, channels, ...]")?;
     let shape = input.dims().to_vec();
@@ -49,12 +49,12 @@ fn elements(tensor: &'static str, shape: &[usize], dims: &[usize]) -> Result<usi
     })
 }
 
-/// All axes but the channels'.
+/// All axes except the channel axis.
 fn batch_axes<const D: usize>() -> Vec<usize> {
     (0..D).filter(|&axis| axis != 1).collect()
 }
 
-/// Two parameters in one dtype, as a kernel reads them: the wider one, if that of an input goes with both.
+/// Casts two parameters to one dtype, as a kernel reads them: the wider one, if both go with the input's dtype.
 fn alike<const D: usize>(
     pair: [Tensor<1>; 2],
     names: [&'static str; 2],
@@ -67,7 +67,7 @@ fn alike<const D: usize>(
     if first == second || !goes(first) || !goes(second) {
         return Ok(pair);
     }
-    // A cast is an operation too, so the device is asked before it.
+    // A cast is an operation too, so the device is checked before it.
     let mut device = CallDevice::of(input)?;
     for (name, tensor) in names.into_iter().zip(&pair) {
         device.dtype(name, tensor)?;
@@ -75,7 +75,7 @@ fn alike<const D: usize>(
     Ok(pair.map(|tensor| tensor.cast(wide)))
 }
 
-/// Normalizes each channel by statistics that are given:
+/// Normalizes each channel by provided statistics:
 /// `y = (x - mean) / sqrt(variance + epsilon) * gamma + beta`.
 ///
 /// Source: [Batch Normalization](https://arxiv.org/abs/1502.03167) at inference, as
@@ -88,12 +88,12 @@ fn alike<const D: usize>(
 ///
 /// # Dtypes
 ///
-/// As [`layer_norm`](crate::layer_norm), but that each of `gamma`, `beta`, `mean` and `variance` may have the input's
-/// dtype or, where that is a half, `f32`.
+/// As [`layer_norm`](crate::layer_norm), with one exception: the dtypes of `gamma`, `beta`, `mean` and `variance` are
+/// independent. Each is the input's, or `f32` for an input of `f16` or `bf16`.
 ///
 /// # Panics
 ///
-/// Where [`try_batch_norm`] returns an error, with its message.
+/// If [`try_batch_norm`] returns an error, with that message.
 ///
 /// # Example
 ///
@@ -120,12 +120,11 @@ pub fn batch_norm<const D: usize>(
     or_panic(try_batch_norm(input, gamma, beta, mean, variance, epsilon))
 }
 
-/// [`batch_norm`] that returns what is wrong with its arguments.
+/// [`batch_norm`] as a [`Result`].
 ///
 /// # Errors
 ///
-/// As [`try_layer_norm`](crate::try_layer_norm), and [`NormError::Shape`] for an input without
-/// channels.
+/// As [`try_layer_norm`](crate::try_layer_norm), and [`NormError::Shape`] for an input of rank below 2.
 pub fn try_batch_norm<const D: usize>(
     input: Tensor<D>,
     gamma: impl Into<Option<Tensor<1>>>,
@@ -156,7 +155,7 @@ pub fn try_batch_norm<const D: usize>(
     let [mean, variance] = alike([mean, variance], ["mean", "variance"], &input)?;
     let spec = NormSpec {
         view: Some(view),
-        ..NormSpec::new(batch_axes::<D>(), Reduction::Given, epsilon)
+        ..NormSpec::new(batch_axes::<D>(), Reduction::Provided, epsilon)
     };
     let call = Call::new(input, spec)
         .with_params(gamma, beta)
@@ -177,12 +176,12 @@ pub fn try_batch_norm<const D: usize>(
 ///
 /// # Dtypes
 ///
-/// As [`layer_norm`](crate::layer_norm). Mean and variance have the input's dtype, or `f32` where that is a
-/// half.
+/// As [`layer_norm`](crate::layer_norm). Mean and variance have the input's dtype, or `f32` for an input of `f16` or
+/// `bf16`.
 ///
 /// # Panics
 ///
-/// Where [`try_batch_norm_train`] returns an error, with its message.
+/// If [`try_batch_norm_train`] returns an error, with that message.
 ///
 /// # Example
 ///
@@ -206,7 +205,7 @@ pub fn batch_norm_train<const D: usize>(
     or_panic(try_batch_norm_train(input, gamma, beta, epsilon))
 }
 
-/// [`batch_norm_train`] that returns what is wrong with its arguments.
+/// [`batch_norm_train`] as a [`Result`].
 ///
 /// # Errors
 ///
@@ -260,7 +259,7 @@ pub fn try_batch_norm_train<const D: usize>(
 ///
 /// # Panics
 ///
-/// Where [`try_group_norm`] returns an error, with its message.
+/// If [`try_group_norm`] returns an error, with that message.
 ///
 /// # Example
 ///
@@ -284,11 +283,11 @@ pub fn group_norm<const D: usize>(
     or_panic(try_group_norm(input, gamma, beta, num_groups, epsilon))
 }
 
-/// [`group_norm`] that returns what is wrong with its arguments.
+/// [`group_norm`] as a [`Result`].
 ///
 /// # Errors
 ///
-/// As [`try_batch_norm`], and [`NormError::Shape`] where the channels do not divide into the groups.
+/// As [`try_batch_norm`], and [`NormError::Shape`] if the channels do not divide into the groups.
 pub fn try_group_norm<const D: usize>(
     input: Tensor<D>,
     gamma: impl Into<Option<Tensor<1>>>,
@@ -320,7 +319,7 @@ pub fn try_group_norm<const D: usize>(
     Ok(call.named_as_burn_does().run()?.output)
 }
 
-/// Layer norm with a scale and a shift of each sample instead of learned ones:
+/// Layer norm with one scale and one shift per sample instead of learned ones:
 /// `y = (x - mean) / sqrt(variance + epsilon) * (1 + scale) + shift`, with statistics over the last
 /// axis.
 ///
@@ -334,12 +333,12 @@ pub fn try_group_norm<const D: usize>(
 ///
 /// # Dtypes
 ///
-/// As [`layer_norm`](crate::layer_norm), with `scale` and `shift` for `gamma` and `beta`. `1 + scale` is an
-/// addition of Burn's, in the dtype of `scale`.
+/// As [`layer_norm`](crate::layer_norm), with `scale` and `shift` for `gamma` and `beta`. Burn adds `1 + scale` in the
+/// dtype of `scale`.
 ///
 /// # Panics
 ///
-/// Where [`try_ada_layer_norm`] returns an error, with its message.
+/// If [`try_ada_layer_norm`] returns an error, with that message.
 ///
 /// # Example
 ///
@@ -364,11 +363,12 @@ pub fn ada_layer_norm<const D: usize>(
     or_panic(try_ada_layer_norm(input, scale, shift, epsilon))
 }
 
-/// [`ada_layer_norm`] that returns what is wrong with its arguments.
+/// [`ada_layer_norm`] as a [`Result`].
 ///
 /// # Errors
 ///
-/// As [`try_layer_norm`](crate::try_layer_norm), with `[batch, d]` as the parameters' shape.
+/// As [`try_layer_norm`](crate::try_layer_norm), with `[batch, d]` as the parameters' shape, and [`NormError::Shape`] for
+/// an input of rank below 2.
 pub fn try_ada_layer_norm<const D: usize>(
     input: Tensor<D>,
     scale: Tensor<2>,

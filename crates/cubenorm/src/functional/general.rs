@@ -1,5 +1,5 @@
-//! Norms as operator specifications have them: any axes, parameters of any shape that broadcasts,
-//! statistics that are given or returned.
+//! Norms in the form of operator specifications: any axes, parameters of any shape that broadcasts, statistics that are
+//! provided or returned.
 
 use burn::backend::Dispatch;
 use burn::backend::ops::FloatTensorOps;
@@ -9,21 +9,19 @@ use cubenorm_core::{Activation, NormError, WrittenStatistics};
 use super::{Call, MeanVarianceOptions, WRITTEN, or_panic};
 use crate::ops::{NormSpec, Reduction};
 
-/// What [`mean_variance_norm_with_statistics`] returns.
+/// Results of [`mean_variance_norm_with_statistics`].
 #[derive(Debug, Clone)]
 pub struct NormWithStatistics<const D: usize> {
     /// The normalized tensor.
     pub output: Tensor<D>,
-    /// The mean of each row, the reduced axes of size 1; 0 where none is taken off. Nothing is passed
-    /// back to it.
+    /// The mean of each row, or 0 if no mean is subtracted. Reduced axes have size 1. It has no gradient.
     pub mean: Tensor<D>,
-    /// The reciprocal deviation of each row, epsilon counted in; 1 where it is not divided by. Nothing
-    /// is passed back to it.
+    /// The reciprocal deviation of each row, epsilon included, or 1 if nothing is divided by it. It has no gradient.
     pub rstd: Tensor<D>,
 }
 
-/// [`mean_variance_norm`](crate::mean_variance_norm) that returns what it has reduced: ONNX's
-/// `LayerNormalization` over any axes, with its outputs `Mean` and `InvStdDev`.
+/// [`mean_variance_norm`](crate::mean_variance_norm) that also returns its statistics: ONNX's `LayerNormalization` over
+/// any axes, with the outputs `Mean` and `InvStdDev`.
 ///
 /// Source: [ONNX LayerNormalization](https://onnx.ai/onnx/operators/onnx__LayerNormalization.html).
 ///
@@ -40,7 +38,7 @@ pub struct NormWithStatistics<const D: usize> {
 ///
 /// # Panics
 ///
-/// Where [`try_mean_variance_norm_with_statistics`] returns an error, with its message.
+/// If [`try_mean_variance_norm_with_statistics`] returns an error, with that message.
 ///
 /// # Example
 ///
@@ -68,12 +66,12 @@ pub fn mean_variance_norm_with_statistics<const D: usize>(
     ))
 }
 
-/// [`mean_variance_norm_with_statistics`] that returns what is wrong with its arguments.
+/// [`mean_variance_norm_with_statistics`] as a [`Result`].
 ///
 /// # Errors
 ///
-/// As [`try_mean_variance_norm`](crate::try_mean_variance_norm), and an error where nothing is reduced
-/// that could be returned.
+/// As [`try_mean_variance_norm`](crate::try_mean_variance_norm), and [`NormError::NothingToWrite`] if neither mean nor
+/// variance is reduced.
 pub fn try_mean_variance_norm_with_statistics<const D: usize>(
     input: Tensor<D>,
     scale: impl Into<Option<Tensor<D>>>,
@@ -106,8 +104,8 @@ pub fn try_mean_variance_norm_with_statistics<const D: usize>(
     })
 }
 
-/// Normalizes by given statistics: DirectML's `BATCH_NORMALIZATION`, whose tensors broadcast in any
-/// dimension. `y = activation((x - mean) / sqrt(variance + epsilon) * scale + bias)`.
+/// Normalizes by provided statistics, as DirectML's `BATCH_NORMALIZATION`, whose tensors broadcast in any
+/// dimension: `y = activation((x - mean) / sqrt(variance + epsilon) * scale + bias)`.
 ///
 /// Source: [DML_BATCH_NORMALIZATION_OPERATOR_DESC](https://learn.microsoft.com/windows/win32/api/directml/ns-directml-dml_batch_normalization_operator_desc).
 /// [`batch_norm`](crate::batch_norm) is the form with one number for each channel.
@@ -124,7 +122,7 @@ pub fn try_mean_variance_norm_with_statistics<const D: usize>(
 ///
 /// # Panics
 ///
-/// Where [`try_broadcast_batch_norm`] returns an error, with its message.
+/// If [`try_broadcast_batch_norm`] returns an error, with that message.
 ///
 /// # Example
 ///
@@ -155,7 +153,7 @@ pub fn broadcast_batch_norm<const D: usize>(
     ))
 }
 
-/// [`broadcast_batch_norm`] that returns what is wrong with its arguments.
+/// [`broadcast_batch_norm`] as a [`Result`].
 ///
 /// # Errors
 ///
@@ -171,7 +169,7 @@ pub fn try_broadcast_batch_norm<const D: usize>(
 ) -> Result<Tensor<D>, NormError> {
     let spec = NormSpec {
         activation,
-        ..NormSpec::new([], Reduction::Given, epsilon)
+        ..NormSpec::new([], Reduction::Provided, epsilon)
     };
     let call = Call::new(input, spec)
         .with_params(scale.into(), bias.into())
@@ -179,7 +177,7 @@ pub fn try_broadcast_batch_norm<const D: usize>(
     Ok(call.run()?.output)
 }
 
-/// Which norm [`lp_norm`] divides by.
+/// Norm that [`lp_norm`] divides by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lp {
     /// The sum of magnitudes.
@@ -188,7 +186,7 @@ pub enum Lp {
     L2,
 }
 
-/// Divides by a norm along an axis: `y = x / |x|`, and zeros where all of a row is zero.
+/// Divides by a norm along an axis: `y = x / |x|`, or zeros for a row of zeros.
 ///
 /// Source: [ONNX LpNormalization](https://onnx.ai/onnx/operators/onnx__LpNormalization.html).
 ///
@@ -202,7 +200,7 @@ pub enum Lp {
 ///
 /// # Panics
 ///
-/// Where [`try_lp_norm`] returns an error, with its message.
+/// If [`try_lp_norm`] returns an error, with that message.
 ///
 /// # Example
 ///
@@ -221,7 +219,7 @@ pub fn lp_norm<const D: usize>(input: Tensor<D>, p: Lp, axis: usize) -> Tensor<D
     or_panic(try_lp_norm(input, p, axis))
 }
 
-/// [`lp_norm`] that returns what is wrong with its arguments.
+/// [`lp_norm`] as a [`Result`].
 ///
 /// # Errors
 ///

@@ -22,7 +22,7 @@ pub use general::{
 /// Why an output is there.
 const WRITTEN: &str = "every backend writes the outputs that the specification names";
 
-/// What [`mean_variance_norm`] computes, beside its tensors.
+/// Options of [`mean_variance_norm`].
 ///
 /// # Example
 ///
@@ -61,26 +61,26 @@ impl MeanVarianceOptions {
         self.with_epsilon_placed(Epsilon::InsideSqrt(epsilon))
     }
 
-    /// Sets epsilon and where it stands.
+    /// Sets epsilon and its place in the formula.
     pub fn with_epsilon_placed(mut self, epsilon: Epsilon) -> Self {
         self.epsilon = epsilon;
         self
     }
 
-    /// Whether the mean is taken off. Without it the variance is the mean square, as in RMS norm.
+    /// Sets whether the mean is subtracted. Without it the variance is the mean square, as in RMS norm.
     /// Default: true.
     pub fn with_mean(mut self, normalize_mean: bool) -> Self {
         self.normalize_mean = normalize_mean;
         self
     }
 
-    /// Whether it is divided by the deviation. Default: true.
+    /// Sets whether the difference is divided by the deviation. Default: true.
     pub fn with_variance(mut self, normalize_variance: bool) -> Self {
         self.normalize_variance = normalize_variance;
         self
     }
 
-    /// Sets what is applied last.
+    /// Sets the activation of the result.
     pub fn with_activation(mut self, activation: Activation) -> Self {
         self.activation = activation;
         self
@@ -114,13 +114,14 @@ impl MeanVarianceOptions {
 ///
 /// # Dtypes
 ///
-/// `f16`, `bf16`, `f32` and `f64` where the device has them. `gamma` and `beta` have the input's
-/// dtype, or `f32` where the input is a half; both the same. Statistics are accumulated in `f32`, in
-/// `f64` for `f64`. The result has the input's dtype.
+/// `f16`, `bf16`, `f32` and `f64`, if the device has them. `gamma` and `beta` have the same dtype: the input's, or `f32`
+/// for an input of `f16` or `bf16`. Statistics are accumulated in `f32`, in `f64` for `f64`. The result has the input's
+/// dtype. If the squares of a row sum up to more than the accumulation dtype holds (3.4e38 for `f32`), the row of the
+/// result is not valid.
 ///
 /// # Panics
 ///
-/// Where [`try_layer_norm`] returns an error, with its message.
+/// If [`try_layer_norm`] returns an error, with that message.
 ///
 /// # Example
 ///
@@ -143,12 +144,17 @@ pub fn layer_norm<const D: usize>(
     or_panic(try_layer_norm(input, gamma, beta, epsilon))
 }
 
-/// [`layer_norm`] that returns what is wrong with its arguments.
+/// [`layer_norm`] as a [`Result`].
 ///
 /// # Errors
 ///
-/// [`NormError`] for a parameter that is not `[d]`, dtypes that do not go together or that the
-/// device does not have, different devices, or a negative or non-finite epsilon.
+/// [`NormError`], before anything is registered with the device:
+///
+/// - a parameter is not `[d]`, or epsilon is negative or not finite
+/// - dtypes do not go together, or the device does not have them
+/// - the tensors are on different devices, or their gradient checkpointing differs
+/// - this crate is built without the device's backend
+/// - the device's limits do not allow the forward pass, or the backward pass of tracked tensors
 pub fn try_layer_norm<const D: usize>(
     input: Tensor<D>,
     gamma: impl Into<Option<Tensor<1>>>,
@@ -182,7 +188,7 @@ pub fn try_layer_norm<const D: usize>(
 ///
 /// # Panics
 ///
-/// Where [`try_rms_norm`] returns an error, with its message.
+/// If [`try_rms_norm`] returns an error, with that message.
 ///
 /// # Example
 ///
@@ -204,7 +210,7 @@ pub fn rms_norm<const D: usize>(
     or_panic(try_rms_norm(input, gamma, epsilon))
 }
 
-/// [`rms_norm`] that returns what is wrong with its arguments.
+/// [`rms_norm`] as a [`Result`].
 ///
 /// # Errors
 ///
@@ -217,12 +223,10 @@ pub fn try_rms_norm<const D: usize>(
     last_axis(input, gamma.into(), None, epsilon, Reduction::MeanSquare)
 }
 
-/// [`layer_norm`] of `input + residual`, and that sum: what a transformer block does around each of
-/// its parts.
+/// [`layer_norm`] of `input + residual`, and that sum, as between the parts of a transformer block.
 ///
-/// Where no gradients are tracked, the fused norm adds the residual and writes the sum, and the first
-/// result is normalized from the sum before that is rounded to its dtype. While gradients are tracked,
-/// the sum is an addition of Burn's before the norm, rounded to its dtype first.
+/// If no gradients are tracked, one kernel adds, normalizes and writes both results. It normalizes the sum before
+/// rounding it to its dtype. If gradients are tracked, Burn adds first, so the norm reads the rounded sum.
 ///
 /// # Shapes
 ///
@@ -235,7 +239,7 @@ pub fn try_rms_norm<const D: usize>(
 ///
 /// # Panics
 ///
-/// Where [`try_add_layer_norm`] returns an error, with its message.
+/// If [`try_add_layer_norm`] returns an error, with that message.
 ///
 /// # Example
 ///
@@ -261,11 +265,11 @@ pub fn add_layer_norm<const D: usize>(
     or_panic(try_add_layer_norm(input, residual, gamma, beta, epsilon))
 }
 
-/// [`add_layer_norm`] that returns what is wrong with its arguments.
+/// [`add_layer_norm`] as a [`Result`].
 ///
 /// # Errors
 ///
-/// As [`try_layer_norm`], and where the residual's shape is not the input's.
+/// As [`try_layer_norm`], and [`NormError::Shape`] if the residual's shape is not the input's.
 pub fn try_add_layer_norm<const D: usize>(
     input: Tensor<D>,
     residual: Tensor<D>,
@@ -284,7 +288,7 @@ pub fn try_add_layer_norm<const D: usize>(
     )
 }
 
-/// [`rms_norm`] of `input + residual`, and that sum, which is added as in [`add_layer_norm`].
+/// [`rms_norm`] of `input + residual`, and that sum. The addition runs as in [`add_layer_norm`].
 ///
 /// # Shapes
 ///
@@ -296,7 +300,7 @@ pub fn try_add_layer_norm<const D: usize>(
 ///
 /// # Panics
 ///
-/// Where [`try_add_rms_norm`] returns an error, with its message.
+/// If [`try_add_rms_norm`] returns an error, with that message.
 ///
 /// # Example
 ///
@@ -321,7 +325,7 @@ pub fn add_rms_norm<const D: usize>(
     or_panic(try_add_rms_norm(input, residual, gamma, epsilon))
 }
 
-/// [`add_rms_norm`] that returns what is wrong with its arguments.
+/// [`add_rms_norm`] as a [`Result`].
 ///
 /// # Errors
 ///
@@ -359,7 +363,7 @@ pub fn try_add_rms_norm<const D: usize>(
 ///
 /// # Panics
 ///
-/// Where [`try_instance_norm`] returns an error, with its message.
+/// If [`try_instance_norm`] returns an error, with that message.
 ///
 /// # Example
 ///
@@ -382,7 +386,7 @@ pub fn instance_norm<const D: usize>(
     or_panic(try_instance_norm(input, gamma, beta, epsilon))
 }
 
-/// [`instance_norm`] that returns what is wrong with its arguments.
+/// [`instance_norm`] as a [`Result`].
 ///
 /// # Errors
 ///
@@ -422,7 +426,7 @@ pub fn try_instance_norm<const D: usize>(
 ///
 /// # Panics
 ///
-/// Where [`try_mean_variance_norm`] returns an error, with its message.
+/// If [`try_mean_variance_norm`] returns an error, with that message.
 ///
 /// # Example
 ///
@@ -449,13 +453,12 @@ pub fn mean_variance_norm<const D: usize>(
     or_panic(try_mean_variance_norm(input, scale, bias, options))
 }
 
-/// [`mean_variance_norm`] that returns what is wrong with its arguments.
+/// [`mean_variance_norm`] as a [`Result`].
 ///
 /// # Errors
 ///
-/// [`NormError`] for an axis that is out of range or repeated, a scale or bias that does not
-/// broadcast, dtypes that do not go together or that the device does not have, different devices,
-/// or a negative or non-finite epsilon.
+/// As [`try_layer_norm`], and [`NormError`] for an axis that is out of range or repeated, or a scale or bias that does
+/// not broadcast.
 pub fn try_mean_variance_norm<const D: usize>(
     input: Tensor<D>,
     scale: impl Into<Option<Tensor<D>>>,
@@ -466,7 +469,7 @@ pub fn try_mean_variance_norm<const D: usize>(
     Ok(call.run()?.output)
 }
 
-/// Burn's convention: what is wrong is said where the call is made.
+/// Panics with the message of an error, as Burn does at the call.
 #[track_caller]
 fn or_panic<T>(result: Result<T, NormError>) -> T {
     result.unwrap_or_else(|error| panic!("{error}"))

@@ -9,28 +9,28 @@ use burn::tensor::{Device, Tensor};
 pub struct AdaLayerNormConfig {
     /// The size of the input features.
     pub d_model: usize,
-    /// The size of what the scale and shift are made from.
+    /// The size of the condition.
     pub d_condition: usize,
     /// A value required for numerical stability. Default: 1e-5
     #[config(default = 1e-5)]
     pub epsilon: f64,
 }
 
-/// Layer norm whose scale and shift are a linear function of a condition, one for each sample:
+/// Layer norm with one scale and one shift per sample, both linear functions of a condition:
 /// [`ada_layer_norm`](crate::ada_layer_norm).
 ///
 /// Create it with [`AdaLayerNormConfig`].
 #[derive(Module, Debug)]
 pub struct AdaLayerNorm {
-    /// From the condition to scale and shift, side by side.
+    /// Linear layer from the condition to the scale, followed by the shift.
     pub modulation: Linear,
     /// A value required for numerical stability.
     pub epsilon: f64,
 }
 
 impl AdaLayerNormConfig {
-    /// Initializes an [adaptive layer norm](AdaLayerNorm) that is a plain one at first: scale and
-    /// shift are 0 for every condition.
+    /// Initializes an [adaptive layer norm](AdaLayerNorm) with scale and shift 0 for every condition, so that it begins
+    /// as a plain layer norm.
     pub fn init(&self, device: &Device) -> AdaLayerNorm {
         AdaLayerNorm {
             modulation: LinearConfig::new(self.d_condition, 2 * self.d_model)
@@ -42,7 +42,7 @@ impl AdaLayerNormConfig {
 }
 
 impl AdaLayerNorm {
-    /// Normalizes over the last axis, then scales and shifts as the condition says.
+    /// Normalizes over the last axis, then applies the condition's scale and shift.
     ///
     /// # Shapes
     ///
@@ -51,7 +51,7 @@ impl AdaLayerNorm {
     ///
     /// # Panics
     ///
-    /// Where [`try_ada_layer_norm`](crate::try_ada_layer_norm) returns an error, with its message.
+    /// If [`try_ada_layer_norm`](crate::try_ada_layer_norm) returns an error, with that message.
     ///
     /// # Example
     ///
@@ -69,9 +69,9 @@ impl AdaLayerNorm {
     /// # }
     /// ```
     pub fn forward<const D: usize>(&self, input: Tensor<D>, condition: Tensor<2>) -> Tensor<D> {
-        let mut halves = self.modulation.forward(condition).chunk(2, 1).into_iter();
-        let (Some(scale), Some(shift)) = (halves.next(), halves.next()) else {
-            unreachable!("the modulation has an even number of features")
+        let mut parts = self.modulation.forward(condition).chunk(2, 1).into_iter();
+        let (Some(scale), Some(shift)) = (parts.next(), parts.next()) else {
+            panic!("modulation has fewer than 2 output features: expected 2 * d_model");
         };
         crate::ada_layer_norm(input, scale, shift, self.epsilon)
     }

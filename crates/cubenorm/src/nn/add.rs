@@ -3,24 +3,23 @@ use burn::tensor::Tensor;
 
 use super::{LayerNorm, RmsNorm};
 
-/// [`LayerNorm`] of a sum, as a transformer block has it between two of its halves, and that sum.
+/// [`LayerNorm`] of `input + residual`, and that sum, as between the parts of a transformer block.
 ///
-/// [`add_layer_norm`](crate::add_layer_norm) says when the addition is part of the fused norm, and when a step of
-/// its own.
+/// If no gradients are tracked, the fused norm includes the addition: see [`add_layer_norm`](crate::add_layer_norm).
 ///
 /// Create it from a layer norm: `AddLayerNorm::from(LayerNormConfig::new(d).init(&device))`.
 #[derive(Module, Debug)]
 #[module(custom_display)]
 pub struct AddLayerNorm {
-    /// The norm, under its own name in a record.
+    /// The norm, with a name of its own in a record.
     pub norm: LayerNorm,
 }
 
-/// [`RmsNorm`] of a sum, see [`AddLayerNorm`].
+/// [`RmsNorm`] of `input + residual`, and that sum: see [`AddLayerNorm`].
 #[derive(Module, Debug)]
 #[module(custom_display)]
 pub struct AddRmsNorm {
-    /// The norm, under its own name in a record.
+    /// The norm, with a name of its own in a record.
     pub norm: RmsNorm,
 }
 
@@ -45,7 +44,7 @@ impl AddLayerNorm {
     ///
     /// # Panics
     ///
-    /// Where [`try_add_layer_norm`](crate::try_add_layer_norm) returns an error, with its message.
+    /// If [`try_add_layer_norm`](crate::try_add_layer_norm) returns an error, with that message.
     ///
     /// # Example
     ///
@@ -81,7 +80,7 @@ impl AddRmsNorm {
     ///
     /// # Panics
     ///
-    /// Where [`try_add_rms_norm`](crate::try_add_rms_norm) returns an error, with its message.
+    /// If [`try_add_rms_norm`](crate::try_add_rms_norm) returns an error, with that message.
     pub fn forward<const D: usize>(
         &self,
         input: Tensor<D>,

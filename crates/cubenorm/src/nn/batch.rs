@@ -11,7 +11,7 @@ pub struct BatchNormConfig {
     /// A finite, positive value required for numerical stability. Default: 1e-5
     #[config(default = 1e-5)]
     pub epsilon: f64,
-    /// The share of a batch's statistics in the running ones, from 0 to 1. Default: 0.1
+    /// Weight of a batch's statistics in the running average, from 0 to 1. Default: 0.1
     #[config(default = 0.1)]
     pub momentum: f64,
 }
@@ -28,7 +28,7 @@ pub struct BatchNormConfig {
 ///
 /// As in Burn, each thread has one pending update, and the updates of several threads are averaged. Inference applies
 /// all pending updates first. A layer that is frozen right after a training step therefore normalizes by that step's
-/// statistics. `burn::nn::BatchNorm` normalizes by those of the step before.
+/// statistics. `burn::nn::BatchNorm` normalizes by the statistics of the step before.
 ///
 /// A record, and [`RunningState::value`], leave out a pending update. Call [`sync_running_statistics`](Self::sync_running_statistics) or `valid()` before
 /// saving a layer that is still in training.
@@ -41,13 +41,13 @@ pub struct BatchNorm {
     pub gamma: Param<Tensor<1>>,
     /// The learnable bias, `[num_features]`.
     pub beta: Param<Tensor<1>>,
-    /// Whether the layer takes part in training.
+    /// True if the layer takes part in training.
     pub training: Param<Flag>,
     /// The running mean, `[num_features]`.
     pub running_mean: RunningState<Tensor<1>>,
     /// The running variance, `[num_features]`.
     pub running_var: RunningState<Tensor<1>>,
-    /// The share of a batch's statistics in the running ones.
+    /// Weight of a batch's statistics in the running average.
     pub momentum: f64,
     /// A value required for numerical stability.
     pub epsilon: f64,
@@ -59,8 +59,7 @@ impl BatchNormConfig {
     ///
     /// # Panics
     ///
-    /// Where `num_features` is zero, `epsilon` is not finite and positive, or `momentum` is not
-    /// finite and within `[0, 1]`.
+    /// If `num_features` is zero, `epsilon` is not finite and positive, or `momentum` is not finite and within `[0, 1]`.
     pub fn init(&self, device: &Device) -> BatchNorm {
         assert!(
             self.num_features > 0,
@@ -96,7 +95,7 @@ impl BatchNorm {
     ///
     /// # Panics
     ///
-    /// Where [`try_batch_norm`](crate::try_batch_norm) returns an error, with its message.
+    /// If [`try_batch_norm`](crate::try_batch_norm) returns an error, with that message.
     ///
     /// # Example
     ///
@@ -119,7 +118,7 @@ impl BatchNorm {
         }
     }
 
-    /// Applies all pending updates to the running statistics, those of other threads too.
+    /// Applies the pending updates of all threads to the running statistics.
     ///
     /// Updates that other threads make later are averaged without the ones applied here.
     ///
@@ -164,7 +163,7 @@ impl BatchNorm {
         let is_empty = input.shape().num_elements() == 0;
         let result =
             crate::batch_norm_train(input, self.gamma.val(), self.beta.val(), self.epsilon);
-        // A batch without elements has no mean, and teaches nothing.
+        // An empty batch has no mean to average.
         if is_empty {
             return result.output;
         }

@@ -1,4 +1,4 @@
-//! Layers of `burn::nn` into ours and back, parameters, running statistics and all.
+//! Conversions between the layers of `burn::nn` and of this crate, with parameters and running statistics.
 
 use burn::module::Param;
 use burn::nn;
@@ -15,8 +15,8 @@ pub trait BurnNorm {
     fn into_fused(self) -> Self::Fused;
 }
 
-/// Turns a norm of `burn::nn` into ours, in place of a trained model: same parameters, same
-/// statistics, same settings. Each of ours has an `into_burn` for the way back.
+/// Converts a norm of `burn::nn`, such as one of a trained model, with its parameters, statistics and settings. Each layer
+/// of this crate has an `into_burn` for the opposite direction.
 ///
 /// # Example
 ///
@@ -43,7 +43,7 @@ fn size_of(param: &Param<Tensor<1>>) -> usize {
     size
 }
 
-/// The epsilon of a layer norm of Burn's, which keeps it to itself but shows it.
+/// Epsilon of a layer norm of Burn's, from its display: the field is private.
 fn shown_epsilon(layer: &nn::LayerNorm) -> f64 {
     let text = format!("{layer}");
     text.split("epsilon: ")

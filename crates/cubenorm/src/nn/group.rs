@@ -13,7 +13,7 @@ pub struct GroupNormConfig {
     /// A value required for numerical stability. Default: 1e-5
     #[config(default = 1e-5)]
     pub epsilon: f64,
-    /// Whether there are a learnable weight and bias for each channel. Default: true
+    /// True for a learnable weight and bias per channel. Default: true
     #[config(default = true)]
     pub affine: bool,
 }
@@ -35,7 +35,7 @@ pub struct GroupNorm {
     pub num_channels: usize,
     /// A value required for numerical stability.
     pub epsilon: f64,
-    /// Whether there are a learnable weight and bias.
+    /// True if the layer has a learnable weight and bias.
     pub affine: bool,
 }
 
@@ -44,7 +44,7 @@ impl GroupNormConfig {
     ///
     /// # Panics
     ///
-    /// Where the channels do not divide into the groups.
+    /// If the channels do not divide into the groups.
     pub fn init(&self, device: &Device) -> GroupNorm {
         assert!(
             self.num_groups > 0 && self.num_channels.is_multiple_of(self.num_groups),
@@ -74,8 +74,8 @@ impl GroupNorm {
     ///
     /// # Panics
     ///
-    /// Where the input's second axis is not `num_channels`, or where
-    /// [`try_group_norm`](crate::try_group_norm) returns an error, with its message.
+    /// If the input's second axis is not `num_channels`, or [`try_group_norm`](crate::try_group_norm) returns an error,
+    /// with that message.
     ///
     /// # Example
     ///

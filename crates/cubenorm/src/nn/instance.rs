@@ -12,7 +12,7 @@ pub struct InstanceNormConfig {
     /// A value required for numerical stability. Default: 1e-5
     #[config(default = 1e-5)]
     pub epsilon: f64,
-    /// Whether there are a learnable weight and bias for each channel. Default: true
+    /// True for a learnable weight and bias per channel. Default: true
     #[config(default = true)]
     pub affine: bool,
 }
@@ -32,7 +32,7 @@ pub struct InstanceNorm {
     pub num_channels: usize,
     /// A value required for numerical stability.
     pub epsilon: f64,
-    /// Whether there are a learnable weight and bias.
+    /// True if the layer has a learnable weight and bias.
     pub affine: bool,
 }
 
@@ -62,8 +62,8 @@ impl InstanceNorm {
     ///
     /// # Panics
     ///
-    /// Panics if the input has fewer than two dimensions or another number of channels, and where
-    /// [`try_instance_norm`](crate::try_instance_norm) returns an error, with its message.
+    /// If the input has fewer than two dimensions or another number of channels, or
+    /// [`try_instance_norm`](crate::try_instance_norm) returns an error, with that message.
     ///
     /// # Example
     ///

@@ -11,7 +11,7 @@ pub struct LayerNormConfig {
     /// A value required for numerical stability. Default: 1e-5
     #[config(default = 1e-5)]
     pub epsilon: f64,
-    /// If a bias (beta) is added. Default: true
+    /// True for a bias (beta). Default: true
     #[config(default = true)]
     pub bias: bool,
 }
@@ -52,7 +52,7 @@ impl LayerNorm {
     ///
     /// # Panics
     ///
-    /// Where [`try_layer_norm`](crate::try_layer_norm) returns an error, with its message.
+    /// If [`try_layer_norm`](crate::try_layer_norm) returns an error, with that message.
     ///
     /// # Example
     ///
@@ -72,8 +72,7 @@ impl LayerNorm {
         crate::layer_norm(input, self.gamma.val(), beta, self.epsilon)
     }
 
-    /// Normalizes `input + residual`, and returns that sum too; see
-    /// [`add_layer_norm`](crate::add_layer_norm).
+    /// Normalizes `input + residual`, and returns that sum too: see [`add_layer_norm`](crate::add_layer_norm).
     ///
     /// # Shapes
     ///
@@ -81,7 +80,7 @@ impl LayerNorm {
     ///
     /// # Panics
     ///
-    /// As [`forward`](Self::forward), and where the residual's shape is not the input's.
+    /// As [`forward`](Self::forward), and if the residual's shape is not the input's.
     pub fn forward_add<const D: usize>(
         &self,
         input: Tensor<D>,

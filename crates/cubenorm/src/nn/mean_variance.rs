@@ -9,12 +9,12 @@ use crate::MeanVarianceOptions;
 /// [`init`](MeanVarianceNormConfig::init).
 #[derive(Debug, Config)]
 pub struct MeanVarianceNormConfig {
-    /// The axes that mean and variance are taken over.
+    /// The axes of mean and variance.
     pub axes: Vec<usize>,
     /// A value required for numerical stability. Default: 1e-5
     #[config(default = 1e-5)]
     pub epsilon: f64,
-    /// Whether it is divided by the deviation. Default: true
+    /// True if the difference is divided by the deviation. Default: true
     #[config(default = true)]
     pub normalize_variance: bool,
 }
@@ -29,11 +29,11 @@ pub struct MeanVarianceNorm<const D: usize> {
     pub scale: Option<Param<Tensor<D>>>,
     /// The learnable bias.
     pub bias: Option<Param<Tensor<D>>>,
-    /// The axes that mean and variance are taken over.
+    /// The axes of mean and variance.
     pub axes: Vec<usize>,
     /// A value required for numerical stability.
     pub epsilon: f64,
-    /// Whether it is divided by the deviation.
+    /// True if the difference is divided by the deviation.
     pub normalize_variance: bool,
 }
 
@@ -49,8 +49,8 @@ impl MeanVarianceNormConfig {
         }
     }
 
-    /// Initializes one with a scale of 1 and a bias of 0 in this shape, each dimension 1 or the
-    /// input's.
+    /// Initializes a [mean-variance norm](MeanVarianceNorm) with a scale of 1 and a bias of 0 of this shape. Each
+    /// dimension is 1 or the input's.
     pub fn init_affine<const D: usize>(
         &self,
         shape: [usize; D],
@@ -73,7 +73,7 @@ impl<const D: usize> MeanVarianceNorm<D> {
     ///
     /// # Panics
     ///
-    /// Where [`try_mean_variance_norm`](crate::try_mean_variance_norm) returns an error, with its
+    /// If [`try_mean_variance_norm`](crate::try_mean_variance_norm) returns an error, with that
     /// message.
     ///
     /// # Example

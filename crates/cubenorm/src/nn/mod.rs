@@ -1,7 +1,7 @@
 //! Layers with the configs, field names, defaults and records of `burn::nn`.
 //!
-//! A record that one of them has saved loads into the other, in both directions: parameters carry
-//! the same names and shapes. [`from_burn`] converts a layer that is already there.
+//! A record of either layer loads into the other: parameters have the same names and shapes. [`from_burn`] converts an
+//! existing layer.
 
 mod ada;
 mod add;
@@ -25,7 +25,7 @@ pub use layer::{LayerNorm, LayerNormConfig};
 pub use mean_variance::{MeanVarianceNorm, MeanVarianceNormConfig};
 pub use rms::{RmsNorm, RmsNormConfig};
 
-/// Checks the channel axis of an input, as the layers of `burn::nn` do.
+/// Checks rank and channel axis of an input, as the layers of `burn::nn` do.
 #[track_caller]
 fn expect_channels<const D: usize>(input: &Tensor<D>, channels: usize) {
     let dims = input.dims();

@@ -49,7 +49,7 @@ impl RmsNorm {
     ///
     /// # Panics
     ///
-    /// Where [`try_rms_norm`](crate::try_rms_norm) returns an error, with its message.
+    /// If [`try_rms_norm`](crate::try_rms_norm) returns an error, with that message.
     ///
     /// # Example
     ///
@@ -68,8 +68,7 @@ impl RmsNorm {
         crate::rms_norm(x, self.gamma.val(), self.epsilon)
     }
 
-    /// Normalizes `x + residual`, and returns that sum too; see
-    /// [`add_rms_norm`](crate::add_rms_norm).
+    /// Normalizes `x + residual`, and returns that sum too: see [`add_rms_norm`](crate::add_rms_norm).
     ///
     /// # Shapes
     ///
@@ -77,7 +76,7 @@ impl RmsNorm {
     ///
     /// # Panics
     ///
-    /// As [`forward`](Self::forward), and where the residual's shape is not the input's.
+    /// As [`forward`](Self::forward), and if the residual's shape is not the input's.
     pub fn forward_add<const D: usize>(
         &self,
         x: Tensor<D>,

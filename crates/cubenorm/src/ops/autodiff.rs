@@ -1,7 +1,7 @@
-//! Gradients: one node for each normalization, its forward and backward passes the backend's own.
+//! Gradients: one autodiff node per normalization, whose forward and backward passes are the backend's own.
 //!
-//! Kept for the way back: the input, through Burn's checkpointing, scale and bias, and two numbers
-//! for each row. Nothing of the input's size besides.
+//! The node keeps scale, bias, two numbers per row and, through Burn's checkpointing, the input. It keeps nothing else
+//! of the input's size.
 
 use burn::backend::autodiff::NodeId;
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
@@ -78,7 +78,7 @@ impl<B: NormBackend, C: CheckpointStrategy> NormBackend for Autodiff<B, C> {
             Route::Composed => return portable::normalize::<Self>(operands, &spec),
             Route::Trained(forward) => forward,
         };
-        // A step of Burn's graph has one output, so a sum is a step of its own.
+        // A node of Burn's graph has one output, so a sum is a node of its own.
         let input = match operands.residual.into_option() {
             Some(residual) => Self::float_add(operands.input, residual),
             None => operands.input,
@@ -97,7 +97,7 @@ impl<B: NormBackend, C: CheckpointStrategy> NormBackend for Autodiff<B, C> {
         Normalized {
             output,
             sum: sum.into(),
-            // Numbers of rows are results that nothing is passed back to.
+            // Statistics have no gradient.
             statistics: statistics.map(Self::from_inner).into(),
         }
     }
@@ -126,7 +126,7 @@ impl<B: NormBackend, C: CheckpointStrategy> NormBackend for Autodiff<B, C> {
     }
 }
 
-/// What the backward pass keeps.
+/// State of a node for its backward pass.
 #[derive(Debug, Clone)]
 struct State<B: NormBackend> {
     input: NodeId,
@@ -220,8 +220,8 @@ fn normalize_tracked<B: NormBackend, C: CheckpointStrategy>(
     };
     let rank = spec.seen_shape(&input.shape()).num_dims();
     let (mean, variance) = (inner(mean), inner(variance));
-    // Bound by computing: to run the forward pass again instead of keeping its output would read the
-    // input once more to save what the next operation keeps anyway.
+    // Compute-bound, so that Burn keeps the output. Recomputing it would read the input again, and the next operation
+    // keeps the output anyway.
     match Normalize.prepare::<C>(nodes).compute_bound().stateful() {
         OpsKind::Tracked(mut prep) => {
             let mut keep = |tensor: &Optional<Autodiff<B, C>>| {
@@ -233,11 +233,11 @@ fn normalize_tracked<B: NormBackend, C: CheckpointStrategy>(
             let outputs = run(input, scale, bias, &mean, &variance, forward);
             let statistics = outputs.statistics.into_option();
             let deviations =
-                |mean, variance| portable::given_pairs::<B>(mean, variance, spec.epsilon);
+                |mean, variance| portable::provided_pairs::<B>(mean, variance, spec.epsilon);
             let saved = match (mean, variance, written, &statistics) {
                 (Optional::Some(mean), Optional::Some(variance), ..) => {
-                    let given = |tensor| portable::param::<B>(tensor, rank, &spec);
-                    Some(deviations(given(mean), given(variance)))
+                    let provided = |tensor| portable::param::<B>(tensor, rank, &spec);
+                    Some(deviations(provided(mean), provided(variance)))
                 }
                 (.., Some(WrittenStatistics::MeanVariance), Some(pairs)) => {
                     let number = |which| portable::of_pairs::<B>(pairs.clone(), which);

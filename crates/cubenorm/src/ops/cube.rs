@@ -217,7 +217,7 @@ fn handle(tensor: &Option<CubeTensor>) -> Option<cubecl::server::Handle> {
     tensor.as_ref().map(|tensor| tensor.handle.clone())
 }
 
-/// A result as a tensor on the input's device, of the dtype of what it is like, as far as kernels tell them apart.
+/// Wraps a result as a tensor on the input's device. Its dtype is `like` if kernels do not tell the two apart.
 fn wrap(tensor: Tensor, input: &CubeTensor, like: burn::tensor::DType) -> CubeTensor {
     let TensorDesc { layout, dtype } = tensor.desc;
     let Layout { shape, strides } = layout;
@@ -235,7 +235,7 @@ fn wrap(tensor: Tensor, input: &CubeTensor, like: burn::tensor::DType) -> CubeTe
     )
 }
 
-/// A result in the shape and of the dtype of what it is like, or as the kernels have it.
+/// Wraps a result in the shape and dtype of another tensor, or as the kernels wrote it.
 fn optional(
     tensor: Option<Tensor>,
     input: &CubeTensor,
@@ -260,8 +260,10 @@ fn burn_dtype(dtype: DType) -> burn::tensor::DType {
     }
 }
 
-/// A tensor in a shape, which it may have already. Burn copies a tensor of any strides to reshape it, a convolution's
-/// channels that are last in memory to have them in groups and once more to have them back.
+/// Reshapes a tensor, without a copy if its strides allow that.
+///
+/// Burn's own reshape copies every tensor that is not contiguous. For a channels-last convolution it would copy twice: to
+/// split the channels into groups, and to merge them again.
 fn in_shape(mut tensor: CubeTensor, shape: &Shape) -> CubeTensor {
     if tensor.shape() == *shape {
         return tensor;
@@ -276,8 +278,7 @@ fn in_shape(mut tensor: CubeTensor, shape: &Shape) -> CubeTensor {
     }
 }
 
-/// A tensor whose shape and strides are those of its elements: Burn may keep matrices in tiles,
-/// which are strides of another rank.
+/// Makes a tensor whose strides have its rank. Burn may keep matrices in tiles, whose strides have another rank.
 fn untiled(tensor: CubeTensor) -> CubeTensor {
     match tensor.meta.rank() == tensor.rank() {
         true => tensor,
@@ -287,6 +288,6 @@ fn untiled(tensor: CubeTensor) -> CubeTensor {
 
 fn desc(tensor: &CubeTensor) -> TensorDesc {
     let layout = Layout::strided(tensor.meta.shape().to_vec(), tensor.meta.strides().to_vec());
-    let dtype = dtype(tensor.dtype).expect("a normalization checks its dtypes first");
+    let dtype = dtype(tensor.dtype).expect("the functions of this crate check dtypes first");
     TensorDesc::new(layout, dtype)
 }

@@ -1,7 +1,7 @@
-//! Burn's own backend for the CPU, without CubeCL.
+//! Burn's CPU backend without CubeCL.
 //!
-//! Burn has a loop of its own for layer norm there. It rounds the mean of a row before taking it off,
-//! which a large offset makes the largest error of all, so that norms are composed here too.
+//! It has a layer norm of its own, which rounds the mean of a row before subtracting it. With a large offset that is the
+//! largest error of all. Norms are therefore composed here too.
 
 use burn::backend::Flex;
 

@@ -1,7 +1,7 @@
-//! The backend extension: one operation and its way back, on every backend of Burn.
+//! The backend extension: one operation with a forward and a backward pass, on every backend of Burn.
 //!
-//! Most callers want the functions of this crate. These are what they, the operators and the
-//! layers lower to: the same description as the kernels', with tensors in it.
+//! Most callers want the functions of this crate, which lower to these. A call is the kernels' description with tensors
+//! in it.
 
 mod autodiff;
 #[cfg(feature = "cube")]
@@ -27,8 +27,12 @@ pub use view::View;
 
 /// Normalizations on a backend.
 ///
-/// Arguments are taken to be valid: call these through this crate's functions, or check them first with
-/// [`NormSpec::desc`] and [`NormDesc::problem`](cubenorm_core::NormDesc::problem).
+/// Arguments have to be valid. Call these through this crate's functions, or check them first with [`NormSpec::desc`] and
+/// [`NormDesc::problem`](cubenorm_core::NormDesc::problem).
+///
+/// # Panics
+///
+/// Invalid arguments panic. With fusion they do so when the operation runs, which may be in another call.
 #[backend_extension(
     Cube: cfg(feature = "cube"),
     Flex: cfg(feature = "flex"),
@@ -43,7 +47,7 @@ pub trait NormBackend: Backend {
     #[fusion(meta = normalized_meta)]
     fn normalize(#[extension_type] operands: Operands<Self>, spec: NormSpec) -> Normalized<Self>;
 
-    /// The gradients of input, scale and bias from that of the output, see [`BackwardSpec`].
+    /// Gradients of input, scale and bias from the gradient of the output, see [`BackwardSpec`].
     #[fusion(meta = gradients_meta)]
     fn normalize_backward(
         #[extension_type] operands: BackwardOperands<Self>,

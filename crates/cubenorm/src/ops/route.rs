@@ -1,4 +1,4 @@
-//! How a call under autodiff runs: the one place that decides it, for those who check a call and those who run it.
+//! The choice of kernels for a call under autodiff. The check of a call and its execution both use it.
 
 use cubenorm_core::{ResidualPlace, WrittenStatistics};
 
@@ -41,7 +41,7 @@ impl NormSpec {
             return Route::Composed;
         }
         let kept = match self.reduction {
-            Reduction::None | Reduction::Given => None,
+            Reduction::None | Reduction::Provided => None,
             _ => Some(WrittenStatistics::MeanRstd),
         };
         Route::Trained(NormSpec {
@@ -81,7 +81,7 @@ mod tests {
             forward.written_statistics,
             Some(WrittenStatistics::MeanRstd)
         );
-        spec.reduction = Reduction::Given;
+        spec.reduction = Reduction::Provided;
         let Route::Trained(forward) = spec.route(INPUT, false) else {
             panic!("expected the fused kernels");
         };
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn tracked_statistics_and_late_residuals_are_composed() {
-        let mut spec = NormSpec::new([1], Reduction::Given, 1e-5);
+        let mut spec = NormSpec::new([1], Reduction::Provided, 1e-5);
         let provided = Tracked {
             provided: true,
             ..Tracked::default()

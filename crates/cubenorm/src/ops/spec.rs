@@ -4,43 +4,43 @@ use cubenorm_core::{
 
 use super::View;
 
-/// What is reduced. Statistics that are given come as tensors beside it.
+/// Reduction of a normalization. Provided statistics are tensors of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reduction {
     /// Mean and variance.
     MeanVariance,
     /// Mean square.
     MeanSquare,
-    /// The mean alone.
+    /// Mean alone.
     Mean,
-    /// The sum of magnitudes.
+    /// Sum of magnitudes.
     L1Norm,
-    /// The root of the sum of squares.
+    /// Root of the sum of squares.
     L2Norm,
     /// Nothing.
     None,
-    /// Nothing: mean and variance are given.
-    Given,
+    /// Nothing: mean and variance are provided.
+    Provided,
 }
 
-/// All of a description that is no tensor.
+/// A description without its tensors.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NormSpec {
     /// The reduced axes.
     pub axes: Vec<usize>,
-    /// What is reduced over them.
+    /// The reduction over them.
     pub reduction: Reduction,
-    /// What is added to the variance or deviation.
+    /// Epsilon, and its place in the formula.
     pub epsilon: Epsilon,
-    /// Where a residual is added.
+    /// The place of the residual in the formula.
     pub residual_place: ResidualPlace,
-    /// What is applied last.
+    /// The activation, applied last.
     pub activation: Activation,
-    /// Whether `input + residual` is a result too.
+    /// True if `input + residual` is an output too.
     pub writes_sum: bool,
-    /// Which two numbers of each row are a result too.
+    /// The two numbers per row that are an output too.
     pub written_statistics: Option<WrittenStatistics>,
-    /// Which shapes the tensors are seen in, where not in their own. `axes` are the view's.
+    /// The shapes to view the tensors in, if not their own. `axes` are axes of the view.
     pub view: Option<View>,
 }
 
@@ -49,20 +49,20 @@ pub struct NormSpec {
 pub struct Descs {
     /// The tensor to normalize.
     pub input: TensorDesc,
-    /// What is added.
+    /// The residual.
     pub residual: Option<TensorDesc>,
-    /// What is multiplied.
+    /// The scale.
     pub scale: Option<TensorDesc>,
-    /// What is added after the scale.
+    /// The bias, added after the scale.
     pub bias: Option<TensorDesc>,
-    /// Given means.
+    /// Provided means.
     pub mean: Option<TensorDesc>,
-    /// Given variances.
+    /// Provided variances.
     pub variance: Option<TensorDesc>,
 }
 
 impl NormSpec {
-    /// A normalization over these axes with epsilon inside the square root and nothing else.
+    /// A normalization over these axes with epsilon inside the square root, and no options.
     pub fn new(axes: impl Into<Vec<usize>>, reduction: Reduction, epsilon: f64) -> Self {
         Self {
             axes: axes.into(),
@@ -80,18 +80,21 @@ impl NormSpec {
     ///
     /// # Panics
     ///
-    /// Where statistics are to be given and mean or variance is missing: without them it would describe
-    /// another operation.
+    /// If the reduction is [`Reduction::Provided`] and mean or variance is missing.
     pub fn desc(&self, tensors: Descs) -> NormDesc {
         let statistics = match (self.reduction, tensors.mean, tensors.variance) {
-            (Reduction::Given, Some(mean), Some(variance)) => Statistics::Given { mean, variance },
+            (Reduction::Provided, Some(mean), Some(variance)) => {
+                Statistics::Given { mean, variance }
+            }
             (Reduction::MeanVariance, ..) => Statistics::MeanVariance,
             (Reduction::MeanSquare, ..) => Statistics::MeanSquare,
             (Reduction::Mean, ..) => Statistics::Mean,
             (Reduction::L1Norm, ..) => Statistics::L1Norm,
             (Reduction::L2Norm, ..) => Statistics::L2Norm,
             (Reduction::None, ..) => Statistics::None,
-            (Reduction::Given, ..) => panic!("statistics are said to be given, and are not"),
+            (Reduction::Provided, ..) => {
+                panic!("mean or variance is missing: expected both as provided statistics")
+            }
         };
         let mut desc = NormDesc::new(tensors.input, self.axes.clone(), statistics)
             .with_epsilon(self.epsilon)
@@ -106,16 +109,16 @@ impl NormSpec {
     }
 }
 
-/// Which gradients are wanted of a normalization.
+/// Specification of a backward pass.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BackwardSpec {
     /// The normalization.
     pub norm: NormSpec,
-    /// Whether the input's is.
+    /// True if the gradient of the input is wanted.
     pub wants_input: bool,
-    /// Whether the scale's is.
+    /// True if the gradient of the scale is wanted.
     pub wants_scale: bool,
-    /// Whether the bias's is.
+    /// True if the gradient of the bias is wanted.
     pub wants_bias: bool,
 }
 
@@ -130,16 +133,16 @@ impl BackwardSpec {
     ) -> cubenorm_core::GradientDesc {
         let input = tensors.input.clone();
         let param = tensors.scale.as_ref().or(tensors.bias.as_ref());
-        // What was given is not kept: the pairs made of it are, in the shape that both broadcast to.
-        let given = saved.as_ref().map(|saved| {
+        // Autodiff keeps no provided statistics but the pairs made of them, in the shape that both broadcast to.
+        let provided = saved.as_ref().map(|saved| {
             let rank = saved.shape().len() - 1;
             let dtype = param.map_or(input.dtype, |param| param.dtype);
             TensorDesc::contiguous(&saved.shape()[..rank], dtype)
         });
-        let given = given.filter(|_| self.norm.reduction == Reduction::Given);
+        let provided = provided.filter(|_| self.norm.reduction == Reduction::Provided);
         let norm = self.norm.desc(Descs {
-            mean: given.clone(),
-            variance: given,
+            mean: provided.clone(),
+            variance: provided,
             ..tensors
         });
         let like_input = TensorDesc::new(input.layout.kept(), input.dtype);
@@ -154,12 +157,12 @@ impl BackwardSpec {
     }
 }
 
-/// A dtype of Burn's as ours, or `None` where nothing is normalized in it.
+/// Converts a dtype of Burn, or returns `None` if no norm has it.
 pub(crate) fn dtype(dtype: burn::tensor::DType) -> Option<DType> {
     match dtype {
         burn::tensor::DType::F16 => Some(DType::F16),
         burn::tensor::DType::BF16 => Some(DType::BF16),
-        // Flex32 is stored as f32 and may be computed in less; we compute it in f32.
+        // Flex32 is stored as f32 and may be computed in less. Norms compute it in f32.
         burn::tensor::DType::F32 | burn::tensor::DType::Flex32 => Some(DType::F32),
         burn::tensor::DType::F64 => Some(DType::F64),
         _ => None,

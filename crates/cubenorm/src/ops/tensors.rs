@@ -1,4 +1,4 @@
-//! The tensors that go in and come out.
+//! Input and output tensors of the operations.
 
 #[cfg(feature = "cube")]
 use burn::backend::fusion::custom::TensorSpec;
@@ -21,7 +21,7 @@ pub enum Optional<B: Backend> {
 }
 
 impl<B: Backend> Optional<B> {
-    /// As Rust has it.
+    /// Converts it to an `Option`.
     pub fn into_option(self) -> Option<FloatTensor<B>> {
         match self {
             Self::None => None,
@@ -43,25 +43,25 @@ impl<B: Backend> From<Option<FloatTensor<B>>> for Optional<B> {
     }
 }
 
-/// What is normalized, and with what. Parameters and statistics broadcast to the input.
+/// Inputs of a normalization. Parameters and statistics broadcast to the input.
 #[derive(Debug, Clone, ExtensionType)]
 #[cfg_attr(feature = "cube", extension_type(fusion))]
 pub struct Operands<B: Backend> {
     /// The tensor to normalize.
     pub input: FloatTensor<B>,
-    /// What is added.
+    /// The residual.
     #[extension_type]
     pub residual: Optional<B>,
-    /// What is multiplied.
+    /// The scale.
     #[extension_type]
     pub scale: Optional<B>,
-    /// What is added after the scale.
+    /// The bias, added after the scale.
     #[extension_type]
     pub bias: Optional<B>,
-    /// Given means.
+    /// Provided means.
     #[extension_type]
     pub mean: Optional<B>,
-    /// Given variances.
+    /// Provided variances.
     #[extension_type]
     pub variance: Optional<B>,
 }
@@ -80,57 +80,57 @@ impl<B: Backend> Operands<B> {
     }
 }
 
-/// What a normalization comes to.
+/// Outputs of a normalization.
 #[derive(Debug, Clone, ExtensionType)]
 #[cfg_attr(feature = "cube", extension_type(fusion))]
 pub struct Normalized<B: Backend> {
     /// The result, in the input's shape.
     pub output: FloatTensor<B>,
-    /// `input + residual`, where it is asked for.
+    /// `input + residual`, if the specification writes it.
     #[extension_type]
     pub sum: Optional<B>,
-    /// Two numbers of each row, where they are asked for: the input's shape, or its view's, with 1 for each reduced
-    /// axis, then 2, in `f32`, or `f64` where the input is.
+    /// Two numbers per row, if the specification writes them. Their shape is the input's or its view's, with 1 for each
+    /// reduced axis, then 2. Their dtype is `f64` for an input of `f64`, else `f32`.
     #[extension_type]
     pub statistics: Optional<B>,
 }
 
-/// What a gradient is made of.
+/// Inputs of a backward pass.
 #[derive(Debug, Clone, ExtensionType)]
 #[cfg_attr(feature = "cube", extension_type(fusion))]
 pub struct BackwardOperands<B: Backend> {
-    /// What was normalized; of a residual that was added first, the sum.
+    /// The input of the normalization, or the sum if a residual was added first.
     pub input: FloatTensor<B>,
-    /// The output's gradient.
+    /// Gradient of the output.
     pub output_gradient: FloatTensor<B>,
-    /// Pairs of mean and reciprocal deviation, as [`Normalized::statistics`] has them. Absent only
-    /// where nothing is normalized by.
+    /// Pairs of mean and reciprocal deviation, as in [`Normalized::statistics`]. Absent only if the normalization has no
+    /// statistics.
     #[extension_type]
     pub saved: Optional<B>,
-    /// What was multiplied.
+    /// The scale.
     #[extension_type]
     pub scale: Optional<B>,
-    /// What was added after the scale.
+    /// The bias, added after the scale.
     #[extension_type]
     pub bias: Optional<B>,
 }
 
-/// What is passed back, as far as it is wanted.
+/// Gradients of a backward pass, each present if the specification wants it.
 #[derive(Debug, Clone, ExtensionType)]
 #[cfg_attr(feature = "cube", extension_type(fusion))]
 pub struct Gradients<B: Backend> {
-    /// To the input, in its shape and dtype.
+    /// Gradient of the input, in its shape and dtype.
     #[extension_type]
     pub input: Optional<B>,
-    /// To the scale, in its shape and dtype.
+    /// Gradient of the scale, in its shape and dtype.
     #[extension_type]
     pub scale: Optional<B>,
-    /// To the bias, in its shape and dtype.
+    /// Gradient of the bias, in its shape and dtype.
     #[extension_type]
     pub bias: Optional<B>,
 }
 
-/// The shape of the pairs of a normalization over `axes` of what it sees as its input.
+/// Shape of the statistics of a normalization over `axes` of this input shape.
 #[cfg(feature = "cube")]
 fn pairs_shape(input: &Shape, axes: &[usize]) -> Shape {
     let sizes = (0..input.num_dims()).map(|dim| match axes.contains(&dim) {
