@@ -6,9 +6,9 @@
 use cubecl::ir::AddressType;
 use cubecl::prelude::*;
 use cubenorm_core::{
-    DType, GradientDesc, GradientPlan, GradientProblem, Hardware, NormDesc, NormError, ParamSums,
-    PlanError, StrategyChoice, TensorDesc, input_problem_on, plan_forward, plan_gradient,
-    problem_on, sums_on,
+    Buffer, DType, Footprint, GradientDesc, GradientProblem, Hardware, NormDesc, NormError,
+    ParamSums, PlanError, StrategyChoice, TensorDesc, input_problem_on, plan_forward,
+    plan_gradient, problem_on, sums_on,
 };
 
 use super::device::{check_activation, check_dtypes};
@@ -111,6 +111,26 @@ impl BufferLimits {
             });
         }
         Ok(())
+    }
+
+    /// Checks the buffers that a plan allocates beside those of its results.
+    fn check_workspaces(&self, launches: &[Footprint], dtype: DType) -> Result<(), Refusal> {
+        let extents = launches.iter().flat_map(|launch| &launch.extents);
+        extents
+            .filter(|extent| {
+                matches!(
+                    extent.buffer,
+                    Buffer::PartialStatistics
+                        | Buffer::CombinedStatistics
+                        | Buffer::RowSums
+                        | Buffer::ChannelSums
+                        | Buffer::ColumnSums
+                )
+            })
+            .try_for_each(|extent| {
+                let elements = Some(extent.elements());
+                self.check("workspace", elements, dtype.accumulation())
+            })
     }
 
     /// Checks a buffer that is allocated for all elements of a tensor, in some order.
@@ -228,9 +248,7 @@ pub fn check_forward_within(
         return Ok(());
     }
     let plan = plan_forward(&problem, hardware, choice)?;
-    let accumulation = problem.dtype.accumulation();
-    let joined = plan.join.as_ref().map_or(0, |join| join.workspace);
-    limits.check("workspace", Some(plan.workspace.max(joined)), accumulation)
+    limits.check_workspaces(&plan.footprint(&problem), problem.dtype)
 }
 
 /// [`check_gradient`] on hardware with these limits: see [`check_forward_within`].
@@ -251,8 +269,7 @@ pub fn check_gradient_within(
     let sums = sums_on(desc, hardware);
     let check = |problem: &GradientProblem| {
         let plan = plan_gradient(problem, hardware, StrategyChoice::Inferred)?;
-        let elements = workspace(problem, &plan);
-        limits.check("workspace", elements, problem.dtype.accumulation())
+        limits.check_workspaces(&plan.footprint(problem), problem.dtype)
     };
     let problem = input_problem_on(desc, sums, hardware)?;
     if problem.is_empty() {
@@ -279,24 +296,6 @@ fn wanted_params(desc: &GradientDesc) -> impl Iterator<Item = &TensorDesc> {
     let scale = desc.norm.scale.as_ref().filter(|_| desc.wants_scale);
     let bias = desc.norm.bias.as_ref().filter(|_| desc.wants_bias);
     [scale, bias].into_iter().flatten()
-}
-
-/// Elements of the largest workspace of a plan, or `None` if they cannot be counted.
-fn workspace(problem: &GradientProblem, plan: &GradientPlan) -> Option<usize> {
-    let of_rows = match problem.row_sums {
-        Some(_) => problem.rows.checked_mul(2)?,
-        None => 0,
-    };
-    let sums = plan.blueprint.column_sums;
-    let of_columns = match sums.any() {
-        true => plan
-            .columns_of_part(problem.cols)
-            .checked_mul(sums.count())?
-            .checked_mul(plan.parts_of_columns())?,
-        false => 0,
-    };
-    let joined = plan.join.as_ref().map_or(0, |join| join.workspace);
-    Some(plan.workspace.max(joined).max(of_rows).max(of_columns))
 }
 
 #[cfg(test)]
