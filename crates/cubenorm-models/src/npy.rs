@@ -2,7 +2,7 @@ use std::io;
 
 use npyz::{DType, Endianness, NpyHeader, Order, TypeChar, TypeStr, WriteOptions, WriterBuilder};
 
-use crate::array::{ArrayError, ElementType, HostArray};
+use crate::array::{ArrayError, ElementType, HostArray, MAX_RANK};
 
 /// Why bytes are not an array in NumPy's format.
 #[derive(Debug, thiserror::Error)]
@@ -11,6 +11,12 @@ pub enum NpyError {
     /// The header is not one.
     #[error("its header is not NumPy's: {0}")]
     Header(io::Error),
+    /// The array has more dimensions than any that is read.
+    #[error("it has rank {rank}: expected at most {MAX_RANK}")]
+    Rank {
+        /// Its number of dimensions.
+        rank: usize,
+    },
     /// The elements are of a type that is not read.
     #[error("its elements have the type {0}, which is not read")]
     Type(String),
@@ -24,11 +30,16 @@ pub enum NpyError {
 /// # Errors
 ///
 /// [`NpyError`].
-pub(crate) fn read(bytes: &[u8]) -> Result<HostArray, NpyError> {
-    check_header(bytes)
+pub(crate) fn read(mut bytes: Vec<u8>) -> Result<HostArray, NpyError> {
+    check_header(&bytes)
         .map_err(|message| NpyError::Header(io::Error::new(io::ErrorKind::InvalidData, message)))?;
-    let mut rest = bytes;
+    let mut rest = bytes.as_slice();
     let header = NpyHeader::from_reader(&mut rest).map_err(NpyError::Header)?;
+    let data = bytes.len() - rest.len();
+    let rank = header.shape().len();
+    if rank > MAX_RANK {
+        return Err(NpyError::Rank { rank });
+    }
     let (element, swap) = match header.dtype() {
         DType::Plain(name) => {
             let element = element_type(&name).ok_or_else(|| NpyError::Type(name.to_string()))?;
@@ -38,7 +49,9 @@ pub(crate) fn read(bytes: &[u8]) -> Result<HostArray, NpyError> {
     };
     let size = |&size: &u64| usize::try_from(size).unwrap_or(usize::MAX);
     let shape: Vec<usize> = header.shape().iter().map(size).collect();
-    let mut array = HostArray::new(element, shape, rest.to_vec())?;
+    // In place: files of many gigabytes are not held twice.
+    bytes.drain(..data);
+    let mut array = HostArray::new(element, shape, bytes)?;
     let width = element.size().unwrap_or(1);
     if swap {
         array.bytes.chunks_mut(width).for_each(<[u8]>::reverse);
@@ -218,7 +231,7 @@ mod tests {
             let bytes = (0..6 * element.size().unwrap()).map(|b| b as u8).collect();
             let array = HostArray::new(element, [2, 3], bytes).unwrap();
             let written = write(&array).unwrap().unwrap();
-            assert_eq!(read(&written).unwrap(), array);
+            assert_eq!(read(written).unwrap(), array);
         }
     }
 
@@ -226,22 +239,22 @@ mod tests {
     fn column_major_and_big_endian_data_is_turned() {
         let header = "{'descr': '>i2', 'fortran_order': True, 'shape': (2, 3), }";
         let data = [0, 1, 0, 4, 0, 2, 0, 5, 0, 3, 0, 6];
-        let array = read(&file(1, header, &data)).unwrap();
+        let array = read(file(1, header, &data)).unwrap();
         assert_eq!(array.to_f64().unwrap(), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
     }
 
     #[test]
     fn absurd_headers_are_refused_before_they_are_parsed() {
         let huge = [0x93, b'N', b'U', b'M', b'P', b'Y', 2, 0, 255, 255, 255, 255];
-        assert!(matches!(read(&huge), Err(NpyError::Header(_))));
+        assert!(matches!(read(huge.to_vec()), Err(NpyError::Header(_))));
         let nested = "(".repeat(60_000);
         assert!(matches!(
-            read(&file(1, &nested, &[])),
+            read(file(1, &nested, &[])),
             Err(NpyError::Header(_))
         ));
         let large = "{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296), }";
         assert!(matches!(
-            read(&file(1, large, &[])),
+            read(file(1, large, &[])),
             Err(NpyError::Header(_))
         ));
         // Nesting behind a quote that ends no text, and numbers that are not read as they are counted.
@@ -253,22 +266,39 @@ mod tests {
             "{'descr': '<f4', 'fortran_order': False, 'shape': (0xffffffff, 0xffffffff), }".into(),
         ] {
             assert!(matches!(
-                read(&file(1, &header, &[])),
+                read(file(1, &header, &[])),
                 Err(NpyError::Header(_))
             ));
         }
         // Sizes that multiply to nothing, though not one after the other.
         let empty = "{'descr': '<f8', 'fortran_order': True, 'shape': (9223372036854775808, 0), }";
-        assert!(read(&file(1, empty, &[])).unwrap().bytes.is_empty());
+        assert!(read(file(1, empty, &[])).unwrap().bytes.is_empty());
         let object = "{'descr': '|O', 'fortran_order': False, 'shape': (1,), }";
         assert!(matches!(
-            read(&file(1, object, &[0])),
+            read(file(1, object, &[0])),
             Err(NpyError::Type(_))
         ));
         let short = "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }";
         assert!(matches!(
-            read(&file(1, short, &[0; 4])),
+            read(file(1, short, &[0; 4])),
             Err(NpyError::Data(_))
         ));
+    }
+
+    #[test]
+    fn refuses_ranks_above_64() {
+        let header = |rank: usize| {
+            let sizes = "1,".repeat(rank);
+            format!("{{'descr': '<f4', 'fortran_order': True, 'shape': ({sizes}), }}")
+        };
+        let array = read(file(1, &header(64), &[0; 4])).unwrap();
+        assert_eq!(array.shape.len(), 64);
+        for rank in [65, 30_000] {
+            let error = read(file(1, &header(rank), &[0; 4])).unwrap_err();
+            assert!(
+                matches!(error, NpyError::Rank { rank: r } if r == rank),
+                "{error}"
+            );
+        }
     }
 }

@@ -3,10 +3,11 @@
 mod common;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use common::Float64;
-use cubenorm_models::dxdispatch::{Event, Model, ModelError, Options, Session};
-use cubenorm_models::{ExecuteError, Executor, HostArray, Run};
+use cubenorm_models::dxdispatch::{Event, InitialValues, Model, ModelError, Options, Session};
+use cubenorm_models::{ExecuteError, Executor, FileAccess, HostArray, Run};
 use cubenorm_operators::{Program, Slot};
 use serde_json::{Value, json};
 
@@ -107,6 +108,8 @@ fn comments_and_trailing_commas_are_taken() {
     assert!(Model::parse(text.as_bytes(), Path::new(""), LIMIT).is_ok());
     assert!(Model::parse(b"{ \"resources\": ", Path::new(""), LIMIT).is_err());
     assert!(Model::parse(b"\xff", Path::new(""), LIMIT).is_err());
+    let error = Model::parse(b"{ \"resources\": /1 }", Path::new(""), LIMIT).unwrap_err();
+    assert!(matches!(error, ModelError::Comment), "{error}");
 }
 
 #[test]
@@ -358,6 +361,207 @@ fn files_are_read_and_written_beside_the_model() {
     );
 }
 
+/// A folder with the folders `model` and `other`, and the model that writes `Out` to a path.
+struct Written {
+    root: tempfile::TempDir,
+}
+
+impl Written {
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        for folder in ["model", "other"] {
+            std::fs::create_dir(root.path().join(folder)).unwrap();
+        }
+        Self { root }
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.root.path().join(name)
+    }
+
+    /// Runs the model with a command for each target.
+    fn run(&self, targets: &[&str], access: &FileAccess) -> Result<(), String> {
+        let command =
+            |target: &&str| json!({ "type": "writeFile", "resource": "In", "targetPath": target });
+        let commands: Vec<Value> = targets.iter().map(command).collect();
+        let model = with(&[("/commands", json!(commands))]).to_string();
+        let folder = self.path("model");
+        let model = Model::parse_with(model.as_bytes(), &folder, LIMIT, access);
+        let model = model.map_err(|error| error.to_string())?;
+        let mut session = Session::new(&model).unwrap();
+        let run = session.run(&Float64::new(), &Options::default(), &mut |_| ());
+        run.map_err(|error| error.to_string())
+    }
+}
+
+#[test]
+fn files_are_written_below_the_folder_only() {
+    let written = Written::new();
+    let access = FileAccess::new();
+    written
+        .run(&["out.dat", "./sub/../twice.dat"], &access)
+        .unwrap();
+    assert_eq!(
+        std::fs::read(written.path("model/out.dat")).unwrap().len(),
+        16
+    );
+    let absolute = written.path("other/out.dat").display().to_string();
+    for target in ["../other/out.dat", &absolute] {
+        let error = written.run(&[target], &access).unwrap_err();
+        assert!(error.contains("--write-under DIR"), "{error}");
+        assert!(!written.path("other/out.dat").exists());
+        let wider = FileAccess::new().write_under(written.path("other"));
+        written.run(&[target], &wider).unwrap();
+        std::fs::remove_file(written.path("other/out.dat")).unwrap();
+    }
+    // Neither the folder of the option nor what is above it.
+    let wider = FileAccess::new().write_under(written.path("other"));
+    for target in ["../other", "../out.dat", "../other/../out.dat"] {
+        assert!(written.run(&[target], &wider).is_err(), "{target}");
+    }
+}
+
+#[test]
+fn files_that_exist_are_never_overwritten() {
+    let written = Written::new();
+    let access = FileAccess::new();
+    let out = written.path("model/out.dat");
+    std::fs::write(&out, "mine").unwrap();
+    // Before the first command.
+    let error = written.run(&["new.dat", "out.dat"], &access).unwrap_err();
+    assert!(
+        error.contains("command 1") && error.contains("exists already"),
+        "{error}"
+    );
+    assert_eq!(std::fs::read(&out).unwrap(), b"mine");
+    assert!(!written.path("model/new.dat").exists());
+    // A session overwrites its own, and another session does not.
+    written.run(&["new.dat", "./new.dat"], &access).unwrap();
+    assert!(written.run(&["new.dat"], &access).is_err());
+}
+
+#[cfg(unix)]
+#[test]
+fn links_lead_no_write_outside() {
+    use std::os::unix::fs::symlink;
+    let written = Written::new();
+    std::fs::write(written.path("other/mine"), "mine").unwrap();
+    symlink(written.path("other"), written.path("model/folder")).unwrap();
+    symlink(written.path("other/mine"), written.path("model/file")).unwrap();
+    symlink(written.path("other/new"), written.path("model/dangling")).unwrap();
+    for target in ["folder/out.dat", "folder/mine", "file", "dangling"] {
+        let error = written.run(&[target], &FileAccess::new()).unwrap_err();
+        assert!(error.contains("outside"), "{target}: {error}");
+    }
+    assert_eq!(std::fs::read(written.path("other/mine")).unwrap(), b"mine");
+    assert_eq!(written.path("other").read_dir().unwrap().count(), 1);
+    let wider = FileAccess::new().write_under(written.path("other"));
+    written.run(&["folder/out.dat"], &wider).unwrap();
+}
+
+#[test]
+fn sources_outside_need_an_option() {
+    let written = Written::new();
+    std::fs::write(written.path("other/in.dat"), [0; 16]).unwrap();
+    let parse = |source: &str, access: &FileAccess| {
+        let values = json!({ "sourcePath": source });
+        let model = with(&[("/resources/In/initialValues", values)]).to_string();
+        Model::parse_with(model.as_bytes(), &written.path("model"), LIMIT, access)
+    };
+    let absolute = written.path("other/in.dat").display().to_string();
+    for source in ["../other/in.dat", &absolute, "../other/none.dat"] {
+        let error = parse(source, &FileAccess::new()).unwrap_err();
+        assert!(matches!(error, ModelError::ReadOutside { .. }), "{error}");
+        let read = parse(source, &FileAccess::new().read_anywhere(true));
+        assert_eq!(read.is_ok(), source != "../other/none.dat");
+    }
+    #[cfg(unix)]
+    {
+        let link = written.path("model/link.dat");
+        std::os::unix::fs::symlink(written.path("other/in.dat"), link).unwrap();
+        let error = parse("link.dat", &FileAccess::new()).unwrap_err();
+        assert!(matches!(error, ModelError::ReadOutside { .. }), "{error}");
+    }
+}
+
+#[test]
+fn totals_are_checked_before_each_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let size = LIMIT as usize / 2;
+    std::fs::write(folder.path().join("a.dat"), vec![0; size]).unwrap();
+    // A read of this one would find that it is no array.
+    std::fs::write(folder.path().join("b.npy"), vec![0; size + (1 << 17)]).unwrap();
+    let resource = |name: &str| json!({ "initialValuesDataType": "UINT8", "initialValues": { "sourcePath": name } });
+    let model = |second: &str| {
+        let resources = json!({ "A": resource("a.dat"), "B": resource(second) });
+        let model = json!({ "resources": resources, "dispatchables": {}, "commands": [] });
+        Model::parse(model.to_string().as_bytes(), folder.path(), LIMIT)
+    };
+    let error = model("b.npy").unwrap_err();
+    assert!(matches!(error, ModelError::TooLarge { .. }), "{error}");
+    // Twice the same file is read once, and counts twice.
+    let twice = model("a.dat").unwrap();
+    let bytes = |name: &str| match &twice.resources[name].initial_values {
+        InitialValues::Bytes(bytes) => bytes.clone(),
+        other => panic!("{other:?}"),
+    };
+    assert!(Arc::ptr_eq(&bytes("A"), &bytes("B")));
+    std::fs::write(folder.path().join("a.dat"), vec![0; size + 1]).unwrap();
+    let error = model("a.dat").unwrap_err();
+    assert!(matches!(error, ModelError::TooLarge { .. }), "{error}");
+}
+
+#[test]
+fn owned_tensors_are_limited_together() {
+    // Each keeps 1 GiB of the same resource.
+    let dispatchable = json!({
+        "type": "MEAN_VARIANCE_NORMALIZATION1",
+        "desc": {
+            "InputTensor": { "DataType": "FLOAT32", "Sizes": [1, 268435456], "Flags": "OWNED_BY_DML" },
+            "OutputTensor": { "DataType": "FLOAT32", "Sizes": [1, 268435456] },
+            "AxisCount": 1, "Axes": [1], "NormalizeVariance": true, "Epsilon": 0
+        },
+        "bindings": { "InputTensor": "In" }
+    });
+    let mut model = json!({
+        "resources": { "In": {
+            "initialValuesDataType": "FLOAT32",
+            "initialValues": { "valueCount": 268435456, "value": 1 }
+        } },
+        "dispatchables": {},
+        "commands": []
+    });
+    for index in 0..5 {
+        model["dispatchables"][index.to_string()] = dispatchable.clone();
+    }
+    let text = model.to_string();
+    let model = Model::parse(text.as_bytes(), Path::new(""), Model::MAX_BYTES).unwrap();
+    let error = Session::new(&model).unwrap_err();
+    assert!(matches!(error, ModelError::TooLarge { .. }), "{error}");
+}
+
+#[test]
+fn texts_are_limited() {
+    let text = " ".repeat(Model::MAX_TEXT_BYTES + 1);
+    let error = Model::parse(text.as_bytes(), Path::new(""), LIMIT).unwrap_err();
+    assert!(matches!(error, ModelError::LongText { .. }), "{error}");
+}
+
+#[test]
+fn float16_values_are_rounded_once() {
+    // Above the middle of 1 and the next f16, by less than an f32 shows: 1 + 2^-11 + 2^-40.
+    let value = 1.0 + 2f64.powi(-11) + 2f64.powi(-40);
+    let changes = [
+        (
+            "/resources/In",
+            json!({ "initialValuesDataType": "FLOAT16", "initialValues": [value, -value] }),
+        ),
+        ("/commands", json!([{ "type": "print", "resource": "In" }])),
+    ];
+    let lines = printed(&with(&changes)).unwrap();
+    assert_eq!(lines, ["Resource 'In': 1.0009766, -1.0009766"]);
+}
+
 #[test]
 fn what_is_wrong_is_named() {
     let huge = json!({ "valueCount": 1_000_000_000_000_000_000u64, "value": 0 });
@@ -416,6 +620,21 @@ fn what_is_wrong_is_named() {
             "/resources/In/initialValues",
             huge,
             &["\"In\"", "4000000000000000000", "at most"],
+        ),
+        (
+            "/dispatchables/norm/desc/InputTensor/Sizes",
+            json!(vec![1; 65]),
+            &["InputTensor: Sizes", "an array of 65", "at most 64"],
+        ),
+        (
+            "/resources/In/initialValues",
+            json!({ "sourcePath": "/etc/hostname" }),
+            &["\"In\"", "/etc/hostname", "--read-anywhere"],
+        ),
+        (
+            "/resources/In/initialValues",
+            json!({ "sourcePath": "../../../../../../Cargo.toml" }),
+            &["\"In\"", "outside", "--read-anywhere"],
         ),
         (
             "/resources/In/initialValues",
@@ -682,7 +901,7 @@ fn what_is_wrong_is_named() {
         (
             "/commands/1",
             json!({ "type": "writeFile", "resource": "Out", "targetPath": "/out.dat" }),
-            &["command 1", "outside"],
+            &["command 1", "outside", "--write-under DIR"],
         ),
         (
             "/commands/1",

@@ -3,6 +3,7 @@ use std::path::PathBuf;
 use cubenorm_operators::OperatorError;
 
 use crate::array::ElementType;
+use crate::dxdispatch::Model;
 use crate::npy::NpyError;
 
 /// Why a model cannot be read or run. Every variant says where: the resource, dispatchable or command
@@ -13,9 +14,21 @@ pub enum ModelError {
     /// The file cannot be read.
     #[error("the model cannot be read: {0}")]
     Read(#[from] std::io::Error),
+    /// The text is longer than any that is read.
+    #[error(
+        "the model has {length} bytes: expected at most {}, and larger data in files",
+        Model::MAX_TEXT_BYTES
+    )]
+    LongText {
+        /// The length in bytes.
+        length: usize,
+    },
     /// The text is not UTF-8.
     #[error("the model is not text: {0}")]
     Text(#[from] std::str::Utf8Error),
+    /// A slash outside a text does not begin a comment.
+    #[error("the model has a / that begins no comment: expected // or /*")]
+    Comment,
     /// The text is not JSON.
     #[error("the model is not JSON: {0}")]
     Json(#[from] serde_json::Error),
@@ -123,10 +136,34 @@ pub enum ModelError {
         /// What it has, in words.
         actual: String,
     },
-    /// A file would be written outside the model's folder and the current directory.
-    #[error("{at}: {} is outside the model's folder and the current directory", path.display())]
-    Outside {
-        /// Where.
+    /// A file to read is outside the model's folder.
+    #[error(
+        "{at}: {} is outside the model's folder: --read-anywhere (FileAccess::read_anywhere) \
+         allows it",
+        path.display()
+    )]
+    ReadOutside {
+        /// Place in the model.
+        at: String,
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file to write is outside the model's folder.
+    #[error(
+        "{at}: {} is outside the model's folder: --write-under DIR (FileAccess::write_under) \
+         allows it",
+        path.display()
+    )]
+    WriteOutside {
+        /// Place in the model.
+        at: String,
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file to write is there already. A session overwrites only the files that it has written.
+    #[error("{at}: file {} exists already: expected a new one", path.display())]
+    Exists {
+        /// Place in the model.
         at: String,
         /// The file.
         path: PathBuf,

@@ -1,21 +1,20 @@
-use serde_json::{Map, Value};
-
-use crate::array::ElementType;
+use crate::array::{ElementType, MAX_RANK};
 use crate::dxdispatch::ModelError;
+use crate::dxdispatch::json::{Json, Object};
 
 /// A JSON object and where it is in the model. Names are case-sensitive, fields that nobody asks for
 /// are ignored, and null is as good as nothing.
 #[derive(Debug, Clone)]
 pub(crate) struct Fields<'a> {
     pub at: String,
-    map: &'a Map<String, Value>,
+    map: &'a Object<'a>,
 }
 
 impl<'a> Fields<'a> {
-    pub fn new(at: impl Into<String>, value: &'a Value) -> Result<Self, ModelError> {
+    pub fn new(at: impl Into<String>, value: &'a Json<'a>) -> Result<Self, ModelError> {
         let at = at.into();
         match value {
-            Value::Object(map) => Ok(Self { at, map }),
+            Json::Object(map) => Ok(Self { at, map }),
             _ => Err(wrong(at, "an object", value)),
         }
     }
@@ -25,16 +24,16 @@ impl<'a> Fields<'a> {
         format!("{}: {field}", self.at)
     }
 
-    pub fn optional(&self, field: &str) -> Option<&'a Value> {
+    pub fn optional(&self, field: &str) -> Option<&'a Json<'a>> {
         self.map.get(field).filter(|value| !value.is_null())
     }
 
     /// Whether the field is there, null or not.
     pub fn has(&self, field: &str) -> bool {
-        self.map.contains_key(field)
+        self.map.get(field).is_some()
     }
 
-    pub fn required(&self, field: &'static str) -> Result<&'a Value, ModelError> {
+    pub fn required(&self, field: &'static str) -> Result<&'a Json<'a>, ModelError> {
         self.optional(field).ok_or_else(|| ModelError::Missing {
             at: self.at.clone(),
             field,
@@ -54,13 +53,13 @@ impl<'a> Fields<'a> {
         }
     }
 
-    pub fn entries(&self) -> impl Iterator<Item = (&'a String, &'a Value)> {
+    pub fn entries(&self) -> impl Iterator<Item = (&'a str, &'a Json<'a>)> {
         self.map.iter()
     }
 
-    pub fn array(&self, field: &'static str) -> Result<&'a [Value], ModelError> {
+    pub fn array(&self, field: &'static str) -> Result<&'a [Json<'a>], ModelError> {
         let value = self.required(field)?;
-        let array = value.as_array().map(Vec::as_slice);
+        let array = value.as_array();
         array.ok_or_else(|| wrong(self.within(field), "an array", value))
     }
 
@@ -91,10 +90,15 @@ impl<'a> Fields<'a> {
             .transpose()
     }
 
-    /// An array of UINT.
+    /// An array of UINT, one for each dimension.
     pub fn sizes(&self, field: &'static str) -> Result<Vec<u32>, ModelError> {
         let expected = "a whole number from 0 to 4294967295";
-        let sizes = self.array(field)?.iter().map(|value| {
+        let sizes = self.array(field)?;
+        if sizes.len() > MAX_RANK {
+            let expected = format!("at most {MAX_RANK} numbers");
+            return Err(wrong(self.within(field), expected, self.required(field)?));
+        }
+        let sizes = sizes.iter().map(|value| {
             let size = value.as_u64().and_then(|size| u32::try_from(size).ok());
             size.ok_or_else(|| wrong(self.within(field), expected, value))
         });
@@ -131,7 +135,7 @@ impl<'a> Fields<'a> {
 }
 
 /// A number, or one of the three that JSON cannot write, as a string.
-pub(crate) fn float(at: String, value: &Value) -> Result<f64, ModelError> {
+pub(crate) fn float(at: impl Into<String>, value: &Json) -> Result<f64, ModelError> {
     let named = |text: &str| match text.to_ascii_lowercase().as_str() {
         "nan" => Some(f64::NAN),
         "inf" => Some(f64::INFINITY),
@@ -142,7 +146,7 @@ pub(crate) fn float(at: String, value: &Value) -> Result<f64, ModelError> {
     number.ok_or_else(|| wrong(at, "a number, \"nan\", \"inf\" or \"-inf\"", value))
 }
 
-pub(crate) fn unsigned(at: String, value: &Value) -> Result<u64, ModelError> {
+pub(crate) fn unsigned(at: String, value: &Json) -> Result<u64, ModelError> {
     let number = value.as_u64();
     number.ok_or_else(|| wrong(at, "a whole number from 0", value))
 }
@@ -151,21 +155,11 @@ pub(crate) fn unsigned(at: String, value: &Value) -> Result<u64, ModelError> {
 pub(crate) fn wrong(
     at: impl Into<String>,
     expected: impl Into<String>,
-    actual: &Value,
+    actual: &Json,
 ) -> ModelError {
-    const SHOWN: usize = 60;
-    let mut shown = match actual {
-        Value::Array(array) => format!("an array of {}", array.len()),
-        Value::Object(_) => "an object".to_owned(),
-        other => other.to_string(),
-    };
-    if let Some((end, _)) = shown.char_indices().nth(SHOWN) {
-        shown.truncate(end);
-        shown.push_str("...");
-    }
     ModelError::Value {
         at: at.into(),
         expected: expected.into(),
-        actual: shown,
+        actual: actual.to_string(),
     }
 }

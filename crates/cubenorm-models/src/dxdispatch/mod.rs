@@ -9,6 +9,7 @@
 
 mod error;
 mod fields;
+mod json;
 mod model;
 mod operator;
 mod parse;

@@ -3,6 +3,7 @@ use std::path::PathBuf;
 
 use cubenorm_operators::directml::{Operator, TensorDesc};
 
+use crate::access::FileAccess;
 use crate::array::ElementType;
 use crate::dxdispatch::InitialValues;
 
@@ -17,8 +18,10 @@ pub struct Model {
     pub dispatchables: BTreeMap<String, Dispatchable>,
     /// What is done, in order.
     pub commands: Vec<Command>,
-    /// Where files are written and, first of all, read.
+    /// Folder of the files that the model names.
     pub folder: PathBuf,
+    /// The files outside the folder that it may name.
+    pub access: FileAccess,
 }
 
 /// A buffer.

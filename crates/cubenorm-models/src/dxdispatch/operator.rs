@@ -7,11 +7,11 @@ use cubenorm_operators::directml::{
     BatchNormalizationTrainingGrad, DataType, FusedActivation, MeanVarianceNormalization,
     MeanVarianceNormalization1, MeanVarianceNormalization2, Operator, TensorDesc,
 };
-use serde_json::Value;
 
 use crate::array::ElementType;
 use crate::dxdispatch::ModelError;
 use crate::dxdispatch::fields::{Fields, wrong};
+use crate::dxdispatch::json::Json;
 use crate::dxdispatch::model::Tensor;
 
 /// The tensors of an operator, by the names of their fields.
@@ -126,7 +126,7 @@ pub(crate) fn read(
 }
 
 /// Reads a fused activation. Its fields stand beside its type or under `Desc`.
-fn activation(at: String, value: &Value) -> Result<FusedActivation, ModelError> {
+fn activation(at: String, value: &Json) -> Result<FusedActivation, ModelError> {
     let outer = Fields::new(at.clone(), value)?;
     let name = match outer.has("Type") {
         true => outer.text("Type")?,
@@ -215,7 +215,7 @@ impl Description<'_> {
     fn tensor(
         &mut self,
         field: &'static str,
-        value: &Value,
+        value: &Json,
         is_output: bool,
     ) -> Result<TensorDesc, ModelError> {
         let tensor = tensor(self.fields.within(field), value)?;
@@ -224,7 +224,7 @@ impl Description<'_> {
             return Err(wrong(
                 format!("{at}: Flags"),
                 "no OWNED_BY_DML on an output",
-                &Value::from("OWNED_BY_DML"),
+                &Json::from("OWNED_BY_DML"),
             ));
         }
         let desc = tensor.desc.clone();
@@ -247,7 +247,7 @@ impl Description<'_> {
 }
 
 /// Reads a tensor's description. Its fields stand beside its type or under `Desc`.
-fn tensor(at: String, value: &Value) -> Result<Tensor, ModelError> {
+fn tensor(at: String, value: &Json) -> Result<Tensor, ModelError> {
     let outer = Fields::new(at.clone(), value)?;
     if let Some(kind) = outer.optional("Type")
         && !matches!(kind.as_str(), Some("BUFFER" | "DML_TENSOR_TYPE_BUFFER"))
@@ -289,7 +289,7 @@ fn tensor(at: String, value: &Value) -> Result<Tensor, ModelError> {
 fn owned(fields: &Fields) -> Result<bool, ModelError> {
     let given = match fields.optional("Flags") {
         None => return Ok(false),
-        Some(Value::Array(flags)) => flags.as_slice(),
+        Some(Json::Array(flags)) => flags.as_slice(),
         Some(flag) => std::slice::from_ref(flag),
     };
     let mut owned = false;

@@ -1,64 +1,106 @@
 use std::collections::BTreeMap;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
-use serde_json::Value;
-
+use crate::access::{Denied, FileAccess};
 use crate::dxdispatch::fields::{Fields, wrong};
+use crate::dxdispatch::json::Json;
 use crate::dxdispatch::model::{Binding, Command, Dispatchable, Model, Resource};
+use crate::dxdispatch::values::{Left, SourceFiles};
 use crate::dxdispatch::{InitialValues, ModelError, operator};
-use crate::file;
+use crate::file::Opened;
 
 /// DirectML wants tensors to start at a multiple of this within a buffer
 /// (`DML_MINIMUM_BUFFER_TENSOR_ALIGNMENT`).
 const ALIGNMENT: u64 = 16;
 
 impl Model {
-    /// The most bytes that one resource, and all of a model together, are allocated.
+    /// The most bytes that the resources of a model take together.
     pub const MAX_BYTES: u64 = 4 << 30;
 
-    /// Reads a model's file; files that it names are relative to its folder.
+    /// The longest text of a model. Larger data belongs into a file that `sourcePath` names.
+    pub const MAX_TEXT_BYTES: usize = 16 << 20;
+
+    /// Reads a model's file. Files that it names are relative to its folder, and below it.
     ///
     /// # Errors
     ///
     /// [`ModelError`].
     pub fn read(path: &Path) -> Result<Self, ModelError> {
-        let folder = path.parent().unwrap_or(Path::new(""));
-        Self::parse(&file::read(path)?, folder, Self::MAX_BYTES)
+        Self::read_with(path, Self::MAX_BYTES, &FileAccess::new())
     }
 
-    /// Reads a model's text, which may have comments and trailing commas. `folder` is where its files
-    /// are; `limit` is the most bytes that its resources may take, each and together.
+    /// Reads a model's file, with `access` to the files that it names. Its resources may take `limit`
+    /// bytes together.
+    ///
+    /// # Errors
+    ///
+    /// [`ModelError`].
+    pub fn read_with(path: &Path, limit: u64, access: &FileAccess) -> Result<Self, ModelError> {
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let file = Opened::new(path)?;
+        check_length(usize::try_from(file.length).unwrap_or(usize::MAX))?;
+        let text = String::from_utf8(file.read()?).map_err(|error| error.utf8_error())?;
+        Self::from_text(text, folder, limit, access)
+    }
+
+    /// Reads a model's text, which may have comments and trailing commas. `folder` is that of the
+    /// files that it names. Its resources may take `limit` bytes together.
     ///
     /// # Errors
     ///
     /// [`ModelError`].
     pub fn parse(text: &[u8], folder: &Path, limit: u64) -> Result<Self, ModelError> {
-        let text = std::str::from_utf8(text)?;
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let mut stripped = text.to_owned();
-        let value: Value = match json_strip_comments::strip_comments_in_place(&mut stripped) {
-            Ok(()) => serde_json::from_str(&stripped)?,
-            // A comment that is none: the parser says where.
-            Err(_) => serde_json::from_str(text)?,
-        };
+        Self::parse_with(text, folder, limit, &FileAccess::new())
+    }
+
+    /// [`parse`](Self::parse) with `access` to the files that the model names.
+    ///
+    /// # Errors
+    ///
+    /// [`ModelError`].
+    pub fn parse_with(
+        text: &[u8],
+        folder: &Path,
+        limit: u64,
+        access: &FileAccess,
+    ) -> Result<Self, ModelError> {
+        check_length(text.len())?;
+        let text = std::str::from_utf8(text)?.to_owned();
+        Self::from_text(text, folder, limit, access)
+    }
+
+    fn from_text(
+        mut text: String,
+        folder: &Path,
+        limit: u64,
+        access: &FileAccess,
+    ) -> Result<Self, ModelError> {
+        // In place: a second copy of the text is not worth its memory.
+        json_strip_comments::strip_comments_in_place(&mut text).map_err(|_| ModelError::Comment)?;
+        let value = Json::model(text.strip_prefix('\u{feff}').unwrap_or(&text))?;
         let root = Fields::new("model", &value)?;
 
         let mut resources = BTreeMap::new();
+        let mut files = SourceFiles::new(folder, access);
+        let mut left = Left { used: 0, limit };
         for (name, value) in root.object("resources")?.entries() {
             let fields = Fields::new(format!("resource {name:?}"), value)?;
-            resources.insert(name.clone(), resource(&fields, folder, limit)?);
+            let resource = resource(&fields, &mut files, &left)?;
+            // At most the limit, which was checked.
+            left.used += resource.size_in_bytes;
+            resources.insert(name.to_owned(), resource);
         }
-        check_total(&resources, limit)?;
         let mut dispatchables = BTreeMap::new();
         for (name, value) in root.object("dispatchables")?.entries() {
             let fields = Fields::new(format!("dispatchable {name:?}"), value)?;
-            dispatchables.insert(name.clone(), dispatchable(&fields, &resources)?);
+            dispatchables.insert(name.to_owned(), dispatchable(&fields, &resources)?);
         }
         let mut model = Self {
             resources,
             dispatchables,
             commands: Vec::new(),
             folder: folder.to_owned(),
+            access: access.clone(),
         };
         for (index, value) in root.array("commands")?.iter().enumerate() {
             let fields = Fields::new(format!("command {index}"), value)?;
@@ -118,42 +160,30 @@ impl Model {
         }
     }
 
-    /// Where a file is written: within the model's folder, or within the current directory if it says
-    /// so itself.
+    /// The absolute path of the file that a command writes.
     fn target(&self, fields: &Fields) -> Result<PathBuf, ModelError> {
         let target = Path::new(fields.text("targetPath")?);
-        let at = fields.within("targetPath");
-        let absolute = |path: &Path| std::path::absolute(path).ok().map(|path| plain(&path));
-        let folder = match self.folder.as_os_str().is_empty() {
-            true => absolute(Path::new(".")),
-            false => absolute(&self.folder),
-        };
-        let places = [folder.clone(), absolute(Path::new("."))];
-        let path = folder.map(|folder| plain(&folder.join(target)));
-        let is_within = |path: &PathBuf| {
-            let mut places = places.iter().flatten();
-            places.any(|place| path.starts_with(place) && path != place)
-        };
-        path.filter(is_within).ok_or_else(|| ModelError::Outside {
-            at,
-            path: target.to_owned(),
+        let at = || fields.within("targetPath");
+        let path = self.access.target(&self.folder, target);
+        path.map_err(|denied| match denied {
+            Denied::Outside => ModelError::WriteOutside {
+                at: at(),
+                path: target.to_owned(),
+            },
+            Denied::Io(source) => ModelError::Write {
+                at: at(),
+                path: target.to_owned(),
+                source,
+            },
         })
     }
 }
 
-/// A path without `.` and `..`.
-fn plain(path: &Path) -> PathBuf {
-    let mut plain = PathBuf::new();
-    for component in path.components() {
-        match component {
-            Component::CurDir => (),
-            Component::ParentDir => {
-                plain.pop();
-            }
-            component => plain.push(component),
-        }
+fn check_length(length: usize) -> Result<(), ModelError> {
+    match length <= Model::MAX_TEXT_BYTES {
+        true => Ok(()),
+        false => Err(ModelError::LongText { length }),
     }
-    plain
 }
 
 fn unknown(fields: &Fields, kind: &'static str, name: &str) -> ModelError {
@@ -164,8 +194,8 @@ fn unknown(fields: &Fields, kind: &'static str, name: &str) -> ModelError {
     }
 }
 
-fn resource(fields: &Fields, folder: &Path, limit: u64) -> Result<Resource, ModelError> {
-    let (initial_values, element) = InitialValues::read(fields, folder, limit)?;
+fn resource(fields: &Fields, files: &mut SourceFiles, left: &Left) -> Result<Resource, ModelError> {
+    let (initial_values, element) = InitialValues::read(fields, files, left)?;
     if let Some(element) = element.filter(|element| element.size().is_none()) {
         return Err(ModelError::Unsupported {
             at: fields.within("initialValuesDataType"),
@@ -173,18 +203,14 @@ fn resource(fields: &Fields, folder: &Path, limit: u64) -> Result<Resource, Mode
         });
     }
     let bytes = initial_values.size_in_bytes();
-    let too_large = |bytes| ModelError::TooLarge {
-        at: fields.at.clone(),
-        bytes,
-        limit,
-    };
     if bytes == 0 {
         let at = fields.within("initialValues");
         let given = fields.required("initialValues")?;
         return Err(wrong(at, "at least one value", given));
     }
-    let values = u64::try_from(bytes).ok().filter(|&bytes| bytes <= limit);
-    let values = values.ok_or_else(|| too_large(bytes))?;
+    left.check(&*fields.at, bytes)?;
+    // At most the limit, which was checked.
+    let values = bytes as u64;
     let size = fields.optional_unsigned("sizeInBytes")?.unwrap_or(values);
     if size < values {
         return Err(ModelError::TooSmall {
@@ -193,27 +219,13 @@ fn resource(fields: &Fields, folder: &Path, limit: u64) -> Result<Resource, Mode
             actual: size,
         });
     }
-    match size.checked_next_multiple_of(4) {
-        Some(size_in_bytes) if size_in_bytes <= limit => Ok(Resource {
-            initial_values,
-            element,
-            size_in_bytes,
-        }),
-        _ => Err(too_large(size.into())),
-    }
-}
-
-fn check_total(resources: &BTreeMap<String, Resource>, limit: u64) -> Result<(), ModelError> {
-    let sizes = resources.values().map(|r| u128::from(r.size_in_bytes));
-    let bytes: u128 = sizes.sum();
-    match bytes <= limit.into() {
-        true => Ok(()),
-        false => Err(ModelError::TooLarge {
-            at: "resources together".to_owned(),
-            bytes,
-            limit,
-        }),
-    }
+    let size_in_bytes = u128::from(size).next_multiple_of(4);
+    left.check(&*fields.at, size_in_bytes)?;
+    Ok(Resource {
+        initial_values,
+        element,
+        size_in_bytes: size_in_bytes as u64,
+    })
 }
 
 fn dispatchable(
@@ -299,20 +311,20 @@ fn bindings(
         let at = fields.within(tensor);
         let source = match value {
             // Each tensor of these operators takes one resource.
-            Value::Array(sources) => match sources.as_slice() {
+            Json::Array(sources) => match sources.as_slice() {
                 [source] => source,
                 _ => return Err(wrong(at, "one resource", value)),
             },
             source => source,
         };
-        bindings.insert(tensor.clone(), binding(&at, source, resources)?);
+        bindings.insert(tensor.to_owned(), binding(&at, source, resources)?);
     }
     Ok(bindings)
 }
 
 fn binding(
     at: &str,
-    source: &Value,
+    source: &Json,
     resources: &BTreeMap<String, Resource>,
 ) -> Result<Binding, ModelError> {
     let find = |name: &str| {
@@ -330,7 +342,7 @@ fn binding(
         });
     }
     let fields = match source {
-        Value::Object(_) => Fields::new(at, source)?,
+        Json::Object(_) => Fields::new(at, source)?,
         _ => return Err(wrong(at, "the name of a resource, or an object", source)),
     };
     let name = fields.text("name")?;
@@ -359,7 +371,7 @@ fn binding(
                  {ALIGNMENT} bytes",
                 resource.size_in_bytes
             ),
-            &Value::from(elements),
+            &Json::from(elements),
         )),
     }
 }

@@ -1,11 +1,14 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cubenorm_operators::directml::TensorDesc;
 use cubenorm_operators::{Program, Role, Slot};
 
+use crate::access::Denied;
 use crate::array::{self, HostArray};
 use crate::dxdispatch::model::{Binding, Command, Model, Resource};
 use crate::dxdispatch::{Dispatchable, ModelError};
@@ -23,6 +26,8 @@ pub struct Session<'a> {
     owned: BTreeMap<(&'a str, &'a str), Vec<u8>>,
     /// The tensor last written to each resource.
     written: BTreeMap<&'a str, &'a TensorDesc>,
+    /// The files that commands have written, with links resolved.
+    files: BTreeSet<PathBuf>,
 }
 
 /// How a model is run.
@@ -152,20 +157,26 @@ impl<'a> Session<'a> {
             contents: BTreeMap::new(),
             owned: BTreeMap::new(),
             written: BTreeMap::new(),
+            files: BTreeSet::new(),
         };
         session.check_commands()?;
+        session.check_owned()?;
         for (name, resource) in &model.resources {
             session.contents.insert(name, allocate(name, resource)?);
         }
-        session.keep_owned();
+        session.keep_owned()?;
         Ok(session)
     }
 
     /// Runs all commands in order and reports each that is done.
     ///
+    /// Files are written below the model's folder, or where the model's [`access`](Model::access)
+    /// allows it. A file that exists is never overwritten, unless this session wrote it.
+    ///
     /// # Errors
     ///
-    /// [`RunError`]: the commands before have had their effect.
+    /// [`RunError`]: the commands before have had their effect. A target that exists is an error
+    /// before the first command.
     pub fn run(
         &mut self,
         executor: &dyn Executor,
@@ -173,6 +184,9 @@ impl<'a> Session<'a> {
         on_event: &mut dyn FnMut(&Event),
     ) -> Result<(), RunError> {
         let model = self.model;
+        if options.writes_files {
+            self.check_targets()?;
+        }
         for (index, command) in model.commands.iter().enumerate() {
             let event = match command {
                 Command::Dispatch {
@@ -309,24 +323,62 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn keep_owned(&mut self) {
-        for (name, dispatchable) in &self.model.dispatchables {
-            for (tensor, binding) in &dispatchable.bindings {
-                let program = &self.programs[name.as_str()];
-                let found = program.tensors.iter().find(|t| t.name == tensor);
-                if let Some(found) = found {
-                    let bytes = self.bound(binding, &found.desc);
-                    self.owned.insert((name, tensor), bytes);
-                }
-            }
+    /// The tensors owned by DirectML: dispatchable, tensor, binding and description.
+    fn owned_tensors(
+        &self,
+    ) -> impl Iterator<Item = (&'a str, &'a str, &'a Binding, &cubenorm_core::TensorDesc)> {
+        let described = self.model.dispatchables.iter();
+        described.flat_map(|(name, dispatchable)| {
+            let tensors = &self.programs[name.as_str()].tensors;
+            dispatchable
+                .bindings
+                .iter()
+                .filter_map(move |(tensor, binding)| {
+                    let found = tensors.iter().find(|t| t.name == tensor)?;
+                    Some((name.as_str(), tensor.as_str(), binding, &found.desc))
+                })
+        })
+    }
+
+    /// Checks that the copies of owned tensors fit in memory: dispatchables may share a resource.
+    fn check_owned(&self) -> Result<(), ModelError> {
+        let spans = self
+            .owned_tensors()
+            .map(|(_, _, _, desc)| span_bytes(desc).unwrap_or(0));
+        let bytes: u128 = spans.map(|bytes| bytes as u128).sum();
+        match bytes <= Model::MAX_BYTES.into() {
+            true => Ok(()),
+            false => Err(ModelError::TooLarge {
+                at: "tensors with the flag OWNED_BY_DML together".to_owned(),
+                bytes,
+                limit: Model::MAX_BYTES,
+            }),
         }
     }
 
+    fn keep_owned(&mut self) -> Result<(), ModelError> {
+        let mut owned = BTreeMap::new();
+        for (name, tensor, binding, desc) in self.owned_tensors() {
+            let bound = self.bound(binding, desc);
+            let mut bytes = Vec::new();
+            bytes
+                .try_reserve_exact(bound.len())
+                .map_err(|_| ModelError::OutOfMemory {
+                    at: format!("dispatchable {name:?}: {tensor}"),
+                    bytes: bound.len() as u64,
+                })?;
+            bytes.extend(bound);
+            owned.insert((name, tensor), bytes);
+        }
+        self.owned = owned;
+        Ok(())
+    }
+
     /// The bytes of a resource that a tensor bound to it spans: checked to be there.
-    fn bound(&self, binding: &Binding, desc: &cubenorm_core::TensorDesc) -> Vec<u8> {
+    fn bound(&self, binding: &Binding, desc: &cubenorm_core::TensorDesc) -> &[u8] {
         let start = binding.offset as usize;
         let end = start + span_bytes(desc).unwrap_or(0);
-        self.contents[binding.resource.as_str()][start..end].to_vec()
+        &self.contents[binding.resource.as_str()][start..end]
     }
 
     fn dispatch(
@@ -341,7 +393,7 @@ impl<'a> Session<'a> {
         let tensors = program.inputs().chain(program.outputs());
         for (slot, tensor) in tensors {
             let bytes = match bindings.get(tensor.name) {
-                Some(binding) => self.bound(binding, &tensor.desc),
+                Some(binding) => self.bound(binding, &tensor.desc).to_vec(),
                 None => self.owned[&(name, tensor.name)].clone(),
             };
             buffers.insert(slot, bytes);
@@ -385,7 +437,7 @@ impl<'a> Session<'a> {
 
     /// Writes a resource to a file: as an array what was initialised, as bytes all of it.
     fn write(
-        &self,
+        &mut self,
         at: &str,
         resource: &str,
         path: &Path,
@@ -414,29 +466,62 @@ impl<'a> Session<'a> {
                     .map_err(|source| written(at, path, source))?
             }
         };
-        self.check_place(at, path)?;
-        std::fs::write(path, bytes).map_err(|source| written(at, path, source))
+        let file = self.target_file(at, path)?;
+        let mut options = OpenOptions::new();
+        options.write(true);
+        match self.files.contains(&file) {
+            true => options.truncate(true),
+            // Creating it is what proves that it was not there: nobody's file is truncated, and no
+            // link is followed.
+            false => options.create_new(true),
+        };
+        let opened = options.open(&file).map_err(|source| match source.kind() {
+            ErrorKind::AlreadyExists => exists(at, path),
+            _ => written(at, path, source),
+        });
+        let result = opened?.write_all(&bytes);
+        self.files.insert(file);
+        result.map_err(|source| written(at, path, source))
     }
 
-    /// Checks that a link does not lead out of the folders that may be written to.
-    fn check_place(&self, at: &str, path: &Path) -> Result<(), ModelError> {
-        let parent = path.parent().unwrap_or(Path::new("."));
-        let real = |path: &Path| path.canonicalize();
-        let folder = real(parent).map_err(|source| written(at, path, source))?;
-        let model = match self.model.folder.as_os_str().is_empty() {
-            true => PathBuf::from("."),
-            false => self.model.folder.clone(),
-        };
-        let places = [model, PathBuf::from(".")];
-        let mut places = places.iter().filter_map(|place| real(place).ok());
-        let is_link = path.symlink_metadata().is_ok_and(|m| m.is_symlink());
-        match !is_link && places.any(|place| folder.starts_with(place)) {
-            true => Ok(()),
-            false => Err(ModelError::Outside {
-                at: at.to_owned(),
-                path: path.to_owned(),
-            }),
+    /// Checks that commands write files that do not exist yet, or that this session wrote.
+    fn check_targets(&self) -> Result<(), ModelError> {
+        for (index, command) in self.model.commands.iter().enumerate() {
+            let Command::WriteFile { path, .. } = command else {
+                continue;
+            };
+            let at = format!("command {index}");
+            let file = self.target_file(&at, path)?;
+            if !self.files.contains(&file) && file.symlink_metadata().is_ok() {
+                return Err(exists(&at, path));
+            }
         }
+        Ok(())
+    }
+
+    /// The file to write with links resolved, within the folders that the model may write to. A link
+    /// in place of the file itself is refused.
+    fn target_file(&self, at: &str, path: &Path) -> Result<PathBuf, ModelError> {
+        let outside = || ModelError::WriteOutside {
+            at: at.to_owned(),
+            path: path.to_owned(),
+        };
+        let file = self.model.access.target_file(&self.model.folder, path);
+        let file = file.map_err(|denied| match denied {
+            Denied::Outside => outside(),
+            Denied::Io(source) => written(at, path, source),
+        })?;
+        match file.symlink_metadata() {
+            Ok(metadata) if metadata.is_symlink() => Err(outside()),
+            _ => Ok(file),
+        }
+    }
+}
+
+fn exists(at: &str, path: &Path) -> ModelError {
+    ModelError::Exists {
+        at: at.to_owned(),
+        path: path.to_owned(),
     }
 }
 

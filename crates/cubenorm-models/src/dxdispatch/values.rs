@@ -1,33 +1,38 @@
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use cubenorm_core::DType;
 use half::f16;
-use serde_json::Value;
 
-use crate::array::ElementType;
+use crate::access::{Denied, FileAccess};
+use crate::array::{self, ElementType};
 use crate::dxdispatch::ModelError;
 use crate::dxdispatch::fields::{Fields, float, wrong};
-use crate::{file, npy};
+use crate::dxdispatch::json::{self, Json};
+use crate::file::Opened;
+use crate::npy;
 
-/// What a resource starts with. However many values it says, they take no memory before a
+/// Initial contents of a resource. Repeated values take no memory before a
 /// [`Session`](crate::dxdispatch::Session) allocates them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InitialValues {
-    /// These bytes: a list, or what a file has.
-    Bytes(Vec<u8>),
+    /// The bytes of a list or of a file. Resources that name the same file share them.
+    Bytes(Arc<Vec<u8>>),
     /// One element, repeated.
     Constant {
-        /// How often.
+        /// Number of elements.
         count: u64,
-        /// Its bytes.
+        /// The element.
         value: Element,
     },
     /// `start`, `start + delta`, `start + delta + delta`, rounded to the type each time.
     Sequence {
-        /// How many.
+        /// Number of elements.
         count: u64,
-        /// The first.
+        /// The first element.
         start: Element,
-        /// What is added.
+        /// The difference to the next element.
         delta: Element,
     },
 }
@@ -54,7 +59,7 @@ impl Element {
     }
 
     /// Reads a value of `element`; floats also by name, whole numbers only in range.
-    fn read(at: &str, element: ElementType, value: &Value) -> Result<Self, ModelError> {
+    fn read(at: &str, element: ElementType, value: &Json) -> Result<Self, ModelError> {
         macro_rules! whole {
             ($get:ident as $type:ty) => {{
                 let number = value
@@ -66,9 +71,9 @@ impl Element {
                     .ok_or_else(|| wrong(at, range(), value))
             }};
         }
-        let float = || float(at.to_owned(), value);
+        let float = || float(at, value);
         match element {
-            ElementType::Float16 => Ok(Self::new(element, &f16::from_f64(float()?).to_le_bytes())),
+            ElementType::Float16 => Ok(Self::new(element, &to_f16(float()?).to_le_bytes())),
             ElementType::Float32 => Ok(Self::new(element, &(float()? as f32).to_le_bytes())),
             ElementType::Float64 => Ok(Self::new(element, &float()?.to_le_bytes())),
             ElementType::Int8 => whole!(as_i64 as i8),
@@ -99,7 +104,7 @@ impl Element {
             }};
         }
         match self.element {
-            ElementType::Float16 => sum!(f16, |a, b| f16::from_f64(a.to_f64() + b.to_f64())),
+            ElementType::Float16 => sum!(f16, |a, b| to_f16(a.to_f64() + b.to_f64())),
             ElementType::Float32 => sum!(f32, |a, b| a + b),
             ElementType::Float64 => sum!(f64, |a, b| a + b),
             // Two's complement: signed and unsigned numbers add alike.
@@ -111,20 +116,27 @@ impl Element {
     }
 }
 
+/// The nearest f16. `half` rounds to f32 first on some machines, which gives another result near the
+/// middle of two neighbours.
+fn to_f16(value: f64) -> f16 {
+    let mut bytes = Vec::with_capacity(2);
+    array::push(&mut bytes, DType::F16, value);
+    f16::from_le_bytes([bytes[0], bytes[1]])
+}
+
 impl InitialValues {
-    /// Reads `initialValues` of a resource, and the data type they turn out to have: `None` for a
-    /// list of elements of several types. Files are relative to `folder` or, failing that, to the
-    /// current directory.
+    /// Reads `initialValues` of a resource, and their data type: `None` for a list of elements of
+    /// several types. `left` is the number of bytes that they may take.
     pub(crate) fn read(
         resource: &Fields,
-        folder: &Path,
-        limit: u64,
+        files: &mut SourceFiles,
+        left: &Left,
     ) -> Result<(Self, Option<ElementType>), ModelError> {
         let at = resource.within("initialValues");
         let unknown = ["UNKNOWN", "DML_TENSOR_DATA_TYPE_UNKNOWN"];
         let declared = match resource.optional("initialValuesDataType") {
             None => None,
-            Some(Value::String(name)) if unknown.contains(&name.as_str()) => None,
+            Some(Json::Text(name)) if unknown.contains(&&**name) => None,
             Some(_) => Some(resource.element_type("initialValuesDataType")?),
         };
         let typed = || {
@@ -135,11 +147,11 @@ impl InitialValues {
         };
         let values = resource.required("initialValues")?;
         match values {
-            Value::Array(list) => match declared {
-                Some(element) => Ok((list_of_one_type(&at, list, element)?, declared)),
-                None => Ok((list_of_types(&at, list)?, None)),
+            Json::List(list) => match declared {
+                Some(element) => Ok((list_of_one_type(&at, list, element, left)?, declared)),
+                None => Ok((list_of_types(&at, list, left)?, None)),
             },
-            Value::Object(_) => {
+            Json::Object(_) => {
                 let fields = Fields::new(at.clone(), values)?;
                 let kinds = [
                     fields.has("value"),
@@ -149,11 +161,11 @@ impl InitialValues {
                 match kinds {
                     [true, false, false] => Ok((constant(&fields, typed()?)?, declared)),
                     [false, true, false] => Ok((sequence(&fields, typed()?)?, declared)),
-                    [false, false, true] => from_file(&fields, declared, folder, limit),
+                    [false, false, true] => files.read(&fields, declared, left),
                     _ => Err(wrong(at, "one of value, valueStart and sourcePath", values)),
                 }
             }
-            Value::String(text) if text == "deferred" => Err(ModelError::Unsupported {
+            Json::Text(text) if text == "deferred" => Err(ModelError::Unsupported {
                 at,
                 what: "\"deferred\"".to_owned(),
             }),
@@ -174,7 +186,7 @@ impl InitialValues {
     /// Appends the values' bytes.
     pub(crate) fn materialize(&self, bytes: &mut Vec<u8>) {
         match self {
-            Self::Bytes(values) => bytes.extend(values),
+            Self::Bytes(values) => bytes.extend(&**values),
             Self::Constant { count, value } => {
                 let element = value.bytes();
                 match element.iter().all(|&byte| byte == 0) {
@@ -197,26 +209,55 @@ impl InitialValues {
     }
 }
 
-fn list_of_one_type(
-    at: &str,
-    list: &[Value],
-    element: ElementType,
-) -> Result<InitialValues, ModelError> {
-    let mut bytes = Vec::new();
-    for value in list {
-        bytes.extend(Element::read(at, element, value)?.bytes());
-    }
-    Ok(InitialValues::Bytes(bytes))
+/// Bytes that a resource may take before the model's limit is reached.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Left {
+    /// Bytes of the resources before.
+    pub used: u64,
+    pub limit: u64,
 }
 
-fn list_of_types(at: &str, list: &[Value]) -> Result<InitialValues, ModelError> {
+impl Left {
+    /// Checks that `bytes` more stay within the limit.
+    pub fn check(&self, at: impl Into<String>, bytes: u128) -> Result<(), ModelError> {
+        let total = bytes.saturating_add(self.used.into());
+        match total <= self.limit.into() {
+            true => Ok(()),
+            false => Err(ModelError::TooLarge {
+                at: at.into(),
+                bytes: total,
+                limit: self.limit,
+            }),
+        }
+    }
+}
+
+fn list_of_one_type(
+    at: &str,
+    list: &str,
+    element: ElementType,
+    left: &Left,
+) -> Result<InitialValues, ModelError> {
+    let size = json::count(list).saturating_mul(element.size().unwrap_or(1));
+    left.check(at, size as u128)?;
+    let mut bytes = Vec::with_capacity(size);
+    json::for_each(list, &mut |value| {
+        bytes.extend(Element::read(at, element, value)?.bytes());
+        Ok(())
+    })?;
+    Ok(InitialValues::Bytes(bytes.into()))
+}
+
+fn list_of_types(at: &str, list: &str, left: &Left) -> Result<InitialValues, ModelError> {
     let mut bytes = Vec::new();
-    for value in list {
+    json::for_each(list, &mut |value| {
         let fields = Fields::new(at, value)?;
         let element = fields.element_type("type")?;
         bytes.extend(Element::read(at, element, fields.required("value")?)?.bytes());
-    }
-    Ok(InitialValues::Bytes(bytes))
+        Ok(())
+    })?;
+    left.check(at, bytes.len() as u128)?;
+    Ok(InitialValues::Bytes(bytes.into()))
 }
 
 fn constant(fields: &Fields, element: ElementType) -> Result<InitialValues, ModelError> {
@@ -239,53 +280,116 @@ fn sequence(fields: &Fields, element: ElementType) -> Result<InitialValues, Mode
     })
 }
 
-fn from_file(
-    fields: &Fields,
-    declared: Option<ElementType>,
-    folder: &Path,
-    limit: u64,
-) -> Result<(InitialValues, Option<ElementType>), ModelError> {
-    let at = || fields.within("sourcePath");
-    let name = Path::new(fields.text("sourcePath")?);
-    let beside = folder.join(name);
-    let path = match beside.exists() {
-        true => beside,
-        false => PathBuf::from(name),
-    };
-    let extension = path.extension().map(|e| e.to_ascii_lowercase());
-    let extension = extension.as_deref().and_then(|e| e.to_str());
-    if let Some("png" | "jpg") = extension {
-        return Err(ModelError::Unsupported {
-            at: at(),
-            what: "a picture".to_owned(),
-        });
+/// The files that resources of a model start with. Each is read once.
+#[derive(Debug)]
+pub(crate) struct SourceFiles<'a> {
+    folder: &'a Path,
+    access: &'a FileAccess,
+    /// The arrays and bytes read, with the element types of arrays.
+    read: BTreeMap<PathBuf, (Arc<Vec<u8>>, Option<ElementType>)>,
+}
+
+/// The longest header of an .npy file: 16 bits of length, and 12 bytes before it.
+const NPY_HEADER_BYTES: u64 = (1 << 16) + 12;
+
+impl<'a> SourceFiles<'a> {
+    pub fn new(folder: &'a Path, access: &'a FileAccess) -> Self {
+        Self {
+            folder,
+            access,
+            read: BTreeMap::new(),
+        }
     }
-    let contents = file::read_at_most(&path, limit).map_err(|source| ModelError::File {
-        at: at(),
-        path: path.clone(),
-        source,
-    })?;
-    if extension != Some("npy") {
-        let Some(element) = declared else {
-            return Err(ModelError::Missing {
+
+    fn read(
+        &mut self,
+        fields: &Fields,
+        declared: Option<ElementType>,
+        left: &Left,
+    ) -> Result<(InitialValues, Option<ElementType>), ModelError> {
+        let at = || fields.within("sourcePath");
+        let name = Path::new(fields.text("sourcePath")?);
+        let path = self.access.source(self.folder, name);
+        let path = path.map_err(|denied| match denied {
+            Denied::Outside => ModelError::ReadOutside {
                 at: at(),
-                field: "initialValuesDataType",
-            });
-        };
-        let size = element.size().unwrap_or(1);
-        if contents.len() % size != 0 {
-            return Err(ModelError::FileType {
+                path: name.to_owned(),
+            },
+            Denied::Io(source) => ModelError::File {
                 at: at(),
-                path,
-                expected: format!("a whole number of elements of {size} bytes"),
-                actual: format!("{} bytes", contents.len()),
+                path: name.to_owned(),
+                source,
+            },
+        })?;
+        let extension = path.extension().map(|e| e.to_ascii_lowercase());
+        let extension = extension.as_deref().and_then(|e| e.to_str());
+        if let Some("png" | "jpg") = extension {
+            return Err(ModelError::Unsupported {
+                at: at(),
+                what: "a picture".to_owned(),
             });
         }
-        return Ok((InitialValues::Bytes(contents), declared));
+        let is_npy = extension == Some("npy");
+        let (contents, element) = match self.read.get(&path) {
+            Some(read) => read.clone(),
+            None => {
+                let read = contents(&at, &path, is_npy, left)?;
+                self.read.insert(path.clone(), read.clone());
+                read
+            }
+        };
+        let values = InitialValues::Bytes(contents);
+        left.check(at(), values.size_in_bytes())?;
+        match (declared, element) {
+            (Some(declared), Some(element)) if declared != element => Err(ModelError::FileType {
+                at: at(),
+                path,
+                expected: format!("initialValuesDataType, {declared}"),
+                actual: element.to_string(),
+            }),
+            (_, Some(element)) => Ok((values, Some(element))),
+            (None, None) => Err(ModelError::Missing {
+                at: at(),
+                field: "initialValuesDataType",
+            }),
+            (Some(declared), None) => {
+                let (size, bytes) = (declared.size().unwrap_or(1), values.size_in_bytes());
+                if bytes % size as u128 != 0 {
+                    return Err(ModelError::FileType {
+                        at: at(),
+                        path,
+                        expected: format!("a whole number of elements of {size} bytes"),
+                        actual: format!("{bytes} bytes"),
+                    });
+                }
+                Ok((values, Some(declared)))
+            }
+        }
     }
-    let array = npy::read(&contents).map_err(|source| ModelError::Npy {
+}
+
+/// Reads a file, if its length is within what is left.
+fn contents(
+    at: &dyn Fn() -> String,
+    path: &Path,
+    is_npy: bool,
+    left: &Left,
+) -> Result<(Arc<Vec<u8>>, Option<ElementType>), ModelError> {
+    let failed = |source| ModelError::File {
         at: at(),
-        path: path.clone(),
+        path: path.to_owned(),
+        source,
+    };
+    let file = Opened::new(path).map_err(failed)?;
+    let header = if is_npy { NPY_HEADER_BYTES } else { 0 };
+    left.check(at(), file.length.saturating_sub(header).into())?;
+    let bytes = file.read().map_err(failed)?;
+    if !is_npy {
+        return Ok((bytes.into(), None));
+    }
+    let array = npy::read(bytes).map_err(|source| ModelError::Npy {
+        at: at(),
+        path: path.to_owned(),
         source,
     })?;
     // DirectML keeps truth values as bytes.
@@ -293,13 +397,26 @@ fn from_file(
         ElementType::Bool => ElementType::UInt8,
         element => element,
     };
-    match declared {
-        Some(declared) if declared != element => Err(ModelError::FileType {
-            at: at(),
-            path,
-            expected: format!("initialValuesDataType, {declared}"),
-            actual: element.to_string(),
-        }),
-        _ => Ok((InitialValues::Bytes(array.bytes), Some(element))),
+    Ok((array.bytes.into(), Some(element)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn float16_is_rounded_once() {
+        let read = |value: f64| {
+            let value = Json::Number(serde_json::Number::from_f64(value).unwrap());
+            let element = Element::read("here", ElementType::Float16, &value).unwrap();
+            f16::from_le_bytes([element.bytes[0], element.bytes[1]]).to_f64()
+        };
+        // Above the middle of 1 and its neighbour, by less than an f32 shows.
+        let above = 1.0 + 2f64.powi(-11) + 2f64.powi(-40);
+        assert_eq!(read(above), 1.0 + 2f64.powi(-10));
+        assert_eq!(read(-above), -1.0 - 2f64.powi(-10));
+        // Below the middle of the next two.
+        let below = 1.0 + 3.0 * 2f64.powi(-11) - 2f64.powi(-40);
+        assert_eq!(read(below), 1.0 + 2f64.powi(-10));
     }
 }

@@ -15,6 +15,9 @@ use crate::verify::walk::{data_sets, numbered};
 use crate::verify::{Case, ExpectedError, Kind, Options};
 use crate::{ElementType, HostArray};
 
+/// The most bytes of zeros that stand in for test data.
+const MADE_UP_BYTES: usize = 256 << 20;
+
 /// How a case went.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "result", content = "reason", rename_all = "lowercase")]
@@ -140,9 +143,7 @@ fn run_dxdispatch(
     executor: &dyn Executor,
     options: &Options,
 ) -> Result<(), CaseError> {
-    let text = read_file(&case.path)?;
-    let folder = case.path.parent().unwrap_or(Path::new(""));
-    let model = Model::parse(&text, folder, options.max_bytes)?;
+    let model = Model::read_with(&case.path, options.max_bytes, &options.access)?;
     let mut session = Session::new(&model)?;
     let expected = match case.must_be_refused {
         true => None,
@@ -201,7 +202,7 @@ fn run_onnx(case: &Case, executor: &dyn Executor, options: &Options) -> Result<(
         true => case.path.join("model.onnx"),
         false => case.path.clone(),
     };
-    let node = Node::read(&model)?;
+    let node = Node::read_with(&model, &options.access)?;
     let sets = match is_folder {
         true => data_sets(&case.path),
         false => Vec::new(),
@@ -243,14 +244,16 @@ fn run_onnx(case: &Case, executor: &dyn Executor, options: &Options) -> Result<(
 /// it is refused.
 fn run_without_data(node: &Node, executor: &dyn Executor) -> Result<(), CaseError> {
     let mut inputs = Vec::new();
+    let mut left = MADE_UP_BYTES;
     for input in node.free_inputs() {
         let sizes = input.shape.iter().flatten().map(|size| size.unwrap_or(1));
         let shape: Vec<usize> = sizes.collect();
         let element = input.element.unwrap_or(ElementType::Float32);
         let size = element.size().unwrap_or(1);
         let bytes = crate::array::count(&shape).and_then(|count| count.checked_mul(size));
-        let bytes = bytes.filter(|&bytes| bytes as u64 <= file::MAX_FILE_BYTES);
+        let bytes = bytes.filter(|&bytes| bytes <= left);
         let bytes = bytes.ok_or_else(|| no_data("and is too large to make some up"))?;
+        left -= bytes;
         let array = HostArray::new(element, shape, vec![0; bytes]);
         inputs.push(array.map_err(|error| no_data(&error.to_string()))?);
     }

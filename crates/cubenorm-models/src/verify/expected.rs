@@ -73,7 +73,8 @@ pub enum ExpectedError {
 
 fn read<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<T, ExpectedError> {
     let path_of = || path.to_owned();
-    let bytes = file::read(path).map_err(|source| ExpectedError::Read {
+    let bytes = file::read_at_most(path, file::MAX_JSON_BYTES);
+    let bytes = bytes.map_err(|source| ExpectedError::Read {
         path: path_of(),
         source,
     })?;

@@ -37,7 +37,7 @@ impl Gradients {
             path: path_of(),
             source,
         })?;
-        let arrays = npz::read(&bytes, NAMES, file::MAX_FILE_BYTES);
+        let arrays = npz::read(&bytes, NAMES);
         let mut expected = arrays.map_err(|source| ExpectedError::Npz {
             path: path_of(),
             source,

@@ -41,7 +41,7 @@ pub use expected::ExpectedError;
 pub use report::{Outcome, Report};
 pub use walk::{Case, Kind, find_cases};
 
-use crate::Executor;
+use crate::{Executor, FileAccess};
 
 /// How cases are run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +50,8 @@ pub struct Options {
     pub max_bytes: u64,
     /// Whether the way back of each ONNX case that says what it gives is checked, too.
     pub gradients: bool,
+    /// The files outside their folders that models may name. No file is written.
+    pub access: FileAccess,
 }
 
 impl Default for Options {
@@ -57,6 +59,7 @@ impl Default for Options {
         Self {
             max_bytes: crate::dxdispatch::Model::MAX_BYTES,
             gradients: false,
+            access: FileAccess::new(),
         }
     }
 }
