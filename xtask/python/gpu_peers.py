@@ -1,23 +1,29 @@
-"""How fast PyTorch, torch.compile, Liger-Kernel and QuACK normalize on an NVIDIA GPU, beside cubenorm.
+"""Measures PyTorch, torch.compile, Liger-Kernel and QuACK on an NVIDIA GPU, on the problems of cubenorm-throughput.
 
     cubenorm-throughput 256 > cubenorm.txt
     python gpu_peers.py 256 --ours cubenorm.txt
-    python gpu_peers.py 256 --ours report.json      # what gpu-check wrote
+    python gpu_peers.py 256 --ours report.json --csv rows.csv      # report.json is gpu-check's
 
-runs the same problems as `cubenorm-throughput` (same sizes, runs and samples, on the same device) with
-every peer that can be imported, and prints one table: for each problem the share of a copy's bandwidth
-that each comes to, and how many times faster than the fastest peer cubenorm's choice is. The copy is PyTorch's, device to
-device, of as many bytes as the pass must move. Peers that are not installed are left out, and said to be.
+Sizes, runs and samples are those of `cubenorm-throughput`. Every baseline that can be imported is measured, and the
+others are named on standard error. The table has, for each problem, the share of a copy's bandwidth of each
+baseline, and how many times faster cubenorm's choice is than the fastest baseline. The copy is PyTorch's, device to
+device, of the bytes that the pass must move.
 
-Backward is what autograd runs for the gradients of input and parameters of a forward pass that is kept;
-times are those of the device, between events around several runs, so that what Python takes is hidden
-where the device takes longer.
+Backward is what autograd runs for the gradients of input and parameters of a forward pass that is kept. Times are
+the device's, between events around several runs. They hide the time of Python if the device takes longer.
+
+--csv writes the rows for `cargo xtask bench --record FILE`.
 """
 
 import argparse
+import csv
+import datetime
 import importlib
+import importlib.metadata
 import json
+import os
 import statistics
+import subprocess
 import sys
 
 import torch
@@ -29,8 +35,27 @@ COLS = [512, 1024, 2048, 4096, 8192, 16384, 32768, 65536]
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 
 
+# The Python package of each baseline, whose version a row names.
+PACKAGES = {"torch": "torch", "torch.compile": "torch", "liger": "liger-kernel", "quack": "quack-kernels"}
+# The columns of benches/data/results.csv without the id: xtask/src/commands/bench/results.rs has the same.
+COLUMNS = (
+    "date,commit,machine,driver,burn,cubecl,command,device,runtime,provider,op,shape,layout,dtype,pass,plan,"
+    "median_ms,p20_ms,p80_ms,device_ms,device_p20_ms,device_p80_ms,gb_per_s,share_of_copy,note"
+).split(",")
+
+
+class Time(float):
+    """Milliseconds of a run: the median, with the bounds of the middle 60 % of the samples."""
+
+    def __new__(cls, samples):
+        time = super().__new__(cls, statistics.median(samples))
+        fifths = statistics.quantiles(samples, n=5, method="inclusive")
+        time.p20, time.p80 = fifths[0], fifths[-1]
+        return time
+
+
 def milliseconds(run):
-    """The median time of a run."""
+    """The time of a run by the device's clock."""
     for _ in range(3):
         run()
     samples = []
@@ -43,19 +68,19 @@ def milliseconds(run):
         end.record()
         torch.cuda.synchronize()
         samples.append(start.elapsed_time(end) / RUNS)
-    return statistics.median(samples)
+    return Time(samples)
 
 
 def optional(module):
     try:
         return importlib.import_module(module)
-    except Exception as error:  # What a GPU library does where it does not fit is its own.
+    except Exception as error:  # A GPU library may raise anything.
         print(f"# {module}: left out, {type(error).__name__}: {error}", file=sys.stderr)
         return None
 
 
-def peers():
-    """For each operator the peers that have it: functions of input, scale and bias."""
+def baselines():
+    """For each operator the baselines that have it: functions of input, scale and bias."""
 
     def rms_norm(x, scale, bias):
         return F.rms_norm(x, x.shape[-1:], scale, 1e-5)
@@ -80,7 +105,7 @@ def peers():
 
 
 def layer_norm_of_quack(quack):
-    """QuACK's layer norm, which it has as two functions, made differentiable. Its scale and bias are float32."""
+    """A differentiable layer norm of QuACK's two functions. Its scale and bias are float32."""
 
     class LayerNorm(torch.autograd.Function):
         @staticmethod
@@ -90,9 +115,9 @@ def layer_norm_of_quack(quack):
             return out
 
         @staticmethod
-        def backward(ctx, above):
+        def backward(ctx, dy):
             x, scale, rstd, mean = ctx.saved_tensors
-            return quack.layernorm_bwd(x, scale, above, rstd, mean)
+            return quack.layernorm_bwd(x, scale, dy, rstd, mean)
 
     def layer_norm(x, scale, bias):
         return LayerNorm.apply(x, scale, bias)
@@ -102,9 +127,9 @@ def layer_norm_of_quack(quack):
 
 
 def measure(norm, op, dtype, rows, cols):
-    """Milliseconds forward and backward; the reason in the place of what cannot be had."""
+    """The time of each pass, or the reason for none."""
     x = torch.randn(rows, cols, device="cuda", dtype=dtype, requires_grad=True)
-    above = torch.randn_like(x)
+    dy = torch.randn_like(x)
     params = {"device": "cuda", "dtype": getattr(norm, "params", dtype), "requires_grad": True}
     scale = torch.randn(cols, **params)
     bias = torch.randn(cols, **params) if op == "layer_norm" else None
@@ -128,23 +153,79 @@ def measure(norm, op, dtype, rows, cols):
         y = norm(x, scale, bias)
         wanted = [tensor for tensor in (x, scale, bias) if tensor is not None]
         times["backward"] = milliseconds(
-            lambda: torch.autograd.grad(y, wanted, above, retain_graph=True, allow_unused=True)
+            lambda: torch.autograd.grad(y, wanted, dy, retain_graph=True, allow_unused=True)
         )
     except Exception as error:
         times["backward"] = f"{type(error).__name__}: {error}".splitlines()[0]
     return times
 
 
-def copy_rate(bytes_moved):
-    """Bytes per second of a copy that reads half of them and writes half."""
+def copy_time(bytes_moved):
+    """The time of a copy that reads half of the bytes and writes the other half."""
     source = torch.empty(bytes_moved // 2, device="cuda", dtype=torch.uint8)
     target = torch.empty_like(source)
-    return bytes_moved / milliseconds(lambda: target.copy_(source)) * 1e3
+    return milliseconds(lambda: target.copy_(source))
+
+
+class Rows:
+    """Rows in the schema of benches/data/results.csv."""
+
+    def __init__(self, report, path):
+        package = json.load(open(report))["package"]
+        query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        driver = subprocess.run(query, capture_output=True, text=True).stdout.split("\n")[0]
+        self.origin = {
+            "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%MZ"),
+            "commit": package["commit"],
+            "machine": torch.cuda.get_device_name(),
+            "driver": f"NVIDIA {driver}".strip(),
+            "cubecl": package["cubecl"],
+            "command": command(sys.argv[1:]),
+            "device": "cuda",
+            "layout": "contiguous",
+        }
+        self.file = open(path, "w", newline="")
+        self.writer = csv.DictWriter(self.file, COLUMNS, lineterminator="\n")
+        self.writer.writeheader()
+
+    def add(self, provider, op, direction, dtype, rows, cols, moved, time, copy):
+        """A provider's time, or the reason for none."""
+        package = PACKAGES.get(provider, "torch")
+        row = {
+            **self.origin,
+            "runtime": "cuda" if provider == "cubenorm" else f"{package} {importlib.metadata.version(package)}",
+            "provider": provider,
+            "op": op,
+            "shape": f"{rows}x{cols}",
+            "dtype": dtype,
+            "pass": direction,
+        }
+        if isinstance(time, float):
+            row["device_ms"] = round(time, 6)
+            if isinstance(time, Time):
+                row |= {"device_p20_ms": round(time.p20, 6), "device_p80_ms": round(time.p80, 6)}
+            row |= {"gb_per_s": round(moved / time / 1e6, 6), "share_of_copy": round(copy / time, 6)}
+        else:
+            row["note"] = f"failed: {time}"
+        self.writer.writerow(row)
+        self.file.flush()
+
+
+def command(arguments):
+    """The command line without the path that the rows are written to."""
+    kept = ["python gpu_peers.py"]
+    words = iter(arguments)
+    for word in words:
+        if word == "--csv":
+            next(words)
+        elif not word.startswith("--csv="):
+            kept.append(os.path.basename(word))
+    return " ".join(kept)
 
 
 def ours(path):
-    """Milliseconds of the tuned candidate, of the analytic one where none is marked: from what
-    `cubenorm-throughput` printed, or from gpu-check's report."""
+    """Milliseconds of the tuned candidate, or of the analytic one if none is marked: from the output of
+    `cubenorm-throughput`, or from gpu-check's report."""
     times = {}
     for key, time, is_tuned in reported(path) if path.endswith(".json") else printed(path):
         if is_tuned or key not in times:
@@ -169,15 +250,19 @@ def printed(path):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("mebibytes", type=int, nargs="?", default=256, help="size of a tensor")
-    parser.add_argument("--ours", help="what cubenorm-throughput printed or gpu-check reported, to set beside")
+    parser.add_argument("--ours", help="the output of cubenorm-throughput, or gpu-check's report.json, to compare with")
+    parser.add_argument("--csv", help="write the rows to this file; needs gpu-check's report.json as --ours")
     parser.add_argument("--dtype", choices=DTYPES, action="append", help="only these")
     parser.add_argument("--peer", action="append", help="only these")
     arguments = parser.parse_args()
+    if arguments.csv and not (arguments.ours or "").endswith(".json"):
+        parser.error("--csv takes commit and version from gpu-check's report: give it as --ours report.json")
+    csv_rows = Rows(arguments.ours, arguments.csv) if arguments.csv else None
     mine = ours(arguments.ours) if arguments.ours else {}
     wanted = arguments.peer
     found = {
         op: {name: norm for name, norm in of_op.items() if not wanted or name in wanted}
-        for op, of_op in peers().items()
+        for op, of_op in baselines().items()
     }
     names = sorted({name for of_op in found.values() for name in of_op})
     print(f"# {torch.cuda.get_device_name()}, PyTorch {torch.__version__}, tensors of {arguments.mebibytes} MiB;")
@@ -192,12 +277,21 @@ def main():
                 times = {name: measure(norm, op, DTYPES[dtype], rows, cols) for name, norm in of_op.items()}
                 for direction, tensors in (("forward", 2), ("backward", 3)):
                     moved = tensors * rows * cols * DTYPES[dtype].itemsize
-                    rate = copy_rate(moved)
-                    share = lambda time: f"{moved / time * 1e3 / rate:.0%}"
+                    copy = copy_time(moved)
+                    rate = moved / copy * 1e3
+                    share = lambda time: f"{copy / time:.0%}"
                     own = mine.get((op, direction, dtype, str(rows), str(cols)))
+
+                    def record(name, time):
+                        if csv_rows and time:
+                            csv_rows.add(name, op, direction, dtype, rows, cols, moved, time, copy)
+
+                    record("cubenorm", own)
+                    record("copy", copy)
                     cells, best = [], None
                     for name in names:
                         time = times.get(name, {}).get(direction)
+                        record(name, time)
                         if isinstance(time, float):
                             cells.append(share(time))
                             best = min(best or time, time)

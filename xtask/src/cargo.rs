@@ -1,6 +1,6 @@
 //! Cargo command lines that several verbs share, and what cargo says it built.
 
-use std::{env, path::PathBuf};
+use std::{env, fs, path::PathBuf};
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
@@ -42,6 +42,23 @@ pub fn on(verb: &str, packages: &[&str], features: &str) -> Cmd {
 pub fn target_folder(name: &str) -> PathBuf {
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
     workspace().join(target).join(name)
+}
+
+/// The version of a package in the workspace's lock file.
+pub fn locked(package: &str) -> Result<String> {
+    let lock = fs::read_to_string(workspace().join("Cargo.lock")).context("no Cargo.lock")?;
+    let version = locked_in(&lock, package);
+    let version = version.with_context(|| format!("{package} is not in Cargo.lock"))?;
+    Ok(version.to_owned())
+}
+
+fn locked_in<'a>(lock: &'a str, package: &str) -> Option<&'a str> {
+    let name = format!("name = \"{package}\"");
+    let mut lines = lock.lines().skip_while(|line| *line != name).skip(1);
+    lines
+        .next()?
+        .strip_prefix("version = \"")?
+        .strip_suffix('"')
 }
 
 /// Builds all that stands on Burn, with these runtimes.
@@ -212,5 +229,13 @@ mod tests {
             "cubenorm-tests"
         );
         assert_eq!(package_name("path+file:///w/main/xtask#0.1.0"), "xtask");
+    }
+
+    #[test]
+    fn the_version_is_that_of_the_lock_file() {
+        let lock = "[[package]]\nname = \"a\"\nversion = \"1.0.0\"\n\n\
+                    [[package]]\nname = \"ab\"\nversion = \"23.1.0-4\"\nsource = \"x\"\n";
+        assert_eq!(locked_in(lock, "ab"), Some("23.1.0-4"));
+        assert_eq!(locked_in(lock, "b"), None);
     }
 }

@@ -3,7 +3,7 @@
 //! CubeCL's `tracel-llvm-bundler` downloads a bundle while it builds, where the network lets it.
 
 use std::{
-    env, fs,
+    env,
     net::{TcpStream, ToSocketAddrs},
     path::PathBuf,
     time::Duration,
@@ -11,7 +11,10 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use crate::exec::{Cmd, workspace};
+use crate::{
+    cargo::locked,
+    exec::{Cmd, workspace},
+};
 
 const BUNDLER: &str = "tracel-llvm-bundler";
 /// Where the bundler downloads from.
@@ -52,10 +55,14 @@ fn installed() -> bool {
     bundle.is_some_and(|bundle| bundle.join(".tracel-llvm-installed").exists())
 }
 
+/// The version of the bundle, which is LLVM's with a number of its own.
+pub fn version() -> Result<String> {
+    locked(BUNDLER)
+}
+
 /// The folder that the bundler of our lock file looks into.
 fn bundle() -> Result<PathBuf> {
-    let lock = fs::read_to_string(workspace().join("Cargo.lock")).context("no Cargo.lock")?;
-    let version = locked(&lock, BUNDLER).with_context(|| format!("{BUNDLER} is not locked"))?;
+    let version = version()?;
     let data = data_folder().context("no home folder")?;
     Ok(data.join("tracel").join(format!("tracel-llvm-{version}")))
 }
@@ -76,16 +83,6 @@ fn data_folder() -> Option<PathBuf> {
     set.or_else(|| Some(home()?.join(".local/share")))
 }
 
-/// The version of a package in a lock file.
-fn locked<'a>(lock: &'a str, package: &str) -> Option<&'a str> {
-    let name = format!("name = \"{package}\"");
-    let mut lines = lock.lines().skip_while(|line| *line != name).skip(1);
-    lines
-        .next()?
-        .strip_prefix("version = \"")?
-        .strip_suffix('"')
-}
-
 fn reachable() -> bool {
     // Through a proxy the name need not resolve here.
     if ["HTTPS_PROXY", "https_proxy"]
@@ -98,17 +95,4 @@ fn reachable() -> bool {
     addresses
         .take(2)
         .any(|a| TcpStream::connect_timeout(&a, Duration::from_secs(3)).is_ok())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_version_is_that_of_the_lock_file() {
-        let lock = "[[package]]\nname = \"a\"\nversion = \"1.0.0\"\n\n\
-                    [[package]]\nname = \"ab\"\nversion = \"23.1.0-4\"\nsource = \"x\"\n";
-        assert_eq!(locked(lock, "ab"), Some("23.1.0-4"));
-        assert_eq!(locked(lock, "b"), None);
-    }
 }

@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Result, bail};
 use comfy_table::{CellAlignment, Table, presets};
 
-use super::{codegen, conformance, features as runtimes, test, verify::everywhere, wasm};
+use super::{bench, codegen, conformance, features as runtimes, test, verify::everywhere, wasm};
 use crate::{
     cargo::Build,
     device::{Device, features},
@@ -42,6 +42,7 @@ pub fn run(_args: &Args) -> Result<()> {
 
     let format = Cmd::new("cargo").args(["fmt", "--all", "--", "--check"]);
     steps.run("format", || format.run());
+    steps.run("benchmark page", bench::check_report);
     let lint = workspace("clippy")
         .arg("--all-targets")
         .args(["--", "-D", "warnings"]);

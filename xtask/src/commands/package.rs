@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::conformance;
 use crate::{
-    cargo::{Build, on},
+    cargo::{Build, locked, on},
     device::Device,
     exec::{Cmd, on_path, workspace},
     python::Python,
@@ -72,6 +72,9 @@ pub struct Manifest {
     pub commit: String,
     /// The file of the suite.
     pub suite: String,
+    /// CubeCL's version.
+    #[serde(default)]
+    pub cubecl: String,
 }
 
 pub fn run(args: &Args) -> Result<()> {
@@ -139,6 +142,7 @@ pub fn assemble(device: Device, out: &Path) -> Result<PathBuf> {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         commit: commit().unwrap_or_else(|_| "unknown".to_owned()),
         suite: SUITE.to_owned(),
+        cubecl: locked("cubecl")?,
     };
     fs::write(
         folder.join(MANIFEST),
@@ -147,11 +151,16 @@ pub fn assemble(device: Device, out: &Path) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// What is packaged, and whether that is all of it.
-fn commit() -> Result<String> {
+/// The commit of the clone, marked if tracked files differ from it. Documents and recorded rows do not count.
+pub fn commit() -> Result<String> {
     let git = |arguments: &[&str]| Cmd::new("git").args(arguments.iter().copied()).capture();
     let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
-    let changes = git(&["status", "--porcelain", "--untracked-files=no"])?;
+    let code = [".", ":!docs", ":!benches/data"];
+    let changes = git(&[
+        &["status", "--porcelain", "--untracked-files=no", "--"],
+        &code[..],
+    ]
+    .concat())?;
     let mark = if changes.is_empty() { "" } else { ", changed" };
     Ok(format!("{}{mark}", commit.trim()))
 }

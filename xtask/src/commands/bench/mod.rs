@@ -5,8 +5,11 @@ mod fixture;
 mod load;
 mod machine;
 mod measure;
+pub mod origin;
 mod provider;
+mod recorded;
 mod report;
+pub mod results;
 mod rows;
 mod stats;
 mod summary;
@@ -26,6 +29,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use self::{
     measure::Measurement,
+    origin::Origin,
     provider::{Baseline, Field, Provider},
     report::Page,
     survey::Survey,
@@ -46,7 +50,8 @@ const FOLDER: &str = "target/bench";
 /// Two rounds tell a mean; the worst shape wants five and more.
 ///
 /// The tables are followed by target/bench/report.html, with plots, and by the rows in target/bench/rows.csv,
-/// which are written after each problem.
+/// which are written after each problem. --record appends them to benches/data/results.csv, from which --report
+/// generates docs/BENCHMARKS.md.
 ///
 /// PyTorch and ONNX Runtime compute on the CPU whatever the device, with a thread for each core (PyTorch on
 /// the GPU beside `cuda`), from Python packages that are installed into target/python. ONNX Runtime has
@@ -75,11 +80,56 @@ pub struct Args {
     /// Measure every strategy over row lengths for the report, too, as the suite `full` does
     #[arg(long)]
     strategies: bool,
+    /// Append the rows of this run to benches/data/results.csv; with FILE, those of FILE instead of a run
+    #[arg(long, value_name = "FILE", num_args = 0..=1)]
+    record: Option<Option<PathBuf>>,
+    /// Generate docs/BENCHMARKS.md and its picture from the recorded rows, and measure nothing
+    #[arg(long, conflicts_with = "record")]
+    report: bool,
+    /// Fail if what --report generates is stale, and write nothing
+    #[arg(long, requires = "report")]
+    check: bool,
+}
+
+impl Args {
+    /// True if nothing is measured.
+    fn is_about_records(&self) -> bool {
+        self.report || matches!(self.record, Some(Some(_)))
+    }
+}
+
+/// Fails if the documents that are generated from recorded rows are stale.
+pub fn check_report() -> Result<()> {
+    recorded::check()
+}
+
+/// What does not measure: records the rows of a file, or generates the documents.
+fn records(args: &Args) -> Result<()> {
+    match &args.record {
+        Some(Some(file)) => record(results::read_incoming(file)?),
+        _ if args.check => recorded::check(),
+        _ => recorded::write(),
+    }
+}
+
+/// Appends rows to the table and brings the documents up to date.
+fn record(rows: Vec<results::Record>) -> Result<()> {
+    let (count, run) = results::append(rows)?;
+    println!("recorded: {count} rows of run {run} in {}", results::FILE);
+    recorded::write()
 }
 
 pub fn run(args: &Args) -> Result<()> {
+    if args.is_about_records() {
+        return records(args);
+    }
     ensure!(args.rounds > 0, "no rounds, no times");
     let rows = Rows::at(args.json.clone())?;
+    // What could fail after hours fails now.
+    let origin = args.record.is_some().then(Origin::now).transpose()?;
+    if origin.is_some() {
+        results::read()?;
+    }
     let Selected {
         devices,
         program,
@@ -135,6 +185,9 @@ pub fn run(args: &Args) -> Result<()> {
     for path in [&report, &rows.csv].into_iter().chain(&rows.json) {
         let shown = path.strip_prefix(workspace()).unwrap_or(path);
         println!("written: {}", shown.display());
+    }
+    if let Some(origin) = origin {
+        record(origin.records(&measurements)?)?;
     }
     check(&measurements)
 }

@@ -4,6 +4,7 @@ mod machine;
 mod outcome;
 mod part;
 mod report;
+mod rows;
 mod sanitizer;
 mod steps;
 
@@ -23,8 +24,8 @@ use crate::{device::Device, exec::workspace, setup, style};
 /// Check a device: conformance, random cases, determinism, memory errors, throughput; writes a report.
 ///
 /// In a clone it builds what it needs first; in a package, which `cargo xtask package` makes, it needs
-/// nothing but the device's driver. Writes report.json, report.md and the output of each step. The
-/// exit code tells whether all passed.
+/// nothing but the device's driver. Writes report.json, report.md, the output of each step, and throughput.csv,
+/// which `cargo xtask bench --record FILE` records. The exit code tells whether all passed.
 #[derive(clap::Args)]
 pub struct Args {
     /// Write the report and the output of each step into this folder

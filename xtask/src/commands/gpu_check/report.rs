@@ -14,6 +14,7 @@ use serde_json::Value;
 use super::{
     machine::Machine,
     outcome::{Outcome, Verdict},
+    rows,
 };
 use crate::commands::package::Manifest;
 
@@ -47,6 +48,9 @@ impl Report {
             serde_json::to_string_pretty(self)? + "\n",
         )?;
         fs::write(folder.join("report.md"), self.page())?;
+        if !self.throughput.is_empty() {
+            fs::write(folder.join("throughput.csv"), rows::csv(self)?)?;
+        }
         Ok(())
     }
 
@@ -230,6 +234,7 @@ mod tests {
             version: "0.1.0".into(),
             commit: "abc".into(),
             suite: "whole".into(),
+            cubecl: "0.11.3".into(),
         };
         Report::new(package, Machine::default(), false)
     }

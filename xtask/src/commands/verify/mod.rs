@@ -53,6 +53,13 @@ pub struct Args {
     /// `dBias` are expected
     #[arg(long)]
     gradients: bool,
+    /// Let models read any file, not only files below their own folder
+    #[arg(long)]
+    read_anywhere: bool,
+    /// Take DxDispatch models that write below DIR, as well as below their own folder. No file is
+    /// written here
+    #[arg(long, value_name = "DIR")]
+    write_under: Option<PathBuf>,
     /// Show the cases that passed, too
     #[arg(long, short)]
     verbose: bool,
@@ -93,6 +100,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     if args.gradients {
         command = command.arg("--gradients");
+    }
+    if args.read_anywhere {
+        command = command.arg("--read-anywhere");
+    }
+    if let Some(folder) = &args.write_under {
+        command = command.arg("--write-under").arg(folder);
     }
     if args.verbose {
         command = command.arg("--verbose");

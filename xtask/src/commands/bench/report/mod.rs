@@ -5,7 +5,7 @@ mod bars;
 mod browser;
 mod lengths;
 mod map;
-mod plot;
+pub mod plot;
 
 use std::fmt::{self, Display};
 

@@ -1,0 +1,279 @@
+//! The picture: the share of copy bandwidth on the newest GPU, ours and the baselines'.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use plotters::{
+    prelude::*,
+    style::text_anchor::{HPos, Pos, VPos},
+};
+
+use super::{
+    super::{
+        report::plot::{BLUE, FONT, GREY, PALE, SKY, undrawn},
+        results::Record,
+        stats::Clock,
+    },
+    OURS,
+    compare::{Section, sections},
+    is_ceiling,
+};
+use crate::commands::ratios::geometric_mean;
+
+/// Pixels: the picture, what is next to the bars, and a bar.
+const WIDTH: u32 = 760;
+const LABELS: u32 = 150;
+const MARGIN: u32 = 40;
+const TITLE: u32 = 44;
+const AXIS: u32 = 30;
+const BAR: u32 = 18;
+const HEADING: u32 = 30;
+
+const OPS: [&str; 2] = ["layer_norm", "rms_norm"];
+const PASSES: [&str; 3] = ["forward", "backward", "full"];
+
+/// The picture; a note in its place if no row can be drawn.
+pub fn svg(records: &[Record]) -> anyhow::Result<String> {
+    let mut drawn = None;
+    let sections = sections(records);
+    let gpus = sections.iter().filter(|section| section.is_on_gpu());
+    let others = sections.iter().filter(|section| !section.is_on_gpu());
+    for section in gpus.chain(others) {
+        let groups = groups(section);
+        if !groups.is_empty() {
+            drawn = Some((section, groups));
+            break;
+        }
+    }
+    let (title, groups) = match drawn {
+        Some((section, groups)) => (
+            format!(
+                "Share of copy bandwidth, {} (geometric mean)",
+                section.machine
+            ),
+            groups,
+        ),
+        None => ("No rows recorded yet".to_owned(), Vec::new()),
+    };
+    let mut svg = String::new();
+    draw(&title, &groups, &mut svg).map_err(undrawn)?;
+    let label = title.replace('&', "&amp;").replace('"', "&quot;");
+    let label = format!("<svg role=\"img\" aria-label=\"{label}\" ");
+    Ok(svg.trim_end().replacen("<svg ", &label, 1) + "\n")
+}
+
+/// The bars of a norm and a pass.
+#[derive(Debug, PartialEq)]
+struct Group {
+    title: String,
+    bars: Vec<(String, f64)>,
+}
+
+/// The groups of a section. Each has the problems that all its providers have, so that the means are comparable.
+fn groups(section: &Section) -> Vec<Group> {
+    let mut groups = Vec::new();
+    for op in OPS {
+        for pass in PASSES {
+            groups.extend(group(section, op, pass));
+        }
+    }
+    groups
+}
+
+type Problem<'a> = [&'a str; 5];
+
+fn group(section: &Section, op: &str, pass: &str) -> Option<Group> {
+    let clock = section.clocks();
+    let records: Vec<&Record> = section
+        .records
+        .iter()
+        .copied()
+        .filter(|record| record.op == op && record.pass == pass)
+        .collect();
+    // The newest row of each provider and problem, against the copy of its own run.
+    let mut shares: BTreeMap<&str, BTreeMap<Problem, f64>> = BTreeMap::new();
+    for record in &records {
+        if is_drawn(&record.provider)
+            && let Some(share) = clock
+                .into_iter()
+                .find_map(|clock| share(&records, record, clock))
+        {
+            let of_provider = shares.entry(&record.provider).or_default();
+            of_provider.insert(record.problem(), share);
+        }
+    }
+    if shares.get(OURS)?.is_empty() {
+        return None;
+    }
+    // A provider that has none of the others' problems is left out.
+    let common = loop {
+        let common = shares
+            .values()
+            .map(|of_provider| of_provider.keys().copied().collect::<BTreeSet<Problem>>())
+            .reduce(|common, problems| &common & &problems)?;
+        if !common.is_empty() {
+            break common;
+        }
+        let others = shares.iter().filter(|(name, _)| **name != OURS);
+        let (&least, _) = others.min_by_key(|(_, problems)| problems.len())?;
+        shares.remove(least);
+    };
+    let baselines = section.baselines();
+    let names = std::iter::once(OURS).chain(baselines);
+    let bars = names.filter_map(|name| {
+        let of_provider = shares.get(name)?;
+        let shares: Vec<f64> = common
+            .iter()
+            .filter_map(|problem| of_provider.get(problem).copied())
+            .collect();
+        Some((name.to_owned(), geometric_mean(&shares)?))
+    });
+    let words = match op {
+        "rms_norm" => "RMS norm",
+        _ => "layer norm",
+    };
+    let dtypes: BTreeSet<&str> = common.iter().map(|[.., dtype, _]| *dtype).collect();
+    let dtypes: Vec<&str> = dtypes.into_iter().collect();
+    let shapes: BTreeSet<&str> = common.iter().map(|[_, shape, ..]| *shape).collect();
+    let shapes = match shapes.len() {
+        1 => "1 shape".to_owned(),
+        count => format!("{count} shapes"),
+    };
+    Some(Group {
+        title: format!("{words}, {pass}: {shapes}, {}", dtypes.join(", ")),
+        bars: bars.collect(),
+    })
+}
+
+/// True if a provider normalizes, by the plan that a user gets.
+fn is_drawn(provider: &str) -> bool {
+    !is_ceiling(provider) && provider != "elementwise" && !provider.contains(':')
+}
+
+/// The time of a run's copy of the same problem by this one's.
+fn share(records: &[&Record], record: &Record, clock: Clock) -> Option<f64> {
+    let copy = |name: &str| {
+        let mut all = records.iter();
+        let copy = all.find(|other| {
+            other.provider == name
+                && other.run() == record.run()
+                && other.problem() == record.problem()
+        });
+        copy?.time(clock)
+    };
+    Some(copy("copy").or_else(|| copy("probe"))? / record.time(clock)?)
+}
+
+fn draw(title: &str, groups: &[Group], svg: &mut String) -> Result<(), Box<dyn std::error::Error>> {
+    let bars: u32 = groups.iter().map(|group| group.bars.len() as u32).sum();
+    let bottom = TITLE + groups.len() as u32 * HEADING + bars * BAR;
+    let height = if groups.is_empty() {
+        TITLE
+    } else {
+        bottom + AXIS
+    };
+    let root = SVGBackend::with_string(svg, (WIDTH, height)).into_drawing_area();
+    root.fill(&WHITE)?;
+    let text = |size: u32, color: &'static RGBColor, horizontal: HPos| {
+        let style = TextStyle::from((FONT.0, size).into_font());
+        style.color(color).pos(Pos::new(horizontal, VPos::Center))
+    };
+    root.draw_text(title, &text(16, &BLACK, HPos::Left), (12, TITLE as i32 / 2))?;
+    let shares = groups.iter().flat_map(|group| &group.bars);
+    // A norm may beat the copy by a little.
+    let most = shares.map(|(_, share)| *share).fold(1.0, f64::max);
+    let place = |share: f64| {
+        let width = f64::from(WIDTH - LABELS - MARGIN);
+        (f64::from(LABELS) + width * share / most).round() as i32
+    };
+    if !groups.is_empty() {
+        for percent in [0, 25, 50, 75, 100] {
+            let x = place(f64::from(percent) / 100.0);
+            let color = if percent == 100 { GREY } else { PALE };
+            root.draw(&PathElement::new(
+                [(x, TITLE as i32), (x, bottom as i32)],
+                color,
+            ))?;
+            let style = text(FONT.1, &GREY, HPos::Center);
+            root.draw_text(
+                &format!("{percent} %"),
+                &style,
+                (x, (bottom + AXIS / 2) as i32),
+            )?;
+        }
+    }
+    let mut y = TITLE as i32;
+    for group in groups {
+        let middle = y + HEADING as i32 / 2 + 4;
+        root.draw_text(&group.title, &text(14, &BLACK, HPos::Left), (12, middle))?;
+        y += HEADING as i32;
+        for (name, share) in &group.bars {
+            let color = if name == OURS { BLUE } else { SKY };
+            let corners = [(place(0.0), y + 2), (place(*share), y + BAR as i32 - 2)];
+            root.draw(&Rectangle::new(corners, color.filled()))?;
+            let middle = y + BAR as i32 / 2;
+            let style = text(FONT.1, &BLACK, HPos::Right);
+            root.draw_text(name, &style, (LABELS as i32 - 10, middle))?;
+            let value = format!("{:.0} %", 100.0 * share);
+            // In the bar, or after one that is too short for it.
+            let (end, side, color) = match *share > 0.15 {
+                true if name == OURS => (place(*share) - 6, HPos::Right, &WHITE),
+                true => (place(*share) - 6, HPos::Right, &BLACK),
+                false => (place(*share) + 6, HPos::Left, &BLACK),
+            };
+            root.draw_text(&value, &text(FONT.1, color, side), (end, middle))?;
+            y += BAR as i32;
+        }
+    }
+    root.present()?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::bench::results::tests::{recorded, table};
+
+    const ROWS: [&str; 9] = [
+        "cubenorm rms_norm 1x4 f32 forward 9 2",
+        "quack rms_norm 1x4 f32 forward 9 4",
+        "copy rms_norm 1x4 f32 forward 9 1",
+        "cubenorm rms_norm 2x4 f32 forward 9 1",
+        "copy rms_norm 2x4 f32 forward 9 1",
+        "liger rms_norm 3x4 f32 forward 9 1",
+        "copy rms_norm 3x4 f32 forward 9 1",
+        "cubenorm:analytic rms_norm 1x4 f32 forward 9 2",
+        "cubenorm layer_norm 1x4 f32 forward 9 2",
+    ];
+
+    #[test]
+    fn bars_are_means_over_shared_problems() {
+        let rows = recorded(&table("GPU", "cuda", "", &ROWS));
+        let found = groups(&sections(&rows)[0]);
+        // Layer norm has no copy; Liger has no problem in common with ours.
+        assert_eq!(
+            found,
+            [Group {
+                title: "RMS norm, forward: 1 shape, f32".into(),
+                bars: vec![("cubenorm".into(), 0.5), ("quack".into(), 0.25)],
+            }]
+        );
+    }
+
+    #[test]
+    fn the_newest_gpu_comes_before_a_newer_cpu() {
+        let mut rows = recorded(&table("A GPU", "cuda", "", &ROWS));
+        rows.extend(recorded(&table("A CPU", "cpu", "", &ROWS)));
+        rows[9].date = "2027-01-01T00:00Z".into();
+        let picture = svg(&rows).unwrap();
+        assert!(picture.contains("A GPU") && !picture.contains("A CPU"));
+        assert_eq!(picture, svg(&rows).unwrap(), "deterministic");
+        assert!(svg(&rows[9..]).unwrap().contains("A CPU"));
+    }
+
+    #[test]
+    fn an_empty_table_makes_a_picture_that_says_so() {
+        let picture = svg(&[]).unwrap();
+        assert!(picture.contains("No rows recorded yet"), "{picture}");
+        assert!(picture.starts_with("<svg role=\"img\" aria-label=\"No rows"));
+    }
+}

@@ -1,0 +1,133 @@
+//! What speed is asked for, as data beside the results.
+
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+
+use super::super::results::Record;
+use crate::{device::Device, exec::workspace};
+
+const FILE: &str = "benches/data/targets.csv";
+
+/// A speed that is asked for against a baseline.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Target {
+    /// Part of the machine's or driver's name; empty for any.
+    pub machine: String,
+    pub device: String,
+    pub provider: String,
+    pub pass: String,
+    pub shapes: Shapes,
+    /// How many times the baseline's speed in the geometric mean; of a copy, the share of its bandwidth.
+    pub mean: Option<f64>,
+    /// The same of the worst shape.
+    pub worst: Option<f64>,
+}
+
+/// The shapes that a target speaks of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Shapes {
+    All,
+    /// Inputs of 4 MiB and more.
+    Large,
+    /// Layer and RMS norm of contiguous rows, inputs of 1 MiB and more.
+    Rows,
+    /// Inputs of less than 64 KiB: a call's own cost.
+    Tiny,
+}
+
+impl Shapes {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Large => "4 MiB and more",
+            Self::Rows => "contiguous rows, 1 MiB and more",
+            Self::Tiny => "less than 64 KiB",
+        }
+    }
+
+    pub fn contain(self, record: &Record) -> bool {
+        let bytes = record.input_bytes().unwrap_or_default();
+        match self {
+            Self::All => true,
+            Self::Large => bytes >= 4 << 20,
+            Self::Rows => {
+                let is_norm_of_rows = matches!(record.op.as_str(), "layer_norm" | "rms_norm");
+                is_norm_of_rows && record.layout == "contiguous" && bytes >= 1 << 20
+            }
+            Self::Tiny => bytes < 64 << 10,
+        }
+    }
+}
+
+impl Target {
+    /// True if a record is of the machine and device that are meant.
+    pub fn is_for(&self, record: &Record) -> bool {
+        let is_named = |text: &str| text.contains(&self.machine);
+        record.device == self.device && (is_named(&record.machine) || is_named(&record.driver))
+    }
+}
+
+pub fn read() -> Result<Vec<Target>> {
+    let text = fs::read_to_string(workspace().join(FILE));
+    parse(&text.with_context(|| format!("{FILE} not read"))?)
+}
+
+fn parse(text: &str) -> Result<Vec<Target>> {
+    let mut targets = Vec::new();
+    for target in csv::Reader::from_reader(text.as_bytes()).deserialize() {
+        let target: Target = target.context(FILE)?;
+        target.device.parse::<Device>().context(FILE)?;
+        ensure!(
+            target.mean.or(target.worst).is_some(),
+            "{FILE}: {} on {} has neither mean nor worst: expected one",
+            target.provider,
+            target.device
+        );
+        targets.push(target);
+    }
+    Ok(targets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::bench::results::tests::{recorded, table};
+
+    #[test]
+    fn the_targets_in_the_repository_are_readable() {
+        assert!(!read().unwrap().is_empty());
+    }
+
+    #[test]
+    fn shapes_are_told_by_bytes_and_operator() {
+        let rows = recorded(&table(
+            "m",
+            "cpu",
+            "",
+            &[
+                "cubenorm rms_norm 1024x1024 f32 forward 1 ",
+                "cubenorm rms_norm 1024x1024 f16 forward 1 ",
+                "cubenorm group_norm 1024x1024 f32 forward 1 ",
+                "cubenorm rms_norm 1x4096 f32 forward 1 ",
+            ],
+        ));
+        let contained = |shapes: Shapes| {
+            let contained = rows.iter().map(|row| shapes.contain(row));
+            contained.collect::<Vec<bool>>()
+        };
+        assert_eq!(contained(Shapes::Large), [true, false, true, false]);
+        assert_eq!(contained(Shapes::Rows), [true, true, false, false]);
+        assert_eq!(contained(Shapes::Tiny), [false, false, false, true]);
+    }
+
+    #[test]
+    fn a_target_without_a_number_is_refused() {
+        let text = "machine,device,provider,pass,shapes,mean,worst\n,cpu,burn,forward,all,,\n";
+        let error = parse(text).unwrap_err().to_string();
+        assert!(error.contains("burn on cpu has neither"), "{error}");
+        assert!(parse(&text.replace("all,,", "some,1,")).is_err());
+    }
+}
