@@ -52,10 +52,11 @@ pub use error::NormError;
 pub use gradient::{ColumnSums, GradientDesc, GradientProblem, ParamSums};
 pub use layout::{Layout, MAX_RANK, TensorDesc};
 pub use plan::{
-    AccessBlueprint, BLOCK, Blueprint, Buffer, Extent, Footprint, GradientBlueprint, GradientPlan,
-    Grid, Hardware, Hold, Join, Kernel, Knobs, Lanes, Level, LoadMode, Merge, Plan, PlanError,
-    ROUNDS, RowHeld, RowKept, SUMS, SharedMemory, Strategy, StrategyChoice, Team,
-    forward_candidates, gradient_candidates, input_problem_on, knobs, plan_forward, plan_gradient,
+    AccessBlueprint, BLOCK, BackwardError, BackwardLaunch, BackwardSchedule, Blueprint, Buffer,
+    Extent, Footprint, GradientBlueprint, GradientPlan, Grid, Hardware, Hold, Join, Kernel, Knobs,
+    Lanes, Level, LoadMode, Merge, ParamReduce, Partials, Plan, PlanError, ROUNDS, RowHeld,
+    RowKept, SUMS, SharedMemory, Strategy, StrategyChoice, Team, forward_candidates,
+    gradient_candidates, input_problem_on, knobs, plan_backward, plan_forward, plan_gradient,
     problem_on, sums_on,
 };
 pub use problem::{Access, Dim, NormProblem, StatisticsKind};

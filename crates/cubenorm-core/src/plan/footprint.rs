@@ -120,7 +120,7 @@ pub struct SharedMemory {
 impl SharedMemory {
     const NONE: Self = Self { all: 0, live: 0 };
 
-    const fn of(bytes: usize) -> Self {
+    pub(super) const fn of(bytes: usize) -> Self {
         Self {
             all: bytes,
             live: bytes,

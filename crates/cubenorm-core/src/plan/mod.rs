@@ -1,5 +1,6 @@
 //! Problem and hardware to plan: which kernel runs, how it is cut, and why.
 
+mod backward;
 mod blueprint;
 mod candidates;
 mod cost;
@@ -17,6 +18,9 @@ mod task;
 use std::fmt;
 use std::time::Duration;
 
+pub use backward::{
+    BackwardError, BackwardLaunch, BackwardSchedule, ParamReduce, Partials, plan_backward,
+};
 pub use blueprint::{AccessBlueprint, Blueprint, Hold, Lanes, Level, LoadMode, Merge, Team};
 pub use candidates::{forward_candidates, gradient_candidates, knobs};
 pub use footprint::{Buffer, Extent, Footprint, Kernel, ROUNDS, SUMS, SharedMemory};

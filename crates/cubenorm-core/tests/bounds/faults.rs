@@ -2,7 +2,7 @@
 
 use cubenorm_core::{
     Buffer, DType, GradientDesc, Hardware, Knobs, NormDesc, Plan, Statistics, Strategy,
-    StrategyChoice, TensorDesc, plan_forward, plan_gradient,
+    StrategyChoice, TensorDesc, plan_backward, plan_forward,
 };
 
 use crate::{simulate, within_limits};
@@ -23,10 +23,9 @@ fn checked(norm: &NormDesc, hardware: &Hardware, choice: StrategyChoice) -> Plan
 
 fn check_backward(norm: NormDesc, hardware: &Hardware, choice: StrategyChoice) {
     let desc = GradientDesc::new(norm);
-    let problem = desc.input_problem(desc.param_sums()).unwrap();
-    let plan = plan_gradient(&problem, hardware, choice).unwrap();
-    within_limits(&plan.footprint(&problem), hardware).unwrap();
-    simulate::backward(&desc, &problem, &plan).unwrap();
+    let schedule = plan_backward(&desc, hardware, choice).unwrap();
+    within_limits(&schedule.footprint(), hardware).unwrap();
+    simulate::backward(&desc, &schedule).unwrap();
 }
 
 #[test]

@@ -10,7 +10,9 @@ pub struct Numbers(u64);
 
 impl Numbers {
     pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+        // Mixed, as neighbouring seeds would give the same numbers one place further.
+        let mut first = Self(seed);
+        Self(first.next())
     }
 
     pub fn next(&mut self) -> u64 {

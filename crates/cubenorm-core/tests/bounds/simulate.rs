@@ -4,8 +4,9 @@
 //! the planner, and nothing with `plan/footprint.rs`.
 
 use cubenorm_core::{
-    Access, AccessBlueprint, Buffer, Dim, Footprint, GradientDesc, GradientPlan, GradientProblem,
-    Grid, Hold, Lanes, Layout, Level, LoadMode, NormDesc, NormProblem, Plan, Team,
+    Access, AccessBlueprint, BackwardLaunch, BackwardSchedule, Buffer, Dim, Footprint,
+    GradientDesc, Grid, Hold, Lanes, Layout, Level, LoadMode, NormDesc, NormProblem, ParamReduce,
+    Plan, Team,
 };
 
 use crate::problems::SMALL;
@@ -579,11 +580,10 @@ pub fn forward(desc: &NormDesc, problem: &NormProblem, plan: &Plan) -> Checked {
     })
 }
 
-/// Asserts all of a backward plan.
-pub fn backward(desc: &GradientDesc, problem: &GradientProblem, plan: &GradientPlan) -> Checked {
-    let blueprint = &plan.blueprint;
-    let footprint = plan.footprint(problem);
+/// Asserts all of a backward pass.
+pub fn backward(desc: &GradientDesc, schedule: &BackwardSchedule) -> Checked {
     let norm = &desc.norm;
+    let footprint = schedule.footprint();
     let layouts = [
         (Buffer::Input, Some(&norm.input.layout)),
         (Buffer::OutputGradient, Some(&desc.output_gradient.layout)),
@@ -598,6 +598,37 @@ pub fn backward(desc: &GradientDesc, problem: &GradientProblem, plan: &GradientP
     for (buffer, layout) in layouts {
         within(&footprint, buffer, layout)?;
     }
+    let inputs = schedule
+        .launches
+        .iter()
+        .filter(|it| it.writes_input)
+        .count();
+    ensure!(
+        inputs == usize::from(desc.input_gradient.is_some()),
+        "dx is written {inputs} times"
+    );
+    let params = [
+        (desc.wants_scale, &norm.scale, "scale"),
+        (desc.wants_bias, &norm.bias, "bias"),
+    ];
+    for (which, (wants, param, name)) in params.into_iter().enumerate() {
+        let wanted = usize::from(wants && param.is_some());
+        let reductions = schedule.launches.iter().filter_map(|it| it.reduce.as_ref());
+        let written = reductions.filter(|it| it.writes[which]).count();
+        ensure!(
+            written == wanted,
+            "the gradient of the {name} is written {written} times"
+        );
+    }
+    schedule
+        .launches
+        .iter()
+        .try_for_each(|launch| backward_launch(&layouts, launch))
+}
+
+fn backward_launch(layouts: &[(Buffer, Option<&Layout>)], launch: &BackwardLaunch) -> Checked {
+    let BackwardLaunch { problem, plan, .. } = launch;
+    let blueprint = &plan.blueprint;
     let spread = Spread {
         team: &blueprint.team,
         grid: &plan.grid,
@@ -612,6 +643,15 @@ pub fn backward(desc: &GradientDesc, problem: &GradientProblem, plan: &GradientP
         ensure!(
             touched <= plan.workspace,
             "the workspace: {touched} of {} are touched",
+            plan.workspace
+        );
+    }
+    if blueprint.joins_within() {
+        // The sums of each lane of each row group, twice.
+        let touched = 2 * plan.grid.groups * team.vector;
+        ensure!(
+            touched <= plan.workspace,
+            "sums of channels: {touched} of {}",
             plan.workspace
         );
     }
@@ -636,6 +676,9 @@ pub fn backward(desc: &GradientDesc, problem: &GradientProblem, plan: &GradientP
             "words: {touched} of {}",
             plan.cluster_words()
         );
+    }
+    if let Some(reduce) = &launch.reduce {
+        param_reduce(reduce)?;
     }
     if problem.rows.saturating_mul(problem.cols) > SMALL {
         return Ok(());
@@ -668,6 +711,64 @@ pub fn backward(desc: &GradientDesc, problem: &GradientProblem, plan: &GradientP
                 .try_for_each(|it| it.check(&spread, group, step, lanes))
         },
     )
+}
+
+/// Asserts that a reduction writes each element once, and reads what the launch before has left.
+fn param_reduce(reduce: &ParamReduce) -> Checked {
+    let ParamReduce {
+        partials,
+        vector,
+        rounds,
+        elements,
+        ..
+    } = reduce;
+    let [columns, ..] = reduce.cube_dim;
+    let places = reduce.cube_count[0] as usize * columns as usize * rounds;
+    ensure!(
+        elements % vector == 0,
+        "vectors of {vector} do not divide {elements}"
+    );
+    ensure!(
+        places * vector >= *elements,
+        "{places} vectors of {elements} elements are reduced"
+    );
+    let outputs = reduce.writes.iter().filter(|&&it| it).count();
+    ensure!(
+        reduce.cube_count[1] as usize == outputs,
+        "{outputs} gradients"
+    );
+    let offset = (0..2)
+        .filter(|&i| reduce.writes[i])
+        .map(|i| partials.offsets[i])
+        .max();
+    let first = offset.unwrap_or(0);
+    let of = |dims: &[Dim]| dims.iter().map(|dim| dim.size).product::<usize>();
+    ensure!(
+        of(&partials.access.col) == partials.parts,
+        "parts: {partials:?}"
+    );
+    let last = match of(&partials.access.row)
+        .max(1)
+        .saturating_mul(partials.parts)
+        <= SMALL
+    {
+        false => return Ok(()),
+        true => (0..elements / vector)
+            .flat_map(|place| (0..partials.parts).map(move |part| (place * vector, part)))
+            .map(|(element, part)| {
+                // A vector is read from a multiple of its width on.
+                let at = first + place(&partials.access, element, part);
+                (at / vector + 1) * vector
+            })
+            .max(),
+    };
+    let last = last.unwrap_or(0);
+    ensure!(
+        last <= partials.elements,
+        "{last} of {} sums are read",
+        partials.elements
+    );
+    Ok(())
 }
 
 /// Elements of the sums of columns that the kernel touches: see `gradient/columns.rs`.
