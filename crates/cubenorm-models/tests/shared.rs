@@ -24,3 +24,8 @@ fn the_onnx_cases_pass() {
 fn the_dxdispatch_cases_pass() {
     all_pass("dxdispatch", 12);
 }
+
+#[test]
+fn models_with_other_files_pass() {
+    all_pass("cases/onnx/files", 2);
+}

@@ -7,11 +7,12 @@ use std::process::ExitCode;
 use anyhow::{Result, anyhow};
 use clap::Parser;
 use cubenorm_models::dxdispatch::{Event, Model, Options, Session};
-use cubenorm_models::run;
+use cubenorm_models::{FileAccess, run};
 
 /// Runs a model of DxDispatch, DirectML's command-line tool, on any device.
 ///
-/// Resources are printed with all their digits; files are written beside the model.
+/// Resources are printed with all their digits. Files are read and written below the model's folder,
+/// and files that exist are never overwritten.
 #[derive(Debug, Parser)]
 #[command(name = "dxdispatch", version)]
 struct Arguments {
@@ -27,6 +28,14 @@ struct Arguments {
     /// How often each dispatch is repeated, to measure it; the first time does not count
     #[arg(long, short, value_name = "N", default_value_t = 1)]
     iterations: usize,
+
+    /// Let the model read any file
+    #[arg(long)]
+    read_anywhere: bool,
+
+    /// Let the model write below DIR, as well as below its own folder
+    #[arg(long, value_name = "DIR")]
+    write_under: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -42,7 +51,11 @@ fn main() -> ExitCode {
 fn run_model(arguments: &Arguments) -> Result<()> {
     let path = &arguments.model;
     let about = |error| anyhow!("{}: {error}", path.display());
-    let model = Model::read(path).map_err(about)?;
+    let mut access = FileAccess::new().read_anywhere(arguments.read_anywhere);
+    if let Some(folder) = &arguments.write_under {
+        access = access.write_under(folder);
+    }
+    let model = Model::read_with(path, Model::MAX_BYTES, &access).map_err(about)?;
     let mut session = Session::new(&model).map_err(about)?;
     let device = match &arguments.device {
         Some(device) => device.to_lowercase(),

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Error, Result, anyhow, ensure};
 use clap::Parser;
 use cubenorm_models::onnx::{Node, Prepared, read_tensor, write_tensor};
-use cubenorm_models::{HostArray, run};
+use cubenorm_models::{FileAccess, HostArray, run};
 
 /// Elements shown at either end of an output.
 const SHOWN: usize = 4;
@@ -35,6 +35,10 @@ struct Arguments {
     /// are compiled in [default: BURN_DEVICE, or the first of them]
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
+
+    /// Let the model's external data be any file, not only one below the model's folder
+    #[arg(long)]
+    read_anywhere: bool,
 }
 
 fn main() -> ExitCode {
@@ -49,7 +53,8 @@ fn main() -> ExitCode {
 
 fn run_node(arguments: &Arguments) -> Result<()> {
     let (model, files) = files(arguments)?;
-    let node = Node::read(&model).map_err(|error| about(&model, error))?;
+    let access = FileAccess::new().read_anywhere(arguments.read_anywhere);
+    let node = Node::read_with(&model, &access).map_err(|error| about(&model, error))?;
     let inputs: Vec<HostArray> = files.iter().map(|path| read(path)).collect::<Result<_>>()?;
     let prepared = Prepared::new(&node, &inputs).map_err(|error| about(&model, error))?;
     let device = match &arguments.device {

@@ -2,6 +2,7 @@
 //! they should.
 
 use std::error::Error;
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -9,9 +10,9 @@ use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 use clap::Parser;
-use cubenorm_models::run;
 use cubenorm_models::verify::isolate::{serve, supervise};
 use cubenorm_models::verify::{CaseResult, Options, Outcome, find_cases};
+use cubenorm_models::{FileAccess, run};
 
 /// Runs the normalization operators in ONNX and DxDispatch files and compares what they give with
 /// what they should.
@@ -37,6 +38,16 @@ struct Arguments {
     /// cases.json, else 1e-3 and 1e-6
     #[arg(long)]
     gradients: bool,
+
+    /// Let models read any file. By default, `sourcePath` of DxDispatch and external data of ONNX are
+    /// below the model's folder
+    #[arg(long)]
+    read_anywhere: bool,
+
+    /// Take DxDispatch models that write below DIR, as well as below their own folder. No file is
+    /// written here
+    #[arg(long, value_name = "DIR")]
+    write_under: Option<PathBuf>,
 
     /// Write how each case went to a file, as JSON; `-` is the standard output, and the text then
     /// goes to the standard error
@@ -76,12 +87,37 @@ fn main() -> ExitCode {
 fn child(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let executor = device(arguments).and_then(|device| run::open(&device));
     let executor = executor.as_ref().map(AsRef::as_ref);
-    let options = Options {
-        gradients: arguments.gradients,
-        ..Options::default()
-    };
+    let options = options(arguments);
     serve(executor, &options, io::stdin().lock(), io::stdout())?;
     Ok(())
+}
+
+fn options(arguments: &Arguments) -> Options {
+    let access = FileAccess::new().read_anywhere(arguments.read_anywhere);
+    Options {
+        gradients: arguments.gradients,
+        access: match &arguments.write_under {
+            Some(folder) => access.write_under(folder),
+            None => access,
+        },
+        ..Options::default()
+    }
+}
+
+/// The arguments of a child that runs cases with the same options.
+fn child_arguments(arguments: &Arguments, device: &str) -> Vec<OsString> {
+    let mut list: Vec<OsString> = ["--child", "--device", device].map(Into::into).to_vec();
+    if arguments.gradients {
+        list.push("--gradients".into());
+    }
+    if arguments.read_anywhere {
+        list.push("--read-anywhere".into());
+    }
+    if let Some(folder) = &arguments.write_under {
+        list.push("--write-under".into());
+        list.push(folder.into());
+    }
+    list
 }
 
 fn parent(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
@@ -89,10 +125,7 @@ fn parent(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
     let program = std::env::current_exe()?;
     let mut command = || {
         let mut command = Command::new(&program);
-        command.args(["--child", "--device", &device]);
-        if arguments.gradients {
-            command.arg("--gradients");
-        }
+        command.args(child_arguments(arguments, &device));
         command
     };
     let json_to_stdout = arguments
@@ -145,4 +178,29 @@ fn print(text: &mut dyn Write, outcome: &Outcome, verbose: bool) -> io::Result<(
     let (word, rest) = line.split_once(' ').unwrap_or((&line, ""));
     let style = Style::new().fg_color(Some(colour.into()));
     writeln!(text, "{style}{word}{style:#} {rest}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn children_get_all_options() {
+        let given = [
+            "cubenorm-verify",
+            "cases",
+            "--gradients",
+            "--read-anywhere",
+            "--write-under",
+            "results",
+        ];
+        let parent = Arguments::parse_from(given);
+        let list = child_arguments(&parent, "cpu");
+        let name = OsString::from(given[0]);
+        let child = Arguments::parse_from([name].into_iter().chain(list));
+        assert!(child.child);
+        assert_eq!(child.device.as_deref(), Some("cpu"));
+        assert_eq!(options(&child), options(&parent));
+        assert!(options(&child).access.reads_anywhere());
+    }
 }
