@@ -1,6 +1,6 @@
 //! Python packages that some verbs compare with, in an environment of their own under `target/`.
 
-use std::path::PathBuf;
+use std::{env::consts::EXE_EXTENSION, path::PathBuf};
 
 use anyhow::{Context, Result, bail};
 
@@ -96,6 +96,15 @@ impl Python {
     /// One of our scripts, to be given its arguments.
     pub fn script(&self, name: &str) -> Cmd {
         self.command().arg(format!("{SCRIPTS}/{name}"))
+    }
+
+    /// A program that one of its packages has, to be given its arguments.
+    pub fn program(&self, name: &str) -> Result<Cmd> {
+        let folder = self.interpreter.parent();
+        let path = folder.map(|folder| folder.join(name).with_extension(EXE_EXTENSION));
+        let path = path.filter(|path| path.is_file());
+        let path = path.with_context(|| format!("{FOLDER} has no program called `{name}`"))?;
+        Ok(Cmd::new(path.to_string_lossy()))
     }
 
     fn command(&self) -> Cmd {

@@ -12,7 +12,8 @@ use super::{bench, codegen, conformance, features as runtimes, test, verify::eve
 use crate::{
     cargo::Build,
     device::{Device, features},
-    exec::{Cmd, workspace},
+    exec::{Cmd, on_path, workspace},
+    python::Python,
     style,
 };
 
@@ -31,6 +32,10 @@ const CASES: [&str; 2] = ["../shared/onnx", "../shared/dxdispatch"];
 const NODE: &str = "../shared/onnx/test_layer_normalization_4d_axis1";
 const MODEL: &str = "../shared/dxdispatch/mvn1_layer_norm.json";
 
+/// The program that finds misspelled words, and the Python package that has it.
+const TYPOS: &str = "typos";
+const TYPOS_PACKAGE: &str = "typos==1.52.0";
+
 pub fn run(_args: &Args) -> Result<()> {
     let mut steps = Steps::default();
     let everything = format!("burn,criterion,{}", features(&[Device::Wgpu], true));
@@ -42,6 +47,7 @@ pub fn run(_args: &Args) -> Result<()> {
 
     let format = Cmd::new("cargo").args(["fmt", "--all", "--", "--check"]);
     steps.run("format", || format.run());
+    steps.run("spelling", spelling);
     steps.run("benchmark page", bench::check_report);
     let lint = workspace("clippy")
         .arg("--all-targets")
@@ -71,6 +77,20 @@ pub fn run(_args: &Args) -> Result<()> {
     });
     examples(&mut steps);
     steps.report()
+}
+
+/// Looks for misspelled words, by a program that is there or by the one in a Python package.
+fn spelling() -> Result<()> {
+    if on_path(TYPOS) {
+        return Cmd::new(TYPOS).run();
+    }
+    match Python::with(&[TYPOS_PACKAGE]) {
+        Ok(python) => python.program(TYPOS)?.run(),
+        Err(why) => {
+            anstream::println!("{}: no `{TYPOS}`: {why:#}", style::warning("skipped"));
+            Ok(())
+        }
+    }
 }
 
 /// The cases beside the clone on every runtime, or ONNX's own where there are none.

@@ -38,7 +38,8 @@ pub const SUITE: &str = "cubenorm-tests";
 
 /// The suite's targets that need CubeCL only: those that `flex` cannot run and that a further
 /// driver repeats, but for [`TUNING`].
-const KERNEL_TARGETS: [&str; 7] = [
+const KERNEL_TARGETS: [&str; 8] = [
+    "guards",
     "kernels",
     "gradients",
     "property",
