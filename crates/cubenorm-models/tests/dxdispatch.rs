@@ -6,7 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use common::Float64;
-use cubenorm_models::dxdispatch::{Event, InitialValues, Model, ModelError, Options, Session};
+use cubenorm_models::dxdispatch::{
+    Command, Event, InitialValues, Model, ModelError, Options, Session,
+};
 use cubenorm_models::{ExecuteError, Executor, FileAccess, HostArray, Run};
 use cubenorm_operators::{Program, Slot};
 use serde_json::{Value, json};
@@ -929,6 +931,37 @@ fn resources_together_are_limited_too() {
     ]);
     let error = parse(&model).unwrap_err();
     assert!(matches!(error, ModelError::TooLarge { .. }), "{error}");
+}
+
+#[test]
+fn models_made_by_hand_are_checked() {
+    let change = |change: &dyn Fn(&mut Model)| {
+        let mut model = parse(&layer_norm()).unwrap();
+        change(&mut model);
+        Session::new(&model).map(drop).unwrap_err().to_string()
+    };
+    let lost = change(&|model| drop(model.resources.remove("In")));
+    assert!(lost.contains("unknown resource \"In\""), "{lost}");
+    let lost = change(&|model| drop(model.resources.remove("Out")));
+    assert!(lost.contains("unknown resource \"Out\""), "{lost}");
+    let lost = change(&|model| model.dispatchables.clear());
+    assert!(lost.contains("unknown dispatchable \"norm\""), "{lost}");
+    let small = change(&|model| model.resources.get_mut("In").unwrap().size_in_bytes = 0);
+    assert!(small.contains("\"In\""), "{small}");
+    let large = change(&|model| {
+        let resource = model.resources.get_mut("Out").unwrap();
+        let InitialValues::Constant { count, .. } = &mut resource.initial_values else {
+            panic!("{resource:?}")
+        };
+        *count = u64::MAX;
+    });
+    assert!(large.contains("sizeInBytes is 16"), "{large}");
+    let unbound = change(&|model| {
+        if let Command::Dispatch { bindings, .. } = &mut model.commands[0] {
+            bindings.clear();
+        }
+    });
+    assert!(unbound.contains("nothing is bound to"), "{unbound}");
 }
 
 #[test]

@@ -12,7 +12,8 @@ use cubenorm_core::DType;
 use cubenorm_models::HostArray;
 use cubenorm_models::dxdispatch::{Model, Options, Session};
 use cubenorm_models::onnx::proto::{
-    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, ValueInfoProto,
+    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
+    ValueInfoProto,
 };
 use cubenorm_models::onnx::{Node, Prepared, read_tensor, write_tensor};
 use cubenorm_models::verify::{self, Case, CaseResult, Kind, run_case};
@@ -93,6 +94,75 @@ const WORDS: [&str; 20] = [
     ",",
     "\"valueStart\":",
 ];
+
+/// A model of each other operator: name, domain, inputs, outputs and an attribute of a whole number.
+const OPERATORS: [(&str, &str, usize, usize, &str); 9] = [
+    ("BatchNormalization", "", 5, 3, "training_mode"),
+    ("GroupNormalization", "", 3, 1, "num_groups"),
+    ("InstanceNormalization", "", 3, 1, "consumed_inputs"),
+    ("LpNormalization", "", 1, 1, "p"),
+    ("MeanVarianceNormalization", "", 1, 1, "axes"),
+    ("RMSNormalization", "", 2, 1, "axis"),
+    ("SimplifiedLayerNormalization", "", 2, 2, "axis"),
+    ("SkipLayerNormalization", "com.microsoft", 3, 4, "epsilon"),
+    (
+        "SkipSimplifiedLayerNormalization",
+        "com.microsoft",
+        3,
+        4,
+        "epsilon",
+    ),
+];
+
+/// A model that reads the graph's one input, of 4 elements, as all of its node's.
+fn other_operator(
+    (name, domain, inputs, outputs, attribute): (&str, &str, usize, usize, &str),
+) -> Vec<u8> {
+    let value = |name: String| ValueInfoProto {
+        name: Some(name),
+        r#type: None,
+    };
+    let attribute = match attribute {
+        "axes" | "consumed_inputs" => AttributeProto {
+            name: Some(attribute.to_owned()),
+            ints: vec![0],
+            ..AttributeProto::default()
+        },
+        "epsilon" => AttributeProto {
+            name: Some(attribute.to_owned()),
+            f: Some(0.5),
+            ..AttributeProto::default()
+        },
+        _ => AttributeProto {
+            name: Some(attribute.to_owned()),
+            i: Some(1),
+            ..AttributeProto::default()
+        },
+    };
+    let outputs: Vec<String> = (0..outputs).map(|index| format!("Y{index}")).collect();
+    let node = NodeProto {
+        input: vec!["X".to_owned(); inputs],
+        output: outputs.clone(),
+        op_type: Some(name.to_owned()),
+        attribute: vec![attribute],
+        domain: Some(domain.to_owned()),
+        ..NodeProto::default()
+    };
+    let model = ModelProto {
+        ir_version: Some(8),
+        opset_import: vec![OperatorSetIdProto {
+            domain: Some(domain.to_owned()),
+            version: Some(if domain.is_empty() { 23 } else { 1 }),
+        }],
+        graph: Some(GraphProto {
+            node: vec![node],
+            input: vec![value("X".to_owned())],
+            output: outputs.into_iter().take(1).map(value).collect(),
+            ..GraphProto::default()
+        }),
+    };
+    model.encode_to_vec()
+}
 
 fn onnx() -> Vec<u8> {
     let value = |name: &str| ValueInfoProto {
@@ -350,14 +420,27 @@ fn no_text_upsets_a_dxdispatch_model() {
 
 #[test]
 fn no_bytes_upset_an_onnx_model() {
-    let (_, array) = read_tensor(&tensor()).unwrap();
-    fuzz(changed(&onnx()), |bytes| {
+    let shapes: [&[usize]; 4] = [&[4], &[1, 4], &[4, 1, 1], &[1, 1, 2, 2]];
+    let arrays =
+        shapes.map(|shape| HostArray::from_f64(DType::F32, shape, &[1.0, 2.0, 3.0, 4.0]).unwrap());
+    let operators = OPERATORS.map(other_operator).to_vec();
+    for model in &operators {
+        Node::from_bytes(model).unwrap();
+    }
+    let others = prop::sample::select(operators).prop_flat_map(|model| changed(&model));
+    fuzz(prop_oneof![changed(&onnx()), others], |bytes| {
         let Ok(node) = Node::from_bytes(bytes) else {
             return;
         };
-        let Ok(prepared) = Prepared::new(&node, std::slice::from_ref(&array)) else {
-            return;
-        };
+        for array in &arrays {
+            run_forward_and_back(&node, array);
+        }
+    });
+}
+
+/// Runs a node on an array, and back from its result, if it takes them.
+fn run_forward_and_back(node: &Node, array: &HostArray) {
+    if let Ok(prepared) = Prepared::new(node, std::slice::from_ref(array)) {
         let (outputs, _) = prepared
             .run(&Float64::new(), 1)
             .expect("what is taken runs");
@@ -367,16 +450,29 @@ fn no_bytes_upset_an_onnx_model() {
                 .run(&Float64::new(), 1)
                 .expect("what is taken runs");
         }
-    });
+    }
 }
 
 #[test]
 fn no_bytes_upset_a_tensor() {
     let node = Node::from_bytes(&onnx()).unwrap();
     fuzz(changed(&tensor()), |bytes| {
-        let Ok((_, array)) = read_tensor(bytes) else {
+        let Ok((name, array)) = read_tensor(bytes) else {
             return;
         };
+        // A decoder of whole messages sees the same.
+        let decoded = TensorProto::decode(bytes).expect("what is taken is a message");
+        assert_eq!(decoded.name.unwrap_or_default(), name);
+        assert!(
+            decoded
+                .dims
+                .iter()
+                .map(|&size| size as usize)
+                .eq(array.shape.iter().copied())
+        );
+        if let Some(raw) = decoded.raw_data.filter(|raw| !raw.is_empty()) {
+            assert_eq!(raw, array.bytes);
+        }
         drop(array.to_f64());
         let Ok(prepared) = Prepared::new(&node, std::slice::from_ref(&array)) else {
             return;

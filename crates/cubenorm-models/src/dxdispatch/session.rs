@@ -251,8 +251,22 @@ impl<'a> Session<'a> {
                     dispatchable,
                     bindings,
                 } => {
-                    let described = &self.model.dispatchables[dispatchable];
+                    let described = self.model.dispatchables.get(dispatchable);
+                    let described = described.ok_or_else(|| ModelError::Unknown {
+                        at: at.clone(),
+                        kind: "dispatchable",
+                        name: dispatchable.clone(),
+                    })?;
                     self.check_buffers(&at, dispatchable, described, bindings)?;
+                    let program = &self.programs[dispatchable.as_str()];
+                    let mut tensors = program.inputs().chain(program.outputs());
+                    let is_bound = |name: &str| {
+                        bindings.contains_key(name) || described.bindings.contains_key(name)
+                    };
+                    if let Some((_, tensor)) = tensors.find(|(_, tensor)| !is_bound(tensor.name)) {
+                        let tensor = tensor.name.to_owned();
+                        return Err(ModelError::Unbound { at, tensor });
+                    }
                 }
                 Command::Print { resource } => {
                     self.check_shown(at, resource, &[])?;
@@ -262,10 +276,22 @@ impl<'a> Session<'a> {
                     path,
                     dimensions,
                 } if is_npy(path) => self.check_shown(at, resource, dimensions)?,
-                Command::WriteFile { .. } => (),
+                Command::WriteFile { resource, .. } => {
+                    self.described(&at, resource)?;
+                }
             }
         }
         Ok(())
+    }
+
+    /// A resource by name. A model that was not parsed may name one that it does not have.
+    fn described(&self, at: &str, name: &str) -> Result<&'a Resource, ModelError> {
+        let resource = self.model.resources.get(name);
+        resource.ok_or_else(|| ModelError::Unknown {
+            at: at.to_owned(),
+            kind: "resource",
+            name: name.to_owned(),
+        })
     }
 
     /// Checks that each resource has what the tensor bound to it takes.
@@ -284,7 +310,7 @@ impl<'a> Session<'a> {
             let declared = described.and_then(|tensor| tensor.desc.total_tensor_size_in_bytes);
             let span = span_bytes(&tensor.desc).map_or(u64::MAX, |bytes| bytes as u64);
             let expected = span.max(declared.unwrap_or(0));
-            let resource = &self.model.resources[&binding.resource];
+            let resource = self.described(at, &binding.resource)?;
             let actual = resource.size_in_bytes.saturating_sub(binding.offset);
             if actual < expected {
                 return Err(ModelError::BufferTooSmall {
@@ -303,7 +329,7 @@ impl<'a> Session<'a> {
     /// Checks that a resource has one element type and, where sizes are given, at least as many
     /// elements.
     fn check_shown(&self, at: String, name: &str, sizes: &[u32]) -> Result<(), ModelError> {
-        let resource = &self.model.resources[name];
+        let resource = self.described(&at, name)?;
         let Some(size) = resource.element.and_then(|element| element.size()) else {
             return Err(ModelError::NoElementType {
                 at,
@@ -543,6 +569,14 @@ fn allocate(name: &str, resource: &Resource) -> Result<Vec<u8>, ModelError> {
         at: format!("resource {name:?}"),
         bytes: resource.size_in_bytes,
     };
+    let values = resource.initial_values.size_in_bytes();
+    if values > resource.size_in_bytes.into() {
+        return Err(ModelError::TooSmall {
+            at: format!("resource {name:?}"),
+            expected: u64::try_from(values).unwrap_or(u64::MAX),
+            actual: resource.size_in_bytes,
+        });
+    }
     let size = usize::try_from(resource.size_in_bytes).map_err(|_| out_of_memory())?;
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(size).map_err(|_| out_of_memory())?;

@@ -9,7 +9,7 @@ use crate::executor::{ExecuteError, Executor, Run, check_outputs, only_f32, span
 use crate::onnx::node::{Node, Value};
 use crate::strided::row_major;
 
-/// The most bytes that an output is allocated: an empty input may have outputs that are not.
+/// The most bytes of all outputs together: those of an empty input need not be empty.
 const MAX_OUTPUT_BYTES: usize = 4 << 30;
 
 /// Why a node does not take its inputs.
@@ -72,9 +72,10 @@ pub enum BindError {
         /// The operator's.
         actual: Vec<usize>,
     },
-    /// An output is larger than any is allocated.
+    /// With this output, all of them are larger than any that are allocated.
     #[error(
-        "output {name:?} has the shape {shape:?}, which takes more than {MAX_OUTPUT_BYTES} bytes"
+        "output {name:?} has the shape {shape:?}: expected at most {MAX_OUTPUT_BYTES} bytes of \
+         outputs together"
     )]
     TooLarge {
         /// The output.
@@ -150,16 +151,18 @@ impl Prepared {
                 buffers.insert(slot, array.bytes.clone());
             }
         }
+        let mut left = MAX_OUTPUT_BYTES;
         let mut outputs = Vec::with_capacity(node.graph_outputs.len());
         for output in &node.graph_outputs {
             let (slot, shape) = bind_output(node, &program, output)?;
-            buffers.insert(slot, zeros(&program.tensor(slot).desc, &output.name)?);
+            let desc = &program.tensor(slot).desc;
+            buffers.insert(slot, zeros(desc, &output.name, &mut left)?);
             outputs.push((output.name.clone(), slot, shape));
         }
         // Those that nobody asks for.
         for (slot, tensor) in program.outputs() {
             if let Entry::Vacant(free) = buffers.entry(slot) {
-                free.insert(zeros(&tensor.desc, tensor.name)?);
+                free.insert(zeros(&tensor.desc, tensor.name, &mut left)?);
             }
         }
         Ok(Self {
@@ -196,9 +199,10 @@ impl Prepared {
                 buffers.insert(slot, self.buffers.get(&given).cloned().unwrap_or_default());
             }
         }
+        let mut left = MAX_OUTPUT_BYTES;
         let mut outputs = Vec::new();
         for (slot, tensor) in program.outputs() {
-            buffers.insert(slot, zeros(&tensor.desc, tensor.name)?);
+            buffers.insert(slot, zeros(&tensor.desc, tensor.name, &mut left)?);
             outputs.push((tensor.name.to_owned(), slot, tensor.desc.shape().to_vec()));
         }
         Ok(Self {
@@ -252,12 +256,13 @@ fn check_temporaries(program: &Program) -> Result<(), BindError> {
 }
 
 /// The buffer of an output before it is written.
-fn zeros(desc: &TensorDesc, name: &str) -> Result<Vec<u8>, BindError> {
-    let bytes = span_bytes(desc).filter(|&bytes| bytes <= MAX_OUTPUT_BYTES);
+fn zeros(desc: &TensorDesc, name: &str, left: &mut usize) -> Result<Vec<u8>, BindError> {
+    let bytes = span_bytes(desc).filter(|&bytes| bytes <= *left);
     let bytes = bytes.ok_or_else(|| BindError::TooLarge {
         name: name.to_owned(),
         shape: desc.shape().to_vec(),
     })?;
+    *left -= bytes;
     Ok(vec![0; bytes])
 }
 

@@ -19,6 +19,8 @@ use crate::verify::{Case, CaseResult, Options, Outcome, Report, run_case};
 
 /// What each line of the child starts with.
 const MARK: &str = "cubenorm-verify: ";
+/// The longest line that is read in one part: more than any message has.
+const MAX_LINE_BYTES: u64 = 16 << 20;
 /// The least time that a child has to start its device in, whatever the limit of a case.
 const STARTING: Duration = Duration::from_secs(60);
 
@@ -231,9 +233,19 @@ impl Drop for Running {
     }
 }
 
+/// Sends the messages among the lines of a child.
 fn forward(stdout: impl Read, sender: &Sender<Message>) {
-    for line in BufReader::new(stdout).split(b'\n') {
-        let Ok(line) = line else { return };
+    let mut lines = BufReader::new(stdout);
+    loop {
+        let mut line = Vec::new();
+        // A driver may write without end and without a line's end.
+        let read = lines
+            .by_ref()
+            .take(MAX_LINE_BYTES)
+            .read_until(b'\n', &mut line);
+        if !read.is_ok_and(|bytes| bytes > 0) {
+            return;
+        }
         let Some(text) = line.strip_prefix(MARK.as_bytes()) else {
             continue;
         };
@@ -243,5 +255,19 @@ fn forward(stdout: impl Read, sender: &Sender<Message>) {
         if sender.send(message).is_err() {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endless_lines_are_read_in_parts() {
+        let line = format!("\n{MARK}{}\n", r#"{"started":{"index":3}}"#);
+        let endless = io::repeat(b'x').take(3 * MAX_LINE_BYTES);
+        let (sender, messages) = channel();
+        forward(endless.chain(line.as_bytes()), &sender);
+        assert_eq!(messages.try_recv(), Ok(Message::Started { index: 3 }));
     }
 }
