@@ -9,9 +9,9 @@ use crate::exec::{Cmd, workspace};
 
 /// Every package that builds Burn.
 ///
-/// They are always built together. Cargo unites the features of all packages of one invocation;
-/// one at a time, the tokenizers of one example and the pictures of another would each turn on
-/// other features of crates deep below Burn, and each would build it anew, for many minutes.
+/// They are always built together, because cargo unites the features of all packages of one
+/// invocation. One at a time, each example would turn on other features of crates deep below Burn.
+/// Cargo would then build Burn anew for each of them, which takes many minutes.
 pub const BURN_FACING: [&str; 13] = [
     "cubenorm",
     "cubenorm-kernels",
@@ -61,7 +61,7 @@ fn locked_in<'a>(lock: &'a str, package: &str) -> Option<&'a str> {
         .strip_suffix('"')
 }
 
-/// Builds all that stands on Burn, with these runtimes.
+/// Builds everything that depends on Burn, with these runtimes.
 pub struct Build {
     artifacts: Vec<Artifact>,
 }
@@ -121,10 +121,10 @@ pub struct Artifact {
     pub package: String,
     /// The target within the package: `kernels` for `tests/kernels.rs`.
     pub target: String,
-    /// Where the package lies, which is where cargo runs its tests.
+    /// Folder of the package: cargo runs its tests there.
     pub folder: PathBuf,
     pub executable: PathBuf,
-    /// Whether it is made of tests.
+    /// True if it is made of tests.
     pub test: bool,
 }
 
@@ -166,7 +166,7 @@ fn artifacts(messages: &str) -> Vec<Artifact> {
         .collect()
 }
 
-/// The name in a package id: after `#` and before `@`, or the folder where `#` has a version only.
+/// The name in a package id: after `#` and before `@`, or the folder if `#` has a version only.
 fn package_name(id: &str) -> &str {
     let (path, fragment) = id.split_once('#').unwrap_or((id, id));
     match fragment.split_once('@') {
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_and_tests_are_told_apart() {
+    fn tests_are_no_programs() {
         let build = Build {
             artifacts: artifacts(
                 &[

@@ -46,7 +46,7 @@ impl Device {
         }
     }
 
-    /// Why this machine cannot run the device, or `None` where it can.
+    /// Why this machine cannot run the device, or `None` if it can.
     pub fn missing(self) -> Option<String> {
         let mac = cfg!(target_os = "macos");
         match self {
@@ -87,7 +87,7 @@ impl FromStr for Device {
     }
 }
 
-/// Those of some devices that this machine has; says why it leaves out the others.
+/// Keeps the devices that this machine has, and prints why it leaves out the others.
 pub fn present(devices: &[Device]) -> Vec<Device> {
     let (here, missing): (Vec<Device>, Vec<Device>) = devices
         .iter()
@@ -101,9 +101,9 @@ pub fn present(devices: &[Device]) -> Vec<Device> {
 
 /// The runtimes to build for these devices, as cargo features.
 ///
-/// The devices that every machine can have share one set, so that `demo`, `test` and `bench` share
-/// one build of Burn, which takes many minutes. `cpu` is in it where LLVM can be had. `vulkan`
-/// stays out of it: with it in the build, `wgpu` would compile to SPIR-V instead of WGSL.
+/// The devices that every machine can have share one set. So `demo`, `test` and `bench` share one
+/// build of Burn, which takes many minutes. `cpu` is in the set if LLVM can be installed. `vulkan`
+/// is not: with it in the build, `wgpu` would compile to SPIR-V instead of WGSL.
 pub fn features(devices: &[Device], llvm: bool) -> String {
     let common = [Device::Cpu, Device::Wgpu, Device::Flex];
     let mut set: Vec<Device> = devices
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn common_devices_share_a_build_and_vulkan_has_its_own() {
+    fn common_devices_share_a_build_without_vulkan() {
         assert_eq!(features(&[Device::Wgpu], true), "cpu,wgpu,flex");
         assert_eq!(
             features(&[Device::Flex, Device::Cpu], true),

@@ -86,7 +86,7 @@ impl Cmd {
         command
     }
 
-    /// Runs the command; its output goes where ours goes.
+    /// Runs the command, with our own standard output and error.
     pub fn run(&self) -> Result<()> {
         let status = self.status()?;
         self.check(status)
@@ -111,8 +111,8 @@ impl Cmd {
         String::from_utf8(output.stdout).with_context(|| format!("`{self}` wrote no UTF-8"))
     }
 
-    /// Runs the command, shows what it writes to standard output while it writes, each line behind `prefix`, and returns
-    /// that without it and whether it succeeded.
+    /// Runs the command and shows its standard output line by line, each with `prefix` before it.
+    /// Returns the output without the prefix, and the exit status.
     pub fn tee(&self, prefix: &str) -> Result<(String, ExitStatus)> {
         self.announce();
         let mut child = self
@@ -161,8 +161,9 @@ impl fmt::Display for Cmd {
     }
 }
 
-/// What `cargo run` tells us about our own package, and a cargo that we start must not hear: a build
-/// script far below Burn (ring's) asks to run again when one of these changes, and Burn would be
+/// Variables of `cargo run` about our own package, which a cargo that we start must not inherit.
+///
+/// A build script far below Burn (ring's) runs again if one of these changes. Burn would then be
 /// built anew each time a person's cargo and ours take turns.
 fn inherited(names: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString> {
     names.filter(|name| {
@@ -225,7 +226,7 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// How a process ended, in words.
+/// The end of a process, in words.
 pub fn ending(status: ExitStatus) -> String {
     #[cfg(unix)]
     if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
@@ -239,7 +240,7 @@ pub fn ending(status: ExitStatus) -> String {
 
 /// The root of the workspace.
 pub fn workspace() -> PathBuf {
-    // Set by `cargo run`, and right even where a cached binary was built from another clone.
+    // Set by `cargo run`, and right even if another clone built a cached binary.
     let package = std::env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     package
@@ -247,7 +248,7 @@ pub fn workspace() -> PathBuf {
         .map_or_else(|| package.clone(), Path::to_path_buf)
 }
 
-/// Whether a program of this name is on the path.
+/// True if a program of this name is on the path.
 pub fn on_path(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| {
@@ -282,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cargo_within_does_not_hear_of_our_package() {
+    fn a_started_cargo_inherits_no_package_variables() {
         let names = [
             "CARGO_PKG_NAME",
             "CARGO_MANIFEST_DIR",
@@ -321,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_behind_a_name_is_returned_without_it() {
+    fn tee_returns_output_without_the_prefix() {
         let (text, status) = Cmd::new("cargo").arg("--version").tee("name: ").unwrap();
         assert!(status.success());
         assert!(text.starts_with("cargo "), "{text}");

@@ -1,6 +1,6 @@
-//! LLVM, which the `cpu` runtime compiles with.
+//! LLVM, the compiler of the `cpu` runtime.
 //!
-//! CubeCL's `tracel-llvm-bundler` downloads a bundle while it builds, where the network lets it.
+//! CubeCL's `tracel-llvm-bundler` downloads a bundle while it builds, if the network allows it.
 
 use std::{
     env,
@@ -17,10 +17,10 @@ use crate::{
 };
 
 const BUNDLER: &str = "tracel-llvm-bundler";
-/// Where the bundler downloads from.
+/// Source of the bundler's download.
 const SOURCE: &str = "github.com:443";
 
-/// Whether a build with `cpu` can succeed.
+/// State of LLVM for a build with `cpu`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Llvm {
     /// The bundle is in place.
@@ -31,7 +31,7 @@ pub enum Llvm {
     Missing,
 }
 
-/// Looks for LLVM, and installs it first where a script for that lies beside the clone.
+/// Looks for LLVM. Installs it first if a script next to the clone does that.
 pub fn find() -> Result<Llvm> {
     if installed() {
         return Ok(Llvm::Installed);

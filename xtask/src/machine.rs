@@ -1,4 +1,4 @@
-//! What this machine says of itself.
+//! Facts about this machine.
 
 use std::{fs, process::Command};
 
@@ -24,7 +24,7 @@ pub fn nvidia_gpu() -> Option<String> {
     gpus.lines().next().map(str::to_owned)
 }
 
-/// What a program of the system says, where there is one and it succeeds.
+/// Output of a program of the system, if it is there and succeeds.
 pub fn said_by(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;

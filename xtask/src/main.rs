@@ -54,9 +54,9 @@ enum Command {
     Ci(ci::Args),
 }
 
-/// Ends where nobody reads on, as `explain | head` does not: a print panics there.
+/// Exits if the reader of a pipe has gone, as in `explain | head`: a print panics then.
 fn end_with_the_reader() {
-    /// What a shell has for a program that the signal for it has ended.
+    /// A shell's exit code for a program that the signal has ended.
     const BROKEN_PIPE: i32 = 128 + 13;
     let usual = panic::take_hook();
     panic::set_hook(Box::new(move |info| {

@@ -9,9 +9,9 @@ use crate::{
     style,
 };
 
-/// Where the environment lies.
+/// Folder of the environment.
 const FOLDER: &str = "target/python";
-/// Where our scripts lie.
+/// Folder of our scripts.
 const SCRIPTS: &str = "xtask/python";
 /// Says whether exactly these packages, as `NAME==VERSION`, are installed.
 const INSTALLED: &str = "\
@@ -33,12 +33,12 @@ pub struct Python {
 }
 
 impl Python {
-    /// Makes the environment where there is none, and installs what it lacks of `packages`, each
+    /// Makes the environment if there is none, and installs missing `packages`, each
     /// `NAME==VERSION`.
     ///
     /// # Errors
     ///
-    /// Where there is no Python, or the packages cannot be had.
+    /// If there is no Python, or a package cannot be installed.
     pub fn with(packages: &[&str]) -> Result<Self> {
         let python = Self::new()?;
         python.install(packages, &[])?;
@@ -65,8 +65,8 @@ impl Python {
         Ok(python)
     }
 
-    /// Installs what the environment lacks of `packages`, each `NAME==VERSION`. pip gets `options`
-    /// besides.
+    /// Installs what the environment lacks of `packages`, each `NAME==VERSION`. `options`
+    /// go to pip.
     pub fn install(&self, packages: &[&str], options: &[&str]) -> Result<()> {
         if self.has(packages) {
             return Ok(());
@@ -86,7 +86,7 @@ impl Python {
         }
     }
 
-    /// Where its packages lie.
+    /// Folder of its packages.
     pub fn site_packages(&self) -> Result<PathBuf> {
         let print = "import sysconfig; print(sysconfig.get_path('purelib'))";
         let path = self.command().args(["-c", print]).capture()?;
@@ -111,7 +111,7 @@ impl Python {
         Cmd::new(self.interpreter.to_string_lossy())
     }
 
-    /// Whether the interpreter is there and still works: it goes with the system's.
+    /// True if the interpreter is there and still works. An upgrade of the system's may break it.
     fn runs(&self) -> bool {
         self.succeeds(&["-m", "pip", "--version"])
     }

@@ -1,6 +1,6 @@
-//! A device to run on, and what it needs, installed where that is possible.
+//! A device to run on, and its requirements, installed if possible.
 //!
-//! Everything here speaks on standard error: the standard output of some verbs is a report.
+//! Messages go to standard error: the standard output of some verbs is a report.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
@@ -26,8 +26,8 @@ pub fn device(asked: Option<Device>, yes: bool) -> Result<Device> {
     Ok(device)
 }
 
-/// Whether a build for this device may contain `cpu`: LLVM is large, so it is fetched for the device
-/// that needs it, and used where it is.
+/// True if a build for this device may contain `cpu`. LLVM is large: it is fetched for the device
+/// that needs it, and used if it is there.
 pub fn with_llvm(device: Device) -> Result<bool> {
     Ok(device == Device::Cpu || llvm::find()? == Llvm::Installed)
 }
@@ -48,7 +48,7 @@ fn best(yes: bool) -> Result<Device> {
     })
 }
 
-/// Makes sure that a device can run, installing what it lacks where that is possible.
+/// Makes sure that a device can run. Installs missing packages if possible.
 fn prepare(device: Device, yes: bool) -> Result<()> {
     match device {
         Device::Cpu if llvm::find()? == Llvm::Missing => {

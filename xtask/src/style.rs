@@ -1,5 +1,5 @@
-//! Words with a meaning in colour. The printing macros of `anstream` take the colour out where
-//! the output is piped or `NO_COLOR` is set.
+//! Words with a meaning in colour. The printing macros of `anstream` remove the colour if the
+//! output is piped or `NO_COLOR` is set.
 
 use std::fmt::Display;
 

@@ -15,7 +15,7 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// A short name: that of the known software drivers, else the manifest's.
+    /// A short name: a known driver's own, else the manifest's.
     pub fn name(&self) -> &str {
         let file = self
             .manifest
@@ -29,8 +29,8 @@ impl Driver {
         }
     }
 
-    /// Whether the driver computes on the processor, so that it runs on every machine.
-    pub fn is_software(&self) -> bool {
+    /// True if the driver computes on the processor, so that it runs on every machine.
+    pub fn is_cpu_vulkan(&self) -> bool {
         matches!(self.name(), "lavapipe" | "swiftshader")
     }
 }
@@ -52,7 +52,8 @@ pub fn drivers() -> Vec<Driver> {
     distinct(manifests)
 }
 
-/// The software drivers, and SwiftShader where a Chromium brings one that no loader looks for.
+/// The CPU Vulkan drivers. SwiftShader counts if a Chromium brings it, though no loader looks
+/// there.
 pub fn software_drivers() -> Vec<Driver> {
     let chromium = [
         "/usr/lib/chromium",
@@ -65,12 +66,12 @@ pub fn software_drivers() -> Vec<Driver> {
         .filter(|manifest| manifest.is_file());
     let seen = drivers().into_iter().map(|driver| driver.manifest);
     let mut found = distinct(seen.chain(hidden).collect());
-    found.retain(Driver::is_software);
+    found.retain(Driver::is_cpu_vulkan);
     found
 }
 
-/// Whether a GPU is there with a driver that is not software: the drivers' manifests come together
-/// in one package, so the device has to be there too.
+/// True if a GPU is there with a driver of its own. The drivers' manifests come together in one
+/// package, so the device has to be there too.
 pub fn has_gpu() -> bool {
     let node = |entry: fs::DirEntry| entry.file_name().to_string_lossy().starts_with("renderD");
     let render = fs::read_dir("/dev/dri")
@@ -79,7 +80,7 @@ pub fn has_gpu() -> bool {
         .flatten()
         .any(node);
     let nvidia = Path::new("/dev/nvidiactl").exists();
-    (render || nvidia) && drivers().iter().any(|driver| !driver.is_software())
+    (render || nvidia) && drivers().iter().any(|driver| !driver.is_cpu_vulkan())
 }
 
 /// The loader's search path on Linux.
@@ -106,7 +107,7 @@ fn folders(variable: &dyn Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The manifests in a folder, or the manifest itself where the path is one.
+/// The manifests in a folder, or the path itself if it is a manifest.
 fn manifests(path: &Path) -> Vec<PathBuf> {
     let is_manifest = |path: &PathBuf| path.extension().is_some_and(|e| e == "json");
     if path.is_file() {
@@ -143,13 +144,13 @@ mod tests {
     }
 
     #[test]
-    fn software_drivers_are_known_by_their_manifest() {
+    fn cpu_drivers_are_known_by_their_manifest() {
         assert_eq!(driver("lvp_icd.x86_64.json").name(), "lavapipe");
         assert_eq!(driver("vk_swiftshader_icd.json").name(), "swiftshader");
         assert_eq!(driver("intel_hasvk_icd.x86_64.json").name(), "intel_hasvk");
         assert_eq!(driver("nvidia.json").name(), "nvidia.json");
-        assert!(driver("lvp_icd.aarch64.json").is_software());
-        assert!(!driver("radeon_icd.x86_64.json").is_software());
+        assert!(driver("lvp_icd.aarch64.json").is_cpu_vulkan());
+        assert!(!driver("radeon_icd.x86_64.json").is_cpu_vulkan());
     }
 
     #[test]

@@ -17,16 +17,16 @@ use crate::{
     style,
 };
 
-/// Check a change: formatting, lints, docs, every runtime's feature, tests and operators in files on every
-/// runtime, what is generated for every target, examples.
+/// Check a change: formatting, lints, docs, every runtime's feature, wasm32, tests, operators in
+/// files, generated sources, examples.
 ///
-/// All steps run, whatever fails before them; the exit code tells whether all passed.
+/// All steps run, whatever fails before them. The exit code tells if all passed.
 #[derive(clap::Args)]
 pub struct Args {}
 
-/// Where the weights of the style-transfer example lie beside the clone, where they do.
+/// Weights of the style-transfer example, next to the clone. CI has them.
 const CANDY: &str = "../shared/candy";
-/// Where cases for `verify` lie beside the clone, where they do.
+/// Cases for `verify`, next to the clone. CI has them.
 const CASES: [&str; 2] = ["../shared/onnx", "../shared/dxdispatch"];
 /// One of them for each example that runs such files.
 const NODE: &str = "../shared/onnx/test_layer_normalization_4d_axis1";
@@ -65,7 +65,7 @@ pub fn run(_args: &Args) -> Result<()> {
     steps.run("flex alone", || flex.run());
     steps.run("runtimes", || runtimes::run(&runtimes::Args::shared()));
     steps.run("wasm32", || wasm::run(&wasm::Args::all()));
-    // Nothing leaves the machine; whether a package builds is the workflow's to find out.
+    // Nothing leaves the machine. The GitHub workflow builds the packages.
     let dry = ["--dry-run", "--no-verify", "--allow-dirty"];
     let packages = Cmd::new("cargo").args(["publish", "--workspace"]).args(dry);
     steps.run("packages", || packages.run());
@@ -93,7 +93,7 @@ fn spelling() -> Result<()> {
     }
 }
 
-/// The cases beside the clone on every runtime, or ONNX's own where there are none.
+/// Verifies the cases next to the clone on every runtime, or ONNX's own if there are none.
 fn operators() -> Result<()> {
     let cases: Vec<PathBuf> = CASES
         .iter()
@@ -145,7 +145,7 @@ fn examples(steps: &mut Steps) {
     }
 }
 
-/// What ran, how long it took, and whether it passed.
+/// Steps that ran, with their time and result.
 #[derive(Default)]
 struct Steps {
     done: Vec<(String, Duration, bool)>,
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_failed_step_fails_all_and_stops_none() {
+    fn a_failed_step_fails_ci_and_stops_no_other() {
         let mut steps = Steps::default();
         steps.run("a", || bail!("no"));
         steps.run("b", || Ok(()));

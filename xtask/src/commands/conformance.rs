@@ -9,14 +9,15 @@ use crate::{device::Device, exec::workspace, python::Python, style};
 
 /// The package whose node tests are exported, and its version.
 const ONNX: &str = "onnx==1.23.2";
-/// Where they go.
+/// Folder of the exported tests.
 const FOLDER: &str = "target/conformance/onnx";
 
 /// Export ONNX's own node tests of the normalization operators, and verify them on every runtime.
 ///
 /// The tests come from a pinned version of the Python package `onnx`, installed into target/python,
-/// and go to target/conformance/onnx: the models of one node, as ONNX wrote them, not those in which
-/// a function body replaces the operator. Ends with a table: runtime, passed, failed, skipped.
+/// and go to target/conformance/onnx. Models of one node are exported as ONNX wrote them. Models in
+/// which a function body replaces the operator are left out. Ends with a table: runtime, passed,
+/// failed, skipped.
 #[derive(clap::Args)]
 pub struct Args {
     /// Runtimes to verify on [default: all that this machine has]
@@ -35,7 +36,7 @@ pub fn run(args: &Args) -> Result<()> {
     everywhere::verify(&[export()?], &args.device)
 }
 
-/// Exports the tests, and says where they lie.
+/// Exports the tests, and returns their folder.
 pub fn export() -> Result<PathBuf> {
     let python = Python::with(&[ONNX])?;
     anstream::println!("{} to {FOLDER}", style::heading("export"));

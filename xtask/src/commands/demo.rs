@@ -1,4 +1,4 @@
-//! `cargo xtask demo`: what the fused norms change, on this machine, in one command.
+//! `cargo xtask demo`: the effect of the fused norms on this machine, in one command.
 
 use anyhow::{Result, bail};
 

@@ -1,4 +1,4 @@
-//! `cargo xtask devices`: what the devices of this machine can do, as the plans see it.
+//! `cargo xtask devices`: capabilities of this machine's devices, as plans see them.
 
 use anyhow::{Result, bail, ensure};
 use comfy_table::{Table, presets};
@@ -16,7 +16,7 @@ const PROGRAM: &str = "cubenorm-devices";
 /// These are the facts that plans are made from, read from CubeCL's device properties.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Devices to ask [default: those that this machine has]
+    /// Devices to ask [default: all that this machine has]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     device: Vec<Device>,
 }

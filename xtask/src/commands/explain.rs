@@ -1,4 +1,4 @@
-//! `cargo xtask explain`: what would run for a problem, and why.
+//! `cargo xtask explain`: the plan for a problem, and its reasons.
 
 use std::{fs, slice};
 
@@ -14,12 +14,12 @@ use crate::{
     style,
 };
 
-/// Print what would run for a problem without tuning, and why: description, analytic plan, bytes moved, source, and
-/// what a tuner could choose instead.
+/// Print the plan for a problem, and why: description, analytic plan, bytes moved, source, and a
+/// tuner's candidates.
 ///
-/// The device has to be there: plans are made from what it reports, and each is launched once, so that the
-/// runtime compiles it. The source is what the runtime hands to its driver, where it tells; else it is
-/// CubeCL's own representation of the kernel.
+/// The device has to be there: plans depend on its properties, and each plan is launched once, so
+/// that the runtime compiles it. The source is the one that the runtime hands to its driver, if it
+/// tells. Otherwise it is CubeCL's own representation of the kernel.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -29,10 +29,10 @@ pub struct Args {
     no_source: bool,
 }
 
-/// Where CubeCL writes what it compiles.
+/// CubeCL's log of compiled sources.
 const LOG: &str = "target/explain.log";
 
-/// What the program says; `cubenorm_bench::tune` is the other side.
+/// The program's answer; `cubenorm_bench::tune` is the other side.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 struct Explained {
     desc: serde_json::Value,
@@ -57,7 +57,7 @@ pub fn run(args: &Args) -> Result<()> {
             .arg("explain")
             .arg(&log)
             .env("BURN_DEVICE", device.name());
-        // A process each: what one has compiled it does not compile, and log, again.
+        // A process each: a process compiles, and logs, a kernel only once.
         for problem in &problems {
             // The last one's.
             let _ = fs::remove_file(&log);
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_told_beside_the_least_that_must_move() {
+    fn bytes_moved_are_compared_with_the_minimum() {
         let explained = Explained {
             desc: serde_json::json!({"axes": [1]}),
             plan: "unit: 1 cube".into(),

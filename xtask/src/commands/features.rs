@@ -1,4 +1,4 @@
-//! `cargo xtask features`: every runtime's feature builds, alone and beside the others it goes with.
+//! `cargo xtask features`: every runtime's feature builds, alone and with the others it goes with.
 
 use std::time::{Duration, Instant};
 
@@ -10,15 +10,16 @@ use crate::{
     style,
 };
 
-/// Type-check every runtime's feature, alone and beside the others it goes with.
+/// Type-check every runtime's feature, alone and with the others it goes with.
 ///
-/// Nothing is linked: the checks need neither LLVM nor a driver, and have a target folder of their own,
-/// so that no build has to begin anew; --shared takes the builds' folder, for which LLVM has to be there.
-/// Without --burn they are of the crates that stand on CubeCL alone: kernels, operators in files, and the
-/// suite. With it of all that stand on Burn, which takes many minutes for each combination.
+/// Nothing is linked, so neither LLVM nor a driver is needed. The checks have their own target
+/// folder, so no build starts anew. --shared uses the builds' folder, and then LLVM has to be
+/// there. Without --burn only the crates on CubeCL alone are checked: kernels, operators in files,
+/// and the suite. With it all crates on Burn are checked, which takes many minutes for each
+/// combination.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Check the crates that stand on Burn
+    /// Check the crates that depend on Burn
     #[arg(long)]
     burn: bool,
     /// Only combinations with one of these features
@@ -33,7 +34,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// All that stands on CubeCL alone, after a build that has LLVM.
+    /// All crates on CubeCL alone, after a build that has LLVM.
     pub fn shared() -> Self {
         Self {
             burn: false,
@@ -44,7 +45,7 @@ impl Args {
     }
 }
 
-/// Each runtime, those that the commands here build together, and all, as docs.rs does.
+/// Each runtime, the combinations that the commands here build, and all together, as docs.rs does.
 const COMBINATIONS: [&str; 11] = [
     "wgpu",
     "vulkan",
@@ -59,7 +60,7 @@ const COMBINATIONS: [&str; 11] = [
     "wgpu,vulkan,webgpu,metal,cuda,rocm,cpu",
 ];
 
-/// What stands on CubeCL alone.
+/// Crates that depend on CubeCL, but not on Burn.
 const KERNEL_FACING: [&str; 3] = ["cubenorm-kernels", "cubenorm-models", "cubenorm-tests"];
 
 pub fn run(args: &Args) -> Result<()> {
@@ -140,7 +141,7 @@ mod tests {
     use crate::device::Device;
 
     #[test]
-    fn every_runtime_is_checked_alone_and_with_all_others() {
+    fn each_runtime_is_checked_alone_and_with_all() {
         let all = COMBINATIONS[COMBINATIONS.len() - 1];
         for device in Device::ALL {
             let name = device.name();

@@ -1,4 +1,4 @@
-//! The libraries outside Rust that some verbs compare with, as Python packages.
+//! Libraries outside Rust that some verbs compare with, as Python packages.
 
 use anyhow::Result;
 
@@ -12,7 +12,7 @@ pub enum Library {
 }
 
 const TORCH: &str = "torch==2.15.0";
-/// PyTorch without what GPUs need, which is most of it.
+/// PyTorch without its GPU libraries, which are most of it.
 const TORCH_CPU: [&str; 6] = [
     "--index-url",
     "https://download.pytorch.org/whl/cpu",
@@ -21,7 +21,7 @@ const TORCH_CPU: [&str; 6] = [
     "--timeout",
     "15",
 ];
-/// Arrays of numpy, which our scripts hand over, come with it.
+/// It brings numpy, whose arrays our scripts pass.
 const ONNX: &str = "onnx==1.23.2";
 const ONNX_RUNTIME: &str = "onnxruntime==1.31.1";
 
@@ -30,7 +30,7 @@ impl Library {
     ///
     /// # Errors
     ///
-    /// Where there is no Python, or the library cannot be had.
+    /// If there is no Python, or the library cannot be installed.
     pub fn install(self) -> Result<Python> {
         let python = Python::new()?;
         python.install(&[ONNX], &[])?;

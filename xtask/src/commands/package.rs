@@ -34,11 +34,11 @@ pub struct Args {
 
 /// The suite in one program, and the feature that it takes.
 const SUITE: &str = "whole";
-/// What a package may have, compressed.
+/// Largest size of a compressed package.
 const LARGEST: u64 = 60 << 20;
 /// The oldest C library that it has to run with.
 const GLIBC: Version = Version(2, 36);
-/// What a program may ask of a machine: the C library, its loader, and what GCC's runtime is made of.
+/// Libraries that a program may need of a machine: the C library, its loader, and GCC's runtime.
 const SYSTEM: [&str; 8] = [
     "libc.so",
     "libm.so",
@@ -49,19 +49,19 @@ const SYSTEM: [&str; 8] = [
     "libstdc++.so",
     "ld-linux",
 ];
-/// What LLVM is linked with besides, and which goes along.
+/// Further libraries of LLVM, which the package carries.
 const CARRIED: [&str; 2] = ["libz.so", "libzstd.so"];
 /// The Python package that has NVIDIA's library of mathematical functions, which the compiler links
 /// into kernels that call one.
 const LIBDEVICE: &str = "nvidia-cuda-nvcc-cu12==12.9.86";
 
-/// What the parts of a package are called.
+/// Names of the package's parts.
 pub const PROGRAM: &str = "gpu-check";
 pub const CASES: &str = "cases";
 pub const MANIFEST: &str = "package.json";
 pub const LIBRARIES: &str = "lib";
 
-/// What a package says about itself.
+/// A package's description of itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Manifest {
     /// The device that it checks, which is the feature that it was built with.
@@ -220,7 +220,7 @@ fn check_glibc(file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Where ldd has found a library: `libz.so.1 => /lib/libz.so.1 (0x0)`.
+/// The path that ldd has found for a library: `libz.so.1 => /lib/libz.so.1 (0x0)`.
 fn located<'a>(found: &'a str, library: &str) -> Option<&'a str> {
     let of = |line: &'a str| {
         let (name, rest) = line.trim().split_once(" => ")?;
@@ -269,7 +269,7 @@ fn add_cases(folder: &Path) -> Result<()> {
         .run()
 }
 
-/// Puts libdevice where the compiler looks for it below `CUDA_PATH`.
+/// Puts libdevice into the folder below `CUDA_PATH` that the compiler searches.
 fn add_libdevice(folder: &Path) -> Result<()> {
     let below = Path::new("nvvm/libdevice/libdevice.10.bc");
     let python = Python::with(&[LIBDEVICE])?;
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_c_library_counts_and_numbers_are_not_text() {
+    fn glibc_versions_compare_as_numbers() {
         let text = "  0x0010:   Name: GLIBC_2.9  Flags: none  Version: 4\n  \
             0x0020:   Name: GLIBC_2.34  Flags: none  Version: 3\n  \
             0x0030:   Name: GLIBC_2.2.5  Flags: none  Version: 2\n  \

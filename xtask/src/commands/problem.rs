@@ -1,10 +1,10 @@
-//! What is run, as the benchmark program's catalogue names it.
+//! A problem, in the words of the benchmark program's catalogue.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What is run; the benchmark's catalogue knows what the words mean.
+/// A problem. The benchmark's catalogue defines the words.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Problem {
@@ -36,7 +36,7 @@ impl Problem {
         sizes(&self.shape)
     }
 
-    /// Its sizes, and the layout where that is not the usual one.
+    /// Its sizes, and the layout if that is not the usual one.
     pub fn tensor(&self) -> String {
         match self.layout == contiguous() {
             true => self.sizes(),

@@ -1,4 +1,4 @@
-//! A program of the workspace that knows Burn, built and asked by verbs that must not know it.
+//! A program of the workspace that depends on Burn, for verbs that must not.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -17,19 +17,19 @@ use crate::{
     llvm::{self, Llvm},
 };
 
-/// The program that knows the problems and runs them.
+/// The program that lists the problems and runs them.
 pub const BENCH: &str = "cubenorm-bench";
 
 /// Builds a program for these devices.
 ///
 /// # Errors
 ///
-/// Where it does not build, or one build cannot tell the devices apart: with `vulkan` in it `wgpu` compiles to SPIR-V too.
+/// If it does not build, or one build cannot tell the devices apart: with `vulkan` in it `wgpu` compiles to SPIR-V too.
 pub fn build(name: &str, devices: &[Device]) -> Result<PathBuf> {
     let both = [Device::Vulkan, Device::Wgpu];
     ensure!(
         !both.iter().all(|device| devices.contains(device)),
-        "vulkan and wgpu are of two builds: name one of them"
+        "vulkan and wgpu need two builds: name one of them"
     );
     let llvm = devices.contains(&Device::Cpu) || llvm::find()? == Llvm::Installed;
     Build::burn_facing(&features(devices, llvm))?.program(name)
@@ -38,12 +38,12 @@ pub fn build(name: &str, devices: &[Device]) -> Result<PathBuf> {
 /// Problems in a row that may end a program: a shape has four, of two types and two passes.
 const MOST_IN_A_ROW: usize = 4;
 
-/// Asks a program for an answer to each problem. Where one ends the program, that is its answer, and another process
-/// goes on with the next.
+/// Asks a program for an answer to each problem. If a problem ends the program, its answer is that error, and another
+/// process continues with the next problem.
 ///
 /// # Errors
 ///
-/// Where the program cannot be started, fails at its end, or many problems in a row end it: then it is not the problem.
+/// If the program cannot be started, fails at its end, or many problems in a row end it: then no problem is the cause.
 pub fn answers<T: for<'a> Deserialize<'a>>(
     command: &Cmd,
     problems: &[Problem],
@@ -69,13 +69,13 @@ pub fn answers<T: for<'a> Deserialize<'a>>(
     Ok(())
 }
 
-/// At which problem a program ended, and how.
+/// The problem that ended a program, and its exit status.
 pub struct Died {
     pub place: usize,
     pub status: ExitStatus,
 }
 
-/// Asks as [`answers`] does, in one process: what it keeps until its end is of all problems.
+/// Asks as [`answers`] does, in one process, so that its final output covers all problems.
 pub fn answers_of_one<T: for<'a> Deserialize<'a>>(
     command: &Cmd,
     problems: &[Problem],
@@ -94,7 +94,7 @@ pub fn answers_of_one<T: for<'a> Deserialize<'a>>(
     let (Some(mut questions), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
         bail!("`{command}` has no standard input or output");
     };
-    // Drivers write to standard output too, and not always text.
+    // Drivers write to standard output too, and not only text.
     let mut lines = BufReader::new(stdout).split(b'\n').map_while(Result::ok);
     let mut answer =
         || lines.find_map(|line| serde_json::from_slice::<Result<T, String>>(&line).ok());
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_dies_again_and_again_is_named_with_its_problem() {
+    fn a_program_that_always_dies_is_an_error() {
         let mut told = Vec::new();
         let error = answers(&Cmd::new("false"), &problems(9), |_, it: Result<String>| {
             told.push(it.is_ok());
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_others_are_asked_where_one_problem_ends_the_program() {
+    fn one_fatal_problem_leaves_the_others_answered() {
         // One answer for each process.
         let script = r#"read line; echo '{"Ok":"fine"}'; read line || exit 0; exit 3"#;
         let command = Cmd::new("sh").args(["-c", script]);

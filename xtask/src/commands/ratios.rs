@@ -1,6 +1,6 @@
-//! Numbers that stand for many ratios.
+//! Numbers that represent many ratios.
 
-/// The mean that a ratio and its inverse agree about; nothing where there is no ratio.
+/// Geometric mean: a ratio and its inverse agree on it. `None` if there is no ratio.
 pub fn geometric_mean(ratios: &[f64]) -> Option<f64> {
     if ratios.is_empty() {
         return None;
@@ -14,7 +14,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn twice_and_half_as_fast_are_as_fast() {
+    fn a_ratio_and_its_inverse_cancel() {
         assert!((geometric_mean(&[2.0, 0.5]).unwrap() - 1.0).abs() < 1e-12);
         assert_eq!(geometric_mean(&[]), None);
     }

@@ -26,22 +26,22 @@ pub struct Selection {
     /// "pass": ...}
     #[arg(long, value_name = "FILE", conflicts_with = "suite")]
     shapes: Option<PathBuf>,
-    /// Devices to run on [default: those of cpu and wgpu that this machine has]
+    /// Devices to run on [default: cpu and wgpu, if this machine has them]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     device: Vec<Device>,
     /// Only these operators
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = OPS)]
     op: Vec<String>,
-    /// Only these shapes, as 2048x4096; beside --op, one that is not in the suite is added to it
+    /// Only these shapes, as 2048x4096; with --op, a shape that the suite lacks is added to it
     #[arg(long, value_name = "SHAPE", value_delimiter = ',', value_parser = parse_shape)]
     shape: Vec<Shape>,
-    /// Only these layouts; all shapes take those that are named
+    /// Only these layouts; every shape takes each of them
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = LAYOUTS)]
     layout: Vec<String>,
     /// Only these types
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = DTYPES)]
     dtype: Vec<String>,
-    /// Only these passes (full is both, as in training); all shapes take those that are named
+    /// Only these passes (full is both, as in training); every shape takes each of them
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = PASSES)]
     pass: Vec<String>,
 }
@@ -59,7 +59,7 @@ const LAYOUTS: [&str; 2] = ["contiguous", "channels_last"];
 const DTYPES: [&str; 2] = ["f32", "f16"];
 const PASSES: [&str; 3] = ["forward", "backward", "full"];
 
-/// What a verb works with: every part of it is there.
+/// Everything that a verb needs, checked to be there.
 pub struct Selected {
     pub devices: Vec<Device>,
     /// The benchmark program, built for these devices.
@@ -79,14 +79,14 @@ fn parse_shape(text: &str) -> Result<Shape> {
 }
 
 impl Selection {
-    /// Looks for file and devices first, as the build of the program takes minutes.
+    /// Checks file and devices first, because the build of the program takes minutes.
     ///
-    /// `suite` stands for the one that was named.
+    /// `suite` replaces the one on the command line.
     ///
     /// # Errors
     ///
-    /// Where the file is none, a device cannot run here, the program does not build, or something that was named
-    /// selects nothing.
+    /// If the file cannot be read, a device cannot run here, the program does not build, or a word
+    /// on the command line selects nothing.
     pub fn resolve(&self, suite: Option<&str>) -> Result<Selected> {
         let file = self.shapes.as_deref().map(read).transpose()?;
         let devices = self.devices()?;
@@ -107,7 +107,7 @@ impl Selection {
         })
     }
 
-    /// The devices that are named, or those of software that this machine has.
+    /// The named devices, or the CPU devices that this machine has.
     fn devices(&self) -> Result<Vec<Device>> {
         if self.device.is_empty() {
             let devices = present(&[Device::Cpu, Device::Wgpu]);
@@ -122,18 +122,19 @@ impl Selection {
         Ok(self.device.clone())
     }
 
-    /// How many devices are named.
+    /// Number of named devices.
     pub fn named_devices(&self) -> usize {
         self.device.len()
     }
 
-    /// Whether nothing is left out of the suite that holds all others.
+    /// True if nothing is left out of the suite that holds all others.
     pub fn is_full(&self) -> bool {
         let is_whole = self.shapes.is_none() && self.op.is_empty() && self.shape.is_empty();
         is_whole && self.suite == "full"
     }
 
-    /// The problems that are asked for, and those that are missing. Who names what selects nothing is told.
+    /// Selects problems of the suite, and adds missing ones. A word that selects nothing is an
+    /// error.
     fn select(&self, suite: Vec<Problem>, source: &str) -> Result<Vec<Problem>> {
         let is_asked = |asked: &[String], name: &String| asked.is_empty() || asked.contains(name);
         let of_shape =
@@ -201,7 +202,7 @@ fn parse(text: &str, source: &str) -> Result<Vec<Problem>> {
     serde_json::from_str(text).with_context(|| format!("{source} is no JSON array of problems"))
 }
 
-/// Each problem once with each of the words that are asked for; all as they are where none is.
+/// Each problem once with each of the words, or as it is if there is none.
 fn spread(
     problems: Vec<Problem>,
     words: &[String],
@@ -264,7 +265,7 @@ mod tests {
         selection: Selection,
     }
 
-    /// What these arguments select from two problems.
+    /// The selection of these arguments from two problems.
     fn select(arguments: &[&str]) -> Result<Vec<Problem>> {
         let cli = Cli::try_parse_from(["bench"].iter().chain(arguments))?;
         let suite = [problem("layer_norm", &[2, 4]), problem("rms_norm", &[2, 4])];
@@ -275,7 +276,7 @@ mod tests {
         select(arguments).unwrap()
     }
 
-    /// What a file of this text is read as.
+    /// Reads a file of this text.
     fn of_file(text: &str) -> Result<Vec<Problem>> {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -300,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_misspells_is_an_error_that_names_it() {
+    fn a_misspelled_word_in_a_file_is_named() {
         let error = |text| format!("{:#}", of_file(text).unwrap_err());
         let key = error(r#"[{"op": "rms_norm", "shape": [3, 5], "layuot": "channels_last"}]"#);
         assert!(key.contains("unknown field `layuot`"), "{key}");
@@ -324,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_choose_from_the_suite_and_add_what_it_lacks() {
+    fn filters_select_and_add_problems() {
         assert_eq!(selected(&[]).len(), 2);
         let rms = ["--op", "rms_norm"];
         assert_eq!(selected(&rms), [problem("rms_norm", &[2, 4])]);

@@ -19,22 +19,22 @@ use super::{
 };
 use crate::{exec::Cmd, style};
 
-/// Tune the kernels for a list of shapes: each candidate with its time, and which one was chosen.
+/// Tune the kernels for a list of shapes: each candidate with its time, and the choice.
 ///
-/// Of a pass `full` both ways are tuned, as a training step runs them. What is chosen is kept in CubeCL's cache,
-/// where later runs find it. The analytic plan is what runs without tuning. Times are the device's own where it
-/// keeps them.
+/// For the pass `full` both passes are tuned, as a training step runs them. Choices are kept in
+/// CubeCL's cache for later runs. The analytic plan is the one that runs without tuning. Times are
+/// the device's own if it has a clock.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
     selection: Selection,
-    /// Start from nothing and write what was tuned to FILE, a bundle that an application ships and imports (see
-    /// README), with the kernels where the runtime keeps them: CUDA, ROCm, Metal, Vulkan
+    /// Start from nothing and write the choices to FILE, a bundle for an application (see README);
+    /// it has the kernels too on CUDA, ROCm, Metal and Vulkan
     #[arg(long, value_name = "FILE", requires = "device")]
     bundle: Option<PathBuf>,
 }
 
-/// What the program knows of one of a problem's passes; `cubenorm_bench::tune` is the other side.
+/// The program's answer for one pass of a problem; `cubenorm_bench::tune` is the other side.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 struct Tuned {
     pass: String,
@@ -150,12 +150,12 @@ impl Tuned {
         Some(self.candidates.iter().find(named)?.time)
     }
 
-    /// How many times the fastest candidate's time the chosen one takes.
+    /// Time of the chosen candidate, divided by that of the fastest.
     fn chosen(&self) -> Option<f64> {
         Some(self.time_of(&self.chosen)? / self.fastest())
     }
 
-    /// The same of the analytic plan, beside the chosen one.
+    /// The same of the analytic plan, compared with the chosen one.
     fn analytic(&self) -> Option<f64> {
         Some(self.candidates.first()?.time / self.time_of(&self.chosen)?)
     }
@@ -207,7 +207,7 @@ fn table(tuned: &Tuned) -> Table {
     table
 }
 
-/// How good the choices are over all problems; nothing where there is none.
+/// Quality of the choices over all problems; `None` if there is no problem.
 fn summary(tuned: &[Tuned]) -> Option<String> {
     let chosen: Vec<f64> = tuned.iter().filter_map(Tuned::chosen).collect();
     let analytic: Vec<f64> = tuned.iter().filter_map(Tuned::analytic).collect();
@@ -220,8 +220,8 @@ fn summary(tuned: &[Tuned]) -> Option<String> {
     };
     Some(format!(
         "{}\n{}",
-        line("chosen beside the fastest candidate", &chosen)?,
-        line("analytic plan beside the chosen one", &analytic)?
+        line("chosen vs. the fastest candidate", &chosen)?,
+        line("analytic plan vs. the chosen one", &analytic)?
     ))
 }
 
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fastest_comes_first_and_the_chosen_one_says_so() {
+    fn candidates_sort_by_time_and_mark_the_choice() {
         let text = table(&tuned()).to_string();
         let rows: Vec<&str> = text.lines().filter(|line| line.contains(" %")).collect();
         assert!(rows[0].contains("cube units=256") && rows[0].contains("chosen in 30 ms"));
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn the_plan_that_was_chosen_is_told_where_it_is_another() {
+    fn a_choice_other_than_analytic_is_printed() {
         let text = told(&tuned());
         assert!(text.contains("analytic plan: plan of analytic"), "{text}");
         assert!(text.contains("chosen: plan of cube units=256"), "{text}");
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn choices_are_judged_by_the_geometric_mean_and_the_worst() {
+    fn choices_have_a_geometric_mean_and_a_worst() {
         let bad = Tuned {
             chosen: "analytic".into(),
             ..tuned()

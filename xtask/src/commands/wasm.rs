@@ -18,10 +18,10 @@ use crate::{
 
 /// Type-check the crates that run in a browser, for wasm32-unknown-unknown.
 ///
-/// Uses rustup's target if it is installed, else the compiler and the sources of Debian's packages rustc-web,
-/// cargo-web and rust-web-src, from which cargo builds the standard library. Nothing is linked, and the target folder
-/// is separate from that of the builds. Without either toolchain the check is skipped. In CI (`CI` is set) that is a
-/// failure if the packages could be installed.
+/// Uses rustup's target if it is installed. Otherwise cargo builds the standard library with
+/// Debian's packages rustc-web, cargo-web and rust-web-src. Nothing is linked, and the checks have
+/// their own target folder. Without either toolchain the check is skipped. In CI (`CI` is set) that
+/// is a failure if the packages could be installed.
 #[derive(clap::Args)]
 pub struct Args {
     /// Packages to check [default: all]
@@ -61,7 +61,7 @@ const TARGET: &str = "wasm32-unknown-unknown";
 const FEATURE: &str = "webgpu";
 /// Debian's packages that can build the standard library for the target.
 const PACKAGES: [&str; 3] = ["rustc-web", "cargo-web", "rust-web-src"];
-/// Where they install their compiler and cargo.
+/// Folder of their compiler and cargo.
 const DEBIAN: &str = "/usr/bin";
 /// Optimized dependencies cost time and are never run here: only build scripts and macros would be.
 const UNOPTIMIZED: &str = "profile.dev.package.\"*\".opt-level=0";
@@ -108,7 +108,8 @@ impl Toolchain {
         has_library().or_else(|| Self::sources(&Path::new(DEBIAN).join("rustc")))
     }
 
-    /// A compiler with the standard library's sources beside it, not older than the workspace asks for.
+    /// A compiler that has the standard library's sources, and is not older than the workspace
+    /// allows.
     fn sources(rustc: &Path) -> Option<Self> {
         let said = |arguments: &[&str]| said_by(&rustc.to_string_lossy(), arguments);
         let sysroot = said(&["--print", "sysroot"])?;

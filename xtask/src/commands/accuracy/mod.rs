@@ -1,4 +1,4 @@
-//! `cargo xtask accuracy`: units in the last place, beside Burn, PyTorch and ONNX Runtime.
+//! `cargo xtask accuracy`: units in the last place, of cubenorm, Burn, PyTorch and ONNX Runtime.
 
 mod provider;
 mod report;
@@ -26,25 +26,31 @@ use crate::{
 const PROGRAM: &str = "cubenorm-accuracy";
 /// Whose norms are compared on each device.
 const PROVIDERS: [&str; 2] = ["cubenorm", "burn"];
-/// Where inputs and outputs of the other libraries go.
+/// Folder of inputs and outputs of the other libraries.
 const FOLDER: &str = "target/accuracy";
 
-/// Measure how exact the norms are, beside Burn's own, PyTorch's and ONNX Runtime's.
+/// Measure how exact the norms are, compared with Burn, PyTorch and ONNX Runtime.
 ///
-/// Every operator and data type is computed on four kinds of values: well-conditioned (mean 0.5,
-/// deviation 1), large offset (mean 1e4, deviation 1), tiny variance (1e-12, with an epsilon as
-/// large) and wide range (magnitudes from 1e-30 to 1e30, or as far as the type goes). The values are
-/// rounded to the type first; what they come to is computed with twice the digits of float64.
+/// Every operator and data type is computed on four kinds of values:
 ///
-/// A number is |result - expected| divided by the distance between neighbouring values of the data
-/// type (ULP) at the expected value, or, where that is smaller, at 1/1024 of the largest expected
-/// value of its row, because what nearly cancels has few right digits whoever computes it. Rounding
-/// alone makes 0.5 at most and 0.25 in the mean. Cells are `largest / mean`. An element that is
-/// infinite or NaN where the expected value, rounded, is not, or the other way round, is counted
-/// instead: `N not finite`. `worse than` names those who were more exact than cubenorm in largest or mean.
+/// - well-conditioned: mean 0.5, deviation 1
+/// - large offset: mean 1e4, deviation 1
+/// - tiny variance: 1e-12, with an epsilon as large
+/// - wide range: magnitudes from 1e-30 to 1e30, or the range of the type
+///
+/// The values are rounded to the type first. The expected result is computed with twice the digits
+/// of float64.
+///
+/// A number is |result - expected| in units in the last place (ULP): the distance between
+/// neighbouring values of the type at the expected value. The distance at 1/1024 of the row's
+/// largest expected value counts instead if that is larger: values that nearly cancel have few
+/// right digits in any implementation. Rounding alone makes 0.5 at most and 0.25 in the mean. Cells
+/// are `largest / mean`. An element that is infinite or NaN, if the rounded expected value is not,
+/// or the reverse, is counted instead: `N not finite`. `worse than` names the providers that were
+/// more exact than cubenorm in largest or mean.
 ///
 /// PyTorch and ONNX Runtime compute on the CPU, from Python packages that are installed into
-/// target/python; where they cannot be had, their columns stay empty.
+/// target/python. Their columns stay empty if the packages cannot be installed.
 #[derive(clap::Args)]
 pub struct Args {
     /// Devices to measure on [default: cpu and wgpu, as far as this machine has them]
@@ -66,7 +72,7 @@ pub fn run(args: &Args) -> Result<()> {
     let program = program::build(PROGRAM, &devices)?;
     let suite = if args.quick { "quick" } else { "full" };
 
-    // They are the same beside every device.
+    // Their results do not depend on the device.
     let peers = match args.no_peers {
         true => Vec::new(),
         false => peers(&program, suite)?,
@@ -116,7 +122,7 @@ fn devices(asked: &[Device]) -> Result<Vec<Device>> {
     }
 }
 
-/// What other libraries give; those that cannot be had are named and left out.
+/// Results of the other libraries. A library that cannot be installed is named and left out.
 fn peers(program: &Path, suite: &str) -> Result<Vec<Column>> {
     let folder = workspace().join(FOLDER).join(suite);
     let worker = || Cmd::new(program.to_string_lossy());

@@ -1,4 +1,4 @@
-//! What a provider gave for each case, whether its process survived that or not.
+//! A provider's results for each case, even if its process did not survive one.
 
 use std::{
     io::{BufRead, BufReader},
@@ -24,7 +24,7 @@ pub struct Case {
     pub input: String,
 }
 
-/// How exact a provider was.
+/// Errors of a provider.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -52,7 +52,7 @@ struct Row {
     verdict: Verdict,
 }
 
-/// What a provider gave, for each case of a suite in its order.
+/// A provider's results, for each case of a suite in its order.
 #[derive(Clone, Debug)]
 pub struct Column {
     pub provider: String,
@@ -64,7 +64,7 @@ pub struct Column {
 pub struct Job {
     provider: String,
     command: Cmd,
-    /// Whether the number of the case to begin with is its last argument.
+    /// True if its last argument is the number of the first case.
     resumable: bool,
 }
 
@@ -123,7 +123,7 @@ impl Job {
         let mut child = command
             .command()
             .stdout(Stdio::piped())
-            // Every panic of a provider is in its verdict; what else it says would fill the screen.
+            // Every panic of a provider is in its verdict. Other output would fill the screen.
             .stderr(Stdio::null())
             .spawn()
             .with_context(|| format!("`{command}` could not be started"))?;
@@ -175,8 +175,8 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_case_that_ends_the_process_is_the_only_one_lost() {
-        // What `sh -c` gets after the script is `$0`.
+    fn a_fatal_case_is_the_only_one_lost() {
+        // The first word after the script is `$0` to `sh -c`.
         let column = script(
             r#"echo 'CASES'; echo noise
             if [ $0 = 0 ]; then kill -SEGV $$; fi

@@ -9,13 +9,13 @@ use serde::Serialize;
 use super::provider::{Case, Column, Deviation, Verdict};
 use crate::{device::Device, style};
 
-/// What everyone gave beside one device; the first column is ours.
+/// Every provider's results on one device; the first column is ours.
 pub struct Table {
     device: Device,
     columns: Vec<Column>,
 }
 
-/// One case: what ours gave, and who was more exact.
+/// One case: our result, and the providers that were more exact.
 struct Line<'a> {
     case: &'a Case,
     ours: &'a Verdict,
@@ -47,7 +47,7 @@ impl Table {
     }
 }
 
-/// Whether a result is more exact than ours, as far as the table shows digits.
+/// True if a result is more exact than ours in the digits that the table shows.
 fn is_better(other: &Verdict, ours: &Verdict) -> bool {
     match (other, ours) {
         (Verdict::Measured(other), Verdict::Measured(ours)) => {
@@ -107,7 +107,7 @@ impl fmt::Display for Table {
         grid.set_header(header.chain(["worse than".to_owned()]));
         for line in self.lines() {
             let case = line.case;
-            // Where ours is skipped, the device has no such type.
+            // Ours is skipped if the device has no such type.
             if matches!(line.ours, Verdict::Skipped(_)) {
                 continue;
             }
@@ -154,14 +154,14 @@ impl fmt::Display for Table {
     }
 }
 
-/// What a JSON row says; programs rely on the names.
+/// A JSON row; programs rely on the names.
 #[derive(Serialize)]
 struct Row<'a> {
     #[serde(flatten)]
     case: &'a Case,
     device: String,
     provider: &'a str,
-    /// `null` where there is no result, as the next three.
+    /// `null` if there is no result, as the next three.
     max_ulp: Option<f64>,
     mean_ulp: Option<f64>,
     not_finite: Option<usize>,
@@ -200,7 +200,7 @@ pub fn json(tables: &[Table]) -> serde_json::Result<String> {
 ///
 /// # Errors
 ///
-/// Where ours gave nothing.
+/// Cases without a result of ours.
 pub fn check(tables: &[Table]) -> Result<()> {
     let lines: Vec<Line> = tables.iter().flat_map(Table::lines).collect();
     let measured = lines
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn more_exact_is_fewer_strays_then_smaller_numbers_as_shown() {
+    fn more_exact_means_fewer_strays_then_less_error() {
         let ours = measured(1.0, 0.25, 0);
         assert!(is_better(&measured(0.9, 0.25, 0), &ours));
         assert!(is_better(&measured(1.2, 0.2, 0), &ours));
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_names_who_was_more_exact() {
+    fn the_table_names_more_exact_providers() {
         let table = Table::new(
             Device::Cpu,
             vec![

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{commands::problem::Problem, device::Device};
 
-/// Three problems forward and one both ways, beside everyone.
+/// Three problems forward and one full pass, with every provider.
 pub fn measurements() -> Vec<Measurement> {
     let forward = [
         measurement(
@@ -67,7 +67,7 @@ pub fn measurement(op: &str, shape: &[usize], pass: &str, medians: [f64; 5]) -> 
                 p20: 0.75 * median,
                 p80: 1.25 * median,
             };
-            // Ours waits for launches, what is outside Rust has no clock of a device.
+            // Ours waits for launches. Libraries outside Rust have no device clock.
             let device = match provider {
                 Provider::Cubenorm => Some(stats(0.8 * median)),
                 Provider::Baseline(Baseline::Torch | Baseline::Onnxruntime) => None,

@@ -1,11 +1,11 @@
-//! Whether the machine is quiet enough to measure on.
+//! Load of the machine by other programs.
 
 use std::{fs, thread, time::Duration};
 
-/// What other programs may use of the processor before a measurement is worth little.
+/// Share of the processor above which other programs disturb a measurement.
 const NOISE: f64 = 0.1;
 
-/// The share of the processor that other programs use right now, where that is too much.
+/// The share of the processor that other programs use right now, if it is too large.
 pub fn disturbance() -> Option<f64> {
     let sample = || Times::read(&fs::read_to_string("/proc/stat").ok()?);
     let before = sample()?;

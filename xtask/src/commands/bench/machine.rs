@@ -1,4 +1,4 @@
-//! What a report says of the run and of the machine.
+//! A report's facts about the run and the machine.
 
 use std::{env, thread};
 

@@ -25,7 +25,7 @@ pub struct Measured {
     pub result: Result<Timed, Lost>,
 }
 
-/// A provider's times, and what it said of itself.
+/// A provider's times, and its description.
 #[derive(Clone, Debug)]
 pub struct Timed {
     pub about: About,
@@ -91,12 +91,12 @@ impl Measurement {
         Some(self.of(provider)?.by(clock)?.median)
     }
 
-    /// How many times the median of `b` goes into that of `a`, by the same clock.
+    /// The median of `a` divided by the median of `b`, by the same clock.
     pub fn ratio(&self, a: Provider, b: Provider, clock: Clock) -> Option<f64> {
         Some(self.median(a, clock)? / self.median(b, clock)?)
     }
 
-    /// What anyone says of the problem.
+    /// A fact about the problem, from any provider that knows it.
     pub fn said(&self, what: impl Fn(&About) -> Option<usize>) -> Option<usize> {
         let results = self.providers.iter();
         let mut timed = results.filter_map(|measured| measured.result.as_ref().ok());

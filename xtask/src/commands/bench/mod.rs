@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: providers side by side, interleaved in one run.
+//! `cargo xtask bench`: providers interleaved in one run.
 
 #[cfg(test)]
 mod fixture;
@@ -37,31 +37,34 @@ use self::{
 use super::selection::{Selected, Selection};
 use crate::{device::Device, exec::workspace, style};
 
-/// Where the report lies.
+/// Folder of the report.
 const FOLDER: &str = "target/bench";
 
-/// Measure the norms beside Burn's own, PyTorch, ONNX Runtime and a device copy of the same bytes.
+/// Measure the norms against Burn's own, PyTorch, ONNX Runtime and a device copy of the same bytes.
 ///
-/// Every provider runs in a process of its own, is checked against a host reference and warmed
-/// up; then all take turns, round by round. On a software device (cpu, lavapipe) only the ratios
-/// mean something for other machines. Times are those of a caller, from the first of several calls until the
-/// device is idle, by the clock on the wall; and where the runtime reads one, what
-/// the kernels alone take by the device's clock, in samples of their own. Ratios and plots are by the wall's, the summary is by both.
-/// Two rounds tell a mean; the worst shape wants five and more.
+/// Every provider runs in its own process, is compared with a host reference and warmed up. Then
+/// all take turns, round by round. On `cpu` and lavapipe only the ratios mean something for other
+/// machines.
 ///
-/// The tables are followed by target/bench/report.html, with plots, and by the rows in target/bench/rows.csv,
-/// which are written after each problem. --record appends them to benches/data/results.csv, from which --report
-/// generates docs/BENCHMARKS.md.
+/// Wall time is a caller's: from the first of several calls until the device is idle. Device time
+/// is the kernels' alone, by the device's own clock, in samples of their own, if the runtime has
+/// such a clock. Ratios and plots use wall time, the summary has both. Two rounds tell a mean. A
+/// worst shape takes five rounds or more.
 ///
-/// PyTorch and ONNX Runtime compute on the CPU whatever the device, with a thread for each core (PyTorch on
-/// the GPU beside `cuda`), from Python packages that are installed into target/python. ONNX Runtime has
-/// no backward pass. What a baseline does not have is said below the table, and fails nothing.
+/// The tables are followed by target/bench/report.html, with plots. The rows are in
+/// target/bench/rows.csv, which is written after each problem. --record appends them to
+/// benches/data/results.csv, and --report generates docs/BENCHMARKS.md from that.
+///
+/// PyTorch and ONNX Runtime compute on the CPU, with a thread for each core, from Python packages
+/// that are installed into target/python. PyTorch computes on the GPU if the device is `cuda`. ONNX
+/// Runtime has no backward pass. A result that a baseline does not have is named below the table,
+/// and is no failure.
 #[derive(clap::Args)]
 pub struct Args {
     /// A few shapes, minutes on a CPU: the suite `quick`
     #[arg(long, conflicts_with = "suite")]
     quick: bool,
-    /// Whom to measure beside cubenorm and the copy
+    /// Baselines to measure besides the copy
     #[arg(
         long,
         value_name = "NAME",
@@ -74,13 +77,14 @@ pub struct Args {
     json: Option<PathBuf>,
     #[command(flatten)]
     selection: Selection,
-    /// How often the providers take turns
+    /// Number of rounds, in each of which every provider is measured
     #[arg(long, value_name = "N", default_value_t = 9)]
     rounds: usize,
     /// Measure every strategy over row lengths for the report, too, as the suite `full` does
     #[arg(long)]
     strategies: bool,
-    /// Append the rows of this run to benches/data/results.csv; with FILE, those of FILE instead of a run
+    /// Append the rows of this run to benches/data/results.csv; with FILE, append its rows and
+    /// measure nothing
     #[arg(long, value_name = "FILE", num_args = 0..=1)]
     record: Option<Option<PathBuf>>,
     /// Generate docs/BENCHMARKS.md and its picture from the recorded rows, and measure nothing
@@ -103,7 +107,7 @@ pub fn check_report() -> Result<()> {
     recorded::check()
 }
 
-/// What does not measure: records the rows of a file, or generates the documents.
+/// Records the rows of a file, or generates the documents. Measures nothing.
 fn records(args: &Args) -> Result<()> {
     match &args.record {
         Some(Some(file)) => record(results::read_incoming(file)?),
@@ -123,9 +127,9 @@ pub fn run(args: &Args) -> Result<()> {
     if args.is_about_records() {
         return records(args);
     }
-    ensure!(args.rounds > 0, "no rounds, no times");
+    ensure!(args.rounds > 0, "--rounds is 0: expected 1 or more");
     let rows = Rows::at(args.json.clone())?;
-    // What could fail after hours fails now.
+    // An error after hours is too late.
     let origin = args.record.is_some().then(Origin::now).transpose()?;
     if origin.is_some() {
         results::read()?;
@@ -154,7 +158,7 @@ pub fn run(args: &Args) -> Result<()> {
             let measurement = Measurement::take(&field, device, problem, args.rounds, &bar)?;
             measurements.push(measurement);
             rows.write(&measurements)?;
-            // Who pipes it waits for minutes.
+            // A pipe shows nothing for minutes otherwise.
             if bar.is_hidden() {
                 let all = devices.len() * problems.len();
                 eprintln!("{}/{all} {problem} on {device}", measurements.len());
@@ -192,7 +196,8 @@ pub fn run(args: &Args) -> Result<()> {
     check(&measurements)
 }
 
-/// Where the rows of a run are written, again after each problem: who stops it has those that were measured.
+/// Files for the rows of a run. They are written again after each problem, so an interrupted run
+/// keeps its rows.
 struct Rows {
     csv: PathBuf,
     json: Option<PathBuf>,
@@ -232,7 +237,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).with_context(|| format!("{} not written", path.display()))
 }
 
-/// Fails where ours has no time; a baseline's loss is its own.
+/// Fails if cubenorm has no time. A baseline without one is no failure.
 fn check(measurements: &[Measurement]) -> Result<()> {
     let lost = measurements
         .iter()
@@ -259,7 +264,7 @@ fn print(device: Device, measurements: &[Measurement]) {
     }
 }
 
-/// Hidden by itself where standard error is no terminal.
+/// Hides itself if standard error is no terminal.
 pub fn progress(steps: u64) -> ProgressBar {
     let bar = ProgressBar::new(steps);
     if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg} [{elapsed}]") {
@@ -282,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn burn_is_the_peer_unless_others_are_named() {
+    fn burn_is_the_default_baseline() {
         let against = |arguments: &[&str]| {
             let cli = Cli::try_parse_from(["bench"].iter().chain(arguments));
             cli.map(|cli| cli.args.against)
@@ -294,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_fails_where_ours_has_no_time_and_nowhere_else() {
+    fn a_run_fails_only_if_ours_has_no_time() {
         let mut all = fixture::measurements();
         check(&all).unwrap();
         all[1].providers[0].result = Err(worker::Lost::Failed("x".into()));

@@ -1,4 +1,4 @@
-//! Where recorded rows come from: the code, the machine, and the command.
+//! Origin of recorded rows: the code, the machine, and the command.
 
 use std::{env, thread};
 
@@ -14,7 +14,7 @@ use crate::{
     vulkan,
 };
 
-/// What all rows of a run have in common, whatever their device.
+/// Origin that all rows of a run share, whatever their device.
 #[derive(Clone, Debug)]
 pub struct Origin {
     date: String,
@@ -69,7 +69,7 @@ pub fn date() -> Result<String> {
     said_by("date", &["-u", "+%Y-%m-%dT%H:%MZ"]).context("`date` does not tell the date")
 }
 
-/// The command line that measures the same again. Files that it writes besides are left out.
+/// The command line that repeats the measurement, without the names of files that it writes.
 pub fn command(arguments: impl Iterator<Item = String>) -> String {
     let mut words = vec!["cargo xtask".to_owned()];
     let mut arguments = arguments.peekable();
@@ -119,7 +119,7 @@ fn vectors() -> Option<&'static str> {
     }
 }
 
-/// What compiles and runs the kernels, with its version.
+/// Compiler or driver of the kernels, with its version.
 pub fn driver(device: Device) -> String {
     match device {
         Device::Cuda => {

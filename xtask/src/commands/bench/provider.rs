@@ -1,4 +1,4 @@
-//! Who is measured, and how each is started.
+//! The providers that are measured, and how each is started.
 
 use std::{fmt, path::Path, path::PathBuf, process::Stdio};
 
@@ -13,7 +13,7 @@ use crate::{
     python::Python,
 };
 
-/// Where a problem's data and a library's result lie.
+/// Folder of a problem's data and a library's result.
 const EXCHANGE: &str = "target/bench/exchange";
 /// The worker for libraries outside Rust.
 const SCRIPT: &str = "bench_peers.py";
@@ -24,22 +24,22 @@ const KEEP_MEMORY: [(&str, &str); 2] = [
     ("MALLOC_TRIM_THRESHOLD_", "1099511627776"),
 ];
 
-/// Whom to measure beside cubenorm and the copy.
+/// A baseline to compare with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Baseline {
     /// Burn's own layers, on the same device
     Burn,
-    /// PyTorch, on the CPU; on the GPU beside `cuda`
+    /// PyTorch, on the CPU; on the GPU if the device is `cuda`
     Torch,
     /// ONNX Runtime, on the CPU; forward passes only
     Onnxruntime,
-    /// One elementwise operation of Burn's: with the suite `tiny`, what a call costs the host
+    /// One elementwise operation of Burn's: the host's cost of a call, with the suite `tiny`
     Elementwise,
-    /// CubeCL's throughput probe of a copy: a ceiling beside the bench's own
+    /// CubeCL's throughput probe of a copy: a second ceiling
     Probe,
 }
 
-/// Who computes, as rows name them.
+/// A provider, as rows name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Provider {
     Cubenorm,
@@ -74,12 +74,12 @@ impl Provider {
         }
     }
 
-    /// Whether this is a copy: a ceiling to come near to, rather than somebody to outrun.
+    /// True if this is a copy: a ceiling, rather than a competitor.
     pub fn is_ceiling(self) -> bool {
         matches!(self, Self::Baseline(Baseline::Probe) | Self::Copy)
     }
 
-    /// The library that this is, where it is one outside Rust.
+    /// The library that this is, if it is one outside Rust.
     pub fn library(self) -> Option<Library> {
         match self {
             Self::Baseline(Baseline::Torch) => Some(Library::PyTorch),
@@ -97,11 +97,11 @@ impl fmt::Display for Provider {
     }
 }
 
-/// All that are measured, with what it takes to start them.
+/// All providers that are measured, and the means to start them.
 pub struct Field {
     pub providers: Vec<Provider>,
     program: PathBuf,
-    /// Where libraries outside Rust are, if one is measured.
+    /// Environment of libraries outside Rust, if one is measured.
     python: Option<Python>,
 }
 
@@ -110,7 +110,7 @@ impl Field {
     ///
     /// # Errors
     ///
-    /// Where one cannot be had.
+    /// If one cannot be installed.
     pub fn new(program: &Path, providers: Vec<Provider>) -> Result<Self> {
         let mut python = None;
         for provider in &providers {
@@ -127,7 +127,7 @@ impl Field {
         })
     }
 
-    /// Writes a problem's data where libraries outside Rust look for it, if one is measured.
+    /// Writes a problem's data for libraries outside Rust, if one is measured.
     pub fn export(&self, problem: &Problem) -> Result<()> {
         match &self.python {
             Some(_) => self.exchange("export", problem),
@@ -135,8 +135,7 @@ impl Field {
         }
     }
 
-    /// A process of a provider's own that has set the problem up, right and warm; and what it says of
-    /// itself.
+    /// A provider's process that has set the problem up, checked and warm, and its description.
     pub fn prepare(
         &self,
         provider: Provider,
@@ -169,7 +168,7 @@ impl Field {
         }
     }
 
-    /// Has the program write a problem's data, or judge the result that was left beside it.
+    /// Has the program write a problem's data, or judge the result in the same folder.
     fn exchange(&self, verb: &str, problem: &Problem) -> Result<()> {
         let folder = workspace().join(EXCHANGE);
         let output = Cmd::new(self.program.to_string_lossy())
@@ -198,7 +197,7 @@ impl Drop for Field {
     }
 }
 
-/// A worker and what it said, or how it was lost.
+/// A worker and its description, or why there is none.
 pub type Prepared = Result<(Worker, super::worker::About), Lost>;
 
 #[cfg(test)]
@@ -206,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ours_is_first_and_the_copy_last_in_whatever_order_peers_are_asked_for() {
+    fn ours_is_first_and_the_copy_last() {
         let names: Vec<&str> = Provider::with(&[Baseline::Onnxruntime, Baseline::Burn])
             .into_iter()
             .map(Provider::name)
@@ -215,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_name_peers_as_the_command_line_does() {
+    fn rows_and_command_line_name_baselines_alike() {
         for baseline in Baseline::value_variants() {
             let asked = baseline.to_possible_value().unwrap();
             assert_eq!(asked.get_name(), Provider::Baseline(*baseline).name());

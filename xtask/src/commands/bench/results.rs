@@ -46,7 +46,8 @@ pub const COLUMNS: [&str; 26] = [
     "note",
 ];
 
-/// One row: a provider's time for a problem, and its origin. The fields after `command` are those of a run's own rows.
+/// One row: a provider's time for a problem, and its origin. A run's own rows have the fields after
+/// `command`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// `RUN-NUMBER`; empty until the row is recorded, and never changed afterwards.

@@ -6,12 +6,12 @@ use serde::Serialize;
 use super::{measure::Measurement, provider::Provider, results::Record, stats::Clock};
 use crate::commands::problem::Problem;
 
-/// What a row says; programs rely on the names and their order.
+/// A row; programs rely on the names and their order.
 #[derive(Debug, Serialize)]
 struct Row<'a, Shape> {
     /// The device that cubenorm ran on.
     device: &'static str,
-    /// What this provider ran on; empty where it has no time.
+    /// The provider's own runtime; empty if it has no time.
     runtime: &'a str,
     provider: &'static str,
     op: &'a str,
@@ -19,13 +19,13 @@ struct Row<'a, Shape> {
     layout: &'a str,
     dtype: &'a str,
     pass: &'a str,
-    /// How cubenorm computed it; the word before the colon is the strategy.
+    /// The plan of cubenorm; the word before the colon is the strategy.
     plan: Option<&'a str>,
     /// From the first launch until the device is idle, by the host's clock.
     median_ms: Option<f64>,
     p20_ms: Option<f64>,
     p80_ms: Option<f64>,
-    /// Of the kernels alone, by the device's clock, where it has one.
+    /// Time of the kernels alone, by the device's clock, if it has one.
     device_ms: Option<f64>,
     device_p20_ms: Option<f64>,
     device_p80_ms: Option<f64>,
@@ -119,7 +119,7 @@ fn rows<'a, Shape: 'a>(
     })
 }
 
-/// To six places, which is nanoseconds of a millisecond: what is beyond is noise.
+/// Six places: nanoseconds of a millisecond. More digits are noise.
 fn rounded(value: f64) -> f64 {
     (1e6 * value).round() / 1e6
 }
@@ -160,10 +160,10 @@ mod tests {
     }
 
     #[test]
-    fn csv_has_the_fields_of_json_and_a_line_for_each_row() {
+    fn csv_has_the_columns_of_the_results_file() {
         let text = csv(&measurements()).unwrap();
         let mut lines = text.lines();
-        // Those of the results file, which has the origin before them.
+        // The results file has the origin before these.
         assert_eq!(lines.next().unwrap(), COLUMNS[8..].join(","));
         assert_eq!(
             lines.next().unwrap(),

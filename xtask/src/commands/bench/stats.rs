@@ -1,11 +1,12 @@
-//! The three numbers that stand for a set of samples, by one clock or the other.
+//! The three numbers of a set of samples, by one clock or the other.
 
-/// What a time was read from.
+/// The clock of a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
     /// The host's: from the first launch until the device is idle.
     Wall,
-    /// The device's own, where its runtime reads one: what kernels take, without what is between them.
+    /// The device's own, if its runtime reads one: the kernels' time, without the gaps between
+    /// them.
     Device,
 }
 
@@ -29,7 +30,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// `None` where there is no sample.
+    /// `None` if there is no sample.
     pub fn of(samples: &[f64]) -> Option<Self> {
         let mut sorted = samples.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -41,7 +42,7 @@ impl Stats {
     }
 }
 
-/// The value below which `fraction` of the sorted samples lie, between two of them in proportion.
+/// The quantile at `fraction` of the sorted samples, by linear interpolation.
 fn percentile(sorted: &[f64], fraction: f64) -> Option<f64> {
     let position = fraction * sorted.len().checked_sub(1)? as f64;
     let (below, above) = (

@@ -1,4 +1,4 @@
-//! What a run comes to: how much faster than each baseline, and how near to the copy.
+//! Summary of a run: how much faster than each baseline, and how near to the copy.
 
 use super::{
     measure::Measurement,
@@ -7,23 +7,23 @@ use super::{
 };
 use crate::{commands::ratios::geometric_mean, device::Device};
 
-/// Bytes of an input from which on the libraries' own cost of a call no longer counts.
+/// Bytes of an input above which the libraries' own cost of a call no longer counts.
 const LARGE: usize = 4 << 20;
 
-/// A device, a pass and a type beside one other provider, by one clock.
+/// A device, a pass and a type against one other provider, by one clock.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
     pub device: Device,
     pub pass: String,
     pub dtype: String,
-    pub beside: Provider,
+    pub against: Provider,
     pub clock: Clock,
     pub all: Ratios,
     /// Of the inputs of 4 MiB and larger, if there are any.
     pub large: Option<Ratios>,
 }
 
-/// How many times a baseline's speed ours is, or how many times the copy's time it takes.
+/// Our speed divided by a baseline's, or our time divided by the copy's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ratios {
     pub problems: usize,
@@ -33,30 +33,30 @@ pub struct Ratios {
     pub at: String,
 }
 
-/// What a ratio beside a provider means.
-pub fn unit(beside: Provider) -> String {
-    match beside {
+/// The meaning of a ratio against a provider.
+pub fn unit(against: Provider) -> String {
+    match against {
         Provider::Copy => "times a copy's time".to_owned(),
         ceiling if ceiling.is_ceiling() => format!("times the {ceiling}'s time"),
         baseline => format!("times {baseline}'s speed"),
     }
 }
 
-/// Ours beside another provider on one problem, in that unit and by one clock.
-pub fn ratio(measurement: &Measurement, beside: Provider, clock: Clock) -> Option<f64> {
-    // What a call costs the host no device can tell.
-    if (beside, clock) == (Provider::Baseline(Baseline::Elementwise), Clock::Device) {
+/// Ours against another provider on one problem, in that unit and by one clock.
+pub fn ratio(measurement: &Measurement, against: Provider, clock: Clock) -> Option<f64> {
+    // No device can tell the host's cost of a call.
+    if (against, clock) == (Provider::Baseline(Baseline::Elementwise), Clock::Device) {
         return None;
     }
-    match beside.is_ceiling() {
-        true => measurement.ratio(Provider::Cubenorm, beside, clock),
-        false => measurement.ratio(beside, Provider::Cubenorm, clock),
+    match against.is_ceiling() {
+        true => measurement.ratio(Provider::Cubenorm, against, clock),
+        false => measurement.ratio(against, Provider::Cubenorm, clock),
     }
 }
 
-/// Whether one ratio is worse than another.
-pub fn is_worse(beside: Provider, one: f64, other: f64) -> bool {
-    match beside.is_ceiling() {
+/// True if one ratio is worse than another.
+pub fn is_worse(against: Provider, one: f64, other: f64) -> bool {
+    match against.is_ceiling() {
         true => one > other,
         false => one < other,
     }
@@ -80,20 +80,20 @@ pub fn summaries(measurements: &[Measurement]) -> Vec<Summary> {
             .copied()
             .filter(|m| m.said(|about| about.input_bytes) >= Some(LARGE))
             .collect();
-        for beside in first.providers.iter().map(|measured| measured.provider) {
-            if beside == Provider::Cubenorm {
+        for against in first.providers.iter().map(|measured| measured.provider) {
+            if against == Provider::Cubenorm {
                 continue;
             }
             for clock in Clock::BOTH {
-                if let Some(all) = Ratios::of(&alike, beside, clock) {
+                if let Some(all) = Ratios::of(&alike, against, clock) {
                     summaries.push(Summary {
                         device,
                         pass: pass.clone(),
                         dtype: dtype.clone(),
-                        beside,
+                        against,
                         clock,
                         all,
-                        large: Ratios::of(&large, beside, clock),
+                        large: Ratios::of(&large, against, clock),
                     });
                 }
             }
@@ -103,16 +103,16 @@ pub fn summaries(measurements: &[Measurement]) -> Vec<Summary> {
 }
 
 impl Ratios {
-    fn of(measurements: &[&Measurement], beside: Provider, clock: Clock) -> Option<Self> {
+    fn of(measurements: &[&Measurement], against: Provider, clock: Clock) -> Option<Self> {
         let found: Vec<(f64, &Measurement)> = measurements
             .iter()
-            .filter_map(|measurement| Some((ratio(measurement, beside, clock)?, *measurement)))
+            .filter_map(|measurement| Some((ratio(measurement, against, clock)?, *measurement)))
             .collect();
         let ratios: Vec<f64> = found.iter().map(|(ratio, _)| *ratio).collect();
         let (worst, at) =
             found
                 .into_iter()
-                .reduce(|worst, next| match is_worse(beside, next.0, worst.0) {
+                .reduce(|worst, next| match is_worse(against, next.0, worst.0) {
                     true => next,
                     false => worst,
                 })?;
@@ -131,12 +131,12 @@ mod tests {
     use crate::commands::bench::fixture::measurements;
 
     #[test]
-    fn the_worst_is_the_slowest_beside_a_peer_and_the_farthest_from_the_copy() {
+    fn worst_is_slowest_vs_baseline_and_farthest_from_copy() {
         let all = summaries(&measurements());
-        let of = |beside| {
+        let of = |against| {
             let found = all
                 .iter()
-                .find(|s| s.beside == beside && s.pass == "forward" && s.clock == Clock::Wall);
+                .find(|s| s.against == against && s.pass == "forward" && s.clock == Clock::Wall);
             found.unwrap().clone()
         };
         let burn = of(Provider::Baseline(Baseline::Burn));
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ceiling_is_farther_off_the_longer_ours_takes() {
+    fn more_time_is_farther_from_a_ceiling() {
         let probe = Provider::Baseline(Baseline::Probe);
         assert_eq!(unit(probe), "times the probe's time");
         assert!(is_worse(probe, 2.0, 1.5));
@@ -160,12 +160,12 @@ mod tests {
     }
 
     #[test]
-    fn each_clock_has_a_summary_where_both_are_timed_by_it() {
+    fn each_clock_that_timed_both_has_a_summary() {
         let all = summaries(&measurements());
-        let forward = |beside| {
+        let forward = |against| {
             let of = all
                 .iter()
-                .filter(move |s| s.beside == beside && s.pass == "forward");
+                .filter(move |s| s.against == against && s.pass == "forward");
             of.map(|s| (s.clock, s.all.mean)).collect::<Vec<_>>()
         };
         let [(Clock::Wall, wall), (Clock::Device, device)] =
@@ -184,12 +184,12 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_time_has_no_summary() {
+    fn a_provider_without_a_time_has_no_summary() {
         let all = summaries(&measurements());
         let full: Vec<&str> = all
             .iter()
             .filter(|summary| summary.pass == "full" && summary.clock == Clock::Wall)
-            .map(|summary| summary.beside.name())
+            .map(|summary| summary.against.name())
             .collect();
         assert_eq!(full, ["burn", "torch", "copy"]);
     }

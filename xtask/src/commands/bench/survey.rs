@@ -1,4 +1,4 @@
-//! What the report shows beside the suite: the strategies over row lengths, measured, and over shapes, planned.
+//! The report's pages about strategies: measured over row lengths, and planned over shapes.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ const MOST: u32 = 32;
 #[derive(Clone, Debug)]
 pub struct Survey {
     pub device: Device,
-    /// Empty where they were not measured.
+    /// Empty if they were not measured.
     pub lengths: Vec<Length>,
     pub maps: Vec<Map>,
 }
@@ -35,11 +35,11 @@ pub struct Length {
     pub times: Times,
 }
 
-/// What `cubenorm-bench strategies` says of a problem.
+/// The answer of `cubenorm-bench strategies` to a problem.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Times {
     pub bytes: usize,
-    /// Milliseconds, as those of the candidates.
+    /// Milliseconds, as in the candidates.
     pub copy: f64,
     pub candidates: Vec<Candidate>,
 }
@@ -72,14 +72,14 @@ pub struct Cell {
     pub strategy: String,
 }
 
-/// What `cubenorm-bench plan` says of a problem, as far as it matters here.
+/// The answer of `cubenorm-bench plan` to a problem, reduced to the fields that matter here.
 #[derive(Deserialize)]
 struct Planned {
     strategy: String,
 }
 
 impl Survey {
-    /// Plans, and measures where `lengths` says so. What a device cannot do is missing.
+    /// Plans, and measures if `lengths` says so. Problems that a device cannot run are missing.
     pub fn take(program: &Path, device: Device, lengths: bool, bar: &ProgressBar) -> Self {
         let command = |verb: &str| {
             Cmd::new(program.to_string_lossy())
@@ -107,7 +107,7 @@ impl Survey {
     }
 }
 
-/// What `ask` finds until it fails, which is told.
+/// Collects the answers of `ask`. Prints the error that ends them, if one does.
 fn told<T>(device: Device, ask: impl FnOnce(&mut Vec<T>) -> Result<()>) -> Vec<T> {
     let mut found = Vec::new();
     if let Err(error) = ask(&mut found) {
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_planned_before_the_program_died_is_shown() {
+    fn plans_before_a_crash_are_shown() {
         let script = r#"read line; echo "$line" | grep -q '"shape":.1,1.' || exit 3
             echo '{"Ok":{"strategy":"unit","plan":"unit: x"}}'
             read line; echo '{"Err":"too large"}'; exit 3"#;

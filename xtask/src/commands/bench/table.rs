@@ -10,8 +10,8 @@ use super::{
     worker::Lost,
 };
 
-/// The measurements of one device: ratios first, because on a software device the times say
-/// little about any other machine.
+/// The measurements of one device. Ratios come first, because times on a CPU say little about
+/// other machines.
 pub fn measurements(measurements: &[Measurement]) -> String {
     let providers: Vec<Provider> = measurements
         .first()
@@ -130,7 +130,7 @@ pub fn summaries(summaries: &[Summary]) -> String {
             summary.device.to_string(),
             summary.pass.clone(),
             summary.dtype.clone(),
-            summary::unit(summary.beside),
+            summary::unit(summary.against),
             summary.clock.name().to_owned(),
             problems,
             mean,
@@ -155,7 +155,7 @@ fn table(header: Vec<String>, rows: impl Iterator<Item = Vec<String>>, words: us
     table.to_string()
 }
 
-/// How many problems, their mean and the worst.
+/// Number of problems, their mean and the worst.
 fn ratios(ratios: Option<&Ratios>) -> [String; 3] {
     match ratios {
         Some(ratios) => [
@@ -172,7 +172,7 @@ pub fn times(ratio: f64) -> String {
     format!("{ratio:.2}x")
 }
 
-/// The providers without a time: who, how, why, and on which problems, those of one reason together.
+/// The providers without a time: name, kind, reason and problems, grouped by reason.
 pub fn lost(measurements: &[Measurement]) -> Vec<(Provider, &Lost, String)> {
     let mut reasons: Vec<(Provider, &Lost, Vec<String>)> = Vec::new();
     for measurement in measurements {
@@ -206,7 +206,7 @@ mod tests {
     use crate::commands::bench::fixture;
 
     #[test]
-    fn the_table_says_ratios_and_times_with_their_spread() {
+    fn the_table_has_ratios_and_times_with_spread() {
         let text = measurements(&fixture::measurements());
         for part in ["onnxruntime's", "5.00x", "1.33x", "2048x4096", "device"] {
             assert!(text.contains(part), "{part}: {text}");
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_that_many_problems_share_is_told_once() {
+    fn a_shared_reason_is_printed_once() {
         let one = fixture::measurements().remove(3);
         let all = vec![one; 5];
         let [(provider, lost, problems)] = &lost(&all)[..] else {

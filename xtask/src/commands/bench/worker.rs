@@ -38,7 +38,7 @@ enum Reply {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Samples {
     pub wall: Vec<f64>,
-    /// Of the kernels alone, by the device's clock; empty where it has none.
+    /// Time of the kernels alone, by the device's clock; empty if it has none.
     #[serde(default)]
     pub device: Vec<f64>,
 }
@@ -50,17 +50,17 @@ impl Samples {
     }
 }
 
-/// What a worker says of what it set up.
+/// A worker's description of the problem that it has set up.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct About {
-    /// What computes: runtime, library and version, threads.
+    /// Runtime, library and version, threads.
     pub runtime: String,
-    /// How it computes the problem, where it says.
+    /// The plan, if the worker has one.
     pub plan: Option<String>,
-    /// Bytes of the input, where it says.
+    /// Bytes of the input, if the worker knows them.
     pub input_bytes: Option<usize>,
-    /// Bytes that the pass must move at least, where it says.
+    /// Bytes that the pass must move at least, if the worker knows them.
     pub bytes: Option<usize>,
 }
 
@@ -86,10 +86,10 @@ impl Lost {
     }
 }
 
-/// Longer than any warm-up, tuning included, shorter than a person's patience.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// Longer than any warm-up, tuning included.
+const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// A running worker, which is stopped while nothing is asked of it; dropping it ends the process.
+/// A running worker. It is stopped between two requests, and dropping it ends the process.
 pub struct Worker {
     child: Child,
     lines: Receiver<String>,
@@ -136,9 +136,7 @@ impl Worker {
             Reply::Ready(about) => Ok(about),
             Reply::Unsupported(why) => Err(Lost::Unsupported(why)),
             Reply::Failed(why) => Err(Lost::Failed(why)),
-            Reply::Round(_) => Err(Lost::Failed(
-                "answered a round that nobody asked for".into(),
-            )),
+            Reply::Round(_) => Err(Lost::Failed("answered a round without a request".into())),
         }
     }
 
@@ -162,12 +160,12 @@ impl Worker {
 
     fn answer(&mut self, request: &Request) -> Result<Reply, Lost> {
         let line = serde_json::to_string(request).map_err(|e| Lost::Failed(e.to_string()))?;
-        // A worker that died before it read this shows below, where the reason is known.
+        // A worker that died before it read this is found below, with the reason.
         if let Some(stdin) = &mut self.child.stdin {
             let _ = writeln!(stdin, "{line}");
         }
         loop {
-            match self.lines.recv_timeout(PATIENCE) {
+            match self.lines.recv_timeout(TIMEOUT) {
                 Ok(line) => {
                     // Drivers and compilers write to standard output too.
                     if let Ok(reply) = serde_json::from_str(&line) {
@@ -176,16 +174,16 @@ impl Worker {
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     let _ = self.child.kill();
-                    let seconds = PATIENCE.as_secs();
+                    let seconds = TIMEOUT.as_secs();
                     return Err(Lost::Failed(format!("no answer in {seconds} s")));
                 }
-                Err(RecvTimeoutError::Disconnected) => return Err(self.autopsy()),
+                Err(RecvTimeoutError::Disconnected) => return Err(self.cause_of_death()),
             }
         }
     }
 
     /// Why the worker is dead.
-    fn autopsy(&mut self) -> Lost {
+    fn cause_of_death(&mut self) -> Lost {
         let status = match self.child.wait() {
             Ok(status) => status,
             Err(error) => return Lost::Failed(error.to_string()),
@@ -209,15 +207,17 @@ impl Drop for Worker {
     }
 }
 
-/// Workers stop while others are measured: threads of CubeCL's that wait look for work thousands of times a second,
-/// which takes every tenth to fifth cycle of a core from whoever has its turn.
+/// Stops workers while others are measured.
+///
+/// Waiting threads of CubeCL poll for work thousands of times a second. They would take 10 to 20 %
+/// of a core from the worker that is measured.
 #[cfg(unix)]
 mod turns {
     use std::process::{Child, Command};
 
     use rustix::process::{Pid, Signal, kill_process};
 
-    /// Stops a worker. One that is dead is found so when it is asked the next time.
+    /// Stops a worker. A dead one is noticed at its next request.
     pub fn waits(child: &Child) {
         let _ = kill_process(Pid::from_child(child), Signal::STOP);
     }
@@ -227,7 +227,8 @@ mod turns {
         let _ = kill_process(Pid::from_child(child), Signal::CONT);
     }
 
-    /// Has a worker end with this process: who is stopped does not see that its standard input has ended.
+    /// Ends a worker with this process: a stopped process does not see the end of its standard
+    /// input.
     pub fn dies_with_us(command: &mut Command) {
         #[cfg(target_os = "linux")]
         {
@@ -245,7 +246,7 @@ mod turns {
     }
 }
 
-/// Where processes cannot be stopped they wait as they like.
+/// Does nothing on systems that cannot stop processes.
 #[cfg(not(unix))]
 mod turns {
     use std::process::{Child, Command};
@@ -257,7 +258,7 @@ mod turns {
     pub fn dies_with_us(_: &mut Command) {}
 }
 
-/// What a process wrote to standard error that may explain its death.
+/// Lines of a process's standard error that may explain its death.
 #[derive(Default)]
 struct LastWords {
     /// The message of the first panic; notes and a backtrace follow it.
@@ -302,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_told_by_its_message() {
+    fn a_panic_has_its_message_as_reason() {
         let lines = [
             "some driver's chatter",
             "",
@@ -315,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_is_told_by_the_last_line() {
+    fn a_crash_has_the_last_line_as_reason() {
         assert_eq!(
             reason(&["first", "UNREACHABLE: x", " "]).unwrap(),
             "UNREACHABLE: x"
@@ -343,7 +344,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn who_waits_is_stopped_and_goes_on_when_asked() {
+    fn a_waiting_worker_is_stopped() {
         let script = r#"while read line; do echo '{"round":{"wall":[1.0]}}'; done"#;
         let mut worker = Worker::start(&Cmd::new("sh").args(["-c", script])).unwrap();
         for _ in 0..2 {
@@ -365,7 +366,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn what_a_worker_lacks_is_no_failure() {
+    fn a_missing_operator_is_no_failure() {
         let problem: Problem =
             serde_json::from_str(r#"{"op": "rms_norm", "shape": [2, 3]}"#).unwrap();
         let prepared = |reply: &str| {

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::commands::bench::progress;
 
-/// What spirv-val says of `BFloat16TypeKHR` where it does not know it.
+/// Message of a spirv-val that does not know `BFloat16TypeKHR`.
 const SPIRV_BFLOAT16: &str = "Invalid capability operand: 5116";
 /// The header that has the type in HIP.
 const HIP_BFLOAT16: &str = "hip/hip_bf16.h";
@@ -60,7 +60,7 @@ pub fn check(sources: &mut [Source], tools: &Tools, out: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What a thread checks with.
+/// The compilers of one thread.
 struct Bench<'a> {
     tools: &'a Tools,
     out: &'a Path,
@@ -88,7 +88,7 @@ impl Bench<'_> {
             Target::Spirv => {
                 let mut command = Command::new("spirv-val");
                 command.args(["--target-env", &variant]);
-                // What CubeCL asks the device for.
+                // The buffer layouts that CubeCL asks the device for.
                 command.args(["--scalar-block-layout", "--workgroup-scalar-block-layout"]);
                 command.arg(&file);
                 let (passed, said) = said(command)?;
@@ -150,7 +150,7 @@ fn outcome(passed: bool, said: String) -> Outcome {
     }
 }
 
-/// Runs a command: whether it succeeded, and what it said.
+/// Runs a command. Returns if it succeeded, and its output.
 fn said(mut command: Command) -> Result<(bool, String)> {
     let output = command
         .output()
@@ -160,7 +160,7 @@ fn said(mut command: Command) -> Result<(bool, String)> {
     Ok((output.status.success(), text))
 }
 
-/// Compiles with a runtime compiler that is started where it is not there yet, or has died.
+/// Compiles with a runtime compiler, which is started if there is none or it has died.
 fn compile(
     slot: &mut Option<RuntimeCompiler>,
     tools: &Tools,
@@ -214,7 +214,7 @@ impl RuntimeCompiler {
         })
     }
 
-    /// What it has against a source.
+    /// The checker's complaint about a source.
     fn compile(&mut self, file: &Path, options: &[String]) -> Result<Option<String>> {
         let order = serde_json::json!({ "file": file, "options": options });
         writeln!(self.stdin, "{order}")?;
@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn architectures_from_hopper_on_are_compiled_for_alone() {
+    fn hopper_and_newer_compile_for_one_architecture() {
         assert_eq!(specific("sm_80"), "sm_80");
         assert_eq!(specific("sm_90"), "sm_90a");
         assert_eq!(specific("sm_100"), "sm_100a");

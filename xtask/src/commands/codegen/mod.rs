@@ -29,17 +29,24 @@ use crate::{
 /// The package that has CubeCL's compilers, and the feature that has them in it.
 const PACKAGE: &str = "cubenorm-offline";
 const FEATURE: &str = "compilers";
-/// Where sources go unless somebody says.
+/// Default folder of the sources.
 const FOLDER: &str = "target/codegen";
 
-/// Write the source that CubeCL generates for every kernel, for devices that this machine need not have.
+/// Write the source that CubeCL generates for every kernel. No device is needed.
 ///
-/// Every kernel, strategy and data type, forward and backward, as plans choose them for devices of each
-/// kind. With `--check`, each source goes through the compiler or validator of its target: PTX through
-/// ptxas, CUDA C++ through NVRTC (both from NVIDIA's Python packages, installed into target/python), HIP
-/// C++ through hipRTC, WGSL through naga, SPIR-V through spirv-val; of MSL the structure is checked, and
-/// machine code for the CPU comes out of LLVM. A checker that is not here is said to be skipped, and on a
-/// build server (CI is set) it is a failure, but for HIP's.
+/// Every kernel, strategy and data type, forward and backward, as plans choose them for devices of
+/// each kind. With `--check`, each source goes through the compiler or validator of its target:
+///
+/// - PTX: ptxas, and CUDA C++: NVRTC, both from NVIDIA's Python packages, installed into
+///   target/python
+/// - HIP C++: hipRTC
+/// - WGSL: naga
+/// - SPIR-V: spirv-val
+/// - MSL: its structure only
+/// - machine code for the CPU: LLVM, which writes it
+///
+/// A checker that is missing is printed as skipped. In CI (`CI` is set) that is a failure, except
+/// for HIP's.
 #[derive(clap::Args)]
 pub struct Args {
     /// Targets to write [default: all]
@@ -152,11 +159,11 @@ fn generate(args: &Args, targets: &[Target], tools: &Tools, out: &Path) -> Resul
     program::run(&command)
 }
 
-/// Lies in each folder that this command makes.
+/// File in each folder that this command makes.
 const MARK: &str = ".cubenorm-codegen";
 
-/// Empties a folder of what an earlier run has left, so that what lies there is what this one writes. One that somebody
-/// else may have filled stays as it is, unless it is known to be ours.
+/// Removes the files of an earlier run, so that the folder has this run's only. A folder that may
+/// hold other files stays as it is, unless it is known to be ours.
 fn clear(folder: &Path, is_ours: bool) -> Result<()> {
     let cannot = || format!("{} could not be emptied", folder.display());
     if folder.is_dir() {
@@ -172,11 +179,12 @@ fn clear(folder: &Path, is_ours: bool) -> Result<()> {
     fs::write(folder.join(MARK), "").with_context(cannot)
 }
 
-/// Bytes of a unit's stack that do not count: four registers. RMS norm in rows of 4,096 bf16 spills as many, and an
-/// H200 runs it at 96 to 99 % of a copy.
+/// Bytes of a unit's stack that do not count: four registers. RMS norm in rows of 4,096 bf16 spills
+/// four, and an H200 runs it at 96 to 99 % of a copy.
 const LITTLE: u32 = 16;
 
-/// Whether the benchmark measures a kernel that keeps more than a little where it is slow: a failure.
+/// True if the benchmark measures a kernel that spills more than a little, which is slow: a
+/// failure.
 fn is_slow(source: &Source) -> bool {
     source.hot
         && source
@@ -184,7 +192,7 @@ fn is_slow(source: &Source) -> bool {
             .is_some_and(|resources| resources.stack.max(resources.spill_stores) > LITTLE)
 }
 
-/// Whether something is wrong with a source.
+/// True if something is wrong with a source.
 fn has_failed(source: &Source) -> bool {
     matches!(source.outcome, Outcome::Wrong(_) | Outcome::Refused(_)) || is_slow(source)
 }
@@ -194,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_that_somebody_else_has_filled_is_not_emptied() {
+    fn a_foreign_folder_is_not_emptied() {
         let folder = workspace().join(format!("target/clear-test-{}", std::process::id()));
         let (ours, theirs) = (folder.join("kernel.ptx"), folder.join("notes.txt"));
         clear(&folder, false).unwrap();

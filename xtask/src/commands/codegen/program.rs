@@ -1,4 +1,4 @@
-//! The program that has CubeCL's compilers, and what it says; its `protocol` is the other side.
+//! The program that has CubeCL's compilers. Its `protocol` is the other side.
 
 use std::{
     fmt,
@@ -13,10 +13,10 @@ use serde::Deserialize;
 use super::ptxas::Resources;
 use crate::{commands::bench::progress, exec::Cmd};
 
-/// What it is called.
+/// Name of the program.
 pub const NAME: &str = "cubenorm-codegen";
 
-/// What kernels are compiled to.
+/// A target that kernels are compiled to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Target {
@@ -30,7 +30,7 @@ pub enum Target {
     Msl,
     /// WebGPU's language
     Wgsl,
-    /// What Vulkan takes
+    /// Vulkan's language
     Spirv,
     /// Machine code for this processor
     Llvm,
@@ -59,7 +59,7 @@ impl Target {
         }
     }
 
-    /// Whether a build server must have what checks it. What checks HIP is old where it is at all.
+    /// True if CI must have the checker. The checker of HIP is old, if there is one at all.
     pub fn must_be_checked(self) -> bool {
         self != Self::Hip
     }
@@ -75,29 +75,29 @@ impl fmt::Display for Target {
 #[derive(Clone, Debug, Deserialize)]
 pub struct Source {
     pub target: Target,
-    /// What it is written for, such as `sm_90`.
+    /// Architecture that it is written for, such as `sm_90`.
     pub variant: Option<String>,
     pub kernel: String,
     pub strategy: Option<String>,
-    /// What it is launched for.
+    /// The problem that it is launched for.
     pub case: String,
-    /// What was decided of its plan.
+    /// The knobs of its plan.
     pub knobs: String,
-    /// Whether the benchmark measures it.
+    /// True if the benchmark measures it.
     pub hot: bool,
     /// Within the folder of all.
     pub file: String,
     pub outcome: Outcome,
-    /// What it takes of a processor, where that was found.
+    /// Registers and stack, if the checker tells them.
     #[serde(skip)]
     pub resources: Option<Resources>,
 }
 
-/// What came of a source.
+/// Result of a source.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It was generated; nobody has checked it.
+    /// Generated, not checked.
     Generated,
     /// It is right.
     Checked,
@@ -114,7 +114,7 @@ enum Event {
     Source(Box<Source>),
 }
 
-/// Runs the program and collects what it says.
+/// Runs the program and collects its answers.
 pub fn run(command: &Cmd) -> Result<Vec<Source>> {
     command.announce();
     let mut child = command
@@ -149,7 +149,7 @@ pub fn run(command: &Cmd) -> Result<Vec<Source>> {
         "{NAME} wrote {} sources of {planned}",
         sources.len()
     );
-    // They come in the order in which threads are done with them.
+    // Results come in the order in which threads finish.
     sources.sort_by(|a, b| a.file.cmp(&b.file));
     Ok(sources)
 }
@@ -179,7 +179,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_source_is_understood_with_and_without_what_it_may_lack() {
+    fn a_source_reads_without_optional_fields() {
         let line = |variant: &str, outcome: &str| {
             format!(
                 r#"{{"source":{{"target":"ptx","variant":{variant},"kernel":"fold","strategy":null,

@@ -1,11 +1,11 @@
-//! What `ptxas -v` says a kernel takes of a processor.
+//! A kernel's use of a multiprocessor, as `ptxas -v` reports it.
 
-/// Registers, and memory where registers did not do.
+/// Registers, and stack for values that did not fit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Resources {
     /// Registers of each unit.
     pub registers: u32,
-    /// Bytes of each unit's stack, which lies in memory.
+    /// Bytes of each unit's stack, which is in device memory.
     pub stack: u32,
     /// Bytes that are stored because there are too few registers.
     pub spill_stores: u32,
@@ -14,7 +14,7 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// Whether units keep anything of their own in memory.
+    /// True if units spill to memory.
     pub fn uses_local_memory(self) -> bool {
         self.stack + self.spill_stores + self.spill_loads > 0
     }

@@ -14,17 +14,17 @@ use super::{
 };
 use crate::style;
 
-/// Failures of a target that are printed; all of them lie in its folder.
+/// Failures of a target that are printed. Its folder has all of them.
 const MOST_SHOWN: usize = 12;
 
-/// What came of all sources.
+/// Results of all sources.
 pub struct Report<'a> {
     sources: &'a [Source],
     out: &'a Path,
     pub failed: usize,
 }
 
-/// What came of the sources of a cell.
+/// Results of the sources of a cell.
 #[derive(Clone, Copy, Default)]
 struct Counts {
     all: usize,
@@ -207,7 +207,7 @@ impl<'a> Report<'a> {
     }
 }
 
-/// What is wrong with a source itself.
+/// The fault of a source itself.
 fn why(source: &Source) -> Option<&str> {
     match &source.outcome {
         Outcome::Wrong(why) | Outcome::Refused(why) => Some(why),
@@ -229,7 +229,7 @@ mod tests {
     };
 
     #[test]
-    fn targets_go_across_and_kernels_down_with_a_mark_each() {
+    fn the_table_has_a_mark_per_target_and_kernel() {
         let sources = [
             source(Target::Ptx, "fold", Outcome::Checked),
             source(Target::Ptx, "fold", Outcome::Checked),
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spill_fails_where_the_benchmark_measures_and_nowhere_else() {
+    fn a_spill_fails_only_in_measured_kernels() {
         let mut spilled = source(Target::Ptx, "normalize", Outcome::Checked);
         spilled.resources = Some(Resources {
             spill_stores: 20,

@@ -1,4 +1,4 @@
-//! What checks sources, where it is, and what is missing.
+//! Checkers of sources: their paths, and the ones that are missing.
 
 use std::{path::PathBuf, process::Stdio};
 
@@ -24,20 +24,20 @@ const HIP: &str = "libamdhip64.so.5";
 /// Parts of NVIDIA's packages.
 #[derive(Clone, Debug)]
 pub struct Cuda {
-    /// What CUDA_PATH should say.
+    /// Value for CUDA_PATH.
     pub toolkit: PathBuf,
     pub ptxas: PathBuf,
     pub nvrtc: PathBuf,
     pub include: Vec<PathBuf>,
 }
 
-/// What is there.
+/// The checkers that are there.
 pub struct Tools {
     pub python: Option<Python>,
     pub cuda: Option<Cuda>,
     pub hip: Option<&'static str>,
     pub spirv_val: bool,
-    /// What is not there, and why.
+    /// The checkers that are missing, and why.
     pub missing: Vec<(Target, String)>,
 }
 
@@ -79,7 +79,7 @@ impl Tools {
         tools
     }
 
-    /// Whether a target can be written at all.
+    /// True if a target can be written at all.
     pub fn generates(&self, target: Target) -> bool {
         // LLVM links functions of NVIDIA's toolkit into PTX.
         target != Target::Ptx || self.cuda.is_some()
@@ -90,7 +90,7 @@ impl Tools {
         Some(&self.cuda.as_ref()?.toolkit)
     }
 
-    /// Who checks a target; nobody where that is missing.
+    /// The checker of a target, if it is there.
     pub fn checker(&self, target: Target) -> Option<&'static str> {
         match target {
             Target::Ptx => self.cuda.is_some().then_some("ptxas 12.9"),
@@ -106,7 +106,7 @@ impl Tools {
 
 fn cuda() -> Result<(Python, Cuda)> {
     let python = Python::new()?;
-    // What these name besides is not needed.
+    // Other packages that these depend on are not needed.
     python.install(&CUDA, &["--no-deps"])?;
     let packages = python.site_packages()?.join("nvidia");
     let toolkit = packages.join("cuda_nvcc");

@@ -1,4 +1,4 @@
-//! What the report says of the machine.
+//! The report's facts about the machine.
 
 use serde::Serialize;
 
@@ -8,12 +8,12 @@ use crate::machine;
 /// Names and values, in an order to print them in.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Machine {
-    /// What the machine calls its GPU, or its processor where no GPU is asked about.
+    /// The GPU's name, or the processor's if the device is no GPU.
     pub name: String,
     /// The day and minute, in UTC.
     pub date: String,
     pub facts: Vec<(String, String)>,
-    /// What CubeCL says the device can do.
+    /// Properties of the device, as CubeCL reports them.
     pub properties: Vec<(String, String)>,
 }
 
@@ -45,7 +45,7 @@ impl Machine {
     }
 }
 
-/// What CubeCL says; nothing where the device does not start, which the steps then say.
+/// Properties of the device; empty if it does not start, which the steps then report.
 fn properties(suite: &Suite) -> Vec<(String, String)> {
     let command = suite.command(
         &[],

@@ -23,8 +23,8 @@ use crate::{device::Device, exec::workspace, setup, style};
 
 /// Check a device: conformance, random cases, determinism, memory errors, throughput; writes a report.
 ///
-/// In a clone it builds what it needs first; in a package, which `cargo xtask package` makes, it needs
-/// nothing but the device's driver. Writes report.json, report.md, the output of each step, and throughput.csv,
+/// In a clone it builds the suite first. A package, which `cargo xtask package` makes, needs only the
+/// device's driver. Writes report.json, report.md, the output of each step, and throughput.csv,
 /// which `cargo xtask bench --record FILE` records. The exit code tells whether all passed.
 #[derive(clap::Args)]
 pub struct Args {
@@ -48,7 +48,7 @@ pub struct Args {
     timeout: u64,
 }
 
-/// How much is run, and where what is written goes.
+/// Extent of the checks, and the folder for their output.
 pub struct Options {
     pub out: PathBuf,
     pub quick: bool,
@@ -85,7 +85,7 @@ pub fn run(args: &Args) -> Result<()> {
         let outcome = step.run(&suite, &mut report.throughput);
         anstream::println!("{outcome}");
         report.steps.push(outcome);
-        // After each step: what a machine that goes away has said until then is kept.
+        // After each step: the report of a machine that goes away is then kept.
         report.write(&options.out)?;
     }
     anstream::println!(
@@ -96,7 +96,7 @@ pub fn run(args: &Args) -> Result<()> {
     report.verdict()
 }
 
-/// The command line. In a package there is one verb, which nobody has to write.
+/// The command line. A package has one verb, so its command line leaves it out.
 pub fn command_line() -> Vec<OsString> {
     let mut arguments: Vec<OsString> = std::env::args_os().collect();
     if packaged().is_some() && !arguments.is_empty() {

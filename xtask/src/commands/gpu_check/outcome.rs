@@ -1,4 +1,4 @@
-//! How a step went.
+//! The result of a step.
 
 use std::{fmt, time::Duration};
 
@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 use super::part::Ended;
 use crate::{commands::test::output::Counts, style};
 
-/// How a step went.
+/// The result of a step.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
     pub step: String,
@@ -76,7 +76,7 @@ impl Outcome {
         }
     }
 
-    /// What libtest's output says.
+    /// The counts in libtest's output.
     pub fn of(ended: &Ended) -> Self {
         let counts = Counts::of(&ended.output);
         // It died before it could say how many failed: one at least.

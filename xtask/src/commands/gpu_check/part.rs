@@ -18,7 +18,7 @@ use super::{
 };
 use crate::exec::{ending, set_runtime_folder};
 
-/// How often a running process is looked at.
+/// Interval between two looks at a running process.
 const TICK: Duration = Duration::from_millis(100);
 
 /// The suite of a package and what its processes are given.
@@ -31,12 +31,12 @@ pub struct Suite {
     timeout: Duration,
 }
 
-/// What came of a process.
+/// The end of a process.
 pub struct Ended {
-    /// What it wrote, to both of its outputs.
+    /// Text of both of its outputs.
     pub output: String,
     pub elapsed: Duration,
-    /// Why it did not end well, where it did not.
+    /// Why it failed, if it did.
     pub trouble: Option<String>,
 }
 
@@ -52,7 +52,7 @@ impl Suite {
         }
     }
 
-    /// The folder of ONNX's node tests, where the package has it.
+    /// The folder of ONNX's node tests, if the package has it.
     pub fn cases(&self) -> Option<PathBuf> {
         Some(self.folder.join(CASES)).filter(|cases| cases.is_dir())
     }
@@ -72,9 +72,10 @@ impl Suite {
             .args(arguments)
             .current_dir(&self.out)
             .env("CUBENORM_TEST_DEVICES", &self.device)
-            // Each of many small shapes would be tuned; what is tested of the tuner says so itself.
+            // The suite has many small shapes, and each would be tuned. Tests of the tuner turn it
+            // on themselves.
             .env("CUBENORM_TUNING", "off");
-        // Where the package has CUDA's functions and the machine has not said where its own are.
+        // If the package has CUDA's functions and the machine has not named its own.
         if self.folder.join("nvvm").is_dir() && env::var_os("CUDA_PATH").is_none() {
             command.env("CUDA_PATH", &self.folder);
         }
@@ -93,7 +94,7 @@ impl Suite {
         command
     }
 
-    /// Runs a command and keeps what it writes in NAME.log.
+    /// Runs a command and keeps its output in NAME.log.
     pub fn run(&self, name: &str, mut command: Command) -> Result<Ended> {
         let path = self.out.join(format!("{name}.log"));
         let log = File::create(&path).with_context(|| path.display().to_string())?;

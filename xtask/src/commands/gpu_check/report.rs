@@ -23,7 +23,7 @@ use crate::commands::package::Manifest;
 pub struct Report {
     pub package: Manifest,
     pub machine: Machine,
-    /// Whether less than usual was run.
+    /// True if fewer cases than usual ran.
     pub quick: bool,
     pub steps: Vec<Outcome>,
     /// Rows of the benchmark, as the suite wrote them.
@@ -54,7 +54,7 @@ impl Report {
         Ok(())
     }
 
-    /// An error where a step failed or none passed.
+    /// An error if a step failed or none passed.
     pub fn verdict(&self) -> Result<()> {
         let of = |verdict| self.steps.iter().filter(move |step| step.result == verdict);
         let failed: Vec<&str> = of(Verdict::Failed).map(|step| step.step.as_str()).collect();
@@ -120,9 +120,8 @@ impl Report {
 /// Shares of the copy ceiling: rows down, norms and passes across.
 fn throughput(page: &mut String, rows: &[Value]) {
     page.push_str(
-        "\n## Throughput beside a copy\n\nBytes that the pass must move per second, as a share of what a \
-         copy of as many bytes moves, in percent: the analytic plan / the tuner's choice. Forward moves \
-         input and output; backward input, gradient and the input's gradient.\n",
+        "\n## Share of copy bandwidth\n\nBytes that the pass must move per second, in percent of a copy of these bytes: \
+         the analytic plan / the tuner's choice. Forward moves input and output, backward `x`, `dy` and `dx`.\n",
     );
     const COLUMNS: [(&str, &str); 4] = [
         ("layer_norm", "forward"),
@@ -240,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn one_failed_step_fails_the_report_and_so_does_none() {
+    fn a_failed_step_or_no_step_fails_the_report() {
         let mut report = report();
         assert_eq!(report.verdict().unwrap_err().to_string(), "nothing ran");
         let step = |name: &str, result| Outcome {
@@ -257,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_of_both_plans_stand_side_by_side() {
+    fn a_cell_has_the_shares_of_both_plans() {
         let row = |share: f64, analytic: bool, tuned: bool| {
             json!({"op": "rms_norm", "pass": "forward", "dtype": "f32", "cols": 1024,
                 "share_of_copy": share, "analytic": analytic, "tuned": tuned})

@@ -1,4 +1,4 @@
-//! NVIDIA's compute-sanitizer over a part of the suite, where it is installed.
+//! NVIDIA's compute-sanitizer over a part of the suite, if it is installed.
 
 use std::path::{Path, PathBuf};
 
@@ -11,12 +11,12 @@ use super::{
 use crate::exec::on_path;
 
 const PROGRAM: &str = "compute-sanitizer";
-/// Where CUDA's toolkit puts it when it is not on the path.
+/// Folder of CUDA's toolkit, if the tool is not on the path.
 const TOOLKIT: &str = "/usr/local/cuda/bin";
-/// What it exits with where it found something, and nothing else does.
+/// Exit code of the tool if it found something. Nothing else has it.
 const FOUND: &str = "86";
-/// Every strategy there and back, and cubes that talk to each other, rather than all: each access is checked,
-/// which takes many times as long.
+/// Every strategy forward and backward, and cooperating cubes. Not all tests: each access is
+/// checked, which takes many times longer.
 const TESTS: [&str; 3] = [
     "kernels::strategies::every_strategy",
     "gradients::every_strategy",

@@ -1,4 +1,4 @@
-//! What is checked, step by step.
+//! The checks, step by step.
 
 use std::collections::BTreeMap;
 
@@ -19,9 +19,9 @@ pub enum Step {
     Kernels,
     /// Gradients against central differences
     Gradients,
-    /// What the tuner chooses
+    /// Choices of the tuner
     Tuning,
-    /// Nothing is compiled twice
+    /// Each kernel is compiled once
     Compilation,
     /// Launches that fail, and threads at once
     Robustness,
@@ -33,21 +33,21 @@ pub enum Step {
     Conformance,
     /// The same bits from two processes, for every strategy
     Determinism,
-    /// compute-sanitizer's memcheck, where it is installed
+    /// compute-sanitizer's memcheck, if it is installed
     Memcheck,
-    /// compute-sanitizer's racecheck, where it is installed
+    /// compute-sanitizer's racecheck, if it is installed
     Racecheck,
     /// More than 2^32 elements, 100,000 calls (with --large, or by name)
     Large,
-    /// Throughput beside a copy of the same bytes
+    /// Throughput compared with a copy of the same bytes
     Bench,
 }
 
-/// Steps that only run where they are asked for.
+/// Steps that only run on request.
 const ON_REQUEST: [Step; 1] = [Step::Large];
 
 impl Step {
-    /// Those that were named, or all.
+    /// The named steps, or all.
     pub fn chosen(only: &[Self], large: bool) -> impl Iterator<Item = Self> {
         Self::value_variants().iter().copied().filter(move |step| {
             let is_on_request = ON_REQUEST.contains(step);
@@ -95,7 +95,7 @@ fn tests(suite: &Suite, name: &str, arguments: &[&str]) -> Result<Outcome> {
     Ok(Outcome::of(&ended))
 }
 
-/// Digests of two processes, side by side.
+/// Compares the digests of two processes.
 fn determinism(suite: &Suite, name: &str) -> Result<Outcome> {
     let arguments = ["--ignored", "--nocapture", "determinism::"];
     let digests = |number: u32| -> Result<(Ended, BTreeMap<String, String>)> {
@@ -127,7 +127,7 @@ fn determinism(suite: &Suite, name: &str) -> Result<Outcome> {
     })
 }
 
-/// What was computed and its digest, by line.
+/// Each result and its digest, by line.
 fn digests(output: &str) -> BTreeMap<String, String> {
     let lines = output.lines().filter_map(|line| {
         let (what, digest) = line.strip_prefix("digest ")?.rsplit_once(' ')?;

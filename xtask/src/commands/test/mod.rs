@@ -23,9 +23,9 @@ use crate::{
 
 /// Run all tests on every runtime that this machine has.
 ///
-/// Unit tests run once; the suite runs once per runtime and, for wgpu and vulkan, once per
-/// software driver found (Mesa's lavapipe, Chromium's SwiftShader) besides the system's GPU.
-/// Ends with a table of what ran and why the rest did not.
+/// Unit tests run once. The suite runs once per runtime. For wgpu and vulkan it runs once per CPU
+/// Vulkan driver that is found (lavapipe, Chromium's SwiftShader), besides the system's GPU. Ends
+/// with a table of the runs, and why the others were left out.
 #[derive(clap::Args)]
 pub struct Args {
     /// Runtimes to test on [default: all that this machine has]
@@ -36,7 +36,7 @@ pub struct Args {
     large: bool,
     /// Only tests whose name contains one of these
     filters: Vec<String>,
-    /// How long each file format is fuzzed; the tests' own time where it is not said
+    /// Seconds of fuzzing per file format [default: the tests' own]
     #[arg(skip)]
     fuzz_seconds: Option<u32>,
 }
@@ -101,7 +101,7 @@ fn run_build(plan: &Plan, args: &Args, kind: BuildKind) -> Vec<Line> {
     lines
 }
 
-/// What is promised of several devices at once, on all those of a build.
+/// Runs the tests of several devices at once, on all devices of a build.
 fn together(runs: &[&Ready], build: &Build, args: &Args) -> Option<Line> {
     let mut names: Vec<&str> = runs.iter().map(|(run, _)| run.device.name()).collect();
     names.sort_unstable();
@@ -131,7 +131,7 @@ fn host(args: &Args) -> Vec<Line> {
     }
 }
 
-/// How long each file format is fuzzed: all of them at once, so that it is no longer in all.
+/// Seconds of fuzzing per file format. All formats run at once, so the total is no longer.
 fn fuzzing(args: &Args) -> Vec<(&'static str, OsString)> {
     let Some(seconds) = args.fuzz_seconds else {
         return Vec::new();
@@ -246,7 +246,8 @@ impl Ran {
 
 fn environment(devices: &str, driver: &Option<Driver>) -> Vec<(&'static str, OsString)> {
     let devices = ("CUBENORM_TEST_DEVICES", devices.into());
-    // Each of many small shapes would be tuned; what is tested of the tuner says so itself.
+    // The suite has many small shapes, and each would be tuned. Tests of the tuner turn it on
+    // themselves.
     let tuning = ("CUBENORM_TUNING", "off".into());
     let fixed = [devices, tuning].into_iter();
     fixed.chain(choosing(driver)).collect()
@@ -348,7 +349,7 @@ fn report(lines: &[Line], args: &Args) -> Result<()> {
         failed,
         ignored,
     } = total;
-    // Nothing more on this line: programs read it.
+    // Only this on the line: programs read it.
     println!("{passed} passed, {failed} failed, {ignored} skipped");
 
     ensure!(failed == 0, "{failed} tests failed");
@@ -360,7 +361,7 @@ fn report(lines: &[Line], args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Who names a device is told where nothing ran on it.
+/// A named device that nothing ran on is an error.
 fn have_run(lines: &[Line], devices: &[Device]) -> Result<()> {
     for &device in devices {
         let of_device = |line: &&Line| line.device == Some(device);
@@ -370,8 +371,8 @@ fn have_run(lines: &[Line], devices: &[Device]) -> Result<()> {
     Ok(())
 }
 
-/// On a build server a runtime that vanished must not look like success: nor one that ran kernels and not what Burn has of
-/// them.
+/// In CI a runtime that is missing must not look like success. Nor must one that ran kernels, but
+/// not Burn's operations on them.
 fn must_have_run(lines: &[Line]) -> Result<()> {
     for device in [Device::Wgpu, Device::Cpu] {
         let is_whole = |run: &&Run| run.device == device && run.targets == Targets::All;
@@ -396,7 +397,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_device_that_is_named_has_run_or_is_an_error() {
+    fn a_named_device_without_a_run_is_an_error() {
         let [first, .., last] = RUNS else {
             panic!("there are runs");
         };
@@ -422,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn kernels_on_one_driver_do_not_stand_for_a_runtime() {
+    fn kernels_alone_do_not_count_as_a_runtime() {
         let skipped = |is_there: fn(&Run) -> bool| -> Vec<Line> {
             let absent = RUNS.iter().filter(|run| !is_there(run));
             absent.map(|run| Line::skipped(run, "not here")).collect()

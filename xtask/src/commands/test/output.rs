@@ -1,8 +1,8 @@
-//! What libtest's output says in numbers.
+//! Counts in libtest's output.
 
 use std::{iter::Sum, ops::Add};
 
-/// How the tests of some programs ended.
+/// Results of the tests of some programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub passed: usize,

@@ -11,14 +11,14 @@ use crate::{
     vulkan::{self, Driver},
 };
 
-/// A run that this machine can do, and the driver to do it with where there is a choice.
+/// A run that this machine can do, and its driver if there is a choice.
 pub type Ready = (&'static Run, Option<Driver>);
 
-/// What will run, and what will not and why.
+/// Runs to do, and runs that are skipped, with the reason.
 pub struct Plan {
     pub runs: Vec<Ready>,
     pub skipped: Vec<(&'static Run, String)>,
-    /// Whether the builds may contain `cpu`.
+    /// True if the builds may contain `cpu`.
     llvm: bool,
 }
 
@@ -33,7 +33,7 @@ impl Plan {
         let mut plan = Self {
             runs: Vec::new(),
             skipped: Vec::new(),
-            // LLVM is large: it is fetched for the device that needs it, and used where it is.
+            // LLVM is large: it is fetched for a device that needs it, and used if it is there.
             llvm: match machine.llvm {
                 Llvm::Installed => true,
                 Llvm::Downloadable => asked(Device::Cpu),
@@ -49,7 +49,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// The runs of a build, and the features that it needs for them; `None` where there are none.
+    /// The runs of a build, and the features that it needs for them; `None` if there are none.
     pub fn of(&self, kind: BuildKind) -> Option<(Vec<&Ready>, String)> {
         let of_kind = self.runs.iter().filter(|(run, _)| run.build == kind);
         let runs: Vec<_> = of_kind.collect();
@@ -71,13 +71,13 @@ impl Plan {
     }
 }
 
-/// What makes a Vulkan program see this driver only.
+/// Restricts a Vulkan program to this driver.
 pub fn choosing(driver: &Option<Driver>) -> Option<(&'static str, OsString)> {
     let manifest = driver.as_ref().map(|driver| driver.manifest.clone().into());
     manifest.map(|manifest| ("VK_DRIVER_FILES", manifest))
 }
 
-/// What this machine has.
+/// Runtimes and drivers of this machine.
 struct Machine {
     llvm: Llvm,
     software: Vec<Driver>,

@@ -7,13 +7,13 @@ use crate::{cargo::BURN_FACING, device::Device};
 /// A build of tests; its programs may run several times, on several devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BuildKind {
-    /// What needs neither Burn nor CubeCL.
+    /// Packages that need neither Burn nor CubeCL.
     Host,
-    /// Everything that stands on Burn; `wgpu` compiles to WGSL here.
+    /// Everything on Burn; `wgpu` compiles to WGSL here.
     Burn,
     /// The kernel suite and the files' operators with the feature `vulkan`, which compiles to
-    /// SPIR-V, without Burn: cheaper to build, and Burn's own kernels crash some drivers' SPIR-V
-    /// compilers.
+    /// SPIR-V. It has no Burn: the build is cheaper, and Burn's own kernels crash some drivers'
+    /// SPIR-V compilers.
     Spirv,
 }
 
@@ -36,8 +36,8 @@ impl BuildKind {
 /// The package with the suite that runs once per device; the other packages' tests run once.
 pub const SUITE: &str = "cubenorm-tests";
 
-/// The suite's targets that need CubeCL only: those that `flex` cannot run and that a further
-/// driver repeats, but for [`TUNING`].
+/// The suite's targets that need CubeCL only. `flex` cannot run them, and a further driver repeats
+/// them, except for [`TUNING`].
 const KERNEL_TARGETS: [&str; 8] = [
     "guards",
     "kernels",
@@ -49,7 +49,7 @@ const KERNEL_TARGETS: [&str; 8] = [
     "large",
 ];
 
-/// Those beside which nothing runs: one measures time, the other takes as much memory as there is.
+/// Targets that run alone: one measures time, the other fills the memory.
 pub const ALONE: [&str; 2] = [TUNING, "large"];
 
 /// The one that has tests of several devices at once.
@@ -67,7 +67,7 @@ pub enum Targets {
     All,
     /// Kernels launched through CubeCL.
     Kernels,
-    /// Those on a further driver of the same device.
+    /// A further driver of the same device.
     Again,
     /// Operators called through Burn, or run on any device.
     Burn,
@@ -90,9 +90,9 @@ impl Targets {
 pub enum DriverKind {
     /// The runtime has no Vulkan driver to choose.
     None,
-    /// Whatever the system prefers: a GPU where there is one.
+    /// The system's preference: a GPU, if there is one.
     System,
-    /// One of the software drivers by name.
+    /// One of the CPU Vulkan drivers, by name.
     Software(&'static str),
 }
 
@@ -105,7 +105,7 @@ pub struct Run {
     pub targets: Targets,
 }
 
-/// The runtime, the language it compiles to where that is a choice, and the driver.
+/// The runtime, the language it compiles to if there is a choice, and the driver.
 impl fmt::Display for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let language = match self.device {

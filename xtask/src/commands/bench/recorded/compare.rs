@@ -104,8 +104,10 @@ impl<'a> Section<'a> {
             .collect()
     }
 
-    /// Ours against a baseline over the problems that `filter` takes, in the newest run that has at least half of the
-    /// problems of the largest: a run of a few shapes does not replace one of a whole suite.
+    /// Ours against a baseline over the problems that `filter` takes.
+    ///
+    /// Takes the newest run that has at least half of the problems of the largest run. A run of a
+    /// few shapes does not replace a whole suite.
     pub fn comparison(
         &self,
         baseline: &str,

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_stands_next_to_what_was_measured() {
+    fn a_target_is_next_to_its_measured_cells() {
         let rows = recorded(&table("A CPU", "cpu", "LLVM 23", &ROWS));
         let line = |target: Target| {
             let page = text(&rows, &[target]);

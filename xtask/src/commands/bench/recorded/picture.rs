@@ -19,7 +19,7 @@ use super::{
 };
 use crate::commands::ratios::geometric_mean;
 
-/// Pixels: the picture, what is next to the bars, and a bar.
+/// Pixels: the width of the picture and of its parts, and the height of lines and bars.
 const WIDTH: u32 = 760;
 const LABELS: u32 = 150;
 const MARGIN: u32 = 40;

@@ -1,4 +1,4 @@
-//! What speed is asked for, as data beside the results.
+//! Targets of speed, as data next to the results.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use crate::{device::Device, exec::workspace};
 
 const FILE: &str = "benches/data/targets.csv";
 
-/// A speed that is asked for against a baseline.
+/// A speed to reach against a baseline.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Target {
     /// Part of the machine's or driver's name; empty for any.

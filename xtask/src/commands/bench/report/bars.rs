@@ -1,4 +1,4 @@
-//! Speed beside each baseline: bars from 1 outward, problems below each other.
+//! Speed against each baseline: bars from 1 outward, problems below each other.
 
 use std::ops::RangeInclusive;
 
@@ -17,7 +17,8 @@ use super::{
     plot::{BLUE, FONT, GREY, ORANGE, PALE, PURPLE, Plot, undrawn},
 };
 
-/// Pixels: the picture, what is beside the bars, and a bar.
+/// Pixels: the width of the picture and of its margins, and the height of a bar and of the gap
+/// below it.
 const WIDTH: u32 = 1000;
 const LABELS: u32 = 300;
 const VALUES: u32 = 60;
@@ -25,7 +26,7 @@ const AXIS: u32 = 30;
 const BAR: u32 = 15;
 const GAP: u32 = 9;
 
-/// The plot; nothing where no baseline has a time.
+/// The plot, if any baseline has a time.
 pub fn plot(measurements: &[&Measurement]) -> anyhow::Result<Option<Plot>> {
     let mut baselines: Vec<Baseline> = Vec::new();
     let mut groups: Vec<(String, Vec<(Baseline, f64)>)> = Vec::new();
@@ -92,7 +93,7 @@ fn draw(groups: &Groups, svg: &mut String) -> Result<(), Box<dyn std::error::Err
         style.color(color).pos(Pos::new(horizontal, vertical))
     };
     let bottom = height as i32;
-    // Every so many, so that the labels of a wide range have room.
+    // Not every power of two, so that the labels of a wide range have room.
     let step = 1 + exponents.clone().count() as i32 / 12;
     for exponent in exponents.filter(|exponent| exponent % step == 0) {
         let x = place(f64::from(exponent).exp2());

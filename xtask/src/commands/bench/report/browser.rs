@@ -1,4 +1,4 @@
-//! What a browser makes of the page.
+//! The page as a browser lays it out.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ use crate::{
     exec::{on_path, workspace},
 };
 
-/// Asks the laid-out page what there is to see, and writes that down where the dump has it.
+/// Asks the laid-out page for its visible parts, and writes the answer into the page.
 const PROBE: &str = r#"<script>
 addEventListener("load", () => {
   document.querySelectorAll("details").forEach(it => it.open = true);
@@ -52,11 +52,11 @@ const PATIENCE: Duration = Duration::from_secs(120);
 struct Seen {
     text: String,
     plots: Vec<Plot>,
-    /// Pairs of texts in plots that lie on each other, and texts cut off by the edge.
+    /// Pairs of texts in plots that overlap, and texts cut off by the edge.
     overlaps: Vec<String>,
-    /// How many other files the page asked for.
+    /// Number of other files that the page asked for.
     loaded: usize,
-    /// Whether it is wider than the window.
+    /// True if it is wider than the window.
     wide: bool,
 }
 
@@ -67,7 +67,7 @@ struct Plot {
     texts: Vec<String>,
 }
 
-/// Lays a page out in Chromium, without a window; nothing where the machine has none.
+/// Lays a page out in Chromium, without a window, if the machine has one.
 fn look(html: &str) -> Option<Seen> {
     let names = ["chromium", "chromium-browser", "google-chrome"];
     let Some(browser) = names.into_iter().find(|name| on_path(name)) else {
@@ -134,7 +134,7 @@ fn decoded(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// What there is to see of the fixed measurements, laid out once for all tests.
+/// The visible parts of the fixed measurements, laid out once for all tests.
 fn seen() -> Option<&'static Seen> {
     static SEEN: OnceLock<Option<Seen>> = OnceLock::new();
     SEEN.get_or_init(|| look(&page())).as_ref()
@@ -152,14 +152,14 @@ fn page() -> String {
 }
 
 #[test]
-fn a_browser_shows_the_report_whole_without_asking_for_anything() {
+fn a_browser_shows_the_whole_report_offline() {
     let Some(seen) = seen() else { return };
     for part in [
         "cargo xtask bench <&>",
         "cpu: cubenorm on cpu; burn on cpu; torch on torch 1.2.3",
         "times onnxruntime's speed",
         "times a copy's time",
-        "Speed beside each baseline: forward, f32",
+        "Speed against each baseline: forward, f32",
         "Throughput of each strategy on cpu",
         "Strategy without tuning on cpu: forward",
         "unit: 2 units (a CPU)",
@@ -172,7 +172,7 @@ fn a_browser_shows_the_report_whole_without_asking_for_anything() {
 }
 
 #[test]
-fn plots_are_as_large_as_they_should_be_and_their_labels_can_be_read() {
+fn plots_have_their_size_and_readable_labels() {
     let Some(seen) = seen() else { return };
     let [forward, full, lengths, map] = &seen.plots[..] else {
         panic!("{:?}", seen.plots);

@@ -8,10 +8,10 @@ use super::{
 };
 
 const SIZE: (u32, u32) = (1000, 420);
-/// What runs without tuning, which is one of the others.
+/// The candidate that runs without tuning. It is one of the others.
 const ANALYTIC: &str = "analytic";
 
-/// The plot; nothing where there is no length.
+/// The plot, if there is any length.
 pub fn plot(lengths: &[Length]) -> anyhow::Result<Option<Plot>> {
     if lengths.is_empty() {
         return Ok(None);

@@ -14,10 +14,10 @@ use super::{
 const CELL: i32 = 20;
 const LEFT: i32 = 90;
 const BELOW: i32 = 50;
-/// Every so manieth cell has its size written beside it.
+/// Cells between two labels of an axis.
 const STEP: u32 = 4;
 
-/// The plot; nothing where there is no cell.
+/// The plot, if there is any cell.
 pub fn plot(map: &Map) -> anyhow::Result<Option<Plot>> {
     if map.cells.is_empty() {
         return Ok(None);

@@ -21,9 +21,9 @@ use crate::device::Device;
 
 const STYLE: &str = include_str!("style.css");
 
-/// What the page shows.
+/// The page's contents.
 pub struct Page<'a> {
-    /// What was run, and on what: names and values.
+    /// Facts about the run and the machine: names and values.
     pub facts: Vec<(&'static str, String)>,
     pub measurements: &'a [Measurement],
     pub summaries: &'a [Summary],
@@ -35,10 +35,10 @@ impl Page<'_> {
     ///
     /// # Errors
     ///
-    /// Where a plot cannot be drawn.
+    /// If a plot cannot be drawn.
     pub fn html(&self) -> anyhow::Result<String> {
         let mut body = String::new();
-        body += "<h1>cubenorm beside others</h1>\n";
+        body += "<h1>cubenorm and its baselines</h1>\n";
         body += &self.facts();
         body += &self.summary();
         for &device in &self.devices() {
@@ -54,7 +54,7 @@ impl Page<'_> {
         Ok(format!(
             "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-             <title>cubenorm beside others</title>\n<style>\n{STYLE}</style>\n</head>\n\
+             <title>cubenorm and its baselines</title>\n<style>\n{STYLE}</style>\n</head>\n\
              <body>\n<main>\n{body}</main>\n</body>\n</html>\n"
         ))
     }
@@ -102,13 +102,13 @@ impl Page<'_> {
                 summary.device.to_string(),
                 summary.pass.clone(),
                 summary.dtype.clone(),
-                summary::unit(summary.beside),
+                summary::unit(summary.against),
                 summary.clock.name().to_owned(),
             ];
             let ratios = |of: Option<&Ratios>| {
                 let problems = of.map_or(0, |ratios| ratios.problems);
                 let [mean, worst] = [of.map(|r| r.mean), of.map(|r| r.worst)]
-                    .map(|value| ratio(summary.beside, value));
+                    .map(|value| ratio(summary.against, value));
                 [number(problems), mean, worst].concat()
             };
             let row = [
@@ -120,10 +120,10 @@ impl Page<'_> {
             format!("<tr>{}</tr>\n", row.concat())
         });
         format!(
-            "<h2>Summary</h2>\n<p>Means are geometric; <i>full</i> is forward and backward. Beside a baseline \
-             more is better; beside a copy of the bytes that the pass must move, less is better, and 1 is \
-             the ceiling. <i>Wall</i> is what a caller waits, <i>device</i> what kernels take by the device's \
-             own clock, where it has one; all else here is by the wall's.</p>\n\
+            "<h2>Summary</h2>\n<p>Means are geometric; <i>full</i> is forward and backward. Against a baseline \
+             more is better. Against a copy of the bytes that the pass must move, less is better, and 1 is \
+             the ceiling. <i>Wall</i> is a caller's time, <i>device</i> the kernels' time by the device's own \
+             clock, if it has one. Everything else here is wall time.</p>\n\
              <table id=\"summary\">\n<thead>{head}</thead>\n<tbody>\n{}</tbody>\n</table>\n",
             rows.collect::<String>()
         )
@@ -148,7 +148,7 @@ impl Page<'_> {
                 .filter(|m| (m.problem.pass.as_str(), m.problem.dtype.as_str()) == (pass, dtype))
                 .collect();
             if let Some(plot) = bars::plot(&alike)? {
-                let title = format!("Speed beside each baseline: {pass}, {dtype}");
+                let title = format!("Speed against each baseline: {pass}, {dtype}");
                 let note = "Bars to the right of 1: cubenorm is so many times faster; to the left: slower.";
                 html += &figure(&title, note, &plot);
             }
@@ -192,7 +192,7 @@ impl Page<'_> {
         folded(title, &head, &rows.collect::<String>())
     }
 
-    /// What cubenorm ran.
+    /// The plans that cubenorm ran.
     fn plans(&self, device: Device) -> String {
         let rows = self.of(device).filter_map(|measurement| {
             let plan = measurement.of(Provider::Cubenorm)?.about.plan.as_deref()?;
@@ -285,12 +285,12 @@ fn problem(measurement: &Measurement) -> String {
     words.map(word).concat()
 }
 
-/// A ratio beside a provider; marked where ours is the slower one.
-fn ratio(beside: Provider, ratio: Option<f64>) -> String {
+/// A ratio against a provider, marked if ours is the slower one.
+fn ratio(against: Provider, ratio: Option<f64>) -> String {
     let Some(ratio) = ratio else {
         return number("-");
     };
-    let is_slower = !beside.is_ceiling() && ratio < 1.0;
+    let is_slower = !against.is_ceiling() && ratio < 1.0;
     let class = if is_slower { "number slower" } else { "number" };
     format!("<td class=\"{class}\">{}</td>", table::times(ratio))
 }

@@ -1,4 +1,4 @@
-//! What the plots have in common.
+//! Parts that the plots share.
 
 use plotters::style::RGBColor;
 
