@@ -1,11 +1,11 @@
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// The files that a model may name.
+/// Access of a model to files outside its folder.
 ///
-/// A model is data, and so are the paths in it: `sourcePath` and `targetPath` of DxDispatch,
-/// `location` of ONNX's external data. By default a model reads and writes below its own folder only.
-/// Absolute paths, `..` and symbolic links do not lead out of it.
+/// Models need not be trusted, and neither do the paths in them: `sourcePath` and `targetPath` of
+/// DxDispatch, `location` of ONNX's external data. By default a model reads and writes below its
+/// own folder only. Absolute paths, `..` and symbolic links do not lead out of it.
 ///
 /// # Example
 ///
@@ -27,8 +27,8 @@ impl FileAccess {
         Self::default()
     }
 
-    /// Allows models to read any file. A relative path that is not below the model's folder is then
-    /// looked up from the current directory.
+    /// Allows models to read any file. Relative paths that do not exist in the model's folder are
+    /// then resolved from the current directory.
     #[must_use]
     pub fn read_anywhere(mut self, is_allowed: bool) -> Self {
         self.read_anywhere = is_allowed;
@@ -48,7 +48,7 @@ impl FileAccess {
         self.read_anywhere
     }
 
-    /// The folder that models may write to, apart from their own.
+    /// Additional folder that models may write to.
     pub fn writes_under(&self) -> Option<&Path> {
         self.write_under.as_deref()
     }
@@ -63,7 +63,7 @@ impl FileAccess {
         let real = folder.canonicalize()?;
         let start = plain(&std::path::absolute(folder)?);
         let path = plain(&start.join(name));
-        // Paths first, without a look at the disk: an error must not tell which files exist outside.
+        // Before the disk is accessed: errors must not reveal which files exist outside.
         if !path.starts_with(&start) && !path.starts_with(&real) {
             return Err(Denied::Outside);
         }
@@ -74,8 +74,8 @@ impl FileAccess {
         }
     }
 
-    /// The absolute path of a file that a model in `folder` writes. Only paths are compared here:
-    /// [`target_file`](Self::target_file) follows links right before the file is written.
+    /// Resolves a file that a model in `folder` writes, without following links.
+    /// [`target_file`](Self::target_file) follows them right before the write.
     pub(crate) fn target(&self, folder: &Path, name: &Path) -> Result<PathBuf, Denied> {
         let start = plain(&std::path::absolute(or_here(folder))?);
         let path = plain(&start.join(name));
@@ -88,12 +88,12 @@ impl FileAccess {
         Err(Denied::Outside)
     }
 
-    /// The path of a file to write with the links of its folder resolved.
+    /// Resolves the links of a target's folder.
     pub(crate) fn target_file(&self, folder: &Path, path: &Path) -> Result<PathBuf, Denied> {
         let name = path.file_name().ok_or(Denied::Outside)?;
         let parent = path.parent().unwrap_or(Path::new("")).canonicalize()?;
         for place in self.places(folder) {
-            // A folder that does not exist has no files to protect or to write.
+            // A folder that does not exist cannot contain the target.
             let Ok(place) = place.canonicalize() else {
                 continue;
             };
@@ -109,12 +109,12 @@ impl FileAccess {
     }
 }
 
-/// Why a model may not use a file.
+/// Reason why a model may not use a file.
 #[derive(Debug)]
 pub(crate) enum Denied {
-    /// It is outside the folders allowed.
+    /// The file is outside the allowed folders.
     Outside,
-    /// It cannot be looked up.
+    /// The path cannot be resolved.
     Io(io::Error),
 }
 
@@ -124,7 +124,7 @@ impl From<io::Error> for Denied {
     }
 }
 
-/// The current directory in place of an empty path, which the system does not resolve.
+/// Replaces an empty path, which the system does not resolve.
 fn or_here(folder: &Path) -> &Path {
     match folder.as_os_str().is_empty() {
         true => Path::new("."),
@@ -132,7 +132,7 @@ fn or_here(folder: &Path) -> &Path {
     }
 }
 
-/// A path without `.` and `..`.
+/// Removes `.` and `..` from a path.
 fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for component in path.components() {

@@ -3,13 +3,13 @@ use std::fmt;
 use cubenorm_core::DType;
 use half::{bf16, f16};
 
-/// The most dimensions of a tensor that is read from a file.
+/// Maximum rank of a tensor in a file.
 pub(crate) const MAX_RANK: usize = 64;
 
-/// The type of the elements in a file.
+/// Element type of a tensor in a file.
 ///
-/// All that ONNX and DirectML name, so that an error can name what is not normalized; which of them
-/// are is [`ElementType::dtype`]'s to say.
+/// Includes types that are not normalized, so that errors can name them. [`ElementType::dtype`]
+/// tells which types are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "each is its name")]
 pub enum ElementType {
@@ -41,15 +41,15 @@ pub enum ElementType {
     Float8E8M0,
 }
 
-/// What a type is called and how it is stored.
+/// Names and storage of a type.
 struct Facts {
     element: ElementType,
     name: &'static str,
     /// `TensorProto.DataType`.
     onnx: i32,
-    /// Without the prefix `DML_TENSOR_DATA_TYPE_`; `None` where DirectML does not have it.
+    /// Name without the prefix `DML_TENSOR_DATA_TYPE_`; `None` if DirectML lacks the type.
     directml: Option<&'static str>,
-    /// Bytes of one element; `None` where elements do not start at a byte or vary in length.
+    /// Bytes of one element; `None` if elements share bytes or vary in length.
     size: Option<usize>,
 }
 
@@ -108,25 +108,25 @@ impl ElementType {
         found.unwrap_or(&FACTS[0])
     }
 
-    /// The type with this number in ONNX's `TensorProto.DataType`.
+    /// Looks up a type by its number in ONNX's `TensorProto.DataType`.
     pub fn from_onnx(code: i32) -> Option<Self> {
         let found = FACTS.iter().find(|facts| facts.onnx == code);
         found.map(|facts| facts.element)
     }
 
-    /// The number of this type in ONNX's `TensorProto.DataType`.
+    /// Number of the type in ONNX's `TensorProto.DataType`.
     pub fn onnx(self) -> i32 {
         self.facts().onnx
     }
 
-    /// The type that DirectML calls `name`, with or without `DML_TENSOR_DATA_TYPE_` before it.
+    /// Looks up a type by its name in DirectML, with or without `DML_TENSOR_DATA_TYPE_`.
     pub fn from_directml(name: &str) -> Option<Self> {
         let name = name.strip_prefix("DML_TENSOR_DATA_TYPE_").unwrap_or(name);
         let found = FACTS.iter().find(|facts| facts.directml == Some(name));
         found.map(|facts| facts.element)
     }
 
-    /// DirectML's name, without the prefix; `None` where it does not have the type.
+    /// Name in DirectML, without the prefix; `None` if DirectML lacks the type.
     pub fn directml(self) -> Option<&'static str> {
         self.facts().directml
     }
@@ -136,7 +136,7 @@ impl ElementType {
         self.facts().size
     }
 
-    /// The dtype to normalize it in; `None` where it is not normalized.
+    /// Dtype to normalize the type in; `None` if it is not normalized.
     pub fn dtype(self) -> Option<DType> {
         match self {
             Self::Float16 => Some(DType::F16),
@@ -147,8 +147,8 @@ impl ElementType {
         }
     }
 
-    /// Reads one element: `bytes` as [`size`](Self::size) says, little-endian. `None` for another
-    /// number of bytes, and for types that are no numbers or have less than a byte.
+    /// Reads one little-endian element. Returns `None` if the number of bytes differs from
+    /// [`size`](Self::size), and for types that are not numbers or are smaller than a byte.
     pub fn number(self, bytes: &[u8]) -> Option<f64> {
         macro_rules! read {
             ($type:ty) => {
@@ -172,7 +172,7 @@ impl ElementType {
         })
     }
 
-    /// Writes one element as digits that read back to the same value. `None` as in
+    /// Formats one element with digits that read back to the same value. Returns `None` like
     /// [`number`](Self::number).
     pub fn text(self, bytes: &[u8]) -> Option<String> {
         macro_rules! read {
@@ -191,7 +191,7 @@ impl ElementType {
             Self::Float64 => float(format!("{:?}", read!(f64))),
             Self::Int64 => read!(i64).to_string(),
             Self::UInt64 => read!(u64).to_string(),
-            // Whole numbers below 2^53, which f64 writes without a fraction.
+            // Integers below 2^53, which f64 formats without a fraction.
             _ => self.number(bytes)?.to_string(),
         })
     }
@@ -214,29 +214,29 @@ impl fmt::Display for ElementType {
     }
 }
 
-/// Why bytes are not an array.
+/// Error of making an array of bytes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArrayError {
     /// The elements cannot be counted.
-    #[error("shape {shape:?} has more elements than this machine can address")]
+    #[error("shape {shape:?} is too large: expected elements that this machine can address")]
     TooLarge {
         /// The shape.
         shape: Vec<usize>,
     },
-    /// The bytes are not those of the shape.
+    /// The number of bytes differs from that of the shape.
     #[error("shape {shape:?} of {element} takes {expected} bytes, but there are {actual}")]
     Size {
         /// The element type.
         element: ElementType,
         /// The shape.
         shape: Vec<usize>,
-        /// The bytes that the shape takes.
+        /// Bytes of the shape.
         expected: usize,
-        /// The bytes that came.
+        /// Bytes given.
         actual: usize,
     },
-    /// Elements of this type have no bytes of their own, or are no numbers.
+    /// Elements of this type share bytes, or are not numbers.
     #[error("elements of type {element} cannot be read as numbers")]
     NotNumbers {
         /// The element type.
@@ -256,12 +256,12 @@ pub struct HostArray {
 }
 
 impl HostArray {
-    /// An array of `bytes`.
+    /// Makes an array of `bytes`.
     ///
     /// # Errors
     ///
-    /// [`ArrayError`] where the shape takes another number of bytes, or cannot be counted, or where
-    /// elements have no bytes of their own.
+    /// [`ArrayError`] if the shape takes another number of bytes or overflows, or if elements share
+    /// bytes.
     pub fn new(
         element: ElementType,
         shape: impl Into<Vec<usize>>,
@@ -286,11 +286,11 @@ impl HostArray {
         }
     }
 
-    /// An array of `values`, rounded to `dtype`.
+    /// Makes an array of `values`, rounded to `dtype`.
     ///
     /// # Errors
     ///
-    /// [`ArrayError`] where the shape has another number of elements.
+    /// [`ArrayError`] if the shape has another number of elements.
     pub fn from_f64(
         dtype: DType,
         shape: impl Into<Vec<usize>>,
@@ -303,7 +303,7 @@ impl HostArray {
         Self::new(dtype.into(), shape, bytes)
     }
 
-    /// The elements as f64; integers beyond 2^53 are rounded.
+    /// Converts the elements to f64; integers beyond 2^53 are rounded.
     ///
     /// # Errors
     ///
@@ -317,7 +317,7 @@ impl HostArray {
     }
 }
 
-/// Elements of a shape; `None` where that exceeds a `usize`.
+/// Number of elements of a shape; `None` if it exceeds a `usize`.
 pub(crate) fn count(shape: &[usize]) -> Option<usize> {
     if shape.contains(&0) {
         return Some(0);
@@ -337,8 +337,8 @@ pub(crate) fn push(bytes: &mut Vec<u8>, dtype: DType, value: f64) {
     }
 }
 
-/// `value` rounded towards 0, and to an odd mantissa where anything is lost: what rounds it once more,
-/// to fewer digits, then gives what rounding once would have given. `half` rounds an `f64` twice.
+/// Rounds to odd: towards 0, with an odd mantissa if the result is inexact. A second rounding to
+/// fewer digits then gives the same result as one rounding. `half` rounds an `f64` twice.
 fn to_odd(value: f64) -> f32 {
     let near = value as f32;
     if near.is_nan() || f64::from(near) == value {
@@ -353,19 +353,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_type_has_facts_of_its_own() {
+    fn every_type_has_its_own_facts() {
         for facts in &FACTS {
             assert_eq!(facts.element.to_string(), facts.name);
             assert_eq!(ElementType::from_onnx(facts.onnx), Some(facts.element));
         }
-        // Variants are numbered in order: the last one's number is their count less one.
+        // The number of the last variant is the number of variants less one.
         let last = ElementType::Float8E8M0 as usize;
         assert!((0..=last).all(|at| FACTS.iter().any(|facts| facts.element as usize == at)));
         assert_eq!(FACTS.len(), last + 1);
     }
 
     #[test]
-    fn names_of_directml_are_found_with_and_without_their_prefix() {
+    fn directml_names_need_no_prefix() {
         let long = ElementType::from_directml("DML_TENSOR_DATA_TYPE_FLOAT16");
         assert_eq!(long, Some(ElementType::Float16));
         assert_eq!(ElementType::from_directml("FLOAT16"), long);
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_print_with_all_their_digits_and_none_to_spare() {
+    fn numbers_print_with_the_fewest_exact_digits() {
         let f32_text = |value: f32| ElementType::Float32.text(&value.to_le_bytes()).unwrap();
         assert_eq!(f32_text(1.0), "1");
         assert_eq!(f32_text(-0.1), "-0.1");
@@ -386,12 +386,12 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_rounded_to_half_of_its_digits_once() {
+    fn f16_and_bf16_are_rounded_once() {
         let rounded = |dtype, value| {
             let array = HostArray::from_f64(dtype, [1], &[value]).unwrap();
             array.to_f64().unwrap()[0]
         };
-        // By less than a step of f32 above, and below, the middle of two neighbours.
+        // Less than one f32 step above and below the middle of two neighbours.
         let above = 1.0 + 2f64.powi(-8) + 2f64.powi(-40);
         assert_eq!(rounded(DType::BF16, above), 1.0 + 2f64.powi(-7));
         let below = 1.0 + 3.0 * 2f64.powi(-11) - 2f64.powi(-40);
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn an_array_has_the_bytes_of_its_shape() {
+    fn arrays_have_the_bytes_of_their_shape() {
         let error = HostArray::new(ElementType::Float32, [2, 3], vec![0; 20]).unwrap_err();
         assert!(error.to_string().contains("takes 24 bytes"), "{error}");
         assert!(HostArray::new(ElementType::Float32, [usize::MAX, 2], vec![]).is_err());

@@ -6,14 +6,14 @@ use cubenorm_operators::{Program, Slot};
 
 /// Runs programs on one device.
 pub trait Executor {
-    /// What the device is chosen by: `wgpu`, `cpu`, `flex`.
+    /// Name that selects the device: `wgpu`, `cpu`, `flex`.
     fn name(&self) -> &str;
 
     /// Runs a program `iterations` times, at least once, from the same buffers each time.
     ///
-    /// `buffers` has one entry for each tensor of role input or output: raw little-endian bytes that
-    /// hold at least what the tensor's layout spans. Those of an output are its contents before:
-    /// where the layout leaves gaps, they stay.
+    /// `buffers` has one entry for each input and output tensor: raw little-endian bytes that cover
+    /// the tensor's layout. The bytes of an output are its previous contents, which stay in the
+    /// gaps of its layout.
     ///
     /// # Errors
     ///
@@ -26,43 +26,42 @@ pub trait Executor {
     ) -> Result<Run, ExecuteError>;
 }
 
-/// What running a program gave.
+/// Result of running a program.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Run {
-    /// The contents of each output's buffer afterwards, as long as they were before.
+    /// Contents of each output's buffer, with the same length as before.
     pub outputs: BTreeMap<Slot, Vec<u8>>,
-    /// How long each iteration took, as the host saw it.
+    /// Host time of each iteration.
     pub host_times: Vec<Duration>,
-    /// How long each iteration took on the device; `None` where the device does not measure.
+    /// Device time of each iteration; `None` if the device does not measure it.
     pub device_times: Option<Vec<Duration>>,
 }
 
-/// Why a program did not run.
+/// Error of running a program.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExecuteError {
-    /// The device lacks what the program needs.
+    /// The device lacks a feature of the program.
     #[error("{0}")]
     Unsupported(String),
-    /// Anything else.
+    /// Any other cause.
     #[error("{0}")]
     Failed(String),
 }
 
-/// Whether everything is f32, which no device may lack: what a caller gives or wants, and what a
-/// model asks to compute in between.
+/// True if all tensors of a program are f32, temporaries included. Every device has to support f32.
 pub(crate) fn only_f32(program: &Program) -> bool {
     let tensors = program.tensors.iter();
     let dtypes: BTreeSet<DType> = tensors.map(|tensor| tensor.desc.dtype).collect();
     dtypes.iter().all(|&dtype| dtype == DType::F32)
 }
 
-/// Bytes that a tensor's layout spans; `None` where that exceeds a `usize`.
+/// Bytes that a tensor's layout spans; `None` if they exceed a `usize`.
 pub(crate) fn span_bytes(desc: &cubenorm_core::TensorDesc) -> Option<usize> {
     desc.layout.checked_span()?.checked_mul(desc.dtype.size())
 }
 
-/// Checks that an executor kept its promise: a buffer for each output, as long as before.
+/// Checks that an executor returned a buffer for each output, with the same length as before.
 pub(crate) fn check_outputs(
     program: &Program,
     buffers: &BTreeMap<Slot, Vec<u8>>,

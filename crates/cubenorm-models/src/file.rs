@@ -2,9 +2,9 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
-/// The largest file that is read, which is also the largest that protobuf can describe.
+/// Maximum bytes of a file, which is also protobuf's limit.
 pub(crate) const MAX_FILE_BYTES: u64 = 2 << 30;
-/// The largest file of JSON that says what a test expects.
+/// Maximum bytes of a JSON file with expected results.
 pub(crate) const MAX_JSON_BYTES: u64 = 64 << 20;
 
 /// Reads a regular file of at most [`MAX_FILE_BYTES`].
@@ -24,7 +24,7 @@ pub(crate) fn read_at_most(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     file.read()
 }
 
-/// A regular file and its length, before any of it is read.
+/// An open regular file and its length.
 #[derive(Debug)]
 pub(crate) struct Opened {
     file: File,
@@ -32,9 +32,9 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    /// Opens a regular file. A pipe or a device, which may never end, is an error.
+    /// Opens a regular file. Pipes and devices may never end, and are an error.
     pub fn new(path: &Path) -> io::Result<Self> {
-        // Before it is opened: opening a pipe waits for its writer.
+        // Before opening: opening a pipe waits for its writer.
         if !std::fs::metadata(path)?.is_file() {
             return Err(invalid("it is not a file".to_owned()));
         }
@@ -43,7 +43,7 @@ impl Opened {
         Ok(Self { file, length })
     }
 
-    /// Reads all of it. A file that is longer or shorter than its length says is an error.
+    /// Reads the whole file. A length that differs from the metadata is an error.
     pub fn read(self) -> io::Result<Vec<u8>> {
         let length = self.length;
         self.read_part(0, length).and_then(|(bytes, rest)| {
@@ -57,7 +57,8 @@ impl Opened {
         })
     }
 
-    /// Reads `length` bytes from `offset` on, in one allocation. Returns the file behind them.
+    /// Reads `length` bytes from `offset` into one allocation. Also returns the file, positioned
+    /// after them.
     pub fn read_part(mut self, offset: u64, length: u64) -> io::Result<(Vec<u8>, File)> {
         let size = usize::try_from(length).map_err(|_| io::ErrorKind::OutOfMemory)?;
         let mut bytes = Vec::new();

@@ -1,15 +1,16 @@
-//! Normalization operators from files: read, run on a device, compared with what they should give.
+//! Reads normalization operators from files, runs them on a device and compares the results.
 //!
-//! - [`onnx`] reads ONNX models of one node and the tensors that come with them.
+//! - [`onnx`] reads ONNX models of one node and their tensors.
 //! - [`dxdispatch`] reads the JSON models of DxDispatch, DirectML's command-line tool.
-//! - [`verify`](mod@verify) runs both over folders of test cases and reports.
+//! - [`verify`](mod@verify) runs both over folders of test cases and reports the results.
 //!
-//! What they compute is [`cubenorm_operators`]' to say, and an [`Executor`]'s to run: [`run::open`]
-//! gives one for each runtime that is compiled in by a feature. Without features, files are read and
-//! checked, and whoever has an executor of their own runs them.
+//! [`cubenorm_operators`] defines the operators. An [`Executor`] runs them: [`run::open`] gives one
+//! for each runtime that is enabled by a feature. Without features, files are read and checked.
+//! Callers may then bring an executor of their own.
 //!
-//! Files may come from anywhere: nothing in one makes this crate panic, wait, or allocate more than
-//! the file has or a limit allows. What is wrong is a typed error that names the place.
+//! Files need not be trusted. No file makes this crate panic or wait. A parser takes at most 4
+//! times the bytes of its files and 64 MiB. Models read and write files below their own folder
+//! only, unless [`FileAccess`] allows more. Errors are typed and name the place in the file.
 //!
 //! # Example
 //!

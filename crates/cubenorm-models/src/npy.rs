@@ -4,28 +4,28 @@ use npyz::{DType, Endianness, NpyHeader, Order, TypeChar, TypeStr, WriteOptions,
 
 use crate::array::{ArrayError, ElementType, HostArray, MAX_RANK};
 
-/// Why bytes are not an array in NumPy's format.
+/// Error of reading NumPy's format.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NpyError {
-    /// The header is not one.
+    /// The header is malformed.
     #[error("its header is not NumPy's: {0}")]
     Header(io::Error),
-    /// The array has more dimensions than any that is read.
+    /// The array has too many dimensions.
     #[error("it has rank {rank}: expected at most {MAX_RANK}")]
     Rank {
         /// Its number of dimensions.
         rank: usize,
     },
-    /// The elements are of a type that is not read.
-    #[error("its elements have the type {0}, which is not read")]
+    /// The element type is not supported.
+    #[error("its elements have the type {0}, which is not supported")]
     Type(String),
-    /// The data is not that of the header.
+    /// The data does not match the header.
     #[error("its data is not what its header says: {0}")]
     Data(#[from] ArrayError),
 }
 
-/// Reads an array, to row-major and little-endian whatever the file has.
+/// Reads an array. The result is row-major and little-endian.
 ///
 /// # Errors
 ///
@@ -49,7 +49,7 @@ pub(crate) fn read(mut bytes: Vec<u8>) -> Result<HostArray, NpyError> {
     };
     let size = |&size: &u64| usize::try_from(size).unwrap_or(usize::MAX);
     let shape: Vec<usize> = header.shape().iter().map(size).collect();
-    // In place: files of many gigabytes are not held twice.
+    // In place, so that large files are in memory once.
     bytes.drain(..data);
     let mut array = HostArray::new(element, shape, bytes)?;
     let width = element.size().unwrap_or(1);
@@ -62,7 +62,7 @@ pub(crate) fn read(mut bytes: Vec<u8>) -> Result<HostArray, NpyError> {
     Ok(array)
 }
 
-/// Writes an array; `None` where NumPy does not have its type.
+/// Writes an array; `None` if NumPy lacks its type.
 pub(crate) fn write(array: &HostArray) -> Option<io::Result<Vec<u8>>> {
     let name = type_name(array.element)?;
     let shape: Vec<u64> = array.shape.iter().map(|&size| size as u64).collect();
@@ -80,9 +80,8 @@ pub(crate) fn write(array: &HostArray) -> Option<io::Result<Vec<u8>>> {
     Some(bytes)
 }
 
-/// Refuses headers that would cost the parser more than they are worth: a length beyond the file,
-/// which it would allocate; brackets within brackets, which it would descend into; sizes whose
-/// product it would not count.
+/// Refuses headers that exceed the parser: lengths beyond the file, which it would allocate; nested
+/// brackets, which it would recurse into; sizes whose product overflows.
 fn check_header(bytes: &[u8]) -> Result<(), String> {
     let length_bytes = match bytes {
         [0x93, b'N', b'U', b'M', b'P', b'Y', 1, _, rest @ ..] => rest.get(..2),
@@ -113,7 +112,7 @@ fn check_header(bytes: &[u8]) -> Result<(), String> {
         if depth > 3 {
             return Err("it nests brackets".to_owned());
         }
-        // What Python reads as other numbers, and quotes that end no text.
+        // Other notations of Python's numbers, and quotes that do not end a text.
         let is_word = quote.is_none() && (byte.is_ascii_alphabetic() || byte == b'_');
         let is_digit = quote.is_none() && byte.is_ascii_digit();
         if byte == b'\\' || is_word && number.is_some() || is_digit && word {
@@ -178,10 +177,10 @@ fn type_name(element: ElementType) -> Option<&'static str> {
     })
 }
 
-/// The elements of a column-major array in row-major order.
+/// Reorders a column-major array to row-major.
 fn row_major(bytes: &[u8], shape: &[usize], width: usize) -> Vec<u8> {
     if bytes.is_empty() {
-        // Its sizes may not even multiply.
+        // The product of the other sizes may overflow.
         return Vec::new();
     }
     let mut strides = Vec::with_capacity(shape.len());
@@ -226,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn an_array_reads_back_as_it_was_written() {
+    fn written_arrays_read_back() {
         for element in [ElementType::Float16, ElementType::UInt8, ElementType::Int64] {
             let bytes = (0..6 * element.size().unwrap()).map(|b| b as u8).collect();
             let array = HostArray::new(element, [2, 3], bytes).unwrap();
@@ -236,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn column_major_and_big_endian_data_is_turned() {
+    fn column_major_and_big_endian_data_is_reordered() {
         let header = "{'descr': '>i2', 'fortran_order': True, 'shape': (2, 3), }";
         let data = [0, 1, 0, 4, 0, 2, 0, 5, 0, 3, 0, 6];
         let array = read(file(1, header, &data)).unwrap();
@@ -244,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_headers_are_refused_before_they_are_parsed() {
+    fn refuses_costly_headers_before_parsing() {
         let huge = [0x93, b'N', b'U', b'M', b'P', b'Y', 2, 0, 255, 255, 255, 255];
         assert!(matches!(read(huge.to_vec()), Err(NpyError::Header(_))));
         let nested = "(".repeat(60_000);
@@ -257,7 +256,7 @@ mod tests {
             read(file(1, large, &[])),
             Err(NpyError::Header(_))
         ));
-        // Nesting behind a quote that ends no text, and numbers that are not read as they are counted.
+        // Nesting behind an escaped quote, and numbers in other notations.
         let nested = "[".repeat(60);
         for header in [
             format!("{{'\\'': {nested}1"),
@@ -270,7 +269,7 @@ mod tests {
                 Err(NpyError::Header(_))
             ));
         }
-        // Sizes that multiply to nothing, though not one after the other.
+        // A product of 0 with an overflow in between.
         let empty = "{'descr': '<f8', 'fortran_order': True, 'shape': (9223372036854775808, 0), }";
         assert!(read(file(1, empty, &[])).unwrap().bytes.is_empty());
         let object = "{'descr': '|O', 'fortran_order': False, 'shape': (1,), }";

@@ -7,77 +7,78 @@ use rawzip::{CompressionMethod, ZipArchive};
 use crate::array::HostArray;
 use crate::npy::{self, NpyError};
 
-/// What follows the name of each array.
+/// Suffix of the name of each array.
 const SUFFIX: &str = ".npy";
 
-/// Why bytes are not an archive of arrays, as `numpy.savez` writes it.
+/// Error of reading an archive of arrays, the format of `numpy.savez`.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NpzError {
-    /// The archive is none.
+    /// The bytes are not an archive.
     #[error("it is not a zip archive: {0}")]
     Zip(rawzip::Error),
-    /// The archive has something else than what is looked for.
+    /// The archive has an unexpected entry.
     #[error("it has an entry {name:?}: expected {}", expected.join(", "))]
     Unknown {
-        /// The entry.
+        /// Name of the entry.
         name: String,
-        /// The names of the arrays that there may be.
+        /// Names of the accepted arrays.
         expected: &'static [&'static str],
     },
-    /// The archive ends before all that it lists.
-    #[error("it has {actual} entries: it says that it has {expected}")]
+    /// The archive has fewer or more entries than it declares.
+    #[error("it has {actual} entries: expected {expected}, the number it declares")]
     Count {
-        /// Those that it says.
+        /// Number declared.
         expected: u64,
-        /// Those found.
+        /// Number found.
         actual: u64,
     },
-    /// The archive has two arrays of one name.
+    /// The archive has two arrays with the same name.
     #[error("it has more than one entry {name:?}")]
     Repeated {
-        /// The array.
+        /// Name of the array.
         name: String,
     },
-    /// An array is compressed in a way that is not read.
+    /// The compression method of an array is not supported.
     #[error("{name}: it is compressed by {method}: expected it to be stored or deflated")]
     Method {
-        /// The array.
+        /// Name of the array.
         name: String,
-        /// The way.
+        /// The compression method.
         method: String,
     },
-    /// An array cannot be decompressed, or comes to something else than the archive says.
+    /// An array cannot be decompressed, or its size or checksum differs from the archive's record.
     #[error("{name}: it cannot be decompressed: {source}")]
     Entry {
-        /// The array.
+        /// Name of the array.
         name: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// All arrays together have more bytes than are read.
-    #[error("{name}: with it there are more than {limit} bytes")]
+    /// The arrays together exceed the limit.
+    #[error("{name}: the arrays have more than {limit} bytes together")]
     TooLarge {
-        /// The array.
+        /// Name of the array.
         name: String,
-        /// The most bytes.
+        /// The limit in bytes.
         limit: u64,
     },
     /// An array is not in NumPy's format.
     #[error("{name}: {source}")]
     Array {
-        /// The array.
+        /// Name of the array.
         name: String,
-        /// Why.
+        /// The cause.
         source: NpyError,
     },
 }
 
-/// Bytes that arrays may take beyond the length of their archive.
+/// Bytes that arrays may take beyond the size of their archive.
 const INFLATED_BYTES: u64 = 24 << 20;
 
-/// Reads the arrays of an archive, by their names without `.npy`. Only those in `names` may be there.
-/// Together they may take the length of the archive and 24 MiB: zeros deflate to a thousandth.
+/// Reads the arrays of an archive, by their names without `.npy`. Entries other than `names` are an
+/// error. The arrays may take the size of the archive and 24 MiB together: zeros deflate to a
+/// thousandth of their size.
 ///
 /// # Errors
 ///
@@ -119,8 +120,7 @@ pub(crate) fn read(
         if arrays.contains_key(name) {
             return Err(NpzError::Repeated { name: named() });
         }
-        // The archive's own size saves reallocation and has no other say: it is compared with the
-        // number of bytes that come.
+        // The declared size only avoids reallocation: the reader compares it with the actual size.
         let size = entry.uncompressed_size_hint().min(left.saturating_add(1));
         let mut array = Vec::new();
         reserve(&mut array, size)
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_as_it_should_be_is_named() {
+    fn errors_name_the_entry() {
         let a = npy(&[1.0]);
         let message = |entries: &[(&str, &[u8], CompressionMethod)]| {
             let read = read(&file(entries), NAMES);
@@ -248,15 +248,15 @@ mod tests {
         assert!(bytes.len() < much.len() / 500);
         let error = read(&bytes, NAMES).unwrap_err();
         assert!(matches!(error, NpzError::TooLarge { .. }), "{error}");
-        // The limit holds for all arrays together.
+        // The limit applies to all arrays together.
         let a = npy(&vec![0.0; limit / 8 - 100]);
         let bytes = file(&[
             ("a.npy", &a, CompressionMethod::DEFLATE),
             ("b.npy", &a, CompressionMethod::DEFLATE),
         ]);
         let error = read(&bytes, NAMES).unwrap_err();
-        assert!(error.to_string().starts_with("b: with it"), "{error}");
-        // Arrays that are stored are never above it.
+        assert!(error.to_string().starts_with("b: the arrays"), "{error}");
+        // Stored arrays never exceed it.
         let bytes = file(&[
             ("a.npy", &a, CompressionMethod::STORE),
             ("b.npy", &a, CompressionMethod::STORE),
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_data_does_not_pass_for_what_was_written() {
+    fn changed_data_is_refused() {
         let a = npy(&[1.0, 2.0]);
         let bytes = file(&[("a.npy", &a, CompressionMethod::STORE)]);
         let at = bytes.windows(a.len()).position(|part| part == a).unwrap();

@@ -1,6 +1,6 @@
 use cubenorm_core::{Layout, TensorDesc};
 
-/// The addresses of a layout's elements, in row-major order of their indices.
+/// Addresses of a layout's elements, in row-major order of their indices.
 fn addresses(layout: &Layout) -> impl Iterator<Item = usize> {
     let count = layout.checked_elements().unwrap_or(0);
     let mut index = vec![0; layout.rank()];
@@ -20,8 +20,8 @@ fn addresses(layout: &Layout) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Copies the elements that `desc` describes from one buffer to another and nothing of the gaps
-/// between them. Both hold at least what it spans.
+/// Copies the elements of `desc` from one buffer to another, without the gaps between them. Both
+/// buffers cover its span.
 pub(crate) fn copy_elements(desc: &TensorDesc, from: &[u8], to: &mut [u8]) {
     let size = desc.dtype.size();
     if desc.layout.is_dense() {
@@ -33,7 +33,7 @@ pub(crate) fn copy_elements(desc: &TensorDesc, from: &[u8], to: &mut [u8]) {
     }
 }
 
-/// The elements that `desc` describes, in row-major order. `buffer` holds at least what it spans.
+/// Collects the elements of `desc` in row-major order. `buffer` covers its span.
 pub(crate) fn row_major(desc: &TensorDesc, buffer: &[u8]) -> Vec<u8> {
     let size = desc.dtype.size();
     if desc.layout == Layout::contiguous(desc.layout.shape.clone()) {
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gaps_are_left_alone_and_elements_come_in_order() {
+    fn copies_elements_in_order_without_gaps() {
         let desc = TensorDesc::new(Layout::strided([2, 2], [1, 3]), DType::F16);
         let from: Vec<u8> = (0..10).collect();
         let mut to = vec![255; 10];

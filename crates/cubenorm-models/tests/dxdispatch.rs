@@ -1,4 +1,4 @@
-//! What DxDispatch models are taken, what they do, and what is said about those that are not.
+//! DxDispatch models: accepted forms, results and errors.
 
 mod common;
 
@@ -71,7 +71,7 @@ fn parse(model: &Value) -> Result<Model, ModelError> {
     Model::parse(model.to_string().as_bytes(), Path::new(""), LIMIT)
 }
 
-/// Runs a model and returns what it printed.
+/// Runs a model and returns the lines it prints.
 fn printed(model: &Value) -> Result<Vec<String>, ModelError> {
     let model = parse(model)?;
     let mut session = Session::new(&model)?;
@@ -85,7 +85,7 @@ fn printed(model: &Value) -> Result<Vec<String>, ModelError> {
     Ok(lines)
 }
 
-/// The error of a model that is not taken, before anything ran.
+/// Error of a model that is refused before anything runs.
 fn refused(changes: &[(&str, Value)]) -> String {
     let model = with(changes);
     let error = parse(&model).and_then(|model| Session::new(&model).map(drop));
@@ -96,7 +96,7 @@ fn refused(changes: &[(&str, Value)]) -> String {
 }
 
 #[test]
-fn a_model_runs_and_prints() {
+fn models_run_and_print() {
     assert_eq!(
         printed(&layer_norm()).unwrap(),
         ["Resource 'Out': -1, 10, -1, 10"]
@@ -104,7 +104,7 @@ fn a_model_runs_and_prints() {
 }
 
 #[test]
-fn comments_and_trailing_commas_are_taken() {
+fn accepts_comments_and_trailing_commas() {
     let text = layer_norm().to_string();
     let text = format!("// before\n{}, /* within */ }}", &text[..text.len() - 1]);
     assert!(Model::parse(text.as_bytes(), Path::new(""), LIMIT).is_ok());
@@ -151,7 +151,7 @@ fn levels_and_prefixes_may_be_left_out() {
 }
 
 #[test]
-fn every_initializer_gives_its_values() {
+fn every_initializer_yields_its_values() {
     let cases = [
         (
             json!({ "initialValuesDataType": "FLOAT16", "initialValues": [1.5, "nan", "-Inf"] }),
@@ -189,7 +189,7 @@ fn every_initializer_gives_its_values() {
 }
 
 #[test]
-fn a_list_of_several_types_can_be_bound_and_not_shown() {
+fn lists_of_several_types_can_be_bound_only() {
     let element = |value: f32| json!({ "name": "x", "type": "FLOAT32", "value": value });
     let list: Vec<Value> = [1.0, 3.0, -2.0, 2.0].map(element).to_vec();
     let changes = [("/resources/In", json!({ "initialValues": list }))];
@@ -204,7 +204,7 @@ fn a_list_of_several_types_can_be_bound_and_not_shown() {
 }
 
 #[test]
-fn an_offset_counts_elements_of_the_resource() {
+fn offsets_count_elements_of_the_resource() {
     let changes = [
         (
             "/resources/Scale",
@@ -227,7 +227,7 @@ fn an_offset_counts_elements_of_the_resource() {
 }
 
 #[test]
-fn gaps_of_a_strided_output_keep_what_was_there() {
+fn gaps_of_strided_outputs_keep_their_contents() {
     let changes = [
         (
             "/resources/Out/initialValues",
@@ -285,7 +285,7 @@ fn two_outputs_may_interleave_in_one_resource() {
 }
 
 #[test]
-fn a_tensor_owned_by_directml_keeps_what_it_had_before_the_first_command() {
+fn owned_tensors_keep_their_initial_contents() {
     let mut model = with(&[
         (
             "/dispatchables/norm/desc/ScaleTensor/Flags",
@@ -311,7 +311,7 @@ fn a_tensor_owned_by_directml_keeps_what_it_had_before_the_first_command() {
 }
 
 #[test]
-fn files_are_read_and_written_beside_the_model() {
+fn files_are_relative_to_the_model() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     let values: Vec<u8> = [1f32, 3.0, -2.0, 2.0]
@@ -363,7 +363,7 @@ fn files_are_read_and_written_beside_the_model() {
     );
 }
 
-/// A folder with the folders `model` and `other`, and the model that writes `Out` to a path.
+/// Folders `model` and `other`, for a model that writes `In` to a path.
 struct Written {
     root: tempfile::TempDir,
 }
@@ -416,7 +416,7 @@ fn files_are_written_below_the_folder_only() {
         written.run(&[target], &wider).unwrap();
         std::fs::remove_file(written.path("other/out.dat")).unwrap();
     }
-    // Neither the folder of the option nor what is above it.
+    // Neither the folder of the option itself nor its parent.
     let wider = FileAccess::new().write_under(written.path("other"));
     for target in ["../other", "../out.dat", "../other/../out.dat"] {
         assert!(written.run(&[target], &wider).is_err(), "{target}");
@@ -491,7 +491,7 @@ fn totals_are_checked_before_each_read() {
     let folder = tempfile::tempdir().unwrap();
     let size = LIMIT as usize / 2;
     std::fs::write(folder.path().join("a.dat"), vec![0; size]).unwrap();
-    // A read of this one would find that it is no array.
+    // Reading this file would show that it is not an array.
     std::fs::write(folder.path().join("b.npy"), vec![0; size + (1 << 17)]).unwrap();
     let resource = |name: &str| json!({ "initialValuesDataType": "UINT8", "initialValues": { "sourcePath": name } });
     let model = |second: &str| {
@@ -501,7 +501,7 @@ fn totals_are_checked_before_each_read() {
     };
     let error = model("b.npy").unwrap_err();
     assert!(matches!(error, ModelError::TooLarge { .. }), "{error}");
-    // Twice the same file is read once, and counts twice.
+    // A file that is named twice is read once and counts twice.
     let twice = model("a.dat").unwrap();
     let bytes = |name: &str| match &twice.resources[name].initial_values {
         InitialValues::Bytes(bytes) => bytes.clone(),
@@ -551,7 +551,7 @@ fn texts_are_limited() {
 
 #[test]
 fn float16_values_are_rounded_once() {
-    // Above the middle of 1 and the next f16, by less than an f32 shows: 1 + 2^-11 + 2^-40.
+    // Above the middle of 1 and the next f16 by less than one f32 step: 1 + 2^-11 + 2^-40.
     let value = 1.0 + 2f64.powi(-11) + 2f64.powi(-40);
     let changes = [
         (
@@ -565,7 +565,7 @@ fn float16_values_are_rounded_once() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn errors_name_place_and_value() {
     let huge = json!({ "valueCount": 1_000_000_000_000_000_000u64, "value": 0 });
     let cases: &[(&str, Value, &[&str])] = &[
         (
@@ -923,7 +923,7 @@ fn what_is_wrong_is_named() {
 }
 
 #[test]
-fn resources_together_are_limited_too() {
+fn resources_are_limited_together() {
     let half = json!({ "valueCount": LIMIT / 8, "value": 0 });
     let model = with(&[
         ("/resources/In/initialValues", half.clone()),
@@ -965,7 +965,7 @@ fn models_made_by_hand_are_checked() {
 }
 
 #[test]
-fn a_device_that_breaks_its_promise_is_an_error() {
+fn missing_outputs_of_a_device_are_an_error() {
     struct Forgetful;
     impl Executor for Forgetful {
         fn name(&self) -> &str {

@@ -1,6 +1,6 @@
-//! Bytes that nobody wrote: none of them may make a reader panic, wait or allocate without measure.
+//! Random and mutated files: no reader may panic, hang or allocate without limit.
 //!
-//! `CUBENORM_FUZZ_SECONDS` says how long each format is tried, 5 without.
+//! `CUBENORM_FUZZ_SECONDS` is the time for each format; the default is 5.
 
 mod common;
 
@@ -22,14 +22,14 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use prost::Message;
 use serde_json::{Value, json};
 
-/// How much the process may grow while it reads files of less than a page, in KiB: what test threads
-/// set aside, and the limit below a few times over.
+/// Maximum growth of the process in KiB, with files of less than a page. It covers the test threads
+/// and a few times the limit below.
 const MOST_KIB: u64 = 1 << 20;
-/// What resources may take.
+/// Maximum bytes of resources.
 const LIMIT: u64 = 1 << 20;
 
 const MODEL: &str = r#"{
-    // A model with something of everything.
+    // A model with every part of the format.
     "resources": {
         "In": { "initialValuesDataType": "FLOAT32", "initialValues": [1, -2.5e1, "nan", 4] },
         "Scale": { "initialValuesDataType": "FLOAT16", "initialValues": { "valueCount": 9, "value": 1 }, "sizeInBytes": 64 },
@@ -71,7 +71,7 @@ const MODEL: &str = r#"{
     ],
 }"#;
 
-/// Words and numbers that mean something to one of the formats.
+/// Words and numbers with a meaning in one of the formats.
 const WORDS: [&str; 20] = [
     "-1",
     "0",
@@ -95,7 +95,7 @@ const WORDS: [&str; 20] = [
     "\"valueStart\":",
 ];
 
-/// A model of each other operator: name, domain, inputs, outputs and an attribute of a whole number.
+/// Parts of a model for each other operator: name, domain, inputs, outputs and an attribute.
 const OPERATORS: [(&str, &str, usize, usize, &str); 9] = [
     ("BatchNormalization", "", 5, 3, "training_mode"),
     ("GroupNormalization", "", 3, 1, "num_groups"),
@@ -114,7 +114,7 @@ const OPERATORS: [(&str, &str, usize, usize, &str); 9] = [
     ),
 ];
 
-/// A model that reads the graph's one input, of 4 elements, as all of its node's.
+/// A model whose node reads the graph's only input, of 4 elements, in all places.
 fn other_operator(
     (name, domain, inputs, outputs, attribute): (&str, &str, usize, usize, &str),
 ) -> Vec<u8> {
@@ -255,7 +255,7 @@ fn apply(bytes: &mut Vec<u8>, edit: &Edit) {
     }
 }
 
-/// JSON pointers to everything in a value.
+/// Collects JSON pointers to all values in a value.
 fn pointers(value: &Value, here: String, found: &mut Vec<String>) {
     let children: Vec<(String, &Value)> = match value {
         Value::Object(map) => map
@@ -275,7 +275,7 @@ fn pointers(value: &Value, here: String, found: &mut Vec<String>) {
     found.push(here);
 }
 
-/// The model with some of its parts replaced by others or by what is seldom right.
+/// The model with some parts replaced by other parts or by unusual values.
 fn replaced() -> impl Strategy<Value = Vec<u8>> {
     let mut text = MODEL.to_owned();
     json_strip_comments::strip_comments_in_place(&mut text).unwrap();
@@ -327,7 +327,7 @@ fn replaced() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// The most memory that the process ever asked for, in KiB, where the system says.
+/// Peak address space of the process in KiB, if the system reports it.
 fn peak_kib() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let peak = status
@@ -361,7 +361,7 @@ fn fuzz(input: impl Strategy<Value = Vec<u8>>, check: impl Fn(&[u8])) {
             failure_persistence: None,
             ..Config::default()
         };
-        // The same inputs on every machine, as many as time allows.
+        // The same inputs on every machine; their number depends on its speed.
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&u64::to_le_bytes(runs));
         let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
@@ -396,7 +396,7 @@ fn the_valid_files_are_valid() {
 }
 
 #[test]
-fn no_text_upsets_a_dxdispatch_model() {
+fn dxdispatch_models_are_robust() {
     fuzz(
         prop_oneof![changed(MODEL.as_bytes()), replaced()],
         |bytes| {
@@ -413,13 +413,13 @@ fn no_text_upsets_a_dxdispatch_model() {
             let run = session.run(&Float64::new(), &options, &mut |event| {
                 drop(event.to_string())
             });
-            run.expect("what is taken runs");
+            run.expect("accepted files run");
         },
     );
 }
 
 #[test]
-fn no_bytes_upset_an_onnx_model() {
+fn onnx_models_are_robust() {
     let shapes: [&[usize]; 4] = [&[4], &[1, 4], &[4, 1, 1], &[1, 1, 2, 2]];
     let arrays =
         shapes.map(|shape| HostArray::from_f64(DType::F32, shape, &[1.0, 2.0, 3.0, 4.0]).unwrap());
@@ -438,30 +438,30 @@ fn no_bytes_upset_an_onnx_model() {
     });
 }
 
-/// Runs a node on an array, and back from its result, if it takes them.
+/// Runs a node on an array, and backward from its result, if it accepts them.
 fn run_forward_and_back(node: &Node, array: &HostArray) {
     if let Ok(prepared) = Prepared::new(node, std::slice::from_ref(array)) {
         let (outputs, _) = prepared
             .run(&Float64::new(), 1)
-            .expect("what is taken runs");
-        let above = outputs.first().map(|(_, output)| output);
-        if let Some(Ok(way_back)) = above.map(|above| prepared.gradient(above)) {
-            way_back
+            .expect("accepted files run");
+        let dy = outputs.first().map(|(_, output)| output);
+        if let Some(Ok(backward)) = dy.map(|dy| prepared.gradient(dy)) {
+            backward
                 .run(&Float64::new(), 1)
-                .expect("what is taken runs");
+                .expect("accepted files run");
         }
     }
 }
 
 #[test]
-fn no_bytes_upset_a_tensor() {
+fn tensors_are_robust() {
     let node = Node::from_bytes(&onnx()).unwrap();
     fuzz(changed(&tensor()), |bytes| {
         let Ok((name, array)) = read_tensor(bytes) else {
             return;
         };
-        // A decoder of whole messages sees the same.
-        let decoded = TensorProto::decode(bytes).expect("what is taken is a message");
+        // Prost decodes the same values.
+        let decoded = TensorProto::decode(bytes).expect("accepted bytes are a message");
         assert_eq!(decoded.name.unwrap_or_default(), name);
         assert!(
             decoded
@@ -479,17 +479,17 @@ fn no_bytes_upset_a_tensor() {
         };
         prepared
             .run(&Float64::new(), 1)
-            .expect("what is taken runs");
-        if let Ok(way_back) = prepared.gradient(&array) {
-            way_back
+            .expect("accepted files run");
+        if let Ok(backward) = prepared.gradient(&array) {
+            backward
                 .run(&Float64::new(), 1)
-                .expect("what is taken runs");
+                .expect("accepted files run");
         }
     });
 }
 
 #[test]
-fn no_bytes_upset_an_array_file() {
+fn array_files_are_robust() {
     let folder = tempfile::tempdir().unwrap();
     let model = br#"{
         "resources": { "In": { "initialValues": { "sourcePath": "in.npy" } } },
@@ -509,7 +509,7 @@ fn no_bytes_upset_an_array_file() {
 }
 
 #[test]
-fn no_bytes_upset_an_archive_of_gradients() {
+fn gradient_archives_are_robust() {
     let folder = tempfile::tempdir().unwrap();
     let set = folder.path().join("test_data_set_0");
     std::fs::create_dir(&set).unwrap();
@@ -523,10 +523,10 @@ fn no_bytes_upset_an_archive_of_gradients() {
         let file = format!("test_data_set_0/output_{index}.pb");
         write(&file, &write_tensor(name, output));
     }
-    let above = HostArray::from_f64(DType::F32, [4], &[1.0, 0.0, -1.0, 0.5]).unwrap();
-    let way_back = prepared.gradient(&above).unwrap();
-    let (gradients, _) = way_back.run(&Float64::new(), 1).unwrap();
-    let mut arrays = vec![("dY", npy(&[4], &above.to_f64().unwrap()))];
+    let dy = HostArray::from_f64(DType::F32, [4], &[1.0, 0.0, -1.0, 0.5]).unwrap();
+    let backward = prepared.gradient(&dy).unwrap();
+    let (gradients, _) = backward.run(&Float64::new(), 1).unwrap();
+    let mut arrays = vec![("dY", npy(&[4], &dy.to_f64().unwrap()))];
     for (name, array) in &gradients {
         arrays.push((name, npy(&array.shape, &array.to_f64().unwrap())));
     }
@@ -551,7 +551,7 @@ fn no_bytes_upset_an_archive_of_gradients() {
 
     let whole = [false, true].map(|is_deflated| changed(&npz(&arrays, is_deflated)));
     let [stored, deflated] = whole;
-    // Changed before they are packed, so that their checksums are right.
+    // Changed before packing, so that the checksums are right.
     let (_, dy) = arrays[0].clone();
     let within = changed(&dy).prop_map(move |dy| {
         let mut arrays = arrays.clone();

@@ -1,4 +1,4 @@
-//! Cases that say what their way back gives, against central differences of the way there.
+//! Cases with expected gradients, compared with central differences of the forward pass.
 
 mod common;
 
@@ -21,7 +21,7 @@ const ELEMENTS: usize = 24;
 const CHANNELS: usize = 4;
 const STEP: f64 = 1e-5;
 
-/// Numbers that look random, from -1 to 1.
+/// Pseudo-random numbers from -1 to 1.
 fn numbers(count: usize, seed: usize) -> Vec<f64> {
     (0..count)
         .map(|i| ((i * 37 + seed * 101) % 64) as f64 / 32.0 - 1.0)
@@ -69,7 +69,7 @@ fn node(
     model.encode_to_vec()
 }
 
-/// Over two groups of two channels each, which a step sees in another shape.
+/// Two groups of two channels each, which the step reads in another shape.
 fn group_norm() -> Vec<u8> {
     let inputs = ["X", "S", "B"];
     node("", "GroupNormalization", 21, &inputs, &[("num_groups", 2)])
@@ -97,7 +97,7 @@ fn run(node: &Node, inputs: &[HostArray]) -> HostArray {
     outputs.remove(0).1
 }
 
-/// The slopes of `sum(dY * Y)` along each element of an input.
+/// Slopes of `sum(dY * Y)` for each element of an input.
 fn slopes(node: &Node, inputs: &[HostArray], position: usize, dy: &[f64]) -> Vec<f64> {
     let values = inputs[position].to_f64().unwrap();
     let loss = |element: usize, step: f64| -> f64 {
@@ -113,7 +113,7 @@ fn slopes(node: &Node, inputs: &[HostArray], position: usize, dy: &[f64]) -> Vec
         .collect()
 }
 
-/// The gradients of [`group_norm`] by central differences, and what they are of.
+/// Gradients of [`group_norm`] by central differences, with their names.
 fn expected() -> Vec<(&'static str, Vec<u8>)> {
     let node = Node::from_bytes(&group_norm()).unwrap();
     let inputs = inputs(DType::F64);
@@ -130,7 +130,7 @@ fn expected() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// A case `c` of a model and its inputs, whose forward agrees.
+/// A case `c` of a model and its inputs, whose forward pass agrees.
 fn case(model: &[u8], inputs: &[HostArray]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     write(&folder, "c/model.onnx", model);
@@ -179,7 +179,7 @@ fn assert_passed(folder: &TempDir) {
     assert_eq!(outcome(folder.path(), true), CaseResult::Passed(None));
 }
 
-/// The arrays with one of them replaced.
+/// The arrays with one replaced.
 fn with(arrays: &[(&'static str, Vec<u8>)], name: &str, array: Vec<u8>) -> Vec<u8> {
     let mut arrays = arrays.to_vec();
     let at = arrays.iter().position(|(other, _)| *other == name).unwrap();
@@ -188,14 +188,14 @@ fn with(arrays: &[(&'static str, Vec<u8>)], name: &str, array: Vec<u8>) -> Vec<u
 }
 
 #[test]
-fn a_case_passes_where_its_gradients_agree() {
+fn cases_pass_if_their_gradients_agree() {
     let folder = case(&group_norm(), &inputs(DType::F64));
     assert_passed(&folder);
     for is_deflated in [false, true] {
         write(&folder, "c/grads.npz", &npz(&expected(), is_deflated));
         assert_passed(&folder);
     }
-    // As many as there are.
+    // Any number of gradients.
     let some = expected().into_iter().filter(|(name, _)| *name != "dScale");
     write(
         &folder,
@@ -219,7 +219,7 @@ fn gradients_are_in_the_dtype_of_the_model() {
 }
 
 #[test]
-fn tolerances_are_those_of_the_list_of_gradients() {
+fn tolerances_come_from_the_list_of_gradients() {
     let right = expected();
     let folder = case(&group_norm(), &inputs(DType::F64));
     let mut dy = numbers(ELEMENTS, 4);
@@ -248,7 +248,7 @@ fn tolerances_are_those_of_the_list_of_gradients() {
 }
 
 #[test]
-fn nobody_looks_at_gradients_who_does_not_ask_for_them() {
+fn gradients_are_checked_only_on_request() {
     let folder = case(&group_norm(), &inputs(DType::F64));
     write(&folder, "c/grads.npz", b"nothing");
     assert_eq!(outcome(folder.path(), false), CaseResult::Passed(None));
@@ -256,12 +256,12 @@ fn nobody_looks_at_gradients_who_does_not_ask_for_them() {
 }
 
 #[test]
-fn each_data_set_may_have_gradients_of_its_own() {
+fn each_data_set_may_have_its_own_gradients() {
     let folder = case(&group_norm(), &inputs(DType::F64));
     let mut others = inputs(DType::F64);
     others[0] = array(DType::F64, &SHAPE, &numbers(ELEMENTS, 9));
     add_set(&folder, "c/test_data_set_1", &group_norm(), &others);
-    // In the case's folder they are those of the first set.
+    // A file in the case's folder belongs to the first set.
     write(&folder, "c/grads.npz", &npz(&expected(), false));
     assert_passed(&folder);
     write(
@@ -279,7 +279,7 @@ fn each_data_set_may_have_gradients_of_its_own() {
 }
 
 #[test]
-fn a_forward_that_fails_is_told_first() {
+fn forward_failures_are_reported_first() {
     let folder = case(&group_norm(), &inputs(DType::F64));
     write(&folder, "c/grads.npz", &npz(&expected(), false));
     let wrong = array(DType::F64, &SHAPE, &[0.0; ELEMENTS]);
@@ -292,7 +292,7 @@ fn a_forward_that_fails_is_told_first() {
 }
 
 #[test]
-fn what_is_wrong_with_a_file_is_told() {
+fn errors_name_the_file() {
     let right = expected();
     let folder = case(&group_norm(), &inputs(DType::F64));
     let fails = |bytes: &[u8], part: &str| {
@@ -317,7 +317,7 @@ fn what_is_wrong_with_a_file_is_told() {
 }
 
 #[test]
-fn a_gradient_that_the_operator_does_not_have_is_a_failure() {
+fn unknown_gradients_are_failures() {
     let x = array(DType::F64, &[2], &[3.0, 4.0]);
     let folder = case(&lp_norm(), std::slice::from_ref(&x));
     // y = x / 5: dX = (dY - y * sum(dY * y)) / 5.
@@ -351,7 +351,7 @@ fn a_gradient_that_the_operator_does_not_have_is_a_failure() {
 }
 
 #[test]
-fn a_gradient_of_another_shape_is_a_typed_error() {
+fn gradients_of_another_shape_are_typed_errors() {
     let node = Node::from_bytes(&lp_norm()).unwrap();
     let x = array(DType::F32, &[2], &[3.0, 4.0]);
     let prepared = Prepared::new(&node, std::slice::from_ref(&x)).unwrap();

@@ -1,4 +1,4 @@
-//! Cases in another process: this test's own program, whose test `child` is the child.
+//! Cases in another process. The child is this test's own program, running its test `child`.
 
 mod common;
 
@@ -17,7 +17,7 @@ use serde_json::json;
 
 const CHILD: &str = "CUBENORM_TEST_CHILD";
 
-/// Does what the variable says to the case whose epsilon is 3.
+/// Misbehaves as the variable says, on the case whose epsilon is 3.
 struct Faulty(String);
 
 impl Executor for Faulty {
@@ -43,7 +43,7 @@ impl Executor for Faulty {
     }
 }
 
-/// Nothing of its own: the other tests' child.
+/// Not a test by itself: the child of the other tests.
 #[test]
 fn child() {
     let Ok(fault) = std::env::var(CHILD) else {
@@ -143,7 +143,7 @@ fn all_cases_run_in_order() {
 }
 
 #[test]
-fn a_process_that_ends_costs_one_case() {
+fn crashes_cost_one_case() {
     let (report, seen) = run("abort", 5).unwrap();
     assert_eq!(seen, ORDER);
     assert_eq!(report.to_string(), "4 passed, 2 failed, 0 skipped");
@@ -155,7 +155,7 @@ fn a_process_that_ends_costs_one_case() {
 }
 
 #[test]
-fn a_process_that_hangs_costs_one_case() {
+fn hangs_cost_one_case() {
     let start = Instant::now();
     let (report, seen) = run("hang", 5).unwrap();
     assert_eq!(seen, ORDER);
@@ -169,7 +169,7 @@ fn a_process_that_hangs_costs_one_case() {
 }
 
 #[test]
-fn a_device_that_does_not_start_is_an_error_and_no_case() {
+fn device_failures_are_errors_of_no_case() {
     let error = run("closed", 2).unwrap_err();
     assert_eq!(error.to_string(), "there is none");
     let error = run("early", 2).unwrap_err();

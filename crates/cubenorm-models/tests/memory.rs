@@ -1,7 +1,7 @@
 //! Memory of the parsers: at most 4 times the file and 64 MiB, for any file.
 //!
-//! Each file is read by a process with a limited address space, which ends if a parser asks for more.
-//! The process is this test's own program, whose test `child` reads the file.
+//! Each file is read by a process with a limited address space, which aborts if a parser exceeds
+//! it. The process is this test's own program, running its test `child`.
 
 #![cfg(target_os = "linux")]
 
@@ -26,7 +26,7 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 
 const CHILD: &str = "CUBENORM_TEST_FILE";
 const SLACK: u64 = 64 << 20;
-/// Bytes of most hostile files: large enough that a factor of 30 exceeds the limit.
+/// Bytes of most hostile files. At this size, a factor of 20 exceeds the limit.
 const SIZE: usize = 4 << 20;
 
 /// The address space in use.
@@ -37,7 +37,7 @@ fn address_space() -> u64 {
     kib.and_then(|kib| kib.trim().parse::<u64>().ok()).unwrap() << 10
 }
 
-/// All files of a folder, or of a file.
+/// Bytes of a file, or of all files of a folder.
 fn length(path: &Path) -> u64 {
     match path.is_dir() {
         true => path
@@ -84,7 +84,7 @@ fn read(path: &Path) -> Result<(), String> {
     }
 }
 
-/// The archive is read by way of its case.
+/// Reads an archive by running its case.
 fn read_gradients(folder: &Path) -> Result<(), String> {
     let case = Case {
         path: folder.to_owned(),
@@ -102,7 +102,7 @@ fn read_gradients(folder: &Path) -> Result<(), String> {
     }
 }
 
-/// Nothing of its own: the child of the other tests.
+/// Not a test by itself: the child of the other tests.
 #[test]
 fn child() {
     let Ok(path) = std::env::var(CHILD) else {
@@ -128,7 +128,7 @@ fn limit_is_noticed() {
     Files::new().check("file.greedy", &[0; 1 << 20], "bytes");
 }
 
-/// What the reader says of a file, in a process that has little memory.
+/// Reads a file in a process with little memory. Returns the result.
 fn result(path: &Path) -> String {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["child", "--exact", "--nocapture", "--test-threads=1"])
@@ -149,7 +149,7 @@ fn result(path: &Path) -> String {
     }
 }
 
-/// Files to read, each with a part of the error; "taken" if there is none.
+/// Hostile files, each with a part of its result: the error, or "taken".
 struct Files {
     folder: tempfile::TempDir,
 }
@@ -208,7 +208,7 @@ fn scale() -> TensorProto {
     TensorProto::decode(write_tensor("W", &array).as_slice()).unwrap()
 }
 
-/// A model with a change, of which some part takes `SIZE` bytes.
+/// A model with one part changed.
 fn changed(change: impl FnOnce(&mut ModelProto, &mut GraphProto)) -> Vec<u8> {
     let mut model = layer_norm(scale());
     let mut graph = model.graph.take().unwrap();
@@ -244,7 +244,7 @@ fn onnx_parts_of_a_graph() {
         m.opset_import
             .extend(vec![OperatorSetIdProto::default(); many]);
     });
-    // As many graphs, which are one.
+    // Many graphs, which protobuf merges.
     let mut bytes = changed(|_, _| ());
     bytes.extend(b"\x3a\0".repeat(many));
     files.check("graphs.onnx", &bytes, "taken");
@@ -361,7 +361,7 @@ fn onnx_external_data() {
         key: Some(key.to_owned()),
         value: Some(value),
     };
-    // The node reads one part of a file under many names.
+    // The node reads the same part of a file under many names.
     let model = changed(|_, g| {
         let names: Vec<String> = (0..40).map(|index| index.to_string()).collect();
         g.node[0].input.extend(names.iter().cloned());
@@ -449,7 +449,7 @@ fn dxdispatch_texts() {
         items(r#"{"type":"INT64","value":0}"#)
     );
     check("typed elements", resource(&typed), "taken");
-    // The longest text, of the values that grow most.
+    // The longest text, with the values that grow most.
     let rest = list("INT64", "[0]".to_owned()).len();
     let most = format!("[0{}]", ",0".repeat((Model::MAX_TEXT_BYTES - rest) / 2));
     check("longest", list("INT64", most), "taken");
@@ -479,7 +479,7 @@ fn dxdispatch_texts() {
     );
 }
 
-/// As many parts of a model as there may be values.
+/// The maximum number of each part of a model.
 #[test]
 fn dxdispatch_parts() {
     let files = Files::new();
@@ -517,7 +517,7 @@ fn dxdispatch_parts() {
     check("commands", model(one, &norm(0), &commands), "taken");
 }
 
-/// An .npy file with sizes, and data.
+/// An .npy file with sizes and data.
 fn npy(sizes: &str, is_fortran: bool, data: &[u8]) -> Vec<u8> {
     let order = if is_fortran { "True" } else { "False" };
     let header = format!("{{'descr': '<f4', 'fortran_order': {order}, 'shape': ({sizes}), }}\n");
@@ -572,7 +572,7 @@ fn dxdispatch_files() {
     .unwrap();
     files.check_path("shared", "taken");
 
-    // Larger together than the limit of all: the second is not read.
+    // A file above the limit is not read.
     let folder = files.folder.path().join("large");
     std::fs::create_dir(&folder).unwrap();
     let large = |name: &str, bytes: u64| {
@@ -621,12 +621,12 @@ fn archives_of_gradients() {
     gradients(&files, "many", &npz(&many, false), "its header");
     let many = vec![("", Vec::new()); SIZE / 100];
     gradients(&files, "unknown", &npz(&many, false), "expected dY");
-    // An archive that says less than it has.
+    // An archive that declares less than it has.
     let mut bytes = npz(&[("dY", zeros)], true);
     let size = (16u32 << 20).to_le_bytes();
     let mut changed = 0;
     for at in 0..bytes.len() - 4 {
-        // The two records of its size, which has the header's 68 bytes more.
+        // The two records of its size, which includes the header.
         let value = u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
         if value > u32::from_le_bytes(size) && value < (16 << 20) + 200 {
             bytes[at..at + 4].copy_from_slice(&[0; 4]);

@@ -1,4 +1,4 @@
-//! What ONNX models are taken, what they do, and what is said about those that are not.
+//! ONNX models: accepted forms, results and errors.
 
 mod common;
 
@@ -84,7 +84,7 @@ fn node(change: impl FnOnce(&mut ModelProto, &mut GraphProto)) -> Result<Node, N
 }
 
 #[test]
-fn outputs_come_in_the_order_of_the_graph() {
+fn outputs_have_the_order_of_the_graph() {
     let node = node(|_, _| ()).unwrap();
     let prepared = Prepared::new(&node, &[array(&[2, 2], &[1.0, 3.0, -2.0, 2.0])]).unwrap();
     let (outputs, _) = prepared.run(&Float64::new(), 1).unwrap();
@@ -94,7 +94,7 @@ fn outputs_come_in_the_order_of_the_graph() {
 }
 
 #[test]
-fn a_node_may_have_more_outputs_than_the_graph() {
+fn nodes_may_have_more_outputs_than_the_graph() {
     let node = node(|_, graph| drop(graph.output.remove(0))).unwrap();
     let prepared = Prepared::new(&node, &[array(&[1, 2], &[1.0, 3.0])]).unwrap();
     let (outputs, _) = prepared.run(&Float64::new(), 1).unwrap();
@@ -103,7 +103,7 @@ fn a_node_may_have_more_outputs_than_the_graph() {
 }
 
 #[test]
-fn a_batch_norm_before_version_14_trains_where_it_has_further_outputs() {
+fn batch_norm_below_opset_14_trains_with_more_outputs() {
     let names = |names: &[&str]| {
         names
             .iter()
@@ -137,7 +137,7 @@ fn a_batch_norm_before_version_14_trains_where_it_has_further_outputs() {
         let (outputs, _) = prepared.run(&Float64::new(), 1).unwrap();
         outputs[0].1.to_f64().unwrap()
     };
-    // By the running mean of 0 and variance of 1, or by the batch's, which nobody asks for.
+    // Normalized by the running mean of 0 and variance of 1, or by the batch's statistics.
     let close = |actual: Vec<f64>, expected: [f64; 2]| {
         let off = actual.iter().zip(expected).map(|(a, e)| (a - e).abs());
         assert!(off.fold(0.0, f64::max) < 1e-4, "{actual:?}");
@@ -147,7 +147,7 @@ fn a_batch_norm_before_version_14_trains_where_it_has_further_outputs() {
 }
 
 #[test]
-fn an_initializer_without_a_name_is_no_input_without_one() {
+fn unnamed_initializers_are_not_absent_inputs() {
     let node = node(|_, graph| {
         let bias = TensorProto::decode(write_tensor("", &array(&[2], &[5.0, 5.0])).as_slice());
         graph.initializer.push(bias.unwrap());
@@ -158,7 +158,7 @@ fn an_initializer_without_a_name_is_no_input_without_one() {
 }
 
 #[test]
-fn an_input_replaces_the_initializer_of_its_name() {
+fn inputs_replace_initializers_of_their_name() {
     let node = node(|_, graph| graph.input.push(value("W", &[Some(2)]))).unwrap();
     let x = || array(&[1, 2], &[1.0, 3.0]);
     let run = |inputs: &[HostArray]| {
@@ -171,7 +171,7 @@ fn an_input_replaces_the_initializer_of_its_name() {
 }
 
 #[test]
-fn models_that_are_not_of_one_normalization_are_refused() {
+fn refuses_models_of_other_nodes() {
     let error = |change: fn(&mut ModelProto, &mut GraphProto)| node(change).unwrap_err();
     assert!(matches!(Node::from_bytes(b""), Err(NodeError::NoGraph)));
     assert!(matches!(
@@ -329,7 +329,7 @@ fn numbers_of_parts_are_limited() {
     assert!(matches!(name, NodeError::Decode(_)), "{name}");
 }
 
-/// The model of `layer_norm` in a folder, its scale in another file.
+/// The model of `layer_norm` in a folder, with its scale in another file.
 struct Outside {
     root: tempfile::TempDir,
     entries: Vec<(&'static str, String)>,
@@ -487,7 +487,7 @@ fn external_data_follows_no_link_outside() {
 }
 
 #[test]
-fn inputs_that_do_not_fit_are_refused() {
+fn refuses_mismatched_inputs() {
     let node = node(|_, _| ()).unwrap();
     let error = |inputs: &[HostArray]| Prepared::new(&node, inputs).unwrap_err();
     assert!(matches!(error(&[]), BindError::Count { .. }));
@@ -504,7 +504,7 @@ fn inputs_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn outputs_are_what_the_graph_declares() {
+fn outputs_match_their_declarations() {
     let wrong = [
         value("M", &[None, Some(2)]),
         value("M", &[None]),
@@ -530,7 +530,7 @@ fn outputs_are_what_the_graph_declares() {
 }
 
 #[test]
-fn outputs_of_an_empty_input_are_not_allocated_beyond_reason() {
+fn outputs_of_empty_inputs_are_limited() {
     let open = |name| ValueInfoProto {
         name: Some(String::from(name)),
         r#type: None,

@@ -1,4 +1,4 @@
-//! Every case that comes with the project, in float64.
+//! All shared cases, in float64.
 
 mod common;
 
@@ -16,12 +16,12 @@ fn all_pass(name: &str, least: usize) {
 }
 
 #[test]
-fn the_onnx_cases_pass() {
+fn onnx_cases_pass() {
     all_pass("onnx", 53);
 }
 
 #[test]
-fn the_dxdispatch_cases_pass() {
+fn dxdispatch_cases_pass() {
     all_pass("dxdispatch", 12);
 }
 

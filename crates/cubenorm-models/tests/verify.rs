@@ -1,4 +1,4 @@
-//! Which files are cases, and how each kind of outcome is told.
+//! Discovery of cases, and the result of each kind of outcome.
 
 mod common;
 
@@ -116,7 +116,7 @@ fn assert_failed(result: &CaseResult, part: &str) {
 }
 
 #[test]
-fn cases_are_found_in_order_and_other_files_are_none() {
+fn finds_cases_in_order() {
     let folder = folder(&[
         ("b.json", b"{}"),
         ("b.expected.json", b"{}"),
@@ -155,7 +155,7 @@ fn cases_are_found_in_order_and_other_files_are_none() {
 
 #[cfg(unix)]
 #[test]
-fn links_are_followed_but_not_in_circles() {
+fn links_are_followed_but_not_in_cycles() {
     let folder = folder(&[("in/a.json", b"{}"), ("in/a.expected.json", b"{}")]);
     let link = |from: &str, to: &str| {
         std::os::unix::fs::symlink(folder.path().join(from), folder.path().join(to)).unwrap();
@@ -168,7 +168,7 @@ fn links_are_followed_but_not_in_circles() {
 }
 
 #[test]
-fn what_is_not_there_has_failed() {
+fn missing_paths_are_failures() {
     let report = verify(
         &[PathBuf::from("no/such/folder")],
         &Float64::new(),
@@ -180,7 +180,7 @@ fn what_is_not_there_has_failed() {
 }
 
 #[test]
-fn a_dxdispatch_case_passes_where_it_agrees() {
+fn dxdispatch_cases_pass_if_they_agree() {
     let right = expected("FLOAT32", json!([-1, 1]));
     let files = [
         ("a.json", &model("FLOAT32")[..]),
@@ -215,7 +215,7 @@ fn a_dxdispatch_case_passes_where_it_agrees() {
 }
 
 #[test]
-fn an_onnx_case_passes_where_it_agrees() {
+fn onnx_cases_pass_if_they_agree() {
     let model = onnx();
     let case = |input: &[u8], outputs: &[&[u8]], cases: Option<&[u8]>| {
         let mut files = vec![
@@ -280,7 +280,7 @@ fn an_onnx_case_passes_where_it_agrees() {
 }
 
 #[test]
-fn what_must_be_refused_passes_only_with_a_typed_error() {
+fn invalid_cases_pass_with_typed_errors() {
     let broken = outcome(&[("invalid/a.json", b"{")]);
     assert!(matches!(broken, CaseResult::Passed(Some(_))), "{broken:?}");
     let broken = outcome(&[("invalid/a.onnx", b"\xff")]);
@@ -309,7 +309,7 @@ fn what_must_be_refused_passes_only_with_a_typed_error() {
 }
 
 #[test]
-fn only_other_types_than_float32_may_be_lacking() {
+fn only_other_types_than_float32_are_skipped() {
     let files = |data_type: &str| {
         let values = expected(data_type, json!([-1, 1]));
         folder(&[("a.json", &model(data_type)), ("a.expected.json", &values)])
@@ -330,7 +330,7 @@ fn only_other_types_than_float32_may_be_lacking() {
 }
 
 #[test]
-fn a_panic_is_a_failure_of_its_case_alone() {
+fn panics_fail_only_their_case() {
     struct Panicking;
     impl Executor for Panicking {
         fn name(&self) -> &str {

@@ -1,5 +1,5 @@
-//! Runs the normalization operators in ONNX and DxDispatch files and compares what they give with what
-//! they should.
+//! Runs the normalization operators in ONNX and DxDispatch files and compares the results with the
+//! expected ones.
 
 use std::error::Error;
 use std::ffi::OsString;
@@ -14,55 +14,56 @@ use cubenorm_models::verify::isolate::{serve, supervise};
 use cubenorm_models::verify::{CaseResult, Options, Outcome, find_cases};
 use cubenorm_models::{FileAccess, run};
 
-/// Runs the normalization operators in ONNX and DxDispatch files and compares what they give with
-/// what they should.
+/// Runs the normalization operators in ONNX and DxDispatch files and compares the results with the
+/// expected ones.
 ///
-/// An ONNX case is a folder with model.onnx and test_data_set_*; a DxDispatch case is NAME.json with
-/// NAME.expected.json beside it. Under a folder called `invalid` every model must be refused.
+/// An ONNX case is a folder with model.onnx and test_data_set_*. A DxDispatch case is NAME.json
+/// with NAME.expected.json in the same folder. Below a folder called `invalid` every model must be
+/// refused.
 ///
 /// The exit code is 1 if any case failed, or none ran.
 #[derive(Debug, Parser)]
 #[command(name = "cubenorm-verify", version)]
 struct Arguments {
-    /// Cases, or folders with cases anywhere below
+    /// Cases, or folders that contain cases at any depth
     #[arg(required_unless_present = "child", value_name = "PATH")]
     paths: Vec<PathBuf>,
 
-    /// The device to run on: cuda, rocm, metal, vulkan, wgpu, webgpu, cpu or flex, as far as they
-    /// are compiled in [default: BURN_DEVICE, or the first of them]
+    /// Device to run on: cuda, rocm, metal, vulkan, wgpu, webgpu, cpu or flex, if it is compiled in
+    /// [default: BURN_DEVICE, or the first of them]
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
 
-    /// Check gradients, too, of each ONNX case with a grads.npz of `dY`, which is given, and `dX`,
-    /// `dScale` and `dBias`, which are expected; tolerances are those of the list `gradients` in
-    /// cases.json, else 1e-3 and 1e-6
+    /// Check gradients as well, for each ONNX case with a grads.npz. It has the given `dY` and the
+    /// expected `dX`, `dScale` and `dBias`. Tolerances are in the list `gradients` of cases.json;
+    /// the defaults are 1e-3 and 1e-6
     #[arg(long)]
     gradients: bool,
 
-    /// Let models read any file. By default, `sourcePath` of DxDispatch and external data of ONNX are
-    /// below the model's folder
+    /// Let models read any file. By default, `sourcePath` of DxDispatch and external data of ONNX
+    /// must be below the model's folder
     #[arg(long)]
     read_anywhere: bool,
 
-    /// Take DxDispatch models that write below DIR, as well as below their own folder. No file is
-    /// written here
+    /// Accept DxDispatch models that write below DIR, in addition to their own folder. Verification
+    /// does not write files
     #[arg(long, value_name = "DIR")]
     write_under: Option<PathBuf>,
 
-    /// Write how each case went to a file, as JSON; `-` is the standard output, and the text then
-    /// goes to the standard error
+    /// Write the results to a file as JSON. `-` is the standard output; the text then goes to the
+    /// standard error
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// The seconds that one case may take
+    /// Time limit of one case in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     timeout: u64,
 
-    /// Show the cases that passed, too
+    /// Show passed cases as well
     #[arg(long, short)]
     verbose: bool,
 
-    /// Run the cases listed on the standard input, for a parent that watches
+    /// Run the cases listed on the standard input, as a child process
     #[arg(long, hide = true)]
     child: bool,
 }
@@ -77,7 +78,7 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            // Nobody is left to tell where even this fails.
+            // There is no other place to report a failure of this.
             drop(writeln!(anstream::stderr(), "error: {error}"));
             ExitCode::FAILURE
         }
@@ -104,7 +105,7 @@ fn options(arguments: &Arguments) -> Options {
     }
 }
 
-/// The arguments of a child that runs cases with the same options.
+/// Arguments of a child that runs cases with the same options.
 fn child_arguments(arguments: &Arguments, device: &str) -> Vec<OsString> {
     let mut list: Vec<OsString> = ["--child", "--device", device].map(Into::into).to_vec();
     if arguments.gradients {
@@ -166,7 +167,7 @@ fn device(arguments: &Arguments) -> Result<String, run::OpenError> {
     }
 }
 
-/// A line for each case that did not pass, or passed by being refused.
+/// Prints a line for each case that failed, was skipped or was refused.
 fn print(text: &mut dyn Write, outcome: &Outcome, verbose: bool) -> io::Result<()> {
     let colour = match outcome.result {
         CaseResult::Passed(None) if !verbose => return Ok(()),

@@ -6,15 +6,15 @@ use crate::array::ElementType;
 use crate::dxdispatch::Model;
 use crate::npy::NpyError;
 
-/// Why a model cannot be read or run. Every variant says where: the resource, dispatchable or command
-/// and the field.
+/// Error of reading or running a model. Every variant names the place: the resource, dispatchable
+/// or command, and the field.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
     /// The file cannot be read.
     #[error("the model cannot be read: {0}")]
     Read(#[from] std::io::Error),
-    /// The text is longer than any that is read.
+    /// The text is too long.
     #[error(
         "the model has {length} bytes: expected at most {}, and larger data in files",
         Model::MAX_TEXT_BYTES
@@ -32,108 +32,108 @@ pub enum ModelError {
     /// The text is not JSON.
     #[error("the model is not JSON: {0}")]
     Json(#[from] serde_json::Error),
-    /// A field without a default is not given.
+    /// A required field is missing.
     #[error("{at}: field {field} is required, but not given")]
     Missing {
-        /// Where.
+        /// Place in the model.
         at: String,
         /// The field.
         field: &'static str,
     },
-    /// A value is not what its field takes.
+    /// A value is invalid for its field.
     #[error("{at}: {actual} is given: expected {expected}")]
     Value {
-        /// Where.
+        /// Place in the model.
         at: String,
-        /// What would have been taken, in words.
+        /// The accepted values, in words.
         expected: String,
-        /// What came.
+        /// The value given.
         actual: String,
     },
-    /// A name that is none of those known.
+    /// A name is unknown.
     #[error("{at}: unknown {kind} {name:?}")]
     Unknown {
-        /// Where.
+        /// Place in the model.
         at: String,
-        /// What it should name.
+        /// Kind of the item that it should name.
         kind: &'static str,
         /// The name.
         name: String,
     },
-    /// Something that the format has and this crate does not run.
+    /// The format has this feature, but this crate does not support it.
     #[error("{at}: {what} is not supported")]
     Unsupported {
-        /// Where.
+        /// Place in the model.
         at: String,
-        /// What.
+        /// The feature.
         what: String,
     },
-    /// A count that goes with an array has another value than its length.
+    /// A count differs from the length of its array.
     #[error("{at}: {count} is {actual}: expected {expected}, the length of {array}")]
     Count {
-        /// Where.
+        /// Place in the model.
         at: String,
-        /// The field that counts.
+        /// Field of the count.
         count: &'static str,
-        /// The array.
+        /// Field of the array.
         array: &'static str,
-        /// Its length.
+        /// Length of the array.
         expected: usize,
         /// The count.
         actual: u64,
     },
-    /// A resource is larger than any is allocated.
+    /// Resources exceed the limit.
     #[error("{at}: {bytes} bytes are asked for: expected at most {limit}")]
     TooLarge {
-        /// Where.
+        /// Place in the model.
         at: String,
-        /// The bytes, where they can be counted.
+        /// Bytes required.
         bytes: u128,
-        /// The most that are allocated.
+        /// The limit.
         limit: u64,
     },
-    /// A resource is smaller than what it is initialised with.
+    /// A resource is smaller than its initial values.
     #[error(
         "{at}: sizeInBytes is {actual}: expected at least the {expected} bytes of its initial values"
     )]
     TooSmall {
-        /// Where.
+        /// Place in the model.
         at: String,
-        /// The bytes of the initial values.
+        /// Bytes of the initial values.
         expected: u64,
-        /// The size given.
+        /// Size of the resource.
         actual: u64,
     },
-    /// A file that a resource is initialised from cannot be read.
+    /// The source file of a resource cannot be read.
     #[error("{at}: file {} cannot be read: {source}", path.display())]
     File {
-        /// Where.
+        /// Place in the model.
         at: String,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// A file that a resource is initialised from is no NumPy array.
+    /// The source file of a resource is not a NumPy array.
     #[error("{at}: file {} is not an array: {source}", path.display())]
     Npy {
-        /// Where.
+        /// Place in the model.
         at: String,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: NpyError,
     },
-    /// A file's contents are not of the resource's type.
+    /// The contents of a source file do not match the resource.
     #[error("{at}: file {} has {actual}: expected {expected}", path.display())]
     FileType {
-        /// Where.
+        /// Place in the model.
         at: String,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What would have been taken, in words.
+        /// The accepted values, in words.
         expected: String,
-        /// What it has, in words.
+        /// The contents, in words.
         actual: String,
     },
     /// A file to read is outside the model's folder.
@@ -145,7 +145,7 @@ pub enum ModelError {
     ReadOutside {
         /// Place in the model.
         at: String,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
     /// A file to write is outside the model's folder.
@@ -157,96 +157,94 @@ pub enum ModelError {
     WriteOutside {
         /// Place in the model.
         at: String,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// A file to write is there already. A session overwrites only the files that it has written.
+    /// A file to write exists already. A session overwrites only the files that it has written.
     #[error("{at}: file {} exists already: expected a new one", path.display())]
     Exists {
         /// Place in the model.
         at: String,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
     /// A file cannot be written.
     #[error("{at}: file {} cannot be written: {source}", path.display())]
     Write {
-        /// Where.
+        /// Place in the model.
         at: String,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// A tensor of a dispatchable has no resource.
+    /// A tensor of a dispatchable is not bound.
     #[error("{at}: nothing is bound to {tensor}")]
     Unbound {
-        /// Where.
+        /// Place in the model.
         at: String,
-        /// The tensor.
+        /// Field of the tensor.
         tensor: String,
     },
-    /// A resource is bound to what cannot have one there.
+    /// A tensor that must not be bound is bound.
     #[error("{at}: a resource is bound to {tensor}, which {reason}")]
     Binding {
-        /// Where.
+        /// Place in the model.
         at: String,
-        /// The tensor.
+        /// Field of the tensor.
         tensor: String,
-        /// Why it cannot be.
+        /// The reason.
         reason: &'static str,
     },
-    /// A resource has fewer bytes from the offset on than the tensor bound to it.
+    /// A resource is too small for the tensor bound to it.
     #[error(
         "{at}: {tensor} takes {expected} bytes, but resource {resource:?} has {actual} from its \
          offset of {offset} bytes on"
     )]
     BufferTooSmall {
-        /// Where.
+        /// Place in the model.
         at: String,
-        /// The tensor.
+        /// Field of the tensor.
         tensor: String,
-        /// The resource bound to it.
+        /// Name of the resource bound to it.
         resource: String,
-        /// The bytes that the tensor takes.
+        /// Bytes of the tensor.
         expected: u64,
-        /// The bytes that there are.
+        /// Bytes of the resource after the offset.
         actual: u64,
-        /// Where they start.
+        /// Offset of the binding in bytes.
         offset: u64,
     },
-    /// The initial values cannot be held in memory.
+    /// Memory for the contents cannot be allocated.
     #[error("{at}: {bytes} bytes cannot be allocated")]
     OutOfMemory {
-        /// Where.
+        /// Place in the model.
         at: String,
         /// The bytes.
         bytes: u64,
     },
-    /// A resource of no element type is to be shown.
-    #[error(
-        "{at}: resource {resource:?} has elements of several types, which cannot be shown as one"
-    )]
+    /// A resource of several element types cannot be shown.
+    #[error("{at}: resource {resource:?} has elements of several types: expected one type to show")]
     NoElementType {
-        /// Where.
+        /// Place in the model.
         at: String,
-        /// The resource.
+        /// Name of the resource.
         resource: String,
     },
-    /// An element type that NumPy does not have.
+    /// NumPy lacks the element type.
     #[error("{at}: NumPy has no elements of type {element}")]
     NoNumpyType {
-        /// Where.
+        /// Place in the model.
         at: String,
         /// The type.
         element: ElementType,
     },
-    /// An operator is described wrongly.
+    /// The description of an operator is invalid.
     #[error("{at}: {source}")]
     Operator {
-        /// Where.
+        /// Place in the model.
         at: String,
-        /// What is wrong.
+        /// The invalid part.
         source: OperatorError,
     },
 }

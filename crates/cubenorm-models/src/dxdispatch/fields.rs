@@ -2,8 +2,8 @@ use crate::array::{ElementType, MAX_RANK};
 use crate::dxdispatch::ModelError;
 use crate::dxdispatch::json::{Json, Object};
 
-/// A JSON object and where it is in the model. Names are case-sensitive, fields that nobody asks for
-/// are ignored, and null is as good as nothing.
+/// A JSON object and its place in the model. Names are case-sensitive, unknown fields are ignored,
+/// and null means absent.
 #[derive(Debug, Clone)]
 pub(crate) struct Fields<'a> {
     pub at: String,
@@ -19,7 +19,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Where a field of this object is.
+    /// Place of a field of this object.
     pub fn within(&self, field: &str) -> String {
         format!("{}: {field}", self.at)
     }
@@ -28,7 +28,7 @@ impl<'a> Fields<'a> {
         self.map.get(field).filter(|value| !value.is_null())
     }
 
-    /// Whether the field is there, null or not.
+    /// True if the field is present, even if it is null.
     pub fn has(&self, field: &str) -> bool {
         self.map.get(field).is_some()
     }
@@ -44,8 +44,8 @@ impl<'a> Fields<'a> {
         Fields::new(self.within(field), self.required(field)?)
     }
 
-    /// The object under the first of `fields` that there is, or this one: where the format lets a
-    /// level be left out.
+    /// Returns the object in the first of `fields` that is present, or this one: the format allows
+    /// to omit a level.
     pub fn level(&self, fields: &[&str]) -> Result<Fields<'a>, ModelError> {
         match fields.iter().find_map(|field| self.optional(field)) {
             Some(value) => Fields::new(self.at.clone(), value),
@@ -90,7 +90,7 @@ impl<'a> Fields<'a> {
             .transpose()
     }
 
-    /// An array of UINT, one for each dimension.
+    /// Reads an array of UINT, one for each dimension.
     pub fn sizes(&self, field: &'static str) -> Result<Vec<u32>, ModelError> {
         let expected = "a whole number from 0 to 4294967295";
         let sizes = self.array(field)?;
@@ -105,7 +105,7 @@ impl<'a> Fields<'a> {
         sizes.collect()
     }
 
-    /// Checks a count that may stand beside an array.
+    /// Checks the optional count of an array.
     pub fn check_count(
         &self,
         count: &'static str,
@@ -134,7 +134,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A number, or one of the three that JSON cannot write, as a string.
+/// Reads a number, or one of three that JSON cannot express, as a string.
 pub(crate) fn float(at: impl Into<String>, value: &Json) -> Result<f64, ModelError> {
     let named = |text: &str| match text.to_ascii_lowercase().as_str() {
         "nan" => Some(f64::NAN),
@@ -151,7 +151,7 @@ pub(crate) fn unsigned(at: String, value: &Json) -> Result<u64, ModelError> {
     number.ok_or_else(|| wrong(at, "a whole number from 0", value))
 }
 
-/// The error of a value that its field does not take.
+/// Makes the error of an invalid value.
 pub(crate) fn wrong(
     at: impl Into<String>,
     expected: impl Into<String>,

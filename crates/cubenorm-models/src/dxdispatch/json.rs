@@ -10,17 +10,17 @@ use serde_json::value::RawValue;
 
 use crate::dxdispatch::ModelError;
 
-/// The longest name or other text. Names are copied, and errors show them with escapes.
+/// Maximum bytes of a name or other text. Names are copied, and errors show them with escapes.
 const MAX_TEXT_BYTES: usize = 1 << 16;
-/// The most values of a model, apart from the elements of `initialValues`.
+/// Maximum number of values of a model, except for the elements of `initialValues`.
 const MAX_VALUES: usize = 1 << 17;
-/// The most values of one element in a list of elements of several types.
+/// Maximum number of values of one element in a list of several types.
 const MAX_ELEMENT_VALUES: usize = 1 << 8;
 
-/// A value of JSON, in the text it comes from where possible.
+/// A JSON value that borrows from its text.
 ///
-/// The elements of a resource's `initialValues` stay text: as values they would take many times the
-/// memory. All other values are limited in number.
+/// The elements of a resource's `initialValues` stay text, because parsed values take many times
+/// the memory. The number of all other values is limited.
 #[derive(Debug, Clone)]
 pub(crate) enum Json<'a> {
     Null,
@@ -29,17 +29,17 @@ pub(crate) enum Json<'a> {
     Text(Cow<'a, str>),
     Array(Vec<Json<'a>>),
     Object(Object<'a>),
-    /// The text of an array that was checked to be JSON.
+    /// Text of a valid array.
     List(&'a str),
 }
 
-/// The members of an object, sorted by name. The last of several with one name counts.
+/// Members of an object, sorted by name. The last one counts if a name repeats.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Object<'a>(Vec<(Cow<'a, str>, Json<'a>)>);
 
 impl<'a> Object<'a> {
     fn new(mut members: Vec<(Cow<'a, str>, Json<'a>)>) -> Self {
-        // The sort is stable: reversed, the last of several with one name comes first and stays.
+        // The sort is stable, so the last of several equal names comes first and stays.
         members.reverse();
         members.sort_by(|(one, _), (other, _)| one.cmp(other));
         members.dedup_by(|(next, _), (first, _)| next == first);
@@ -122,7 +122,7 @@ impl From<u64> for Json<'_> {
     }
 }
 
-/// Shows the start of a scalar, or the size of everything else.
+/// Shows the start of a scalar, or the size of a container.
 impl fmt::Display for Json<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: usize = 60;
@@ -141,7 +141,7 @@ impl fmt::Display for Json<'_> {
     }
 }
 
-/// The number of elements of a list.
+/// Counts the elements of a list.
 pub(crate) fn count(list: &str) -> usize {
     struct Counter;
     impl<'de> Visitor<'de> for Counter {
@@ -163,7 +163,7 @@ pub(crate) fn count(list: &str) -> usize {
     deserializer.deserialize_seq(Counter).unwrap_or(0)
 }
 
-/// Calls `each` with the elements of a list, one after the other.
+/// Calls `each` with the elements of a list, one at a time.
 pub(crate) fn for_each(
     list: &str,
     each: &mut dyn FnMut(&Json) -> Result<(), ModelError>,
@@ -209,7 +209,7 @@ pub(crate) fn for_each(
     }
 }
 
-/// Where a value is, as far as it matters for how it is read.
+/// Place of a value that decides how it is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Model,
@@ -239,7 +239,7 @@ fn parse<'a>(text: &'a str, place: Place, limit: usize) -> Result<Json<'a>, serd
     Ok(value)
 }
 
-/// Reads a value, and takes it and everything in it from the number left.
+/// Reads a value. Every value in it counts against the number left.
 #[derive(Clone, Copy)]
 struct Seed<'b> {
     place: Place,
@@ -393,7 +393,7 @@ mod tests {
         let value = Json::model(text).unwrap();
         let object = object(&value);
         assert_eq!(object.get("a").and_then(Json::as_str), Some("x\ty"));
-        // The last of two with one name.
+        // The last of two equal names.
         assert_eq!(object.get("b").unwrap().to_string(), "an array of 1");
         assert_eq!(
             object.iter().map(|(name, _)| name).collect::<Vec<_>>(),

@@ -1,8 +1,8 @@
 //! Models of DxDispatch, DirectML's command-line tool: JSON files of buffers, operators and commands.
 //!
-//! The format is the tool's (`DxDispatch/doc/Guide.md` in microsoft/DirectML), as far as it is about
-//! the operators of [`cubenorm_operators::directml`]. Where this differs from the tool it is stricter:
-//! tensors, bindings and files are checked before anything runs, and every command before the first
+//! The format is the tool's (`DxDispatch/doc/Guide.md` in microsoft/DirectML), restricted to the
+//! operators of [`cubenorm_operators::directml`]. This crate is stricter than the tool: it checks
+//! tensors, bindings, files and all commands before it runs the first command.
 //! is done.
 //!
 //! [`Model::read`] reads a file, [`Session::new`] checks and allocates, [`Session::run`] runs it.

@@ -7,43 +7,43 @@ use crate::access::FileAccess;
 use crate::array::ElementType;
 use crate::dxdispatch::InitialValues;
 
-/// A model as its file says it: every name in it leads somewhere, every operator has its fields.
-/// Whether operators are described rightly and buffers are large enough is a
-/// [`Session`](crate::dxdispatch::Session)'s to say.
+/// A parsed model: all names resolve, and every operator has its fields. A
+/// [`Session`](crate::dxdispatch::Session) checks the descriptions of operators and the sizes of
+/// buffers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Model {
     /// Buffers by name.
     pub resources: BTreeMap<String, Resource>,
     /// Operators by name.
     pub dispatchables: BTreeMap<String, Dispatchable>,
-    /// What is done, in order.
+    /// Commands, in order.
     pub commands: Vec<Command>,
     /// Folder of the files that the model names.
     pub folder: PathBuf,
-    /// The files outside the folder that it may name.
+    /// Files outside the folder that the model may name.
     pub access: FileAccess,
 }
 
 /// A buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resource {
-    /// What it starts with.
+    /// Initial contents.
     pub initial_values: InitialValues,
-    /// The type of the initial values, in which it is shown and offsets are counted; `None` for
-    /// values of several types. Tensors bound to it may have another.
+    /// Element type of the initial values; `None` if there are several. The resource is shown in
+    /// this type, and offsets count its elements. Tensors bound to it may have another type.
     pub element: Option<ElementType>,
-    /// Its size, a multiple of 4 that holds at least the initial values.
+    /// Size, a multiple of 4 that covers the initial values.
     pub size_in_bytes: u64,
 }
 
 /// An operator to dispatch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dispatchable {
-    /// What it computes.
+    /// Operator and its description.
     pub operator: Operator,
-    /// The tensors that its description has, by the names of their fields.
+    /// Tensors of the description, by the names of their fields.
     pub tensors: BTreeMap<&'static str, Tensor>,
-    /// What is bound to the tensors with the flag OWNED_BY_DML.
+    /// Bindings of the tensors with the flag OWNED_BY_DML.
     pub bindings: BTreeMap<String, Binding>,
 }
 
@@ -52,41 +52,42 @@ pub struct Dispatchable {
 pub struct Tensor {
     /// Sizes, strides, data type.
     pub desc: TensorDesc,
-    /// Whether it has the flag OWNED_BY_DML: bound once, before the first command.
+    /// True if it has the flag OWNED_BY_DML: it is bound once, before the first command.
     pub owned: bool,
 }
 
-/// A part of a resource, to read or write a tensor in.
+/// A part of a resource that holds a tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Binding {
-    /// The resource.
+    /// Name of the resource.
     pub resource: String,
     /// Bytes before the tensor's first element.
     pub offset: u64,
 }
 
-/// Something to do.
+/// A command of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
     /// Runs a dispatchable.
     Dispatch {
-        /// The dispatchable.
+        /// Name of the dispatchable.
         dispatchable: String,
-        /// What is bound to its tensors.
+        /// Bindings of its tensors.
         bindings: BTreeMap<String, Binding>,
     },
     /// Shows a resource.
     Print {
-        /// The resource.
+        /// Name of the resource.
         resource: String,
     },
-    /// Writes a resource to a file: NumPy's format by its extension `npy`, otherwise the bytes.
+    /// Writes a resource to a file: in NumPy's format if its extension is `npy`, otherwise as raw
+    /// bytes.
     WriteFile {
-        /// The resource.
+        /// Name of the resource.
         resource: String,
-        /// The file.
+        /// Absolute path of the file.
         path: PathBuf,
-        /// The sizes to write it with; empty for one dimension.
+        /// Shape of the array; empty for one dimension.
         dimensions: Vec<u32>,
     },
 }

@@ -1,4 +1,4 @@
-//! The fields of each operator and activation. One more operator is one more arm here.
+//! Fields of each operator and activation. A new operator is a new arm here.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +14,11 @@ use crate::dxdispatch::fields::{Fields, wrong};
 use crate::dxdispatch::json::Json;
 use crate::dxdispatch::model::Tensor;
 
-/// The tensors of an operator, by the names of their fields.
+/// Tensors of an operator, by the names of their fields.
 pub(crate) type Tensors = BTreeMap<&'static str, Tensor>;
 
-/// Reads the operator called `name` from its description. Every field that is not optional in
-/// DirectML must be there.
+/// Reads the operator called `name` from its description. Fields that DirectML requires are
+/// required.
 pub(crate) fn read(
     at: &str,
     name: &str,
@@ -125,7 +125,7 @@ pub(crate) fn read(
     Ok((operator, desc.tensors))
 }
 
-/// Reads a fused activation. Its fields stand beside its type or under `Desc`.
+/// Reads a fused activation. Its fields are next to its type or under `Desc`.
 fn activation(at: String, value: &Json) -> Result<FusedActivation, ModelError> {
     let outer = Fields::new(at.clone(), value)?;
     let name = match outer.has("Type") {
@@ -188,7 +188,7 @@ fn activation(at: String, value: &Json) -> Result<FusedActivation, ModelError> {
     })
 }
 
-/// The fields of an operator's description, and the tensors that were read from them.
+/// Fields of an operator's description, and the tensors read from them.
 struct Description<'a> {
     fields: Fields<'a>,
     tensors: Tensors,
@@ -246,7 +246,7 @@ impl Description<'_> {
     }
 }
 
-/// Reads a tensor's description. Its fields stand beside its type or under `Desc`.
+/// Reads a tensor's description. Its fields are next to its type or under `Desc`.
 fn tensor(at: String, value: &Json) -> Result<Tensor, ModelError> {
     let outer = Fields::new(at.clone(), value)?;
     if let Some(kind) = outer.optional("Type")
@@ -276,7 +276,7 @@ fn tensor(at: String, value: &Json) -> Result<Tensor, ModelError> {
             data_type,
             sizes,
             strides: strides.transpose()?,
-            // 0 asks for what sizes and strides come to.
+            // 0 asks for the size that follows from sizes and strides.
             total_tensor_size_in_bytes: fields
                 .optional_unsigned("TotalTensorSizeInBytes")?
                 .filter(|&bytes| bytes > 0),
@@ -285,7 +285,7 @@ fn tensor(at: String, value: &Json) -> Result<Tensor, ModelError> {
     })
 }
 
-/// `Flags`: one, or an array of them.
+/// Reads `Flags`: one flag, or an array.
 fn owned(fields: &Fields) -> Result<bool, ModelError> {
     let given = match fields.optional("Flags") {
         None => return Ok(false),

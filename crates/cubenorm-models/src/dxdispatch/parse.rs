@@ -9,18 +9,17 @@ use crate::dxdispatch::values::{Left, SourceFiles};
 use crate::dxdispatch::{InitialValues, ModelError, operator};
 use crate::file::Opened;
 
-/// DirectML wants tensors to start at a multiple of this within a buffer
-/// (`DML_MINIMUM_BUFFER_TENSOR_ALIGNMENT`).
+/// Alignment in bytes of a tensor within a buffer (`DML_MINIMUM_BUFFER_TENSOR_ALIGNMENT`).
 const ALIGNMENT: u64 = 16;
 
 impl Model {
-    /// The most bytes that the resources of a model take together.
+    /// Maximum bytes of all resources of a model together.
     pub const MAX_BYTES: u64 = 4 << 30;
 
-    /// The longest text of a model. Larger data belongs into a file that `sourcePath` names.
+    /// Maximum bytes of a model's text. Larger data belongs in a file that `sourcePath` names.
     pub const MAX_TEXT_BYTES: usize = 16 << 20;
 
-    /// Reads a model's file. Files that it names are relative to its folder, and below it.
+    /// Reads a model's file. The files that it names are below its folder.
     ///
     /// # Errors
     ///
@@ -29,8 +28,8 @@ impl Model {
         Self::read_with(path, Self::MAX_BYTES, &FileAccess::new())
     }
 
-    /// Reads a model's file, with `access` to the files that it names. Its resources may take `limit`
-    /// bytes together.
+    /// Reads a model's file, with `access` to the files that it names. `limit` is the maximum bytes
+    /// of its resources together.
     ///
     /// # Errors
     ///
@@ -43,8 +42,8 @@ impl Model {
         Self::from_text(text, folder, limit, access)
     }
 
-    /// Reads a model's text, which may have comments and trailing commas. `folder` is that of the
-    /// files that it names. Its resources may take `limit` bytes together.
+    /// Reads a model's text, which may have comments and trailing commas. The files that it names
+    /// are below `folder`. `limit` is the maximum bytes of its resources together.
     ///
     /// # Errors
     ///
@@ -53,7 +52,7 @@ impl Model {
         Self::parse_with(text, folder, limit, &FileAccess::new())
     }
 
-    /// [`parse`](Self::parse) with `access` to the files that the model names.
+    /// Reads a model's text like [`parse`](Self::parse), with `access` to the files that it names.
     ///
     /// # Errors
     ///
@@ -75,7 +74,7 @@ impl Model {
         limit: u64,
         access: &FileAccess,
     ) -> Result<Self, ModelError> {
-        // In place: a second copy of the text is not worth its memory.
+        // In place, so that the text is in memory once.
         json_strip_comments::strip_comments_in_place(&mut text).map_err(|_| ModelError::Comment)?;
         let value = Json::model(text.strip_prefix('\u{feff}').unwrap_or(&text))?;
         let root = Fields::new("model", &value)?;
@@ -86,7 +85,7 @@ impl Model {
         for (name, value) in root.object("resources")?.entries() {
             let fields = Fields::new(format!("resource {name:?}"), value)?;
             let resource = resource(&fields, &mut files, &left)?;
-            // At most the limit, which was checked.
+            // It is at most the limit, as checked before.
             left.used += resource.size_in_bytes;
             resources.insert(name.to_owned(), resource);
         }
@@ -160,7 +159,7 @@ impl Model {
         }
     }
 
-    /// The absolute path of the file that a command writes.
+    /// Resolves the path of the file that a command writes.
     fn target(&self, fields: &Fields) -> Result<PathBuf, ModelError> {
         let target = Path::new(fields.text("targetPath")?);
         let at = || fields.within("targetPath");
@@ -209,7 +208,7 @@ fn resource(fields: &Fields, files: &mut SourceFiles, left: &Left) -> Result<Res
         return Err(wrong(at, "at least one value", given));
     }
     left.check(&*fields.at, bytes)?;
-    // At most the limit, which was checked.
+    // It is at most the limit, as checked before.
     let values = bytes as u64;
     let size = fields.optional_unsigned("sizeInBytes")?.unwrap_or(values);
     if size < values {
@@ -273,7 +272,7 @@ fn dispatchable(
     })
 }
 
-/// Checks that every tensor has a resource and nothing else has, apart from those that DirectML owns.
+/// Checks that exactly the tensors that DirectML does not own are bound.
 fn check_bindings(
     fields: &Fields,
     dispatchable: &Dispatchable,
@@ -367,7 +366,7 @@ fn binding(
         None => Err(wrong(
             fields.within("elementOffset"),
             format!(
-                "an offset within the {} bytes of resource {name:?} that comes to a multiple of \
+                "an offset within the {} bytes of resource {name:?}, a multiple of \
                  {ALIGNMENT} bytes",
                 resource.size_in_bytes
             ),

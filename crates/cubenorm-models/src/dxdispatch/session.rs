@@ -22,20 +22,20 @@ pub struct Session<'a> {
     model: &'a Model,
     programs: BTreeMap<&'a str, Program>,
     contents: BTreeMap<&'a str, Vec<u8>>,
-    /// What tensors owned by DirectML had before the first command, by dispatchable and tensor.
+    /// Copies of the tensors owned by DirectML, from before the first command.
     owned: BTreeMap<(&'a str, &'a str), Vec<u8>>,
-    /// The tensor last written to each resource.
+    /// Tensor last written to each resource.
     written: BTreeMap<&'a str, &'a TensorDesc>,
-    /// The files that commands have written, with links resolved.
+    /// Files written by commands, with links resolved.
     files: BTreeSet<PathBuf>,
 }
 
-/// How a model is run.
+/// Options of running a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// How often each dispatch is repeated, at least once, from the same contents each time.
+    /// Number of times that each dispatch runs, at least 1. Each run starts from the same contents.
     pub iterations: usize,
-    /// Whether commands that write files do.
+    /// True if `writeFile` commands write their files.
     pub writes_files: bool,
 }
 
@@ -48,18 +48,18 @@ impl Default for Options {
     }
 }
 
-/// Why a model stopped.
+/// Error of running a model.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
     /// The device did not run a dispatchable.
     #[error("dispatchable {dispatchable:?}: {source}")]
     Execute {
-        /// The dispatchable.
+        /// Name of the dispatchable.
         dispatchable: String,
-        /// Whether all its tensors are FLOAT32, which every device has.
+        /// True if all its tensors are FLOAT32, which every device has to support.
         only_f32: bool,
-        /// Why.
+        /// The cause.
         source: ExecuteError,
     },
     /// A file was not written.
@@ -67,33 +67,33 @@ pub enum RunError {
     Model(#[from] ModelError),
 }
 
-/// A command that is done. Shown as the tool does, apart from numbers, which have all their digits.
+/// A completed command. Its text is the tool's, except that numbers have all their digits.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Event<'a> {
     /// A dispatch.
     Dispatched {
-        /// The dispatchable.
+        /// Name of the dispatchable.
         dispatchable: &'a str,
-        /// How often.
+        /// Number of runs.
         iterations: usize,
-        /// The median time on the host, of all but the first where there are several.
+        /// Median host time. The first of several runs does not count.
         host: Duration,
-        /// The same on the device, where it is measured.
+        /// Median device time, if the device measures it.
         device: Option<Duration>,
     },
-    /// A resource to show.
+    /// A resource was shown.
     Printed {
-        /// The resource.
+        /// Name of the resource.
         resource: &'a str,
-        /// Its contents: flat, as many elements as it was initialised with.
+        /// Contents in one dimension, with the number of initial elements.
         contents: HostArray,
     },
-    /// A file written.
+    /// A file was written.
     Written {
-        /// The resource.
+        /// Name of the resource.
         resource: &'a str,
-        /// The file.
+        /// Path of the file.
         path: &'a Path,
     },
 }
@@ -170,13 +170,14 @@ impl<'a> Session<'a> {
 
     /// Runs all commands in order and reports each that is done.
     ///
-    /// Files are written below the model's folder, or where the model's [`access`](Model::access)
-    /// allows it. A file that exists is never overwritten, unless this session wrote it.
+    /// Files are written below the model's folder, or in the folder that the model's
+    /// [`access`](Model::access) allows. An existing file is never overwritten, unless this session
+    /// wrote it.
     ///
     /// # Errors
     ///
-    /// [`RunError`]: the commands before have had their effect. A target that exists is an error
-    /// before the first command.
+    /// [`RunError`]. Completed commands keep their effect. An existing target is an error before
+    /// the first command.
     pub fn run(
         &mut self,
         executor: &dyn Executor,
@@ -223,8 +224,8 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// What a resource has now: flat, as many elements as it was initialised with. `None` where there
-    /// is no such resource or it has no element type.
+    /// Returns the contents of a resource in one dimension, with the number of initial elements.
+    /// `None` if there is no such resource, or it has several element types.
     pub fn contents(&self, resource: &str) -> Option<HostArray> {
         let described = self.model.resources.get(resource)?;
         let element = described.element?;
@@ -234,7 +235,7 @@ impl<'a> Session<'a> {
         HostArray::new(element, [count], contents.to_vec()).ok()
     }
 
-    /// The tensor that was last written to a resource; `None` where none was.
+    /// Returns the tensor last written to a resource, if any.
     pub fn last_written(&self, resource: &str) -> Option<&'a TensorDesc> {
         self.written.get(resource).copied()
     }
@@ -284,7 +285,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// A resource by name. A model that was not parsed may name one that it does not have.
+    /// Looks up a resource. Models made by hand may name an unknown one.
     fn described(&self, at: &str, name: &str) -> Result<&'a Resource, ModelError> {
         let resource = self.model.resources.get(name);
         resource.ok_or_else(|| ModelError::Unknown {
@@ -294,7 +295,7 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Checks that each resource has what the tensor bound to it takes.
+    /// Checks that each resource covers the tensor bound to it.
     fn check_buffers(
         &self,
         at: &str,
@@ -326,8 +327,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Checks that a resource has one element type and, where sizes are given, at least as many
-    /// elements.
+    /// Checks that a resource has one element type and at least the elements of the sizes given.
     fn check_shown(&self, at: String, name: &str, sizes: &[u32]) -> Result<(), ModelError> {
         let resource = self.described(&at, name)?;
         let Some(size) = resource.element.and_then(|element| element.size()) else {
@@ -349,7 +349,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// The tensors owned by DirectML: dispatchable, tensor, binding and description.
+    /// Lists the tensors owned by DirectML: dispatchable, tensor, binding and description.
     fn owned_tensors(
         &self,
     ) -> impl Iterator<Item = (&'a str, &'a str, &'a Binding, &cubenorm_core::TensorDesc)> {
@@ -366,7 +366,7 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Checks that the copies of owned tensors fit in memory: dispatchables may share a resource.
+    /// Limits the copies of owned tensors: dispatchables may share a resource.
     fn check_owned(&self) -> Result<(), ModelError> {
         let spans = self
             .owned_tensors()
@@ -400,7 +400,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// The bytes of a resource that a tensor bound to it spans: checked to be there.
+    /// Returns the bytes that a tensor spans in its resource. The range was checked.
     fn bound(&self, binding: &Binding, desc: &cubenorm_core::TensorDesc) -> &[u8] {
         let start = binding.offset as usize;
         let end = start + span_bytes(desc).unwrap_or(0);
@@ -436,7 +436,7 @@ impl<'a> Session<'a> {
         Ok(run)
     }
 
-    /// Copies outputs to their resources, element by element: two outputs may interleave.
+    /// Copies outputs to their resources, element by element, because two outputs may interleave.
     fn write_back(
         &mut self,
         name: &'a str,
@@ -461,7 +461,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Writes a resource to a file: as an array what was initialised, as bytes all of it.
+    /// Writes a resource to a file: the initial elements as an array, or all bytes.
     fn write(
         &mut self,
         at: &str,
@@ -497,8 +497,7 @@ impl<'a> Session<'a> {
         options.write(true);
         match self.files.contains(&file) {
             true => options.truncate(true),
-            // Creating it is what proves that it was not there: nobody's file is truncated, and no
-            // link is followed.
+            // `create_new` fails if the file exists, and does not follow a link.
             false => options.create_new(true),
         };
         let opened = options.open(&file).map_err(|source| match source.kind() {
@@ -510,7 +509,7 @@ impl<'a> Session<'a> {
         result.map_err(|source| written(at, path, source))
     }
 
-    /// Checks that commands write files that do not exist yet, or that this session wrote.
+    /// Checks that all targets are new, or written by this session.
     fn check_targets(&self) -> Result<(), ModelError> {
         for (index, command) in self.model.commands.iter().enumerate() {
             let Command::WriteFile { path, .. } = command else {
@@ -525,8 +524,8 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// The file to write with links resolved, within the folders that the model may write to. A link
-    /// in place of the file itself is refused.
+    /// Resolves a target, within the folders that the model may write to. A link in its place is
+    /// refused.
     fn target_file(&self, at: &str, path: &Path) -> Result<PathBuf, ModelError> {
         let outside = || ModelError::WriteOutside {
             at: at.to_owned(),
@@ -585,7 +584,7 @@ fn allocate(name: &str, resource: &Resource) -> Result<Vec<u8>, ModelError> {
     Ok(bytes)
 }
 
-/// The median, without the first of several: it pays for what later ones find done.
+/// Median without the first of several times, which includes compilation.
 fn median(times: &[Duration]) -> Option<Duration> {
     let mut times = match times {
         [_, rest @ ..] if !rest.is_empty() => rest.to_vec(),
@@ -600,7 +599,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_of_several_times_does_not_count() {
+    fn median_skips_the_first_time() {
         let times: Vec<Duration> = [90, 3, 1, 2].map(Duration::from_millis).to_vec();
         assert_eq!(median(&times), Some(Duration::from_millis(2)));
         assert_eq!(median(&times[..1]), Some(Duration::from_millis(90)));

@@ -58,7 +58,7 @@ impl Element {
         &self.bytes[..self.element.size().unwrap_or(0).min(8)]
     }
 
-    /// Reads a value of `element`; floats also by name, whole numbers only in range.
+    /// Reads a value of `element`: a float also by name, an integer only in range.
     fn read(at: &str, element: ElementType, value: &Json) -> Result<Self, ModelError> {
         macro_rules! whole {
             ($get:ident as $type:ty) => {{
@@ -91,7 +91,7 @@ impl Element {
         }
     }
 
-    /// The sum in the elements' own type: floats rounded, whole numbers wrapped.
+    /// Adds in the elements' own type: floats are rounded, integers wrap.
     fn plus(self, delta: Self) -> Self {
         macro_rules! sum {
             ($type:ty, $add:expr) => {{
@@ -107,7 +107,7 @@ impl Element {
             ElementType::Float16 => sum!(f16, |a, b| to_f16(a.to_f64() + b.to_f64())),
             ElementType::Float32 => sum!(f32, |a, b| a + b),
             ElementType::Float64 => sum!(f64, |a, b| a + b),
-            // Two's complement: signed and unsigned numbers add alike.
+            // Two's complement: signed and unsigned integers add alike.
             ElementType::Int8 | ElementType::UInt8 => sum!(u8, u8::wrapping_add),
             ElementType::Int16 | ElementType::UInt16 => sum!(u16, u16::wrapping_add),
             ElementType::Int32 | ElementType::UInt32 => sum!(u32, u32::wrapping_add),
@@ -116,8 +116,8 @@ impl Element {
     }
 }
 
-/// The nearest f16. `half` rounds to f32 first on some machines, which gives another result near the
-/// middle of two neighbours.
+/// Rounds to the nearest f16. `half` rounds to f32 first on some machines: the result differs near
+/// the middle of two f16 neighbours.
 fn to_f16(value: f64) -> f16 {
     let mut bytes = Vec::with_capacity(2);
     array::push(&mut bytes, DType::F16, value);
@@ -125,8 +125,8 @@ fn to_f16(value: f64) -> f16 {
 }
 
 impl InitialValues {
-    /// Reads `initialValues` of a resource, and their data type: `None` for a list of elements of
-    /// several types. `left` is the number of bytes that they may take.
+    /// Reads `initialValues` of a resource, and their element type: `None` if a list has several.
+    /// They may take the bytes in `left`.
     pub(crate) fn read(
         resource: &Fields,
         files: &mut SourceFiles,
@@ -173,7 +173,7 @@ impl InitialValues {
         }
     }
 
-    /// Bytes of all values; more than a u64 holds counts as that.
+    /// Bytes of all values.
     pub fn size_in_bytes(&self) -> u128 {
         let sized = |count: u64, value: &Element| u128::from(count) * value.bytes().len() as u128;
         match self {
@@ -212,7 +212,7 @@ impl InitialValues {
 /// Bytes that a resource may take before the model's limit is reached.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Left {
-    /// Bytes of the resources before.
+    /// Bytes of the previous resources.
     pub used: u64,
     pub limit: u64,
 }
@@ -280,16 +280,16 @@ fn sequence(fields: &Fields, element: ElementType) -> Result<InitialValues, Mode
     })
 }
 
-/// The files that resources of a model start with. Each is read once.
+/// Source files of a model's resources. Each file is read once.
 #[derive(Debug)]
 pub(crate) struct SourceFiles<'a> {
     folder: &'a Path,
     access: &'a FileAccess,
-    /// The arrays and bytes read, with the element types of arrays.
+    /// Contents by path, and the element type of an array.
     read: BTreeMap<PathBuf, (Arc<Vec<u8>>, Option<ElementType>)>,
 }
 
-/// The longest header of an .npy file: 16 bits of length, and 12 bytes before it.
+/// Maximum header of an .npy file: a 16-bit length and 12 bytes before it.
 const NPY_HEADER_BYTES: u64 = (1 << 16) + 12;
 
 impl<'a> SourceFiles<'a> {
@@ -368,7 +368,7 @@ impl<'a> SourceFiles<'a> {
     }
 }
 
-/// Reads a file, if its length is within what is left.
+/// Reads a file if its length is within the bytes left.
 fn contents(
     at: &dyn Fn() -> String,
     path: &Path,
@@ -392,7 +392,7 @@ fn contents(
         path: path.to_owned(),
         source,
     })?;
-    // DirectML keeps truth values as bytes.
+    // DirectML stores booleans as bytes.
     let element = match array.element {
         ElementType::Bool => ElementType::UInt8,
         element => element,
@@ -411,7 +411,7 @@ mod tests {
             let element = Element::read("here", ElementType::Float16, &value).unwrap();
             f16::from_le_bytes([element.bytes[0], element.bytes[1]]).to_f64()
         };
-        // Above the middle of 1 and its neighbour, by less than an f32 shows.
+        // Above the middle of 1 and the next f16 by less than one f32 step.
         let above = 1.0 + 2f64.powi(-11) + 2f64.powi(-40);
         assert_eq!(read(above), 1.0 + 2f64.powi(-10));
         assert_eq!(read(-above), -1.0 - 2f64.powi(-10));

@@ -5,11 +5,11 @@ use crate::access::{Denied, FileAccess};
 use crate::file::Opened;
 use crate::onnx::tensor::TensorError;
 
-/// Bytes that initializers may take beyond twice the files that hold them. Tensors that share a part
-/// of a file are few and small; a model of many that share a large one would not fit in memory.
+/// Bytes that initializers may take beyond twice the size of their files. Tensors that share a part
+/// of a file are few and small in valid models.
 const SHARED_BYTES: u64 = 16 << 20;
 
-/// The entries of `TensorProto.external_data` that are read.
+/// Entries of `TensorProto.external_data` that are read.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Location<'a> {
     pub path: Option<&'a str>,
@@ -17,14 +17,14 @@ pub(crate) struct Location<'a> {
     pub length: Option<&'a str>,
 }
 
-/// The files that hold the data of a model's initializers.
+/// Files with the data of a model's initializers.
 #[derive(Debug)]
 pub(crate) struct ExternalData<'a> {
     folder: &'a Path,
     access: &'a FileAccess,
-    /// Lengths of the files that were opened.
+    /// Lengths of the opened files.
     files: BTreeMap<PathBuf, u64>,
-    /// Bytes read from all of them.
+    /// Bytes read from all files.
     used: u64,
 }
 

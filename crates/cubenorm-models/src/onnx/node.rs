@@ -13,87 +13,88 @@ use crate::onnx::proto::{ModelProto, attribute_type};
 use crate::onnx::tensor::{TensorError, TensorView};
 use crate::onnx::wire::{Field, Fields, WireError};
 
-/// The most inputs, outputs and attributes of a node, and numbers of an attribute. No operator has
-/// nearly that number of any; a file of a few megabytes may.
+/// Maximum number of inputs, outputs and attributes of a node, and of numbers in an attribute. No
+/// operator has nearly that number, but a hostile file may.
 const MAX_NODE_PARTS: usize = 64;
-/// The most inputs of a graph. Models before IR version 4 list every initializer among them.
+/// Maximum number of inputs of a graph. Models before IR version 4 list every initializer among
+/// them.
 const MAX_GRAPH_INPUTS: usize = 1024;
 
-/// Why a model is not one of a single normalization.
+/// Error of reading a model of one normalization node.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NodeError {
     /// The file cannot be read.
     #[error("the model cannot be read: {0}")]
     Read(#[from] std::io::Error),
-    /// The bytes are no such message.
+    /// The bytes are not a `ModelProto`.
     #[error("it is not an ONNX model: {0}")]
     Decode(#[from] WireError),
     /// The model has no graph.
     #[error("the model has no graph")]
     NoGraph,
-    /// The graph has none or several nodes.
+    /// The graph has no node or several.
     #[error("the graph has {0} nodes: expected exactly one")]
     NodeCount(usize),
-    /// The node or the graph has more parts than any that is read.
+    /// The node or the graph has too many parts.
     #[error("{what} are {actual}: expected at most {limit}")]
     TooMany {
-        /// The parts.
+        /// Kind of the parts.
         what: &'static str,
         /// Their number.
         actual: usize,
-        /// The most that are read.
+        /// The limit.
         limit: usize,
     },
     /// The graph has no output.
     #[error("the graph has no output")]
     NoOutput,
-    /// No version of the node's domain is imported.
+    /// The model does not import the node's domain.
     #[error("the model imports no opset for the domain {domain:?} of its node")]
     NoOpset {
         /// The domain.
         domain: String,
     },
-    /// A name stands for two things.
+    /// A name is listed twice.
     #[error("{kind} {name:?} is listed more than once")]
     Repeated {
-        /// What it names.
+        /// Kind of the item.
         kind: &'static str,
-        /// The name.
+        /// Name of the item.
         name: String,
     },
-    /// An attribute's value is not of the type it says.
+    /// An attribute's value does not match its declared type.
     #[error("attribute {name:?} has a value that is not of its type, {code}")]
     AttributeType {
-        /// The attribute.
+        /// Name of the attribute.
         name: String,
-        /// The number in `AttributeProto.type`.
+        /// Declared type, a number of `AttributeProto.AttributeType`.
         code: i32,
     },
-    /// An input or output of the graph is no tensor, or has a type or size that there is none of.
+    /// An input or output of the graph is not a tensor, or its type or shape is invalid.
     #[error("{name:?} is declared with {what}")]
     Declaration {
-        /// The input or output.
+        /// Name of the input or output.
         name: String,
-        /// What is wrong.
+        /// The invalid part.
         what: String,
     },
-    /// Nothing gives an input of the node.
+    /// An input of the node is neither an input of the graph nor an initializer.
     #[error("the node reads {name:?}, which is neither an input of the graph nor an initializer")]
     UnknownInput {
-        /// The input.
+        /// Name of the input.
         name: String,
     },
-    /// Nothing gives an output of the graph.
+    /// An output of the graph is not an output of the node.
     #[error("the graph returns {name:?}, which the node does not write")]
     UnknownOutput {
-        /// The output.
+        /// Name of the output.
         name: String,
     },
-    /// An initializer is no array.
+    /// An initializer that the node reads is invalid.
     #[error("initializer: {0}")]
     Initializer(#[from] TensorError),
-    /// The operator is unknown or described wrongly.
+    /// The operator is unknown or its attributes are invalid.
     #[error(transparent)]
     Operator(#[from] OperatorError),
 }
@@ -101,30 +102,30 @@ pub enum NodeError {
 /// A model of one node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
-    /// What the node computes.
+    /// Operator of the node.
     pub operator: Operator,
-    /// Its inputs by position; empty where an optional one is absent.
+    /// Inputs by position; empty if an optional one is absent.
     pub inputs: Vec<String>,
-    /// Its outputs by position; empty where one is not wanted.
+    /// Outputs by position; empty if one is not wanted.
     pub outputs: Vec<String>,
     /// Inputs of the graph, in order.
     pub graph_inputs: Vec<Value>,
-    /// Outputs of the graph, in order: all of them the node's.
+    /// Outputs of the graph, in order. All are outputs of the node.
     pub graph_outputs: Vec<Value>,
     /// Arrays of the initializers that the node reads.
     pub initializers: BTreeMap<String, HostArray>,
-    /// Names of the graph's inputs that an initializer gives, read by the node or not.
+    /// Names of the graph's inputs that have an initializer, read by the node or not.
     pub initialized_inputs: BTreeSet<String>,
 }
 
-/// An input or output of a graph, as far as the model says what it is.
+/// Declaration of an input or output of a graph.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Value {
-    /// Its name.
+    /// Name of the value.
     pub name: String,
-    /// Its element type.
+    /// Element type; `None` if it is not declared.
     pub element: Option<ElementType>,
-    /// Its sizes, `None` for each that is open.
+    /// Sizes; `None` for each open one, or for all if no shape is declared.
     pub shape: Option<Vec<Option<usize>>>,
 }
 
@@ -203,7 +204,7 @@ impl Node {
         Ok(read)
     }
 
-    /// The inputs of the graph that no initializer gives, so that the caller must.
+    /// Inputs of the graph without an initializer, which the caller provides.
     pub fn free_inputs(&self) -> impl Iterator<Item = &Value> {
         let inputs = self.graph_inputs.iter();
         inputs.filter(|input| !self.initialized_inputs.contains(&input.name))
@@ -254,8 +255,8 @@ fn plain_domain(domain: &str) -> &str {
     }
 }
 
-/// Calls `each` with every field of the graph. A graph in several pieces is one, as protobuf has it.
-/// Returns false if there is none.
+/// Calls `each` with every field of the graph. Protobuf merges a graph that is split into several
+/// fields. Returns false if there is none.
 fn graph_fields<'a>(
     model: &'a [u8],
     each: &mut dyn FnMut(Field<'a>) -> Result<(), NodeError>,
@@ -283,7 +284,7 @@ struct NodeView<'a> {
     attributes: Vec<Fields<'a>>,
 }
 
-/// The node of a graph that has exactly one.
+/// Finds the node of a graph that has exactly one.
 fn single_node(model: &[u8]) -> Result<NodeView<'_>, NodeError> {
     let (mut count, mut node) = (0, None);
     let has_graph = graph_fields(model, &mut |field| {
@@ -359,7 +360,7 @@ impl<T> Limited<T> {
     }
 }
 
-/// The version that the model imports of a domain.
+/// Looks up the opset version that the model imports for a domain.
 fn opset(model: &[u8], domain: &str) -> Result<Option<i64>, WireError> {
     let (mut ir_version, mut has_imports, mut found) = (None, false, None);
     for field in Fields::new(model) {
@@ -384,14 +385,14 @@ fn opset(model: &[u8], domain: &str) -> Result<Option<i64>, WireError> {
             _ => (),
         }
     }
-    // Models before IR version 3 cannot import: their operators are those of opset 1.
+    // Models before IR version 3 have no imports: the specification says opset 1.
     let is_old = ir_version.is_some_and(|version| version < 3);
     let implied = (is_old && !has_imports && domain.is_empty()).then_some(1);
     Ok(found.or(implied))
 }
 
-/// Decodes the initializers in `is_read`. Of all others only the name is looked at. Returns the names
-/// in `graph_inputs` that have an initializer, too.
+/// Decodes the initializers in `is_read`, and only the names of all others. Also returns the names
+/// in `graph_inputs` that have an initializer.
 fn initializers<'a>(
     model: &'a [u8],
     is_read: &BTreeSet<&str>,
@@ -409,7 +410,7 @@ fn initializers<'a>(
         if let Some(&name) = graph_inputs.get(name) {
             initialized.insert(name);
         }
-        // An input without a name is absent, and reads no initializer without one.
+        // An input without a name is absent, even if an initializer has no name either.
         if name.is_empty() || !is_read.contains(name) {
             return Ok(());
         }
@@ -454,7 +455,7 @@ fn declared<'a>(
     list.finish()
 }
 
-/// What the graph declares. The types of ignored values are not looked at.
+/// Reads declarations of the graph. The types of ignored values are skipped.
 fn values(
     declared: &[Declared],
     kind: &'static str,
@@ -542,14 +543,14 @@ fn declaration(declared: &Declared) -> Result<Value, NodeError> {
     Ok(value)
 }
 
-/// The size of a dimension; `None` if it is open.
+/// Reads the size of a dimension; `None` if it is open.
 fn dimension(fields: Fields) -> Result<Option<i64>, WireError> {
     let mut size = None;
     for field in fields {
         let field = field?;
         match field.number {
             1 => size = Some(field.int64()?),
-            // A name takes the place of a size: they are one of two.
+            // The name and the size are alternatives: the last one counts.
             2 => size = None,
             _ => (),
         }
@@ -557,8 +558,8 @@ fn dimension(fields: Fields) -> Result<Option<i64>, WireError> {
     Ok(size)
 }
 
-/// The name and value of an attribute. Models before IR version 2 do not say its type, and writers of
-/// proto3 leave zeros out.
+/// Reads an attribute. Models before IR version 2 do not declare its type, and writers of proto3
+/// omit zeros.
 fn read_attribute(fields: Fields<'_>) -> Result<(&str, AttributeValue), NodeError> {
     use attribute_type::*;
     let (mut name, mut declared) = ("", UNDEFINED);

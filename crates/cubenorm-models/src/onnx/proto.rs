@@ -1,5 +1,5 @@
-//! The messages of ONNX's protobuf schema, as far as a model of one node needs them: numbers and
-//! types of the fields are the schema's, everything else is skipped when it is read.
+//! Messages of ONNX's protobuf schema that a model of one node needs. Numbers and types of the
+//! fields are the schema's. Other fields are left out.
 
 #![allow(missing_docs, reason = "names and meanings are the schema's")]
 
@@ -71,7 +71,7 @@ pub struct AttributeProto {
     pub r#type: Option<i32>,
 }
 
-/// `AttributeProto.AttributeType`, as far as normalizations have such attributes.
+/// Values of `AttributeProto.AttributeType` that normalizations use.
 pub mod attribute_type {
     pub const UNDEFINED: i32 = 0;
     pub const FLOAT: i32 = 1;
@@ -156,7 +156,7 @@ pub struct TensorShapeProto {
     pub dim: Vec<DimensionProto>,
 }
 
-/// Without a value the size is open: a name, or nothing known.
+/// Size of a dimension. It is open if there is no value.
 #[derive(Clone, PartialEq, Message)]
 pub struct DimensionProto {
     #[prost(int64, optional, tag = "1")]

@@ -9,98 +9,98 @@ use crate::executor::{ExecuteError, Executor, Run, check_outputs, only_f32, span
 use crate::onnx::node::{Node, Value};
 use crate::strided::row_major;
 
-/// The most bytes of all outputs together: those of an empty input need not be empty.
+/// Maximum bytes of all outputs together. An empty input may have outputs that are not empty.
 const MAX_OUTPUT_BYTES: usize = 4 << 30;
 
-/// Why a node does not take its inputs.
+/// Error of binding inputs to a node.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
-    /// More or fewer inputs than the graph has.
+    /// The number of inputs differs from the graph's.
     #[error("{actual} inputs are given: the graph has {expected}")]
     Count {
-        /// The graph's.
+        /// Declared by the graph.
         expected: usize,
-        /// Those given.
+        /// Number given.
         actual: usize,
     },
-    /// An input is not of the type that the graph declares.
+    /// The element type of an input differs from the declared one.
     #[error("input {name:?} has elements of type {actual}: the graph declares {expected}")]
     ElementType {
-        /// The input.
+        /// Name of the input.
         name: String,
-        /// The graph's.
+        /// Declared by the graph.
         expected: ElementType,
-        /// The input's.
+        /// Given.
         actual: ElementType,
     },
-    /// An input does not have the sizes that the graph declares.
+    /// The shape of an input differs from the declared one.
     #[error("input {name:?} has the shape {actual:?}: the graph declares {expected:?}")]
     Shape {
-        /// The input.
+        /// Name of the input.
         name: String,
-        /// The graph's, `None` for each size that is open.
+        /// Declared by the graph, `None` for each open size.
         expected: Vec<Option<usize>>,
-        /// The input's.
+        /// Given.
         actual: Vec<usize>,
     },
-    /// An input has elements that are not normalized.
+    /// The element type of an input is not normalized.
     #[error("input {name:?} has elements of type {element}, which are not normalized")]
     NotNormalized {
-        /// The input.
+        /// Name of the input.
         name: String,
         /// Its element type.
         element: ElementType,
     },
-    /// An output would be of another type than the graph declares.
-    #[error("output {name:?} comes to elements of type {actual}: the graph declares {expected}")]
+    /// The element type of an output differs from the declared one.
+    #[error("output {name:?} has elements of type {actual}: the graph declares {expected}")]
     OutputType {
-        /// The output.
+        /// Name of the output.
         name: String,
-        /// The graph's.
+        /// Declared by the graph.
         expected: ElementType,
-        /// The operator's.
+        /// Computed by the operator.
         actual: ElementType,
     },
-    /// An output would have other sizes than the graph declares.
-    #[error("output {name:?} comes to the shape {actual:?}: the graph declares {expected:?}")]
+    /// The shape of an output differs from the declared one.
+    #[error("output {name:?} has the shape {actual:?}: the graph declares {expected:?}")]
     OutputShape {
-        /// The output.
+        /// Name of the output.
         name: String,
-        /// The graph's, `None` for each size that is open.
+        /// Declared by the graph, `None` for each open size.
         expected: Vec<Option<usize>>,
-        /// The operator's.
+        /// Computed by the operator.
         actual: Vec<usize>,
     },
-    /// With this output, all of them are larger than any that are allocated.
+    /// The outputs, up to this one, exceed the limit together.
     #[error(
         "output {name:?} has the shape {shape:?}: expected at most {MAX_OUTPUT_BYTES} bytes of \
          outputs together"
     )]
     TooLarge {
-        /// The output.
+        /// Name of the output.
         name: String,
         /// Its sizes.
         shape: Vec<usize>,
     },
     /// The operator does not write an output of the graph.
-    #[error("output {name:?} is not one that the operator has")]
+    #[error("output {name:?} is not an output of the operator")]
     NotWritten {
-        /// The output.
+        /// Name of the output.
         name: String,
     },
-    /// The gradient that is given is not one of the first output.
-    #[error("dY has the shape {actual:?}: expected that of the first output, {expected:?}")]
+    /// The shape of the given gradient differs from that of the first output.
+    #[error("dY has the shape {actual:?}: expected {expected:?}, the shape of the first output")]
     OutputGradient {
-        /// The first output's.
+        /// Shape of the first output.
         expected: Vec<usize>,
-        /// The gradient's.
+        /// Shape of the gradient.
         actual: Vec<usize>,
     },
-    /// The gradient that is given cannot be read.
+    /// The given gradient cannot be read.
     #[error("dY: {0}")]
     Array(#[from] ArrayError),
-    /// The operator does not take inputs of these shapes and types.
+    /// The operator refuses inputs of these shapes and types.
     #[error(transparent)]
     Operator(#[from] OperatorError),
 }
@@ -110,13 +110,13 @@ pub enum BindError {
 pub struct Prepared {
     program: Program,
     buffers: BTreeMap<Slot, Vec<u8>>,
-    /// Outputs of the graph: name, tensor, and the shape that the operator's has.
+    /// Name, tensor and shape of each output of the graph.
     outputs: Vec<(String, Slot, Vec<usize>)>,
 }
 
 impl Prepared {
-    /// Gives `inputs` to the inputs of the graph, in order; those that initializers give may be left
-    /// out.
+    /// Binds `inputs` to the inputs of the graph, in order. Inputs that have an initializer may be
+    /// left out.
     ///
     /// # Errors
     ///
@@ -125,7 +125,7 @@ impl Prepared {
         let arrays = arrays(node, inputs)?;
         let mut given = Vec::with_capacity(node.inputs.len());
         for name in &node.inputs {
-            // Without a name there is no input, whatever else has none.
+            // An input without a name is absent, even if another array has no name either.
             let named = Some(name.as_str()).filter(|name| !name.is_empty());
             given.push(named.and_then(|name| arrays.get(name)).copied());
         }
@@ -135,7 +135,8 @@ impl Prepared {
         }
         let asked = node.graph_outputs.iter().map(|out| out.name.as_str());
         let asked: BTreeSet<&str> = asked.collect();
-        // Which outputs a node has can say what it computes, whoever reads them.
+        // For some operators the set of outputs selects training, even if the graph does not return
+        // them.
         let all_count = node.operator.trains_by_outputs();
         let is_wanted = |(position, name): (usize, &String)| {
             let is_there = !name.is_empty() && (all_count || position == 0);
@@ -159,7 +160,7 @@ impl Prepared {
             buffers.insert(slot, zeros(desc, &output.name, &mut left)?);
             outputs.push((output.name.clone(), slot, shape));
         }
-        // Those that nobody asks for.
+        // Outputs of the operator that the graph does not return.
         for (slot, tensor) in program.outputs() {
             if let Entry::Vacant(free) = buffers.entry(slot) {
                 free.insert(zeros(&tensor.desc, tensor.name, &mut left)?);
@@ -172,13 +173,14 @@ impl Prepared {
         })
     }
 
-    /// The way back through the node from `output_gradient`, that of the operator's first output in
-    /// elements of any type. What it returns are `dX`, `dScale` and `dBias`, see
-    /// [`Program::gradient`], instead of the graph's outputs.
+    /// Builds the backward pass from `output_gradient`, the gradient of the operator's first
+    /// output, in any element type. It returns `dX`, `dScale` and `dBias` in place of the graph's
+    /// outputs: see [`Program::gradient`].
     ///
     /// # Errors
     ///
-    /// [`BindError`] where the gradient does not have the output's shape, or the operator has none.
+    /// [`BindError`] if the gradient has another shape than the output, or the operator has no
+    /// backward pass.
     pub fn gradient(&self, output_gradient: &HostArray) -> Result<Self, BindError> {
         let program = self.program.gradient()?;
         check_temporaries(&program)?;
@@ -212,8 +214,8 @@ impl Prepared {
         })
     }
 
-    /// Runs the node `iterations` times and returns the graph's outputs in order, by name, with how
-    /// long it took.
+    /// Runs the node `iterations` times. Returns the graph's outputs in order, by name, and the
+    /// times.
     ///
     /// # Errors
     ///
@@ -236,13 +238,13 @@ impl Prepared {
         Ok((outputs, run))
     }
 
-    /// Whether all inputs and outputs are float32, which every device has.
+    /// True if all inputs and outputs are float32, which every device has to support.
     pub fn only_f32(&self) -> bool {
         only_f32(&self.program)
     }
 }
 
-/// Checks that what steps hand each other has room, all of it together.
+/// Checks that the temporaries fit in memory together.
 fn check_temporaries(program: &Program) -> Result<(), BindError> {
     let mut left = MAX_OUTPUT_BYTES;
     for (_, tensor) in program.temporaries() {
@@ -255,7 +257,7 @@ fn check_temporaries(program: &Program) -> Result<(), BindError> {
     Ok(())
 }
 
-/// The buffer of an output before it is written.
+/// Allocates the buffer of an output, and takes it from the bytes left.
 fn zeros(desc: &TensorDesc, name: &str, left: &mut usize) -> Result<Vec<u8>, BindError> {
     let bytes = span_bytes(desc).filter(|&bytes| bytes <= *left);
     let bytes = bytes.ok_or_else(|| BindError::TooLarge {
@@ -266,7 +268,7 @@ fn zeros(desc: &TensorDesc, name: &str, left: &mut usize) -> Result<Vec<u8>, Bin
     Ok(vec![0; bytes])
 }
 
-/// All arrays that the node may read, by name.
+/// Collects the arrays that the node may read, by name.
 fn arrays<'a>(
     node: &'a Node,
     inputs: &'a [HostArray],
@@ -314,7 +316,7 @@ fn check_declared(value: &Value, array: &HostArray) -> Result<(), BindError> {
     }
 }
 
-/// Whether sizes are those declared, as far as they are.
+/// True if all declared sizes match.
 fn fits(declared: &[Option<usize>], shape: &[usize]) -> bool {
     let mut sizes = declared.iter().zip(shape);
     declared.len() == shape.len() && sizes.all(|(d, size)| d.is_none_or(|d| d == *size))
@@ -329,7 +331,7 @@ fn describe(array: &HostArray, name: &str) -> Result<TensorDesc, BindError> {
     Ok(TensorDesc::contiguous(array.shape.clone(), dtype))
 }
 
-/// The tensor of a graph's output, and its shape.
+/// Finds the tensor and shape of a graph's output.
 fn bind_output(
     node: &Node,
     program: &Program,

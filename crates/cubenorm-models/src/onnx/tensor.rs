@@ -5,11 +5,11 @@ use crate::onnx::external::{ExternalData, Location};
 use crate::onnx::proto::{EXTERNAL, TensorProto};
 use crate::onnx::wire::{Fields, WireError};
 
-/// Bytes that numbers of variable length may take beyond 3 times their message. Zeros of int64 grow
-/// by a factor of 8.
+/// Bytes that a typed field may take in memory beyond 3 times its message. Zeros of int64 grow by a
+/// factor of 8.
 const EXPANDED_BYTES: usize = 512 << 10;
 
-/// Why a `TensorProto` is not an array.
+/// Error of reading a `TensorProto`.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TensorError {
@@ -25,14 +25,14 @@ pub enum TensorError {
         code: i32,
     },
     /// The element type is not supported.
-    #[error("tensor {name:?} has elements of type {element}, which are not read")]
+    #[error("tensor {name:?} has elements of type {element}, which are not supported")]
     UnreadableType {
         /// Name of the tensor.
         name: String,
         /// The type.
         element: ElementType,
     },
-    /// The tensor has more dimensions than any that is read.
+    /// The tensor has too many dimensions.
     #[error("tensor {name:?} has rank {rank}: expected at most {MAX_RANK}")]
     Rank {
         /// Name of the tensor.
@@ -40,7 +40,7 @@ pub enum TensorError {
         /// Its number of dimensions.
         rank: usize,
     },
-    /// A dimension is negative, or the elements exceed the address space.
+    /// A dimension is negative, or the size exceeds the address space.
     #[error("tensor {name:?} has dims {dims:?}: expected sizes from 0 that can be counted")]
     Dims {
         /// Name of the tensor.
@@ -48,7 +48,7 @@ pub enum TensorError {
         /// The sizes given.
         dims: Vec<i64>,
     },
-    /// The data is in another file, and there is no folder to look for it.
+    /// The data is in another file, but the tensor was not read from a folder.
     #[error("tensor {name:?} keeps its data in another file: expected a model read from a file")]
     External {
         /// Name of the tensor.
@@ -100,12 +100,12 @@ pub enum TensorError {
         path: std::path::PathBuf,
         /// First byte of the data.
         offset: u64,
-        /// The bytes that the dimensions take.
+        /// Bytes of the dimensions.
         expected: u64,
-        /// The bytes that the model or the file has.
+        /// Bytes that the model declares or the file has.
         actual: u64,
     },
-    /// The array takes many times the bytes of its file.
+    /// The array is many times larger than its file.
     #[error(
         "tensor {name:?} brings the model to {bytes} bytes: expected at most {limit} for its files"
     )]
@@ -114,11 +114,11 @@ pub enum TensorError {
         name: String,
         /// The bytes in memory.
         bytes: u64,
-        /// The limit, which grows with the file.
+        /// The limit, which depends on the file size.
         limit: u64,
     },
     /// The data is a part of a larger tensor.
-    #[error("tensor {name:?} is a segment of another, which is not read")]
+    #[error("tensor {name:?} is a segment of another, which is not supported")]
     Segment {
         /// Name of the tensor.
         name: String,
@@ -130,7 +130,7 @@ pub enum TensorError {
         name: String,
         /// Its element type.
         element: ElementType,
-        /// The field of its type.
+        /// The accepted fields.
         expected: &'static str,
         /// The fields that have data.
         actual: String,
@@ -228,7 +228,7 @@ impl Data {
         }
     }
 
-    /// The typed field that ONNX prescribes for `element`; `None` if it is not read.
+    /// Returns the typed field that ONNX prescribes for `element`; `None` if there is none.
     fn of(element: ElementType) -> Option<Self> {
         use ElementType::*;
         Some(match element {
@@ -242,7 +242,7 @@ impl Data {
     }
 }
 
-/// A `TensorProto` in its bytes: everything but the elements is decoded.
+/// A `TensorProto` whose elements are not decoded yet.
 #[derive(Debug, Clone)]
 pub(crate) struct TensorView<'a> {
     message: &'a [u8],
@@ -318,7 +318,7 @@ impl<'a> TensorView<'a> {
         Ok(view)
     }
 
-    /// The name alone.
+    /// Reads only the name.
     pub fn name_of(message: &'a [u8]) -> Result<&'a str, WireError> {
         let mut name = "";
         for field in Fields::new(message) {
@@ -330,7 +330,7 @@ impl<'a> TensorView<'a> {
         Ok(name)
     }
 
-    /// The array: from raw data, from the field of its type, or from the file that it names.
+    /// Reads the array from raw data, the field of its type, or an external file.
     pub fn array(&self, external: Option<&mut ExternalData>) -> Result<HostArray, TensorError> {
         let name = || self.name.to_owned();
         if self.is_segment {
@@ -352,7 +352,7 @@ impl<'a> TensorView<'a> {
             let bytes = external.read(self.name, self.location, expected as u64)?;
             return self.sized(element, shape, bytes);
         }
-        // Some writers leave an empty field behind.
+        // Some writers leave an empty field.
         let (data, actual) = match self.raw {
             [] => {
                 let data = Data::of(element).ok_or_else(unreadable)?;
@@ -361,7 +361,7 @@ impl<'a> TensorView<'a> {
             raw => (Data::Raw, raw.len()),
         };
         self.expect_only(element, Some(data))?;
-        // Before anything is allocated.
+        // Checked before the allocation.
         if actual != expected {
             let source = ArrayError::Size {
                 element,
@@ -393,7 +393,7 @@ impl<'a> TensorView<'a> {
         })
     }
 
-    /// The sizes, and the bytes that their elements of `size` bytes take.
+    /// Returns the shape and its bytes, with elements of `size` bytes.
     fn shape(&self, size: usize) -> Result<(Vec<usize>, usize), TensorError> {
         if self.rank > MAX_RANK {
             return Err(TensorError::Rank {
@@ -413,7 +413,7 @@ impl<'a> TensorView<'a> {
         })
     }
 
-    /// The `expected` bytes of the elements in a typed field, which has that many.
+    /// Decodes the elements of a typed field, which take `expected` bytes.
     fn typed(
         &self,
         element: ElementType,
@@ -466,7 +466,7 @@ impl<'a> TensorView<'a> {
         Ok(bytes)
     }
 
-    /// Checks that no field but `expected` has data; `None` if the data is external.
+    /// Checks that no field except `expected` has data; `None` if the data is external.
     fn expect_only(&self, element: ElementType, expected: Option<Data>) -> Result<(), TensorError> {
         let is_filled = |data: &Data| self.counts[*data as usize] > 0;
         let filled: Vec<Data> = Data::ALL.into_iter().filter(is_filled).collect();
@@ -484,7 +484,7 @@ impl<'a> TensorView<'a> {
 }
 
 impl<'a> Location<'a> {
-    /// Reads a `StringStringEntryProto`. Other entries, such as the checksum, are not read.
+    /// Reads a `StringStringEntryProto`. Other entries, such as the checksum, are ignored.
     fn read(&mut self, entry: Fields<'a>) -> Result<(), WireError> {
         let (mut key, mut value) = ("", "");
         for field in entry {

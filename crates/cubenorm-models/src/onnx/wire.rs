@@ -1,46 +1,46 @@
 //! Reader of protobuf's wire format over borrowed bytes.
 //!
-//! A decoder of whole messages allocates before anybody looks: an empty tensor takes 2 bytes in a
-//! file and 300 in memory. This reader allocates nothing. The caller skips the fields that it does
-//! not need and limits the number of those that it keeps.
+//! A decoder of whole messages allocates before the caller can look at them: an empty tensor takes
+//! 2 bytes in a file and 300 in memory. This reader does not allocate. The caller skips unneeded
+//! fields and limits the number of the others.
 
 use std::str::Utf8Error;
 
-/// The longest name of an operator, tensor or attribute. Names are copied, and errors show them with
-/// escapes.
+/// Maximum bytes of the name of an operator, tensor or attribute. Names are copied, and errors show
+/// them with escapes.
 const MAX_NAME_BYTES: usize = 1 << 16;
 
-/// Why bytes are not a protobuf message, or not the expected one.
+/// Error of reading a protobuf message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
-    /// A number that has no end within its message, or more than 64 bits.
+    /// A varint is truncated or has more than 64 bits.
     #[error("a varint is cut off or longer than 64 bits")]
     Varint,
-    /// A field that is longer than its message.
+    /// A field is longer than its message.
     #[error("field {field} has {length} bytes: expected at most {left}, the rest of its message")]
     Length {
         /// The field's number.
         field: u32,
-        /// The length it claims.
+        /// Declared length.
         length: u64,
-        /// The bytes left in the message.
+        /// Bytes left in the message.
         left: usize,
     },
-    /// A field number that protobuf does not have.
+    /// The field number is invalid.
     #[error("field number {0} is out of range: expected 1 to 536870911")]
     FieldNumber(u64),
-    /// A field in another encoding than its type has.
+    /// The wire type does not match the field's type.
     #[error("field {field} has wire type {actual}: expected {expected}")]
     WireType {
         /// The field's number.
         field: u32,
-        /// The encodings that the field's type has.
+        /// The accepted wire types.
         expected: &'static str,
-        /// The number of the wire type.
+        /// The wire type given.
         actual: u8,
     },
-    /// A name that is too long to be shown.
+    /// A name is too long.
     #[error("field {field} is a text of {length} bytes: expected at most {MAX_NAME_BYTES}")]
     LongName {
         /// The field's number.
@@ -48,7 +48,7 @@ pub enum WireError {
         /// The length.
         length: usize,
     },
-    /// A text that is not UTF-8.
+    /// A text is not UTF-8.
     #[error("field {field} is not text: {source}")]
     Text {
         /// The field's number.
@@ -58,7 +58,7 @@ pub enum WireError {
     },
 }
 
-/// The value of a field, as far as the wire format tells.
+/// Value of a field, by its wire type.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Value<'a> {
     Varint(u64),
@@ -99,13 +99,13 @@ impl<'a> Field<'a> {
         self.bytes().map(Fields::new)
     }
 
-    /// A name, of at most [`MAX_NAME_BYTES`].
+    /// Returns a name of at most [`MAX_NAME_BYTES`].
     pub fn name(self) -> Result<&'a str, WireError> {
         let field = self.number;
         std::str::from_utf8(self.short()?).map_err(|source| WireError::Text { field, source })
     }
 
-    /// At most [`MAX_NAME_BYTES`].
+    /// Returns at most [`MAX_NAME_BYTES`].
     pub fn short(self) -> Result<&'a [u8], WireError> {
         let field = self.number;
         match self.bytes()? {
@@ -124,7 +124,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// The low 32 bits: a negative number is written with all 64.
+    /// Returns the low 32 bits: negative numbers are encoded with 64.
     pub fn int32(self) -> Result<i32, WireError> {
         self.int64().map(|value| value as i32)
     }
@@ -136,7 +136,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// Calls `each` with every number of a repeated integer: one, or several packed into bytes.
+    /// Calls `each` with every number of a repeated integer, packed or not.
     pub fn varints<E: From<WireError>>(
         self,
         each: &mut impl FnMut(u64) -> Result<(), E>,
@@ -153,7 +153,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// The little-endian bytes of a repeated `float`: one, or several packed.
+    /// Returns the little-endian bytes of a repeated `float`, packed or not.
     pub fn floats(&self) -> Result<&[u8], WireError> {
         match &self.value {
             Value::Fixed32(bytes) => Ok(bytes),
@@ -162,7 +162,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// The little-endian bytes of a repeated `double`: one, or several packed.
+    /// Returns the little-endian bytes of a repeated `double`, packed or not.
     pub fn doubles(&self) -> Result<&[u8], WireError> {
         match &self.value {
             Value::Fixed64(bytes) => Ok(bytes),
@@ -172,7 +172,7 @@ impl<'a> Field<'a> {
     }
 }
 
-/// The fields of a message, in the order of the bytes. Ends after the first error.
+/// Fields of a message, in the order of the bytes. Ends after the first error.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fields<'a> {
     rest: &'a [u8],
@@ -197,7 +197,7 @@ impl<'a> Fields<'a> {
                 Value::Bytes(self.take(number, length)?)
             }
             5 => Value::Fixed32(self.array(number)?),
-            // Groups, which the schema does not have, and numbers without a meaning.
+            // Groups, which the schema does not have, and undefined wire types.
             other => {
                 return Err(WireError::WireType {
                     field: number,
@@ -243,12 +243,12 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-/// Takes a number of at most 64 bits, 7 per byte and the lowest first.
+/// Reads a number of at most 64 bits, 7 per byte, lowest first.
 fn varint(rest: &mut &[u8]) -> Result<u64, WireError> {
     let mut value = 0;
     for (index, &byte) in rest.iter().take(10).enumerate() {
         let bits = u64::from(byte & 0x7f);
-        // The tenth byte has room for one bit.
+        // The tenth byte has one bit of the number.
         if index == 9 && bits > 1 {
             return Err(WireError::Varint);
         }

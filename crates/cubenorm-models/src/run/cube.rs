@@ -1,4 +1,4 @@
-//! Programs on CubeCL's runtimes: buffers are uploaded once, every step is a launch.
+//! Runs programs on CubeCL's runtimes: buffers are uploaded once, every step is a launch.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,15 +18,15 @@ use super::OpenError;
 use crate::executor::span_bytes;
 use crate::{ExecuteError, Executor, Run};
 
-/// A device of CubeCL's.
+/// Executor on a CubeCL device.
 pub(super) struct CubeExecutor {
     name: String,
     client: Client,
 }
 
 impl CubeExecutor {
-    /// Starts a device. A runtime without a device or a driver panics at that point, which is
-    /// turned into an error: a wrong name is a user's mistake and not a bug.
+    /// Starts a device. A runtime without a device or driver panics here. The panic becomes an
+    /// error, because a wrong name is a user's mistake.
     pub(super) fn open(name: &str, device: cubecl::Device) -> Result<Self, OpenError> {
         let client = catch_unwind(AssertUnwindSafe(|| device.client()));
         match client {
@@ -42,7 +42,7 @@ impl CubeExecutor {
     }
 
     fn upload(&self, bytes: &[u8]) -> Handle {
-        // An empty buffer cannot be made on every runtime; nothing reads what stands in for it.
+        // Some runtimes cannot allocate an empty buffer. Nothing reads its replacement.
         match bytes.is_empty() {
             true => self.client.empty(size_of::<f64>()),
             false => self.client.create_from_slice(bytes),
@@ -109,7 +109,7 @@ impl CubeExecutor {
     }
 }
 
-/// The buffer of each tensor.
+/// Buffer of each tensor.
 struct Buffers(BTreeMap<Slot, Handle>);
 
 impl Buffers {
@@ -118,7 +118,7 @@ impl Buffers {
         self.0.get(&slot).cloned().ok_or_else(missing)
     }
 
-    /// What a launch has allocated takes the place of the program's own.
+    /// Replaces the program's buffer by one that a launch has allocated.
     fn replace(&mut self, results: [(Option<Slot>, Option<Tensor>); 2]) {
         for (slot, tensor) in results {
             if let (Some(slot), Some(tensor)) = (slot, tensor) {
@@ -128,7 +128,7 @@ impl Buffers {
     }
 }
 
-/// What a device lacks is told apart from what is wrong.
+/// Separates features that a device lacks from other errors.
 fn launched(error: LaunchError) -> ExecuteError {
     let message = error.to_string();
     match error {
@@ -198,7 +198,7 @@ impl Executor for CubeExecutor {
                     .map_err(|error| ExecuteError::Failed(format!("{error:?}")))?
                     .to_vec(),
             };
-            // A buffer that the launch has allocated ends with the layout; the caller's may go on.
+            // A buffer allocated by the launch ends with the layout; the caller's may be longer.
             if let Some(rest) = buffers
                 .get(&slot)
                 .and_then(|before| before.get(bytes.len()..))

@@ -1,5 +1,5 @@
-//! Programs on Flex, Burn's own backend for the CPU. Its tensors are contiguous, so views are copied
-//! in and out.
+//! Runs programs on Flex, Burn's own backend for the CPU. Its tensors are contiguous, so views are
+//! copied in and out.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -17,7 +17,7 @@ use cubenorm_operators::{Gradient, Normalize, Program, Slot, Step};
 use crate::executor::span_bytes;
 use crate::{ExecuteError, Executor, HostArray, Run};
 
-/// Flex, which is always there.
+/// Executor on Flex, which is always available.
 pub(super) struct FlexExecutor;
 
 type Tensor = FloatTensor<Flex>;
@@ -70,7 +70,7 @@ impl Executor for FlexExecutor {
     }
 }
 
-/// The bytes of each tensor.
+/// Bytes of each tensor.
 struct Memory(BTreeMap<Slot, Vec<u8>>);
 
 /// Positions of a layout's elements in its buffer, in row-major order.
@@ -92,7 +92,7 @@ fn short(tensor: &TensorDesc) -> ExecuteError {
 }
 
 impl Memory {
-    /// The elements of a view, one after another.
+    /// Collects the elements of a view, in row-major order.
     fn gather(
         &self,
         slot: Slot,
@@ -189,7 +189,7 @@ fn normalize(step: &Normalize, memory: &mut Memory) -> Result<(), ExecuteError> 
     Ok(())
 }
 
-/// All of a description that is no tensor.
+/// All parts of a description except its tensors.
 fn spec(desc: &NormDesc) -> NormSpec {
     let reduction = match &desc.statistics {
         Statistics::MeanVariance => Reduction::MeanVariance,
@@ -222,7 +222,8 @@ fn gradient(step: &Gradient, memory: &mut Memory) -> Result<(), ExecuteError> {
         _ => Ok(Optional::None),
     };
     let scale = optional(step.scale, norm.scale.as_ref())?;
-    // The bias's numbers are read for an activation's slope only; its shape always.
+    // The values of the bias are read only for the slope of an activation. Its shape is always
+    // read.
     let bias = match (step.bias, &norm.bias) {
         (None, Some(bias)) => {
             let elements = bias.layout.checked_elements().unwrap_or(0);
@@ -267,7 +268,7 @@ fn gradient(step: &Gradient, memory: &mut Memory) -> Result<(), ExecuteError> {
     Ok(())
 }
 
-/// A handful of numbers: computed here, in the dtype that the kernels compute in.
+/// Few numbers: computed here, in the dtype that the kernels compute in.
 fn blend(
     desc: &BlendDesc,
     input: Slot,

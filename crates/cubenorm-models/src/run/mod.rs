@@ -1,7 +1,7 @@
-//! The devices that are compiled in.
+//! Devices that are compiled in.
 //!
-//! Each runtime is a feature of its own, named as in Burn. All of CubeCL's share one executor; Flex,
-//! which is Burn's, has another.
+//! Each runtime is a feature, named as in Burn. CubeCL's runtimes share one executor. Flex, Burn's
+//! own backend, has another.
 
 #[cfg(feature = "cube")]
 mod cube;
@@ -10,36 +10,36 @@ mod flex;
 
 use crate::Executor;
 
-/// Every name that [`open`] understands, in the order in which Burn prefers them.
+/// All names that [`open`] accepts, in Burn's order of preference.
 pub const DEVICES: [&str; 8] = [
     "cuda", "metal", "rocm", "vulkan", "webgpu", "wgpu", "cpu", "flex",
 ];
 
-/// Why there is no executor.
+/// Error of opening a device.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// No such device.
+    /// The name is unknown.
     #[error("unknown device `{name}`; choose one of: {}", DEVICES.join(", "))]
     Unknown {
-        /// The name that came.
+        /// The name given.
         name: String,
     },
-    /// The device's runtime is not part of this build.
+    /// The device's runtime is not compiled in.
     #[error("device `{name}` is not compiled in; {}", instead(.name))]
     NotCompiled {
-        /// The device.
+        /// Name of the device.
         name: String,
     },
-    /// No runtime is part of this build.
+    /// No runtime is compiled in.
     #[error("no device is compiled in; build with --features wgpu")]
     NoneCompiled,
-    /// The device's runtime is there, but did not start.
+    /// The device's runtime is compiled in, but did not start.
     #[error("device `{name}` did not start: {reason}")]
     NotStarted {
-        /// The device.
+        /// Name of the device.
         name: String,
-        /// What the runtime said.
+        /// The runtime's message.
         reason: String,
     },
 }
@@ -54,7 +54,7 @@ fn instead(name: &str) -> String {
     }
 }
 
-/// The names of the devices whose runtimes are compiled in, in the order of [`DEVICES`].
+/// Names of the devices that are compiled in, in the order of [`DEVICES`].
 pub fn compiled() -> Vec<&'static str> {
     let features = [
         cfg!(feature = "cuda"),
@@ -73,8 +73,8 @@ pub fn compiled() -> Vec<&'static str> {
         .collect()
 }
 
-/// The device to run on where nobody says: the one that the environment variable `BURN_DEVICE` names,
-/// or the first that is compiled in.
+/// Default device: the one that the environment variable `BURN_DEVICE` names, or the first one
+/// compiled in.
 ///
 /// # Errors
 ///
@@ -107,8 +107,8 @@ pub fn open(name: &str) -> Result<Box<dyn Executor>, OpenError> {
     }
 }
 
-/// A device of CubeCL's that is compiled in. `vulkan`, `metal` and `webgpu` are the wgpu runtime with
-/// another compiler behind it.
+/// CubeCL device of a name, if it is compiled in. `vulkan`, `metal` and `webgpu` are the wgpu
+/// runtime with another compiler.
 #[cfg(feature = "cube")]
 fn cube_device(name: &str) -> Option<cubecl::Device> {
     match name {
@@ -131,7 +131,7 @@ fn cube_device(name: &str) -> Option<cubecl::Device> {
     }
 }
 
-/// The text that a panic was raised with.
+/// Message of a panic.
 #[cfg(feature = "cube")]
 fn panic_message(cause: &(dyn std::any::Any + Send)) -> String {
     let text = cause.downcast_ref::<&str>().map(|text| (*text).to_owned());
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_there_is_said_to_be_missing() {
+    fn errors_name_the_missing_device() {
         let message = |name| open(name).map(drop).unwrap_err().to_string();
         assert!(message("abacus").starts_with("unknown device `abacus`"));
         if let Some(missing) = DEVICES.iter().find(|name| !compiled().contains(name)) {

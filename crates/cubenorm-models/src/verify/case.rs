@@ -15,25 +15,25 @@ use crate::verify::walk::{data_sets, numbered};
 use crate::verify::{Case, ExpectedError, Kind, Options};
 use crate::{ElementType, HostArray};
 
-/// The most bytes of zeros that stand in for test data.
+/// Maximum bytes of zeros in place of missing test data.
 const MADE_UP_BYTES: usize = 256 << 20;
 
-/// How a case went.
+/// Result of a case.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "result", content = "reason", rename_all = "lowercase")]
 pub enum CaseResult {
-    /// As it should: with the error, where it had to be refused.
+    /// Passed; with the error if the model had to be refused.
     Passed(Option<String>),
-    /// Not as it should.
+    /// Failed, with the reason.
     Failed(String),
-    /// Not at all: the device lacks a data type.
+    /// Skipped: the device lacks a data type.
     Skipped(String),
 }
 
-/// What keeps a case from being run and compared.
+/// Error of running or comparing a case.
 #[derive(Debug, thiserror::Error)]
 enum CaseError {
-    /// The case itself is wrong: what must happen to those that have to be refused.
+    /// The files of the case are invalid, as they must be in a folder `invalid`.
     #[error(transparent)]
     Refused(Box<Refusal>),
     #[error(transparent)]
@@ -43,12 +43,12 @@ enum CaseError {
         only_f32: bool,
         source: ExecuteError,
     },
-    /// What came is not what was expected, or there was nothing to run.
+    /// The results differ, or there was nothing to run.
     #[error("{0}")]
     Different(String),
 }
 
-/// A typed error about a case's files.
+/// Error of a case's files.
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
     #[error(transparent)]
@@ -93,7 +93,7 @@ impl From<Refusal> for CaseError {
     }
 }
 
-/// Runs one case and compares. A panic is its failure.
+/// Runs one case and compares its results. A panic counts as a failure.
 pub fn run_case(case: &Case, executor: &dyn Executor, options: &Options) -> CaseResult {
     if let Some(reason) = &case.broken {
         return CaseResult::Failed(reason.clone());
@@ -101,7 +101,7 @@ pub fn run_case(case: &Case, executor: &dyn Executor, options: &Options) -> Case
     let run = || match case.kind {
         Kind::Onnx => run_onnx(case, executor, options),
         Kind::DxDispatch => run_dxdispatch(case, executor, options),
-        Kind::Path => Err(CaseError::Different("it is no case".to_owned())),
+        Kind::Path => Err(CaseError::Different("it is not a case".to_owned())),
     };
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(result) => judge(case.must_be_refused, result),
@@ -131,7 +131,7 @@ fn judge(must_be_refused: bool, result: Result<(), CaseError>) -> CaseResult {
     }
 }
 
-/// The text that a panic was raised with.
+/// Message of a panic.
 fn message(cause: &(dyn Any + Send)) -> String {
     let text = cause.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| cause.downcast_ref::<String>().cloned());
@@ -150,7 +150,7 @@ fn run_dxdispatch(
         false => Some(read_resources(&case.path.with_extension("expected.json"))?),
     };
     let run_options = dxdispatch::Options {
-        // Checking a model leaves its folder as it was.
+        // Verification does not change the model's folder.
         writes_files: false,
         ..dxdispatch::Options::default()
     };
@@ -231,17 +231,16 @@ fn run_onnx(case: &Case, executor: &dyn Executor, options: &Options) -> Result<(
         for file in Gradients::files(&case.path, set, number == 0) {
             let gradients = Gradients::read(&file)?;
             let of_file = |reason| CaseError::Different(format!("{}: {reason}", file.display()));
-            let way_back = prepared.gradient(&gradients.given);
-            let way_back = way_back.map_err(|error| of_file(error.to_string()))?;
-            let actual = execute(&way_back, executor)?;
+            let backward = prepared.gradient(&gradients.given);
+            let backward = backward.map_err(|error| of_file(error.to_string()))?;
+            let actual = execute(&backward, executor)?;
             gradients.check(&actual, &tolerances).map_err(of_file)?;
         }
     }
     Ok(())
 }
 
-/// Runs a model that comes without data over zeros, as far as it says how many: only to see whether
-/// it is refused.
+/// Runs a model without test data over zeros of the declared shapes, to see if it is refused.
 fn run_without_data(node: &Node, executor: &dyn Executor) -> Result<(), CaseError> {
     let mut inputs = Vec::new();
     let mut left = MADE_UP_BYTES;
@@ -279,7 +278,7 @@ fn execute(
     Ok(outputs)
 }
 
-/// The tensors of a data set that are called `PREFIX` + number, from 0 on.
+/// Reads the tensors of a data set that are called `PREFIX` + number, from 0 on.
 fn tensors(set: &Path, prefix: &str) -> Result<Vec<HostArray>, CaseError> {
     let mut arrays = Vec::new();
     for (index, (number, path)) in numbered(set, prefix, ".pb").into_iter().enumerate() {

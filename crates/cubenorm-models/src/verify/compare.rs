@@ -2,20 +2,20 @@ use std::fmt;
 
 use crate::{ArrayError, HostArray};
 
-/// How far an element may be off: `|actual - expected| <= atol + rtol * |expected|`.
+/// Tolerance of an element: `|actual - expected| <= atol + rtol * |expected|`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tolerance {
     /// The relative part.
     pub rtol: f64,
     /// The absolute part.
     pub atol: f64,
-    /// Whether NaN agrees with NaN, and an infinity with the same one. Where not, neither ever
-    /// passes.
+    /// True if NaN equals NaN and an infinity equals the same infinity. If false, neither is ever
+    /// accepted.
     pub equal_nonfinite: bool,
 }
 
 impl Tolerance {
-    /// Whether an element agrees.
+    /// True if an element is within the tolerance.
     pub fn admits(&self, actual: f64, expected: f64) -> bool {
         if actual.is_finite() && expected.is_finite() {
             return (actual - expected).abs() <= self.atol + self.rtol * expected.abs();
@@ -25,20 +25,20 @@ impl Tolerance {
     }
 }
 
-/// The first element that does not agree.
+/// First element outside the tolerance.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Difference {
-    /// Its index in row-major order.
+    /// Index in row-major order.
     pub index: usize,
-    /// Its index in each dimension.
+    /// Index in each dimension.
     pub position: Vec<usize>,
-    /// What came.
+    /// Actual value.
     pub actual: f64,
-    /// What should have.
+    /// Expected value.
     pub expected: f64,
-    /// How far apart they may be.
+    /// The tolerance.
     pub tolerance: Tolerance,
-    /// How many do not agree.
+    /// Number of elements outside the tolerance.
     pub count: usize,
 }
 
@@ -64,7 +64,7 @@ impl fmt::Display for Difference {
 ///
 /// # Errors
 ///
-/// A [`Difference`], or `None` where there are more or fewer elements than expected.
+/// A [`Difference`], or `None` if the numbers of elements differ.
 pub(crate) fn compare(
     actual: &[f64],
     expected: &[Option<f64>],
@@ -102,7 +102,7 @@ fn position(index: usize, shape: &[usize]) -> Vec<usize> {
     position
 }
 
-/// Compares two arrays, whatever their element types.
+/// Compares two arrays of any element types.
 pub(super) fn check_array(
     actual: &HostArray,
     expected: &HostArray,
@@ -116,7 +116,7 @@ pub(super) fn check_array(
     compare(&values, &expected, &actual.shape, tolerance).map_err(different)
 }
 
-/// Whether something the two have is the same.
+/// Checks that two values are equal.
 pub(super) fn same<T: PartialEq + fmt::Debug>(
     what: &str,
     actual: &T,
@@ -128,11 +128,11 @@ pub(super) fn same<T: PartialEq + fmt::Debug>(
     }
 }
 
-/// What [`compare`] found, in words.
+/// Describes the error of [`compare`].
 pub(super) fn different(difference: Option<Box<Difference>>) -> String {
     match difference {
         Some(difference) => difference.to_string(),
-        None => "another number of elements than expected".to_owned(),
+        None => "the number of elements differs from the expected one".to_owned(),
     }
 }
 
@@ -147,14 +147,14 @@ mod tests {
     };
 
     #[test]
-    fn both_parts_of_the_tolerance_add_up() {
+    fn tolerances_add_both_parts() {
         assert!(STRICT.admits(11.5, 10.0));
         assert!(!STRICT.admits(11.6, 10.0));
         assert!(STRICT.admits(-0.5, 0.0));
     }
 
     #[test]
-    fn what_is_not_finite_agrees_only_with_itself_and_only_where_allowed() {
+    fn nonfinite_values_equal_themselves_if_allowed() {
         let equal = Tolerance {
             equal_nonfinite: true,
             ..STRICT
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_difference_is_found_and_gaps_are_not_compared() {
+    fn finds_the_first_difference_and_skips_gaps() {
         let expected = [Some(0.0), None, Some(0.0), Some(0.0)];
         assert_eq!(
             compare(&[0.1, 9.0, 0.2, 0.0], &expected, &[2, 2], STRICT),

@@ -8,65 +8,65 @@ use crate::file;
 use crate::npz::NpzError;
 use crate::verify::compare::Tolerance;
 
-/// What ONNX's own runner of these tests allows.
+/// Tolerances of ONNX's own test runner.
 const ONNX_RTOL: f64 = 1e-3;
 const ONNX_ATOL: f64 = 1e-7;
-/// And of bfloat16, which has 8 significant bits.
+/// Relative tolerance for bfloat16, which has 8 significant bits.
 const ONNX_RTOL_BF16: f64 = 1.0 / 64.0;
 
-/// What is allowed of gradients where nobody says: sums of products, which cancel to small numbers.
+/// Default absolute tolerance of gradients, which are sums of products that may cancel.
 const GRADIENT_ATOL: f64 = 1e-6;
 
-/// Why there is nothing to compare with.
+/// Error of reading expected results.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExpectedError {
     /// The file cannot be read.
     #[error("{} cannot be read: {source}", path.display())]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// The file does not say what is expected.
+    /// The file is not in the format of expected results.
     #[error("{} does not say what is expected: {source}", path.display())]
     Json {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: serde_json::Error,
     },
-    /// The file expects elements of a type that there is none of.
+    /// The file expects an unknown element type.
     #[error("{}: resource {resource:?} has the unknown data type {name:?}", path.display())]
     DataType {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The resource.
+        /// Name of the resource.
         resource: String,
-        /// The type.
+        /// Name of the type.
         name: String,
     },
     /// The file is not an archive of gradients.
     #[error("{}: {source}", path.display())]
     Npz {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: NpzError,
     },
-    /// The file does not have what is given.
+    /// The file lacks the given gradient.
     #[error("{} does not have {name}", path.display())]
     Missing {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is given.
+        /// Name of the given gradient.
         name: &'static str,
     },
-    /// The file expects nothing.
+    /// The file has no expected results.
     #[error("{} expects nothing", path.display())]
     Nothing {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
 }
@@ -84,8 +84,7 @@ fn read<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<T, ExpectedError> {
     })
 }
 
-/// The tolerances of an ONNX case: those of `cases.json` beside its folder, where there is one and it
-/// has them.
+/// Tolerances of an ONNX case: its entry of `cases.json` in the parent folder, if there is one.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub(crate) struct OnnxTolerances {
     name: String,
@@ -105,9 +104,9 @@ struct OutputTolerance {
 }
 
 impl OnnxTolerances {
-    /// Of the case in `folder`.
+    /// Reads the tolerances of the case in `folder`.
     pub fn read(folder: &Path) -> Result<Self, ExpectedError> {
-        // The name is that of the folder, wherever the path to it is seen from.
+        // The name is the folder's, even if the path is relative.
         let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
         let list = folder.parent().map(|parent| parent.join("cases.json"));
         let Some(list) = list.filter(|list| list.exists()) else {
@@ -121,7 +120,7 @@ impl OnnxTolerances {
         Ok(found.unwrap_or_default())
     }
 
-    /// Of the output at a position of the graph: its own, else the case's, else ONNX's.
+    /// Tolerance of the output at a position of the graph: its own, else the case's, else ONNX's.
     pub fn of(&self, position: usize, name: &str, element: ElementType) -> Tolerance {
         let named = |output: &&OutputTolerance| output.name.as_deref() == Some(name);
         let is_unnamed = |output: &&OutputTolerance| output.name.is_none();
@@ -140,8 +139,8 @@ impl OnnxTolerances {
         }
     }
 
-    /// Of a gradient: its own in the list `gradients`, else ONNX's `rtol` and an `atol` of 1e-6. The
-    /// case's are those of its outputs.
+    /// Tolerance of a gradient: its own in the list `gradients`, else ONNX's `rtol` and an `atol`
+    /// of 1e-6. The case's tolerances apply to outputs only.
     pub fn of_gradient(&self, name: &str, element: ElementType) -> Tolerance {
         let mut listed = self.gradients.iter();
         let own = listed.find(|gradient| gradient.name.as_deref() == Some(name));
@@ -162,15 +161,15 @@ fn default_rtol(element: ElementType) -> f64 {
     }
 }
 
-/// What a resource of a DxDispatch model has to have after the last command.
+/// Expected contents of a resource after the last command.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ExpectedResource {
     pub element: ElementType,
-    /// Sizes and strides of the tensor last written to it.
+    /// Sizes and strides of the tensor last written to the resource.
     pub sizes: Option<Vec<u32>>,
     pub strides: Option<Vec<u32>>,
     pub tolerance: Tolerance,
-    /// Flat, `None` in gaps.
+    /// Values in one dimension, `None` in gaps.
     pub values: Vec<Option<f64>>,
 }
 

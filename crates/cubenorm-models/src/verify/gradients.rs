@@ -9,12 +9,13 @@ use crate::verify::compare::check_array;
 use crate::verify::expected::OnnxTolerances;
 
 const FILE: &str = "grads.npz";
-/// The gradient that is given.
+/// Name of the given gradient.
 const GIVEN: &str = "dY";
-/// That, and those that may be expected.
+/// Names of the given and the expected gradients.
 const NAMES: &[&str] = &[GIVEN, "dX", "dScale", "dBias"];
 
-/// What a case says of the way back: the gradient of its first output, and those that come of it.
+/// Data for the backward pass of a case: the gradient of the first output, and the expected
+/// gradients.
 #[derive(Debug)]
 pub(crate) struct Gradients {
     /// `dY`.
@@ -23,7 +24,7 @@ pub(crate) struct Gradients {
 }
 
 impl Gradients {
-    /// The files of a data set: the one in its folder and, of the first set, the one in the case's.
+    /// Files of a data set: one in its folder and, for the first set, one in the case's folder.
     pub fn files(case: &Path, set: &Path, is_first: bool) -> Vec<PathBuf> {
         let of_case = is_first.then(|| case.join(FILE));
         let files = of_case.into_iter().chain([set.join(FILE)]);
@@ -43,7 +44,7 @@ impl Gradients {
             source,
         })?;
         for array in expected.values_mut().filter(|array| array.shape.is_empty()) {
-            // A scalar is seen as one element, as among the inputs.
+            // A scalar is read as one element, as for inputs.
             array.shape.push(1);
         }
         let given = expected.remove(GIVEN);
@@ -57,7 +58,7 @@ impl Gradients {
         }
     }
 
-    /// Compares all that are expected with what came, by name.
+    /// Compares the expected gradients by name.
     pub fn check(
         &self,
         actual: &[(String, HostArray)],

@@ -1,10 +1,9 @@
-//! Cases in another process, so that a driver that ends it or never returns costs one case.
+//! Runs cases in another process, so that a driver that crashes or hangs costs one case.
 //!
-//! The child is a process that calls [`serve`]: it reads a list of cases from its standard input and
-//! says on its standard output, a line each, which it starts and how each went. The parent calls
-//! [`supervise`]: where the child ends early or says nothing for too long, the case that it started
-//! last has failed, and another child goes on with the rest. Lines that are not the child's own, a
-//! driver's for example, are not read.
+//! The child calls [`serve`]. It reads a list of cases from its standard input. On its standard
+//! output, it prints a line when it starts a case, and a line with the result. The parent calls
+//! [`supervise`]. If the child ends early or times out, the case that it started last fails, and
+//! another child runs the rest. Other lines, such as a driver's messages, are ignored.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
@@ -17,28 +16,28 @@ use serde::{Deserialize, Serialize};
 use crate::Executor;
 use crate::verify::{Case, CaseResult, Options, Outcome, Report, run_case};
 
-/// What each line of the child starts with.
+/// Prefix of each line of the child.
 const MARK: &str = "cubenorm-verify: ";
-/// The longest line that is read in one part: more than any message has.
+/// Maximum bytes that are read of a line at once, which is more than any message has.
 const MAX_LINE_BYTES: u64 = 16 << 20;
-/// The least time that a child has to start its device in, whatever the limit of a case.
+/// Minimum time for a child to start its device, even if the limit of a case is less.
 const STARTING: Duration = Duration::from_secs(60);
 
-/// A line of the child.
+/// Message of the child.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Message {
     /// The device has started.
     Ready { device: String },
-    /// It has not.
+    /// The device did not start.
     NotReady { reason: String },
-    /// The case at this index of the list is about to run.
+    /// The case at this index of the list starts.
     Started { index: usize },
-    /// It ran.
+    /// The case has a result.
     Finished { index: usize, outcome: CaseResult },
 }
 
-/// Why no case was run.
+/// Error of starting a child.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SuperviseError {
@@ -50,11 +49,11 @@ pub enum SuperviseError {
     NotReady(String),
 }
 
-/// The child's part: runs the cases listed in `input`, on the executor or not at all.
+/// Child: runs the cases listed in `input`, if there is an executor.
 ///
 /// # Errors
 ///
-/// Where the parent cannot be read from or written to.
+/// If the parent's end of a pipe is closed.
 pub fn serve<E: std::fmt::Display>(
     executor: Result<&dyn Executor, E>,
     options: &Options,
@@ -65,7 +64,7 @@ pub fn serve<E: std::fmt::Display>(
     input.read_line(&mut list)?;
     let cases: Vec<Case> = serde_json::from_str(&list)?;
     let mut say = |message: &Message| {
-        // On a line of its own, whatever stands before it.
+        // On its own line, after any output of a driver.
         writeln!(output, "\n{MARK}{}", serde_json::to_string(message)?)?;
         output.flush()
     };
@@ -86,8 +85,8 @@ pub fn serve<E: std::fmt::Display>(
     Ok(())
 }
 
-/// The parent's part: has `cases` run by children that `command` makes, each case within `limit`, and
-/// reports each outcome as it comes.
+/// Parent: runs `cases` in children that `command` makes, with a time limit for each case. Reports
+/// each outcome immediately.
 ///
 /// # Errors
 ///
@@ -101,7 +100,7 @@ pub fn supervise(
     let mut report = Report::default();
     let mut rest = cases.as_slice();
     loop {
-        // What is broken has nothing to run.
+        // Broken cases have nothing to run.
         while let [case, after @ ..] = rest {
             let Some(reason) = &case.broken else { break };
             record(
@@ -136,7 +135,7 @@ fn record(
     report.outcomes.push(outcome);
 }
 
-/// A child at work; ended when dropped.
+/// A running child; killed when dropped.
 struct Running {
     child: Child,
     messages: Receiver<Message>,
@@ -149,12 +148,12 @@ impl Running {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
-        // In threads of their own: a child that does not read or never ends a line must not keep the
-        // parent waiting.
+        // In separate threads: a child that does not read, or never ends a line, must not block the
+        // parent.
         if let Some(mut stdin) = child.stdin.take() {
             thread::spawn(move || {
                 let written = writeln!(stdin, "{list}");
-                // A child that is gone is noticed by its silence.
+                // A child that has ended is noticed by the closed pipe.
                 drop(written);
             });
         }
@@ -165,7 +164,7 @@ impl Running {
         Ok(Self { child, messages })
     }
 
-    /// Records outcomes until the child is done or has to be replaced, and says how many there are: at
+    /// Records outcomes until the child is done or has to be replaced. Returns their number, at
     /// least one.
     fn attend(
         &mut self,
@@ -212,7 +211,7 @@ impl Running {
     }
 
     fn how_it_ended(&mut self) -> String {
-        // Its output has ended; give it a moment to end itself.
+        // The output has ended: wait for the process to end.
         let deadline = Instant::now() + Duration::from_secs(5);
         while Instant::now() < deadline {
             match self.child.try_wait() {
@@ -227,18 +226,18 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Errors mean that it is gone.
+        // Errors mean that the process has ended.
         drop(self.child.kill());
         drop(self.child.wait());
     }
 }
 
-/// Sends the messages among the lines of a child.
+/// Forwards the messages among the lines of a child.
 fn forward(stdout: impl Read, sender: &Sender<Message>) {
     let mut lines = BufReader::new(stdout);
     loop {
         let mut line = Vec::new();
-        // A driver may write without end and without a line's end.
+        // A driver may print without end and without a newline.
         let read = lines
             .by_ref()
             .take(MAX_LINE_BYTES)

@@ -1,29 +1,29 @@
-//! Test cases in files: found, run, and compared with what they should give.
+//! Finds test cases in files, runs them and compares the results.
 //!
-//! | case | is | passes where |
+//! | case | files | passes if |
 //! | --- | --- | --- |
 //! | ONNX | a folder with `model.onnx` and folders `test_data_set_*` of `input_N.pb`, `output_N.pb` | every output agrees |
-//! | DxDispatch | `NAME.json` with `NAME.expected.json` beside it | every resource named there agrees |
-//! | invalid | any of these, or any `*.onnx`, `*.json`, under a folder called `invalid` | it is refused with a typed error |
+//! | DxDispatch | `NAME.json` and `NAME.expected.json` in one folder | every resource named there agrees |
+//! | invalid | any of these, or any `*.onnx`, `*.json`, below a folder called `invalid` | it is refused with a typed error |
 //!
-//! A case is *skipped* only where the device lacks a data type other than float32; everything else
-//! that is not as it should be, files that cannot be read included, has *failed*.
+//! A case is *skipped* if the device lacks a data type other than float32. Any other deviation,
+//! unreadable files included, is a *failure*.
 //!
 //! # Gradients
 //!
-//! With [`Options::gradients`], an ONNX case whose folder has a `grads.npz`, as `numpy.savez` writes
-//! it, passes where its gradients agree, too: `dY`, that of the first output, is given; `dX`, `dScale`
-//! and `dBias`, those of what is normalized, of the scale and of the bias, are expected, as many of
-//! them as the file has. They are float64 or float32 whatever the model's type. The file is that of
-//! the first `test_data_set_*`; each of these folders may have one of its own as well.
+//! With [`Options::gradients`], the gradients of an ONNX case must agree as well, if its folder has
+//! a `grads.npz` in the format of `numpy.savez`. `dY` is the given gradient of the first output.
+//! `dX`, `dScale` and `dBias` are the expected gradients of the input, scale and bias; the file has
+//! one or more of them. They are float64 or float32 for any type of the model. The file belongs to
+//! the first `test_data_set_*`. Each of these folders may have its own as well.
 //!
-//! The tolerances are those of the case's list `gradients` in `cases.json`, of objects with `name`,
-//! `rtol` and `atol`, else 1e-3 (bfloat16: 1/64) and 1e-6.
+//! Tolerances are listed under `gradients` in `cases.json`, as objects with `name`, `rtol` and
+//! `atol`. The defaults are 1e-3 (bfloat16: 1/64) and 1e-6.
 //!
 //! # Processes
 //!
-//! [`verify`] runs the cases in this process. A driver may end the process or never return, so that
-//! the program `cubenorm-verify` runs them in another: see [`isolate`].
+//! [`verify`] runs the cases in this process. A driver may crash or hang, so the program
+//! `cubenorm-verify` runs them in another process: see [`isolate`].
 
 mod case;
 mod compare;
@@ -43,14 +43,14 @@ pub use walk::{Case, Kind, find_cases};
 
 use crate::{Executor, FileAccess};
 
-/// How cases are run.
+/// Options of running cases.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// The most bytes that the resources of one DxDispatch model may take.
+    /// Maximum bytes of the resources of one DxDispatch model.
     pub max_bytes: u64,
-    /// Whether the way back of each ONNX case that says what it gives is checked, too.
+    /// True if the backward pass of ONNX cases with expected gradients is checked.
     pub gradients: bool,
-    /// The files outside their folders that models may name. No file is written.
+    /// Access of models to files outside their folders. No file is written.
     pub access: FileAccess,
 }
 
@@ -64,7 +64,7 @@ impl Default for Options {
     }
 }
 
-/// Runs every case in `paths`, files or folders, in this process. A panic is the case's failure.
+/// Runs every case in `paths`, files or folders, in this process. A panic counts as a failure.
 pub fn verify(paths: &[PathBuf], executor: &dyn Executor, options: &Options) -> Report {
     let run = |case: Case| Outcome {
         result: run_case(&case, executor, options),

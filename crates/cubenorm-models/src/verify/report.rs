@@ -4,16 +4,16 @@ use serde_json::{Value, json};
 
 use crate::verify::{Case, CaseResult, Kind};
 
-/// A case and how it went.
+/// A case and its result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     /// The case.
     pub case: Case,
-    /// How it went.
+    /// Its result.
     pub result: CaseResult,
 }
 
-/// Shows one line: the result, the case, and the reason where there is one.
+/// Shows one line: the result, the case, and the reason if there is one.
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (word, reason) = match &self.result {
@@ -23,7 +23,7 @@ impl fmt::Display for Outcome {
             CaseResult::Skipped(reason) => ("skipped", Some(reason)),
         };
         write!(f, "{word} {}", self.case.path.display())?;
-        // A line each, whatever a driver writes into its errors.
+        // One line, even if a driver's error has several.
         match reason {
             Some(reason) => write!(f, ": {}", reason.replace(['\n', '\r'], " ")),
             None => Ok(()),
@@ -31,17 +31,17 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// How all cases went.
+/// Results of all cases.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
-    /// What they ran on.
+    /// Name of the device.
     pub device: String,
-    /// All of them, in order.
+    /// Outcomes in the order of the cases.
     pub outcomes: Vec<Outcome>,
 }
 
 impl Report {
-    /// How many passed, failed and were skipped.
+    /// Numbers of passed, failed and skipped cases.
     pub fn counts(&self) -> (usize, usize, usize) {
         let mut counts = (0, 0, 0);
         for outcome in &self.outcomes {
@@ -54,13 +54,14 @@ impl Report {
         counts
     }
 
-    /// Whether something ran and nothing failed.
+    /// True if a case passed and none failed.
     pub fn is_success(&self) -> bool {
         let (passed, failed, _) = self.counts();
         passed > 0 && failed == 0
     }
 
-    /// An array with an object for each case: `case`, `kind`, `device`, `result`, `reason`.
+    /// Converts to an array with an object for each case: `case`, `kind`, `device`, `result`,
+    /// `reason`.
     pub fn to_json(&self) -> Value {
         let outcomes = self.outcomes.iter().map(|outcome| {
             let (result, reason) = match &outcome.result {

@@ -4,26 +4,26 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use walkdir::WalkDir;
 
-/// The folder whose cases must be refused.
+/// Name of the folder whose cases must be refused.
 const INVALID: &str = "invalid";
 const MODEL: &str = "model.onnx";
 const DATA_SET: &str = "test_data_set_";
 const EXPECTED: &str = ".expected.json";
 
-/// Something to run.
+/// A test case.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Case {
     /// A folder with `model.onnx`, an `.onnx` file, or the `.json` file of a model.
     pub path: PathBuf,
-    /// What it is.
+    /// Kind of the case.
     pub kind: Kind,
-    /// Whether it must be refused: it is under a folder called `invalid`.
+    /// True if it must be refused, because it is below a folder called `invalid`.
     pub must_be_refused: bool,
-    /// Why it is none after all: it has failed already.
+    /// Reason why it cannot run. It counts as a failure.
     pub broken: Option<String>,
 }
 
-/// What a case is.
+/// Kind of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -31,12 +31,12 @@ pub enum Kind {
     Onnx,
     /// A DxDispatch model.
     DxDispatch,
-    /// A file or folder that could not be looked at.
+    /// A file or folder that cannot be read.
     Path,
 }
 
-/// The cases in `paths`, files or folders, in the order of `paths` and then of their own. Links are
-/// followed, but not in circles.
+/// Finds the cases in `paths`, files or folders, in the order of `paths` and then by name. Links
+/// are followed, but not in cycles.
 pub fn find_cases(paths: &[PathBuf]) -> Vec<Case> {
     let mut cases: Vec<Case> = Vec::new();
     let mut seen = BTreeSet::new();
@@ -54,7 +54,7 @@ pub fn find_cases(paths: &[PathBuf]) -> Vec<Case> {
     cases
 }
 
-/// The case that a file is. A user who names it wants it run, so it never is none.
+/// Case of a file that the user names. If it is not a case, that is a failure.
 fn given_file(path: &Path) -> Case {
     let folder = path.parent().unwrap_or(Path::new(""));
     let name = name_of(path);
@@ -74,7 +74,7 @@ fn walk(path: &Path) -> Vec<Case> {
     for entry in WalkDir::new(path).follow_links(true).sort_by_file_name() {
         let entry = match entry {
             Ok(entry) => entry,
-            // A circle has nothing that was not seen before.
+            // A cycle has no new files.
             Err(error) if error.loop_ancestor().is_some() => continue,
             Err(error) => {
                 let path = error.path().unwrap_or(path).to_owned();
@@ -89,7 +89,7 @@ fn walk(path: &Path) -> Vec<Case> {
     cases.into_iter().collect()
 }
 
-/// The case that a file is or belongs to, where it does.
+/// Case that a file is or belongs to, if any.
 fn found_file(path: &Path) -> Option<Case> {
     let folder = path.parent().unwrap_or(Path::new(""));
     let name = name_of(path);
@@ -99,7 +99,7 @@ fn found_file(path: &Path) -> Option<Case> {
     if let Some(stem) = name.strip_suffix(EXPECTED) {
         let model = folder.join(format!("{stem}.json"));
         let is_missing = !model.exists() && !is_invalid(path);
-        return is_missing.then(|| broken(path, "there is no model beside it"));
+        return is_missing.then(|| broken(path, "there is no model with its name"));
     }
     if let Some(stem) = name.strip_suffix(".json") {
         let is_case = folder.join(format!("{stem}{EXPECTED}")).exists();
@@ -118,7 +118,7 @@ fn folder_case(folder: &Path) -> Case {
 }
 
 fn case(path: &Path, kind: Kind) -> Case {
-    // Cases travel between processes as JSON, and are reported in it.
+    // Cases are passed between processes and reported as JSON.
     if path.to_str().is_none() {
         return broken(path, "its path is not UTF-8");
     }
@@ -144,7 +144,7 @@ fn name_of(path: &Path) -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// Whether a folder called `invalid` is above, also above where the path starts.
+/// True if a parent folder is called `invalid`, even above the given path.
 fn is_invalid(path: &Path) -> bool {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let folder = path.parent().unwrap_or(&path);
@@ -155,7 +155,7 @@ fn has_data_sets(folder: &Path) -> bool {
     !data_sets(folder).is_empty()
 }
 
-/// The folders of test data of an ONNX case, by their number.
+/// Folders of test data of an ONNX case, by their number.
 pub(crate) fn data_sets(folder: &Path) -> Vec<PathBuf> {
     numbered(folder, DATA_SET, "")
         .into_iter()
@@ -164,7 +164,7 @@ pub(crate) fn data_sets(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// What a folder has that is called `PREFIX` + number + `SUFFIX`, by the number.
+/// Entries of a folder called `PREFIX` + number + `SUFFIX`, by the number.
 pub(crate) fn numbered(folder: &Path, prefix: &str, suffix: &str) -> Vec<(u64, PathBuf)> {
     let folder = match folder.as_os_str().is_empty() {
         true => Path::new("."),

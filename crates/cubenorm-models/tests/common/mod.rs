@@ -162,7 +162,7 @@ fn blend(step: &Blend, values: &mut [Vec<f64>]) {
     store(&desc.output, &result, output);
 }
 
-/// The folder of test cases beside the checkout, where there is one.
+/// Folder of shared test cases, if there is one.
 pub fn shared(name: &str) -> Option<PathBuf> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     let folder = root.join("../../../shared").join(name);
