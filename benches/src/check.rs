@@ -6,8 +6,8 @@ use crate::problems::{DType, EPSILON, HostData, Op, Problem};
 
 /// Largest difference allowed, relative to the larger of one and the expected value.
 ///
-/// Wide enough for the chains of operations that the slower providers run, far too narrow for a
-/// kernel that missed a row, a column or a parameter.
+/// Wide enough for the chains of operations of the slower providers. Far too narrow for a kernel
+/// that missed a row, a column or a parameter.
 fn tolerance(dtype: DType) -> f64 {
     match dtype {
         DType::F32 => 5e-3,
@@ -15,15 +15,14 @@ fn tolerance(dtype: DType) -> f64 {
     }
 }
 
-/// What a provider computed, read back to the host.
+/// A provider's result, read back to the host.
 pub struct Outcome {
     pub output: Vec<f32>,
-    /// Gradient of the input where every element of the output has gradient one; the passes with
-    /// a backward have it.
+    /// Gradient of the input, if every element of `dy` is one. Passes with a backward have it.
     pub gradient: Option<Vec<f32>>,
 }
 
-/// Compares what a provider computed with the reference.
+/// Compares a provider's result with the reference.
 pub fn check(problem: &Problem, data: &HostData, outcome: &Outcome) -> Result<()> {
     let tensors = [Some(&outcome.output), outcome.gradient.as_ref()];
     for tensor in tensors.into_iter().flatten() {
@@ -74,7 +73,7 @@ fn compare(
     Ok(())
 }
 
-/// What a pass must return for one row.
+/// The expected result of one row.
 struct Row {
     output: Vec<f64>,
     gradient: Vec<f64>,
@@ -120,8 +119,8 @@ fn reference(problem: &Problem, data: &HostData, row: usize) -> Row {
             };
             x * g + beta
         });
-    // The derivative through the statistics takes out of the incoming gradient (here gamma itself)
-    // its part along the normalized row and, where a mean was subtracted, its mean.
+    // The derivative through the statistics removes two parts of the incoming gradient (here gamma
+    // itself): the part along the normalized row and, if a mean was subtracted, its mean.
     let along = mean(&mut normalized.iter().zip(&gamma).map(|(x, g)| x * g));
     let level = if centered {
         mean(&mut gamma.iter().copied())

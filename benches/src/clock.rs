@@ -1,20 +1,20 @@
-//! By whose clock work is timed.
+//! Clocks that time work.
 
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use burn::tensor::Device;
 
-/// What a sample is timed by.
+/// The clock of a sample.
 pub enum Clock {
-    /// The host's, from the first launch until the device is idle: what a caller waits.
+    /// The host's, from the first launch until the device is idle: a caller's time.
     Host,
-    /// The device's own: what its kernels take, without what is between them.
+    /// The device's own: the kernels' time, without the gaps between them.
     Device,
 }
 
 impl Clock {
-    /// The device's own, where its runtime reads one.
+    /// The device's own, if its runtime reads one.
     #[cfg(feature = "cube")]
     pub fn of(device: &Device) -> Option<Self> {
         let client = crate::tune::client(device).ok()?;
@@ -24,13 +24,14 @@ impl Clock {
         (is_apart && kernels::are_timed(properties.timing_method)).then_some(Self::Device)
     }
 
-    /// The device's own: no runtime, no clock.
+    /// The device's own. Without a runtime there is none.
     #[cfg(not(feature = "cube"))]
     pub fn of(_device: &Device) -> Option<Self> {
         None
     }
 
-    /// How long an idle device takes for what `work` launches, which `sync` waits for; and what `work` returns.
+    /// The time that an idle device takes for the launches of `work`, which `sync` waits for, and
+    /// the result of `work`.
     pub fn time<T>(
         &self,
         work: impl FnOnce() -> T,
@@ -76,12 +77,12 @@ mod kernels {
         },
     };
 
-    /// Whether a time is the device's, not that of the host around it.
+    /// True if a time is the device's own, not the host's.
     pub fn are_timed(method: TimingMethod) -> bool {
         method == TimingMethod::Device
     }
 
-    /// What all kernels that are launched meanwhile take together.
+    /// The time of all kernels that `work` launches.
     pub fn time<T>(work: impl FnOnce() -> Result<T>) -> Result<(Duration, T)> {
         let kernels = Arc::new(Kernels::default());
         let observation = LaunchObservation::new(kernels.clone());

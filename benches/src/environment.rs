@@ -1,4 +1,4 @@
-//! Where CubeCL keeps what it has measured, tuned and compiled.
+//! CubeCL's store of measured, tuned and compiled data.
 
 use cubecl::{
     config::{CubeClRuntimeConfig, RuntimeConfig},
@@ -7,15 +7,15 @@ use cubecl::{
 
 /// Does something in an environment of its own, which starts empty, and removes that afterwards.
 pub fn apart<T>(purpose: &str, what: impl FnOnce() -> T) -> T {
-    // Whoever reads CubeCL's configuration first activates the environment that it names: had that been the
-    // first client in here, `what` would have run in that one.
+    // The first reader of CubeCL's configuration activates the environment that it names. If the
+    // first client inside were that reader, `what` would run in the wrong environment.
     CubeClRuntimeConfig::get();
     let before = environment::active();
     environment::activate(format!("cubenorm-{purpose}-{}", std::process::id()));
     let left = environment::path();
     let result = what();
     environment::activate(before);
-    // Nobody else reads it.
+    // No other process reads it.
     for suffix in ["", "-wal", "-shm", "-tshm"] {
         let mut file = left.clone().into_os_string();
         file.push(suffix);
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_reads_the_configuration_inside_stays_inside() {
+    fn a_configuration_reader_stays_in_its_environment() {
         let active = apart("test", || {
             CubeClRuntimeConfig::get();
             environment::active()

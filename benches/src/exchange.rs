@@ -1,8 +1,8 @@
 //! A problem as files, for providers outside Rust.
 //!
-//! A folder holds what the problem runs on and gets what the provider computed: files of raw
-//! little-endian float32 values, whatever the problem's type, because that holds each of its values.
-//! So every provider has the same data, and is judged by the same reference.
+//! A folder holds the problem's data and gets the provider's result, as files of raw little-endian
+//! float32 values. float32 holds each value of every type. So all providers have the same data and
+//! the same reference.
 
 use std::{fs, path::Path};
 
@@ -17,7 +17,7 @@ use crate::{
 ///
 /// # Errors
 ///
-/// Where the problem is none, or a file cannot be written.
+/// If the problem is invalid, or a file cannot be written.
 pub fn export(problem: &Problem, folder: &Path) -> Result<()> {
     problem.validate()?;
     fs::create_dir_all(folder).with_context(|| format!("{} not made", folder.display()))?;
@@ -35,11 +35,11 @@ pub fn export(problem: &Problem, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Compares `output.bin`, and `gradient.bin` where the pass has one, with the reference.
+/// Compares `output.bin`, and `gradient.bin` if the pass has one, with the reference.
 ///
 /// # Errors
 ///
-/// Where a file is missing or a value is wrong.
+/// If a file is missing or a value is wrong.
 pub fn judge(problem: &Problem, folder: &Path) -> Result<()> {
     problem.validate()?;
     let read = |name: &str| {
@@ -65,7 +65,7 @@ mod tests {
     use crate::problems::{DType, Layout, Op};
 
     #[test]
-    fn what_is_exported_is_the_data_and_what_is_wrong_is_refused() {
+    fn exports_are_exact_and_wrong_results_refused() {
         let folder = std::env::temp_dir().join(format!("cubenorm-exchange-{}", std::process::id()));
         let problem = Problem {
             op: Op::RmsNorm,

@@ -1,4 +1,4 @@
-//! What keeps Burn's fusion from making one of several runs.
+//! Keeps Burn's fusion from merging several runs.
 
 #[cfg(feature = "flex")]
 use burn::backend::Flex;
@@ -29,12 +29,13 @@ impl Ordered for CubeBackend {}
 #[cfg(feature = "flex")]
 impl Ordered for Flex {}
 
-/// The same tensor, with which fusion can do nothing before it has computed the other one: a run that begins with it is
-/// never made one with the run that the other is of. Nothing waits, as in a network.
+/// Returns `input`, but only once `before` is computed. Fusion then never merges a run that begins
+/// with the result with the run of `before`. Nothing waits, as in a network.
 ///
-/// What Burn itself has for that (a flush, or a question to the device) waits for the threads of fusion and of CubeCL's
-/// server: two round trips a run, on the cores that compute where the device is a CPU. An operation that does nothing and
-/// stands between two others is no help: fusion makes one of those two all the same.
+/// Burn's own means (a flush, or a query of the device) wait for the threads of fusion and of
+/// CubeCL's server. That is two round trips a run, on the cores that compute if the device is a
+/// CPU. An operation between two others that does nothing is no help: fusion merges the two all the
+/// same.
 pub fn after<const D: usize, const E: usize>(input: Tensor<D>, before: Tensor<E>) -> Tensor<D> {
     Tensor::from_dispatch(Dispatch::after(
         input.into_dispatch(),

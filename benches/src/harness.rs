@@ -1,4 +1,4 @@
-//! The one way a provider is set up, checked, warmed up and timed.
+//! Sets a provider up, checks it, warms it up and times it.
 
 use std::time::{Duration, Instant};
 
@@ -12,17 +12,17 @@ use crate::{
     providers::{Provider, Subject},
 };
 
-/// What one sample should last: long beside the clock and one synchronisation.
+/// Length of a sample: long compared with the clock's step and one synchronization.
 const SAMPLE: Duration = Duration::from_millis(60);
-/// What one round of samples should last.
+/// Length of a round of samples.
 const ROUND: Duration = Duration::from_millis(150);
-/// Samples of one round at most.
+/// Largest number of samples of one round.
 const SAMPLES: usize = 20;
 
-/// A provider that computed the right result and answers as fast as it will.
+/// A provider that computed the right result and is warm.
 pub struct Prepared {
     subject: Box<dyn Subject>,
-    /// The device's own, where it has one.
+    /// The device's own, if it has one.
     clock: Option<Clock>,
     /// Runs per sample.
     runs: usize,
@@ -34,19 +34,19 @@ pub struct Prepared {
 pub struct Round {
     /// By the host's clock, from the first launch until the device is idle.
     pub wall: Vec<Duration>,
-    /// Of the kernels by the device's own clock, in samples of their own: what reads one clock is not timed by the other.
-    /// Empty where the device has none.
+    /// Time of the kernels by the device's own clock, in samples of their own: reading one clock
+    /// would disturb the other. Empty if the device has none.
     pub device: Vec<Duration>,
 }
 
-/// Sets a problem up, compares the result with the reference, and warms up until the time of a
-/// run no longer falls, so that compilation and tuning are over.
+/// Sets a problem up, compares the result with the reference, and warms up until the time of a run
+/// no longer falls. Then compilation and tuning are over.
 pub fn prepare(provider: Provider, problem: &Problem, device: &Device) -> Result<Prepared> {
     problem.validate()?;
     let data = problem.host_data();
     let mut subject = provider.subject(problem, &data, device)?;
     warm_up(|| subject.time(1, &Clock::Host))?;
-    // After the warm-up: what is checked is what will be timed, tuned choice included.
+    // After the warm-up, so that the timed plan is checked, a tuned choice included.
     if let Some(outcome) = subject.outcome()? {
         check::check(problem, &data, &outcome)?;
     }
@@ -56,7 +56,7 @@ pub fn prepare(provider: Provider, problem: &Problem, device: &Device) -> Result
     let runs = count(SAMPLE, one).min(most);
     subject.settle(runs)?;
     let sample = warm_up(|| subject.time(runs, &Clock::Host))?;
-    // What does not answer is none.
+    // A clock that fails is no clock.
     let clock = Clock::of(device).filter(|clock| subject.time(runs, clock).is_ok());
     Ok(Prepared {
         subject,
@@ -82,7 +82,7 @@ impl Prepared {
         Ok(Round { wall, device })
     }
 
-    /// The time of `runs` runs by the host's clock, however many samples that takes.
+    /// The time of `runs` runs by the host's clock, in as few samples as fit.
     pub fn time(&mut self, runs: usize) -> Result<Duration> {
         let mut total = Duration::ZERO;
         let mut left = runs;
@@ -95,7 +95,7 @@ impl Prepared {
     }
 }
 
-/// How often `one` fits into `whole`, at least once.
+/// Number of times that `one` fits into `whole`, at least once.
 fn count(whole: Duration, one: Duration) -> usize {
     (whole.as_secs_f64() / one.as_secs_f64().max(1e-9))
         .ceil()
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_warm_up_ends_where_the_time_stops_falling() {
+    fn the_warm_up_ends_when_times_stop_falling() {
         let times = [900, 500, 100, 60, 61, 59, 60, 1];
         let mut given = times.iter().map(|&time| Duration::from_millis(time));
         let best = warm_up(|| Ok(given.next().unwrap())).unwrap();

@@ -1,11 +1,10 @@
-//! What is measured and how: one catalogue of problems, one harness, one provider per process.
+//! The benchmark: one catalogue of problems, one harness, one provider per process.
 //!
-//! `cargo xtask bench` starts the binary of this package once per provider and tells it over
-//! standard input what to do; `cargo bench` drives the same harness through criterion. Both see
-//! the same inputs, the same warm-up and the same check of the result.
-//!
-//! A provider is timed only after its output was compared with a host reference in `f64`, so a
-//! row of the report exists only where the numbers are right.
+//! `cargo xtask bench` starts the binary of this package once per provider and drives it over
+//! standard input. `cargo bench` drives the same harness through criterion. Both have the same
+//! inputs, the same warm-up and the same check of the result. A provider is timed only after its
+//! output was compared with a host reference in `f64`. So every row of the report has right
+//! numbers.
 
 pub mod accuracy;
 mod check;

@@ -1,15 +1,15 @@
 //! A worker of `cargo xtask bench`.
 //!
-//! `cubenorm-bench list SUITE` prints the problems of a suite; `cubenorm-bench work PROVIDER`
-//! reads requests from standard input and answers on standard output, on the device that
-//! `BURN_DEVICE` names. See `cubenorm_bench::protocol`.
-//!
-//! `cubenorm-bench tune`, `explain` and `strategies` read a problem a line and answer with what
-//! `cubenorm_bench::tune` has of it; `tune BUNDLE` starts from nothing and leaves all that it tuned and
-//! compiled in a bundle of CubeCL's; `explain LOG` has the runtime write what it compiles to a file.
-//!
-//! `cubenorm-bench export FOLDER PROBLEM` and `judge FOLDER PROBLEM` are for providers outside Rust; see
-//! `cubenorm_bench::exchange`.
+//! - `cubenorm-bench list SUITE` prints the problems of a suite.
+//! - `cubenorm-bench work PROVIDER` reads requests from standard input and answers on standard
+//!   output. It runs on the device that `BURN_DEVICE` names. See `cubenorm_bench::protocol`.
+//! - `cubenorm-bench tune`, `plan`, `explain` and `strategies` read a problem a line and answer
+//!   with the functions of `cubenorm_bench::tune`.
+//! - `tune BUNDLE` starts from nothing and writes all that it tuned and compiled to a bundle of
+//!   CubeCL's.
+//! - `explain LOG` has the runtime write the sources that it compiles to a file.
+//! - `cubenorm-bench export FOLDER PROBLEM` and `judge FOLDER PROBLEM` are for providers outside
+//!   Rust. See `cubenorm_bench::exchange`.
 
 use std::{
     env,
@@ -31,7 +31,7 @@ use env_logger::Env;
 use serde::Serialize;
 
 fn main() -> ExitCode {
-    // A cache that cannot be read is told by a warning.
+    // A cache that cannot be read is a warning.
     env_logger::Builder::from_env(Env::default().default_filter_or("cubecl=warn")).init();
     match run() {
         Ok(()) => ExitCode::SUCCESS,
@@ -77,11 +77,11 @@ fn run() -> Result<()> {
     }
 }
 
-/// A line of JSON for each problem on standard input: what became of it, or why nothing did.
+/// A line of JSON for each problem on standard input: its result, or why there is none.
 fn each_problem<T: Serialize>(what: fn(&Problem, &Device) -> Result<T>) -> Result<()> {
     let device = Device::default();
     for line in io::stdin().lock().lines() {
-        // A line that is no problem ends nothing but itself.
+        // A line that is no problem fails alone.
         let problem = serde_json::from_str::<Problem>(&line?).context("no problem");
         let result = problem.and_then(|problem| what(&problem, &device));
         let result = result.map_err(|error| format!("{error:#}"));
@@ -117,7 +117,7 @@ fn answer(
 ) -> Result<Reply> {
     match request {
         Request::Prepare(problem) => {
-            // What was set up before makes room first.
+            // The previous problem frees its memory first.
             *prepared = None;
             if let Some(why) = provider.lacks(&problem) {
                 return Ok(Reply::Unsupported(why.to_owned()));

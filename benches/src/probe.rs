@@ -6,8 +6,8 @@ use cubecl::{
     throughput::{MemoryAccess, MemorySpec, ThroughputKey, ThroughputMode},
 };
 
-/// Milliseconds of a copy of so many bytes, read and written together; `None` where the probe has no answer.
-/// CubeCL measures each number of bytes once and keeps it.
+/// Milliseconds of a copy of this many bytes, read and written together; `None` if the probe has no
+/// answer. CubeCL measures each size once and keeps it.
 pub fn copy_milliseconds(client: &Client, bytes: usize) -> Option<f64> {
     let spec = MemorySpec::new(MemoryAccess::Copy, bytes as u64);
     let key = ThroughputKey {

@@ -1,4 +1,4 @@
-//! The catalogue: which operator on which shapes, and the data they run on.
+//! The catalogue: operators and shapes, and their data.
 
 use std::{fmt, str::FromStr};
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// The epsilon of every problem, the default of `burn::nn`'s norms.
 pub const EPSILON: f64 = 1e-5;
 
-/// How many groups the channels of a group norm are in; fewer where there are fewer channels.
+/// Number of groups of a group norm, if there are enough channels.
 const GROUPS: usize = 32;
 
 /// The operator under test.
@@ -48,7 +48,7 @@ impl DType {
         }
     }
 
-    /// What a value becomes where it is stored in this type.
+    /// A value rounded to this type.
     fn round(self, value: f32) -> f32 {
         match self {
             DType::F32 => value,
@@ -57,7 +57,7 @@ impl DType {
     }
 }
 
-/// In which order the elements of input, output and their gradients lie in memory.
+/// Memory order of input, output and their gradients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Layout {
@@ -98,7 +98,7 @@ pub struct Problem {
     pub layout: Layout,
     /// The type of all tensors.
     pub dtype: DType,
-    /// What is timed.
+    /// The timed part.
     pub pass: Pass,
 }
 
@@ -113,7 +113,7 @@ pub enum Suite {
     Transformer,
     /// The feature maps of common networks for pictures.
     Vision,
-    /// Shapes where the launch costs more than the work.
+    /// Shapes whose launch costs more than the work.
     Tiny,
     /// Shapes that no vector width or block divides, and the longest and shortest rows.
     Odd,
@@ -238,7 +238,7 @@ const VISION: &[Shaped] = &[
     (Op::InstanceNorm, &[1, 128, 180, 180]),
 ];
 
-/// Those of the maps that a convolution of Burn's hands on, in the order in which it leaves them.
+/// Feature maps that a convolution of Burn's returns, in its memory order.
 const CHANNELS_LAST: &[Shaped] = &[
     (Op::BatchNorm, &[8, 64, 112, 112]),
     (Op::BatchNorm, &[8, 2048, 7, 7]),
@@ -263,12 +263,13 @@ const ODD: &[Shaped] = &[
     (Op::LayerNorm, &[65536, 1]),
     (Op::LayerNorm, &[1, 1 << 24]),
     (Op::BatchNorm, &[16, 3, 223, 223]),
-    // Maps of Inception v3, and of Deformable DETR for a picture of 800 x 1,066: their channels meet where no vector ends.
+    // Feature maps of Inception v3, and of Deformable DETR for a sample of 800 x 1,066: their
+    // segments have a tail.
     (Op::GroupNorm, &[16, 64, 73, 73]),
     (Op::GroupNorm, &[2, 256, 50, 67]),
 ];
 
-/// What a problem runs on, on the host; the same for every provider.
+/// Data of a problem, on the host; the same for every provider.
 pub struct HostData {
     /// Roughly a mean of 0.5 and a variance of 1.
     pub input: Vec<f32>,
@@ -279,7 +280,7 @@ pub struct HostData {
 }
 
 impl Op {
-    /// How many parameters it has: scale, and bias where there is one.
+    /// Number of parameters: scale, and bias if it has one.
     fn parameter_tensors(self) -> usize {
         match self {
             Op::RmsNorm => 1,
@@ -322,12 +323,12 @@ impl Problem {
         Ok(())
     }
 
-    /// How many elements the input has.
+    /// Number of elements of the input.
     pub fn elements(&self) -> usize {
         self.shape.iter().product()
     }
 
-    /// Into how many groups the channels of a group norm divide.
+    /// Number of groups of a group norm.
     pub fn groups(&self) -> usize {
         GROUPS.min(self.shape[1])
     }
@@ -346,12 +347,12 @@ impl Problem {
         pixels.copied().collect()
     }
 
-    /// How many neighbouring elements of one channel there are, in the order of the dimensions.
+    /// Number of neighbouring elements of one channel, in the order of the dimensions.
     fn picture(&self) -> usize {
         self.shape[2..].iter().product()
     }
 
-    /// How many elements share their statistics.
+    /// Number of elements that share their statistics.
     pub fn row(&self) -> usize {
         match self.op {
             Op::LayerNorm | Op::RmsNorm => self.shape[self.shape.len() - 1],
@@ -361,7 +362,7 @@ impl Problem {
         }
     }
 
-    /// Where element `column` of `row` lies in the input.
+    /// Index of element `column` of `row` in the input.
     pub fn element(&self, row: usize, column: usize) -> usize {
         match self.op {
             Op::BatchNorm => {
@@ -373,7 +374,7 @@ impl Problem {
         }
     }
 
-    /// How many elements scale and bias have.
+    /// Number of elements of scale and bias.
     pub fn parameters(&self) -> usize {
         match self.op {
             Op::LayerNorm | Op::RmsNorm => self.row(),
@@ -391,7 +392,7 @@ impl Problem {
         }
     }
 
-    /// Whether the statistics are given: running ones, of mean 0 and variance 1.
+    /// True if the statistics are provided: running ones, of mean 0 and variance 1.
     pub fn is_inference(&self) -> bool {
         self.op == Op::BatchNorm && self.pass == Pass::Forward
     }
@@ -468,14 +469,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_catalogued_problem_is_one_its_operator_can_have() {
+    fn every_catalogued_problem_is_valid() {
         for problem in Suite::Full.problems() {
             problem.validate().unwrap();
         }
     }
 
     #[test]
-    fn the_full_suite_holds_every_other_one_whole_and_nothing_twice() {
+    fn the_full_suite_holds_each_problem_once() {
         let full = Suite::Full.problems();
         for (name, suite) in Suite::NAMES {
             for problem in suite.problems() {
@@ -502,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn channels_that_are_last_are_neighbours() {
+    fn channels_last_stores_channels_contiguously() {
         let contiguous = problem(&(Op::BatchNorm, &[2, 3, 2, 1]), DType::F32, Pass::Forward);
         let last = Problem {
             layout: Layout::ChannelsLast,

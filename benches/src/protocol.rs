@@ -1,9 +1,9 @@
-//! What the benchmark driver and a worker say to each other: one JSON value per line.
+//! Messages between the benchmark driver and a worker: one JSON value per line.
 //!
-//! The driver is `cargo xtask bench`; a worker is any program that answers, so that a provider
-//! may live outside Rust. A worker that cannot go on answers [`Reply::Failed`] and stays alive; one
-//! that dies is reported as crashed. Lines that are no reply are ignored, because drivers and
-//! compilers of GPUs write to standard output too.
+//! The driver is `cargo xtask bench`. A worker is any program that answers, so a provider may be
+//! outside Rust. A worker that cannot continue answers [`Reply::Failed`] and stays alive. One that
+//! dies is reported as crashed. Lines that are no reply are ignored, because drivers and compilers
+//! of GPUs write to standard output too.
 //!
 //! A worker outside Rust finds the data in files and leaves its result in files; see
 //! [`exchange`](crate::exchange).
@@ -26,34 +26,34 @@ pub enum Request {
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
-    /// The problem is set up, right and warm; a worker outside Rust leaves it to the driver whether the
-    /// result is right.
+    /// The problem is set up, right and warm. The driver checks the result of a worker outside
+    /// Rust.
     Ready(About),
     /// Milliseconds per run, one number per sample of the round.
     Round {
         /// From the first launch until the device is idle, by the host's clock.
         wall: Vec<f64>,
-        /// Of the kernels alone, by the device's clock; empty where it has none.
+        /// Time of the kernels alone, by the device's clock; empty if it has none.
         #[serde(default)]
         device: Vec<f64>,
     },
-    /// What the provider does not have: the operator, the type or the pass.
+    /// The provider does not have the operator, the type or the pass.
     Unsupported(String),
-    /// Why there is no number.
+    /// The reason for a missing number.
     Failed(String),
 }
 
-/// What a worker says of what it set up.
+/// A worker's description of the problem that it has set up.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct About {
-    /// What computes: runtime, library and version, threads.
+    /// Runtime, library and version, threads.
     pub runtime: String,
-    /// How it computes the problem, where it says.
+    /// The plan, if the worker has one.
     pub plan: Option<String>,
-    /// Bytes of the input, where it says.
+    /// Bytes of the input, if the worker knows them.
     pub input_bytes: Option<usize>,
-    /// Bytes that the pass must move at least, where it says.
+    /// Bytes that the pass must move at least, if the worker knows them.
     pub bytes: Option<usize>,
 }
 

@@ -19,7 +19,7 @@ impl LaunchObserver for Launches {
     }
 }
 
-/// How many kernels as many additions are, each after the one before it where that is asked for.
+/// Number of kernels of `runs` additions, each after the one before it if `in_order`.
 fn launches(runs: usize, device: &Device, in_order: bool) -> usize {
     let inputs: Vec<Tensor<1>> = (0..runs)
         .map(|run| Tensor::from_floats([run as f32; 64], device))
@@ -45,10 +45,10 @@ fn launches(runs: usize, device: &Device, in_order: bool) -> usize {
 }
 
 #[test]
-fn a_run_after_another_is_a_kernel_of_its_own() {
+fn ordered_runs_are_separate_kernels() {
     let device = Device::cpu();
     for runs in [2, 5, 24] {
-        // What it is there for: fusion makes one kernel of operations that have nothing to do with each other.
+        // Without an order, fusion makes one kernel of independent operations.
         assert!(launches(runs, &device, false) < runs);
         // Again, when fusion knows what comes.
         for _ in 0..3 {

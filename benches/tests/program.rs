@@ -1,4 +1,4 @@
-//! `cubenorm-bench` as `cargo xtask` drives it: what a verb is told, and what of its answer is read.
+//! `cubenorm-bench` as `cargo xtask` drives it: the verbs' input and output.
 
 use std::{
     env,
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 const PROBLEM: &str = r#"{"op":"rms_norm","shape":[4,64],"dtype":"f32","pass":"forward"}"#;
 
-/// What the program says of each line.
+/// The program's answer to each line.
 fn said(arguments: &[&str], lines: &[&str]) -> Vec<Value> {
     let mut program = Command::new(env!("CARGO_BIN_EXE_cubenorm-bench"));
     let program = program.args(arguments);
@@ -50,7 +50,7 @@ fn a_plan_names_its_strategy() {
 
 #[test]
 #[cfg_attr(not(feature = "cube"), ignore = "no runtime that has plans")]
-fn an_explanation_has_the_plan_the_bytes_and_the_kernels() {
+fn an_explanation_has_plan_bytes_and_kernels() {
     let log = env::temp_dir().join(format!("cubenorm-explain-{}", std::process::id()));
     let explained = answer(&["explain", &log.to_string_lossy()]);
     let _ = std::fs::remove_file(log);
@@ -62,7 +62,7 @@ fn an_explanation_has_the_plan_the_bytes_and_the_kernels() {
 
 #[test]
 #[cfg_attr(not(feature = "cube"), ignore = "no runtime that has plans")]
-fn what_is_timed_has_names_and_times() {
+fn candidates_have_names_and_times() {
     let tuned = &answer(&["tune"])[0];
     let candidates = tuned["candidates"].as_array().expect("a list");
     assert_eq!(candidates[0]["name"], "analytic");
@@ -95,7 +95,7 @@ fn a_round_has_the_times_of_each_clock() {
 }
 
 #[test]
-fn what_a_provider_lacks_is_no_failure() {
+fn a_missing_pass_is_no_failure() {
     let back = PROBLEM.replace("forward", "full");
     let prepare = format!(r#"{{"prepare":{back}}}"#);
     let said = said(&["work", "elementwise"], &[&prepare]);
@@ -103,7 +103,7 @@ fn what_a_provider_lacks_is_no_failure() {
 }
 
 #[test]
-fn what_it_does_not_know_is_an_error() {
+fn an_unknown_word_is_an_error() {
     let output = Command::new(env!("CARGO_BIN_EXE_cubenorm-bench"))
         .arg("plans")
         .output()

@@ -1,4 +1,4 @@
-//! The catalogue: which operators on which values of which types.
+//! The catalogue: operators, values and types.
 
 use std::{fmt, str::FromStr};
 
@@ -19,26 +19,26 @@ pub enum Op {
     RmsNorm,
     /// Mean and variance over all axes but the first two; scale and bias per channel, axis 1.
     InstanceNorm,
-    /// Given mean and variance, scale and bias per channel, axis 1.
+    /// Provided mean and variance, scale and bias per channel, axis 1.
     BatchNorm,
     /// Mean and variance over all axes; no parameters.
     MeanVarianceNorm,
 }
 
-/// What the values are like.
+/// Distribution of the values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Input {
     /// Normal around 0.5 with deviation 1.
     WellConditioned,
-    /// Normal around 1e4 with deviation 1. The halves hold little of that deviation (bfloat16 none),
-    /// so that their rows are nearly constant.
+    /// Normal around 1e4 with deviation 1. float16 holds little of that deviation and bfloat16
+    /// none, so their rows are nearly constant.
     LargeOffset,
     /// Normal around 0 with variance 1e-12, and an epsilon as large, so that neither hides the other.
     TinyVariance,
-    /// Of magnitudes from 1e-30 to 1e30, evenly in their logarithm, or as far as the type goes
-    /// (float16: 1e-7 to 3e4), and of both signs: every other row has such values beside each other,
-    /// the rows between have one magnitude each.
+    /// Magnitudes from 1e-30 to 1e30, evenly in their logarithm, or in the range of the type
+    /// (float16: 1e-7 to 3e4), with both signs. Every other row mixes magnitudes. The rows between
+    /// have one magnitude each.
     WideRange,
 }
 
@@ -51,7 +51,7 @@ pub struct Case {
     pub shape: Vec<usize>,
     /// The type of every tensor.
     pub dtype: DType,
-    /// What the input is like.
+    /// Distribution of the input.
     pub input: Input,
 }
 
@@ -64,7 +64,7 @@ pub enum Suite {
     Full,
 }
 
-/// What a case is computed from: values that its type holds.
+/// Data of a case: values that its type holds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Data {
     /// Row-major, in the case's shape.
@@ -73,11 +73,11 @@ pub struct Data {
     pub scale: Option<Vec<f64>>,
     /// Added after the scale.
     pub bias: Option<Vec<f64>>,
-    /// Given means.
+    /// Provided means.
     pub mean: Option<Vec<f64>>,
-    /// Given variances.
+    /// Provided variances.
     pub variance: Option<Vec<f64>>,
-    /// A number of float32, so that it is the same to those who take one.
+    /// A number of float32, so that a float32 API gets the same one.
     pub epsilon: f64,
 }
 
@@ -142,12 +142,12 @@ impl FromStr for Suite {
 }
 
 impl Case {
-    /// How many elements the input has.
+    /// Number of elements of the input.
     pub fn elements(&self) -> usize {
         self.shape.iter().product()
     }
 
-    /// How many neighbouring elements share their statistics.
+    /// Number of neighbouring elements that share their statistics.
     pub fn row(&self) -> usize {
         match self.op {
             Op::LayerNorm | Op::RmsNorm => self.shape[self.shape.len() - 1],
@@ -156,7 +156,7 @@ impl Case {
         }
     }
 
-    /// How many elements each parameter has.
+    /// Number of elements of each parameter.
     pub fn parameters(&self) -> usize {
         match self.op {
             Op::LayerNorm | Op::RmsNorm => self.row(),
@@ -238,7 +238,7 @@ impl Case {
         f64::exp(f64::ln(least) + share * (f64::ln(most) - f64::ln(least)))
     }
 
-    /// Means and variances for batch norm: those of the input, except where no type would hold them.
+    /// Means and variances for batch norm: the input's, except if no type would hold them.
     fn given(&self, input: &[f64], draw: &mut Draw) -> (Vec<f64>, Vec<f64>) {
         let channels = self.shape[1];
         let rows: Vec<&[f64]> = input.chunks_exact(self.row()).collect();
@@ -305,7 +305,7 @@ impl Draw {
 
     /// Uniform in -1 to 1, never 0.
     fn uniform(&mut self) -> f64 {
-        // Noise has 24 bits, float64 more than twice as many.
+        // Noise has 24 bits, float64 more than twice that.
         let (high, low) = (f64::from(self.0.next()), f64::from(self.0.next()));
         match high + low / f64::from(1 << 24) {
             0.0 => 0.5,

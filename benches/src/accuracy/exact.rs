@@ -1,8 +1,8 @@
 //! The norms with twice the digits of float64.
 //!
-//! Numbers are pairs of float64 whose sum is the number, with about 106 significant bits ("double-double",
-//! after Dekker, 1971, and Knuth). Formulas are written as they stand in `cubenorm-reference`, which
-//! the tests compare with.
+//! Numbers are pairs of float64 whose sum is the number, with about 106 significant bits
+//! ("double-double", after Dekker, 1971, and Knuth). The formulas are the same as in
+//! `cubenorm-reference`, and the tests compare with that.
 
 use super::cases::{Case, Data, Op};
 
@@ -25,12 +25,12 @@ impl Pair {
         self.high + self.low
     }
 
-    /// How far `other` is from this, as a float64 that all digits of the difference count in.
+    /// The distance of `other` from this. All digits of the difference count.
     pub fn distance(self, other: f64) -> f64 {
         (self.minus(other.into())).nearest().abs()
     }
 
-    /// `a + b` and what rounding it lost, for `a` at least as large as `b`.
+    /// `a + b` and its rounding error, for `a` at least as large as `b`.
     fn renormalized(a: f64, b: f64) -> Self {
         let high = a + b;
         // An infinity has lost nothing that is a number.
@@ -42,7 +42,7 @@ impl Pair {
         Self { high, low }
     }
 
-    /// `a + b` and what rounding it lost.
+    /// `a + b` and its rounding error.
     fn sum(a: f64, b: f64) -> Self {
         let high = a + b;
         let part = high - a;
@@ -93,7 +93,7 @@ impl Pair {
     }
 }
 
-/// What a case comes to.
+/// The exact result of a case.
 pub fn reference(case: &Case, data: &Data) -> Vec<Pair> {
     let length = Pair::from(case.row() as f64);
     let mut output = Vec::with_capacity(data.input.len());
@@ -151,9 +151,9 @@ mod tests {
         assert_eq!(Pair::from(0.0).root().nearest(), 0.0);
     }
 
-    /// The project's reference has float64's digits, of which a large offset takes four.
+    /// The project's reference has float64's digits, and a large offset takes four of them.
     #[test]
-    fn it_agrees_with_the_reference_of_the_project() {
+    fn exact_agrees_with_the_reference_crate() {
         for case in Suite::Quick.cases() {
             if case.input == Input::WideRange {
                 continue;

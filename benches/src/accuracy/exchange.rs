@@ -22,7 +22,7 @@ use super::{
 /// A case as `cases.json` has it.
 #[derive(Serialize)]
 struct Given<'a> {
-    /// What its files are called.
+    /// Name of its files.
     name: String,
     #[serde(flatten)]
     case: &'a Case,

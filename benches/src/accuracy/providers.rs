@@ -1,4 +1,4 @@
-//! Who computes the cases on a device: this project and Burn.
+//! The providers that compute the cases on a device: this project and Burn.
 
 use std::{
     any::Any,
@@ -24,12 +24,12 @@ use super::{
     ulp::Deviation,
 };
 
-/// Who computes.
+/// A provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Provider {
     /// This project.
     Cubenorm,
-    /// `burn::nn`, or Burn's operations where it has no such module.
+    /// `burn::nn`, or Burn's operations if it has no such module.
     Burn,
 }
 
@@ -55,7 +55,7 @@ impl fmt::Display for Provider {
 }
 
 impl Provider {
-    /// Has a case computed, and compares. A panic is its failure.
+    /// Has a case computed, and compares the result. A panic is a failure of the case.
     pub fn judge(self, case: &Case, device: &Device) -> Verdict {
         if !device.supports_dtype(burn_dtype(case.dtype)) {
             return Verdict::Skipped(format!("the device has no {}", case.dtype));
@@ -96,7 +96,7 @@ impl Provider {
     }
 }
 
-/// Compares what came with the reference.
+/// Compares a result with the reference.
 pub fn compared(case: &Case, data: &Data, output: &[f64]) -> Verdict {
     let expected = reference(case, data);
     match Deviation::of(case.dtype, case.row(), &expected, output) {

@@ -7,28 +7,27 @@ use super::{exact::Pair, format::rounded};
 
 /// An element is measured in units of at least this share of the largest in its row.
 ///
-/// Where scale and bias, or two values, nearly cancel, what is left has few digits that are right,
-/// whoever computes it: in units of its own size every provider would be off by as many as one
-/// cares to look for.
+/// If scale and bias, or two values, nearly cancel, the rest has few right digits in any
+/// implementation. In units of its own size every provider would have an arbitrarily large error.
 const FLOOR: f64 = 1.0 / 1024.0;
 
-/// How far a result is from what it should be.
+/// Error of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Deviation {
     /// The largest deviation, in units in the last place; 0.5 is the best that rounding allows.
     pub max_ulp: f64,
     /// The mean deviation.
     pub mean_ulp: f64,
-    /// How many elements are infinite or NaN and should not be, or the other way round; they are not
+    /// Number of elements that are infinite or NaN and should not be, or the reverse. They are not
     /// in the numbers above.
     pub not_finite: usize,
-    /// How many elements there are.
+    /// Number of elements.
     pub elements: usize,
 }
 
 impl Deviation {
-    /// Compares a result with what it should be, in rows of `row` elements; `None` where there are
-    /// not as many of both.
+    /// Compares a result with the expected one, in rows of `row` elements; `None` if their lengths
+    /// differ.
     pub fn of(dtype: DType, row: usize, expected: &[Pair], actual: &[f64]) -> Option<Self> {
         if expected.len() != actual.len() {
             return None;
@@ -99,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_rounded_right_is_off_by_half_a_unit_at_most() {
+    fn right_rounding_is_at_most_half_a_unit() {
         let expected = [0.1, 1.7, -300.3, 3e-4];
         for dtype in DType::ALL {
             let actual = expected.map(|value| rounded(value, dtype));
@@ -113,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cancels_is_measured_by_its_row() {
+    fn cancelled_values_are_measured_by_their_row() {
         let (expected, actual) = ([1024.0, 0.0], [1024.0, 2.0 * f64::from(f32::EPSILON)]);
         let deviation = Deviation::of(DType::F32, 2, &pairs(&expected), &actual).unwrap();
         assert_eq!((deviation.max_ulp, deviation.mean_ulp), (2.0, 1.0));

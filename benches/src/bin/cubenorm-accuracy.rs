@@ -1,11 +1,12 @@
 //! A worker of `cargo xtask accuracy`. SUITE is `quick` or `full`.
 //!
-//! - `cubenorm-accuracy measure SUITE PROVIDER FIRST` prints a row of JSON for each case from number
-//!   FIRST on, on the device that `BURN_DEVICE` names.
+//! - `cubenorm-accuracy measure SUITE PROVIDER FIRST` prints a row of JSON for each case from
+//!   number FIRST on. It runs on the device that `BURN_DEVICE` names.
 //! - `cubenorm-accuracy export SUITE FOLDER` writes the inputs for providers outside Rust.
-//! - `cubenorm-accuracy judge SUITE FOLDER NAME` prints the rows of what one of those wrote.
+//! - `cubenorm-accuracy judge SUITE FOLDER NAME` prints the rows of such a provider's results. The
+//!   first line is the list of all cases.
 //!
-//! The first line is the list of all cases. See `cubenorm_bench::accuracy`.
+//! See `cubenorm_bench::accuracy`.
 
 use std::{
     env,
@@ -63,7 +64,7 @@ fn measure(suite: Suite, provider: Provider, first: usize) -> Result<()> {
     Ok(())
 }
 
-/// A line at once: what comes after it may end the process.
+/// A line at once: the next case may end the process.
 fn print(value: &impl serde::Serialize) -> Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{}", serde_json::to_string(value)?)?;

@@ -1,10 +1,10 @@
-//! The floor: a device copy of as many bytes as the pass must move.
+//! The floor: a device copy of the bytes that the pass must move.
 //!
 //! A copy kernel of our own rather than CubeCL's throughput probe (`cubecl::std::throughput`), for
-//! two reasons. The probe's kernel rotates a window over a pool and pays for that arithmetic at
-//! every element: on lavapipe it takes several times as long as the copy below, which is no floor.
-//! And this copy takes its turns over as many buffers as the norms do, so both find the caches in
-//! the same state and pay for launches alike.
+//! two reasons. The probe's kernel rotates a window over a pool, and pays for that arithmetic at
+//! every element: on lavapipe it takes several times the time of the copy below. And this copy
+//! rotates over the same number of buffers as the norms, so both find the caches in the same state
+//! and pay for launches alike.
 
 use anyhow::Result;
 use burn::tensor::Device;
@@ -46,8 +46,8 @@ mod cube {
         providers::norm::{MEMORY, MOST_RUNS},
     };
 
-    /// Copies `per_unit` vectors in every unit: neighbours in one unit where `blocked`, as a
-    /// processor's core likes them, else neighbours in neighbouring units.
+    /// Copies `per_unit` vectors in every unit. If `blocked`, a unit copies neighbours, as suits a
+    /// core of a CPU. Otherwise neighbouring units do.
     #[cube(launch_unchecked)]
     fn copy<N: Size>(
         input: &[Vector<f32, N>],
@@ -68,7 +68,7 @@ mod cube {
         }
     }
 
-    /// How the vectors are spread over units.
+    /// Arrangement of the vectors over units.
     #[derive(Clone, Copy)]
     struct Shape {
         units: usize,
@@ -81,7 +81,7 @@ mod cube {
         client: Client,
         shape: Shape,
         elements: usize,
-        /// Elements to copy beside those that a buffer of the device holds.
+        /// Elements to copy, divided by the elements of a buffer.
         share: f64,
         width: usize,
         /// Input and output of each run of a sample.
@@ -188,7 +188,7 @@ mod cube {
             self.sync()?;
             let copies = || (0..runs).for_each(|run| self.launch(run));
             let (time, ()) = clock.time(copies, || self.sync())?;
-            // What is beyond one buffer takes as long as what is in it.
+            // Elements beyond one buffer take the same time each.
             Ok(time.mul_f64(self.share))
         }
 
@@ -198,8 +198,8 @@ mod cube {
         }
     }
 
-    /// The shapes that may be the fastest: on a CPU a block for each core, or for fewer where that
-    /// fills the memory bus; on a GPU one or several vectors per unit, neighbours in neighbouring units or in one.
+    /// Candidates for the fastest arrangement. A CPU has a block for each core, or for fewer if
+    /// those fill the memory bus. A GPU has one or several vectors per unit, striped or blocked.
     fn shapes(client: &Client, vectors: usize) -> Vec<Shape> {
         let hardware = &client.properties().hardware;
         match hardware.num_cpu_cores {

@@ -1,4 +1,4 @@
-//! One elementwise operation of Burn's, for what a call costs the host.
+//! One elementwise operation of Burn's, for the host's cost of a call.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ impl Library for AddOne {
     }
 }
 
-/// What is timed like a norm, and is none.
+/// Timed like a norm.
 struct Elementwise(Box<dyn Subject>);
 
 impl Subject for Elementwise {

@@ -1,4 +1,4 @@
-//! Who is measured, each behind [`Subject`].
+//! The providers, each behind [`Subject`].
 
 mod copy;
 mod elementwise;
@@ -19,38 +19,39 @@ use crate::{
 
 /// A provider with a problem set up on a device.
 pub trait Subject {
-    /// How many runs one sample may hold without filling the device's memory.
+    /// Number of runs that one sample may hold without filling the device's memory.
     fn most_runs(&self) -> usize;
 
-    /// Takes the fastest of its ways to run, where it has several; called once nothing is left to compile.
+    /// Chooses the fastest way to run, if there are several. Called after all compilation.
     fn settle(&mut self, _runs: usize) -> Result<()> {
         Ok(())
     }
 
-    /// How long an idle device takes for `runs` runs, by a clock.
+    /// The time that an idle device takes for `runs` runs, by a clock.
     fn time(&mut self, runs: usize, clock: &Clock) -> Result<Duration>;
 
-    /// One run, read back to the host; `None` where there is nothing to compare.
+    /// One run, read back to the host; `None` if there is nothing to compare.
     fn outcome(&mut self) -> Result<Option<Outcome>>;
 }
 
-/// Who computes.
+/// A provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Provider {
     /// This project.
     Cubenorm,
     /// `burn::nn`, fusion and autotune on.
     Burn,
-    /// One elementwise operation of Burn's: what a call costs where there is next to nothing to compute.
+    /// One elementwise operation of Burn's: the host's cost of a call with next to nothing to
+    /// compute.
     Elementwise,
-    /// CubeCL's throughput probe of a copy of as many bytes as the pass must move.
+    /// CubeCL's throughput probe of a copy of the bytes that the pass must move.
     Probe,
-    /// A copy kernel over as many bytes, launched like a norm: the floor.
+    /// A copy kernel of the same bytes, launched like a norm: the floor.
     Copy,
 }
 
 impl Provider {
-    /// Everyone, in the order of a report.
+    /// Every provider, in the order of a report.
     pub const ALL: [Self; 5] = [
         Self::Cubenorm,
         Self::Burn,
@@ -59,10 +60,10 @@ impl Provider {
         Self::Copy,
     ];
 
-    /// Why this one has no such problem, where it has none.
+    /// Why this one cannot run the problem, if it cannot.
     pub fn lacks(self, problem: &Problem) -> Option<&'static str> {
         (self == Self::Elementwise && problem.pass != Pass::Forward)
-            .then_some("an operation of one tensor has no way back")
+            .then_some("an elementwise operation is measured forward only")
     }
 
     /// Uploads a problem to the device.

@@ -1,4 +1,4 @@
-//! What the providers that run through Burn have in common: tensors, passes and time.
+//! Tensors, passes and timing of the providers that run through Burn.
 
 use std::{hint::black_box, time::Duration};
 
@@ -16,8 +16,8 @@ use crate::{
 /// Bytes that inputs, outputs and gradients of one sample may hold together.
 pub const MEMORY: usize = 512 << 20;
 
-/// Runs of a sample at most. CubeCL's queue has room for 64 messages, of which a launch with its output is two, and who
-/// finds it full waits with a core that kernels need: what is timed is a norm, not that.
+/// Largest number of runs of a sample. CubeCL's queue has room for 64 messages, and a launch with
+/// its output takes two. A sender that finds it full spins on a core that kernels need.
 pub const MOST_RUNS: usize = 24;
 
 /// A normalization with its parameters in place.
@@ -54,24 +54,25 @@ struct Norm<const D: usize> {
     forward: Forward<D>,
     pass: Pass,
     layout: Layout,
-    /// One input per run of a sample: a single one would stay in the cache of the device, where no
-    /// network leaves it.
+    /// One input per run of a sample. A single one would stay in the device's cache, which no
+    /// network does.
     inputs: Vec<Tensor<D>>,
     device: Device,
     order: Order,
 }
 
-/// How fusion learns that a run is over, so that it sees one at a time and never merges two of them.
+/// The means by which fusion learns that a run is over, so that it never merges two.
 #[derive(Clone, Copy)]
 enum Order {
-    /// By a question that it answers when it has run all: the memory that a run drops is free before the next one.
+    /// A query that it answers when it has run everything. The memory that a run drops is then free
+    /// before the next run.
     ByAsking,
-    /// By what the next run depends on. Nothing waits, as in a network.
+    /// A dependency of the next run. Nothing waits, as in a network.
     ByTensors,
 }
 
-/// What a run computed, kept until the device is idle: with fusion on, an output that is dropped
-/// before is never computed.
+/// A run's result, kept until the device is idle. With fusion on, an output that is dropped earlier
+/// is never computed.
 #[allow(
     clippy::large_enum_variant,
     reason = "a handful of them, and a box would be one more allocation to time"
@@ -139,7 +140,7 @@ impl<const D: usize> Norm<D> {
         self.device.sync().context("the device failed")
     }
 
-    /// A run's own input, made after the run before it where fusion is told so.
+    /// A run's own input, made to depend on the run before it if that is the order.
     fn input(&self, run: usize, before: Option<&Kept<D>>) -> Tensor<D> {
         let input = self.inputs[run % self.inputs.len()].clone();
         match (self.order, before) {
@@ -152,10 +153,11 @@ impl<const D: usize> Norm<D> {
         }
     }
 
-    /// Has fusion run what it has recorded, where it is not told by tensors what a run is.
+    /// Has fusion run its recorded operations, if the order is by asking.
     ///
-    /// A flush does that too, but on a CPU waits until the device is idle, once a run, which neither a network nor the
-    /// copy does. Asking what memory is in use waits for no kernel, only for the threads between.
+    /// A flush does that too, but on a CPU it waits until the device is idle, once a run. Neither a
+    /// network nor the copy does that. Asking for the memory in use waits for no kernel, only for
+    /// the threads between.
     fn hand_over(&self) {
         if let Order::ByAsking = self.order {
             black_box(self.device.memory_pool_usage());
@@ -167,7 +169,7 @@ impl<const D: usize> Norm<D> {
     }
 
     fn gradients(&self, input: Tensor<D>, output: Tensor<D>) -> Kept<D> {
-        // Seen in the order of memory, so that the gradient that comes back lies in it.
+        // In memory order, so that `dx` has the layout of the input.
         let gradients = match self.layout {
             Layout::Contiguous => output.backward(),
             Layout::ChannelsLast => output.clone().movedim(1, -1).backward(),
@@ -186,7 +188,7 @@ impl<const D: usize> Norm<D> {
         }
     }
 
-    /// Times what `run` does with each item and what was returned for the one before it, and keeps what it returns until
+    /// Times `run` with each item and the result for the item before it. Keeps the results until
     /// the device is idle.
     fn timed<T>(
         &self,
@@ -215,10 +217,10 @@ impl<const D: usize> Subject for Norm<D> {
         self.inputs.len()
     }
 
-    /// Which order is the faster differs: Burn's chains of reductions take up to 1.7 times the time where
-    /// nothing waits, what is one launch 0.6 to 0.9 times.
+    /// Chooses the faster order. Burn's chains of reductions take up to 1.7 times the time if
+    /// nothing waits. A single launch takes 0.6 to 0.9 times.
     fn settle(&mut self, runs: usize) -> Result<()> {
-        // What goes back alone depends on nothing that another run computes.
+        // A backward pass alone depends on no result of another run.
         if self.pass == Pass::Backward {
             return Ok(());
         }

@@ -18,7 +18,7 @@ pub fn subject(problem: &Problem, device: &Device) -> Result<Box<dyn Subject>> {
     use anyhow::Context;
 
     let client = crate::tune::client(device)?;
-    // Measured now: what CubeCL kept may be of another day.
+    // Measured now: CubeCL may have kept a result of another day.
     let probed = || crate::probe::copy_milliseconds(&client, problem.bytes());
     let milliseconds =
         crate::environment::apart("probe", probed).context("CubeCL's probe failed")?;
@@ -34,8 +34,8 @@ mod cube {
     use super::Subject;
     use crate::{check::Outcome, clock::Clock};
 
-    /// Milliseconds of a copy: the least of the probe's own samples, and so without a spread. They are by the
-    /// device's clock where there is one.
+    /// Milliseconds of a copy: the least of the probe's own samples, and so without a spread. By
+    /// the device's clock if there is one.
     pub struct Probe(pub f64);
 
     impl Subject for Probe {

@@ -12,7 +12,7 @@ use crate::problems::Problem;
 ///
 /// # Errors
 ///
-/// Always, as all of these.
+/// Always, as the others here.
 pub fn tune(_problem: &Problem, _device: &Device) -> Result<Vec<Tuned>> {
     absent()
 }
@@ -35,7 +35,7 @@ pub fn plan(_problem: &Problem, _device: &Device) -> Result<Planned> {
     absent()
 }
 
-/// Tells all of a problem's plan: it has none.
+/// Explains a problem's plan: it has none.
 ///
 /// # Errors
 ///
@@ -56,7 +56,7 @@ pub fn running(_problem: &Problem, _device: &Device) -> Result<String> {
     absent()
 }
 
-/// What computes on a device.
+/// Name of the runtime.
 pub fn runtime(device: &Device) -> String {
     format!("{device:?}")
 }

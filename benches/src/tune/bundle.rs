@@ -1,4 +1,4 @@
-//! What was tuned and compiled, as a file that an application ships.
+//! Tuned choices and compiled kernels, as a file that an application ships.
 
 use std::path::Path;
 
@@ -8,12 +8,12 @@ use cubecl::{bundle::BundleFormat, environment};
 use super::described::keep_kernels;
 use crate::environment::apart;
 
-/// Runs `tune` in an environment of CubeCL's of its own, and exports what it holds then as a bundle: every
-/// choice, and every kernel where the runtime keeps those. To be called before any device is used.
+/// Runs `tune` in a CubeCL environment of its own, and exports that environment as a bundle: every
+/// choice, and every kernel if the runtime keeps kernels. Call it before any device is used.
 ///
 /// # Errors
 ///
-/// Where `tune` has one, or the bundle cannot be written.
+/// If `tune` fails, or the bundle cannot be written.
 pub fn bundled(bundle: &Path, tune: impl FnOnce() -> Result<()>) -> Result<()> {
     keep_kernels();
     apart("bundle", || {

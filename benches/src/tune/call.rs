@@ -25,19 +25,20 @@ use crate::{
     providers::Provider,
 };
 
-/// What one sample should last, and how many there are.
+/// Length of a sample, and number of samples.
 const SAMPLE: Duration = Duration::from_millis(20);
 const SAMPLES: usize = 7;
 
-/// Launches of a sample at most. CubeCL keeps 64 messages of them (0.11.3, `cubecl-common`, two queues of
-/// `CHANNEL_MAX_TASK`); who sends more spins until there is room, on a CPU on a core that the kernel needs.
+/// Largest number of launches of a sample. CubeCL keeps 64 messages of them (0.11.3,
+/// `cubecl-common`, two queues of `CHANNEL_MAX_TASK`). A sender that finds the queue full spins, on
+/// a CPU on a core that the kernel needs.
 const MOST_LAUNCHES: usize = 48;
 
-/// Lets the tuner choose, then times every candidate in turns: for each pass of a problem.
+/// Lets the tuner choose, then times every candidate in turns, for each pass of a problem.
 ///
 /// # Errors
 ///
-/// Where the device is none of CubeCL's, or a candidate cannot be launched.
+/// If the device is none of CubeCL's, or a candidate cannot be launched.
 pub fn tune(problem: &Problem, device: &Device) -> Result<Vec<Tuned>> {
     let tuned = |described: Described| {
         let call = Call::new(described)?;
@@ -74,7 +75,8 @@ pub fn strategies(problem: &Problem, device: &Device) -> Result<Strategies> {
     all.push(Knobs::default());
     let candidates = call.timed(&all)?;
     let launched = call.described.problem.clone();
-    // A GPU's candidates find what they read in its cache, and are timed by its own clock, as the probe's copy is.
+    // A GPU's candidates find their input in its cache, and are timed by its own clock, as the
+    // probe's copy is.
     let probed = match hardware(&call.described.client).is_gpu() {
         true => copy_milliseconds(&call.described.client, launched.bytes()),
         false => None,
@@ -95,7 +97,7 @@ pub fn strategies(problem: &Problem, device: &Device) -> Result<Strategies> {
     })
 }
 
-/// The plans that a layer's call runs, as they print, the way back after the way there.
+/// The plans of a layer's call, as they print: forward first, then backward.
 ///
 /// # Errors
 ///
@@ -107,7 +109,7 @@ pub fn running(problem: &Problem, device: &Device) -> Result<String> {
         let Some(budget) = budget else {
             return Ok(described.plan(Knobs::default())?.1);
         };
-        // What the layer's call found is kept, so this measures nothing again.
+        // The layer's call has kept its choice, so this measures nothing again.
         let call = Call::new(described)?;
         Ok(call.described.plan(call.chosen(budget)?)?.1)
     };
@@ -119,7 +121,7 @@ pub fn running(problem: &Problem, device: &Device) -> Result<String> {
 /// A described pass with its buffers.
 struct Call {
     described: Described,
-    /// What launches read and write in turn, as the tuner's do.
+    /// Tensors that launches use in turn, as the tuner's do.
     sets: Vec<Set>,
     turn: AtomicUsize,
     saved: Handle,
@@ -212,7 +214,7 @@ impl Call {
         }
     }
 
-    /// What the tuner chooses, measured if it does not know yet.
+    /// The tuner's choice, measured if it is not known yet.
     fn chosen(&self, budget: Duration) -> Result<Knobs> {
         let Described {
             client,
@@ -281,7 +283,7 @@ impl Call {
             .collect())
     }
 
-    /// Seconds of a run, by the device's clock where it has one.
+    /// Seconds of a run, by the device's clock if it has one.
     fn time(&self, knobs: Knobs, runs: usize) -> Result<f64> {
         let ((), profiled) = self
             .described

@@ -24,7 +24,7 @@ use crate::problems::{self, EPSILON, Op, Pass, Problem};
 ///
 /// # Errors
 ///
-/// Where the device is none of CubeCL's, or cannot hold the problem.
+/// If the device is none of CubeCL's, or cannot hold the problem.
 pub fn plan(problem: &Problem, device: &Device) -> Result<Planned> {
     let (strategy, plan) = Described::new(problem, &client(device)?)?.plan(Knobs::default())?;
     Ok(Planned { strategy, plan })
@@ -34,12 +34,13 @@ pub fn plan(problem: &Problem, device: &Device) -> Result<Planned> {
 ///
 /// # Errors
 ///
-/// Where the device is none of CubeCL's, or cannot hold the problem.
+/// If the device is none of CubeCL's, or cannot hold the problem.
 pub fn explain(problem: &Problem, device: &Device) -> Result<Explained> {
     Described::new(problem, &client(device)?)?.explain()
 }
 
-/// Has runtimes append what they compile to a file, those that tell. To be called before any device is used.
+/// Has runtimes append the sources that they compile to a file, if they can. Call it before any
+/// device is used.
 pub fn log_sources(log: &Path) {
     configured(|config| {
         config.compilation.logger.level = CompilationLogLevel::Full;
@@ -47,13 +48,13 @@ pub fn log_sources(log: &Path) {
     });
 }
 
-/// Has runtimes keep what they compile beside what is tuned, those that can: CUDA, ROCm, Metal, and Vulkan where it takes
-/// SPIR-V. To be called before any device is used.
+/// Has runtimes keep compiled kernels with the tuned choices, if they can: CUDA, ROCm, Metal, and
+/// Vulkan with SPIR-V. Call it before any device is used.
 pub(super) fn keep_kernels() {
     configured(|config| config.compilation.cache = true);
 }
 
-/// Changes what the user has configured CubeCL to.
+/// Changes the user's configuration of CubeCL.
 fn configured(change: impl FnOnce(&mut CubeClRuntimeConfig)) {
     let mut config = CubeClRuntimeConfig::from_current_dir().override_from_env();
     change(&mut config);
@@ -67,7 +68,7 @@ pub(crate) fn client(device: &Device) -> Result<Client> {
     }
 }
 
-/// What computes on a device, as CubeCL calls it.
+/// Name of the device's runtime, as CubeCL calls it.
 pub fn runtime(device: &Device) -> String {
     match client(device) {
         Ok(client) => client.name().to_owned(),
@@ -81,19 +82,19 @@ pub(super) struct Described {
     /// The problem, of this pass alone.
     pub problem: Problem,
     pub norm: NormDesc,
-    /// The way back, where that is the pass.
+    /// The backward pass, if that is the pass.
     pub gradient: Option<GradientDesc>,
 }
 
 impl Described {
-    /// The pass of a problem; of both, the way back.
+    /// The pass of a problem. Of forward and backward together, the backward pass.
     pub fn new(problem: &Problem, client: &Client) -> Result<Self> {
         let mut passes = Self::passes(problem, client)?;
         passes.pop().context("a problem has a pass")
     }
 
-    /// The passes of a problem, the way there first: before the way back it leaves its statistics to it, and is
-    /// tuned and planned as another kind of call.
+    /// The passes of a problem, forward first. A forward pass before a backward pass writes
+    /// statistics for it, and is tuned and planned as another kind of call.
     pub fn passes(problem: &Problem, client: &Client) -> Result<Vec<Self>> {
         problem.validate()?;
         let dtype = match problem.dtype {
@@ -125,12 +126,12 @@ impl Described {
         })
     }
 
-    /// The least that the pass must move.
+    /// The bytes that the pass must move at least.
     pub fn bytes(&self) -> usize {
         self.problem.bytes()
     }
 
-    /// The plan that knobs come to: its strategy, and all of it.
+    /// The plan of these knobs: its strategy, and all of it.
     pub fn plan(&self, knobs: Knobs) -> Result<(String, String)> {
         let choice = StrategyChoice::Forced(knobs);
         Ok(match &self.gradient {
@@ -145,7 +146,7 @@ impl Described {
         })
     }
 
-    /// What the tuner measures.
+    /// The candidates that the tuner measures.
     pub fn candidates(&self) -> Result<Vec<Knobs>> {
         let hardware = hardware(&self.client);
         let places = match &self.gradient {
@@ -162,7 +163,7 @@ impl Described {
         Ok(places.into_iter().map(|place| all[place]).collect())
     }
 
-    /// The kernels of the analytic plan, as CubeCL has them, in the order in which they run.
+    /// The kernels of the analytic plan, in CubeCL's representation, in launch order.
     fn kernels(&self) -> Result<Vec<String>> {
         let work = match &self.gradient {
             None => Work::Forward(self.norm.clone()),
@@ -173,7 +174,7 @@ impl Described {
         let kernels = recorder.take();
         let texts = kernels.iter().map(|kernel| Ok(representation(&**kernel)?));
         let texts = texts.collect::<Result<_>>()?;
-        // What the runtime itself makes of them it writes to its log.
+        // The runtime writes their sources to its log.
         work.launch(&self.client, StrategyChoice::Inferred)?;
         block_on(self.client.sync())?;
         Ok(texts)
@@ -211,7 +212,7 @@ impl Described {
     }
 }
 
-/// The description that the layers of `cubenorm::nn` come to.
+/// The description of the layers of `cubenorm::nn`.
 fn desc(problem: &Problem, dtype: DType) -> NormDesc {
     let shape = &problem.shape;
     let last = shape.len() - 1;
@@ -250,7 +251,7 @@ fn desc(problem: &Problem, dtype: DType) -> NormDesc {
         _ => Statistics::MeanVariance,
     };
     let has_bias = problem.op != Op::RmsNorm;
-    // Channels come apart where they are.
+    // Channels are split into groups in place, if the layout allows it.
     let grouped = layout(problem).reshaped(&shape);
     let input = grouped.unwrap_or_else(|| Layout::contiguous(shape));
     NormDesc::new(TensorDesc::new(input, dtype), axes, statistics)
@@ -259,7 +260,7 @@ fn desc(problem: &Problem, dtype: DType) -> NormDesc {
         .with_bias(has_bias.then_some(param))
 }
 
-/// Where the elements of a problem's tensors lie.
+/// Memory layout of a problem's tensors.
 fn layout(problem: &Problem) -> Layout {
     let mut shape = problem.shape.clone();
     match problem.layout {
@@ -281,7 +282,7 @@ mod tests {
     use crate::problems::Suite;
 
     #[test]
-    fn every_problem_has_the_rows_and_columns_of_its_description() {
+    fn problems_match_their_descriptions() {
         for problem in Suite::Full.problems() {
             let norm = desc(&problem, DType::F32).problem().unwrap();
             if !problem.is_inference() {
@@ -292,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn channels_that_are_last_are_one_element_apart() {
+    fn channels_last_has_unit_channel_stride() {
         for problem in Suite::Vision.problems() {
             let input = desc(&problem, DType::F32).input.layout;
             let channel = match problem.op {

@@ -1,4 +1,4 @@
-//! One problem's plans: what would run, what the tuner chooses, and how long each takes.
+//! Plans of one problem: the analytic plan, the tuner's choice, and the time of each.
 
 #[cfg(not(feature = "cube"))]
 mod absent;
@@ -22,28 +22,29 @@ pub use {
     described::{explain, log_sources, plan, runtime},
 };
 
-/// What is known of the candidates of one of a problem's passes on a device.
+/// Candidates of one pass of a problem on a device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Tuned {
-    /// Which pass: forward, which may write statistics for the way back, or backward.
+    /// The pass: forward, which may write statistics for the backward pass, or backward.
     pub pass: String,
-    /// A copy of as many bytes as the pass must move, in milliseconds, where CubeCL's probe could
-    /// measure it.
+    /// Milliseconds of a copy of the bytes that the pass must move, if CubeCL's probe could measure
+    /// it.
     pub copy: Option<f64>,
     /// Every candidate, the analytic plan first.
     pub candidates: Vec<Candidate>,
     /// The name of the one that the tuner chose.
     pub chosen: String,
-    /// How long the tuner took, in milliseconds, compiling included; little where it knew already.
+    /// Milliseconds that the tuner took, compilation included; few if the choice was known already.
     pub took: f64,
 }
 
-/// How fast each strategy is that can run a problem at all.
+/// Time of each strategy that can run a problem.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Strategies {
     /// The bytes that the pass must move at least.
     pub bytes: usize,
-    /// A copy of as many bytes, in milliseconds: CubeCL's probe of a GPU, elsewhere the benchmark's own.
+    /// Milliseconds of a copy of these bytes: CubeCL's probe on a GPU, elsewhere the benchmark's
+    /// own.
     pub copy: f64,
     /// One for each strategy, the analytic plan last.
     pub candidates: Vec<Candidate>,
@@ -69,7 +70,7 @@ pub struct Planned {
     pub plan: String,
 }
 
-/// What would run for a problem.
+/// The plan of a problem, and its reasons.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Explained {
     /// The description, as JSON.
@@ -78,9 +79,9 @@ pub struct Explained {
     pub plan: String,
     /// The bytes that any implementation must move.
     pub minimum: usize,
-    /// The bytes that this plan asks for, what it reads again counted again.
+    /// The bytes that this plan requests. Bytes that are read twice count twice.
     pub moved: usize,
-    /// Whether what is read again can be expected in a cache.
+    /// True if a cache probably holds the bytes that are read twice.
     pub reads_again: bool,
     /// The candidates of the tuner, best estimate first.
     pub candidates: Vec<String>,
