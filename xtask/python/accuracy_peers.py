@@ -14,7 +14,7 @@ from pathlib import Path
 import libraries
 import numpy as np
 
-# bfloat16 travels as its bits: numpy has no such type.
+# bfloat16 is passed as its bits: numpy has no such type.
 NUMPY = {"f16": np.float16, "bf16": np.uint16, "f32": np.float32, "f64": np.float64}
 
 
@@ -47,7 +47,7 @@ def onnxruntime(case: dict, arrays: dict[str, np.ndarray]) -> np.ndarray:
     if case["op"] == "mean_variance_norm":
         arrays["scale"] = np.ones(case["shape"], NUMPY[case["dtype"]])
     options = onnxruntime.SessionOptions()
-    # What it would fuse or replace is what is compared: the operator as it stands.
+    # Without its graph optimizations: the operator itself is measured.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = libraries.onnxruntime(case["op"], arrays, case["epsilon"], options=options)
     return session.run(["y"], arrays)[0]
@@ -67,7 +67,7 @@ def main() -> None:
     for case in json.loads((folder / "cases.json").read_text()):
         try:
             result = PEERS[name](case, tensors(folder, case))
-        except Exception as error:  # noqa: BLE001, one case must not keep the others from running
+        except Exception as error:  # noqa: BLE001, one case must not stop the others
             reason = str(error).strip().splitlines() or [type(error).__name__]
             (output / f"{case['name']}.txt").write_text(reason[0] + "\n")
         else:

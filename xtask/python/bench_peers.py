@@ -3,12 +3,12 @@
 Usage: bench_peers.py NAME FOLDER
 
 NAME is torch or onnxruntime. Requests come on standard input and replies go to standard output, a line
-of JSON each, as benches/src/protocol.rs has them. FOLDER has the data of a problem, and gets the result,
-as benches/src/exchange.rs says. Samples are as long, and the warm-up ends, as benches/src/harness.rs has it.
+of JSON each: see benches/src/protocol.rs. FOLDER has the data of a problem, and gets the result: see
+benches/src/exchange.rs. Samples and warm-up are those of benches/src/harness.rs.
 
-PyTorch's norms have no `out=` that is not a copy afterwards, so each run allocates its output; the driver
-sets malloc up to keep freed memory, which makes that as cheap as can be. ONNX Runtime writes into outputs
-that were allocated before. It computes on the CPU, and PyTorch there too unless BURN_DEVICE is cuda.
+`out=` of PyTorch's norms is a copy afterwards, so each run allocates its output. The driver sets malloc up
+to keep freed memory, which makes an allocation cheap. ONNX Runtime writes into outputs that were allocated
+before. It computes on the CPU. So does PyTorch, unless BURN_DEVICE is cuda.
 """
 
 import gc
@@ -24,10 +24,10 @@ import numpy as np
 
 EPSILON = 1e-5
 GROUPS = 32
-# Seconds of a sample and of a round; samples of a round at most.
+# Seconds of a sample and of a round, and the largest number of samples of a round.
 SAMPLE, ROUND, SAMPLES = 0.060, 0.150, 20
-# Bytes that the tensors of a sample may take together, and runs of a sample at most: a tensor for each
-# run, because a single one would stay in the cache.
+# Bytes that the tensors of a sample may take together, and the largest number of runs of a sample. Each run
+# has its own tensor, because a single one would stay in the cache.
 MEMORY, MOST_RUNS = 512 << 20, 24
 NUMPY = {"f16": np.float16, "f32": np.float32}
 THREADS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -56,7 +56,7 @@ class Problem:
             self.parameters["variance"] = np.ones_like(self.parameters["scale"])
 
     def runs(self) -> int:
-        """How many runs have tensors of their own."""
+        """Number of runs that have tensors of their own."""
         tensors = 2 if self.timed == "forward" else 5
         return max(1, min(MOST_RUNS, MEMORY // (tensors * self.input.nbytes)))
 
@@ -112,8 +112,8 @@ class Torch:
         made = None
         if self.problem.timed == "backward":
             made = [self.forward(run) for run in range(runs)]
-        # Kept to the end, as the other providers keep theirs: an output that is freed at once is written to
-        # the same memory again, which the cache still holds.
+        # Kept to the end, as the other providers keep theirs. The next output would otherwise reuse the memory,
+        # which the cache still holds.
         kept = []
         self.synchronize()
         start = time.perf_counter()
@@ -177,7 +177,7 @@ PEERS = {"torch": Torch, "onnxruntime": OnnxRuntime}
 
 
 class Prepared:
-    """A problem that is warm; its result lies in the folder."""
+    """A problem that is warm, with its result in the folder."""
 
     def __init__(self, name: str, request: dict, folder: Path):
         problem = Problem(request, folder)
@@ -214,8 +214,7 @@ def warm_up(sample) -> float:
 
 
 def settle() -> None:
-    """Waits until this library's threads sleep: they look for work in a loop for a while, on cores that
-    the next provider needs."""
+    """Waits until this library's threads sleep. They poll for work on cores that the next provider needs."""
     for _ in range(100):
         before = time.process_time()
         time.sleep(0.005)
@@ -224,17 +223,17 @@ def settle() -> None:
 
 
 def answer(name: str, folder: Path, request, prepared: Prepared | None):
-    """The reply to a request, and what is set up after it."""
+    """The reply to a request, and the problem that is set up after it."""
     try:
         if request == "round":
             if prepared is None:
                 raise RuntimeError("no problem is set up")
             return {"round": {"wall": prepared.round()}}, prepared
-        # What was set up before makes room first.
+        # The previous problem frees its memory first.
         del prepared
         prepared = Prepared(name, request["prepare"], folder)
         return {"ready": {"runtime": prepared.subject.runtime}}, prepared
-    except Exception as error:  # noqa: BLE001, the next problem may go well
+    except Exception as error:  # noqa: BLE001, the next problem may succeed
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         is_absent = isinstance(error, (libraries.Unsupported, NotImplementedError))
         is_absent |= "not implemented for" in reason

@@ -31,7 +31,7 @@ OPERATORS = {
 
 def is_wanted(case) -> bool:
     nodes = case.model.graph.node
-    # With the operator replaced by its function body, even a body of one node is another test.
+    # A function body in place of the operator is another test, even if it has one node.
     return (
         len(nodes) == 1
         and nodes[0].op_type in OPERATORS
@@ -73,10 +73,10 @@ def main() -> None:
         raise SystemExit(__doc__)
     folder = Path(sys.argv[1])
     shutil.rmtree(folder, ignore_errors=True)
-    # Some inputs are drawn when the tests are collected: the same ones each time.
+    # Some inputs are drawn while the tests are collected: the same ones each time.
     np.random.seed(0)
     with warnings.catch_warnings():
-        # Collecting runs the tests of every operator, some of which overflow on purpose.
+        # Collecting runs the tests of every operator. Some overflow on purpose.
         warnings.simplefilter("ignore", RuntimeWarning)
         wanted = [case for case in collect_testcases(None) if is_wanted(case)]
     if not wanted:

@@ -8,7 +8,7 @@ class Unsupported(Exception):
 
 
 def pytorch(op: str, x, parameters: dict, epsilon: float, *, groups: int = 1, trains: bool = False):
-    """What PyTorch makes of `x`; `parameters` are any of scale, bias, mean and variance."""
+    """PyTorch's result for `x`; `parameters` are any of scale, bias, mean and variance."""
     from torch.nn import functional
 
     scale, bias = parameters.get("scale"), parameters.get("bias")
@@ -25,7 +25,7 @@ def pytorch(op: str, x, parameters: dict, epsilon: float, *, groups: int = 1, tr
             running = parameters["mean"], parameters["variance"]
             return functional.batch_norm(x, *running, scale, bias, training=trains, eps=epsilon)
         case "mean_variance_norm":
-            # It has no operator of this name: this is one, over all axes.
+            # It has no operator of this name. This is the same, over all axes.
             return functional.layer_norm(x, x.shape, eps=epsilon)
         case other:
             raise Unsupported(f"no {other}")
@@ -40,8 +40,8 @@ def onnxruntime(
     constants: dict[str, np.ndarray] | None = None,
     options=None,
 ):
-    """A session of ONNX Runtime that computes `y` from `inputs` (the first of which is the tensor to
-    normalize) and from `constants`, as a model has its weights."""
+    """A session of ONNX Runtime that computes `y` from `inputs`, the tensor to normalize first, and from
+    `constants`, which are a model's weights."""
     import onnx
     import onnxruntime
     from onnx import helper, numpy_helper
@@ -53,7 +53,7 @@ def onnxruntime(
         "instance_norm": ("InstanceNormalization", {"epsilon": epsilon}),
         "group_norm": ("GroupNormalization", {"epsilon": epsilon, "num_groups": groups}),
         "batch_norm": ("BatchNormalization", {"epsilon": epsilon}),
-        # MeanVarianceNormalization has no epsilon to set; this is it, over all axes.
+        # MeanVarianceNormalization has no epsilon to set. This is the same, over all axes.
         "mean_variance_norm": ("LayerNormalization", {"axis": 0, "epsilon": epsilon}),
     }.get(op, (None, None))
     if operator is None:
@@ -75,7 +75,7 @@ def onnxruntime(
         return onnxruntime.InferenceSession(
             model.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
-    except Exception as error:  # noqa: BLE001, its exceptions have no common class
+    except Exception as error:  # noqa: BLE001, its exceptions share no class
         if "NOT_IMPLEMENTED" in str(error):
             raise Unsupported(f"no {operator} of {first.dtype}") from error
         raise

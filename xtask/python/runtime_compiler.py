@@ -13,10 +13,10 @@ from pathlib import Path
 
 
 class Compiler:
-    """The functions that both libraries have, under names that differ in their prefix."""
+    """The functions of both libraries, whose names differ in the prefix."""
 
     def __init__(self, library, prefix):
-        # What it loads in its turn lies beside it.
+        # The libraries that it loads are in the same folder.
         self.library = ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
         self.prefix = prefix
 
@@ -31,7 +31,7 @@ class Compiler:
         return text.value.decode(errors="replace").strip()
 
     def compile(self, file, options):
-        """What is wrong with a source, or None."""
+        """The errors of a source, or None."""
         path = Path(file)
         program = ctypes.c_void_p()
         status = self.call(

@@ -15,6 +15,8 @@ use super::{
 /// A step. Most are a part of the suite of the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Step {
+    /// Guard bytes around buffers see a fault that is made on purpose
+    Guards,
     /// Every strategy, layout, dtype and kind of value against the reference
     Kernels,
     /// Gradients against central differences
