@@ -299,6 +299,20 @@ mod tests {
     }
 
     #[test]
+    fn record_and_report_need_no_run() {
+        let parsed = |arguments: &[&str]| {
+            let cli = Cli::try_parse_from(["bench"].iter().chain(arguments));
+            cli.map(|cli| cli.args)
+        };
+        let run = parsed(&["--record", "--quick"]).unwrap();
+        assert!(run.record == Some(None) && !run.is_about_records());
+        let file = parsed(&["--record", "rows.csv"]).unwrap();
+        assert!(file.record == Some(Some("rows.csv".into())) && file.is_about_records());
+        assert!(parsed(&["--report", "--check"]).unwrap().is_about_records());
+        assert!(parsed(&["--check"]).is_err() && parsed(&["--report", "--record"]).is_err());
+    }
+
+    #[test]
     fn a_run_fails_only_if_ours_has_no_time() {
         let mut all = fixture::measurements();
         check(&all).unwrap();
