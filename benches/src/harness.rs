@@ -76,7 +76,8 @@ impl Prepared {
                 anyhow::Ok(time.div_f64(self.runs as f64))
             };
             wall.push(sample(&Clock::Host)?);
-            // A kernel that the runtime could not time leaves a gap; one that failed fails the next sample.
+            // A kernel that the runtime could not time leaves a gap; one that failed fails the next
+            // sample.
             device.extend(self.clock.as_ref().and_then(|clock| sample(clock).ok()));
         }
         Ok(Round { wall, device })

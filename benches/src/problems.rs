@@ -402,7 +402,8 @@ impl Problem {
         let (tensors, parameters) = match self.pass {
             // Input in, output out; scale and bias in.
             Pass::Forward => (2, self.op.parameter_tensors()),
-            // Input and incoming gradient in, gradient of the input out; scale in, the gradients of both out.
+            // Input and incoming gradient in, gradient of the input out; scale in, the gradients of
+            // both out.
             Pass::Backward => (3, 1 + self.op.parameter_tensors()),
             Pass::Full => (5, 1 + 2 * self.op.parameter_tensors()),
         };

@@ -1,4 +1,5 @@
-//! That runs one after another are kernels of their own, whatever Burn's fusion makes of several otherwise.
+//! That runs one after another are kernels of their own, whatever Burn's fusion makes of several
+//! otherwise.
 #![cfg(feature = "cpu")]
 
 use std::sync::{

@@ -34,7 +34,8 @@ pub enum Input {
     /// Normal around 1e4 with deviation 1. float16 holds little of that deviation and bfloat16
     /// none, so their rows are nearly constant.
     LargeOffset,
-    /// Normal around 0 with variance 1e-12, and an epsilon as large, so that neither hides the other.
+    /// Normal around 0 with variance 1e-12, and an epsilon as large, so that neither hides the
+    /// other.
     TinyVariance,
     /// Magnitudes from 1e-30 to 1e30, evenly in their logarithm, or in the range of the type
     /// (float16: 1e-7 to 3e4), with both signs. Every other row mixes magnitudes. The rows between

@@ -86,8 +86,8 @@ pub fn run(args: &Args) -> Result<()> {
         let check = on("check", packages, combination);
         let check = match args.shared {
             true => check,
-            // A build script must not see the environment of the builds. As on docs.rs, build scripts
-            // leave out what only a linker needs.
+            // A build script must not see the environment of the builds. As on docs.rs, build
+            // scripts leave out what only a linker needs.
             false => check
                 .arg("--target-dir")
                 .arg(target_folder("features"))

@@ -17,7 +17,8 @@ use crate::{
     style,
 };
 
-/// Build an archive that checks a device on another machine: nothing there but its driver is needed.
+/// Build an archive that checks a device on another machine: nothing there but its driver is
+/// needed.
 ///
 /// It has the whole suite as one stripped program, ONNX's node tests, and `gpu-check`, which runs
 /// them and writes a report. It runs on any Linux of this architecture with the C library that it
@@ -151,7 +152,8 @@ pub fn assemble(device: Device, out: &Path) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// The commit of the clone, marked if tracked files differ from it. Documents and recorded rows do not count.
+/// The commit of the clone, marked if tracked files differ from it. Documents and recorded rows do
+/// not count.
 pub fn commit() -> Result<String> {
     let git = |arguments: &[&str]| Cmd::new("git").args(arguments.iter().copied()).capture();
     let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
@@ -165,7 +167,8 @@ pub fn commit() -> Result<String> {
     Ok(format!("{}{mark}", commit.trim()))
 }
 
-/// Copies a program without symbols, and checks that it runs elsewhere, with the libraries that go along.
+/// Copies a program without symbols, and checks that it runs elsewhere, with the libraries that go
+/// along.
 fn strip(from: &Path, to: &Path) -> Result<()> {
     let strip = Cmd::new("strip").arg("-o").arg(to).arg(from);
     strip.run().context("binutils strip programs")?;

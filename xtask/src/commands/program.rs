@@ -24,7 +24,8 @@ pub const BENCH: &str = "cubenorm-bench";
 ///
 /// # Errors
 ///
-/// If it does not build, or one build cannot tell the devices apart: with `vulkan` in it `wgpu` compiles to SPIR-V too.
+/// If it does not build, or one build cannot tell the devices apart: with `vulkan` in it `wgpu`
+/// compiles to SPIR-V too.
 pub fn build(name: &str, devices: &[Device]) -> Result<PathBuf> {
     let both = [Device::Vulkan, Device::Wgpu];
     ensure!(
@@ -38,12 +39,13 @@ pub fn build(name: &str, devices: &[Device]) -> Result<PathBuf> {
 /// Problems in a row that may end a program: a shape has four, of two types and two passes.
 const MOST_IN_A_ROW: usize = 4;
 
-/// Asks a program for an answer to each problem. If a problem ends the program, its answer is that error, and another
-/// process continues with the next problem.
+/// Asks a program for an answer to each problem. If a problem ends the program, its answer is that
+/// error, and another process continues with the next problem.
 ///
 /// # Errors
 ///
-/// If the program cannot be started, fails at its end, or many problems in a row end it: then no problem is the cause.
+/// If the program cannot be started, fails at its end, or many problems in a row end it: then no
+/// problem is the cause.
 pub fn answers<T: for<'a> Deserialize<'a>>(
     command: &Cmd,
     problems: &[Problem],

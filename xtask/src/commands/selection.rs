@@ -22,8 +22,8 @@ pub struct Selection {
     /// Which shapes
     #[arg(long, value_name = "NAME", default_value = "full", value_parser = SUITES)]
     suite: String,
-    /// The problems of FILE instead: a JSON array of {"op": ..., "shape": [...], "layout": ..., "dtype": ...,
-    /// "pass": ...}
+    /// The problems of FILE instead: a JSON array of {"op": ..., "shape": [...], "layout": ...,
+    /// "dtype": ..., "pass": ...}
     #[arg(long, value_name = "FILE", conflicts_with = "suite")]
     shapes: Option<PathBuf>,
     /// Devices to run on [default: cpu and wgpu, if this machine has them]

@@ -17,8 +17,8 @@ use crate::{
 const EXCHANGE: &str = "target/bench/exchange";
 /// The worker for libraries outside Rust.
 const SCRIPT: &str = "bench_peers.py";
-/// Makes glibc keep what PyTorch frees: its norms allocate each output, and memory that is fresh from the
-/// system costs more than the norm.
+/// Makes glibc keep what PyTorch frees: its norms allocate each output, and memory that is fresh
+/// from the system costs more than the norm.
 const KEEP_MEMORY: [(&str, &str); 2] = [
     ("MALLOC_MMAP_MAX_", "0"),
     ("MALLOC_TRIM_THRESHOLD_", "1099511627776"),

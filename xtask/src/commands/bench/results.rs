@@ -324,7 +324,8 @@ fn new_run(rows: &[Record], taken: &BTreeSet<&str>) -> Result<String> {
 pub mod tests {
     use super::*;
 
-    /// A table with these rows, each `provider op shape dtype pass wall device`, on a machine of this name.
+    /// A table with these rows, each `provider op shape dtype pass wall device`, on a machine of
+    /// this name.
     pub fn table(machine: &str, device: &str, driver: &str, rows: &[&str]) -> String {
         let mut text = COLUMNS[1..].join(",") + "\n";
         for row in rows {

@@ -13,7 +13,8 @@ use crate::{
     style,
 };
 
-/// Elements of each tensor that is measured, as a power of two: 16 MiB of float32, beyond most caches.
+/// Elements of each tensor that is measured, as a power of two: 16 MiB of float32, beyond most
+/// caches.
 const ELEMENTS: u32 = 22;
 /// The longest row and the most rows that are planned, as powers of two; and elements in all.
 const LONGEST: u32 = 24;

@@ -76,7 +76,8 @@ impl Bench<'_> {
             Target::Ptx => {
                 let cuda = self.tools.cuda.as_ref().context("no ptxas")?;
                 let mut command = Command::new(&cuda.ptxas);
-                // Said at all, because LLVM's own choice from sm_90 on is the one that no later GPU takes.
+                // Said at all, because LLVM's own choice from sm_90 on is the one that no later GPU
+                // takes.
                 command
                     .arg("-v")
                     .arg(format!("-arch={}", specific(&variant)));

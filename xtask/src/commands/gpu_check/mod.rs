@@ -21,10 +21,11 @@ use self::{machine::Machine, part::Suite, report::Report, steps::Step};
 use super::package::{self, MANIFEST, Manifest};
 use crate::{device::Device, exec::workspace, setup, style};
 
-/// Check a device: conformance, random cases, determinism, memory errors, throughput; writes a report.
+/// Check a device: conformance, random cases, determinism, memory errors, throughput; writes a
+/// report.
 ///
-/// In a clone it builds the suite first. A package, which `cargo xtask package` makes, needs only the
-/// device's driver. Writes report.json, report.md, the output of each step, and throughput.csv,
+/// In a clone it builds the suite first. A package, which `cargo xtask package` makes, needs only
+/// the device's driver. Writes report.json, report.md, the output of each step, and throughput.csv,
 /// which `cargo xtask bench --record FILE` records. The exit code tells whether all passed.
 #[derive(clap::Args)]
 pub struct Args {

@@ -35,8 +35,8 @@ const LAYOUTS: [&str; 2] = ["channels_last", "padded"];
 
 /// The rows as CSV, for `cargo xtask bench --record FILE`.
 ///
-/// The tuner's choice is the provider `cubenorm`, the analytic plan `cubenorm:analytic`. The ceiling is CubeCL's probe
-/// of a copy, so it is the provider `probe`.
+/// The tuner's choice is the provider `cubenorm`, the analytic plan `cubenorm:analytic`. The
+/// ceiling is CubeCL's probe of a copy, so it is the provider `probe`.
 pub fn csv(report: &Report) -> Result<String> {
     let device: Device = report.package.device.parse()?;
     let arguments = command_line().into_iter().skip(1);

@@ -164,7 +164,8 @@ fn execute<'a>(
         .fold(Ran::default(), Ran::and)
 }
 
-/// [`execute`], two at a time: a driver compiles kernels one after the other, on one core, and that is most of the time.
+/// [`execute`], two at a time: a driver compiles kernels one after the other, on one core, and that
+/// is most of the time.
 fn in_pairs(programs: Vec<&Artifact>, args: &Args, environment: &[(&str, OsString)]) -> Ran {
     let left = Mutex::new(programs.into_iter());
     let next = || {

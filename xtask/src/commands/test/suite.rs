@@ -55,7 +55,8 @@ pub const ALONE: [&str; 2] = [TUNING, "large"];
 /// The one that has tests of several devices at once.
 pub const TOGETHER: &str = "robustness";
 
-/// The one that a further driver does not repeat: how a device is tuned does not depend on it, and it takes minutes.
+/// The one that a further driver does not repeat: how a device is tuned does not depend on it, and
+/// it takes minutes.
 const TUNING: &str = "tuning";
 
 /// The one that runs operators from files, through CubeCL or through Burn.

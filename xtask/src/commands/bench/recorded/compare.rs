@@ -50,7 +50,8 @@ pub fn sections(records: &[Record]) -> Vec<Section<'_>> {
 pub struct Comparison<'a> {
     pub run: &'a Record,
     pub clock: Clock,
-    /// How many times the baseline's speed ours is, and our row. Of a copy: our share of its bandwidth.
+    /// How many times the baseline's speed ours is, and our row. Of a copy: our share of its
+    /// bandwidth.
     pub ratios: Vec<(f64, &'a Record)>,
 }
 
@@ -77,7 +78,8 @@ impl<'a> Section<'a> {
         self.records.iter().any(|record| record.is_on_gpu())
     }
 
-    /// The clocks, the one to prefer first. A GPU's own clock leaves out what a caller spends between kernels.
+    /// The clocks, the one to prefer first. A GPU's own clock leaves out what a caller spends
+    /// between kernels.
     pub fn clocks(&self) -> [Clock; 2] {
         match self.is_on_gpu() {
             true => [Clock::Device, Clock::Wall],

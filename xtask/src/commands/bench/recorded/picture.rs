@@ -68,7 +68,8 @@ struct Group {
     bars: Vec<(String, f64)>,
 }
 
-/// The groups of a section. Each has the problems that all its providers have, so that the means are comparable.
+/// The groups of a section. Each has the problems that all its providers have, so that the means
+/// are comparable.
 fn groups(section: &Section) -> Vec<Group> {
     let mut groups = Vec::new();
     for op in OPS {

@@ -19,7 +19,8 @@ pub struct Target {
     pub provider: String,
     pub pass: String,
     pub shapes: Shapes,
-    /// How many times the baseline's speed in the geometric mean; of a copy, the share of its bandwidth.
+    /// How many times the baseline's speed in the geometric mean; of a copy, the share of its
+    /// bandwidth.
     pub mean: Option<f64>,
     /// The same of the worst shape.
     pub worst: Option<f64>,
