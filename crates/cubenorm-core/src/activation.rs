@@ -5,14 +5,14 @@ use strum::{EnumDiscriminants, EnumIter, IntoStaticStr};
 
 /// A function applied to the normalized value last, after scale and bias.
 ///
-/// `x` is the value after scale and bias. The first sixteen are those that DirectML fuses, with its
-/// parameter names; the others are common in models.
+/// `x` is the value after scale and bias. The first sixteen variants are the ones that DirectML
+/// fuses, with its parameter names; the others are common in models.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, EnumDiscriminants)]
 #[strum_discriminants(
     name(ActivationKind),
     derive(Hash, PartialOrd, Ord, EnumIter, IntoStaticStr),
     strum(serialize_all = "snake_case"),
-    doc = "Which function an [`Activation`] is, without its parameters: all that a kernel is compiled for."
+    doc = "The function of an [`Activation`], without its parameters: a kernel is compiled per kind."
 )]
 #[strum_discriminants(allow(missing_docs))]
 pub enum Activation {
@@ -21,19 +21,19 @@ pub enum Activation {
     Identity,
     /// `max(x, 0)`
     Relu,
-    /// `x` where `x > 0`, else `alpha * x`
+    /// `x` if `x > 0`, else `alpha * x`
     LeakyRelu {
         /// Slope of the negative side.
         alpha: f64,
     },
-    /// `x` where `x > alpha`, else `0`
+    /// `x` if `x > alpha`, else `0`
     ThresholdedRelu {
         /// The threshold.
         alpha: f64,
     },
-    /// `x` where `x > 0`, else `alpha * (exp(x) - 1)`
+    /// `x` if `x > 0`, else `alpha * (exp(x) - 1)`
     Elu {
-        /// What the negative side saturates at, negated.
+        /// Magnitude at which the negative side saturates.
         alpha: f64,
     },
     /// `max(x, 0) + min(0, alpha * (exp(x / alpha) - 1))`
@@ -41,7 +41,7 @@ pub enum Activation {
         /// Scale of the negative side.
         alpha: f64,
     },
-    /// `gamma * x` where `x > 0`, else `gamma * alpha * (exp(x) - 1)`
+    /// `gamma * x` if `x > 0`, else `gamma * alpha * (exp(x) - 1)`
     ScaledElu {
         /// Scale of the exponential.
         alpha: f64,
@@ -75,7 +75,7 @@ pub enum Activation {
     },
     /// `ln(1 + exp(steepness * x)) / steepness`
     Softplus {
-        /// How sharp the bend at 0 is.
+        /// Sharpness of the bend at 0.
         steepness: f64,
     },
     /// `alpha * ln(1 + exp(beta * x))`
@@ -87,9 +87,9 @@ pub enum Activation {
     },
     /// `x / (1 + |x|)`
     Softsign,
-    /// `x - bias` where `x > threshold`, `x + bias` where `x < -threshold`, else `0`
+    /// `x - bias` if `x > threshold`, `x + bias` if `x < -threshold`, else `0`
     Shrink {
-        /// What is taken off the magnitude.
+        /// Reduction of the magnitude.
         bias: f64,
         /// Magnitudes up to this become 0.
         threshold: f64,
@@ -107,8 +107,8 @@ pub enum Activation {
 }
 
 impl Activation {
-    /// The parameters in the order of their fields, `0` where there is none. Kernels take them at
-    /// run time, so that a new value compiles nothing.
+    /// The parameters in field order, padded with `0`. Kernels take them at run time, so a new
+    /// value needs no new kernel.
     pub const fn parameters(self) -> [f64; 2] {
         match self {
             Self::LeakyRelu { alpha }
@@ -135,7 +135,7 @@ impl Activation {
         }
     }
 
-    /// Which function this is, without its parameters.
+    /// The function, without its parameters.
     pub fn kind(self) -> ActivationKind {
         self.into()
     }
@@ -151,7 +151,7 @@ impl std::hash::Hash for Activation {
 }
 
 impl ActivationKind {
-    /// Whether it takes more than additions, multiplications, divisions and comparisons.
+    /// True if it needs more than additions, multiplications, divisions and comparisons.
     pub const fn is_transcendental(self) -> bool {
         !matches!(
             self,

@@ -2,36 +2,35 @@ use serde::{Deserialize, Serialize};
 
 use crate::{DType, Epsilon, NormError, TensorDesc};
 
-/// An elementwise step over a small tensor, beside a normalization:
+/// An exponential moving average over a small tensor, elementwise:
 ///
 /// ```text
 /// output = previous * momentum + input * (1 - momentum)
 /// ```
 ///
-/// and without a previous value `output = input`, where the input may be replaced by
-/// `1 / sqrt(input + epsilon)` first. It turns the pairs of statistics that a
-/// normalization writes into tensors of their own, moves running averages, and converts parameters
-/// to another dtype.
+/// Without a previous value it is `output = input`. The input may first be replaced by `1 /
+/// sqrt(input + epsilon)`. It splits written pairs of statistics, updates running statistics, and
+/// converts parameters to another dtype.
 ///
-/// All tensors have one shape, of rank 1 to [`MAX_RANK`](crate::MAX_RANK); their strides and dtypes are their own.
-/// Computed in f64 where the input is f64, else in f32.
+/// All tensors have one shape, of rank 1 to [`MAX_RANK`](crate::MAX_RANK); strides and dtypes may
+/// differ. Computed in f64 if any tensor is f64, else in f32.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BlendDesc {
-    /// What is blended in.
+    /// The new value.
     pub input: TensorDesc,
-    /// Elements before the input's first: 0 for the means of a tensor of pairs, 1 for what comes
-    /// with each mean.
+    /// Elements before the input's first one. In a tensor of pairs, 0 selects the means and 1 the
+    /// other statistic.
     pub input_offset: usize,
-    /// What it is blended with.
+    /// The old value; `None` copies the input.
     pub previous: Option<TensorDesc>,
-    /// The share of `previous`, from 0 to 1.
+    /// The weight of `previous`, from 0 to 1.
     pub momentum: f64,
     /// The result.
     pub output: TensorDesc,
-    /// Elements before the output's first.
+    /// Elements before the output's first one.
     pub output_offset: usize,
-    /// Whether the input is a variance whose reciprocal deviation is taken first, and what is added
-    /// to it for that.
+    /// The epsilon if the input is a variance to be converted to a reciprocal deviation; `None`
+    /// takes it as it is.
     pub deviation: Option<Epsilon>,
 }
 
@@ -49,7 +48,7 @@ impl BlendDesc {
         }
     }
 
-    /// The dtype that it is computed in: no tensor of it loses digits.
+    /// The computation dtype: the widest that any tensor requires.
     pub fn accumulation(&self) -> DType {
         let others = [self.previous.as_ref(), Some(&self.output)];
         let others = others.into_iter().flatten();

@@ -2,31 +2,32 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Activation, TensorDesc};
 
-/// Where the numbers that a row is normalized by come from.
+/// The statistics that normalize a row.
 ///
 /// A *row* is the set of elements that share their indices outside the reduced axes; `n` is its
 /// length.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Statistics {
-    /// `mean = sum(x) / n`, `variance = sum((x - mean)^2) / n` (biased, as DirectML, ONNX, Burn and
-    /// PyTorch normalize).
+    /// `mean = sum(x) / n`, `variance = sum((x - mean)^2) / n`. The variance is biased, as in
+    /// DirectML, ONNX, Burn and PyTorch.
     MeanVariance,
     /// `mean = 0`, `variance = sum(x^2) / n`, as in [RMS norm](https://arxiv.org/abs/1910.07467).
     MeanSquare,
-    /// `mean = sum(x) / n`, and no division by a deviation: DirectML's `NormalizeVariance = FALSE`.
+    /// `mean = sum(x) / n`, without division by a deviation: DirectML's `NormalizeVariance =
+    /// FALSE`.
     Mean,
-    /// `mean = 0`, `deviation = sum(|x|)`, and zeros where that is 0: ONNX LpNormalization with
-    /// `p = 1`. Epsilon has no say.
+    /// `mean = 0`, `deviation = sum(|x|)`: ONNX LpNormalization with `p = 1`. Writes zeros if the
+    /// deviation is 0. Epsilon is ignored.
     L1Norm,
-    /// `mean = 0`, `deviation = sqrt(sum(x^2))`, and zeros where that is 0: ONNX LpNormalization with
-    /// `p = 2`. Epsilon has no say.
+    /// `mean = 0`, `deviation = sqrt(sum(x^2))`: ONNX LpNormalization with `p = 2`. Writes zeros if
+    /// the deviation is 0. Epsilon is ignored.
     L2Norm,
-    /// None: the input is scaled, shifted and activated as it is, as DirectML's
-    /// MEAN_VARIANCE_NORMALIZATION2 does with neither `UseMean` nor `UseVariance`. Nothing is reduced,
-    /// so the axes have no say.
+    /// No statistics: scale, bias and activation apply to the input directly. DirectML's
+    /// MEAN_VARIANCE_NORMALIZATION2 does this with neither `UseMean` nor `UseVariance`. Nothing is
+    /// reduced, so the axes are ignored.
     None,
-    /// Both given, each broadcast to the input, as in batch norm at inference. Nothing is reduced,
-    /// so the axes have no say.
+    /// Provided mean and variance, each broadcast to the input, as in batch norm at inference.
+    /// Nothing is reduced, so the axes are ignored.
     Given {
         /// The means.
         mean: TensorDesc,
@@ -35,7 +36,7 @@ pub enum Statistics {
     },
 }
 
-/// What keeps the division from failing on a row without variance, and where it stands.
+/// The constant that keeps the division finite for a row without variance, and its position.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum Epsilon {
     /// `1 / sqrt(variance + epsilon)`: DirectML, Burn, PyTorch and most of ONNX.
@@ -51,7 +52,7 @@ impl std::hash::Hash for Epsilon {
     }
 }
 
-/// Hashes equal numbers alike: adding 0 makes one zero of two.
+/// Hashes equal numbers alike: adding 0 turns -0 into 0.
 pub(crate) fn hash_number<H: std::hash::Hasher>(number: f64, state: &mut H) {
     use std::hash::Hash;
     (number + 0.0).to_bits().hash(state);
@@ -65,13 +66,13 @@ impl Epsilon {
         }
     }
 
-    /// Whether it is added to the variance, else to the deviation.
+    /// True if it is added to the variance, false if to the deviation.
     pub const fn is_inside_sqrt(self) -> bool {
         matches!(self, Self::InsideSqrt(_))
     }
 }
 
-/// Where a residual is added.
+/// The position of the residual addition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum ResidualPlace {
     /// To the input, before anything else: the skip connection of a transformer.
@@ -82,16 +83,16 @@ pub enum ResidualPlace {
     Output,
 }
 
-/// Which numbers of each row are written, as pairs.
+/// The pair of statistics that is written for each row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum WrittenStatistics {
-    /// The mean and what is multiplied with: the reciprocal deviation.
+    /// The mean and the reciprocal deviation.
     MeanRstd,
     /// The mean and the variance, without epsilon.
     MeanVariance,
 }
 
-/// What to compute, with no device in it.
+/// A normalization to compute, independent of the device.
 ///
 /// ```text
 /// s = input + residual
@@ -109,14 +110,14 @@ pub enum WrittenStatistics {
 ///
 /// # Shapes
 ///
-/// The input has rank 1 to [`MAX_RANK`](crate::MAX_RANK). Residual, scale, bias and given
-/// statistics broadcast to it, NumPy style. The output has the input's shape; so has the sum, where
-/// it is asked for.
+/// The input has rank 1 to [`MAX_RANK`](crate::MAX_RANK). Residual, scale, bias and provided
+/// statistics broadcast to it, NumPy style. The output and the optional sum have the input's shape.
 ///
 /// # Dtypes
 ///
-/// Residual, output and sum have the input's dtype. Scale and bias both have the input's, or `f32` where the input is `f16`
-/// or `bf16`; so do given statistics, which may have another than scale and bias. Everything is computed in
+/// Residual, output and sum have the input's dtype. Scale and bias share one dtype: the input's, or
+/// `f32` if the input is `f16` or `bf16`. Provided statistics follow the same rule and may differ
+/// from scale and bias. Everything is computed in
 /// [`DType::accumulation`](crate::DType::accumulation).
 ///
 /// # Example
@@ -142,13 +143,13 @@ pub struct NormDesc {
     pub input: TensorDesc,
     /// The axes that statistics reduce over, in any order.
     pub axes: Vec<usize>,
-    /// What to normalize by.
+    /// The statistics to normalize with.
     pub statistics: Statistics,
-    /// What is added to the variance or deviation.
+    /// The constant added to the variance or deviation.
     pub epsilon: Epsilon,
     /// Added to the input before anything else, or to the result before the activation.
     pub residual: Option<TensorDesc>,
-    /// Where the residual is added.
+    /// The position of the residual addition.
     pub residual_place: ResidualPlace,
     /// Multiplied after normalization.
     pub scale: Option<TensorDesc>,
@@ -156,13 +157,13 @@ pub struct NormDesc {
     pub bias: Option<TensorDesc>,
     /// Applied last.
     pub activation: Activation,
-    /// Where the result goes. `None` takes the input's layout without its gaps, so that a permuted tensor
+    /// The output tensor. `None` takes the input's layout without its gaps, so a permuted tensor
     /// stays permuted: see [`Layout::kept`](crate::Layout::kept).
     pub output: Option<TensorDesc>,
-    /// Whether `input + residual` is written too, in the output's layout.
+    /// True if `input + residual` is written too, in the output's layout.
     pub writes_sum: bool,
-    /// Which two numbers of each row are written too: interleaved, in the accumulation dtype, in the
-    /// row-major order of the kept axes.
+    /// The pair of statistics that is written for each row, or `None`. Pairs are interleaved, in
+    /// the accumulation dtype, in the row-major order of the kept axes.
     pub written_statistics: Option<WrittenStatistics>,
 }
 
@@ -221,13 +222,13 @@ impl NormDesc {
         self
     }
 
-    /// Asks for `input + residual` as a second result.
+    /// Requests `input + residual` as a second result.
     pub fn with_sum(mut self) -> Self {
         self.writes_sum = true;
         self
     }
 
-    /// Asks for two numbers of each row as a further result.
+    /// Requests a pair of statistics per row as another result.
     pub fn with_written_statistics(mut self, written: WrittenStatistics) -> Self {
         self.written_statistics = Some(written);
         self
@@ -239,7 +240,7 @@ impl NormDesc {
         self
     }
 
-    /// Mean and variance, where they are given.
+    /// The provided mean and variance; `None` if they are computed.
     pub fn given(&self) -> [Option<&TensorDesc>; 2] {
         match &self.statistics {
             Statistics::Given { mean, variance } => [Some(mean), Some(variance)],
@@ -247,7 +248,7 @@ impl NormDesc {
         }
     }
 
-    /// Scale, bias and given statistics, as far as there are any.
+    /// Scale, bias and provided statistics that are present.
     pub(crate) fn params(&self) -> impl Iterator<Item = &TensorDesc> {
         [self.scale.as_ref(), self.bias.as_ref()]
             .into_iter()
@@ -255,8 +256,8 @@ impl NormDesc {
             .flatten()
     }
 
-    /// The tensor of pairs that [`written_statistics`](Self::written_statistics) asks for: the
-    /// input's shape with 1 for each reduced axis, then 2, in the accumulation dtype.
+    /// The tensor that [`written_statistics`](Self::written_statistics) requests. Its shape is the
+    /// input's with 1 for each reduced axis, then 2. Its dtype is the accumulation dtype.
     pub fn statistics_desc(&self) -> TensorDesc {
         let mut shape = self.input.shape().to_vec();
         for &axis in &self.axes {

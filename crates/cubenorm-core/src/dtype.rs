@@ -17,8 +17,9 @@ pub enum DType {
 }
 
 impl DType {
-    /// Whether the `cpu` runtime can round to this dtype on this processor. It is false only for bfloat16 on
-    /// x86-64 without AVX-512 BF16: there LLVM calls a function that CubeCL 0.11.3's `cpu` runtime lacks.
+    /// True if the `cpu` runtime can round to this dtype on this processor. It is false only for
+    /// bfloat16 on x86-64 without AVX-512 BF16: LLVM calls a function that CubeCL 0.11.3's `cpu`
+    /// runtime lacks.
     pub fn is_rounded_by_processor(self) -> bool {
         #[cfg(target_arch = "x86_64")]
         if self == Self::BF16 {
@@ -39,8 +40,7 @@ impl DType {
         }
     }
 
-    /// The dtype that statistics are accumulated and normalized values computed in: `f64` for
-    /// `f64`, `f32` for everything else.
+    /// The dtype of accumulation and computation: `f64` for `f64`, `f32` for all others.
     pub const fn accumulation(self) -> Self {
         match self {
             Self::F64 => Self::F64,
@@ -48,7 +48,7 @@ impl DType {
         }
     }
 
-    /// Whether it has 16 bits.
+    /// True for the dtypes of 16 bits.
     pub const fn is_half(self) -> bool {
         matches!(self, Self::F16 | Self::BF16)
     }

@@ -1,7 +1,7 @@
 use crate::{Activation, DType, MAX_RANK};
 
-/// Why a description cannot be computed. Every variant names the tensor, what was expected and what
-/// came.
+/// A reason that a description cannot be computed. Every variant names the tensor, the expected
+/// value and the actual one.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NormError {
@@ -23,7 +23,7 @@ pub enum NormError {
         /// Its number of strides.
         strides: usize,
     },
-    /// The elements, or the memory they span, cannot be counted in a `usize`.
+    /// The elements, or the memory they span, exceed a `usize`.
     #[error("{tensor} with shape {shape:?} has more elements than this machine can address")]
     TooLarge {
         /// The tensor.
@@ -31,7 +31,7 @@ pub enum NormError {
         /// Its shape.
         shape: Vec<usize>,
     },
-    /// A buffer is smaller than the description that is laid over it.
+    /// A buffer is smaller than the span of its description.
     #[error(
         "{tensor} with shape {shape:?} and strides {strides:?} spans {expected} elements, \
          but its buffer holds {actual}"
@@ -43,7 +43,7 @@ pub enum NormError {
         shape: Vec<usize>,
         /// Its strides, in elements.
         strides: Vec<usize>,
-        /// Elements that the description reaches over.
+        /// Elements that the description spans.
         expected: usize,
         /// Elements that the buffer holds.
         actual: usize,
@@ -64,7 +64,7 @@ pub enum NormError {
         /// All axes, as given.
         axes: Vec<usize>,
     },
-    /// A tensor cannot be stretched to the input's shape.
+    /// A tensor does not broadcast to the input's shape.
     #[error(
         "{tensor} with shape {shape:?} does not broadcast to the input's shape {input:?}: \
          each of its dimensions, aligned at the last, must be 1 or the input's"
@@ -77,7 +77,7 @@ pub enum NormError {
         /// The input's shape.
         input: Vec<usize>,
     },
-    /// A tensor that is written does not have the input's shape.
+    /// A written tensor does not have the input's shape.
     #[error("{tensor} has shape {shape:?}: expected the input's, {input:?}")]
     OutputShape {
         /// The tensor.
@@ -87,7 +87,7 @@ pub enum NormError {
         /// The input's shape.
         input: Vec<usize>,
     },
-    /// Two elements of a tensor that is written share an address.
+    /// Two elements of a written tensor share an address.
     #[error("{tensor} with shape {shape:?} and strides {strides:?} writes some elements twice")]
     OutputOverlaps {
         /// The tensor.
@@ -97,29 +97,29 @@ pub enum NormError {
         /// Its strides, in elements.
         strides: Vec<usize>,
     },
-    /// A tensor's dtype does not go with the input's.
+    /// A tensor's dtype does not match the input's.
     #[error("{tensor} has dtype {actual}: expected {expected}, as the input has dtype {input}")]
     MixedDTypes {
         /// The tensor.
         tensor: &'static str,
-        /// What would have been taken.
+        /// The accepted dtypes.
         expected: String,
-        /// What came.
+        /// The actual dtype.
         actual: DType,
         /// The input's dtype.
         input: DType,
     },
-    /// Tensors of one call live on different devices.
+    /// Tensors of one call are on different devices.
     #[error("{tensor} is on device {actual}: expected {expected}, where the input is")]
     MixedDevices {
         /// The tensor.
         tensor: &'static str,
         /// The input's device.
         expected: String,
-        /// The tensor's.
+        /// The tensor's device.
         actual: String,
     },
-    /// The device does not have the tensor's dtype, or nothing is normalized in it.
+    /// The device lacks the tensor's dtype, or cubenorm does not normalize it there.
     #[error("{tensor} has dtype {dtype}, which {device} does not normalize: {instead}")]
     UnsupportedDType {
         /// The tensor.
@@ -128,59 +128,59 @@ pub enum NormError {
         dtype: String,
         /// The device.
         device: String,
-        /// What to do instead.
+        /// The alternative, in words.
         instead: &'static str,
     },
-    /// The device does not compute the activation to the last digits of the input's dtype.
+    /// The device does not compute the activation to the precision of the input's dtype.
     #[error("{device} does not compute {activation:?} to the digits of {dtype}: {instead}")]
     UnsupportedActivation {
-        /// What follows the normalization.
+        /// The activation.
         activation: Activation,
         /// The input's dtype.
         dtype: DType,
         /// The device.
         device: String,
-        /// What to do instead.
+        /// The alternative, in words.
         instead: &'static str,
     },
     /// Epsilon is negative, infinite or not a number.
     #[error("epsilon is {epsilon}: expected a finite number that is not negative")]
     Epsilon {
-        /// What came.
+        /// The actual value.
         epsilon: f64,
     },
-    /// The share of a running value is no share.
+    /// The momentum of a running value is outside its range.
     #[error("momentum is {momentum}: expected a number from 0 to 1")]
     Momentum {
-        /// What came.
+        /// The actual value.
         momentum: f64,
     },
-    /// The description writes what it has no use for.
+    /// The description requests a result that is not computed.
     #[error("{tensor} cannot be written: {reason}")]
     NothingToWrite {
         /// The tensor.
         tensor: &'static str,
-        /// Why there is nothing to write.
+        /// The reason that the result does not exist.
         reason: &'static str,
     },
-    /// A dimension that the operator ties to another has a different size.
+    /// A dimension differs from the size that the operator requires.
     #[error("{tensor} has shape {shape:?}: expected {expected}")]
     Shape {
         /// The tensor.
         tensor: &'static str,
         /// Its shape.
         shape: Vec<usize>,
-        /// What was expected, in words.
+        /// The expected shape, in words.
         expected: String,
     },
-    /// The tensor's backend is compiled into Burn and not into this crate.
+    /// Burn is built with the tensor's backend, but this crate is not.
     #[error("{tensor} is on device {device}, whose backend cubenorm is built without: {instead}")]
     UnsupportedBackend {
         /// The tensor.
         tensor: &'static str,
         /// Its device.
         device: String,
-        /// What to do instead.
+        /// The alternative, in words.
         instead: &'static str,
     },
     /// Tensors of one call have different gradient checkpointing strategies.
@@ -202,7 +202,7 @@ pub enum NormError {
         device: String,
         /// `forward` or `backward`.
         pass: &'static str,
-        /// The limit, and what the pass needs instead, in words.
+        /// The limit, and the alternative, in words.
         limit: String,
     },
 }

@@ -6,11 +6,11 @@ use crate::{
     TensorDesc,
 };
 
-/// What a normalization passes back: from the gradient of its output those of its input, scale and
-/// bias.
+/// The backward pass of a normalization: the gradients of input, scale and bias from the output's
+/// gradient.
 ///
-/// With `x` the input, `n` the elements of a row, `xhat = (x - mean) * rstd` and
-/// `dz = output_gradient * activation'(xhat * scale + bias)`:
+/// With `x` the input, `n` the elements of a row, `xhat = (x - mean) * rstd` and `dz =
+/// output_gradient * activation'(xhat * scale + bias)`:
 ///
 /// ```text
 /// scale_gradient = sum(dz * xhat)            over the dimensions that scale repeats along
@@ -19,118 +19,119 @@ use crate::{
 /// input_gradient = rstd * (g - sum(g) / n - xhat * sum(g * xhat) / n)     over rows
 /// ```
 ///
-/// The last line is that of [`Statistics::MeanVariance`](crate::Statistics::MeanVariance); others
-/// leave out what they do not reduce. Given statistics are constants: nothing is passed back to
-/// them.
+/// The last line holds for [`Statistics::MeanVariance`](crate::Statistics::MeanVariance); other
+/// statistics omit the terms that they do not reduce. Provided statistics are constants: they
+/// receive no gradient.
 ///
 /// # Shapes and dtypes
 ///
-/// The output's gradient and the input's have the input's shape and dtype, those of scale and bias
-/// their shapes and dtypes.
+/// The gradients of output and input have the input's shape and dtype. The gradients of scale and
+/// bias have their shapes and dtypes.
 #[derive(Debug, Clone, PartialEq, Hash, Serialize, Deserialize)]
 pub struct GradientDesc {
-    /// The normalization. Its input is what was normalized: of a residual that is added first, the
-    /// sum. What it writes has no say.
+    /// The normalization. Its input is the normalized tensor: the sum if a residual is added first.
+    /// Its own outputs are ignored.
     pub norm: NormDesc,
     /// The output's gradient.
     pub output_gradient: TensorDesc,
-    /// Pairs of mean and reciprocal deviation, in the accumulation dtype: a dimension of 2 after
-    /// dimensions that broadcast to the input. [`NormDesc::statistics_desc`] where the
-    /// normalization has written them.
+    /// Pairs of mean and reciprocal deviation, in the accumulation dtype: dimensions that broadcast
+    /// to the input, then one of 2. [`NormDesc::statistics_desc`] describes the pairs that the
+    /// forward pass writes.
     pub saved: Option<TensorDesc>,
-    /// Where the input's gradient goes; `None` where nobody wants it.
+    /// The input's gradient; `None` if it is not needed.
     pub input_gradient: Option<TensorDesc>,
-    /// Whether the scale's gradient is wanted.
+    /// True if the scale's gradient is computed.
     pub wants_scale: bool,
-    /// Whether the bias's gradient is wanted.
+    /// True if the bias's gradient is computed.
     pub wants_bias: bool,
 }
 
-/// A gradient in canonical form: `rows` groups of `cols` elements, over each of which two sums are
-/// taken.
+/// A backward pass in canonical form: `rows` groups of `cols` elements, with two sums over each.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GradientProblem {
-    /// Number of groups, or of their strands.
+    /// Number of groups, or of their segments.
     pub rows: usize,
-    /// Elements of each of them.
+    /// Elements of each group or segment.
     pub cols: usize,
-    /// Rows, one after another, whose sums, weighted by the scale, are those of one group: see
-    /// [`NormProblem::strands`](crate::NormProblem::strands). 1 where each is a group by itself.
+    /// Consecutive rows whose sums, weighted by the scale, form the sums of one group: see
+    /// [`NormProblem::strands`](crate::NormProblem::strands). 1 if each row is a group.
     pub strands: usize,
     /// Dtype of input and gradients.
     pub dtype: DType,
     /// Dtype of scale and bias.
     pub param_dtype: DType,
-    /// What the normalization reduced.
+    /// The statistics that the normalization reduced.
     pub statistics: StatisticsKind,
-    /// What it added to the variance or deviation.
+    /// The constant that was added to the variance or deviation.
     pub epsilon: Epsilon,
-    /// What it applied last.
+    /// The activation.
     pub activation: Activation,
-    /// What was normalized.
+    /// The normalized tensor.
     pub input: Access,
     /// The output's gradient.
     pub output_gradient: Access,
     /// Pairs of mean and reciprocal deviation. Strides count elements.
     pub saved: Option<Access>,
-    /// What was multiplied.
+    /// The scale.
     pub scale: Option<Access>,
-    /// What was added.
+    /// The bias.
     pub bias: Option<Access>,
-    /// Where the input's gradient goes.
+    /// The input's gradient; `None` if it is not needed.
     pub input_gradient: Option<Access>,
-    /// Where the row's `sum(dz * xhat)` and `sum(dz)` go, where they are wanted: as pairs in the
-    /// row-major order of the dimensions that are not summed over. Strides count pairs. Of runs of columns, where
-    /// it has columns: the innermost of them do not move.
+    /// The destination of the row's `sum(dz * xhat)` and `sum(dz)`, or `None`. They are pairs in
+    /// the row-major order of the dimensions that are not reduced. Strides count pairs. If it has
+    /// column dimensions, the sums are per segment of columns: the innermost dimension has stride
+    /// 0.
     pub row_sums: Option<Access>,
-    /// Which of each column's are wanted, over all rows.
+    /// The column sums to compute over all rows.
     pub column_sums: ColumnSums,
-    /// Columns from one index of each of the input's dimensions to the next; 0 for those of rows.
+    /// Columns between adjacent indices of each input dimension; 0 for row dimensions.
     pub column_strides: Vec<usize>,
-    /// Rows from one index of each of the input's dimensions to the next; 0 for those of columns.
+    /// Rows between adjacent indices of each input dimension; 0 for column dimensions.
     pub row_strides: Vec<usize>,
 }
 
-/// Sums of columns: what the gradients of scale and bias are where those change along the row alone.
+/// Column sums: the gradients of scale and bias if these change along the row only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct ColumnSums {
-    /// Of `dz * xhat`, which is the scale's.
+    /// `sum(dz * xhat)`, the scale's gradient.
     pub products: bool,
-    /// Of `dz`, which is the bias's.
+    /// `sum(dz)`, the bias's gradient.
     pub gradients: bool,
 }
 
 impl ColumnSums {
-    /// How many there are of a column.
+    /// Number of sums per column.
     pub fn count(self) -> usize {
         usize::from(self.products) + usize::from(self.gradients)
     }
 
-    /// Whether there are any.
+    /// True if there is at least one sum.
     pub fn any(self) -> bool {
         self.count() > 0
     }
 }
 
-/// How the gradients of scale and bias come out of a [`GradientProblem`] over some axes.
+/// The source of the gradients of scale and bias in a [`GradientProblem`] over some axes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParamSums {
-    /// They do not.
+    /// Not this problem.
     Elsewhere,
-    /// Each parameter is the same all along a row: from the sums of rows.
+    /// Row sums: each parameter is constant along a row.
     Rows,
-    /// Each parameter is the same along runs of columns, as a channel's of a group norm: from the sums of those runs.
+    /// Sums of column segments: each parameter is constant along a segment, as in group norm per
+    /// channel.
     Runs,
-    /// Each parameter is the same all along a strand of a row, as a channel's of a group norm with channels last: from
-    /// the sums of those.
+    /// Sums of channel segments: each parameter is constant along a segment of a row, as in
+    /// channels-last group norm.
     Strands,
-    /// Each parameter is the same in all rows: from the sums of columns.
+    /// Column sums: each parameter is the same in all rows.
     Columns,
 }
 
 impl GradientDesc {
-    /// The gradients of a normalization with respect to all it has, laid out like the input without its
-    /// gaps.
+    /// The gradients of input, scale and bias of a normalization, laid out like the input without
+    /// its gaps.
     pub fn new(norm: NormDesc) -> Self {
         let gradient = TensorDesc::new(norm.input.layout.kept(), norm.input.dtype);
         Self {
@@ -147,7 +148,7 @@ impl GradientDesc {
     ///
     /// # Errors
     ///
-    /// A [`NormError`] that names the tensor, what was expected and what came.
+    /// A [`NormError`] that names the tensor, the expected value and the actual one.
     pub fn validate(&self) -> Result<(), NormError> {
         let norm = self.forward();
         norm.problem()?;
@@ -191,7 +192,7 @@ impl GradientDesc {
         Ok(())
     }
 
-    /// The normalization without what it writes.
+    /// The normalization without its optional outputs.
     fn forward(&self) -> NormDesc {
         NormDesc {
             residual: None,
@@ -203,12 +204,12 @@ impl GradientDesc {
         }
     }
 
-    /// Whether mean or deviation of a row are needed.
+    /// True if the mean or deviation of a row is needed.
     pub fn reads_saved(&self) -> bool {
         StatisticsKind::of(&self.norm.statistics) != StatisticsKind::None
     }
 
-    /// Strides of the pairs, seen from the input's shape.
+    /// Strides of the pairs after broadcasting to the input's shape.
     fn saved_strides(&self) -> Result<Vec<usize>, NormError> {
         let tensor = "saved statistics";
         let shape = self.norm.input.shape();
@@ -246,7 +247,7 @@ impl GradientDesc {
         let rows = Layout::strided(kept, outer);
         let mut seen = rows.broadcast_to(shape).ok_or_else(|| wrong(sizes))?;
         if StatisticsKind::of(&self.norm.statistics).reduces() {
-            // The same all along a row, however often they are there.
+            // Pairs are constant along a row, even if the tensor repeats them.
             for &axis in &self.norm.axes {
                 seen[axis] = 0;
             }
@@ -254,31 +255,32 @@ impl GradientDesc {
         Ok(seen)
     }
 
-    /// The parameters whose gradients are wanted.
+    /// The parameters whose gradients are computed.
     fn wanted_params(&self) -> impl Iterator<Item = &TensorDesc> {
         let scale = self.norm.scale.as_ref().filter(|_| self.wants_scale);
         let bias = self.norm.bias.as_ref().filter(|_| self.wants_bias);
         [scale, bias].into_iter().flatten()
     }
 
-    /// How the gradients of scale and bias come out of the problem over the normalization's own
-    /// axes, where both come out in one way; of whole rows: [`sums_on`](crate::sums_on) knows of strands.
+    /// The source of the gradients of scale and bias over the normalization's own axes, if both
+    /// have the same one. It considers whole rows only: [`sums_on`](crate::sums_on) adds
+    /// channels-last segments.
     pub fn param_sums(&self) -> ParamSums {
         let mut shapes = self.wanted_params().map(|tensor| tensor.shape());
         let Some(first) = shapes.next() else {
             return ParamSums::Elsewhere;
         };
-        // Without a reduction rows are as long as suits the input alone.
+        // Without a reduction, row lengths are chosen for the input alone.
         let reduces = StatisticsKind::of(&self.norm.statistics).reduces();
         if shapes.any(|shape| shape != first) || !reduces {
             return ParamSums::Elsewhere;
         }
-        // What repeats nowhere is told apart from what repeats by the sizes alone.
+        // Sizes alone distinguish repeated dimensions from others.
         let repeats = self.repeated(first);
         let reduced = |dim: usize| self.norm.axes.contains(&dim);
         let sizes = self.norm.input.shape();
         let all = |wanted: &dyn Fn(usize) -> bool| (0..sizes.len()).all(wanted);
-        // The sums of rows serve the input's gradient too, which the scale weights.
+        // The row sums also serve the input's gradient, which is weighted by the scale.
         let scale = self.norm.scale.as_ref();
         let scale_repeats = scale.map_or(repeats.clone(), |scale| self.repeated(scale.shape()));
         let is_constant = |dim: usize| repeats[dim] && scale_repeats[dim] || sizes[dim] == 1;
@@ -293,7 +295,7 @@ impl GradientDesc {
         }
     }
 
-    /// Whether the dimensions of a row that parameters are constant along are the innermost of several.
+    /// True if the reduced dimensions with constant parameters are the innermost of several.
     fn has_runs(&self) -> bool {
         let run = self.run_dims();
         let sizes = self.norm.input.shape();
@@ -305,8 +307,9 @@ impl GradientDesc {
         begins && inner.peek().is_some() && inner.all(|is_run| is_run)
     }
 
-    /// How many strands rows have, along each of which the scale and all wanted parameters are constant, and how many
-    /// elements each of them has; where the sums of strands are all that is wanted.
+    /// The segments per row and elements per segment in channels-last layout. `None` unless scale
+    /// and all requested parameters are constant along each segment and segment sums are all that
+    /// is needed.
     pub(crate) fn sums_of_strands(&self) -> Option<(usize, usize)> {
         let reduces = StatisticsKind::of(&self.norm.statistics).reduces();
         let mut shapes = self.wanted_params().map(|tensor| tensor.shape());
@@ -336,7 +339,7 @@ impl GradientDesc {
         dims.map(|dim| self.norm.axes.contains(&dim)).collect()
     }
 
-    /// The reduced dimensions that the scale and all wanted parameters are constant along.
+    /// The reduced dimensions along which the scale and all requested parameters are constant.
     fn run_dims(&self) -> Vec<bool> {
         let params = self.norm.scale.as_ref().into_iter();
         let params = params.chain(self.wanted_params());
@@ -349,8 +352,8 @@ impl GradientDesc {
         is_run
     }
 
-    /// The shape of what has a sum for each run of columns, for each strand or for each row: the input's, with 1 for
-    /// each dimension that is summed over.
+    /// The shape of the tensor of sums per segment or per row: the input's, with 1 for each reduced
+    /// dimension.
     pub fn summed_shape(&self, sums: ParamSums) -> Vec<usize> {
         let is_summed = match sums {
             ParamSums::Runs => self.run_dims(),
@@ -362,7 +365,7 @@ impl GradientDesc {
         kept.collect()
     }
 
-    /// Which dimensions are columns, where these axes are summed over.
+    /// True for each dimension that is a column if these axes are reduced.
     fn columns(&self, sums: ParamSums, axes: &[usize]) -> Vec<bool> {
         match (sums, self.strands()) {
             (ParamSums::Strands, Some(strands)) => strands.columns(&self.reduced()),
@@ -380,7 +383,7 @@ impl GradientDesc {
         memory_order(self.norm.input.shape(), &strides)
     }
 
-    /// The dimensions that a parameter of this shape repeats along.
+    /// True for each dimension along which a parameter of this shape repeats.
     pub fn repeated(&self, shape: &[usize]) -> Vec<bool> {
         let input = self.norm.input.shape();
         let missing = input.len().saturating_sub(shape.len());
@@ -389,8 +392,8 @@ impl GradientDesc {
             .collect()
     }
 
-    /// The problem over the normalization's own axes, which gives the input's gradient and, as
-    /// `sums` says, what those of the parameters are made of.
+    /// The problem over the normalization's own axes. It yields the input's gradient and the sums
+    /// for the parameter gradients that `sums` names.
     ///
     /// # Errors
     ///
@@ -400,8 +403,8 @@ impl GradientDesc {
         self.problem(&self.norm.axes, sums)
     }
 
-    /// The problem over the dimensions that a parameter of this shape repeats along: its gradient is
-    /// the sums of rows.
+    /// The problem over the dimensions along which a parameter of this shape repeats: its row sums
+    /// are the parameter's gradient.
     ///
     /// # Errors
     ///
@@ -463,7 +466,7 @@ impl GradientDesc {
                     });
                     Some(split.access(&strides.collect::<Vec<_>>()))
                 }
-                // Those of strands are in the workspace.
+                // Segment sums are stored in the workspace.
                 ParamSums::Strands | ParamSums::Columns | ParamSums::Elsewhere => None,
             },
             column_sums: match sums {
@@ -480,24 +483,25 @@ impl GradientDesc {
 }
 
 impl GradientProblem {
-    /// Whether there is nothing to compute.
+    /// True if there is nothing to compute.
     pub fn is_empty(&self) -> bool {
         self.rows == 0 || self.cols == 0
     }
 
-    /// Whether sums over a row are taken: for what the normalization reduced, or for parameters.
+    /// True if sums over a row are needed, for the normalization's statistics or for parameters.
     pub fn reduces(&self) -> bool {
         self.row_sums.is_some() || self.input_gradient.is_some() && self.statistics.reduces()
     }
 
-    /// Columns of a run, where sums of runs are wanted.
+    /// Columns of a segment, if sums per segment are requested.
     pub fn summed_run(&self) -> Option<usize> {
         let last = self.row_sums.as_ref()?.col.last()?;
         (last.size > 0).then_some(last.size)
     }
 
-    /// Whether each run whose sums are wanted may be gone through as a row of its own: its elements lie side by side in all
-    /// tensors, and every parameter is one number along it or all along the row, and so is what was saved.
+    /// True if each summed segment can be processed as a row of its own. Its elements must be
+    /// contiguous in all tensors. Every parameter and the saved statistics must be constant along
+    /// the segment or along the whole row.
     pub(crate) fn has_whole_runs(&self) -> bool {
         let run = self.summed_run();
         let mut runs = self.params().filter_map(|param| param.col.last());
@@ -505,7 +509,7 @@ impl GradientProblem {
         self.whole().all(is_beside) && runs.all(|dim| dim.stride == 0 && Some(dim.size) == run)
     }
 
-    /// Whether the sums of a row are weighted by the scale, because it changes along the row.
+    /// True if the sums of a row are weighted by the scale because it changes along the row.
     pub fn weights(&self) -> bool {
         let changes = self
             .scale
@@ -515,8 +519,8 @@ impl GradientProblem {
         changes && self.input_gradient.is_some() && !of_rows
     }
 
-    /// The same with columns that lie side by side cut where parameters change along them, every so many; `None` where there
-    /// is nothing to cut.
+    /// The same with contiguous columns split into segments of constant parameters; `None` if there
+    /// is nothing to split.
     pub(crate) fn cut_at_runs(&self) -> Option<Self> {
         if self.column_sums.any() {
             return None;
@@ -531,7 +535,7 @@ impl GradientProblem {
         })
     }
 
-    /// Tensors that every element has a number in.
+    /// Tensors with one element per input element.
     pub(crate) fn whole(&self) -> impl Iterator<Item = &Access> + Clone {
         [Some(&self.input), Some(&self.output_gradient)]
             .into_iter()
@@ -539,7 +543,7 @@ impl GradientProblem {
             .flatten()
     }
 
-    /// Those that broadcast to the input.
+    /// Tensors that broadcast to the input.
     pub(crate) fn params(&self) -> impl Iterator<Item = &Access> + Clone {
         [&self.saved, &self.scale, &self.bias].into_iter().flatten()
     }

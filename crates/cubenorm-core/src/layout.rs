@@ -10,7 +10,7 @@ pub const MAX_RANK: usize = 8;
 pub struct Layout {
     /// Size of each dimension.
     pub shape: Vec<usize>,
-    /// Elements from one index of each dimension to the next. 0 repeats one element.
+    /// Elements between adjacent indices of each dimension. 0 repeats one element.
     pub strides: Vec<usize>,
 }
 
@@ -38,9 +38,9 @@ impl Layout {
         self.shape.len()
     }
 
-    /// Number of elements, or `None` where it exceeds a `usize`.
+    /// Number of elements, or `None` if it exceeds a `usize`.
     pub fn checked_elements(&self) -> Option<usize> {
-        // A zero anywhere makes the tensor empty, whatever the other sizes multiply to.
+        // A dimension of 0 makes the tensor empty, even if the other sizes overflow.
         if self.shape.contains(&0) {
             return Some(0);
         }
@@ -49,8 +49,8 @@ impl Layout {
             .try_fold(1usize, |product, &size| product.checked_mul(size))
     }
 
-    /// Elements from the first to one past the last that the layout reaches, or `None` where that
-    /// exceeds a `usize`. 0 for an empty tensor.
+    /// Elements from the first address to one past the last. `None` if that exceeds a `usize`, 0
+    /// for an empty tensor.
     pub fn checked_span(&self) -> Option<usize> {
         if self.shape.contains(&0) {
             return Some(0);
@@ -63,8 +63,8 @@ impl Layout {
             })
     }
 
-    /// Whether every element has an address of its own and no address in the span is skipped: a
-    /// permutation of a contiguous tensor.
+    /// True for a permutation of a contiguous tensor: each element has its own address, and the
+    /// span has no gaps.
     pub fn is_dense(&self) -> bool {
         let mut dims: Vec<_> = self.significant().collect();
         dims.sort_unstable_by_key(|&(_, stride)| stride);
@@ -76,15 +76,15 @@ impl Layout {
         })
     }
 
-    /// The layout of a result of the same shape: this one without its gaps, its dimensions in the same order of memory.
-    /// Contiguous where elements share an address.
+    /// The layout of a result of the same shape: this one without gaps, with the same dimension
+    /// order in memory. Contiguous if elements share an address.
     ///
     /// # Example
     ///
     /// ```
     /// use cubenorm_core::Layout;
     ///
-    /// // Channels last in memory, whose lines are padded to sixteen numbers.
+    /// // Channels-last, with rows padded to 16 elements.
     /// let padded = Layout::strided([2, 10, 7, 7], [784, 1, 112, 16]);
     /// assert_eq!(padded.kept(), Layout::strided([2, 10, 7, 7], [490, 1, 70, 10]));
     /// let repeated = Layout::strided([2, 3], [0, 1]);
@@ -110,10 +110,10 @@ impl Layout {
         kept
     }
 
-    /// Whether two different indices may reach one address.
+    /// True if two different indices may share an address.
     ///
-    /// Sufficient for layouts that come from slicing and permuting; layouts that interleave in
-    /// other ways are reported as overlapping.
+    /// Exact for layouts that result from slicing and permuting. Layouts that interleave in other
+    /// ways are reported as overlapping.
     pub fn overlaps(&self) -> bool {
         let mut dims: Vec<_> = self.significant().collect();
         dims.sort_unstable_by_key(|&(_, stride)| stride);
@@ -127,8 +127,8 @@ impl Layout {
         false
     }
 
-    /// The layout seen from `shape`, NumPy style: aligned at the last dimension, sizes of 1 and
-    /// missing dimensions repeated with a stride of 0.
+    /// The strides after broadcasting to `shape`, NumPy style: aligned at the last dimension, with
+    /// a stride of 0 for sizes of 1 and missing dimensions. `None` if the shapes do not broadcast.
     pub(crate) fn broadcast_to(&self, shape: &[usize]) -> Option<Vec<usize>> {
         let missing = shape.len().checked_sub(self.rank())?;
         let mut strides = vec![0; shape.len()];
@@ -143,20 +143,20 @@ impl Layout {
         Some(strides)
     }
 
-    /// The same elements in the same order as another shape of as many, where no element has to move: dimensions are
-    /// split, and merged where one ends where the next one begins.
+    /// A view of the same elements, in the same order, in another shape. Dimensions are split, or
+    /// merged if they are contiguous with each other. `None` if the view would require a copy.
     ///
     /// # Example
     ///
     /// ```
     /// use cubenorm_core::Layout;
     ///
-    /// // Channels that are last in memory, in groups; and pixels, which are one after another.
+    /// // Channels-last: the channel dimension splits into groups, the spatial ones merge.
     /// let maps = Layout::strided([2, 6, 4, 4], [96, 1, 24, 6]);
     /// let groups = maps.reshaped(&[2, 3, 2, 16]).unwrap();
     /// assert_eq!(groups.strides, [96, 2, 1, 6]);
     /// assert_eq!(groups.reshaped(&[2, 6, 4, 4]), Some(maps.clone()));
-    /// // Channels and pixels are not.
+    /// // Channels and spatial positions do not merge.
     /// assert_eq!(maps.reshaped(&[2, 96]), None);
     /// ```
     pub fn reshaped(&self, shape: &[usize]) -> Option<Self> {
@@ -167,7 +167,8 @@ impl Layout {
         }
         let mut from: Vec<_> = self.significant().collect();
         let mut strides = vec![1; shape.len()];
-        // From the innermost on: what is left of the dimension that is being taken apart, and its stride.
+        // From the innermost dimension outwards: the remaining size of the current dimension, and
+        // its stride.
         let (mut left, mut step) = (1, 1);
         for (dim, &size) in shape.iter().enumerate().rev() {
             if left == 1
@@ -190,7 +191,7 @@ impl Layout {
         (left == 1 && from.is_empty()).then(|| Self::strided(shape, strides))
     }
 
-    /// Sizes and strides of the dimensions that have more than one index.
+    /// Sizes and strides of the dimensions of more than one element.
     fn significant(&self) -> impl Iterator<Item = (usize, usize)> {
         self.shape
             .iter()
@@ -200,7 +201,7 @@ impl Layout {
     }
 }
 
-/// A tensor as a description sees it: a layout of elements of one dtype.
+/// A tensor of a description: a layout and a dtype.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TensorDesc {
     /// Sizes and strides.
@@ -225,8 +226,7 @@ impl TensorDesc {
         &self.layout.shape
     }
 
-    /// Checks what holds for any tensor: one stride for each dimension, 1 to [`MAX_RANK`] of them,
-    /// and a size that can be counted.
+    /// Checks the rank, the number of strides and that the size fits a `usize`.
     pub(crate) fn validate(&self, tensor: &'static str) -> Result<(), NormError> {
         let Layout { shape, strides } = &self.layout;
         let rank = shape.len();
@@ -252,11 +252,11 @@ impl TensorDesc {
         Ok(())
     }
 
-    /// Checks that a buffer of `elements` holds all that this description reaches.
+    /// Checks that a buffer of `elements` covers the span of this description.
     ///
     /// # Errors
     ///
-    /// [`NormError::BufferTooSmall`], or what is wrong with the description itself.
+    /// [`NormError::BufferTooSmall`], or the error of an invalid description.
     pub fn fits(&self, tensor: &'static str, elements: usize) -> Result<(), NormError> {
         self.validate(tensor)?;
         let expected = self.layout.checked_span().unwrap_or(usize::MAX);
@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_permuted_tensor_is_dense_and_a_sliced_or_expanded_one_is_not() {
+    fn only_permuted_tensors_are_dense() {
         assert!(Layout::contiguous([2, 3, 4]).is_dense());
         assert!(Layout::strided([4, 2, 3], [1, 12, 4]).is_dense());
         assert!(Layout::strided([2, 1, 4], [4, 999, 1]).is_dense());
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_has_the_order_of_memory_and_no_gaps() {
+    fn result_layout_keeps_memory_order_without_gaps() {
         let sliced = Layout::strided([2, 1, 3, 4], [48, 7, 8, 1]);
         assert_eq!(sliced.kept(), Layout::contiguous([2, 1, 3, 4]));
         let transposed = Layout::strided([3, 4], [1, 5]);
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn only_layouts_that_share_an_address_overlap() {
+    fn only_layouts_with_shared_addresses_overlap() {
         assert!(!Layout::contiguous([2, 3, 4]).overlaps());
         assert!(!Layout::strided([2, 3], [8, 2]).overlaps());
         assert!(!Layout::strided([2, 1], [1, 0]).overlaps());
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn the_span_counts_to_the_last_element_that_is_reached() {
+    fn span_ends_at_last_reached_element() {
         assert_eq!(Layout::strided([2, 3], [8, 2]).checked_span(), Some(13));
         assert_eq!(Layout::strided([2, 0], [8, 2]).checked_span(), Some(0));
         assert_eq!(
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shape_is_seen_as_another_where_no_element_moves() {
+    fn reshapes_without_copying() {
         let strides = |layout: Layout, shape: &[usize]| layout.reshaped(shape).map(|it| it.strides);
         let contiguous = Layout::contiguous([4, 6, 5]);
         assert_eq!(contiguous.reshaped(&[120]), Some(Layout::contiguous([120])));
@@ -326,12 +326,13 @@ mod tests {
             contiguous.reshaped(&[2, 2, 1, 30]),
             Some(Layout::contiguous([2, 2, 1, 30]))
         );
-        // A dimension of the new shape ends within one of the old, which goes on in the one before.
+        // A dimension of the new shape ends inside an old one, which continues in the next outer
+        // one.
         assert_eq!(strides(contiguous.clone(), &[8, 15]), Some(vec![15, 1]));
         assert_eq!(contiguous.reshaped(&[7, 17]), None);
         assert_eq!(contiguous.reshaped(&[4, 6]), None);
         assert_eq!(contiguous.reshaped(&[4, 6, 5, 2]), None);
-        // Lines that are padded are split, and not merged.
+        // Pitched rows can be split but not merged.
         let padded = Layout::strided([4, 6, 5], [48, 8, 1]);
         assert_eq!(
             strides(padded.clone(), &[2, 2, 6, 5]),
@@ -340,7 +341,7 @@ mod tests {
         assert_eq!(strides(padded.clone(), &[24, 5]), Some(vec![8, 1]));
         assert_eq!(padded.reshaped(&[4, 30]), None);
         assert_eq!(padded.reshaped(&[8, 15]), None);
-        // Sizes of 1 have any stride, and repeated elements are merged with repeated ones.
+        // Sizes of 1 may have any stride. Repeated elements merge with repeated elements.
         let repeated = Layout::strided([1, 4, 3, 2], [999, 0, 0, 1]);
         assert_eq!(strides(repeated, &[12, 1, 2]).unwrap()[0], 0);
         let empty = Layout::contiguous([4, 0, 5]);
@@ -349,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn broadcasting_aligns_at_the_last_dimension() {
+    fn broadcasting_aligns_at_last_dimension() {
         let bias = Layout::contiguous([3, 1]);
         assert_eq!(bias.broadcast_to(&[2, 3, 4]), Some(vec![0, 1, 0]));
         assert_eq!(bias.broadcast_to(&[2, 4, 4]), None);

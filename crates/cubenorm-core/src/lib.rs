@@ -1,37 +1,38 @@
 //! Descriptions and launch plans of fused normalizations.
 //!
-//! This crate holds the host half of cubenorm's one way through,
+//! This crate is the host half of cubenorm's pipeline:
 //!
 //! ```text
 //! description -> problem -> plan -> (kernel -> launch)
 //! ```
 //!
-//! and none of the device half: it depends on no runtime and builds in seconds.
+//! It contains no device code: it depends on no runtime and builds in seconds.
 //!
-//! - [`NormDesc`] says *what* to compute: tensors by shape, strides and dtype, axes, statistics,
-//!   epsilon, scale, bias, residual, activation. [`NormDesc::problem`] validates it, once.
-//! - [`NormProblem`] is its canonical form: `rows` independent groups of `cols` elements, each
-//!   tensor addressed by a coalesced list of row and column dimensions.
-//! - [`Plan`] says *how*: a [`Strategy`], a [`Blueprint`] and the sizes of the launch, chosen from
-//!   the problem and the few [`Hardware`] facts that matter. A plan is a value: it prints, compares
-//!   and can be built by hand.
+//! - [`NormDesc`] describes the computation: tensors by shape, strides and dtype, axes, statistics,
+//!   epsilon, scale, bias, residual, activation. [`NormDesc::problem`] validates it once.
+//! - [`NormProblem`] is its canonical form: `rows` independent groups of `cols` elements. Each
+//!   tensor is addressed by coalesced lists of row and column dimensions.
+//! - [`Plan`] describes the execution: a [`Strategy`], a [`Blueprint`] and the launch sizes, chosen
+//!   from the problem and a few [`Hardware`] properties. A plan is a value: it prints, compares and
+//!   can be built by hand.
 //!
 //! # Levels
 //!
-//! A *team* of units works on one row group. Which units form a team is the strategy:
+//! A *team* of units processes one row group. The strategy determines the units of a team:
 //!
 //! | strategy | team | rows in flight per cube | merges partial statistics through | for |
 //! | --- | --- | --- | --- | --- |
 //! | unit | 1 unit | one per unit | nothing | many short rows, CPU runtimes |
 //! | plane | 1 plane | one per plane | plane sums | short rows on a GPU |
 //! | cube | 1 cube | one | shared memory | long rows |
-//! | cube, with [peers](Knobs::peers) | several cubes | part of one | words in the device's memory | rows of which one cube cannot hold the sums of columns |
+//! | cube, with [peers](Knobs::peers) | several cubes | part of one | device memory, by atomics | backward rows whose column sums exceed one cube |
 //! | split | several cubes | part of one | a workspace and a second launch | few very long rows |
 //! | column | units along the reduced axis | one vector of rows per unit along the kept axis | shared memory, or a workspace | a reduced axis that is not innermost |
 //!
-//! Of groups of channels that are last in memory each channel is a row, a [strand](NormProblem::strands): the strategy is
-//! that of a reduced axis that is not innermost, and a [launch of its own](Join) joins what was found of a group's strands
-//! between the two that sum up and write.
+//! In channels-last group norm each channel of a group is a row of its own, a
+//! [segment](NormProblem::strands). Its strategy is the one of a reduced axis that is not
+//! innermost. A [separate launch](Join) between the reducing and the writing one combines the
+//! statistics of a group's segments.
 
 mod activation;
 mod blend;

@@ -1,30 +1,32 @@
-//! Lines of memory that a runtime has padded, as CubeCL's CUDA runtime does for whoever asks it for a tensor.
+//! Pitched rows: padding at the end of each row, as CubeCL's CUDA runtime allocates on request.
 
 use crate::{NormDesc, StatisticsKind, TensorDesc};
 
-/// Bytes that a GPU's unit loads at once.
+/// Bytes of one vectorized load of a GPU unit.
 const LOAD: usize = 16;
 
-/// The part of a line that its padding may be at most, one of so many: it is read and written along.
+/// Largest fraction of a row that may be padding, as its denominator: padding is read and written
+/// too.
 const LEAST_OF_LINE: usize = 4;
 
 impl NormDesc {
-    /// The same normalization with the padding of the input's lines taken for elements of theirs. Of each of the result's
-    /// lines, the first elements are what this description asks for.
+    /// The same normalization with the padding of the input's rows treated as elements. The first
+    /// elements of each row of the result are the result of this description.
     ///
-    /// That is for an input whose lines divide into whole vectors with their padding and not without it, and that has no
-    /// gaps then. It is `None` for any other, and
+    /// This applies to an input whose padded rows, but not its unpadded ones, divide into whole
+    /// vectors, and whose only gaps are padding. It is `None` for any other input, and
     ///
-    /// - where padding would change a result: where something is reduced, or a parameter is not the same along a line;
-    /// - where padding is more than a quarter of a line, since it is read and written along;
-    /// - where a residual is added, the sum is written, or the output's layout is given.
+    /// - if padding would change a result: a statistic is reduced, or a parameter changes along a
+    ///   row;
+    /// - if padding exceeds a quarter of a row, because it is read and written too;
+    /// - if a residual is added, the sum is written, or the output's layout is given.
     ///
     /// # Example
     ///
     /// ```
     /// use cubenorm_core::{DType, Layout, NormDesc, Statistics, TensorDesc};
     ///
-    /// // Lines of seven numbers that begin at multiples of eight.
+    /// // Rows of 7 elements with a pitch of 8.
     /// let input = TensorDesc::new(Layout::strided([2, 64, 7, 7], [3584, 56, 8, 1]), DType::F16);
     /// let channel = TensorDesc::contiguous([64, 1, 1], DType::F16);
     /// let [mean, variance] = [channel.clone(), channel];
@@ -45,7 +47,7 @@ impl NormDesc {
         let padded = others.map(|dim| layout.strides[dim]).min()?;
         let line = layout.shape[innermost];
         let lanes = LOAD / self.input.dtype.size();
-        // Lines that overlap have none.
+        // Overlapping rows have no padding.
         let is_little = padded.checked_sub(line)?.saturating_mul(LEAST_OF_LINE) <= line;
         let makes_whole = !line.is_multiple_of(lanes) && padded.is_multiple_of(lanes);
         let from_end = layout.rank() - innermost;
