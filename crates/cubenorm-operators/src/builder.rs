@@ -5,7 +5,7 @@ use cubenorm_core::{
 
 use crate::{Blend, Gradient, Normalize, OperatorError, Program, ProgramTensor, Role, Slot, Step};
 
-/// A tensor as one step sees it.
+/// View of a tensor in one step.
 #[derive(Debug, Clone)]
 pub(crate) struct View {
     pub slot: Slot,
@@ -13,7 +13,7 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// The same buffer, seen in another layout.
+    /// Views the same buffer in another layout.
     pub fn with_layout(&self, layout: Layout) -> Self {
         let desc = TensorDesc::new(layout, self.desc.dtype);
         Self {
@@ -23,7 +23,7 @@ impl View {
     }
 }
 
-/// The first or the second number of each pair of statistics.
+/// Views the first or second number of each pair of statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Half {
     Mean = 0,
@@ -31,7 +31,7 @@ pub(crate) enum Half {
     Spread = 1,
 }
 
-/// A program in the making. Every step is validated when it is added.
+/// Builder of a program. Every step is validated when it is added.
 #[derive(Debug, Default)]
 pub(crate) struct Builder {
     tensors: Vec<ProgramTensor>,
@@ -74,7 +74,7 @@ impl Builder {
         position: usize,
         desc: TensorDesc,
     ) -> Result<View, OperatorError> {
-        // A buffer without end: what is left to check is the description.
+        // Unlimited buffers: only the description is validated.
         desc.fits(name, usize::MAX)?;
         let slot = Slot(self.tensors.len());
         self.tensors.push(ProgramTensor {
@@ -92,8 +92,8 @@ impl Builder {
         Ok(())
     }
 
-    /// A normalization that writes two numbers of each row too, into a temporary tensor of shape
-    /// `[rows, 2]`.
+    /// Adds a normalization that also writes two numbers for each row, into a temporary tensor of
+    /// shape `[rows, 2]`.
     pub fn normalize_with_statistics(
         &mut self,
         mut step: Normalize,
@@ -102,7 +102,7 @@ impl Builder {
         step.desc.written_statistics = Some(written);
         let pairs = step.desc.statistics_desc();
         let rows = Layout::contiguous(&pairs.shape()[..pairs.shape().len() - 1]);
-        // More rows than can be counted are refused as a tensor that is too large.
+        // An overflow of the number of rows is refused as a tensor that is too large.
         let rows = rows.checked_elements().unwrap_or(usize::MAX);
         let pairs = TensorDesc::contiguous([rows, 2], pairs.dtype);
         let pairs = self.temporary("statistics", pairs)?;
@@ -111,8 +111,8 @@ impl Builder {
         Ok(pairs)
     }
 
-    /// Copies one number of each pair to a tensor of its own, whose elements are in the order of the
-    /// pairs, blended with a previous value where there is one.
+    /// Copies one number of each pair to its own tensor, in the order of the pairs. It is
+    /// interpolated with a previous value, if there is one.
     pub fn unpair(
         &mut self,
         pairs: &View,
@@ -141,8 +141,8 @@ impl Builder {
         })
     }
 
-    /// Pairs of given means and the reciprocal deviations of given variances, in a temporary tensor
-    /// of the sizes that both broadcast to, and 2.
+    /// Pairs provided means with the reciprocal deviations of provided variances, in a temporary
+    /// tensor: the sizes that both broadcast to, and 2.
     pub fn pair(
         &mut self,
         mean: &View,
@@ -185,8 +185,8 @@ impl Builder {
         Ok(pairs.with_layout(Layout::contiguous(shape)))
     }
 
-    /// A gradient. Those of scale and bias are copied from contiguous tensors where they are not
-    /// themselves.
+    /// Adds a gradient. The gradients of scale and bias are copied from contiguous tensors if their
+    /// own are not contiguous.
     pub fn gradient(
         &mut self,
         mut step: Gradient,
@@ -229,7 +229,7 @@ impl Builder {
         Ok(())
     }
 
-    /// The view itself where it has the dtype, else a contiguous copy that does.
+    /// Returns the view if it has the dtype, else a contiguous converted copy.
     pub fn converted(&mut self, view: View, dtype: DType) -> Result<View, OperatorError> {
         if view.desc.dtype == dtype {
             return Ok(view);
@@ -272,7 +272,7 @@ impl Normalize {
         }
     }
 
-    /// By means and variances that are given.
+    /// Normalizes by provided means and variances.
     pub(crate) fn given(
         input: &View,
         mean: &View,
@@ -322,8 +322,8 @@ impl Normalize {
     }
 }
 
-/// The dtype that a normalization of `input` takes its parameters in: theirs where all have one and it
-/// does, else the one that it is computed in.
+/// Dtype of a normalization's parameters: their own if all share it and the normalization accepts
+/// it, else the dtype of the computation.
 pub(crate) fn parameter_dtype(input: DType, parameters: &[Option<&View>]) -> DType {
     let mut dtypes = parameters.iter().flatten().map(|view| view.desc.dtype);
     let first = dtypes.next().unwrap_or(input);

@@ -1,14 +1,14 @@
 use cubenorm_core::NormError;
 
-/// Why an operator cannot be lowered. Every variant names the operator and the tensor or attribute,
-/// as its specification spells them, what was expected and what came.
+/// Error of lowering an operator. Every variant names the operator and the tensor or attribute, as
+/// spelled in its specification, with the expected and the actual value.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OperatorError {
-    /// The description that an operator came to is refused.
+    /// The resulting description is invalid.
     #[error(transparent)]
     Norm(#[from] NormError),
-    /// No operator of this name is known in the domain.
+    /// The domain has no operator of this name.
     #[error("unknown operator {op_type} in domain {domain:?}")]
     UnknownOperator {
         /// The domain.
@@ -16,27 +16,27 @@ pub enum OperatorError {
         /// The operator's name.
         op_type: String,
     },
-    /// The operator does not exist yet in the opset in force.
+    /// The operator does not exist yet in this opset.
     #[error("{operator}: opset {opset} is in force: expected {since} or later")]
     Opset {
         /// The operator.
         operator: &'static str,
         /// The opset in force.
         opset: i64,
-        /// The first one that has the operator.
+        /// First opset that has the operator.
         since: i64,
     },
-    /// An attribute that the operator does not have.
+    /// The operator does not have the attribute.
     #[error("{operator}: unknown attribute {attribute}: expected one of {expected}")]
     UnknownAttribute {
         /// The operator.
         operator: &'static str,
         /// The attribute.
         attribute: String,
-        /// Those that it has.
+        /// Its attributes.
         expected: String,
     },
-    /// An attribute without a default is not given.
+    /// A required attribute is missing.
     #[error("{operator}: attribute {attribute} is required, but not given")]
     MissingAttribute {
         /// The operator.
@@ -44,19 +44,19 @@ pub enum OperatorError {
         /// The attribute.
         attribute: &'static str,
     },
-    /// An attribute has a type or a value that the operator does not take.
+    /// The type or value of an attribute is invalid.
     #[error("{operator}: {attribute} is {actual}: expected {expected}")]
     Attribute {
         /// The operator.
         operator: &'static str,
         /// The attribute or field.
         attribute: &'static str,
-        /// What would have been taken, in words.
+        /// Accepted values, in words.
         expected: String,
-        /// What came.
+        /// Value given.
         actual: String,
     },
-    /// A tensor that the operator needs is not given.
+    /// A required tensor is missing.
     #[error("{operator}: {tensor} is required, but not given")]
     MissingTensor {
         /// The operator.
@@ -64,79 +64,79 @@ pub enum OperatorError {
         /// The tensor.
         tensor: &'static str,
     },
-    /// More inputs or outputs than the operator has.
+    /// There are too many inputs or outputs.
     #[error("{operator}: {actual} {kind} are given: expected at most {expected}")]
     TooMany {
         /// The operator.
         operator: &'static str,
         /// `inputs` or `outputs`.
         kind: &'static str,
-        /// How many it has.
+        /// Number that the operator has.
         expected: usize,
-        /// How many came.
+        /// Number given.
         actual: usize,
     },
-    /// The operator's result is not asked for.
+    /// The operator's result is not wanted, but it is always written.
     #[error("{operator}: {tensor} is not asked for: expected it always to be")]
     NotWanted {
         /// The operator.
         operator: &'static str,
-        /// The result.
+        /// Name of the result.
         tensor: &'static str,
     },
-    /// An output is asked for that there is none of.
+    /// A wanted output cannot be written.
     #[error("{operator}: {tensor} cannot be written: {reason}")]
     NothingToWrite {
         /// The operator.
         operator: &'static str,
         /// The output.
         tensor: &'static str,
-        /// Why there is none.
+        /// The reason.
         reason: &'static str,
     },
-    /// A program whose way back is not known.
+    /// The program has no known backward pass.
     #[error("the operator has no gradient: {reason}")]
     NoGradient {
-        /// What the program is or does that keeps it from having one.
+        /// The reason.
         reason: &'static str,
     },
-    /// A tensor has too few or too many dimensions.
+    /// The rank of a tensor is invalid.
     #[error("{operator}: {tensor} has rank {rank}: expected {expected}")]
     Rank {
         /// The operator.
         operator: &'static str,
         /// The tensor.
         tensor: &'static str,
-        /// What would have been taken, in words.
+        /// Accepted values, in words.
         expected: String,
         /// Its rank.
         rank: usize,
     },
-    /// A tensor has sizes that do not go with another's.
+    /// The sizes of a tensor do not match another's.
     #[error("{operator}: {tensor} has sizes {sizes:?}: expected {expected}")]
     Sizes {
         /// The operator.
         operator: &'static str,
         /// The tensor.
         tensor: &'static str,
-        /// What would have been taken, in words.
+        /// Accepted values, in words.
         expected: String,
         /// Its sizes.
         sizes: Vec<usize>,
     },
-    /// A tensor has a data type that does not go with another's.
+    /// The data type of a tensor does not match another's.
     #[error("{operator}: {tensor} has data type {actual}: expected {expected}")]
     DataType {
         /// The operator.
         operator: &'static str,
         /// The tensor.
         tensor: &'static str,
-        /// What would have been taken, in words.
+        /// Accepted values, in words.
         expected: String,
         /// Its data type.
         actual: String,
     },
-    /// A tensor has more or fewer strides than sizes.
+    /// The numbers of strides and sizes differ.
     #[error("{operator}: {tensor} has {actual} strides: expected {expected}, one for each size")]
     StrideCount {
         /// The operator.
@@ -163,7 +163,7 @@ pub enum OperatorError {
         /// Its strides, in elements.
         strides: Vec<usize>,
     },
-    /// A tensor reaches over more elements than its kind may.
+    /// A tensor spans more elements than allowed.
     #[error(
         "{operator}: {tensor} has sizes {sizes:?}: expected to reach over at most {expected} elements"
     )]
@@ -177,7 +177,7 @@ pub enum OperatorError {
         /// Its sizes.
         sizes: Vec<usize>,
     },
-    /// A tensor is declared smaller than its sizes and strides reach.
+    /// A tensor is declared smaller than its span.
     #[error(
         "{operator}: {tensor} has TotalTensorSizeInBytes {actual}: expected at least {expected}"
     )]
@@ -186,19 +186,19 @@ pub enum OperatorError {
         operator: &'static str,
         /// The tensor.
         tensor: &'static str,
-        /// The bytes that it reaches over.
+        /// Bytes that it spans.
         expected: u64,
-        /// The bytes declared.
+        /// Bytes declared.
         actual: u64,
     },
-    /// A tensor's strides do not let two of its dimensions be seen as one.
+    /// Strides do not allow merging two dimensions of a tensor.
     #[error("{operator}: {tensor} has strides {strides:?}: expected {expected}")]
     Strides {
         /// The operator.
         operator: &'static str,
         /// The tensor.
         tensor: &'static str,
-        /// What would have been taken, in words.
+        /// Accepted values, in words.
         expected: String,
         /// Its strides, in elements.
         strides: Vec<usize>,

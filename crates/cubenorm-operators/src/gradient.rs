@@ -6,7 +6,7 @@ use cubenorm_core::{
 use crate::builder::{Builder, View};
 use crate::{Blend, Gradient, Normalize, OperatorError, Program, ProgramTensor, Role, Slot, Step};
 
-/// The name and the position of a gradient.
+/// Name and position of a gradient.
 type Wanted = (&'static str, usize);
 
 const OF_INPUT: Wanted = ("dX", 0);
@@ -14,30 +14,30 @@ const OF_SCALE: Wanted = ("dScale", 1);
 const OF_BIAS: Wanted = ("dBias", 2);
 
 impl Program {
-    /// Where [`gradient`](Self::gradient) reads the gradient of the forward's output 0. No operator
-    /// has an input there.
+    /// Position at which [`gradient`](Self::gradient) reads the gradient of the forward's output 0.
+    /// No operator has an input there.
     pub const OUTPUT_GRADIENT: usize = usize::MAX;
 
-    /// The way back through an operator that is one normalization, with conversions before and after
-    /// it: from the gradient of its output 0 those of its input, scale and bias, as
-    /// [`GradientDesc`] writes them.
+    /// Builds the backward pass of an operator that is one normalization, with conversions before
+    /// and after it. From the gradient of output 0 it computes the gradients of input, scale and
+    /// bias, as [`GradientDesc`] writes them.
     ///
     /// | tensor | role | position | shape and dtype |
     /// | --- | --- | --- | --- |
-    /// | those that the normalization depends on | input | the forward's | the forward's |
+    /// | dependencies of the normalization | input | the forward's | the forward's |
     /// | `dY` | input | [`OUTPUT_GRADIENT`](Self::OUTPUT_GRADIENT) | of output 0 |
-    /// | `dX` | output | 0 | of the input that is normalized |
-    /// | `dScale` | output | 1 | of the scale; absent where there is none |
-    /// | `dBias` | output | 2 | of the bias; absent where there is none |
+    /// | `dX` | output | 0 | of the normalized input |
+    /// | `dScale` | output | 1 | of the scale; absent without one |
+    /// | `dBias` | output | 2 | of the bias; absent without one |
     ///
-    /// `dY` and all outputs are contiguous. Statistics are computed once more, as the forward does;
-    /// those that are given are constants. Nothing is passed back from further outputs, such as
-    /// moved averages.
+    /// `dY` and all outputs are contiguous. Statistics are recomputed as in the forward pass.
+    /// Provided statistics are constants. Further outputs, such as moving averages, do not
+    /// contribute.
     ///
     /// # Errors
     ///
-    /// [`OperatorError::NoGradient`] where the program has several normalizations, adds a residual
-    /// or is a gradient itself, and where a tensor is seen in another order than its own.
+    /// [`OperatorError::NoGradient`] if the program has several normalizations, adds a residual or
+    /// is itself a backward pass, or if a step reorders the elements of a tensor.
     ///
     /// # Example
     ///
@@ -63,14 +63,14 @@ fn refused(reason: &'static str) -> OperatorError {
     OperatorError::NoGradient { reason }
 }
 
-/// A gradient in the making.
+/// Builder of a backward program.
 struct WayBack<'a> {
     forward: &'a Program,
     before: &'a [Step],
     norm: &'a Normalize,
     after: &'a [Step],
     builder: Builder,
-    /// The tensor here that a tensor of the forward is.
+    /// Slot here of each tensor of the forward.
     slots: Vec<Option<Slot>>,
 }
 
@@ -103,7 +103,7 @@ impl<'a> WayBack<'a> {
         let norm = self.norm;
         let desc = &norm.desc;
         let is_reduced = !matches!(desc.statistics, Statistics::None | Statistics::Given { .. });
-        // Of the bias, only the slope of an activation depends, and what computes the statistics.
+        // The bias only matters for the slope of an activation and for the statistics.
         let reads_bias = is_reduced || desc.activation != Activation::Identity;
         let bias = norm.bias.filter(|_| reads_bias);
         self.keep([Some(norm.input), norm.scale, bias, norm.mean, norm.variance])?;
@@ -156,7 +156,7 @@ impl<'a> WayBack<'a> {
         Ok(self.builder.finish())
     }
 
-    /// Takes tensors over, with the blends that they come from.
+    /// Copies tensors from the forward, with the blends that compute them.
     fn keep(&mut self, wanted: [Option<Slot>; 5]) -> Result<(), OperatorError> {
         let mut is_kept = vec![false; self.forward.tensors.len()];
         for slot in wanted.into_iter().flatten() {
@@ -203,7 +203,7 @@ impl<'a> WayBack<'a> {
         slot.ok_or_else(|| refused("a step reads what nothing has written"))
     }
 
-    /// Output 0, which the normalization writes itself or which its result is converted to.
+    /// Finds output 0: the normalization writes it, or its result is converted to it.
     fn result(&self) -> Result<&'a ProgramTensor, OperatorError> {
         let written = self.forward.tensor(self.norm.output);
         let seen = self.norm.desc.output.as_ref();
@@ -226,7 +226,7 @@ impl<'a> WayBack<'a> {
         found.ok_or_else(|| refused("output 0 is not what the normalization gives"))
     }
 
-    /// The input that is, itself or converted, what a step sees as `desc`.
+    /// Finds the input, possibly converted, that a step views as `desc`.
     fn source(&self, slot: Slot, desc: &TensorDesc) -> Result<&'a ProgramTensor, OperatorError> {
         let tensor = self.forward.tensor(slot);
         if !same_order(&desc.layout, &tensor.desc.layout) {
@@ -250,7 +250,7 @@ impl<'a> WayBack<'a> {
         ))
     }
 
-    /// An output for the gradient to what a step sees as `desc`.
+    /// Adds an output for the gradient of the tensor that a step views as `desc`.
     fn destination(
         &mut self,
         (name, position): Wanted,
@@ -285,7 +285,7 @@ impl<'a> WayBack<'a> {
             .transpose()
     }
 
-    /// Pairs of mean and reciprocal deviation: written by the normalization, or made of those given.
+    /// Adds pairs of mean and reciprocal deviation: recomputed, or made of provided ones.
     fn saved(&mut self) -> Result<Option<View>, OperatorError> {
         let norm = self.norm;
         let desc = &norm.desc;
@@ -306,7 +306,7 @@ impl<'a> WayBack<'a> {
         Ok(Some(pairs))
     }
 
-    /// The forward's normalization once more, for its statistics.
+    /// Repeats the forward's normalization for its statistics.
     fn normalized(&mut self) -> Result<View, OperatorError> {
         let norm = self.norm;
         let desc = &norm.desc;
@@ -334,10 +334,10 @@ impl<'a> WayBack<'a> {
     }
 }
 
-/// Where a gradient goes.
+/// Destination of a gradient.
 struct Destination {
     written: View,
-    /// The output that it is converted to, where its dtype is another.
+    /// Output that it is converted to, if its dtype differs.
     rounded: Option<View>,
 }
 
@@ -345,12 +345,12 @@ fn other_order() -> OperatorError {
     refused("a step sees a tensor in another order than its own")
 }
 
-/// Whether a blend copies all of a tensor to all of another.
+/// True if a blend copies all of a tensor to all of another.
 fn is_conversion(blend: &Blend, from: &ProgramTensor, to: &ProgramTensor) -> bool {
     blend.desc == BlendDesc::copy(from.desc.clone(), to.desc.clone())
 }
 
-/// Whether two layouts reach the same addresses in the same row-major order, whatever their shapes.
+/// True if two layouts have the same addresses in the same row-major order, for any shapes.
 fn same_order(one: &Layout, other: &Layout) -> bool {
     let is_empty = |layout: &Layout| layout.shape.contains(&0);
     match (is_empty(one), is_empty(other)) {
@@ -359,7 +359,7 @@ fn same_order(one: &Layout, other: &Layout) -> bool {
     }
 }
 
-/// The sizes and strides of a layout, with neighbours that step evenly as one.
+/// Sizes and strides of a layout, with dimensions merged if possible.
 fn coalesced(layout: &Layout) -> Vec<(usize, usize)> {
     let mut dims: Vec<(usize, usize)> = Vec::new();
     for (&size, &stride) in layout.shape.iter().zip(&layout.strides) {

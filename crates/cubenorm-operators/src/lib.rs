@@ -1,10 +1,10 @@
-//! The normalization operators of DirectML and ONNX, in their specifications' own terms.
+//! Normalization operators of DirectML and ONNX, in the terms of their specifications.
 //!
-//! Each operator is a struct with the specification's fields or attributes. Its `lower` checks it and
-//! says what to compute, as a [`Program`]: tensors by name, role and layout, and steps over them.
-//! Nothing here has a device in it, and no operator a code path of its own: every step is a
-//! [`NormDesc`](cubenorm_core::NormDesc), a [`GradientDesc`](cubenorm_core::GradientDesc) or a small
-//! [`BlendDesc`](cubenorm_core::BlendDesc).
+//! Each operator is a struct with the specification's fields or attributes. Its `lower` validates
+//! it and returns a [`Program`]: tensors by name, role and layout, and steps over them. This crate
+//! has no device, and no operator has a code path of its own. Every step is a
+//! [`NormDesc`](cubenorm_core::NormDesc), a [`GradientDesc`](cubenorm_core::GradientDesc) or a
+//! small [`BlendDesc`](cubenorm_core::BlendDesc).
 //!
 //! # Operators
 //!
@@ -12,30 +12,31 @@
 //!
 //! | operator | normalizes by | over |
 //! | --- | --- | --- |
-//! | [`MEAN_VARIANCE_NORMALIZATION`](directml::MeanVarianceNormalization) | mean, and variance by choice | `{C, H, W}` or `{H, W}` |
-//! | [`MEAN_VARIANCE_NORMALIZATION1`](directml::MeanVarianceNormalization1) | mean, and variance by choice | `Axes` |
-//! | [`MEAN_VARIANCE_NORMALIZATION2`](directml::MeanVarianceNormalization2) | mean and variance, each by choice | `Axes` |
-//! | [`BATCH_NORMALIZATION`](directml::BatchNormalization) | given means and variances | nothing |
-//! | [`BATCH_NORMALIZATION_TRAINING`](directml::BatchNormalizationTraining) | mean and variance, written too | where `ScaleTensor` has size 1 |
-//! | [`BATCH_NORMALIZATION_GRAD`](directml::BatchNormalizationGrad) | the way back: given means and variances, as constants | sums where `ScaleTensor` has size 1 |
-//! | [`BATCH_NORMALIZATION_TRAINING_GRAD`](directml::BatchNormalizationTrainingGrad) | the way back: given means and variances, those of the input | sums where `ScaleTensor` has size 1, means where `MeanTensor` has |
+//! | [`MEAN_VARIANCE_NORMALIZATION`](directml::MeanVarianceNormalization) | mean, optionally variance | `{C, H, W}` or `{H, W}` |
+//! | [`MEAN_VARIANCE_NORMALIZATION1`](directml::MeanVarianceNormalization1) | mean, optionally variance | `Axes` |
+//! | [`MEAN_VARIANCE_NORMALIZATION2`](directml::MeanVarianceNormalization2) | mean and variance, both optional | `Axes` |
+//! | [`BATCH_NORMALIZATION`](directml::BatchNormalization) | provided means and variances | nothing |
+//! | [`BATCH_NORMALIZATION_TRAINING`](directml::BatchNormalizationTraining) | mean and variance, also outputs | dimensions where `ScaleTensor` has size 1 |
+//! | [`BATCH_NORMALIZATION_GRAD`](directml::BatchNormalizationGrad) | backward, statistics as constants | sums: dimensions where `ScaleTensor` has size 1 |
+//! | [`BATCH_NORMALIZATION_TRAINING_GRAD`](directml::BatchNormalizationTrainingGrad) | backward, statistics of the input | sums: dimensions where `ScaleTensor` has size 1; means: the same for `MeanTensor` |
 //!
 //! ONNX and ONNX Runtime, in [`onnx`]:
 //!
 //! | operator | versions | normalizes by | over |
 //! | --- | --- | --- | --- |
-//! | [`BatchNormalization`](onnx::BatchNormalization) | 7, 9, 14, 15 | given or the batch's mean and variance | all but the channels |
-//! | [`GroupNormalization`](onnx::GroupNormalization) | 18, 21 | mean and variance | a group's channels and what follows |
-//! | [`InstanceNormalization`](onnx::InstanceNormalization) | 6, 22 | mean and variance | what follows the channels |
-//! | [`LayerNormalization`](onnx::LayerNormalization) | 17 | mean and variance, written by choice | `axis` and what follows |
+//! | [`BatchNormalization`](onnx::BatchNormalization) | 7, 9, 14, 15 | provided or the batch's mean and variance | all but the channels |
+//! | [`GroupNormalization`](onnx::GroupNormalization) | 18, 21 | mean and variance | a group's channels and the following dimensions |
+//! | [`InstanceNormalization`](onnx::InstanceNormalization) | 6, 22 | mean and variance | dimensions after the channels |
+//! | [`LayerNormalization`](onnx::LayerNormalization) | 17 | mean and variance, optional outputs | `axis` and the following dimensions |
 //! | [`LpNormalization`](onnx::LpNormalization) | 1, 22 | sum of magnitudes, or root of the sum of squares | `axis` |
 //! | [`MeanVarianceNormalization`](onnx::MeanVarianceNormalization) | 9, 13 | mean and variance | `axes` |
-//! | [`RMSNormalization`](onnx::RmsNormalization) | 23 | mean of squares | `axis` and what follows |
-//! | [`SimplifiedLayerNormalization`](onnx::SimplifiedLayerNormalization) | ONNX Runtime, 1 | mean of squares, written by choice | `axis` and what follows |
-//! | [`SkipLayerNormalization`](onnx::SkipLayerNormalization) | ONNX Runtime, 1 | mean and variance of a sum, all written by choice | the last dimension |
-//! | [`SkipSimplifiedLayerNormalization`](onnx::SkipSimplifiedLayerNormalization) | ONNX Runtime, 1 | mean of squares of a sum, both written by choice | the last dimension |
+//! | [`RMSNormalization`](onnx::RmsNormalization) | 23 | mean of squares | `axis` and the following dimensions |
+//! | [`SimplifiedLayerNormalization`](onnx::SimplifiedLayerNormalization) | ONNX Runtime, 1 | mean of squares, optional output | `axis` and the following dimensions |
+//! | [`SkipLayerNormalization`](onnx::SkipLayerNormalization) | ONNX Runtime, 1 | mean and variance of a sum, all optional outputs | the last dimension |
+//! | [`SkipSimplifiedLayerNormalization`](onnx::SkipSimplifiedLayerNormalization) | ONNX Runtime, 1 | mean of squares of a sum, both optional outputs | the last dimension |
 //!
-//! [`Program::gradient`] is the way back through those that are one normalization and add no residual.
+//! [`Program::gradient`] is the backward pass of operators that are one normalization without a
+//! residual.
 //!
 //! # Example
 //!

@@ -1,19 +1,18 @@
 use cubenorm_core::{BlendDesc, GradientDesc, NormDesc, TensorDesc};
 
-/// What an operator lowers to: tensors, and the steps that compute the outputs from the inputs.
+/// Result of lowering an operator: tensors, and the steps that compute the outputs from the inputs.
 ///
-/// Most operators are one [`Step::Normalize`]. Statistics that an operator returns in tensors of
-/// their own, running averages, and parameters of other dtypes take a [`Step::Blend`] each, over no
-/// more elements than those have.
+/// Most operators are one [`Step::Normalize`]. Statistics in separate outputs, moving averages and
+/// parameters of other dtypes take a [`Step::Blend`] each, over their own elements only.
 ///
-/// A step's description is a view: it may have another shape and other strides than the tensor whose
-/// buffer it reads or writes (channels split into groups, every other element of the pairs of
-/// statistics), but has its dtype and reaches no further.
+/// A step's description is a view. Its shape and strides may differ from the tensor whose buffer it
+/// reads or writes: channels split into groups, or every other element of the pairs of statistics.
+/// It has the tensor's dtype and stays within the tensor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Program {
-    /// Every tensor; a [`Slot`] is an index into it.
+    /// All tensors; a [`Slot`] is an index into them.
     pub tensors: Vec<ProgramTensor>,
-    /// What is computed, in order.
+    /// Computations, in order.
     pub steps: Vec<Step>,
 }
 
@@ -24,99 +23,99 @@ pub struct Slot(pub usize);
 /// Layout and role of a tensor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProgramTensor {
-    /// The name that the operator's specification gives it: `ScaleTensor`, `InvStdDev`.
+    /// Name in the operator's specification: `ScaleTensor`, `InvStdDev`.
     pub name: &'static str,
-    /// Who fills it.
+    /// Source of its contents.
     pub role: Role,
-    /// Which formal input or output it is: for ONNX the position in the operator's list, for
-    /// DirectML the position among its fields that are input tensors, or among those that are output
-    /// tensors. Absent optional tensors count. A temporary tensor's number.
+    /// Position of the formal input or output. For ONNX it is the position in the operator's list.
+    /// For DirectML it is the position among the fields of input or output tensors. Absent optional
+    /// tensors count. A temporary tensor has a number.
     pub position: usize,
     /// Layout and dtype.
     pub desc: TensorDesc,
 }
 
-/// Who fills a tensor.
+/// Source of a tensor's contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
     /// The caller.
     Input,
-    /// A step; the caller wants it.
+    /// A step; the caller reads it.
     Output,
-    /// A step; another step reads it and nobody else.
+    /// A step; only another step reads it.
     Temporary,
 }
 
-/// One computation.
+/// A computation.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
     /// A normalization.
     Normalize(Box<Normalize>),
     /// An elementwise blend, copy or conversion of a small tensor.
     Blend(Box<Blend>),
-    /// The way back through a normalization.
+    /// Backward pass of a normalization.
     Gradient(Box<Gradient>),
 }
 
-/// A gradient and the tensors that its description's tensors are. Those of scale and bias are written
+/// A gradient and the slots of its description's tensors. The gradients of scale and bias are
 /// contiguous, in the parameters' shapes and dtypes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Gradient {
-    /// What to compute.
+    /// Description of the computation.
     pub desc: GradientDesc,
-    /// What was normalized.
+    /// Input of the normalization.
     pub input: Slot,
-    /// The output's gradient.
+    /// Gradient of the output, dL/dy.
     pub output_gradient: Slot,
     /// Pairs of mean and reciprocal deviation.
     pub saved: Option<Slot>,
-    /// What was multiplied.
+    /// Scale.
     pub scale: Option<Slot>,
-    /// What was added; only an activation's slope reads it.
+    /// Bias; only the slope of an activation reads it.
     pub bias: Option<Slot>,
-    /// Where the input's gradient goes.
+    /// Gradient of the input.
     pub input_gradient: Option<Slot>,
-    /// Where the scale's goes.
+    /// Gradient of the scale.
     pub scale_gradient: Option<Slot>,
-    /// Where the bias's goes.
+    /// Gradient of the bias.
     pub bias_gradient: Option<Slot>,
 }
 
-/// A normalization and the tensors that its description's tensors are.
+/// A normalization and the slots of its description's tensors.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Normalize {
-    /// What to compute. Its output is always described.
+    /// Description of the computation. It always describes its output.
     pub desc: NormDesc,
-    /// The tensor to normalize.
+    /// Tensor to normalize.
     pub input: Slot,
-    /// What is added, first or last as the description says.
+    /// Residual, added first or last, as described.
     pub residual: Option<Slot>,
-    /// What is multiplied.
+    /// Scale.
     pub scale: Option<Slot>,
-    /// What is added after the scale.
+    /// Bias.
     pub bias: Option<Slot>,
-    /// Given means.
+    /// Provided means.
     pub mean: Option<Slot>,
-    /// Given variances.
+    /// Provided variances.
     pub variance: Option<Slot>,
-    /// The result.
+    /// Result.
     pub output: Slot,
-    /// `input + residual`, where the description writes it.
+    /// `input + residual`, if described.
     pub sum: Option<Slot>,
-    /// Pairs of statistics, where the description writes them.
+    /// Pairs of statistics, if described.
     pub statistics: Option<Slot>,
 }
 
-/// A blend and the tensors that its description's tensors are.
+/// A blend and the slots of its description's tensors.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Blend {
-    /// What to compute.
+    /// Description of the computation.
     pub desc: BlendDesc,
-    /// What is blended in.
+    /// New value.
     pub input: Slot,
-    /// What it is blended with.
+    /// Previous value.
     pub previous: Option<Slot>,
-    /// The result.
+    /// Result.
     pub output: Slot,
 }
 
@@ -126,28 +125,28 @@ impl Program {
         &self.tensors[slot.0]
     }
 
-    /// The tensors that the caller gives.
+    /// Tensors that the caller provides.
     pub fn inputs(&self) -> impl Iterator<Item = (Slot, &ProgramTensor)> {
         self.with_role(Role::Input)
     }
 
-    /// The tensors that the caller wants.
+    /// Tensors that the caller reads.
     pub fn outputs(&self) -> impl Iterator<Item = (Slot, &ProgramTensor)> {
         self.with_role(Role::Output)
     }
 
-    /// The tensors that one step hands to another.
+    /// Tensors that one step passes to another.
     pub fn temporaries(&self) -> impl Iterator<Item = (Slot, &ProgramTensor)> {
         self.with_role(Role::Temporary)
     }
 
-    /// The tensor for a formal input; `None` where the operator has none there, or the program does
-    /// not read it.
+    /// Slot of a formal input; `None` if the operator does not have it or the program does not read
+    /// it.
     pub fn input_at(&self, position: usize) -> Option<Slot> {
         self.at(Role::Input, position)
     }
 
-    /// The tensor of a formal output; `None` where the operator has none there, or nobody wants it.
+    /// Slot of a formal output; `None` if the operator does not have it or it is not wanted.
     pub fn output_at(&self, position: usize) -> Option<Slot> {
         self.at(Role::Output, position)
     }

@@ -1,5 +1,5 @@
-//! The ways back through ONNX's operators, and one of DirectML's, against central differences of the
-//! ways there.
+//! Backward passes of ONNX's operators, and one of DirectML's, against central differences of the
+//! forward passes.
 
 mod support;
 
@@ -13,12 +13,12 @@ use cubenorm_operators::{OperatorError, Program, Role, Step, directml};
 use support::{Random, Tensor, indices, run};
 
 const EPSILON: f32 = 1e-2;
-/// Of an element, from one side to the other.
+/// Distance between the two sides of a central difference.
 const STEP: f64 = 1e-5;
 
 type Inputs<'a> = Vec<Option<(&'a Tensor, DType)>>;
 
-/// A tensor in any order in memory, with gaps, in which every element has a place of its own.
+/// A tensor in any order in memory, with gaps, without shared elements.
 fn any_order(random: &mut Random, shape: &[usize]) -> Tensor {
     let strides = random.strides(shape);
     Tensor::new(Layout::strided(shape, strides), random)
@@ -38,8 +38,8 @@ fn lowered(operator: &Operator, inputs: &Inputs<'_>, wanted: &[bool]) -> Program
     operator.lower(&descs, wanted).unwrap()
 }
 
-/// Compares the gradients to the inputs of `positions` (what is normalized, then scale and bias as far
-/// as there are) with central differences of `sum(dY * Y)`, and returns the gradient's program.
+/// Compares the gradients of the inputs at `positions` (input, then optional scale and bias) with
+/// central differences of `sum(dY * Y)`. Returns the backward program.
 #[track_caller]
 fn check(
     forward: &Program,
@@ -113,7 +113,7 @@ fn check_operator(
     check(&forward, &tensors, positions, random)
 }
 
-/// A tensor, and a scale and a bias of shapes.
+/// A tensor, a scale and a bias, of any shapes.
 fn with_parameters(random: &mut Random, shape: &[usize], parameters: &[usize]) -> [Tensor; 3] {
     let x = any_order(random, shape);
     let [scale, bias] = [(); 2].map(|()| any_order(random, parameters));
@@ -121,7 +121,7 @@ fn with_parameters(random: &mut Random, shape: &[usize], parameters: &[usize]) -
 }
 
 #[test]
-fn mean_variance_normalization_passes_back_through_the_deviation() {
+fn mean_variance_normalization_differentiates_the_deviation() {
     for seed in 0..12 {
         let random = &mut Random::new(seed);
         let shape = sizes(random, 1 + seed as usize % 4);
@@ -137,7 +137,7 @@ fn mean_variance_normalization_passes_back_through_the_deviation() {
 }
 
 #[test]
-fn lp_normalization_passes_back_through_its_norm() {
+fn lp_normalization_differentiates_its_norm() {
     for seed in 0..16 {
         let random = &mut Random::new(seed);
         let shape = sizes(random, 1 + seed as usize % 4);
@@ -151,7 +151,7 @@ fn lp_normalization_passes_back_through_its_norm() {
 }
 
 #[test]
-fn layer_normalization_has_gradients_to_the_parameters_that_it_has() {
+fn layer_normalization_has_gradients_of_its_parameters() {
     for seed in 0..16 {
         let random = &mut Random::new(seed);
         let shape = sizes(random, 1 + seed as usize % 4);
@@ -184,7 +184,7 @@ fn further_outputs_change_nothing() {
 }
 
 #[test]
-fn rms_normalization_converts_what_has_another_dtype() {
+fn rms_normalization_converts_other_dtypes() {
     for seed in 0..24 {
         let random = &mut Random::new(seed);
         let shape = sizes(random, 1 + seed as usize % 3);
@@ -211,7 +211,7 @@ fn rms_normalization_converts_what_has_another_dtype() {
 }
 
 #[test]
-fn instance_normalization_passes_back_within_channels() {
+fn instance_normalization_gradients_stay_in_channels() {
     for seed in 0..8 {
         let random = &mut Random::new(seed);
         let shape = sizes(random, 3 + seed as usize % 2);
@@ -224,7 +224,7 @@ fn instance_normalization_passes_back_within_channels() {
 }
 
 #[test]
-fn group_normalization_is_seen_in_groups_and_answers_in_channels() {
+fn group_normalization_gradients_are_per_channel() {
     for seed in 0..16 {
         let random = &mut Random::new(seed);
         let mut shape = sizes(random, 2 + seed as usize % 3);
@@ -246,7 +246,7 @@ fn group_normalization_is_seen_in_groups_and_answers_in_channels() {
 }
 
 #[test]
-fn batch_normalization_passes_back_through_statistics_in_training_alone() {
+fn batch_normalization_differentiates_statistics_in_training() {
     for seed in 0..24 {
         let random = &mut Random::new(seed);
         let shape = sizes(random, 1 + seed as usize % 4);
@@ -284,7 +284,7 @@ fn batch_normalization_passes_back_through_statistics_in_training_alone() {
 }
 
 #[test]
-fn batch_normalization_of_each_element_has_parameters_of_its_own() {
+fn nonspatial_batch_normalization_has_parameters_per_element() {
     let random = &mut Random::new(3);
     let [x, scale, bias] = with_parameters(random, &[3, 2, 4], &[2, 4]);
     let [mean, variance] = [(); 2].map(|()| any_order(random, &[2, 4]).positive());
@@ -297,7 +297,7 @@ fn batch_normalization_of_each_element_has_parameters_of_its_own() {
 }
 
 #[test]
-fn an_activation_of_directml_is_passed_back_through() {
+fn directml_activations_are_differentiated() {
     for has_statistics in [true, false] {
         let random = &mut Random::new(5);
         let sizes = [2, 3, 4, 5];
@@ -330,7 +330,7 @@ fn an_activation_of_directml_is_passed_back_through() {
 }
 
 #[test]
-fn what_is_not_read_is_not_asked_for() {
+fn unread_inputs_are_not_required() {
     let f32 = |shape: &[usize]| Some(TensorDesc::contiguous(shape, DType::F32));
     let inputs = [f32(&[2, 3, 4]), f32(&[3]), f32(&[3]), f32(&[3]), f32(&[3])];
     let operator = BatchNormalization::new(BatchNormalizationVersion::V15);
@@ -346,7 +346,7 @@ fn what_is_not_read_is_not_asked_for() {
 }
 
 #[test]
-fn an_operator_with_a_residual_or_a_gradient_itself_has_no_gradient() {
+fn residuals_and_gradients_have_no_backward_pass() {
     let f32 = |shape: &[usize]| Some(TensorDesc::contiguous(shape, DType::F32));
     let reason = |program: Program| match program.gradient() {
         Err(OperatorError::NoGradient { reason }) => reason,

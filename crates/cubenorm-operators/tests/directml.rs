@@ -1,4 +1,4 @@
-//! Every DirectML operator, lowered and run on the host, against its formula in the reference.
+//! Every DirectML operator, lowered and run on the host, compared with the reference.
 
 mod support;
 
@@ -62,7 +62,7 @@ fn activations() -> [FusedActivation; 16] {
     ]
 }
 
-/// Compares every output of an operator with what its formula gives.
+/// Compares every output of an operator with its formula.
 #[track_caller]
 fn check(operator: Operator, inputs: &[Option<&Tensor>]) {
     let program = operator.lower().unwrap();
@@ -129,7 +129,7 @@ impl Case {
 }
 
 #[test]
-fn mean_variance_normalization_is_over_height_and_width_or_channels_too() {
+fn mean_variance_normalization_may_include_channels() {
     for seed in 0..60 {
         let random = &mut Random::new(seed);
         let shape = random.shape(4);
@@ -147,7 +147,7 @@ fn mean_variance_normalization_is_over_height_and_width_or_channels_too() {
 }
 
 #[test]
-fn mean_variance_normalization1_is_over_any_axes_of_any_rank() {
+fn mean_variance_normalization1_reduces_any_axes() {
     for seed in 0..120 {
         let random = &mut Random::new(seed);
         let rank = 1 + seed as usize % 8;
@@ -167,7 +167,7 @@ fn mean_variance_normalization1_is_over_any_axes_of_any_rank() {
 }
 
 #[test]
-fn mean_variance_normalization2_takes_mean_and_variance_each_by_choice() {
+fn mean_variance_normalization2_has_optional_statistics() {
     for seed in 0..120 {
         let random = &mut Random::new(seed);
         let rank = 1 + seed as usize % 8;
@@ -188,7 +188,7 @@ fn mean_variance_normalization2_takes_mean_and_variance_each_by_choice() {
 }
 
 #[test]
-fn axes_0_2_3_share_statistics_between_batch_entries_where_cross_channel_false_does_not() {
+fn axes_0_2_3_differ_from_cross_channel_false() {
     let random = &mut Random::new(1);
     let input = Tensor::contiguous(&[2, 3, 2, 2], random);
     let tensor = desc(&input);
@@ -221,7 +221,7 @@ fn every_activation_is_applied_last() {
 }
 
 #[test]
-fn batch_normalization_broadcasts_each_parameter_on_its_own() {
+fn batch_normalization_broadcasts_each_parameter() {
     for seed in 0..80 {
         let random = &mut Random::new(seed);
         let shape = random.shape(1 + seed as usize % 8);
@@ -253,7 +253,7 @@ fn batch_normalization_broadcasts_each_parameter_on_its_own() {
 }
 
 #[test]
-fn batch_normalization_training_writes_mean_and_variance_of_where_the_scale_is_1() {
+fn training_reduces_dimensions_with_a_scale_of_size_1() {
     for seed in 0..80 {
         let random = &mut Random::new(seed);
         let shape = random.shape(1 + seed as usize % 8);

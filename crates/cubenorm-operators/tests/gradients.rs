@@ -15,7 +15,7 @@ fn desc(sizes: &[u32]) -> TensorDesc {
     TensorDesc::packed(DataType::Float32, sizes)
 }
 
-/// Numbers that look random, one for each element, all of them in f32.
+/// Pseudo-random f32 numbers, one for each element.
 fn numbers(count: usize, seed: usize, offset: f64) -> Vec<f64> {
     (0..count)
         .map(|i| offset + ((i * 37 + seed * 101) % 64) as f64 / 64.0)
@@ -39,7 +39,7 @@ fn channel(element: usize) -> usize {
 }
 
 #[test]
-fn statistics_that_are_given_are_constants() {
+fn provided_statistics_are_constants() {
     let [x, dy, mean, variance, scale] = data();
     let rstd = |c: usize| 1.0 / (variance[c] + f64::from(EPSILON)).sqrt();
     let (mut ds, mut db) = (vec![0.0; 3], vec![0.0; 3]);
@@ -57,7 +57,7 @@ fn statistics_that_are_given_are_constants() {
 }
 
 #[test]
-fn statistics_of_the_input_pass_its_gradient_on() {
+fn statistics_of_the_input_are_differentiated() {
     let [x, dy, mean, variance, scale] = data();
     let rstd = |c: usize| 1.0 / (variance[c] + f64::from(EPSILON)).sqrt();
     let (mut ds, mut db) = (vec![0.0; 3], vec![0.0; 3]);
@@ -101,7 +101,7 @@ fn check(operator: &Operator, expected: [&[f64]; 3]) {
 }
 
 #[test]
-fn gradients_have_the_sizes_of_what_they_are_the_gradients_of() {
+fn gradients_have_the_sizes_of_their_tensors() {
     let mut operator =
         BatchNormalizationGrad::new(desc(&SIZES.map(|size| size as u32)), desc(&CHANNELS));
     operator.output_scale_gradient_tensor = desc(&[1, 1, 1, 1]);

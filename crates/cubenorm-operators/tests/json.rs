@@ -149,7 +149,7 @@ fn operators_keep_the_specifications_names() {
 }
 
 #[test]
-fn prefixes_may_be_left_out_and_absent_fields_be_null() {
+fn prefixes_are_optional_and_fields_may_be_null() {
     let operator: Operator = from_value(json!({
         "Type": "MEAN_VARIANCE_NORMALIZATION1",
         "Desc": {
@@ -179,7 +179,7 @@ fn prefixes_may_be_left_out_and_absent_fields_be_null() {
 }
 
 #[test]
-fn fields_that_the_specification_requires_are_required() {
+fn required_fields_are_required() {
     let missing = |json: Value| from_value::<MeanVarianceNormalization1>(json).unwrap_err();
     let error = missing(json!({ "InputTensor": tensor(&[2, 3]), "OutputTensor": tensor(&[2, 3]) }));
     assert_eq!(error.to_string(), "missing field `Axes`");

@@ -1,4 +1,4 @@
-//! Every ONNX operator, lowered and run on the host, against its formula in the reference.
+//! Every ONNX operator, lowered and run on the host, compared with the reference.
 
 mod support;
 
@@ -35,8 +35,7 @@ fn tensors<'a>(inputs: &Inputs<'a>) -> Vec<(usize, &'a Tensor)> {
         .collect()
 }
 
-/// Compares every output that is wanted of an operator with what its formula gives, and returns the
-/// program.
+/// Compares every wanted output of an operator with its formula. Returns the program.
 #[track_caller]
 fn check(operator: &Operator, inputs: &Inputs<'_>, wanted: &[bool]) -> Program {
     let program = operator.lower(&descs(inputs), wanted).unwrap();
@@ -61,7 +60,7 @@ fn pick<T: Copy>(random: &mut Random, of: &[T]) -> T {
     of[random.below(of.len())]
 }
 
-/// The dtypes of the outputs that a program writes.
+/// Dtypes of a program's outputs.
 fn output_dtypes(program: &Program) -> Vec<DType> {
     program
         .outputs()
@@ -69,14 +68,14 @@ fn output_dtypes(program: &Program) -> Vec<DType> {
         .collect()
 }
 
-/// The shape from some dimension on, with 1 for some sizes.
+/// Shape from some dimension on, with 1 for some sizes.
 fn trailing(random: &mut Random, shape: &[usize]) -> Vec<usize> {
     let first = random.below(shape.len() + 1);
     random.broadcast(&shape[first..])
 }
 
 #[test]
-fn layer_normalization_is_over_the_dimensions_from_axis_on() {
+fn layer_normalization_reduces_dimensions_from_axis_on() {
     for seed in 0..120 {
         let random = &mut Random::new(seed);
         let rank = 1 + seed as usize % 8;
@@ -120,7 +119,7 @@ fn layer_normalization_writes_statistics_in_the_stash_type() {
 }
 
 #[test]
-fn rms_normalizations_take_scales_of_any_dtype_and_answer_in_it() {
+fn rms_normalization_outputs_have_the_dtype_of_the_scale() {
     for seed in 0..160 {
         let random = &mut Random::new(seed);
         let rank = 1 + seed as usize % 8;
@@ -170,7 +169,7 @@ fn rms_normalization_of_one_dtype_is_one_step() {
 }
 
 #[test]
-fn a_stash_type_of_f64_is_computed_in_f64() {
+fn stash_types_of_f64_compute_in_f64() {
     let x = Some(TensorDesc::contiguous([4, 8], DType::F32));
     let scale = Some(TensorDesc::contiguous([8], DType::F32));
     let operator = RmsNormalization {
@@ -204,7 +203,7 @@ fn mean_variance_normalization_adds_epsilon_to_the_deviation() {
 }
 
 #[test]
-fn lp_normalization_divides_by_the_norm_and_leaves_0_where_it_is_0() {
+fn lp_normalization_is_0_for_a_norm_of_0() {
     for seed in 0..80 {
         let random = &mut Random::new(seed);
         let rank = 1 + seed as usize % 8;
@@ -223,7 +222,7 @@ fn lp_normalization_divides_by_the_norm_and_leaves_0_where_it_is_0() {
 }
 
 #[test]
-fn instance_normalization_is_over_what_follows_the_channels() {
+fn instance_normalization_reduces_after_the_channels() {
     for seed in 0..70 {
         let random = &mut Random::new(seed);
         let rank = 2 + seed as usize % 7;
@@ -240,7 +239,7 @@ fn instance_normalization_is_over_what_follows_the_channels() {
 }
 
 #[test]
-fn group_normalization_is_over_a_groups_channels_and_what_follows() {
+fn group_normalization_reduces_each_group() {
     for seed in 0..140 {
         let random = &mut Random::new(seed);
         let rank = 2 + seed as usize % 7;
@@ -248,7 +247,7 @@ fn group_normalization_is_over_a_groups_channels_and_what_follows() {
         let groups = 1 + random.below(3);
         let each = 1 + random.below(2);
         shape[1] = groups * each;
-        // A dimension is taken for the groups: at 8 the last two become one, so they must be even.
+        // The groups take a dimension. At rank 8 the last two are merged, so they must be adjacent.
         let x = match rank {
             8 => Tensor::contiguous(&shape, random),
             _ => Tensor::strided(&shape, random),
@@ -278,7 +277,7 @@ fn group_normalization_is_over_a_groups_channels_and_what_follows() {
     }
 }
 
-/// Shape and parameters' shape of a BatchNormalization.
+/// Shapes of a BatchNormalization's input and parameters.
 fn batch(random: &mut Random, rank: usize, per_element: bool) -> (Vec<usize>, Vec<usize>) {
     let shape = random.shape(rank);
     let channels = match rank {
@@ -296,7 +295,7 @@ const VERSIONS: [BatchNormalizationVersion; 4] = [
     BatchNormalizationVersion::V15,
 ];
 
-/// Dtypes of `X`, of scale and bias, and of mean and variance that a version takes.
+/// Dtypes of `X`, of scale and bias, and of mean and variance in a version.
 fn batch_dtypes(random: &mut Random, version: BatchNormalizationVersion) -> [DType; 3] {
     let x = pick(random, &DType::ALL);
     let parameter = match version {
@@ -311,7 +310,7 @@ fn batch_dtypes(random: &mut Random, version: BatchNormalizationVersion) -> [DTy
 }
 
 #[test]
-fn batch_normalization_at_inference_takes_mean_and_variance_as_given() {
+fn batch_normalization_inference_uses_provided_statistics() {
     for seed in 0..160 {
         let random = &mut Random::new(seed);
         let version = VERSIONS[seed as usize % 4];
@@ -339,7 +338,7 @@ fn batch_normalization_at_inference_takes_mean_and_variance_as_given() {
 }
 
 #[test]
-fn batch_normalization_in_training_takes_the_batchs_and_moves_the_averages() {
+fn batch_normalization_training_updates_moving_averages() {
     for seed in 0..160 {
         let random = &mut Random::new(seed);
         let version = VERSIONS[seed as usize % 4];
@@ -371,7 +370,7 @@ fn batch_normalization_in_training_takes_the_batchs_and_moves_the_averages() {
             wanted[1 + random.below(4)] = true;
         }
         let program = check(&operator, &inputs, &wanted);
-        // What is not moved is not read.
+        // Averages that are not wanted are not read.
         assert_eq!(program.input_at(3).is_some(), wanted[1]);
         assert_eq!(program.input_at(4).is_some(), wanted[2]);
         let dtypes = [t2, t2, t, t];
@@ -384,7 +383,7 @@ fn batch_normalization_in_training_takes_the_batchs_and_moves_the_averages() {
 }
 
 #[test]
-fn operators_with_a_skip_connection_add_before_they_normalize() {
+fn skip_connections_are_added_before_the_normalization() {
     for seed in 0..160 {
         let random = &mut Random::new(seed);
         let rank = 2 + random.below(2);
@@ -433,7 +432,7 @@ fn operators_with_a_skip_connection_add_before_they_normalize() {
 }
 
 #[test]
-fn a_program_reads_and_writes_what_it_needs_and_names_it_as_the_specification() {
+fn programs_use_needed_tensors_with_specified_names() {
     let f32 = |shape: &[usize]| Some(TensorDesc::contiguous(shape, DType::F32));
     let inputs = [f32(&[2, 3, 4]), f32(&[2, 3, 4]), f32(&[4]), None, f32(&[4])];
     let operator = SkipLayerNormalization::default();
@@ -462,7 +461,7 @@ fn a_program_reads_and_writes_what_it_needs_and_names_it_as_the_specification() 
 }
 
 #[test]
-fn empty_tensors_come_to_empty_programs_outputs() {
+fn empty_tensors_have_empty_outputs() {
     let f32 = |shape: &[usize]| Some(TensorDesc::contiguous(shape, DType::F32));
     let layer = LayerNormalization::default();
     let program = layer
@@ -501,7 +500,7 @@ fn attributes(list: &[(&str, AttributeValue)]) -> BTreeMap<String, AttributeValu
 }
 
 #[test]
-fn nodes_without_attributes_have_the_specifications_defaults() {
+fn nodes_without_attributes_have_specified_defaults() {
     let none = BTreeMap::new();
     let of = |domain, op_type, opset| Operator::from_node(domain, op_type, opset, &none).unwrap();
     for (opset, version) in [(7, 0), (8, 0), (9, 1), (13, 1), (14, 2), (15, 3), (99, 3)] {
@@ -568,7 +567,7 @@ fn nodes_without_attributes_have_the_specifications_defaults() {
 }
 
 #[test]
-fn nodes_have_the_attributes_that_they_carry() {
+fn nodes_keep_their_attributes() {
     use AttributeValue::{Float, Int, Ints};
     let of = |op_type, opset, list: &[(&str, AttributeValue)]| {
         Operator::from_node("", op_type, opset, &attributes(list)).unwrap()

@@ -1,4 +1,4 @@
-//! What is refused, word for word.
+//! Refused operators, with their exact messages.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ mod directml {
     }
 
     #[test]
-    fn tensors_that_are_none() {
+    fn invalid_tensors() {
         refused(
             operator(packed(&[])).lower(),
             "MEAN_VARIANCE_NORMALIZATION1: InputTensor has rank 0: expected 1 to 8",
@@ -75,7 +75,7 @@ mod directml {
     }
 
     #[test]
-    fn tensors_that_do_not_go_together() {
+    fn mismatched_tensors() {
         let of = || operator(packed(&[2, 3]));
         refused(
             of().with_scale_tensor(packed(&[2, 2])).lower(),
@@ -208,7 +208,7 @@ mod onnx_nodes {
     }
 
     #[test]
-    fn nodes_that_are_none() {
+    fn invalid_nodes() {
         use AttributeValue::{Float, Floats, Int, Other, String};
         node(
             "",
@@ -315,7 +315,7 @@ mod onnx_nodes {
     }
 
     #[test]
-    fn inputs_and_outputs_that_are_missing_or_too_many() {
+    fn missing_or_extra_inputs_and_outputs() {
         let layer = onnx::LayerNormalization::default();
         refused(
             layer.lower(&[f32(&[2, 3])], &[true]),
@@ -358,7 +358,7 @@ mod onnx_nodes {
     }
 
     #[test]
-    fn tensors_that_do_not_go_together() {
+    fn mismatched_tensors() {
         let layer = onnx::LayerNormalization::default();
         refused(
             layer.lower(&[f32(&[]), f32(&[1])], &[true]),

@@ -1,18 +1,18 @@
 use cubenorm_core::Activation;
 use serde::{Deserialize, Serialize};
 
-/// An activation that DirectML fuses into a normalization: `FusedActivation`.
+/// Activation that DirectML fuses into a normalization: `FusedActivation`.
 ///
-/// Serialized as `{ "Type": "DML_OPERATOR_ACTIVATION_LEAKY_RELU", "Alpha": 0.1 }`; the prefix
-/// `DML_OPERATOR_` may be left out when read. In the formulas `x` is what was normalized, scaled and
-/// shifted.
+/// Serialized as `{ "Type": "DML_OPERATOR_ACTIVATION_LEAKY_RELU", "Alpha": 0.1 }`. The prefix
+/// `DML_OPERATOR_` is optional when reading. In the formulas, `x` is the normalized, scaled and
+/// shifted value.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "Type", rename_all_fields = "PascalCase")]
 pub enum FusedActivation {
-    /// `x` where `x > 0`, else `Alpha * (exp(x) - 1)`
+    /// `x` if `x > 0`, else `Alpha * (exp(x) - 1)`
     #[serde(rename = "DML_OPERATOR_ACTIVATION_ELU", alias = "ACTIVATION_ELU")]
     Elu {
-        /// What the negative side saturates at, negated.
+        /// Negated limit of the negative side.
         alpha: f32,
     },
     /// `max(0, min(Alpha * x + Beta, 1))`
@@ -32,7 +32,7 @@ pub enum FusedActivation {
         alias = "ACTIVATION_IDENTITY"
     )]
     Identity,
-    /// `x` where `x > 0`, else `Alpha * x`
+    /// `x` if `x > 0`, else `Alpha * x`
     #[serde(
         rename = "DML_OPERATOR_ACTIVATION_LEAKY_RELU",
         alias = "ACTIVATION_LEAKY_RELU"
@@ -63,7 +63,7 @@ pub enum FusedActivation {
     /// `max(0, x)`
     #[serde(rename = "DML_OPERATOR_ACTIVATION_RELU", alias = "ACTIVATION_RELU")]
     Relu,
-    /// `Gamma * x` where `x > 0`, else `Gamma * Alpha * (exp(x) - 1)`
+    /// `Gamma * x` if `x > 0`, else `Gamma * Alpha * (exp(x) - 1)`
     #[serde(
         rename = "DML_OPERATOR_ACTIVATION_SCALED_ELU",
         alias = "ACTIVATION_SCALED_ELU"
@@ -97,7 +97,7 @@ pub enum FusedActivation {
         alias = "ACTIVATION_SOFTPLUS"
     )]
     Softplus {
-        /// How sharp the bend at 0 is.
+        /// Sharpness of the bend at 0.
         steepness: f32,
     },
     /// `x / (1 + |x|)`
@@ -109,7 +109,7 @@ pub enum FusedActivation {
     /// `tanh(x)`
     #[serde(rename = "DML_OPERATOR_ACTIVATION_TANH", alias = "ACTIVATION_TANH")]
     Tanh,
-    /// `x` where `x > Alpha`, else `0`
+    /// `x` if `x > Alpha`, else `0`
     #[serde(
         rename = "DML_OPERATOR_ACTIVATION_THRESHOLDED_RELU",
         alias = "ACTIVATION_THRESHOLDED_RELU"
@@ -118,10 +118,10 @@ pub enum FusedActivation {
         /// The threshold.
         alpha: f32,
     },
-    /// `x - Bias` where `x > Threshold`, `x + Bias` where `x < -Threshold`, else `0`
+    /// `x - Bias` if `x > Threshold`, `x + Bias` if `x < -Threshold`, else `0`
     #[serde(rename = "DML_OPERATOR_ACTIVATION_SHRINK", alias = "ACTIVATION_SHRINK")]
     Shrink {
-        /// What is taken off the magnitude.
+        /// Value subtracted from the magnitude.
         bias: f32,
         /// Magnitudes up to this become 0.
         threshold: f32,
@@ -162,7 +162,7 @@ impl From<FusedActivation> for Activation {
 }
 
 impl FusedActivation {
-    /// The parameters in the order of their fields, `0` where there is none.
+    /// Parameters in the order of their fields, `0` if there is none.
     fn parameters(self) -> [f32; 2] {
         match self {
             Self::Elu { alpha }

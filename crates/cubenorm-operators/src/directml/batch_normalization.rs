@@ -4,7 +4,7 @@ use super::lowering::{Lowering, activation};
 use super::{DEFAULT_EPSILON, FusedActivation, TensorDesc};
 use crate::{Normalize, OperatorError, Program};
 
-/// `DML_BATCH_NORMALIZATION_OPERATOR_DESC`: by means and variances that are given, as at inference.
+/// `DML_BATCH_NORMALIZATION_OPERATOR_DESC`: by provided means and variances, as at inference.
 ///
 /// ```text
 /// Output = FusedActivation(Scale * (Input - Mean) / sqrt(Variance + Epsilon) + Bias)
@@ -31,29 +31,29 @@ use crate::{Normalize, OperatorError, Program};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct BatchNormalization {
-    /// The tensor to normalize.
+    /// Tensor to normalize.
     pub input_tensor: TensorDesc,
-    /// What is taken off, each size 1 or the input's.
+    /// Mean, each size 1 or the input's.
     pub mean_tensor: TensorDesc,
-    /// What is divided by the root of, each size 1 or the input's.
+    /// Variance, each size 1 or the input's.
     pub variance_tensor: TensorDesc,
-    /// What is multiplied, each size 1 or the input's.
+    /// Scale, each size 1 or the input's.
     pub scale_tensor: TensorDesc,
-    /// What is added after the scale, each size 1 or the input's.
+    /// Bias, each size 1 or the input's.
     pub bias_tensor: TensorDesc,
-    /// The result, of the input's sizes.
+    /// Result, of the input's sizes.
     pub output_tensor: TensorDesc,
-    /// Deprecated, and without effect from feature level 4.0 on.
+    /// Deprecated, without effect from feature level 4.0 on.
     pub spatial: bool,
-    /// What is added to the variance.
+    /// Value added to the variance.
     pub epsilon: f32,
-    /// What is applied last.
+    /// Activation applied last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fused_activation: Option<FusedActivation>,
 }
 
 impl BatchNormalization {
-    /// With epsilon 1e-5 and no activation.
+    /// Sets epsilon to 1e-5, without an activation.
     pub fn new(
         input_tensor: TensorDesc,
         mean_tensor: TensorDesc,
@@ -93,7 +93,7 @@ impl BatchNormalization {
         self
     }
 
-    /// One normalization.
+    /// Lowers to one normalization.
     ///
     /// # Errors
     ///

@@ -5,36 +5,36 @@ use super::lowering::Lowering;
 use super::{DEFAULT_EPSILON, TensorDesc};
 use crate::{Gradient, OperatorError, Program};
 
-/// The tensors of both gradient operators, whose descriptions differ in name only.
+/// Tensors of both gradient operators, whose descriptions differ in name only.
 macro_rules! gradient_operator {
     ($(#[$doc:meta])* $name:ident, $operator:literal, $flows:literal) => {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
         #[serde(rename_all = "PascalCase")]
         pub struct $name {
-            /// What was normalized.
+            /// Input of the normalization.
             pub input_tensor: TensorDesc,
-            /// The gradient of what it was normalized to, of the input's sizes.
+            /// Gradient of the normalization's output, of the input's sizes.
             pub input_gradient_tensor: TensorDesc,
-            /// The means, each size 1 or the input's.
+            /// Means, each size 1 or the input's.
             pub mean_tensor: TensorDesc,
-            /// The variances, each size 1 or the input's.
+            /// Variances, each size 1 or the input's.
             pub variance_tensor: TensorDesc,
-            /// What was multiplied, each size 1 or the input's.
+            /// Scale, each size 1 or the input's.
             pub scale_tensor: TensorDesc,
-            /// The input's gradient, of its sizes.
+            /// Gradient of the input, of its sizes.
             pub output_gradient_tensor: TensorDesc,
-            /// The scale's gradient, of its sizes.
+            /// Gradient of the scale, of its sizes.
             pub output_scale_gradient_tensor: TensorDesc,
-            /// The bias's gradient, of the scale's sizes.
+            /// Gradient of the bias, of the scale's sizes.
             pub output_bias_gradient_tensor: TensorDesc,
-            /// What was added to the variance.
+            /// Value added to the variance.
             pub epsilon: f32,
         }
 
         impl $name {
-            /// The gradients of a tensor of these sizes, packed, by parameters of those sizes, packed,
-            /// with epsilon 1e-5.
+            /// Describes packed tensors: the input of these sizes, parameters of those sizes, with
+            /// epsilon 1e-5.
             pub fn new(input_tensor: TensorDesc, scale_tensor: TensorDesc) -> Self {
                 let input = TensorDesc::packed(input_tensor.data_type, input_tensor.sizes.clone());
                 let scale = TensorDesc::packed(scale_tensor.data_type, scale_tensor.sizes.clone());
@@ -57,12 +57,12 @@ macro_rules! gradient_operator {
                 self
             }
 
-            /// A gradient of pairs that are made of means and variances first.
+            /// Lowers to a gradient, after a step that pairs means and reciprocal deviations.
             ///
             /// # Errors
             ///
-            /// An [`OperatorError`] where gradients do not have the sizes of what they are the
-            /// gradients of, and by the rules of [the module](super).
+            /// An [`OperatorError`] if a gradient has other sizes than its tensor, and by the rules
+            /// of [the module](super).
             pub fn lower(&self) -> Result<Program, OperatorError> {
                 BatchNormalizationGradient {
                     operator: $operator,
@@ -84,7 +84,7 @@ macro_rules! gradient_operator {
 }
 
 gradient_operator! {
-    /// `DML_BATCH_NORMALIZATION_GRAD_OPERATOR_DESC`: the way back through
+    /// `DML_BATCH_NORMALIZATION_GRAD_OPERATOR_DESC`: backward pass of
     /// [`BatchNormalization`](super::BatchNormalization), whose statistics are constants.
     ///
     /// ```text
@@ -94,7 +94,7 @@ gradient_operator! {
     /// OutputBiasGradient = sum(InputGradient)
     /// ```
     ///
-    /// with sums over the dimensions in which `ScaleTensor` has size 1.
+    /// Sums are over the dimensions where `ScaleTensor` has size 1.
     ///
     /// Source: [the operator's page](https://learn.microsoft.com/windows/win32/api/directml/ns-directml-dml_batch_normalization_grad_operator_desc).
     ///
@@ -113,9 +113,9 @@ gradient_operator! {
 }
 
 gradient_operator! {
-    /// `DML_BATCH_NORMALIZATION_TRAINING_GRAD_OPERATOR_DESC`: the way back through
-    /// [`BatchNormalizationTraining`](super::BatchNormalizationTraining), whose statistics are those
-    /// of the input.
+    /// `DML_BATCH_NORMALIZATION_TRAINING_GRAD_OPERATOR_DESC`: backward pass of
+    /// [`BatchNormalizationTraining`](super::BatchNormalizationTraining), whose statistics are
+    /// computed from the input.
     ///
     /// ```text
     /// rstd = 1 / sqrt(Variance + Epsilon)
@@ -126,14 +126,14 @@ gradient_operator! {
     /// OutputGradient = rstd * (g - mean(g) - normalized * mean(g * normalized))
     /// ```
     ///
-    /// with sums over the dimensions in which `ScaleTensor` has size 1, and means over those in which
-    /// `MeanTensor` has.
+    /// Sums are over the dimensions where `ScaleTensor` has size 1. Means are over the
+    /// dimensions where `MeanTensor` has size 1.
     ///
     /// Source: [the operator's page](https://learn.microsoft.com/windows/win32/api/directml/ns-directml-dml_batch_normalization_training_grad_operator_desc).
     BatchNormalizationTrainingGrad, "BATCH_NORMALIZATION_TRAINING_GRAD", true
 }
 
-/// What both come to.
+/// Lowers either operator.
 struct BatchNormalizationGradient<'a> {
     operator: &'static str,
     input_tensor: &'a TensorDesc,

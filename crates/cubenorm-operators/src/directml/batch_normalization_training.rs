@@ -6,8 +6,8 @@ use super::{DEFAULT_EPSILON, FusedActivation, TensorDesc};
 use crate::builder::Half;
 use crate::{Normalize, OperatorError, Program};
 
-/// `DML_BATCH_NORMALIZATION_TRAINING_OPERATOR_DESC`: by the mean and the variance over the dimensions
-/// in which `ScaleTensor` has size 1, which are written too.
+/// `DML_BATCH_NORMALIZATION_TRAINING_OPERATOR_DESC`: by mean and variance over the dimensions in
+/// which `ScaleTensor` has size 1. Both are outputs as well.
 ///
 /// ```text
 /// Output = FusedActivation(Scale * (Input - Mean) / sqrt(Variance + Epsilon) + Bias + FusedAdd)
@@ -15,7 +15,8 @@ use crate::{Normalize, OperatorError, Program};
 /// OutputVariance = Variance
 /// ```
 ///
-/// The variance is the population's, divided by the count: the specification's page does not say.
+/// The variance is the population variance, divided by the count. The specification's page does not
+/// say.
 ///
 /// # Example
 ///
@@ -39,31 +40,30 @@ use crate::{Normalize, OperatorError, Program};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct BatchNormalizationTraining {
-    /// The tensor to normalize.
+    /// Tensor to normalize.
     pub input_tensor: TensorDesc,
-    /// What is multiplied, each size 1 or the input's: statistics are over the dimensions in which it
-    /// is 1.
+    /// Scale, each size 1 or the input's. Dimensions of size 1 are reduced.
     pub scale_tensor: TensorDesc,
-    /// What is added after the scale, of the scale's sizes.
+    /// Bias, of the scale's sizes.
     pub bias_tensor: TensorDesc,
-    /// What is added before the activation, of the input's sizes.
+    /// Tensor added before the activation, of the input's sizes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fused_add_tensor: Option<TensorDesc>,
-    /// The result, of the input's sizes.
+    /// Result, of the input's sizes.
     pub output_tensor: TensorDesc,
-    /// The means, of the scale's sizes.
+    /// Means, of the scale's sizes.
     pub output_mean_tensor: TensorDesc,
-    /// The variances, of the scale's sizes.
+    /// Variances, of the scale's sizes.
     pub output_variance_tensor: TensorDesc,
-    /// What is added to the variance.
+    /// Value added to the variance.
     pub epsilon: f32,
-    /// What is applied last.
+    /// Activation applied last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fused_activation: Option<FusedActivation>,
 }
 
 impl BatchNormalizationTraining {
-    /// With epsilon 1e-5, nothing added and no activation.
+    /// Sets epsilon to 1e-5, without an added tensor or an activation.
     pub fn new(
         input_tensor: TensorDesc,
         scale_tensor: TensorDesc,
@@ -103,12 +103,12 @@ impl BatchNormalizationTraining {
         self
     }
 
-    /// One normalization that writes pairs of statistics, and a copy for each half of them.
+    /// Lowers to one normalization that writes pairs of statistics, and a copy for each of the two.
     ///
     /// # Errors
     ///
-    /// An [`OperatorError`] where bias, mean or variance do not have the scale's sizes, or the added
-    /// tensor not the input's, and by the rules of [the module](super).
+    /// An [`OperatorError`] if bias, mean or variance differ from the scale's sizes, or the added
+    /// tensor differs from the input's, and by the rules of [the module](super).
     pub fn lower(&self) -> Result<Program, OperatorError> {
         let operator = "BATCH_NORMALIZATION_TRAINING";
         let (mut lowering, input) = Lowering::new(operator, &self.input_tensor)?;

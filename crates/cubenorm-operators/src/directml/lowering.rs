@@ -4,7 +4,7 @@ use super::{FusedActivation, TensorDesc};
 use crate::builder::{self, Builder, View};
 use crate::{Normalize, OperatorError, Program};
 
-/// An operator on its way to a program: its input tensor, which all others must go with.
+/// Lowering of an operator. All tensors have to match its input tensor.
 pub(super) struct Lowering<'a> {
     pub operator: &'static str,
     input: &'a TensorDesc,
@@ -29,7 +29,7 @@ impl<'a> Lowering<'a> {
         Ok((lowering, view))
     }
 
-    /// An input each of whose sizes is 1 or the input's.
+    /// Adds an input whose sizes are each 1 or the input's.
     pub fn parameter(
         &mut self,
         tensor: &'static str,
@@ -52,7 +52,7 @@ impl<'a> Lowering<'a> {
         self.builder.input(tensor, position, lowered)
     }
 
-    /// An input whose sizes are those of another tensor.
+    /// Adds an input with the sizes of another tensor.
     pub fn input_like(
         &mut self,
         tensor: &'static str,
@@ -64,7 +64,7 @@ impl<'a> Lowering<'a> {
         self.builder.input(tensor, position, lowered)
     }
 
-    /// An output whose sizes are those of another tensor.
+    /// Adds an output with the sizes of another tensor.
     pub fn output_like(
         &mut self,
         tensor: &'static str,
@@ -84,7 +84,7 @@ impl<'a> Lowering<'a> {
         self.builder.output(tensor, position, lowered)
     }
 
-    /// The first output, of the input's sizes.
+    /// Adds the first output, of the input's sizes.
     pub fn output(&mut self, desc: &TensorDesc) -> Result<View, OperatorError> {
         self.output_like("OutputTensor", 0, desc, ("InputTensor", self.input))
     }
@@ -93,7 +93,7 @@ impl<'a> Lowering<'a> {
         builder::epsilon(self.operator, "Epsilon", epsilon)
     }
 
-    /// Axes in range, none of them twice.
+    /// Checks that axes are in range, without duplicates.
     pub fn axes(&self, axes: &[u32]) -> Result<Vec<usize>, OperatorError> {
         let rank = self.input.sizes.len();
         let refused = |expected: String| OperatorError::Attribute {
@@ -164,7 +164,7 @@ impl<'a> Lowering<'a> {
     }
 }
 
-/// What all three versions of the mean variance normalization come to.
+/// Lowers any version of the mean variance normalization.
 pub(super) struct MeanVariance<'a> {
     pub operator: &'static str,
     pub input_tensor: &'a TensorDesc,
@@ -198,7 +198,7 @@ impl MeanVariance<'_> {
     }
 }
 
-/// None is the identity.
+/// Converts an activation; `None` is the identity.
 pub(super) fn activation(fused: Option<FusedActivation>) -> Activation {
     fused.map_or(Activation::Identity, Activation::from)
 }

@@ -5,8 +5,8 @@ use super::lowering::MeanVariance;
 use super::{DEFAULT_EPSILON, FusedActivation, TensorDesc};
 use crate::{OperatorError, Program};
 
-/// `DML_MEAN_VARIANCE_NORMALIZATION_OPERATOR_DESC`: each batch entry or each of its channels by its
-/// own mean and population variance.
+/// `DML_MEAN_VARIANCE_NORMALIZATION_OPERATOR_DESC`: each batch entry, or each of its channels, by
+/// its own mean and population variance.
 ///
 /// ```text
 /// Output = FusedActivation(Scale * (Input - Mean) / sqrt(Variance + Epsilon) + Bias)
@@ -20,13 +20,13 @@ use crate::{OperatorError, Program};
 ///
 /// Tensors have the 4 dimensions batch, channel, height, width.
 ///
-/// # Where the specification has two readings
+/// # Two readings of the specification
 ///
-/// `CrossChannel = FALSE` is defined here as statistics over height and width, each channel of each
-/// batch entry on its own; that is what this struct computes. The page of
-/// [`MeanVarianceNormalization1`](super::MeanVarianceNormalization1) calls its axes `{0, 2, 3}`, over
-/// the batch too, the equivalent. Use that operator with these axes for that reading, and with
-/// `{2, 3}` for this one.
+/// The page of this operator defines `CrossChannel = FALSE` as statistics over height and width,
+/// for each channel of each batch entry. This struct computes that. The page of
+/// [`MeanVarianceNormalization1`](super::MeanVarianceNormalization1) calls its axes `{0, 2, 3}`,
+/// which include the batch, the equivalent. Use that operator with these axes for the second
+/// reading, and with `{2, 3}` for the first.
 ///
 /// # Example
 ///
@@ -44,30 +44,30 @@ use crate::{OperatorError, Program};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct MeanVarianceNormalization {
-    /// The tensor to normalize, of 4 dimensions.
+    /// Tensor to normalize, of 4 dimensions.
     pub input_tensor: TensorDesc,
-    /// What is multiplied, each size 1 or the input's; 1 where absent.
+    /// Scale, each size 1 or the input's; 1 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale_tensor: Option<TensorDesc>,
-    /// What is added after the scale, each size 1 or the input's; 0 where absent. Either of scale and
-    /// bias may be given alone, as from feature level 5.2 on.
+    /// Bias, each size 1 or the input's; 0 if absent. Scale and bias are optional independently, as
+    /// from feature level 5.2 on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bias_tensor: Option<TensorDesc>,
-    /// The result, of the input's sizes.
+    /// Result, of the input's sizes.
     pub output_tensor: TensorDesc,
-    /// Whether statistics are over channel, height and width, or over height and width alone.
+    /// True for statistics over channel, height and width; false for height and width alone.
     pub cross_channel: bool,
-    /// Whether the deviation is divided by.
+    /// True if the deviation is divided by.
     pub normalize_variance: bool,
-    /// What is added to the variance.
+    /// Value added to the variance.
     pub epsilon: f32,
-    /// What is applied last.
+    /// Activation applied last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fused_activation: Option<FusedActivation>,
 }
 
 impl MeanVarianceNormalization {
-    /// Each channel on its own, with its variance, epsilon 1e-5 and nothing else.
+    /// Normalizes each channel by mean and variance, with epsilon 1e-5 and nothing else.
     pub fn new(input_tensor: TensorDesc, output_tensor: TensorDesc) -> Self {
         Self {
             input_tensor,
@@ -117,12 +117,12 @@ impl MeanVarianceNormalization {
         self
     }
 
-    /// One normalization.
+    /// Lowers to one normalization.
     ///
     /// # Errors
     ///
-    /// An [`OperatorError`] where a tensor does not have 4 dimensions, and by the rules of
-    /// [the module](super).
+    /// An [`OperatorError`] if a tensor does not have 4 dimensions, and by the rules of [the
+    /// module](super).
     pub fn lower(&self) -> Result<Program, OperatorError> {
         let operator = "MEAN_VARIANCE_NORMALIZATION";
         if self.input_tensor.sizes.len() != 4 {

@@ -5,8 +5,7 @@ use super::lowering::MeanVariance;
 use super::{DEFAULT_EPSILON, FusedActivation, TensorDesc};
 use crate::{OperatorError, Program};
 
-/// `DML_MEAN_VARIANCE_NORMALIZATION1_OPERATOR_DESC`: by the mean and the population variance over any
-/// axes.
+/// `DML_MEAN_VARIANCE_NORMALIZATION1_OPERATOR_DESC`: by mean and population variance over any axes.
 ///
 /// ```text
 /// Output = FusedActivation(Scale * (Input - Mean) / sqrt(Variance + Epsilon) + Bias)
@@ -18,13 +17,13 @@ use crate::{OperatorError, Program};
 /// Output = FusedActivation(Scale * (Input - Mean) + Bias)
 /// ```
 ///
-/// # Where the specification has two readings
+/// # Two readings of the specification
 ///
-/// Its page calls the axes `{0, 2, 3}` the equivalent of `CrossChannel = FALSE` in
-/// [`MeanVarianceNormalization`](super::MeanVarianceNormalization), whose own page has statistics over
-/// height and width. Here axes are what they say: `{0, 2, 3}` shares the statistics of a channel
-/// between batch entries, `{2, 3}` does not and equals the other operator as this crate reads it.
-/// Both pages agree that `{1, 2, 3}` is `CrossChannel = TRUE`.
+/// The operator's page calls the axes `{0, 2, 3}` the equivalent of `CrossChannel = FALSE` in
+/// [`MeanVarianceNormalization`](super::MeanVarianceNormalization). That operator's page has
+/// statistics over height and width. Here, axes are taken literally: `{0, 2, 3}` shares the
+/// statistics of a channel between batch entries. `{2, 3}` does not, and equals the other operator
+/// as this crate reads it. Both pages agree that `{1, 2, 3}` is `CrossChannel = TRUE`.
 ///
 /// # Example
 ///
@@ -43,30 +42,30 @@ use crate::{OperatorError, Program};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct MeanVarianceNormalization1 {
-    /// The tensor to normalize.
+    /// Tensor to normalize.
     pub input_tensor: TensorDesc,
-    /// What is multiplied, each size 1 or the input's; 1 where absent.
+    /// Scale, each size 1 or the input's; 1 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale_tensor: Option<TensorDesc>,
-    /// What is added after the scale, each size 1 or the input's; 0 where absent. Either of scale and
-    /// bias may be given alone, as from feature level 5.2 on.
+    /// Bias, each size 1 or the input's; 0 if absent. Scale and bias are optional independently, as
+    /// from feature level 5.2 on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bias_tensor: Option<TensorDesc>,
-    /// The result, of the input's sizes.
+    /// Result, of the input's sizes.
     pub output_tensor: TensorDesc,
-    /// The dimensions that statistics are over, in any order, none of them twice.
+    /// Dimensions that are reduced, in any order, without duplicates.
     pub axes: Vec<u32>,
-    /// Whether the deviation is divided by.
+    /// True if the deviation is divided by.
     pub normalize_variance: bool,
-    /// What is added to the variance.
+    /// Value added to the variance.
     pub epsilon: f32,
-    /// What is applied last.
+    /// Activation applied last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fused_activation: Option<FusedActivation>,
 }
 
 impl MeanVarianceNormalization1 {
-    /// By mean and variance, with epsilon 1e-5 and nothing else.
+    /// Uses mean and variance, with epsilon 1e-5 and nothing else.
     pub fn new(
         input_tensor: TensorDesc,
         output_tensor: TensorDesc,
@@ -114,12 +113,12 @@ impl MeanVarianceNormalization1 {
         self
     }
 
-    /// One normalization.
+    /// Lowers to one normalization.
     ///
     /// # Errors
     ///
-    /// An [`OperatorError`] where an axis is out of range or listed twice, and by the rules of
-    /// [the module](super).
+    /// An [`OperatorError`] if an axis is out of range or listed twice, and by the rules of [the
+    /// module](super).
     pub fn lower(&self) -> Result<Program, OperatorError> {
         MeanVariance {
             operator: "MEAN_VARIANCE_NORMALIZATION1",

@@ -5,7 +5,8 @@ use super::lowering::MeanVariance;
 use super::{DEFAULT_EPSILON, FusedActivation, TensorDesc};
 use crate::{OperatorError, Program};
 
-/// `DML_MEAN_VARIANCE_NORMALIZATION2_OPERATOR_DESC`: over any axes, mean and variance each by choice.
+/// `DML_MEAN_VARIANCE_NORMALIZATION2_OPERATOR_DESC`: over any axes, with optional mean and
+/// variance.
 ///
 /// | `UseMean` | `UseVariance` | `Output = FusedActivation(...)` |
 /// | --- | --- | --- |
@@ -14,8 +15,8 @@ use crate::{OperatorError, Program};
 /// | false | true | `Scale * Input / sqrt(mean(Input^2) + Epsilon) + Bias` |
 /// | false | false | `Scale * Input + Bias` |
 ///
-/// The specification's page has no formula for the last two; with `UseMean = FALSE` the operator is
-/// the RMS normalization that ONNX Runtime uses it for.
+/// The specification's page has no formula for the last two. With `UseMean = FALSE` the operator is
+/// ONNX Runtime's RMS normalization.
 ///
 /// # Example
 ///
@@ -32,32 +33,32 @@ use crate::{OperatorError, Program};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct MeanVarianceNormalization2 {
-    /// The tensor to normalize.
+    /// Tensor to normalize.
     pub input_tensor: TensorDesc,
-    /// What is multiplied, each size 1 or the input's; 1 where absent.
+    /// Scale, each size 1 or the input's; 1 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale_tensor: Option<TensorDesc>,
-    /// What is added after the scale, each size 1 or the input's; 0 where absent. Either of scale and
-    /// bias may be given alone, as from feature level 5.2 on.
+    /// Bias, each size 1 or the input's; 0 if absent. Scale and bias are optional independently, as
+    /// from feature level 5.2 on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bias_tensor: Option<TensorDesc>,
-    /// The result, of the input's sizes.
+    /// Result, of the input's sizes.
     pub output_tensor: TensorDesc,
-    /// The dimensions that statistics are over, in any order, none of them twice.
+    /// Dimensions that are reduced, in any order, without duplicates.
     pub axes: Vec<u32>,
-    /// Whether the mean is taken off.
+    /// True if the mean is subtracted.
     pub use_mean: bool,
-    /// Whether the deviation is divided by.
+    /// True if the deviation is divided by.
     pub use_variance: bool,
-    /// What is added to the variance.
+    /// Value added to the variance.
     pub epsilon: f32,
-    /// What is applied last.
+    /// Activation applied last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fused_activation: Option<FusedActivation>,
 }
 
 impl MeanVarianceNormalization2 {
-    /// By mean and variance, with epsilon 1e-5 and nothing else.
+    /// Uses mean and variance, with epsilon 1e-5 and nothing else.
     pub fn new(
         input_tensor: TensorDesc,
         output_tensor: TensorDesc,
@@ -112,12 +113,12 @@ impl MeanVarianceNormalization2 {
         self
     }
 
-    /// One normalization.
+    /// Lowers to one normalization.
     ///
     /// # Errors
     ///
-    /// An [`OperatorError`] where an axis is out of range or listed twice, and by the rules of
-    /// [the module](super).
+    /// An [`OperatorError`] if an axis is out of range or listed twice, and by the rules of [the
+    /// module](super).
     pub fn lower(&self) -> Result<Program, OperatorError> {
         MeanVariance {
             operator: "MEAN_VARIANCE_NORMALIZATION2",

@@ -1,24 +1,25 @@
-//! DirectML's normalization operators, by the structs of `directml.h` without their `DML_` prefix.
+//! DirectML's normalization operators: the structs of `directml.h` without their `DML_` prefix.
 //!
-//! Fields have the names and the meaning of the specification; their order is its, too. Serialized,
-//! they are spelled as there (`InputTensor`, `FusedActivation`), so that
+//! Fields have the specification's names, meaning and order. Serialized, they keep its spelling
+//! (`InputTensor`, `FusedActivation`), so that
 //!
 //! ```json
 //! { "Type": "MEAN_VARIANCE_NORMALIZATION1", "Desc": { "InputTensor": { "DataType": "FLOAT32", "Sizes": [2, 3] } } }
 //! ```
 //!
-//! is how an [`Operator`] begins. `AxisCount` and `DimensionCount` are the lengths of their arrays.
+//! is the start of an [`Operator`]. `AxisCount` and `DimensionCount` are the lengths of their
+//! arrays.
 //!
-//! What holds for every operator, and is checked by its `lower`:
+//! Rules for every operator, checked by its `lower`:
 //!
-//! - Tensors have 1 to 8 dimensions, none of size 0, one stride for each where strides are given,
-//!   and reach over at most 2<sup>32</sup> - 1 elements. `TotalTensorSizeInBytes`, where it is
-//!   given, covers what they reach over.
-//! - All tensors of one operator have one data type and one number of dimensions.
-//! - Each size of a parameter (scale, bias, mean, variance) is 1, for a parameter that is repeated
-//!   along that dimension, or the input's.
-//! - Inputs may have any strides, 0 included; outputs may not write an element twice.
-//! - `Epsilon` is finite and not negative.
+//! | subject | rule |
+//! | --- | --- |
+//! | dimensions | 1 to 8, none of size 0; one stride for each if strides are given |
+//! | span of a tensor | at most 2<sup>32</sup> - 1 elements, within `TotalTensorSizeInBytes` if that is given |
+//! | tensors of one operator | one data type, one number of dimensions |
+//! | sizes of a parameter (scale, bias, mean, variance) | each the input's, or 1 to repeat it |
+//! | strides | inputs: any, 0 included; outputs: no element is written twice |
+//! | `Epsilon` | finite and not negative |
 
 mod activation;
 mod batch_normalization;
@@ -41,5 +42,5 @@ pub use mean_variance_normalization2::MeanVarianceNormalization2;
 pub use operator::Operator;
 pub use tensor::{DataType, TensorDesc};
 
-/// What the specification recommends.
+/// Epsilon that the specification recommends.
 const DEFAULT_EPSILON: f32 = 1e-5;

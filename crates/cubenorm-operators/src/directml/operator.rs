@@ -9,8 +9,8 @@ use crate::{OperatorError, Program};
 
 /// `DML_OPERATOR_DESC`: any of the operators.
 ///
-/// Serialized as `{ "Type": "DML_OPERATOR_BATCH_NORMALIZATION", "Desc": { ... } }`; the prefix
-/// `DML_OPERATOR_` may be left out when read.
+/// Serialized as `{ "Type": "DML_OPERATOR_BATCH_NORMALIZATION", "Desc": { ... } }`. The prefix
+/// `DML_OPERATOR_` is optional when reading.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "Type", content = "Desc")]
 pub enum Operator {
@@ -59,7 +59,7 @@ pub enum Operator {
 }
 
 impl Operator {
-    /// The program that computes the operator.
+    /// Lowers the operator to a program.
     ///
     /// # Errors
     ///

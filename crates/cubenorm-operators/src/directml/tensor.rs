@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::OperatorError;
 
-/// More elements than a tensor may reach over, by DirectML's `DML_BUFFER_TENSOR_DESC`.
+/// Maximum elements that a tensor spans, by DirectML's `DML_BUFFER_TENSOR_DESC`.
 const MAX_ELEMENTS: u64 = u32::MAX as u64;
 
-/// `DML_TENSOR_DATA_TYPE`, as far as these operators take it.
+/// `DML_TENSOR_DATA_TYPE`: the types that these operators accept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum DataType {
     /// IEEE 754 binary32.
@@ -43,19 +43,20 @@ impl From<DataType> for DType {
 pub struct TensorDesc {
     /// Element type.
     pub data_type: DataType,
-    /// Size of each dimension, 1 to 8 of them, none of them 0.
+    /// Size of each dimension: 1 to 8 dimensions, none of size 0.
     pub sizes: Vec<u32>,
-    /// Elements from one index of each dimension to the next; 0 repeats an element. `None` for a
+    /// Elements between neighbouring indices of each dimension; 0 repeats an element. `None` for a
     /// packed tensor: row-major, without gaps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strides: Option<Vec<u32>>,
-    /// The least size of a buffer for this tensor. `None` for what sizes and strides come to.
+    /// Minimum size of a buffer for this tensor. `None` for the size that follows from sizes and
+    /// strides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total_tensor_size_in_bytes: Option<u64>,
 }
 
 impl TensorDesc {
-    /// A row-major tensor without gaps.
+    /// Describes a row-major tensor without gaps.
     pub fn packed(data_type: DataType, sizes: impl Into<Vec<u32>>) -> Self {
         Self {
             data_type,
@@ -77,12 +78,12 @@ impl TensorDesc {
         self
     }
 
-    /// The sizes in core's terms.
+    /// Converts the sizes to core's terms.
     pub(super) fn shape(&self) -> Vec<usize> {
         self.sizes.iter().map(|&size| size as usize).collect()
     }
 
-    /// Checks what holds for any tensor, and describes it in core's terms.
+    /// Checks the rules for any tensor, and describes it in core's terms.
     pub(super) fn lower(
         &self,
         operator: &'static str,
@@ -121,7 +122,7 @@ impl TensorDesc {
             }
         };
         let span = layout.checked_span().map(|span| span as u64);
-        // With strides of 0 a tensor may have more elements than it reaches over.
+        // With strides of 0 a tensor may have more elements than it spans.
         let countable = layout.checked_elements().is_some();
         let Some(span) = span.filter(|&span| countable && span <= MAX_ELEMENTS) else {
             return Err(OperatorError::TooLarge {

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use crate::OperatorError;
 
-/// The value of a node's attribute.
+/// Value of a node's attribute.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AttributeValue {
     /// `INT`
@@ -20,7 +20,7 @@ pub enum AttributeValue {
 }
 
 impl AttributeValue {
-    /// The type, as ONNX calls it.
+    /// Name of the type in ONNX.
     fn type_name(&self) -> &'static str {
         match self {
             Self::Int(_) => "an INT",
@@ -33,14 +33,14 @@ impl AttributeValue {
     }
 }
 
-/// Attributes of an operator's versions before those supported, which nodes may still carry.
+/// Attributes of older versions, which nodes may still carry.
 const LEGACY: [(&str, &str); 3] = [
     ("BatchNormalization", "consumed_inputs"),
     ("BatchNormalization", "is_test"),
     ("InstanceNormalization", "consumed_inputs"),
 ];
 
-/// A node's attributes, all of which the operator has.
+/// Attributes of a node, all of which the operator has.
 pub(super) struct Attributes<'a> {
     operator: &'static str,
     values: &'a BTreeMap<String, AttributeValue>,
@@ -81,7 +81,7 @@ impl<'a> Attributes<'a> {
         self.int(name, 0)
     }
 
-    /// 0 or 1.
+    /// Reads 0 or 1.
     pub fn flag(&self, name: &'static str, default: bool) -> Result<bool, OperatorError> {
         match self.int(name, i64::from(default))? {
             0 => Ok(false),

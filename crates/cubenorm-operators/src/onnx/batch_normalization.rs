@@ -34,21 +34,21 @@ static SIGNATURE_14: Signature = Signature {
 
 const DEFAULT_MOMENTUM: f32 = 0.9;
 
-/// Which BatchNormalization.
+/// Version of BatchNormalization.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum BatchNormalizationVersion {
-    /// Opset 7: with `spatial`; trains where more than `Y` is wanted.
+    /// Opset 7: with `spatial`; trains if more than `Y` is wanted.
     V7,
-    /// Opset 9: trains where more than `Y` is wanted.
+    /// Opset 9: trains if more than `Y` is wanted.
     V9,
     /// Opset 14: with `training_mode`; mean and variance may have another dtype than the others.
     V14,
-    /// Opset 15: scale and bias may have another dtype than `X`, too.
+    /// Opset 15: scale and bias may have another dtype than `X` as well.
     V15,
 }
 
-/// BatchNormalization, since opset 7: each channel by the mean and variance that are given, or, in
-/// training, by those of the batch.
+/// BatchNormalization, since opset 7: each channel by provided mean and variance or, in training,
+/// by the batch's.
 ///
 /// ```text
 /// Y = scale * (X - mean) / sqrt(var + epsilon) + B
@@ -63,31 +63,31 @@ pub enum BatchNormalizationVersion {
 ///
 /// with the population variance in both.
 ///
-/// Inputs `X` of shape `[N, C, D1, ..., Dn]` or `[N]`, for one channel; `scale`, `B`, mean and variance
-/// of shape `[C]`. Outputs `Y` of `X`'s dtype, and in training optionally the moved averages, of the
-/// dtype of the given ones. The names are those of each version:
+/// Inputs: `X` of shape `[N, C, D1, ..., Dn]`, or `[N]` for one channel; `scale`, `B`, mean and
+/// variance of shape `[C]`. Outputs: `Y` of `X`'s dtype and, in training, optionally the moving
+/// averages, of the dtype of the provided ones. Each version has its own names:
 ///
-/// | version | mean and variance | moved averages | of the batch | trains |
+/// | version | mean and variance | moving averages | of the batch | trains |
 /// | --- | --- | --- | --- | --- |
-/// | 7, 9 | `mean`, `var` | `mean`, `var` | `saved_mean`, `saved_var` | where more than `Y` is wanted |
+/// | 7, 9 | `mean`, `var` | `mean`, `var` | `saved_mean`, `saved_var` | if more than `Y` is wanted |
 /// | 14, 15 | `input_mean`, `input_var` | `running_mean`, `running_var` | none | with `training_mode` |
 #[derive(Debug, Clone, PartialEq)]
 pub struct BatchNormalization {
-    /// What is added to the variance.
+    /// Value added to the variance.
     pub epsilon: f32,
-    /// The share of the given averages in the moved ones, from 0 to 1.
+    /// Weight of the previous averages in the moving averages, from 0 to 1.
     pub momentum: f32,
-    /// Whether the batch's statistics are taken. Versions 7 and 9 do not have it.
+    /// True if the batch's statistics are used. Versions 7 and 9 do not have it.
     pub training_mode: bool,
-    /// Whether statistics are shared over the dimensions after the channel. Version 7 alone has it:
-    /// without, the parameters have shape `[C, D1, ..., Dn]`.
+    /// True if statistics are shared over the dimensions after the channel. Only version 7 has it.
+    /// If false, the parameters have shape `[C, D1, ..., Dn]`.
     pub spatial: bool,
     /// Names, outputs and dtypes.
     pub version: BatchNormalizationVersion,
 }
 
 impl BatchNormalization {
-    /// At inference, with epsilon 1e-5 and momentum 0.9.
+    /// Inference, with epsilon 1e-5 and momentum 0.9.
     pub fn new(version: BatchNormalizationVersion) -> Self {
         Self {
             epsilon: DEFAULT_EPSILON,
@@ -124,18 +124,18 @@ impl BatchNormalization {
         })
     }
 
-    /// Whether it takes the batch's statistics where it has further outputs, as versions before 14 do.
+    /// True if further outputs select the batch's statistics, as in versions before 14.
     pub fn trains_by_outputs(&self) -> bool {
         self.version < BatchNormalizationVersion::V14
     }
 
-    /// One normalization, after conversions of parameters that have neither `X`'s dtype nor that which it is computed in; in
-    /// training a blend or copy for each statistic that is wanted.
+    /// Lowers to one normalization. Parameters whose dtype is neither `X`'s nor the computation's
+    /// are converted before it. In training, each wanted statistic is a copy or an interpolation.
     ///
     /// # Errors
     ///
-    /// An [`OperatorError`] where a parameter has another shape or dtype, more than `Y` is wanted of
-    /// version 14 or 15 without training, the momentum is not from 0 to 1, and by the rules of
+    /// An [`OperatorError`] if a parameter has another shape or dtype, if version 14 or 15 has
+    /// further outputs without training, if the momentum is not from 0 to 1, and by the rules of
     /// [the module](super).
     pub fn lower(
         &self,
@@ -163,7 +163,7 @@ impl BatchNormalization {
         }
     }
 
-    /// Checks shapes, dtypes and attributes, and says what the parameters' shape is.
+    /// Checks shapes, dtypes and attributes, and returns the shape of the parameters.
     fn check(&self, node: &Node<'_>) -> Result<Vec<usize>, OperatorError> {
         let x = node.required(0)?;
         let channels = match *x.shape() {
@@ -189,12 +189,12 @@ impl BatchNormalization {
         Ok(channels)
     }
 
-    /// Whether statistics are over the batch alone.
+    /// True if statistics are over the batch alone.
     fn is_per_element(&self) -> bool {
         self.version == BatchNormalizationVersion::V7 && !self.spatial
     }
 
-    /// Two parameters of the channels' shape in the dtype that a normalization takes them in.
+    /// Reads two parameters of the channels' shape, in a dtype that the normalization accepts.
     fn pair(
         &self,
         node: &mut Node<'_>,
@@ -229,7 +229,7 @@ impl BatchNormalization {
     fn train(&self, mut node: Node<'_>, channels: &[usize]) -> Result<Program, OperatorError> {
         let x = node.required(0)?;
         let epsilon = epsilon(OPERATOR, "epsilon", self.epsilon)?;
-        // What is moved, and what is given of it; then what is copied.
+        // Statistics with their previous averages, then statistics to copy.
         let moved = [(1, Half::Mean, 3), (2, Half::Spread, 4)];
         let saved = [(3, Half::Mean), (4, Half::Spread)];
         for position in 1..5 {
@@ -272,7 +272,7 @@ impl BatchNormalization {
     }
 }
 
-/// A parameter of the channels' shape, seen from the input's.
+/// Views a parameter of the channels' shape along the input's dimensions.
 fn by_channel(view: &View, channels: &[usize], shape: &[usize]) -> View {
     let first = usize::from(shape.len() > 1);
     let mut sizes = vec![1; shape.len()];

@@ -19,7 +19,7 @@ static SIGNATURE: Signature = Signature {
     outputs: &["Y"],
 };
 
-/// Which GroupNormalization.
+/// Version of GroupNormalization.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum GroupNormalizationVersion {
     /// Opset 18, deprecated: scale and bias have one element for each group.
@@ -28,8 +28,8 @@ pub enum GroupNormalizationVersion {
     V21,
 }
 
-/// GroupNormalization, since opset 18: the channels of each instance in groups, each by its own mean
-/// and variance.
+/// GroupNormalization, since opset 18: the channels of each instance in groups, each by its own
+/// mean and variance.
 ///
 /// ```text
 /// Y = scale * (X - mean) / sqrt(variance + epsilon) + bias
@@ -41,17 +41,18 @@ pub enum GroupNormalizationVersion {
 pub struct GroupNormalization {
     /// Number of groups, a divisor of the number of channels.
     pub num_groups: i64,
-    /// What is added to the variance.
+    /// Value added to the variance.
     pub epsilon: f32,
-    /// The dtype that is computed in at least: 1 for `f32`, 10 for `f16`, 11 for `f64`, 16 for `bf16`.
+    /// Minimum precision of the computation: 1 for `f32`, 10 for `f16`, 11 for `f64`, 16 for
+    /// `bf16`.
     /// Version 18 does not have it.
     pub stash_type: i64,
-    /// The shape of scale and bias.
+    /// Shape of scale and bias.
     pub version: GroupNormalizationVersion,
 }
 
 impl GroupNormalization {
-    /// The latest version with epsilon 1e-5, computed in `f32`.
+    /// Latest version with epsilon 1e-5, computed in `f32`.
     pub fn new(num_groups: i64) -> Self {
         Self {
             num_groups,
@@ -83,13 +84,14 @@ impl GroupNormalization {
         })
     }
 
-    /// One normalization over `X` seen as `[N, num_groups, C / num_groups, D1, ..., Dn]`.
+    /// Lowers to one normalization over `X` viewed as `[N, num_groups, C / num_groups, D1, ...,
+    /// Dn]`.
     ///
     /// # Errors
     ///
-    /// An [`OperatorError`] where the input has no channels, these do not make up groups, a parameter
-    /// has another shape or dtype, the stash type is another one, the input has 8 dimensions the last
-    /// two of which do not follow one another in memory, and by the rules of [the module](super).
+    /// An [`OperatorError`] if the input has no channels or the groups do not divide them, if a
+    /// parameter has another shape or dtype, if the stash type is unknown, if the last two of 8
+    /// dimensions are not adjacent in memory, and by the rules of [the module](super).
     pub fn lower(
         &self,
         inputs: &[Option<TensorDesc>],
@@ -156,8 +158,8 @@ impl GroupNormalization {
     }
 }
 
-/// `[N, C, D1, ...]` seen as `[N, groups, C / groups, D1, ...]`; the last two dimensions are one
-/// where there would be too many, and `None` says that they cannot be.
+/// Views `[N, C, D1, ...]` as `[N, groups, C / groups, D1, ...]`. The last two dimensions are
+/// merged if there are too many; `None` if they cannot be.
 fn grouped(layout: &Layout, groups: usize) -> Option<Layout> {
     let Layout { shape, strides } = layout;
     let channels = shape[1] / groups;
@@ -168,7 +170,7 @@ fn grouped(layout: &Layout, groups: usize) -> Option<Layout> {
         let (last, stride) = (shape.pop()?, strides.pop()?);
         let (size, outer) = (shape.last_mut()?, strides.last_mut()?);
         let is_even = *size == 1 || last == 1 || *outer == stride.saturating_mul(last);
-        // Nothing is addressed in an empty tensor.
+        // An empty tensor has no addresses.
         if !is_even && *size != 0 && last != 0 {
             return None;
         }
@@ -180,7 +182,7 @@ fn grouped(layout: &Layout, groups: usize) -> Option<Layout> {
     Some(Layout { shape, strides })
 }
 
-/// A parameter of shape `[groups]` or `[channels]`, seen along the groups or both parts of the
+/// Views a parameter of shape `[groups]` or `[channels]` along the groups, or both parts of the
 /// channels.
 fn by_group(view: &View, groups: usize, rank: usize) -> View {
     let (size, stride) = (view.desc.layout.shape[0], view.desc.layout.strides[0]);

@@ -28,12 +28,12 @@ static SIGNATURE: Signature = Signature {
 /// output `output`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InstanceNormalization {
-    /// What is added to the variance.
+    /// Value added to the variance.
     pub epsilon: f32,
 }
 
 impl Default for InstanceNormalization {
-    /// Epsilon 1e-5.
+    /// Sets epsilon to 1e-5.
     fn default() -> Self {
         Self {
             epsilon: DEFAULT_EPSILON,
@@ -50,11 +50,11 @@ impl InstanceNormalization {
         })
     }
 
-    /// One normalization.
+    /// Lowers to one normalization.
     ///
     /// # Errors
     ///
-    /// An [`OperatorError`] where the input has no channels, a parameter does not have one element
+    /// An [`OperatorError`] if the input has no channels, if a parameter does not have one element
     /// for each or has another dtype, and by the rules of [the module](super).
     pub fn lower(
         &self,

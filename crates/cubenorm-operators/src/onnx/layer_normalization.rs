@@ -27,21 +27,21 @@ static SIGNATURE: Signature = Signature {
 /// Y = (X - Mean) * InvStdDev * Scale + B
 /// ```
 ///
-/// Inputs `X`, `Scale`, `B` (optional), of one dtype; scale and bias broadcast to `X`, and may be
-/// scalars. Outputs `Y`, and optionally `Mean` and `InvStdDev`, of `X`'s shape with 1 from `axis`
-/// on, in the dtype that `stash_type` names: 1 for `f32`, 16 for `bf16`.
+/// Inputs: `X`, `Scale` and optionally `B`, of one dtype. Scale and bias broadcast to `X`, and may
+/// be scalars. Outputs: `Y` and optionally `Mean` and `InvStdDev`, of `X`'s shape with 1 from
+/// `axis` on. `stash_type` is their dtype: 1 for `f32`, 16 for `bf16`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LayerNormalization {
-    /// The first dimension that is normalized over, from `-rank` to `rank - 1`.
+    /// First dimension that is normalized over, from `-rank` to `rank - 1`.
     pub axis: i64,
-    /// What is added to the variance.
+    /// Value added to the variance.
     pub epsilon: f32,
-    /// The dtype of `Mean` and `InvStdDev`.
+    /// Dtype of `Mean` and `InvStdDev`.
     pub stash_type: i64,
 }
 
 impl Default for LayerNormalization {
-    /// The last dimension, epsilon 1e-5, `f32` statistics.
+    /// Normalizes the last dimension, with epsilon 1e-5 and `f32` statistics.
     fn default() -> Self {
         Self {
             axis: -1,
@@ -62,12 +62,12 @@ impl LayerNormalization {
         })
     }
 
-    /// One normalization, and a copy for each statistic that is wanted.
+    /// Lowers to one normalization, and a copy for each wanted statistic.
     ///
     /// # Errors
     ///
-    /// An [`OperatorError`] where the axis is out of range, a parameter does not broadcast or has
-    /// another dtype, the stash type is another one, and by the rules of [the module](super).
+    /// An [`OperatorError`] if the axis is out of range, if a parameter does not broadcast or has
+    /// another dtype, if the stash type is unknown, and by the rules of [the module](super).
     pub fn lower(
         &self,
         inputs: &[Option<TensorDesc>],

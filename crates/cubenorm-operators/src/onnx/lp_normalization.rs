@@ -18,17 +18,17 @@ static SIGNATURE: Signature = Signature {
 /// output = input / sum(|input|^p)^(1/p)
 /// ```
 ///
-/// and 0 where the norm is 0. Input `input`, output `output`.
+/// The output is 0 if the norm is 0. Input `input`, output `output`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LpNormalization {
-    /// The dimension that the norm is over, from `-rank` to `rank - 1`.
+    /// Dimension of the norm, from `-rank` to `rank - 1`.
     pub axis: i64,
-    /// The order of the norm, 1 or 2.
+    /// Order of the norm, 1 or 2.
     pub p: i64,
 }
 
 impl Default for LpNormalization {
-    /// The Euclidean norm over the last dimension.
+    /// Euclidean norm over the last dimension.
     fn default() -> Self {
         Self { axis: -1, p: 2 }
     }
@@ -44,11 +44,11 @@ impl LpNormalization {
         })
     }
 
-    /// One normalization.
+    /// Lowers to one normalization.
     ///
     /// # Errors
     ///
-    /// An [`OperatorError`] where the axis is out of range or the order another one, and by the rules
+    /// An [`OperatorError`] if the axis is out of range or the order is unknown, and by the rules
     /// of [the module](super).
     pub fn lower(
         &self,

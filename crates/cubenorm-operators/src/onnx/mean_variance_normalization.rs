@@ -14,7 +14,7 @@ static SIGNATURE: Signature = Signature {
 
 const DEFAULT_AXES: [i64; 3] = [0, 2, 3];
 
-/// What the function body adds to the deviation.
+/// Value that the function body adds to the deviation.
 const EPSILON: Epsilon = Epsilon::AddedToDeviation(1e-9);
 
 /// MeanVarianceNormalization, since opset 9: over `axes`.
@@ -26,8 +26,8 @@ const EPSILON: Epsilon = Epsilon::AddedToDeviation(1e-9);
 /// Input `X`, output `Y`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MeanVarianceNormalization {
-    /// The dimensions that statistics are over, from `-rank` to `rank - 1`, none of them twice. All
-    /// of them where the list is empty, as in the reductions of the function body.
+    /// Dimensions that are reduced, from `-rank` to `rank - 1`, without duplicates. An empty list
+    /// means all, as in the reductions of the function body.
     pub axes: Vec<i64>,
 }
 
@@ -49,12 +49,12 @@ impl MeanVarianceNormalization {
         })
     }
 
-    /// One normalization.
+    /// Lowers to one normalization.
     ///
     /// # Errors
     ///
-    /// An [`OperatorError`] where an axis is out of range or listed twice, and by the rules of
-    /// [the module](super).
+    /// An [`OperatorError`] if an axis is out of range or listed twice, and by the rules of [the
+    /// module](super).
     pub fn lower(
         &self,
         inputs: &[Option<TensorDesc>],

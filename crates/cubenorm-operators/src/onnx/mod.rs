@@ -1,9 +1,8 @@
-//! ONNX's normalization operators, and those that ONNX Runtime adds.
+//! ONNX's normalization operators, and ONNX Runtime's additions.
 //!
-//! Attributes have the names and the meaning of the specification, tensors those of its formal
-//! parameters. [`Operator::from_node`] makes an operator of a node of a graph;
-//! [`Operator::lower`] takes the input tensors by position, `None` where an optional one is absent,
-//! and which outputs are wanted, by position as well:
+//! Attributes and tensors have the names and meaning of the specification. [`Operator::from_node`]
+//! converts a node of a graph. [`Operator::lower`] takes the input tensors by position, `None` if
+//! an optional one is absent, and the wanted outputs by position:
 //!
 //! ```
 //! use cubenorm_core::{DType, TensorDesc};
@@ -19,14 +18,14 @@
 //! # Ok::<(), cubenorm_operators::OperatorError>(())
 //! ```
 //!
-//! What holds for every operator:
+//! Rules for every operator:
 //!
-//! - Inputs may have any strides and may be empty; outputs are contiguous. An output that would hold
-//!   statistics of no elements is refused.
-//! - Tensors are `f16`, `bf16`, `f32` or `f64` in every version, which is what the latest take. Those
-//!   that the specification gives one type have one type.
-//! - Everything between input and output is computed in `f32`, or in `f64` for tensors of `f64`, and
-//!   rounded once. Where a `stash_type` asks for less, more digits are kept than it asks for.
+//! - Inputs may have any strides and may be empty. Outputs are contiguous. An output of statistics
+//!   over no elements is refused.
+//! - Tensors are `f16`, `bf16`, `f32` or `f64` in every version, as in the latest one. Tensors that
+//!   share a type in the specification share a dtype.
+//! - Computations are in `f32`, or in `f64` for tensors of `f64`, and rounded once. A `stash_type`
+//!   of lower precision does not lower it.
 //! - `epsilon` is finite and not negative.
 
 mod attribute;
@@ -59,8 +58,8 @@ pub use simplified_layer_normalization::SimplifiedLayerNormalization;
 pub use skip_layer_normalization::SkipLayerNormalization;
 pub use skip_simplified_layer_normalization::SkipSimplifiedLayerNormalization;
 
-/// What most operators default to.
+/// Default epsilon of most operators.
 const DEFAULT_EPSILON: f32 = 1e-5;
 
-/// What ONNX Runtime's operators with a skip connection default to.
+/// Default epsilon of ONNX Runtime's operators with a skip connection.
 const DEFAULT_SKIP_EPSILON: f32 = 1e-12;

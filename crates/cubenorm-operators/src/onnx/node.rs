@@ -3,10 +3,10 @@ use cubenorm_core::{Layout, MAX_RANK, TensorDesc};
 use crate::OperatorError;
 use crate::builder::{Builder, View};
 
-/// The formal parameters of an operator.
+/// Formal parameters of an operator.
 pub(super) struct Signature {
     pub operator: &'static str,
-    /// Names, and whether they may be absent.
+    /// Names; optional ones may be absent.
     pub inputs: &'static [(&'static str, Presence)],
     /// Names; all but the first may be absent.
     pub outputs: &'static [&'static str],
@@ -18,7 +18,7 @@ pub(super) enum Presence {
     Optional,
 }
 
-/// An operator on its way to a program: what it is given, what is wanted of it.
+/// Lowering of an operator: its inputs and its wanted outputs.
 pub(super) struct Node<'a> {
     signature: &'static Signature,
     inputs: &'a [Option<TensorDesc>],
@@ -73,7 +73,7 @@ impl<'a> Node<'a> {
         Ok(node)
     }
 
-    /// 1 to [`MAX_RANK`]. A scalar among parameters is one dimension of size 1, see
+    /// Checks for a rank of 1 to [`MAX_RANK`]. A scalar parameter is one dimension of size 1: see
     /// [`read`](Self::read).
     fn check_rank(&self, tensor: &'static str, desc: &TensorDesc) -> Result<(), OperatorError> {
         let rank = desc.layout.rank();
@@ -89,12 +89,12 @@ impl<'a> Node<'a> {
         self.signature.operator
     }
 
-    /// An input that may be absent.
+    /// Returns an optional input.
     pub fn given(&self, position: usize) -> Option<&'a TensorDesc> {
         self.inputs.get(position)?.as_ref()
     }
 
-    /// An input that may not.
+    /// Returns a required input.
     pub fn required(&self, position: usize) -> Result<&'a TensorDesc, OperatorError> {
         self.given(position)
             .ok_or_else(|| OperatorError::MissingTensor {
@@ -115,7 +115,7 @@ impl<'a> Node<'a> {
         self.signature.outputs[position]
     }
 
-    /// An input that a step reads. A scalar is seen as one element.
+    /// Reads an input in a step. A scalar becomes one element.
     pub fn read(&mut self, position: usize) -> Result<View, OperatorError> {
         let desc = self.required(position)?.clone();
         let desc = match desc.layout.shape.is_empty() {
@@ -126,20 +126,20 @@ impl<'a> Node<'a> {
             .input(self.input_name(position), position, desc)
     }
 
-    /// An optional input that a step reads.
+    /// Reads an optional input in a step.
     pub fn read_given(&mut self, position: usize) -> Result<Option<View>, OperatorError> {
         self.given(position)
             .map(|_| self.read(position))
             .transpose()
     }
 
-    /// An output that is wanted.
+    /// Writes a wanted output.
     pub fn write(&mut self, position: usize, desc: TensorDesc) -> Result<View, OperatorError> {
         self.builder
             .output(self.output_name(position), position, desc)
     }
 
-    /// An output where it is wanted.
+    /// Writes an output if it is wanted.
     pub fn write_wanted(
         &mut self,
         position: usize,
@@ -151,7 +151,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Requires an input, where it is given, to have another's dtype.
+    /// Requires an input, if present, to have another's dtype.
     pub fn expect_dtype_of(&self, position: usize, other: usize) -> Result<(), OperatorError> {
         let (Some(desc), Some(like)) = (self.given(position), self.given(other)) else {
             return Ok(());
@@ -167,7 +167,7 @@ impl<'a> Node<'a> {
         })
     }
 
-    /// Requires an input, where it is given, to have a shape.
+    /// Requires an input, if present, to have a shape.
     pub fn expect_shape(&self, position: usize, shape: &[usize]) -> Result<(), OperatorError> {
         match self.given(position) {
             Some(desc) if desc.shape() != shape => {
@@ -177,7 +177,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Requires an input, where it is given, to broadcast to the first one.
+    /// Requires an input, if present, to broadcast to the first one.
     pub fn expect_broadcast(&self, position: usize) -> Result<(), OperatorError> {
         let Some(desc) = self.given(position) else {
             return Ok(());
@@ -247,7 +247,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// An axis from `-rank` to `rank - 1`, negative ones counted from the last.
+    /// Resolves an axis from `-rank` to `rank - 1`; negative axes count from the last.
     pub fn axis(&self, attribute: &'static str, axis: i64) -> Result<usize, OperatorError> {
         let rank = self.required(0)?.layout.rank() as i64;
         let counted = if axis < 0 {
@@ -262,7 +262,7 @@ impl<'a> Node<'a> {
     }
 }
 
-/// A parameter of one dimension, seen along one of `rank` dimensions.
+/// Views a parameter of one dimension along one of `rank` dimensions.
 pub(super) fn along(view: &View, axis: usize, rank: usize) -> View {
     let mut shape = vec![1; rank];
     let mut strides = vec![1; rank];

@@ -41,24 +41,24 @@ pub enum Operator {
 }
 
 impl Operator {
-    /// Whether the outputs that a node has say what it computes, whoever reads them: those of a BatchNormalization
-    /// before version 14.
+    /// True if the set of outputs selects training, wanted or not: a BatchNormalization before
+    /// version 14.
     pub fn trains_by_outputs(&self) -> bool {
         matches!(self, Self::BatchNormalization(norm) if norm.trains_by_outputs())
     }
 
-    /// The operator of a node: of domain `""` or `"ai.onnx"`, or `"com.microsoft"` for those of ONNX
-    /// Runtime (SimplifiedLayerNormalization is in either), by its name, the opset in force for that
-    /// domain and its attributes.
+    /// Converts a node to an operator: domain, name, imported opset of the domain, and attributes.
+    /// The domain is `""` or `"ai.onnx"`, or `"com.microsoft"` for ONNX Runtime's operators.
+    /// SimplifiedLayerNormalization is in both.
     ///
-    /// An opset in force selects the latest version that is not later. `consumed_inputs` and
-    /// `is_test`, of versions before those supported, are ignored.
+    /// The opset selects the latest version up to it. `consumed_inputs` and `is_test` of
+    /// unsupported versions are ignored.
     ///
     /// # Errors
     ///
-    /// An [`OperatorError`] where the domain has no such operator or not in this opset, and where an
-    /// attribute is unknown, missing or of another type. Values of attributes are checked by
-    /// [`lower`](Self::lower).
+    /// An [`OperatorError`] if the domain does not have the operator in this opset, or if an
+    /// attribute is unknown, missing or of another type. [`lower`](Self::lower) checks the values
+    /// of attributes.
     pub fn from_node(
         domain: &str,
         op_type: &str,
@@ -141,7 +141,7 @@ impl Operator {
         }
     }
 
-    /// The operator's name, as the specification has it.
+    /// Name of the operator in the specification.
     pub fn name(&self) -> &'static str {
         match self {
             Self::BatchNormalization(_) => batch_normalization::OPERATOR,
@@ -159,11 +159,11 @@ impl Operator {
         }
     }
 
-    /// The program that computes the operator.
+    /// Lowers the operator to a program.
     ///
-    /// `inputs` are those of the formal parameters by position, `None` where an optional one is
-    /// absent; trailing ones may be left out. `wanted` says by position of the formal outputs which
-    /// are asked for; the first one must be, and trailing ones that are not may be left out.
+    /// `inputs` are the formal parameters by position, `None` if an optional one is absent.
+    /// `wanted` is true for each wanted formal output, by position. The first output must be
+    /// wanted. Both lists may omit trailing entries.
     ///
     /// # Errors
     ///

@@ -21,20 +21,21 @@ static SIGNATURE: Signature = Signature {
 /// Y = X / sqrt(mean(X^2) + epsilon) * scale
 /// ```
 ///
-/// Inputs `X` and `scale`, which broadcasts to `X`, may be a scalar and may have another dtype.
-/// Output `Y`, of `X`'s shape and of the scale's dtype, as the specification has it.
+/// Inputs: `X`, and `scale`, which broadcasts to `X`, may be a scalar and may have another dtype.
+/// Output: `Y`, of `X`'s shape and, as specified, the scale's dtype.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RmsNormalization {
-    /// The first dimension that is normalized over, from `-rank` to `rank - 1`.
+    /// First dimension that is normalized over, from `-rank` to `rank - 1`.
     pub axis: i64,
-    /// What is added to the mean of squares.
+    /// Value added to the mean of squares.
     pub epsilon: f32,
-    /// The dtype that is computed in at least: 1 for `f32`, 10 for `f16`, 11 for `f64`, 16 for `bf16`.
+    /// Minimum precision of the computation: 1 for `f32`, 10 for `f16`, 11 for `f64`, 16 for
+    /// `bf16`.
     pub stash_type: i64,
 }
 
 impl Default for RmsNormalization {
-    /// The last dimension, epsilon 1e-5, computed in `f32`.
+    /// Normalizes the last dimension, with epsilon 1e-5, computed in `f32`.
     fn default() -> Self {
         Self {
             axis: -1,
@@ -55,12 +56,12 @@ impl RmsNormalization {
         })
     }
 
-    /// One normalization; where input and scale differ in dtype, conversions before or after it.
+    /// Lowers to one normalization, and conversions if input and scale differ in dtype.
     ///
     /// # Errors
     ///
-    /// An [`OperatorError`] where the axis is out of range, the scale does not broadcast, the stash
-    /// type is another one, and by the rules of [the module](super).
+    /// An [`OperatorError`] if the axis is out of range, if the scale does not broadcast, if the
+    /// stash type is unknown, and by the rules of [the module](super).
     pub fn lower(
         &self,
         inputs: &[Option<TensorDesc>],

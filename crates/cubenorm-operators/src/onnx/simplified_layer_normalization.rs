@@ -16,29 +16,29 @@ static SIGNATURE: Signature = Signature {
     outputs: &["Y", "inv_std_var"],
 };
 
-/// SimplifiedLayerNormalization, ONNX Runtime's RMS normalization, which it keeps in ONNX's own
-/// domain: over the dimensions from `axis` to the last.
+/// SimplifiedLayerNormalization, ONNX Runtime's RMS normalization in ONNX's own domain: over the
+/// dimensions from `axis` to the last.
 ///
 /// ```text
 /// inv_std_var = 1 / sqrt(mean(X^2) + epsilon)
 /// Y = X * inv_std_var * scale
 /// ```
 ///
-/// Inputs `X` and `scale`, which broadcasts to `X`, may be a scalar and may have another dtype.
-/// Outputs `Y`, of `X`'s shape and of the scale's dtype, and optionally `inv_std_var`, of `X`'s
-/// shape with 1 from `axis` on, in the dtype that `stash_type` names: 1 for `f32`, 11 for `f64`.
+/// Inputs: `X`, and `scale`, which broadcasts to `X`, may be a scalar and may have another dtype.
+/// Outputs: `Y`, of `X`'s shape and the scale's dtype, and optionally `inv_std_var`, of `X`'s shape
+/// with 1 from `axis` on. `stash_type` is its dtype: 1 for `f32`, 11 for `f64`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SimplifiedLayerNormalization {
-    /// The first dimension that is normalized over, from `-rank` to `rank - 1`.
+    /// First dimension that is normalized over, from `-rank` to `rank - 1`.
     pub axis: i64,
-    /// What is added to the mean of squares.
+    /// Value added to the mean of squares.
     pub epsilon: f32,
-    /// The dtype of `inv_std_var`, and the one that is computed in at least.
+    /// Dtype of `inv_std_var`, and minimum precision of the computation.
     pub stash_type: i64,
 }
 
 impl Default for SimplifiedLayerNormalization {
-    /// The last dimension, epsilon 1e-5, `f32` statistics.
+    /// Normalizes the last dimension, with epsilon 1e-5 and `f32` statistics.
     fn default() -> Self {
         Self {
             axis: -1,
@@ -59,13 +59,13 @@ impl SimplifiedLayerNormalization {
         })
     }
 
-    /// One normalization; where input and scale differ in dtype, conversions before or after it; a
-    /// copy for the statistics where they are wanted.
+    /// Lowers to one normalization, conversions if input and scale differ in dtype, and a copy if
+    /// the statistics are wanted.
     ///
     /// # Errors
     ///
-    /// An [`OperatorError`] where the axis is out of range, the scale does not broadcast, the stash
-    /// type is another one, and by the rules of [the module](super).
+    /// An [`OperatorError`] if the axis is out of range, if the scale does not broadcast, if the
+    /// stash type is unknown, and by the rules of [the module](super).
     pub fn lower(
         &self,
         inputs: &[Option<TensorDesc>],

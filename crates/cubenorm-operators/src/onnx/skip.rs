@@ -1,4 +1,4 @@
-//! What the two operators with a skip connection share.
+//! Shared lowering of the two operators with a skip connection.
 
 use cubenorm_core::{Epsilon, Layout, ResidualPlace, Statistics, TensorDesc, WrittenStatistics};
 
@@ -9,9 +9,9 @@ use crate::{Normalize, OperatorError, Program};
 pub(super) struct Skip {
     pub epsilon: f32,
     pub statistics: Statistics,
-    /// Position of what is added after the scale.
+    /// Position of the bias after the scale.
     pub beta: Option<usize>,
-    /// Position of what is added to the input.
+    /// Position of the bias of the input.
     pub bias: usize,
 }
 
@@ -62,7 +62,7 @@ impl Skip {
                     Some(sum) => sum,
                     None => node.builder.temporary("input_skip_bias_sum", result)?,
                 };
-                // Nothing is divided by, so epsilon has no say.
+                // There is no division, so epsilon does not matter.
                 let no_epsilon = Epsilon::InsideSqrt(0.0);
                 let add = Normalize::new(&input, axes, Statistics::None, no_epsilon, &sum)
                     .with_residual(Some(&skip), ResidualPlace::Input)
@@ -87,7 +87,7 @@ impl Skip {
     }
 }
 
-/// The skip has the input's shape, but for a batch of 1 or none.
+/// Shape of the skip: the input's, with an optional batch of 1 or none.
 fn expect_skip(node: &Node<'_>, shape: &[usize]) -> Result<(), OperatorError> {
     let skip = node.required(1)?;
     let without_batch = &shape[shape.len() - 2..];

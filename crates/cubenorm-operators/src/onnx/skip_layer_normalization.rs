@@ -29,21 +29,21 @@ static SIGNATURE: Signature = Signature {
 /// output = (input_skip_bias_sum - mean) * inv_std_var * gamma + beta
 /// ```
 ///
-/// Inputs `input` of shape `[batch, sequence, hidden]` or `[tokens, hidden]`; `skip` of the same,
-/// or of a batch of 1 or none that is repeated; `gamma`, and optionally `beta` and `bias`, of shape
-/// `[hidden]`; all of one dtype. Outputs `output`; optionally `mean` and `inv_std_var`, of the
-/// input's shape with 1 for the last dimension, in `f32` (`f64` for inputs of `f64`); optionally
-/// `input_skip_bias_sum`.
+/// Inputs: `input` of shape `[batch, sequence, hidden]` or `[tokens, hidden]`; `skip` of the same
+/// shape, or repeated over the batch, with a batch of 1 or none; `gamma`, and optionally `beta` and
+/// `bias`, of shape `[hidden]`. All have one dtype. Outputs: `output`; optionally `mean` and
+/// `inv_std_var`, of the input's shape with 1 for the last dimension, in `f32` (`f64` for inputs of
+/// `f64`); optionally `input_skip_bias_sum`.
 ///
 /// With a bias, the sum is rounded to the inputs' dtype before it is normalized.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SkipLayerNormalization {
-    /// What is added to the variance.
+    /// Value added to the variance.
     pub epsilon: f32,
 }
 
 impl Default for SkipLayerNormalization {
-    /// Epsilon 1e-12.
+    /// Sets epsilon to 1e-12.
     fn default() -> Self {
         Self {
             epsilon: DEFAULT_SKIP_EPSILON,
@@ -60,13 +60,13 @@ impl SkipLayerNormalization {
         })
     }
 
-    /// One normalization; with a bias, an addition before it; a copy for each statistic that is
-    /// wanted.
+    /// Lowers to one normalization, an addition before it if there is a bias, and a copy for each
+    /// wanted statistic.
     ///
     /// # Errors
     ///
-    /// An [`OperatorError`] where a tensor has another shape or dtype, and by the rules of
-    /// [the module](super).
+    /// An [`OperatorError`] if a tensor has another shape or dtype, and by the rules of [the
+    /// module](super).
     pub fn lower(
         &self,
         inputs: &[Option<TensorDesc>],

@@ -28,21 +28,22 @@ static SIGNATURE: Signature = Signature {
 /// output = input_skip_bias_sum * inv_std_var * gamma
 /// ```
 ///
-/// Inputs `input` of shape `[batch, sequence, hidden]` or `[tokens, hidden]`; `skip` of the same,
-/// or of a batch of 1 or none that is repeated; `gamma`, and optionally `bias`, of shape `[hidden]`;
-/// all of one dtype. Outputs `output`; optionally `inv_std_var`, of the input's shape with 1 for the
-/// last dimension, in `f32` (`f64` for inputs of `f64`); optionally `input_skip_bias_sum`. The
-/// schema has a `mean` too, which is refused: none is taken.
+/// Inputs: `input` of shape `[batch, sequence, hidden]` or `[tokens, hidden]`; `skip` of the same
+/// shape, or repeated over the batch, with a batch of 1 or none; `gamma`, and optionally `bias`, of
+/// shape `[hidden]`. All have one dtype. Outputs: `output`; optionally `inv_std_var`, of the
+/// input's shape with 1 for the last dimension, in `f32` (`f64` for inputs of `f64`); optionally
+/// `input_skip_bias_sum`. The schema has an output `mean` as well. It is refused, because the
+/// operator does not compute it.
 ///
 /// With a bias, the sum is rounded to the inputs' dtype before it is normalized.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SkipSimplifiedLayerNormalization {
-    /// What is added to the mean of squares.
+    /// Value added to the mean of squares.
     pub epsilon: f32,
 }
 
 impl Default for SkipSimplifiedLayerNormalization {
-    /// Epsilon 1e-12.
+    /// Sets epsilon to 1e-12.
     fn default() -> Self {
         Self {
             epsilon: DEFAULT_SKIP_EPSILON,
@@ -59,12 +60,12 @@ impl SkipSimplifiedLayerNormalization {
         })
     }
 
-    /// One normalization; with a bias, an addition before it; a copy for the statistic where it is
-    /// wanted.
+    /// Lowers to one normalization, an addition before it if there is a bias, and a copy if the
+    /// statistic is wanted.
     ///
     /// # Errors
     ///
-    /// An [`OperatorError`] where a tensor has another shape or dtype, the mean is asked for, and by
+    /// An [`OperatorError`] if a tensor has another shape or dtype, if the mean is wanted, and by
     /// the rules of [the module](super).
     pub fn lower(
         &self,

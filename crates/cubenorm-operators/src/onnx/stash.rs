@@ -2,7 +2,7 @@ use cubenorm_core::DType;
 
 use crate::OperatorError;
 
-/// What `stash_type` names, of `TensorProto.DataType`.
+/// Dtypes of `stash_type`, by their numbers in `TensorProto.DataType`.
 const TYPES: [(i64, DType); 4] = [
     (1, DType::F32),
     (10, DType::F16),
@@ -10,7 +10,7 @@ const TYPES: [(i64, DType); 4] = [
     (16, DType::BF16),
 ];
 
-/// The dtype that a `stash_type` names, of those that the operator takes.
+/// Dtype of a `stash_type`, if the operator accepts it.
 pub(super) fn stash_dtype(
     operator: &'static str,
     stash_type: i64,
@@ -31,8 +31,8 @@ pub(super) fn stash_dtype(
     })
 }
 
-/// The dtype of the normalization that an operator comes to: the tensors' own where input and output
-/// share it, and one that holds both otherwise; `f64` where that is the precision asked for.
+/// Dtype of the resulting normalization: the tensors' own if input and output share it, otherwise
+/// one that holds both; `f64` if that precision is requested.
 pub(super) fn compute_dtype(input: DType, output: DType, stash: DType) -> DType {
     match [input, output, stash].contains(&DType::F64) {
         true => DType::F64,

@@ -1,5 +1,5 @@
-//! What LayerNormalization, RMSNormalization and SimplifiedLayerNormalization share: statistics over
-//! the dimensions from `axis` on.
+//! Shared lowering of LayerNormalization, RMSNormalization and SimplifiedLayerNormalization:
+//! statistics over the dimensions from `axis` on.
 
 use cubenorm_core::{DType, Layout, Statistics, TensorDesc, WrittenStatistics};
 
@@ -18,7 +18,7 @@ pub(super) struct Trailing {
 }
 
 impl Trailing {
-    /// Inputs: tensor, scale and, where the operator has one, bias. The output has the scale's dtype.
+    /// Inputs: tensor, scale and, if the operator has one, bias. The output has the scale's dtype.
     pub fn lower(self, mut node: Node<'_>) -> Result<Program, OperatorError> {
         let x = node.required(0)?;
         let y_dtype = node.required(1)?.dtype;

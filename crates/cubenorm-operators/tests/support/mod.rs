@@ -1,4 +1,4 @@
-//! Programs run on the host in f64, and tensors to run them on.
+//! Host execution of programs in f64, and tensors for them.
 
 #![allow(dead_code, reason = "each test file uses its own part of it")]
 
@@ -6,7 +6,7 @@ use cubenorm_core::{DType, Epsilon, Layout, TensorDesc, WrittenStatistics};
 use cubenorm_operators::{Blend, Gradient, Normalize, Program, Role, Slot, Step};
 use cubenorm_reference::{GradientTensors, Tensors, forward, gradient, operators};
 
-/// Every index of a shape in row-major order.
+/// All indices of a shape in row-major order.
 pub fn indices(shape: &[usize]) -> Vec<Vec<usize>> {
     let mut all = vec![vec![]];
     for &size in shape {
@@ -23,7 +23,7 @@ fn address(layout: &Layout, index: &[usize]) -> usize {
     steps.map(|(i, stride)| i * stride).sum()
 }
 
-/// Numbers without order, from a seed.
+/// Pseudo-random numbers from a seed.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 
@@ -90,7 +90,7 @@ impl Random {
     }
 }
 
-/// A tensor with its numbers.
+/// A tensor and its values.
 #[derive(Debug, Clone)]
 pub struct Tensor {
     pub layout: Layout,
@@ -108,7 +108,7 @@ impl Tensor {
         Self::new(Layout::contiguous(shape), random)
     }
 
-    /// With strides in any order, now and then one of 0.
+    /// Strides in any order, sometimes with a 0.
     pub fn strided(shape: &[usize], random: &mut Random) -> Self {
         let mut strides = random.strides(shape);
         if random.flag() {
@@ -118,7 +118,7 @@ impl Tensor {
         Self::new(Layout::strided(shape, strides), random)
     }
 
-    /// Numbers that are not negative, for variances.
+    /// Values of at least 0, for variances.
     pub fn positive(mut self) -> Self {
         self.buffer.iter_mut().for_each(|x| *x = x.abs());
         self
@@ -142,17 +142,17 @@ impl Tensor {
     }
 }
 
-/// A program's buffers after it has run.
+/// Buffers of a program after it has run.
 pub struct Run<'a> {
     program: &'a Program,
     buffers: Vec<Vec<f64>>,
     written: Vec<bool>,
 }
 
-/// Runs a program on the inputs of its formal positions. Positions that it does not read are ignored.
+/// Runs a program on the inputs of its formal positions. Unread positions are ignored.
 ///
-/// Holds what a runner may rely on: steps read what is given or was written before, write what nobody
-/// gave, and see buffers in their tensors' dtype and within their tensors' bounds.
+/// Checks the guarantees for a runner. Steps read inputs or earlier outputs, write other tensors,
+/// and view buffers in their dtype and within their bounds.
 pub fn run<'a>(program: &'a Program, inputs: &[(usize, &Tensor)]) -> Run<'a> {
     let mut run = Run {
         program,
@@ -190,7 +190,7 @@ pub fn run<'a>(program: &'a Program, inputs: &[(usize, &Tensor)]) -> Run<'a> {
 }
 
 impl Run<'_> {
-    /// An output in row-major order.
+    /// Returns an output in row-major order.
     pub fn output(&self, position: usize) -> Vec<f64> {
         let slot = self.program.output_at(position).expect("it is wanted");
         assert!(self.written[slot.0], "no step writes output {position}");
