@@ -1,4 +1,5 @@
-//! All launches of a backward pass: the input's gradient, and the parameter gradients that are reduced from what it leaves.
+//! All launches of a backward pass: the input's gradient, and the reduction of partial sums to
+//! parameter gradients.
 
 use super::footprint::{self, Buffer, Extent, Footprint, Kernel, SharedMemory};
 use super::grid::check_limits;
@@ -8,29 +9,28 @@ use crate::{
     Access, DType, Dim, GradientDesc, GradientProblem, Layout, NormError, ParamSums, TensorDesc,
 };
 
-/// Partial sums of one parameter element that a reduction adds up. More are summed over the parameter's own axes instead.
+/// Most partial sums per parameter element. More are summed over the parameter's own axes instead.
 const MAX_PARTS: usize = 4096;
 
-/// Units of a cube that reduces partial sums, each those of one element.
+/// Units of a cube that reduces partial sums, one parameter element each.
 const REDUCE_UNITS: u32 = 64;
 
-/// Parts from which several units of a GPU share those of an element: one alone would wait for memory as often as there are
-/// parts.
+/// Minimum parts that several GPU units share. A single unit would wait for memory once per part.
 const SHARED_PARTS: usize = 64;
 
-/// Units of a cube whose units share parts, at most, and parts that each of them adds up, at least.
+/// Most units of a cube that shares parts, and minimum parts per unit.
 const SHARING_UNITS: u32 = 1024;
 const PARTS_OF_UNIT: usize = 16;
 
-/// Adjacent elements of such a cube: at most a cache line if there are enough for all multiprocessors, at least what one
-/// memory access returns.
+/// Adjacent elements of such a cube: at most a cache line if all multiprocessors are busy, at least
+/// one memory access.
 const MOST_COLUMNS: u32 = 32;
 const LEAST_COLUMNS: u32 = 8;
 
-/// Why a backward pass has no plan.
+/// A reason that a backward pass has no plan.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum BackwardError {
-    /// The description is wrong.
+    /// The description is invalid.
     #[error(transparent)]
     Description(#[from] NormError),
     /// The description cannot be planned on the device.
@@ -50,37 +50,37 @@ pub struct BackwardSchedule {
 /// One plan of a backward pass, and the reduction that follows it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BackwardLaunch {
-    /// What is planned.
+    /// The planned problem.
     pub problem: GradientProblem,
-    /// How.
+    /// Its plan.
     pub plan: GradientPlan,
     /// True if it writes the input's gradient.
     pub writes_input: bool,
-    /// The parameter gradients that are reduced from its sums.
+    /// The reduction of its partial sums to parameter gradients, if it writes any.
     pub reduce: Option<ParamReduce>,
 }
 
-/// Sums that a launch leaves, of which parameter gradients are reduced.
+/// Partial sums of parameter gradients that a launch writes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Partials {
     /// The buffer that holds them.
     pub buffer: Buffer,
     /// Elements of that buffer.
     pub elements: usize,
-    /// Where the sums of a parameter's elements are: the element is the row, its parts are the columns.
+    /// Addresses of the partial sums: the row is the parameter element, the columns are its parts.
     pub access: Access,
-    /// Sums of each element.
+    /// Parts of each element.
     pub parts: usize,
-    /// Where those of the scale and of the bias begin.
+    /// Offsets of the sums of scale and bias.
     pub offsets: [usize; 2],
 }
 
 /// The reduction of partial sums to the gradients of scale and bias, of one shape.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ParamReduce {
-    /// What is reduced.
+    /// The partial sums.
     pub partials: Partials,
-    /// True for each of scale and bias whose gradient is written.
+    /// True for scale and bias if their gradient is written.
     pub writes: [bool; 2],
     /// Elements of each gradient.
     pub elements: usize,
@@ -88,7 +88,7 @@ pub struct ParamReduce {
     pub dtype: DType,
     /// Adjacent elements that a unit reduces together.
     pub vector: usize,
-    /// Units of a cube: adjacent vectors along x, units that share the parts of one along y.
+    /// Units of a cube: adjacent vectors along x, units that share a vector's parts along y.
     pub cube_dim: [u32; 3],
     /// Cubes along x, and one along y for each gradient.
     pub cube_count: [u32; 3],
@@ -144,7 +144,7 @@ impl ParamReduce {
 }
 
 impl BackwardSchedule {
-    /// What each launch touches, in order.
+    /// Buffers and resources of each launch, in order.
     ///
     /// # Example
     ///
@@ -183,11 +183,11 @@ impl BackwardSchedule {
 
 /// Plans all launches of a backward pass.
 ///
-/// A forced strategy that does not apply to the axes of one launch is left to the analytic choice there.
+/// If a forced strategy does not apply to the axes of a launch, the analytic plan is used there.
 ///
 /// # Errors
 ///
-/// [`BackwardError`], if the description is wrong or the device cannot hold a kernel.
+/// [`BackwardError`] if the description is invalid or a kernel exceeds the device's limits.
 ///
 /// # Example
 ///
@@ -284,7 +284,7 @@ impl Planner<'_> {
         Ok(launches)
     }
 
-    /// Shapes of the parameters whose gradients are wanted, each once.
+    /// Distinct shapes of the parameters whose gradients are computed.
     fn shapes(&self) -> Vec<Vec<usize>> {
         let mut shapes: Vec<Vec<usize>> = self
             .params()
@@ -296,7 +296,7 @@ impl Planner<'_> {
         shapes
     }
 
-    /// Scale and bias, if their gradients are wanted.
+    /// Scale and bias, if their gradients are computed.
     fn params(&self) -> [Option<&TensorDesc>; 2] {
         let norm = &self.desc.norm;
         [
@@ -305,7 +305,8 @@ impl Planner<'_> {
         ]
     }
 
-    /// The plan of the chosen strategy, or the analytic one if that does not apply to these axes.
+    /// The plan of the chosen strategy, or the analytic one if the strategy does not apply to these
+    /// axes.
     fn plan(&self, problem: &GradientProblem) -> Result<GradientPlan, PlanError> {
         match plan_gradient(problem, self.hardware, self.choice) {
             Err(PlanError::Strategy { .. }) => {
@@ -315,7 +316,8 @@ impl Planner<'_> {
         }
     }
 
-    /// The launch of the input's gradient with the sums of parameters of one shape, if one launch has both.
+    /// The launch of the input's gradient and the partial sums of one parameter shape; `None` if
+    /// these need two launches.
     fn together(
         &self,
         problem: &GradientProblem,
@@ -362,7 +364,7 @@ impl Planner<'_> {
             ParamSums::Strands => {
                 let kept = self.desc.summed_shape(sums);
                 let mut access = sums_of(&kept, &problem.row_strides, 1, &repeated);
-                // The first launch leaves them part after part.
+                // The first launch writes the parts one after another.
                 access.col.push(Dim {
                     size: plan.grid.splits,
                     stride: problem.rows,
@@ -403,7 +405,8 @@ impl Planner<'_> {
         (partials.parts <= MAX_PARTS).then_some(partials)
     }
 
-    /// Plans the reduction of sums to the gradients of the parameters of a shape; `None` if those have no element.
+    /// Plans the reduction to the gradients of the parameters of one shape; `None` if they are
+    /// empty.
     fn reduce(
         &self,
         partials: Partials,
@@ -442,8 +445,8 @@ impl Planner<'_> {
         Ok(Some(reduce))
     }
 
-    /// Units of a cube that reduces: adjacent vectors, and units that share the parts of each if the device runs them at the
-    /// same time.
+    /// Units of a reducing cube: adjacent vectors, and units that share a vector's parts if the
+    /// device runs them in parallel.
     fn units(&self, parts: usize, elements: usize, outputs: usize) -> (u32, u32) {
         let hardware = self.hardware;
         let most = hardware.max_units_per_cube.min(hardware.max_cube_dim[0]);
@@ -463,8 +466,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Adjacent elements that a unit reduces together, of so many bytes each. On a GPU one, so that there is work for more
-    /// units.
+    /// Adjacent elements of `bytes` bytes that a unit reduces together. One on a GPU, to occupy
+    /// more units.
     fn vector(&self, partials: &Partials, bytes: usize) -> usize {
         if self.hardware.is_gpu() {
             return 1;
@@ -479,7 +482,7 @@ impl Planner<'_> {
         let jumps = steps.map(|dim| dim.stride).chain(partials.offsets);
         let jumps: Vec<usize> = jumps.chain([last.size]).collect();
         let mut vector = self.hardware.widest_vector(bytes);
-        // A vector begins at a multiple of its width only.
+        // A vector access must be aligned to its width.
         while jumps.iter().any(|n| n % vector != 0) {
             vector /= 2;
         }
@@ -487,13 +490,13 @@ impl Planner<'_> {
     }
 }
 
-/// Sums of each element.
+/// Parts of each element.
 fn parts(access: &Access) -> usize {
     access.col.iter().map(|dim| dim.size).product()
 }
 
-/// Dimensions of sums, `scaled` elements apart at least: rows are the dimensions that a parameter has, in its row-major order,
-/// columns those that it repeats along.
+/// Dimensions of partial sums, with strides multiplied by `scaled`. Rows are the parameter's
+/// dimensions in row-major order, columns the dimensions that it repeats along.
 fn sums_of(sizes: &[usize], strides: &[usize], scaled: usize, repeated: &[bool]) -> Access {
     let of = |wanted: bool| {
         (0..sizes.len())

@@ -2,48 +2,48 @@ use std::fmt;
 
 use crate::{ActivationKind, ResidualPlace, StatisticsKind, WrittenStatistics};
 
-/// Which axis the lanes of a vector run along.
+/// The axis that the lanes of a vector run along.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Lanes {
-    /// The reduced axis: the lanes of a vector belong to one row and are summed up in the end.
+    /// The reduced axis: all lanes of a vector belong to one row and are reduced at the end.
     Columns,
-    /// The kept axis: each lane is a row of its own.
+    /// The kept axis: each lane is a separate row.
     Rows,
 }
 
-/// Which units form a team.
+/// The units that form a team.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Level {
-    /// Each unit for itself.
+    /// One unit.
     Unit,
     /// The units of a plane, along x; planes of a cube along y.
     Plane,
     /// All units of a cube.
     Cube,
-    /// Units of a cube that share their x.
+    /// Units of a cube with the same x.
     Column,
 }
 
-/// Where a row stays between its passes.
+/// The staging of a row between its passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Hold {
-    /// Nowhere: it is read again, which is cheap where a cache holds it.
+    /// None: the row is reloaded, which is cheap if a cache holds it.
     Reread,
-    /// In registers: so many vectors for each unit.
+    /// Registers, with this number of vectors per unit.
     Registers(usize),
-    /// In shared memory: so many vectors for each unit.
+    /// Shared memory, with this number of vectors per unit.
     Shared(usize),
     /// The first vectors of each unit in registers, the others in shared memory.
     Both {
-        /// Those in registers.
+        /// Vectors per unit in registers.
         registers: usize,
-        /// Those in shared memory.
+        /// Vectors per unit in shared memory.
         shared: usize,
     },
 }
 
 impl Hold {
-    /// Vectors of each unit that are held.
+    /// Staged vectors per unit; `None` if the row is reloaded.
     pub fn vectors(self) -> Option<usize> {
         match self {
             Self::Reread => None,
@@ -52,7 +52,7 @@ impl Hold {
         }
     }
 
-    /// The same for so many times the vectors.
+    /// The same staging with `count` times the vectors.
     pub const fn times(self, count: usize) -> Self {
         match self {
             Self::Reread => Self::Reread,
@@ -65,7 +65,7 @@ impl Hold {
         }
     }
 
-    /// Vectors of each unit in registers and in shared memory.
+    /// Vectors per unit in registers and in shared memory.
     pub const fn places(self) -> (usize, usize) {
         match self {
             Self::Reread => (0, 0),
@@ -92,48 +92,50 @@ impl fmt::Display for Hold {
     }
 }
 
-/// How the lanes of one vector are found in memory.
+/// The access pattern of the lanes of a vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LoadMode {
-    /// Side by side: one vector access.
+    /// Contiguous and aligned: one vector access.
     Vector,
-    /// The same of float16, for whoever loads and stores lane by lane: as numbers of 32 bits, each of which is two.
+    /// Contiguous f16 packed as 32-bit words of two elements, for devices that load and store lane
+    /// by lane.
     Pairs,
-    /// Side by side, from anywhere: one access for each lane, which a CPU's compiler makes one of.
+    /// Contiguous but unaligned: one access per lane, which a CPU compiler merges.
     Adjacent,
-    /// All the same element.
+    /// One element, broadcast to all lanes.
     Splat,
-    /// One number along each run of columns, of which a vector may have the end of one and the beginning of the next.
+    /// Constant along each column segment. A vector may contain the end of one segment and the
+    /// start of the next.
     Runs,
-    /// One number all along a row, found for each lane's row by itself.
+    /// Constant along each row, with vectors along rows: every lane looks up the element of its
+    /// row.
     OfRows,
-    /// At a stride: one access for each lane.
+    /// Strided: one access per lane.
     Gather,
 }
 
-/// The comptime half of an [`Access`](crate::Access): how many dimensions are decoded. Their sizes
-/// and strides come at run time, so that another shape of the same kind compiles nothing.
+/// The comptime half of an [`Access`](crate::Access): the number of dimensions to decode. Sizes and
+/// strides are run-time arguments, so another shape of the same kind needs no new kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AccessBlueprint {
     /// Dimensions of the row index.
     pub row_dims: usize,
     /// Dimensions of the column index.
     pub col_dims: usize,
-    /// How a vector's lanes are loaded or stored.
+    /// The access pattern of a vector's lanes.
     pub mode: LoadMode,
-    /// Whether the last vector of each run of columns ends with it: see [`Team::ragged`].
+    /// True if each column segment ends with a tail vector: see [`Team::ragged`].
     pub ragged: bool,
-    /// Whether each row begins where the one before it ends, so that nobody has to look up how far apart they
-    /// lie.
+    /// True if rows are packed, so the row stride is the row length.
     pub end_to_end: bool,
-    /// Whether neighbouring columns lie side by side where vectors run along the rows.
+    /// True if adjacent columns are adjacent in memory although vectors run along rows.
     pub adjacent_columns: bool,
-    /// Whether whole vectors are stored past the caches of a CPU, which would not keep them.
+    /// True if whole vectors use non-temporal stores.
     pub past_caches: bool,
 }
 
 impl AccessBlueprint {
-    /// Of numbers that are read or written one by one.
+    /// The access of scalars.
     pub const fn of_numbers(row_dims: usize, col_dims: usize) -> Self {
         Self {
             row_dims,
@@ -147,170 +149,184 @@ impl AccessBlueprint {
     }
 }
 
-/// How what two parts of a row have found becomes what both have.
+/// The combination of the partial statistics of two parts of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Merge {
-    /// Means and squared deviations from them, by Chan's formula.
+    /// Means and sums of squared deviations (Chan, Golub, LeVeque).
     Moments,
-    /// Means by the weight of their parts.
+    /// Means weighted by the element counts of their parts.
     Means,
     /// One sum.
     Sum,
     /// Two sums.
     Sums,
+    /// One sum of squares or magnitudes, relative to a scale of each part.
+    Scaled {
+        /// True for squares, false for magnitudes.
+        squares: bool,
+    },
 }
 
 impl Merge {
-    /// Whether parts weigh by how many elements they have seen; else nobody counts them.
+    /// True if parts are weighted by their element counts.
     pub const fn weighs(self) -> bool {
         matches!(self, Self::Moments | Self::Means)
     }
 
-    /// Whether there is a mean, or a sum in its place.
+    /// True if there is a mean, or a sum in its place.
     pub const fn takes_means(self) -> bool {
+        !matches!(self, Self::Sum | Self::Scaled { .. })
+    }
+
+    /// True if a part has two values: its sum, and a mean, a second sum or a scale.
+    pub const fn has_two(self) -> bool {
         !matches!(self, Self::Sum)
     }
 }
 
-/// Who works on a row: the half of a blueprint that strategies read.
+/// The team of a row: the half of a blueprint that strategies read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Team {
-    /// Which units form a team.
+    /// The units that form a team.
     pub level: Level,
-    /// Which axis vectors run along.
+    /// The axis that vectors run along.
     pub lanes: Lanes,
     /// Lanes of a vector.
     pub vector: usize,
     /// Units of a team.
     pub members: u32,
-    /// Teams side by side in a cube, where lanes run along the kept axis.
+    /// Teams per cube along x if lanes run along the kept axis.
     pub columns: u32,
-    /// Units of a plane where plane operations are used, else 0.
+    /// Units of a plane if plane operations are used, else 0.
     pub plane_size: u32,
-    /// How partial results become one.
+    /// The combination of partial statistics.
     pub merge: Merge,
-    /// Whether a row is cut in parts, for several teams or for the cubes of one.
+    /// True if a row is split into parts, for several teams or for the cubes of a cluster.
     pub parts: bool,
-    /// Whether a row is one of several strands: what is found of them is joined between two launches, or by a unit that has
-    /// all of them.
+    /// True if a row is one of several segments. Their statistics are combined between two
+    /// launches, or by a unit that has all of them.
     pub joined: bool,
-    /// Cubes that are a team together, each with a part of every row of it. What else is said of a team is said
-    /// of each of these cubes.
+    /// Cubes of a cluster that share rows, each with a part of the columns; 1 without a cluster.
+    /// All other fields describe a single cube.
     pub peers: u32,
-    /// Whether a team takes items that follow one another, as a core does; else teams take turns.
+    /// True if a team takes consecutive items (blocked), false if teams alternate (striped).
     pub in_blocks: bool,
-    /// Whether a team claims its next items when it is done with those before, while the launch runs; else it has its own
-    /// from the start.
+    /// True if teams take items from a work counter at run time (dynamic schedule), false for a
+    /// static assignment.
     pub claims: bool,
-    /// Whether the rows abreast are all of those that lie side by side, which a loop goes through as they lie in memory.
+    /// True if a unit processes a whole tile of adjacent rows, in memory order.
     pub side_by_side: bool,
-    /// Whether the last vector of each run of columns, those that lie side by side, ends with the run, whose
-    /// length vectors do not divide: its first lanes are the last ones of the vector before.
+    /// True if the length of a contiguous column segment is not a multiple of the vector width. The
+    /// tail vector of a segment overlaps the vector before it.
     pub ragged: bool,
-    /// The same of runs of rows, where vectors lie along those. Rows that are there twice come out twice, and alike.
+    /// The same for segments of adjacent rows, if vectors run along rows. The overlapping rows are
+    /// computed twice, with equal results.
     pub ragged_rows: bool,
-    /// Vectors of each unit, where a row or sums of its columns are held and it fills what all units hold: the
-    /// kernel then asks nowhere whether a unit still has one.
+    /// Vectors per unit if a staged row or its column sums occupy them exactly, else `None`. Such a
+    /// kernel checks no bounds.
     pub filled: Option<usize>,
-    /// Vectors that every unit has where some have one that others have not: the kernel asks of those beyond.
+    /// Leading vectors that every unit has. The kernel checks bounds only beyond them.
     pub full: usize,
 }
 
-/// All that a kernel is compiled for. Each field forks one more kernel, so it holds no size that a
-/// run-time argument can carry.
+/// The compile-time parameters of a kernel. Each distinct value is one more kernel, so sizes are
+/// run-time arguments where possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Blueprint {
-    /// Who works on a row.
+    /// The team of a row.
     pub team: Team,
-    /// Where a row stays between its passes.
+    /// The staging of a row between its passes.
     pub hold: Hold,
-    /// What is reduced.
+    /// The statistics to reduce.
     pub statistics: StatisticsKind,
-    /// Whether elements are taken relative to a number near the row's mean, so that a large common
-    /// offset cancels before it is rounded.
+    /// True if elements are taken relative to a shift near the row's mean (shifted-data algorithm).
+    /// A large common offset then cancels before rounding.
     pub shifts: bool,
-    /// Whether that number is the row's first element, of a row of halves that a unit has for itself, unless it is one
-    /// block; else a mean.
+    /// True if the shift is the row's first element, else a mean. It applies to f16/bf16 rows of
+    /// one unit, unless they are one block.
     pub first_is_shift: bool,
-    /// Whether a row that is read again is so short that it is summed up as one block, from its shift.
+    /// True if a reloaded row is short enough to be summed as one block, starting from its shift.
     pub one_block: bool,
-    /// Whether statistics, scale and bias become one factor and one summand of each row before its first element is
-    /// normalized: of rows side by side whose parameters do not change along them, of which a core reads less then.
+    /// True if statistics, scale and bias are folded into one factor and one summand per row. It
+    /// applies to tiles of adjacent rows with constant parameters along each row, and saves loads.
     pub folded: bool,
-    /// Whether the row that comes next is brought into the caches of a CPU while this one, which is read again, is
-    /// normalized.
+    /// True if the next row is prefetched into the caches of a CPU while the current one, which is
+    /// reloaded, is normalized.
     pub fetches_next: bool,
-    /// Whether epsilon is added to the variance, else to the deviation.
+    /// True if epsilon is added to the variance, false if to the deviation.
     pub epsilon_in_sqrt: bool,
-    /// What is applied last.
+    /// The activation.
     pub activation: ActivationKind,
-    /// Rows that a unit normalizes side by side, sharing the loads of scale and bias.
+    /// Rows that a unit normalizes together, sharing the loads of scale and bias.
     pub abreast: usize,
-    /// Steps of a row that is read again whose loads are under way at once, before anything is written.
+    /// Loads in flight of a reloaded row: steps that are loaded before the first of them is
+    /// written.
     pub under_way: usize,
     /// The input.
     pub input: AccessBlueprint,
-    /// What is added.
+    /// The residual.
     pub residual: Option<AccessBlueprint>,
-    /// Where it is added.
+    /// The position of the residual addition.
     pub residual_place: ResidualPlace,
-    /// What is multiplied.
+    /// The scale.
     pub scale: Option<AccessBlueprint>,
-    /// What is added after the scale.
+    /// The bias.
     pub bias: Option<AccessBlueprint>,
-    /// Given means.
+    /// Provided means.
     pub mean: Option<AccessBlueprint>,
-    /// Given variances.
+    /// Provided variances.
     pub variance: Option<AccessBlueprint>,
-    /// Steps of a row by given statistics, where all rows have the same parameters and so few that a unit keeps them from row
-    /// to row, already rooted and divided.
+    /// Steps of a row whose coefficients a unit keeps in registers from row to row. `None` unless
+    /// statistics are provided and all rows share a few parameters.
     pub params_kept: Option<usize>,
-    /// Whether all of those are one number along a run of columns, which a unit reads once for it.
+    /// True if all parameters are constant along a column segment, so a unit reads them once per
+    /// segment.
     pub params_by_run: bool,
-    /// Whether all of them have their rows at the same places, which are looked for once.
+    /// True if all parameters have equal row addressing, so row offsets are computed once.
     pub params_alike: bool,
-    /// Whether the runs of a row lie end to end in what is reduced, which then is one run, however often parameters change
-    /// along it.
+    /// True if the reduced tensors are contiguous along the whole row. The reduction then ignores
+    /// parameter segments.
     pub is_one_run: bool,
-    /// The result, and the sum where it is written.
+    /// The result and the optional sum.
     pub output: AccessBlueprint,
-    /// Whether `input + residual` is written.
+    /// True if `input + residual` is written.
     pub writes_sum: bool,
-    /// Which statistics are written and the row dimensions of their tensor.
+    /// The statistics that are written and the row dimensions of their tensor.
     pub written_statistics: Option<(WrittenStatistics, usize)>,
-    /// Whether a row is split over several teams or [joined](Team::joined) between them, in two launches.
+    /// True if a row is reduced and written by different launches, because several teams share it
+    /// or its segments are [combined](Team::joined) in between.
     pub split: bool,
 }
 
-/// Whether a row is more than the input.
+/// True if a residual is added to the input before the reduction.
 pub(super) fn is_added_first(has_residual: bool, place: ResidualPlace) -> bool {
     has_residual && place == ResidualPlace::Input
 }
 
 impl Blueprint {
-    /// Whether a row that is held is the input as it is in memory; else something was added to it or it came in
-    /// pairs, and it has the digits that it is computed in.
+    /// True if a staged row is the unmodified input. Otherwise a residual was added or it was
+    /// loaded as packed pairs, and it has the accumulation dtype.
     pub fn holds_input(&self) -> bool {
         !is_added_first(self.residual.is_some(), self.residual_place)
             && self.input.mode != LoadMode::Pairs
     }
 
-    /// What broadcasts to the input.
+    /// The tensors that broadcast to the input.
     pub fn params(&self) -> impl Iterator<Item = AccessBlueprint> {
         [self.scale, self.bias, self.mean, self.variance]
             .into_iter()
             .flatten()
     }
 
-    /// Whether a unit joins strands itself, in one launch.
+    /// True if a unit combines segments itself, in one launch.
     pub fn joins_within(&self) -> bool {
         self.team.joined && self.statistics.reduces() && !self.split
     }
 
-    /// Storage buffers that the largest kernel binds, CubeCL's own metadata buffer included.
+    /// Storage buffers of the kernel that binds the most, including CubeCL's metadata buffer.
     ///
-    /// Of a split pair, the first launch writes the sum and the second the statistics, so that
-    /// neither exceeds what WebGPU guarantees.
+    /// In a split pair the first launch writes the sum and the second the statistics, so neither
+    /// exceeds WebGPU's guaranteed limit.
     pub fn bindings(&self) -> u32 {
         let count = |present: bool| u32::from(present);
         let inputs = 1 + count(self.residual.is_some());

@@ -1,4 +1,5 @@
-//! What a tuner measures: few plans for a problem, out of many knobs for a device.
+//! Candidates for autotuning: a short list of plans for a problem, chosen from all knobs of a
+//! device.
 
 use super::cost::{Outline, cost};
 use super::{
@@ -10,22 +11,24 @@ use crate::{GradientProblem, NormProblem};
 /// Candidates of a device that compiles and runs fast.
 const MANY: usize = 10;
 
-/// Candidates of a driver that runs on a CPU, where each costs a compilation of tens of milliseconds.
+/// Candidates of a CPU Vulkan driver, which compiles each in tens of milliseconds.
 const FEW: usize = 6;
 
-/// Candidates of a CPU, where one costs a quarter of a second on the core that should run it.
+/// Candidates of a CPU, which compiles each in a quarter of a second on a core that also runs
+/// kernels.
 const FEWEST: usize = 4;
 
-/// Candidates of a CPU in strands, whose three kernels take a second to compile: one. Measured with AVX-512, group norm
-/// with channels last: four take 2 to 5.8 s, and the analytic plan 1.02 times the time of the fastest at most.
+/// Candidates of a CPU with segments: one, because its three kernels compile in a second.
+/// Channels-last group norm, AVX-512: the analytic plan takes at most 1.02 of the fastest
+/// candidate's time.
 const ALONE: usize = 1;
 
-/// Times the analytic plan's cost that a candidate of a CPU is estimated at, at most: so that no second is
-/// spent on compiling what needs luck to win.
+/// Largest estimated cost of a CPU candidate, relative to the analytic plan. Compiling is too slow
+/// to try unlikely candidates.
 const PROMISING: f64 = 1.2;
 
-/// All knobs worth turning on a device, whatever the problem, nothing decided first. The list is the
-/// same for equal hardware, so that a place in it names a candidate.
+/// All useful knobs of a device, for any problem, starting with the analytic plan. Equal hardware
+/// yields an equal list, so an index identifies a candidate.
 pub fn knobs(hardware: &Hardware) -> Vec<Knobs> {
     let nothing = Knobs::default();
     let mut knobs = vec![nothing];
@@ -41,7 +44,7 @@ pub fn knobs(hardware: &Hardware) -> Vec<Knobs> {
             vector: Some(vector),
             ..nothing
         }));
-        // One core starts sooner than all; of a software driver's, 8 are one vector.
+        // One core starts sooner than all cores. On a CPU Vulkan driver, 8 units are one vector.
         let units = match hardware.cpu_cores {
             Some(cores) => vec![1, cores],
             None => vec![8, 16, 32, 64],
@@ -132,13 +135,12 @@ pub fn knobs(hardware: &Hardware) -> Vec<Knobs> {
     knobs
 }
 
-/// The knobs that promise most for a normalization, as places in [`knobs`]: the analytic plan first,
-/// then others in the order of what they are estimated to cost. Of knobs that come to the same plan
-/// there is one.
+/// The most promising knobs for a normalization, as indices into [`knobs`]: the analytic plan
+/// first, then others by estimated cost. Knobs that yield equal plans are listed once.
 ///
 /// # Errors
 ///
-/// [`PlanError`] where there is not even an analytic plan.
+/// [`PlanError`] if there is no analytic plan.
 pub fn forward_candidates(
     problem: &NormProblem,
     hardware: &Hardware,
@@ -150,7 +152,7 @@ pub fn forward_candidates(
     })
 }
 
-/// The same for a gradient.
+/// The most promising knobs for a backward pass.
 ///
 /// # Errors
 ///
@@ -196,7 +198,7 @@ fn outline(plan: &Plan) -> Outline {
     Outline {
         team: plan.blueprint.team,
         grid: plan.grid,
-        // Given statistics are read by the pass that writes.
+        // The writing pass reads provided statistics.
         passes: if plan.blueprint.statistics.reduces() {
             2
         } else {

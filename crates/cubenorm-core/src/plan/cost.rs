@@ -1,25 +1,25 @@
-//! What a plan is estimated to cost beside other plans of the same problem: enough to tell which are
-//! worth measuring, and no more. Nothing here is a time.
+//! Relative cost of plans of the same problem. It only ranks candidates for measurement: no number
+//! here is a time.
 
 use super::{Grid, Hardware, Hold, Level, Team};
 
 /// Units that keep a multiprocessor's memory system busy.
 const BUSY_UNITS: usize = 512;
 
-/// What a second read of a row costs beside the first where it comes out of a cache. Where another launch
-/// reads again, all other rows were read in between.
+/// Cost of reading a row again from a cache, relative to the first read. A second launch reads from
+/// memory, because all other rows were read in between.
 const CACHED_READ: f64 = 0.35;
 
-/// What another launch costs, in passes over the data of a problem of a million elements.
+/// Cost of one more launch, in passes over a problem of a million elements.
 const LAUNCH: f64 = 0.3;
 
-/// A plan as far as its cost goes.
+/// The parts of a plan that determine its cost.
 pub(super) struct Outline {
     pub team: Team,
     pub grid: Grid,
     pub passes: usize,
     pub hold: Hold,
-    /// Whether the passes are launches of their own.
+    /// True if each pass is a launch.
     pub split: bool,
     /// Tensors of the input's size that each pass reads.
     pub reads: usize,
@@ -27,7 +27,7 @@ pub(super) struct Outline {
     pub writes: usize,
 }
 
-/// Less is better.
+/// Relative cost; less is better.
 pub(super) fn cost(outline: &Outline, hardware: &Hardware) -> f64 {
     let Outline { team, grid, .. } = outline;
     let second = (outline.passes - 1) as f64;
@@ -36,7 +36,7 @@ pub(super) fn cost(outline: &Outline, hardware: &Hardware) -> f64 {
         Hold::Reread => second * CACHED_READ,
         Hold::Registers(_) | Hold::Shared(_) | Hold::Both { .. } => 0.0,
     };
-    // Shared memory is written and read besides.
+    // Shared memory adds a write and a read.
     let staged = match outline.hold {
         Hold::Shared(_) | Hold::Both { .. } => 0.1,
         _ => 0.0,
@@ -45,7 +45,7 @@ pub(super) fn cost(outline: &Outline, hardware: &Hardware) -> f64 {
 
     let members = team.members as usize;
     let per_unit = grid.steps_per_split.div_ceil(members).max(1);
-    // Units whose last step lies beyond the row wait for the others.
+    // Units without work in the last step wait for the others.
     let idle = (per_unit * members) as f64 / grid.steps_per_split.max(1) as f64;
     let elements = grid.groups * grid.steps * team.vector;
     let busy = match (
@@ -58,10 +58,10 @@ pub(super) fn cost(outline: &Outline, hardware: &Hardware) -> f64 {
     };
     let units = grid.teams(team) * members * team.peers as usize;
     let starved = (busy as f64 / units.max(1) as f64).max(1.0).sqrt();
-    // Narrow accesses need more of them for the same bytes.
+    // Narrow accesses need more instructions for the same bytes.
     let widest = hardware.widest_vector(4).max(1);
     let narrow = 1.0 + 0.15 * (widest as f64 / team.vector as f64).log2().max(0.0);
-    // Units of a larger team wait longer for each other, and a unit with one step hides no latency.
+    // Larger teams synchronize longer. A unit with a single step hides no latency.
     let waits = match team.level {
         Level::Unit => 1.0,
         Level::Plane => 1.02,

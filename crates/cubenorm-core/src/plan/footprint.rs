@@ -1,7 +1,7 @@
-//! What the launches of a plan touch: the only place that computes the size of a buffer.
+//! Buffers and resources of the launches of a plan. No other module computes a buffer size.
 //!
-//! Allocation takes its sizes from here, and the SAFETY comments of the launches refer to it. Each formula follows the
-//! addresses that the kernel of the same name forms.
+//! Allocations use these sizes, and the SAFETY comments of the launches refer to them. Each formula
+//! follows the addresses of the kernel of the same name.
 
 use super::{
     Blueprint, GradientBlueprint, GradientPlan, Grid, Hardware, Hold, Join, Lanes, Level, Merge,
@@ -9,12 +9,12 @@ use super::{
 };
 use crate::{Access, GradientProblem, NormProblem};
 
-/// A buffer of a launch, by what it holds.
+/// A buffer of a launch, by its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Buffer {
-    /// The tensor that is normalized.
+    /// The tensor to normalize.
     Input,
-    /// What is added to it, or to the result.
+    /// The residual, added to the input or to the result.
     Residual,
     /// The scale, gamma.
     Scale,
@@ -38,15 +38,15 @@ pub enum Buffer {
     InputGradient,
     /// Statistics of each part of each row, between the two launches of a split row.
     PartialStatistics,
-    /// Statistics of each row, combined from those of its channels.
+    /// Statistics of each row, combined from its segments.
     CombinedStatistics,
     /// Two sums of each row, or of each segment of it, for the parameter gradients.
     RowSums,
-    /// Two sums of each channel that one launch combines itself.
+    /// Two sums of each channel, for a launch that combines its segments itself.
     ChannelSums,
     /// Sums of each column, for each team.
     ColumnSums,
-    /// Words that cooperating cubes publish their sums in.
+    /// Words for the sums that the cubes of a cluster publish.
     ClusterWords,
     /// The counter of a dynamic schedule.
     WorkCounter,
@@ -56,10 +56,11 @@ pub enum Buffer {
     BiasGradient,
 }
 
-/// How far a launch reaches into a buffer, in elements from its start; 0 for an access that does not happen.
+/// The range of a buffer that a launch accesses, in elements from its start. 0 for an access that
+/// does not occur.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
-    /// Which buffer.
+    /// The buffer.
     pub buffer: Buffer,
     /// One past the highest element that is read.
     pub read: usize,
@@ -68,30 +69,32 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// One past the highest element that is touched.
+    /// One past the highest element that is accessed.
     pub fn elements(&self) -> usize {
         self.read.max(self.written)
     }
 }
 
-/// Which kernel a launch runs.
+/// The kernel of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kernel {
-    /// Leaves the statistics of each part of a split row.
+    /// Writes the statistics of each part of a split row.
     PartialStatistics,
-    /// Combines the statistics of the channels of a row.
+    /// Combines the statistics of the segments of a row.
     Combine,
     /// Normalizes.
     Normalize,
-    /// Leaves the sums of each part of a split row, backward.
+    /// Writes the sums of each part of a split row, backward.
     PartialSums,
-    /// Computes the input's gradient and what the parameter gradients are reduced from.
+    /// Computes the input's gradient and the partial sums of the parameter gradients.
     Backward,
-    /// Reduces what the launch before left to the parameter gradients.
+    /// Reduces partial sums to parameter gradients.
     ParamReduce,
+    /// Updates a running average: see [`BlendDesc`](crate::BlendDesc).
+    Blend,
 }
 
-/// What one launch touches and takes of a device.
+/// Buffers and resources of one launch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Footprint {
     /// The kernel.
@@ -108,12 +111,12 @@ pub struct Footprint {
     pub extents: Vec<Extent>,
 }
 
-/// Bytes of the tables that the units of a cube share.
+/// Bytes of the arrays in shared memory of a cube.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SharedMemory {
-    /// All tables, each in its own place.
+    /// Sum over all arrays.
     pub all: usize,
-    /// The tables that are live at the same time, at most.
+    /// Maximum over arrays that are live at the same time.
     pub live: usize,
 }
 
@@ -127,7 +130,7 @@ impl SharedMemory {
         }
     }
 
-    /// What a device has to have.
+    /// Bytes that a device needs.
     pub const fn needed(self, hardware: &Hardware) -> usize {
         match hardware.reuses_shared_memory {
             true => self.live,
@@ -135,7 +138,7 @@ impl SharedMemory {
         }
     }
 
-    /// Both at the same time.
+    /// Both live at the same time.
     const fn and(self, other: Self) -> Self {
         Self {
             all: self.all + other.all,
@@ -155,7 +158,7 @@ impl SharedMemory {
         }
     }
 
-    /// Several times, one after another.
+    /// `count` times, one after another.
     const fn times(self, count: usize) -> Self {
         Self {
             all: self.all * count,
@@ -165,14 +168,14 @@ impl SharedMemory {
 }
 
 impl Footprint {
-    /// How far the launch reaches into a buffer.
+    /// One past the highest element of a buffer that the launch accesses.
     pub fn elements(&self, buffer: Buffer) -> usize {
         let of_buffer = self.extents.iter().filter(|it| it.buffer == buffer);
         of_buffer.map(Extent::elements).max().unwrap_or(0)
     }
 }
 
-/// Rows that one number of a workspace covers: the lanes of a vector along the kept axis have a number each.
+/// Rows per workspace value: along the kept axis each lane of a vector has its own value.
 pub(super) fn lanes_of_rows(team: &Team) -> usize {
     match team.lanes {
         Lanes::Rows => team.vector,
@@ -180,45 +183,48 @@ pub(super) fn lanes_of_rows(team: &Team) -> usize {
     }
 }
 
-/// Elements of the partial statistics of a split row: two vectors for each part of each row group, part after part, then
-/// `shifts` vectors for each row group.
+/// Elements of the partial statistics of a split row: two vectors for each part of each row group,
+/// part after part, then `shifts` vectors for each row group.
 ///
-/// Row groups of a tail cover some rows twice, so their vectors hold more lanes than there are rows.
+/// Row groups with a tail cover some rows twice, so their vectors have more lanes than rows.
 pub(super) fn partial_statistics(team: &Team, grid: &Grid, shifts: usize) -> usize {
     (2 * grid.splits + shifts) * grid.groups * lanes_of_rows(team)
 }
 
-/// Elements of combined statistics: two numbers for each row and its shift, if there is one.
+/// Elements of combined statistics: two values for each row, and its shift if there is one.
 pub(super) fn combined_statistics(rows: usize, shifts: usize) -> usize {
     (2 + shifts) * rows
 }
 
-/// Elements of the sums of channels that the launch combines itself: two for each lane of each row group.
+/// Elements of the channel sums of a launch that combines segments itself: two for each lane of
+/// each row group.
 pub(super) fn channel_sums(team: &Team, grid: &Grid) -> usize {
     2 * grid.groups * lanes_of_rows(team)
 }
 
-/// Words of a team of cooperating cubes: a ring of [`ROUNDS`] slots, each of two sums for each cube.
+/// Words of a cluster: a ring of [`ROUNDS`] slots, each of two sums for each cube.
 const fn cluster_words(cluster: usize) -> usize {
     ROUNDS * cluster * SUMS
 }
 
-/// Slots of the ring that cooperating cubes publish their sums in.
+/// Slots of the ring through which the cubes of a cluster publish their sums.
 ///
-/// A cube publishes round r only after it has read every peer's round r-2. A slow peer may still read r-3 but nothing older.
+/// A cube publishes round r only after it has read every peer's round r-2. A slow peer may still
+/// read r-3 but nothing older.
 pub const ROUNDS: usize = 4;
 
 /// Sums that a cube publishes in a round.
 pub const SUMS: usize = 2;
 
 impl GradientPlan {
-    /// Elements of the sums of columns, if the plan takes them: for each team one row of each kind that is wanted.
+    /// Elements of the partial column sums, if the plan computes them: for each team one row of
+    /// each requested kind.
     pub fn column_sums(&self, cols: usize) -> usize {
         let kinds = self.blueprint.column_sums.count();
         self.parts_of_columns() * kinds * self.columns_of_part(cols)
     }
 
-    /// Words that cooperating cubes publish their sums in: 0 if no row has several cubes.
+    /// Words through which the cubes of a cluster publish their sums; 0 without a cluster.
     pub fn cluster_words(&self) -> usize {
         let team = &self.blueprint.team;
         match team.peers {
@@ -227,7 +233,7 @@ impl GradientPlan {
         }
     }
 
-    /// What each launch of the plan touches, in order.
+    /// Buffers and resources of each launch of the plan, in order.
     ///
     /// # Example
     ///
@@ -255,7 +261,7 @@ impl GradientPlan {
             [
                 reads(Buffer::Input, Some(&problem.input), 1),
                 reads(Buffer::OutputGradient, Some(&problem.output_gradient), 1),
-                // The mean and, one element further, the reciprocal deviation.
+                // The mean, followed by the reciprocal deviation.
                 reads(Buffer::Saved, problem.saved.as_ref(), 2),
                 reads(Buffer::Scale, scale, 1),
                 reads(Buffer::Bias, bias, 1),
@@ -334,7 +340,7 @@ impl GradientPlan {
 }
 
 impl Plan {
-    /// What each launch of the plan touches, in order.
+    /// Buffers and resources of each launch of the plan, in order.
     ///
     /// # Example
     ///
@@ -349,7 +355,7 @@ impl Plan {
     /// let [partial, normalize] = &plan.footprint(&problem)[..] else {
     ///     panic!("its rows are split");
     /// };
-    /// // What the first launch leaves has the size that is allocated for it.
+    /// // The partial statistics of the first launch fill the allocated workspace.
     /// assert_eq!(partial.elements(Buffer::PartialStatistics), plan.workspace);
     /// assert_eq!(normalize.elements(Buffer::Output), 3 * 512 * 14 * 14);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -459,31 +465,31 @@ fn writes(buffer: Buffer, elements: usize) -> Extent {
     }
 }
 
-/// A tensor of which each place has so many elements side by side.
+/// The extent of a tensor with `side_by_side` adjacent elements at each address.
 fn reads(buffer: Buffer, access: Option<&Access>, side_by_side: usize) -> Option<Extent> {
     Some(read(buffer, reach(access?) + side_by_side - 1))
 }
 
-/// One past the highest element that is reached from any row and column.
+/// One past the highest element that any row and column address.
 pub(super) fn reach(access: &Access) -> usize {
     let dims = access.row.iter().chain(&access.col);
-    // A size of 0 has no element, and no plan.
+    // A dimension of size 0 has no element and no plan.
     let last: usize = dims
         .map(|dim| dim.size.saturating_sub(1) * dim.stride)
         .sum();
     last + 1
 }
 
-/// The same of pairs, whose strides count pairs.
+/// The extent of pairs, whose strides count pairs.
 pub(super) fn pairs(access: &Access) -> usize {
     2 * reach(access)
 }
 
-/// The table in shared memory through which the units of a team merge what they found.
+/// The array in shared memory through which the units of a team merge partial results.
 fn merge_table(team: &Team, merge: Merge, accumulation: usize) -> SharedMemory {
     match team.level {
         Level::Unit | Level::Plane => SharedMemory::NONE,
-        // The planes of a cube merge theirs first.
+        // The planes of a cube merge their own results first.
         Level::Cube => table(
             (team.members / team.plane_size.max(1)) as usize,
             1,
@@ -498,14 +504,15 @@ fn merge_table(team: &Team, merge: Merge, accumulation: usize) -> SharedMemory {
     }
 }
 
-/// The table of `strategy/exchange.rs`: of what a merge does not look at, one element stands in for all.
+/// The array of `strategy/exchange.rs`. Values that a merge does not use take one slot.
 const fn table(slots: usize, lanes: usize, merge: Merge, accumulation: usize) -> SharedMemory {
     let counts = if merge.weighs() { slots } else { 1 };
-    let means = if merge.takes_means() { slots } else { 1 };
+    let means = if merge.has_two() { slots } else { 1 };
     SharedMemory::of((counts + (means + slots) * lanes) * accumulation)
 }
 
-/// What a forward pass merges of one row: its shift and its statistics if the row is held, else its statistics alone.
+/// The arrays of a forward pass for one row: its shift and statistics if the row is staged, else
+/// the statistics alone.
 fn forward_tables(
     slots: usize,
     lanes: usize,
@@ -517,11 +524,11 @@ fn forward_tables(
     match (is_held, merge.takes_means()) {
         (false, _) => of(merge),
         (true, true) => of(Merge::Sum).then(of(Merge::Sums)),
-        (true, false) => of(Merge::Sum),
+        (true, false) => of(merge),
     }
 }
 
-/// Bytes of shared memory in which units merge what they found of a row, in either pass.
+/// Bytes of shared memory for merging partial results of a row, forward or backward.
 pub(super) fn merged_bytes(
     slots: usize,
     lanes: usize,
@@ -531,14 +538,14 @@ pub(super) fn merged_bytes(
     hardware: &Hardware,
 ) -> usize {
     let tables = match merge {
-        // Backward; two rows take turns at most.
+        // Backward; at most two rows alternate.
         Merge::Sums => table(slots, lanes, merge, accumulation).times(2),
         _ => forward_tables(slots, lanes, merge, is_held, accumulation),
     };
     tables.needed(hardware)
 }
 
-/// The cells in shared memory that units hold for themselves.
+/// The staging slots of the units in shared memory.
 fn cells(hold: Hold, team: &Team, element: usize) -> SharedMemory {
     let (_, shared) = hold.places();
     SharedMemory::of(shared * team.members as usize * team.vector * element)
@@ -561,7 +568,6 @@ fn forward_memory(blueprint: &Blueprint, problem: &NormProblem) -> SharedMemory 
     let statistics = match blueprint.statistics.reduces() && !team.joined {
         false => SharedMemory::NONE,
         true if is_held && blueprint.statistics.reduces_mean() => table(Merge::Sums),
-        true if is_held => table(Merge::Sum),
         true => table(team.merge),
     };
     let held = cells(blueprint.hold, team, element);
@@ -575,7 +581,7 @@ fn backward_memory(blueprint: &GradientBlueprint, problem: &GradientProblem) -> 
     let accumulation = problem.dtype.accumulation().size();
     let table = merge_table(team, Merge::Sums, accumulation);
     let kinds = blueprint.column_sums.count();
-    // Along the kept axis all lanes of a step have one column.
+    // Along the kept axis all lanes of a step share one column.
     let lanes = match team.lanes {
         Lanes::Columns => team.vector,
         Lanes::Rows => 1,
@@ -593,7 +599,7 @@ fn backward_memory(blueprint: &GradientBlueprint, problem: &GradientProblem) -> 
     let cluster = team.peers as usize;
     let of_row = match blueprint.reduces && !team.joined {
         false => SharedMemory::NONE,
-        // What a cube publishes, what it reads of others, and what it recomputes if it waited in vain.
+        // Sums to publish, sums read from peers, and sums recomputed after a timeout.
         true if cluster > 1 => table.then(SharedMemory::of(cluster * SUMS * 8)).then(table),
         true => table,
     };
@@ -601,7 +607,7 @@ fn backward_memory(blueprint: &GradientBlueprint, problem: &GradientProblem) -> 
         true => 2,
         false => 1,
     };
-    // Before the first round, what cubes publish ahead.
+    // Sums published ahead, before the first round.
     let ahead = match blueprint.tells_ahead() {
         true => table,
         false => SharedMemory::NONE,

@@ -1,4 +1,4 @@
-//! A gradient's plan: cut like a normalization's, over the same strategies.
+//! Plans of a backward pass, with the strategies of the forward pass.
 
 use std::fmt;
 
@@ -13,173 +13,169 @@ use super::{
 };
 use crate::{Access, ActivationKind, ColumnSums, GradientProblem, StatisticsKind, StrategyChoice};
 
-/// Rows that a unit takes side by side at most. The sums of columns are read and written once for all of
-/// them; more save little more, but where the rows are long. Measured with AVX-512, layer norm over channels of 56 x 56, whose
-/// rows a core's vectors are, four vectors side by side beside one: 0.76 to 1.05 of the time.
+/// Most rows that a unit processes together; they share one read and write of the column sums.
+/// Layer norm over channels, 56 x 56, AVX-512, four vectors of rows vs. one: ratio 0.76 to 1.05.
 const MAX_ABREAST: usize = 4;
 
-/// Bytes of input and gradient from which a row of a software driver's units is in no cache when they come
-/// back to it, and more rows cost nothing. Measured on Mesa's driver, eight rows of 64 KiB beside four: 0.9 of
-/// the time, of 128 KiB 0.65 to 0.8; rows of 16 and 32 KiB want four.
+/// Bytes of input and dy per row from which a CPU Vulkan driver finds it in no cache again; more
+/// rows per unit then cost nothing. 128 KiB rows, lavapipe, eight rows vs. four: ratio 0.65 to 0.8.
 const CACHED_BYTES: usize = 128 << 10;
 
-/// Bytes of input and gradient from which a row is long to a core of a CPU.
+/// Bytes of input and dy per row from which it is long for a CPU core.
 const LONG_ROW_BYTES: usize = 16 << 10;
 
-/// Vectors of each row abreast that a core of a CPU works with, and of a long row. Measured with AVX2: rows of 96
-/// to 768 floats one at a time take 0.5 to 0.8 of the time of four, rows of 4096 to 65,536 two at a time 0.7 to
-/// 0.85 of that of eight; with AVX-512 four of these take 0.81 to 0.97 of that, two 0.83 to 1.
+/// Vectors that a core has in use per row, for short and for long rows. 96 to 768 columns, f32,
+/// AVX2, one row vs. four: ratio 0.5 to 0.8.
 const CORE_VECTORS: usize = 8;
 const CORE_VECTORS_OF_LONG_ROW: usize = 4;
 
-/// Bytes of sums of columns up to which a core takes one row at a time: those stay near, and more rows together do not. Measured
-/// with AVX-512, one row beside four, of those that registers do not hold: 0.68 to 0.92 of the time in rows of 320 to 1,280
-/// floats and 640 to 1,024 halves, RMS norm of 1,280 halves 0.78; but 1.06 to 1.29 in layer norm of 1,280 to 2,560 halves,
-/// whose two sums are 10 KiB and more.
+/// Bytes of column sums up to which a core processes one row at a time, because they stay in its
+/// first-level cache. 320 to 1,280 columns, f32, AVX-512, one row vs. four: ratio 0.68 to 0.92.
 const SUMS_NEARBY: usize = 8 << 10;
 
-/// Rows that a core takes side by side where no vector divides them, and the compiler makes vectors of loops. Measured with
-/// AVX-512, layer norm: one of 1,021 and 4,099 floats at a time takes 0.80 to 0.96 of the time of two, of halves 0.65 to 0.73
-/// of that of four.
+/// Rows per CPU unit if no vector divides them; the compiler then vectorizes loops itself. Layer
+/// norm, 1,021 columns, f32, AVX-512, one row vs. two: ratio 0.80 to 0.96.
 const WITHOUT_VECTORS: usize = 1;
 
-/// Numbers of 4 bytes that the units of a cube may hold, of columns and of rows: half of a multiprocessor's
-/// registers, which leaves as many to compute with.
+/// 32-bit values that the units of a cube may stage, of columns and rows: half of a
+/// multiprocessor's registers. The other half remains for computation.
 const HELD_OF_CUBE: usize = 1 << 15;
 
-/// The same of two rooms for rows and of a scale, where the sums of columns lie in shared memory.
+/// The same for double-buffered rows and a scale, if column sums are in shared memory.
 const ROWS_AND_SCALE: usize = 40 << 10;
 
-/// Elements of a row of halves up to which two sums of its columns leave registers for narrow vectors only: on an
-/// H200 those take 0.75 to 0.8 of the time.
+/// Elements of a row up to which two column sums leave registers for narrow vectors only. f16,
+/// H200, narrow vs. wide: ratio 0.75 to 0.8.
 const SHORT_ROW: usize = 2048;
 
-/// Units of a cube, and columns of each, that leave too few registers for what a row of halves is converted to:
-/// measured on an H200, rows of 16,384 take 0.85 of the time where both passes convert it, and 0.73 to 0.76 with the
-/// scale in registers. Rows of 32,768 floats that so many units read again take 0.65 to 0.7 of the time in vectors of
-/// two.
+/// Units of a cube, and columns per unit, that leave too few registers for a converted f16/bf16
+/// row. 16,384 columns, f16, H200: ratio 0.85 if both passes convert the row.
 const CROWDED: u32 = 1024;
 const COLUMNS_UNDER_WAY: usize = 16;
 
-/// Numbers of 4 bytes that a unit of a team has loads of under way where it reads its row again. Measured on an H200,
-/// beside one step at a time: batch norm of floats takes 0.9 to 1 of the time with two steps, of halves 0.8 to 0.93 with
-/// four, group norm of halves 0.85.
+/// 32-bit values of loads in flight per unit that reloads its row. Batch norm, f16, H200, four
+/// steps vs. one: ratio 0.8 to 0.93.
 const NUMBERS_UNDER_WAY: usize = 16;
 
-/// Units of a cube whose planes sum up runs of columns, at least: they write the row together. Measured on an H200,
-/// group norm of floats in 16 channels of 1,024 for each group: a plane for each channel takes 0.85 of the time of two.
+/// Minimum units of a cube whose planes sum column segments; all of them write the row. Group norm,
+/// 16 channels of 1,024, f32, H200, one plane per channel vs. two: ratio 0.85.
 const LEAST_UNITS_OF_RUNS: u32 = 256;
 
-/// Vectors of rows that a core sums up the columns of, at least. Measured with AVX-512, tensors of 1 MiB take 0.3 to 0.9 of the
-/// time that they take with a launch for the sums.
+/// Minimum vectors of rows per core for fused column sums. 1 MiB, AVX-512, fused vs. a separate
+/// launch: ratio 0.3 to 0.9.
 const LEAST_GROUPS_OF_LANES: usize = 4;
 
-/// Steps of a unit from which a row is long to a cube.
+/// Steps per unit from which a row is long for a cube.
 const LONG_STEPS: usize = 4;
 
-/// All that a gradient's kernel is compiled for.
+/// The compile-time parameters of a backward kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct GradientBlueprint {
-    /// Who works on a row.
+    /// The team of a row.
     pub team: Team,
-    /// What the normalization reduced.
+    /// The statistics that the normalization reduced.
     pub statistics: StatisticsKind,
-    /// Whether epsilon was added to the variance, else to the deviation.
+    /// True if epsilon was added to the variance, false if to the deviation.
     pub epsilon_in_sqrt: bool,
-    /// What was applied last.
+    /// The activation.
     pub activation: ActivationKind,
-    /// What was normalized.
+    /// The normalized tensor.
     pub input: AccessBlueprint,
     /// The output's gradient.
     pub output_gradient: AccessBlueprint,
     /// Pairs of mean and reciprocal deviation.
     pub saved: Option<AccessBlueprint>,
-    /// What was multiplied.
+    /// The scale.
     pub scale: Option<AccessBlueprint>,
-    /// What was added.
+    /// The bias.
     pub bias: Option<AccessBlueprint>,
-    /// The input's gradient.
+    /// The input's gradient; `None` if it is not needed.
     pub input_gradient: Option<AccessBlueprint>,
-    /// Whether sums over a row are taken.
+    /// True if sums over a row are computed.
     pub reduces: bool,
-    /// Whether they are weighted by the scale.
+    /// True if these sums are weighted by the scale.
     pub weights: bool,
-    /// Of the tensor that they are written to, where they are; those of runs of columns where it has columns.
+    /// The tensor of the row sums, if they are written. With column dimensions it holds sums per
+    /// column segment.
     pub row_sums: Option<AccessBlueprint>,
-    /// Whether a core goes through its row run by run, each of which has one scale and one bias and sums of its own.
+    /// True if a core processes its row segment by segment, each with one scale, one bias and its
+    /// own sums.
     pub by_runs: bool,
-    /// Which sums of columns each team takes on its way from row to row, in a workspace of its own that
-    /// stays in the cache of the core that fills it; where teams share a row, its products and gradients as
-    /// they are. Those left out take another launch.
+    /// Column sums that each team accumulates over its rows, in its own part of a workspace that
+    /// stays in the core's cache. If teams share a row, the contributions of each row are stored
+    /// unreduced. Omitted sums need a separate launch.
     pub column_sums: ColumnSums,
-    /// Where the sums of a unit's columns stay until its team is through with its rows, and of how many
-    /// steps, one number for each where lanes are rows; [`Hold::Reread`] where they are added up in the
+    /// Staging of a unit's column sums until its team has processed all rows, and their number of
+    /// steps. If lanes are rows, each step has one value. [`Hold::Reread`] accumulates in the
     /// workspace, row by row.
     pub held_columns: Hold,
-    /// Where a row stays between its passes, where the sums of columns are held.
+    /// The buffering of a row between its passes, if column sums are staged.
     pub row: RowKept,
-    /// Where a unit's share of the scale stays while its team goes from row to row; [`Hold::Reread`] where it is
-    /// read at each step.
+    /// Staging of a unit's slice of the scale from row to row; [`Hold::Reread`] loads it at each
+    /// step.
     pub held_scale: Hold,
-    /// Steps of a row that is read again whose loads are under way at once, before anything is written.
+    /// Loads in flight of a reloaded row: steps that are loaded before the first of them is
+    /// written.
     pub under_way: usize,
-    /// Rows that a unit takes side by side, adding to the sums of columns together.
+    /// Rows that a unit processes together, adding to the column sums once for all of them.
     pub abreast: usize,
-    /// Whether a row is split over several teams, in two launches.
+    /// True if a row is reduced and written by different launches.
     pub split: bool,
+    /// True if rows have one element, which equals its mean: the input's gradient is 0.
+    pub has_one_element: bool,
 }
 
-/// Where a row of input and gradient stays between its passes.
+/// The buffering of a row of input and dy between its passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RowKept {
-    /// Nowhere: it is read again, which is cheap where a cache holds it.
+    /// None: the row is reloaded, which is cheap if a cache holds it.
     Reread,
-    /// In registers.
+    /// One buffer in registers.
     Held,
-    /// In registers, and the next row as well, which is read while the team waits for sums of this one, and copied
-    /// when its turn comes.
+    /// One buffer in registers, and a prefetch of the next row while the team waits for the sums of
+    /// this one. The prefetched row is then copied.
     Ahead,
-    /// The same, in two rooms that change places, and each pass converts for itself: of units with so many numbers
-    /// that neither copies of them nor what they are converted to find registers. Cubes that share rows sum up the next
-    /// row before they write this one, whose sums have arrived by then.
+    /// Double buffering in registers; each pass converts the row for itself. It suits units whose
+    /// copies and converted values would exceed the registers. The cubes of a cluster sum the next
+    /// row before they write this one, so its sums have arrived by then.
     InTurn,
 }
 
 impl RowKept {
-    /// Whether the next row is read, with what was saved of it, before its team comes to it.
+    /// True if the next row and its saved statistics are read before its turn.
     pub fn is_ahead(self) -> bool {
         matches!(self, Self::Ahead | Self::InTurn)
     }
 }
 
 impl GradientBlueprint {
-    /// Vectors of columns that each unit holds, where it holds any: at least the room for one.
+    /// Vectors of columns that each unit stages; at least 1, the minimum capacity.
     pub fn held_vectors(&self) -> usize {
         self.held_columns.vectors().unwrap_or(1)
     }
 
-    /// Whether cubes that share rows tell each other what they find in a row a round before they need it.
+    /// True if the cubes of a cluster publish the sums of a row one round before they need them.
     pub fn tells_ahead(&self) -> bool {
         self.row == RowKept::InTurn && self.team.peers > 1
     }
 
-    /// Whether sums of runs of columns are written, each of which a unit or a plane sums up by itself.
+    /// True if sums of column segments are written, each reduced by one unit or plane.
     pub fn sums_runs(&self) -> bool {
         self.row_sums.is_some_and(|sums| sums.col_dims > 0)
     }
 
-    /// Whether scale and bias are the same in all rows, so that rows abreast share their loads.
+    /// True if scale and bias are the same in all rows, so rows of a unit share their loads.
     pub fn shares_params(&self) -> bool {
         let params = [self.scale, self.bias];
         params.iter().flatten().all(|param| param.row_dims == 0)
     }
 
-    /// Whether a unit joins strands itself, in one launch, which leaves their sums too.
+    /// True if a unit combines segments itself, in one launch, which also writes their sums.
     pub fn joins_within(&self) -> bool {
         self.team.joined && self.reduces && !self.split
     }
 
-    /// Storage buffers that the largest kernel binds, CubeCL's own metadata buffer included.
+    /// Storage buffers of the kernel that binds the most, including CubeCL's metadata buffer.
     pub fn bindings(&self) -> u32 {
         let present = [
             self.saved.is_some(),
@@ -195,26 +191,27 @@ impl GradientBlueprint {
     }
 }
 
-/// What runs for a gradient.
+/// The plan of a backward launch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GradientPlan {
-    /// Which strategy this is.
+    /// The strategy.
     pub strategy: Strategy,
-    /// What the kernel is compiled for.
+    /// The compile-time parameters of the kernel.
     pub blueprint: GradientBlueprint,
-    /// How the launch is cut.
+    /// The launch sizes.
     pub grid: Grid,
-    /// Elements of the accumulation dtype that partial sums of rows need between two launches, and sums of strands after one.
+    /// Elements of the accumulation dtype in the workspace: partial row sums between two launches,
+    /// or segment sums after one.
     pub workspace: usize,
-    /// The launch that joins strands between the two, where rows have several.
+    /// The launch that combines segments between the two others; `None` without segments.
     pub join: Option<Join>,
-    /// Why this strategy, in words.
+    /// The reason for the strategy, in words.
     pub reason: &'static str,
 }
 
-/// Sums of each column that a launch leaves where it takes them on the way: one of each team, or where
-/// several teams share a row, one of each row; one of each cube where its teams lie side by side. A core that has parts
-/// of all vectors of rows leaves the sums of its columns, which nobody else has.
+/// Partial sums per column that a fused launch writes: one per team, one per cube if a cube has
+/// several teams, or one per row if several teams share it. A core that has parts of all vectors of
+/// rows writes each of its columns once.
 fn parts_of_columns(grid: &Grid, team: &Team) -> usize {
     match team.level {
         Level::Column => grid.cube_count as usize,
@@ -225,17 +222,18 @@ fn parts_of_columns(grid: &Grid, team: &Team) -> usize {
 }
 
 impl GradientPlan {
-    /// Sums of each column that are left to be added up, where the plan takes them on the way.
+    /// Partial sums per column that are left to reduce, if the plan computes them.
     pub fn parts_of_columns(&self) -> usize {
         parts_of_columns(&self.grid, &self.blueprint.team)
     }
 
-    /// Numbers that there are for so many columns in each of them: whole vectors.
+    /// Elements of each partial sum of `columns` columns, in whole vectors.
     pub fn columns_of_part(&self, columns: usize) -> usize {
         (columns * self.lanes_of_column()).next_multiple_of(self.blueprint.team.vector)
     }
 
-    /// Numbers that a column has in each of them, side by side: one, or where a core's vectors are rows one of each lane.
+    /// Adjacent elements per column of a partial sum: one per lane if a unit's vectors run along
+    /// rows, else one.
     pub fn lanes_of_column(&self) -> usize {
         let team = &self.blueprint.team;
         match (team.level, team.lanes) {
@@ -271,11 +269,11 @@ impl fmt::Display for GradientPlan {
     }
 }
 
-/// Plans a gradient.
+/// Plans a launch of the backward pass.
 ///
-/// Sums of columns are taken on the way where the teams are few and each goes through many rows: on a CPU, and on a GPU
-/// by as many teams as it keeps at work, where registers or shared memory hold the sums of a row. Elsewhere the plan
-/// leaves them out: they take a launch over the columns.
+/// Column sums are fused if few teams process many rows each: on a CPU, and on a GPU whose
+/// registers or shared memory hold the sums of a row, with one wave of teams. Otherwise the plan
+/// omits them, and they need a launch over the columns.
 ///
 /// # Errors
 ///
@@ -307,7 +305,7 @@ pub fn plan_gradient(
         lanes::choose(&task, &problem.input, whole, params, hardware, knobs)
     };
     let mut vectors = vectors_of(choice.knobs());
-    // Input and output gradient of a row.
+    // Input and dy of a row.
     let row_bytes = 2 * problem.cols * problem.dtype.size();
     let accumulated = problem.dtype.accumulation().size();
     let vector_bytes = vectors.width * accumulated;
@@ -354,9 +352,9 @@ pub fn plan_gradient(
     let is_narrow = match cut.held_columns {
         _ if holds_many => true,
         _ if sums_on_the_way || choice.knobs().vector.is_some() => false,
-        // Where columns of units hold their rows those are read once, and wide loads are fewer.
+        // Staged rows along the kept axis are read once, with fewer loads in wide vectors.
         held if cut.team.lanes == Lanes::Rows => held == Hold::Reread,
-        // Narrow ones that fill all units, which these do not.
+        // Narrow vectors occupy all units, unlike these.
         Hold::Registers(_) if cut.team.filled.is_none() && fills(problem, &cut, widest) => true,
         Hold::Reread => is_long(&cut),
         _ => problem.column_sums.count() == 2 && problem.cols <= SHORT_ROW,
@@ -366,11 +364,11 @@ pub fn plan_gradient(
             vector: Some(widest),
             ..choice.knobs()
         });
-        // As many units as before, with more vectors each, where they hold nothing.
+        // The same units with more vectors each, if nothing is staged.
         let has_more = cut.team.level == Level::Cube && !problem.column_sums.any();
         let choice = of_units(choice, has_more.then_some(cut.team.members));
         let narrow_cut = grid::cut(&task, narrow, hardware, choice, rows_abreast)?;
-        // They may be too many to hold.
+        // Narrow vectors may be too many to stage.
         if !holds_many || narrow_cut.held_columns != Hold::Reread {
             (cut, vectors) = (narrow_cut, narrow);
         }
@@ -383,9 +381,8 @@ pub fn plan_gradient(
     if row != RowKept::InTurn && is_wide(problem, &cut) {
         cut.team.filled = None;
     }
-    // What a unit surely has a compiler keeps, converted, from one pass to the other; and of floats with one sum more of
-    // it is under way than there are registers: measured on an H200, rows of 3,072, 5,120 and 14,336 take 1.05 to 1.1
-    // times the time.
+    // The compiler keeps vectors without bounds checks converted between the passes. For f32 rows
+    // with one sum at most this exceeds the registers. 3,072 columns, f32, H200: ratio 1.05 to 1.1.
     let is_light = !problem.dtype.is_half() && problem.column_sums.count() < 2;
     if row == RowKept::InTurn || is_wide(problem, &cut) || is_light {
         cut.team.full = 0;
@@ -397,7 +394,7 @@ pub fn plan_gradient(
     }
     let access = |access: &Access| lanes::blueprint(access, vectors);
     let optional = |tensor: &Option<Access>| tensor.as_ref().map(access);
-    // Vectors of the activation's argument are needed only for its slope.
+    // The activation's argument is needed only for its derivative.
     let has_slope = problem.activation.kind() != ActivationKind::Identity;
     let reads_scale = problem.input_gradient.is_some() || has_slope;
     let on_the_way = cut.held_columns != Hold::Reread
@@ -447,6 +444,7 @@ pub fn plan_gradient(
         },
         abreast: cut.abreast,
         split: cut.takes_two_launches(problem.reduces()),
+        has_one_element: problem.cols * problem.strands == 1 && problem.statistics.reduces_mean(),
     };
     if let Some(input_gradient) = &mut blueprint.input_gradient {
         input_gradient.past_caches =
@@ -481,30 +479,29 @@ pub fn plan_gradient(
     Ok(plan)
 }
 
-/// Whether a core whose vectors are rows may sum up columns lane by lane: those of its rows, or of its parts of all rows,
-/// and of enough of them for what is left to be added up to be little.
+/// True if a core with vectors along rows may sum columns per lane, over its rows or its parts of
+/// all rows. It needs enough rows that few partial sums remain.
 fn has_own_columns(cut: &Cut) -> bool {
     let Grid {
         groups,
         groups_per_team,
         ..
     } = cut.grid;
-    // A part's sums are of all rows.
+    // The sums of a part cover all rows.
     let is_whole = groups_per_team.is_multiple_of(groups) && groups <= LONGEST_COLUMN_SUM;
     (is_whole || !cut.team.parts) && groups.min(groups_per_team) >= LEAST_GROUPS_OF_LANES
 }
 
-/// Steps of a row that is read again that are asked for at once: a unit that has a row for itself has other rows beside
-/// it, or a CPU's cache.
+/// Loads in flight of a reloaded row, in steps. A unit that owns a row hides latency with other
+/// rows or with a CPU's cache.
 ///
-/// One of a software driver's has neither. Measured on Mesa's driver, where all steps have the same scale: batch norm takes
-/// 0.72 to 0.86 of the time, instance norm 0.98; with one for each step layer norm takes 0.98 to 1.1.
+/// A unit of a CPU Vulkan driver has neither. Batch norm, lavapipe: ratio 0.72 to 0.86.
 fn under_way(problem: &GradientProblem, cut: &Cut, width: usize, hardware: &Hardware) -> usize {
     let is_alone = cut.team.level == Level::Unit;
     if is_alone && hardware.is_software() && !problem.weights() {
         return (STEPS_UNDER_WAY / cut.abreast).max(1);
     }
-    // Measured on an H200, layer norm over 96 channels of floats: two steps at once take 1.05 to 1.15 times the time.
+    // Layer norm over 96 channels, f32, H200, two steps vs. one: ratio 1.05 to 1.15.
     let is_short = cut.team.level == Level::Column && cut.grid.splits == 1;
     let has_others = is_alone || is_short && !problem.dtype.is_half();
     let holds_sums = cut.held_columns != Hold::Reread && cut.team.level != Level::Column;
@@ -515,7 +512,7 @@ fn under_way(problem: &GradientProblem, cut: &Cut, width: usize, hardware: &Hard
     1
 }
 
-/// A choice, with so many units where it leaves them open.
+/// The choice with this number of units, unless it sets one.
 fn of_units(choice: StrategyChoice, units: Option<u32>) -> StrategyChoice {
     let knobs = choice.knobs();
     StrategyChoice::Forced(Knobs {
@@ -524,7 +521,7 @@ fn of_units(choice: StrategyChoice, units: Option<u32>) -> StrategyChoice {
     })
 }
 
-/// Units of a cube with a plane for each run of columns whose sums are wanted, where it has more.
+/// Units of a cube with one plane per summed segment; `None` if the cube has no more than that.
 fn units_of_runs(problem: &GradientProblem, cut: &Cut) -> Option<u32> {
     let runs = (problem.cols / problem.summed_run()?).next_power_of_two();
     let units = (runs as u32).saturating_mul(cut.team.plane_size);
@@ -533,13 +530,14 @@ fn units_of_runs(problem: &GradientProblem, cut: &Cut) -> Option<u32> {
     (has_more && units < cut.team.members).then_some(units)
 }
 
-/// Steps of a run of so many columns, of so many runs, where each unit or plane may sum up runs by itself.
+/// Steps of a segment of `columns` columns if a unit or plane may sum each of the `runs` segments
+/// by itself.
 fn run_of(cut: &Cut, columns: usize, runs: usize) -> Option<usize> {
     let team = cut.team;
     let least = match team.level {
-        // A loop of its own for fewer would be more than that.
+        // Shorter segments do not pay for a loop of their own.
         Level::Unit => heuristic::LEAST_RUN,
-        // Half the units of a plane at least have a step.
+        // At least half of a plane's units have a step.
         Level::Plane | Level::Cube => (team.plane_size as usize).div_ceil(2),
         Level::Column => 0,
     };
@@ -549,25 +547,25 @@ fn run_of(cut: &Cut, columns: usize, runs: usize) -> Option<usize> {
         true => cut.grid.run == steps,
         false => columns.is_multiple_of(team.vector),
     };
-    // Their sums go into one, like those of blocks.
+    // Segment sums are added like block sums; more of them would lose precision.
     let keeps_digits = runs <= heuristic::MOST_BLOCKS;
     (by_itself && is_whole && keeps_digits && least > 0 && steps >= least).then_some(steps)
 }
 
-/// Whether vectors of so many lanes leave no unit without one.
+/// True if vectors of `lanes` lanes occupy all units evenly.
 fn fills(problem: &GradientProblem, cut: &Cut, lanes: usize) -> bool {
     problem
         .cols
         .is_multiple_of(lanes * cut.team.members as usize)
 }
 
-/// Whether units of a cube take a row that they read again in several steps each.
+/// True if units of a cube reload a row in several steps each.
 fn is_long(cut: &Cut) -> bool {
     let members = cut.team.members as usize;
     cut.team.level == Level::Cube && cut.grid.steps.div_ceil(members) >= LONG_STEPS
 }
 
-/// Where rows stay that units hold the sums of columns of.
+/// The buffering of rows for units that stage column sums.
 fn row_kept(problem: &GradientProblem, cut: &Cut, wish: Option<RowHeld>) -> RowKept {
     let vectors = cut.held_columns.vectors();
     let Some(vectors) = vectors.filter(|_| problem.reduces()) else {
@@ -576,28 +574,28 @@ fn row_kept(problem: &GradientProblem, cut: &Cut, wish: Option<RowHeld>) -> RowK
     let columns = vectors * cut.team.vector;
     let is_column = cut.team.level == Level::Column;
     let (in_registers, _) = cut.held_columns.places();
-    // Lanes that are rows have one sum for all of them.
+    // Lanes along rows share one sum.
     let of_vector = if is_column { 1 } else { cut.team.vector };
     let sums = in_registers * of_vector * problem.column_sums.count();
     let sums = sums * problem.dtype.accumulation().size() / 4;
     let row = 2 * columns * problem.dtype.size() / 4;
     let units = (cut.team.members * cut.team.columns) as usize;
     let fits = |numbers: usize| numbers * units <= HELD_OF_CUBE;
-    // They leave none for the next row in registers: on an H200 rows of 4,096 floats take 1.05 to 1.1 times the time
-    // with it.
+    // Two sums leave no registers for the next row. 4,096 columns, f32, H200, with prefetch vs.
+    // without: ratio 1.05 to 1.1.
     let has_two_sums =
         problem.column_sums.count() == 2 && matches!(cut.held_columns, Hold::Registers(2..));
     let is_half = problem.dtype.is_half();
     match wish {
-        // What is saved of a row that comes ahead is that of one row. Measured on an H100, layer norm over 96 to 384
-        // channels: floats that are held take 0.77 to 0.83 of the time of those that are read again, halves in vectors
-        // of eight 0.83 to 0.89 of that in vectors of four.
+        // Prefetch would load the saved statistics of one row only. Layer norm, 96 to 384 channels,
+        // f32, H100, staged vs. reloaded: ratio 0.77 to 0.83.
         _ if is_column => match fits(sums + row) && wish != Some(RowHeld::Reread) {
             true => RowKept::Held,
             false => RowKept::Reread,
         },
         None if has_two_sums && !is_half && fits(sums + row) => RowKept::Held,
-        // A room of one vector is none in SPIR-V: CubeCL 0.11.3 panics at the place in it, a constant zero.
+        // One vector cannot be double-buffered in SPIR-V: CubeCL 0.11.3 panics at its index, a
+        // constant zero.
         None | Some(RowHeld::Shared) if fits(sums + 2 * row) => {
             match vectors > 1 && (cut.team.peers > 1 || is_wide(problem, cut)) {
                 true => RowKept::InTurn,
@@ -610,14 +608,14 @@ fn row_kept(problem: &GradientProblem, cut: &Cut, wish: Option<RowHeld>) -> RowK
     }
 }
 
-/// Whether units have so much of a row of halves that what it is converted to leaves no registers to compute with.
+/// True if the converted values of an f16/bf16 row leave a unit no registers for computation.
 fn is_wide(problem: &GradientProblem, cut: &Cut) -> bool {
     let columns = cut.held_columns.vectors().unwrap_or(0) * cut.team.vector;
     let is_crowded = cut.team.members >= CROWDED;
     problem.dtype.is_half() && (is_crowded || columns > COLUMNS_UNDER_WAY)
 }
 
-/// Where the scale stays while teams go from row to row: who reads it behind a row that is under way waits for that.
+/// Staging of the scale from row to row. A load behind a row in flight would wait for that row.
 fn held_scale(problem: &GradientProblem, cut: &Cut, hardware: &Hardware) -> Hold {
     let is_same = |scale: &Access| scale.row.is_empty() && !scale.col.is_empty();
     let Some(vectors) = cut.held_columns.vectors() else {
@@ -633,7 +631,8 @@ fn held_scale(problem: &GradientProblem, cut: &Cut, hardware: &Hardware) -> Hold
     let slots = units / cut.team.plane_size.max(1) as usize;
     let merged = footprint::merged_bytes(slots, 1, Merge::Sums, false, accumulation, hardware);
     let merged = merged.max(units * heuristic::MERGED_OF_UNIT * accumulation);
-    // Two rooms of two rows, and the scale as one row more, which it is not where halves have a scale of floats.
+    // Two buffers of two tensors, and the scale as a fifth. An f32 scale of f16/bf16 rows is larger
+    // than that.
     let numbers = 5 * vectors * cut.team.vector * problem.dtype.size() / 4;
     let has_room = cut.team.members < CROWDED
         && problem.param_dtype.size() <= problem.dtype.size()

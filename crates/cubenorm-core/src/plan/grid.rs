@@ -1,4 +1,4 @@
-//! How a launch is cut, the same for every kernel that works through rows.
+//! Launch sizes, common to all kernels that process rows.
 
 use super::footprint::Footprint;
 use super::heuristic::{self, Shape, Work};
@@ -13,27 +13,29 @@ pub struct Grid {
     pub cube_dim: [u32; 3],
     /// Cubes of a launch, all along x.
     pub cube_count: u32,
-    /// Row groups: rows, or vectors of rows where lanes run along the kept axis.
+    /// Row groups: rows, or vectors of rows if lanes run along the kept axis.
     pub groups: usize,
-    /// Steps through a row: vectors of columns, or columns where lanes run along the kept axis.
+    /// Steps through a row: vectors of columns, or columns if lanes run along the kept axis.
     pub steps: usize,
-    /// Row groups that a team works through, one after another; at a time, where it [claims](Team::claims) them.
+    /// Row groups that a team processes one after another. With a [dynamic schedule](Team::claims),
+    /// row groups per request to the work counter.
     pub groups_per_team: usize,
-    /// Parts that the steps of a row are split in; 1 where one launch does it all.
+    /// Parts that the steps of a row are split into; 1 if one launch processes whole rows.
     pub splits: usize,
     /// Steps of one part.
     pub steps_per_split: usize,
-    /// Steps of a run of columns: of those that lie side by side, where vectors do not divide them, or that share
-    /// their parameters; else of the row. Row groups of a run of rows that vectors do not divide.
+    /// Steps of a column segment that is contiguous with a tail, or has constant parameters; else
+    /// steps of the row. If vectors run along rows and have a tail, row groups of a segment of
+    /// rows.
     pub run: usize,
-    /// Lanes of the last vector of a run that the vector before it has too.
+    /// Lanes that the tail vector of a segment shares with the vector before it.
     pub overlap: usize,
-    /// Rows that have their statistics in common.
+    /// Consecutive rows that share their statistics.
     pub strands: usize,
 }
 
 impl Grid {
-    /// Teams of the launch, those without work counted in.
+    /// Teams of the launch, including idle ones.
     pub fn teams(&self, team: &Team) -> usize {
         let units: u32 = self.cube_dim.iter().product();
         (self.cube_count / team.peers) as usize * (units / team.members) as usize
@@ -78,34 +80,35 @@ impl Grid {
     }
 }
 
-/// How it is cut.
+/// The chosen schedule.
 pub(super) struct Cut {
     pub strategy: Strategy,
     pub team: Team,
     pub hold: Hold,
     pub grid: Grid,
     pub abreast: usize,
-    /// Where the sums of a unit's columns stay from row to row.
+    /// The staging of a unit's column sums from row to row.
     pub held_columns: Hold,
     pub reason: &'static str,
 }
 
 impl Cut {
-    /// Whether a launch finds what rows come to and another writes: each part of a row is another team's, or strands are
-    /// joined between the two.
+    /// True if one launch reduces and another writes, because several teams share a row or segments
+    /// are combined in between.
     pub fn takes_two_launches(&self, reduces: bool) -> bool {
         let in_parts = self.grid.splits > 1 && self.team.peers == 1;
         (in_parts || self.team.joined && !self.has_whole_rows()) && reduces
     }
 
-    /// Whether a unit has all strands of its rows side by side.
+    /// True if a unit processes all segments of its rows as one tile.
     fn has_whole_rows(&self) -> bool {
         let lanes = self.abreast * self.team.vector;
         self.team.side_by_side && lanes.is_multiple_of(self.grid.strands)
     }
 }
 
-/// Cuts a task. `abreast` says how many of so many row groups a team may take side by side.
+/// Chooses the schedule of a task. `abreast` maps a number of row groups to the most that a unit
+/// may process together.
 pub(super) fn cut(
     task: &Task,
     vectors: Vectors,
@@ -153,7 +156,8 @@ pub(super) fn cut(
             _ => 1,
         },
         abreast: match ragged_columns {
-            // Of rows abreast a loop takes one step at a time, of which Mesa's driver has no more left.
+            // Loops over several rows per unit are unrolled less, which would exceed lavapipe's
+            // iteration limit.
             _ if hardware.is_software() && steps > heuristic::SOFTWARE_STEPS => 1,
             true => abreast(groups).min(heuristic::most_ragged_abreast(hardware)),
             false => abreast(groups),
@@ -178,15 +182,15 @@ pub(super) fn cut(
 
     let steps_per_split = steps.div_ceil(splits).max(1);
     let (splits, items) = match peers {
-        // Rounding up may leave the last parts empty: count those that are not.
+        // Rounding up may leave the last parts empty: only count the others.
         1 => {
             let splits = steps.div_ceil(steps_per_split).max(1);
             (splits, groups * splits)
         }
-        // Each cube of a team has its own, with nothing in it or not.
+        // Each cube of a team has its own part, even if it is empty.
         _ => (splits, groups),
     };
-    // Those that lie side by side have the same part.
+    // The rows of a tile have the same part.
     let side_by_side = work.side_by_side > 1 && hold == Hold::Reread;
     let abreast = match splits {
         _ if side_by_side => work.side_by_side,
@@ -230,8 +234,8 @@ pub(super) fn cut(
             parts: splits > 1,
             joined: task.strands > 1,
             peers,
-            // Neighbouring units take neighbouring vectors where they lie along the kept axis, and the teams of a GPU rows
-            // that lie side by side: what is under way at a time lies close together.
+            // Striped if vectors lie along the kept axis, or on a GPU: units that run at the same
+            // time access adjacent memory.
             in_blocks: level == Level::Unit
                 && (lanes == Lanes::Columns || hardware.cpu_cores.is_some()),
             claims: false,
@@ -266,7 +270,7 @@ pub(super) fn cut(
     })
 }
 
-/// Checks that a device has what each launch takes.
+/// Checks the launches against the limits of a device.
 pub(super) fn check_limits(launches: &[Footprint], hardware: &Hardware) -> Result<(), PlanError> {
     for launch in launches {
         let Footprint {
@@ -289,7 +293,7 @@ pub(super) fn check_limits(launches: &[Footprint], hardware: &Hardware) -> Resul
             });
         }
         let needed = launch.shared_memory.needed(hardware);
-        // What a CPU reports is the size of a cache, which limits nothing.
+        // A CPU reports a cache size, which is not a limit.
         if needed > hardware.max_shared_memory && hardware.cpu_cores.is_none() {
             return Err(PlanError::SharedMemory {
                 needed,

@@ -1,37 +1,33 @@
 use crate::DType;
 
-/// Units that a core runs in one instruction where a driver plays a GPU on a CPU.
+/// Units that a core runs in one instruction under a CPU Vulkan driver.
 pub(super) const LANES: u32 = 8;
 
-/// Elements that a core of a CPU should have to read before another is woken. Measured on two cores, forward: up to
-/// 2^16 elements one core takes 0.4 to 0.7 of the time of both, 2^17 0.75 to 0.9, 2^18 0.75 to 1.1, 2^19 1.2.
+/// Minimum elements per CPU core before another core is woken. Forward, one core vs. two: ratio 0.4
+/// to 0.7 up to 2^16 elements, 0.75 to 0.9 at 2^17, 1.2 at 2^19.
 const ELEMENTS_OF_CORE: usize = 1 << 17;
 
-/// Elements that a row takes as long as at least: it has a root and two divisions, however short it is. Measured with
-/// AVX2: rows of three halves take a core 8.5 ns each, rows of 768 of them 0.34 ns for each element.
+/// Minimum elements to charge per row, for its square root and two divisions. 3 columns f16 AVX2:
+/// 8.5 ns per row; 768 columns: 0.34 ns per element.
 const LEAST_OF_ROW: usize = 32;
 
-/// Vectors of rows that lie side by side that a core's registers have room for: four registers for each where there are 32
-/// of them. Measured with AVX-512 in one run, beside one register of memory: batch norm with channels last takes 0.31 to 0.82
-/// of the time, of halves, in two registers of memory, 0.55 to 0.89; instance norm 0.77 to 0.95 and 0.68 to 0.86.
+/// Vectors of adjacent rows that fit a core's registers: four registers each if there are 32.
+/// Channels-last batch norm, f32, AVX-512, vs. one register: ratio 0.31 to 0.82.
 const VECTORS_OF_ROWS: usize = 8;
 
-/// Rows that lie side by side that a unit of a software driver takes at most: as floats a line of a cache. Measured on
-/// Mesa's driver with AVX-512, channels last, beside vectors of four floats and eight halves: instance norm in 128 channels takes 0.18
-/// and 0.37 of the time forward and 0.21 and 0.52 in both passes, group norm in 320 0.47 and 0.37, batch norm of floats in 64, eight of them in a vector, 0.32 in both passes,
-/// layer norm over channels of 28 x 28 and 56 x 56 0.35 to 0.58. In 32 channels, which eight vectors of four fill, eight
-/// and sixteen take 1.1 and 1.2 times the time in both passes; 32 lanes take up to 1.4 times the time of 16.
+/// Most adjacent rows per unit of a CPU Vulkan driver: one cache line of f32. Instance norm, 128
+/// channels channels-last, f32, lavapipe, vs. vectors of 4: ratio 0.18 forward, 0.21 both passes.
 const SOFTWARE_ROWS: usize = 16;
 
-/// The few facts about a device that a plan may read.
+/// The device properties that a plan depends on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Hardware {
-    /// Cores that run units, on a CPU runtime; `None` on anything that schedules cubes itself.
+    /// Cores that run units on a CPU runtime; `None` on devices that schedule cubes themselves.
     pub cpu_cores: Option<u32>,
-    /// Cores of the CPU that plays a GPU, where a driver does that; `None` on anything else. Cubes are
-    /// scheduled, but by those cores, and what looks like parallel units are the lanes of their vectors.
+    /// Cores that execute the cubes of a CPU Vulkan driver such as lavapipe; `None` on other
+    /// devices. The units of a cube are SIMD lanes of these cores.
     pub software_cores: Option<u32>,
-    /// Units of a plane, where it is the same for every kernel and plane operations are there.
+    /// Units of a plane; `None` if the size varies between kernels or plane operations are missing.
     pub plane_size: Option<u32>,
     /// Units that a cube may have.
     pub max_units_per_cube: u32,
@@ -39,35 +35,37 @@ pub struct Hardware {
     pub max_cube_dim: [u32; 3],
     /// Cubes that a launch may have along x.
     pub max_cubes: u32,
-    /// Bytes of shared memory that a cube may use; of a CPU, of a core's first-level cache.
+    /// Bytes of shared memory that a cube may use; on a CPU, bytes of a core's first-level cache.
     pub max_shared_memory: usize,
-    /// Whether units of a cube can share it.
+    /// True if units of a cube can share memory.
     pub shares_memory: bool,
-    /// True if tables in shared memory that are not live at the same time take one place. WGSL gives each its own.
+    /// True if arrays in shared memory reuse the space of others with disjoint lifetimes. WGSL
+    /// gives each array its own space.
     pub reuses_shared_memory: bool,
     /// Buffers that a kernel may bind.
     pub max_bindings: u32,
-    /// Streaming multiprocessors, where the runtime knows.
+    /// Streaming multiprocessors; `None` if the runtime does not report them.
     pub multiprocessors: Option<u32>,
-    /// Whether cubes of a launch can tell each other numbers of 8 bytes while they run.
+    /// True if the cubes of a launch can exchange 8-byte values through atomics while they run.
     pub cubes_talk: bool,
     /// Bits of the widest load.
     pub load_width: u32,
-    /// Lanes that a vector may have, whatever its dtype; a software driver's has more where they are rows that lie side by side.
+    /// Most lanes of a vector, for any dtype. A CPU Vulkan driver allows more for vectors of
+    /// adjacent rows.
     pub max_vector: usize,
-    /// Bits of all vector registers of a core, where a CPU runs units.
+    /// Bits of all vector registers of a CPU core; 0 on other devices.
     pub register_bits: u32,
-    /// Bytes of the caches that results can be stored past and rows fetched into; `None` where neither can be asked for, or
-    /// nobody says how large they are.
+    /// Bytes of the CPU caches, the reference for non-temporal stores and prefetch. `None` if
+    /// neither is available or the size is unknown.
     pub passable_caches: Option<usize>,
 }
 
 impl Hardware {
-    /// Lanes of a vector where a driver plays a GPU on a CPU: halves that one load brings. CubeCL cuts vectors that are
-    /// wider than those of its language.
+    /// Lanes of a vector on a CPU Vulkan driver: the 16-bit elements of one load. CubeCL splits
+    /// vectors that are too wide for the shader language.
     pub const SOFTWARE_VECTOR: usize = 8;
 
-    /// A CPU of so many cores whose widest load has `load_width` bits.
+    /// A CPU with this number of cores; `load_width` is in bits.
     pub const fn cpu(cores: u32, load_width: u32) -> Self {
         Self {
             cpu_cores: Some(cores),
@@ -89,7 +87,7 @@ impl Hardware {
         }
     }
 
-    /// A device with what WebGPU guarantees and nothing more.
+    /// A device with the limits that WebGPU guarantees.
     pub const fn webgpu() -> Self {
         Self {
             cpu_cores: None,
@@ -111,7 +109,7 @@ impl Hardware {
         }
     }
 
-    /// The same played by a driver on a CPU of so many cores.
+    /// The WebGPU limits on a CPU Vulkan driver with this number of cores.
     pub const fn software(cores: u32) -> Self {
         Self {
             software_cores: Some(cores),
@@ -120,7 +118,7 @@ impl Hardware {
         }
     }
 
-    /// A CUDA device of so many multiprocessors.
+    /// A CUDA device with this number of multiprocessors.
     pub const fn cuda(multiprocessors: u32) -> Self {
         Self {
             cpu_cores: None,
@@ -142,30 +140,31 @@ impl Hardware {
         }
     }
 
-    /// [`Self::busy_cores`] of so many rows of so many elements each.
+    /// [`Self::busy_cores`] for `rows` rows of `elements` elements each.
     pub(super) fn busy_cores_of_rows(&self, rows: usize, elements: usize) -> Option<u32> {
         self.busy_cores(rows.saturating_mul(elements.max(LEAST_OF_ROW)))
     }
 
-    /// Cores that are worth waking to read so many elements, where a CPU runs units: a launch waits for each of
-    /// them, and the threads that prepare the next one have no other place to run.
+    /// CPU cores worth waking to read `elements` elements; `None` if no CPU runs units. A launch
+    /// waits for every core that it wakes, and they compete with the threads that prepare the next
+    /// launch.
     pub fn busy_cores(&self, elements: usize) -> Option<u32> {
         let wanted = elements / ELEMENTS_OF_CORE;
         self.cpu_cores
             .map(|cores| wanted.clamp(1, cores as usize) as u32)
     }
 
-    /// Whether a driver plays the device on a CPU.
+    /// True if a CPU executes the cubes of a Vulkan device, as lavapipe does.
     pub const fn is_software(&self) -> bool {
         self.software_cores.is_some()
     }
 
-    /// Whether it is what no CPU plays.
+    /// True for real GPUs: neither a CPU runtime nor a CPU Vulkan driver.
     pub const fn is_gpu(&self) -> bool {
         self.cpu_cores.is_none() && !self.is_software()
     }
 
-    /// Its multiprocessors; those of a mid-range GPU where the runtime does not say.
+    /// Number of multiprocessors; a mid-range GPU's if the runtime does not report it.
     pub const fn processors(&self) -> usize {
         match self.multiprocessors {
             Some(processors) => processors as usize,
@@ -173,13 +172,13 @@ impl Hardware {
         }
     }
 
-    /// Units that all cores run at once where a driver plays the device on a CPU.
+    /// Units that all cores run at once under a CPU Vulkan driver; `None` on other devices.
     pub(super) fn software_lanes(&self) -> Option<usize> {
         self.software_cores.map(|cores| (cores * LANES) as usize)
     }
 
-    /// Bits of all vector registers of a core of the processor that this runs on: 32 of 512 with AVX-512, 16
-    /// of 256 with AVX2, 32 of 128 on ARM.
+    /// Bits of all vector registers of a core of the current processor: 32 of 512 with AVX-512, 16
+    /// of 256 with AVX, 32 of 128 on Arm.
     pub fn register_bits_here() -> u32 {
         #[cfg(target_arch = "x86_64")]
         {
@@ -198,14 +197,14 @@ impl Hardware {
         }
     }
 
-    /// Rows that a core has registers for when each of them has so many vectors of so many bytes at a time.
+    /// Rows that fit a core's registers, with `vectors` vectors of `bytes` bytes per row.
     pub(super) fn rows_in_registers(&self, vectors: usize, bytes: usize) -> usize {
         (self.register_bits as usize / (8 * vectors * bytes)).max(1)
     }
 
-    /// Lanes of the widest vector of rows that lie side by side. A core of a CPU goes from line to line of memory there,
-    /// and had better find several that are neighbours. So does one that plays a GPU, where the vectors of neighbouring units do
-    /// not fill the `run` of rows that lie side by side.
+    /// Lanes of the widest vector along adjacent rows. A CPU core moves to another cache line at
+    /// each step, so it processes several adjacent rows together. On a CPU Vulkan driver the units
+    /// of a core divide the `run` adjacent rows among themselves.
     pub(super) fn widest_of_rows(&self, dtype: DType, run: usize) -> usize {
         let of_load = self.widest_vector(dtype.size());
         let bits = self.register_bits as usize / VECTORS_OF_ROWS;
@@ -220,11 +219,11 @@ impl Hardware {
         }
     }
 
-    /// Lanes of the widest load of elements of so many bytes.
+    /// Lanes of the widest load of elements of `element` bytes.
     pub fn widest_vector(&self, element: usize) -> usize {
         let lanes = (self.load_width as usize / (8 * element)).max(1);
         let widest = lanes.min(self.max_vector.max(1));
-        // Halving must reach 1.
+        // Repeated halving must reach 1.
         1 << widest.ilog2()
     }
 }

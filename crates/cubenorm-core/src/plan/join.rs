@@ -1,4 +1,5 @@
-//! The launch between two that makes of what strands have what their rows have.
+//! The launch between reducing and writing that combines per-segment statistics into per-group
+//! statistics.
 
 use super::footprint::{combined_statistics, partial_statistics};
 use super::grid::{Cut, Grid, cut};
@@ -6,19 +7,19 @@ use super::lanes::Vectors;
 use super::task::Task;
 use super::{Hardware, Knobs, Lanes, PlanError, Strategy, StrategyChoice, Team, heuristic};
 
-/// How the statistics of strands are joined: a team for those of each row.
+/// The launch that combines the statistics of segments. One team combines the segments of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Join {
-    /// Who works on those of a row.
+    /// The team of a group.
     pub team: Team,
-    /// How the launch is cut.
+    /// The launch sizes.
     pub grid: Grid,
-    /// Elements of the accumulation dtype that it leaves: a few numbers for each row.
+    /// Elements of the accumulation dtype that it writes: a few values per group.
     pub workspace: usize,
 }
 
-/// Elements that the first of two launches leaves, and the launch that combines them if rows have several channels, each with
-/// `shifts` numbers besides.
+/// Workspace elements of the first of two launches, and the launch that combines segments if there
+/// are any. Each segment adds `shifts` values to its statistics.
 pub(super) fn between_launches(
     task: &Task,
     of: &Cut,

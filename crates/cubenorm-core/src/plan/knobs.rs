@@ -4,46 +4,47 @@ use serde::{Deserialize, Serialize};
 
 use super::Strategy;
 
-/// How a launch is cut, as far as somebody decides it: what is `None` is left to the analytic plan.
+/// Launch parameters that override the analytic plan; it chooses every parameter that is `None`.
 ///
-/// A knob is a wish. What the problem or the device cannot have (more units than fit, a row that no
-/// register holds) becomes the nearest that they can; only a strategy that does not apply is an error.
+/// A knob is a preference. A value that the problem or the device does not allow becomes the
+/// nearest allowed one, such as fewer units or no staging. Only a strategy that does not apply is
+/// an error.
 ///
-/// It prints as what it decides, such as `cube units=256 row=reread`, and as `analytic` where it
-/// decides nothing.
+/// Its text lists the chosen values, such as `cube units=256 row=reread`; `analytic` if all are
+/// `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Knobs {
-    /// Who works together on a row.
+    /// The strategy.
     pub strategy: Option<Strategy>,
-    /// Units of a plane, where the hardware reports no plane operations although it runs them, as
-    /// CubeCL does for software Vulkan drivers.
+    /// Units of a plane, for devices that run plane operations but do not report them, as CubeCL's
+    /// CPU Vulkan drivers.
     pub plane_size: Option<u32>,
-    /// Lanes of a vector at most.
+    /// Most lanes of a vector.
     pub vector: Option<usize>,
-    /// Units of a cube; along the reduced axis where it has several columns.
+    /// Units of a cube; the units along the reduced axis if a cube has several columns.
     pub units: Option<u32>,
-    /// Where a row stays between its passes.
+    /// The staging of a row between its passes.
     pub row: Option<RowHeld>,
-    /// Rows that a unit takes side by side.
+    /// Rows that a unit processes together.
     pub abreast: Option<usize>,
-    /// Parts of a row.
+    /// Parts that a row is split into.
     pub splits: Option<usize>,
-    /// Cubes that share rows, each with a part of the columns of all of them.
+    /// Cubes of a cluster that share rows, each with a part of the columns.
     pub peers: Option<u32>,
-    /// Whether the cores of a CPU claim their rows while a launch runs.
+    /// True to schedule rows dynamically over the cores of a CPU, false to assign them statically.
     pub claims: Option<bool>,
 }
 
-/// Where a row should stay between its passes.
+/// The preferred staging of a row between its passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum RowHeld {
-    /// Nowhere: it is read again.
+    /// None: the row is reloaded.
     Reread,
-    /// In registers, where they suffice, else nowhere.
+    /// Registers if they suffice, else none.
     Registers,
-    /// In shared memory, where it suffices, else nowhere.
+    /// Shared memory if it suffices, else none.
     Shared,
-    /// In registers as far as they suffice, the rest in shared memory, where that does, else nowhere.
+    /// Registers first, the rest in shared memory if it suffices, else none.
     Both,
 }
 

@@ -1,42 +1,41 @@
-//! Which axis vectors run along and how wide they are.
+//! The axis and the width of vectors.
 
 use super::task::Task;
 use super::{AccessBlueprint, Hardware, Knobs, Lanes, LoadMode, Strategy};
 use crate::{Access, DType, Dim};
 
-/// How many times the lanes of vectors that divide a row others must have, to be worth an end of their own. Measured
-/// with AVX-512: of twice the lanes rows of 1000 floats take 0.8 of the time, of 392 as long, of 40 halves 1.4 times.
+/// Minimum ratio of lanes for tail vectors to replace vectors that divide a row. 1000 columns f32
+/// AVX-512, twice the lanes: ratio 0.8; 40 columns f16: 1.4.
 const WORTH_AN_END: usize = 4;
 
-/// Registers of rows side by side where those are not a multiple of a vector: the more, the more of them are there twice.
-/// Measured with AVX-512, layer norm over channels of maps of 14 x 14 and 7 x 7, forward, beside the widest vectors that
-/// divide them, of four rows and one: two registers take 0.5 to 0.7 and 0.1 to 0.2 of the time, one 0.5 to 0.8 and 0.12
-/// to 0.26, four 0.6 to 1.2 and 0.1 to 0.28; in maps of 28 x 28 four have more to do than one that divides them.
+/// Most registers per vector of adjacent rows with a tail; wider vectors recompute more rows. Layer
+/// norm over channels, 14 x 14, AVX-512, vs. vectors that divide: ratio 0.5 to 0.7 with two, 0.6 to
+/// 1.2 with four.
 const REGISTERS_OF_ENDS: usize = 2;
 
-/// What share of the widest vectors' lanes those must have at least that go on from one run of a parameter to the next,
-/// for which it is read twice, and more than how many times those of vectors that do not. Measured with AVX-512, group
-/// norm over maps of 7 x 7, beside one element at a time: vectors of all lanes take 0.5 to 0.7 of the time, of half of
-/// them 0.85, of a quarter 1.25, of an eighth 1.5 to 1.8 times; on Mesa's driver of all lanes 0.7 to 1, of half 1, of a
-/// quarter 1.2 to 1.4. On an H200 batch norm by given statistics of bfloat16 in maps of 14 x 14 takes 0.8 of the time
-/// in vectors of four beside eight.
+/// Vectors that cross parameter segments read the parameter twice. They need at least this fraction
+/// of the widest vector's lanes (as its denominator), and more than this multiple of the lanes of
+/// vectors that do not cross. Group norm, 7 x 7, AVX-512, vs. one lane: ratio 0.5 to 0.7 with all
+/// lanes, 0.85 with half, 1.25 with a quarter.
 const WORTH_RUNS: usize = 2;
 
-/// What vectors are.
+/// The vectors of a launch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Vectors {
     pub lanes: Lanes,
     pub width: usize,
-    /// Columns that lie side by side, or rows where vectors lie along those.
+    /// Length of a contiguous column segment, or of a segment of adjacent rows if vectors run along
+    /// rows.
     pub run: usize,
-    /// Whether vectors do not divide a run: the last one of it ends with it.
+    /// True if the length of a segment is not a multiple of the width: its tail vector ends with
+    /// the segment.
     pub ragged: bool,
     /// Elements of a row.
     pub cols: usize,
 }
 
-/// The axis that the input is contiguous along, and the widest vector that fits every tensor; or one that fits it
-/// but for an end, where that is much wider.
+/// Chooses the axis along which the input is contiguous and the widest vector that suits every
+/// tensor. A much wider vector with a tail is preferred.
 pub(super) fn choose<'a>(
     task: &Task,
     input: &Access,
@@ -55,7 +54,7 @@ pub(super) fn choose<'a>(
     let run_of_input = lane_dims(input, lanes).last().map_or(1, |dim| dim.size);
     let widest = match lanes {
         Lanes::Columns => hardware.widest_vector(task.dtype.size()),
-        // Units that share rows have shared memory for the usual vectors.
+        // Units that share rows have shared memory for vectors of the usual width only.
         Lanes::Rows if !is_of_units(knobs) => hardware.widest_of_rows(task.dtype, 1),
         Lanes::Rows => hardware.widest_of_rows(task.dtype, run_of_input),
     };
@@ -63,16 +62,16 @@ pub(super) fn choose<'a>(
         Some(wanted) => widest.min(1 << wanted.max(1).ilog2()),
         None => widest,
     };
-    // Every tensor has the lanes within one dimension, and the input takes them in one access. A
-    // residual that repeats a row is as good as one that does not; a parameter at a stride costs its
-    // own gather only, and of one that is a number for each row each lane finds its own.
+    // In every tensor a vector's lanes are within one dimension, and the input loads them in one
+    // access. A broadcast residual qualifies too. A strided parameter costs only its own gather. A
+    // parameter that is constant along rows is looked up per lane.
     let divides = |access: &Access, vector: usize| {
         let dim = lane_dims(access, lanes).last();
         dim.is_none_or(|dim| dim.size % vector == 0)
     };
     let loads = |vector: usize| match mode(input, lanes, vector) {
         LoadMode::Vector => true,
-        // A CPU's compiler makes one access of them.
+        // A CPU compiler merges them into one access.
         LoadMode::Adjacent => hardware.cpu_cores.is_some(),
         LoadMode::Pairs
         | LoadMode::Splat
@@ -99,8 +98,9 @@ pub(super) fn choose<'a>(
         true => over_runs,
         false => plain,
     };
-    // Sums of columns have a place for each lane of each step, of which none may be there twice; where lanes are rows
-    // those sums take a launch of their own. What is joined of strands has a place for each row.
+    // Column sums have a slot for each lane of each step, so tail vectors must not overlap there.
+    // Vectors along rows are exempt: a separate launch computes their column sums. Combined
+    // segments have a slot for each row.
     let may_be_ragged = hardware.cpu_cores.is_some()
         && (task.column_sums == 0 || lanes == Lanes::Rows)
         && task.strands == 1
@@ -111,7 +111,7 @@ pub(super) fn choose<'a>(
     };
     if let Some(run) = run_of_all {
         let (widest, longest) = match lanes {
-            // At least one vector in front of the last.
+            // At least one full vector before the tail.
             Lanes::Columns => (widest, run / 2),
             Lanes::Rows => {
                 let of_register = hardware.widest_vector(task.dtype.accumulation().size());
@@ -138,7 +138,7 @@ pub(super) fn choose<'a>(
     }
 }
 
-/// Steps of a run of columns along which every parameter is one number.
+/// Steps of a column segment along which every parameter is constant.
 pub(super) fn run_of_params<'a>(
     params: impl Iterator<Item = &'a Access>,
     vectors: Vectors,
@@ -151,7 +151,7 @@ pub(super) fn run_of_params<'a>(
     fits.then(|| first.size.div_ceil(vectors.width))
 }
 
-/// Whether each unit has a row or a part of one for itself.
+/// True if each unit owns a row or a part of one.
 fn is_of_units(knobs: Knobs) -> bool {
     matches!(
         knobs.strategy,
@@ -159,8 +159,9 @@ fn is_of_units(knobs: Knobs) -> bool {
     )
 }
 
-/// Columns that lie side by side in every tensor, or are one element again and again. Where lanes are rows, those that
-/// lie side by side in the input, and none of which another tensor has elsewhere than the one before and a stride.
+/// Length of the column segment that is contiguous, or one repeated element, in every tensor. If
+/// lanes are rows, length of the input's segment of adjacent rows, if it divides the row dimension
+/// of every other tensor.
 fn run<'a>(
     input: &Access,
     everyone: impl Iterator<Item = &'a Access>,
@@ -169,7 +170,7 @@ fn run<'a>(
     let run = lane_dims(input, lanes).last()?;
     let is_alike = |access: &Access| match lane_dims(access, lanes).last() {
         None => true,
-        // A row is found by its number, a column by the run that it is in.
+        // Rows are addressed by their index, columns by their segment.
         Some(dim) if lanes == Lanes::Rows => dim.size % run.size == 0,
         Some(dim) => dim.size == run.size && dim.stride <= 1,
     };
@@ -184,9 +185,9 @@ pub(super) fn blueprint(access: &Access, vectors: Vectors) -> AccessBlueprint {
         row_dims: access.row.len(),
         col_dims: access.col.len(),
         mode: match mode(access, vectors.lanes, vectors.width) {
-            // The last one of a run starts anywhere.
+            // The tail vector of a segment may be unaligned.
             LoadMode::Vector if vectors.ragged => LoadMode::Adjacent,
-            // And none goes on beyond it.
+            // No vector crosses into the next segment.
             LoadMode::Runs if ragged => LoadMode::Splat,
             mode => mode,
         },
@@ -200,8 +201,8 @@ pub(super) fn blueprint(access: &Access, vectors: Vectors) -> AccessBlueprint {
     }
 }
 
-/// Halves that a software driver would load and store one by one come in pairs, where all tensors of a kernel's that
-/// have one dtype are accessed in whole vectors: a kernel has one type for them.
+/// Packs f16 elements in pairs on a CPU Vulkan driver, which would load and store them one by one.
+/// All tensors of one dtype must use whole vectors, because a kernel has one type for them.
 pub(super) fn pair<const N: usize>(
     dtype: DType,
     vectors: Vectors,
@@ -225,7 +226,7 @@ fn mode(access: &Access, lanes: Lanes, vector: usize) -> LoadMode {
         Lanes::Columns => &access.row,
         Lanes::Rows => &access.col,
     };
-    // A vector access starts at a multiple of its width, wherever the other indices stand.
+    // A vector access is aligned if all other strides are multiples of its width.
     let is_aligned = outer
         .iter()
         .chain(others)
@@ -240,14 +241,16 @@ fn mode(access: &Access, lanes: Lanes, vector: usize) -> LoadMode {
     }
 }
 
-/// Whether a tensor is one number along runs of columns that vectors do not divide, but are no longer than.
+/// True if a tensor is constant along column segments that are at least as long as a vector but not
+/// a multiple of it.
 fn is_of_runs(access: &Access, lanes: Lanes, vector: usize) -> bool {
     let innermost = access.col.last();
     let runs = innermost.filter(|dim| dim.stride == 0 && dim.size >= vector);
     lanes == Lanes::Columns && runs.is_some_and(|dim| dim.size % vector != 0)
 }
 
-/// Whether a tensor is one number all along a row, the same for several rows that vectors do not divide.
+/// True if a tensor is constant along each row and over several rows whose number is not a multiple
+/// of the vector width.
 fn is_of_rows(access: &Access, lanes: Lanes, vector: usize) -> bool {
     let innermost = access.row.last();
     let repeats = innermost.is_some_and(|dim| dim.stride == 0 && dim.size % vector != 0);

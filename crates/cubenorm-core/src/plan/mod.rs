@@ -1,4 +1,4 @@
-//! Problem and hardware to plan: which kernel runs, how it is cut, and why.
+//! Chooses the kernel and the launch sizes of a problem on a device, with a reason.
 
 mod backward;
 mod blueprint;
@@ -41,14 +41,14 @@ use join::between_launches;
 use lanes::Vectors;
 use task::Task;
 
-/// Who works together on a row. See the table in the [crate documentation](crate).
+/// The units that share a row. See the table in the [crate documentation](crate).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Strategy {
     /// One unit for each row.
     Unit,
     /// One plane for each row.
     Plane,
-    /// One cube for each row, or several that tell each other what they find.
+    /// One cube for each row, or a cluster of cooperating cubes.
     Cube,
     /// Several cubes for each row, in two launches.
     Split,
@@ -79,24 +79,24 @@ impl fmt::Display for Strategy {
     }
 }
 
-/// Who decides how a launch is cut.
+/// The source of the launch parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum StrategyChoice {
     /// The analytic choice for this problem on this hardware.
     #[default]
     Inferred,
-    /// What has been measured to be the fastest for problems like this one. A plan by itself measures
-    /// nothing: to [`plan_forward`] and [`plan_gradient`] this is the same as [`Inferred`](Self::Inferred).
+    /// The fastest measured plan for similar problems. Planning itself measures nothing:
+    /// [`plan_forward`] and [`plan_gradient`] treat it as [`Inferred`](Self::Inferred).
     Tuned,
-    /// The same, until all measuring of the process has taken so long together: from then on what is
-    /// in no cache yet is as inferred.
+    /// As [`Tuned`](Self::Tuned), with a budget for all measurements of the process. After that,
+    /// problems without a cached result use [`Inferred`](Self::Inferred).
     TunedWithin(Duration),
-    /// The caller, as far as the knobs say.
+    /// The knobs that the caller sets; the analytic choice decides the others.
     Forced(Knobs),
 }
 
 impl StrategyChoice {
-    /// What the caller decides.
+    /// The knobs that the caller sets.
     pub fn knobs(self) -> Knobs {
         match self {
             Self::Inferred | Self::Tuned | Self::TunedWithin(_) => Knobs::default(),
@@ -104,7 +104,7 @@ impl StrategyChoice {
         }
     }
 
-    /// How long it may be measured what is the fastest; `None` where it is not asked.
+    /// The time that measurements may take; `None` without autotuning.
     pub fn budget(self) -> Option<Duration> {
         match self {
             Self::Tuned => Some(Duration::MAX),
@@ -126,7 +126,7 @@ impl From<Knobs> for StrategyChoice {
     }
 }
 
-/// Why no plan could be made.
+/// A reason that a problem has no plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
@@ -135,56 +135,56 @@ pub enum PlanError {
     Strategy {
         /// The strategy.
         strategy: Strategy,
-        /// What stands in the way.
+        /// The obstacle.
         reason: &'static str,
     },
-    /// There is no element.
+    /// The tensor is empty.
     #[error("an empty tensor has nothing to plan")]
     Empty,
-    /// The kernel would bind more buffers than the device takes.
+    /// The kernel binds more buffers than the device allows.
     #[error("the kernel binds {needed} buffers, the device takes {available}")]
     Bindings {
         /// Buffers of the kernel.
         needed: u32,
-        /// Buffers that the device takes.
+        /// Buffers that the device allows.
         available: u32,
     },
-    /// A cube of the kernel would take more shared memory than the device has.
+    /// A cube of the kernel needs more shared memory than the device has.
     #[error("a cube takes {needed} bytes of shared memory, the device has {available}")]
     SharedMemory {
-        /// Bytes that a cube takes.
+        /// Bytes that a cube needs.
         needed: usize,
-        /// Bytes that a cube of the device may take.
+        /// Bytes that a cube of the device may use.
         available: usize,
     },
-    /// A cube of the kernel would have more units than the device allows.
+    /// A cube of the kernel has more units than the device allows.
     #[error("a cube has {needed:?} units, the device allows {allowed:?} and {most} in all")]
     Units {
         /// Units along x, y and z.
         needed: [u32; 3],
         /// Units that the device allows along x, y and z.
         allowed: [u32; 3],
-        /// Units that it allows in all.
+        /// Units that it allows in total.
         most: u32,
     },
 }
 
-/// What runs: the comptime half ([`Blueprint`]) and the sizes of the launch.
+/// An executable plan: the comptime half ([`Blueprint`]) and the launch sizes.
 ///
-/// A plan is a value. It prints as one line that says what would run and why.
+/// A plan is a value. Its text is one line that describes the launch and the reason for it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
-    /// Which strategy this is.
+    /// The strategy.
     pub strategy: Strategy,
-    /// What the kernel is compiled for.
+    /// The compile-time parameters of the kernel.
     pub blueprint: Blueprint,
-    /// How the launch is cut.
+    /// The launch sizes.
     pub grid: Grid,
-    /// Elements of the accumulation dtype that partial statistics need between two launches.
+    /// Elements of the accumulation dtype for partial statistics between two launches.
     pub workspace: usize,
-    /// The launch that joins strands between the two, where rows have several.
+    /// The launch that combines segments between the two others; `None` without segments.
     pub join: Option<Join>,
-    /// Why this strategy, in words.
+    /// The reason for the strategy, in words.
     pub reason: &'static str,
 }
 
@@ -236,8 +236,7 @@ impl fmt::Display for Plan {
 ///
 /// # Errors
 ///
-/// [`PlanError`] where a forced strategy does not apply, or the device's limits do not hold the
-/// kernel.
+/// [`PlanError`] if a forced strategy does not apply, or the kernel exceeds the device's limits.
 ///
 /// # Example
 ///
@@ -322,7 +321,7 @@ pub fn plan_forward(
             ..choice.knobs()
         });
         let narrow_cut = plan(narrow)?;
-        // They may be too many to hold.
+        // Narrow vectors may be too many to stage.
         if cut.hold == Hold::Reread || narrow_cut.hold != Hold::Reread {
             (vectors, cut) = (narrow, narrow_cut);
         }
@@ -368,7 +367,10 @@ pub fn plan_forward(
         shifts: problem.statistics.reduces_mean(),
         first_is_shift: is_half && cut.team.level == Level::Unit && !one_block,
         one_block,
-        folded: cut.team.side_by_side && problem.params().all(is_constant),
+        folded: cut.team.side_by_side
+            && problem.params().all(is_constant)
+            // A norm has two factors, whose product may not be finite.
+            && !problem.statistics.is_norm(),
         fetches_next: heuristic::fetches_next(access(&problem.input), &cut, &task, hardware),
         epsilon_in_sqrt: problem.epsilon.is_inside_sqrt(),
         activation: problem.activation.kind(),
@@ -403,7 +405,7 @@ pub fn plan_forward(
                 same_params,
                 hardware,
             );
-    // A row in shared memory is there as it is in memory: there is no room for more.
+    // Packed pairs would be staged in the accumulation dtype, for which shared memory has no space.
     if let (_, 0) = cut.hold.places() {
         let input = Some(&mut blueprint.input);
         let tensors = [
@@ -439,7 +441,7 @@ pub fn plan_forward(
     Ok(plan)
 }
 
-/// Whether there are several parameters whose rows are at the same places.
+/// True if there are several parameters with equal row addressing.
 fn are_alike(problem: &NormProblem) -> bool {
     let mut rows = problem.params().map(|param| &param.row);
     let Some(first) = rows.next().filter(|row| !row.is_empty()) else {

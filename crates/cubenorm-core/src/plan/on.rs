@@ -1,24 +1,26 @@
-//! Which problem a description comes to on a device: of whole rows, or of strands.
+//! The view of a problem (whole rows or segments) that suits a device.
 
 use super::{Hardware, Hold, Strategy, StrategyChoice, Team, plan_forward, plan_gradient};
 use crate::problem::Rows;
 use crate::{DType, GradientDesc, GradientProblem, NormDesc, NormError, NormProblem, ParamSums};
 
-/// Bytes of a row's neighbours in memory that are worth a load by themselves. Measured on an H100, percent of a copy, group
-/// norm of bfloat16 with channels last, whose rows units hold: 21 and 42 with 8 and 16 bytes, 79 with 32, 85 to 97 with
-/// more; but 31 and 52 in vectors of 2 and 4, which divide 60 and 40. In strands 48 to 60.
+/// Minimum bytes of a group's adjacent channels for whole rows; with less, segments are faster.
+/// Channels-last group norm, bf16, H100, % of copy bandwidth: 21 with 8 bytes, 42 with 16, 79 with
+/// 32; segments: 48 to 60.
 const LEAST_BESIDE: usize = 32;
 
-/// The canonical form of a description that a device is to run: that of [`NormDesc::problem`], but for four cases.
+/// The canonical form of a description for a device: [`NormDesc::problem`], with four exceptions.
 ///
-/// - Where nothing is reduced, rows are longer on a GPU, whose units share them: where they would be short, and where
-///   parameters are one number along few elements.
-/// - There, of halves on a CPU, they are what each number of the parameters belongs to, as the channels that are last in
-///   memory are, where a core takes all of them side by side: a deviation is rooted and divided by once, not at each element.
-/// - Rows that have [strands](NormProblem::strands) come as those where that pays. They come whole where a plan for whole
-///   rows holds them and so reads them once, and where the choice forces units of a plane or cube to share a row.
-/// - Columns of a CPU are cut where parameters change along them, such as those of a group at its channels, if vectors that end
-///   with each such run are so much wider.
+/// - Nothing reduced, GPU: rows are joined if they are short or if parameters are constant along
+///   few elements, because units share rows.
+/// - Nothing reduced, f16/bf16 on a CPU: a row holds the elements of one parameter value, such as a
+///   channel of a channels-last tensor, if a core processes a tile of rows. The reciprocal
+///   deviation is computed once per row, not per element.
+/// - Rows that consist of [segments](NormProblem::strands) are split into them if this is faster.
+///   They stay whole if a plan stages whole rows and so reads them once, or if the choice forces a
+///   plane or cube per row.
+/// - CPU: columns are split into segments of constant parameters, such as the channels of a group,
+///   if this allows much wider vectors with a tail.
 ///
 /// # Errors
 ///
@@ -31,7 +33,7 @@ const LEAST_BESIDE: usize = 32;
 ///     DType, Hardware, NormDesc, Statistics, StrategyChoice, TensorDesc, problem_on,
 /// };
 ///
-/// // Batch norm by running statistics, of maps of 7 x 7 that no vector divides.
+/// // Batch norm with running statistics; no vector divides the 7 x 7 feature maps.
 /// let input = TensorDesc::contiguous([8, 2048, 7, 7], DType::F32);
 /// let channel = TensorDesc::contiguous([1, 2048, 1, 1], DType::F32);
 /// let [mean, variance] = [channel.clone(), channel];
@@ -82,7 +84,7 @@ pub fn problem_on(
     };
     let [whole_width, width] = [&of_whole, &of_strands].map(|plan| plan.blueprint.team.vector);
     let bytes = desc.input.dtype.size();
-    // What is held is read once.
+    // Staged rows are read once.
     let reads_once = of_whole.blueprint.hold != Hold::Reread
         && whole_width == hardware.widest_vector(bytes)
         && in_strands.strands * bytes >= LEAST_BESIDE;
@@ -93,16 +95,13 @@ pub fn problem_on(
     })
 }
 
-/// How many times the lanes of vectors that go on from one run of a parameter to the next those must have that end with a run,
-/// to be worth it, of floats and of halves. Measured with AVX-512, group norm: of as many lanes floats in maps of 25 x 34
-/// and 14 x 14 take 1.0 to 1.4 times the time, halves in maps of 14 x 14 0.74; of twice as many halves in maps of 25 x 34
-/// 0.52 to 0.61, floats in maps of 13 x 17 0.7. Maps of 73 x 73, two in a group, which no vector divides, take 0.44 of
-/// the time of floats and 0.16 of that of halves.
+/// Minimum ratio of the lanes of vectors with a tail per segment to the lanes of vectors that cross
+/// segments. Group norm, 14 x 14, AVX-512, equal lanes: ratio 1.0 to 1.4 for f32, 0.74 for f16.
 const fn worth_a_cut(dtype: DType) -> usize {
     if dtype.is_half() { 1 } else { 2 }
 }
 
-/// The same with columns cut where parameters change along them, where that pays on a CPU.
+/// The same with columns split into segments of constant parameters, if this is faster on a CPU.
 fn cut_at_runs(whole: NormProblem, hardware: &Hardware) -> NormProblem {
     let is_cpu = hardware.cpu_cores.is_some();
     let Some(cut) = whole.cut_at_runs().filter(|_| is_cpu) else {
@@ -110,7 +109,7 @@ fn cut_at_runs(whole: NormProblem, hardware: &Hardware) -> NormProblem {
     };
     let plan = |problem: &NormProblem| {
         let plan = plan_forward(problem, hardware, StrategyChoice::Inferred).ok()?;
-        // What is held is read once.
+        // Staged rows are read once.
         (plan.blueprint.hold == Hold::Reread).then_some(plan.blueprint.team)
     };
     match cut_pays(whole.dtype, plan(&whole), plan(&cut)) {
@@ -119,7 +118,7 @@ fn cut_at_runs(whole: NormProblem, hardware: &Hardware) -> NormProblem {
     }
 }
 
-/// Whether it does, by the teams that would read rows again.
+/// True if splitting is faster, judged by the teams that reload rows.
 fn cut_pays(dtype: DType, of_whole: Option<Team>, of_cut: Option<Team>) -> bool {
     let (Some(of_whole), Some(of_cut)) = (of_whole, of_cut) else {
         return false;
@@ -127,8 +126,9 @@ fn cut_pays(dtype: DType, of_whole: Option<Team>, of_cut: Option<Team>) -> bool 
     of_cut.ragged && of_cut.vector >= worth_a_cut(dtype) * of_whole.vector
 }
 
-/// The problem of an input's gradient that a device is to run, with sums taken [as they are there](sums_on): that of
-/// [`GradientDesc::input_problem`], but for columns of a CPU that are cut where parameters change along them.
+/// The backward problem of the input's gradient for a device, with sums from [`sums_on`]:
+/// [`GradientDesc::input_problem`], except that a CPU may split columns into segments of constant
+/// parameters.
 ///
 /// # Errors
 ///
@@ -142,7 +142,7 @@ fn cut_pays(dtype: DType, of_whole: Option<Team>, of_cut: Option<Team>) -> bool 
 ///     sums_on,
 /// };
 ///
-/// // Groups of two channels, in maps of 73 x 73 that no vector divides.
+/// // Groups of two channels; no vector divides the 73 x 73 feature maps.
 /// let input = TensorDesc::contiguous([16, 32, 2, 73 * 73], DType::F32);
 /// let norm = NormDesc::new(input, [2, 3], Statistics::MeanVariance)
 ///     .with_scale(TensorDesc::contiguous([32, 2, 1], DType::F32));
@@ -170,7 +170,7 @@ pub fn input_problem_on(
         Some((plan.blueprint.team, plan.blueprint.by_runs))
     };
     let (of_whole, of_cut) = (plan(&whole), plan(&cut));
-    // Else they take a launch that reads everything once more.
+    // Otherwise a separate launch reads everything again for the sums.
     let sums_on_the_way =
         of_cut.is_some_and(|(_, sums)| sums) && of_whole.is_some_and(|(_, sums)| !sums);
     let [of_whole, of_cut] = [of_whole, of_cut].map(|plan| plan.map(|(team, _)| team));
@@ -181,8 +181,8 @@ pub fn input_problem_on(
     })
 }
 
-/// How a gradient's sums are to be taken on a device: of strands, where rows have any and they pay, else as
-/// [`GradientDesc::param_sums`] says.
+/// The source of the parameter gradients on a device: channel segments if there are any and they
+/// are faster, else [`GradientDesc::param_sums`].
 ///
 /// # Example
 ///
@@ -191,7 +191,7 @@ pub fn input_problem_on(
 ///     DType, GradientDesc, Hardware, Layout, NormDesc, ParamSums, Statistics, TensorDesc, sums_on,
 /// };
 ///
-/// // Two groups of four channels that are last in memory, of 900 pixels each.
+/// // Channels-last: two groups of four channels, 900 spatial positions.
 /// let layout = Layout::strided([1, 2, 4, 900], [7200, 4, 1, 8]);
 /// let norm = NormDesc::new(TensorDesc::new(layout, DType::F32), [2, 3], Statistics::MeanVariance)
 ///     .with_scale(TensorDesc::contiguous([2, 4, 1], DType::F32));
@@ -206,9 +206,8 @@ pub fn sums_on(desc: &GradientDesc, hardware: &Hardware) -> ParamSums {
     }
 }
 
-/// Whether so many strands of so many elements are worth finding what each lane of them is multiplied with. Measured with
-/// AVX-512, forward and backward together, batch norm of floats in maps of 7 x 7, whose strands are 196 bytes: with 8
-/// pictures they take 1.57 times the time of whole rows, with 32 1.33, with 83 1.05; with 167 of halves 0.86.
+/// True if segments are long enough to pay for per-lane coefficients. Batch norm, 7 x 7, f32,
+/// AVX-512, forward and backward, segments vs. whole rows: ratio 1.57 with 8 samples, 1.05 with 83.
 fn strands_pay(strands: usize, cols: usize, bytes: usize, hardware: &Hardware) -> bool {
     hardware.cpu_cores.is_none() || cols >= strands * bytes
 }

@@ -1,28 +1,29 @@
-//! What a launch is cut from.
+//! The input of scheduling.
 
 use super::Merge;
 use crate::DType;
 
-/// What there is to do, as far as it decides how it is cut.
+/// The properties of a problem that determine its schedule.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Task {
     pub rows: usize,
     pub cols: usize,
     pub dtype: DType,
-    /// Of scale and bias, and of statistics that are given.
+    /// Of scale, bias and provided statistics.
     pub param_dtype: DType,
-    /// What a row is held in between its passes.
+    /// Dtype of a staged row.
     pub held: DType,
-    /// Whether anything is reduced over a row.
+    /// True if anything is reduced over a row.
     pub reduces: bool,
-    /// How partial results become one.
+    /// The combination of partial statistics.
     pub merge: Merge,
-    /// Sums of each column that a team takes of its rows, so that few teams leave little to add up.
+    /// Column sums that a team accumulates over its rows. Fewer teams leave fewer partial sums to
+    /// reduce.
     pub column_sums: usize,
     /// Tensors of the input's size that are read.
     pub reads: usize,
-    /// Rows that have their statistics in common.
+    /// Consecutive rows that share their statistics.
     pub strands: usize,
-    /// Whether scale or bias change along a row.
+    /// True if scale or bias change along a row.
     pub params_by_step: bool,
 }
