@@ -1,19 +1,18 @@
-//! Which results a CPU stores past its caches.
+//! Non-temporal stores and prefetch on a CPU.
 
 use crate::plan::grid::Cut;
 use crate::plan::lanes::Vectors;
 use crate::plan::task::Task;
 use crate::plan::{AccessBlueprint, Hardware, Hold, Lanes, Level, LoadMode};
 
-/// Bytes of the narrowest vector that a processor stores past its caches.
+/// Bytes of the narrowest non-temporal vector store.
 const LEAST_STORE: usize = 16;
 
-/// Whether a result that is accessed like this may go past the caches of a CPU, since what the call moves is half of them
-/// or more.
+/// True if an output with this access may use non-temporal stores: the call moves at least half the
+/// CPU's caches.
 ///
-/// Whoever reads the result next finds it there only if all that is worked on meanwhile fits as well. Measured with AVX2 and
-/// 32 MiB, a norm and two copies after one another: with results of the norm past the caches they take 1.3 to 1.9 times the time
-/// where it moves 2 to 12 MiB, 1.0 at 16, 0.92 to 0.96 at 24 and more. At 16, four norms alone take 0.84 of the time.
+/// With fewer bytes, the output is still cached when the next kernel reads it.
+/// 24 MiB and more AVX2, 32 MiB cache, one norm and two copies: 1.04x to 1.09x faster.
 pub(in crate::plan) fn may_pass_caches(
     result: AccessBlueprint,
     vector: usize,
@@ -23,20 +22,21 @@ pub(in crate::plan) fn may_pass_caches(
     result.mode == LoadMode::Vector && is_beyond(vector, task, hardware)
 }
 
-/// Vectors of the shortest run that has them: at its ends a line is written twice, in part, and read from memory for that.
+/// Minimum length of a segment in vectors. Cache lines at its head and tail are written twice, in
+/// part, and first read from memory.
 const LEAST_BETWEEN_ENDS: usize = 32;
 
-/// Whether the results of a call may go past the caches, in vectors of so many lanes.
+/// True if the call moves enough for non-temporal stores, in vectors of `vector` lanes.
 fn is_beyond(vector: usize, task: &Task, hardware: &Hardware) -> bool {
     let is_wide = vector * task.dtype.size() >= LEAST_STORE;
-    // A repeated element counts as often as it is there, which may be more than a number holds.
+    // Broadcast elements count every time they occur, so the product may overflow.
     let elements = task.rows.saturating_mul(task.cols);
     let moved = elements.saturating_mul((task.reads + 1) * task.dtype.size());
     is_wide && hardware.passable_caches.is_some_and(|it| moved >= it / 2)
 }
 
-/// Whether a result may whose vectors do not divide its runs: all but the ends of each, where parameters are the same
-/// along it.
+/// True if an output may use non-temporal stores although its segments have tails. They cover each
+/// segment except its head and tail, and need parameters that are constant along it.
 pub(in crate::plan) fn may_pass_between_ends(
     result: AccessBlueprint,
     vectors: Vectors,
@@ -51,7 +51,8 @@ pub(in crate::plan) fn may_pass_between_ends(
         && is_beyond(vectors.width, task, hardware)
 }
 
-/// Whether it does.
+/// True if such an output uses non-temporal stores: a unit owns its row, reloads it, and processes
+/// one row at a time.
 pub(in crate::plan) fn passes_between_ends(
     result: AccessBlueprint,
     cut: &Cut,
@@ -64,11 +65,12 @@ pub(in crate::plan) fn passes_between_ends(
     is_alone && may_pass_between_ends(result, vectors, task, same_params, hardware)
 }
 
-/// Whether it does.
+/// True if an output uses non-temporal stores: [`may_pass_caches`] allows them, and the lines are
+/// written in order.
 ///
-/// Lines that a core fills so have buffers of their own, and rows that it goes through abreast take each other's: measured with
-/// AVX2, four rows of 4 KiB abreast take 2.3 times the time that they take through the caches, one 0.76. Rows side by side
-/// continue each other's lines, and rows that are held are written one after another.
+/// Partly written lines occupy the few fill buffers of a core, and interleaved rows evict each
+/// other's. Tiles continue each other's lines, and staged rows are written one after another.
+/// Four interleaved rows of 4 KiB AVX2, cached -> non-temporal stores: 2.3x slower.
 pub(in crate::plan) fn passes_caches(
     result: AccessBlueprint,
     cut: &Cut,
@@ -79,17 +81,16 @@ pub(in crate::plan) fn passes_caches(
     in_order && may_pass_caches(result, cut.team.vector, task, hardware)
 }
 
-/// Bytes of the longest row that is fetched while the one before it is normalized: both have to be in a core's second-level
-/// cache. Measured with 2 MiB of it, rows of 256 KiB to 2 MiB take 1.06 to 1.18 times the time, of 64 and 127 KiB 0.8 to 0.97.
+/// Bytes of the longest row that is prefetched. A core's second-level cache must hold it and the
+/// row before it.
+/// 64 and 127 KiB, 2 MiB of second-level cache: 1.03x to 1.25x faster.
 const LONGEST_FETCHED: usize = 128 << 10;
 
-/// Whether a core fetches its next row while it normalizes one that it reads again.
+/// True if a core prefetches its next row while it normalizes one that it reloads.
 ///
-/// Memory has nothing to do then but to take results: what a core's prefetcher asks for by itself begins with the row.
-/// Measured with AVX2, twenty shapes in one order and eleven of them in the other: 0.96 and 0.90 of the time in the mean, RMS norm
-/// of 4,096 and 8,192 halves 0.78 to 0.81, single ones of halves 1.25 and, where both were slow, 1.84 in one order; with AVX-512 0.79 to
-/// 1.03 up to 128 KiB. To fetch what is written, too, takes 0.9 to 1.19 times
-/// the time of that.
+/// Memory only takes stores in that pass, and the hardware prefetcher starts with the next row's
+/// first load. Prefetching the output as well gains nothing.
+/// 20 shapes AVX2, mean: 1.04x faster.
 pub(in crate::plan) fn fetches_next(
     input: AccessBlueprint,
     cut: &Cut,

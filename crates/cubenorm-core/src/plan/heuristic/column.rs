@@ -1,4 +1,4 @@
-//! Vectors along the kept axis, units along the reduced one.
+//! Vectors along the kept axis, units along the reduced axis.
 
 use super::cube::CUBE_VECTORS;
 use super::device::cubes_to_fill;
@@ -9,59 +9,53 @@ use super::{Shape, Work};
 use crate::plan::footprint::merged_bytes;
 use crate::plan::{Hardware, Hold, Level, Merge, RowHeld, Strategy};
 
-/// Units of a cube that reduces columns, and such cubes that keep a multiprocessor busy.
+/// Units per cube that reduces columns.
 const UNITS_OF_COLUMNS: usize = 256;
 
-/// The same where strands are joined, but for sums of halves. Measured on an H200 and an H100, percent of a copy with twice
-/// as many and with so many: group norm with channels last, forward, bf16 43 → 47 and 48 → 52, f32 54 → 59 and 58 → 63,
-/// backward, f32 53 → 56 and 54 → 57; batch norm in maps of 7 x 7, forward, bf16 48 → 55 and 55 → 59, f32 56 → 61 and 59 → 63.
+/// [`UNITS_OF_COLUMNS`] for segmented rows, except for backward sums of f16/bf16.
+/// Group norm, channels-last bf16 H200, 256 -> 128 units: 43% -> 47% of copy bandwidth (1.09x).
 const UNITS_OF_STRANDS: usize = 128;
 
-/// The same where there are few such cubes. Measured on an H200: batch norm with 64 channels last takes as long with
-/// 1,024, of which some registers are spilled, with 256 of them 0.9 to 0.95 of the time.
+/// Maximum units per cube if there are few such cubes: 1,024 are no faster and spill registers.
 const MOST_UNITS_OF_COLUMNS: usize = 512;
+/// Cubes of columns per multiprocessor that keep it busy.
 const CUBES_OF_COLUMNS: usize = 4;
 
-/// Steps of a column that are few and many, and that the following is known of. Measured on an H100, layer norm over
-/// channels, percent of a copy with 256, 512 and 1,024 units of a cube.
-///
-/// Where no vector divides the rows that lie side by side, as the pixels of 7 x 7, a unit reads one number at a time.
-/// Forward, floats: 256 channels 57, 69, 63; 512 42, 59, 75; 768 26, 47, 66; 2,048 21, 23, 47. Halves: 192 54, 53, 29; 512 38,
-/// 59, 47; 768 29, 44, 47; 2,048 14, 20, 35. Backward, floats: 192 65, 82, 79; 768 31, 51, 42; 1,536 30, 28, 34. Halves: 192
-/// 63, 52, 46; 384 47, 53, 33; 768 23, 43, 29.
-///
-/// In vectors, forward, floats: 512 channels of 28 x 28 97, 95, 77; 640 of 32 x 32 61, 71, 89; 768 of 14 x 14 46, 75, 69; 1,024
-/// of 16 x 16 63, 61, 53. Halves: 76, 76, 68; 71, 75, 69; 39, 50, 63; 63, 75, 70. Backward, floats: 61, 46, 29; 39, 69, 35; 35, 56,
-/// 32; 42, 48, 29. Halves: 51, 44, 31; 34, 53, 30; 29, 57, 35; 35, 47, 34. Instance norm with channels last, which has one scale
-/// for each row, with 256 and 512: floats 320 x 25 x 25 68, 96; bf16 65, 50; f16 67, 73; 640 x 28 x 28 65, 82; 63, 41; 61, 63.
+/// Maximum steps of a column that [`times_of_steps`] counts as few. More units per cube pay off for
+/// long columns, and sooner if units load one element at a time.
+/// 768 f32 of 14 x 14 H100, layer norm over channels, 256 -> 512 units: 46% -> 75% of copy
+/// bandwidth (1.63x).
 const FEW_STEPS: usize = 256;
+/// Maximum steps of a column of medium length.
 const MANY_STEPS: usize = 512;
+/// Maximum steps of a column that [`times_of_steps`] applies to; measurements end there.
 const MOST_STEPS: usize = 2048;
 
-/// Rows that a column of units goes through at least where it sums up what it finds of each of their columns, unless
-/// there are too few to fill the device.
+/// Minimum rows per team with column sums, unless there are too few to fill the device.
 const ROUNDS_OF_COLUMNS: usize = 4;
 
-/// Columns that lie side by side in a cube, vectors of them, at most and at least; and steps of a unit from which on
-/// fewer of them leave more units for each. Measured on an H200, layer norm over channels of halves: 384 of them take
-/// 0.94 of the time with 16 side by side, 768 0.91 to 0.94 with 8.
+/// Maximum adjacent columns per cube, in vectors. Long columns take fewer, which leaves more units
+/// for each.
+/// 768 f16/bf16 H200, layer norm over channels, 32 -> 8 adjacent columns: 1.06x to 1.10x faster.
 const COLUMNS_SIDE_BY_SIDE: usize = 32;
+/// Minimum adjacent columns per cube, in vectors.
 const LEAST_SIDE_BY_SIDE: usize = 8;
+/// Steps per unit above which a cube takes fewer adjacent columns.
 const STEPS_OF_COLUMN: usize = 24;
 
-/// Bytes of a vector of floats of which fewer lie side by side where only so few are held. Measured there: 192 channels
-/// take 0.71 of the time with 16 vectors side by side that are held, 384 with 8 of them 0.87 to 0.96. Of halves 192 take
-/// 1.07 times the time so: each unit has so little of them that scale and bias are as much work.
+/// Maximum bytes of an f32 vector for which a cube takes fewer adjacent columns in order to stage
+/// them. f16/bf16 columns gain nothing: scale and bias cost the same as a unit's share of the row.
+/// 192 f32 H200, layer norm over channels, 16 adjacent columns, staged: 1.41x faster.
 const LIGHT_COLUMNS: usize = 8;
 
-/// Bytes of a row, as it is held, that each unit has in registers where that is asked for: half of what a unit has of
-/// them where a multiprocessor runs two cubes. Measured on an H100, percent of a copy, held so and as it is inferred:
-/// layer norm over 384 channels of floats in vectors of four 76 and 64, of bf16 69 and 54, of f16 45 and 54; over 192
-/// channels of halves in vectors of two 76 and 69; over 96 of floats in vectors of four 87 and 100.
+/// Maximum bytes of a row staged per unit if [`Knobs::row`](crate::plan::Knobs::row) prefers
+/// registers. Half a unit's registers if a multiprocessor runs two cubes.
+/// 384 f32 H100, layer norm over channels, vectors of four: 64% -> 76% of copy bandwidth (1.19x).
 const ASKED_OF_COLUMN: usize = 256;
 
-/// Columns of several units each, or of one where a CPU runs the units: they would share memory and
-/// wait for each other, which a software driver makes a hundred times dearer than reading more.
+/// Schedules columns of several units each. On CPU and, unless forced, on CPU Vulkan, each column
+/// has one unit. More would share memory and wait at barriers, which costs CPU Vulkan a hundred
+/// times more than further reads.
 pub(super) fn column(work: &Work, hardware: &Hardware, is_forced: bool) -> Shape {
     if hardware.cpu_cores.is_some() || hardware.is_software() && !is_forced {
         return unit(work, hardware);
@@ -72,7 +66,7 @@ pub(super) fn column(work: &Work, hardware: &Hardware, is_forced: bool) -> Shape
     let halvings = 0..=halvings.unwrap_or(0);
     let all = halvings.clone().map(|halvings| of(1, halvings));
     if work.column_sums > 0 {
-        // Units of a cube twice as large have half as much of a row that is too long for the sums of others.
+        // Twice the units have half of a row each, for rows whose column sums do not fit otherwise.
         let larger = halvings.map(|halvings| of(2, halvings));
         let larger = larger
             .filter(|shape| fills(hardware, work.groups.div_ceil(shape.cube_dim[0] as usize)));
@@ -82,7 +76,7 @@ pub(super) fn column(work: &Work, hardware: &Hardware, is_forced: bool) -> Shape
         }
     }
     let widest = of(1, 0);
-    // What a gradient sums up is read again wherever it has columns, and in parts all of it is under way.
+    // Backward reloads every row with column sums, and parts have all their loads in flight.
     let is_whole =
         work.reduces && work.merge != Merge::Sums && widest.splits == 1 && work.strands == 1;
     let is_open = hardware.is_gpu() && work.knobs.units.is_none();
@@ -103,11 +97,12 @@ pub(super) fn column(work: &Work, hardware: &Hardware, is_forced: bool) -> Shape
     held.or_else(short).unwrap_or_else(least)
 }
 
-/// The same with the sums that each unit takes over rows in registers, where they leave room.
+/// Adds column sums in registers to `shape`; `None` if they do not fit.
 fn summing(work: &Work, hardware: &Hardware, shape: Shape) -> Option<Shape> {
     let [teams, members, _] = shape.cube_dim.map(|units| units as usize);
     let vectors = size(work.steps.div_ceil(members))?;
-    // A cube adds up one kind of its teams' sums at a time, in shared memory, where its teams merge as well.
+    // A cube reduces one kind of column sum at a time in shared memory, which also holds the merge
+    // tables.
     let table = vectors * members * teams * work.accumulation;
     let merged = MERGED_OF_UNIT * teams * members * work.vector * work.accumulation;
     let fits = shape.splits == 1
@@ -124,12 +119,12 @@ fn summing(work: &Work, hardware: &Hardware, shape: Shape) -> Option<Shape> {
     })
 }
 
-/// Whether a tuner wants to know what registers make of it.
+/// True if staging in registers is preferred, by autotuning or by the caller.
 fn asks_for_registers(work: &Work) -> bool {
     work.knobs.row == Some(RowHeld::Registers)
 }
 
-/// Where so many vectors of a unit stay.
+/// Staging of `vectors` vectors per unit.
 fn held(work: &Work, hardware: &Hardware, vectors: usize) -> Hold {
     let bytes = vectors * work.vector * work.held;
     let is_read_twice =
@@ -139,12 +134,12 @@ fn held(work: &Work, hardware: &Hardware, vectors: usize) -> Hold {
     asked.map_or_else(|| registers(work, hardware, vectors), Hold::Registers)
 }
 
-/// Whether so many cubes keep the device busy without parts of rows.
+/// True if `cubes` cubes keep the device busy without splitting rows.
 fn fills(hardware: &Hardware, cubes: usize) -> bool {
     cubes >= cubes_to_fill(hardware, CUBES_OF_COLUMNS)
 }
 
-/// So many columns side by side in a cube, which has so many times the units that it has by itself.
+/// Schedule with `x` adjacent columns per cube and `times` the usual units.
 fn columns(work: &Work, hardware: &Hardware, x: usize, times: usize) -> Shape {
     let cubes = work.groups.div_ceil(x);
     let limit = match work.knobs.units {
@@ -157,7 +152,7 @@ fn columns(work: &Work, hardware: &Hardware, x: usize, times: usize) -> Shape {
     let limit = limit.min(hardware.max_units_per_cube as usize);
     let wanted = work.knobs.units.map_or(work.steps, |units| units as usize);
     let y = wanted.min(work.steps).max(1).next_power_of_two();
-    // A power of two as well: who merges them halves their number.
+    // Also a power of two, since each step of the merge divides the number of units by two.
     let most = (limit / x).min(hardware.max_cube_dim[1] as usize);
     let y = y.min(1 << most.max(1).ilog2());
     let splits = |y: usize| match (work.reduces, work.knobs.splits) {
@@ -206,7 +201,7 @@ fn columns(work: &Work, hardware: &Hardware, x: usize, times: usize) -> Shape {
     }
 }
 
-/// How many times the usual units a cube has whose columns go through so many steps.
+/// Factor on [`UNITS_OF_COLUMNS`] for the number of steps.
 fn times_of_steps(work: &Work) -> usize {
     let sums = work.merge == Merge::Sums;
     let (few, many) = (work.steps <= FEW_STEPS, work.steps <= MANY_STEPS);
@@ -219,8 +214,8 @@ fn times_of_steps(work: &Work) -> usize {
     }
 }
 
-/// Units of a cube that reduces columns: more where rows cannot be split in parts enough to fill the device, as far as
-/// shared memory has room for what they merge.
+/// Units per cube that reduces columns. More if splitting rows cannot fill the device, up to the
+/// capacity of shared memory for the merge tables.
 fn units_of_columns(work: &Work, hardware: &Hardware, cubes: usize) -> usize {
     let is_whole = work.reduces && work.strands == 1 && fills(hardware, cubes);
     if is_whole && work.steps <= MOST_STEPS {

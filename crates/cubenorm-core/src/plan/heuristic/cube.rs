@@ -1,4 +1,4 @@
-//! One cube for each row: its units, and what each of them has.
+//! One cube per row: its units, and the vectors per unit.
 
 use super::hold::{
     FLOATS_OF_UNIT, HALVES_OF_UNIT, HELD_SUMS, HELD_VECTORS, SHORT_HALVES, UNITS_WITH_SUMS,
@@ -8,37 +8,36 @@ use super::{Shape, Work};
 use crate::plan::hardware::LANES;
 use crate::plan::{Hardware, Hold, Level, Merge, Strategy};
 
-/// Columns of a row that one cube takes alone at most where it holds sums of them; what several gain is measured in
-/// [`super::peers`].
+/// Maximum columns of a row that one cube takes with column sums. Clusters take longer rows: see
+/// [`mod@super::peers`].
 pub(super) const COLUMNS_OF_CUBE: usize = 1 << 14;
 
-/// Units of a cube that reduces nothing, at most. Measured on an H200: batch norm by given statistics in rows of
-/// 100,352 and 200,704 floats takes 0.92 of the time of 1,024.
+/// Maximum units per cube if nothing is reduced.
+/// 100,352 and 200,704 f32 H200, batch norm with provided statistics, 1,024 -> 512 units: 1.09x
+/// faster.
 const UNITS_WITHOUT_SUMS: usize = 512;
 
-/// Vectors that a unit should have in flight before a cube gets more units: enough to cover the
-/// latency of memory, few enough to stay in registers.
+/// Vectors in flight per unit above which a cube gets more units. Enough to hide memory latency,
+/// few enough for registers.
 pub(super) const CUBE_VECTORS: usize = 4;
 
-/// Bytes of such a vector, as computed: of narrower ones a unit has more. Measured on an H200: rows of 2,025 floats
-/// that no vector divides take 0.63 of the time with 16 of them in a unit instead of 4; backward, where two tensors are
-/// read, those of halves 0.9 with 16 instead of 8, which is what floats have.
+/// Bytes of such a vector in the accumulation dtype. Units take more of narrower vectors.
+/// 2,025 f32 in single lanes H200, 4 -> 16 vectors per unit: 1.59x faster.
 const CUBE_VECTOR_BYTES: usize = 16;
 
-/// Vectors that a unit has where half the units have fewer of them idle, and those of three that half the units share
-/// where they wait twice for each other: the more a unit has, the more rows are under way. Measured on an H200, layer
-/// norm of halves: rows of 1,280, 2,560 and 5,120 take 0.85 to 0.9 of the time with 5 of them in each unit instead of
-/// 2.5, of 7,168 and 14,336 0.8 to 0.9 with 7 instead of 3.5, of 12,288 0.8 with 6 instead of 3.
+/// Maximum vectors per unit if a cube takes half its units: see [`with_fewer_idle`]. More vectors
+/// per unit keep more rows in flight.
+/// 7,168 and 14,336 f16/bf16 H200, layer norm, 3.5 -> 7 vectors per unit: 1.11x to 1.25x faster.
 const FILLING_VECTORS: usize = 8;
 
-/// A cube for `steps` steps of a row.
+/// Schedules one cube for `steps` steps of a row.
 pub(super) fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option<u32>) -> Shape {
     let largest = hardware.max_units_per_cube.min(hardware.max_cube_dim[0]);
     let largest = 1 << largest.ilog2();
-    // As many units as it takes for each to hold the sums of its columns.
+    // A vector's column sums, in 4-byte values. They bound the vectors per unit.
     let sums = work.vector * work.column_sums * work.accumulation / 4;
-    // Few units for long rows whose teams wait twice, for a mean and for what is left of squares, which leaves room for
-    // other cubes: measured on an H200, those of which squares alone are taken are 0.93 to 0.98 of the time without it.
+    // Long rows with two reductions (mean, then squares) take few units, which leaves registers for
+    // other cubes. Rows with squares alone are faster without it.
     let narrow = CUBE_VECTOR_BYTES / (work.vector * work.accumulation);
     let most = match is_staged(work, hardware, steps) && work.merge == Merge::Moments {
         true => HELD_VECTORS,
@@ -46,7 +45,7 @@ pub(super) fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option
         false if work.is_half => (CUBE_VECTORS * narrow).clamp(CUBE_VECTORS, HELD_VECTORS),
         false => (CUBE_VECTORS * narrow / work.reads).clamp(CUBE_VECTORS, HELD_VECTORS),
     };
-    // At least a plane, and at least two units, so that a cube is one.
+    // At least one plane, and at least two units.
     let few = if hardware.is_software() { LANES } else { 32 };
     let smallest = plane.unwrap_or(few).min(largest);
     let per_unit = (HELD_SUMS / sums.max(1)).clamp(1, most);
@@ -57,11 +56,11 @@ pub(super) fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option
     };
     let units = match work.knobs.units {
         Some(units) => units.clamp(1, largest).next_power_of_two(),
-        // Few units have registers for the next row of halves and for the scale.
+        // Few units leave registers for the next row of f16/bf16 and for the scale.
         None if work.is_half && work.column_sums > 0 && steps * work.vector <= COLUMNS_OF_CUBE => {
             (wanted.min(UNITS_WITH_SUMS) as u32).min(largest)
         }
-        // Nobody waits for the others of a cube, and what is left over at the end is less.
+        // Units need no barrier, and smaller cubes shorten the last wave.
         None if !work.reduces => (wanted.min(UNITS_WITHOUT_SUMS) as u32).min(largest),
         None => wanted.min(largest as usize) as u32,
     };
@@ -90,7 +89,7 @@ pub(super) fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option
     let per_unit = steps.div_ceil(units as usize);
     let slots = slots(units, plane);
     let hold = match hardware.cpu_cores {
-        // Shared memory is a CPU's cache, and the row is there already.
+        // Shared memory of a CPU is its cache, which already holds the row.
         Some(_) => registers(work, hardware, per_unit),
         None => holds(work, hardware, per_unit)
             .find(|&hold| room(work, hardware, hold, units, slots) > 0)
@@ -112,7 +111,8 @@ pub(super) fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option
     }
 }
 
-/// So many units, or half of them where fewer of those have no vector.
+/// Returns half of `units` if fewer vectors idle then, or if three per unit would wait for two
+/// reductions. Returns `units` otherwise.
 fn with_fewer_idle(work: &Work, steps: usize, units: usize) -> usize {
     let places = |units: usize| units * size(steps.div_ceil(units)).unwrap_or(usize::MAX / units);
     let (many, few) = (units, units / 2);
@@ -124,11 +124,10 @@ fn with_fewer_idle(work: &Work, steps: usize, units: usize) -> usize {
     }
 }
 
-/// Units of a cube that all have as many of so many columns, where these are three, five or seven times a power of two.
+/// Units of a cube that all have the same number of columns. `None` unless there are 3, 5 or 7
+/// times a power of two columns.
 ///
-/// Measured on an H200, backward: rows of 768 to 7,168 halves take 0.75 to 0.95 of the time with 20 to 28 columns in
-/// each unit, all of them filled, and of floats 0.85 to 0.95 with 12 and 20 where there are two sums; where there is
-/// one, those of 2,560 to 5,120 floats take 1.02 to 1.05 times the time, of 7,168 0.75.
+/// 768 to 7,168 f16/bf16 H200, backward, with 20 to 28 columns per unit: 1.05x to 1.33x faster.
 fn filled_by_columns(work: &Work, columns: usize, smallest: u32) -> Option<u32> {
     let odd = columns >> columns.trailing_zeros();
     let is_light = !work.is_half && work.column_sums == 1;

@@ -1,70 +1,72 @@
-//! Where a row stays between its passes, and the sums of its columns from row to row.
+//! Staging of a row between its passes, and of column sums from row to row.
 
 use super::Work;
 use super::plane_size;
 use crate::plan::footprint::merged_bytes;
 use crate::plan::{Hardware, Hold, Level, Merge, RowHeld};
 
-/// Values of 4 bytes that a unit may hold: half of the 64 registers that a CUDA unit has in a cube of 1024,
-/// which leaves the rest for addresses and sums. Halves count as much: measured on an H200, rows of 65,536
-/// that are held as they are in memory take 1.2 to 1.5 times the time of those that are read again.
+/// Maximum 4-byte values that a unit stages: half the 64 registers of a CUDA unit in a cube of
+/// 1,024. The rest is for addresses and sums. An f16/bf16 value counts like an f32 one.
+/// 65,536 f16/bf16 H200, reloaded -> staged without conversion: 1.2x to 1.5x slower.
 const HELD_ELEMENTS: usize = 32;
 
-/// The same where means are taken of rows that have a multiprocessor for themselves: scale and bias, which come while
-/// such a row is written, need registers too. Measured on an H100, percent of a copy, with 32, 24, 16 and 12 of them,
-/// layer norm of 65,536: floats 88 and 89, 94, 92, 85; bf16 89 and 90, 94, 87, 85; f16 93 and 89, 93, 91, 84. RMS norm
-/// gains nothing: floats 98 and 94, 97, 92, 87; bf16 94 and 96, 91, 98, 100; f16 97 and 97, 89, 95, 96.
+/// [`HELD_ELEMENTS`] for a row that takes a multiprocessor and needs a mean. Scale and bias are
+/// loaded while such a row is written and need registers too. RMS norm gains nothing.
+/// 65,536 f32 H100, layer norm, 32 -> 24 values: 88% -> 94% of copy bandwidth (1.07x).
 const HELD_BESIDE_BIAS: usize = 24;
 
-/// Vectors that a unit holds at most: loops over them are unrolled, and code grows with them.
+/// Maximum vectors that a unit stages. Loops over them are unrolled, and code grows with them.
 pub(super) const HELD_VECTORS: usize = 16;
 
-/// Sums of columns of 4 bytes that a unit may hold from row to row, beside what it works with.
+/// Maximum 4-byte column sums that a unit keeps in registers from row to row.
 pub(super) const HELD_SUMS: usize = 32;
 
-/// The same of all units of a cube: an eighth of a multiprocessor's registers, and a quarter where shared
-/// memory does not suffice. Measured on an H200: rows of 16,384 with one sum each take 1.4 to 1.6 times the time
-/// of shared memory; those of 8,192 as long.
+/// Column sums of a cube above which shared memory is preferred: an eighth of a multiprocessor's
+/// registers.
+/// 16,384 columns with one sum each H200, shared memory -> registers: 1.4x to 1.6x slower.
 const HELD_SUMS_OF_CUBE: usize = 1 << 13;
+/// Maximum column sums of a cube in registers: a quarter of a multiprocessor's registers.
 const MOST_HELD_SUMS_OF_CUBE: usize = 1 << 14;
 
-/// Columns of halves with two sums, of which registers have room for the sums but not for the next row beside them.
-/// Measured on an H200, with the sums in shared memory rows of 1,024 take 0.92 of the time, of 512 0.9 to 1.07.
+/// Columns of f16/bf16 with two sums each whose sums go to shared memory. Registers would fit the
+/// sums, but not the next row as well.
+/// 1,024 f16/bf16 H200, sums in registers -> shared memory: 1.09x faster.
 pub(super) const SHORT_HALVES: std::ops::RangeInclusive<usize> = 512..=1024;
 
-/// Columns of halves with one sum, from which on the next row comes too late where registers hold the sums. Measured on
-/// an H200: with them in shared memory rows of 8,192 take 0.87 to 0.9 of the time, of 7,168 0.83, of 4,096 1.0 to 1.05.
+/// Minimum columns of f16/bf16 with one sum each whose sums go to shared memory. With sums in
+/// registers, the next row arrives too late.
+/// 7,168 f16/bf16 H200, sums in registers -> shared memory: 1.20x faster.
 const LONG_HALVES: usize = 7168;
 
-/// Sums that a unit holds in registers where shared memory has no room for all of them.
+/// Column sums that a unit keeps in registers if shared memory cannot hold all of them.
 const HELD_SUMS_BESIDE_SHARED: usize = 16;
 
-/// Columns of floats and of halves that a unit has at least where its cube holds sums of them, and units of such a
-/// cube, unless there are more columns than so many hold. Measured on an H200, backward, beside twice the columns for
-/// each unit: rows of 512 to 2,048 floats take 0.93 to 0.95 of the time, RMS norm of 4,096 halves 0.9. Of halves with
-/// two sums rows of 2,048 and more take 1.1 to 1.25 times the time with so many units, and twice the columns are a
-/// unit's there.
+/// Minimum columns of f32 per unit of a cube with column sums. Units take more only if
+/// [`UNITS_WITH_SUMS`] of them do not cover the row.
+/// 512 to 2,048 f32 H200, backward, 8 -> 4 columns per unit: 1.05x to 1.08x faster.
 pub(super) const FLOATS_OF_UNIT: usize = 4;
+/// [`FLOATS_OF_UNIT`] for f16/bf16. Doubled for two sums and rows longer than [`SHORT_HALVES`].
 pub(super) const HALVES_OF_UNIT: usize = 8;
+/// Maximum units that the minimum columns per unit ask for.
 pub(super) const UNITS_WITH_SUMS: usize = 512;
 
-/// Elements of a row from which a cube holds it in shared memory rather than in registers, and rows that there
-/// must be room for then.
+/// Minimum elements of a row that a cube stages in shared memory rather than in registers.
 const STAGED_ELEMENTS: usize = 1 << 14;
+/// Rows that shared memory must hold at once for such staging.
 const SIDE_BY_SIDE: usize = 2;
 
-/// Numbers of a unit that a cube merges in shared memory: count, mean and squares.
+/// Values per unit that a cube merges in shared memory: count, mean and squares.
 pub(in crate::plan) const MERGED_OF_UNIT: usize = 3;
 
-/// Units of a multiprocessor that stay and hold sums of columns. More hide more latency, and leave more
-/// sums to add up.
+/// Resident units per multiprocessor with column sums. More units hide more latency, but leave more
+/// partials to reduce.
 const RESIDENT_UNITS: u32 = 1024;
 
-/// Rows below which a team that stays leaves more sums than it saves reads.
+/// Minimum rows per resident team: with fewer, its partials cost more than the reads that it saves.
 const ROWS_OF_A_RESIDENT: usize = 4;
 
-/// Rows that fit at the same time if a team of `members` units holds each of them, of which `slots` leave what they found in
-/// a table in shared memory; 0 if not even one does.
+/// Rows that fit at the same time if a team of `members` units stages each; 0 if none fits. `slots`
+/// units of a team write partial results to a table in shared memory.
 pub(super) fn room(
     work: &Work,
     hardware: &Hardware,
@@ -90,8 +92,8 @@ pub(super) fn room(
         row => hardware.max_shared_memory / row,
     };
     match hold {
-        // What is read again has room in memory; but units that wait for each other wait for one row, and of
-        // one at a time sums of columns are taken where they are held.
+        // A reloaded row needs no space, but a team synchronizes on one row at a time. Staged
+        // column sums also take one row at a time.
         Hold::Reread if members > 1 => 1,
         Hold::Reread => usize::MAX,
         _ if work.column_sums > 0 => of_shared.min(1),
@@ -99,12 +101,13 @@ pub(super) fn room(
     }
 }
 
-/// Units of a cube that leave what they found in shared memory: one of each plane if planes can sum, else all.
+/// Units of a cube that write partial results to shared memory: one per plane with plane
+/// operations, else all.
 pub(super) fn slots(units: u32, plane: Option<u32>) -> usize {
     (units / plane.unwrap_or(1)).max(1) as usize
 }
 
-/// Whether a cube holds a row of so many steps in shared memory rather than in registers.
+/// True if a cube stages a row of `steps` steps in shared memory rather than in registers.
 pub(super) fn is_staged(work: &Work, hardware: &Hardware, steps: usize) -> bool {
     let elements = steps * work.vector;
     let merged = MERGED_OF_UNIT * UNITS_WITH_SUMS * work.accumulation;
@@ -112,12 +115,11 @@ pub(super) fn is_staged(work: &Work, hardware: &Hardware, steps: usize) -> bool 
     elements >= STAGED_ELEMENTS && bytes * SIDE_BY_SIDE < hardware.max_shared_memory
 }
 
-/// Where so many vectors of each unit of a cube may stay, best first.
+/// Possible stagings of `vectors` vectors per unit of a cube, best first.
 ///
-/// Measured on an H200: rows of 32 to 64 KiB that units of a large cube hold in shared memory leave it room for
-/// other cubes, and take 0.8 to 0.95 of the time of registers; those of 16,384 take 0.9 to 0.95 of that where a unit
-/// has 16 vectors of them, some in registers. Where one row takes all that there is, those of 128 KiB take 0.8 to
-/// 0.9 of the time of shared memory alone.
+/// Shared memory leaves registers for a second cube on the multiprocessor. A row that takes a whole
+/// multiprocessor uses registers first.
+/// Rows of 32 to 64 KiB H200, registers -> shared memory: 1.05x to 1.25x faster.
 pub(super) fn holds(
     work: &Work,
     hardware: &Hardware,
@@ -155,7 +157,7 @@ pub(super) fn holds(
     })
 }
 
-/// Numbers of 4 bytes that a unit may hold: on a CPU it is a core.
+/// 4-byte values that a unit may stage; a CPU's unit is a core.
 fn registers_of_unit(hardware: &Hardware) -> usize {
     match hardware.cpu_cores {
         Some(_) => hardware.register_bits as usize / 32,
@@ -163,7 +165,8 @@ fn registers_of_unit(hardware: &Hardware) -> usize {
     }
 }
 
-/// Registers for so many vectors of a unit, where they fit and there is something to read twice.
+/// Stages `vectors` vectors per unit in registers. Reloads if they do not fit, if nothing is
+/// reduced, or if rows have tails or segments.
 pub(super) fn registers(work: &Work, hardware: &Hardware, vectors: usize) -> Hold {
     let elements = vectors * work.vector * work.accumulation / 4;
     let may_hold = matches!(work.knobs.row, None | Some(RowHeld::Registers));
@@ -179,20 +182,20 @@ pub(super) fn registers(work: &Work, hardware: &Hardware, vectors: usize) -> Hol
     size(vectors).map_or(Hold::Reread, Hold::Registers)
 }
 
-/// Vectors that a unit is compiled to hold when it needs so many. Few sizes, so that few kernels are
-/// compiled: what is too much is masked.
+/// Vectors that a kernel is compiled to stage if a unit needs `vectors`. Few sizes keep the number
+/// of kernels low, and surplus vectors are masked. `None` above [`HELD_VECTORS`].
 pub(super) fn size(vectors: usize) -> Option<usize> {
     let sizes = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, HELD_VECTORS];
     sizes.into_iter().find(|&size| size >= vectors)
 }
 
-/// Numbers of 4 bytes that the sums of so many vectors of columns are.
+/// Column sums of `per_unit` vectors, in 4-byte values.
 fn sums_of_columns(work: &Work, per_unit: usize) -> usize {
     per_unit * work.vector * work.column_sums * work.accumulation / 4
 }
 
-/// Where the sums of a unit's columns stay from row to row, and the teams that there may be then; no limit
-/// where they do not stay, or the rows are too few for teams that do.
+/// Staging of a unit's column sums from row to row, and the maximum number of teams. There is no
+/// limit if sums are not staged or rows are too few for resident teams.
 pub(super) fn held_columns(
     work: &Work,
     hardware: &Hardware,
@@ -207,7 +210,7 @@ pub(super) fn held_columns(
     let numbers = sums_of_columns(work, per_unit);
     let of_cube = numbers * members as usize;
     let fits_registers = numbers <= HELD_SUMS && of_cube <= MOST_HELD_SUMS_OF_CUBE;
-    // What the units merge lies there too.
+    // Shared memory holds the merge tables as well.
     let slots = slots(members, plane_size(hardware, work.knobs));
     let tables = merged_bytes(slots, 1, Merge::Sums, false, work.accumulation, hardware);
     let merged = tables.max(members as usize * MERGED_OF_UNIT * work.accumulation);
@@ -249,7 +252,7 @@ pub(super) fn held_columns(
     let resident = processors * of_processor.min(side_by_side).max(1) / peers;
     let resident = resident.max(work.least_teams());
     let teams = resident.min(work.groups / ROWS_OF_A_RESIDENT);
-    // As many as make whole teams of peers.
+    // Resident teams must cover the multiprocessors, except for an incomplete cluster.
     match teams > 0 && (teams + 1) * peers > processors {
         true => (hold, teams),
         false => none,

@@ -1,8 +1,10 @@
-//! The analytic choice: numbers only, each with its reason. No kernel and no device calls here.
+//! Analytic plan: the sizes of a launch from numbers alone, each with its reason. No kernel and no
+//! device call here.
 //!
-//! A file for each strategy, as in the kernels; what a row and its sums are held in is in [`hold`], what a device has
-//! room for in [`device`], which vectors are too wide in [`vectors`], how many rows a unit takes in [`abreast`], and in
-//! how many parts rows are cut in [`parts`]; which results go past a CPU's caches in [`caches`].
+//! One file per strategy, as in the kernels. [`hold`] chooses the staging of rows and column sums.
+//! [`device`] computes the capacity of a device. [`vectors`] narrows vectors, [`mod@abreast`] sets
+//! the rows per unit, and [`parts`] splits rows. [`caches`] decides on non-temporal stores and
+//! prefetch, [`claims`] on the dynamic schedule.
 
 mod abreast;
 mod caches;
@@ -41,27 +43,30 @@ use plane::{PLANE_VECTORS, planes};
 use split::{CUBES_WITHOUT_SUMS, STEPS_WITHOUT_SUMS, split};
 use unit::unit;
 
-/// Blocks of a row that one unit sums up at most. Their sums go into one, one after another: of so many that is off
-/// by less than 1.3e-4 even if all of them round one way, while of 2^24 float32 takes no more in.
+/// Maximum number of blocks in one unit's sum, which are added one after another. 2^12 of them are
+/// off by less than 1.3e-4 even if every addition rounds the same way. At 2^24 an f32 sum stops
+/// growing.
 pub(super) const MOST_BLOCKS: usize = 1 << 12;
 
-/// Steps of a row that a kernel sums up from one origin before it goes on from another, where no run of columns ends
-/// before: sums of so few keep their digits, and more would save merges. Plans count on it.
+/// Steps that a kernel accumulates from one shift before it merges them and takes the next. A block
+/// also ends with its segment. Shorter blocks keep more digits; longer ones would save merges.
+/// Plans rely on this value.
 pub const BLOCK: usize = 64;
 
-/// Rows that one team adds to its sums of columns at most: 5e-4 in the same terms.
+/// Maximum number of rows in a team's column sums: off by less than 5e-4, by the bound of
+/// [`MOST_BLOCKS`].
 pub(super) const LONGEST_COLUMN_SUM: usize = 1 << 14;
 
-/// Rows for each core that a software driver runs on, below which a row is split between units.
+/// CPU Vulkan: rows per core below which rows are split between units.
 const ROWS_PER_SOFTWARE_CORE: usize = 4;
 
-/// Rounds of a core after which it does not matter whether all have as many.
+/// Items per core from which an uneven last round no longer matters.
 const ROUNDS_OF_CORE: usize = 4;
 
-/// Teams for each such core that sum up columns: the lanes of four of its vectors.
+/// CPU Vulkan: teams with column sums per core, one for each lane of four vectors.
 const SUMMING_TEAMS: usize = 32;
 
-/// What there is to do, in the units that the launch is cut in.
+/// Input of the heuristic: a problem in row groups and steps.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Work {
     pub groups: usize,
@@ -69,33 +74,33 @@ pub(super) struct Work {
     pub vector: usize,
     pub lanes: Lanes,
     pub reduces: bool,
-    /// Bytes of an element as accumulated.
+    /// Bytes of an element in the accumulation dtype.
     pub accumulation: usize,
-    /// Bytes of an element as held.
+    /// Bytes of a staged element.
     pub held: usize,
-    /// Whether an element is a half in memory.
+    /// True if the input is f16 or bf16.
     pub is_half: bool,
-    /// How partial results become one.
+    /// Merge rule of partial statistics.
     pub merge: Merge,
-    /// Sums of each column that a team takes of its rows.
+    /// Sums per column (dgamma, dbeta) that a team accumulates over its rows.
     pub column_sums: usize,
-    /// Rows that a unit takes side by side, where it has a row of its own.
+    /// Rows per unit, if each unit owns whole rows.
     pub abreast: usize,
-    /// Rows that a core takes together where vectors lie along them and they are read again.
+    /// Row groups in a core's tile of adjacent rows, if vectors run along the kept axis; else 1.
     pub side_by_side: usize,
-    /// Tensors of that many elements that are read.
+    /// Tensors of the input's size that are read.
     pub reads: usize,
-    /// Rows whose statistics are joined between two launches.
+    /// Segments of a row whose statistics are combined; 1 if rows are not segmented.
     pub strands: usize,
-    /// Whether scale or bias change along a row.
+    /// True if scale or bias vary along a row.
     pub params_by_step: bool,
-    /// Steps of a run of columns, where vectors do not divide it.
+    /// Steps per segment, if its length is not a multiple of the vector width.
     pub run: Option<usize>,
-    /// Whether no vector divides the rows that lie side by side, and each unit reads one number at a time.
+    /// True if an odd number of adjacent rows leaves vectors of one lane.
     pub is_single: bool,
-    /// What is decided already.
+    /// Choices fixed by the caller or by autotuning.
     pub knobs: Knobs,
-    /// Cubes that share a row.
+    /// Cluster size: cubes that cooperate on each row.
     pub peers: u32,
 }
 
@@ -104,7 +109,7 @@ impl Work {
         self.groups * self.steps * self.vector
     }
 
-    /// Parts of rows that come out even among so many cores.
+    /// Fewest parts per row that balance over `cores`; one part per core if fewer do not.
     fn even_among(&self, cores: u32) -> usize {
         let blocks = self.groups / self.side_by_side;
         let mut parts = 1..cores as usize;
@@ -112,17 +117,17 @@ impl Work {
         even.unwrap_or(cores as usize)
     }
 
-    /// Cores of a CPU that are worth waking.
+    /// CPU cores worth waking; `None` unless a CPU runtime runs the units.
     fn busy_cores(&self, hardware: &Hardware) -> Option<u32> {
         hardware.busy_cores_of_rows(self.reads * self.groups, self.steps * self.vector)
     }
 
-    /// Steps that one unit sums up at most.
+    /// Maximum number of steps in one unit's sum.
     fn longest_sum(&self) -> usize {
         MOST_BLOCKS * self.run.map_or(BLOCK, |run| run.min(BLOCK))
     }
 
-    /// Teams below which sums of columns lose digits.
+    /// Minimum number of teams that keeps column sums within [`LONGEST_COLUMN_SUM`] rows.
     fn least_teams(&self) -> usize {
         match self.column_sums > 0 {
             true => self.groups.div_ceil(LONGEST_COLUMN_SUM),
@@ -130,8 +135,8 @@ impl Work {
         }
     }
 
-    /// Teams that the work may have where so many cores play a GPU. Each that sums up columns leaves a row
-    /// of sums, so there should be few; but a team's loops end somewhere.
+    /// CPU Vulkan: maximum number of teams. Each team with column sums writes a row of partials, so
+    /// few are better. A team's loop may not exceed [`SOFTWARE_STEPS`].
     fn software_teams(&self, cores: usize) -> usize {
         match self.column_sums > 0 {
             true => {
@@ -143,13 +148,13 @@ impl Work {
     }
 }
 
-/// Whether so many items come out even among so many cores.
+/// True if `items` balance over `cores`: a multiple, or at least [`ROUNDS_OF_CORE`] items per core.
 fn are_even(items: usize, cores: u32) -> bool {
     let cores = cores as usize;
     items.is_multiple_of(cores) || items >= ROUNDS_OF_CORE * cores
 }
 
-/// How the work is cut.
+/// Schedule that the heuristic chooses.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shape {
     pub strategy: Strategy,
@@ -158,13 +163,13 @@ pub(super) struct Shape {
     pub teams_per_cube: u32,
     pub hold: Hold,
     pub splits: usize,
-    /// Cubes of a team, which share each row in as many parts.
+    /// Cluster size: cubes per team, each with one part of every row.
     pub peers: u32,
-    /// Teams that a launch may have; with more work than that, a team takes several groups.
+    /// Maximum number of teams in a launch; a team processes several groups if there are more.
     pub max_teams: usize,
-    /// Where the sums of a unit's columns stay from row to row.
+    /// Staging of a unit's column sums from row to row.
     pub held_columns: Hold,
-    /// Rows that a team has room for side by side.
+    /// Rows that a team can process together.
     pub room: usize,
     pub reason: &'static str,
 }
@@ -189,7 +194,8 @@ pub(super) fn shape(work: &Work, hardware: &Hardware) -> Result<Shape, PlanError
             None => return refuse("the device reports no plane operations of one size"),
             Some(plane) => planes(work, hardware, plane),
         },
-        // One vector of a core's: more of them wait for each other, and what they would hold is in a cache.
+        // CPU Vulkan: one vector of units per cube. More units wait for each other, and a cache
+        // already holds what they would stage.
         Strategy::Cube if hardware.is_software() && !is_forced => {
             let knobs = Knobs {
                 units: work.knobs.units.or(Some(LANES)),
@@ -206,7 +212,7 @@ pub(super) fn shape(work: &Work, hardware: &Hardware) -> Result<Shape, PlanError
     };
     shape.strategy = strategy;
     shape.reason = reason;
-    // Where nothing is added up, units of a cube have nothing for each other.
+    // Units of a cube exchange nothing if nothing is summed.
     let adds = work.reduces || work.column_sums > 0;
     let merges = adds && matches!(shape.level, Level::Cube | Level::Column);
     if (merges || shape.hold.places().1 > 0) && !hardware.shares_memory {
@@ -215,10 +221,10 @@ pub(super) fn shape(work: &Work, hardware: &Hardware) -> Result<Shape, PlanError
     let members = members(shape.level, shape.cube_dim) as usize;
     let steps = work.steps.div_ceil(shape.splits).div_ceil(members);
     if hardware.is_software() && steps > 2 * SOFTWARE_STEPS {
-        return refuse("a unit would take more steps than a software driver's loops have");
+        return refuse("a unit would take more steps than a CPU Vulkan driver's loops allow");
     }
     if is_forced && work.reduces && steps > work.longest_sum() {
-        return refuse("a unit would sum up more steps than float32 keeps the digits of");
+        return refuse("a unit would sum more steps than an f32 sum keeps the digits of");
     }
     shape.max_teams = shape
         .max_teams
@@ -233,10 +239,10 @@ fn infer(work: &Work, hardware: &Hardware) -> (Strategy, &'static str) {
             _ if work.groups < cores as usize => (Strategy::Split, "fewer rows than cores"),
             _ if work.side_by_side > 1 && long && work.even_among(cores) > 1 => (
                 Strategy::Split,
-                "rows that lie side by side do not come out even",
+                "tiles of adjacent rows do not balance over the cores",
             ),
             _ if work.reduces && work.steps > work.longest_sum() => {
-                (Strategy::Split, "longer than one sum keeps its digits")
+                (Strategy::Split, "longer than one accurate sum")
             }
             Lanes::Rows => (Strategy::Column, "the kept axis is contiguous"),
             Lanes::Columns => (Strategy::Unit, "a plane has one unit on a CPU"),
@@ -245,10 +251,14 @@ fn infer(work: &Work, hardware: &Hardware) -> (Strategy, &'static str) {
     if let Some(cores) = hardware.software_cores {
         let few = ROWS_PER_SOFTWARE_CORE * cores as usize;
         return match work.groups < few && long {
-            _ if work.steps > SOFTWARE_STEPS => {
-                (Strategy::Split, "longer than a software driver's loops")
-            }
-            true => (Strategy::Split, "fewer rows than a CPU has lanes and cores"),
+            _ if work.steps > SOFTWARE_STEPS => (
+                Strategy::Split,
+                "longer than a CPU Vulkan driver's loops allow",
+            ),
+            true => (
+                Strategy::Split,
+                "too few rows for the CPU's cores and lanes",
+            ),
             false if let Some(shared) = among_lanes(work, hardware) => shared,
             false if work.lanes == Lanes::Rows => (Strategy::Column, "the kept axis is contiguous"),
             false => (Strategy::Unit, "units are the lanes of a CPU's vectors"),
@@ -266,15 +276,15 @@ fn infer(work: &Work, hardware: &Hardware) -> (Strategy, &'static str) {
     if !work.reduces && work.merge != Merge::Sums && idles {
         return (
             Strategy::Split,
-            "nothing is reduced, and parts cost nothing",
+            "nothing is reduced, so parts need no second launch",
         );
     }
-    // What a plane would read again a cube holds: measured on an H200, rows of 2048 halves take 0.83 of
-    // the time so. The same goes for sums of columns: 0.62 to 0.72 of the time for rows of 1024.
+    // A cube stages rows that a plane would reload, and column sums that do not fit a plane.
+    // 2,048 f16/bf16 H200, plane -> cube: 1.20x faster.
     let is_held = |plane: usize| {
         let per_unit = work.steps.div_ceil(plane);
         let row = !work.reduces || registers(work, hardware, per_unit) != Hold::Reread;
-        // Of a row with sums of columns a unit should have one vector.
+        // With column sums, a unit should have one vector of the row.
         row && (work.column_sums == 0 || work.steps <= plane)
     };
     match plane_size(hardware, Knobs::default()).map(|plane| plane as usize) {
@@ -282,14 +292,16 @@ fn infer(work: &Work, hardware: &Hardware) -> (Strategy, &'static str) {
             (Strategy::Plane, "a row fits the registers of a plane")
         }
         None if work.steps <= 4 => (Strategy::Unit, "a row fits the registers of a unit"),
-        _ => (Strategy::Cube, "a row is longer than a plane holds"),
+        _ => (
+            Strategy::Cube,
+            "a row does not fit the registers of a plane",
+        ),
     }
 }
 
-/// Whether rows that are fewer than a GPU's multiprocessors are worth a second launch, which reads them again: one cube for
-/// each takes the longer the longer they are, and parts of them the less the more there are of each. Measured on an H200, the
-/// kernels of layer norm by its own clock: 4 to 64 rows of 128 KiB take a cube each 0.56 to 0.65 of the time of parts, 256 KiB
-/// 0.67 to 0.89, 512 KiB 1.25 to 1.34 where there are 4 and 16 of them, and 0.77 of 64, of which 1 MiB 0.83.
+/// True if splitting rows pays for the second launch, which reloads them. Expects fewer rows than
+/// multiprocessors. The threshold on the row size falls as more multiprocessors share each row.
+/// 4 and 16 rows of 512 KiB H200, layer norm, one cube per row -> parts: 1.25x to 1.34x faster.
 fn is_worth_parts(work: &Work, processors: usize) -> bool {
     let element = if work.is_half { 2 } else { work.accumulation };
     let kibibytes = (work.steps * work.vector * element) >> 10;
@@ -301,11 +313,9 @@ fn is_worth_parts(work: &Work, processors: usize) -> bool {
     !work.reduces || kibibytes >= least
 }
 
-/// How a software driver's lanes share rows that are fewer than they, where one lane takes longer than it costs.
-/// Measured on Mesa's driver, with AVX-512, beside a lane for each row. Back, with sums of the columns: one row takes 0.6
-/// to 0.8 of the time in parts from 2,048 columns on, four rows 0.8 to 0.9. Else a cube of one row takes 0.65 to 0.9 of
-/// the time from 1,024 columns on, of 384 as long, and parts of 4,096 steps and more 0.8 of a cube's; two rows in cubes
-/// 0.8 to 1.5.
+/// CPU Vulkan: strategy that lets lanes share rows, if there are fewer rows than lanes. `None` if
+/// one lane per row is faster.
+/// One row of 2,048 and more, lavapipe with AVX-512, backward, in parts: 1.25x to 1.67x faster.
 fn among_lanes(work: &Work, hardware: &Hardware) -> Option<(Strategy, &'static str)> {
     let columns = work.steps * work.vector;
     match work.column_sums > 0 {
@@ -313,16 +323,14 @@ fn among_lanes(work: &Work, hardware: &Hardware) -> Option<(Strategy, &'static s
         true => (work.groups <= LANES as usize / 2 && columns >= 1 << 11)
             .then_some((Strategy::Split, "fewer rows than a CPU has lanes")),
         false if work.groups > 1 || !work.reduces || columns < 1 << 10 => None,
-        false if work.steps >= 1 << 12 => {
-            Some((Strategy::Split, "one row, and more than one core"))
-        }
+        false if work.steps >= 1 << 12 => Some((Strategy::Split, "one row for several cores")),
         false => hardware
             .shares_memory
-            .then_some((Strategy::Cube, "one row, which all lanes share")),
+            .then_some((Strategy::Cube, "one row, shared by all lanes")),
     }
 }
 
-/// Units that share a row.
+/// Team size: units that share a row.
 pub(super) fn members(level: Level, cube_dim: [u32; 3]) -> u32 {
     match level {
         Level::Unit => 1,

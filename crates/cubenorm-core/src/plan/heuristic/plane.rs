@@ -1,14 +1,14 @@
-//! One plane for each row.
+//! One plane per row.
 
 use super::hold::{held_columns, registers, room};
 use super::{Shape, Work};
 use crate::plan::{Hardware, Hold, Level, Strategy};
 
-/// Vectors in flight that a unit of a plane should have before a cube pays off.
+/// Vectors in flight per unit of a plane above which a cube pays off.
 pub(super) const PLANE_VECTORS: usize = 8;
 
-/// Units of a cube that runs planes side by side: small enough that a plane that is done does not
-/// wait for many others, large enough to fill a multiprocessor with few cubes.
+/// Units per cube of planes: few, so that a finished plane waits for few others. Enough to fill a
+/// multiprocessor with few cubes.
 const UNITS_OF_PLANES: u32 = 128;
 
 pub(super) fn planes(work: &Work, hardware: &Hardware, plane: u32) -> Shape {

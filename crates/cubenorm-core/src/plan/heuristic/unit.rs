@@ -1,23 +1,23 @@
-//! One unit for each row.
+//! One unit per row.
 
 use super::device::CUBES_PER_SOFTWARE_CORE;
 use super::hold::{registers, room};
 use super::{Shape, Work};
 use crate::plan::{Hardware, Hold, Level, Strategy};
 
-/// Vectors of a row that a software driver's unit holds: it has no registers for many, but what is written to a stack
-/// by vectors comes back by vectors, and what is in memory lane by lane. Measured on Mesa's driver beside rows that are
-/// read again: rows of 3 and 16 floats take 0.6 of the time, of 32 halves 0.7; those of 16 vectors 0.75 to 0.95, but of
-/// 15 SwiftShader compiled some until there was no memory left.
+/// CPU Vulkan: maximum vectors of a row that a unit stages. The driver reloads spilled vectors
+/// whole, but reads memory lane by lane. SwiftShader exhausts memory while it compiles some kernels
+/// with 15 vectors.
+/// 3 and 16 f32 lavapipe, reloaded -> staged: 1.67x faster.
 const SOFTWARE_HELD_VECTORS: usize = 4;
 
-/// Units of a cube where each has a row of its own.
+/// Units per cube if each unit owns a row; on CPU Vulkan a maximum.
 const UNITS_OF_ROWS: u32 = 64;
 
 pub(super) fn unit(work: &Work, hardware: &Hardware) -> Shape {
     let cores = hardware.cpu_cores.zip(work.busy_cores(hardware));
     let (units, max_teams) = match (cores, hardware.software_cores) {
-        // One cube: its units are cores, and each takes a block of rows from end to end.
+        // CPU: one cube with a unit per core, which processes a contiguous block of rows.
         (Some((cores, busy)), _) => {
             let units = work.knobs.units.unwrap_or(busy).clamp(1, cores);
             (units, (units as usize).max(work.least_teams()))

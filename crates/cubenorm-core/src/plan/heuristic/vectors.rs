@@ -1,43 +1,40 @@
-//! Vectors narrower than a load, how many of them are under way, and whether a row's are one block.
+//! Vectors narrower than a load, loads in flight, and rows that are one block.
 
 use super::BLOCK;
 use crate::plan::grid::Cut;
 use crate::plan::task::Task;
 use crate::plan::{Hardware, Hold, Lanes, Level, Merge};
 
-/// Bytes that a vector of a GPU's unit accumulates at most where sums of columns lie in shared memory, so that its
-/// neighbours find other banks, and where long rows are read again, so that it needs fewer registers. Measured on
-/// an H200, beside vectors twice as wide: rows of 8,192 and 16,384 halves take 0.75 to 0.95 of the time, longer
-/// ones, and the launch over their columns, 0.7. Short rows of halves that a plane holds take 0.9 to 0.95.
+/// GPU: bytes of a narrow vector in the accumulation dtype. Neighbouring units then hit different
+/// banks of shared memory with column sums. Long rows that are reloaded need fewer registers.
+/// 8,192 and 16,384 f16/bf16 H200, twice the width -> narrow: 1.05x to 1.33x faster.
 pub(in crate::plan) const NARROW_VECTOR: usize = 16;
 
-/// Units of a cube that has all registers of a multiprocessor, 64 for each.
+/// Units of a cube that takes all registers of a multiprocessor, 64 per unit.
 const FULL_CUBE: u32 = 1024;
 
-/// Steps of a row that is read again which a unit of a team asks for before it writes the first. Measured on an H200,
-/// forward, beside one at a time: batch norm of floats takes 0.88 to 0.97 of the time, with channels last 0.87 to 0.94,
-/// of halves 0.67 to 0.97, layer norm over channels of halves 0.5 to 0.75, rows of 131,072 halves 0.82; eight of them
-/// are level. Where nothing is reduced, and the first read is the only one, it takes 1.03 to 1.3 times the time.
+/// Loads in flight per unit of a team for a row that is reloaded, issued before the first store. If
+/// nothing is reduced, the first read is the only one, and more loads in flight are slower.
+/// Batch norm f16/bf16 H200, 1 -> 4 loads in flight: 1.03x to 1.49x faster.
 pub(in crate::plan) const STEPS_UNDER_WAY: usize = 4;
 
-/// Bytes of a unit's columns side by side at least: those of a plane are a line of memory then.
+/// Minimum bytes of a unit's adjacent columns: a plane then covers a whole cache line.
 const LEAST_OF_COLUMNS: usize = 4;
 
-/// Steps that share their parameters from which on those are read once for all of them: a loop of its own for fewer
-/// would be more than that, and a software driver's loops end somewhere.
+/// Minimum steps of a segment for loading its parameters once. A separate loop over fewer steps
+/// costs more. It also counts towards lavapipe's limit on loop iterations.
 pub(in crate::plan) const LEAST_RUN: usize = 4;
 
-/// Vectors that a pass over a row keeps from step to step where it takes the mean and squares at once: two sums of a
-/// block, two of what is added to them next, and where deviations are taken from.
+/// Vectors live across the steps of a pass that computes mean and squares at once: two sums of a
+/// block, two next addends, and the shift.
 const KEPT_FOR_MOMENTS: usize = 5;
 
-/// Bytes of the vectors that short rows of halves are computed in, where those are fewer than a load brings; and long
-/// ones that leave a unit no registers, where means are taken off, or columns are read again. Measured
-/// with AVX-512: what is held in vectors of 16 halves takes 0.85 to 0.95 of the time of 32, but rows of 320 to 512 are held in
-/// those alone, and take 0.76 to 0.98 of the time of being read again; with AVX2, whose registers
-/// are a quarter of those, norms of halves with a mean that are read again 0.76 to 1.08, 0.93 in the mean, and RMS norm 1.07 and 1.53;
-/// on an H200: layer norm of 65,536 halves 0.93, batch norm of halves with channels last 0.87 to 0.92, layer norm over
-/// 192 channels 0.9.
+/// Bytes of the vectors to compute in, if narrower than a load brings; `None` for the width of a
+/// load.
+///
+/// CPU: rows staged in registers, and moments that would spill. GPU: short rows of a plane, means
+/// of rows that take all registers, and reloaded columns.
+/// 320 to 512 f16/bf16 AVX-512, reloaded -> staged in narrow vectors: 1.02x to 1.32x faster.
 pub(in crate::plan) fn narrow_vector(cut: &Cut, task: &Task, hardware: &Hardware) -> Option<usize> {
     match hardware.cpu_cores {
         Some(_) => {
@@ -47,7 +44,7 @@ pub(in crate::plan) fn narrow_vector(cut: &Cut, task: &Task, hardware: &Hardware
             let is_full = takes_both && KEPT_FOR_MOMENTS * bits > hardware.register_bits as usize;
             (is_held || is_full).then_some(hardware.load_width as usize / 8)
         }
-        // The units of a plane have two vectors of a row each, or fewer.
+        // Units of a plane have at most two vectors of a short row.
         None => {
             let of_two = 2 * cut.team.members as usize;
             let is_short = cut.team.level == Level::Plane && cut.grid.steps <= of_two;
@@ -61,11 +58,11 @@ pub(in crate::plan) fn narrow_vector(cut: &Cut, task: &Task, hardware: &Hardware
     }
 }
 
-/// Steps that a unit asks for at once of a row that it reads again: one of a team, and one of a software driver's that
-/// has a row for itself, where several steps have the same parameters.
+/// Loads in flight per unit of a row that is reloaded; 1 if more do not pay off.
 ///
-/// Measured on Mesa's driver: batch norm by given statistics takes 0.76 to 0.96 of the time, group norm 0.88 to 0.94,
-/// instance norm 0.94 to 0.98; with parameters of each step norms are level.
+/// They pay off for teams that reduce. On CPU Vulkan they pay off for a unit that owns its row, if
+/// steps share their parameters.
+/// Batch norm lavapipe, provided statistics: 1.04x to 1.32x faster.
 pub(in crate::plan) fn under_way(
     cut: &Cut,
     task: &Task,
@@ -82,10 +79,10 @@ pub(in crate::plan) fn under_way(
     }
 }
 
-/// Whether rows are so short that a core should sum them up as one block: two blocks are merged with two divisions, and then
-/// the lanes are summed up twice, the second time around the mean, for all of which it would wait. Measured with AVX-512, layer
-/// norm of 640 to 1,024 halves takes 0.84 to 1 times the time, of 2,048 0.76 to 1.1; of 384 to 1,024 floats, which wait for
-/// memory, 0.97 to 1.14; RMS norm, which has nothing to divide, 0.98 and 0.99.
+/// True if a core sums a short row as one block. Merging two blocks takes two divisions, and their
+/// lanes are then reduced twice, the second time around the mean. The core would wait for all of
+/// it. f32 rows wait for memory instead, and RMS norm has nothing to divide.
+/// 640 to 1,024 f16/bf16 AVX-512, layer norm: 1.0x to 1.19x faster.
 pub(in crate::plan) fn is_one_block(cut: &Cut, task: &Task, hardware: &Hardware) -> bool {
     let team = &cut.team;
     let is_read_whole = !team.parts && !team.joined && !team.ragged;
@@ -98,9 +95,9 @@ pub(in crate::plan) fn is_one_block(cut: &Cut, task: &Task, hardware: &Hardware)
         && cut.grid.steps <= BLOCK
 }
 
-/// Lanes of narrower vectors that a GPU's cubes may hold columns of floats in, where they do not hold those of so many,
-/// widest first. Measured on an H200: layer norm over 96 channels of floats takes 0.76 of the time where each unit holds
-/// two lanes, beside four that are read again; of halves two lanes that are held take 1.08 times the time of four.
+/// Lanes of narrower vectors, widest first, for staging columns of f32 that do not fit a GPU's cube
+/// otherwise. f16/bf16 columns gain nothing.
+/// 96 channels f32 H200, layer norm, four reloaded -> two staged lanes: 1.32x faster.
 pub(in crate::plan) fn narrower_columns(
     cut: &Cut,
     task: &Task,
