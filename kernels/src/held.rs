@@ -1,5 +1,5 @@
-//! Where a row stays between the passes of a normalization: in registers or in shared memory, with the
-//! digits that it has in memory, or with those it is computed in where a residual was added to it.
+//! Staging of a row between the passes of a normalization, in registers or shared memory. Elements
+//! keep their storage type, or have the accumulation type if a residual was added.
 
 use cubecl::prelude::*;
 use cubenorm_core::{Blueprint, Hold, Team};
@@ -9,8 +9,8 @@ use crate::strategy::member;
 use crate::types::Types;
 use crate::work::{Share, step_to_load};
 
-/// Vectors of a unit's own, in registers or in shared memory: what is there nobody else reads, so nobody
-/// waits.
+/// Vectors private to a unit, in registers or in shared memory. No barrier is needed, since no
+/// other unit reads them.
 #[derive(CubeType)]
 pub(crate) struct Cells<E: Float, N: Size> {
     registers: ComptimeOption<Array<Vector<E, N>>>,
@@ -19,7 +19,7 @@ pub(crate) struct Cells<E: Float, N: Size> {
 
 #[cube]
 impl<E: Float, N: Size> Cells<E, N> {
-    /// Room for what is to be held; nothing is in it yet.
+    /// Allocates uninitialised space for the staged vectors.
     pub(crate) fn new(#[comptime] hold: Hold, #[comptime] team: Team) -> Self {
         let (in_registers, in_shared) = comptime!(hold.places());
         let registers = if comptime!(in_registers > 0) {
@@ -37,7 +37,7 @@ impl<E: Float, N: Size> Cells<E, N> {
         Cells::<E, N> { registers, shared }
     }
 
-    /// The `i`th vector.
+    /// Reads the `i`th vector.
     pub(crate) fn get(
         &self,
         #[comptime] i: usize,
@@ -52,7 +52,7 @@ impl<E: Float, N: Size> Cells<E, N> {
         }
     }
 
-    /// Sets it.
+    /// Writes the `i`th vector.
     pub(crate) fn set(
         &mut self,
         #[comptime] i: usize,
@@ -69,23 +69,23 @@ impl<E: Float, N: Size> Cells<E, N> {
     }
 }
 
-/// Where the `i`th of a unit's vectors in shared memory lies: neighbours side by side.
+/// Index of a unit's `i`th vector in shared memory. Adjacent units use adjacent slots.
 #[cube]
 fn cell(#[comptime] i: usize, #[comptime] team: Team) -> usize {
     comptime!(i * team.members as usize) + member(team)
 }
 
-/// A unit's share of a row.
+/// Staged slice of a row.
 #[derive(CubeType)]
 pub(crate) struct Held<F: Float, A: Float, N: Size> {
     as_stored: Cells<F, N>,
     as_computed: Cells<A, N>,
 }
 
-/// [`Held`] of a kernel's types.
+/// [`Held`] for the types of a kernel.
 pub(crate) type TypedHeld<T> = Held<<T as Types>::F, <T as Types>::A, <T as Types>::N>;
 
-/// Reads a unit's share of a row of so many steps.
+/// Loads a unit's slice of a row of `steps` steps.
 #[cube]
 pub(crate) fn hold<T: Types>(
     source: &Source<T::F, T::Input, T::Residual>,
@@ -122,7 +122,7 @@ pub(crate) fn hold<T: Types>(
 
 #[cube]
 impl<F: Float, A: Float, N: Size> Held<F, A, N> {
-    /// The `i`th vector.
+    /// Reads the `i`th vector, converted to the accumulation type.
     pub(crate) fn get(
         &self,
         #[comptime] i: usize,

@@ -1,4 +1,4 @@
-//! The kernels of a normalization: in one launch, or in two where rows are split.
+//! Entry points of the forward kernels: one launch, or two if rows are split.
 
 use cubecl::prelude::*;
 use cubenorm_caches::wait_for_stores;
@@ -14,11 +14,11 @@ use crate::strategy::split::Partition;
 use crate::types::{Typed, Types};
 use crate::work::{Claimed, rounds};
 
-/// Normalizes. Each team reduces a row, then normalizes it; of a row that is split it merges what
-/// [`reduce_parts`] has left of all parts, then normalizes one. Where strands are joined, `parts` is what is left of
-/// that.
+/// Normalizes. A team reduces a row and then normalizes it.
 ///
-/// Runs too where statistics are given and nothing is reduced.
+/// If rows are split, a team merges the parts that [`reduce_parts`] has written and normalizes one
+/// part. If segments are combined, `parts` holds the combined statistics. With provided statistics
+/// nothing is reduced.
 #[cube(launch_unchecked, address_type = "dynamic")]
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn normalize<
@@ -58,7 +58,7 @@ pub(crate) fn normalize<
     >(bound, parts, claimed, &partition, blueprint);
 }
 
-/// Normalizes what a team has of all items.
+/// Normalizes all work items of a team.
 #[cube]
 #[allow(
     clippy::collapsible_if,
@@ -93,8 +93,8 @@ fn normalize_share<T: Types, W: Size>(
     wait_for_stores(blueprint.output.past_caches);
 }
 
-/// The first launch of a split row: leaves the statistics of each part in the workspace, and writes
-/// the sum of input and residual where it is asked for.
+/// First launch of a split row. Writes the partial statistics of each part to the workspace, and
+/// the sum of input and residual if requested.
 #[cube(launch_unchecked, address_type = "dynamic")]
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn reduce_parts<

@@ -1,8 +1,10 @@
-//! Addresses, loads and stores. Kernels reach memory only through here.
+//! Addresses, loads and stores. No other module indexes a tensor.
 //!
-//! CubeCL inserts no bounds checks. An address from here is in bounds for every row and column
-//! below the problem's, because validation has checked that the layout spans no more than its
-//! buffer; callers guard that rows and columns are.
+//! CubeCL inserts no bounds checks. Why each address is in bounds:
+//!
+//! 1. Validation has checked that the layout of each tensor spans no more than its buffer.
+//! 2. Callers pass rows and columns below the problem's.
+//! 3. An address decodes such a row and column over that layout.
 
 use cubecl::prelude::*;
 use cubenorm_caches::{fetch, store_past_caches};
@@ -11,10 +13,10 @@ use cubenorm_core::{AccessBlueprint, Lanes, LoadMode};
 use crate::pairs::{pack, unpack};
 use crate::types::One;
 
-/// An optional tensor of a kernel.
+/// Optional tensor argument of a kernel.
 pub(crate) type Optional<T, S> = ComptimeOption<OwnedTensor<Vector<T, S>>>;
 
-/// Whether the lanes of a vector lie side by side.
+/// True if the lanes of a vector are contiguous in memory.
 pub(crate) fn is_contiguous(access: AccessBlueprint) -> bool {
     matches!(
         access.mode,
@@ -22,7 +24,7 @@ pub(crate) fn is_contiguous(access: AccessBlueprint) -> bool {
     )
 }
 
-/// Elements from the start of a tensor to a row, without any column.
+/// Offset of a row in elements, at column 0.
 #[cube]
 pub(crate) fn row_offset<T: Float, S: Size>(
     tensor: &Tensor<Vector<T, S>>,
@@ -34,8 +36,8 @@ pub(crate) fn row_offset<T: Float, S: Size>(
     decode::<T, S>(tensor, row, 0usize, access.row_dims, contiguous)
 }
 
-/// The same for a row of so many columns. Where rows lie end to end nothing is read from memory to find one, for which
-/// units would wait that have just waited for each other.
+/// Offset of a row of `cols` columns. Packed rows need no stride from memory. That load would
+/// follow a barrier and its latency would be exposed.
 #[cube]
 pub(crate) fn row_start<T: Float, S: Size>(
     tensor: &Tensor<Vector<T, S>>,
@@ -51,7 +53,7 @@ pub(crate) fn row_start<T: Float, S: Size>(
     }
 }
 
-/// Elements from the start of a row to a column.
+/// Offset of a column from the start of its row, in elements.
 #[cube]
 pub(crate) fn col_offset<T: Float, S: Size>(
     tensor: &Tensor<Vector<T, S>>,
@@ -86,8 +88,8 @@ fn decode<T: Float, S: Size>(
             position = rest % size;
             rest /= size;
         }
-        // A stride of 1 that is known saves the multiplication and tells the compiler that
-        // neighbouring steps are neighbours in memory.
+        // A comptime stride of 1 saves the multiplication. It also tells the compiler that
+        // consecutive steps are contiguous.
         if comptime!(contiguous && i == 0) {
             offset += position;
         } else {
@@ -97,7 +99,7 @@ fn decode<T: Float, S: Size>(
     offset
 }
 
-/// The first column of a step.
+/// First column of a step.
 #[cube]
 fn step_col<N: Size>(step: usize, #[comptime] lanes: Lanes) -> usize {
     if comptime!(lanes == Lanes::Columns) {
@@ -107,7 +109,7 @@ fn step_col<N: Size>(step: usize, #[comptime] lanes: Lanes) -> usize {
     }
 }
 
-/// Elements from the start of a row to the first lane of a step.
+/// Offset of a step's first lane from the start of its row, in elements.
 #[cube]
 pub(crate) fn step_offset<T: Float, S: Size, N: Size>(
     tensor: &Tensor<Vector<T, S>>,
@@ -129,7 +131,7 @@ pub(crate) fn step_offset<T: Float, S: Size, N: Size>(
             within = step % steps;
             outer = decode::<T, S>(tensor, step / steps, access.row_dims, innermost, false);
         }
-        // The last vector of a run ends with it.
+        // The tail vector ends with its segment and overlaps the vector before.
         let position = min(within * N::value(), size - N::value());
         if comptime!(is_contiguous(access)) {
             outer + position
@@ -139,7 +141,7 @@ pub(crate) fn step_offset<T: Float, S: Size, N: Size>(
     }
 }
 
-/// The same of a tensor that may be absent.
+/// [`step_offset`] of an optional tensor; 0 if it is absent.
 #[cube]
 pub(crate) fn optional_offset<T: Float, S: Size, N: Size>(
     tensor: &Optional<T, S>,
@@ -155,7 +157,7 @@ pub(crate) fn optional_offset<T: Float, S: Size, N: Size>(
     }
 }
 
-/// An offset so many lanes further on.
+/// Advances an offset by `lanes` elements if the lanes of a vector are contiguous.
 #[cube]
 pub(crate) fn further(
     offset: usize,
@@ -169,8 +171,7 @@ pub(crate) fn further(
     }
 }
 
-/// The vector of a step of a row that starts at `base`, where lanes are one access: all vectors lie at multiples
-/// of their width, as the row does.
+/// Index of a step's vector in a tensor viewed as aligned vectors. The row starts at `base`.
 #[cube]
 fn vector_place<T: Float, S: Size, N: Size>(
     tensor: &Tensor<Vector<T, S>>,
@@ -180,7 +181,7 @@ fn vector_place<T: Float, S: Size, N: Size>(
     #[comptime] lanes: Lanes,
 ) -> usize {
     let of_steps = comptime!(access.col_dims == 1 && !access.ragged);
-    // No compiler finds that out by itself: a sum of elements may be more than an address holds.
+    // Divides before adding: the compiler cannot prove that the sum of elements does not overflow.
     if comptime!(of_steps && lanes == Lanes::Columns) {
         base / N::value() + step
     } else if of_steps {
@@ -190,7 +191,7 @@ fn vector_place<T: Float, S: Size, N: Size>(
     }
 }
 
-/// Elements from one lane to the next, where lanes are gathered.
+/// Stride between two lanes of a gather, in elements.
 #[cube]
 fn lane_stride<T: Float, S: Size>(
     tensor: &Tensor<Vector<T, S>>,
@@ -204,7 +205,7 @@ fn lane_stride<T: Float, S: Size>(
     tensor.stride(dim)
 }
 
-/// Loads the lanes of one step of a row that starts at `base`, in the accumulation type.
+/// Loads one step of a row that starts at `base`, converted to the accumulation type.
 #[cube]
 pub(crate) fn load<T: Float, S: Size, A: Float, N: Size>(
     tensor: &Tensor<Vector<T, S>>,
@@ -227,7 +228,7 @@ pub(crate) fn load<T: Float, S: Size, A: Float, N: Size>(
     }
 }
 
-/// Brings what [`load`] would load into the caches, where lanes lie side by side, and waits for nothing.
+/// Prefetches the memory that [`load`] would read, if the lanes are contiguous.
 #[cube]
 pub(crate) fn fetch_step<T: Float, S: Size, N: Size>(
     tensor: &Tensor<Vector<T, S>>,
@@ -244,16 +245,17 @@ pub(crate) fn fetch_step<T: Float, S: Size, N: Size>(
     }
 }
 
-/// What the lanes of a step have along runs of columns, each no shorter than a vector: one number, or two of neighbours.
+/// Lanes of a step that spans at most two segments of constant value.
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct TwoRuns<A: Float> {
     pub(crate) here: Vector<A, One>,
     pub(crate) there: Vector<A, One>,
-    /// Lanes to the end of the first, more than a vector has where there is no second.
+    /// Lanes up to the end of the first segment; at least the vector width if there is only one.
     left: usize,
 }
 
-/// Loads those of a step. That the second run is there follows from the vector's being there.
+/// Loads the values of a step's one or two segments. The second segment exists if the vector
+/// reaches into it.
 #[cube]
 pub(crate) fn load_two_runs<T: Float, S: Size, A: Float, N: Size>(
     tensor: &Tensor<Vector<T, S>>,
@@ -279,7 +281,7 @@ pub(crate) fn load_two_runs<T: Float, S: Size, A: Float, N: Size>(
 
 #[cube]
 impl<A: Float> TwoRuns<A> {
-    /// The number of each lane.
+    /// Expands the two values to the lanes of a vector.
     pub(crate) fn lanes<N: Size>(&self) -> Vector<A, N> {
         let (here, there) = (self.here.extract(0usize), self.there.extract(0usize));
         let mut value = Vector::<A, N>::empty();
@@ -291,8 +293,8 @@ impl<A: Float> TwoRuns<A> {
     }
 }
 
-/// Loads lanes from `offset` on, each by itself; whole vectors, runs and [numbers of rows](load_of_rows) do not come
-/// here.
+/// Loads lanes from `offset` on, one element each. Vector loads, segments and [row
+/// scalars](load_of_rows) take other paths.
 #[cube]
 fn load_lanes<T: Float, S: Size, A: Float, N: Size>(
     tensor: &Tensor<Vector<T, S>>,
@@ -327,7 +329,7 @@ fn load_lanes<T: Float, S: Size, A: Float, N: Size>(
     }
 }
 
-/// Loads what each of the rows from the `first` on has as its only number, `ahead` elements further than it lies.
+/// Loads one scalar for each row from `first` on, at `ahead` elements behind its start.
 #[cube]
 pub(crate) fn load_of_rows<T: Float, S: Size, A: Float, N: Size>(
     tensor: &Tensor<Vector<T, S>>,
@@ -344,7 +346,7 @@ pub(crate) fn load_of_rows<T: Float, S: Size, A: Float, N: Size>(
     value
 }
 
-/// Stores the lanes of one step of a row that starts at `base`.
+/// Stores one step of a row that starts at `base`.
 #[cube]
 pub(crate) fn store<T: Float, S: Size, A: Float, N: Size>(
     tensor: &mut Tensor<Vector<T, S>>,
@@ -366,7 +368,7 @@ pub(crate) fn store<T: Float, S: Size, A: Float, N: Size>(
         let place = vector_place::<T, S, N>(&*tensor, base, step, access, lanes);
         tensor[place] = Vector::reinterpret(pack::<A, S, N>(value));
     } else if comptime!(access.mode == LoadMode::Adjacent && access.past_caches && !access.ragged) {
-        // Of a run that has been moved to where its vectors lie at multiples of one.
+        // The segment has been shifted so that its vectors are aligned.
         let offset = base + step_offset::<T, S, N>(&*tensor, step, access, lanes);
         store_past_caches::<T, S, N>(&mut tensor[offset], Vector::<T, N>::cast_from(value));
     } else {
@@ -375,7 +377,7 @@ pub(crate) fn store<T: Float, S: Size, A: Float, N: Size>(
     }
 }
 
-/// Stores lanes from `offset` on, each by itself; whole vectors do not come here.
+/// Stores lanes from `offset` on, one element each. Vector stores take another path.
 #[cube]
 fn store_lanes<T: Float, S: Size, A: Float, N: Size>(
     tensor: &mut Tensor<Vector<T, S>>,
@@ -392,7 +394,7 @@ fn store_lanes<T: Float, S: Size, A: Float, N: Size>(
                 tensor[offset + lane] = Vector::<T, S>::new(value.extract(lane));
             }
         }
-        // Nothing that is written repeats, so a splat is one lane.
+        // Outputs are never broadcast, so `Splat` has one lane here.
         LoadMode::Vector
         | LoadMode::Pairs
         | LoadMode::Splat
@@ -414,7 +416,7 @@ fn store_lanes<T: Float, S: Size, A: Float, N: Size>(
     }
 }
 
-/// The start of a row in an optional tensor.
+/// [`row_offset`] of an optional tensor; 0 if it is absent.
 #[cube]
 pub(crate) fn optional_row<T: Float, S: Size>(
     tensor: &Optional<T, S>,
@@ -430,7 +432,7 @@ pub(crate) fn optional_row<T: Float, S: Size>(
     }
 }
 
-/// The start of a row of so many columns in an optional tensor.
+/// [`row_start`] of an optional tensor; 0 if it is absent.
 #[cube]
 pub(crate) fn optional_start<T: Float, S: Size>(
     tensor: &Optional<T, S>,

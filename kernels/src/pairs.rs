@@ -1,23 +1,24 @@
-//! Two halves in a number of 32 bits, as a driver likes them that loads and stores lane by lane.
+//! Packed f16 pairs in 32-bit words, for drivers that load and store lane by lane.
 //!
-//! Converted by their bits, with no number on the way that is subnormal in float32: a processor may be told to take
-//! those for zero, which in float16 are numbers like others.
+//! Conversion works on bits and never forms an f32 subnormal. Processors may flush those to zero,
+//! although they are normal values in f16.
 
 use cubecl::prelude::*;
 
-/// What is added to the exponent of a half, so that infinities are those of float32, and the number that makes up for it.
+/// Exponent offset that maps f16 infinities to f32 infinities, and the factor that compensates it.
 const UP: u32 = 224 << 23;
 const DOWN: u32 = 15 << 23;
 
-/// The least normal half, 2^-14, and the least number of float32 that is more than any half, 2^16.
+/// Bits of the smallest normal f16 value, 2^-14, and of the first f32 value above the f16 range,
+/// 2^16.
 const LEAST_NORMAL: u32 = 113 << 23;
 const OVERFLOW: u32 = 143 << 23;
 const INFINITY: u32 = 255 << 23;
 
-/// Digits of a float32 that a half has no room for.
+/// Mantissa bits of f32 minus those of f16.
 const SPARE_DIGITS: u32 = 13;
 
-/// The numbers of so many pairs, the first of each in the lower half.
+/// Unpacks f16 pairs, the low half first.
 #[cube]
 pub(crate) fn unpack<A: Float, S: Size, N: Size>(pairs: Vector<u32, S>) -> Vector<A, N> {
     let mut halves = Vector::<u32, N>::empty();
@@ -31,19 +32,19 @@ pub(crate) fn unpack<A: Float, S: Size, N: Size>(pairs: Vector<u32, S>) -> Vecto
     let digits = (halves >> Vector::new(3u32)) & Vector::new(0x0fff_e000u32);
     let high = Vector::<A, N>::reinterpret(digits + Vector::new(comptime!(UP)));
     let value = high * Vector::<A, N>::reinterpret(Vector::<u32, N>::new(comptime!(DOWN)));
-    // A subnormal half has no one in front of its digits.
+    // A subnormal f16 value has no implicit leading one.
     let least = Vector::<A, N>::reinterpret(Vector::<u32, N>::new(comptime!(LEAST_NORMAL)));
     let value = select_many(value.less_than(&least), value + value - least, value);
     Vector::<A, N>::reinterpret(Vector::<u32, N>::reinterpret(value) | sign)
 }
 
-/// [`unpack`], undone: to the nearest half, the even one of two.
+/// Packs to f16 pairs, rounding to nearest even.
 #[cube]
 pub(crate) fn pack<A: Float, S: Size, N: Size>(value: Vector<A, N>) -> Vector<u32, S> {
     let bits = Vector::<u32, N>::reinterpret(value);
     let all_digits = bits & Vector::new(0x7fff_ffffu32);
     let digits = all_digits.min(Vector::new(comptime!(OVERFLOW)));
-    // A sum with a number of that size has no room for the digits that are rounded off.
+    // Adding a number of this magnitude rounds off the spare mantissa bits.
     let exponent =
         (digits & Vector::new(comptime!(INFINITY))).max(Vector::new(comptime!(LEAST_NORMAL)));
     let large = exponent + Vector::new(comptime!(SPARE_DIGITS << 23));
@@ -54,8 +55,8 @@ pub(crate) fn pack<A: Float, S: Size, N: Size>(value: Vector<A, N>) -> Vector<u3
     let halves = rounded + above;
     let is_number = all_digits.less_equal(&Vector::new(comptime!(INFINITY)));
     let mut pairs = Vector::<u32, S>::empty();
-    // A driver stores lane by lane, and LLVM takes a sum, a shift or an `or` apart for each of them, whose operands it
-    // then writes to the stack as often: a select it leaves whole.
+    // Selects instead of arithmetic: LLVM scalarizes a sum, shift or `or` for each stored lane and
+    // spills its operands. It leaves a select whole.
     #[unroll]
     for i in 0..S::value() {
         let (a, b) = comptime!((2 * i, 2 * i + 1));

@@ -1,4 +1,4 @@
-//! Runs of columns, each of which is gone through as a row of its own, in which a step lies where its number says.
+//! Segments of a row, each processed as a row of its own whose steps are contiguous.
 
 use cubecl::prelude::*;
 use cubenorm_core::{AccessBlueprint, Blueprint};
@@ -7,7 +7,7 @@ use crate::operand::{further, is_contiguous, optional_offset, step_offset};
 use crate::source::{SourceRow, TypedSource};
 use crate::types::Types;
 
-/// How a run is read and written, from where it begins.
+/// Blueprint of a segment, relative to the segment's start.
 pub(crate) fn of_run(blueprint: Blueprint) -> Blueprint {
     Blueprint {
         input: as_run(blueprint.input),
@@ -17,7 +17,7 @@ pub(crate) fn of_run(blueprint: Blueprint) -> Blueprint {
     }
 }
 
-/// How one of its tensors is.
+/// Access to one tensor within a segment.
 pub(crate) fn as_run(access: AccessBlueprint) -> AccessBlueprint {
     AccessBlueprint {
         col_dims: usize::from(is_contiguous(access)),
@@ -26,7 +26,7 @@ pub(crate) fn as_run(access: AccessBlueprint) -> AccessBlueprint {
     }
 }
 
-/// A row from the run on that begins with a step.
+/// Position of the segment that begins with a step.
 #[cube]
 pub(crate) fn run_start<T: Types>(
     source: &TypedSource<T>,
@@ -42,7 +42,7 @@ pub(crate) fn run_start<T: Types>(
     )
 }
 
-/// A row from so many elements on.
+/// Position of a row, advanced by a number of elements.
 #[cube]
 pub(crate) fn further_row<T: Types>(
     row: &SourceRow<T::A, T::N>,

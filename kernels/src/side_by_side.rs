@@ -1,6 +1,8 @@
-//! Rows that a core takes side by side, where vectors run along the kept axis: what is known of each is in memory of its
-//! own, and a loop goes through them at each step, so that memory is read and written in its order. Unrolled they would
-//! have no room in registers either, and eight of them take seconds to compile.
+//! Forward kernel for a tile of adjacent rows, vectorized perpendicular to the reduction (CPU).
+//!
+//! The state of each row is in arrays, and a rolled loop visits all rows at each step. Memory is
+//! therefore read and written in address order. Unrolled rows would exceed the registers, and eight
+//! of them take seconds to compile.
 
 use cubecl::prelude::*;
 use cubenorm_core::Blueprint;
@@ -17,7 +19,7 @@ use crate::strategy::strands::{Strands, joined};
 use crate::types::Types;
 use crate::work::{item, my_share};
 
-/// What the rows are normalized by and where results belong.
+/// Statistics, parameters and output positions of a tile's rows.
 #[derive(CubeType)]
 struct WrittenRows<A: Float, N: Size> {
     mean: Array<Vector<A, N>>,
@@ -61,7 +63,7 @@ impl<A: Float, N: Size> WrittenRows<A, N> {
         self.affine.set(r, &result.affine);
     }
 
-    /// The variance is written by now.
+    /// Statistics for normalizing. The variance is not kept, since it has been written already.
     fn statistics(&self, r: usize) -> RowStatistics<A, N> {
         RowStatistics::<A, N> {
             mean: self.mean[r],
@@ -70,8 +72,8 @@ impl<A: Float, N: Size> WrittenRows<A, N> {
         }
     }
 
-    /// A row from further on, by so many elements of output and sum. There are as many rows as there is room for, or the
-    /// team would not be here.
+    /// Position of row `r`, advanced by a number of elements of output and sum. Only full tiles are
+    /// planned, so every row is in bounds.
     fn result(&self, r: usize, output: usize, sum: usize) -> ResultRow<A, N> {
         ResultRow::<A, N> {
             output: self.output[r] + output,
@@ -82,7 +84,7 @@ impl<A: Float, N: Size> WrittenRows<A, N> {
     }
 }
 
-/// Finds as many rows as the plan takes side by side, the first of them in `round`.
+/// Locates the rows of a tile. The first of them is the work item `round`.
 #[cube]
 fn find_rows<T: Types>(
     source: &TypedSource<T>,
@@ -98,7 +100,7 @@ fn find_rows<T: Types>(
     rows
 }
 
-/// Elements from the start of any row to a step, in each tensor.
+/// Offset of a step from the start of its row, in each tensor.
 #[derive(CubeType, Clone, Copy)]
 struct Further {
     input: usize,
@@ -107,8 +109,8 @@ struct Further {
     sum: usize,
 }
 
-/// Finds them once for all rows. No compiler does that by itself: for all that it knows, what is stored may lie where the
-/// strides are.
+/// Computes the offsets once for all rows. The compiler cannot hoist them, since stores may alias
+/// the strides.
 #[cube]
 fn further<T: Types>(
     bound: &Bound<'_, T>,
@@ -132,8 +134,8 @@ fn further<T: Types>(
     }
 }
 
-/// Normalizes as many rows as the plan takes side by side, the first of them in `round`: what
-/// [`normalize`](crate::kernel::normalize) does of others.
+/// Normalizes a tile whose first row is the work item `round`: the tiled form of
+/// [`normalize`](crate::kernel::normalize).
 #[cube]
 pub(crate) fn normalize_side_by_side<T: Types, W: Size>(
     bound: &mut Bound<'_, T>,
@@ -147,7 +149,7 @@ pub(crate) fn normalize_side_by_side<T: Types, W: Size>(
     if first.exists {
         let share = my_share(first.part, partition, team);
         let reduces_here = comptime!(blueprint.statistics.reduces() && !blueprint.split);
-        // Strands that are joined elsewhere have one shift, which is not what would be found here.
+        // Segments that another launch combines share one shift, so none is sampled here.
         let samples = comptime!(Blueprint {
             shifts: blueprint.shifts && (!team.joined || blueprint.joins_within()),
             ..blueprint
@@ -233,7 +235,7 @@ pub(crate) fn normalize_side_by_side<T: Types, W: Size>(
     }
 }
 
-/// The same for what [`reduce_parts`](crate::kernel::reduce_parts) does.
+/// Tiled form of [`reduce_parts`](crate::kernel::reduce_parts).
 #[cube]
 pub(crate) fn reduce_side_by_side<T: Types, W: Size>(
     source: &TypedSource<T>,

@@ -1,4 +1,4 @@
-//! What a row consists of: the input, plus a residual where there is one and it is added first.
+//! Reader of a row: the input, plus the residual if it is added before normalizing.
 
 use cubecl::prelude::*;
 use cubenorm_core::{Blueprint, Hold, Lanes, ResidualPlace, Team};
@@ -8,24 +8,23 @@ use crate::operand::{Optional, fetch_step, load, optional_start, row_start};
 use crate::strategy::split::Partition;
 use crate::types::Types;
 
-/// The tensors that are normalized.
+/// Input tensors of the forward kernels.
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct Source<F: Float, NX: Size, NR: Size> {
     pub(crate) input: OwnedTensor<Vector<F, NX>>,
     pub(crate) residual: Optional<F, NR>,
 }
 
-/// [`Source`] of a kernel's types.
+/// [`Source`] for the types of a kernel.
 pub(crate) type TypedSource<T> =
     Source<<T as Types>::F, <T as Types>::Input, <T as Types>::Residual>;
 
-/// Where a row starts in each tensor of a source, and the number that its elements are taken
-/// relative to.
+/// Position of a row in each source tensor, and the shift of its statistics.
 ///
-/// Statistics are accumulated of `x - shift` with the mean of the row's first elements, or of all where
-/// several units hold the row, as far as it is a number, for a shift: near the mean, so that a large common offset
-/// cancels before anything is rounded and what is left to add up is small. (The mean itself could be kept in two numbers, the
-/// second what the first is rounded by; drivers' shader compilers take such sums for zero.)
+/// Statistics use the shifted-data algorithm: they are accumulated from `x - shift`. The shift is
+/// the mean of the first elements, or of the whole row if several units stage it. It is 0 if that
+/// mean is not finite. A large common offset then cancels before rounding. A compensated mean (two
+/// numbers) is no alternative: shader compilers simplify such sums to zero.
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct SourceRow<A: Float, N: Size> {
     pub(crate) input: usize,
@@ -35,7 +34,7 @@ pub(crate) struct SourceRow<A: Float, N: Size> {
 
 #[cube]
 impl<A: Float, N: Size> SourceRow<A, N> {
-    /// The row from further on, by so many elements of each tensor.
+    /// Position advanced by a number of elements in each tensor.
     pub(crate) fn further(&self, input: usize, residual: usize) -> SourceRow<A, N> {
         SourceRow::<A, N> {
             input: self.input + input,
@@ -45,7 +44,7 @@ impl<A: Float, N: Size> SourceRow<A, N> {
     }
 }
 
-/// Rows side by side, in memory of a unit's own, for a loop to go through.
+/// [`SourceRow`]s of a tile, in arrays that a rolled loop indexes.
 #[derive(CubeType)]
 pub(crate) struct SourceRows<A: Float, N: Size> {
     input: Array<usize>,
@@ -78,10 +77,11 @@ impl<A: Float, N: Size> SourceRows<A, N> {
     }
 }
 
-/// Elements that the shift is the mean of, at least: few, because every unit of a team adds them up.
+/// Minimum number of elements that the shift is the mean of. Few, because every unit of a team sums
+/// them.
 const SAMPLE: usize = 4;
 
-/// Steps that give so many elements of a row.
+/// Steps that contain [`SAMPLE`] elements of a row.
 pub(crate) fn sample_steps(team: Team) -> usize {
     match team.lanes {
         Lanes::Columns => SAMPLE.div_ceil(team.vector),
@@ -89,7 +89,7 @@ pub(crate) fn sample_steps(team: Team) -> usize {
     }
 }
 
-/// The first element of each row, in all of its lanes.
+/// First element of each row, broadcast to all lanes of the row.
 #[cube]
 pub(crate) fn first_lane<A: Float, N: Size>(
     first: Vector<A, N>,
@@ -101,7 +101,8 @@ pub(crate) fn first_lane<A: Float, N: Size>(
     }
 }
 
-/// A mean as a shift: an infinity taken off the other elements would turn them all into infinities.
+/// A mean as a shift, or 0 if it is not finite: subtracting infinity would turn all elements into
+/// infinities.
 #[cube]
 pub(crate) fn number_or_zero<A: Float, N: Size>(mean: Vector<A, N>) -> Vector<A, N> {
     let largest = Vector::<A, N>::new(A::max_value());
@@ -109,7 +110,7 @@ pub(crate) fn number_or_zero<A: Float, N: Size>(mean: Vector<A, N>) -> Vector<A,
     select_many(is_number, mean, Vector::new(A::new(0.0)))
 }
 
-/// Finds where a row starts.
+/// Locates a row, with a shift of 0.
 #[cube]
 pub(crate) fn source_start<T: Types>(
     source: &Source<T::F, T::Input, T::Residual>,
@@ -129,7 +130,7 @@ pub(crate) fn source_start<T: Types>(
     }
 }
 
-/// Finds a row.
+/// Locates a row and samples its shift.
 #[cube]
 pub(crate) fn source_row<T: Types>(
     source: &Source<T::F, T::Input, T::Residual>,
@@ -141,10 +142,12 @@ pub(crate) fn source_row<T: Types>(
     let lanes = comptime!(blueprint.team.lanes);
     let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
     let start = source_start::<T>(source, row, cols, blueprint);
-    // Of a row that is held it is taken where it is held.
+    // A staged row samples its shift from the staged elements.
     if comptime!(blueprint.shifts && blueprint.hold == Hold::Reread) {
-        // A row that is read again moves on to the mean of its first block, of few elements. Measured with AVX-512, rows
-        // of 768 halves take 0.9 of the time of the first vector's mean.
+        // First element, or the mean of the first few. The first element suffices for f16/bf16 rows
+        // that one unit owns, since later blocks use the mean so far.
+        //
+        // `768 f16 AVX-512, first element vs. first vector's mean: 1.11x faster`
         let is_first = comptime!(blueprint.first_is_shift);
         let sampled = comptime!(match is_first {
             true => 1,
@@ -153,7 +156,7 @@ pub(crate) fn source_row<T: Types>(
         let mut sum = zero;
         #[unroll]
         for i in 0..sampled {
-            // A shorter row gives its last step several times.
+            // A row with fewer steps repeats its last step.
             sum += read::<T>(source, &start, min(i.runtime(), steps - 1), blueprint);
         }
         let mean = if is_first {
@@ -174,7 +177,7 @@ pub(crate) fn source_row<T: Types>(
     }
 }
 
-/// The elements of one step, as they are: input plus residual.
+/// Reads one step: input plus residual.
 #[cube]
 pub(crate) fn read<T: Types>(
     source: &Source<T::F, T::Input, T::Residual>,
@@ -186,7 +189,7 @@ pub(crate) fn read<T: Types>(
     add_residual::<T>(value, source, row, step, ResidualPlace::Input, blueprint)
 }
 
-/// The input's elements of one step, as they are computed with or as they are in memory.
+/// Reads one step of the input, in the accumulation type or the storage type.
 #[cube]
 pub(crate) fn read_input<T: Types, E: Float>(
     source: &Source<T::F, T::Input, T::Residual>,
@@ -198,7 +201,7 @@ pub(crate) fn read_input<T: Types, E: Float>(
     load::<T::F, T::Input, E, T::N>(&source.input, row.input, step, blueprint.input, lanes)
 }
 
-/// Brings the elements of one step into the caches.
+/// Prefetches one step of input and residual.
 #[cube]
 pub(crate) fn fetch_elements<T: Types>(
     source: &Source<T::F, T::Input, T::Residual>,
@@ -215,7 +218,7 @@ pub(crate) fn fetch_elements<T: Types>(
     }
 }
 
-/// Adds what is to be added to the normalized value.
+/// Adds a residual that follows the normalization.
 #[cube]
 pub(crate) fn add_last<T: Types>(
     value: Vector<T::A, T::N>,
@@ -227,7 +230,7 @@ pub(crate) fn add_last<T: Types>(
     add_residual::<T>(value, source, row, step, ResidualPlace::Output, blueprint)
 }
 
-/// Adds the residual, where there is one and this is its place.
+/// Adds the residual if there is one at this place.
 #[cube]
 fn add_residual<T: Types>(
     value: Vector<T::A, T::N>,
@@ -247,7 +250,7 @@ fn add_residual<T: Types>(
     }
 }
 
-/// Takes the shift off, where there is one.
+/// Subtracts the shift if statistics use one.
 #[cube]
 pub(crate) fn shifted<A: Float, N: Size>(
     value: Vector<A, N>,

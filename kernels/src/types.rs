@@ -1,26 +1,26 @@
-//! The types that a kernel is instantiated with, under one name.
+//! Bundle of the types that a kernel is instantiated with.
 
 use std::marker::PhantomData;
 
 use cubecl::prelude::*;
 
-/// The width of what is not a vector.
+/// Width of a scalar.
 pub(crate) type One = Const<1>;
 
 /// Element types and vector widths of a kernel.
 ///
-/// Tensors that are loaded a whole vector at a time have the width [`N`](Self::N), the others 1. Where halves come in
-/// pairs the element in memory is a number of 32 bits, and the width half of that.
+/// Tensors with vector loads have the width [`N`](Self::N), others 1. Packed f16 pairs are 32-bit
+/// elements, at half that width.
 pub(crate) trait Types: Send + Sync + 'static {
     /// Element of input, residual, output and sum.
     type F: Float;
     /// Element of scale and bias.
     type P: Float;
-    /// Element of given statistics.
+    /// Element of provided statistics.
     type G: Float;
-    /// What everything is computed in.
+    /// Accumulation type.
     type A: Float;
-    /// Lanes that are computed at once.
+    /// Lanes of a vector in computations.
     type N: Size;
     /// Width of the input.
     type Input: Size;
@@ -30,15 +30,15 @@ pub(crate) trait Types: Send + Sync + 'static {
     type Scale: Size;
     /// Width of the bias.
     type Bias: Size;
-    /// Width of given means.
+    /// Width of provided means.
     type Mean: Size;
-    /// Width of given variances.
+    /// Width of provided variances.
     type Variance: Size;
     /// Width of output and sum.
     type Output: Size;
 }
 
-/// Types from the outside in: elements, lanes, then widths.
+/// [`Types`] from tuples: elements and lanes, then widths.
 pub(crate) struct Typed<Elements, Widths>(PhantomData<(Elements, Widths)>);
 
 impl<F, P, G, A, N, Input, Residual, Scale, Bias, Mean, Variance, Output> Types

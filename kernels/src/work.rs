@@ -1,4 +1,7 @@
-//! What a launch is cut in: items, each a part of a row group, and a unit's share of one.
+//! Tile scheduler: maps teams to work items, and units to their slices of an item.
+//!
+//! A work item is one part of a row group. A step is one vector position along a row. A round is
+//! one iteration of a team over its items.
 
 use cubecl::prelude::*;
 use cubenorm_core::{Lanes, Team};
@@ -6,38 +9,39 @@ use cubenorm_core::{Lanes, Team};
 use crate::strategy::split::Partition;
 use crate::strategy::{member, peers, team_count, team_index};
 
-/// Where this unit's part of an item begins, and how it goes on.
+/// Slice of a work item that one unit processes.
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct Share {
-    /// The first step.
+    /// First step.
     pub(crate) begin: usize,
-    /// Steps of this unit.
+    /// Number of steps.
     pub(crate) count: usize,
 }
 
-/// A part of a row group, as its team sees it.
+/// Work item of a team: one part of a row group.
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct Item {
     pub(crate) group: usize,
-    /// The first row of the group.
+    /// First row of the group.
     pub(crate) row: usize,
     pub(crate) part: usize,
-    /// Whether the item exists. Units that have to wait for each other stay together, so one
-    /// without work repeats the first item and stores nothing.
+    /// True if the item is in bounds. Units that share barriers stay together, so a unit without
+    /// work repeats the first item and stores nothing.
     pub(crate) exists: bool,
 }
 
-/// How often items were claimed in this launch.
+/// Work counter of the dynamic schedule: blocks of items taken so far in this launch.
 pub(crate) type Claimed = ComptimeOption<OwnedTensor<Atomic<u32>>>;
 
-/// Rounds that follow one another, from one up to another; of items that are claimed their numbers.
+/// Half-open range of rounds. With the dynamic schedule, a range of item indices.
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct Rounds {
     pub(crate) next: usize,
     pub(crate) end: usize,
 }
 
-/// All rounds of a team, or those that it claims now: none, where all items are taken.
+/// Next rounds of a team: all of them with the static schedule, the next block with the dynamic
+/// one. The range is empty if no items are left.
 #[cube]
 pub(crate) fn rounds(claimed: &Claimed, partition: &Partition, #[comptime] team: Team) -> Rounds {
     if comptime!(team.claims) {
@@ -58,7 +62,7 @@ pub(crate) fn rounds(claimed: &Claimed, partition: &Partition, #[comptime] team:
     }
 }
 
-/// Items of a launch.
+/// Work items of the launch.
 #[cube]
 fn items(partition: &Partition, #[comptime] team: Team) -> usize {
     if comptime!(has_parts_of_its_own(team)) {
@@ -68,12 +72,12 @@ fn items(partition: &Partition, #[comptime] team: Team) -> usize {
     }
 }
 
-/// Whether each part of a row is an item.
+/// True if each part of a row is a work item of its own.
 fn has_parts_of_its_own(team: Team) -> bool {
     team.parts && team.peers == 1
 }
 
-/// The item of a team in a round.
+/// Work item of this team in a round.
 #[cube]
 pub(crate) fn item(round: usize, partition: &Partition, #[comptime] team: Team) -> Item {
     let several_teams = comptime!(has_parts_of_its_own(team));
@@ -85,7 +89,7 @@ pub(crate) fn item(round: usize, partition: &Partition, #[comptime] team: Team) 
     } else {
         round * team_count(team) + team_index(team)
     };
-    // Rows abreast may reach beyond what is this team's.
+    // The last rows of a unit may exceed the items of its team.
     let exists = index < items && (comptime!(team.claims) || round < partition.items_per_team);
     let index = select(exists, index, 0usize.runtime());
     if several_teams {
@@ -106,20 +110,20 @@ pub(crate) fn item(round: usize, partition: &Partition, #[comptime] team: Team) 
     }
 }
 
-/// The first row of a row group.
+/// First row of a row group.
 #[cube]
 fn first_row(group: usize, partition: &Partition, #[comptime] team: Team) -> usize {
     if comptime!(team.lanes == Lanes::Columns) {
         group
     } else if comptime!(team.ragged_rows) {
-        // Each run that has ended before, and this one if the group ends it, has had some rows twice.
+        // Subtracts the overlap of each tail so far, including this group's if it ends a segment.
         group * comptime!(team.vector) - (group + 1) / partition.run * partition.overlap
     } else {
         group * comptime!(team.vector)
     }
 }
 
-/// The first lane of a row group that is not a row of the group before it.
+/// First lane of a row group that does not repeat a row of the group before it.
 #[cube]
 pub(crate) fn first_own_lane(group: usize, partition: &Partition, #[comptime] team: Team) -> usize {
     if comptime!(team.ragged_rows) {
@@ -129,7 +133,7 @@ pub(crate) fn first_own_lane(group: usize, partition: &Partition, #[comptime] te
     }
 }
 
-/// The part of each row that this unit's cube has, where it is the same of all of them.
+/// Part of each row that this unit's cube owns in a cluster; 0 without a cluster.
 #[cube]
 pub(crate) fn own_part(#[comptime] team: Team) -> usize {
     if comptime!(team.peers > 1) {
@@ -139,7 +143,7 @@ pub(crate) fn own_part(#[comptime] team: Team) -> usize {
     }
 }
 
-/// This unit's steps of a part.
+/// Slice of a part for this unit.
 #[cube]
 pub(crate) fn my_share(part: usize, partition: &Partition, #[comptime] team: Team) -> Share {
     let mut first = 0usize;
@@ -171,20 +175,20 @@ pub(crate) fn my_share(part: usize, partition: &Partition, #[comptime] team: Tea
     }
 }
 
-/// Of `count` steps from `step` on, those before the one that ends a run.
+/// Steps of the next `count` from `step` on that come before the last step of a segment.
 #[cube]
 pub(crate) fn steps_within(step: usize, count: usize, partition: &Partition) -> usize {
     min(count, partition.run - 1 - step % partition.run)
 }
 
-/// Whether a run ends with a step.
+/// True if a step is the last of its segment.
 #[cube]
 pub(crate) fn ends_run(step: usize, partition: &Partition) -> bool {
     step % partition.run == partition.run - 1
 }
 
-/// The `i`th step of a unit of a row that is held, of so many steps; beyond the unit's share the last of
-/// them again. Loads without a condition are all under way before the first of them is waited for.
+/// Step for the `i`th load of a unit that stages a row of `steps` steps. Out-of-range loads are
+/// clamped to the last step. Unconditional loads are all in flight before the first use.
 #[cube]
 pub(crate) fn step_to_load(
     #[comptime] i: usize,
@@ -200,7 +204,7 @@ pub(crate) fn step_to_load(
     }
 }
 
-/// Whether a unit has an `i`th step of a row that is held.
+/// True if a unit has an `i`th step of a staged row.
 #[cube]
 pub(crate) fn has_step(#[comptime] i: usize, share: &Share, #[comptime] team: Team) -> bool {
     if comptime!(team.filled.is_none() && i < team.full) {

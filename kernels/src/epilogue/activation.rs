@@ -1,5 +1,5 @@
-//! Activations, each a small item of its own, written so that no intermediate that overflows shows: but for CELU, whose
-//! parameter may be negative, an exponential is only taken of numbers that are not positive.
+//! Activations in numerically stable form. Exponentials take no positive argument, so they cannot
+//! overflow. The exception is CELU, whose parameter may be negative.
 //!
 //! `alpha` and `beta` are the two parameters in the order of the activation's fields.
 
@@ -53,7 +53,7 @@ pub(super) fn constant<A: Float, N: Size>(#[comptime] value: f32) -> Vector<A, N
     Vector::new(A::new(value))
 }
 
-/// `then` where `x` is positive, else `otherwise`. A NaN takes `otherwise`, which it is part of.
+/// `then` if `x` is positive, else `otherwise`. NaN takes `otherwise`, which it propagates through.
 #[cube]
 pub(super) fn positive<A: Float, N: Size>(
     x: Vector<A, N>,
@@ -63,28 +63,28 @@ pub(super) fn positive<A: Float, N: Size>(
     select_many(x.greater_than(&constant::<A, N>(0.0)), then, otherwise)
 }
 
-/// `max(x, 0)` that keeps a NaN, which the maximum of most runtimes does not.
+/// `max(x, 0)` that propagates NaN, unlike the maximum of most runtimes.
 #[cube]
 fn relu<A: Float, N: Size>(x: Vector<A, N>) -> Vector<A, N> {
     let zero = constant::<A, N>(0.0);
     select_many(x.less_than(&zero), zero, x)
 }
 
-/// `max(0, min(x, 1))` that keeps a NaN.
+/// `max(0, min(x, 1))` that propagates NaN.
 #[cube]
 fn saturate<A: Float, N: Size>(x: Vector<A, N>) -> Vector<A, N> {
     let one = constant::<A, N>(1.0);
     relu::<A, N>(select_many(x.greater_than(&one), one, x))
 }
 
-/// `min(x, 0)` that keeps a NaN.
+/// `min(x, 0)` that propagates NaN.
 #[cube]
 fn negative_part<A: Float, N: Size>(x: Vector<A, N>) -> Vector<A, N> {
     let zero = constant::<A, N>(0.0);
     select_many(x.greater_than(&zero), zero, x)
 }
 
-/// `exp(x) - 1` of the negative part.
+/// `exp(min(x, 0)) - 1`
 #[cube]
 fn expm1_negative<A: Float, N: Size>(x: Vector<A, N>) -> Vector<A, N> {
     negative_part::<A, N>(x).exp_m1()
@@ -92,11 +92,11 @@ fn expm1_negative<A: Float, N: Size>(x: Vector<A, N>) -> Vector<A, N> {
 
 #[cube]
 fn celu<A: Float, N: Size>(x: Vector<A, N>, alpha: Vector<A, N>) -> Vector<A, N> {
-    // Where the exponential overflows, the product is an infinity that the minimum takes for 0.
+    // If the exponential overflows, the product is an infinity that the minimum turns into 0.
     relu::<A, N>(x) + negative_part::<A, N>(alpha * (x / alpha).exp_m1())
 }
 
-/// `1 / (1 + exp(-x))` from `exp(-|x|)`.
+/// `1 / (1 + exp(-x))`, computed from `exp(-|x|)`.
 #[cube]
 pub(super) fn sigmoid<A: Float, N: Size>(x: Vector<A, N>) -> Vector<A, N> {
     let decay = (-x.abs()).exp();
@@ -104,7 +104,7 @@ pub(super) fn sigmoid<A: Float, N: Size>(x: Vector<A, N>) -> Vector<A, N> {
     numerator / (constant::<A, N>(1.0) + decay)
 }
 
-/// `tanh(|x|) = -expm1(-2|x|) / (1 + exp(-2|x|))`, with the sign put back.
+/// `tanh(|x|) = -expm1(-2|x|) / (1 + exp(-2|x|))`, with the sign of `x`.
 #[cube]
 pub(super) fn tanh_stable<A: Float, N: Size>(x: Vector<A, N>) -> Vector<A, N> {
     let decay = (x.abs() * constant::<A, N>(-2.0)).exp_m1();
@@ -139,7 +139,7 @@ fn gelu<A: Float, N: Size>(x: Vector<A, N>) -> Vector<A, N> {
     half * x * (constant::<A, N>(1.0) + erf)
 }
 
-/// With `x / 2 * (1 + tanh(u)) = x * sigmoid(2 u)`, which holds its digits for large negative `u`.
+/// `x / 2 * (1 + tanh(u)) = x * sigmoid(2 u)`, which keeps its precision for large negative `u`.
 #[cube]
 fn gelu_tanh<A: Float, N: Size>(x: Vector<A, N>) -> Vector<A, N> {
     x * sigmoid::<A, N>(gelu_tanh_inner::<A, N>(x))

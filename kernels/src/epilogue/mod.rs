@@ -1,4 +1,4 @@
-//! What happens to a normalized value: scale, bias, activation.
+//! Epilogue of a normalized value: scale, bias, activation.
 
 mod activation;
 mod affine;

@@ -1,4 +1,4 @@
-//! Where the sums of columns belong, of those that a unit holds and of those that it adds up in the workspace.
+//! Destination of the parameter-gradient partials, kept by units or accumulated in the workspace.
 
 use cubecl::prelude::*;
 use cubenorm_core::{GradientBlueprint, Hold, Lanes};
@@ -10,7 +10,7 @@ use crate::strategy::{member, team_index};
 use crate::types::Types;
 use crate::work::{Item, Share, has_step, my_share, own_part};
 
-/// Writes what a unit has held, zeros too where its team had no row.
+/// Writes the sums that a unit kept; zeros if its team had no row.
 #[cube]
 pub(super) fn write_held<T: Types>(
     results: &mut TypedResults<T>,
@@ -25,7 +25,7 @@ pub(super) fn write_held<T: Types>(
     }
 }
 
-/// Each cube adds up what its teams have held of a column, and writes vectors of columns that lie side by side.
+/// Sums what the teams of a cube kept for a column, and writes vectors of adjacent columns.
 #[cube]
 fn write_held_by_cube<T: Types>(
     results: &mut TypedResults<T>,
@@ -56,7 +56,7 @@ fn write_held_by_cube<T: Types>(
             let mut sums = Vector::<T::A, T::N>::new(T::A::new(0.0));
             #[unroll]
             for lane in 0..width {
-                // The last column again where there are no more, which nobody reads.
+                // Lanes beyond the last column repeat it and are never read.
                 let step = min(place * width + lane, partition.steps - 1);
                 let mut sum = T::A::new(0.0);
                 for team in 0..teams {
@@ -67,7 +67,7 @@ fn write_held_by_cube<T: Types>(
             columns[first + place] = sums;
             place += comptime!(teams * members);
         }
-        // The other kind must not be written over what a unit has yet to read.
+        // Barrier before the second kind of sums overwrites the table.
         sync_cube();
     }
 }
@@ -95,16 +95,16 @@ fn write_held_by_team<T: Types>(
     }
 }
 
-/// Where the sums of columns of an item belong.
+/// Destination of an item's column sums.
 #[derive(CubeType, Clone, Copy)]
 pub(super) struct ColumnPart {
     pub(super) slot: usize,
-    /// Whether nothing is there yet.
+    /// True if the slot has not been written yet.
     pub(super) is_new: bool,
 }
 
-/// A team adds up those of its rows. Where several teams share a row, each row has sums of its own; vectors of rows have
-/// theirs together, because the parts of all of them are one team's.
+/// Slot of an item's column sums: one per team. If several teams share a row, one per row. With
+/// vectors of rows, one team has all rows of a part, so they share one slot.
 #[cube]
 pub(super) fn part_of_columns(
     item: &Item,
@@ -129,7 +129,7 @@ pub(super) fn part_of_columns(
     }
 }
 
-/// A team without rows has columns all the same, of zeros.
+/// Writes zeros for a team without rows.
 #[cube]
 #[allow(
     clippy::collapsible_if,
@@ -163,7 +163,7 @@ pub(super) fn add_nothing<T: Types>(
     }
 }
 
-/// Adds a step to the sums of its columns, where this kernel takes them; the first row starts them.
+/// Adds a step to the requested sums of its columns. The first row stores instead.
 #[cube]
 pub(super) fn add_columns<T: Types>(
     results: &mut TypedResults<T>,

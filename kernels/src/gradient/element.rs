@@ -1,4 +1,4 @@
-//! What a gradient is made of, element by element.
+//! Elementwise part of the backward pass.
 
 use cubecl::prelude::*;
 use cubenorm_core::{ActivationKind, GradientBlueprint, StatisticsKind};
@@ -9,7 +9,7 @@ use crate::operand::{Optional, load, row_start, step_offset};
 use crate::strategy::split::Partition;
 use crate::types::{One, Types};
 
-/// The tensors that are read.
+/// Input tensors of the backward kernels.
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct GradientSource<
     F: Float,
@@ -27,7 +27,7 @@ pub(crate) struct GradientSource<
     pub(crate) bias: Optional<P, NB>,
 }
 
-/// [`GradientSource`] of a kernel's types, whose second source is the output's gradient.
+/// [`GradientSource`] for the types of a kernel. The output gradient takes the residual's width.
 pub(crate) type TypedGradientSource<T> = GradientSource<
     <T as Types>::F,
     <T as Types>::P,
@@ -38,7 +38,7 @@ pub(crate) type TypedGradientSource<T> = GradientSource<
     <T as Types>::Bias,
 >;
 
-/// Where a row starts in each of them, and what does not change along it.
+/// Position of a row in each tensor, and its parameters that are constant along it.
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct GradientRow<A: Float, N: Size> {
     input: usize,
@@ -49,7 +49,7 @@ pub(crate) struct GradientRow<A: Float, N: Size> {
     bias: ParamRow<A, N>,
 }
 
-/// [`GradientRow`]s side by side.
+/// [`GradientRow`]s of a tile.
 #[derive(CubeType)]
 pub(crate) struct GradientRows<A: Float, N: Size> {
     input: Array<usize>,
@@ -94,7 +94,7 @@ impl<A: Float, N: Size> GradientRows<A, N> {
     }
 }
 
-/// Finds a row.
+/// Locates a row.
 #[cube]
 pub(crate) fn gradient_row<T: Types>(
     source: &TypedGradientSource<T>,
@@ -125,7 +125,7 @@ pub(crate) fn gradient_row<T: Types>(
     }
 }
 
-/// The run of a row that begins with a step, as a row of its own with one scale and one bias.
+/// Segment that begins with a step, as a row with one scale and one bias.
 #[cube]
 pub(super) fn run_of_row<T: Types>(
     source: &TypedGradientSource<T>,
@@ -153,7 +153,7 @@ pub(super) fn run_of_row<T: Types>(
     }
 }
 
-/// Mean and reciprocal deviation of one row.
+/// Saved mean and reciprocal deviation of one row.
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct Saved<A: Float> {
     pub(crate) mean: A,
@@ -162,7 +162,7 @@ pub(crate) struct Saved<A: Float> {
 
 #[cube]
 impl<A: Float, N: Size> GradientRow<A, N> {
-    /// The row from so many elements on, where those of both tensors lie side by side.
+    /// Row advanced by a number of elements, if both tensors are contiguous along it.
     pub(super) fn further(&self, elements: usize) -> GradientRow<A, N> {
         GradientRow::<A, N> {
             input: self.input + elements,
@@ -174,7 +174,7 @@ impl<A: Float, N: Size> GradientRow<A, N> {
         }
     }
 
-    /// What was saved of a row whose lanes are all its own.
+    /// Saved statistics of a row whose lanes all belong to it.
     pub(crate) fn saved(&self) -> Saved<A> {
         Saved::<A> {
             mean: self.mean.constant.extract(0usize),
@@ -183,31 +183,31 @@ impl<A: Float, N: Size> GradientRow<A, N> {
     }
 }
 
-/// One step of a row.
+/// Values and gradients of one step.
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct Element<A: Float, N: Size> {
-    /// What was normalized.
+    /// Input of the forward pass.
     pub(crate) input: Vector<A, N>,
-    /// The same with its mean taken off, where that was.
+    /// Input minus the mean, if the normalization subtracts it.
     pub(crate) centered: Vector<A, N>,
-    /// What it was normalized to.
+    /// Normalized value (`xhat`).
     pub(crate) normalized: Vector<A, N>,
-    /// What it was divided by, reciprocally.
+    /// Reciprocal deviation.
     pub(crate) rstd: Vector<A, N>,
-    /// The gradient before the activation.
+    /// Gradient before the activation (`dz`).
     pub(crate) shallow: Vector<A, N>,
-    /// The gradient before the scale.
+    /// Gradient before the scale (`wdy`).
     pub(crate) deep: Vector<A, N>,
 }
 
-/// Scale and bias of a step; 0 in the place of those that are not read, which nobody looks at.
+/// Scale and bias of a step. Absent parameters are 0 and unused.
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct Params<A: Float, N: Size> {
     pub(crate) scale: Vector<A, N>,
     pub(crate) bias: Vector<A, N>,
 }
 
-/// Reads the parameters of a step.
+/// Loads the parameters of a step.
 #[cube]
 pub(crate) fn params<T: Types>(
     source: &TypedGradientSource<T>,
@@ -223,7 +223,7 @@ pub(crate) fn params<T: Types>(
     }
 }
 
-/// The bias of a step.
+/// Loads the bias of a step.
 #[cube]
 pub(crate) fn bias<T: Types>(
     source: &TypedGradientSource<T>,
@@ -236,15 +236,15 @@ pub(crate) fn bias<T: Types>(
     param::<T::P, T::Bias, T::A, T::N>(&source.bias, &row.bias, step, access, lanes)
 }
 
-/// A step, as it is computed with, or as it is in memory, which may take half of that.
+/// Input and output gradient of a step, in the accumulation type or the storage type.
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct Step<E: Float, N: Size> {
     pub(crate) input: Vector<E, N>,
-    /// The output's gradient.
+    /// Output gradient (`dy`).
     pub(crate) above: Vector<E, N>,
 }
 
-/// Reads a step.
+/// Loads a step.
 #[cube]
 pub(crate) fn read_step<T: Types, E: Float>(
     source: &TypedGradientSource<T>,
@@ -266,7 +266,7 @@ pub(crate) fn read_step<T: Types, E: Float>(
     Step::<E, T::N> { input, above }
 }
 
-/// What a step comes to.
+/// Recomputes the normalized value of a step, and its gradients.
 #[cube]
 pub(crate) fn element<T: Types>(
     read: &Step<T::A, T::N>,

@@ -1,19 +1,19 @@
-//! Adds up partial sums: the last stage of a parameter's gradient, always in the same order.
+//! Final reduction of parameter-gradient partials, in a fixed order.
 
 use cubecl::prelude::*;
 use cubenorm_core::{AccessBlueprint, Lanes, LoadMode};
 
 use crate::operand::{Optional, col_offset, row_offset};
 
-/// Parts that are summed up apart before they are added to the rest, so that many keep their digits.
+/// Parts that are summed before they are added to the total, which limits rounding errors.
 const BLOCK: usize = 64;
 
-/// Loads that are under way at once.
+/// Loads in flight.
 const UNDER_WAY: usize = 4;
 
-/// For each vector of outputs, the sum of `parts` vectors. Vectors lie along x; the units along y,
-/// `members` of them, share the parts of one. Cubes along y have an output each, whose sums begin at `offset` and at
-/// `second_offset`.
+/// Sums `parts` vectors for each vector of outputs. Vectors run along x; `members` units along y
+/// share the parts of a vector. The cube's y selects the output: sums of the first begin at
+/// `offset`, sums of the second at `second_offset`.
 #[cube(launch_unchecked, address_type = "dynamic")]
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn fold<A: Float, H: Float, N: Size>(
@@ -43,7 +43,7 @@ pub(crate) fn fold<A: Float, H: Float, N: Size>(
         } else {
             (round * cubes + cube) * columns + x
         };
-        // Units of a cube wait for each other: one without a vector sums up nothing and comes along.
+        // The cube has barriers: a unit without a vector sums nothing, but stays in the loop.
         let mine = select(place < vectors, parts, 0usize.runtime());
         let element = min(place, vectors - 1) * N::value();
         let base = offset + row_offset::<A, N>(sums, element, access, lanes);
@@ -84,7 +84,7 @@ pub(crate) fn fold<A: Float, H: Float, N: Size>(
                     partial[y * columns + x] = sum;
                 }
             }
-            // The next round must not write what a unit has yet to read.
+            // Barrier before the next round overwrites the table.
             sync_cube();
         }
         if place < vectors && y == 0 {
@@ -99,7 +99,7 @@ pub(crate) fn fold<A: Float, H: Float, N: Size>(
     }
 }
 
-/// A part of an element's sum, whose parts lie from `base` on.
+/// Part of an element's sum. The parts of the element begin at `base`.
 #[cube]
 fn part_of<A: Float, N: Size>(
     sums: &Tensor<Vector<A, N>>,
@@ -111,26 +111,26 @@ fn part_of<A: Float, N: Size>(
     sums[(base + at) / N::value()]
 }
 
-/// What the sums are compiled for.
+/// Comptime arguments of the reduction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct FoldShape {
     /// Units that share the parts of a vector: a power of two.
     pub(crate) members: usize,
-    /// Vectors side by side in a cube.
+    /// Adjacent vectors of a cube.
     pub(crate) columns: usize,
-    /// Whether a unit takes its vectors one after another, as a core of a CPU likes; else neighbouring
-    /// units take neighbouring vectors.
+    /// True for a blocked arrangement (CPU): a unit takes consecutive vectors. False for a striped
+    /// one: adjacent units take adjacent vectors.
     pub(crate) in_blocks: bool,
-    /// Dimensions that an element is found over.
+    /// Dimensions that an element's index is decoded over.
     pub(crate) element_dims: usize,
-    /// Dimensions that its parts are found over.
+    /// Dimensions that a part's index is decoded over.
     pub(crate) part_dims: usize,
-    /// Whether elements lie side by side, so that vectors of them are loaded.
+    /// Vector loads if elements are contiguous, else single elements.
     pub(crate) mode: LoadMode,
 }
 
 impl FoldShape {
-    /// An element's parts are the columns of its row.
+    /// Access to the partials: elements as rows, parts as columns.
     fn access(self) -> AccessBlueprint {
         AccessBlueprint {
             mode: self.mode,

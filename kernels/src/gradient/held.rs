@@ -1,4 +1,4 @@
-//! What a unit holds in registers while its team goes from row to row.
+//! State that a unit keeps in registers from row to row.
 
 use cubecl::prelude::*;
 use cubenorm_core::{GradientBlueprint, Hold, Lanes};
@@ -11,15 +11,15 @@ use crate::strategy::split::Partition;
 use crate::types::{One, Types};
 use crate::work::{my_share, own_part, step_to_load};
 
-/// What a step adds to the sums of its columns.
+/// Contribution of a step to the parameter gradients: `dgamma` (products) and `dbeta` (gradients).
 #[derive(CubeType, Clone, Copy)]
 pub(super) struct ColumnStep<A: Float, N: Size> {
     pub(super) products: Vector<A, N>,
     pub(super) gradients: Vector<A, N>,
 }
 
-/// Sums of the columns that a unit takes of each row of its team, in registers or in shared memory:
-/// products first, where both kinds are taken. Where lanes are rows, all of them have one column, and one sum.
+/// Parameter-gradient sums of a unit's columns, in registers or shared memory. Products come first
+/// if both are computed. If lanes are rows, a vector has one column and so one sum.
 #[derive(CubeType)]
 pub(super) struct HeldColumns<A: Float, N: Size> {
     of_lanes: Cells<A, N>,
@@ -86,7 +86,8 @@ impl<A: Float, N: Size> HeldColumns<A, N> {
         }
     }
 
-    /// The sums of the unit's `i`th vector, where lanes are columns; of those that nobody wants, anything.
+    /// Sums of the unit's `i`th vector if lanes are columns. Sums that were not requested are
+    /// arbitrary.
     pub(super) fn get(
         &self,
         #[comptime] i: usize,
@@ -101,7 +102,7 @@ impl<A: Float, N: Size> HeldColumns<A, N> {
         }
     }
 
-    /// The sum of the unit's `i`th column, where lanes are rows: the first or the second of those that are wanted.
+    /// Sum of the unit's `i`th column if lanes are rows. `kind` counts the requested sums.
     pub(super) fn of_column(
         &self,
         #[comptime] i: usize,
@@ -116,7 +117,7 @@ impl<A: Float, N: Size> HeldColumns<A, N> {
     }
 }
 
-/// Room for what is held here, and none for what is held elsewhere.
+/// Staging for the cells in use, none for the others.
 fn hold_if(is_here: bool, hold: Hold) -> Hold {
     match is_here {
         true => hold,
@@ -124,12 +125,12 @@ fn hold_if(is_here: bool, hold: Hold) -> Hold {
     }
 }
 
-/// Where all sums of a unit stay.
+/// Staging of all sums of a unit.
 fn held_sums(blueprint: &GradientBlueprint) -> Hold {
     blueprint.held_columns.times(blueprint.column_sums.count())
 }
 
-/// The place of a sum of a unit's `i`th vector among all of its sums.
+/// Index of a sum of a unit's `i`th vector among all of its sums.
 fn place(i: usize, is_gradient: bool, blueprint: &GradientBlueprint) -> usize {
     let kind = match is_gradient {
         true => blueprint.column_sums.count() - 1,
@@ -138,16 +139,16 @@ fn place(i: usize, is_gradient: bool, blueprint: &GradientBlueprint) -> usize {
     kind * blueprint.held_vectors() + i
 }
 
-/// A unit's share of the scale, as it is in memory, where the plan holds it.
+/// A unit's slice of the scale in its storage type, if the plan keeps it.
 #[derive(CubeType)]
 pub(super) struct HeldScale<P: Float, N: Size> {
     scale: Cells<P, N>,
 }
 
-/// [`HeldScale`] of a kernel's types.
+/// [`HeldScale`] for the types of a kernel.
 pub(super) type TypedHeldScale<T> = HeldScale<<T as Types>::P, <T as Types>::N>;
 
-/// Reads the scale of a unit's columns, which are the same of all its rows.
+/// Loads the scale of a unit's columns, shared by all its rows.
 #[cube]
 pub(super) fn hold_scale<T: Types>(
     source: &TypedGradientSource<T>,
@@ -176,7 +177,7 @@ pub(super) fn hold_scale<T: Types>(
     HeldScale::<T::P, T::N> { scale }
 }
 
-/// The parameters of a unit's `i`th step: the scale from where it is held, or all of them from memory.
+/// Parameters of a unit's `i`th step: the scale from registers if it is kept, the rest from memory.
 #[cube]
 pub(super) fn held_params<T: Types>(
     held: &TypedHeldScale<T>,
@@ -197,7 +198,7 @@ pub(super) fn held_params<T: Types>(
     }
 }
 
-/// A unit's share of a row, as it is in memory, where the plan holds it, and what was saved of the row.
+/// A unit's slice of a row in its storage type, and the saved statistics of the row.
 #[derive(CubeType)]
 pub(super) struct HeldRow<F: Float, A: Float, N: Size> {
     inputs: ComptimeOption<Array<Vector<F, N>>>,
@@ -205,12 +206,12 @@ pub(super) struct HeldRow<F: Float, A: Float, N: Size> {
     saved: ComptimeOption<Array<A>>,
 }
 
-/// [`HeldRow`] of a kernel's types.
+/// [`HeldRow`] for the types of a kernel.
 pub(super) type TypedHeldRow<T> = HeldRow<<T as Types>::F, <T as Types>::A, <T as Types>::N>;
 
 #[cube]
 impl<F: Float, A: Float, N: Size> HeldRow<F, A, N> {
-    /// Room for a row, where it is wanted; nothing is in it yet.
+    /// Allocates uninitialised space for a row if `is_wanted`.
     pub(super) fn new(
         #[comptime] is_wanted: bool,
         #[comptime] blueprint: GradientBlueprint,
@@ -235,7 +236,7 @@ impl<F: Float, A: Float, N: Size> HeldRow<F, A, N> {
         }
     }
 
-    /// The `i`th step, as it is computed with.
+    /// Reads the `i`th step, converted to the accumulation type.
     pub(super) fn get(&self, #[comptime] i: usize) -> Step<A, N> {
         Step::<A, N> {
             input: Vector::<A, N>::cast_from(self.inputs.as_ref().unwrap()[i]),
@@ -248,7 +249,7 @@ impl<F: Float, A: Float, N: Size> HeldRow<F, A, N> {
         self.above.as_mut().unwrap()[i] = step.above;
     }
 
-    /// What was saved of the row.
+    /// Saved statistics of the row.
     pub(super) fn saved(&self) -> Saved<A> {
         let saved = self.saved.as_ref().unwrap();
         Saved::<A> {
@@ -263,7 +264,7 @@ impl<F: Float, A: Float, N: Size> HeldRow<F, A, N> {
         saved[1] = row.rstd;
     }
 
-    /// Copies another.
+    /// Copies another row.
     pub(super) fn take(&mut self, other: &Self, #[comptime] blueprint: GradientBlueprint) {
         #[unroll]
         for i in 0..comptime!(blueprint.held_vectors()) {

@@ -1,4 +1,4 @@
-//! The kernels of a gradient: in one launch, or in two where rows are split.
+//! Entry points of the backward kernels: one launch, or two if rows are split.
 
 use cubecl::prelude::*;
 use cubenorm_caches::wait_for_stores;
@@ -24,8 +24,8 @@ use crate::strategy::strands::joined;
 use crate::types::{One, Typed, Types};
 use crate::work::{first_own_lane, has_step, item, my_share, step_to_load};
 
-/// Passes back: each team sums up a row, or merges what [`gradient_parts`] has left of its parts,
-/// then writes what is wanted.
+/// Backward kernel. A team reduces a row, or merges the parts that [`gradient_parts`] has written,
+/// and writes the requested gradients.
 #[cube(launch_unchecked, address_type = "dynamic")]
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn gradient<
@@ -137,11 +137,16 @@ pub(crate) fn gradient<
     wait_for_stores(past_caches);
 }
 
-/// Passes back as many items as the plan takes abreast, the first of them in `round`. Rows abreast
-/// add to the sums of their columns together. Where the plan reads ahead, this round's row is there
-/// already, in `row` where rooms take turns, else in `next`, and `next` becomes that of the next
-/// round. Where cubes tell ahead, `next` is that of the next round already, which is summed up
-/// here, and `row` becomes that of the round after it.
+/// Backward pass of the unit's next rows, the first of which is the work item `round`. Their
+/// parameter gradients are summed before they are stored.
+///
+/// Row buffers on entry, by plan:
+///
+/// - Prefetch: this round's row is in `next` and is copied to `row`. `next` receives the next row.
+/// - Double buffering: this round's row is in `row`. `next` receives the next row.
+/// - Cubes that publish ahead: `next` already holds the next round's row. It is reduced and
+///   published here. `row` then receives
+///   the row of the round after.
 #[cube]
 #[allow(clippy::too_many_arguments)]
 fn gradient_items<T: Types, W: Size>(
@@ -158,7 +163,7 @@ fn gradient_items<T: Types, W: Size>(
 ) {
     let team = comptime!(blueprint.team);
     let first = item(round, partition, team);
-    // As in the forward kernel, units that may wait for each other come along.
+    // As in the forward kernel, units that share barriers stay together.
     let comes = first.exists || comptime!(team.level == Level::Column);
     let share = share_of_item(&first, partition, blueprint);
     if comes {
@@ -190,7 +195,7 @@ fn gradient_items<T: Types, W: Size>(
         if comptime!(blueprint.row == RowKept::Held) {
             read_row::<T>(bound.source, row, round, partition, blueprint);
         }
-        // A whole round after they were told, and ahead of the wait for the next row.
+        // Polls one round after publishing, before the loads of the next row.
         let found = if comptime!(blueprint.tells_ahead()) {
             ComptimeOption::<u64>::new_Some(look(words, round, team))
         } else {
@@ -234,7 +239,7 @@ fn gradient_items<T: Types, W: Size>(
             nothing::<T::A, T::N>(blueprint.abreast)
         };
         if comptime!(blueprint.row.is_ahead() && !blueprint.tells_ahead()) {
-            // Under way while the team waits for its sums, behind all else that it reads.
+            // In flight while the team waits for its sums, and issued after all other loads.
             read_row::<T>(bound.source, next, round + 1, partition, blueprint);
         }
         let mut rows = Sequence::<Row<T::A, T::N>>::new();
@@ -301,7 +306,8 @@ fn gradient_items<T: Types, W: Size>(
             for first in 0..comptime!(vectors.div_ceil(together)) {
                 let begin = comptime!(first * together);
                 let end = comptime!(vectors.min(begin + together));
-                // Loads are under way before anything is written, which they must not overtake.
+                // Issues the loads before any store, since loads must not be reordered across
+                // stores.
                 let mut reads = Sequence::<Sequence<Step<T::A, T::N>>>::new();
                 #[unroll]
                 for i in begin..end {
@@ -349,7 +355,7 @@ fn gradient_items<T: Types, W: Size>(
     }
 }
 
-/// The first launch of a split row: leaves the sums of each part in the workspace.
+/// First launch of a split row. Writes the sums of each part to the workspace.
 #[cube(launch_unchecked, address_type = "dynamic")]
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn gradient_parts<

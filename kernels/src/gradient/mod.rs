@@ -1,10 +1,15 @@
-//! The way back: gradients of input, scale and bias.
+//! Backward pass: gradients of input, scale and bias.
 //!
-//! Cut and merged by the strategies of the forward kernels; what differs is what an element is
-//! ([`element`]), which two sums over a row are taken ([`sums`], and [`runs`] of each run of columns), and what they
-//! are good for ([`correction`]). A [`row`] is found, and read ahead where it is held; its [`step`]s are passed back
-//! and add to the sums of their [`columns`]; the [`kernel`] goes through rows so, or through those that lie
-//! [`side_by_side`] together.
+//! Uses the partition and the strategies of the forward kernels. The modules:
+//!
+//! - [`element`]: recomputes the normalized value of an element, and its gradients before
+//!   activation and scale.
+//! - [`sums`]: reduces the two sums of a row. [`runs`] reduces them for each segment of columns.
+//! - [`correction`]: turns the two sums into the terms that are subtracted from the gradient.
+//! - [`row`]: locates, prefetches and publishes the row of a round.
+//! - [`step`]: writes the input gradient of a step and returns its parameter gradients.
+//! - [`columns`]: workspace of the parameter gradients. [`fold`] reduces it.
+//! - [`kernel`]: loops over rows. [`side_by_side`] loops over tiles of adjacent rows.
 
 mod columns;
 mod correction;

@@ -1,4 +1,4 @@
-//! What a gradient's kernels write.
+//! Outputs of the backward kernels.
 
 use cubecl::prelude::*;
 use cubenorm_core::{GradientBlueprint, Lanes};
@@ -12,24 +12,24 @@ use crate::strategy::split::Partition;
 use crate::types::{One, Types};
 use crate::work::Item;
 
-/// The tensors that are written.
+/// Output tensors.
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct GradientResults<F: Float, NY: Size, A: Float, N: Size> {
-    /// The input's gradient.
+    /// Input gradient.
     pub(crate) input: Optional<F, NY>,
-    /// `sum(dz * xhat)` and `sum(dz)` of each row, as pairs; of strands that are joined within a launch as the
-    /// [workspace](crate::strategy::split::Workspace) of others has them.
+    /// Pairs of `sum(dz * xhat)` and `sum(dz)` of each row. If segments are combined within the
+    /// launch, in the order of the [workspace](crate::strategy::split::Workspace).
     pub(crate) rows: Optional<A, One>,
-    /// The same of each column over the rows of a team, or of each row that several teams share: for each
-    /// of these a row of the first, then a row of the second.
+    /// The same two sums for each column, over the rows of a team, or of each row that several
+    /// teams share. For each of these, all sums of the first kind, then all of the second.
     pub(crate) columns: Optional<A, N>,
 }
 
-/// [`GradientResults`] of a kernel's types.
+/// [`GradientResults`] for the types of a kernel.
 pub(super) type TypedResults<T> =
     GradientResults<<T as Types>::F, <T as Types>::Output, <T as Types>::A, <T as Types>::N>;
 
-/// What a launch binds that a row is passed back with, whichever it is.
+/// Tensors and scalars of a backward launch.
 #[derive(CubeType)]
 pub(super) struct Bound<'a, T: Types> {
     pub(super) source: &'a TypedGradientSource<T>,
@@ -52,7 +52,7 @@ impl<'a, T: Types> Bound<'a, T> {
     }
 }
 
-/// Writes the sums of the rows of a group, where they are wanted.
+/// Writes the row sums of a group if requested.
 #[cube]
 #[allow(
     clippy::collapsible_if,
@@ -84,7 +84,7 @@ pub(super) fn write_rows<T: Types>(
     }
 }
 
-/// Leaves the sums of the strands in the lanes of a row group.
+/// Writes the sums of the segments in the lanes of a row group.
 #[cube]
 pub(super) fn write_strands<T: Types>(
     results: &mut TypedResults<T>,

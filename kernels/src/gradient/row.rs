@@ -1,4 +1,4 @@
-//! The row of a round: found, read ahead, and told to the cubes that share it.
+//! Row of a round: located, prefetched, and published to the cluster.
 
 use cubecl::prelude::*;
 use cubenorm_core::{GradientBlueprint, RowKept};
@@ -13,7 +13,7 @@ use crate::strategy::split::Partition;
 use crate::types::Types;
 use crate::work::{Item, Share, item, my_share, step_to_load};
 
-/// Sums up the row of a round, which its units hold, and tells the cubes of the team.
+/// Reduces the row of a round from registers and publishes its sums to the cluster.
 #[cube]
 #[allow(clippy::too_many_arguments)]
 pub(super) fn tell_round<T: Types>(
@@ -35,7 +35,7 @@ pub(super) fn tell_round<T: Types>(
     tell::<T::A, T::N>(&of_cube, words, round, team);
 }
 
-/// This unit's steps of an item.
+/// Slice of a work item for this unit.
 #[cube]
 pub(super) fn share_of_item(
     item: &Item,
@@ -44,14 +44,14 @@ pub(super) fn share_of_item(
 ) -> Share {
     let mut share = my_share(item.part, partition, blueprint.team);
     if comptime!(blueprint.row == RowKept::InTurn) {
-        // There are columns, or nothing would have been launched; as no compiler knows, it does not keep what one pass
-        // has converted for the other.
+        // Multiplies by one at run time. The compiler cannot know that, so it does not keep
+        // converted values between the two passes.
         share.count *= min(partition.cols, 1usize);
     }
     share
 }
 
-/// The row of an item, with what is held of it.
+/// Locates an item's row, with its prefetched statistics.
 #[cube]
 pub(super) fn found_row<T: Types>(
     source: &TypedGradientSource<T>,
@@ -62,7 +62,7 @@ pub(super) fn found_row<T: Types>(
 ) -> GradientRow<T::A, T::N> {
     let mut found = gradient_row::<T>(source, item.row, partition, blueprint);
     if comptime!(blueprint.row.is_ahead()) {
-        // It came with the row, and nobody waits for it again.
+        // The statistics came with the row, which saves another load.
         let saved = held.saved();
         found.mean.constant = Vector::new(saved.mean);
         found.rstd.constant = Vector::new(saved.rstd);
@@ -70,7 +70,7 @@ pub(super) fn found_row<T: Types>(
     found
 }
 
-/// Reads a unit's share of the row of a round into registers.
+/// Loads a unit's slice of the row of a round into registers.
 #[cube]
 pub(super) fn read_row<T: Types>(
     source: &TypedGradientSource<T>,

@@ -1,4 +1,4 @@
-//! Sums of runs of columns, each of which has one scale and one bias.
+//! Backward pass over segments of columns, each with one scale and one bias.
 
 use cubecl::prelude::*;
 use cubenorm_core::{AccessBlueprint, GradientBlueprint, Lanes, Level, Team};
@@ -17,7 +17,7 @@ use crate::strategy::{member, merge_team};
 use crate::types::{One, Types};
 use crate::work::Share;
 
-/// How a run is read and written as a row of its own, but for its end where vectors do not divide it.
+/// Blueprint of a segment as a row of its own, without its tail.
 fn of_run(blueprint: GradientBlueprint) -> GradientBlueprint {
     let constant = |access: AccessBlueprint| AccessBlueprint {
         col_dims: 0,
@@ -38,7 +38,7 @@ fn of_run(blueprint: GradientBlueprint) -> GradientBlueprint {
     }
 }
 
-/// Steps of a run but for its end.
+/// Steps of a segment without its tail.
 #[cube]
 fn whole_steps(partition: &Partition, #[comptime] team: Team) -> usize {
     if comptime!(team.ragged) {
@@ -48,13 +48,13 @@ fn whole_steps(partition: &Partition, #[comptime] team: Team) -> usize {
     }
 }
 
-/// Elements of a run in front of its last vector.
+/// Elements of a segment before its tail vector.
 #[cube]
 fn to_end<N: Size>(partition: &Partition) -> usize {
     (partition.run - 1) * N::value() - partition.overlap
 }
 
-/// Sums up the run that begins with a step, before its scale.
+/// Reduces the segment that begins with a step, before its scale is applied.
 #[cube]
 fn sum_up_run<T: Types>(
     source: &TypedGradientSource<T>,
@@ -85,7 +85,7 @@ fn sum_up_run<T: Types>(
     sums
 }
 
-/// Passes a row back run by run, each with one scale and one bias.
+/// Writes the input gradient of a row segment by segment.
 #[cube]
 pub(super) fn pass_runs<T: Types>(
     abreast: &Abreast<T::A, T::N>,
@@ -122,8 +122,11 @@ pub(super) fn pass_runs<T: Types>(
     }
 }
 
-/// Sums up a row run by run, each by one unit or one plane of its team, and writes the sums of runs. What comes back
-/// is what each unit brings to the sums of the row: of its runs, the first of those that found them has it.
+/// Reduces a row segment by segment and writes the sums of each segment. One unit or one plane of
+/// the team takes a segment.
+///
+/// Returns each unit's contribution to the row sums. The first lane of a plane contributes its
+/// segments.
 #[cube]
 pub(super) fn sum_up_runs<T: Types>(
     sources: &Sequence<GradientRow<T::A, T::N>>,
@@ -141,7 +144,7 @@ pub(super) fn sum_up_runs<T: Types>(
             ..team
         },
     });
-    // Scaled once for a run, which has one scale.
+    // Scaled once per segment.
     let of_run = comptime!(GradientBlueprint {
         team: finders,
         weights: false,

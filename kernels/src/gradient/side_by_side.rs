@@ -1,4 +1,4 @@
-//! The way back of rows that a core takes side by side: see [`crate::side_by_side`].
+//! Backward pass of a tile of adjacent rows on a CPU: see [`crate::side_by_side`].
 
 use cubecl::prelude::*;
 use cubenorm_core::{BLOCK, GradientBlueprint};
@@ -19,7 +19,7 @@ use crate::strategy::strands::{Strands, joined};
 use crate::types::Types;
 use crate::work::{Share, first_own_lane, item, my_share};
 
-/// What is taken off the rows' gradients and where those belong, and which lanes columns have in them.
+/// Corrections, output positions and first own lanes of a tile's rows.
 #[derive(CubeType)]
 struct WrittenRows<A: Float, N: Size> {
     constant: Array<Vector<A, N>>,
@@ -54,7 +54,7 @@ impl<A: Float, N: Size> WrittenRows<A, N> {
     }
 }
 
-/// Finds as many rows as the plan takes side by side, the first of them in `round`.
+/// Locates the rows of a tile. The first of them is the work item `round`.
 #[cube]
 fn find_rows<T: Types>(
     source: &TypedGradientSource<T>,
@@ -71,7 +71,7 @@ fn find_rows<T: Types>(
     rows
 }
 
-/// Sums up a unit's share of each, as [`sum_up`](super::sums::sum_up) does of others.
+/// Reduces a unit's slice of each row: the tiled form of [`sum_up`](super::sums::sum_up).
 #[cube]
 fn sum_up<T: Types>(
     source: &TypedGradientSource<T>,
@@ -121,7 +121,7 @@ fn of_row<A: Float, N: Size>(sums: &Sums<A, N>, r: usize, share: &Share) -> Mome
     }
 }
 
-/// Passes back as many rows as the plan takes side by side, the first of them in `round`.
+/// Backward pass of the tile whose first row is the work item `round`.
 #[cube]
 pub(super) fn pass_back_side_by_side<T: Types, W: Size>(
     bound: &mut Bound<'_, T>,
@@ -251,7 +251,7 @@ pub(super) fn pass_back_side_by_side<T: Types, W: Size>(
     }
 }
 
-/// The same for what [`gradient_parts`](super::kernel::gradient_parts) does.
+/// Tiled form of [`gradient_parts`](super::kernel::gradient_parts).
 #[cube]
 pub(super) fn sum_up_side_by_side<T: Types, W: Size>(
     source: &TypedGradientSource<T>,

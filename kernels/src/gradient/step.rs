@@ -1,4 +1,4 @@
-//! A step of rows on its way back.
+//! Backward pass of one step.
 
 use cubecl::prelude::*;
 use cubenorm_core::{GradientBlueprint, Level};
@@ -17,19 +17,19 @@ use crate::strategy::split::Partition;
 use crate::types::Types;
 use crate::work::Share;
 
-/// A row on its way back.
+/// Output position and correction of a row.
 #[derive(CubeType, Clone, Copy)]
 pub(super) struct Row<A: Float, N: Size> {
     pub(super) correction: Correction<A, N>,
     pub(super) output: usize,
-    /// The first lane whose row no vector before this one has.
+    /// First lane whose row is not in the vector before this one.
     pub(super) first_lane: usize,
     pub(super) exists: bool,
 }
 
 #[cube]
 impl<A: Float, N: Size> Row<A, N> {
-    /// The same, whose result lies so many elements further on.
+    /// Row advanced by a number of output elements.
     pub(super) fn further(&self, elements: usize) -> Row<A, N> {
         Row::<A, N> {
             correction: Correction::<A, N> {
@@ -43,7 +43,7 @@ impl<A: Float, N: Size> Row<A, N> {
     }
 }
 
-/// Rows abreast: where they are read, and what of them is passed back where.
+/// Rows of one unit.
 #[derive(CubeType)]
 pub(super) struct Abreast<A: Float, N: Size> {
     pub(super) sources: Sequence<GradientRow<A, N>>,
@@ -52,7 +52,7 @@ pub(super) struct Abreast<A: Float, N: Size> {
 
 #[cube]
 impl<A: Float, N: Size> Abreast<A, N> {
-    /// One row.
+    /// A single row.
     pub(super) fn one(source: GradientRow<A, N>, row: Row<A, N>) -> Abreast<A, N> {
         let mut sources = Sequence::<GradientRow<A, N>>::new();
         sources.push(source);
@@ -62,7 +62,7 @@ impl<A: Float, N: Size> Abreast<A, N> {
     }
 }
 
-/// Passes a unit's steps of rows abreast back, which are read again.
+/// Backward pass of a unit's steps, read again from memory.
 #[cube]
 pub(super) fn pass_steps<T: Types>(
     abreast: &Abreast<T::A, T::N>,
@@ -78,7 +78,7 @@ pub(super) fn pass_steps<T: Types>(
     if comptime!(ahead > 1) {
         while done + comptime!(ahead - 1) < share.count {
             let begin = share.begin + done * members;
-            // Loads are under way before anything is written, which they must not overtake.
+            // Issues the loads before any store, since loads must not be reordered across stores.
             let mut several = Sequence::<Sequence<Step<T::A, T::N>>>::new();
             #[unroll]
             for j in 0..ahead {
@@ -106,7 +106,7 @@ pub(super) fn pass_steps<T: Types>(
     }
 }
 
-/// Passes a step of rows abreast back, and adds to the sums of its columns.
+/// Backward pass of a step. Adds to the sums of its columns.
 #[cube]
 fn pass_step<T: Types>(
     reads: &Sequence<Step<T::A, T::N>>,
@@ -122,7 +122,7 @@ fn pass_step<T: Types>(
     add_columns::<T>(bound.results, part, step, &sums, partition, blueprint);
 }
 
-/// Reads a step of rows abreast. One that does not exist is another, which is there.
+/// Loads a step of each row. Rows out of bounds repeat one that is in bounds.
 #[cube]
 pub(super) fn read_steps<T: Types>(
     source: &TypedGradientSource<T>,
@@ -143,7 +143,8 @@ pub(super) fn read_steps<T: Types>(
     reads
 }
 
-/// Passes a step of rows abreast back, and returns what it adds to the sums of its columns.
+/// Writes the input gradient of a step. Returns its parameter gradients, summed over the unit's
+/// rows.
 #[cube]
 pub(super) fn write_step<T: Types>(
     reads: &Sequence<Step<T::A, T::N>>,
@@ -154,7 +155,7 @@ pub(super) fn write_step<T: Types>(
     #[comptime] blueprint: GradientBlueprint,
 ) -> ColumnStep<T::A, T::N> {
     if comptime!(blueprint.abreast == 1 && blueprint.team.level != Level::Column) {
-        // It exists, or its team would not be here; and what is added to nothing takes a unit longer.
+        // A single row is in bounds here, and skipping the zero initialisation is faster.
         write_row_step::<T>(reads, abreast, 0usize, shared, step, bound, blueprint)
     } else {
         let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
@@ -175,7 +176,7 @@ pub(super) fn write_step<T: Types>(
     }
 }
 
-/// Passes a step of one of the rows abreast back.
+/// Writes the input gradient of a step of one row.
 #[cube]
 fn write_row_step<T: Types>(
     reads: &Sequence<Step<T::A, T::N>>,
@@ -208,7 +209,7 @@ fn write_row_step<T: Types>(
     column_step::<T::A, T::N>(&element, row.first_lane, blueprint)
 }
 
-/// What an element of a row adds to the sums of its column.
+/// Parameter gradients of one step of a row.
 #[cube]
 pub(super) fn column_step<A: Float, N: Size>(
     element: &Element<A, N>,

@@ -1,4 +1,4 @@
-//! What a unit sums up over rows: of each the gradient, and the gradient times the normalized value.
+//! Row sums of the backward pass: the gradient, and the gradient times the normalized value.
 
 use cubecl::prelude::*;
 use cubenorm_core::{BLOCK, GradientBlueprint, RowKept};
@@ -15,11 +15,11 @@ use crate::strategy::split::Partition;
 use crate::types::Types;
 use crate::work::{Share, ends_run, has_step, my_share, steps_within};
 
-/// Steps that are loaded before the first is used.
+/// Steps whose loads are issued before the first is used.
 const UNROLL: usize = 4;
 
-/// Sums up a unit's share of rows abreast: of each `sum(g)` in the place of the mean, `sum(g * xhat)`
-/// in that of the deviation.
+/// Reduces a unit's slice of its rows. `mean` holds `sum(g)` of each row, `m2` holds `sum(g *
+/// xhat)`.
 #[cube]
 pub(super) fn sum_up<T: Types>(
     source: &TypedGradientSource<T>,
@@ -31,7 +31,7 @@ pub(super) fn sum_up<T: Types>(
 ) -> Sequence<Moments<T::A, T::N>> {
     let stride = comptime!(blueprint.team.members as usize);
     let abreast = comptime!(blueprint.abreast);
-    // Rows abreast are loads in flight too.
+    // Rows of the unit also add loads in flight.
     let unroll = comptime!((UNROLL / abreast).max(1));
     let mut total = Sums::<T::A, T::N>::zeros(abreast);
     let mut done = 0usize;
@@ -103,7 +103,7 @@ pub(super) fn sum_up<T: Types>(
     sums
 }
 
-/// Sums up the last vector of a run that vectors do not divide, a row by itself here: its lanes from one on.
+/// Reduces the tail vector of a segment, given as a row of its own, from the lane `from` on.
 #[cube]
 pub(super) fn sum_up_end<T: Types>(
     source: &TypedGradientSource<T>,
@@ -124,7 +124,7 @@ pub(super) fn sum_up_end<T: Types>(
     }
 }
 
-/// Adds so many of a unit's steps of each row, which are loaded before the first is used.
+/// Adds `count` steps of each row. All loads are issued before the first use.
 #[cube]
 fn add_steps<T: Types>(
     source: &TypedGradientSource<T>,
@@ -144,7 +144,7 @@ fn add_steps<T: Types>(
     }
 }
 
-/// Adds a step of each row, from a lane on where rows are ragged.
+/// Adds a step of each row. With a tail, from the lane `from` on.
 #[cube]
 fn add_step<T: Types>(
     source: &TypedGradientSource<T>,
@@ -173,7 +173,7 @@ fn add_step<T: Types>(
     }
 }
 
-/// The parameters of a row: those of the first abreast, or its own where they may differ.
+/// Parameters of a row: those of the unit's first row if shared, else loaded.
 #[cube]
 pub(super) fn params_of<T: Types>(
     source: &TypedGradientSource<T>,
@@ -192,7 +192,8 @@ pub(super) fn params_of<T: Types>(
     }
 }
 
-/// The gradient that is summed up: before the scale where that changes along the row, else after it.
+/// The summed gradient: before the scale (`deep`) if the scale varies along the row, else after it
+/// (`shallow`).
 #[cube]
 pub(super) fn summed<A: Float, N: Size>(
     element: &Element<A, N>,
@@ -205,7 +206,7 @@ pub(super) fn summed<A: Float, N: Size>(
     }
 }
 
-/// [`sum_up`] of a row that is held.
+/// [`sum_up`] of a row in registers.
 #[cube]
 pub(super) fn sum_up_held<T: Types>(
     source: &TypedGradientSource<T>,
@@ -217,7 +218,8 @@ pub(super) fn sum_up_held<T: Types>(
     #[comptime] blueprint: GradientBlueprint,
 ) -> Sequence<Moments<T::A, T::N>> {
     let mut total = Sums::<T::A, T::N>::zeros(1usize);
-    // Units with many numbers multiply their sum by the reciprocal deviation, not each of them.
+    // Units with many elements multiply the sum by the reciprocal deviation, instead of each
+    // element.
     let at_once =
         comptime!(blueprint.row == RowKept::InTurn && blueprint.statistics.reduces_deviation());
     #[unroll]
@@ -249,8 +251,8 @@ pub(super) fn sum_up_held<T: Types>(
     sums
 }
 
-/// What all cubes of a team find in a row, found by one of them: part by part, each as the cube that has it
-/// would, in the order that they would be added up in.
+/// Recomputes the sums of a whole cluster in one cube: part by part, added in the order of
+/// [`hear`](crate::strategy::peers::hear).
 #[cube]
 pub(super) fn sum_up_parts<T: Types>(
     source: &TypedGradientSource<T>,
@@ -284,7 +286,8 @@ pub(super) fn sum_up_parts<T: Types>(
     all
 }
 
-/// [`sum_up_held`] of a part that is not held. All units of a cube come here alike.
+/// [`sum_up_held`] of a part that is read from memory. All units of a cube call this: it contains
+/// barriers.
 #[cube]
 fn sum_up_in_order<T: Types>(
     source: &TypedGradientSource<T>,
@@ -308,8 +311,8 @@ fn sum_up_in_order<T: Types>(
             plain += gradient;
             products += gradient * element.normalized;
         }
-        // A compiler has the loads of several steps under way, for which units that hold a row have no registers.
-        // It does not where units wait for each other, so many times as it cannot know.
+        // Without this barrier the compiler hoists the loads of several steps. Units that hold a
+        // row in registers would spill.
         sync_cube();
     }
     Moments::<T::A, T::N> {
@@ -319,7 +322,7 @@ fn sum_up_in_order<T: Types>(
     }
 }
 
-/// The sums of rows abreast that this kernel does not take.
+/// Zeros in place of row sums that this kernel does not compute.
 #[cube]
 pub(super) fn nothing<A: Float, N: Size>(#[comptime] abreast: usize) -> Sequence<Moments<A, N>> {
     let zero = Vector::<A, N>::new(A::new(0.0));

@@ -1,5 +1,5 @@
-//! What descriptions come to, remembered: a model launches the same few again and again, and to validate
-//! and plan one costs more than to launch it.
+//! Plan cache. A model launches few descriptions again and again, and validating and planning one
+//! takes longer than launching it.
 
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -10,24 +10,24 @@ use cubecl::device::DeviceId;
 use cubecl::prelude::*;
 use cubenorm_core::StrategyChoice;
 
-/// Descriptions that are remembered at most. Then all are forgotten: who has so many has sizes that
-/// change from call to call.
+/// Maximum number of entries. The cache is cleared beyond it: such a caller has sizes that change
+/// from call to call.
 const MOST: usize = 1024;
 
-/// Descriptions of the same hash that are remembered at most.
+/// Maximum number of entries in a bucket.
 const MOST_ALIKE: usize = 8;
 
-/// What descriptions of one kind come to, on each device and for each choice.
+/// Cached results of descriptions, per device and choice.
 pub(crate) struct Memo<D, P>(Mutex<Option<ByHash<D, P>>>);
 
-/// Descriptions of the same hash are few, mostly one; more are such as are not equal to themselves, as one with a
-/// number that is none.
+/// Entries by hash. A bucket normally has one entry; more only for hash collisions and descriptions
+/// that contain NaN.
 type ByHash<D, P> = HashMap<u64, Vec<Remembered<D, P>>>;
 
-/// A device and the runtime there.
+/// A device and its runtime.
 pub(super) type Device = (DeviceId, TypeId);
 
-/// A client's.
+/// Device and runtime of a client.
 pub(super) fn device(client: &Client) -> Device {
     let service = client.service_id();
     (service.device, service.service)
@@ -45,7 +45,7 @@ impl<D: Clone + PartialEq + Hash, P> Memo<D, P> {
         Self(Mutex::new(None))
     }
 
-    /// What is remembered, or what `make` comes to, which is remembered unless it fails.
+    /// Returns the cached result, or calls `make` and caches its result unless it fails.
     pub(crate) fn get<E>(
         &self,
         client: &Client,
@@ -62,7 +62,7 @@ impl<D: Clone + PartialEq + Hash, P> Memo<D, P> {
         {
             return Ok(found.result.clone());
         }
-        // Not under the lock: tuning launches, and so comes back here.
+        // Not under the lock: the autotuner launches and re-enters this function.
         let result = Arc::new(make()?);
         let mut all = self.lock();
         let all = all.get_or_insert_default();
@@ -83,10 +83,10 @@ impl<D: Clone + PartialEq + Hash, P> Memo<D, P> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<ByHash<D, P>>> {
-        // A map that a panicking thread left behind is whole: entries are put in at once.
+        // An insertion is atomic: a panicking thread leaves a valid map.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The same hash for the same description all through a process.
+/// Hasher with a fixed seed, so equal descriptions have equal hashes in a process.
 type Hasher = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;

@@ -1,7 +1,7 @@
-//! What a device refuses, found from a description alone.
+//! Checks of a description against a device, without buffers.
 //!
-//! A backend that registers operations and runs them later has no caller to return an error to. It asks here
-//! first, before there is a buffer.
+//! A lazy backend registers operations and runs them later, when it cannot return an error. It
+//! calls these checks first.
 
 use cubecl::ir::AddressType;
 use cubecl::prelude::*;
@@ -15,35 +15,35 @@ use super::device::{check_activation, check_dtypes};
 use super::memo::Memo;
 use super::{LaunchError, hardware};
 
-/// Why a device cannot run a description.
+/// Reason why a device cannot run a description.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// A launch would return this error.
+    /// Error of the launch.
     #[error(transparent)]
     Launch(#[from] LaunchError),
     /// A buffer has more elements than a kernel can index.
     #[error("{runtime} indexes at most {available} elements: {buffer} needs {elements}")]
     Elements {
-        /// The runtime's name.
+        /// Name of the runtime.
         runtime: &'static str,
-        /// What the buffer holds.
+        /// Content of the buffer.
         buffer: &'static str,
-        /// Its elements.
+        /// Elements of the buffer.
         elements: usize,
-        /// Elements that an address reaches.
+        /// Elements that a kernel can index.
         available: usize,
     },
-    /// A buffer is larger than any that the device allocates.
+    /// A buffer is larger than the device's largest allocation.
     #[error("{runtime} allocates at most {available} bytes at once: {buffer} needs {bytes}")]
     Bytes {
-        /// The runtime's name.
+        /// Name of the runtime.
         runtime: &'static str,
-        /// What the buffer holds.
+        /// Content of the buffer.
         buffer: &'static str,
-        /// Its size.
+        /// Size of the buffer in bytes.
         bytes: usize,
-        /// Bytes of the largest buffer.
+        /// Largest allocation in bytes.
         available: usize,
     },
 }
@@ -63,16 +63,16 @@ impl From<PlanError> for Refusal {
 /// Limits of a device's buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BufferLimits {
-    /// The runtime's name.
+    /// Name of the runtime.
     pub runtime: &'static str,
-    /// Elements that an address of a kernel reaches.
+    /// Elements that a kernel can index.
     pub elements: usize,
-    /// Bytes of the largest buffer that is allocated.
+    /// Largest allocation in bytes.
     pub bytes: usize,
 }
 
 impl BufferLimits {
-    /// The limits that a client reports.
+    /// Limits that a client reports.
     pub fn of(client: &Client) -> Self {
         let properties = client.properties();
         Self {
@@ -113,7 +113,7 @@ impl BufferLimits {
         Ok(())
     }
 
-    /// Checks the buffers that a plan allocates beside those of its results.
+    /// Checks the workspaces that a plan allocates.
     fn check_workspaces(&self, launches: &[Footprint], dtype: DType) -> Result<(), Refusal> {
         let extents = launches.iter().flat_map(|launch| &launch.extents);
         extents
@@ -133,21 +133,21 @@ impl BufferLimits {
             })
     }
 
-    /// Checks a buffer that is allocated for all elements of a tensor, in some order.
+    /// Checks a contiguous buffer for all elements of a tensor.
     fn check_tensor(&self, buffer: &'static str, desc: &TensorDesc) -> Result<(), Refusal> {
         self.check(buffer, desc.layout.checked_elements(), desc.dtype)
     }
 }
 
-/// Checks that a device can run a normalization, before there are buffers.
+/// Checks that a device can run a normalization, without buffers.
 ///
-/// [`launch_forward`](super::launch_forward) of the same description does not fail after it, but for what it says of the
-/// buffers that it is given. The answer is kept: asking again costs a look-up.
+/// After success, [`launch_forward`](super::launch_forward) of the same description can only fail
+/// because of its buffers. The result is cached, so another check is a look-up.
 ///
 /// # Errors
 ///
-/// [`Refusal`], for the description, for a dtype or activation that the device does not have, and for a limit of
-/// the device that the plan or a buffer exceeds.
+/// [`Refusal`]: an invalid description, a dtype or activation that the device does not support, or
+/// a device limit that the plan or a buffer exceeds.
 ///
 /// # Example
 ///
@@ -182,7 +182,7 @@ pub fn check_forward(client: &Client, desc: &NormDesc) -> Result<(), Refusal> {
 
 static FORWARD: Memo<NormDesc, ()> = Memo::new();
 
-/// Checks that a device can run a gradient, before there are buffers: see [`check_forward`].
+/// Checks that a device can run a backward pass, without buffers: see [`check_forward`].
 ///
 /// # Errors
 ///
@@ -206,8 +206,8 @@ pub fn check_gradient(client: &Client, desc: &GradientDesc) -> Result<(), Refusa
 
 static GRADIENT: Memo<GradientDesc, ()> = Memo::new();
 
-/// [`check_forward`] on hardware with these limits, which may be no device of this machine. Dtypes and activations are
-/// taken to be there.
+/// [`check_forward`] for given hardware and limits, which need no device. All dtypes and
+/// activations count as supported.
 ///
 /// # Errors
 ///
@@ -237,7 +237,7 @@ pub fn check_forward_within(
     hardware: &Hardware,
     limits: &BufferLimits,
 ) -> Result<(), Refusal> {
-    // Sizes before plans: a plan may take them to fit.
+    // Checks sizes before plans, which rely on them.
     limits.check_tensor("output", &desc.input)?;
     if desc.written_statistics.is_some() {
         limits.check_tensor("statistics", &desc.statistics_desc())?;
@@ -251,7 +251,7 @@ pub fn check_forward_within(
     limits.check_workspaces(&plan.footprint(&problem), problem.dtype)
 }
 
-/// [`check_gradient`] on hardware with these limits: see [`check_forward_within`].
+/// [`check_gradient`] for given hardware and limits: see [`check_forward_within`].
 ///
 /// # Errors
 ///
@@ -277,8 +277,8 @@ pub fn check_gradient_within(
     }
     let mut shapes: Vec<&[usize]> = wanted_params(desc).map(|param| param.shape()).collect();
     shapes.dedup();
-    // One launch takes the sums of all parameters along where it can. Where it binds too many buffers for that, the
-    // sums have a launch of their own.
+    // One launch computes all parameter gradients if possible. If that binds too many buffers, a
+    // second launch computes them.
     match check(&problem) {
         Err(Refusal::Launch(LaunchError::Plan(PlanError::Bindings { .. })))
             if shapes.len() == 1 => {}
@@ -304,7 +304,7 @@ mod tests {
 
     use super::*;
 
-    /// Limits of a WGSL device with memory without end.
+    /// WGSL device with unlimited memory.
     const WGSL: BufferLimits = BufferLimits {
         runtime: "wgpu<wgsl>",
         elements: u32::MAX as usize,
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_the_elements_of_a_result_that_repeats() {
+    fn counts_output_elements_of_a_broadcast_input() {
         let mut desc = layer_norm([1 << 20, 1 << 13]);
         desc.input.layout = Layout::strided([1 << 20, 1 << 13], [0, 1]);
         let message = refused(check_forward_within(&desc, &Hardware::webgpu(), &WGSL));

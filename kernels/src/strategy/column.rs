@@ -1,5 +1,5 @@
-//! Vectors run along the kept axis, side by side along x; the units of a column, along y, share the
-//! reduced axis. Each lane is a row of its own, so lanes are never merged.
+//! Vectorization perpendicular to the reduction. Vectors of adjacent rows run along x. The units
+//! along y share the reduced axis. Each lane is a row of its own, so lanes are never merged.
 
 use cubecl::prelude::*;
 use cubenorm_core::Team;

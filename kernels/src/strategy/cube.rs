@@ -1,5 +1,5 @@
-//! A row for each cube. Partial statistics meet in shared memory, one for each plane where planes
-//! can sum, else one for each unit.
+//! One row per cube. Partial statistics merge in shared memory: one per plane if planes can sum,
+//! else one per unit.
 
 use cubecl::prelude::*;
 use cubenorm_core::Team;

@@ -1,15 +1,17 @@
-//! Who works on a row, and how their partial statistics meet.
+//! Reduction strategies: the units that form a team, and the merge of their partial statistics.
 //!
-//! | level | team | member | merges through | merged statistics are known to |
+//! | level | team | member | merges through | result is known to |
 //! | --- | --- | --- | --- | --- |
 //! | [`unit`] | a unit | 0 | nothing | the unit |
 //! | [`plane`] | a plane | position in the plane | plane sums | every unit of the plane |
-//! | [`cube`] | a cube | position in the cube | shared memory, planes first where there are any | every unit of the cube |
+//! | [`cube`] | a cube | position in the cube | plane sums if available, then shared memory | every unit of the cube |
 //! | [`column`] | the units of a cube that share their x | y | shared memory | every unit with that x |
 //!
-//! [`split`] is not a level: it cuts rows for teams of any level and carries what they find from
-//! one launch to the next, and [`strands`] joins it where several rows are one. [`peers`] carries it between cubes of one
-//! launch, while they run.
+//! Three modules carry partial statistics between teams of any level:
+//!
+//! - [`split`]: parts of a row, from one launch to the next.
+//! - [`strands`]: statistics of segments (channels), combined into statistics of a group.
+//! - [`peers`]: parts of a row, between cooperating cubes of one launch.
 
 pub(crate) mod column;
 pub(crate) mod cube;
@@ -26,7 +28,7 @@ use cubenorm_core::{Lanes, Level, Merge, Team};
 use crate::moments::{Moments, fold_lanes, same};
 use crate::types::One;
 
-/// The number of this unit's team within the launch.
+/// Index of this unit's team in the launch.
 #[cube]
 pub(crate) fn team_index(#[comptime] team: Team) -> usize {
     match comptime!(team.level) {
@@ -37,7 +39,7 @@ pub(crate) fn team_index(#[comptime] team: Team) -> usize {
     }
 }
 
-/// Teams of the launch.
+/// Number of teams in the launch.
 #[cube]
 pub(crate) fn team_count(#[comptime] team: Team) -> usize {
     match comptime!(team.level) {
@@ -48,7 +50,7 @@ pub(crate) fn team_count(#[comptime] team: Team) -> usize {
     }
 }
 
-/// This unit's number within its team.
+/// Index of this unit in its team.
 #[cube]
 pub(crate) fn member(#[comptime] team: Team) -> usize {
     match comptime!(team.level) {
@@ -59,9 +61,9 @@ pub(crate) fn member(#[comptime] team: Team) -> usize {
     }
 }
 
-/// Merges what the members of a team have found; every member gets the result, in all lanes.
+/// Merges the partial statistics of a team. Every member gets the result, in all lanes of the row.
 ///
-/// Called by all units of a cube alike, since it may wait for them.
+/// All units of a cube call this: it may contain barriers.
 #[cube]
 pub(crate) fn merge_team<A: Float, N: Size>(
     mine: &Moments<A, N>,
@@ -77,7 +79,7 @@ pub(crate) fn merge_team<A: Float, N: Size>(
     }
 }
 
-/// The sum of what the members of a team have of each row; every member gets it, in all lanes of the row.
+/// Sums a value over the members of a team. Every member gets the sum, in all lanes of the row.
 ///
 /// Called as [`merge_team`].
 #[cube]
@@ -97,7 +99,7 @@ pub(crate) fn team_sum<A: Float, N: Size>(
     merge_team::<A, N>(&mine, summing).m2
 }
 
-/// Merges what the members of a team have found, where all lanes belong to one row.
+/// Merges the partial statistics of a team after the lanes of a vector have been merged.
 #[cube]
 pub(crate) fn merge_folded<A: Float, N: Size>(
     folded: &Moments<A, One>,

@@ -1,8 +1,8 @@
-//! Rows cut between teams. The first launch leaves each part's statistics in a workspace; the
-//! second merges those of a row and normalizes its part.
+//! Rows split across teams. The first launch writes partial statistics of each part to a workspace.
+//! The second launch merges the parts of a row and normalizes.
 //!
-//! Two launches rather than one in which the last team finishes: WebGPU and the CPU runtime order
-//! nothing between the cubes of a launch.
+//! Two launches instead of a last-block reduction: WebGPU and the CPU runtime give no ordering
+//! between cubes of one launch.
 
 use cubecl::prelude::*;
 use cubenorm_core::{Lanes, Team};
@@ -11,38 +11,39 @@ use crate::moments::{Moments, merge};
 use crate::strategy::{member, merge_folded, merge_team};
 use crate::types::One;
 
-/// Statistics of parts: the means of all rows for each part, part after part, then their `m2` in
-/// the same order. Counts follow from where a part begins and ends.
+/// Partial statistics in part-major order: means of all row groups for each part, then `m2` in the
+/// same order. Counts follow from the bounds of a part.
 pub(crate) type Workspace<A, W> = Tensor<Vector<A, W>>;
 
-/// How rows are cut, at run time.
+/// Run-time sizes of a launch's partition.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 pub(crate) struct Partition {
-    /// Row groups.
+    /// Row groups. A group is one row, or one row per lane if vectors are perpendicular to the
+    /// reduction.
     pub(crate) groups: usize,
-    /// Steps through a row.
+    /// Steps (vectors) of a row.
     pub(crate) steps: usize,
     /// Parts of a row.
     pub(crate) splits: usize,
     /// Steps of a part.
     pub(crate) steps_per_split: usize,
-    /// Items, each a part of a row group, that a team works through.
+    /// Work items of each team. An item is one part of a row group.
     pub(crate) items_per_team: usize,
-    /// Steps of a run of columns: see [`Team::ragged`], or of those that share their parameters. Row groups of a run of
-    /// rows: see [`Team::ragged_rows`].
+    /// Steps of a segment of columns: see [`Team::ragged`]. Also the steps that share their
+    /// parameters. With [`Team::ragged_rows`], row groups of a segment of rows.
     pub(crate) run: usize,
-    /// Lanes of the last vector of a run that the vector before it has too.
+    /// Lanes of a segment's tail vector that overlap the vector before it.
     pub(crate) overlap: usize,
-    /// Rows that have their statistics in common.
+    /// Segments (channels) whose statistics are combined into one group.
     pub(crate) strands: usize,
     /// Elements of a row.
     pub(crate) cols: usize,
-    /// The same again, for what is written: a compiler that knows that rows lie there as they do in what is read
-    /// keeps the place of each vector from its load to its store, in registers that are not there.
+    /// Equal to `cols`, but a separate argument on purpose. If the compiler sees equal strides, it
+    /// keeps every address live from load to store and spills.
     pub(crate) cols_written: usize,
 }
 
-/// Elements of a whole row, of all its strands where it has several.
+/// Elements of a whole row, including all segments that are combined into it.
 #[cube]
 pub(crate) fn row_elements<A: Float, N: Size>(partition: &Partition, #[comptime] team: Team) -> A {
     let of_one = elements::<A, N>(0usize.runtime(), partition.steps, partition, team);
@@ -72,7 +73,7 @@ fn elements<A: Float, N: Size>(
     }
 }
 
-/// Those that lie in a part.
+/// Elements of one row in a part.
 #[cube]
 pub(crate) fn part_count<A: Float, N: Size>(
     partition: &Partition,
@@ -84,7 +85,7 @@ pub(crate) fn part_count<A: Float, N: Size>(
     elements::<A, N>(begin, end, partition, team)
 }
 
-/// Leaves a part's statistics, merged over the team, in the workspace.
+/// Writes the statistics of a part, merged over its team, to the workspace.
 #[cube]
 pub(crate) fn write_part<A: Float, N: Size, W: Size>(
     workspace: &mut Workspace<A, W>,
@@ -107,7 +108,7 @@ pub(crate) fn write_part<A: Float, N: Size, W: Size>(
     }
 }
 
-/// Merges the statistics of all parts of a row group; the members of a team share the parts.
+/// Merges the statistics of all parts of a row group. Members of a team take the parts in turn.
 #[cube]
 pub(crate) fn merge_parts<A: Float, N: Size, W: Size>(
     workspace: &Workspace<A, W>,

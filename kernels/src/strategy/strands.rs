@@ -1,6 +1,8 @@
-//! Rows that are strands of one. Between the two launches of [`split`](super::split) a third joins what the first has found
-//! of a row's strands, which lie in as many lanes, and maybe in several vectors. A unit that has all strands of its rows side
-//! by side joins them itself, in one launch.
+//! Group statistics from per-channel statistics (channels-last layout). Each channel of a group is
+//! a segment with statistics of its own.
+//!
+//! Between the two launches of [`split`](super::split), a third launch combines the segments of
+//! each group. If a unit owns all segments of its groups, it combines them itself in one launch.
 
 use cubecl::prelude::*;
 use cubenorm_core::{AccessBlueprint, Lanes, Team};
@@ -11,18 +13,19 @@ use crate::strategy::split::{Partition, Workspace, part_count};
 use crate::strategy::{member, merge_folded, team_count, team_index};
 use crate::types::One;
 
-/// What is joined.
+/// Comptime arguments of the combine kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct JoinShape {
-    /// Who works on the strands of a row.
+    /// Team that combines the segments of a row.
     pub(crate) team: Team,
-    /// Whether means of each strand are relative to a shift of its own.
+    /// True if the mean of each segment is relative to its own shift.
     pub(crate) shifts: bool,
-    /// Of what sums are weighted with.
+    /// Access of the scale that weights the sums (backward pass). None: sums are not weighted.
     pub(crate) scale: Option<AccessBlueprint>,
 }
 
-/// Leaves the shift of a strand behind what [`write_part`](super::split::write_part) leaves of all parts.
+/// Writes the shift of a segment to the workspace, behind the output of
+/// [`write_part`](super::split::write_part).
 #[cube]
 pub(crate) fn write_shift<A: Float, N: Size, W: Size>(
     workspace: &mut Workspace<A, W>,
@@ -37,8 +40,8 @@ pub(crate) fn write_shift<A: Float, N: Size, W: Size>(
     }
 }
 
-/// Joins the strands of each of `rows`. Means are relative to the shift of the first of them then, which is left behind
-/// them.
+/// Combines the segments of each of `rows`. The resulting means are relative to the shift of the
+/// row's first segment, which is written behind the statistics.
 #[cube(launch_unchecked, address_type = "dynamic")]
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn join<A: Float, P: Float>(
@@ -106,14 +109,14 @@ pub(crate) fn join<A: Float, P: Float>(
     }
 }
 
-/// What is known of the rows that the lanes of a row group belong to.
+/// Combined statistics of the rows in the lanes of a row group.
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct Joined<A: Float, N: Size> {
     pub(crate) moments: Moments<A, N>,
     pub(crate) shift: Vector<A, N>,
 }
 
-/// Reads what [`join`] has left for a row group whose first lane is the strand `first`.
+/// Reads the output of [`join`] for a row group whose first lane is the segment `first`.
 #[cube]
 pub(crate) fn joined<A: Float, N: Size, W: Size>(
     joined: &Workspace<A, W>,
@@ -138,7 +141,7 @@ pub(crate) fn joined<A: Float, N: Size, W: Size>(
     found::<A, N>(mean, m2, shift)
 }
 
-/// What was found of the rows of a vector's lanes; how many elements they have is known elsewhere.
+/// Combined statistics of a vector's lanes. Callers take the count from the partition.
 #[cube]
 fn found<A: Float, N: Size>(
     mean: Vector<A, N>,
@@ -155,7 +158,7 @@ fn found<A: Float, N: Size>(
     }
 }
 
-/// What a unit has found of strands that it has side by side, number by number, and joins.
+/// Statistics of adjacent segments that one unit combines, stored as scalars.
 #[derive(CubeType)]
 pub(crate) struct Strands<A: Float> {
     means: Array<A>,
@@ -173,7 +176,7 @@ impl<A: Float> Strands<A> {
         }
     }
 
-    /// Those that lie in the lanes of vector `r`.
+    /// Writes the statistics of the lanes of vector `r`.
     pub(crate) fn set<N: Size>(
         &mut self,
         r: usize,
@@ -190,7 +193,8 @@ impl<A: Float> Strands<A> {
         }
     }
 
-    /// Joins those of each row, so many, each of `count` elements, and leaves that in the places of all of them.
+    /// Combines each `strands` consecutive segments, which have `count` elements each. Writes the
+    /// result to all of them.
     pub(crate) fn join(
         &mut self,
         strands: usize,
@@ -225,7 +229,7 @@ impl<A: Float> Strands<A> {
         }
     }
 
-    /// What is known of the rows of the lanes of vector `r`.
+    /// Reads the combined statistics of the lanes of vector `r`.
     pub(crate) fn joined<N: Size>(&self, r: usize) -> Joined<A, N> {
         let mut mean = Vector::<A, N>::empty();
         let mut m2 = Vector::<A, N>::empty();

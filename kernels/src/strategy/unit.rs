@@ -1,7 +1,7 @@
-//! A row for each unit. Nothing is shared, so nothing is merged.
+//! One row per unit, without communication.
 //!
-//! The only level of the CPU runtime, where a plane has one unit and a cube as many as there are
-//! cores, and the one for rows of a few vectors elsewhere.
+//! The only level of the CPU runtime, where a plane has one unit and a cube has one unit per core.
+//! On GPUs, the level of rows of a few vectors.
 
 use cubecl::prelude::*;
 

@@ -1,4 +1,4 @@
-//! What a cache or a bundle has of what was measured, by whatever process.
+//! Autotune results in CubeCL's persistent cache or in a bundle, from any process.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -11,23 +11,23 @@ use cubecl_environment::persistence::{CacheOption, Namespace, Store, StoreOption
 use super::NAME;
 use super::key::TuneKey;
 
-/// Of each key the place of the fastest, and the checksum of what there was to choose from.
+/// For each key, the index of the fastest candidate and the checksum of the candidates.
 pub(super) type Answers = HashMap<TuneKey, (usize, String)>;
 
-/// What CubeCL's tuner keeps them in.
+/// Persistent cache of CubeCL's autotuner.
 pub(super) type Kept = Store<PersistentCacheKey<TuneKey>, PersistentCacheValue>;
 
-/// A device's, in the active environment.
+/// Cache of a device in the active environment.
 pub(super) fn store(device: &str) -> Kept {
     let namespace = Namespace::scoped("autotune", format!("{device}/{NAME}"));
     let options = StoreOptions::new().storage(namespace);
     Store::new(options.cache(CacheOption::Lazy))
 }
 
-/// Looks into what a device's cache had when it was first looked at, in the environment of that generation.
+/// Reads a snapshot of a device's cache, taken at the first read in the current environment.
 pub(super) fn look<T>(device: &str, into: impl FnOnce(&Answers) -> T) -> T {
     static CACHES: LazyLock<Mutex<HashMap<String, (u32, Answers)>>> = LazyLock::new(Mutex::default);
-    // An entry is inserted at once: what a panicking thread left behind is whole.
+    // An insertion is atomic: a panicking thread leaves a valid map.
     let mut caches = CACHES.lock().unwrap_or_else(PoisonError::into_inner);
     let now = environment::generation();
     let cache = caches
@@ -49,8 +49,8 @@ fn read(device: &str) -> Answers {
     answers
 }
 
-/// Whether there is an answer that nobody in this process may have asked for yet. CubeCL's tuner tells only with an answer,
-/// and measures where it has none.
+/// True if the cache has a result for these candidates. CubeCL's autotuner has no such query:
+/// without a result it measures.
 pub(super) fn is_kept(device: &str, key: &TuneKey, checksum: &str) -> bool {
     look(device, |answers| {
         answers.get(key).is_some_and(|(_, of)| of == checksum)

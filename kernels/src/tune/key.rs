@@ -1,4 +1,4 @@
-//! What problems have in common that the same plan is best for.
+//! Autotune key: problems that share the fastest plan.
 
 use std::fmt;
 
@@ -9,34 +9,34 @@ use cubenorm_core::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Problems of one key share what was measured for one of them.
+/// Autotune key. Problems of one key share the measurement of one of them.
 ///
-/// Sizes are rounded up to powers of two, as far as CubeCL's autotune level says. The candidates are part
-/// of it: a number in a cache that means another candidate, or one that this problem cannot have, is
-/// never met.
+/// Sizes are rounded up to powers of two, as CubeCL's autotune level says. The key contains the
+/// candidates, so a cached index never refers to another or an invalid candidate.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct TuneKey {
-    /// Which pass, what is reduced, and what follows.
+    /// Pass, statistics and activation class.
     pub(super) operation: String,
-    /// The dtypes of the input, of the parameters, and forward of given statistics.
+    /// Dtypes of the input, of the parameters and (forward) of provided statistics.
     pub(super) dtypes: String,
-    /// Which tensors there are and how each is loaded, such as `x1+1v`: a row dimension, a column
-    /// dimension, vector loads.
+    /// Tensors and their load modes, such as `x1+1v`: one row dimension, one column dimension,
+    /// vector loads.
     pub(super) layout: String,
-    /// Rows, rounded.
+    /// Rows, rounded up.
     pub(super) rows: usize,
-    /// Columns, rounded.
+    /// Columns, rounded up.
     pub(super) cols: usize,
-    /// Lanes of the analytic plan's vectors, which say what the columns divide by.
+    /// Vector width of the analytic plan, which follows from the divisors of the columns.
     pub(super) vector: usize,
-    /// Places of the candidates among the device's knobs.
+    /// Indices of the candidates among the device's knobs.
     pub(super) candidates: Vec<usize>,
 }
 
 impl AutotuneKey for TuneKey {}
 
 impl TuneKey {
-    /// Doublings of rows and columns between two keys of one operation; `None` where they are of two.
+    /// Doublings of rows and columns between two keys of one operation. None if the operations
+    /// differ.
     pub(super) fn distance(&self, other: &Self) -> Option<u32> {
         fn parts(key: &TuneKey) -> (&str, &str, &str, usize) {
             (&key.operation, &key.dtypes, &key.layout, key.vector)
@@ -59,7 +59,7 @@ impl fmt::Display for TuneKey {
     }
 }
 
-/// A key as far as forward and backward share it.
+/// Parts of a key that forward and backward share.
 pub(super) struct Parts {
     pub(super) pass: &'static str,
     pub(super) statistics: StatisticsKind,
@@ -75,7 +75,7 @@ impl From<Parts> for TuneKey {
     fn from(parts: Parts) -> Self {
         let dtypes: Vec<String> = parts.dtypes.iter().map(DType::to_string).collect();
         let [rows, cols] = parts.size.map(|size| anchor(size, None, None, Some(2)));
-        // What an activation costs: nothing, a comparison, or a function.
+        // Cost class of an activation: nothing, a comparison, or a transcendental function.
         let activation = match parts.activation {
             ActivationKind::Identity => "",
             kind if kind.is_transcendental() => " transcendental",
@@ -94,7 +94,7 @@ impl From<Parts> for TuneKey {
     }
 }
 
-/// The tensors of a normalization in a few letters.
+/// Encodes the tensors of a forward pass.
 pub(super) fn layout(blueprint: &Blueprint) -> String {
     let tensors = [
         ("x", Some(blueprint.input)),
@@ -114,7 +114,7 @@ pub(super) fn layout(blueprint: &Blueprint) -> String {
     format!("{}{sum}{written}", letters(&tensors))
 }
 
-/// The tensors of a gradient.
+/// Encodes the tensors of a backward pass.
 pub(super) fn gradient_layout(blueprint: &GradientBlueprint) -> String {
     let tensors = [
         ("x", Some(blueprint.input)),

@@ -1,4 +1,4 @@
-//! What was the fastest for problems like one that is to be measured.
+//! Warm start of the autotuner: the fastest knobs of similar problems.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
@@ -6,17 +6,17 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use super::kept;
 use super::key::TuneKey;
 
-/// Of each device the keys that this process has asked for, and the places of their knobs.
+/// For each device, the keys of this process and the indices of their knobs.
 type Known = HashMap<String, HashMap<TuneKey, usize>>;
 
 static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
 
 fn known() -> MutexGuard<'static, Known> {
-    // An entry is inserted at once: what a panicking thread left behind is whole.
+    // An insertion is atomic: a panicking thread leaves a valid map.
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Keeps what was the fastest for a key.
+/// Records the fastest knobs of a key.
 pub(super) fn remember(device: &str, key: TuneKey, place: usize) {
     known()
         .entry(device.to_owned())
@@ -24,11 +24,11 @@ pub(super) fn remember(device: &str, key: TuneKey, place: usize) {
         .insert(key, place);
 }
 
-/// The place of what was the fastest for the key of this operation that is the nearest in size, of those that this process
-/// has asked for and those that are [kept].
+/// Index of the fastest knobs of the nearest key in size, among the keys of this process and the
+/// [cached](kept) ones.
 pub(super) fn nearest(device: &str, key: &TuneKey) -> Option<usize> {
     let distance = |(other, place): (&TuneKey, usize)| {
-        // Of two that are as near the smaller, so that the order of a map decides nothing.
+        // Ties go to the smaller problem, so the result does not depend on the map's order.
         Some(((key.distance(other)?, other.rows, other.cols), place))
     };
     let kept = kept::look(device, |answers| {
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_size_of_the_same_operation_on_the_same_device_is_taken() {
+    fn takes_nearest_size_of_same_operation_and_device() {
         let device = "warm-test";
         assert_eq!(nearest(device, &key(64, 64)), None);
         remember(device, key(1024, 512), 3);
@@ -79,10 +79,10 @@ mod tests {
     }
 
     #[test]
-    fn what_another_process_has_kept_is_as_good() {
+    fn uses_results_cached_by_another_process() {
         let root = std::env::temp_dir().join(format!("cubenorm-kept-{}", std::process::id()));
         std::fs::create_dir_all(&root).unwrap();
-        // Reading CubeCL's configuration activates the environment that it names, so not after this one.
+        // Reading CubeCL's configuration activates its environment, so it comes first.
         CubeClRuntimeConfig::get();
         environment::set_root(&root);
         environment::activate("kept");

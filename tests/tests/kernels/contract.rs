@@ -101,8 +101,7 @@ fn an_output_in_the_memory_of_an_input_is_refused() {
         let error = launch(half.clone(), buffer.clone().offset_start(11 * 4)).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "the output lies in the memory of the input, which is read again after the first of it is written: \
-             give it a buffer of its own"
+            "output overlaps input, which is read after the first store: give output a buffer of its own"
         );
         // Another buffer is another memory, whatever its offsets.
         launch(half, device.client.empty(24 * 4).offset_end(12 * 4)).unwrap();
