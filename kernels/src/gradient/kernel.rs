@@ -145,8 +145,7 @@ pub(crate) fn gradient<
 /// - Prefetch: this round's row is in `next` and is copied to `row`. `next` receives the next row.
 /// - Double buffering: this round's row is in `row`. `next` receives the next row.
 /// - Cubes that publish ahead: `next` already holds the next round's row. It is reduced and
-///   published here. `row` then receives
-///   the row of the round after.
+///   published here. `row` then receives the row of the round after.
 #[cube]
 #[allow(clippy::too_many_arguments)]
 fn gradient_items<T: Types, W: Size>(
