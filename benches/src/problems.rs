@@ -105,13 +105,13 @@ pub struct Problem {
 /// A named list of problems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Suite {
-    /// A few shapes of every kind of norm, in f32; minutes on a software device.
+    /// A few shapes of every kind of norm, in f32; minutes on a CPU.
     Quick,
     /// The shapes of all suites, forward and with the backward, in f32 and f16.
     Full,
     /// The hidden sizes of common transformers.
     Transformer,
-    /// The feature maps of common networks for pictures.
+    /// The feature maps of common vision networks.
     Vision,
     /// Shapes whose launch costs more than the work.
     Tiny,
@@ -216,7 +216,7 @@ const TRANSFORMER: &[Shaped] = &[
     // MiniLM and BERT base, 32 sentences of 128 tokens.
     (Op::LayerNorm, &[4096, 384]),
     (Op::LayerNorm, &[4096, 768]),
-    // ViT-B/16, 32 pictures.
+    // ViT-B/16, 32 images.
     (Op::LayerNorm, &[6304, 768]),
     // A prompt of Llama 8B and of Llama 70B.
     (Op::RmsNorm, &[1024, 4096]),
@@ -224,13 +224,13 @@ const TRANSFORMER: &[Shaped] = &[
 ];
 
 const VISION: &[Shaped] = &[
-    // ResNet-50, 8 pictures: first and last stage.
+    // ResNet-50, 8 images: first and last stage.
     (Op::BatchNorm, &[8, 64, 112, 112]),
     (Op::BatchNorm, &[8, 2048, 7, 7]),
     // A UNet of a diffusion model.
     (Op::GroupNorm, &[2, 320, 64, 64]),
     (Op::GroupNorm, &[2, 1280, 16, 16]),
-    // ConvNeXt, 8 pictures, channels last.
+    // ConvNeXt, 8 images, channels last.
     (Op::LayerNorm, &[8, 56, 56, 96]),
     (Op::LayerNorm, &[8, 14, 14, 384]),
     // A style-transfer network's first and last feature maps.
@@ -263,7 +263,7 @@ const ODD: &[Shaped] = &[
     (Op::LayerNorm, &[65536, 1]),
     (Op::LayerNorm, &[1, 1 << 24]),
     (Op::BatchNorm, &[16, 3, 223, 223]),
-    // Feature maps of Inception v3, and of Deformable DETR for a sample of 800 x 1,066: their
+    // Feature maps of Inception v3, and of Deformable DETR for an image of 800 x 1,066: their
     // segments have a tail.
     (Op::GroupNorm, &[16, 64, 73, 73]),
     (Op::GroupNorm, &[2, 256, 50, 67]),
@@ -338,17 +338,18 @@ impl Problem {
         if self.layout.is_contiguous() {
             return values.to_vec();
         }
-        let picture = self.picture();
-        let pixels = values
-            .chunks_exact(self.shape[1] * picture)
+        let positions = self.positions();
+        let stored = values
+            .chunks_exact(self.shape[1] * positions)
             .flat_map(|sample| {
-                (0..picture).flat_map(move |pixel| sample.iter().skip(pixel).step_by(picture))
+                (0..positions)
+                    .flat_map(move |position| sample.iter().skip(position).step_by(positions))
             });
-        pixels.copied().collect()
+        stored.copied().collect()
     }
 
     /// Number of neighbouring elements of one channel, in the order of the dimensions.
-    fn picture(&self) -> usize {
+    fn positions(&self) -> usize {
         self.shape[2..].iter().product()
     }
 
@@ -356,9 +357,9 @@ impl Problem {
     pub fn row(&self) -> usize {
         match self.op {
             Op::LayerNorm | Op::RmsNorm => self.shape[self.shape.len() - 1],
-            Op::BatchNorm => self.shape[0] * self.picture(),
-            Op::GroupNorm => self.shape[1] / self.groups() * self.picture(),
-            Op::InstanceNorm => self.picture(),
+            Op::BatchNorm => self.shape[0] * self.positions(),
+            Op::GroupNorm => self.shape[1] / self.groups() * self.positions(),
+            Op::InstanceNorm => self.positions(),
         }
     }
 
@@ -366,9 +367,9 @@ impl Problem {
     pub fn element(&self, row: usize, column: usize) -> usize {
         match self.op {
             Op::BatchNorm => {
-                let picture = self.picture();
-                let (sample, pixel) = (column / picture, column % picture);
-                (sample * self.shape[1] + row) * picture + pixel
+                let positions = self.positions();
+                let (sample, position) = (column / positions, column % positions);
+                (sample * self.shape[1] + row) * positions + position
             }
             _ => row * self.row() + column,
         }
@@ -387,7 +388,7 @@ impl Problem {
         match self.op {
             Op::LayerNorm | Op::RmsNorm => column,
             Op::BatchNorm | Op::GroupNorm | Op::InstanceNorm => {
-                self.element(row, column) / self.picture() % self.shape[1]
+                self.element(row, column) / self.positions() % self.shape[1]
             }
         }
     }

@@ -1,5 +1,4 @@
-//! That runs one after another are kernels of their own, whatever Burn's fusion makes of several
-//! otherwise.
+//! Ordered runs are separate kernels, though Burn's fusion would merge them.
 #![cfg(feature = "cpu")]
 
 use std::sync::{

@@ -1,4 +1,4 @@
-//! Cargo command lines that several verbs share, and what cargo says it built.
+//! Cargo command lines that several verbs share, and the artifacts that cargo reports.
 
 use std::{env, fs, path::PathBuf};
 

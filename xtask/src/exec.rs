@@ -172,7 +172,7 @@ fn inherited(names: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsSt
     })
 }
 
-/// Names a folder in `XDG_RUNTIME_DIR` if the session has none, as in a container.
+/// Names a folder in `XDG_RUNTIME_DIR` if the variable is not set, as in a container.
 ///
 /// Mesa's drivers look for a window system there, and print an error if the variable is not set.
 pub fn set_runtime_folder(command: &mut Command) {
@@ -187,13 +187,13 @@ pub fn set_runtime_folder(command: &mut Command) {
 
 const RUNTIME_FOLDER: &str = "XDG_RUNTIME_DIR";
 
-/// A folder of the user's own, at a short path: the sockets in it have limited names.
+/// The user's own folder, at a short path: the length of a socket's path is limited.
 fn runtime_folder() -> PathBuf {
     let user = std::env::var("USER").unwrap_or_default();
     std::env::temp_dir().join(format!("cubenorm-runtime-{user}"))
 }
 
-/// Makes the folder, which only its owner may enter, as the specification of the variable asks for.
+/// Makes the folder for its owner alone, as the specification of the variable demands.
 fn private_folder(path: &Path) -> Option<PathBuf> {
     #[cfg(unix)]
     {
@@ -204,14 +204,14 @@ fn private_folder(path: &Path) -> Option<PathBuf> {
             .mode(0o700)
             .create(path);
         let found = made.and_then(|()| fs::symlink_metadata(path)).ok()?;
-        // Anyone may have made it before: the temporary folder is everyone's.
+        // Another user may have made it before, in a temporary folder that all users share.
         let is_private = found.is_dir() && found.mode() & 0o077 == 0;
         let is_ours = found.uid() == rustix::process::geteuid().as_raw();
         (is_private && is_ours).then(|| path.to_owned())
     }
     #[cfg(not(unix))]
     {
-        // No driver asks for it.
+        // No driver reads the variable.
         let _ = path;
         None
     }

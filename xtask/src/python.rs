@@ -13,7 +13,7 @@ use crate::{
 const FOLDER: &str = "target/python";
 /// Folder of our scripts.
 const SCRIPTS: &str = "xtask/python";
-/// Says whether exactly these packages, as `NAME==VERSION`, are installed.
+/// Fails unless exactly these packages, as `NAME==VERSION`, are installed.
 const INSTALLED: &str = "\
 import sys
 from importlib import metadata
@@ -66,7 +66,7 @@ impl Python {
     }
 
     /// Installs what the environment lacks of `packages`, each `NAME==VERSION`. `options`
-    /// go to pip.
+    /// are pip's.
     pub fn install(&self, packages: &[&str], options: &[&str]) -> Result<()> {
         if self.has(packages) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Which Vulkan drivers are installed, found the way the Vulkan loader finds them.
+//! Installed Vulkan drivers, found as the Vulkan loader finds them.
 
 use std::{
     collections::BTreeSet,

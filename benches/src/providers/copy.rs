@@ -222,8 +222,7 @@ mod cube {
                     blocked,
                 };
                 let most = hardware.max_cube_count.0 as usize;
-                // A driver that plays a GPU on a CPU has its lanes next to each other in a block
-                // each.
+                // On a CPU Vulkan driver each of eight lanes copies a block.
                 let blocks = [16, 256, 1024].map(|per_unit| shape(8, per_unit, true));
                 [1, 2, 4, 8, 16, 32, 64]
                     .map(|per_unit| shape(units, per_unit, false))

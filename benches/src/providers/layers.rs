@@ -1,4 +1,4 @@
-//! The libraries whose layers are measured: this project's and Burn's, which have the same faces.
+//! The libraries whose layers are measured: this project's and Burn's, which share an API.
 
 use super::norm::{Forward, Library};
 use crate::problems::{EPSILON, Op, Problem};

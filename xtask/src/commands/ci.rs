@@ -24,9 +24,9 @@ use crate::{
 #[derive(clap::Args)]
 pub struct Args {}
 
-/// Weights of the style-transfer example, next to the clone. CI has them.
+/// Weights of the style-transfer example, if they are next to the clone.
 const CANDY: &str = "../shared/candy";
-/// Cases for `verify`, next to the clone. CI has them.
+/// Cases for `verify`, if they are next to the clone.
 const CASES: [&str; 2] = ["../shared/onnx", "../shared/dxdispatch"];
 /// One of them for each example that runs such files.
 const NODE: &str = "../shared/onnx/test_layer_normalization_4d_axis1";
@@ -106,7 +106,7 @@ fn operators() -> Result<()> {
     }
 }
 
-/// The quick form of each example, on the devices it promises to be right on.
+/// The quick form of each example, on the devices that it supports.
 fn examples(steps: &mut Steps) {
     let mut built = None;
     steps.run("build examples", || {

@@ -1,4 +1,4 @@
-//! Which problems a verb takes, and on which devices.
+//! Problems and devices of a verb.
 
 use std::{
     fs,
@@ -46,7 +46,7 @@ pub struct Selection {
     pass: Vec<String>,
 }
 
-/// The words of the catalogue, for help and for mistakes to be told before anything is built.
+/// The words of the catalogue, for help and for errors before anything is built.
 const SUITES: [&str; 6] = ["quick", "full", "transformer", "vision", "tiny", "odd"];
 const OPS: [&str; 5] = [
     "layer_norm",

@@ -1,4 +1,4 @@
-//! `cargo xtask tune`: every candidate of a list of shapes, timed, and what the tuner chose.
+//! `cargo xtask tune`: every candidate of a list of shapes, timed, and the tuner's choice.
 
 use std::{
     fs::File,

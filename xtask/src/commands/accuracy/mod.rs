@@ -24,7 +24,7 @@ use crate::{
 
 /// The worker, of the package `cubenorm-bench`.
 const PROGRAM: &str = "cubenorm-accuracy";
-/// Whose norms are compared on each device.
+/// Providers that are measured on each device.
 const PROVIDERS: [&str; 2] = ["cubenorm", "burn"];
 /// Folder of inputs and outputs of the other libraries.
 const FOLDER: &str = "target/accuracy";

@@ -204,7 +204,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// Looks whether they can be written, before hours are spent on them; writes nothing.
+    /// Checks that they can be written, before hours of measuring. Writes nothing.
     fn at(json: Option<PathBuf>) -> Result<Self> {
         let folder = workspace().join(FOLDER);
         fs::create_dir_all(&folder).with_context(|| format!("{} not made", folder.display()))?;

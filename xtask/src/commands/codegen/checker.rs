@@ -25,7 +25,7 @@ const SPIRV_BFLOAT16: &str = "Invalid capability operand: 5116";
 /// The header that has the type in HIP.
 const HIP_BFLOAT16: &str = "hip/hip_bf16.h";
 
-/// Checks what has been generated and not been checked yet, as far as there is somebody who can.
+/// Checks the sources that are not checked yet and have a checker.
 pub fn check(sources: &mut [Source], tools: &Tools, out: &Path) -> Result<()> {
     let open: Vec<&mut Source> = sources
         .iter_mut()
@@ -76,8 +76,8 @@ impl Bench<'_> {
             Target::Ptx => {
                 let cuda = self.tools.cuda.as_ref().context("no ptxas")?;
                 let mut command = Command::new(&cuda.ptxas);
-                // Said at all, because LLVM's own choice from sm_90 on is the one that no later GPU
-                // takes.
+                // Named explicitly: from sm_90 on LLVM's default is an architecture that no later GPU
+                // runs.
                 command
                     .arg("-v")
                     .arg(format!("-arch={}", specific(&variant)));
@@ -135,7 +135,7 @@ impl Bench<'_> {
     }
 }
 
-/// The architecture with all that it alone has, as CubeCL compiles for it.
+/// The architecture with its specific features, as CubeCL compiles for it.
 fn specific(sm: &str) -> String {
     let number: u32 = sm.trim_start_matches("sm_").parse().unwrap_or(0);
     match number >= 90 {
@@ -184,7 +184,7 @@ fn compile(
     }
 }
 
-/// NVRTC or hipRTC, in a process of its own: they are known to take it down with them.
+/// NVRTC or hipRTC, in a process of its own, because they may crash it.
 struct RuntimeCompiler {
     child: Child,
     stdin: ChildStdin,

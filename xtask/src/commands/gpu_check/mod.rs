@@ -1,4 +1,4 @@
-//! `cargo xtask gpu-check`: everything that a GPU can be asked, in one command and one report.
+//! `cargo xtask gpu-check`: all checks of a GPU, in one command and one report.
 
 mod machine;
 mod outcome;

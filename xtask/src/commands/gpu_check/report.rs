@@ -18,7 +18,7 @@ use super::{
 };
 use crate::commands::package::Manifest;
 
-/// All that is known.
+/// Everything about one run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
     pub package: Manifest,

@@ -1,4 +1,4 @@
-//! Which runs of the table this machine can do, and why it cannot do the others.
+//! Runs of the table that this machine can do, and why it cannot do the others.
 
 use std::ffi::OsString;
 

@@ -1,4 +1,4 @@
-//! The one table of what `test` runs: which programs, built how, on which runtime and driver.
+//! The table of all runs of `test`: programs, build, runtime and driver.
 
 use std::fmt;
 

@@ -50,8 +50,7 @@ pub fn sections(records: &[Record]) -> Vec<Section<'_>> {
 pub struct Comparison<'a> {
     pub run: &'a Record,
     pub clock: Clock,
-    /// How many times the baseline's speed ours is, and our row. Of a copy: our share of its
-    /// bandwidth.
+    /// Our speed divided by the baseline's, and our row. For a copy: our share of its bandwidth.
     pub ratios: Vec<(f64, &'a Record)>,
 }
 

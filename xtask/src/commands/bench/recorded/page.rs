@@ -118,7 +118,7 @@ fn section_text(section: &Section) -> String {
     text
 }
 
-/// Targets, with what the newest machine of each has measured.
+/// Targets, with the newest measurement of each.
 fn targets_table(sections: &[Section], targets: &[Target]) -> String {
     const DTYPES: [&str; 3] = ["f32", "f16", "bf16"];
     let mut header = vec!["on", "vs.", "pass", "shapes", "target"];

@@ -19,14 +19,14 @@ pub struct Target {
     pub provider: String,
     pub pass: String,
     pub shapes: Shapes,
-    /// How many times the baseline's speed in the geometric mean; of a copy, the share of its
+    /// Our speed divided by the baseline's, in the geometric mean. For a copy: our share of its
     /// bandwidth.
     pub mean: Option<f64>,
     /// The same of the worst shape.
     pub worst: Option<f64>,
 }
 
-/// The shapes that a target speaks of.
+/// The shapes of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Shapes {
@@ -64,7 +64,7 @@ impl Shapes {
 }
 
 impl Target {
-    /// True if a record is of the machine and device that are meant.
+    /// True if a record is of the target's machine and device.
     pub fn is_for(&self, record: &Record) -> bool {
         let is_named = |text: &str| text.contains(&self.machine);
         record.device == self.device && (is_named(&record.machine) || is_named(&record.driver))

@@ -115,7 +115,7 @@ fn dump(browser: &str, folder: &Path, page: &Path) -> String {
     fs::read_to_string(&output).unwrap()
 }
 
-/// Base64, which no page's letters are in the way of.
+/// Base64, which needs no escaping in a page.
 fn decoded(text: &str) -> Vec<u8> {
     let digit = |byte: u8| match byte {
         b'A'..=b'Z' => Some(byte - b'A'),

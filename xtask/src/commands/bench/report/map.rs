@@ -10,7 +10,7 @@ use super::{
     plot::{FONT, GREY, Plot, size, strategy, undrawn},
 };
 
-/// Pixels: a cell, and what is left and below of the cells.
+/// Pixels: a cell, and the margins to the left of the cells and below them.
 const CELL: i32 = 20;
 const LEFT: i32 = 90;
 const BELOW: i32 = 50;
