@@ -1,4 +1,4 @@
-//! Problems to plans, on devices that are not there.
+//! Plans of problems on described devices, without real ones.
 
 use cubenorm_core::{
     DType, GradientDesc, GradientPlan, Grid, Hardware, Hold, Knobs, Lanes, Layout, Level, LoadMode,
@@ -27,7 +27,7 @@ fn inferred(desc: &NormDesc, hardware: &Hardware) -> Plan {
 }
 
 #[test]
-fn a_cpu_gives_each_core_a_block_of_rows() {
+fn cpu_core_gets_block_of_rows() {
     let plan = inferred(&layer_norm(2048, 4096, DType::F32), &Hardware::cpu(2, 512));
     assert_eq!(
         plan.to_string(),
@@ -37,7 +37,7 @@ fn a_cpu_gives_each_core_a_block_of_rows() {
 }
 
 #[test]
-fn a_core_takes_as_many_rows_abreast_as_it_has_registers_for() {
+fn rows_per_unit_fit_registers() {
     let (wide, narrow) = (32 * 512, 16 * 256);
     let abreast = |cols, register_bits| {
         let hardware = Hardware {
@@ -54,23 +54,24 @@ fn a_core_takes_as_many_rows_abreast_as_it_has_registers_for() {
     assert_eq!(abreast(16384, wide), (4, 4));
     assert_eq!(abreast(16384, narrow), (4, 2));
     assert_eq!(abreast(4096, wide), (4, 4));
-    // Shorter rows are faster one at a time, where row, result and parameters are in the first-level cache.
+    // Shorter rows are faster one at a time, because row, result and parameters fit in the
+    // first-level cache.
     assert_eq!(abreast(2048, wide).0, 4);
     assert_eq!(abreast(2048 - 16, wide), (1, 4));
-    // Gradients one at a time too, while the sums of their columns stay near.
+    // Backward processes one row at a time too, while the column sums stay in that cache.
     assert_eq!(abreast(1280, wide), (1, 4));
     assert_eq!(abreast(1024, wide), (1, 1));
     assert_eq!(abreast(320, wide), (1, 1));
     assert_eq!(abreast(768, wide), (1, 1));
     assert_eq!(abreast(768, narrow), (1, 1));
-    // Of a row of odd length a compiler makes vectors, not of several.
+    // The compiler vectorizes a row of odd length, but not several at once.
     assert_eq!(abreast(1021, wide), (1, 1));
     assert_eq!(abreast(16387, wide), (4, 1));
     assert_eq!(abreast(16387, narrow), (2, 1));
 }
 
 #[test]
-fn a_core_holds_rows_that_its_registers_have_room_for() {
+fn core_stages_rows_that_fit_registers() {
     let hardware = Hardware::cpu(2, 512);
     let held = |cols, dtype| {
         let blueprint = inferred(&layer_norm(2048, cols, dtype), &hardware).blueprint;
@@ -82,13 +83,13 @@ fn a_core_holds_rows_that_its_registers_have_room_for() {
     assert_eq!(held(256, DType::F32), (Hold::Registers(16), 1, 16));
     assert_eq!(held(256, DType::BF16), (Hold::Registers(16), 2, 16));
     assert_eq!(held(272, DType::F32), (Hold::Reread, 1, 16));
-    // In wider vectors as they are in memory, where those are too many otherwise.
+    // Rows that need too many narrow vectors use vectors as wide as in memory.
     assert_eq!(held(384, DType::F16), (Hold::Registers(12), 1, 32));
     assert_eq!(held(544, DType::F16), (Hold::Reread, 1, 32));
 }
 
 #[test]
-fn a_software_driver_takes_rows_abreast_as_far_as_they_stay_cached() {
+fn cpu_vulkan_rows_per_unit_stay_cached() {
     let software = Hardware::software(2);
     let abreast = |desc: NormDesc| {
         let plan = inferred(&desc, &software);
@@ -96,9 +97,9 @@ fn a_software_driver_takes_rows_abreast_as_far_as_they_stay_cached() {
     };
     assert_eq!(abreast(layer_norm(32768, 256, DType::F32)), (4, 4));
     assert_eq!(abreast(layer_norm(2048, 4096, DType::F32)), (2, 2));
-    // In no cache anyway.
+    // These rows leave the caches anyway.
     assert_eq!(abreast(layer_norm(512, 16384, DType::F32)), (4, 4));
-    // Too few rows to give units up for, or nothing to share.
+    // Too few rows to leave units idle, or no parameters to share.
     assert_eq!(abreast(layer_norm(64, 65536, DType::F32)), (1, 1));
     let bare = layer_norm(32768, 256, DType::F32);
     let bare = bare.with_scale(None).with_bias(None);
@@ -106,13 +107,13 @@ fn a_software_driver_takes_rows_abreast_as_far_as_they_stay_cached() {
 }
 
 #[test]
-fn lanes_of_a_software_driver_share_rows_that_are_fewer_than_they() {
+fn cpu_vulkan_lanes_share_few_rows() {
     let software = Hardware::software(2);
     let forward = |rows, cols| {
         let plan = inferred(&layer_norm(rows, cols, DType::F32), &software);
         (plan.strategy, plan.grid.cube_dim[0], plan.grid.splits)
     };
-    // A lane alone, all lanes of a core, those of both.
+    // One lane, all lanes of a core, all lanes of both cores.
     assert_eq!(forward(1, 512), (Strategy::Unit, 8, 1));
     assert_eq!(forward(1, 1024), (Strategy::Cube, 8, 1));
     assert_eq!(forward(1, 16384), (Strategy::Split, 8, 16));
@@ -131,7 +132,7 @@ fn lanes_of_a_software_driver_share_rows_that_are_fewer_than_they() {
 }
 
 #[test]
-fn no_plan_shares_memory_where_units_cannot() {
+fn no_shared_memory_if_units_cannot_share() {
     let software = Hardware {
         shares_memory: false,
         ..Hardware::software(2)
@@ -164,10 +165,10 @@ fn no_plan_shares_memory_where_units_cannot() {
 }
 
 #[test]
-fn no_loop_of_a_software_driver_is_longer_than_mesa_runs() {
+fn loops_stay_within_lavapipe_iteration_limit() {
     let software = Hardware::software(2);
     let check = |grid: &Grid, abreast: usize| {
-        // A row's steps, those that blocks of 64 begin with, and as many again where they are written.
+        // Reduction steps, prologues of blocks of 64, and the same number of writing steps.
         let unroll = (4 / abreast).max(1);
         let steps = grid.steps_per_split;
         let row = steps.div_ceil(unroll) + 4 + 3 * steps.div_ceil(64) + steps;
@@ -200,7 +201,7 @@ fn no_loop_of_a_software_driver_is_longer_than_mesa_runs() {
 }
 
 #[test]
-fn no_sum_is_longer_than_it_keeps_digits() {
+fn sums_stay_within_accurate_length() {
     let cpu = Hardware::cpu(2, 512);
     for (rows, cols) in [(3, 715_827_883), (1, 1 << 26), (5, (1 << 25) + 1)] {
         let desc = layer_norm(rows, cols, DType::F16);
@@ -219,14 +220,14 @@ fn no_sum_is_longer_than_it_keeps_digits() {
 }
 
 #[test]
-fn a_cpu_splits_rows_that_are_fewer_than_its_cores() {
+fn cpu_splits_fewer_rows_than_cores() {
     let plan = inferred(&layer_norm(1, 1 << 20, DType::F32), &Hardware::cpu(4, 256));
     assert_eq!((plan.strategy, plan.grid.splits), (Strategy::Split, 4));
     assert_eq!(plan.workspace, 8);
 }
 
 #[test]
-fn a_gpu_takes_a_plane_for_a_short_row_and_a_cube_for_a_long_one() {
+fn gpu_uses_plane_for_short_and_cube_for_long_rows() {
     let h200 = Hardware::cuda(132);
     let short = inferred(&layer_norm(4096, 512, DType::F32), &h200);
     assert_eq!(short.strategy, Strategy::Plane);
@@ -241,7 +242,7 @@ fn a_gpu_takes_a_plane_for_a_short_row_and_a_cube_for_a_long_one() {
 }
 
 #[test]
-fn a_gpu_cuts_few_rows_in_parts_where_a_cube_takes_longer_than_a_launch() {
+fn gpu_splits_few_long_rows() {
     let h200 = Hardware::cuda(132);
     let strategy = |rows, cols, dtype| inferred(&layer_norm(rows, cols, dtype), &h200).strategy;
     for rows in [4, 33, 64, 131] {
@@ -259,7 +260,7 @@ fn a_gpu_cuts_few_rows_in_parts_where_a_cube_takes_longer_than_a_launch() {
 }
 
 #[test]
-fn channels_last_runs_in_columns() {
+fn channels_last_batch_norm_uses_column_strategy() {
     let desc = NormDesc::new(
         TensorDesc::contiguous([64, 56, 56, 256], DType::F32),
         [0, 1, 2],
@@ -272,7 +273,7 @@ fn channels_last_runs_in_columns() {
 }
 
 #[test]
-fn a_strategy_that_does_not_apply_is_refused_with_the_reason() {
+fn inapplicable_strategy_fails_with_reason() {
     let desc = layer_norm(8, 64, DType::F32);
     let problem = desc.problem().unwrap();
     let refused = |strategy: Strategy| {
@@ -293,7 +294,7 @@ fn a_strategy_that_does_not_apply_is_refused_with_the_reason() {
 }
 
 #[test]
-fn a_device_with_too_few_bindings_is_an_error() {
+fn too_few_bindings_is_an_error() {
     let mut hardware = Hardware::webgpu();
     hardware.max_bindings = 4;
     let desc = layer_norm(8, 64, DType::F32);
@@ -307,7 +308,7 @@ fn a_device_with_too_few_bindings_is_an_error() {
 }
 
 #[test]
-fn the_fullest_kernel_stays_within_what_webgpu_guarantees() {
+fn all_buffers_fit_webgpu_bindings() {
     let input = TensorDesc::contiguous([8, 64], DType::F32);
     let desc = layer_norm(8, 64, DType::F32)
         .with_residual(input)
@@ -320,13 +321,13 @@ fn the_fullest_kernel_stays_within_what_webgpu_guarantees() {
 }
 
 #[test]
-fn an_odd_row_length_is_read_element_by_element() {
+fn odd_row_length_uses_scalar_loads() {
     let plan = inferred(&layer_norm(8, 63, DType::F32), &Hardware::webgpu());
     assert_eq!(plan.blueprint.team.vector, 1);
 }
 
 #[test]
-fn a_parameter_of_each_row_is_one_element_for_all_lanes() {
+fn per_row_parameter_is_broadcast_to_lanes() {
     let desc = layer_norm(8, 64, DType::F32).with_bias(TensorDesc::contiguous([8, 1], DType::F32));
     let plan = inferred(&desc, &Hardware::webgpu());
     assert_eq!(plan.blueprint.bias.unwrap().mode, LoadMode::Splat);
@@ -334,7 +335,7 @@ fn a_parameter_of_each_row_is_one_element_for_all_lanes() {
 }
 
 #[test]
-fn halves_come_in_pairs_where_a_driver_loads_lane_by_lane() {
+fn cpu_vulkan_packs_f16_pairs() {
     let software = Hardware::software(2);
     let modes = |desc: &NormDesc, hardware: &Hardware, choice: StrategyChoice| {
         let blueprint = plan(desc, hardware, choice).blueprint;
@@ -347,7 +348,7 @@ fn halves_come_in_pairs_where_a_driver_loads_lane_by_lane() {
     assert_eq!(inferred(&halves), (pairs, pairs, pairs));
     let plan = plan(&halves, &software, StrategyChoice::Inferred);
     assert_eq!(plan.blueprint.team.vector, 8);
-    // Each dtype by itself: a kernel has one type for all tensors of one.
+    // Each dtype separately: a kernel has one type for all tensors of a dtype.
     let params = [&halves.scale, &halves.bias].map(|_| TensorDesc::contiguous([4096], DType::F32));
     let [scale, bias] = params;
     let mixed = halves.clone().with_scale(scale).with_bias(bias);
@@ -371,7 +372,7 @@ fn halves_come_in_pairs_where_a_driver_loads_lane_by_lane() {
         let plain = modes(&halves, &hardware, StrategyChoice::Inferred);
         assert_eq!(plain, (vectors, vectors, vectors));
     }
-    // Shared memory has room for a row as it is in memory.
+    // Shared memory has space for unpacked rows only.
     let staged = Knobs {
         row: Some(RowHeld::Shared),
         ..Strategy::Cube.into()
@@ -388,7 +389,7 @@ fn halves_come_in_pairs_where_a_driver_loads_lane_by_lane() {
 }
 
 #[test]
-fn a_scale_of_channels_is_read_once_for_each_run_of_columns() {
+fn channel_scale_is_read_once_per_segment() {
     let cpu = Hardware::cpu(2, 512);
     let run = |shape: &[usize], params: &[usize], hardware: &Hardware| {
         let input = TensorDesc::contiguous(shape, DType::F32);
@@ -399,7 +400,7 @@ fn a_scale_of_channels_is_read_once_for_each_run_of_columns() {
         let runs = plan.blueprint.params_by_run;
         runs.then_some(plan.grid.run)
     };
-    // Two images of 32 groups of 10 channels.
+    // Two samples, 32 groups of 10 channels.
     let groups = [2, 32, 10, 4096];
     let of_channels = [1, 32, 10, 1];
     assert_eq!(run(&groups, &of_channels, &cpu), Some(256));
@@ -410,9 +411,9 @@ fn a_scale_of_channels_is_read_once_for_each_run_of_columns() {
     // No vector divides 49 columns, nor 343.
     let seven = |channels: usize| run(&[2, 32, channels, 49], &[1, 32, channels, 1], &cpu);
     assert_eq!(seven(7), Some(49));
-    // Vectors go beyond the end of a run, where a row is whole.
+    // Vectors cross segments if a row is whole.
     assert_eq!(seven(64), None);
-    // Where each column has its own, all have one, a run is next to nothing, or units share a row.
+    // One parameter per column, one for all, short segments, or rows shared by units.
     assert_eq!(run(&groups, &[10, 4096], &cpu), None);
     assert_eq!(run(&groups, &[1, 32, 1, 1], &cpu), None);
     assert_eq!(run(&[2, 32, 10, 16], &of_channels, &cpu), None);
@@ -420,7 +421,7 @@ fn a_scale_of_channels_is_read_once_for_each_run_of_columns() {
 }
 
 #[test]
-fn rows_of_parameters_that_are_at_the_same_places_are_looked_for_once() {
+fn equal_parameter_rows_are_decoded_once() {
     let alike = |scale: &[usize], bias: Option<&[usize]>, axes: &[usize]| {
         let param = |shape: &[usize]| TensorDesc::contiguous(shape, DType::F32);
         let desc = NormDesc::new(param(&[8, 32, 7, 7]), axes, Statistics::MeanVariance)
@@ -431,14 +432,14 @@ fn rows_of_parameters_that_are_at_the_same_places_are_looked_for_once() {
     };
     let (of_channels, of_samples) = ([32, 1, 1], [8, 1, 1, 1]);
     assert!(alike(&of_channels, Some(&of_channels), &[2, 3]));
-    // One finds its own, another lies elsewhere, and what all rows share is found by nobody.
+    // A single parameter, different row addressing, or parameters shared by all rows.
     assert!(!alike(&of_channels, None, &[2, 3]));
     assert!(!alike(&of_channels, Some(&of_samples), &[2, 3]));
     assert!(!alike(&[7, 7], Some(&[7, 7]), &[2, 3]));
 }
 
 #[test]
-fn a_core_keeps_the_parameters_of_few_channels_that_are_last() {
+fn core_keeps_parameters_of_few_channels() {
     let kept =
         |desc: NormDesc, hardware: &Hardware| inferred(&desc, hardware).blueprint.params_kept;
     let given = |pixels: usize, channels: usize, of_rows: bool| {
@@ -456,7 +457,7 @@ fn a_core_keeps_the_parameters_of_few_channels_that_are_last() {
     let (cpu, gpu) = (Hardware::cpu(2, 512), Hardware::cuda(132));
     assert_eq!(kept(given(4096, 64, false), &cpu), Some(4));
     assert_eq!(kept(given(4096, 3, false), &cpu), Some(3));
-    // Too many, of rows, on a GPU, or found in the row.
+    // Too many channels, parameters per row, a GPU, or computed statistics.
     assert_eq!(kept(given(4096, 1024, false), &cpu), None);
     assert_eq!(kept(given(4096, 64, true), &cpu), None);
     assert_eq!(kept(given(4096, 64, false), &gpu), None);
@@ -464,7 +465,7 @@ fn a_core_keeps_the_parameters_of_few_channels_that_are_last() {
 }
 
 #[test]
-fn vectors_go_beyond_a_run_where_others_are_far_narrower() {
+fn vectors_cross_segments_if_much_wider() {
     let scale = |channels: usize, pixels: usize, dtype: DType, hardware: &Hardware| {
         let input = TensorDesc::contiguous([2, 32, channels, pixels], dtype);
         let param = TensorDesc::contiguous([32, channels, 1], dtype);
@@ -476,15 +477,16 @@ fn vectors_go_beyond_a_run_where_others_are_far_narrower() {
     assert_eq!(scale(64, 49, DType::F32, &cpu), (16, LoadMode::Runs));
     assert_eq!(scale(64, 49, DType::F32, &gpu), (4, LoadMode::Runs));
     assert_eq!(scale(64, 49, DType::F16, &gpu), (8, LoadMode::Runs));
-    // Half as wide they end with the run; a quarter as wide are all that divide the row.
+    // Vectors of half the width end with the segment. Here vectors of a quarter of the width are
+    // all that divide the row.
     assert_eq!(scale(64, 196, DType::F16, &gpu), (4, LoadMode::Splat));
     assert_eq!(scale(20, 49, DType::F32, &cpu), (1, LoadMode::Splat));
-    // Longer than a run.
+    // A vector would be longer than a segment.
     assert_eq!(scale(64, 3, DType::F32, &gpu).0, 1);
 }
 
 #[test]
-fn several_steps_of_a_row_that_is_read_again_are_asked_for_at_once() {
+fn reloaded_rows_have_several_loads_in_flight() {
     let under_way = |desc: &NormDesc, hardware: &Hardware| {
         let input = GradientDesc::new(desc.clone()).input_problem(ParamSums::Elsewhere);
         let back = plan_gradient(&input.unwrap(), hardware, StrategyChoice::Inferred);
@@ -500,7 +502,7 @@ fn several_steps_of_a_row_that_is_read_again_are_asked_for_at_once() {
         under_way(&layer_norm(512, 1 << 17, DType::BF16), &gpu),
         (4, 4)
     );
-    // A row that is held is there, a core has a cache, and where nothing is reduced the first read is the only one.
+    // Staged rows need no loads, a core has a cache, and unreduced rows are read once.
     assert_eq!(under_way(&layer_norm(512, 4096, DType::F32), &gpu).0, 1);
     let cpu = Hardware::cpu(2, 512);
     assert_eq!(
@@ -515,7 +517,7 @@ fn several_steps_of_a_row_that_is_read_again_are_asked_for_at_once() {
     let input = TensorDesc::contiguous([64, 64, 56, 56], DType::F32);
     let desc = NormDesc::new(input, [0, 2, 3], given);
     assert_eq!(under_way(&desc, &gpu), (1, 1));
-    // A software driver's unit asks ahead where several steps have the same parameters.
+    // A unit of a CPU Vulkan driver loads ahead if several steps have the same parameters.
     let software = Hardware::software(2);
     assert_eq!(under_way(&desc, &software), (4, 4));
     let layer = layer_norm(512, 1 << 17, DType::F32);
@@ -527,7 +529,7 @@ fn several_steps_of_a_row_that_is_read_again_are_asked_for_at_once() {
 }
 
 #[test]
-fn fewer_columns_side_by_side_are_held_or_leave_units_fewer_steps() {
+fn column_cubes_stage_or_shorten_rows() {
     let gpu = Hardware::cuda(132);
     let cube = |channels: usize, dtype: DType| {
         let input = TensorDesc::contiguous([4096, channels, 784], dtype);
@@ -538,9 +540,9 @@ fn fewer_columns_side_by_side_are_held_or_leave_units_fewer_steps() {
     assert_eq!(cube(96, DType::F32), (32, 8, 2, Hold::Registers(12)));
     assert_eq!(cube(192, DType::F32), (16, 16, 2, Hold::Registers(12)));
     assert_eq!(cube(384, DType::F32), (8, 32, 2, Hold::Registers(12)));
-    // More units hold more.
+    // More units stage more.
     assert_eq!(cube(768, DType::F32), (8, 64, 2, Hold::Registers(12)));
-    // Too many to hold, and halves, which are not worth it: some steps for each unit.
+    // Too many to stage, or bf16, which does not pay: several steps for each unit.
     assert_eq!(cube(3072, DType::F32), (8, 32, 4, Hold::Reread));
     assert_eq!(cube(192, DType::BF16), (32, 8, 4, Hold::Reread));
     assert_eq!(cube(384, DType::BF16), (16, 16, 4, Hold::Reread));
@@ -548,7 +550,7 @@ fn fewer_columns_side_by_side_are_held_or_leave_units_fewer_steps() {
 }
 
 #[test]
-fn parts_cost_nothing_where_nothing_is_reduced() {
+fn unreduced_rows_are_split_in_one_launch() {
     let cubes = |images: usize, statistics: bool| {
         let input = TensorDesc::contiguous([images, 2048, 7, 7], DType::F32);
         let channel = TensorDesc::contiguous([1, 2048, 1, 1], DType::F32);
@@ -573,8 +575,8 @@ fn parts_cost_nothing_where_nothing_is_reduced() {
 }
 
 #[test]
-fn an_empty_batch_has_a_problem_and_no_plan() {
-    // A batch of nothing, channels of 7 x 7 that are strands; and columns of nothing.
+fn empty_batch_has_problem_but_no_plan() {
+    // An empty batch with segments of 7 x 7, and an empty column dimension.
     for (shape, axes) in [(&[0, 64, 7, 7][..], &[0, 2, 3][..]), (&[3, 2, 0], &[0])] {
         let desc = NormDesc::new(
             TensorDesc::contiguous(shape, DType::F32),
@@ -599,7 +601,7 @@ fn an_empty_batch_has_a_problem_and_no_plan() {
 }
 
 #[test]
-fn units_that_share_columns_are_a_power_of_two() {
+fn column_team_sizes_are_powers_of_two() {
     for max_units_per_cube in [192, 256, 288, 320, 384, 1000] {
         let hardware = Hardware {
             max_units_per_cube,
@@ -619,7 +621,7 @@ fn units_that_share_columns_are_a_power_of_two() {
 }
 
 #[test]
-fn nobody_looks_up_where_columns_lie_that_are_side_by_side() {
+fn adjacent_columns_need_no_lookup() {
     let side_by_side = |stride: usize, lanes: Lanes| {
         let axis = match lanes {
             Lanes::Rows => 0,
@@ -638,12 +640,12 @@ fn nobody_looks_up_where_columns_lie_that_are_side_by_side() {
     };
     assert!(side_by_side(1, Lanes::Rows));
     assert!(!side_by_side(2, Lanes::Rows));
-    // There a vector has them.
+    // Here the columns are within a vector.
     assert!(!side_by_side(1, Lanes::Columns));
 }
 
 #[test]
-fn nobody_looks_up_where_rows_begin_that_lie_end_to_end() {
+fn packed_rows_need_no_lookup() {
     let gpu = Hardware::cuda(132);
     let end_to_end = |desc: &NormDesc, hardware: &Hardware| {
         let blueprint = inferred(desc, hardware).blueprint;
@@ -662,23 +664,23 @@ fn nobody_looks_up_where_rows_begin_that_lie_end_to_end() {
         ..dense.clone()
     };
     assert_eq!(end_to_end(&apart, &gpu), [false, true, false]);
-    // A vector has an element of several rows.
+    // A vector spans several rows.
     let across = NormDesc::new(dense.input.clone(), [0], Statistics::MeanSquare);
     assert_eq!(end_to_end(&across, &gpu), [false; 3]);
-    // The last vector of a row has some of the one before.
+    // The tail vector of a row overlaps the vector before it.
     let ragged = layer_norm(64, 1021, DType::F32);
     assert_eq!(end_to_end(&ragged, &Hardware::cpu(2, 512)), [false; 3]);
 }
 
 #[test]
-fn the_bytes_to_move_are_read_once_and_written_once() {
+fn minimum_bytes_count_each_element_once() {
     let problem = layer_norm(2048, 4096, DType::F16).problem().unwrap();
     let params = 2 * 4096;
     assert_eq!(
         Plan::minimum_bytes(&problem),
         2 * (2 * 2048 * 4096 + params)
     );
-    // One number for each row, or for all of them, is not read again.
+    // A parameter per row, or for all rows, counts once.
     let input = TensorDesc::contiguous([8, 64], DType::F32);
     let desc = NormDesc::new(input, [1], Statistics::MeanVariance);
     let desc = desc.with_scale(TensorDesc::contiguous([8, 1], DType::F32));
@@ -699,10 +701,9 @@ fn hardware() -> impl Strategy_<Value = Hardware> {
 use proptest::strategy::Strategy as Strategy_;
 
 proptest! {
-    /// Whatever is asked of whatever device: every step of every row is covered once, and no limit
-    /// of the device is exceeded.
+    /// For every problem and device, a plan covers each step of each row once and exceeds no limit.
     #[test]
-    fn a_plan_covers_the_problem_and_keeps_the_limits(
+    fn plan_covers_problem_within_limits(
         shape in prop::collection::vec(1usize..200, 1..5),
         mask in 0usize..32,
         dtype in prop::sample::select(DType::ALL.to_vec()),
@@ -737,7 +738,7 @@ proptest! {
         let teams = plan.grid.cube_count as usize * (units / plan.blueprint.team.members) as usize;
         let items = plan.grid.groups * plan.grid.splits;
         let at_first = teams * plan.grid.groups_per_team;
-        // Of what is claimed, which is claimed until nothing is left, something is left when each team has claimed once.
+        // With a dynamic schedule, items remain after the first request of every team.
         prop_assert_eq!(at_first < items, plan.blueprint.team.claims, "{}", plan);
         prop_assert!(plan.grid.groups_per_team.is_multiple_of(plan.blueprint.abreast), "{plan}");
         if let Some(vectors) = plan.blueprint.hold.vectors() {
@@ -757,7 +758,7 @@ proptest! {
 }
 
 #[test]
-fn candidates_begin_with_the_analytic_plan_and_are_plans_of_their_own() {
+fn candidates_are_distinct_and_start_analytic() {
     let software = Hardware::software(2);
     for hardware in [Hardware::cpu(2, 512), Hardware::cuda(132), software] {
         let all = knobs(&hardware);
@@ -787,7 +788,7 @@ fn candidates_begin_with_the_analytic_plan_and_are_plans_of_their_own() {
 }
 
 #[test]
-fn knobs_that_cannot_be_had_become_the_nearest_that_can() {
+fn impossible_knobs_become_nearest_possible() {
     let desc = layer_norm(64, 4096, DType::F32);
     let gpu = Hardware::cuda(132);
     let with = |knobs: Knobs| plan(&desc, &gpu, knobs);
@@ -801,7 +802,7 @@ fn knobs_that_cannot_be_had_become_the_nearest_that_can() {
         ..Strategy::Cube.into()
     });
     assert_eq!(large.grid.cube_dim, [1024, 1, 1]);
-    // 128 vectors for each unit of a plane are more than its registers.
+    // 128 vectors per unit of a plane exceed its registers.
     let held = with(Knobs {
         row: Some(RowHeld::Registers),
         ..Strategy::Plane.into()
@@ -812,7 +813,7 @@ fn knobs_that_cannot_be_had_become_the_nearest_that_can() {
         abreast: Some(4),
         ..Knobs::default()
     };
-    // Rows without a parameter in common share nothing.
+    // Rows without a common parameter share no loads.
     assert_eq!(
         plan(&bare, &Hardware::cpu(2, 512), abreast)
             .blueprint
@@ -828,7 +829,7 @@ fn knobs_that_cannot_be_had_become_the_nearest_that_can() {
 }
 
 #[test]
-fn only_units_for_themselves_sum_up_columns_of_rows_side_by_side() {
+fn only_unit_teams_sum_columns_of_several_rows() {
     let desc = GradientDesc::new(layer_norm(528, 520, DType::F32));
     let problem = desc.input_problem(desc.param_sums()).unwrap();
     let software = Hardware::software(2);
@@ -852,7 +853,7 @@ fn only_units_for_themselves_sum_up_columns_of_rows_side_by_side() {
 }
 
 #[test]
-fn a_row_stays_where_a_gpu_has_room_for_it() {
+fn gpu_stages_rows_that_fit() {
     let hopper = Hardware {
         max_shared_memory: 227 << 10,
         ..Hardware::cuda(132)
@@ -877,11 +878,11 @@ fn a_row_stays_where_a_gpu_has_room_for_it() {
         assert_eq!(plan.blueprint.hold, hold, "{cols} {dtype}: {plan}");
         assert_eq!(plan.blueprint.team.filled, hold.vectors(), "{cols} {dtype}");
     }
-    // Without a mean and a bias there are registers for more of it.
+    // Without a mean and a bias more registers are free.
     let input = TensorDesc::contiguous([1024, 65536], DType::F32);
     let rms_norm = NormDesc::new(input, [1], Statistics::MeanSquare);
     assert_eq!(inferred(&rms_norm, &hopper).blueprint.hold, both(8, 8));
-    // Short rows of halves go side by side, in narrow vectors.
+    // A unit processes several short f16/bf16 rows together, in narrow vectors.
     for (cols, dtype, vector, abreast) in [
         (512, DType::F16, 4, 2),
         (256, DType::BF16, 4, 4),
@@ -896,19 +897,18 @@ fn a_row_stays_where_a_gpu_has_room_for_it() {
             "{cols} {dtype}"
         );
     }
-    // Some units have a vector less than others.
+    // Some units have one vector less than others.
     assert_eq!(plan(16380, DType::F32).blueprint.team.filled, None);
 }
 
 #[test]
-fn units_fill_rows_that_are_no_power_of_two() {
+fn units_divide_rows_evenly() {
     let hopper = Hardware {
         max_shared_memory: 227 << 10,
         ..Hardware::cuda(132)
     };
     let both = |registers, shared| Hold::Both { registers, shared };
-    // Five, six and seven vectors of each unit, rather than two and a half, three and three and a half of twice as
-    // many.
+    // Five, six and seven vectors per unit, instead of half of that in twice the units.
     for (cols, dtype, units, hold) in [
         (1280, DType::BF16, 32, both(4, 1)),
         (5120, DType::BF16, 128, both(4, 1)),
@@ -917,7 +917,7 @@ fn units_fill_rows_that_are_no_power_of_two() {
         (5120, DType::F32, 256, Hold::Registers(5)),
         (12288, DType::F32, 512, Hold::Registers(6)),
         (28672, DType::F32, 1024, Hold::Registers(7)),
-        // Narrow vectors, of which each has more.
+        // Narrow vectors, with more of them per unit.
         (2025, DType::F32, 128, Hold::Registers(16)),
     ] {
         let plan = inferred(&layer_norm(4096, cols, dtype), &hopper);
@@ -940,7 +940,8 @@ fn units_fill_rows_that_are_no_power_of_two() {
         assert_eq!(plan.blueprint.held_columns, hold, "{cols} {dtype}: {plan}");
         assert_eq!(plan.blueprint.team.filled, hold.vectors(), "{cols} {dtype}");
     }
-    // Of others a unit surely has all vectors but the last, and is not asked for those where there are two sums.
+    // In other rows each unit has all vectors but the last. It skips their bounds checks if there
+    // are two sums.
     for (cols, dtype, full) in [(4000, DType::F32, 1), (4000, DType::BF16, 1)] {
         let desc = GradientDesc::new(layer_norm(1 << 15, cols, dtype));
         let problem = desc.input_problem(desc.param_sums()).unwrap();
@@ -960,7 +961,7 @@ fn units_fill_rows_that_are_no_power_of_two() {
 }
 
 #[test]
-fn long_rows_are_cut_in_parts_that_come_out_even() {
+fn long_rows_split_into_balanced_parts() {
     let hopper = Hardware::cuda(132);
     let parts = |channels: usize, pixels: usize| {
         let input = TensorDesc::contiguous([64, channels, pixels], DType::F32);
@@ -974,7 +975,7 @@ fn long_rows_are_cut_in_parts_that_come_out_even() {
 }
 
 #[test]
-fn columns_are_held_in_narrow_vectors_where_they_are_not_in_wide_ones() {
+fn narrow_column_vectors_allow_staging() {
     let held = |channels: usize, dtype: DType| {
         let input = TensorDesc::contiguous([64, channels, 3136], dtype);
         let norm = NormDesc::new(input, [1], Statistics::MeanVariance);
@@ -983,13 +984,13 @@ fn columns_are_held_in_narrow_vectors_where_they_are_not_in_wide_ones() {
     };
     assert_eq!(held(64, DType::F32), (Hold::Registers(8), 4));
     assert_eq!(held(96, DType::F32), (Hold::Registers(12), 2));
-    // Of halves they are read again, and in none of floats: as wide as they are.
+    // f16 rows are reloaded. Rows that fit in no width keep their wide vectors.
     assert_eq!(held(96, DType::F16), (Hold::Reread, 4));
     assert_eq!(held(3072, DType::F32), (Hold::Reread, 4));
 }
 
 #[test]
-fn columns_of_units_sum_up_channels_on_the_way_and_read_rows_once() {
+fn column_teams_fuse_channel_sums_and_read_once() {
     let back = |channels: usize, pixels: usize, dtype: DType, hardware: &Hardware| {
         let input = TensorDesc::contiguous([512, channels, pixels], dtype);
         let param = TensorDesc::contiguous([channels, 1], dtype);
@@ -1016,7 +1017,7 @@ fn columns_of_units_sum_up_channels_on_the_way_and_read_rows_once() {
         assert_eq!(plan.parts_of_columns(), plan.grid.cube_count as usize);
         assert_eq!(plan.columns_of_part(channels), channels);
     }
-    // However it is cut, who has a part of a row holds no sums.
+    // With any knobs, a unit that has a part of a row stages no sums.
     let input = TensorDesc::contiguous([3, 24, 20], DType::F32);
     let param = TensorDesc::contiguous([24, 1], DType::F32);
     let few = NormDesc::new(input, [1], Statistics::MeanVariance).with_scale(param);
@@ -1029,7 +1030,7 @@ fn columns_of_units_sum_up_channels_on_the_way_and_read_rows_once() {
             assert!(!is_held || plan.grid.splits == 1, "{knobs}: {plan}");
         }
     }
-    // More channels than registers have room for, and units that have no others beside them.
+    // More channels than the registers hold, and units without neighbours in a cube.
     let many = back(1024, 196, DType::F32, &gpu);
     let alone = back(96, 3136, DType::F32, &Hardware::software(2));
     for plan in [many, alone] {
@@ -1038,7 +1039,7 @@ fn columns_of_units_sum_up_channels_on_the_way_and_read_rows_once() {
 }
 
 #[test]
-fn a_tuner_tries_columns_that_are_held_in_all_the_registers_there_are() {
+fn candidates_include_columns_staged_in_registers() {
     let gpu = Hardware::cuda(132);
     for (channels, dtype, vector) in [
         (192, DType::F16, 2),
@@ -1069,7 +1070,7 @@ fn a_tuner_tries_columns_that_are_held_in_all_the_registers_there_are() {
 }
 
 #[test]
-fn a_plane_sums_up_each_channel_of_a_group() {
+fn plane_sums_each_channel_of_group() {
     let hopper = Hardware::cuda(132);
     let back = |images: usize, channels: usize, pixels: usize, dtype: DType| {
         let input = TensorDesc::contiguous([images, 32, channels, pixels], dtype);
@@ -1090,26 +1091,26 @@ fn a_plane_sums_up_each_channel_of_a_group() {
         (plan.grid.cube_dim[0], run)
     };
     assert_eq!(back(64, 40, 256, DType::F32), (512, Some(64)));
-    // A plane for each channel, and as many units for halves in narrow vectors as for those in wide ones.
+    // A plane for each channel, and equal units for narrow and wide f16 vectors.
     assert_eq!(back(64, 16, 1024, DType::F32), (512, Some(256)));
     assert_eq!(back(64, 10, 4096, DType::F32), (512, Some(1024)));
     assert_eq!(back(64, 2, 1 << 16, DType::F32), (256, Some(1 << 14)));
     assert_eq!(back(128, 40, 256, DType::F16), (256, Some(64)));
-    // No vector divides the maps, or planes would have little to do.
+    // No vector divides the feature maps, or planes would have too few steps.
     assert_eq!(back(64, 64, 49, DType::F32).1, None);
     assert_eq!(back(64, 64, 16, DType::F32).1, None);
-    // Nothing to sum up, of which nobody asks a plan.
+    // An empty segment has no sum.
     let input = TensorDesc::contiguous([2, 32, 4, 0], DType::F32);
     let param = TensorDesc::contiguous([32, 4, 1], DType::F32);
     let norm = NormDesc::new(input, [2, 3], Statistics::MeanVariance).with_scale(param);
     let empty = GradientDesc::new(norm).input_problem(ParamSums::Runs);
     assert_eq!(empty.unwrap().summed_run(), None);
-    // More sums than one of them keeps the digits of.
+    // More sums than one accumulator keeps accurate.
     assert_eq!(back(1, 1 << 13, 256, DType::F32).1, None);
 }
 
 #[test]
-fn few_units_have_a_long_row_that_they_hold_and_many_one_that_they_pass_back() {
+fn backward_uses_more_units_for_long_rows() {
     let hopper = Hardware {
         max_shared_memory: 227 << 10,
         ..Hardware::cuda(132)
@@ -1124,7 +1125,7 @@ fn few_units_have_a_long_row_that_they_hold_and_many_one_that_they_pass_back() {
 }
 
 #[test]
-fn teams_of_a_gpu_stay_and_hold_the_sums_of_columns_where_they_fit() {
+fn persistent_gpu_teams_stage_column_sums() {
     let gradient = |rows: usize, cols: usize, dtype: DType| {
         let desc = GradientDesc::new(layer_norm(rows, cols, dtype));
         let problem = desc.input_problem(desc.param_sums()).unwrap();
@@ -1134,8 +1135,8 @@ fn teams_of_a_gpu_stay_and_hold_the_sums_of_columns_where_they_fit() {
     assert_eq!(plan.blueprint.held_columns, Hold::Registers(2));
     assert_eq!((plan.grid.cube_dim[0], plan.grid.cube_count), (512, 261));
     assert_eq!(plan.blueprint.row, RowKept::Held);
-    // Of a short row each unit has a vector of floats, whose sums leave registers for the next row; of halves two,
-    // whose sums lie in shared memory.
+    // Short rows: each unit has one f32 vector, whose sums leave registers for the next row, or two
+    // f16 vectors, whose sums are in shared memory.
     for (dtype, units, hold) in [
         (DType::F32, 256, Hold::Registers(1)),
         (DType::F16, 128, Hold::Shared(2)),
@@ -1148,7 +1149,7 @@ fn teams_of_a_gpu_stay_and_hold_the_sums_of_columns_where_they_fit() {
         assert_eq!(short.blueprint.row, RowKept::Ahead, "{short}");
         assert!(short.blueprint.row.is_ahead(), "{short}");
     }
-    // Many columns of a unit leave none for what they are converted to.
+    // Many columns per unit leave no registers for converted values.
     let norm = NormDesc {
         statistics: Statistics::MeanSquare,
         ..layer_norm(16384, 8192, DType::F16).with_bias(None)
@@ -1165,12 +1166,12 @@ fn teams_of_a_gpu_stay_and_hold_the_sums_of_columns_where_they_fit() {
     let wide = plan_gradient(&problem, &Hardware::cuda(132), few.into()).unwrap();
     assert_eq!(wide.blueprint.row, RowKept::InTurn, "{wide}");
     assert_eq!(wide.blueprint.team.filled, Some(8), "{wide}");
-    // Half the units, since a vector has twice the columns.
+    // Half the units, because a vector has twice the columns.
     let halves = gradient(16384, 4096, DType::F16);
     assert_eq!(halves.blueprint.team.vector, 8);
     assert_eq!(halves.blueprint.held_columns, Hold::Registers(2));
     assert_eq!(halves.blueprint.row, RowKept::Ahead);
-    // More than registers have room for, and what shared memory has.
+    // Sums that exceed the registers are staged in shared memory.
     let hopper = Hardware {
         max_shared_memory: 227 << 10,
         ..Hardware::cuda(132)
@@ -1181,7 +1182,7 @@ fn teams_of_a_gpu_stay_and_hold_the_sums_of_columns_where_they_fit() {
     assert_eq!(long.blueprint.held_columns, Hold::Shared(4));
     assert_eq!((long.grid.cube_dim[0], long.grid.cube_count), (1024, 128));
     assert_eq!(long.blueprint.row, RowKept::Held);
-    // Halves leave registers for the next row, and for the scale where that is of halves too.
+    // A bf16 row leaves registers for the next row, and for a bf16 scale.
     let halves = layer_norm(4096, 16384, DType::BF16);
     let scaled = |scale: TensorDesc| {
         let norm = halves.clone().with_bias(None).with_scale(scale);
@@ -1202,7 +1203,7 @@ fn teams_of_a_gpu_stay_and_hold_the_sums_of_columns_where_they_fit() {
         assert_eq!(plan.blueprint.row, RowKept::InTurn, "{plan}");
         assert_eq!(plan.blueprint.held_scale, hold, "{plan}");
     }
-    // More than shared memory has room for, where cubes cannot share rows.
+    // Sums that exceed shared memory, without clusters.
     let desc = GradientDesc::new(layer_norm(4096, 32768, DType::BF16));
     let problem = desc.input_problem(desc.param_sums()).unwrap();
     let silent = Hardware {
@@ -1223,7 +1224,8 @@ fn teams_of_a_gpu_stay_and_hold_the_sums_of_columns_where_they_fit() {
     );
     assert_eq!(longest.blueprint.row, RowKept::Reread);
     assert_eq!(longest.blueprint.team.vector, 4);
-    // Where they can, each has as many columns as leave room for the next row, as far as there are cubes to share it.
+    // With clusters, each cube has few enough columns to buffer the next row, up to the largest
+    // cluster.
     for (dtype, cols, peers, units, row) in [
         (DType::F32, 20003, 4, 512, RowKept::InTurn),
         (DType::F32, 32768, 4, 512, RowKept::InTurn),
@@ -1254,7 +1256,7 @@ fn teams_of_a_gpu_stay_and_hold_the_sums_of_columns_where_they_fit() {
         assert_eq!(scale.places().0, in_registers.unwrap_or(0), "{shared}");
         assert!(!shared.blueprint.split, "{shared}");
     }
-    // Floats in half the numbers at a time, unless those are too many vectors to hold.
+    // f32 rows use vectors of half the width, unless those are too many to stage.
     for (cols, statistics, vector) in [
         (32768, Statistics::MeanVariance, 2),
         (65536, Statistics::MeanSquare, 4),
@@ -1269,19 +1271,19 @@ fn teams_of_a_gpu_stay_and_hold_the_sums_of_columns_where_they_fit() {
         assert_ne!(plan.blueprint.held_columns, Hold::Reread, "{cols}");
         assert_eq!(plan.blueprint.team.vector, vector, "{cols}");
     }
-    // Halves are added up in as many bytes at a time as do not meet in a bank.
+    // f16 sums are added in accesses without bank conflicts.
     let desc = GradientDesc::new(layer_norm(8192, 8192, DType::F16));
     let problem = desc.input_problem(desc.param_sums()).unwrap();
     let halves = plan_gradient(&problem, &hopper, StrategyChoice::Inferred).unwrap();
     assert!(matches!(halves.blueprint.held_columns, Hold::Shared(_)));
     assert_eq!(halves.blueprint.team.vector, 4);
-    // Too many columns for the registers of a cube, or too few rows for teams that stay.
+    // Too many columns for the registers of a cube, or too few rows for persistent teams.
     for (rows, cols) in [(1024, 65536), (256, 4096)] {
         let plan = gradient(rows, cols, DType::F32);
         assert_eq!(plan.blueprint.held_columns, Hold::Reread, "{rows}x{cols}");
         assert!(!plan.blueprint.column_sums.any(), "{rows}x{cols}");
     }
-    // Then each of the two launches takes halves in as many bytes, too.
+    // Each of the two launches then uses f16 accesses of the same size.
     let desc = GradientDesc::new(layer_norm(2048, 65536, DType::F16));
     for problem in [
         desc.input_problem(ParamSums::Elsewhere),
@@ -1293,7 +1295,7 @@ fn teams_of_a_gpu_stay_and_hold_the_sums_of_columns_where_they_fit() {
 }
 
 #[test]
-fn rows_that_no_vector_divides_end_in_one_of_their_own_on_a_cpu() {
+fn cpu_rows_end_in_tail_vector() {
     let cpu = Hardware::cpu(2, 512);
     let of = |shape: &[usize], axes: &[usize], dtype| {
         NormDesc::new(
@@ -1310,14 +1312,15 @@ fn rows_that_no_vector_divides_end_in_one_of_their_own_on_a_cpu() {
             .then_some((team.vector, grid.steps, grid.run, grid.overlap))
     };
     let on_cpu = |desc: &NormDesc| ends(&inferred(desc, &cpu));
-    // 64 vectors of 16 have three elements more than a row; a picture's last vector is its own.
+    // 64 vectors of 16 exceed a row by three elements. Each sample of a batch ends with its own
+    // tail vector.
     let row = of(&[8, 1021], &[1], DType::F32);
     assert_eq!(on_cpu(&row), Some((16, 64, 64, 3)));
     let row_of_halves = of(&[8, 1021], &[1], DType::F16);
     assert_eq!(on_cpu(&row_of_halves), Some((32, 32, 32, 3)));
     let pictures = of(&[8, 64, 7, 7], &[0, 2, 3], DType::F32);
     assert_eq!(on_cpu(&pictures), Some((16, 8 * 4, 4, 15)));
-    // Each picture is a block of its own: where they are many, parts of a row are added up apart.
+    // Each sample is a block. With many samples, parts of a row are summed separately.
     let many = plan_forward(
         &of(&[40_000, 3, 7, 7], &[0, 2, 3], DType::F32)
             .problem()
@@ -1331,19 +1334,19 @@ fn rows_that_no_vector_divides_end_in_one_of_their_own_on_a_cpu() {
         many.grid.steps_per_split / many.grid.run <= 1 << 12,
         "{many}"
     );
-    // What vectors divide, or half of them do; what is too short; a scale whose columns are cut elsewhere.
+    // Lengths that a full or half vector divides, short rows, and a scale with other segments.
     for cols in [1024, 1000, 7, 3] {
         assert_eq!(on_cpu(&of(&[8, cols], &[1], DType::F32)), None, "{cols}");
     }
     let scale = TensorDesc::contiguous([3, 7, 1], DType::F32);
     let cut = of(&[8, 3, 7, 49], &[1, 2, 3], DType::F32).with_scale(scale);
     assert_eq!(on_cpu(&cut), None);
-    // Nor on a GPU, nor where units share a row.
+    // Neither on a GPU, nor if units share a row.
     assert_eq!(ends(&inferred(&row, &Hardware::webgpu())), None);
     let problem = row.problem().unwrap();
     let cube = plan_forward(&problem, &cpu, Strategy::Cube.into()).unwrap();
     assert_eq!(ends(&cube), None);
-    // Backward, sums of columns have one place for each lane.
+    // Backward, column sums have one slot per lane.
     let ragged = |desc: NormDesc| {
         let gradient = GradientDesc::new(desc);
         let problem = gradient.input_problem(gradient.param_sums()).unwrap();
@@ -1356,30 +1359,31 @@ fn rows_that_no_vector_divides_end_in_one_of_their_own_on_a_cpu() {
 }
 
 #[test]
-fn a_core_of_a_cpu_is_woken_where_there_is_work_for_it() {
+fn cpu_wakes_cores_by_work() {
     let hardware = Hardware::cpu(4, 512);
     let cores = |rows: usize, cols: usize| {
         let plan = inferred(&layer_norm(rows, cols, DType::F32), &hardware);
         (plan.strategy, plan.grid.cube_dim[0])
     };
     assert_eq!(cores(4, 16), (Strategy::Unit, 1));
-    // One row is worth a second launch where it is worth a second core.
+    // A row is split into two launches exactly if it occupies two cores.
     assert_eq!(cores(1, 1 << 17), (Strategy::Unit, 1));
     assert_eq!(cores(1, 1 << 18), (Strategy::Split, 2));
     assert_eq!(cores(256, 1 << 10), (Strategy::Unit, 2));
     assert_eq!(cores(2048, 1 << 12), (Strategy::Unit, 4));
-    // Each row has its root, however short it is.
+    // Each row has a square root, even if it is short.
     assert_eq!(cores(1 << 12, 3), (Strategy::Unit, 1));
     assert_eq!(cores(1 << 14, 3), (Strategy::Unit, 4));
 }
 
 #[test]
-fn a_core_sums_up_short_rows_of_halves_as_one_block() {
+fn core_sums_short_f16_rows_as_one_block() {
     let one_block = |statistics, cols, dtype| {
         let input = TensorDesc::contiguous([4096, cols], dtype);
         let desc = NormDesc::new(input, [1], statistics);
         let blueprint = inferred(&desc, &Hardware::cpu(2, 512)).blueprint;
-        // Of one block the shift is a mean, as no later block makes up for a first element that is far off.
+        // The shift of a single block is a mean, because no later block corrects a distant first
+        // element.
         assert!(!(blueprint.one_block && blueprint.first_is_shift));
         blueprint.one_block
     };
@@ -1388,12 +1392,12 @@ fn a_core_sums_up_short_rows_of_halves_as_one_block() {
         assert!(one_block(layer.clone(), 768, dtype));
         assert!(one_block(layer.clone(), 2048, dtype));
         assert!(!one_block(layer.clone(), 2080, dtype));
-        // Held, and with nothing to divide.
+        // Staged rows, and statistics without a mean.
         assert!(!one_block(layer.clone(), 256, dtype));
         assert!(!one_block(rms.clone(), 768, dtype));
     }
     assert!(!one_block(layer, 768, DType::F32));
-    // What reduces nothing has one kernel, however long its rows are.
+    // Rows that are not reduced use one kernel, for any length.
     let one = TensorDesc::contiguous([768], DType::F16);
     let [mean, variance] = [one.clone(), one];
     assert!(!one_block(
@@ -1404,7 +1408,7 @@ fn a_core_sums_up_short_rows_of_halves_as_one_block() {
 }
 
 #[test]
-fn vectors_of_halves_leave_a_core_registers_for_its_sums() {
+fn f16_vectors_leave_registers_for_sums() {
     let vector = |statistics, dtype, register_bits| {
         let hardware = Hardware {
             register_bits,
@@ -1418,12 +1422,12 @@ fn vectors_of_halves_leave_a_core_registers_for_its_sums() {
     let (wide, narrow) = (32 * 512, 16 * 256);
     assert_eq!(vector(Statistics::MeanVariance, DType::F16, wide), 32);
     assert_eq!(vector(Statistics::MeanVariance, DType::F16, narrow), 16);
-    // Half as many sums; numbers that are as wide in memory.
+    // Half the sums, or elements that are as wide in memory as in registers.
     assert_eq!(vector(Statistics::MeanSquare, DType::F16, narrow), 32);
     assert_eq!(vector(Statistics::MeanVariance, DType::F32, narrow), 16);
 }
 
-/// Group norm of 32 groups in square maps whose channels are last in memory.
+/// Group norm of 32 groups in square channels-last feature maps.
 fn group_norm_channels_last(members: usize, width: usize, dtype: DType) -> NormDesc {
     let channels = 32 * members;
     let shape = [8, 32, members, width, width];
@@ -1437,7 +1441,7 @@ fn group_norm_channels_last(members: usize, width: usize, dtype: DType) -> NormD
 }
 
 #[test]
-fn short_runs_of_rows_come_as_strands() {
+fn short_channel_runs_become_segments() {
     let (cpu, hopper) = (Hardware::cpu(2, 512), Hardware::cuda(132));
     let strands = |desc: &NormDesc, hardware: &Hardware, choice: StrategyChoice| {
         problem_on(desc, hardware, choice).unwrap().strands
@@ -1449,13 +1453,13 @@ fn short_runs_of_rows_come_as_strands() {
     // Units of a cube share whole rows.
     assert_eq!(strands(&ten, &hopper, Strategy::Cube.into()), 1);
     assert_eq!(strands(&ten, &hopper, Strategy::Split.into()), 10);
-    // What cubes hold is read once, if its runs are worth loads of their own.
+    // Staged rows are read once, if their adjacent channels are worth a load.
     let forty = group_norm_channels_last(40, 16, DType::F16);
     assert_eq!(strands(&forty, &cpu, inferred), 40);
     assert_eq!(strands(&forty, &hopper, inferred), 1);
     let four = group_norm_channels_last(4, 64, DType::F16);
     assert_eq!(strands(&four, &hopper, inferred), 4);
-    // Long runs, and runs beside which no vector has a place.
+    // Long segments, and adjacent rows that fill no vector.
     let many = group_norm_channels_last(256, 8, DType::F32);
     assert_eq!(strands(&many, &cpu, inferred), 1);
     let batch_norm = |images: usize, channels: usize, pixels: usize| {
@@ -1465,17 +1469,17 @@ fn short_runs_of_rows_come_as_strands() {
     assert_eq!(strands(&batch_norm(256, 2048, 49), &cpu, inferred), 49);
     assert_eq!(strands(&batch_norm(256, 2048, 196), &cpu, inferred), 1);
     assert_eq!(strands(&batch_norm(256, 3, 49), &cpu, inferred), 1);
-    // So few numbers that it would take a core longer to find what they are multiplied with.
+    // Too few elements per segment for a core to pay for per-lane coefficients.
     assert_eq!(strands(&batch_norm(64, 2048, 49), &cpu, inferred), 1);
     assert_eq!(strands(&batch_norm(64, 2048, 49), &hopper, inferred), 49);
     let back = |images: usize| GradientDesc::new(batch_norm(images, 2048, 49));
     assert_eq!(sums_on(&back(64), &hopper), ParamSums::Strands);
     assert_eq!(sums_on(&back(64), &cpu), back(64).param_sums());
     assert_eq!(sums_on(&back(256), &cpu), ParamSums::Strands);
-    // The same elements, however they are grouped.
+    // The same elements in a different grouping.
     let problem = problem_on(&ten, &cpu, inferred).unwrap();
     assert_eq!((problem.rows, problem.cols), (8 * 320, 64 * 64));
-    // Five vectors of 32 are 16 whole rows, which a core joins itself; one is not.
+    // Five vectors of 32 are 16 whole rows, which a core combines itself. One vector is not.
     let plan = plan_forward(&problem, &cpu, inferred).unwrap();
     assert!(plan.blueprint.joins_within(), "{plan}");
     assert_eq!((plan.blueprint.abreast, plan.workspace), (5, 0));
@@ -1491,7 +1495,7 @@ fn short_runs_of_rows_come_as_strands() {
     assert_eq!((join.grid.groups, join.grid.steps), (8 * 32, 10));
     assert_eq!(plan.workspace, 3 * 8 * 320);
     assert_eq!(join.workspace, 3 * 8 * 32);
-    // Rows that are cut in parts are joined between two launches, of which the first has a part.
+    // Segments of split rows are combined between two launches.
     let plan = plan_forward(&problem, &cpu, Strategy::Split.into()).unwrap();
     assert_eq!(plan.join.is_some(), plan.grid.splits > 1, "{plan}");
     let problem = problem_on(&ten, &hopper, inferred).unwrap();
@@ -1501,7 +1505,7 @@ fn short_runs_of_rows_come_as_strands() {
 }
 
 #[test]
-fn a_core_takes_strands_that_are_whole_rows() {
+fn core_combines_segments_of_whole_rows() {
     let cpu = Hardware::cpu(2, 512);
     let planned_on = |cpu: &Hardware, members: usize, dtype: DType| {
         let desc = group_norm_channels_last(members, 64, dtype);
@@ -1511,28 +1515,28 @@ fn a_core_takes_strands_that_are_whole_rows() {
         let problem = back.input_problem(ParamSums::Strands).unwrap();
         let gradient = plan_gradient(&problem, cpu, StrategyChoice::Inferred).unwrap();
         assert!(gradient.blueprint.joins_within(), "{gradient}");
-        // Sums of each strand, for the parameters.
+        // Sums of each segment, for the parameters.
         assert_eq!(gradient.workspace, 2 * problem.rows);
         assert!(plan.blueprint.joins_within(), "{plan}");
         plan.blueprint.abreast
     };
     let planned = |members: usize, dtype: DType| planned_on(&cpu, members, dtype);
-    // Four vectors where those have whole rows.
+    // Four vectors if these are whole rows.
     assert_eq!([8, 16].map(|members| planned(members, DType::F32)), [4; 2]);
     assert_eq!([8, 16].map(|members| planned(members, DType::F16)), [4; 2]);
-    // Else as few as have.
+    // Otherwise the fewest vectors that are whole rows.
     assert_eq!(
         [10, 20, 40].map(|members| planned(members, DType::F16)),
         [5; 3]
     );
     assert_eq!(planned(30, DType::F32), 15);
-    // Lines of 640 and 768 bytes as a whole, where they come out even, in vectors of 32.
+    // Whole tiles of 640 and 768 bytes in vectors of 32, if they balance over the cores.
     let [two, three] = [2, 3].map(|cores| Hardware::cpu(cores, 256));
     assert_eq!(planned_on(&two, 10, DType::F16), 10);
     assert_eq!(planned_on(&two, 6, DType::F32), 6);
     assert_eq!(planned_on(&two, 8, DType::F32), 4);
     assert_eq!(planned_on(&three, 10, DType::F16), 5);
-    // Too many numbers to keep of so many halves.
+    // A core cannot keep the statistics of this many f16 channels.
     let problem = problem_on(
         &group_norm_channels_last(60, 64, DType::F16),
         &cpu,
@@ -1544,7 +1548,7 @@ fn a_core_takes_strands_that_are_whole_rows() {
 }
 
 #[test]
-fn a_core_takes_all_rows_that_lie_side_by_side_or_one_vector_of_them() {
+fn core_takes_whole_tile_or_one_vector() {
     let planned = |maps: usize, channels: usize, dtype: DType, knobs: Knobs| {
         let layout = Layout::strided([maps, channels, 900], [900 * channels, 1, channels]);
         let desc = NormDesc::new(
@@ -1570,22 +1574,22 @@ fn a_core_takes_all_rows_that_lie_side_by_side_or_one_vector_of_them() {
     let inferred = Knobs::default();
     assert_eq!(planned(8, 320, DType::F32, inferred), (5, 1));
     assert_eq!(planned(8, 320, DType::F16, inferred), (5, 1));
-    // What is known of more has no room.
+    // Larger tiles exceed the first-level cache.
     assert_eq!(planned(8, 1280, DType::F32, inferred), (20, 1));
     assert_eq!(planned(8, 1280, DType::F16, inferred), (20, 1));
     assert_eq!(planned(8, 1344, DType::F16, inferred), (1, 1));
-    // Maps that do not come out even among the cores are cut in parts.
+    // Samples that do not balance over the cores are split into parts.
     assert_eq!(planned(1, 320, DType::F32, inferred), (5, 2));
     assert_eq!(planned(3, 320, DType::F32, inferred), (5, 2));
     assert_eq!(planned(9, 320, DType::F32, inferred), (5, 1));
-    // A tuner may want others, as far as they are all of a map's or an equal share.
+    // Knobs may choose other tiles, if they are a whole sample's rows or an equal share.
     assert_eq!(planned(8, 320, DType::F32, abreast(1)), (1, 1));
     assert_eq!(planned(8, 320, DType::F32, abreast(2)), (1, 1));
     assert_eq!(planned(8, 1280, DType::F16, abreast(4)), (4, 1));
 }
 
 #[test]
-fn rows_side_by_side_are_folded_where_no_parameter_changes_along_them() {
+fn tiles_fold_constant_parameters() {
     let layout = || Layout::strided([8, 320, 900], [320 * 900, 1, 320]);
     let folded = |param: [usize; 2], hardware: &Hardware| {
         let input = TensorDesc::new(layout(), DType::F32);
@@ -1601,7 +1605,7 @@ fn rows_side_by_side_are_folded_where_no_parameter_changes_along_them() {
 }
 
 #[test]
-fn a_core_finds_given_deviations_of_halves_once_where_channels_are_last() {
+fn provided_deviations_computed_once_per_channel() {
     let given = |channels: usize, dtype: DType, hardware: &Hardware| {
         let layout = Layout::strided([8, channels, 900], [900 * channels, 1, channels]);
         let channel = TensorDesc::contiguous([channels, 1], DType::F32);
@@ -1615,7 +1619,8 @@ fn a_core_finds_given_deviations_of_halves_once_where_channels_are_last() {
     let cpu = Hardware::cpu(2, 512);
     assert_eq!(given(320, DType::F16, &cpu), (320, 5));
     assert_eq!(given(4096, DType::F16, &cpu), (4096, 64));
-    // More than a core has room for, floats, and what no vector divides: a row for each pixel.
+    // More rows than a core can keep, f32, or rows that no vector divides: one row per spatial
+    // position.
     assert_eq!(given(8192, DType::F16, &cpu).0, 7200);
     assert_eq!(given(320, DType::F32, &cpu).0, 7200);
     assert_eq!(given(3, DType::F16, &cpu).0, 7200);
@@ -1623,7 +1628,7 @@ fn a_core_finds_given_deviations_of_halves_once_where_channels_are_last() {
 }
 
 #[test]
-fn long_columns_and_those_of_single_elements_have_more_units() {
+fn long_or_scalar_columns_get_more_units() {
     let cube = |channels: usize, pixels: usize, dtype: DType| {
         let param = TensorDesc::contiguous([channels, 1], dtype);
         let input = TensorDesc::contiguous([1783, channels, pixels], dtype);
@@ -1645,7 +1650,7 @@ fn long_columns_and_those_of_single_elements_have_more_units() {
     assert_eq!(cube(384, 49, DType::F16), (32, true, 32, true));
     assert_eq!(cube(768, 49, DType::F32), (64, true, 64, true));
     assert_eq!(cube(768, 49, DType::F16), (32, false, 64, true));
-    // Vectors divide 64 pixels: of a few more channels than 256 units hold the sums of, twice as many do.
+    // Vectors divide 64 positions: twice the units hold the sums of slightly more channels.
     assert_eq!(cube(512, 64, DType::F32), (32, true, 32, true));
     assert_eq!(cube(768, 64, DType::F32), (64, true, 64, true));
     assert_eq!(cube(768, 64, DType::F16), (32, false, 64, true));
@@ -1653,7 +1658,7 @@ fn long_columns_and_those_of_single_elements_have_more_units() {
 }
 
 #[test]
-fn a_core_sums_up_columns_lane_by_lane_where_its_vectors_are_rows() {
+fn core_sums_columns_per_lane_along_rows() {
     let planned = |shape: [usize; 3], hardware: &Hardware| {
         let param = TensorDesc::contiguous([shape[1], 1], DType::F32);
         let input = TensorDesc::contiguous(shape, DType::F32);
@@ -1675,23 +1680,23 @@ fn a_core_sums_up_columns_lane_by_lane_where_its_vectors_are_rows() {
             .then_some((parts, plan.lanes_of_column(), numbers))
     };
     let cpu = Hardware::cpu(2, 512);
-    // Maps that vectors divide, and that they do not.
+    // Feature maps that vectors divide, and others.
     assert_eq!(left(&planned([64, 96, 64], &cpu)), Some((2, 64, 96 * 64)));
     let plan = planned([64, 96, 49], &cpu);
     assert!(plan.blueprint.team.ragged_rows, "{plan}");
     assert_eq!(left(&plan), Some((2, 32, 96 * 32)));
-    // Of parts of all rows each column is one core's.
+    // With parts of all rows, each column belongs to one core.
     let plan = planned([1, 4096, 197], &cpu);
     assert_eq!(plan.grid.splits, 2, "{plan}");
     assert_eq!(left(&plan), Some((1, 32, 96 * 32)));
-    // Where all there is are a few rows, what is left of each lane would be as much.
+    // With few rows, the partial sums per lane are as large as the input.
     assert_eq!(left(&planned([2, 8192, 16], &cpu)), None);
-    // Units of a software driver are too many for a workspace each.
+    // A CPU Vulkan driver has too many units for a workspace each.
     assert_eq!(left(&planned([64, 96, 64], &Hardware::software(4))), None);
 }
 
 #[test]
-fn a_core_takes_rows_side_by_side_in_several_registers() {
+fn tile_vectors_span_several_registers() {
     let lanes = |channels: usize, dtype: DType, register_bits: u32| {
         let hardware = Hardware {
             register_bits,
@@ -1714,7 +1719,7 @@ fn a_core_takes_rows_side_by_side_in_several_registers() {
 }
 
 #[test]
-fn a_software_drivers_units_take_no_more_rows_than_fill_its_vectors() {
+fn cpu_vulkan_row_vectors_fill_its_lanes() {
     let lanes = |channels: usize, dtype: DType, choice: StrategyChoice| {
         let layout = Layout::strided([8, channels, 900], [900 * channels, 1, channels]);
         let desc = NormDesc::new(
@@ -1733,13 +1738,13 @@ fn a_software_drivers_units_take_no_more_rows_than_fill_its_vectors() {
     assert_eq!(lanes(320, DType::F32, inferred), 16);
     assert_eq!(lanes(320, DType::F16, inferred), 16);
     assert_eq!(lanes(100, DType::F32, inferred), 4);
-    // What the units of a cube merge would have no room in shared memory.
+    // The merge array of a cube would exceed shared memory.
     let forced = StrategyChoice::Forced(Strategy::Column.into());
     assert_eq!(lanes(320, DType::F32, forced), 4);
 }
 
 #[test]
-fn a_core_fetches_the_row_that_comes_next_while_it_normalizes_one_that_it_reads_again() {
+fn cpu_prefetches_next_row() {
     let of_caches = |passable_caches| Hardware {
         passable_caches,
         ..Hardware::cpu(2, 256)
@@ -1760,11 +1765,11 @@ fn a_core_fetches_the_row_that_comes_next_while_it_normalizes_one_that_it_reads_
         for (rows, cols) in [(64, 1024), (4096, 4096), (1021, 1021)] {
             let desc = layer_norm(rows, cols, dtype);
             assert!(fetches(&desc, &hardware, inferred), "{desc:?}");
-            // Nobody has been taught how, or says how large the caches are.
+            // The compiler lacks the operation, or the cache size is unknown.
             assert!(!fetches(&desc, &of_caches(None), inferred), "{desc:?}");
         }
     }
-    // A core's second-level cache has two rows of 128 KiB, not two of 256.
+    // A core's second-level cache holds two rows of 128 KiB, but not of 256.
     assert!(fetches(
         &layer_norm(64, 1 << 15, DType::F32),
         &hardware,
@@ -1775,7 +1780,7 @@ fn a_core_fetches_the_row_that_comes_next_while_it_normalizes_one_that_it_reads_
         &hardware,
         inferred
     ));
-    // What is read once keeps memory busy by itself.
+    // Rows that are read once keep memory busy.
     let pair = || TensorDesc::contiguous([64, 1], DType::F32);
     let given = Statistics::Given {
         mean: pair(),
@@ -1784,7 +1789,7 @@ fn a_core_fetches_the_row_that_comes_next_while_it_normalizes_one_that_it_reads_
     let input = TensorDesc::contiguous([64, 4096], DType::F32);
     let once = NormDesc::new(input, [1], given);
     assert!(!fetches(&once, &hardware, inferred));
-    // Columns of every third element are gathered one by one.
+    // Columns with a stride of three are gathered.
     let apart = Layout::strided([64, 1024], [3072, 3]);
     let apart = TensorDesc::new(apart, DType::F32);
     let gathered = NormDesc::new(apart, [1], Statistics::MeanVariance);
@@ -1794,8 +1799,8 @@ fn a_core_fetches_the_row_that_comes_next_while_it_normalizes_one_that_it_reads_
     );
     assert!(!fetches(&gathered, &hardware, inferred));
     let desc = layer_norm(4096, 4096, DType::F32);
-    // Rows that are held are on their way as a whole, rows abreast are several already, and who takes a part of each row
-    // has no next one.
+    // Staged rows are loaded as a whole, several rows per unit are loads in flight already, and a
+    // unit with parts of rows has no next row.
     assert!(!fetches(
         &layer_norm(4096, 64, DType::F32),
         &hardware,
@@ -1814,14 +1819,14 @@ fn a_core_fetches_the_row_that_comes_next_while_it_normalizes_one_that_it_reads_
 }
 
 #[test]
-fn many_cores_claim_their_rows_and_few_have_their_own() {
+fn many_cores_use_dynamic_schedule() {
     let claims = |desc: &NormDesc, hardware: &Hardware, choice| {
         let plan = plan(desc, hardware, choice);
         let claims = plan.blueprint.team.claims;
         assert_eq!(plan.to_string().contains("per claim"), claims, "{plan}");
         let (grid, team) = (plan.grid, plan.blueprint.team);
         let items = grid.groups * grid.splits;
-        // Each has some to claim, and is not given so many that the last one is waited for.
+        // Each team has work to request, in portions small enough to balance.
         assert!(
             !claims || (1..=16).contains(&items.div_ceil(grid.groups_per_team * grid.teams(&team))),
             "{plan}"
@@ -1840,7 +1845,7 @@ fn many_cores_claim_their_rows_and_few_have_their_own() {
         let hardware = Hardware::cpu(cores, 512);
         assert_eq!(claims(&desc, &hardware, inferred), expected, "{cores}");
     }
-    // Of little there is nothing to gain; who wants it has it, and who does not has not.
+    // Small problems gain nothing, but a knob decides either way.
     let hardware = Hardware::cpu(16, 512);
     let (enough, little) = (2048, 2047);
     assert!(claims(
@@ -1856,7 +1861,7 @@ fn many_cores_claim_their_rows_and_few_have_their_own() {
         ..Knobs::default()
     });
     assert!(!claims(&desc, &hardware, never));
-    // Vectors of rows, and rows abreast, which stay together.
+    // Vectors of rows, and several rows per unit, which stay together.
     let columns = NormDesc::new(
         TensorDesc::contiguous([64, 512, 512], DType::F32),
         [1],
@@ -1868,7 +1873,7 @@ fn many_cores_claim_their_rows_and_few_have_their_own() {
         ..Knobs::default()
     });
     assert!(claims(&desc, &hardware, abreast));
-    // As many rows as cores are one each. Two launches wait for the last core between them.
+    // With one row per core, each core has one. Two launches wait for the last core in between.
     let unit = forced(Strategy::Unit.into());
     assert!(!claims(
         &layer_norm(4, 4096, DType::F32),
@@ -1886,7 +1891,7 @@ fn many_cores_claim_their_rows_and_few_have_their_own() {
 }
 
 #[test]
-fn what_a_cpus_caches_do_not_keep_is_stored_past_them() {
+fn large_cpu_outputs_use_nontemporal_stores() {
     let of_caches = |passable_caches| Hardware {
         passable_caches,
         ..Hardware::cpu(2, 512)
@@ -1914,7 +1919,7 @@ fn what_a_cpus_caches_do_not_keep_is_stored_past_them() {
         passes
     };
     let inferred = StrategyChoice::Inferred;
-    // Half of them is 16 MiB: of two tensors and of three.
+    // Half of the caches is 16 MiB: for two tensors, and for three.
     assert_eq!(passes(4095, 512, &hardware, inferred), (false, true));
     assert_eq!(passes(4096, 512, &hardware, inferred), (true, true));
     assert_eq!(passes(2730, 512, &hardware, inferred), (false, false));
@@ -1922,9 +1927,9 @@ fn what_a_cpus_caches_do_not_keep_is_stored_past_them() {
         passes(4096, 512, &of_caches(None), inferred),
         (false, false)
     );
-    // Vectors start anywhere, where scale and bias have theirs.
+    // With parameters along the row, vectors are unaligned.
     assert_eq!(passes(4097, 1021, &hardware, inferred), (false, false));
-    // One row at a time, unless somebody says otherwise; back it takes several, whose sums of columns are added together.
+    // Forward has one row per unit, unless forced. Backward has several, to share the column sums.
     assert_eq!(
         plan(&layer_norm(2048, 4096, DType::F32), &hardware, inferred)
             .blueprint
@@ -1936,7 +1941,7 @@ fn what_a_cpus_caches_do_not_keep_is_stored_past_them() {
     assert_eq!(passes(2048, 4096, &hardware, forced(4)), (false, false));
 }
 
-/// Group norm of contiguous maps of so many pixels.
+/// Group norm of contiguous feature maps.
 fn groups(shape: [usize; 4], dtype: DType) -> NormDesc {
     let of_channels = TensorDesc::contiguous([1, shape[1], shape[2], 1], dtype);
     NormDesc::new(
@@ -1949,7 +1954,7 @@ fn groups(shape: [usize; 4], dtype: DType) -> NormDesc {
 }
 
 #[test]
-fn what_is_between_the_ends_of_long_runs_is_stored_past_the_caches() {
+fn long_tailed_segments_use_nontemporal_stores() {
     let hardware = Hardware {
         passable_caches: Some(32 << 20),
         ..Hardware::cpu(2, 512)
@@ -1960,7 +1965,8 @@ fn what_is_between_the_ends_of_long_runs_is_stored_past_the_caches() {
         assert!(plan.blueprint.team.ragged, "{plan}");
         plan.blueprint.output.past_caches
     };
-    // Maps of their own, in twos, and rows without parameters; what half of the caches keep, and 31 vectors.
+    // Positive: one channel or two per group, and rows without parameters. Negative: outputs within
+    // half of the caches, and segments of 31 vectors.
     assert!(passes(&groups([16, 3, 1, 223 * 223], DType::F32)));
     assert!(passes(&groups([16, 32, 2, 73 * 73], DType::F32)));
     let row = TensorDesc::contiguous([4097, 1021], DType::F32);
@@ -1971,7 +1977,7 @@ fn what_is_between_the_ends_of_long_runs_is_stored_past_the_caches() {
 }
 
 #[test]
-fn a_cpu_cuts_groups_at_channels_where_vectors_of_maps_are_wider() {
+fn cpu_splits_groups_at_channels_for_wider_vectors() {
     let cpu = Hardware::cpu(2, 512);
     let runs = |desc: &NormDesc, hardware: &Hardware| {
         let problem = problem_on(desc, hardware, StrategyChoice::Inferred).unwrap();
@@ -1981,11 +1987,11 @@ fn a_cpu_cuts_groups_at_channels_where_vectors_of_maps_are_wider() {
     assert_eq!(runs(&odd, &cpu), 2);
     assert_eq!(runs(&odd, &Hardware::cuda(132)), 1);
     assert_eq!(runs(&groups([16, 32, 2, 72 * 72], DType::F32), &cpu), 1);
-    // Of eight channels vectors go on from one to the next, of halves in half as many lanes.
+    // With eight channels vectors cross segments; in f16 with half the lanes.
     assert_eq!(runs(&groups([8, 32, 8, 25 * 34], DType::F32), &cpu), 1);
     assert_eq!(runs(&groups([8, 32, 8, 25 * 34], DType::F16), &cpu), 2);
 
-    // Back, the sums of channels come on the way then, whatever the width.
+    // Backward, the sums of channels are then fused, for any width.
     let back = |desc: NormDesc, hardware: &Hardware| {
         let desc = GradientDesc::new(desc);
         let problem = input_problem_on(&desc, sums_on(&desc, hardware), hardware).unwrap();
@@ -2005,7 +2011,7 @@ fn a_cpu_cuts_groups_at_channels_where_vectors_of_maps_are_wider() {
 }
 
 #[test]
-fn pixels_are_normalized_by_what_is_given_several_at_a_time_unless_they_pass_the_caches() {
+fn nontemporal_rows_are_processed_singly() {
     let hardware = Hardware {
         passable_caches: Some(32 << 20),
         ..Hardware::cpu(2, 512)

@@ -1,4 +1,4 @@
-//! Descriptions to problems: what is refused, word for word, and what becomes of the rest.
+//! Descriptions and their problems: exact error messages and canonical forms.
 
 use cubenorm_core::{
     BlendDesc, DType, Dim, Epsilon, GradientDesc, Layout, NormDesc, NormProblem, Statistics,
@@ -23,7 +23,7 @@ fn dims(list: &[(usize, usize)]) -> Vec<Dim> {
 }
 
 #[test]
-fn bad_input_is_refused_word_for_word() {
+fn invalid_descriptions_have_exact_messages() {
     assert_eq!(
         refusal(desc([2, 3], [2])),
         "axis 2 is out of range: the input has rank 2, so axes go from 0 to 1"
@@ -127,7 +127,7 @@ fn bad_input_is_refused_word_for_word() {
 }
 
 #[test]
-fn adjacent_axes_of_one_kind_are_one() {
+fn adjacent_axes_of_one_kind_merge() {
     let problem = desc([2, 3, 4, 5], [2, 3]).problem().unwrap();
     assert_eq!((problem.rows, problem.cols), (6, 20));
     assert_eq!(problem.input.row, dims(&[(6, 20)]));
@@ -135,7 +135,7 @@ fn adjacent_axes_of_one_kind_are_one() {
 }
 
 #[test]
-fn batch_norm_over_nchw_is_three_dimensions() {
+fn nchw_batch_norm_has_three_dimensions() {
     let channel = f32([3, 1, 1]);
     let desc = desc([8, 3, 4, 5], [0, 2, 3]).with_scale(channel);
     let NormProblem {
@@ -154,8 +154,8 @@ fn batch_norm_over_nchw_is_three_dimensions() {
 }
 
 #[test]
-fn each_tensor_is_coalesced_for_itself() {
-    // Instance norm: the input's rows are one run, the scale's repeat for each sample.
+fn tensors_are_coalesced_separately() {
+    // Instance norm: the input's rows are one dimension, the scale repeats for each sample.
     let problem = desc([8, 3, 4, 5], [2, 3])
         .with_scale(f32([3, 1, 1]))
         .problem()
@@ -165,8 +165,8 @@ fn each_tensor_is_coalesced_for_itself() {
 }
 
 #[test]
-fn dimensions_are_ordered_along_memory() {
-    // A transposed matrix, normalized over what is contiguous in memory.
+fn dimensions_follow_memory_order() {
+    // A transposed matrix, normalized over its contiguous dimension.
     let transposed = TensorDesc::new(Layout::strided([64, 32, 16], [1, 1024, 64]), DType::F32);
     let desc = NormDesc::new(transposed, [0, 2], Statistics::MeanVariance);
     let problem = desc.problem().unwrap();
@@ -176,7 +176,7 @@ fn dimensions_are_ordered_along_memory() {
 }
 
 #[test]
-fn given_statistics_leave_the_columns_to_what_steps_evenly() {
+fn provided_statistics_use_evenly_strided_columns() {
     let channel = f32([3, 1, 1]);
     let desc = NormDesc::new(
         f32([8, 3, 4, 5]),
@@ -191,13 +191,13 @@ fn given_statistics_leave_the_columns_to_what_steps_evenly() {
 }
 
 #[test]
-fn an_empty_tensor_is_an_empty_problem() {
+fn empty_tensor_is_empty_problem() {
     assert!(desc([0, 4], [1]).problem().unwrap().is_empty());
     assert!(desc([4, 0], [1]).problem().unwrap().is_empty());
 }
 
 #[test]
-fn saved_statistics_have_a_stride_for_each_dimension() {
+fn saved_statistics_need_stride_per_dimension() {
     let saved = |layout: Layout| GradientDesc {
         saved: Some(TensorDesc::new(layout, DType::F32)),
         ..GradientDesc::new(desc([5, 6], [1]))
@@ -208,14 +208,14 @@ fn saved_statistics_have_a_stride_for_each_dimension() {
         error.to_string(),
         "saved statistics has 1 strides for 2 dimensions: expected one for each"
     );
-    // The same pair all along each row.
+    // The same pair repeated along each row.
     let along = problem(saved(Layout::contiguous([5, 6, 2]))).unwrap();
     let saved = along.saved.unwrap();
     assert_eq!((saved.row, saved.col), (dims(&[(5, 12)]), Vec::new()));
 }
 
 #[test]
-fn a_blend_is_computed_in_the_widest_of_its_dtypes() {
+fn blend_uses_widest_dtype() {
     let of = |dtype: DType| TensorDesc::contiguous([3], dtype);
     let blend = |input, output| BlendDesc::copy(of(input), of(output)).accumulation();
     assert_eq!(blend(DType::F16, DType::F16), DType::F32);
@@ -228,7 +228,7 @@ fn a_blend_is_computed_in_the_widest_of_its_dtypes() {
 }
 
 #[test]
-fn lines_that_overlap_have_no_padding() {
+fn overlapping_rows_have_no_padding() {
     let given = |strides: [usize; 2]| {
         let rows = f32([4, 1]);
         let statistics = Statistics::Given {
