@@ -128,7 +128,10 @@ pub fn driver(device: Device) -> String {
             format!("NVIDIA {version}").trim().to_owned()
         }
         Device::Wgpu | Device::Vulkan => {
-            let drivers = vulkan::drivers();
+            // A GPU's own driver, if there is one: runtimes prefer it.
+            let mut drivers = vulkan::drivers();
+            let has_gpu = vulkan::has_gpu();
+            drivers.sort_by_key(|driver| has_gpu && driver.is_cpu_vulkan());
             let name = drivers.first().map_or("", |driver| driver.name());
             let query = ["--show", "--showformat=${Version}", "mesa-vulkan-drivers"];
             match said_by("dpkg-query", &query) {
