@@ -1,6 +1,6 @@
 use cubenorm_core::Activation;
 
-/// An activation in f64, as [`Activation`] writes it down.
+/// An activation in f64, by the formula of [`Activation`].
 pub fn activate(activation: Activation, x: f64) -> f64 {
     match activation {
         Activation::Identity => x,
@@ -50,7 +50,8 @@ pub fn activate(activation: Activation, x: f64) -> f64 {
         Activation::Gelu => 0.5 * x * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2),
         Activation::GeluTanh => {
             let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3));
-            // x / 2 * (1 + tanh(u)) is x * sigmoid(2 u), which keeps its digits where tanh(u) is -1.
+            // x / 2 * (1 + tanh(u)) is x * sigmoid(2 u), which stays accurate if tanh(u) rounds to
+            // -1.
             x * sigmoid(2.0 * inner)
         }
         Activation::Silu => x * sigmoid(x),
@@ -59,12 +60,12 @@ pub fn activate(activation: Activation, x: f64) -> f64 {
     }
 }
 
-/// The larger one; a NaN stays one, unlike with `f64::max`.
+/// The larger value; propagates NaN, unlike `f64::max`.
 fn max(x: f64, bound: f64) -> f64 {
     if x < bound { bound } else { x }
 }
 
-/// The smaller one; a NaN stays one.
+/// The smaller value; propagates NaN.
 fn min(x: f64, bound: f64) -> f64 {
     if x > bound { bound } else { x }
 }

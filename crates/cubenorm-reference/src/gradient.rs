@@ -3,38 +3,38 @@ use cubenorm_core::{Epsilon, GradientDesc, Layout, Statistics, TensorDesc};
 use crate::activate;
 use crate::index::{Indices, address};
 
-/// The tensors of a gradient's description, as flat buffers that their layouts index into.
+/// The tensors of a backward description, as flat buffers that its layouts index into.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct GradientTensors<'a> {
-    /// What was normalized.
+    /// The normalized tensor.
     pub input: &'a [f64],
     /// The output's gradient.
     pub output_gradient: &'a [f64],
     /// Pairs of mean and reciprocal deviation.
     pub saved: Option<&'a [f64]>,
-    /// What was multiplied.
+    /// The scale.
     pub scale: Option<&'a [f64]>,
-    /// What was added.
+    /// The bias.
     pub bias: Option<&'a [f64]>,
 }
 
-/// What a gradient comes to, row-major: all of it, whether it is wanted or not.
+/// All gradients, row-major, independent of the requested ones.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Gradients {
-    /// To the input.
+    /// The input's gradient.
     pub input: Vec<f64>,
-    /// To the scale, in its shape; empty without one.
+    /// The scale's gradient, in its shape; empty without a scale.
     pub scale: Vec<f64>,
-    /// To the bias, in its shape; empty without one.
+    /// The bias's gradient, in its shape; empty without a bias.
     pub bias: Vec<f64>,
 }
 
-/// Computes a gradient as [`GradientDesc`] writes it, with slopes of activations from central
-/// differences.
+/// Computes the gradients of a [`GradientDesc`] by its formulas, with derivatives of activations
+/// from central differences.
 ///
 /// # Panics
 ///
-/// Where the description is invalid or a buffer that it names is missing or too short, as
+/// If the description is invalid or a buffer is missing or too short, as
 /// [`forward`](crate::forward).
 ///
 /// # Example

@@ -1,4 +1,4 @@
-//! Indices of a tensor, one by one.
+//! Iteration over the indices of a tensor.
 
 use cubenorm_core::Layout;
 
@@ -33,8 +33,8 @@ impl Iterator for Indices<'_> {
     }
 }
 
-/// Where a tensor has the element of an index of `rank` dimensions, broadcast NumPy style: aligned
-/// at the last, and a size of 1 standing for any index.
+/// Address of an element by an index of `rank` dimensions, broadcast NumPy style: aligned at the
+/// last dimension, with sizes of 1 matching any index.
 pub(crate) fn address(layout: &Layout, rank: usize, index: &[usize]) -> usize {
     let missing = rank - layout.shape.len();
     layout

@@ -1,8 +1,8 @@
-//! Normalizations in plain f64 on the host, as their formulas are written.
+//! Reference normalizations in plain f64 on the host, computed by their formulas.
 //!
-//! Nothing here is shared with the kernels: no canonical problem, no coalescing, no plan, no merged
-//! statistics. Each element is found by its index in the tensor, each statistic is a sum over the
-//! row in two passes. Slow, and meant to be.
+//! This crate shares no code with the kernels: no canonical problem, coalescing, plan or merged
+//! statistics. It finds each element by its index and computes each statistic in two passes over
+//! the row. It is slow by design.
 
 mod activation;
 mod gradient;
@@ -20,42 +20,42 @@ use index::{Indices, address};
 pub struct Tensors<'a> {
     /// The tensor to normalize.
     pub input: &'a [f64],
-    /// What is added first.
+    /// The residual.
     pub residual: Option<&'a [f64]>,
-    /// What is multiplied.
+    /// The scale.
     pub scale: Option<&'a [f64]>,
-    /// What is added after the scale.
+    /// The bias.
     pub bias: Option<&'a [f64]>,
-    /// Given means.
+    /// Provided means.
     pub mean: Option<&'a [f64]>,
-    /// Given variances.
+    /// Provided variances.
     pub variance: Option<&'a [f64]>,
 }
 
-/// What a normalization comes to. Tensors are row-major, whatever the input's layout.
+/// The results of a normalization. Tensors are row-major, independent of the input's layout.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Forward {
     /// The result, in the input's shape.
     pub output: Vec<f64>,
-    /// `input + residual`, in the input's shape; the input where the residual is added last.
+    /// `input + residual`, in the input's shape; the input alone if the residual is added last.
     pub sum: Vec<f64>,
-    /// The mean of each element's row: 0 where none is taken off.
+    /// The mean of each element's row; 0 if no mean is subtracted.
     pub mean: Vec<f64>,
-    /// The reciprocal deviation of each element's row: 1 where it is not divided by.
+    /// The reciprocal deviation of each element's row; 1 if there is no division by it.
     pub rstd: Vec<f64>,
-    /// The variance of each element's row, or the mean of squares where no mean is taken off.
+    /// The variance of each element's row, or the mean of squares if no mean is subtracted.
     pub variance: Vec<f64>,
 }
 
 /// Computes a description.
 ///
 /// `output = activation((sum - mean) * rstd * scale + bias)` with `sum = input + residual`, or with
-/// the residual added last, as the description says.
+/// the residual added last, depending on the description.
 ///
 /// # Panics
 ///
-/// Where the description is invalid or a buffer that it names is missing or too short: this is a
-/// reference for tests and benchmarks.
+/// If the description is invalid or a buffer is missing or too short: this is a reference for tests
+/// and benchmarks.
 ///
 /// # Example
 ///
@@ -89,7 +89,7 @@ pub fn forward(desc: &NormDesc, tensors: &Tensors) -> Forward {
         })
         .collect();
 
-    // Rows by the index of their kept axes, reduced ones at 0.
+    // Rows by the index of their kept axes, with reduced axes at 0.
     let row_shape: Vec<usize> = (0..shape.len())
         .map(|dim| {
             if desc.axes.contains(&dim) {
@@ -118,8 +118,8 @@ pub fn forward(desc: &NormDesc, tensors: &Tensors) -> Forward {
     let centers = match desc.statistics {
         Statistics::MeanVariance | Statistics::Mean => {
             let rough = row_mean(&mut pairs());
-            // What rounding the mean leaves is made up for: a row of equal elements is 0 from it,
-            // whatever it is divided by.
+            // A second pass corrects the rounding of the mean. A row of equal elements has
+            // deviations of exactly 0, for any divisor.
             let rest = row_mean(&mut pairs().map(|(row, value)| (row, value - rough[row])));
             rough
                 .iter()
@@ -176,8 +176,7 @@ pub fn forward(desc: &NormDesc, tensors: &Tensors) -> Forward {
     result
 }
 
-/// A sum that keeps what each addition rounds off (Neumaier, 1974), so that the reference is exact
-/// to the last digit of f64 too.
+/// A compensated sum (Neumaier, 1974), which makes the reference accurate to the last digit of f64.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sum {
     sum: f64,
@@ -196,7 +195,7 @@ impl Sum {
     }
 
     fn total(self) -> f64 {
-        // An infinity leaves no rest that is a number.
+        // An infinite sum has no finite remainder.
         match self.rest.is_finite() {
             true => self.sum + self.rest,
             false => self.sum,

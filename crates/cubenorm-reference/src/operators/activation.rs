@@ -1,7 +1,7 @@
 use cubenorm_operators::directml::FusedActivation;
 
-/// An activation in f64, by the formula of DirectML's page of it; where that takes the exponential of a
-/// large number, written so that it does not. Of numbers only.
+/// An activation in f64, by the formula in DirectML's documentation, rearranged to avoid the
+/// exponential of large numbers. NaN is not supported.
 pub fn activate(activation: FusedActivation, x: f64) -> f64 {
     use FusedActivation::*;
     let wide = f64::from;
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn softplus_is_what_it_is_written_as() {
+    fn softplus_matches_its_formula() {
         for x in [-3.0, -0.5, 0.0, 0.5, 3.0f64] {
             let written = (1.0 + (2.0 * x).exp()).ln() / 2.0;
             let actual = activate(FusedActivation::Softplus { steepness: 2.0 }, x);

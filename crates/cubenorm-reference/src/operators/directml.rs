@@ -6,7 +6,7 @@ use cubenorm_operators::directml::{
 use super::rows::{Rows, each};
 use super::{Number, Tensor};
 
-/// What a DirectML operator writes: the outputs by position among its output tensors.
+/// Outputs of a DirectML operator by position among its output tensors.
 pub fn directml<N: Number>(
     operator: &Operator,
     inputs: &[Option<&Tensor<N>>],
@@ -37,8 +37,8 @@ impl<'a, N: Number> Inputs<'a, N> {
         self.given(position).expect("the operator has this input")
     }
 
-    /// `FusedActivation(Scale * normalized + Bias)` with scale and bias in the second and third place,
-    /// where they are.
+    /// `FusedActivation(Scale * normalized + Bias)`, with optional scale and bias in the second and
+    /// third position.
     fn finish(&self, index: &[usize], normalized: N, activation: Option<FusedActivation>) -> N {
         let scale = self.given(1).map(|scale| scale.at(index));
         let bias = self.given(2).map(|bias| bias.at(index));
@@ -136,7 +136,7 @@ fn training<N: Number>(
         let value = add.map_or(value, |add| value + add.at(i));
         activated(value, operator.fused_activation)
     });
-    // Sizes of the scale are 1 or the input's, so that its indices are some of the input's.
+    // Sizes of the scale are 1 or the input's, so its indices are valid for the input.
     let mean = each(small, |i| rows.of(i).mean);
     let variance = each(small, |i| rows.of(i).variance);
     vec![output, mean, variance]
@@ -178,7 +178,7 @@ impl<'a, N: Number> Gradient<'a, N> {
         (self.x.at(i) - self.mean.at(i)) / self.deviation(i)
     }
 
-    /// The gradients of scale and bias, summed over the dimensions that the scale is repeated along.
+    /// The gradients of scale and bias, summed over the dimensions along which the scale repeats.
     fn of_parameters(&self) -> [Vec<N>; 2] {
         let (shape, small) = (self.x.shape(), self.scale.shape());
         let axes = repeated(small);

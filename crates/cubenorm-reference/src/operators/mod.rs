@@ -1,15 +1,15 @@
-//! The operators of DirectML and ONNX as their specifications write them, element by element.
+//! The operators of DirectML and ONNX as specified, element by element.
 //!
-//! Nothing here goes through a [`NormDesc`](cubenorm_core::NormDesc) or a
-//! [`Program`](cubenorm_operators::Program): what an operator lowers to is held against this.
-//! [`directml`] and [`onnx`] take an operator's inputs by formal position and give its outputs by
-//! formal position, each in row-major order. Which outputs of an ONNX operator are wanted has no say,
-//! but for versions 7 and 9 of BatchNormalization, which train where more than one is.
+//! This module uses no [`NormDesc`](cubenorm_core::NormDesc) and no
+//! [`Program`](cubenorm_operators::Program), so it can verify lowered operators. [`directml`] and
+//! [`onnx`] map inputs to outputs by formal position, each in row-major order. The requested
+//! outputs of an ONNX operator matter only for BatchNormalization 7 and 9, which train if there is
+//! more than one.
 //!
-//! Formulas are over any [`Number`]: over `f64` they give what an operator comes to; over a number that
-//! knows how far off it may be, they say what a device's arithmetic leaves of it.
+//! Formulas are generic over [`Number`]. `f64` yields the operator's result. A number type with
+//! error bounds yields the accuracy of a device's arithmetic.
 //!
-//! Like everything in this crate, these panic where an operator is not one that lowers.
+//! Like all of this crate, these functions panic if an operator cannot be lowered.
 
 mod activation;
 mod directml;

@@ -6,7 +6,7 @@ use cubenorm_operators::directml::FusedActivation;
 use super::activate;
 use crate::Sum;
 
-/// What formulas are computed in.
+/// The number type of a formula.
 pub trait Number:
     Copy + From<f64> + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self>
 {
@@ -16,17 +16,17 @@ pub trait Number:
     /// The square root.
     fn sqrt(self) -> Self;
 
-    /// An activation of it.
+    /// The activation of the number.
     fn activate(self, activation: FusedActivation) -> Self;
 
-    /// As it is after an operator has rounded it to a dtype. `f64` keeps all its digits.
+    /// The number rounded to a dtype. `f64` is not rounded.
     fn rounded(self, dtype: DType) -> Self;
 
-    /// What a row's elements, at least one, come to.
+    /// Moments of a row of at least one element.
     fn moments(row: &[Self]) -> Moments<Self>;
 }
 
-/// What the elements of a row come to.
+/// Moments of a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Moments<N> {
     /// `sum(x) / n`
@@ -67,7 +67,8 @@ impl Number for f64 {
             row.iter().for_each(|&x| sum.add(of(x)));
             sum.total()
         };
-        // What rounding the mean leaves is made up for, so that a row of equal elements is 0 from it.
+        // A second pass corrects the rounding of the mean, so a row of equal elements has
+        // deviations of exactly 0.
         let rough = sum(&|x| x) / n;
         let mean = rough + sum(&|x| x - rough) / n;
         let squares = sum(&|x| x * x);

@@ -7,8 +7,8 @@ use cubenorm_operators::onnx::{
 use super::rows::{Rows, each};
 use super::{Moments, Number, Tensor};
 
-/// What an ONNX operator writes: the outputs by formal position, `None` where it has none there, or
-/// one of statistics over no elements.
+/// Outputs of an ONNX operator by formal position. `None` for an output that the operator lacks or
+/// that is a statistic of no elements.
 pub fn onnx<N: Number>(
     operator: &Operator,
     inputs: &[Option<&Tensor<N>>],
@@ -54,13 +54,13 @@ fn number<N: Number>(attribute: f32) -> N {
     N::from(f64::from(attribute))
 }
 
-/// Negative axes count from the last.
+/// Converts a negative axis, which counts from the last.
 fn from_first(axis: i64, rank: usize) -> usize {
     let axis = if axis < 0 { axis + rank as i64 } else { axis };
     usize::try_from(axis).expect("the axis is in range")
 }
 
-/// The dimensions from `axis` on, and the shape with 1 for them.
+/// The dimensions from `axis` on, and the shape with these set to 1.
 fn trailing(axis: i64, shape: &[usize]) -> (Vec<usize>, Vec<usize>) {
     let axes: Vec<usize> = (from_first(axis, shape.len())..shape.len()).collect();
     let mut rows = shape.to_vec();
@@ -84,7 +84,7 @@ fn layer<N: Number>(operator: &LayerNormalization, inputs: &Inputs<'_, N>) -> Ve
     vec![Some(y), mean, reciprocal]
 }
 
-/// RMSNormalization, and what is multiplied with as SimplifiedLayerNormalization writes it.
+/// RMSNormalization, and the reciprocal root that SimplifiedLayerNormalization writes.
 fn rms<N: Number>(axis: i64, epsilon: f32, inputs: &Inputs<'_, N>) -> [Option<Vec<N>>; 2] {
     let [x, scale] = [0, 1].map(|at| inputs.required(at));
     let (axes, small) = trailing(axis, x.shape());
@@ -101,7 +101,7 @@ fn mean_variance<N: Number>(
     let x = inputs.required(0);
     let rank = x.shape().len();
     let given = operator.axes.iter().map(|&axis| from_first(axis, rank));
-    // The reductions of the function body are over everything where no axis is listed.
+    // The reductions of the function body cover all axes if none is listed.
     let axes: Vec<usize> = match operator.axes.is_empty() {
         true => (0..rank).collect(),
         false => given.collect(),
@@ -168,7 +168,7 @@ fn batch<N: Number>(
         false => operator.training_mode,
     };
     let per_element = operator.version == BatchNormalizationVersion::V7 && !operator.spatial;
-    // What elements with one mean and variance have in common: the index of a parameter.
+    // The parameter index that the elements of one mean and variance share.
     let channel = |i: &[usize]| match i.len() {
         1 => vec![0],
         _ if per_element => i[1..].to_vec(),
@@ -193,7 +193,7 @@ fn batch<N: Number>(
     });
     let share = number::<N>(operator.momentum);
     let moved = |old: N, new: N| old * share + new * (N::from(1.0) - share);
-    // From any element of the channel: the first one in the other dimensions.
+    // The first element of a channel represents it.
     let channels = given_mean.shape();
     let of = |c: &[usize]| {
         let mut index = vec![0; x.shape().len()];
@@ -224,7 +224,7 @@ fn sum<'a, N: Number>(
     let [input, skip] = [0, 1].map(|at| inputs.required(at));
     move |i| {
         let sum = input.at(i) + skip.at(i);
-        // With a bias it is rounded before it is normalized.
+        // With a bias the sum is rounded before the normalization.
         bias.map_or(sum, |bias| (sum + bias.at(i)).rounded(input.desc.dtype))
     }
 }

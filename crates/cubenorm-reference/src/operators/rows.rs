@@ -3,22 +3,22 @@ use std::collections::HashMap;
 use super::{Moments, Number};
 use crate::index::Indices;
 
-/// The elements of a shape by their formula, in row-major order.
+/// The elements of a shape by a formula of their index, in row-major order.
 pub(super) fn each<N>(shape: &[usize], of: impl Fn(&[usize]) -> N) -> Vec<N> {
     Indices::new(shape).map(|index| of(&index)).collect()
 }
 
-/// What the indices of a row's elements have in common, from any of them.
+/// The key that the indices of a row's elements share.
 type Common<'a> = Box<dyn Fn(&[usize]) -> Vec<usize> + 'a>;
 
-/// The moments of every row of a tensor: of the elements whose indices have something in common.
+/// The moments of every row of a tensor. A row is the set of elements with the same key.
 pub(super) struct Rows<'a, N> {
     common: Common<'a>,
     moments: HashMap<Vec<usize>, Moments<N>>,
 }
 
 impl<'a, N: Number> Rows<'a, N> {
-    /// Rows of the elements that have what is `common` to them.
+    /// Rows of the elements with the same `common` key.
     pub fn with(
         shape: &[usize],
         common: impl Fn(&[usize]) -> Vec<usize> + 'a,
@@ -49,13 +49,13 @@ impl<'a, N: Number> Rows<'a, N> {
         Self::with(shape, outside, x)
     }
 
-    /// The moments of the row of an element.
+    /// The moments of the row that contains an element.
     pub fn of(&self, index: &[usize]) -> Moments<N> {
         self.moments[&(self.common)(index)]
     }
 
-    /// A statistic of the rows of some elements, in row-major order; `None` where one of the rows has
-    /// no elements.
+    /// A statistic of the rows of some elements, in row-major order; `None` if one of the rows is
+    /// empty.
     pub fn each(&self, shape: &[usize], of: impl Fn(Moments<N>) -> N) -> Option<Vec<N>> {
         let rows = Indices::new(shape).map(|index| self.moments.get(&(self.common)(&index)));
         rows.map(|row| Some(of(*row?))).collect()

@@ -2,10 +2,10 @@ use cubenorm_core::TensorDesc;
 
 use crate::index::address;
 
-/// A tensor with its numbers.
+/// A tensor with its data.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tensor<N = f64> {
-    /// Layout and dtype. A scalar has no dimension.
+    /// Layout and dtype. A scalar has no dimensions.
     pub desc: TensorDesc,
     /// The buffer that the layout indexes into.
     pub buffer: Vec<N>,
@@ -17,7 +17,7 @@ impl<N: Copy> Tensor<N> {
         self.desc.shape()
     }
 
-    /// The element that an index means in a tensor that this one broadcasts to, NumPy style.
+    /// The element at an index of a tensor to which this one broadcasts, NumPy style.
     pub fn at(&self, index: &[usize]) -> N {
         self.buffer[address(&self.desc.layout, index.len(), index)]
     }
