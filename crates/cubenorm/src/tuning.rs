@@ -7,6 +7,43 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 use cubenorm_core::{Hardware, StrategyChoice};
 
 /// When autotuning runs, on runtimes with more than one plan for a kernel.
+///
+/// Plans differ in the units that share a row, the vector width, the rows per unit and the staging
+/// of a row. The analytic plan depends on shape, dtype and device alone. Tuning measures it and a
+/// handful of others with CubeCL's autotuner.
+///
+/// # What a first call does
+///
+/// The first call of a kind measures. A kind is an operation, its dtypes and layout, and a shape
+/// rounded up to powers of two. It starts with the plan that was the fastest for the nearest
+/// measured shape. It stops as soon as a plan reaches 97 % of copy bandwidth. CubeCL's cache keeps
+/// the choice for later runs. A cache that cannot be read is ignored, with a warning through the
+/// crate `log`. Tensors of less than 8,192 elements or more than 2 GiB run the analytic plan.
+///
+/// [`warm_up`] makes these calls ahead of time.
+///
+/// # CPUs
+///
+/// On `cpu` and on CPU Vulkan drivers nothing is measured by default, and a cache or a bundle is
+/// not read. With [`OnFirstCall`](Self::OnFirstCall), tensors of 1 MiB and more are measured from
+/// memory, not from a cache. A first call then takes 64 MiB of buffers at a time.
+///
+/// # Ship the choices
+///
+/// In a clone of this project, these commands show and export what tuning chooses:
+///
+/// ```text
+/// # every candidate of a shape, its time, and the choice
+/// cargo xtask tune --op layer_norm --shape 2048x4096 --device wgpu
+/// # the choices for a list of shapes, in a file that an application imports
+/// cargo xtask tune --shapes shapes.json --device wgpu --bundle tuned.bundle
+/// # the plan of a problem, the reason for it, and the source of its kernels
+/// cargo xtask explain --op layer_norm --shape 2048x4096 --dtype f16 --device wgpu
+/// ```
+///
+/// An application imports a bundle with `cubecl::bundle`, after CubeCL has read its configuration.
+/// On CUDA, ROCm, Metal and Vulkan a bundle has the compiled kernels too. They are used if the
+/// configuration sets `cache = true` under `[compilation]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Tuning {
     /// [`OnFirstCall`](Self::OnFirstCall) on a GPU, [`Off`](Self::Off) if a CPU does the work. On a CPU the candidates
