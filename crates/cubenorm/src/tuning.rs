@@ -15,7 +15,7 @@ use cubenorm_core::{Hardware, StrategyChoice};
 /// # What a first call does
 ///
 /// The first call of a kind measures. A kind is an operation, its dtypes and layout, and a shape
-/// rounded up to powers of two. It starts with the plan that was the fastest for the nearest
+/// rounded up to powers of two. Tuning starts with the plan that was the fastest for the nearest
 /// measured shape. It stops as soon as a plan reaches 97 % of copy bandwidth. CubeCL's cache keeps
 /// the choice for later runs. A cache that cannot be read is ignored, with a warning through the
 /// crate `log`. Tensors of less than 8,192 elements or more than 2 GiB run the analytic plan.
