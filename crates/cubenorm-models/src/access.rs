@@ -219,4 +219,40 @@ mod tests {
         let file = access.target_file(&model, &target);
         assert!(matches!(file, Err(Denied::Outside)));
     }
+
+    #[cfg(unix)]
+    #[test]
+    fn no_path_leads_out() {
+        use std::os::unix::fs::symlink;
+
+        use proptest::prelude::*;
+
+        let (root, model, other) = folders();
+        symlink(&other, model.join("link")).unwrap();
+        symlink("..", model.join("sub/up")).unwrap();
+        symlink("../other/secret", model.join("file")).unwrap();
+        symlink("/", model.join("root")).unwrap();
+        let real = model.canonicalize().unwrap();
+        let absolute = root.path().display().to_string();
+        let parts = [
+            ".", "..", "", "sub", "up", "link", "file", "root", "own", "other", "model", "secret",
+            "new", &absolute,
+        ];
+        let part = prop::sample::select(parts.map(str::to_owned).to_vec());
+        let paths = prop::collection::vec(part, 1..8);
+        let access = FileAccess::new();
+        proptest!(ProptestConfig::with_cases(20_000), |(parts in paths)| {
+            let name = parts.join("/");
+            if let Ok(path) = access.source(&model, Path::new(&name)) {
+                prop_assert!(path.canonicalize().unwrap().starts_with(&real), "{}", name);
+            }
+            let Ok(target) = access.target(&model, Path::new(&name)) else {
+                return Ok(());
+            };
+            if let Ok(file) = access.target_file(&model, &target) {
+                let folder = file.parent().unwrap();
+                prop_assert!(folder.canonicalize().unwrap().starts_with(&real), "{}", name);
+            }
+        });
+    }
 }

@@ -77,7 +77,7 @@ pub enum OperatorError {
         actual: usize,
     },
     /// The operator's result is not wanted, but it is always written.
-    #[error("{operator}: {tensor} is not asked for: expected it always to be")]
+    #[error("{operator}: {tensor} is not wanted: expected it always")]
     NotWanted {
         /// The operator.
         operator: &'static str,

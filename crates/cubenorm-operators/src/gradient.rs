@@ -380,7 +380,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reshaped_layout_is_in_the_same_order_and_a_permuted_one_is_not() {
+    fn reshapes_keep_the_order_and_permutations_do_not() {
         let layout = Layout::strided([4, 6], [12, 2]);
         assert!(same_order(
             &layout,

@@ -327,7 +327,7 @@ mod onnx_nodes {
         );
         refused(
             layer.lower(&[f32(&[2, 3]), f32(&[3])], &[false, true]),
-            "LayerNormalization: Y is not asked for: expected it always to be",
+            "LayerNormalization: Y is not wanted: expected it always",
         );
         let four = [f32(&[2, 3]), f32(&[3]), f32(&[3]), f32(&[3])];
         refused(

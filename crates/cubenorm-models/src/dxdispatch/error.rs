@@ -83,7 +83,7 @@ pub enum ModelError {
         actual: u64,
     },
     /// Resources exceed the limit.
-    #[error("{at}: {bytes} bytes are asked for: expected at most {limit}")]
+    #[error("{at}: {bytes} bytes are required: expected at most {limit}")]
     TooLarge {
         /// Place in the model.
         at: String,
