@@ -1,4 +1,4 @@
-//! What a kernel calls.
+//! Functions for kernels.
 #![allow(
     missing_docs,
     reason = "`#[cube]` makes modules and structs of its own"
@@ -8,11 +8,12 @@ use cubecl::prelude::*;
 
 use super::{FetchOp, StorePastCachesOp, WaitForStoresOp};
 
-/// Stores a vector, as a whole and aligned, past the caches, from the place of its first `P` elements on: `place = value` where
-/// a place has all.
+/// Stores an aligned vector non-temporally: `place = value`. `place` may be a narrower vector at
+/// the same address, of the first `P` elements.
 ///
-/// Others see it after the unit has [waited](wait_for_stores()). Where [`is_known`](crate::is_known) says no, and on other
-/// runtimes than `cpu`, the kernel does not compile. The crate's page has an example.
+/// Other units see the value after this unit has called [`wait_for_stores`](wait_for_stores()). The
+/// kernel compiles only for the `cpu` runtime, and only if [`is_known`](crate::is_known) is true.
+/// The crate's documentation has an example.
 #[cube]
 #[allow(unused_variables, reason = "an intrinsic reads them as it is expanded")]
 pub fn store_past_caches<T: Float, P: Size, S: Size>(
@@ -25,7 +26,8 @@ pub fn store_past_caches<T: Float, P: Size, S: Size>(
     })
 }
 
-/// Waits until what a unit has [stored past the caches](store_past_caches()) is where others see it, where it has.
+/// Completes the unit's [non-temporal stores](store_past_caches()), so others see them. Does
+/// nothing if `past_caches` is false.
 #[cube]
 pub fn wait_for_stores(#[comptime] past_caches: bool) {
     intrinsic!(|scope| {
@@ -35,11 +37,11 @@ pub fn wait_for_stores(#[comptime] past_caches: bool) {
     })
 }
 
-/// Brings the line of a place into the caches, for a load that comes, and waits for nothing.
+/// Prefetches the cache line of `place` for a later load, without waiting.
 ///
-/// It reads nothing that a kernel can see, but a place beyond its tensor is none all the same. Where it is not
-/// [known](crate::is_known) the kernel does not compile, as with [`store_past_caches`](store_past_caches()). The crate's page
-/// has an example.
+/// It returns no data, but `place` must be within its tensor. The kernel compiles under the same
+/// conditions as with [`store_past_caches`](store_past_caches()). The crate's documentation has an
+/// example.
 #[cube]
 #[allow(unused_variables, reason = "an intrinsic reads them as it is expanded")]
 pub fn fetch<T: Float, S: Size>(place: &Vector<T, S>) {

@@ -1,13 +1,13 @@
-//! What a kernel cannot say about the caches of a CPU, said: stores past them, and fetches into them.
+//! Non-temporal stores and software prefetch for CubeCL kernels on CPUs.
 //!
-//! A store to a line that no cache has reads it from memory first, which is a third of what a kernel moves that reads one
-//! tensor and writes another. And what a core's own prefetcher asks memory for begins with the first load of it, so that
-//! memory rests while a core works on what it has. Processors have a store that passes the caches and a load that waits for
-//! nothing, and CubeCL 0.11.3 no operation for either: these are they. With the feature `llvm` CubeCL's compiler for the
-//! `cpu` runtime makes LLVM's store with the metadata
-//! [`nontemporal`](https://llvm.org/docs/LangRef.html#store-instruction) of one and LLVM's
-//! [`prefetch`](https://llvm.org/docs/LangRef.html#llvm-prefetch-intrinsic) of the other; no other compiler knows them.
-//! [`is_known`] says whether that is so, and a kernel must not ask for them elsewhere.
+//! A store to an uncached line first reads the line from memory. For a kernel that reads one tensor
+//! and writes another, this is a third of its traffic. The hardware prefetcher starts with a
+//! tensor's first load, so memory idles while a core computes. CPUs have non-temporal stores and
+//! prefetch instructions, but CubeCL 0.11.3 has no operations for them. This crate adds the
+//! operations. With the feature `llvm`, CubeCL's compiler for the `cpu` runtime lowers them to
+//! LLVM's store with [`nontemporal`](https://llvm.org/docs/LangRef.html#store-instruction) metadata
+//! and to LLVM's [`prefetch`](https://llvm.org/docs/LangRef.html#llvm-prefetch-intrinsic). No other
+//! compiler supports them. A kernel may use them only if [`is_known`] is true.
 //!
 //! # Example
 //!
@@ -20,7 +20,7 @@
 //!     let begin = ABSOLUTE_POS * per_unit;
 //!     let end = min(begin + per_unit, output.len());
 //!     for i in begin..end {
-//!         // Sixteen vectors further on, or where it ends.
+//!         // Sixteen vectors ahead, or the last one.
 //!         fetch::<f32, N>(&input[min(i + 16, end - 1)]);
 //!         store_past_caches::<f32, N, N>(&mut output[i], input[i] + input[i]);
 //!     }
@@ -39,7 +39,7 @@ use cubecl::ir::prelude::*;
 use cubecl::ir::{CanMaterialize, HasSideEffects};
 pub use kernel::{fetch, store_past_caches, wait_for_stores};
 
-/// Stores a value past the caches.
+/// A non-temporal store.
 #[cube_op(name = "cubenorm.store_past_caches")]
 #[result_ty(none)]
 #[op_traits(CanMaterialize, HasSideEffects)]
@@ -48,13 +48,13 @@ struct StorePastCachesOp {
     value: Value,
 }
 
-/// Waits for such stores.
+/// Completes non-temporal stores.
 #[cube_op(name = "cubenorm.wait_for_stores")]
 #[result_ty(none)]
 #[op_traits(CanMaterialize, HasSideEffects)]
 struct WaitForStoresOp {}
 
-/// Brings what is at a place into the caches.
+/// Prefetches a cache line.
 #[cube_op(name = "cubenorm.fetch")]
 #[result_ty(none)]
 #[op_traits(CanMaterialize, HasSideEffects)]
@@ -76,7 +76,7 @@ impl MemoryEffectsOp for StorePastCachesOp {
     }
 }
 
-/// Whether the compiler of the `cpu` runtime has been taught these operations.
+/// True if the compiler of the `cpu` runtime supports these operations.
 pub const fn is_known() -> bool {
     cfg!(feature = "llvm")
 }

@@ -1,6 +1,6 @@
-//! What LLVM makes of them: a store with the metadata
-//! [`nontemporal`](https://llvm.org/docs/LangRef.html#store-instruction), the fence that x86 wants after such, and a
-//! [`prefetch`](https://llvm.org/docs/LangRef.html#llvm-prefetch-intrinsic).
+//! Lowering to LLVM: a store with
+//! [`nontemporal`](https://llvm.org/docs/LangRef.html#store-instruction) metadata, a fence on x86,
+//! and a [`prefetch`](https://llvm.org/docs/LangRef.html#llvm-prefetch-intrinsic).
 
 use cubecl::ir::prelude::*;
 use cubecl_llvm::shared::to_llvm::ToLLVMDialect;
@@ -31,7 +31,7 @@ impl ToLLVMDialect for StorePastCachesOp {
         store.set_alignment(ctx, alignment);
         rewriter.insert_op(ctx, &store);
         let module = find_enclosing_module(ctx, self.get_operation());
-        let module = module.expect("an operation of a kernel is in a module");
+        let module = module.expect("a kernel's operations are in a module");
         let mut table = get_metadata_table(ctx, module).unwrap_or_default();
         let one = MdOperandAttr::Constant(Box::new(int_attr(ctx, 32, 1)));
         let node = table.push_uniqued(MdNodeAttr::new_tuple(vec![one]));
@@ -50,7 +50,7 @@ impl ToLLVMDialect for WaitForStoresOp {
         rewriter: &mut DialectConversionRewriter,
         _operands_info: &OperandsInfo,
     ) -> Result<()> {
-        // What LLVM makes of such a store on others is in the order that a release keeps.
+        // On other architectures a release orders LLVM's non-temporal stores.
         if cfg!(any(target_arch = "x86", target_arch = "x86_64")) {
             let nothing = VoidType::get(ctx).into();
             let fence = InlineAsmOp::new(ctx, nothing, vec![], "sfence", "~{memory}", true);
@@ -71,7 +71,7 @@ impl ToLLVMDialect for FetchOp {
     ) -> Result<()> {
         let place = self.place(ctx);
         let mut operands = vec![place];
-        // To read, to be kept in all caches, of data.
+        // Read access, highest locality, data cache.
         for number in [0, 3, 1] {
             let number = int_attr(ctx, 32, number);
             let constant = ConstantOp::new(ctx, Box::new(number));

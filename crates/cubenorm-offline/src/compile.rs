@@ -1,4 +1,4 @@
-//! From a kernel to the text that CubeCL's compilers make of it.
+//! Compiles kernels to source text with CubeCL's compilers.
 
 use std::any::Any;
 use std::ffi::CStr;
@@ -16,16 +16,17 @@ use cubecl_wgpu::{SpirvCompiler, WgslCompiler};
 
 use crate::{CompileError, Target};
 
-/// The CUDA version of the driver that PTX is written for; an older one may refuse it, a newer one takes
+/// The CUDA version of the driver that PTX targets. Older drivers may reject it, newer ones accept
 /// it.
 const CUDA_DRIVER: i32 = 12_080;
 
-/// What a kernel has become.
+/// A compiled kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
-    /// For people; of SPIR-V the disassembly, of machine code CubeCL's own representation.
+    /// Readable text: the disassembly of SPIR-V, CubeCL's representation of machine code, else the
+    /// source.
     pub text: String,
-    /// For the next tool, where that takes no text.
+    /// Input of the next tool, if that is not text.
     pub binary: Option<Vec<u8>>,
 }
 
@@ -39,13 +40,13 @@ impl Source {
 }
 
 impl Target {
-    /// Compiles a kernel, as the runtime of this target would, down to what that hands to the driver.
+    /// Compiles a kernel up to the code that this target's runtime passes to its driver.
     ///
     /// # Errors
     ///
-    /// [`CompileError`] where CubeCL cannot.
+    /// [`CompileError`] if CubeCL does not compile the kernel.
     pub fn compile(self, kernel: &dyn CubeKernel) -> Result<Source, CompileError> {
-        // CubeCL's compilers panic at what they do not know, such as bf16 in WGSL.
+        // CubeCL's compilers panic on unsupported input, such as bf16 in WGSL.
         match catch_unwind(AssertUnwindSafe(|| self.compile_or_panic(kernel))) {
             Ok(result) => result,
             Err(panic) => Err(CompileError::Panicked(message(&*panic))),
@@ -99,7 +100,7 @@ impl Target {
                 explicit_shared_memory,
             } => spirv(definition, vulkan, explicit_shared_memory),
             Self::Llvm => {
-                // What LLVM makes of it stays inside of CubeCL's engine; what goes in can be seen.
+                // CubeCL's engine does not expose LLVM's output, but its input is available.
                 let text = definition.body.to_string();
                 PlironCompiler {
                     target: LlvmTarget::Cpu,
@@ -147,7 +148,7 @@ fn spirv(
         _ => (1, 6),
     };
     options.vulkan.max_vector_size = 4;
-    // What every Vulkan has.
+    // The minimum that Vulkan guarantees.
     options.vulkan.push_constant_size = 128;
     options.vulkan.supports_explicit_smem = explicit_shared_memory;
     options.vulkan.supports_uniform_standard_layout = true;
@@ -159,7 +160,7 @@ fn spirv(
     })
 }
 
-/// What a panic says.
+/// The message of a panic.
 fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()))

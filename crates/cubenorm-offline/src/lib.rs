@@ -1,19 +1,19 @@
-//! What CubeCL makes of cubenorm's kernels for devices that are not there.
+//! Offline compilation of cubenorm's kernels with CubeCL, without the devices.
 //!
-//! A [`Recorder`] is a device that reports the properties of another and keeps the kernels that are
-//! launched on it; with the feature `compilers`, `Target::compile` turns a kernel into the text that
-//! the runtime of that device hands to its driver. So a kernel is checked for every target on any
-//! machine, and comes the same way as everywhere: description, plan, kernel, launch.
+//! A [`Recorder`] is a device that reports the properties of another and records the kernels
+//! launched on it. With the feature `compilers`, `Target::compile` turns a kernel into the code
+//! that the device's runtime passes to its driver. Every target can thus be checked on any machine,
+//! through the usual steps: description, plan, kernel, launch.
 //!
 //! | module | has |
 //! | --- | --- |
-//! | `recorder` | the device that remembers |
+//! | `recorder` | the recording device |
 //! | `profile` | devices as CubeCL's runtimes report them |
 //! | `catalogue` | problems that reach every kernel, strategy and part of a kernel |
-//! | `survey` | the kernels that the catalogue comes to on a device |
-//! | `representation` | a kernel as CubeCL has it |
-//! | `target`, `compile` | what a kernel is compiled to, and how |
-//! | `check` | whether it is right, where that takes no other program |
+//! | `survey` | the kernels that the catalogue launches on a device |
+//! | `representation` | a kernel in CubeCL's representation |
+//! | `target`, `compile` | compilation targets and their compilers |
+//! | `check` | validation that needs no other program |
 
 mod catalogue;
 #[cfg(feature = "compilers")]

@@ -1,4 +1,4 @@
-//! Devices as CubeCL's runtimes report them, as far as plans and kernels ask.
+//! Device properties as CubeCL's runtimes report them, as far as plans and kernels depend on them.
 
 use cubecl::ir::features::{AtomicUsage, Plane, TypeUsage};
 use cubecl::ir::{
@@ -9,21 +9,21 @@ use cubecl::profile::TimingMethod;
 
 use crate::Target;
 
-/// A device, and what kernels that are planned for it are compiled to.
+/// A device, and the compilation targets of its kernels.
 #[derive(Debug, Clone)]
 pub struct Profile {
-    /// Who it stands for.
+    /// Name of the device.
     pub name: &'static str,
-    /// The runtime that would drive it, as it calls itself.
+    /// Name of its CubeCL runtime.
     pub runtime: &'static str,
-    /// What the runtime reports.
+    /// Properties that the runtime reports.
     pub properties: DeviceProperties,
-    /// What the runtime compiles to there.
+    /// Compilation targets of the runtime on this device.
     pub targets: Vec<Target>,
 }
 
 impl Profile {
-    /// A device of each kind, the most usual of a language first.
+    /// One device of each kind, with the most common one of a language first.
     pub fn all() -> Vec<Self> {
         vec![
             Self::nvidia(90),
@@ -43,9 +43,9 @@ impl Profile {
         ]
     }
 
-    /// A data centre's GPU of NVIDIA: A100, H100 or B200 by its compute capability.
+    /// An NVIDIA data centre GPU by compute capability: A100, H100 or B200.
     pub fn nvidia(sm: u32) -> Self {
-        // Shared memory is what a cube may opt in to.
+        // Opt-in limit of shared memory per cube.
         let (name, processors, shared) = match sm {
             0..90 => ("A100", 108, 163 << 10),
             90..100 => ("H100", 132, 227 << 10),
@@ -74,7 +74,8 @@ impl Profile {
         }
     }
 
-    /// A GPU of AMD under ROCm: RX 6900 XT or MI250X by its architecture, which Debian's compiler knows.
+    /// An AMD GPU under ROCm by architecture, RX 6900 XT or MI250X. Debian's compiler supports
+    /// both.
     pub fn amd(gfx: &'static str) -> Self {
         let (name, plane, processors) = match gfx {
             "gfx90a" => ("MI250X", 64, 110),
@@ -104,7 +105,7 @@ impl Profile {
         }
     }
 
-    /// An M-series GPU of Apple under Metal.
+    /// An Apple M-series GPU under Metal.
     pub fn apple() -> Self {
         let hardware = HardwareProperties {
             max_bindings: 30,
@@ -126,7 +127,7 @@ impl Profile {
         }
     }
 
-    /// A browser with the limits that every WebGPU has, one binding of which CubeCL keeps for itself.
+    /// A browser with the limits that WebGPU guarantees; CubeCL reserves one binding.
     pub fn browser() -> Self {
         let hardware = HardwareProperties {
             max_bindings: 7,
@@ -147,7 +148,7 @@ impl Profile {
         }
     }
 
-    /// A GPU of its own with planes of one size, through wgpu and WGSL.
+    /// A discrete GPU with planes of one size, through wgpu and WGSL.
     pub fn native_wgsl() -> Self {
         Self {
             name: "GPU, WGSL",
@@ -162,7 +163,7 @@ impl Profile {
         }
     }
 
-    /// Mesa's software Vulkan driver through WGSL.
+    /// Lavapipe through WGSL.
     pub fn software_wgsl() -> Self {
         Self {
             name: "lavapipe, WGSL",
@@ -172,7 +173,7 @@ impl Profile {
         }
     }
 
-    /// The software driver inside Chromium through WGSL: few bindings, small cubes.
+    /// Chromium's CPU Vulkan driver, SwiftShader, through WGSL: few bindings, small cubes.
     pub fn small_software_wgsl() -> Self {
         let hardware = HardwareProperties {
             max_bindings: 9,
@@ -193,12 +194,12 @@ impl Profile {
         Self::vulkan_card("GPU, Vulkan 1.3", (1, 3), &[FloatKind::BF16], gpu(32, 32))
     }
 
-    /// A GPU with Vulkan 1.2 whose planes are of 32 or 64 units, as the driver likes.
+    /// A GPU with Vulkan 1.2 whose driver chooses planes of 32 or 64 units.
     pub fn older_vulkan() -> Self {
         Self::vulkan_card("GPU, Vulkan 1.2", (1, 2), &[], gpu(32, 64))
     }
 
-    /// A GPU that computes halves and float64, and converts others.
+    /// A GPU that computes in f16 and f64; it only converts the dtypes in `converted`.
     fn vulkan_card(
         name: &'static str,
         vulkan: (u8, u8),
@@ -222,7 +223,7 @@ impl Profile {
         }
     }
 
-    /// Mesa's software Vulkan driver, which has no explicit layout of shared memory.
+    /// Lavapipe through SPIR-V, without an explicit layout of shared memory.
     pub fn software_vulkan() -> Self {
         Self {
             name: "lavapipe, Vulkan 1.3",
@@ -235,7 +236,7 @@ impl Profile {
         }
     }
 
-    /// A processor of eight cores with vectors of 256 bits.
+    /// A CPU of eight cores with 256-bit vectors.
     pub fn cpu() -> Self {
         let cores = 8;
         let hardware = HardwareProperties {
@@ -277,7 +278,7 @@ fn lavapipe() -> DeviceProperties {
     .into()
 }
 
-/// A GPU in wgpu's eyes, with planes of at least and at most so many units.
+/// The properties that wgpu reports for a GPU with this range of plane sizes.
 fn gpu(plane_min: u32, plane_max: u32) -> HardwareProperties {
     HardwareProperties {
         load_width: 128,
@@ -299,21 +300,21 @@ fn gpu(plane_min: u32, plane_max: u32) -> HardwareProperties {
     }
 }
 
-/// What tells devices apart, beside their hardware.
+/// Differences between devices.
 struct Reported {
     name: &'static str,
     hardware: HardwareProperties,
-    /// Floats beside f32.
+    /// Float types in addition to f32.
     floats: &'static [FloatKind],
-    /// Those that are loaded, stored and converted, but not computed with.
+    /// Float types for loads, stores and conversions only.
     converted: &'static [FloatKind],
-    /// Whether there are plane operations.
+    /// True if plane operations are available.
     has_planes: bool,
-    /// Whether addresses may have 64 bits.
+    /// True if 64-bit addresses are available.
     wide_addresses: bool,
-    /// Whether cubes see what others of their launch have stored, numbers of 8 bytes too.
+    /// True if cubes of a launch see each other's stores, including 8-byte atomics.
     cubes_talk: bool,
-    /// Whether there is a card, and not a program in its place.
+    /// True for a physical GPU, false if a CPU executes the kernels.
     is_card: bool,
 }
 

@@ -1,7 +1,7 @@
-//! A device that runs nothing and remembers what it was asked to run.
+//! A device that executes nothing and records the launched kernels.
 //!
-//! It is an implementation of CubeCL's server, so what it remembers has come the way of every launch on
-//! a real device that reports these properties: description, plan, kernel, launch.
+//! It implements CubeCL's server. Recorded kernels pass the same steps as on a real device of these
+//! properties: description, plan, kernel, launch.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -26,16 +26,16 @@ use cubecl_server::storage::{BytesResource, BytesStorage, ManagedResource};
 
 use crate::Profile;
 
-/// A kernel as it was launched: its definition, not yet compiled for anything.
+/// A launched kernel: its definition, not yet compiled.
 pub type Kernel = Arc<dyn CubeKernel>;
 
-/// Kernels in the order in which they were launched.
+/// Kernels in launch order.
 type Launches = Arc<Mutex<Vec<Kernel>>>;
 
-/// A device of given properties that remembers launches instead of running them.
+/// A device with given properties that records launches instead of executing them.
 ///
-/// Its memory is unlimited, because there is none: a handle of any size can be had, and what is written
-/// to it is forgotten.
+/// Its memory is unlimited because it has none: handles may have any size, and written data is
+/// discarded.
 ///
 /// # Example
 ///
@@ -59,13 +59,13 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A device that reports these properties under the name of a runtime.
+    /// A device that reports these properties under a runtime's name.
     pub fn new(runtime: &'static str, properties: DeviceProperties) -> Self {
         static NEXT: AtomicU16 = AtomicU16::new(0);
         let id = DeviceId::new(0, NEXT.fetch_add(1, Ordering::Relaxed));
         let launches = Launches::default();
         let alignment = properties.memory.alignment as usize;
-        // Nothing is captured, so nothing updates the captures.
+        // Nothing is captured, so captures need no updates.
         let (utilities, _captures) = ServerUtilities::init(
             ServiceId::of::<Recording>(id),
             runtime,
@@ -84,32 +84,31 @@ impl Recorder {
         }
     }
 
-    /// A device like this one.
+    /// A device with a profile's properties.
     pub fn of(profile: &Profile) -> Self {
         Self::new(profile.runtime, profile.properties.clone())
     }
 
-    /// A device like one that is there: plans and kernels come out the same.
+    /// A device with the properties of an existing one: plans and kernels are the same.
     pub fn like(client: &Client) -> Self {
         Self::new(client.name(), client.properties().clone())
     }
 
-    /// What to launch on.
+    /// The client to launch on.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// What has been launched since the last call.
+    /// The kernels that were launched since the last call.
     pub fn take(&self) -> Vec<Kernel> {
-        // Launches are handed to the device's thread: this waits until it has seen all of them. There is
-        // no device that could fail.
+        // Launches go to the device's thread: this waits for all of them. No device can fail here.
         let _ = self.client.flush();
         std::mem::take(&mut lock(&self.launches))
     }
 }
 
 fn lock(launches: &Launches) -> MutexGuard<'_, Vec<Kernel>> {
-    // A list that a panicking thread left behind is whole: kernels are pushed at once.
+    // The list is intact after a panic of another thread: a push is a single step.
     launches.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -125,7 +124,7 @@ impl std::fmt::Debug for Recording {
     }
 }
 
-/// What a device without memory says to whoever wants bytes back.
+/// The error of reads from a device without memory.
 fn nothing_there() -> IoError {
     IoError::UnsupportedIoOperation {
         backtrace: BackTrace::capture(),
@@ -134,7 +133,7 @@ fn nothing_there() -> IoError {
 
 impl DeviceService for Recording {
     fn init(_: DeviceId) -> Self {
-        unreachable!("`Recorder::new` registers each before anybody can ask for it")
+        unreachable!("`Recorder::new` registers every recorder first")
     }
 
     fn utilities(&self) -> ServerUtilitiesHandle {

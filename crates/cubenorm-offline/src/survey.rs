@@ -1,4 +1,4 @@
-//! Which kernels the cases of the catalogue come to on a device.
+//! The kernels that the cases of the catalogue launch on a device.
 
 use std::collections::HashSet;
 
@@ -8,30 +8,31 @@ use cubenorm_kernels::LaunchError;
 
 use crate::{Case, Kernel, Profile, Recorder};
 
-/// A kernel, and the first launch that it came from.
+/// A kernel and its first launch.
 #[derive(Clone)]
 pub struct Found {
     /// The kernel.
     pub kernel: Kernel,
     /// The name of its `#[cube]` function.
     pub name: &'static str,
-    /// The strategy of the plan, where there was one.
+    /// The strategy of the plan; `None` without a plan.
     pub strategy: Option<Strategy>,
     /// The dtype of the input.
     pub dtype: DType,
-    /// The case that it was launched for.
+    /// The case that launches it.
     pub case: String,
-    /// What was decided of its plan.
+    /// The knobs of its plan.
     pub knobs: Knobs,
-    /// Whether the benchmark measures it: a forward kernel of an analytic plan for one of its shapes.
+    /// True if the benchmark measures it: a forward kernel of an analytic plan for one of its
+    /// shapes.
     pub is_hot: bool,
 }
 
-/// Every kernel that the cases come to on a device, once each.
+/// All distinct kernels that the cases launch on a device.
 ///
 /// # Errors
 ///
-/// Where a case is wrong. What a device cannot do, or has no plan for, is left out.
+/// If a case is invalid. Cases that the device does not support or has no plan for are skipped.
 pub fn survey(profile: &Profile, cases: &[Case]) -> Result<Vec<Found>, LaunchError> {
     let recorder = Recorder::of(profile);
     let client = recorder.client();
@@ -58,7 +59,7 @@ pub fn survey(profile: &Profile, cases: &[Case]) -> Result<Vec<Found>, LaunchErr
                 let name = function(&id);
                 found.push(Found {
                     name,
-                    // What adds up partial sums is cut by no plan.
+                    // The reduction of partial sums has no strategy.
                     strategy: strategy.filter(|_| name != "fold"),
                     dtype: case.work.dtype(),
                     case: case.name.clone(),
@@ -72,7 +73,7 @@ pub fn survey(profile: &Profile, cases: &[Case]) -> Result<Vec<Found>, LaunchErr
     Ok(found)
 }
 
-/// Whether it is the device that lacks something, and not the case that is wrong.
+/// True if the device lacks something, false if the case is invalid.
 fn is_beyond_device(error: &LaunchError) -> bool {
     matches!(
         error,
@@ -83,7 +84,7 @@ fn is_beyond_device(error: &LaunchError) -> bool {
     )
 }
 
-/// The `#[cube]` function that a kernel comes from: CubeCL names a type after it.
+/// The `#[cube]` function of a kernel: CubeCL names a type after it.
 fn function(id: &KernelId) -> &'static str {
     let path = id.type_name().split('<').next().unwrap_or_default();
     path.rsplit("::").nth(1).unwrap_or(path)

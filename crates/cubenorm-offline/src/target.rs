@@ -1,11 +1,11 @@
-//! What kernels can be compiled to, and what exactly for.
+//! Compilation targets.
 
 use std::fmt;
 
 use serde::Serialize;
 use strum::{EnumIter, EnumString, IntoStaticStr};
 
-/// A language that one of CubeCL's compilers writes.
+/// An output language of CubeCL's compilers.
 #[derive(
     Debug,
     Clone,
@@ -23,30 +23,30 @@ use strum::{EnumIter, EnumString, IntoStaticStr};
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Language {
-    /// Assembly for NVIDIA's GPUs, by LLVM: what the runtime `cuda` launches.
+    /// Assembly for NVIDIA GPUs by LLVM, which the `cuda` runtime launches.
     Ptx,
-    /// C++ for the same, which the runtime `cuda` launches where CubeCL's feature `cuda-cpp` is on.
+    /// C++ for NVIDIA GPUs, which the `cuda` runtime launches with CubeCL's feature `cuda-cpp`.
     Cuda,
-    /// C++ for AMD's GPUs.
+    /// C++ for AMD GPUs.
     Hip,
-    /// C++ for Apple's.
+    /// C++ for Apple GPUs.
     Msl,
-    /// What browsers take, and wgpu turns into anything else.
+    /// The shading language of WebGPU, which wgpu translates to others.
     Wgsl,
-    /// What Vulkan takes.
+    /// The shading language of Vulkan.
     Spirv,
-    /// Machine code for this machine's processor, by LLVM.
+    /// Machine code for the current CPU, by LLVM.
     Llvm,
 }
 
 impl Language {
-    /// Its name on the command line and in names of folders.
+    /// Name on the command line and in folder names.
     pub fn name(self) -> &'static str {
         self.into()
     }
 }
 
-/// A language, and the device or the version that it is written for.
+/// A language, and the device or version that it targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Target {
     /// PTX for a compute capability such as 90.
@@ -61,26 +61,26 @@ pub enum Target {
     },
     /// HIP C++ for a GPU such as `gfx1100`.
     Hip {
-        /// The GPU, as ROCm calls it.
+        /// The GPU's name in ROCm.
         gfx: &'static str,
     },
-    /// Metal's language.
+    /// The Metal shading language.
     Msl,
-    /// WebGPU's language.
+    /// The WebGPU shading language.
     Wgsl,
     /// SPIR-V for a version of Vulkan.
     Spirv {
         /// Version of Vulkan: major, then minor.
         vulkan: (u8, u8),
-        /// Whether shared memory has a layout: `VK_KHR_workgroup_memory_explicit_layout`.
+        /// True if shared memory has an explicit layout: `VK_KHR_workgroup_memory_explicit_layout`.
         explicit_shared_memory: bool,
     },
-    /// The processor of this machine.
+    /// The current CPU.
     Llvm,
 }
 
 impl Target {
-    /// What it is written in.
+    /// The output language.
     pub fn language(self) -> Language {
         match self {
             Self::Ptx { .. } => Language::Ptx,
@@ -93,7 +93,7 @@ impl Target {
         }
     }
 
-    /// How names of its files end.
+    /// File name extension.
     pub fn extension(self) -> &'static str {
         match self.language() {
             Language::Ptx => "ptx",
@@ -106,7 +106,7 @@ impl Target {
         }
     }
 
-    /// What it is written for, where the language alone does not say.
+    /// The device or version, if the language has several.
     pub fn variant(self) -> Option<String> {
         match self {
             Self::Ptx { sm } | Self::Cuda { sm } => Some(format!("sm_{sm}")),

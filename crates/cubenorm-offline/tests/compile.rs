@@ -1,11 +1,11 @@
-//! From a kernel to the source of each target.
+//! Compiles kernels to each target.
 #![cfg(feature = "compilers")]
 
 use cubenorm_core::{DType, NormDesc, Statistics, StrategyChoice, TensorDesc};
 use cubenorm_kernels::{ForwardTensors, launch_forward};
 use cubenorm_offline::{Kernel, Profile, Recorder, Source, Target, check, representation};
 
-/// What an RMS norm comes to on a device, which is one kernel.
+/// The single kernel of an RMS norm on a device.
 fn rms_norm(profile: &Profile, dtype: DType) -> Kernel {
     let recorder = Recorder::of(profile);
     let client = recorder.client();
@@ -22,7 +22,7 @@ fn source(profile: &Profile, target: Target) -> Source {
 }
 
 #[test]
-fn each_target_is_written_in_its_own_language() {
+fn each_target_uses_its_language() {
     for (profile, word) in [
         (Profile::nvidia(80), ".visible .entry"),
         (Profile::amd("gfx1030"), "__global__"),
@@ -37,7 +37,7 @@ fn each_target_is_written_in_its_own_language() {
 }
 
 #[test]
-fn ptx_names_the_architecture_that_it_was_asked_for() {
+fn ptx_names_requested_architecture() {
     for sm in [80, 90, 100] {
         let text = source(&Profile::nvidia(sm), Target::Ptx { sm }).text;
         assert!(text.contains(&format!(".target sm_{sm}")), "{text}");
@@ -45,7 +45,7 @@ fn ptx_names_the_architecture_that_it_was_asked_for() {
 }
 
 #[test]
-fn spirv_comes_as_words_too_and_in_the_version_of_its_vulkan() {
+fn spirv_has_words_in_version_of_vulkan() {
     for (profile, minor) in [(Profile::older_vulkan(), 5), (Profile::vulkan(), 6)] {
         let binary = source(&profile, profile.targets[0]).binary;
         let binary = binary.expect("SPIR-V is binary");
@@ -55,8 +55,8 @@ fn spirv_comes_as_words_too_and_in_the_version_of_its_vulkan() {
 }
 
 #[test]
-fn what_cubecl_cannot_compile_is_an_error_and_no_panic() {
-    // A browser refuses bf16 before anything is compiled; the compiler behind it has to be asked in person.
+fn unsupported_kernel_is_an_error_not_a_panic() {
+    // A browser rejects bf16 before compilation, so this calls the compiler directly.
     let kernel = rms_norm(&Profile::nvidia(90), DType::BF16);
     let error = Target::Wgsl.compile(&*kernel).unwrap_err();
     assert!(!error.to_string().is_empty());
@@ -64,7 +64,7 @@ fn what_cubecl_cannot_compile_is_an_error_and_no_panic() {
 }
 
 #[test]
-fn what_is_checked_in_here_is_right() {
+fn checked_sources_are_valid() {
     for profile in [
         Profile::apple(),
         Profile::browser(),

@@ -1,4 +1,4 @@
-//! The catalogue reaches all that there is.
+//! Coverage of the catalogue.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,7 +16,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernels/src")
 }
 
-/// The functions of `kernels` that are launched.
+/// The launched functions of `kernels`.
 fn kernel_items() -> BTreeSet<String> {
     let mut items = BTreeSet::new();
     for path in sources(&root()) {
@@ -44,7 +44,7 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_kernel_strategy_and_dtype_is_reached_on_a_gpu() {
+fn gpu_reaches_every_kernel_strategy_and_dtype() {
     let found = found(&Profile::nvidia(90));
     let names: BTreeSet<String> = found.iter().map(|it| it.name.to_owned()).collect();
     assert_eq!(names, kernel_items());
@@ -66,7 +66,7 @@ fn every_kernel_strategy_and_dtype_is_reached_on_a_gpu() {
 }
 
 #[test]
-fn every_device_runs_the_same_kernels() {
+fn every_device_reaches_every_kernel() {
     for profile in Profile::all() {
         let found = found(&profile);
         let names: BTreeSet<String> = found.iter().map(|it| it.name.to_owned()).collect();
@@ -75,17 +75,17 @@ fn every_device_runs_the_same_kernels() {
 }
 
 #[test]
-fn no_source_of_a_kernel_depends_on_a_runtime() {
+fn kernel_sources_are_independent_of_runtimes() {
     for path in sources(&root()) {
         let text = fs::read_to_string(&path).expect("a source is text");
-        // Unit tests are for the host.
+        // Unit tests run on the host.
         let conditions = text.matches("cfg").count() - text.matches("#[cfg(test)]").count();
         assert_eq!(conditions, 0, "{}", path.display());
     }
 }
 
 #[test]
-fn every_activation_is_reached_there_and_back() {
+fn every_activation_is_reached_forward_and_backward() {
     let cases = Case::all();
     for kind in cubenorm_core::ActivationKind::iter() {
         let forward = |case: &Case| matches!(&case.work, Work::Forward(desc) if desc.activation.kind() == kind);
@@ -96,7 +96,7 @@ fn every_activation_is_reached_there_and_back() {
 }
 
 #[test]
-fn every_device_has_kernels_of_its_own_and_each_only_once() {
+fn every_device_lists_each_kernel_once() {
     for profile in Profile::all() {
         let found = found(&profile);
         assert!(found.len() > 50, "{}: {}", profile.name, found.len());

@@ -1,4 +1,4 @@
-//! The device that remembers what it was asked to run.
+//! Tests of the recording device.
 
 use cubenorm_core::{DType, NormDesc, Statistics, Strategy, StrategyChoice, TensorDesc};
 use cubenorm_kernels::{ForwardTensors, LaunchError, launch_forward};
@@ -29,7 +29,7 @@ fn names(recorder: &Recorder) -> Vec<&'static str> {
 }
 
 #[test]
-fn a_row_that_is_split_is_two_kernels() {
+fn split_row_launches_two_kernels() {
     let recorder = Recorder::of(&Profile::nvidia(90));
     let desc = layer_norm([2, 1 << 20], DType::F32);
     launch(&recorder, &desc, Strategy::Split).unwrap();
@@ -39,7 +39,7 @@ fn a_row_that_is_split_is_two_kernels() {
 }
 
 #[test]
-fn a_device_like_another_launches_the_same_kernels() {
+fn equal_properties_launch_equal_kernels() {
     let first = Recorder::of(&Profile::cpu());
     let second = Recorder::like(first.client());
     let desc = layer_norm([64, 768], DType::F16);
@@ -53,7 +53,7 @@ fn a_device_like_another_launches_the_same_kernels() {
 }
 
 #[test]
-fn what_the_real_device_would_refuse_is_refused() {
+fn unsupported_dtype_is_an_error() {
     let recorder = Recorder::of(&Profile::browser());
     let error = launch(
         &recorder,
@@ -65,7 +65,7 @@ fn what_the_real_device_would_refuse_is_refused() {
 }
 
 #[test]
-fn tensors_larger_than_any_memory_can_be_planned_for() {
+fn tensors_larger_than_memory_are_planned() {
     let recorder = Recorder::of(&Profile::nvidia(80));
     let desc = layer_norm([1 << 22, 1 << 13], DType::F32);
     launch(&recorder, &desc, StrategyChoice::Inferred).unwrap();

@@ -1,11 +1,11 @@
-//! The way back.
+//! Backward cases.
 
 use cubenorm_core::{DType, Epsilon, GradientDesc, NormDesc, Statistics};
 
 use super::descriptions::{Of, REDUCED, WithStatistics, activations};
 use super::{Breadth, Case};
 
-/// Gradients of what the benchmark measures, and of the other parts of a kernel.
+/// Backward passes of the benchmark's problems, and of other variants of a kernel.
 pub(super) fn gradients(dtype: DType) -> Vec<Case> {
     let of = Of(dtype);
     let named = |name: &str, shape: &[usize], norm: NormDesc| {
@@ -16,7 +16,7 @@ pub(super) fn gradients(dtype: DType) -> Vec<Case> {
         &[32768, 256],
         &[64, 65536],
         &[1021, 1021],
-        // Rows that cubes of a GPU share.
+        // Rows that a cluster of GPU cubes shares.
         &[2048, 65536],
     ];
     let picture = [8, 64, 128, 128];
@@ -40,7 +40,7 @@ pub(super) fn gradients(dtype: DType) -> Vec<Case> {
         ),
         named("group_norm", &picture, of.group_norm(picture)),
         named("instance_norm", &picture, of.instance_norm(&picture)),
-        Case::backward("groups, channels last", groups),
+        Case::backward("groups, channels-last", groups),
     ]);
     let flat = of.layer_norm(&[512, 768]);
     let plain = |axis: usize, input: &[usize], statistics| {
@@ -70,7 +70,7 @@ pub(super) fn gradients(dtype: DType) -> Vec<Case> {
     cases.extend([
         Case::backward("parameters only", parameters_only),
         Case::backward("input only", input_only),
-        Case::backward("epsilon beside the root", GradientDesc::new(beside)),
+        Case::backward("epsilon outside sqrt", GradientDesc::new(beside)),
         Case::backward("no statistics", unsaved),
     ]);
     cases.extend(activations().into_iter().map(|activation| {

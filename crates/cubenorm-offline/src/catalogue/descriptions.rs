@@ -1,10 +1,10 @@
-//! Normalizations, and what goes into them.
+//! Descriptions of common normalizations.
 
 use cubenorm_core::{
     Activation, DType, Layout, NormDesc, Statistics, TensorDesc, WrittenStatistics,
 };
 
-/// An input and the tensors that go with it, all of one dtype.
+/// Tensors of one dtype.
 #[derive(Clone, Copy)]
 pub(super) struct Of(pub(super) DType);
 
@@ -17,7 +17,7 @@ impl Of {
         TensorDesc::new(Layout::strided(shape, strides), self.0)
     }
 
-    /// Over the last axis, with scale and bias.
+    /// Layer norm over the last axis, with scale and bias.
     pub(super) fn layer_norm(self, shape: &[usize]) -> NormDesc {
         let last = &shape[shape.len() - 1..];
         self.rms_norm(shape)
@@ -25,14 +25,14 @@ impl Of {
             .with_bias(self.tensor(last))
     }
 
-    /// Over the last axis, with a scale.
+    /// RMS norm over the last axis, with a scale.
     pub(super) fn rms_norm(self, shape: &[usize]) -> NormDesc {
         let last = shape.len() - 1;
         NormDesc::new(self.tensor(shape), [last], Statistics::MeanSquare)
             .with_scale(self.tensor(&shape[last..]))
     }
 
-    /// Over these axes, with a scale and a bias for each channel of axis 1.
+    /// A normalization over `axes`, with a scale and a bias per channel of axis 1.
     pub(super) fn of_channels(self, shape: &[usize], axes: &[usize]) -> NormDesc {
         let mut channels = vec![1; shape.len() - 1];
         channels[0] = shape[1];
@@ -41,18 +41,18 @@ impl Of {
             .with_bias(self.tensor(&channels))
     }
 
-    /// Over the pixels of a picture.
+    /// Instance norm over spatial positions.
     pub(super) fn instance_norm(self, shape: &[usize]) -> NormDesc {
         self.of_channels(shape, &[2, 3])
     }
 
-    /// Over all pictures, statistics written for the running ones.
+    /// Batch norm in training, with statistics written for the running ones.
     pub(super) fn batch_norm(self, shape: &[usize]) -> NormDesc {
         self.of_channels(shape, &[0, 2, 3])
             .with_written_statistics(WrittenStatistics::MeanVariance)
     }
 
-    /// With running statistics.
+    /// Batch norm with running statistics.
     pub(super) fn batch_norm_inference(self, shape: &[usize]) -> NormDesc {
         let channels = self.tensor(&[shape[1], 1, 1]);
         self.of_channels(shape, &[0, 2, 3])
@@ -62,7 +62,7 @@ impl Of {
             })
     }
 
-    /// Over groups of channels and their pixels.
+    /// Group norm over 32 groups of channels.
     pub(super) fn group_norm(self, [n, c, h, w]: [usize; 4]) -> NormDesc {
         let (groups, each) = (32, c / 32);
         let params = self.tensor(&[groups, each, 1, 1]);
@@ -72,7 +72,7 @@ impl Of {
             .with_bias(params)
     }
 
-    /// The same with channels last in memory, of whose groups each pixel has a few numbers.
+    /// Group norm in channels-last layout.
     pub(super) fn group_norm_channels_last(self, [n, c, h, w]: [usize; 4]) -> NormDesc {
         let (groups, each) = (32, c / 32);
         let strides = [h * w * c, each, 1, w * c, c];
@@ -95,7 +95,7 @@ impl WithStatistics for NormDesc {
     }
 }
 
-/// Statistics that reduce something.
+/// Statistics that are reduced.
 pub(super) const REDUCED: [(&str, Statistics); 5] = [
     ("mean and variance", Statistics::MeanVariance),
     ("mean square", Statistics::MeanSquare),

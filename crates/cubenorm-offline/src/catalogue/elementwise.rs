@@ -1,11 +1,11 @@
-//! The elementwise step beside a normalization.
+//! Elementwise cases.
 
 use cubenorm_core::{BlendDesc, DType, Epsilon, TensorDesc};
 
 use super::descriptions::Of;
 use super::{Breadth, Case, Work};
 
-/// A step of each kind.
+/// One case of each kind.
 pub(super) fn blends(dtype: DType) -> Vec<Case> {
     let of = Of(dtype);
     let channels = of.tensor(&[64]);

@@ -1,4 +1,4 @@
-//! Normalizations: those that the benchmark measures, and parts of a kernel that none of those has.
+//! Forward cases: the benchmark's problems, and variants of a kernel that these do not reach.
 
 use cubenorm_core::{
     Activation, DType, Epsilon, NormDesc, ResidualPlace, Statistics, TensorDesc, WrittenStatistics,
@@ -7,7 +7,7 @@ use cubenorm_core::{
 use super::descriptions::{Of, REDUCED, WithStatistics, activations};
 use super::{Breadth, Case};
 
-/// What the benchmark measures, which has no f64.
+/// The benchmark's problems, which exclude f64.
 pub(super) fn measured(dtype: DType) -> Vec<Case> {
     let of = Of(dtype);
     let layers = [
@@ -40,7 +40,7 @@ pub(super) fn measured(dtype: DType) -> Vec<Case> {
         cases.extend(descs.map(|(name, desc)| named(name, &shape, desc)));
     }
     cases.extend(groups.map(|shape| named("group_norm", &shape, of.group_norm(shape))));
-    // Short rows, long ones, odd ones; a picture is the first with columns.
+    // Short rows, long ones and odd ones. The first case of a feature map has columns.
     let all_strategies = [
         "2048, 4096",
         "32768, 256",
@@ -57,10 +57,10 @@ pub(super) fn measured(dtype: DType) -> Vec<Case> {
     cases
 }
 
-/// Parts of a kernel that no problem of the benchmark has.
+/// Variants of a kernel that no problem of the benchmark reaches.
 pub(super) fn variants(dtype: DType) -> Vec<Case> {
     let of = Of(dtype);
-    // Rows along the innermost axis, and across it.
+    // Rows along the innermost axis, and perpendicular to it.
     let flat = [512, 768];
     let deep = [16, 64, 1024];
     let bases = [
@@ -92,14 +92,14 @@ pub(super) fn variants(dtype: DType) -> Vec<Case> {
             mean: given.clone(),
             variance: given,
         };
-        add("given statistics", plain(statistics));
+        add("provided statistics", plain(statistics));
         add(
             "variance written",
             base.clone()
                 .with_written_statistics(WrittenStatistics::MeanVariance),
         );
         add(
-            "epsilon beside the root",
+            "epsilon outside sqrt",
             base.clone().with_epsilon(Epsilon::AddedToDeviation(1e-9)),
         );
         let residual = base.clone().with_residual(input.clone());
@@ -135,28 +135,28 @@ pub(super) fn variants(dtype: DType) -> Vec<Case> {
     };
     cases.extend([
         layout("padded rows", of.strided(&flat, &[1024, 1])),
-        layout("rows from anywhere", of.strided(&flat, &[1025, 1])),
+        layout("unaligned rows", of.strided(&flat, &[1025, 1])),
         layout("transposed", of.strided(&flat, &[1, 512])),
         layout("every other element", of.strided(&flat, &[1536, 2])),
         layout("one row, repeated", of.strided(&flat, &[0, 1])),
         Case::forward(
-            "pictures, channels last",
+            "feature maps, channels-last",
             NormDesc {
                 input: of.strided(&[8, 64, 32, 32], &[65536, 1, 2048, 64]),
                 ..of.instance_norm(&[8, 64, 32, 32])
             },
         ),
         Case::forward(
-            "groups, channels last",
+            "groups, channels-last",
             of.group_norm_channels_last([8, 320, 64, 64])
                 .with_written_statistics(WrittenStatistics::MeanRstd),
         ),
-        // A prime number of channels in each, which no few vectors have whole groups of.
+        // A prime number of channels per group: a few vectors never hold whole groups.
         Case::forward(
-            "groups of 37 channels, channels last",
+            "groups of 37 channels, channels-last",
             of.group_norm_channels_last([2, 1184, 16, 16]),
         ),
-        // More elements than 32 bits count.
+        // More elements than 32 bits can address.
         Case::forward("wide addresses", of.layer_norm(&[1 << 20, 1 << 13])),
     ]);
     cases.extend(activated(dtype));
@@ -173,7 +173,7 @@ pub(super) fn activated(dtype: DType) -> Vec<Case> {
     activations().into_iter().map(case).collect()
 }
 
-/// What several dtypes meet in, a sum that is rounded to the input's, and rows across memory.
+/// Mixed dtypes, a sum rounded to the input's dtype, and rows that are strided in memory.
 pub(super) fn mixed(dtype: DType) -> Vec<Case> {
     let of = Of(dtype);
     let base = of.layer_norm(&[512, 768]);
@@ -187,7 +187,7 @@ pub(super) fn mixed(dtype: DType) -> Vec<Case> {
     let anywhere = of.strided(&[512, 768], &[769, 1]);
     vec![
         Case::forward(
-            "scale and output from anywhere",
+            "unaligned scale and output",
             base.clone()
                 .with_scale(anywhere.clone())
                 .with_output(anywhere),
@@ -198,7 +198,10 @@ pub(super) fn mixed(dtype: DType) -> Vec<Case> {
                 .with_scale(wide.clone())
                 .with_bias(wide.clone()),
         ),
-        Case::forward("wide given statistics", base.clone().with_statistics(given)),
+        Case::forward(
+            "wide provided statistics",
+            base.clone().with_statistics(given),
+        ),
         Case::forward("residual and sum", base.with_residual(residual).with_sum())
             .with(Breadth::Strategies),
         Case::forward("columns", columns).with(Breadth::Strategies),

@@ -1,4 +1,4 @@
-//! What is compiled: problems that between them reach every kernel, strategy and part of a kernel.
+//! The catalogue of problems that together reach every kernel, strategy and variant of a kernel.
 
 mod backward;
 mod descriptions;
@@ -11,33 +11,33 @@ pub use work::Work;
 use cubecl::client::Client;
 use cubenorm_core::{DType, GradientDesc, NormDesc, StrategyChoice};
 
-/// Something to launch.
+/// A problem to launch.
 #[derive(Debug, Clone)]
 pub struct Case {
-    /// What it is, in words.
+    /// Description in words.
     pub name: String,
-    /// What is launched.
+    /// The launch.
     pub work: Work,
-    /// Which of its plans are wanted.
+    /// The plans to launch.
     pub breadth: Breadth,
-    /// Whether it is measured by the benchmark, so that what the analytic plan comes to should be as
-    /// fast as it can be.
+    /// True if the benchmark measures it, so its analytic plan should be fast.
     pub measured: bool,
 }
 
-/// Which of the plans for a problem are wanted.
+/// The selection of plans for a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Breadth {
-    /// The analytic one.
+    /// The analytic plan.
     Analytic,
-    /// That and one of each strategy that applies; for a software driver what the tuner would measure.
+    /// The analytic plan and each strategy that applies. On a CPU Vulkan driver, the autotuning
+    /// candidates instead of strategies.
     Strategies,
-    /// Those and all that the tuner would measure.
+    /// All of these, and all autotuning candidates.
     Candidates,
 }
 
 impl Breadth {
-    /// All candidates of the dtype with the widest vectors, which has the most of them.
+    /// All candidates for the dtype with the widest vectors, which has the most of them.
     fn of_candidates(dtype: DType) -> Self {
         match dtype {
             DType::F16 => Self::Candidates,
@@ -47,22 +47,21 @@ impl Breadth {
 }
 
 impl Case {
-    /// Everything in f32, and of the other dtypes what is [essential](Self::essential).
+    /// All cases in f32, and the [essential](Self::essential) cases of the other dtypes.
     pub fn all() -> Vec<Self> {
         let float = DType::F32;
         let mut cases = forward::measured(float);
         cases.extend(forward::variants(float));
         cases.extend(backward::gradients(float));
         cases.extend(elementwise::blends(float));
-        // Functions are another dtype's own where they are computed in it.
+        // f64 computes activations in its own dtype.
         cases.extend(forward::activated(DType::F64));
         let others = Self::essential().into_iter();
         cases.extend(others.filter(|case| case.work.dtype() != float));
         cases
     }
 
-    /// Of each dtype the strategies there and back: for a device that differs from another in its numbers
-    /// alone.
+    /// The forward and backward strategies of each dtype: for devices that differ only in numbers.
     pub fn essential() -> Vec<Self> {
         let of = |dtype| {
             let mut cases = forward::measured(dtype);
@@ -75,7 +74,7 @@ impl Case {
         DType::ALL.into_iter().flat_map(of).collect()
     }
 
-    /// The choices that the wanted plans come from, some of which may not apply.
+    /// The choices for the requested plans; some may not apply.
     pub fn choices(&self, client: &Client) -> Vec<StrategyChoice> {
         self.work.choices(client, self.breadth)
     }

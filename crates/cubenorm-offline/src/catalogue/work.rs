@@ -1,4 +1,4 @@
-//! A launch with all its buffers.
+//! A launch and its buffers.
 
 use cubecl::client::Client;
 use cubenorm_core::{
@@ -12,14 +12,14 @@ use cubenorm_kernels::{
 
 use super::Breadth;
 
-/// What a case launches.
+/// The launch of a case.
 #[derive(Debug, Clone)]
 pub enum Work {
     /// A normalization.
     Forward(NormDesc),
-    /// Its gradients.
+    /// Its backward pass.
     Backward(GradientDesc),
-    /// The elementwise step beside it.
+    /// An elementwise moving average.
     Blend(BlendDesc),
 }
 
@@ -33,7 +33,7 @@ impl Work {
         }
     }
 
-    /// The strategy of the plan that a choice comes to; none where nothing is planned.
+    /// The strategy of the plan for a choice; `None` if nothing is planned.
     ///
     /// # Errors
     ///
@@ -50,11 +50,11 @@ impl Work {
         })
     }
 
-    /// Launches it with buffers that fit.
+    /// Launches it with fitting buffers.
     ///
     /// # Errors
     ///
-    /// [`LaunchError`] where the device has no plan for it.
+    /// [`LaunchError`] if the device has no plan for it.
     pub fn launch(&self, client: &Client, choice: StrategyChoice) -> Result<(), LaunchError> {
         let buffer = |desc: &TensorDesc| {
             let elements = desc.layout.checked_span().unwrap_or(0).max(1);
@@ -95,20 +95,20 @@ impl Work {
         Ok(())
     }
 
-    /// The choices that the wanted plans come from, some of which may not apply.
+    /// The choices for the requested plans; some may not apply.
     pub(super) fn choices(&self, client: &Client, breadth: Breadth) -> Vec<StrategyChoice> {
         let mut choices = vec![StrategyChoice::Inferred];
         if matches!(self, Self::Blend(_)) {
             return choices;
         }
         let hardware = hardware(client);
-        // No plan for a software driver has units that share memory, unless somebody forces it.
+        // Plans for a CPU Vulkan driver use shared memory only if forced.
         let is_forced = breadth >= Breadth::Strategies && !hardware.is_software();
         if is_forced {
             choices.extend(Strategy::ALL.map(StrategyChoice::from));
         }
         if breadth >= Breadth::Candidates || breadth >= Breadth::Strategies && !is_forced {
-            // Where there is no problem or no plan, launching says so.
+            // A launch reports a missing problem or plan.
             let places = match self {
                 Self::Forward(desc) => problem_on(desc, &hardware, StrategyChoice::Inferred)
                     .ok()

@@ -1,4 +1,4 @@
-//! Checks that need no program beside this one.
+//! Checks that need no other program.
 
 mod msl;
 mod wgsl;
@@ -7,7 +7,7 @@ use cubecl::ir::DeviceProperties;
 
 use crate::{Source, Target};
 
-/// Whether a source is right, as far as that can be told in here; none where it takes another program.
+/// Checks a source; `None` if that needs another program.
 pub fn check(
     target: Target,
     source: &Source,
@@ -16,7 +16,7 @@ pub fn check(
     match target {
         Target::Msl => Some(msl::check(&source.text)),
         Target::Wgsl => Some(wgsl::check(&source.text, properties)),
-        // It is machine code already: LLVM has verified it and made it so.
+        // LLVM has already verified and compiled it.
         Target::Llvm => Some(Ok(())),
         Target::Ptx { .. } | Target::Cuda { .. } | Target::Hip { .. } | Target::Spirv { .. } => {
             None

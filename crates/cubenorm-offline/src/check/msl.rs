@@ -1,17 +1,17 @@
-//! The structure of MSL, for which there is no compiler but on macOS.
+//! Checks the structure of MSL, because its compiler exists on macOS only.
 
 use std::collections::HashSet;
 
-/// Types that Metal has not.
+/// Types that Metal lacks.
 const UNSUPPORTED: [&str; 2] = ["double", "float64_t"];
 
-/// Checks that brackets match, that there is one kernel, that its buffers have an index each, and that
-/// no type is used that Metal has not.
+/// Checks for matching brackets, a single kernel, distinct buffer indices, and no types that Metal
+/// lacks.
 pub fn check(text: &str) -> Result<(), String> {
     brackets(text)?;
     let kernels = words(text).filter(|&word| word == "kernel").count();
     if kernels != 1 {
-        return Err(format!("{kernels} kernels where there should be 1"));
+        return Err(format!("found {kernels} kernels: expected 1"));
     }
     if let Some(word) = words(text).find(|word| UNSUPPORTED.contains(word)) {
         return Err(format!("Metal has no `{word}`"));
@@ -71,12 +71,12 @@ mod tests {
     const ARGUMENTS: &str = "device float* a [[buffer(0)]], device float* b [[buffer(1)]]";
 
     #[test]
-    fn a_kernel_of_two_buffers_is_right() {
+    fn kernel_of_two_buffers_is_valid() {
         check(&kernel(ARGUMENTS, "a[0] = b[0];")).unwrap();
     }
 
     #[test]
-    fn what_metal_would_refuse_is_told() {
+    fn invalid_msl_is_reported() {
         let wrong = |text: &str| check(text).unwrap_err();
         assert_eq!(
             wrong(&kernel(ARGUMENTS, "a[0] = b[0;")),
@@ -87,6 +87,6 @@ mod tests {
         let double = kernel(ARGUMENTS, "double x = 0;");
         assert_eq!(wrong(&double), "Metal has no `double`");
         assert_eq!(wrong(&kernel("float a", "")), "no argument is a buffer");
-        assert_eq!(wrong("void f() {}"), "0 kernels where there should be 1");
+        assert_eq!(wrong("void f() {}"), "found 0 kernels: expected 1");
     }
 }

@@ -1,10 +1,11 @@
-//! WGSL by naga, the validator that wgpu itself runs.
+//! Validates WGSL with naga, as wgpu does.
 
 use cubecl::ir::features::Plane;
 use cubecl::ir::{DeviceProperties, ElemType, FloatKind};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 
-/// Parses and validates a module, with what wgpu lets a device of these properties use.
+/// Parses and validates a module, with the capabilities that wgpu enables on a device of these
+/// properties.
 pub fn check(text: &str, properties: &DeviceProperties) -> Result<(), String> {
     let module = naga::front::wgsl::parse_str(text).map_err(|error| error.emit_to_string(text))?;
     let has = |kind| properties.supports_type(ElemType::Float(kind));
@@ -30,14 +31,14 @@ mod tests {
         @compute @workgroup_size(1) fn main() { x[0] = x[0] + 1.0h; }";
 
     #[test]
-    fn half_precision_is_right_where_the_device_has_it_and_wrong_elsewhere() {
+    fn f16_is_valid_only_if_supported() {
         check(HALF, &Profile::browser().properties).unwrap();
         let without = check(HALF, &Profile::small_software_wgsl().properties);
         assert!(without.is_err());
     }
 
     #[test]
-    fn a_wrong_module_is_told_with_the_line_that_is_wrong() {
+    fn invalid_module_error_shows_line() {
         let text = "@compute @workgroup_size(1) fn main() { let x = 1u + 1.5f; }";
         let error = check(text, &Profile::browser().properties).unwrap_err();
         assert!(error.contains("1u + 1.5f"), "{error}");

@@ -1,4 +1,4 @@
-//! What is to be generated, on all cores.
+//! Generates sources on all cores.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs;
@@ -14,17 +14,17 @@ use cubenorm_offline::{Case, Found, Language, Profile, Target, check, representa
 
 use crate::protocol::{Outcome, Source};
 
-/// Bytes of a thread's stack: CubeCL's passes go down into the expressions of a kernel.
+/// Bytes of a thread's stack: CubeCL's passes recurse into a kernel's expressions.
 const STACK: usize = 64 << 20;
 
-/// A kernel and what it is to become.
+/// A kernel and its target.
 pub struct Job {
     pub found: Found,
     target: Target,
     properties: Arc<DeviceProperties>,
 }
 
-/// Every kernel for every target of these languages, once each.
+/// All distinct pairs of kernel and target for these languages.
 pub fn all(languages: &BTreeSet<Language>) -> Result<Vec<Job>> {
     let (all, essential) = (Case::all(), Case::essential());
     let mut seen = HashSet::new();
@@ -36,7 +36,7 @@ pub fn all(languages: &BTreeSet<Language>) -> Result<Vec<Job>> {
         if targets.is_empty() {
             continue;
         }
-        // The first device of a language has everything in it.
+        // The first device of a language uses all cases.
         let is_first = targets.iter().fold(false, |is_first, target| {
             begun.insert(target.language()) || is_first
         });
@@ -58,7 +58,7 @@ pub fn all(languages: &BTreeSet<Language>) -> Result<Vec<Job>> {
     Ok(jobs)
 }
 
-/// Generates all of them and says of each what came of it, in no particular order.
+/// Generates all sources and reports each result, in no particular order.
 pub fn run(
     jobs: &[Job],
     out: &Path,
@@ -89,7 +89,7 @@ pub fn run(
 }
 
 impl Job {
-    /// Generates it, into its file.
+    /// Generates the source and writes its file.
     fn run(&self, out: &Path, checks: bool) -> Result<Source> {
         let Found {
             kernel,

@@ -1,6 +1,6 @@
-//! Writes the source that CubeCL generates for every kernel and target, and says so line by line.
+//! Writes the source that CubeCL generates for every kernel and target, and reports each as a line.
 //!
-//! `cargo xtask codegen` builds and runs it; what is printed is for that command.
+//! `cargo xtask codegen` builds and runs this program and reads its output.
 
 mod jobs;
 mod protocol;
@@ -29,13 +29,14 @@ struct Args {
     /// Folder to write to.
     #[arg(long)]
     out: PathBuf,
-    /// Check what can be checked in here: WGSL and the structure of MSL.
+    /// Check WGSL and the structure of MSL, which need no other program.
     #[arg(long)]
     check: bool,
 }
 
 fn main() -> ExitCode {
-    // CubeCL's compilers panic at what they cannot do; it is caught and told like any other failure.
+    // CubeCL's compilers panic on unsupported input; these panics are caught and reported as
+    // failures.
     std::panic::set_hook(Box::new(|_| {}));
     match run(&Args::parse()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -76,5 +77,5 @@ fn say(event: &Event) -> Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{line}")
         .and_then(|()| out.flush())
-        .context("nobody listens")
+        .context("standard output is closed")
 }

@@ -1,4 +1,4 @@
-//! What is said to `cargo xtask codegen`, a line of JSON each.
+//! The messages to `cargo xtask codegen`, one line of JSON each.
 
 use cubenorm_core::{DType, Strategy};
 use cubenorm_offline::Language;
@@ -8,21 +8,21 @@ use serde::Serialize;
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    /// How many sources there will be.
+    /// The number of sources to generate.
     Planned {
-        /// So many.
+        /// Number of sources.
         sources: usize,
     },
-    /// One of them.
+    /// A finished source.
     Source(Box<Source>),
 }
 
-/// A source, and what came of it.
+/// A source and its outcome.
 #[derive(Serialize)]
 pub struct Source {
-    /// What it is written in.
+    /// The language.
     pub target: Language,
-    /// What it is written for, where that is not all.
+    /// The device or version, if the language has several.
     pub variant: Option<String>,
     /// The kernel.
     pub kernel: &'static str,
@@ -30,28 +30,28 @@ pub struct Source {
     pub strategy: Option<Strategy>,
     /// The dtype of its input.
     pub dtype: DType,
-    /// What it is launched for.
+    /// The case that launches it.
     pub case: String,
-    /// What was decided of its plan.
+    /// The knobs of its plan.
     pub knobs: String,
-    /// Whether it is to be fast.
+    /// True if the benchmark measures it.
     pub hot: bool,
-    /// Where it lies, in the folder; of a kernel that did not compile, what was to be compiled.
+    /// Path in the output folder. If the kernel did not compile, the file has its representation.
     pub file: String,
-    /// What came of it.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
-/// What came of a source.
+/// The outcome of a source.
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It was generated.
+    /// Generated.
     Generated,
-    /// It was generated and is right, as far as that was checked.
+    /// Generated and valid, as far as checked.
     Checked,
-    /// It was generated and is wrong.
+    /// Generated but invalid, with the reason.
     Wrong(String),
-    /// It was not generated.
+    /// Not generated, with the reason.
     Refused(String),
 }

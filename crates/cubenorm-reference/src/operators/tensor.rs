@@ -17,7 +17,7 @@ impl<N: Copy> Tensor<N> {
         self.desc.shape()
     }
 
-    /// The element at an index of a tensor to which this one broadcasts, NumPy style.
+    /// The element at an index of a larger tensor, after broadcasting NumPy style.
     pub fn at(&self, index: &[usize]) -> N {
         self.buffer[address(&self.desc.layout, index.len(), index)]
     }
