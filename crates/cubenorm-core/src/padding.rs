@@ -13,8 +13,8 @@ impl NormDesc {
     /// The same normalization with the padding of the input's rows treated as elements. The first
     /// elements of each row of the result are the result of this description.
     ///
-    /// This applies to an input whose padded rows, but not its unpadded ones, divide into whole
-    /// vectors, and whose only gaps are padding. It is `None` for any other input, and
+    /// This applies to an input whose rows divide into whole vectors with their padding only, and
+    /// that has no other gaps. It is `None` for any other input, and
     ///
     /// - if padding would change a result: a statistic is reduced, or a parameter changes along a
     ///   row;

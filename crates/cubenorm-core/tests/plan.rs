@@ -1799,7 +1799,7 @@ fn cpu_prefetches_next_row() {
     );
     assert!(!fetches(&gathered, &hardware, inferred));
     let desc = layer_norm(4096, 4096, DType::F32);
-    // Staged rows are loaded as a whole, several rows per unit are loads in flight already, and a
+    // Staged rows are loaded as a whole, and several rows per unit already overlap their loads. A
     // unit with parts of rows has no next row.
     assert!(!fetches(
         &layer_norm(4096, 64, DType::F32),

@@ -293,8 +293,8 @@ pub struct Blueprint {
     pub writes_sum: bool,
     /// The statistics that are written and the row dimensions of their tensor.
     pub written_statistics: Option<(WrittenStatistics, usize)>,
-    /// True if a row is reduced and written by different launches, because several teams share it
-    /// or its segments are [combined](Team::joined) in between.
+    /// True if a row is reduced and written by different launches: several teams share it, or its
+    /// segments are [combined](Team::joined) in between.
     pub split: bool,
 }
 

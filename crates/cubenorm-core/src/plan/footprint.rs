@@ -183,8 +183,8 @@ pub(super) fn lanes_of_rows(team: &Team) -> usize {
     }
 }
 
-/// Elements of the partial statistics of a split row: two vectors for each part of each row group,
-/// part after part, then `shifts` vectors for each row group.
+/// Elements of the partial statistics of a split row. Each part of each row group has two vectors,
+/// part after part. Then each row group has `shifts` vectors.
 ///
 /// Row groups with a tail cover some rows twice, so their vectors have more lanes than rows.
 pub(super) fn partial_statistics(team: &Team, grid: &Grid, shifts: usize) -> usize {

@@ -209,9 +209,9 @@ pub struct GradientPlan {
     pub reason: &'static str,
 }
 
-/// Partial sums per column that a fused launch writes: one per team, one per cube if a cube has
-/// several teams, or one per row if several teams share it. A core that has parts of all vectors of
-/// rows writes each of its columns once.
+/// Partial sums per column that a fused launch writes. There is one per team, one per cube at
+/// [`Level::Column`], or one per row that several teams share. A core that has parts of all vectors
+/// of rows writes each of its columns once.
 fn parts_of_columns(grid: &Grid, team: &Team) -> usize {
     match team.level {
         Level::Column => grid.cube_count as usize,
@@ -271,9 +271,9 @@ impl fmt::Display for GradientPlan {
 
 /// Plans a launch of the backward pass.
 ///
-/// Column sums are fused if few teams process many rows each: on a CPU, and on a GPU whose
-/// registers or shared memory hold the sums of a row, with one wave of teams. Otherwise the plan
-/// omits them, and they need a launch over the columns.
+/// Column sums are fused if few teams process many rows each. This holds on a CPU, and on a GPU
+/// whose registers or shared memory hold the sums of a row. Otherwise the plan omits them, and they
+/// need a launch over the columns.
 ///
 /// # Errors
 ///

@@ -13,10 +13,10 @@ const WORTH_AN_END: usize = 4;
 /// 1.2 with four.
 const REGISTERS_OF_ENDS: usize = 2;
 
-/// Vectors that cross parameter segments read the parameter twice. They need at least this fraction
-/// of the widest vector's lanes (as its denominator), and more than this multiple of the lanes of
-/// vectors that do not cross. Group norm, 7 x 7, AVX-512, vs. one lane: ratio 0.5 to 0.7 with all
-/// lanes, 0.85 with half, 1.25 with a quarter.
+/// Minimum advantage of vectors that cross parameter segments, since they read the parameter twice.
+/// They need at least 1/2 of the widest vector's lanes, and more than twice the lanes of vectors
+/// that do not cross. Group norm, 7 x 7, AVX-512, vs. one lane: ratio 0.5 to 0.7 with all lanes,
+/// 0.85 with half, 1.25 with a quarter.
 const WORTH_RUNS: usize = 2;
 
 /// The vectors of a launch.
@@ -241,16 +241,16 @@ fn mode(access: &Access, lanes: Lanes, vector: usize) -> LoadMode {
     }
 }
 
-/// True if a tensor is constant along column segments that are at least as long as a vector but not
-/// a multiple of it.
+/// True if a tensor is constant along column segments that are longer than a vector, but not a
+/// multiple of it.
 fn is_of_runs(access: &Access, lanes: Lanes, vector: usize) -> bool {
     let innermost = access.col.last();
     let runs = innermost.filter(|dim| dim.stride == 0 && dim.size >= vector);
     lanes == Lanes::Columns && runs.is_some_and(|dim| dim.size % vector != 0)
 }
 
-/// True if a tensor is constant along each row and over several rows whose number is not a multiple
-/// of the vector width.
+/// True if a tensor is constant along rows, and repeats over a number of rows that vectors do not
+/// divide.
 fn is_of_rows(access: &Access, lanes: Lanes, vector: usize) -> bool {
     let innermost = access.row.last();
     let repeats = innermost.is_some_and(|dim| dim.stride == 0 && dim.size % vector != 0);
