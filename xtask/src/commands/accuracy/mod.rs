@@ -31,23 +31,19 @@ const FOLDER: &str = "target/accuracy";
 
 /// Measure how exact the norms are, compared with Burn, PyTorch and ONNX Runtime.
 ///
-/// Every operator and data type is computed on four kinds of values:
-///
-/// - well-conditioned: mean 0.5, deviation 1
-/// - large offset: mean 1e4, deviation 1
-/// - tiny variance: 1e-12, with an epsilon as large
-/// - wide range: magnitudes from 1e-30 to 1e30, or the range of the type
-///
-/// The values are rounded to the type first. The expected result is computed with twice the digits
-/// of float64.
+/// Every operator and data type is computed on four kinds of values. Well-conditioned: mean 0.5,
+/// deviation 1. Large offset: mean 1e4, deviation 1. Tiny variance: 1e-12, with an epsilon as
+/// large. Wide range: magnitudes from 1e-30 to 1e30, or the range of the type. The values are
+/// rounded to the type first. The expected result is computed with twice the digits of float64.
 ///
 /// A number is |result - expected| in units in the last place (ULP): the distance between
 /// neighbouring values of the type at the expected value. The distance at 1/1024 of the row's
 /// largest expected value counts instead if that is larger: values that nearly cancel have few
-/// right digits in any implementation. Rounding alone makes 0.5 at most and 0.25 in the mean. Cells
-/// are `largest / mean`. An element that is infinite or NaN, if the rounded expected value is not,
-/// or the reverse, is counted instead: `N not finite`. `worse than` names the providers that were
-/// more exact than cubenorm in largest or mean.
+/// right digits in any implementation. Rounding alone makes 0.5 at most and 0.25 in the mean.
+///
+/// Cells are `largest / mean`. An element that is infinite or NaN, if the rounded expected value is
+/// not, or the reverse, is counted instead: `N not finite`. `worse than` names the providers that
+/// were more exact than cubenorm in largest or mean.
 ///
 /// PyTorch and ONNX Runtime compute on the CPU, from Python packages that are installed into
 /// target/python. Their columns stay empty if the packages cannot be installed.

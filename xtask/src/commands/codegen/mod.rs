@@ -35,15 +35,12 @@ const FOLDER: &str = "target/codegen";
 /// Write the source that CubeCL generates for every kernel. No device is needed.
 ///
 /// Every kernel, strategy and data type, forward and backward, as plans choose them for devices of
-/// each kind. With `--check`, each source goes through the compiler or validator of its target:
+/// each kind.
 ///
-/// - PTX: ptxas, and CUDA C++: NVRTC, both from NVIDIA's Python packages, installed into
-///   target/python
-/// - HIP C++: hipRTC
-/// - WGSL: naga
-/// - SPIR-V: spirv-val
-/// - MSL: its structure only
-/// - machine code for the CPU: LLVM, which writes it
+/// With `--check`, each source goes through the compiler or validator of its target. PTX: ptxas.
+/// CUDA C++: NVRTC. Both are in NVIDIA's Python packages, installed into target/python. HIP C++:
+/// hipRTC. WGSL: naga. SPIR-V: spirv-val. MSL: only its structure is checked. Machine code for the
+/// CPU: LLVM writes it.
 ///
 /// A checker that is missing is printed as skipped. In CI (`CI` is set) that is a failure, except
 /// for HIP's.
