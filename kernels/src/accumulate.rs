@@ -1,25 +1,28 @@
-//! The statistics of a row that is read from memory, in one pass over it.
+//! One-pass statistics of a row that is read from memory.
 
 use cubecl::prelude::*;
 use cubenorm_core::{BLOCK, Blueprint, Merge, StatisticsKind, Team};
 
 use crate::moments::{Moments, Sums, divided, fold_lanes, fold_lanes_from, merge};
 use crate::runs::{further_row, of_run, run_start};
+use crate::scaled;
 use crate::source::{SourceRow, SourceRows, TypedSource, read, shifted};
 use crate::strategy::split::{Partition, row_elements};
 use crate::strategy::{merge_folded, merge_team};
 use crate::types::{One, Types};
 use crate::work::Share;
 
-/// Steps that are loaded before the first is used, so that several loads are under way, and summed
-/// up apart, so that no addition waits for the one before it.
+/// Steps whose loads are issued before the first use. They have an accumulator of their own, which
+/// shortens dependency chains.
 pub(crate) const UNROLL: usize = 4;
 
-/// Steps of rows side by side that are summed up apart: more of them would cost digits, fewer additions in memory. Measured
-/// with AVX2, group norm of halves with channels last takes 0.95 of the time that it takes with eight.
+/// Steps of a tile that share one accumulator before it is added to the total. More steps lose
+/// precision, fewer add more memory traffic.
+///
+/// `channels-last group norm f16 AVX2, 16 vs. 8 steps: 1.05x faster`
 pub(crate) const APART: usize = 16;
 
-/// What a unit has found in its share of rows, lane by lane.
+/// Partial statistics of a unit's slice of several rows, lane by lane.
 #[derive(CubeType)]
 pub(crate) struct Accumulated<A: Float, N: Size> {
     count: A,
@@ -58,7 +61,7 @@ impl<A: Float, N: Size> Accumulated<A, N> {
     }
 }
 
-/// The moments of a row or a part of one: those of a unit's share, merged over its team.
+/// Moments of a row or of one part, merged over the team.
 #[cube]
 pub(crate) fn row_moments<T: Types>(
     source: &TypedSource<T>,
@@ -90,8 +93,9 @@ pub(crate) fn row_moments<T: Types>(
     }
 }
 
-/// The moments of a row of `count` elements, relative to its shift, from the sums of what a unit has of it, merged over its
-/// team: plain sums, as little cancels where the shift is near the mean, while [`merge`] would divide for each part.
+/// Moments of a row of `count` elements relative to its shift, merged over the team as plain sums.
+/// Little cancels, because the shift is near the mean. Unlike [`merge`], sums need no division per
+/// part.
 #[cube]
 pub(crate) fn whole_moments<T: Types>(
     mine: &Moments<T::A, T::N>,
@@ -107,19 +111,18 @@ pub(crate) fn whole_moments<T: Types>(
     });
     let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
     let sums = merge_team::<T::A, T::N>(mine, team);
-    // Divided, so that nothing is left of a row of equal elements, whatever its shift was rounded to.
+    // Divides, so that a row of equal elements has exactly no deviation.
     let offset = divided::<T::A, T::N>(sums.mean, count, blueprint.team);
     block_moments::<T::A, T::N>(count, zero, offset, sums.mean, sums.m2, blueprint)
 }
 
-/// Accumulates a unit's share of so many rows block by block, reading each element once; of several one step of all of
-/// them after the other.
+/// Accumulates a unit's slice of `count` rows block by block. Each element is read once. Several
+/// rows advance together, one step of each at a time.
 ///
-/// Within a block deviations are taken from the mean so far and moved to the block's own mean in
-/// the end, `sum(d^2) - sum(d)^2 / n`. What cancels there is the distance between the two means,
-/// which [`merge`] adds to the whole: relative to the whole it is nothing. The first block has no
-/// mean to start from but its first element, so it is kept short: that difference costs at most the
-/// digits of `n`.
+/// Each block uses the shifted-data algorithm, with the mean so far as its shift: `sum(d^2) -
+/// sum(d)^2 / n`. The cancellation is bounded by the distance between that mean and the block's
+/// mean. [`merge`] adds this distance to the total, so its relative error is negligible. The first
+/// block uses its first element and is short: it loses at most the digits of `n`.
 #[cube]
 pub(crate) fn accumulate<T: Types>(
     source: &TypedSource<T>,
@@ -148,13 +151,14 @@ pub(crate) fn accumulate<T: Types>(
     all
 }
 
-/// Steps of a block that begins behind so many at most.
+/// Maximum steps of a block that begins after `done` steps.
 #[cube]
 fn steps_of_block(done: usize) -> usize {
     select(done == 0, UNROLL.runtime(), BLOCK.runtime())
 }
 
-/// [`row_moments`] of a row whose runs have [ends](cubenorm_core::Team::ragged), of which the first lanes do not count.
+/// [`row_moments`] of a row whose segments have [tails](cubenorm_core::Team::ragged). The first
+/// lanes of a tail overlap and do not count.
 #[cube]
 fn ragged_moments<T: Types>(
     source: &TypedSource<T>,
@@ -189,7 +193,7 @@ fn ragged_moments<T: Types>(
         };
         let at_most = min(count - done, steps_of_block(done));
         let steps = min(at_most, run - 1 - within);
-        // A part of a row may begin where a run ends.
+        // A part of a row may begin with a segment's tail.
         if steps > 0 {
             let mut rows = SourceRows::<T::A, T::N>::room(1usize);
             rows.set(0usize, &start);
@@ -222,7 +226,7 @@ fn ragged_moments<T: Types>(
     merge_folded::<T::A, T::N>(&merge::<T::A, One>(&whole, &ends, team), team)
 }
 
-/// The moments of one vector.
+/// Moments of one vector.
 #[cube]
 fn moments_of_one<A: Float, N: Size>(
     value: Vector<A, N>,
@@ -230,22 +234,26 @@ fn moments_of_one<A: Float, N: Size>(
 ) -> Moments<A, N> {
     let zero = Vector::<A, N>::new(A::new(0.0));
     let statistics = comptime!(blueprint.statistics);
-    Moments::<A, N> {
-        count: A::new(1.0),
-        mean: if comptime!(statistics.reduces_mean()) {
-            value
-        } else {
-            zero
-        },
-        m2: if comptime!(statistics.reduces_deviation() && !statistics.reduces_mean()) {
-            spread::<A, N>(value, blueprint)
-        } else {
-            zero
-        },
+    if comptime!(statistics.is_norm()) {
+        scaled::one::<A, N>(value, blueprint)
+    } else {
+        Moments::<A, N> {
+            count: A::new(1.0),
+            mean: if comptime!(statistics.reduces_mean()) {
+                value
+            } else {
+                zero
+            },
+            m2: if comptime!(statistics.reduces_deviation() && !statistics.reduces_mean()) {
+                spread::<A, N>(value, blueprint)
+            } else {
+                zero
+            },
+        }
     }
 }
 
-/// Merges a block of so many steps from `first` on with what has been found before, where it is not the first.
+/// Adds a block of `steps` steps from `first` on to the statistics so far.
 #[cube]
 #[allow(clippy::too_many_arguments)]
 fn add_block<T: Types>(
@@ -261,9 +269,9 @@ fn add_block<T: Types>(
     let stride = comptime!(blueprint.team.members as usize);
     let statistics = comptime!(blueprint.statistics);
     let has_origin = comptime!(statistics.reduces_mean() && statistics.reduces_deviation());
-    // One row is known when the kernel is built, and what is found of it stays in registers.
+    // A single row is known at compile time, so its statistics stay in registers.
     let alone = comptime!(rows_abreast == 1);
-    // What is taken off the elements: the shift and, relative to that, the origin.
+    // Value that is subtracted from the elements: the shift plus the mean so far.
     let mut from = Array::<Vector<T::A, T::N>>::new(rows_abreast);
     #[unroll(alone)]
     for r in 0..rows_abreast {
@@ -302,22 +310,25 @@ fn add_block<T: Types>(
         }
     }
     let count = T::A::cast_from(steps);
-    // By the reciprocal, which is one number: to divide all lanes takes a processor several times as long.
+    // One reciprocal instead of dividing all lanes, which is several times slower on a CPU.
     let weight = Vector::new(T::A::new(1.0) / count);
     #[unroll(alone)]
     for r in 0..rows_abreast {
         let (sum, squares) = (sums.plain[r], sums.products[r]);
-        // Of what was taken off, so that what that was rounded by is in it.
+        // From the rounded value that was subtracted, so its rounding error is included.
         let origin = from[r] - rows.get(r).shift;
-        let block =
-            block_moments::<T::A, T::N>(count, origin, sum * weight, sum, squares, blueprint);
+        let block = if comptime!(statistics.is_norm()) {
+            scaled::block::<T>(squares, source, &rows.get(r), first, steps, blueprint)
+        } else {
+            block_moments::<T::A, T::N>(count, origin, sum * weight, sum, squares, blueprint)
+        };
         let both = merge::<T::A, T::N>(&all.of_row(r), &block, blueprint.team);
         all.set(r, &both);
     }
     all.count += count;
 }
 
-/// Adds so many of a unit's steps from `first` on of one row, as they deviate from a number.
+/// Adds `steps` steps of one row from `first` on, relative to `from`.
 #[cube]
 fn add_steps<T: Types>(
     sums: &mut Sums<T::A, T::N>,
@@ -356,7 +367,7 @@ fn add_steps<T: Types>(
     }
 }
 
-/// Adds a step of each of several rows, as it lies in memory.
+/// Adds one step of each row, in the order of memory.
 #[cube]
 fn add_step<T: Types>(
     sums: &mut Sums<T::A, T::N>,
@@ -376,7 +387,7 @@ fn add_step<T: Types>(
     }
 }
 
-/// What an element is off a number, where statistics are relative to one.
+/// Element relative to `from`, if statistics use a shift.
 #[cube]
 fn deviation<A: Float, N: Size>(
     value: Vector<A, N>,
@@ -390,7 +401,7 @@ fn deviation<A: Float, N: Size>(
     }
 }
 
-/// What an element adds to the deviation.
+/// Second-moment term of an element: its square, or its magnitude for the L1 norm.
 #[cube]
 pub(crate) fn spread<A: Float, N: Size>(
     deviation: Vector<A, N>,
@@ -403,7 +414,8 @@ pub(crate) fn spread<A: Float, N: Size>(
     }
 }
 
-/// The moments of a block from the sums of its deviations from `origin`, and the mean of those, `offset`.
+/// Moments of a block from the sums of its deviations from `origin`. `offset` is the mean of these
+/// deviations.
 #[cube]
 pub(crate) fn block_moments<A: Float, N: Size>(
     count: A,
@@ -422,8 +434,8 @@ pub(crate) fn block_moments<A: Float, N: Size>(
     let m2 = if comptime!(!blueprint.statistics.reduces_deviation()) {
         zero
     } else if comptime!(blueprint.statistics.reduces_mean()) {
-        // Rounding may leave less than nothing of a constant block, and of squares beyond all numbers
-        // something that is none.
+        // Rounding may leave a negative rest for a constant block. Overflowing squares may leave
+        // NaN.
         let rest = squares - sum * offset;
         let rest = select_many(rest.less_than(&zero), zero, rest);
         select_many(rest.equal(&rest), rest, squares)

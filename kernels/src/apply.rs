@@ -1,4 +1,4 @@
-//! A step of a row on its way out: normalized, scaled, shifted, activated and written.
+//! Output of a step: normalize, scale, shift, activate, store.
 
 use cubecl::prelude::*;
 use cubenorm_core::{Blueprint, StatisticsKind};
@@ -12,7 +12,7 @@ use crate::source::{SourceRow, TypedSource, add_last, fetch_elements, read, shif
 use crate::types::{One, Types};
 use crate::work::Item;
 
-/// Numbers that change without a new kernel.
+/// Scalars that are run-time arguments, so that another value needs no new kernel.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 pub(crate) struct Scalars {
     pub(crate) epsilon: InputScalar,
@@ -20,7 +20,7 @@ pub(crate) struct Scalars {
     pub(crate) beta: InputScalar,
 }
 
-/// The tensors that are written.
+/// Output tensors.
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct Results<F: Float, NY: Size, A: Float> {
     pub(crate) output: OwnedTensor<Vector<F, NY>>,
@@ -28,10 +28,10 @@ pub(crate) struct Results<F: Float, NY: Size, A: Float> {
     pub(crate) statistics: Optional<A, One>,
 }
 
-/// [`Results`] of a kernel's types.
+/// [`Results`] for the types of a kernel.
 pub(crate) type TypedResults<T> = Results<<T as Types>::F, <T as Types>::Output, <T as Types>::A>;
 
-/// What a launch binds that a step is normalized with, whatever its row.
+/// Tensors and scalars of a forward launch.
 #[derive(CubeType)]
 pub(crate) struct Bound<'a, T: Types> {
     pub(crate) source: &'a TypedSource<T>,
@@ -61,7 +61,7 @@ impl<'a, T: Types> Bound<'a, T> {
     }
 }
 
-/// Where a row starts in what is written and in what it is multiplied with.
+/// Position of a row in each output, and its parameters.
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct ResultRow<A: Float, N: Size> {
     pub(crate) output: usize,
@@ -89,29 +89,29 @@ pub(crate) fn result_row<T: Types>(
     }
 }
 
-/// Whether the kernel that writes the output writes the sum. Of a split pair the first one does,
-/// which has buffers to spare.
+/// True if the kernel that writes the output also writes the sum. If rows are split, the first
+/// launch writes it, since that one binds fewer buffers.
 pub(crate) fn writes_sum_here(blueprint: Blueprint) -> bool {
     blueprint.writes_sum && !blueprint.split
 }
 
-/// A row that is being normalized: where it lies and what it is normalized by.
+/// Position and statistics of a row.
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct Row<A: Float, N: Size> {
     pub(crate) source: SourceRow<A, N>,
     pub(crate) statistics: RowStatistics<A, N>,
 }
 
-/// Rows abreast.
+/// Rows of one unit, normalized together.
 #[derive(CubeType)]
 pub(crate) struct Abreast<A: Float, N: Size> {
     pub(crate) rows: Sequence<Row<A, N>>,
     pub(crate) written: Sequence<ResultRow<A, N>>,
-    /// The row that comes after them, where it is fetched.
+    /// Row to prefetch: the one after these.
     pub(crate) next: ComptimeOption<SourceRow<A, N>>,
 }
 
-/// Normalizes one step and writes it.
+/// Normalizes one step and stores it.
 #[cube]
 pub(crate) fn apply<T: Types>(
     value: Vector<T::A, T::N>,
@@ -128,6 +128,8 @@ pub(crate) fn apply<T: Types>(
     } else {
         let centered = if comptime!(kind.reduces_mean()) {
             shifted::<T::A, T::N>(value, &row.source, blueprint) - row.statistics.mean
+        } else if comptime!(kind.is_norm()) {
+            value * row.statistics.mean
         } else {
             value
         };
@@ -149,7 +151,8 @@ pub(crate) fn apply<T: Types>(
     );
 }
 
-/// Finishes a step that is normalized, scaled and shifted, and writes it; and its `value` before, where that is asked for.
+/// Applies the rest of the epilogue to a transformed step and stores it. Also stores `value`, the
+/// sum, if requested.
 #[cube]
 pub(crate) fn write_step<T: Types>(
     value: Vector<T::A, T::N>,
@@ -184,8 +187,8 @@ pub(crate) fn write_step<T: Types>(
     }
 }
 
-/// Normalizes so many of a unit's steps from `first` on, of rows abreast that are read again, with parameters that all
-/// of the steps have where they are given.
+/// Normalizes `count` of a unit's steps from `first` on, read again from memory. `of_all` holds
+/// parameters that are constant over these steps.
 #[cube]
 pub(crate) fn apply_steps<T: Types>(
     first: usize,
@@ -217,7 +220,7 @@ pub(crate) fn apply_steps<T: Types>(
     }
 }
 
-/// Normalizes all steps of rows abreast by what a unit keeps of each step.
+/// Normalizes all steps of a unit's rows with the folded parameters it keeps.
 #[cube]
 pub(crate) fn apply_kept<T: Types>(
     kept: &Sequence<FoldedRow<T::A, T::N>>,
@@ -227,7 +230,7 @@ pub(crate) fn apply_kept<T: Types>(
 ) {
     let steps = comptime!(blueprint.params_kept.unwrap_or(0));
     let first = 0usize.runtime();
-    // Loads are under way before anything is written, which they must not overtake.
+    // Issues the loads before any store, since loads must not be reordered across stores.
     let values = read_steps::<T>(bound.source, &abreast.rows, first, steps, blueprint);
     #[unroll]
     for step in 0..steps {
@@ -247,7 +250,7 @@ pub(crate) fn apply_kept<T: Types>(
     }
 }
 
-/// [`apply_steps`] of a few, all read before the first is written.
+/// [`apply_steps`] of a few steps. All loads are issued before the first store.
 #[cube]
 fn apply_together<T: Types>(
     first: usize,
@@ -265,7 +268,7 @@ fn apply_together<T: Types>(
             fetch_elements::<T>(bound.source, next, step, blueprint);
         }
     }
-    // Loads are under way before anything is written, which they must not overtake.
+    // Issues the loads before any store, since loads must not be reordered across stores.
     let values = read_steps::<T>(bound.source, &abreast.rows, first, count, blueprint);
     #[unroll]
     for j in 0..count {
@@ -281,7 +284,7 @@ fn apply_together<T: Types>(
     }
 }
 
-/// Reads so many of a unit's steps of rows abreast again, step after step.
+/// Loads `count` steps of each row, step by step.
 #[cube]
 fn read_steps<T: Types>(
     source: &TypedSource<T>,
@@ -302,7 +305,7 @@ fn read_steps<T: Types>(
     values
 }
 
-/// Normalizes a step of rows abreast, the `j`th of those that were read, and writes it.
+/// Normalizes and stores a step of each row, the `j`th of the loaded ones.
 #[cube]
 pub(crate) fn apply_abreast<T: Types>(
     values: &Sequence<Vector<T::A, T::N>>,

@@ -1,25 +1,26 @@
-//! The elementwise step beside a normalization: statistics taken out of their pairs, running
-//! averages, conversions of parameters.
+//! Elementwise kernel for small tensors: unpacks saved statistics, updates running statistics,
+//! converts parameters.
 
 use cubecl::prelude::*;
 use cubecl::server::Handle;
-use cubenorm_core::{AccessBlueprint, BlendDesc, Epsilon, Lanes, TensorDesc};
+use cubenorm_core::{AccessBlueprint, BlendDesc, Epsilon, Kernel, Lanes, TensorDesc};
 
 use crate::launch::args::{address_type, check_buffer, check_buffer_from};
 use crate::launch::device::check_dtypes;
+use crate::launch::memory::{bound, launched};
 use crate::launch::{LaunchError, elem_type, hardware};
 use crate::moments::reciprocal_deviation;
 use crate::operand::{Optional, row_offset};
 use crate::types::One;
 
-/// Units of a cube; on a CPU, the cores worth waking.
+/// Units of a cube on a GPU. A CPU uses its busy cores.
 const UNITS: u32 = 64;
 
-/// Cubes at most. Tensors are small; a unit takes several elements of a larger one.
+/// Maximum number of cubes. A unit of a larger tensor processes several elements.
 const MAX_CUBES: usize = 1024;
 
-/// Writes `previous * momentum + input * (1 - momentum)`, or without a previous value the input,
-/// converted to the output's dtype; see [`BlendDesc`].
+/// Writes `previous * momentum + input * (1 - momentum)`, converted to the output's dtype. Without
+/// a previous value it writes the input. See [`BlendDesc`].
 ///
 /// # Errors
 ///
@@ -58,8 +59,9 @@ pub fn launch_blend(
     };
     let arg = |handle: &Handle, desc: &TensorDesc| {
         let (shape, strides) = (desc.layout.shape.clone(), desc.layout.strides.clone());
-        // Safety: it was checked that from its offset on the buffer holds what the layout spans.
-        unsafe { TensorArg::from_raw_parts(handle.clone(), strides.into(), shape.into()) }
+        // SAFETY: `check_buffer_from` has checked that the buffer holds the layout's span from its
+        // offset on.
+        unsafe { TensorArg::from_raw_parts(bound(handle), strides.into(), shape.into()) }
     };
     let kept = match (&desc.previous, previous) {
         (Some(desc), Some(handle)) => Some(arg(handle, desc)),
@@ -72,7 +74,7 @@ pub fn launch_blend(
     ];
     let address = address_type(client, bound, 0)?;
     let accumulation = elem_type(desc.accumulation());
-    // Safety: the kernel forms addresses of elements below the count only, each within its layout.
+    // SAFETY: The kernel addresses only elements below `elements`, each within its layout.
     unsafe {
         blend::launch_unchecked(
             client,
@@ -96,6 +98,7 @@ pub fn launch_blend(
             accumulation,
         );
     }
+    launched(client, Kernel::Blend);
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! The way through a normalization, row by row or rows abreast: what the [kernels](crate::kernel) run.
+//! Bodies of the forward [kernels](crate::kernel), for one row or several rows per unit.
 
 use cubecl::prelude::*;
 use cubenorm_core::{AccessBlueprint, Blueprint, Hold, Lanes, Level, WrittenStatistics};
@@ -13,23 +13,25 @@ use crate::epilogue::{FoldedRow, affine_step};
 use crate::held::{TypedHeld, hold};
 use crate::moments::{Moments, RowStatistics, Sums, finish, nothing_reduced, same};
 use crate::operand::{Optional, row_offset, row_start, store};
+use crate::scaled;
 use crate::source::{
     SourceRow, TypedSource, first_lane, number_or_zero, read, sample_steps, shifted, source_row,
     source_start,
 };
 use crate::strategy::split::{Partition, merge_parts, row_elements, write_part};
 use crate::strategy::strands::{Joined, joined, write_shift};
-use crate::strategy::{member, team_sum};
+use crate::strategy::{member, merge_team, team_sum};
 use crate::types::{One, Types};
 use crate::work::{Item, Share, item, my_share};
 
-/// Sums side by side of a unit that holds a row for itself. With four LLVM loads the row in the order of the sums, two
-/// vectors here and two there, which the prefetcher of a core does not follow: measured with AVX-512, rows of 256 floats
-/// take 1.1 to 1.25 times the time.
+/// Accumulators of a unit that stages a whole row. With four, LLVM reorders the loads and defeats
+/// the hardware prefetcher.
+///
+/// `256 f32 AVX-512, 2 vs. 4: 1.1x to 1.25x faster`
 const HELD_CHAINS: usize = 2;
 
-/// Sums of a unit side by side, so that no addition waits for the one before it. A unit of a team has others to
-/// work on meanwhile, and needs the registers.
+/// Independent accumulators of a unit. A unit that shares its row hides latency by occupancy
+/// instead, and needs the registers.
 fn chains(blueprint: &Blueprint) -> usize {
     match blueprint.team.level {
         Level::Unit => HELD_CHAINS,
@@ -37,14 +39,14 @@ fn chains(blueprint: &Blueprint) -> usize {
     }
 }
 
-/// Vectors of a row that a unit holds of which the shift is the mean: all where others hold the rest, and the first where
-/// it has the row for itself.
+/// Leading vectors whose mean is the shift of the shifted-data variance: all of them if a team
+/// shares the row, the first if a unit owns it.
 ///
-/// What the shift is off the mean by cancels in the sum of squares, `1 + n / m` times it at most for `m` of `n`
-/// elements, and a unit holds 16 vectors at most. Two sums of all elements one after the other are waited for where no
-/// other unit has work meanwhile. Measured with AVX-512, without them rows of 256 floats take 0.63 of the time where
-/// memory is fast and 0.9 where it is slow, of 96 floats 0.76 in a cache and 1.0 to 1.2 in slow memory, of 96 halves 0.78
-/// and 0.9.
+/// A mean of `m` of `n` elements magnifies the rounding of the sum of squares by at most `1 + n /
+/// m`. A unit stages at most 16 vectors. A second pass over all elements would be an exposed
+/// dependency chain.
+///
+/// `256 f32 AVX-512, first vector vs. all: 1.11x to 1.59x faster`
 fn shift_vectors(blueprint: &Blueprint) -> usize {
     let vectors = blueprint.hold.vectors().unwrap_or(0);
     match blueprint.team.level {
@@ -53,7 +55,7 @@ fn shift_vectors(blueprint: &Blueprint) -> usize {
     }
 }
 
-/// Elements that those are where a unit samples its row; of a shorter row its last vector is there several times.
+/// Number of sampled elements if a unit samples its own row. A shorter row repeats its last vector.
 fn sampled_elements(blueprint: &Blueprint) -> Option<usize> {
     let lanes = match blueprint.team.lanes {
         Lanes::Columns => blueprint.team.vector,
@@ -62,12 +64,14 @@ fn sampled_elements(blueprint: &Blueprint) -> Option<usize> {
     (blueprint.team.level == Level::Unit).then(|| shift_vectors(blueprint) * lanes)
 }
 
-/// The shift of a row of `count` elements that its team holds: the mean of [`shift_vectors`], as far as it is a
-/// number, which [`held_moments`] takes off and finds what the row's mean is off by.
+/// Shift of a staged row of `count` elements: the mean of [`shift_vectors`], or 0 if it is not
+/// finite. [`held_moments`] corrects for its distance from the mean.
 ///
-/// Of halves it is the [first element](Blueprint::first_is_shift), as nobody waits for that: the sum of `n` squares is
-/// `1 + n` times what it should be then at most, which leaves more digits of single precision than a half has, as a unit
-/// holds 512 at most. Measured with AVX-512, rows of 32 to 192 take 0.83 to 0.95 of the time of the first vector's mean.
+/// For f16/bf16 it is the [first element](Blueprint::first_is_shift), which needs no reduction. It
+/// magnifies the rounding of the sum of `n` squares by at most `1 + n`. A unit stages at most 512
+/// elements, so f32 sums keep more digits than f16 has.
+///
+/// `32 to 192 f16 AVX-512, first element vs. first vector's mean: 1.05x to 1.2x faster`
 #[cube]
 fn held_shift<T: Types>(
     held: &TypedHeld<T>,
@@ -92,7 +96,7 @@ fn held_shift<T: Types>(
         #[unroll]
         for i in 0..vectors {
             if comptime!(sampled.is_some()) || i < share.count {
-                // Weighted one by one, because their sum may be more than a number holds.
+                // Weighted one by one, because their sum may overflow.
                 means.plain[comptime!(i % chains)] += held.get(i, blueprint) * weight;
             }
         }
@@ -103,7 +107,7 @@ fn held_shift<T: Types>(
     }
 }
 
-/// The moments of a row of `count` elements that its team holds, relative to its shift.
+/// Moments of a staged row of `count` elements, relative to its shift.
 #[cube]
 fn held_moments<T: Types>(
     held: &TypedHeld<T>,
@@ -125,10 +129,15 @@ fn held_moments<T: Types>(
         }
     }
     let mine = sums.total(count, chains);
-    whole_moments::<T>(&mine, count, blueprint)
+    if comptime!(blueprint.statistics.is_norm()) {
+        let scaled = scaled::held::<T>(mine.m2, held, share, count, blueprint);
+        merge_team::<T::A, T::N>(&scaled, blueprint.team)
+    } else {
+        whole_moments::<T>(&mine, count, blueprint)
+    }
 }
 
-/// Writes two numbers for each row of a group where they are asked for.
+/// Writes the two statistics of each row of a group if requested.
 #[cube]
 #[allow(
     clippy::manual_is_multiple_of,
@@ -159,15 +168,22 @@ fn write_statistics<T: Types>(
             for lane in 0..rows {
                 let row = item.row + lane;
                 let pair = 2 * row_offset::<T::A, One>(&*tensor, row, access, Lanes::Columns);
-                let mean = source_row.shift.extract(lane) + statistics.mean.extract(lane);
+                let is_norm = comptime!(blueprint.statistics.is_norm());
+                let mean = if is_norm {
+                    T::A::new(0.0)
+                } else {
+                    source_row.shift.extract(lane) + statistics.mean.extract(lane)
+                };
                 let second = if comptime!(
                     blueprint.written_statistics.unwrap().0 == WrittenStatistics::MeanVariance
                 ) {
                     statistics.variance.extract(lane)
+                } else if is_norm {
+                    statistics.rstd.extract(lane) * statistics.mean.extract(lane)
                 } else {
                     statistics.rstd.extract(lane)
                 };
-                // Of strands with one pair for all of them the first writes it.
+                // Combined segments share one pair, which the first segment writes.
                 if comptime!(!blueprint.team.joined) || row % partition.strands == 0 {
                     tensor[pair] = Vector::new(mean);
                     tensor[pair + 1] = Vector::new(second);
@@ -177,10 +193,10 @@ fn write_statistics<T: Types>(
     }
 }
 
-/// Normalizes as many items as the plan takes abreast, the first of them in `round`.
+/// Normalizes the unit's next rows, the first of which is the work item `round`.
 ///
-/// Rows abreast share the loads of scale and bias: on a driver that gathers each load lane by lane
-/// those weigh as much as the row itself.
+/// They share the loads of scale and bias. On a driver that loads lane by lane, those cost as much
+/// as the row itself.
 #[cube]
 pub(crate) fn normalize_items<T: Types, W: Size>(
     bound: &mut Bound<'_, T>,
@@ -191,8 +207,8 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
     #[comptime] blueprint: Blueprint,
 ) {
     let first = item(round, partition, blueprint.team);
-    // Units of different teams may wait for each other in a column, so all of them come along: see
-    // `Item::exists`. Elsewhere a team without work is done.
+    // Units of different teams share the barriers of a column, so all of them stay: see
+    // `Item::exists`. At other levels, a team without work skips the round.
     let comes = first.exists || comptime!(blueprint.team.level == Level::Column);
     if comes {
         let share = my_share(first.part, partition, blueprint.team);
@@ -202,11 +218,11 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
         let mut sources = Sequence::<SourceRow<T::A, T::N>>::new();
         let mut written = Sequence::<ResultRow<T::A, T::N>>::new();
         let mut held = Sequence::<TypedHeld<T>>::new();
-        // All that is held is on its way before anything waits for the first of it, and so is where results belong.
+        // Issues all loads of staged rows, and locates their outputs, before the first use.
         #[unroll]
         for r in 0..blueprint.abreast {
             let item = item(round + r, partition, blueprint.team);
-            // Strands that are joined have one shift, which is not what would be found here.
+            // Segments that another launch combines share one shift, so none is sampled here.
             let samples = comptime!(Blueprint {
                 shifts: blueprint.shifts && !blueprint.team.joined,
                 ..blueprint
@@ -292,7 +308,7 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
             written,
             next,
         };
-        // Rows abreast are planned where scale, bias and given statistics are the same for all of them.
+        // Plans with several rows per unit require that these share all parameters.
         let any = &abreast.written.index(0usize).affine;
         if is_held {
             let vectors = comptime!(blueprint.hold.vectors().unwrap_or(0));
@@ -339,7 +355,7 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
     }
 }
 
-/// What a row is normalized by, from its moments; written where that is asked for.
+/// Statistics of a row from its moments. Writes them if requested.
 #[cube]
 pub(crate) fn item_statistics<T: Types>(
     moments: &Moments<T::A, T::N>,
@@ -362,7 +378,7 @@ pub(crate) fn item_statistics<T: Types>(
     statistics
 }
 
-/// Reduces the part of a row that is the item of `round`.
+/// Reduces the part of a row that is the work item `round`.
 #[cube]
 pub(crate) fn reduce_item<T: Types, W: Size>(
     source: &TypedSource<T>,
@@ -386,8 +402,8 @@ pub(crate) fn reduce_item<T: Types, W: Size>(
     }
 }
 
-/// Leaves what was found of a part, and what is to be known of it, in the workspace; and writes its sum of input and
-/// residual where that is asked for.
+/// Writes the statistics of a part, and its shift if needed, to the workspace. Also writes the sum
+/// of input and residual if requested.
 #[cube]
 #[allow(clippy::too_many_arguments)]
 #[allow(

@@ -1,31 +1,32 @@
-//! The `#[cube]` code of cubenorm and its launch: no Burn and no runtime in here.
+//! GPU and CPU kernels of cubenorm (`#[cube]` code) and their launch. No dependency on Burn or on a
+//! runtime.
 //!
-//! A kernel is assembled at compile time from parts, one for each field of a
+//! A kernel is assembled at compile time from modules that read one
 //! [`Blueprint`](cubenorm_core::Blueprint):
 //!
-//! | part | module | decides |
-//! | --- | --- | --- |
-//! | operand | `operand` | how a tensor is addressed, loaded and stored; the only place that does |
-//! | pairs | `pairs` | what two halves in a number of 32 bits are |
-//! | source | `source` | what a row consists of: input, residual, shift, and where it is held |
-//! | accumulate | `accumulate` | how a unit takes the statistics of what it reads |
-//! | moments | `moments` | how statistics of parts become those of a row |
-//! | work | `work` | how a launch is cut into items, and items into shares of units |
-//! | strategy | `strategy` | who works on a row, and how their partial statistics meet |
-//! | epilogue | `epilogue` | what happens to a normalized value |
-//! | apply | `apply` | how a step is normalized and written, and several of them |
-//! | runs, ends | `runs`, `ends` | the same of runs of columns, whose lengths vectors may not divide |
-//! | forward | `forward` | the bodies that put these together |
-//! | side by side | `side_by_side` | the same for rows that a core goes through together, as they lie in memory |
-//! | kernel | `kernel` | what is launched, in one launch or in two, and which of the bodies it runs |
-//! | gradient | `gradient` | the way back, over the same strategies: the gradients of input, scale and bias |
+//! | module | contents |
+//! | --- | --- |
+//! | `operand` | addresses, loads and stores; no other module indexes a tensor |
+//! | `pairs` | f16 pairs packed in 32-bit words |
+//! | `source` | reader of a row: input, residual, and the shift of the shifted-data variance |
+//! | `held` | registers and shared memory that stage a row between two passes |
+//! | `accumulate` | per-unit statistics of a row that is read from memory |
+//! | `moments` | partial statistics and their merge (Chan, Golub, LeVeque) |
+//! | `scaled` | sums of a vector norm that would overflow or underflow |
+//! | `work` | tile scheduler: work items of a launch, and each unit's slice of an item |
+//! | `strategy` | reductions over a unit, a plane, a cube or a cluster of cubes |
+//! | `epilogue` | scale, bias and activation |
+//! | `apply` | normalizes and stores one or several steps |
+//! | `runs`, `ends` | segments of a row with constant parameters, and their tails |
+//! | `forward` | bodies of the forward kernels |
+//! | `side_by_side` | the same for a tile of adjacent rows, on a CPU |
+//! | `kernel` | entry points of the forward kernels, for one or two launches |
+//! | `gradient` | backward pass: gradients of input, scale and bias |
+//! | `tune` | choice between plans by CubeCL's autotuner |
+//! | `blend` | elementwise step for small tensors, such as running statistics |
 //!
-//! Which of several plans runs is measured in `tune`, by CubeCL's autotuner.
-//!
-//! Beside them stands `blend`, the elementwise step that operators take for small tensors.
-//!
-//! The entry points are [`launch_forward`], [`launch_gradient`] for the way back, and [`launch_blend`] for the
-//! elementwise step.
+//! Entry points: [`launch_forward`], [`launch_gradient`] for the backward pass, and
+//! [`launch_blend`] for the elementwise step.
 
 mod accumulate;
 mod apply;
@@ -41,6 +42,7 @@ mod moments;
 mod operand;
 mod pairs;
 mod runs;
+mod scaled;
 mod side_by_side;
 mod source;
 mod strategy;
@@ -53,11 +55,13 @@ pub use gradient::{
     GradientOutputs, GradientTensors, launch_gradient, plan_gradient_for, tuned_gradient,
 };
 pub use launch::{
-    ForwardOutputs, ForwardTensors, LaunchError, Tensor, hardware, launch_forward,
-    launch_forward_within, plan_for, supports, supports_activation, tuned_forward,
-};
-pub use launch::{
     BufferLimits, Refusal, check_forward, check_forward_within, check_gradient,
     check_gradient_within,
 };
+pub use launch::{
+    ForwardOutputs, ForwardTensors, LaunchError, Tensor, hardware, launch_forward,
+    launch_forward_within, plan_for, supports, supports_activation, tuned_forward,
+};
+#[doc(hidden)]
+pub use launch::{MemoryWatch, watch_memory};
 pub use tune::working_sets;

@@ -1,15 +1,21 @@
-//! Statistics of a part of a row, and how those of two parts become those of both.
+//! Partial statistics of a row, and their merge.
 
+use crate::scaled;
 use crate::types::One;
 use cubecl::prelude::*;
 use cubenorm_core::{Blueprint, Lanes, Merge, StatisticsKind, Team};
 
-/// Count, mean and sum of squared deviations of the elements seen so far, lane by lane.
+/// Partial statistics, lane by lane: count, mean and sum of squared deviations (`m2`) of the
+/// elements seen so far.
 ///
-/// Without a mean `m2` is the sum of squares, or of magnitudes where those are the deviation, and
-/// `mean` stays 0; without a deviation `m2` stays 0. Means are relative to the row's shift. What a
-/// gradient sums up are two plain sums in their places: see [`Merge`]. Where parts do not weigh,
-/// `count` means nothing once they are merged.
+/// Means are relative to the row's shift. The fields have other contents for other [`Merge`] rules:
+///
+/// - No mean: `m2` is the sum of squares, `mean` is 0.
+/// - No deviation: `m2` is 0.
+/// - Vector norm: `m2` is relative to a scale, which is in `mean`; see [`scaled`](crate::scaled).
+/// - Backward pass: `mean` and `m2` are the two plain sums of a row.
+///
+/// `count` is meaningless after merges that do not weigh their parts.
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct Moments<A: Float, N: Size> {
     pub(crate) count: A,
@@ -17,7 +23,6 @@ pub(crate) struct Moments<A: Float, N: Size> {
     pub(crate) m2: Vector<A, N>,
 }
 
-/// A copy.
 #[cube]
 pub(crate) fn same<A: Float, N: Size>(moments: &Moments<A, N>) -> Moments<A, N> {
     Moments::<A, N> {
@@ -27,7 +32,7 @@ pub(crate) fn same<A: Float, N: Size>(moments: &Moments<A, N>) -> Moments<A, N> 
     }
 }
 
-/// Sums side by side: of numbers, and of their products with others.
+/// Independent accumulators: sums of values, and sums of their products with others.
 #[derive(CubeType)]
 pub(crate) struct Sums<A: Float, N: Size> {
     pub(crate) plain: Array<Vector<A, N>>,
@@ -47,7 +52,7 @@ impl<A: Float, N: Size> Sums<A, N> {
         Sums::<A, N> { plain, products }
     }
 
-    /// Adds each of as many others; not unrolled, of sums that are in memory.
+    /// Adds the accumulators of `other`. Pass `unrolled` as false if they are in memory.
     pub(crate) fn add_all(
         &mut self,
         other: &Self,
@@ -61,7 +66,7 @@ impl<A: Float, N: Size> Sums<A, N> {
         }
     }
 
-    /// All of them in one, in the places of mean and deviation.
+    /// Adds all accumulators into one. The two sums take the places of mean and `m2`.
     pub(crate) fn total(&self, of: A, #[comptime] count: usize) -> Moments<A, N> {
         let mut mean = self.plain[0];
         let mut m2 = self.products[0];
@@ -78,15 +83,17 @@ impl<A: Float, N: Size> Sums<A, N> {
     }
 }
 
-/// `numerator / max(denominator, 1)`: a part without elements has no mean, and weighs nothing.
+/// `numerator / max(denominator, 1)`: 0 for a part without elements.
 #[cube]
 pub(crate) fn share<A: Float>(numerator: A, denominator: A) -> A {
     numerator / max(denominator, A::new(1.0))
 }
 
-/// Merges two parts. Moments by the pairwise formula of Chan, Golub and LeVeque, "Updating formulae
-/// and a pairwise algorithm for computing sample variances" (1979): no large numbers are subtracted,
-/// so nothing cancels.
+/// Merges two partial statistics.
+///
+/// Moments use the pairwise formula of Chan, Golub and LeVeque, "Updating formulae and a pairwise
+/// algorithm for computing sample variances" (1979). It subtracts no large numbers, so nothing
+/// cancels.
 #[cube]
 pub(crate) fn merge<A: Float, N: Size>(
     a: &Moments<A, N>,
@@ -101,12 +108,13 @@ pub(crate) fn merge<A: Float, N: Size>(
             Moments::<A, N> {
                 count,
                 mean: a.mean + delta * Vector::new(weight),
-                // The weight first: of nothing, the square of a huge difference is nothing.
+                // Applies the weight first, so the square of a large difference cannot overflow if
+                // the weight is 0.
                 m2: a.m2 + b.m2 + delta * (delta * Vector::new(a.count * weight)),
             }
         }
-        // Weighted rather than stepped towards: the difference of two infinite means is not a
-        // number, their sum is what the row's mean is.
+        // Weighted sum instead of an update by the difference: two infinite means of equal sign
+        // have a sum, but their difference is NaN.
         Merge::Means => {
             let (mine, other) = (share::<A>(a.count, count), share::<A>(b.count, count));
             Moments::<A, N> {
@@ -125,14 +133,15 @@ pub(crate) fn merge<A: Float, N: Size>(
             mean: a.mean + b.mean,
             m2: a.m2 + b.m2,
         },
+        Merge::Scaled { squares } => scaled::merge::<A, N>(a, b, count, squares),
     }
 }
 
-/// Lanes up to which they are added one after another.
+/// Lanes that are added one after another.
 const SERIAL: usize = 4;
 
-/// The sum of a vector's lanes: of many of them one half is added to the other, again and again, as
-/// `vector_sum` has each addition wait for the one before it.
+/// Sums the lanes of a vector. Many lanes use a tree, since `vector_sum` is a chain of dependent
+/// additions.
 #[cube]
 pub(crate) fn lane_sum<A: Float, N: Size>(vector: Vector<A, N>, #[comptime] team: Team) -> A {
     if comptime!(team.vector <= SERIAL) {
@@ -153,8 +162,7 @@ pub(crate) fn lane_sum<A: Float, N: Size>(vector: Vector<A, N>, #[comptime] team
     }
 }
 
-/// Merges the lanes of a vector, where they belong to one row. All lanes have seen equally many
-/// elements.
+/// Merges the lanes of a vector that belong to one row. All lanes have equal counts.
 #[cube]
 pub(crate) fn fold_lanes<A: Float, N: Size>(
     lanes: &Moments<A, N>,
@@ -164,7 +172,7 @@ pub(crate) fn fold_lanes<A: Float, N: Size>(
     fold::<A, N>(lanes, width, 0usize.runtime(), true, team)
 }
 
-/// The same of the lanes from the `first` on, where those before it do not count.
+/// [`fold_lanes`] without the lanes before `first`.
 #[cube]
 pub(crate) fn fold_lanes_from<A: Float, N: Size>(
     lanes: &Moments<A, N>,
@@ -187,6 +195,7 @@ fn fold<A: Float, N: Size>(
         Merge::Moments | Merge::Means => counted_sum::<A, N>(lanes.mean, first, all, team) / width,
         Merge::Sums => counted_sum::<A, N>(lanes.mean, first, all, team),
         Merge::Sum => A::new(0.0),
+        Merge::Scaled { .. } => largest_lane::<A, N>(lanes.mean, first, all),
     };
     let m2 = match comptime!(team.merge) {
         Merge::Moments => {
@@ -196,6 +205,11 @@ fn fold<A: Float, N: Size>(
         }
         Merge::Sum | Merge::Sums => counted_sum::<A, N>(lanes.m2, first, all, team),
         Merge::Means => A::new(0.0),
+        Merge::Scaled { squares } => {
+            let inverse = scaled::inverse::<A, N>(Vector::new(mean));
+            let rescaled = scaled::rescaled::<A, N>(lanes.m2, lanes.mean * inverse, squares);
+            counted_sum::<A, N>(rescaled, first, all, team)
+        }
     };
     Moments::<A, One> {
         count: lanes.count * width,
@@ -204,7 +218,23 @@ fn fold<A: Float, N: Size>(
     }
 }
 
-/// The sum of all lanes, or of those from the `first` on.
+/// Maximum of the lanes, or of the lanes from `first` on. All lanes are at least 0.
+#[cube]
+fn largest_lane<A: Float, N: Size>(vector: Vector<A, N>, first: usize, #[comptime] all: bool) -> A {
+    let counted = if all {
+        vector
+    } else {
+        lanes_from::<A, N>(vector, first)
+    };
+    let mut largest = counted.extract(0usize);
+    #[unroll]
+    for lane in 1..N::value() {
+        largest = max(largest, counted.extract(lane));
+    }
+    largest
+}
+
+/// Sum of the lanes, or of the lanes from `first` on.
 #[cube]
 fn counted_sum<A: Float, N: Size>(
     vector: Vector<A, N>,
@@ -219,7 +249,7 @@ fn counted_sum<A: Float, N: Size>(
     }
 }
 
-/// A vector's lanes from the `first` on, and zeros before them.
+/// Lanes from `first` on, with zeros before them.
 #[cube]
 pub(crate) fn lanes_from<A: Float, N: Size>(vector: Vector<A, N>, first: usize) -> Vector<A, N> {
     let mut lanes = Vector::<A, N>::empty();
@@ -231,8 +261,7 @@ pub(crate) fn lanes_from<A: Float, N: Size>(vector: Vector<A, N>, first: usize) 
     select_many(lanes.less_than(&first), Vector::new(A::new(0.0)), vector)
 }
 
-/// A number of each row over `count`. Where all lanes are alike one is divided, which costs a processor a fraction
-/// of all of them.
+/// Divides by a count. If all lanes are equal, one lane is divided, which is cheaper on a CPU.
 #[cube]
 pub(crate) fn divided<A: Float, N: Size>(
     number: Vector<A, N>,
@@ -246,8 +275,8 @@ pub(crate) fn divided<A: Float, N: Size>(
     }
 }
 
-/// What a row is normalized by: its mean, relative to the shift, and the reciprocal deviation; and
-/// the variance that came from.
+/// Statistics for normalizing: the mean relative to the shift, the reciprocal deviation, and the
+/// variance. For a vector norm, `mean` is a factor that is applied before `rstd`.
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct RowStatistics<A: Float, N: Size> {
     pub(crate) mean: Vector<A, N>,
@@ -257,7 +286,6 @@ pub(crate) struct RowStatistics<A: Float, N: Size> {
 
 #[cube]
 impl<A: Float, N: Size> RowStatistics<A, N> {
-    /// A copy.
     pub(crate) fn same(&self) -> RowStatistics<A, N> {
         RowStatistics::<A, N> {
             mean: self.mean,
@@ -267,7 +295,7 @@ impl<A: Float, N: Size> RowStatistics<A, N> {
     }
 }
 
-/// The statistics of a row that is not reduced. Nobody reads them.
+/// Placeholder for a row that is not reduced.
 #[cube]
 pub(crate) fn nothing_reduced<A: Float, N: Size>() -> RowStatistics<A, N> {
     let unused = Vector::<A, N>::new(A::new(0.0));
@@ -278,7 +306,7 @@ pub(crate) fn nothing_reduced<A: Float, N: Size>() -> RowStatistics<A, N> {
     }
 }
 
-/// Turns the moments of a whole row of `count` elements into what it is normalized by.
+/// Computes [`RowStatistics`] from the moments of a whole row of `count` elements.
 #[cube]
 pub(crate) fn finish<A: Float, N: Size>(
     row: &Moments<A, N>,
@@ -289,7 +317,7 @@ pub(crate) fn finish<A: Float, N: Size>(
     if comptime!(blueprint.team.lanes == Lanes::Rows) {
         finish_lanes::<A, N>(row, count, epsilon, blueprint)
     } else {
-        // All lanes are alike, and a root of one costs a processor a fraction of that of all.
+        // All lanes are equal: one root is cheaper than a vector of them on a CPU.
         let lane = Moments::<A, One> {
             count: row.count,
             mean: Vector::new(row.mean.extract(0usize)),
@@ -297,7 +325,11 @@ pub(crate) fn finish<A: Float, N: Size>(
         };
         let finished = finish_lanes::<A, One>(&lane, count, epsilon, blueprint);
         RowStatistics::<A, N> {
-            mean: row.mean,
+            mean: if comptime!(blueprint.statistics.is_norm()) {
+                Vector::new(finished.mean.extract(0usize))
+            } else {
+                row.mean
+            },
             variance: Vector::new(finished.variance.extract(0usize)),
             rstd: Vector::new(finished.rstd.extract(0usize)),
         }
@@ -322,13 +354,17 @@ fn finish_lanes<A: Float, N: Size>(
         StatisticsKind::Mean | StatisticsKind::None | StatisticsKind::Given => one,
     };
     RowStatistics::<A, N> {
-        mean: row.mean,
+        mean: if comptime!(blueprint.statistics.is_norm()) {
+            scaled::inverse::<A, N>(row.mean)
+        } else {
+            row.mean
+        },
         variance,
         rstd,
     }
 }
 
-/// `1 / norm`, and 0 where the norm is 0: a row of zeros stays one.
+/// `1 / norm`, or 0 for a norm of 0, so that a row of zeros stays zero.
 #[cube]
 fn reciprocal_norm<A: Float, N: Size>(norm: Vector<A, N>) -> Vector<A, N> {
     let zero = Vector::<A, N>::new(A::new(0.0));
@@ -339,7 +375,7 @@ fn reciprocal_norm<A: Float, N: Size>(norm: Vector<A, N>) -> Vector<A, N> {
 
 /// `1 / sqrt(variance + epsilon)`, or `1 / (sqrt(variance) + epsilon)`.
 ///
-/// Divided rather than taken with a reciprocal root, which GPUs approximate.
+/// Uses a division, because GPUs approximate the reciprocal root.
 #[cube]
 pub(crate) fn reciprocal_deviation<A: Float, N: Size>(
     variance: Vector<A, N>,

@@ -1,15 +1,14 @@
-//! Slopes of the activations: what a gradient is multiplied with on its way back through one.
+//! Derivatives of the activations.
 //!
-//! As in the activations themselves an exponential is only taken of numbers that are not positive, but for CELU's.
-//! Where a function has a corner, the slope is that of the side that its formula counts the corner
-//! to.
+//! As in the activations, exponentials take no positive argument; CELU is the exception. At a kink,
+//! the derivative is that of the side that the formula assigns the kink to.
 
 use cubecl::prelude::*;
 use cubenorm_core::ActivationKind;
 
 use super::activation::{constant, gelu_tanh_inner, positive, sigmoid, softplus, tanh_stable};
 
-/// The slope at `x` of the activation that a kernel is compiled for.
+/// Derivative at `x` of the activation that a kernel is compiled for.
 #[cube]
 pub(crate) fn slope<A: Float, N: Size>(
     x: Vector<A, N>,
@@ -59,13 +58,13 @@ fn decay<A: Float, N: Size>(x: Vector<A, N>) -> Vector<A, N> {
     select_many(x.greater_than(&zero), zero, x).exp()
 }
 
-/// `exp(x / alpha)` where that is not the side that the maximum takes, for an alpha of either sign.
+/// `exp(x / alpha)`, for an alpha of either sign.
 #[cube]
 fn celu_decay<A: Float, N: Size>(x: Vector<A, N>, alpha: Vector<A, N>) -> Vector<A, N> {
     (x / alpha).exp()
 }
 
-/// `slope` where `0 < y < 1`.
+/// `slope` if `0 < y < 1`, else 0.
 #[cube]
 fn within<A: Float, N: Size>(y: Vector<A, N>, slope: Vector<A, N>) -> Vector<A, N> {
     let zero = constant::<A, N>(0.0);
@@ -78,13 +77,13 @@ fn sigmoid_slope<A: Float, N: Size>(x: Vector<A, N>) -> Vector<A, N> {
     sigmoid::<A, N>(x) * sigmoid::<A, N>(-x)
 }
 
-/// `1 - tanh(x)^2 = 4 sigmoid(2x) sigmoid(-2x)`, without a difference of two numbers near 1.
+/// `1 - tanh(x)^2 = 4 sigmoid(2x) sigmoid(-2x)`, without subtracting two numbers near 1.
 #[cube]
 fn tanh_slope<A: Float, N: Size>(x: Vector<A, N>) -> Vector<A, N> {
     constant::<A, N>(4.0) * sigmoid_slope::<A, N>(constant::<A, N>(2.0) * x)
 }
 
-/// `Phi(x) + x phi(x)` of the normal distribution.
+/// `Phi(x) + x phi(x)` of the standard normal distribution.
 #[cube]
 fn gelu_slope<A: Float, N: Size>(x: Vector<A, N>) -> Vector<A, N> {
     let half = constant::<A, N>(0.5);
@@ -97,9 +96,12 @@ fn gelu_slope<A: Float, N: Size>(x: Vector<A, N>) -> Vector<A, N> {
 #[cube]
 fn gelu_tanh_slope<A: Float, N: Size>(x: Vector<A, N>) -> Vector<A, N> {
     let inner = gelu_tanh_inner::<A, N>(x);
+    // Beyond these bounds the second term is zero, but the square would overflow.
+    let near = x.max(constant::<A, N>(-32.0)).min(constant::<A, N>(32.0));
+    let of_near = sigmoid_slope::<A, N>(gelu_tanh_inner::<A, N>(near));
     let three = constant::<A, N>(3.0 * 0.044_715);
-    let inner_slope = constant::<A, N>(1.595_769_2) * (constant::<A, N>(1.0) + three * x * x);
-    sigmoid::<A, N>(inner) + x * sigmoid_slope::<A, N>(inner) * inner_slope
+    let inner_slope = constant::<A, N>(1.595_769_2) * (constant::<A, N>(1.0) + three * near * near);
+    sigmoid::<A, N>(inner) + near * of_near * inner_slope
 }
 
 #[cube]
@@ -110,15 +112,16 @@ fn silu_slope<A: Float, N: Size>(x: Vector<A, N>) -> Vector<A, N> {
 #[cube]
 fn hard_swish_slope<A: Float, N: Size>(x: Vector<A, N>) -> Vector<A, N> {
     let middle = x / constant::<A, N>(3.0) + constant::<A, N>(0.5);
-    let below = select_many(
-        x.greater_than(&constant::<A, N>(-3.0)),
-        middle,
+    // NaN fails both comparisons and propagates.
+    let above = select_many(
+        x.less_equal(&constant::<A, N>(-3.0)),
         constant::<A, N>(0.0),
+        middle,
     );
     select_many(
-        x.less_than(&constant::<A, N>(3.0)),
-        below,
+        x.greater_equal(&constant::<A, N>(3.0)),
         constant::<A, N>(1.0),
+        above,
     )
 }
 

@@ -1,4 +1,4 @@
-//! What is passed back to an input: the row's gradient, and what is taken off it.
+//! Input gradient: the row's gradient minus its correction.
 
 use cubecl::prelude::*;
 use cubenorm_core::{GradientBlueprint, RowKept, StatisticsKind};
@@ -8,7 +8,8 @@ use crate::apply::Scalars;
 use crate::moments::Moments;
 use crate::strategy::split::{Partition, row_elements};
 
-/// What is taken off a row's gradient: a constant, and a multiple of the normalized value.
+/// Correction that is subtracted from a row's gradient: a constant, and a multiple of the
+/// normalized value.
 #[derive(CubeType, Clone, Copy)]
 pub(super) struct Correction<A: Float, N: Size> {
     pub(super) constant: Vector<A, N>,
@@ -43,7 +44,8 @@ pub(super) fn correction<A: Float, N: Size>(
         let count = Vector::<A, N>::new(row_elements::<A, N>(partition, blueprint.team));
         let mut multiple = mean_of::<A, N>(products, count, blueprint);
         if comptime!(!blueprint.epsilon_in_sqrt && kind.reduces_deviation()) {
-            // The deviation alone moves with the input: (deviation + epsilon) / deviation more.
+            // Only the deviation depends on the input, which adds the factor `(deviation + epsilon)
+            // / deviation`.
             let epsilon = Vector::<A, N>::new(scalars.epsilon.get::<A>());
             let one = Vector::<A, N>::new(A::new(1.0));
             let share = one - epsilon * row.rstd.constant;
@@ -62,7 +64,7 @@ pub(super) fn correction<A: Float, N: Size>(
     }
 }
 
-/// A sum over a row by what it is of.
+/// Mean of a row from its sum.
 #[cube]
 fn mean_of<A: Float, N: Size>(
     sum: Vector<A, N>,
@@ -70,37 +72,44 @@ fn mean_of<A: Float, N: Size>(
     #[comptime] blueprint: GradientBlueprint,
 ) -> Vector<A, N> {
     if comptime!(blueprint.row == RowKept::InTurn) {
-        // A division is a call, for which units that hold so much have no registers; one of them does for both sums.
+        // A division is a call, and a unit with this many live registers would spill. One
+        // reciprocal serves both sums.
         sum * (Vector::<A, N>::new(A::new(1.0)) / count)
     } else {
         sum / count
     }
 }
 
-/// The input's gradient.
+/// Input gradient of a step.
 #[cube]
 pub(super) fn passed_back<A: Float, N: Size>(
     element: &Element<A, N>,
     correction: &Correction<A, N>,
     #[comptime] blueprint: GradientBlueprint,
 ) -> Vector<A, N> {
-    match comptime!(blueprint.statistics) {
-        StatisticsKind::None => element.deep,
-        StatisticsKind::Given => element.deep * element.rstd,
-        StatisticsKind::Mean => element.deep - correction.constant,
-        StatisticsKind::MeanVariance => {
-            let centered = element.deep - correction.constant;
-            (centered - element.normalized * correction.multiple) * element.rstd
-        }
-        StatisticsKind::MeanSquare | StatisticsKind::L2Norm => {
-            (element.deep - element.normalized * correction.multiple) * element.rstd
-        }
-        StatisticsKind::L1Norm => {
-            let zero = Vector::<A, N>::new(A::new(0.0));
-            let one = Vector::<A, N>::new(A::new(1.0));
-            let sign = select_many(element.input.less_than(&zero), -one, one);
-            let sign = select_many(element.input.equal(&zero), zero, sign);
-            (element.deep - sign * correction.multiple) * element.rstd
+    if comptime!(blueprint.has_one_element) {
+        // Exactly 0: a fused multiply-add may leave a rounding error, which the reciprocal
+        // deviation `1 / sqrt(epsilon)` would magnify.
+        element.deep * Vector::new(A::new(0.0))
+    } else {
+        match comptime!(blueprint.statistics) {
+            StatisticsKind::None => element.deep,
+            StatisticsKind::Given => element.deep * element.rstd,
+            StatisticsKind::Mean => element.deep - correction.constant,
+            StatisticsKind::MeanVariance => {
+                let centered = element.deep - correction.constant;
+                (centered - element.normalized * correction.multiple) * element.rstd
+            }
+            StatisticsKind::MeanSquare | StatisticsKind::L2Norm => {
+                (element.deep - element.normalized * correction.multiple) * element.rstd
+            }
+            StatisticsKind::L1Norm => {
+                let zero = Vector::<A, N>::new(A::new(0.0));
+                let one = Vector::<A, N>::new(A::new(1.0));
+                let sign = select_many(element.input.less_than(&zero), -one, one);
+                let sign = select_many(element.input.equal(&zero), zero, sign);
+                (element.deep - sign * correction.multiple) * element.rstd
+            }
         }
     }
 }

@@ -1,13 +1,14 @@
-//! From a description of gradients to their launches.
+//! Launch of the backward pass.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubenorm_core::{
-    Access, Activation, DType, Dim, GradientDesc, GradientPlan, GradientProblem, Hardware, Knobs,
-    Layout, LoadMode, ParamSums, PlanError, StrategyChoice, TensorDesc, input_problem_on,
-    plan_gradient, sums_on,
+    Activation, BackwardError, BackwardLaunch, BackwardSchedule, Buffer, DType, GradientDesc,
+    GradientPlan, GradientProblem, Hardware, Kernel, Knobs, LoadMode, ParamReduce, StrategyChoice,
+    TensorDesc, input_problem_on, plan_backward, plan_gradient, sums_on,
 };
 
 use super::element::GradientSourceLaunch;
@@ -15,69 +16,49 @@ use super::fold::{FoldShape, fold};
 use super::kernel::{gradient, gradient_parts};
 use super::results::GradientResultsLaunch;
 use crate::launch::args::{
-    address_type, allocate, arg, check_apart, check_buffer, cube_count, cube_dim, flat_arg,
-    lanes_of_rows, left_lanes, memory_type, optional_arg, partition, scalars, width, zeros,
+    address_type, arg, check_apart, check_buffer, cube_count, cube_dim, flat_arg, lanes_of_rows,
+    left_lanes, memory_type, optional_arg, partition, scalars, width,
 };
 use crate::launch::device::{check_activation, check_dtypes};
 use crate::launch::join::Strands;
 use crate::launch::memo::Memo;
+use crate::launch::memory::{allocate, allocate_bytes, launched, zeroed_words, zeros};
 use crate::launch::{LaunchError, Tensor, elem_type, hardware};
-use crate::strategy::peers::words;
 use crate::tune::tune_gradient;
 
-/// Partial sums of one parameter that one unit adds up. Where there are more, they are summed up
-/// over the parameter's own axes instead.
-const MAX_PARTS: usize = 4096;
-
-/// Units of a cube that adds up partial sums, each those of an element.
-const FOLD_UNITS: u32 = 64;
-
-/// Parts from which several units of a GPU share those of an element: one alone would wait for memory as
-/// often as there are parts.
-const SHARED_PARTS: usize = 64;
-
-/// Units of a cube of such, and parts that each of them adds up at least.
-const FOLD_SHARING_UNITS: u32 = 1024;
-const PARTS_OF_UNIT: usize = 16;
-
-/// Elements side by side in such a cube: as many as a line of a cache has where there are enough for all
-/// multiprocessors, and no fewer than memory gives at once.
-const MOST_FOLD_COLUMNS: u32 = 32;
-const LEAST_FOLD_COLUMNS: u32 = 8;
-
-/// The buffers that a gradient's tensors lie in.
+/// Input and output buffers of a backward pass.
 #[derive(Debug, Clone)]
 pub struct GradientTensors {
-    /// What was normalized.
+    /// Input of the forward pass.
     pub input: Handle,
-    /// The output's gradient.
+    /// Output gradient (`dy`).
     pub output_gradient: Handle,
-    /// Pairs of mean and reciprocal deviation.
+    /// Pairs of mean and reciprocal deviation. None: the description does not read them.
     pub saved: Option<Handle>,
-    /// What was multiplied.
+    /// Scale of the forward pass.
     pub scale: Option<Handle>,
-    /// What was added.
+    /// Bias of the forward pass.
     pub bias: Option<Handle>,
-    /// Where the input's gradient goes, in memory that nothing else here lies in; allocated where there is none.
+    /// Buffer for the input gradient, which must not overlap any other buffer. None: allocated.
     pub input_gradient: Option<Handle>,
 }
 
-/// What has been passed back.
+/// Gradients that a backward pass has written.
 #[derive(Debug, Clone)]
 pub struct GradientOutputs {
-    /// The input's gradient, where it was wanted.
+    /// Input gradient; None if not requested.
     pub input: Option<Tensor>,
-    /// The scale's, contiguous, where it was wanted.
+    /// Scale gradient, contiguous; None if not requested.
     pub scale: Option<Tensor>,
-    /// The bias's, contiguous, where it was wanted.
+    /// Bias gradient, contiguous; None if not requested.
     pub bias: Option<Tensor>,
 }
 
-/// What would run for the input's gradient on a device, and why.
+/// Plan of the input gradient on a device, and the reason for it.
 ///
 /// # Errors
 ///
-/// As [`launch_gradient`], and where the tensor is empty, for which nothing runs.
+/// As [`launch_gradient`], and for an empty tensor, which launches nothing.
 pub fn plan_gradient_for(
     client: &Client,
     desc: &GradientDesc,
@@ -88,14 +69,14 @@ pub fn plan_gradient_for(
     Ok(plan_gradient(&problem, &hardware, choice)?)
 }
 
-/// Passes a gradient back through a normalization.
+/// Computes the backward pass of a normalization.
 ///
-/// Formulas, shapes and dtypes are those of [`GradientDesc`]. Nothing is launched for what is not
-/// wanted.
+/// Formulas, shapes and dtypes are those of [`GradientDesc`]. Gradients that are not requested
+/// launch nothing.
 ///
-/// The same plan gives the same results from run to run: sums over many elements are taken in stages in a
-/// fixed order. [`StrategyChoice::Tuned`] may choose another plan on another machine, or where the tuner's
-/// cache is empty.
+/// The same plan gives the same results from run to run: long sums are reduced in stages, in a
+/// fixed order. [`StrategyChoice::Tuned`] may choose another plan on another machine, or with an
+/// empty autotune cache.
 ///
 /// # Errors
 ///
@@ -107,8 +88,8 @@ pub fn launch_gradient(
     choice: StrategyChoice,
 ) -> Result<GradientOutputs, LaunchError> {
     let hardware = hardware(client);
-    let make = || {
-        let (problem, sums) = checked(client, desc, tensors, &hardware)?;
+    let schedule = PREPARED.get(client, desc, choice, || {
+        let problem = checked(client, desc, tensors, &hardware)?;
         let choice = match choice.budget() {
             Some(budget) if !problem.is_empty() => {
                 let knobs = tune_gradient(client, &hardware, desc, &problem, tensors, budget)?;
@@ -116,30 +97,18 @@ pub fn launch_gradient(
             }
             _ => choice,
         };
-        Ok::<_, LaunchError>(Prepared {
-            problem,
-            sums,
-            choice,
-        })
-    };
-    let prepared = PREPARED.get(client, desc, choice, make)?;
+        Ok::<_, LaunchError>(plan_backward(desc, &hardware, choice)?)
+    })?;
     check_buffers(desc, tensors)?;
-    Back {
-        client,
-        desc,
-        tensors,
-        hardware,
-        choice: prepared.choice,
-    }
-    .run(&prepared.problem, prepared.sums)
+    run(client, desc, tensors, &hardware, schedule)
 }
 
-/// What the tuner has found or now finds to be the fastest for all launches of a gradient on a device;
-/// knobs that decide nothing where the analytic plans are, or where the problem is too small or too
-/// large to measure.
+/// Fastest knobs of a backward pass on a device, from the autotune cache or measured now. Default
+/// knobs if no candidate beats the analytic plan, or if the problem is too small or too large to
+/// measure.
 ///
-/// [`launch_gradient`] with [`StrategyChoice::TunedWithin`] that budget asks the same, with
-/// [`Tuned`](StrategyChoice::Tuned) without end.
+/// [`launch_gradient`] with [`StrategyChoice::TunedWithin`] uses the same knobs for the same
+/// budget. [`Tuned`](StrategyChoice::Tuned) has no budget.
 ///
 /// # Errors
 ///
@@ -151,7 +120,7 @@ pub fn tuned_gradient(
     budget: Duration,
 ) -> Result<Knobs, LaunchError> {
     let hardware = hardware(client);
-    let (problem, _) = checked(client, desc, tensors, &hardware)?;
+    let problem = checked(client, desc, tensors, &hardware)?;
     if problem.is_empty() {
         return Ok(Knobs::default());
     }
@@ -160,36 +129,36 @@ pub fn tuned_gradient(
     )?)
 }
 
-/// The problem over the normalization's own axes, where the device can run it and every buffer is there.
+/// Validated problem of the input gradient, if the device can run it and all buffers are present.
 fn checked(
     client: &Client,
     desc: &GradientDesc,
     tensors: &GradientTensors,
     hardware: &Hardware,
-) -> Result<(GradientProblem, ParamSums), LaunchError> {
-    let sums = sums_on(desc, hardware);
-    let problem = input_problem_on(desc, sums, hardware)?;
+) -> Result<GradientProblem, LaunchError> {
+    let problem = input_problem_on(desc, sums_on(desc, hardware), hardware)?;
     let accumulation = problem.dtype.accumulation();
     let dtypes = [problem.dtype, problem.param_dtype, accumulation];
     check_dtypes(client, dtypes.into_iter())?;
     check_activation(client, problem.dtype, problem.activation)?;
     check_buffers(desc, tensors)?;
-    Ok((problem, sums))
+    Ok(problem)
 }
 
-/// What a description comes to.
-struct Prepared {
-    problem: GradientProblem,
-    sums: ParamSums,
-    /// What tuning chose, where it was asked to.
-    choice: StrategyChoice,
+impl From<BackwardError> for LaunchError {
+    fn from(error: BackwardError) -> Self {
+        match error {
+            BackwardError::Description(error) => error.into(),
+            BackwardError::Plan(error) => error.into(),
+        }
+    }
 }
 
-static PREPARED: Memo<GradientDesc, Prepared> = Memo::new();
+static PREPARED: Memo<GradientDesc, BackwardSchedule> = Memo::new();
 
 fn check_buffers(desc: &GradientDesc, tensors: &GradientTensors) -> Result<(), LaunchError> {
     let norm = &desc.norm;
-    // Read for the slope of an activation only.
+    // Read only for the derivative of an activation.
     let bias = norm
         .bias
         .as_ref()
@@ -215,7 +184,7 @@ fn check_buffers(desc: &GradientDesc, tensors: &GradientTensors) -> Result<(), L
         let tensor = "saved statistics";
         let handle = tensors.saved.as_ref();
         let handle = handle.ok_or(LaunchError::Missing { tensor })?;
-        // Flat: with the pairs it has a dimension more than a tensor may have.
+        // Flat: with its pairs it may have one dimension more than a tensor.
         let span = saved.layout.checked_span().unwrap_or(usize::MAX);
         check_buffer(tensor, &TensorDesc::contiguous([span], saved.dtype), handle)?;
     }
@@ -233,224 +202,96 @@ fn check_buffers(desc: &GradientDesc, tensors: &GradientTensors) -> Result<(), L
     Ok(())
 }
 
-/// One way back.
-struct Back<'a> {
-    client: &'a Client,
-    desc: &'a GradientDesc,
-    tensors: &'a GradientTensors,
-    hardware: Hardware,
-    choice: StrategyChoice,
-}
-
-/// Partial sums, and how those of a parameter's elements are found.
-struct Partial {
-    handle: Handle,
-    elements: usize,
-    access: Access,
-    parts: usize,
-    /// Where the sums of the scale and of the bias begin.
-    offsets: [usize; 2],
-}
-
-impl Back<'_> {
-    fn run(
-        &self,
-        problem: &GradientProblem,
-        sums: ParamSums,
-    ) -> Result<GradientOutputs, LaunchError> {
-        let norm = &self.desc.norm;
-        let input = self.desc.input_gradient.clone().map(|desc| {
-            let handle = self.tensors.input_gradient.clone();
-            let handle = handle.unwrap_or_else(|| allocate(self.client, &desc));
-            Tensor { desc, handle }
-        });
-        let param = |tensor: &Option<TensorDesc>, wanted: bool| {
-            let tensor = tensor.as_ref().filter(|_| wanted)?;
-            let desc = TensorDesc::contiguous(tensor.shape(), tensor.dtype);
-            let handle = match problem.is_empty() {
-                // The sum over nothing.
-                true => zeros(self.client, &desc),
-                false => allocate(self.client, &desc),
-            };
-            Some(Tensor { desc, handle })
+/// Launches all kernels of a backward pass.
+fn run(
+    client: &Client,
+    desc: &GradientDesc,
+    tensors: &GradientTensors,
+    hardware: &Hardware,
+    schedule: Arc<BackwardSchedule>,
+) -> Result<GradientOutputs, LaunchError> {
+    let norm = &desc.norm;
+    let is_empty = schedule.problem.is_empty();
+    let input = desc.input_gradient.clone().map(|desc| {
+        let handle = tensors.input_gradient.clone();
+        let handle = handle.unwrap_or_else(|| allocate(client, &desc));
+        Tensor { desc, handle }
+    });
+    let param = |tensor: &Option<TensorDesc>, wanted: bool| {
+        let tensor = tensor.as_ref().filter(|_| wanted)?;
+        let desc = TensorDesc::contiguous(tensor.shape(), tensor.dtype);
+        let handle = match is_empty {
+            // The sum over no elements.
+            true => zeros(client, &desc),
+            false => allocate(client, &desc),
         };
-        let outputs = GradientOutputs {
-            input,
-            scale: param(&norm.scale, self.desc.wants_scale),
-            bias: param(&norm.bias, self.desc.wants_bias),
-        };
-        if problem.is_empty() {
-            return Ok(outputs);
-        }
-
-        let params = [&outputs.scale, &outputs.bias];
-        let shape_of = |tensor: &Tensor| tensor.desc.shape().to_vec();
-        let mut shapes: Vec<Vec<usize>> = params.iter().copied().flatten().map(shape_of).collect();
-        shapes.dedup();
-        let on_the_way = match shapes.as_slice() {
-            [shape] => self.on_the_way(problem, sums, shape, &outputs)?,
-            _ => None,
-        };
-        if let Some(partial) = on_the_way {
-            self.fold(&partial, [outputs.scale.as_ref(), outputs.bias.as_ref()])?;
-            return Ok(outputs);
-        }
-
-        if outputs.input.is_some() {
-            let alone = match shapes.is_empty() {
-                true => None,
-                false => Some(input_problem_on(
-                    self.desc,
-                    ParamSums::Elsewhere,
-                    &self.hardware,
-                )?),
-            };
-            let problem = alone.as_ref().unwrap_or(problem);
-            let plan = self.plan(problem)?;
-            self.launch(problem, &plan, outputs.input.as_ref(), None, None)?;
-        }
-        for shape in shapes {
-            let partial = self.over_param(&shape)?;
-            let of_shape = |tensor: &&Tensor| tensor.desc.shape() == shape;
-            let outputs = [&outputs.scale, &outputs.bias];
-            self.fold(
-                &partial,
-                outputs.map(|output| output.as_ref().filter(of_shape)),
+        Some(Tensor { desc, handle })
+    };
+    let outputs = GradientOutputs {
+        input,
+        scale: param(&norm.scale, desc.wants_scale),
+        bias: param(&norm.bias, desc.wants_bias),
+    };
+    let backward = Backward {
+        client,
+        tensors,
+        hardware,
+        accumulation: norm.input.dtype.accumulation(),
+    };
+    for launch in &schedule.launches {
+        let input = outputs.input.as_ref().filter(|_| launch.writes_input);
+        let left = backward.launch(launch, input)?;
+        if let (Some(reduce), Some(left)) = (&launch.reduce, left) {
+            backward.reduce(
+                reduce,
+                &left,
+                [outputs.scale.as_ref(), outputs.bias.as_ref()],
             )?;
         }
-        Ok(outputs)
     }
+    Ok(outputs)
+}
 
-    /// Launches the input's gradient with the sums that parameters of one shape take, where both
-    /// come out of one launch.
-    fn on_the_way(
-        &self,
-        problem: &GradientProblem,
-        sums: ParamSums,
-        shape: &[usize],
-        outputs: &GradientOutputs,
-    ) -> Result<Option<Partial>, LaunchError> {
-        let plan = match self.plan(problem) {
-            Err(LaunchError::Plan(PlanError::Bindings { .. })) => return Ok(None),
-            plan => plan?,
-        };
-        let sizes = self.desc.norm.input.shape();
-        let repeated = self.desc.repeated(shape);
-        let input = outputs.input.as_ref();
-        match sums {
-            ParamSums::Rows | ParamSums::Runs => {
-                if plan.blueprint.row_sums.is_none() {
-                    return Ok(None);
-                }
-                let kept = self.desc.summed_shape(sums);
-                let strides = Layout::contiguous(kept.clone()).strides;
-                let access = dims(&kept, &strides, 2, &repeated);
-                let parts = access.col.iter().map(|dim| dim.size).product();
-                if parts > MAX_PARTS {
-                    return Ok(None);
-                }
-                let elements = 2 * kept.iter().product::<usize>();
-                let handle = self.sums(elements);
-                self.launch(problem, &plan, input, Some(&handle), None)?;
-                Ok(Some(Partial {
-                    handle,
-                    elements,
-                    access,
-                    parts,
-                    offsets: [0, 1],
-                }))
-            }
-            ParamSums::Strands => {
-                let kept = self.desc.summed_shape(sums);
-                let mut access = dims(&kept, &problem.row_strides, 1, &repeated);
-                // The first launch has left them part after part.
-                access.col.push(Dim {
-                    size: plan.grid.splits,
-                    stride: problem.rows,
-                });
-                let parts = access.col.iter().map(|dim| dim.size).product();
-                if parts > MAX_PARTS {
-                    return Ok(None);
-                }
-                let left = self.launch(problem, &plan, input, None, None)?;
-                let elements = plan.workspace;
-                Ok(left.map(|handle| Partial {
-                    handle,
-                    elements,
-                    access,
-                    parts,
-                    offsets: [plan.grid.splits * problem.rows, 0],
-                }))
-            }
-            ParamSums::Columns if plan.blueprint.column_sums.any() => {
-                let parts = plan.parts_of_columns();
-                let of_kind = plan.columns_of_part(problem.cols);
-                let of_part = plan.blueprint.column_sums.count() * of_kind;
-                let elements = parts * of_part;
-                let handle = self.sums(elements);
-                self.launch(problem, &plan, input, None, Some((&handle, elements)))?;
-                let lanes = plan.lanes_of_column();
-                let mut access = dims(sizes, &problem.column_strides, lanes, &repeated);
-                let summed =
-                    [(parts, of_part), (lanes, 1)].map(|(size, stride)| Dim { size, stride });
-                access.col = summed.into_iter().filter(|dim| dim.size > 1).collect();
-                Ok(Some(Partial {
-                    handle,
-                    elements,
-                    access,
-                    parts: parts * lanes,
-                    offsets: [0, of_part - of_kind],
-                }))
-            }
-            _ => Ok(None),
-        }
-    }
+/// Arguments that all launches of a backward pass share.
+struct Backward<'a> {
+    client: &'a Client,
+    tensors: &'a GradientTensors,
+    hardware: &'a Hardware,
+    accumulation: DType,
+}
 
-    /// Sums up over the dimensions that parameters of a shape repeat along.
-    fn over_param(&self, shape: &[usize]) -> Result<Partial, LaunchError> {
-        let problem = self.desc.param_problem(shape)?;
-        let plan = self.plan(&problem)?;
-        let elements = 2 * problem.rows;
-        let handle = self.sums(elements);
-        self.launch(&problem, &plan, None, Some(&handle), None)?;
-        Ok(Partial {
-            handle,
-            elements,
-            access: Access {
-                row: vec![Dim {
-                    size: problem.rows,
-                    stride: 2,
-                }],
-                col: Vec::new(),
-            },
-            parts: 1,
-            offsets: [0, 1],
-        })
-    }
-
-    /// The plan of the chosen strategy, or another where that does not apply to these axes.
-    fn plan(&self, problem: &GradientProblem) -> Result<GradientPlan, LaunchError> {
-        let plan = plan_gradient(problem, &self.hardware, self.choice);
-        match plan {
-            Err(PlanError::Strategy { .. }) => {
-                let choice = StrategyChoice::Inferred;
-                Ok(plan_gradient(problem, &self.hardware, choice)?)
-            }
-            plan => Ok(plan?),
-        }
-    }
-
-    /// A workspace of so many sums.
+impl Backward<'_> {
+    /// Workspace of `elements` sums.
     fn sums(&self, elements: usize) -> Handle {
-        self.client.empty(elements * self.accumulation().size())
+        allocate_bytes(self.client, elements * self.accumulation.size())
     }
 
-    fn accumulation(&self) -> DType {
-        self.desc.norm.input.dtype.accumulation()
-    }
-
-    /// Launches it, and returns what its first launch has left where there are two, or the only one of strands.
+    /// Launches one plan. Returns the buffer of its parameter-gradient partials.
     fn launch(
+        &self,
+        launch: &BackwardLaunch,
+        input: Option<&Tensor>,
+    ) -> Result<Option<Handle>, LaunchError> {
+        let BackwardLaunch { problem, plan, .. } = launch;
+        let partials = launch.reduce.as_ref().map(|reduce| &reduce.partials);
+        let of_buffer = |buffer: Buffer| partials.filter(|partials| partials.buffer == buffer);
+        let rows = of_buffer(Buffer::RowSums).map(|it| self.sums(it.elements));
+        let columns = of_buffer(Buffer::ColumnSums).map(|it| (self.sums(it.elements), it.elements));
+        let left = self.launch_plan(
+            problem,
+            plan,
+            input,
+            rows.as_ref(),
+            columns
+                .as_ref()
+                .map(|(handle, elements)| (handle, *elements)),
+        )?;
+        Ok(rows.or(columns.map(|(handle, _)| handle)).or(left))
+    }
+
+    /// Launches one plan. Returns the output of its first launch if there are two, or of the only
+    /// launch if that combines several channels.
+    fn launch_plan(
         &self,
         problem: &GradientProblem,
         plan: &GradientPlan,
@@ -462,7 +303,7 @@ impl Back<'_> {
         let team = blueprint.team;
         let tensors = self.tensors;
         let (dtype, params) = (problem.dtype, problem.param_dtype);
-        let accumulation = self.accumulation();
+        let accumulation = self.accumulation;
         let bound = [
             (Some(&tensors.input), dtype),
             (Some(&tensors.output_gradient), dtype),
@@ -478,10 +319,10 @@ impl Back<'_> {
         let elem = [
             memory_type(problem.dtype, Some(blueprint.input)),
             memory_type(problem.param_dtype, param),
-            elem_type(self.accumulation()),
+            elem_type(self.accumulation),
         ];
         let numbers = || scalars(problem.dtype, problem.epsilon, problem.activation);
-        // What the blueprint leaves out is not bound.
+        // Tensors that the blueprint leaves out are not bound.
         let scale = problem.scale.as_ref().filter(|_| blueprint.scale.is_some());
         let bias = problem.bias.as_ref().filter(|_| blueprint.bias.is_some());
         let parts = blueprint.split.then(|| self.sums(plan.workspace));
@@ -490,7 +331,8 @@ impl Back<'_> {
             Some(strands) => Some(flat_arg(strands, plan.workspace)),
             None => optional_arg(rows, problem.row_sums.as_ref()),
         };
-        // A macro, because the types of the arguments name those that a kernel is instantiated with.
+        // A macro, because the argument types depend on the types that a kernel is instantiated
+        // with.
         macro_rules! source {
             () => {
                 GradientSourceLaunch::new(
@@ -503,9 +345,12 @@ impl Back<'_> {
             };
         }
         if let Some(parts) = &parts {
-            // Safety: every address that the kernel forms lies in its buffer, see `operand`, and the
-            // launch stays within the device's limits, which the plan has read. The workspace holds
-            // two numbers for each row of each part.
+            // SAFETY:
+            // 1. `GradientPlan::footprint` bounds every access, and the plan was checked against
+            //    the device's limits.
+            // 2. The caller's buffers hold the spans of their layouts (`check_buffers`).
+            // 3. The workspace has the size of the footprint (`partial_statistics`). The kernel
+            //    does not read it.
             unsafe {
                 gradient_parts::launch_unchecked(
                     self.client,
@@ -528,6 +373,7 @@ impl Back<'_> {
                     elem[2],
                 );
             }
+            launched(self.client, Kernel::PartialSums);
         }
         let joined = plan.join.as_ref().zip(parts.as_ref()).map(|(join, parts)| {
             let weights = blueprint.scale.zip(tensors.scale.as_ref().zip(scale));
@@ -547,12 +393,13 @@ impl Back<'_> {
         let left = joined.or_else(|| parts.clone().map(|parts| (parts, plan.workspace)));
         let written = input.map(|tensor| &tensor.handle);
         let told = (team.peers > 1).then(|| {
-            let count = grid.teams(&team) * words(team.peers as usize);
-            (self.client.create_from_slice(&vec![0; 8 * count]), count)
+            let count = plan.cluster_words();
+            (zeroed_words(self.client, count), count)
         });
-        // Safety: as above; of the workspace the first launch has written every number, and the sums
-        // hold two numbers for each row, or for each column of each part of them. Cubes that share rows go
-        // through as many rounds, and each round through as many words; those begin as zeros.
+        // SAFETY:
+        // 1. As above, 1 and 2. All sums and words have the sizes of the footprint.
+        // 2. The previous launches have written every element of a workspace that is read.
+        // 3. Words are zeros before the launch. No round has the tag zero.
         unsafe {
             gradient::launch_unchecked(
                 self.client,
@@ -583,127 +430,71 @@ impl Back<'_> {
                 elem[2],
             );
         }
+        launched(self.client, Kernel::Backward);
         Ok(parts.or(strands))
     }
 
-    /// Units of a cube that adds up so many parts: elements side by side, and units that share the parts of
-    /// each, where the device runs them at once.
-    fn fold_units(&self, parts: usize, elements: usize, outputs: usize) -> (u32, u32) {
-        let hardware = &self.hardware;
-        let most = hardware.max_units_per_cube;
-        match hardware.busy_cores(parts * elements) {
-            Some(cores) => (cores, 1),
-            None if hardware.is_software() || parts < SHARED_PARTS => (FOLD_UNITS.min(most), 1),
-            None => {
-                let processors = hardware.processors().max(1);
-                let wanted = (outputs * elements / processors).max(1).ilog2();
-                let columns = (1 << wanted).clamp(LEAST_FOLD_COLUMNS, MOST_FOLD_COLUMNS);
-                let shares = (parts / PARTS_OF_UNIT).max(1).min(most as usize) as u32;
-                let members = shares.min(FOLD_SHARING_UNITS.min(most) / columns).max(1);
-                (columns, 1 << members.ilog2())
-            }
-        }
-    }
-
-    /// Elements that a unit adds up side by side. On a GPU one, so that there is work for more units.
-    fn fold_vector(&self, partial: &Partial, output: DType) -> usize {
-        if self.hardware.is_gpu() {
-            return 1;
-        }
-        let Some((last, outer)) = partial.access.row.split_last() else {
-            return 1;
-        };
-        if last.stride != 1 {
-            return 1;
-        }
-        let steps = outer.iter().chain(&partial.access.col);
-        let jumps = steps.map(|dim| dim.stride).chain(partial.offsets);
-        let jumps: Vec<usize> = jumps.collect();
-        let widest = self.accumulation().size().max(output.size());
-        let mut vector = self.hardware.widest_vector(widest);
-        // All that a vector begins at is a multiple of it.
-        while [last.size].iter().chain(&jumps).any(|n| n % vector != 0) {
-            vector /= 2;
-        }
-        vector
-    }
-
-    /// Adds up the partial sums of scale and bias, which have one shape, as far as they are wanted.
-    fn fold(&self, partial: &Partial, params: [Option<&Tensor>; 2]) -> Result<(), LaunchError> {
-        let [of_scale, of_bias] = partial.offsets;
-        let (output, second, offset) = match params {
+    /// Reduces the partials to the requested gradients of scale and bias.
+    fn reduce(
+        &self,
+        reduce: &ParamReduce,
+        left: &Handle,
+        params: [Option<&Tensor>; 2],
+    ) -> Result<(), LaunchError> {
+        let ParamReduce {
+            partials,
+            elements,
+            vector,
+            ..
+        } = reduce;
+        let wanted = |which: usize| params[which].filter(|_| reduce.writes[which]);
+        let [of_scale, of_bias] = partials.offsets;
+        let (output, second, offset) = match [wanted(0), wanted(1)] {
             [Some(scale), bias] => (scale, bias, of_scale),
             [None, Some(bias)] => (bias, None, of_bias),
             [None, None] => return Ok(()),
         };
-        let elements = output.desc.layout.checked_elements().unwrap_or(0);
-        if elements == 0 {
-            return Ok(());
-        }
-        let outputs = 1 + usize::from(second.is_some());
-        let vector = self.fold_vector(partial, output.desc.dtype);
-        let vectors = elements / vector;
-        let (columns, members) = self.fold_units(partial.parts, elements, outputs);
-        let cubes = match self.hardware.cpu_cores {
-            Some(_) => 1,
-            None => vectors
-                .div_ceil(columns as usize)
-                .min(self.hardware.max_cubes as usize),
-        };
-        let rounds = vectors.div_ceil(cubes * columns as usize);
-        let address = address_type(self.client, [], partial.elements.max(elements))?;
+        let address = address_type(self.client, [], partials.elements.max(*elements))?;
+        let [columns, members, _] = reduce.cube_dim;
         let shape = FoldShape {
             members: members as usize,
             columns: columns as usize,
             in_blocks: self.hardware.cpu_cores.is_some(),
-            element_dims: partial.access.row.len(),
-            part_dims: partial.access.col.len(),
+            element_dims: partials.access.row.len(),
+            part_dims: partials.access.col.len(),
             mode: match vector {
                 1 => LoadMode::Gather,
                 _ => LoadMode::Vector,
             },
         };
-        let second = second.map(|second| flat_arg(&second.handle, elements));
-        // Safety: `access` addresses the partial sums of each of a parameter's elements, all of
-        // which the launch before has written; each output holds as many elements as there are.
+        let second = second.map(|second| flat_arg(&second.handle, *elements));
+        let [x, y, z] = reduce.cube_count;
+        // SAFETY:
+        // 1. `ParamReduce::footprint` bounds every access, and the plan was checked against the
+        //    device's limits.
+        // 2. The previous launch has written all partials of each element of a parameter.
+        // 3. Each gradient has as many elements as the reduction writes.
         unsafe {
             fold::launch_unchecked(
                 self.client,
-                CubeCount::Static(cubes as u32, outputs as u32, 1),
+                CubeCount::Static(x, y, z),
                 CubeDim::new_2d(columns, members),
                 address,
-                vector,
-                arg(&partial.handle, &partial.access),
-                flat_arg(&output.handle, elements),
+                *vector,
+                arg(left, &partials.access),
+                flat_arg(&output.handle, *elements),
                 second.into(),
-                vectors,
-                partial.parts,
+                reduce.vectors(),
+                partials.parts,
                 offset,
                 of_bias,
-                rounds,
+                reduce.rounds,
                 shape,
-                elem_type(self.accumulation()),
+                elem_type(self.accumulation),
                 elem_type(output.desc.dtype),
             );
         }
+        launched(self.client, Kernel::ParamReduce);
         Ok(())
-    }
-}
-
-/// Dimensions of sums, `scaled` elements apart at least: those that a parameter has, in its row-major
-/// order, and those that it repeats along, whose sums are added up.
-fn dims(sizes: &[usize], strides: &[usize], scaled: usize, repeated: &[bool]) -> Access {
-    let of = |wanted: bool| {
-        (0..sizes.len())
-            .filter(|&dim| sizes[dim] != 1 && repeated[dim] == wanted)
-            .map(|dim| Dim {
-                size: sizes[dim],
-                stride: strides[dim] * scaled,
-            })
-            .collect()
-    };
-    Access {
-        row: of(false),
-        col: of(true),
     }
 }

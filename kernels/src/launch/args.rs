@@ -1,4 +1,4 @@
-//! Buffers and sizes as the arguments of a launch.
+//! Launch arguments from buffers and sizes.
 
 use cubecl::ir::{AddressType, ElemType, UIntKind};
 use cubecl::prelude::*;
@@ -8,11 +8,12 @@ use cubenorm_core::{
     TensorDesc,
 };
 
+use super::memory::bound;
 use super::{LaunchError, elem_type};
 use crate::apply::ScalarsLaunch;
 use crate::strategy::split::PartitionLaunch;
 
-/// Checks that a buffer holds all that a description reaches.
+/// Checks that a buffer holds the span of a description.
 pub(crate) fn check_buffer(
     tensor: &'static str,
     desc: &TensorDesc,
@@ -21,7 +22,7 @@ pub(crate) fn check_buffer(
     check_buffer_from(tensor, desc, 0, handle)
 }
 
-/// [`check_buffer`] of a description that starts so many elements into the buffer.
+/// [`check_buffer`] of a description that starts `offset` elements into the buffer.
 pub(crate) fn check_buffer_from(
     tensor: &'static str,
     desc: &TensorDesc,
@@ -32,7 +33,7 @@ pub(crate) fn check_buffer_from(
     Ok(desc.fits(tensor, elements.saturating_sub(offset))?)
 }
 
-/// Checks that a tensor that is written has no memory of those that are read, in the order of their names.
+/// Checks that an output overlaps no input. Reports the first overlap in the order of `read`.
 pub(crate) fn check_apart<'a>(
     output: &'static str,
     written: &Handle,
@@ -57,7 +58,8 @@ pub(crate) fn check_apart<'a>(
     }
 }
 
-/// The type of addresses that reach all that a launch binds, each with its dtype, and a workspace of so many numbers.
+/// Address type for all bound buffers, each with its dtype, and for a workspace of `workspace`
+/// elements.
 pub(crate) fn address_type<'a>(
     client: &Client,
     bound: impl IntoIterator<Item = (Option<&'a Handle>, DType)>,
@@ -77,21 +79,6 @@ pub(crate) fn address_type<'a>(
     }
 }
 
-/// Bytes of a buffer for a tensor; some even where it is empty.
-fn bytes(desc: &TensorDesc) -> usize {
-    desc.layout.checked_span().unwrap_or(0).max(1) * desc.dtype.size()
-}
-
-/// A buffer for a tensor that is going to be written.
-pub(crate) fn allocate(client: &Client, desc: &TensorDesc) -> Handle {
-    client.empty(bytes(desc))
-}
-
-/// A buffer full of zeros for a tensor.
-pub(crate) fn zeros(client: &Client, desc: &TensorDesc) -> Handle {
-    client.create_from_slice(&vec![0; bytes(desc)])
-}
-
 /// Cubes of a launch.
 pub(crate) fn cube_count(grid: &Grid) -> CubeCount {
     CubeCount::Static(grid.cube_count, 1, 1)
@@ -103,7 +90,7 @@ pub(crate) fn cube_dim(grid: &Grid) -> CubeDim {
     CubeDim::new_3d(x, y, z)
 }
 
-/// How rows of so many columns are cut.
+/// Partition of rows with `cols` columns.
 pub(crate) fn partition(grid: &Grid, cols: usize) -> PartitionLaunch {
     PartitionLaunch::new(
         grid.groups,
@@ -119,7 +106,7 @@ pub(crate) fn partition(grid: &Grid, cols: usize) -> PartitionLaunch {
     )
 }
 
-/// Rows that a vector of the workspace covers.
+/// Rows that one vector of the workspace covers.
 pub(crate) fn lanes_of_rows(team: &Team) -> usize {
     match team.lanes {
         Lanes::Rows => team.vector,
@@ -127,7 +114,7 @@ pub(crate) fn lanes_of_rows(team: &Team) -> usize {
     }
 }
 
-/// The same of what the second of two launches reads, where what was found of strands may have been joined.
+/// [`lanes_of_rows`] of the workspace that the second launch reads: 1 if segments were combined.
 pub(crate) fn left_lanes(team: &Team) -> usize {
     match team.joined {
         true => 1,
@@ -135,7 +122,7 @@ pub(crate) fn left_lanes(team: &Team) -> usize {
     }
 }
 
-/// Elements of one access of a tensor.
+/// Elements of one access to a tensor.
 pub(crate) fn width(team: &Team, access: Option<AccessBlueprint>) -> usize {
     match access.map(|access| access.mode) {
         Some(LoadMode::Vector) => team.vector,
@@ -144,7 +131,7 @@ pub(crate) fn width(team: &Team, access: Option<AccessBlueprint>) -> usize {
     }
 }
 
-/// What a kernel takes the elements of a tensor for that is accessed so.
+/// Element type of a tensor in a kernel: u32 for packed f16 pairs.
 pub(crate) fn memory_type(dtype: DType, access: Option<AccessBlueprint>) -> ElemType {
     match access.map(|access| access.mode) {
         Some(LoadMode::Pairs) => ElemType::UInt(UIntKind::U32),
@@ -152,7 +139,7 @@ pub(crate) fn memory_type(dtype: DType, access: Option<AccessBlueprint>) -> Elem
     }
 }
 
-/// Numbers that change without a new kernel, in the dtype that is computed in.
+/// Scalars that are run-time arguments, in the accumulation type.
 pub(crate) fn scalars(dtype: DType, epsilon: Epsilon, activation: Activation) -> ScalarsLaunch {
     let dtype = elem_type(dtype.accumulation());
     let [alpha, beta] = activation.parameters();
@@ -163,9 +150,9 @@ pub(crate) fn scalars(dtype: DType, epsilon: Epsilon, activation: Activation) ->
     )
 }
 
-/// A tensor with the dimensions that its index is decoded over for metadata.
+/// Kernel argument of a tensor, with the dimensions of its row and column index.
 ///
-/// The caller has checked or allocated the buffer: the layout spans no more than it holds.
+/// The caller has checked that the layout spans no more than the buffer.
 pub(crate) fn arg(handle: &Handle, access: &Access) -> TensorArg {
     let (mut shape, mut strides): (Vec<_>, Vec<_>) = access
         .row
@@ -174,20 +161,20 @@ pub(crate) fn arg(handle: &Handle, access: &Access) -> TensorArg {
         .map(|&Dim { size, stride }| (size, stride))
         .unzip();
     if shape.is_empty() {
-        // A tensor that never moves still has an element.
+        // A tensor with no dimensions still has one element.
         (shape, strides) = (vec![1], vec![1]);
     }
-    // Safety: the kernels form addresses from this metadata alone, and by the caller's word those
-    // lie in the buffer.
-    unsafe { TensorArg::from_raw_parts(handle.clone(), strides.into(), shape.into()) }
+    // SAFETY: Kernels form addresses from this metadata only, and the caller has checked its span
+    // against the buffer.
+    unsafe { TensorArg::from_raw_parts(bound(handle), strides.into(), shape.into()) }
 }
 
-/// [`arg`] of a tensor that may be absent.
+/// [`arg`] of an optional tensor.
 pub(crate) fn optional_arg(handle: Option<&Handle>, access: Option<&Access>) -> Option<TensorArg> {
     Some(arg(handle?, access?))
 }
 
-/// A buffer of so many elements, one after another.
+/// Kernel argument of a contiguous buffer of `elements` elements.
 pub(crate) fn flat_arg(handle: &Handle, elements: usize) -> TensorArg {
     let row = vec![Dim {
         size: elements,

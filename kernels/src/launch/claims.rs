@@ -1,4 +1,4 @@
-//! What teams count with that claim their items while a launch runs.
+//! Work counters of the dynamic schedule.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,18 +9,22 @@ use cubecl_environment::stream::StreamId;
 
 use super::args::flat_arg;
 use super::memo::{Device, device};
+use super::memory::upload;
 
-/// Streams whose counters are kept at most. Then all are made anew: a launch keeps the one that it has.
+/// Maximum number of streams with counters. Beyond it all are dropped; a launch keeps a reference
+/// to its own.
 const MOST: usize = 256;
 
-/// Counters that are made at once: a stream waits for all that it has begun before the host writes.
+/// Counters per allocation. The host's write waits for all work of the stream, so allocations are
+/// batched.
 const AT_ONCE: u64 = 64;
 
-/// Bytes of a counter: a line of its own, in which nobody else writes, and to which memory is aligned.
+/// Bytes of a counter: one cache line, to avoid false sharing and to satisfy the alignment of
+/// bindings.
 const BYTES: u64 = 64;
 
-/// Counters of a stream, of which each is for one launch. What a launch that failed would have counted has failed with
-/// it, and may not be asked for again.
+/// Counters of a stream. Each is used by one launch only, because a failed launch makes its counter
+/// unusable.
 struct Counters {
     all: Handle,
     used: u64,
@@ -29,7 +33,7 @@ struct Counters {
 impl Counters {
     fn new(client: &Client) -> Self {
         Self {
-            all: client.create_from_slice(&[0; (AT_ONCE * BYTES) as usize]),
+            all: upload(client, &[0; (AT_ONCE * BYTES) as usize]),
             used: 0,
         }
     }
@@ -46,10 +50,10 @@ impl Counters {
     }
 }
 
-/// A counter of this thread's stream for one launch, which is 0.
+/// Work counter for one launch on this thread's stream, initially 0.
 pub(crate) fn counter(client: &Client) -> TensorArg {
     static COUNTERS: Mutex<Option<HashMap<(Device, StreamId), Counters>>> = Mutex::new(None);
-    // A map that a panicking thread left behind is whole: entries are put in at once.
+    // An insertion is atomic: a panicking thread leaves a valid map.
     let mut counters = COUNTERS.lock().unwrap_or_else(PoisonError::into_inner);
     let counters = counters.get_or_insert_default();
     let stream = (device(client), StreamId::current());

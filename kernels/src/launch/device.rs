@@ -1,4 +1,4 @@
-//! What a device can do, and what a call asks of it.
+//! Device properties, and checks of a call against them.
 
 use std::sync::LazyLock;
 use std::thread::available_parallelism;
@@ -12,11 +12,12 @@ use cubenorm_core::{Activation, ActivationKind, DType, Hardware};
 
 use super::LaunchError;
 
-/// The device facts that a plan reads, from a client.
+/// Hardware properties that a plan depends on, from a client.
 ///
-/// Under SPIR-V CubeCL 0.11.3 declares shared memory as a pointer to a pointer where a driver lacks
-/// `VK_KHR_workgroup_memory_explicit_layout`, as software drivers do (`cubecl-spirv`, `ops/memory.rs`,
-/// `lower_shared_implicit`): Mesa's crashes on that, and SwiftShader computes wrong numbers.
+/// Shared memory is unavailable on CPU Vulkan drivers (lavapipe, SwiftShader) with SPIR-V. They
+/// lack `VK_KHR_workgroup_memory_explicit_layout`. CubeCL 0.11.3 then declares shared memory as a
+/// pointer to a pointer (`cubecl-spirv`, `ops/memory.rs`, `lower_shared_implicit`). Lavapipe
+/// crashes on that, and SwiftShader computes wrong numbers.
 pub fn hardware(client: &Client) -> Hardware {
     let properties = client.properties();
     let hardware = &properties.hardware;
@@ -34,6 +35,7 @@ pub fn hardware(client: &Client) -> Hardware {
         max_cubes: hardware.max_cube_count.0,
         max_shared_memory: hardware.max_shared_memory_size,
         shares_memory: !(is_software && client.name() == "wgpu<spirv>"),
+        reuses_shared_memory: client.name() != "wgpu<wgsl>",
         max_bindings: hardware.max_bindings,
         multiprocessors: hardware.num_streaming_multiprocessors,
         cubes_talk: cubes_talk(client),
@@ -49,15 +51,16 @@ pub fn hardware(client: &Client) -> Hardware {
     }
 }
 
-/// Whether the device's compiler knows stores past the caches and fetches into them: see [`cubenorm_caches`].
+/// True if the device's compiler supports non-temporal stores and prefetches: see
+/// [`cubenorm_caches`].
 pub(crate) fn asks_caches(client: &Client) -> bool {
     cubenorm_caches::is_known() && client.properties().hardware.num_cpu_cores.is_some()
 }
 
-/// Whether cubes see what others of their launch have stored, a number of 8 bytes at once.
+/// True if cubes of a launch can exchange 64-bit words by atomic loads and stores.
 ///
-/// CubeCL says so of two runtimes that are left out: Metal's language cannot load or store such a number so, and
-/// under ROCm nobody has measured it, where the dies of a device have caches of their own.
+/// CubeCL reports support on two runtimes that are excluded here. Metal has no 64-bit atomic load
+/// or store. On ROCm the dies of a device have separate caches, and this has not been tested.
 fn cubes_talk(client: &Client) -> bool {
     let word = Type::atomic(ElemType::UInt(UIntKind::U64));
     let usage = client.properties().atomic_type_usage(word);
@@ -65,11 +68,11 @@ fn cubes_talk(client: &Client) -> bool {
     client.features().device_memory_scope && usage.contains(AtomicUsage::LoadStore) && !is_left_out
 }
 
-/// Cores of a CPU where nobody says: what a mid-range machine has.
+/// Cores of a CPU if the system does not report them: those of a mid-range machine.
 const CORES: u32 = 8;
 
-/// Cores of the CPU that this runs on, and so of a driver that plays a GPU on it. Asked once: the answer is
-/// read from files.
+/// Cores of the host CPU, which also runs a CPU Vulkan driver. Cached, since the system reads them
+/// from files.
 static CORES_HERE: LazyLock<u32> =
     LazyLock::new(|| available_parallelism().map_or(CORES, |cores| cores.get() as u32));
 
@@ -82,7 +85,8 @@ pub(crate) fn elem_type(dtype: DType) -> ElemType {
     })
 }
 
-/// Whether the device can load, store and convert a dtype; what is computed in, compute with.
+/// True if the device can load, store and convert a dtype, and compute in it if it is an
+/// accumulation type.
 pub fn supports(client: &Client, dtype: DType) -> bool {
     let usage = client.properties().type_usage(elem_type(dtype));
     let needed = match dtype.accumulation() == dtype {
@@ -93,11 +97,10 @@ pub fn supports(client: &Client, dtype: DType) -> bool {
     usage.is_superset(needed) && (!is_cpu || dtype.is_rounded_by_processor())
 }
 
-/// Whether the device computes an activation to the last digits of a dtype.
+/// True if the device computes an activation to the precision of a dtype.
 ///
-/// CubeCL's error function is a polynomial with f32's digits, as are constants in kernels, and WGSL and SPIR-V have no
-/// transcendental functions of f64: those are refused rather than computed to fewer digits than the
-/// dtype promises.
+/// CubeCL's error function and constants in kernels have f32 precision. WGSL and SPIR-V have no f64
+/// transcendental functions. Such activations are refused in f64 instead of losing precision.
 pub fn supports_activation(client: &Client, dtype: DType, activation: Activation) -> bool {
     let kind = activation.kind();
     let is_cpu = client.properties().hardware.num_cpu_cores.is_some();
@@ -106,7 +109,7 @@ pub fn supports_activation(client: &Client, dtype: DType, activation: Activation
         || is_cpu && !matches!(kind, ActivationKind::Gelu | ActivationKind::GeluTanh)
 }
 
-/// Checks that a device computes an activation.
+/// Checks that a device supports an activation.
 pub(crate) fn check_activation(
     client: &Client,
     dtype: DType,
@@ -122,7 +125,7 @@ pub(crate) fn check_activation(
     }
 }
 
-/// Checks that a device has dtypes.
+/// Checks that a device supports all dtypes.
 pub(crate) fn check_dtypes(
     client: &Client,
     mut dtypes: impl Iterator<Item = DType>,
@@ -140,7 +143,7 @@ pub(crate) fn check_dtypes(
                 dtype,
                 available: available.join(", "),
                 elsewhere: match dtype {
-                    DType::BF16 => "cuda, rocm, metal, or cpu where the processor rounds to it",
+                    DType::BF16 => "cuda, rocm, metal, or cpu if the processor converts to it",
                     DType::F64 => "cuda, rocm or cpu",
                     DType::F16 | DType::F32 => "cuda, rocm, metal, vulkan or cpu",
                 },

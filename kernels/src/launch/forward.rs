@@ -1,5 +1,5 @@
-//! From a description and buffers to a launch. Everything is checked before it: what goes wrong
-//! after it only shows when a buffer is read.
+//! Launch of a normalization. Everything is checked before the launch, since later errors only show
+//! when a buffer is read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,18 +8,19 @@ use cubecl::ir::AddressType;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubenorm_core::{
-    DType, Hardware, Knobs, NormDesc, NormProblem, Plan, StrategyChoice, TensorDesc, plan_forward,
-    problem_on,
+    DType, Hardware, Kernel, Knobs, NormDesc, NormProblem, Plan, StrategyChoice, TensorDesc,
+    plan_forward, problem_on,
 };
 
 use super::args::{
-    address_type, allocate, arg, check_apart, check_buffer, cube_count, cube_dim, flat_arg,
-    lanes_of_rows, left_lanes, memory_type, optional_arg, partition, scalars, width,
+    address_type, arg, check_apart, check_buffer, cube_count, cube_dim, flat_arg, lanes_of_rows,
+    left_lanes, memory_type, optional_arg, partition, scalars, width,
 };
 use super::claims::counter;
 use super::device::{asks_caches, check_activation, check_dtypes};
 use super::join::Strands;
 use super::memo::Memo;
+use super::memory::{allocate, allocate_bytes, launched, upload};
 use super::{LaunchError, elem_type, hardware};
 use crate::apply::ResultsLaunch;
 use crate::epilogue::AffineLaunch;
@@ -27,27 +28,27 @@ use crate::kernel::{normalize, reduce_parts};
 use crate::source::SourceLaunch;
 use crate::tune::{measured, tune_forward};
 
-/// The buffers that a description's tensors lie in.
+/// Input and output buffers of a normalization.
 #[derive(Debug, Clone)]
 pub struct ForwardTensors {
-    /// The tensor to normalize.
+    /// Tensor to normalize.
     pub input: Handle,
-    /// What is added, where [`residual_place`](NormDesc::residual_place) says.
+    /// Residual, added at [`residual_place`](NormDesc::residual_place).
     pub residual: Option<Handle>,
-    /// What is multiplied.
+    /// Scale (gamma).
     pub scale: Option<Handle>,
-    /// What is added after the scale.
+    /// Bias (beta), added after the scale.
     pub bias: Option<Handle>,
-    /// Given means.
+    /// Provided means.
     pub mean: Option<Handle>,
-    /// Given variances.
+    /// Provided variances.
     pub variance: Option<Handle>,
-    /// Where the result goes, in memory that nothing else here lies in; allocated where there is none.
+    /// Buffer for the output, which must not overlap any other buffer. None: allocated.
     pub output: Option<Handle>,
 }
 
 impl ForwardTensors {
-    /// An input and nothing else.
+    /// Buffers with an input only.
     pub fn new(input: Handle) -> Self {
         Self {
             input,
@@ -61,32 +62,33 @@ impl ForwardTensors {
     }
 }
 
-/// A result: its description and its buffer.
+/// Output tensor: description and buffer.
 #[derive(Debug, Clone)]
 pub struct Tensor {
     /// Layout and dtype.
     pub desc: TensorDesc,
-    /// The buffer.
+    /// Buffer.
     pub handle: Handle,
 }
 
-/// What a normalization has written.
+/// Tensors that a normalization has written.
 #[derive(Debug, Clone)]
 pub struct ForwardOutputs {
-    /// The normalized tensor.
+    /// Normalized tensor.
     pub output: Tensor,
-    /// `input + residual`, where it was asked for.
+    /// `input + residual`; None if not requested.
     pub sum: Option<Tensor>,
-    /// Two numbers of each row, those that [`written_statistics`](NormDesc::written_statistics) names: the input's
-    /// shape with 1 for each reduced axis, then 2, in the accumulation dtype.
+    /// The two statistics of each row that [`written_statistics`](NormDesc::written_statistics)
+    /// names; None if not requested. The shape is the input's with 1 for each reduced axis, then 2.
+    /// The dtype is the accumulation type.
     pub statistics: Option<Tensor>,
 }
 
-/// What would run for a description on a device, and why.
+/// Plan of a description on a device, and the reason for it.
 ///
 /// # Errors
 ///
-/// As [`launch_forward`], and where the tensor is empty, for which nothing runs.
+/// As [`launch_forward`], and for an empty tensor, which launches nothing.
 pub fn plan_for(
     client: &Client,
     desc: &NormDesc,
@@ -99,9 +101,9 @@ pub fn plan_for(
     })
 }
 
-/// Does something with a description as a device sees it: with the padding of lines for elements, where that saves a GPU
-/// narrow loads and the input's buffer has all of it, as one has that the runtime made for a tensor; a buffer that is
-/// not known yet is one. What is wrong with a description is said of it as it is.
+/// Calls `run` with the device's view of a description. The view includes the padding of pitched
+/// rows if that gives a GPU wider loads and the input buffer contains all of it. A buffer that is
+/// not known yet is assumed to contain it. Errors refer to the description itself.
 fn as_seen<T>(
     desc: &NormDesc,
     tensors: Option<&ForwardTensors>,
@@ -126,7 +128,7 @@ fn as_seen<T>(
     run(desc)
 }
 
-/// The problem, where the device can run it.
+/// Validated problem, if the device can run it.
 fn checked(
     client: &Client,
     desc: &NormDesc,
@@ -139,10 +141,10 @@ fn checked(
     Ok(problem)
 }
 
-/// What a description comes to.
+/// Problem and plan of a description.
 struct Prepared {
     problem: NormProblem,
-    /// An empty tensor has nothing to plan.
+    /// None for an empty tensor.
     plan: Option<Plan>,
 }
 
@@ -175,12 +177,12 @@ fn prepare(
     })
 }
 
-/// What the tuner has found or now finds to be the fastest for a description on a device; knobs that
-/// decide nothing where the analytic plan is, or where the problem is too small or too
-/// large to measure.
+/// Fastest knobs of a description on a device, from the autotune cache or measured now. Default
+/// knobs if no candidate beats the analytic plan, or if the problem is too small or too large to
+/// measure.
 ///
-/// [`launch_forward`] with [`StrategyChoice::TunedWithin`] that budget asks the same, with
-/// [`Tuned`](StrategyChoice::Tuned) without end.
+/// [`launch_forward`] with [`StrategyChoice::TunedWithin`] uses the same knobs for the same budget.
+/// [`Tuned`](StrategyChoice::Tuned) has no budget.
 ///
 /// # Errors
 ///
@@ -204,7 +206,7 @@ pub fn tuned_forward(
     })
 }
 
-/// Normalizes: validates, plans and launches.
+/// Validates, plans and launches a normalization.
 ///
 /// ```text
 /// s = input + residual
@@ -217,11 +219,13 @@ pub fn tuned_forward(
 /// y = activation((input - mean) * rstd * scale + bias + residual)
 /// ```
 ///
-/// Shapes and dtypes are those of [`NormDesc`]. Where a GPU [computes padding along](NormDesc::with_padding), the result's
-/// lines lie as far apart as the input's. An empty tensor launches nothing; statistics over no elements are NaN.
+/// Shapes and dtypes are those of [`NormDesc`]. If a GPU [computes the
+/// padding](NormDesc::with_padding), the output's rows have the input's pitch. An empty tensor
+/// launches nothing; statistics over no elements are NaN.
 ///
-/// The same plan gives the same results from run to run: no strategy depends on the order in which cubes finish.
-/// [`StrategyChoice::Tuned`] may choose another plan on another machine, or where the tuner's cache is empty.
+/// The same plan gives the same results from run to run: no strategy depends on the order in which
+/// cubes finish. [`StrategyChoice::Tuned`] may choose another plan on another machine, or with an
+/// empty autotune cache.
 ///
 /// # Errors
 ///
@@ -235,20 +239,20 @@ pub fn launch_forward(
     let hardware = hardware(client);
     launch_as_seen(client, desc, tensors, &hardware, |desc| {
         PREPARED.get(client, desc, choice, || {
-            // Tuning launches: whatever is wrong is found before it.
+            // Tuning launches kernels, so errors are found first.
             check_buffers(desc, tensors)?;
             prepare(client, desc, tensors, choice, &hardware)
         })
     })
 }
 
-/// [`launch_forward`] planned for other hardware than the device reports: for less of it, such as
-/// what WebGPU guarantees everywhere, or for what the device has and does not report.
+/// [`launch_forward`] planned for other hardware than the device reports: for fewer features, such
+/// as WebGPU's guaranteed limits, or for features that the device does not report.
 ///
 /// # Errors
 ///
-/// As [`launch_forward`]. Limits beyond the device's own show when a result is read. Stores past the caches are ordinary ones
-/// where the device's compiler has no others.
+/// As [`launch_forward`]. Exceeding the device's own limits is an error when an output is read.
+/// Non-temporal stores are ordinary stores if the device's compiler does not support them.
 pub fn launch_forward_within(
     client: &Client,
     desc: &NormDesc,
@@ -276,7 +280,7 @@ fn launch_as_seen(
     let mut outputs = as_seen(desc, Some(tensors), hardware, |desc| {
         launch_prepared(client, desc, tensors, &*prepare(desc)?)
     })?;
-    // Of lines with their padding, what was asked for.
+    // The requested columns, without the padding of pitched rows.
     outputs.output.desc.layout.shape = desc.input.shape().to_vec();
     Ok(outputs)
 }
@@ -326,14 +330,14 @@ fn launch_prepared(
     Ok(outputs)
 }
 
-/// The statistics of rows without elements: there are none, but may be rows.
+/// Statistics of rows without elements. There may be rows nevertheless.
 fn of_nothing(client: &Client, desc: TensorDesc) -> Tensor {
     let numbers = desc.layout.checked_elements().unwrap_or(0).max(1);
     let handle = match desc.dtype {
-        DType::F64 => client.create_from_slice(f64::as_bytes(&vec![f64::NAN; numbers])),
-        // No other dtype accumulates.
+        DType::F64 => upload(client, f64::as_bytes(&vec![f64::NAN; numbers])),
+        // No other dtype is an accumulation type.
         DType::F32 | DType::F16 | DType::BF16 => {
-            client.create_from_slice(f32::as_bytes(&vec![f32::NAN; numbers]))
+            upload(client, f32::as_bytes(&vec![f32::NAN; numbers]))
         }
     };
     Tensor { desc, handle }
@@ -374,8 +378,8 @@ fn problem_dtypes(problem: &NormProblem) -> impl Iterator<Item = DType> {
     [dtype, param_dtype, given_dtype, accumulation].into_iter()
 }
 
-/// The arguments that kernels share. Macros, because the types of arguments name the types that a
-/// kernel is instantiated with, and those are only known where it is called.
+/// Arguments that kernels share. Macros, because the argument types depend on the types that a
+/// kernel is instantiated with.
 macro_rules! source {
     ($launch:expr) => {
         SourceLaunch::new(
@@ -411,7 +415,7 @@ macro_rules! results {
     };
 }
 
-/// All that one launch is made of.
+/// Arguments of the launches of one normalization.
 struct Launch<'a> {
     client: &'a Client,
     problem: &'a NormProblem,
@@ -458,7 +462,7 @@ impl<'a> Launch<'a> {
         let parts = self.plan.blueprint.split.then(|| {
             let accumulation = self.problem.dtype.accumulation();
             let elements = self.plan.workspace;
-            let workspace = self.client.empty(elements * accumulation.size());
+            let workspace = allocate_bytes(self.client, elements * accumulation.size());
             self.reduce_parts(flat_arg(&workspace, elements));
             let Some(join) = &self.plan.join else {
                 return flat_arg(&workspace, elements);
@@ -481,14 +485,17 @@ impl<'a> Launch<'a> {
 
     fn normalize(&self, parts: Option<TensorArg>) {
         let blueprint = self.plan.blueprint;
-        // The first of two launches writes the sum: it has buffers to spare.
+        // If rows are split, the first launch writes the sum, since it binds fewer buffers.
         let sum = match parts {
             Some(_) => None,
             None => self.sum(),
         };
-        // Safety: every address that the kernel forms lies in its buffer, see `operand`, and the
-        // launch stays within the device's limits, which the plan has read. Of a workspace,
-        // the launch before has written every number.
+        // SAFETY:
+        // 1. `Plan::footprint` bounds every access, and the plan was checked against the device's
+        //    limits.
+        // 2. The caller's buffers hold the spans of their layouts (`check_buffers`). All others
+        //    have the sizes of the footprint.
+        // 3. The previous launch has written every element of a workspace that is read.
         unsafe {
             normalize::launch_unchecked(
                 self.client,
@@ -525,11 +532,15 @@ impl<'a> Launch<'a> {
                 elem_type(self.problem.dtype.accumulation()),
             );
         }
+        launched(self.client, Kernel::Normalize);
     }
 
     fn reduce_parts(&self, workspace: TensorArg) {
         let blueprint = self.plan.blueprint;
-        // Safety: as in `normalize`; the workspace holds two numbers for each row of each part.
+        // SAFETY:
+        // 1. As in `normalize`, 1 and 2.
+        // 2. The workspace has the size of the footprint (`partial_statistics`). The kernel does
+        //    not read it.
         unsafe {
             reduce_parts::launch_unchecked(
                 self.client,
@@ -550,6 +561,7 @@ impl<'a> Launch<'a> {
                 elem_type(self.problem.dtype.accumulation()),
             );
         }
+        launched(self.client, Kernel::PartialStatistics);
     }
 
     fn sum(&self) -> Option<TensorArg> {

@@ -1,23 +1,24 @@
-//! The launch that joins strands, which forward and backward have in common.
+//! Launch that combines per-channel statistics into group statistics, forward and backward.
 
 use cubecl::ir::{AddressType, ElemType};
 use cubecl::prelude::*;
 use cubecl::server::Handle;
-use cubenorm_core::{Access, AccessBlueprint, Grid, Join};
+use cubenorm_core::{Access, AccessBlueprint, Grid, Join, Kernel};
 
 use super::args::{cube_count, cube_dim, flat_arg, optional_arg, partition};
+use super::memory::{allocate_bytes, launched};
 use crate::strategy::strands::{JoinShape, join};
 
-/// What the first of two launches has left of strands.
+/// Partial statistics of channels from the first launch, and arguments to combine them.
 pub(crate) struct Strands<'a> {
     pub(crate) client: &'a Client,
     pub(crate) handle: &'a Handle,
     pub(crate) elements: usize,
-    /// How it was cut.
+    /// Grid of the first launch.
     pub(crate) grid: &'a Grid,
-    /// Whether means are relative to shifts, which it has left too.
+    /// True if means are relative to shifts, which the workspace contains too.
     pub(crate) shifts: bool,
-    /// What sums are weighted with: a number for each strand.
+    /// Scale that weights the sums, one value per channel. None: sums are not weighted.
     pub(crate) scale: Option<(&'a Handle, &'a Access, AccessBlueprint)>,
     pub(crate) accumulation: ElemType,
     pub(crate) param_dtype: ElemType,
@@ -25,19 +26,20 @@ pub(crate) struct Strands<'a> {
 }
 
 impl Strands<'_> {
-    /// What the second launch needs of each row.
+    /// Combines the statistics. Returns the workspace of group statistics.
     pub(crate) fn join(&self, plan: &Join) -> Handle {
         let bytes = plan.workspace * self.accumulation.size();
-        let joined = self.client.empty(bytes);
+        let joined = allocate_bytes(self.client, bytes);
         let scale = self.scale.map(|(handle, access, _)| (handle, access));
         let shape = JoinShape {
             team: plan.team,
             shifts: self.shifts,
             scale: self.scale.map(|(_, _, blueprint)| blueprint),
         };
-        // Safety: of what it reads the launch before has written every number, of each strand of each part; `scale`
-        // addresses a number for each strand, and what is written has room for all of a row, for as many rows as the
-        // plan has row groups of one.
+        // SAFETY:
+        // 1. The plan's footprint bounds every access. Both workspaces have its sizes.
+        // 2. The previous launch has written all partial statistics (parts x channels).
+        // 3. `scale` holds one value per channel, and its layout was checked against its buffer.
         unsafe {
             join::launch_unchecked(
                 self.client,
@@ -58,6 +60,7 @@ impl Strands<'_> {
                 self.param_dtype,
             );
         }
+        launched(self.client, Kernel::Combine);
         joined
     }
 }

@@ -1,5 +1,5 @@
-//! From a description and buffers to a launch. Everything is checked before it: what goes wrong
-//! after it only shows when a buffer is read.
+//! Launch of a normalization. Everything is checked before the launch, since later errors only show
+//! when a buffer is read.
 
 pub(crate) mod args;
 mod claims;
@@ -8,6 +8,7 @@ mod error;
 mod forward;
 pub(crate) mod join;
 pub(crate) mod memo;
+pub(crate) mod memory;
 mod refusal;
 
 pub(crate) use device::elem_type;
@@ -17,6 +18,8 @@ pub use forward::{
     ForwardOutputs, ForwardTensors, Tensor, launch_forward, launch_forward_within, plan_for,
     tuned_forward,
 };
+#[doc(hidden)]
+pub use memory::{MemoryWatch, watch_memory};
 pub use refusal::{
     BufferLimits, Refusal, check_forward, check_forward_within, check_gradient,
     check_gradient_within,

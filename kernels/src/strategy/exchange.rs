@@ -1,19 +1,19 @@
-//! Partial statistics that meet in shared memory: a table with a row for each part and a column for
-//! each group of units that merge with each other.
+//! Block reduction of partial statistics in shared memory. The table has a row for each part and a
+//! column for each group of units that merge with each other.
 
 use cubecl::prelude::*;
 use cubenorm_core::{Merge, Team};
 
 use crate::moments::{Moments, merge, same};
 
-/// Rows of the table up to which every unit merges all of them by itself. A round of the tree costs
-/// a barrier, which is dearer than reading a few numbers that all units read alike.
+/// Rows of the table that every unit merges serially. A round of the tree costs a barrier, which
+/// takes longer than a few broadcast reads.
 const SERIAL: usize = 8;
 
-/// Merges the parts of a column; every unit gets the result of its own.
+/// Merges the parts of each column. Every unit gets the result of its own column.
 ///
-/// Called by all units of a cube alike, since they wait for each other. Those with `brings` leave
-/// their part in `row`; each row and column comes once.
+/// All units of a cube call this: it contains barriers. Units with `brings` write their part to
+/// `row`; each slot of the table has one writer.
 #[cube]
 pub(crate) fn merge_rows<A: Float, N: Size>(
     mine: &Moments<A, N>,
@@ -31,7 +31,7 @@ pub(crate) fn merge_rows<A: Float, N: Size>(
     }
     sync_cube();
 
-    // Halves what is left until a few remain.
+    // Tree reduction: each round halves the parts that are left.
     let rounds = comptime!(rounds(rows));
     #[unroll]
     for round in 0..rounds {
@@ -54,12 +54,13 @@ pub(crate) fn merge_rows<A: Float, N: Size>(
         merged.mean = both.mean;
         merged.m2 = both.m2;
     }
-    // The next row of this cube must not write what a unit has yet to read.
+    // Barrier before the next row of this cube overwrites the table.
     sync_cube();
     same::<A, N>(&merged)
 }
 
-/// Partial statistics side by side in shared memory, as far as a merge looks at them.
+/// Partial statistics in shared memory, as structure of arrays. A merge rule allocates the fields
+/// it reads.
 #[derive(CubeType)]
 struct Table<A: Float, N: Size> {
     counts: Shared<[A]>,
@@ -72,7 +73,7 @@ impl<A: Float, N: Size> Table<A, N> {
     fn new(#[comptime] slots: usize, #[comptime] merge: Merge) -> Self {
         Table::<A, N> {
             counts: Shared::<[A]>::new_slice(comptime!(if merge.weighs() { slots } else { 1 })),
-            means: Shared::<[Vector<A, N>]>::new_slice(comptime!(if merge.takes_means() {
+            means: Shared::<[Vector<A, N>]>::new_slice(comptime!(if merge.has_two() {
                 slots
             } else {
                 1
@@ -85,7 +86,7 @@ impl<A: Float, N: Size> Table<A, N> {
         if comptime!(merge.weighs()) {
             self.counts[slot] = moments.count;
         }
-        if comptime!(merge.takes_means()) {
+        if comptime!(merge.has_two()) {
             self.means[slot] = moments.mean;
         }
         self.m2s[slot] = moments.m2;
@@ -97,7 +98,7 @@ impl<A: Float, N: Size> Table<A, N> {
         } else {
             A::new(0.0)
         };
-        let mean = if comptime!(merge.takes_means()) {
+        let mean = if comptime!(merge.has_two()) {
             self.means[slot]
         } else {
             Vector::new(A::new(0.0))
@@ -110,7 +111,7 @@ impl<A: Float, N: Size> Table<A, N> {
     }
 }
 
-/// Rounds of halving until at most [`SERIAL`] parts are left. There is a power of two of them.
+/// Rounds of the tree until at most [`SERIAL`] parts are left. `rows` is a power of two.
 fn rounds(rows: usize) -> usize {
     let mut rounds = 0;
     while rows >> rounds > SERIAL {

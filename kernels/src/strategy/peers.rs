@@ -1,31 +1,30 @@
-//! A row for several cubes, each with its own part of every row.
+//! Cluster of cubes that reduce one row together. Each cube holds one part of every row.
 //!
-//! What they find meets in the device's memory. A sum and the round that it belongs to are one word, written and
-//! read at once: whoever finds the round it waits for has its sum as well, and nothing else has to be ordered.
+//! Protocol, per cluster and round (one row per round):
 //!
-//! Nobody says that all cubes of a launch run at the same time. A cube that has waited for long therefore finds
-//! out itself what is missing, and no cube depends on another one to end.
+//! 1. A cube publishes its two partial sums in its own slot. One 64-bit atomic word holds a sum and
+//!    its round tag.
+//! 2. A reader that sees the awaited tag also has the sum, so no fence is needed.
+//! 3. Slots form a ring of [`ROUNDS`] rounds. A cube publishes round `r` only after it has read
+//!    every peer's round `r - 2`.
+//! 4. A slow peer may then still read round `r - 3`, but nothing older. The slot of round `r - 4`
+//!    is free.
+//! 5. A cube that timed out in a round may break rule 3 and overwrite a slot early. The tag makes
+//!    readers reject that word.
+//! 6. A reader polls a bounded number of times, then recomputes all parts of the row from memory.
+//!    Every cube terminates, even if the cubes of a cluster do not run at the same time.
 
 use cubecl::prelude::*;
-use cubenorm_core::Team;
+use cubenorm_core::{ROUNDS, SUMS, Team};
 
 use super::member;
 use crate::moments::Moments;
 
-/// What the cubes of teams tell each other: words of zeros before the launch.
+/// Slots of all clusters: zeros before the launch. No round has the tag zero.
 pub(crate) type Words = ComptimeOption<OwnedTensor<Atomic<u64>>>;
 
-/// Sums that a cube tells the others in a round.
-const SUMS: usize = 2;
-
-/// Rounds whose words are apart. A cube tells of a round when it has heard of the one two before, of which those that
-/// it has heard tell when they have heard of the one four before: what was told three rounds before some of them may
-/// yet have to read, but nothing older, as long as all wait for each other. What one that did not wait writes over is
-/// a word of another round to whoever looks for it.
-const ROUNDS: usize = 4;
-
-/// How often a cube looks for what another has found: some tenths of a millisecond. Of a part that has one vector
-/// for each unit once, as finding out oneself takes no longer than looking.
+/// Polls before a cube recomputes the partial sums of its peers: a few tenths of a millisecond. A
+/// part of one vector per unit is polled once, since recomputing it takes no longer than a poll.
 const PATIENCE: u32 = 256;
 
 const fn patience(vectors: usize) -> u32 {
@@ -35,39 +34,34 @@ const fn patience(vectors: usize) -> u32 {
     }
 }
 
-/// Words of a team of so many cubes.
-pub(crate) const fn words(peers: usize) -> usize {
-    ROUNDS * peers * SUMS
-}
-
-/// This cube's part of each row.
+/// Index of this cube's part of each row.
 #[cube]
 pub(crate) fn part(#[comptime] team: Team) -> usize {
     CUBE_POS % comptime!(team.peers as usize)
 }
 
-/// What all cubes of a team have found.
+/// Sums of the whole cluster, as read by one cube.
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct Heard<A: Float, N: Size> {
     pub(crate) sums: Moments<A, N>,
-    /// Whether it is what all of them have found. Of some that is not known, where it is not.
+    /// True if every word had the awaited tag; else `sums` is meaningless.
     pub(crate) is_all: bool,
 }
 
-/// The first of a team's words of a round.
+/// Index of a cluster's first word of a round.
 #[cube]
 fn first_word(round: usize, #[comptime] team: Team) -> usize {
     let peers = comptime!(team.peers as usize);
     (CUBE_POS / peers * ROUNDS + round % ROUNDS) * comptime!(peers * SUMS)
 }
 
-/// Zero is what nobody has written yet.
+/// Tag of a round. Zero is left for words that have not been written.
 #[cube]
 fn tag(round: usize) -> u64 {
     u64::cast_from(round + 1)
 }
 
-/// Tells the cubes of a team what this one has found in a round.
+/// Publishes this cube's sums of a round to the cluster.
 #[cube]
 pub(crate) fn tell<A: Float, N: Size>(
     mine: &Moments<A, N>,
@@ -84,7 +78,7 @@ pub(crate) fn tell<A: Float, N: Size>(
     }
 }
 
-/// A first look at a round's words, each by one unit.
+/// Polls the words of a round once, one word per unit.
 #[cube]
 pub(crate) fn look(words: &Words, round: usize, #[comptime] team: Team) -> u64 {
     let words = words.as_ref().unwrap();
@@ -96,11 +90,12 @@ pub(crate) fn look(words: &Words, round: usize, #[comptime] team: Team) -> u64 {
     found
 }
 
-/// Adds up what the cubes of a team have found, each in so many vectors of a unit, in the order of their parts;
-/// every unit gets the result. `found` is what [`look`] has.
+/// Waits for the sums of all cubes of a cluster and adds them in the order of their parts. Every
+/// unit gets the result.
 ///
-/// Called by all units of all cubes of a team alike, once a round. Between two calls the units of a cube wait
-/// for each other.
+/// `found` is the result of [`look`]. A unit holds `vectors` vectors of the row.
+///
+/// All units of a cube call this once a round. A cube barrier separates two calls.
 #[cube]
 pub(crate) fn hear<A: Float, N: Size>(
     found: u64,
@@ -139,7 +134,7 @@ pub(crate) fn hear<A: Float, N: Size>(
     }
     Heard::<A, N> {
         sums: Moments::<A, N> {
-            // Nobody counts sums.
+            // Plain sums have no count.
             count: A::new(0.0),
             mean: Vector::new(A::cast_from(mean)),
             m2: Vector::new(A::cast_from(m2)),
@@ -148,7 +143,7 @@ pub(crate) fn hear<A: Float, N: Size>(
     }
 }
 
-/// A sum and its round.
+/// Packs a sum and its round tag in one word.
 #[cube]
 fn word<A: Float>(sum: A, tag: u64) -> u64 {
     let bits = u32::reinterpret(f32::cast_from(sum));

@@ -1,9 +1,11 @@
-//! A row for each plane. Planes lie along x and are stacked along y; none waits for another.
+//! One row per plane. Planes are stacked along y; units of a plane run along x. No plane waits for
+//! another.
 
 use cubecl::prelude::*;
 use cubenorm_core::{Merge, Team};
 
 use crate::moments::{Moments, share};
+use crate::scaled;
 use crate::types::One;
 
 #[cube]
@@ -16,8 +18,9 @@ pub(crate) fn count() -> usize {
     CUBE_COUNT * CUBE_DIM_Y as usize
 }
 
-/// Merges the units of a plane at once: the mean of means by weight, then the deviations of the
-/// parts from it. Sums only, so that any plane size and any order of summation will do.
+/// Merges the units of a plane at once: the count-weighted mean of means, then the deviations of
+/// the parts from it. Uses plane sums only, so any plane size and any order of summation is
+/// correct.
 #[cube]
 pub(crate) fn merge_units<A: Float>(
     mine: &Moments<A, One>,
@@ -32,10 +35,11 @@ pub(crate) fn merge_units<A: Float>(
     let my_m2 = mine.m2.extract(0usize);
     let mean = match comptime!(team.merge) {
         Merge::Moments => share::<A>(plane_sum(my_mean * mine.count), count),
-        // The weight first: means have room for all that their dtype holds, sums of them do not.
+        // Applies the weight first: a weighted mean stays in range, a sum of means may overflow.
         Merge::Means => plane_sum(my_mean * share::<A>(mine.count, count)),
         Merge::Sums => plane_sum(my_mean),
         Merge::Sum => my_mean,
+        Merge::Scaled { .. } => plane_max(my_mean),
     };
     let m2 = match comptime!(team.merge) {
         Merge::Moments => {
@@ -44,6 +48,12 @@ pub(crate) fn merge_units<A: Float>(
         }
         Merge::Sum | Merge::Sums => plane_sum(my_m2),
         Merge::Means => my_m2,
+        Merge::Scaled { squares } => {
+            let inverse = scaled::inverse::<A, One>(Vector::new(mean));
+            let ratio = Vector::new(my_mean) * inverse;
+            let rescaled = scaled::rescaled::<A, One>(Vector::new(my_m2), ratio, squares);
+            plane_sum(rescaled.extract(0usize))
+        }
     };
     Moments::<A, One> {
         count,

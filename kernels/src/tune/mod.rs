@@ -1,9 +1,8 @@
-//! Which of a few plans is the fastest, measured by CubeCL's autotuner.
+//! Choice between a few plans by CubeCL's autotuner.
 //!
-//! What is tuned are [`Knobs`]: a candidate is a plan whose knobs are turned one way, so it applies to
-//! every problem, and the plan of another problem of the same [key](TuneKey) is made anew with them.
-//! CubeCL measures, eliminates, keeps the results across runs and writes what it decided where its
-//! configuration asks for that.
+//! A candidate is one setting of [`Knobs`]. It applies to every problem: another problem of the
+//! same [key](TuneKey) is planned anew with the same knobs. CubeCL measures and eliminates
+//! candidates, persists the results, and logs them if configured.
 
 mod kept;
 mod key;
@@ -12,12 +11,13 @@ mod warm;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cubecl::prelude::*;
 use cubecl::std::throughput::memory_bound;
 use cubecl::throughput::MemoryAccess;
 use cubecl::tune::{Bounds, LocalTuner, OrderedSettings, Tunable, TunableSet, TuneGroup, Work};
+use cubecl_environment::time::Instant;
 use cubenorm_core::{
     DType, GradientDesc, GradientProblem, Hardware, Knobs, NormDesc, NormProblem, Plan, PlanError,
     StrategyChoice, TensorDesc, forward_candidates, gradient_candidates, knobs, plan_forward,
@@ -30,20 +30,19 @@ use sets::{forward_sets, gradient_sets};
 use crate::gradient::{GradientTensors, launch_gradient};
 use crate::launch::{ForwardTensors, launch_forward};
 
-/// Elements below which a launch costs more than what it does: the analytic plan runs them.
+/// Elements below which launch overhead dominates. The analytic plan runs them.
 const SMALLEST: usize = 1 << 13;
 
-/// Bytes above which nothing is measured: the results that nobody reads would be as large once more.
+/// Bytes above which nothing is measured, because the measurement allocates its own outputs.
 const LARGEST: usize = 1 << 31;
 
-/// What the tuner's cache is called.
+/// Name of the autotune cache.
 const NAME: &str = "cubenorm-normalization";
 
 static TUNER: LocalTuner<TuneKey, String> = LocalTuner::new(NAME);
 
-/// How many launches a sample is: enough to write so many bytes together, within bounds. Of one launch alone the
-/// host's part would be measured along on a GPU, where a sample begins when the host asks for it, and on a CPU how
-/// soon its cores woke up.
+/// Launches per sample: enough to write `bytes` in total, within bounds. A single launch would
+/// include host overhead on a GPU, and the wake-up of cores on a CPU.
 struct Sampling {
     bytes: usize,
     launches: std::ops::RangeInclusive<usize>,
@@ -55,7 +54,7 @@ impl Sampling {
         launches: 4..=16,
     };
 
-    /// A few milliseconds, where memory is not what takes the time.
+    /// A few milliseconds, if memory is not the bottleneck.
     const CPU: Self = Self {
         bytes: 1 << 25,
         launches: 1..=64,
@@ -66,26 +65,25 @@ impl Sampling {
     }
 }
 
-/// Share of a copy's bandwidth that is good enough: nothing that is left to be measured can be faster by more
-/// than what is missing. The copy has as many bytes, so that what fits a cache is measured against that cache.
+/// Share of copy bandwidth at which the measurement stops: no candidate can be faster by more than
+/// the rest. The copy has the same size, so a working set in a cache is compared with that cache.
 const GOOD_ENOUGH: f32 = 0.97;
 
-/// A pass to run with some knobs. It writes to buffers of its own, since a caller's may be what it
-/// reads.
+/// A pass to measure. It writes to its own buffers, since a caller's output may overlap its input.
 #[derive(Clone)]
 struct Pass {
     key: TuneKey,
     client: Client,
-    /// Makes what is run, on so many sets of buffers; only where something is measured.
+    /// Allocates `sets` sets of buffers; called only to measure.
     make: Make,
     sets: usize,
-    /// What is run; nothing where the tuner knows its answer, which is all that is asked of it.
+    /// Launches to measure; None if the cached result is enough.
     run: Option<Run>,
-    /// Launches so far, which take the buffers in turn.
+    /// Launches so far. They rotate through the sets of buffers.
     turn: Arc<AtomicUsize>,
-    /// How often a sample runs it.
+    /// Launches per sample.
     launches: usize,
-    /// Bytes that it must move at least, where a copy of as many tells when to stop measuring.
+    /// Minimum memory traffic in bytes. None: the measurement does not stop early.
     least_bytes: Option<usize>,
 }
 
@@ -98,7 +96,7 @@ enum Run {
 }
 
 impl Pass {
-    /// The same with buffers.
+    /// Copy of the pass with buffers.
     fn to_measure(&self) -> Self {
         Self {
             run: Some((self.make)(self.sets)),
@@ -130,13 +128,14 @@ impl Pass {
     }
 }
 
-/// Bytes of a tensor of this size; `None` where it is not worth measuring, or cannot be had once more.
+/// Bytes of a tensor of this size. None if it is too small to measure, or too large to allocate
+/// again.
 fn measured_bytes(rows: usize, cols: usize, dtype: DType) -> Option<usize> {
     let bytes = rows * cols * dtype.size();
     (rows * cols >= SMALLEST && bytes <= LARGEST).then_some(bytes)
 }
 
-/// The fastest knobs for a normalization, measured if they are not known yet.
+/// Fastest knobs of a normalization, measured if they are not known yet.
 pub(crate) fn tune_forward(
     client: &Client,
     hardware: &Hardware,
@@ -173,7 +172,8 @@ pub(crate) fn tune_forward(
     Ok(tune(client, hardware, key.into(), sizes, budget, make))
 }
 
-/// The fastest knobs for a gradient, measured if they are not known yet: one set for all its launches.
+/// Fastest knobs of a backward pass, shared by all its launches. Measured if they are not known
+/// yet.
 pub(crate) fn tune_gradient(
     client: &Client,
     hardware: &Hardware,
@@ -208,15 +208,15 @@ pub(crate) fn tune_gradient(
     Ok(tune(client, hardware, key.into(), sizes, budget, make))
 }
 
-/// How long all measuring of this process has taken.
+/// Time that measurements of this process have taken.
 static SPENT: Mutex<Duration> = Mutex::new(Duration::ZERO);
 
 fn spent() -> MutexGuard<'static, Duration> {
     SPENT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The fastest knobs, measured if neither known nor kept yet and the budget is not used up: on sets of buffers, whose largest
-/// tensors have so many bytes, and that a launch moves so many of at least.
+/// Fastest knobs. Measured if they are neither known nor cached and the budget is not used up.
+/// `bytes` is the size of the largest tensor, `moved` the minimum memory traffic of a launch.
 fn tune(
     client: &Client,
     hardware: &Hardware,
@@ -225,14 +225,15 @@ fn tune(
     budget: Duration,
     make: impl Fn(usize) -> Run + Send + Sync + 'static,
 ) -> Knobs {
-    // Nothing to choose from.
+    // A single candidate.
     if key.candidates.len() < 2 {
         return Knobs::default();
     }
     let id = device_id(client);
     let (sampling, least_bytes) = match hardware.is_gpu() {
         true => (Sampling::GPU, Some(moved)),
-        // Few candidates: whether the copy's probe would save more than it takes was not measured.
+        // A CPU has few candidates. Whether the copy's measurement saves more than it costs has not
+        // been tested.
         false => (Sampling::CPU, None),
     };
     let all = knobs(hardware);
@@ -243,7 +244,7 @@ fn tune(
     let set = TUNER.init(&id, init);
     let settled = || TUNER.fastest_identity(&id, &set, &key);
     let fastest = settled().or_else(|| {
-        // What is kept costs next to nothing to read.
+        // Reading a cached result takes next to no time.
         if *spent() >= budget && !kept::is_kept(&id, &key, &set.compute_checksum()) {
             return None;
         }
@@ -271,8 +272,8 @@ fn tune(
     fastest
 }
 
-/// The plan that knobs come to, or the analytic one where another problem of the same key had them
-/// measured and this one cannot have them.
+/// Plan with these knobs. The analytic plan if they are invalid for this problem: another problem
+/// of the same key was measured.
 pub(crate) fn measured(
     knobs: Knobs,
     plan: impl Fn(StrategyChoice) -> Result<Plan, PlanError>,
@@ -286,8 +287,8 @@ pub(crate) fn measured(
     }
 }
 
-/// The device as a name in a cache: who it is, what its kernels are compiled for, and by which version of them,
-/// whose knobs may come to other plans in the next.
+/// Device name for the cache: identity, compilation target, and version of these kernels. Another
+/// version may make other plans from the same knobs.
 fn device_id(client: &Client) -> String {
     let properties = client.properties();
     let hardware = &properties.hardware;
@@ -304,8 +305,8 @@ fn device_id(client: &Client) -> String {
     )
 }
 
-/// A candidate for each of the device's knobs, of which a key prices those that it names: what was the
-/// fastest for the nearest key first, then the best estimate.
+/// One candidate for each of the device's knobs. A key ranks its candidates: first the fastest of
+/// the nearest key, then by estimate.
 fn tunables(device: &str, knobs: &[Knobs]) -> TunableSet<TuneKey, Pass, (), Knobs> {
     let group = TuneGroup::ordered("candidates", |_: &TuneKey| 0, OrderedSettings::default());
     let key = |pass: &Pass| pass.key.clone();
@@ -330,7 +331,7 @@ fn tunables(device: &str, knobs: &[Knobs]) -> TunableSet<TuneKey, Pass, (), Knob
         })
 }
 
-/// When a candidate is good enough: CubeCL stops measuring there.
+/// Time at which CubeCL stops measuring.
 fn bounds(pass: &Pass) -> Bounds {
     let bound = pass.least_bytes.map(|bytes| {
         let work = Work {
@@ -338,7 +339,7 @@ fn bounds(pass: &Pass) -> Bounds {
             bytes,
         };
         let mut bound = memory_bound(&pass.client, MemoryAccess::Copy, work, GOOD_ENOUGH);
-        // Of one launch the copy's size was, of all of them the time is.
+        // The copy has the size of one launch, the bound is the time of all of them.
         bound.resource.amount *= pass.launches;
         bound
     });

@@ -1,0 +1,186 @@
+//! Sums of a vector norm that would overflow or underflow although the norm itself is in range.
+//!
+//! Each part of a row has its sum relative to a scale, a power of two near its largest magnitude. A
+//! block is first summed without a scale. Only if that sum is very large or very small, the block
+//! is read again and summed with a scale ([Blue, "A Portable Fortran Program to Find the Euclidean
+//! Norm of a Vector"](https://doi.org/10.1145/355769.355771), 1978). [`Moments::mean`] holds the
+//! scale, since such statistics have no mean.
+
+use cubecl::prelude::*;
+use cubenorm_core::Blueprint;
+
+use crate::accumulate::spread;
+use crate::held::TypedHeld;
+use crate::moments::Moments;
+use crate::source::{SourceRow, TypedSource, read};
+use crate::types::Types;
+use crate::work::Share;
+
+/// 2^90: scale of large magnitudes. The sum of 2^48 scaled squares cannot overflow.
+const LARGE: f32 = 1.237_940_039_285_380_3e27;
+/// 2^-90: scale of small magnitudes, down to the smallest subnormal number.
+const SMALL: f32 = 8.077_935_669_463_161e-28;
+
+/// 2^45 and 2^-40: bounds of the magnitudes whose scale is 1.
+const LARGE_FROM: f32 = 35_184_372_088_832.0;
+const SMALL_BELOW: f32 = 9.094_947_017_729_282e-13;
+
+/// 2^100 and 2^-80: bounds within which an unscaled block sum is exact enough. A block has at most
+/// 2^8 terms.
+const MOST: f32 = 1.267_650_600_228_229_4e30;
+const LEAST: f32 = 8.271_806_125_530_277e-25;
+
+/// `1 / scale`. A part without elements has the scale 0 and gets that of the smallest scale.
+#[cube]
+pub(crate) fn inverse<A: Float, N: Size>(scale: Vector<A, N>) -> Vector<A, N> {
+    let one = Vector::<A, N>::new(A::new(1.0));
+    let up = select_many(scale.less_than(&one), Vector::new(A::new(LARGE)), one);
+    select_many(scale.greater_than(&one), Vector::new(A::new(SMALL)), up)
+}
+
+/// Converts a sum to another scale. `ratio` is the old scale divided by the new one.
+#[cube]
+pub(crate) fn rescaled<A: Float, N: Size>(
+    sum: Vector<A, N>,
+    ratio: Vector<A, N>,
+    #[comptime] squares: bool,
+) -> Vector<A, N> {
+    if squares {
+        sum * ratio * ratio
+    } else {
+        sum * ratio
+    }
+}
+
+/// Merges the sums of two parts, relative to the larger scale.
+#[cube]
+pub(crate) fn merge<A: Float, N: Size>(
+    a: &Moments<A, N>,
+    b: &Moments<A, N>,
+    count: A,
+    #[comptime] squares: bool,
+) -> Moments<A, N> {
+    let scale = select_many(a.mean.less_than(&b.mean), b.mean, a.mean);
+    let inverse = inverse::<A, N>(scale);
+    let mine = rescaled::<A, N>(a.m2, a.mean * inverse, squares);
+    Moments::<A, N> {
+        count,
+        mean: scale,
+        m2: mine + rescaled::<A, N>(b.m2, b.mean * inverse, squares),
+    }
+}
+
+/// Scale for magnitudes up to `largest`.
+#[cube]
+pub(crate) fn scale_of<A: Float, N: Size>(largest: Vector<A, N>) -> Vector<A, N> {
+    let one = Vector::<A, N>::new(A::new(1.0));
+    let is_small = largest.less_than(&Vector::new(A::new(SMALL_BELOW)));
+    let is_large = largest.greater_than(&Vector::new(A::new(LARGE_FROM)));
+    let small = select_many(is_small, Vector::new(A::new(SMALL)), one);
+    select_many(is_large, Vector::new(A::new(LARGE)), small)
+}
+
+/// True if no lane of an unscaled sum has overflowed or underflowed.
+#[cube]
+fn is_exact<A: Float, N: Size>(sum: Vector<A, N>) -> bool {
+    let mut exact = true.runtime();
+    #[unroll]
+    for lane in 0..N::value() {
+        let sum = sum.extract(lane);
+        exact = exact && sum <= A::new(MOST) && sum >= A::new(LEAST);
+    }
+    exact
+}
+
+#[cube]
+fn larger<A: Float, N: Size>(largest: Vector<A, N>, value: Vector<A, N>) -> Vector<A, N> {
+    let magnitude = value.abs();
+    select_many(largest.less_than(&magnitude), magnitude, largest)
+}
+
+/// Sum of a unit's steps from `first` on: `plain` if that is exact, else computed with a scale.
+#[cube]
+pub(crate) fn block<T: Types>(
+    plain: Vector<T::A, T::N>,
+    source: &TypedSource<T>,
+    row: &SourceRow<T::A, T::N>,
+    first: usize,
+    steps: usize,
+    #[comptime] blueprint: Blueprint,
+) -> Moments<T::A, T::N> {
+    let stride = comptime!(blueprint.team.members as usize);
+    let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
+    let mut scale = Vector::<T::A, T::N>::new(T::A::new(1.0));
+    let mut sum = plain;
+    if !is_exact::<T::A, T::N>(plain) {
+        let mut largest = zero;
+        for i in 0..steps {
+            let value = read::<T>(source, row, first + i * stride, blueprint);
+            largest = larger::<T::A, T::N>(largest, value);
+        }
+        scale = scale_of::<T::A, T::N>(largest);
+        let inverse = inverse::<T::A, T::N>(scale);
+        sum = zero;
+        for i in 0..steps {
+            let value = read::<T>(source, row, first + i * stride, blueprint);
+            sum += spread::<T::A, T::N>(value * inverse, blueprint);
+        }
+    }
+    Moments::<T::A, T::N> {
+        count: T::A::cast_from(steps),
+        mean: scale,
+        m2: sum,
+    }
+}
+
+/// Sum of a unit's staged elements: `plain` if that is exact, else computed with a scale.
+#[cube]
+pub(crate) fn held<T: Types>(
+    plain: Vector<T::A, T::N>,
+    held: &TypedHeld<T>,
+    share: &Share,
+    count: T::A,
+    #[comptime] blueprint: Blueprint,
+) -> Moments<T::A, T::N> {
+    let vectors = comptime!(blueprint.hold.vectors().unwrap_or(0));
+    let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
+    let mut scale = Vector::<T::A, T::N>::new(T::A::new(1.0));
+    let mut sum = plain;
+    if !is_exact::<T::A, T::N>(plain) {
+        let mut largest = zero;
+        #[unroll]
+        for i in 0..vectors {
+            if i < share.count {
+                largest = larger::<T::A, T::N>(largest, held.get(i, blueprint));
+            }
+        }
+        scale = scale_of::<T::A, T::N>(largest);
+        let inverse = inverse::<T::A, T::N>(scale);
+        sum = zero;
+        #[unroll]
+        for i in 0..vectors {
+            if i < share.count {
+                sum += spread::<T::A, T::N>(held.get(i, blueprint) * inverse, blueprint);
+            }
+        }
+    }
+    Moments::<T::A, T::N> {
+        count,
+        mean: scale,
+        m2: sum,
+    }
+}
+
+/// Sum of one vector.
+#[cube]
+pub(crate) fn one<A: Float, N: Size>(
+    value: Vector<A, N>,
+    #[comptime] blueprint: Blueprint,
+) -> Moments<A, N> {
+    let scale = scale_of::<A, N>(value.abs());
+    Moments::<A, N> {
+        count: A::new(1.0),
+        mean: scale,
+        m2: spread::<A, N>(value * inverse::<A, N>(scale), blueprint),
+    }
+}
