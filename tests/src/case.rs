@@ -13,6 +13,7 @@ use cubenorm_reference::{Forward, Tensors, forward};
 use half::{bf16, f16};
 
 use crate::device::TestDevice;
+use crate::guard::buffer;
 use crate::tolerance;
 
 /// A description and the values of its tensors, as they are once rounded to their dtypes.
@@ -173,7 +174,7 @@ impl Case {
         }
         let input = encode(self.desc.input.dtype, &input);
         ForwardTensors {
-            input: client.create_from_slice(&input),
+            input: buffer(client, &input),
             ..self.tensors(client)
         }
     }
@@ -184,7 +185,7 @@ impl Case {
             // An empty buffer cannot be made on every runtime; nothing reads what stands in for it.
             match values.is_empty() {
                 true => client.empty(dtype.size()),
-                false => client.create_from_slice(&encode(dtype, values)),
+                false => buffer(client, &encode(dtype, values)),
             }
         };
         let param = |tensor: Option<&TensorDesc>, values: &Option<Vec<f64>>| {

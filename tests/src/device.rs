@@ -28,6 +28,7 @@ pub fn is_selected(name: &str) -> bool {
 
 /// Every CubeCL runtime that this build has and the selection names.
 pub fn devices() -> Vec<TestDevice> {
+    crate::guard::install();
     let mut devices = Vec::new();
     let mut add = |name: &'static str, client: &dyn Fn() -> Client| {
         if is_selected(name) {

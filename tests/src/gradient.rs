@@ -95,7 +95,7 @@ impl GradientCase {
         let client = &device.client;
         let upload = |dtype: DType, values: &[f64]| match values.is_empty() {
             true => client.empty(8),
-            false => client.create_from_slice(&encode(dtype, values)),
+            false => buffer(client, &encode(dtype, values)),
         };
         let norm = &self.desc.norm;
         let param = |tensor: &Option<TensorDesc>, values: &Option<Vec<f64>>| {

@@ -6,6 +6,7 @@ pub mod choice;
 pub mod device;
 pub mod estimate;
 pub mod gradient;
+pub mod guard;
 pub mod properties;
 #[cfg(feature = "burn")]
 pub mod tensors;

@@ -10,6 +10,7 @@ use crate::device::is_selected;
 ///
 /// Where there is none: such a test would prove nothing.
 pub fn devices() -> Vec<(&'static str, Device)> {
+    crate::guard::install();
     let mut devices: Vec<(&'static str, Device)> = Vec::new();
     #[cfg(feature = "flex")]
     devices.push(("flex", Device::flex()));

@@ -77,6 +77,7 @@ fn layer_norm(input: TensorDesc) -> NormDesc {
 
 /// The devices that hold tensors of so many halves.
 fn devices_for(elements: usize) -> impl Iterator<Item = TestDevice> {
+    cubenorm_tests::guard::leave_out();
     devices().into_iter().filter(move |device| {
         let most = device.client.properties().memory.max_page_size;
         let fits = most >= (elements * DTYPE.size()) as u64;

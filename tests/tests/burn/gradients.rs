@@ -255,10 +255,7 @@ fn composed_lp_norms_cover_the_range_of_f32() {
             let x = Tensor::<2>::from_floats([numbers], &device).require_grad();
             for (p, norm) in [
                 (Lp::L1, numbers64.iter().map(|x| x.abs()).sum::<f64>()),
-                (
-                    Lp::L2,
-                    numbers64.iter().map(|x| x * x).sum::<f64>().sqrt(),
-                ),
+                (Lp::L2, numbers64.iter().map(|x| x * x).sum::<f64>().sqrt()),
             ] {
                 let y = cubenorm::lp_norm(x.clone(), p, 1);
                 for (actual, x) in values(y.clone()).iter().zip(numbers64) {

@@ -33,6 +33,7 @@ fn norm(shape: [usize; 2], axis: usize, dtype: DType) -> NormDesc {
 fn digests_of_every_strategy() {
     // A test's name may stand on the first line.
     println!();
+    cubenorm_tests::guard::leave_out();
     for device in devices() {
         let print = |what: &str, choice: StrategyChoice, digest: u64| {
             println!("digest {} {what} {choice:?} {digest:016x}", device.name);

@@ -9,6 +9,8 @@
 mod compilation;
 #[path = "../gradients.rs"]
 mod gradients;
+#[path = "../guards.rs"]
+mod guards;
 #[path = "../kernels/main.rs"]
 mod kernels;
 #[path = "../large.rs"]

@@ -19,6 +19,7 @@ fn number(name: &str, otherwise: usize) -> usize {
 #[ignore = "prints what the devices can do: cargo xtask gpu-check"]
 fn device_properties() {
     println!();
+    cubenorm_tests::guard::leave_out();
     for device in devices() {
         for (property, value) in properties(&device) {
             println!("property {}\t{property}\t{value}", device.name);
@@ -41,6 +42,7 @@ fn throughput(mut norms: Vec<Norm>) {
         },
     };
     println!();
+    cubenorm_tests::guard::leave_out();
     for device in devices() {
         measure(&device.client, &selection, &mut |row| {
             let row = serde_json::to_string(&row).expect("numbers and words");

@@ -1,0 +1,203 @@
+//! Guard bytes before and behind every buffer of a launch.
+//!
+//! A kernel that addresses one vector too many overwrites another tensor, and its own result stays right. Here all that a
+//! launch allocates and all that tests hand over lies between bytes of a pattern, which are compared after each launch.
+//! Buffers begin one vector behind the start of their memory, never at its start.
+//!
+//! `CUBENORM_GUARDS=off` leaves the guards out, for tests that measure time or take all memory.
+
+use std::cell::{Cell, RefCell};
+use std::env;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cubecl::client::Client;
+use cubecl::server::Handle;
+use cubenorm_kernels::{MemoryWatch, watch_memory};
+
+/// Bytes of a guard at least: more than the vectors of all units of a small cube that step over the end.
+const GUARD: u64 = 1 << 10;
+
+/// Bytes by which buffers begin behind the start of their memory besides: one vector of any device.
+const VECTOR: u64 = 64;
+
+/// No number that a kernel writes has these bytes all over.
+const PATTERN: u8 = 0xa5;
+
+/// Buffers of a thread that are looked at, the latest of them.
+const MOST: usize = 64;
+
+/// A buffer with its guards.
+struct Guarded {
+    whole: Handle,
+    start: u64,
+    bytes: u64,
+    total: u64,
+}
+
+static LEFT_OUT: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    static LEFT_OUT_HERE: Cell<bool> = const { Cell::new(false) };
+    static GUARDED: RefCell<Vec<Guarded>> = const { RefCell::new(Vec::new()) };
+    static CUT: Cell<Option<(u64, u64)>> = const { Cell::new(None) };
+}
+
+/// Leaves the guards out: of this program if it is one target of the suite, of this thread if it is all of them.
+///
+/// For tests that measure time or memory, which guards take.
+pub fn leave_out() {
+    LEFT_OUT_HERE.set(true);
+    if !cfg!(feature = "whole") {
+        LEFT_OUT.store(true, Ordering::Relaxed);
+    }
+}
+
+fn is_left_out() -> bool {
+    LEFT_OUT_HERE.get() || LEFT_OUT.load(Ordering::Relaxed)
+}
+
+/// Puts guards around the buffers of this process from now on, unless they are switched off. True if there are guards.
+pub fn install() -> bool {
+    static INSTALL: Once = Once::new();
+    let is_on = !is_left_out() && env::var("CUBENORM_GUARDS").as_deref() != Ok("off");
+    if is_on {
+        INSTALL.call_once(|| {
+            let watch = MemoryWatch {
+                allocate,
+                upload,
+                bind,
+                launched,
+            };
+            assert!(watch_memory(watch), "something else watches the memory");
+        });
+    }
+    is_on
+}
+
+/// Has this thread's buffers of so many bytes come out that much shorter while `run` runs: what a wrong plan would do.
+pub fn shortened<T>(bytes: usize, by: usize, run: impl FnOnce() -> T) -> T {
+    CUT.set(Some((bytes as u64, by as u64)));
+    let result = run();
+    CUT.set(None);
+    result
+}
+
+/// A buffer with this content, between guards if there are any.
+pub fn buffer(client: &Client, content: &[u8]) -> Handle {
+    match install() {
+        true => upload(client, content),
+        false => client.create_from_slice(content),
+    }
+}
+
+fn allocate(client: &Client, bytes: usize) -> Handle {
+    if is_left_out() {
+        return client.empty(bytes);
+    }
+    let wanted = bytes as u64;
+    let bytes = match CUT.get() {
+        Some((cut, by)) if cut == wanted => wanted.saturating_sub(by),
+        _ => wanted,
+    };
+    // Nobody counts on what is there: the pattern, which is no number that anybody expects.
+    guarded(client, &vec![PATTERN; bytes as usize])
+}
+
+fn upload(client: &Client, content: &[u8]) -> Handle {
+    match is_left_out() {
+        true => client.create_from_slice(content),
+        false => guarded(client, content),
+    }
+}
+
+fn guarded(client: &Client, content: &[u8]) -> Handle {
+    let alignment = client.properties().memory.alignment.max(VECTOR);
+    let start = GUARD.next_multiple_of(alignment) + alignment;
+    let bytes = content.len() as u64;
+    let total = (start + bytes + GUARD).next_multiple_of(VECTOR);
+    let mut memory = vec![PATTERN; total as usize];
+    memory[start as usize..][..content.len()].copy_from_slice(content);
+    let whole = client.create_from_slice(&memory);
+    let handle = whole
+        .clone()
+        .offset_start(start)
+        .offset_end(total - start - bytes);
+    GUARDED.with_borrow_mut(|all| {
+        if all.len() == MOST {
+            all.remove(0);
+        }
+        all.push(Guarded {
+            whole,
+            start,
+            bytes,
+            total,
+        });
+    });
+    handle
+}
+
+/// The buffer up to the end of its guard.
+fn bind(handle: &Handle) -> Handle {
+    let memory = handle.memory.descriptor();
+    GUARDED.with_borrow(|all| {
+        let is_same = |it: &&Guarded| std::ptr::eq(it.whole.memory.descriptor(), memory);
+        match all.iter().find(is_same) {
+            Some(guarded) => {
+                let start = handle.offset_start.unwrap_or(0);
+                guarded.whole.clone().offset_start(start)
+            }
+            None => handle.clone(),
+        }
+    })
+}
+
+/// Compares all guards of this thread.
+///
+/// # Panics
+///
+/// If a byte of one has changed. Says which kernel ran, and how far it went.
+fn launched(client: &Client, kernel: cubenorm_core::Kernel) {
+    if is_left_out() {
+        return;
+    }
+    let guards = GUARDED.with_borrow(|all| {
+        let ends = |it: &Guarded| {
+            // From a multiple of four on: a device copies nothing else.
+            let end = (it.start + it.bytes) / 4 * 4;
+            let before = it.whole.clone().offset_end(it.total - it.start);
+            [before, it.whole.clone().offset_start(end)]
+        };
+        all.iter().flat_map(ends).collect::<Vec<_>>()
+    });
+    // An error of the launch shows when its result is read.
+    let Ok(read) = client.read(guards) else {
+        return;
+    };
+    let fault = GUARDED.with_borrow_mut(|all| {
+        let mut pairs = read.chunks_exact(2);
+        let fault = all.iter().find_map(|it| {
+            let [before, behind] = pairs.next()? else {
+                return None;
+            };
+            let skipped = ((it.start + it.bytes) % 4) as usize;
+            let changed = |bytes: &[u8]| bytes.iter().rposition(|&byte| byte != PATTERN);
+            let bytes = it.bytes;
+            match (changed(before), changed(&behind[skipped..])) {
+                (None, None) => None,
+                (Some(_), _) => Some(format!("before a buffer of {bytes} bytes")),
+                (_, Some(last)) => Some(format!(
+                    "{} bytes behind a buffer of {bytes} bytes",
+                    last + 1
+                )),
+            }
+        });
+        // What nobody else has a handle of is written by nobody.
+        all.retain(|it| !it.whole.can_mut());
+        fault
+    });
+    if let Some(fault) = fault {
+        GUARDED.with_borrow_mut(Vec::clear);
+        panic!("guard: {kernel:?} wrote {fault}");
+    }
+}

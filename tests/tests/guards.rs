@@ -1,0 +1,66 @@
+//! The guards see what they are for: each test makes a fault on purpose.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use cubenorm_core::{DType, NormDesc, Statistics, Strategy, TensorDesc};
+use cubenorm_kernels::plan_for;
+use cubenorm_tests::case::Case;
+use cubenorm_tests::device::{TestDevice, devices};
+use cubenorm_tests::guard;
+
+/// The alarm of a run, if it comes.
+fn alarm(run: impl FnOnce()) -> Option<String> {
+    let panic = catch_unwind(AssertUnwindSafe(run)).err()?;
+    let message = panic.downcast_ref::<String>()?;
+    message.starts_with("guard: ").then(|| message.clone())
+}
+
+fn split(device: &TestDevice) -> (Case, usize) {
+    let input = TensorDesc::contiguous([3, 512, 14, 14], DType::F32);
+    let case = Case::new(NormDesc::new(input, [1], Statistics::MeanVariance), 1);
+    let plan = plan_for(&device.client, &case.desc, Strategy::Split.into()).unwrap();
+    assert!(plan.blueprint.split, "{}: {plan}", device.name);
+    (case, 4 * plan.workspace)
+}
+
+#[test]
+fn a_short_workspace_raises_the_alarm() {
+    for device in devices() {
+        assert!(guard::install(), "the guards are switched off");
+        let (case, bytes) = split(&device);
+        let run = || {
+            case.run(&device.client, Strategy::Split.into()).unwrap();
+        };
+        assert_eq!(alarm(run), None, "{}", device.name);
+        for by in [4, 64, 256] {
+            let message = alarm(|| guard::shortened(bytes, by, run));
+            let expected = format!(
+                "guard: PartialStatistics wrote {by} bytes behind a buffer of {} bytes",
+                bytes - by
+            );
+            assert_eq!(message, Some(expected), "{}", device.name);
+        }
+    }
+}
+
+#[test]
+fn a_short_output_raises_the_alarm() {
+    for device in devices() {
+        assert!(guard::install(), "the guards are switched off");
+        let input = TensorDesc::contiguous([33, 65], DType::F32);
+        let case = Case::new(NormDesc::new(input, [1], Statistics::MeanSquare), 2);
+        let bytes = 4 * 33 * 65;
+        let run = || {
+            let tensors = case.tensors(&device.client);
+            let choice = Default::default();
+            cubenorm_kernels::launch_forward(&device.client, &case.desc, &tensors, choice).unwrap();
+        };
+        assert_eq!(alarm(run), None, "{}", device.name);
+        let message = alarm(|| guard::shortened(bytes, 4, run));
+        let message = message.unwrap_or_default();
+        assert!(
+            message.starts_with("guard: Normalize wrote 4 bytes behind"),
+            "{message}"
+        );
+    }
+}
