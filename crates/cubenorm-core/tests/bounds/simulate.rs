@@ -81,18 +81,15 @@ impl Spread<'_> {
     fn each_item(&self, mut visit: impl FnMut(Item) -> Checked) -> Checked {
         let ours = self.grid.groups_per_team;
         ensure!(ours > 0, "a team has no round");
-        let (sources, rounds): (usize, Box<dyn Fn(usize) -> (usize, usize)>) =
-            match self.team.claims {
-                true => {
-                    let items = self.items();
-                    let claims = items.div_ceil(ours);
-                    (
-                        claims,
-                        Box::new(move |claim| (claim * ours, (claim * ours + ours).min(items))),
-                    )
-                }
-                false => (self.teams(), Box::new(move |_| (0, ours))),
-            };
+        let items = self.items();
+        let sources = match self.team.claims {
+            true => items.div_ceil(ours),
+            false => self.teams(),
+        };
+        let rounds = |source: usize| match self.team.claims {
+            true => (source * ours, (source * ours + ours).min(items)),
+            false => (0, ours),
+        };
         for source in 0..sources {
             let (mut round, end) = rounds(source);
             while round < end {
