@@ -291,3 +291,35 @@ fn desc(tensor: &CubeTensor) -> TensorDesc {
     let dtype = dtype(tensor.dtype).expect("the functions of this crate check dtypes first");
     TensorDesc::new(layout, dtype)
 }
+
+#[cfg(all(test, feature = "cpu"))]
+mod tests {
+    use burn::backend::ops::FloatTensorOps;
+    use burn::tensor::TensorData;
+    use cubecl::future::block_on;
+
+    use super::*;
+    use crate::ops::Reduction;
+
+    #[test]
+    fn contiguous_copies_give_the_same_results() {
+        let device = cubecl::Device::Cpu(Default::default());
+        let numbers: Vec<f32> = (0..24).map(|i| (i * i % 17) as f32).collect();
+        let x = CubeBackend::float_from_data(TensorData::new(numbers, [6, 4]), &device);
+        let x = CubeBackend::float_swap_dims(x, 0, 1);
+        let spec = NormSpec::new([1], Reduction::MeanVariance, 1e-5);
+        let inputs = ForwardInputs::new(Operands::new(x), &spec);
+        let copies = inputs.contiguous();
+        assert_eq!(inputs.input.meta.strides().to_vec(), [1, 4]);
+        assert_eq!(copies.input.meta.strides().to_vec(), [6, 1]);
+        let [from_view, from_copy] = [&inputs, &copies].map(|inputs| {
+            let outputs = launched(inputs.launch(&spec, StrategyChoice::Inferred));
+            let output = wrap(outputs.output, &inputs.input, inputs.input.dtype);
+            let data = block_on(CubeBackend::float_into_data(output)).unwrap();
+            data.try_to_vec::<f32>().unwrap()
+        });
+        for (a, b) in from_view.iter().zip(from_copy) {
+            assert!((a - b).abs() < 1e-5, "{a}, not {b}");
+        }
+    }
+}
