@@ -25,7 +25,7 @@
 //! | `tune` | choice between plans by CubeCL's autotuner |
 //! | `blend` | elementwise step for small tensors, such as running statistics |
 //!
-//! Entry points: [`launch_forward`], [`launch_gradient`] for the backward pass, and
+//! Entry points: [`launch_forward`], [`launch_backward`] for the backward pass, and
 //! [`launch_blend`] for the elementwise step.
 
 mod accumulate;
@@ -34,7 +34,7 @@ mod blend;
 mod ends;
 mod epilogue;
 mod forward;
-mod gradient;
+mod backward;
 mod held;
 mod kernel;
 mod launch;
@@ -51,12 +51,12 @@ mod types;
 mod work;
 
 pub use blend::launch_blend;
-pub use gradient::{
-    GradientOutputs, GradientTensors, launch_gradient, plan_gradient_for, tuned_gradient,
+pub use backward::{
+    BackwardOutputs, BackwardTensors, launch_backward, plan_backward_for, tuned_backward,
 };
 pub use launch::{
-    BufferLimits, Refusal, check_forward, check_forward_within, check_gradient,
-    check_gradient_within,
+    BufferLimits, Refusal, check_forward, check_forward_within, check_backward,
+    check_backward_within,
 };
 pub use launch::{
     ForwardOutputs, ForwardTensors, LaunchError, Tensor, hardware, launch_forward,

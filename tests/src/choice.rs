@@ -1,9 +1,9 @@
 //! What a device can be told to run.
 
 use cubenorm_core::{
-    GradientDesc, Hardware, Hold, Knobs, Level, NormDesc, Strategy, StrategyChoice, Team, knobs,
+    BackwardDesc, Hardware, Hold, Knobs, Level, NormDesc, Strategy, StrategyChoice, Team, knobs,
 };
-use cubenorm_kernels::{hardware, plan_for, plan_gradient_for};
+use cubenorm_kernels::{hardware, plan_backward_for, plan_for};
 
 use crate::device::TestDevice;
 
@@ -48,8 +48,8 @@ pub fn runs(device: &TestDevice, desc: &NormDesc, choice: StrategyChoice) -> boo
 }
 
 /// The same of a gradient.
-pub fn gradient_runs(device: &TestDevice, desc: &GradientDesc, choice: StrategyChoice) -> bool {
-    plan_gradient_for(&device.client, desc, choice)
+pub fn gradient_runs(device: &TestDevice, desc: &BackwardDesc, choice: StrategyChoice) -> bool {
+    plan_backward_for(&device.client, desc, choice)
         .is_ok_and(|plan| device.shares_memory() || !shares(&plan.blueprint.team, Hold::Reread))
 }
 

@@ -11,12 +11,12 @@ use cubecl::server::Handle;
 use cubecl::std::throughput::measure_peak_throughput;
 use cubecl::throughput::{MemoryAccess, MemorySpec, ThroughputKey, ThroughputMode};
 use cubenorm_core::{
-    DType, GradientDesc, Knobs, NormDesc, Statistics, StrategyChoice, TensorDesc,
-    forward_candidates, gradient_candidates, input_problem_on, knobs, problem_on, sums_on,
+    BackwardDesc, DType, Knobs, NormDesc, Statistics, StrategyChoice, TensorDesc,
+    backward_candidates, forward_candidates, input_problem_on, knobs, problem_on, sums_on,
 };
 use cubenorm_kernels::{
-    ForwardTensors, GradientTensors, hardware, launch_forward, launch_gradient, plan_for,
-    plan_gradient_for, supports, tuned_forward, tuned_gradient,
+    BackwardTensors, ForwardTensors, hardware, launch_backward, launch_forward, plan_backward_for,
+    plan_for, supports, tuned_backward, tuned_forward,
 };
 use serde::Serialize;
 
@@ -272,7 +272,7 @@ struct Problem<'a> {
     client: &'a Client,
     op: &'static str,
     forward: NormDesc,
-    backward: GradientDesc,
+    backward: BackwardDesc,
     input: Handle,
     /// Scale, bias and what else is given for each channel or column.
     param: Handle,
@@ -281,11 +281,11 @@ struct Problem<'a> {
 }
 
 /// The way back, whose gradients lie in memory as the input does.
-fn back(forward: &NormDesc) -> GradientDesc {
-    GradientDesc {
+fn back(forward: &NormDesc) -> BackwardDesc {
+    BackwardDesc {
         output_gradient: forward.input.clone(),
         input_gradient: Some(forward.input.clone()),
-        ..GradientDesc::new(forward.clone())
+        ..BackwardDesc::new(forward.clone())
     }
 }
 
@@ -348,15 +348,15 @@ impl<'a> Problem<'a> {
         }
         let desc = &self.backward;
         let tensors = self.gradient_tensors();
-        let tuned = tuned_gradient(self.client, desc, &tensors, Duration::MAX)
+        let tuned = tuned_backward(self.client, desc, &tensors, Duration::MAX)
             .expect("the device can run it");
         let problem = input_problem_on(desc, sums_on(desc, &hardware), &hardware).expect("valid");
-        let places = gradient_candidates(&problem, &hardware).expect("a plan");
+        let places = backward_candidates(&problem, &hardware).expect("a plan");
         for (knobs, is_analytic) in chosen(candidates, &all, places, tuned) {
-            let plan = plan_gradient_for(self.client, desc, knobs.into()).expect("a candidate");
+            let plan = plan_backward_for(self.client, desc, knobs.into()).expect("a candidate");
             let time = self.time(|| {
                 let tensors = self.gradient_tensors();
-                let outputs = launch_gradient(self.client, desc, &tensors, knobs.into());
+                let outputs = launch_backward(self.client, desc, &tensors, knobs.into());
                 outputs.expect("it was planned");
             });
             let result = self.row("backward", 3, time, plan.to_string());
@@ -375,8 +375,8 @@ impl<'a> Problem<'a> {
         }
     }
 
-    fn gradient_tensors(&self) -> GradientTensors {
-        GradientTensors {
+    fn gradient_tensors(&self) -> BackwardTensors {
+        BackwardTensors {
             input: self.input.clone(),
             output_gradient: self.above.clone(),
             saved: Some(self.saved.clone()),

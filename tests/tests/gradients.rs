@@ -1,15 +1,15 @@
 //! Gradients of the kernels against central differences of the f64 reference, on every runtime.
 
 use cubenorm_core::{
-    Activation, DType, Epsilon, GradientDesc, GradientPlan, Hold, Knobs, Layout, NormDesc,
+    Activation, BackwardDesc, BackwardPlan, DType, Epsilon, Hold, Knobs, Layout, NormDesc,
     ParamSums, RowHeld, RowKept, Statistics, Strategy, StrategyChoice, TensorDesc, sums_on,
 };
-use cubenorm_kernels::{hardware, plan_gradient_for, supports};
+use cubenorm_kernels::{hardware, plan_backward_for, supports};
 use cubenorm_tests::activations::activations;
+use cubenorm_tests::backward::{ActualGradients, BackwardCase};
 use cubenorm_tests::case::noise;
 use cubenorm_tests::choice::{choices, gradient_runs};
 use cubenorm_tests::device::{TestDevice, devices};
-use cubenorm_tests::gradient::{ActualGradients, GradientCase};
 
 fn norm(shape: &[usize], axes: &[usize], statistics: Statistics, dtype: DType) -> NormDesc {
     NormDesc::new(TensorDesc::contiguous(shape, dtype), axes, statistics)
@@ -24,7 +24,7 @@ fn with_params(desc: NormDesc, scale: &[usize], bias: &[usize]) -> NormDesc {
 }
 
 #[track_caller]
-fn check_all(device: &TestDevice, case: &GradientCase) {
+fn check_all(device: &TestDevice, case: &BackwardCase) {
     let runs = |choice| gradient_runs(device, &case.desc, choice);
     for choice in choices(device, runs) {
         if let Err(error) = case.check(device, choice) {
@@ -56,13 +56,13 @@ fn every_strategy_passes_back_what_central_differences_say() {
             let desc = norm(&[rows, cols], &[1], Statistics::MeanVariance, DType::F32);
             check_all(
                 &device,
-                &GradientCase::new(with_params(desc, &[cols], &[cols]), 1),
+                &BackwardCase::new(with_params(desc, &[cols], &[cols]), 1),
             );
         }
         // Channels of places that lie side by side.
         let desc = norm(&[3, 24, 20], &[1], Statistics::MeanVariance, DType::F32);
         let desc = with_params(desc, &[24, 1], &[24, 1]);
-        check_all(&device, &GradientCase::new(desc, 1));
+        check_all(&device, &BackwardCase::new(desc, 1));
     }
 }
 
@@ -81,7 +81,7 @@ fn every_statistic_and_place_of_epsilon_is_differentiated() {
             for epsilon in [Epsilon::InsideSqrt(1e-2), Epsilon::AddedToDeviation(1e-1)] {
                 let desc = norm(&[4, 24], &[1], statistics.clone(), DType::F32);
                 let desc = with_params(desc, &[24], &[24]).with_epsilon(epsilon);
-                check_all(&device, &GradientCase::new(desc, 2));
+                check_all(&device, &BackwardCase::new(desc, 2));
             }
         }
     }
@@ -97,7 +97,7 @@ fn given_statistics_are_constants() {
         };
         let desc = norm(&[3, 6, 8], &[0, 2], given, DType::F32);
         let desc = with_params(desc, &[6, 1], &[6, 1]);
-        check_all(&device, &GradientCase::new(desc, 3));
+        check_all(&device, &BackwardCase::new(desc, 3));
     }
 }
 
@@ -121,7 +121,7 @@ fn parameters_of_every_broadcast_shape_get_their_sums() {
             let desc = norm(&[4, 5, 12], axes, Statistics::MeanVariance, DType::F32);
             check_all(
                 &device,
-                &GradientCase::new(with_params(desc, scale, bias), 4),
+                &BackwardCase::new(with_params(desc, scale, bias), 4),
             );
         }
     }
@@ -157,18 +157,18 @@ fn the_sums_of_channels_come_out_of_the_launch_over_their_groups() {
                 let [_, _, _, pixels] = shape;
                 let last = [groups * channels * pixels, channels * pixels, 1, channels];
                 for strides in [last, [groups * channels, channels, 1, 0]] {
-                    let mut gradient = GradientDesc::new(desc.clone());
+                    let mut gradient = BackwardDesc::new(desc.clone());
                     let layout = Layout::strided(shape, strides);
                     gradient.output_gradient = TensorDesc::new(layout, dtype);
-                    let case = GradientCase::of(gradient, 22);
+                    let case = BackwardCase::of(gradient, 22);
                     case.check(&device, StrategyChoice::Inferred).unwrap();
                 }
                 let sigmoid = desc.clone().with_activation(Activation::Sigmoid);
                 let bias_alone = desc.clone().with_scale(None);
                 for (i, desc) in [desc, sigmoid, bias_alone].into_iter().enumerate() {
-                    let case = GradientCase::new(desc, 21);
+                    let case = BackwardCase::new(desc, 21);
                     let inferred = StrategyChoice::Inferred;
-                    let plan = plan_gradient_for(&device.client, &case.desc, inferred).unwrap();
+                    let plan = plan_backward_for(&device.client, &case.desc, inferred).unwrap();
                     on_the_way += usize::from(plan.blueprint.sums_runs());
                     let team = plan.blueprint.team;
                     ragged += usize::from(team.ragged && plan.blueprint.by_runs);
@@ -197,10 +197,10 @@ fn only_what_is_wanted_is_computed() {
             [false, true, false],
             [false, false, true],
         ] {
-            let mut gradient = GradientDesc::new(desc.clone());
+            let mut gradient = BackwardDesc::new(desc.clone());
             gradient.input_gradient = gradient.input_gradient.filter(|_| wants[0]);
             (gradient.wants_scale, gradient.wants_bias) = (wants[1], wants[2]);
-            let case = GradientCase::of(gradient, 5);
+            let case = BackwardCase::of(gradient, 5);
             let actual = case.run(&device, StrategyChoice::Inferred).unwrap();
             let came = [
                 actual.input.is_some(),
@@ -219,7 +219,7 @@ fn a_gradient_goes_through_every_activation() {
         for activation in activations() {
             let desc = norm(&[3, 40], &[1], Statistics::MeanVariance, DType::F32);
             let desc = with_params(desc, &[40], &[40]).with_activation(activation);
-            let case = GradientCase::new(desc, 6);
+            let case = BackwardCase::new(desc, 6);
             if let Err(error) = case.check(&device, StrategyChoice::Inferred) {
                 panic!("{error}");
             }
@@ -238,7 +238,7 @@ fn strided_tensors_are_read_in_place() {
             Statistics::MeanVariance,
         );
         let desc = with_params(desc, &[8, 1, 1], &[8, 1, 1]);
-        check_all(&device, &GradientCase::new(desc, 7));
+        check_all(&device, &BackwardCase::new(desc, 7));
 
         let gaps = Layout::strided([6, 10], [13, 1]);
         let desc = NormDesc::new(
@@ -246,9 +246,9 @@ fn strided_tensors_are_read_in_place() {
             [1],
             Statistics::MeanVariance,
         );
-        let mut gradient = GradientDesc::new(with_params(desc, &[10], &[10]));
+        let mut gradient = BackwardDesc::new(with_params(desc, &[10], &[10]));
         gradient.output_gradient = TensorDesc::new(Layout::strided([6, 10], [1, 6]), DType::F32);
-        check_all(&device, &GradientCase::of(gradient, 8));
+        check_all(&device, &BackwardCase::of(gradient, 8));
     }
 }
 
@@ -260,7 +260,7 @@ fn every_dtype_passes_back_with_parameters_of_either_dtype() {
             let param = TensorDesc::contiguous([48], dtype.accumulation());
             let mixed = desc.clone().with_scale(param.clone()).with_bias(param);
             for desc in [with_params(desc, &[48], &[48]), mixed] {
-                check_all(&device, &GradientCase::new(desc, 9));
+                check_all(&device, &BackwardCase::new(desc, 9));
             }
         }
     }
@@ -270,7 +270,7 @@ fn every_dtype_passes_back_with_parameters_of_either_dtype() {
 fn nothing_sums_up_to_zeros() {
     for device in devices() {
         let desc = norm(&[0, 4], &[1], Statistics::MeanVariance, DType::F32);
-        let case = GradientCase::new(with_params(desc, &[4], &[4]), 10);
+        let case = BackwardCase::new(with_params(desc, &[4], &[4]), 10);
         let actual = case.run(&device, StrategyChoice::Inferred).unwrap();
         assert_eq!(actual.input, Some(vec![]), "{}", device.name);
         assert_eq!(actual.scale, Some(vec![0.0; 4]), "{}", device.name);
@@ -284,7 +284,7 @@ fn gradients_are_the_same_from_run_to_run() {
         for dtype in device.dtypes() {
             for (rows, cols) in [(64, 512), (3, 5000)] {
                 let desc = norm(&[rows, cols], &[1], Statistics::MeanVariance, dtype);
-                let case = GradientCase::new(with_params(desc, &[cols], &[cols]), 11);
+                let case = BackwardCase::new(with_params(desc, &[cols], &[cols]), 11);
                 let runs = |choice| gradient_runs(&device, &case.desc, choice);
                 for choice in choices(&device, runs) {
                     let first = case.run(&device, choice).unwrap();
@@ -316,14 +316,14 @@ fn rows_that_cores_share_leave_sums_of_columns_each() {
                 &[cols],
                 &[cols],
             );
-            let case = GradientCase::of(GradientDesc::new(desc), 7);
+            let case = BackwardCase::of(BackwardDesc::new(desc), 7);
             // Rows as short as these would get one core.
             let cores = hardware(&device.client).cpu_cores;
             let choice = StrategyChoice::Forced(Knobs {
                 units: cores,
                 ..Strategy::Split.into()
             });
-            let plan = plan_gradient_for(&device.client, &case.desc, choice).unwrap();
+            let plan = plan_backward_for(&device.client, &case.desc, choice).unwrap();
             if let Some(cores) = cores {
                 let blueprint = plan.blueprint;
                 assert_eq!(
@@ -358,13 +358,13 @@ fn rows_that_no_vector_divides_end_in_one_of_their_own() {
                         continue;
                     }
                     let desc = with_params(norm(shape, axes, kind, dtype), param, param);
-                    let mut gradient = GradientDesc::new(desc);
+                    let mut gradient = BackwardDesc::new(desc);
                     if param == [197] {
                         (gradient.wants_scale, gradient.wants_bias) = (false, false);
                     }
-                    let case = GradientCase::of(gradient, 8);
+                    let case = BackwardCase::of(gradient, 8);
                     let choice = StrategyChoice::Inferred;
-                    let plan = plan_gradient_for(&device.client, &case.desc, choice).unwrap();
+                    let plan = plan_backward_for(&device.client, &case.desc, choice).unwrap();
                     let is_cpu = hardware(&device.client).cpu_cores.is_some();
                     let is_ragged = plan.blueprint.team.ragged;
                     assert_eq!(is_ragged, is_cpu, "{} {shape:?}: {plan}", device.name);
@@ -388,9 +388,9 @@ fn kept_axes_that_no_vector_divides_end_in_one_of_their_own() {
             for (shape, axes, param) in shapes {
                 let desc = norm(shape, axes, Statistics::MeanVariance, dtype);
                 let desc = with_params(desc, param, param);
-                let case = GradientCase::of(GradientDesc::new(desc), 9);
+                let case = BackwardCase::of(BackwardDesc::new(desc), 9);
                 let choice = StrategyChoice::Inferred;
-                let plan = plan_gradient_for(&device.client, &case.desc, choice).unwrap();
+                let plan = plan_backward_for(&device.client, &case.desc, choice).unwrap();
                 let is_cpu = hardware(&device.client).cpu_cores.is_some();
                 let is_ragged = plan.blueprint.team.ragged_rows;
                 assert_eq!(is_ragged, is_cpu, "{} {shape:?}: {plan}", device.name);
@@ -414,9 +414,9 @@ fn rows_that_lie_side_by_side_are_passed_back_together() {
                         desc.input.layout.strides = vec![channels * pixels, 1, channels];
                     }
                     let desc = with_params(desc, &[channels, 1], &[channels, 1]);
-                    let case = GradientCase::of(GradientDesc::new(desc), 10);
+                    let case = BackwardCase::of(BackwardDesc::new(desc), 10);
                     let choice = StrategyChoice::Inferred;
-                    let plan = plan_gradient_for(&device.client, &case.desc, choice).unwrap();
+                    let plan = plan_backward_for(&device.client, &case.desc, choice).unwrap();
                     side_by_side += usize::from(plan.blueprint.team.side_by_side);
                     match dtype {
                         DType::F32 => check_all(&device, &case),
@@ -449,9 +449,9 @@ fn columns_of_vectors_of_rows_are_summed_up_once() {
             let gradient = |i: usize| f64::from((1.0 + 0.5 * noise(14, i)) as f32);
             let desc = norm(&shape, &[1], Statistics::MeanVariance, DType::F32);
             let desc = with_params(desc, &[channels, 1], &[channels, 1]);
-            let case = GradientCase::new(desc, 14).with_output_gradient(gradient);
+            let case = BackwardCase::new(desc, 14).with_output_gradient(gradient);
             let plan =
-                plan_gradient_for(&device.client, &case.desc, StrategyChoice::Inferred).unwrap();
+                plan_backward_for(&device.client, &case.desc, StrategyChoice::Inferred).unwrap();
             let is_summed = plan.blueprint.column_sums.any();
             on_the_way += usize::from(is_summed && plan.lanes_of_column() > 1);
             // Others than a CPU sum them up as they do those of other rows.
@@ -487,8 +487,8 @@ fn cubes_of_many_units_that_fill_a_gpu_pass_long_columns_back() {
                 let shape = [2 * rows.div_ceil(pixels), channels, pixels];
                 let desc = norm(&shape, &[1], Statistics::MeanVariance, dtype);
                 let desc = with_params(desc, &[channels, 1], &[channels, 1]);
-                let case = GradientCase::new(desc, 15);
-                let plan = plan_gradient_for(&device.client, &case.desc, StrategyChoice::Inferred)
+                let case = BackwardCase::new(desc, 15);
+                let plan = plan_backward_for(&device.client, &case.desc, StrategyChoice::Inferred)
                     .unwrap();
                 let at = format!("{}, {dtype}: {plan}", device.name);
                 let units: u32 = plan.grid.cube_dim.iter().product();
@@ -525,9 +525,9 @@ fn sums_of_rows_side_by_side_keep_their_digits() {
         let mut desc = norm(&shape, &[0, 2], Statistics::MeanVariance, DType::F32);
         desc.input.layout.strides = vec![channels * pixels, 1, channels];
         let desc = with_params(desc, &[channels, 1], &[channels, 1]);
-        let case = GradientCase::new(desc, 13).with_output_gradient(gradient);
+        let case = BackwardCase::new(desc, 13).with_output_gradient(gradient);
         let choice = StrategyChoice::Inferred;
-        let plan = plan_gradient_for(&device.client, &case.desc, choice).unwrap();
+        let plan = plan_backward_for(&device.client, &case.desc, choice).unwrap();
         assert!(plan.blueprint.team.side_by_side, "{plan}");
         case.check(&device, choice).unwrap();
         let sums = case.run(&device, choice).unwrap().bias.unwrap();
@@ -562,9 +562,9 @@ fn sums_of_rows_abreast_keep_their_digits() {
         for (shape, bias) in shapes {
             let desc = norm(shape, &[1], Statistics::MeanVariance, DType::F32)
                 .with_bias(TensorDesc::contiguous(bias, DType::F32));
-            let case = GradientCase::with_input(desc, 29, input).with_output_gradient(gradient);
+            let case = BackwardCase::with_input(desc, 29, input).with_output_gradient(gradient);
             let choice = StrategyChoice::Inferred;
-            let plan = plan_gradient_for(&device.client, &case.desc, choice).unwrap();
+            let plan = plan_backward_for(&device.client, &case.desc, choice).unwrap();
             let (abreast, together) = (plan.blueprint.abreast, plan.blueprint.team.side_by_side);
             assert!(abreast > 1 && !together, "{plan}");
             let passed_back = case.run(&device, choice).unwrap().input.unwrap();
@@ -613,7 +613,7 @@ fn steps_that_are_asked_for_at_once_are_all_there_is() {
                 // Of a unit of a software driver's, where all steps have the same scale.
                 (Strategy::Unit, with_params(row, &[5, 1], &[5, 1])),
             ] {
-                let case = GradientCase::of(GradientDesc::new(desc), 17);
+                let case = BackwardCase::of(BackwardDesc::new(desc), 17);
                 let choice = StrategyChoice::Forced(Knobs {
                     vector: Some(1),
                     units: Some(32),
@@ -623,7 +623,7 @@ fn steps_that_are_asked_for_at_once_are_all_there_is() {
                 if !gradient_runs(&device, &case.desc, choice) {
                     continue;
                 }
-                let plan = plan_gradient_for(&device.client, &case.desc, choice).unwrap();
+                let plan = plan_backward_for(&device.client, &case.desc, choice).unwrap();
                 let is_read_again = plan.blueprint.held_columns == Hold::Reread;
                 asked += usize::from(is_read_again && plan.blueprint.under_way > 1);
                 case.check(&device, choice).unwrap();
@@ -648,7 +648,7 @@ fn teams_that_stay_hold_the_sums_of_columns() {
                 &[cols],
                 &[cols],
             );
-            let case = GradientCase::of(GradientDesc::new(desc), 4);
+            let case = BackwardCase::of(BackwardDesc::new(desc), 4);
             let (mut held, mut shared_rows) = (0, 0);
             for (strategy, row, peers) in [
                 (Strategy::Cube, None, None),
@@ -666,7 +666,7 @@ fn teams_that_stay_hold_the_sums_of_columns() {
                 if !gradient_runs(&device, &case.desc, choice) {
                     continue;
                 }
-                let plan = plan_gradient_for(&device.client, &case.desc, choice).unwrap();
+                let plan = plan_backward_for(&device.client, &case.desc, choice).unwrap();
                 let place = plan.blueprint.held_columns;
                 held += usize::from(place != Hold::Reread);
                 let has_peers = plan.blueprint.team.peers > 1;
@@ -725,7 +725,7 @@ fn columns_of_units_hold_the_sums_of_channels() {
                     bias: biased.then_some(param),
                     ..norm(&shape, &[1], Statistics::MeanVariance, dtype)
                 };
-                let case = GradientCase::of(GradientDesc::new(desc), 23);
+                let case = BackwardCase::of(BackwardDesc::new(desc), 23);
                 for row in [RowHeld::Registers, RowHeld::Reread] {
                     let choice = StrategyChoice::Forced(Knobs {
                         row: Some(row),
@@ -734,7 +734,7 @@ fn columns_of_units_hold_the_sums_of_channels() {
                     if !gradient_runs(&device, &case.desc, choice) {
                         continue;
                     }
-                    let plan = plan_gradient_for(&device.client, &case.desc, choice).unwrap();
+                    let plan = plan_backward_for(&device.client, &case.desc, choice).unwrap();
                     let held = plan.blueprint.held_columns;
                     assert_ne!(held, Hold::Reread, "{}: {plan}", device.name);
                     match plan.blueprint.row {
@@ -790,10 +790,10 @@ fn wide_rows_of_halves_take_turns_in_two_rooms() {
                         .with_scale(param.clone())
                         .with_bias(param.clone())
                         .with_activation(activation);
-                    GradientCase::new(desc, 8)
+                    BackwardCase::new(desc, 8)
                 };
                 let choice = StrategyChoice::Forced(knobs(RowHeld::Shared));
-                let many = plan_gradient_for(&device.client, &of(1028).desc, choice).unwrap();
+                let many = plan_backward_for(&device.client, &of(1028).desc, choice).unwrap();
                 // The last team of an odd number of rounds has fewer rows; as many as four for each would be shared out
                 // among more teams.
                 let teams = many.parts_of_columns();
@@ -830,7 +830,7 @@ fn rows_of_one_large_number_are_normalized_to_nothing() {
             let (rows, cols) = (1030, 2048);
             let desc = norm(&[rows, cols], &[1], Statistics::MeanVariance, dtype);
             let param = TensorDesc::contiguous([cols], dtype);
-            let case = GradientCase::with_input(desc.with_scale(param), 9, |at| {
+            let case = BackwardCase::with_input(desc.with_scale(param), 9, |at| {
                 1000.0 + 8.0 * (at / cols % 99) as f64
             });
             let turns = Knobs {
@@ -844,7 +844,7 @@ fn rows_of_one_large_number_are_normalized_to_nothing() {
                 .into_iter()
                 .flatten()
             {
-                let plan = plan_gradient_for(&device.client, &case.desc, choice).unwrap();
+                let plan = plan_backward_for(&device.client, &case.desc, choice).unwrap();
                 let scale = case.run(&device, choice).unwrap().scale.unwrap();
                 let largest = scale
                     .into_iter()
@@ -856,16 +856,16 @@ fn rows_of_one_large_number_are_normalized_to_nothing() {
 }
 
 /// What a device makes of a case with a plan's knobs, all gradients in a row.
-fn all_of(device: &TestDevice, case: &GradientCase, knobs: Knobs) -> (GradientPlan, Vec<f64>) {
+fn all_of(device: &TestDevice, case: &BackwardCase, knobs: Knobs) -> (BackwardPlan, Vec<f64>) {
     let choice = StrategyChoice::Forced(knobs);
-    let plan = plan_gradient_for(&device.client, &case.desc, choice).unwrap();
+    let plan = plan_backward_for(&device.client, &case.desc, choice).unwrap();
     let actual = case.run(device, choice).unwrap();
     let parts = [actual.input, actual.scale, actual.bias];
     (plan, parts.map(Option::unwrap).concat())
 }
 
 #[track_caller]
-fn assert_close(plan: &GradientPlan, actual: &[f64], expected: &[f64], dtype: DType) {
+fn assert_close(plan: &BackwardPlan, actual: &[f64], expected: &[f64], dtype: DType) {
     let unit = if dtype == DType::F32 { 1e-5 } else { 2e-3 };
     let unit = if dtype == DType::BF16 {
         8.0 * unit
@@ -901,7 +901,7 @@ fn check_peers(cols: usize, dtype: DType) {
             continue;
         }
         let desc = norm(&[rows, cols], &[1], Statistics::MeanVariance, dtype);
-        let case = GradientCase::new(with_params(desc, &[cols], &[cols]), 13);
+        let case = BackwardCase::new(with_params(desc, &[cols], &[cols]), 13);
         let of = |peers| {
             all_of(
                 &device,
@@ -949,7 +949,7 @@ fn rows_side_by_side_as_long_as_a_drivers_loops_are_passed_back_to_their_end() {
     {
         let rows = 67;
         let desc = norm(&[rows, cols], &[1], Statistics::MeanVariance, DType::F32);
-        let case = GradientCase::new(with_params(desc, &[cols], &[cols]), 12);
+        let case = BackwardCase::new(with_params(desc, &[cols], &[cols]), 12);
         let of = |abreast| {
             let knobs = Knobs {
                 abreast: Some(abreast),
@@ -963,20 +963,20 @@ fn rows_side_by_side_as_long_as_a_drivers_loops_are_passed_back_to_their_end() {
 }
 
 /// Group norm of maps whose channels are last in memory, as are those of the gradients.
-fn channels_last(shape: [usize; 4], statistics: Statistics, dtype: DType) -> GradientDesc {
+fn channels_last(shape: [usize; 4], statistics: Statistics, dtype: DType) -> BackwardDesc {
     let [_, groups, members, pixels] = shape;
     let channels = groups * members;
     let strides = [pixels * channels, members, 1, channels];
     let mut desc = norm(&shape, &[2, 3], statistics, dtype);
     desc.input.layout.strides = strides.to_vec();
     let param = [groups, members, 1];
-    let mut desc = GradientDesc::new(with_params(desc, &param, &param));
+    let mut desc = BackwardDesc::new(with_params(desc, &param, &param));
     desc.output_gradient = desc.norm.input.clone();
     desc.input_gradient = Some(desc.norm.input.clone());
     desc
 }
 
-fn sums(device: &TestDevice, desc: &GradientDesc) -> ParamSums {
+fn sums(device: &TestDevice, desc: &BackwardDesc) -> ParamSums {
     sums_on(desc, &hardware(&device.client))
 }
 
@@ -997,10 +997,10 @@ fn groups_of_channels_that_are_last_are_passed_back_in_strands() {
                 for shape in [[2, 8, 3, 60], [1, 4, 10, 900], [3, 16, 2, 50]] {
                     let desc = channels_last(shape, kind.clone(), dtype);
                     assert_eq!(sums(&device, &desc), ParamSums::Strands);
-                    let plan = plan_gradient_for(&device.client, &desc, Default::default());
+                    let plan = plan_backward_for(&device.client, &desc, Default::default());
                     let plan = plan.unwrap();
                     assert!(plan.blueprint.team.joined, "{}: {plan}", device.name);
-                    let case = GradientCase::of(desc, 71);
+                    let case = BackwardCase::of(desc, 71);
                     check_all(&device, &case);
                     // A vector at a time has no whole rows.
                     if plan.blueprint.joins_within() {
@@ -1024,32 +1024,32 @@ fn strands_pass_back_what_is_wanted_of_them() {
             let mut desc = desc.clone();
             (desc.wants_scale, desc.wants_bias) = (scale, bias);
             assert_eq!(sums(&device, &desc), ParamSums::Strands);
-            check_all(&device, &GradientCase::of(desc, 72));
+            check_all(&device, &BackwardCase::of(desc, 72));
         }
         let mut params_alone = desc.clone();
         params_alone.input_gradient = None;
         assert_ne!(sums(&device, &params_alone), ParamSums::Strands);
-        check_all(&device, &GradientCase::of(params_alone, 73));
+        check_all(&device, &BackwardCase::of(params_alone, 73));
         // What repeats over the groups, is one number of each, or has an activation behind it.
         for param in [[1, 6, 1], [8, 1, 1]] {
             let norm = with_params(desc.norm.clone(), &param, &param);
             let norm = norm.with_activation(Activation::Sigmoid);
-            let desc = GradientDesc {
+            let desc = BackwardDesc {
                 norm,
                 ..desc.clone()
             };
-            check_all(&device, &GradientCase::of(desc, 74));
+            check_all(&device, &BackwardCase::of(desc, 74));
         }
         // A scale of each element is none of a strand's, and of so many images there are more sums than are left.
         let elements = with_params(desc.norm.clone(), &[8, 6, 40], &[8, 6, 40]);
-        let elements = GradientDesc {
+        let elements = BackwardDesc {
             norm: elements,
             ..desc.clone()
         };
         assert_eq!(sums(&device, &elements), ParamSums::Elsewhere);
-        check_all(&device, &GradientCase::of(elements, 75));
+        check_all(&device, &BackwardCase::of(elements, 75));
         let many = channels_last([4200, 4, 2, 3], Statistics::MeanVariance, DType::F32);
-        check_all(&device, &GradientCase::of(many, 76));
+        check_all(&device, &BackwardCase::of(many, 76));
     }
 }
 
@@ -1060,7 +1060,7 @@ fn small_maps_of_a_batch_are_passed_back_in_strands() {
             let shape = [images, channels, pixels];
             let desc = norm(&shape, &[0, 2], Statistics::MeanVariance, DType::F32);
             let desc = with_params(desc, &[channels, 1], &[channels, 1]);
-            let case = GradientCase::new(desc, 77);
+            let case = BackwardCase::new(desc, 77);
             assert_eq!(sums(&device, &case.desc), ParamSums::Strands);
             check_all(&device, &case);
         }

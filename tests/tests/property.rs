@@ -7,13 +7,13 @@
 //! `proptest-regressions/`.
 
 use cubenorm_core::{
-    Activation, DType, Epsilon, GradientDesc, Layout, NormDesc, ResidualPlace, Statistics,
+    Activation, BackwardDesc, DType, Epsilon, Layout, NormDesc, ResidualPlace, Statistics,
     StrategyChoice, TensorDesc, WrittenStatistics,
 };
+use cubenorm_tests::backward::BackwardCase;
 use cubenorm_tests::case::Case;
 use cubenorm_tests::choice::{all_knobs, gradient_runs, runs};
 use cubenorm_tests::device::{TestDevice, devices};
-use cubenorm_tests::gradient::GradientCase;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -155,7 +155,7 @@ fn desc(dtypes: Vec<DType>) -> impl Strategy<Value = NormDesc> {
 
 /// The gradients of a random description. Its activation is smooth: around a bend a difference says
 /// nothing. So is its reciprocal deviation, at the step that differences take.
-fn gradient(dtypes: Vec<DType>) -> impl Strategy<Value = GradientDesc> {
+fn gradient(dtypes: Vec<DType>) -> impl Strategy<Value = BackwardDesc> {
     let wants = any::<[bool; 3]>().prop_filter("nothing to compute", |wants| wants.contains(&true));
     let is_small = |norm: &NormDesc| norm.input.shape().iter().product::<usize>() <= 5000;
     let norm = desc(dtypes).prop_filter("differences take long", is_small);
@@ -187,7 +187,7 @@ fn gradient(dtypes: Vec<DType>) -> impl Strategy<Value = GradientDesc> {
     (norm, wants).prop_flat_map(|(norm, [input, scale, bias])| {
         let dtype = norm.input.dtype;
         layout(norm.input.shape().to_vec(), true).prop_map(move |above| {
-            let mut gradient = GradientDesc::new(norm.clone());
+            let mut gradient = BackwardDesc::new(norm.clone());
             gradient.output_gradient = TensorDesc::new(above, dtype);
             gradient.input_gradient = gradient.input_gradient.filter(|_| input);
             gradient.wants_scale &= scale;
@@ -215,9 +215,9 @@ fn check(
     Case::new(desc.clone(), seed).check(device, choice)
 }
 
-fn check_gradient(
+fn check_backward(
     device: &TestDevice,
-    desc: GradientDesc,
+    desc: BackwardDesc,
     choice: StrategyChoice,
     seed: u64,
 ) -> Result<(), String> {
@@ -229,7 +229,7 @@ fn check_gradient(
         true => choice,
         false => StrategyChoice::Inferred,
     };
-    GradientCase::of(desc.clone(), seed).check(device, choice)
+    BackwardCase::of(desc.clone(), seed).check(device, choice)
 }
 
 /// Runs random cases on every device.
@@ -267,5 +267,5 @@ fn random_descriptions_agree_with_the_reference() {
 
 #[test]
 fn random_gradients_agree_with_central_differences() {
-    run("gradients", gradient, check_gradient);
+    run("gradients", gradient, check_backward);
 }

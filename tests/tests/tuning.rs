@@ -13,13 +13,13 @@ use cubecl::{
 };
 
 use cubenorm_core::{
-    DType, GradientDesc, NormDesc, Statistics, StrategyChoice, TensorDesc, forward_candidates,
+    BackwardDesc, DType, NormDesc, Statistics, StrategyChoice, TensorDesc, forward_candidates,
     knobs,
 };
 use cubenorm_kernels::{hardware, tuned_forward, working_sets};
+use cubenorm_tests::backward::BackwardCase;
 use cubenorm_tests::case::Case;
 use cubenorm_tests::device::devices;
-use cubenorm_tests::gradient::GradientCase;
 
 fn norm(shape: &[usize], axes: &[usize], dtype: DType) -> NormDesc {
     let params: Vec<usize> = (0..shape.len())
@@ -79,8 +79,8 @@ fn tuned_gradients_agree_with_central_differences() {
             (vec![4, 16, 160], vec![0, 2]),
             (vec![700, 300], vec![1]),
         ] {
-            let desc = GradientDesc::new(norm(&shape, &axes, DType::F32));
-            let case = GradientCase::of(desc, 3);
+            let desc = BackwardDesc::new(norm(&shape, &axes, DType::F32));
+            let case = BackwardCase::of(desc, 3);
             for _ in 0..2 {
                 case.check(&device, StrategyChoice::Tuned).unwrap();
             }

@@ -10,8 +10,8 @@ use burn::tensor::Device;
 use cubecl::{future::block_on, server::Handle};
 use cubenorm_core::{Knobs, Statistics, Strategy, StrategyChoice};
 use cubenorm_kernels::{
-    ForwardTensors, GradientTensors, hardware, launch_forward, launch_gradient, tuned_forward,
-    tuned_gradient, working_sets,
+    BackwardTensors, ForwardTensors, hardware, launch_backward, launch_forward, tuned_backward,
+    tuned_forward, working_sets,
 };
 
 use super::{
@@ -201,10 +201,10 @@ impl Call {
         }
     }
 
-    fn gradient_tensors(&self) -> GradientTensors {
+    fn gradient_tensors(&self) -> BackwardTensors {
         let norm = &self.described.norm;
         let set = self.set();
-        GradientTensors {
+        BackwardTensors {
             input: set.input.clone(),
             output_gradient: set.above.clone(),
             saved: Some(self.saved.clone()),
@@ -224,7 +224,7 @@ impl Call {
         } = &self.described;
         Ok(match gradient {
             None => tuned_forward(client, norm, &self.forward_tensors(), budget)?,
-            Some(desc) => tuned_gradient(client, desc, &self.gradient_tensors(), budget)?,
+            Some(desc) => tuned_backward(client, desc, &self.gradient_tensors(), budget)?,
         })
     }
 
@@ -241,7 +241,7 @@ impl Call {
                 launch_forward(client, norm, &self.forward_tensors(), choice)?;
             }
             Some(desc) => {
-                launch_gradient(client, desc, &self.gradient_tensors(), choice)?;
+                launch_backward(client, desc, &self.gradient_tensors(), choice)?;
             }
         }
         Ok(())

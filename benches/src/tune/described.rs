@@ -10,11 +10,11 @@ use cubecl::{
     future::block_on,
 };
 use cubenorm_core::{
-    DType, Epsilon, GradientDesc, Hold, Knobs, Layout, NormDesc, RowKept, Statistics,
-    StrategyChoice, TensorDesc, WrittenStatistics, forward_candidates, gradient_candidates,
+    BackwardDesc, DType, Epsilon, Hold, Knobs, Layout, NormDesc, RowKept, Statistics,
+    StrategyChoice, TensorDesc, WrittenStatistics, backward_candidates, forward_candidates,
     input_problem_on, knobs, problem_on, sums_on,
 };
-use cubenorm_kernels::{hardware, plan_for, plan_gradient_for};
+use cubenorm_kernels::{hardware, plan_backward_for, plan_for};
 use cubenorm_offline::{Recorder, Work, representation};
 
 use super::{Explained, Planned};
@@ -83,7 +83,7 @@ pub(super) struct Described {
     pub problem: Problem,
     pub norm: NormDesc,
     /// The backward pass, if that is the pass.
-    pub gradient: Option<GradientDesc>,
+    pub gradient: Option<BackwardDesc>,
 }
 
 impl Described {
@@ -108,7 +108,7 @@ impl Described {
                 pass,
                 ..problem.clone()
             },
-            gradient: (pass == Pass::Backward).then(|| GradientDesc::new(norm.clone())),
+            gradient: (pass == Pass::Backward).then(|| BackwardDesc::new(norm.clone())),
             norm,
         };
         let written = match problem.op {
@@ -140,7 +140,7 @@ impl Described {
                 (plan.strategy.to_string(), plan.to_string())
             }
             Some(desc) => {
-                let plan = plan_gradient_for(&self.client, desc, choice)?;
+                let plan = plan_backward_for(&self.client, desc, choice)?;
                 (plan.strategy.to_string(), plan.to_string())
             }
         })
@@ -156,7 +156,7 @@ impl Described {
             )?,
             Some(desc) => {
                 let problem = input_problem_on(desc, sums_on(desc, &hardware), &hardware)?;
-                gradient_candidates(&problem, &hardware)?
+                backward_candidates(&problem, &hardware)?
             }
         };
         let all = knobs(&hardware);
@@ -190,7 +190,7 @@ impl Described {
                 (serde_json::to_value(&self.norm)?, usize::from(again))
             }
             Some(desc) => {
-                let plan = plan_gradient_for(&self.client, desc, analytic.into())?;
+                let plan = plan_backward_for(&self.client, desc, analytic.into())?;
                 // Input and gradient.
                 let reads_again = plan.blueprint.reduces && plan.blueprint.row == RowKept::Reread;
                 let again = 2 * usize::from(reads_again);

@@ -35,29 +35,29 @@
 //! statistics of a group's segments.
 
 mod activation;
+mod backward;
 mod blend;
 mod desc;
 mod dtype;
 mod error;
-mod gradient;
 mod layout;
 mod padding;
 mod plan;
 mod problem;
 
 pub use activation::{Activation, ActivationKind};
+pub use backward::{BackwardDesc, BackwardProblem, ColumnSums, ParamSums};
 pub use blend::BlendDesc;
 pub use desc::{Epsilon, NormDesc, ResidualPlace, Statistics, WrittenStatistics};
 pub use dtype::DType;
 pub use error::NormError;
-pub use gradient::{ColumnSums, GradientDesc, GradientProblem, ParamSums};
 pub use layout::{Layout, MAX_RANK, TensorDesc};
 pub use plan::{
-    AccessBlueprint, BLOCK, BackwardError, BackwardLaunch, BackwardSchedule, Blueprint, Buffer,
-    Extent, Footprint, GradientBlueprint, GradientPlan, Grid, Hardware, Hold, Join, Kernel, Knobs,
-    Lanes, Level, LoadMode, Merge, ParamReduce, Partials, Plan, PlanError, ROUNDS, RowHeld,
-    RowKept, SUMS, SharedMemory, Strategy, StrategyChoice, Team, forward_candidates,
-    gradient_candidates, input_problem_on, knobs, plan_backward, plan_forward, plan_gradient,
-    problem_on, sums_on,
+    AccessBlueprint, BLOCK, BackwardBlueprint, BackwardError, BackwardLaunch, BackwardPlan,
+    BackwardSchedule, Blueprint, Buffer, Extent, Footprint, Grid, Hardware, Hold, Join, Kernel,
+    Knobs, Lanes, Level, LoadMode, Merge, ParamReduce, Partials, Plan, PlanError, ROUNDS, RowHeld,
+    RowKept, SUMS, SharedMemory, Strategy, StrategyChoice, Team, backward_candidates,
+    forward_candidates, input_problem_on, knobs, plan_backward, plan_forward, problem_on,
+    schedule_backward, sums_on,
 };
 pub use problem::{Access, Dim, NormProblem, StatisticsKind};

@@ -1,10 +1,10 @@
 //! Plans of problems on described devices, without real ones.
 
 use cubenorm_core::{
-    DType, GradientDesc, GradientPlan, Grid, Hardware, Hold, Knobs, Lanes, Layout, Level, LoadMode,
+    BackwardDesc, BackwardPlan, DType, Grid, Hardware, Hold, Knobs, Lanes, Layout, Level, LoadMode,
     NormDesc, ParamSums, Plan, PlanError, RowHeld, RowKept, Statistics, Strategy, StrategyChoice,
-    TensorDesc, WrittenStatistics, forward_candidates, input_problem_on, knobs, plan_forward,
-    plan_gradient, problem_on, sums_on,
+    TensorDesc, WrittenStatistics, forward_candidates, input_problem_on, knobs, plan_backward,
+    plan_forward, problem_on, sums_on,
 };
 use proptest::prelude::*;
 
@@ -45,9 +45,9 @@ fn rows_per_unit_fit_registers() {
             ..Hardware::cpu(2, 512)
         };
         let desc = layer_norm(2048, cols, DType::F32);
-        let back = GradientDesc::new(desc.clone());
+        let back = BackwardDesc::new(desc.clone());
         let problem = back.input_problem(back.param_sums()).unwrap();
-        let gradient = plan_gradient(&problem, &hardware, StrategyChoice::Inferred).unwrap();
+        let gradient = plan_backward(&problem, &hardware, StrategyChoice::Inferred).unwrap();
         let forward = inferred(&desc, &hardware).blueprint.abreast;
         (forward, gradient.blueprint.abreast)
     };
@@ -120,9 +120,9 @@ fn cpu_vulkan_lanes_share_few_rows() {
     assert_eq!(forward(2, 4096), (Strategy::Unit, 8, 1));
 
     let backward = |rows, cols| {
-        let desc = GradientDesc::new(layer_norm(rows, cols, DType::F32));
+        let desc = BackwardDesc::new(layer_norm(rows, cols, DType::F32));
         let problem = desc.input_problem(desc.param_sums()).unwrap();
-        let plan = plan_gradient(&problem, &software, StrategyChoice::Inferred).unwrap();
+        let plan = plan_backward(&problem, &software, StrategyChoice::Inferred).unwrap();
         (plan.strategy, plan.grid.splits)
     };
     assert_eq!(backward(1, 1024), (Strategy::Unit, 1));
@@ -151,9 +151,9 @@ fn no_shared_memory_if_units_cannot_share() {
                     .with_bias(param);
                 let plan = inferred(&desc, &software);
                 assert!(!shares(plan.blueprint.team.level), "{plan}");
-                let desc = GradientDesc::new(desc);
+                let desc = BackwardDesc::new(desc);
                 let problem = desc.input_problem(desc.param_sums()).unwrap();
-                let plan = plan_gradient(&problem, &software, StrategyChoice::Inferred).unwrap();
+                let plan = plan_backward(&problem, &software, StrategyChoice::Inferred).unwrap();
                 assert!(!shares(plan.blueprint.team.level), "{plan}");
             }
         }
@@ -186,13 +186,13 @@ fn loops_stay_within_lavapipe_iteration_limit() {
                 continue;
             }
             let desc = layer_norm(rows, cols, DType::F32);
-            let back = GradientDesc::new(desc.clone());
+            let back = BackwardDesc::new(desc.clone());
             let back = back.input_problem(back.param_sums()).unwrap();
             for knobs in knobs(&software) {
                 if let Ok(plan) = plan_forward(&desc.problem().unwrap(), &software, knobs.into()) {
                     check(&plan.grid, plan.blueprint.abreast);
                 }
-                if let Ok(plan) = plan_gradient(&back, &software, knobs.into()) {
+                if let Ok(plan) = plan_backward(&back, &software, knobs.into()) {
                     check(&plan.grid, plan.blueprint.abreast);
                 }
             }
@@ -212,9 +212,9 @@ fn sums_stay_within_accurate_length() {
         assert!(refused.contains("keeps the digits"), "{refused}");
     }
     for hardware in [cpu, Hardware::cuda(132)] {
-        let desc = GradientDesc::new(layer_norm(1 << 26, 256, DType::F32));
+        let desc = BackwardDesc::new(layer_norm(1 << 26, 256, DType::F32));
         let problem = desc.input_problem(desc.param_sums()).unwrap();
-        let plan = plan_gradient(&problem, &hardware, StrategyChoice::Inferred).unwrap();
+        let plan = plan_backward(&problem, &hardware, StrategyChoice::Inferred).unwrap();
         assert!(plan.grid.groups_per_team <= 1 << 14, "{plan}");
     }
 }
@@ -253,9 +253,9 @@ fn gpu_splits_few_long_rows() {
     assert_eq!(strategy(33, 1 << 17, DType::F32), Strategy::Split);
     assert_eq!(strategy(44, 1 << 17, DType::F32), Strategy::Cube);
     assert_eq!(strategy(64, 1 << 18, DType::F32), Strategy::Cube);
-    let desc = GradientDesc::new(layer_norm(64, 1 << 16, DType::F16));
+    let desc = BackwardDesc::new(layer_norm(64, 1 << 16, DType::F16));
     let problem = desc.input_problem(desc.param_sums()).unwrap();
-    let plan = plan_gradient(&problem, &h200, StrategyChoice::Inferred).unwrap();
+    let plan = plan_backward(&problem, &h200, StrategyChoice::Inferred).unwrap();
     assert_eq!(plan.strategy, Strategy::Cube);
 }
 
@@ -379,9 +379,9 @@ fn cpu_vulkan_packs_f16_pairs() {
     };
     let staged = modes(&halves, &software, staged.into());
     assert_eq!(staged, (vectors, vectors, vectors));
-    let gradient = GradientDesc::new(halves);
+    let gradient = BackwardDesc::new(halves);
     let problem = gradient.input_problem(gradient.param_sums()).unwrap();
-    let plan = plan_gradient(&problem, &software, StrategyChoice::Inferred).unwrap();
+    let plan = plan_backward(&problem, &software, StrategyChoice::Inferred).unwrap();
     assert_eq!(plan.blueprint.input.mode, pairs);
     assert_eq!(plan.blueprint.output_gradient.mode, pairs);
     assert_eq!(plan.blueprint.input_gradient.unwrap().mode, pairs);
@@ -488,8 +488,8 @@ fn vectors_cross_segments_if_much_wider() {
 #[test]
 fn reloaded_rows_have_several_loads_in_flight() {
     let under_way = |desc: &NormDesc, hardware: &Hardware| {
-        let input = GradientDesc::new(desc.clone()).input_problem(ParamSums::Elsewhere);
-        let back = plan_gradient(&input.unwrap(), hardware, StrategyChoice::Inferred);
+        let input = BackwardDesc::new(desc.clone()).input_problem(ParamSums::Elsewhere);
+        let back = plan_backward(&input.unwrap(), hardware, StrategyChoice::Inferred);
         let forward = inferred(desc, hardware).blueprint.under_way;
         (forward, back.unwrap().blueprint.under_way)
     };
@@ -583,7 +583,7 @@ fn empty_batch_has_problem_but_no_plan() {
             axes,
             Statistics::MeanVariance,
         );
-        let back = GradientDesc::new(desc.clone());
+        let back = BackwardDesc::new(desc.clone());
         for hardware in [
             Hardware::cpu(8, 512),
             Hardware::software(2),
@@ -594,7 +594,7 @@ fn empty_batch_has_problem_but_no_plan() {
             let plan = plan_forward(&problem, &hardware, StrategyChoice::Inferred);
             assert_eq!(plan, Err(PlanError::Empty));
             let problem = back.input_problem(sums_on(&back, &hardware)).unwrap();
-            let plan = plan_gradient(&problem, &hardware, StrategyChoice::Inferred);
+            let plan = plan_backward(&problem, &hardware, StrategyChoice::Inferred);
             assert_eq!(plan.unwrap_err(), PlanError::Empty);
         }
     }
@@ -830,7 +830,7 @@ fn impossible_knobs_become_nearest_possible() {
 
 #[test]
 fn only_unit_teams_sum_columns_of_several_rows() {
-    let desc = GradientDesc::new(layer_norm(528, 520, DType::F32));
+    let desc = BackwardDesc::new(layer_norm(528, 520, DType::F32));
     let problem = desc.input_problem(desc.param_sums()).unwrap();
     let software = Hardware::software(2);
     for hardware in [Hardware::cpu(8, 512), software, Hardware::cuda(132)] {
@@ -841,7 +841,7 @@ fn only_unit_teams_sum_columns_of_several_rows() {
                     abreast,
                     ..strategy.into()
                 });
-                let Ok(plan) = plan_gradient(&problem, &hardware, choice) else {
+                let Ok(plan) = plan_backward(&problem, &hardware, choice) else {
                     continue;
                 };
                 let blueprint = plan.blueprint;
@@ -933,9 +933,9 @@ fn units_divide_rows_evenly() {
         (1280, DType::F32, 64, Hold::Shared(5)),
         (3072, DType::F32, 256, Hold::Registers(3)),
     ] {
-        let desc = GradientDesc::new(layer_norm(1 << 15, cols, dtype));
+        let desc = BackwardDesc::new(layer_norm(1 << 15, cols, dtype));
         let problem = desc.input_problem(desc.param_sums()).unwrap();
-        let plan = plan_gradient(&problem, &hopper, StrategyChoice::Inferred).unwrap();
+        let plan = plan_backward(&problem, &hopper, StrategyChoice::Inferred).unwrap();
         assert_eq!(plan.grid.cube_dim[0], units, "{cols} {dtype}: {plan}");
         assert_eq!(plan.blueprint.held_columns, hold, "{cols} {dtype}: {plan}");
         assert_eq!(plan.blueprint.team.filled, hold.vectors(), "{cols} {dtype}");
@@ -943,16 +943,16 @@ fn units_divide_rows_evenly() {
     // In other rows each unit has all vectors but the last. It skips their bounds checks if there
     // are two sums.
     for (cols, dtype, full) in [(4000, DType::F32, 1), (4000, DType::BF16, 1)] {
-        let desc = GradientDesc::new(layer_norm(1 << 15, cols, dtype));
+        let desc = BackwardDesc::new(layer_norm(1 << 15, cols, dtype));
         let problem = desc.input_problem(desc.param_sums()).unwrap();
-        let plan = plan_gradient(&problem, &hopper, StrategyChoice::Inferred).unwrap();
+        let plan = plan_backward(&problem, &hopper, StrategyChoice::Inferred).unwrap();
         let team = plan.blueprint.team;
         assert_eq!((team.filled, team.full), (None, full), "{plan}");
     }
     let light = |cols: usize| {
-        let desc = GradientDesc::new(layer_norm(1 << 15, cols, DType::F32).with_bias(None));
+        let desc = BackwardDesc::new(layer_norm(1 << 15, cols, DType::F32).with_bias(None));
         let problem = desc.input_problem(desc.param_sums()).unwrap();
-        let plan = plan_gradient(&problem, &hopper, StrategyChoice::Inferred).unwrap();
+        let plan = plan_backward(&problem, &hopper, StrategyChoice::Inferred).unwrap();
         let team = plan.blueprint.team;
         (plan.grid.cube_dim[0], team.filled, team.full)
     };
@@ -997,9 +997,9 @@ fn column_teams_fuse_channel_sums_and_read_once() {
         let desc = NormDesc::new(input, [1], Statistics::MeanVariance)
             .with_scale(param.clone())
             .with_bias(param);
-        let back = GradientDesc::new(desc);
+        let back = BackwardDesc::new(desc);
         let problem = back.input_problem(back.param_sums()).unwrap();
-        plan_gradient(&problem, hardware, StrategyChoice::Inferred).unwrap()
+        plan_backward(&problem, hardware, StrategyChoice::Inferred).unwrap()
     };
     let gpu = Hardware::cuda(132);
     for (channels, pixels, dtype, vector, cube) in [
@@ -1021,11 +1021,11 @@ fn column_teams_fuse_channel_sums_and_read_once() {
     let input = TensorDesc::contiguous([3, 24, 20], DType::F32);
     let param = TensorDesc::contiguous([24, 1], DType::F32);
     let few = NormDesc::new(input, [1], Statistics::MeanVariance).with_scale(param);
-    let few = GradientDesc::new(few);
+    let few = BackwardDesc::new(few);
     let problem = few.input_problem(few.param_sums()).unwrap();
     let strategies = Strategy::ALL.map(Knobs::from);
     for knobs in strategies.into_iter().chain(knobs(&gpu)) {
-        if let Ok(plan) = plan_gradient(&problem, &gpu, knobs.into()) {
+        if let Ok(plan) = plan_backward(&problem, &gpu, knobs.into()) {
             let is_held = plan.blueprint.held_columns != Hold::Reread;
             assert!(!is_held || plan.grid.splits == 1, "{knobs}: {plan}");
         }
@@ -1078,7 +1078,7 @@ fn plane_sums_each_channel_of_group() {
         let norm = NormDesc::new(input, [2, 3], Statistics::MeanVariance)
             .with_scale(param.clone())
             .with_bias(param);
-        let desc = GradientDesc::new(norm);
+        let desc = BackwardDesc::new(norm);
         assert_eq!(desc.param_sums(), ParamSums::Runs);
         assert_eq!(
             desc.summed_shape(ParamSums::Runs),
@@ -1086,7 +1086,7 @@ fn plane_sums_each_channel_of_group() {
         );
         let problem = desc.input_problem(ParamSums::Runs).unwrap();
         assert_eq!(problem.summed_run(), Some(pixels));
-        let plan = plan_gradient(&problem, &hopper, StrategyChoice::Inferred).unwrap();
+        let plan = plan_backward(&problem, &hopper, StrategyChoice::Inferred).unwrap();
         let run = plan.blueprint.sums_runs().then_some(plan.grid.run);
         (plan.grid.cube_dim[0], run)
     };
@@ -1103,7 +1103,7 @@ fn plane_sums_each_channel_of_group() {
     let input = TensorDesc::contiguous([2, 32, 4, 0], DType::F32);
     let param = TensorDesc::contiguous([32, 4, 1], DType::F32);
     let norm = NormDesc::new(input, [2, 3], Statistics::MeanVariance).with_scale(param);
-    let empty = GradientDesc::new(norm).input_problem(ParamSums::Runs);
+    let empty = BackwardDesc::new(norm).input_problem(ParamSums::Runs);
     assert_eq!(empty.unwrap().summed_run(), None);
     // More sums than one accumulator keeps accurate.
     assert_eq!(back(1, 1 << 13, 256, DType::F32).1, None);
@@ -1118,18 +1118,18 @@ fn backward_uses_more_units_for_long_rows() {
     let input = TensorDesc::contiguous([4096, 16384], DType::F32);
     let norm = NormDesc::new(input, [1], Statistics::MeanVariance);
     assert_eq!(inferred(&norm, &hopper).grid.cube_dim[0], 256);
-    let desc = GradientDesc::new(norm);
+    let desc = BackwardDesc::new(norm);
     let problem = desc.input_problem(desc.param_sums()).unwrap();
-    let back = plan_gradient(&problem, &hopper, StrategyChoice::Inferred).unwrap();
+    let back = plan_backward(&problem, &hopper, StrategyChoice::Inferred).unwrap();
     assert_eq!(back.grid.cube_dim[0], 1024, "{back}");
 }
 
 #[test]
 fn persistent_gpu_teams_stage_column_sums() {
     let gradient = |rows: usize, cols: usize, dtype: DType| {
-        let desc = GradientDesc::new(layer_norm(rows, cols, dtype));
+        let desc = BackwardDesc::new(layer_norm(rows, cols, dtype));
         let problem = desc.input_problem(desc.param_sums()).unwrap();
-        plan_gradient(&problem, &Hardware::cuda(132), StrategyChoice::Inferred).unwrap()
+        plan_backward(&problem, &Hardware::cuda(132), StrategyChoice::Inferred).unwrap()
     };
     let plan = gradient(16384, 4096, DType::F32);
     assert_eq!(plan.blueprint.held_columns, Hold::Registers(2));
@@ -1154,16 +1154,16 @@ fn persistent_gpu_teams_stage_column_sums() {
         statistics: Statistics::MeanSquare,
         ..layer_norm(16384, 8192, DType::F16).with_bias(None)
     };
-    let desc = GradientDesc::new(norm);
+    let desc = BackwardDesc::new(norm);
     let problem = desc.input_problem(desc.param_sums()).unwrap();
-    let many = plan_gradient(&problem, &Hardware::cuda(132), StrategyChoice::Inferred).unwrap();
+    let many = plan_backward(&problem, &Hardware::cuda(132), StrategyChoice::Inferred).unwrap();
     assert_eq!(many.grid.cube_dim[0], 512, "{many}");
     assert_eq!(many.blueprint.row, RowKept::Ahead, "{many}");
     let few = Knobs {
         units: Some(256),
         ..Strategy::Cube.into()
     };
-    let wide = plan_gradient(&problem, &Hardware::cuda(132), few.into()).unwrap();
+    let wide = plan_backward(&problem, &Hardware::cuda(132), few.into()).unwrap();
     assert_eq!(wide.blueprint.row, RowKept::InTurn, "{wide}");
     assert_eq!(wide.blueprint.team.filled, Some(8), "{wide}");
     // Half the units, because a vector has twice the columns.
@@ -1176,9 +1176,9 @@ fn persistent_gpu_teams_stage_column_sums() {
         max_shared_memory: 227 << 10,
         ..Hardware::cuda(132)
     };
-    let desc = GradientDesc::new(layer_norm(4096, 16384, DType::F32));
+    let desc = BackwardDesc::new(layer_norm(4096, 16384, DType::F32));
     let problem = desc.input_problem(desc.param_sums()).unwrap();
-    let long = plan_gradient(&problem, &hopper, StrategyChoice::Inferred).unwrap();
+    let long = plan_backward(&problem, &hopper, StrategyChoice::Inferred).unwrap();
     assert_eq!(long.blueprint.held_columns, Hold::Shared(4));
     assert_eq!((long.grid.cube_dim[0], long.grid.cube_count), (1024, 128));
     assert_eq!(long.blueprint.row, RowKept::Held);
@@ -1186,9 +1186,9 @@ fn persistent_gpu_teams_stage_column_sums() {
     let halves = layer_norm(4096, 16384, DType::BF16);
     let scaled = |scale: TensorDesc| {
         let norm = halves.clone().with_bias(None).with_scale(scale);
-        let desc = GradientDesc::new(norm);
+        let desc = BackwardDesc::new(norm);
         let problem = desc.input_problem(desc.param_sums()).unwrap();
-        plan_gradient(&problem, &hopper, StrategyChoice::Inferred).unwrap()
+        plan_backward(&problem, &hopper, StrategyChoice::Inferred).unwrap()
     };
     for (scale, hold) in [
         (
@@ -1204,13 +1204,13 @@ fn persistent_gpu_teams_stage_column_sums() {
         assert_eq!(plan.blueprint.held_scale, hold, "{plan}");
     }
     // Sums that exceed shared memory, without clusters.
-    let desc = GradientDesc::new(layer_norm(4096, 32768, DType::BF16));
+    let desc = BackwardDesc::new(layer_norm(4096, 32768, DType::BF16));
     let problem = desc.input_problem(desc.param_sums()).unwrap();
     let silent = Hardware {
         cubes_talk: false,
         ..hopper.clone()
     };
-    let longest = plan_gradient(&problem, &silent, StrategyChoice::Inferred).unwrap();
+    let longest = plan_backward(&problem, &silent, StrategyChoice::Inferred).unwrap();
     assert_eq!(
         longest.blueprint.held_columns,
         Hold::Both {
@@ -1234,9 +1234,9 @@ fn persistent_gpu_teams_stage_column_sums() {
         (DType::BF16, 32768, 2, 512, RowKept::InTurn),
         (DType::BF16, 65536, 4, 512, RowKept::InTurn),
     ] {
-        let desc = GradientDesc::new(layer_norm(4096, cols, dtype));
+        let desc = BackwardDesc::new(layer_norm(4096, cols, dtype));
         let problem = desc.input_problem(desc.param_sums()).unwrap();
-        let shared = plan_gradient(&problem, &hopper, StrategyChoice::Inferred).unwrap();
+        let shared = plan_backward(&problem, &hopper, StrategyChoice::Inferred).unwrap();
         let team = shared.blueprint.team;
         assert_eq!((team.peers, team.members), (peers, units), "{shared}");
         let teams = 132 / peers;
@@ -1265,16 +1265,16 @@ fn persistent_gpu_teams_stage_column_sums() {
             statistics,
             ..layer_norm(2048, cols, DType::F32).with_bias(None)
         };
-        let desc = GradientDesc::new(norm);
+        let desc = BackwardDesc::new(norm);
         let problem = desc.input_problem(desc.param_sums()).unwrap();
-        let plan = plan_gradient(&problem, &silent, StrategyChoice::Inferred).unwrap();
+        let plan = plan_backward(&problem, &silent, StrategyChoice::Inferred).unwrap();
         assert_ne!(plan.blueprint.held_columns, Hold::Reread, "{cols}");
         assert_eq!(plan.blueprint.team.vector, vector, "{cols}");
     }
     // f16 sums are added in accesses without bank conflicts.
-    let desc = GradientDesc::new(layer_norm(8192, 8192, DType::F16));
+    let desc = BackwardDesc::new(layer_norm(8192, 8192, DType::F16));
     let problem = desc.input_problem(desc.param_sums()).unwrap();
-    let halves = plan_gradient(&problem, &hopper, StrategyChoice::Inferred).unwrap();
+    let halves = plan_backward(&problem, &hopper, StrategyChoice::Inferred).unwrap();
     assert!(matches!(halves.blueprint.held_columns, Hold::Shared(_)));
     assert_eq!(halves.blueprint.team.vector, 4);
     // Too many columns for the registers of a cube, or too few rows for persistent teams.
@@ -1284,12 +1284,12 @@ fn persistent_gpu_teams_stage_column_sums() {
         assert!(!plan.blueprint.column_sums.any(), "{rows}x{cols}");
     }
     // Each of the two launches then uses f16 accesses of the same size.
-    let desc = GradientDesc::new(layer_norm(2048, 65536, DType::F16));
+    let desc = BackwardDesc::new(layer_norm(2048, 65536, DType::F16));
     for problem in [
         desc.input_problem(ParamSums::Elsewhere),
         desc.param_problem(&[1, 65536]),
     ] {
-        let plan = plan_gradient(&problem.unwrap(), &hopper, StrategyChoice::Inferred).unwrap();
+        let plan = plan_backward(&problem.unwrap(), &hopper, StrategyChoice::Inferred).unwrap();
         assert_eq!(plan.blueprint.team.vector, 4);
     }
 }
@@ -1348,9 +1348,9 @@ fn cpu_rows_end_in_tail_vector() {
     assert_eq!(ends(&cube), None);
     // Backward, column sums have one slot per lane.
     let ragged = |desc: NormDesc| {
-        let gradient = GradientDesc::new(desc);
+        let gradient = BackwardDesc::new(desc);
         let problem = gradient.input_problem(gradient.param_sums()).unwrap();
-        let plan = plan_gradient(&problem, &cpu, StrategyChoice::Inferred).unwrap();
+        let plan = plan_backward(&problem, &cpu, StrategyChoice::Inferred).unwrap();
         plan.blueprint.team.ragged
     };
     let param = |shape: &[usize]| TensorDesc::contiguous(shape, DType::F32);
@@ -1472,7 +1472,7 @@ fn short_channel_runs_become_segments() {
     // Too few elements per segment for a core to pay for per-lane coefficients.
     assert_eq!(strands(&batch_norm(64, 2048, 49), &cpu, inferred), 1);
     assert_eq!(strands(&batch_norm(64, 2048, 49), &hopper, inferred), 49);
-    let back = |images: usize| GradientDesc::new(batch_norm(images, 2048, 49));
+    let back = |images: usize| BackwardDesc::new(batch_norm(images, 2048, 49));
     assert_eq!(sums_on(&back(64), &hopper), ParamSums::Strands);
     assert_eq!(sums_on(&back(64), &cpu), back(64).param_sums());
     assert_eq!(sums_on(&back(256), &cpu), ParamSums::Strands);
@@ -1511,9 +1511,9 @@ fn core_combines_segments_of_whole_rows() {
         let desc = group_norm_channels_last(members, 64, dtype);
         let problem = problem_on(&desc, cpu, StrategyChoice::Inferred).unwrap();
         let plan = plan_forward(&problem, cpu, StrategyChoice::Inferred).unwrap();
-        let back = GradientDesc::new(desc);
+        let back = BackwardDesc::new(desc);
         let problem = back.input_problem(ParamSums::Strands).unwrap();
-        let gradient = plan_gradient(&problem, cpu, StrategyChoice::Inferred).unwrap();
+        let gradient = plan_backward(&problem, cpu, StrategyChoice::Inferred).unwrap();
         assert!(gradient.blueprint.joins_within(), "{gradient}");
         // Sums of each segment, for the parameters.
         assert_eq!(gradient.workspace, 2 * problem.rows);
@@ -1558,9 +1558,9 @@ fn core_takes_whole_tile_or_one_vector() {
         );
         let cpu = Hardware::cpu(2, 512);
         let plan = plan(&desc, &cpu, StrategyChoice::from(knobs));
-        let back = GradientDesc::new(desc);
+        let back = BackwardDesc::new(desc);
         let problem = back.input_problem(back.param_sums()).unwrap();
-        let gradient = plan_gradient(&problem, &cpu, knobs.into()).unwrap();
+        let gradient = plan_backward(&problem, &cpu, knobs.into()).unwrap();
         assert_eq!(gradient.blueprint.abreast, plan.blueprint.abreast);
         assert_eq!(gradient.grid.splits, plan.grid.splits);
         let of_all = plan.blueprint.abreast > 1;
@@ -1637,9 +1637,9 @@ fn long_or_scalar_columns_get_more_units() {
             .with_bias(param);
         let hopper = Hardware::cuda(132);
         let plan = plan(&norm, &hopper, StrategyChoice::Inferred);
-        let desc = GradientDesc::new(norm);
+        let desc = BackwardDesc::new(norm);
         let problem = desc.input_problem(desc.param_sums()).unwrap();
-        let back = plan_gradient(&problem, &hopper, StrategyChoice::Inferred).unwrap();
+        let back = plan_backward(&problem, &hopper, StrategyChoice::Inferred).unwrap();
         let is_held = plan.blueprint.hold != Hold::Reread;
         let [_, forward, _] = plan.grid.cube_dim;
         let [_, backward, _] = back.grid.cube_dim;
@@ -1665,12 +1665,12 @@ fn core_sums_columns_per_lane_along_rows() {
         let norm = NormDesc::new(input, [1], Statistics::MeanVariance)
             .with_scale(param.clone())
             .with_bias(param);
-        let desc = GradientDesc::new(norm);
+        let desc = BackwardDesc::new(norm);
         let problem = desc.input_problem(desc.param_sums()).unwrap();
         assert_eq!(problem.column_sums.count(), 2);
-        plan_gradient(&problem, hardware, StrategyChoice::Inferred).unwrap()
+        plan_backward(&problem, hardware, StrategyChoice::Inferred).unwrap()
     };
-    let left = |plan: &GradientPlan| {
+    let left = |plan: &BackwardPlan| {
         assert_eq!(plan.blueprint.team.lanes, Lanes::Rows, "{plan}");
         let parts = plan.parts_of_columns();
         let numbers = plan.columns_of_part(96);
@@ -1905,9 +1905,9 @@ fn large_cpu_outputs_use_nontemporal_stores() {
     };
     let passes = |rows, cols, hardware: &Hardware, choice| {
         let desc = layer_norm(rows, cols, DType::F32);
-        let back = GradientDesc::new(desc.clone());
+        let back = BackwardDesc::new(desc.clone());
         let problem = back.input_problem(back.param_sums()).unwrap();
-        let gradient = plan_gradient(&problem, hardware, choice).unwrap();
+        let gradient = plan_backward(&problem, hardware, choice).unwrap();
         let forward = plan(&desc, hardware, choice);
         let is_told = |plan: String| plan.contains("past the caches");
         let passes = (
@@ -1993,9 +1993,9 @@ fn cpu_splits_groups_at_channels_for_wider_vectors() {
 
     // Backward, the sums of channels are then fused, for any width.
     let back = |desc: NormDesc, hardware: &Hardware| {
-        let desc = GradientDesc::new(desc);
+        let desc = BackwardDesc::new(desc);
         let problem = input_problem_on(&desc, sums_on(&desc, hardware), hardware).unwrap();
-        let plan = plan_gradient(&problem, hardware, StrategyChoice::Inferred).unwrap();
+        let plan = plan_backward(&problem, hardware, StrategyChoice::Inferred).unwrap();
         (problem.input.col.len(), plan.blueprint.by_runs)
     };
     assert_eq!(back(odd.clone(), &cpu), (2, true));

@@ -1,7 +1,7 @@
 //! Descriptions and their problems: exact error messages and canonical forms.
 
 use cubenorm_core::{
-    BlendDesc, DType, Dim, Epsilon, GradientDesc, Layout, NormDesc, NormProblem, Statistics,
+    BackwardDesc, BlendDesc, DType, Dim, Epsilon, Layout, NormDesc, NormProblem, Statistics,
     TensorDesc,
 };
 
@@ -198,11 +198,11 @@ fn empty_tensor_is_empty_problem() {
 
 #[test]
 fn saved_statistics_need_stride_per_dimension() {
-    let saved = |layout: Layout| GradientDesc {
+    let saved = |layout: Layout| BackwardDesc {
         saved: Some(TensorDesc::new(layout, DType::F32)),
-        ..GradientDesc::new(desc([5, 6], [1]))
+        ..BackwardDesc::new(desc([5, 6], [1]))
     };
-    let problem = |desc: GradientDesc| desc.input_problem(desc.param_sums());
+    let problem = |desc: BackwardDesc| desc.input_problem(desc.param_sums());
     let error = problem(saved(Layout::strided([5, 2], [1]))).unwrap_err();
     assert_eq!(
         error.to_string(),

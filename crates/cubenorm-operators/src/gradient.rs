@@ -1,5 +1,5 @@
 use cubenorm_core::{
-    Activation, BlendDesc, GradientDesc, Layout, NormDesc, ResidualPlace, Statistics, TensorDesc,
+    Activation, BackwardDesc, BlendDesc, Layout, NormDesc, ResidualPlace, Statistics, TensorDesc,
     WrittenStatistics,
 };
 
@@ -20,7 +20,7 @@ impl Program {
 
     /// Builds the backward pass of an operator that is one normalization, with conversions before
     /// and after it. From the gradient of output 0 it computes the gradients of input, scale and
-    /// bias, as [`GradientDesc`] writes them.
+    /// bias, as [`BackwardDesc`] writes them.
     ///
     /// | tensor | role | position | shape and dtype |
     /// | --- | --- | --- | --- |
@@ -121,7 +121,7 @@ impl<'a> WayBack<'a> {
         let saved = self.saved()?;
         let slot = |destination: &Option<Destination>| destination.as_ref().map(|d| d.written.slot);
         let step = Gradient {
-            desc: GradientDesc {
+            desc: BackwardDesc {
                 norm: NormDesc {
                     residual_place: ResidualPlace::Input,
                     output: None,

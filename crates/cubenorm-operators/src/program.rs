@@ -1,4 +1,4 @@
-use cubenorm_core::{BlendDesc, GradientDesc, NormDesc, TensorDesc};
+use cubenorm_core::{BackwardDesc, BlendDesc, NormDesc, TensorDesc};
 
 /// Result of lowering an operator: tensors, and the steps that compute the outputs from the inputs.
 ///
@@ -62,7 +62,7 @@ pub enum Step {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Gradient {
     /// Description of the computation.
-    pub desc: GradientDesc,
+    pub desc: BackwardDesc,
     /// Input of the normalization.
     pub input: Slot,
     /// Gradient of the output, dL/dy.

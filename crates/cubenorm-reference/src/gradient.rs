@@ -1,11 +1,11 @@
-use cubenorm_core::{Epsilon, GradientDesc, Layout, Statistics, TensorDesc};
+use cubenorm_core::{BackwardDesc, Epsilon, Layout, Statistics, TensorDesc};
 
 use crate::activate;
 use crate::index::{Indices, address};
 
 /// The tensors of a backward description, as flat buffers that its layouts index into.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct GradientTensors<'a> {
+pub struct BackwardTensors<'a> {
     /// The normalized tensor.
     pub input: &'a [f64],
     /// The output's gradient.
@@ -29,7 +29,7 @@ pub struct Gradients {
     pub bias: Vec<f64>,
 }
 
-/// Computes the gradients of a [`GradientDesc`] by its formulas, with derivatives of activations
+/// Computes the gradients of a [`BackwardDesc`] by its formulas, with derivatives of activations
 /// from central differences.
 ///
 /// # Panics
@@ -53,7 +53,7 @@ pub struct Gradients {
 /// };
 /// assert_eq!(gradient(&desc, &tensors).input, [0.5, -0.5]);
 /// ```
-pub fn gradient(desc: &GradientDesc, tensors: &GradientTensors) -> Gradients {
+pub fn gradient(desc: &BackwardDesc, tensors: &BackwardTensors) -> Gradients {
     let norm = &desc.norm;
     let shape = norm.input.shape();
     let rank = shape.len();

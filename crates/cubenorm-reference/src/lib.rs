@@ -12,7 +12,7 @@ pub mod operators;
 use cubenorm_core::{Epsilon, Layout, NormDesc, ResidualPlace, Statistics};
 
 pub use activation::activate;
-pub use gradient::{GradientTensors, Gradients, gradient};
+pub use gradient::{BackwardTensors, Gradients, gradient};
 use index::{Indices, address};
 
 /// The tensors of a description, as flat buffers that their layouts index into.

@@ -21,6 +21,6 @@ pub use forward::{
 #[doc(hidden)]
 pub use memory::{MemoryWatch, watch_memory};
 pub use refusal::{
-    BufferLimits, Refusal, check_forward, check_forward_within, check_gradient,
-    check_gradient_within,
+    BufferLimits, Refusal, check_forward, check_forward_within, check_backward,
+    check_backward_within,
 };

@@ -6,9 +6,9 @@
 use cubecl::ir::AddressType;
 use cubecl::prelude::*;
 use cubenorm_core::{
-    Buffer, DType, Footprint, GradientDesc, GradientProblem, Hardware, NormDesc, NormError,
+    Buffer, DType, Footprint, BackwardDesc, BackwardProblem, Hardware, NormDesc, NormError,
     ParamSums, PlanError, StrategyChoice, TensorDesc, input_problem_on, plan_forward,
-    plan_gradient, problem_on, sums_on,
+    plan_backward, problem_on, sums_on,
 };
 
 use super::device::{check_activation, check_dtypes};
@@ -187,7 +187,7 @@ static FORWARD: Memo<NormDesc, ()> = Memo::new();
 /// # Errors
 ///
 /// As [`check_forward`].
-pub fn check_gradient(client: &Client, desc: &GradientDesc) -> Result<(), Refusal> {
+pub fn check_backward(client: &Client, desc: &BackwardDesc) -> Result<(), Refusal> {
     GRADIENT.get(client, desc, StrategyChoice::Inferred, || {
         desc.validate()?;
         let norm = &desc.norm;
@@ -199,12 +199,12 @@ pub fn check_gradient(client: &Client, desc: &GradientDesc) -> Result<(), Refusa
             [dtype, dtype.accumulation()].into_iter().chain(params),
         )?;
         check_activation(client, dtype, norm.activation)?;
-        check_gradient_within(desc, &hardware(client), &BufferLimits::of(client))
+        check_backward_within(desc, &hardware(client), &BufferLimits::of(client))
     })?;
     Ok(())
 }
 
-static GRADIENT: Memo<GradientDesc, ()> = Memo::new();
+static GRADIENT: Memo<BackwardDesc, ()> = Memo::new();
 
 /// [`check_forward`] for given hardware and limits, which need no device. All dtypes and
 /// activations count as supported.
@@ -251,13 +251,13 @@ pub fn check_forward_within(
     limits.check_workspaces(&plan.footprint(&problem), problem.dtype)
 }
 
-/// [`check_gradient`] for given hardware and limits: see [`check_forward_within`].
+/// [`check_backward`] for given hardware and limits: see [`check_forward_within`].
 ///
 /// # Errors
 ///
-/// As [`check_gradient`].
-pub fn check_gradient_within(
-    desc: &GradientDesc,
+/// As [`check_backward`].
+pub fn check_backward_within(
+    desc: &BackwardDesc,
     hardware: &Hardware,
     limits: &BufferLimits,
 ) -> Result<(), Refusal> {
@@ -267,8 +267,8 @@ pub fn check_gradient_within(
         limits.check_tensor("input gradient", gradient)?;
     }
     let sums = sums_on(desc, hardware);
-    let check = |problem: &GradientProblem| {
-        let plan = plan_gradient(problem, hardware, StrategyChoice::Inferred)?;
+    let check = |problem: &BackwardProblem| {
+        let plan = plan_backward(problem, hardware, StrategyChoice::Inferred)?;
         limits.check_workspaces(&plan.footprint(problem), problem.dtype)
     };
     let problem = input_problem_on(desc, sums, hardware)?;
@@ -292,7 +292,7 @@ pub fn check_gradient_within(
         .try_for_each(|shape| check(&desc.param_problem(shape)?))
 }
 
-fn wanted_params(desc: &GradientDesc) -> impl Iterator<Item = &TensorDesc> {
+fn wanted_params(desc: &BackwardDesc) -> impl Iterator<Item = &TensorDesc> {
     let scale = desc.norm.scale.as_ref().filter(|_| desc.wants_scale);
     let bias = desc.norm.bias.as_ref().filter(|_| desc.wants_bias);
     [scale, bias].into_iter().flatten()
@@ -341,9 +341,9 @@ mod tests {
             refused(check_forward_within(&desc, &Hardware::webgpu(), &WGSL)),
             "wgpu<wgsl> indexes at most 4294967295 elements: output needs 8589934592"
         );
-        let gradient = GradientDesc::new(layer_norm([1 << 20, 1 << 13]));
+        let gradient = BackwardDesc::new(layer_norm([1 << 20, 1 << 13]));
         assert_eq!(
-            refused(check_gradient_within(&gradient, &Hardware::webgpu(), &WGSL)),
+            refused(check_backward_within(&gradient, &Hardware::webgpu(), &WGSL)),
             "wgpu<wgsl> indexes at most 4294967295 elements: output gradient needs 8589934592"
         );
         let wide = BufferLimits {
@@ -415,11 +415,11 @@ mod tests {
     #[test]
     fn refuses_a_backward_pass_whose_forward_pass_fits() {
         let desc = with_params(layer_norm([64, 768])).with_activation(Activation::Silu);
-        let gradient = GradientDesc::new(desc.clone());
+        let gradient = BackwardDesc::new(desc.clone());
         assert_eq!(check_forward_within(&desc, &small(6), &WGSL), Ok(()));
-        let message = refused(check_gradient_within(&gradient, &small(6), &WGSL));
+        let message = refused(check_backward_within(&gradient, &small(6), &WGSL));
         assert!(message.ends_with("the device takes 6"), "{message}");
-        assert_eq!(check_gradient_within(&gradient, &small(8), &WGSL), Ok(()));
+        assert_eq!(check_backward_within(&gradient, &small(8), &WGSL), Ok(()));
     }
 
     #[test]
@@ -440,8 +440,8 @@ mod tests {
             ] {
                 let hardware = Hardware::webgpu();
                 assert_eq!(check_forward_within(&desc, &hardware, &WGSL), Ok(()));
-                let gradient = GradientDesc::new(desc);
-                assert_eq!(check_gradient_within(&gradient, &hardware, &WGSL), Ok(()));
+                let gradient = BackwardDesc::new(desc);
+                assert_eq!(check_backward_within(&gradient, &hardware, &WGSL), Ok(()));
             }
         }
     }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use cubecl::tune::{AutotuneKey, anchor};
 use cubenorm_core::{
-    AccessBlueprint, ActivationKind, Blueprint, DType, GradientBlueprint, LoadMode, StatisticsKind,
+    AccessBlueprint, ActivationKind, Blueprint, DType, BackwardBlueprint, LoadMode, StatisticsKind,
     Team,
 };
 use serde::{Deserialize, Serialize};
@@ -115,7 +115,7 @@ pub(super) fn layout(blueprint: &Blueprint) -> String {
 }
 
 /// Encodes the tensors of a backward pass.
-pub(super) fn gradient_layout(blueprint: &GradientBlueprint) -> String {
+pub(super) fn backward_layout(blueprint: &BackwardBlueprint) -> String {
     let tensors = [
         ("x", Some(blueprint.input)),
         ("dy", Some(blueprint.output_gradient)),

@@ -19,15 +19,15 @@ use cubecl::throughput::MemoryAccess;
 use cubecl::tune::{Bounds, LocalTuner, OrderedSettings, Tunable, TunableSet, TuneGroup, Work};
 use cubecl_environment::time::Instant;
 use cubenorm_core::{
-    DType, GradientDesc, GradientProblem, Hardware, Knobs, NormDesc, NormProblem, Plan, PlanError,
-    StrategyChoice, TensorDesc, forward_candidates, gradient_candidates, knobs, plan_forward,
-    plan_gradient,
+    DType, BackwardDesc, BackwardProblem, Hardware, Knobs, NormDesc, NormProblem, Plan, PlanError,
+    StrategyChoice, TensorDesc, forward_candidates, backward_candidates, knobs, plan_forward,
+    plan_backward,
 };
-use key::{Parts, TuneKey, gradient_layout, layout};
+use key::{Parts, TuneKey, backward_layout, layout};
 pub use sets::working_sets;
-use sets::{forward_sets, gradient_sets};
+use sets::{forward_sets, backward_sets};
 
-use crate::gradient::{GradientTensors, launch_gradient};
+use crate::backward::{BackwardTensors, launch_backward};
 use crate::launch::{ForwardTensors, launch_forward};
 
 /// Elements below which launch overhead dominates. The analytic plan runs them.
@@ -92,7 +92,7 @@ type Make = Arc<dyn Fn(usize) -> Run + Send + Sync>;
 #[derive(Clone)]
 enum Run {
     Forward(Arc<(NormDesc, Vec<ForwardTensors>)>),
-    Gradient(Arc<(GradientDesc, Vec<GradientTensors>)>),
+    Gradient(Arc<(BackwardDesc, Vec<BackwardTensors>)>),
 }
 
 impl Pass {
@@ -121,7 +121,7 @@ impl Pass {
             }
             Run::Gradient(pass) => {
                 let (desc, sets) = &**pass;
-                launch_gradient(client, desc, &sets[turn % sets.len()], choice).err()
+                launch_backward(client, desc, &sets[turn % sets.len()], choice).err()
             }
         };
         error.map_or(Ok(()), |error| Err(error.to_string()))
@@ -174,18 +174,18 @@ pub(crate) fn tune_forward(
 
 /// Fastest knobs of a backward pass, shared by all its launches. Measured if they are not known
 /// yet.
-pub(crate) fn tune_gradient(
+pub(crate) fn tune_backward(
     client: &Client,
     hardware: &Hardware,
-    desc: &GradientDesc,
-    problem: &GradientProblem,
-    tensors: &GradientTensors,
+    desc: &BackwardDesc,
+    problem: &BackwardProblem,
+    tensors: &BackwardTensors,
     budget: Duration,
 ) -> Result<Knobs, PlanError> {
     let Some(bytes) = measured_bytes(problem.rows, problem.cols, problem.dtype) else {
         return Ok(Knobs::default());
     };
-    let analytic = plan_gradient(problem, hardware, StrategyChoice::Inferred)?;
+    let analytic = plan_backward(problem, hardware, StrategyChoice::Inferred)?;
     let key = Parts {
         pass: "backward",
         statistics: problem.statistics,
@@ -193,14 +193,14 @@ pub(crate) fn tune_gradient(
         dtypes: vec![problem.dtype, problem.param_dtype],
         size: [problem.rows, problem.cols],
         team: analytic.blueprint.team,
-        layout: gradient_layout(&analytic.blueprint),
-        candidates: gradient_candidates(problem, hardware)?,
+        layout: backward_layout(&analytic.blueprint),
+        candidates: backward_candidates(problem, hardware)?,
     };
     let moved = bytes * (2 + usize::from(desc.input_gradient.is_some()));
     let make = {
         let (client, desc, tensors) = (client.clone(), desc.clone(), tensors.clone());
         move |sets| {
-            let sets = gradient_sets(&client, &desc, &tensors, sets);
+            let sets = backward_sets(&client, &desc, &tensors, sets);
             Run::Gradient(Arc::new((desc.clone(), sets)))
         }
     };

@@ -1,9 +1,9 @@
 //! Sets of buffers that measured launches rotate through.
 
 use cubecl::prelude::*;
-use cubenorm_core::{GradientDesc, Hardware, NormDesc, StrategyChoice, TensorDesc};
+use cubenorm_core::{BackwardDesc, Hardware, NormDesc, StrategyChoice, TensorDesc};
 
-use crate::gradient::{GradientTensors, launch_gradient};
+use crate::backward::{BackwardTensors, launch_backward};
 use crate::launch::memory::allocate;
 use crate::launch::{ForwardTensors, launch_forward};
 
@@ -74,19 +74,19 @@ pub(super) fn forward_sets(
 }
 
 /// [`forward_sets`] of a backward pass.
-pub(super) fn gradient_sets(
+pub(super) fn backward_sets(
     client: &Client,
-    desc: &GradientDesc,
-    tensors: &GradientTensors,
+    desc: &BackwardDesc,
+    tensors: &BackwardTensors,
     count: usize,
-) -> Vec<GradientTensors> {
+) -> Vec<BackwardTensors> {
     let gradient = desc.input_gradient.as_ref();
-    let written = |read: GradientTensors| {
-        let set = GradientTensors {
+    let written = |read: BackwardTensors| {
+        let set = BackwardTensors {
             input_gradient: gradient.map(|desc| allocate(client, desc)),
             ..read
         };
-        let _ = launch_gradient(client, desc, &set, StrategyChoice::Inferred);
+        let _ = launch_backward(client, desc, &set, StrategyChoice::Inferred);
         set
     };
     let result = || written(tensors.clone()).input_gradient;

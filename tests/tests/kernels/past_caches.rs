@@ -1,13 +1,13 @@
 //! Results that are stored past the caches of a CPU.
 
 use cubenorm_core::{
-    Activation, DType, GradientDesc, Hardware, Knobs, Layout, NormDesc, Statistics, StrategyChoice,
-    TensorDesc, plan_forward, plan_gradient, problem_on,
+    Activation, BackwardDesc, DType, Hardware, Knobs, Layout, NormDesc, Statistics, StrategyChoice,
+    TensorDesc, plan_backward, plan_forward, problem_on,
 };
 use cubenorm_kernels::{hardware, supports};
+use cubenorm_tests::backward::BackwardCase;
 use cubenorm_tests::case::Case;
 use cubenorm_tests::device::{TestDevice, devices};
-use cubenorm_tests::gradient::GradientCase;
 
 use super::choices;
 
@@ -137,15 +137,15 @@ fn gradients_of_more_than_the_caches_agree_with_central_differences() {
         let input = param(&[rows, cols], DType::F64);
         let norm = NormDesc::new(input, [1], Statistics::MeanVariance)
             .with_scale(param(&[cols], DType::F64));
-        let desc = GradientDesc::new(norm);
+        let desc = BackwardDesc::new(norm);
         let choice = StrategyChoice::Forced(Knobs {
             abreast: Some(1),
             ..Knobs::default()
         });
         let problem = desc.input_problem(desc.param_sums()).unwrap();
-        let plan = plan_gradient(&problem, &hardware, choice).unwrap();
+        let plan = plan_backward(&problem, &hardware, choice).unwrap();
         let access = plan.blueprint.input_gradient.unwrap();
         assert!(access.past_caches, "{plan}");
-        GradientCase::of(desc, 5).check(&device, choice).unwrap();
+        BackwardCase::of(desc, 5).check(&device, choice).unwrap();
     }
 }

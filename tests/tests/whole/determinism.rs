@@ -1,10 +1,10 @@
 //! Digests of results, to be compared with those of another process.
 
-use cubenorm_core::{DType, GradientDesc, NormDesc, Statistics, StrategyChoice, TensorDesc};
+use cubenorm_core::{BackwardDesc, DType, NormDesc, Statistics, StrategyChoice, TensorDesc};
+use cubenorm_tests::backward::BackwardCase;
 use cubenorm_tests::case::Case;
 use cubenorm_tests::choice::{choices, gradient_runs, runs};
 use cubenorm_tests::device::devices;
-use cubenorm_tests::gradient::GradientCase;
 
 /// FNV-1a of the bits of numbers.
 fn digest<'a>(parts: impl IntoIterator<Item = &'a Vec<f64>>) -> u64 {
@@ -52,7 +52,7 @@ fn digests_of_every_strategy() {
                     let what = format!("forward {dtype} {shape:?}");
                     print(&what, choice, digest([&actual.output]));
                 }
-                let case = GradientCase::of(GradientDesc::new(desc), 72);
+                let case = BackwardCase::of(BackwardDesc::new(desc), 72);
                 let runs = |choice| gradient_runs(&device, &case.desc, choice);
                 for choice in choices(&device, runs) {
                     let actual = case.run(&device, choice).unwrap();

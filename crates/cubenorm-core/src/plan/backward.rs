@@ -1,514 +1,645 @@
-//! All launches of a backward pass: the input's gradient, and the reduction of partial sums to
-//! parameter gradients.
+//! Plans of a backward pass, with the strategies of the forward pass.
 
-use super::footprint::{self, Buffer, Extent, Footprint, Kernel, SharedMemory};
-use super::grid::check_limits;
-use super::{GradientPlan, Hardware, PlanError, StrategyChoice};
-use super::{input_problem_on, plan_gradient, sums_on};
-use crate::{
-    Access, DType, Dim, GradientDesc, GradientProblem, Layout, NormError, ParamSums, TensorDesc,
+use std::fmt;
+
+use super::footprint;
+use super::grid::{self, Cut, check_limits};
+use super::heuristic::{self, LONGEST_COLUMN_SUM, MOST_ABREAST, STEPS_UNDER_WAY};
+use super::join::between_launches;
+use super::task::Task;
+use super::{
+    AccessBlueprint, Grid, Hardware, Hold, Join, Knobs, Lanes, Level, Merge, PlanError, RowHeld,
+    Strategy, Team, lanes,
 };
+use crate::{Access, ActivationKind, BackwardProblem, ColumnSums, StatisticsKind, StrategyChoice};
 
-/// Most partial sums per parameter element. More are summed over the parameter's own axes instead.
-const MAX_PARTS: usize = 4096;
+/// Most rows that a unit processes together; they share one read and write of the column sums.
+/// Layer norm over channels, 56 x 56, AVX-512, four vectors of rows vs. one: ratio 0.76 to 1.05.
+const MAX_ABREAST: usize = 4;
 
-/// Units of a cube that reduces partial sums, one parameter element each.
-const REDUCE_UNITS: u32 = 64;
+/// Bytes of input and dy per row from which a CPU Vulkan driver finds it in no cache again; more
+/// rows per unit then cost nothing. 128 KiB rows, lavapipe, eight rows vs. four: ratio 0.65 to 0.8.
+const CACHED_BYTES: usize = 128 << 10;
 
-/// Minimum parts that several GPU units share. A single unit would wait for memory once per part.
-const SHARED_PARTS: usize = 64;
+/// Bytes of input and dy per row from which it is long for a CPU core.
+const LONG_ROW_BYTES: usize = 16 << 10;
 
-/// Most units of a cube that shares parts, and minimum parts per unit.
-const SHARING_UNITS: u32 = 1024;
-const PARTS_OF_UNIT: usize = 16;
+/// Vectors that a core has in use per row, for short and for long rows. 96 to 768 columns, f32,
+/// AVX2, one row vs. four: ratio 0.5 to 0.8.
+const CORE_VECTORS: usize = 8;
+const CORE_VECTORS_OF_LONG_ROW: usize = 4;
 
-/// Adjacent elements of such a cube: at most a cache line if all multiprocessors are busy, at least
-/// one memory access.
-const MOST_COLUMNS: u32 = 32;
-const LEAST_COLUMNS: u32 = 8;
+/// Bytes of column sums up to which a core processes one row at a time, because they stay in its
+/// first-level cache. 320 to 1,280 columns, f32, AVX-512, one row vs. four: ratio 0.68 to 0.92.
+const SUMS_NEARBY: usize = 8 << 10;
 
-/// A reason that a backward pass has no plan.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum BackwardError {
-    /// The description is invalid.
-    #[error(transparent)]
-    Description(#[from] NormError),
-    /// The description cannot be planned on the device.
-    #[error(transparent)]
-    Plan(#[from] PlanError),
+/// Rows per CPU unit if no vector divides them; the compiler then vectorizes loops itself. Layer
+/// norm, 1,021 columns, f32, AVX-512, one row vs. two: ratio 0.80 to 0.96.
+const WITHOUT_VECTORS: usize = 1;
+
+/// 32-bit values that the units of a cube may stage, of columns and rows: half of a
+/// multiprocessor's registers. The other half remains for computation.
+const HELD_OF_CUBE: usize = 1 << 15;
+
+/// The same for double-buffered rows and a scale, if column sums are in shared memory.
+const ROWS_AND_SCALE: usize = 40 << 10;
+
+/// Elements of a row up to which two column sums leave registers for narrow vectors only. f16,
+/// H200, narrow vs. wide: ratio 0.75 to 0.8.
+const SHORT_ROW: usize = 2048;
+
+/// Units of a cube, and columns per unit, that leave too few registers for a converted f16/bf16
+/// row. 16,384 columns, f16, H200: ratio 0.85 if both passes convert the row.
+const CROWDED: u32 = 1024;
+const COLUMNS_UNDER_WAY: usize = 16;
+
+/// 32-bit values of loads in flight per unit that reloads its row. Batch norm, f16, H200, four
+/// steps vs. one: ratio 0.8 to 0.93.
+const NUMBERS_UNDER_WAY: usize = 16;
+
+/// Minimum units of a cube whose planes sum column segments; all of them write the row. Group norm,
+/// 16 channels of 1,024, f32, H200, one plane per channel vs. two: ratio 0.85.
+const LEAST_UNITS_OF_RUNS: u32 = 256;
+
+/// Minimum vectors of rows per core for fused column sums. 1 MiB, AVX-512, fused vs. a separate
+/// launch: ratio 0.3 to 0.9.
+const LEAST_GROUPS_OF_LANES: usize = 4;
+
+/// Steps per unit from which a row is long for a cube.
+const LONG_STEPS: usize = 4;
+
+/// The compile-time parameters of a backward kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct BackwardBlueprint {
+    /// The team of a row.
+    pub team: Team,
+    /// The statistics that the normalization reduced.
+    pub statistics: StatisticsKind,
+    /// True if epsilon was added to the variance, false if to the deviation.
+    pub epsilon_in_sqrt: bool,
+    /// The activation.
+    pub activation: ActivationKind,
+    /// The normalized tensor.
+    pub input: AccessBlueprint,
+    /// The output's gradient.
+    pub output_gradient: AccessBlueprint,
+    /// Pairs of mean and reciprocal deviation.
+    pub saved: Option<AccessBlueprint>,
+    /// The scale.
+    pub scale: Option<AccessBlueprint>,
+    /// The bias.
+    pub bias: Option<AccessBlueprint>,
+    /// The input's gradient; `None` if it is not needed.
+    pub input_gradient: Option<AccessBlueprint>,
+    /// True if sums over a row are computed.
+    pub reduces: bool,
+    /// True if these sums are weighted by the scale.
+    pub weights: bool,
+    /// The tensor of the row sums, if they are written. With column dimensions it holds sums per
+    /// column segment.
+    pub row_sums: Option<AccessBlueprint>,
+    /// True if a core processes its row segment by segment, each with one scale, one bias and its
+    /// own sums.
+    pub by_runs: bool,
+    /// Column sums that each team accumulates over its rows, in its own part of a workspace that
+    /// stays in the core's cache. If teams share a row, the contributions of each row are stored
+    /// unreduced. Omitted sums need a separate launch.
+    pub column_sums: ColumnSums,
+    /// Staging of a unit's column sums until its team has processed all rows, and their number of
+    /// steps. If lanes are rows, each step has one value. [`Hold::Reread`] accumulates in the
+    /// workspace, row by row.
+    pub held_columns: Hold,
+    /// The buffering of a row between its passes, if column sums are staged.
+    pub row: RowKept,
+    /// Staging of a unit's slice of the scale from row to row; [`Hold::Reread`] loads it at each
+    /// step.
+    pub held_scale: Hold,
+    /// Loads in flight of a reloaded row: steps that are loaded before the first of them is
+    /// written.
+    pub under_way: usize,
+    /// Rows that a unit processes together, adding to the column sums once for all of them.
+    pub abreast: usize,
+    /// True if a row is reduced and written by different launches.
+    pub split: bool,
+    /// True if rows have one element, which equals its mean: the input's gradient is 0.
+    pub has_one_element: bool,
 }
 
-/// The launches of a backward pass, in order.
-#[derive(Debug, Clone, PartialEq)]
-pub struct BackwardSchedule {
-    /// The problem over the normalization's own axes.
-    pub problem: GradientProblem,
-    /// The launches; none if the tensor is empty.
-    pub launches: Vec<BackwardLaunch>,
+/// The buffering of a row of input and dy between its passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RowKept {
+    /// None: the row is reloaded, which is cheap if a cache holds it.
+    Reread,
+    /// One buffer in registers.
+    Held,
+    /// One buffer in registers, and a prefetch of the next row while the team waits for the sums of
+    /// this one. The prefetched row is then copied.
+    Ahead,
+    /// Double buffering in registers; each pass converts the row for itself. It suits units whose
+    /// copies and converted values would exceed the registers. The cubes of a cluster sum the next
+    /// row before they write this one, so its sums have arrived by then.
+    InTurn,
 }
 
-/// One plan of a backward pass, and the reduction that follows it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct BackwardLaunch {
-    /// The planned problem.
-    pub problem: GradientProblem,
-    /// Its plan.
-    pub plan: GradientPlan,
-    /// True if it writes the input's gradient.
-    pub writes_input: bool,
-    /// The reduction of its partial sums to parameter gradients, if it writes any.
-    pub reduce: Option<ParamReduce>,
+impl RowKept {
+    /// True if the next row and its saved statistics are read before its turn.
+    pub fn is_ahead(self) -> bool {
+        matches!(self, Self::Ahead | Self::InTurn)
+    }
 }
 
-/// Partial sums of parameter gradients that a launch writes.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Partials {
-    /// The buffer that holds them.
-    pub buffer: Buffer,
-    /// Elements of that buffer.
-    pub elements: usize,
-    /// Addresses of the partial sums: the row is the parameter element, the columns are its parts.
-    pub access: Access,
-    /// Parts of each element.
-    pub parts: usize,
-    /// Offsets of the sums of scale and bias.
-    pub offsets: [usize; 2],
-}
-
-/// The reduction of partial sums to the gradients of scale and bias, of one shape.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ParamReduce {
-    /// The partial sums.
-    pub partials: Partials,
-    /// True for scale and bias if their gradient is written.
-    pub writes: [bool; 2],
-    /// Elements of each gradient.
-    pub elements: usize,
-    /// Dtype of each gradient.
-    pub dtype: DType,
-    /// Adjacent elements that a unit reduces together.
-    pub vector: usize,
-    /// Units of a cube: adjacent vectors along x, units that share a vector's parts along y.
-    pub cube_dim: [u32; 3],
-    /// Cubes along x, and one along y for each gradient.
-    pub cube_count: [u32; 3],
-    /// Vectors that a unit reduces one after another.
-    pub rounds: usize,
-}
-
-impl ParamReduce {
-    /// Vectors of each gradient.
-    pub fn vectors(&self) -> usize {
-        self.elements / self.vector
+impl BackwardBlueprint {
+    /// Vectors of columns that each unit stages; at least 1, the minimum capacity.
+    pub fn held_vectors(&self) -> usize {
+        self.held_columns.vectors().unwrap_or(1)
     }
 
-    fn footprint(&self, accumulation: usize) -> Footprint {
-        let Partials {
-            buffer,
-            access,
-            offsets,
-            ..
-        } = &self.partials;
-        let [of_scale, of_bias] = self.writes;
-        let first = |is_read: bool, offset: usize| if is_read { offset } else { 0 };
-        let offset = first(of_scale, offsets[0]).max(first(of_bias, offsets[1]));
-        let written = |buffer: Buffer, wanted: bool| {
-            wanted.then_some(Extent {
-                buffer,
-                read: 0,
-                written: self.elements,
-            })
-        };
-        let extents = [
-            Some(Extent {
-                buffer: *buffer,
-                read: offset + footprint::reach(access),
-                written: 0,
-            }),
-            written(Buffer::ScaleGradient, of_scale),
-            written(Buffer::BiasGradient, of_bias),
+    /// True if the cubes of a cluster publish the sums of a row one round before they need them.
+    pub fn tells_ahead(&self) -> bool {
+        self.row == RowKept::InTurn && self.team.peers > 1
+    }
+
+    /// True if sums of column segments are written, each reduced by one unit or plane.
+    pub fn sums_runs(&self) -> bool {
+        self.row_sums.is_some_and(|sums| sums.col_dims > 0)
+    }
+
+    /// True if scale and bias are the same in all rows, so rows of a unit share their loads.
+    pub fn shares_params(&self) -> bool {
+        let params = [self.scale, self.bias];
+        params.iter().flatten().all(|param| param.row_dims == 0)
+    }
+
+    /// True if a unit combines segments itself, in one launch, which also writes their sums.
+    pub fn joins_within(&self) -> bool {
+        self.team.joined && self.reduces && !self.split
+    }
+
+    /// Storage buffers of the kernel that binds the most, including CubeCL's metadata buffer.
+    pub fn bindings(&self) -> u32 {
+        let present = [
+            self.saved.is_some(),
+            self.scale.is_some(),
+            self.bias.is_some(),
+            self.input_gradient.is_some(),
+            self.row_sums.is_some() || self.joins_within(),
+            self.column_sums.any(),
+            self.split,
+            self.team.peers > 1,
         ];
-        let units = self.cube_dim.iter().product::<u32>() as usize;
-        Footprint {
-            kernel: Kernel::ParamReduce,
-            cube_dim: self.cube_dim,
-            cube_count: self.cube_count,
-            shared_memory: match self.cube_dim[1] {
-                1 => SharedMemory::default(),
-                _ => SharedMemory::of(units * self.vector * accumulation),
-            },
-            bindings: 2 + self.cube_count[1],
-            extents: extents.into_iter().flatten().collect(),
+        3 + present.into_iter().map(u32::from).sum::<u32>()
+    }
+}
+
+/// The plan of a backward launch.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BackwardPlan {
+    /// The strategy.
+    pub strategy: Strategy,
+    /// The compile-time parameters of the kernel.
+    pub blueprint: BackwardBlueprint,
+    /// The launch sizes.
+    pub grid: Grid,
+    /// Elements of the accumulation dtype in the workspace: partial row sums between two launches,
+    /// or segment sums after one.
+    pub workspace: usize,
+    /// The launch that combines segments between the two others; `None` without segments.
+    pub join: Option<Join>,
+    /// The reason for the strategy, in words.
+    pub reason: &'static str,
+}
+
+/// Partial sums per column that a fused launch writes. There is one per team, one per cube at
+/// [`Level::Column`], or one per row that several teams share. A core that has parts of all vectors
+/// of rows writes each of its columns once.
+fn parts_of_columns(grid: &Grid, team: &Team) -> usize {
+    match team.level {
+        Level::Column => grid.cube_count as usize,
+        _ if team.parts && team.lanes == Lanes::Rows => 1,
+        _ if team.parts && team.peers == 1 => grid.groups,
+        _ => grid.teams(team),
+    }
+}
+
+impl BackwardPlan {
+    /// Partial sums per column that are left to reduce, if the plan computes them.
+    pub fn parts_of_columns(&self) -> usize {
+        parts_of_columns(&self.grid, &self.blueprint.team)
+    }
+
+    /// Elements of each partial sum of `columns` columns, in whole vectors.
+    pub fn columns_of_part(&self, columns: usize) -> usize {
+        (columns * self.lanes_of_column()).next_multiple_of(self.blueprint.team.vector)
+    }
+
+    /// Adjacent elements per column of a partial sum: one per lane if a unit's vectors run along
+    /// rows, else one.
+    pub fn lanes_of_column(&self) -> usize {
+        let team = &self.blueprint.team;
+        match (team.level, team.lanes) {
+            (Level::Unit, Lanes::Rows) => team.vector,
+            _ => 1,
         }
     }
 }
 
-impl BackwardSchedule {
-    /// Buffers and resources of each launch, in order.
-    ///
-    /// # Example
-    ///
-    /// ```
-    /// use cubenorm_core::{
-    ///     Buffer, DType, GradientDesc, Hardware, NormDesc, Statistics, StrategyChoice, TensorDesc,
-    ///     plan_backward,
-    /// };
-    ///
-    /// let norm = NormDesc::new(
-    ///     TensorDesc::contiguous([2048, 4096], DType::F32),
-    ///     [1],
-    ///     Statistics::MeanVariance,
-    /// )
-    /// .with_scale(TensorDesc::contiguous([4096], DType::F32));
-    /// let desc = GradientDesc::new(norm);
-    /// let schedule = plan_backward(&desc, &Hardware::cuda(132), StrategyChoice::Inferred)?;
-    /// let [backward, reduce] = &schedule.footprint()[..] else {
-    ///     panic!("the scale's gradient is reduced from sums of columns");
-    /// };
-    /// let left = backward.elements(Buffer::ColumnSums);
-    /// assert!(reduce.elements(Buffer::ColumnSums) <= left);
-    /// assert_eq!(reduce.elements(Buffer::ScaleGradient), 4096);
-    /// # Ok::<(), cubenorm_core::BackwardError>(())
-    /// ```
-    pub fn footprint(&self) -> Vec<Footprint> {
-        let of_launch = |launch: &BackwardLaunch| {
-            let accumulation = launch.problem.dtype.accumulation().size();
-            let reduce = launch.reduce.as_ref().map(|it| it.footprint(accumulation));
-            let plan = launch.plan.footprint(&launch.problem);
-            plan.into_iter().chain(reduce)
-        };
-        self.launches.iter().flat_map(of_launch).collect()
+impl fmt::Display for BackwardPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let grid = self.grid.describe(&self.blueprint.team);
+        write!(f, "{}: {grid}", self.strategy)?;
+        if self.blueprint.abreast > 1 {
+            write!(f, ", {} abreast", self.blueprint.abreast)?;
+        }
+        if self.blueprint.column_sums.any() {
+            write!(f, ", summing up columns on the way")?;
+        }
+        if self
+            .blueprint
+            .input_gradient
+            .is_some_and(|it| it.past_caches)
+        {
+            write!(f, ", stored past the caches")?;
+        }
+        write!(
+            f,
+            "{} ({})",
+            self.grid.describe_splits(&self.blueprint.team),
+            self.reason
+        )
     }
 }
 
-/// Plans all launches of a backward pass.
+/// Plans a launch of the backward pass.
 ///
-/// If a forced strategy does not apply to the axes of a launch, the analytic plan is used there.
+/// Column sums are fused if few teams process many rows each. This holds on a CPU, and on a GPU
+/// whose registers or shared memory hold the sums of a row. Otherwise the plan omits them, and they
+/// need a launch over the columns.
 ///
 /// # Errors
 ///
-/// [`BackwardError`] if the description is invalid or a kernel exceeds the device's limits.
-///
-/// # Example
-///
-/// ```
-/// use cubenorm_core::{
-///     DType, GradientDesc, Hardware, NormDesc, Statistics, StrategyChoice, TensorDesc,
-///     plan_backward,
-/// };
-///
-/// let norm = NormDesc::new(
-///     TensorDesc::contiguous([2048, 4096], DType::F32),
-///     [1],
-///     Statistics::MeanVariance,
-/// );
-/// let desc = GradientDesc::new(norm);
-/// let schedule = plan_backward(&desc, &Hardware::cpu(8, 512), StrategyChoice::Inferred)?;
-/// assert!(schedule.launches[0].writes_input);
-/// # Ok::<(), cubenorm_core::BackwardError>(())
-/// ```
+/// [`PlanError`], as [`plan_forward`](super::plan_forward).
 pub fn plan_backward(
-    desc: &GradientDesc,
+    problem: &BackwardProblem,
     hardware: &Hardware,
     choice: StrategyChoice,
-) -> Result<BackwardSchedule, BackwardError> {
-    let sums = sums_on(desc, hardware);
-    let problem = input_problem_on(desc, sums, hardware)?;
-    let planner = Planner {
-        desc,
-        hardware,
-        choice,
+) -> Result<BackwardPlan, PlanError> {
+    if problem.is_empty() {
+        return Err(PlanError::Empty);
+    }
+    let task = Task {
+        rows: problem.rows,
+        cols: problem.cols,
+        dtype: problem.dtype,
+        param_dtype: problem.param_dtype,
+        held: problem.dtype.accumulation(),
+        reduces: problem.reduces(),
+        merge: Merge::Sums,
+        column_sums: problem.column_sums.count(),
+        reads: 2,
+        strands: problem.strands,
+        params_by_step: problem.params().any(|param| !param.col.is_empty()),
     };
-    let launches = match problem.is_empty() {
-        true => Vec::new(),
-        false => planner.launches(&problem, sums)?,
+    let sums_on_the_way = !hardware.is_gpu();
+    let vectors_of = |knobs: Knobs| {
+        let (whole, params) = (problem.whole(), problem.params());
+        lanes::choose(&task, &problem.input, whole, params, hardware, knobs)
     };
-    Ok(BackwardSchedule { problem, launches })
-}
-
-struct Planner<'a> {
-    desc: &'a GradientDesc,
-    hardware: &'a Hardware,
-    choice: StrategyChoice,
-}
-
-impl Planner<'_> {
-    fn launches(
-        &self,
-        problem: &GradientProblem,
-        sums: ParamSums,
-    ) -> Result<Vec<BackwardLaunch>, BackwardError> {
-        let writes_input = self.desc.input_gradient.is_some();
-        let shapes = self.shapes();
-        if let [shape] = shapes.as_slice()
-            && let Some(launch) = self.together(problem, sums, shape)?
-        {
-            return Ok(vec![launch]);
+    let mut vectors = vectors_of(choice.knobs());
+    // Input and dy of a row.
+    let row_bytes = 2 * problem.cols * problem.dtype.size();
+    let accumulated = problem.dtype.accumulation().size();
+    let vector_bytes = vectors.width * accumulated;
+    let sums_bytes = problem.column_sums.count() * problem.cols * accumulated;
+    let most_of_core = match vectors.width {
+        1 => WITHOUT_VECTORS,
+        _ => MAX_ABREAST,
+    };
+    let lanes = vectors.lanes;
+    let rows_abreast = |groups: usize| {
+        if !(problem.column_sums.any() && sums_on_the_way) {
+            return 1;
         }
-        let mut launches = Vec::new();
-        if writes_input {
-            let problem = match shapes.is_empty() {
-                true => problem.clone(),
-                false => input_problem_on(self.desc, ParamSums::Elsewhere, self.hardware)?,
-            };
-            launches.push(BackwardLaunch {
-                plan: self.plan(&problem)?,
-                problem,
-                writes_input,
-                reduce: None,
-            });
-        }
-        for shape in shapes {
-            let problem = self.desc.param_problem(&shape)?;
-            let plan = self.plan(&problem)?;
-            let partials = Partials {
-                buffer: Buffer::RowSums,
-                elements: 2 * problem.rows,
-                access: Access {
-                    row: vec![Dim {
-                        size: problem.rows,
-                        stride: 2,
-                    }],
-                    col: Vec::new(),
-                },
-                parts: 1,
-                offsets: [0, 1],
-            };
-            launches.push(BackwardLaunch {
-                reduce: self.reduce(partials, &shape)?,
-                problem,
-                plan,
-                writes_input: false,
-            });
-        }
-        Ok(launches)
-    }
-
-    /// Distinct shapes of the parameters whose gradients are computed.
-    fn shapes(&self) -> Vec<Vec<usize>> {
-        let mut shapes: Vec<Vec<usize>> = self
-            .params()
-            .into_iter()
-            .flatten()
-            .map(|it| it.shape().to_vec())
-            .collect();
-        shapes.dedup();
-        shapes
-    }
-
-    /// Scale and bias, if their gradients are computed.
-    fn params(&self) -> [Option<&TensorDesc>; 2] {
-        let norm = &self.desc.norm;
-        [
-            norm.scale.as_ref().filter(|_| self.desc.wants_scale),
-            norm.bias.as_ref().filter(|_| self.desc.wants_bias),
-        ]
-    }
-
-    /// The plan of the chosen strategy, or the analytic one if the strategy does not apply to these
-    /// axes.
-    fn plan(&self, problem: &GradientProblem) -> Result<GradientPlan, PlanError> {
-        match plan_gradient(problem, self.hardware, self.choice) {
-            Err(PlanError::Strategy { .. }) => {
-                plan_gradient(problem, self.hardware, StrategyChoice::Inferred)
-            }
-            plan => plan,
-        }
-    }
-
-    /// The launch of the input's gradient and the partial sums of one parameter shape; `None` if
-    /// these need two launches.
-    fn together(
-        &self,
-        problem: &GradientProblem,
-        sums: ParamSums,
-        shape: &[usize],
-    ) -> Result<Option<BackwardLaunch>, BackwardError> {
-        let plan = match self.plan(problem) {
-            Err(PlanError::Bindings { .. }) => return Ok(None),
-            plan => plan?,
-        };
-        let Some(partials) = self.partials(problem, &plan, sums, shape) else {
-            return Ok(None);
-        };
-        Ok(Some(BackwardLaunch {
-            reduce: self.reduce(partials, shape)?,
-            problem: problem.clone(),
-            plan,
-            writes_input: self.desc.input_gradient.is_some(),
-        }))
-    }
-
-    fn partials(
-        &self,
-        problem: &GradientProblem,
-        plan: &GradientPlan,
-        sums: ParamSums,
-        shape: &[usize],
-    ) -> Option<Partials> {
-        let repeated = self.desc.repeated(shape);
-        let partials = match sums {
-            ParamSums::Rows | ParamSums::Runs => {
-                plan.blueprint.row_sums?;
-                let kept = self.desc.summed_shape(sums);
-                let strides = Layout::contiguous(kept.clone()).strides;
-                let access = sums_of(&kept, &strides, 2, &repeated);
-                Partials {
-                    buffer: Buffer::RowSums,
-                    elements: 2 * kept.iter().product::<usize>(),
-                    parts: parts(&access),
-                    access,
-                    offsets: [0, 1],
-                }
-            }
-            ParamSums::Strands => {
-                let kept = self.desc.summed_shape(sums);
-                let mut access = sums_of(&kept, &problem.row_strides, 1, &repeated);
-                // The first launch writes the parts one after another.
-                access.col.push(Dim {
-                    size: plan.grid.splits,
-                    stride: problem.rows,
-                });
-                let buffer = match plan.blueprint.split {
-                    true => Buffer::PartialStatistics,
-                    false => Buffer::ChannelSums,
+        let rows = match (choice.knobs().abreast, hardware.software_lanes()) {
+            (Some(rows), _) => rows.min(MOST_ABREAST),
+            (None, Some(lanes)) => {
+                let most = match row_bytes < CACHED_BYTES {
+                    true => MAX_ABREAST,
+                    false => MOST_ABREAST,
                 };
-                (plan.workspace > 0).then_some(())?;
-                Partials {
-                    buffer,
-                    elements: plan.workspace,
-                    parts: parts(&access),
-                    access,
-                    offsets: [plan.grid.splits * problem.rows, 0],
-                }
+                let spare = (groups / lanes).checked_ilog2();
+                spare.map_or(1, |power| most.min(1 << power))
             }
-            ParamSums::Columns if plan.blueprint.column_sums.any() => {
-                let teams = plan.parts_of_columns();
-                let of_kind = plan.columns_of_part(problem.cols);
-                let of_team = plan.blueprint.column_sums.count() * of_kind;
-                let lanes = plan.lanes_of_column();
-                let sizes = self.desc.norm.input.shape();
-                let mut access = sums_of(sizes, &problem.column_strides, lanes, &repeated);
-                let summed = [(teams, of_team), (lanes, 1)];
-                let summed = summed.map(|(size, stride)| Dim { size, stride });
-                access.col = summed.into_iter().filter(|dim| dim.size > 1).collect();
-                return Some(Partials {
-                    buffer: Buffer::ColumnSums,
-                    elements: plan.column_sums(problem.cols),
-                    parts: teams * lanes,
-                    access,
-                    offsets: [0, of_team - of_kind],
-                });
+            (None, None) if lanes == Lanes::Rows => most_of_core,
+            (None, None) if sums_bytes <= SUMS_NEARBY => 1,
+            (None, None) if row_bytes < LONG_ROW_BYTES => {
+                most_of_core.min(hardware.rows_in_registers(CORE_VECTORS, vector_bytes))
             }
-            ParamSums::Columns | ParamSums::Elsewhere => return None,
-        };
-        (partials.parts <= MAX_PARTS).then_some(partials)
-    }
-
-    /// Plans the reduction to the gradients of the parameters of one shape; `None` if they are
-    /// empty.
-    fn reduce(
-        &self,
-        partials: Partials,
-        shape: &[usize],
-    ) -> Result<Option<ParamReduce>, PlanError> {
-        let params = self
-            .params()
-            .map(|param| param.filter(|it| it.shape() == shape));
-        let elements = shape.iter().product::<usize>();
-        let Some(param) = params.iter().flatten().next().filter(|_| elements > 0) else {
-            return Ok(None);
-        };
-        let outputs = params.iter().flatten().count();
-        let accumulation = self.desc.norm.input.dtype.accumulation();
-        let vector = self.vector(&partials, accumulation.size().max(param.dtype.size()));
-        let vectors = elements / vector;
-        let (columns, members) = self.units(partials.parts, elements, outputs);
-        let cubes = match self.hardware.cpu_cores {
-            Some(_) => 1,
-            None => {
-                let wanted = vectors.div_ceil(columns as usize);
-                wanted.min(self.hardware.max_cubes as usize)
+            (None, None) => {
+                most_of_core.min(hardware.rows_in_registers(CORE_VECTORS_OF_LONG_ROW, vector_bytes))
             }
         };
-        let reduce = ParamReduce {
-            partials,
-            writes: params.map(|param| param.is_some()),
-            elements,
-            dtype: param.dtype,
-            vector,
-            cube_dim: [columns, members, 1],
-            cube_count: [cubes as u32, outputs as u32, 1],
-            rounds: vectors.div_ceil(cubes * columns as usize),
-        };
-        check_limits(&[reduce.footprint(accumulation.size())], self.hardware)?;
-        Ok(Some(reduce))
-    }
-
-    /// Units of a reducing cube: adjacent vectors, and units that share a vector's parts if the
-    /// device runs them in parallel.
-    fn units(&self, parts: usize, elements: usize, outputs: usize) -> (u32, u32) {
-        let hardware = self.hardware;
-        let most = hardware.max_units_per_cube.min(hardware.max_cube_dim[0]);
-        match hardware.busy_cores(parts.saturating_mul(elements)) {
-            Some(cores) => (cores, 1),
-            None if hardware.is_software() || parts < SHARED_PARTS => (REDUCE_UNITS.min(most), 1),
-            None => {
-                let processors = hardware.processors().max(1);
-                let wanted = (outputs * elements / processors).max(1).ilog2();
-                let columns = 1 << wanted.min(MOST_COLUMNS.ilog2());
-                let columns = u32::clamp(columns, LEAST_COLUMNS, MOST_COLUMNS).min(most);
-                let shares = (parts / PARTS_OF_UNIT).clamp(1, SHARING_UNITS as usize) as u32;
-                let room = SHARING_UNITS.min(most) / columns;
-                let members = shares.min(room).min(hardware.max_cube_dim[1]).max(1);
-                (columns, 1 << members.ilog2())
-            }
-        }
-    }
-
-    /// Adjacent elements of `bytes` bytes that a unit reduces together. One on a GPU, to occupy
-    /// more units.
-    fn vector(&self, partials: &Partials, bytes: usize) -> usize {
-        if self.hardware.is_gpu() {
-            return 1;
-        }
-        let Some((last, outer)) = partials.access.row.split_last() else {
-            return 1;
-        };
-        if last.stride != 1 {
-            return 1;
-        }
-        let steps = outer.iter().chain(&partials.access.col);
-        let jumps = steps.map(|dim| dim.stride).chain(partials.offsets);
-        let jumps: Vec<usize> = jumps.chain([last.size]).collect();
-        let mut vector = self.hardware.widest_vector(bytes);
-        // A vector access must be aligned to its width.
-        while jumps.iter().any(|n| n % vector != 0) {
-            vector /= 2;
-        }
-        vector
-    }
-}
-
-/// Parts of each element.
-fn parts(access: &Access) -> usize {
-    access.col.iter().map(|dim| dim.size).product()
-}
-
-/// Dimensions of partial sums, with strides multiplied by `scaled`. Rows are the parameter's
-/// dimensions in row-major order, columns the dimensions that it repeats along.
-fn sums_of(sizes: &[usize], strides: &[usize], scaled: usize, repeated: &[bool]) -> Access {
-    let of = |wanted: bool| {
-        (0..sizes.len())
-            .filter(|&dim| sizes[dim] != 1 && repeated[dim] == wanted)
-            .map(|dim| Dim {
-                size: sizes[dim],
-                stride: strides[dim] * scaled,
-            })
-            .collect()
+        rows.min(groups).max(1)
     };
-    Access {
-        row: of(false),
-        col: of(true),
+    let mut cut = grid::cut(&task, vectors, hardware, choice, rows_abreast)?;
+    let wish = choice.knobs().row;
+    let holds_many = matches!(cut.held_columns, Hold::Shared(_) | Hold::Both { .. });
+    let is_crowded = cut.team.members >= CROWDED && !problem.dtype.is_half();
+    let narrowings = match holds_many && is_crowded {
+        true if row_kept(problem, &cut, wish) == RowKept::Reread => 2,
+        _ => 1,
+    };
+    let widest = heuristic::NARROW_VECTOR / narrowings / problem.dtype.accumulation().size();
+    let is_narrow = match cut.held_columns {
+        _ if holds_many => true,
+        _ if sums_on_the_way || choice.knobs().vector.is_some() => false,
+        // Staged rows along the kept axis are read once, with fewer loads in wide vectors.
+        held if cut.team.lanes == Lanes::Rows => held == Hold::Reread,
+        // Narrow vectors occupy all units, unlike these.
+        Hold::Registers(_) if cut.team.filled.is_none() && fills(problem, &cut, widest) => true,
+        Hold::Reread => is_long(&cut),
+        _ => problem.column_sums.count() == 2 && problem.cols <= SHORT_ROW,
+    };
+    if is_narrow && vectors.width > widest {
+        let narrow = vectors_of(Knobs {
+            vector: Some(widest),
+            ..choice.knobs()
+        });
+        // The same units with more vectors each, if nothing is staged.
+        let has_more = cut.team.level == Level::Cube && !problem.column_sums.any();
+        let choice = of_units(choice, has_more.then_some(cut.team.members));
+        let narrow_cut = grid::cut(&task, narrow, hardware, choice, rows_abreast)?;
+        // Narrow vectors may be too many to stage.
+        if !holds_many || narrow_cut.held_columns != Hold::Reread {
+            (cut, vectors) = (narrow_cut, narrow);
+        }
+    }
+    if let Some(units) = units_of_runs(problem, &cut) {
+        let choice = of_units(choice, Some(units));
+        cut = grid::cut(&task, vectors, hardware, choice, rows_abreast)?;
+    }
+    let row = row_kept(problem, &cut, wish);
+    if row != RowKept::InTurn && is_wide(problem, &cut) {
+        cut.team.filled = None;
+    }
+    // The compiler keeps vectors without bounds checks converted between the passes. For f32 rows
+    // with one sum at most this exceeds the registers. 3,072 columns, f32, H200: ratio 1.05 to 1.1.
+    let is_light = !problem.dtype.is_half() && problem.column_sums.count() < 2;
+    if row == RowKept::InTurn || is_wide(problem, &cut) || is_light {
+        cut.team.full = 0;
+    }
+    let run = problem.summed_run();
+    let run = run.and_then(|run| run_of(&cut, run, problem.cols / run));
+    if let Some(run) = run {
+        cut.grid.run = run;
+    }
+    let access = |access: &Access| lanes::blueprint(access, vectors);
+    let optional = |tensor: &Option<Access>| tensor.as_ref().map(access);
+    // The activation's argument is needed only for its derivative.
+    let has_slope = problem.activation.kind() != ActivationKind::Identity;
+    let reads_scale = problem.input_gradient.is_some() || has_slope;
+    let on_the_way = cut.held_columns != Hold::Reread
+        || sums_on_the_way
+            && cut.team.level == Level::Unit
+            && match vectors.lanes {
+                Lanes::Columns => {
+                    parts_of_columns(&cut.grid, &cut.team) <= cut.grid.teams(&cut.team)
+                }
+                Lanes::Rows => hardware.cpu_cores.is_some() && has_own_columns(&cut),
+            };
+    let mut blueprint = BackwardBlueprint {
+        team: cut.team,
+        statistics: problem.statistics,
+        epsilon_in_sqrt: problem.epsilon.is_inside_sqrt(),
+        activation: problem.activation.kind(),
+        input: access(&problem.input),
+        output_gradient: access(&problem.output_gradient),
+        saved: optional(&problem.saved),
+        scale: optional(&problem.scale).filter(|_| reads_scale),
+        bias: optional(&problem.bias).filter(|_| has_slope),
+        input_gradient: optional(&problem.input_gradient),
+        reduces: problem.reduces(),
+        weights: problem.weights(),
+        row_sums: problem
+            .row_sums
+            .as_ref()
+            .filter(|access| access.col.is_empty() || run.is_some())
+            .map(|access| AccessBlueprint::of_numbers(access.row.len(), access.col.len())),
+        by_runs: run.is_some()
+            && hardware.cpu_cores.is_some()
+            && cut.team.level == Level::Unit
+            && problem.has_whole_runs(),
+        column_sums: match on_the_way {
+            true => problem.column_sums,
+            false => ColumnSums::default(),
+        },
+        held_columns: cut.held_columns,
+        under_way: match row {
+            RowKept::Reread => under_way(problem, &cut, vectors.width, hardware),
+            _ => 1,
+        },
+        row,
+        held_scale: match row {
+            RowKept::InTurn if reads_scale => held_scale(problem, &cut, hardware),
+            _ => Hold::Reread,
+        },
+        abreast: cut.abreast,
+        split: cut.takes_two_launches(problem.reduces()),
+        has_one_element: problem.cols * problem.strands == 1 && problem.statistics.reduces_mean(),
+    };
+    if let Some(input_gradient) = &mut blueprint.input_gradient {
+        input_gradient.past_caches =
+            heuristic::passes_caches(*input_gradient, &cut, &task, hardware);
+    }
+    if row == RowKept::Reread {
+        let BackwardBlueprint {
+            input,
+            output_gradient,
+            input_gradient,
+            ..
+        } = &mut blueprint;
+        let tensors = [Some(input), Some(output_gradient), input_gradient.as_mut()];
+        lanes::pair(problem.dtype, vectors, hardware, tensors);
+        let params = [&mut blueprint.scale, &mut blueprint.bias].map(Option::as_mut);
+        lanes::pair(problem.param_dtype, vectors, hardware, params);
+    }
+    let (workspace, join) = match blueprint.split {
+        true => between_launches(&task, &cut, 0, hardware, choice.knobs())?,
+        false if blueprint.joins_within() => (footprint::channel_sums(&cut.team, &cut.grid), None),
+        false => (0, None),
+    };
+    let plan = BackwardPlan {
+        strategy: cut.strategy,
+        workspace,
+        join,
+        blueprint,
+        grid: cut.grid,
+        reason: cut.reason,
+    };
+    check_limits(&plan.footprint(problem), hardware)?;
+    Ok(plan)
+}
+
+/// True if a core with vectors along rows may sum columns per lane, over its rows or its parts of
+/// all rows. It needs enough rows that few partial sums remain.
+fn has_own_columns(cut: &Cut) -> bool {
+    let Grid {
+        groups,
+        groups_per_team,
+        ..
+    } = cut.grid;
+    // The sums of a part cover all rows.
+    let is_whole = groups_per_team.is_multiple_of(groups) && groups <= LONGEST_COLUMN_SUM;
+    (is_whole || !cut.team.parts) && groups.min(groups_per_team) >= LEAST_GROUPS_OF_LANES
+}
+
+/// Loads in flight of a reloaded row, in steps. A unit that owns a row hides latency with other
+/// rows or with a CPU's cache.
+///
+/// A unit of a CPU Vulkan driver has neither. Batch norm, lavapipe: ratio 0.72 to 0.86.
+fn under_way(problem: &BackwardProblem, cut: &Cut, width: usize, hardware: &Hardware) -> usize {
+    let is_alone = cut.team.level == Level::Unit;
+    if is_alone && hardware.is_software() && !problem.weights() {
+        return (STEPS_UNDER_WAY / cut.abreast).max(1);
+    }
+    // Layer norm over 96 channels, f32, H200, two steps vs. one: ratio 1.05 to 1.15.
+    let is_short = cut.team.level == Level::Column && cut.grid.splits == 1;
+    let has_others = is_alone || is_short && !problem.dtype.is_half();
+    let holds_sums = cut.held_columns != Hold::Reread && cut.team.level != Level::Column;
+    if holds_sums || !has_others && problem.reduces() {
+        let numbers = 2 * width * problem.dtype.size() / 4;
+        return (NUMBERS_UNDER_WAY / numbers.max(1)).clamp(1, STEPS_UNDER_WAY);
+    }
+    1
+}
+
+/// The choice with this number of units, unless it sets one.
+fn of_units(choice: StrategyChoice, units: Option<u32>) -> StrategyChoice {
+    let knobs = choice.knobs();
+    StrategyChoice::Forced(Knobs {
+        units: knobs.units.or(units),
+        ..knobs
+    })
+}
+
+/// Units of a cube with one plane per summed segment; `None` if the cube has no more than that.
+fn units_of_runs(problem: &BackwardProblem, cut: &Cut) -> Option<u32> {
+    let runs = (problem.cols / problem.summed_run()?).next_power_of_two();
+    let units = (runs as u32).saturating_mul(cut.team.plane_size);
+    let units = units.max(LEAST_UNITS_OF_RUNS);
+    let has_more = cut.team.level == Level::Cube && cut.team.plane_size > 0;
+    (has_more && units < cut.team.members).then_some(units)
+}
+
+/// Steps of a segment of `columns` columns if a unit or plane may sum each of the `runs` segments
+/// by itself.
+fn run_of(cut: &Cut, columns: usize, runs: usize) -> Option<usize> {
+    let team = cut.team;
+    let least = match team.level {
+        // Shorter segments do not pay for a loop of their own.
+        Level::Unit => heuristic::LEAST_RUN,
+        // At least half of a plane's units have a step.
+        Level::Plane | Level::Cube => (team.plane_size as usize).div_ceil(2),
+        Level::Column => 0,
+    };
+    let steps = columns.div_ceil(team.vector);
+    let by_itself = team.lanes == Lanes::Columns && !team.parts;
+    let is_whole = match team.ragged {
+        true => cut.grid.run == steps,
+        false => columns.is_multiple_of(team.vector),
+    };
+    // Segment sums are added like block sums; more of them would lose precision.
+    let keeps_digits = runs <= heuristic::MOST_BLOCKS;
+    (by_itself && is_whole && keeps_digits && least > 0 && steps >= least).then_some(steps)
+}
+
+/// True if vectors of `lanes` lanes occupy all units evenly.
+fn fills(problem: &BackwardProblem, cut: &Cut, lanes: usize) -> bool {
+    problem
+        .cols
+        .is_multiple_of(lanes * cut.team.members as usize)
+}
+
+/// True if units of a cube reload a row in several steps each.
+fn is_long(cut: &Cut) -> bool {
+    let members = cut.team.members as usize;
+    cut.team.level == Level::Cube && cut.grid.steps.div_ceil(members) >= LONG_STEPS
+}
+
+/// The buffering of rows for units that stage column sums.
+fn row_kept(problem: &BackwardProblem, cut: &Cut, wish: Option<RowHeld>) -> RowKept {
+    let vectors = cut.held_columns.vectors();
+    let Some(vectors) = vectors.filter(|_| problem.reduces()) else {
+        return RowKept::Reread;
+    };
+    let columns = vectors * cut.team.vector;
+    let is_column = cut.team.level == Level::Column;
+    let (in_registers, _) = cut.held_columns.places();
+    // Lanes along rows share one sum.
+    let of_vector = if is_column { 1 } else { cut.team.vector };
+    let sums = in_registers * of_vector * problem.column_sums.count();
+    let sums = sums * problem.dtype.accumulation().size() / 4;
+    let row = 2 * columns * problem.dtype.size() / 4;
+    let units = (cut.team.members * cut.team.columns) as usize;
+    let fits = |numbers: usize| numbers * units <= HELD_OF_CUBE;
+    // Two sums leave no registers for the next row. 4,096 columns, f32, H200, with prefetch vs.
+    // without: ratio 1.05 to 1.1.
+    let has_two_sums =
+        problem.column_sums.count() == 2 && matches!(cut.held_columns, Hold::Registers(2..));
+    let is_half = problem.dtype.is_half();
+    match wish {
+        // Prefetch would load the saved statistics of one row only. Layer norm, 96 to 384 channels,
+        // f32, H100, staged vs. reloaded: ratio 0.77 to 0.83.
+        _ if is_column => match fits(sums + row) && wish != Some(RowHeld::Reread) {
+            true => RowKept::Held,
+            false => RowKept::Reread,
+        },
+        None if has_two_sums && !is_half && fits(sums + row) => RowKept::Held,
+        // One vector cannot be double-buffered in SPIR-V: CubeCL 0.11.3 panics at its index, a
+        // constant zero.
+        None | Some(RowHeld::Shared) if fits(sums + 2 * row) => {
+            match vectors > 1 && (cut.team.peers > 1 || is_wide(problem, cut)) {
+                true => RowKept::InTurn,
+                false => RowKept::Ahead,
+            }
+        }
+        Some(RowHeld::Reread) => RowKept::Reread,
+        _ if fits(sums + row) => RowKept::Held,
+        _ => RowKept::Reread,
+    }
+}
+
+/// True if the converted values of an f16/bf16 row leave a unit no registers for computation.
+fn is_wide(problem: &BackwardProblem, cut: &Cut) -> bool {
+    let columns = cut.held_columns.vectors().unwrap_or(0) * cut.team.vector;
+    let is_crowded = cut.team.members >= CROWDED;
+    problem.dtype.is_half() && (is_crowded || columns > COLUMNS_UNDER_WAY)
+}
+
+/// Staging of the scale from row to row. A load behind a row in flight would wait for that row.
+fn held_scale(problem: &BackwardProblem, cut: &Cut, hardware: &Hardware) -> Hold {
+    let is_same = |scale: &Access| scale.row.is_empty() && !scale.col.is_empty();
+    let Some(vectors) = cut.held_columns.vectors() else {
+        return Hold::Reread;
+    };
+    if !problem.scale.as_ref().is_some_and(is_same) {
+        return Hold::Reread;
+    }
+    let (_, sums) = cut.held_columns.times(problem.column_sums.count()).places();
+    let accumulation = problem.dtype.accumulation().size();
+    let columns = sums * accumulation + vectors * problem.param_dtype.size();
+    let units = cut.team.members as usize;
+    let slots = units / cut.team.plane_size.max(1) as usize;
+    let merged = footprint::merged_bytes(slots, 1, Merge::Sums, false, accumulation, hardware);
+    let merged = merged.max(units * heuristic::MERGED_OF_UNIT * accumulation);
+    // Two buffers of two tensors, and the scale as a fifth. An f32 scale of f16/bf16 rows is larger
+    // than that.
+    let numbers = 5 * vectors * cut.team.vector * problem.dtype.size() / 4;
+    let has_room = cut.team.members < CROWDED
+        && problem.param_dtype.size() <= problem.dtype.size()
+        && numbers * cut.team.members as usize <= ROWS_AND_SCALE;
+    match units * cut.team.vector * columns + merged <= hardware.max_shared_memory {
+        _ if has_room => Hold::Registers(vectors),
+        true => Hold::Shared(vectors),
+        false => Hold::Reread,
     }
 }

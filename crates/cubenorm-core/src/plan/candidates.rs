@@ -3,10 +3,10 @@
 
 use super::cost::{Outline, cost};
 use super::{
-    GradientPlan, Hardware, Hold, Knobs, Plan, PlanError, RowHeld, RowKept, Strategy,
-    StrategyChoice, plan_forward, plan_gradient,
+    BackwardPlan, Hardware, Hold, Knobs, Plan, PlanError, RowHeld, RowKept, Strategy,
+    StrategyChoice, plan_backward, plan_forward,
 };
-use crate::{GradientProblem, NormProblem};
+use crate::{BackwardProblem, NormProblem};
 
 /// Candidates of a device that compiles and runs fast.
 const MANY: usize = 10;
@@ -157,12 +157,12 @@ pub fn forward_candidates(
 /// # Errors
 ///
 /// As [`forward_candidates`].
-pub fn gradient_candidates(
-    problem: &GradientProblem,
+pub fn backward_candidates(
+    problem: &BackwardProblem,
     hardware: &Hardware,
 ) -> Result<Vec<usize>, PlanError> {
     shortlist(hardware, |knobs| {
-        let plan = plan_gradient(problem, hardware, StrategyChoice::Forced(knobs))?;
+        let plan = plan_backward(problem, hardware, StrategyChoice::Forced(knobs))?;
         Ok((gradient_outline(&plan), (plan.blueprint, plan.grid)))
     })
 }
@@ -211,7 +211,7 @@ fn outline(plan: &Plan) -> Outline {
     }
 }
 
-fn gradient_outline(plan: &GradientPlan) -> Outline {
+fn gradient_outline(plan: &BackwardPlan) -> Outline {
     Outline {
         team: plan.blueprint.team,
         grid: plan.grid,

@@ -4,10 +4,10 @@
 //! follows the addresses of the kernel of the same name.
 
 use super::{
-    Blueprint, GradientBlueprint, GradientPlan, Grid, Hardware, Hold, Join, Lanes, Level, Merge,
+    BackwardBlueprint, BackwardPlan, Blueprint, Grid, Hardware, Hold, Join, Lanes, Level, Merge,
     Plan, RowKept, Team,
 };
-use crate::{Access, GradientProblem, NormProblem};
+use crate::{Access, BackwardProblem, NormProblem};
 
 /// A buffer of a launch, by its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -216,7 +216,7 @@ pub const ROUNDS: usize = 4;
 /// Sums that a cube publishes in a round.
 pub const SUMS: usize = 2;
 
-impl GradientPlan {
+impl BackwardPlan {
     /// Elements of the partial column sums, if the plan computes them: for each team one row of
     /// each requested kind.
     pub fn column_sums(&self, cols: usize) -> usize {
@@ -251,7 +251,7 @@ impl GradientPlan {
     /// assert_eq!(footprint[0].elements(Buffer::InputGradient), 2048 * 4096);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn footprint(&self, problem: &GradientProblem) -> Vec<Footprint> {
+    pub fn footprint(&self, problem: &BackwardProblem) -> Vec<Footprint> {
         let blueprint = &self.blueprint;
         let (team, grid) = (&blueprint.team, &self.grid);
         let accumulation = problem.dtype.accumulation().size();
@@ -576,7 +576,7 @@ fn forward_memory(blueprint: &Blueprint, problem: &NormProblem) -> SharedMemory 
 }
 
 /// Shared memory of the kernel that computes the input's gradient.
-fn backward_memory(blueprint: &GradientBlueprint, problem: &GradientProblem) -> SharedMemory {
+fn backward_memory(blueprint: &BackwardBlueprint, problem: &BackwardProblem) -> SharedMemory {
     let team = &blueprint.team;
     let accumulation = problem.dtype.accumulation().size();
     let table = merge_table(team, Merge::Sums, accumulation);

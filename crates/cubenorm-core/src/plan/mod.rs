@@ -5,7 +5,6 @@ mod blueprint;
 mod candidates;
 mod cost;
 mod footprint;
-mod gradient;
 mod grid;
 mod hardware;
 mod heuristic;
@@ -13,24 +12,25 @@ mod join;
 mod knobs;
 mod lanes;
 mod on;
+mod schedule;
 mod task;
 
 use std::fmt;
 use std::time::Duration;
 
-pub use backward::{
-    BackwardError, BackwardLaunch, BackwardSchedule, ParamReduce, Partials, plan_backward,
-};
+pub use backward::{BackwardBlueprint, BackwardPlan, RowKept, plan_backward};
 pub use blueprint::{AccessBlueprint, Blueprint, Hold, Lanes, Level, LoadMode, Merge, Team};
-pub use candidates::{forward_candidates, gradient_candidates, knobs};
+pub use candidates::{backward_candidates, forward_candidates, knobs};
 pub use footprint::{Buffer, Extent, Footprint, Kernel, ROUNDS, SUMS, SharedMemory};
-pub use gradient::{GradientBlueprint, GradientPlan, RowKept, plan_gradient};
 pub use grid::Grid;
 pub use hardware::Hardware;
 pub use heuristic::BLOCK;
 pub use join::Join;
 pub use knobs::{Knobs, RowHeld};
 pub use on::{input_problem_on, problem_on, sums_on};
+pub use schedule::{
+    BackwardError, BackwardLaunch, BackwardSchedule, ParamReduce, Partials, schedule_backward,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -86,7 +86,7 @@ pub enum StrategyChoice {
     #[default]
     Inferred,
     /// The fastest measured plan for similar problems. Planning itself measures nothing:
-    /// [`plan_forward`] and [`plan_gradient`] treat it as [`Inferred`](Self::Inferred).
+    /// [`plan_forward`] and [`plan_backward`] treat it as [`Inferred`](Self::Inferred).
     Tuned,
     /// As [`Tuned`](Self::Tuned), with a budget for all measurements of the process. After that,
     /// problems without a cached result use [`Inferred`](Self::Inferred).

@@ -1,8 +1,8 @@
 //! The view of a problem (whole rows or segments) that suits a device.
 
-use super::{Hardware, Hold, Strategy, StrategyChoice, Team, plan_forward, plan_gradient};
+use super::{Hardware, Hold, Strategy, StrategyChoice, Team, plan_backward, plan_forward};
 use crate::problem::Rows;
-use crate::{DType, GradientDesc, GradientProblem, NormDesc, NormError, NormProblem, ParamSums};
+use crate::{BackwardDesc, BackwardProblem, DType, NormDesc, NormError, NormProblem, ParamSums};
 
 /// Minimum bytes of a group's adjacent channels for whole rows; with less, segments are faster.
 /// Channels-last group norm, bf16, H100, % of copy bandwidth: 21 with 8 bytes, 42 with 16, 79 with
@@ -127,12 +127,12 @@ fn cut_pays(dtype: DType, of_whole: Option<Team>, of_cut: Option<Team>) -> bool 
 }
 
 /// The backward problem of the input's gradient for a device, with sums from [`sums_on`]:
-/// [`GradientDesc::input_problem`], except that a CPU may split columns into segments of constant
+/// [`BackwardDesc::input_problem`], except that a CPU may split columns into segments of constant
 /// parameters.
 ///
 /// # Errors
 ///
-/// As [`GradientDesc::input_problem`].
+/// As [`BackwardDesc::input_problem`].
 ///
 /// # Example
 ///
@@ -156,17 +156,17 @@ fn cut_pays(dtype: DType, of_whole: Option<Team>, of_cut: Option<Team>) -> bool 
 /// # Ok::<(), NormError>(())
 /// ```
 pub fn input_problem_on(
-    desc: &GradientDesc,
+    desc: &BackwardDesc,
     sums: ParamSums,
     hardware: &Hardware,
-) -> Result<GradientProblem, NormError> {
+) -> Result<BackwardProblem, NormError> {
     let whole = desc.input_problem(sums)?;
     let is_cpu = hardware.cpu_cores.is_some();
     let Some(cut) = whole.cut_at_runs().filter(|_| is_cpu) else {
         return Ok(whole);
     };
-    let plan = |problem: &GradientProblem| {
-        let plan = plan_gradient(problem, hardware, StrategyChoice::Inferred).ok()?;
+    let plan = |problem: &BackwardProblem| {
+        let plan = plan_backward(problem, hardware, StrategyChoice::Inferred).ok()?;
         Some((plan.blueprint.team, plan.blueprint.by_runs))
     };
     let (of_whole, of_cut) = (plan(&whole), plan(&cut));
@@ -182,7 +182,7 @@ pub fn input_problem_on(
 }
 
 /// The source of the parameter gradients on a device: channel segments if there are any and they
-/// are faster, else [`GradientDesc::param_sums`].
+/// are faster, else [`BackwardDesc::param_sums`].
 ///
 /// # Example
 ///
@@ -198,7 +198,7 @@ pub fn input_problem_on(
 /// let desc = GradientDesc::new(norm);
 /// assert_eq!(sums_on(&desc, &Hardware::cuda(132)), ParamSums::Strands);
 /// ```
-pub fn sums_on(desc: &GradientDesc, hardware: &Hardware) -> ParamSums {
+pub fn sums_on(desc: &BackwardDesc, hardware: &Hardware) -> ParamSums {
     let bytes = desc.norm.input.dtype.size();
     match desc.sums_of_strands() {
         Some((strands, cols)) if strands_pay(strands, cols, bytes, hardware) => ParamSums::Strands,

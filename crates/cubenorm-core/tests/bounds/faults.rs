@@ -1,8 +1,8 @@
 //! Plans that once left their buffers or their device, each with the problem that showed it.
 
 use cubenorm_core::{
-    Buffer, DType, GradientDesc, Hardware, Knobs, NormDesc, Plan, Statistics, Strategy,
-    StrategyChoice, TensorDesc, plan_backward, plan_forward,
+    BackwardDesc, Buffer, DType, Hardware, Knobs, NormDesc, Plan, Statistics, Strategy,
+    StrategyChoice, TensorDesc, plan_forward, schedule_backward,
 };
 
 use crate::{simulate, within_limits};
@@ -22,8 +22,8 @@ fn checked(norm: &NormDesc, hardware: &Hardware, choice: StrategyChoice) -> Plan
 }
 
 fn check_backward(norm: NormDesc, hardware: &Hardware, choice: StrategyChoice) {
-    let desc = GradientDesc::new(norm);
-    let schedule = plan_backward(&desc, hardware, choice).unwrap();
+    let desc = BackwardDesc::new(norm);
+    let schedule = schedule_backward(&desc, hardware, choice).unwrap();
     within_limits(&schedule.footprint(), hardware).unwrap();
     simulate::backward(&desc, &schedule).unwrap();
 }

@@ -13,8 +13,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
 use cubenorm_core::{
-    BackwardError, Footprint, GradientDesc, Hardware, NormDesc, PlanError, StrategyChoice,
-    plan_backward, plan_forward, problem_on,
+    BackwardDesc, BackwardError, Footprint, Hardware, NormDesc, PlanError, StrategyChoice,
+    plan_forward, problem_on, schedule_backward,
 };
 
 use devices::device;
@@ -120,7 +120,7 @@ fn backward_of(seed: u64) -> Checked {
     let choice = knobs(&mut numbers, &hardware);
     let desc = backward(&mut numbers);
     let at = || format!("{desc:?}\n{choice:?}\n{hardware:?}");
-    let schedule = match plan_backward(&desc, &hardware, choice) {
+    let schedule = match schedule_backward(&desc, &hardware, choice) {
         Ok(schedule) => schedule,
         Err(BackwardError::Description(_)) => return Ok(false),
         Err(BackwardError::Plan(error)) => {
@@ -141,7 +141,7 @@ fn backward_of(seed: u64) -> Checked {
 }
 
 /// Names of the parameters whose gradients are wanted.
-fn wanted_params(desc: &GradientDesc) -> Vec<&'static str> {
+fn wanted_params(desc: &BackwardDesc) -> Vec<&'static str> {
     let scale = desc.norm.scale.as_ref().filter(|_| desc.wants_scale);
     let bias = desc.norm.bias.as_ref().filter(|_| desc.wants_bias);
     let named = [scale.map(|_| "scale"), bias.map(|_| "bias")];

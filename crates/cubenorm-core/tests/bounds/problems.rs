@@ -1,7 +1,7 @@
 //! Random descriptions: ranks, layouts, parameters, dtypes, and knobs of any value.
 
 use cubenorm_core::{
-    Activation, DType, GradientDesc, Hardware, Knobs, Layout, NormDesc, ResidualPlace, RowHeld,
+    Activation, BackwardDesc, DType, Hardware, Knobs, Layout, NormDesc, ResidualPlace, RowHeld,
     Statistics, Strategy, StrategyChoice, TensorDesc, WrittenStatistics, knobs as tuned_knobs,
 };
 
@@ -252,13 +252,13 @@ pub fn forward(numbers: &mut Numbers) -> NormDesc {
 }
 
 /// A description of gradients.
-pub fn backward(numbers: &mut Numbers) -> GradientDesc {
+pub fn backward(numbers: &mut Numbers) -> BackwardDesc {
     let mut norm = forward(numbers);
     norm.residual = None;
     norm.residual_place = ResidualPlace::Input;
     norm.writes_sum = false;
     norm.output = None;
-    let mut desc = GradientDesc::new(norm);
+    let mut desc = BackwardDesc::new(norm);
     let shape = desc.norm.input.shape().to_vec();
     let dtype = desc.norm.input.dtype;
     if numbers.once_in(3) {

@@ -4,8 +4,8 @@
 //! the planner, and nothing with `plan/footprint.rs`.
 
 use cubenorm_core::{
-    Access, AccessBlueprint, BackwardLaunch, BackwardSchedule, Buffer, Dim, Footprint,
-    GradientDesc, Grid, Hold, Lanes, Layout, Level, LoadMode, NormDesc, NormProblem, ParamReduce,
+    Access, AccessBlueprint, BackwardDesc, BackwardLaunch, BackwardSchedule, Buffer, Dim,
+    Footprint, Grid, Hold, Lanes, Layout, Level, LoadMode, NormDesc, NormProblem, ParamReduce,
     Plan, Team,
 };
 
@@ -578,7 +578,7 @@ pub fn forward(desc: &NormDesc, problem: &NormProblem, plan: &Plan) -> Checked {
 }
 
 /// Asserts all of a backward pass.
-pub fn backward(desc: &GradientDesc, schedule: &BackwardSchedule) -> Checked {
+pub fn backward(desc: &BackwardDesc, schedule: &BackwardSchedule) -> Checked {
     let norm = &desc.norm;
     let footprint = schedule.footprint();
     let layouts = [

@@ -9,8 +9,8 @@ use cubecl::future::block_on;
 use cubecl::server::Handle;
 use cubenorm_core::StrategyChoice;
 use cubenorm_kernels::{
-    ForwardTensors, GradientTensors, LaunchError, Tensor, launch_blend, launch_forward,
-    launch_gradient,
+    BackwardTensors, ForwardTensors, LaunchError, Tensor, launch_backward, launch_blend,
+    launch_forward,
 };
 use cubenorm_operators::{Blend, Gradient, Normalize, Program, Role, Slot, Step};
 
@@ -86,7 +86,7 @@ impl CubeExecutor {
 
     fn gradient(&self, step: &Gradient, buffers: &mut Buffers) -> Result<(), ExecuteError> {
         let optional = |slot: Option<Slot>| slot.map(|slot| buffers.get(slot)).transpose();
-        let tensors = GradientTensors {
+        let tensors = BackwardTensors {
             input: buffers.get(step.input)?,
             output_gradient: buffers.get(step.output_gradient)?,
             saved: optional(step.saved)?,
@@ -96,7 +96,7 @@ impl CubeExecutor {
         };
         let choice = StrategyChoice::Inferred;
         let outputs =
-            launch_gradient(&self.client, &step.desc, &tensors, choice).map_err(launched)?;
+            launch_backward(&self.client, &step.desc, &tensors, choice).map_err(launched)?;
         buffers.replace([
             (step.scale_gradient, outputs.scale),
             (step.bias_gradient, outputs.bias),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use cubenorm_core::{DType, Epsilon, Layout, TensorDesc, WrittenStatistics};
 use cubenorm_models::{ElementType, ExecuteError, Executor, HostArray, Run};
 use cubenorm_operators::{Blend, Gradient, Normalize, Program, Role, Slot, Step};
-use cubenorm_reference::{GradientTensors, Tensors, forward};
+use cubenorm_reference::{BackwardTensors, Tensors, forward};
 
 /// Computes everything in float64 and rounds outputs to their dtype.
 pub struct Float64 {
@@ -175,7 +175,7 @@ pub fn shared(name: &str) -> Option<PathBuf> {
 
 fn gradient(step: &Gradient, values: &mut [Vec<f64>]) {
     let at = |slot: Option<Slot>| slot.map(|slot| values[slot.0].as_slice());
-    let tensors = GradientTensors {
+    let tensors = BackwardTensors {
         input: &values[step.input.0],
         output_gradient: &values[step.output_gradient.0],
         saved: at(step.saved),

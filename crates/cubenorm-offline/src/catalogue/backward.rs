@@ -1,6 +1,6 @@
 //! Backward cases.
 
-use cubenorm_core::{DType, Epsilon, GradientDesc, NormDesc, Statistics};
+use cubenorm_core::{BackwardDesc, DType, Epsilon, NormDesc, Statistics};
 
 use super::descriptions::{Of, REDUCED, WithStatistics, activations};
 use super::{Breadth, Case};
@@ -9,7 +9,7 @@ use super::{Breadth, Case};
 pub(super) fn gradients(dtype: DType) -> Vec<Case> {
     let of = Of(dtype);
     let named = |name: &str, shape: &[usize], norm: NormDesc| {
-        Case::backward(format!("{name} {shape:?}"), GradientDesc::new(norm))
+        Case::backward(format!("{name} {shape:?}"), BackwardDesc::new(norm))
     };
     let layers = [
         &[2048, 4096][..],
@@ -21,10 +21,10 @@ pub(super) fn gradients(dtype: DType) -> Vec<Case> {
     ];
     let picture = [8, 64, 128, 128];
     let norm = of.group_norm_channels_last([8, 320, 64, 64]);
-    let groups = GradientDesc {
+    let groups = BackwardDesc {
         output_gradient: norm.input.clone(),
         input_gradient: Some(norm.input.clone()),
-        ..GradientDesc::new(norm)
+        ..BackwardDesc::new(norm)
     };
     let mut cases = Vec::new();
     cases.extend(layers.map(|shape| named("layer_norm", shape, of.layer_norm(shape))));
@@ -44,7 +44,7 @@ pub(super) fn gradients(dtype: DType) -> Vec<Case> {
     ]);
     let flat = of.layer_norm(&[512, 768]);
     let plain = |axis: usize, input: &[usize], statistics| {
-        GradientDesc::new(NormDesc::new(of.tensor(input), [axis], statistics))
+        BackwardDesc::new(NormDesc::new(of.tensor(input), [axis], statistics))
     };
     for (name, statistics) in &REDUCED {
         let rows = plain(1, &[512, 768], statistics.clone());
@@ -56,25 +56,25 @@ pub(super) fn gradients(dtype: DType) -> Vec<Case> {
         }
         cases.push(columns);
     }
-    let parameters_only = GradientDesc {
+    let parameters_only = BackwardDesc {
         input_gradient: None,
-        ..GradientDesc::new(flat.clone())
+        ..BackwardDesc::new(flat.clone())
     };
-    let input_only = GradientDesc {
+    let input_only = BackwardDesc {
         wants_scale: false,
         wants_bias: false,
-        ..GradientDesc::new(flat.clone())
+        ..BackwardDesc::new(flat.clone())
     };
     let beside = flat.clone().with_epsilon(Epsilon::AddedToDeviation(1e-9));
-    let unsaved = GradientDesc::new(flat.clone().with_statistics(Statistics::None));
+    let unsaved = BackwardDesc::new(flat.clone().with_statistics(Statistics::None));
     cases.extend([
         Case::backward("parameters only", parameters_only),
         Case::backward("input only", input_only),
-        Case::backward("epsilon outside sqrt", GradientDesc::new(beside)),
+        Case::backward("epsilon outside sqrt", BackwardDesc::new(beside)),
         Case::backward("no statistics", unsaved),
     ]);
     cases.extend(activations().into_iter().map(|activation| {
-        let desc = GradientDesc::new(flat.clone().with_activation(activation));
+        let desc = BackwardDesc::new(flat.clone().with_activation(activation));
         Case::backward(format!("{activation}"), desc)
     }));
     cases

@@ -9,7 +9,7 @@ mod work;
 pub use work::Work;
 
 use cubecl::client::Client;
-use cubenorm_core::{DType, GradientDesc, NormDesc, StrategyChoice};
+use cubenorm_core::{BackwardDesc, DType, NormDesc, StrategyChoice};
 
 /// A problem to launch.
 #[derive(Debug, Clone)]
@@ -88,7 +88,7 @@ impl Case {
         }
     }
 
-    fn backward(name: impl Into<String>, desc: GradientDesc) -> Self {
+    fn backward(name: impl Into<String>, desc: BackwardDesc) -> Self {
         Self {
             name: name.into(),
             work: Work::Backward(desc),

@@ -2,12 +2,12 @@
 
 use cubecl::client::Client;
 use cubenorm_core::{
-    BlendDesc, DType, GradientDesc, NormDesc, Strategy, StrategyChoice, TensorDesc,
-    forward_candidates, gradient_candidates, input_problem_on, knobs, problem_on, sums_on,
+    BackwardDesc, BlendDesc, DType, NormDesc, Strategy, StrategyChoice, TensorDesc,
+    backward_candidates, forward_candidates, input_problem_on, knobs, problem_on, sums_on,
 };
 use cubenorm_kernels::{
-    ForwardTensors, GradientTensors, LaunchError, hardware, launch_blend, launch_forward,
-    launch_gradient, plan_for, plan_gradient_for,
+    BackwardTensors, ForwardTensors, LaunchError, hardware, launch_backward, launch_blend,
+    launch_forward, plan_backward_for, plan_for,
 };
 
 use super::Breadth;
@@ -18,7 +18,7 @@ pub enum Work {
     /// A normalization.
     Forward(NormDesc),
     /// Its backward pass.
-    Backward(GradientDesc),
+    Backward(BackwardDesc),
     /// An elementwise moving average.
     Blend(BlendDesc),
 }
@@ -45,7 +45,7 @@ impl Work {
     ) -> Result<Option<Strategy>, LaunchError> {
         Ok(match self {
             Self::Forward(desc) => Some(plan_for(client, desc, choice)?.strategy),
-            Self::Backward(desc) => Some(plan_gradient_for(client, desc, choice)?.strategy),
+            Self::Backward(desc) => Some(plan_backward_for(client, desc, choice)?.strategy),
             Self::Blend(_) => None,
         })
     }
@@ -76,7 +76,7 @@ impl Work {
                 launch_forward(client, desc, &tensors, choice)?;
             }
             Self::Backward(desc) => {
-                let tensors = GradientTensors {
+                let tensors = BackwardTensors {
                     input: buffer(&desc.norm.input),
                     output_gradient: buffer(&desc.output_gradient),
                     saved: optional(&desc.saved),
@@ -84,7 +84,7 @@ impl Work {
                     bias: optional(&desc.norm.bias),
                     input_gradient: None,
                 };
-                launch_gradient(client, desc, &tensors, choice)?;
+                launch_backward(client, desc, &tensors, choice)?;
             }
             Self::Blend(desc) => {
                 let previous = optional(&desc.previous);
@@ -115,7 +115,7 @@ impl Work {
                     .and_then(|problem| forward_candidates(&problem, &hardware).ok()),
                 Self::Backward(desc) => input_problem_on(desc, sums_on(desc, &hardware), &hardware)
                     .ok()
-                    .and_then(|problem| gradient_candidates(&problem, &hardware).ok()),
+                    .and_then(|problem| backward_candidates(&problem, &hardware).ok()),
                 Self::Blend(_) => None,
             };
             let all = knobs(&hardware);

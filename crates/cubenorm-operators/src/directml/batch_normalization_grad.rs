@@ -1,4 +1,4 @@
-use cubenorm_core::{GradientDesc, NormDesc, Statistics};
+use cubenorm_core::{BackwardDesc, NormDesc, Statistics};
 use serde::{Deserialize, Serialize};
 
 use super::lowering::Lowering;
@@ -196,7 +196,7 @@ impl BatchNormalizationGradient<'_> {
             .with_bias(of_bias.desc.clone());
         builder.gradient(
             Gradient {
-                desc: GradientDesc {
+                desc: BackwardDesc {
                     output_gradient: above.desc.clone(),
                     saved: Some(pairs.desc.clone()),
                     input_gradient: Some(gradient.desc.clone()),

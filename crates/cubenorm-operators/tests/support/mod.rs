@@ -4,7 +4,7 @@
 
 use cubenorm_core::{DType, Epsilon, Layout, TensorDesc, WrittenStatistics};
 use cubenorm_operators::{Blend, Gradient, Normalize, Program, Role, Slot, Step};
-use cubenorm_reference::{GradientTensors, Tensors, forward, gradient, operators};
+use cubenorm_reference::{BackwardTensors, Tensors, forward, gradient, operators};
 
 /// All indices of a shape in row-major order.
 pub fn indices(shape: &[usize]) -> Vec<Vec<usize>> {
@@ -331,7 +331,7 @@ impl Run<'_> {
         let bias = step.bias.zip(norm.bias.as_ref());
         let result = gradient(
             desc,
-            &GradientTensors {
+            &BackwardTensors {
                 input: self.read(step.input, &norm.input),
                 output_gradient: self.read(step.output_gradient, &desc.output_gradient),
                 saved: saved.map(|(slot, desc)| self.read(slot, &flat(desc))),

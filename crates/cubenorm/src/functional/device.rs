@@ -7,7 +7,7 @@ use burn::tensor::{Device, GradientCheckpointingStrategy, Tensor};
 #[cfg(feature = "cube")]
 use cubecl::client::Client;
 #[cfg(feature = "cube")]
-use cubenorm_core::GradientDesc;
+use cubenorm_core::BackwardDesc;
 use cubenorm_core::{Activation, DType, NormDesc, NormError};
 
 use crate::ops::dtype;
@@ -144,11 +144,11 @@ impl CallDevice {
 
     /// Checks that the device runs the backward pass of a description that is in order.
     #[cfg(feature = "cube")]
-    pub(super) fn check_backward(&self, desc: &GradientDesc) -> Result<(), NormError> {
+    pub(super) fn check_backward(&self, desc: &BackwardDesc) -> Result<(), NormError> {
         let Some(client) = &self.client else {
             return Ok(());
         };
-        let checked = cubenorm_kernels::check_gradient(client, desc);
+        let checked = cubenorm_kernels::check_backward(client, desc);
         checked.map_err(|refusal| self.refused("backward", refusal))
     }
 

@@ -8,8 +8,8 @@ use cubecl::client::Client;
 use cubecl::zspace::metadata::Metadata;
 use cubenorm_core::{DType, Layout, StrategyChoice, TensorDesc};
 use cubenorm_kernels::{
-    ForwardOutputs, ForwardTensors, GradientOutputs, GradientTensors, LaunchError, Tensor,
-    hardware, launch_forward, launch_gradient,
+    BackwardOutputs, BackwardTensors, ForwardOutputs, ForwardTensors, LaunchError, Tensor,
+    hardware, launch_backward, launch_forward,
 };
 
 use super::spec::Descs;
@@ -165,7 +165,7 @@ impl BackwardInputs {
         &self,
         spec: &BackwardSpec,
         choice: StrategyChoice,
-    ) -> Result<GradientOutputs, LaunchError> {
+    ) -> Result<BackwardOutputs, LaunchError> {
         let gradient = spec.desc(
             Descs {
                 input: desc(&self.input),
@@ -178,7 +178,7 @@ impl BackwardInputs {
             desc(&self.output_gradient),
             self.saved.as_ref().map(desc),
         );
-        let tensors = GradientTensors {
+        let tensors = BackwardTensors {
             input: self.input.handle.clone(),
             output_gradient: self.output_gradient.handle.clone(),
             saved: handle(&self.saved),
@@ -186,7 +186,7 @@ impl BackwardInputs {
             bias: handle(&self.bias),
             input_gradient: None,
         };
-        launch_gradient(&self.input.client, &gradient, &tensors, choice)
+        launch_backward(&self.input.client, &gradient, &tensors, choice)
     }
 }
 

@@ -130,7 +130,7 @@ impl BackwardSpec {
         tensors: Descs,
         output_gradient: TensorDesc,
         saved: Option<TensorDesc>,
-    ) -> cubenorm_core::GradientDesc {
+    ) -> cubenorm_core::BackwardDesc {
         let input = tensors.input.clone();
         let param = tensors.scale.as_ref().or(tensors.bias.as_ref());
         // Autodiff keeps no provided statistics but the pairs made of them, in the shape that both broadcast to.
@@ -146,7 +146,7 @@ impl BackwardSpec {
             ..tensors
         });
         let like_input = TensorDesc::new(input.layout.kept(), input.dtype);
-        cubenorm_core::GradientDesc {
+        cubenorm_core::BackwardDesc {
             norm,
             output_gradient,
             saved,

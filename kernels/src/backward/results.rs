@@ -1,9 +1,9 @@
 //! Outputs of the backward kernels.
 
 use cubecl::prelude::*;
-use cubenorm_core::{GradientBlueprint, Lanes};
+use cubenorm_core::{BackwardBlueprint, Lanes};
 
-use super::element::TypedGradientSource;
+use super::element::TypedBackwardSource;
 use crate::apply::Scalars;
 use crate::moments::Moments;
 use crate::operand::{Optional, row_offset};
@@ -14,7 +14,7 @@ use crate::work::Item;
 
 /// Output tensors.
 #[derive(CubeType, CubeLaunch)]
-pub(crate) struct GradientResults<F: Float, NY: Size, A: Float, N: Size> {
+pub(crate) struct BackwardResults<F: Float, NY: Size, A: Float, N: Size> {
     /// Input gradient.
     pub(crate) input: Optional<F, NY>,
     /// Pairs of `sum(dz * xhat)` and `sum(dz)` of each row. If segments are combined within the
@@ -25,14 +25,14 @@ pub(crate) struct GradientResults<F: Float, NY: Size, A: Float, N: Size> {
     pub(crate) columns: Optional<A, N>,
 }
 
-/// [`GradientResults`] for the types of a kernel.
+/// [`BackwardResults`] for the types of a kernel.
 pub(super) type TypedResults<T> =
-    GradientResults<<T as Types>::F, <T as Types>::Output, <T as Types>::A, <T as Types>::N>;
+    BackwardResults<<T as Types>::F, <T as Types>::Output, <T as Types>::A, <T as Types>::N>;
 
 /// Tensors and scalars of a backward launch.
 #[derive(CubeType)]
 pub(super) struct Bound<'a, T: Types> {
-    pub(super) source: &'a TypedGradientSource<T>,
+    pub(super) source: &'a TypedBackwardSource<T>,
     pub(super) results: &'a mut TypedResults<T>,
     pub(super) scalars: &'a Scalars,
 }
@@ -40,7 +40,7 @@ pub(super) struct Bound<'a, T: Types> {
 #[cube]
 impl<'a, T: Types> Bound<'a, T> {
     pub(super) fn new(
-        source: &'a TypedGradientSource<T>,
+        source: &'a TypedBackwardSource<T>,
         results: &'a mut TypedResults<T>,
         scalars: &'a Scalars,
     ) -> Bound<'a, T> {
@@ -62,7 +62,7 @@ pub(super) fn write_rows<T: Types>(
     results: &mut TypedResults<T>,
     sums: &Moments<T::A, T::N>,
     item: &Item,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
 ) {
     let team = comptime!(blueprint.team);
     if comptime!(blueprint.row_sums.is_some() && !blueprint.sums_runs()) {

@@ -1,7 +1,7 @@
 //! Elementwise part of the backward pass.
 
 use cubecl::prelude::*;
-use cubenorm_core::{ActivationKind, GradientBlueprint, StatisticsKind};
+use cubenorm_core::{ActivationKind, BackwardBlueprint, StatisticsKind};
 
 use crate::apply::Scalars;
 use crate::epilogue::{ParamRow, ParamRows, param, param_row, slope};
@@ -11,7 +11,7 @@ use crate::types::{One, Types};
 
 /// Input tensors of the backward kernels.
 #[derive(CubeType, CubeLaunch)]
-pub(crate) struct GradientSource<
+pub(crate) struct BackwardSource<
     F: Float,
     P: Float,
     A: Float,
@@ -27,8 +27,8 @@ pub(crate) struct GradientSource<
     pub(crate) bias: Optional<P, NB>,
 }
 
-/// [`GradientSource`] for the types of a kernel. The output gradient takes the residual's width.
-pub(crate) type TypedGradientSource<T> = GradientSource<
+/// [`BackwardSource`] for the types of a kernel. The output gradient takes the residual's width.
+pub(crate) type TypedBackwardSource<T> = BackwardSource<
     <T as Types>::F,
     <T as Types>::P,
     <T as Types>::A,
@@ -40,7 +40,7 @@ pub(crate) type TypedGradientSource<T> = GradientSource<
 
 /// Position of a row in each tensor, and its parameters that are constant along it.
 #[derive(CubeType, Clone, Copy)]
-pub(crate) struct GradientRow<A: Float, N: Size> {
+pub(crate) struct BackwardRow<A: Float, N: Size> {
     input: usize,
     output_gradient: usize,
     pub(crate) mean: ParamRow<A, N>,
@@ -49,9 +49,9 @@ pub(crate) struct GradientRow<A: Float, N: Size> {
     bias: ParamRow<A, N>,
 }
 
-/// [`GradientRow`]s of a tile.
+/// [`BackwardRow`]s of a tile.
 #[derive(CubeType)]
-pub(crate) struct GradientRows<A: Float, N: Size> {
+pub(crate) struct BackwardRows<A: Float, N: Size> {
     input: Array<usize>,
     output_gradient: Array<usize>,
     mean: ParamRows<A, N>,
@@ -61,9 +61,9 @@ pub(crate) struct GradientRows<A: Float, N: Size> {
 }
 
 #[cube]
-impl<A: Float, N: Size> GradientRows<A, N> {
+impl<A: Float, N: Size> BackwardRows<A, N> {
     pub(crate) fn room(#[comptime] rows: usize) -> Self {
-        GradientRows::<A, N> {
+        BackwardRows::<A, N> {
             input: Array::<usize>::new(rows),
             output_gradient: Array::<usize>::new(rows),
             mean: ParamRows::<A, N>::room(rows),
@@ -73,7 +73,7 @@ impl<A: Float, N: Size> GradientRows<A, N> {
         }
     }
 
-    pub(crate) fn set(&mut self, r: usize, row: &GradientRow<A, N>) {
+    pub(crate) fn set(&mut self, r: usize, row: &BackwardRow<A, N>) {
         self.input[r] = row.input;
         self.output_gradient[r] = row.output_gradient;
         self.mean.set(r, &row.mean);
@@ -82,8 +82,8 @@ impl<A: Float, N: Size> GradientRows<A, N> {
         self.bias.set(r, &row.bias);
     }
 
-    pub(crate) fn get(&self, r: usize) -> GradientRow<A, N> {
-        GradientRow::<A, N> {
+    pub(crate) fn get(&self, r: usize) -> BackwardRow<A, N> {
+        BackwardRow::<A, N> {
             input: self.input[r],
             output_gradient: self.output_gradient[r],
             mean: self.mean.get(r),
@@ -96,12 +96,12 @@ impl<A: Float, N: Size> GradientRows<A, N> {
 
 /// Locates a row.
 #[cube]
-pub(crate) fn gradient_row<T: Types>(
-    source: &TypedGradientSource<T>,
+pub(crate) fn backward_row<T: Types>(
+    source: &TypedBackwardSource<T>,
     row: usize,
     partition: &Partition,
-    #[comptime] blueprint: GradientBlueprint,
-) -> GradientRow<T::A, T::N> {
+    #[comptime] blueprint: BackwardBlueprint,
+) -> BackwardRow<T::A, T::N> {
     let cols = partition.cols;
     let lanes = comptime!(blueprint.team.lanes);
     let saved = comptime!(blueprint.saved);
@@ -109,7 +109,7 @@ pub(crate) fn gradient_row<T: Types>(
     let bias = comptime!(blueprint.bias);
     let input = comptime!(blueprint.input);
     let gradient = comptime!(blueprint.output_gradient);
-    GradientRow::<T::A, T::N> {
+    BackwardRow::<T::A, T::N> {
         input: row_start::<T::F, T::Input>(&source.input, row, cols, input, lanes),
         output_gradient: row_start::<T::F, T::Residual>(
             &source.output_gradient,
@@ -128,15 +128,15 @@ pub(crate) fn gradient_row<T: Types>(
 /// Segment that begins with a step, as a row with one scale and one bias.
 #[cube]
 pub(super) fn run_of_row<T: Types>(
-    source: &TypedGradientSource<T>,
-    row: &GradientRow<T::A, T::N>,
+    source: &TypedBackwardSource<T>,
+    row: &BackwardRow<T::A, T::N>,
     step: usize,
-    #[comptime] blueprint: GradientBlueprint,
-) -> GradientRow<T::A, T::N> {
+    #[comptime] blueprint: BackwardBlueprint,
+) -> BackwardRow<T::A, T::N> {
     let lanes = comptime!(blueprint.team.lanes);
     let (input, above) = comptime!((blueprint.input, blueprint.output_gradient));
     let params = params::<T>(source, row, step, blueprint);
-    GradientRow::<T::A, T::N> {
+    BackwardRow::<T::A, T::N> {
         input: row.input + step_offset::<T::F, T::Input, T::N>(&source.input, step, input, lanes),
         output_gradient: row.output_gradient
             + step_offset::<T::F, T::Residual, T::N>(&source.output_gradient, step, above, lanes),
@@ -161,10 +161,10 @@ pub(crate) struct Saved<A: Float> {
 }
 
 #[cube]
-impl<A: Float, N: Size> GradientRow<A, N> {
+impl<A: Float, N: Size> BackwardRow<A, N> {
     /// Row advanced by a number of elements, if both tensors are contiguous along it.
-    pub(super) fn further(&self, elements: usize) -> GradientRow<A, N> {
-        GradientRow::<A, N> {
+    pub(super) fn further(&self, elements: usize) -> BackwardRow<A, N> {
+        BackwardRow::<A, N> {
             input: self.input + elements,
             output_gradient: self.output_gradient + elements,
             mean: self.mean.same(),
@@ -210,10 +210,10 @@ pub(crate) struct Params<A: Float, N: Size> {
 /// Loads the parameters of a step.
 #[cube]
 pub(crate) fn params<T: Types>(
-    source: &TypedGradientSource<T>,
-    row: &GradientRow<T::A, T::N>,
+    source: &TypedBackwardSource<T>,
+    row: &BackwardRow<T::A, T::N>,
     step: usize,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
 ) -> Params<T::A, T::N> {
     let lanes = comptime!(blueprint.team.lanes);
     let access = comptime!(blueprint.scale);
@@ -226,10 +226,10 @@ pub(crate) fn params<T: Types>(
 /// Loads the bias of a step.
 #[cube]
 pub(crate) fn bias<T: Types>(
-    source: &TypedGradientSource<T>,
-    row: &GradientRow<T::A, T::N>,
+    source: &TypedBackwardSource<T>,
+    row: &BackwardRow<T::A, T::N>,
     step: usize,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
 ) -> Vector<T::A, T::N> {
     let lanes = comptime!(blueprint.team.lanes);
     let access = comptime!(blueprint.bias);
@@ -247,10 +247,10 @@ pub(crate) struct Step<E: Float, N: Size> {
 /// Loads a step.
 #[cube]
 pub(crate) fn read_step<T: Types, E: Float>(
-    source: &TypedGradientSource<T>,
-    row: &GradientRow<T::A, T::N>,
+    source: &TypedBackwardSource<T>,
+    row: &BackwardRow<T::A, T::N>,
     step: usize,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
 ) -> Step<E, T::N> {
     let lanes = comptime!(blueprint.team.lanes);
     let access = comptime!(blueprint.input);
@@ -270,12 +270,12 @@ pub(crate) fn read_step<T: Types, E: Float>(
 #[cube]
 pub(crate) fn element<T: Types>(
     read: &Step<T::A, T::N>,
-    source: &TypedGradientSource<T>,
-    row: &GradientRow<T::A, T::N>,
+    source: &TypedBackwardSource<T>,
+    row: &BackwardRow<T::A, T::N>,
     params: &Params<T::A, T::N>,
     step: usize,
     scalars: &Scalars,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
 ) -> Element<T::A, T::N> {
     let lanes = comptime!(blueprint.team.lanes);
     let kind = comptime!(blueprint.statistics);

@@ -6,15 +6,15 @@ use std::time::Duration;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubenorm_core::{
-    Activation, BackwardError, BackwardLaunch, BackwardSchedule, Buffer, DType, GradientDesc,
-    GradientPlan, GradientProblem, Hardware, Kernel, Knobs, LoadMode, ParamReduce, StrategyChoice,
-    TensorDesc, input_problem_on, plan_backward, plan_gradient, sums_on,
+    Activation, BackwardError, BackwardLaunch, BackwardSchedule, Buffer, DType, BackwardDesc,
+    BackwardPlan, BackwardProblem, Hardware, Kernel, Knobs, LoadMode, ParamReduce, StrategyChoice,
+    TensorDesc, input_problem_on, schedule_backward, plan_backward, sums_on,
 };
 
-use super::element::GradientSourceLaunch;
+use super::element::BackwardSourceLaunch;
 use super::fold::{FoldShape, fold};
-use super::kernel::{gradient, gradient_parts};
-use super::results::GradientResultsLaunch;
+use super::kernel::{gradient, partial_sums};
+use super::results::BackwardResultsLaunch;
 use crate::launch::args::{
     address_type, arg, check_apart, check_buffer, cube_count, cube_dim, flat_arg, lanes_of_rows,
     left_lanes, memory_type, optional_arg, partition, scalars, width,
@@ -24,11 +24,11 @@ use crate::launch::join::Strands;
 use crate::launch::memo::Memo;
 use crate::launch::memory::{allocate, allocate_bytes, launched, zeroed_words, zeros};
 use crate::launch::{LaunchError, Tensor, elem_type, hardware};
-use crate::tune::tune_gradient;
+use crate::tune::tune_backward;
 
 /// Input and output buffers of a backward pass.
 #[derive(Debug, Clone)]
-pub struct GradientTensors {
+pub struct BackwardTensors {
     /// Input of the forward pass.
     pub input: Handle,
     /// Output gradient (`dy`).
@@ -45,7 +45,7 @@ pub struct GradientTensors {
 
 /// Gradients that a backward pass has written.
 #[derive(Debug, Clone)]
-pub struct GradientOutputs {
+pub struct BackwardOutputs {
     /// Input gradient; None if not requested.
     pub input: Option<Tensor>,
     /// Scale gradient, contiguous; None if not requested.
@@ -58,20 +58,20 @@ pub struct GradientOutputs {
 ///
 /// # Errors
 ///
-/// As [`launch_gradient`], and for an empty tensor, which launches nothing.
-pub fn plan_gradient_for(
+/// As [`launch_backward`], and for an empty tensor, which launches nothing.
+pub fn plan_backward_for(
     client: &Client,
-    desc: &GradientDesc,
+    desc: &BackwardDesc,
     choice: StrategyChoice,
-) -> Result<GradientPlan, LaunchError> {
+) -> Result<BackwardPlan, LaunchError> {
     let hardware = hardware(client);
     let problem = input_problem_on(desc, sums_on(desc, &hardware), &hardware)?;
-    Ok(plan_gradient(&problem, &hardware, choice)?)
+    Ok(plan_backward(&problem, &hardware, choice)?)
 }
 
 /// Computes the backward pass of a normalization.
 ///
-/// Formulas, shapes and dtypes are those of [`GradientDesc`]. Gradients that are not requested
+/// Formulas, shapes and dtypes are those of [`BackwardDesc`]. Gradients that are not requested
 /// launch nothing.
 ///
 /// The same plan gives the same results from run to run: long sums are reduced in stages, in a
@@ -81,23 +81,23 @@ pub fn plan_gradient_for(
 /// # Errors
 ///
 /// [`LaunchError`], before anything is launched.
-pub fn launch_gradient(
+pub fn launch_backward(
     client: &Client,
-    desc: &GradientDesc,
-    tensors: &GradientTensors,
+    desc: &BackwardDesc,
+    tensors: &BackwardTensors,
     choice: StrategyChoice,
-) -> Result<GradientOutputs, LaunchError> {
+) -> Result<BackwardOutputs, LaunchError> {
     let hardware = hardware(client);
     let schedule = PREPARED.get(client, desc, choice, || {
         let problem = checked(client, desc, tensors, &hardware)?;
         let choice = match choice.budget() {
             Some(budget) if !problem.is_empty() => {
-                let knobs = tune_gradient(client, &hardware, desc, &problem, tensors, budget)?;
+                let knobs = tune_backward(client, &hardware, desc, &problem, tensors, budget)?;
                 StrategyChoice::Forced(knobs)
             }
             _ => choice,
         };
-        Ok::<_, LaunchError>(plan_backward(desc, &hardware, choice)?)
+        Ok::<_, LaunchError>(schedule_backward(desc, &hardware, choice)?)
     })?;
     check_buffers(desc, tensors)?;
     run(client, desc, tensors, &hardware, schedule)
@@ -107,16 +107,16 @@ pub fn launch_gradient(
 /// knobs if no candidate beats the analytic plan, or if the problem is too small or too large to
 /// measure.
 ///
-/// [`launch_gradient`] with [`StrategyChoice::TunedWithin`] uses the same knobs for the same
+/// [`launch_backward`] with [`StrategyChoice::TunedWithin`] uses the same knobs for the same
 /// budget. [`Tuned`](StrategyChoice::Tuned) has no budget.
 ///
 /// # Errors
 ///
-/// As [`launch_gradient`].
-pub fn tuned_gradient(
+/// As [`launch_backward`].
+pub fn tuned_backward(
     client: &Client,
-    desc: &GradientDesc,
-    tensors: &GradientTensors,
+    desc: &BackwardDesc,
+    tensors: &BackwardTensors,
     budget: Duration,
 ) -> Result<Knobs, LaunchError> {
     let hardware = hardware(client);
@@ -124,7 +124,7 @@ pub fn tuned_gradient(
     if problem.is_empty() {
         return Ok(Knobs::default());
     }
-    Ok(tune_gradient(
+    Ok(tune_backward(
         client, &hardware, desc, &problem, tensors, budget,
     )?)
 }
@@ -132,10 +132,10 @@ pub fn tuned_gradient(
 /// Validated problem of the input gradient, if the device can run it and all buffers are present.
 fn checked(
     client: &Client,
-    desc: &GradientDesc,
-    tensors: &GradientTensors,
+    desc: &BackwardDesc,
+    tensors: &BackwardTensors,
     hardware: &Hardware,
-) -> Result<GradientProblem, LaunchError> {
+) -> Result<BackwardProblem, LaunchError> {
     let problem = input_problem_on(desc, sums_on(desc, hardware), hardware)?;
     let accumulation = problem.dtype.accumulation();
     let dtypes = [problem.dtype, problem.param_dtype, accumulation];
@@ -154,9 +154,9 @@ impl From<BackwardError> for LaunchError {
     }
 }
 
-static PREPARED: Memo<GradientDesc, BackwardSchedule> = Memo::new();
+static PREPARED: Memo<BackwardDesc, BackwardSchedule> = Memo::new();
 
-fn check_buffers(desc: &GradientDesc, tensors: &GradientTensors) -> Result<(), LaunchError> {
+fn check_buffers(desc: &BackwardDesc, tensors: &BackwardTensors) -> Result<(), LaunchError> {
     let norm = &desc.norm;
     // Read only for the derivative of an activation.
     let bias = norm
@@ -205,11 +205,11 @@ fn check_buffers(desc: &GradientDesc, tensors: &GradientTensors) -> Result<(), L
 /// Launches all kernels of a backward pass.
 fn run(
     client: &Client,
-    desc: &GradientDesc,
-    tensors: &GradientTensors,
+    desc: &BackwardDesc,
+    tensors: &BackwardTensors,
     hardware: &Hardware,
     schedule: Arc<BackwardSchedule>,
-) -> Result<GradientOutputs, LaunchError> {
+) -> Result<BackwardOutputs, LaunchError> {
     let norm = &desc.norm;
     let is_empty = schedule.problem.is_empty();
     let input = desc.input_gradient.clone().map(|desc| {
@@ -227,7 +227,7 @@ fn run(
         };
         Some(Tensor { desc, handle })
     };
-    let outputs = GradientOutputs {
+    let outputs = BackwardOutputs {
         input,
         scale: param(&norm.scale, desc.wants_scale),
         bias: param(&norm.bias, desc.wants_bias),
@@ -255,7 +255,7 @@ fn run(
 /// Arguments that all launches of a backward pass share.
 struct Backward<'a> {
     client: &'a Client,
-    tensors: &'a GradientTensors,
+    tensors: &'a BackwardTensors,
     hardware: &'a Hardware,
     accumulation: DType,
 }
@@ -293,8 +293,8 @@ impl Backward<'_> {
     /// launch if that combines several channels.
     fn launch_plan(
         &self,
-        problem: &GradientProblem,
-        plan: &GradientPlan,
+        problem: &BackwardProblem,
+        plan: &BackwardPlan,
         input: Option<&Tensor>,
         rows: Option<&Handle>,
         columns: Option<(&Handle, usize)>,
@@ -335,7 +335,7 @@ impl Backward<'_> {
         // with.
         macro_rules! source {
             () => {
-                GradientSourceLaunch::new(
+                BackwardSourceLaunch::new(
                     arg(&tensors.input, &problem.input),
                     arg(&tensors.output_gradient, &problem.output_gradient),
                     optional_arg(tensors.saved.as_ref(), problem.saved.as_ref()).into(),
@@ -346,13 +346,13 @@ impl Backward<'_> {
         }
         if let Some(parts) = &parts {
             // SAFETY:
-            // 1. `GradientPlan::footprint` bounds every access, and the plan was checked against
+            // 1. `BackwardPlan::footprint` bounds every access, and the plan was checked against
             //    the device's limits.
             // 2. The caller's buffers hold the spans of their layouts (`check_buffers`).
             // 3. The workspace has the size of the footprint (`partial_statistics`). The kernel
             //    does not read it.
             unsafe {
-                gradient_parts::launch_unchecked(
+                partial_sums::launch_unchecked(
                     self.client,
                     cube_count(grid),
                     cube_dim(grid),
@@ -414,7 +414,7 @@ impl Backward<'_> {
                 width(&team, blueprint.input_gradient),
                 left_lanes(&team),
                 source!(),
-                GradientResultsLaunch::new(
+                BackwardResultsLaunch::new(
                     optional_arg(written, problem.input_gradient.as_ref()).into(),
                     rows.into(),
                     columns.map(|(handle, sums)| flat_arg(handle, sums)).into(),

@@ -1,9 +1,9 @@
 //! Row of a round: located, prefetched, and published to the cluster.
 
 use cubecl::prelude::*;
-use cubenorm_core::{GradientBlueprint, RowKept};
+use cubenorm_core::{BackwardBlueprint, RowKept};
 
-use super::element::{GradientRow, TypedGradientSource, gradient_row, read_step};
+use super::element::{BackwardRow, TypedBackwardSource, backward_row, read_step};
 use super::held::{TypedHeldRow, TypedHeldScale};
 use super::sums::sum_up_held;
 use crate::apply::Scalars;
@@ -17,14 +17,14 @@ use crate::work::{Item, Share, item, my_share, step_to_load};
 #[cube]
 #[allow(clippy::too_many_arguments)]
 pub(super) fn tell_round<T: Types>(
-    source: &TypedGradientSource<T>,
+    source: &TypedBackwardSource<T>,
     held: &TypedHeldRow<T>,
     words: &Words,
     scale: &TypedHeldScale<T>,
     round: usize,
     partition: &Partition,
     scalars: &Scalars,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
 ) {
     let team = comptime!(blueprint.team);
     let item = item(round, partition, team);
@@ -40,7 +40,7 @@ pub(super) fn tell_round<T: Types>(
 pub(super) fn share_of_item(
     item: &Item,
     partition: &Partition,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
 ) -> Share {
     let mut share = my_share(item.part, partition, blueprint.team);
     if comptime!(blueprint.row == RowKept::InTurn) {
@@ -54,13 +54,13 @@ pub(super) fn share_of_item(
 /// Locates an item's row, with its prefetched statistics.
 #[cube]
 pub(super) fn found_row<T: Types>(
-    source: &TypedGradientSource<T>,
+    source: &TypedBackwardSource<T>,
     held: &TypedHeldRow<T>,
     item: &Item,
     partition: &Partition,
-    #[comptime] blueprint: GradientBlueprint,
-) -> GradientRow<T::A, T::N> {
-    let mut found = gradient_row::<T>(source, item.row, partition, blueprint);
+    #[comptime] blueprint: BackwardBlueprint,
+) -> BackwardRow<T::A, T::N> {
+    let mut found = backward_row::<T>(source, item.row, partition, blueprint);
     if comptime!(blueprint.row.is_ahead()) {
         // The statistics came with the row, which saves another load.
         let saved = held.saved();
@@ -73,16 +73,16 @@ pub(super) fn found_row<T: Types>(
 /// Loads a unit's slice of the row of a round into registers.
 #[cube]
 pub(super) fn read_row<T: Types>(
-    source: &TypedGradientSource<T>,
+    source: &TypedBackwardSource<T>,
     held: &mut TypedHeldRow<T>,
     round: usize,
     partition: &Partition,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
 ) {
     let team = comptime!(blueprint.team);
     let item = item(round, partition, team);
     let share = my_share(item.part, partition, team);
-    let row = gradient_row::<T>(source, item.row, partition, blueprint);
+    let row = backward_row::<T>(source, item.row, partition, blueprint);
     if comptime!(blueprint.row.is_ahead()) {
         held.set_saved(&row.saved());
     }

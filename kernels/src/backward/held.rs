@@ -1,9 +1,9 @@
 //! State that a unit keeps in registers from row to row.
 
 use cubecl::prelude::*;
-use cubenorm_core::{GradientBlueprint, Hold, Lanes};
+use cubenorm_core::{BackwardBlueprint, Hold, Lanes};
 
-use super::element::{GradientRow, Params, Saved, Step, TypedGradientSource, bias, params};
+use super::element::{BackwardRow, Params, Saved, Step, TypedBackwardSource, bias, params};
 use crate::held::Cells;
 use crate::moments::lane_sum;
 use crate::operand::load;
@@ -28,7 +28,7 @@ pub(super) struct HeldColumns<A: Float, N: Size> {
 
 #[cube]
 impl<A: Float, N: Size> HeldColumns<A, N> {
-    pub(super) fn zeros(#[comptime] blueprint: GradientBlueprint) -> Self {
+    pub(super) fn zeros(#[comptime] blueprint: BackwardBlueprint) -> Self {
         let team = comptime!(blueprint.team);
         let hold = comptime!(held_sums(&blueprint));
         let are_rows = comptime!(team.lanes == Lanes::Rows);
@@ -50,7 +50,7 @@ impl<A: Float, N: Size> HeldColumns<A, N> {
         &mut self,
         #[comptime] i: usize,
         step: &ColumnStep<A, N>,
-        #[comptime] blueprint: GradientBlueprint,
+        #[comptime] blueprint: BackwardBlueprint,
     ) {
         if comptime!(blueprint.column_sums.products) {
             self.add_to(
@@ -72,7 +72,7 @@ impl<A: Float, N: Size> HeldColumns<A, N> {
         &mut self,
         #[comptime] place: usize,
         value: Vector<A, N>,
-        #[comptime] blueprint: GradientBlueprint,
+        #[comptime] blueprint: BackwardBlueprint,
     ) {
         let team = comptime!(blueprint.team);
         let hold = comptime!(held_sums(&blueprint));
@@ -91,7 +91,7 @@ impl<A: Float, N: Size> HeldColumns<A, N> {
     pub(super) fn get(
         &self,
         #[comptime] i: usize,
-        #[comptime] blueprint: GradientBlueprint,
+        #[comptime] blueprint: BackwardBlueprint,
     ) -> ColumnStep<A, N> {
         let hold = comptime!(held_sums(&blueprint));
         let (products, gradients) =
@@ -107,7 +107,7 @@ impl<A: Float, N: Size> HeldColumns<A, N> {
         &self,
         #[comptime] i: usize,
         #[comptime] kind: usize,
-        #[comptime] blueprint: GradientBlueprint,
+        #[comptime] blueprint: BackwardBlueprint,
     ) -> A {
         let hold = comptime!(held_sums(&blueprint));
         let place = comptime!(kind * blueprint.held_vectors() + i);
@@ -126,12 +126,12 @@ fn hold_if(is_here: bool, hold: Hold) -> Hold {
 }
 
 /// Staging of all sums of a unit.
-fn held_sums(blueprint: &GradientBlueprint) -> Hold {
+fn held_sums(blueprint: &BackwardBlueprint) -> Hold {
     blueprint.held_columns.times(blueprint.column_sums.count())
 }
 
 /// Index of a sum of a unit's `i`th vector among all of its sums.
-fn place(i: usize, is_gradient: bool, blueprint: &GradientBlueprint) -> usize {
+fn place(i: usize, is_gradient: bool, blueprint: &BackwardBlueprint) -> usize {
     let kind = match is_gradient {
         true => blueprint.column_sums.count() - 1,
         false => 0,
@@ -151,9 +151,9 @@ pub(super) type TypedHeldScale<T> = HeldScale<<T as Types>::P, <T as Types>::N>;
 /// Loads the scale of a unit's columns, shared by all its rows.
 #[cube]
 pub(super) fn hold_scale<T: Types>(
-    source: &TypedGradientSource<T>,
+    source: &TypedBackwardSource<T>,
     partition: &Partition,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
 ) -> TypedHeldScale<T> {
     let team = comptime!(blueprint.team);
     let hold = comptime!(blueprint.held_scale);
@@ -181,11 +181,11 @@ pub(super) fn hold_scale<T: Types>(
 #[cube]
 pub(super) fn held_params<T: Types>(
     held: &TypedHeldScale<T>,
-    source: &TypedGradientSource<T>,
-    row: &GradientRow<T::A, T::N>,
+    source: &TypedBackwardSource<T>,
+    row: &BackwardRow<T::A, T::N>,
     #[comptime] i: usize,
     step: usize,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
 ) -> Params<T::A, T::N> {
     let hold = comptime!(blueprint.held_scale);
     if comptime!(hold == Hold::Reread) {
@@ -214,7 +214,7 @@ impl<F: Float, A: Float, N: Size> HeldRow<F, A, N> {
     /// Allocates uninitialised space for a row if `is_wanted`.
     pub(super) fn new(
         #[comptime] is_wanted: bool,
-        #[comptime] blueprint: GradientBlueprint,
+        #[comptime] blueprint: BackwardBlueprint,
     ) -> Self {
         if comptime!(!is_wanted) {
             HeldRow::<F, A, N> {
@@ -265,7 +265,7 @@ impl<F: Float, A: Float, N: Size> HeldRow<F, A, N> {
     }
 
     /// Copies another row.
-    pub(super) fn take(&mut self, other: &Self, #[comptime] blueprint: GradientBlueprint) {
+    pub(super) fn take(&mut self, other: &Self, #[comptime] blueprint: BackwardBlueprint) {
         #[unroll]
         for i in 0..comptime!(blueprint.held_vectors()) {
             self.inputs.as_mut().unwrap()[i] = other.inputs.as_ref().unwrap()[i];

@@ -1,9 +1,9 @@
 //! A gradient with data, its way over a device, and central differences of the reference.
 
 use cubenorm_core::{
-    DType, GradientDesc, Layout, NormDesc, Statistics, StrategyChoice, TensorDesc,
+    BackwardDesc, DType, Layout, NormDesc, Statistics, StrategyChoice, TensorDesc,
 };
-use cubenorm_kernels::{GradientTensors, LaunchError, Tensor, launch_gradient};
+use cubenorm_kernels::{BackwardTensors, LaunchError, Tensor, launch_backward};
 
 use crate::case::{Case, decode, encode, noise, round, row_major};
 use crate::device::TestDevice;
@@ -19,9 +19,9 @@ const STEP: f64 = 3e-4;
 
 /// A gradient and the values of its tensors, as they are once rounded to their dtypes.
 #[derive(Debug, Clone)]
-pub struct GradientCase {
+pub struct BackwardCase {
     /// What to compute.
-    pub desc: GradientDesc,
+    pub desc: BackwardDesc,
     forward: Case,
     output_gradient: Vec<f64>,
 }
@@ -37,10 +37,10 @@ pub struct ActualGradients {
     pub bias: Option<Vec<f64>>,
 }
 
-impl GradientCase {
+impl BackwardCase {
     /// All gradients of a normalization, of random data.
     pub fn new(norm: NormDesc, seed: u64) -> Self {
-        Self::of(GradientDesc::new(norm), seed)
+        Self::of(BackwardDesc::new(norm), seed)
     }
 
     /// The same of an input that is given, element by element.
@@ -52,7 +52,7 @@ impl GradientCase {
     }
 
     /// The gradients of a description, of random data.
-    pub fn of(desc: GradientDesc, seed: u64) -> Self {
+    pub fn of(desc: BackwardDesc, seed: u64) -> Self {
         let gradient = &desc.output_gradient;
         let elements = gradient.layout.checked_span().expect("a test fits");
         let output_gradient = (0..elements)
@@ -105,7 +105,7 @@ impl GradientCase {
             let values = self.saved();
             upload(saved.dtype, &values)
         });
-        let tensors = GradientTensors {
+        let tensors = BackwardTensors {
             input: upload(norm.input.dtype, &self.forward.input),
             output_gradient: upload(norm.input.dtype, &self.output_gradient),
             saved: saved.filter(|_| self.desc.reads_saved()),
@@ -113,7 +113,7 @@ impl GradientCase {
             bias: param(&norm.bias, &self.forward.bias),
             input_gradient: None,
         };
-        let outputs = launch_gradient(client, &self.desc, &tensors, choice)?;
+        let outputs = launch_backward(client, &self.desc, &tensors, choice)?;
         let download = |tensor: Tensor| {
             let bytes = client.read_one(tensor.handle).expect("the launch succeeds");
             row_major(&tensor.desc.layout, &decode(tensor.desc.dtype, &bytes))
@@ -172,7 +172,7 @@ impl GradientCase {
     fn compare(&self, actual: &ActualGradients) -> Result<(), String> {
         let norm = &self.desc.norm;
         let dtype = norm.input.dtype;
-        let GradientDesc {
+        let BackwardDesc {
             input_gradient,
             wants_scale,
             wants_bias,
@@ -293,11 +293,11 @@ mod tests {
         let norm = NormDesc::new(input, [], Statistics::L2Norm)
             .with_bias(bias)
             .with_activation(Activation::Silu);
-        let mut desc = GradientDesc::new(norm);
+        let mut desc = BackwardDesc::new(norm);
         // One number again and again, so that roundings have the same sign.
         desc.output_gradient = TensorDesc::new(Layout::strided([rows, cols], [0, 0]), DType::F64);
         for seed in [8218390501008591634, 1, 2, 3] {
-            let case = GradientCase::of(desc.clone(), seed);
+            let case = BackwardCase::of(desc.clone(), seed);
             let bias = case.forward.bias.as_ref().expect("described")[1];
             let slope = |x: f64| {
                 let sigmoid = 1.0 / (1.0 + (-x).exp());

@@ -1,7 +1,7 @@
 //! Destination of the parameter-gradient partials, kept by units or accumulated in the workspace.
 
 use cubecl::prelude::*;
-use cubenorm_core::{GradientBlueprint, Hold, Lanes};
+use cubenorm_core::{BackwardBlueprint, Hold, Lanes};
 
 use super::held::{ColumnStep, HeldColumns};
 use super::results::TypedResults;
@@ -16,7 +16,7 @@ pub(super) fn write_held<T: Types>(
     results: &mut TypedResults<T>,
     held: &HeldColumns<T::A, T::N>,
     partition: &Partition,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
 ) {
     if comptime!(blueprint.team.lanes == Lanes::Rows) {
         write_held_by_cube::<T>(results, held, partition, blueprint);
@@ -31,7 +31,7 @@ fn write_held_by_cube<T: Types>(
     results: &mut TypedResults<T>,
     held: &HeldColumns<T::A, T::N>,
     partition: &Partition,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
 ) {
     let team = comptime!(blueprint.team);
     let teams = comptime!(team.columns as usize);
@@ -77,7 +77,7 @@ fn write_held_by_team<T: Types>(
     results: &mut TypedResults<T>,
     held: &HeldColumns<T::A, T::N>,
     partition: &Partition,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
 ) {
     let share = my_share(own_part(blueprint.team), partition, blueprint.team);
     let vectors = comptime!(blueprint.held_vectors());
@@ -109,7 +109,7 @@ pub(super) struct ColumnPart {
 pub(super) fn part_of_columns(
     item: &Item,
     round: usize,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
 ) -> ColumnPart {
     if comptime!(blueprint.team.parts && blueprint.team.lanes == Lanes::Rows) {
         ColumnPart {
@@ -140,7 +140,7 @@ pub(super) fn add_nothing<T: Types>(
     share: &Share,
     round: usize,
     partition: &Partition,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
 ) {
     let team = comptime!(blueprint.team);
     let adds_up = comptime!(blueprint.column_sums.any() && blueprint.held_columns == Hold::Reread);
@@ -171,7 +171,7 @@ pub(super) fn add_columns<T: Types>(
     step: usize,
     added: &ColumnStep<T::A, T::N>,
     partition: &Partition,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
 ) {
     let sums = comptime!(blueprint.column_sums);
     if comptime!(sums.any()) {

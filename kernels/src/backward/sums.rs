@@ -1,10 +1,10 @@
 //! Row sums of the backward pass: the gradient, and the gradient times the normalized value.
 
 use cubecl::prelude::*;
-use cubenorm_core::{BLOCK, GradientBlueprint, RowKept};
+use cubenorm_core::{BLOCK, BackwardBlueprint, RowKept};
 
 use super::element::{
-    Element, GradientRow, Params, TypedGradientSource, element, params, read_step,
+    Element, BackwardRow, Params, TypedBackwardSource, element, params, read_step,
 };
 use super::held::{TypedHeldRow, TypedHeldScale, held_params};
 use crate::accumulate::APART;
@@ -22,12 +22,12 @@ const UNROLL: usize = 4;
 /// xhat)`.
 #[cube]
 pub(super) fn sum_up<T: Types>(
-    source: &TypedGradientSource<T>,
-    rows: &Sequence<GradientRow<T::A, T::N>>,
+    source: &TypedBackwardSource<T>,
+    rows: &Sequence<BackwardRow<T::A, T::N>>,
     share: &Share,
     partition: &Partition,
     scalars: &Scalars,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
 ) -> Sequence<Moments<T::A, T::N>> {
     let stride = comptime!(blueprint.team.members as usize);
     let abreast = comptime!(blueprint.abreast);
@@ -106,11 +106,11 @@ pub(super) fn sum_up<T: Types>(
 /// Reduces the tail vector of a segment, given as a row of its own, from the lane `from` on.
 #[cube]
 pub(super) fn sum_up_end<T: Types>(
-    source: &TypedGradientSource<T>,
-    row: &GradientRow<T::A, T::N>,
+    source: &TypedBackwardSource<T>,
+    row: &BackwardRow<T::A, T::N>,
     from: usize,
     scalars: &Scalars,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
 ) -> Moments<T::A, T::N> {
     let step = 0usize.runtime();
     let params = params::<T>(source, row, step, blueprint);
@@ -127,13 +127,13 @@ pub(super) fn sum_up_end<T: Types>(
 /// Adds `count` steps of each row. All loads are issued before the first use.
 #[cube]
 fn add_steps<T: Types>(
-    source: &TypedGradientSource<T>,
-    rows: &Sequence<GradientRow<T::A, T::N>>,
+    source: &TypedBackwardSource<T>,
+    rows: &Sequence<BackwardRow<T::A, T::N>>,
     first: usize,
     #[comptime] count: usize,
     sums: &mut Sums<T::A, T::N>,
     scalars: &Scalars,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
 ) {
     let stride = comptime!(blueprint.team.members as usize);
     #[unroll]
@@ -147,13 +147,13 @@ fn add_steps<T: Types>(
 /// Adds a step of each row. With a tail, from the lane `from` on.
 #[cube]
 fn add_step<T: Types>(
-    source: &TypedGradientSource<T>,
-    rows: &Sequence<GradientRow<T::A, T::N>>,
+    source: &TypedBackwardSource<T>,
+    rows: &Sequence<BackwardRow<T::A, T::N>>,
     step: usize,
     from: usize,
     sums: &mut Sums<T::A, T::N>,
     scalars: &Scalars,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
 ) {
     let shared = params::<T>(source, rows.index(0usize), step, blueprint);
     #[unroll]
@@ -176,11 +176,11 @@ fn add_step<T: Types>(
 /// Parameters of a row: those of the unit's first row if shared, else loaded.
 #[cube]
 pub(super) fn params_of<T: Types>(
-    source: &TypedGradientSource<T>,
-    row: &GradientRow<T::A, T::N>,
+    source: &TypedBackwardSource<T>,
+    row: &BackwardRow<T::A, T::N>,
     shared: &Params<T::A, T::N>,
     step: usize,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
 ) -> Params<T::A, T::N> {
     if comptime!(blueprint.abreast == 1 || blueprint.shares_params()) {
         Params::<T::A, T::N> {
@@ -197,7 +197,7 @@ pub(super) fn params_of<T: Types>(
 #[cube]
 pub(super) fn summed<A: Float, N: Size>(
     element: &Element<A, N>,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
 ) -> Vector<A, N> {
     if comptime!(blueprint.weights) {
         element.deep
@@ -209,13 +209,13 @@ pub(super) fn summed<A: Float, N: Size>(
 /// [`sum_up`] of a row in registers.
 #[cube]
 pub(super) fn sum_up_held<T: Types>(
-    source: &TypedGradientSource<T>,
+    source: &TypedBackwardSource<T>,
     held: &TypedHeldRow<T>,
     scale: &TypedHeldScale<T>,
-    row: &GradientRow<T::A, T::N>,
+    row: &BackwardRow<T::A, T::N>,
     share: &Share,
     scalars: &Scalars,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
 ) -> Sequence<Moments<T::A, T::N>> {
     let mut total = Sums::<T::A, T::N>::zeros(1usize);
     // Units with many elements multiply the sum by the reciprocal deviation, instead of each
@@ -255,11 +255,11 @@ pub(super) fn sum_up_held<T: Types>(
 /// [`hear`](crate::strategy::peers::hear).
 #[cube]
 pub(super) fn sum_up_parts<T: Types>(
-    source: &TypedGradientSource<T>,
-    rows: &Sequence<GradientRow<T::A, T::N>>,
+    source: &TypedBackwardSource<T>,
+    rows: &Sequence<BackwardRow<T::A, T::N>>,
     partition: &Partition,
     scalars: &Scalars,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
 ) -> Moments<T::A, T::N> {
     let team = comptime!(blueprint.team);
     let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
@@ -290,12 +290,12 @@ pub(super) fn sum_up_parts<T: Types>(
 /// barriers.
 #[cube]
 fn sum_up_in_order<T: Types>(
-    source: &TypedGradientSource<T>,
-    row: &GradientRow<T::A, T::N>,
+    source: &TypedBackwardSource<T>,
+    row: &BackwardRow<T::A, T::N>,
     share: &Share,
     partition: &Partition,
     scalars: &Scalars,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
 ) -> Moments<T::A, T::N> {
     let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
     let mut plain = zero;

@@ -28,7 +28,7 @@ use crate::{
 /// The gradients of output and input have the input's shape and dtype. The gradients of scale and
 /// bias have their shapes and dtypes.
 #[derive(Debug, Clone, PartialEq, Hash, Serialize, Deserialize)]
-pub struct GradientDesc {
+pub struct BackwardDesc {
     /// The normalization. Its input is the normalized tensor: the sum if a residual is added first.
     /// Its own outputs are ignored.
     pub norm: NormDesc,
@@ -48,7 +48,7 @@ pub struct GradientDesc {
 
 /// A backward pass in canonical form: `rows` groups of `cols` elements, with two sums over each.
 #[derive(Debug, Clone, PartialEq)]
-pub struct GradientProblem {
+pub struct BackwardProblem {
     /// Number of groups, or of their segments.
     pub rows: usize,
     /// Elements of each group or segment.
@@ -112,7 +112,7 @@ impl ColumnSums {
     }
 }
 
-/// The source of the gradients of scale and bias in a [`GradientProblem`] over some axes.
+/// The source of the gradients of scale and bias in a [`BackwardProblem`] over some axes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParamSums {
     /// Not this problem.
@@ -129,7 +129,7 @@ pub enum ParamSums {
     Columns,
 }
 
-impl GradientDesc {
+impl BackwardDesc {
     /// The gradients of input, scale and bias of a normalization, laid out like the input without
     /// its gaps.
     pub fn new(norm: NormDesc) -> Self {
@@ -398,7 +398,7 @@ impl GradientDesc {
     /// # Errors
     ///
     /// As [`validate`](Self::validate).
-    pub fn input_problem(&self, sums: ParamSums) -> Result<GradientProblem, NormError> {
+    pub fn input_problem(&self, sums: ParamSums) -> Result<BackwardProblem, NormError> {
         self.validate()?;
         self.problem(&self.norm.axes, sums)
     }
@@ -409,18 +409,18 @@ impl GradientDesc {
     /// # Errors
     ///
     /// As [`validate`](Self::validate).
-    pub fn param_problem(&self, shape: &[usize]) -> Result<GradientProblem, NormError> {
+    pub fn param_problem(&self, shape: &[usize]) -> Result<BackwardProblem, NormError> {
         self.validate()?;
         let repeated = self.repeated(shape);
         let axes: Vec<usize> = (0..repeated.len()).filter(|&dim| repeated[dim]).collect();
         let problem = self.problem(&axes, ParamSums::Rows)?;
-        Ok(GradientProblem {
+        Ok(BackwardProblem {
             input_gradient: None,
             ..problem
         })
     }
 
-    fn problem(&self, axes: &[usize], sums: ParamSums) -> Result<GradientProblem, NormError> {
+    fn problem(&self, axes: &[usize], sums: ParamSums) -> Result<BackwardProblem, NormError> {
         let norm = self.forward();
         let forward = norm.problem()?;
         let shape = norm.input.shape();
@@ -436,7 +436,7 @@ impl GradientDesc {
             false => None,
         };
         let strands = self.strands().filter(|_| sums == ParamSums::Strands);
-        Ok(GradientProblem {
+        Ok(BackwardProblem {
             rows: split.rows,
             cols: split.cols,
             strands: strands.map_or(1, |strands| strands.count),
@@ -482,7 +482,7 @@ impl GradientDesc {
     }
 }
 
-impl GradientProblem {
+impl BackwardProblem {
     /// True if there is nothing to compute.
     pub fn is_empty(&self) -> bool {
         self.rows == 0 || self.cols == 0

@@ -1,11 +1,11 @@
 //! Backward pass of a tile of adjacent rows on a CPU: see [`crate::side_by_side`].
 
 use cubecl::prelude::*;
-use cubenorm_core::{BLOCK, GradientBlueprint};
+use cubenorm_core::{BLOCK, BackwardBlueprint};
 
 use super::columns::{add_columns, add_nothing, part_of_columns};
 use super::correction::{Correction, correction, passed_back};
-use super::element::{GradientRows, TypedGradientSource, element, gradient_row, params, read_step};
+use super::element::{BackwardRows, TypedBackwardSource, element, backward_row, params, read_step};
 use super::held::ColumnStep;
 use super::results::{Bound, write_rows, write_strands};
 use super::step::column_step;
@@ -57,15 +57,15 @@ impl<A: Float, N: Size> WrittenRows<A, N> {
 /// Locates the rows of a tile. The first of them is the work item `round`.
 #[cube]
 fn find_rows<T: Types>(
-    source: &TypedGradientSource<T>,
+    source: &TypedBackwardSource<T>,
     round: usize,
     partition: &Partition,
-    #[comptime] blueprint: GradientBlueprint,
-) -> GradientRows<T::A, T::N> {
-    let mut rows = GradientRows::<T::A, T::N>::room(blueprint.abreast);
+    #[comptime] blueprint: BackwardBlueprint,
+) -> BackwardRows<T::A, T::N> {
+    let mut rows = BackwardRows::<T::A, T::N>::room(blueprint.abreast);
     for r in 0..blueprint.abreast {
         let item = item(round + r, partition, blueprint.team);
-        let row = gradient_row::<T>(source, item.row, partition, blueprint);
+        let row = backward_row::<T>(source, item.row, partition, blueprint);
         rows.set(r, &row);
     }
     rows
@@ -74,11 +74,11 @@ fn find_rows<T: Types>(
 /// Reduces a unit's slice of each row: the tiled form of [`sum_up`](super::sums::sum_up).
 #[cube]
 fn sum_up<T: Types>(
-    source: &TypedGradientSource<T>,
-    rows: &GradientRows<T::A, T::N>,
+    source: &TypedBackwardSource<T>,
+    rows: &BackwardRows<T::A, T::N>,
     share: &Share,
     scalars: &Scalars,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
 ) -> Sums<T::A, T::N> {
     let abreast = comptime!(blueprint.abreast);
     let mut total = Sums::<T::A, T::N>::zeros(abreast);
@@ -128,7 +128,7 @@ pub(super) fn pass_back_side_by_side<T: Types, W: Size>(
     parts: &Optional<T::A, W>,
     round: usize,
     partition: &Partition,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
 ) {
     let team = comptime!(blueprint.team);
     let first = item(round, partition, team);
@@ -251,15 +251,15 @@ pub(super) fn pass_back_side_by_side<T: Types, W: Size>(
     }
 }
 
-/// Tiled form of [`gradient_parts`](super::kernel::gradient_parts).
+/// Tiled form of [`partial_sums`](super::kernel::gradient_parts).
 #[cube]
 pub(super) fn sum_up_side_by_side<T: Types, W: Size>(
-    source: &TypedGradientSource<T>,
+    source: &TypedBackwardSource<T>,
     workspace: &mut Workspace<T::A, W>,
     round: usize,
     partition: &Partition,
     scalars: &Scalars,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
 ) {
     let team = comptime!(blueprint.team);
     let first = item(round, partition, team);

@@ -1,9 +1,9 @@
 //! Input gradient: the row's gradient minus its correction.
 
 use cubecl::prelude::*;
-use cubenorm_core::{GradientBlueprint, RowKept, StatisticsKind};
+use cubenorm_core::{BackwardBlueprint, RowKept, StatisticsKind};
 
-use super::element::{Element, GradientRow};
+use super::element::{Element, BackwardRow};
 use crate::apply::Scalars;
 use crate::moments::Moments;
 use crate::strategy::split::{Partition, row_elements};
@@ -19,10 +19,10 @@ pub(super) struct Correction<A: Float, N: Size> {
 #[cube]
 pub(super) fn correction<A: Float, N: Size>(
     sums: &Moments<A, N>,
-    row: &GradientRow<A, N>,
+    row: &BackwardRow<A, N>,
     partition: &Partition,
     scalars: &Scalars,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
 ) -> Correction<A, N> {
     let kind = comptime!(blueprint.statistics);
     let mut sum = sums.mean;
@@ -69,7 +69,7 @@ pub(super) fn correction<A: Float, N: Size>(
 fn mean_of<A: Float, N: Size>(
     sum: Vector<A, N>,
     count: Vector<A, N>,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
 ) -> Vector<A, N> {
     if comptime!(blueprint.row == RowKept::InTurn) {
         // A division is a call, and a unit with this many live registers would spill. One
@@ -85,7 +85,7 @@ fn mean_of<A: Float, N: Size>(
 pub(super) fn passed_back<A: Float, N: Size>(
     element: &Element<A, N>,
     correction: &Correction<A, N>,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
 ) -> Vector<A, N> {
     if comptime!(blueprint.has_one_element) {
         // Exactly 0: a fused multiply-add may leave a rounding error, which the reciprocal

@@ -1,10 +1,10 @@
 //! Backward pass over segments of columns, each with one scale and one bias.
 
 use cubecl::prelude::*;
-use cubenorm_core::{AccessBlueprint, GradientBlueprint, Lanes, Level, Team};
+use cubenorm_core::{AccessBlueprint, BackwardBlueprint, Lanes, Level, Team};
 
 use super::columns::ColumnPart;
-use super::element::{GradientRow, TypedGradientSource, params, run_of_row};
+use super::element::{BackwardRow, TypedBackwardSource, params, run_of_row};
 use super::results::Bound;
 use super::step::{Abreast, pass_steps};
 use super::sums::{sum_up, sum_up_end};
@@ -18,13 +18,13 @@ use crate::types::{One, Types};
 use crate::work::Share;
 
 /// Blueprint of a segment as a row of its own, without its tail.
-fn of_run(blueprint: GradientBlueprint) -> GradientBlueprint {
+fn of_run(blueprint: BackwardBlueprint) -> BackwardBlueprint {
     let constant = |access: AccessBlueprint| AccessBlueprint {
         col_dims: 0,
         ragged: false,
         ..access
     };
-    GradientBlueprint {
+    BackwardBlueprint {
         team: Team {
             ragged: false,
             ..blueprint.team
@@ -57,18 +57,18 @@ fn to_end<N: Size>(partition: &Partition) -> usize {
 /// Reduces the segment that begins with a step, before its scale is applied.
 #[cube]
 fn sum_up_run<T: Types>(
-    source: &TypedGradientSource<T>,
-    row: &GradientRow<T::A, T::N>,
+    source: &TypedBackwardSource<T>,
+    row: &BackwardRow<T::A, T::N>,
     step: usize,
     partition: &Partition,
     scalars: &Scalars,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
 ) -> Moments<T::A, T::N> {
-    let of_run = comptime!(GradientBlueprint {
+    let of_run = comptime!(BackwardBlueprint {
         weights: false,
         ..of_run(blueprint)
     });
-    let mut rows = Sequence::<GradientRow<T::A, T::N>>::new();
+    let mut rows = Sequence::<BackwardRow<T::A, T::N>>::new();
     rows.push(run_of_row::<T>(source, row, step, blueprint));
     let share = Share {
         begin: 0usize.runtime(),
@@ -92,7 +92,7 @@ pub(super) fn pass_runs<T: Types>(
     part: &ColumnPart,
     bound: &mut Bound<'_, T>,
     partition: &Partition,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
 ) {
     let of_run = comptime!(of_run(blueprint));
     let team = comptime!(blueprint.team);
@@ -129,11 +129,11 @@ pub(super) fn pass_runs<T: Types>(
 /// segments.
 #[cube]
 pub(super) fn sum_up_runs<T: Types>(
-    sources: &Sequence<GradientRow<T::A, T::N>>,
+    sources: &Sequence<BackwardRow<T::A, T::N>>,
     group: usize,
     bound: &mut Bound<'_, T>,
     partition: &Partition,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
 ) -> Sequence<Moments<T::A, T::N>> {
     let team = comptime!(blueprint.team);
     let finders = comptime!(match team.level {
@@ -145,7 +145,7 @@ pub(super) fn sum_up_runs<T: Types>(
         },
     });
     // Scaled once per segment.
-    let of_run = comptime!(GradientBlueprint {
+    let of_run = comptime!(BackwardBlueprint {
         team: finders,
         weights: false,
         ..blueprint

@@ -1,12 +1,12 @@
 //! Backward pass of one step.
 
 use cubecl::prelude::*;
-use cubenorm_core::{GradientBlueprint, Level};
+use cubenorm_core::{BackwardBlueprint, Level};
 
 use super::columns::{ColumnPart, add_columns};
 use super::correction::{Correction, passed_back};
 use super::element::{
-    Element, GradientRow, Params, Step, TypedGradientSource, element, params, read_step,
+    Element, BackwardRow, Params, Step, TypedBackwardSource, element, params, read_step,
 };
 use super::held::ColumnStep;
 use super::results::Bound;
@@ -46,15 +46,15 @@ impl<A: Float, N: Size> Row<A, N> {
 /// Rows of one unit.
 #[derive(CubeType)]
 pub(super) struct Abreast<A: Float, N: Size> {
-    pub(super) sources: Sequence<GradientRow<A, N>>,
+    pub(super) sources: Sequence<BackwardRow<A, N>>,
     pub(super) rows: Sequence<Row<A, N>>,
 }
 
 #[cube]
 impl<A: Float, N: Size> Abreast<A, N> {
     /// A single row.
-    pub(super) fn one(source: GradientRow<A, N>, row: Row<A, N>) -> Abreast<A, N> {
-        let mut sources = Sequence::<GradientRow<A, N>>::new();
+    pub(super) fn one(source: BackwardRow<A, N>, row: Row<A, N>) -> Abreast<A, N> {
+        let mut sources = Sequence::<BackwardRow<A, N>>::new();
         sources.push(source);
         let mut rows = Sequence::<Row<A, N>>::new();
         rows.push(row);
@@ -70,7 +70,7 @@ pub(super) fn pass_steps<T: Types>(
     part: &ColumnPart,
     bound: &mut Bound<'_, T>,
     partition: &Partition,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
 ) {
     let members = comptime!(blueprint.team.members as usize);
     let ahead = comptime!(blueprint.under_way);
@@ -115,7 +115,7 @@ fn pass_step<T: Types>(
     part: &ColumnPart,
     bound: &mut Bound<'_, T>,
     partition: &Partition,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
 ) {
     let shared = params::<T>(bound.source, abreast.sources.index(0usize), step, blueprint);
     let sums = write_step::<T>(reads, abreast, &shared, step, bound, blueprint);
@@ -125,10 +125,10 @@ fn pass_step<T: Types>(
 /// Loads a step of each row. Rows out of bounds repeat one that is in bounds.
 #[cube]
 pub(super) fn read_steps<T: Types>(
-    source: &TypedGradientSource<T>,
-    sources: &Sequence<GradientRow<T::A, T::N>>,
+    source: &TypedBackwardSource<T>,
+    sources: &Sequence<BackwardRow<T::A, T::N>>,
     step: usize,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
 ) -> Sequence<Step<T::A, T::N>> {
     let mut reads = Sequence::<Step<T::A, T::N>>::new();
     #[unroll]
@@ -152,7 +152,7 @@ pub(super) fn write_step<T: Types>(
     shared: &Params<T::A, T::N>,
     step: usize,
     bound: &mut Bound<'_, T>,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
 ) -> ColumnStep<T::A, T::N> {
     if comptime!(blueprint.abreast == 1 && blueprint.team.level != Level::Column) {
         // A single row is in bounds here, and skipping the zero initialisation is faster.
@@ -185,7 +185,7 @@ fn write_row_step<T: Types>(
     shared: &Params<T::A, T::N>,
     step: usize,
     bound: &mut Bound<'_, T>,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
 ) -> ColumnStep<T::A, T::N> {
     let (source, row) = (abreast.sources.index(r), abreast.rows.index(r));
     let params = params_of::<T>(bound.source, source, shared, step, blueprint);
@@ -214,7 +214,7 @@ fn write_row_step<T: Types>(
 pub(super) fn column_step<A: Float, N: Size>(
     element: &Element<A, N>,
     first_lane: usize,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
 ) -> ColumnStep<A, N> {
     let gradients = if comptime!(blueprint.team.ragged_rows && blueprint.column_sums.any()) {
         lanes_from::<A, N>(element.shallow, first_lane)

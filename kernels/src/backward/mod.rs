@@ -26,5 +26,5 @@ mod step;
 mod sums;
 
 pub use launch::{
-    GradientOutputs, GradientTensors, launch_gradient, plan_gradient_for, tuned_gradient,
+    BackwardOutputs, BackwardTensors, launch_backward, plan_backward_for, tuned_backward,
 };

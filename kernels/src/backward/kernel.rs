@@ -2,13 +2,13 @@
 
 use cubecl::prelude::*;
 use cubenorm_caches::wait_for_stores;
-use cubenorm_core::{GradientBlueprint, Hold, Level, RowKept};
+use cubenorm_core::{BackwardBlueprint, Hold, Level, RowKept};
 
 use super::columns::{add_nothing, part_of_columns, write_held};
 use super::correction::correction;
-use super::element::{GradientRow, GradientSource, Step, TypedGradientSource, gradient_row};
+use super::element::{BackwardRow, BackwardSource, Step, TypedBackwardSource, backward_row};
 use super::held::{HeldColumns, HeldRow, TypedHeldRow, TypedHeldScale, held_params, hold_scale};
-use super::results::{Bound, GradientResults, write_rows};
+use super::results::{Bound, BackwardResults, write_rows};
 use super::row::{found_row, read_row, share_of_item, tell_round};
 use super::runs::{pass_runs, sum_up_runs};
 use super::side_by_side::{pass_back_side_by_side, sum_up_side_by_side};
@@ -24,7 +24,7 @@ use crate::strategy::strands::joined;
 use crate::types::{One, Typed, Types};
 use crate::work::{first_own_lane, has_step, item, my_share, step_to_load};
 
-/// Backward kernel. A team reduces a row, or merges the parts that [`gradient_parts`] has written,
+/// Backward kernel. A team reduces a row, or merges the parts that [`partial_sums`] has written,
 /// and writes the requested gradients.
 #[cube(launch_unchecked, address_type = "dynamic")]
 #[allow(clippy::too_many_arguments)]
@@ -40,13 +40,13 @@ pub(crate) fn gradient<
     Output: Size,
     W: Size,
 >(
-    source: &GradientSource<F, P, A, Input, Above, Scale, Bias>,
-    results: &mut GradientResults<F, Output, A, N>,
+    source: &BackwardSource<F, P, A, Input, Above, Scale, Bias>,
+    results: &mut BackwardResults<F, Output, A, N>,
     parts: &Optional<A, W>,
     words: &Words,
     partition: Partition,
     scalars: Scalars,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
     #[define(F)] _dtype: ElemType,
     #[define(P)] _param_dtype: ElemType,
     #[define(A)] _accumulation: ElemType,
@@ -105,7 +105,7 @@ pub(crate) fn gradient<
                 W,
             >(&mut bound, parts, round, &partition, blueprint);
         } else {
-            gradient_items::<
+            backward_items::<
                 Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, Output)>,
                 W,
             >(
@@ -115,7 +115,7 @@ pub(crate) fn gradient<
         }
         round += comptime!(blueprint.abreast);
         if comptime!(blueprint.row == RowKept::InTurn) {
-            gradient_items::<
+            backward_items::<
                 Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, Output)>,
                 W,
             >(
@@ -148,7 +148,7 @@ pub(crate) fn gradient<
 ///   published here. `row` then receives the row of the round after.
 #[cube]
 #[allow(clippy::too_many_arguments)]
-fn gradient_items<T: Types, W: Size>(
+fn backward_items<T: Types, W: Size>(
     bound: &mut Bound<'_, T>,
     parts: &Optional<T::A, W>,
     words: &Words,
@@ -158,7 +158,7 @@ fn gradient_items<T: Types, W: Size>(
     next: &mut TypedHeldRow<T>,
     round: usize,
     partition: &Partition,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
 ) {
     let team = comptime!(blueprint.team);
     let first = item(round, partition, team);
@@ -171,7 +171,7 @@ fn gradient_items<T: Types, W: Size>(
         if comptime!(blueprint.row == RowKept::Ahead) {
             row.take(&*next, blueprint);
         }
-        let mut sources = Sequence::<GradientRow<T::A, T::N>>::new();
+        let mut sources = Sequence::<BackwardRow<T::A, T::N>>::new();
         let mut outputs = Sequence::<usize>::new();
         #[unroll]
         for r in 0..blueprint.abreast {
@@ -357,7 +357,7 @@ fn gradient_items<T: Types, W: Size>(
 /// First launch of a split row. Writes the sums of each part to the workspace.
 #[cube(launch_unchecked, address_type = "dynamic")]
 #[allow(clippy::too_many_arguments)]
-pub(crate) fn gradient_parts<
+pub(crate) fn partial_sums<
     F: Float,
     P: Float,
     A: Float,
@@ -368,11 +368,11 @@ pub(crate) fn gradient_parts<
     Bias: Size,
     W: Size,
 >(
-    source: &GradientSource<F, P, A, Input, Above, Scale, Bias>,
+    source: &BackwardSource<F, P, A, Input, Above, Scale, Bias>,
     workspace: &mut Tensor<Vector<A, W>>,
     partition: Partition,
     scalars: Scalars,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
     #[define(F)] _dtype: ElemType,
     #[define(P)] _param_dtype: ElemType,
     #[define(A)] _accumulation: ElemType,
@@ -395,19 +395,19 @@ pub(crate) fn gradient_parts<
 
 #[cube]
 fn part_item<T: Types, W: Size>(
-    source: &TypedGradientSource<T>,
+    source: &TypedBackwardSource<T>,
     workspace: &mut Tensor<Vector<T::A, W>>,
     round: usize,
     partition: &Partition,
     scalars: &Scalars,
-    #[comptime] blueprint: GradientBlueprint,
+    #[comptime] blueprint: BackwardBlueprint,
 ) {
     let team = comptime!(blueprint.team);
     let item = item(round, partition, team);
     let comes = item.exists || comptime!(team.level == Level::Column);
     if comes {
-        let mut rows = Sequence::<GradientRow<T::A, T::N>>::new();
-        rows.push(gradient_row::<T>(source, item.row, partition, blueprint));
+        let mut rows = Sequence::<BackwardRow<T::A, T::N>>::new();
+        rows.push(backward_row::<T>(source, item.row, partition, blueprint));
         let share = my_share(item.part, partition, team);
         let mine = sum_up::<T>(source, &rows, &share, partition, scalars, blueprint);
         let merged = merge_team::<T::A, T::N>(mine.index(0usize), team);
