@@ -3,12 +3,12 @@
 use cubecl::prelude::*;
 use cubenorm_core::{BLOCK, Blueprint, Merge, StatisticsKind, Team};
 
-use crate::moments::{Moments, Sums, divided, fold_lanes, fold_lanes_from, merge};
+use crate::moments::{Moments, Sums, divided, reduce_lanes, reduce_lanes_from, merge};
 use crate::runs::{further_row, of_run, run_start};
 use crate::scaled;
 use crate::source::{SourceRow, SourceRows, TypedSource, read, shifted};
 use crate::strategy::split::{Partition, row_elements};
-use crate::strategy::{merge_folded, merge_team};
+use crate::strategy::{merge_reduced, merge_team};
 use crate::types::{One, Types};
 use crate::work::Share;
 
@@ -221,9 +221,9 @@ fn ragged_moments<T: Types>(
             done += 1;
         }
     }
-    let whole = fold_lanes::<T::A, T::N>(&whole.of_row(0usize), team);
-    let ends = fold_lanes_from::<T::A, T::N>(&ends.of_row(0usize), overlap, team);
-    merge_folded::<T::A, T::N>(&merge::<T::A, One>(&whole, &ends, team), team)
+    let whole = reduce_lanes::<T::A, T::N>(&whole.of_row(0usize), team);
+    let ends = reduce_lanes_from::<T::A, T::N>(&ends.of_row(0usize), overlap, team);
+    merge_reduced::<T::A, T::N>(&merge::<T::A, One>(&whole, &ends, team), team)
 }
 
 /// Moments of one vector.

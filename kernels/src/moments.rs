@@ -164,27 +164,27 @@ pub(crate) fn lane_sum<A: Float, N: Size>(vector: Vector<A, N>, #[comptime] team
 
 /// Merges the lanes of a vector that belong to one row. All lanes have equal counts.
 #[cube]
-pub(crate) fn fold_lanes<A: Float, N: Size>(
+pub(crate) fn reduce_lanes<A: Float, N: Size>(
     lanes: &Moments<A, N>,
     #[comptime] team: Team,
 ) -> Moments<A, One> {
     let width = A::new(comptime!(team.vector as f32));
-    fold::<A, N>(lanes, width, 0usize.runtime(), true, team)
+    reduce::<A, N>(lanes, width, 0usize.runtime(), true, team)
 }
 
-/// [`fold_lanes`] without the lanes before `first`.
+/// [`reduce_lanes`] without the lanes before `first`.
 #[cube]
-pub(crate) fn fold_lanes_from<A: Float, N: Size>(
+pub(crate) fn reduce_lanes_from<A: Float, N: Size>(
     lanes: &Moments<A, N>,
     first: usize,
     #[comptime] team: Team,
 ) -> Moments<A, One> {
     let width = A::cast_from(N::value() - first);
-    fold::<A, N>(lanes, width, first, false, team)
+    reduce::<A, N>(lanes, width, first, false, team)
 }
 
 #[cube]
-fn fold<A: Float, N: Size>(
+fn reduce<A: Float, N: Size>(
     lanes: &Moments<A, N>,
     width: A,
     first: usize,

@@ -14,7 +14,7 @@
 mod columns;
 mod correction;
 mod element;
-mod fold;
+mod param_reduce;
 mod held;
 mod kernel;
 mod launch;

@@ -12,7 +12,7 @@ use cubenorm_core::{
 };
 
 use super::element::BackwardSourceLaunch;
-use super::fold::{FoldShape, fold};
+use super::param_reduce::{ParamReduceShape, param_reduce};
 use super::kernel::{gradient, partial_sums};
 use super::results::BackwardResultsLaunch;
 use crate::launch::args::{
@@ -456,7 +456,7 @@ impl Backward<'_> {
         };
         let address = address_type(self.client, [], partials.elements.max(*elements))?;
         let [columns, members, _] = reduce.cube_dim;
-        let shape = FoldShape {
+        let shape = ParamReduceShape {
             members: members as usize,
             columns: columns as usize,
             in_blocks: self.hardware.cpu_cores.is_some(),
@@ -475,7 +475,7 @@ impl Backward<'_> {
         // 2. The previous launch has written all partials of each element of a parameter.
         // 3. Each gradient has as many elements as the reduction writes.
         unsafe {
-            fold::launch_unchecked(
+            param_reduce::launch_unchecked(
                 self.client,
                 CubeCount::Static(x, y, z),
                 CubeDim::new_2d(columns, members),

@@ -25,7 +25,7 @@ pub(crate) mod unit;
 use cubecl::prelude::*;
 use cubenorm_core::{Lanes, Level, Merge, Team};
 
-use crate::moments::{Moments, fold_lanes, same};
+use crate::moments::{Moments, reduce_lanes, same};
 use crate::types::One;
 
 /// Index of this unit's team in the launch.
@@ -70,8 +70,8 @@ pub(crate) fn merge_team<A: Float, N: Size>(
     #[comptime] team: Team,
 ) -> Moments<A, N> {
     if comptime!(team.lanes == Lanes::Columns) {
-        let folded = fold_lanes::<A, N>(mine, team);
-        merge_folded::<A, N>(&folded, team)
+        let folded = reduce_lanes::<A, N>(mine, team);
+        merge_reduced::<A, N>(&folded, team)
     } else if comptime!(team.level == Level::Column) {
         column::merge_units::<A, N>(mine, team)
     } else {
@@ -101,7 +101,7 @@ pub(crate) fn team_sum<A: Float, N: Size>(
 
 /// Merges the partial statistics of a team after the lanes of a vector have been merged.
 #[cube]
-pub(crate) fn merge_folded<A: Float, N: Size>(
+pub(crate) fn merge_reduced<A: Float, N: Size>(
     folded: &Moments<A, One>,
     #[comptime] team: Team,
 ) -> Moments<A, N> {

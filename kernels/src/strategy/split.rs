@@ -8,7 +8,7 @@ use cubecl::prelude::*;
 use cubenorm_core::{Lanes, Team};
 
 use crate::moments::{Moments, merge};
-use crate::strategy::{member, merge_folded, merge_team};
+use crate::strategy::{member, merge_reduced, merge_team};
 use crate::types::One;
 
 /// Partial statistics in part-major order: means of all row groups for each part, then `m2` in the
@@ -146,7 +146,7 @@ pub(crate) fn merge_parts<A: Float, N: Size, W: Size>(
             mean: Vector::new(mean.extract(0usize)),
             m2: Vector::new(squares.extract(0usize)),
         };
-        merge_folded::<A, N>(&folded, team)
+        merge_reduced::<A, N>(&folded, team)
     } else {
         let lanes = Moments::<A, N> {
             count,

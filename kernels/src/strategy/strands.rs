@@ -10,7 +10,7 @@ use cubenorm_core::{AccessBlueprint, Lanes, Team};
 use crate::moments::{Moments, merge};
 use crate::operand::{Optional, row_offset};
 use crate::strategy::split::{Partition, Workspace, part_count};
-use crate::strategy::{member, merge_folded, team_count, team_index};
+use crate::strategy::{member, merge_reduced, team_count, team_index};
 use crate::types::One;
 
 /// Comptime arguments of the combine kernel.
@@ -97,7 +97,7 @@ pub(crate) fn join<A: Float, P: Float>(
             place += comptime!(team.members as usize);
         }
         let mine = Moments::<A, One> { count, mean, m2 };
-        let all = merge_folded::<A, One>(&mine, team);
+        let all = merge_reduced::<A, One>(&mine, team);
         if member(team) == 0 {
             joined[row] = all.mean;
             joined[rows + row] = all.m2;

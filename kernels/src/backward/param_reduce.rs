@@ -16,7 +16,7 @@ const UNDER_WAY: usize = 4;
 /// `offset`, sums of the second at `second_offset`.
 #[cube(launch_unchecked, address_type = "dynamic")]
 #[allow(clippy::too_many_arguments)]
-pub(crate) fn fold<A: Float, H: Float, N: Size>(
+pub(crate) fn param_reduce<A: Float, H: Float, N: Size>(
     sums: &Tensor<Vector<A, N>>,
     output: &mut Tensor<Vector<H, N>>,
     second: &mut Optional<H, N>,
@@ -25,7 +25,7 @@ pub(crate) fn fold<A: Float, H: Float, N: Size>(
     offset: usize,
     second_offset: usize,
     rounds: usize,
-    #[comptime] shape: FoldShape,
+    #[comptime] shape: ParamReduceShape,
     #[define(A)] _accumulation: ElemType,
     #[define(H)] _dtype: ElemType,
 ) {
@@ -113,7 +113,7 @@ fn part_of<A: Float, N: Size>(
 
 /// Comptime arguments of the reduction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct FoldShape {
+pub(crate) struct ParamReduceShape {
     /// Units that share the parts of a vector: a power of two.
     pub(crate) members: usize,
     /// Adjacent vectors of a cube.
@@ -129,7 +129,7 @@ pub(crate) struct FoldShape {
     pub(crate) mode: LoadMode,
 }
 
-impl FoldShape {
+impl ParamReduceShape {
     /// Access to the partials: elements as rows, parts as columns.
     fn access(self) -> AccessBlueprint {
         AccessBlueprint {
