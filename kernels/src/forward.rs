@@ -19,7 +19,7 @@ use crate::source::{
     source_start,
 };
 use crate::strategy::split::{Partition, merge_parts, row_elements, write_part};
-use crate::strategy::strands::{Joined, joined, write_shift};
+use crate::strategy::segments::{Combined, combined, write_shift};
 use crate::strategy::{member, merge_team, team_sum};
 use crate::types::{One, Types};
 use crate::work::{Item, Share, item, my_share};
@@ -184,7 +184,7 @@ fn write_statistics<T: Types>(
                     statistics.rstd.extract(lane)
                 };
                 // Combined segments share one pair, which the first segment writes.
-                if comptime!(!blueprint.team.joined) || row % partition.strands == 0 {
+                if comptime!(!blueprint.team.segmented) || row % partition.segments == 0 {
                     tensor[pair] = Vector::new(mean);
                     tensor[pair + 1] = Vector::new(second);
                 }
@@ -224,7 +224,7 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
             let item = item(round + r, partition, blueprint.team);
             // Segments that another launch combines share one shift, so none is sampled here.
             let samples = comptime!(Blueprint {
-                shifts: blueprint.shifts && !blueprint.team.joined,
+                shifts: blueprint.shifts && !blueprint.team.segmented,
                 ..blueprint
             });
             let source_row = source_row::<T>(bound.source, item.row, partition, samples);
@@ -251,19 +251,19 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
         for r in 0..blueprint.abreast {
             let (item, found) = (items.index(r), sources.index(r));
             let count = row_elements::<T::A, T::N>(partition, blueprint.team);
-            let of_strands = if comptime!(blueprint.team.joined) {
+            let of_segments = if comptime!(blueprint.team.segmented) {
                 let left = parts.as_ref().unwrap();
                 let shifts = comptime!(blueprint.shifts);
-                ComptimeOption::<Joined<T::A, T::N>>::new_Some(joined::<T::A, T::N, W>(
+                ComptimeOption::<Combined<T::A, T::N>>::new_Some(combined::<T::A, T::N, W>(
                     left, item.row, partition, shifts,
                 ))
             } else {
-                ComptimeOption::<Joined<T::A, T::N>>::new_None()
+                ComptimeOption::<Combined<T::A, T::N>>::new_None()
             };
             let shift = if is_held {
                 held_shift::<T>(held.index(r), &share, count, blueprint)
-            } else if comptime!(blueprint.team.joined) {
-                of_strands.as_ref().unwrap().shift
+            } else if comptime!(blueprint.team.segmented) {
+                of_segments.as_ref().unwrap().shift
             } else {
                 found.shift
             };
@@ -275,8 +275,8 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
             let statistics = if comptime!(!blueprint.statistics.reduces()) {
                 nothing_reduced::<T::A, T::N>()
             } else {
-                let moments = if comptime!(blueprint.team.joined) {
-                    same::<T::A, T::N>(&of_strands.as_ref().unwrap().moments)
+                let moments = if comptime!(blueprint.team.segmented) {
+                    same::<T::A, T::N>(&of_segments.as_ref().unwrap().moments)
                 } else if comptime!(blueprint.split) {
                     let parts = parts.as_ref().unwrap();
                     merge_parts::<T::A, T::N, W>(parts, item.group, partition, blueprint.team)
@@ -424,7 +424,7 @@ pub(crate) fn leave_part<T: Types, W: Size>(
     let team = comptime!(blueprint.team);
     let (group, part) = (item.group, item.part);
     write_part::<T::A, T::N, W>(workspace, found, group, part, partition, team);
-    if comptime!(team.joined && blueprint.shifts) {
+    if comptime!(team.segmented && blueprint.shifts) {
         if part == 0 {
             write_shift::<T::A, T::N, W>(workspace, row.shift, group, partition, team);
         }

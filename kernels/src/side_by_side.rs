@@ -15,7 +15,7 @@ use crate::moments::{RowStatistics, nothing_reduced, same};
 use crate::operand::{Optional, optional_offset, step_offset};
 use crate::source::{SourceRow, SourceRows, TypedSource, read, source_row};
 use crate::strategy::split::{Partition, merge_parts};
-use crate::strategy::strands::{Strands, joined};
+use crate::strategy::segments::{Segments, combined};
 use crate::types::Types;
 use crate::work::{item, my_share};
 
@@ -151,7 +151,7 @@ pub(crate) fn normalize_side_by_side<T: Types, W: Size>(
         let reduces_here = comptime!(blueprint.statistics.reduces() && !blueprint.split);
         // Segments that another launch combines share one shift, so none is sampled here.
         let samples = comptime!(Blueprint {
-            shifts: blueprint.shifts && (!team.joined || blueprint.joins_within()),
+            shifts: blueprint.shifts && (!team.segmented || blueprint.combines_within()),
             ..blueprint
         });
         let mut rows = find_rows::<T>(bound.source, round, partition, samples);
@@ -160,20 +160,20 @@ pub(crate) fn normalize_side_by_side<T: Types, W: Size>(
         } else {
             Accumulated::<T::A, T::N>::nothing(1usize)
         };
-        let lanes = comptime!(if blueprint.joins_within() {
+        let lanes = comptime!(if blueprint.combines_within() {
             blueprint.abreast * team.vector
         } else {
             1
         });
-        let mut strands = Strands::<T::A>::room(lanes);
-        if comptime!(blueprint.joins_within()) {
+        let mut segments = Segments::<T::A>::room(lanes);
+        if comptime!(blueprint.combines_within()) {
             for r in 0..blueprint.abreast {
                 let of_vector = found.of_row(r);
                 let shift = rows.get(r).shift;
-                strands.set::<T::N>(r, of_vector.mean, of_vector.m2, shift);
+                segments.set::<T::N>(r, of_vector.mean, of_vector.m2, shift);
             }
             let count = T::A::cast_from(share.count);
-            strands.join(partition.strands, count, lanes, team);
+            segments.combine(partition.segments, count, lanes, team);
         }
         let mut written = WrittenRows::<T::A, T::N>::room(blueprint.abreast);
         for r in 0..blueprint.abreast {
@@ -184,12 +184,12 @@ pub(crate) fn normalize_side_by_side<T: Types, W: Size>(
                 let nothing = nothing_reduced::<T::A, T::N>();
                 written.set(r, &row, &nothing, &result, blueprint);
             } else {
-                let moments = if comptime!(team.joined) {
+                let moments = if comptime!(team.segmented) {
                     let of_row = if comptime!(blueprint.split) {
                         let left = parts.as_ref().unwrap();
-                        joined::<T::A, T::N, W>(left, item.row, partition, blueprint.shifts)
+                        combined::<T::A, T::N, W>(left, item.row, partition, blueprint.shifts)
                     } else {
-                        strands.joined::<T::N>(r)
+                        segments.combined::<T::N>(r)
                     };
                     row.shift = of_row.shift;
                     same::<T::A, T::N>(&of_row.moments)

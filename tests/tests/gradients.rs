@@ -996,14 +996,14 @@ fn groups_of_channels_that_are_last_are_passed_back_in_strands() {
             for kind in kinds {
                 for shape in [[2, 8, 3, 60], [1, 4, 10, 900], [3, 16, 2, 50]] {
                     let desc = channels_last(shape, kind.clone(), dtype);
-                    assert_eq!(sums(&device, &desc), ParamSums::Strands);
+                    assert_eq!(sums(&device, &desc), ParamSums::Segments);
                     let plan = plan_backward_for(&device.client, &desc, Default::default());
                     let plan = plan.unwrap();
-                    assert!(plan.blueprint.team.joined, "{}: {plan}", device.name);
+                    assert!(plan.blueprint.team.segmented, "{}: {plan}", device.name);
                     let case = BackwardCase::of(desc, 71);
                     check_all(&device, &case);
                     // A vector at a time has no whole rows.
-                    if plan.blueprint.joins_within() {
+                    if plan.blueprint.combines_within() {
                         let single = Knobs {
                             abreast: Some(1),
                             ..Knobs::default()
@@ -1023,12 +1023,12 @@ fn strands_pass_back_what_is_wanted_of_them() {
         for (scale, bias) in [(false, false), (true, false), (false, true)] {
             let mut desc = desc.clone();
             (desc.wants_scale, desc.wants_bias) = (scale, bias);
-            assert_eq!(sums(&device, &desc), ParamSums::Strands);
+            assert_eq!(sums(&device, &desc), ParamSums::Segments);
             check_all(&device, &BackwardCase::of(desc, 72));
         }
         let mut params_alone = desc.clone();
         params_alone.input_gradient = None;
-        assert_ne!(sums(&device, &params_alone), ParamSums::Strands);
+        assert_ne!(sums(&device, &params_alone), ParamSums::Segments);
         check_all(&device, &BackwardCase::of(params_alone, 73));
         // What repeats over the groups, is one number of each, or has an activation behind it.
         for param in [[1, 6, 1], [8, 1, 1]] {
@@ -1061,7 +1061,7 @@ fn small_maps_of_a_batch_are_passed_back_in_strands() {
             let desc = norm(&shape, &[0, 2], Statistics::MeanVariance, DType::F32);
             let desc = with_params(desc, &[channels, 1], &[channels, 1]);
             let case = BackwardCase::new(desc, 77);
-            assert_eq!(sums(&device, &case.desc), ParamSums::Strands);
+            assert_eq!(sums(&device, &case.desc), ParamSums::Segments);
             check_all(&device, &case);
         }
     }

@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use crate::problem::{RowsAndCols, Strands, kept_strides, memory_order, run_to_cut_at};
+use crate::problem::{RowsAndCols, Segments, kept_strides, memory_order, run_to_cut_at};
 use crate::{
     Access, Activation, DType, Epsilon, Layout, NormDesc, NormError, ResidualPlace, StatisticsKind,
     TensorDesc,
@@ -54,8 +54,8 @@ pub struct BackwardProblem {
     /// Elements of each group or segment.
     pub cols: usize,
     /// Consecutive rows whose sums, weighted by the scale, form the sums of one group: see
-    /// [`NormProblem::strands`](crate::NormProblem::strands). 1 if each row is a group.
-    pub strands: usize,
+    /// [`NormProblem::segments`](crate::NormProblem::strands). 1 if each row is a group.
+    pub segments: usize,
     /// Dtype of input and gradients.
     pub dtype: DType,
     /// Dtype of scale and bias.
@@ -124,7 +124,7 @@ pub enum ParamSums {
     Runs,
     /// Sums of channel segments: each parameter is constant along a segment of a row, as in
     /// channels-last group norm.
-    Strands,
+    Segments,
     /// Column sums: each parameter is the same in all rows.
     Columns,
 }
@@ -310,7 +310,7 @@ impl BackwardDesc {
     /// The segments per row and elements per segment in channels-last layout. `None` unless scale
     /// and all requested parameters are constant along each segment and segment sums are all that
     /// is needed.
-    pub(crate) fn sums_of_strands(&self) -> Option<(usize, usize)> {
+    pub(crate) fn sums_of_segments(&self) -> Option<(usize, usize)> {
         let reduces = StatisticsKind::of(&self.norm.statistics).reduces();
         let mut shapes = self.wanted_params().map(|tensor| tensor.shape());
         let first = shapes.next();
@@ -318,20 +318,20 @@ impl BackwardDesc {
         if !(reduces && is_one && self.input_gradient.is_some()) {
             return None;
         }
-        let strands = self.strands()?;
-        let columns = strands.columns(&self.reduced());
+        let segments = self.segments()?;
+        let columns = segments.columns(&self.reduced());
         let run = self.run_dims();
         let sizes = self.norm.input.shape();
         let dims = || (0..sizes.len()).filter(|&dim| columns[dim]);
         dims()
             .all(|dim| run[dim])
-            .then(|| (strands.count, dims().map(|dim| sizes[dim]).product()))
+            .then(|| (segments.count, dims().map(|dim| sizes[dim]).product()))
     }
 
-    fn strands(&self) -> Option<Strands> {
+    fn segments(&self) -> Option<Segments> {
         let input = &self.norm.input;
         let order = self.memory_order();
-        Strands::find(input, &order, &self.reduced())
+        Segments::find(input, &order, &self.reduced())
     }
 
     fn reduced(&self) -> Vec<bool> {
@@ -357,7 +357,7 @@ impl BackwardDesc {
     pub fn summed_shape(&self, sums: ParamSums) -> Vec<usize> {
         let is_summed = match sums {
             ParamSums::Runs => self.run_dims(),
-            ParamSums::Strands => self.columns(sums, &self.norm.axes),
+            ParamSums::Segments => self.columns(sums, &self.norm.axes),
             _ => self.reduced(),
         };
         let sizes = self.norm.input.shape().iter().zip(is_summed);
@@ -367,8 +367,8 @@ impl BackwardDesc {
 
     /// True for each dimension that is a column if these axes are reduced.
     fn columns(&self, sums: ParamSums, axes: &[usize]) -> Vec<bool> {
-        match (sums, self.strands()) {
-            (ParamSums::Strands, Some(strands)) => strands.columns(&self.reduced()),
+        match (sums, self.segments()) {
+            (ParamSums::Segments, Some(segments)) => segments.columns(&self.reduced()),
             _ => (0..self.norm.input.shape().len())
                 .map(|dim| axes.contains(&dim))
                 .collect(),
@@ -435,11 +435,11 @@ impl BackwardDesc {
             true => Some(split.access(&self.saved_strides()?)),
             false => None,
         };
-        let strands = self.strands().filter(|_| sums == ParamSums::Strands);
+        let segments = self.segments().filter(|_| sums == ParamSums::Segments);
         Ok(BackwardProblem {
             rows: split.rows,
             cols: split.cols,
-            strands: strands.map_or(1, |strands| strands.count),
+            segments: segments.map_or(1, |segments| segments.count),
             dtype: forward.dtype,
             param_dtype: forward.param_dtype,
             statistics: forward.statistics,
@@ -467,7 +467,7 @@ impl BackwardDesc {
                     Some(split.access(&strides.collect::<Vec<_>>()))
                 }
                 // Segment sums are stored in the workspace.
-                ParamSums::Strands | ParamSums::Columns | ParamSums::Elsewhere => None,
+                ParamSums::Segments | ParamSums::Columns | ParamSums::Elsewhere => None,
             },
             column_sums: match sums {
                 ParamSums::Columns => ColumnSums {

@@ -54,7 +54,7 @@ pub use error::NormError;
 pub use layout::{Layout, MAX_RANK, TensorDesc};
 pub use plan::{
     AccessBlueprint, BLOCK, BackwardBlueprint, BackwardError, BackwardLaunch, BackwardPlan,
-    BackwardSchedule, Blueprint, Buffer, Extent, Footprint, Grid, Hardware, Hold, Join, Kernel,
+    BackwardSchedule, Blueprint, Buffer, Combine, Extent, Footprint, Grid, Hardware, Hold, Kernel,
     Knobs, Lanes, Level, LoadMode, Merge, ParamReduce, Partials, Plan, PlanError, ROUNDS, RowHeld,
     RowKept, SUMS, SharedMemory, Strategy, StrategyChoice, Team, backward_candidates,
     forward_candidates, input_problem_on, knobs, plan_backward, plan_forward, problem_on,

@@ -162,7 +162,7 @@ pub struct NormProblem {
     /// Elements of each group or segment.
     pub cols: usize,
     /// Consecutive rows that share their statistics; 1 if each row is a group.
-    pub strands: usize,
+    pub segments: usize,
     /// Dtype of input, residual, output and sum.
     pub dtype: DType,
     /// Dtype of scale and bias.
@@ -249,8 +249,12 @@ impl NormDesc {
     }
 
     /// [`problem`](Self::problem), with a choice of rows for descriptions that reduce nothing.
-    /// `in_strands` splits rows into channel segments if there are any.
-    pub(crate) fn canonical(&self, rows: Rows, in_strands: bool) -> Result<NormProblem, NormError> {
+    /// `in_segments` splits rows into channel segments if there are any.
+    pub(crate) fn canonical(
+        &self,
+        rows: Rows,
+        in_segments: bool,
+    ) -> Result<NormProblem, NormError> {
         let input = &self.input;
         input.validate("input")?;
         let shape = input.shape();
@@ -300,12 +304,12 @@ impl NormDesc {
         .map(Vec::as_slice)
         .collect();
         let order = memory_order(shape, &[&input.layout.strides, &output_layout.strides]);
-        let strands = match kind.reduces() && in_strands {
-            true => Strands::find(input, &order, &reduced),
+        let segments = match kind.reduces() && in_segments {
+            true => Segments::find(input, &order, &reduced),
             false => None,
         };
-        let is_col: Vec<bool> = match &strands {
-            Some(strands) => strands.columns(&reduced),
+        let is_col: Vec<bool> = match &segments {
+            Some(segments) => segments.columns(&reduced),
             None if kind.reduces() => reduced.clone(),
             None => innermost_run(shape, &order, &whole, &params, input.dtype.size(), rows),
         };
@@ -320,7 +324,7 @@ impl NormDesc {
         Ok(NormProblem {
             rows: split.rows,
             cols: split.cols,
-            strands: strands.map_or(1, |strands| strands.count),
+            segments: segments.map_or(1, |segments| segments.count),
             dtype: input.dtype,
             param_dtype,
             given_dtype,
@@ -493,22 +497,22 @@ const LEAST_LANES: usize = 4;
 
 /// The segments of a row: a few elements that are adjacent in memory, next to elements of other
 /// rows. The next few elements of the same row are far away.
-pub(crate) struct Strands {
+pub(crate) struct Segments {
     /// True for each dimension along which the segments are adjacent.
-    is_strand: Vec<bool>,
+    is_segment: Vec<bool>,
     /// Segments of a row.
     pub(crate) count: usize,
 }
 
-impl Strands {
+impl Segments {
     /// The segments of a tensor's rows, or `None`. `order` is the memory order of the dimensions.
     pub(crate) fn find(input: &TensorDesc, order: &[usize], reduced: &[bool]) -> Option<Self> {
         let Layout { shape, strides } = &input.layout;
-        let mut is_strand = vec![false; shape.len()];
+        let mut is_segment = vec![false; shape.len()];
         let mut count = 1;
         let mut outer = order.iter().rev().copied().peekable();
         while let Some(dim) = outer.next_if(|&dim| reduced[dim] && strides[dim] == count) {
-            is_strand[dim] = true;
+            is_segment[dim] = true;
             count *= shape[dim];
         }
         let mut beside = count;
@@ -520,13 +524,13 @@ impl Strands {
         let lanes = (LOAD / bytes).max(LEAST_LANES);
         let fills_loads = beside > count && beside.is_multiple_of(lanes);
         let goes_on = outer.any(|dim| reduced[dim]);
-        (is_short && fills_loads && goes_on).then_some(Self { is_strand, count })
+        (is_short && fills_loads && goes_on).then_some(Self { is_segment, count })
     }
 
     /// True for each dimension that is a column if segments are rows.
     pub(crate) fn columns(&self, reduced: &[bool]) -> Vec<bool> {
-        let dims = reduced.iter().zip(&self.is_strand);
-        dims.map(|(&reduced, &is_strand)| reduced && !is_strand)
+        let dims = reduced.iter().zip(&self.is_segment);
+        dims.map(|(&reduced, &is_segment)| reduced && !is_segment)
             .collect()
     }
 }

@@ -1443,65 +1443,65 @@ fn group_norm_channels_last(members: usize, width: usize, dtype: DType) -> NormD
 #[test]
 fn short_channel_runs_become_segments() {
     let (cpu, hopper) = (Hardware::cpu(2, 512), Hardware::cuda(132));
-    let strands = |desc: &NormDesc, hardware: &Hardware, choice: StrategyChoice| {
-        problem_on(desc, hardware, choice).unwrap().strands
+    let segments = |desc: &NormDesc, hardware: &Hardware, choice: StrategyChoice| {
+        problem_on(desc, hardware, choice).unwrap().segments
     };
     let inferred = StrategyChoice::Inferred;
     let ten = group_norm_channels_last(10, 64, DType::F16);
-    assert_eq!(strands(&ten, &cpu, inferred), 10);
-    assert_eq!(strands(&ten, &hopper, inferred), 10);
+    assert_eq!(segments(&ten, &cpu, inferred), 10);
+    assert_eq!(segments(&ten, &hopper, inferred), 10);
     // Units of a cube share whole rows.
-    assert_eq!(strands(&ten, &hopper, Strategy::Cube.into()), 1);
-    assert_eq!(strands(&ten, &hopper, Strategy::Split.into()), 10);
+    assert_eq!(segments(&ten, &hopper, Strategy::Cube.into()), 1);
+    assert_eq!(segments(&ten, &hopper, Strategy::Split.into()), 10);
     // Staged rows are read once, if their adjacent channels are worth a load.
     let forty = group_norm_channels_last(40, 16, DType::F16);
-    assert_eq!(strands(&forty, &cpu, inferred), 40);
-    assert_eq!(strands(&forty, &hopper, inferred), 1);
+    assert_eq!(segments(&forty, &cpu, inferred), 40);
+    assert_eq!(segments(&forty, &hopper, inferred), 1);
     let four = group_norm_channels_last(4, 64, DType::F16);
-    assert_eq!(strands(&four, &hopper, inferred), 4);
+    assert_eq!(segments(&four, &hopper, inferred), 4);
     // Long segments, and adjacent rows that fill no vector.
     let many = group_norm_channels_last(256, 8, DType::F32);
-    assert_eq!(strands(&many, &cpu, inferred), 1);
+    assert_eq!(segments(&many, &cpu, inferred), 1);
     let batch_norm = |images: usize, channels: usize, pixels: usize| {
         let input = TensorDesc::contiguous([images, channels, pixels], DType::F32);
         NormDesc::new(input, [0, 2], Statistics::MeanVariance)
     };
-    assert_eq!(strands(&batch_norm(256, 2048, 49), &cpu, inferred), 49);
-    assert_eq!(strands(&batch_norm(256, 2048, 196), &cpu, inferred), 1);
-    assert_eq!(strands(&batch_norm(256, 3, 49), &cpu, inferred), 1);
+    assert_eq!(segments(&batch_norm(256, 2048, 49), &cpu, inferred), 49);
+    assert_eq!(segments(&batch_norm(256, 2048, 196), &cpu, inferred), 1);
+    assert_eq!(segments(&batch_norm(256, 3, 49), &cpu, inferred), 1);
     // Too few elements per segment for a core to pay for per-lane coefficients.
-    assert_eq!(strands(&batch_norm(64, 2048, 49), &cpu, inferred), 1);
-    assert_eq!(strands(&batch_norm(64, 2048, 49), &hopper, inferred), 49);
+    assert_eq!(segments(&batch_norm(64, 2048, 49), &cpu, inferred), 1);
+    assert_eq!(segments(&batch_norm(64, 2048, 49), &hopper, inferred), 49);
     let back = |images: usize| BackwardDesc::new(batch_norm(images, 2048, 49));
-    assert_eq!(sums_on(&back(64), &hopper), ParamSums::Strands);
+    assert_eq!(sums_on(&back(64), &hopper), ParamSums::Segments);
     assert_eq!(sums_on(&back(64), &cpu), back(64).param_sums());
-    assert_eq!(sums_on(&back(256), &cpu), ParamSums::Strands);
+    assert_eq!(sums_on(&back(256), &cpu), ParamSums::Segments);
     // The same elements in a different grouping.
     let problem = problem_on(&ten, &cpu, inferred).unwrap();
     assert_eq!((problem.rows, problem.cols), (8 * 320, 64 * 64));
     // Five vectors of 32 are 16 whole rows, which a core combines itself. One vector is not.
     let plan = plan_forward(&problem, &cpu, inferred).unwrap();
-    assert!(plan.blueprint.joins_within(), "{plan}");
+    assert!(plan.blueprint.combines_within(), "{plan}");
     assert_eq!((plan.blueprint.abreast, plan.workspace), (5, 0));
-    assert_eq!(plan.join, None);
+    assert_eq!(plan.combine, None);
     assert!(plan.to_string().contains(", 10 strands joined ("), "{plan}");
     let single = Knobs {
         abreast: Some(1),
         ..Knobs::default()
     };
     let plan = plan_forward(&problem, &cpu, single.into()).unwrap();
-    assert!(!plan.blueprint.joins_within(), "{plan}");
-    let join = plan.join.unwrap();
-    assert_eq!((join.grid.groups, join.grid.steps), (8 * 32, 10));
+    assert!(!plan.blueprint.combines_within(), "{plan}");
+    let combine = plan.combine.unwrap();
+    assert_eq!((combine.grid.groups, combine.grid.steps), (8 * 32, 10));
     assert_eq!(plan.workspace, 3 * 8 * 320);
-    assert_eq!(join.workspace, 3 * 8 * 32);
+    assert_eq!(combine.workspace, 3 * 8 * 32);
     // Segments of split rows are combined between two launches.
     let plan = plan_forward(&problem, &cpu, Strategy::Split.into()).unwrap();
-    assert_eq!(plan.join.is_some(), plan.grid.splits > 1, "{plan}");
+    assert_eq!(plan.combine.is_some(), plan.grid.splits > 1, "{plan}");
     let problem = problem_on(&ten, &hopper, inferred).unwrap();
     let plan = plan_forward(&problem, &hopper, inferred).unwrap();
     assert_eq!(plan.grid.cube_dim, [32, 4, 1], "{plan}");
-    assert!(!plan.blueprint.joins_within(), "{plan}");
+    assert!(!plan.blueprint.combines_within(), "{plan}");
 }
 
 #[test]
@@ -1512,12 +1512,12 @@ fn core_combines_segments_of_whole_rows() {
         let problem = problem_on(&desc, cpu, StrategyChoice::Inferred).unwrap();
         let plan = plan_forward(&problem, cpu, StrategyChoice::Inferred).unwrap();
         let back = BackwardDesc::new(desc);
-        let problem = back.input_problem(ParamSums::Strands).unwrap();
+        let problem = back.input_problem(ParamSums::Segments).unwrap();
         let gradient = plan_backward(&problem, cpu, StrategyChoice::Inferred).unwrap();
-        assert!(gradient.blueprint.joins_within(), "{gradient}");
+        assert!(gradient.blueprint.combines_within(), "{gradient}");
         // Sums of each segment, for the parameters.
         assert_eq!(gradient.workspace, 2 * problem.rows);
-        assert!(plan.blueprint.joins_within(), "{plan}");
+        assert!(plan.blueprint.combines_within(), "{plan}");
         plan.blueprint.abreast
     };
     let planned = |members: usize, dtype: DType| planned_on(&cpu, members, dtype);
@@ -1544,7 +1544,7 @@ fn core_combines_segments_of_whole_rows() {
     )
     .unwrap();
     let plan = plan_forward(&problem, &cpu, StrategyChoice::Inferred).unwrap();
-    assert!(!plan.blueprint.joins_within(), "{plan}");
+    assert!(!plan.blueprint.combines_within(), "{plan}");
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub(super) fn correction<A: Float, N: Size>(
     let kind = comptime!(blueprint.statistics);
     let mut sum = sums.mean;
     let mut products = sums.m2;
-    if comptime!(!blueprint.weights && !blueprint.team.joined && blueprint.scale.is_some()) {
+    if comptime!(!blueprint.weights && !blueprint.team.segmented && blueprint.scale.is_some()) {
         sum *= row.scale.constant;
         products *= row.scale.constant;
     }

@@ -20,7 +20,7 @@ use crate::operand::{Optional, optional_start};
 use crate::strategy::merge_team;
 use crate::strategy::peers::{Words, hear, look, tell};
 use crate::strategy::split::{Partition, merge_parts, write_part};
-use crate::strategy::strands::joined;
+use crate::strategy::segments::combined;
 use crate::types::{One, Typed, Types};
 use crate::work::{first_own_lane, has_step, item, my_share, step_to_load};
 
@@ -245,9 +245,9 @@ fn backward_items<T: Types, W: Size>(
         #[unroll]
         for r in 0..blueprint.abreast {
             let item = item(round + r, partition, team);
-            let sums = if comptime!(blueprint.reduces && team.joined) {
+            let sums = if comptime!(blueprint.reduces && team.segmented) {
                 let left = parts.as_ref().unwrap();
-                let found = joined::<T::A, T::N, W>(left, item.row, partition, false);
+                let found = combined::<T::A, T::N, W>(left, item.row, partition, false);
                 same::<T::A, T::N>(&found.moments)
             } else if comptime!(blueprint.reduces && blueprint.split) {
                 let parts = parts.as_ref().unwrap();

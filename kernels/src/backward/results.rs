@@ -86,17 +86,17 @@ pub(super) fn write_rows<T: Types>(
 
 /// Writes the sums of the segments in the lanes of a row group.
 #[cube]
-pub(super) fn write_strands<T: Types>(
+pub(super) fn write_segments<T: Types>(
     results: &mut TypedResults<T>,
     sums: &Moments<T::A, T::N>,
     first: usize,
     partition: &Partition,
 ) {
-    let strands = partition.groups * T::N::value();
+    let segments = partition.groups * T::N::value();
     let tensor = results.rows.as_mut().unwrap();
     #[unroll]
     for lane in 0..T::N::value() {
         tensor[first + lane] = Vector::new(sums.mean.extract(lane));
-        tensor[strands + first + lane] = Vector::new(sums.m2.extract(lane));
+        tensor[segments + first + lane] = Vector::new(sums.m2.extract(lane));
     }
 }

@@ -7,7 +7,7 @@ use super::columns::{add_columns, add_nothing, part_of_columns};
 use super::correction::{Correction, correction, passed_back};
 use super::element::{BackwardRows, TypedBackwardSource, element, backward_row, params, read_step};
 use super::held::ColumnStep;
-use super::results::{Bound, write_rows, write_strands};
+use super::results::{Bound, write_rows, write_segments};
 use super::step::column_step;
 use super::sums::summed;
 use crate::accumulate::APART;
@@ -15,7 +15,7 @@ use crate::apply::Scalars;
 use crate::moments::{Moments, Sums, same};
 use crate::operand::{Optional, optional_start, store};
 use crate::strategy::split::{Partition, Workspace, merge_parts, write_part};
-use crate::strategy::strands::{Strands, joined};
+use crate::strategy::segments::{Segments, combined};
 use crate::types::Types;
 use crate::work::{Share, first_own_lane, item, my_share};
 
@@ -140,27 +140,27 @@ pub(super) fn pass_back_side_by_side<T: Types, W: Size>(
         } else {
             Sums::<T::A, T::N>::zeros(1usize)
         };
-        let places = comptime!(if blueprint.joins_within() {
+        let places = comptime!(if blueprint.combines_within() {
             blueprint.abreast * team.vector
         } else {
             1
         });
-        let mut strands = Strands::<T::A>::room(places);
-        if comptime!(blueprint.joins_within()) {
+        let mut segments = Segments::<T::A>::room(places);
+        if comptime!(blueprint.combines_within()) {
             for r in 0..blueprint.abreast {
                 let sums = of_row::<T::A, T::N>(&found, r, &share);
                 let item = item(round + r, partition, team);
-                write_strands::<T>(bound.results, &sums, item.row, partition);
+                write_segments::<T>(bound.results, &sums, item.row, partition);
                 let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
                 if comptime!(blueprint.scale.is_some()) {
                     let scale = rows.get(r).scale.constant;
-                    strands.set::<T::N>(r, sums.mean * scale, sums.m2 * scale, zero);
+                    segments.set::<T::N>(r, sums.mean * scale, sums.m2 * scale, zero);
                 } else {
-                    strands.set::<T::N>(r, sums.mean, sums.m2, zero);
+                    segments.set::<T::N>(r, sums.mean, sums.m2, zero);
                 }
             }
             let count = T::A::cast_from(share.count);
-            strands.join(partition.strands, count, places, team);
+            segments.combine(partition.segments, count, places, team);
         }
         let lanes = comptime!(team.lanes);
         let access = comptime!(blueprint.input_gradient);
@@ -169,12 +169,12 @@ pub(super) fn pass_back_side_by_side<T: Types, W: Size>(
             let item = item(round + r, partition, team);
             let sums = if comptime!(!blueprint.reduces) {
                 of_row::<T::A, T::N>(&found, 0usize, &share)
-            } else if comptime!(team.joined) {
+            } else if comptime!(team.segmented) {
                 let of_row = if comptime!(blueprint.split) {
                     let left = parts.as_ref().unwrap();
-                    joined::<T::A, T::N, W>(left, item.row, partition, false)
+                    combined::<T::A, T::N, W>(left, item.row, partition, false)
                 } else {
-                    strands.joined::<T::N>(r)
+                    segments.combined::<T::N>(r)
                 };
                 same::<T::A, T::N>(&of_row.moments)
             } else if comptime!(blueprint.split) {

@@ -100,7 +100,7 @@ pub(crate) fn partition(grid: &Grid, cols: usize) -> PartitionLaunch {
         grid.groups_per_team,
         grid.run,
         grid.overlap,
-        grid.strands,
+        grid.segments,
         cols,
         cols,
     )
@@ -116,7 +116,7 @@ pub(crate) fn lanes_of_rows(team: &Team) -> usize {
 
 /// [`lanes_of_rows`] of the workspace that the second launch reads: 1 if segments were combined.
 pub(crate) fn left_lanes(team: &Team) -> usize {
-    match team.joined {
+    match team.segmented {
         true => 1,
         false => lanes_of_rows(team),
     }

@@ -20,7 +20,7 @@ use crate::launch::args::{
     left_lanes, memory_type, optional_arg, partition, scalars, width,
 };
 use crate::launch::device::{check_activation, check_dtypes};
-use crate::launch::join::Strands;
+use crate::launch::combine::Segments;
 use crate::launch::memo::Memo;
 use crate::launch::memory::{allocate, allocate_bytes, launched, zeroed_words, zeros};
 use crate::launch::{LaunchError, Tensor, elem_type, hardware};
@@ -326,9 +326,9 @@ impl Backward<'_> {
         let scale = problem.scale.as_ref().filter(|_| blueprint.scale.is_some());
         let bias = problem.bias.as_ref().filter(|_| blueprint.bias.is_some());
         let parts = blueprint.split.then(|| self.sums(plan.workspace));
-        let strands = blueprint.joins_within().then(|| self.sums(plan.workspace));
-        let rows = match &strands {
-            Some(strands) => Some(flat_arg(strands, plan.workspace)),
+        let segments = blueprint.combines_within().then(|| self.sums(plan.workspace));
+        let rows = match &segments {
+            Some(segments) => Some(flat_arg(segments, plan.workspace)),
             None => optional_arg(rows, problem.row_sums.as_ref()),
         };
         // A macro, because the argument types depend on the types that a kernel is instantiated
@@ -375,9 +375,9 @@ impl Backward<'_> {
             }
             launched(self.client, Kernel::PartialSums);
         }
-        let joined = plan.join.as_ref().zip(parts.as_ref()).map(|(join, parts)| {
+        let combined = plan.combine.as_ref().zip(parts.as_ref()).map(|(combine, parts)| {
             let weights = blueprint.scale.zip(tensors.scale.as_ref().zip(scale));
-            let strands = Strands {
+            let segments = Segments {
                 client: self.client,
                 handle: parts,
                 elements: plan.workspace,
@@ -388,9 +388,9 @@ impl Backward<'_> {
                 param_dtype: elem_type(problem.param_dtype),
                 address,
             };
-            (strands.join(join), join.workspace)
+            (segments.combine(combine), combine.workspace)
         });
-        let left = joined.or_else(|| parts.clone().map(|parts| (parts, plan.workspace)));
+        let left = combined.or_else(|| parts.clone().map(|parts| (parts, plan.workspace)));
         let written = input.map(|tensor| &tensor.handle);
         let told = (team.peers > 1).then(|| {
             let count = plan.cluster_words();
@@ -431,7 +431,7 @@ impl Backward<'_> {
             );
         }
         launched(self.client, Kernel::Backward);
-        Ok(parts.or(strands))
+        Ok(parts.or(segments))
     }
 
     /// Reduces the partials to the requested gradients of scale and bias.

@@ -18,7 +18,7 @@ use super::args::{
 };
 use super::claims::counter;
 use super::device::{asks_caches, check_activation, check_dtypes};
-use super::join::Strands;
+use super::combine::Segments;
 use super::memo::Memo;
 use super::memory::{allocate, allocate_bytes, launched, upload};
 use super::{LaunchError, elem_type, hardware};
@@ -464,10 +464,10 @@ impl<'a> Launch<'a> {
             let elements = self.plan.workspace;
             let workspace = allocate_bytes(self.client, elements * accumulation.size());
             self.reduce_parts(flat_arg(&workspace, elements));
-            let Some(join) = &self.plan.join else {
+            let Some(combine) = &self.plan.combine else {
                 return flat_arg(&workspace, elements);
             };
-            let strands = Strands {
+            let segments = Segments {
                 client: self.client,
                 handle: &workspace,
                 elements,
@@ -478,7 +478,7 @@ impl<'a> Launch<'a> {
                 param_dtype: elem_type(self.problem.param_dtype),
                 address: self.address,
             };
-            flat_arg(&strands.join(join), join.workspace)
+            flat_arg(&segments.combine(combine), combine.workspace)
         });
         self.normalize(parts);
     }

@@ -6,7 +6,7 @@ mod claims;
 pub(crate) mod device;
 mod error;
 mod forward;
-pub(crate) mod join;
+pub(crate) mod combine;
 pub(crate) mod memo;
 pub(crate) mod memory;
 mod refusal;

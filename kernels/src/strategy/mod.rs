@@ -10,7 +10,7 @@
 //! Three modules carry partial statistics between teams of any level:
 //!
 //! - [`split`]: parts of a row, from one launch to the next.
-//! - [`strands`]: statistics of segments (channels), combined into statistics of a group.
+//! - [`segments`]: statistics of segments (channels), combined into statistics of a group.
 //! - [`peers`]: parts of a row, between cooperating cubes of one launch.
 
 pub(crate) mod column;
@@ -19,7 +19,7 @@ pub(crate) mod exchange;
 pub(crate) mod peers;
 pub(crate) mod plane;
 pub(crate) mod split;
-pub(crate) mod strands;
+pub(crate) mod segments;
 pub(crate) mod unit;
 
 use cubecl::prelude::*;

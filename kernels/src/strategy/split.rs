@@ -35,7 +35,7 @@ pub(crate) struct Partition {
     /// Lanes of a segment's tail vector that overlap the vector before it.
     pub(crate) overlap: usize,
     /// Segments (channels) whose statistics are combined into one group.
-    pub(crate) strands: usize,
+    pub(crate) segments: usize,
     /// Elements of a row.
     pub(crate) cols: usize,
     /// Equal to `cols`, but a separate argument on purpose. If the compiler sees equal strides, it
@@ -47,8 +47,8 @@ pub(crate) struct Partition {
 #[cube]
 pub(crate) fn row_elements<A: Float, N: Size>(partition: &Partition, #[comptime] team: Team) -> A {
     let of_one = elements::<A, N>(0usize.runtime(), partition.steps, partition, team);
-    if comptime!(team.joined) {
-        of_one * A::cast_from(partition.strands)
+    if comptime!(team.segmented) {
+        of_one * A::cast_from(partition.segments)
     } else {
         of_one
     }

@@ -81,11 +81,11 @@ impl From<Parts> for TuneKey {
             kind if kind.is_transcendental() => " transcendental",
             _ => " piecewise",
         };
-        let strands = if parts.team.joined { " strands" } else { "" };
+        let segments = if parts.team.segmented { " strands" } else { "" };
         Self {
             operation: format!("{} {:?}{activation}", parts.pass, parts.statistics),
             dtypes: dtypes.join("/"),
-            layout: format!("{:?}{strands} {}", parts.team.lanes, parts.layout),
+            layout: format!("{:?}{segments} {}", parts.team.lanes, parts.layout),
             rows,
             cols,
             vector: parts.team.vector,

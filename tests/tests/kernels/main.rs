@@ -17,7 +17,7 @@ mod contract;
 mod dtypes;
 mod layouts;
 mod past_caches;
-mod strands;
+mod segments;
 mod strategies;
 mod values;
 

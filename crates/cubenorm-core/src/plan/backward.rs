@@ -2,13 +2,13 @@
 
 use std::fmt;
 
+use super::combine::between_launches;
 use super::footprint;
 use super::grid::{self, Cut, check_limits};
 use super::heuristic::{self, LONGEST_COLUMN_SUM, MOST_ABREAST, STEPS_UNDER_WAY};
-use super::join::between_launches;
 use super::task::Task;
 use super::{
-    AccessBlueprint, Grid, Hardware, Hold, Join, Knobs, Lanes, Level, Merge, PlanError, RowHeld,
+    AccessBlueprint, Combine, Grid, Hardware, Hold, Knobs, Lanes, Level, Merge, PlanError, RowHeld,
     Strategy, Team, lanes,
 };
 use crate::{Access, ActivationKind, BackwardProblem, ColumnSums, StatisticsKind, StrategyChoice};
@@ -171,8 +171,8 @@ impl BackwardBlueprint {
     }
 
     /// True if a unit combines segments itself, in one launch, which also writes their sums.
-    pub fn joins_within(&self) -> bool {
-        self.team.joined && self.reduces && !self.split
+    pub fn combines_within(&self) -> bool {
+        self.team.segmented && self.reduces && !self.split
     }
 
     /// Storage buffers of the kernel that binds the most, including CubeCL's metadata buffer.
@@ -182,7 +182,7 @@ impl BackwardBlueprint {
             self.scale.is_some(),
             self.bias.is_some(),
             self.input_gradient.is_some(),
-            self.row_sums.is_some() || self.joins_within(),
+            self.row_sums.is_some() || self.combines_within(),
             self.column_sums.any(),
             self.split,
             self.team.peers > 1,
@@ -204,7 +204,7 @@ pub struct BackwardPlan {
     /// or segment sums after one.
     pub workspace: usize,
     /// The launch that combines segments between the two others; `None` without segments.
-    pub join: Option<Join>,
+    pub combine: Option<Combine>,
     /// The reason for the strategy, in words.
     pub reason: &'static str,
 }
@@ -296,7 +296,7 @@ pub fn plan_backward(
         merge: Merge::Sums,
         column_sums: problem.column_sums.count(),
         reads: 2,
-        strands: problem.strands,
+        segments: problem.segments,
         params_by_step: problem.params().any(|param| !param.col.is_empty()),
     };
     let sums_on_the_way = !hardware.is_gpu();
@@ -444,7 +444,7 @@ pub fn plan_backward(
         },
         abreast: cut.abreast,
         split: cut.takes_two_launches(problem.reduces()),
-        has_one_element: problem.cols * problem.strands == 1 && problem.statistics.reduces_mean(),
+        has_one_element: problem.cols * problem.segments == 1 && problem.statistics.reduces_mean(),
     };
     if let Some(input_gradient) = &mut blueprint.input_gradient {
         input_gradient.past_caches =
@@ -462,15 +462,17 @@ pub fn plan_backward(
         let params = [&mut blueprint.scale, &mut blueprint.bias].map(Option::as_mut);
         lanes::pair(problem.param_dtype, vectors, hardware, params);
     }
-    let (workspace, join) = match blueprint.split {
+    let (workspace, combine) = match blueprint.split {
         true => between_launches(&task, &cut, 0, hardware, choice.knobs())?,
-        false if blueprint.joins_within() => (footprint::channel_sums(&cut.team, &cut.grid), None),
+        false if blueprint.combines_within() => {
+            (footprint::channel_sums(&cut.team, &cut.grid), None)
+        }
         false => (0, None),
     };
     let plan = BackwardPlan {
         strategy: cut.strategy,
         workspace,
-        join,
+        combine,
         blueprint,
         grid: cut.grid,
         reason: cut.reason,

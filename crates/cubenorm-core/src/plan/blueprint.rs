@@ -205,7 +205,7 @@ pub struct Team {
     pub parts: bool,
     /// True if a row is one of several segments. Their statistics are combined between two
     /// launches, or by a unit that has all of them.
-    pub joined: bool,
+    pub segmented: bool,
     /// Cubes of a cluster that share rows, each with a part of the columns; 1 without a cluster.
     /// All other fields describe a single cube.
     pub peers: u32,
@@ -319,8 +319,8 @@ impl Blueprint {
     }
 
     /// True if a unit combines segments itself, in one launch.
-    pub fn joins_within(&self) -> bool {
-        self.team.joined && self.statistics.reduces() && !self.split
+    pub fn combines_within(&self) -> bool {
+        self.team.segmented && self.statistics.reduces() && !self.split
     }
 
     /// Storage buffers of the kernel that binds the most, including CubeCL's metadata buffer.

@@ -173,7 +173,7 @@ fn shortlist<P: PartialEq>(
 ) -> Result<Vec<usize>, PlanError> {
     let (outline, analytic) = plan(Knobs::default())?;
     let (most, dearest) = match hardware.cpu_cores {
-        Some(_) if outline.team.joined => (ALONE, f64::INFINITY),
+        Some(_) if outline.team.segmented => (ALONE, f64::INFINITY),
         Some(_) => (FEWEST, PROMISING * cost(&outline, hardware)),
         None if hardware.is_software() => (FEW, f64::INFINITY),
         None => (MANY, f64::INFINITY),

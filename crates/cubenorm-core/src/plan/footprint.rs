@@ -4,7 +4,7 @@
 //! follows the addresses of the kernel of the same name.
 
 use super::{
-    BackwardBlueprint, BackwardPlan, Blueprint, Grid, Hardware, Hold, Join, Lanes, Level, Merge,
+    BackwardBlueprint, BackwardPlan, Blueprint, Combine, Grid, Hardware, Hold, Lanes, Level, Merge,
     Plan, RowKept, Team,
 };
 use crate::{Access, BackwardProblem, NormProblem};
@@ -286,19 +286,19 @@ impl BackwardPlan {
                     .collect(),
             });
         }
-        if let Some(join) = &self.join {
+        if let Some(combine) = &self.combine {
             let weights = reads(Buffer::Scale, scale, 1);
-            launches.push(join.footprint(self.workspace, weights, accumulation));
+            launches.push(combine.footprint(self.workspace, weights, accumulation));
         }
-        let left = match &self.join {
-            Some(join) => (Buffer::CombinedStatistics, join.workspace),
+        let left = match &self.combine {
+            Some(combine) => (Buffer::CombinedStatistics, combine.workspace),
             None => (Buffer::PartialStatistics, self.workspace),
         };
         let mut extents: Vec<Extent> = source().collect();
         if blueprint.split {
             extents.push(read(left.0, left.1));
         }
-        if blueprint.joins_within() {
+        if blueprint.combines_within() {
             extents.push(writes(Buffer::ChannelSums, self.workspace));
         }
         if let Some(dx) = &problem.input_gradient {
@@ -392,8 +392,8 @@ impl Plan {
                     .collect(),
             });
         }
-        if let Some(join) = &self.join {
-            launches.push(join.footprint(self.workspace, None, accumulation));
+        if let Some(combine) = &self.combine {
+            launches.push(combine.footprint(self.workspace, None, accumulation));
         }
         let params = [
             reads(Buffer::Scale, problem.scale.as_ref(), 1),
@@ -403,8 +403,10 @@ impl Plan {
         ];
         let mut extents: Vec<Extent> = source().chain(params.into_iter().flatten()).collect();
         extents.push(writes(Buffer::Output, result));
-        match (blueprint.split, &self.join) {
-            (true, Some(join)) => extents.push(read(Buffer::CombinedStatistics, join.workspace)),
+        match (blueprint.split, &self.combine) {
+            (true, Some(combine)) => {
+                extents.push(read(Buffer::CombinedStatistics, combine.workspace))
+            }
             (true, None) => extents.push(read(Buffer::PartialStatistics, self.workspace)),
             // The first of two launches writes the sum.
             (false, _) => extents.extend(sum),
@@ -431,7 +433,7 @@ impl Plan {
     }
 }
 
-impl Join {
+impl Combine {
     fn footprint(&self, parts: usize, weights: Option<Extent>, accumulation: usize) -> Footprint {
         let scale = weights.is_some();
         let workspaces = [
@@ -565,7 +567,7 @@ fn forward_memory(blueprint: &Blueprint, problem: &NormProblem) -> SharedMemory 
         true => table(Merge::Sum),
         false => SharedMemory::NONE,
     };
-    let statistics = match blueprint.statistics.reduces() && !team.joined {
+    let statistics = match blueprint.statistics.reduces() && !team.segmented {
         false => SharedMemory::NONE,
         true if is_held && blueprint.statistics.reduces_mean() => table(Merge::Sums),
         true => table(team.merge),
@@ -597,7 +599,7 @@ fn backward_memory(blueprint: &BackwardBlueprint, problem: &BackwardProblem) -> 
         false => SharedMemory::NONE,
     };
     let cluster = team.peers as usize;
-    let of_row = match blueprint.reduces && !team.joined {
+    let of_row = match blueprint.reduces && !team.segmented {
         false => SharedMemory::NONE,
         // Sums to publish, sums read from peers, and sums recomputed after a timeout.
         true if cluster > 1 => table.then(SharedMemory::of(cluster * SUMS * 8)).then(table),

@@ -31,7 +31,7 @@ pub struct Grid {
     /// Lanes that the tail vector of a segment shares with the vector before it.
     pub overlap: usize,
     /// Consecutive rows that share their statistics.
-    pub strands: usize,
+    pub segments: usize,
 }
 
 impl Grid {
@@ -66,14 +66,14 @@ impl Grid {
             1 => "",
             _ => ", one for each cube of a team",
         };
-        let strands = match self.strands {
+        let segments = match self.segments {
             1 => String::new(),
-            strands => format!(", {strands} strands joined"),
+            segments => format!(", {segments} strands joined"),
         };
         match self.splits {
-            1 => strands,
+            1 => segments,
             splits => format!(
-                ", each row in {splits} parts of {} steps{of_peers}{strands}",
+                ", each row in {splits} parts of {} steps{of_peers}{segments}",
                 self.steps_per_split
             ),
         }
@@ -97,13 +97,13 @@ impl Cut {
     /// are combined in between.
     pub fn takes_two_launches(&self, reduces: bool) -> bool {
         let in_parts = self.grid.splits > 1 && self.team.peers == 1;
-        (in_parts || self.team.joined && !self.has_whole_rows()) && reduces
+        (in_parts || self.team.segmented && !self.has_whole_rows()) && reduces
     }
 
     /// True if a unit processes all segments of its rows as one tile.
     fn has_whole_rows(&self) -> bool {
         let lanes = self.abreast * self.team.vector;
-        self.team.side_by_side && lanes.is_multiple_of(self.grid.strands)
+        self.team.side_by_side && lanes.is_multiple_of(self.grid.segments)
     }
 }
 
@@ -146,7 +146,7 @@ pub(super) fn cut(
         merge: task.merge,
         column_sums: task.column_sums,
         reads: task.reads,
-        strands: task.strands,
+        segments: task.segments,
         params_by_step: task.params_by_step,
         run: ragged_columns.then_some(vectors_of_run),
         side_by_side: match (lanes, hardware.cpu_cores) {
@@ -232,7 +232,7 @@ pub(super) fn cut(
             },
             merge: task.merge,
             parts: splits > 1,
-            joined: task.strands > 1,
+            segmented: task.segments > 1,
             peers,
             // Striped if vectors lie along the kept axis, or on a GPU: units that run at the same
             // time access adjacent memory.
@@ -262,7 +262,7 @@ pub(super) fn cut(
                 true => run.next_multiple_of(vector) - run,
                 false => 0,
             },
-            strands: task.strands,
+            segments: task.segments,
         },
         abreast,
         held_columns,

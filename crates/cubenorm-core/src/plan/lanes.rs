@@ -103,7 +103,7 @@ pub(super) fn choose<'a>(
     // segments have a slot for each row.
     let may_be_ragged = hardware.cpu_cores.is_some()
         && (task.column_sums == 0 || lanes == Lanes::Rows)
-        && task.strands == 1
+        && task.segments == 1
         && is_of_units(knobs);
     let run_of_all = match may_be_ragged {
         true => run(input, everyone.clone(), lanes),

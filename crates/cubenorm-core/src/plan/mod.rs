@@ -3,12 +3,12 @@
 mod backward;
 mod blueprint;
 mod candidates;
+mod combine;
 mod cost;
 mod footprint;
 mod grid;
 mod hardware;
 mod heuristic;
-mod join;
 mod knobs;
 mod lanes;
 mod on;
@@ -21,11 +21,11 @@ use std::time::Duration;
 pub use backward::{BackwardBlueprint, BackwardPlan, RowKept, plan_backward};
 pub use blueprint::{AccessBlueprint, Blueprint, Hold, Lanes, Level, LoadMode, Merge, Team};
 pub use candidates::{backward_candidates, forward_candidates, knobs};
+pub use combine::Combine;
 pub use footprint::{Buffer, Extent, Footprint, Kernel, ROUNDS, SUMS, SharedMemory};
 pub use grid::Grid;
 pub use hardware::Hardware;
 pub use heuristic::BLOCK;
-pub use join::Join;
 pub use knobs::{Knobs, RowHeld};
 pub use on::{input_problem_on, problem_on, sums_on};
 pub use schedule::{
@@ -36,8 +36,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Access, DType, NormProblem};
 use blueprint::is_added_first;
+use combine::between_launches;
 use grid::{check_limits, cut};
-use join::between_launches;
 use lanes::Vectors;
 use task::Task;
 
@@ -183,7 +183,7 @@ pub struct Plan {
     /// Elements of the accumulation dtype for partial statistics between two launches.
     pub workspace: usize,
     /// The launch that combines segments between the two others; `None` without segments.
-    pub join: Option<Join>,
+    pub combine: Option<Combine>,
     /// The reason for the strategy, in words.
     pub reason: &'static str,
 }
@@ -272,7 +272,7 @@ pub fn plan_forward(
         merge: problem.statistics.merge(),
         column_sums: 0,
         reads: 1 + usize::from(problem.residual.is_some()),
-        strands: problem.strands,
+        segments: problem.segments,
         params_by_step: problem.params().any(|param| !param.col.is_empty()),
     };
     let vectors_of = |knobs: Knobs| {
@@ -419,7 +419,7 @@ pub fn plan_forward(
         let given = [blueprint.mean.as_mut(), blueprint.variance.as_mut()];
         lanes::pair(problem.given_dtype, vectors, hardware, given);
     }
-    let (workspace, join) = match blueprint.split {
+    let (workspace, combine) = match blueprint.split {
         true => between_launches(
             &task,
             &cut,
@@ -432,7 +432,7 @@ pub fn plan_forward(
     let plan = Plan {
         strategy: cut.strategy,
         workspace,
-        join,
+        combine,
         blueprint,
         grid: cut.grid,
         reason: cut.reason,

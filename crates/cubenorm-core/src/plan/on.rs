@@ -74,24 +74,24 @@ pub fn problem_on(
             false => whole,
         });
     }
-    let in_strands = desc.canonical(rows, true)?;
-    if in_strands.strands == 1 {
+    let in_segments = desc.canonical(rows, true)?;
+    if in_segments.segments == 1 {
         return Ok(cut_at_runs(whole, hardware));
     }
     let plan = |problem: &NormProblem| plan_forward(problem, hardware, StrategyChoice::Inferred);
-    let (Ok(of_whole), Ok(of_strands)) = (plan(&whole), plan(&in_strands)) else {
+    let (Ok(of_whole), Ok(of_segments)) = (plan(&whole), plan(&in_segments)) else {
         return Ok(whole);
     };
-    let [whole_width, width] = [&of_whole, &of_strands].map(|plan| plan.blueprint.team.vector);
+    let [whole_width, width] = [&of_whole, &of_segments].map(|plan| plan.blueprint.team.vector);
     let bytes = desc.input.dtype.size();
     // Staged rows are read once.
     let reads_once = of_whole.blueprint.hold != Hold::Reread
         && whole_width == hardware.widest_vector(bytes)
-        && in_strands.strands * bytes >= LEAST_BESIDE;
-    let pays = strands_pay(in_strands.strands, in_strands.cols, bytes, hardware);
+        && in_segments.segments * bytes >= LEAST_BESIDE;
+    let pays = segments_pay(in_segments.segments, in_segments.cols, bytes, hardware);
     Ok(match reads_once || width < whole_width || !pays {
         true => whole,
-        false => in_strands,
+        false => in_segments,
     })
 }
 
@@ -200,14 +200,16 @@ pub fn input_problem_on(
 /// ```
 pub fn sums_on(desc: &BackwardDesc, hardware: &Hardware) -> ParamSums {
     let bytes = desc.norm.input.dtype.size();
-    match desc.sums_of_strands() {
-        Some((strands, cols)) if strands_pay(strands, cols, bytes, hardware) => ParamSums::Strands,
+    match desc.sums_of_segments() {
+        Some((segments, cols)) if segments_pay(segments, cols, bytes, hardware) => {
+            ParamSums::Segments
+        }
         _ => desc.param_sums(),
     }
 }
 
 /// True if segments are long enough to pay for per-lane coefficients. Batch norm, 7 x 7, f32,
 /// AVX-512, forward and backward, segments vs. whole rows: ratio 1.57 with 8 samples, 1.05 with 83.
-fn strands_pay(strands: usize, cols: usize, bytes: usize, hardware: &Hardware) -> bool {
-    hardware.cpu_cores.is_none() || cols >= strands * bytes
+fn segments_pay(segments: usize, cols: usize, bytes: usize, hardware: &Hardware) -> bool {
+    hardware.cpu_cores.is_none() || cols >= segments * bytes
 }

@@ -361,7 +361,7 @@ impl Planner<'_> {
                     offsets: [0, 1],
                 }
             }
-            ParamSums::Strands => {
+            ParamSums::Segments => {
                 let kept = self.desc.summed_shape(sums);
                 let mut access = sums_of(&kept, &problem.row_strides, 1, &repeated);
                 // The first launch writes the parts one after another.

@@ -23,7 +23,7 @@ pub(super) struct Task {
     /// Tensors of the input's size that are read.
     pub reads: usize,
     /// Consecutive rows that share their statistics.
-    pub strands: usize,
+    pub segments: usize,
     /// True if scale or bias change along a row.
     pub params_by_step: bool,
 }

@@ -54,8 +54,8 @@ fn every_plan_stays_in_bounds() {
                 })
             })
             .collect();
-        let joined = workers.into_iter().map(|it| it.join());
-        joined
+        let combined = workers.into_iter().map(|it| it.join());
+        combined
             .flat_map(|it| it.expect("a check catches panics"))
             .collect()
     });

@@ -517,7 +517,7 @@ pub fn forward(desc: &NormDesc, problem: &NormProblem, plan: &Plan) -> Checked {
     };
     spread_is_whole(&spread)?;
     if blueprint.split {
-        let shifts = blueprint.team.joined && blueprint.shifts;
+        let shifts = blueprint.team.segmented && blueprint.shifts;
         let touched = partial_statistics(&spread, shifts);
         ensure!(
             touched <= plan.workspace,
@@ -525,16 +525,16 @@ pub fn forward(desc: &NormDesc, problem: &NormProblem, plan: &Plan) -> Checked {
             plan.workspace
         );
     }
-    if let Some(join) = &plan.join {
-        let rows = join.grid.groups;
+    if let Some(combine) = &plan.combine {
+        let rows = combine.grid.groups;
         let touched = (2 + usize::from(blueprint.shifts)) * rows;
         ensure!(
-            touched <= join.workspace,
+            touched <= combine.workspace,
             "combined: {touched} of {}",
-            join.workspace
+            combine.workspace
         );
         let read =
-            (2 * plan.grid.splits + usize::from(blueprint.shifts)) * rows * plan.grid.strands;
+            (2 * plan.grid.splits + usize::from(blueprint.shifts)) * rows * plan.grid.segments;
         ensure!(
             read <= plan.workspace,
             "combining reads {read} of {}",
@@ -643,7 +643,7 @@ fn backward_launch(layouts: &[(Buffer, Option<&Layout>)], launch: &BackwardLaunc
             plan.workspace
         );
     }
-    if blueprint.joins_within() {
+    if blueprint.combines_within() {
         // The sums of each lane of each row group, twice.
         let touched = 2 * plan.grid.groups * team.vector;
         ensure!(

@@ -65,11 +65,11 @@ pub(in crate::plan) fn most_ragged_abreast(hardware: &Hardware) -> usize {
 /// three.
 /// Group norm, channels-last f32 AVX2, three launches -> one with four vectors: 1.25x to 2.22x
 /// faster.
-const LEAST_OF_STRANDS: usize = 4;
+const LEAST_OF_SEGMENTS: usize = 4;
 
 /// Maximum segments in such a tile: a core keeps six values of each.
 /// 480 segments f16/bf16 AVX2, three launches -> one: 1.05x to 1.32x slower.
-const MOST_STRANDS: usize = 320;
+const MOST_SEGMENTS: usize = 320;
 
 /// Maximum bytes of a line of segments that a tile covers as a whole, if lines balance over cores.
 /// Memory is then read and written contiguously.
@@ -87,7 +87,7 @@ pub(in crate::plan) fn side_by_side(
     cores: u32,
     knobs: Knobs,
 ) -> usize {
-    let strands = task.strands;
+    let segments = task.segments;
     let most = match task.reduces || task.merge == Merge::Sums {
         true => MOST_SIDE_BY_SIDE,
         false => MOST_OF_GIVEN,
@@ -95,16 +95,16 @@ pub(in crate::plan) fn side_by_side(
     let fits = |vectors: &usize| {
         *vectors <= most && run.is_multiple_of(*vectors) && groups.is_multiple_of(*vectors)
     };
-    let has_whole_rows = |vectors: &usize| (vectors * vector).is_multiple_of(strands);
+    let has_whole_rows = |vectors: &usize| (vectors * vector).is_multiple_of(segments);
     let is_short = run * vector * task.dtype.size() <= WHOLE_LINE;
-    let of_strands = || {
+    let of_segments = || {
         let are_even = |lines| are_even(lines, cores);
         let line = (is_short && groups.checked_div(run).is_some_and(are_even)).then_some(run);
-        let few = LEAST_OF_STRANDS..=MOST_STRANDS / vector;
+        let few = LEAST_OF_SEGMENTS..=MOST_SEGMENTS / vector;
         let mut vectors = line.into_iter().chain(few);
-        vectors.find(|vectors| strands > 1 && has_whole_rows(vectors) && fits(vectors))
+        vectors.find(|vectors| segments > 1 && has_whole_rows(vectors) && fits(vectors))
     };
-    let wanted = knobs.abreast.or_else(of_strands).unwrap_or(run).max(1);
+    let wanted = knobs.abreast.or_else(of_segments).unwrap_or(run).max(1);
     if fits(&wanted) { wanted } else { 1 }
 }
 

@@ -105,7 +105,7 @@ pub(in crate::plan) fn fetches_next(
         && team.level == Level::Unit
         && team.lanes == Lanes::Columns
         && !team.parts
-        && !team.joined
+        && !team.segmented
         && cut.hold == Hold::Reread
         && cut.abreast == 1
 }

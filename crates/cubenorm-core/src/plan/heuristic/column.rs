@@ -14,7 +14,7 @@ const UNITS_OF_COLUMNS: usize = 256;
 
 /// [`UNITS_OF_COLUMNS`] for segmented rows, except for backward sums of f16/bf16.
 /// Group norm, channels-last bf16 H200, 256 -> 128 units: 43% -> 47% of copy bandwidth (1.09x).
-const UNITS_OF_STRANDS: usize = 128;
+const UNITS_OF_SEGMENTS: usize = 128;
 
 /// Maximum units per cube if there are few such cubes: 1,024 are no faster and spill registers.
 const MOST_UNITS_OF_COLUMNS: usize = 512;
@@ -78,7 +78,7 @@ pub(super) fn column(work: &Work, hardware: &Hardware, is_forced: bool) -> Shape
     let widest = of(1, 0);
     // Backward reloads every row with column sums, and parts have all their loads in flight.
     let is_whole =
-        work.reduces && work.merge != Merge::Sums && widest.splits == 1 && work.strands == 1;
+        work.reduces && work.merge != Merge::Sums && widest.splits == 1 && work.segments == 1;
     let is_open = hardware.is_gpu() && work.knobs.units.is_none();
     if widest.hold != Hold::Reread || !is_whole || !is_open {
         return widest;
@@ -128,7 +128,7 @@ fn asks_for_registers(work: &Work) -> bool {
 fn held(work: &Work, hardware: &Hardware, vectors: usize) -> Hold {
     let bytes = vectors * work.vector * work.held;
     let is_read_twice =
-        work.reduces && work.merge != Merge::Sums && work.run.is_none() && work.strands == 1;
+        work.reduces && work.merge != Merge::Sums && work.run.is_none() && work.segments == 1;
     let fits = is_read_twice && bytes <= ASKED_OF_COLUMN;
     let asked = size(vectors).filter(|_| fits && asks_for_registers(work));
     asked.map_or_else(|| registers(work, hardware, vectors), Hold::Registers)
@@ -144,8 +144,8 @@ fn columns(work: &Work, hardware: &Hardware, x: usize, times: usize) -> Shape {
     let cubes = work.groups.div_ceil(x);
     let limit = match work.knobs.units {
         Some(_) => UNITS_OF_COLUMNS,
-        None if work.strands > 1 && !(work.is_half && work.merge == Merge::Sums) => {
-            UNITS_OF_STRANDS
+        None if work.segments > 1 && !(work.is_half && work.merge == Merge::Sums) => {
+            UNITS_OF_SEGMENTS
         }
         None => times * units_of_columns(work, hardware, cubes),
     };
@@ -217,7 +217,7 @@ fn times_of_steps(work: &Work) -> usize {
 /// Units per cube that reduces columns. More if splitting rows cannot fill the device, up to the
 /// capacity of shared memory for the merge tables.
 fn units_of_columns(work: &Work, hardware: &Hardware, cubes: usize) -> usize {
-    let is_whole = work.reduces && work.strands == 1 && fills(hardware, cubes);
+    let is_whole = work.reduces && work.segments == 1 && fills(hardware, cubes);
     if is_whole && work.steps <= MOST_STEPS {
         return times_of_steps(work) * UNITS_OF_COLUMNS;
     }

@@ -173,7 +173,7 @@ pub(super) fn registers(work: &Work, hardware: &Hardware, vectors: usize) -> Hol
     if !may_hold
         || !work.reduces
         || work.run.is_some()
-        || work.strands > 1
+        || work.segments > 1
         || vectors > HELD_VECTORS
         || elements > registers_of_unit(hardware)
     {

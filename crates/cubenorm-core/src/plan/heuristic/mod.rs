@@ -91,7 +91,7 @@ pub(super) struct Work {
     /// Tensors of the input's size that are read.
     pub reads: usize,
     /// Segments of a row whose statistics are combined; 1 if rows are not segmented.
-    pub strands: usize,
+    pub segments: usize,
     /// True if scale or bias vary along a row.
     pub params_by_step: bool,
     /// Steps per segment, if its length is not a multiple of the vector width.

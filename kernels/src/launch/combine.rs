@@ -3,14 +3,14 @@
 use cubecl::ir::{AddressType, ElemType};
 use cubecl::prelude::*;
 use cubecl::server::Handle;
-use cubenorm_core::{Access, AccessBlueprint, Grid, Join, Kernel};
+use cubenorm_core::{Access, AccessBlueprint, Grid, Combine, Kernel};
 
 use super::args::{cube_count, cube_dim, flat_arg, optional_arg, partition};
 use super::memory::{allocate_bytes, launched};
-use crate::strategy::strands::{JoinShape, join};
+use crate::strategy::segments::{CombineShape, combine};
 
 /// Partial statistics of channels from the first launch, and arguments to combine them.
-pub(crate) struct Strands<'a> {
+pub(crate) struct Segments<'a> {
     pub(crate) client: &'a Client,
     pub(crate) handle: &'a Handle,
     pub(crate) elements: usize,
@@ -25,13 +25,13 @@ pub(crate) struct Strands<'a> {
     pub(crate) address: AddressType,
 }
 
-impl Strands<'_> {
+impl Segments<'_> {
     /// Combines the statistics. Returns the workspace of group statistics.
-    pub(crate) fn join(&self, plan: &Join) -> Handle {
+    pub(crate) fn combine(&self, plan: &Combine) -> Handle {
         let bytes = plan.workspace * self.accumulation.size();
-        let joined = allocate_bytes(self.client, bytes);
+        let combined = allocate_bytes(self.client, bytes);
         let scale = self.scale.map(|(handle, access, _)| (handle, access));
-        let shape = JoinShape {
+        let shape = CombineShape {
             team: plan.team,
             shifts: self.shifts,
             scale: self.scale.map(|(_, _, blueprint)| blueprint),
@@ -41,7 +41,7 @@ impl Strands<'_> {
         // 2. The previous launch has written all partial statistics (parts x channels).
         // 3. `scale` holds one value per channel, and its layout was checked against its buffer.
         unsafe {
-            join::launch_unchecked(
+            combine::launch_unchecked(
                 self.client,
                 cube_count(&plan.grid),
                 cube_dim(&plan.grid),
@@ -52,7 +52,7 @@ impl Strands<'_> {
                     scale.map(|(_, access)| access),
                 )
                 .into(),
-                flat_arg(&joined, plan.workspace),
+                flat_arg(&combined, plan.workspace),
                 plan.grid.groups,
                 partition(self.grid, 0),
                 shape,
@@ -61,6 +61,6 @@ impl Strands<'_> {
             );
         }
         launched(self.client, Kernel::Combine);
-        joined
+        combined
     }
 }

@@ -15,7 +15,7 @@ use crate::types::One;
 
 /// Comptime arguments of the combine kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct JoinShape {
+pub(crate) struct CombineShape {
     /// Team that combines the segments of a row.
     pub(crate) team: Team,
     /// True if the mean of each segment is relative to its own shift.
@@ -44,22 +44,22 @@ pub(crate) fn write_shift<A: Float, N: Size, W: Size>(
 /// row's first segment, which is written behind the statistics.
 #[cube(launch_unchecked, address_type = "dynamic")]
 #[allow(clippy::too_many_arguments)]
-pub(crate) fn join<A: Float, P: Float>(
+pub(crate) fn combine<A: Float, P: Float>(
     parts: &Tensor<Vector<A, One>>,
     scale: &Optional<P, One>,
-    joined: &mut Tensor<Vector<A, One>>,
+    combined: &mut Tensor<Vector<A, One>>,
     rows: usize,
     partition: Partition,
-    #[comptime] shape: JoinShape,
+    #[comptime] shape: CombineShape,
     #[define(A)] _accumulation: ElemType,
     #[define(P)] _param_dtype: ElemType,
 ) {
     let team = comptime!(shape.team);
-    let strands = partition.strands;
-    let of_kind = partition.splits * rows * strands;
+    let segments = partition.segments;
+    let of_kind = partition.splits * rows * segments;
     let mut row = team_index(team);
     while row < rows {
-        let first = row * strands;
+        let first = row * segments;
         let mut shift = A::new(0.0);
         if comptime!(shape.shifts) {
             shift = parts[2 * of_kind + first].extract(0usize);
@@ -69,22 +69,22 @@ pub(crate) fn join<A: Float, P: Float>(
         let mut mean = zero;
         let mut m2 = zero;
         let mut place = member(team);
-        while place < partition.splits * strands {
-            let part = place / strands;
-            let strand = first + place % strands;
-            let slot = part * rows * strands + strand;
+        while place < partition.splits * segments {
+            let part = place / segments;
+            let segment = first + place % segments;
+            let slot = part * rows * segments + segment;
             let mut next = Moments::<A, One> {
                 count: part_count::<A, One>(&partition, part, team),
                 mean: parts[slot],
                 m2: parts[of_kind + slot],
             };
             if comptime!(shape.shifts) {
-                next.mean += parts[2 * of_kind + strand] - Vector::new(shift);
+                next.mean += parts[2 * of_kind + segment] - Vector::new(shift);
             }
             if comptime!(shape.scale.is_some()) {
                 let scale = scale.as_ref().unwrap();
                 let access = comptime!(shape.scale.unwrap());
-                let place = row_offset::<P, One>(scale, strand, access, Lanes::Columns);
+                let place = row_offset::<P, One>(scale, segment, access, Lanes::Columns);
                 let weight = Vector::<A, One>::cast_from(scale[place]);
                 next.mean *= weight;
                 next.m2 *= weight;
@@ -99,10 +99,10 @@ pub(crate) fn join<A: Float, P: Float>(
         let mine = Moments::<A, One> { count, mean, m2 };
         let all = merge_reduced::<A, One>(&mine, team);
         if member(team) == 0 {
-            joined[row] = all.mean;
-            joined[rows + row] = all.m2;
+            combined[row] = all.mean;
+            combined[rows + row] = all.m2;
             if comptime!(shape.shifts) {
-                joined[2 * rows + row] = Vector::new(shift);
+                combined[2 * rows + row] = Vector::new(shift);
             }
         }
         row += team_count(team);
@@ -111,31 +111,31 @@ pub(crate) fn join<A: Float, P: Float>(
 
 /// Combined statistics of the rows in the lanes of a row group.
 #[derive(CubeType, Clone, Copy)]
-pub(crate) struct Joined<A: Float, N: Size> {
+pub(crate) struct Combined<A: Float, N: Size> {
     pub(crate) moments: Moments<A, N>,
     pub(crate) shift: Vector<A, N>,
 }
 
-/// Reads the output of [`join`] for a row group whose first lane is the segment `first`.
+/// Reads the output of [`combine`] for a row group whose first lane is the segment `first`.
 #[cube]
-pub(crate) fn joined<A: Float, N: Size, W: Size>(
-    joined: &Workspace<A, W>,
+pub(crate) fn combined<A: Float, N: Size, W: Size>(
+    combined: &Workspace<A, W>,
     first: usize,
     partition: &Partition,
     #[comptime] shifts: bool,
-) -> Joined<A, N> {
-    let strands = partition.strands;
-    let rows = partition.groups * N::value() / strands;
+) -> Combined<A, N> {
+    let segments = partition.segments;
+    let rows = partition.groups * N::value() / segments;
     let mut mean = Vector::<A, N>::empty();
     let mut m2 = Vector::<A, N>::empty();
     let mut shift = Vector::<A, N>::new(A::new(0.0));
     #[unroll]
     for lane in 0..N::value() {
-        let row = (first + lane) / strands;
-        mean.insert(lane, joined[row].extract(0usize));
-        m2.insert(lane, joined[rows + row].extract(0usize));
+        let row = (first + lane) / segments;
+        mean.insert(lane, combined[row].extract(0usize));
+        m2.insert(lane, combined[rows + row].extract(0usize));
         if shifts {
-            shift.insert(lane, joined[2 * rows + row].extract(0usize));
+            shift.insert(lane, combined[2 * rows + row].extract(0usize));
         }
     }
     found::<A, N>(mean, m2, shift)
@@ -147,8 +147,8 @@ fn found<A: Float, N: Size>(
     mean: Vector<A, N>,
     m2: Vector<A, N>,
     shift: Vector<A, N>,
-) -> Joined<A, N> {
-    Joined::<A, N> {
+) -> Combined<A, N> {
+    Combined::<A, N> {
         moments: Moments::<A, N> {
             count: A::new(0.0),
             mean,
@@ -160,19 +160,19 @@ fn found<A: Float, N: Size>(
 
 /// Statistics of adjacent segments that one unit combines, stored as scalars.
 #[derive(CubeType)]
-pub(crate) struct Strands<A: Float> {
+pub(crate) struct Segments<A: Float> {
     means: Array<A>,
     m2s: Array<A>,
     shifts: Array<A>,
 }
 
 #[cube]
-impl<A: Float> Strands<A> {
-    pub(crate) fn room(#[comptime] strands: usize) -> Self {
-        Strands::<A> {
-            means: Array::<A>::new(strands),
-            m2s: Array::<A>::new(strands),
-            shifts: Array::<A>::new(strands),
+impl<A: Float> Segments<A> {
+    pub(crate) fn room(#[comptime] segments: usize) -> Self {
+        Segments::<A> {
+            means: Array::<A>::new(segments),
+            m2s: Array::<A>::new(segments),
+            shifts: Array::<A>::new(segments),
         }
     }
 
@@ -186,60 +186,60 @@ impl<A: Float> Strands<A> {
     ) {
         #[unroll]
         for lane in 0..N::value() {
-            let strand = r * N::value() + lane;
-            self.means[strand] = mean.extract(lane);
-            self.m2s[strand] = m2.extract(lane);
-            self.shifts[strand] = shift.extract(lane);
+            let segment = r * N::value() + lane;
+            self.means[segment] = mean.extract(lane);
+            self.m2s[segment] = m2.extract(lane);
+            self.shifts[segment] = shift.extract(lane);
         }
     }
 
-    /// Combines each `strands` consecutive segments, which have `count` elements each. Writes the
+    /// Combines each `segments` consecutive segments, which have `count` elements each. Writes the
     /// result to all of them.
-    pub(crate) fn join(
+    pub(crate) fn combine(
         &mut self,
-        strands: usize,
+        segments: usize,
         count: A,
         #[comptime] lanes: usize,
         #[comptime] team: Team,
     ) {
-        for row in 0..lanes / strands {
-            let first = row * strands;
+        for row in 0..lanes / segments {
+            let first = row * segments;
             let shift = self.shifts[first];
             let mut of_row = Moments::<A, One> {
                 count,
                 mean: Vector::new(self.means[first]),
                 m2: Vector::new(self.m2s[first]),
             };
-            for strand in first + 1..first + strands {
+            for segment in first + 1..first + segments {
                 let next = Moments::<A, One> {
                     count,
-                    mean: Vector::new(self.means[strand] + (self.shifts[strand] - shift)),
-                    m2: Vector::new(self.m2s[strand]),
+                    mean: Vector::new(self.means[segment] + (self.shifts[segment] - shift)),
+                    m2: Vector::new(self.m2s[segment]),
                 };
                 let both = merge::<A, One>(&of_row, &next, team);
                 of_row.count = both.count;
                 of_row.mean = both.mean;
                 of_row.m2 = both.m2;
             }
-            for strand in first..first + strands {
-                self.means[strand] = of_row.mean.extract(0usize);
-                self.m2s[strand] = of_row.m2.extract(0usize);
-                self.shifts[strand] = shift;
+            for segment in first..first + segments {
+                self.means[segment] = of_row.mean.extract(0usize);
+                self.m2s[segment] = of_row.m2.extract(0usize);
+                self.shifts[segment] = shift;
             }
         }
     }
 
     /// Reads the combined statistics of the lanes of vector `r`.
-    pub(crate) fn joined<N: Size>(&self, r: usize) -> Joined<A, N> {
+    pub(crate) fn combined<N: Size>(&self, r: usize) -> Combined<A, N> {
         let mut mean = Vector::<A, N>::empty();
         let mut m2 = Vector::<A, N>::empty();
         let mut shift = Vector::<A, N>::empty();
         #[unroll]
         for lane in 0..N::value() {
-            let strand = r * N::value() + lane;
-            mean.insert(lane, self.means[strand]);
-            m2.insert(lane, self.m2s[strand]);
-            shift.insert(lane, self.shifts[strand]);
+            let segment = r * N::value() + lane;
+            mean.insert(lane, self.means[segment]);
+            m2.insert(lane, self.m2s[segment]);
+            shift.insert(lane, self.shifts[segment]);
         }
         found::<A, N>(mean, m2, shift)
     }

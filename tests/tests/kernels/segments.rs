@@ -24,11 +24,11 @@ fn group_norm(shape: [usize; 4], statistics: Statistics, dtype: DType) -> NormDe
 /// Checks a case under every choice, which is to be done in strands if nobody says how; where a unit has those of whole rows
 /// side by side and joins them itself, also with a vector of them at a time.
 #[track_caller]
-fn check_joined(device: &TestDevice, case: &Case) {
+fn check_combined(device: &TestDevice, case: &Case) {
     let plan = plan_for(&device.client, &case.desc, StrategyChoice::Inferred).unwrap();
-    assert!(plan.blueprint.team.joined, "{}: {plan}", device.name);
+    assert!(plan.blueprint.team.segmented, "{}: {plan}", device.name);
     check_all(device, case);
-    if plan.blueprint.joins_within() {
+    if plan.blueprint.combines_within() {
         let single = Knobs {
             abreast: Some(1),
             ..Knobs::default()
@@ -66,7 +66,7 @@ fn groups_of_channels_that_are_last_are_joined_from_their_channels() {
                     let case = Case::new(desc, 61);
                     match shape == SEVERAL_VECTORS && is_held_by_gpu(&device, &case) {
                         true => check_all(&device, &case),
-                        false => check_joined(&device, &case),
+                        false => check_combined(&device, &case),
                     }
                 }
             }
@@ -81,8 +81,8 @@ fn a_core_joins_the_strands_of_rows_that_it_has_side_by_side() {
         let desc = group_norm([256, 16, 3, 200], Statistics::MeanVariance, DType::F32);
         let plan = plan_for(&device.client, &desc, StrategyChoice::Inferred).unwrap();
         let has_cores = hardware(&device.client).cpu_cores.is_some();
-        assert_eq!(plan.blueprint.joins_within(), has_cores, "{plan}");
-        assert_eq!(plan.join.is_none(), has_cores, "{plan}");
+        assert_eq!(plan.blueprint.combines_within(), has_cores, "{plan}");
+        assert_eq!(plan.combine.is_none(), has_cores, "{plan}");
     }
 }
 
@@ -96,7 +96,7 @@ fn small_maps_of_a_batch_are_joined_from_their_places() {
                 .with_scale(param.clone())
                 .with_bias(param)
                 .with_written_statistics(WrittenStatistics::MeanVariance);
-            check_joined(&device, &Case::new(desc, 62));
+            check_combined(&device, &Case::new(desc, 62));
         }
     }
 }
@@ -109,7 +109,7 @@ fn joined_statistics_are_written_once_for_all_strands() {
                 let desc = group_norm([3, 8, 5, 600], Statistics::MeanVariance, DType::F32)
                     .with_epsilon(epsilon)
                     .with_written_statistics(written);
-                check_joined(&device, &Case::new(desc, 63));
+                check_combined(&device, &Case::new(desc, 63));
             }
         }
     }
@@ -125,7 +125,7 @@ fn strands_far_from_zero_and_from_each_other_keep_their_digits() {
             let case = Case::with_input(desc, 64, |position| {
                 common + apart * (position % 48) as f64 + noise(9, position)
             });
-            check_joined(&device, &case);
+            check_combined(&device, &case);
         }
     }
 }
@@ -142,7 +142,7 @@ fn what_is_no_number_stays_in_its_group() {
                         true => value,
                         false => noise(10, i),
                     });
-                    check_joined(&device, &case);
+                    check_combined(&device, &case);
                 }
             }
         }
@@ -160,7 +160,7 @@ fn residual_sum_and_output_of_strands_lie_as_they_like() {
             for output in [None, Some(first.clone())] {
                 let mut desc = desc.clone().with_residual(residual.clone()).with_sum();
                 desc.output = output;
-                check_joined(&device, &Case::new(desc, 66));
+                check_combined(&device, &Case::new(desc, 66));
             }
         }
         // A residual of each channel, and of each group, which ends within a vector.
@@ -173,7 +173,7 @@ fn residual_sum_and_output_of_strands_lie_as_they_like() {
         for scale in [[8, 1, 1], [8, 6, 700]] {
             let mut desc = desc.clone();
             desc.scale = Some(TensorDesc::contiguous(scale, DType::F32));
-            check_joined(&device, &Case::new(desc, 68));
+            check_combined(&device, &Case::new(desc, 68));
         }
     }
 }

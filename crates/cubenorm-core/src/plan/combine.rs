@@ -9,7 +9,7 @@ use super::{Hardware, Knobs, Lanes, PlanError, Strategy, StrategyChoice, Team, h
 
 /// The launch that combines the statistics of segments. One team combines the segments of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Join {
+pub struct Combine {
     /// The team of a group.
     pub team: Team,
     /// The launch sizes.
@@ -26,26 +26,26 @@ pub(super) fn between_launches(
     shifts: usize,
     hardware: &Hardware,
     knobs: Knobs,
-) -> Result<(usize, Option<Join>), PlanError> {
-    if task.strands == 1 {
+) -> Result<(usize, Option<Combine>), PlanError> {
+    if task.segments == 1 {
         return Ok((partial_statistics(&of.team, &of.grid, 0), None));
     }
     let of_parts = partial_statistics(&of.team, &of.grid, shifts);
-    let strands = Task {
-        rows: task.rows / task.strands,
-        cols: task.strands * of.grid.splits,
+    let segments = Task {
+        rows: task.rows / task.segments,
+        cols: task.segments * of.grid.splits,
         dtype: task.dtype.accumulation(),
         held: task.dtype.accumulation(),
         reduces: true,
-        strands: 1,
+        segments: 1,
         ..*task
     };
     let one_by_one = Vectors {
         lanes: Lanes::Columns,
         width: 1,
-        run: strands.cols,
+        run: segments.cols,
         ragged: false,
-        cols: strands.cols,
+        cols: segments.cols,
     };
     let has_planes = heuristic::plane_size(hardware, knobs).is_some() && hardware.is_gpu();
     let choice = StrategyChoice::Forced(Knobs {
@@ -56,11 +56,11 @@ pub(super) fn between_launches(
         plane_size: knobs.plane_size,
         ..Knobs::default()
     });
-    let join = cut(&strands, one_by_one, hardware, choice, |_| 1)?;
-    let join = Join {
-        team: join.team,
-        grid: join.grid,
-        workspace: combined_statistics(strands.rows, shifts),
+    let combine = cut(&segments, one_by_one, hardware, choice, |_| 1)?;
+    let combine = Combine {
+        team: combine.team,
+        grid: combine.grid,
+        workspace: combined_statistics(segments.rows, shifts),
     };
-    Ok((of_parts, Some(join)))
+    Ok((of_parts, Some(combine)))
 }
