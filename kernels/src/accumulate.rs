@@ -85,8 +85,8 @@ pub(crate) fn row_moments<T: Types>(
             blueprint,
         );
         whole_moments::<T>(&sums.total(count, 1usize), count, blueprint)
-    } else if comptime!(blueprint.team.ragged) {
-        ragged_moments::<T>(source, row, share, partition, blueprint)
+    } else if comptime!(blueprint.team.has_tail) {
+        tail_moments::<T>(source, row, share, partition, blueprint)
     } else {
         let mine = accumulate::<T>(source, &rows, share, 1usize, blueprint);
         merge_team::<T::A, T::N>(&mine.of_row(0usize), blueprint.team)
@@ -160,7 +160,7 @@ fn steps_of_block(done: usize) -> usize {
 /// [`row_moments`] of a row whose segments have [tails](cubenorm_core::Team::ragged). The first
 /// lanes of a tail overlap and do not count.
 #[cube]
-fn ragged_moments<T: Types>(
+fn tail_moments<T: Types>(
     source: &TypedSource<T>,
     row: &SourceRow<T::A, T::N>,
     share: &Share,

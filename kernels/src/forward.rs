@@ -8,7 +8,7 @@ use crate::apply::{
     Abreast, Bound, ResultRow, Row, TypedResults, apply_abreast, apply_kept, apply_steps,
     result_row,
 };
-use crate::ends::{apply_run, takes_runs};
+use crate::tail::{apply_run, takes_runs};
 use crate::epilogue::{FoldedRow, affine_step};
 use crate::held::{TypedHeld, hold};
 use crate::moments::{Moments, RowStatistics, Sums, finish, nothing_reduced, same};

@@ -31,7 +31,7 @@
 mod accumulate;
 mod apply;
 mod blend;
-mod ends;
+mod tail;
 mod epilogue;
 mod forward;
 mod backward;

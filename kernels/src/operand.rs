@@ -117,7 +117,7 @@ pub(crate) fn step_offset<T: Float, S: Size, N: Size>(
     #[comptime] access: AccessBlueprint,
     #[comptime] lanes: Lanes,
 ) -> usize {
-    if comptime!(!access.ragged) {
+    if comptime!(!access.has_tail) {
         col_offset::<T, S>(tensor, step_col::<N>(step, lanes), access, lanes)
     } else if comptime!(access.col_dims == 0) {
         0usize.runtime()
@@ -180,7 +180,7 @@ fn vector_place<T: Float, S: Size, N: Size>(
     #[comptime] access: AccessBlueprint,
     #[comptime] lanes: Lanes,
 ) -> usize {
-    let of_steps = comptime!(access.col_dims == 1 && !access.ragged);
+    let of_steps = comptime!(access.col_dims == 1 && !access.has_tail);
     // Divides before adding: the compiler cannot prove that the sum of elements does not overflow.
     if comptime!(of_steps && lanes == Lanes::Columns) {
         base / N::value() + step
@@ -367,7 +367,7 @@ pub(crate) fn store<T: Float, S: Size, A: Float, N: Size>(
     } else if comptime!(access.mode == LoadMode::Pairs) {
         let place = vector_place::<T, S, N>(&*tensor, base, step, access, lanes);
         tensor[place] = Vector::reinterpret(pack::<A, S, N>(value));
-    } else if comptime!(access.mode == LoadMode::Adjacent && access.past_caches && !access.ragged) {
+    } else if comptime!(access.mode == LoadMode::Adjacent && access.past_caches && !access.has_tail) {
         // The segment has been shifted so that its vectors are aligned.
         let offset = base + step_offset::<T, S, N>(&*tensor, step, access, lanes);
         store_past_caches::<T, S, N>(&mut tensor[offset], Vector::<T, N>::cast_from(value));

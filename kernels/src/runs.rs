@@ -21,7 +21,7 @@ pub(crate) fn of_run(blueprint: Blueprint) -> Blueprint {
 pub(crate) fn as_run(access: AccessBlueprint) -> AccessBlueprint {
     AccessBlueprint {
         col_dims: usize::from(is_contiguous(access)),
-        ragged: false,
+        has_tail: false,
         ..access
     }
 }

@@ -115,7 +115,7 @@ pub(crate) fn item(round: usize, partition: &Partition, #[comptime] team: Team) 
 fn first_row(group: usize, partition: &Partition, #[comptime] team: Team) -> usize {
     if comptime!(team.lanes == Lanes::Columns) {
         group
-    } else if comptime!(team.ragged_rows) {
+    } else if comptime!(team.has_row_tail) {
         // Subtracts the overlap of each tail so far, including this group's if it ends a segment.
         group * comptime!(team.vector) - (group + 1) / partition.run * partition.overlap
     } else {
@@ -126,8 +126,8 @@ fn first_row(group: usize, partition: &Partition, #[comptime] team: Team) -> usi
 /// First lane of a row group that does not repeat a row of the group before it.
 #[cube]
 pub(crate) fn first_own_lane(group: usize, partition: &Partition, #[comptime] team: Team) -> usize {
-    if comptime!(team.ragged_rows) {
-        select(ends_run(group, partition), partition.overlap, 0usize)
+    if comptime!(team.has_row_tail) {
+        select(ends_segment(group, partition), partition.overlap, 0usize)
     } else {
         0usize.runtime()
     }
@@ -183,7 +183,7 @@ pub(crate) fn steps_within(step: usize, count: usize, partition: &Partition) -> 
 
 /// True if a step is the last of its segment.
 #[cube]
-pub(crate) fn ends_run(step: usize, partition: &Partition) -> bool {
+pub(crate) fn ends_segment(step: usize, partition: &Partition) -> bool {
     step % partition.run == partition.run - 1
 }
 

@@ -140,7 +140,7 @@ fn the_sums_of_channels_come_out_of_the_launch_over_their_groups() {
     let with_ends = [[3, 2, 3, 131], [1, 2, 2, 1021]];
     for device in devices() {
         let is_cpu = hardware(&device.client).cpu_cores.is_some();
-        let (mut on_the_way, mut ragged) = (0, 0);
+        let (mut on_the_way, mut has_tail) = (0, 0);
         for shape in shapes
             .into_iter()
             .chain(with_ends.into_iter().filter(|_| is_cpu))
@@ -171,8 +171,8 @@ fn the_sums_of_channels_come_out_of_the_launch_over_their_groups() {
                     let plan = plan_backward_for(&device.client, &case.desc, inferred).unwrap();
                     on_the_way += usize::from(plan.blueprint.sums_runs());
                     let team = plan.blueprint.team;
-                    ragged += usize::from(team.ragged && plan.blueprint.by_runs);
-                    let is_whole = shape[3] % team.vector == 0 || team.ragged;
+                    has_tail += usize::from(team.has_tail && plan.blueprint.by_runs);
+                    let is_whole = shape[3] % team.vector == 0 || team.has_tail;
                     assert!(is_whole || !plan.blueprint.sums_runs(), "{plan}");
                     // A driver takes seconds for each kernel: one form of them by every strategy.
                     match i {
@@ -183,7 +183,7 @@ fn the_sums_of_channels_come_out_of_the_launch_over_their_groups() {
             }
         }
         assert!(on_the_way > 0, "{}", device.name);
-        assert!(!is_cpu || ragged >= 12, "{}: {ragged}", device.name);
+        assert!(!is_cpu || has_tail >= 12, "{}: {has_tail}", device.name);
     }
 }
 
@@ -366,8 +366,8 @@ fn rows_that_no_vector_divides_end_in_one_of_their_own() {
                     let choice = StrategyChoice::Inferred;
                     let plan = plan_backward_for(&device.client, &case.desc, choice).unwrap();
                     let is_cpu = hardware(&device.client).cpu_cores.is_some();
-                    let is_ragged = plan.blueprint.team.ragged;
-                    assert_eq!(is_ragged, is_cpu, "{} {shape:?}: {plan}", device.name);
+                    let has_tail = plan.blueprint.team.has_tail;
+                    assert_eq!(has_tail, is_cpu, "{} {shape:?}: {plan}", device.name);
                     check_all(&device, &case);
                 }
             }
@@ -392,8 +392,8 @@ fn kept_axes_that_no_vector_divides_end_in_one_of_their_own() {
                 let choice = StrategyChoice::Inferred;
                 let plan = plan_backward_for(&device.client, &case.desc, choice).unwrap();
                 let is_cpu = hardware(&device.client).cpu_cores.is_some();
-                let is_ragged = plan.blueprint.team.ragged_rows;
-                assert_eq!(is_ragged, is_cpu, "{} {shape:?}: {plan}", device.name);
+                let has_tail = plan.blueprint.team.has_row_tail;
+                assert_eq!(has_tail, is_cpu, "{} {shape:?}: {plan}", device.name);
                 check_all(&device, &case);
             }
         }

@@ -668,8 +668,8 @@ fn packed_rows_need_no_lookup() {
     let across = NormDesc::new(dense.input.clone(), [0], Statistics::MeanSquare);
     assert_eq!(end_to_end(&across, &gpu), [false; 3]);
     // The tail vector of a row overlaps the vector before it.
-    let ragged = layer_norm(64, 1021, DType::F32);
-    assert_eq!(end_to_end(&ragged, &Hardware::cpu(2, 512)), [false; 3]);
+    let has_tail = layer_norm(64, 1021, DType::F32);
+    assert_eq!(end_to_end(&has_tail, &Hardware::cpu(2, 512)), [false; 3]);
 }
 
 #[test]
@@ -724,7 +724,7 @@ proptest! {
         };
         let vector = plan.blueprint.team.vector;
         let Grid { groups, steps, run, overlap, .. } = plan.grid;
-        let elements = match plan.blueprint.team.ragged_rows {
+        let elements = match plan.blueprint.team.has_row_tail {
             true => (groups * vector - groups / run * overlap) * steps,
             false => groups * (steps * vector - steps / run * overlap),
         };
@@ -1307,8 +1307,8 @@ fn cpu_rows_end_in_tail_vector() {
     let ends = |plan: &Plan| {
         let team = plan.blueprint.team;
         let grid = plan.grid;
-        assert_eq!(plan.blueprint.input.ragged, team.ragged);
-        team.ragged
+        assert_eq!(plan.blueprint.input.has_tail, team.has_tail);
+        team.has_tail
             .then_some((team.vector, grid.steps, grid.run, grid.overlap))
     };
     let on_cpu = |desc: &NormDesc| ends(&inferred(desc, &cpu));
@@ -1347,15 +1347,15 @@ fn cpu_rows_end_in_tail_vector() {
     let cube = plan_forward(&problem, &cpu, Strategy::Cube.into()).unwrap();
     assert_eq!(ends(&cube), None);
     // Backward, column sums have one slot per lane.
-    let ragged = |desc: NormDesc| {
+    let has_tail = |desc: NormDesc| {
         let gradient = BackwardDesc::new(desc);
         let problem = gradient.input_problem(gradient.param_sums()).unwrap();
         let plan = plan_backward(&problem, &cpu, StrategyChoice::Inferred).unwrap();
-        plan.blueprint.team.ragged
+        plan.blueprint.team.has_tail
     };
     let param = |shape: &[usize]| TensorDesc::contiguous(shape, DType::F32);
-    assert!(ragged(row.clone().with_scale(param(&[8, 1]))));
-    assert!(!ragged(row.with_scale(param(&[1021]))));
+    assert!(has_tail(row.clone().with_scale(param(&[8, 1]))));
+    assert!(!has_tail(row.with_scale(param(&[1021]))));
 }
 
 #[test]
@@ -1683,7 +1683,7 @@ fn core_sums_columns_per_lane_along_rows() {
     // Feature maps that vectors divide, and others.
     assert_eq!(left(&planned([64, 96, 64], &cpu)), Some((2, 64, 96 * 64)));
     let plan = planned([64, 96, 49], &cpu);
-    assert!(plan.blueprint.team.ragged_rows, "{plan}");
+    assert!(plan.blueprint.team.has_row_tail, "{plan}");
     assert_eq!(left(&plan), Some((2, 32, 96 * 32)));
     // With parts of all rows, each column belongs to one core.
     let plan = planned([1, 4096, 197], &cpu);
@@ -1962,7 +1962,7 @@ fn long_tailed_segments_use_nontemporal_stores() {
     let passes = |desc: &NormDesc| {
         let problem = problem_on(desc, &hardware, StrategyChoice::Inferred).unwrap();
         let plan = plan_forward(&problem, &hardware, StrategyChoice::Inferred).unwrap();
-        assert!(plan.blueprint.team.ragged, "{plan}");
+        assert!(plan.blueprint.team.has_tail, "{plan}");
         plan.blueprint.output.past_caches
     };
     // Positive: one channel or two per group, and rows without parameters. Negative: outputs within

@@ -7,7 +7,7 @@ use super::columns::ColumnPart;
 use super::element::{BackwardRow, TypedBackwardSource, params, run_of_row};
 use super::results::Bound;
 use super::step::{Abreast, pass_steps};
-use super::sums::{sum_up, sum_up_end};
+use super::sums::{sum_up, sum_up_tail};
 use crate::apply::Scalars;
 use crate::moments::{Moments, same};
 use crate::operand::{col_offset, optional_offset, row_offset};
@@ -21,12 +21,12 @@ use crate::work::Share;
 fn of_run(blueprint: BackwardBlueprint) -> BackwardBlueprint {
     let constant = |access: AccessBlueprint| AccessBlueprint {
         col_dims: 0,
-        ragged: false,
+        has_tail: false,
         ..access
     };
     BackwardBlueprint {
         team: Team {
-            ragged: false,
+            has_tail: false,
             ..blueprint.team
         },
         input: as_run(blueprint.input),
@@ -41,7 +41,7 @@ fn of_run(blueprint: BackwardBlueprint) -> BackwardBlueprint {
 /// Steps of a segment without its tail.
 #[cube]
 fn whole_steps(partition: &Partition, #[comptime] team: Team) -> usize {
-    if comptime!(team.ragged) {
+    if comptime!(team.has_tail) {
         partition.run - 1
     } else {
         partition.run
@@ -76,9 +76,9 @@ fn sum_up_run<T: Types>(
     };
     let mine = sum_up::<T>(source, &rows, &share, partition, scalars, of_run);
     let mut sums = same::<T::A, T::N>(mine.index(0usize));
-    if comptime!(blueprint.team.ragged) {
+    if comptime!(blueprint.team.has_tail) {
         let end = rows.index(0usize).further(to_end::<T::N>(partition));
-        let end = sum_up_end::<T>(source, &end, partition.overlap, scalars, of_run);
+        let end = sum_up_tail::<T>(source, &end, partition.overlap, scalars, of_run);
         sums.mean += end.mean;
         sums.m2 += end.m2;
     }
@@ -109,7 +109,7 @@ pub(super) fn pass_runs<T: Types>(
             count: whole_steps(partition, team),
         };
         pass_steps::<T>(&whole, &share, part, bound, partition, of_run);
-        if comptime!(team.ragged) {
+        if comptime!(team.has_tail) {
             let to_end = to_end::<T::N>(partition);
             let (source, row) = (whole.sources.index(0usize), whole.rows.index(0usize));
             let end = Abreast::<T::A, T::N>::one(source.further(to_end), row.further(to_end));

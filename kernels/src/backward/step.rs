@@ -216,7 +216,7 @@ pub(super) fn column_step<A: Float, N: Size>(
     first_lane: usize,
     #[comptime] blueprint: BackwardBlueprint,
 ) -> ColumnStep<A, N> {
-    let gradients = if comptime!(blueprint.team.ragged_rows && blueprint.column_sums.any()) {
+    let gradients = if comptime!(blueprint.team.has_row_tail && blueprint.column_sums.any()) {
         lanes_from::<A, N>(element.shallow, first_lane)
     } else {
         element.shallow

@@ -13,7 +13,7 @@ use crate::moments::{Moments, Sums, lanes_from, same};
 use crate::strategy::merge_team;
 use crate::strategy::split::Partition;
 use crate::types::Types;
-use crate::work::{Share, ends_run, has_step, my_share, steps_within};
+use crate::work::{Share, ends_segment, has_step, my_share, steps_within};
 
 /// Steps whose loads are issued before the first is used.
 const UNROLL: usize = 4;
@@ -37,7 +37,7 @@ pub(super) fn sum_up<T: Types>(
     let mut done = 0usize;
     while done < share.count {
         let mut end = min(done + BLOCK, share.count);
-        if comptime!(blueprint.team.ragged) {
+        if comptime!(blueprint.team.has_tail) {
             end = done + steps_within(share.begin + done, end - done, partition);
         }
         let mut block = Sums::<T::A, T::N>::zeros(abreast);
@@ -80,9 +80,9 @@ pub(super) fn sum_up<T: Types>(
             add_step::<T>(source, rows, step, zero, &mut block, scalars, blueprint);
             i += 1;
         }
-        if comptime!(blueprint.team.ragged) {
+        if comptime!(blueprint.team.has_tail) {
             let step = share.begin + end;
-            if end < share.count && ends_run(step, partition) {
+            if end < share.count && ends_segment(step, partition) {
                 let overlap = partition.overlap;
                 add_step::<T>(source, rows, step, overlap, &mut block, scalars, blueprint);
                 end += 1;
@@ -105,7 +105,7 @@ pub(super) fn sum_up<T: Types>(
 
 /// Reduces the tail vector of a segment, given as a row of its own, from the lane `from` on.
 #[cube]
-pub(super) fn sum_up_end<T: Types>(
+pub(super) fn sum_up_tail<T: Types>(
     source: &TypedBackwardSource<T>,
     row: &BackwardRow<T::A, T::N>,
     from: usize,
@@ -163,7 +163,7 @@ fn add_step<T: Types>(
         let read = read_step::<T, T::A>(source, row, step, blueprint);
         let element = element::<T>(&read, source, row, &params, step, scalars, blueprint);
         let gradient = summed::<T::A, T::N>(&element, blueprint);
-        let gradient = if comptime!(blueprint.team.ragged) {
+        let gradient = if comptime!(blueprint.team.has_tail) {
             lanes_from::<T::A, T::N>(gradient, from)
         } else {
             gradient

@@ -29,8 +29,8 @@ pub(crate) struct Partition {
     pub(crate) steps_per_split: usize,
     /// Work items of each team. An item is one part of a row group.
     pub(crate) items_per_team: usize,
-    /// Steps of a segment of columns: see [`Team::ragged`]. Also the steps that share their
-    /// parameters. With [`Team::ragged_rows`], row groups of a segment of rows.
+    /// Steps of a segment of columns: see [`Team::has_tail`]. Also the steps that share their
+    /// parameters. With [`Team::has_row_tail`], row groups of a segment of rows.
     pub(crate) run: usize,
     /// Lanes of a segment's tail vector that overlap the vector before it.
     pub(crate) overlap: usize,
@@ -65,7 +65,7 @@ fn elements<A: Float, N: Size>(
     let steps = end - begin;
     if comptime!(team.lanes == Lanes::Rows) {
         A::cast_from(steps)
-    } else if comptime!(team.ragged) {
+    } else if comptime!(team.has_tail) {
         let ends = end / partition.run - begin / partition.run;
         A::cast_from(steps * N::value() - ends * partition.overlap)
     } else {

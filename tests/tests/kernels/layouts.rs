@@ -122,8 +122,8 @@ fn rows_that_no_vector_divides_end_in_one_of_their_own() {
                         .with_sum();
                     let plan = plan_for(&device.client, &desc, StrategyChoice::Inferred).unwrap();
                     let is_cpu = hardware(&device.client).cpu_cores.is_some();
-                    let is_ragged = plan.blueprint.team.ragged;
-                    assert_eq!(is_ragged, is_cpu, "{} {shape:?}: {plan}", device.name);
+                    let has_tail = plan.blueprint.team.has_tail;
+                    assert_eq!(has_tail, is_cpu, "{} {shape:?}: {plan}", device.name);
                     check_all(&device, &Case::new(desc, 51));
                 }
             }
@@ -156,8 +156,8 @@ fn groups_are_cut_where_parameters_change_if_no_vector_divides_their_maps() {
                         .with_sum();
                     let plan = plan_for(&device.client, &desc, StrategyChoice::Inferred).unwrap();
                     let is_cpu = hardware(&device.client).cpu_cores.is_some();
-                    let is_ragged = plan.blueprint.team.ragged;
-                    assert_eq!(is_ragged, is_cpu, "{} {shape:?}: {plan}", device.name);
+                    let has_tail = plan.blueprint.team.has_tail;
+                    assert_eq!(has_tail, is_cpu, "{} {shape:?}: {plan}", device.name);
                     check_all(&device, &Case::new(desc, 53));
                 }
             }
@@ -185,8 +185,8 @@ fn kept_axes_that_no_vector_divides_end_in_one_of_their_own() {
                     .with_sum();
                 let plan = plan_for(&device.client, &desc, StrategyChoice::Inferred).unwrap();
                 let is_cpu = hardware(&device.client).cpu_cores.is_some();
-                let is_ragged = plan.blueprint.team.ragged_rows;
-                assert_eq!(is_ragged, is_cpu, "{} {shape:?}: {plan}", device.name);
+                let has_tail = plan.blueprint.team.has_row_tail;
+                assert_eq!(has_tail, is_cpu, "{} {shape:?}: {plan}", device.name);
                 check_all(&device, &Case::new(desc, 52));
             }
         }

@@ -545,7 +545,7 @@ fn run_of(cut: &Cut, columns: usize, runs: usize) -> Option<usize> {
     };
     let steps = columns.div_ceil(team.vector);
     let by_itself = team.lanes == Lanes::Columns && !team.parts;
-    let is_whole = match team.ragged {
+    let is_whole = match team.has_tail {
         true => cut.grid.run == steps,
         false => columns.is_multiple_of(team.vector),
     };

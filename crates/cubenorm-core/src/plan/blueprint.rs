@@ -124,8 +124,8 @@ pub struct AccessBlueprint {
     pub col_dims: usize,
     /// The access pattern of a vector's lanes.
     pub mode: LoadMode,
-    /// True if each column segment ends with a tail vector: see [`Team::ragged`].
-    pub ragged: bool,
+    /// True if each column segment ends with a tail vector: see [`Team::has_tail`].
+    pub has_tail: bool,
     /// True if rows are packed, so the row stride is the row length.
     pub end_to_end: bool,
     /// True if adjacent columns are adjacent in memory although vectors run along rows.
@@ -141,7 +141,7 @@ impl AccessBlueprint {
             row_dims,
             col_dims,
             mode: LoadMode::Gather,
-            ragged: false,
+            has_tail: false,
             end_to_end: false,
             adjacent_columns: false,
             past_caches: false,
@@ -218,10 +218,10 @@ pub struct Team {
     pub side_by_side: bool,
     /// True if the length of a contiguous column segment is not a multiple of the vector width. The
     /// tail vector of a segment overlaps the vector before it.
-    pub ragged: bool,
+    pub has_tail: bool,
     /// The same for segments of adjacent rows, if vectors run along rows. The overlapping rows are
     /// computed twice, with equal results.
-    pub ragged_rows: bool,
+    pub has_row_tail: bool,
     /// Vectors per unit if a staged row or its column sums occupy them exactly, else `None`. Such a
     /// kernel checks no bounds.
     pub filled: Option<usize>,

@@ -44,7 +44,7 @@ pub(super) fn between_launches(
         lanes: Lanes::Columns,
         width: 1,
         run: segments.cols,
-        ragged: false,
+        has_tail: false,
         cols: segments.cols,
     };
     let has_planes = heuristic::plane_size(hardware, knobs).is_some() && hardware.is_gpu();

@@ -51,7 +51,7 @@ impl Grid {
                 Lanes::Columns => "the reduced axes",
                 Lanes::Rows => "the kept axes",
             },
-            match team.ragged || team.ragged_rows {
+            match team.has_tail || team.has_row_tail {
                 true => format!(", the last of {} having {} again", self.run, self.overlap),
                 false => String::new(),
             },
@@ -120,11 +120,11 @@ pub(super) fn cut(
         lanes,
         width: vector,
         run,
-        ragged,
+        has_tail,
         ..
     } = vectors;
     let vectors_of_run = run.div_ceil(vector);
-    let vectors_of = |elements: usize| match ragged {
+    let vectors_of = |elements: usize| match has_tail {
         true => elements / run * vectors_of_run,
         false => elements / vector,
     };
@@ -132,7 +132,7 @@ pub(super) fn cut(
         Lanes::Columns => (task.rows, vectors_of(task.cols)),
         Lanes::Rows => (vectors_of(task.rows), task.cols),
     };
-    let ragged_columns = ragged && lanes == Lanes::Columns;
+    let has_column_tail = has_tail && lanes == Lanes::Columns;
     let knobs = choice.knobs();
     let work = Work {
         groups,
@@ -148,18 +148,18 @@ pub(super) fn cut(
         reads: task.reads,
         segments: task.segments,
         params_by_step: task.params_by_step,
-        run: ragged_columns.then_some(vectors_of_run),
+        run: has_column_tail.then_some(vectors_of_run),
         side_by_side: match (lanes, hardware.cpu_cores) {
             (Lanes::Rows, Some(cores)) => {
                 heuristic::side_by_side(groups, vectors_of_run, vector, task, cores, knobs)
             }
             _ => 1,
         },
-        abreast: match ragged_columns {
+        abreast: match has_column_tail {
             // Loops over several rows per unit are unrolled less, which would exceed lavapipe's
             // iteration limit.
             _ if hardware.is_software() && steps > heuristic::SOFTWARE_STEPS => 1,
-            true => abreast(groups).min(heuristic::most_ragged_abreast(hardware)),
+            true => abreast(groups).min(heuristic::most_rows_with_tail(hardware)),
             false => abreast(groups),
         },
         is_single: lanes == Lanes::Rows && vector == 1 && !run.is_multiple_of(2),
@@ -240,8 +240,8 @@ pub(super) fn cut(
                 && (lanes == Lanes::Columns || hardware.cpu_cores.is_some()),
             claims: false,
             side_by_side,
-            ragged: ragged_columns,
-            ragged_rows: ragged && lanes == Lanes::Rows,
+            has_tail: has_column_tail,
+            has_row_tail: has_tail && lanes == Lanes::Rows,
             filled,
             full,
         },
@@ -254,11 +254,11 @@ pub(super) fn cut(
             groups_per_team,
             splits,
             steps_per_split,
-            run: match ragged {
+            run: match has_tail {
                 true => vectors_of_run,
                 false => steps,
             },
-            overlap: match ragged {
+            overlap: match has_tail {
                 true => run.next_multiple_of(vector) - run,
                 false => 0,
             },

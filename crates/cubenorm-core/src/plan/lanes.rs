@@ -6,12 +6,12 @@ use crate::{Access, DType, Dim};
 
 /// Minimum ratio of lanes for tail vectors to replace vectors that divide a row. 1000 columns f32
 /// AVX-512, twice the lanes: ratio 0.8; 40 columns f16: 1.4.
-const WORTH_AN_END: usize = 4;
+const WORTH_A_TAIL: usize = 4;
 
 /// Most registers per vector of adjacent rows with a tail; wider vectors recompute more rows. Layer
 /// norm over channels, 14 x 14, AVX-512, vs. vectors that divide: ratio 0.5 to 0.7 with two, 0.6 to
 /// 1.2 with four.
-const REGISTERS_OF_ENDS: usize = 2;
+const REGISTERS_OF_TAIL: usize = 2;
 
 /// Minimum advantage of vectors that cross parameter segments, since they read the parameter twice.
 /// They need at least 1/2 of the widest vector's lanes, and more than twice the lanes of vectors
@@ -29,7 +29,7 @@ pub(super) struct Vectors {
     pub run: usize,
     /// True if the length of a segment is not a multiple of the width: its tail vector ends with
     /// the segment.
-    pub ragged: bool,
+    pub has_tail: bool,
     /// Elements of a row.
     pub cols: usize,
 }
@@ -101,11 +101,11 @@ pub(super) fn choose<'a>(
     // Column sums have a slot for each lane of each step, so tail vectors must not overlap there.
     // Vectors along rows are exempt: a separate launch computes their column sums. Combined
     // segments have a slot for each row.
-    let may_be_ragged = hardware.cpu_cores.is_some()
+    let may_have_tail = hardware.cpu_cores.is_some()
         && (task.column_sums == 0 || lanes == Lanes::Rows)
         && task.segments == 1
         && is_of_units(knobs);
-    let run_of_all = match may_be_ragged {
+    let run_of_all = match may_have_tail {
         true => run(input, everyone.clone(), lanes),
         false => None,
     };
@@ -115,16 +115,16 @@ pub(super) fn choose<'a>(
             Lanes::Columns => (widest, run / 2),
             Lanes::Rows => {
                 let of_register = hardware.widest_vector(task.dtype.accumulation().size());
-                (widest.min(REGISTERS_OF_ENDS * of_register), run)
+                (widest.min(REGISTERS_OF_TAIL * of_register), run)
             }
         };
         let wide = widest.min(1 << longest.max(1).ilog2());
-        if wide >= WORTH_AN_END * width {
+        if wide >= WORTH_A_TAIL * width {
             return Vectors {
                 lanes,
                 width: wide,
                 run,
-                ragged: true,
+                has_tail: true,
                 cols: task.cols,
             };
         }
@@ -133,7 +133,7 @@ pub(super) fn choose<'a>(
         lanes,
         width,
         run: run_of_input,
-        ragged: false,
+        has_tail: false,
         cols: task.cols,
     }
 }
@@ -146,7 +146,7 @@ pub(super) fn run_of_params<'a>(
     let mut runs = params.filter_map(|access| access.col.last());
     let first = runs.next()?;
     let is_alike = |dim: &Dim| dim.stride == 0 && dim.size == first.size;
-    let is_whole = vectors.ragged || first.size % vectors.width == 0;
+    let is_whole = vectors.has_tail || first.size % vectors.width == 0;
     let fits = vectors.lanes == Lanes::Columns && is_alike(first) && runs.all(is_alike) && is_whole;
     fits.then(|| first.size.div_ceil(vectors.width))
 }
@@ -179,21 +179,21 @@ fn run<'a>(
 }
 
 pub(super) fn blueprint(access: &Access, vectors: Vectors) -> AccessBlueprint {
-    let ragged = vectors.ragged && vectors.lanes == Lanes::Columns;
+    let has_tail = vectors.has_tail && vectors.lanes == Lanes::Columns;
     let is_next = |dim: &Dim| dim.stride == vectors.cols;
     AccessBlueprint {
         row_dims: access.row.len(),
         col_dims: access.col.len(),
         mode: match mode(access, vectors.lanes, vectors.width) {
             // The tail vector of a segment may be unaligned.
-            LoadMode::Vector if vectors.ragged => LoadMode::Adjacent,
+            LoadMode::Vector if vectors.has_tail => LoadMode::Adjacent,
             // No vector crosses into the next segment.
-            LoadMode::Runs if ragged => LoadMode::Splat,
+            LoadMode::Runs if has_tail => LoadMode::Splat,
             mode => mode,
         },
-        ragged,
+        has_tail,
         end_to_end: vectors.lanes == Lanes::Columns
-            && !ragged
+            && !has_tail
             && matches!(access.row.as_slice(), [dim] if is_next(dim)),
         adjacent_columns: vectors.lanes == Lanes::Rows
             && access.col.last().is_some_and(|dim| dim.stride == 1),

@@ -353,7 +353,7 @@ pub fn plan_forward(
     let access = |access: &Access| lanes::blueprint(access, vectors);
     let optional = |tensor: &Option<Access>| tensor.as_ref().map(access);
     let same_params = run.is_some() || problem.params().all(is_constant);
-    let of_runs = cut.team.ragged && cut.hold == Hold::Reread;
+    let of_runs = cut.team.has_tail && cut.hold == Hold::Reread;
     let added = problem.residual.iter();
     let added = added.filter(|_| is_added_first(true, problem.residual_place));
     let mut reduced = [&problem.input].into_iter().chain(added);
@@ -386,7 +386,7 @@ pub fn plan_forward(
         params_alike: are_alike(problem),
         params_kept: heuristic::params_kept(problem, &cut, hardware),
         params_by_run: run.is_some() || of_runs && same_params,
-        is_one_run: cut.team.ragged && !cut.team.parts && reduced.all(Access::is_one_run),
+        is_one_run: cut.team.has_tail && !cut.team.parts && reduced.all(Access::is_one_run),
         output: access(&problem.output),
         writes_sum: problem.writes_sum,
         written_statistics: problem

@@ -123,7 +123,7 @@ fn cut_pays(dtype: DType, of_whole: Option<Team>, of_cut: Option<Team>) -> bool 
     let (Some(of_whole), Some(of_cut)) = (of_whole, of_cut) else {
         return false;
     };
-    of_cut.ragged && of_cut.vector >= worth_a_cut(dtype) * of_whole.vector
+    of_cut.has_tail && of_cut.vector >= worth_a_cut(dtype) * of_whole.vector
 }
 
 /// The backward problem of the input's gradient for a device, with sums from [`sums_on`]:

@@ -179,7 +179,7 @@ impl Spread<'_> {
         let vector = self.team.vector;
         match self.team.lanes {
             Lanes::Columns => group,
-            Lanes::Rows if self.team.ragged_rows => {
+            Lanes::Rows if self.team.has_row_tail => {
                 group * vector - (group + 1) / self.grid.run * self.grid.overlap
             }
             Lanes::Rows => group * vector,
@@ -193,13 +193,13 @@ impl Spread<'_> {
         let ends = |index: usize| index % self.grid.run == self.grid.run - 1;
         match self.team.lanes {
             Lanes::Rows => {
-                let tail = self.team.ragged_rows && ends(group);
+                let tail = self.team.has_row_tail && ends(group);
                 let first = if tail { self.grid.overlap } else { 0 };
                 (0..vector)
                     .map(|lane| (row + lane, step, lane >= first))
                     .collect()
             }
-            Lanes::Columns if self.team.ragged => {
+            Lanes::Columns if self.team.has_tail => {
                 let (run, overlap) = (self.grid.run, self.grid.overlap);
                 let length = run * vector - overlap;
                 let position = (step % run * vector).min(length - vector);
@@ -342,7 +342,7 @@ fn addresses(
         decode(&access.col, col, unit)
     };
     let step_offset = || {
-        if !blueprint.ragged {
+        if !blueprint.has_tail {
             return col_offset(match lanes {
                 Lanes::Columns => step * vector,
                 Lanes::Rows => step,
@@ -368,7 +368,7 @@ fn addresses(
     let all = |first: usize, stride: usize| (0..vector).map(|lane| first + lane * stride).collect();
     Ok(match blueprint.mode {
         LoadMode::Vector | LoadMode::Pairs => {
-            let of_steps = access.col.len() == 1 && !blueprint.ragged;
+            let of_steps = access.col.len() == 1 && !blueprint.has_tail;
             let place = match lanes {
                 Lanes::Columns if of_steps => base / vector + step,
                 Lanes::Rows if of_steps => base / vector + step * (access.col[0].stride / vector),

@@ -22,10 +22,10 @@ pub(in crate::plan) const MOST_ABREAST: usize = 8;
 
 /// [`MOST_ABREAST`] for rows with an overlapping tail vector. With AVX-512, eight rows are as fast
 /// as four and take two seconds to compile.
-const MOST_RAGGED_ABREAST: usize = 4;
+const MOST_ROWS_WITH_TAIL: usize = 4;
 
 /// Bits of registers per such row.
-const RAGGED_BITS: u32 = 1 << 11;
+const TAIL_BITS: u32 = 1 << 11;
 
 /// CPU Vulkan: bytes of the rows that a unit processes together. With the rows of seven
 /// neighbouring units, they should stay in a core's second-level cache. Longer rows leave that
@@ -57,8 +57,8 @@ const MOST_SIDE_BY_SIDE: usize = 20;
 const MOST_OF_GIVEN: usize = 64;
 
 /// Maximum rows per unit for rows with an overlapping tail vector.
-pub(in crate::plan) fn most_ragged_abreast(hardware: &Hardware) -> usize {
-    ((hardware.register_bits / RAGGED_BITS) as usize).clamp(1, MOST_RAGGED_ABREAST)
+pub(in crate::plan) fn most_rows_with_tail(hardware: &Hardware) -> usize {
+    ((hardware.register_bits / TAIL_BITS) as usize).clamp(1, MOST_ROWS_WITH_TAIL)
 }
 
 /// Minimum vectors in a tile of segments that holds whole rows and needs one launch instead of
@@ -195,13 +195,13 @@ pub(in crate::plan) fn params_kept(
         level,
         lanes,
         parts,
-        ragged,
+        has_tail,
         ..
     } = cut.team;
     let is_row_of_core = hardware.cpu_cores.is_some()
         && (level, lanes) == (Level::Unit, Lanes::Columns)
         && !parts
-        && !ragged
+        && !has_tail
         && cut.hold == Hold::Reread;
     let is_given = problem.statistics == StatisticsKind::Given;
     let are_same = problem.params().all(|param| param.row.is_empty());

@@ -24,7 +24,7 @@ pub(in crate::plan) fn may_pass_caches(
 
 /// Minimum length of a segment in vectors. Cache lines at its head and tail are written twice, in
 /// part, and first read from memory.
-const LEAST_BETWEEN_ENDS: usize = 32;
+const LEAST_BEFORE_TAIL: usize = 32;
 
 /// True if the call moves enough for non-temporal stores, in vectors of `vector` lanes.
 fn is_beyond(vector: usize, task: &Task, hardware: &Hardware) -> bool {
@@ -44,9 +44,9 @@ pub(in crate::plan) fn may_pass_between_ends(
     same_params: bool,
     hardware: &Hardware,
 ) -> bool {
-    result.ragged
+    result.has_tail
         && result.mode == LoadMode::Adjacent
-        && vectors.run >= LEAST_BETWEEN_ENDS * vectors.width
+        && vectors.run >= LEAST_BEFORE_TAIL * vectors.width
         && same_params
         && is_beyond(vectors.width, task, hardware)
 }

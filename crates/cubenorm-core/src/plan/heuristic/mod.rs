@@ -20,7 +20,7 @@ mod split;
 mod unit;
 mod vectors;
 
-pub(super) use abreast::{MOST_ABREAST, abreast, most_ragged_abreast, params_kept, side_by_side};
+pub(super) use abreast::{MOST_ABREAST, abreast, most_rows_with_tail, params_kept, side_by_side};
 pub(super) use caches::{
     fetches_next, may_pass_between_ends, may_pass_caches, passes_between_ends, passes_caches,
 };

@@ -85,7 +85,7 @@ pub(in crate::plan) fn under_way(
 /// 640 to 1,024 f16/bf16 AVX-512, layer norm: 1.0x to 1.19x faster.
 pub(in crate::plan) fn is_one_block(cut: &Cut, task: &Task, hardware: &Hardware) -> bool {
     let team = &cut.team;
-    let is_read_whole = !team.parts && !team.segmented && !team.ragged;
+    let is_read_whole = !team.parts && !team.segmented && !team.has_tail;
     hardware.cpu_cores.is_some()
         && task.dtype.is_half()
         && task.merge.takes_means()

@@ -17,7 +17,7 @@ use crate::types::Types;
 /// Rows of one segment get slower: `17 x 17 f32 AVX-512: 0.74x`.
 pub(crate) fn takes_runs(blueprint: Blueprint) -> bool {
     let output = blueprint.output;
-    blueprint.team.ragged && (output.col_dims > 1 || output.past_caches)
+    blueprint.team.has_tail && (output.col_dims > 1 || output.past_caches)
 }
 
 /// Blueprint for a vector at any alignment: no non-temporal store.
