@@ -263,18 +263,18 @@ fn add_block<T: Types>(
     first: usize,
     steps: usize,
     is_first: bool,
-    #[comptime] rows_abreast: usize,
+    #[comptime] rows_per_unit: usize,
     #[comptime] blueprint: Blueprint,
 ) {
     let stride = comptime!(blueprint.team.members as usize);
     let statistics = comptime!(blueprint.statistics);
     let has_origin = comptime!(statistics.reduces_mean() && statistics.reduces_deviation());
     // A single row is known at compile time, so its statistics stay in registers.
-    let alone = comptime!(rows_abreast == 1);
+    let alone = comptime!(rows_per_unit == 1);
     // Value that is subtracted from the elements: the shift plus the mean so far.
-    let mut from = Array::<Vector<T::A, T::N>>::new(rows_abreast);
+    let mut from = Array::<Vector<T::A, T::N>>::new(rows_per_unit);
     #[unroll(alone)]
-    for r in 0..rows_abreast {
+    for r in 0..rows_per_unit {
         let row = rows.get(r);
         from[r] = row.shift;
         if has_origin {
@@ -284,7 +284,7 @@ fn add_block<T: Types>(
             }
         }
     }
-    let mut sums = Sums::<T::A, T::N>::zeros(rows_abreast);
+    let mut sums = Sums::<T::A, T::N>::zeros(rows_per_unit);
     if alone {
         let row = rows.get(0usize);
         add_steps::<T>(&mut sums, source, &row, from[0], first, steps, blueprint);
@@ -292,7 +292,7 @@ fn add_block<T: Types>(
         let mut i = 0usize;
         while i < steps {
             let stop = min(i + APART, steps);
-            let mut several = Sums::<T::A, T::N>::zeros(rows_abreast);
+            let mut several = Sums::<T::A, T::N>::zeros(rows_per_unit);
             for j in i..stop {
                 let step = first + j * stride;
                 add_step::<T>(
@@ -301,11 +301,11 @@ fn add_block<T: Types>(
                     rows,
                     &from,
                     step,
-                    rows_abreast,
+                    rows_per_unit,
                     blueprint,
                 );
             }
-            sums.add_all(&several, rows_abreast, false);
+            sums.add_all(&several, rows_per_unit, false);
             i = stop;
         }
     }
@@ -313,7 +313,7 @@ fn add_block<T: Types>(
     // One reciprocal instead of dividing all lanes, which is several times slower on a CPU.
     let weight = Vector::new(T::A::new(1.0) / count);
     #[unroll(alone)]
-    for r in 0..rows_abreast {
+    for r in 0..rows_per_unit {
         let (sum, squares) = (sums.plain[r], sums.products[r]);
         // From the rounded value that was subtracted, so its rounding error is included.
         let origin = from[r] - rows.get(r).shift;
@@ -375,10 +375,10 @@ fn add_step<T: Types>(
     rows: &SourceRows<T::A, T::N>,
     from: &Array<Vector<T::A, T::N>>,
     step: usize,
-    #[comptime] rows_abreast: usize,
+    #[comptime] rows_per_unit: usize,
     #[comptime] blueprint: Blueprint,
 ) {
-    for r in 0..rows_abreast {
+    for r in 0..rows_per_unit {
         let row = rows.get(r);
         let value = read::<T>(source, &row, step, blueprint);
         let deviation = deviation::<T::A, T::N>(value, from[r], blueprint);

@@ -104,7 +104,7 @@ pub(crate) struct Row<A: Float, N: Size> {
 
 /// Rows of one unit, normalized together.
 #[derive(CubeType)]
-pub(crate) struct Abreast<A: Float, N: Size> {
+pub(crate) struct UnitRows<A: Float, N: Size> {
     pub(crate) rows: Sequence<Row<A, N>>,
     pub(crate) written: Sequence<ResultRow<A, N>>,
     /// Row to prefetch: the one after these.
@@ -194,7 +194,7 @@ pub(crate) fn apply_steps<T: Types>(
     first: usize,
     count: usize,
     of_all: &ComptimeOption<AffineStep<T::A, T::N>>,
-    abreast: &Abreast<T::A, T::N>,
+    rows_per_unit: &UnitRows<T::A, T::N>,
     bound: &mut Bound<'_, T>,
     #[comptime] blueprint: Blueprint,
 ) {
@@ -204,7 +204,7 @@ pub(crate) fn apply_steps<T: Types>(
     if comptime!(ahead > 1) {
         while done + comptime!(ahead - 1) < count {
             let first = first + done * stride;
-            apply_together::<T>(first, ahead, of_all, abreast, bound, blueprint);
+            apply_together::<T>(first, ahead, of_all, rows_per_unit, bound, blueprint);
             done += ahead;
         }
     }
@@ -213,7 +213,7 @@ pub(crate) fn apply_steps<T: Types>(
             first + i * stride,
             1usize,
             of_all,
-            abreast,
+            rows_per_unit,
             bound,
             blueprint,
         );
@@ -224,25 +224,25 @@ pub(crate) fn apply_steps<T: Types>(
 #[cube]
 pub(crate) fn apply_kept<T: Types>(
     kept: &Sequence<FoldedRow<T::A, T::N>>,
-    abreast: &Abreast<T::A, T::N>,
+    rows_per_unit: &UnitRows<T::A, T::N>,
     bound: &mut Bound<'_, T>,
     #[comptime] blueprint: Blueprint,
 ) {
     let steps = comptime!(blueprint.params_kept.unwrap_or(0));
     let first = 0usize.runtime();
     // Issues the loads before any store, since loads must not be reordered across stores.
-    let values = read_steps::<T>(bound.source, &abreast.rows, first, steps, blueprint);
+    let values = read_steps::<T>(bound.source, &rows_per_unit.rows, first, steps, blueprint);
     #[unroll]
     for step in 0..steps {
         #[unroll]
-        for r in 0..blueprint.abreast {
-            let value = *values.index(comptime!(step * blueprint.abreast + r));
+        for r in 0..blueprint.rows_per_unit {
+            let value = *values.index(comptime!(step * blueprint.rows_per_unit + r));
             write_step::<T>(
                 value,
                 kept.index(step).apply(value, blueprint),
                 step,
-                &abreast.rows.index(r).source,
-                abreast.written.index(r),
+                &rows_per_unit.rows.index(r).source,
+                rows_per_unit.written.index(r),
                 bound,
                 blueprint,
             );
@@ -256,12 +256,12 @@ fn apply_together<T: Types>(
     first: usize,
     #[comptime] count: usize,
     of_all: &ComptimeOption<AffineStep<T::A, T::N>>,
-    abreast: &Abreast<T::A, T::N>,
+    rows_per_unit: &UnitRows<T::A, T::N>,
     bound: &mut Bound<'_, T>,
     #[comptime] blueprint: Blueprint,
 ) {
     if comptime!(blueprint.fetches_next) {
-        let next = abreast.next.as_ref().unwrap();
+        let next = rows_per_unit.next.as_ref().unwrap();
         #[unroll]
         for j in 0..count {
             let step = first + j * comptime!(blueprint.team.members as usize);
@@ -269,17 +269,17 @@ fn apply_together<T: Types>(
         }
     }
     // Issues the loads before any store, since loads must not be reordered across stores.
-    let values = read_steps::<T>(bound.source, &abreast.rows, first, count, blueprint);
+    let values = read_steps::<T>(bound.source, &rows_per_unit.rows, first, count, blueprint);
     #[unroll]
     for j in 0..count {
         let step = first + j * comptime!(blueprint.team.members as usize);
         if comptime!(blueprint.params_by_run) {
             let of_all = of_all.as_ref().unwrap();
-            apply_abreast::<T>(&values, j, step, of_all, abreast, bound, blueprint);
+            apply_rows::<T>(&values, j, step, of_all, rows_per_unit, bound, blueprint);
         } else {
-            let any = &abreast.written.index(0usize).affine;
+            let any = &rows_per_unit.written.index(0usize).affine;
             let own = affine_step::<T>(bound.affine, any, step, bound.epsilon(), blueprint);
-            apply_abreast::<T>(&values, j, step, &own, abreast, bound, blueprint);
+            apply_rows::<T>(&values, j, step, &own, rows_per_unit, bound, blueprint);
         }
     }
 }
@@ -298,7 +298,7 @@ fn read_steps<T: Types>(
     for j in 0..count {
         let step = first + comptime!(j * blueprint.team.members as usize);
         #[unroll]
-        for r in 0..blueprint.abreast {
+        for r in 0..blueprint.rows_per_unit {
             values.push(read::<T>(source, &rows.index(r).source, step, blueprint));
         }
     }
@@ -307,22 +307,22 @@ fn read_steps<T: Types>(
 
 /// Normalizes and stores a step of each row, the `j`th of the loaded ones.
 #[cube]
-pub(crate) fn apply_abreast<T: Types>(
+pub(crate) fn apply_rows<T: Types>(
     values: &Sequence<Vector<T::A, T::N>>,
     #[comptime] j: usize,
     step: usize,
     affine: &AffineStep<T::A, T::N>,
-    abreast: &Abreast<T::A, T::N>,
+    rows_per_unit: &UnitRows<T::A, T::N>,
     bound: &mut Bound<'_, T>,
     #[comptime] blueprint: Blueprint,
 ) {
     #[unroll]
-    for r in 0..blueprint.abreast {
+    for r in 0..blueprint.rows_per_unit {
         apply::<T>(
-            *values.index(comptime!(j * blueprint.abreast + r)),
+            *values.index(comptime!(j * blueprint.rows_per_unit + r)),
             step,
-            abreast.rows.index(r),
-            abreast.written.index(r),
+            rows_per_unit.rows.index(r),
+            rows_per_unit.written.index(r),
             affine,
             bound,
             blueprint,

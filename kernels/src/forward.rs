@@ -5,7 +5,7 @@ use cubenorm_core::{AccessBlueprint, Blueprint, Hold, Lanes, Level, WrittenStati
 
 use crate::accumulate::{row_moments, spread, whole_moments};
 use crate::apply::{
-    Abreast, Bound, ResultRow, Row, TypedResults, apply_abreast, apply_kept, apply_steps,
+    UnitRows, Bound, ResultRow, Row, TypedResults, apply_rows, apply_kept, apply_steps,
     result_row,
 };
 use crate::tail::{apply_run, takes_runs};
@@ -220,7 +220,7 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
         let mut held = Sequence::<TypedHeld<T>>::new();
         // Issues all loads of staged rows, and locates their outputs, before the first use.
         #[unroll]
-        for r in 0..blueprint.abreast {
+        for r in 0..blueprint.rows_per_unit {
             let item = item(round + r, partition, blueprint.team);
             // Segments that another launch combines share one shift, so none is sampled here.
             let samples = comptime!(Blueprint {
@@ -248,7 +248,7 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
         }
         let mut rows = Sequence::<Row<T::A, T::N>>::new();
         #[unroll]
-        for r in 0..blueprint.abreast {
+        for r in 0..blueprint.rows_per_unit {
             let (item, found) = (items.index(r), sources.index(r));
             let count = row_elements::<T::A, T::N>(partition, blueprint.team);
             let of_segments = if comptime!(blueprint.team.segmented) {
@@ -303,13 +303,13 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
         } else {
             ComptimeOption::new_None()
         };
-        let abreast = Abreast::<T::A, T::N> {
+        let rows_per_unit = UnitRows::<T::A, T::N> {
             rows,
             written,
             next,
         };
         // Plans with several rows per unit require that these share all parameters.
-        let any = &abreast.written.index(0usize).affine;
+        let any = &rows_per_unit.written.index(0usize).affine;
         if is_held {
             let vectors = comptime!(blueprint.hold.vectors().unwrap_or(0));
             #[unroll]
@@ -319,14 +319,14 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
                     let own = affine_step::<T>(bound.affine, any, step, bound.epsilon(), blueprint);
                     let mut values = Sequence::<Vector<T::A, T::N>>::new();
                     #[unroll]
-                    for r in 0..blueprint.abreast {
+                    for r in 0..blueprint.rows_per_unit {
                         values.push(held.index(r).get(i, blueprint));
                     }
-                    apply_abreast::<T>(&values, 0usize, step, &own, &abreast, bound, blueprint);
+                    apply_rows::<T>(&values, 0usize, step, &own, &rows_per_unit, bound, blueprint);
                 }
             }
         } else if comptime!(blueprint.params_kept.is_some()) {
-            apply_kept::<T>(kept, &abreast, bound, blueprint);
+            apply_kept::<T>(kept, &rows_per_unit, bound, blueprint);
         } else if comptime!(blueprint.params_by_run) {
             let mut done = 0usize;
             while done < share.count {
@@ -335,9 +335,9 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
                 let steps = min(share.count - done, partition.run - first % partition.run);
                 let of_run = ComptimeOption::new_Some(of_run);
                 if comptime!(takes_runs(blueprint)) {
-                    apply_run::<T>(first, steps, &of_run, &abreast, bound, partition, blueprint);
+                    apply_run::<T>(first, steps, &of_run, &rows_per_unit, bound, partition, blueprint);
                 } else {
-                    apply_steps::<T>(first, steps, &of_run, &abreast, bound, blueprint);
+                    apply_steps::<T>(first, steps, &of_run, &rows_per_unit, bound, blueprint);
                 }
                 done += steps;
             }
@@ -347,7 +347,7 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
                 share.begin,
                 share.count,
                 &nothing,
-                &abreast,
+                &rows_per_unit,
                 bound,
                 blueprint,
             );

@@ -81,7 +81,7 @@ fn normalize_share<T: Types, W: Size>(
         } else {
             normalize_items::<T, W>(&mut bound, parts, &kept, round, partition, blueprint);
         }
-        round += comptime!(blueprint.abreast);
+        round += comptime!(blueprint.rows_per_unit);
         if comptime!(team.claims) {
             if round >= end {
                 let more = rounds(claimed, partition, team);
@@ -127,7 +127,7 @@ pub(crate) fn reduce_parts<
                 W,
             >(source, sum, workspace, round, &partition, blueprint);
         }
-        round += comptime!(blueprint.abreast);
+        round += comptime!(blueprint.rows_per_unit);
     }
     wait_for_stores(comptime!(
         blueprint.writes_sum && blueprint.output.past_caches

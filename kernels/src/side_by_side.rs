@@ -92,8 +92,8 @@ fn find_rows<T: Types>(
     partition: &Partition,
     #[comptime] blueprint: Blueprint,
 ) -> SourceRows<T::A, T::N> {
-    let mut rows = SourceRows::<T::A, T::N>::room(blueprint.abreast);
-    for r in 0..blueprint.abreast {
+    let mut rows = SourceRows::<T::A, T::N>::room(blueprint.rows_per_unit);
+    for r in 0..blueprint.rows_per_unit {
         let item = item(round + r, partition, blueprint.team);
         rows.set(r, &source_row::<T>(source, item.row, partition, blueprint));
     }
@@ -156,18 +156,18 @@ pub(crate) fn normalize_side_by_side<T: Types, W: Size>(
         });
         let mut rows = find_rows::<T>(bound.source, round, partition, samples);
         let found = if reduces_here {
-            accumulate::<T>(bound.source, &rows, &share, blueprint.abreast, blueprint)
+            accumulate::<T>(bound.source, &rows, &share, blueprint.rows_per_unit, blueprint)
         } else {
             Accumulated::<T::A, T::N>::nothing(1usize)
         };
         let lanes = comptime!(if blueprint.combines_within() {
-            blueprint.abreast * team.vector
+            blueprint.rows_per_unit * team.vector
         } else {
             1
         });
         let mut segments = Segments::<T::A>::room(lanes);
         if comptime!(blueprint.combines_within()) {
-            for r in 0..blueprint.abreast {
+            for r in 0..blueprint.rows_per_unit {
                 let of_vector = found.of_row(r);
                 let shift = rows.get(r).shift;
                 segments.set::<T::N>(r, of_vector.mean, of_vector.m2, shift);
@@ -175,8 +175,8 @@ pub(crate) fn normalize_side_by_side<T: Types, W: Size>(
             let count = T::A::cast_from(share.count);
             segments.combine(partition.segments, count, lanes, team);
         }
-        let mut written = WrittenRows::<T::A, T::N>::room(blueprint.abreast);
-        for r in 0..blueprint.abreast {
+        let mut written = WrittenRows::<T::A, T::N>::room(blueprint.rows_per_unit);
+        for r in 0..blueprint.rows_per_unit {
             let item = item(round + r, partition, team);
             let result = result_row::<T>(&*bound, &item, partition.cols_written, blueprint);
             let mut row = rows.get(r);
@@ -209,7 +209,7 @@ pub(crate) fn normalize_side_by_side<T: Types, W: Size>(
             let step = share.begin + i;
             let further = further::<T>(&*bound, step, blueprint);
             let here = 0usize.runtime();
-            for r in 0..blueprint.abreast {
+            for r in 0..blueprint.rows_per_unit {
                 let row = rows.get(r).further(further.input, further.residual);
                 let result = written.result(r, further.output, further.sum);
                 let value = read::<T>(bound.source, &row, here, blueprint);
@@ -249,8 +249,8 @@ pub(crate) fn reduce_side_by_side<T: Types, W: Size>(
     if first.exists {
         let share = my_share(first.part, partition, blueprint.team);
         let rows = find_rows::<T>(source, round, partition, blueprint);
-        let found = accumulate::<T>(source, &rows, &share, blueprint.abreast, blueprint);
-        for r in 0..blueprint.abreast {
+        let found = accumulate::<T>(source, &rows, &share, blueprint.rows_per_unit, blueprint);
+        for r in 0..blueprint.rows_per_unit {
             let item = item(round + r, partition, blueprint.team);
             leave_part::<T, W>(
                 source,

@@ -4,7 +4,7 @@
 use cubecl::prelude::*;
 use cubenorm_core::{AccessBlueprint, Blueprint};
 
-use crate::apply::{Abreast, Bound, ResultRow, Row, apply_steps};
+use crate::apply::{UnitRows, Bound, ResultRow, Row, apply_steps};
 use crate::epilogue::AffineStep;
 use crate::operand::step_offset;
 use crate::runs::{further_row, of_run, run_start};
@@ -41,7 +41,7 @@ pub(crate) fn apply_run<T: Types>(
     first: usize,
     steps: usize,
     params: &ComptimeOption<AffineStep<T::A, T::N>>,
-    abreast: &Abreast<T::A, T::N>,
+    rows_per_unit: &UnitRows<T::A, T::N>,
     bound: &mut Bound<'_, T>,
     partition: &Partition,
     #[comptime] blueprint: Blueprint,
@@ -59,20 +59,20 @@ pub(crate) fn apply_run<T: Types>(
 
     let mut ahead = 0usize;
     if comptime!(blueprint.output.past_caches) {
-        ahead = (width - (abreast.written.index(0usize).output + to_output) % width) % width;
+        ahead = (width - (rows_per_unit.written.index(0usize).output + to_output) % width) % width;
         if begin == 0 && ahead > 0 {
-            let start = run_from::<T>(abreast, &*bound, run, 0usize, to_output, blueprint);
+            let start = run_from::<T>(rows_per_unit, &*bound, run, 0usize, to_output, blueprint);
             apply_steps::<T>(0usize, 1usize, params, &start, bound, anywhere);
         }
     }
     let whole = (length - ahead) / width;
     let stop = max(min(end, whole), begin);
-    let between = run_from::<T>(abreast, &*bound, run, ahead, to_output, blueprint);
+    let between = run_from::<T>(rows_per_unit, &*bound, run, ahead, to_output, blueprint);
     apply_steps::<T>(begin, stop - begin, params, &between, bound, as_run);
     // Remaining steps: the tail, and with a head also the step before it.
     for step in stop..end {
         let begin = min(step * width, length - width);
-        let last = run_from::<T>(abreast, &*bound, run, begin, to_output, blueprint);
+        let last = run_from::<T>(rows_per_unit, &*bound, run, begin, to_output, blueprint);
         apply_steps::<T>(0usize, 1usize, params, &last, bound, anywhere);
     }
 }
@@ -80,18 +80,18 @@ pub(crate) fn apply_run<T: Types>(
 /// Positions in the segment that begins with the step `run`, advanced by `elements`.
 #[cube]
 fn run_from<T: Types>(
-    abreast: &Abreast<T::A, T::N>,
+    rows_per_unit: &UnitRows<T::A, T::N>,
     bound: &Bound<'_, T>,
     run: usize,
     elements: usize,
     to_output: usize,
     #[comptime] blueprint: Blueprint,
-) -> Abreast<T::A, T::N> {
+) -> UnitRows<T::A, T::N> {
     let mut rows = Sequence::<Row<T::A, T::N>>::new();
     let mut written = Sequence::<ResultRow<T::A, T::N>>::new();
     #[unroll]
-    for r in 0..blueprint.abreast {
-        let (row, result) = (abreast.rows.index(r), abreast.written.index(r));
+    for r in 0..blueprint.rows_per_unit {
+        let (row, result) = (rows_per_unit.rows.index(r), rows_per_unit.written.index(r));
         let start = run_start::<T>(bound.source, &row.source, run, blueprint);
         rows.push(Row::<T::A, T::N> {
             source: further_row::<T>(&start, elements, blueprint),
@@ -105,13 +105,13 @@ fn run_from<T: Types>(
         });
     }
     let next = if comptime!(blueprint.fetches_next) {
-        let next = abreast.next.as_ref().unwrap();
+        let next = rows_per_unit.next.as_ref().unwrap();
         let start = run_start::<T>(bound.source, next, run, blueprint);
         ComptimeOption::new_Some(further_row::<T>(&start, elements, blueprint))
     } else {
         ComptimeOption::new_None()
     };
-    Abreast::<T::A, T::N> {
+    UnitRows::<T::A, T::N> {
         rows,
         written,
         next,

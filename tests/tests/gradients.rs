@@ -565,8 +565,11 @@ fn sums_of_rows_abreast_keep_their_digits() {
             let case = BackwardCase::with_input(desc, 29, input).with_output_gradient(gradient);
             let choice = StrategyChoice::Inferred;
             let plan = plan_backward_for(&device.client, &case.desc, choice).unwrap();
-            let (abreast, together) = (plan.blueprint.abreast, plan.blueprint.team.side_by_side);
-            assert!(abreast > 1 && !together, "{plan}");
+            let (rows_per_unit, together) = (
+                plan.blueprint.rows_per_unit,
+                plan.blueprint.team.side_by_side,
+            );
+            assert!(rows_per_unit > 1 && !together, "{plan}");
             let passed_back = case.run(&device, choice).unwrap().input.unwrap();
             let row_of = |i: usize| match shape {
                 [_, cols] => i / cols,
@@ -950,9 +953,9 @@ fn rows_side_by_side_as_long_as_a_drivers_loops_are_passed_back_to_their_end() {
         let rows = 67;
         let desc = norm(&[rows, cols], &[1], Statistics::MeanVariance, DType::F32);
         let case = BackwardCase::new(with_params(desc, &[cols], &[cols]), 12);
-        let of = |abreast| {
+        let of = |rows_per_unit| {
             let knobs = Knobs {
-                abreast: Some(abreast),
+                rows_per_unit: Some(rows_per_unit),
                 ..Strategy::Unit.into()
             };
             case.run(device, knobs.into()).unwrap()
@@ -1005,7 +1008,7 @@ fn groups_of_channels_that_are_last_are_passed_back_in_strands() {
                     // A vector at a time has no whole rows.
                     if plan.blueprint.combines_within() {
                         let single = Knobs {
-                            abreast: Some(1),
+                            rows_per_unit: Some(1),
                             ..Knobs::default()
                         };
                         case.check(&device, single.into()).unwrap();

@@ -39,7 +39,7 @@ fn cpu_core_gets_block_of_rows() {
 #[test]
 fn rows_per_unit_fit_registers() {
     let (wide, narrow) = (32 * 512, 16 * 256);
-    let abreast = |cols, register_bits| {
+    let rows_per_unit = |cols, register_bits| {
         let hardware = Hardware {
             register_bits,
             ..Hardware::cpu(2, 512)
@@ -48,26 +48,26 @@ fn rows_per_unit_fit_registers() {
         let back = BackwardDesc::new(desc.clone());
         let problem = back.input_problem(back.param_sums()).unwrap();
         let gradient = plan_backward(&problem, &hardware, StrategyChoice::Inferred).unwrap();
-        let forward = inferred(&desc, &hardware).blueprint.abreast;
-        (forward, gradient.blueprint.abreast)
+        let forward = inferred(&desc, &hardware).blueprint.rows_per_unit;
+        (forward, gradient.blueprint.rows_per_unit)
     };
-    assert_eq!(abreast(16384, wide), (4, 4));
-    assert_eq!(abreast(16384, narrow), (4, 2));
-    assert_eq!(abreast(4096, wide), (4, 4));
+    assert_eq!(rows_per_unit(16384, wide), (4, 4));
+    assert_eq!(rows_per_unit(16384, narrow), (4, 2));
+    assert_eq!(rows_per_unit(4096, wide), (4, 4));
     // Shorter rows are faster one at a time, because row, result and parameters fit in the
     // first-level cache.
-    assert_eq!(abreast(2048, wide).0, 4);
-    assert_eq!(abreast(2048 - 16, wide), (1, 4));
+    assert_eq!(rows_per_unit(2048, wide).0, 4);
+    assert_eq!(rows_per_unit(2048 - 16, wide), (1, 4));
     // Backward processes one row at a time too, while the column sums stay in that cache.
-    assert_eq!(abreast(1280, wide), (1, 4));
-    assert_eq!(abreast(1024, wide), (1, 1));
-    assert_eq!(abreast(320, wide), (1, 1));
-    assert_eq!(abreast(768, wide), (1, 1));
-    assert_eq!(abreast(768, narrow), (1, 1));
+    assert_eq!(rows_per_unit(1280, wide), (1, 4));
+    assert_eq!(rows_per_unit(1024, wide), (1, 1));
+    assert_eq!(rows_per_unit(320, wide), (1, 1));
+    assert_eq!(rows_per_unit(768, wide), (1, 1));
+    assert_eq!(rows_per_unit(768, narrow), (1, 1));
     // The compiler vectorizes a row of odd length, but not several at once.
-    assert_eq!(abreast(1021, wide), (1, 1));
-    assert_eq!(abreast(16387, wide), (4, 1));
-    assert_eq!(abreast(16387, narrow), (2, 1));
+    assert_eq!(rows_per_unit(1021, wide), (1, 1));
+    assert_eq!(rows_per_unit(16387, wide), (4, 1));
+    assert_eq!(rows_per_unit(16387, narrow), (2, 1));
 }
 
 #[test]
@@ -75,7 +75,11 @@ fn core_stages_rows_that_fit_registers() {
     let hardware = Hardware::cpu(2, 512);
     let held = |cols, dtype| {
         let blueprint = inferred(&layer_norm(2048, cols, dtype), &hardware).blueprint;
-        (blueprint.hold, blueprint.abreast, blueprint.team.vector)
+        (
+            blueprint.hold,
+            blueprint.rows_per_unit,
+            blueprint.team.vector,
+        )
     };
     assert_eq!(held(96, DType::F32), (Hold::Registers(6), 2, 16));
     assert_eq!(held(96, DType::F16), (Hold::Registers(6), 4, 16));
@@ -91,19 +95,19 @@ fn core_stages_rows_that_fit_registers() {
 #[test]
 fn cpu_vulkan_rows_per_unit_stay_cached() {
     let software = Hardware::software(2);
-    let abreast = |desc: NormDesc| {
+    let rows_per_unit = |desc: NormDesc| {
         let plan = inferred(&desc, &software);
-        (plan.blueprint.abreast, plan.grid.groups_per_team)
+        (plan.blueprint.rows_per_unit, plan.grid.groups_per_team)
     };
-    assert_eq!(abreast(layer_norm(32768, 256, DType::F32)), (4, 4));
-    assert_eq!(abreast(layer_norm(2048, 4096, DType::F32)), (2, 2));
+    assert_eq!(rows_per_unit(layer_norm(32768, 256, DType::F32)), (4, 4));
+    assert_eq!(rows_per_unit(layer_norm(2048, 4096, DType::F32)), (2, 2));
     // These rows leave the caches anyway.
-    assert_eq!(abreast(layer_norm(512, 16384, DType::F32)), (4, 4));
+    assert_eq!(rows_per_unit(layer_norm(512, 16384, DType::F32)), (4, 4));
     // Too few rows to leave units idle, or no parameters to share.
-    assert_eq!(abreast(layer_norm(64, 65536, DType::F32)), (1, 1));
+    assert_eq!(rows_per_unit(layer_norm(64, 65536, DType::F32)), (1, 1));
     let bare = layer_norm(32768, 256, DType::F32);
     let bare = bare.with_scale(None).with_bias(None);
-    assert_eq!(abreast(bare), (1, 1));
+    assert_eq!(rows_per_unit(bare), (1, 1));
 }
 
 #[test]
@@ -167,15 +171,15 @@ fn no_shared_memory_if_units_cannot_share() {
 #[test]
 fn loops_stay_within_lavapipe_iteration_limit() {
     let software = Hardware::software(2);
-    let check = |grid: &Grid, abreast: usize| {
+    let check = |grid: &Grid, rows_per_unit: usize| {
         // Reduction steps, prologues of blocks of 64, and the same number of writing steps.
-        let unroll = (4 / abreast).max(1);
+        let unroll = (4 / rows_per_unit).max(1);
         let steps = grid.steps_per_split;
         let row = steps.div_ceil(unroll) + 4 + 3 * steps.div_ceil(64) + steps;
-        let iterations = grid.groups_per_team / abreast * row;
+        let iterations = grid.groups_per_team / rows_per_unit * row;
         assert!(
             iterations < 65_535,
-            "{abreast} abreast, {grid:?}: {iterations}"
+            "{rows_per_unit} abreast, {grid:?}: {iterations}"
         );
     };
     for rows in [16, 61, 512, 4099, 1 << 20] {
@@ -190,10 +194,10 @@ fn loops_stay_within_lavapipe_iteration_limit() {
             let back = back.input_problem(back.param_sums()).unwrap();
             for knobs in knobs(&software) {
                 if let Ok(plan) = plan_forward(&desc.problem().unwrap(), &software, knobs.into()) {
-                    check(&plan.grid, plan.blueprint.abreast);
+                    check(&plan.grid, plan.blueprint.rows_per_unit);
                 }
                 if let Ok(plan) = plan_backward(&back, &software, knobs.into()) {
-                    check(&plan.grid, plan.blueprint.abreast);
+                    check(&plan.grid, plan.blueprint.rows_per_unit);
                 }
             }
         }
@@ -740,7 +744,7 @@ proptest! {
         let at_first = teams * plan.grid.groups_per_team;
         // With a dynamic schedule, items remain after the first request of every team.
         prop_assert_eq!(at_first < items, plan.blueprint.team.claims, "{}", plan);
-        prop_assert!(plan.grid.groups_per_team.is_multiple_of(plan.blueprint.abreast), "{plan}");
+        prop_assert!(plan.grid.groups_per_team.is_multiple_of(plan.blueprint.rows_per_unit), "{plan}");
         if let Some(vectors) = plan.blueprint.hold.vectors() {
             let members = plan.blueprint.team.members as usize;
             prop_assert!(vectors * members >= plan.grid.steps_per_split, "{plan}");
@@ -809,21 +813,21 @@ fn impossible_knobs_become_nearest_possible() {
     });
     assert_eq!(held.blueprint.hold, Hold::Reread);
     let bare = desc.clone().with_scale(None).with_bias(None);
-    let abreast = Knobs {
-        abreast: Some(4),
+    let rows_per_unit = Knobs {
+        rows_per_unit: Some(4),
         ..Knobs::default()
     };
     // Rows without a common parameter share no loads.
     assert_eq!(
-        plan(&bare, &Hardware::cpu(2, 512), abreast)
+        plan(&bare, &Hardware::cpu(2, 512), rows_per_unit)
             .blueprint
-            .abreast,
+            .rows_per_unit,
         1
     );
     assert_eq!(
-        plan(&desc, &Hardware::cpu(2, 512), abreast)
+        plan(&desc, &Hardware::cpu(2, 512), rows_per_unit)
             .blueprint
-            .abreast,
+            .rows_per_unit,
         4
     );
 }
@@ -835,10 +839,10 @@ fn only_unit_teams_sum_columns_of_several_rows() {
     let software = Hardware::software(2);
     for hardware in [Hardware::cpu(8, 512), software, Hardware::cuda(132)] {
         for strategy in [Strategy::Unit, Strategy::Plane, Strategy::Cube] {
-            for abreast in [None, Some(4)] {
+            for rows_per_unit in [None, Some(4)] {
                 let choice = StrategyChoice::Forced(Knobs {
                     plane_size: Some(8),
-                    abreast,
+                    rows_per_unit,
                     ..strategy.into()
                 });
                 let Ok(plan) = plan_backward(&problem, &hardware, choice) else {
@@ -846,7 +850,10 @@ fn only_unit_teams_sum_columns_of_several_rows() {
                 };
                 let blueprint = plan.blueprint;
                 let is_alone = blueprint.team.level == Level::Unit;
-                assert!(blueprint.abreast == 1 || is_alone, "{strategy} {plan}");
+                assert!(
+                    blueprint.rows_per_unit == 1 || is_alone,
+                    "{strategy} {plan}"
+                );
             }
         }
     }
@@ -883,7 +890,7 @@ fn gpu_stages_rows_that_fit() {
     let rms_norm = NormDesc::new(input, [1], Statistics::MeanSquare);
     assert_eq!(inferred(&rms_norm, &hopper).blueprint.hold, both(8, 8));
     // A unit processes several short f16/bf16 rows together, in narrow vectors.
-    for (cols, dtype, vector, abreast) in [
+    for (cols, dtype, vector, rows_per_unit) in [
         (512, DType::F16, 4, 2),
         (256, DType::BF16, 4, 4),
         (1024, DType::F16, 8, 1),
@@ -892,8 +899,8 @@ fn gpu_stages_rows_that_fit() {
         let blueprint = plan(cols, dtype).blueprint;
         let (level, width) = (blueprint.team.level, blueprint.team.vector);
         assert_eq!(
-            (level, width, blueprint.abreast),
-            (Level::Plane, vector, abreast),
+            (level, width, blueprint.rows_per_unit),
+            (Level::Plane, vector, rows_per_unit),
             "{cols} {dtype}"
         );
     }
@@ -1482,11 +1489,11 @@ fn short_channel_runs_become_segments() {
     // Five vectors of 32 are 16 whole rows, which a core combines itself. One vector is not.
     let plan = plan_forward(&problem, &cpu, inferred).unwrap();
     assert!(plan.blueprint.combines_within(), "{plan}");
-    assert_eq!((plan.blueprint.abreast, plan.workspace), (5, 0));
+    assert_eq!((plan.blueprint.rows_per_unit, plan.workspace), (5, 0));
     assert_eq!(plan.combine, None);
     assert!(plan.to_string().contains(", 10 strands joined ("), "{plan}");
     let single = Knobs {
-        abreast: Some(1),
+        rows_per_unit: Some(1),
         ..Knobs::default()
     };
     let plan = plan_forward(&problem, &cpu, single.into()).unwrap();
@@ -1518,7 +1525,7 @@ fn core_combines_segments_of_whole_rows() {
         // Sums of each segment, for the parameters.
         assert_eq!(gradient.workspace, 2 * problem.rows);
         assert!(plan.blueprint.combines_within(), "{plan}");
-        plan.blueprint.abreast
+        plan.blueprint.rows_per_unit
     };
     let planned = |members: usize, dtype: DType| planned_on(&cpu, members, dtype);
     // Four vectors if these are whole rows.
@@ -1561,14 +1568,17 @@ fn core_takes_whole_tile_or_one_vector() {
         let back = BackwardDesc::new(desc);
         let problem = back.input_problem(back.param_sums()).unwrap();
         let gradient = plan_backward(&problem, &cpu, knobs.into()).unwrap();
-        assert_eq!(gradient.blueprint.abreast, plan.blueprint.abreast);
+        assert_eq!(
+            gradient.blueprint.rows_per_unit,
+            plan.blueprint.rows_per_unit
+        );
         assert_eq!(gradient.grid.splits, plan.grid.splits);
-        let of_all = plan.blueprint.abreast > 1;
+        let of_all = plan.blueprint.rows_per_unit > 1;
         assert_eq!(plan.blueprint.team.side_by_side, of_all, "{plan}");
-        (plan.blueprint.abreast, plan.grid.splits)
+        (plan.blueprint.rows_per_unit, plan.grid.splits)
     };
-    let abreast = |abreast: usize| Knobs {
-        abreast: Some(abreast),
+    let rows_per_unit = |rows_per_unit: usize| Knobs {
+        rows_per_unit: Some(rows_per_unit),
         ..Knobs::default()
     };
     let inferred = Knobs::default();
@@ -1583,9 +1593,9 @@ fn core_takes_whole_tile_or_one_vector() {
     assert_eq!(planned(3, 320, DType::F32, inferred), (5, 2));
     assert_eq!(planned(9, 320, DType::F32, inferred), (5, 1));
     // Knobs may choose other tiles, if they are a whole sample's rows or an equal share.
-    assert_eq!(planned(8, 320, DType::F32, abreast(1)), (1, 1));
-    assert_eq!(planned(8, 320, DType::F32, abreast(2)), (1, 1));
-    assert_eq!(planned(8, 1280, DType::F16, abreast(4)), (4, 1));
+    assert_eq!(planned(8, 320, DType::F32, rows_per_unit(1)), (1, 1));
+    assert_eq!(planned(8, 320, DType::F32, rows_per_unit(2)), (1, 1));
+    assert_eq!(planned(8, 1280, DType::F16, rows_per_unit(4)), (4, 1));
 }
 
 #[test]
@@ -1614,7 +1624,7 @@ fn provided_deviations_computed_once_per_channel() {
         let desc = NormDesc::new(input, [0, 2], Statistics::Given { mean, variance });
         let problem = problem_on(&desc, hardware, StrategyChoice::Inferred).unwrap();
         let plan = plan_forward(&problem, hardware, StrategyChoice::Inferred).unwrap();
-        (problem.rows, plan.blueprint.abreast)
+        (problem.rows, plan.blueprint.rows_per_unit)
     };
     let cpu = Hardware::cpu(2, 512);
     assert_eq!(given(320, DType::F16, &cpu), (320, 5));
@@ -1806,11 +1816,11 @@ fn cpu_prefetches_next_row() {
         &hardware,
         inferred
     ));
-    let abreast = StrategyChoice::Forced(Knobs {
-        abreast: Some(4),
+    let rows_per_unit = StrategyChoice::Forced(Knobs {
+        rows_per_unit: Some(4),
         ..Knobs::default()
     });
-    assert!(!fetches(&desc, &hardware, abreast));
+    assert!(!fetches(&desc, &hardware, rows_per_unit));
     let split = StrategyChoice::Forced(Strategy::Split.into());
     assert!(!fetches(&desc, &hardware, split));
     for hardware in [Hardware::webgpu(), Hardware::software(2)] {
@@ -1868,11 +1878,11 @@ fn many_cores_use_dynamic_schedule() {
         Statistics::MeanVariance,
     );
     assert!(claims(&columns, &hardware, inferred));
-    let abreast = forced(Knobs {
-        abreast: Some(4),
+    let rows_per_unit = forced(Knobs {
+        rows_per_unit: Some(4),
         ..Knobs::default()
     });
-    assert!(claims(&desc, &hardware, abreast));
+    assert!(claims(&desc, &hardware, rows_per_unit));
     // With one row per core, each core has one. Two launches wait for the last core in between.
     let unit = forced(Strategy::Unit.into());
     assert!(!claims(
@@ -1897,9 +1907,9 @@ fn large_cpu_outputs_use_nontemporal_stores() {
         ..Hardware::cpu(2, 512)
     };
     let hardware = of_caches(Some(32 << 20));
-    let forced = |abreast| {
+    let forced = |rows_per_unit| {
         StrategyChoice::Forced(Knobs {
-            abreast: Some(abreast),
+            rows_per_unit: Some(rows_per_unit),
             ..Knobs::default()
         })
     };
@@ -1933,7 +1943,7 @@ fn large_cpu_outputs_use_nontemporal_stores() {
     assert_eq!(
         plan(&layer_norm(2048, 4096, DType::F32), &hardware, inferred)
             .blueprint
-            .abreast,
+            .rows_per_unit,
         1
     );
     assert_eq!(passes(2048, 4096, &hardware, inferred), (true, false));
@@ -2028,7 +2038,7 @@ fn nontemporal_rows_are_processed_singly() {
         let blueprint = plan_forward(&problem, &hardware, StrategyChoice::Inferred)
             .unwrap()
             .blueprint;
-        (blueprint.abreast, blueprint.output.past_caches)
+        (blueprint.rows_per_unit, blueprint.output.past_caches)
     };
     assert_eq!(plan(32 * 224 * 224, 3), (4, false));
     assert_eq!(plan(8 * 112 * 112, 64), (1, true));

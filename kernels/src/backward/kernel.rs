@@ -12,7 +12,7 @@ use super::results::{Bound, BackwardResults, write_rows};
 use super::row::{found_row, read_row, share_of_item, tell_round};
 use super::runs::{pass_runs, sum_up_runs};
 use super::side_by_side::{pass_back_side_by_side, sum_up_side_by_side};
-use super::step::{Abreast, Row, pass_steps, read_steps, write_step};
+use super::step::{UnitRows, Row, pass_steps, read_steps, write_step};
 use super::sums::{nothing, sum_up, sum_up_held, sum_up_parts};
 use crate::apply::Scalars;
 use crate::moments::same;
@@ -113,7 +113,7 @@ pub(crate) fn gradient<
                 &partition, blueprint,
             );
         }
-        round += comptime!(blueprint.abreast);
+        round += comptime!(blueprint.rows_per_unit);
         if comptime!(blueprint.row == RowKept::InTurn) {
             backward_items::<
                 Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, Output)>,
@@ -122,7 +122,7 @@ pub(crate) fn gradient<
                 &mut bound, parts, words, &scale, &mut held, &mut next, &mut row, round,
                 &partition, blueprint,
             );
-            round += comptime!(blueprint.abreast);
+            round += comptime!(blueprint.rows_per_unit);
         }
     }
     if comptime!(blueprint.held_columns != Hold::Reread) {
@@ -174,7 +174,7 @@ fn backward_items<T: Types, W: Size>(
         let mut sources = Sequence::<BackwardRow<T::A, T::N>>::new();
         let mut outputs = Sequence::<usize>::new();
         #[unroll]
-        for r in 0..blueprint.abreast {
+        for r in 0..blueprint.rows_per_unit {
             let item = item(round + r, partition, team);
             sources.push(found_row::<T>(
                 bound.source,
@@ -235,7 +235,7 @@ fn backward_items<T: Types, W: Size>(
                 blueprint,
             )
         } else {
-            nothing::<T::A, T::N>(blueprint.abreast)
+            nothing::<T::A, T::N>(blueprint.rows_per_unit)
         };
         if comptime!(blueprint.row.is_ahead() && !blueprint.tells_ahead()) {
             // In flight while the team waits for its sums, and issued after all other loads.
@@ -243,7 +243,7 @@ fn backward_items<T: Types, W: Size>(
         }
         let mut rows = Sequence::<Row<T::A, T::N>>::new();
         #[unroll]
-        for r in 0..blueprint.abreast {
+        for r in 0..blueprint.rows_per_unit {
             let item = item(round + r, partition, team);
             let sums = if comptime!(blueprint.reduces && team.segmented) {
                 let left = parts.as_ref().unwrap();
@@ -296,7 +296,7 @@ fn backward_items<T: Types, W: Size>(
                 exists: item.exists,
             });
         }
-        let abreast = Abreast::<T::A, T::N> { sources, rows };
+        let rows_per_unit = UnitRows::<T::A, T::N> { sources, rows };
         let members = comptime!(team.members as usize);
         if comptime!(blueprint.held_columns != Hold::Reread) {
             let vectors = comptime!(blueprint.held_vectors());
@@ -314,7 +314,7 @@ fn backward_items<T: Types, W: Size>(
                         let step = step_to_load(i, &share, partition.steps, team);
                         reads.push(read_steps::<T>(
                             bound.source,
-                            &abreast.sources,
+                            &rows_per_unit.sources,
                             step,
                             blueprint,
                         ));
@@ -329,11 +329,11 @@ fn backward_items<T: Types, W: Size>(
                     if has_step(i, &share, team) {
                         let step = share.begin + i * members;
                         let reads = reads.index(comptime!(i - begin));
-                        let first = abreast.sources.index(0usize);
+                        let first = rows_per_unit.sources.index(0usize);
                         let shared =
                             held_params::<T>(scale, bound.source, first, i, step, blueprint);
                         let sums =
-                            write_step::<T>(reads, &abreast, &shared, step, bound, blueprint);
+                            write_step::<T>(reads, &rows_per_unit, &shared, step, bound, blueprint);
                         held.add(i, &sums, blueprint);
                     }
                 }
@@ -344,9 +344,9 @@ fn backward_items<T: Types, W: Size>(
         } else if comptime!(access.is_some() || blueprint.column_sums.any()) {
             let part = part_of_columns(&first, round, blueprint);
             if comptime!(blueprint.by_runs) {
-                pass_runs::<T>(&abreast, &part, bound, partition, blueprint);
+                pass_runs::<T>(&rows_per_unit, &part, bound, partition, blueprint);
             } else {
-                pass_steps::<T>(&abreast, &share, &part, bound, partition, blueprint);
+                pass_steps::<T>(&rows_per_unit, &share, &part, bound, partition, blueprint);
             }
         }
     } else {
@@ -389,7 +389,7 @@ pub(crate) fn partial_sums<
                 source, workspace, round, &partition, &scalars, blueprint,
             );
         }
-        round += comptime!(blueprint.abreast);
+        round += comptime!(blueprint.rows_per_unit);
     }
 }
 

@@ -6,7 +6,7 @@ use cubenorm_core::{AccessBlueprint, BackwardBlueprint, Lanes, Level, Team};
 use super::columns::ColumnPart;
 use super::element::{BackwardRow, TypedBackwardSource, params, run_of_row};
 use super::results::Bound;
-use super::step::{Abreast, pass_steps};
+use super::step::{UnitRows, pass_steps};
 use super::sums::{sum_up, sum_up_tail};
 use crate::apply::Scalars;
 use crate::moments::{Moments, same};
@@ -88,7 +88,7 @@ fn sum_up_run<T: Types>(
 /// Writes the input gradient of a row segment by segment.
 #[cube]
 pub(super) fn pass_runs<T: Types>(
-    abreast: &Abreast<T::A, T::N>,
+    rows_per_unit: &UnitRows<T::A, T::N>,
     part: &ColumnPart,
     bound: &mut Bound<'_, T>,
     partition: &Partition,
@@ -97,13 +97,13 @@ pub(super) fn pass_runs<T: Types>(
     let of_run = comptime!(of_run(blueprint));
     let team = comptime!(blueprint.team);
     let access = comptime!(blueprint.input_gradient);
-    let (source, row) = (abreast.sources.index(0usize), abreast.rows.index(0usize));
+    let (source, row) = (rows_per_unit.sources.index(0usize), rows_per_unit.rows.index(0usize));
     for run in 0..partition.steps / partition.run {
         let step = run * partition.run;
         let input = &bound.results.input;
         let to_run = optional_offset::<T::F, T::Output, T::N>(input, step, access, team.lanes);
         let source = run_of_row::<T>(bound.source, source, step, blueprint);
-        let whole = Abreast::<T::A, T::N>::one(source, row.further(to_run));
+        let whole = UnitRows::<T::A, T::N>::one(source, row.further(to_run));
         let share = Share {
             begin: 0usize.runtime(),
             count: whole_steps(partition, team),
@@ -112,7 +112,7 @@ pub(super) fn pass_runs<T: Types>(
         if comptime!(team.has_tail) {
             let to_end = to_end::<T::N>(partition);
             let (source, row) = (whole.sources.index(0usize), whole.rows.index(0usize));
-            let end = Abreast::<T::A, T::N>::one(source.further(to_end), row.further(to_end));
+            let end = UnitRows::<T::A, T::N>::one(source.further(to_end), row.further(to_end));
             let share = Share {
                 begin: 0usize.runtime(),
                 count: 1usize.runtime(),

@@ -62,8 +62,8 @@ fn find_rows<T: Types>(
     partition: &Partition,
     #[comptime] blueprint: BackwardBlueprint,
 ) -> BackwardRows<T::A, T::N> {
-    let mut rows = BackwardRows::<T::A, T::N>::room(blueprint.abreast);
-    for r in 0..blueprint.abreast {
+    let mut rows = BackwardRows::<T::A, T::N>::room(blueprint.rows_per_unit);
+    for r in 0..blueprint.rows_per_unit {
         let item = item(round + r, partition, blueprint.team);
         let row = backward_row::<T>(source, item.row, partition, blueprint);
         rows.set(r, &row);
@@ -80,19 +80,19 @@ fn sum_up<T: Types>(
     scalars: &Scalars,
     #[comptime] blueprint: BackwardBlueprint,
 ) -> Sums<T::A, T::N> {
-    let abreast = comptime!(blueprint.abreast);
-    let mut total = Sums::<T::A, T::N>::zeros(abreast);
+    let rows_per_unit = comptime!(blueprint.rows_per_unit);
+    let mut total = Sums::<T::A, T::N>::zeros(rows_per_unit);
     let mut done = 0usize;
     while done < share.count {
         let end = min(done + BLOCK, share.count);
-        let mut block = Sums::<T::A, T::N>::zeros(abreast);
+        let mut block = Sums::<T::A, T::N>::zeros(rows_per_unit);
         let mut i = done;
         while i < end {
             let stop = min(i + APART, end);
-            let mut several = Sums::<T::A, T::N>::zeros(abreast);
+            let mut several = Sums::<T::A, T::N>::zeros(rows_per_unit);
             for j in i..stop {
                 let step = share.begin + j;
-                for r in 0..abreast {
+                for r in 0..rows_per_unit {
                     let row = rows.get(r);
                     let params = params::<T>(source, &row, step, blueprint);
                     let read = read_step::<T, T::A>(source, &row, step, blueprint);
@@ -103,10 +103,10 @@ fn sum_up<T: Types>(
                     several.products[r] += gradient * element.normalized;
                 }
             }
-            block.add_all(&several, abreast, false);
+            block.add_all(&several, rows_per_unit, false);
             i = stop;
         }
-        total.add_all(&block, abreast, false);
+        total.add_all(&block, rows_per_unit, false);
         done = end;
     }
     total
@@ -141,13 +141,13 @@ pub(super) fn pass_back_side_by_side<T: Types, W: Size>(
             Sums::<T::A, T::N>::zeros(1usize)
         };
         let places = comptime!(if blueprint.combines_within() {
-            blueprint.abreast * team.vector
+            blueprint.rows_per_unit * team.vector
         } else {
             1
         });
         let mut segments = Segments::<T::A>::room(places);
         if comptime!(blueprint.combines_within()) {
-            for r in 0..blueprint.abreast {
+            for r in 0..blueprint.rows_per_unit {
                 let sums = of_row::<T::A, T::N>(&found, r, &share);
                 let item = item(round + r, partition, team);
                 write_segments::<T>(bound.results, &sums, item.row, partition);
@@ -164,8 +164,8 @@ pub(super) fn pass_back_side_by_side<T: Types, W: Size>(
         }
         let lanes = comptime!(team.lanes);
         let access = comptime!(blueprint.input_gradient);
-        let mut written = WrittenRows::<T::A, T::N>::room(blueprint.abreast);
-        for r in 0..blueprint.abreast {
+        let mut written = WrittenRows::<T::A, T::N>::room(blueprint.rows_per_unit);
+        for r in 0..blueprint.rows_per_unit {
             let item = item(round + r, partition, team);
             let sums = if comptime!(!blueprint.reduces) {
                 of_row::<T::A, T::N>(&found, 0usize, &share)
@@ -205,7 +205,7 @@ pub(super) fn pass_back_side_by_side<T: Types, W: Size>(
                 let step = share.begin + i;
                 let mut products = zero;
                 let mut gradients = zero;
-                for r in 0..blueprint.abreast {
+                for r in 0..blueprint.rows_per_unit {
                     let row = rows.get(r);
                     let params = params::<T>(bound.source, &row, step, blueprint);
                     let read = read_step::<T, T::A>(bound.source, &row, step, blueprint);
@@ -267,7 +267,7 @@ pub(super) fn sum_up_side_by_side<T: Types, W: Size>(
         let share = my_share(first.part, partition, team);
         let rows = find_rows::<T>(source, round, partition, blueprint);
         let found = sum_up::<T>(source, &rows, &share, scalars, blueprint);
-        for r in 0..blueprint.abreast {
+        for r in 0..blueprint.rows_per_unit {
             let item = item(round + r, partition, team);
             let sums = of_row::<T::A, T::N>(&found, r, &share);
             write_part::<T::A, T::N, W>(workspace, &sums, item.group, item.part, partition, team);

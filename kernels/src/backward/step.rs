@@ -45,27 +45,27 @@ impl<A: Float, N: Size> Row<A, N> {
 
 /// Rows of one unit.
 #[derive(CubeType)]
-pub(super) struct Abreast<A: Float, N: Size> {
+pub(super) struct UnitRows<A: Float, N: Size> {
     pub(super) sources: Sequence<BackwardRow<A, N>>,
     pub(super) rows: Sequence<Row<A, N>>,
 }
 
 #[cube]
-impl<A: Float, N: Size> Abreast<A, N> {
+impl<A: Float, N: Size> UnitRows<A, N> {
     /// A single row.
-    pub(super) fn one(source: BackwardRow<A, N>, row: Row<A, N>) -> Abreast<A, N> {
+    pub(super) fn one(source: BackwardRow<A, N>, row: Row<A, N>) -> UnitRows<A, N> {
         let mut sources = Sequence::<BackwardRow<A, N>>::new();
         sources.push(source);
         let mut rows = Sequence::<Row<A, N>>::new();
         rows.push(row);
-        Abreast::<A, N> { sources, rows }
+        UnitRows::<A, N> { sources, rows }
     }
 }
 
 /// Backward pass of a unit's steps, read again from memory.
 #[cube]
 pub(super) fn pass_steps<T: Types>(
-    abreast: &Abreast<T::A, T::N>,
+    rows_per_unit: &UnitRows<T::A, T::N>,
     share: &Share,
     part: &ColumnPart,
     bound: &mut Bound<'_, T>,
@@ -85,7 +85,7 @@ pub(super) fn pass_steps<T: Types>(
                 let step = begin + j * members;
                 several.push(read_steps::<T>(
                     bound.source,
-                    &abreast.sources,
+                    &rows_per_unit.sources,
                     step,
                     blueprint,
                 ));
@@ -94,15 +94,15 @@ pub(super) fn pass_steps<T: Types>(
             for j in 0..ahead {
                 let step = begin + j * members;
                 let reads = several.index(j);
-                pass_step::<T>(reads, abreast, step, part, bound, partition, blueprint);
+                pass_step::<T>(reads, rows_per_unit, step, part, bound, partition, blueprint);
             }
             done += ahead;
         }
     }
     for i in done..share.count {
         let step = share.begin + i * members;
-        let reads = read_steps::<T>(bound.source, &abreast.sources, step, blueprint);
-        pass_step::<T>(&reads, abreast, step, part, bound, partition, blueprint);
+        let reads = read_steps::<T>(bound.source, &rows_per_unit.sources, step, blueprint);
+        pass_step::<T>(&reads, rows_per_unit, step, part, bound, partition, blueprint);
     }
 }
 
@@ -110,15 +110,15 @@ pub(super) fn pass_steps<T: Types>(
 #[cube]
 fn pass_step<T: Types>(
     reads: &Sequence<Step<T::A, T::N>>,
-    abreast: &Abreast<T::A, T::N>,
+    rows_per_unit: &UnitRows<T::A, T::N>,
     step: usize,
     part: &ColumnPart,
     bound: &mut Bound<'_, T>,
     partition: &Partition,
     #[comptime] blueprint: BackwardBlueprint,
 ) {
-    let shared = params::<T>(bound.source, abreast.sources.index(0usize), step, blueprint);
-    let sums = write_step::<T>(reads, abreast, &shared, step, bound, blueprint);
+    let shared = params::<T>(bound.source, rows_per_unit.sources.index(0usize), step, blueprint);
+    let sums = write_step::<T>(reads, rows_per_unit, &shared, step, bound, blueprint);
     add_columns::<T>(bound.results, part, step, &sums, partition, blueprint);
 }
 
@@ -132,7 +132,7 @@ pub(super) fn read_steps<T: Types>(
 ) -> Sequence<Step<T::A, T::N>> {
     let mut reads = Sequence::<Step<T::A, T::N>>::new();
     #[unroll]
-    for r in 0..blueprint.abreast {
+    for r in 0..blueprint.rows_per_unit {
         reads.push(read_step::<T, T::A>(
             source,
             sources.index(r),
@@ -148,23 +148,23 @@ pub(super) fn read_steps<T: Types>(
 #[cube]
 pub(super) fn write_step<T: Types>(
     reads: &Sequence<Step<T::A, T::N>>,
-    abreast: &Abreast<T::A, T::N>,
+    rows_per_unit: &UnitRows<T::A, T::N>,
     shared: &Params<T::A, T::N>,
     step: usize,
     bound: &mut Bound<'_, T>,
     #[comptime] blueprint: BackwardBlueprint,
 ) -> ColumnStep<T::A, T::N> {
-    if comptime!(blueprint.abreast == 1 && blueprint.team.level != Level::Column) {
+    if comptime!(blueprint.rows_per_unit == 1 && blueprint.team.level != Level::Column) {
         // A single row is in bounds here, and skipping the zero initialisation is faster.
-        write_row_step::<T>(reads, abreast, 0usize, shared, step, bound, blueprint)
+        write_row_step::<T>(reads, rows_per_unit, 0usize, shared, step, bound, blueprint)
     } else {
         let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
         let mut products = zero;
         let mut gradients = zero;
         #[unroll]
-        for r in 0..blueprint.abreast {
-            if abreast.rows.index(r).exists {
-                let sums = write_row_step::<T>(reads, abreast, r, shared, step, bound, blueprint);
+        for r in 0..blueprint.rows_per_unit {
+            if rows_per_unit.rows.index(r).exists {
+                let sums = write_row_step::<T>(reads, rows_per_unit, r, shared, step, bound, blueprint);
                 products += sums.products;
                 gradients += sums.gradients;
             }
@@ -180,14 +180,14 @@ pub(super) fn write_step<T: Types>(
 #[cube]
 fn write_row_step<T: Types>(
     reads: &Sequence<Step<T::A, T::N>>,
-    abreast: &Abreast<T::A, T::N>,
+    rows_per_unit: &UnitRows<T::A, T::N>,
     #[comptime] r: usize,
     shared: &Params<T::A, T::N>,
     step: usize,
     bound: &mut Bound<'_, T>,
     #[comptime] blueprint: BackwardBlueprint,
 ) -> ColumnStep<T::A, T::N> {
-    let (source, row) = (abreast.sources.index(r), abreast.rows.index(r));
+    let (source, row) = (rows_per_unit.sources.index(r), rows_per_unit.rows.index(r));
     let params = params_of::<T>(bound.source, source, shared, step, blueprint);
     let element = element::<T>(
         reads.index(r),

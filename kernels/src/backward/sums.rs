@@ -30,21 +30,21 @@ pub(super) fn sum_up<T: Types>(
     #[comptime] blueprint: BackwardBlueprint,
 ) -> Sequence<Moments<T::A, T::N>> {
     let stride = comptime!(blueprint.team.members as usize);
-    let abreast = comptime!(blueprint.abreast);
+    let rows_per_unit = comptime!(blueprint.rows_per_unit);
     // Rows of the unit also add loads in flight.
-    let unroll = comptime!((UNROLL / abreast).max(1));
-    let mut total = Sums::<T::A, T::N>::zeros(abreast);
+    let unroll = comptime!((UNROLL / rows_per_unit).max(1));
+    let mut total = Sums::<T::A, T::N>::zeros(rows_per_unit);
     let mut done = 0usize;
     while done < share.count {
         let mut end = min(done + BLOCK, share.count);
         if comptime!(blueprint.team.has_tail) {
             end = done + steps_within(share.begin + done, end - done, partition);
         }
-        let mut block = Sums::<T::A, T::N>::zeros(abreast);
+        let mut block = Sums::<T::A, T::N>::zeros(rows_per_unit);
         let mut i = done;
         while i + comptime!(unroll - 1) < end {
-            let mut several = Sums::<T::A, T::N>::zeros(abreast);
-            if comptime!(abreast == 1) {
+            let mut several = Sums::<T::A, T::N>::zeros(rows_per_unit);
+            if comptime!(rows_per_unit == 1) {
                 let first = share.begin + i * stride;
                 add_steps::<T>(
                     source,
@@ -72,7 +72,7 @@ pub(super) fn sum_up<T: Types>(
                     i += unroll;
                 }
             }
-            block.add_all(&several, abreast, true);
+            block.add_all(&several, rows_per_unit, true);
         }
         while i < end {
             let step = share.begin + i * stride;
@@ -88,12 +88,12 @@ pub(super) fn sum_up<T: Types>(
                 end += 1;
             }
         }
-        total.add_all(&block, abreast, true);
+        total.add_all(&block, rows_per_unit, true);
         done = end;
     }
     let mut sums = Sequence::<Moments<T::A, T::N>>::new();
     #[unroll]
-    for r in 0..abreast {
+    for r in 0..rows_per_unit {
         sums.push(Moments::<T::A, T::N> {
             count: T::A::cast_from(share.count),
             mean: total.plain[r],
@@ -157,7 +157,7 @@ fn add_step<T: Types>(
 ) {
     let shared = params::<T>(source, rows.index(0usize), step, blueprint);
     #[unroll]
-    for r in 0..blueprint.abreast {
+    for r in 0..blueprint.rows_per_unit {
         let row = rows.index(r);
         let params = params_of::<T>(source, row, &shared, step, blueprint);
         let read = read_step::<T, T::A>(source, row, step, blueprint);
@@ -182,7 +182,7 @@ pub(super) fn params_of<T: Types>(
     step: usize,
     #[comptime] blueprint: BackwardBlueprint,
 ) -> Params<T::A, T::N> {
-    if comptime!(blueprint.abreast == 1 || blueprint.shares_params()) {
+    if comptime!(blueprint.rows_per_unit == 1 || blueprint.shares_params()) {
         Params::<T::A, T::N> {
             scale: shared.scale,
             bias: shared.bias,
@@ -324,11 +324,11 @@ fn sum_up_in_order<T: Types>(
 
 /// Zeros in place of row sums that this kernel does not compute.
 #[cube]
-pub(super) fn nothing<A: Float, N: Size>(#[comptime] abreast: usize) -> Sequence<Moments<A, N>> {
+pub(super) fn nothing<A: Float, N: Size>(#[comptime] rows_per_unit: usize) -> Sequence<Moments<A, N>> {
     let zero = Vector::<A, N>::new(A::new(0.0));
     let mut sums = Sequence::<Moments<A, N>>::new();
     #[unroll]
-    for _ in 0..abreast {
+    for _ in 0..rows_per_unit {
         sums.push(Moments::<A, N> {
             count: A::new(0.0),
             mean: zero,

@@ -256,7 +256,7 @@ fn rows_side_by_side_are_what_each_is_alone() {
                 let plan = plan_for(&device.client, &desc, StrategyChoice::Inferred).unwrap();
                 side_by_side += usize::from(plan.blueprint.team.side_by_side);
                 let alone = Knobs {
-                    abreast: Some(1),
+                    rows_per_unit: Some(1),
                     ..Knobs::default()
                 };
                 // Far from zero, where a shift that is not taken off shows: further than the reference keeps the digits of.

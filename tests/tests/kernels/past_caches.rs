@@ -139,7 +139,7 @@ fn gradients_of_more_than_the_caches_agree_with_central_differences() {
             .with_scale(param(&[cols], DType::F64));
         let desc = BackwardDesc::new(norm);
         let choice = StrategyChoice::Forced(Knobs {
-            abreast: Some(1),
+            rows_per_unit: Some(1),
             ..Knobs::default()
         });
         let problem = desc.input_problem(desc.param_sums()).unwrap();

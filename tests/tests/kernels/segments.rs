@@ -30,7 +30,7 @@ fn check_combined(device: &TestDevice, case: &Case) {
     check_all(device, case);
     if plan.blueprint.combines_within() {
         let single = Knobs {
-            abreast: Some(1),
+            rows_per_unit: Some(1),
             ..Knobs::default()
         };
         if let Err(error) = case.check(device, single.into()) {

@@ -278,10 +278,10 @@ fn a_team_takes_rows_side_by_side_where_it_holds_them() {
         // Teams have rows left over, and the last of them fewer than go side by side.
         for (rows, cols) in [(37, 96), (3, 100), (131, 64)] {
             for strategy in [Strategy::Plane, Strategy::Cube] {
-                for abreast in [2, 4] {
+                for rows_per_unit in [2, 4] {
                     let choice = StrategyChoice::Forced(Knobs {
                         plane_size: device.plane_size,
-                        abreast: Some(abreast),
+                        rows_per_unit: Some(rows_per_unit),
                         row: Some(RowHeld::Registers),
                         ..strategy.into()
                     });
@@ -292,7 +292,7 @@ fn a_team_takes_rows_side_by_side_where_it_holds_them() {
                     }
                     let problem = desc.problem().unwrap();
                     let plan = plan_forward(&problem, &hardware(&device.client), choice).unwrap();
-                    several += usize::from(plan.blueprint.abreast == abreast);
+                    several += usize::from(plan.blueprint.rows_per_unit == rows_per_unit);
                     Case::new(desc, 44).check(&device, choice).unwrap();
                 }
             }

@@ -5,7 +5,7 @@ use std::fmt;
 use super::combine::between_launches;
 use super::footprint;
 use super::grid::{self, Cut, check_limits};
-use super::heuristic::{self, LONGEST_COLUMN_SUM, MOST_ABREAST, STEPS_UNDER_WAY};
+use super::heuristic::{self, LONGEST_COLUMN_SUM, MOST_ROWS_PER_UNIT, STEPS_UNDER_WAY};
 use super::task::Task;
 use super::{
     AccessBlueprint, Combine, Grid, Hardware, Hold, Knobs, Lanes, Level, Merge, PlanError, RowHeld,
@@ -15,7 +15,7 @@ use crate::{Access, ActivationKind, BackwardProblem, ColumnSums, StatisticsKind,
 
 /// Most rows that a unit processes together; they share one read and write of the column sums.
 /// Layer norm over channels, 56 x 56, AVX-512, four vectors of rows vs. one: ratio 0.76 to 1.05.
-const MAX_ABREAST: usize = 4;
+const MAX_ROWS_PER_UNIT: usize = 4;
 
 /// Bytes of input and dy per row from which a CPU Vulkan driver finds it in no cache again; more
 /// rows per unit then cost nothing. 128 KiB rows, lavapipe, eight rows vs. four: ratio 0.65 to 0.8.
@@ -118,7 +118,7 @@ pub struct BackwardBlueprint {
     /// written.
     pub under_way: usize,
     /// Rows that a unit processes together, adding to the column sums once for all of them.
-    pub abreast: usize,
+    pub rows_per_unit: usize,
     /// True if a row is reduced and written by different launches.
     pub split: bool,
     /// True if rows have one element, which equals its mean: the input's gradient is 0.
@@ -247,8 +247,8 @@ impl fmt::Display for BackwardPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let grid = self.grid.describe(&self.blueprint.team);
         write!(f, "{}: {grid}", self.strategy)?;
-        if self.blueprint.abreast > 1 {
-            write!(f, ", {} abreast", self.blueprint.abreast)?;
+        if self.blueprint.rows_per_unit > 1 {
+            write!(f, ", {} abreast", self.blueprint.rows_per_unit)?;
         }
         if self.blueprint.column_sums.any() {
             write!(f, ", summing up columns on the way")?;
@@ -312,19 +312,19 @@ pub fn plan_backward(
     let sums_bytes = problem.column_sums.count() * problem.cols * accumulated;
     let most_of_core = match vectors.width {
         1 => WITHOUT_VECTORS,
-        _ => MAX_ABREAST,
+        _ => MAX_ROWS_PER_UNIT,
     };
     let lanes = vectors.lanes;
-    let rows_abreast = |groups: usize| {
+    let rows_per_unit = |groups: usize| {
         if !(problem.column_sums.any() && sums_on_the_way) {
             return 1;
         }
-        let rows = match (choice.knobs().abreast, hardware.software_lanes()) {
-            (Some(rows), _) => rows.min(MOST_ABREAST),
+        let rows = match (choice.knobs().rows_per_unit, hardware.software_lanes()) {
+            (Some(rows), _) => rows.min(MOST_ROWS_PER_UNIT),
             (None, Some(lanes)) => {
                 let most = match row_bytes < CACHED_BYTES {
-                    true => MAX_ABREAST,
-                    false => MOST_ABREAST,
+                    true => MAX_ROWS_PER_UNIT,
+                    false => MOST_ROWS_PER_UNIT,
                 };
                 let spare = (groups / lanes).checked_ilog2();
                 spare.map_or(1, |power| most.min(1 << power))
@@ -340,7 +340,7 @@ pub fn plan_backward(
         };
         rows.min(groups).max(1)
     };
-    let mut cut = grid::cut(&task, vectors, hardware, choice, rows_abreast)?;
+    let mut cut = grid::cut(&task, vectors, hardware, choice, rows_per_unit)?;
     let wish = choice.knobs().row;
     let holds_many = matches!(cut.held_columns, Hold::Shared(_) | Hold::Both { .. });
     let is_crowded = cut.team.members >= CROWDED && !problem.dtype.is_half();
@@ -367,7 +367,7 @@ pub fn plan_backward(
         // The same units with more vectors each, if nothing is staged.
         let has_more = cut.team.level == Level::Cube && !problem.column_sums.any();
         let choice = of_units(choice, has_more.then_some(cut.team.members));
-        let narrow_cut = grid::cut(&task, narrow, hardware, choice, rows_abreast)?;
+        let narrow_cut = grid::cut(&task, narrow, hardware, choice, rows_per_unit)?;
         // Narrow vectors may be too many to stage.
         if !holds_many || narrow_cut.held_columns != Hold::Reread {
             (cut, vectors) = (narrow_cut, narrow);
@@ -375,7 +375,7 @@ pub fn plan_backward(
     }
     if let Some(units) = units_of_runs(problem, &cut) {
         let choice = of_units(choice, Some(units));
-        cut = grid::cut(&task, vectors, hardware, choice, rows_abreast)?;
+        cut = grid::cut(&task, vectors, hardware, choice, rows_per_unit)?;
     }
     let row = row_kept(problem, &cut, wish);
     if row != RowKept::InTurn && is_wide(problem, &cut) {
@@ -442,7 +442,7 @@ pub fn plan_backward(
             RowKept::InTurn if reads_scale => held_scale(problem, &cut, hardware),
             _ => Hold::Reread,
         },
-        abreast: cut.abreast,
+        rows_per_unit: cut.rows_per_unit,
         split: cut.takes_two_launches(problem.reduces()),
         has_one_element: problem.cols * problem.segments == 1 && problem.statistics.reduces_mean(),
     };
@@ -501,7 +501,7 @@ fn has_own_columns(cut: &Cut) -> bool {
 fn under_way(problem: &BackwardProblem, cut: &Cut, width: usize, hardware: &Hardware) -> usize {
     let is_alone = cut.team.level == Level::Unit;
     if is_alone && hardware.is_software() && !problem.weights() {
-        return (STEPS_UNDER_WAY / cut.abreast).max(1);
+        return (STEPS_UNDER_WAY / cut.rows_per_unit).max(1);
     }
     // Layer norm over 96 channels, f32, H200, two steps vs. one: ratio 1.05 to 1.15.
     let is_short = cut.team.level == Level::Column && cut.grid.splits == 1;

@@ -258,7 +258,7 @@ pub struct Blueprint {
     /// The activation.
     pub activation: ActivationKind,
     /// Rows that a unit normalizes together, sharing the loads of scale and bias.
-    pub abreast: usize,
+    pub rows_per_unit: usize,
     /// Loads in flight of a reloaded row: steps that are loaded before the first of them is
     /// written.
     pub under_way: usize,

@@ -34,8 +34,8 @@ pub fn knobs(hardware: &Hardware) -> Vec<Knobs> {
     let mut knobs = vec![nothing];
     let of = |strategy: Strategy| Knobs::from(strategy);
     if !hardware.is_gpu() {
-        knobs.extend([1, 2, 4, 8].map(|abreast| Knobs {
-            abreast: Some(abreast),
+        knobs.extend([1, 2, 4, 8].map(|rows_per_unit| Knobs {
+            rows_per_unit: Some(rows_per_unit),
             ..nothing
         }));
         let widest = hardware.widest_vector(1);
@@ -65,11 +65,11 @@ pub fn knobs(hardware: &Hardware) -> Vec<Knobs> {
             });
         }
     }
-    for abreast in [1, 2, 4] {
+    for rows_per_unit in [1, 2, 4] {
         knobs.push(Knobs {
             units: Some(64),
             vector: Some(4),
-            abreast: Some(abreast),
+            rows_per_unit: Some(rows_per_unit),
             ..of(Strategy::Plane)
         });
     }

@@ -573,8 +573,8 @@ fn forward_memory(blueprint: &Blueprint, problem: &NormProblem) -> SharedMemory 
         true => table(team.merge),
     };
     let held = cells(blueprint.hold, team, element);
-    let held = SharedMemory::of(held.all * blueprint.abreast);
-    held.and(shift.then(statistics).times(blueprint.abreast))
+    let held = SharedMemory::of(held.all * blueprint.rows_per_unit);
+    held.and(shift.then(statistics).times(blueprint.rows_per_unit))
 }
 
 /// Shared memory of the kernel that computes the input's gradient.
@@ -615,7 +615,7 @@ fn backward_memory(blueprint: &BackwardBlueprint, problem: &BackwardProblem) -> 
         false => SharedMemory::NONE,
     };
     let merged = ahead
-        .then(of_row.times(calls * blueprint.abreast))
+        .then(of_row.times(calls * blueprint.rows_per_unit))
         .then(written);
     sums.and(scale).and(merged)
 }

@@ -86,7 +86,7 @@ pub(super) struct Cut {
     pub team: Team,
     pub hold: Hold,
     pub grid: Grid,
-    pub abreast: usize,
+    pub rows_per_unit: usize,
     /// The staging of a unit's column sums from row to row.
     pub held_columns: Hold,
     pub reason: &'static str,
@@ -102,19 +102,19 @@ impl Cut {
 
     /// True if a unit processes all segments of its rows as one tile.
     fn has_whole_rows(&self) -> bool {
-        let lanes = self.abreast * self.team.vector;
+        let lanes = self.rows_per_unit * self.team.vector;
         self.team.side_by_side && lanes.is_multiple_of(self.grid.segments)
     }
 }
 
-/// Chooses the schedule of a task. `abreast` maps a number of row groups to the most that a unit
+/// Chooses the schedule of a task. `rows_per_unit` maps a number of row groups to the most that a unit
 /// may process together.
 pub(super) fn cut(
     task: &Task,
     vectors: Vectors,
     hardware: &Hardware,
     choice: StrategyChoice,
-    abreast: impl Fn(usize) -> usize,
+    rows_per_unit: impl Fn(usize) -> usize,
 ) -> Result<Cut, PlanError> {
     let Vectors {
         lanes,
@@ -155,12 +155,12 @@ pub(super) fn cut(
             }
             _ => 1,
         },
-        abreast: match has_column_tail {
+        rows_per_unit: match has_column_tail {
             // Loops over several rows per unit are unrolled less, which would exceed lavapipe's
             // iteration limit.
             _ if hardware.is_software() && steps > heuristic::SOFTWARE_STEPS => 1,
-            true => abreast(groups).min(heuristic::most_rows_with_tail(hardware)),
-            false => abreast(groups),
+            true => rows_per_unit(groups).min(heuristic::most_rows_with_tail(hardware)),
+            false => rows_per_unit(groups),
         },
         is_single: lanes == Lanes::Rows && vector == 1 && !run.is_multiple_of(2),
         knobs,
@@ -192,9 +192,9 @@ pub(super) fn cut(
     };
     // The rows of a tile have the same part.
     let side_by_side = work.side_by_side > 1 && hold == Hold::Reread;
-    let abreast = match splits {
+    let rows_per_unit = match splits {
         _ if side_by_side => work.side_by_side,
-        1 => work.abreast.min(room),
+        1 => work.rows_per_unit.min(room),
         _ => 1,
     };
     let members = heuristic::members(level, cube_dim);
@@ -209,8 +209,8 @@ pub(super) fn cut(
         _ => 0,
     };
     let filled = held.filter(|&vectors| is_even && vectors * members as usize == steps_per_split);
-    let teams = items.div_ceil(abreast).min(max_teams).max(1);
-    let groups_per_team = items.div_ceil(teams).next_multiple_of(abreast);
+    let teams = items.div_ceil(rows_per_unit).min(max_teams).max(1);
+    let groups_per_team = items.div_ceil(teams).next_multiple_of(rows_per_unit);
     let cubes = items
         .div_ceil(groups_per_team)
         .div_ceil(teams_per_cube as usize);
@@ -264,7 +264,7 @@ pub(super) fn cut(
             },
             segments: task.segments,
         },
-        abreast,
+        rows_per_unit,
         held_columns,
         reason,
     })

@@ -26,7 +26,7 @@ pub struct Knobs {
     /// The staging of a row between its passes.
     pub row: Option<RowHeld>,
     /// Rows that a unit processes together.
-    pub abreast: Option<usize>,
+    pub rows_per_unit: Option<usize>,
     /// Parts that a row is split into.
     pub splits: Option<usize>,
     /// Cubes of a cluster that share rows, each with a part of the columns.
@@ -78,7 +78,7 @@ impl fmt::Display for Knobs {
             named("vector", self.vector.map(|lanes| lanes.to_string())),
             named("units", self.units.map(|units| units.to_string())),
             named("row", self.row.map(|row| row.to_string())),
-            named("abreast", self.abreast.map(|rows| rows.to_string())),
+            named("abreast", self.rows_per_unit.map(|rows| rows.to_string())),
             named("splits", self.splits.map(|parts| parts.to_string())),
             named("peers", self.peers.map(|cubes| cubes.to_string())),
             named("claims", self.claims.map(|claims| claims.to_string())),

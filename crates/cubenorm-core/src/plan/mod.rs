@@ -213,8 +213,8 @@ impl fmt::Display for Plan {
             self.strategy,
             self.grid.describe(&self.blueprint.team)
         )?;
-        if self.blueprint.abreast > 1 {
-            write!(f, ", {} abreast", self.blueprint.abreast)?;
+        if self.blueprint.rows_per_unit > 1 {
+            write!(f, ", {} abreast", self.blueprint.rows_per_unit)?;
         }
         write!(f, ", row {}", self.blueprint.hold)?;
         if self.blueprint.output.past_caches {
@@ -306,9 +306,10 @@ pub fn plan_forward(
                 hardware,
             );
         let knobs = choice.knobs();
-        let abreast =
-            |groups: usize| heuristic::abreast(groups, &task, &params, passes, hardware, knobs);
-        cut(&task, vectors, hardware, choice, abreast)
+        let rows_per_unit = |groups: usize| {
+            heuristic::rows_per_unit(groups, &task, &params, passes, hardware, knobs)
+        };
+        cut(&task, vectors, hardware, choice, rows_per_unit)
     };
     let mut vectors = vectors_of(choice.knobs());
     let mut cut = plan(vectors)?;
@@ -374,7 +375,7 @@ pub fn plan_forward(
         fetches_next: heuristic::fetches_next(access(&problem.input), &cut, &task, hardware),
         epsilon_in_sqrt: problem.epsilon.is_inside_sqrt(),
         activation: problem.activation.kind(),
-        abreast: cut.abreast,
+        rows_per_unit: cut.rows_per_unit,
         under_way: heuristic::under_way(&cut, &task, same_params, hardware),
         input: access(&problem.input),
         residual: optional(&problem.residual),

@@ -511,7 +511,7 @@ pub fn forward(desc: &NormDesc, problem: &NormProblem, plan: &Plan) -> Checked {
     let spread = Spread {
         team: &blueprint.team,
         grid: &plan.grid,
-        rows_per_unit: blueprint.abreast,
+        rows_per_unit: blueprint.rows_per_unit,
         rows: problem.rows,
         cols: problem.cols,
     };
@@ -629,7 +629,7 @@ fn backward_launch(layouts: &[(Buffer, Option<&Layout>)], launch: &BackwardLaunc
     let spread = Spread {
         team: &blueprint.team,
         grid: &plan.grid,
-        rows_per_unit: blueprint.abreast,
+        rows_per_unit: blueprint.rows_per_unit,
         rows: problem.rows,
         cols: problem.cols,
     };

@@ -61,7 +61,8 @@ pub(in crate::plan) fn passes_between_ends(
     same_params: bool,
     hardware: &Hardware,
 ) -> bool {
-    let is_alone = cut.abreast == 1 && cut.hold == Hold::Reread && cut.team.level == Level::Unit;
+    let is_alone =
+        cut.rows_per_unit == 1 && cut.hold == Hold::Reread && cut.team.level == Level::Unit;
     is_alone && may_pass_between_ends(result, vectors, task, same_params, hardware)
 }
 
@@ -77,7 +78,7 @@ pub(in crate::plan) fn passes_caches(
     task: &Task,
     hardware: &Hardware,
 ) -> bool {
-    let in_order = cut.abreast == 1 || cut.team.side_by_side || cut.hold != Hold::Reread;
+    let in_order = cut.rows_per_unit == 1 || cut.team.side_by_side || cut.hold != Hold::Reread;
     in_order && may_pass_caches(result, cut.team.vector, task, hardware)
 }
 
@@ -107,5 +108,5 @@ pub(in crate::plan) fn fetches_next(
         && !team.parts
         && !team.segmented
         && cut.hold == Hold::Reread
-        && cut.abreast == 1
+        && cut.rows_per_unit == 1
 }

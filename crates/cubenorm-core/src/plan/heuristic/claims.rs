@@ -30,7 +30,9 @@ pub(in crate::plan) fn claimed(
     let cores = hardware.cpu_cores?;
     let (team, grid) = (&cut.team, &cut.grid);
     let (items, teams) = (grid.groups * grid.splits, grid.teams(team));
-    let at_a_time = items.div_ceil(teams * CLAIMS).next_multiple_of(cut.abreast);
+    let at_a_time = items
+        .div_ceil(teams * CLAIMS)
+        .next_multiple_of(cut.rows_per_unit);
     let can = team.in_blocks
         && team.peers == 1
         && !cut.takes_two_launches(task.reduces)

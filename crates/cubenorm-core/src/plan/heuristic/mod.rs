@@ -2,11 +2,10 @@
 //! device call here.
 //!
 //! One file per strategy, as in the kernels. [`hold`] chooses the staging of rows and column sums.
-//! [`device`] computes the capacity of a device. [`vectors`] narrows vectors, [`mod@abreast`] sets
+//! [`device`] computes the capacity of a device. [`vectors`] narrows vectors, [`mod@rows_per_unit`] sets
 //! the rows per unit, and [`parts`] splits rows. [`caches`] decides on non-temporal stores and
 //! prefetch, [`claims`] on the dynamic schedule.
 
-mod abreast;
 mod caches;
 mod claims;
 mod column;
@@ -16,17 +15,20 @@ mod hold;
 mod parts;
 mod peers;
 mod plane;
+mod rows_per_unit;
 mod split;
 mod unit;
 mod vectors;
 
-pub(super) use abreast::{MOST_ABREAST, abreast, most_rows_with_tail, params_kept, side_by_side};
 pub(super) use caches::{
     fetches_next, may_pass_between_ends, may_pass_caches, passes_between_ends, passes_caches,
 };
 pub(super) use claims::claimed;
 pub(super) use device::{SOFTWARE_STEPS, plane_size};
 pub(super) use hold::MERGED_OF_UNIT;
+pub(super) use rows_per_unit::{
+    MOST_ROWS_PER_UNIT, most_rows_with_tail, params_kept, rows_per_unit, side_by_side,
+};
 pub(super) use vectors::{
     LEAST_RUN, NARROW_VECTOR, STEPS_UNDER_WAY, is_one_block, narrow_vector, narrower_columns,
     under_way,
@@ -85,7 +87,7 @@ pub(super) struct Work {
     /// Sums per column (dgamma, dbeta) that a team accumulates over its rows.
     pub column_sums: usize,
     /// Rows per unit, if each unit owns whole rows.
-    pub abreast: usize,
+    pub rows_per_unit: usize,
     /// Row groups in a core's tile of adjacent rows, if vectors run along the kept axis; else 1.
     pub side_by_side: usize,
     /// Tensors of the input's size that are read.
@@ -141,7 +143,7 @@ impl Work {
         match self.column_sums > 0 {
             true => {
                 let rounds = (SOFTWARE_STEPS / self.steps.max(1)).max(1);
-                (SUMMING_TEAMS * cores).max(self.groups.div_ceil(self.abreast * rounds))
+                (SUMMING_TEAMS * cores).max(self.groups.div_ceil(self.rows_per_unit * rounds))
             }
             false => usize::MAX,
         }

@@ -40,7 +40,7 @@ pub(super) fn split(
         let cores = work.busy_cores(hardware);
         let parts = Work {
             groups: work.groups * splits,
-            abreast: 1,
+            rows_per_unit: 1,
             // Parts have no more elements than the rows, so they are worth no more cores.
             knobs: Knobs {
                 units: work.knobs.units.or(cores),

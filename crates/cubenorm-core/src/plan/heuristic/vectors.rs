@@ -74,7 +74,7 @@ pub(in crate::plan) fn under_way(
         Level::Plane | Level::Cube | Level::Column => task.reduces,
     };
     match cut.hold == Hold::Reread && pays {
-        true => (STEPS_UNDER_WAY / cut.abreast).max(1),
+        true => (STEPS_UNDER_WAY / cut.rows_per_unit).max(1),
         false => 1,
     }
 }

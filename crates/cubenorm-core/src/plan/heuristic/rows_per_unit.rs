@@ -15,12 +15,12 @@ const SHORT_ROWS: usize = 1024;
 const PLANES_OF_MULTIPROCESSOR: usize = 32;
 
 /// CPU and CPU Vulkan: maximum rows per unit. More rows save little more of the shared loads.
-const MAX_ABREAST: usize = 4;
+const MAX_ROWS_PER_UNIT: usize = 4;
 
 /// Maximum rows per unit on any device: code grows with them.
-pub(in crate::plan) const MOST_ABREAST: usize = 8;
+pub(in crate::plan) const MOST_ROWS_PER_UNIT: usize = 8;
 
-/// [`MOST_ABREAST`] for rows with an overlapping tail vector. With AVX-512, eight rows are as fast
+/// [`MOST_ROWS_PER_UNIT`] for rows with an overlapping tail vector. With AVX-512, eight rows are as fast
 /// as four and take two seconds to compile.
 const MOST_ROWS_WITH_TAIL: usize = 4;
 
@@ -31,7 +31,7 @@ const TAIL_BITS: u32 = 1 << 11;
 /// neighbouring units, they should stay in a core's second-level cache. Longer rows leave that
 /// cache in any case.
 /// Rows of 1 KiB lavapipe, 1 -> 4 rows per unit: 1.43x faster.
-const ABREAST_BYTES: usize = 32 << 10;
+const ROWS_PER_UNIT_BYTES: usize = 32 << 10;
 
 /// CPU: minimum rows that fit the registers for staging two at a time. One row proceeds while the
 /// other waits for its sums.
@@ -41,7 +41,7 @@ const SHORT_ROWS_OF_REGISTERS: usize = 5;
 /// CPU: maximum staged f16/bf16 rows per unit if a mean is computed, which makes a row wait for two
 /// reductions.
 /// 192 and 256 f16/bf16 AVX-512, layer norm, 1 -> 2 rows per unit: 1.25x to 1.33x faster.
-const MOST_HALVES_ABREAST: usize = 4;
+const MOST_HALF_ROWS_PER_UNIT: usize = 4;
 
 /// CPU Vulkan: minimum vectors of units per core that more rows per unit must leave. Fewer vectors
 /// gain little. The bound also lets calls with similar row counts share a kernel.
@@ -104,7 +104,11 @@ pub(in crate::plan) fn side_by_side(
         let mut vectors = line.into_iter().chain(few);
         vectors.find(|vectors| segments > 1 && has_whole_rows(vectors) && fits(vectors))
     };
-    let wanted = knobs.abreast.or_else(of_segments).unwrap_or(run).max(1);
+    let wanted = knobs
+        .rows_per_unit
+        .or_else(of_segments)
+        .unwrap_or(run)
+        .max(1);
     if fits(&wanted) { wanted } else { 1 }
 }
 
@@ -117,7 +121,7 @@ pub(in crate::plan) fn side_by_side(
 ///
 /// Provided statistics: short rows are the channels of one spatial position in channels-last
 /// layout. Rows shorter than a vector share a square root and a division.
-pub(in crate::plan) fn abreast(
+pub(in crate::plan) fn rows_per_unit(
     groups: usize,
     task: &Task,
     params: &[Option<AccessBlueprint>],
@@ -130,8 +134,8 @@ pub(in crate::plan) fn abreast(
     if !shares {
         return 1;
     }
-    if let Some(rows) = knobs.abreast {
-        return rows.clamp(1, MOST_ABREAST).min(groups.max(1));
+    if let Some(rows) = knobs.rows_per_unit {
+        return rows.clamp(1, MOST_ROWS_PER_UNIT).min(groups.max(1));
     }
     let is_half = task.dtype.is_half();
     let row_bytes = task.cols * task.dtype.size();
@@ -146,20 +150,20 @@ pub(in crate::plan) fn abreast(
             let of_register = hardware.widest_vector(task.dtype.accumulation().size());
             let most = match passing < hardware.max_shared_memory {
                 // One square root and one division serve all rows.
-                true if !task.reduces && task.cols < of_register => MAX_ABREAST,
+                true if !task.reduces && task.cols < of_register => MAX_ROWS_PER_UNIT,
                 true if !task.reduces && passes_caches => 1,
-                true if is_half && task.merge.takes_means() => fit.min(MOST_HALVES_ABREAST),
+                true if is_half && task.merge.takes_means() => fit.min(MOST_HALF_ROWS_PER_UNIT),
                 true if fit >= SHORT_ROWS_OF_REGISTERS => 2,
                 true => 1,
                 false if passes_caches => 1,
-                false => MAX_ABREAST,
+                false => MAX_ROWS_PER_UNIT,
             };
             most.min(groups / cores as usize)
         }
         (None, Some(lanes)) => {
-            let cached = match ABREAST_BYTES / row_bytes.max(1) {
-                0 => MAX_ABREAST,
-                rows => rows.clamp(2, MAX_ABREAST),
+            let cached = match ROWS_PER_UNIT_BYTES / row_bytes.max(1) {
+                0 => MAX_ROWS_PER_UNIT,
+                rows => rows.clamp(2, MAX_ROWS_PER_UNIT),
             };
             cached.min(groups / (VECTORS_OF_SOFTWARE_CORE * lanes))
         }
@@ -168,7 +172,7 @@ pub(in crate::plan) fn abreast(
             let spare = groups / (processors * PLANES_OF_MULTIPROCESSOR);
             spare
                 .min(SHORT_ROWS * 2 / row_bytes.max(1))
-                .min(MOST_ABREAST)
+                .min(MOST_ROWS_PER_UNIT)
         }
         (None, None) => 1,
     };
