@@ -8,7 +8,7 @@ use crate::apply::{Bound, Results, Scalars};
 use crate::epilogue::{Affine, kept_params};
 use crate::forward::{normalize_items, reduce_item};
 use crate::operand::Optional;
-use crate::side_by_side::{normalize_side_by_side, reduce_side_by_side};
+use crate::tile::{normalize_tile, reduce_tile};
 use crate::source::Source;
 use crate::strategy::split::Partition;
 use crate::types::{Typed, Types};
@@ -76,8 +76,8 @@ fn normalize_share<T: Types, W: Size>(
     let mine = rounds(claimed, partition, team);
     let (mut round, mut end) = (mine.next, mine.end);
     while round < end {
-        if comptime!(team.side_by_side) {
-            normalize_side_by_side::<T, W>(&mut bound, parts, round, partition, blueprint);
+        if comptime!(team.tile) {
+            normalize_tile::<T, W>(&mut bound, parts, round, partition, blueprint);
         } else {
             normalize_items::<T, W>(&mut bound, parts, &kept, round, partition, blueprint);
         }
@@ -116,8 +116,8 @@ pub(crate) fn reduce_parts<
 ) {
     let mut round = 0usize;
     while round < partition.items_per_team {
-        if comptime!(blueprint.team.side_by_side) {
-            reduce_side_by_side::<
+        if comptime!(blueprint.team.tile) {
+            reduce_tile::<
                 Typed<(F, F, F, A, N), (Input, Residual, Output, Output, Output, Output, Output)>,
                 W,
             >(source, sum, workspace, round, &partition, blueprint);

@@ -19,7 +19,7 @@
 //! | `apply` | normalizes and stores one or several steps |
 //! | `runs`, `ends` | segments of a row with constant parameters, and their tails |
 //! | `forward` | bodies of the forward kernels |
-//! | `side_by_side` | the same for a tile of adjacent rows, on a CPU |
+//! | `tile` | the same for a tile of adjacent rows, on a CPU |
 //! | `kernel` | entry points of the forward kernels, for one or two launches |
 //! | `gradient` | backward pass: gradients of input, scale and bias |
 //! | `tune` | choice between plans by CubeCL's autotuner |
@@ -43,7 +43,7 @@ mod operand;
 mod pairs;
 mod runs;
 mod scaled;
-mod side_by_side;
+mod tile;
 mod source;
 mod strategy;
 mod tune;

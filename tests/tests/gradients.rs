@@ -403,7 +403,7 @@ fn kept_axes_that_no_vector_divides_end_in_one_of_their_own() {
 #[test]
 fn rows_that_lie_side_by_side_are_passed_back_together() {
     for device in devices() {
-        let mut side_by_side = 0;
+        let mut tile = 0;
         for dtype in device.dtypes() {
             // One map for all cores and three; vectors with an end.
             for shape in [[1, 192, 70], [3, 320, 12], [2, 100, 33]] {
@@ -417,7 +417,7 @@ fn rows_that_lie_side_by_side_are_passed_back_together() {
                     let case = BackwardCase::of(BackwardDesc::new(desc), 10);
                     let choice = StrategyChoice::Inferred;
                     let plan = plan_backward_for(&device.client, &case.desc, choice).unwrap();
-                    side_by_side += usize::from(plan.blueprint.team.side_by_side);
+                    tile += usize::from(plan.blueprint.team.tile);
                     match dtype {
                         DType::F32 => check_all(&device, &case),
                         _ => case.check(&device, choice).unwrap(),
@@ -426,7 +426,7 @@ fn rows_that_lie_side_by_side_are_passed_back_together() {
             }
         }
         let is_cpu = hardware(&device.client).cpu_cores.is_some();
-        assert_eq!(side_by_side > 0, is_cpu, "{}", device.name);
+        assert_eq!(tile > 0, is_cpu, "{}", device.name);
     }
 }
 
@@ -528,7 +528,7 @@ fn sums_of_rows_side_by_side_keep_their_digits() {
         let case = BackwardCase::new(desc, 13).with_output_gradient(gradient);
         let choice = StrategyChoice::Inferred;
         let plan = plan_backward_for(&device.client, &case.desc, choice).unwrap();
-        assert!(plan.blueprint.team.side_by_side, "{plan}");
+        assert!(plan.blueprint.team.tile, "{plan}");
         case.check(&device, choice).unwrap();
         let sums = case.run(&device, choice).unwrap().bias.unwrap();
         let squares = sums.into_iter().enumerate().map(|(channel, actual)| {
@@ -565,10 +565,8 @@ fn sums_of_rows_abreast_keep_their_digits() {
             let case = BackwardCase::with_input(desc, 29, input).with_output_gradient(gradient);
             let choice = StrategyChoice::Inferred;
             let plan = plan_backward_for(&device.client, &case.desc, choice).unwrap();
-            let (rows_per_unit, together) = (
-                plan.blueprint.rows_per_unit,
-                plan.blueprint.team.side_by_side,
-            );
+            let (rows_per_unit, together) =
+                (plan.blueprint.rows_per_unit, plan.blueprint.team.tile);
             assert!(rows_per_unit > 1 && !together, "{plan}");
             let passed_back = case.run(&device, choice).unwrap().input.unwrap();
             let row_of = |i: usize| match shape {

@@ -626,7 +626,7 @@ fn column_team_sizes_are_powers_of_two() {
 
 #[test]
 fn adjacent_columns_need_no_lookup() {
-    let side_by_side = |stride: usize, lanes: Lanes| {
+    let tile = |stride: usize, lanes: Lanes| {
         let axis = match lanes {
             Lanes::Rows => 0,
             Lanes::Columns => 1,
@@ -642,10 +642,10 @@ fn adjacent_columns_need_no_lookup() {
         assert_eq!(blueprint.team.lanes, lanes);
         blueprint.scale.unwrap().adjacent_columns
     };
-    assert!(side_by_side(1, Lanes::Rows));
-    assert!(!side_by_side(2, Lanes::Rows));
+    assert!(tile(1, Lanes::Rows));
+    assert!(!tile(2, Lanes::Rows));
     // Here the columns are within a vector.
-    assert!(!side_by_side(1, Lanes::Columns));
+    assert!(!tile(1, Lanes::Columns));
 }
 
 #[test]
@@ -1574,7 +1574,7 @@ fn core_takes_whole_tile_or_one_vector() {
         );
         assert_eq!(gradient.grid.splits, plan.grid.splits);
         let of_all = plan.blueprint.rows_per_unit > 1;
-        assert_eq!(plan.blueprint.team.side_by_side, of_all, "{plan}");
+        assert_eq!(plan.blueprint.team.tile, of_all, "{plan}");
         (plan.blueprint.rows_per_unit, plan.grid.splits)
     };
     let rows_per_unit = |rows_per_unit: usize| Knobs {
@@ -1606,7 +1606,7 @@ fn tiles_fold_constant_parameters() {
         let desc = NormDesc::new(input, [2], Statistics::MeanVariance)
             .with_scale(TensorDesc::contiguous(param, DType::F32));
         let plan = inferred(&desc, hardware);
-        (plan.blueprint.team.side_by_side, plan.blueprint.folded)
+        (plan.blueprint.team.tile, plan.blueprint.folded)
     };
     let cpu = Hardware::cpu(2, 512);
     assert_eq!(folded([320, 1], &cpu), (true, true));

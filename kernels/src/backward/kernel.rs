@@ -11,7 +11,7 @@ use super::held::{HeldColumns, HeldRow, TypedHeldRow, TypedHeldScale, held_param
 use super::results::{Bound, BackwardResults, write_rows};
 use super::row::{found_row, read_row, share_of_item, tell_round};
 use super::runs::{pass_runs, sum_up_runs};
-use super::side_by_side::{pass_back_side_by_side, sum_up_side_by_side};
+use super::tile::{backward_tile, sum_up_tile};
 use super::step::{UnitRows, Row, pass_steps, read_steps, write_step};
 use super::sums::{nothing, sum_up, sum_up_held, sum_up_parts};
 use crate::apply::Scalars;
@@ -99,8 +99,8 @@ pub(crate) fn gradient<
         );
     let mut round = 0usize;
     while round < partition.items_per_team {
-        if comptime!(blueprint.team.side_by_side) {
-            pass_back_side_by_side::<
+        if comptime!(blueprint.team.tile) {
+            backward_tile::<
                 Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, Output)>,
                 W,
             >(&mut bound, parts, round, &partition, blueprint);
@@ -379,8 +379,8 @@ pub(crate) fn partial_sums<
 ) {
     let mut round = 0usize;
     while round < partition.items_per_team {
-        if comptime!(blueprint.team.side_by_side) {
-            sum_up_side_by_side::<
+        if comptime!(blueprint.team.tile) {
+            sum_up_tile::<
                 Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, One)>,
                 W,
             >(source, workspace, round, &partition, &scalars, blueprint);

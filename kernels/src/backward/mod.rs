@@ -9,7 +9,7 @@
 //! - [`row`]: locates, prefetches and publishes the row of a round.
 //! - [`step`]: writes the input gradient of a step and returns its parameter gradients.
 //! - [`columns`]: workspace of the parameter gradients. [`fold`] reduces it.
-//! - [`kernel`]: loops over rows. [`side_by_side`] loops over tiles of adjacent rows.
+//! - [`kernel`]: loops over rows. [`tile`] loops over tiles of adjacent rows.
 
 mod columns;
 mod correction;
@@ -21,7 +21,7 @@ mod launch;
 mod results;
 mod row;
 mod runs;
-mod side_by_side;
+mod tile;
 mod step;
 mod sums;
 

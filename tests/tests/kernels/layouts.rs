@@ -195,7 +195,7 @@ fn kept_axes_that_no_vector_divides_end_in_one_of_their_own() {
 
 /// Norms of `[maps, channels, pixels]` whose channels are last in memory, over each map and over all of them, or of maps
 /// that are contiguous over their channels: each has its rows side by side in several vectors, on most processors.
-fn of_rows_side_by_side(dtype: DType, statistics: &Statistics) -> Vec<NormDesc> {
+fn of_tile(dtype: DType, statistics: &Statistics) -> Vec<NormDesc> {
     // One map for all cores and three; vectors with an end.
     let shapes = [[1, 192, 70], [3, 320, 20], [2, 100, 33]];
     let of_shape = |shape: [usize; 3]| {
@@ -231,7 +231,7 @@ fn rows_that_lie_side_by_side_are_gone_through_together() {
     for device in devices() {
         for dtype in device.dtypes() {
             for kind in kinds(dtype) {
-                for desc in of_rows_side_by_side(dtype, kind) {
+                for desc in of_tile(dtype, kind) {
                     let case = Case::new(desc, 53);
                     match dtype {
                         DType::F32 => case.check(&device, StrategyChoice::Inferred).unwrap(),
@@ -250,11 +250,11 @@ fn rows_side_by_side_are_what_each_is_alone() {
             println!("skipped: {} is no CPU", device.name);
             continue;
         }
-        let mut side_by_side = 0;
+        let mut tile = 0;
         for dtype in device.dtypes() {
-            for desc in of_rows_side_by_side(dtype, &Statistics::MeanVariance) {
+            for desc in of_tile(dtype, &Statistics::MeanVariance) {
                 let plan = plan_for(&device.client, &desc, StrategyChoice::Inferred).unwrap();
-                side_by_side += usize::from(plan.blueprint.team.side_by_side);
+                tile += usize::from(plan.blueprint.team.tile);
                 let alone = Knobs {
                     rows_per_unit: Some(1),
                     ..Knobs::default()
@@ -280,7 +280,7 @@ fn rows_side_by_side_are_what_each_is_alone() {
                 }
             }
         }
-        assert!(side_by_side > 0, "{}", device.name);
+        assert!(tile > 0, "{}", device.name);
     }
 }
 

@@ -215,7 +215,7 @@ pub struct Team {
     /// static assignment.
     pub claims: bool,
     /// True if a unit processes a whole tile of adjacent rows, in memory order.
-    pub side_by_side: bool,
+    pub tile: bool,
     /// True if the length of a contiguous column segment is not a multiple of the vector width. The
     /// tail vector of a segment overlaps the vector before it.
     pub has_tail: bool,

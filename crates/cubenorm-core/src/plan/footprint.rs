@@ -467,9 +467,9 @@ fn writes(buffer: Buffer, elements: usize) -> Extent {
     }
 }
 
-/// The extent of a tensor with `side_by_side` adjacent elements at each address.
-fn reads(buffer: Buffer, access: Option<&Access>, side_by_side: usize) -> Option<Extent> {
-    Some(read(buffer, reach(access?) + side_by_side - 1))
+/// The extent of a tensor with `tile` adjacent elements at each address.
+fn reads(buffer: Buffer, access: Option<&Access>, tile: usize) -> Option<Extent> {
+    Some(read(buffer, reach(access?) + tile - 1))
 }
 
 /// One past the highest element that any row and column address.

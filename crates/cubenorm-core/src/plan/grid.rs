@@ -103,7 +103,7 @@ impl Cut {
     /// True if a unit processes all segments of its rows as one tile.
     fn has_whole_rows(&self) -> bool {
         let lanes = self.rows_per_unit * self.team.vector;
-        self.team.side_by_side && lanes.is_multiple_of(self.grid.segments)
+        self.team.tile && lanes.is_multiple_of(self.grid.segments)
     }
 }
 
@@ -149,9 +149,9 @@ pub(super) fn cut(
         segments: task.segments,
         params_by_step: task.params_by_step,
         run: has_column_tail.then_some(vectors_of_run),
-        side_by_side: match (lanes, hardware.cpu_cores) {
+        tile: match (lanes, hardware.cpu_cores) {
             (Lanes::Rows, Some(cores)) => {
-                heuristic::side_by_side(groups, vectors_of_run, vector, task, cores, knobs)
+                heuristic::tile(groups, vectors_of_run, vector, task, cores, knobs)
             }
             _ => 1,
         },
@@ -191,9 +191,9 @@ pub(super) fn cut(
         _ => (splits, groups),
     };
     // The rows of a tile have the same part.
-    let side_by_side = work.side_by_side > 1 && hold == Hold::Reread;
+    let tile = work.tile > 1 && hold == Hold::Reread;
     let rows_per_unit = match splits {
-        _ if side_by_side => work.side_by_side,
+        _ if tile => work.tile,
         1 => work.rows_per_unit.min(room),
         _ => 1,
     };
@@ -239,7 +239,7 @@ pub(super) fn cut(
             in_blocks: level == Level::Unit
                 && (lanes == Lanes::Columns || hardware.cpu_cores.is_some()),
             claims: false,
-            side_by_side,
+            tile,
             has_tail: has_column_tail,
             has_row_tail: has_tail && lanes == Lanes::Rows,
             filled,

@@ -368,7 +368,7 @@ pub fn plan_forward(
         shifts: problem.statistics.reduces_mean(),
         first_is_shift: is_half && cut.team.level == Level::Unit && !one_block,
         one_block,
-        folded: cut.team.side_by_side
+        folded: cut.team.tile
             && problem.params().all(is_constant)
             // A norm has two factors, whose product may not be finite.
             && !problem.statistics.is_norm(),

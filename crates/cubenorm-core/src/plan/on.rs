@@ -67,7 +67,7 @@ pub fn problem_on(
         let plan = plan_forward(&of_params, hardware, StrategyChoice::Inferred);
         let pays = plan.is_ok_and(|plan| {
             let team = plan.blueprint.team;
-            team.side_by_side && team.vector > 1
+            team.tile && team.vector > 1
         });
         return Ok(match pays {
             true => of_params,

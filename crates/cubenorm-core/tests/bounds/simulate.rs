@@ -100,7 +100,7 @@ impl Spread<'_> {
                 for r in 0..self.rows_per_unit {
                     let item = self.item(source, round + r);
                     // What lies side by side is not asked whether it exists, and has one part.
-                    if self.team.side_by_side {
+                    if self.team.tile {
                         let (first, item) = (first.map(|it| it.part), item.map(|it| it.part));
                         ensure!(
                             first == item,

@@ -78,7 +78,7 @@ pub(in crate::plan) fn passes_caches(
     task: &Task,
     hardware: &Hardware,
 ) -> bool {
-    let in_order = cut.rows_per_unit == 1 || cut.team.side_by_side || cut.hold != Hold::Reread;
+    let in_order = cut.rows_per_unit == 1 || cut.team.tile || cut.hold != Hold::Reread;
     in_order && may_pass_caches(result, cut.team.vector, task, hardware)
 }
 

@@ -37,9 +37,9 @@ const ROUNDS_OF_COLUMNS: usize = 4;
 /// Maximum adjacent columns per cube, in vectors. Long columns take fewer, which leaves more units
 /// for each.
 /// 768 f16/bf16 H200, layer norm over channels, 32 -> 8 adjacent columns: 1.06x to 1.10x faster.
-const COLUMNS_SIDE_BY_SIDE: usize = 32;
+const COLUMNS_OF_CUBE: usize = 32;
 /// Minimum adjacent columns per cube, in vectors.
-const LEAST_SIDE_BY_SIDE: usize = 8;
+const LEAST_COLUMNS_OF_CUBE: usize = 8;
 /// Steps per unit above which a cube takes fewer adjacent columns.
 const STEPS_OF_COLUMN: usize = 24;
 
@@ -60,9 +60,9 @@ pub(super) fn column(work: &Work, hardware: &Hardware, is_forced: bool) -> Shape
     if hardware.cpu_cores.is_some() || hardware.is_software() && !is_forced {
         return unit(work, hardware);
     }
-    let side_by_side = work.groups.next_power_of_two().min(COLUMNS_SIDE_BY_SIDE);
-    let halvings = (side_by_side / LEAST_SIDE_BY_SIDE).checked_ilog2();
-    let of = |times: usize, halvings: u32| columns(work, hardware, side_by_side >> halvings, times);
+    let tile = work.groups.next_power_of_two().min(COLUMNS_OF_CUBE);
+    let halvings = (tile / LEAST_COLUMNS_OF_CUBE).checked_ilog2();
+    let of = |times: usize, halvings: u32| columns(work, hardware, tile >> halvings, times);
     let halvings = 0..=halvings.unwrap_or(0);
     let all = halvings.clone().map(|halvings| of(1, halvings));
     if work.column_sums > 0 {
@@ -93,7 +93,7 @@ pub(super) fn column(work: &Work, hardware: &Hardware, is_forced: bool) -> Shape
     };
     let held = all.clone().skip(1).find(is_held);
     let short = || all.clone().find(is_short);
-    let least = || columns(work, hardware, side_by_side.min(LEAST_SIDE_BY_SIDE), 1);
+    let least = || columns(work, hardware, tile.min(LEAST_COLUMNS_OF_CUBE), 1);
     held.or_else(short).unwrap_or_else(least)
 }
 

@@ -53,7 +53,7 @@ pub(super) const UNITS_WITH_SUMS: usize = 512;
 /// Minimum elements of a row that a cube stages in shared memory rather than in registers.
 const STAGED_ELEMENTS: usize = 1 << 14;
 /// Rows that shared memory must hold at once for such staging.
-const SIDE_BY_SIDE: usize = 2;
+const ROWS_IN_SHARED_MEMORY: usize = 2;
 
 /// Values per unit that a cube merges in shared memory: count, mean and squares.
 pub(in crate::plan) const MERGED_OF_UNIT: usize = 3;
@@ -112,7 +112,7 @@ pub(super) fn is_staged(work: &Work, hardware: &Hardware, steps: usize) -> bool 
     let elements = steps * work.vector;
     let merged = MERGED_OF_UNIT * UNITS_WITH_SUMS * work.accumulation;
     let bytes = elements * work.held + merged;
-    elements >= STAGED_ELEMENTS && bytes * SIDE_BY_SIDE < hardware.max_shared_memory
+    elements >= STAGED_ELEMENTS && bytes * ROWS_IN_SHARED_MEMORY < hardware.max_shared_memory
 }
 
 /// Possible stagings of `vectors` vectors per unit of a cube, best first.
@@ -239,7 +239,7 @@ pub(super) fn held_columns(
         }
         false => return none,
     };
-    let side_by_side = match hold.places() {
+    let tile = match hold.places() {
         (_, 0) => usize::MAX,
         (_, shared) => hardware.max_shared_memory / bytes(shared).max(1),
     };
@@ -249,7 +249,7 @@ pub(super) fn held_columns(
         1 => (RESIDENT_UNITS / members).max(1) as usize,
         _ => 1,
     };
-    let resident = processors * of_processor.min(side_by_side).max(1) / peers;
+    let resident = processors * of_processor.min(tile).max(1) / peers;
     let resident = resident.max(work.least_teams());
     let teams = resident.min(work.groups / ROWS_OF_A_RESIDENT);
     // Resident teams must cover the multiprocessors, except for an incomplete cluster.

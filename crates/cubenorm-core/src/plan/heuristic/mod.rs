@@ -27,7 +27,7 @@ pub(super) use claims::claimed;
 pub(super) use device::{SOFTWARE_STEPS, plane_size};
 pub(super) use hold::MERGED_OF_UNIT;
 pub(super) use rows_per_unit::{
-    MOST_ROWS_PER_UNIT, most_rows_with_tail, params_kept, rows_per_unit, side_by_side,
+    MOST_ROWS_PER_UNIT, most_rows_with_tail, params_kept, rows_per_unit, tile,
 };
 pub(super) use vectors::{
     LEAST_RUN, NARROW_VECTOR, STEPS_UNDER_WAY, is_one_block, narrow_vector, narrower_columns,
@@ -89,7 +89,7 @@ pub(super) struct Work {
     /// Rows per unit, if each unit owns whole rows.
     pub rows_per_unit: usize,
     /// Row groups in a core's tile of adjacent rows, if vectors run along the kept axis; else 1.
-    pub side_by_side: usize,
+    pub tile: usize,
     /// Tensors of the input's size that are read.
     pub reads: usize,
     /// Segments of a row whose statistics are combined; 1 if rows are not segmented.
@@ -113,7 +113,7 @@ impl Work {
 
     /// Fewest parts per row that balance over `cores`; one part per core if fewer do not.
     fn even_among(&self, cores: u32) -> usize {
-        let blocks = self.groups / self.side_by_side;
+        let blocks = self.groups / self.tile;
         let mut parts = 1..cores as usize;
         let even = parts.find(|parts| are_even(blocks * parts, cores));
         even.unwrap_or(cores as usize)
@@ -239,7 +239,7 @@ fn infer(work: &Work, hardware: &Hardware) -> (Strategy, &'static str) {
     if let Some(cores) = work.busy_cores(hardware) {
         return match work.lanes {
             _ if work.groups < cores as usize => (Strategy::Split, "fewer rows than cores"),
-            _ if work.side_by_side > 1 && long && work.even_among(cores) > 1 => (
+            _ if work.tile > 1 && long && work.even_among(cores) > 1 => (
                 Strategy::Split,
                 "tiles of adjacent rows do not balance over the cores",
             ),

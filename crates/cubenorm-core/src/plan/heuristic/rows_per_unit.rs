@@ -50,9 +50,9 @@ const VECTORS_OF_SOFTWARE_CORE: usize = 8;
 /// Maximum vectors in a core's tile of adjacent rows: their state must fit the first-level cache. A
 /// tile with only some of the adjacent rows is slower unless it saves a launch.
 /// Group norm, channels-last AVX-512, forward, 1 -> 2 to 8 vectors: 1.20x to 1.64x faster.
-const MOST_SIDE_BY_SIDE: usize = 20;
+const MOST_ROWS_OF_TILE: usize = 20;
 
-/// [`MOST_SIDE_BY_SIDE`] if nothing is reduced, which leaves less state per row.
+/// [`MOST_ROWS_OF_TILE`] if nothing is reduced, which leaves less state per row.
 /// Batch norm, channels-last f16/bf16, provided statistics, 2 to 8 vectors: 1.01x to 1.41x faster.
 const MOST_OF_GIVEN: usize = 64;
 
@@ -79,7 +79,7 @@ const WHOLE_LINE: usize = 768;
 /// Vectors in a core's tile of adjacent rows. A tile takes all `run` contiguous vectors, so that
 /// each step continues the one before in memory, or one vector. A tile of segments takes a short
 /// line, or the fewest vectors with whole rows.
-pub(in crate::plan) fn side_by_side(
+pub(in crate::plan) fn tile(
     groups: usize,
     run: usize,
     vector: usize,
@@ -89,7 +89,7 @@ pub(in crate::plan) fn side_by_side(
 ) -> usize {
     let segments = task.segments;
     let most = match task.reduces || task.merge == Merge::Sums {
-        true => MOST_SIDE_BY_SIDE,
+        true => MOST_ROWS_OF_TILE,
         false => MOST_OF_GIVEN,
     };
     let fits = |vectors: &usize| {

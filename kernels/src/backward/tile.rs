@@ -1,4 +1,4 @@
-//! Backward pass of a tile of adjacent rows on a CPU: see [`crate::side_by_side`].
+//! Backward pass of a tile of adjacent rows on a CPU: see [`crate::tile`].
 
 use cubecl::prelude::*;
 use cubenorm_core::{BLOCK, BackwardBlueprint};
@@ -123,7 +123,7 @@ fn of_row<A: Float, N: Size>(sums: &Sums<A, N>, r: usize, share: &Share) -> Mome
 
 /// Backward pass of the tile whose first row is the work item `round`.
 #[cube]
-pub(super) fn pass_back_side_by_side<T: Types, W: Size>(
+pub(super) fn backward_tile<T: Types, W: Size>(
     bound: &mut Bound<'_, T>,
     parts: &Optional<T::A, W>,
     round: usize,
@@ -253,7 +253,7 @@ pub(super) fn pass_back_side_by_side<T: Types, W: Size>(
 
 /// Tiled form of [`partial_sums`](super::kernel::gradient_parts).
 #[cube]
-pub(super) fn sum_up_side_by_side<T: Types, W: Size>(
+pub(super) fn sum_up_tile<T: Types, W: Size>(
     source: &TypedBackwardSource<T>,
     workspace: &mut Workspace<T::A, W>,
     round: usize,

@@ -137,7 +137,7 @@ fn further<T: Types>(
 /// Normalizes a tile whose first row is the work item `round`: the tiled form of
 /// [`normalize`](crate::kernel::normalize).
 #[cube]
-pub(crate) fn normalize_side_by_side<T: Types, W: Size>(
+pub(crate) fn normalize_tile<T: Types, W: Size>(
     bound: &mut Bound<'_, T>,
     parts: &Optional<T::A, W>,
     round: usize,
@@ -237,7 +237,7 @@ pub(crate) fn normalize_side_by_side<T: Types, W: Size>(
 
 /// Tiled form of [`reduce_parts`](crate::kernel::reduce_parts).
 #[cube]
-pub(crate) fn reduce_side_by_side<T: Types, W: Size>(
+pub(crate) fn reduce_tile<T: Types, W: Size>(
     source: &TypedSource<T>,
     sum: &mut Optional<T::F, T::Output>,
     workspace: &mut Tensor<Vector<T::A, W>>,
