@@ -7,7 +7,7 @@ use cubecl::prelude::*;
 use cubenorm_core::{Lanes, Team};
 
 use crate::strategy::split::Partition;
-use crate::strategy::{member, peers, team_count, team_index};
+use crate::strategy::{cluster, member, team_count, team_index};
 
 /// Slice of a work item that one unit processes.
 #[derive(CubeType, Clone, Copy)]
@@ -74,7 +74,7 @@ fn items(partition: &Partition, #[comptime] team: Team) -> usize {
 
 /// True if each part of a row is a work item of its own.
 fn has_parts_of_its_own(team: Team) -> bool {
-    team.parts && team.peers == 1
+    team.parts && team.cluster_size == 1
 }
 
 /// Work item of this team in a round.
@@ -136,8 +136,8 @@ pub(crate) fn first_own_lane(group: usize, partition: &Partition, #[comptime] te
 /// Part of each row that this unit's cube owns in a cluster; 0 without a cluster.
 #[cube]
 pub(crate) fn own_part(#[comptime] team: Team) -> usize {
-    if comptime!(team.peers > 1) {
-        peers::part(team)
+    if comptime!(team.cluster_size > 1) {
+        cluster::part(team)
     } else {
         0usize.runtime()
     }

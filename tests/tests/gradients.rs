@@ -651,7 +651,7 @@ fn teams_that_stay_hold_the_sums_of_columns() {
             );
             let case = BackwardCase::of(BackwardDesc::new(desc), 4);
             let (mut held, mut shared_rows) = (0, 0);
-            for (strategy, row, peers) in [
+            for (strategy, row, cluster_size) in [
                 (Strategy::Cube, None, None),
                 (Strategy::Plane, None, None),
                 (Strategy::Cube, Some(RowHeld::Shared), None),
@@ -661,7 +661,7 @@ fn teams_that_stay_hold_the_sums_of_columns() {
                 let choice = StrategyChoice::Forced(Knobs {
                     plane_size: device.plane_size,
                     row,
-                    peers,
+                    cluster_size,
                     ..strategy.into()
                 });
                 if !gradient_runs(&device, &case.desc, choice) {
@@ -670,7 +670,7 @@ fn teams_that_stay_hold_the_sums_of_columns() {
                 let plan = plan_backward_for(&device.client, &case.desc, choice).unwrap();
                 let place = plan.blueprint.held_columns;
                 held += usize::from(place != Hold::Reread);
-                let has_peers = plan.blueprint.team.peers > 1;
+                let has_peers = plan.blueprint.team.cluster_size > 1;
                 shared_rows += usize::from(has_peers);
                 if row == Some(RowHeld::Shared) && device.shares_memory() {
                     let is_shared = matches!(place, Hold::Shared(_));
@@ -684,7 +684,7 @@ fn teams_that_stay_hold_the_sums_of_columns() {
                 true => assert!(held > 0, "{}: {rows}x{cols}", device.name),
                 false => println!("{}: skipped, no team of it holds sums", device.name),
             }
-            let talk = hardware(&device.client).cubes_talk;
+            let talk = hardware(&device.client).inter_cube_atomics;
             assert_eq!(shared_rows > 0, may_hold && talk, "{}", device.name);
             println!(
                 "{}: {rows}x{cols}: {held} strategies hold them, {shared_rows} of cubes that share rows",
@@ -882,49 +882,49 @@ fn assert_close(plan: &BackwardPlan, actual: &[f64], expected: &[f64], dtype: DT
 #[test]
 fn cubes_that_share_short_rows_find_what_one_of_them_does() {
     // A vector for each unit: the cubes hardly wait for each other.
-    check_peers(520, DType::F32);
+    check_clusters(520, DType::F32);
 }
 
 #[test]
 fn cubes_that_share_long_rows_find_what_one_of_them_does() {
     // Columns that no vector divides, and cubes that have fewer than others.
-    check_peers(20_003, DType::F32);
-    check_peers(33_000, DType::F16);
+    check_clusters(20_003, DType::F32);
+    check_clusters(33_000, DType::F16);
 }
 
 /// Checks that cubes which share rows of so many columns find what one of them does, and the same each time.
-fn check_peers(cols: usize, dtype: DType) {
+fn check_clusters(cols: usize, dtype: DType) {
     // Enough for the cubes of a large GPU to stay.
     let rows = 600;
     for device in devices() {
-        if !(hardware(&device.client).cubes_talk && device.shares_memory()) {
+        if !(hardware(&device.client).inter_cube_atomics && device.shares_memory()) {
             println!("{}: skipped, its cubes share no rows", device.name);
             continue;
         }
         let desc = norm(&[rows, cols], &[1], Statistics::MeanVariance, dtype);
         let case = BackwardCase::new(with_params(desc, &[cols], &[cols]), 13);
-        let of = |peers| {
+        let of = |cluster_size| {
             all_of(
                 &device,
                 &case,
                 Knobs {
-                    peers: Some(peers),
+                    cluster_size: Some(cluster_size),
                     ..Strategy::Cube.into()
                 },
             )
         };
         let (alone, expected) = of(1);
-        assert_eq!(alone.blueprint.team.peers, 1, "{alone}");
+        assert_eq!(alone.blueprint.team.cluster_size, 1, "{alone}");
         let (mut numbers, mut told_ahead) = (Vec::new(), 0);
-        for peers in [2, 4, 8] {
-            let (plan, actual) = of(peers);
-            if plan.blueprint.team.peers == peers {
-                numbers.push(peers);
+        for cluster_size in [2, 4, 8] {
+            let (plan, actual) = of(cluster_size);
+            if plan.blueprint.team.cluster_size == cluster_size {
+                numbers.push(cluster_size);
             }
-            told_ahead += usize::from(plan.blueprint.tells_ahead());
+            told_ahead += usize::from(plan.blueprint.publishes_ahead());
             assert_close(&plan, &actual, &expected, dtype);
-            if peers == 4 {
-                let again = of(peers).1;
+            if cluster_size == 4 {
+                let again = of(cluster_size).1;
                 let is_same = |(a, b): (&f64, &f64)| a.to_bits() == b.to_bits();
                 assert!(actual.iter().zip(&again).all(is_same), "{plan}, again");
             }

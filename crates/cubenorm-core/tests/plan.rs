@@ -1214,7 +1214,7 @@ fn persistent_gpu_teams_stage_column_sums() {
     let desc = BackwardDesc::new(layer_norm(4096, 32768, DType::BF16));
     let problem = desc.input_problem(desc.param_sums()).unwrap();
     let silent = Hardware {
-        cubes_talk: false,
+        inter_cube_atomics: false,
         ..hopper.clone()
     };
     let longest = plan_backward(&problem, &silent, StrategyChoice::Inferred).unwrap();
@@ -1233,7 +1233,7 @@ fn persistent_gpu_teams_stage_column_sums() {
     assert_eq!(longest.blueprint.team.vector, 4);
     // With clusters, each cube has few enough columns to buffer the next row, up to the largest
     // cluster.
-    for (dtype, cols, peers, units, row) in [
+    for (dtype, cols, cluster_size, units, row) in [
         (DType::F32, 20003, 4, 512, RowKept::InTurn),
         (DType::F32, 32768, 4, 512, RowKept::InTurn),
         (DType::F32, 65536, 8, 256, RowKept::InTurn),
@@ -1245,9 +1245,13 @@ fn persistent_gpu_teams_stage_column_sums() {
         let problem = desc.input_problem(desc.param_sums()).unwrap();
         let shared = plan_backward(&problem, &hopper, StrategyChoice::Inferred).unwrap();
         let team = shared.blueprint.team;
-        assert_eq!((team.peers, team.members), (peers, units), "{shared}");
-        let teams = 132 / peers;
-        assert_eq!(shared.grid.cube_count, teams * peers, "{shared}");
+        assert_eq!(
+            (team.cluster_size, team.members),
+            (cluster_size, units),
+            "{shared}"
+        );
+        let teams = 132 / cluster_size;
+        assert_eq!(shared.grid.cube_count, teams * cluster_size, "{shared}");
         assert_eq!(
             shared.grid.teams(&shared.blueprint.team),
             teams as usize,
@@ -1256,7 +1260,7 @@ fn persistent_gpu_teams_stage_column_sums() {
         assert_eq!(shared.parts_of_columns(), teams as usize);
         assert_eq!(shared.blueprint.row, row, "{shared}");
         let takes_turns = row == RowKept::InTurn;
-        assert_eq!(shared.blueprint.tells_ahead(), takes_turns, "{shared}");
+        assert_eq!(shared.blueprint.publishes_ahead(), takes_turns, "{shared}");
         let scale = shared.blueprint.held_scale;
         let in_registers = shared.blueprint.held_columns.vectors();
         let in_registers = in_registers.filter(|_| takes_turns);
@@ -1924,8 +1928,8 @@ fn large_cpu_outputs_use_nontemporal_stores() {
             forward.blueprint.output.past_caches,
             gradient.blueprint.input_gradient.unwrap().past_caches,
         );
-        let told = (is_told(forward.to_string()), is_told(gradient.to_string()));
-        assert_eq!(told, passes, "{forward}; {gradient}");
+        let words = (is_told(forward.to_string()), is_told(gradient.to_string()));
+        assert_eq!(words, passes, "{forward}; {gradient}");
         passes
     };
     let inferred = StrategyChoice::Inferred;

@@ -66,7 +66,7 @@ impl Profile {
                 floats: &[FloatKind::F16, FloatKind::BF16, FloatKind::F64],
                 has_planes: true,
                 wide_addresses: true,
-                cubes_talk: true,
+                inter_cube_atomics: true,
                 ..Reported::card(name, hardware)
             }
             .into(),
@@ -97,7 +97,7 @@ impl Profile {
                 floats: &[FloatKind::F16, FloatKind::BF16, FloatKind::F64],
                 has_planes: true,
                 wide_addresses: true,
-                cubes_talk: true,
+                inter_cube_atomics: true,
                 ..Reported::card(name, hardware)
             }
             .into(),
@@ -313,7 +313,7 @@ struct Reported {
     /// True if 64-bit addresses are available.
     wide_addresses: bool,
     /// True if cubes of a launch see each other's stores, including 8-byte atomics.
-    cubes_talk: bool,
+    inter_cube_atomics: bool,
     /// True for a physical GPU, false if a CPU executes the kernels.
     is_card: bool,
 }
@@ -327,7 +327,7 @@ impl Reported {
             converted: &[],
             has_planes: false,
             wide_addresses: false,
-            cubes_talk: false,
+            inter_cube_atomics: false,
             is_card: true,
         }
     }
@@ -373,7 +373,7 @@ impl From<Reported> for DeviceProperties {
         if reported.has_planes {
             properties.features.plane.insert(Plane::Ops);
         }
-        if reported.cubes_talk {
+        if reported.inter_cube_atomics {
             properties.features.device_memory_scope = true;
             let word = Type::atomic(ElemType::UInt(UIntKind::U64));
             properties.register_atomic_type_usage(word, AtomicUsage::LoadStore);

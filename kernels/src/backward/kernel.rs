@@ -9,7 +9,7 @@ use super::correction::correction;
 use super::element::{BackwardRow, BackwardSource, Step, TypedBackwardSource, backward_row};
 use super::held::{HeldColumns, HeldRow, TypedHeldRow, TypedHeldScale, held_params, hold_scale};
 use super::results::{Bound, BackwardResults, write_rows};
-use super::row::{found_row, read_row, share_of_item, tell_round};
+use super::row::{found_row, read_row, share_of_item, publish_round};
 use super::runs::{pass_runs, sum_up_runs};
 use super::tile::{backward_tile, sum_up_tile};
 use super::step::{UnitRows, Row, pass_steps, read_steps, write_step};
@@ -18,7 +18,7 @@ use crate::apply::Scalars;
 use crate::moments::same;
 use crate::operand::{Optional, optional_start};
 use crate::strategy::merge_team;
-use crate::strategy::peers::{Words, hear, look, tell};
+use crate::strategy::cluster::{Words, wait, poll, publish};
 use crate::strategy::split::{Partition, merge_parts, write_part};
 use crate::strategy::segments::combined;
 use crate::types::{One, Typed, Types};
@@ -74,7 +74,7 @@ pub(crate) fn gradient<
             blueprint,
         );
     }
-    if comptime!(blueprint.tells_ahead()) {
+    if comptime!(blueprint.publishes_ahead()) {
         read_row::<Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, Output)>>(
             source,
             &mut next,
@@ -82,7 +82,7 @@ pub(crate) fn gradient<
             &partition,
             blueprint,
         );
-        tell_round::<Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, Output)>>(
+        publish_round::<Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, Output)>>(
             source,
             &row,
             words,
@@ -195,13 +195,13 @@ fn backward_items<T: Types, W: Size>(
             read_row::<T>(bound.source, row, round, partition, blueprint);
         }
         // Polls one round after publishing, before the loads of the next row.
-        let found = if comptime!(blueprint.tells_ahead()) {
-            ComptimeOption::<u64>::new_Some(look(words, round, team))
+        let found = if comptime!(blueprint.publishes_ahead()) {
+            ComptimeOption::<u64>::new_Some(poll(words, round, team))
         } else {
             ComptimeOption::<u64>::new_None()
         };
-        let mine = if comptime!(blueprint.tells_ahead()) {
-            tell_round::<T>(
+        let mine = if comptime!(blueprint.publishes_ahead()) {
+            publish_round::<T>(
                 bound.source,
                 &*next,
                 words,
@@ -237,7 +237,7 @@ fn backward_items<T: Types, W: Size>(
         } else {
             nothing::<T::A, T::N>(blueprint.rows_per_unit)
         };
-        if comptime!(blueprint.row.is_ahead() && !blueprint.tells_ahead()) {
+        if comptime!(blueprint.row.is_ahead() && !blueprint.publishes_ahead()) {
             // In flight while the team waits for its sums, and issued after all other loads.
             read_row::<T>(bound.source, next, round + 1, partition, blueprint);
         }
@@ -252,20 +252,20 @@ fn backward_items<T: Types, W: Size>(
             } else if comptime!(blueprint.reduces && blueprint.split) {
                 let parts = parts.as_ref().unwrap();
                 merge_parts::<T::A, T::N, W>(parts, item.group, partition, team)
-            } else if comptime!(blueprint.reduces && team.peers > 1) {
-                if comptime!(!blueprint.tells_ahead()) {
+            } else if comptime!(blueprint.reduces && team.cluster_size > 1) {
+                if comptime!(!blueprint.publishes_ahead()) {
                     let of_cube = merge_team::<T::A, T::N>(mine.index(r), team);
-                    tell::<T::A, T::N>(&of_cube, words, round, team);
+                    publish::<T::A, T::N>(&of_cube, words, round, team);
                 }
                 let vectors = comptime!(blueprint.held_vectors());
-                let found = if comptime!(blueprint.tells_ahead()) {
+                let found = if comptime!(blueprint.publishes_ahead()) {
                     found.unwrap()
                 } else {
-                    look(words, round, team)
+                    poll(words, round, team)
                 };
-                let heard = hear::<T::A, T::N>(found, words, round, vectors, team);
-                let mut sums = same::<T::A, T::N>(&heard.sums);
-                if !heard.is_all {
+                let received = wait::<T::A, T::N>(found, words, round, vectors, team);
+                let mut sums = same::<T::A, T::N>(&received.sums);
+                if !received.is_all {
                     let all = sum_up_parts::<T>(
                         bound.source,
                         &sources,
@@ -338,7 +338,7 @@ fn backward_items<T: Types, W: Size>(
                     }
                 }
             }
-            if comptime!(blueprint.tells_ahead()) {
+            if comptime!(blueprint.publishes_ahead()) {
                 read_row::<T>(bound.source, row, round + 2, partition, blueprint);
             }
         } else if comptime!(access.is_some() || blueprint.column_sums.any()) {

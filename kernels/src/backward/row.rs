@@ -8,7 +8,7 @@ use super::held::{TypedHeldRow, TypedHeldScale};
 use super::sums::sum_up_held;
 use crate::apply::Scalars;
 use crate::strategy::merge_team;
-use crate::strategy::peers::{Words, tell};
+use crate::strategy::cluster::{Words, publish};
 use crate::strategy::split::Partition;
 use crate::types::Types;
 use crate::work::{Item, Share, item, my_share, step_to_load};
@@ -16,7 +16,7 @@ use crate::work::{Item, Share, item, my_share, step_to_load};
 /// Reduces the row of a round from registers and publishes its sums to the cluster.
 #[cube]
 #[allow(clippy::too_many_arguments)]
-pub(super) fn tell_round<T: Types>(
+pub(super) fn publish_round<T: Types>(
     source: &TypedBackwardSource<T>,
     held: &TypedHeldRow<T>,
     words: &Words,
@@ -32,7 +32,7 @@ pub(super) fn tell_round<T: Types>(
     let found = found_row::<T>(source, held, &item, partition, blueprint);
     let mine = sum_up_held::<T>(source, held, scale, &found, &share, scalars, blueprint);
     let of_cube = merge_team::<T::A, T::N>(mine.index(0usize), team);
-    tell::<T::A, T::N>(&of_cube, words, round, team);
+    publish::<T::A, T::N>(&of_cube, words, round, team);
 }
 
 /// Slice of a work item for this unit.

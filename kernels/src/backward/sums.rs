@@ -252,7 +252,7 @@ pub(super) fn sum_up_held<T: Types>(
 }
 
 /// Recomputes the sums of a whole cluster in one cube: part by part, added in the order of
-/// [`hear`](crate::strategy::peers::hear).
+/// [`wait`](crate::strategy::peers::hear).
 #[cube]
 pub(super) fn sum_up_parts<T: Types>(
     source: &TypedBackwardSource<T>,
@@ -269,7 +269,7 @@ pub(super) fn sum_up_parts<T: Types>(
         m2: zero,
     };
     let mut part = 0usize;
-    while part < comptime!(team.peers as usize) {
+    while part < comptime!(team.cluster_size as usize) {
         let share = my_share(part, partition, team);
         let mine = if comptime!(blueprint.row == RowKept::Reread) {
             let sums = sum_up::<T>(source, rows, &share, partition, scalars, blueprint);

@@ -392,7 +392,7 @@ impl Backward<'_> {
         });
         let left = combined.or_else(|| parts.clone().map(|parts| (parts, plan.workspace)));
         let written = input.map(|tensor| &tensor.handle);
-        let told = (team.peers > 1).then(|| {
+        let words = (team.cluster_size > 1).then(|| {
             let count = plan.cluster_words();
             (zeroed_words(self.client, count), count)
         });
@@ -421,7 +421,7 @@ impl Backward<'_> {
                 ),
                 left.map(|(left, elements)| flat_arg(&left, elements))
                     .into(),
-                told.map(|(words, count)| flat_arg(&words, count)).into(),
+                words.map(|(words, count)| flat_arg(&words, count)).into(),
                 partition(grid, problem.cols),
                 numbers(),
                 blueprint,

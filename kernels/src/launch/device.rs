@@ -38,7 +38,7 @@ pub fn hardware(client: &Client) -> Hardware {
         reuses_shared_memory: client.name() != "wgpu<wgsl>",
         max_bindings: hardware.max_bindings,
         multiprocessors: hardware.num_streaming_multiprocessors,
-        cubes_talk: cubes_talk(client),
+        inter_cube_atomics: inter_cube_atomics(client),
         load_width: properties.io_width(),
         max_vector: match is_software {
             true => Hardware::SOFTWARE_VECTOR,
@@ -61,7 +61,7 @@ pub(crate) fn asks_caches(client: &Client) -> bool {
 ///
 /// CubeCL reports support on two runtimes that are excluded here. Metal has no 64-bit atomic load
 /// or store. On ROCm the dies of a device have separate caches, and this has not been tested.
-fn cubes_talk(client: &Client) -> bool {
+fn inter_cube_atomics(client: &Client) -> bool {
     let word = Type::atomic(ElemType::UInt(UIntKind::U64));
     let usage = client.properties().atomic_type_usage(word);
     let is_left_out = ["metal", "wgpu<msl>", "hip"].contains(&client.name());

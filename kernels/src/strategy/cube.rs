@@ -11,12 +11,12 @@ use crate::types::One;
 
 #[cube]
 pub(crate) fn index(#[comptime] team: Team) -> usize {
-    CUBE_POS / comptime!(team.peers as usize)
+    CUBE_POS / comptime!(team.cluster_size as usize)
 }
 
 #[cube]
 pub(crate) fn count(#[comptime] team: Team) -> usize {
-    CUBE_COUNT / comptime!(team.peers as usize)
+    CUBE_COUNT / comptime!(team.cluster_size as usize)
 }
 
 #[cube]

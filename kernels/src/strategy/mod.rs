@@ -11,12 +11,12 @@
 //!
 //! - [`split`]: parts of a row, from one launch to the next.
 //! - [`segments`]: statistics of segments (channels), combined into statistics of a group.
-//! - [`peers`]: parts of a row, between cooperating cubes of one launch.
+//! - [`cluster_size`]: parts of a row, between cooperating cubes of one launch.
 
 pub(crate) mod column;
 pub(crate) mod cube;
 pub(crate) mod exchange;
-pub(crate) mod peers;
+pub(crate) mod cluster;
 pub(crate) mod plane;
 pub(crate) mod split;
 pub(crate) mod segments;

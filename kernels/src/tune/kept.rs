@@ -25,7 +25,7 @@ pub(super) fn store(device: &str) -> Kept {
 }
 
 /// Reads a snapshot of a device's cache, taken at the first read in the current environment.
-pub(super) fn look<T>(device: &str, into: impl FnOnce(&Answers) -> T) -> T {
+pub(super) fn poll<T>(device: &str, into: impl FnOnce(&Answers) -> T) -> T {
     static CACHES: LazyLock<Mutex<HashMap<String, (u32, Answers)>>> = LazyLock::new(Mutex::default);
     // An insertion is atomic: a panicking thread leaves a valid map.
     let mut caches = CACHES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -52,7 +52,7 @@ fn read(device: &str) -> Answers {
 /// True if the cache has a result for these candidates. CubeCL's autotuner has no such query:
 /// without a result it measures.
 pub(super) fn is_kept(device: &str, key: &TuneKey, checksum: &str) -> bool {
-    look(device, |answers| {
+    poll(device, |answers| {
         answers.get(key).is_some_and(|(_, of)| of == checksum)
     })
 }

@@ -31,7 +31,7 @@ pub(super) fn nearest(device: &str, key: &TuneKey) -> Option<usize> {
         // Ties go to the smaller problem, so the result does not depend on the map's order.
         Some(((key.distance(other)?, other.rows, other.cols), place))
     };
-    let kept = kept::look(device, |answers| {
+    let kept = kept::poll(device, |answers| {
         let answers = answers.iter().map(|(key, (place, _))| (key, *place));
         answers.filter_map(distance).min()
     });

@@ -155,8 +155,8 @@ impl BackwardBlueprint {
     }
 
     /// True if the cubes of a cluster publish the sums of a row one round before they need them.
-    pub fn tells_ahead(&self) -> bool {
-        self.row == RowKept::InTurn && self.team.peers > 1
+    pub fn publishes_ahead(&self) -> bool {
+        self.row == RowKept::InTurn && self.team.cluster_size > 1
     }
 
     /// True if sums of column segments are written, each reduced by one unit or plane.
@@ -185,7 +185,7 @@ impl BackwardBlueprint {
             self.row_sums.is_some() || self.combines_within(),
             self.column_sums.any(),
             self.split,
-            self.team.peers > 1,
+            self.team.cluster_size > 1,
         ];
         3 + present.into_iter().map(u32::from).sum::<u32>()
     }
@@ -216,7 +216,7 @@ fn parts_of_columns(grid: &Grid, team: &Team) -> usize {
     match team.level {
         Level::Column => grid.cube_count as usize,
         _ if team.parts && team.lanes == Lanes::Rows => 1,
-        _ if team.parts && team.peers == 1 => grid.groups,
+        _ if team.parts && team.cluster_size == 1 => grid.groups,
         _ => grid.teams(team),
     }
 }
@@ -599,7 +599,7 @@ fn row_kept(problem: &BackwardProblem, cut: &Cut, wish: Option<RowHeld>) -> RowK
         // One vector cannot be double-buffered in SPIR-V: CubeCL 0.11.3 panics at its index, a
         // constant zero.
         None | Some(RowHeld::Shared) if fits(sums + 2 * row) => {
-            match vectors > 1 && (cut.team.peers > 1 || is_wide(problem, cut)) {
+            match vectors > 1 && (cut.team.cluster_size > 1 || is_wide(problem, cut)) {
                 true => RowKept::InTurn,
                 false => RowKept::Ahead,
             }

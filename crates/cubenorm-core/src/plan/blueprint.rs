@@ -208,7 +208,7 @@ pub struct Team {
     pub segmented: bool,
     /// Cubes of a cluster that share rows, each with a part of the columns; 1 without a cluster.
     /// All other fields describe a single cube.
-    pub peers: u32,
+    pub cluster_size: u32,
     /// True if a team takes consecutive items (blocked), false if teams alternate (striped).
     pub in_blocks: bool,
     /// True if teams take items from a work counter at run time (dynamic schedule), false for a

@@ -114,9 +114,9 @@ pub fn knobs(hardware: &Hardware) -> Vec<Knobs> {
             });
         }
     }
-    if hardware.cubes_talk {
-        knobs.extend([1, 2, 4, 8].map(|peers| Knobs {
-            peers: Some(peers),
+    if hardware.inter_cube_atomics {
+        knobs.extend([1, 2, 4, 8].map(|cluster_size| Knobs {
+            cluster_size: Some(cluster_size),
             ..of(Strategy::Cube)
         }));
     }

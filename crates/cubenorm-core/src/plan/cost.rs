@@ -56,7 +56,7 @@ pub(super) fn cost(outline: &Outline, hardware: &Hardware) -> f64 {
         (None, Some(lanes)) => lanes,
         (None, None) => hardware.processors() * BUSY_UNITS,
     };
-    let units = grid.teams(team) * members * team.peers as usize;
+    let units = grid.teams(team) * members * team.cluster_size as usize;
     let starved = (busy as f64 / units.max(1) as f64).max(1.0).sqrt();
     // Narrow accesses need more instructions for the same bytes.
     let widest = hardware.widest_vector(4).max(1);

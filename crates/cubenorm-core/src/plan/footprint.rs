@@ -227,7 +227,7 @@ impl BackwardPlan {
     /// Words through which the cubes of a cluster publish their sums; 0 without a cluster.
     pub fn cluster_words(&self) -> usize {
         let team = &self.blueprint.team;
-        match team.peers {
+        match team.cluster_size {
             1 => 0,
             cluster => self.grid.teams(team) * cluster_words(cluster as usize),
         }
@@ -319,7 +319,7 @@ impl BackwardPlan {
                 written: elements,
             });
         }
-        if team.peers > 1 {
+        if team.cluster_size > 1 {
             let elements = self.cluster_words();
             extents.push(Extent {
                 buffer: Buffer::ClusterWords,
@@ -598,7 +598,7 @@ fn backward_memory(blueprint: &BackwardBlueprint, problem: &BackwardProblem) -> 
         }
         false => SharedMemory::NONE,
     };
-    let cluster = team.peers as usize;
+    let cluster = team.cluster_size as usize;
     let of_row = match blueprint.reduces && !team.segmented {
         false => SharedMemory::NONE,
         // Sums to publish, sums read from peers, and sums recomputed after a timeout.
@@ -610,7 +610,7 @@ fn backward_memory(blueprint: &BackwardBlueprint, problem: &BackwardProblem) -> 
         false => 1,
     };
     // Sums published ahead, before the first round.
-    let ahead = match blueprint.tells_ahead() {
+    let ahead = match blueprint.publishes_ahead() {
         true => table,
         false => SharedMemory::NONE,
     };

@@ -38,7 +38,7 @@ impl Grid {
     /// Teams of the launch, including idle ones.
     pub fn teams(&self, team: &Team) -> usize {
         let units: u32 = self.cube_dim.iter().product();
-        (self.cube_count / team.peers) as usize * (units / team.members) as usize
+        (self.cube_count / team.cluster_size) as usize * (units / team.members) as usize
     }
 
     pub(super) fn describe(&self, team: &Team) -> String {
@@ -62,7 +62,7 @@ impl Grid {
     }
 
     pub(super) fn describe_splits(&self, team: &Team) -> String {
-        let of_peers = match team.peers {
+        let of_peers = match team.cluster_size {
             1 => "",
             _ => ", one for each cube of a team",
         };
@@ -96,7 +96,7 @@ impl Cut {
     /// True if one launch reduces and another writes, because several teams share a row or segments
     /// are combined in between.
     pub fn takes_two_launches(&self, reduces: bool) -> bool {
-        let in_parts = self.grid.splits > 1 && self.team.peers == 1;
+        let in_parts = self.grid.splits > 1 && self.team.cluster_size == 1;
         (in_parts || self.team.segmented && !self.has_whole_rows()) && reduces
     }
 
@@ -164,7 +164,7 @@ pub(super) fn cut(
         },
         is_single: lanes == Lanes::Rows && vector == 1 && !run.is_multiple_of(2),
         knobs,
-        peers: 1,
+        cluster_size: 1,
     };
     let Shape {
         strategy,
@@ -173,7 +173,7 @@ pub(super) fn cut(
         teams_per_cube,
         hold,
         splits,
-        peers,
+        cluster_size,
         max_teams,
         held_columns,
         room,
@@ -181,7 +181,7 @@ pub(super) fn cut(
     } = heuristic::shape(&work, hardware)?;
 
     let steps_per_split = steps.div_ceil(splits).max(1);
-    let (splits, items) = match peers {
+    let (splits, items) = match cluster_size {
         // Rounding up may leave the last parts empty: only count the others.
         1 => {
             let splits = steps.div_ceil(steps_per_split).max(1);
@@ -203,7 +203,7 @@ pub(super) fn cut(
         _ => held_columns,
     };
     let held = held.vectors();
-    let is_even = splits == peers as usize && splits * steps_per_split == steps;
+    let is_even = splits == cluster_size as usize && splits * steps_per_split == steps;
     let full = match held {
         Some(vectors) if is_even => vectors.min(steps_per_split / members as usize),
         _ => 0,
@@ -233,7 +233,7 @@ pub(super) fn cut(
             merge: task.merge,
             parts: splits > 1,
             segmented: task.segments > 1,
-            peers,
+            cluster_size,
             // Striped if vectors lie along the kept axis, or on a GPU: units that run at the same
             // time access adjacent memory.
             in_blocks: level == Level::Unit
@@ -248,7 +248,7 @@ pub(super) fn cut(
         hold,
         grid: Grid {
             cube_dim,
-            cube_count: cubes as u32 * peers,
+            cube_count: cubes as u32 * cluster_size,
             groups,
             steps,
             groups_per_team,

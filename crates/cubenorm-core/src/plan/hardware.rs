@@ -47,7 +47,7 @@ pub struct Hardware {
     /// Streaming multiprocessors; `None` if the runtime does not report them.
     pub multiprocessors: Option<u32>,
     /// True if the cubes of a launch can exchange 8-byte values through atomics while they run.
-    pub cubes_talk: bool,
+    pub inter_cube_atomics: bool,
     /// Bits of the widest load.
     pub load_width: u32,
     /// Most lanes of a vector, for any dtype. A CPU Vulkan driver allows more for vectors of
@@ -79,7 +79,7 @@ impl Hardware {
             reuses_shared_memory: true,
             max_bindings: 32,
             multiprocessors: None,
-            cubes_talk: false,
+            inter_cube_atomics: false,
             load_width,
             max_vector: 64,
             register_bits: 32 * load_width,
@@ -101,7 +101,7 @@ impl Hardware {
             reuses_shared_memory: false,
             max_bindings: 8,
             multiprocessors: None,
-            cubes_talk: false,
+            inter_cube_atomics: false,
             load_width: 128,
             max_vector: 4,
             register_bits: 0,
@@ -132,7 +132,7 @@ impl Hardware {
             reuses_shared_memory: true,
             max_bindings: 32,
             multiprocessors: Some(multiprocessors),
-            cubes_talk: true,
+            inter_cube_atomics: true,
             load_width: 128,
             max_vector: 16,
             register_bits: 0,

@@ -30,7 +30,7 @@ pub struct Knobs {
     /// Parts that a row is split into.
     pub splits: Option<usize>,
     /// Cubes of a cluster that share rows, each with a part of the columns.
-    pub peers: Option<u32>,
+    pub cluster_size: Option<u32>,
     /// True to schedule rows dynamically over the cores of a CPU, false to assign them statically.
     pub claims: Option<bool>,
 }
@@ -78,10 +78,10 @@ impl fmt::Display for Knobs {
             named("vector", self.vector.map(|lanes| lanes.to_string())),
             named("units", self.units.map(|units| units.to_string())),
             named("row", self.row.map(|row| row.to_string())),
-            named("abreast", self.rows_per_unit.map(|rows| rows.to_string())),
+            named("rows", self.rows_per_unit.map(|rows| rows.to_string())),
             named("splits", self.splits.map(|parts| parts.to_string())),
-            named("peers", self.peers.map(|cubes| cubes.to_string())),
-            named("claims", self.claims.map(|claims| claims.to_string())),
+            named("cluster", self.cluster_size.map(|cubes| cubes.to_string())),
+            named("dynamic", self.claims.map(|claims| claims.to_string())),
         ]
         .into_iter()
         .flatten()

@@ -53,7 +53,7 @@ fn rocm() -> Hardware {
     Hardware {
         plane_size: Some(64),
         max_shared_memory: 64 << 10,
-        cubes_talk: false,
+        inter_cube_atomics: false,
         ..Hardware::cuda(304)
     }
 }

@@ -98,7 +98,7 @@ fn knobs_of_any_value_do_not_panic() {
         checked(&norm, &gpu, no_plane.into());
     }
     let many = Knobs {
-        peers: Some(u32::MAX),
+        cluster_size: Some(u32::MAX),
         ..Knobs::default()
     };
     check_backward(norm, &gpu, many.into());

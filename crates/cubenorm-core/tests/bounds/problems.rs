@@ -317,7 +317,7 @@ fn any_knobs(numbers: &mut Numbers) -> Knobs {
         numbers.once_in(times).then_some(value)
     };
     let (plane, vector, units) = (maybe(3), maybe(3), maybe(2));
-    let (rows_per_unit, splits, peers) = (maybe(3), maybe(3), maybe(4));
+    let (rows_per_unit, splits, cluster_size) = (maybe(3), maybe(3), maybe(4));
     let narrow = |value: Option<usize>| value.map(|it| it.min(u32::MAX as usize) as u32);
     Knobs {
         strategy: numbers.once_in(2).then(|| numbers.one_of(&Strategy::ALL)),
@@ -334,7 +334,7 @@ fn any_knobs(numbers: &mut Numbers) -> Knobs {
         }),
         rows_per_unit,
         splits,
-        peers: narrow(peers),
+        cluster_size: narrow(cluster_size),
         claims: numbers.once_in(3).then(|| numbers.once_in(2)),
     }
 }

@@ -39,7 +39,7 @@ struct Item {
 
 impl Spread<'_> {
     fn parts_are_items(&self) -> bool {
-        self.team.parts && self.team.peers == 1
+        self.team.parts && self.team.cluster_size == 1
     }
 
     fn items(&self) -> usize {
@@ -54,7 +54,7 @@ impl Spread<'_> {
     fn teams(&self) -> usize {
         let units: usize = self.grid.cube_dim.iter().map(|&it| it as usize).product();
         let of_cube = units / self.team.members as usize;
-        self.grid.cube_count as usize / self.team.peers as usize * of_cube
+        self.grid.cube_count as usize / self.team.cluster_size as usize * of_cube
     }
 
     fn item(&self, team: usize, round: usize) -> Option<Item> {
@@ -232,7 +232,7 @@ fn spread_is_whole(spread: &Spread) -> Checked {
         grid.splits.saturating_mul(grid.steps_per_split) >= grid.steps,
         "parts leave steps out"
     );
-    if spread.team.peers == 1 && grid.splits > 1 {
+    if spread.team.cluster_size == 1 && grid.splits > 1 {
         let before = (grid.splits - 1) * grid.steps_per_split;
         ensure!(before < grid.steps, "the last part is empty");
     }
@@ -262,7 +262,7 @@ fn cover(
     let mut items = vec![0u8; spread.items()];
     spread.each_item(|item| {
         items[item.part * spread.grid.groups + item.group] += 1;
-        let steps = match spread.team.peers {
+        let steps = match spread.team.cluster_size {
             1 => parts[item.part..=item.part].iter(),
             // Each cube of a cluster has its part.
             _ => parts[..].iter(),
@@ -664,10 +664,12 @@ fn backward_launch(layouts: &[(Buffer, Option<&Layout>)], launch: &BackwardLaunc
             "sums of columns: {touched} of {allocated} are touched"
         );
     }
-    if team.peers > 1 {
+    if team.cluster_size > 1 {
         // The ring of each team: four rounds of two words for each cube.
-        let touched =
-            plan.grid.cube_count as usize / team.peers as usize * 4 * team.peers as usize * 2;
+        let touched = plan.grid.cube_count as usize / team.cluster_size as usize
+            * 4
+            * team.cluster_size as usize
+            * 2;
         ensure!(
             touched <= plan.cluster_words(),
             "words: {touched} of {}",

@@ -34,7 +34,7 @@ pub(in crate::plan) fn claimed(
         .div_ceil(teams * CLAIMS)
         .next_multiple_of(cut.rows_per_unit);
     let can = team.in_blocks
-        && team.peers == 1
+        && team.cluster_size == 1
         && !cut.takes_two_launches(task.reduces)
         && teams > 1
         && at_a_time * teams < items;

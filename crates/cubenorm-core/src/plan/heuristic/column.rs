@@ -193,7 +193,7 @@ fn columns(work: &Work, hardware: &Hardware, x: usize, times: usize) -> Shape {
         teams_per_cube: x as u32,
         hold: hold(y),
         splits: splits(y),
-        peers: 1,
+        cluster_size: 1,
         max_teams: usize::MAX,
         held_columns: Hold::Reread,
         room: 1,

@@ -9,7 +9,7 @@ use crate::plan::hardware::LANES;
 use crate::plan::{Hardware, Hold, Level, Merge, Strategy};
 
 /// Maximum columns of a row that one cube takes with column sums. Clusters take longer rows: see
-/// [`mod@super::peers`].
+/// [`mod@super::cluster`].
 pub(super) const COLUMNS_OF_CUBE: usize = 1 << 14;
 
 /// Maximum units per cube if nothing is reduced.
@@ -104,7 +104,7 @@ pub(super) fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option
         teams_per_cube: 1,
         hold,
         splits: 1,
-        peers: 1,
+        cluster_size: 1,
         max_teams,
         held_columns,
         reason: "",

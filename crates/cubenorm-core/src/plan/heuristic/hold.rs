@@ -243,17 +243,17 @@ pub(super) fn held_columns(
         (_, 0) => usize::MAX,
         (_, shared) => hardware.max_shared_memory / bytes(shared).max(1),
     };
-    let peers = work.peers as usize;
+    let cluster_size = work.cluster_size as usize;
     let processors = hardware.processors();
-    let of_processor = match peers {
+    let of_processor = match cluster_size {
         1 => (RESIDENT_UNITS / members).max(1) as usize,
         _ => 1,
     };
-    let resident = processors * of_processor.min(tile).max(1) / peers;
+    let resident = processors * of_processor.min(tile).max(1) / cluster_size;
     let resident = resident.max(work.least_teams());
     let teams = resident.min(work.groups / ROWS_OF_A_RESIDENT);
     // Resident teams must cover the multiprocessors, except for an incomplete cluster.
-    match teams > 0 && (teams + 1) * peers > processors {
+    match teams > 0 && (teams + 1) * cluster_size > processors {
         true => (hold, teams),
         false => none,
     }

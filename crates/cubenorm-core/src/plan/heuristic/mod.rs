@@ -8,12 +8,12 @@
 
 mod caches;
 mod claims;
+mod cluster;
 mod column;
 mod cube;
 mod device;
 mod hold;
 mod parts;
-mod peers;
 mod plane;
 mod rows_per_unit;
 mod split;
@@ -36,11 +36,11 @@ pub(super) use vectors::{
 
 use super::hardware::LANES;
 use super::{Hardware, Hold, Knobs, Lanes, Level, Merge, PlanError, RowHeld, Strategy};
+use cluster::cluster;
 use column::column;
 use cube::cube;
 use hold::registers;
 use parts::SPLIT_ELEMENTS;
-use peers::peers;
 use plane::{PLANE_VECTORS, planes};
 use split::{CUBES_WITHOUT_SUMS, STEPS_WITHOUT_SUMS, split};
 use unit::unit;
@@ -103,7 +103,7 @@ pub(super) struct Work {
     /// Choices fixed by the caller or by autotuning.
     pub knobs: Knobs,
     /// Cluster size: cubes that cooperate on each row.
-    pub peers: u32,
+    pub cluster_size: u32,
 }
 
 impl Work {
@@ -166,7 +166,7 @@ pub(super) struct Shape {
     pub hold: Hold,
     pub splits: usize,
     /// Cluster size: cubes per team, each with one part of every row.
-    pub peers: u32,
+    pub cluster_size: u32,
     /// Maximum number of teams in a launch; a team processes several groups if there are more.
     pub max_teams: usize,
     /// Staging of a unit's column sums from row to row.
@@ -206,9 +206,8 @@ pub(super) fn shape(work: &Work, hardware: &Hardware) -> Result<Shape, PlanError
             };
             cube(&Work { knobs, ..*work }, hardware, work.steps, plane)
         }
-        Strategy::Cube => {
-            peers(work, hardware, plane).unwrap_or_else(|| cube(work, hardware, work.steps, plane))
-        }
+        Strategy::Cube => cluster(work, hardware, plane)
+            .unwrap_or_else(|| cube(work, hardware, work.steps, plane)),
         Strategy::Column => column(work, hardware, is_forced),
         Strategy::Split => split(work, hardware, plane, is_forced),
     };

@@ -28,7 +28,7 @@ pub(super) fn planes(work: &Work, hardware: &Hardware, plane: u32) -> Shape {
         teams_per_cube: planes,
         hold,
         splits: 1,
-        peers: 1,
+        cluster_size: 1,
         max_teams,
         held_columns,
         reason: "",

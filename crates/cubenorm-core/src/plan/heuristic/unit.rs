@@ -46,7 +46,7 @@ pub(super) fn unit(work: &Work, hardware: &Hardware) -> Shape {
         teams_per_cube: units,
         hold,
         splits: 1,
-        peers: 1,
+        cluster_size: 1,
         max_teams,
         held_columns: Hold::Reread,
         reason: "",

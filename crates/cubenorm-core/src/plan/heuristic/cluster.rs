@@ -6,32 +6,36 @@ use crate::plan::{Hardware, Hold, Knobs, RowHeld};
 
 /// Columns of f32 per cube of a cluster: the most that leaves room for the next row.
 /// 32,768 and 65,536 f32 H200, backward, 16,384 -> 8,192 columns per cube: 1.04x to 1.14x faster.
-const FLOATS_OF_PEER: usize = 1 << 13;
+const FLOATS_OF_CUBE: usize = 1 << 13;
 
 /// Maximum cluster size: each row takes the time of its slowest cube.
-const MOST_PEERS: u32 = 8;
+const MOST_CUBES_OF_CLUSTER: u32 = 8;
 
 /// Maximum units per cube of a cluster. Each multiprocessor runs one cube, so that all of them are
 /// resident. Fewer units have more registers for staging and wait less for each other.
 /// 65,536 f32 H200, backward, eight cubes of 512 -> 256 units: 1.05x to 1.06x faster.
-const MOST_UNITS_OF_PEER: u32 = 512;
+const MOST_UNITS_OF_CUBE: u32 = 512;
 /// Minimum units per cube of a cluster.
-const LEAST_UNITS_OF_PEER: u32 = 256;
+const LEAST_UNITS_OF_CUBE: u32 = 256;
 
 /// Schedules several cubes per row if one cannot hold all column sums. `None` if one can, or if
 /// cubes cannot cooperate.
-pub(super) fn peers(work: &Work, hardware: &Hardware, plane: Option<u32>) -> Option<Shape> {
+pub(super) fn cluster(work: &Work, hardware: &Hardware, plane: Option<u32>) -> Option<Shape> {
     let columns = work.steps * work.vector;
-    let cubes = match work.knobs.peers {
-        Some(cubes) => [cubes.clamp(1, MOST_PEERS) as usize; 2],
+    let cubes = match work.knobs.cluster_size {
+        Some(cubes) => [cubes.clamp(1, MOST_CUBES_OF_CLUSTER) as usize; 2],
         // All cubes of a cluster should be resident, and the number of resident cubes is unknown.
         None if hardware.multiprocessors.is_none() => [1; 2],
         None if columns <= COLUMNS_OF_CUBE => [1; 2],
         None if work.is_half => [columns.div_ceil(COLUMNS_OF_CUBE); 2],
         // Rounding down gives each cube a few more columns, if they fit.
-        None => [columns / FLOATS_OF_PEER, columns.div_ceil(FLOATS_OF_PEER)],
+        None => [columns / FLOATS_OF_CUBE, columns.div_ceil(FLOATS_OF_CUBE)],
     };
-    let cubes = cubes.map(|cubes| cubes.clamp(1, MOST_PEERS as usize).next_power_of_two() as u32);
+    let cubes = cubes.map(|cubes| {
+        cubes
+            .clamp(1, MOST_CUBES_OF_CLUSTER as usize)
+            .next_power_of_two() as u32
+    });
     cubes
         .into_iter()
         .find_map(|cubes| sharing(work, hardware, cubes, plane))
@@ -40,16 +44,16 @@ pub(super) fn peers(work: &Work, hardware: &Hardware, plane: Option<u32>) -> Opt
 /// Schedules `cubes` cubes per row; `None` if they cannot hold its column sums.
 fn sharing(work: &Work, hardware: &Hardware, cubes: u32, plane: Option<u32>) -> Option<Shape> {
     // A sum and its round are published as one word of 8 bytes.
-    let can_meet = hardware.cubes_talk && work.accumulation == 4;
+    let can_meet = hardware.inter_cube_atomics && work.accumulation == 4;
     if cubes == 1 || !can_meet || !work.reduces || work.column_sums == 0 {
         return None;
     }
     let units = match work.is_half {
-        true => MOST_UNITS_OF_PEER,
-        false => (4 * MOST_UNITS_OF_PEER / cubes).clamp(LEAST_UNITS_OF_PEER, MOST_UNITS_OF_PEER),
+        true => MOST_UNITS_OF_CUBE,
+        false => (4 * MOST_UNITS_OF_CUBE / cubes).clamp(LEAST_UNITS_OF_CUBE, MOST_UNITS_OF_CUBE),
     };
     let parts = Work {
-        peers: cubes,
+        cluster_size: cubes,
         knobs: Knobs {
             units: work.knobs.units.or(Some(units)),
             // Column sums in registers would leave none for the next row.
@@ -61,7 +65,7 @@ fn sharing(work: &Work, hardware: &Hardware, cubes: u32, plane: Option<u32>) -> 
     let shape = cube(&parts, hardware, work.steps.div_ceil(cubes as usize), plane);
     (shape.held_columns != Hold::Reread).then_some(Shape {
         splits: cubes as usize,
-        peers: cubes,
+        cluster_size: cubes,
         ..shape
     })
 }

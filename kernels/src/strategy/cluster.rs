@@ -25,24 +25,24 @@ pub(crate) type Words = ComptimeOption<OwnedTensor<Atomic<u64>>>;
 
 /// Polls before a cube recomputes the partial sums of its peers: a few tenths of a millisecond. A
 /// part of one vector per unit is polled once, since recomputing it takes no longer than a poll.
-const PATIENCE: u32 = 256;
+const MAX_POLLS: u32 = 256;
 
-const fn patience(vectors: usize) -> u32 {
+const fn max_polls(vectors: usize) -> u32 {
     match vectors {
         0 | 1 => 1,
-        _ => PATIENCE,
+        _ => MAX_POLLS,
     }
 }
 
 /// Index of this cube's part of each row.
 #[cube]
 pub(crate) fn part(#[comptime] team: Team) -> usize {
-    CUBE_POS % comptime!(team.peers as usize)
+    CUBE_POS % comptime!(team.cluster_size as usize)
 }
 
 /// Sums of the whole cluster, as read by one cube.
 #[derive(CubeType, Clone, Copy)]
-pub(crate) struct Heard<A: Float, N: Size> {
+pub(crate) struct Received<A: Float, N: Size> {
     pub(crate) sums: Moments<A, N>,
     /// True if every word had the awaited tag; else `sums` is meaningless.
     pub(crate) is_all: bool,
@@ -51,8 +51,8 @@ pub(crate) struct Heard<A: Float, N: Size> {
 /// Index of a cluster's first word of a round.
 #[cube]
 fn first_word(round: usize, #[comptime] team: Team) -> usize {
-    let peers = comptime!(team.peers as usize);
-    (CUBE_POS / peers * ROUNDS + round % ROUNDS) * comptime!(peers * SUMS)
+    let cluster_size = comptime!(team.cluster_size as usize);
+    (CUBE_POS / cluster_size * ROUNDS + round % ROUNDS) * comptime!(cluster_size * SUMS)
 }
 
 /// Tag of a round. Zero is left for words that have not been written.
@@ -63,7 +63,7 @@ fn tag(round: usize) -> u64 {
 
 /// Publishes this cube's sums of a round to the cluster.
 #[cube]
-pub(crate) fn tell<A: Float, N: Size>(
+pub(crate) fn publish<A: Float, N: Size>(
     mine: &Moments<A, N>,
     words: &Words,
     round: usize,
@@ -80,11 +80,11 @@ pub(crate) fn tell<A: Float, N: Size>(
 
 /// Polls the words of a round once, one word per unit.
 #[cube]
-pub(crate) fn look(words: &Words, round: usize, #[comptime] team: Team) -> u64 {
+pub(crate) fn poll(words: &Words, round: usize, #[comptime] team: Team) -> u64 {
     let words = words.as_ref().unwrap();
     let unit = member(team);
     let mut found = 0u64;
-    if unit < comptime!(team.peers as usize * SUMS) {
+    if unit < comptime!(team.cluster_size as usize * SUMS) {
         found = words[first_word(round, team) + unit].load();
     }
     found
@@ -93,28 +93,28 @@ pub(crate) fn look(words: &Words, round: usize, #[comptime] team: Team) -> u64 {
 /// Waits for the sums of all cubes of a cluster and adds them in the order of their parts. Every
 /// unit gets the result.
 ///
-/// `found` is the result of [`look`]. A unit holds `vectors` vectors of the row.
+/// `found` is the result of [`poll`]. A unit holds `vectors` vectors of the row.
 ///
 /// All units of a cube call this once a round. A cube barrier separates two calls.
 #[cube]
-pub(crate) fn hear<A: Float, N: Size>(
+pub(crate) fn wait<A: Float, N: Size>(
     found: u64,
     words: &Words,
     round: usize,
     #[comptime] vectors: usize,
     #[comptime] team: Team,
-) -> Heard<A, N> {
+) -> Received<A, N> {
     let words = words.as_ref().unwrap();
-    let peers = comptime!(team.peers as usize);
+    let cluster_size = comptime!(team.cluster_size as usize);
     let first = first_word(round, team);
     let tag = tag(round);
     let unit = member(team);
-    let mut sums = Shared::<[f32]>::new_slice(comptime!(peers * SUMS));
-    let mut came = Shared::<[u32]>::new_slice(comptime!(peers * SUMS));
-    if unit < comptime!(peers * SUMS) {
+    let mut sums = Shared::<[f32]>::new_slice(comptime!(cluster_size * SUMS));
+    let mut came = Shared::<[u32]>::new_slice(comptime!(cluster_size * SUMS));
+    if unit < comptime!(cluster_size * SUMS) {
         let mut found = found;
         let mut looks = 1u32;
-        while found >> 32u64 != tag && looks < comptime!(patience(vectors)) {
+        while found >> 32u64 != tag && looks < comptime!(max_polls(vectors)) {
             found = words[first + unit].load();
             looks += 1;
         }
@@ -126,20 +126,20 @@ pub(crate) fn hear<A: Float, N: Size>(
     let mut m2 = sums[1];
     let mut count = came[0] + came[1];
     #[unroll]
-    for peer in 1..peers {
-        let slot = comptime!(peer * SUMS);
+    for cube in 1..cluster_size {
+        let slot = comptime!(cube * SUMS);
         mean += sums[slot];
         m2 += sums[comptime!(slot + 1)];
         count += came[slot] + came[comptime!(slot + 1)];
     }
-    Heard::<A, N> {
+    Received::<A, N> {
         sums: Moments::<A, N> {
             // Plain sums have no count.
             count: A::new(0.0),
             mean: Vector::new(A::cast_from(mean)),
             m2: Vector::new(A::cast_from(m2)),
         },
-        is_all: count == comptime!((peers * SUMS) as u32),
+        is_all: count == comptime!((cluster_size * SUMS) as u32),
     }
 }
 
