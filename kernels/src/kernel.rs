@@ -12,7 +12,7 @@ use crate::tile::{normalize_tile, reduce_tile};
 use crate::source::Source;
 use crate::strategy::split::Partition;
 use crate::types::{Typed, Types};
-use crate::work::{Claimed, rounds};
+use crate::work::{WorkCounter, rounds};
 
 /// Normalizes. A team reduces a row and then normalizes it.
 ///
@@ -40,7 +40,7 @@ pub(crate) fn normalize<
     affine: &Affine<P, G, Scale, Bias, Mean, Variance>,
     results: &mut Results<F, Output, A>,
     parts: &Optional<A, W>,
-    claimed: &Claimed,
+    work_counter: &WorkCounter,
     partition: Partition,
     scalars: Scalars,
     #[comptime] blueprint: Blueprint,
@@ -55,7 +55,7 @@ pub(crate) fn normalize<
     normalize_share::<
         Typed<(F, P, G, A, N), (Input, Residual, Scale, Bias, Mean, Variance, Output)>,
         W,
-    >(bound, parts, claimed, &partition, blueprint);
+    >(bound, parts, work_counter, &partition, blueprint);
 }
 
 /// Normalizes all work items of a team.
@@ -67,13 +67,13 @@ pub(crate) fn normalize<
 fn normalize_share<T: Types, W: Size>(
     mut bound: Bound<'_, T>,
     parts: &Optional<T::A, W>,
-    claimed: &Claimed,
+    work_counter: &WorkCounter,
     partition: &Partition,
     #[comptime] blueprint: Blueprint,
 ) {
     let team = comptime!(blueprint.team);
     let kept = kept_params::<T>(bound.affine, bound.epsilon(), blueprint);
-    let mine = rounds(claimed, partition, team);
+    let mine = rounds(work_counter, partition, team);
     let (mut round, mut end) = (mine.next, mine.end);
     while round < end {
         if comptime!(team.tile) {
@@ -82,9 +82,9 @@ fn normalize_share<T: Types, W: Size>(
             normalize_items::<T, W>(&mut bound, parts, &kept, round, partition, blueprint);
         }
         round += comptime!(blueprint.rows_per_unit);
-        if comptime!(team.claims) {
+        if comptime!(team.dynamic) {
             if round >= end {
-                let more = rounds(claimed, partition, team);
+                let more = rounds(work_counter, partition, team);
                 round = more.next;
                 end = more.end;
             }

@@ -31,7 +31,7 @@ pub(crate) struct Item {
 }
 
 /// Work counter of the dynamic schedule: blocks of items taken so far in this launch.
-pub(crate) type Claimed = ComptimeOption<OwnedTensor<Atomic<u32>>>;
+pub(crate) type WorkCounter = ComptimeOption<OwnedTensor<Atomic<u32>>>;
 
 /// Half-open range of rounds. With the dynamic schedule, a range of item indices.
 #[derive(CubeType, Clone, Copy)]
@@ -43,13 +43,13 @@ pub(crate) struct Rounds {
 /// Next rounds of a team: all of them with the static schedule, the next block with the dynamic
 /// one. The range is empty if no items are left.
 #[cube]
-pub(crate) fn rounds(claimed: &Claimed, partition: &Partition, #[comptime] team: Team) -> Rounds {
-    if comptime!(team.claims) {
+pub(crate) fn rounds(work_counter: &WorkCounter, partition: &Partition, #[comptime] team: Team) -> Rounds {
+    if comptime!(team.dynamic) {
         let items = items(partition, team);
-        let claims = items.div_ceil(partition.items_per_team);
-        let counter = claimed.as_ref().unwrap();
-        let claim = counter[0].fetch_add(1u32) as usize;
-        let next = min(claim, claims) * partition.items_per_team;
+        let dynamic = items.div_ceil(partition.items_per_team);
+        let work_counter = work_counter.as_ref().unwrap();
+        let claim = work_counter[0].fetch_add(1u32) as usize;
+        let next = min(claim, dynamic) * partition.items_per_team;
         Rounds {
             next,
             end: min(next + partition.items_per_team, items),
@@ -82,7 +82,7 @@ fn has_parts_of_its_own(team: Team) -> bool {
 pub(crate) fn item(round: usize, partition: &Partition, #[comptime] team: Team) -> Item {
     let several_teams = comptime!(has_parts_of_its_own(team));
     let items = items(partition, team);
-    let index = if comptime!(team.claims) {
+    let index = if comptime!(team.dynamic) {
         round
     } else if comptime!(team.in_blocks) {
         team_index(team) * partition.items_per_team + round
@@ -90,7 +90,7 @@ pub(crate) fn item(round: usize, partition: &Partition, #[comptime] team: Team) 
         round * team_count(team) + team_index(team)
     };
     // The last rows of a unit may exceed the items of its team.
-    let exists = index < items && (comptime!(team.claims) || round < partition.items_per_team);
+    let exists = index < items && (comptime!(team.dynamic) || round < partition.items_per_team);
     let index = select(exists, index, 0usize.runtime());
     if several_teams {
         let group = index % partition.groups;

@@ -743,7 +743,7 @@ proptest! {
         let items = plan.grid.groups * plan.grid.splits;
         let at_first = teams * plan.grid.groups_per_team;
         // With a dynamic schedule, items remain after the first request of every team.
-        prop_assert_eq!(at_first < items, plan.blueprint.team.claims, "{}", plan);
+        prop_assert_eq!(at_first < items, plan.blueprint.team.dynamic, "{}", plan);
         prop_assert!(plan.grid.groups_per_team.is_multiple_of(plan.blueprint.rows_per_unit), "{plan}");
         if let Some(vectors) = plan.blueprint.hold.vectors() {
             let members = plan.blueprint.team.members as usize;
@@ -1834,73 +1834,74 @@ fn cpu_prefetches_next_row() {
 
 #[test]
 fn many_cores_use_dynamic_schedule() {
-    let claims = |desc: &NormDesc, hardware: &Hardware, choice| {
+    let dynamic = |desc: &NormDesc, hardware: &Hardware, choice| {
         let plan = plan(desc, hardware, choice);
-        let claims = plan.blueprint.team.claims;
-        assert_eq!(plan.to_string().contains("per claim"), claims, "{plan}");
+        let dynamic = plan.blueprint.team.dynamic;
+        assert_eq!(plan.to_string().contains("per claim"), dynamic, "{plan}");
         let (grid, team) = (plan.grid, plan.blueprint.team);
         let items = grid.groups * grid.splits;
         // Each team has work to request, in portions small enough to balance.
         assert!(
-            !claims || (1..=16).contains(&items.div_ceil(grid.groups_per_team * grid.teams(&team))),
+            !dynamic
+                || (1..=16).contains(&items.div_ceil(grid.groups_per_team * grid.teams(&team))),
             "{plan}"
         );
-        claims
+        dynamic
     };
     let inferred = StrategyChoice::Inferred;
     let forced = |knobs: Knobs| {
         StrategyChoice::Forced(Knobs {
-            claims: Some(true),
+            dynamic: Some(true),
             ..knobs
         })
     };
     let desc = layer_norm(4096, 1024, DType::F32);
     for (cores, expected) in [(1, false), (2, false), (3, false), (4, true), (64, true)] {
         let hardware = Hardware::cpu(cores, 512);
-        assert_eq!(claims(&desc, &hardware, inferred), expected, "{cores}");
+        assert_eq!(dynamic(&desc, &hardware, inferred), expected, "{cores}");
     }
     // Small problems gain nothing, but a knob decides either way.
     let hardware = Hardware::cpu(16, 512);
     let (enough, little) = (2048, 2047);
-    assert!(claims(
+    assert!(dynamic(
         &layer_norm(enough, 1024, DType::F32),
         &hardware,
         inferred
     ));
     let little = layer_norm(little, 1024, DType::F32);
-    assert!(!claims(&little, &hardware, inferred));
-    assert!(claims(&little, &hardware, forced(Knobs::default())));
+    assert!(!dynamic(&little, &hardware, inferred));
+    assert!(dynamic(&little, &hardware, forced(Knobs::default())));
     let never = StrategyChoice::Forced(Knobs {
-        claims: Some(false),
+        dynamic: Some(false),
         ..Knobs::default()
     });
-    assert!(!claims(&desc, &hardware, never));
+    assert!(!dynamic(&desc, &hardware, never));
     // Vectors of rows, and several rows per unit, which stay together.
     let columns = NormDesc::new(
         TensorDesc::contiguous([64, 512, 512], DType::F32),
         [1],
         Statistics::MeanVariance,
     );
-    assert!(claims(&columns, &hardware, inferred));
+    assert!(dynamic(&columns, &hardware, inferred));
     let rows_per_unit = forced(Knobs {
         rows_per_unit: Some(4),
         ..Knobs::default()
     });
-    assert!(claims(&desc, &hardware, rows_per_unit));
+    assert!(dynamic(&desc, &hardware, rows_per_unit));
     // With one row per core, each core has one. Two launches wait for the last core in between.
     let unit = forced(Strategy::Unit.into());
-    assert!(!claims(
+    assert!(!dynamic(
         &layer_norm(4, 4096, DType::F32),
         &Hardware::cpu(4, 512),
         unit
     ));
-    assert!(!claims(&desc, &hardware, forced(Strategy::Split.into())));
+    assert!(!dynamic(&desc, &hardware, forced(Strategy::Split.into())));
     for other in [
         Hardware::cuda(132),
         Hardware::webgpu(),
         Hardware::software(16),
     ] {
-        assert!(!claims(&desc, &other, forced(Knobs::default())));
+        assert!(!dynamic(&desc, &other, forced(Knobs::default())));
     }
 }
 

@@ -16,7 +16,7 @@ use super::args::{
     address_type, arg, check_apart, check_buffer, cube_count, cube_dim, flat_arg, lanes_of_rows,
     left_lanes, memory_type, optional_arg, partition, scalars, width,
 };
-use super::claims::counter;
+use super::work_counter::work_counter;
 use super::device::{asks_caches, check_activation, check_dtypes};
 use super::combine::Segments;
 use super::memo::Memo;
@@ -515,7 +515,7 @@ impl<'a> Launch<'a> {
                 affine!(self),
                 results!(self, sum),
                 parts.into(),
-                blueprint.team.claims.then(|| counter(self.client)).into(),
+                blueprint.team.dynamic.then(|| work_counter(self.client)).into(),
                 partition(&self.plan.grid, self.problem.cols),
                 scalars(
                     self.problem.dtype,

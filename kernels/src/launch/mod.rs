@@ -2,7 +2,7 @@
 //! when a buffer is read.
 
 pub(crate) mod args;
-mod claims;
+mod work_counter;
 pub(crate) mod device;
 mod error;
 mod forward;

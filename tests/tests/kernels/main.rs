@@ -7,14 +7,14 @@
 //! | `dtypes` | dtype of tensors and parameters | a few shapes |
 //! | `values` | constant rows, large means, infinities, NaN, half's limits | a shape for each strategy |
 //! | `past_caches` | results larger than a CPU's caches, each dtype and strategy | a few shapes |
-//! | `claims` | rows that many cores claim, each strategy, threads at once | a few shapes |
+//! | `dynamic` | rows that many cores claim, each strategy, threads at once | a few shapes |
 //! | `contract` | errors, determinism, compilation | |
 //!
 //! `property.rs` crosses all of them at random.
 
-mod claims;
 mod contract;
 mod dtypes;
+mod dynamic;
 mod layouts;
 mod past_caches;
 mod segments;

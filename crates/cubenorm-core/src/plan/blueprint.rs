@@ -213,7 +213,7 @@ pub struct Team {
     pub in_blocks: bool,
     /// True if teams take items from a work counter at run time (dynamic schedule), false for a
     /// static assignment.
-    pub claims: bool,
+    pub dynamic: bool,
     /// True if a unit processes a whole tile of adjacent rows, in memory order.
     pub tile: bool,
     /// True if the length of a contiguous column segment is not a multiple of the vector width. The
@@ -344,7 +344,7 @@ impl Blueprint {
                 partial.max(apply)
             }
             false => {
-                inputs + params + output + sum + statistics + count(self.team.claims) + metadata
+                inputs + params + output + sum + statistics + count(self.team.dynamic) + metadata
             }
         }
     }

@@ -414,7 +414,7 @@ impl Plan {
         if let Some((_, access)) = &problem.written_statistics {
             extents.push(writes(Buffer::Statistics, pairs(access)));
         }
-        if team.claims {
+        if team.dynamic {
             extents.push(Extent {
                 buffer: Buffer::WorkCounter,
                 read: 1,

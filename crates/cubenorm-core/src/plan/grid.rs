@@ -57,7 +57,7 @@ impl Grid {
             },
             self.groups_per_team,
             if self.groups_per_team == 1 { "" } else { "s" },
-            if team.claims { "claim" } else { "team" },
+            if team.dynamic { "claim" } else { "team" },
         )
     }
 
@@ -238,7 +238,7 @@ pub(super) fn cut(
             // time access adjacent memory.
             in_blocks: level == Level::Unit
                 && (lanes == Lanes::Columns || hardware.cpu_cores.is_some()),
-            claims: false,
+            dynamic: false,
             tile,
             has_tail: has_column_tail,
             has_row_tail: has_tail && lanes == Lanes::Rows,

@@ -32,7 +32,7 @@ pub struct Knobs {
     /// Cubes of a cluster that share rows, each with a part of the columns.
     pub cluster_size: Option<u32>,
     /// True to schedule rows dynamically over the cores of a CPU, false to assign them statically.
-    pub claims: Option<bool>,
+    pub dynamic: Option<bool>,
 }
 
 /// The preferred staging of a row between its passes.
@@ -81,7 +81,7 @@ impl fmt::Display for Knobs {
             named("rows", self.rows_per_unit.map(|rows| rows.to_string())),
             named("splits", self.splits.map(|parts| parts.to_string())),
             named("cluster", self.cluster_size.map(|cubes| cubes.to_string())),
-            named("dynamic", self.claims.map(|claims| claims.to_string())),
+            named("dynamic", self.dynamic.map(|dynamic| dynamic.to_string())),
         ]
         .into_iter()
         .flatten()

@@ -347,8 +347,8 @@ pub fn plan_forward(
     if let Some(run) = run {
         cut.grid.run = run;
     }
-    if let Some(items) = heuristic::claimed(&cut, &task, hardware, choice.knobs()) {
-        cut.team.claims = true;
+    if let Some(items) = heuristic::dynamic_items(&cut, &task, hardware, choice.knobs()) {
+        cut.team.dynamic = true;
         cut.grid.groups_per_team = items;
     }
     let access = |access: &Access| lanes::blueprint(access, vectors);

@@ -335,6 +335,6 @@ fn any_knobs(numbers: &mut Numbers) -> Knobs {
         rows_per_unit,
         splits,
         cluster_size: narrow(cluster_size),
-        claims: numbers.once_in(3).then(|| numbers.once_in(2)),
+        dynamic: numbers.once_in(3).then(|| numbers.once_in(2)),
     }
 }

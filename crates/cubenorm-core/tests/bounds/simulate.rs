@@ -60,11 +60,11 @@ impl Spread<'_> {
     fn item(&self, team: usize, round: usize) -> Option<Item> {
         let ours = self.grid.groups_per_team;
         let index = match self.team.in_blocks {
-            _ if self.team.claims => round,
+            _ if self.team.dynamic => round,
             true => team * ours + round,
             false => round * self.teams() + team,
         };
-        let exists = index < self.items() && (self.team.claims || round < ours);
+        let exists = index < self.items() && (self.team.dynamic || round < ours);
         exists.then(|| match self.parts_are_items() {
             true => Item {
                 group: index % self.grid.groups,
@@ -82,11 +82,11 @@ impl Spread<'_> {
         let ours = self.grid.groups_per_team;
         ensure!(ours > 0, "a team has no round");
         let items = self.items();
-        let sources = match self.team.claims {
+        let sources = match self.team.dynamic {
             true => items.div_ceil(ours),
             false => self.teams(),
         };
-        let rounds = |source: usize| match self.team.claims {
+        let rounds = |source: usize| match self.team.dynamic {
             true => (source * ours, (source * ours + ours).min(items)),
             false => (0, ours),
         };
@@ -219,7 +219,7 @@ impl Spread<'_> {
 /// The sizes of a launch, where its addresses are too many to enumerate.
 fn spread_is_whole(spread: &Spread) -> Checked {
     let grid = spread.grid;
-    let taken = match spread.team.claims {
+    let taken = match spread.team.dynamic {
         true => usize::MAX,
         false => spread.teams().saturating_mul(grid.groups_per_team),
     };

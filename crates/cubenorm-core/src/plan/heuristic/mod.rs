@@ -4,14 +4,14 @@
 //! One file per strategy, as in the kernels. [`hold`] chooses the staging of rows and column sums.
 //! [`device`] computes the capacity of a device. [`vectors`] narrows vectors, [`mod@rows_per_unit`] sets
 //! the rows per unit, and [`parts`] splits rows. [`caches`] decides on non-temporal stores and
-//! prefetch, [`claims`] on the dynamic schedule.
+//! prefetch, [`dynamic`] on the dynamic schedule.
 
 mod caches;
-mod claims;
 mod cluster;
 mod column;
 mod cube;
 mod device;
+mod dynamic;
 mod hold;
 mod parts;
 mod plane;
@@ -23,8 +23,8 @@ mod vectors;
 pub(super) use caches::{
     fetches_next, may_pass_between_ends, may_pass_caches, passes_between_ends, passes_caches,
 };
-pub(super) use claims::claimed;
 pub(super) use device::{SOFTWARE_STEPS, plane_size};
+pub(super) use dynamic::dynamic_items;
 pub(super) use hold::MERGED_OF_UNIT;
 pub(super) use rows_per_unit::{
     MOST_ROWS_PER_UNIT, most_rows_with_tail, params_kept, rows_per_unit, tile,

@@ -43,15 +43,15 @@ impl Counters {
             *self = Self::new(client);
         }
         self.used += 1;
-        let counter = self.all.clone();
-        counter
+        let work_counter = self.all.clone();
+        work_counter
             .offset_start((self.used - 1) * BYTES)
             .offset_end((AT_ONCE - self.used) * BYTES)
     }
 }
 
 /// Work counter for one launch on this thread's stream, initially 0.
-pub(crate) fn counter(client: &Client) -> TensorArg {
+pub(crate) fn work_counter(client: &Client) -> TensorArg {
     static COUNTERS: Mutex<Option<HashMap<(Device, StreamId), Counters>>> = Mutex::new(None);
     // An insertion is atomic: a panicking thread leaves a valid map.
     let mut counters = COUNTERS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -61,8 +61,8 @@ pub(crate) fn counter(client: &Client) -> TensorArg {
         counters.clear();
     }
     let counters = counters.entry(stream);
-    let counter = counters
+    let work_counter = counters
         .or_insert_with(|| Counters::new(client))
         .next(client);
-    flat_arg(&counter, 1)
+    flat_arg(&work_counter, 1)
 }

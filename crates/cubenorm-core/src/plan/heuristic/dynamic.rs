@@ -21,7 +21,7 @@ const CLAIMS: usize = 16;
 /// Cores wake one after another and share time with other work. An early core takes rows that a
 /// late one has not begun. Results do not depend on the core that computes a row. Two launches keep
 /// the static schedule: the second waits for the last core anyway.
-pub(in crate::plan) fn claimed(
+pub(in crate::plan) fn dynamic_items(
     cut: &Cut,
     task: &Task,
     hardware: &Hardware,
@@ -40,5 +40,5 @@ pub(in crate::plan) fn claimed(
         && at_a_time * teams < items;
     let bytes = task.rows * task.cols * task.dtype.size();
     let pays = cores >= LEAST_CORES && bytes >= LEAST_BYTES;
-    (can && knobs.claims.unwrap_or(pays)).then_some(at_a_time)
+    (can && knobs.dynamic.unwrap_or(pays)).then_some(at_a_time)
 }

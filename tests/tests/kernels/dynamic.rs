@@ -27,7 +27,7 @@ fn cpu(device: &TestDevice, cores: u32) -> Option<Hardware> {
 /// The same choice, with rows that are claimed however few there are.
 fn claiming(choice: StrategyChoice) -> StrategyChoice {
     StrategyChoice::Forced(Knobs {
-        claims: Some(true),
+        dynamic: Some(true),
         ..choice.knobs()
     })
 }
@@ -75,13 +75,13 @@ fn rows_that_are_claimed_come_out_once_each_and_alike_from_run_to_run() {
                 }
                 for desc in norms(dtype) {
                     let case = Case::new(desc.clone(), 29);
-                    let mut claimed = 0;
+                    let mut work_counter = 0;
                     for choice in choices(&device, &desc).into_iter().map(claiming) {
                         let problem = desc.problem().unwrap();
                         let Ok(plan) = plan_forward(&problem, &hardware, choice) else {
                             continue;
                         };
-                        claimed += usize::from(plan.blueprint.team.claims);
+                        work_counter += usize::from(plan.blueprint.team.dynamic);
                         let run = || case.run_within(&device.client, choice, &hardware).unwrap();
                         let first = run();
                         case.compare(&first)
@@ -90,7 +90,7 @@ fn rows_that_are_claimed_come_out_once_each_and_alike_from_run_to_run() {
                             assert!(run() == first, "{} {plan}", device.name);
                         }
                     }
-                    assert!(claimed > 0, "{}: none of {desc:?}", device.name);
+                    assert!(work_counter > 0, "{}: none of {desc:?}", device.name);
                 }
             }
         }
@@ -107,7 +107,7 @@ fn shared(device: &TestDevice) -> Option<(NormDesc, StrategyChoice)> {
     );
     let choice = claiming(StrategyChoice::Inferred);
     let plan = plan_forward(&desc.problem().unwrap(), &hardware, choice).unwrap();
-    assert!(plan.blueprint.team.claims, "{}: {plan}", device.name);
+    assert!(plan.blueprint.team.dynamic, "{}: {plan}", device.name);
     Some((desc, choice))
 }
 
