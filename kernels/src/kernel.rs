@@ -1,7 +1,7 @@
 //! Entry points of the forward kernels: one launch, or two if rows are split.
 
 use cubecl::prelude::*;
-use cubenorm_caches::wait_for_stores;
+use cubenorm_cpu_hints::wait_for_stores;
 use cubenorm_core::Blueprint;
 
 use crate::apply::{Bound, Results, Scalars};
@@ -90,7 +90,7 @@ fn normalize_share<T: Types, W: Size>(
             }
         }
     }
-    wait_for_stores(blueprint.output.past_caches);
+    wait_for_stores(blueprint.output.nontemporal);
 }
 
 /// First launch of a split row. Writes the partial statistics of each part to the workspace, and
@@ -130,6 +130,6 @@ pub(crate) fn reduce_parts<
         round += comptime!(blueprint.rows_per_unit);
     }
     wait_for_stores(comptime!(
-        blueprint.writes_sum && blueprint.output.past_caches
+        blueprint.writes_sum && blueprint.output.nontemporal
     ));
 }

@@ -7,7 +7,7 @@
 //! 3. An address decodes such a row and column over that layout.
 
 use cubecl::prelude::*;
-use cubenorm_caches::{fetch, store_past_caches};
+use cubenorm_cpu_hints::{fetch, store_nontemporal};
 use cubenorm_core::{AccessBlueprint, Lanes, LoadMode};
 
 use crate::pairs::{pack, unpack};
@@ -359,18 +359,18 @@ pub(crate) fn store<T: Float, S: Size, A: Float, N: Size>(
     if comptime!(access.mode == LoadMode::Vector) {
         let place = vector_place::<T, S, N>(&*tensor, base, step, access, lanes);
         let value = Vector::<T, S>::cast_from(value);
-        if comptime!(access.past_caches) {
-            store_past_caches::<T, S, S>(&mut tensor[place], value);
+        if comptime!(access.nontemporal) {
+            store_nontemporal::<T, S, S>(&mut tensor[place], value);
         } else {
             tensor[place] = value;
         }
     } else if comptime!(access.mode == LoadMode::Pairs) {
         let place = vector_place::<T, S, N>(&*tensor, base, step, access, lanes);
         tensor[place] = Vector::reinterpret(pack::<A, S, N>(value));
-    } else if comptime!(access.mode == LoadMode::Adjacent && access.past_caches && !access.has_tail) {
+    } else if comptime!(access.mode == LoadMode::Adjacent && access.nontemporal && !access.has_tail) {
         // The segment has been shifted so that its vectors are aligned.
         let offset = base + step_offset::<T, S, N>(&*tensor, step, access, lanes);
-        store_past_caches::<T, S, N>(&mut tensor[offset], Vector::<T, N>::cast_from(value));
+        store_nontemporal::<T, S, N>(&mut tensor[offset], Vector::<T, N>::cast_from(value));
     } else {
         let offset = base + step_offset::<T, S, N>(&*tensor, step, access, lanes);
         store_lanes::<T, S, A, N>(tensor, offset, value, access, lanes);

@@ -17,14 +17,14 @@ use crate::types::Types;
 /// Rows of one segment get slower: `17 x 17 f32 AVX-512: 0.74x`.
 pub(crate) fn takes_runs(blueprint: Blueprint) -> bool {
     let output = blueprint.output;
-    blueprint.team.has_tail && (output.col_dims > 1 || output.past_caches)
+    blueprint.team.has_tail && (output.col_dims > 1 || output.nontemporal)
 }
 
 /// Blueprint for a vector at any alignment: no non-temporal store.
 fn anywhere(blueprint: Blueprint) -> Blueprint {
     Blueprint {
         output: AccessBlueprint {
-            past_caches: false,
+            nontemporal: false,
             ..blueprint.output
         },
         ..blueprint
@@ -58,7 +58,7 @@ pub(crate) fn apply_run<T: Types>(
     let length = partition.run * width - partition.overlap;
 
     let mut ahead = 0usize;
-    if comptime!(blueprint.output.past_caches) {
+    if comptime!(blueprint.output.nontemporal) {
         ahead = (width - (rows_per_unit.written.index(0usize).output + to_output) % width) % width;
         if begin == 0 && ahead > 0 {
             let start = run_from::<T>(rows_per_unit, &*bound, run, 0usize, to_output, blueprint);

@@ -318,8 +318,8 @@ fn to_odd(value: f64) -> f32 {
     if near.is_nan() || f64::from(near) == value {
         return near;
     }
-    let is_beyond = f64::from(near).abs() > value.abs();
-    f32::from_bits((near.to_bits() - u32::from(is_beyond)) | 1)
+    let exceeds_threshold = f64::from(near).abs() > value.abs();
+    f32::from_bits((near.to_bits() - u32::from(exceeds_threshold)) | 1)
 }
 
 /// Where an activation bends or jumps.

@@ -15,7 +15,7 @@ use crate::exec::{Cmd, workspace};
 pub const BURN_FACING: [&str; 13] = [
     "cubenorm",
     "cubenorm-kernels",
-    "cubenorm-caches",
+    "cubenorm-cpu-hints",
     "cubenorm-models",
     "cubenorm-tests",
     "cubenorm-bench",

@@ -1759,8 +1759,8 @@ fn cpu_vulkan_row_vectors_fill_its_lanes() {
 
 #[test]
 fn cpu_prefetches_next_row() {
-    let of_caches = |passable_caches| Hardware {
-        passable_caches,
+    let of_caches = |nontemporal_threshold| Hardware {
+        nontemporal_threshold,
         ..Hardware::cpu(2, 256)
     };
     let hardware = of_caches(Some(32 << 20));
@@ -1907,8 +1907,8 @@ fn many_cores_use_dynamic_schedule() {
 
 #[test]
 fn large_cpu_outputs_use_nontemporal_stores() {
-    let of_caches = |passable_caches| Hardware {
-        passable_caches,
+    let of_caches = |nontemporal_threshold| Hardware {
+        nontemporal_threshold,
         ..Hardware::cpu(2, 512)
     };
     let hardware = of_caches(Some(32 << 20));
@@ -1926,8 +1926,8 @@ fn large_cpu_outputs_use_nontemporal_stores() {
         let forward = plan(&desc, hardware, choice);
         let is_told = |plan: String| plan.contains("past the caches");
         let passes = (
-            forward.blueprint.output.past_caches,
-            gradient.blueprint.input_gradient.unwrap().past_caches,
+            forward.blueprint.output.nontemporal,
+            gradient.blueprint.input_gradient.unwrap().nontemporal,
         );
         let words = (is_told(forward.to_string()), is_told(gradient.to_string()));
         assert_eq!(words, passes, "{forward}; {gradient}");
@@ -1971,14 +1971,14 @@ fn groups(shape: [usize; 4], dtype: DType) -> NormDesc {
 #[test]
 fn long_tailed_segments_use_nontemporal_stores() {
     let hardware = Hardware {
-        passable_caches: Some(32 << 20),
+        nontemporal_threshold: Some(32 << 20),
         ..Hardware::cpu(2, 512)
     };
     let passes = |desc: &NormDesc| {
         let problem = problem_on(desc, &hardware, StrategyChoice::Inferred).unwrap();
         let plan = plan_forward(&problem, &hardware, StrategyChoice::Inferred).unwrap();
         assert!(plan.blueprint.team.has_tail, "{plan}");
-        plan.blueprint.output.past_caches
+        plan.blueprint.output.nontemporal
     };
     // Positive: one channel or two per group, and rows without parameters. Negative: outputs within
     // half of the caches, and segments of 31 vectors.
@@ -2028,7 +2028,7 @@ fn cpu_splits_groups_at_channels_for_wider_vectors() {
 #[test]
 fn nontemporal_rows_are_processed_singly() {
     let hardware = Hardware {
-        passable_caches: Some(32 << 20),
+        nontemporal_threshold: Some(32 << 20),
         ..Hardware::cpu(2, 512)
     };
     let plan = |pixels: usize, channels: usize| {
@@ -2043,7 +2043,7 @@ fn nontemporal_rows_are_processed_singly() {
         let blueprint = plan_forward(&problem, &hardware, StrategyChoice::Inferred)
             .unwrap()
             .blueprint;
-        (blueprint.rows_per_unit, blueprint.output.past_caches)
+        (blueprint.rows_per_unit, blueprint.output.nontemporal)
     };
     assert_eq!(plan(32 * 224 * 224, 3), (4, false));
     assert_eq!(plan(8 * 112 * 112, 64), (1, true));

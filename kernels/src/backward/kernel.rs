@@ -1,7 +1,7 @@
 //! Entry points of the backward kernels: one launch, or two if rows are split.
 
 use cubecl::prelude::*;
-use cubenorm_caches::wait_for_stores;
+use cubenorm_cpu_hints::wait_for_stores;
 use cubenorm_core::{BackwardBlueprint, Hold, Level, RowKept};
 
 use super::columns::{add_nothing, part_of_columns, write_held};
@@ -133,8 +133,8 @@ pub(crate) fn gradient<
             blueprint,
         );
     }
-    let past_caches = comptime!(blueprint.input_gradient.is_some_and(|it| it.past_caches));
-    wait_for_stores(past_caches);
+    let nontemporal = comptime!(blueprint.input_gradient.is_some_and(|it| it.nontemporal));
+    wait_for_stores(nontemporal);
 }
 
 /// Backward pass of the unit's next rows, the first of which is the work item `round`. Their

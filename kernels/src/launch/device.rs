@@ -45,16 +45,16 @@ pub fn hardware(client: &Client) -> Hardware {
             false => hardware.max_vector_size,
         },
         register_bits: Hardware::register_bits_here(),
-        passable_caches: hardware
+        nontemporal_threshold: hardware
             .last_level_cache_size
-            .filter(|_| asks_caches(client)),
+            .filter(|_| has_cpu_hints(client)),
     }
 }
 
 /// True if the device's compiler supports non-temporal stores and prefetches: see
-/// [`cubenorm_caches`].
-pub(crate) fn asks_caches(client: &Client) -> bool {
-    cubenorm_caches::is_known() && client.properties().hardware.num_cpu_cores.is_some()
+/// [`cubenorm_cpu_hints`].
+pub(crate) fn has_cpu_hints(client: &Client) -> bool {
+    cubenorm_cpu_hints::is_known() && client.properties().hardware.num_cpu_cores.is_some()
 }
 
 /// True if cubes of a launch can exchange 64-bit words by atomic loads and stores.

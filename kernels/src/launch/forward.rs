@@ -17,7 +17,7 @@ use super::args::{
     left_lanes, memory_type, optional_arg, partition, scalars, width,
 };
 use super::work_counter::work_counter;
-use super::device::{asks_caches, check_activation, check_dtypes};
+use super::device::{has_cpu_hints, check_activation, check_dtypes};
 use super::combine::Segments;
 use super::memo::Memo;
 use super::memory::{allocate, allocate_bytes, launched, upload};
@@ -260,9 +260,9 @@ pub fn launch_forward_within(
     choice: StrategyChoice,
     hardware: &Hardware,
 ) -> Result<ForwardOutputs, LaunchError> {
-    let passable_caches = hardware.passable_caches;
+    let nontemporal_threshold = hardware.nontemporal_threshold;
     let hardware = &Hardware {
-        passable_caches: passable_caches.filter(|_| asks_caches(client)),
+        nontemporal_threshold: nontemporal_threshold.filter(|_| has_cpu_hints(client)),
         ..hardware.clone()
     };
     launch_as_seen(client, desc, tensors, hardware, |desc| {

@@ -6,7 +6,7 @@
 //! | `layouts` | rank, axes, strides, broadcasting | inferred strategy and each that applies |
 //! | `dtypes` | dtype of tensors and parameters | a few shapes |
 //! | `values` | constant rows, large means, infinities, NaN, half's limits | a shape for each strategy |
-//! | `past_caches` | results larger than a CPU's caches, each dtype and strategy | a few shapes |
+//! | `nontemporal` | results larger than a CPU's caches, each dtype and strategy | a few shapes |
 //! | `dynamic` | rows that many cores claim, each strategy, threads at once | a few shapes |
 //! | `contract` | errors, determinism, compilation | |
 //!
@@ -16,7 +16,7 @@ mod contract;
 mod dtypes;
 mod dynamic;
 mod layouts;
-mod past_caches;
+mod nontemporal;
 mod segments;
 mod strategies;
 mod values;

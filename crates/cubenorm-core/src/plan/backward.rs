@@ -256,7 +256,7 @@ impl fmt::Display for BackwardPlan {
         if self
             .blueprint
             .input_gradient
-            .is_some_and(|it| it.past_caches)
+            .is_some_and(|it| it.nontemporal)
         {
             write!(f, ", stored past the caches")?;
         }
@@ -447,8 +447,8 @@ pub fn plan_backward(
         has_one_element: problem.cols * problem.segments == 1 && problem.statistics.reduces_mean(),
     };
     if let Some(input_gradient) = &mut blueprint.input_gradient {
-        input_gradient.past_caches =
-            heuristic::passes_caches(*input_gradient, &cut, &task, hardware);
+        input_gradient.nontemporal =
+            heuristic::is_nontemporal(*input_gradient, &cut, &task, hardware);
     }
     if row == RowKept::Reread {
         let BackwardBlueprint {

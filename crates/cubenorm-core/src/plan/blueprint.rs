@@ -131,7 +131,7 @@ pub struct AccessBlueprint {
     /// True if adjacent columns are adjacent in memory although vectors run along rows.
     pub adjacent_columns: bool,
     /// True if whole vectors use non-temporal stores.
-    pub past_caches: bool,
+    pub nontemporal: bool,
 }
 
 impl AccessBlueprint {
@@ -144,7 +144,7 @@ impl AccessBlueprint {
             has_tail: false,
             end_to_end: false,
             adjacent_columns: false,
-            past_caches: false,
+            nontemporal: false,
         }
     }
 }

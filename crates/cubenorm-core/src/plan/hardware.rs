@@ -57,7 +57,7 @@ pub struct Hardware {
     pub register_bits: u32,
     /// Bytes of the CPU caches, the reference for non-temporal stores and prefetch. `None` if
     /// neither is available or the size is unknown.
-    pub passable_caches: Option<usize>,
+    pub nontemporal_threshold: Option<usize>,
 }
 
 impl Hardware {
@@ -83,7 +83,7 @@ impl Hardware {
             load_width,
             max_vector: 64,
             register_bits: 32 * load_width,
-            passable_caches: None,
+            nontemporal_threshold: None,
         }
     }
 
@@ -105,7 +105,7 @@ impl Hardware {
             load_width: 128,
             max_vector: 4,
             register_bits: 0,
-            passable_caches: None,
+            nontemporal_threshold: None,
         }
     }
 
@@ -136,7 +136,7 @@ impl Hardware {
             load_width: 128,
             max_vector: 16,
             register_bits: 0,
-            passable_caches: None,
+            nontemporal_threshold: None,
         }
     }
 

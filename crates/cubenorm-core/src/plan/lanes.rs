@@ -197,7 +197,7 @@ pub(super) fn blueprint(access: &Access, vectors: Vectors) -> AccessBlueprint {
             && matches!(access.row.as_slice(), [dim] if is_next(dim)),
         adjacent_columns: vectors.lanes == Lanes::Rows
             && access.col.last().is_some_and(|dim| dim.stride == 1),
-        past_caches: false,
+        nontemporal: false,
     }
 }
 

@@ -217,7 +217,7 @@ impl fmt::Display for Plan {
             write!(f, ", {} abreast", self.blueprint.rows_per_unit)?;
         }
         write!(f, ", row {}", self.blueprint.hold)?;
-        if self.blueprint.output.past_caches {
+        if self.blueprint.output.nontemporal {
             write!(f, ", stored past the caches")?;
         }
         if self.blueprint.fetches_next {
@@ -297,8 +297,8 @@ pub fn plan_forward(
         ];
         let params = params.map(optional);
         let output = lanes::blueprint(&problem.output, vectors);
-        let passes = heuristic::may_pass_caches(output, vectors.width, &task, hardware)
-            || heuristic::may_pass_between_ends(
+        let passes = heuristic::may_be_nontemporal(output, vectors.width, &task, hardware)
+            || heuristic::may_be_nontemporal_before_tail(
                 output,
                 vectors,
                 &task,
@@ -396,9 +396,9 @@ pub fn plan_forward(
             .map(|(written, access)| (*written, access.row.len())),
         split: cut.takes_two_launches(problem.statistics.reduces()),
     };
-    blueprint.output.past_caches =
-        heuristic::passes_caches(blueprint.output, &cut, &task, hardware)
-            || heuristic::passes_between_ends(
+    blueprint.output.nontemporal =
+        heuristic::is_nontemporal(blueprint.output, &cut, &task, hardware)
+            || heuristic::is_nontemporal_before_tail(
                 blueprint.output,
                 &cut,
                 vectors,

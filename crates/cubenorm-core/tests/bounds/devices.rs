@@ -12,7 +12,7 @@ pub fn device(numbers: &mut Numbers) -> Hardware {
             let bits = numbers.one_of(&[128, 256, 512]);
             Hardware {
                 register_bits: numbers.one_of(&[16, 32]) * bits,
-                passable_caches: numbers.one_of(&[None, Some(8 << 20), Some(64 << 20)]),
+                nontemporal_threshold: numbers.one_of(&[None, Some(8 << 20), Some(64 << 20)]),
                 ..Hardware::cpu(cores, bits)
             }
         }

@@ -6,13 +6,13 @@
 //! the rows per unit, and [`parts`] splits rows. [`caches`] decides on non-temporal stores and
 //! prefetch, [`dynamic`] on the dynamic schedule.
 
-mod caches;
 mod cluster;
 mod column;
 mod cube;
 mod device;
 mod dynamic;
 mod hold;
+mod nontemporal;
 mod parts;
 mod plane;
 mod rows_per_unit;
@@ -20,12 +20,13 @@ mod split;
 mod unit;
 mod vectors;
 
-pub(super) use caches::{
-    fetches_next, may_pass_between_ends, may_pass_caches, passes_between_ends, passes_caches,
-};
 pub(super) use device::{SOFTWARE_STEPS, plane_size};
 pub(super) use dynamic::dynamic_items;
 pub(super) use hold::MERGED_OF_UNIT;
+pub(super) use nontemporal::{
+    fetches_next, is_nontemporal, is_nontemporal_before_tail, may_be_nontemporal,
+    may_be_nontemporal_before_tail,
+};
 pub(super) use rows_per_unit::{
     MOST_ROWS_PER_UNIT, most_rows_with_tail, params_kept, rows_per_unit, tile,
 };

@@ -115,7 +115,7 @@ pub(in crate::plan) fn tile(
 /// Rows per unit, if all rows share the parameters that vary along them; else 1.
 ///
 /// CPU: rows that exceed the first-level cache share loads of parameters from the second level. One
-/// row at a time if [`may_pass_caches`](super::may_pass_caches) allows non-temporal stores, which
+/// row at a time if [`may_be_nontemporal`](super::may_pass_caches) allows non-temporal stores, which
 /// interleaved rows slow down.
 /// 2,048 f32 AVX-512, 32 KiB of first-level cache, 1 -> 4 rows per unit: 1.09x to 1.64x faster.
 ///
@@ -125,7 +125,7 @@ pub(in crate::plan) fn rows_per_unit(
     groups: usize,
     task: &Task,
     params: &[Option<AccessBlueprint>],
-    passes_caches: bool,
+    is_nontemporal: bool,
     hardware: &Hardware,
     knobs: Knobs,
 ) -> usize {
@@ -151,11 +151,11 @@ pub(in crate::plan) fn rows_per_unit(
             let most = match passing < hardware.max_shared_memory {
                 // One square root and one division serve all rows.
                 true if !task.reduces && task.cols < of_register => MAX_ROWS_PER_UNIT,
-                true if !task.reduces && passes_caches => 1,
+                true if !task.reduces && is_nontemporal => 1,
                 true if is_half && task.merge.takes_means() => fit.min(MOST_HALF_ROWS_PER_UNIT),
                 true if fit >= SHORT_ROWS_OF_REGISTERS => 2,
                 true => 1,
-                false if passes_caches => 1,
+                false if is_nontemporal => 1,
                 false => MAX_ROWS_PER_UNIT,
             };
             most.min(groups / cores as usize)

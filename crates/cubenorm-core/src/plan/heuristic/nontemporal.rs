@@ -13,13 +13,13 @@ const LEAST_STORE: usize = 16;
 ///
 /// With fewer bytes, the output is still cached when the next kernel reads it.
 /// 24 MiB and more AVX2, 32 MiB cache, one norm and two copies: 1.04x to 1.09x faster.
-pub(in crate::plan) fn may_pass_caches(
+pub(in crate::plan) fn may_be_nontemporal(
     result: AccessBlueprint,
     vector: usize,
     task: &Task,
     hardware: &Hardware,
 ) -> bool {
-    result.mode == LoadMode::Vector && is_beyond(vector, task, hardware)
+    result.mode == LoadMode::Vector && exceeds_threshold(vector, task, hardware)
 }
 
 /// Minimum length of a segment in vectors. Cache lines at its head and tail are written twice, in
@@ -27,17 +27,20 @@ pub(in crate::plan) fn may_pass_caches(
 const LEAST_BEFORE_TAIL: usize = 32;
 
 /// True if the call moves enough for non-temporal stores, in vectors of `vector` lanes.
-fn is_beyond(vector: usize, task: &Task, hardware: &Hardware) -> bool {
+fn exceeds_threshold(vector: usize, task: &Task, hardware: &Hardware) -> bool {
     let is_wide = vector * task.dtype.size() >= LEAST_STORE;
     // Broadcast elements count every time they occur, so the product may overflow.
     let elements = task.rows.saturating_mul(task.cols);
     let moved = elements.saturating_mul((task.reads + 1) * task.dtype.size());
-    is_wide && hardware.passable_caches.is_some_and(|it| moved >= it / 2)
+    is_wide
+        && hardware
+            .nontemporal_threshold
+            .is_some_and(|it| moved >= it / 2)
 }
 
 /// True if an output may use non-temporal stores although its segments have tails. They cover each
 /// segment except its head and tail, and need parameters that are constant along it.
-pub(in crate::plan) fn may_pass_between_ends(
+pub(in crate::plan) fn may_be_nontemporal_before_tail(
     result: AccessBlueprint,
     vectors: Vectors,
     task: &Task,
@@ -48,12 +51,12 @@ pub(in crate::plan) fn may_pass_between_ends(
         && result.mode == LoadMode::Adjacent
         && vectors.run >= LEAST_BEFORE_TAIL * vectors.width
         && same_params
-        && is_beyond(vectors.width, task, hardware)
+        && exceeds_threshold(vectors.width, task, hardware)
 }
 
 /// True if such an output uses non-temporal stores: a unit owns its row, reloads it, and processes
 /// one row at a time.
-pub(in crate::plan) fn passes_between_ends(
+pub(in crate::plan) fn is_nontemporal_before_tail(
     result: AccessBlueprint,
     cut: &Cut,
     vectors: Vectors,
@@ -63,23 +66,23 @@ pub(in crate::plan) fn passes_between_ends(
 ) -> bool {
     let is_alone =
         cut.rows_per_unit == 1 && cut.hold == Hold::Reread && cut.team.level == Level::Unit;
-    is_alone && may_pass_between_ends(result, vectors, task, same_params, hardware)
+    is_alone && may_be_nontemporal_before_tail(result, vectors, task, same_params, hardware)
 }
 
-/// True if an output uses non-temporal stores: [`may_pass_caches`] allows them, and the lines are
+/// True if an output uses non-temporal stores: [`may_be_nontemporal`] allows them, and the lines are
 /// written in order.
 ///
 /// Partly written lines occupy the few fill buffers of a core, and interleaved rows evict each
 /// other's. Tiles continue each other's lines, and staged rows are written one after another.
 /// Four interleaved rows of 4 KiB AVX2, cached -> non-temporal stores: 2.3x slower.
-pub(in crate::plan) fn passes_caches(
+pub(in crate::plan) fn is_nontemporal(
     result: AccessBlueprint,
     cut: &Cut,
     task: &Task,
     hardware: &Hardware,
 ) -> bool {
     let in_order = cut.rows_per_unit == 1 || cut.team.tile || cut.hold != Hold::Reread;
-    in_order && may_pass_caches(result, cut.team.vector, task, hardware)
+    in_order && may_be_nontemporal(result, cut.team.vector, task, hardware)
 }
 
 /// Bytes of the longest row that is prefetched. A core's second-level cache must hold it and the
@@ -99,7 +102,7 @@ pub(in crate::plan) fn fetches_next(
     hardware: &Hardware,
 ) -> bool {
     let team = &cut.team;
-    hardware.passable_caches.is_some()
+    hardware.nontemporal_threshold.is_some()
         && task.cols * task.dtype.size() <= LONGEST_FETCHED
         && matches!(input.mode, LoadMode::Vector | LoadMode::Adjacent)
         && task.reduces

@@ -19,7 +19,7 @@ fn cpu(device: &TestDevice) -> Option<Hardware> {
         return None;
     }
     let caches = device.client.properties().hardware.last_level_cache_size;
-    assert_eq!(hardware.passable_caches, caches, "{}", device.name);
+    assert_eq!(hardware.nontemporal_threshold, caches, "{}", device.name);
     Some(hardware)
 }
 
@@ -80,7 +80,7 @@ fn what_goes_past_the_caches_arrives() {
         // Whatever a call moves is more; what is no CPU stores it through its caches.
         let is_cpu = cpu(&device).is_some();
         let hardware = Hardware {
-            passable_caches: Some(0),
+            nontemporal_threshold: Some(0),
             ..hardware(&device.client)
         };
         for dtype in [DType::F32, DType::F16, DType::BF16, DType::F64] {
@@ -95,14 +95,14 @@ fn what_goes_past_the_caches_arrives() {
                 };
                 let inferred = plan(StrategyChoice::Inferred).unwrap();
                 assert!(
-                    !is_cpu || inferred.blueprint.output.past_caches,
+                    !is_cpu || inferred.blueprint.output.nontemporal,
                     "{inferred}: {desc:?}"
                 );
                 let case = Case::new(desc.clone(), 3);
                 let mut passed = 0;
                 for choice in choices(&device, &desc) {
                     let Ok(plan) = plan(choice) else { continue };
-                    passed += usize::from(plan.blueprint.output.past_caches);
+                    passed += usize::from(plan.blueprint.output.nontemporal);
                     let actual = case.run_within(&device.client, choice, &hardware).unwrap();
                     case.compare(&actual)
                         .unwrap_or_else(|error| panic!("{} {plan}: {error}", device.name));
@@ -124,7 +124,7 @@ fn gradients_of_more_than_the_caches_agree_with_central_differences() {
             continue;
         };
         let cols = 1024;
-        let Some(caches) = hardware.passable_caches else {
+        let Some(caches) = hardware.nontemporal_threshold else {
             println!("{}: skipped, nobody knows its caches", device.name);
             continue;
         };
@@ -145,7 +145,7 @@ fn gradients_of_more_than_the_caches_agree_with_central_differences() {
         let problem = desc.input_problem(desc.param_sums()).unwrap();
         let plan = plan_backward(&problem, &hardware, choice).unwrap();
         let access = plan.blueprint.input_gradient.unwrap();
-        assert!(access.past_caches, "{plan}");
+        assert!(access.nontemporal, "{plan}");
         BackwardCase::of(desc, 5).check(&device, choice).unwrap();
     }
 }

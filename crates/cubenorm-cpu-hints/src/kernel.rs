@@ -16,7 +16,7 @@ use super::{FetchOp, StorePastCachesOp, WaitForStoresOp};
 /// The crate's documentation has an example.
 #[cube]
 #[allow(unused_variables, reason = "an intrinsic reads them as it is expanded")]
-pub fn store_past_caches<T: Float, P: Size, S: Size>(
+pub fn store_nontemporal<T: Float, P: Size, S: Size>(
     place: &mut Vector<T, P>,
     value: Vector<T, S>,
 ) {
@@ -27,11 +27,11 @@ pub fn store_past_caches<T: Float, P: Size, S: Size>(
 }
 
 /// Completes the unit's [non-temporal stores](store_past_caches()), so others see them. Does
-/// nothing if `past_caches` is false.
+/// nothing if `nontemporal` is false.
 #[cube]
-pub fn wait_for_stores(#[comptime] past_caches: bool) {
+pub fn wait_for_stores(#[comptime] nontemporal: bool) {
     intrinsic!(|scope| {
-        if past_caches {
+        if nontemporal {
             scope.register(&WaitForStoresOp::new(scope.ctx_mut()));
         }
     })
@@ -40,7 +40,7 @@ pub fn wait_for_stores(#[comptime] past_caches: bool) {
 /// Prefetches the cache line of `place` for a later load, without waiting.
 ///
 /// It returns no data, but `place` must be within its tensor. The kernel compiles under the same
-/// conditions as with [`store_past_caches`](store_past_caches()). The crate's documentation has an
+/// conditions as with [`store_nontemporal`](store_past_caches()). The crate's documentation has an
 /// example.
 #[cube]
 #[allow(unused_variables, reason = "an intrinsic reads them as it is expanded")]
