@@ -8,7 +8,7 @@ use crate::epilogue::{
 };
 use crate::moments::RowStatistics;
 use crate::operand::{Optional, optional_start, row_start, store};
-use crate::source::{SourceRow, TypedSource, add_last, fetch_elements, read, shifted};
+use crate::source::{SourceRow, TypedSource, add_last, prefetch_elements, read, shifted};
 use crate::types::{One, Types};
 use crate::work::Item;
 
@@ -260,12 +260,12 @@ fn apply_together<T: Types>(
     bound: &mut Bound<'_, T>,
     #[comptime] blueprint: Blueprint,
 ) {
-    if comptime!(blueprint.fetches_next) {
+    if comptime!(blueprint.prefetch_next_row) {
         let next = rows_per_unit.next.as_ref().unwrap();
         #[unroll]
         for j in 0..count {
             let step = first + j * comptime!(blueprint.team.members as usize);
-            fetch_elements::<T>(bound.source, next, step, blueprint);
+            prefetch_elements::<T>(bound.source, next, step, blueprint);
         }
     }
     // Issues the loads before any store, since loads must not be reordered across stores.

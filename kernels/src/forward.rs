@@ -292,7 +292,7 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
                 statistics,
             });
         }
-        let next = if comptime!(blueprint.fetches_next) {
+        let next = if comptime!(blueprint.prefetch_next_row) {
             let next = item(round + 1, partition, blueprint.team);
             ComptimeOption::new_Some(source_start::<T>(
                 bound.source,

@@ -7,7 +7,7 @@
 //! 3. An address decodes such a row and column over that layout.
 
 use cubecl::prelude::*;
-use cubenorm_cpu_hints::{fetch, store_nontemporal};
+use cubenorm_cpu_hints::{prefetch, store_nontemporal};
 use cubenorm_core::{AccessBlueprint, Lanes, LoadMode};
 
 use crate::pairs::{pack, unpack};
@@ -230,7 +230,7 @@ pub(crate) fn load<T: Float, S: Size, A: Float, N: Size>(
 
 /// Prefetches the memory that [`load`] would read, if the lanes are contiguous.
 #[cube]
-pub(crate) fn fetch_step<T: Float, S: Size, N: Size>(
+pub(crate) fn prefetch_step<T: Float, S: Size, N: Size>(
     tensor: &Tensor<Vector<T, S>>,
     base: usize,
     step: usize,
@@ -239,9 +239,9 @@ pub(crate) fn fetch_step<T: Float, S: Size, N: Size>(
 ) {
     if comptime!(access.mode == LoadMode::Vector) {
         let place = vector_place::<T, S, N>(tensor, base, step, access, lanes);
-        fetch::<T, S>(&tensor[place]);
+        prefetch::<T, S>(&tensor[place]);
     } else if comptime!(access.mode == LoadMode::Adjacent) {
-        fetch::<T, S>(&tensor[base + step_offset::<T, S, N>(tensor, step, access, lanes)]);
+        prefetch::<T, S>(&tensor[base + step_offset::<T, S, N>(tensor, step, access, lanes)]);
     }
 }
 

@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 use cubenorm_core::{Blueprint, Hold, Lanes, ResidualPlace, Team};
 
 use crate::moments::lane_sum;
-use crate::operand::{Optional, fetch_step, load, optional_start, row_start};
+use crate::operand::{Optional, prefetch_step, load, optional_start, row_start};
 use crate::strategy::split::Partition;
 use crate::types::Types;
 
@@ -203,18 +203,18 @@ pub(crate) fn read_input<T: Types, E: Float>(
 
 /// Prefetches one step of input and residual.
 #[cube]
-pub(crate) fn fetch_elements<T: Types>(
+pub(crate) fn prefetch_elements<T: Types>(
     source: &Source<T::F, T::Input, T::Residual>,
     row: &SourceRow<T::A, T::N>,
     step: usize,
     #[comptime] blueprint: Blueprint,
 ) {
     let lanes = comptime!(blueprint.team.lanes);
-    fetch_step::<T::F, T::Input, T::N>(&source.input, row.input, step, blueprint.input, lanes);
+    prefetch_step::<T::F, T::Input, T::N>(&source.input, row.input, step, blueprint.input, lanes);
     if comptime!(blueprint.residual.is_some()) {
         let residual = source.residual.as_ref().unwrap();
         let access = comptime!(blueprint.residual.unwrap());
-        fetch_step::<T::F, T::Residual, T::N>(residual, row.residual, step, access, lanes);
+        prefetch_step::<T::F, T::Residual, T::N>(residual, row.residual, step, access, lanes);
     }
 }
 

@@ -104,7 +104,7 @@ fn run_from<T: Types>(
             exists: result.exists,
         });
     }
-    let next = if comptime!(blueprint.fetches_next) {
+    let next = if comptime!(blueprint.prefetch_next_row) {
         let next = rows_per_unit.next.as_ref().unwrap();
         let start = run_start::<T>(bound.source, next, run, blueprint);
         ComptimeOption::new_Some(further_row::<T>(&start, elements, blueprint))

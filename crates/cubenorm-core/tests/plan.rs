@@ -1767,7 +1767,7 @@ fn cpu_prefetches_next_row() {
     let inferred = StrategyChoice::Inferred;
     let fetches = |desc: &NormDesc, hardware: &Hardware, choice| {
         let plan = plan(desc, hardware, choice);
-        let fetches = plan.blueprint.fetches_next;
+        let fetches = plan.blueprint.prefetch_next_row;
         assert_eq!(
             plan.to_string().contains("next row fetched"),
             fetches,

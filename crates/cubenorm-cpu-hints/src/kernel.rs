@@ -44,7 +44,7 @@ pub fn wait_for_stores(#[comptime] nontemporal: bool) {
 /// example.
 #[cube]
 #[allow(unused_variables, reason = "an intrinsic reads them as it is expanded")]
-pub fn fetch<T: Float, S: Size>(place: &Vector<T, S>) {
+pub fn prefetch<T: Float, S: Size>(place: &Vector<T, S>) {
     intrinsic!(|scope| {
         let place = place.value(scope);
         scope.register(&FetchOp::new(scope.ctx_mut(), place));

@@ -37,7 +37,7 @@ mod lowering;
 use cubecl::ir::interfaces::side_effects::{MemoryEffect, MemoryEffectsOp};
 use cubecl::ir::prelude::*;
 use cubecl::ir::{CanMaterialize, HasSideEffects};
-pub use kernel::{fetch, store_nontemporal, wait_for_stores};
+pub use kernel::{prefetch, store_nontemporal, wait_for_stores};
 
 /// A non-temporal store.
 #[cube_op(name = "cubenorm.store_past_caches")]

@@ -252,7 +252,7 @@ pub struct Blueprint {
     pub folded: bool,
     /// True if the next row is prefetched into the caches of a CPU while the current one, which is
     /// reloaded, is normalized.
-    pub fetches_next: bool,
+    pub prefetch_next_row: bool,
     /// True if epsilon is added to the variance, false if to the deviation.
     pub epsilon_in_sqrt: bool,
     /// The activation.

@@ -220,7 +220,7 @@ impl fmt::Display for Plan {
         if self.blueprint.output.nontemporal {
             write!(f, ", stored past the caches")?;
         }
-        if self.blueprint.fetches_next {
+        if self.blueprint.prefetch_next_row {
             write!(f, ", the next row fetched")?;
         }
         write!(
@@ -372,7 +372,12 @@ pub fn plan_forward(
             && problem.params().all(is_constant)
             // A norm has two factors, whose product may not be finite.
             && !problem.statistics.is_norm(),
-        fetches_next: heuristic::fetches_next(access(&problem.input), &cut, &task, hardware),
+        prefetch_next_row: heuristic::prefetch_next_row(
+            access(&problem.input),
+            &cut,
+            &task,
+            hardware,
+        ),
         epsilon_in_sqrt: problem.epsilon.is_inside_sqrt(),
         activation: problem.activation.kind(),
         rows_per_unit: cut.rows_per_unit,

@@ -24,8 +24,8 @@ pub(super) use device::{SOFTWARE_STEPS, plane_size};
 pub(super) use dynamic::dynamic_items;
 pub(super) use hold::MERGED_OF_UNIT;
 pub(super) use nontemporal::{
-    fetches_next, is_nontemporal, is_nontemporal_before_tail, may_be_nontemporal,
-    may_be_nontemporal_before_tail,
+    is_nontemporal, is_nontemporal_before_tail, may_be_nontemporal, may_be_nontemporal_before_tail,
+    prefetch_next_row,
 };
 pub(super) use rows_per_unit::{
     MOST_ROWS_PER_UNIT, most_rows_with_tail, params_kept, rows_per_unit, tile,
