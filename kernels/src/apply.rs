@@ -199,7 +199,7 @@ pub(crate) fn apply_steps<T: Types>(
     #[comptime] blueprint: Blueprint,
 ) {
     let stride = comptime!(blueprint.team.members as usize);
-    let ahead = comptime!(blueprint.under_way);
+    let ahead = comptime!(blueprint.loads_in_flight);
     let mut done = 0usize;
     if comptime!(ahead > 1) {
         while done + comptime!(ahead - 1) < count {

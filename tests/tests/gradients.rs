@@ -626,7 +626,7 @@ fn steps_that_are_asked_for_at_once_are_all_there_is() {
                 }
                 let plan = plan_backward_for(&device.client, &case.desc, choice).unwrap();
                 let is_read_again = plan.blueprint.held_columns == Hold::Reread;
-                asked += usize::from(is_read_again && plan.blueprint.under_way > 1);
+                asked += usize::from(is_read_again && plan.blueprint.loads_in_flight > 1);
                 case.check(&device, choice).unwrap();
             }
         }

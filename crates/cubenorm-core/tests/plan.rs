@@ -491,26 +491,29 @@ fn vectors_cross_segments_if_much_wider() {
 
 #[test]
 fn reloaded_rows_have_several_loads_in_flight() {
-    let under_way = |desc: &NormDesc, hardware: &Hardware| {
+    let loads_in_flight = |desc: &NormDesc, hardware: &Hardware| {
         let input = BackwardDesc::new(desc.clone()).input_problem(ParamSums::Elsewhere);
         let back = plan_backward(&input.unwrap(), hardware, StrategyChoice::Inferred);
-        let forward = inferred(desc, hardware).blueprint.under_way;
-        (forward, back.unwrap().blueprint.under_way)
+        let forward = inferred(desc, hardware).blueprint.loads_in_flight;
+        (forward, back.unwrap().blueprint.loads_in_flight)
     };
     let gpu = Hardware::cuda(132);
     assert_eq!(
-        under_way(&layer_norm(512, 1 << 17, DType::F32), &gpu),
+        loads_in_flight(&layer_norm(512, 1 << 17, DType::F32), &gpu),
         (4, 2)
     );
     assert_eq!(
-        under_way(&layer_norm(512, 1 << 17, DType::BF16), &gpu),
+        loads_in_flight(&layer_norm(512, 1 << 17, DType::BF16), &gpu),
         (4, 4)
     );
     // Staged rows need no loads, a core has a cache, and unreduced rows are read once.
-    assert_eq!(under_way(&layer_norm(512, 4096, DType::F32), &gpu).0, 1);
+    assert_eq!(
+        loads_in_flight(&layer_norm(512, 4096, DType::F32), &gpu).0,
+        1
+    );
     let cpu = Hardware::cpu(2, 512);
     assert_eq!(
-        under_way(&layer_norm(512, 1 << 17, DType::F32), &cpu),
+        loads_in_flight(&layer_norm(512, 1 << 17, DType::F32), &cpu),
         (1, 1)
     );
     let channel = TensorDesc::contiguous([1, 64, 1, 1], DType::F32);
@@ -520,16 +523,16 @@ fn reloaded_rows_have_several_loads_in_flight() {
     };
     let input = TensorDesc::contiguous([64, 64, 56, 56], DType::F32);
     let desc = NormDesc::new(input, [0, 2, 3], given);
-    assert_eq!(under_way(&desc, &gpu), (1, 1));
+    assert_eq!(loads_in_flight(&desc, &gpu), (1, 1));
     // A unit of a CPU Vulkan driver loads ahead if several steps have the same parameters.
     let software = Hardware::software(2);
-    assert_eq!(under_way(&desc, &software), (4, 4));
+    assert_eq!(loads_in_flight(&desc, &software), (4, 4));
     let layer = layer_norm(512, 1 << 17, DType::F32);
-    assert_eq!(under_way(&layer, &software), (1, 1));
+    assert_eq!(loads_in_flight(&layer, &software), (1, 1));
     let input = TensorDesc::contiguous([16, 32, 10, 4096], DType::F32);
     let channels = TensorDesc::contiguous([32, 10, 1], DType::F32);
     let groups = NormDesc::new(input, [2, 3], Statistics::MeanVariance).with_scale(channels);
-    assert_eq!(under_way(&groups, &software), (4, 1));
+    assert_eq!(loads_in_flight(&groups, &software), (4, 1));
 }
 
 #[test]

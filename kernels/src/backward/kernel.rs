@@ -300,7 +300,7 @@ fn backward_items<T: Types, W: Size>(
         let members = comptime!(team.members as usize);
         if comptime!(blueprint.held_columns != Hold::Reread) {
             let vectors = comptime!(blueprint.held_vectors());
-            let together = comptime!(blueprint.under_way.min(vectors));
+            let together = comptime!(blueprint.loads_in_flight.min(vectors));
             #[unroll]
             for first in 0..comptime!(vectors.div_ceil(together)) {
                 let begin = comptime!(first * together);

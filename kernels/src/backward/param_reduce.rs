@@ -9,7 +9,7 @@ use crate::operand::{Optional, col_offset, row_offset};
 const BLOCK: usize = 64;
 
 /// Loads in flight.
-const UNDER_WAY: usize = 4;
+const LOADS_IN_FLIGHT: usize = 4;
 
 /// Sums `parts` vectors for each vector of outputs. Vectors run along x; `members` units along y
 /// share the parts of a vector. The cube's y selects the output: sums of the first begin at
@@ -53,18 +53,18 @@ pub(crate) fn param_reduce<A: Float, H: Float, N: Size>(
         while part < mine {
             let end = min(part + comptime!(BLOCK * members), mine);
             let mut block = zero;
-            while part + comptime!((UNDER_WAY - 1) * members) < end {
+            while part + comptime!((LOADS_IN_FLIGHT - 1) * members) < end {
                 let mut several = Sequence::<Vector<A, N>>::new();
                 #[unroll]
-                for i in 0..UNDER_WAY {
+                for i in 0..LOADS_IN_FLIGHT {
                     let at = part + comptime!(i * members);
                     several.push(part_of::<A, N>(sums, base, at, access));
                 }
                 #[unroll]
-                for i in 0..UNDER_WAY {
+                for i in 0..LOADS_IN_FLIGHT {
                     block += *several.index(i);
                 }
-                part += comptime!(UNDER_WAY * members);
+                part += comptime!(LOADS_IN_FLIGHT * members);
             }
             while part < end {
                 block += part_of::<A, N>(sums, base, part, access);

@@ -73,7 +73,7 @@ pub(super) fn pass_steps<T: Types>(
     #[comptime] blueprint: BackwardBlueprint,
 ) {
     let members = comptime!(blueprint.team.members as usize);
-    let ahead = comptime!(blueprint.under_way);
+    let ahead = comptime!(blueprint.loads_in_flight);
     let mut done = 0usize;
     if comptime!(ahead > 1) {
         while done + comptime!(ahead - 1) < share.count {

@@ -114,7 +114,7 @@ fn steps_that_are_asked_for_at_once_are_all_there_is() {
                     continue;
                 }
                 let plan = cubenorm_kernels::plan_for(&device.client, desc, choice).unwrap();
-                asked += usize::from(plan.blueprint.under_way > 1);
+                asked += usize::from(plan.blueprint.loads_in_flight > 1);
                 Case::new(desc.clone(), 17).check(&device, choice).unwrap();
             }
         }

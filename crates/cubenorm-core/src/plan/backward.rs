@@ -5,7 +5,7 @@ use std::fmt;
 use super::combine::between_launches;
 use super::footprint;
 use super::grid::{self, Cut, check_limits};
-use super::heuristic::{self, LONGEST_COLUMN_SUM, MOST_ROWS_PER_UNIT, STEPS_UNDER_WAY};
+use super::heuristic::{self, LONGEST_COLUMN_SUM, MAX_LOADS_IN_FLIGHT, MOST_ROWS_PER_UNIT};
 use super::task::Task;
 use super::{
     AccessBlueprint, Combine, Grid, Hardware, Hold, Knobs, Lanes, Level, Merge, PlanError, RowHeld,
@@ -51,11 +51,11 @@ const SHORT_ROW: usize = 2048;
 /// Units of a cube, and columns per unit, that leave too few registers for a converted f16/bf16
 /// row. 16,384 columns, f16, H200: ratio 0.85 if both passes convert the row.
 const CROWDED: u32 = 1024;
-const COLUMNS_UNDER_WAY: usize = 16;
+const COLUMNS_IN_FLIGHT: usize = 16;
 
 /// 32-bit values of loads in flight per unit that reloads its row. Batch norm, f16, H200, four
 /// steps vs. one: ratio 0.8 to 0.93.
-const NUMBERS_UNDER_WAY: usize = 16;
+const NUMBERS_IN_FLIGHT: usize = 16;
 
 /// Minimum units of a cube whose planes sum column segments; all of them write the row. Group norm,
 /// 16 channels of 1,024, f32, H200, one plane per channel vs. two: ratio 0.85.
@@ -116,7 +116,7 @@ pub struct BackwardBlueprint {
     pub held_scale: Hold,
     /// Loads in flight of a reloaded row: steps that are loaded before the first of them is
     /// written.
-    pub under_way: usize,
+    pub loads_in_flight: usize,
     /// Rows that a unit processes together, adding to the column sums once for all of them.
     pub rows_per_unit: usize,
     /// True if a row is reduced and written by different launches.
@@ -433,8 +433,8 @@ pub fn plan_backward(
             false => ColumnSums::default(),
         },
         held_columns: cut.held_columns,
-        under_way: match row {
-            RowKept::Reread => under_way(problem, &cut, vectors.width, hardware),
+        loads_in_flight: match row {
+            RowKept::Reread => loads_in_flight(problem, &cut, vectors.width, hardware),
             _ => 1,
         },
         row,
@@ -498,10 +498,15 @@ fn has_own_columns(cut: &Cut) -> bool {
 /// rows or with a CPU's cache.
 ///
 /// A unit of a CPU Vulkan driver has neither. Batch norm, lavapipe: ratio 0.72 to 0.86.
-fn under_way(problem: &BackwardProblem, cut: &Cut, width: usize, hardware: &Hardware) -> usize {
+fn loads_in_flight(
+    problem: &BackwardProblem,
+    cut: &Cut,
+    width: usize,
+    hardware: &Hardware,
+) -> usize {
     let is_alone = cut.team.level == Level::Unit;
     if is_alone && hardware.is_software() && !problem.weights() {
-        return (STEPS_UNDER_WAY / cut.rows_per_unit).max(1);
+        return (MAX_LOADS_IN_FLIGHT / cut.rows_per_unit).max(1);
     }
     // Layer norm over 96 channels, f32, H200, two steps vs. one: ratio 1.05 to 1.15.
     let is_short = cut.team.level == Level::Column && cut.grid.splits == 1;
@@ -509,7 +514,7 @@ fn under_way(problem: &BackwardProblem, cut: &Cut, width: usize, hardware: &Hard
     let holds_sums = cut.held_columns != Hold::Reread && cut.team.level != Level::Column;
     if holds_sums || !has_others && problem.reduces() {
         let numbers = 2 * width * problem.dtype.size() / 4;
-        return (NUMBERS_UNDER_WAY / numbers.max(1)).clamp(1, STEPS_UNDER_WAY);
+        return (NUMBERS_IN_FLIGHT / numbers.max(1)).clamp(1, MAX_LOADS_IN_FLIGHT);
     }
     1
 }
@@ -614,7 +619,7 @@ fn row_kept(problem: &BackwardProblem, cut: &Cut, wish: Option<RowHeld>) -> RowK
 fn is_wide(problem: &BackwardProblem, cut: &Cut) -> bool {
     let columns = cut.held_columns.vectors().unwrap_or(0) * cut.team.vector;
     let is_crowded = cut.team.members >= CROWDED;
-    problem.dtype.is_half() && (is_crowded || columns > COLUMNS_UNDER_WAY)
+    problem.dtype.is_half() && (is_crowded || columns > COLUMNS_IN_FLIGHT)
 }
 
 /// Staging of the scale from row to row. A load behind a row in flight would wait for that row.

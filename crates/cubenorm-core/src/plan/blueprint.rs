@@ -261,7 +261,7 @@ pub struct Blueprint {
     pub rows_per_unit: usize,
     /// Loads in flight of a reloaded row: steps that are loaded before the first of them is
     /// written.
-    pub under_way: usize,
+    pub loads_in_flight: usize,
     /// The input.
     pub input: AccessBlueprint,
     /// The residual.

@@ -381,7 +381,7 @@ pub fn plan_forward(
         epsilon_in_sqrt: problem.epsilon.is_inside_sqrt(),
         activation: problem.activation.kind(),
         rows_per_unit: cut.rows_per_unit,
-        under_way: heuristic::under_way(&cut, &task, same_params, hardware),
+        loads_in_flight: heuristic::loads_in_flight(&cut, &task, same_params, hardware),
         input: access(&problem.input),
         residual: optional(&problem.residual),
         residual_place: problem.residual_place,

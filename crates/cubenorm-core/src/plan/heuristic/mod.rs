@@ -31,8 +31,8 @@ pub(super) use rows_per_unit::{
     MOST_ROWS_PER_UNIT, most_rows_with_tail, params_kept, rows_per_unit, tile,
 };
 pub(super) use vectors::{
-    LEAST_RUN, NARROW_VECTOR, STEPS_UNDER_WAY, is_one_block, narrow_vector, narrower_columns,
-    under_way,
+    LEAST_RUN, MAX_LOADS_IN_FLIGHT, NARROW_VECTOR, is_one_block, loads_in_flight, narrow_vector,
+    narrower_columns,
 };
 
 use super::hardware::LANES;

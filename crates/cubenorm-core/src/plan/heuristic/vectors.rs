@@ -16,7 +16,7 @@ const FULL_CUBE: u32 = 1024;
 /// Loads in flight per unit of a team for a row that is reloaded, issued before the first store. If
 /// nothing is reduced, the first read is the only one, and more loads in flight are slower.
 /// Batch norm f16/bf16 H200, 1 -> 4 loads in flight: 1.03x to 1.49x faster.
-pub(in crate::plan) const STEPS_UNDER_WAY: usize = 4;
+pub(in crate::plan) const MAX_LOADS_IN_FLIGHT: usize = 4;
 
 /// Minimum bytes of a unit's adjacent columns: a plane then covers a whole cache line.
 const LEAST_OF_COLUMNS: usize = 4;
@@ -63,7 +63,7 @@ pub(in crate::plan) fn narrow_vector(cut: &Cut, task: &Task, hardware: &Hardware
 /// They pay off for teams that reduce. On CPU Vulkan they pay off for a unit that owns its row, if
 /// steps share their parameters.
 /// Batch norm lavapipe, provided statistics: 1.04x to 1.32x faster.
-pub(in crate::plan) fn under_way(
+pub(in crate::plan) fn loads_in_flight(
     cut: &Cut,
     task: &Task,
     same_params: bool,
@@ -74,7 +74,7 @@ pub(in crate::plan) fn under_way(
         Level::Plane | Level::Cube | Level::Column => task.reduces,
     };
     match cut.hold == Hold::Reread && pays {
-        true => (STEPS_UNDER_WAY / cut.rows_per_unit).max(1),
+        true => (MAX_LOADS_IN_FLIGHT / cut.rows_per_unit).max(1),
         false => 1,
     }
 }
