@@ -1,7 +1,7 @@
 //! Bodies of the forward [kernels](crate::kernel), for one row or several rows per unit.
 
 use cubecl::prelude::*;
-use cubenorm_core::{AccessBlueprint, Blueprint, Hold, Lanes, Level, WrittenStatistics};
+use cubenorm_core::{AccessBlueprint, Blueprint, Staging, Lanes, Level, WrittenStatistics};
 
 use crate::accumulate::{row_moments, spread, whole_moments};
 use crate::apply::{
@@ -10,7 +10,7 @@ use crate::apply::{
 };
 use crate::tail::{apply_run, takes_runs};
 use crate::epilogue::{FoldedRow, affine_step};
-use crate::held::{TypedHeld, hold};
+use crate::staged::{TypedStaged, staging};
 use crate::moments::{Moments, RowStatistics, Sums, finish, nothing_reduced, same};
 use crate::operand::{Optional, row_offset, row_start, store};
 use crate::scaled;
@@ -28,13 +28,13 @@ use crate::work::{Item, Share, item, my_share};
 /// the hardware prefetcher.
 ///
 /// `256 f32 AVX-512, 2 vs. 4: 1.1x to 1.25x faster`
-const HELD_CHAINS: usize = 2;
+const STAGED_CHAINS: usize = 2;
 
 /// Independent accumulators of a unit. A unit that shares its row hides latency by occupancy
 /// instead, and needs the registers.
 fn chains(blueprint: &Blueprint) -> usize {
     match blueprint.team.level {
-        Level::Unit => HELD_CHAINS,
+        Level::Unit => STAGED_CHAINS,
         Level::Plane | Level::Cube | Level::Column => 1,
     }
 }
@@ -48,7 +48,7 @@ fn chains(blueprint: &Blueprint) -> usize {
 ///
 /// `256 f32 AVX-512, first vector vs. all: 1.11x to 1.59x faster`
 fn shift_vectors(blueprint: &Blueprint) -> usize {
-    let vectors = blueprint.hold.vectors().unwrap_or(0);
+    let vectors = blueprint.staging.vectors().unwrap_or(0);
     match blueprint.team.level {
         Level::Unit => sample_steps(blueprint.team).min(vectors),
         Level::Plane | Level::Cube | Level::Column => vectors,
@@ -65,7 +65,7 @@ fn sampled_elements(blueprint: &Blueprint) -> Option<usize> {
 }
 
 /// Shift of a staged row of `count` elements: the mean of [`shift_vectors`], or 0 if it is not
-/// finite. [`held_moments`] corrects for its distance from the mean.
+/// finite. [`staged_moments`] corrects for its distance from the mean.
 ///
 /// For f16/bf16 it is the [first element](Blueprint::first_is_shift), which needs no reduction. It
 /// magnifies the rounding of the sum of `n` squares by at most `1 + n`. A unit stages at most 512
@@ -73,14 +73,14 @@ fn sampled_elements(blueprint: &Blueprint) -> Option<usize> {
 ///
 /// `32 to 192 f16 AVX-512, first element vs. first vector's mean: 1.05x to 1.2x faster`
 #[cube]
-fn held_shift<T: Types>(
-    held: &TypedHeld<T>,
+fn staged_shift<T: Types>(
+    staged: &TypedStaged<T>,
     share: &Share,
     count: T::A,
     #[comptime] blueprint: Blueprint,
 ) -> Vector<T::A, T::N> {
     if comptime!(blueprint.shifts && blueprint.first_is_shift) {
-        let first = first_lane::<T::A, T::N>(held.get(0usize, blueprint), blueprint.team);
+        let first = first_lane::<T::A, T::N>(staged.get(0usize, blueprint), blueprint.team);
         number_or_zero::<T::A, T::N>(first)
     } else if comptime!(blueprint.shifts) {
         let vectors = comptime!(shift_vectors(&blueprint));
@@ -97,7 +97,7 @@ fn held_shift<T: Types>(
         for i in 0..vectors {
             if comptime!(sampled.is_some()) || i < share.count {
                 // Weighted one by one, because their sum may overflow.
-                means.plain[comptime!(i % chains)] += held.get(i, blueprint) * weight;
+                means.plain[comptime!(i % chains)] += staged.get(i, blueprint) * weight;
             }
         }
         let mine = means.total(elements, chains).mean;
@@ -109,20 +109,20 @@ fn held_shift<T: Types>(
 
 /// Moments of a staged row of `count` elements, relative to its shift.
 #[cube]
-fn held_moments<T: Types>(
-    held: &TypedHeld<T>,
+fn staged_moments<T: Types>(
+    staged: &TypedStaged<T>,
     row: &SourceRow<T::A, T::N>,
     share: &Share,
     count: T::A,
     #[comptime] blueprint: Blueprint,
 ) -> Moments<T::A, T::N> {
-    let vectors = comptime!(blueprint.hold.vectors().unwrap_or(0));
+    let vectors = comptime!(blueprint.staging.vectors().unwrap_or(0));
     let chains = comptime!(chains(&blueprint).min(vectors));
     let mut sums = Sums::<T::A, T::N>::zeros(chains);
     #[unroll]
     for i in 0..vectors {
         if i < share.count {
-            let deviation = shifted::<T::A, T::N>(held.get(i, blueprint), row, blueprint);
+            let deviation = shifted::<T::A, T::N>(staged.get(i, blueprint), row, blueprint);
             let chain = comptime!(i % chains);
             sums.plain[chain] += deviation;
             sums.products[chain] += spread::<T::A, T::N>(deviation, blueprint);
@@ -130,7 +130,7 @@ fn held_moments<T: Types>(
     }
     let mine = sums.total(count, chains);
     if comptime!(blueprint.statistics.is_norm()) {
-        let scaled = scaled::held::<T>(mine.m2, held, share, count, blueprint);
+        let scaled = scaled::staged::<T>(mine.m2, staged, share, count, blueprint);
         merge_team::<T::A, T::N>(&scaled, blueprint.team)
     } else {
         whole_moments::<T>(&mine, count, blueprint)
@@ -213,11 +213,11 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
     if comes {
         let share = my_share(first.part, partition, blueprint.team);
         let stride = comptime!(blueprint.team.members as usize);
-        let is_held = comptime!(blueprint.hold != Hold::Reread);
+        let is_staged_row = comptime!(blueprint.staging != Staging::Reload);
         let mut items = Sequence::<Item>::new();
         let mut sources = Sequence::<SourceRow<T::A, T::N>>::new();
         let mut written = Sequence::<ResultRow<T::A, T::N>>::new();
-        let mut held = Sequence::<TypedHeld<T>>::new();
+        let mut staged = Sequence::<TypedStaged<T>>::new();
         // Issues all loads of staged rows, and locates their outputs, before the first use.
         #[unroll]
         for r in 0..blueprint.rows_per_unit {
@@ -228,8 +228,8 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
                 ..blueprint
             });
             let source_row = source_row::<T>(bound.source, item.row, partition, samples);
-            if is_held {
-                held.push(hold::<T>(
+            if is_staged_row {
+                staged.push(staging::<T>(
                     bound.source,
                     &source_row,
                     &share,
@@ -260,8 +260,8 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
             } else {
                 ComptimeOption::<Combined<T::A, T::N>>::new_None()
             };
-            let shift = if is_held {
-                held_shift::<T>(held.index(r), &share, count, blueprint)
+            let shift = if is_staged_row {
+                staged_shift::<T>(staged.index(r), &share, count, blueprint)
             } else if comptime!(blueprint.team.segmented) {
                 of_segments.as_ref().unwrap().shift
             } else {
@@ -280,8 +280,8 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
                 } else if comptime!(blueprint.split) {
                     let parts = parts.as_ref().unwrap();
                     merge_parts::<T::A, T::N, W>(parts, item.group, partition, blueprint.team)
-                } else if is_held {
-                    held_moments::<T>(held.index(r), &source_row, &share, count, blueprint)
+                } else if is_staged_row {
+                    staged_moments::<T>(staged.index(r), &source_row, &share, count, blueprint)
                 } else {
                     row_moments::<T>(bound.source, &source_row, &share, partition, blueprint)
                 };
@@ -310,8 +310,8 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
         };
         // Plans with several rows per unit require that these share all parameters.
         let any = &rows_per_unit.written.index(0usize).affine;
-        if is_held {
-            let vectors = comptime!(blueprint.hold.vectors().unwrap_or(0));
+        if is_staged_row {
+            let vectors = comptime!(blueprint.staging.vectors().unwrap_or(0));
             #[unroll]
             for i in 0..vectors {
                 if i < share.count {
@@ -320,7 +320,7 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
                     let mut values = Sequence::<Vector<T::A, T::N>>::new();
                     #[unroll]
                     for r in 0..blueprint.rows_per_unit {
-                        values.push(held.index(r).get(i, blueprint));
+                        values.push(staged.index(r).get(i, blueprint));
                     }
                     apply_rows::<T>(&values, 0usize, step, &own, &rows_per_unit, bound, blueprint);
                 }

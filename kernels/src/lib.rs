@@ -9,7 +9,7 @@
 //! | `operand` | addresses, loads and stores; no other module indexes a tensor |
 //! | `pairs` | f16 pairs packed in 32-bit words |
 //! | `source` | reader of a row: input, residual, and the shift of the shifted-data variance |
-//! | `held` | registers and shared memory that stage a row between two passes |
+//! | `staged` | registers and shared memory that stage a row between two passes |
 //! | `accumulate` | per-unit statistics of a row that is read from memory |
 //! | `moments` | partial statistics and their merge (Chan, Golub, LeVeque) |
 //! | `scaled` | sums of a vector norm that would overflow or underflow |
@@ -35,7 +35,7 @@ mod tail;
 mod epilogue;
 mod forward;
 mod backward;
-mod held;
+mod staged;
 mod kernel;
 mod launch;
 mod moments;

@@ -10,7 +10,7 @@ use cubecl::prelude::*;
 use cubenorm_core::Blueprint;
 
 use crate::accumulate::spread;
-use crate::held::TypedHeld;
+use crate::staged::TypedStaged;
 use crate::moments::Moments;
 use crate::source::{SourceRow, TypedSource, read};
 use crate::types::Types;
@@ -135,14 +135,14 @@ pub(crate) fn block<T: Types>(
 
 /// Sum of a unit's staged elements: `plain` if that is exact, else computed with a scale.
 #[cube]
-pub(crate) fn held<T: Types>(
+pub(crate) fn staged<T: Types>(
     plain: Vector<T::A, T::N>,
-    held: &TypedHeld<T>,
+    staged: &TypedStaged<T>,
     share: &Share,
     count: T::A,
     #[comptime] blueprint: Blueprint,
 ) -> Moments<T::A, T::N> {
-    let vectors = comptime!(blueprint.hold.vectors().unwrap_or(0));
+    let vectors = comptime!(blueprint.staging.vectors().unwrap_or(0));
     let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
     let mut scale = Vector::<T::A, T::N>::new(T::A::new(1.0));
     let mut sum = plain;
@@ -151,7 +151,7 @@ pub(crate) fn held<T: Types>(
         #[unroll]
         for i in 0..vectors {
             if i < share.count {
-                largest = larger::<T::A, T::N>(largest, held.get(i, blueprint));
+                largest = larger::<T::A, T::N>(largest, staged.get(i, blueprint));
             }
         }
         scale = scale_of::<T::A, T::N>(largest);
@@ -160,7 +160,7 @@ pub(crate) fn held<T: Types>(
         #[unroll]
         for i in 0..vectors {
             if i < share.count {
-                sum += spread::<T::A, T::N>(held.get(i, blueprint) * inverse, blueprint);
+                sum += spread::<T::A, T::N>(staged.get(i, blueprint) * inverse, blueprint);
             }
         }
     }

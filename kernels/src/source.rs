@@ -1,7 +1,7 @@
 //! Reader of a row: the input, plus the residual if it is added before normalizing.
 
 use cubecl::prelude::*;
-use cubenorm_core::{Blueprint, Hold, Lanes, ResidualPlace, Team};
+use cubenorm_core::{Blueprint, Staging, Lanes, ResidualPlace, Team};
 
 use crate::moments::lane_sum;
 use crate::operand::{Optional, prefetch_step, load, optional_start, row_start};
@@ -143,7 +143,7 @@ pub(crate) fn source_row<T: Types>(
     let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
     let start = source_start::<T>(source, row, cols, blueprint);
     // A staged row samples its shift from the staged elements.
-    if comptime!(blueprint.shifts && blueprint.hold == Hold::Reread) {
+    if comptime!(blueprint.shifts && blueprint.staging == Staging::Reload) {
         // First element, or the mean of the first few. The first element suffices for f16/bf16 rows
         // that one unit owns, since later blocks use the mean so far.
         //

@@ -1,7 +1,7 @@
 //! What a device can be told to run.
 
 use cubenorm_core::{
-    BackwardDesc, Hardware, Hold, Knobs, Level, NormDesc, Strategy, StrategyChoice, Team, knobs,
+    BackwardDesc, Hardware, Knobs, Level, NormDesc, Staging, Strategy, StrategyChoice, Team, knobs,
 };
 use cubenorm_kernels::{hardware, plan_backward_for, plan_for};
 
@@ -35,22 +35,22 @@ fn strategies(device: &TestDevice) -> [Knobs; Strategy::ALL.len()] {
 }
 
 /// Whether units of a team share memory, which not every driver can be trusted with.
-fn shares(team: &Team, hold: Hold) -> bool {
-    matches!(team.level, Level::Cube | Level::Column) || hold.places().1 > 0
+fn shares(team: &Team, staging: Staging) -> bool {
+    matches!(team.level, Level::Cube | Level::Column) || staging.places().1 > 0
 }
 
 /// Whether a choice can run a description on a device.
 pub fn runs(device: &TestDevice, desc: &NormDesc, choice: StrategyChoice) -> bool {
     plan_for(&device.client, desc, choice).is_ok_and(|plan| {
         let blueprint = plan.blueprint;
-        device.shares_memory() || !shares(&blueprint.team, blueprint.hold)
+        device.shares_memory() || !shares(&blueprint.team, blueprint.staging)
     })
 }
 
 /// The same of a gradient.
 pub fn gradient_runs(device: &TestDevice, desc: &BackwardDesc, choice: StrategyChoice) -> bool {
     plan_backward_for(&device.client, desc, choice)
-        .is_ok_and(|plan| device.shares_memory() || !shares(&plan.blueprint.team, Hold::Reread))
+        .is_ok_and(|plan| device.shares_memory() || !shares(&plan.blueprint.team, Staging::Reload))
 }
 
 /// The analytic choice and each strategy, as far as a device can run them.

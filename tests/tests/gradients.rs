@@ -1,8 +1,9 @@
 //! Gradients of the kernels against central differences of the f64 reference, on every runtime.
 
 use cubenorm_core::{
-    Activation, BackwardDesc, BackwardPlan, DType, Epsilon, Hold, Knobs, Layout, NormDesc,
-    ParamSums, RowHeld, RowKept, Statistics, Strategy, StrategyChoice, TensorDesc, sums_on,
+    Activation, BackwardDesc, BackwardPlan, DType, Epsilon, Knobs, Layout, NormDesc, ParamSums,
+    RowBuffering, Staging, StagingPreference, Statistics, Strategy, StrategyChoice, TensorDesc,
+    sums_on,
 };
 use cubenorm_kernels::{hardware, plan_backward_for, supports};
 use cubenorm_tests::activations::activations;
@@ -625,7 +626,7 @@ fn steps_that_are_asked_for_at_once_are_all_there_is() {
                     continue;
                 }
                 let plan = plan_backward_for(&device.client, &case.desc, choice).unwrap();
-                let is_read_again = plan.blueprint.held_columns == Hold::Reread;
+                let is_read_again = plan.blueprint.staged_columns == Staging::Reload;
                 asked += usize::from(is_read_again && plan.blueprint.loads_in_flight > 1);
                 case.check(&device, choice).unwrap();
             }
@@ -650,13 +651,13 @@ fn teams_that_stay_hold_the_sums_of_columns() {
                 &[cols],
             );
             let case = BackwardCase::of(BackwardDesc::new(desc), 4);
-            let (mut held, mut shared_rows) = (0, 0);
+            let (mut staged, mut shared_rows) = (0, 0);
             for (strategy, row, cluster_size) in [
                 (Strategy::Cube, None, None),
                 (Strategy::Plane, None, None),
-                (Strategy::Cube, Some(RowHeld::Shared), None),
+                (Strategy::Cube, Some(StagingPreference::Shared), None),
                 (Strategy::Cube, None, Some(2)),
-                (Strategy::Cube, Some(RowHeld::Reread), Some(4)),
+                (Strategy::Cube, Some(StagingPreference::Reload), Some(4)),
             ] {
                 let choice = StrategyChoice::Forced(Knobs {
                     plane_size: device.plane_size,
@@ -668,26 +669,26 @@ fn teams_that_stay_hold_the_sums_of_columns() {
                     continue;
                 }
                 let plan = plan_backward_for(&device.client, &case.desc, choice).unwrap();
-                let place = plan.blueprint.held_columns;
-                held += usize::from(place != Hold::Reread);
+                let place = plan.blueprint.staged_columns;
+                staged += usize::from(place != Staging::Reload);
                 let has_peers = plan.blueprint.team.cluster_size > 1;
                 shared_rows += usize::from(has_peers);
-                if row == Some(RowHeld::Shared) && device.shares_memory() {
-                    let is_shared = matches!(place, Hold::Shared(_));
-                    assert!(is_shared || place == Hold::Reread, "{place}");
+                if row == Some(StagingPreference::Shared) && device.shares_memory() {
+                    let is_shared = matches!(place, Staging::Shared(_));
+                    assert!(is_shared || place == Staging::Reload, "{place}");
                 }
                 case.check(&device, choice).unwrap();
             }
             let is_cpu = hardware(&device.client).cpu_cores.is_some();
             let may_hold = device.shares_memory() && !is_cpu;
             match may_hold {
-                true => assert!(held > 0, "{}: {rows}x{cols}", device.name),
+                true => assert!(staged > 0, "{}: {rows}x{cols}", device.name),
                 false => println!("{}: skipped, no team of it holds sums", device.name),
             }
             let talk = hardware(&device.client).inter_cube_atomics;
             assert_eq!(shared_rows > 0, may_hold && talk, "{}", device.name);
             println!(
-                "{}: {rows}x{cols}: {held} strategies hold them, {shared_rows} of cubes that share rows",
+                "{}: {rows}x{cols}: {staged} strategies hold them, {shared_rows} of cubes that share rows",
                 device.name
             );
         }
@@ -727,7 +728,7 @@ fn columns_of_units_hold_the_sums_of_channels() {
                     ..norm(&shape, &[1], Statistics::MeanVariance, dtype)
                 };
                 let case = BackwardCase::of(BackwardDesc::new(desc), 23);
-                for row in [RowHeld::Registers, RowHeld::Reread] {
+                for row in [StagingPreference::Registers, StagingPreference::Reload] {
                     let choice = StrategyChoice::Forced(Knobs {
                         row: Some(row),
                         ..Strategy::Column.into()
@@ -736,10 +737,10 @@ fn columns_of_units_hold_the_sums_of_channels() {
                         continue;
                     }
                     let plan = plan_backward_for(&device.client, &case.desc, choice).unwrap();
-                    let held = plan.blueprint.held_columns;
-                    assert_ne!(held, Hold::Reread, "{}: {plan}", device.name);
+                    let staged = plan.blueprint.staged_columns;
+                    assert_ne!(staged, Staging::Reload, "{}: {plan}", device.name);
                     match plan.blueprint.row {
-                        RowKept::Held => held_rows += 1,
+                        RowBuffering::Single => held_rows += 1,
                         _ => read_again += 1,
                     }
                     rounds = rounds.max(plan.grid.groups_per_team);
@@ -793,7 +794,7 @@ fn wide_rows_of_halves_take_turns_in_two_rooms() {
                         .with_activation(activation);
                     BackwardCase::new(desc, 8)
                 };
-                let choice = StrategyChoice::Forced(knobs(RowHeld::Shared));
+                let choice = StrategyChoice::Forced(knobs(StagingPreference::Shared));
                 let many = plan_backward_for(&device.client, &of(1028).desc, choice).unwrap();
                 // The last team of an odd number of rounds has fewer rows; as many as four for each would be shared out
                 // among more teams.
@@ -802,15 +803,15 @@ fn wide_rows_of_halves_take_turns_in_two_rooms() {
                     5 => (5 * teams - 2) | 1,
                     _ => rounds * teams,
                 });
-                let (plan, actual) = all_of(&device, &case, knobs(RowHeld::Shared));
-                let (again, expected) = all_of(&device, &case, knobs(RowHeld::Reread));
-                assert_eq!(plan.blueprint.row, RowKept::InTurn, "{plan}");
-                assert_eq!(again.blueprint.row, RowKept::Reread, "{again}");
+                let (plan, actual) = all_of(&device, &case, knobs(StagingPreference::Shared));
+                let (again, expected) = all_of(&device, &case, knobs(StagingPreference::Reload));
+                assert_eq!(plan.blueprint.row, RowBuffering::DoubleBuffer, "{plan}");
+                assert_eq!(again.blueprint.row, RowBuffering::Reload, "{again}");
                 assert_close(&plan, &actual, &expected, dtype);
-                match plan.blueprint.held_scale {
-                    Hold::Registers(_) => in_registers += 1,
-                    Hold::Shared(_) => in_shared += 1,
-                    held => panic!("{plan}: {held:?}"),
+                match plan.blueprint.staged_scale {
+                    Staging::Registers(_) => in_registers += 1,
+                    Staging::Shared(_) => in_shared += 1,
+                    staged => panic!("{plan}: {staged:?}"),
                 }
                 assert_eq!(plan.grid.groups_per_team, rounds, "{plan}");
             }
@@ -836,7 +837,7 @@ fn rows_of_one_large_number_are_normalized_to_nothing() {
             });
             let turns = Knobs {
                 units: Some(64),
-                row: Some(RowHeld::Shared),
+                row: Some(StagingPreference::Shared),
                 plane_size: device.plane_size,
                 ..Strategy::Cube.into()
             };

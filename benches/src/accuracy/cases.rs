@@ -184,13 +184,13 @@ impl Case {
         let parameters = self.parameters();
         let mut near = |center: f64, wanted: bool| {
             let values = (0..parameters).map(|_| center + 0.25 * draw.normal());
-            wanted.then(|| self.hold(values.collect()))
+            wanted.then(|| self.staging(values.collect()))
         };
         let has_scale = self.op != Op::MeanVarianceNorm;
         let scale = near(1.0, has_scale);
         let bias = near(0.0, has_scale && self.op != Op::RmsNorm);
         let mut data = Data {
-            input: self.hold(input),
+            input: self.staging(input),
             scale,
             bias,
             mean: None,
@@ -202,8 +202,8 @@ impl Case {
         };
         if self.op == Op::BatchNorm {
             let (mean, variance) = self.given(&data.input, &mut draw);
-            data.mean = Some(self.hold(mean));
-            data.variance = Some(self.hold(variance));
+            data.mean = Some(self.staging(mean));
+            data.variance = Some(self.staging(variance));
         }
         data
     }
@@ -258,7 +258,7 @@ impl Case {
         }
     }
 
-    fn hold(&self, values: Vec<f64>) -> Vec<f64> {
+    fn staging(&self, values: Vec<f64>) -> Vec<f64> {
         let rounded = |value| rounded(value, self.dtype);
         values.into_iter().map(rounded).collect()
     }

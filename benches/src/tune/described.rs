@@ -10,7 +10,7 @@ use cubecl::{
     future::block_on,
 };
 use cubenorm_core::{
-    BackwardDesc, DType, Epsilon, Hold, Knobs, Layout, NormDesc, RowKept, Statistics,
+    BackwardDesc, DType, Epsilon, Knobs, Layout, NormDesc, RowBuffering, Staging, Statistics,
     StrategyChoice, TensorDesc, WrittenStatistics, backward_candidates, forward_candidates,
     input_problem_on, knobs, problem_on, sums_on,
 };
@@ -186,13 +186,14 @@ impl Described {
             None => {
                 let plan = plan_for(&self.client, &self.norm, analytic.into())?;
                 let reduces = plan.blueprint.statistics.reduces();
-                let again = reduces && plan.blueprint.hold == Hold::Reread;
+                let again = reduces && plan.blueprint.staging == Staging::Reload;
                 (serde_json::to_value(&self.norm)?, usize::from(again))
             }
             Some(desc) => {
                 let plan = plan_backward_for(&self.client, desc, analytic.into())?;
                 // Input and gradient.
-                let reads_again = plan.blueprint.reduces && plan.blueprint.row == RowKept::Reread;
+                let reads_again =
+                    plan.blueprint.reduces && plan.blueprint.row == RowBuffering::Reload;
                 let again = 2 * usize::from(reads_again);
                 (serde_json::to_value(desc)?, again)
             }

@@ -54,10 +54,10 @@ pub use error::NormError;
 pub use layout::{Layout, MAX_RANK, TensorDesc};
 pub use plan::{
     AccessBlueprint, BLOCK, BackwardBlueprint, BackwardError, BackwardLaunch, BackwardPlan,
-    BackwardSchedule, Blueprint, Buffer, Combine, Extent, Footprint, Grid, Hardware, Hold, Kernel,
-    Knobs, Lanes, Level, LoadMode, Merge, ParamReduce, Partials, Plan, PlanError, ROUNDS, RowHeld,
-    RowKept, SUMS, SharedMemory, Strategy, StrategyChoice, Team, backward_candidates,
-    forward_candidates, input_problem_on, knobs, plan_backward, plan_forward, problem_on,
-    schedule_backward, sums_on,
+    BackwardSchedule, Blueprint, Buffer, Combine, Extent, Footprint, Grid, Hardware, Kernel, Knobs,
+    Lanes, Level, LoadMode, Merge, ParamReduce, Partials, Plan, PlanError, ROUNDS, RowBuffering,
+    SUMS, SharedMemory, Staging, StagingPreference, Strategy, StrategyChoice, Team,
+    backward_candidates, forward_candidates, input_problem_on, knobs, plan_backward, plan_forward,
+    problem_on, schedule_backward, sums_on,
 };
 pub use problem::{Access, Dim, NormProblem, StatisticsKind};

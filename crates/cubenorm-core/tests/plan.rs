@@ -1,10 +1,10 @@
 //! Plans of problems on described devices, without real ones.
 
 use cubenorm_core::{
-    BackwardDesc, BackwardPlan, DType, Grid, Hardware, Hold, Knobs, Lanes, Layout, Level, LoadMode,
-    NormDesc, ParamSums, Plan, PlanError, RowHeld, RowKept, Statistics, Strategy, StrategyChoice,
-    TensorDesc, WrittenStatistics, forward_candidates, input_problem_on, knobs, plan_backward,
-    plan_forward, problem_on, sums_on,
+    BackwardDesc, BackwardPlan, DType, Grid, Hardware, Knobs, Lanes, Layout, Level, LoadMode,
+    NormDesc, ParamSums, Plan, PlanError, RowBuffering, Staging, StagingPreference, Statistics,
+    Strategy, StrategyChoice, TensorDesc, WrittenStatistics, forward_candidates, input_problem_on,
+    knobs, plan_backward, plan_forward, problem_on, sums_on,
 };
 use proptest::prelude::*;
 
@@ -73,23 +73,23 @@ fn rows_per_unit_fit_registers() {
 #[test]
 fn core_stages_rows_that_fit_registers() {
     let hardware = Hardware::cpu(2, 512);
-    let held = |cols, dtype| {
+    let staged = |cols, dtype| {
         let blueprint = inferred(&layer_norm(2048, cols, dtype), &hardware).blueprint;
         (
-            blueprint.hold,
+            blueprint.staging,
             blueprint.rows_per_unit,
             blueprint.team.vector,
         )
     };
-    assert_eq!(held(96, DType::F32), (Hold::Registers(6), 2, 16));
-    assert_eq!(held(96, DType::F16), (Hold::Registers(6), 4, 16));
-    assert_eq!(held(128, DType::F32), (Hold::Registers(8), 1, 16));
-    assert_eq!(held(256, DType::F32), (Hold::Registers(16), 1, 16));
-    assert_eq!(held(256, DType::BF16), (Hold::Registers(16), 2, 16));
-    assert_eq!(held(272, DType::F32), (Hold::Reread, 1, 16));
+    assert_eq!(staged(96, DType::F32), (Staging::Registers(6), 2, 16));
+    assert_eq!(staged(96, DType::F16), (Staging::Registers(6), 4, 16));
+    assert_eq!(staged(128, DType::F32), (Staging::Registers(8), 1, 16));
+    assert_eq!(staged(256, DType::F32), (Staging::Registers(16), 1, 16));
+    assert_eq!(staged(256, DType::BF16), (Staging::Registers(16), 2, 16));
+    assert_eq!(staged(272, DType::F32), (Staging::Reload, 1, 16));
     // Rows that need too many narrow vectors use vectors as wide as in memory.
-    assert_eq!(held(384, DType::F16), (Hold::Registers(12), 1, 32));
-    assert_eq!(held(544, DType::F16), (Hold::Reread, 1, 32));
+    assert_eq!(staged(384, DType::F16), (Staging::Registers(12), 1, 32));
+    assert_eq!(staged(544, DType::F16), (Staging::Reload, 1, 32));
 }
 
 #[test]
@@ -235,12 +235,12 @@ fn gpu_uses_plane_for_short_and_cube_for_long_rows() {
     let h200 = Hardware::cuda(132);
     let short = inferred(&layer_norm(4096, 512, DType::F32), &h200);
     assert_eq!(short.strategy, Strategy::Plane);
-    assert_eq!(short.blueprint.hold, Hold::Registers(4));
+    assert_eq!(short.blueprint.staging, Staging::Registers(4));
     let long = inferred(&layer_norm(4096, 8192, DType::BF16), &h200);
     assert_eq!(long.strategy, Strategy::Cube);
     assert_eq!(long.blueprint.team.vector, 8);
     assert_eq!(long.grid.cube_dim, [256, 1, 1]);
-    assert_eq!(long.blueprint.hold, Hold::Registers(4));
+    assert_eq!(long.blueprint.staging, Staging::Registers(4));
     let few = inferred(&layer_norm(2, 1 << 24, DType::F32), &h200);
     assert_eq!(few.strategy, Strategy::Split);
 }
@@ -378,7 +378,7 @@ fn cpu_vulkan_packs_f16_pairs() {
     }
     // Shared memory has space for unpacked rows only.
     let staged = Knobs {
-        row: Some(RowHeld::Shared),
+        row: Some(StagingPreference::Shared),
         ..Strategy::Cube.into()
     };
     let staged = modes(&halves, &software, staged.into());
@@ -542,18 +542,18 @@ fn column_cubes_stage_or_shorten_rows() {
         let input = TensorDesc::contiguous([4096, channels, 784], dtype);
         let plan = inferred(&NormDesc::new(input, [1], Statistics::MeanVariance), &gpu);
         let [x, y, _] = plan.grid.cube_dim;
-        (x, y, plan.blueprint.team.vector, plan.blueprint.hold)
+        (x, y, plan.blueprint.team.vector, plan.blueprint.staging)
     };
-    assert_eq!(cube(96, DType::F32), (32, 8, 2, Hold::Registers(12)));
-    assert_eq!(cube(192, DType::F32), (16, 16, 2, Hold::Registers(12)));
-    assert_eq!(cube(384, DType::F32), (8, 32, 2, Hold::Registers(12)));
+    assert_eq!(cube(96, DType::F32), (32, 8, 2, Staging::Registers(12)));
+    assert_eq!(cube(192, DType::F32), (16, 16, 2, Staging::Registers(12)));
+    assert_eq!(cube(384, DType::F32), (8, 32, 2, Staging::Registers(12)));
     // More units stage more.
-    assert_eq!(cube(768, DType::F32), (8, 64, 2, Hold::Registers(12)));
+    assert_eq!(cube(768, DType::F32), (8, 64, 2, Staging::Registers(12)));
     // Too many to stage, or bf16, which does not pay: several steps for each unit.
-    assert_eq!(cube(3072, DType::F32), (8, 32, 4, Hold::Reread));
-    assert_eq!(cube(192, DType::BF16), (32, 8, 4, Hold::Reread));
-    assert_eq!(cube(384, DType::BF16), (16, 16, 4, Hold::Reread));
-    assert_eq!(cube(768, DType::BF16), (8, 32, 4, Hold::Reread));
+    assert_eq!(cube(3072, DType::F32), (8, 32, 4, Staging::Reload));
+    assert_eq!(cube(192, DType::BF16), (32, 8, 4, Staging::Reload));
+    assert_eq!(cube(384, DType::BF16), (16, 16, 4, Staging::Reload));
+    assert_eq!(cube(768, DType::BF16), (8, 32, 4, Staging::Reload));
 }
 
 #[test]
@@ -748,17 +748,17 @@ proptest! {
         // With a dynamic schedule, items remain after the first request of every team.
         prop_assert_eq!(at_first < items, plan.blueprint.team.dynamic, "{}", plan);
         prop_assert!(plan.grid.groups_per_team.is_multiple_of(plan.blueprint.rows_per_unit), "{plan}");
-        if let Some(vectors) = plan.blueprint.hold.vectors() {
+        if let Some(vectors) = plan.blueprint.staging.vectors() {
             let members = plan.blueprint.team.members as usize;
             prop_assert!(vectors * members >= plan.grid.steps_per_split, "{plan}");
         }
-        let (_, vectors) = plan.blueprint.hold.places();
+        let (_, vectors) = plan.blueprint.staging.places();
         if vectors > 0 {
-            let held = match plan.blueprint.holds_input() {
+            let staged = match plan.blueprint.stages_input() {
                 true => dtype,
                 false => dtype.accumulation(),
             };
-            let bytes = vectors * units as usize * vector * held.size();
+            let bytes = vectors * units as usize * vector * staged.size();
             prop_assert!(bytes <= hardware.max_shared_memory, "{plan}");
         }
     }
@@ -810,11 +810,11 @@ fn impossible_knobs_become_nearest_possible() {
     });
     assert_eq!(large.grid.cube_dim, [1024, 1, 1]);
     // 128 vectors per unit of a plane exceed its registers.
-    let held = with(Knobs {
-        row: Some(RowHeld::Registers),
+    let staged = with(Knobs {
+        row: Some(StagingPreference::Registers),
         ..Strategy::Plane.into()
     });
-    assert_eq!(held.blueprint.hold, Hold::Reread);
+    assert_eq!(staged.blueprint.staging, Staging::Reload);
     let bare = desc.clone().with_scale(None).with_bias(None);
     let rows_per_unit = Knobs {
         rows_per_unit: Some(4),
@@ -873,25 +873,29 @@ fn gpu_stages_rows_that_fit() {
         let problem = layer_norm(rows, cols, dtype).problem().unwrap();
         plan_forward(&problem, &hopper, StrategyChoice::Inferred).unwrap()
     };
-    let both = |registers, shared| Hold::Both { registers, shared };
-    for (cols, dtype, hold) in [
-        (8192, DType::F32, Hold::Registers(4)),
+    let both = |registers, shared| Staging::Mixed { registers, shared };
+    for (cols, dtype, staging) in [
+        (8192, DType::F32, Staging::Registers(4)),
         (16384, DType::F32, both(8, 8)),
-        (32768, DType::F32, Hold::Registers(8)),
+        (32768, DType::F32, Staging::Registers(8)),
         (65536, DType::F32, both(6, 10)),
         (16384, DType::F16, both(4, 12)),
-        (32768, DType::F16, Hold::Shared(16)),
+        (32768, DType::F16, Staging::Shared(16)),
         (65536, DType::F16, both(6, 10)),
-        (131_072, DType::F32, Hold::Reread),
+        (131_072, DType::F32, Staging::Reload),
     ] {
         let plan = plan(cols, dtype);
-        assert_eq!(plan.blueprint.hold, hold, "{cols} {dtype}: {plan}");
-        assert_eq!(plan.blueprint.team.filled, hold.vectors(), "{cols} {dtype}");
+        assert_eq!(plan.blueprint.staging, staging, "{cols} {dtype}: {plan}");
+        assert_eq!(
+            plan.blueprint.team.filled,
+            staging.vectors(),
+            "{cols} {dtype}"
+        );
     }
     // Without a mean and a bias more registers are free.
     let input = TensorDesc::contiguous([1024, 65536], DType::F32);
     let rms_norm = NormDesc::new(input, [1], Statistics::MeanSquare);
-    assert_eq!(inferred(&rms_norm, &hopper).blueprint.hold, both(8, 8));
+    assert_eq!(inferred(&rms_norm, &hopper).blueprint.staging, both(8, 8));
     // A unit processes several short f16/bf16 rows together, in narrow vectors.
     for (cols, dtype, vector, rows_per_unit) in [
         (512, DType::F16, 4, 2),
@@ -917,38 +921,45 @@ fn units_divide_rows_evenly() {
         max_shared_memory: 227 << 10,
         ..Hardware::cuda(132)
     };
-    let both = |registers, shared| Hold::Both { registers, shared };
+    let both = |registers, shared| Staging::Mixed { registers, shared };
     // Five, six and seven vectors per unit, instead of half of that in twice the units.
-    for (cols, dtype, units, hold) in [
+    for (cols, dtype, units, staging) in [
         (1280, DType::BF16, 32, both(4, 1)),
         (5120, DType::BF16, 128, both(4, 1)),
         (12288, DType::BF16, 256, both(4, 2)),
         (14336, DType::BF16, 256, both(4, 3)),
-        (5120, DType::F32, 256, Hold::Registers(5)),
-        (12288, DType::F32, 512, Hold::Registers(6)),
-        (28672, DType::F32, 1024, Hold::Registers(7)),
+        (5120, DType::F32, 256, Staging::Registers(5)),
+        (12288, DType::F32, 512, Staging::Registers(6)),
+        (28672, DType::F32, 1024, Staging::Registers(7)),
         // Narrow vectors, with more of them per unit.
-        (2025, DType::F32, 128, Hold::Registers(16)),
+        (2025, DType::F32, 128, Staging::Registers(16)),
     ] {
         let plan = inferred(&layer_norm(4096, cols, dtype), &hopper);
         assert_eq!(plan.grid.cube_dim[0], units, "{cols} {dtype}: {plan}");
-        assert_eq!(plan.blueprint.hold, hold, "{cols} {dtype}: {plan}");
+        assert_eq!(plan.blueprint.staging, staging, "{cols} {dtype}: {plan}");
     }
-    for (cols, dtype, units, hold) in [
-        (384, DType::BF16, 32, Hold::Registers(3)),
-        (768, DType::BF16, 32, Hold::Shared(6)),
-        (1280, DType::BF16, 64, Hold::Shared(5)),
-        (5120, DType::BF16, 256, Hold::Shared(5)),
-        (7168, DType::BF16, 256, Hold::Shared(7)),
-        (1280, DType::F32, 64, Hold::Shared(5)),
-        (3072, DType::F32, 256, Hold::Registers(3)),
+    for (cols, dtype, units, staging) in [
+        (384, DType::BF16, 32, Staging::Registers(3)),
+        (768, DType::BF16, 32, Staging::Shared(6)),
+        (1280, DType::BF16, 64, Staging::Shared(5)),
+        (5120, DType::BF16, 256, Staging::Shared(5)),
+        (7168, DType::BF16, 256, Staging::Shared(7)),
+        (1280, DType::F32, 64, Staging::Shared(5)),
+        (3072, DType::F32, 256, Staging::Registers(3)),
     ] {
         let desc = BackwardDesc::new(layer_norm(1 << 15, cols, dtype));
         let problem = desc.input_problem(desc.param_sums()).unwrap();
         let plan = plan_backward(&problem, &hopper, StrategyChoice::Inferred).unwrap();
         assert_eq!(plan.grid.cube_dim[0], units, "{cols} {dtype}: {plan}");
-        assert_eq!(plan.blueprint.held_columns, hold, "{cols} {dtype}: {plan}");
-        assert_eq!(plan.blueprint.team.filled, hold.vectors(), "{cols} {dtype}");
+        assert_eq!(
+            plan.blueprint.staged_columns, staging,
+            "{cols} {dtype}: {plan}"
+        );
+        assert_eq!(
+            plan.blueprint.team.filled,
+            staging.vectors(),
+            "{cols} {dtype}"
+        );
     }
     // In other rows each unit has all vectors but the last. It skips their bounds checks if there
     // are two sums.
@@ -986,17 +997,17 @@ fn long_rows_split_into_balanced_parts() {
 
 #[test]
 fn narrow_column_vectors_allow_staging() {
-    let held = |channels: usize, dtype: DType| {
+    let staged = |channels: usize, dtype: DType| {
         let input = TensorDesc::contiguous([64, channels, 3136], dtype);
         let norm = NormDesc::new(input, [1], Statistics::MeanVariance);
         let blueprint = inferred(&norm, &Hardware::cuda(132)).blueprint;
-        (blueprint.hold, blueprint.team.vector)
+        (blueprint.staging, blueprint.team.vector)
     };
-    assert_eq!(held(64, DType::F32), (Hold::Registers(8), 4));
-    assert_eq!(held(96, DType::F32), (Hold::Registers(12), 2));
+    assert_eq!(staged(64, DType::F32), (Staging::Registers(8), 4));
+    assert_eq!(staged(96, DType::F32), (Staging::Registers(12), 2));
     // f16 rows are reloaded. Rows that fit in no width keep their wide vectors.
-    assert_eq!(held(96, DType::F16), (Hold::Reread, 4));
-    assert_eq!(held(3072, DType::F32), (Hold::Reread, 4));
+    assert_eq!(staged(96, DType::F16), (Staging::Reload, 4));
+    assert_eq!(staged(3072, DType::F32), (Staging::Reload, 4));
 }
 
 #[test]
@@ -1021,8 +1032,8 @@ fn column_teams_fuse_channel_sums_and_read_once() {
         let plan = back(channels, pixels, dtype, &gpu);
         let blueprint = plan.blueprint;
         assert_eq!(blueprint.column_sums.count(), 2, "{plan}");
-        assert_eq!(blueprint.held_columns, Hold::Registers(12), "{plan}");
-        assert_eq!(blueprint.row, RowKept::Held, "{plan}");
+        assert_eq!(blueprint.staged_columns, Staging::Registers(12), "{plan}");
+        assert_eq!(blueprint.row, RowBuffering::Single, "{plan}");
         assert_eq!((blueprint.team.vector, plan.grid.cube_dim), (vector, cube));
         assert_eq!(plan.parts_of_columns(), plan.grid.cube_count as usize);
         assert_eq!(plan.columns_of_part(channels), channels);
@@ -1036,8 +1047,8 @@ fn column_teams_fuse_channel_sums_and_read_once() {
     let strategies = Strategy::ALL.map(Knobs::from);
     for knobs in strategies.into_iter().chain(knobs(&gpu)) {
         if let Ok(plan) = plan_backward(&problem, &gpu, knobs.into()) {
-            let is_held = plan.blueprint.held_columns != Hold::Reread;
-            assert!(!is_held || plan.grid.splits == 1, "{knobs}: {plan}");
+            let is_staged_row = plan.blueprint.staged_columns != Staging::Reload;
+            assert!(!is_staged_row || plan.grid.splits == 1, "{knobs}: {plan}");
         }
     }
     // More channels than the registers hold, and units without neighbours in a cube.
@@ -1071,7 +1082,7 @@ fn candidates_include_columns_staged_in_registers() {
         let is_tried = |plan: &Plan| {
             let blueprint = plan.blueprint;
             blueprint.team.level == Level::Column
-                && blueprint.hold == Hold::Registers(12)
+                && blueprint.staging == Staging::Registers(12)
                 && blueprint.team.vector == vector
         };
         let plans: Vec<_> = plans.collect();
@@ -1142,21 +1153,21 @@ fn persistent_gpu_teams_stage_column_sums() {
         plan_backward(&problem, &Hardware::cuda(132), StrategyChoice::Inferred).unwrap()
     };
     let plan = gradient(16384, 4096, DType::F32);
-    assert_eq!(plan.blueprint.held_columns, Hold::Registers(2));
+    assert_eq!(plan.blueprint.staged_columns, Staging::Registers(2));
     assert_eq!((plan.grid.cube_dim[0], plan.grid.cube_count), (512, 261));
-    assert_eq!(plan.blueprint.row, RowKept::Held);
+    assert_eq!(plan.blueprint.row, RowBuffering::Single);
     // Short rows: each unit has one f32 vector, whose sums leave registers for the next row, or two
     // f16 vectors, whose sums are in shared memory.
-    for (dtype, units, hold) in [
-        (DType::F32, 256, Hold::Registers(1)),
-        (DType::F16, 128, Hold::Shared(2)),
+    for (dtype, units, staging) in [
+        (DType::F32, 256, Staging::Registers(1)),
+        (DType::F16, 128, Staging::Shared(2)),
     ] {
         let short = gradient(16384, 1024, dtype);
         assert_eq!(short.strategy, Strategy::Cube, "{short}");
-        assert_eq!(short.blueprint.held_columns, hold, "{short}");
+        assert_eq!(short.blueprint.staged_columns, staging, "{short}");
         assert_eq!(short.grid.cube_dim[0], units, "{short}");
-        assert_eq!(short.blueprint.team.filled, hold.vectors());
-        assert_eq!(short.blueprint.row, RowKept::Ahead, "{short}");
+        assert_eq!(short.blueprint.team.filled, staging.vectors());
+        assert_eq!(short.blueprint.row, RowBuffering::Prefetch, "{short}");
         assert!(short.blueprint.row.is_ahead(), "{short}");
     }
     // Many columns per unit leave no registers for converted values.
@@ -1168,19 +1179,19 @@ fn persistent_gpu_teams_stage_column_sums() {
     let problem = desc.input_problem(desc.param_sums()).unwrap();
     let many = plan_backward(&problem, &Hardware::cuda(132), StrategyChoice::Inferred).unwrap();
     assert_eq!(many.grid.cube_dim[0], 512, "{many}");
-    assert_eq!(many.blueprint.row, RowKept::Ahead, "{many}");
+    assert_eq!(many.blueprint.row, RowBuffering::Prefetch, "{many}");
     let few = Knobs {
         units: Some(256),
         ..Strategy::Cube.into()
     };
     let wide = plan_backward(&problem, &Hardware::cuda(132), few.into()).unwrap();
-    assert_eq!(wide.blueprint.row, RowKept::InTurn, "{wide}");
+    assert_eq!(wide.blueprint.row, RowBuffering::DoubleBuffer, "{wide}");
     assert_eq!(wide.blueprint.team.filled, Some(8), "{wide}");
     // Half the units, because a vector has twice the columns.
     let halves = gradient(16384, 4096, DType::F16);
     assert_eq!(halves.blueprint.team.vector, 8);
-    assert_eq!(halves.blueprint.held_columns, Hold::Registers(2));
-    assert_eq!(halves.blueprint.row, RowKept::Ahead);
+    assert_eq!(halves.blueprint.staged_columns, Staging::Registers(2));
+    assert_eq!(halves.blueprint.row, RowBuffering::Prefetch);
     // Sums that exceed the registers are staged in shared memory.
     let hopper = Hardware {
         max_shared_memory: 227 << 10,
@@ -1189,9 +1200,9 @@ fn persistent_gpu_teams_stage_column_sums() {
     let desc = BackwardDesc::new(layer_norm(4096, 16384, DType::F32));
     let problem = desc.input_problem(desc.param_sums()).unwrap();
     let long = plan_backward(&problem, &hopper, StrategyChoice::Inferred).unwrap();
-    assert_eq!(long.blueprint.held_columns, Hold::Shared(4));
+    assert_eq!(long.blueprint.staged_columns, Staging::Shared(4));
     assert_eq!((long.grid.cube_dim[0], long.grid.cube_count), (1024, 128));
-    assert_eq!(long.blueprint.row, RowKept::Held);
+    assert_eq!(long.blueprint.row, RowBuffering::Single);
     // A bf16 row leaves registers for the next row, and for a bf16 scale.
     let halves = layer_norm(4096, 16384, DType::BF16);
     let scaled = |scale: TensorDesc| {
@@ -1200,18 +1211,21 @@ fn persistent_gpu_teams_stage_column_sums() {
         let problem = desc.input_problem(desc.param_sums()).unwrap();
         plan_backward(&problem, &hopper, StrategyChoice::Inferred).unwrap()
     };
-    for (scale, hold) in [
+    for (scale, staging) in [
         (
             TensorDesc::contiguous([16384], DType::BF16),
-            Hold::Registers(8),
+            Staging::Registers(8),
         ),
-        (TensorDesc::contiguous([16384], DType::F32), Hold::Shared(8)),
+        (
+            TensorDesc::contiguous([16384], DType::F32),
+            Staging::Shared(8),
+        ),
     ] {
         let plan = scaled(scale);
         assert_eq!(plan.grid.cube_dim[0], 512, "{plan}");
-        assert_eq!(plan.blueprint.held_columns, Hold::Shared(8), "{plan}");
-        assert_eq!(plan.blueprint.row, RowKept::InTurn, "{plan}");
-        assert_eq!(plan.blueprint.held_scale, hold, "{plan}");
+        assert_eq!(plan.blueprint.staged_columns, Staging::Shared(8), "{plan}");
+        assert_eq!(plan.blueprint.row, RowBuffering::DoubleBuffer, "{plan}");
+        assert_eq!(plan.blueprint.staged_scale, staging, "{plan}");
     }
     // Sums that exceed shared memory, without clusters.
     let desc = BackwardDesc::new(layer_norm(4096, 32768, DType::BF16));
@@ -1222,8 +1236,8 @@ fn persistent_gpu_teams_stage_column_sums() {
     };
     let longest = plan_backward(&problem, &silent, StrategyChoice::Inferred).unwrap();
     assert_eq!(
-        longest.blueprint.held_columns,
-        Hold::Both {
+        longest.blueprint.staged_columns,
+        Staging::Mixed {
             registers: 2,
             shared: 6
         }
@@ -1232,17 +1246,17 @@ fn persistent_gpu_teams_stage_column_sums() {
         (longest.grid.cube_dim[0], longest.grid.cube_count),
         (1024, 128)
     );
-    assert_eq!(longest.blueprint.row, RowKept::Reread);
+    assert_eq!(longest.blueprint.row, RowBuffering::Reload);
     assert_eq!(longest.blueprint.team.vector, 4);
     // With clusters, each cube has few enough columns to buffer the next row, up to the largest
     // cluster.
     for (dtype, cols, cluster_size, units, row) in [
-        (DType::F32, 20003, 4, 512, RowKept::InTurn),
-        (DType::F32, 32768, 4, 512, RowKept::InTurn),
-        (DType::F32, 65536, 8, 256, RowKept::InTurn),
-        (DType::F32, 131072, 8, 256, RowKept::Held),
-        (DType::BF16, 32768, 2, 512, RowKept::InTurn),
-        (DType::BF16, 65536, 4, 512, RowKept::InTurn),
+        (DType::F32, 20003, 4, 512, RowBuffering::DoubleBuffer),
+        (DType::F32, 32768, 4, 512, RowBuffering::DoubleBuffer),
+        (DType::F32, 65536, 8, 256, RowBuffering::DoubleBuffer),
+        (DType::F32, 131072, 8, 256, RowBuffering::Single),
+        (DType::BF16, 32768, 2, 512, RowBuffering::DoubleBuffer),
+        (DType::BF16, 65536, 4, 512, RowBuffering::DoubleBuffer),
     ] {
         let desc = BackwardDesc::new(layer_norm(4096, cols, dtype));
         let problem = desc.input_problem(desc.param_sums()).unwrap();
@@ -1262,10 +1276,10 @@ fn persistent_gpu_teams_stage_column_sums() {
         );
         assert_eq!(shared.parts_of_columns(), teams as usize);
         assert_eq!(shared.blueprint.row, row, "{shared}");
-        let takes_turns = row == RowKept::InTurn;
+        let takes_turns = row == RowBuffering::DoubleBuffer;
         assert_eq!(shared.blueprint.publishes_ahead(), takes_turns, "{shared}");
-        let scale = shared.blueprint.held_scale;
-        let in_registers = shared.blueprint.held_columns.vectors();
+        let scale = shared.blueprint.staged_scale;
+        let in_registers = shared.blueprint.staged_columns.vectors();
         let in_registers = in_registers.filter(|_| takes_turns);
         assert_eq!(scale.places().0, in_registers.unwrap_or(0), "{shared}");
         assert!(!shared.blueprint.split, "{shared}");
@@ -1282,19 +1296,26 @@ fn persistent_gpu_teams_stage_column_sums() {
         let desc = BackwardDesc::new(norm);
         let problem = desc.input_problem(desc.param_sums()).unwrap();
         let plan = plan_backward(&problem, &silent, StrategyChoice::Inferred).unwrap();
-        assert_ne!(plan.blueprint.held_columns, Hold::Reread, "{cols}");
+        assert_ne!(plan.blueprint.staged_columns, Staging::Reload, "{cols}");
         assert_eq!(plan.blueprint.team.vector, vector, "{cols}");
     }
     // f16 sums are added in accesses without bank conflicts.
     let desc = BackwardDesc::new(layer_norm(8192, 8192, DType::F16));
     let problem = desc.input_problem(desc.param_sums()).unwrap();
     let halves = plan_backward(&problem, &hopper, StrategyChoice::Inferred).unwrap();
-    assert!(matches!(halves.blueprint.held_columns, Hold::Shared(_)));
+    assert!(matches!(
+        halves.blueprint.staged_columns,
+        Staging::Shared(_)
+    ));
     assert_eq!(halves.blueprint.team.vector, 4);
     // Too many columns for the registers of a cube, or too few rows for persistent teams.
     for (rows, cols) in [(1024, 65536), (256, 4096)] {
         let plan = gradient(rows, cols, DType::F32);
-        assert_eq!(plan.blueprint.held_columns, Hold::Reread, "{rows}x{cols}");
+        assert_eq!(
+            plan.blueprint.staged_columns,
+            Staging::Reload,
+            "{rows}x{cols}"
+        );
         assert!(!plan.blueprint.column_sums.any(), "{rows}x{cols}");
     }
     // Each of the two launches then uses f16 accesses of the same size.
@@ -1430,7 +1451,7 @@ fn f16_vectors_leave_registers_for_sums() {
         };
         let input = TensorDesc::contiguous([2048, 4096], dtype);
         let plan = inferred(&NormDesc::new(input, [1], statistics), &hardware);
-        assert_eq!(plan.blueprint.hold, Hold::Reread);
+        assert_eq!(plan.blueprint.staging, Staging::Reload);
         plan.blueprint.team.vector
     };
     let (wide, narrow) = (32 * 512, 16 * 256);
@@ -1657,10 +1678,15 @@ fn long_or_scalar_columns_get_more_units() {
         let desc = BackwardDesc::new(norm);
         let problem = desc.input_problem(desc.param_sums()).unwrap();
         let back = plan_backward(&problem, &hopper, StrategyChoice::Inferred).unwrap();
-        let is_held = plan.blueprint.hold != Hold::Reread;
+        let is_staged_row = plan.blueprint.staging != Staging::Reload;
         let [_, forward, _] = plan.grid.cube_dim;
         let [_, backward, _] = back.grid.cube_dim;
-        (forward, is_held, backward, back.blueprint.column_sums.any())
+        (
+            forward,
+            is_staged_row,
+            backward,
+            back.blueprint.column_sums.any(),
+        )
     };
     assert_eq!(cube(192, 49, DType::F32), (16, true, 16, true));
     assert_eq!(cube(192, 49, DType::F16), (8, false, 16, true));

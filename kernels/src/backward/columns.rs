@@ -1,9 +1,9 @@
 //! Destination of the parameter-gradient partials, kept by units or accumulated in the workspace.
 
 use cubecl::prelude::*;
-use cubenorm_core::{BackwardBlueprint, Hold, Lanes};
+use cubenorm_core::{BackwardBlueprint, Staging, Lanes};
 
-use super::held::{ColumnStep, HeldColumns};
+use super::staged::{ColumnStep, StagedColumns};
 use super::results::TypedResults;
 use crate::strategy::split::Partition;
 use crate::strategy::{member, team_index};
@@ -12,31 +12,31 @@ use crate::work::{Item, Share, has_step, my_share, own_part};
 
 /// Writes the sums that a unit kept; zeros if its team had no row.
 #[cube]
-pub(super) fn write_held<T: Types>(
+pub(super) fn write_staged<T: Types>(
     results: &mut TypedResults<T>,
-    held: &HeldColumns<T::A, T::N>,
+    staged: &StagedColumns<T::A, T::N>,
     partition: &Partition,
     #[comptime] blueprint: BackwardBlueprint,
 ) {
     if comptime!(blueprint.team.lanes == Lanes::Rows) {
-        write_held_by_cube::<T>(results, held, partition, blueprint);
+        write_staged_by_cube::<T>(results, staged, partition, blueprint);
     } else {
-        write_held_by_team::<T>(results, held, partition, blueprint);
+        write_staged_by_team::<T>(results, staged, partition, blueprint);
     }
 }
 
 /// Sums what the teams of a cube kept for a column, and writes vectors of adjacent columns.
 #[cube]
-fn write_held_by_cube<T: Types>(
+fn write_staged_by_cube<T: Types>(
     results: &mut TypedResults<T>,
-    held: &HeldColumns<T::A, T::N>,
+    staged: &StagedColumns<T::A, T::N>,
     partition: &Partition,
     #[comptime] blueprint: BackwardBlueprint,
 ) {
     let team = comptime!(blueprint.team);
     let teams = comptime!(team.columns as usize);
     let members = comptime!(team.members as usize);
-    let vectors = comptime!(blueprint.held_vectors());
+    let vectors = comptime!(blueprint.staged_vectors());
     let kinds = comptime!(blueprint.column_sums.count());
     let width = comptime!(team.vector);
     let written = (partition.steps + comptime!(width - 1)) / width;
@@ -47,7 +47,7 @@ fn write_held_by_cube<T: Types>(
         #[unroll]
         for i in 0..vectors {
             let step = member(team) + comptime!(i * members);
-            table[step * teams + UNIT_POS_X as usize] = held.of_column(i, kind, blueprint);
+            table[step * teams + UNIT_POS_X as usize] = staged.of_column(i, kind, blueprint);
         }
         sync_cube();
         let first = (CUBE_POS * kinds + kind) * written;
@@ -73,14 +73,14 @@ fn write_held_by_cube<T: Types>(
 }
 
 #[cube]
-fn write_held_by_team<T: Types>(
+fn write_staged_by_team<T: Types>(
     results: &mut TypedResults<T>,
-    held: &HeldColumns<T::A, T::N>,
+    staged: &StagedColumns<T::A, T::N>,
     partition: &Partition,
     #[comptime] blueprint: BackwardBlueprint,
 ) {
     let share = my_share(own_part(blueprint.team), partition, blueprint.team);
-    let vectors = comptime!(blueprint.held_vectors());
+    let vectors = comptime!(blueprint.staged_vectors());
     let part = ColumnPart {
         slot: team_index(blueprint.team),
         is_new: true.runtime(),
@@ -89,7 +89,7 @@ fn write_held_by_team<T: Types>(
     for i in 0..vectors {
         if has_step(i, &share, blueprint.team) {
             let step = share.begin + i * comptime!(blueprint.team.members as usize);
-            let sums = held.get(i, blueprint);
+            let sums = staged.get(i, blueprint);
             add_columns::<T>(results, &part, step, &sums, partition, blueprint);
         }
     }
@@ -143,7 +143,7 @@ pub(super) fn add_nothing<T: Types>(
     #[comptime] blueprint: BackwardBlueprint,
 ) {
     let team = comptime!(blueprint.team);
-    let adds_up = comptime!(blueprint.column_sums.any() && blueprint.held_columns == Hold::Reread);
+    let adds_up = comptime!(blueprint.column_sums.any() && blueprint.staged_columns == Staging::Reload);
     if comptime!(adds_up && !team.parts) {
         if round == 0 {
             let part = ColumnPart {

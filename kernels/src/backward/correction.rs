@@ -1,7 +1,7 @@
 //! Input gradient: the row's gradient minus its correction.
 
 use cubecl::prelude::*;
-use cubenorm_core::{BackwardBlueprint, RowKept, StatisticsKind};
+use cubenorm_core::{BackwardBlueprint, RowBuffering, StatisticsKind};
 
 use super::element::{Element, BackwardRow};
 use crate::apply::Scalars;
@@ -71,7 +71,7 @@ fn mean_of<A: Float, N: Size>(
     count: Vector<A, N>,
     #[comptime] blueprint: BackwardBlueprint,
 ) -> Vector<A, N> {
-    if comptime!(blueprint.row == RowKept::InTurn) {
+    if comptime!(blueprint.row == RowBuffering::DoubleBuffer) {
         // A division is a call, and a unit with this many live registers would spill. One
         // reciprocal serves both sums.
         sum * (Vector::<A, N>::new(A::new(1.0)) / count)

@@ -2,18 +2,18 @@
 
 use cubecl::prelude::*;
 use cubenorm_cpu_hints::wait_for_stores;
-use cubenorm_core::{BackwardBlueprint, Hold, Level, RowKept};
+use cubenorm_core::{BackwardBlueprint, Staging, Level, RowBuffering};
 
-use super::columns::{add_nothing, part_of_columns, write_held};
+use super::columns::{add_nothing, part_of_columns, write_staged};
 use super::correction::correction;
 use super::element::{BackwardRow, BackwardSource, Step, TypedBackwardSource, backward_row};
-use super::held::{HeldColumns, HeldRow, TypedHeldRow, TypedHeldScale, held_params, hold_scale};
+use super::staged::{StagedColumns, StagedRow, TypedStagedRow, TypedStagedScale, staged_params, stage_scale};
 use super::results::{Bound, BackwardResults, write_rows};
 use super::row::{found_row, read_row, share_of_item, publish_round};
 use super::runs::{pass_runs, sum_up_runs};
 use super::tile::{backward_tile, sum_up_tile};
 use super::step::{UnitRows, Row, pass_steps, read_steps, write_step};
-use super::sums::{nothing, sum_up, sum_up_held, sum_up_parts};
+use super::sums::{nothing, sum_up, sum_up_staged, sum_up_parts};
 use crate::apply::Scalars;
 use crate::moments::same;
 use crate::operand::{Optional, optional_start};
@@ -51,13 +51,13 @@ pub(crate) fn gradient<
     #[define(P)] _param_dtype: ElemType,
     #[define(A)] _accumulation: ElemType,
 ) {
-    let scale = hold_scale::<Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, Output)>>(
+    let scale = stage_scale::<Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, Output)>>(
         source, &partition, blueprint,
     );
-    let mut held = HeldColumns::<A, N>::zeros(blueprint);
-    let mut row = HeldRow::<F, A, N>::new(blueprint.row != RowKept::Reread, blueprint);
-    let mut next = HeldRow::<F, A, N>::new(blueprint.row.is_ahead(), blueprint);
-    if comptime!(blueprint.row == RowKept::Ahead) {
+    let mut staged = StagedColumns::<A, N>::zeros(blueprint);
+    let mut row = StagedRow::<F, A, N>::new(blueprint.row != RowBuffering::Reload, blueprint);
+    let mut next = StagedRow::<F, A, N>::new(blueprint.row.is_ahead(), blueprint);
+    if comptime!(blueprint.row == RowBuffering::Prefetch) {
         read_row::<Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, Output)>>(
             source,
             &mut next,
@@ -65,7 +65,7 @@ pub(crate) fn gradient<
             &partition,
             blueprint,
         );
-    } else if comptime!(blueprint.row == RowKept::InTurn) {
+    } else if comptime!(blueprint.row == RowBuffering::DoubleBuffer) {
         read_row::<Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, Output)>>(
             source,
             &mut row,
@@ -109,26 +109,26 @@ pub(crate) fn gradient<
                 Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, Output)>,
                 W,
             >(
-                &mut bound, parts, words, &scale, &mut held, &mut row, &mut next, round,
+                &mut bound, parts, words, &scale, &mut staged, &mut row, &mut next, round,
                 &partition, blueprint,
             );
         }
         round += comptime!(blueprint.rows_per_unit);
-        if comptime!(blueprint.row == RowKept::InTurn) {
+        if comptime!(blueprint.row == RowBuffering::DoubleBuffer) {
             backward_items::<
                 Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, Output)>,
                 W,
             >(
-                &mut bound, parts, words, &scale, &mut held, &mut next, &mut row, round,
+                &mut bound, parts, words, &scale, &mut staged, &mut next, &mut row, round,
                 &partition, blueprint,
             );
             round += comptime!(blueprint.rows_per_unit);
         }
     }
-    if comptime!(blueprint.held_columns != Hold::Reread) {
-        write_held::<Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, Output)>>(
+    if comptime!(blueprint.staged_columns != Staging::Reload) {
+        write_staged::<Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, Output)>>(
             bound.results,
-            &held,
+            &staged,
             &partition,
             blueprint,
         );
@@ -152,10 +152,10 @@ fn backward_items<T: Types, W: Size>(
     bound: &mut Bound<'_, T>,
     parts: &Optional<T::A, W>,
     words: &Words,
-    scale: &TypedHeldScale<T>,
-    held: &mut HeldColumns<T::A, T::N>,
-    row: &mut TypedHeldRow<T>,
-    next: &mut TypedHeldRow<T>,
+    scale: &TypedStagedScale<T>,
+    staged: &mut StagedColumns<T::A, T::N>,
+    row: &mut TypedStagedRow<T>,
+    next: &mut TypedStagedRow<T>,
     round: usize,
     partition: &Partition,
     #[comptime] blueprint: BackwardBlueprint,
@@ -168,7 +168,7 @@ fn backward_items<T: Types, W: Size>(
     if comes {
         let lanes = comptime!(team.lanes);
         let access = comptime!(blueprint.input_gradient);
-        if comptime!(blueprint.row == RowKept::Ahead) {
+        if comptime!(blueprint.row == RowBuffering::Prefetch) {
             row.take(&*next, blueprint);
         }
         let mut sources = Sequence::<BackwardRow<T::A, T::N>>::new();
@@ -191,7 +191,7 @@ fn backward_items<T: Types, W: Size>(
                 lanes,
             ));
         }
-        if comptime!(blueprint.row == RowKept::Held) {
+        if comptime!(blueprint.row == RowBuffering::Single) {
             read_row::<T>(bound.source, row, round, partition, blueprint);
         }
         // Polls one round after publishing, before the loads of the next row.
@@ -212,8 +212,8 @@ fn backward_items<T: Types, W: Size>(
                 blueprint,
             );
             nothing::<T::A, T::N>(1usize)
-        } else if comptime!(blueprint.row != RowKept::Reread) {
-            sum_up_held::<T>(
+        } else if comptime!(blueprint.row != RowBuffering::Reload) {
+            sum_up_staged::<T>(
                 bound.source,
                 &*row,
                 scale,
@@ -257,7 +257,7 @@ fn backward_items<T: Types, W: Size>(
                     let of_cube = merge_team::<T::A, T::N>(mine.index(r), team);
                     publish::<T::A, T::N>(&of_cube, words, round, team);
                 }
-                let vectors = comptime!(blueprint.held_vectors());
+                let vectors = comptime!(blueprint.staged_vectors());
                 let found = if comptime!(blueprint.publishes_ahead()) {
                     found.unwrap()
                 } else {
@@ -298,8 +298,8 @@ fn backward_items<T: Types, W: Size>(
         }
         let rows_per_unit = UnitRows::<T::A, T::N> { sources, rows };
         let members = comptime!(team.members as usize);
-        if comptime!(blueprint.held_columns != Hold::Reread) {
-            let vectors = comptime!(blueprint.held_vectors());
+        if comptime!(blueprint.staged_columns != Staging::Reload) {
+            let vectors = comptime!(blueprint.staged_vectors());
             let together = comptime!(blueprint.loads_in_flight.min(vectors));
             #[unroll]
             for first in 0..comptime!(vectors.div_ceil(together)) {
@@ -310,7 +310,7 @@ fn backward_items<T: Types, W: Size>(
                 let mut reads = Sequence::<Sequence<Step<T::A, T::N>>>::new();
                 #[unroll]
                 for i in begin..end {
-                    if comptime!(blueprint.row == RowKept::Reread) {
+                    if comptime!(blueprint.row == RowBuffering::Reload) {
                         let step = step_to_load(i, &share, partition.steps, team);
                         reads.push(read_steps::<T>(
                             bound.source,
@@ -319,9 +319,9 @@ fn backward_items<T: Types, W: Size>(
                             blueprint,
                         ));
                     } else {
-                        let mut held = Sequence::<Step<T::A, T::N>>::new();
-                        held.push(row.get(i));
-                        reads.push(held);
+                        let mut staged = Sequence::<Step<T::A, T::N>>::new();
+                        staged.push(row.get(i));
+                        reads.push(staged);
                     }
                 }
                 #[unroll]
@@ -331,10 +331,10 @@ fn backward_items<T: Types, W: Size>(
                         let reads = reads.index(comptime!(i - begin));
                         let first = rows_per_unit.sources.index(0usize);
                         let shared =
-                            held_params::<T>(scale, bound.source, first, i, step, blueprint);
+                            staged_params::<T>(scale, bound.source, first, i, step, blueprint);
                         let sums =
                             write_step::<T>(reads, &rows_per_unit, &shared, step, bound, blueprint);
-                        held.add(i, &sums, blueprint);
+                        staged.add(i, &sums, blueprint);
                     }
                 }
             }

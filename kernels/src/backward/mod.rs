@@ -15,7 +15,7 @@ mod columns;
 mod correction;
 mod element;
 mod param_reduce;
-mod held;
+mod staged;
 mod kernel;
 mod launch;
 mod results;

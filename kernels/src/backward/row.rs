@@ -1,11 +1,11 @@
 //! Row of a round: located, prefetched, and published to the cluster.
 
 use cubecl::prelude::*;
-use cubenorm_core::{BackwardBlueprint, RowKept};
+use cubenorm_core::{BackwardBlueprint, RowBuffering};
 
 use super::element::{BackwardRow, TypedBackwardSource, backward_row, read_step};
-use super::held::{TypedHeldRow, TypedHeldScale};
-use super::sums::sum_up_held;
+use super::staged::{TypedStagedRow, TypedStagedScale};
+use super::sums::sum_up_staged;
 use crate::apply::Scalars;
 use crate::strategy::merge_team;
 use crate::strategy::cluster::{Words, publish};
@@ -18,9 +18,9 @@ use crate::work::{Item, Share, item, my_share, step_to_load};
 #[allow(clippy::too_many_arguments)]
 pub(super) fn publish_round<T: Types>(
     source: &TypedBackwardSource<T>,
-    held: &TypedHeldRow<T>,
+    staged: &TypedStagedRow<T>,
     words: &Words,
-    scale: &TypedHeldScale<T>,
+    scale: &TypedStagedScale<T>,
     round: usize,
     partition: &Partition,
     scalars: &Scalars,
@@ -29,8 +29,8 @@ pub(super) fn publish_round<T: Types>(
     let team = comptime!(blueprint.team);
     let item = item(round, partition, team);
     let share = share_of_item(&item, partition, blueprint);
-    let found = found_row::<T>(source, held, &item, partition, blueprint);
-    let mine = sum_up_held::<T>(source, held, scale, &found, &share, scalars, blueprint);
+    let found = found_row::<T>(source, staged, &item, partition, blueprint);
+    let mine = sum_up_staged::<T>(source, staged, scale, &found, &share, scalars, blueprint);
     let of_cube = merge_team::<T::A, T::N>(mine.index(0usize), team);
     publish::<T::A, T::N>(&of_cube, words, round, team);
 }
@@ -43,7 +43,7 @@ pub(super) fn share_of_item(
     #[comptime] blueprint: BackwardBlueprint,
 ) -> Share {
     let mut share = my_share(item.part, partition, blueprint.team);
-    if comptime!(blueprint.row == RowKept::InTurn) {
+    if comptime!(blueprint.row == RowBuffering::DoubleBuffer) {
         // Multiplies by one at run time. The compiler cannot know that, so it does not keep
         // converted values between the two passes.
         share.count *= min(partition.cols, 1usize);
@@ -55,7 +55,7 @@ pub(super) fn share_of_item(
 #[cube]
 pub(super) fn found_row<T: Types>(
     source: &TypedBackwardSource<T>,
-    held: &TypedHeldRow<T>,
+    staged: &TypedStagedRow<T>,
     item: &Item,
     partition: &Partition,
     #[comptime] blueprint: BackwardBlueprint,
@@ -63,7 +63,7 @@ pub(super) fn found_row<T: Types>(
     let mut found = backward_row::<T>(source, item.row, partition, blueprint);
     if comptime!(blueprint.row.is_ahead()) {
         // The statistics came with the row, which saves another load.
-        let saved = held.saved();
+        let saved = staged.saved();
         found.mean.constant = Vector::new(saved.mean);
         found.rstd.constant = Vector::new(saved.rstd);
     }
@@ -74,7 +74,7 @@ pub(super) fn found_row<T: Types>(
 #[cube]
 pub(super) fn read_row<T: Types>(
     source: &TypedBackwardSource<T>,
-    held: &mut TypedHeldRow<T>,
+    staged: &mut TypedStagedRow<T>,
     round: usize,
     partition: &Partition,
     #[comptime] blueprint: BackwardBlueprint,
@@ -84,11 +84,11 @@ pub(super) fn read_row<T: Types>(
     let share = my_share(item.part, partition, team);
     let row = backward_row::<T>(source, item.row, partition, blueprint);
     if comptime!(blueprint.row.is_ahead()) {
-        held.set_saved(&row.saved());
+        staged.set_saved(&row.saved());
     }
     #[unroll]
-    for i in 0..comptime!(blueprint.held_vectors()) {
+    for i in 0..comptime!(blueprint.staged_vectors()) {
         let step = step_to_load(i, &share, partition.steps, team);
-        held.set(i, &read_step::<T, T::F>(source, &row, step, blueprint));
+        staged.set(i, &read_step::<T, T::F>(source, &row, step, blueprint));
     }
 }

@@ -8,7 +8,7 @@ use super::correction::{Correction, passed_back};
 use super::element::{
     Element, BackwardRow, Params, Step, TypedBackwardSource, element, params, read_step,
 };
-use super::held::ColumnStep;
+use super::staged::ColumnStep;
 use super::results::Bound;
 use super::sums::params_of;
 use crate::moments::lanes_from;

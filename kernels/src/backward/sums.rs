@@ -1,12 +1,12 @@
 //! Row sums of the backward pass: the gradient, and the gradient times the normalized value.
 
 use cubecl::prelude::*;
-use cubenorm_core::{BLOCK, BackwardBlueprint, RowKept};
+use cubenorm_core::{BLOCK, BackwardBlueprint, RowBuffering};
 
 use super::element::{
     Element, BackwardRow, Params, TypedBackwardSource, element, params, read_step,
 };
-use super::held::{TypedHeldRow, TypedHeldScale, held_params};
+use super::staged::{TypedStagedRow, TypedStagedScale, staged_params};
 use crate::accumulate::APART;
 use crate::apply::Scalars;
 use crate::moments::{Moments, Sums, lanes_from, same};
@@ -208,10 +208,10 @@ pub(super) fn summed<A: Float, N: Size>(
 
 /// [`sum_up`] of a row in registers.
 #[cube]
-pub(super) fn sum_up_held<T: Types>(
+pub(super) fn sum_up_staged<T: Types>(
     source: &TypedBackwardSource<T>,
-    held: &TypedHeldRow<T>,
-    scale: &TypedHeldScale<T>,
+    staged: &TypedStagedRow<T>,
+    scale: &TypedStagedScale<T>,
     row: &BackwardRow<T::A, T::N>,
     share: &Share,
     scalars: &Scalars,
@@ -221,13 +221,13 @@ pub(super) fn sum_up_held<T: Types>(
     // Units with many elements multiply the sum by the reciprocal deviation, instead of each
     // element.
     let at_once =
-        comptime!(blueprint.row == RowKept::InTurn && blueprint.statistics.reduces_deviation());
+        comptime!(blueprint.row == RowBuffering::DoubleBuffer && blueprint.statistics.reduces_deviation());
     #[unroll]
-    for i in 0..comptime!(blueprint.held_vectors()) {
+    for i in 0..comptime!(blueprint.staged_vectors()) {
         if has_step(i, share, blueprint.team) {
             let step = share.begin + i * comptime!(blueprint.team.members as usize);
-            let params = held_params::<T>(scale, source, row, i, step, blueprint);
-            let read = held.get(i);
+            let params = staged_params::<T>(scale, source, row, i, step, blueprint);
+            let read = staged.get(i);
             let element = element::<T>(&read, source, row, &params, step, scalars, blueprint);
             let gradient = summed::<T::A, T::N>(&element, blueprint);
             total.plain[0] += gradient;
@@ -271,7 +271,7 @@ pub(super) fn sum_up_parts<T: Types>(
     let mut part = 0usize;
     while part < comptime!(team.cluster_size as usize) {
         let share = my_share(part, partition, team);
-        let mine = if comptime!(blueprint.row == RowKept::Reread) {
+        let mine = if comptime!(blueprint.row == RowBuffering::Reload) {
             let sums = sum_up::<T>(source, rows, &share, partition, scalars, blueprint);
             same::<T::A, T::N>(sums.index(0usize))
         } else {
@@ -286,7 +286,7 @@ pub(super) fn sum_up_parts<T: Types>(
     all
 }
 
-/// [`sum_up_held`] of a part that is read from memory. All units of a cube call this: it contains
+/// [`sum_up_staged`] of a part that is read from memory. All units of a cube call this: it contains
 /// barriers.
 #[cube]
 fn sum_up_in_order<T: Types>(

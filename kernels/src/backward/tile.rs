@@ -6,7 +6,7 @@ use cubenorm_core::{BLOCK, BackwardBlueprint};
 use super::columns::{add_columns, add_nothing, part_of_columns};
 use super::correction::{Correction, correction, passed_back};
 use super::element::{BackwardRows, TypedBackwardSource, element, backward_row, params, read_step};
-use super::held::ColumnStep;
+use super::staged::ColumnStep;
 use super::results::{Bound, write_rows, write_segments};
 use super::step::column_step;
 use super::sums::summed;

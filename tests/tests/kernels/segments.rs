@@ -1,7 +1,7 @@
 //! Rows that are short runs far apart in memory, whose statistics are joined from those of strands.
 
 use cubenorm_core::{
-    DType, Epsilon, Hold, Knobs, Layout, NormDesc, Statistics, StrategyChoice, TensorDesc,
+    DType, Epsilon, Knobs, Layout, NormDesc, Staging, Statistics, StrategyChoice, TensorDesc,
     WrittenStatistics,
 };
 use cubenorm_kernels::{hardware, plan_for};
@@ -45,7 +45,7 @@ const SEVERAL_VECTORS: [usize; 4] = [1, 4, 20, 2500];
 /// Whether a GPU's cubes hold whole rows, so that those do not come as strands: an H200's hold 50,000 floats.
 fn is_held_by_gpu(device: &TestDevice, case: &Case) -> bool {
     let plan = plan_for(&device.client, &case.desc, StrategyChoice::Inferred).unwrap();
-    hardware(&device.client).is_gpu() && plan.blueprint.hold != Hold::Reread
+    hardware(&device.client).is_gpu() && plan.blueprint.staging != Staging::Reload
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Shapes around the borders where a strategy changes what it does.
 
 use cubenorm_core::{
-    DType, Hardware, Hold, Knobs, NormDesc, RowHeld, Statistics, Strategy, StrategyChoice,
-    TensorDesc, WrittenStatistics, plan_forward,
+    DType, Hardware, Knobs, NormDesc, Staging, StagingPreference, Statistics, Strategy,
+    StrategyChoice, TensorDesc, WrittenStatistics, plan_forward,
 };
 use cubenorm_kernels::hardware;
 use cubenorm_tests::case::Case;
@@ -80,7 +80,7 @@ fn steps_that_are_asked_for_at_once_are_all_there_is() {
         StrategyChoice::Forced(Knobs {
             vector: Some(1),
             units: Some(units),
-            row: Some(RowHeld::Reread),
+            row: Some(StagingPreference::Reload),
             plane_size,
             ..strategy.into()
         })
@@ -230,10 +230,10 @@ fn a_row_that_outgrows_the_registers_is_staged_in_shared_memory() {
         // As many columns as there is room for, and fewer.
         for cols in [2048, 2000] {
             for (row, expected) in [
-                (RowHeld::Shared, Hold::Shared(16)),
+                (StagingPreference::Shared, Staging::Shared(16)),
                 (
-                    RowHeld::Both,
-                    Hold::Both {
+                    StagingPreference::Mixed,
+                    Staging::Mixed {
                         registers: 8,
                         shared: 8,
                     },
@@ -245,7 +245,7 @@ fn a_row_that_outgrows_the_registers_is_staged_in_shared_memory() {
                 });
                 let desc = layer_norm(7, cols);
                 let plan = plan_forward(&desc.problem().unwrap(), &hardware, choice).unwrap();
-                assert_eq!(plan.blueprint.hold, expected);
+                assert_eq!(plan.blueprint.staging, expected);
                 assert_eq!(plan.blueprint.team.filled.is_some(), cols == 2048);
                 let case = Case::new(desc, 42);
                 let actual = case.run_within(&device.client, choice, &hardware);
@@ -282,7 +282,7 @@ fn a_team_takes_rows_side_by_side_where_it_holds_them() {
                     let choice = StrategyChoice::Forced(Knobs {
                         plane_size: device.plane_size,
                         rows_per_unit: Some(rows_per_unit),
-                        row: Some(RowHeld::Registers),
+                        row: Some(StagingPreference::Registers),
                         ..strategy.into()
                     });
                     let desc =

@@ -162,10 +162,10 @@ fn not_a_number_and_infinity_stay_in_their_rows() {
             };
             for statistics in kinds {
                 // Rows that a unit holds, and rows that it reads again, in one block and in several.
-                let held = [(96, 0), (96, 95)];
+                let staged = [(96, 0), (96, 95)];
                 let short = [(704, 0), (704, 500)];
                 let others = [(700, 0), (700, 7), (700, 500)];
-                for (cols, position) in held.into_iter().chain(short).chain(others) {
+                for (cols, position) in staged.into_iter().chain(short).chain(others) {
                     for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
                         let desc = NormDesc {
                             statistics: statistics.clone(),

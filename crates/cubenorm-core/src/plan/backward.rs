@@ -8,8 +8,8 @@ use super::grid::{self, Cut, check_limits};
 use super::heuristic::{self, LONGEST_COLUMN_SUM, MAX_LOADS_IN_FLIGHT, MOST_ROWS_PER_UNIT};
 use super::task::Task;
 use super::{
-    AccessBlueprint, Combine, Grid, Hardware, Hold, Knobs, Lanes, Level, Merge, PlanError, RowHeld,
-    Strategy, Team, lanes,
+    AccessBlueprint, Combine, Grid, Hardware, Knobs, Lanes, Level, Merge, PlanError, Staging,
+    StagingPreference, Strategy, Team, lanes,
 };
 use crate::{Access, ActivationKind, BackwardProblem, ColumnSums, StatisticsKind, StrategyChoice};
 
@@ -39,7 +39,7 @@ const WITHOUT_VECTORS: usize = 1;
 
 /// 32-bit values that the units of a cube may stage, of columns and rows: half of a
 /// multiprocessor's registers. The other half remains for computation.
-const HELD_OF_CUBE: usize = 1 << 15;
+const STAGED_OF_CUBE: usize = 1 << 15;
 
 /// The same for double-buffered rows and a scale, if column sums are in shared memory.
 const ROWS_AND_SCALE: usize = 40 << 10;
@@ -106,14 +106,14 @@ pub struct BackwardBlueprint {
     /// unreduced. Omitted sums need a separate launch.
     pub column_sums: ColumnSums,
     /// Staging of a unit's column sums until its team has processed all rows, and their number of
-    /// steps. If lanes are rows, each step has one value. [`Hold::Reread`] accumulates in the
+    /// steps. If lanes are rows, each step has one value. [`Staging::Reload`] accumulates in the
     /// workspace, row by row.
-    pub held_columns: Hold,
+    pub staged_columns: Staging,
     /// The buffering of a row between its passes, if column sums are staged.
-    pub row: RowKept,
-    /// Staging of a unit's slice of the scale from row to row; [`Hold::Reread`] loads it at each
+    pub row: RowBuffering,
+    /// Staging of a unit's slice of the scale from row to row; [`Staging::Reload`] loads it at each
     /// step.
-    pub held_scale: Hold,
+    pub staged_scale: Staging,
     /// Loads in flight of a reloaded row: steps that are loaded before the first of them is
     /// written.
     pub loads_in_flight: usize,
@@ -127,36 +127,36 @@ pub struct BackwardBlueprint {
 
 /// The buffering of a row of input and dy between its passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum RowKept {
+pub enum RowBuffering {
     /// None: the row is reloaded, which is cheap if a cache holds it.
-    Reread,
+    Reload,
     /// One buffer in registers.
-    Held,
+    Single,
     /// One buffer in registers, and a prefetch of the next row while the team waits for the sums of
     /// this one. The prefetched row is then copied.
-    Ahead,
+    Prefetch,
     /// Double buffering in registers; each pass converts the row for itself. It suits units whose
     /// copies and converted values would exceed the registers. The cubes of a cluster sum the next
     /// row before they write this one, so its sums have arrived by then.
-    InTurn,
+    DoubleBuffer,
 }
 
-impl RowKept {
+impl RowBuffering {
     /// True if the next row and its saved statistics are read before its turn.
     pub fn is_ahead(self) -> bool {
-        matches!(self, Self::Ahead | Self::InTurn)
+        matches!(self, Self::Prefetch | Self::DoubleBuffer)
     }
 }
 
 impl BackwardBlueprint {
     /// Vectors of columns that each unit stages; at least 1, the minimum capacity.
-    pub fn held_vectors(&self) -> usize {
-        self.held_columns.vectors().unwrap_or(1)
+    pub fn staged_vectors(&self) -> usize {
+        self.staged_columns.vectors().unwrap_or(1)
     }
 
     /// True if the cubes of a cluster publish the sums of a row one round before they need them.
     pub fn publishes_ahead(&self) -> bool {
-        self.row == RowKept::InTurn && self.team.cluster_size > 1
+        self.row == RowBuffering::DoubleBuffer && self.team.cluster_size > 1
     }
 
     /// True if sums of column segments are written, each reduced by one unit or plane.
@@ -291,7 +291,7 @@ pub fn plan_backward(
         cols: problem.cols,
         dtype: problem.dtype,
         param_dtype: problem.param_dtype,
-        held: problem.dtype.accumulation(),
+        staged: problem.dtype.accumulation(),
         reduces: problem.reduces(),
         merge: Merge::Sums,
         column_sums: problem.column_sums.count(),
@@ -342,21 +342,24 @@ pub fn plan_backward(
     };
     let mut cut = grid::cut(&task, vectors, hardware, choice, rows_per_unit)?;
     let wish = choice.knobs().row;
-    let holds_many = matches!(cut.held_columns, Hold::Shared(_) | Hold::Both { .. });
+    let holds_many = matches!(
+        cut.staged_columns,
+        Staging::Shared(_) | Staging::Mixed { .. }
+    );
     let is_crowded = cut.team.members >= CROWDED && !problem.dtype.is_half();
     let narrowings = match holds_many && is_crowded {
-        true if row_kept(problem, &cut, wish) == RowKept::Reread => 2,
+        true if row_buffering(problem, &cut, wish) == RowBuffering::Reload => 2,
         _ => 1,
     };
     let widest = heuristic::NARROW_VECTOR / narrowings / problem.dtype.accumulation().size();
-    let is_narrow = match cut.held_columns {
+    let is_narrow = match cut.staged_columns {
         _ if holds_many => true,
         _ if sums_on_the_way || choice.knobs().vector.is_some() => false,
         // Staged rows along the kept axis are read once, with fewer loads in wide vectors.
-        held if cut.team.lanes == Lanes::Rows => held == Hold::Reread,
+        staged if cut.team.lanes == Lanes::Rows => staged == Staging::Reload,
         // Narrow vectors occupy all units, unlike these.
-        Hold::Registers(_) if cut.team.filled.is_none() && fills(problem, &cut, widest) => true,
-        Hold::Reread => is_long(&cut),
+        Staging::Registers(_) if cut.team.filled.is_none() && fills(problem, &cut, widest) => true,
+        Staging::Reload => is_long(&cut),
         _ => problem.column_sums.count() == 2 && problem.cols <= SHORT_ROW,
     };
     if is_narrow && vectors.width > widest {
@@ -369,7 +372,7 @@ pub fn plan_backward(
         let choice = of_units(choice, has_more.then_some(cut.team.members));
         let narrow_cut = grid::cut(&task, narrow, hardware, choice, rows_per_unit)?;
         // Narrow vectors may be too many to stage.
-        if !holds_many || narrow_cut.held_columns != Hold::Reread {
+        if !holds_many || narrow_cut.staged_columns != Staging::Reload {
             (cut, vectors) = (narrow_cut, narrow);
         }
     }
@@ -377,14 +380,14 @@ pub fn plan_backward(
         let choice = of_units(choice, Some(units));
         cut = grid::cut(&task, vectors, hardware, choice, rows_per_unit)?;
     }
-    let row = row_kept(problem, &cut, wish);
-    if row != RowKept::InTurn && is_wide(problem, &cut) {
+    let row = row_buffering(problem, &cut, wish);
+    if row != RowBuffering::DoubleBuffer && is_wide(problem, &cut) {
         cut.team.filled = None;
     }
     // The compiler keeps vectors without bounds checks converted between the passes. For f32 rows
     // with one sum at most this exceeds the registers. 3,072 columns, f32, H200: ratio 1.05 to 1.1.
     let is_light = !problem.dtype.is_half() && problem.column_sums.count() < 2;
-    if row == RowKept::InTurn || is_wide(problem, &cut) || is_light {
+    if row == RowBuffering::DoubleBuffer || is_wide(problem, &cut) || is_light {
         cut.team.full = 0;
     }
     let run = problem.summed_run();
@@ -397,7 +400,7 @@ pub fn plan_backward(
     // The activation's argument is needed only for its derivative.
     let has_slope = problem.activation.kind() != ActivationKind::Identity;
     let reads_scale = problem.input_gradient.is_some() || has_slope;
-    let on_the_way = cut.held_columns != Hold::Reread
+    let on_the_way = cut.staged_columns != Staging::Reload
         || sums_on_the_way
             && cut.team.level == Level::Unit
             && match vectors.lanes {
@@ -432,15 +435,15 @@ pub fn plan_backward(
             true => problem.column_sums,
             false => ColumnSums::default(),
         },
-        held_columns: cut.held_columns,
+        staged_columns: cut.staged_columns,
         loads_in_flight: match row {
-            RowKept::Reread => loads_in_flight(problem, &cut, vectors.width, hardware),
+            RowBuffering::Reload => loads_in_flight(problem, &cut, vectors.width, hardware),
             _ => 1,
         },
         row,
-        held_scale: match row {
-            RowKept::InTurn if reads_scale => held_scale(problem, &cut, hardware),
-            _ => Hold::Reread,
+        staged_scale: match row {
+            RowBuffering::DoubleBuffer if reads_scale => staged_scale(problem, &cut, hardware),
+            _ => Staging::Reload,
         },
         rows_per_unit: cut.rows_per_unit,
         split: cut.takes_two_launches(problem.reduces()),
@@ -450,7 +453,7 @@ pub fn plan_backward(
         input_gradient.nontemporal =
             heuristic::is_nontemporal(*input_gradient, &cut, &task, hardware);
     }
-    if row == RowKept::Reread {
+    if row == RowBuffering::Reload {
         let BackwardBlueprint {
             input,
             output_gradient,
@@ -511,7 +514,7 @@ fn loads_in_flight(
     // Layer norm over 96 channels, f32, H200, two steps vs. one: ratio 1.05 to 1.15.
     let is_short = cut.team.level == Level::Column && cut.grid.splits == 1;
     let has_others = is_alone || is_short && !problem.dtype.is_half();
-    let holds_sums = cut.held_columns != Hold::Reread && cut.team.level != Level::Column;
+    let holds_sums = cut.staged_columns != Staging::Reload && cut.team.level != Level::Column;
     if holds_sums || !has_others && problem.reduces() {
         let numbers = 2 * width * problem.dtype.size() / 4;
         return (NUMBERS_IN_FLIGHT / numbers.max(1)).clamp(1, MAX_LOADS_IN_FLIGHT);
@@ -573,65 +576,72 @@ fn is_long(cut: &Cut) -> bool {
 }
 
 /// The buffering of rows for units that stage column sums.
-fn row_kept(problem: &BackwardProblem, cut: &Cut, wish: Option<RowHeld>) -> RowKept {
-    let vectors = cut.held_columns.vectors();
+fn row_buffering(
+    problem: &BackwardProblem,
+    cut: &Cut,
+    wish: Option<StagingPreference>,
+) -> RowBuffering {
+    let vectors = cut.staged_columns.vectors();
     let Some(vectors) = vectors.filter(|_| problem.reduces()) else {
-        return RowKept::Reread;
+        return RowBuffering::Reload;
     };
     let columns = vectors * cut.team.vector;
     let is_column = cut.team.level == Level::Column;
-    let (in_registers, _) = cut.held_columns.places();
+    let (in_registers, _) = cut.staged_columns.places();
     // Lanes along rows share one sum.
     let of_vector = if is_column { 1 } else { cut.team.vector };
     let sums = in_registers * of_vector * problem.column_sums.count();
     let sums = sums * problem.dtype.accumulation().size() / 4;
     let row = 2 * columns * problem.dtype.size() / 4;
     let units = (cut.team.members * cut.team.columns) as usize;
-    let fits = |numbers: usize| numbers * units <= HELD_OF_CUBE;
+    let fits = |numbers: usize| numbers * units <= STAGED_OF_CUBE;
     // Two sums leave no registers for the next row. 4,096 columns, f32, H200, with prefetch vs.
     // without: ratio 1.05 to 1.1.
     let has_two_sums =
-        problem.column_sums.count() == 2 && matches!(cut.held_columns, Hold::Registers(2..));
+        problem.column_sums.count() == 2 && matches!(cut.staged_columns, Staging::Registers(2..));
     let is_half = problem.dtype.is_half();
     match wish {
         // Prefetch would load the saved statistics of one row only. Layer norm, 96 to 384 channels,
         // f32, H100, staged vs. reloaded: ratio 0.77 to 0.83.
-        _ if is_column => match fits(sums + row) && wish != Some(RowHeld::Reread) {
-            true => RowKept::Held,
-            false => RowKept::Reread,
+        _ if is_column => match fits(sums + row) && wish != Some(StagingPreference::Reload) {
+            true => RowBuffering::Single,
+            false => RowBuffering::Reload,
         },
-        None if has_two_sums && !is_half && fits(sums + row) => RowKept::Held,
+        None if has_two_sums && !is_half && fits(sums + row) => RowBuffering::Single,
         // One vector cannot be double-buffered in SPIR-V: CubeCL 0.11.3 panics at its index, a
         // constant zero.
-        None | Some(RowHeld::Shared) if fits(sums + 2 * row) => {
+        None | Some(StagingPreference::Shared) if fits(sums + 2 * row) => {
             match vectors > 1 && (cut.team.cluster_size > 1 || is_wide(problem, cut)) {
-                true => RowKept::InTurn,
-                false => RowKept::Ahead,
+                true => RowBuffering::DoubleBuffer,
+                false => RowBuffering::Prefetch,
             }
         }
-        Some(RowHeld::Reread) => RowKept::Reread,
-        _ if fits(sums + row) => RowKept::Held,
-        _ => RowKept::Reread,
+        Some(StagingPreference::Reload) => RowBuffering::Reload,
+        _ if fits(sums + row) => RowBuffering::Single,
+        _ => RowBuffering::Reload,
     }
 }
 
 /// True if the converted values of an f16/bf16 row leave a unit no registers for computation.
 fn is_wide(problem: &BackwardProblem, cut: &Cut) -> bool {
-    let columns = cut.held_columns.vectors().unwrap_or(0) * cut.team.vector;
+    let columns = cut.staged_columns.vectors().unwrap_or(0) * cut.team.vector;
     let is_crowded = cut.team.members >= CROWDED;
     problem.dtype.is_half() && (is_crowded || columns > COLUMNS_IN_FLIGHT)
 }
 
 /// Staging of the scale from row to row. A load behind a row in flight would wait for that row.
-fn held_scale(problem: &BackwardProblem, cut: &Cut, hardware: &Hardware) -> Hold {
+fn staged_scale(problem: &BackwardProblem, cut: &Cut, hardware: &Hardware) -> Staging {
     let is_same = |scale: &Access| scale.row.is_empty() && !scale.col.is_empty();
-    let Some(vectors) = cut.held_columns.vectors() else {
-        return Hold::Reread;
+    let Some(vectors) = cut.staged_columns.vectors() else {
+        return Staging::Reload;
     };
     if !problem.scale.as_ref().is_some_and(is_same) {
-        return Hold::Reread;
+        return Staging::Reload;
     }
-    let (_, sums) = cut.held_columns.times(problem.column_sums.count()).places();
+    let (_, sums) = cut
+        .staged_columns
+        .times(problem.column_sums.count())
+        .places();
     let accumulation = problem.dtype.accumulation().size();
     let columns = sums * accumulation + vectors * problem.param_dtype.size();
     let units = cut.team.members as usize;
@@ -645,8 +655,8 @@ fn held_scale(problem: &BackwardProblem, cut: &Cut, hardware: &Hardware) -> Hold
         && problem.param_dtype.size() <= problem.dtype.size()
         && numbers * cut.team.members as usize <= ROWS_AND_SCALE;
     match units * cut.team.vector * columns + merged <= hardware.max_shared_memory {
-        _ if has_room => Hold::Registers(vectors),
-        true => Hold::Shared(vectors),
-        false => Hold::Reread,
+        _ if has_room => Staging::Registers(vectors),
+        true => Staging::Shared(vectors),
+        false => Staging::Reload,
     }
 }

@@ -26,15 +26,15 @@ pub enum Level {
 
 /// The staging of a row between its passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Hold {
+pub enum Staging {
     /// None: the row is reloaded, which is cheap if a cache holds it.
-    Reread,
+    Reload,
     /// Registers, with this number of vectors per unit.
     Registers(usize),
     /// Shared memory, with this number of vectors per unit.
     Shared(usize),
     /// The first vectors of each unit in registers, the others in shared memory.
-    Both {
+    Mixed {
         /// Vectors per unit in registers.
         registers: usize,
         /// Vectors per unit in shared memory.
@@ -42,23 +42,23 @@ pub enum Hold {
     },
 }
 
-impl Hold {
+impl Staging {
     /// Staged vectors per unit; `None` if the row is reloaded.
     pub fn vectors(self) -> Option<usize> {
         match self {
-            Self::Reread => None,
+            Self::Reload => None,
             Self::Registers(vectors) | Self::Shared(vectors) => Some(vectors),
-            Self::Both { registers, shared } => Some(registers + shared),
+            Self::Mixed { registers, shared } => Some(registers + shared),
         }
     }
 
     /// The same staging with `count` times the vectors.
     pub const fn times(self, count: usize) -> Self {
         match self {
-            Self::Reread => Self::Reread,
+            Self::Reload => Self::Reload,
             Self::Registers(vectors) => Self::Registers(vectors * count),
             Self::Shared(vectors) => Self::Shared(vectors * count),
-            Self::Both { registers, shared } => Self::Both {
+            Self::Mixed { registers, shared } => Self::Mixed {
                 registers: registers * count,
                 shared: shared * count,
             },
@@ -68,23 +68,23 @@ impl Hold {
     /// Vectors per unit in registers and in shared memory.
     pub const fn places(self) -> (usize, usize) {
         match self {
-            Self::Reread => (0, 0),
+            Self::Reload => (0, 0),
             Self::Registers(vectors) => (vectors, 0),
             Self::Shared(vectors) => (0, vectors),
-            Self::Both { registers, shared } => (registers, shared),
+            Self::Mixed { registers, shared } => (registers, shared),
         }
     }
 }
 
-impl fmt::Display for Hold {
+impl fmt::Display for Staging {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Reread => f.write_str("read again"),
+            Self::Reload => f.write_str("read again"),
             Self::Registers(vectors) => write!(f, "held in registers ({vectors} vectors per unit)"),
             Self::Shared(vectors) => {
                 write!(f, "held in shared memory ({vectors} vectors per unit)")
             }
-            Self::Both { registers, shared } => write!(
+            Self::Mixed { registers, shared } => write!(
                 f,
                 "held in registers and shared memory ({registers} + {shared} vectors per unit)"
             ),
@@ -236,7 +236,7 @@ pub struct Blueprint {
     /// The team of a row.
     pub team: Team,
     /// The staging of a row between its passes.
-    pub hold: Hold,
+    pub staging: Staging,
     /// The statistics to reduce.
     pub statistics: StatisticsKind,
     /// True if elements are taken relative to a shift near the row's mean (shifted-data algorithm).
@@ -306,7 +306,7 @@ pub(super) fn is_added_first(has_residual: bool, place: ResidualPlace) -> bool {
 impl Blueprint {
     /// True if a staged row is the unmodified input. Otherwise a residual was added or it was
     /// loaded as packed pairs, and it has the accumulation dtype.
-    pub fn holds_input(&self) -> bool {
+    pub fn stages_input(&self) -> bool {
         !is_added_first(self.residual.is_some(), self.residual_place)
             && self.input.mode != LoadMode::Pairs
     }

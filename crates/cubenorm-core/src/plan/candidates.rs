@@ -3,8 +3,8 @@
 
 use super::cost::{Outline, cost};
 use super::{
-    BackwardPlan, Hardware, Hold, Knobs, Plan, PlanError, RowHeld, RowKept, Strategy,
-    StrategyChoice, plan_backward, plan_forward,
+    BackwardPlan, Hardware, Knobs, Plan, PlanError, RowBuffering, Staging, StagingPreference,
+    Strategy, StrategyChoice, plan_backward, plan_forward,
 };
 use crate::{BackwardProblem, NormProblem};
 
@@ -57,7 +57,7 @@ pub fn knobs(hardware: &Hardware) -> Vec<Knobs> {
         return knobs;
     }
     for units in [64, 128, 256] {
-        for row in [None, Some(RowHeld::Reread)] {
+        for row in [None, Some(StagingPreference::Reload)] {
             knobs.push(Knobs {
                 units: Some(units),
                 row,
@@ -75,10 +75,10 @@ pub fn knobs(hardware: &Hardware) -> Vec<Knobs> {
     }
     for units in [64, 128, 256, 512, 1024] {
         let rows = [
-            RowHeld::Registers,
-            RowHeld::Shared,
-            RowHeld::Both,
-            RowHeld::Reread,
+            StagingPreference::Registers,
+            StagingPreference::Shared,
+            StagingPreference::Mixed,
+            StagingPreference::Reload,
         ]
         .map(Some);
         for row in [None].into_iter().chain(rows) {
@@ -96,12 +96,12 @@ pub fn knobs(hardware: &Hardware) -> Vec<Knobs> {
         });
     }
     knobs.push(Knobs {
-        row: Some(RowHeld::Reread),
+        row: Some(StagingPreference::Reload),
         ..of(Strategy::Column)
     });
     for vector in [2, 4] {
         knobs.push(Knobs {
-            row: Some(RowHeld::Registers),
+            row: Some(StagingPreference::Registers),
             vector: Some(vector),
             ..of(Strategy::Column)
         });
@@ -204,7 +204,7 @@ fn outline(plan: &Plan) -> Outline {
         } else {
             1
         },
-        hold: plan.blueprint.hold,
+        staging: plan.blueprint.staging,
         split: plan.blueprint.split,
         reads: 1 + usize::from(plan.blueprint.residual.is_some()),
         writes: 1 + usize::from(plan.blueprint.writes_sum),
@@ -216,10 +216,10 @@ fn gradient_outline(plan: &BackwardPlan) -> Outline {
         team: plan.blueprint.team,
         grid: plan.grid,
         passes: if plan.blueprint.reduces { 2 } else { 1 },
-        hold: match plan.blueprint.row {
-            RowKept::Reread => Hold::Reread,
-            RowKept::Held | RowKept::Ahead | RowKept::InTurn => {
-                Hold::Registers(plan.blueprint.held_vectors())
+        staging: match plan.blueprint.row {
+            RowBuffering::Reload => Staging::Reload,
+            RowBuffering::Single | RowBuffering::Prefetch | RowBuffering::DoubleBuffer => {
+                Staging::Registers(plan.blueprint.staged_vectors())
             }
         },
         split: plan.blueprint.split,

@@ -35,7 +35,7 @@ pub(super) fn between_launches(
         rows: task.rows / task.segments,
         cols: task.segments * of.grid.splits,
         dtype: task.dtype.accumulation(),
-        held: task.dtype.accumulation(),
+        staged: task.dtype.accumulation(),
         reduces: true,
         segments: 1,
         ..*task

@@ -1,7 +1,7 @@
 //! Relative cost of plans of the same problem. It only ranks candidates for measurement: no number
 //! here is a time.
 
-use super::{Grid, Hardware, Hold, Level, Team};
+use super::{Grid, Hardware, Level, Staging, Team};
 
 /// Units that keep a multiprocessor's memory system busy.
 const BUSY_UNITS: usize = 512;
@@ -18,7 +18,7 @@ pub(super) struct Outline {
     pub team: Team,
     pub grid: Grid,
     pub passes: usize,
-    pub hold: Hold,
+    pub staging: Staging,
     /// True if each pass is a launch.
     pub split: bool,
     /// Tensors of the input's size that each pass reads.
@@ -31,14 +31,14 @@ pub(super) struct Outline {
 pub(super) fn cost(outline: &Outline, hardware: &Hardware) -> f64 {
     let Outline { team, grid, .. } = outline;
     let second = (outline.passes - 1) as f64;
-    let again = match outline.hold {
-        Hold::Reread if outline.split => second,
-        Hold::Reread => second * CACHED_READ,
-        Hold::Registers(_) | Hold::Shared(_) | Hold::Both { .. } => 0.0,
+    let again = match outline.staging {
+        Staging::Reload if outline.split => second,
+        Staging::Reload => second * CACHED_READ,
+        Staging::Registers(_) | Staging::Shared(_) | Staging::Mixed { .. } => 0.0,
     };
     // Shared memory adds a write and a read.
-    let staged = match outline.hold {
-        Hold::Shared(_) | Hold::Both { .. } => 0.1,
+    let staged = match outline.staging {
+        Staging::Shared(_) | Staging::Mixed { .. } => 0.1,
         _ => 0.0,
     };
     let traffic = outline.reads as f64 * (1.0 + again + staged) + outline.writes as f64;

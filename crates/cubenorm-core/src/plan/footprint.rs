@@ -4,8 +4,8 @@
 //! follows the addresses of the kernel of the same name.
 
 use super::{
-    BackwardBlueprint, BackwardPlan, Blueprint, Combine, Grid, Hardware, Hold, Lanes, Level, Merge,
-    Plan, RowKept, Team,
+    BackwardBlueprint, BackwardPlan, Blueprint, Combine, Grid, Hardware, Lanes, Level, Merge, Plan,
+    RowBuffering, Staging, Team,
 };
 use crate::{Access, BackwardProblem, NormProblem};
 
@@ -519,11 +519,11 @@ fn forward_tables(
     slots: usize,
     lanes: usize,
     merge: Merge,
-    is_held: bool,
+    is_staged_row: bool,
     accumulation: usize,
 ) -> SharedMemory {
     let of = |merge| table(slots, lanes, merge, accumulation);
-    match (is_held, merge.takes_means()) {
+    match (is_staged_row, merge.takes_means()) {
         (false, _) => of(merge),
         (true, true) => of(Merge::Sum).then(of(Merge::Sums)),
         (true, false) => of(merge),
@@ -535,21 +535,21 @@ pub(super) fn merged_bytes(
     slots: usize,
     lanes: usize,
     merge: Merge,
-    is_held: bool,
+    is_staged_row: bool,
     accumulation: usize,
     hardware: &Hardware,
 ) -> usize {
     let tables = match merge {
         // Backward; at most two rows alternate.
         Merge::Sums => table(slots, lanes, merge, accumulation).times(2),
-        _ => forward_tables(slots, lanes, merge, is_held, accumulation),
+        _ => forward_tables(slots, lanes, merge, is_staged_row, accumulation),
     };
     tables.needed(hardware)
 }
 
 /// The staging slots of the units in shared memory.
-fn cells(hold: Hold, team: &Team, element: usize) -> SharedMemory {
-    let (_, shared) = hold.places();
+fn cells(staging: Staging, team: &Team, element: usize) -> SharedMemory {
+    let (_, shared) = staging.places();
     SharedMemory::of(shared * team.members as usize * team.vector * element)
 }
 
@@ -557,24 +557,24 @@ fn cells(hold: Hold, team: &Team, element: usize) -> SharedMemory {
 fn forward_memory(blueprint: &Blueprint, problem: &NormProblem) -> SharedMemory {
     let team = &blueprint.team;
     let accumulation = problem.dtype.accumulation().size();
-    let element = match blueprint.holds_input() {
+    let element = match blueprint.stages_input() {
         true => problem.dtype.size(),
         false => accumulation,
     };
-    let is_held = blueprint.hold != Hold::Reread;
+    let is_staged_row = blueprint.staging != Staging::Reload;
     let table = |merge| merge_table(team, merge, accumulation);
-    let shift = match is_held && blueprint.shifts && !blueprint.first_is_shift {
+    let shift = match is_staged_row && blueprint.shifts && !blueprint.first_is_shift {
         true => table(Merge::Sum),
         false => SharedMemory::NONE,
     };
     let statistics = match blueprint.statistics.reduces() && !team.segmented {
         false => SharedMemory::NONE,
-        true if is_held && blueprint.statistics.reduces_mean() => table(Merge::Sums),
+        true if is_staged_row && blueprint.statistics.reduces_mean() => table(Merge::Sums),
         true => table(team.merge),
     };
-    let held = cells(blueprint.hold, team, element);
-    let held = SharedMemory::of(held.all * blueprint.rows_per_unit);
-    held.and(shift.then(statistics).times(blueprint.rows_per_unit))
+    let staged = cells(blueprint.staging, team, element);
+    let staged = SharedMemory::of(staged.all * blueprint.rows_per_unit);
+    staged.and(shift.then(statistics).times(blueprint.rows_per_unit))
 }
 
 /// Shared memory of the kernel that computes the input's gradient.
@@ -588,13 +588,13 @@ fn backward_memory(blueprint: &BackwardBlueprint, problem: &BackwardProblem) -> 
         Lanes::Columns => team.vector,
         Lanes::Rows => 1,
     };
-    let (_, shared) = blueprint.held_columns.times(kinds).places();
+    let (_, shared) = blueprint.staged_columns.times(kinds).places();
     let sums = SharedMemory::of(shared * team.members as usize * lanes * accumulation);
-    let scale = cells(blueprint.held_scale, team, problem.param_dtype.size());
-    let written = match blueprint.held_columns != Hold::Reread && team.lanes == Lanes::Rows {
+    let scale = cells(blueprint.staged_scale, team, problem.param_dtype.size());
+    let written = match blueprint.staged_columns != Staging::Reload && team.lanes == Lanes::Rows {
         true => {
             let units = (team.members * team.columns) as usize;
-            SharedMemory::of(blueprint.held_vectors() * units * accumulation)
+            SharedMemory::of(blueprint.staged_vectors() * units * accumulation)
         }
         false => SharedMemory::NONE,
     };
@@ -605,7 +605,7 @@ fn backward_memory(blueprint: &BackwardBlueprint, problem: &BackwardProblem) -> 
         true if cluster > 1 => table.then(SharedMemory::of(cluster * SUMS * 8)).then(table),
         true => table,
     };
-    let calls = match blueprint.row == RowKept::InTurn {
+    let calls = match blueprint.row == RowBuffering::DoubleBuffer {
         true => 2,
         false => 1,
     };

@@ -4,7 +4,7 @@ use super::footprint::Footprint;
 use super::heuristic::{self, Shape, Work};
 use super::lanes::Vectors;
 use super::task::Task;
-use super::{Hardware, Hold, Lanes, Level, PlanError, Strategy, StrategyChoice, Team};
+use super::{Hardware, Lanes, Level, PlanError, Staging, Strategy, StrategyChoice, Team};
 
 /// The sizes of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,11 +84,11 @@ impl Grid {
 pub(super) struct Cut {
     pub strategy: Strategy,
     pub team: Team,
-    pub hold: Hold,
+    pub staging: Staging,
     pub grid: Grid,
     pub rows_per_unit: usize,
     /// The staging of a unit's column sums from row to row.
-    pub held_columns: Hold,
+    pub staged_columns: Staging,
     pub reason: &'static str,
 }
 
@@ -141,7 +141,7 @@ pub(super) fn cut(
         lanes,
         reduces: task.reduces,
         accumulation: task.dtype.accumulation().size(),
-        held: task.held.size(),
+        staged: task.staged.size(),
         is_half: task.dtype.is_half(),
         merge: task.merge,
         column_sums: task.column_sums,
@@ -171,11 +171,11 @@ pub(super) fn cut(
         level,
         cube_dim,
         teams_per_cube,
-        hold,
+        staging,
         splits,
         cluster_size,
         max_teams,
-        held_columns,
+        staged_columns,
         room,
         reason,
     } = heuristic::shape(&work, hardware)?;
@@ -191,24 +191,24 @@ pub(super) fn cut(
         _ => (splits, groups),
     };
     // The rows of a tile have the same part.
-    let tile = work.tile > 1 && hold == Hold::Reread;
+    let tile = work.tile > 1 && staging == Staging::Reload;
     let rows_per_unit = match splits {
         _ if tile => work.tile,
         1 => work.rows_per_unit.min(room),
         _ => 1,
     };
     let members = heuristic::members(level, cube_dim);
-    let held = match task.column_sums {
-        0 => hold,
-        _ => held_columns,
+    let staged = match task.column_sums {
+        0 => staging,
+        _ => staged_columns,
     };
-    let held = held.vectors();
+    let staged = staged.vectors();
     let is_even = splits == cluster_size as usize && splits * steps_per_split == steps;
-    let full = match held {
+    let full = match staged {
         Some(vectors) if is_even => vectors.min(steps_per_split / members as usize),
         _ => 0,
     };
-    let filled = held.filter(|&vectors| is_even && vectors * members as usize == steps_per_split);
+    let filled = staged.filter(|&vectors| is_even && vectors * members as usize == steps_per_split);
     let teams = items.div_ceil(rows_per_unit).min(max_teams).max(1);
     let groups_per_team = items.div_ceil(teams).next_multiple_of(rows_per_unit);
     let cubes = items
@@ -245,7 +245,7 @@ pub(super) fn cut(
             filled,
             full,
         },
-        hold,
+        staging,
         grid: Grid {
             cube_dim,
             cube_count: cubes as u32 * cluster_size,
@@ -265,7 +265,7 @@ pub(super) fn cut(
             segments: task.segments,
         },
         rows_per_unit,
-        held_columns,
+        staged_columns,
         reason,
     })
 }

@@ -24,7 +24,7 @@ pub struct Knobs {
     /// Units of a cube; the units along the reduced axis if a cube has several columns.
     pub units: Option<u32>,
     /// The staging of a row between its passes.
-    pub row: Option<RowHeld>,
+    pub row: Option<StagingPreference>,
     /// Rows that a unit processes together.
     pub rows_per_unit: Option<usize>,
     /// Parts that a row is split into.
@@ -37,15 +37,15 @@ pub struct Knobs {
 
 /// The preferred staging of a row between its passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum RowHeld {
+pub enum StagingPreference {
     /// None: the row is reloaded.
-    Reread,
+    Reload,
     /// Registers if they suffice, else none.
     Registers,
     /// Shared memory if it suffices, else none.
     Shared,
     /// Registers first, the rest in shared memory if it suffices, else none.
-    Both,
+    Mixed,
 }
 
 impl From<Strategy> for Knobs {
@@ -57,13 +57,13 @@ impl From<Strategy> for Knobs {
     }
 }
 
-impl fmt::Display for RowHeld {
+impl fmt::Display for StagingPreference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Reread => "reread",
+            Self::Reload => "reload",
             Self::Registers => "registers",
             Self::Shared => "shared",
-            Self::Both => "both",
+            Self::Mixed => "mixed",
         })
     }
 }

@@ -18,15 +18,15 @@ mod task;
 use std::fmt;
 use std::time::Duration;
 
-pub use backward::{BackwardBlueprint, BackwardPlan, RowKept, plan_backward};
-pub use blueprint::{AccessBlueprint, Blueprint, Hold, Lanes, Level, LoadMode, Merge, Team};
+pub use backward::{BackwardBlueprint, BackwardPlan, RowBuffering, plan_backward};
+pub use blueprint::{AccessBlueprint, Blueprint, Lanes, Level, LoadMode, Merge, Staging, Team};
 pub use candidates::{backward_candidates, forward_candidates, knobs};
 pub use combine::Combine;
 pub use footprint::{Buffer, Extent, Footprint, Kernel, ROUNDS, SUMS, SharedMemory};
 pub use grid::Grid;
 pub use hardware::Hardware;
 pub use heuristic::BLOCK;
-pub use knobs::{Knobs, RowHeld};
+pub use knobs::{Knobs, StagingPreference};
 pub use on::{input_problem_on, problem_on, sums_on};
 pub use schedule::{
     BackwardError, BackwardLaunch, BackwardSchedule, ParamReduce, Partials, schedule_backward,
@@ -216,7 +216,7 @@ impl fmt::Display for Plan {
         if self.blueprint.rows_per_unit > 1 {
             write!(f, ", {} abreast", self.blueprint.rows_per_unit)?;
         }
-        write!(f, ", row {}", self.blueprint.hold)?;
+        write!(f, ", row {}", self.blueprint.staging)?;
         if self.blueprint.output.nontemporal {
             write!(f, ", stored past the caches")?;
         }
@@ -264,7 +264,7 @@ pub fn plan_forward(
         cols: problem.cols,
         dtype: problem.dtype,
         param_dtype: problem.param_dtype,
-        held: match is_added_first(problem.residual.is_some(), problem.residual_place) {
+        staged: match is_added_first(problem.residual.is_some(), problem.residual_place) {
             true => problem.dtype.accumulation(),
             false => problem.dtype,
         },
@@ -323,7 +323,7 @@ pub fn plan_forward(
         });
         let narrow_cut = plan(narrow)?;
         // Narrow vectors may be too many to stage.
-        if cut.hold == Hold::Reread || narrow_cut.hold != Hold::Reread {
+        if cut.staging == Staging::Reload || narrow_cut.staging != Staging::Reload {
             (vectors, cut) = (narrow, narrow_cut);
         }
     }
@@ -334,13 +334,13 @@ pub fn plan_forward(
                 ..choice.knobs()
             });
             let narrow_cut = plan(narrow)?;
-            if narrow_cut.hold != Hold::Reread {
+            if narrow_cut.staging != Staging::Reload {
                 (vectors, cut) = (narrow, narrow_cut);
                 break;
             }
         }
     }
-    let run = match cut.team.level == Level::Unit && cut.hold == Hold::Reread {
+    let run = match cut.team.level == Level::Unit && cut.staging == Staging::Reload {
         true => run_of_params(vectors),
         false => None,
     };
@@ -354,7 +354,7 @@ pub fn plan_forward(
     let access = |access: &Access| lanes::blueprint(access, vectors);
     let optional = |tensor: &Option<Access>| tensor.as_ref().map(access);
     let same_params = run.is_some() || problem.params().all(is_constant);
-    let of_runs = cut.team.has_tail && cut.hold == Hold::Reread;
+    let of_runs = cut.team.has_tail && cut.staging == Staging::Reload;
     let added = problem.residual.iter();
     let added = added.filter(|_| is_added_first(true, problem.residual_place));
     let mut reduced = [&problem.input].into_iter().chain(added);
@@ -363,7 +363,7 @@ pub fn plan_forward(
     let one_block = heuristic::is_one_block(&cut, &task, hardware);
     let mut blueprint = Blueprint {
         team: cut.team,
-        hold: cut.hold,
+        staging: cut.staging,
         statistics: problem.statistics,
         shifts: problem.statistics.reduces_mean(),
         first_is_shift: is_half && cut.team.level == Level::Unit && !one_block,
@@ -412,7 +412,7 @@ pub fn plan_forward(
                 hardware,
             );
     // Packed pairs would be staged in the accumulation dtype, for which shared memory has no space.
-    if let (_, 0) = cut.hold.places() {
+    if let (_, 0) = cut.staging.places() {
         let input = Some(&mut blueprint.input);
         let tensors = [
             input,

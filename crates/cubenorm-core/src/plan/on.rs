@@ -1,6 +1,6 @@
 //! The view of a problem (whole rows or segments) that suits a device.
 
-use super::{Hardware, Hold, Strategy, StrategyChoice, Team, plan_backward, plan_forward};
+use super::{Hardware, Staging, Strategy, StrategyChoice, Team, plan_backward, plan_forward};
 use crate::problem::Rows;
 use crate::{BackwardDesc, BackwardProblem, DType, NormDesc, NormError, NormProblem, ParamSums};
 
@@ -85,7 +85,7 @@ pub fn problem_on(
     let [whole_width, width] = [&of_whole, &of_segments].map(|plan| plan.blueprint.team.vector);
     let bytes = desc.input.dtype.size();
     // Staged rows are read once.
-    let reads_once = of_whole.blueprint.hold != Hold::Reread
+    let reads_once = of_whole.blueprint.staging != Staging::Reload
         && whole_width == hardware.widest_vector(bytes)
         && in_segments.segments * bytes >= LEAST_BESIDE;
     let pays = segments_pay(in_segments.segments, in_segments.cols, bytes, hardware);
@@ -110,7 +110,7 @@ fn cut_at_runs(whole: NormProblem, hardware: &Hardware) -> NormProblem {
     let plan = |problem: &NormProblem| {
         let plan = plan_forward(problem, hardware, StrategyChoice::Inferred).ok()?;
         // Staged rows are read once.
-        (plan.blueprint.hold == Hold::Reread).then_some(plan.blueprint.team)
+        (plan.blueprint.staging == Staging::Reload).then_some(plan.blueprint.team)
     };
     match cut_pays(whole.dtype, plan(&whole), plan(&cut)) {
         true => cut,

@@ -12,7 +12,7 @@ pub(super) struct Task {
     /// Of scale, bias and provided statistics.
     pub param_dtype: DType,
     /// Dtype of a staged row.
-    pub held: DType,
+    pub staged: DType,
     /// True if anything is reduced over a row.
     pub reduces: bool,
     /// The combination of partial statistics.

@@ -1,8 +1,9 @@
 //! Random descriptions: ranks, layouts, parameters, dtypes, and knobs of any value.
 
 use cubenorm_core::{
-    Activation, BackwardDesc, DType, Hardware, Knobs, Layout, NormDesc, ResidualPlace, RowHeld,
-    Statistics, Strategy, StrategyChoice, TensorDesc, WrittenStatistics, knobs as tuned_knobs,
+    Activation, BackwardDesc, DType, Hardware, Knobs, Layout, NormDesc, ResidualPlace,
+    StagingPreference, Statistics, Strategy, StrategyChoice, TensorDesc, WrittenStatistics,
+    knobs as tuned_knobs,
 };
 
 /// Random numbers that a seed gives, the same everywhere (splitmix64).
@@ -326,10 +327,10 @@ fn any_knobs(numbers: &mut Numbers) -> Knobs {
         units: narrow(units),
         row: numbers.once_in(2).then(|| {
             numbers.one_of(&[
-                RowHeld::Reread,
-                RowHeld::Registers,
-                RowHeld::Shared,
-                RowHeld::Both,
+                StagingPreference::Reload,
+                StagingPreference::Registers,
+                StagingPreference::Shared,
+                StagingPreference::Mixed,
             ])
         }),
         rows_per_unit,

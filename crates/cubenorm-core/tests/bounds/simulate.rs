@@ -5,8 +5,8 @@
 
 use cubenorm_core::{
     Access, AccessBlueprint, BackwardDesc, BackwardLaunch, BackwardSchedule, Buffer, Dim,
-    Footprint, Grid, Hold, Lanes, Layout, Level, LoadMode, NormDesc, NormProblem, ParamReduce,
-    Plan, Team,
+    Footprint, Grid, Lanes, Layout, Level, LoadMode, NormDesc, NormProblem, ParamReduce, Plan,
+    Staging, Team,
 };
 
 use crate::problems::SMALL;
@@ -135,7 +135,7 @@ impl Spread<'_> {
     }
 
     /// Asserts that the members of each part have each of its steps once, and returns the steps of each.
-    fn parts(&self, held: Option<usize>) -> Result<Vec<Vec<usize>>, String> {
+    fn parts(&self, staged: Option<usize>) -> Result<Vec<Vec<usize>>, String> {
         let grid = self.grid;
         let parts = match self.team.parts {
             true => grid.splits,
@@ -148,10 +148,13 @@ impl Spread<'_> {
             let mut steps = Vec::new();
             for member in 0..members {
                 let (begin, count) = self.share(part, member);
-                if let Some(held) = held {
-                    ensure!(count <= held, "a unit holds {held} of its {count} steps");
+                if let Some(staged) = staged {
+                    ensure!(
+                        count <= staged,
+                        "a unit holds {staged} of its {count} steps"
+                    );
                     // These are taken without a question.
-                    let sure = self.team.full.min(held);
+                    let sure = self.team.full.min(staged);
                     ensure!(
                         self.team.filled.is_some() || sure <= count,
                         "a unit takes {sure} steps for granted and has {count}"
@@ -253,10 +256,10 @@ fn spread_is_whole(spread: &Spread) -> Checked {
 /// Visits each step of each item, and asserts that every element is covered once by lanes of its own.
 fn cover(
     spread: &Spread,
-    held: Option<usize>,
+    staged: Option<usize>,
     mut visit: impl FnMut(usize, usize, &[(usize, usize, bool)]) -> Checked,
 ) -> Checked {
-    let parts = spread.parts(held)?;
+    let parts = spread.parts(staged)?;
     let (rows, cols) = (spread.rows, spread.cols);
     let mut own = vec![0u8; rows * cols];
     let mut items = vec![0u8; spread.items()];
@@ -569,8 +572,8 @@ pub fn forward(desc: &NormDesc, problem: &NormProblem, plan: &Plan) -> Checked {
     .into_iter()
     .filter_map(|(buffer, access, blueprint)| Bound::new(buffer, access, blueprint, layout(buffer)))
     .collect();
-    let held = blueprint.hold.vectors();
-    cover(&spread, held, |group, step, lanes| {
+    let staged = blueprint.staging.vectors();
+    cover(&spread, staged, |group, step, lanes| {
         bound
             .iter()
             .try_for_each(|it| it.check(&spread, group, step, lanes))
@@ -656,7 +659,7 @@ fn backward_launch(layouts: &[(Buffer, Option<&Layout>)], launch: &BackwardLaunc
         let touched = column_sums(
             &spread,
             blueprint.column_sums.count(),
-            blueprint.held_columns,
+            blueprint.staged_columns,
         );
         let allocated = plan.column_sums(problem.cols);
         ensure!(
@@ -703,7 +706,7 @@ fn backward_launch(layouts: &[(Buffer, Option<&Layout>)], launch: &BackwardLaunc
     .collect();
     cover(
         &spread,
-        blueprint.held_columns.vectors(),
+        blueprint.staged_columns.vectors(),
         |group, step, lanes| {
             bound
                 .iter()
@@ -771,16 +774,16 @@ fn param_reduce(reduce: &ParamReduce) -> Checked {
 }
 
 /// Elements of the sums of columns that the kernel touches: see `gradient/columns.rs`.
-fn column_sums(spread: &Spread, kinds: usize, held: Hold) -> usize {
+fn column_sums(spread: &Spread, kinds: usize, staged: Staging) -> usize {
     let (team, grid) = (spread.team, spread.grid);
     let vector = team.vector;
-    if held != Hold::Reread && team.lanes == Lanes::Rows {
+    if staged != Staging::Reload && team.lanes == Lanes::Rows {
         let written = grid.steps.div_ceil(vector);
         let first = ((grid.cube_count as usize - 1) * kinds + kinds - 1) * written;
         return (first + written) * vector;
     }
     let slot = match team.level {
-        _ if held != Hold::Reread => spread.teams() - 1,
+        _ if staged != Staging::Reload => spread.teams() - 1,
         _ if team.parts && team.lanes == Lanes::Rows => 0,
         _ if team.parts => grid.groups - 1,
         Level::Unit | Level::Plane | Level::Cube | Level::Column => spread.teams() - 1,

@@ -2,7 +2,7 @@
 
 use super::cube::{COLUMNS_OF_CUBE, cube};
 use super::{Shape, Work};
-use crate::plan::{Hardware, Hold, Knobs, RowHeld};
+use crate::plan::{Hardware, Knobs, Staging, StagingPreference};
 
 /// Columns of f32 per cube of a cluster: the most that leaves room for the next row.
 /// 32,768 and 65,536 f32 H200, backward, 16,384 -> 8,192 columns per cube: 1.04x to 1.14x faster.
@@ -57,13 +57,13 @@ fn sharing(work: &Work, hardware: &Hardware, cubes: u32, plane: Option<u32>) -> 
         knobs: Knobs {
             units: work.knobs.units.or(Some(units)),
             // Column sums in registers would leave none for the next row.
-            row: work.knobs.row.or(Some(RowHeld::Shared)),
+            row: work.knobs.row.or(Some(StagingPreference::Shared)),
             ..work.knobs
         },
         ..*work
     };
     let shape = cube(&parts, hardware, work.steps.div_ceil(cubes as usize), plane);
-    (shape.held_columns != Hold::Reread).then_some(Shape {
+    (shape.staged_columns != Staging::Reload).then_some(Shape {
         splits: cubes as usize,
         cluster_size: cubes,
         ..shape

@@ -2,12 +2,12 @@
 
 use super::cube::CUBE_VECTORS;
 use super::device::cubes_to_fill;
-use super::hold::{HELD_SUMS, MERGED_OF_UNIT, registers, size};
 use super::parts::{MAX_SPLITS, parts};
+use super::staging::{MERGED_OF_UNIT, STAGED_SUMS, registers, size};
 use super::unit::unit;
 use super::{Shape, Work};
 use crate::plan::footprint::merged_bytes;
-use crate::plan::{Hardware, Hold, Level, Merge, RowHeld, Strategy};
+use crate::plan::{Hardware, Level, Merge, Staging, StagingPreference, Strategy};
 
 /// Units per cube that reduces columns.
 const UNITS_OF_COLUMNS: usize = 256;
@@ -80,21 +80,21 @@ pub(super) fn column(work: &Work, hardware: &Hardware, is_forced: bool) -> Shape
     let is_whole =
         work.reduces && work.merge != Merge::Sums && widest.splits == 1 && work.segments == 1;
     let is_open = hardware.is_gpu() && work.knobs.units.is_none();
-    if widest.hold != Hold::Reread || !is_whole || !is_open {
+    if widest.staging != Staging::Reload || !is_whole || !is_open {
         return widest;
     }
     let is_single = work.is_single && (FEW_STEPS + 1..=MANY_STEPS).contains(&work.steps);
     let is_light = is_single || !work.is_half && work.vector * work.accumulation <= LIGHT_COLUMNS;
     let may_hold = is_light || asks_for_registers(work);
-    let is_held = |shape: &Shape| may_hold && shape.hold != Hold::Reread;
+    let is_staged_row = |shape: &Shape| may_hold && shape.staging != Staging::Reload;
     let is_short = |shape: &Shape| {
         let units = shape.cube_dim[1] as usize;
         work.steps.div_ceil(units) <= STEPS_OF_COLUMN
     };
-    let held = all.clone().skip(1).find(is_held);
+    let staged = all.clone().skip(1).find(is_staged_row);
     let short = || all.clone().find(is_short);
     let least = || columns(work, hardware, tile.min(LEAST_COLUMNS_OF_CUBE), 1);
-    held.or_else(short).unwrap_or_else(least)
+    staged.or_else(short).unwrap_or_else(least)
 }
 
 /// Adds column sums in registers to `shape`; `None` if they do not fit.
@@ -106,14 +106,14 @@ fn summing(work: &Work, hardware: &Hardware, shape: Shape) -> Option<Shape> {
     let table = vectors * members * teams * work.accumulation;
     let merged = MERGED_OF_UNIT * teams * members * work.vector * work.accumulation;
     let fits = shape.splits == 1
-        && vectors * work.column_sums * work.accumulation / 4 <= HELD_SUMS
+        && vectors * work.column_sums * work.accumulation / 4 <= STAGED_SUMS
         && table + merged <= hardware.max_shared_memory;
     let resident = cubes_to_fill(hardware, CUBES_OF_COLUMNS) * teams;
     let max_teams = resident
         .max(work.groups / ROUNDS_OF_COLUMNS)
         .max(work.least_teams());
     fits.then_some(Shape {
-        held_columns: Hold::Registers(vectors),
+        staged_columns: Staging::Registers(vectors),
         max_teams,
         ..shape
     })
@@ -121,17 +121,17 @@ fn summing(work: &Work, hardware: &Hardware, shape: Shape) -> Option<Shape> {
 
 /// True if staging in registers is preferred, by autotuning or by the caller.
 fn asks_for_registers(work: &Work) -> bool {
-    work.knobs.row == Some(RowHeld::Registers)
+    work.knobs.row == Some(StagingPreference::Registers)
 }
 
 /// Staging of `vectors` vectors per unit.
-fn held(work: &Work, hardware: &Hardware, vectors: usize) -> Hold {
-    let bytes = vectors * work.vector * work.held;
+fn staged(work: &Work, hardware: &Hardware, vectors: usize) -> Staging {
+    let bytes = vectors * work.vector * work.staged;
     let is_read_twice =
         work.reduces && work.merge != Merge::Sums && work.run.is_none() && work.segments == 1;
     let fits = is_read_twice && bytes <= ASKED_OF_COLUMN;
     let asked = size(vectors).filter(|_| fits && asks_for_registers(work));
-    asked.map_or_else(|| registers(work, hardware, vectors), Hold::Registers)
+    asked.map_or_else(|| registers(work, hardware, vectors), Staging::Registers)
 }
 
 /// True if `cubes` cubes keep the device busy without splitting rows.
@@ -163,20 +163,20 @@ fn columns(work: &Work, hardware: &Hardware, x: usize, times: usize) -> Shape {
         }
         (false, _) => 1,
     };
-    let hold = |y: usize| {
+    let staging = |y: usize| {
         let splits = splits(y);
         match splits > 1 {
-            true => Hold::Reread,
-            false => held(work, hardware, work.steps.div_ceil(splits).div_ceil(y)),
+            true => Staging::Reload,
+            false => staged(work, hardware, work.steps.div_ceil(splits).div_ceil(y)),
         }
     };
     let fits = |y: usize| {
-        let (merge, is_held) = (work.merge, hold(y) != Hold::Reread);
+        let (merge, is_staged_row) = (work.merge, staging(y) != Staging::Reload);
         let merged = merged_bytes(
             x * y,
             work.vector,
             merge,
-            is_held,
+            is_staged_row,
             work.accumulation,
             hardware,
         );
@@ -191,11 +191,11 @@ fn columns(work: &Work, hardware: &Hardware, x: usize, times: usize) -> Shape {
         level: Level::Column,
         cube_dim: [x as u32, y as u32, 1],
         teams_per_cube: x as u32,
-        hold: hold(y),
+        staging: staging(y),
         splits: splits(y),
         cluster_size: 1,
         max_teams: usize::MAX,
-        held_columns: Hold::Reread,
+        staged_columns: Staging::Reload,
         room: 1,
         reason: "",
     }

@@ -1,12 +1,12 @@
 //! One cube per row: its units, and the vectors per unit.
 
-use super::hold::{
-    FLOATS_OF_UNIT, HALVES_OF_UNIT, HELD_SUMS, HELD_VECTORS, SHORT_HALVES, UNITS_WITH_SUMS,
-    held_columns, holds, is_staged, registers, room, size, slots,
+use super::staging::{
+    FLOATS_OF_UNIT, HALVES_OF_UNIT, SHORT_HALVES, STAGED_SUMS, STAGED_VECTORS, UNITS_WITH_SUMS,
+    holds, is_staged, registers, room, size, slots, staged_columns,
 };
 use super::{Shape, Work};
 use crate::plan::hardware::LANES;
-use crate::plan::{Hardware, Hold, Level, Merge, Strategy};
+use crate::plan::{Hardware, Level, Merge, Staging, Strategy};
 
 /// Maximum columns of a row that one cube takes with column sums. Clusters take longer rows: see
 /// [`mod@super::cluster`].
@@ -40,15 +40,15 @@ pub(super) fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option
     // other cubes. Rows with squares alone are faster without it.
     let narrow = CUBE_VECTOR_BYTES / (work.vector * work.accumulation);
     let most = match is_staged(work, hardware, steps) && work.merge == Merge::Moments {
-        true => HELD_VECTORS,
+        true => STAGED_VECTORS,
         false if work.column_sums > 0 => CUBE_VECTORS,
-        false if work.is_half => (CUBE_VECTORS * narrow).clamp(CUBE_VECTORS, HELD_VECTORS),
-        false => (CUBE_VECTORS * narrow / work.reads).clamp(CUBE_VECTORS, HELD_VECTORS),
+        false if work.is_half => (CUBE_VECTORS * narrow).clamp(CUBE_VECTORS, STAGED_VECTORS),
+        false => (CUBE_VECTORS * narrow / work.reads).clamp(CUBE_VECTORS, STAGED_VECTORS),
     };
     // At least one plane, and at least two units.
     let few = if hardware.is_software() { LANES } else { 32 };
     let smallest = plane.unwrap_or(few).min(largest);
-    let per_unit = (HELD_SUMS / sums.max(1)).clamp(1, most);
+    let per_unit = (STAGED_SUMS / sums.max(1)).clamp(1, most);
     let wanted = steps.div_ceil(per_unit).next_power_of_two();
     let wanted = match work.column_sums == 0 && wanted as u32 >= 2 * smallest {
         true => with_fewer_idle(work, steps, wanted),
@@ -88,25 +88,25 @@ pub(super) fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option
     };
     let per_unit = steps.div_ceil(units as usize);
     let slots = slots(units, plane);
-    let hold = match hardware.cpu_cores {
+    let staging = match hardware.cpu_cores {
         // Shared memory of a CPU is its cache, which already holds the row.
         Some(_) => registers(work, hardware, per_unit),
         None => holds(work, hardware, per_unit)
-            .find(|&hold| room(work, hardware, hold, units, slots) > 0)
-            .unwrap_or(Hold::Reread),
+            .find(|&staging| room(work, hardware, staging, units, slots) > 0)
+            .unwrap_or(Staging::Reload),
     };
-    let (held_columns, max_teams) = held_columns(work, hardware, Level::Cube, per_unit, units);
+    let (staged_columns, max_teams) = staged_columns(work, hardware, Level::Cube, per_unit, units);
     Shape {
-        room: room(work, hardware, hold, units, slots),
+        room: room(work, hardware, staging, units, slots),
         strategy: Strategy::Cube,
         level: Level::Cube,
         cube_dim: [units, 1, 1],
         teams_per_cube: 1,
-        hold,
+        staging,
         splits: 1,
         cluster_size: 1,
         max_teams,
-        held_columns,
+        staged_columns,
         reason: "",
     }
 }

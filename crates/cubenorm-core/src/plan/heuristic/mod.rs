@@ -1,7 +1,7 @@
 //! Analytic plan: the sizes of a launch from numbers alone, each with its reason. No kernel and no
 //! device call here.
 //!
-//! One file per strategy, as in the kernels. [`hold`] chooses the staging of rows and column sums.
+//! One file per strategy, as in the kernels. [`staging`] chooses the staging of rows and column sums.
 //! [`device`] computes the capacity of a device. [`vectors`] narrows vectors, [`mod@rows_per_unit`] sets
 //! the rows per unit, and [`parts`] splits rows. [`caches`] decides on non-temporal stores and
 //! prefetch, [`dynamic`] on the dynamic schedule.
@@ -11,18 +11,17 @@ mod column;
 mod cube;
 mod device;
 mod dynamic;
-mod hold;
 mod nontemporal;
 mod parts;
 mod plane;
 mod rows_per_unit;
 mod split;
+mod staging;
 mod unit;
 mod vectors;
 
 pub(super) use device::{SOFTWARE_STEPS, plane_size};
 pub(super) use dynamic::dynamic_items;
-pub(super) use hold::MERGED_OF_UNIT;
 pub(super) use nontemporal::{
     is_nontemporal, is_nontemporal_before_tail, may_be_nontemporal, may_be_nontemporal_before_tail,
     prefetch_next_row,
@@ -30,20 +29,23 @@ pub(super) use nontemporal::{
 pub(super) use rows_per_unit::{
     MOST_ROWS_PER_UNIT, most_rows_with_tail, params_kept, rows_per_unit, tile,
 };
+pub(super) use staging::MERGED_OF_UNIT;
 pub(super) use vectors::{
     LEAST_RUN, MAX_LOADS_IN_FLIGHT, NARROW_VECTOR, is_one_block, loads_in_flight, narrow_vector,
     narrower_columns,
 };
 
 use super::hardware::LANES;
-use super::{Hardware, Hold, Knobs, Lanes, Level, Merge, PlanError, RowHeld, Strategy};
+use super::{
+    Hardware, Knobs, Lanes, Level, Merge, PlanError, Staging, StagingPreference, Strategy,
+};
 use cluster::cluster;
 use column::column;
 use cube::cube;
-use hold::registers;
 use parts::SPLIT_ELEMENTS;
 use plane::{PLANE_VECTORS, planes};
 use split::{CUBES_WITHOUT_SUMS, STEPS_WITHOUT_SUMS, split};
+use staging::registers;
 use unit::unit;
 
 /// Maximum number of blocks in one unit's sum, which are added one after another. 2^12 of them are
@@ -80,7 +82,7 @@ pub(super) struct Work {
     /// Bytes of an element in the accumulation dtype.
     pub accumulation: usize,
     /// Bytes of a staged element.
-    pub held: usize,
+    pub staged: usize,
     /// True if the input is f16 or bf16.
     pub is_half: bool,
     /// Merge rule of partial statistics.
@@ -164,14 +166,14 @@ pub(super) struct Shape {
     pub level: Level,
     pub cube_dim: [u32; 3],
     pub teams_per_cube: u32,
-    pub hold: Hold,
+    pub staging: Staging,
     pub splits: usize,
     /// Cluster size: cubes per team, each with one part of every row.
     pub cluster_size: u32,
     /// Maximum number of teams in a launch; a team processes several groups if there are more.
     pub max_teams: usize,
     /// Staging of a unit's column sums from row to row.
-    pub held_columns: Hold,
+    pub staged_columns: Staging,
     /// Rows that a team can process together.
     pub room: usize,
     pub reason: &'static str,
@@ -202,7 +204,7 @@ pub(super) fn shape(work: &Work, hardware: &Hardware) -> Result<Shape, PlanError
         Strategy::Cube if hardware.is_software() && !is_forced => {
             let knobs = Knobs {
                 units: work.knobs.units.or(Some(LANES)),
-                row: work.knobs.row.or(Some(RowHeld::Reread)),
+                row: work.knobs.row.or(Some(StagingPreference::Reload)),
                 ..work.knobs
             };
             cube(&Work { knobs, ..*work }, hardware, work.steps, plane)
@@ -217,7 +219,7 @@ pub(super) fn shape(work: &Work, hardware: &Hardware) -> Result<Shape, PlanError
     // Units of a cube exchange nothing if nothing is summed.
     let adds = work.reduces || work.column_sums > 0;
     let merges = adds && matches!(shape.level, Level::Cube | Level::Column);
-    if (merges || shape.hold.places().1 > 0) && !hardware.shares_memory {
+    if (merges || shape.staging.places().1 > 0) && !hardware.shares_memory {
         return refuse("units of the device cannot share memory");
     }
     let members = members(shape.level, shape.cube_dim) as usize;
@@ -283,14 +285,14 @@ fn infer(work: &Work, hardware: &Hardware) -> (Strategy, &'static str) {
     }
     // A cube stages rows that a plane would reload, and column sums that do not fit a plane.
     // 2,048 f16/bf16 H200, plane -> cube: 1.20x faster.
-    let is_held = |plane: usize| {
+    let is_staged_row = |plane: usize| {
         let per_unit = work.steps.div_ceil(plane);
-        let row = !work.reduces || registers(work, hardware, per_unit) != Hold::Reread;
+        let row = !work.reduces || registers(work, hardware, per_unit) != Staging::Reload;
         // With column sums, a unit should have one vector of the row.
         row && (work.column_sums == 0 || work.steps <= plane)
     };
     match plane_size(hardware, Knobs::default()).map(|plane| plane as usize) {
-        Some(plane) if work.steps <= plane * PLANE_VECTORS && is_held(plane) => {
+        Some(plane) if work.steps <= plane * PLANE_VECTORS && is_staged_row(plane) => {
             (Strategy::Plane, "a row fits the registers of a plane")
         }
         None if work.steps <= 4 => (Strategy::Unit, "a row fits the registers of a unit"),

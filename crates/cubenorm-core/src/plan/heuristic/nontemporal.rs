@@ -3,7 +3,7 @@
 use crate::plan::grid::Cut;
 use crate::plan::lanes::Vectors;
 use crate::plan::task::Task;
-use crate::plan::{AccessBlueprint, Hardware, Hold, Lanes, Level, LoadMode};
+use crate::plan::{AccessBlueprint, Hardware, Lanes, Level, LoadMode, Staging};
 
 /// Bytes of the narrowest non-temporal vector store.
 const LEAST_STORE: usize = 16;
@@ -65,7 +65,7 @@ pub(in crate::plan) fn is_nontemporal_before_tail(
     hardware: &Hardware,
 ) -> bool {
     let is_alone =
-        cut.rows_per_unit == 1 && cut.hold == Hold::Reread && cut.team.level == Level::Unit;
+        cut.rows_per_unit == 1 && cut.staging == Staging::Reload && cut.team.level == Level::Unit;
     is_alone && may_be_nontemporal_before_tail(result, vectors, task, same_params, hardware)
 }
 
@@ -81,7 +81,7 @@ pub(in crate::plan) fn is_nontemporal(
     task: &Task,
     hardware: &Hardware,
 ) -> bool {
-    let in_order = cut.rows_per_unit == 1 || cut.team.tile || cut.hold != Hold::Reread;
+    let in_order = cut.rows_per_unit == 1 || cut.team.tile || cut.staging != Staging::Reload;
     in_order && may_be_nontemporal(result, cut.team.vector, task, hardware)
 }
 
@@ -110,6 +110,6 @@ pub(in crate::plan) fn prefetch_next_row(
         && team.lanes == Lanes::Columns
         && !team.parts
         && !team.segmented
-        && cut.hold == Hold::Reread
+        && cut.staging == Staging::Reload
         && cut.rows_per_unit == 1
 }

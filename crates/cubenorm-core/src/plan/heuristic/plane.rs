@@ -1,8 +1,8 @@
 //! One plane per row.
 
-use super::hold::{held_columns, registers, room};
+use super::staging::{registers, room, staged_columns};
 use super::{Shape, Work};
-use crate::plan::{Hardware, Hold, Level, Strategy};
+use crate::plan::{Hardware, Level, Staging, Strategy};
 
 /// Vectors in flight per unit of a plane above which a cube pays off.
 pub(super) const PLANE_VECTORS: usize = 8;
@@ -15,22 +15,22 @@ pub(super) fn planes(work: &Work, hardware: &Hardware, plane: u32) -> Shape {
     let units = work.knobs.units.unwrap_or(UNITS_OF_PLANES);
     let planes = (units.min(hardware.max_units_per_cube) / plane).max(1);
     let per_unit = work.steps.div_ceil(plane as usize);
-    let (held_columns, max_teams) = held_columns(work, hardware, Level::Plane, per_unit, plane);
-    let hold = match hardware.is_software() {
-        true => Hold::Reread,
+    let (staged_columns, max_teams) = staged_columns(work, hardware, Level::Plane, per_unit, plane);
+    let staging = match hardware.is_software() {
+        true => Staging::Reload,
         false => registers(work, hardware, per_unit),
     };
     Shape {
-        room: room(work, hardware, hold, plane, 0),
+        room: room(work, hardware, staging, plane, 0),
         strategy: Strategy::Plane,
         level: Level::Plane,
         cube_dim: [plane, planes, 1],
         teams_per_cube: planes,
-        hold,
+        staging,
         splits: 1,
         cluster_size: 1,
         max_teams,
-        held_columns,
+        staged_columns,
         reason: "",
     }
 }

@@ -3,7 +3,7 @@
 use super::are_even;
 use crate::plan::grid::Cut;
 use crate::plan::task::Task;
-use crate::plan::{AccessBlueprint, Hardware, Hold, Knobs, Lanes, Level, Merge, Team};
+use crate::plan::{AccessBlueprint, Hardware, Knobs, Lanes, Level, Merge, Staging, Team};
 use crate::{NormProblem, StatisticsKind};
 
 /// Maximum elements of the short f16/bf16 rows that a plane processes together. f32 rows gain
@@ -206,7 +206,7 @@ pub(in crate::plan) fn params_kept(
         && (level, lanes) == (Level::Unit, Lanes::Columns)
         && !parts
         && !has_tail
-        && cut.hold == Hold::Reread;
+        && cut.staging == Staging::Reload;
     let is_given = problem.statistics == StatisticsKind::Given;
     let are_same = problem.params().all(|param| param.row.is_empty());
     let by_step = problem.params().any(|param| !param.col.is_empty());

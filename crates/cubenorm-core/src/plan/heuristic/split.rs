@@ -7,7 +7,7 @@ use super::parts::{MAX_SPLITS, even_parts, parts};
 use super::unit::unit;
 use super::{Shape, Work};
 use crate::plan::hardware::LANES;
-use crate::plan::{Hardware, Hold, Knobs, Lanes};
+use crate::plan::{Hardware, Knobs, Lanes, Staging};
 
 /// Cubes per multiprocessor if nothing is reduced, enough to keep the last wave short.
 /// 2,048 channels of 7 x 7 H200, provided statistics, one cube per row -> 16: 1.09x to 1.15x
@@ -100,7 +100,7 @@ pub(super) fn split(
         }
     };
     // Nothing is staged between two launches.
-    shape.hold = Hold::Reread;
+    shape.staging = Staging::Reload;
     shape.room = 1;
     shape
 }

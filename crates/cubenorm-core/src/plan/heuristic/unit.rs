@@ -1,15 +1,15 @@
 //! One unit per row.
 
 use super::device::CUBES_PER_SOFTWARE_CORE;
-use super::hold::{registers, room};
+use super::staging::{registers, room};
 use super::{Shape, Work};
-use crate::plan::{Hardware, Hold, Level, Strategy};
+use crate::plan::{Hardware, Level, Staging, Strategy};
 
 /// CPU Vulkan: maximum vectors of a row that a unit stages. The driver reloads spilled vectors
 /// whole, but reads memory lane by lane. SwiftShader exhausts memory while it compiles some kernels
 /// with 15 vectors.
 /// 3 and 16 f32 lavapipe, reloaded -> staged: 1.67x faster.
-const SOFTWARE_HELD_VECTORS: usize = 4;
+const SOFTWARE_STAGED_VECTORS: usize = 4;
 
 /// Units per cube if each unit owns a row; on CPU Vulkan a maximum.
 const UNITS_OF_ROWS: u32 = 64;
@@ -34,21 +34,21 @@ pub(super) fn unit(work: &Work, hardware: &Hardware) -> Shape {
             (units.min(hardware.max_units_per_cube), usize::MAX)
         }
     };
-    let hold = match hardware.is_software() {
-        true if work.column_sums > 0 || work.steps > SOFTWARE_HELD_VECTORS => Hold::Reread,
+    let staging = match hardware.is_software() {
+        true if work.column_sums > 0 || work.steps > SOFTWARE_STAGED_VECTORS => Staging::Reload,
         _ => registers(work, hardware, work.steps),
     };
     Shape {
-        room: room(work, hardware, hold, 1, 0),
+        room: room(work, hardware, staging, 1, 0),
         strategy: Strategy::Unit,
         level: Level::Unit,
         cube_dim: [units, 1, 1],
         teams_per_cube: units,
-        hold,
+        staging,
         splits: 1,
         cluster_size: 1,
         max_teams,
-        held_columns: Hold::Reread,
+        staged_columns: Staging::Reload,
         reason: "",
     }
 }

@@ -3,7 +3,7 @@
 use super::BLOCK;
 use crate::plan::grid::Cut;
 use crate::plan::task::Task;
-use crate::plan::{Hardware, Hold, Lanes, Level, Merge};
+use crate::plan::{Hardware, Lanes, Level, Merge, Staging};
 
 /// GPU: bytes of a narrow vector in the accumulation dtype. Neighbouring units then hit different
 /// banks of shared memory with column sums. Long rows that are reloaded need fewer registers.
@@ -38,21 +38,21 @@ const KEPT_FOR_MOMENTS: usize = 5;
 pub(in crate::plan) fn narrow_vector(cut: &Cut, task: &Task, hardware: &Hardware) -> Option<usize> {
     match hardware.cpu_cores {
         Some(_) => {
-            let is_held = cut.hold != Hold::Reread;
+            let is_staged_row = cut.staging != Staging::Reload;
             let bits = 8 * cut.team.vector * task.dtype.accumulation().size();
             let takes_both = cut.team.lanes == Lanes::Columns && cut.team.merge == Merge::Moments;
             let is_full = takes_both && KEPT_FOR_MOMENTS * bits > hardware.register_bits as usize;
-            (is_held || is_full).then_some(hardware.load_width as usize / 8)
+            (is_staged_row || is_full).then_some(hardware.load_width as usize / 8)
         }
         // Units of a plane have at most two vectors of a short row.
         None => {
             let of_two = 2 * cut.team.members as usize;
             let is_short = cut.team.level == Level::Plane && cut.grid.steps <= of_two;
-            let is_full = matches!(cut.hold, Hold::Both { .. })
+            let is_full = matches!(cut.staging, Staging::Mixed { .. })
                 && cut.team.members >= FULL_CUBE
                 && cut.team.merge.takes_means();
             let is_tall =
-                task.reduces && cut.team.level == Level::Column && cut.hold == Hold::Reread;
+                task.reduces && cut.team.level == Level::Column && cut.staging == Staging::Reload;
             (is_short || is_full || is_tall).then_some(NARROW_VECTOR)
         }
     }
@@ -73,7 +73,7 @@ pub(in crate::plan) fn loads_in_flight(
         Level::Unit => same_params && hardware.is_software(),
         Level::Plane | Level::Cube | Level::Column => task.reduces,
     };
-    match cut.hold == Hold::Reread && pays {
+    match cut.staging == Staging::Reload && pays {
         true => (MAX_LOADS_IN_FLIGHT / cut.rows_per_unit).max(1),
         false => 1,
     }
@@ -90,7 +90,7 @@ pub(in crate::plan) fn is_one_block(cut: &Cut, task: &Task, hardware: &Hardware)
         && task.dtype.is_half()
         && task.merge.takes_means()
         && team.lanes == Lanes::Columns
-        && cut.hold == Hold::Reread
+        && cut.staging == Staging::Reload
         && is_read_whole
         && cut.grid.steps <= BLOCK
 }
@@ -103,7 +103,7 @@ pub(in crate::plan) fn narrower_columns(
     task: &Task,
     hardware: &Hardware,
 ) -> impl Iterator<Item = usize> + use<> {
-    let reads_again = task.reduces && cut.hold == Hold::Reread && cut.grid.splits == 1;
+    let reads_again = task.reduces && cut.staging == Staging::Reload && cut.grid.splits == 1;
     let is_float = !task.dtype.is_half();
     let wide = cut.team.vector;
     let least = LEAST_OF_COLUMNS.div_ceil(task.dtype.size());

@@ -2,7 +2,7 @@
 //! keep their storage type, or have the accumulation type if a residual was added.
 
 use cubecl::prelude::*;
-use cubenorm_core::{Blueprint, Hold, Team};
+use cubenorm_core::{Blueprint, Staging, Team};
 
 use crate::source::{Source, SourceRow, read, read_input};
 use crate::strategy::member;
@@ -20,8 +20,8 @@ pub(crate) struct Cells<E: Float, N: Size> {
 #[cube]
 impl<E: Float, N: Size> Cells<E, N> {
     /// Allocates uninitialised space for the staged vectors.
-    pub(crate) fn new(#[comptime] hold: Hold, #[comptime] team: Team) -> Self {
-        let (in_registers, in_shared) = comptime!(hold.places());
+    pub(crate) fn new(#[comptime] staging: Staging, #[comptime] team: Team) -> Self {
+        let (in_registers, in_shared) = comptime!(staging.places());
         let registers = if comptime!(in_registers > 0) {
             ComptimeOption::new_Some(Array::<Vector<E, N>>::new(in_registers))
         } else {
@@ -41,10 +41,10 @@ impl<E: Float, N: Size> Cells<E, N> {
     pub(crate) fn get(
         &self,
         #[comptime] i: usize,
-        #[comptime] hold: Hold,
+        #[comptime] staging: Staging,
         #[comptime] team: Team,
     ) -> Vector<E, N> {
-        let (in_registers, _) = comptime!(hold.places());
+        let (in_registers, _) = comptime!(staging.places());
         if comptime!(i < in_registers) {
             self.registers.as_ref().unwrap()[i]
         } else {
@@ -57,10 +57,10 @@ impl<E: Float, N: Size> Cells<E, N> {
         &mut self,
         #[comptime] i: usize,
         value: Vector<E, N>,
-        #[comptime] hold: Hold,
+        #[comptime] staging: Staging,
         #[comptime] team: Team,
     ) {
-        let (in_registers, _) = comptime!(hold.places());
+        let (in_registers, _) = comptime!(staging.places());
         if comptime!(i < in_registers) {
             self.registers.as_mut().unwrap()[i] = value;
         } else {
@@ -77,51 +77,51 @@ fn cell(#[comptime] i: usize, #[comptime] team: Team) -> usize {
 
 /// Staged slice of a row.
 #[derive(CubeType)]
-pub(crate) struct Held<F: Float, A: Float, N: Size> {
+pub(crate) struct Staged<F: Float, A: Float, N: Size> {
     as_stored: Cells<F, N>,
     as_computed: Cells<A, N>,
 }
 
-/// [`Held`] for the types of a kernel.
-pub(crate) type TypedHeld<T> = Held<<T as Types>::F, <T as Types>::A, <T as Types>::N>;
+/// [`Staged`] for the types of a kernel.
+pub(crate) type TypedStaged<T> = Staged<<T as Types>::F, <T as Types>::A, <T as Types>::N>;
 
 /// Loads a unit's slice of a row of `steps` steps.
 #[cube]
-pub(crate) fn hold<T: Types>(
+pub(crate) fn staging<T: Types>(
     source: &Source<T::F, T::Input, T::Residual>,
     row: &SourceRow<T::A, T::N>,
     share: &Share,
     steps: usize,
     #[comptime] blueprint: Blueprint,
-) -> TypedHeld<T> {
+) -> TypedStaged<T> {
     let team = comptime!(blueprint.team);
-    let is_stored = comptime!(blueprint.holds_input());
+    let is_stored = comptime!(blueprint.stages_input());
     let (as_it_is, as_computed) = comptime!(match is_stored {
-        true => (blueprint.hold, Hold::Reread),
-        false => (Hold::Reread, blueprint.hold),
+        true => (blueprint.staging, Staging::Reload),
+        false => (Staging::Reload, blueprint.staging),
     });
     let mut stored = Cells::<T::F, T::N>::new(as_it_is, team);
     let mut computed = Cells::<T::A, T::N>::new(as_computed, team);
-    let vectors = comptime!(blueprint.hold.vectors().unwrap_or(0));
+    let vectors = comptime!(blueprint.staging.vectors().unwrap_or(0));
     #[unroll]
     for i in 0..vectors {
         let step = step_to_load(i, share, steps, team);
         if is_stored {
             let value = read_input::<T, T::F>(source, row, step, blueprint);
-            stored.set(i, value, blueprint.hold, team);
+            stored.set(i, value, blueprint.staging, team);
         } else {
             let value = read::<T>(source, row, step, blueprint);
-            computed.set(i, value, blueprint.hold, team);
+            computed.set(i, value, blueprint.staging, team);
         }
     }
-    Held::<T::F, T::A, T::N> {
+    Staged::<T::F, T::A, T::N> {
         as_stored: stored,
         as_computed: computed,
     }
 }
 
 #[cube]
-impl<F: Float, A: Float, N: Size> Held<F, A, N> {
+impl<F: Float, A: Float, N: Size> Staged<F, A, N> {
     /// Reads the `i`th vector, converted to the accumulation type.
     pub(crate) fn get(
         &self,
@@ -129,10 +129,10 @@ impl<F: Float, A: Float, N: Size> Held<F, A, N> {
         #[comptime] blueprint: Blueprint,
     ) -> Vector<A, N> {
         let team = comptime!(blueprint.team);
-        if comptime!(blueprint.holds_input()) {
-            Vector::<A, N>::cast_from(self.as_stored.get(i, blueprint.hold, team))
+        if comptime!(blueprint.stages_input()) {
+            Vector::<A, N>::cast_from(self.as_stored.get(i, blueprint.staging, team))
         } else {
-            self.as_computed.get(i, blueprint.hold, team)
+            self.as_computed.get(i, blueprint.staging, team)
         }
     }
 }

@@ -3,30 +3,30 @@
 use super::Work;
 use super::plane_size;
 use crate::plan::footprint::merged_bytes;
-use crate::plan::{Hardware, Hold, Level, Merge, RowHeld};
+use crate::plan::{Hardware, Level, Merge, Staging, StagingPreference};
 
 /// Maximum 4-byte values that a unit stages: half the 64 registers of a CUDA unit in a cube of
 /// 1,024. The rest is for addresses and sums. An f16/bf16 value counts like an f32 one.
 /// 65,536 f16/bf16 H200, reloaded -> staged without conversion: 1.2x to 1.5x slower.
-const HELD_ELEMENTS: usize = 32;
+const STAGED_NUMBERS: usize = 32;
 
-/// [`HELD_ELEMENTS`] for a row that takes a multiprocessor and needs a mean. Scale and bias are
+/// [`STAGED_NUMBERS`] for a row that takes a multiprocessor and needs a mean. Scale and bias are
 /// loaded while such a row is written and need registers too. RMS norm gains nothing.
 /// 65,536 f32 H100, layer norm, 32 -> 24 values: 88% -> 94% of copy bandwidth (1.07x).
-const HELD_BESIDE_BIAS: usize = 24;
+const STAGED_WITH_BIAS: usize = 24;
 
 /// Maximum vectors that a unit stages. Loops over them are unrolled, and code grows with them.
-pub(super) const HELD_VECTORS: usize = 16;
+pub(super) const STAGED_VECTORS: usize = 16;
 
 /// Maximum 4-byte column sums that a unit keeps in registers from row to row.
-pub(super) const HELD_SUMS: usize = 32;
+pub(super) const STAGED_SUMS: usize = 32;
 
 /// Column sums of a cube above which shared memory is preferred: an eighth of a multiprocessor's
 /// registers.
 /// 16,384 columns with one sum each H200, shared memory -> registers: 1.4x to 1.6x slower.
-const HELD_SUMS_OF_CUBE: usize = 1 << 13;
+const STAGED_SUMS_OF_CUBE: usize = 1 << 13;
 /// Maximum column sums of a cube in registers: a quarter of a multiprocessor's registers.
-const MOST_HELD_SUMS_OF_CUBE: usize = 1 << 14;
+const MOST_STAGED_SUMS_OF_CUBE: usize = 1 << 14;
 
 /// Columns of f16/bf16 with two sums each whose sums go to shared memory. Registers would fit the
 /// sums, but not the next row as well.
@@ -39,7 +39,7 @@ pub(super) const SHORT_HALVES: std::ops::RangeInclusive<usize> = 512..=1024;
 const LONG_HALVES: usize = 7168;
 
 /// Column sums that a unit keeps in registers if shared memory cannot hold all of them.
-const HELD_SUMS_BESIDE_SHARED: usize = 16;
+const STAGED_SUMS_WITH_SHARED: usize = 16;
 
 /// Minimum columns of f32 per unit of a cube with column sums. Units take more only if
 /// [`UNITS_WITH_SUMS`] of them do not cover the row.
@@ -70,19 +70,26 @@ const ROWS_OF_A_RESIDENT: usize = 4;
 pub(super) fn room(
     work: &Work,
     hardware: &Hardware,
-    hold: Hold,
+    staging: Staging,
     members: u32,
     slots: usize,
 ) -> usize {
     let members = members as usize;
-    let (registers, shared) = hold.places();
+    let (registers, shared) = staging.places();
     let of_registers = match registers * work.vector * work.accumulation / 4 {
         0 => usize::MAX,
         numbers => (registers_of_unit(hardware) / numbers).max(1),
     };
-    let is_held = hold != Hold::Reread;
-    let merged = merged_bytes(slots, 1, work.merge, is_held, work.accumulation, hardware);
-    let of_row = match members * shared * work.vector * work.held {
+    let is_staged_row = staging != Staging::Reload;
+    let merged = merged_bytes(
+        slots,
+        1,
+        work.merge,
+        is_staged_row,
+        work.accumulation,
+        hardware,
+    );
+    let of_row = match members * shared * work.vector * work.staged {
         0 if hardware.reuses_shared_memory => 0,
         0 => merged,
         row => row + merged.max(MERGED_OF_UNIT * members * work.accumulation),
@@ -91,11 +98,11 @@ pub(super) fn room(
         0 => usize::MAX,
         row => hardware.max_shared_memory / row,
     };
-    match hold {
+    match staging {
         // A reloaded row needs no space, but a team synchronizes on one row at a time. Staged
         // column sums also take one row at a time.
-        Hold::Reread if members > 1 => 1,
-        Hold::Reread => usize::MAX,
+        Staging::Reload if members > 1 => 1,
+        Staging::Reload => usize::MAX,
         _ if work.column_sums > 0 => of_shared.min(1),
         _ => of_registers.min(of_shared),
     }
@@ -111,7 +118,7 @@ pub(super) fn slots(units: u32, plane: Option<u32>) -> usize {
 pub(super) fn is_staged(work: &Work, hardware: &Hardware, steps: usize) -> bool {
     let elements = steps * work.vector;
     let merged = MERGED_OF_UNIT * UNITS_WITH_SUMS * work.accumulation;
-    let bytes = elements * work.held + merged;
+    let bytes = elements * work.staged + merged;
     elements >= STAGED_ELEMENTS && bytes * ROWS_IN_SHARED_MEMORY < hardware.max_shared_memory
 }
 
@@ -124,68 +131,71 @@ pub(super) fn holds(
     work: &Work,
     hardware: &Hardware,
     vectors: usize,
-) -> impl Iterator<Item = Hold> {
+) -> impl Iterator<Item = Staging> {
     let elements = work.steps * work.vector;
     let is_staged = is_staged(work, hardware, work.steps);
     let is_alone = elements >= STAGED_ELEMENTS && !is_staged;
     let numbers = match is_alone && work.merge == Merge::Moments {
-        true => HELD_BESIDE_BIAS,
-        false => HELD_ELEMENTS,
+        true => STAGED_WITH_BIAS,
+        false => STAGED_NUMBERS,
     };
     let in_registers = numbers * 4 / (work.vector * work.accumulation);
     let vectors = size(vectors).filter(|_| work.reduces);
-    let shared = vectors.map(Hold::Shared);
+    let shared = vectors.map(Staging::Shared);
     let both = vectors
         .filter(|&vectors| (1..vectors).contains(&in_registers))
-        .map(|vectors| Hold::Both {
+        .map(|vectors| Staging::Mixed {
             registers: in_registers,
             shared: vectors - in_registers,
         });
     let registers = vectors.map(|vectors| registers(work, hardware, vectors));
-    let registers = registers.filter(|&hold| hold != Hold::Reread);
+    let registers = registers.filter(|&staging| staging != Staging::Reload);
     let order = match is_staged {
         true if elements < 2 * STAGED_ELEMENTS => [both, shared, registers],
         true => [shared, registers, both],
         false => [registers, both, shared],
     };
     let wish = work.knobs.row;
-    order.into_iter().flatten().filter(move |hold| match hold {
-        Hold::Reread => false,
-        Hold::Registers(_) => matches!(wish, None | Some(RowHeld::Registers)),
-        Hold::Shared(_) => matches!(wish, None | Some(RowHeld::Shared)),
-        Hold::Both { .. } => matches!(wish, None | Some(RowHeld::Both)),
-    })
+    order
+        .into_iter()
+        .flatten()
+        .filter(move |staging| match staging {
+            Staging::Reload => false,
+            Staging::Registers(_) => matches!(wish, None | Some(StagingPreference::Registers)),
+            Staging::Shared(_) => matches!(wish, None | Some(StagingPreference::Shared)),
+            Staging::Mixed { .. } => matches!(wish, None | Some(StagingPreference::Mixed)),
+        })
 }
 
 /// 4-byte values that a unit may stage; a CPU's unit is a core.
 fn registers_of_unit(hardware: &Hardware) -> usize {
     match hardware.cpu_cores {
         Some(_) => hardware.register_bits as usize / 32,
-        None => HELD_ELEMENTS,
+        None => STAGED_NUMBERS,
     }
 }
 
 /// Stages `vectors` vectors per unit in registers. Reloads if they do not fit, if nothing is
 /// reduced, or if rows have tails or segments.
-pub(super) fn registers(work: &Work, hardware: &Hardware, vectors: usize) -> Hold {
+pub(super) fn registers(work: &Work, hardware: &Hardware, vectors: usize) -> Staging {
     let elements = vectors * work.vector * work.accumulation / 4;
-    let may_hold = matches!(work.knobs.row, None | Some(RowHeld::Registers));
+    let may_hold = matches!(work.knobs.row, None | Some(StagingPreference::Registers));
     if !may_hold
         || !work.reduces
         || work.run.is_some()
         || work.segments > 1
-        || vectors > HELD_VECTORS
+        || vectors > STAGED_VECTORS
         || elements > registers_of_unit(hardware)
     {
-        return Hold::Reread;
+        return Staging::Reload;
     }
-    size(vectors).map_or(Hold::Reread, Hold::Registers)
+    size(vectors).map_or(Staging::Reload, Staging::Registers)
 }
 
 /// Vectors that a kernel is compiled to stage if a unit needs `vectors`. Few sizes keep the number
-/// of kernels low, and surplus vectors are masked. `None` above [`HELD_VECTORS`].
+/// of kernels low, and surplus vectors are masked. `None` above [`STAGED_VECTORS`].
 pub(super) fn size(vectors: usize) -> Option<usize> {
-    let sizes = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, HELD_VECTORS];
+    let sizes = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, STAGED_VECTORS];
     sizes.into_iter().find(|&size| size >= vectors)
 }
 
@@ -196,20 +206,20 @@ fn sums_of_columns(work: &Work, per_unit: usize) -> usize {
 
 /// Staging of a unit's column sums from row to row, and the maximum number of teams. There is no
 /// limit if sums are not staged or rows are too few for resident teams.
-pub(super) fn held_columns(
+pub(super) fn staged_columns(
     work: &Work,
     hardware: &Hardware,
     level: Level,
     per_unit: usize,
     members: u32,
-) -> (Hold, usize) {
-    let none = (Hold::Reread, usize::MAX);
+) -> (Staging, usize) {
+    let none = (Staging::Reload, usize::MAX);
     let Some(vectors) = size(per_unit).filter(|_| work.column_sums > 0) else {
         return none;
     };
     let numbers = sums_of_columns(work, per_unit);
     let of_cube = numbers * members as usize;
-    let fits_registers = numbers <= HELD_SUMS && of_cube <= MOST_HELD_SUMS_OF_CUBE;
+    let fits_registers = numbers <= STAGED_SUMS && of_cube <= MOST_STAGED_SUMS_OF_CUBE;
     // Shared memory holds the merge tables as well.
     let slots = slots(members, plane_size(hardware, work.knobs));
     let tables = merged_bytes(slots, 1, Merge::Sums, false, work.accumulation, hardware);
@@ -224,22 +234,22 @@ pub(super) fn held_columns(
             _ => SHORT_HALVES.contains(&columns),
         };
     let wants_shared = match work.knobs.row {
-        Some(row) => row == RowHeld::Shared,
-        None => of_cube > HELD_SUMS_OF_CUBE || makes_room,
+        Some(row) => row == StagingPreference::Shared,
+        None => of_cube > STAGED_SUMS_OF_CUBE || makes_room,
     };
-    let registers = HELD_SUMS_BESIDE_SHARED / sums_of_columns(work, 1);
-    let hold = match fits_registers && !(wants_shared && fits_shared(vectors)) {
-        true => Hold::Registers(vectors),
-        false if fits_shared(vectors) => Hold::Shared(vectors),
+    let registers = STAGED_SUMS_WITH_SHARED / sums_of_columns(work, 1);
+    let staging = match fits_registers && !(wants_shared && fits_shared(vectors)) {
+        true => Staging::Registers(vectors),
+        false if fits_shared(vectors) => Staging::Shared(vectors),
         false if (1..vectors).contains(&registers) && fits_shared(vectors - registers) => {
-            Hold::Both {
+            Staging::Mixed {
                 registers,
                 shared: vectors - registers,
             }
         }
         false => return none,
     };
-    let tile = match hold.places() {
+    let tile = match staging.places() {
         (_, 0) => usize::MAX,
         (_, shared) => hardware.max_shared_memory / bytes(shared).max(1),
     };
@@ -254,7 +264,7 @@ pub(super) fn held_columns(
     let teams = resident.min(work.groups / ROWS_OF_A_RESIDENT);
     // Resident teams must cover the multiprocessors, except for an incomplete cluster.
     match teams > 0 && (teams + 1) * cluster_size > processors {
-        true => (hold, teams),
+        true => (staging, teams),
         false => none,
     }
 }

@@ -1,10 +1,10 @@
 //! State that a unit keeps in registers from row to row.
 
 use cubecl::prelude::*;
-use cubenorm_core::{BackwardBlueprint, Hold, Lanes};
+use cubenorm_core::{BackwardBlueprint, Staging, Lanes};
 
 use super::element::{BackwardRow, Params, Saved, Step, TypedBackwardSource, bias, params};
-use crate::held::Cells;
+use crate::staged::Cells;
 use crate::moments::lane_sum;
 use crate::operand::load;
 use crate::strategy::split::Partition;
@@ -21,28 +21,28 @@ pub(super) struct ColumnStep<A: Float, N: Size> {
 /// Parameter-gradient sums of a unit's columns, in registers or shared memory. Products come first
 /// if both are computed. If lanes are rows, a vector has one column and so one sum.
 #[derive(CubeType)]
-pub(super) struct HeldColumns<A: Float, N: Size> {
+pub(super) struct StagedColumns<A: Float, N: Size> {
     of_lanes: Cells<A, N>,
     of_rows: Cells<A, One>,
 }
 
 #[cube]
-impl<A: Float, N: Size> HeldColumns<A, N> {
+impl<A: Float, N: Size> StagedColumns<A, N> {
     pub(super) fn zeros(#[comptime] blueprint: BackwardBlueprint) -> Self {
         let team = comptime!(blueprint.team);
-        let hold = comptime!(held_sums(&blueprint));
+        let staging = comptime!(staged_sums(&blueprint));
         let are_rows = comptime!(team.lanes == Lanes::Rows);
-        let mut of_lanes = Cells::<A, N>::new(comptime!(hold_if(!are_rows, hold)), team);
-        let mut of_rows = Cells::<A, One>::new(comptime!(hold_if(are_rows, hold)), team);
+        let mut of_lanes = Cells::<A, N>::new(comptime!(staging_if(!are_rows, staging)), team);
+        let mut of_rows = Cells::<A, One>::new(comptime!(staging_if(are_rows, staging)), team);
         #[unroll]
-        for i in 0..comptime!(hold.vectors().unwrap_or(0)) {
+        for i in 0..comptime!(staging.vectors().unwrap_or(0)) {
             if are_rows {
-                of_rows.set(i, Vector::new(A::new(0.0)), hold, team);
+                of_rows.set(i, Vector::new(A::new(0.0)), staging, team);
             } else {
-                of_lanes.set(i, Vector::new(A::new(0.0)), hold, team);
+                of_lanes.set(i, Vector::new(A::new(0.0)), staging, team);
             }
         }
-        HeldColumns::<A, N> { of_lanes, of_rows }
+        StagedColumns::<A, N> { of_lanes, of_rows }
     }
 
     /// Adds a step to the sums of the unit's `i`th vector.
@@ -75,14 +75,14 @@ impl<A: Float, N: Size> HeldColumns<A, N> {
         #[comptime] blueprint: BackwardBlueprint,
     ) {
         let team = comptime!(blueprint.team);
-        let hold = comptime!(held_sums(&blueprint));
+        let staging = comptime!(staged_sums(&blueprint));
         if comptime!(team.lanes == Lanes::Rows) {
             let sum =
-                self.of_rows.get(place, hold, team) + Vector::new(lane_sum::<A, N>(value, team));
-            self.of_rows.set(place, sum, hold, team);
+                self.of_rows.get(place, staging, team) + Vector::new(lane_sum::<A, N>(value, team));
+            self.of_rows.set(place, sum, staging, team);
         } else {
-            let sum = self.of_lanes.get(place, hold, team) + value;
-            self.of_lanes.set(place, sum, hold, team);
+            let sum = self.of_lanes.get(place, staging, team) + value;
+            self.of_lanes.set(place, sum, staging, team);
         }
     }
 
@@ -93,12 +93,12 @@ impl<A: Float, N: Size> HeldColumns<A, N> {
         #[comptime] i: usize,
         #[comptime] blueprint: BackwardBlueprint,
     ) -> ColumnStep<A, N> {
-        let hold = comptime!(held_sums(&blueprint));
+        let staging = comptime!(staged_sums(&blueprint));
         let (products, gradients) =
             comptime!((place(i, false, &blueprint), place(i, true, &blueprint)));
         ColumnStep::<A, N> {
-            products: self.of_lanes.get(products, hold, blueprint.team),
-            gradients: self.of_lanes.get(gradients, hold, blueprint.team),
+            products: self.of_lanes.get(products, staging, blueprint.team),
+            gradients: self.of_lanes.get(gradients, staging, blueprint.team),
         }
     }
 
@@ -109,25 +109,25 @@ impl<A: Float, N: Size> HeldColumns<A, N> {
         #[comptime] kind: usize,
         #[comptime] blueprint: BackwardBlueprint,
     ) -> A {
-        let hold = comptime!(held_sums(&blueprint));
-        let place = comptime!(kind * blueprint.held_vectors() + i);
+        let staging = comptime!(staged_sums(&blueprint));
+        let place = comptime!(kind * blueprint.staged_vectors() + i);
         self.of_rows
-            .get(place, hold, blueprint.team)
+            .get(place, staging, blueprint.team)
             .extract(0usize)
     }
 }
 
 /// Staging for the cells in use, none for the others.
-fn hold_if(is_here: bool, hold: Hold) -> Hold {
+fn staging_if(is_here: bool, staging: Staging) -> Staging {
     match is_here {
-        true => hold,
-        false => Hold::Reread,
+        true => staging,
+        false => Staging::Reload,
     }
 }
 
 /// Staging of all sums of a unit.
-fn held_sums(blueprint: &BackwardBlueprint) -> Hold {
-    blueprint.held_columns.times(blueprint.column_sums.count())
+fn staged_sums(blueprint: &BackwardBlueprint) -> Staging {
+    blueprint.staged_columns.times(blueprint.column_sums.count())
 }
 
 /// Index of a sum of a unit's `i`th vector among all of its sums.
@@ -136,33 +136,33 @@ fn place(i: usize, is_gradient: bool, blueprint: &BackwardBlueprint) -> usize {
         true => blueprint.column_sums.count() - 1,
         false => 0,
     };
-    kind * blueprint.held_vectors() + i
+    kind * blueprint.staged_vectors() + i
 }
 
 /// A unit's slice of the scale in its storage type, if the plan keeps it.
 #[derive(CubeType)]
-pub(super) struct HeldScale<P: Float, N: Size> {
+pub(super) struct StagedScale<P: Float, N: Size> {
     scale: Cells<P, N>,
 }
 
-/// [`HeldScale`] for the types of a kernel.
-pub(super) type TypedHeldScale<T> = HeldScale<<T as Types>::P, <T as Types>::N>;
+/// [`StagedScale`] for the types of a kernel.
+pub(super) type TypedStagedScale<T> = StagedScale<<T as Types>::P, <T as Types>::N>;
 
 /// Loads the scale of a unit's columns, shared by all its rows.
 #[cube]
-pub(super) fn hold_scale<T: Types>(
+pub(super) fn stage_scale<T: Types>(
     source: &TypedBackwardSource<T>,
     partition: &Partition,
     #[comptime] blueprint: BackwardBlueprint,
-) -> TypedHeldScale<T> {
+) -> TypedStagedScale<T> {
     let team = comptime!(blueprint.team);
-    let hold = comptime!(blueprint.held_scale);
-    let mut scale = Cells::<T::P, T::N>::new(hold, team);
-    if comptime!(hold != Hold::Reread) {
+    let staging = comptime!(blueprint.staged_scale);
+    let mut scale = Cells::<T::P, T::N>::new(staging, team);
+    if comptime!(staging != Staging::Reload) {
         let share = my_share(own_part(team), partition, team);
         let tensor = source.scale.as_ref().unwrap();
         #[unroll]
-        for i in 0..comptime!(blueprint.held_vectors()) {
+        for i in 0..comptime!(blueprint.staged_vectors()) {
             let step = step_to_load(i, &share, partition.steps, team);
             let value = load::<T::P, T::Scale, T::P, T::N>(
                 tensor,
@@ -171,28 +171,28 @@ pub(super) fn hold_scale<T: Types>(
                 comptime!(blueprint.scale.unwrap()),
                 comptime!(team.lanes),
             );
-            scale.set(i, value, hold, team);
+            scale.set(i, value, staging, team);
         }
     }
-    HeldScale::<T::P, T::N> { scale }
+    StagedScale::<T::P, T::N> { scale }
 }
 
 /// Parameters of a unit's `i`th step: the scale from registers if it is kept, the rest from memory.
 #[cube]
-pub(super) fn held_params<T: Types>(
-    held: &TypedHeldScale<T>,
+pub(super) fn staged_params<T: Types>(
+    staged: &TypedStagedScale<T>,
     source: &TypedBackwardSource<T>,
     row: &BackwardRow<T::A, T::N>,
     #[comptime] i: usize,
     step: usize,
     #[comptime] blueprint: BackwardBlueprint,
 ) -> Params<T::A, T::N> {
-    let hold = comptime!(blueprint.held_scale);
-    if comptime!(hold == Hold::Reread) {
+    let staging = comptime!(blueprint.staged_scale);
+    if comptime!(staging == Staging::Reload) {
         params::<T>(source, row, step, blueprint)
     } else {
         Params::<T::A, T::N> {
-            scale: Vector::<T::A, T::N>::cast_from(held.scale.get(i, hold, blueprint.team)),
+            scale: Vector::<T::A, T::N>::cast_from(staged.scale.get(i, staging, blueprint.team)),
             bias: bias::<T>(source, row, step, blueprint),
         }
     }
@@ -200,31 +200,31 @@ pub(super) fn held_params<T: Types>(
 
 /// A unit's slice of a row in its storage type, and the saved statistics of the row.
 #[derive(CubeType)]
-pub(super) struct HeldRow<F: Float, A: Float, N: Size> {
+pub(super) struct StagedRow<F: Float, A: Float, N: Size> {
     inputs: ComptimeOption<Array<Vector<F, N>>>,
     above: ComptimeOption<Array<Vector<F, N>>>,
     saved: ComptimeOption<Array<A>>,
 }
 
-/// [`HeldRow`] for the types of a kernel.
-pub(super) type TypedHeldRow<T> = HeldRow<<T as Types>::F, <T as Types>::A, <T as Types>::N>;
+/// [`StagedRow`] for the types of a kernel.
+pub(super) type TypedStagedRow<T> = StagedRow<<T as Types>::F, <T as Types>::A, <T as Types>::N>;
 
 #[cube]
-impl<F: Float, A: Float, N: Size> HeldRow<F, A, N> {
+impl<F: Float, A: Float, N: Size> StagedRow<F, A, N> {
     /// Allocates uninitialised space for a row if `is_wanted`.
     pub(super) fn new(
         #[comptime] is_wanted: bool,
         #[comptime] blueprint: BackwardBlueprint,
     ) -> Self {
         if comptime!(!is_wanted) {
-            HeldRow::<F, A, N> {
+            StagedRow::<F, A, N> {
                 inputs: ComptimeOption::new_None(),
                 above: ComptimeOption::new_None(),
                 saved: ComptimeOption::new_None(),
             }
         } else {
-            let vectors = comptime!(blueprint.held_vectors());
-            HeldRow::<F, A, N> {
+            let vectors = comptime!(blueprint.staged_vectors());
+            StagedRow::<F, A, N> {
                 inputs: ComptimeOption::new_Some(Array::<Vector<F, N>>::new(vectors)),
                 above: ComptimeOption::new_Some(Array::<Vector<F, N>>::new(vectors)),
                 saved: if comptime!(blueprint.row.is_ahead()) {
@@ -267,7 +267,7 @@ impl<F: Float, A: Float, N: Size> HeldRow<F, A, N> {
     /// Copies another row.
     pub(super) fn take(&mut self, other: &Self, #[comptime] blueprint: BackwardBlueprint) {
         #[unroll]
-        for i in 0..comptime!(blueprint.held_vectors()) {
+        for i in 0..comptime!(blueprint.staged_vectors()) {
             self.inputs.as_mut().unwrap()[i] = other.inputs.as_ref().unwrap()[i];
             self.above.as_mut().unwrap()[i] = other.above.as_ref().unwrap()[i];
         }
