@@ -245,7 +245,7 @@ fn moments_of_one<A: Float, N: Size>(
                 zero
             },
             m2: if comptime!(statistics.reduces_deviation() && !statistics.reduces_mean()) {
-                spread::<A, N>(value, blueprint)
+                second_moment_term::<A, N>(value, blueprint)
             } else {
                 zero
             },
@@ -351,7 +351,7 @@ fn add_steps<T: Types>(
             let value = read::<T>(source, row, step, blueprint);
             let deviation = deviation::<T::A, T::N>(value, from, blueprint);
             plain += deviation;
-            products += spread::<T::A, T::N>(deviation, blueprint);
+            products += second_moment_term::<T::A, T::N>(deviation, blueprint);
         }
         sums.plain[0] += plain;
         sums.products[0] += products;
@@ -362,7 +362,7 @@ fn add_steps<T: Types>(
         let value = read::<T>(source, row, step, blueprint);
         let deviation = deviation::<T::A, T::N>(value, from, blueprint);
         sums.plain[0] += deviation;
-        sums.products[0] += spread::<T::A, T::N>(deviation, blueprint);
+        sums.products[0] += second_moment_term::<T::A, T::N>(deviation, blueprint);
         i += 1;
     }
 }
@@ -383,7 +383,7 @@ fn add_step<T: Types>(
         let value = read::<T>(source, &row, step, blueprint);
         let deviation = deviation::<T::A, T::N>(value, from[r], blueprint);
         sums.plain[r] += deviation;
-        sums.products[r] += spread::<T::A, T::N>(deviation, blueprint);
+        sums.products[r] += second_moment_term::<T::A, T::N>(deviation, blueprint);
     }
 }
 
@@ -403,7 +403,7 @@ fn deviation<A: Float, N: Size>(
 
 /// Second-moment term of an element: its square, or its magnitude for the L1 norm.
 #[cube]
-pub(crate) fn spread<A: Float, N: Size>(
+pub(crate) fn second_moment_term<A: Float, N: Size>(
     deviation: Vector<A, N>,
     #[comptime] blueprint: Blueprint,
 ) -> Vector<A, N> {

@@ -3,7 +3,7 @@
 use cubecl::prelude::*;
 use cubenorm_core::{AccessBlueprint, Blueprint, Staging, Lanes, Level, WrittenStatistics};
 
-use crate::accumulate::{row_moments, spread, whole_moments};
+use crate::accumulate::{row_moments, second_moment_term, whole_moments};
 use crate::apply::{
     UnitRows, Bound, ResultRow, Row, TypedResults, apply_rows, apply_kept, apply_steps,
     result_row,
@@ -125,7 +125,7 @@ fn staged_moments<T: Types>(
             let deviation = shifted::<T::A, T::N>(staged.get(i, blueprint), row, blueprint);
             let chain = comptime!(i % chains);
             sums.plain[chain] += deviation;
-            sums.products[chain] += spread::<T::A, T::N>(deviation, blueprint);
+            sums.products[chain] += second_moment_term::<T::A, T::N>(deviation, blueprint);
         }
     }
     let mine = sums.total(count, chains);

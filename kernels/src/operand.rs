@@ -20,7 +20,7 @@ pub(crate) type Optional<T, S> = ComptimeOption<OwnedTensor<Vector<T, S>>>;
 pub(crate) fn is_contiguous(access: AccessBlueprint) -> bool {
     matches!(
         access.mode,
-        LoadMode::Vector | LoadMode::Pairs | LoadMode::Adjacent
+        LoadMode::Vector | LoadMode::PackedHalf2 | LoadMode::Unaligned
     )
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn row_start<T: Float, S: Size>(
     #[comptime] access: AccessBlueprint,
     #[comptime] lanes: Lanes,
 ) -> usize {
-    if comptime!(access.end_to_end) {
+    if comptime!(access.rows_packed) {
         row * cols
     } else {
         row_offset::<T, S>(tensor, row, access, lanes)
@@ -62,7 +62,7 @@ pub(crate) fn col_offset<T: Float, S: Size>(
     #[comptime] lanes: Lanes,
 ) -> usize {
     let contiguous =
-        comptime!(lanes == Lanes::Columns && is_contiguous(access) || access.adjacent_columns);
+        comptime!(lanes == Lanes::Columns && is_contiguous(access) || access.unit_stride);
     let first = access.row_dims;
     let last = comptime!(access.row_dims + access.col_dims);
     decode::<T, S>(tensor, col, first, last, contiguous)
@@ -217,10 +217,10 @@ pub(crate) fn load<T: Float, S: Size, A: Float, N: Size>(
     if comptime!(access.mode == LoadMode::Vector) {
         let place = vector_place::<T, S, N>(tensor, base, step, access, lanes);
         Vector::<A, N>::cast_from(tensor[place])
-    } else if comptime!(access.mode == LoadMode::Pairs) {
+    } else if comptime!(access.mode == LoadMode::PackedHalf2) {
         let place = vector_place::<T, S, N>(tensor, base, step, access, lanes);
         unpack::<A, S, N>(Vector::reinterpret(tensor[place]))
-    } else if comptime!(access.mode == LoadMode::Runs) {
+    } else if comptime!(access.mode == LoadMode::Segments) {
         load_two_runs::<T, S, A, N>(tensor, base, step, access).lanes::<N>()
     } else {
         let offset = base + step_offset::<T, S, N>(tensor, step, access, lanes);
@@ -240,7 +240,7 @@ pub(crate) fn prefetch_step<T: Float, S: Size, N: Size>(
     if comptime!(access.mode == LoadMode::Vector) {
         let place = vector_place::<T, S, N>(tensor, base, step, access, lanes);
         prefetch::<T, S>(&tensor[place]);
-    } else if comptime!(access.mode == LoadMode::Adjacent) {
+    } else if comptime!(access.mode == LoadMode::Unaligned) {
         prefetch::<T, S>(&tensor[base + step_offset::<T, S, N>(tensor, step, access, lanes)]);
     }
 }
@@ -304,11 +304,11 @@ fn load_lanes<T: Float, S: Size, A: Float, N: Size>(
 ) -> Vector<A, N> {
     match comptime!(access.mode) {
         LoadMode::Vector
-        | LoadMode::Pairs
-        | LoadMode::Splat
-        | LoadMode::Runs
-        | LoadMode::OfRows => Vector::<A, N>::new(A::cast_from(tensor[offset].extract(0usize))),
-        LoadMode::Adjacent => {
+        | LoadMode::PackedHalf2
+        | LoadMode::Broadcast
+        | LoadMode::Segments
+        | LoadMode::RowScalar => Vector::<A, N>::new(A::cast_from(tensor[offset].extract(0usize))),
+        LoadMode::Unaligned => {
             let mut value = Vector::<T, N>::empty();
             #[unroll]
             for lane in 0..N::value() {
@@ -364,10 +364,10 @@ pub(crate) fn store<T: Float, S: Size, A: Float, N: Size>(
         } else {
             tensor[place] = value;
         }
-    } else if comptime!(access.mode == LoadMode::Pairs) {
+    } else if comptime!(access.mode == LoadMode::PackedHalf2) {
         let place = vector_place::<T, S, N>(&*tensor, base, step, access, lanes);
         tensor[place] = Vector::reinterpret(pack::<A, S, N>(value));
-    } else if comptime!(access.mode == LoadMode::Adjacent && access.nontemporal && !access.has_tail) {
+    } else if comptime!(access.mode == LoadMode::Unaligned && access.nontemporal && !access.has_tail) {
         // The segment has been shifted so that its vectors are aligned.
         let offset = base + step_offset::<T, S, N>(&*tensor, step, access, lanes);
         store_nontemporal::<T, S, N>(&mut tensor[offset], Vector::<T, N>::cast_from(value));
@@ -387,7 +387,7 @@ fn store_lanes<T: Float, S: Size, A: Float, N: Size>(
     #[comptime] lanes: Lanes,
 ) {
     match comptime!(access.mode) {
-        LoadMode::Adjacent => {
+        LoadMode::Unaligned => {
             let value = Vector::<T, N>::cast_from(value);
             #[unroll]
             for lane in 0..N::value() {
@@ -396,10 +396,10 @@ fn store_lanes<T: Float, S: Size, A: Float, N: Size>(
         }
         // Outputs are never broadcast, so `Splat` has one lane here.
         LoadMode::Vector
-        | LoadMode::Pairs
-        | LoadMode::Splat
-        | LoadMode::Runs
-        | LoadMode::OfRows
+        | LoadMode::PackedHalf2
+        | LoadMode::Broadcast
+        | LoadMode::Segments
+        | LoadMode::RowScalar
         | LoadMode::Gather => {
             let width = N::value();
             let stride = if comptime!(width > 1) {

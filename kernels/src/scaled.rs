@@ -9,7 +9,7 @@
 use cubecl::prelude::*;
 use cubenorm_core::Blueprint;
 
-use crate::accumulate::spread;
+use crate::accumulate::second_moment_term;
 use crate::staged::TypedStaged;
 use crate::moments::Moments;
 use crate::source::{SourceRow, TypedSource, read};
@@ -123,7 +123,7 @@ pub(crate) fn block<T: Types>(
         sum = zero;
         for i in 0..steps {
             let value = read::<T>(source, row, first + i * stride, blueprint);
-            sum += spread::<T::A, T::N>(value * inverse, blueprint);
+            sum += second_moment_term::<T::A, T::N>(value * inverse, blueprint);
         }
     }
     Moments::<T::A, T::N> {
@@ -160,7 +160,7 @@ pub(crate) fn staged<T: Types>(
         #[unroll]
         for i in 0..vectors {
             if i < share.count {
-                sum += spread::<T::A, T::N>(staged.get(i, blueprint) * inverse, blueprint);
+                sum += second_moment_term::<T::A, T::N>(staged.get(i, blueprint) * inverse, blueprint);
             }
         }
     }
@@ -181,6 +181,6 @@ pub(crate) fn one<A: Float, N: Size>(
     Moments::<A, N> {
         count: A::new(1.0),
         mean: scale,
-        m2: spread::<A, N>(value * inverse::<A, N>(scale), blueprint),
+        m2: second_moment_term::<A, N>(value * inverse::<A, N>(scale), blueprint),
     }
 }

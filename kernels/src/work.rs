@@ -84,7 +84,7 @@ pub(crate) fn item(round: usize, partition: &Partition, #[comptime] team: Team) 
     let items = items(partition, team);
     let index = if comptime!(team.dynamic) {
         round
-    } else if comptime!(team.in_blocks) {
+    } else if comptime!(team.blocked) {
         team_index(team) * partition.items_per_team + round
     } else {
         round * team_count(team) + team_index(team)
@@ -153,8 +153,8 @@ pub(crate) fn my_share(part: usize, partition: &Partition, #[comptime] team: Tea
         end = min(first + partition.steps_per_split, partition.steps);
     }
     let members = comptime!(team.members as usize);
-    if comptime!(team.filled.is_some()) {
-        let count = comptime!(team.filled.unwrap_or(0));
+    if comptime!(team.exact_vectors.is_some()) {
+        let count = comptime!(team.exact_vectors.unwrap_or(0));
         Share {
             begin: first + member(team),
             count: count.runtime(),
@@ -197,7 +197,7 @@ pub(crate) fn step_to_load(
     #[comptime] team: Team,
 ) -> usize {
     let step = share.begin + comptime!(i * team.members as usize);
-    if comptime!(team.filled.is_some() || i < team.full) {
+    if comptime!(team.exact_vectors.is_some() || i < team.unguarded_vectors) {
         step
     } else {
         min(step, steps - 1)
@@ -207,7 +207,7 @@ pub(crate) fn step_to_load(
 /// True if a unit has an `i`th step of a staged row.
 #[cube]
 pub(crate) fn has_step(#[comptime] i: usize, share: &Share, #[comptime] team: Team) -> bool {
-    if comptime!(team.filled.is_none() && i < team.full) {
+    if comptime!(team.exact_vectors.is_none() && i < team.unguarded_vectors) {
         true.runtime()
     } else {
         i < share.count

@@ -334,7 +334,7 @@ fn odd_row_length_uses_scalar_loads() {
 fn per_row_parameter_is_broadcast_to_lanes() {
     let desc = layer_norm(8, 64, DType::F32).with_bias(TensorDesc::contiguous([8, 1], DType::F32));
     let plan = inferred(&desc, &Hardware::webgpu());
-    assert_eq!(plan.blueprint.bias.unwrap().mode, LoadMode::Splat);
+    assert_eq!(plan.blueprint.bias.unwrap().mode, LoadMode::Broadcast);
     assert_eq!(plan.blueprint.scale.unwrap().mode, LoadMode::Vector);
 }
 
@@ -347,7 +347,7 @@ fn cpu_vulkan_packs_f16_pairs() {
         (blueprint.input.mode, scale, blueprint.output.mode)
     };
     let inferred = |desc: &NormDesc| modes(desc, &software, StrategyChoice::Inferred);
-    let (pairs, vectors) = (LoadMode::Pairs, LoadMode::Vector);
+    let (pairs, vectors) = (LoadMode::PackedHalf2, LoadMode::Vector);
     let halves = layer_norm(64, 4096, DType::F16);
     assert_eq!(inferred(&halves), (pairs, pairs, pairs));
     let plan = plan(&halves, &software, StrategyChoice::Inferred);
@@ -478,13 +478,13 @@ fn vectors_cross_segments_if_much_wider() {
         (blueprint.team.vector, blueprint.scale.unwrap().mode)
     };
     let (cpu, gpu) = (Hardware::cpu(2, 512), Hardware::cuda(132));
-    assert_eq!(scale(64, 49, DType::F32, &cpu), (16, LoadMode::Runs));
-    assert_eq!(scale(64, 49, DType::F32, &gpu), (4, LoadMode::Runs));
-    assert_eq!(scale(64, 49, DType::F16, &gpu), (8, LoadMode::Runs));
+    assert_eq!(scale(64, 49, DType::F32, &cpu), (16, LoadMode::Segments));
+    assert_eq!(scale(64, 49, DType::F32, &gpu), (4, LoadMode::Segments));
+    assert_eq!(scale(64, 49, DType::F16, &gpu), (8, LoadMode::Segments));
     // Vectors of half the width end with the segment. Here vectors of a quarter of the width are
     // all that divide the row.
-    assert_eq!(scale(64, 196, DType::F16, &gpu), (4, LoadMode::Splat));
-    assert_eq!(scale(20, 49, DType::F32, &cpu), (1, LoadMode::Splat));
+    assert_eq!(scale(64, 196, DType::F16, &gpu), (4, LoadMode::Broadcast));
+    assert_eq!(scale(20, 49, DType::F32, &cpu), (1, LoadMode::Broadcast));
     // A vector would be longer than a segment.
     assert_eq!(scale(64, 3, DType::F32, &gpu).0, 1);
 }
@@ -643,7 +643,7 @@ fn adjacent_columns_need_no_lookup() {
         let desc = desc.with_scale(TensorDesc::new(layout, DType::F32));
         let blueprint = inferred(&desc, &Hardware::cuda(132)).blueprint;
         assert_eq!(blueprint.team.lanes, lanes);
-        blueprint.scale.unwrap().adjacent_columns
+        blueprint.scale.unwrap().unit_stride
     };
     assert!(tile(1, Lanes::Rows));
     assert!(!tile(2, Lanes::Rows));
@@ -654,29 +654,29 @@ fn adjacent_columns_need_no_lookup() {
 #[test]
 fn packed_rows_need_no_lookup() {
     let gpu = Hardware::cuda(132);
-    let end_to_end = |desc: &NormDesc, hardware: &Hardware| {
+    let rows_packed = |desc: &NormDesc, hardware: &Hardware| {
         let blueprint = inferred(desc, hardware).blueprint;
         let places = [
             Some(blueprint.input),
             Some(blueprint.output),
             blueprint.scale,
         ];
-        places.map(|access| access.is_some_and(|access| access.end_to_end))
+        places.map(|access| access.is_some_and(|access| access.rows_packed))
     };
     let dense = layer_norm(64, 4096, DType::F32);
-    assert_eq!(end_to_end(&dense, &gpu), [true, true, false]);
+    assert_eq!(rows_packed(&dense, &gpu), [true, true, false]);
     let input = TensorDesc::new(Layout::strided([64, 4096], [8192, 1]), DType::F32);
     let apart = NormDesc {
         input,
         ..dense.clone()
     };
-    assert_eq!(end_to_end(&apart, &gpu), [false, true, false]);
+    assert_eq!(rows_packed(&apart, &gpu), [false, true, false]);
     // A vector spans several rows.
     let across = NormDesc::new(dense.input.clone(), [0], Statistics::MeanSquare);
-    assert_eq!(end_to_end(&across, &gpu), [false; 3]);
+    assert_eq!(rows_packed(&across, &gpu), [false; 3]);
     // The tail vector of a row overlaps the vector before it.
     let has_tail = layer_norm(64, 1021, DType::F32);
-    assert_eq!(end_to_end(&has_tail, &Hardware::cpu(2, 512)), [false; 3]);
+    assert_eq!(rows_packed(&has_tail, &Hardware::cpu(2, 512)), [false; 3]);
 }
 
 #[test]
@@ -887,7 +887,7 @@ fn gpu_stages_rows_that_fit() {
         let plan = plan(cols, dtype);
         assert_eq!(plan.blueprint.staging, staging, "{cols} {dtype}: {plan}");
         assert_eq!(
-            plan.blueprint.team.filled,
+            plan.blueprint.team.exact_vectors,
             staging.vectors(),
             "{cols} {dtype}"
         );
@@ -912,7 +912,7 @@ fn gpu_stages_rows_that_fit() {
         );
     }
     // Some units have one vector less than others.
-    assert_eq!(plan(16380, DType::F32).blueprint.team.filled, None);
+    assert_eq!(plan(16380, DType::F32).blueprint.team.exact_vectors, None);
 }
 
 #[test]
@@ -956,26 +956,34 @@ fn units_divide_rows_evenly() {
             "{cols} {dtype}: {plan}"
         );
         assert_eq!(
-            plan.blueprint.team.filled,
+            plan.blueprint.team.exact_vectors,
             staging.vectors(),
             "{cols} {dtype}"
         );
     }
     // In other rows each unit has all vectors but the last. It skips their bounds checks if there
     // are two sums.
-    for (cols, dtype, full) in [(4000, DType::F32, 1), (4000, DType::BF16, 1)] {
+    for (cols, dtype, unguarded_vectors) in [(4000, DType::F32, 1), (4000, DType::BF16, 1)] {
         let desc = BackwardDesc::new(layer_norm(1 << 15, cols, dtype));
         let problem = desc.input_problem(desc.param_sums()).unwrap();
         let plan = plan_backward(&problem, &hopper, StrategyChoice::Inferred).unwrap();
         let team = plan.blueprint.team;
-        assert_eq!((team.filled, team.full), (None, full), "{plan}");
+        assert_eq!(
+            (team.exact_vectors, team.unguarded_vectors),
+            (None, unguarded_vectors),
+            "{plan}"
+        );
     }
     let light = |cols: usize| {
         let desc = BackwardDesc::new(layer_norm(1 << 15, cols, DType::F32).with_bias(None));
         let problem = desc.input_problem(desc.param_sums()).unwrap();
         let plan = plan_backward(&problem, &hopper, StrategyChoice::Inferred).unwrap();
         let team = plan.blueprint.team;
-        (plan.grid.cube_dim[0], team.filled, team.full)
+        (
+            plan.grid.cube_dim[0],
+            team.exact_vectors,
+            team.unguarded_vectors,
+        )
     };
     assert_eq!(light(5120), (512, None, 0));
     assert_eq!(light(14336), (512, Some(7), 0));
@@ -1166,7 +1174,7 @@ fn persistent_gpu_teams_stage_column_sums() {
         assert_eq!(short.strategy, Strategy::Cube, "{short}");
         assert_eq!(short.blueprint.staged_columns, staging, "{short}");
         assert_eq!(short.grid.cube_dim[0], units, "{short}");
-        assert_eq!(short.blueprint.team.filled, staging.vectors());
+        assert_eq!(short.blueprint.team.exact_vectors, staging.vectors());
         assert_eq!(short.blueprint.row, RowBuffering::Prefetch, "{short}");
         assert!(short.blueprint.row.is_ahead(), "{short}");
     }
@@ -1186,7 +1194,7 @@ fn persistent_gpu_teams_stage_column_sums() {
     };
     let wide = plan_backward(&problem, &Hardware::cuda(132), few.into()).unwrap();
     assert_eq!(wide.blueprint.row, RowBuffering::DoubleBuffer, "{wide}");
-    assert_eq!(wide.blueprint.team.filled, Some(8), "{wide}");
+    assert_eq!(wide.blueprint.team.exact_vectors, Some(8), "{wide}");
     // Half the units, because a vector has twice the columns.
     let halves = gradient(16384, 4096, DType::F16);
     assert_eq!(halves.blueprint.team.vector, 8);

@@ -38,7 +38,7 @@ pub(crate) fn param_reduce<A: Float, H: Float, N: Size>(
     let is_first = CUBE_POS_Y == 0;
     let offset = select(is_first, offset, second_offset);
     for round in 0..rounds {
-        let place = if comptime!(shape.in_blocks) {
+        let place = if comptime!(shape.blocked) {
             (cube * columns + x) * rounds + round
         } else {
             (round * cubes + cube) * columns + x
@@ -120,7 +120,7 @@ pub(crate) struct ParamReduceShape {
     pub(crate) columns: usize,
     /// True for a blocked arrangement (CPU): a unit takes consecutive vectors. False for a striped
     /// one: adjacent units take adjacent vectors.
-    pub(crate) in_blocks: bool,
+    pub(crate) blocked: bool,
     /// Dimensions that an element's index is decoded over.
     pub(crate) element_dims: usize,
     /// Dimensions that a part's index is decoded over.

@@ -266,7 +266,7 @@ fn param_row_at<P: Float, S: Size, A: Float, N: Size>(
     let constant = if comptime!(is_constant(access)) {
         let tensor = tensor.as_ref().unwrap();
         let access = comptime!(access.unwrap());
-        if comptime!(access.mode == LoadMode::OfRows) {
+        if comptime!(access.mode == LoadMode::RowScalar) {
             load_of_rows::<P, S, A, N>(tensor, row, access, ahead)
         } else {
             load::<P, S, A, N>(tensor, start, 0usize.runtime(), access, lanes)
@@ -451,7 +451,7 @@ fn rstd_of_step<T: Types>(
         let tensor = affine.variance.as_ref().unwrap();
         let access = comptime!(access.unwrap());
         let start = row.start;
-        if comptime!(access.mode == LoadMode::Runs) {
+        if comptime!(access.mode == LoadMode::Segments) {
             let mut runs =
                 load_two_runs::<T::G, T::Variance, T::A, T::N>(tensor, start, step, access);
             runs.here = reciprocal_deviation::<T::A, One>(runs.here, epsilon, inside);

@@ -126,7 +126,7 @@ pub(crate) fn left_lanes(team: &Team) -> usize {
 pub(crate) fn width(team: &Team, access: Option<AccessBlueprint>) -> usize {
     match access.map(|access| access.mode) {
         Some(LoadMode::Vector) => team.vector,
-        Some(LoadMode::Pairs) => team.vector / 2,
+        Some(LoadMode::PackedHalf2) => team.vector / 2,
         _ => 1,
     }
 }
@@ -134,7 +134,7 @@ pub(crate) fn width(team: &Team, access: Option<AccessBlueprint>) -> usize {
 /// Element type of a tensor in a kernel: u32 for packed f16 pairs.
 pub(crate) fn memory_type(dtype: DType, access: Option<AccessBlueprint>) -> ElemType {
     match access.map(|access| access.mode) {
-        Some(LoadMode::Pairs) => ElemType::UInt(UIntKind::U32),
+        Some(LoadMode::PackedHalf2) => ElemType::UInt(UIntKind::U32),
         _ => elem_type(dtype),
     }
 }

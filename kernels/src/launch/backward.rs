@@ -459,7 +459,7 @@ impl Backward<'_> {
         let shape = ParamReduceShape {
             members: members as usize,
             columns: columns as usize,
-            in_blocks: self.hardware.cpu_cores.is_some(),
+            blocked: self.hardware.cpu_cores.is_some(),
             element_dims: partials.access.row.len(),
             part_dims: partials.access.col.len(),
             mode: match vector {

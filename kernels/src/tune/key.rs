@@ -138,11 +138,11 @@ fn letters(tensors: &[(&str, Option<AccessBlueprint>)]) -> String {
         let access = (*access)?;
         let mode = match access.mode {
             LoadMode::Vector => 'v',
-            LoadMode::Pairs => 'p',
-            LoadMode::Adjacent => 'a',
-            LoadMode::Splat => 's',
-            LoadMode::Runs => 'r',
-            LoadMode::OfRows => 'o',
+            LoadMode::PackedHalf2 => 'p',
+            LoadMode::Unaligned => 'a',
+            LoadMode::Broadcast => 's',
+            LoadMode::Segments => 'r',
+            LoadMode::RowScalar => 'o',
             LoadMode::Gather => 'g',
         };
         Some(format!(

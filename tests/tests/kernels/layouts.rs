@@ -523,7 +523,7 @@ fn vectors_go_on_from_one_channel_to_the_next() {
                 }
                 let plan = plan_for(&device.client, &desc, StrategyChoice::Inferred).unwrap();
                 let mode = plan.blueprint.scale.unwrap().mode;
-                over_runs += usize::from(mode == LoadMode::Runs);
+                over_runs += usize::from(mode == LoadMode::Segments);
                 check_all(&device, &Case::new(desc, 23));
             }
         }
@@ -605,7 +605,7 @@ fn rows_of_several_channels_are_scaled_by_each_of_them_where_nothing_is_reduced(
             let problem = problem_on(&desc, &gpu, Default::default()).unwrap();
             assert_eq!(problem.cols, cols, "{shape:?}");
             let plan = plan_forward(&problem, &gpu, StrategyChoice::Inferred).unwrap();
-            let has_runs = plan.blueprint.scale.unwrap().mode == LoadMode::Runs;
+            let has_runs = plan.blueprint.scale.unwrap().mode == LoadMode::Segments;
             assert_eq!(has_runs, shape == [3, 16, 7, 7], "{shape:?}: {plan}");
             let with_residual = desc.clone().with_residual(input).with_sum();
             for desc in [desc, with_residual] {

@@ -358,7 +358,11 @@ pub fn plan_backward(
         // Staged rows along the kept axis are read once, with fewer loads in wide vectors.
         staged if cut.team.lanes == Lanes::Rows => staged == Staging::Reload,
         // Narrow vectors occupy all units, unlike these.
-        Staging::Registers(_) if cut.team.filled.is_none() && fills(problem, &cut, widest) => true,
+        Staging::Registers(_)
+            if cut.team.exact_vectors.is_none() && fills(problem, &cut, widest) =>
+        {
+            true
+        }
         Staging::Reload => is_long(&cut),
         _ => problem.column_sums.count() == 2 && problem.cols <= SHORT_ROW,
     };
@@ -382,13 +386,13 @@ pub fn plan_backward(
     }
     let row = row_buffering(problem, &cut, wish);
     if row != RowBuffering::DoubleBuffer && is_wide(problem, &cut) {
-        cut.team.filled = None;
+        cut.team.exact_vectors = None;
     }
     // The compiler keeps vectors without bounds checks converted between the passes. For f32 rows
     // with one sum at most this exceeds the registers. 3,072 columns, f32, H200: ratio 1.05 to 1.1.
     let is_light = !problem.dtype.is_half() && problem.column_sums.count() < 2;
     if row == RowBuffering::DoubleBuffer || is_wide(problem, &cut) || is_light {
-        cut.team.full = 0;
+        cut.team.unguarded_vectors = 0;
     }
     let run = problem.summed_run();
     let run = run.and_then(|run| run_of(&cut, run, problem.cols / run));

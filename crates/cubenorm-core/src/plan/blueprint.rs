@@ -99,17 +99,17 @@ pub enum LoadMode {
     Vector,
     /// Contiguous f16 packed as 32-bit words of two elements, for devices that load and store lane
     /// by lane.
-    Pairs,
+    PackedHalf2,
     /// Contiguous but unaligned: one access per lane, which a CPU compiler merges.
-    Adjacent,
+    Unaligned,
     /// One element, broadcast to all lanes.
-    Splat,
+    Broadcast,
     /// Constant along each column segment. A vector may contain the end of one segment and the
     /// start of the next.
-    Runs,
+    Segments,
     /// Constant along each row, with vectors along rows: every lane looks up the element of its
     /// row.
-    OfRows,
+    RowScalar,
     /// Strided: one access per lane.
     Gather,
 }
@@ -127,9 +127,9 @@ pub struct AccessBlueprint {
     /// True if each column segment ends with a tail vector: see [`Team::has_tail`].
     pub has_tail: bool,
     /// True if rows are packed, so the row stride is the row length.
-    pub end_to_end: bool,
+    pub rows_packed: bool,
     /// True if adjacent columns are adjacent in memory although vectors run along rows.
-    pub adjacent_columns: bool,
+    pub unit_stride: bool,
     /// True if whole vectors use non-temporal stores.
     pub nontemporal: bool,
 }
@@ -142,8 +142,8 @@ impl AccessBlueprint {
             col_dims,
             mode: LoadMode::Gather,
             has_tail: false,
-            end_to_end: false,
-            adjacent_columns: false,
+            rows_packed: false,
+            unit_stride: false,
             nontemporal: false,
         }
     }
@@ -210,7 +210,7 @@ pub struct Team {
     /// All other fields describe a single cube.
     pub cluster_size: u32,
     /// True if a team takes consecutive items (blocked), false if teams alternate (striped).
-    pub in_blocks: bool,
+    pub blocked: bool,
     /// True if teams take items from a work counter at run time (dynamic schedule), false for a
     /// static assignment.
     pub dynamic: bool,
@@ -224,9 +224,9 @@ pub struct Team {
     pub has_row_tail: bool,
     /// Vectors per unit if a staged row or its column sums occupy them exactly, else `None`. Such a
     /// kernel checks no bounds.
-    pub filled: Option<usize>,
+    pub exact_vectors: Option<usize>,
     /// Leading vectors that every unit has. The kernel checks bounds only beyond them.
-    pub full: usize,
+    pub unguarded_vectors: usize,
 }
 
 /// The compile-time parameters of a kernel. Each distinct value is one more kernel, so sizes are
@@ -308,7 +308,7 @@ impl Blueprint {
     /// loaded as packed pairs, and it has the accumulation dtype.
     pub fn stages_input(&self) -> bool {
         !is_added_first(self.residual.is_some(), self.residual_place)
-            && self.input.mode != LoadMode::Pairs
+            && self.input.mode != LoadMode::PackedHalf2
     }
 
     /// The tensors that broadcast to the input.

@@ -204,11 +204,12 @@ pub(super) fn cut(
     };
     let staged = staged.vectors();
     let is_even = splits == cluster_size as usize && splits * steps_per_split == steps;
-    let full = match staged {
+    let unguarded_vectors = match staged {
         Some(vectors) if is_even => vectors.min(steps_per_split / members as usize),
         _ => 0,
     };
-    let filled = staged.filter(|&vectors| is_even && vectors * members as usize == steps_per_split);
+    let exact_vectors =
+        staged.filter(|&vectors| is_even && vectors * members as usize == steps_per_split);
     let teams = items.div_ceil(rows_per_unit).min(max_teams).max(1);
     let groups_per_team = items.div_ceil(teams).next_multiple_of(rows_per_unit);
     let cubes = items
@@ -236,14 +237,14 @@ pub(super) fn cut(
             cluster_size,
             // Striped if vectors lie along the kept axis, or on a GPU: units that run at the same
             // time access adjacent memory.
-            in_blocks: level == Level::Unit
+            blocked: level == Level::Unit
                 && (lanes == Lanes::Columns || hardware.cpu_cores.is_some()),
             dynamic: false,
             tile,
             has_tail: has_column_tail,
             has_row_tail: has_tail && lanes == Lanes::Rows,
-            filled,
-            full,
+            exact_vectors,
+            unguarded_vectors,
         },
         staging,
         grid: Grid {

@@ -72,11 +72,11 @@ pub(super) fn choose<'a>(
     let loads = |vector: usize| match mode(input, lanes, vector) {
         LoadMode::Vector => true,
         // A CPU compiler merges them into one access.
-        LoadMode::Adjacent => hardware.cpu_cores.is_some(),
-        LoadMode::Pairs
-        | LoadMode::Splat
-        | LoadMode::Runs
-        | LoadMode::OfRows
+        LoadMode::Unaligned => hardware.cpu_cores.is_some(),
+        LoadMode::PackedHalf2
+        | LoadMode::Broadcast
+        | LoadMode::Segments
+        | LoadMode::RowScalar
         | LoadMode::Gather => false,
     };
     let widest_of = |over_runs: bool| {
@@ -186,16 +186,16 @@ pub(super) fn blueprint(access: &Access, vectors: Vectors) -> AccessBlueprint {
         col_dims: access.col.len(),
         mode: match mode(access, vectors.lanes, vectors.width) {
             // The tail vector of a segment may be unaligned.
-            LoadMode::Vector if vectors.has_tail => LoadMode::Adjacent,
+            LoadMode::Vector if vectors.has_tail => LoadMode::Unaligned,
             // No vector crosses into the next segment.
-            LoadMode::Runs if has_tail => LoadMode::Splat,
+            LoadMode::Segments if has_tail => LoadMode::Broadcast,
             mode => mode,
         },
         has_tail,
-        end_to_end: vectors.lanes == Lanes::Columns
+        rows_packed: vectors.lanes == Lanes::Columns
             && !has_tail
             && matches!(access.row.as_slice(), [dim] if is_next(dim)),
-        adjacent_columns: vectors.lanes == Lanes::Rows
+        unit_stride: vectors.lanes == Lanes::Rows
             && access.col.last().is_some_and(|dim| dim.stride == 1),
         nontemporal: false,
     }
@@ -213,14 +213,14 @@ pub(super) fn pair<const N: usize>(
     let are_vectors = tensors.iter().all(|access| access.mode == LoadMode::Vector);
     if dtype == DType::F16 && hardware.is_software() && vectors.width > 1 && are_vectors {
         for access in &mut tensors {
-            access.mode = LoadMode::Pairs;
+            access.mode = LoadMode::PackedHalf2;
         }
     }
 }
 
 fn mode(access: &Access, lanes: Lanes, vector: usize) -> LoadMode {
     let Some((innermost, outer)) = lane_dims(access, lanes).split_last() else {
-        return LoadMode::Splat;
+        return LoadMode::Broadcast;
     };
     let others = match lanes {
         Lanes::Columns => &access.row,
@@ -232,11 +232,11 @@ fn mode(access: &Access, lanes: Lanes, vector: usize) -> LoadMode {
         .chain(others)
         .all(|dim| dim.stride % vector == 0);
     match innermost.stride {
-        0 if is_of_runs(access, lanes, vector) => LoadMode::Runs,
-        0 if is_of_rows(access, lanes, vector) => LoadMode::OfRows,
-        0 => LoadMode::Splat,
+        0 if is_of_runs(access, lanes, vector) => LoadMode::Segments,
+        0 if is_of_rows(access, lanes, vector) => LoadMode::RowScalar,
+        0 => LoadMode::Broadcast,
         1 if is_aligned => LoadMode::Vector,
-        1 => LoadMode::Adjacent,
+        1 => LoadMode::Unaligned,
         _ => LoadMode::Gather,
     }
 }

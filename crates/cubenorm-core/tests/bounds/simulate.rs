@@ -59,7 +59,7 @@ impl Spread<'_> {
 
     fn item(&self, team: usize, round: usize) -> Option<Item> {
         let ours = self.grid.groups_per_team;
-        let index = match self.team.in_blocks {
+        let index = match self.team.blocked {
             _ if self.team.dynamic => round,
             true => team * ours + round,
             false => round * self.teams() + team,
@@ -126,7 +126,7 @@ impl Spread<'_> {
         }
         let members = self.team.members as usize;
         let begin = first + member;
-        match self.team.filled {
+        match self.team.exact_vectors {
             Some(count) => (begin, count),
             None if members == 1 => (first, end - first.min(end)),
             None if begin < end => (begin, (end - begin).div_ceil(members)),
@@ -154,9 +154,9 @@ impl Spread<'_> {
                         "a unit holds {staged} of its {count} steps"
                     );
                     // These are taken without a question.
-                    let sure = self.team.full.min(staged);
+                    let sure = self.team.unguarded_vectors.min(staged);
                     ensure!(
-                        self.team.filled.is_some() || sure <= count,
+                        self.team.exact_vectors.is_some() || sure <= count,
                         "a unit takes {sure} steps for granted and has {count}"
                     );
                 }
@@ -220,58 +220,60 @@ impl Spread<'_> {
 }
 
 /// The sizes of a launch, where its addresses are too many to enumerate.
-fn spread_is_whole(spread: &Spread) -> Checked {
-    let grid = spread.grid;
-    let taken = match spread.team.dynamic {
+fn spread_is_whole(second_moment_term: &Spread) -> Checked {
+    let grid = second_moment_term.grid;
+    let taken = match second_moment_term.team.dynamic {
         true => usize::MAX,
-        false => spread.teams().saturating_mul(grid.groups_per_team),
+        false => second_moment_term
+            .teams()
+            .saturating_mul(grid.groups_per_team),
     };
     ensure!(
-        taken >= spread.items(),
+        taken >= second_moment_term.items(),
         "{taken} of {} items are taken",
-        spread.items()
+        second_moment_term.items()
     );
     ensure!(
         grid.splits.saturating_mul(grid.steps_per_split) >= grid.steps,
         "parts leave steps out"
     );
-    if spread.team.cluster_size == 1 && grid.splits > 1 {
+    if second_moment_term.team.cluster_size == 1 && grid.splits > 1 {
         let before = (grid.splits - 1) * grid.steps_per_split;
         ensure!(before < grid.steps, "the last part is empty");
     }
-    let lanes = spread.team.vector;
-    let elements = match spread.team.lanes {
+    let lanes = second_moment_term.team.vector;
+    let elements = match second_moment_term.team.lanes {
         Lanes::Columns => (grid.groups, grid.steps * lanes),
         Lanes::Rows => (grid.groups * lanes, grid.steps),
     };
     ensure!(
-        elements.0 >= spread.rows && elements.1 >= spread.cols,
+        elements.0 >= second_moment_term.rows && elements.1 >= second_moment_term.cols,
         "{elements:?} of {} rows and {} columns are covered",
-        spread.rows,
-        spread.cols
+        second_moment_term.rows,
+        second_moment_term.cols
     );
     Ok(())
 }
 
 /// Visits each step of each item, and asserts that every element is covered once by lanes of its own.
 fn cover(
-    spread: &Spread,
+    second_moment_term: &Spread,
     staged: Option<usize>,
     mut visit: impl FnMut(usize, usize, &[(usize, usize, bool)]) -> Checked,
 ) -> Checked {
-    let parts = spread.parts(staged)?;
-    let (rows, cols) = (spread.rows, spread.cols);
+    let parts = second_moment_term.parts(staged)?;
+    let (rows, cols) = (second_moment_term.rows, second_moment_term.cols);
     let mut own = vec![0u8; rows * cols];
-    let mut items = vec![0u8; spread.items()];
-    spread.each_item(|item| {
-        items[item.part * spread.grid.groups + item.group] += 1;
-        let steps = match spread.team.cluster_size {
+    let mut items = vec![0u8; second_moment_term.items()];
+    second_moment_term.each_item(|item| {
+        items[item.part * second_moment_term.grid.groups + item.group] += 1;
+        let steps = match second_moment_term.team.cluster_size {
             1 => parts[item.part..=item.part].iter(),
             // Each cube of a cluster has its part.
             _ => parts[..].iter(),
         };
         for &step in steps.flatten() {
-            let lanes = spread.lanes(item.group, step);
+            let lanes = second_moment_term.lanes(item.group, step);
             for &(row, col, is_own) in &lanes {
                 ensure!(
                     row < rows && col < cols,
@@ -324,24 +326,24 @@ fn place(access: &Access, row: usize, col: usize) -> usize {
 fn addresses(
     access: &Access,
     blueprint: AccessBlueprint,
-    spread: &Spread,
+    second_moment_term: &Spread,
     group: usize,
     step: usize,
 ) -> Result<Vec<usize>, String> {
-    let team = spread.team;
+    let team = second_moment_term.team;
     let (vector, lanes) = (team.vector, team.lanes);
-    let row = spread.first_row(group);
+    let row = second_moment_term.first_row(group);
     let contiguous = matches!(
         blueprint.mode,
-        LoadMode::Vector | LoadMode::Pairs | LoadMode::Adjacent
+        LoadMode::Vector | LoadMode::PackedHalf2 | LoadMode::Unaligned
     );
     let is_constant = access.col.is_empty();
-    let base = match blueprint.end_to_end {
-        true => row * spread.cols,
+    let base = match blueprint.rows_packed {
+        true => row * second_moment_term.cols,
         false => decode(&access.row, row, lanes == Lanes::Rows && contiguous),
     };
     let col_offset = |col: usize| {
-        let unit = lanes == Lanes::Columns && contiguous || blueprint.adjacent_columns;
+        let unit = lanes == Lanes::Columns && contiguous || blueprint.unit_stride;
         decode(&access.col, col, unit)
     };
     let step_offset = || {
@@ -370,7 +372,7 @@ fn addresses(
     };
     let all = |first: usize, stride: usize| (0..vector).map(|lane| first + lane * stride).collect();
     Ok(match blueprint.mode {
-        LoadMode::Vector | LoadMode::Pairs => {
+        LoadMode::Vector | LoadMode::PackedHalf2 => {
             let of_steps = access.col.len() == 1 && !blueprint.has_tail;
             let place = match lanes {
                 Lanes::Columns if of_steps => base / vector + step,
@@ -379,9 +381,9 @@ fn addresses(
             };
             all(place * vector, 1)
         }
-        LoadMode::Adjacent => all(base + step_offset(), 1),
-        LoadMode::Splat => all(base + if is_constant { 0 } else { step_offset() }, 0),
-        LoadMode::OfRows => (0..vector)
+        LoadMode::Unaligned => all(base + step_offset(), 1),
+        LoadMode::Broadcast => all(base + if is_constant { 0 } else { step_offset() }, 0),
+        LoadMode::RowScalar => (0..vector)
             .map(|lane| decode(&access.row, row + lane, false))
             .collect(),
         LoadMode::Gather => {
@@ -392,7 +394,7 @@ fn addresses(
             };
             all(base + step_offset(), stride)
         }
-        LoadMode::Runs => {
+        LoadMode::Segments => {
             let (innermost, outer) = access.col.split_last().ok_or("no run")?;
             let col = step * vector;
             let (run, left) = (col / innermost.size, innermost.size - col % innermost.size);
@@ -431,12 +433,12 @@ impl<'a> Bound<'a> {
     /// Asserts that the kernel reads what belongs to each lane of a step, inside the buffer.
     fn check(
         &self,
-        spread: &Spread,
+        second_moment_term: &Spread,
         group: usize,
         step: usize,
         lanes: &[(usize, usize, bool)],
     ) -> Checked {
-        let addresses = addresses(self.access, self.blueprint, spread, group, step)?;
+        let addresses = addresses(self.access, self.blueprint, second_moment_term, group, step)?;
         for (&address, &(row, col, _)) in addresses.iter().zip(lanes) {
             let expected = place(self.access, row, col);
             let Self { buffer, span, .. } = self;
@@ -466,8 +468,8 @@ fn within(footprint: &[Footprint], buffer: Buffer, layout: Option<&Layout>) -> C
 }
 
 /// Elements of a workspace that the kernels of a split row write: see `write_part`.
-fn partial_statistics(spread: &Spread, shifts: bool) -> usize {
-    let (grid, team) = (spread.grid, spread.team);
+fn partial_statistics(second_moment_term: &Spread, shifts: bool) -> usize {
+    let (grid, team) = (second_moment_term.grid, second_moment_term.team);
     let width = match team.lanes {
         Lanes::Rows => team.vector,
         Lanes::Columns => 1,
@@ -511,17 +513,17 @@ pub fn forward(desc: &NormDesc, problem: &NormProblem, plan: &Plan) -> Checked {
         let statistics = desc.statistics_desc();
         within(&footprint, Buffer::Statistics, Some(&statistics.layout))?;
     }
-    let spread = Spread {
+    let second_moment_term = Spread {
         team: &blueprint.team,
         grid: &plan.grid,
         rows_per_unit: blueprint.rows_per_unit,
         rows: problem.rows,
         cols: problem.cols,
     };
-    spread_is_whole(&spread)?;
+    spread_is_whole(&second_moment_term)?;
     if blueprint.split {
         let shifts = blueprint.team.segmented && blueprint.shifts;
-        let touched = partial_statistics(&spread, shifts);
+        let touched = partial_statistics(&second_moment_term, shifts);
         ensure!(
             touched <= plan.workspace,
             "the workspace: {touched} of {} are touched",
@@ -573,10 +575,10 @@ pub fn forward(desc: &NormDesc, problem: &NormProblem, plan: &Plan) -> Checked {
     .filter_map(|(buffer, access, blueprint)| Bound::new(buffer, access, blueprint, layout(buffer)))
     .collect();
     let staged = blueprint.staging.vectors();
-    cover(&spread, staged, |group, step, lanes| {
+    cover(&second_moment_term, staged, |group, step, lanes| {
         bound
             .iter()
-            .try_for_each(|it| it.check(&spread, group, step, lanes))
+            .try_for_each(|it| it.check(&second_moment_term, group, step, lanes))
     })
 }
 
@@ -629,17 +631,17 @@ pub fn backward(desc: &BackwardDesc, schedule: &BackwardSchedule) -> Checked {
 fn backward_launch(layouts: &[(Buffer, Option<&Layout>)], launch: &BackwardLaunch) -> Checked {
     let BackwardLaunch { problem, plan, .. } = launch;
     let blueprint = &plan.blueprint;
-    let spread = Spread {
+    let second_moment_term = Spread {
         team: &blueprint.team,
         grid: &plan.grid,
         rows_per_unit: blueprint.rows_per_unit,
         rows: problem.rows,
         cols: problem.cols,
     };
-    spread_is_whole(&spread)?;
+    spread_is_whole(&second_moment_term)?;
     let team = &blueprint.team;
     if blueprint.split {
-        let touched = partial_statistics(&spread, false);
+        let touched = partial_statistics(&second_moment_term, false);
         ensure!(
             touched <= plan.workspace,
             "the workspace: {touched} of {} are touched",
@@ -657,7 +659,7 @@ fn backward_launch(layouts: &[(Buffer, Option<&Layout>)], launch: &BackwardLaunc
     }
     if blueprint.column_sums.any() {
         let touched = column_sums(
-            &spread,
+            &second_moment_term,
             blueprint.column_sums.count(),
             blueprint.staged_columns,
         );
@@ -705,12 +707,12 @@ fn backward_launch(layouts: &[(Buffer, Option<&Layout>)], launch: &BackwardLaunc
     .filter_map(|(buffer, access, blueprint)| Bound::new(buffer, access, blueprint, layout(buffer)))
     .collect();
     cover(
-        &spread,
+        &second_moment_term,
         blueprint.staged_columns.vectors(),
         |group, step, lanes| {
             bound
                 .iter()
-                .try_for_each(|it| it.check(&spread, group, step, lanes))
+                .try_for_each(|it| it.check(&second_moment_term, group, step, lanes))
         },
     )
 }
@@ -774,8 +776,8 @@ fn param_reduce(reduce: &ParamReduce) -> Checked {
 }
 
 /// Elements of the sums of columns that the kernel touches: see `gradient/columns.rs`.
-fn column_sums(spread: &Spread, kinds: usize, staged: Staging) -> usize {
-    let (team, grid) = (spread.team, spread.grid);
+fn column_sums(second_moment_term: &Spread, kinds: usize, staged: Staging) -> usize {
+    let (team, grid) = (second_moment_term.team, second_moment_term.grid);
     let vector = team.vector;
     if staged != Staging::Reload && team.lanes == Lanes::Rows {
         let written = grid.steps.div_ceil(vector);
@@ -783,10 +785,10 @@ fn column_sums(spread: &Spread, kinds: usize, staged: Staging) -> usize {
         return (first + written) * vector;
     }
     let slot = match team.level {
-        _ if staged != Staging::Reload => spread.teams() - 1,
+        _ if staged != Staging::Reload => second_moment_term.teams() - 1,
         _ if team.parts && team.lanes == Lanes::Rows => 0,
         _ if team.parts => grid.groups - 1,
-        Level::Unit | Level::Plane | Level::Cube | Level::Column => spread.teams() - 1,
+        Level::Unit | Level::Plane | Level::Cube | Level::Column => second_moment_term.teams() - 1,
     };
     let last = kinds * slot * grid.steps + (kinds - 1) * grid.steps + grid.steps - 1;
     (last + 1) * vector

@@ -33,7 +33,7 @@ pub(in crate::plan) fn dynamic_items(
     let at_a_time = items
         .div_ceil(teams * CLAIMS)
         .next_multiple_of(cut.rows_per_unit);
-    let can = team.in_blocks
+    let can = team.blocked
         && team.cluster_size == 1
         && !cut.takes_two_launches(task.reduces)
         && teams > 1

@@ -48,7 +48,7 @@ pub(in crate::plan) fn may_be_nontemporal_before_tail(
     hardware: &Hardware,
 ) -> bool {
     result.has_tail
-        && result.mode == LoadMode::Adjacent
+        && result.mode == LoadMode::Unaligned
         && vectors.run >= LEAST_BEFORE_TAIL * vectors.width
         && same_params
         && exceeds_threshold(vectors.width, task, hardware)
@@ -104,7 +104,7 @@ pub(in crate::plan) fn prefetch_next_row(
     let team = &cut.team;
     hardware.nontemporal_threshold.is_some()
         && task.cols * task.dtype.size() <= LONGEST_PREFETCHED
-        && matches!(input.mode, LoadMode::Vector | LoadMode::Adjacent)
+        && matches!(input.mode, LoadMode::Vector | LoadMode::Unaligned)
         && task.reduces
         && team.level == Level::Unit
         && team.lanes == Lanes::Columns

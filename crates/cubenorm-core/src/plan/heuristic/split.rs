@@ -70,10 +70,10 @@ pub(super) fn split(
         (_, None, Some(cores)) => {
             let cubes = cores as usize * CUBES_PER_SOFTWARE_CORE;
             let wanted = cubes.div_ceil(work.groups.max(1));
-            let filled = wanted.min(work.steps.div_ceil(CUBE_VECTORS * 64));
+            let exact_vectors = wanted.min(work.steps.div_ceil(CUBE_VECTORS * 64));
             let lanes = (LANES as usize / work.groups.max(1)).min(work.steps / STEPS_OF_LANE);
             let least = work.steps.div_ceil(SOFTWARE_STEPS);
-            of_units(limit(filled.max(lanes).max(least)))
+            of_units(limit(exact_vectors.max(lanes).max(least)))
         }
         (Lanes::Rows, None, None) => {
             let shape = column(&without_sums, hardware, is_forced);

@@ -25,8 +25,8 @@ pub(super) fn unit(work: &Work, hardware: &Hardware) -> Shape {
         (None, Some(cores)) => {
             let teams = work.groups.min(work.software_teams(cores as usize));
             let fill = teams.div_ceil(cores as usize * CUBES_PER_SOFTWARE_CORE);
-            let filled = (fill.next_power_of_two() as u32).clamp(8, UNITS_OF_ROWS);
-            let units = work.knobs.units.unwrap_or(filled).max(1);
+            let exact_vectors = (fill.next_power_of_two() as u32).clamp(8, UNITS_OF_ROWS);
+            let units = work.knobs.units.unwrap_or(exact_vectors).max(1);
             (units.min(hardware.max_units_per_cube), teams)
         }
         (None, None) => {
