@@ -3,7 +3,7 @@
 
 use cubecl::prelude::*;
 use cubecl::server::Handle;
-use cubenorm_core::{AccessBlueprint, BlendDesc, Epsilon, Kernel, Lanes, TensorDesc};
+use cubenorm_core::{AccessBlueprint, BlendDesc, Epsilon, Kernel, Vectorization, TensorDesc};
 
 use crate::launch::args::{address_type, check_buffer, check_buffer_from};
 use crate::launch::device::check_dtypes;
@@ -122,7 +122,7 @@ fn blend<F: Float, G: Float, H: Float, A: Float>(
     #[define(A)] _accumulation: ElemType,
 ) {
     let access = comptime!(AccessBlueprint::of_numbers(rank, 0));
-    let lanes = comptime!(Lanes::Columns);
+    let lanes = comptime!(Vectorization::Parallel);
     let mut element = ABSOLUTE_POS;
     while element < elements {
         let from = input_offset + row_offset::<F, One>(input, element, access, lanes);

@@ -1,7 +1,7 @@
 //! Bodies of the forward [kernels](crate::kernel), for one row or several rows per unit.
 
 use cubecl::prelude::*;
-use cubenorm_core::{AccessBlueprint, Blueprint, Staging, Lanes, Level, WrittenStatistics};
+use cubenorm_core::{AccessBlueprint, Blueprint, Staging, Vectorization, Level, WrittenStatistics};
 
 use crate::accumulate::{row_moments, second_moment_term, whole_moments};
 use crate::apply::{
@@ -35,7 +35,7 @@ const STAGED_CHAINS: usize = 2;
 fn chains(blueprint: &Blueprint) -> usize {
     match blueprint.team.level {
         Level::Unit => STAGED_CHAINS,
-        Level::Plane | Level::Cube | Level::Column => 1,
+        Level::Plane | Level::Cube | Level::Perpendicular => 1,
     }
 }
 
@@ -51,15 +51,15 @@ fn shift_vectors(blueprint: &Blueprint) -> usize {
     let vectors = blueprint.staging.vectors().unwrap_or(0);
     match blueprint.team.level {
         Level::Unit => sample_steps(blueprint.team).min(vectors),
-        Level::Plane | Level::Cube | Level::Column => vectors,
+        Level::Plane | Level::Cube | Level::Perpendicular => vectors,
     }
 }
 
 /// Number of sampled elements if a unit samples its own row. A shorter row repeats its last vector.
 fn sampled_elements(blueprint: &Blueprint) -> Option<usize> {
     let lanes = match blueprint.team.lanes {
-        Lanes::Columns => blueprint.team.vector,
-        Lanes::Rows => 1,
+        Vectorization::Parallel => blueprint.team.vector,
+        Vectorization::Perpendicular => 1,
     };
     (blueprint.team.level == Level::Unit).then(|| shift_vectors(blueprint) * lanes)
 }
@@ -161,13 +161,13 @@ fn write_statistics<T: Types>(
             let dims = comptime!(blueprint.written_statistics.unwrap().1);
             let access = comptime!(AccessBlueprint::of_numbers(dims, 0));
             let rows = comptime!(match blueprint.team.lanes {
-                Lanes::Columns => 1,
-                Lanes::Rows => blueprint.team.vector,
+                Vectorization::Parallel => 1,
+                Vectorization::Perpendicular => blueprint.team.vector,
             });
             #[unroll]
             for lane in 0..rows {
                 let row = item.row + lane;
-                let pair = 2 * row_offset::<T::A, One>(&*tensor, row, access, Lanes::Columns);
+                let pair = 2 * row_offset::<T::A, One>(&*tensor, row, access, Vectorization::Parallel);
                 let is_norm = comptime!(blueprint.statistics.is_norm());
                 let mean = if is_norm {
                     T::A::new(0.0)
@@ -209,7 +209,7 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
     let first = item(round, partition, blueprint.team);
     // Units of different teams share the barriers of a column, so all of them stay: see
     // `Item::exists`. At other levels, a team without work skips the round.
-    let comes = first.exists || comptime!(blueprint.team.level == Level::Column);
+    let comes = first.exists || comptime!(blueprint.team.level == Level::Perpendicular);
     if comes {
         let share = my_share(first.part, partition, blueprint.team);
         let stride = comptime!(blueprint.team.members as usize);
@@ -389,7 +389,7 @@ pub(crate) fn reduce_item<T: Types, W: Size>(
     #[comptime] blueprint: Blueprint,
 ) {
     let item = item(round, partition, blueprint.team);
-    let comes = item.exists || comptime!(blueprint.team.level == Level::Column);
+    let comes = item.exists || comptime!(blueprint.team.level == Level::Perpendicular);
     if comes {
         let row = source_row::<T>(source, item.row, partition, blueprint);
         let share = my_share(item.part, partition, blueprint.team);

@@ -3,7 +3,7 @@
 use crate::scaled;
 use crate::types::One;
 use cubecl::prelude::*;
-use cubenorm_core::{Blueprint, Lanes, Merge, StatisticsKind, Team};
+use cubenorm_core::{Blueprint, Vectorization, Merge, StatisticsKind, Team};
 
 /// Partial statistics, lane by lane: count, mean and sum of squared deviations (`m2`) of the
 /// elements seen so far.
@@ -268,7 +268,7 @@ pub(crate) fn divided<A: Float, N: Size>(
     count: A,
     #[comptime] team: Team,
 ) -> Vector<A, N> {
-    if comptime!(team.lanes == Lanes::Rows) {
+    if comptime!(team.lanes == Vectorization::Perpendicular) {
         number / Vector::new(count)
     } else {
         Vector::new(number.extract(0usize) / count)
@@ -314,7 +314,7 @@ pub(crate) fn finish<A: Float, N: Size>(
     epsilon: A,
     #[comptime] blueprint: Blueprint,
 ) -> RowStatistics<A, N> {
-    if comptime!(blueprint.team.lanes == Lanes::Rows) {
+    if comptime!(blueprint.team.lanes == Vectorization::Perpendicular) {
         finish_lanes::<A, N>(row, count, epsilon, blueprint)
     } else {
         // All lanes are equal: one root is cheaper than a vector of them on a CPU.

@@ -8,7 +8,7 @@
 
 use cubecl::prelude::*;
 use cubenorm_cpu_hints::{prefetch, store_nontemporal};
-use cubenorm_core::{AccessBlueprint, Lanes, LoadMode};
+use cubenorm_core::{AccessBlueprint, Vectorization, LoadMode};
 
 use crate::pairs::{pack, unpack};
 use crate::types::One;
@@ -30,9 +30,9 @@ pub(crate) fn row_offset<T: Float, S: Size>(
     tensor: &Tensor<Vector<T, S>>,
     row: usize,
     #[comptime] access: AccessBlueprint,
-    #[comptime] lanes: Lanes,
+    #[comptime] lanes: Vectorization,
 ) -> usize {
-    let contiguous = comptime!(lanes == Lanes::Rows && is_contiguous(access));
+    let contiguous = comptime!(lanes == Vectorization::Perpendicular && is_contiguous(access));
     decode::<T, S>(tensor, row, 0usize, access.row_dims, contiguous)
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn row_start<T: Float, S: Size>(
     row: usize,
     cols: usize,
     #[comptime] access: AccessBlueprint,
-    #[comptime] lanes: Lanes,
+    #[comptime] lanes: Vectorization,
 ) -> usize {
     if comptime!(access.rows_packed) {
         row * cols
@@ -59,10 +59,10 @@ pub(crate) fn col_offset<T: Float, S: Size>(
     tensor: &Tensor<Vector<T, S>>,
     col: usize,
     #[comptime] access: AccessBlueprint,
-    #[comptime] lanes: Lanes,
+    #[comptime] lanes: Vectorization,
 ) -> usize {
     let contiguous =
-        comptime!(lanes == Lanes::Columns && is_contiguous(access) || access.unit_stride);
+        comptime!(lanes == Vectorization::Parallel && is_contiguous(access) || access.unit_stride);
     let first = access.row_dims;
     let last = comptime!(access.row_dims + access.col_dims);
     decode::<T, S>(tensor, col, first, last, contiguous)
@@ -101,8 +101,8 @@ fn decode<T: Float, S: Size>(
 
 /// First column of a step.
 #[cube]
-fn step_col<N: Size>(step: usize, #[comptime] lanes: Lanes) -> usize {
-    if comptime!(lanes == Lanes::Columns) {
+fn step_col<N: Size>(step: usize, #[comptime] lanes: Vectorization) -> usize {
+    if comptime!(lanes == Vectorization::Parallel) {
         step * N::value()
     } else {
         step
@@ -115,7 +115,7 @@ pub(crate) fn step_offset<T: Float, S: Size, N: Size>(
     tensor: &Tensor<Vector<T, S>>,
     step: usize,
     #[comptime] access: AccessBlueprint,
-    #[comptime] lanes: Lanes,
+    #[comptime] lanes: Vectorization,
 ) -> usize {
     if comptime!(!access.has_tail) {
         col_offset::<T, S>(tensor, step_col::<N>(step, lanes), access, lanes)
@@ -147,7 +147,7 @@ pub(crate) fn optional_offset<T: Float, S: Size, N: Size>(
     tensor: &Optional<T, S>,
     step: usize,
     #[comptime] access: Option<AccessBlueprint>,
-    #[comptime] lanes: Lanes,
+    #[comptime] lanes: Vectorization,
 ) -> usize {
     if comptime!(access.is_some()) {
         let tensor = tensor.as_ref().unwrap();
@@ -178,11 +178,11 @@ fn vector_place<T: Float, S: Size, N: Size>(
     base: usize,
     step: usize,
     #[comptime] access: AccessBlueprint,
-    #[comptime] lanes: Lanes,
+    #[comptime] lanes: Vectorization,
 ) -> usize {
     let of_steps = comptime!(access.col_dims == 1 && !access.has_tail);
     // Divides before adding: the compiler cannot prove that the sum of elements does not overflow.
-    if comptime!(of_steps && lanes == Lanes::Columns) {
+    if comptime!(of_steps && lanes == Vectorization::Parallel) {
         base / N::value() + step
     } else if of_steps {
         base / N::value() + step * (tensor.stride(access.row_dims) / N::value())
@@ -196,11 +196,11 @@ fn vector_place<T: Float, S: Size, N: Size>(
 fn lane_stride<T: Float, S: Size>(
     tensor: &Tensor<Vector<T, S>>,
     #[comptime] access: AccessBlueprint,
-    #[comptime] lanes: Lanes,
+    #[comptime] lanes: Vectorization,
 ) -> usize {
     let dim = comptime!(match lanes {
-        Lanes::Columns => access.row_dims + access.col_dims - 1,
-        Lanes::Rows => access.row_dims - 1,
+        Vectorization::Parallel => access.row_dims + access.col_dims - 1,
+        Vectorization::Perpendicular => access.row_dims - 1,
     });
     tensor.stride(dim)
 }
@@ -212,7 +212,7 @@ pub(crate) fn load<T: Float, S: Size, A: Float, N: Size>(
     base: usize,
     step: usize,
     #[comptime] access: AccessBlueprint,
-    #[comptime] lanes: Lanes,
+    #[comptime] lanes: Vectorization,
 ) -> Vector<A, N> {
     if comptime!(access.mode == LoadMode::Vector) {
         let place = vector_place::<T, S, N>(tensor, base, step, access, lanes);
@@ -235,7 +235,7 @@ pub(crate) fn prefetch_step<T: Float, S: Size, N: Size>(
     base: usize,
     step: usize,
     #[comptime] access: AccessBlueprint,
-    #[comptime] lanes: Lanes,
+    #[comptime] lanes: Vectorization,
 ) {
     if comptime!(access.mode == LoadMode::Vector) {
         let place = vector_place::<T, S, N>(tensor, base, step, access, lanes);
@@ -300,7 +300,7 @@ fn load_lanes<T: Float, S: Size, A: Float, N: Size>(
     tensor: &Tensor<Vector<T, S>>,
     offset: usize,
     #[comptime] access: AccessBlueprint,
-    #[comptime] lanes: Lanes,
+    #[comptime] lanes: Vectorization,
 ) -> Vector<A, N> {
     match comptime!(access.mode) {
         LoadMode::Vector
@@ -340,7 +340,7 @@ pub(crate) fn load_of_rows<T: Float, S: Size, A: Float, N: Size>(
     let mut value = Vector::<A, N>::empty();
     #[unroll]
     for lane in 0..N::value() {
-        let place = ahead + row_offset::<T, S>(tensor, first + lane, access, Lanes::Columns);
+        let place = ahead + row_offset::<T, S>(tensor, first + lane, access, Vectorization::Parallel);
         value.insert(lane, A::cast_from(tensor[place].extract(0usize)));
     }
     value
@@ -354,7 +354,7 @@ pub(crate) fn store<T: Float, S: Size, A: Float, N: Size>(
     step: usize,
     value: Vector<A, N>,
     #[comptime] access: AccessBlueprint,
-    #[comptime] lanes: Lanes,
+    #[comptime] lanes: Vectorization,
 ) {
     if comptime!(access.mode == LoadMode::Vector) {
         let place = vector_place::<T, S, N>(&*tensor, base, step, access, lanes);
@@ -384,7 +384,7 @@ fn store_lanes<T: Float, S: Size, A: Float, N: Size>(
     offset: usize,
     value: Vector<A, N>,
     #[comptime] access: AccessBlueprint,
-    #[comptime] lanes: Lanes,
+    #[comptime] lanes: Vectorization,
 ) {
     match comptime!(access.mode) {
         LoadMode::Unaligned => {
@@ -422,7 +422,7 @@ pub(crate) fn optional_row<T: Float, S: Size>(
     tensor: &Optional<T, S>,
     row: usize,
     #[comptime] access: Option<AccessBlueprint>,
-    #[comptime] lanes: Lanes,
+    #[comptime] lanes: Vectorization,
 ) -> usize {
     if comptime!(access.is_some()) {
         let tensor = tensor.as_ref().unwrap();
@@ -439,7 +439,7 @@ pub(crate) fn optional_start<T: Float, S: Size>(
     row: usize,
     cols: usize,
     #[comptime] access: Option<AccessBlueprint>,
-    #[comptime] lanes: Lanes,
+    #[comptime] lanes: Vectorization,
 ) -> usize {
     if comptime!(access.is_some()) {
         let tensor = tensor.as_ref().unwrap();

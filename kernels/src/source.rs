@@ -1,7 +1,7 @@
 //! Reader of a row: the input, plus the residual if it is added before normalizing.
 
 use cubecl::prelude::*;
-use cubenorm_core::{Blueprint, Staging, Lanes, ResidualPlace, Team};
+use cubenorm_core::{Blueprint, Staging, Vectorization, ResidualPlace, Team};
 
 use crate::moments::lane_sum;
 use crate::operand::{Optional, prefetch_step, load, optional_start, row_start};
@@ -84,8 +84,8 @@ const SAMPLE: usize = 4;
 /// Steps that contain [`SAMPLE`] elements of a row.
 pub(crate) fn sample_steps(team: Team) -> usize {
     match team.lanes {
-        Lanes::Columns => SAMPLE.div_ceil(team.vector),
-        Lanes::Rows => SAMPLE,
+        Vectorization::Parallel => SAMPLE.div_ceil(team.vector),
+        Vectorization::Perpendicular => SAMPLE,
     }
 }
 
@@ -96,8 +96,8 @@ pub(crate) fn first_lane<A: Float, N: Size>(
     #[comptime] team: Team,
 ) -> Vector<A, N> {
     match comptime!(team.lanes) {
-        Lanes::Columns => Vector::new(first.extract(0usize)),
-        Lanes::Rows => first,
+        Vectorization::Parallel => Vector::new(first.extract(0usize)),
+        Vectorization::Perpendicular => first,
     }
 }
 
@@ -161,7 +161,7 @@ pub(crate) fn source_row<T: Types>(
         }
         let mean = if is_first {
             first_lane::<T::A, T::N>(sum, blueprint.team)
-        } else if comptime!(lanes == Lanes::Columns) {
+        } else if comptime!(lanes == Vectorization::Parallel) {
             let count = T::A::new(comptime!((sampled * blueprint.team.vector) as f32));
             Vector::<T::A, T::N>::new(lane_sum::<T::A, T::N>(sum, blueprint.team) / count)
         } else {

@@ -4,7 +4,7 @@
 //! one iteration of a team over its items.
 
 use cubecl::prelude::*;
-use cubenorm_core::{Lanes, Team};
+use cubenorm_core::{Vectorization, Team};
 
 use crate::strategy::split::Partition;
 use crate::strategy::{cluster, member, team_count, team_index};
@@ -113,7 +113,7 @@ pub(crate) fn item(round: usize, partition: &Partition, #[comptime] team: Team) 
 /// First row of a row group.
 #[cube]
 fn first_row(group: usize, partition: &Partition, #[comptime] team: Team) -> usize {
-    if comptime!(team.lanes == Lanes::Columns) {
+    if comptime!(team.lanes == Vectorization::Parallel) {
         group
     } else if comptime!(team.has_row_tail) {
         // Subtracts the overlap of each tail so far, including this group's if it ends a segment.

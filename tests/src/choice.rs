@@ -36,7 +36,7 @@ fn strategies(device: &TestDevice) -> [Knobs; Strategy::ALL.len()] {
 
 /// Whether units of a team share memory, which not every driver can be trusted with.
 fn shares(team: &Team, staging: Staging) -> bool {
-    matches!(team.level, Level::Cube | Level::Column) || staging.places().1 > 0
+    matches!(team.level, Level::Cube | Level::Perpendicular) || staging.places().1 > 0
 }
 
 /// Whether a choice can run a description on a device.

@@ -497,7 +497,7 @@ fn cubes_of_many_units_that_fill_a_gpu_pass_long_columns_back() {
                 // What they are compared with is compared with differences elsewhere.
                 let few = Knobs {
                     units: Some(8),
-                    ..Strategy::Column.into()
+                    ..Strategy::Perpendicular.into()
                 };
                 let [actual, expected] = [StrategyChoice::Inferred, few.into()]
                     .map(|choice| case.run(&device, choice).unwrap());
@@ -611,7 +611,10 @@ fn steps_that_are_asked_for_at_once_are_all_there_is() {
                 (Strategy::Cube, with_params(row.clone(), &[5, 1], &[cols])),
                 (Strategy::Plane, with_params(row.clone(), &[cols], &[cols])),
                 (Strategy::Split, with_params(row.clone(), &[cols], &[5, 1])),
-                (Strategy::Column, with_params(column, &[cols, 1], &[6])),
+                (
+                    Strategy::Perpendicular,
+                    with_params(column, &[cols, 1], &[6]),
+                ),
                 // Of a unit of a software driver's, where all steps have the same scale.
                 (Strategy::Unit, with_params(row, &[5, 1], &[5, 1])),
             ] {
@@ -731,7 +734,7 @@ fn columns_of_units_hold_the_sums_of_channels() {
                 for row in [StagingPreference::Registers, StagingPreference::Reload] {
                     let choice = StrategyChoice::Forced(Knobs {
                         row: Some(row),
-                        ..Strategy::Column.into()
+                        ..Strategy::Perpendicular.into()
                     });
                     if !gradient_runs(&device, &case.desc, choice) {
                         continue;

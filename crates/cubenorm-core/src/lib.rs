@@ -55,8 +55,8 @@ pub use layout::{Layout, MAX_RANK, TensorDesc};
 pub use plan::{
     AccessBlueprint, BLOCK, BackwardBlueprint, BackwardError, BackwardLaunch, BackwardPlan,
     BackwardSchedule, Blueprint, Buffer, Combine, Extent, Footprint, Grid, Hardware, Kernel, Knobs,
-    Lanes, Level, LoadMode, Merge, ParamReduce, Partials, Plan, PlanError, ROUNDS, RowBuffering,
-    SUMS, SharedMemory, Staging, StagingPreference, Strategy, StrategyChoice, Team,
+    Level, LoadMode, Merge, ParamReduce, Partials, Plan, PlanError, ROUNDS, RowBuffering, SUMS,
+    SharedMemory, Staging, StagingPreference, Strategy, StrategyChoice, Team, Vectorization,
     backward_candidates, forward_candidates, input_problem_on, knobs, plan_backward, plan_forward,
     problem_on, schedule_backward, sums_on,
 };

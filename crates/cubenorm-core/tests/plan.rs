@@ -1,10 +1,10 @@
 //! Plans of problems on described devices, without real ones.
 
 use cubenorm_core::{
-    BackwardDesc, BackwardPlan, DType, Grid, Hardware, Knobs, Lanes, Layout, Level, LoadMode,
-    NormDesc, ParamSums, Plan, PlanError, RowBuffering, Staging, StagingPreference, Statistics,
-    Strategy, StrategyChoice, TensorDesc, WrittenStatistics, forward_candidates, input_problem_on,
-    knobs, plan_backward, plan_forward, problem_on, sums_on,
+    BackwardDesc, BackwardPlan, DType, Grid, Hardware, Knobs, Layout, Level, LoadMode, NormDesc,
+    ParamSums, Plan, PlanError, RowBuffering, Staging, StagingPreference, Statistics, Strategy,
+    StrategyChoice, TensorDesc, Vectorization, WrittenStatistics, forward_candidates,
+    input_problem_on, knobs, plan_backward, plan_forward, problem_on, sums_on,
 };
 use proptest::prelude::*;
 
@@ -141,7 +141,7 @@ fn no_shared_memory_if_units_cannot_share() {
         shares_memory: false,
         ..Hardware::software(2)
     };
-    let shares = |level: Level| matches!(level, Level::Cube | Level::Column);
+    let shares = |level: Level| matches!(level, Level::Cube | Level::Perpendicular);
     for rows in [1, 3, 64, 5000] {
         for cols in [1, 7, 512, 4096, 16384, 100_000] {
             for axes in [[0], [1]] {
@@ -271,8 +271,8 @@ fn channels_last_batch_norm_uses_column_strategy() {
         Statistics::MeanVariance,
     );
     let plan = inferred(&desc, &Hardware::cuda(132));
-    assert_eq!(plan.strategy, Strategy::Column);
-    assert_eq!(plan.blueprint.team.lanes, Lanes::Rows);
+    assert_eq!(plan.strategy, Strategy::Perpendicular);
+    assert_eq!(plan.blueprint.team.lanes, Vectorization::Perpendicular);
     assert!(plan.grid.splits > 1);
 }
 
@@ -291,7 +291,7 @@ fn inapplicable_strategy_fails_with_reason() {
          one size"
     );
     assert_eq!(
-        refused(Strategy::Column),
+        refused(Strategy::Perpendicular),
         "the column strategy cannot run this problem: the reduced axis is innermost: there is no \
          kept axis to run vectors along"
     );
@@ -620,7 +620,7 @@ fn column_team_sizes_are_powers_of_two() {
                 [1],
                 Statistics::MeanVariance,
             );
-            let plan = plan(&desc, &hardware, Strategy::Column);
+            let plan = plan(&desc, &hardware, Strategy::Perpendicular);
             let members = plan.blueprint.team.members;
             assert!(members.is_power_of_two(), "{max_units_per_cube}: {plan}");
         }
@@ -629,15 +629,15 @@ fn column_team_sizes_are_powers_of_two() {
 
 #[test]
 fn adjacent_columns_need_no_lookup() {
-    let tile = |stride: usize, lanes: Lanes| {
+    let tile = |stride: usize, lanes: Vectorization| {
         let axis = match lanes {
-            Lanes::Rows => 0,
-            Lanes::Columns => 1,
+            Vectorization::Perpendicular => 0,
+            Vectorization::Parallel => 1,
         };
         let input = TensorDesc::contiguous([64, 96], DType::F32);
         let layout = match lanes {
-            Lanes::Rows => Layout::strided([64, 1], [stride, 1]),
-            Lanes::Columns => Layout::strided([96], [stride]),
+            Vectorization::Perpendicular => Layout::strided([64, 1], [stride, 1]),
+            Vectorization::Parallel => Layout::strided([96], [stride]),
         };
         let desc = NormDesc::new(input, [axis], Statistics::MeanVariance);
         let desc = desc.with_scale(TensorDesc::new(layout, DType::F32));
@@ -645,10 +645,10 @@ fn adjacent_columns_need_no_lookup() {
         assert_eq!(blueprint.team.lanes, lanes);
         blueprint.scale.unwrap().unit_stride
     };
-    assert!(tile(1, Lanes::Rows));
-    assert!(!tile(2, Lanes::Rows));
+    assert!(tile(1, Vectorization::Perpendicular));
+    assert!(!tile(2, Vectorization::Perpendicular));
     // Here the columns are within a vector.
-    assert!(!tile(1, Lanes::Columns));
+    assert!(!tile(1, Vectorization::Parallel));
 }
 
 #[test]
@@ -1089,7 +1089,7 @@ fn candidates_include_columns_staged_in_registers() {
         });
         let is_tried = |plan: &Plan| {
             let blueprint = plan.blueprint;
-            blueprint.team.level == Level::Column
+            blueprint.team.level == Level::Perpendicular
                 && blueprint.staging == Staging::Registers(12)
                 && blueprint.team.vector == vector
         };
@@ -1722,7 +1722,11 @@ fn core_sums_columns_per_lane_along_rows() {
         plan_backward(&problem, hardware, StrategyChoice::Inferred).unwrap()
     };
     let left = |plan: &BackwardPlan| {
-        assert_eq!(plan.blueprint.team.lanes, Lanes::Rows, "{plan}");
+        assert_eq!(
+            plan.blueprint.team.lanes,
+            Vectorization::Perpendicular,
+            "{plan}"
+        );
         let parts = plan.parts_of_columns();
         let numbers = plan.columns_of_part(96);
         plan.blueprint
@@ -1757,7 +1761,7 @@ fn tile_vectors_span_several_registers() {
         let input = TensorDesc::new(layout, dtype);
         let desc = NormDesc::new(input, [2], Statistics::MeanVariance);
         let plan = plan_forward(&desc.problem().unwrap(), &hardware, Default::default()).unwrap();
-        assert_eq!(plan.blueprint.team.lanes, Lanes::Rows);
+        assert_eq!(plan.blueprint.team.lanes, Vectorization::Perpendicular);
         plan.blueprint.team.vector
     };
     let (avx512, avx2) = (32 * 512, 16 * 256);
@@ -1780,7 +1784,7 @@ fn cpu_vulkan_row_vectors_fill_its_lanes() {
         );
         let software = Hardware::software(2);
         let plan = plan_forward(&desc.problem().unwrap(), &software, choice).unwrap();
-        assert_eq!(plan.blueprint.team.lanes, Lanes::Rows);
+        assert_eq!(plan.blueprint.team.lanes, Vectorization::Perpendicular);
         plan.blueprint.team.vector
     };
     let inferred = StrategyChoice::Inferred;
@@ -1790,7 +1794,7 @@ fn cpu_vulkan_row_vectors_fill_its_lanes() {
     assert_eq!(lanes(320, DType::F16, inferred), 16);
     assert_eq!(lanes(100, DType::F32, inferred), 4);
     // The merge array of a cube would exceed shared memory.
-    let forced = StrategyChoice::Forced(Strategy::Column.into());
+    let forced = StrategyChoice::Forced(Strategy::Perpendicular.into());
     assert_eq!(lanes(320, DType::F32, forced), 4);
 }
 

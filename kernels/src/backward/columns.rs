@@ -1,7 +1,7 @@
 //! Destination of the parameter-gradient partials, kept by units or accumulated in the workspace.
 
 use cubecl::prelude::*;
-use cubenorm_core::{BackwardBlueprint, Staging, Lanes};
+use cubenorm_core::{BackwardBlueprint, Staging, Vectorization};
 
 use super::staged::{ColumnStep, StagedColumns};
 use super::results::TypedResults;
@@ -18,7 +18,7 @@ pub(super) fn write_staged<T: Types>(
     partition: &Partition,
     #[comptime] blueprint: BackwardBlueprint,
 ) {
-    if comptime!(blueprint.team.lanes == Lanes::Rows) {
+    if comptime!(blueprint.team.lanes == Vectorization::Perpendicular) {
         write_staged_by_cube::<T>(results, staged, partition, blueprint);
     } else {
         write_staged_by_team::<T>(results, staged, partition, blueprint);
@@ -111,7 +111,7 @@ pub(super) fn part_of_columns(
     round: usize,
     #[comptime] blueprint: BackwardBlueprint,
 ) -> ColumnPart {
-    if comptime!(blueprint.team.parts && blueprint.team.lanes == Lanes::Rows) {
+    if comptime!(blueprint.team.parts && blueprint.team.lanes == Vectorization::Perpendicular) {
         ColumnPart {
             slot: 0usize.runtime(),
             is_new: item.group == 0,

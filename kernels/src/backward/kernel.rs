@@ -163,7 +163,7 @@ fn backward_items<T: Types, W: Size>(
     let team = comptime!(blueprint.team);
     let first = item(round, partition, team);
     // As in the forward kernel, units that share barriers stay together.
-    let comes = first.exists || comptime!(team.level == Level::Column);
+    let comes = first.exists || comptime!(team.level == Level::Perpendicular);
     let share = share_of_item(&first, partition, blueprint);
     if comes {
         let lanes = comptime!(team.lanes);
@@ -404,7 +404,7 @@ fn part_item<T: Types, W: Size>(
 ) {
     let team = comptime!(blueprint.team);
     let item = item(round, partition, team);
-    let comes = item.exists || comptime!(team.level == Level::Column);
+    let comes = item.exists || comptime!(team.level == Level::Perpendicular);
     if comes {
         let mut rows = Sequence::<BackwardRow<T::A, T::N>>::new();
         rows.push(backward_row::<T>(source, item.row, partition, blueprint));

@@ -1,7 +1,7 @@
 //! Final reduction of parameter-gradient partials, in a fixed order.
 
 use cubecl::prelude::*;
-use cubenorm_core::{AccessBlueprint, Lanes, LoadMode};
+use cubenorm_core::{AccessBlueprint, Vectorization, LoadMode};
 
 use crate::operand::{Optional, col_offset, row_offset};
 
@@ -29,7 +29,7 @@ pub(crate) fn param_reduce<A: Float, H: Float, N: Size>(
     #[define(A)] _accumulation: ElemType,
     #[define(H)] _dtype: ElemType,
 ) {
-    let lanes = comptime!(Lanes::Rows);
+    let lanes = comptime!(Vectorization::Perpendicular);
     let members = comptime!(shape.members);
     let columns = comptime!(shape.columns);
     let access = comptime!(shape.access());
@@ -107,7 +107,7 @@ fn part_of<A: Float, N: Size>(
     part: usize,
     #[comptime] access: AccessBlueprint,
 ) -> Vector<A, N> {
-    let at = col_offset::<A, N>(sums, part, access, comptime!(Lanes::Rows));
+    let at = col_offset::<A, N>(sums, part, access, comptime!(Vectorization::Perpendicular));
     sums[(base + at) / N::value()]
 }
 

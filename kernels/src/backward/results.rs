@@ -1,7 +1,7 @@
 //! Outputs of the backward kernels.
 
 use cubecl::prelude::*;
-use cubenorm_core::{BackwardBlueprint, Lanes};
+use cubenorm_core::{BackwardBlueprint, Vectorization};
 
 use super::element::TypedBackwardSource;
 use crate::apply::Scalars;
@@ -70,13 +70,13 @@ pub(super) fn write_rows<T: Types>(
             let tensor = results.rows.as_mut().unwrap();
             let access = comptime!(blueprint.row_sums.unwrap());
             let rows = comptime!(match team.lanes {
-                Lanes::Columns => 1,
-                Lanes::Rows => team.vector,
+                Vectorization::Parallel => 1,
+                Vectorization::Perpendicular => team.vector,
             });
             #[unroll]
             for lane in 0..rows {
                 let pair =
-                    2 * row_offset::<T::A, One>(&*tensor, item.row + lane, access, Lanes::Columns);
+                    2 * row_offset::<T::A, One>(&*tensor, item.row + lane, access, Vectorization::Parallel);
                 tensor[pair] = Vector::new(sums.m2.extract(lane));
                 tensor[pair + 1] = Vector::new(sums.mean.extract(lane));
             }

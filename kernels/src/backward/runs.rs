@@ -1,7 +1,7 @@
 //! Backward pass over segments of columns, each with one scale and one bias.
 
 use cubecl::prelude::*;
-use cubenorm_core::{AccessBlueprint, BackwardBlueprint, Lanes, Level, Team};
+use cubenorm_core::{AccessBlueprint, BackwardBlueprint, Vectorization, Level, Team};
 
 use super::columns::ColumnPart;
 use super::element::{BackwardRow, TypedBackwardSource, params, run_of_row};
@@ -193,8 +193,8 @@ pub(super) fn sum_up_runs<T: Types>(
             m2 += products * scale;
             let tensor = bound.results.rows.as_mut().unwrap();
             let column = run * (partition.run * T::N::value() - partition.overlap);
-            let pair = 2 * row_offset::<T::A, One>(&*tensor, group, access, Lanes::Columns)
-                + 2 * col_offset::<T::A, One>(&*tensor, column, access, Lanes::Columns);
+            let pair = 2 * row_offset::<T::A, One>(&*tensor, group, access, Vectorization::Parallel)
+                + 2 * col_offset::<T::A, One>(&*tensor, column, access, Vectorization::Parallel);
             tensor[pair] = Vector::new(products);
             tensor[pair + 1] = Vector::new(gradients);
         }

@@ -1,7 +1,7 @@
 //! State that a unit keeps in registers from row to row.
 
 use cubecl::prelude::*;
-use cubenorm_core::{BackwardBlueprint, Staging, Lanes};
+use cubenorm_core::{BackwardBlueprint, Staging, Vectorization};
 
 use super::element::{BackwardRow, Params, Saved, Step, TypedBackwardSource, bias, params};
 use crate::staged::Cells;
@@ -31,7 +31,7 @@ impl<A: Float, N: Size> StagedColumns<A, N> {
     pub(super) fn zeros(#[comptime] blueprint: BackwardBlueprint) -> Self {
         let team = comptime!(blueprint.team);
         let staging = comptime!(staged_sums(&blueprint));
-        let are_rows = comptime!(team.lanes == Lanes::Rows);
+        let are_rows = comptime!(team.lanes == Vectorization::Perpendicular);
         let mut of_lanes = Cells::<A, N>::new(comptime!(staging_if(!are_rows, staging)), team);
         let mut of_rows = Cells::<A, One>::new(comptime!(staging_if(are_rows, staging)), team);
         #[unroll]
@@ -76,7 +76,7 @@ impl<A: Float, N: Size> StagedColumns<A, N> {
     ) {
         let team = comptime!(blueprint.team);
         let staging = comptime!(staged_sums(&blueprint));
-        if comptime!(team.lanes == Lanes::Rows) {
+        if comptime!(team.lanes == Vectorization::Perpendicular) {
             let sum =
                 self.of_rows.get(place, staging, team) + Vector::new(lane_sum::<A, N>(value, team));
             self.of_rows.set(place, sum, staging, team);

@@ -154,7 +154,7 @@ pub(super) fn write_step<T: Types>(
     bound: &mut Bound<'_, T>,
     #[comptime] blueprint: BackwardBlueprint,
 ) -> ColumnStep<T::A, T::N> {
-    if comptime!(blueprint.rows_per_unit == 1 && blueprint.team.level != Level::Column) {
+    if comptime!(blueprint.rows_per_unit == 1 && blueprint.team.level != Level::Perpendicular) {
         // A single row is in bounds here, and skipping the zero initialisation is faster.
         write_row_step::<T>(reads, rows_per_unit, 0usize, shared, step, bound, blueprint)
     } else {

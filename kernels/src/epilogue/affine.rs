@@ -1,7 +1,7 @@
 //! Scale, bias and provided statistics.
 
 use cubecl::prelude::*;
-use cubenorm_core::{AccessBlueprint, Blueprint, Lanes, LoadMode, StatisticsKind};
+use cubenorm_core::{AccessBlueprint, Blueprint, Vectorization, LoadMode, StatisticsKind};
 
 use crate::moments::{RowStatistics, reciprocal_deviation};
 use crate::operand::{Optional, load, load_of_rows, load_two_runs, optional_row};
@@ -247,7 +247,7 @@ pub(crate) fn param_row<P: Float, S: Size, A: Float, N: Size>(
     row: usize,
     #[comptime] access: Option<AccessBlueprint>,
     #[comptime] ahead: usize,
-    #[comptime] lanes: Lanes,
+    #[comptime] lanes: Vectorization,
 ) -> ParamRow<A, N> {
     let start = ahead + optional_row::<P, S>(tensor, row, access, lanes);
     param_row_at::<P, S, A, N>(tensor, row, start, access, ahead, lanes)
@@ -261,7 +261,7 @@ fn param_row_at<P: Float, S: Size, A: Float, N: Size>(
     start: usize,
     #[comptime] access: Option<AccessBlueprint>,
     #[comptime] ahead: usize,
-    #[comptime] lanes: Lanes,
+    #[comptime] lanes: Vectorization,
 ) -> ParamRow<A, N> {
     let constant = if comptime!(is_constant(access)) {
         let tensor = tensor.as_ref().unwrap();
@@ -284,7 +284,7 @@ pub(crate) fn param<P: Float, S: Size, A: Float, N: Size>(
     row: &ParamRow<A, N>,
     step: usize,
     #[comptime] access: Option<AccessBlueprint>,
-    #[comptime] lanes: Lanes,
+    #[comptime] lanes: Vectorization,
 ) -> Vector<A, N> {
     if comptime!(access.is_none() || is_constant(access)) {
         row.constant

@@ -4,7 +4,7 @@ use cubecl::ir::{AddressType, ElemType, UIntKind};
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubenorm_core::{
-    Access, AccessBlueprint, Activation, DType, Dim, Epsilon, Grid, Lanes, LoadMode, Team,
+    Access, AccessBlueprint, Activation, DType, Dim, Epsilon, Grid, Vectorization, LoadMode, Team,
     TensorDesc,
 };
 
@@ -109,8 +109,8 @@ pub(crate) fn partition(grid: &Grid, cols: usize) -> PartitionLaunch {
 /// Rows that one vector of the workspace covers.
 pub(crate) fn lanes_of_rows(team: &Team) -> usize {
     match team.lanes {
-        Lanes::Rows => team.vector,
-        Lanes::Columns => 1,
+        Vectorization::Perpendicular => team.vector,
+        Vectorization::Parallel => 1,
     }
 }
 

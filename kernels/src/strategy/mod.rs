@@ -13,7 +13,7 @@
 //! - [`segments`]: statistics of segments (channels), combined into statistics of a group.
 //! - [`cluster_size`]: parts of a row, between cooperating cubes of one launch.
 
-pub(crate) mod column;
+pub(crate) mod perpendicular;
 pub(crate) mod cube;
 pub(crate) mod exchange;
 pub(crate) mod cluster;
@@ -23,7 +23,7 @@ pub(crate) mod segments;
 pub(crate) mod unit;
 
 use cubecl::prelude::*;
-use cubenorm_core::{Lanes, Level, Merge, Team};
+use cubenorm_core::{Vectorization, Level, Merge, Team};
 
 use crate::moments::{Moments, reduce_lanes, same};
 use crate::types::One;
@@ -35,7 +35,7 @@ pub(crate) fn team_index(#[comptime] team: Team) -> usize {
         Level::Unit => unit::index(),
         Level::Plane => plane::index(),
         Level::Cube => cube::index(team),
-        Level::Column => column::index(),
+        Level::Perpendicular => perpendicular::index(),
     }
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn team_count(#[comptime] team: Team) -> usize {
         Level::Unit => unit::count(),
         Level::Plane => plane::count(),
         Level::Cube => cube::count(team),
-        Level::Column => column::count(),
+        Level::Perpendicular => perpendicular::count(),
     }
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn member(#[comptime] team: Team) -> usize {
         Level::Unit => 0usize.runtime(),
         Level::Plane => UNIT_POS_X as usize,
         Level::Cube => UNIT_POS as usize,
-        Level::Column => UNIT_POS_Y as usize,
+        Level::Perpendicular => UNIT_POS_Y as usize,
     }
 }
 
@@ -69,11 +69,11 @@ pub(crate) fn merge_team<A: Float, N: Size>(
     mine: &Moments<A, N>,
     #[comptime] team: Team,
 ) -> Moments<A, N> {
-    if comptime!(team.lanes == Lanes::Columns) {
+    if comptime!(team.lanes == Vectorization::Parallel) {
         let folded = reduce_lanes::<A, N>(mine, team);
         merge_reduced::<A, N>(&folded, team)
-    } else if comptime!(team.level == Level::Column) {
-        column::merge_units::<A, N>(mine, team)
+    } else if comptime!(team.level == Level::Perpendicular) {
+        perpendicular::merge_units::<A, N>(mine, team)
     } else {
         same::<A, N>(mine)
     }
@@ -106,7 +106,7 @@ pub(crate) fn merge_reduced<A: Float, N: Size>(
     #[comptime] team: Team,
 ) -> Moments<A, N> {
     let merged = match comptime!(team.level) {
-        Level::Unit | Level::Column => same::<A, One>(folded),
+        Level::Unit | Level::Perpendicular => same::<A, One>(folded),
         Level::Plane => plane::merge_units::<A>(folded, team),
         Level::Cube => cube::merge_units::<A>(folded, team),
     };

@@ -5,7 +5,7 @@
 //! each group. If a unit owns all segments of its groups, it combines them itself in one launch.
 
 use cubecl::prelude::*;
-use cubenorm_core::{AccessBlueprint, Lanes, Team};
+use cubenorm_core::{AccessBlueprint, Vectorization, Team};
 
 use crate::moments::{Moments, merge};
 use crate::operand::{Optional, row_offset};
@@ -84,7 +84,7 @@ pub(crate) fn combine<A: Float, P: Float>(
             if comptime!(shape.scale.is_some()) {
                 let scale = scale.as_ref().unwrap();
                 let access = comptime!(shape.scale.unwrap());
-                let place = row_offset::<P, One>(scale, segment, access, Lanes::Columns);
+                let place = row_offset::<P, One>(scale, segment, access, Vectorization::Parallel);
                 let weight = Vector::<A, One>::cast_from(scale[place]);
                 next.mean *= weight;
                 next.m2 *= weight;

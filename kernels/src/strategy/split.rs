@@ -5,7 +5,7 @@
 //! between cubes of one launch.
 
 use cubecl::prelude::*;
-use cubenorm_core::{Lanes, Team};
+use cubenorm_core::{Vectorization, Team};
 
 use crate::moments::{Moments, merge};
 use crate::strategy::{member, merge_reduced, merge_team};
@@ -63,7 +63,7 @@ fn elements<A: Float, N: Size>(
     #[comptime] team: Team,
 ) -> A {
     let steps = end - begin;
-    if comptime!(team.lanes == Lanes::Rows) {
+    if comptime!(team.lanes == Vectorization::Perpendicular) {
         A::cast_from(steps)
     } else if comptime!(team.has_tail) {
         let ends = end / partition.run - begin / partition.run;
@@ -98,7 +98,7 @@ pub(crate) fn write_part<A: Float, N: Size, W: Size>(
     if member(team) == 0 {
         let slot = part * partition.groups + group;
         let m2 = partition.splits * partition.groups;
-        if comptime!(team.lanes == Lanes::Columns) {
+        if comptime!(team.lanes == Vectorization::Parallel) {
             workspace[slot] = Vector::new(moments.mean.extract(0usize));
             workspace[m2 + slot] = Vector::new(moments.m2.extract(0usize));
         } else {
@@ -140,7 +140,7 @@ pub(crate) fn merge_parts<A: Float, N: Size, W: Size>(
         squares = both.m2;
         part += comptime!(team.members as usize);
     }
-    if comptime!(team.lanes == Lanes::Columns) {
+    if comptime!(team.lanes == Vectorization::Parallel) {
         let folded = Moments::<A, One> {
             count,
             mean: Vector::new(mean.extract(0usize)),

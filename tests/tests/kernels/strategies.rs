@@ -63,7 +63,7 @@ fn a_kept_axis_that_is_contiguous_runs_in_columns() {
             )
             .with_scale(TensorDesc::contiguous([kept], DType::F32))
             .with_bias(TensorDesc::contiguous([reduced, 1], DType::F32));
-            let column = StrategyChoice::from(Strategy::Column);
+            let column = StrategyChoice::from(Strategy::Perpendicular);
             if kept % 4 == 0 && device.shares_memory() {
                 assert!(runs(&device, &desc, column));
                 Case::new(desc.clone(), 3).check(&device, column).unwrap();
@@ -105,7 +105,7 @@ fn steps_that_are_asked_for_at_once_are_all_there_is() {
                 (Strategy::Cube, &row),
                 (Strategy::Plane, &row),
                 (Strategy::Split, &row),
-                (Strategy::Column, &column),
+                (Strategy::Perpendicular, &column),
                 (Strategy::Unit, &same),
                 (Strategy::Unit, &channels),
             ] {

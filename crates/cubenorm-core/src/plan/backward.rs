@@ -8,8 +8,8 @@ use super::grid::{self, Cut, check_limits};
 use super::heuristic::{self, LONGEST_COLUMN_SUM, MAX_LOADS_IN_FLIGHT, MOST_ROWS_PER_UNIT};
 use super::task::Task;
 use super::{
-    AccessBlueprint, Combine, Grid, Hardware, Knobs, Lanes, Level, Merge, PlanError, Staging,
-    StagingPreference, Strategy, Team, lanes,
+    AccessBlueprint, Combine, Grid, Hardware, Knobs, Level, Merge, PlanError, Staging,
+    StagingPreference, Strategy, Team, Vectorization, lanes,
 };
 use crate::{Access, ActivationKind, BackwardProblem, ColumnSums, StatisticsKind, StrategyChoice};
 
@@ -210,12 +210,12 @@ pub struct BackwardPlan {
 }
 
 /// Partial sums per column that a fused launch writes. There is one per team, one per cube at
-/// [`Level::Column`], or one per row that several teams share. A core that has parts of all vectors
+/// [`Level::Perpendicular`], or one per row that several teams share. A core that has parts of all vectors
 /// of rows writes each of its columns once.
 fn parts_of_columns(grid: &Grid, team: &Team) -> usize {
     match team.level {
-        Level::Column => grid.cube_count as usize,
-        _ if team.parts && team.lanes == Lanes::Rows => 1,
+        Level::Perpendicular => grid.cube_count as usize,
+        _ if team.parts && team.lanes == Vectorization::Perpendicular => 1,
         _ if team.parts && team.cluster_size == 1 => grid.groups,
         _ => grid.teams(team),
     }
@@ -237,7 +237,7 @@ impl BackwardPlan {
     pub fn lanes_of_column(&self) -> usize {
         let team = &self.blueprint.team;
         match (team.level, team.lanes) {
-            (Level::Unit, Lanes::Rows) => team.vector,
+            (Level::Unit, Vectorization::Perpendicular) => team.vector,
             _ => 1,
         }
     }
@@ -329,7 +329,7 @@ pub fn plan_backward(
                 let spare = (groups / lanes).checked_ilog2();
                 spare.map_or(1, |power| most.min(1 << power))
             }
-            (None, None) if lanes == Lanes::Rows => most_of_core,
+            (None, None) if lanes == Vectorization::Perpendicular => most_of_core,
             (None, None) if sums_bytes <= SUMS_NEARBY => 1,
             (None, None) if row_bytes < LONG_ROW_BYTES => {
                 most_of_core.min(hardware.rows_in_registers(CORE_VECTORS, vector_bytes))
@@ -356,7 +356,7 @@ pub fn plan_backward(
         _ if holds_many => true,
         _ if sums_on_the_way || choice.knobs().vector.is_some() => false,
         // Staged rows along the kept axis are read once, with fewer loads in wide vectors.
-        staged if cut.team.lanes == Lanes::Rows => staged == Staging::Reload,
+        staged if cut.team.lanes == Vectorization::Perpendicular => staged == Staging::Reload,
         // Narrow vectors occupy all units, unlike these.
         Staging::Registers(_)
             if cut.team.exact_vectors.is_none() && fills(problem, &cut, widest) =>
@@ -408,10 +408,12 @@ pub fn plan_backward(
         || sums_on_the_way
             && cut.team.level == Level::Unit
             && match vectors.lanes {
-                Lanes::Columns => {
+                Vectorization::Parallel => {
                     parts_of_columns(&cut.grid, &cut.team) <= cut.grid.teams(&cut.team)
                 }
-                Lanes::Rows => hardware.cpu_cores.is_some() && has_own_columns(&cut),
+                Vectorization::Perpendicular => {
+                    hardware.cpu_cores.is_some() && has_own_columns(&cut)
+                }
             };
     let mut blueprint = BackwardBlueprint {
         team: cut.team,
@@ -516,9 +518,10 @@ fn loads_in_flight(
         return (MAX_LOADS_IN_FLIGHT / cut.rows_per_unit).max(1);
     }
     // Layer norm over 96 channels, f32, H200, two steps vs. one: ratio 1.05 to 1.15.
-    let is_short = cut.team.level == Level::Column && cut.grid.splits == 1;
+    let is_short = cut.team.level == Level::Perpendicular && cut.grid.splits == 1;
     let has_others = is_alone || is_short && !problem.dtype.is_half();
-    let holds_sums = cut.staged_columns != Staging::Reload && cut.team.level != Level::Column;
+    let holds_sums =
+        cut.staged_columns != Staging::Reload && cut.team.level != Level::Perpendicular;
     if holds_sums || !has_others && problem.reduces() {
         let numbers = 2 * width * problem.dtype.size() / 4;
         return (NUMBERS_IN_FLIGHT / numbers.max(1)).clamp(1, MAX_LOADS_IN_FLIGHT);
@@ -553,10 +556,10 @@ fn run_of(cut: &Cut, columns: usize, runs: usize) -> Option<usize> {
         Level::Unit => heuristic::LEAST_RUN,
         // At least half of a plane's units have a step.
         Level::Plane | Level::Cube => (team.plane_size as usize).div_ceil(2),
-        Level::Column => 0,
+        Level::Perpendicular => 0,
     };
     let steps = columns.div_ceil(team.vector);
-    let by_itself = team.lanes == Lanes::Columns && !team.parts;
+    let by_itself = team.lanes == Vectorization::Parallel && !team.parts;
     let is_whole = match team.has_tail {
         true => cut.grid.run == steps,
         false => columns.is_multiple_of(team.vector),
@@ -590,7 +593,7 @@ fn row_buffering(
         return RowBuffering::Reload;
     };
     let columns = vectors * cut.team.vector;
-    let is_column = cut.team.level == Level::Column;
+    let is_column = cut.team.level == Level::Perpendicular;
     let (in_registers, _) = cut.staged_columns.places();
     // Lanes along rows share one sum.
     let of_vector = if is_column { 1 } else { cut.team.vector };

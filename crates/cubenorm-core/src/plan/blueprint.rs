@@ -4,11 +4,11 @@ use crate::{ActivationKind, ResidualPlace, StatisticsKind, WrittenStatistics};
 
 /// The axis that the lanes of a vector run along.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Lanes {
+pub enum Vectorization {
     /// The reduced axis: all lanes of a vector belong to one row and are reduced at the end.
-    Columns,
+    Parallel,
     /// The kept axis: each lane is a separate row.
-    Rows,
+    Perpendicular,
 }
 
 /// The units that form a team.
@@ -21,7 +21,7 @@ pub enum Level {
     /// All units of a cube.
     Cube,
     /// Units of a cube with the same x.
-    Column,
+    Perpendicular,
 }
 
 /// The staging of a row between its passes.
@@ -190,7 +190,7 @@ pub struct Team {
     /// The units that form a team.
     pub level: Level,
     /// The axis that vectors run along.
-    pub lanes: Lanes,
+    pub lanes: Vectorization,
     /// Lanes of a vector.
     pub vector: usize,
     /// Units of a team.

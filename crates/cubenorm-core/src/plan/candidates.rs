@@ -92,22 +92,22 @@ pub fn knobs(hardware: &Hardware) -> Vec<Knobs> {
     for units in [4, 8, 16, 32] {
         knobs.push(Knobs {
             units: Some(units),
-            ..of(Strategy::Column)
+            ..of(Strategy::Perpendicular)
         });
     }
     knobs.push(Knobs {
         row: Some(StagingPreference::Reload),
-        ..of(Strategy::Column)
+        ..of(Strategy::Perpendicular)
     });
     for vector in [2, 4] {
         knobs.push(Knobs {
             row: Some(StagingPreference::Registers),
             vector: Some(vector),
-            ..of(Strategy::Column)
+            ..of(Strategy::Perpendicular)
         });
     }
     for splits in [2, 4, 8, 16, 32] {
-        for strategy in [Strategy::Split, Strategy::Column] {
+        for strategy in [Strategy::Split, Strategy::Perpendicular] {
             knobs.push(Knobs {
                 splits: Some(splits),
                 ..of(strategy)

@@ -5,7 +5,7 @@ use super::footprint::{combined_statistics, partial_statistics};
 use super::grid::{Cut, Grid, cut};
 use super::lanes::Vectors;
 use super::task::Task;
-use super::{Hardware, Knobs, Lanes, PlanError, Strategy, StrategyChoice, Team, heuristic};
+use super::{Hardware, Knobs, PlanError, Strategy, StrategyChoice, Team, Vectorization, heuristic};
 
 /// The launch that combines the statistics of segments. One team combines the segments of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub(super) fn between_launches(
         ..*task
     };
     let one_by_one = Vectors {
-        lanes: Lanes::Columns,
+        lanes: Vectorization::Parallel,
         width: 1,
         run: segments.cols,
         has_tail: false,

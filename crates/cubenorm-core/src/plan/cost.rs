@@ -65,7 +65,7 @@ pub(super) fn cost(outline: &Outline, hardware: &Hardware) -> f64 {
     let waits = match team.level {
         Level::Unit => 1.0,
         Level::Plane => 1.02,
-        Level::Cube | Level::Column => 1.02 + 0.01 * (members as f64).log2(),
+        Level::Cube | Level::Perpendicular => 1.02 + 0.01 * (members as f64).log2(),
     };
     let shallow = if per_unit < 2 { 1.05 } else { 1.0 };
     let launches = match outline.split {

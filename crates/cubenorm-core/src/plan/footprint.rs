@@ -4,8 +4,8 @@
 //! follows the addresses of the kernel of the same name.
 
 use super::{
-    BackwardBlueprint, BackwardPlan, Blueprint, Combine, Grid, Hardware, Lanes, Level, Merge, Plan,
-    RowBuffering, Staging, Team,
+    BackwardBlueprint, BackwardPlan, Blueprint, Combine, Grid, Hardware, Level, Merge, Plan,
+    RowBuffering, Staging, Team, Vectorization,
 };
 use crate::{Access, BackwardProblem, NormProblem};
 
@@ -178,8 +178,8 @@ impl Footprint {
 /// Rows per workspace value: along the kept axis each lane of a vector has its own value.
 pub(super) fn lanes_of_rows(team: &Team) -> usize {
     match team.lanes {
-        Lanes::Rows => team.vector,
-        Lanes::Columns => 1,
+        Vectorization::Perpendicular => team.vector,
+        Vectorization::Parallel => 1,
     }
 }
 
@@ -498,8 +498,8 @@ fn merge_table(team: &Team, merge: Merge, accumulation: usize) -> SharedMemory {
             merge,
             accumulation,
         ),
-        Level::Column if team.members == 1 => SharedMemory::NONE,
-        Level::Column => {
+        Level::Perpendicular if team.members == 1 => SharedMemory::NONE,
+        Level::Perpendicular => {
             let slots = (team.members * team.columns) as usize;
             table(slots, team.vector, merge, accumulation)
         }
@@ -585,13 +585,15 @@ fn backward_memory(blueprint: &BackwardBlueprint, problem: &BackwardProblem) -> 
     let kinds = blueprint.column_sums.count();
     // Along the kept axis all lanes of a step share one column.
     let lanes = match team.lanes {
-        Lanes::Columns => team.vector,
-        Lanes::Rows => 1,
+        Vectorization::Parallel => team.vector,
+        Vectorization::Perpendicular => 1,
     };
     let (_, shared) = blueprint.staged_columns.times(kinds).places();
     let sums = SharedMemory::of(shared * team.members as usize * lanes * accumulation);
     let scale = cells(blueprint.staged_scale, team, problem.param_dtype.size());
-    let written = match blueprint.staged_columns != Staging::Reload && team.lanes == Lanes::Rows {
+    let written = match blueprint.staged_columns != Staging::Reload
+        && team.lanes == Vectorization::Perpendicular
+    {
         true => {
             let units = (team.members * team.columns) as usize;
             SharedMemory::of(blueprint.staged_vectors() * units * accumulation)

@@ -4,7 +4,7 @@ use super::footprint::Footprint;
 use super::heuristic::{self, Shape, Work};
 use super::lanes::Vectors;
 use super::task::Task;
-use super::{Hardware, Lanes, Level, PlanError, Staging, Strategy, StrategyChoice, Team};
+use super::{Hardware, Level, PlanError, Staging, Strategy, StrategyChoice, Team, Vectorization};
 
 /// The sizes of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,8 +48,8 @@ impl Grid {
             self.cube_count,
             team.vector,
             match team.lanes {
-                Lanes::Columns => "the reduced axes",
-                Lanes::Rows => "the kept axes",
+                Vectorization::Parallel => "the reduced axes",
+                Vectorization::Perpendicular => "the kept axes",
             },
             match team.has_tail || team.has_row_tail {
                 true => format!(", the last of {} having {} again", self.run, self.overlap),
@@ -129,10 +129,10 @@ pub(super) fn cut(
         false => elements / vector,
     };
     let (groups, steps) = match lanes {
-        Lanes::Columns => (task.rows, vectors_of(task.cols)),
-        Lanes::Rows => (vectors_of(task.rows), task.cols),
+        Vectorization::Parallel => (task.rows, vectors_of(task.cols)),
+        Vectorization::Perpendicular => (vectors_of(task.rows), task.cols),
     };
-    let has_column_tail = has_tail && lanes == Lanes::Columns;
+    let has_column_tail = has_tail && lanes == Vectorization::Parallel;
     let knobs = choice.knobs();
     let work = Work {
         groups,
@@ -150,7 +150,7 @@ pub(super) fn cut(
         params_by_step: task.params_by_step,
         run: has_column_tail.then_some(vectors_of_run),
         tile: match (lanes, hardware.cpu_cores) {
-            (Lanes::Rows, Some(cores)) => {
+            (Vectorization::Perpendicular, Some(cores)) => {
                 heuristic::tile(groups, vectors_of_run, vector, task, cores, knobs)
             }
             _ => 1,
@@ -162,7 +162,7 @@ pub(super) fn cut(
             true => rows_per_unit(groups).min(heuristic::most_rows_with_tail(hardware)),
             false => rows_per_unit(groups),
         },
-        is_single: lanes == Lanes::Rows && vector == 1 && !run.is_multiple_of(2),
+        is_single: lanes == Vectorization::Perpendicular && vector == 1 && !run.is_multiple_of(2),
         knobs,
         cluster_size: 1,
     };
@@ -223,7 +223,7 @@ pub(super) fn cut(
             vector,
             members,
             columns: match level {
-                Level::Column => cube_dim[0],
+                Level::Perpendicular => cube_dim[0],
                 _ => 1,
             },
             plane_size: match level {
@@ -238,11 +238,11 @@ pub(super) fn cut(
             // Striped if vectors lie along the kept axis, or on a GPU: units that run at the same
             // time access adjacent memory.
             blocked: level == Level::Unit
-                && (lanes == Lanes::Columns || hardware.cpu_cores.is_some()),
+                && (lanes == Vectorization::Parallel || hardware.cpu_cores.is_some()),
             dynamic: false,
             tile,
             has_tail: has_column_tail,
-            has_row_tail: has_tail && lanes == Lanes::Rows,
+            has_row_tail: has_tail && lanes == Vectorization::Perpendicular,
             exact_vectors,
             unguarded_vectors,
         },

@@ -1,7 +1,7 @@
 //! The axis and the width of vectors.
 
 use super::task::Task;
-use super::{AccessBlueprint, Hardware, Knobs, Lanes, LoadMode, Strategy};
+use super::{AccessBlueprint, Hardware, Knobs, LoadMode, Strategy, Vectorization};
 use crate::{Access, DType, Dim};
 
 /// Minimum ratio of lanes for tail vectors to replace vectors that divide a row. 1000 columns f32
@@ -22,7 +22,7 @@ const WORTH_RUNS: usize = 2;
 /// The vectors of a launch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Vectors {
-    pub lanes: Lanes,
+    pub lanes: Vectorization,
     pub width: usize,
     /// Length of a contiguous column segment, or of a segment of adjacent rows if vectors run along
     /// rows.
@@ -47,16 +47,18 @@ pub(super) fn choose<'a>(
     let everyone = whole.clone().chain(params.clone());
     let step = |dims: &[Dim]| dims.last().map(|dim| dim.stride);
     let lanes = match (step(&input.col), step(&input.row)) {
-        (Some(1), _) => Lanes::Columns,
-        (_, Some(1)) => Lanes::Rows,
-        _ => Lanes::Columns,
+        (Some(1), _) => Vectorization::Parallel,
+        (_, Some(1)) => Vectorization::Perpendicular,
+        _ => Vectorization::Parallel,
     };
     let run_of_input = lane_dims(input, lanes).last().map_or(1, |dim| dim.size);
     let widest = match lanes {
-        Lanes::Columns => hardware.widest_vector(task.dtype.size()),
+        Vectorization::Parallel => hardware.widest_vector(task.dtype.size()),
         // Units that share rows have shared memory for vectors of the usual width only.
-        Lanes::Rows if !is_of_units(knobs) => hardware.widest_of_rows(task.dtype, 1),
-        Lanes::Rows => hardware.widest_of_rows(task.dtype, run_of_input),
+        Vectorization::Perpendicular if !is_of_units(knobs) => {
+            hardware.widest_of_rows(task.dtype, 1)
+        }
+        Vectorization::Perpendicular => hardware.widest_of_rows(task.dtype, run_of_input),
     };
     let widest = match knobs.vector {
         Some(wanted) => widest.min(1 << wanted.max(1).ilog2()),
@@ -102,7 +104,7 @@ pub(super) fn choose<'a>(
     // Vectors along rows are exempt: a separate launch computes their column sums. Combined
     // segments have a slot for each row.
     let may_have_tail = hardware.cpu_cores.is_some()
-        && (task.column_sums == 0 || lanes == Lanes::Rows)
+        && (task.column_sums == 0 || lanes == Vectorization::Perpendicular)
         && task.segments == 1
         && is_of_units(knobs);
     let run_of_all = match may_have_tail {
@@ -112,8 +114,8 @@ pub(super) fn choose<'a>(
     if let Some(run) = run_of_all {
         let (widest, longest) = match lanes {
             // At least one full vector before the tail.
-            Lanes::Columns => (widest, run / 2),
-            Lanes::Rows => {
+            Vectorization::Parallel => (widest, run / 2),
+            Vectorization::Perpendicular => {
                 let of_register = hardware.widest_vector(task.dtype.accumulation().size());
                 (widest.min(REGISTERS_OF_TAIL * of_register), run)
             }
@@ -147,7 +149,10 @@ pub(super) fn run_of_params<'a>(
     let first = runs.next()?;
     let is_alike = |dim: &Dim| dim.stride == 0 && dim.size == first.size;
     let is_whole = vectors.has_tail || first.size % vectors.width == 0;
-    let fits = vectors.lanes == Lanes::Columns && is_alike(first) && runs.all(is_alike) && is_whole;
+    let fits = vectors.lanes == Vectorization::Parallel
+        && is_alike(first)
+        && runs.all(is_alike)
+        && is_whole;
     fits.then(|| first.size.div_ceil(vectors.width))
 }
 
@@ -165,13 +170,13 @@ fn is_of_units(knobs: Knobs) -> bool {
 fn run<'a>(
     input: &Access,
     everyone: impl Iterator<Item = &'a Access>,
-    lanes: Lanes,
+    lanes: Vectorization,
 ) -> Option<usize> {
     let run = lane_dims(input, lanes).last()?;
     let is_alike = |access: &Access| match lane_dims(access, lanes).last() {
         None => true,
         // Rows are addressed by their index, columns by their segment.
-        Some(dim) if lanes == Lanes::Rows => dim.size % run.size == 0,
+        Some(dim) if lanes == Vectorization::Perpendicular => dim.size % run.size == 0,
         Some(dim) => dim.size == run.size && dim.stride <= 1,
     };
     let fits = run.stride == 1 && everyone.into_iter().all(is_alike);
@@ -179,7 +184,7 @@ fn run<'a>(
 }
 
 pub(super) fn blueprint(access: &Access, vectors: Vectors) -> AccessBlueprint {
-    let has_tail = vectors.has_tail && vectors.lanes == Lanes::Columns;
+    let has_tail = vectors.has_tail && vectors.lanes == Vectorization::Parallel;
     let is_next = |dim: &Dim| dim.stride == vectors.cols;
     AccessBlueprint {
         row_dims: access.row.len(),
@@ -192,10 +197,10 @@ pub(super) fn blueprint(access: &Access, vectors: Vectors) -> AccessBlueprint {
             mode => mode,
         },
         has_tail,
-        rows_packed: vectors.lanes == Lanes::Columns
+        rows_packed: vectors.lanes == Vectorization::Parallel
             && !has_tail
             && matches!(access.row.as_slice(), [dim] if is_next(dim)),
-        unit_stride: vectors.lanes == Lanes::Rows
+        unit_stride: vectors.lanes == Vectorization::Perpendicular
             && access.col.last().is_some_and(|dim| dim.stride == 1),
         nontemporal: false,
     }
@@ -218,13 +223,13 @@ pub(super) fn pair<const N: usize>(
     }
 }
 
-fn mode(access: &Access, lanes: Lanes, vector: usize) -> LoadMode {
+fn mode(access: &Access, lanes: Vectorization, vector: usize) -> LoadMode {
     let Some((innermost, outer)) = lane_dims(access, lanes).split_last() else {
         return LoadMode::Broadcast;
     };
     let others = match lanes {
-        Lanes::Columns => &access.row,
-        Lanes::Rows => &access.col,
+        Vectorization::Parallel => &access.row,
+        Vectorization::Perpendicular => &access.col,
     };
     // A vector access is aligned if all other strides are multiples of its width.
     let is_aligned = outer
@@ -243,23 +248,23 @@ fn mode(access: &Access, lanes: Lanes, vector: usize) -> LoadMode {
 
 /// True if a tensor is constant along column segments that are longer than a vector, but not a
 /// multiple of it.
-fn is_of_runs(access: &Access, lanes: Lanes, vector: usize) -> bool {
+fn is_of_runs(access: &Access, lanes: Vectorization, vector: usize) -> bool {
     let innermost = access.col.last();
     let runs = innermost.filter(|dim| dim.stride == 0 && dim.size >= vector);
-    lanes == Lanes::Columns && runs.is_some_and(|dim| dim.size % vector != 0)
+    lanes == Vectorization::Parallel && runs.is_some_and(|dim| dim.size % vector != 0)
 }
 
 /// True if a tensor is constant along rows, and repeats over a number of rows that vectors do not
 /// divide.
-fn is_of_rows(access: &Access, lanes: Lanes, vector: usize) -> bool {
+fn is_of_rows(access: &Access, lanes: Vectorization, vector: usize) -> bool {
     let innermost = access.row.last();
     let repeats = innermost.is_some_and(|dim| dim.stride == 0 && dim.size % vector != 0);
-    lanes == Lanes::Rows && access.col.is_empty() && repeats
+    lanes == Vectorization::Perpendicular && access.col.is_empty() && repeats
 }
 
-fn lane_dims(access: &Access, lanes: Lanes) -> &[Dim] {
+fn lane_dims(access: &Access, lanes: Vectorization) -> &[Dim] {
     match lanes {
-        Lanes::Columns => &access.col,
-        Lanes::Rows => &access.row,
+        Vectorization::Parallel => &access.col,
+        Vectorization::Perpendicular => &access.row,
     }
 }

@@ -19,7 +19,9 @@ use std::fmt;
 use std::time::Duration;
 
 pub use backward::{BackwardBlueprint, BackwardPlan, RowBuffering, plan_backward};
-pub use blueprint::{AccessBlueprint, Blueprint, Lanes, Level, LoadMode, Merge, Staging, Team};
+pub use blueprint::{
+    AccessBlueprint, Blueprint, Level, LoadMode, Merge, Staging, Team, Vectorization,
+};
 pub use candidates::{backward_candidates, forward_candidates, knobs};
 pub use combine::Combine;
 pub use footprint::{Buffer, Extent, Footprint, Kernel, ROUNDS, SUMS, SharedMemory};
@@ -53,7 +55,7 @@ pub enum Strategy {
     /// Several cubes for each row, in two launches.
     Split,
     /// Vectors along the kept axis, units along the reduced one.
-    Column,
+    Perpendicular,
 }
 
 impl Strategy {
@@ -63,7 +65,7 @@ impl Strategy {
         Self::Plane,
         Self::Cube,
         Self::Split,
-        Self::Column,
+        Self::Perpendicular,
     ];
 }
 
@@ -74,7 +76,7 @@ impl fmt::Display for Strategy {
             Self::Plane => "plane",
             Self::Cube => "cube",
             Self::Split => "split",
-            Self::Column => "column",
+            Self::Perpendicular => "perpendicular",
         })
     }
 }

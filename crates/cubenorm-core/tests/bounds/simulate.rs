@@ -5,8 +5,8 @@
 
 use cubenorm_core::{
     Access, AccessBlueprint, BackwardDesc, BackwardLaunch, BackwardSchedule, Buffer, Dim,
-    Footprint, Grid, Lanes, Layout, Level, LoadMode, NormDesc, NormProblem, ParamReduce, Plan,
-    Staging, Team,
+    Footprint, Grid, Layout, Level, LoadMode, NormDesc, NormProblem, ParamReduce, Plan, Staging,
+    Team, Vectorization,
 };
 
 use crate::problems::SMALL;
@@ -181,11 +181,11 @@ impl Spread<'_> {
     fn first_row(&self, group: usize) -> usize {
         let vector = self.team.vector;
         match self.team.lanes {
-            Lanes::Columns => group,
-            Lanes::Rows if self.team.has_row_tail => {
+            Vectorization::Parallel => group,
+            Vectorization::Perpendicular if self.team.has_row_tail => {
                 group * vector - (group + 1) / self.grid.run * self.grid.overlap
             }
-            Lanes::Rows => group * vector,
+            Vectorization::Perpendicular => group * vector,
         }
     }
 
@@ -195,14 +195,14 @@ impl Spread<'_> {
         let row = self.first_row(group);
         let ends = |index: usize| index % self.grid.run == self.grid.run - 1;
         match self.team.lanes {
-            Lanes::Rows => {
+            Vectorization::Perpendicular => {
                 let tail = self.team.has_row_tail && ends(group);
                 let first = if tail { self.grid.overlap } else { 0 };
                 (0..vector)
                     .map(|lane| (row + lane, step, lane >= first))
                     .collect()
             }
-            Lanes::Columns if self.team.has_tail => {
+            Vectorization::Parallel if self.team.has_tail => {
                 let (run, overlap) = (self.grid.run, self.grid.overlap);
                 let length = run * vector - overlap;
                 let position = (step % run * vector).min(length - vector);
@@ -212,7 +212,7 @@ impl Spread<'_> {
                     .map(|lane| (row, col + lane, lane >= first))
                     .collect()
             }
-            Lanes::Columns => (0..vector)
+            Vectorization::Parallel => (0..vector)
                 .map(|lane| (row, step * vector + lane, true))
                 .collect(),
         }
@@ -243,8 +243,8 @@ fn spread_is_whole(second_moment_term: &Spread) -> Checked {
     }
     let lanes = second_moment_term.team.vector;
     let elements = match second_moment_term.team.lanes {
-        Lanes::Columns => (grid.groups, grid.steps * lanes),
-        Lanes::Rows => (grid.groups * lanes, grid.steps),
+        Vectorization::Parallel => (grid.groups, grid.steps * lanes),
+        Vectorization::Perpendicular => (grid.groups * lanes, grid.steps),
     };
     ensure!(
         elements.0 >= second_moment_term.rows && elements.1 >= second_moment_term.cols,
@@ -340,17 +340,21 @@ fn addresses(
     let is_constant = access.col.is_empty();
     let base = match blueprint.rows_packed {
         true => row * second_moment_term.cols,
-        false => decode(&access.row, row, lanes == Lanes::Rows && contiguous),
+        false => decode(
+            &access.row,
+            row,
+            lanes == Vectorization::Perpendicular && contiguous,
+        ),
     };
     let col_offset = |col: usize| {
-        let unit = lanes == Lanes::Columns && contiguous || blueprint.unit_stride;
+        let unit = lanes == Vectorization::Parallel && contiguous || blueprint.unit_stride;
         decode(&access.col, col, unit)
     };
     let step_offset = || {
         if !blueprint.has_tail {
             return col_offset(match lanes {
-                Lanes::Columns => step * vector,
-                Lanes::Rows => step,
+                Vectorization::Parallel => step * vector,
+                Vectorization::Perpendicular => step,
             });
         }
         let Some((innermost, outer)) = access.col.split_last() else {
@@ -375,8 +379,10 @@ fn addresses(
         LoadMode::Vector | LoadMode::PackedHalf2 => {
             let of_steps = access.col.len() == 1 && !blueprint.has_tail;
             let place = match lanes {
-                Lanes::Columns if of_steps => base / vector + step,
-                Lanes::Rows if of_steps => base / vector + step * (access.col[0].stride / vector),
+                Vectorization::Parallel if of_steps => base / vector + step,
+                Vectorization::Perpendicular if of_steps => {
+                    base / vector + step * (access.col[0].stride / vector)
+                }
                 _ => (base + step_offset()) / vector,
             };
             all(place * vector, 1)
@@ -389,8 +395,12 @@ fn addresses(
         LoadMode::Gather => {
             let stride = match (lanes, vector) {
                 (_, 1) => 0,
-                (Lanes::Columns, _) => access.col.last().ok_or("no column to gather along")?.stride,
-                (Lanes::Rows, _) => access.row.last().ok_or("no row to gather along")?.stride,
+                (Vectorization::Parallel, _) => {
+                    access.col.last().ok_or("no column to gather along")?.stride
+                }
+                (Vectorization::Perpendicular, _) => {
+                    access.row.last().ok_or("no row to gather along")?.stride
+                }
             };
             all(base + step_offset(), stride)
         }
@@ -471,8 +481,8 @@ fn within(footprint: &[Footprint], buffer: Buffer, layout: Option<&Layout>) -> C
 fn partial_statistics(second_moment_term: &Spread, shifts: bool) -> usize {
     let (grid, team) = (second_moment_term.grid, second_moment_term.team);
     let width = match team.lanes {
-        Lanes::Rows => team.vector,
-        Lanes::Columns => 1,
+        Vectorization::Perpendicular => team.vector,
+        Vectorization::Parallel => 1,
     };
     let m2 = grid.splits * grid.groups;
     let slot = (grid.splits - 1) * grid.groups + grid.groups - 1;
@@ -779,16 +789,18 @@ fn param_reduce(reduce: &ParamReduce) -> Checked {
 fn column_sums(second_moment_term: &Spread, kinds: usize, staged: Staging) -> usize {
     let (team, grid) = (second_moment_term.team, second_moment_term.grid);
     let vector = team.vector;
-    if staged != Staging::Reload && team.lanes == Lanes::Rows {
+    if staged != Staging::Reload && team.lanes == Vectorization::Perpendicular {
         let written = grid.steps.div_ceil(vector);
         let first = ((grid.cube_count as usize - 1) * kinds + kinds - 1) * written;
         return (first + written) * vector;
     }
     let slot = match team.level {
         _ if staged != Staging::Reload => second_moment_term.teams() - 1,
-        _ if team.parts && team.lanes == Lanes::Rows => 0,
+        _ if team.parts && team.lanes == Vectorization::Perpendicular => 0,
         _ if team.parts => grid.groups - 1,
-        Level::Unit | Level::Plane | Level::Cube | Level::Column => second_moment_term.teams() - 1,
+        Level::Unit | Level::Plane | Level::Cube | Level::Perpendicular => {
+            second_moment_term.teams() - 1
+        }
     };
     let last = kinds * slot * grid.steps + (kinds - 1) * grid.steps + grid.steps - 1;
     (last + 1) * vector

@@ -7,12 +7,12 @@
 //! prefetch, [`dynamic`] on the dynamic schedule.
 
 mod cluster;
-mod column;
 mod cube;
 mod device;
 mod dynamic;
 mod nontemporal;
 mod parts;
+mod perpendicular;
 mod plane;
 mod rows_per_unit;
 mod split;
@@ -37,12 +37,12 @@ pub(super) use vectors::{
 
 use super::hardware::LANES;
 use super::{
-    Hardware, Knobs, Lanes, Level, Merge, PlanError, Staging, StagingPreference, Strategy,
+    Hardware, Knobs, Level, Merge, PlanError, Staging, StagingPreference, Strategy, Vectorization,
 };
 use cluster::cluster;
-use column::column;
 use cube::cube;
 use parts::SPLIT_ELEMENTS;
+use perpendicular::perpendicular;
 use plane::{PLANE_VECTORS, planes};
 use split::{CUBES_WITHOUT_SUMS, STEPS_WITHOUT_SUMS, split};
 use staging::registers;
@@ -77,7 +77,7 @@ pub(super) struct Work {
     pub groups: usize,
     pub steps: usize,
     pub vector: usize,
-    pub lanes: Lanes,
+    pub lanes: Vectorization,
     pub reduces: bool,
     /// Bytes of an element in the accumulation dtype.
     pub accumulation: usize,
@@ -187,10 +187,12 @@ pub(super) fn shape(work: &Work, hardware: &Hardware) -> Result<Shape, PlanError
         Some(strategy) => (strategy, "forced"),
     };
     let refuse = |reason| Err(PlanError::Strategy { strategy, reason });
-    if work.lanes == Lanes::Rows && matches!(strategy, Strategy::Plane | Strategy::Cube) {
+    if work.lanes == Vectorization::Perpendicular
+        && matches!(strategy, Strategy::Plane | Strategy::Cube)
+    {
         return refuse("vectors run along the kept axis, so units of a plane or cube share no row");
     }
-    if work.lanes == Lanes::Columns && strategy == Strategy::Column {
+    if work.lanes == Vectorization::Parallel && strategy == Strategy::Perpendicular {
         return refuse("the reduced axis is innermost: there is no kept axis to run vectors along");
     }
     let mut shape = match strategy {
@@ -211,14 +213,14 @@ pub(super) fn shape(work: &Work, hardware: &Hardware) -> Result<Shape, PlanError
         }
         Strategy::Cube => cluster(work, hardware, plane)
             .unwrap_or_else(|| cube(work, hardware, work.steps, plane)),
-        Strategy::Column => column(work, hardware, is_forced),
+        Strategy::Perpendicular => perpendicular(work, hardware, is_forced),
         Strategy::Split => split(work, hardware, plane, is_forced),
     };
     shape.strategy = strategy;
     shape.reason = reason;
     // Units of a cube exchange nothing if nothing is summed.
     let adds = work.reduces || work.column_sums > 0;
-    let merges = adds && matches!(shape.level, Level::Cube | Level::Column);
+    let merges = adds && matches!(shape.level, Level::Cube | Level::Perpendicular);
     if (merges || shape.staging.places().1 > 0) && !hardware.shares_memory {
         return refuse("units of the device cannot share memory");
     }
@@ -248,8 +250,10 @@ fn infer(work: &Work, hardware: &Hardware) -> (Strategy, &'static str) {
             _ if work.reduces && work.steps > work.longest_sum() => {
                 (Strategy::Split, "longer than one accurate sum")
             }
-            Lanes::Rows => (Strategy::Column, "the kept axis is contiguous"),
-            Lanes::Columns => (Strategy::Unit, "a plane has one unit on a CPU"),
+            Vectorization::Perpendicular => {
+                (Strategy::Perpendicular, "the kept axis is contiguous")
+            }
+            Vectorization::Parallel => (Strategy::Unit, "a plane has one unit on a CPU"),
         };
     }
     if let Some(cores) = hardware.software_cores {
@@ -264,12 +268,14 @@ fn infer(work: &Work, hardware: &Hardware) -> (Strategy, &'static str) {
                 "too few rows for the CPU's cores and lanes",
             ),
             false if let Some(shared) = among_lanes(work, hardware) => shared,
-            false if work.lanes == Lanes::Rows => (Strategy::Column, "the kept axis is contiguous"),
+            false if work.lanes == Vectorization::Perpendicular => {
+                (Strategy::Perpendicular, "the kept axis is contiguous")
+            }
             false => (Strategy::Unit, "units are the lanes of a CPU's vectors"),
         };
     }
-    if work.lanes == Lanes::Rows {
-        return (Strategy::Column, "the kept axis is contiguous");
+    if work.lanes == Vectorization::Perpendicular {
+        return (Strategy::Perpendicular, "the kept axis is contiguous");
     }
     let target = hardware.processors();
     let of_cubes = 4 * hardware.max_units_per_cube as usize;
@@ -323,7 +329,7 @@ fn is_worth_parts(work: &Work, processors: usize) -> bool {
 fn among_lanes(work: &Work, hardware: &Hardware) -> Option<(Strategy, &'static str)> {
     let columns = work.steps * work.vector;
     match work.column_sums > 0 {
-        _ if work.lanes == Lanes::Rows => None,
+        _ if work.lanes == Vectorization::Perpendicular => None,
         true => (work.groups <= LANES as usize / 2 && columns >= 1 << 11)
             .then_some((Strategy::Split, "fewer rows than a CPU has lanes")),
         false if work.groups > 1 || !work.reduces || columns < 1 << 10 => None,
@@ -339,6 +345,6 @@ pub(super) fn members(level: Level, cube_dim: [u32; 3]) -> u32 {
     match level {
         Level::Unit => 1,
         Level::Plane | Level::Cube => cube_dim[0],
-        Level::Column => cube_dim[1],
+        Level::Perpendicular => cube_dim[1],
     }
 }

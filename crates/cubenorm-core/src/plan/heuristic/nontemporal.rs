@@ -3,7 +3,7 @@
 use crate::plan::grid::Cut;
 use crate::plan::lanes::Vectors;
 use crate::plan::task::Task;
-use crate::plan::{AccessBlueprint, Hardware, Lanes, Level, LoadMode, Staging};
+use crate::plan::{AccessBlueprint, Hardware, Level, LoadMode, Staging, Vectorization};
 
 /// Bytes of the narrowest non-temporal vector store.
 const LEAST_STORE: usize = 16;
@@ -107,7 +107,7 @@ pub(in crate::plan) fn prefetch_next_row(
         && matches!(input.mode, LoadMode::Vector | LoadMode::Unaligned)
         && task.reduces
         && team.level == Level::Unit
-        && team.lanes == Lanes::Columns
+        && team.lanes == Vectorization::Parallel
         && !team.parts
         && !team.segmented
         && cut.staging == Staging::Reload

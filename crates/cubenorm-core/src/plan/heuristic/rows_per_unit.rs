@@ -3,7 +3,7 @@
 use super::are_even;
 use crate::plan::grid::Cut;
 use crate::plan::task::Task;
-use crate::plan::{AccessBlueprint, Hardware, Knobs, Lanes, Level, Merge, Staging, Team};
+use crate::plan::{AccessBlueprint, Hardware, Knobs, Level, Merge, Staging, Team, Vectorization};
 use crate::{NormProblem, StatisticsKind};
 
 /// Maximum elements of the short f16/bf16 rows that a plane processes together. f32 rows gain
@@ -203,7 +203,7 @@ pub(in crate::plan) fn params_kept(
         ..
     } = cut.team;
     let is_row_of_core = hardware.cpu_cores.is_some()
-        && (level, lanes) == (Level::Unit, Lanes::Columns)
+        && (level, lanes) == (Level::Unit, Vectorization::Parallel)
         && !parts
         && !has_tail
         && cut.staging == Staging::Reload;

@@ -1,13 +1,13 @@
 //! Several teams per row, in two launches.
 
-use super::column::column;
 use super::cube::{CUBE_VECTORS, cube};
 use super::device::{CUBES_PER_SOFTWARE_CORE, SOFTWARE_STEPS, cubes_to_fill};
 use super::parts::{MAX_SPLITS, even_parts, parts};
+use super::perpendicular::perpendicular;
 use super::unit::unit;
 use super::{Shape, Work};
 use crate::plan::hardware::LANES;
-use crate::plan::{Hardware, Knobs, Lanes, Staging};
+use crate::plan::{Hardware, Knobs, Staging, Vectorization};
 
 /// Cubes per multiprocessor if nothing is reduced, enough to keep the last wave short.
 /// 2,048 channels of 7 x 7 H200, provided statistics, one cube per row -> 16: 1.09x to 1.15x
@@ -75,14 +75,14 @@ pub(super) fn split(
             let least = work.steps.div_ceil(SOFTWARE_STEPS);
             of_units(limit(exact_vectors.max(lanes).max(least)))
         }
-        (Lanes::Rows, None, None) => {
-            let shape = column(&without_sums, hardware, is_forced);
+        (Vectorization::Perpendicular, None, None) => {
+            let shape = perpendicular(&without_sums, hardware, is_forced);
             Shape {
                 splits: limit(shape.splits),
                 ..shape
             }
         }
-        (Lanes::Columns, None, None) => {
+        (Vectorization::Parallel, None, None) => {
             let least = CUBE_VECTORS * 64;
             let most = work.steps.div_ceil(least);
             let wanted = match work.reduces {

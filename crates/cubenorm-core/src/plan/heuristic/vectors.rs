@@ -3,7 +3,7 @@
 use super::BLOCK;
 use crate::plan::grid::Cut;
 use crate::plan::task::Task;
-use crate::plan::{Hardware, Lanes, Level, Merge, Staging};
+use crate::plan::{Hardware, Level, Merge, Staging, Vectorization};
 
 /// GPU: bytes of a narrow vector in the accumulation dtype. Neighbouring units then hit different
 /// banks of shared memory with column sums. Long rows that are reloaded need fewer registers.
@@ -40,7 +40,8 @@ pub(in crate::plan) fn narrow_vector(cut: &Cut, task: &Task, hardware: &Hardware
         Some(_) => {
             let is_staged_row = cut.staging != Staging::Reload;
             let bits = 8 * cut.team.vector * task.dtype.accumulation().size();
-            let takes_both = cut.team.lanes == Lanes::Columns && cut.team.merge == Merge::Moments;
+            let takes_both =
+                cut.team.lanes == Vectorization::Parallel && cut.team.merge == Merge::Moments;
             let is_full = takes_both && KEPT_FOR_MOMENTS * bits > hardware.register_bits as usize;
             (is_staged_row || is_full).then_some(hardware.load_width as usize / 8)
         }
@@ -51,8 +52,9 @@ pub(in crate::plan) fn narrow_vector(cut: &Cut, task: &Task, hardware: &Hardware
             let is_full = matches!(cut.staging, Staging::Mixed { .. })
                 && cut.team.members >= FULL_CUBE
                 && cut.team.merge.takes_means();
-            let is_tall =
-                task.reduces && cut.team.level == Level::Column && cut.staging == Staging::Reload;
+            let is_tall = task.reduces
+                && cut.team.level == Level::Perpendicular
+                && cut.staging == Staging::Reload;
             (is_short || is_full || is_tall).then_some(NARROW_VECTOR)
         }
     }
@@ -71,7 +73,7 @@ pub(in crate::plan) fn loads_in_flight(
 ) -> usize {
     let pays = match cut.team.level {
         Level::Unit => same_params && hardware.is_software(),
-        Level::Plane | Level::Cube | Level::Column => task.reduces,
+        Level::Plane | Level::Cube | Level::Perpendicular => task.reduces,
     };
     match cut.staging == Staging::Reload && pays {
         true => (MAX_LOADS_IN_FLIGHT / cut.rows_per_unit).max(1),
@@ -89,7 +91,7 @@ pub(in crate::plan) fn is_one_block(cut: &Cut, task: &Task, hardware: &Hardware)
     hardware.cpu_cores.is_some()
         && task.dtype.is_half()
         && task.merge.takes_means()
-        && team.lanes == Lanes::Columns
+        && team.lanes == Vectorization::Parallel
         && cut.staging == Staging::Reload
         && is_read_whole
         && cut.grid.steps <= BLOCK
@@ -108,7 +110,7 @@ pub(in crate::plan) fn narrower_columns(
     let wide = cut.team.vector;
     let least = LEAST_OF_COLUMNS.div_ceil(task.dtype.size());
     let may_hold = is_float && reads_again && hardware.is_gpu();
-    let halvings = match cut.team.level == Level::Column && may_hold {
+    let halvings = match cut.team.level == Level::Perpendicular && may_hold {
         true => (wide / least).checked_ilog2().unwrap_or(0),
         false => 0,
     };

@@ -56,7 +56,7 @@ const ASKED_OF_COLUMN: usize = 256;
 /// Schedules columns of several units each. On CPU and, unless forced, on CPU Vulkan, each column
 /// has one unit. More would share memory and wait at barriers, which costs CPU Vulkan a hundred
 /// times more than further reads.
-pub(super) fn column(work: &Work, hardware: &Hardware, is_forced: bool) -> Shape {
+pub(super) fn perpendicular(work: &Work, hardware: &Hardware, is_forced: bool) -> Shape {
     if hardware.cpu_cores.is_some() || hardware.is_software() && !is_forced {
         return unit(work, hardware);
     }
@@ -187,8 +187,8 @@ fn columns(work: &Work, hardware: &Hardware, x: usize, times: usize) -> Shape {
         y /= 2;
     }
     Shape {
-        strategy: Strategy::Column,
-        level: Level::Column,
+        strategy: Strategy::Perpendicular,
+        level: Level::Perpendicular,
         cube_dim: [x as u32, y as u32, 1],
         teams_per_cube: x as u32,
         staging: staging(y),
