@@ -135,7 +135,7 @@ pub(crate) fn accumulate<T: Types>(
     let mut done = 0usize;
     while done < share.count {
         let steps = min(share.count - done, steps_of_block(done));
-        let first = share.begin + done * comptime!(blueprint.team.members as usize);
+        let first = share.begin + done * comptime!(blueprint.team.size as usize);
         add_block::<T>(
             &mut all,
             source,
@@ -187,7 +187,7 @@ fn tail_moments<T: Types>(
         let step = begin + done;
         let within = step % run;
         let start = if comptime!(blueprint.is_one_run) {
-            row.further(0usize, 0usize)
+            row.offset_by(0usize, 0usize)
         } else {
             run_start::<T>(source, row, step - within, blueprint)
         };
@@ -266,7 +266,7 @@ fn add_block<T: Types>(
     #[comptime] rows_per_unit: usize,
     #[comptime] blueprint: Blueprint,
 ) {
-    let stride = comptime!(blueprint.team.members as usize);
+    let stride = comptime!(blueprint.team.size as usize);
     let statistics = comptime!(blueprint.statistics);
     let has_origin = comptime!(statistics.reduces_mean() && statistics.reduces_deviation());
     // A single row is known at compile time, so its statistics stay in registers.
@@ -339,7 +339,7 @@ fn add_steps<T: Types>(
     steps: usize,
     #[comptime] blueprint: Blueprint,
 ) {
-    let stride = comptime!(blueprint.team.members as usize);
+    let stride = comptime!(blueprint.team.size as usize);
     let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
     let mut i = 0usize;
     while i + comptime!(UNROLL - 1) < steps {

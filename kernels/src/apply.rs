@@ -67,7 +67,7 @@ pub(crate) struct ResultRow<A: Float, N: Size> {
     pub(crate) output: usize,
     pub(crate) sum: usize,
     pub(crate) affine: AffineRow<A, N>,
-    pub(crate) exists: bool,
+    pub(crate) in_bounds: bool,
 }
 
 #[cube]
@@ -85,7 +85,7 @@ pub(crate) fn result_row<T: Types>(
         output: row_start::<T::F, T::Output>(&bound.results.output, first, cols, access, lanes),
         sum: optional_start::<T::F, T::Output>(&bound.results.sum, first, cols, sum, lanes),
         affine: affine_row::<T>(bound.affine, first, bound.epsilon(), blueprint),
-        exists: item.exists,
+        in_bounds: item.in_bounds,
     }
 }
 
@@ -171,7 +171,7 @@ pub(crate) fn write_step<T: Types>(
     );
     let lanes = comptime!(blueprint.team.lanes);
     let access = comptime!(blueprint.output);
-    if written.exists {
+    if written.in_bounds {
         store::<T::F, T::Output, T::A, T::N>(
             &mut bound.results.output,
             written.output,
@@ -198,7 +198,7 @@ pub(crate) fn apply_steps<T: Types>(
     bound: &mut Bound<'_, T>,
     #[comptime] blueprint: Blueprint,
 ) {
-    let stride = comptime!(blueprint.team.members as usize);
+    let stride = comptime!(blueprint.team.size as usize);
     let ahead = comptime!(blueprint.loads_in_flight);
     let mut done = 0usize;
     if comptime!(ahead > 1) {
@@ -264,7 +264,7 @@ fn apply_together<T: Types>(
         let next = rows_per_unit.next.as_ref().unwrap();
         #[unroll]
         for j in 0..count {
-            let step = first + j * comptime!(blueprint.team.members as usize);
+            let step = first + j * comptime!(blueprint.team.size as usize);
             prefetch_elements::<T>(bound.source, next, step, blueprint);
         }
     }
@@ -272,7 +272,7 @@ fn apply_together<T: Types>(
     let values = read_steps::<T>(bound.source, &rows_per_unit.rows, first, count, blueprint);
     #[unroll]
     for j in 0..count {
-        let step = first + j * comptime!(blueprint.team.members as usize);
+        let step = first + j * comptime!(blueprint.team.size as usize);
         if comptime!(blueprint.params_by_run) {
             let of_all = of_all.as_ref().unwrap();
             apply_rows::<T>(&values, j, step, of_all, rows_per_unit, bound, blueprint);
@@ -296,7 +296,7 @@ fn read_steps<T: Types>(
     let mut values = Sequence::<Vector<T::A, T::N>>::new();
     #[unroll]
     for j in 0..count {
-        let step = first + comptime!(j * blueprint.team.members as usize);
+        let step = first + comptime!(j * blueprint.team.size as usize);
         #[unroll]
         for r in 0..blueprint.rows_per_unit {
             values.push(read::<T>(source, &rows.index(r).source, step, blueprint));

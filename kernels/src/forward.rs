@@ -156,7 +156,7 @@ fn write_statistics<T: Types>(
     #[comptime] blueprint: Blueprint,
 ) {
     if comptime!(blueprint.written_statistics.is_some()) {
-        if item.exists && item.part == 0 && member(blueprint.team) == 0 {
+        if item.in_bounds && item.part == 0 && member(blueprint.team) == 0 {
             let tensor = results.statistics.as_mut().unwrap();
             let dims = comptime!(blueprint.written_statistics.unwrap().1);
             let access = comptime!(AccessBlueprint::of_numbers(dims, 0));
@@ -208,11 +208,11 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
 ) {
     let first = item(round, partition, blueprint.team);
     // Units of different teams share the barriers of a column, so all of them stay: see
-    // `Item::exists`. At other levels, a team without work skips the round.
-    let comes = first.exists || comptime!(blueprint.team.level == Level::Perpendicular);
+    // `Item::in_bounds`. At other levels, a team without work skips the round.
+    let comes = first.in_bounds || comptime!(blueprint.team.level == Level::Perpendicular);
     if comes {
         let share = my_share(first.part, partition, blueprint.team);
-        let stride = comptime!(blueprint.team.members as usize);
+        let stride = comptime!(blueprint.team.size as usize);
         let is_staged_row = comptime!(blueprint.staging != Staging::Reload);
         let mut items = Sequence::<Item>::new();
         let mut sources = Sequence::<SourceRow<T::A, T::N>>::new();
@@ -389,12 +389,12 @@ pub(crate) fn reduce_item<T: Types, W: Size>(
     #[comptime] blueprint: Blueprint,
 ) {
     let item = item(round, partition, blueprint.team);
-    let comes = item.exists || comptime!(blueprint.team.level == Level::Perpendicular);
+    let comes = item.in_bounds || comptime!(blueprint.team.level == Level::Perpendicular);
     if comes {
         let row = source_row::<T>(source, item.row, partition, blueprint);
         let share = my_share(item.part, partition, blueprint.team);
         let merged = row_moments::<T>(source, &row, &share, partition, blueprint);
-        if item.exists {
+        if item.in_bounds {
             leave_part::<T, W>(
                 source, sum, workspace, &row, &merged, &item, &share, partition, blueprint,
             );
@@ -436,7 +436,7 @@ pub(crate) fn leave_part<T: Types, W: Size>(
         let cols = partition.cols_written;
         let base = row_start::<T::F, T::Output>(&*sum, item.row, cols, access, lanes);
         for i in 0..share.count {
-            let step = share.begin + i * comptime!(team.members as usize);
+            let step = share.begin + i * comptime!(team.size as usize);
             let value = read::<T>(source, row, step, blueprint);
             store::<T::F, T::Output, T::A, T::N>(sum, base, step, value, access, lanes);
         }

@@ -159,7 +159,7 @@ pub(crate) fn optional_offset<T: Float, S: Size, N: Size>(
 
 /// Advances an offset by `lanes` elements if the lanes of a vector are contiguous.
 #[cube]
-pub(crate) fn further(
+pub(crate) fn offset_by(
     offset: usize,
     lanes: usize,
     #[comptime] access: Option<AccessBlueprint>,

@@ -3,7 +3,7 @@
 use cubecl::prelude::*;
 use cubenorm_core::{AccessBlueprint, Blueprint};
 
-use crate::operand::{further, is_contiguous, optional_offset, step_offset};
+use crate::operand::{offset_by, is_contiguous, optional_offset, step_offset};
 use crate::source::{SourceRow, TypedSource};
 use crate::types::Types;
 
@@ -36,7 +36,7 @@ pub(crate) fn run_start<T: Types>(
 ) -> SourceRow<T::A, T::N> {
     let lanes = comptime!(blueprint.team.lanes);
     let (input, residual) = comptime!((blueprint.input, blueprint.residual));
-    row.further(
+    row.offset_by(
         step_offset::<T::F, T::Input, T::N>(&source.input, step, input, lanes),
         optional_offset::<T::F, T::Residual, T::N>(&source.residual, step, residual, lanes),
     )
@@ -49,6 +49,6 @@ pub(crate) fn further_row<T: Types>(
     elements: usize,
     #[comptime] blueprint: Blueprint,
 ) -> SourceRow<T::A, T::N> {
-    let residual = further(0usize, elements, blueprint.residual);
-    row.further(elements, residual)
+    let residual = offset_by(0usize, elements, blueprint.residual);
+    row.offset_by(elements, residual)
 }

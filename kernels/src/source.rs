@@ -35,7 +35,7 @@ pub(crate) struct SourceRow<A: Float, N: Size> {
 #[cube]
 impl<A: Float, N: Size> SourceRow<A, N> {
     /// Position advanced by a number of elements in each tensor.
-    pub(crate) fn further(&self, input: usize, residual: usize) -> SourceRow<A, N> {
+    pub(crate) fn offset_by(&self, input: usize, residual: usize) -> SourceRow<A, N> {
         SourceRow::<A, N> {
             input: self.input + input,
             residual: self.residual + residual,

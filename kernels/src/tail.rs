@@ -101,7 +101,7 @@ fn run_from<T: Types>(
             output: result.output + to_output + elements,
             sum: result.sum + to_output + elements,
             affine: result.affine.same(),
-            exists: result.exists,
+            in_bounds: result.in_bounds,
         });
     }
     let next = if comptime!(blueprint.prefetch_next_row) {

@@ -79,7 +79,7 @@ impl<A: Float, N: Size> WrittenRows<A, N> {
             output: self.output[r] + output,
             sum: self.sum[r] + sum,
             affine: self.affine.get(r),
-            exists: true.runtime(),
+            in_bounds: true.runtime(),
         }
     }
 }
@@ -112,7 +112,7 @@ struct Further {
 /// Computes the offsets once for all rows. The compiler cannot hoist them, since stores may alias
 /// the strides.
 #[cube]
-fn further<T: Types>(
+fn offset_by<T: Types>(
     bound: &Bound<'_, T>,
     step: usize,
     #[comptime] blueprint: Blueprint,
@@ -146,7 +146,7 @@ pub(crate) fn normalize_tile<T: Types, W: Size>(
 ) {
     let team = comptime!(blueprint.team);
     let first = item(round, partition, team);
-    if first.exists {
+    if first.in_bounds {
         let share = my_share(first.part, partition, team);
         let reduces_here = comptime!(blueprint.statistics.reduces() && !blueprint.split);
         // Segments that another launch combines share one shift, so none is sampled here.
@@ -207,11 +207,11 @@ pub(crate) fn normalize_tile<T: Types, W: Size>(
         }
         for i in 0..share.count {
             let step = share.begin + i;
-            let further = further::<T>(&*bound, step, blueprint);
+            let offset_by = offset_by::<T>(&*bound, step, blueprint);
             let here = 0usize.runtime();
             for r in 0..blueprint.rows_per_unit {
-                let row = rows.get(r).further(further.input, further.residual);
-                let result = written.result(r, further.output, further.sum);
+                let row = rows.get(r).offset_by(offset_by.input, offset_by.residual);
+                let result = written.result(r, offset_by.output, offset_by.sum);
                 let value = read::<T>(bound.source, &row, here, blueprint);
                 if comptime!(blueprint.folded) {
                     let transformed = written.folded.get(r).apply(value, blueprint);
@@ -246,7 +246,7 @@ pub(crate) fn reduce_tile<T: Types, W: Size>(
     #[comptime] blueprint: Blueprint,
 ) {
     let first = item(round, partition, blueprint.team);
-    if first.exists {
+    if first.in_bounds {
         let share = my_share(first.part, partition, blueprint.team);
         let rows = find_rows::<T>(source, round, partition, blueprint);
         let found = accumulate::<T>(source, &rows, &share, blueprint.rows_per_unit, blueprint);

@@ -27,7 +27,7 @@ pub(crate) struct Item {
     pub(crate) part: usize,
     /// True if the item is in bounds. Units that share barriers stay together, so a unit without
     /// work repeats the first item and stores nothing.
-    pub(crate) exists: bool,
+    pub(crate) in_bounds: bool,
 }
 
 /// Work counter of the dynamic schedule: blocks of items taken so far in this launch.
@@ -90,22 +90,22 @@ pub(crate) fn item(round: usize, partition: &Partition, #[comptime] team: Team) 
         round * team_count(team) + team_index(team)
     };
     // The last rows of a unit may exceed the items of its team.
-    let exists = index < items && (comptime!(team.dynamic) || round < partition.items_per_team);
-    let index = select(exists, index, 0usize.runtime());
+    let in_bounds = index < items && (comptime!(team.dynamic) || round < partition.items_per_team);
+    let index = select(in_bounds, index, 0usize.runtime());
     if several_teams {
         let group = index % partition.groups;
         Item {
             group,
             row: first_row(group, partition, team),
             part: index / partition.groups,
-            exists,
+            in_bounds,
         }
     } else {
         Item {
             group: index,
             row: first_row(index, partition, team),
             part: own_part(team),
-            exists,
+            in_bounds,
         }
     }
 }
@@ -152,14 +152,14 @@ pub(crate) fn my_share(part: usize, partition: &Partition, #[comptime] team: Tea
         first = part * partition.steps_per_split;
         end = min(first + partition.steps_per_split, partition.steps);
     }
-    let members = comptime!(team.members as usize);
+    let size = comptime!(team.size as usize);
     if comptime!(team.exact_vectors.is_some()) {
         let count = comptime!(team.exact_vectors.unwrap_or(0));
         Share {
             begin: first + member(team),
             count: count.runtime(),
         }
-    } else if comptime!(members == 1) {
+    } else if comptime!(size == 1) {
         Share {
             begin: first,
             count: end - min(first, end),
@@ -168,7 +168,7 @@ pub(crate) fn my_share(part: usize, partition: &Partition, #[comptime] team: Tea
         let begin = first + member(team);
         let count = select(
             begin < end,
-            (end - min(begin, end) + comptime!(members - 1)) / members,
+            (end - min(begin, end) + comptime!(size - 1)) / size,
             0usize.runtime(),
         );
         Share { begin, count }
@@ -196,7 +196,7 @@ pub(crate) fn step_to_load(
     steps: usize,
     #[comptime] team: Team,
 ) -> usize {
-    let step = share.begin + comptime!(i * team.members as usize);
+    let step = share.begin + comptime!(i * team.size as usize);
     if comptime!(team.exact_vectors.is_some() || i < team.unguarded_vectors) {
         step
     } else {

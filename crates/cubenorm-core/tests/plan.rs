@@ -621,7 +621,7 @@ fn column_team_sizes_are_powers_of_two() {
                 Statistics::MeanVariance,
             );
             let plan = plan(&desc, &hardware, Strategy::Perpendicular);
-            let members = plan.blueprint.team.members;
+            let members = plan.blueprint.team.size;
             assert!(members.is_power_of_two(), "{max_units_per_cube}: {plan}");
         }
     }
@@ -742,14 +742,14 @@ proptest! {
         let units = x * y * z;
         prop_assert!(units <= hardware.max_units_per_cube, "{plan}");
         prop_assert!(plan.grid.cube_count <= hardware.max_cubes, "{plan}");
-        let teams = plan.grid.cube_count as usize * (units / plan.blueprint.team.members) as usize;
+        let teams = plan.grid.cube_count as usize * (units / plan.blueprint.team.size) as usize;
         let items = plan.grid.groups * plan.grid.splits;
         let at_first = teams * plan.grid.groups_per_team;
         // With a dynamic schedule, items remain after the first request of every team.
         prop_assert_eq!(at_first < items, plan.blueprint.team.dynamic, "{}", plan);
         prop_assert!(plan.grid.groups_per_team.is_multiple_of(plan.blueprint.rows_per_unit), "{plan}");
         if let Some(vectors) = plan.blueprint.staging.vectors() {
-            let members = plan.blueprint.team.members as usize;
+            let members = plan.blueprint.team.size as usize;
             prop_assert!(vectors * members >= plan.grid.steps_per_split, "{plan}");
         }
         let (_, vectors) = plan.blueprint.staging.places();
@@ -1271,7 +1271,7 @@ fn persistent_gpu_teams_stage_column_sums() {
         let shared = plan_backward(&problem, &hopper, StrategyChoice::Inferred).unwrap();
         let team = shared.blueprint.team;
         assert_eq!(
-            (team.cluster_size, team.members),
+            (team.cluster_size, team.size),
             (cluster_size, units),
             "{shared}"
         );

@@ -35,18 +35,18 @@ fn write_staged_by_cube<T: Types>(
 ) {
     let team = comptime!(blueprint.team);
     let teams = comptime!(team.columns as usize);
-    let members = comptime!(team.members as usize);
+    let size = comptime!(team.size as usize);
     let vectors = comptime!(blueprint.staged_vectors());
     let kinds = comptime!(blueprint.column_sums.count());
     let width = comptime!(team.vector);
     let written = (partition.steps + comptime!(width - 1)) / width;
-    let mut table = Shared::<[T::A]>::new_slice(comptime!(vectors * members * teams));
+    let mut table = Shared::<[T::A]>::new_slice(comptime!(vectors * size * teams));
     let columns = results.columns.as_mut().unwrap();
     #[unroll]
     for kind in 0..kinds {
         #[unroll]
         for i in 0..vectors {
-            let step = member(team) + comptime!(i * members);
+            let step = member(team) + comptime!(i * size);
             table[step * teams + UNIT_POS_X as usize] = staged.of_column(i, kind, blueprint);
         }
         sync_cube();
@@ -65,7 +65,7 @@ fn write_staged_by_cube<T: Types>(
                 sums.insert(lane, sum);
             }
             columns[first + place] = sums;
-            place += comptime!(teams * members);
+            place += comptime!(teams * size);
         }
         // Barrier before the second kind of sums overwrites the table.
         sync_cube();
@@ -88,7 +88,7 @@ fn write_staged_by_team<T: Types>(
     #[unroll]
     for i in 0..vectors {
         if has_step(i, &share, blueprint.team) {
-            let step = share.begin + i * comptime!(blueprint.team.members as usize);
+            let step = share.begin + i * comptime!(blueprint.team.size as usize);
             let sums = staged.get(i, blueprint);
             add_columns::<T>(results, &part, step, &sums, partition, blueprint);
         }
@@ -156,7 +156,7 @@ pub(super) fn add_nothing<T: Types>(
                 gradients: zero,
             };
             for i in 0..share.count {
-                let step = share.begin + i * comptime!(team.members as usize);
+                let step = share.begin + i * comptime!(team.size as usize);
                 add_columns::<T>(results, &part, step, &nothing, partition, blueprint);
             }
         }

@@ -163,7 +163,7 @@ pub(crate) struct Saved<A: Float> {
 #[cube]
 impl<A: Float, N: Size> BackwardRow<A, N> {
     /// Row advanced by a number of elements, if both tensors are contiguous along it.
-    pub(super) fn further(&self, elements: usize) -> BackwardRow<A, N> {
+    pub(super) fn offset_by(&self, elements: usize) -> BackwardRow<A, N> {
         BackwardRow::<A, N> {
             input: self.input + elements,
             output_gradient: self.output_gradient + elements,

@@ -163,7 +163,7 @@ fn backward_items<T: Types, W: Size>(
     let team = comptime!(blueprint.team);
     let first = item(round, partition, team);
     // As in the forward kernel, units that share barriers stay together.
-    let comes = first.exists || comptime!(team.level == Level::Perpendicular);
+    let comes = first.in_bounds || comptime!(team.level == Level::Perpendicular);
     let share = share_of_item(&first, partition, blueprint);
     if comes {
         let lanes = comptime!(team.lanes);
@@ -293,11 +293,11 @@ fn backward_items<T: Types, W: Size>(
                 ),
                 output: *outputs.index(r),
                 first_lane: first_own_lane(item.group, partition, team),
-                exists: item.exists,
+                in_bounds: item.in_bounds,
             });
         }
         let rows_per_unit = UnitRows::<T::A, T::N> { sources, rows };
-        let members = comptime!(team.members as usize);
+        let size = comptime!(team.size as usize);
         if comptime!(blueprint.staged_columns != Staging::Reload) {
             let vectors = comptime!(blueprint.staged_vectors());
             let together = comptime!(blueprint.loads_in_flight.min(vectors));
@@ -327,7 +327,7 @@ fn backward_items<T: Types, W: Size>(
                 #[unroll]
                 for i in begin..end {
                     if has_step(i, &share, team) {
-                        let step = share.begin + i * members;
+                        let step = share.begin + i * size;
                         let reads = reads.index(comptime!(i - begin));
                         let first = rows_per_unit.sources.index(0usize);
                         let shared =
@@ -404,14 +404,14 @@ fn part_item<T: Types, W: Size>(
 ) {
     let team = comptime!(blueprint.team);
     let item = item(round, partition, team);
-    let comes = item.exists || comptime!(team.level == Level::Perpendicular);
+    let comes = item.in_bounds || comptime!(team.level == Level::Perpendicular);
     if comes {
         let mut rows = Sequence::<BackwardRow<T::A, T::N>>::new();
         rows.push(backward_row::<T>(source, item.row, partition, blueprint));
         let share = my_share(item.part, partition, team);
         let mine = sum_up::<T>(source, &rows, &share, partition, scalars, blueprint);
         let merged = merge_team::<T::A, T::N>(mine.index(0usize), team);
-        if item.exists {
+        if item.in_bounds {
             write_part::<T::A, T::N, W>(workspace, &merged, item.group, item.part, partition, team);
         }
     }

@@ -11,7 +11,7 @@ const BLOCK: usize = 64;
 /// Loads in flight.
 const LOADS_IN_FLIGHT: usize = 4;
 
-/// Sums `parts` vectors for each vector of outputs. Vectors run along x; `members` units along y
+/// Sums `parts` vectors for each vector of outputs. Vectors run along x; `size` units along y
 /// share the parts of a vector. The cube's y selects the output: sums of the first begin at
 /// `offset`, sums of the second at `second_offset`.
 #[cube(launch_unchecked, address_type = "dynamic")]
@@ -30,7 +30,7 @@ pub(crate) fn param_reduce<A: Float, H: Float, N: Size>(
     #[define(H)] _dtype: ElemType,
 ) {
     let lanes = comptime!(Vectorization::Perpendicular);
-    let members = comptime!(shape.members);
+    let size = comptime!(shape.size);
     let columns = comptime!(shape.columns);
     let access = comptime!(shape.access());
     let (x, y) = (UNIT_POS_X as usize, UNIT_POS_Y as usize);
@@ -51,33 +51,33 @@ pub(crate) fn param_reduce<A: Float, H: Float, N: Size>(
         let mut sum = zero;
         let mut part = y;
         while part < mine {
-            let end = min(part + comptime!(BLOCK * members), mine);
+            let end = min(part + comptime!(BLOCK * size), mine);
             let mut block = zero;
-            while part + comptime!((LOADS_IN_FLIGHT - 1) * members) < end {
+            while part + comptime!((LOADS_IN_FLIGHT - 1) * size) < end {
                 let mut several = Sequence::<Vector<A, N>>::new();
                 #[unroll]
                 for i in 0..LOADS_IN_FLIGHT {
-                    let at = part + comptime!(i * members);
+                    let at = part + comptime!(i * size);
                     several.push(part_of::<A, N>(sums, base, at, access));
                 }
                 #[unroll]
                 for i in 0..LOADS_IN_FLIGHT {
                     block += *several.index(i);
                 }
-                part += comptime!(LOADS_IN_FLIGHT * members);
+                part += comptime!(LOADS_IN_FLIGHT * size);
             }
             while part < end {
                 block += part_of::<A, N>(sums, base, part, access);
-                part += members;
+                part += size;
             }
             sum += block;
         }
-        if comptime!(members > 1) {
-            let mut partial = Shared::<[Vector<A, N>]>::new_slice(comptime!(members * columns));
+        if comptime!(size > 1) {
+            let mut partial = Shared::<[Vector<A, N>]>::new_slice(comptime!(size * columns));
             partial[y * columns + x] = sum;
             #[unroll]
-            for level in 0..comptime!(members.ilog2()) {
-                let half = comptime!(members >> (level + 1));
+            for level in 0..comptime!(size.ilog2()) {
+                let half = comptime!(size >> (level + 1));
                 sync_cube();
                 if y < half {
                     sum += partial[(y + half) * columns + x];
@@ -115,7 +115,7 @@ fn part_of<A: Float, N: Size>(
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct ParamReduceShape {
     /// Units that share the parts of a vector: a power of two.
-    pub(crate) members: usize,
+    pub(crate) size: usize,
     /// Adjacent vectors of a cube.
     pub(crate) columns: usize,
     /// True for a blocked arrangement (CPU): a unit takes consecutive vectors. False for a striped

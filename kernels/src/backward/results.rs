@@ -66,7 +66,7 @@ pub(super) fn write_rows<T: Types>(
 ) {
     let team = comptime!(blueprint.team);
     if comptime!(blueprint.row_sums.is_some() && !blueprint.sums_runs()) {
-        if item.exists && item.part == 0 && member(team) == 0 {
+        if item.in_bounds && item.part == 0 && member(team) == 0 {
             let tensor = results.rows.as_mut().unwrap();
             let access = comptime!(blueprint.row_sums.unwrap());
             let rows = comptime!(match team.lanes {

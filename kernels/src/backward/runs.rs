@@ -77,7 +77,7 @@ fn sum_up_run<T: Types>(
     let mine = sum_up::<T>(source, &rows, &share, partition, scalars, of_run);
     let mut sums = same::<T::A, T::N>(mine.index(0usize));
     if comptime!(blueprint.team.has_tail) {
-        let end = rows.index(0usize).further(to_end::<T::N>(partition));
+        let end = rows.index(0usize).offset_by(to_end::<T::N>(partition));
         let end = sum_up_tail::<T>(source, &end, partition.overlap, scalars, of_run);
         sums.mean += end.mean;
         sums.m2 += end.m2;
@@ -103,7 +103,7 @@ pub(super) fn pass_runs<T: Types>(
         let input = &bound.results.input;
         let to_run = optional_offset::<T::F, T::Output, T::N>(input, step, access, team.lanes);
         let source = run_of_row::<T>(bound.source, source, step, blueprint);
-        let whole = UnitRows::<T::A, T::N>::one(source, row.further(to_run));
+        let whole = UnitRows::<T::A, T::N>::one(source, row.offset_by(to_run));
         let share = Share {
             begin: 0usize.runtime(),
             count: whole_steps(partition, team),
@@ -112,7 +112,7 @@ pub(super) fn pass_runs<T: Types>(
         if comptime!(team.has_tail) {
             let to_end = to_end::<T::N>(partition);
             let (source, row) = (whole.sources.index(0usize), whole.rows.index(0usize));
-            let end = UnitRows::<T::A, T::N>::one(source.further(to_end), row.further(to_end));
+            let end = UnitRows::<T::A, T::N>::one(source.offset_by(to_end), row.offset_by(to_end));
             let share = Share {
                 begin: 0usize.runtime(),
                 count: 1usize.runtime(),
@@ -140,7 +140,7 @@ pub(super) fn sum_up_runs<T: Types>(
         Level::Unit => team,
         _ => Team {
             level: Level::Plane,
-            members: team.plane_size,
+            size: team.plane_size,
             ..team
         },
     });
@@ -150,9 +150,9 @@ pub(super) fn sum_up_runs<T: Types>(
         weights: false,
         ..blueprint
     });
-    let together = comptime!(finders.members as usize);
+    let together = comptime!(finders.size as usize);
     let lane = member(team) % together;
-    let brings = lane == 0;
+    let is_leader = lane == 0;
     let runs = partition.steps / partition.run;
     let row = sources.index(0usize);
     let access = comptime!(blueprint.row_sums.unwrap());
@@ -181,7 +181,7 @@ pub(super) fn sum_up_runs<T: Types>(
         let found = merge_team::<T::A, T::N>(&mine, finders);
         let gradients = found.mean.extract(0usize);
         let products = found.m2.extract(0usize);
-        if brings {
+        if is_leader {
             let scale = if comptime!(blueprint.weights) {
                 params::<T>(bound.source, row, step, blueprint)
                     .scale
@@ -198,7 +198,7 @@ pub(super) fn sum_up_runs<T: Types>(
             tensor[pair] = Vector::new(products);
             tensor[pair + 1] = Vector::new(gradients);
         }
-        run += comptime!((team.members / finders.members) as usize);
+        run += comptime!((team.size / finders.size) as usize);
     }
     let mut mine = Moments::<T::A, T::N> {
         count: T::A::new(0.0),

@@ -24,13 +24,13 @@ pub(super) struct Row<A: Float, N: Size> {
     pub(super) output: usize,
     /// First lane whose row is not in the vector before this one.
     pub(super) first_lane: usize,
-    pub(super) exists: bool,
+    pub(super) in_bounds: bool,
 }
 
 #[cube]
 impl<A: Float, N: Size> Row<A, N> {
     /// Row advanced by a number of output elements.
-    pub(super) fn further(&self, elements: usize) -> Row<A, N> {
+    pub(super) fn offset_by(&self, elements: usize) -> Row<A, N> {
         Row::<A, N> {
             correction: Correction::<A, N> {
                 constant: self.correction.constant,
@@ -38,7 +38,7 @@ impl<A: Float, N: Size> Row<A, N> {
             },
             output: self.output + elements,
             first_lane: self.first_lane,
-            exists: self.exists,
+            in_bounds: self.in_bounds,
         }
     }
 }
@@ -72,17 +72,17 @@ pub(super) fn pass_steps<T: Types>(
     partition: &Partition,
     #[comptime] blueprint: BackwardBlueprint,
 ) {
-    let members = comptime!(blueprint.team.members as usize);
+    let size = comptime!(blueprint.team.size as usize);
     let ahead = comptime!(blueprint.loads_in_flight);
     let mut done = 0usize;
     if comptime!(ahead > 1) {
         while done + comptime!(ahead - 1) < share.count {
-            let begin = share.begin + done * members;
+            let begin = share.begin + done * size;
             // Issues the loads before any store, since loads must not be reordered across stores.
             let mut several = Sequence::<Sequence<Step<T::A, T::N>>>::new();
             #[unroll]
             for j in 0..ahead {
-                let step = begin + j * members;
+                let step = begin + j * size;
                 several.push(read_steps::<T>(
                     bound.source,
                     &rows_per_unit.sources,
@@ -92,7 +92,7 @@ pub(super) fn pass_steps<T: Types>(
             }
             #[unroll]
             for j in 0..ahead {
-                let step = begin + j * members;
+                let step = begin + j * size;
                 let reads = several.index(j);
                 pass_step::<T>(reads, rows_per_unit, step, part, bound, partition, blueprint);
             }
@@ -100,7 +100,7 @@ pub(super) fn pass_steps<T: Types>(
         }
     }
     for i in done..share.count {
-        let step = share.begin + i * members;
+        let step = share.begin + i * size;
         let reads = read_steps::<T>(bound.source, &rows_per_unit.sources, step, blueprint);
         pass_step::<T>(&reads, rows_per_unit, step, part, bound, partition, blueprint);
     }
@@ -163,7 +163,7 @@ pub(super) fn write_step<T: Types>(
         let mut gradients = zero;
         #[unroll]
         for r in 0..blueprint.rows_per_unit {
-            if rows_per_unit.rows.index(r).exists {
+            if rows_per_unit.rows.index(r).in_bounds {
                 let sums = write_row_step::<T>(reads, rows_per_unit, r, shared, step, bound, blueprint);
                 products += sums.products;
                 gradients += sums.gradients;

@@ -29,7 +29,7 @@ pub(super) fn sum_up<T: Types>(
     scalars: &Scalars,
     #[comptime] blueprint: BackwardBlueprint,
 ) -> Sequence<Moments<T::A, T::N>> {
-    let stride = comptime!(blueprint.team.members as usize);
+    let stride = comptime!(blueprint.team.size as usize);
     let rows_per_unit = comptime!(blueprint.rows_per_unit);
     // Rows of the unit also add loads in flight.
     let unroll = comptime!((UNROLL / rows_per_unit).max(1));
@@ -135,7 +135,7 @@ fn add_steps<T: Types>(
     scalars: &Scalars,
     #[comptime] blueprint: BackwardBlueprint,
 ) {
-    let stride = comptime!(blueprint.team.members as usize);
+    let stride = comptime!(blueprint.team.size as usize);
     #[unroll]
     for j in 0..count {
         let zero = 0usize.runtime();
@@ -225,7 +225,7 @@ pub(super) fn sum_up_staged<T: Types>(
     #[unroll]
     for i in 0..comptime!(blueprint.staged_vectors()) {
         if has_step(i, share, blueprint.team) {
-            let step = share.begin + i * comptime!(blueprint.team.members as usize);
+            let step = share.begin + i * comptime!(blueprint.team.size as usize);
             let params = staged_params::<T>(scale, source, row, i, step, blueprint);
             let read = staged.get(i);
             let element = element::<T>(&read, source, row, &params, step, scalars, blueprint);
@@ -300,10 +300,10 @@ fn sum_up_in_order<T: Types>(
     let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
     let mut plain = zero;
     let mut products = zero;
-    let members = comptime!(blueprint.team.members as usize);
-    for i in 0..partition.steps_per_split.div_ceil(members) {
+    let size = comptime!(blueprint.team.size as usize);
+    for i in 0..partition.steps_per_split.div_ceil(size) {
         if i < share.count {
-            let step = share.begin + i * members;
+            let step = share.begin + i * size;
             let params = params::<T>(source, row, step, blueprint);
             let read = read_step::<T, T::A>(source, row, step, blueprint);
             let element = element::<T>(&read, source, row, &params, step, scalars, blueprint);

@@ -132,7 +132,7 @@ pub(super) fn backward_tile<T: Types, W: Size>(
 ) {
     let team = comptime!(blueprint.team);
     let first = item(round, partition, team);
-    if first.exists {
+    if first.in_bounds {
         let share = my_share(first.part, partition, team);
         let rows = find_rows::<T>(bound.source, round, partition, blueprint);
         let found = if comptime!(blueprint.reduces && !blueprint.split) {
@@ -263,7 +263,7 @@ pub(super) fn sum_up_tile<T: Types, W: Size>(
 ) {
     let team = comptime!(blueprint.team);
     let first = item(round, partition, team);
-    if first.exists {
+    if first.in_bounds {
         let share = my_share(first.part, partition, team);
         let rows = find_rows::<T>(source, round, partition, blueprint);
         let found = sum_up::<T>(source, &rows, &share, scalars, blueprint);

@@ -455,9 +455,9 @@ impl Backward<'_> {
             [None, None] => return Ok(()),
         };
         let address = address_type(self.client, [], partials.elements.max(*elements))?;
-        let [columns, members, _] = reduce.cube_dim;
+        let [columns, size, _] = reduce.cube_dim;
         let shape = ParamReduceShape {
-            members: members as usize,
+            size: size as usize,
             columns: columns as usize,
             blocked: self.hardware.cpu_cores.is_some(),
             element_dims: partials.access.row.len(),
@@ -478,7 +478,7 @@ impl Backward<'_> {
             param_reduce::launch_unchecked(
                 self.client,
                 CubeCount::Static(x, y, z),
-                CubeDim::new_2d(columns, members),
+                CubeDim::new_2d(columns, size),
                 address,
                 *vector,
                 arg(left, &partials.access),

@@ -26,7 +26,7 @@ pub(crate) fn merge_units<A: Float>(
 ) -> Moments<A, One> {
     let has_planes = comptime!(team.plane_size > 0);
     let plane = comptime!(team.plane_size.max(1));
-    let rows = comptime!((team.members / plane) as usize);
+    let rows = comptime!((team.size / plane) as usize);
     let part = if has_planes {
         plane::merge_units::<A>(mine, team)
     } else {
@@ -34,6 +34,6 @@ pub(crate) fn merge_units<A: Float>(
     };
     let row = (UNIT_POS / plane) as usize;
     let lane = UNIT_POS % plane;
-    let brings = lane == 0;
-    merge_rows::<A, One>(&part, row, 0usize.runtime(), brings, rows, 1usize, team)
+    let is_leader = lane == 0;
+    merge_rows::<A, One>(&part, row, 0usize.runtime(), is_leader, rows, 1usize, team)
 }

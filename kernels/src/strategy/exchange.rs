@@ -12,21 +12,21 @@ const SERIAL: usize = 8;
 
 /// Merges the parts of each column. Every unit gets the result of its own column.
 ///
-/// All units of a cube call this: it contains barriers. Units with `brings` write their part to
+/// All units of a cube call this: it contains barriers. Units with `is_leader` write their part to
 /// `row`; each slot of the table has one writer.
 #[cube]
 pub(crate) fn merge_rows<A: Float, N: Size>(
     mine: &Moments<A, N>,
     row: usize,
     column: usize,
-    brings: bool,
+    is_leader: bool,
     #[comptime] rows: usize,
     #[comptime] columns: usize,
     #[comptime] team: Team,
 ) -> Moments<A, N> {
     let mut table = Table::<A, N>::new(comptime!(rows * columns), team.merge);
     let slot = row * columns + column;
-    if brings {
+    if is_leader {
         table.write(slot, mine, team.merge);
     }
     sync_cube();
@@ -36,7 +36,7 @@ pub(crate) fn merge_rows<A: Float, N: Size>(
     #[unroll]
     for round in 0..rounds {
         let half = comptime!(rows >> (round + 1));
-        if brings && row < half {
+        if is_leader && row < half {
             let own = table.read(slot, team.merge);
             let other = table.read(slot + comptime!(half * columns), team.merge);
             let both = merge::<A, N>(&own, &other, team);

@@ -94,7 +94,7 @@ pub(crate) fn combine<A: Float, P: Float>(
             count = both.count;
             mean = both.mean;
             m2 = both.m2;
-            place += comptime!(team.members as usize);
+            place += comptime!(team.size as usize);
         }
         let mine = Moments::<A, One> { count, mean, m2 };
         let all = merge_reduced::<A, One>(&mine, team);

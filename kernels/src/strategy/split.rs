@@ -138,7 +138,7 @@ pub(crate) fn merge_parts<A: Float, N: Size, W: Size>(
         count = both.count;
         mean = both.mean;
         squares = both.m2;
-        part += comptime!(team.members as usize);
+        part += comptime!(team.size as usize);
     }
     if comptime!(team.lanes == Vectorization::Parallel) {
         let folded = Moments::<A, One> {

@@ -346,7 +346,7 @@ pub fn plan_backward(
         cut.staged_columns,
         Staging::Shared(_) | Staging::Mixed { .. }
     );
-    let is_crowded = cut.team.members >= CROWDED && !problem.dtype.is_half();
+    let is_crowded = cut.team.size >= CROWDED && !problem.dtype.is_half();
     let narrowings = match holds_many && is_crowded {
         true if row_buffering(problem, &cut, wish) == RowBuffering::Reload => 2,
         _ => 1,
@@ -373,7 +373,7 @@ pub fn plan_backward(
         });
         // The same units with more vectors each, if nothing is staged.
         let has_more = cut.team.level == Level::Cube && !problem.column_sums.any();
-        let choice = of_units(choice, has_more.then_some(cut.team.members));
+        let choice = of_units(choice, has_more.then_some(cut.team.size));
         let narrow_cut = grid::cut(&task, narrow, hardware, choice, rows_per_unit)?;
         // Narrow vectors may be too many to stage.
         if !holds_many || narrow_cut.staged_columns != Staging::Reload {
@@ -544,7 +544,7 @@ fn units_of_runs(problem: &BackwardProblem, cut: &Cut) -> Option<u32> {
     let units = (runs as u32).saturating_mul(cut.team.plane_size);
     let units = units.max(LEAST_UNITS_OF_RUNS);
     let has_more = cut.team.level == Level::Cube && cut.team.plane_size > 0;
-    (has_more && units < cut.team.members).then_some(units)
+    (has_more && units < cut.team.size).then_some(units)
 }
 
 /// Steps of a segment of `columns` columns if a unit or plane may sum each of the `runs` segments
@@ -571,14 +571,12 @@ fn run_of(cut: &Cut, columns: usize, runs: usize) -> Option<usize> {
 
 /// True if vectors of `lanes` lanes occupy all units evenly.
 fn fills(problem: &BackwardProblem, cut: &Cut, lanes: usize) -> bool {
-    problem
-        .cols
-        .is_multiple_of(lanes * cut.team.members as usize)
+    problem.cols.is_multiple_of(lanes * cut.team.size as usize)
 }
 
 /// True if units of a cube reload a row in several steps each.
 fn is_long(cut: &Cut) -> bool {
-    let members = cut.team.members as usize;
+    let members = cut.team.size as usize;
     cut.team.level == Level::Cube && cut.grid.steps.div_ceil(members) >= LONG_STEPS
 }
 
@@ -600,7 +598,7 @@ fn row_buffering(
     let sums = in_registers * of_vector * problem.column_sums.count();
     let sums = sums * problem.dtype.accumulation().size() / 4;
     let row = 2 * columns * problem.dtype.size() / 4;
-    let units = (cut.team.members * cut.team.columns) as usize;
+    let units = (cut.team.size * cut.team.columns) as usize;
     let fits = |numbers: usize| numbers * units <= STAGED_OF_CUBE;
     // Two sums leave no registers for the next row. 4,096 columns, f32, H200, with prefetch vs.
     // without: ratio 1.05 to 1.1.
@@ -632,7 +630,7 @@ fn row_buffering(
 /// True if the converted values of an f16/bf16 row leave a unit no registers for computation.
 fn is_wide(problem: &BackwardProblem, cut: &Cut) -> bool {
     let columns = cut.staged_columns.vectors().unwrap_or(0) * cut.team.vector;
-    let is_crowded = cut.team.members >= CROWDED;
+    let is_crowded = cut.team.size >= CROWDED;
     problem.dtype.is_half() && (is_crowded || columns > COLUMNS_IN_FLIGHT)
 }
 
@@ -651,16 +649,16 @@ fn staged_scale(problem: &BackwardProblem, cut: &Cut, hardware: &Hardware) -> St
         .places();
     let accumulation = problem.dtype.accumulation().size();
     let columns = sums * accumulation + vectors * problem.param_dtype.size();
-    let units = cut.team.members as usize;
+    let units = cut.team.size as usize;
     let slots = units / cut.team.plane_size.max(1) as usize;
     let merged = footprint::merged_bytes(slots, 1, Merge::Sums, false, accumulation, hardware);
     let merged = merged.max(units * heuristic::MERGED_OF_UNIT * accumulation);
     // Two buffers of two tensors, and the scale as a fifth. An f32 scale of f16/bf16 rows is larger
     // than that.
     let numbers = 5 * vectors * cut.team.vector * problem.dtype.size() / 4;
-    let has_room = cut.team.members < CROWDED
+    let has_room = cut.team.size < CROWDED
         && problem.param_dtype.size() <= problem.dtype.size()
-        && numbers * cut.team.members as usize <= ROWS_AND_SCALE;
+        && numbers * cut.team.size as usize <= ROWS_AND_SCALE;
     match units * cut.team.vector * columns + merged <= hardware.max_shared_memory {
         _ if has_room => Staging::Registers(vectors),
         true => Staging::Shared(vectors),

@@ -194,7 +194,7 @@ pub struct Team {
     /// Lanes of a vector.
     pub vector: usize,
     /// Units of a team.
-    pub members: u32,
+    pub size: u32,
     /// Teams per cube along x if lanes run along the kept axis.
     pub columns: u32,
     /// Units of a plane if plane operations are used, else 0.

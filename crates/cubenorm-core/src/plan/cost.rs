@@ -43,7 +43,7 @@ pub(super) fn cost(outline: &Outline, hardware: &Hardware) -> f64 {
     };
     let traffic = outline.reads as f64 * (1.0 + again + staged) + outline.writes as f64;
 
-    let members = team.members as usize;
+    let members = team.size as usize;
     let per_unit = grid.steps_per_split.div_ceil(members).max(1);
     // Units without work in the last step wait for the others.
     let idle = (per_unit * members) as f64 / grid.steps_per_split.max(1) as f64;

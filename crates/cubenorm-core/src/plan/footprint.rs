@@ -493,14 +493,14 @@ fn merge_table(team: &Team, merge: Merge, accumulation: usize) -> SharedMemory {
         Level::Unit | Level::Plane => SharedMemory::NONE,
         // The planes of a cube merge their own results first.
         Level::Cube => table(
-            (team.members / team.plane_size.max(1)) as usize,
+            (team.size / team.plane_size.max(1)) as usize,
             1,
             merge,
             accumulation,
         ),
-        Level::Perpendicular if team.members == 1 => SharedMemory::NONE,
+        Level::Perpendicular if team.size == 1 => SharedMemory::NONE,
         Level::Perpendicular => {
-            let slots = (team.members * team.columns) as usize;
+            let slots = (team.size * team.columns) as usize;
             table(slots, team.vector, merge, accumulation)
         }
     }
@@ -550,7 +550,7 @@ pub(super) fn merged_bytes(
 /// The staging slots of the units in shared memory.
 fn cells(staging: Staging, team: &Team, element: usize) -> SharedMemory {
     let (_, shared) = staging.places();
-    SharedMemory::of(shared * team.members as usize * team.vector * element)
+    SharedMemory::of(shared * team.size as usize * team.vector * element)
 }
 
 /// Shared memory of the kernel that normalizes.
@@ -589,13 +589,13 @@ fn backward_memory(blueprint: &BackwardBlueprint, problem: &BackwardProblem) -> 
         Vectorization::Perpendicular => 1,
     };
     let (_, shared) = blueprint.staged_columns.times(kinds).places();
-    let sums = SharedMemory::of(shared * team.members as usize * lanes * accumulation);
+    let sums = SharedMemory::of(shared * team.size as usize * lanes * accumulation);
     let scale = cells(blueprint.staged_scale, team, problem.param_dtype.size());
     let written = match blueprint.staged_columns != Staging::Reload
         && team.lanes == Vectorization::Perpendicular
     {
         true => {
-            let units = (team.members * team.columns) as usize;
+            let units = (team.size * team.columns) as usize;
             SharedMemory::of(blueprint.staged_vectors() * units * accumulation)
         }
         false => SharedMemory::NONE,

@@ -38,7 +38,7 @@ impl Grid {
     /// Teams of the launch, including idle ones.
     pub fn teams(&self, team: &Team) -> usize {
         let units: u32 = self.cube_dim.iter().product();
-        (self.cube_count / team.cluster_size) as usize * (units / team.members) as usize
+        (self.cube_count / team.cluster_size) as usize * (units / team.size) as usize
     }
 
     pub(super) fn describe(&self, team: &Team) -> String {
@@ -221,7 +221,7 @@ pub(super) fn cut(
             level,
             lanes,
             vector,
-            members,
+            size: members,
             columns: match level {
                 Level::Perpendicular => cube_dim[0],
                 _ => 1,

@@ -53,7 +53,7 @@ impl Spread<'_> {
 
     fn teams(&self) -> usize {
         let units: usize = self.grid.cube_dim.iter().map(|&it| it as usize).product();
-        let of_cube = units / self.team.members as usize;
+        let of_cube = units / self.team.size as usize;
         self.grid.cube_count as usize / self.team.cluster_size as usize * of_cube
     }
 
@@ -124,7 +124,7 @@ impl Spread<'_> {
             first = part * self.grid.steps_per_split;
             end = (first + self.grid.steps_per_split).min(self.grid.steps);
         }
-        let members = self.team.members as usize;
+        let members = self.team.size as usize;
         let begin = first + member;
         match self.team.exact_vectors {
             Some(count) => (begin, count),
@@ -141,7 +141,7 @@ impl Spread<'_> {
             true => grid.splits,
             false => 1,
         };
-        let members = self.team.members as usize;
+        let members = self.team.size as usize;
         let mut seen = vec![0u8; grid.steps];
         let mut all = Vec::new();
         for part in 0..parts {

@@ -47,10 +47,10 @@ pub(in crate::plan) fn narrow_vector(cut: &Cut, task: &Task, hardware: &Hardware
         }
         // Units of a plane have at most two vectors of a short row.
         None => {
-            let of_two = 2 * cut.team.members as usize;
+            let of_two = 2 * cut.team.size as usize;
             let is_short = cut.team.level == Level::Plane && cut.grid.steps <= of_two;
             let is_full = matches!(cut.staging, Staging::Mixed { .. })
-                && cut.team.members >= FULL_CUBE
+                && cut.team.size >= FULL_CUBE
                 && cut.team.merge.takes_means();
             let is_tall = task.reduces
                 && cut.team.level == Level::Perpendicular
