@@ -123,7 +123,7 @@ pub(crate) fn apply<T: Types>(
     #[comptime] blueprint: Blueprint,
 ) {
     let kind = comptime!(blueprint.statistics);
-    let normalized = if comptime!(kind == StatisticsKind::Given) {
+    let normalized = if comptime!(kind == StatisticsKind::Provided) {
         (value - affine.mean) * affine.rstd
     } else {
         let centered = if comptime!(kind.reduces_mean()) {

@@ -110,7 +110,7 @@ impl Case {
             tensor.as_ref().map(|t| fill(t, &random(salt, offset)))
         };
         let (mean, variance) = match &desc.statistics {
-            Statistics::Given { mean, variance } => (
+            Statistics::Provided { mean, variance } => (
                 Some(fill(mean, &random(4, 0.0))),
                 Some(fill(variance, &random(5, 1.0))),
             ),
@@ -319,7 +319,7 @@ impl Case {
         (0..scaled.len())
             .map(|i| {
                 let given = match self.desc.statistics {
-                    Statistics::Given { .. } => expected.mean[i].abs(),
+                    Statistics::Provided { .. } => expected.mean[i].abs(),
                     _ => 0.0,
                 };
                 // Scales are at most 1.5.

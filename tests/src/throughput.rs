@@ -255,7 +255,7 @@ impl Norm {
         let statistics = match of_maps {
             OfMaps::BatchNormGiven
             | OfMaps::BatchNormGivenChannelsLast
-            | OfMaps::BatchNormGivenPadded => Statistics::Given {
+            | OfMaps::BatchNormGivenPadded => Statistics::Provided {
                 mean: param.clone(),
                 variance: param.clone(),
             },
@@ -343,7 +343,7 @@ impl<'a> Problem<'a> {
             row(result.of(knobs, is_analytic, tuned));
         }
 
-        if self.is_given() {
+        if self.is_provided() {
             return;
         }
         let desc = &self.backward;
@@ -365,12 +365,12 @@ impl<'a> Problem<'a> {
     }
 
     fn forward_tensors(&self) -> ForwardTensors {
-        let is_given = self.is_given();
+        let is_provided = self.is_provided();
         ForwardTensors {
             scale: Some(self.param.clone()),
             bias: self.forward.bias.as_ref().map(|_| self.param.clone()),
-            mean: is_given.then(|| self.param.clone()),
-            variance: is_given.then(|| self.param.clone()),
+            mean: is_provided.then(|| self.param.clone()),
+            variance: is_provided.then(|| self.param.clone()),
             ..ForwardTensors::new(self.input.clone())
         }
     }
@@ -386,8 +386,8 @@ impl<'a> Problem<'a> {
         }
     }
 
-    fn is_given(&self) -> bool {
-        matches!(self.forward.statistics, Statistics::Given { .. })
+    fn is_provided(&self) -> bool {
+        matches!(self.forward.statistics, Statistics::Provided { .. })
     }
 
     /// The median time of a run.

@@ -92,7 +92,7 @@ fn every_statistic_and_place_of_epsilon_is_differentiated() {
 fn given_statistics_are_constants() {
     for device in devices() {
         let param = |shape: &[usize]| TensorDesc::contiguous(shape, DType::F32);
-        let given = Statistics::Given {
+        let given = Statistics::Provided {
             mean: param(&[6, 1]),
             variance: param(&[6, 1]),
         };

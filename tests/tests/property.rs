@@ -91,7 +91,7 @@ fn desc(dtypes: Vec<DType>) -> impl Strategy<Value = NormDesc> {
     (shape(), dtype, any::<[bool; 2]>()).prop_flat_map(move |(shape, dtype, wide)| {
         let [params, given] = wide.map(|wide| if wide { dtype.accumulation() } else { dtype });
         let of_given = (broadcast(shape.clone()), broadcast(shape.clone())).prop_map(
-            move |(mean, variance)| Statistics::Given {
+            move |(mean, variance)| Statistics::Provided {
                 mean: TensorDesc::contiguous(mean, given),
                 variance: TensorDesc::contiguous(variance, given),
             },
@@ -133,7 +133,7 @@ fn desc(dtypes: Vec<DType>) -> impl Strategy<Value = NormDesc> {
             let tensor = |layout| TensorDesc::new(layout, dtype);
             let written = written.filter(|written| match statistics {
                 Statistics::MeanVariance | Statistics::MeanSquare => true,
-                Statistics::Given { .. } | Statistics::None => false,
+                Statistics::Provided { .. } | Statistics::None => false,
                 _ => *written == WrittenStatistics::MeanRstd,
             });
             let mut desc = NormDesc::new(tensor(input), axes, statistics)
@@ -170,7 +170,7 @@ fn gradient(dtypes: Vec<DType>) -> impl Strategy<Value = BackwardDesc> {
             Epsilon::AddedToDeviation(epsilon) => Epsilon::AddedToDeviation(epsilon.max(1e-1)),
         };
         // What is given is kept by row: the axes are those that it repeats along.
-        if let Statistics::Given { mean, variance } = &norm.statistics {
+        if let Statistics::Provided { mean, variance } = &norm.statistics {
             let rank = norm.input.shape().len();
             let repeats = |tensor: &TensorDesc, dim: usize| {
                 let shape = tensor.shape();

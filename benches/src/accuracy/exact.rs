@@ -175,7 +175,7 @@ mod tests {
                 Op::MeanVarianceNorm => (vec![0, 1, 2, 3], Statistics::MeanVariance),
                 Op::BatchNorm => (
                     vec![0, 2, 3],
-                    Statistics::Given {
+                    Statistics::Provided {
                         mean: parameter(),
                         variance: parameter(),
                     },

@@ -190,12 +190,12 @@ impl Call {
         let set = self.set();
         let norm = &self.described.norm;
         let given = |desc: bool, which: usize| desc.then(|| self.params[which].clone());
-        let is_given = matches!(norm.statistics, Statistics::Given { .. });
+        let is_provided = matches!(norm.statistics, Statistics::Provided { .. });
         ForwardTensors {
             scale: given(norm.scale.is_some(), 0),
             bias: given(norm.bias.is_some(), 1),
-            mean: given(is_given, 1),
-            variance: given(is_given, 0),
+            mean: given(is_provided, 1),
+            variance: given(is_provided, 0),
             output: Some(set.result.clone()),
             ..ForwardTensors::new(set.input.clone())
         }

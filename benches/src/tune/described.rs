@@ -245,7 +245,7 @@ fn desc(problem: &Problem, dtype: DType) -> NormDesc {
     let param = TensorDesc::contiguous(params, dtype);
     let statistics = match problem.op {
         Op::RmsNorm => Statistics::MeanSquare,
-        _ if problem.is_inference() => Statistics::Given {
+        _ if problem.is_inference() => Statistics::Provided {
             mean: param.clone(),
             variance: param.clone(),
         },

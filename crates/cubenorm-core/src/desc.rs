@@ -28,7 +28,7 @@ pub enum Statistics {
     None,
     /// Provided mean and variance, each broadcast to the input, as in batch norm at inference.
     /// Nothing is reduced, so the axes are ignored.
-    Given {
+    Provided {
         /// The means.
         mean: TensorDesc,
         /// The variances.
@@ -243,7 +243,7 @@ impl NormDesc {
     /// The provided mean and variance; `None` if they are computed.
     pub fn given(&self) -> [Option<&TensorDesc>; 2] {
         match &self.statistics {
-            Statistics::Given { mean, variance } => [Some(mean), Some(variance)],
+            Statistics::Provided { mean, variance } => [Some(mean), Some(variance)],
             _ => [None, None],
         }
     }

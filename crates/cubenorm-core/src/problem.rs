@@ -3,7 +3,7 @@ use crate::{
     TensorDesc, WrittenStatistics,
 };
 
-/// The statistics to reduce, without the tensors of [`Statistics::Given`].
+/// The statistics to reduce, without the tensors of [`Statistics::Provided`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StatisticsKind {
     /// See [`Statistics::MeanVariance`].
@@ -18,8 +18,8 @@ pub enum StatisticsKind {
     L2Norm,
     /// See [`Statistics::None`].
     None,
-    /// See [`Statistics::Given`].
-    Given,
+    /// See [`Statistics::Provided`].
+    Provided,
 }
 
 impl StatisticsKind {
@@ -32,7 +32,7 @@ impl StatisticsKind {
             Statistics::L1Norm => Self::L1Norm,
             Statistics::L2Norm => Self::L2Norm,
             Statistics::None => Self::None,
-            Statistics::Given { .. } => Self::Given,
+            Statistics::Provided { .. } => Self::Provided,
         }
     }
 
@@ -61,7 +61,7 @@ impl StatisticsKind {
             Self::Mean => Merge::Means,
             Self::L1Norm => Merge::Scaled { squares: false },
             Self::L2Norm => Merge::Scaled { squares: true },
-            Self::MeanSquare | Self::None | Self::Given => Merge::Sum,
+            Self::MeanSquare | Self::None | Self::Provided => Merge::Sum,
         }
     }
 
@@ -168,7 +168,7 @@ pub struct NormProblem {
     /// Dtype of scale and bias.
     pub param_dtype: DType,
     /// Dtype of provided statistics.
-    pub given_dtype: DType,
+    pub provided_dtype: DType,
     /// The statistics to reduce.
     pub statistics: StatisticsKind,
     /// The constant added to the variance or deviation.
@@ -263,7 +263,7 @@ impl NormDesc {
         if !epsilon.is_finite() || epsilon < 0.0 {
             return Err(NormError::Epsilon { epsilon });
         }
-        let [param_dtype, given_dtype] = [
+        let [param_dtype, provided_dtype] = [
             self.shared_dtype([("scale", self.scale.as_ref()), ("bias", self.bias.as_ref())])?,
             self.shared_dtype(["mean", "variance"].into_iter().zip(self.given()))?,
         ];
@@ -285,7 +285,7 @@ impl NormDesc {
         let scale = broadcast(self.scale.as_ref(), "scale")?;
         let bias = broadcast(self.bias.as_ref(), "bias")?;
         let (mean, variance) = match &self.statistics {
-            Statistics::Given { mean, variance } => (
+            Statistics::Provided { mean, variance } => (
                 broadcast(Some(mean), "mean")?,
                 broadcast(Some(variance), "variance")?,
             ),
@@ -327,7 +327,7 @@ impl NormDesc {
             segments: segments.map_or(1, |segments| segments.count),
             dtype: input.dtype,
             param_dtype,
-            given_dtype,
+            provided_dtype,
             statistics: kind,
             epsilon: self.epsilon,
             activation: self.activation,

@@ -451,7 +451,7 @@ fn core_keeps_parameters_of_few_channels() {
             true => TensorDesc::contiguous([pixels, 1], DType::F32),
             false => TensorDesc::contiguous([channels], DType::F32),
         };
-        let statistics = Statistics::Given {
+        let statistics = Statistics::Provided {
             mean: param.clone(),
             variance: param,
         };
@@ -517,7 +517,7 @@ fn reloaded_rows_have_several_loads_in_flight() {
         (1, 1)
     );
     let channel = TensorDesc::contiguous([1, 64, 1, 1], DType::F32);
-    let given = Statistics::Given {
+    let given = Statistics::Provided {
         mean: channel.clone(),
         variance: channel,
     };
@@ -561,7 +561,7 @@ fn unreduced_rows_are_split_in_one_launch() {
     let cubes = |images: usize, statistics: bool| {
         let input = TensorDesc::contiguous([images, 2048, 7, 7], DType::F32);
         let channel = TensorDesc::contiguous([1, 2048, 1, 1], DType::F32);
-        let given = Statistics::Given {
+        let given = Statistics::Provided {
             mean: channel.clone(),
             variance: channel,
         };
@@ -1444,7 +1444,7 @@ fn core_sums_short_f16_rows_as_one_block() {
     let one = TensorDesc::contiguous([768], DType::F16);
     let [mean, variance] = [one.clone(), one];
     assert!(!one_block(
-        Statistics::Given { mean, variance },
+        Statistics::Provided { mean, variance },
         768,
         DType::F16
     ));
@@ -1657,7 +1657,7 @@ fn provided_deviations_computed_once_per_channel() {
         let channel = TensorDesc::contiguous([channels, 1], DType::F32);
         let [mean, variance] = [channel.clone(), channel];
         let input = TensorDesc::new(layout, dtype);
-        let desc = NormDesc::new(input, [0, 2], Statistics::Given { mean, variance });
+        let desc = NormDesc::new(input, [0, 2], Statistics::Provided { mean, variance });
         let problem = problem_on(&desc, hardware, StrategyChoice::Inferred).unwrap();
         let plan = plan_forward(&problem, hardware, StrategyChoice::Inferred).unwrap();
         (problem.rows, plan.blueprint.rows_per_unit)
@@ -1837,7 +1837,7 @@ fn cpu_prefetches_next_row() {
     ));
     // Rows that are read once keep memory busy.
     let pair = || TensorDesc::contiguous([64, 1], DType::F32);
-    let given = Statistics::Given {
+    let given = Statistics::Provided {
         mean: pair(),
         variance: pair(),
     };
@@ -2074,7 +2074,7 @@ fn nontemporal_rows_are_processed_singly() {
     };
     let plan = |pixels: usize, channels: usize| {
         let of_channels = || TensorDesc::contiguous([1, channels], DType::F32);
-        let given = Statistics::Given {
+        let given = Statistics::Provided {
             mean: of_channels(),
             variance: of_channels(),
         };

@@ -76,7 +76,7 @@ fn invalid_descriptions_have_exact_messages() {
         "bias has dtype f16: expected f32 like scale, as the input has dtype f16"
     );
     let given = |mean, variance| NormDesc {
-        statistics: Statistics::Given {
+        statistics: Statistics::Provided {
             mean: TensorDesc::contiguous([3], mean),
             variance: TensorDesc::contiguous([3], variance),
         },
@@ -90,7 +90,7 @@ fn invalid_descriptions_have_exact_messages() {
     let wide = given(DType::F32, DType::F32).with_scale(scale).problem();
     let wide = wide.unwrap();
     assert_eq!(
-        [wide.param_dtype, wide.given_dtype],
+        [wide.param_dtype, wide.provided_dtype],
         [DType::F16, DType::F32]
     );
     for (epsilon, text) in [
@@ -181,7 +181,7 @@ fn provided_statistics_use_evenly_strided_columns() {
     let desc = NormDesc::new(
         f32([8, 3, 4, 5]),
         [],
-        Statistics::Given {
+        Statistics::Provided {
             mean: channel.clone(),
             variance: channel,
         },
@@ -231,7 +231,7 @@ fn blend_uses_widest_dtype() {
 fn overlapping_rows_have_no_padding() {
     let given = |strides: [usize; 2]| {
         let rows = f32([4, 1]);
-        let statistics = Statistics::Given {
+        let statistics = Statistics::Provided {
             mean: rows.clone(),
             variance: rows,
         };

@@ -280,7 +280,7 @@ impl Normalize {
         epsilon: Epsilon,
         output: &View,
     ) -> Self {
-        let statistics = Statistics::Given {
+        let statistics = Statistics::Provided {
             mean: mean.desc.clone(),
             variance: variance.desc.clone(),
         };

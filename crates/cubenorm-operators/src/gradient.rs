@@ -102,7 +102,10 @@ impl<'a> WayBack<'a> {
     fn build(mut self) -> Result<Program, OperatorError> {
         let norm = self.norm;
         let desc = &norm.desc;
-        let is_reduced = !matches!(desc.statistics, Statistics::None | Statistics::Given { .. });
+        let is_reduced = !matches!(
+            desc.statistics,
+            Statistics::None | Statistics::Provided { .. }
+        );
         // The bias only matters for the slope of an activation and for the statistics.
         let reads_bias = is_reduced || desc.activation != Activation::Identity;
         let bias = norm.bias.filter(|_| reads_bias);
@@ -291,7 +294,7 @@ impl<'a> WayBack<'a> {
         let desc = &norm.desc;
         let (mean, variance) = match &desc.statistics {
             Statistics::None => return Ok(None),
-            Statistics::Given { mean, variance } => (mean, variance),
+            Statistics::Provided { mean, variance } => (mean, variance),
             _ => return self.normalized().map(Some),
         };
         let view = |slot: Option<Slot>, desc: &TensorDesc| {

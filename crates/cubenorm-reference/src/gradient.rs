@@ -68,7 +68,7 @@ pub fn gradient(desc: &BackwardDesc, tensors: &BackwardTensors) -> Gradients {
         _ => None,
     };
     let (subtracts, divides) = match norm.statistics {
-        Statistics::MeanVariance | Statistics::Given { .. } => (true, true),
+        Statistics::MeanVariance | Statistics::Provided { .. } => (true, true),
         Statistics::Mean => (true, false),
         Statistics::MeanSquare | Statistics::L1Norm | Statistics::L2Norm => (false, true),
         Statistics::None => (false, false),
@@ -149,7 +149,7 @@ pub fn gradient(desc: &BackwardDesc, tensors: &BackwardTensors) -> Gradients {
         let along = element.normalized * product / length * more;
         match norm.statistics {
             Statistics::None => element.deep,
-            Statistics::Given { .. } => element.rstd * element.deep,
+            Statistics::Provided { .. } => element.rstd * element.deep,
             Statistics::Mean => element.deep - sum / length,
             Statistics::MeanVariance => element.rstd * (element.deep - sum / length - along),
             Statistics::MeanSquare => element.rstd * (element.deep - along),

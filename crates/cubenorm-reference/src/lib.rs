@@ -154,7 +154,7 @@ pub fn forward(desc: &NormDesc, tensors: &Tensors) -> Forward {
             Statistics::Mean | Statistics::None => (centers[row], 1.0),
             Statistics::L1Norm => (0.0, reciprocal_or_zero(magnitudes[row] * length)),
             Statistics::L2Norm => (0.0, reciprocal_or_zero((variances[row] * length).sqrt())),
-            Statistics::Given { mean, variance } => (
+            Statistics::Provided { mean, variance } => (
                 at("mean", &mean.layout, tensors.mean, &index),
                 reciprocal(at("variance", &variance.layout, tensors.variance, &index)),
             ),

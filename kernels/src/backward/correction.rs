@@ -94,7 +94,7 @@ pub(super) fn passed_back<A: Float, N: Size>(
     } else {
         match comptime!(blueprint.statistics) {
             StatisticsKind::None => element.deep,
-            StatisticsKind::Given => element.deep * element.rstd,
+            StatisticsKind::Provided => element.deep * element.rstd,
             StatisticsKind::Mean => element.deep - correction.constant,
             StatisticsKind::MeanVariance => {
                 let centered = element.deep - correction.constant;

@@ -283,8 +283,8 @@ pub(crate) fn element<T: Types>(
     let access = comptime!(blueprint.saved);
     let mean = param::<T::A, One, T::A, T::N>(&source.saved, &row.mean, step, access, lanes);
     let rstd = param::<T::A, One, T::A, T::N>(&source.saved, &row.rstd, step, access, lanes);
-    let takes_mean_off = comptime!(kind.reduces_mean() || kind == StatisticsKind::Given);
-    let divides = comptime!(kind.reduces_deviation() || kind == StatisticsKind::Given);
+    let takes_mean_off = comptime!(kind.reduces_mean() || kind == StatisticsKind::Provided);
+    let divides = comptime!(kind.reduces_deviation() || kind == StatisticsKind::Provided);
     let centered = if takes_mean_off { input - mean } else { input };
     let normalized = if divides { centered * rstd } else { centered };
     let has_scale = comptime!(blueprint.scale.is_some());

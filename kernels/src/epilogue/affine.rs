@@ -204,12 +204,12 @@ pub(crate) fn folded_row<A: Float, N: Size>(
     #[comptime] blueprint: Blueprint,
 ) -> FoldedRow<A, N> {
     let kind = comptime!(blueprint.statistics);
-    let is_given = comptime!(kind == StatisticsKind::Given);
+    let is_provided = comptime!(kind == StatisticsKind::Provided);
     let zero = Vector::<A, N>::new(A::new(0.0));
     let mut from = zero;
     let mut factor = Vector::<A, N>::new(A::new(1.0));
     let mut summand = zero;
-    if is_given {
+    if is_provided {
         from = row.mean.constant;
         factor = row.variance.constant;
     } else if comptime!(kind.reduces_deviation()) {

@@ -372,10 +372,10 @@ fn problem_dtypes(problem: &NormProblem) -> impl Iterator<Item = DType> {
     let NormProblem {
         dtype,
         param_dtype,
-        given_dtype,
+        provided_dtype,
         ..
     } = *problem;
-    [dtype, param_dtype, given_dtype, accumulation].into_iter()
+    [dtype, param_dtype, provided_dtype, accumulation].into_iter()
 }
 
 /// Arguments that kernels share. Macros, because the argument types depend on the types that a
@@ -433,7 +433,7 @@ impl<'a> Launch<'a> {
         tensors: &'a ForwardTensors,
         outputs: &'a ForwardOutputs,
     ) -> Result<Self, LaunchError> {
-        let (dtype, params, given) = (problem.dtype, problem.param_dtype, problem.given_dtype);
+        let (dtype, params, given) = (problem.dtype, problem.param_dtype, problem.provided_dtype);
         let sum = outputs.sum.as_ref().map(|sum| &sum.handle);
         let statistics = outputs.statistics.as_ref().map(|pairs| &pairs.handle);
         let bound = [
@@ -526,7 +526,7 @@ impl<'a> Launch<'a> {
                 memory_type(self.problem.dtype, Some(blueprint.input)),
                 memory_type(self.problem.param_dtype, blueprint.scale.or(blueprint.bias)),
                 memory_type(
-                    self.problem.given_dtype,
+                    self.problem.provided_dtype,
                     blueprint.mean.or(blueprint.variance),
                 ),
                 elem_type(self.problem.dtype.accumulation()),

@@ -170,7 +170,7 @@ pub fn check_forward(client: &Client, desc: &NormDesc) -> Result<(), Refusal> {
         let dtypes = [
             problem.dtype,
             problem.param_dtype,
-            problem.given_dtype,
+            problem.provided_dtype,
             problem.dtype.accumulation(),
         ];
         check_dtypes(client, dtypes.into_iter())?;
@@ -401,7 +401,7 @@ mod tests {
     fn refuses_kernels_with_too_many_bindings() {
         let mean = TensorDesc::contiguous([1, 768], DType::F32);
         let mut desc = with_params(layer_norm([64, 768]));
-        desc.statistics = Statistics::Given {
+        desc.statistics = Statistics::Provided {
             mean: mean.clone(),
             variance: mean,
         };

@@ -152,7 +152,7 @@ pub(crate) fn tune_forward(
         pass: "forward",
         statistics: problem.statistics,
         activation: problem.activation.kind(),
-        dtypes: vec![problem.dtype, problem.param_dtype, problem.given_dtype],
+        dtypes: vec![problem.dtype, problem.param_dtype, problem.provided_dtype],
         size: [problem.rows, problem.cols],
         team: analytic.blueprint.team,
         layout: layout(&analytic.blueprint),

@@ -21,7 +21,7 @@ fn every_dtype_agrees_with_the_reference_in_every_statistic() {
                 );
                 continue;
             }
-            let given = |dtype| Statistics::Given {
+            let given = |dtype| Statistics::Provided {
                 mean: TensorDesc::contiguous([6, 1], dtype),
                 variance: TensorDesc::contiguous([6, 1], dtype),
             };

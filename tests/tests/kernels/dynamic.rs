@@ -43,7 +43,7 @@ fn norms(dtype: DType) -> Vec<NormDesc> {
             .with_scale(contiguous(&[cols], dtype))
             .with_bias(contiguous(&[cols], dtype))
     };
-    let given = Statistics::Given {
+    let given = Statistics::Provided {
         mean: contiguous(&[6, 1], dtype),
         variance: contiguous(&[6, 1], dtype),
     };

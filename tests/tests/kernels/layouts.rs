@@ -382,7 +382,7 @@ fn statistics_may_be_given_in_any_shape() {
                 let desc = NormDesc::new(
                     TensorDesc::contiguous([2, 4, 6, 8], DType::F32),
                     [],
-                    Statistics::Given {
+                    Statistics::Provided {
                         mean: TensorDesc::contiguous(mean, DType::F32),
                         variance: TensorDesc::contiguous(variance, DType::F32),
                     },
@@ -454,7 +454,7 @@ fn rows_side_by_side_keep_the_statistics_they_are_given() {
             ([2048, 1], [1, 24]),
             ([1, 24], [1, 24]),
         ] {
-            let given = Statistics::Given {
+            let given = Statistics::Provided {
                 mean: param(mean),
                 variance: param(variance),
             };
@@ -479,7 +479,7 @@ fn parameters_are_kept_from_row_to_row() {
         {
             let param = TensorDesc::contiguous([cols], dtype);
             let input = TensorDesc::contiguous([517, cols], dtype);
-            let given = Statistics::Given {
+            let given = Statistics::Provided {
                 mean: param.clone(),
                 variance: param.clone(),
             };
@@ -548,9 +548,9 @@ fn gpu(device: &TestDevice) -> Hardware {
 }
 
 /// Batch norm of `[batch, channels, height, width]` by statistics that are given.
-fn by_given_statistics(input: TensorDesc) -> NormDesc {
+fn by_provided_statistics(input: TensorDesc) -> NormDesc {
     let channel = TensorDesc::contiguous([input.shape()[1], 1, 1], input.dtype);
-    let given = Statistics::Given {
+    let given = Statistics::Provided {
         mean: channel.clone(),
         variance: channel.clone(),
     };
@@ -576,7 +576,7 @@ fn channels_that_are_last_are_normalized_by_what_each_is_given() {
                     [2, channels, 5, 9],
                     [45 * channels, 1, 9 * channels, channels],
                 );
-                let desc = by_given_statistics(TensorDesc::new(layout.clone(), dtype));
+                let desc = by_provided_statistics(TensorDesc::new(layout.clone(), dtype));
                 check_all(&device, &Case::new(desc.clone(), 26));
                 if channels == 64 {
                     let with_residual = desc.with_residual(TensorDesc::new(layout, dtype));
@@ -601,7 +601,7 @@ fn rows_of_several_channels_are_scaled_by_each_of_them_where_nothing_is_reduced(
         let gpu = gpu(&device);
         for (shape, cols) in shapes {
             let input = TensorDesc::contiguous(shape, DType::F32);
-            let desc = by_given_statistics(input.clone());
+            let desc = by_provided_statistics(input.clone());
             let problem = problem_on(&desc, &gpu, Default::default()).unwrap();
             assert_eq!(problem.cols, cols, "{shape:?}");
             let plan = plan_forward(&problem, &gpu, StrategyChoice::Inferred).unwrap();
@@ -637,7 +637,7 @@ fn the_padding_of_lines_is_computed_along_where_nothing_is_reduced() {
         let gpu = gpu(&device);
         for (shape, strides, pays) in layouts {
             let layout = Layout::strided(shape, strides);
-            let case = Case::new(by_given_statistics(f32(layout.clone())), 25);
+            let case = Case::new(by_provided_statistics(f32(layout.clone())), 25);
             let padding = match layout.strides.iter().position(|&stride| stride == 8) {
                 Some(_) => 1,
                 None => 2,
@@ -658,7 +658,7 @@ fn the_padding_of_lines_is_computed_along_where_nothing_is_reduced() {
             }
         }
         // What is wrong is said of the tensor as it is.
-        let mut desc = by_given_statistics(f32(Layout::strided([2, 16, 7, 7], [896, 56, 8, 1])));
+        let mut desc = by_provided_statistics(f32(Layout::strided([2, 16, 7, 7], [896, 56, 8, 1])));
         desc.bias = Some(f32(Layout::contiguous([15, 1, 1])));
         let case = Case::new(desc, 25);
         let tensors = case.tensors_with_padding(&device.client, 1);

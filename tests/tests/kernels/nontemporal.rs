@@ -40,7 +40,7 @@ fn norms(dtype: DType) -> Vec<NormDesc> {
             .with_bias(of_channels)
     };
     let lines = Layout::strided([3, 64, 100], [6400, 1, 64]);
-    let given = Statistics::Given {
+    let given = Statistics::Provided {
         mean: param(&[6, 1], dtype),
         variance: param(&[6, 1], dtype),
     };
@@ -58,7 +58,7 @@ fn norms(dtype: DType) -> Vec<NormDesc> {
         NormDesc::new(
             param(&[900, 16], dtype),
             [0],
-            Statistics::Given {
+            Statistics::Provided {
                 mean: param(&[1, 16], dtype),
                 variance: param(&[1, 16], dtype),
             },

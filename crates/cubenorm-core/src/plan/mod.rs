@@ -200,7 +200,7 @@ impl Plan {
             elements.sum::<usize>() * dtype.size()
         };
         let params = bytes([&problem.scale, &problem.bias], problem.param_dtype)
-            + bytes([&problem.mean, &problem.variance], problem.given_dtype);
+            + bytes([&problem.mean, &problem.variance], problem.provided_dtype);
         elements
             .saturating_mul(tensors * problem.dtype.size())
             .saturating_add(params)
@@ -425,7 +425,7 @@ pub fn plan_forward(
         let params = [blueprint.scale.as_mut(), blueprint.bias.as_mut()];
         lanes::pair(problem.param_dtype, vectors, hardware, params);
         let given = [blueprint.mean.as_mut(), blueprint.variance.as_mut()];
-        lanes::pair(problem.given_dtype, vectors, hardware, given);
+        lanes::pair(problem.provided_dtype, vectors, hardware, given);
     }
     let (workspace, combine) = match blueprint.split {
         true => between_launches(

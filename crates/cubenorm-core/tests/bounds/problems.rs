@@ -212,7 +212,7 @@ pub fn forward(numbers: &mut Numbers) -> NormDesc {
         5 => Statistics::Mean,
         6 => numbers.one_of(&[Statistics::L1Norm, Statistics::L2Norm]),
         7 => Statistics::None,
-        _ => Statistics::Given {
+        _ => Statistics::Provided {
             mean: param(numbers, &shape, &axes, params),
             variance: param(numbers, &shape, &axes, params),
         },
@@ -277,7 +277,10 @@ trait Reduced {
 
 impl Reduced for NormDesc {
     fn statistics_are_reduced(&self) -> bool {
-        !matches!(self.statistics, Statistics::None | Statistics::Given { .. })
+        !matches!(
+            self.statistics,
+            Statistics::None | Statistics::Provided { .. }
+        )
     }
 }
 

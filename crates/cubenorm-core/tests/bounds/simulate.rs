@@ -498,7 +498,7 @@ pub fn forward(desc: &NormDesc, problem: &NormProblem, plan: &Plan) -> Checked {
     let blueprint = &plan.blueprint;
     let footprint = plan.footprint(problem);
     let [mean, variance] = match &desc.statistics {
-        cubenorm_core::Statistics::Given { mean, variance } => {
+        cubenorm_core::Statistics::Provided { mean, variance } => {
             [Some(&mean.layout), Some(&variance.layout)]
         }
         _ => [None, None],

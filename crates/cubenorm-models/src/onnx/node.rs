@@ -212,10 +212,10 @@ impl Node {
 
     fn check_names(&self) -> Result<(), NodeError> {
         let declared: BTreeSet<&String> = self.graph_inputs.iter().map(|it| &it.name).collect();
-        let is_given = |name: &String| {
+        let is_provided = |name: &String| {
             name.is_empty() || self.initializers.contains_key(name) || declared.contains(name)
         };
-        if let Some(name) = self.inputs.iter().find(|name| !is_given(name)) {
+        if let Some(name) = self.inputs.iter().find(|name| !is_provided(name)) {
             return Err(NodeError::UnknownInput { name: name.clone() });
         }
         let mut written: Vec<&String> = self.outputs.iter().filter(|n| !n.is_empty()).collect();
@@ -594,7 +594,7 @@ fn read_attribute(fields: Fields<'_>) -> Result<(&str, AttributeValue), NodeErro
         (FLOATS, !floats.is_empty()),
         (INTS, !ints.is_empty()),
     ];
-    let mut given = given.iter().filter(|(_, is_given)| *is_given);
+    let mut given = given.iter().filter(|(_, is_provided)| *is_provided);
     let first = given.clone().next().map_or(UNDEFINED, |&(code, _)| code);
     let code = match declared {
         UNDEFINED => first,

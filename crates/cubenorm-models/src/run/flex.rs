@@ -198,7 +198,7 @@ fn spec(desc: &NormDesc) -> NormSpec {
         Statistics::L1Norm => Reduction::L1Norm,
         Statistics::L2Norm => Reduction::L2Norm,
         Statistics::None => Reduction::None,
-        Statistics::Given { .. } => Reduction::Provided,
+        Statistics::Provided { .. } => Reduction::Provided,
     };
     NormSpec {
         axes: desc.axes.clone(),

@@ -56,7 +56,7 @@ impl Of {
     pub(super) fn batch_norm_inference(self, shape: &[usize]) -> NormDesc {
         let channels = self.tensor(&[shape[1], 1, 1]);
         self.of_channels(shape, &[0, 2, 3])
-            .with_statistics(Statistics::Given {
+            .with_statistics(Statistics::Provided {
                 mean: channels.clone(),
                 variance: channels,
             })

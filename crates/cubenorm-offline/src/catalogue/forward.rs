@@ -88,7 +88,7 @@ pub(super) fn variants(dtype: DType) -> Vec<Case> {
             plain(Statistics::None).with_scale(params.clone()),
         );
         let given = TensorDesc::contiguous([1], dtype);
-        let statistics = Statistics::Given {
+        let statistics = Statistics::Provided {
             mean: given.clone(),
             variance: given,
         };
@@ -179,7 +179,7 @@ pub(super) fn mixed(dtype: DType) -> Vec<Case> {
     let base = of.layer_norm(&[512, 768]);
     let residual = base.input.clone();
     let wide = TensorDesc::contiguous([768], dtype.accumulation());
-    let given = Statistics::Given {
+    let given = Statistics::Provided {
         mean: wide.clone(),
         variance: wide.clone(),
     };

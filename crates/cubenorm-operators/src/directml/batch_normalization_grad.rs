@@ -183,7 +183,7 @@ impl BatchNormalizationGradient<'_> {
                 (Statistics::MeanVariance, axes)
             }
             false => (
-                Statistics::Given {
+                Statistics::Provided {
                     mean: mean.desc.clone(),
                     variance: variance.desc.clone(),
                 },

@@ -241,7 +241,7 @@ impl Run<'_> {
         let desc = &step.desc;
         desc.problem().unwrap();
         let (mean, variance) = match &desc.statistics {
-            cubenorm_core::Statistics::Given { mean, variance } => (Some(mean), Some(variance)),
+            cubenorm_core::Statistics::Provided { mean, variance } => (Some(mean), Some(variance)),
             _ => (None, None),
         };
         let read = |slot: Option<Slot>, desc: Option<&TensorDesc>| {

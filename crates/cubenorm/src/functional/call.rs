@@ -216,7 +216,7 @@ impl<const D: usize, const P: usize> Call<D, P> {
 fn saved(desc: &NormDesc) -> Option<TensorDesc> {
     let (mean, variance) = match &desc.statistics {
         Statistics::None => return None,
-        Statistics::Given { mean, variance } => (mean.shape(), variance.shape()),
+        Statistics::Provided { mean, variance } => (mean.shape(), variance.shape()),
         _ => return Some(desc.statistics_desc()),
     };
     let rank = desc.input.layout.rank();

@@ -84,7 +84,7 @@ impl NormSpec {
     pub fn desc(&self, tensors: Descs) -> NormDesc {
         let statistics = match (self.reduction, tensors.mean, tensors.variance) {
             (Reduction::Provided, Some(mean), Some(variance)) => {
-                Statistics::Given { mean, variance }
+                Statistics::Provided { mean, variance }
             }
             (Reduction::MeanVariance, ..) => Statistics::MeanVariance,
             (Reduction::MeanSquare, ..) => Statistics::MeanSquare,

@@ -54,7 +54,7 @@ const MOST_ROWS_OF_TILE: usize = 20;
 
 /// [`MOST_ROWS_OF_TILE`] if nothing is reduced, which leaves less state per row.
 /// Batch norm, channels-last f16/bf16, provided statistics, 2 to 8 vectors: 1.01x to 1.41x faster.
-const MOST_OF_GIVEN: usize = 64;
+const MOST_OF_PROVIDED: usize = 64;
 
 /// Maximum rows per unit for rows with an overlapping tail vector.
 pub(in crate::plan) fn most_rows_with_tail(hardware: &Hardware) -> usize {
@@ -90,7 +90,7 @@ pub(in crate::plan) fn tile(
     let segments = task.segments;
     let most = match task.reduces || task.merge == Merge::Sums {
         true => MOST_ROWS_OF_TILE,
-        false => MOST_OF_GIVEN,
+        false => MOST_OF_PROVIDED,
     };
     let fits = |vectors: &usize| {
         *vectors <= most && run.is_multiple_of(*vectors) && groups.is_multiple_of(*vectors)
@@ -207,9 +207,9 @@ pub(in crate::plan) fn params_kept(
         && !parts
         && !has_tail
         && cut.staging == Staging::Reload;
-    let is_given = problem.statistics == StatisticsKind::Given;
+    let is_provided = problem.statistics == StatisticsKind::Provided;
     let are_same = problem.params().all(|param| param.row.is_empty());
     let by_step = problem.params().any(|param| !param.col.is_empty());
-    let keeps = is_row_of_core && is_given && are_same && by_step;
+    let keeps = is_row_of_core && is_provided && are_same && by_step;
     (keeps && cut.grid.steps <= MOST_KEPT).then_some(cut.grid.steps)
 }
