@@ -23,14 +23,14 @@
 //! | `kernel` | entry points of the forward kernels, for one or two launches |
 //! | `gradient` | backward pass: gradients of input, scale and bias |
 //! | `tune` | choice between plans by CubeCL's autotuner |
-//! | `blend` | elementwise step for small tensors, such as running statistics |
+//! | `lerp` | elementwise step for small tensors, such as running statistics |
 //!
 //! Entry points: [`launch_forward`], [`launch_backward`] for the backward pass, and
-//! [`launch_blend`] for the elementwise step.
+//! [`launch_lerp`] for the elementwise step.
 
 mod accumulate;
 mod apply;
-mod blend;
+mod lerp;
 mod tail;
 mod epilogue;
 mod forward;
@@ -50,7 +50,7 @@ mod tune;
 mod types;
 mod work;
 
-pub use blend::launch_blend;
+pub use lerp::launch_lerp;
 pub use backward::{
     BackwardOutputs, BackwardTensors, launch_backward, plan_backward_for, tuned_backward,
 };

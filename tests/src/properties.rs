@@ -8,7 +8,7 @@ use crate::device::TestDevice;
 pub fn properties(device: &TestDevice) -> [(&'static str, String); 12] {
     let hardware = hardware(&device.client);
     let or_none = |number: Option<u32>| number.map_or("-".to_owned(), |n| n.to_string());
-    let kind = match (hardware.cpu_cores, hardware.software_cores) {
+    let kind = match (hardware.cpu_cores, hardware.cpu_vulkan_cores) {
         (Some(cores), _) => format!("CPU of {cores} cores"),
         (None, Some(cores)) => format!("GPU in software, {cores} cores"),
         (None, None) => "GPU".to_owned(),

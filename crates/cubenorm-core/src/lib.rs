@@ -36,22 +36,22 @@
 
 mod activation;
 mod backward;
-mod blend;
 mod desc;
 mod dtype;
 mod error;
 mod layout;
+mod lerp;
 mod padding;
 mod plan;
 mod problem;
 
 pub use activation::{Activation, ActivationKind};
 pub use backward::{BackwardDesc, BackwardProblem, ColumnSums, ParamSums};
-pub use blend::BlendDesc;
 pub use desc::{Epsilon, NormDesc, ResidualPlace, Statistics, WrittenStatistics};
 pub use dtype::DType;
 pub use error::NormError;
 pub use layout::{Layout, MAX_RANK, TensorDesc};
+pub use lerp::LerpDesc;
 pub use plan::{
     AccessBlueprint, BLOCK, BackwardBlueprint, BackwardError, BackwardLaunch, BackwardPlan,
     BackwardSchedule, Blueprint, Buffer, Combine, Extent, Footprint, Grid, Hardware, Kernel, Knobs,

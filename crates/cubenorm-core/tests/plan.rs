@@ -94,9 +94,9 @@ fn core_stages_rows_that_fit_registers() {
 
 #[test]
 fn cpu_vulkan_rows_per_unit_stay_cached() {
-    let software = Hardware::software(2);
+    let cpu_vulkan = Hardware::cpu_vulkan(2);
     let rows_per_unit = |desc: NormDesc| {
-        let plan = inferred(&desc, &software);
+        let plan = inferred(&desc, &cpu_vulkan);
         (plan.blueprint.rows_per_unit, plan.grid.groups_per_team)
     };
     assert_eq!(rows_per_unit(layer_norm(32768, 256, DType::F32)), (4, 4));
@@ -112,9 +112,9 @@ fn cpu_vulkan_rows_per_unit_stay_cached() {
 
 #[test]
 fn cpu_vulkan_lanes_share_few_rows() {
-    let software = Hardware::software(2);
+    let cpu_vulkan = Hardware::cpu_vulkan(2);
     let forward = |rows, cols| {
-        let plan = inferred(&layer_norm(rows, cols, DType::F32), &software);
+        let plan = inferred(&layer_norm(rows, cols, DType::F32), &cpu_vulkan);
         (plan.strategy, plan.grid.cube_dim[0], plan.grid.splits)
     };
     // One lane, all lanes of a core, all lanes of both cores.
@@ -126,7 +126,7 @@ fn cpu_vulkan_lanes_share_few_rows() {
     let backward = |rows, cols| {
         let desc = BackwardDesc::new(layer_norm(rows, cols, DType::F32));
         let problem = desc.input_problem(desc.param_sums()).unwrap();
-        let plan = plan_backward(&problem, &software, StrategyChoice::Inferred).unwrap();
+        let plan = plan_backward(&problem, &cpu_vulkan, StrategyChoice::Inferred).unwrap();
         (plan.strategy, plan.grid.splits)
     };
     assert_eq!(backward(1, 1024), (Strategy::Unit, 1));
@@ -137,9 +137,9 @@ fn cpu_vulkan_lanes_share_few_rows() {
 
 #[test]
 fn no_shared_memory_if_units_cannot_share() {
-    let software = Hardware {
+    let cpu_vulkan = Hardware {
         shares_memory: false,
-        ..Hardware::software(2)
+        ..Hardware::cpu_vulkan(2)
     };
     let shares = |level: Level| matches!(level, Level::Cube | Level::Perpendicular);
     for rows in [1, 3, 64, 5000] {
@@ -153,24 +153,24 @@ fn no_shared_memory_if_units_cannot_share() {
                 let desc = NormDesc::new(input, axes, Statistics::MeanVariance)
                     .with_scale(param.clone())
                     .with_bias(param);
-                let plan = inferred(&desc, &software);
+                let plan = inferred(&desc, &cpu_vulkan);
                 assert!(!shares(plan.blueprint.team.level), "{plan}");
                 let desc = BackwardDesc::new(desc);
                 let problem = desc.input_problem(desc.param_sums()).unwrap();
-                let plan = plan_backward(&problem, &software, StrategyChoice::Inferred).unwrap();
+                let plan = plan_backward(&problem, &cpu_vulkan, StrategyChoice::Inferred).unwrap();
                 assert!(!shares(plan.blueprint.team.level), "{plan}");
             }
         }
     }
     let problem = layer_norm(1, 4096, DType::F32).problem().unwrap();
-    let forced = plan_forward(&problem, &software, Knobs::from(Strategy::Cube).into());
+    let forced = plan_forward(&problem, &cpu_vulkan, Knobs::from(Strategy::Cube).into());
     let refused = forced.unwrap_err().to_string();
     assert!(refused.contains("cannot share memory"), "{refused}");
 }
 
 #[test]
 fn loops_stay_within_lavapipe_iteration_limit() {
-    let software = Hardware::software(2);
+    let cpu_vulkan = Hardware::cpu_vulkan(2);
     let check = |grid: &Grid, rows_per_unit: usize| {
         // Reduction steps, prologues of blocks of 64, and the same number of writing steps.
         let unroll = (4 / rows_per_unit).max(1);
@@ -192,11 +192,12 @@ fn loops_stay_within_lavapipe_iteration_limit() {
             let desc = layer_norm(rows, cols, DType::F32);
             let back = BackwardDesc::new(desc.clone());
             let back = back.input_problem(back.param_sums()).unwrap();
-            for knobs in knobs(&software) {
-                if let Ok(plan) = plan_forward(&desc.problem().unwrap(), &software, knobs.into()) {
+            for knobs in knobs(&cpu_vulkan) {
+                if let Ok(plan) = plan_forward(&desc.problem().unwrap(), &cpu_vulkan, knobs.into())
+                {
                     check(&plan.grid, plan.blueprint.rows_per_unit);
                 }
-                if let Ok(plan) = plan_backward(&back, &software, knobs.into()) {
+                if let Ok(plan) = plan_backward(&back, &cpu_vulkan, knobs.into()) {
                     check(&plan.grid, plan.blueprint.rows_per_unit);
                 }
             }
@@ -340,17 +341,17 @@ fn per_row_parameter_is_broadcast_to_lanes() {
 
 #[test]
 fn cpu_vulkan_packs_f16_pairs() {
-    let software = Hardware::software(2);
+    let cpu_vulkan = Hardware::cpu_vulkan(2);
     let modes = |desc: &NormDesc, hardware: &Hardware, choice: StrategyChoice| {
         let blueprint = plan(desc, hardware, choice).blueprint;
         let scale = blueprint.scale.unwrap().mode;
         (blueprint.input.mode, scale, blueprint.output.mode)
     };
-    let inferred = |desc: &NormDesc| modes(desc, &software, StrategyChoice::Inferred);
+    let inferred = |desc: &NormDesc| modes(desc, &cpu_vulkan, StrategyChoice::Inferred);
     let (pairs, vectors) = (LoadMode::PackedHalf2, LoadMode::Vector);
     let halves = layer_norm(64, 4096, DType::F16);
     assert_eq!(inferred(&halves), (pairs, pairs, pairs));
-    let plan = plan(&halves, &software, StrategyChoice::Inferred);
+    let plan = plan(&halves, &cpu_vulkan, StrategyChoice::Inferred);
     assert_eq!(plan.blueprint.team.vector, 8);
     // Each dtype separately: a kernel has one type for all tensors of a dtype.
     let params = [&halves.scale, &halves.bias].map(|_| TensorDesc::contiguous([4096], DType::F32));
@@ -381,11 +382,11 @@ fn cpu_vulkan_packs_f16_pairs() {
         row: Some(StagingPreference::Shared),
         ..Strategy::Cube.into()
     };
-    let staged = modes(&halves, &software, staged.into());
+    let staged = modes(&halves, &cpu_vulkan, staged.into());
     assert_eq!(staged, (vectors, vectors, vectors));
     let gradient = BackwardDesc::new(halves);
     let problem = gradient.input_problem(gradient.param_sums()).unwrap();
-    let plan = plan_backward(&problem, &software, StrategyChoice::Inferred).unwrap();
+    let plan = plan_backward(&problem, &cpu_vulkan, StrategyChoice::Inferred).unwrap();
     assert_eq!(plan.blueprint.input.mode, pairs);
     assert_eq!(plan.blueprint.output_gradient.mode, pairs);
     assert_eq!(plan.blueprint.input_gradient.unwrap().mode, pairs);
@@ -409,7 +410,7 @@ fn channel_scale_is_read_once_per_segment() {
     let of_channels = [1, 32, 10, 1];
     assert_eq!(run(&groups, &of_channels, &cpu), Some(256));
     assert_eq!(
-        run(&groups, &of_channels, &Hardware::software(2)),
+        run(&groups, &of_channels, &Hardware::cpu_vulkan(2)),
         Some(1024)
     );
     // No vector divides 49 columns, nor 343.
@@ -525,14 +526,14 @@ fn reloaded_rows_have_several_loads_in_flight() {
     let desc = NormDesc::new(input, [0, 2, 3], given);
     assert_eq!(loads_in_flight(&desc, &gpu), (1, 1));
     // A unit of a CPU Vulkan driver loads ahead if several steps have the same parameters.
-    let software = Hardware::software(2);
-    assert_eq!(loads_in_flight(&desc, &software), (4, 4));
+    let cpu_vulkan = Hardware::cpu_vulkan(2);
+    assert_eq!(loads_in_flight(&desc, &cpu_vulkan), (4, 4));
     let layer = layer_norm(512, 1 << 17, DType::F32);
-    assert_eq!(loads_in_flight(&layer, &software), (1, 1));
+    assert_eq!(loads_in_flight(&layer, &cpu_vulkan), (1, 1));
     let input = TensorDesc::contiguous([16, 32, 10, 4096], DType::F32);
     let channels = TensorDesc::contiguous([32, 10, 1], DType::F32);
     let groups = NormDesc::new(input, [2, 3], Statistics::MeanVariance).with_scale(channels);
-    assert_eq!(loads_in_flight(&groups, &software), (4, 1));
+    assert_eq!(loads_in_flight(&groups, &cpu_vulkan), (4, 1));
 }
 
 #[test]
@@ -593,7 +594,7 @@ fn empty_batch_has_problem_but_no_plan() {
         let back = BackwardDesc::new(desc.clone());
         for hardware in [
             Hardware::cpu(8, 512),
-            Hardware::software(2),
+            Hardware::cpu_vulkan(2),
             Hardware::cuda(132),
         ] {
             let problem = problem_on(&desc, &hardware, StrategyChoice::Inferred).unwrap();
@@ -766,8 +767,8 @@ proptest! {
 
 #[test]
 fn candidates_are_distinct_and_start_analytic() {
-    let software = Hardware::software(2);
-    for hardware in [Hardware::cpu(2, 512), Hardware::cuda(132), software] {
+    let cpu_vulkan = Hardware::cpu_vulkan(2);
+    for hardware in [Hardware::cpu(2, 512), Hardware::cuda(132), cpu_vulkan] {
         let all = knobs(&hardware);
         for (rows, cols) in [(2048, 4096), (1, 1 << 20), (32768, 256), (7, 13)] {
             let desc = layer_norm(rows, cols, DType::F16);
@@ -839,8 +840,8 @@ fn impossible_knobs_become_nearest_possible() {
 fn only_unit_teams_sum_columns_of_several_rows() {
     let desc = BackwardDesc::new(layer_norm(528, 520, DType::F32));
     let problem = desc.input_problem(desc.param_sums()).unwrap();
-    let software = Hardware::software(2);
-    for hardware in [Hardware::cpu(8, 512), software, Hardware::cuda(132)] {
+    let cpu_vulkan = Hardware::cpu_vulkan(2);
+    for hardware in [Hardware::cpu(8, 512), cpu_vulkan, Hardware::cuda(132)] {
         for strategy in [Strategy::Unit, Strategy::Plane, Strategy::Cube] {
             for rows_per_unit in [None, Some(4)] {
                 let choice = StrategyChoice::Forced(Knobs {
@@ -1061,7 +1062,7 @@ fn column_teams_fuse_channel_sums_and_read_once() {
     }
     // More channels than the registers hold, and units without neighbours in a cube.
     let many = back(1024, 196, DType::F32, &gpu);
-    let alone = back(96, 3136, DType::F32, &Hardware::software(2));
+    let alone = back(96, 3136, DType::F32, &Hardware::cpu_vulkan(2));
     for plan in [many, alone] {
         assert!(!plan.blueprint.column_sums.any(), "{plan}");
     }
@@ -1747,7 +1748,7 @@ fn core_sums_columns_per_lane_along_rows() {
     // With few rows, the partial sums per lane are as large as the input.
     assert_eq!(left(&planned([2, 8192, 16], &cpu)), None);
     // A CPU Vulkan driver has too many units for a workspace each.
-    assert_eq!(left(&planned([64, 96, 64], &Hardware::software(4))), None);
+    assert_eq!(left(&planned([64, 96, 64], &Hardware::cpu_vulkan(4))), None);
 }
 
 #[test]
@@ -1782,8 +1783,8 @@ fn cpu_vulkan_row_vectors_fill_its_lanes() {
             [2],
             Statistics::MeanVariance,
         );
-        let software = Hardware::software(2);
-        let plan = plan_forward(&desc.problem().unwrap(), &software, choice).unwrap();
+        let cpu_vulkan = Hardware::cpu_vulkan(2);
+        let plan = plan_forward(&desc.problem().unwrap(), &cpu_vulkan, choice).unwrap();
         assert_eq!(plan.blueprint.team.lanes, Vectorization::Perpendicular);
         plan.blueprint.team.vector
     };
@@ -1868,7 +1869,7 @@ fn cpu_prefetches_next_row() {
     assert!(!fetches(&desc, &hardware, rows_per_unit));
     let split = StrategyChoice::Forced(Strategy::Split.into());
     assert!(!fetches(&desc, &hardware, split));
-    for hardware in [Hardware::webgpu(), Hardware::software(2)] {
+    for hardware in [Hardware::webgpu(), Hardware::cpu_vulkan(2)] {
         assert!(!fetches(&desc, &hardware, inferred));
     }
 }
@@ -1940,7 +1941,7 @@ fn many_cores_use_dynamic_schedule() {
     for other in [
         Hardware::cuda(132),
         Hardware::webgpu(),
-        Hardware::software(16),
+        Hardware::cpu_vulkan(16),
     ] {
         assert!(!dynamic(&desc, &other, forced(Knobs::default())));
     }

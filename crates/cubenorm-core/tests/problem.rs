@@ -1,7 +1,7 @@
 //! Descriptions and their problems: exact error messages and canonical forms.
 
 use cubenorm_core::{
-    BackwardDesc, BlendDesc, DType, Dim, Epsilon, Layout, NormDesc, NormProblem, Statistics,
+    BackwardDesc, DType, Dim, Epsilon, Layout, LerpDesc, NormDesc, NormProblem, Statistics,
     TensorDesc,
 };
 
@@ -217,12 +217,12 @@ fn saved_statistics_need_stride_per_dimension() {
 #[test]
 fn blend_uses_widest_dtype() {
     let of = |dtype: DType| TensorDesc::contiguous([3], dtype);
-    let blend = |input, output| BlendDesc::copy(of(input), of(output)).accumulation();
-    assert_eq!(blend(DType::F16, DType::F16), DType::F32);
-    assert_eq!(blend(DType::F32, DType::F64), DType::F64);
-    let moved = BlendDesc {
+    let lerp = |input, output| LerpDesc::copy(of(input), of(output)).accumulation();
+    assert_eq!(lerp(DType::F16, DType::F16), DType::F32);
+    assert_eq!(lerp(DType::F32, DType::F64), DType::F64);
+    let moved = LerpDesc {
         previous: Some(of(DType::F64)),
-        ..BlendDesc::copy(of(DType::F32), of(DType::F32))
+        ..LerpDesc::copy(of(DType::F32), of(DType::F32))
     };
     assert_eq!(moved.accumulation(), DType::F64);
 }

@@ -184,7 +184,7 @@ impl Profile {
         Self {
             name: "SwiftShader, WGSL",
             runtime: "wgpu<wgsl>",
-            properties: Reported::software("SwiftShader", hardware).into(),
+            properties: Reported::cpu_vulkan("SwiftShader", hardware).into(),
             targets: vec![Target::Wgsl],
         }
     }
@@ -253,7 +253,7 @@ impl Profile {
         let mut properties: DeviceProperties = Reported {
             floats: &[FloatKind::F16, FloatKind::BF16, FloatKind::F64],
             wide_addresses: true,
-            ..Reported::software("CPU", hardware)
+            ..Reported::cpu_vulkan("CPU", hardware)
         }
         .into();
         properties.io_width_override = Some(512);
@@ -273,7 +273,7 @@ fn lavapipe() -> DeviceProperties {
     };
     Reported {
         floats: &[FloatKind::F16, FloatKind::F64],
-        ..Reported::software("lavapipe", hardware)
+        ..Reported::cpu_vulkan("lavapipe", hardware)
     }
     .into()
 }
@@ -332,7 +332,7 @@ impl Reported {
         }
     }
 
-    fn software(name: &'static str, hardware: HardwareProperties) -> Self {
+    fn cpu_vulkan(name: &'static str, hardware: HardwareProperties) -> Self {
         Self {
             is_card: false,
             ..Self::card(name, hardware)

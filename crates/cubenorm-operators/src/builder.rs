@@ -1,9 +1,9 @@
 use cubenorm_core::{
-    Activation, BlendDesc, DType, Epsilon, Layout, NormDesc, ResidualPlace, Statistics, TensorDesc,
+    Activation, DType, Epsilon, Layout, LerpDesc, NormDesc, ResidualPlace, Statistics, TensorDesc,
     WrittenStatistics,
 };
 
-use crate::{Blend, Gradient, Normalize, OperatorError, Program, ProgramTensor, Role, Slot, Step};
+use crate::{Gradient, Lerp, Normalize, OperatorError, Program, ProgramTensor, Role, Slot, Step};
 
 /// View of a tensor in one step.
 #[derive(Debug, Clone)]
@@ -125,8 +125,8 @@ impl Builder {
             *stride = stride.saturating_mul(2);
         }
         let input = TensorDesc::new(Layout::strided(shape, strides), pairs.desc.dtype);
-        self.blend(Blend {
-            desc: BlendDesc {
+        self.lerp(Lerp {
+            desc: LerpDesc {
                 input,
                 input_offset: half as usize,
                 previous: previous.map(|(view, _)| view.desc.clone()),
@@ -166,11 +166,11 @@ impl Builder {
                 .zip(view.desc.shape().iter().zip(&view.desc.layout.strides))
                 .map(|(&size, (&own, &stride))| if own == size { stride } else { 0 });
             let repeated = Layout::strided(sizes.clone(), strides.collect::<Vec<_>>());
-            self.blend(Blend {
-                desc: BlendDesc {
+            self.lerp(Lerp {
+                desc: LerpDesc {
                     output_offset: which as usize,
                     deviation,
-                    ..BlendDesc::copy(
+                    ..LerpDesc::copy(
                         view.with_layout(repeated).desc,
                         TensorDesc::new(half.clone(), dtype),
                     )
@@ -215,17 +215,17 @@ impl Builder {
 
     /// Copies a tensor, converting it to the other's dtype.
     pub fn copy(&mut self, input: &View, output: &View) -> Result<(), OperatorError> {
-        self.blend(Blend {
-            desc: BlendDesc::copy(input.desc.clone(), output.desc.clone()),
+        self.lerp(Lerp {
+            desc: LerpDesc::copy(input.desc.clone(), output.desc.clone()),
             input: input.slot,
             previous: None,
             output: output.slot,
         })
     }
 
-    pub fn blend(&mut self, step: Blend) -> Result<(), OperatorError> {
+    pub fn lerp(&mut self, step: Lerp) -> Result<(), OperatorError> {
         step.desc.validate()?;
-        self.steps.push(Step::Blend(Box::new(step)));
+        self.steps.push(Step::Lerp(Box::new(step)));
         Ok(())
     }
 

@@ -1,10 +1,10 @@
 use cubenorm_core::{
-    Activation, BackwardDesc, BlendDesc, Layout, NormDesc, ResidualPlace, Statistics, TensorDesc,
+    Activation, BackwardDesc, Layout, LerpDesc, NormDesc, ResidualPlace, Statistics, TensorDesc,
     WrittenStatistics,
 };
 
 use crate::builder::{Builder, View};
-use crate::{Blend, Gradient, Normalize, OperatorError, Program, ProgramTensor, Role, Slot, Step};
+use crate::{Gradient, Lerp, Normalize, OperatorError, Program, ProgramTensor, Role, Slot, Step};
 
 /// Name and position of a gradient.
 type Wanted = (&'static str, usize);
@@ -82,7 +82,7 @@ impl<'a> WayBack<'a> {
                 Step::Normalize(norm) if found.is_none() => found = Some((at, norm)),
                 Step::Normalize(_) => return Err(refused("it is more than one normalization")),
                 Step::Gradient(_) => return Err(refused("it is a gradient itself")),
-                Step::Blend(_) => (),
+                Step::Lerp(_) => (),
             }
         }
         let (at, norm) = found.ok_or_else(|| refused("it does not normalize"))?;
@@ -165,15 +165,15 @@ impl<'a> WayBack<'a> {
         for slot in wanted.into_iter().flatten() {
             is_kept[slot.0] = true;
         }
-        let mut blends: Vec<&Blend> = Vec::new();
+        let mut lerps: Vec<&Lerp> = Vec::new();
         for step in self.before.iter().rev() {
-            let Step::Blend(blend) = step else { continue };
-            if is_kept[blend.output.0] {
-                is_kept[blend.input.0] = true;
-                if let Some(previous) = blend.previous {
+            let Step::Lerp(lerp) = step else { continue };
+            if is_kept[lerp.output.0] {
+                is_kept[lerp.input.0] = true;
+                if let Some(previous) = lerp.previous {
                     is_kept[previous.0] = true;
                 }
-                blends.push(blend);
+                lerps.push(lerp);
             }
         }
         for (index, tensor) in self.forward.tensors.iter().enumerate() {
@@ -189,14 +189,14 @@ impl<'a> WayBack<'a> {
             };
             self.slots[index] = Some(view.slot);
         }
-        for blend in blends.into_iter().rev() {
-            let step = Blend {
-                desc: blend.desc.clone(),
-                input: self.kept(blend.input)?,
-                previous: blend.previous.map(|slot| self.kept(slot)).transpose()?,
-                output: self.kept(blend.output)?,
+        for lerp in lerps.into_iter().rev() {
+            let step = Lerp {
+                desc: lerp.desc.clone(),
+                input: self.kept(lerp.input)?,
+                previous: lerp.previous.map(|slot| self.kept(slot)).transpose()?,
+                output: self.kept(lerp.output)?,
             };
-            self.builder.blend(step)?;
+            self.builder.lerp(step)?;
         }
         Ok(())
     }
@@ -219,9 +219,9 @@ impl<'a> WayBack<'a> {
             return Ok(written);
         }
         let mut copies = self.after.iter().filter_map(|step| match step {
-            Step::Blend(blend) if blend.input == self.norm.output => {
-                let output = self.forward.tensor(blend.output);
-                is_conversion(blend, written, output).then_some(output)
+            Step::Lerp(lerp) if lerp.input == self.norm.output => {
+                let output = self.forward.tensor(lerp.output);
+                is_conversion(lerp, written, output).then_some(output)
             }
             _ => None,
         });
@@ -239,12 +239,12 @@ impl<'a> WayBack<'a> {
             return Ok(tensor);
         }
         let mut writers = self.before.iter().filter_map(|step| match step {
-            Step::Blend(blend) if blend.output == slot => Some(blend),
+            Step::Lerp(lerp) if lerp.output == slot => Some(lerp),
             _ => None,
         });
-        if let (Some(blend), None) = (writers.next(), writers.next()) {
-            let source = self.forward.tensor(blend.input);
-            if source.role == Role::Input && is_conversion(blend, source, tensor) {
+        if let (Some(lerp), None) = (writers.next(), writers.next()) {
+            let source = self.forward.tensor(lerp.input);
+            if source.role == Role::Input && is_conversion(lerp, source, tensor) {
                 return Ok(source);
             }
         }
@@ -349,8 +349,8 @@ fn other_order() -> OperatorError {
 }
 
 /// True if a blend copies all of a tensor to all of another.
-fn is_conversion(blend: &Blend, from: &ProgramTensor, to: &ProgramTensor) -> bool {
-    blend.desc == BlendDesc::copy(from.desc.clone(), to.desc.clone())
+fn is_conversion(lerp: &Lerp, from: &ProgramTensor, to: &ProgramTensor) -> bool {
+    lerp.desc == LerpDesc::copy(from.desc.clone(), to.desc.clone())
 }
 
 /// True if two layouts have the same addresses in the same row-major order, for any shapes.

@@ -4,7 +4,7 @@
 //! it and returns a [`Program`]: tensors by name, role and layout, and steps over them. This crate
 //! has no device, and no operator has a code path of its own. Every step is a
 //! [`NormDesc`](cubenorm_core::NormDesc), a [`BackwardDesc`](cubenorm_core::GradientDesc) or a
-//! small [`BlendDesc`](cubenorm_core::BlendDesc).
+//! small [`LerpDesc`](cubenorm_core::BlendDesc).
 //!
 //! # Operators
 //!
@@ -76,4 +76,4 @@ pub mod onnx;
 mod program;
 
 pub use error::OperatorError;
-pub use program::{Blend, Gradient, Normalize, Program, ProgramTensor, Role, Slot, Step};
+pub use program::{Gradient, Lerp, Normalize, Program, ProgramTensor, Role, Slot, Step};

@@ -1,9 +1,9 @@
-use cubenorm_core::{BackwardDesc, BlendDesc, NormDesc, TensorDesc};
+use cubenorm_core::{BackwardDesc, LerpDesc, NormDesc, TensorDesc};
 
 /// Result of lowering an operator: tensors, and the steps that compute the outputs from the inputs.
 ///
 /// Most operators are one [`Step::Normalize`]. Statistics in separate outputs, moving averages and
-/// parameters of other dtypes take a [`Step::Blend`] each, over their own elements only.
+/// parameters of other dtypes take a [`Step::Lerp`] each, over their own elements only.
 ///
 /// A step's description is a view. Its shape and strides may differ from the tensor whose buffer it
 /// reads or writes: channels split into groups, or every other element of the pairs of statistics.
@@ -52,7 +52,7 @@ pub enum Step {
     /// A normalization.
     Normalize(Box<Normalize>),
     /// An elementwise blend, copy or conversion of a small tensor.
-    Blend(Box<Blend>),
+    Lerp(Box<Lerp>),
     /// Backward pass of a normalization.
     Gradient(Box<Gradient>),
 }
@@ -108,9 +108,9 @@ pub struct Normalize {
 
 /// A blend and the slots of its description's tensors.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Blend {
+pub struct Lerp {
     /// Description of the computation.
-    pub desc: BlendDesc,
+    pub desc: LerpDesc,
     /// New value.
     pub input: Slot,
     /// Previous value.

@@ -21,7 +21,7 @@ use crate::launch::args::{
 };
 use crate::launch::device::{check_activation, check_dtypes};
 use crate::launch::combine::Segments;
-use crate::launch::memo::Memo;
+use crate::launch::plan_cache::PlanCache;
 use crate::launch::memory::{allocate, allocate_bytes, launched, zeroed_words, zeros};
 use crate::launch::{LaunchError, Tensor, elem_type, hardware};
 use crate::tune::tune_backward;
@@ -154,7 +154,7 @@ impl From<BackwardError> for LaunchError {
     }
 }
 
-static PREPARED: Memo<BackwardDesc, BackwardSchedule> = Memo::new();
+static PREPARED: PlanCache<BackwardDesc, BackwardSchedule> = PlanCache::new();
 
 fn check_buffers(desc: &BackwardDesc, tensors: &BackwardTensors) -> Result<(), LaunchError> {
     let norm = &desc.norm;

@@ -23,25 +23,25 @@ pub fn hardware(client: &Client) -> Hardware {
     let hardware = &properties.hardware;
     let has_planes = client.features().plane.contains(Plane::Ops);
     let plane_size = hardware.plane_size_min;
-    let is_software =
+    let is_cpu_vulkan =
         hardware.num_cpu_cores.is_none() && properties.identity.physical.is_none() && !has_planes;
     let is_fixed = plane_size == hardware.plane_size_max && plane_size > 1;
     Hardware {
         cpu_cores: hardware.num_cpu_cores,
-        software_cores: is_software.then(|| *CORES_HERE),
+        cpu_vulkan_cores: is_cpu_vulkan.then(|| *CORES_HERE),
         plane_size: (has_planes && is_fixed).then_some(plane_size),
         max_units_per_cube: hardware.max_units_per_cube,
         max_cube_dim: hardware.max_cube_dim.into(),
         max_cubes: hardware.max_cube_count.0,
         max_shared_memory: hardware.max_shared_memory_size,
-        shares_memory: !(is_software && client.name() == "wgpu<spirv>"),
+        shares_memory: !(is_cpu_vulkan && client.name() == "wgpu<spirv>"),
         reuses_shared_memory: client.name() != "wgpu<wgsl>",
         max_bindings: hardware.max_bindings,
         multiprocessors: hardware.num_streaming_multiprocessors,
         inter_cube_atomics: inter_cube_atomics(client),
         load_width: properties.io_width(),
-        max_vector: match is_software {
-            true => Hardware::SOFTWARE_VECTOR,
+        max_vector: match is_cpu_vulkan {
+            true => Hardware::CPU_VULKAN_VECTOR,
             false => hardware.max_vector_size,
         },
         register_bits: Hardware::register_bits_here(),

@@ -19,7 +19,7 @@ use super::args::{
 use super::work_counter::work_counter;
 use super::device::{has_cpu_hints, check_activation, check_dtypes};
 use super::combine::Segments;
-use super::memo::Memo;
+use super::plan_cache::PlanCache;
 use super::memory::{allocate, allocate_bytes, launched, upload};
 use super::{LaunchError, elem_type, hardware};
 use crate::apply::ResultsLaunch;
@@ -95,7 +95,7 @@ pub fn plan_for(
     choice: StrategyChoice,
 ) -> Result<Plan, LaunchError> {
     let hardware = hardware(client);
-    as_seen(desc, None, &hardware, |desc| {
+    with_view(desc, None, &hardware, |desc| {
         let problem = checked(client, desc, choice, &hardware)?;
         Ok(plan_forward(&problem, &hardware, choice)?)
     })
@@ -104,7 +104,7 @@ pub fn plan_for(
 /// Calls `run` with the device's view of a description. The view includes the padding of pitched
 /// rows if that gives a GPU wider loads and the input buffer contains all of it. A buffer that is
 /// not known yet is assumed to contain it. Errors refer to the description itself.
-fn as_seen<T>(
+fn with_view<T>(
     desc: &NormDesc,
     tensors: Option<&ForwardTensors>,
     hardware: &Hardware,
@@ -148,7 +148,7 @@ struct Prepared {
     plan: Option<Plan>,
 }
 
-static PREPARED: Memo<NormDesc, Prepared> = Memo::new();
+static PREPARED: PlanCache<NormDesc, Prepared> = PlanCache::new();
 
 fn prepare(
     client: &Client,
@@ -194,7 +194,7 @@ pub fn tuned_forward(
     budget: Duration,
 ) -> Result<Knobs, LaunchError> {
     let hardware = hardware(client);
-    as_seen(desc, Some(tensors), &hardware, |desc| {
+    with_view(desc, Some(tensors), &hardware, |desc| {
         let problem = checked(client, desc, StrategyChoice::Tuned, &hardware)?;
         check_buffers(desc, tensors)?;
         if problem.is_empty() {
@@ -237,7 +237,7 @@ pub fn launch_forward(
     choice: StrategyChoice,
 ) -> Result<ForwardOutputs, LaunchError> {
     let hardware = hardware(client);
-    launch_as_seen(client, desc, tensors, &hardware, |desc| {
+    launch_with_view(client, desc, tensors, &hardware, |desc| {
         PREPARED.get(client, desc, choice, || {
             // Tuning launches kernels, so errors are found first.
             check_buffers(desc, tensors)?;
@@ -265,19 +265,19 @@ pub fn launch_forward_within(
         nontemporal_threshold: nontemporal_threshold.filter(|_| has_cpu_hints(client)),
         ..hardware.clone()
     };
-    launch_as_seen(client, desc, tensors, hardware, |desc| {
+    launch_with_view(client, desc, tensors, hardware, |desc| {
         Ok(Arc::new(prepare(client, desc, tensors, choice, hardware)?))
     })
 }
 
-fn launch_as_seen(
+fn launch_with_view(
     client: &Client,
     desc: &NormDesc,
     tensors: &ForwardTensors,
     hardware: &Hardware,
     prepare: impl Fn(&NormDesc) -> Result<Arc<Prepared>, LaunchError>,
 ) -> Result<ForwardOutputs, LaunchError> {
-    let mut outputs = as_seen(desc, Some(tensors), hardware, |desc| {
+    let mut outputs = with_view(desc, Some(tensors), hardware, |desc| {
         launch_prepared(client, desc, tensors, &*prepare(desc)?)
     })?;
     // The requested columns, without the padding of pitched rows.

@@ -7,7 +7,7 @@ pub(crate) mod device;
 mod error;
 mod forward;
 pub(crate) mod combine;
-pub(crate) mod memo;
+pub(crate) mod plan_cache;
 pub(crate) mod memory;
 mod refusal;
 

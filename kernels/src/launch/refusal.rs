@@ -12,7 +12,7 @@ use cubenorm_core::{
 };
 
 use super::device::{check_activation, check_dtypes};
-use super::memo::Memo;
+use super::plan_cache::PlanCache;
 use super::{LaunchError, hardware};
 
 /// Reason why a device cannot run a description.
@@ -180,7 +180,7 @@ pub fn check_forward(client: &Client, desc: &NormDesc) -> Result<(), Refusal> {
     Ok(())
 }
 
-static FORWARD: Memo<NormDesc, ()> = Memo::new();
+static FORWARD: PlanCache<NormDesc, ()> = PlanCache::new();
 
 /// Checks that a device can run a backward pass, without buffers: see [`check_forward`].
 ///
@@ -204,7 +204,7 @@ pub fn check_backward(client: &Client, desc: &BackwardDesc) -> Result<(), Refusa
     Ok(())
 }
 
-static GRADIENT: Memo<BackwardDesc, ()> = Memo::new();
+static GRADIENT: PlanCache<BackwardDesc, ()> = PlanCache::new();
 
 /// [`check_forward`] for given hardware and limits, which need no device. All dtypes and
 /// activations count as supported.

@@ -8,7 +8,7 @@ use cubecl::server::Handle;
 use cubecl_environment::stream::StreamId;
 
 use super::args::flat_arg;
-use super::memo::{Device, device};
+use super::plan_cache::{Device, device};
 use super::memory::upload;
 
 /// Maximum number of streams with counters. Beyond it all are dropped; a launch keeps a reference

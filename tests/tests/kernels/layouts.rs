@@ -542,7 +542,7 @@ fn vectors_go_on_from_one_channel_to_the_next() {
 fn gpu(device: &TestDevice) -> Hardware {
     Hardware {
         cpu_cores: None,
-        software_cores: None,
+        cpu_vulkan_cores: None,
         ..hardware(&device.client)
     }
 }

@@ -319,7 +319,7 @@ pub fn plan_backward(
         if !(problem.column_sums.any() && sums_on_the_way) {
             return 1;
         }
-        let rows = match (choice.knobs().rows_per_unit, hardware.software_lanes()) {
+        let rows = match (choice.knobs().rows_per_unit, hardware.cpu_vulkan_lanes()) {
             (Some(rows), _) => rows.min(MOST_ROWS_PER_UNIT),
             (None, Some(lanes)) => {
                 let most = match row_bytes < CACHED_BYTES {
@@ -514,7 +514,7 @@ fn loads_in_flight(
     hardware: &Hardware,
 ) -> usize {
     let is_alone = cut.team.level == Level::Unit;
-    if is_alone && hardware.is_software() && !problem.weights() {
+    if is_alone && hardware.is_cpu_vulkan() && !problem.weights() {
         return (MAX_LOADS_IN_FLIGHT / cut.rows_per_unit).max(1);
     }
     // Layer norm over 96 channels, f32, H200, two steps vs. one: ratio 1.05 to 1.15.

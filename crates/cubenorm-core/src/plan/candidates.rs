@@ -175,7 +175,7 @@ fn shortlist<P: PartialEq>(
     let (most, dearest) = match hardware.cpu_cores {
         Some(_) if outline.team.segmented => (ALONE, f64::INFINITY),
         Some(_) => (FEWEST, PROMISING * cost(&outline, hardware)),
-        None if hardware.is_software() => (FEW, f64::INFINITY),
+        None if hardware.is_cpu_vulkan() => (FEW, f64::INFINITY),
         None => (MANY, f64::INFINITY),
     };
     let mut seen = vec![analytic];

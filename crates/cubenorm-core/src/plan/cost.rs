@@ -50,7 +50,7 @@ pub(super) fn cost(outline: &Outline, hardware: &Hardware) -> f64 {
     let elements = grid.groups * grid.steps * team.vector;
     let busy = match (
         hardware.busy_cores_of_rows(outline.reads * grid.groups, grid.steps * team.vector),
-        hardware.software_lanes(),
+        hardware.cpu_vulkan_lanes(),
     ) {
         (Some(cores), _) => cores as usize,
         (None, Some(lanes)) => lanes,

@@ -90,8 +90,8 @@ pub enum Kernel {
     Backward,
     /// Reduces partial sums to parameter gradients.
     ParamReduce,
-    /// Updates a running average: see [`BlendDesc`](crate::BlendDesc).
-    Blend,
+    /// Updates a running average: see [`LerpDesc`](crate::BlendDesc).
+    Lerp,
 }
 
 /// Buffers and resources of one launch.

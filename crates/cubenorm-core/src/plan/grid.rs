@@ -158,7 +158,7 @@ pub(super) fn cut(
         rows_per_unit: match has_column_tail {
             // Loops over several rows per unit are unrolled less, which would exceed lavapipe's
             // iteration limit.
-            _ if hardware.is_software() && steps > heuristic::SOFTWARE_STEPS => 1,
+            _ if hardware.is_cpu_vulkan() && steps > heuristic::CPU_VULKAN_STEPS => 1,
             true => rows_per_unit(groups).min(heuristic::most_rows_with_tail(hardware)),
             false => rows_per_unit(groups),
         },

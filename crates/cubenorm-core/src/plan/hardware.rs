@@ -17,7 +17,7 @@ const VECTORS_OF_ROWS: usize = 8;
 
 /// Most adjacent rows per unit of a CPU Vulkan driver: one cache line of f32. Instance norm, 128
 /// channels channels-last, f32, lavapipe, vs. vectors of 4: ratio 0.18 forward, 0.21 both passes.
-const SOFTWARE_ROWS: usize = 16;
+const CPU_VULKAN_ROWS: usize = 16;
 
 /// The device properties that a plan depends on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -26,7 +26,7 @@ pub struct Hardware {
     pub cpu_cores: Option<u32>,
     /// Cores that execute the cubes of a CPU Vulkan driver such as lavapipe; `None` on other
     /// devices. The units of a cube are SIMD lanes of these cores.
-    pub software_cores: Option<u32>,
+    pub cpu_vulkan_cores: Option<u32>,
     /// Units of a plane; `None` if the size varies between kernels or plane operations are missing.
     pub plane_size: Option<u32>,
     /// Units that a cube may have.
@@ -63,13 +63,13 @@ pub struct Hardware {
 impl Hardware {
     /// Lanes of a vector on a CPU Vulkan driver: the 16-bit elements of one load. CubeCL splits
     /// vectors that are too wide for the shader language.
-    pub const SOFTWARE_VECTOR: usize = 8;
+    pub const CPU_VULKAN_VECTOR: usize = 8;
 
     /// A CPU with this number of cores; `load_width` is in bits.
     pub const fn cpu(cores: u32, load_width: u32) -> Self {
         Self {
             cpu_cores: Some(cores),
-            software_cores: None,
+            cpu_vulkan_cores: None,
             plane_size: None,
             max_units_per_cube: cores,
             max_cube_dim: [cores; 3],
@@ -91,7 +91,7 @@ impl Hardware {
     pub const fn webgpu() -> Self {
         Self {
             cpu_cores: None,
-            software_cores: None,
+            cpu_vulkan_cores: None,
             plane_size: None,
             max_units_per_cube: 256,
             max_cube_dim: [256, 256, 64],
@@ -110,10 +110,10 @@ impl Hardware {
     }
 
     /// The WebGPU limits on a CPU Vulkan driver with this number of cores.
-    pub const fn software(cores: u32) -> Self {
+    pub const fn cpu_vulkan(cores: u32) -> Self {
         Self {
-            software_cores: Some(cores),
-            max_vector: Self::SOFTWARE_VECTOR,
+            cpu_vulkan_cores: Some(cores),
+            max_vector: Self::CPU_VULKAN_VECTOR,
             ..Self::webgpu()
         }
     }
@@ -122,7 +122,7 @@ impl Hardware {
     pub const fn cuda(multiprocessors: u32) -> Self {
         Self {
             cpu_cores: None,
-            software_cores: None,
+            cpu_vulkan_cores: None,
             plane_size: Some(32),
             max_units_per_cube: 1024,
             max_cube_dim: [1024, 1024, 64],
@@ -155,13 +155,13 @@ impl Hardware {
     }
 
     /// True if a CPU executes the cubes of a Vulkan device, as lavapipe does.
-    pub const fn is_software(&self) -> bool {
-        self.software_cores.is_some()
+    pub const fn is_cpu_vulkan(&self) -> bool {
+        self.cpu_vulkan_cores.is_some()
     }
 
     /// True for real GPUs: neither a CPU runtime nor a CPU Vulkan driver.
     pub const fn is_gpu(&self) -> bool {
-        self.cpu_cores.is_none() && !self.is_software()
+        self.cpu_cores.is_none() && !self.is_cpu_vulkan()
     }
 
     /// Number of multiprocessors; a mid-range GPU's if the runtime does not report it.
@@ -173,8 +173,8 @@ impl Hardware {
     }
 
     /// Units that all cores run at once under a CPU Vulkan driver; `None` on other devices.
-    pub(super) fn software_lanes(&self) -> Option<usize> {
-        self.software_cores.map(|cores| (cores * LANES) as usize)
+    pub(super) fn cpu_vulkan_lanes(&self) -> Option<usize> {
+        self.cpu_vulkan_cores.map(|cores| (cores * LANES) as usize)
     }
 
     /// Bits of all vector registers of a core of the current processor: 32 of 512 with AVX-512, 16
@@ -211,8 +211,8 @@ impl Hardware {
         let of_registers = (bits / (8 * dtype.accumulation().size())).max(1);
         match self.cpu_cores {
             Some(_) => of_load.max((1 << of_registers.ilog2()).min(self.max_vector)),
-            None if self.is_software() => {
-                let of_unit = (run / LANES as usize).clamp(1, SOFTWARE_ROWS);
+            None if self.is_cpu_vulkan() => {
+                let of_unit = (run / LANES as usize).clamp(1, CPU_VULKAN_ROWS);
                 of_load.max(1 << of_unit.ilog2())
             }
             None => of_load,

@@ -216,7 +216,7 @@ pub(super) fn pair<const N: usize>(
 ) {
     let mut tensors: Vec<_> = tensors.into_iter().flatten().collect();
     let are_vectors = tensors.iter().all(|access| access.mode == LoadMode::Vector);
-    if dtype == DType::F16 && hardware.is_software() && vectors.width > 1 && are_vectors {
+    if dtype == DType::F16 && hardware.is_cpu_vulkan() && vectors.width > 1 && are_vectors {
         for access in &mut tensors {
             access.mode = LoadMode::PackedHalf2;
         }

@@ -452,7 +452,7 @@ impl Planner<'_> {
         let most = hardware.max_units_per_cube.min(hardware.max_cube_dim[0]);
         match hardware.busy_cores(parts.saturating_mul(elements)) {
             Some(cores) => (cores, 1),
-            None if hardware.is_software() || parts < SHARED_PARTS => (REDUCE_UNITS.min(most), 1),
+            None if hardware.is_cpu_vulkan() || parts < SHARED_PARTS => (REDUCE_UNITS.min(most), 1),
             None => {
                 let processors = hardware.processors().max(1);
                 let wanted = (outputs * elements / processors).max(1).ilog2();

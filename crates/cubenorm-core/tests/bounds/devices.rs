@@ -36,7 +36,7 @@ fn lavapipe(cores: u32) -> Hardware {
         max_cube_dim: [1024, 1024, 1024],
         max_shared_memory: 32 << 10,
         max_bindings: 31,
-        ..Hardware::software(cores)
+        ..Hardware::cpu_vulkan(cores)
     }
 }
 
@@ -44,7 +44,7 @@ fn lavapipe(cores: u32) -> Hardware {
 fn swiftshader(cores: u32) -> Hardware {
     Hardware {
         max_bindings: 9,
-        ..Hardware::software(cores)
+        ..Hardware::cpu_vulkan(cores)
     }
 }
 

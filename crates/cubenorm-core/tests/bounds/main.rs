@@ -160,7 +160,7 @@ fn refused(
         PlanError::Units { .. } | PlanError::SharedMemory { .. } => {
             Err(format!("a plan is beyond its device: {error}"))
         }
-        PlanError::Strategy { .. } if is_open && !hardware.is_software() => {
+        PlanError::Strategy { .. } if is_open && !hardware.is_cpu_vulkan() => {
             Err(format!("an inferred plan is refused: {error}"))
         }
         PlanError::Empty if !desc.input.shape().contains(&0) => {

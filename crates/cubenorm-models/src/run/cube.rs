@@ -9,10 +9,10 @@ use cubecl::future::block_on;
 use cubecl::server::Handle;
 use cubenorm_core::StrategyChoice;
 use cubenorm_kernels::{
-    BackwardTensors, ForwardTensors, LaunchError, Tensor, launch_backward, launch_blend,
-    launch_forward,
+    BackwardTensors, ForwardTensors, LaunchError, Tensor, launch_backward, launch_forward,
+    launch_lerp,
 };
-use cubenorm_operators::{Blend, Gradient, Normalize, Program, Role, Slot, Step};
+use cubenorm_operators::{Gradient, Lerp, Normalize, Program, Role, Slot, Step};
 
 use super::OpenError;
 use crate::executor::span_bytes;
@@ -52,7 +52,7 @@ impl CubeExecutor {
     fn step(&self, step: &Step, buffers: &mut Buffers) -> Result<(), ExecuteError> {
         match step {
             Step::Normalize(step) => self.normalize(step, buffers),
-            Step::Blend(step) => self.blend(step, buffers),
+            Step::Lerp(step) => self.lerp(step, buffers),
             Step::Gradient(step) => self.gradient(step, buffers),
         }
     }
@@ -78,10 +78,10 @@ impl CubeExecutor {
         Ok(())
     }
 
-    fn blend(&self, step: &Blend, buffers: &mut Buffers) -> Result<(), ExecuteError> {
+    fn lerp(&self, step: &Lerp, buffers: &mut Buffers) -> Result<(), ExecuteError> {
         let previous = step.previous.map(|slot| buffers.get(slot)).transpose()?;
         let (input, output) = (buffers.get(step.input)?, buffers.get(step.output)?);
-        launch_blend(&self.client, &step.desc, &input, previous.as_ref(), &output).map_err(launched)
+        launch_lerp(&self.client, &step.desc, &input, previous.as_ref(), &output).map_err(launched)
     }
 
     fn gradient(&self, step: &Gradient, buffers: &mut Buffers) -> Result<(), ExecuteError> {

@@ -11,7 +11,7 @@ use burn::tensor::{DType as BurnDType, TensorData, read_sync};
 use cubenorm::ops::{
     BackwardOperands, BackwardSpec, NormBackend, NormSpec, Operands, Optional, Reduction,
 };
-use cubenorm_core::{BlendDesc, DType, Epsilon, Layout, NormDesc, Statistics, TensorDesc};
+use cubenorm_core::{DType, Epsilon, Layout, LerpDesc, NormDesc, Statistics, TensorDesc};
 use cubenorm_operators::{Gradient, Normalize, Program, Slot, Step};
 
 use crate::executor::span_bytes;
@@ -48,8 +48,8 @@ impl Executor for FlexExecutor {
             for step in &program.steps {
                 match step {
                     Step::Normalize(step) => normalize(step, &mut memory)?,
-                    Step::Blend(step) => {
-                        blend(
+                    Step::Lerp(step) => {
+                        lerp(
                             &step.desc,
                             step.input,
                             step.previous,
@@ -269,8 +269,8 @@ fn gradient(step: &Gradient, memory: &mut Memory) -> Result<(), ExecuteError> {
 }
 
 /// Few numbers: computed here, in the dtype that the kernels compute in.
-fn blend(
-    desc: &BlendDesc,
+fn lerp(
+    desc: &LerpDesc,
     input: Slot,
     previous: Option<Slot>,
     output: Slot,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use cubenorm_core::{DType, Epsilon, Layout, TensorDesc, WrittenStatistics};
 use cubenorm_models::{ElementType, ExecuteError, Executor, HostArray, Run};
-use cubenorm_operators::{Blend, Gradient, Normalize, Program, Role, Slot, Step};
+use cubenorm_operators::{Gradient, Lerp, Normalize, Program, Role, Slot, Step};
 use cubenorm_reference::{BackwardTensors, Tensors, forward};
 
 /// Computes everything in float64 and rounds outputs to their dtype.
@@ -56,7 +56,7 @@ impl Executor for Float64 {
         for step in &program.steps {
             match step {
                 Step::Normalize(step) => normalize(step, &mut values),
-                Step::Blend(step) => blend(step, &mut values),
+                Step::Lerp(step) => lerp(step, &mut values),
                 Step::Gradient(step) => gradient(step, &mut values),
             }
         }
@@ -138,7 +138,7 @@ fn normalize(step: &Normalize, values: &mut [Vec<f64>]) {
     }
 }
 
-fn blend(step: &Blend, values: &mut [Vec<f64>]) {
+fn lerp(step: &Lerp, values: &mut [Vec<f64>]) {
     let desc = &step.desc;
     let load = |desc: &TensorDesc, offset: usize, buffer: &[f64]| -> Vec<f64> {
         let addresses = addresses(&desc.layout).into_iter();

@@ -53,7 +53,7 @@ impl Case {
         let mut cases = forward::measured(float);
         cases.extend(forward::variants(float));
         cases.extend(backward::gradients(float));
-        cases.extend(elementwise::blends(float));
+        cases.extend(elementwise::lerps(float));
         // f64 computes activations in its own dtype.
         cases.extend(forward::activated(DType::F64));
         let others = Self::essential().into_iter();
@@ -68,7 +68,7 @@ impl Case {
             cases.extend(backward::gradients(dtype));
             cases.retain(|case| case.breadth > Breadth::Analytic);
             cases.extend(forward::mixed(dtype));
-            cases.extend(elementwise::blends(dtype));
+            cases.extend(elementwise::lerps(dtype));
             cases
         };
         DType::ALL.into_iter().flat_map(of).collect()

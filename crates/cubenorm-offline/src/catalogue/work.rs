@@ -2,12 +2,12 @@
 
 use cubecl::client::Client;
 use cubenorm_core::{
-    BackwardDesc, BlendDesc, DType, NormDesc, Strategy, StrategyChoice, TensorDesc,
+    BackwardDesc, DType, LerpDesc, NormDesc, Strategy, StrategyChoice, TensorDesc,
     backward_candidates, forward_candidates, input_problem_on, knobs, problem_on, sums_on,
 };
 use cubenorm_kernels::{
-    BackwardTensors, ForwardTensors, LaunchError, hardware, launch_backward, launch_blend,
-    launch_forward, plan_backward_for, plan_for,
+    BackwardTensors, ForwardTensors, LaunchError, hardware, launch_backward, launch_forward,
+    launch_lerp, plan_backward_for, plan_for,
 };
 
 use super::Breadth;
@@ -20,7 +20,7 @@ pub enum Work {
     /// Its backward pass.
     Backward(BackwardDesc),
     /// An elementwise moving average.
-    Blend(BlendDesc),
+    Lerp(LerpDesc),
 }
 
 impl Work {
@@ -29,7 +29,7 @@ impl Work {
         match self {
             Self::Forward(desc) => desc.input.dtype,
             Self::Backward(desc) => desc.norm.input.dtype,
-            Self::Blend(desc) => desc.input.dtype,
+            Self::Lerp(desc) => desc.input.dtype,
         }
     }
 
@@ -46,7 +46,7 @@ impl Work {
         Ok(match self {
             Self::Forward(desc) => Some(plan_for(client, desc, choice)?.strategy),
             Self::Backward(desc) => Some(plan_backward_for(client, desc, choice)?.strategy),
-            Self::Blend(_) => None,
+            Self::Lerp(_) => None,
         })
     }
 
@@ -86,10 +86,10 @@ impl Work {
                 };
                 launch_backward(client, desc, &tensors, choice)?;
             }
-            Self::Blend(desc) => {
+            Self::Lerp(desc) => {
                 let previous = optional(&desc.previous);
                 let (input, output) = (buffer(&desc.input), buffer(&desc.output));
-                launch_blend(client, desc, &input, previous.as_ref(), &output)?;
+                launch_lerp(client, desc, &input, previous.as_ref(), &output)?;
             }
         }
         Ok(())
@@ -98,12 +98,12 @@ impl Work {
     /// The choices for the requested plans; some may not apply.
     pub(super) fn choices(&self, client: &Client, breadth: Breadth) -> Vec<StrategyChoice> {
         let mut choices = vec![StrategyChoice::Inferred];
-        if matches!(self, Self::Blend(_)) {
+        if matches!(self, Self::Lerp(_)) {
             return choices;
         }
         let hardware = hardware(client);
         // Plans for a CPU Vulkan driver use shared memory only if forced.
-        let is_forced = breadth >= Breadth::Strategies && !hardware.is_software();
+        let is_forced = breadth >= Breadth::Strategies && !hardware.is_cpu_vulkan();
         if is_forced {
             choices.extend(Strategy::ALL.map(StrategyChoice::from));
         }
@@ -116,7 +116,7 @@ impl Work {
                 Self::Backward(desc) => input_problem_on(desc, sums_on(desc, &hardware), &hardware)
                     .ok()
                     .and_then(|problem| backward_candidates(&problem, &hardware).ok()),
-                Self::Blend(_) => None,
+                Self::Lerp(_) => None,
             };
             let all = knobs(&hardware);
             let places = places.unwrap_or_default().into_iter();

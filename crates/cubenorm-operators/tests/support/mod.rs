@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its own part of it")]
 
 use cubenorm_core::{DType, Epsilon, Layout, TensorDesc, WrittenStatistics};
-use cubenorm_operators::{Blend, Gradient, Normalize, Program, Role, Slot, Step};
+use cubenorm_operators::{Gradient, Lerp, Normalize, Program, Role, Slot, Step};
 use cubenorm_reference::{BackwardTensors, Tensors, forward, gradient, operators};
 
 /// All indices of a shape in row-major order.
@@ -182,7 +182,7 @@ pub fn run<'a>(program: &'a Program, inputs: &[(usize, &Tensor)]) -> Run<'a> {
     for step in &program.steps {
         match step {
             Step::Normalize(step) => run.normalize(step),
-            Step::Blend(step) => run.blend(step),
+            Step::Lerp(step) => run.lerp(step),
             Step::Gradient(step) => run.gradient(step),
         }
     }
@@ -293,7 +293,7 @@ impl Run<'_> {
         self.write(slot, &flat, &values);
     }
 
-    fn blend(&mut self, step: &Blend) {
+    fn lerp(&mut self, step: &Lerp) {
         let desc = &step.desc;
         desc.validate().unwrap();
         let input = self.read(step.input, &desc.input);

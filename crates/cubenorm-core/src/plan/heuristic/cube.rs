@@ -46,7 +46,7 @@ pub(super) fn cube(work: &Work, hardware: &Hardware, steps: usize, plane: Option
         false => (CUBE_VECTORS * narrow / work.reads).clamp(CUBE_VECTORS, STAGED_VECTORS),
     };
     // At least one plane, and at least two units.
-    let few = if hardware.is_software() { LANES } else { 32 };
+    let few = if hardware.is_cpu_vulkan() { LANES } else { 32 };
     let smallest = plane.unwrap_or(few).min(largest);
     let per_unit = (STAGED_SUMS / sums.max(1)).clamp(1, most);
     let wanted = steps.div_ceil(per_unit).next_power_of_two();

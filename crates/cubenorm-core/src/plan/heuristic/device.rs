@@ -7,7 +7,7 @@ pub(super) const CUBES_PER_SOFTWARE_CORE: usize = 16;
 
 /// CPU Vulkan: maximum steps per unit. lavapipe silently ends a shader's loops after 65,535
 /// iterations in total. A unit iterates over its steps twice, once four at a time.
-pub(in crate::plan) const SOFTWARE_STEPS: usize = 1 << 14;
+pub(in crate::plan) const CPU_VULKAN_STEPS: usize = 1 << 14;
 
 /// Units per plane that a plan may use.
 ///
@@ -24,7 +24,7 @@ pub(in crate::plan) fn plane_size(hardware: &Hardware, knobs: Knobs) -> Option<u
 /// Cubes that fill the device, with `of_multiprocessor` cubes per multiprocessor. CPU Vulkan:
 /// [`CUBES_PER_SOFTWARE_CORE`] per core.
 pub(super) fn cubes_to_fill(hardware: &Hardware, of_multiprocessor: usize) -> usize {
-    match hardware.software_cores {
+    match hardware.cpu_vulkan_cores {
         Some(cores) => cores as usize * CUBES_PER_SOFTWARE_CORE,
         None => hardware.processors() * of_multiprocessor,
     }

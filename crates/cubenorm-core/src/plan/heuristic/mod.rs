@@ -20,7 +20,7 @@ mod staging;
 mod unit;
 mod vectors;
 
-pub(super) use device::{SOFTWARE_STEPS, plane_size};
+pub(super) use device::{CPU_VULKAN_STEPS, plane_size};
 pub(super) use dynamic::dynamic_items;
 pub(super) use nontemporal::{
     is_nontemporal, is_nontemporal_before_tail, may_be_nontemporal, may_be_nontemporal_before_tail,
@@ -141,11 +141,11 @@ impl Work {
     }
 
     /// CPU Vulkan: maximum number of teams. Each team with column sums writes a row of partials, so
-    /// few are better. A team's loop may not exceed [`SOFTWARE_STEPS`].
-    fn software_teams(&self, cores: usize) -> usize {
+    /// few are better. A team's loop may not exceed [`CPU_VULKAN_STEPS`].
+    fn cpu_vulkan_teams(&self, cores: usize) -> usize {
         match self.column_sums > 0 {
             true => {
-                let rounds = (SOFTWARE_STEPS / self.steps.max(1)).max(1);
+                let rounds = (CPU_VULKAN_STEPS / self.steps.max(1)).max(1);
                 (SUMMING_TEAMS * cores).max(self.groups.div_ceil(self.rows_per_unit * rounds))
             }
             false => usize::MAX,
@@ -203,7 +203,7 @@ pub(super) fn shape(work: &Work, hardware: &Hardware) -> Result<Shape, PlanError
         },
         // CPU Vulkan: one vector of units per cube. More units wait for each other, and a cache
         // already holds what they would stage.
-        Strategy::Cube if hardware.is_software() && !is_forced => {
+        Strategy::Cube if hardware.is_cpu_vulkan() && !is_forced => {
             let knobs = Knobs {
                 units: work.knobs.units.or(Some(LANES)),
                 row: work.knobs.row.or(Some(StagingPreference::Reload)),
@@ -226,7 +226,7 @@ pub(super) fn shape(work: &Work, hardware: &Hardware) -> Result<Shape, PlanError
     }
     let members = members(shape.level, shape.cube_dim) as usize;
     let steps = work.steps.div_ceil(shape.splits).div_ceil(members);
-    if hardware.is_software() && steps > 2 * SOFTWARE_STEPS {
+    if hardware.is_cpu_vulkan() && steps > 2 * CPU_VULKAN_STEPS {
         return refuse("a unit would take more steps than a CPU Vulkan driver's loops allow");
     }
     if is_forced && work.reduces && steps > work.longest_sum() {
@@ -256,10 +256,10 @@ fn infer(work: &Work, hardware: &Hardware) -> (Strategy, &'static str) {
             Vectorization::Parallel => (Strategy::Unit, "a plane has one unit on a CPU"),
         };
     }
-    if let Some(cores) = hardware.software_cores {
+    if let Some(cores) = hardware.cpu_vulkan_cores {
         let few = ROWS_PER_SOFTWARE_CORE * cores as usize;
         return match work.groups < few && long {
-            _ if work.steps > SOFTWARE_STEPS => (
+            _ if work.steps > CPU_VULKAN_STEPS => (
                 Strategy::Split,
                 "longer than a CPU Vulkan driver's loops allow",
             ),

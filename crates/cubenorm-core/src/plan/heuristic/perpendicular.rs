@@ -57,7 +57,7 @@ const ASKED_OF_COLUMN: usize = 256;
 /// has one unit. More would share memory and wait at barriers, which costs CPU Vulkan a hundred
 /// times more than further reads.
 pub(super) fn perpendicular(work: &Work, hardware: &Hardware, is_forced: bool) -> Shape {
-    if hardware.cpu_cores.is_some() || hardware.is_software() && !is_forced {
+    if hardware.cpu_cores.is_some() || hardware.is_cpu_vulkan() && !is_forced {
         return unit(work, hardware);
     }
     let tile = work.groups.next_power_of_two().min(COLUMNS_OF_CUBE);

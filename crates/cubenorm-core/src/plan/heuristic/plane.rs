@@ -16,7 +16,7 @@ pub(super) fn planes(work: &Work, hardware: &Hardware, plane: u32) -> Shape {
     let planes = (units.min(hardware.max_units_per_cube) / plane).max(1);
     let per_unit = work.steps.div_ceil(plane as usize);
     let (staged_columns, max_teams) = staged_columns(work, hardware, Level::Plane, per_unit, plane);
-    let staging = match hardware.is_software() {
+    let staging = match hardware.is_cpu_vulkan() {
         true => Staging::Reload,
         false => registers(work, hardware, per_unit),
     };

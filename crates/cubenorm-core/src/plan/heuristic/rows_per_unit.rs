@@ -140,7 +140,7 @@ pub(in crate::plan) fn rows_per_unit(
     let is_half = task.dtype.is_half();
     let row_bytes = task.cols * task.dtype.size();
     let by_step = params.iter().flatten().filter(|p| p.col_dims > 0).count();
-    let rows = match (hardware.cpu_cores, hardware.software_lanes()) {
+    let rows = match (hardware.cpu_cores, hardware.cpu_vulkan_lanes()) {
         (Some(cores), _) => {
             let computed = (task.cols * task.dtype.accumulation().size()).max(1);
             let fit = hardware.register_bits as usize / 8 / computed;

@@ -1,7 +1,7 @@
 //! Several teams per row, in two launches.
 
 use super::cube::{CUBE_VECTORS, cube};
-use super::device::{CUBES_PER_SOFTWARE_CORE, SOFTWARE_STEPS, cubes_to_fill};
+use super::device::{CPU_VULKAN_STEPS, CUBES_PER_SOFTWARE_CORE, cubes_to_fill};
 use super::parts::{MAX_SPLITS, even_parts, parts};
 use super::perpendicular::perpendicular;
 use super::unit::unit;
@@ -61,7 +61,7 @@ pub(super) fn split(
     let mut shape = match (
         work.lanes,
         work.busy_cores(hardware),
-        hardware.software_cores,
+        hardware.cpu_vulkan_cores,
     ) {
         (_, Some(cores), _) => {
             let even = work.even_among(cores);
@@ -72,7 +72,7 @@ pub(super) fn split(
             let wanted = cubes.div_ceil(work.groups.max(1));
             let exact_vectors = wanted.min(work.steps.div_ceil(CUBE_VECTORS * 64));
             let lanes = (LANES as usize / work.groups.max(1)).min(work.steps / STEPS_OF_LANE);
-            let least = work.steps.div_ceil(SOFTWARE_STEPS);
+            let least = work.steps.div_ceil(CPU_VULKAN_STEPS);
             of_units(limit(exact_vectors.max(lanes).max(least)))
         }
         (Vectorization::Perpendicular, None, None) => {

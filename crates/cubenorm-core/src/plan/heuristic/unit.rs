@@ -16,14 +16,14 @@ const UNITS_OF_ROWS: u32 = 64;
 
 pub(super) fn unit(work: &Work, hardware: &Hardware) -> Shape {
     let cores = hardware.cpu_cores.zip(work.busy_cores(hardware));
-    let (units, max_teams) = match (cores, hardware.software_cores) {
+    let (units, max_teams) = match (cores, hardware.cpu_vulkan_cores) {
         // CPU: one cube with a unit per core, which processes a contiguous block of rows.
         (Some((cores, busy)), _) => {
             let units = work.knobs.units.unwrap_or(busy).clamp(1, cores);
             (units, (units as usize).max(work.least_teams()))
         }
         (None, Some(cores)) => {
-            let teams = work.groups.min(work.software_teams(cores as usize));
+            let teams = work.groups.min(work.cpu_vulkan_teams(cores as usize));
             let fill = teams.div_ceil(cores as usize * CUBES_PER_SOFTWARE_CORE);
             let exact_vectors = (fill.next_power_of_two() as u32).clamp(8, UNITS_OF_ROWS);
             let units = work.knobs.units.unwrap_or(exact_vectors).max(1);
@@ -34,7 +34,7 @@ pub(super) fn unit(work: &Work, hardware: &Hardware) -> Shape {
             (units.min(hardware.max_units_per_cube), usize::MAX)
         }
     };
-    let staging = match hardware.is_software() {
+    let staging = match hardware.is_cpu_vulkan() {
         true if work.column_sums > 0 || work.steps > SOFTWARE_STAGED_VECTORS => Staging::Reload,
         _ => registers(work, hardware, work.steps),
     };

@@ -72,7 +72,7 @@ pub(in crate::plan) fn loads_in_flight(
     hardware: &Hardware,
 ) -> usize {
     let pays = match cut.team.level {
-        Level::Unit => same_params && hardware.is_software(),
+        Level::Unit => same_params && hardware.is_cpu_vulkan(),
         Level::Plane | Level::Cube | Level::Perpendicular => task.reduces,
     };
     match cut.staging == Staging::Reload && pays {

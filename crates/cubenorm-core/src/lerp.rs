@@ -15,7 +15,7 @@ use crate::{DType, Epsilon, NormError, TensorDesc};
 /// All tensors have one shape, of rank 1 to [`MAX_RANK`](crate::MAX_RANK); strides and dtypes may
 /// differ. Computed in f64 if any tensor is f64, else in f32.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct BlendDesc {
+pub struct LerpDesc {
     /// The new value.
     pub input: TensorDesc,
     /// Elements before the input's first one. In a tensor of pairs, 0 selects the means and 1 the
@@ -34,7 +34,7 @@ pub struct BlendDesc {
     pub deviation: Option<Epsilon>,
 }
 
-impl BlendDesc {
+impl LerpDesc {
     /// A copy, converted to the output's dtype.
     pub fn copy(input: TensorDesc, output: TensorDesc) -> Self {
         Self {

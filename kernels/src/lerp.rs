@@ -3,7 +3,7 @@
 
 use cubecl::prelude::*;
 use cubecl::server::Handle;
-use cubenorm_core::{AccessBlueprint, BlendDesc, Epsilon, Kernel, Vectorization, TensorDesc};
+use cubenorm_core::{AccessBlueprint, LerpDesc, Epsilon, Kernel, Vectorization, TensorDesc};
 
 use crate::launch::args::{address_type, check_buffer, check_buffer_from};
 use crate::launch::device::check_dtypes;
@@ -20,14 +20,14 @@ const UNITS: u32 = 64;
 const MAX_CUBES: usize = 1024;
 
 /// Writes `previous * momentum + input * (1 - momentum)`, converted to the output's dtype. Without
-/// a previous value it writes the input. See [`BlendDesc`].
+/// a previous value it writes the input. See [`LerpDesc`].
 ///
 /// # Errors
 ///
 /// [`LaunchError`], before anything is launched.
-pub fn launch_blend(
+pub fn launch_lerp(
     client: &Client,
-    desc: &BlendDesc,
+    desc: &LerpDesc,
     input: &Handle,
     previous: Option<&Handle>,
     output: &Handle,
@@ -76,7 +76,7 @@ pub fn launch_blend(
     let accumulation = elem_type(desc.accumulation());
     // SAFETY: The kernel addresses only elements below `elements`, each within its layout.
     unsafe {
-        blend::launch_unchecked(
+        lerp::launch_unchecked(
             client,
             CubeCount::Static(cubes as u32, 1, 1),
             CubeDim::new_1d(units),
@@ -98,13 +98,13 @@ pub fn launch_blend(
             accumulation,
         );
     }
-    launched(client, Kernel::Blend);
+    launched(client, Kernel::Lerp);
     Ok(())
 }
 
 #[cube(launch_unchecked, address_type = "dynamic")]
 #[allow(clippy::too_many_arguments)]
-fn blend<F: Float, G: Float, H: Float, A: Float>(
+fn lerp<F: Float, G: Float, H: Float, A: Float>(
     input: &Tensor<Vector<F, One>>,
     previous: &Optional<G, One>,
     output: &mut Tensor<Vector<H, One>>,

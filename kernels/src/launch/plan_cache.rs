@@ -15,14 +15,14 @@ use cubenorm_core::StrategyChoice;
 const MOST: usize = 1024;
 
 /// Maximum number of entries in a bucket.
-const MOST_ALIKE: usize = 8;
+const MOST_OF_BUCKET: usize = 8;
 
 /// Cached results of descriptions, per device and choice.
-pub(crate) struct Memo<D, P>(Mutex<Option<ByHash<D, P>>>);
+pub(crate) struct PlanCache<D, P>(Mutex<Option<ByHash<D, P>>>);
 
 /// Entries by hash. A bucket normally has one entry; more only for hash collisions and descriptions
 /// that contain NaN.
-type ByHash<D, P> = HashMap<u64, Vec<Remembered<D, P>>>;
+type ByHash<D, P> = HashMap<u64, Vec<Entry<D, P>>>;
 
 /// A device and its runtime.
 pub(super) type Device = (DeviceId, TypeId);
@@ -33,14 +33,14 @@ pub(super) fn device(client: &Client) -> Device {
     (service.device, service.service)
 }
 
-struct Remembered<D, P> {
+struct Entry<D, P> {
     device: Device,
     choice: StrategyChoice,
     desc: D,
     result: Arc<P>,
 }
 
-impl<D: Clone + PartialEq + Hash, P> Memo<D, P> {
+impl<D: Clone + PartialEq + Hash, P> PlanCache<D, P> {
     pub(crate) const fn new() -> Self {
         Self(Mutex::new(None))
     }
@@ -56,7 +56,7 @@ impl<D: Clone + PartialEq + Hash, P> Memo<D, P> {
         let device = device(client);
         let hash = Hasher::default().hash_one((&device, choice, desc));
         let is_same =
-            |it: &&Remembered<D, P>| it.device == device && it.choice == choice && it.desc == *desc;
+            |it: &&Entry<D, P>| it.device == device && it.choice == choice && it.desc == *desc;
         if let Some(all) = self.lock().as_ref()
             && let Some(found) = all.get(&hash).and_then(|list| list.iter().find(is_same))
         {
@@ -70,10 +70,10 @@ impl<D: Clone + PartialEq + Hash, P> Memo<D, P> {
             all.clear();
         }
         let list = all.entry(hash).or_default();
-        if list.len() >= MOST_ALIKE {
+        if list.len() >= MOST_OF_BUCKET {
             list.clear();
         }
-        list.push(Remembered {
+        list.push(Entry {
             device,
             choice,
             desc: desc.clone(),
