@@ -90,25 +90,25 @@ pub(super) fn passed_back<A: Float, N: Size>(
     if comptime!(blueprint.has_one_element) {
         // Exactly 0: a fused multiply-add may leave a rounding error, which the reciprocal
         // deviation `1 / sqrt(epsilon)` would magnify.
-        element.deep * Vector::new(A::new(0.0))
+        element.wdy * Vector::new(A::new(0.0))
     } else {
         match comptime!(blueprint.statistics) {
-            StatisticsKind::None => element.deep,
-            StatisticsKind::Provided => element.deep * element.rstd,
-            StatisticsKind::Mean => element.deep - correction.constant,
+            StatisticsKind::None => element.wdy,
+            StatisticsKind::Provided => element.wdy * element.rstd,
+            StatisticsKind::Mean => element.wdy - correction.constant,
             StatisticsKind::MeanVariance => {
-                let centered = element.deep - correction.constant;
+                let centered = element.wdy - correction.constant;
                 (centered - element.normalized * correction.multiple) * element.rstd
             }
             StatisticsKind::MeanSquare | StatisticsKind::L2Norm => {
-                (element.deep - element.normalized * correction.multiple) * element.rstd
+                (element.wdy - element.normalized * correction.multiple) * element.rstd
             }
             StatisticsKind::L1Norm => {
                 let zero = Vector::<A, N>::new(A::new(0.0));
                 let one = Vector::<A, N>::new(A::new(1.0));
                 let sign = select_many(element.input.less_than(&zero), -one, one);
                 let sign = select_many(element.input.equal(&zero), zero, sign);
-                (element.deep - sign * correction.multiple) * element.rstd
+                (element.wdy - sign * correction.multiple) * element.rstd
             }
         }
     }

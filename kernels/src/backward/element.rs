@@ -134,12 +134,12 @@ pub(super) fn run_of_row<T: Types>(
     #[comptime] blueprint: BackwardBlueprint,
 ) -> BackwardRow<T::A, T::N> {
     let lanes = comptime!(blueprint.team.lanes);
-    let (input, above) = comptime!((blueprint.input, blueprint.output_gradient));
+    let (input, dy) = comptime!((blueprint.input, blueprint.output_gradient));
     let params = params::<T>(source, row, step, blueprint);
     BackwardRow::<T::A, T::N> {
         input: row.input + step_offset::<T::F, T::Input, T::N>(&source.input, step, input, lanes),
         output_gradient: row.output_gradient
-            + step_offset::<T::F, T::Residual, T::N>(&source.output_gradient, step, above, lanes),
+            + step_offset::<T::F, T::Residual, T::N>(&source.output_gradient, step, dy, lanes),
         mean: row.mean.same(),
         rstd: row.rstd.same(),
         scale: ParamRow::<T::A, T::N> {
@@ -195,9 +195,9 @@ pub(crate) struct Element<A: Float, N: Size> {
     /// Reciprocal deviation.
     pub(crate) rstd: Vector<A, N>,
     /// Gradient before the activation (`dz`).
-    pub(crate) shallow: Vector<A, N>,
+    pub(crate) dz: Vector<A, N>,
     /// Gradient before the scale (`wdy`).
-    pub(crate) deep: Vector<A, N>,
+    pub(crate) wdy: Vector<A, N>,
 }
 
 /// Scale and bias of a step. Absent parameters are 0 and unused.
@@ -241,7 +241,7 @@ pub(crate) fn bias<T: Types>(
 pub(crate) struct Step<E: Float, N: Size> {
     pub(crate) input: Vector<E, N>,
     /// Output gradient (`dy`).
-    pub(crate) above: Vector<E, N>,
+    pub(crate) dy: Vector<E, N>,
 }
 
 /// Loads a step.
@@ -256,14 +256,14 @@ pub(crate) fn read_step<T: Types, E: Float>(
     let access = comptime!(blueprint.input);
     let input = load::<T::F, T::Input, E, T::N>(&source.input, row.input, step, access, lanes);
     let access = comptime!(blueprint.output_gradient);
-    let above = load::<T::F, T::Residual, E, T::N>(
+    let dy = load::<T::F, T::Residual, E, T::N>(
         &source.output_gradient,
         row.output_gradient,
         step,
         access,
         lanes,
     );
-    Step::<E, T::N> { input, above }
+    Step::<E, T::N> { input, dy }
 }
 
 /// Recomputes the normalized value of a step, and its gradients.
@@ -279,7 +279,7 @@ pub(crate) fn element<T: Types>(
 ) -> Element<T::A, T::N> {
     let lanes = comptime!(blueprint.team.lanes);
     let kind = comptime!(blueprint.statistics);
-    let (input, above) = (read.input, read.above);
+    let (input, dy) = (read.input, read.dy);
     let access = comptime!(blueprint.saved);
     let mean = param::<T::A, One, T::A, T::N>(&source.saved, &row.mean, step, access, lanes);
     let rstd = param::<T::A, One, T::A, T::N>(&source.saved, &row.rstd, step, access, lanes);
@@ -288,8 +288,8 @@ pub(crate) fn element<T: Types>(
     let centered = if takes_mean_off { input - mean } else { input };
     let normalized = if divides { centered * rstd } else { centered };
     let has_scale = comptime!(blueprint.scale.is_some());
-    let shallow = if comptime!(blueprint.activation == ActivationKind::Identity) {
-        above
+    let dz = if comptime!(blueprint.activation == ActivationKind::Identity) {
+        dy
     } else {
         let scaled = if has_scale {
             normalized * params.scale
@@ -301,7 +301,7 @@ pub(crate) fn element<T: Types>(
         } else {
             scaled
         };
-        above
+        dy
             * slope::<T::A, T::N>(
                 argument,
                 scalars.alpha.get::<T::A>(),
@@ -309,17 +309,17 @@ pub(crate) fn element<T: Types>(
                 blueprint.activation,
             )
     };
-    let deep = if has_scale {
-        shallow * params.scale
+    let wdy = if has_scale {
+        dz * params.scale
     } else {
-        shallow
+        dz
     };
     Element::<T::A, T::N> {
         input,
         centered,
         normalized,
         rstd,
-        shallow,
-        deep,
+        dz,
+        wdy,
     }
 }

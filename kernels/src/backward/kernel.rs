@@ -34,13 +34,13 @@ pub(crate) fn gradient<
     A: Float,
     N: Size,
     Input: Size,
-    Above: Size,
+    Dy: Size,
     Scale: Size,
     Bias: Size,
     Output: Size,
     W: Size,
 >(
-    source: &BackwardSource<F, P, A, Input, Above, Scale, Bias>,
+    source: &BackwardSource<F, P, A, Input, Dy, Scale, Bias>,
     results: &mut BackwardResults<F, Output, A, N>,
     parts: &Optional<A, W>,
     words: &Words,
@@ -51,14 +51,14 @@ pub(crate) fn gradient<
     #[define(P)] _param_dtype: ElemType,
     #[define(A)] _accumulation: ElemType,
 ) {
-    let scale = stage_scale::<Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, Output)>>(
+    let scale = stage_scale::<Typed<(F, P, A, A, N), (Input, Dy, Scale, Bias, One, One, Output)>>(
         source, &partition, blueprint,
     );
     let mut staged = StagedColumns::<A, N>::zeros(blueprint);
     let mut row = StagedRow::<F, A, N>::new(blueprint.row != RowBuffering::Reload, blueprint);
     let mut next = StagedRow::<F, A, N>::new(blueprint.row.is_ahead(), blueprint);
     if comptime!(blueprint.row == RowBuffering::Prefetch) {
-        read_row::<Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, Output)>>(
+        read_row::<Typed<(F, P, A, A, N), (Input, Dy, Scale, Bias, One, One, Output)>>(
             source,
             &mut next,
             0usize.runtime(),
@@ -66,7 +66,7 @@ pub(crate) fn gradient<
             blueprint,
         );
     } else if comptime!(blueprint.row == RowBuffering::DoubleBuffer) {
-        read_row::<Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, Output)>>(
+        read_row::<Typed<(F, P, A, A, N), (Input, Dy, Scale, Bias, One, One, Output)>>(
             source,
             &mut row,
             0usize.runtime(),
@@ -75,14 +75,14 @@ pub(crate) fn gradient<
         );
     }
     if comptime!(blueprint.publishes_ahead()) {
-        read_row::<Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, Output)>>(
+        read_row::<Typed<(F, P, A, A, N), (Input, Dy, Scale, Bias, One, One, Output)>>(
             source,
             &mut next,
             1usize.runtime(),
             &partition,
             blueprint,
         );
-        publish_round::<Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, Output)>>(
+        publish_round::<Typed<(F, P, A, A, N), (Input, Dy, Scale, Bias, One, One, Output)>>(
             source,
             &row,
             words,
@@ -94,19 +94,19 @@ pub(crate) fn gradient<
         );
     }
     let mut bound =
-        Bound::<Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, Output)>>::new(
+        Bound::<Typed<(F, P, A, A, N), (Input, Dy, Scale, Bias, One, One, Output)>>::new(
             source, results, &scalars,
         );
     let mut round = 0usize;
     while round < partition.items_per_team {
         if comptime!(blueprint.team.tile) {
             backward_tile::<
-                Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, Output)>,
+                Typed<(F, P, A, A, N), (Input, Dy, Scale, Bias, One, One, Output)>,
                 W,
             >(&mut bound, parts, round, &partition, blueprint);
         } else {
             backward_items::<
-                Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, Output)>,
+                Typed<(F, P, A, A, N), (Input, Dy, Scale, Bias, One, One, Output)>,
                 W,
             >(
                 &mut bound, parts, words, &scale, &mut staged, &mut row, &mut next, round,
@@ -116,7 +116,7 @@ pub(crate) fn gradient<
         round += comptime!(blueprint.rows_per_unit);
         if comptime!(blueprint.row == RowBuffering::DoubleBuffer) {
             backward_items::<
-                Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, Output)>,
+                Typed<(F, P, A, A, N), (Input, Dy, Scale, Bias, One, One, Output)>,
                 W,
             >(
                 &mut bound, parts, words, &scale, &mut staged, &mut next, &mut row, round,
@@ -126,7 +126,7 @@ pub(crate) fn gradient<
         }
     }
     if comptime!(blueprint.staged_columns != Staging::Reload) {
-        write_staged::<Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, Output)>>(
+        write_staged::<Typed<(F, P, A, A, N), (Input, Dy, Scale, Bias, One, One, Output)>>(
             bound.results,
             &staged,
             &partition,
@@ -363,12 +363,12 @@ pub(crate) fn partial_sums<
     A: Float,
     N: Size,
     Input: Size,
-    Above: Size,
+    Dy: Size,
     Scale: Size,
     Bias: Size,
     W: Size,
 >(
-    source: &BackwardSource<F, P, A, Input, Above, Scale, Bias>,
+    source: &BackwardSource<F, P, A, Input, Dy, Scale, Bias>,
     workspace: &mut Tensor<Vector<A, W>>,
     partition: Partition,
     scalars: Scalars,
@@ -381,11 +381,11 @@ pub(crate) fn partial_sums<
     while round < partition.items_per_team {
         if comptime!(blueprint.team.tile) {
             sum_up_tile::<
-                Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, One)>,
+                Typed<(F, P, A, A, N), (Input, Dy, Scale, Bias, One, One, One)>,
                 W,
             >(source, workspace, round, &partition, &scalars, blueprint);
         } else {
-            part_item::<Typed<(F, P, A, A, N), (Input, Above, Scale, Bias, One, One, One)>, W>(
+            part_item::<Typed<(F, P, A, A, N), (Input, Dy, Scale, Bias, One, One, One)>, W>(
                 source, workspace, round, &partition, &scalars, blueprint,
             );
         }

@@ -202,7 +202,7 @@ pub(super) fn staged_params<T: Types>(
 #[derive(CubeType)]
 pub(super) struct StagedRow<F: Float, A: Float, N: Size> {
     inputs: ComptimeOption<Array<Vector<F, N>>>,
-    above: ComptimeOption<Array<Vector<F, N>>>,
+    dy: ComptimeOption<Array<Vector<F, N>>>,
     saved: ComptimeOption<Array<A>>,
 }
 
@@ -219,14 +219,14 @@ impl<F: Float, A: Float, N: Size> StagedRow<F, A, N> {
         if comptime!(!is_wanted) {
             StagedRow::<F, A, N> {
                 inputs: ComptimeOption::new_None(),
-                above: ComptimeOption::new_None(),
+                dy: ComptimeOption::new_None(),
                 saved: ComptimeOption::new_None(),
             }
         } else {
             let vectors = comptime!(blueprint.staged_vectors());
             StagedRow::<F, A, N> {
                 inputs: ComptimeOption::new_Some(Array::<Vector<F, N>>::new(vectors)),
-                above: ComptimeOption::new_Some(Array::<Vector<F, N>>::new(vectors)),
+                dy: ComptimeOption::new_Some(Array::<Vector<F, N>>::new(vectors)),
                 saved: if comptime!(blueprint.row.is_ahead()) {
                     ComptimeOption::new_Some(Array::<A>::new(2usize))
                 } else {
@@ -240,13 +240,13 @@ impl<F: Float, A: Float, N: Size> StagedRow<F, A, N> {
     pub(super) fn get(&self, #[comptime] i: usize) -> Step<A, N> {
         Step::<A, N> {
             input: Vector::<A, N>::cast_from(self.inputs.as_ref().unwrap()[i]),
-            above: Vector::<A, N>::cast_from(self.above.as_ref().unwrap()[i]),
+            dy: Vector::<A, N>::cast_from(self.dy.as_ref().unwrap()[i]),
         }
     }
 
     pub(super) fn set(&mut self, #[comptime] i: usize, step: &Step<F, N>) {
         self.inputs.as_mut().unwrap()[i] = step.input;
-        self.above.as_mut().unwrap()[i] = step.above;
+        self.dy.as_mut().unwrap()[i] = step.dy;
     }
 
     /// Saved statistics of the row.
@@ -269,7 +269,7 @@ impl<F: Float, A: Float, N: Size> StagedRow<F, A, N> {
         #[unroll]
         for i in 0..comptime!(blueprint.staged_vectors()) {
             self.inputs.as_mut().unwrap()[i] = other.inputs.as_ref().unwrap()[i];
-            self.above.as_mut().unwrap()[i] = other.above.as_ref().unwrap()[i];
+            self.dy.as_mut().unwrap()[i] = other.dy.as_ref().unwrap()[i];
         }
         self.set_saved(&other.saved());
     }

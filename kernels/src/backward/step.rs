@@ -217,9 +217,9 @@ pub(super) fn column_step<A: Float, N: Size>(
     #[comptime] blueprint: BackwardBlueprint,
 ) -> ColumnStep<A, N> {
     let gradients = if comptime!(blueprint.team.has_row_tail && blueprint.column_sums.any()) {
-        lanes_from::<A, N>(element.shallow, first_lane)
+        lanes_from::<A, N>(element.dz, first_lane)
     } else {
-        element.shallow
+        element.dz
     };
     ColumnStep::<A, N> {
         products: gradients * element.normalized,

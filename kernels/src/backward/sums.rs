@@ -192,17 +192,17 @@ pub(super) fn params_of<T: Types>(
     }
 }
 
-/// The summed gradient: before the scale (`deep`) if the scale varies along the row, else after it
-/// (`shallow`).
+/// The summed gradient: before the scale (`wdy`) if the scale varies along the row, else after it
+/// (`dz`).
 #[cube]
 pub(super) fn summed<A: Float, N: Size>(
     element: &Element<A, N>,
     #[comptime] blueprint: BackwardBlueprint,
 ) -> Vector<A, N> {
     if comptime!(blueprint.weights) {
-        element.deep
+        element.wdy
     } else {
-        element.shallow
+        element.dz
     }
 }
 
