@@ -3,14 +3,14 @@
 
 use cubecl::prelude::*;
 use cubecl::server::Handle;
-use cubenorm_core::{AccessBlueprint, LerpDesc, Epsilon, Kernel, Vectorization, TensorDesc};
+use cubenorm_core::{AccessBlueprint, Epsilon, Kernel, LerpDesc, TensorDesc, Vectorization};
 
 use crate::launch::args::{address_type, check_buffer, check_buffer_from};
 use crate::launch::device::check_dtypes;
 use crate::launch::memory::{bound, launched};
 use crate::launch::{LaunchError, elem_type, hardware};
-use crate::moments::reciprocal_deviation;
-use crate::operand::{Optional, row_offset};
+use crate::memory::access::{Optional, row_offset};
+use crate::reduce::moments::reciprocal_deviation;
 use crate::types::One;
 
 /// Units of a cube on a GPU. A CPU uses its busy cores.

@@ -28,35 +28,24 @@
 //! Entry points: [`launch_forward`], [`launch_backward`] for the backward pass, and
 //! [`launch_lerp`] for the elementwise step.
 
-mod accumulate;
-mod apply;
-mod lerp;
-mod tail;
+mod backward;
+mod cpu;
 mod epilogue;
 mod forward;
-mod backward;
-mod staged;
-mod kernel;
 mod launch;
-mod moments;
-mod operand;
-mod pairs;
-mod runs;
-mod scaled;
-mod tile;
-mod source;
-mod strategy;
+mod lerp;
+mod memory;
+mod reduce;
+mod schedule;
 mod tune;
 mod types;
-mod work;
 
-pub use lerp::launch_lerp;
-pub use backward::{
+pub use launch::{
     BackwardOutputs, BackwardTensors, launch_backward, plan_backward_for, tuned_backward,
 };
 pub use launch::{
-    BufferLimits, Refusal, check_forward, check_forward_within, check_backward,
-    check_backward_within,
+    BufferLimits, Refusal, check_backward, check_backward_within, check_forward,
+    check_forward_within,
 };
 pub use launch::{
     ForwardOutputs, ForwardTensors, LaunchError, Tensor, hardware, launch_forward,
@@ -64,4 +53,5 @@ pub use launch::{
 };
 #[doc(hidden)]
 pub use launch::{MemoryWatch, watch_memory};
+pub use lerp::launch_lerp;
 pub use tune::working_sets;

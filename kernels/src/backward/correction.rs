@@ -3,21 +3,21 @@
 use cubecl::prelude::*;
 use cubenorm_core::{BackwardBlueprint, RowBuffering, StatisticsKind};
 
-use super::element::{Element, BackwardRow};
-use crate::apply::Scalars;
-use crate::moments::Moments;
-use crate::strategy::split::{Partition, row_elements};
+use super::element::{BackwardRow, Element};
+use crate::forward::apply::Scalars;
+use crate::reduce::moments::Moments;
+use crate::reduce::split::{Partition, row_elements};
 
 /// Correction that is subtracted from a row's gradient: a constant, and a multiple of the
 /// normalized value.
 #[derive(CubeType, Clone, Copy)]
-pub(super) struct Correction<A: Float, N: Size> {
-    pub(super) constant: Vector<A, N>,
-    pub(super) multiple: Vector<A, N>,
+pub(crate) struct Correction<A: Float, N: Size> {
+    pub(crate) constant: Vector<A, N>,
+    pub(crate) multiple: Vector<A, N>,
 }
 
 #[cube]
-pub(super) fn correction<A: Float, N: Size>(
+pub(crate) fn correction<A: Float, N: Size>(
     sums: &Moments<A, N>,
     row: &BackwardRow<A, N>,
     partition: &Partition,
@@ -82,7 +82,7 @@ fn mean_of<A: Float, N: Size>(
 
 /// Input gradient of a step.
 #[cube]
-pub(super) fn passed_back<A: Float, N: Size>(
+pub(crate) fn passed_back<A: Float, N: Size>(
     element: &Element<A, N>,
     correction: &Correction<A, N>,
     #[comptime] blueprint: BackwardBlueprint,

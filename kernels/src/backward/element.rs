@@ -3,10 +3,10 @@
 use cubecl::prelude::*;
 use cubenorm_core::{ActivationKind, BackwardBlueprint, StatisticsKind};
 
-use crate::apply::Scalars;
 use crate::epilogue::{ParamRow, ParamRows, param, param_row, slope};
-use crate::operand::{Optional, load, row_start, step_offset};
-use crate::strategy::split::Partition;
+use crate::forward::apply::Scalars;
+use crate::memory::access::{Optional, load, row_start, step_offset};
+use crate::reduce::split::Partition;
 use crate::types::{One, Types};
 
 /// Input tensors of the backward kernels.
@@ -127,7 +127,7 @@ pub(crate) fn backward_row<T: Types>(
 
 /// Segment that begins with a step, as a row with one scale and one bias.
 #[cube]
-pub(super) fn run_of_row<T: Types>(
+pub(crate) fn run_of_row<T: Types>(
     source: &TypedBackwardSource<T>,
     row: &BackwardRow<T::A, T::N>,
     step: usize,
@@ -163,7 +163,7 @@ pub(crate) struct Saved<A: Float> {
 #[cube]
 impl<A: Float, N: Size> BackwardRow<A, N> {
     /// Row advanced by a number of elements, if both tensors are contiguous along it.
-    pub(super) fn offset_by(&self, elements: usize) -> BackwardRow<A, N> {
+    pub(crate) fn offset_by(&self, elements: usize) -> BackwardRow<A, N> {
         BackwardRow::<A, N> {
             input: self.input + elements,
             output_gradient: self.output_gradient + elements,
@@ -301,19 +301,14 @@ pub(crate) fn element<T: Types>(
         } else {
             scaled
         };
-        dy
-            * slope::<T::A, T::N>(
-                argument,
-                scalars.alpha.get::<T::A>(),
-                scalars.beta.get::<T::A>(),
-                blueprint.activation,
-            )
+        dy * slope::<T::A, T::N>(
+            argument,
+            scalars.alpha.get::<T::A>(),
+            scalars.beta.get::<T::A>(),
+            blueprint.activation,
+        )
     };
-    let wdy = if has_scale {
-        dz * params.scale
-    } else {
-        dz
-    };
+    let wdy = if has_scale { dz * params.scale } else { dz };
     Element::<T::A, T::N> {
         input,
         centered,

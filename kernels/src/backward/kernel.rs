@@ -1,28 +1,30 @@
 //! Entry points of the backward kernels: one launch, or two if rows are split.
 
 use cubecl::prelude::*;
+use cubenorm_core::{BackwardBlueprint, Level, RowBuffering, Staging};
 use cubenorm_cpu_hints::wait_for_stores;
-use cubenorm_core::{BackwardBlueprint, Staging, Level, RowBuffering};
 
-use super::columns::{add_nothing, part_of_columns, write_staged};
 use super::correction::correction;
 use super::element::{BackwardRow, BackwardSource, Step, TypedBackwardSource, backward_row};
-use super::staged::{StagedColumns, StagedRow, TypedStagedRow, TypedStagedScale, staged_params, stage_scale};
-use super::results::{Bound, BackwardResults, write_rows};
-use super::row::{found_row, read_row, share_of_item, publish_round};
-use super::runs::{pass_runs, sum_up_runs};
-use super::tile::{backward_tile, sum_up_tile};
-use super::step::{UnitRows, Row, pass_steps, read_steps, write_step};
-use super::sums::{nothing, sum_up, sum_up_staged, sum_up_parts};
-use crate::apply::Scalars;
-use crate::moments::same;
-use crate::operand::{Optional, optional_start};
-use crate::strategy::merge_team;
-use crate::strategy::cluster::{Words, wait, poll, publish};
-use crate::strategy::split::{Partition, merge_parts, write_part};
-use crate::strategy::segments::combined;
+use super::io::{BackwardResults, Bound, write_rows};
+use super::param_partials::{add_nothing, part_of_columns, write_staged};
+use super::row::{found_row, publish_round, read_row, share_of_item};
+use super::segments::{pass_runs, sum_up_runs};
+use super::stage::{
+    StagedColumns, StagedRow, TypedStagedRow, TypedStagedScale, stage_scale, staged_params,
+};
+use super::step::{Row, UnitRows, pass_steps, read_steps, write_step};
+use super::sums::{nothing, sum_up, sum_up_parts, sum_up_staged};
+use crate::cpu::backward_tile::{backward_tile, sum_up_tile};
+use crate::forward::apply::Scalars;
+use crate::memory::access::{Optional, optional_start};
+use crate::reduce::cluster::{Words, poll, publish, wait};
+use crate::reduce::merge_team;
+use crate::reduce::moments::same;
+use crate::reduce::segments::combined;
+use crate::reduce::split::{Partition, merge_parts, write_part};
+use crate::schedule::{first_own_lane, has_step, item, my_share, step_to_load};
 use crate::types::{One, Typed, Types};
-use crate::work::{first_own_lane, has_step, item, my_share, step_to_load};
 
 /// Backward kernel. A team reduces a row, or merges the parts that [`partial_sums`] has written,
 /// and writes the requested gradients.
@@ -100,27 +102,36 @@ pub(crate) fn gradient<
     let mut round = 0usize;
     while round < partition.items_per_team {
         if comptime!(blueprint.team.tile) {
-            backward_tile::<
-                Typed<(F, P, A, A, N), (Input, Dy, Scale, Bias, One, One, Output)>,
-                W,
-            >(&mut bound, parts, round, &partition, blueprint);
+            backward_tile::<Typed<(F, P, A, A, N), (Input, Dy, Scale, Bias, One, One, Output)>, W>(
+                &mut bound, parts, round, &partition, blueprint,
+            );
         } else {
-            backward_items::<
-                Typed<(F, P, A, A, N), (Input, Dy, Scale, Bias, One, One, Output)>,
-                W,
-            >(
-                &mut bound, parts, words, &scale, &mut staged, &mut row, &mut next, round,
-                &partition, blueprint,
+            backward_items::<Typed<(F, P, A, A, N), (Input, Dy, Scale, Bias, One, One, Output)>, W>(
+                &mut bound,
+                parts,
+                words,
+                &scale,
+                &mut staged,
+                &mut row,
+                &mut next,
+                round,
+                &partition,
+                blueprint,
             );
         }
         round += comptime!(blueprint.rows_per_unit);
         if comptime!(blueprint.row == RowBuffering::DoubleBuffer) {
-            backward_items::<
-                Typed<(F, P, A, A, N), (Input, Dy, Scale, Bias, One, One, Output)>,
-                W,
-            >(
-                &mut bound, parts, words, &scale, &mut staged, &mut next, &mut row, round,
-                &partition, blueprint,
+            backward_items::<Typed<(F, P, A, A, N), (Input, Dy, Scale, Bias, One, One, Output)>, W>(
+                &mut bound,
+                parts,
+                words,
+                &scale,
+                &mut staged,
+                &mut next,
+                &mut row,
+                round,
+                &partition,
+                blueprint,
             );
             round += comptime!(blueprint.rows_per_unit);
         }
@@ -380,10 +391,9 @@ pub(crate) fn partial_sums<
     let mut round = 0usize;
     while round < partition.items_per_team {
         if comptime!(blueprint.team.tile) {
-            sum_up_tile::<
-                Typed<(F, P, A, A, N), (Input, Dy, Scale, Bias, One, One, One)>,
-                W,
-            >(source, workspace, round, &partition, &scalars, blueprint);
+            sum_up_tile::<Typed<(F, P, A, A, N), (Input, Dy, Scale, Bias, One, One, One)>, W>(
+                source, workspace, round, &partition, &scalars, blueprint,
+            );
         } else {
             part_item::<Typed<(F, P, A, A, N), (Input, Dy, Scale, Bias, One, One, One)>, W>(
                 source, workspace, round, &partition, &scalars, blueprint,

@@ -11,20 +11,15 @@
 //! - [`columns`]: workspace of the parameter gradients. [`fold`] reduces it.
 //! - [`kernel`]: loops over rows. [`tile`] loops over tiles of adjacent rows.
 
-mod columns;
-mod correction;
-mod element;
-mod param_reduce;
-mod staged;
-mod kernel;
-mod launch;
-mod results;
-mod row;
-mod runs;
-mod tile;
-mod step;
-mod sums;
+pub(crate) mod correction;
+pub(crate) mod element;
+pub(crate) mod io;
+pub(crate) mod kernel;
+pub(crate) mod param_partials;
+pub(crate) mod param_reduce;
+pub(crate) mod row;
+pub(crate) mod segments;
+pub(crate) mod stage;
 
-pub use launch::{
-    BackwardOutputs, BackwardTensors, launch_backward, plan_backward_for, tuned_backward,
-};
+pub(crate) mod step;
+pub(crate) mod sums;

@@ -1,9 +1,9 @@
 //! Final reduction of parameter-gradient partials, in a fixed order.
 
 use cubecl::prelude::*;
-use cubenorm_core::{AccessBlueprint, Vectorization, LoadMode};
+use cubenorm_core::{AccessBlueprint, LoadMode, Vectorization};
 
-use crate::operand::{Optional, col_offset, row_offset};
+use crate::memory::access::{Optional, col_offset, row_offset};
 
 /// Parts that are summed before they are added to the total, which limits rounding errors.
 const BLOCK: usize = 64;

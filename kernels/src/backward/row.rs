@@ -4,19 +4,19 @@ use cubecl::prelude::*;
 use cubenorm_core::{BackwardBlueprint, RowBuffering};
 
 use super::element::{BackwardRow, TypedBackwardSource, backward_row, read_step};
-use super::staged::{TypedStagedRow, TypedStagedScale};
+use super::stage::{TypedStagedRow, TypedStagedScale};
 use super::sums::sum_up_staged;
-use crate::apply::Scalars;
-use crate::strategy::merge_team;
-use crate::strategy::cluster::{Words, publish};
-use crate::strategy::split::Partition;
+use crate::forward::apply::Scalars;
+use crate::reduce::cluster::{Words, publish};
+use crate::reduce::merge_team;
+use crate::reduce::split::Partition;
+use crate::schedule::{Item, Share, item, my_share, step_to_load};
 use crate::types::Types;
-use crate::work::{Item, Share, item, my_share, step_to_load};
 
 /// Reduces the row of a round from registers and publishes its sums to the cluster.
 #[cube]
 #[allow(clippy::too_many_arguments)]
-pub(super) fn publish_round<T: Types>(
+pub(crate) fn publish_round<T: Types>(
     source: &TypedBackwardSource<T>,
     staged: &TypedStagedRow<T>,
     words: &Words,
@@ -37,7 +37,7 @@ pub(super) fn publish_round<T: Types>(
 
 /// Slice of a work item for this unit.
 #[cube]
-pub(super) fn share_of_item(
+pub(crate) fn share_of_item(
     item: &Item,
     partition: &Partition,
     #[comptime] blueprint: BackwardBlueprint,
@@ -53,7 +53,7 @@ pub(super) fn share_of_item(
 
 /// Locates an item's row, with its prefetched statistics.
 #[cube]
-pub(super) fn found_row<T: Types>(
+pub(crate) fn found_row<T: Types>(
     source: &TypedBackwardSource<T>,
     staged: &TypedStagedRow<T>,
     item: &Item,
@@ -72,7 +72,7 @@ pub(super) fn found_row<T: Types>(
 
 /// Loads a unit's slice of the row of a round into registers.
 #[cube]
-pub(super) fn read_row<T: Types>(
+pub(crate) fn read_row<T: Types>(
     source: &TypedBackwardSource<T>,
     staged: &mut TypedStagedRow<T>,
     round: usize,

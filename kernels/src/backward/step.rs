@@ -3,34 +3,34 @@
 use cubecl::prelude::*;
 use cubenorm_core::{BackwardBlueprint, Level};
 
-use super::columns::{ColumnPart, add_columns};
 use super::correction::{Correction, passed_back};
 use super::element::{
-    Element, BackwardRow, Params, Step, TypedBackwardSource, element, params, read_step,
+    BackwardRow, Element, Params, Step, TypedBackwardSource, element, params, read_step,
 };
-use super::staged::ColumnStep;
-use super::results::Bound;
+use super::io::Bound;
+use super::param_partials::{ColumnPart, add_columns};
+use super::stage::ColumnStep;
 use super::sums::params_of;
-use crate::moments::lanes_from;
-use crate::operand::store;
-use crate::strategy::split::Partition;
+use crate::memory::access::store;
+use crate::reduce::moments::lanes_from;
+use crate::reduce::split::Partition;
+use crate::schedule::Share;
 use crate::types::Types;
-use crate::work::Share;
 
 /// Output position and correction of a row.
 #[derive(CubeType, Clone, Copy)]
-pub(super) struct Row<A: Float, N: Size> {
-    pub(super) correction: Correction<A, N>,
-    pub(super) output: usize,
+pub(crate) struct Row<A: Float, N: Size> {
+    pub(crate) correction: Correction<A, N>,
+    pub(crate) output: usize,
     /// First lane whose row is not in the vector before this one.
-    pub(super) first_lane: usize,
-    pub(super) in_bounds: bool,
+    pub(crate) first_lane: usize,
+    pub(crate) in_bounds: bool,
 }
 
 #[cube]
 impl<A: Float, N: Size> Row<A, N> {
     /// Row advanced by a number of output elements.
-    pub(super) fn offset_by(&self, elements: usize) -> Row<A, N> {
+    pub(crate) fn offset_by(&self, elements: usize) -> Row<A, N> {
         Row::<A, N> {
             correction: Correction::<A, N> {
                 constant: self.correction.constant,
@@ -45,15 +45,15 @@ impl<A: Float, N: Size> Row<A, N> {
 
 /// Rows of one unit.
 #[derive(CubeType)]
-pub(super) struct UnitRows<A: Float, N: Size> {
-    pub(super) sources: Sequence<BackwardRow<A, N>>,
-    pub(super) rows: Sequence<Row<A, N>>,
+pub(crate) struct UnitRows<A: Float, N: Size> {
+    pub(crate) sources: Sequence<BackwardRow<A, N>>,
+    pub(crate) rows: Sequence<Row<A, N>>,
 }
 
 #[cube]
 impl<A: Float, N: Size> UnitRows<A, N> {
     /// A single row.
-    pub(super) fn one(source: BackwardRow<A, N>, row: Row<A, N>) -> UnitRows<A, N> {
+    pub(crate) fn one(source: BackwardRow<A, N>, row: Row<A, N>) -> UnitRows<A, N> {
         let mut sources = Sequence::<BackwardRow<A, N>>::new();
         sources.push(source);
         let mut rows = Sequence::<Row<A, N>>::new();
@@ -64,7 +64,7 @@ impl<A: Float, N: Size> UnitRows<A, N> {
 
 /// Backward pass of a unit's steps, read again from memory.
 #[cube]
-pub(super) fn pass_steps<T: Types>(
+pub(crate) fn pass_steps<T: Types>(
     rows_per_unit: &UnitRows<T::A, T::N>,
     share: &Share,
     part: &ColumnPart,
@@ -94,7 +94,15 @@ pub(super) fn pass_steps<T: Types>(
             for j in 0..ahead {
                 let step = begin + j * size;
                 let reads = several.index(j);
-                pass_step::<T>(reads, rows_per_unit, step, part, bound, partition, blueprint);
+                pass_step::<T>(
+                    reads,
+                    rows_per_unit,
+                    step,
+                    part,
+                    bound,
+                    partition,
+                    blueprint,
+                );
             }
             done += ahead;
         }
@@ -102,7 +110,15 @@ pub(super) fn pass_steps<T: Types>(
     for i in done..share.count {
         let step = share.begin + i * size;
         let reads = read_steps::<T>(bound.source, &rows_per_unit.sources, step, blueprint);
-        pass_step::<T>(&reads, rows_per_unit, step, part, bound, partition, blueprint);
+        pass_step::<T>(
+            &reads,
+            rows_per_unit,
+            step,
+            part,
+            bound,
+            partition,
+            blueprint,
+        );
     }
 }
 
@@ -117,14 +133,19 @@ fn pass_step<T: Types>(
     partition: &Partition,
     #[comptime] blueprint: BackwardBlueprint,
 ) {
-    let shared = params::<T>(bound.source, rows_per_unit.sources.index(0usize), step, blueprint);
+    let shared = params::<T>(
+        bound.source,
+        rows_per_unit.sources.index(0usize),
+        step,
+        blueprint,
+    );
     let sums = write_step::<T>(reads, rows_per_unit, &shared, step, bound, blueprint);
     add_columns::<T>(bound.results, part, step, &sums, partition, blueprint);
 }
 
 /// Loads a step of each row. Rows out of bounds repeat one that is in bounds.
 #[cube]
-pub(super) fn read_steps<T: Types>(
+pub(crate) fn read_steps<T: Types>(
     source: &TypedBackwardSource<T>,
     sources: &Sequence<BackwardRow<T::A, T::N>>,
     step: usize,
@@ -146,7 +167,7 @@ pub(super) fn read_steps<T: Types>(
 /// Writes the input gradient of a step. Returns its parameter gradients, summed over the unit's
 /// rows.
 #[cube]
-pub(super) fn write_step<T: Types>(
+pub(crate) fn write_step<T: Types>(
     reads: &Sequence<Step<T::A, T::N>>,
     rows_per_unit: &UnitRows<T::A, T::N>,
     shared: &Params<T::A, T::N>,
@@ -164,7 +185,8 @@ pub(super) fn write_step<T: Types>(
         #[unroll]
         for r in 0..blueprint.rows_per_unit {
             if rows_per_unit.rows.index(r).in_bounds {
-                let sums = write_row_step::<T>(reads, rows_per_unit, r, shared, step, bound, blueprint);
+                let sums =
+                    write_row_step::<T>(reads, rows_per_unit, r, shared, step, bound, blueprint);
                 products += sums.products;
                 gradients += sums.gradients;
             }
@@ -211,7 +233,7 @@ fn write_row_step<T: Types>(
 
 /// Parameter gradients of one step of a row.
 #[cube]
-pub(super) fn column_step<A: Float, N: Size>(
+pub(crate) fn column_step<A: Float, N: Size>(
     element: &Element<A, N>,
     first_lane: usize,
     #[comptime] blueprint: BackwardBlueprint,

@@ -4,16 +4,16 @@ use cubecl::prelude::*;
 use cubenorm_core::{BLOCK, BackwardBlueprint, RowBuffering};
 
 use super::element::{
-    Element, BackwardRow, Params, TypedBackwardSource, element, params, read_step,
+    BackwardRow, Element, Params, TypedBackwardSource, element, params, read_step,
 };
-use super::staged::{TypedStagedRow, TypedStagedScale, staged_params};
-use crate::accumulate::APART;
-use crate::apply::Scalars;
-use crate::moments::{Moments, Sums, lanes_from, same};
-use crate::strategy::merge_team;
-use crate::strategy::split::Partition;
+use super::stage::{TypedStagedRow, TypedStagedScale, staged_params};
+use crate::forward::apply::Scalars;
+use crate::reduce::accumulate::APART;
+use crate::reduce::merge_team;
+use crate::reduce::moments::{Moments, Sums, lanes_from, same};
+use crate::reduce::split::Partition;
+use crate::schedule::{Share, ends_segment, has_step, my_share, steps_within};
 use crate::types::Types;
-use crate::work::{Share, ends_segment, has_step, my_share, steps_within};
 
 /// Steps whose loads are issued before the first is used.
 const UNROLL: usize = 4;
@@ -21,7 +21,7 @@ const UNROLL: usize = 4;
 /// Reduces a unit's slice of its rows. `mean` holds `sum(g)` of each row, `m2` holds `sum(g *
 /// xhat)`.
 #[cube]
-pub(super) fn sum_up<T: Types>(
+pub(crate) fn sum_up<T: Types>(
     source: &TypedBackwardSource<T>,
     rows: &Sequence<BackwardRow<T::A, T::N>>,
     share: &Share,
@@ -105,7 +105,7 @@ pub(super) fn sum_up<T: Types>(
 
 /// Reduces the tail vector of a segment, given as a row of its own, from the lane `from` on.
 #[cube]
-pub(super) fn sum_up_tail<T: Types>(
+pub(crate) fn sum_up_tail<T: Types>(
     source: &TypedBackwardSource<T>,
     row: &BackwardRow<T::A, T::N>,
     from: usize,
@@ -175,7 +175,7 @@ fn add_step<T: Types>(
 
 /// Parameters of a row: those of the unit's first row if shared, else loaded.
 #[cube]
-pub(super) fn params_of<T: Types>(
+pub(crate) fn params_of<T: Types>(
     source: &TypedBackwardSource<T>,
     row: &BackwardRow<T::A, T::N>,
     shared: &Params<T::A, T::N>,
@@ -195,7 +195,7 @@ pub(super) fn params_of<T: Types>(
 /// The summed gradient: before the scale (`wdy`) if the scale varies along the row, else after it
 /// (`dz`).
 #[cube]
-pub(super) fn summed<A: Float, N: Size>(
+pub(crate) fn summed<A: Float, N: Size>(
     element: &Element<A, N>,
     #[comptime] blueprint: BackwardBlueprint,
 ) -> Vector<A, N> {
@@ -208,7 +208,7 @@ pub(super) fn summed<A: Float, N: Size>(
 
 /// [`sum_up`] of a row in registers.
 #[cube]
-pub(super) fn sum_up_staged<T: Types>(
+pub(crate) fn sum_up_staged<T: Types>(
     source: &TypedBackwardSource<T>,
     staged: &TypedStagedRow<T>,
     scale: &TypedStagedScale<T>,
@@ -220,8 +220,9 @@ pub(super) fn sum_up_staged<T: Types>(
     let mut total = Sums::<T::A, T::N>::zeros(1usize);
     // Units with many elements multiply the sum by the reciprocal deviation, instead of each
     // element.
-    let at_once =
-        comptime!(blueprint.row == RowBuffering::DoubleBuffer && blueprint.statistics.reduces_deviation());
+    let at_once = comptime!(
+        blueprint.row == RowBuffering::DoubleBuffer && blueprint.statistics.reduces_deviation()
+    );
     #[unroll]
     for i in 0..comptime!(blueprint.staged_vectors()) {
         if has_step(i, share, blueprint.team) {
@@ -254,7 +255,7 @@ pub(super) fn sum_up_staged<T: Types>(
 /// Recomputes the sums of a whole cluster in one cube: part by part, added in the order of
 /// [`wait`](crate::strategy::peers::hear).
 #[cube]
-pub(super) fn sum_up_parts<T: Types>(
+pub(crate) fn sum_up_parts<T: Types>(
     source: &TypedBackwardSource<T>,
     rows: &Sequence<BackwardRow<T::A, T::N>>,
     partition: &Partition,
@@ -324,7 +325,9 @@ fn sum_up_in_order<T: Types>(
 
 /// Zeros in place of row sums that this kernel does not compute.
 #[cube]
-pub(super) fn nothing<A: Float, N: Size>(#[comptime] rows_per_unit: usize) -> Sequence<Moments<A, N>> {
+pub(crate) fn nothing<A: Float, N: Size>(
+    #[comptime] rows_per_unit: usize,
+) -> Sequence<Moments<A, N>> {
     let zero = Vector::<A, N>::new(A::new(0.0));
     let mut sums = Sequence::<Moments<A, N>>::new();
     #[unroll]

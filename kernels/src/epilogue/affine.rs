@@ -1,10 +1,10 @@
 //! Scale, bias and provided statistics.
 
 use cubecl::prelude::*;
-use cubenorm_core::{AccessBlueprint, Blueprint, Vectorization, LoadMode, StatisticsKind};
+use cubenorm_core::{AccessBlueprint, Blueprint, LoadMode, StatisticsKind, Vectorization};
 
-use crate::moments::{RowStatistics, reciprocal_deviation};
-use crate::operand::{Optional, load, load_of_rows, load_two_runs, optional_row};
+use crate::memory::access::{Optional, load, load_of_rows, load_two_runs, optional_row};
+use crate::reduce::moments::{RowStatistics, reciprocal_deviation};
 use crate::types::{One, Types};
 
 /// Parameters that broadcast to the input.

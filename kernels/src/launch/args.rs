@@ -4,14 +4,14 @@ use cubecl::ir::{AddressType, ElemType, UIntKind};
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubenorm_core::{
-    Access, AccessBlueprint, Activation, DType, Dim, Epsilon, Grid, Vectorization, LoadMode, Team,
-    TensorDesc,
+    Access, AccessBlueprint, Activation, DType, Dim, Epsilon, Grid, LoadMode, Team, TensorDesc,
+    Vectorization,
 };
 
 use super::memory::bound;
 use super::{LaunchError, elem_type};
-use crate::apply::ScalarsLaunch;
-use crate::strategy::split::PartitionLaunch;
+use crate::forward::apply::ScalarsLaunch;
+use crate::reduce::split::PartitionLaunch;
 
 /// Checks that a buffer holds the span of a description.
 pub(crate) fn check_buffer(

@@ -6,24 +6,24 @@ use std::time::Duration;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubenorm_core::{
-    Activation, BackwardError, BackwardLaunch, BackwardSchedule, Buffer, DType, BackwardDesc,
-    BackwardPlan, BackwardProblem, Hardware, Kernel, Knobs, LoadMode, ParamReduce, StrategyChoice,
-    TensorDesc, input_problem_on, schedule_backward, plan_backward, sums_on,
+    Activation, BackwardDesc, BackwardError, BackwardLaunch, BackwardPlan, BackwardProblem,
+    BackwardSchedule, Buffer, DType, Hardware, Kernel, Knobs, LoadMode, ParamReduce,
+    StrategyChoice, TensorDesc, input_problem_on, plan_backward, schedule_backward, sums_on,
 };
 
-use super::element::BackwardSourceLaunch;
-use super::param_reduce::{ParamReduceShape, param_reduce};
-use super::kernel::{gradient, partial_sums};
-use super::results::BackwardResultsLaunch;
-use crate::launch::args::{
+use super::args::{
     address_type, arg, check_apart, check_buffer, cube_count, cube_dim, flat_arg, lanes_of_rows,
     left_lanes, memory_type, optional_arg, partition, scalars, width,
 };
-use crate::launch::device::{check_activation, check_dtypes};
-use crate::launch::combine::Segments;
-use crate::launch::plan_cache::PlanCache;
-use crate::launch::memory::{allocate, allocate_bytes, launched, zeroed_words, zeros};
-use crate::launch::{LaunchError, Tensor, elem_type, hardware};
+use super::combine::Segments;
+use super::device::{check_activation, check_dtypes};
+use super::memory::{allocate, allocate_bytes, launched, zeroed_words, zeros};
+use super::plan_cache::PlanCache;
+use super::{LaunchError, Tensor, elem_type, hardware};
+use crate::backward::element::BackwardSourceLaunch;
+use crate::backward::io::BackwardResultsLaunch;
+use crate::backward::kernel::{gradient, partial_sums};
+use crate::backward::param_reduce::{ParamReduceShape, param_reduce};
 use crate::tune::tune_backward;
 
 /// Input and output buffers of a backward pass.
@@ -326,7 +326,9 @@ impl Backward<'_> {
         let scale = problem.scale.as_ref().filter(|_| blueprint.scale.is_some());
         let bias = problem.bias.as_ref().filter(|_| blueprint.bias.is_some());
         let parts = blueprint.split.then(|| self.sums(plan.workspace));
-        let segments = blueprint.combines_within().then(|| self.sums(plan.workspace));
+        let segments = blueprint
+            .combines_within()
+            .then(|| self.sums(plan.workspace));
         let rows = match &segments {
             Some(segments) => Some(flat_arg(segments, plan.workspace)),
             None => optional_arg(rows, problem.row_sums.as_ref()),
@@ -375,21 +377,25 @@ impl Backward<'_> {
             }
             launched(self.client, Kernel::PartialSums);
         }
-        let combined = plan.combine.as_ref().zip(parts.as_ref()).map(|(combine, parts)| {
-            let weights = blueprint.scale.zip(tensors.scale.as_ref().zip(scale));
-            let segments = Segments {
-                client: self.client,
-                handle: parts,
-                elements: plan.workspace,
-                grid,
-                shifts: false,
-                scale: weights.map(|(blueprint, (handle, access))| (handle, access, blueprint)),
-                accumulation: elem[2],
-                param_dtype: elem_type(problem.param_dtype),
-                address,
-            };
-            (segments.combine(combine), combine.workspace)
-        });
+        let combined = plan
+            .combine
+            .as_ref()
+            .zip(parts.as_ref())
+            .map(|(combine, parts)| {
+                let weights = blueprint.scale.zip(tensors.scale.as_ref().zip(scale));
+                let segments = Segments {
+                    client: self.client,
+                    handle: parts,
+                    elements: plan.workspace,
+                    grid,
+                    shifts: false,
+                    scale: weights.map(|(blueprint, (handle, access))| (handle, access, blueprint)),
+                    accumulation: elem[2],
+                    param_dtype: elem_type(problem.param_dtype),
+                    address,
+                };
+                (segments.combine(combine), combine.workspace)
+            });
         let left = combined.or_else(|| parts.clone().map(|parts| (parts, plan.workspace)));
         let written = input.map(|tensor| &tensor.handle);
         let words = (team.cluster_size > 1).then(|| {

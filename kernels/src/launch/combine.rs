@@ -3,11 +3,11 @@
 use cubecl::ir::{AddressType, ElemType};
 use cubecl::prelude::*;
 use cubecl::server::Handle;
-use cubenorm_core::{Access, AccessBlueprint, Grid, Combine, Kernel};
+use cubenorm_core::{Access, AccessBlueprint, Combine, Grid, Kernel};
 
 use super::args::{cube_count, cube_dim, flat_arg, optional_arg, partition};
 use super::memory::{allocate_bytes, launched};
-use crate::strategy::segments::{CombineShape, combine};
+use crate::reduce::segments::{CombineShape, combine};
 
 /// Partial statistics of channels from the first launch, and arguments to combine them.
 pub(crate) struct Segments<'a> {

@@ -16,16 +16,16 @@ use super::args::{
     address_type, arg, check_apart, check_buffer, cube_count, cube_dim, flat_arg, lanes_of_rows,
     left_lanes, memory_type, optional_arg, partition, scalars, width,
 };
-use super::work_counter::work_counter;
-use super::device::{has_cpu_hints, check_activation, check_dtypes};
 use super::combine::Segments;
-use super::plan_cache::PlanCache;
+use super::device::{check_activation, check_dtypes, has_cpu_hints};
 use super::memory::{allocate, allocate_bytes, launched, upload};
+use super::plan_cache::PlanCache;
+use super::work_counter::work_counter;
 use super::{LaunchError, elem_type, hardware};
-use crate::apply::ResultsLaunch;
 use crate::epilogue::AffineLaunch;
-use crate::kernel::{normalize, reduce_parts};
-use crate::source::SourceLaunch;
+use crate::forward::apply::ResultsLaunch;
+use crate::forward::kernel::{normalize, reduce_parts};
+use crate::memory::input::SourceLaunch;
 use crate::tune::{measured, tune_forward};
 
 /// Input and output buffers of a normalization.
@@ -515,7 +515,11 @@ impl<'a> Launch<'a> {
                 affine!(self),
                 results!(self, sum),
                 parts.into(),
-                blueprint.team.dynamic.then(|| work_counter(self.client)).into(),
+                blueprint
+                    .team
+                    .dynamic
+                    .then(|| work_counter(self.client))
+                    .into(),
                 partition(&self.plan.grid, self.problem.cols),
                 scalars(
                     self.problem.dtype,

@@ -2,15 +2,19 @@
 //! when a buffer is read.
 
 pub(crate) mod args;
-mod work_counter;
+mod backward;
+pub(crate) mod combine;
 pub(crate) mod device;
 mod error;
 mod forward;
-pub(crate) mod combine;
-pub(crate) mod plan_cache;
 pub(crate) mod memory;
+pub(crate) mod plan_cache;
 mod refusal;
+mod work_counter;
 
+pub use backward::{
+    BackwardOutputs, BackwardTensors, launch_backward, plan_backward_for, tuned_backward,
+};
 pub(crate) use device::elem_type;
 pub use device::{hardware, supports, supports_activation};
 pub use error::LaunchError;
@@ -21,6 +25,6 @@ pub use forward::{
 #[doc(hidden)]
 pub use memory::{MemoryWatch, watch_memory};
 pub use refusal::{
-    BufferLimits, Refusal, check_forward, check_forward_within, check_backward,
-    check_backward_within,
+    BufferLimits, Refusal, check_backward, check_backward_within, check_forward,
+    check_forward_within,
 };

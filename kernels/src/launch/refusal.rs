@@ -6,9 +6,9 @@
 use cubecl::ir::AddressType;
 use cubecl::prelude::*;
 use cubenorm_core::{
-    Buffer, DType, Footprint, BackwardDesc, BackwardProblem, Hardware, NormDesc, NormError,
-    ParamSums, PlanError, StrategyChoice, TensorDesc, input_problem_on, plan_forward,
-    plan_backward, problem_on, sums_on,
+    BackwardDesc, BackwardProblem, Buffer, DType, Footprint, Hardware, NormDesc, NormError,
+    ParamSums, PlanError, StrategyChoice, TensorDesc, input_problem_on, plan_backward,
+    plan_forward, problem_on, sums_on,
 };
 
 use super::device::{check_activation, check_dtypes};

@@ -4,7 +4,7 @@ use std::fmt;
 
 use cubecl::tune::{AutotuneKey, anchor};
 use cubenorm_core::{
-    AccessBlueprint, ActivationKind, Blueprint, DType, BackwardBlueprint, LoadMode, StatisticsKind,
+    AccessBlueprint, ActivationKind, BackwardBlueprint, Blueprint, DType, LoadMode, StatisticsKind,
     Team,
 };
 use serde::{Deserialize, Serialize};

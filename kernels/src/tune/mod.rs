@@ -19,15 +19,15 @@ use cubecl::throughput::MemoryAccess;
 use cubecl::tune::{Bounds, LocalTuner, OrderedSettings, Tunable, TunableSet, TuneGroup, Work};
 use cubecl_environment::time::Instant;
 use cubenorm_core::{
-    DType, BackwardDesc, BackwardProblem, Hardware, Knobs, NormDesc, NormProblem, Plan, PlanError,
-    StrategyChoice, TensorDesc, forward_candidates, backward_candidates, knobs, plan_forward,
-    plan_backward,
+    BackwardDesc, BackwardProblem, DType, Hardware, Knobs, NormDesc, NormProblem, Plan, PlanError,
+    StrategyChoice, TensorDesc, backward_candidates, forward_candidates, knobs, plan_backward,
+    plan_forward,
 };
 use key::{Parts, TuneKey, backward_layout, layout};
 pub use sets::working_sets;
-use sets::{forward_sets, backward_sets};
+use sets::{backward_sets, forward_sets};
 
-use crate::backward::{BackwardTensors, launch_backward};
+use crate::launch::{BackwardTensors, launch_backward};
 use crate::launch::{ForwardTensors, launch_forward};
 
 /// Elements below which launch overhead dominates. The analytic plan runs them.

@@ -3,8 +3,8 @@
 use cubecl::prelude::*;
 use cubenorm_core::{BackwardDesc, Hardware, NormDesc, StrategyChoice, TensorDesc};
 
-use crate::backward::{BackwardTensors, launch_backward};
 use crate::launch::memory::allocate;
+use crate::launch::{BackwardTensors, launch_backward};
 use crate::launch::{ForwardTensors, launch_forward};
 
 /// Bytes of all sets together: more than the last-level cache of a CPU.

@@ -1,23 +1,25 @@
-//! Backward pass of a tile of adjacent rows on a CPU: see [`crate::tile`].
+//! Backward pass of a tile of adjacent rows on a CPU: see [`crate::cpu::forward_tile`].
 
 use cubecl::prelude::*;
 use cubenorm_core::{BLOCK, BackwardBlueprint};
 
-use super::columns::{add_columns, add_nothing, part_of_columns};
-use super::correction::{Correction, correction, passed_back};
-use super::element::{BackwardRows, TypedBackwardSource, element, backward_row, params, read_step};
-use super::staged::ColumnStep;
-use super::results::{Bound, write_rows, write_segments};
-use super::step::column_step;
-use super::sums::summed;
-use crate::accumulate::APART;
-use crate::apply::Scalars;
-use crate::moments::{Moments, Sums, same};
-use crate::operand::{Optional, optional_start, store};
-use crate::strategy::split::{Partition, Workspace, merge_parts, write_part};
-use crate::strategy::segments::{Segments, combined};
+use crate::backward::correction::{Correction, correction, passed_back};
+use crate::backward::element::{
+    BackwardRows, TypedBackwardSource, backward_row, element, params, read_step,
+};
+use crate::backward::io::{Bound, write_rows, write_segments};
+use crate::backward::param_partials::{add_columns, add_nothing, part_of_columns};
+use crate::backward::stage::ColumnStep;
+use crate::backward::step::column_step;
+use crate::backward::sums::summed;
+use crate::forward::apply::Scalars;
+use crate::memory::access::{Optional, optional_start, store};
+use crate::reduce::accumulate::APART;
+use crate::reduce::moments::{Moments, Sums, same};
+use crate::reduce::segments::{Segments, combined};
+use crate::reduce::split::{Partition, Workspace, merge_parts, write_part};
+use crate::schedule::{Share, first_own_lane, item, my_share};
 use crate::types::Types;
-use crate::work::{Share, first_own_lane, item, my_share};
 
 /// Corrections, output positions and first own lanes of a tile's rows.
 #[derive(CubeType)]
@@ -123,7 +125,7 @@ fn of_row<A: Float, N: Size>(sums: &Sums<A, N>, r: usize, share: &Share) -> Mome
 
 /// Backward pass of the tile whose first row is the work item `round`.
 #[cube]
-pub(super) fn backward_tile<T: Types, W: Size>(
+pub(crate) fn backward_tile<T: Types, W: Size>(
     bound: &mut Bound<'_, T>,
     parts: &Optional<T::A, W>,
     round: usize,
@@ -253,7 +255,7 @@ pub(super) fn backward_tile<T: Types, W: Size>(
 
 /// Tiled form of [`partial_sums`](super::kernel::gradient_parts).
 #[cube]
-pub(super) fn sum_up_tile<T: Types, W: Size>(
+pub(crate) fn sum_up_tile<T: Types, W: Size>(
     source: &TypedBackwardSource<T>,
     workspace: &mut Workspace<T::A, W>,
     round: usize,

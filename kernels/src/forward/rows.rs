@@ -1,28 +1,27 @@
 //! Bodies of the forward [kernels](crate::kernel), for one row or several rows per unit.
 
 use cubecl::prelude::*;
-use cubenorm_core::{AccessBlueprint, Blueprint, Staging, Vectorization, Level, WrittenStatistics};
+use cubenorm_core::{AccessBlueprint, Blueprint, Level, Staging, Vectorization, WrittenStatistics};
 
-use crate::accumulate::{row_moments, second_moment_term, whole_moments};
-use crate::apply::{
-    UnitRows, Bound, ResultRow, Row, TypedResults, apply_rows, apply_kept, apply_steps,
-    result_row,
-};
-use crate::tail::{apply_run, takes_runs};
 use crate::epilogue::{FoldedRow, affine_step};
-use crate::staged::{TypedStaged, staging};
-use crate::moments::{Moments, RowStatistics, Sums, finish, nothing_reduced, same};
-use crate::operand::{Optional, row_offset, row_start, store};
-use crate::scaled;
-use crate::source::{
+use crate::forward::apply::{
+    Bound, ResultRow, Row, TypedResults, UnitRows, apply_kept, apply_rows, apply_steps, result_row,
+};
+use crate::forward::tail::{apply_run, takes_runs};
+use crate::memory::access::{Optional, row_offset, row_start, store};
+use crate::memory::input::{
     SourceRow, TypedSource, first_lane, number_or_zero, read, sample_steps, shifted, source_row,
     source_start,
 };
-use crate::strategy::split::{Partition, merge_parts, row_elements, write_part};
-use crate::strategy::segments::{Combined, combined, write_shift};
-use crate::strategy::{member, merge_team, team_sum};
+use crate::memory::stage::{TypedStaged, staging};
+use crate::reduce::accumulate::{row_moments, second_moment_term, whole_moments};
+use crate::reduce::moments::{Moments, RowStatistics, Sums, finish, nothing_reduced, same};
+use crate::reduce::scaled;
+use crate::reduce::segments::{Combined, combined, write_shift};
+use crate::reduce::split::{Partition, merge_parts, row_elements, write_part};
+use crate::reduce::{member, merge_team, team_sum};
+use crate::schedule::{Item, Share, item, my_share};
 use crate::types::{One, Types};
-use crate::work::{Item, Share, item, my_share};
 
 /// Accumulators of a unit that stages a whole row. With four, LLVM reorders the loads and defeats
 /// the hardware prefetcher.
@@ -167,7 +166,8 @@ fn write_statistics<T: Types>(
             #[unroll]
             for lane in 0..rows {
                 let row = item.row + lane;
-                let pair = 2 * row_offset::<T::A, One>(&*tensor, row, access, Vectorization::Parallel);
+                let pair =
+                    2 * row_offset::<T::A, One>(&*tensor, row, access, Vectorization::Parallel);
                 let is_norm = comptime!(blueprint.statistics.is_norm());
                 let mean = if is_norm {
                     T::A::new(0.0)
@@ -322,7 +322,15 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
                     for r in 0..blueprint.rows_per_unit {
                         values.push(staged.index(r).get(i, blueprint));
                     }
-                    apply_rows::<T>(&values, 0usize, step, &own, &rows_per_unit, bound, blueprint);
+                    apply_rows::<T>(
+                        &values,
+                        0usize,
+                        step,
+                        &own,
+                        &rows_per_unit,
+                        bound,
+                        blueprint,
+                    );
                 }
             }
         } else if comptime!(blueprint.params_kept.is_some()) {
@@ -335,7 +343,15 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
                 let steps = min(share.count - done, partition.run - first % partition.run);
                 let of_run = ComptimeOption::new_Some(of_run);
                 if comptime!(takes_runs(blueprint)) {
-                    apply_run::<T>(first, steps, &of_run, &rows_per_unit, bound, partition, blueprint);
+                    apply_run::<T>(
+                        first,
+                        steps,
+                        &of_run,
+                        &rows_per_unit,
+                        bound,
+                        partition,
+                        blueprint,
+                    );
                 } else {
                     apply_steps::<T>(first, steps, &of_run, &rows_per_unit, bound, blueprint);
                 }

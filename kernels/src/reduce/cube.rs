@@ -4,9 +4,9 @@
 use cubecl::prelude::*;
 use cubenorm_core::Team;
 
-use crate::moments::{Moments, same};
-use crate::strategy::exchange::merge_rows;
-use crate::strategy::plane;
+use crate::reduce::exchange::merge_rows;
+use crate::reduce::moments::{Moments, same};
+use crate::reduce::plane;
 use crate::types::One;
 
 #[cube]

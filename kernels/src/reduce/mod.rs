@@ -13,19 +13,22 @@
 //! - [`segments`]: statistics of segments (channels), combined into statistics of a group.
 //! - [`cluster_size`]: parts of a row, between cooperating cubes of one launch.
 
-pub(crate) mod perpendicular;
+pub(crate) mod accumulate;
+pub(crate) mod cluster;
 pub(crate) mod cube;
 pub(crate) mod exchange;
-pub(crate) mod cluster;
+pub(crate) mod moments;
+pub(crate) mod perpendicular;
 pub(crate) mod plane;
-pub(crate) mod split;
+pub(crate) mod scaled;
 pub(crate) mod segments;
+pub(crate) mod split;
 pub(crate) mod unit;
 
 use cubecl::prelude::*;
-use cubenorm_core::{Vectorization, Level, Merge, Team};
+use cubenorm_core::{Level, Merge, Team, Vectorization};
 
-use crate::moments::{Moments, reduce_lanes, same};
+use crate::reduce::moments::{Moments, reduce_lanes, same};
 use crate::types::One;
 
 /// Index of this unit's team in the launch.

@@ -4,8 +4,8 @@
 use cubecl::prelude::*;
 use cubenorm_core::Team;
 
-use crate::moments::{Moments, same};
-use crate::strategy::exchange::merge_rows;
+use crate::reduce::exchange::merge_rows;
+use crate::reduce::moments::{Moments, same};
 
 #[cube]
 pub(crate) fn index() -> usize {

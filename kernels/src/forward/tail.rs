@@ -4,11 +4,11 @@
 use cubecl::prelude::*;
 use cubenorm_core::{AccessBlueprint, Blueprint};
 
-use crate::apply::{UnitRows, Bound, ResultRow, Row, apply_steps};
 use crate::epilogue::AffineStep;
-use crate::operand::step_offset;
-use crate::runs::{further_row, of_run, run_start};
-use crate::strategy::split::Partition;
+use crate::forward::apply::{Bound, ResultRow, Row, UnitRows, apply_steps};
+use crate::memory::access::step_offset;
+use crate::memory::segment::{further_row, of_run, run_start};
+use crate::reduce::split::Partition;
 use crate::types::Types;
 
 /// True if segments are normalized one by one. Locating each segment pays off for several segments

@@ -7,10 +7,10 @@
 //! 3. An address decodes such a row and column over that layout.
 
 use cubecl::prelude::*;
+use cubenorm_core::{AccessBlueprint, LoadMode, Vectorization};
 use cubenorm_cpu_hints::{prefetch, store_nontemporal};
-use cubenorm_core::{AccessBlueprint, Vectorization, LoadMode};
 
-use crate::pairs::{pack, unpack};
+use crate::memory::packed_half::{pack, unpack};
 use crate::types::One;
 
 /// Optional tensor argument of a kernel.
@@ -340,7 +340,8 @@ pub(crate) fn load_of_rows<T: Float, S: Size, A: Float, N: Size>(
     let mut value = Vector::<A, N>::empty();
     #[unroll]
     for lane in 0..N::value() {
-        let place = ahead + row_offset::<T, S>(tensor, first + lane, access, Vectorization::Parallel);
+        let place =
+            ahead + row_offset::<T, S>(tensor, first + lane, access, Vectorization::Parallel);
         value.insert(lane, A::cast_from(tensor[place].extract(0usize)));
     }
     value
@@ -367,7 +368,9 @@ pub(crate) fn store<T: Float, S: Size, A: Float, N: Size>(
     } else if comptime!(access.mode == LoadMode::PackedHalf2) {
         let place = vector_place::<T, S, N>(&*tensor, base, step, access, lanes);
         tensor[place] = Vector::reinterpret(pack::<A, S, N>(value));
-    } else if comptime!(access.mode == LoadMode::Unaligned && access.nontemporal && !access.has_tail) {
+    } else if comptime!(
+        access.mode == LoadMode::Unaligned && access.nontemporal && !access.has_tail
+    ) {
         // The segment has been shifted so that its vectors are aligned.
         let offset = base + step_offset::<T, S, N>(&*tensor, step, access, lanes);
         store_nontemporal::<T, S, N>(&mut tensor[offset], Vector::<T, N>::cast_from(value));

@@ -9,12 +9,12 @@
 use cubecl::prelude::*;
 use cubenorm_core::Blueprint;
 
-use crate::accumulate::second_moment_term;
-use crate::staged::TypedStaged;
-use crate::moments::Moments;
-use crate::source::{SourceRow, TypedSource, read};
+use crate::memory::input::{SourceRow, TypedSource, read};
+use crate::memory::stage::TypedStaged;
+use crate::reduce::accumulate::second_moment_term;
+use crate::reduce::moments::Moments;
+use crate::schedule::Share;
 use crate::types::Types;
-use crate::work::Share;
 
 /// 2^90: scale of large magnitudes. The sum of 2^48 scaled squares cannot overflow.
 const LARGE: f32 = 1.237_940_039_285_380_3e27;
@@ -160,7 +160,8 @@ pub(crate) fn staged<T: Types>(
         #[unroll]
         for i in 0..vectors {
             if i < share.count {
-                sum += second_moment_term::<T::A, T::N>(staged.get(i, blueprint) * inverse, blueprint);
+                sum +=
+                    second_moment_term::<T::A, T::N>(staged.get(i, blueprint) * inverse, blueprint);
             }
         }
     }

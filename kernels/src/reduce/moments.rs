@@ -1,9 +1,9 @@
 //! Partial statistics of a row, and their merge.
 
-use crate::scaled;
+use crate::reduce::scaled;
 use crate::types::One;
 use cubecl::prelude::*;
-use cubenorm_core::{Blueprint, Vectorization, Merge, StatisticsKind, Team};
+use cubenorm_core::{Blueprint, Merge, StatisticsKind, Team, Vectorization};
 
 /// Partial statistics, lane by lane: count, mean and sum of squared deviations (`m2`) of the
 /// elements seen so far.

@@ -18,7 +18,7 @@ use cubecl::prelude::*;
 use cubenorm_core::{ROUNDS, SUMS, Team};
 
 use super::member;
-use crate::moments::Moments;
+use crate::reduce::moments::Moments;
 
 /// Slots of all clusters: zeros before the launch. No round has the tag zero.
 pub(crate) type Words = ComptimeOption<OwnedTensor<Atomic<u64>>>;

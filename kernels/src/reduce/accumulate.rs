@@ -3,14 +3,14 @@
 use cubecl::prelude::*;
 use cubenorm_core::{BLOCK, Blueprint, Merge, StatisticsKind, Team};
 
-use crate::moments::{Moments, Sums, divided, reduce_lanes, reduce_lanes_from, merge};
-use crate::runs::{further_row, of_run, run_start};
-use crate::scaled;
-use crate::source::{SourceRow, SourceRows, TypedSource, read, shifted};
-use crate::strategy::split::{Partition, row_elements};
-use crate::strategy::{merge_reduced, merge_team};
+use crate::memory::input::{SourceRow, SourceRows, TypedSource, read, shifted};
+use crate::memory::segment::{further_row, of_run, run_start};
+use crate::reduce::moments::{Moments, Sums, divided, merge, reduce_lanes, reduce_lanes_from};
+use crate::reduce::scaled;
+use crate::reduce::split::{Partition, row_elements};
+use crate::reduce::{merge_reduced, merge_team};
+use crate::schedule::Share;
 use crate::types::{One, Types};
-use crate::work::Share;
 
 /// Steps whose loads are issued before the first use. They have an accumulator of their own, which
 /// shortens dependency chains.

@@ -7,17 +7,19 @@
 use cubecl::prelude::*;
 use cubenorm_core::Blueprint;
 
-use crate::accumulate::{Accumulated, accumulate};
-use crate::apply::{Bound, ResultRow, Row, apply, result_row, write_step, writes_sum_here};
 use crate::epilogue::{AffineRows, FoldedRows, affine_step, folded_row};
-use crate::forward::{item_statistics, leave_part};
-use crate::moments::{RowStatistics, nothing_reduced, same};
-use crate::operand::{Optional, optional_offset, step_offset};
-use crate::source::{SourceRow, SourceRows, TypedSource, read, source_row};
-use crate::strategy::split::{Partition, merge_parts};
-use crate::strategy::segments::{Segments, combined};
+use crate::forward::apply::{
+    Bound, ResultRow, Row, apply, result_row, write_step, writes_sum_here,
+};
+use crate::forward::rows::{item_statistics, leave_part};
+use crate::memory::access::{Optional, optional_offset, step_offset};
+use crate::memory::input::{SourceRow, SourceRows, TypedSource, read, source_row};
+use crate::reduce::accumulate::{Accumulated, accumulate};
+use crate::reduce::moments::{RowStatistics, nothing_reduced, same};
+use crate::reduce::segments::{Segments, combined};
+use crate::reduce::split::{Partition, merge_parts};
+use crate::schedule::{item, my_share};
 use crate::types::Types;
-use crate::work::{item, my_share};
 
 /// Statistics, parameters and output positions of a tile's rows.
 #[derive(CubeType)]
@@ -156,7 +158,13 @@ pub(crate) fn normalize_tile<T: Types, W: Size>(
         });
         let mut rows = find_rows::<T>(bound.source, round, partition, samples);
         let found = if reduces_here {
-            accumulate::<T>(bound.source, &rows, &share, blueprint.rows_per_unit, blueprint)
+            accumulate::<T>(
+                bound.source,
+                &rows,
+                &share,
+                blueprint.rows_per_unit,
+                blueprint,
+            )
         } else {
             Accumulated::<T::A, T::N>::nothing(1usize)
         };

@@ -6,11 +6,11 @@ use cubenorm_core::{Blueprint, StatisticsKind};
 use crate::epilogue::{
     AffineRow, AffineStep, FoldedRow, TypedAffine, activate, affine_row, affine_step, transform,
 };
-use crate::moments::RowStatistics;
-use crate::operand::{Optional, optional_start, row_start, store};
-use crate::source::{SourceRow, TypedSource, add_last, prefetch_elements, read, shifted};
+use crate::memory::access::{Optional, optional_start, row_start, store};
+use crate::memory::input::{SourceRow, TypedSource, add_last, prefetch_elements, read, shifted};
+use crate::reduce::moments::RowStatistics;
+use crate::schedule::Item;
 use crate::types::{One, Types};
-use crate::work::Item;
 
 /// Scalars that are run-time arguments, so that another value needs no new kernel.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]

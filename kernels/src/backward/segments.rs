@@ -1,21 +1,21 @@
 //! Backward pass over segments of columns, each with one scale and one bias.
 
 use cubecl::prelude::*;
-use cubenorm_core::{AccessBlueprint, BackwardBlueprint, Vectorization, Level, Team};
+use cubenorm_core::{AccessBlueprint, BackwardBlueprint, Level, Team, Vectorization};
 
-use super::columns::ColumnPart;
 use super::element::{BackwardRow, TypedBackwardSource, params, run_of_row};
-use super::results::Bound;
+use super::io::Bound;
+use super::param_partials::ColumnPart;
 use super::step::{UnitRows, pass_steps};
 use super::sums::{sum_up, sum_up_tail};
-use crate::apply::Scalars;
-use crate::moments::{Moments, same};
-use crate::operand::{col_offset, optional_offset, row_offset};
-use crate::runs::as_run;
-use crate::strategy::split::Partition;
-use crate::strategy::{member, merge_team};
+use crate::forward::apply::Scalars;
+use crate::memory::access::{col_offset, optional_offset, row_offset};
+use crate::memory::segment::as_run;
+use crate::reduce::moments::{Moments, same};
+use crate::reduce::split::Partition;
+use crate::reduce::{member, merge_team};
+use crate::schedule::Share;
 use crate::types::{One, Types};
-use crate::work::Share;
 
 /// Blueprint of a segment as a row of its own, without its tail.
 fn of_run(blueprint: BackwardBlueprint) -> BackwardBlueprint {
@@ -87,7 +87,7 @@ fn sum_up_run<T: Types>(
 
 /// Writes the input gradient of a row segment by segment.
 #[cube]
-pub(super) fn pass_runs<T: Types>(
+pub(crate) fn pass_runs<T: Types>(
     rows_per_unit: &UnitRows<T::A, T::N>,
     part: &ColumnPart,
     bound: &mut Bound<'_, T>,
@@ -97,7 +97,10 @@ pub(super) fn pass_runs<T: Types>(
     let of_run = comptime!(of_run(blueprint));
     let team = comptime!(blueprint.team);
     let access = comptime!(blueprint.input_gradient);
-    let (source, row) = (rows_per_unit.sources.index(0usize), rows_per_unit.rows.index(0usize));
+    let (source, row) = (
+        rows_per_unit.sources.index(0usize),
+        rows_per_unit.rows.index(0usize),
+    );
     for run in 0..partition.steps / partition.run {
         let step = run * partition.run;
         let input = &bound.results.input;
@@ -128,7 +131,7 @@ pub(super) fn pass_runs<T: Types>(
 /// Returns each unit's contribution to the row sums. The first lane of a plane contributes its
 /// segments.
 #[cube]
-pub(super) fn sum_up_runs<T: Types>(
+pub(crate) fn sum_up_runs<T: Types>(
     sources: &Sequence<BackwardRow<T::A, T::N>>,
     group: usize,
     bound: &mut Bound<'_, T>,
@@ -193,8 +196,14 @@ pub(super) fn sum_up_runs<T: Types>(
             m2 += products * scale;
             let tensor = bound.results.rows.as_mut().unwrap();
             let column = run * (partition.run * T::N::value() - partition.overlap);
-            let pair = 2 * row_offset::<T::A, One>(&*tensor, group, access, Vectorization::Parallel)
-                + 2 * col_offset::<T::A, One>(&*tensor, column, access, Vectorization::Parallel);
+            let pair =
+                2 * row_offset::<T::A, One>(&*tensor, group, access, Vectorization::Parallel)
+                    + 2 * col_offset::<T::A, One>(
+                        &*tensor,
+                        column,
+                        access,
+                        Vectorization::Parallel,
+                    );
             tensor[pair] = Vector::new(products);
             tensor[pair + 1] = Vector::new(gradients);
         }

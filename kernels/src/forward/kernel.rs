@@ -1,18 +1,18 @@
 //! Entry points of the forward kernels: one launch, or two if rows are split.
 
 use cubecl::prelude::*;
-use cubenorm_cpu_hints::wait_for_stores;
 use cubenorm_core::Blueprint;
+use cubenorm_cpu_hints::wait_for_stores;
 
-use crate::apply::{Bound, Results, Scalars};
+use crate::cpu::forward_tile::{normalize_tile, reduce_tile};
 use crate::epilogue::{Affine, kept_params};
-use crate::forward::{normalize_items, reduce_item};
-use crate::operand::Optional;
-use crate::tile::{normalize_tile, reduce_tile};
-use crate::source::Source;
-use crate::strategy::split::Partition;
+use crate::forward::apply::{Bound, Results, Scalars};
+use crate::forward::rows::{normalize_items, reduce_item};
+use crate::memory::access::Optional;
+use crate::memory::input::Source;
+use crate::reduce::split::Partition;
+use crate::schedule::{WorkCounter, rounds};
 use crate::types::{Typed, Types};
-use crate::work::{WorkCounter, rounds};
 
 /// Normalizes. A team reduces a row and then normalizes it.
 ///

@@ -1,11 +1,11 @@
 //! Reader of a row: the input, plus the residual if it is added before normalizing.
 
 use cubecl::prelude::*;
-use cubenorm_core::{Blueprint, Staging, Vectorization, ResidualPlace, Team};
+use cubenorm_core::{Blueprint, ResidualPlace, Staging, Team, Vectorization};
 
-use crate::moments::lane_sum;
-use crate::operand::{Optional, prefetch_step, load, optional_start, row_start};
-use crate::strategy::split::Partition;
+use crate::memory::access::{Optional, load, optional_start, prefetch_step, row_start};
+use crate::reduce::moments::lane_sum;
+use crate::reduce::split::Partition;
 use crate::types::Types;
 
 /// Input tensors of the forward kernels.

@@ -4,7 +4,7 @@
 use cubecl::prelude::*;
 use cubenorm_core::{Merge, Team};
 
-use crate::moments::{Moments, merge, same};
+use crate::reduce::moments::{Moments, merge, same};
 
 /// Rows of the table that every unit merges serially. A round of the tree costs a barrier, which
 /// takes longer than a few broadcast reads.

@@ -5,10 +5,10 @@
 //! between cubes of one launch.
 
 use cubecl::prelude::*;
-use cubenorm_core::{Vectorization, Team};
+use cubenorm_core::{Team, Vectorization};
 
-use crate::moments::{Moments, merge};
-use crate::strategy::{member, merge_reduced, merge_team};
+use crate::reduce::moments::{Moments, merge};
+use crate::reduce::{member, merge_reduced, merge_team};
 use crate::types::One;
 
 /// Partial statistics in part-major order: means of all row groups for each part, then `m2` in the

@@ -4,31 +4,31 @@ use cubecl::prelude::*;
 use cubenorm_core::{BackwardBlueprint, Staging, Vectorization};
 
 use super::element::{BackwardRow, Params, Saved, Step, TypedBackwardSource, bias, params};
-use crate::staged::Cells;
-use crate::moments::lane_sum;
-use crate::operand::load;
-use crate::strategy::split::Partition;
+use crate::memory::access::load;
+use crate::memory::stage::Cells;
+use crate::reduce::moments::lane_sum;
+use crate::reduce::split::Partition;
+use crate::schedule::{my_share, own_part, step_to_load};
 use crate::types::{One, Types};
-use crate::work::{my_share, own_part, step_to_load};
 
 /// Contribution of a step to the parameter gradients: `dgamma` (products) and `dbeta` (gradients).
 #[derive(CubeType, Clone, Copy)]
-pub(super) struct ColumnStep<A: Float, N: Size> {
-    pub(super) products: Vector<A, N>,
-    pub(super) gradients: Vector<A, N>,
+pub(crate) struct ColumnStep<A: Float, N: Size> {
+    pub(crate) products: Vector<A, N>,
+    pub(crate) gradients: Vector<A, N>,
 }
 
 /// Parameter-gradient sums of a unit's columns, in registers or shared memory. Products come first
 /// if both are computed. If lanes are rows, a vector has one column and so one sum.
 #[derive(CubeType)]
-pub(super) struct StagedColumns<A: Float, N: Size> {
+pub(crate) struct StagedColumns<A: Float, N: Size> {
     of_lanes: Cells<A, N>,
     of_rows: Cells<A, One>,
 }
 
 #[cube]
 impl<A: Float, N: Size> StagedColumns<A, N> {
-    pub(super) fn zeros(#[comptime] blueprint: BackwardBlueprint) -> Self {
+    pub(crate) fn zeros(#[comptime] blueprint: BackwardBlueprint) -> Self {
         let team = comptime!(blueprint.team);
         let staging = comptime!(staged_sums(&blueprint));
         let are_rows = comptime!(team.lanes == Vectorization::Perpendicular);
@@ -46,7 +46,7 @@ impl<A: Float, N: Size> StagedColumns<A, N> {
     }
 
     /// Adds a step to the sums of the unit's `i`th vector.
-    pub(super) fn add(
+    pub(crate) fn add(
         &mut self,
         #[comptime] i: usize,
         step: &ColumnStep<A, N>,
@@ -88,7 +88,7 @@ impl<A: Float, N: Size> StagedColumns<A, N> {
 
     /// Sums of the unit's `i`th vector if lanes are columns. Sums that were not requested are
     /// arbitrary.
-    pub(super) fn get(
+    pub(crate) fn get(
         &self,
         #[comptime] i: usize,
         #[comptime] blueprint: BackwardBlueprint,
@@ -103,7 +103,7 @@ impl<A: Float, N: Size> StagedColumns<A, N> {
     }
 
     /// Sum of the unit's `i`th column if lanes are rows. `kind` counts the requested sums.
-    pub(super) fn of_column(
+    pub(crate) fn of_column(
         &self,
         #[comptime] i: usize,
         #[comptime] kind: usize,
@@ -127,7 +127,9 @@ fn staging_if(is_here: bool, staging: Staging) -> Staging {
 
 /// Staging of all sums of a unit.
 fn staged_sums(blueprint: &BackwardBlueprint) -> Staging {
-    blueprint.staged_columns.times(blueprint.column_sums.count())
+    blueprint
+        .staged_columns
+        .times(blueprint.column_sums.count())
 }
 
 /// Index of a sum of a unit's `i`th vector among all of its sums.
@@ -141,16 +143,16 @@ fn place(i: usize, is_gradient: bool, blueprint: &BackwardBlueprint) -> usize {
 
 /// A unit's slice of the scale in its storage type, if the plan keeps it.
 #[derive(CubeType)]
-pub(super) struct StagedScale<P: Float, N: Size> {
+pub(crate) struct StagedScale<P: Float, N: Size> {
     scale: Cells<P, N>,
 }
 
 /// [`StagedScale`] for the types of a kernel.
-pub(super) type TypedStagedScale<T> = StagedScale<<T as Types>::P, <T as Types>::N>;
+pub(crate) type TypedStagedScale<T> = StagedScale<<T as Types>::P, <T as Types>::N>;
 
 /// Loads the scale of a unit's columns, shared by all its rows.
 #[cube]
-pub(super) fn stage_scale<T: Types>(
+pub(crate) fn stage_scale<T: Types>(
     source: &TypedBackwardSource<T>,
     partition: &Partition,
     #[comptime] blueprint: BackwardBlueprint,
@@ -179,7 +181,7 @@ pub(super) fn stage_scale<T: Types>(
 
 /// Parameters of a unit's `i`th step: the scale from registers if it is kept, the rest from memory.
 #[cube]
-pub(super) fn staged_params<T: Types>(
+pub(crate) fn staged_params<T: Types>(
     staged: &TypedStagedScale<T>,
     source: &TypedBackwardSource<T>,
     row: &BackwardRow<T::A, T::N>,
@@ -200,19 +202,19 @@ pub(super) fn staged_params<T: Types>(
 
 /// A unit's slice of a row in its storage type, and the saved statistics of the row.
 #[derive(CubeType)]
-pub(super) struct StagedRow<F: Float, A: Float, N: Size> {
+pub(crate) struct StagedRow<F: Float, A: Float, N: Size> {
     inputs: ComptimeOption<Array<Vector<F, N>>>,
     dy: ComptimeOption<Array<Vector<F, N>>>,
     saved: ComptimeOption<Array<A>>,
 }
 
 /// [`StagedRow`] for the types of a kernel.
-pub(super) type TypedStagedRow<T> = StagedRow<<T as Types>::F, <T as Types>::A, <T as Types>::N>;
+pub(crate) type TypedStagedRow<T> = StagedRow<<T as Types>::F, <T as Types>::A, <T as Types>::N>;
 
 #[cube]
 impl<F: Float, A: Float, N: Size> StagedRow<F, A, N> {
     /// Allocates uninitialised space for a row if `is_wanted`.
-    pub(super) fn new(
+    pub(crate) fn new(
         #[comptime] is_wanted: bool,
         #[comptime] blueprint: BackwardBlueprint,
     ) -> Self {
@@ -237,20 +239,20 @@ impl<F: Float, A: Float, N: Size> StagedRow<F, A, N> {
     }
 
     /// Reads the `i`th step, converted to the accumulation type.
-    pub(super) fn get(&self, #[comptime] i: usize) -> Step<A, N> {
+    pub(crate) fn get(&self, #[comptime] i: usize) -> Step<A, N> {
         Step::<A, N> {
             input: Vector::<A, N>::cast_from(self.inputs.as_ref().unwrap()[i]),
             dy: Vector::<A, N>::cast_from(self.dy.as_ref().unwrap()[i]),
         }
     }
 
-    pub(super) fn set(&mut self, #[comptime] i: usize, step: &Step<F, N>) {
+    pub(crate) fn set(&mut self, #[comptime] i: usize, step: &Step<F, N>) {
         self.inputs.as_mut().unwrap()[i] = step.input;
         self.dy.as_mut().unwrap()[i] = step.dy;
     }
 
     /// Saved statistics of the row.
-    pub(super) fn saved(&self) -> Saved<A> {
+    pub(crate) fn saved(&self) -> Saved<A> {
         let saved = self.saved.as_ref().unwrap();
         Saved::<A> {
             mean: saved[0],
@@ -258,14 +260,14 @@ impl<F: Float, A: Float, N: Size> StagedRow<F, A, N> {
         }
     }
 
-    pub(super) fn set_saved(&mut self, row: &Saved<A>) {
+    pub(crate) fn set_saved(&mut self, row: &Saved<A>) {
         let saved = self.saved.as_mut().unwrap();
         saved[0] = row.mean;
         saved[1] = row.rstd;
     }
 
     /// Copies another row.
-    pub(super) fn take(&mut self, other: &Self, #[comptime] blueprint: BackwardBlueprint) {
+    pub(crate) fn take(&mut self, other: &Self, #[comptime] blueprint: BackwardBlueprint) {
         #[unroll]
         for i in 0..comptime!(blueprint.staged_vectors()) {
             self.inputs.as_mut().unwrap()[i] = other.inputs.as_ref().unwrap()[i];

@@ -4,10 +4,10 @@
 use cubecl::prelude::*;
 use cubenorm_core::{Blueprint, Staging, Team};
 
-use crate::source::{Source, SourceRow, read, read_input};
-use crate::strategy::member;
+use crate::memory::input::{Source, SourceRow, read, read_input};
+use crate::reduce::member;
+use crate::schedule::{Share, step_to_load};
 use crate::types::Types;
-use crate::work::{Share, step_to_load};
 
 /// Vectors private to a unit, in registers or in shared memory. No barrier is needed, since no
 /// other unit reads them.

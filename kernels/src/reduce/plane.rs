@@ -4,8 +4,8 @@
 use cubecl::prelude::*;
 use cubenorm_core::{Merge, Team};
 
-use crate::moments::{Moments, share};
-use crate::scaled;
+use crate::reduce::moments::{Moments, share};
+use crate::reduce::scaled;
 use crate::types::One;
 
 #[cube]

@@ -4,13 +4,13 @@ use cubecl::prelude::*;
 use cubenorm_core::{BackwardBlueprint, Vectorization};
 
 use super::element::TypedBackwardSource;
-use crate::apply::Scalars;
-use crate::moments::Moments;
-use crate::operand::{Optional, row_offset};
-use crate::strategy::member;
-use crate::strategy::split::Partition;
+use crate::forward::apply::Scalars;
+use crate::memory::access::{Optional, row_offset};
+use crate::reduce::member;
+use crate::reduce::moments::Moments;
+use crate::reduce::split::Partition;
+use crate::schedule::Item;
 use crate::types::{One, Types};
-use crate::work::Item;
 
 /// Output tensors.
 #[derive(CubeType, CubeLaunch)]
@@ -26,20 +26,20 @@ pub(crate) struct BackwardResults<F: Float, NY: Size, A: Float, N: Size> {
 }
 
 /// [`BackwardResults`] for the types of a kernel.
-pub(super) type TypedResults<T> =
+pub(crate) type TypedResults<T> =
     BackwardResults<<T as Types>::F, <T as Types>::Output, <T as Types>::A, <T as Types>::N>;
 
 /// Tensors and scalars of a backward launch.
 #[derive(CubeType)]
-pub(super) struct Bound<'a, T: Types> {
-    pub(super) source: &'a TypedBackwardSource<T>,
-    pub(super) results: &'a mut TypedResults<T>,
-    pub(super) scalars: &'a Scalars,
+pub(crate) struct Bound<'a, T: Types> {
+    pub(crate) source: &'a TypedBackwardSource<T>,
+    pub(crate) results: &'a mut TypedResults<T>,
+    pub(crate) scalars: &'a Scalars,
 }
 
 #[cube]
 impl<'a, T: Types> Bound<'a, T> {
-    pub(super) fn new(
+    pub(crate) fn new(
         source: &'a TypedBackwardSource<T>,
         results: &'a mut TypedResults<T>,
         scalars: &'a Scalars,
@@ -58,7 +58,7 @@ impl<'a, T: Types> Bound<'a, T> {
     clippy::collapsible_if,
     reason = "the outer condition is known when the kernel is built, the inner one is not"
 )]
-pub(super) fn write_rows<T: Types>(
+pub(crate) fn write_rows<T: Types>(
     results: &mut TypedResults<T>,
     sums: &Moments<T::A, T::N>,
     item: &Item,
@@ -75,8 +75,12 @@ pub(super) fn write_rows<T: Types>(
             });
             #[unroll]
             for lane in 0..rows {
-                let pair =
-                    2 * row_offset::<T::A, One>(&*tensor, item.row + lane, access, Vectorization::Parallel);
+                let pair = 2 * row_offset::<T::A, One>(
+                    &*tensor,
+                    item.row + lane,
+                    access,
+                    Vectorization::Parallel,
+                );
                 tensor[pair] = Vector::new(sums.m2.extract(lane));
                 tensor[pair + 1] = Vector::new(sums.mean.extract(lane));
             }
@@ -86,7 +90,7 @@ pub(super) fn write_rows<T: Types>(
 
 /// Writes the sums of the segments in the lanes of a row group.
 #[cube]
-pub(super) fn write_segments<T: Types>(
+pub(crate) fn write_segments<T: Types>(
     results: &mut TypedResults<T>,
     sums: &Moments<T::A, T::N>,
     first: usize,

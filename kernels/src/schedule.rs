@@ -4,10 +4,10 @@
 //! one iteration of a team over its items.
 
 use cubecl::prelude::*;
-use cubenorm_core::{Vectorization, Team};
+use cubenorm_core::{Team, Vectorization};
 
-use crate::strategy::split::Partition;
-use crate::strategy::{cluster, member, team_count, team_index};
+use crate::reduce::split::Partition;
+use crate::reduce::{cluster, member, team_count, team_index};
 
 /// Slice of a work item that one unit processes.
 #[derive(CubeType, Clone, Copy)]
@@ -43,7 +43,11 @@ pub(crate) struct Rounds {
 /// Next rounds of a team: all of them with the static schedule, the next block with the dynamic
 /// one. The range is empty if no items are left.
 #[cube]
-pub(crate) fn rounds(work_counter: &WorkCounter, partition: &Partition, #[comptime] team: Team) -> Rounds {
+pub(crate) fn rounds(
+    work_counter: &WorkCounter,
+    partition: &Partition,
+    #[comptime] team: Team,
+) -> Rounds {
     if comptime!(team.dynamic) {
         let items = items(partition, team);
         let dynamic = items.div_ceil(partition.items_per_team);

@@ -3,8 +3,8 @@
 use cubecl::prelude::*;
 use cubenorm_core::{AccessBlueprint, Blueprint};
 
-use crate::operand::{offset_by, is_contiguous, optional_offset, step_offset};
-use crate::source::{SourceRow, TypedSource};
+use crate::memory::access::{is_contiguous, offset_by, optional_offset, step_offset};
+use crate::memory::input::{SourceRow, TypedSource};
 use crate::types::Types;
 
 /// Blueprint of a segment, relative to the segment's start.

@@ -5,12 +5,12 @@
 //! each group. If a unit owns all segments of its groups, it combines them itself in one launch.
 
 use cubecl::prelude::*;
-use cubenorm_core::{AccessBlueprint, Vectorization, Team};
+use cubenorm_core::{AccessBlueprint, Team, Vectorization};
 
-use crate::moments::{Moments, merge};
-use crate::operand::{Optional, row_offset};
-use crate::strategy::split::{Partition, Workspace, part_count};
-use crate::strategy::{member, merge_reduced, team_count, team_index};
+use crate::memory::access::{Optional, row_offset};
+use crate::reduce::moments::{Moments, merge};
+use crate::reduce::split::{Partition, Workspace, part_count};
+use crate::reduce::{member, merge_reduced, team_count, team_index};
 use crate::types::One;
 
 /// Comptime arguments of the combine kernel.

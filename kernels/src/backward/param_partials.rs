@@ -3,16 +3,16 @@
 use cubecl::prelude::*;
 use cubenorm_core::{BackwardBlueprint, Staging, Vectorization};
 
-use super::staged::{ColumnStep, StagedColumns};
-use super::results::TypedResults;
-use crate::strategy::split::Partition;
-use crate::strategy::{member, team_index};
+use super::io::TypedResults;
+use super::stage::{ColumnStep, StagedColumns};
+use crate::reduce::split::Partition;
+use crate::reduce::{member, team_index};
+use crate::schedule::{Item, Share, has_step, my_share, own_part};
 use crate::types::Types;
-use crate::work::{Item, Share, has_step, my_share, own_part};
 
 /// Writes the sums that a unit kept; zeros if its team had no row.
 #[cube]
-pub(super) fn write_staged<T: Types>(
+pub(crate) fn write_staged<T: Types>(
     results: &mut TypedResults<T>,
     staged: &StagedColumns<T::A, T::N>,
     partition: &Partition,
@@ -97,16 +97,16 @@ fn write_staged_by_team<T: Types>(
 
 /// Destination of an item's column sums.
 #[derive(CubeType, Clone, Copy)]
-pub(super) struct ColumnPart {
-    pub(super) slot: usize,
+pub(crate) struct ColumnPart {
+    pub(crate) slot: usize,
     /// True if the slot has not been written yet.
-    pub(super) is_new: bool,
+    pub(crate) is_new: bool,
 }
 
 /// Slot of an item's column sums: one per team. If several teams share a row, one per row. With
 /// vectors of rows, one team has all rows of a part, so they share one slot.
 #[cube]
-pub(super) fn part_of_columns(
+pub(crate) fn part_of_columns(
     item: &Item,
     round: usize,
     #[comptime] blueprint: BackwardBlueprint,
@@ -135,7 +135,7 @@ pub(super) fn part_of_columns(
     clippy::collapsible_if,
     reason = "the outer condition is known when the kernel is built, the inner one is not"
 )]
-pub(super) fn add_nothing<T: Types>(
+pub(crate) fn add_nothing<T: Types>(
     results: &mut TypedResults<T>,
     share: &Share,
     round: usize,
@@ -143,7 +143,8 @@ pub(super) fn add_nothing<T: Types>(
     #[comptime] blueprint: BackwardBlueprint,
 ) {
     let team = comptime!(blueprint.team);
-    let adds_up = comptime!(blueprint.column_sums.any() && blueprint.staged_columns == Staging::Reload);
+    let adds_up =
+        comptime!(blueprint.column_sums.any() && blueprint.staged_columns == Staging::Reload);
     if comptime!(adds_up && !team.parts) {
         if round == 0 {
             let part = ColumnPart {
@@ -165,7 +166,7 @@ pub(super) fn add_nothing<T: Types>(
 
 /// Adds a step to the requested sums of its columns. The first row stores instead.
 #[cube]
-pub(super) fn add_columns<T: Types>(
+pub(crate) fn add_columns<T: Types>(
     results: &mut TypedResults<T>,
     part: &ColumnPart,
     step: usize,
