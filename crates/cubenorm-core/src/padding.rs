@@ -30,7 +30,7 @@ impl NormDesc {
     /// let input = TensorDesc::new(Layout::strided([2, 64, 7, 7], [3584, 56, 8, 1]), DType::F16);
     /// let channel = TensorDesc::contiguous([64, 1, 1], DType::F16);
     /// let [mean, variance] = [channel.clone(), channel];
-    /// let desc = NormDesc::new(input, [0, 2, 3], Statistics::Given { mean, variance });
+    /// let desc = NormDesc::new(input, [0, 2, 3], Statistics::Provided { mean, variance });
     /// let padded = desc.with_padding().unwrap();
     /// assert_eq!(padded.input, TensorDesc::contiguous([2, 64, 7, 8], DType::F16));
     /// ```

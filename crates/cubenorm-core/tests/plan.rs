@@ -293,7 +293,7 @@ fn inapplicable_strategy_fails_with_reason() {
     );
     assert_eq!(
         refused(Strategy::Perpendicular),
-        "the column strategy cannot run this problem: the reduced axis is innermost: there is no \
+        "the perpendicular strategy cannot run this problem: the reduced axis is innermost: there is no \
          kept axis to run vectors along"
     );
 }

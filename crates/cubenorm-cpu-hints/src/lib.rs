@@ -13,7 +13,7 @@
 //!
 //! ```
 //! use cubecl::prelude::*;
-//! use cubenorm_caches::{fetch, store_past_caches, wait_for_stores};
+//! use cubenorm_cpu_hints::{prefetch, store_nontemporal, wait_for_stores};
 //!
 //! #[cube(launch_unchecked)]
 //! fn double<N: Size>(input: &[Vector<f32, N>], output: &mut [Vector<f32, N>], per_unit: usize) {
@@ -21,8 +21,8 @@
 //!     let end = min(begin + per_unit, output.len());
 //!     for i in begin..end {
 //!         // Sixteen vectors ahead, or the last one.
-//!         fetch::<f32, N>(&input[min(i + 16, end - 1)]);
-//!         store_past_caches::<f32, N, N>(&mut output[i], input[i] + input[i]);
+//!         prefetch::<f32, N>(&input[min(i + 16, end - 1)]);
+//!         store_nontemporal::<f32, N, N>(&mut output[i], input[i] + input[i]);
 //!     }
 //!     wait_for_stores(true);
 //! }

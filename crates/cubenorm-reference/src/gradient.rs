@@ -40,16 +40,16 @@ pub struct Gradients {
 /// # Example
 ///
 /// ```
-/// use cubenorm_core::{DType, GradientDesc, NormDesc, Statistics, TensorDesc};
-/// use cubenorm_reference::{GradientTensors, gradient};
+/// use cubenorm_core::{DType, BackwardDesc, NormDesc, Statistics, TensorDesc};
+/// use cubenorm_reference::{BackwardTensors, gradient};
 ///
 /// let input = TensorDesc::contiguous([1, 2], DType::F64);
-/// let desc = GradientDesc::new(NormDesc::new(input, [1], Statistics::Mean));
-/// let tensors = GradientTensors {
+/// let desc = BackwardDesc::new(NormDesc::new(input, [1], Statistics::Mean));
+/// let tensors = BackwardTensors {
 ///     input: &[1.0, 3.0],
 ///     output_gradient: &[1.0, 0.0],
 ///     saved: Some(&[2.0, 1.0]),
-///     ..GradientTensors::default()
+///     ..BackwardTensors::default()
 /// };
 /// assert_eq!(gradient(&desc, &tensors).input, [0.5, -0.5]);
 /// ```

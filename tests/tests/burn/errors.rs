@@ -291,7 +291,7 @@ fn results_beyond_the_device_are_errors() {
             continue;
         }
         for device in [device.clone(), device.clone().autodiff()] {
-            let samples = 1 << 40;
+            let samples = 1usize << 40;
             let small = noise([1, 4, 8], 1, &device);
             let small = match device.is_autodiff() {
                 true => small.require_grad(),
@@ -346,7 +346,7 @@ fn empty_tensors_are_no_errors() {
 #[test]
 fn uncountable_shapes_are_errors() {
     for (name, device) in devices() {
-        let x = Tensor::<4>::zeros([0, 1, 1 << 40, 1 << 40], &device);
+        let x = Tensor::<4>::zeros([0, 1, 1usize << 40, 1 << 40], &device);
         let result = cubenorm::try_group_norm(x.clone(), None, None, 1, 1e-5);
         assert_eq!(
             message(result),

@@ -155,7 +155,7 @@ mod tests {
             minimum: 2 << 20,
             moved: 3 << 20,
             reads_again: true,
-            candidates: vec!["analytic".into(), "abreast=2".into()],
+            candidates: vec!["analytic".into(), "rows=2".into()],
             kernels: vec!["it".into()],
         };
         let text = text(&explained);
@@ -163,7 +163,7 @@ mod tests {
             text.contains("3.0 MiB of at least 2.0 MiB, what is read again"),
             "{text}"
         );
-        assert!(text.contains("67 % of a copy") && text.contains("analytic, abreast=2"));
+        assert!(text.contains("67 % of a copy") && text.contains("analytic, rows=2"));
     }
     #[test]
     fn a_log_has_a_source_for_each_kernel() {

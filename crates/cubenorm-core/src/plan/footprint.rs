@@ -239,14 +239,14 @@ impl BackwardPlan {
     ///
     /// ```
     /// use cubenorm_core::{
-    ///     Buffer, DType, GradientDesc, Hardware, NormDesc, Statistics, StrategyChoice, TensorDesc,
-    ///     plan_gradient,
+    ///     Buffer, DType, BackwardDesc, Hardware, NormDesc, Statistics, StrategyChoice, TensorDesc,
+    ///     plan_backward,
     /// };
     ///
     /// let input = TensorDesc::contiguous([2048, 4096], DType::F32);
     /// let norm = NormDesc::new(input, [1], Statistics::MeanVariance);
-    /// let problem = GradientDesc::new(norm.clone()).input_problem(GradientDesc::new(norm).param_sums())?;
-    /// let plan = plan_gradient(&problem, &Hardware::cuda(132), StrategyChoice::Inferred)?;
+    /// let problem = BackwardDesc::new(norm.clone()).input_problem(BackwardDesc::new(norm).param_sums())?;
+    /// let plan = plan_backward(&problem, &Hardware::cuda(132), StrategyChoice::Inferred)?;
     /// let footprint = plan.footprint(&problem);
     /// assert_eq!(footprint[0].elements(Buffer::InputGradient), 2048 * 4096);
     /// # Ok::<(), Box<dyn std::error::Error>>(())

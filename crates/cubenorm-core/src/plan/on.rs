@@ -37,7 +37,7 @@ const LEAST_BESIDE: usize = 32;
 /// let input = TensorDesc::contiguous([8, 2048, 7, 7], DType::F32);
 /// let channel = TensorDesc::contiguous([1, 2048, 1, 1], DType::F32);
 /// let [mean, variance] = [channel.clone(), channel];
-/// let desc = NormDesc::new(input, [0, 2, 3], Statistics::Given { mean, variance });
+/// let desc = NormDesc::new(input, [0, 2, 3], Statistics::Provided { mean, variance });
 /// let choice = StrategyChoice::Inferred;
 /// assert_eq!(problem_on(&desc, &Hardware::cpu(8, 512), choice)?.cols, 7 * 7);
 /// assert_eq!(problem_on(&desc, &Hardware::cuda(132), choice)?.cols, 2048 * 7 * 7);
@@ -138,7 +138,7 @@ fn cut_pays(dtype: DType, of_whole: Option<Team>, of_cut: Option<Team>) -> bool 
 ///
 /// ```
 /// use cubenorm_core::{
-///     DType, GradientDesc, Hardware, NormDesc, NormError, Statistics, TensorDesc, input_problem_on,
+///     DType, BackwardDesc, Hardware, NormDesc, NormError, Statistics, TensorDesc, input_problem_on,
 ///     sums_on,
 /// };
 ///
@@ -146,7 +146,7 @@ fn cut_pays(dtype: DType, of_whole: Option<Team>, of_cut: Option<Team>) -> bool 
 /// let input = TensorDesc::contiguous([16, 32, 2, 73 * 73], DType::F32);
 /// let norm = NormDesc::new(input, [2, 3], Statistics::MeanVariance)
 ///     .with_scale(TensorDesc::contiguous([32, 2, 1], DType::F32));
-/// let desc = GradientDesc::new(norm);
+/// let desc = BackwardDesc::new(norm);
 /// let column_dims = |hardware: &Hardware| -> Result<usize, NormError> {
 ///     let problem = input_problem_on(&desc, sums_on(&desc, hardware), hardware)?;
 ///     Ok(problem.input.col.len())
@@ -188,14 +188,14 @@ pub fn input_problem_on(
 ///
 /// ```
 /// use cubenorm_core::{
-///     DType, GradientDesc, Hardware, Layout, NormDesc, ParamSums, Statistics, TensorDesc, sums_on,
+///     DType, BackwardDesc, Hardware, Layout, NormDesc, ParamSums, Statistics, TensorDesc, sums_on,
 /// };
 ///
 /// // Channels-last: two groups of four channels, 900 spatial positions.
 /// let layout = Layout::strided([1, 2, 4, 900], [7200, 4, 1, 8]);
 /// let norm = NormDesc::new(TensorDesc::new(layout, DType::F32), [2, 3], Statistics::MeanVariance)
 ///     .with_scale(TensorDesc::contiguous([2, 4, 1], DType::F32));
-/// let desc = GradientDesc::new(norm);
+/// let desc = BackwardDesc::new(norm);
 /// assert_eq!(sums_on(&desc, &Hardware::cuda(132)), ParamSums::Strands);
 /// ```
 pub fn sums_on(desc: &BackwardDesc, hardware: &Hardware) -> ParamSums {

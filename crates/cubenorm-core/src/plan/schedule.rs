@@ -150,8 +150,8 @@ impl BackwardSchedule {
     ///
     /// ```
     /// use cubenorm_core::{
-    ///     Buffer, DType, GradientDesc, Hardware, NormDesc, Statistics, StrategyChoice, TensorDesc,
-    ///     plan_backward,
+    ///     Buffer, DType, BackwardDesc, Hardware, NormDesc, Statistics, StrategyChoice, TensorDesc,
+    ///     schedule_backward,
     /// };
     ///
     /// let norm = NormDesc::new(
@@ -160,8 +160,8 @@ impl BackwardSchedule {
     ///     Statistics::MeanVariance,
     /// )
     /// .with_scale(TensorDesc::contiguous([4096], DType::F32));
-    /// let desc = GradientDesc::new(norm);
-    /// let schedule = plan_backward(&desc, &Hardware::cuda(132), StrategyChoice::Inferred)?;
+    /// let desc = BackwardDesc::new(norm);
+    /// let schedule = schedule_backward(&desc, &Hardware::cuda(132), StrategyChoice::Inferred)?;
     /// let [backward, reduce] = &schedule.footprint()[..] else {
     ///     panic!("the scale's gradient is reduced from sums of columns");
     /// };
@@ -193,8 +193,8 @@ impl BackwardSchedule {
 ///
 /// ```
 /// use cubenorm_core::{
-///     DType, GradientDesc, Hardware, NormDesc, Statistics, StrategyChoice, TensorDesc,
-///     plan_backward,
+///     DType, BackwardDesc, Hardware, NormDesc, Statistics, StrategyChoice, TensorDesc,
+///     schedule_backward,
 /// };
 ///
 /// let norm = NormDesc::new(
@@ -202,8 +202,8 @@ impl BackwardSchedule {
 ///     [1],
 ///     Statistics::MeanVariance,
 /// );
-/// let desc = GradientDesc::new(norm);
-/// let schedule = plan_backward(&desc, &Hardware::cpu(8, 512), StrategyChoice::Inferred)?;
+/// let desc = BackwardDesc::new(norm);
+/// let schedule = schedule_backward(&desc, &Hardware::cpu(8, 512), StrategyChoice::Inferred)?;
 /// assert!(schedule.launches[0].writes_input);
 /// # Ok::<(), cubenorm_core::BackwardError>(())
 /// ```

@@ -29,7 +29,7 @@ pub fn strategy(name: &str) -> RGBColor {
         "plane" => ORANGE,
         "cube" => GREEN,
         "split" => VERMILION,
-        "column" => SKY,
+        "perpendicular" => SKY,
         _ => PURPLE,
     }
 }
