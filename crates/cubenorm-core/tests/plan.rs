@@ -32,7 +32,7 @@ fn cpu_core_gets_block_of_rows() {
     assert_eq!(
         plan.to_string(),
         "unit: 1 cubes of 2x1x1 units, vectors of 16 along the reduced axes, 1024 row groups per \
-         team, 4 abreast, row read again (a plane has one unit on a CPU)"
+         team, 4 rows per unit, row reloaded (a plane has one unit on a CPU)"
     );
 }
 
@@ -179,7 +179,7 @@ fn loops_stay_within_lavapipe_iteration_limit() {
         let iterations = grid.groups_per_team / rows_per_unit * row;
         assert!(
             iterations < 65_535,
-            "{rows_per_unit} abreast, {grid:?}: {iterations}"
+            "{rows_per_unit} rows per unit, {grid:?}: {iterations}"
         );
     };
     for rows in [16, 61, 512, 4099, 1 << 20] {
@@ -1528,7 +1528,10 @@ fn short_channel_runs_become_segments() {
     assert!(plan.blueprint.combines_within(), "{plan}");
     assert_eq!((plan.blueprint.rows_per_unit, plan.workspace), (5, 0));
     assert_eq!(plan.combine, None);
-    assert!(plan.to_string().contains(", 10 strands joined ("), "{plan}");
+    assert!(
+        plan.to_string().contains(", 10 segments combined ("),
+        "{plan}"
+    );
     let single = Knobs {
         rows_per_unit: Some(1),
         ..Knobs::default()
@@ -1811,7 +1814,7 @@ fn cpu_prefetches_next_row() {
         let plan = plan(desc, hardware, choice);
         let fetches = plan.blueprint.prefetch_next_row;
         assert_eq!(
-            plan.to_string().contains("next row fetched"),
+            plan.to_string().contains("next row prefetched"),
             fetches,
             "{plan}"
         );
@@ -1879,7 +1882,7 @@ fn many_cores_use_dynamic_schedule() {
     let dynamic = |desc: &NormDesc, hardware: &Hardware, choice| {
         let plan = plan(desc, hardware, choice);
         let dynamic = plan.blueprint.team.dynamic;
-        assert_eq!(plan.to_string().contains("per claim"), dynamic, "{plan}");
+        assert_eq!(plan.to_string().contains("per chunk"), dynamic, "{plan}");
         let (grid, team) = (plan.grid, plan.blueprint.team);
         let items = grid.groups * grid.splits;
         // Each team has work to request, in portions small enough to balance.
@@ -1966,7 +1969,7 @@ fn large_cpu_outputs_use_nontemporal_stores() {
         let problem = back.input_problem(back.param_sums()).unwrap();
         let gradient = plan_backward(&problem, hardware, choice).unwrap();
         let forward = plan(&desc, hardware, choice);
-        let is_told = |plan: String| plan.contains("past the caches");
+        let is_told = |plan: String| plan.contains("non-temporal stores");
         let passes = (
             forward.blueprint.output.nontemporal,
             gradient.blueprint.input_gradient.unwrap().nontemporal,

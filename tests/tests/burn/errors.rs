@@ -195,11 +195,14 @@ fn rank_errors_name_the_rank() {
         panic_message(|| drop(BatchNormConfig::new(4).init(&device).forward(x()))),
         channels
     );
-    let nine = noise([1; 9], 4, &device);
-    assert_eq!(
-        message(cubenorm::try_layer_norm(nine, None, None, 1e-5)),
-        "input has rank 9: expected a rank from 1 to 8"
-    );
+    // Burn's tensors on CubeCL have at most 8 dimensions.
+    for (_, device) in devices().into_iter().filter(|(name, _)| *name == "flex") {
+        let nine = noise([1; 9], 4, &device);
+        assert_eq!(
+            message(cubenorm::try_layer_norm(nine, None, None, 1e-5)),
+            "input has rank 9: expected a rank from 1 to 8"
+        );
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Results that are stored past the caches of a CPU.
+//! Results that are non-temporal stores of a CPU.
 
 use cubenorm_core::{
     Activation, BackwardDesc, DType, Hardware, Knobs, Layout, NormDesc, Statistics, StrategyChoice,

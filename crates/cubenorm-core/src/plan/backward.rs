@@ -248,17 +248,17 @@ impl fmt::Display for BackwardPlan {
         let grid = self.grid.describe(&self.blueprint.team);
         write!(f, "{}: {grid}", self.strategy)?;
         if self.blueprint.rows_per_unit > 1 {
-            write!(f, ", {} abreast", self.blueprint.rows_per_unit)?;
+            write!(f, ", {} rows per unit", self.blueprint.rows_per_unit)?;
         }
         if self.blueprint.column_sums.any() {
-            write!(f, ", summing up columns on the way")?;
+            write!(f, ", parameter gradients in the same launch")?;
         }
         if self
             .blueprint
             .input_gradient
             .is_some_and(|it| it.nontemporal)
         {
-            write!(f, ", stored past the caches")?;
+            write!(f, ", non-temporal stores")?;
         }
         write!(
             f,

@@ -79,14 +79,16 @@ impl Staging {
 impl fmt::Display for Staging {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Reload => f.write_str("read again"),
-            Self::Registers(vectors) => write!(f, "held in registers ({vectors} vectors per unit)"),
+            Self::Reload => f.write_str("reloaded"),
+            Self::Registers(vectors) => {
+                write!(f, "staged in registers ({vectors} vectors per unit)")
+            }
             Self::Shared(vectors) => {
-                write!(f, "held in shared memory ({vectors} vectors per unit)")
+                write!(f, "staged in shared memory ({vectors} vectors per unit)")
             }
             Self::Mixed { registers, shared } => write!(
                 f,
-                "held in registers and shared memory ({registers} + {shared} vectors per unit)"
+                "staged in registers and shared memory ({registers} + {shared} vectors per unit)"
             ),
         }
     }

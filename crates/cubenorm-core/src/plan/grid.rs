@@ -52,23 +52,26 @@ impl Grid {
                 Vectorization::Perpendicular => "the kept axes",
             },
             match team.has_tail || team.has_row_tail {
-                true => format!(", the last of {} having {} again", self.run, self.overlap),
+                true => format!(
+                    ", tails of {} vectors overlap by {}",
+                    self.run, self.overlap
+                ),
                 false => String::new(),
             },
             self.groups_per_team,
             if self.groups_per_team == 1 { "" } else { "s" },
-            if team.dynamic { "claim" } else { "team" },
+            if team.dynamic { "chunk" } else { "team" },
         )
     }
 
     pub(super) fn describe_splits(&self, team: &Team) -> String {
         let of_peers = match team.cluster_size {
             1 => "",
-            _ => ", one for each cube of a team",
+            _ => ", one per cube of a cluster",
         };
         let segments = match self.segments {
             1 => String::new(),
-            segments => format!(", {segments} strands joined"),
+            segments => format!(", {segments} segments combined"),
         };
         match self.splits {
             1 => segments,

@@ -216,14 +216,14 @@ impl fmt::Display for Plan {
             self.grid.describe(&self.blueprint.team)
         )?;
         if self.blueprint.rows_per_unit > 1 {
-            write!(f, ", {} abreast", self.blueprint.rows_per_unit)?;
+            write!(f, ", {} rows per unit", self.blueprint.rows_per_unit)?;
         }
         write!(f, ", row {}", self.blueprint.staging)?;
         if self.blueprint.output.nontemporal {
-            write!(f, ", stored past the caches")?;
+            write!(f, ", non-temporal stores")?;
         }
         if self.blueprint.prefetch_next_row {
-            write!(f, ", the next row fetched")?;
+            write!(f, ", next row prefetched")?;
         }
         write!(
             f,

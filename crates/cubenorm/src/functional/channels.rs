@@ -1,12 +1,10 @@
 //! Norms of tensors with a channel axis: batch norm and group norm.
 
-use burn::backend::Dispatch;
-use burn::backend::ops::FloatTensorOps;
-use burn::tensor::{DType, Shape, Tensor};
+use burn::tensor::{DType, Tensor};
 use cubenorm_core::{Layout, NormError, WrittenStatistics};
 
 use super::device::CallDevice;
-use super::{Call, WRITTEN, expect_rank, expect_size, expect_sizes, or_panic};
+use super::{Call, WRITTEN, expect_rank, expect_size, expect_sizes, numbers, or_panic};
 use crate::ops::{NormSpec, Reduction, View, wider};
 
 /// Results of [`batch_norm_train`].
@@ -227,17 +225,11 @@ pub fn try_batch_norm_train<const D: usize>(
     };
     let call = Call::new(input, spec).with_params(gamma, beta);
     let outcome = call.named_as_burn_does().run()?;
-    let pairs = outcome.statistics.expect(WRITTEN);
-    let pairs = Dispatch::float_reshape(pairs, Shape::from(vec![channels, 2]));
-    let pairs = Tensor::<2>::from_dispatch(pairs).cast(dtype);
-    let number = |which: usize| {
-        let column = pairs.clone().slice([0..channels, which..which + 1]);
-        column.reshape([channels])
-    };
+    let [mean, variance] = numbers(outcome.statistics.expect(WRITTEN), [channels]);
     Ok(BatchNormTrain {
         output: outcome.output,
-        mean: number(0),
-        variance: number(1),
+        mean: mean.cast(dtype),
+        variance: variance.cast(dtype),
     })
 }
 

@@ -1,12 +1,10 @@
 //! Norms in the form of operator specifications: any axes, parameters of any shape that broadcasts, statistics that are
 //! provided or returned.
 
-use burn::backend::Dispatch;
-use burn::backend::ops::FloatTensorOps;
-use burn::tensor::{Shape, Tensor};
+use burn::tensor::Tensor;
 use cubenorm_core::{Activation, NormError, WrittenStatistics};
 
-use super::{Call, MeanVarianceOptions, WRITTEN, or_panic};
+use super::{Call, MeanVarianceOptions, WRITTEN, numbers, or_panic};
 use crate::ops::{NormSpec, Reduction};
 
 /// Results of [`mean_variance_norm_with_statistics`].
@@ -88,19 +86,11 @@ pub fn try_mean_variance_norm_with_statistics<const D: usize>(
     }
     let call = Call::new(input, spec).with_params(scale.into(), bias.into());
     let outcome = call.run()?;
-    // The check of the call has counted them.
-    let rows = kept.iter().product();
-    let pairs = outcome.statistics.expect(WRITTEN);
-    let pairs = Dispatch::float_reshape(pairs, Shape::from(vec![rows, 2]));
-    let pairs = Tensor::<2>::from_dispatch(pairs);
-    let number = |which: usize| {
-        let column = pairs.clone().slice([0..rows, which..which + 1]);
-        column.reshape(kept)
-    };
+    let [mean, rstd] = numbers(outcome.statistics.expect(WRITTEN), kept);
     Ok(NormWithStatistics {
         output: outcome.output,
-        mean: number(0),
-        rstd: number(1),
+        mean,
+        rstd,
     })
 }
 

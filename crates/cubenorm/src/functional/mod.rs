@@ -3,7 +3,10 @@ mod channels;
 mod device;
 mod general;
 
-use burn::tensor::Tensor;
+use burn::backend::Dispatch;
+use burn::backend::ops::FloatTensorOps;
+use burn::backend::tensor::FloatTensor;
+use burn::tensor::{Shape, Tensor};
 use cubenorm_core::{Activation, Epsilon, NormError};
 
 use crate::ops::{NormSpec, Reduction};
@@ -467,6 +470,20 @@ pub fn try_mean_variance_norm<const D: usize>(
 ) -> Result<Tensor<D>, NormError> {
     let call = Call::new(input, options.spec()).with_params(scale.into(), bias.into());
     Ok(call.run()?.output)
+}
+
+/// Both numbers of the statistics of a checked call, as tensors of this shape.
+fn numbers<const D: usize>(pairs: FloatTensor<Dispatch>, shape: [usize; D]) -> [Tensor<D>; 2] {
+    // The check of the call has counted the rows.
+    let rows = shape.iter().product();
+    let pairs = Dispatch::float_reshape(pairs, Shape::from(vec![rows, 2]));
+    let pairs = Tensor::<2>::from_dispatch(pairs);
+    [0, 1].map(|which| {
+        let column = pairs.clone().slice([0..rows, which..which + 1]);
+        // `Tensor::reshape` takes a size of 0 for the size that is there.
+        let column = Dispatch::float_reshape(column.into_dispatch(), Shape::from(shape.to_vec()));
+        Tensor::from_dispatch(column)
+    })
 }
 
 /// Panics with the message of an error, as Burn does at the call.

@@ -174,9 +174,8 @@ impl BurnNorm for nn::BatchNorm {
 }
 
 impl BatchNorm {
-    /// The same layer of `burn::nn`, pending updates of the running statistics applied.
+    /// The same layer of `burn::nn`, with its pending updates of the running statistics.
     pub fn into_burn(self) -> nn::BatchNorm {
-        self.sync_running_statistics();
         nn::BatchNorm {
             gamma: self.gamma,
             beta: self.beta,
