@@ -196,7 +196,7 @@ pub fn input_problem_on(
 /// let norm = NormDesc::new(TensorDesc::new(layout, DType::F32), [2, 3], Statistics::MeanVariance)
 ///     .with_scale(TensorDesc::contiguous([2, 4, 1], DType::F32));
 /// let desc = BackwardDesc::new(norm);
-/// assert_eq!(sums_on(&desc, &Hardware::cuda(132)), ParamSums::Strands);
+/// assert_eq!(sums_on(&desc, &Hardware::cuda(132)), ParamSums::Segments);
 /// ```
 pub fn sums_on(desc: &BackwardDesc, hardware: &Hardware) -> ParamSums {
     let bytes = desc.norm.input.dtype.size();
