@@ -54,7 +54,7 @@ pub struct BackwardProblem {
     /// Elements of each group or segment.
     pub cols: usize,
     /// Consecutive rows whose sums, weighted by the scale, form the sums of one group: see
-    /// [`NormProblem::segments`](crate::NormProblem::strands). 1 if each row is a group.
+    /// [`NormProblem::segments`](crate::NormProblem::segments). 1 if each row is a group.
     pub segments: usize,
     /// Dtype of input and gradients.
     pub dtype: DType,

@@ -153,7 +153,7 @@ pub(crate) fn run_to_cut_at<'a>(
 /// stride in the input comes first, independent of the order in the tensor.
 ///
 /// A group of a channels-last tensor consists of short, distant parts, which suit no vector. Such a
-/// group may be split into several rows, its [`segments`](Self::strands): one for each channel,
+/// group may be split into several rows, its [`segments`](Self::segments): one for each channel,
 /// adjacent to the segments of all other groups.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NormProblem {

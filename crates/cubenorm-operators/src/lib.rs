@@ -3,8 +3,8 @@
 //! Each operator is a struct with the specification's fields or attributes. Its `lower` validates
 //! it and returns a [`Program`]: tensors by name, role and layout, and steps over them. This crate
 //! has no device, and no operator has a code path of its own. Every step is a
-//! [`NormDesc`](cubenorm_core::NormDesc), a [`BackwardDesc`](cubenorm_core::GradientDesc) or a
-//! small [`LerpDesc`](cubenorm_core::BlendDesc).
+//! [`NormDesc`](cubenorm_core::NormDesc), a [`BackwardDesc`](cubenorm_core::BackwardDesc) or a
+//! small [`LerpDesc`](cubenorm_core::LerpDesc).
 //!
 //! # Operators
 //!

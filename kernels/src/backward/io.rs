@@ -18,7 +18,7 @@ pub(crate) struct BackwardResults<F: Float, NY: Size, A: Float, N: Size> {
     /// Input gradient.
     pub(crate) input: Optional<F, NY>,
     /// Pairs of `sum(dz * xhat)` and `sum(dz)` of each row. If segments are combined within the
-    /// launch, in the order of the [workspace](crate::strategy::split::Workspace).
+    /// launch, in the order of the [workspace](crate::reduce::split::Workspace).
     pub(crate) rows: Optional<A, One>,
     /// The same two sums for each column, over the rows of a team, or of each row that several
     /// teams share. For each of these, all sums of the first kind, then all of the second.

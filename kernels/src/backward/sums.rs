@@ -253,7 +253,7 @@ pub(crate) fn sum_up_staged<T: Types>(
 }
 
 /// Recomputes the sums of a whole cluster in one cube: part by part, added in the order of
-/// [`wait`](crate::strategy::peers::hear).
+/// [`wait`](crate::reduce::cluster_size::hear).
 #[cube]
 pub(crate) fn sum_up_parts<T: Types>(
     source: &TypedBackwardSource<T>,

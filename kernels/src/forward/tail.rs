@@ -1,4 +1,4 @@
-//! Segments whose length is [not a multiple of the vector width](cubenorm_core::Team::ragged): full
+//! Segments whose length is [not a multiple of the vector width](cubenorm_core::Team::has_tail): full
 //! vectors, then one overlapping tail vector.
 
 use cubecl::prelude::*;

@@ -157,7 +157,7 @@ fn steps_of_block(done: usize) -> usize {
     select(done == 0, UNROLL.runtime(), BLOCK.runtime())
 }
 
-/// [`row_moments`] of a row whose segments have [tails](cubenorm_core::Team::ragged). The first
+/// [`row_moments`] of a row whose segments have [tails](cubenorm_core::Team::has_tail). The first
 /// lanes of a tail overlap and do not count.
 #[cube]
 fn tail_moments<T: Types>(

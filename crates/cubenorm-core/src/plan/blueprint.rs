@@ -296,7 +296,7 @@ pub struct Blueprint {
     /// The statistics that are written and the row dimensions of their tensor.
     pub written_statistics: Option<(WrittenStatistics, usize)>,
     /// True if a row is reduced and written by different launches: several teams share it, or its
-    /// segments are [combined](Team::joined) in between.
+    /// segments are [combined](Team::segmented) in between.
     pub split: bool,
 }
 

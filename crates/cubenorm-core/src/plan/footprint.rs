@@ -90,7 +90,7 @@ pub enum Kernel {
     Backward,
     /// Reduces partial sums to parameter gradients.
     ParamReduce,
-    /// Updates a running average: see [`LerpDesc`](crate::BlendDesc).
+    /// Updates a running average: see [`LerpDesc`](crate::LerpDesc).
     Lerp,
 }
 

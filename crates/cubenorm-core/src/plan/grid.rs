@@ -17,7 +17,7 @@ pub struct Grid {
     pub groups: usize,
     /// Steps through a row: vectors of columns, or columns if lanes run along the kept axis.
     pub steps: usize,
-    /// Row groups that a team processes one after another. With a [dynamic schedule](Team::claims),
+    /// Row groups that a team processes one after another. With a [dynamic schedule](Team::dynamic),
     /// row groups per request to the work counter.
     pub groups_per_team: usize,
     /// Parts that the steps of a row are split into; 1 if one launch processes whole rows.

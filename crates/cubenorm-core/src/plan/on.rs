@@ -16,7 +16,7 @@ const LEAST_BESIDE: usize = 32;
 /// - Nothing reduced, f16/bf16 on a CPU: a row holds the elements of one parameter value, such as a
 ///   channel of a channels-last tensor, if a core processes a tile of rows. The reciprocal
 ///   deviation is computed once per row, not per element.
-/// - Rows that consist of [segments](NormProblem::strands) are split into them if this is faster.
+/// - Rows that consist of [segments](NormProblem::segments) are split into them if this is faster.
 ///   They stay whole if a plan stages whole rows and so reads them once, or if the choice forces a
 ///   plane or cube per row.
 /// - CPU: columns are split into segments of constant parameters, such as the channels of a group,

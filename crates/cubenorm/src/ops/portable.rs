@@ -313,7 +313,7 @@ fn sum_to<B: Backend>(grad: FloatTensor<B>, shape: Shape) -> FloatTensor<B> {
 }
 
 /// [`NormBackend::normalize_backward`](super::NormBackend::normalize_backward) of a backend's own
-/// operations. [`BackwardDesc`](cubenorm_core::GradientDesc) has the formulas.
+/// operations. [`BackwardDesc`](cubenorm_core::BackwardDesc) has the formulas.
 #[cfg(feature = "flex")]
 pub(super) fn normalize_backward<B: Backend>(
     operands: BackwardOperands<B>,

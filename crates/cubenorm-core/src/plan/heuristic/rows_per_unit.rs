@@ -115,7 +115,7 @@ pub(in crate::plan) fn tile(
 /// Rows per unit, if all rows share the parameters that vary along them; else 1.
 ///
 /// CPU: rows that exceed the first-level cache share loads of parameters from the second level. One
-/// row at a time if [`may_be_nontemporal`](super::may_pass_caches) allows non-temporal stores, which
+/// row at a time if [`may_be_nontemporal`](super::may_be_nontemporal) allows non-temporal stores, which
 /// interleaved rows slow down.
 /// 2,048 f32 AVX-512, 32 KiB of first-level cache, 1 -> 4 rows per unit: 1.09x to 1.64x faster.
 ///
