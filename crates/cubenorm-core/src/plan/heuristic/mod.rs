@@ -3,7 +3,7 @@
 //!
 //! One file per strategy, as in the kernels. [`staging`] chooses the staging of rows and column sums.
 //! [`device`] computes the capacity of a device. [`vectors`] narrows vectors, [`mod@rows_per_unit`] sets
-//! the rows per unit, and [`parts`] splits rows. [`caches`] decides on non-temporal stores and
+//! the rows per unit, and [`parts`] splits rows. [`nontemporal`] decides on non-temporal stores and
 //! prefetch, [`dynamic`] on the dynamic schedule.
 
 mod cluster;
