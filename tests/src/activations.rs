@@ -3,7 +3,7 @@
 use cubenorm_core::{Activation, ActivationKind};
 use strum::IntoEnumIterator;
 
-/// One of each kind that there is, with parameters that tell them apart.
+/// One activation of each kind, with parameters that differ from kind to kind.
 pub fn activations() -> impl Iterator<Item = Activation> {
     ActivationKind::iter().map(example)
 }

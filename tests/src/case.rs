@@ -1,4 +1,4 @@
-//! A description with data, and its way over a device and over the reference.
+//! A description with data, run on a device and by the reference.
 
 use cubecl::client::Client;
 use cubecl::server::Handle;
@@ -16,10 +16,10 @@ use crate::device::TestDevice;
 use crate::guard::buffer;
 use crate::tolerance;
 
-/// A description and the values of its tensors, as they are once rounded to their dtypes.
+/// A description and the values of its tensors, rounded to their dtypes.
 #[derive(Debug, Clone)]
 pub struct Case {
-    /// What to compute.
+    /// The normalization.
     pub desc: NormDesc,
     pub(crate) input: Vec<f64>,
     pub(crate) residual: Option<Vec<f64>>,
@@ -29,7 +29,7 @@ pub struct Case {
     pub(crate) variance: Option<Vec<f64>>,
 }
 
-/// Numbers that look random and are the same everywhere: a multiplicative hash of the position.
+/// Reproducible noise in [-1, 1): a multiplicative hash of the position.
 pub fn noise(seed: u64, position: usize) -> f64 {
     let mut x = (position as u64 + 1)
         .wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -37,11 +37,11 @@ pub fn noise(seed: u64, position: usize) -> f64 {
     x ^= x >> 32;
     x = x.wrapping_mul(0xd6e8_feb8_6659_fd93);
     x ^= x >> 32;
-    // 24 bits, so that f32 holds each of them.
+    // 24 bits are exact in f32.
     ((x >> 40) as f64 / (1u64 << 23) as f64) - 1.0
 }
 
-/// A value as its dtype holds it.
+/// Rounds a value to a dtype.
 pub fn round(dtype: DType, value: f64) -> f64 {
     match dtype {
         DType::F16 => f16::from_f64(value).to_f64(),
@@ -51,7 +51,7 @@ pub fn round(dtype: DType, value: f64) -> f64 {
     }
 }
 
-/// Values as the bytes of a dtype.
+/// Encodes values as bytes of a dtype.
 pub fn encode(dtype: DType, values: &[f64]) -> Vec<u8> {
     let bytes = |value: &f64| match dtype {
         DType::F16 => f16::from_f64(*value).to_le_bytes().to_vec(),
@@ -62,7 +62,7 @@ pub fn encode(dtype: DType, values: &[f64]) -> Vec<u8> {
     values.iter().flat_map(bytes).collect()
 }
 
-/// The bytes of a dtype as values.
+/// Decodes bytes of a dtype into values.
 pub fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {
     let value = |chunk: &[u8]| match dtype {
         DType::F16 => f16::from_le_bytes(chunk.try_into().unwrap()).to_f64(),
@@ -73,7 +73,7 @@ pub fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {
     bytes.chunks_exact(dtype.size()).map(value).collect()
 }
 
-/// All that a launch has written, row-major.
+/// All results of a launch, row-major.
 pub fn download(client: &Client, outputs: ForwardOutputs) -> Actual {
     let download = |tensor: cubenorm_kernels::Tensor| {
         let flat = decode(
@@ -95,7 +95,7 @@ impl Case {
         Self::with_input(desc, seed, |position| 2.0 * noise(seed, position))
     }
 
-    /// A description with an input of one's own, by position in its buffer, and random parameters.
+    /// A description with random parameters and `input` as a function of the buffer position.
     pub fn with_input(desc: NormDesc, seed: u64, input: impl Fn(usize) -> f64) -> Self {
         let fill = |tensor: &TensorDesc, value: &dyn Fn(usize) -> f64| {
             let elements = tensor.layout.checked_span().expect("a test fits");
@@ -127,7 +127,7 @@ impl Case {
         }
     }
 
-    /// What the reference makes of it.
+    /// Results of the reference.
     pub fn expected(&self) -> Forward {
         forward(
             &self.desc,
@@ -142,13 +142,13 @@ impl Case {
         )
     }
 
-    /// What a device makes of it: output, sum and statistics, row-major.
+    /// Results of a device: output, sum and statistics, row-major.
     pub fn run(&self, client: &Client, choice: StrategyChoice) -> Result<Actual, LaunchError> {
         let outputs = launch_forward(client, &self.desc, &self.tensors(client), choice)?;
         Ok(download(client, outputs))
     }
 
-    /// The same, planned for other hardware.
+    /// Like [`Case::run`], but planned for `hardware`.
     pub fn run_within(
         &self,
         client: &Client,
@@ -160,8 +160,9 @@ impl Case {
         Ok(download(client, outputs))
     }
 
-    /// Its tensors on a device, the input in a buffer that goes on for so many elements, which are no numbers. So are those
-    /// between the lines that the input's layout leaves out.
+    /// Uploads the tensors, with `elements` NaNs of padding after the input.
+    ///
+    /// Gaps that the input's layout skips are NaN as well.
     pub fn tensors_with_padding(&self, client: &Client, elements: usize) -> ForwardTensors {
         let Layout { shape, strides } = &self.desc.input.layout;
         let places = Layout::contiguous(shape.clone()).strides;
@@ -179,10 +180,10 @@ impl Case {
         }
     }
 
-    /// Its tensors on a device.
+    /// Uploads the tensors.
     pub fn tensors(&self, client: &Client) -> ForwardTensors {
         let upload = |dtype: DType, values: &[f64]| -> Handle {
-            // An empty buffer cannot be made on every runtime; nothing reads what stands in for it.
+            // Not every runtime can create an empty buffer. The placeholder is never read.
             match values.is_empty() {
                 true => client.empty(dtype.size()),
                 false => buffer(client, &encode(dtype, values)),
@@ -218,7 +219,7 @@ impl Case {
         let dtype = self.desc.input.dtype;
         let cols = self.cols();
         let magnitudes = self.magnitudes(&expected);
-        // What exceeds a half's range is stored as an infinity.
+        // Values out of the range of f16 or bf16 are stored as infinity.
         let stored = |&value: &f64| match round(dtype, value) {
             rounded if rounded.is_infinite() => rounded,
             _ => value,
@@ -238,7 +239,7 @@ impl Case {
         ];
         if let Some((what, ..)) = wanted.iter().find(|(_, is, should)| is != should) {
             return Err(format!(
-                "{what}: there and not wanted, or wanted and not there"
+                "{what}: present but not requested, or requested but missing"
             ));
         }
         if let Some(sum) = &actual.sum {
@@ -256,7 +257,7 @@ impl Case {
             let accumulation = dtype.accumulation();
             let largest_sum = self.largest_sum(&expected);
             compare("mean", &actual_means, &means, |i| {
-                // In deviations: an offset that is large against them costs its own last digit.
+                // Relative to the deviation. An offset much larger than it costs its own last digit.
                 let deviation = 1.0 / rstds[i].max(1e-30);
                 let offset = tolerance::bound(accumulation, cols, deviation, largest_sum);
                 offset + 2.0 * tolerance::unit_roundoff(accumulation) * means[i].abs()
@@ -283,8 +284,7 @@ impl Case {
         self.desc.axes.iter().map(|&axis| shape[axis]).product()
     }
 
-    /// The largest sum with a residual, whose rounding deviations are taken of; 0 where nothing is
-    /// rounded before deviations are taken.
+    /// Largest `input + residual`, whose rounding the deviations inherit; 0 without a residual.
     fn largest_sum(&self, expected: &Forward) -> f64 {
         let largest = |sum: &[f64]| sum.iter().map(|x| x.abs()).fold(0.0, f64::max);
         match (&self.desc.residual, self.desc.residual_place) {
@@ -293,8 +293,10 @@ impl Case {
         }
     }
 
-    /// What each output is computed from: the parts that are added up in the end, each taken
-    /// absolutely, and those that have been subtracted before.
+    /// Magnitudes that bound the error of each output, as [`tolerance::bound`] takes them.
+    ///
+    /// The first adds up the absolute values of the final terms. The second adds up the terms that
+    /// cancelled before.
     fn magnitudes(&self, expected: &Forward) -> Vec<(f64, f64)> {
         let without_bias = NormDesc {
             bias: None,
@@ -330,9 +332,10 @@ impl Case {
             .collect()
     }
 
-    /// What an output is at least computed from, however small it is. Where a mean is subtracted, an activation has
-    /// a value at zero, or elements have a mean square of one that is 1; norms of a row are sums of all its elements, of which
-    /// each output is a small part, to its own digits down to those of the dtype.
+    /// Lower bound of an output's magnitude, for the tolerance.
+    ///
+    /// It is 1 for normalized rows, whose elements are of that order. An Lp norm without activation
+    /// leaves small outputs that are accurate to their own digits: the smallest normal number.
     fn least_magnitude(&self) -> f64 {
         let is_norm = matches!(
             self.desc.statistics,
@@ -345,7 +348,7 @@ impl Case {
         }
     }
 
-    /// A number of each row, in the order of the kept axes.
+    /// One number per row, in the order of the kept axes.
     pub(crate) fn of_rows(&self, of_elements: &[f64]) -> Vec<f64> {
         let shape = self.desc.input.shape();
         let strides = Layout::contiguous(shape).strides;
@@ -359,24 +362,24 @@ impl Case {
     }
 }
 
-/// How much an activation may magnify an error: its parameters, at most twice its steepest slope.
+/// Bound of the factor by which an activation magnifies an error, from its parameters.
 fn activation_slope(desc: &NormDesc) -> f64 {
     let [alpha, beta] = desc.activation.parameters();
     (1.0 + alpha.abs()) * (1.0 + beta.abs())
 }
 
-/// What a device has computed, row-major.
+/// Results of a device, row-major.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Actual {
-    /// The result.
+    /// Normalized output.
     pub output: Vec<f64>,
     /// `input + residual`.
     pub sum: Option<Vec<f64>>,
-    /// Two numbers of each row, as pairs.
+    /// Two numbers per row, interleaved.
     pub statistics: Option<Vec<f64>>,
 }
 
-/// A buffer read through its layout.
+/// Reads a buffer through its layout, row-major.
 pub(crate) fn row_major(layout: &Layout, flat: &[f64]) -> Vec<f64> {
     let strides = Layout::contiguous(layout.shape.clone()).strides;
     let elements = layout.checked_elements().expect("a test fits");

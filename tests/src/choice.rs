@@ -1,4 +1,4 @@
-//! What a device can be told to run.
+//! Strategies and knobs that a device can run.
 
 use cubenorm_core::{
     BackwardDesc, Hardware, Knobs, Level, NormDesc, Staging, Strategy, StrategyChoice, Team, knobs,
@@ -7,8 +7,8 @@ use cubenorm_kernels::{hardware, plan_backward_for, plan_for};
 
 use crate::device::TestDevice;
 
-/// Every way to turn the knobs that a test may ask a device for: each strategy, what a tuner measures
-/// there, and what it would measure on a GPU.
+/// All knobs to test on a device: each strategy, and the autotuner's candidates for this device and
+/// for a GPU.
 pub fn all_knobs(device: &TestDevice) -> Vec<Knobs> {
     let strategies = strategies(device);
     let here = knobs(&hardware(&device.client));
@@ -24,7 +24,7 @@ pub fn all_knobs(device: &TestDevice) -> Vec<Knobs> {
         .collect()
 }
 
-/// Each strategy, on all cores of a CPU: what is as small as tests are would get one.
+/// Each strategy, on all cores of a CPU. Problems as small as these would otherwise use one core.
 fn strategies(device: &TestDevice) -> [Knobs; Strategy::ALL.len()] {
     let units = hardware(&device.client).cpu_cores;
     Strategy::ALL.map(|strategy| Knobs {
@@ -34,12 +34,12 @@ fn strategies(device: &TestDevice) -> [Knobs; Strategy::ALL.len()] {
     })
 }
 
-/// Whether units of a team share memory, which not every driver can be trusted with.
+/// True if units of a team share memory, which some drivers get wrong.
 fn shares(team: &Team, staging: Staging) -> bool {
     matches!(team.level, Level::Cube | Level::Perpendicular) || staging.places().1 > 0
 }
 
-/// Whether a choice can run a description on a device.
+/// True if a choice can run a description on a device.
 pub fn runs(device: &TestDevice, desc: &NormDesc, choice: StrategyChoice) -> bool {
     plan_for(&device.client, desc, choice).is_ok_and(|plan| {
         let blueprint = plan.blueprint;
@@ -47,13 +47,13 @@ pub fn runs(device: &TestDevice, desc: &NormDesc, choice: StrategyChoice) -> boo
     })
 }
 
-/// The same of a gradient.
+/// Backward counterpart of [`runs`].
 pub fn gradient_runs(device: &TestDevice, desc: &BackwardDesc, choice: StrategyChoice) -> bool {
     plan_backward_for(&device.client, desc, choice)
         .is_ok_and(|plan| device.shares_memory() || !shares(&plan.blueprint.team, Staging::Reload))
 }
 
-/// The analytic choice and each strategy, as far as a device can run them.
+/// The analytic choice and each strategy that a device can run.
 pub fn choices(device: &TestDevice, runs: impl Fn(StrategyChoice) -> bool) -> Vec<StrategyChoice> {
     [StrategyChoice::Inferred]
         .into_iter()

@@ -1,4 +1,4 @@
-//! The runtimes that the suite is built with and that are there.
+//! Available runtimes of this build.
 
 use cubecl::client::Client;
 use cubenorm_core::DType;
@@ -6,11 +6,11 @@ use cubenorm_core::DType;
 /// A runtime with a device.
 #[derive(Clone)]
 pub struct TestDevice {
-    /// The runtime's name, as cubenorm's features have it.
+    /// Name of the runtime, as in cubenorm's features.
     pub name: &'static str,
-    /// Its client.
+    /// Client of the runtime.
     pub client: Client,
-    /// Units of a plane, where the device runs plane operations that CubeCL does not report.
+    /// Units of a plane. None if the device has no planes of a fixed size above 1.
     pub plane_size: Option<u32>,
 }
 
@@ -21,12 +21,12 @@ pub fn selection() -> Option<Vec<String>> {
     Some(names.filter(|name| !name.is_empty()).collect())
 }
 
-/// Whether a runtime is selected.
+/// True if a runtime is selected.
 pub fn is_selected(name: &str) -> bool {
     selection().is_none_or(|names| names.iter().any(|selected| selected == name))
 }
 
-/// Every CubeCL runtime that this build has and the selection names.
+/// Every CubeCL runtime of this build that the selection names.
 pub fn devices() -> Vec<TestDevice> {
     crate::guard::install();
     let mut devices = Vec::new();
@@ -62,8 +62,10 @@ pub fn devices() -> Vec<TestDevice> {
     devices
 }
 
-/// What a native wgpu device is called: with `vulkan` in the build it compiles to SPIR-V, with `metal` to MSL, which a Mac
-/// runs under both names, and without them to WGSL.
+/// Name of the native wgpu device.
+///
+/// It compiles to SPIR-V with the feature `vulkan`, to MSL with `metal`, and to WGSL without them.
+/// A Mac runs MSL under the names `metal` and `wgpu`.
 #[cfg(feature = "wgpu")]
 pub(crate) fn wgpu_name() -> &'static str {
     if cfg!(feature = "vulkan") {
@@ -75,8 +77,9 @@ pub(crate) fn wgpu_name() -> &'static str {
     }
 }
 
-/// The plane size of a software Vulkan driver. CubeCL leaves plane operations out of the
-/// properties there, although both drivers run them.
+/// The fixed plane size of a device, if it is above 1.
+///
+/// CubeCL does not report plane operations on lavapipe, although they work there.
 fn plane_size(client: &Client) -> Option<u32> {
     let hardware = &client.properties().hardware;
     let size = hardware.plane_size_min;
@@ -84,28 +87,30 @@ fn plane_size(client: &Client) -> Option<u32> {
 }
 
 impl TestDevice {
-    /// Whether units may share memory here, with the reason printed where they may not: a test that forces them to runs on
-    /// the others.
+    /// True if units may share memory. Prints the reason if not.
+    ///
+    /// Tests that force shared memory skip such a device.
     pub fn shares_memory(&self) -> bool {
         let shares = cubenorm_kernels::hardware(&self.client).shares_memory;
         if !shares {
-            println!("{}: skipped, a software driver under SPIR-V", self.name);
+            println!("{}: skipped, lavapipe with SPIR-V", self.name);
         }
         shares
     }
 
-    /// Rows that fill a GPU where each has a column of units, four cubes for each multiprocessor, of 16 rows at most; with the reason
-    /// printed where the device is none.
+    /// Number of rows that fills a GPU if each row has a column of units. None on other devices.
+    ///
+    /// Each multiprocessor runs four cubes of at most 16 rows.
     pub fn rows_that_fill_a_gpu(&self) -> Option<usize> {
         let hardware = cubenorm_kernels::hardware(&self.client);
         if !hardware.is_gpu() {
-            println!("skipped: {} is no GPU", self.name);
+            println!("{}: skipped, not a GPU", self.name);
             return None;
         }
         Some(16 * 4 * hardware.multiprocessors.unwrap_or(32) as usize)
     }
 
-    /// The dtypes that the device has.
+    /// Supported dtypes of the device.
     pub fn dtypes(&self) -> Vec<DType> {
         DType::ALL
             .into_iter()

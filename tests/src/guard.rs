@@ -1,10 +1,10 @@
-//! Guard bytes before and behind every buffer of a launch.
+//! Guard bytes before and after every buffer of a launch.
 //!
-//! A kernel that addresses one vector too many overwrites another tensor, and its own result stays right. Here all that a
-//! launch allocates and all that tests hand over lies between bytes of a pattern, which are compared after each launch.
-//! Buffers begin one vector behind the start of their memory, never at its start.
+//! A kernel that stores past the end of its buffer corrupts another tensor, while its own result
+//! stays right. Guards of a fixed pattern surround all buffers of launches and tests. They are
+//! compared after each launch. Buffers start one vector after the start of their allocation.
 //!
-//! `CUBENORM_GUARDS=off` leaves the guards out, for tests that measure time or take all memory.
+//! `CUBENORM_GUARDS=off` disables the guards, for tests that measure time or use all memory.
 
 use std::cell::{Cell, RefCell};
 use std::env;
@@ -15,16 +15,16 @@ use cubecl::client::Client;
 use cubecl::server::Handle;
 use cubenorm_kernels::{MemoryWatch, watch_memory};
 
-/// Bytes of a guard at least: more than the vectors of all units of a small cube that step over the end.
+/// Minimum bytes of a guard: more than one vector of each unit of a small cube.
 const GUARD: u64 = 1 << 10;
 
-/// Bytes by which buffers begin behind the start of their memory besides: one vector of any device.
+/// Minimum extra offset of a buffer in its allocation, in bytes: one vector of any device.
 const VECTOR: u64 = 64;
 
-/// No number that a kernel writes has these bytes all over.
+/// Byte of the guards. No result consists of this byte alone.
 const PATTERN: u8 = 0xa5;
 
-/// Buffers of a thread that are looked at, the latest of them.
+/// Maximum number of buffers that a thread compares: the latest ones.
 const MOST: usize = 64;
 
 /// A buffer with its guards.
@@ -43,9 +43,9 @@ thread_local! {
     static CUT: Cell<Option<(u64, u64)>> = const { Cell::new(None) };
 }
 
-/// Leaves the guards out: of this program if it is one target of the suite, of this thread if it is all of them.
+/// Disables the guards, for tests that measure time or memory.
 ///
-/// For tests that measure time or memory, which guards take.
+/// Applies to the process, or only to this thread if the process runs the whole suite.
 pub fn leave_out() {
     LEFT_OUT_HERE.set(true);
     if !cfg!(feature = "whole") {
@@ -57,7 +57,7 @@ fn is_left_out() -> bool {
     LEFT_OUT_HERE.get() || LEFT_OUT.load(Ordering::Relaxed)
 }
 
-/// Puts guards around the buffers of this process from now on, unless they are switched off. True if there are guards.
+/// Adds guards to all later buffers of this process. Returns false if guards are disabled.
 pub fn install() -> bool {
     static INSTALL: Once = Once::new();
     let is_on = !is_left_out() && env::var("CUBENORM_GUARDS").as_deref() != Ok("off");
@@ -75,7 +75,7 @@ pub fn install() -> bool {
     is_on
 }
 
-/// Has this thread's buffers of so many bytes come out that much shorter while `run` runs: what a wrong plan would do.
+/// Runs `run` with this thread's allocations of `bytes` bytes shortened by `by`, like a wrong plan.
 pub fn shortened<T>(bytes: usize, by: usize, run: impl FnOnce() -> T) -> T {
     CUT.set(Some((bytes as u64, by as u64)));
     let result = run();
@@ -83,7 +83,7 @@ pub fn shortened<T>(bytes: usize, by: usize, run: impl FnOnce() -> T) -> T {
     result
 }
 
-/// A buffer with this content, between guards if there are any.
+/// Uploads `content`, between guards if they are enabled.
 pub fn buffer(client: &Client, content: &[u8]) -> Handle {
     match install() {
         true => upload(client, content),
@@ -100,7 +100,7 @@ fn allocate(client: &Client, bytes: usize) -> Handle {
         Some((cut, by)) if cut == wanted => wanted.saturating_sub(by),
         _ => wanted,
     };
-    // Nobody counts on what is there: the pattern, which is no number that anybody expects.
+    // Allocated memory is uninitialized. The pattern makes a read of it show.
     guarded(client, &vec![PATTERN; bytes as usize])
 }
 
@@ -137,7 +137,7 @@ fn guarded(client: &Client, content: &[u8]) -> Handle {
     handle
 }
 
-/// The buffer up to the end of its guard.
+/// Extends a buffer to the end of its guard.
 fn bind(handle: &Handle) -> Handle {
     let memory = handle.memory.descriptor();
     GUARDED.with_borrow(|all| {
@@ -156,14 +156,14 @@ fn bind(handle: &Handle) -> Handle {
 ///
 /// # Panics
 ///
-/// If a byte of one has changed. Says which kernel ran, and how far it went.
+/// If a byte has changed. The message names the kernel and the last byte that it wrote.
 fn launched(client: &Client, kernel: cubenorm_core::Kernel) {
     if is_left_out() {
         return;
     }
     let guards = GUARDED.with_borrow(|all| {
         let ends = |it: &Guarded| {
-            // From a multiple of four on: a device copies nothing else.
+            // Devices copy from multiples of four bytes only.
             let end = (it.start + it.bytes) / 4 * 4;
             let before = it.whole.clone().offset_end(it.total - it.start);
             [before, it.whole.clone().offset_start(end)]
@@ -192,7 +192,7 @@ fn launched(client: &Client, kernel: cubenorm_core::Kernel) {
                 )),
             }
         });
-        // What nobody else has a handle of is written by nobody.
+        // A buffer without another handle is not written again.
         all.retain(|it| !it.whole.can_mut());
         fault
     });

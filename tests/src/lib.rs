@@ -1,4 +1,4 @@
-//! What the suite is made of: devices, cases, tolerances, and the way from one to the other.
+//! Shared parts of the test suite: devices, cases, tolerances and comparisons.
 
 pub mod activations;
 pub mod backward;

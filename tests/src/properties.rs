@@ -1,16 +1,16 @@
-//! What a device can do, as the plans see it.
+//! Properties of a device that plans depend on.
 
 use cubenorm_kernels::hardware;
 
 use crate::device::TestDevice;
 
-/// Names and values, in an order to print them in.
+/// Names and values, in printing order.
 pub fn properties(device: &TestDevice) -> [(&'static str, String); 12] {
     let hardware = hardware(&device.client);
     let or_none = |number: Option<u32>| number.map_or("-".to_owned(), |n| n.to_string());
     let kind = match (hardware.cpu_cores, hardware.cpu_vulkan_cores) {
         (Some(cores), _) => format!("CPU of {cores} cores"),
-        (None, Some(cores)) => format!("GPU in software, {cores} cores"),
+        (None, Some(cores)) => format!("CPU Vulkan (lavapipe), {cores} cores"),
         (None, None) => "GPU".to_owned(),
     };
     let dtypes: Vec<String> = device.dtypes().iter().map(ToString::to_string).collect();

@@ -1,14 +1,14 @@
-//! What tests of the Burn face run on.
+//! Devices and tensors of the tests of Burn's layers.
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 
 use crate::device::is_selected;
 
-/// Every device of Burn's that this build has and the selection names.
+/// Every Burn device of this build that the selection names.
 ///
 /// # Panics
 ///
-/// Where there is none: such a test would prove nothing.
+/// If there is none, since the test would prove nothing.
 pub fn devices() -> Vec<(&'static str, Device)> {
     crate::guard::install();
     let mut devices: Vec<(&'static str, Device)> = Vec::new();
@@ -20,7 +20,7 @@ pub fn devices() -> Vec<(&'static str, Device)> {
     devices.push((
         match crate::device::wgpu_name() {
             "metal" => "metal",
-            // SPIR-V or WGSL, Burn's layers are tested on it as one.
+            // Burn's layers are tested once, with SPIR-V or with WGSL.
             _ => "wgpu",
         },
         Device::wgpu(burn::tensor::DeviceKind::DefaultDevice),
@@ -34,14 +34,15 @@ pub fn devices() -> Vec<(&'static str, Device)> {
     devices
 }
 
-/// Whether a device of [`devices`] normalizes a dtype. Burn's answer counts in what the processor behind
-/// `cpu` cannot round to.
+/// True if a device of [`devices`] normalizes a dtype.
+///
+/// Burn also reports dtypes that the processor of `cpu` cannot round to.
 pub fn supports(name: &str, device: &Device, dtype: DType) -> bool {
     let is_rounded = dtype != DType::BF16 || cubenorm_core::DType::BF16.is_rounded_by_processor();
     device.supports_dtype(dtype) && (name != "cpu" || is_rounded)
 }
 
-/// Numbers that look random and are the same everywhere.
+/// A tensor of reproducible noise in [-2, 2).
 pub fn noise<const D: usize>(shape: [usize; D], seed: u64, device: &Device) -> Tensor<D> {
     let elements = shape.iter().product();
     let values: Vec<f32> = (0..elements)

@@ -1,8 +1,8 @@
-//! How far a result may be from the reference, and why.
+//! Error bounds for results, and their derivation.
 
 use cubenorm_core::DType;
 
-/// Half the distance between neighbours around 1: what rounding to a dtype may cost, relatively.
+/// Unit roundoff of a dtype: the largest relative error of rounding to nearest.
 pub fn unit_roundoff(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => 2f64.powi(-11),
@@ -12,19 +12,20 @@ pub fn unit_roundoff(dtype: DType) -> f64 {
     }
 }
 
-/// What a normalized value may be off by, absolutely.
+/// Absolute error bound of a normalized value.
 ///
-/// `magnitude` bounds the parts that it is added up from, `|normalized * scale| + |bias|`;
-/// `cancelled` those that have been subtracted from each other before, in the same unit: a sum with
-/// a residual, a given mean.
+/// - `magnitude`: bound of its terms, `|normalized * scale| + |bias|`.
+/// - `cancelled`: bound of terms that were subtracted from each other before, in the same unit,
+///   such as `input + residual` or a provided mean.
 ///
-/// Two parts. Rounding the result to its dtype costs half a step of it: one unit roundoff of the
-/// magnitude. Before that, everything is computed in the accumulation dtype: a sum of `n` elements is
-/// off by about `sqrt(n)` of its roundoffs, as they cancel, and one of blocks of 64 by about
-/// `8 + sqrt(n / 64)`, which `log2(n) + 64` is above for the 2^18 that a lane may get here. The
-/// deviation inherits half of that and the handful of operations of the epilogue add one each. 16 for
-/// those, with activations counted in, covers what drivers allow themselves in division and square
-/// root (2.5 steps in Vulkan and WebGPU).
+/// The bound has two parts:
+///
+/// - Storage: rounding to the dtype costs one unit roundoff of the magnitude.
+/// - Arithmetic in the accumulation dtype. A sum of `n` elements is off by about `sqrt(n)` roundoffs,
+///   since they partly cancel. A sum of blocks of 64 is off by about `8 + sqrt(n / 64)`, which is
+///   below `log2(n) + 64` for up to 2^18 elements per lane. The deviation inherits half of that.
+///   The epilogue gets 16 roundoffs: a few operations, the activation, and the 2.5 ulp that Vulkan
+///   and WebGPU allow for division and square root.
 pub fn bound(dtype: DType, cols: usize, magnitude: f64, cancelled: f64) -> f64 {
     let stored = 1.01 * unit_roundoff(dtype);
     let n = cols.max(2) as f64;

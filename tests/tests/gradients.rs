@@ -1071,3 +1071,60 @@ fn small_maps_of_a_batch_are_passed_back_in_strands() {
         }
     }
 }
+
+#[test]
+fn rows_of_one_element_pass_nothing_back() {
+    for device in devices() {
+        for dtype in device.dtypes() {
+            for (shape, axis) in [(vec![6, 1], 1), (vec![1, 37], 0), (vec![3, 1, 16], 1)] {
+                let input = TensorDesc::contiguous(shape.clone(), dtype);
+                let norm = NormDesc::new(input, [axis], Statistics::MeanVariance)
+                    .with_scale(TensorDesc::contiguous(shape, dtype));
+                // The scale makes products that are rounded, and the deviation enlarges what is left of them.
+                let case = BackwardCase::with_input(norm, 9, |i| 100.0 * noise(5, i));
+                let actual = case.run(&device, StrategyChoice::Inferred).unwrap();
+                let dx = actual.input.unwrap();
+                assert!(
+                    dx.iter().all(|&x| x == 0.0),
+                    "{} {dtype}: {dx:?}",
+                    device.name
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn slopes_hold_at_extreme_arguments() {
+    let inputs = [f64::NAN, -1e30, -1e20, -3.0, 3.0, 1e20, 1e30, 0.0];
+    for device in devices() {
+        for (activation, expected) in [
+            (
+                Activation::HardSwish,
+                [f64::NAN, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.5],
+            ),
+            (
+                Activation::GeluTanh,
+                [f64::NAN, 0.0, 0.0, -0.011584, 1.011584, 1.0, 1.0, 0.5],
+            ),
+        ] {
+            let input = TensorDesc::contiguous([8], DType::F32);
+            let norm = NormDesc::new(input, [0], Statistics::None).with_activation(activation);
+            let case =
+                BackwardCase::with_input(norm, 9, |i| inputs[i]).with_output_gradient(|_| 1.0);
+            let dx = case
+                .run(&device, StrategyChoice::Inferred)
+                .unwrap()
+                .input
+                .unwrap();
+            for (i, (is, should)) in dx.iter().zip(expected).enumerate() {
+                let agrees = (is - should).abs() < 1e-4 || is.is_nan() && should.is_nan();
+                assert!(
+                    agrees,
+                    "{} {activation} at {}: {is}, not {should}",
+                    device.name, inputs[i]
+                );
+            }
+        }
+    }
+}

@@ -1,5 +1,6 @@
-//! What each device of the build can do, as the plans see it: a line of device, property and value,
-//! separated by tabs, for `cargo xtask devices`.
+//! Prints the properties that plans depend on, for each device of the build.
+//!
+//! Each line has device, property and value, separated by tabs, for `cargo xtask devices`.
 
 use cubenorm_tests::device::devices;
 use cubenorm_tests::properties::properties;

@@ -1,10 +1,10 @@
-//! How close the kernels come to a copy of the same bytes, on every device of the build.
+//! Throughput of the kernels in % of copy bandwidth, on every device of the build.
 //!
-//! `cubenorm-throughput [MIB]` normalizes tensors of MIB mebibytes (256 where it is not said), rows
-//! of 512 to 65,536 elements and feature maps, forward and backward, with each candidate of the tuner, the
-//! analytic plan first and the tuned one with a star, and prints a table. Times are the device's own where it keeps
-//! them; the ceiling is CubeCL's copy probe at the same working set. `CUBENORM_TEST_DEVICES` selects
-//! devices.
+//! `cubenorm-throughput [MIB]` normalizes tensors of MIB mebibytes (default: 256): rows of 512 to
+//! 65,536 elements and feature maps, forward and backward. It runs each candidate of the autotuner
+//! and prints a table. The analytic plan is first, the tuned one has a star. Times come from the
+//! device's timer if it has one. The ceiling is CubeCL's copy probe for the same working set.
+//! `CUBENORM_TEST_DEVICES` selects devices.
 
 use cubenorm_tests::device::devices;
 use cubenorm_tests::throughput::{Candidates, Row, Selection, hidden_sizes, maps, measure, rows};

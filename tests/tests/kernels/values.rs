@@ -2,7 +2,7 @@
 
 use cubenorm_core::{DType, Epsilon, NormDesc, Statistics, StrategyChoice, TensorDesc};
 use cubenorm_tests::case::{Case, noise};
-use cubenorm_tests::device::devices;
+use cubenorm_tests::device::{TestDevice, devices};
 
 use super::{check_all, choices};
 
@@ -182,6 +182,83 @@ fn not_a_number_and_infinity_stay_in_their_rows() {
                     }
                 }
             }
+        }
+    }
+}
+
+/// Magnitudes of rows whose squares, or their sums, are beyond f32 while the result is not.
+const MAGNITUDES: [f64; 6] = [1e-32, 1e-25, 1e-12, 1.0, 1e18, 1e37];
+
+#[test]
+fn vector_norms_of_any_magnitude_fit() {
+    for device in devices() {
+        for dtype in [DType::F32, DType::BF16] {
+            if !device.dtypes().contains(&dtype) {
+                continue;
+            }
+            for statistics in [Statistics::L1Norm, Statistics::L2Norm] {
+                for (cols, axis) in [(5, 1), (64, 1), (1000, 1), (3001, 1), (40, 0), (700, 0)] {
+                    let rows = 2 * MAGNITUDES.len();
+                    let shape = match axis {
+                        1 => [rows, cols],
+                        _ => [cols, rows],
+                    };
+                    let desc = NormDesc::new(
+                        TensorDesc::contiguous(shape, dtype),
+                        [axis],
+                        statistics.clone(),
+                    )
+                    .with_epsilon(Epsilon::InsideSqrt(0.0));
+                    // Neighbouring rows have other magnitudes, as lanes of one vector may be.
+                    let row = move |i: usize| if axis == 1 { i / cols } else { i % rows };
+                    let case = Case::with_input(desc, 3, move |i| {
+                        MAGNITUDES[row(i) % MAGNITUDES.len()] * noise(11, i)
+                    });
+                    check_relative(&device, &case, cols);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_vector_norm_of_mixed_magnitudes_is_the_largest_ones() {
+    for device in devices() {
+        for cols in [64, 1000, 4099] {
+            let desc = NormDesc::new(
+                TensorDesc::contiguous([3, cols], DType::F32),
+                [1],
+                Statistics::L2Norm,
+            )
+            .with_epsilon(Epsilon::InsideSqrt(0.0));
+            let case = Case::with_input(desc, 3, move |i| {
+                MAGNITUDES[(i * 7 + i / cols) % MAGNITUDES.len()] * noise(12, i)
+            });
+            check_relative(&device, &case, cols);
+        }
+    }
+}
+
+/// Compares each element relative to itself, by every strategy.
+fn check_relative(device: &TestDevice, case: &Case, cols: usize) {
+    let dtype = case.desc.input.dtype;
+    let expected = case.expected().output;
+    let unit = match dtype {
+        DType::BF16 => 2f64.powi(-8),
+        _ => 2f64.powi(-23),
+    };
+    let bound = 2.0 * unit + (cols as f64).sqrt() * 2f64.powi(-22);
+    // A device may take subnormal inputs for zero: so much of the smallest rows.
+    let least = 2e-6;
+    for choice in choices(device, &case.desc) {
+        let actual = case.run(&device.client, choice).unwrap().output;
+        for (i, (e, a)) in expected.iter().zip(&actual).enumerate() {
+            assert!(
+                (e - a).abs() <= bound * e.abs() + least,
+                "{} {choice:?} {:?} element {i}: {a}, expected {e}",
+                device.name,
+                case.desc
+            );
         }
     }
 }
