@@ -1,4 +1,4 @@
-//! A gradient with data, its way over a device, and central differences of the reference.
+//! A backward pass with data, compared with central differences of the reference.
 
 use cubenorm_core::{
     BackwardDesc, DType, Layout, NormDesc, Statistics, StrategyChoice, TensorDesc,
@@ -9,41 +9,39 @@ use crate::case::{Case, decode, encode, noise, round, row_major};
 use crate::device::TestDevice;
 use crate::tolerance;
 
-/// Elements of each tensor whose gradient is compared: a difference costs four passes of the
-/// reference.
+/// Compared elements of each gradient. One difference takes four evaluations of the reference.
 const SAMPLES: usize = 12;
 
-/// How far apart the points of a difference are: four of them, so that it may be long. A short one drowns in the rounding
-/// of what is differentiated.
+/// Step of the five-point stencil. Its order allows a long step; rounding dominates short ones.
 const STEP: f64 = 3e-4;
 
-/// A gradient and the values of its tensors, as they are once rounded to their dtypes.
+/// A backward pass and the values of its tensors, rounded to their dtypes.
 #[derive(Debug, Clone)]
 pub struct BackwardCase {
-    /// What to compute.
+    /// The backward pass.
     pub desc: BackwardDesc,
     forward: Case,
     output_gradient: Vec<f64>,
 }
 
-/// What a device has computed, row-major.
+/// Gradients of a device, row-major.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ActualGradients {
-    /// The input's gradient.
+    /// Gradient of the input.
     pub input: Option<Vec<f64>>,
-    /// The scale's.
+    /// Gradient of the scale.
     pub scale: Option<Vec<f64>>,
-    /// The bias's.
+    /// Gradient of the bias.
     pub bias: Option<Vec<f64>>,
 }
 
 impl BackwardCase {
-    /// All gradients of a normalization, of random data.
+    /// All gradients of a normalization, for random data.
     pub fn new(norm: NormDesc, seed: u64) -> Self {
         Self::of(BackwardDesc::new(norm), seed)
     }
 
-    /// The same of an input that is given, element by element.
+    /// Like [`BackwardCase::new`], with `input` as a function of the buffer position.
     pub fn with_input(norm: NormDesc, seed: u64, input: impl Fn(usize) -> f64) -> Self {
         Self {
             forward: Case::with_input(norm.clone(), seed, input),
@@ -51,7 +49,7 @@ impl BackwardCase {
         }
     }
 
-    /// The gradients of a description, of random data.
+    /// The gradients of a description, for random data.
     pub fn of(desc: BackwardDesc, seed: u64) -> Self {
         let gradient = &desc.output_gradient;
         let elements = gradient.layout.checked_span().expect("a test fits");
@@ -63,8 +61,8 @@ impl BackwardCase {
             desc.norm.statistics,
             Statistics::L1Norm | Statistics::L2Norm
         ) {
-            // Central differences know nothing of a function with a bend between their points, or a jump where a row is
-            // one element and its norm is what it is divided by.
+            // Central differences must not cross a kink of an absolute value, or the jump at 0 of
+            // an element that is divided by its own norm.
             let least = |x: f64| round(desc.norm.input.dtype, (4.0 * STEP).copysign(x));
             for x in forward.input.iter_mut().filter(|x| x.abs() < 4.0 * STEP) {
                 *x = least(*x);
@@ -77,7 +75,7 @@ impl BackwardCase {
         }
     }
 
-    /// The same with another gradient of the output, by position in its buffer.
+    /// Replaces dy by `gradient`, a function of the buffer position.
     pub fn with_output_gradient(mut self, gradient: impl Fn(usize) -> f64) -> Self {
         let dtype = self.desc.output_gradient.dtype;
         for (position, value) in self.output_gradient.iter_mut().enumerate() {
@@ -86,7 +84,7 @@ impl BackwardCase {
         self
     }
 
-    /// What a device makes of it.
+    /// Gradients of a device.
     pub fn run(
         &self,
         device: &TestDevice,
@@ -125,7 +123,7 @@ impl BackwardCase {
         })
     }
 
-    /// Pairs of mean and reciprocal deviation as the forward pass leaves them.
+    /// Pairs of mean and reciprocal deviation that the forward pass saves.
     fn saved(&self) -> Vec<f64> {
         let expected = self.forward.expected();
         let saved = self.desc.norm.statistics_desc();
@@ -138,11 +136,11 @@ impl BackwardCase {
             .collect()
     }
 
-    /// The derivative of the output's gradient times the output, summed up, by one element of a tensor, moved in all
-    /// places that the tensor repeats it in.
+    /// Derivative of `sum(dy * output)` with respect to one element of a tensor, at all positions
+    /// that repeat the element.
     ///
-    /// Each element of the output is differentiated by itself: the difference of two sums is off by what the sums were
-    /// rounded by, which grows with them, and over again in each step where one number repeats.
+    /// Each output is differentiated on its own. A difference of two sums would contain their
+    /// roundoff, which grows with the sums.
     fn derivative(&self, of: impl Fn(&mut Case) -> &mut f64) -> f64 {
         let moved = |by: f64| {
             let mut case = self.forward.clone();
@@ -193,7 +191,7 @@ impl BackwardCase {
         ];
         if let Some((what, ..)) = wanted.iter().find(|(_, is, should)| is != should) {
             return Err(format!(
-                "{what} gradient: there and not wanted, or wanted and not there"
+                "{what} gradient: present but not requested, or requested but missing"
             ));
         }
         let expected = self.forward.expected();
@@ -205,12 +203,11 @@ impl BackwardCase {
         let mut normalized = normalized;
         let normalized = largest(&mut normalized).max(1.0);
         let [alpha, beta] = norm.activation.parameters();
-        // Gradients are at most 1, scales at most 1.5, slopes at most what the parameters make them.
+        // dy is at most 1, a scale at most 1.5. The parameters bound the slope.
         let steepest = (1.0 + alpha.abs()) * (1.0 + beta.abs());
         let elements = expected.sum.len();
-        // As in `tolerance::bound`: what is computed is off by the roundoffs of a sum, of numbers
-        // that add up to this magnitude before they cancel.
-        // A difference of four points is off by what lies between them, and by the roundings of each element's.
+        // As in `tolerance::bound`: `magnitude` bounds the terms of a sum before they cancel. The
+        // stencil has a truncation error, and the roundoff of each element.
         let differences = 1e-8_f64.max(1e-12 * elements as f64);
         let off = |magnitude: f64, value: f64| {
             2.0 * tolerance::bound(dtype.accumulation(), elements, magnitude, 0.0)
@@ -225,7 +222,7 @@ impl BackwardCase {
             |value| off(through, value),
             |case, at| &mut case.input[at],
         )?;
-        // Random numbers add up to their root; one number again and again to itself times their count.
+        // A sum of n random terms grows like sqrt(n), a sum of n equal terms like n.
         let terms = match self.desc.output_gradient.layout.overlaps() {
             true => elements as f64,
             false => (elements as f64).sqrt().max(8.0),
@@ -254,8 +251,8 @@ impl BackwardCase {
     ) -> Result<(), String> {
         let Some(actual) = actual else { return Ok(()) };
         let layout = &tensor.layout;
-        // An element that is read at several positions gets the sum of what they get, which is not
-        // what the gradient of the expanded tensor is.
+        // The derivative of a repeated element is the sum over its positions, unlike the gradient
+        // of the expanded tensor.
         if layout.overlaps() {
             return Ok(());
         }
@@ -285,16 +282,16 @@ mod tests {
     use cubenorm_core::Activation;
 
     #[test]
-    fn a_derivative_of_many_elements_has_the_digits_of_its_formula() {
+    fn difference_of_many_elements_agrees_with_its_formula() {
         let (rows, cols) = (2, 1024);
         let input = TensorDesc::contiguous([rows, cols], DType::F64);
         let bias = TensorDesc::contiguous([rows, 1], DType::F64);
-        // Rows of one element each: what is normalized is its sign.
+        // Rows of one element: the normalized value is its sign.
         let norm = NormDesc::new(input, [], Statistics::L2Norm)
             .with_bias(bias)
             .with_activation(Activation::Silu);
         let mut desc = BackwardDesc::new(norm);
-        // One number again and again, so that roundings have the same sign.
+        // One repeated number, so that all roundings have the same sign.
         desc.output_gradient = TensorDesc::new(Layout::strided([rows, cols], [0, 0]), DType::F64);
         for seed in [8218390501008591634, 1, 2, 3] {
             let case = BackwardCase::of(desc.clone(), seed);

@@ -219,7 +219,7 @@ impl Case {
         let dtype = self.desc.input.dtype;
         let cols = self.cols();
         let magnitudes = self.magnitudes(&expected);
-        // Values out of the range of f16 or bf16 are stored as infinity.
+        // Values out of the dtype's range are stored as infinity.
         let stored = |&value: &f64| match round(dtype, value) {
             rounded if rounded.is_infinite() => rounded,
             _ => value,
@@ -257,7 +257,7 @@ impl Case {
             let accumulation = dtype.accumulation();
             let largest_sum = self.largest_sum(&expected);
             compare("mean", &actual_means, &means, |i| {
-                // Relative to the deviation. An offset much larger than it costs its own last digit.
+                // Relative to the deviation. A much larger offset costs its own last digit.
                 let deviation = 1.0 / rstds[i].max(1e-30);
                 let offset = tolerance::bound(accumulation, cols, deviation, largest_sum);
                 offset + 2.0 * tolerance::unit_roundoff(accumulation) * means[i].abs()

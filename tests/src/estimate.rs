@@ -1,10 +1,8 @@
-//! Numbers that know how far off a device may be.
+//! Numbers with a bound of a device's rounding error.
 //!
-//! A formula of the reference, computed in [`Estimate`]s, gives each element together with a bound on
-//! what rounding may have done to it on a device: every operation adds what it rounds off and passes
-//! on what came in. Nothing is added for any other reason, so that a bound is never wider than the
-//! arithmetic, and an element that is computed from small numbers by few operations is held to its last
-//! digits.
+//! A formula of the reference in [`Estimate`]s gives each element and a bound of its rounding error
+//! on a device. Each operation propagates the errors of its operands and adds its own. Nothing else
+//! widens the bound. A few operations on small numbers must therefore be right to the last digits.
 
 use std::ops::{Add, Div, Mul, Sub};
 
@@ -15,45 +13,45 @@ use half::{bf16, f16};
 
 use crate::tolerance::unit_roundoff;
 
-/// Unit roundoffs that a division costs: 2.5 steps for a reciprocal in Vulkan and WebGPU, of two
-/// roundoffs each, and a multiplication.
+/// Unit roundoffs of a division: 2.5 ulp of two roundoffs each for a reciprocal in Vulkan and
+/// WebGPU, and one for a multiplication.
 const DIVISION: f64 = 6.0;
 
-/// Those of a square root, which Vulkan and WebGPU allow to be a division by a reciprocal root of 2
-/// steps.
+/// Unit roundoffs of a square root. Vulkan and WebGPU allow the inverse of a reciprocal square root
+/// of 2 ulp.
 const ROOT: f64 = 9.0;
 
-/// Those of an activation. An exponential, of which there is at most one, has 3 steps and 2 more for
-/// each unit of its argument in Vulkan and WebGPU; the latter are counted as an error of the argument,
-/// see [`Number::activate`]. The rest is a logarithm or a division, and a few operations around it.
+/// Unit roundoffs of an activation: one exponential at most, a logarithm or a division, and a few
+/// operations around it.
+///
+/// Vulkan and WebGPU allow an exponential 3 ulp, and 2 more per unit of its argument. The latter
+/// count as an error of the argument, see [`Number::activate`].
 const ACTIVATION: f64 = 16.0;
 
-/// What an operation of the reference itself rounds off, which computes in f64 and is held against
-/// devices that do, too.
+/// Unit roundoff of the reference, which computes in f64 like some devices.
 const REFERENCE: f64 = f64::EPSILON / 2.0;
 
-/// How a device adds up the numbers of a row.
+/// Order of a device's summation over a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Summation {
-    /// At most 64 at a time, and then what those came to, as our kernels do.
+    /// Blocks of at most 64, then their sums, as in our kernels.
     Blocks,
-    /// One after another, as Burn's own operations may.
+    /// One after another, as Burn's operations may.
     Serial,
 }
 
-/// A number and how far off it may be, absolutely.
+/// A number and a bound of its absolute error.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
     value: f64,
     error: f64,
-    /// Unit roundoff of the dtype that is computed in; 0 for a constant.
+    /// Unit roundoff of the accumulation dtype; 0 for a constant.
     unit: f64,
     summation: Summation,
 }
 
 impl Estimate {
-    /// A number as a device reads it from a tensor: exactly, unless what it computes in has fewer
-    /// digits.
+    /// A number that a device reads from a tensor: exact, unless it computes in fewer digits.
     pub fn read(value: f64, dtype: DType, computed_in: DType, summation: Summation) -> Self {
         let unit = unit_roundoff(computed_in);
         let error = match unit_roundoff(dtype) < unit {
@@ -68,27 +66,26 @@ impl Estimate {
         }
     }
 
-    /// How far off the number may be.
+    /// Bound of the absolute error.
     pub fn error(self) -> f64 {
         self.error
     }
 
-    /// Whether too little is known for a comparison to mean much: by a division of 0 by 0, say.
+    /// True if the bound is too wide for a meaningful comparison, for example after 0 / 0.
     pub fn is_loose(self) -> bool {
-        // Written so that what is not a number is loose.
+        // NaN compares false, so it is loose.
         let known = self.value.is_finite() && self.error <= 0.01 * self.value.abs().max(1.0);
         !known
     }
 
-    /// Whether a device that stores the number in a dtype may have come to `actual`.
+    /// True if `actual` is a permitted result of a device that stores the number in `dtype`.
     ///
-    /// Rounding to nearest keeps the order of numbers, so that what is stored lies between the rounded
-    /// ends of the interval that was computed. On the way
+    /// Rounding to nearest is monotonic, so a stored result is between the rounded ends of the
+    /// interval. The interval is wider for three reasons:
     ///
-    /// - numbers below the least normal one may have become 0,
-    /// - a number of f64 may have been rounded to f32 before it was to a half,
-    /// - a number close below the largest of f32 may have come to be more than that, before it was
-    ///   scaled.
+    /// - Subnormal numbers may be flushed to 0.
+    /// - A number of f64 may be rounded to f32 before f16 or bf16.
+    /// - A number just below the largest f32 may overflow before it is scaled.
     pub fn admits(self, actual: f64, dtype: DType) -> bool {
         let lost = match dtype {
             DType::F64 => f64::MIN_POSITIVE,
@@ -97,13 +94,13 @@ impl Estimate {
                 f64::from(f32::MIN_POSITIVE) + unit_roundoff(DType::F32) * self.value.abs()
             }
         };
-        // Activations scale by at most 2, by what they multiply and by what they divide by.
+        // Activations multiply by at most 2 and divide by at least 1/2.
         let large = match dtype {
             DType::F64 => f64::MAX,
             _ => f64::from(f32::MAX) / 4.0,
         };
         let error = self.error + lost;
-        // What is infinite or not a number cannot be told from what is undefined.
+        // Infinity and NaN may follow from an undefined operation.
         if !self.value.is_finite() || !error.is_finite() {
             return true;
         }
@@ -113,11 +110,10 @@ impl Estimate {
         nearest(dtype, low) <= actual && actual <= nearest(dtype, high)
     }
 
-    /// An operation on two estimates: its result, what its operands' errors come to, and how many
-    /// roundoffs it costs.
+    /// Result of an operation, from its value, the inherited error and its own roundoffs.
     fn of(self, other: Self, value: f64, inherited: f64, roundoffs: f64) -> Self {
         let unit = self.unit.max(other.unit);
-        // A constant is not summed up.
+        // Constants have no summation order.
         let summation = match self.unit > 0.0 {
             true => self.summation,
             false => other.summation,
@@ -176,7 +172,7 @@ impl Div for Estimate {
 
     fn div(self, other: Self) -> Self {
         let value = self.value / other.value;
-        // At worst the divisor is as small as it may be.
+        // The smallest divisor gives the largest error.
         let least = (other.value.abs() - other.error).max(0.0);
         let inherited = match self.error == 0.0 && other.error == 0.0 {
             true => 0.0,
@@ -186,11 +182,10 @@ impl Div for Estimate {
     }
 }
 
-/// Roundoffs of a sum of `n` numbers and of the few operations that make a mean of it.
+/// Roundoffs of a mean of `n` numbers.
 ///
-/// One for each number that is added, and of blocks one for each block. Not `sqrt(n)`, which holds
-/// where roundings have nothing to do with each other: elements that are repeated by a stride of 0 are
-/// all rounded the same way.
+/// The sum costs one per addition, and one per block. `sqrt(n)` would need independent roundings,
+/// but elements that a stride of 0 repeats all round the same way.
 fn sum_roundoffs(n: f64, summation: Summation) -> f64 {
     match summation {
         Summation::Blocks => 4.0 + n.min(64.0 + n / 64.0),
@@ -211,7 +206,7 @@ impl Number for Estimate {
     }
 
     fn activate(self, activation: FusedActivation) -> Self {
-        // Not every activation hands on what is not a number.
+        // Not every activation propagates NaN.
         if !self.value.is_finite() || !self.error.is_finite() {
             return Self {
                 value: f64::NAN,
@@ -220,12 +215,12 @@ impl Number for Estimate {
             };
         }
         let value = activate(activation, self.value);
-        // What the argument of an exponential costs is as if the argument was off by 4 roundoffs; and
-        // 4 more are for what is multiplied with it.
+        // The error of an exponential grows like 4 roundoffs of its argument. A factor of the
+        // argument costs 4 more.
         let reach = self.error + 8.0 * self.unit * self.value.abs();
         let (low, high) = (self.value - reach, self.value + reach);
-        // Between its bends every activation rises or falls, so that it is furthest off at an end of
-        // the interval or beside a bend in it. A jump may be missed.
+        // Activations are monotonic between kinks. The largest error is at an end of the interval
+        // or next to a kink inside. The device may be on the other side of a jump.
         let bends = bends(activation).into_iter();
         let inside = bends.filter(|bend| (low..=high).contains(bend));
         let beside = inside.flat_map(|bend| [bend.next_down(), bend, bend.next_up()]);
@@ -244,9 +239,10 @@ impl Number for Estimate {
         Self { error, ..self }
     }
 
-    /// The mean is the one that is taken off: it is known relative to an element of the row, so that
-    /// what the sum rounds off is relative to how far elements are from each other, and not to how far
-    /// they are from 0. What storing it rounds off comes on top.
+    /// Moments of a row, with the mean computed as in shifted-data variance.
+    ///
+    /// The shift is an element of the row. The roundoff of the sum is therefore relative to the
+    /// distance between elements, not to their distance from 0. The stored mean adds its own.
     fn moments(row: &[Self]) -> Moments<Self> {
         let values: Vec<f64> = row.iter().map(|x| x.value).collect();
         let exact = f64::moments(&values);
@@ -260,17 +256,17 @@ impl Number for Estimate {
         let off = sum_roundoffs(n, summation) * unit;
         let average = |of: &dyn Fn(&Self) -> f64| row.iter().map(of).sum::<f64>() / n;
 
-        // Elements are at most twice as far from each other as they are from their mean.
+        // Two elements differ by at most twice the largest deviation from the mean.
         let distances = values.iter().map(|x| 2.0 * (x - exact.mean).abs());
         let summed = distances.fold(0.0, f64::max);
-        // Equal elements have a mean that is exact.
+        // The mean of equal elements is exact.
         let rounded = match exact.variance == 0.0 {
             true => 0.0,
             false => 2.0 * REFERENCE * exact.mean.abs(),
         };
         let mean = average(&|x| x.error) + off * summed + rounded;
-        // To first order a mean that is off leaves the variance as it is. Merging the variances of
-        // parts takes the squares of their means' distances, which cost what those are off by.
+        // An error of the mean changes the variance only to second order. Merging partial variances
+        // (Chan et al.) adds squared differences of partial means, with the errors of these means.
         let from_elements = average(&|x| 2.0 * (x.value - exact.mean).abs() * x.error);
         let squared = average(&|x| x.error * x.error);
         let merged = 2.0 * off * (exact.variance + summed * exact.variance.sqrt());
@@ -286,7 +282,7 @@ impl Number for Estimate {
             mean: estimate(exact.mean, mean),
             variance: estimate(exact.variance, variance),
             mean_square: estimate(exact.mean_square, squares + off * exact.mean_square),
-            // Elements of both signs round off what their magnitudes would.
+            // Elements of both signs have the roundoff of their magnitudes.
             total: estimate(
                 exact.total,
                 n * average(&|x| x.error) + (off + REFERENCE) * exact.magnitudes,
@@ -300,8 +296,7 @@ impl Number for Estimate {
     }
 }
 
-/// The value of a dtype that is nearest to a number, and the even one of two. `half` rounds an `f64`
-/// twice.
+/// Rounds a number once to the nearest value of a dtype, ties to even. `half` rounds `f64` twice.
 fn nearest(dtype: DType, value: f64) -> f64 {
     match dtype {
         DType::F16 => f16::from_f32(to_odd(value)).to_f64(),
@@ -311,8 +306,8 @@ fn nearest(dtype: DType, value: f64) -> f64 {
     }
 }
 
-/// Rounded towards 0, and to an odd mantissa where anything is lost: a second rounding to fewer digits
-/// then gives what one would have given (Boldo and Melquiond, 2008).
+/// Rounds to odd, so that a second rounding to fewer digits equals a single one (Boldo and
+/// Melquiond, 2008).
 fn to_odd(value: f64) -> f32 {
     let near = value as f32;
     if near.is_nan() || f64::from(near) == value {
@@ -322,7 +317,7 @@ fn to_odd(value: f64) -> f32 {
     f32::from_bits((near.to_bits() - u32::from(exceeds_threshold)) | 1)
 }
 
-/// Where an activation bends or jumps.
+/// Arguments at which an activation has a kink or a jump.
 fn bends(activation: FusedActivation) -> Vec<f64> {
     use FusedActivation::*;
     match activation {
@@ -334,8 +329,7 @@ fn bends(activation: FusedActivation) -> Vec<f64> {
     }
 }
 
-/// What an activation adds up or subtracts at most, beside its result: whose roundoff it keeps where
-/// they cancel.
+/// Largest term of an activation besides its result. Its roundoff remains if terms cancel.
 fn terms(activation: FusedActivation) -> f64 {
     use FusedActivation::*;
     let magnitude = |x: f32| f64::from(x).abs();
@@ -361,18 +355,18 @@ mod tests {
     }
 
     #[test]
-    fn a_quotient_of_constants_is_held_to_its_last_digits() {
+    fn quotient_is_bounded_to_last_digits() {
         let quotient = read(1.0) / read(3.0);
         assert!(quotient.admits(f64::from(1.0f32 / 3.0), DType::F32));
         assert!(!quotient.admits(1.0 / 3.0 + 4e-7, DType::F32));
-        // The nearest half and no other.
+        // The nearest f16 and no other.
         assert!(quotient.admits(f16::from_f64(1.0 / 3.0).to_f64(), DType::F16));
         assert!(!quotient.admits(0.333_496_093_75, DType::F16));
     }
 
     #[test]
-    fn a_number_is_rounded_once() {
-        // Just above the middle of two neighbours, by less than a step of f32.
+    fn nearest_rounds_once() {
+        // Above the midpoint of two neighbours by less than one f32 ulp.
         let above = 1.0 + 2f64.powi(-8) + 2f64.powi(-40);
         assert_eq!(nearest(DType::BF16, above), 1.0 + 2f64.powi(-7));
         assert_eq!(nearest(DType::BF16, 1.0 + 2f64.powi(-8)), 1.0);
@@ -384,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cancels_keeps_the_error_of_what_it_was() {
+    fn cancellation_keeps_the_absolute_error() {
         let third = read(1.0) / read(3.0);
         let rest = third - read(0.333);
         assert!(rest.error() >= third.error());
@@ -392,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_elements_have_a_mean_that_takes_all_of_them_off() {
+    fn equal_elements_have_an_exact_mean() {
         let row = [read(0.1); 7];
         let moments = Estimate::moments(&row);
         assert_eq!((row[0] - moments.mean).error(), 0.0);
@@ -406,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_added_one_after_another_may_be_further_off() {
+    fn serial_sums_have_wider_bounds() {
         let row = |summation| {
             let read = |at: i32| Estimate::read(at.into(), DType::F32, DType::F32, summation);
             (0..1000).map(read).collect::<Vec<_>>()
@@ -418,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_may_be_missed_where_it_is_near_and_nowhere_else() {
+    fn both_sides_of_a_jump_are_allowed_only_near_it() {
         let relu = FusedActivation::ThresholdedRelu { alpha: 1.0 };
         let near = (read(1.0) / read(3.0) * read(3.0)).activate(relu);
         assert!(near.admits(0.0, DType::F32) && near.admits(1.0, DType::F32));
@@ -427,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_loose() {
+    fn undefined_quotients_are_loose() {
         assert!((read(0.0) / read(0.0)).is_loose());
         assert!((read(1.0) / read(0.0)).is_loose());
         assert!(!(read(1.0) / read(3.0)).is_loose());

@@ -10,7 +10,7 @@ pub fn properties(device: &TestDevice) -> [(&'static str, String); 12] {
     let or_none = |number: Option<u32>| number.map_or("-".to_owned(), |n| n.to_string());
     let kind = match (hardware.cpu_cores, hardware.cpu_vulkan_cores) {
         (Some(cores), _) => format!("CPU of {cores} cores"),
-        (None, Some(cores)) => format!("CPU Vulkan (lavapipe), {cores} cores"),
+        (None, Some(cores)) => format!("CPU Vulkan, {cores} cores"),
         (None, None) => "GPU".to_owned(),
     };
     let dtypes: Vec<String> = device.dtypes().iter().map(ToString::to_string).collect();

@@ -1,7 +1,7 @@
-//! How close the kernels come to a copy of the same bytes.
+//! Throughput of the kernels in % of copy bandwidth.
 //!
-//! Layer and RMS norm over rows, and norms of feature maps, forward and backward. Times are the device's own
-//! where it keeps them; the ceiling is CubeCL's copy probe at the same working set.
+//! Layer and RMS norm over rows, and norms of feature maps, forward and backward. Times come from
+//! the device's timer if it has one. The ceiling is CubeCL's copy probe for the same working set.
 
 use std::time::Duration;
 
@@ -22,102 +22,101 @@ use serde::Serialize;
 
 use crate::case::{encode, noise};
 
-/// Runs of a sample, and samples; the median counts.
+/// Runs per sample, and samples. The median is reported.
 const RUNS: usize = 5;
 const SAMPLES: usize = 9;
 
-/// Groups of a group norm.
+/// Groups of the group norms.
 const GROUPS: usize = 32;
 
-/// A norm of whatever size: its batch is as large as the bytes allow.
+/// A norm whose batch size follows from the selected bytes.
 #[derive(Debug, Clone)]
 pub enum Norm {
-    /// Layer norm of rows of so many elements.
+    /// Layer norm; length of a row in elements.
     LayerNorm(usize),
-    /// RMS norm of such rows.
+    /// RMS norm; length of a row in elements.
     RmsNorm(usize),
     /// A norm of feature maps: `[channels, height, width]`.
     Maps(OfMaps, [usize; 3]),
 }
 
-/// A norm of feature maps, with a scale and a bias of channels.
+/// A norm of feature maps, with a per-channel scale and bias.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OfMaps {
-    /// Batch norm that trains.
+    /// Batch norm in training.
     BatchNorm,
-    /// The same with channels last in memory.
+    /// Batch norm in training, channels-last.
     BatchNormChannelsLast,
-    /// Batch norm by statistics that are given.
+    /// Batch norm with provided statistics.
     BatchNormGiven,
-    /// The same with channels last in memory.
+    /// Batch norm with provided statistics, channels-last.
     BatchNormGivenChannelsLast,
-    /// The same with lines as far apart as the runtime has them in a tensor that it allocates, where that is not end to
-    /// end.
+    /// Batch norm with provided statistics, with the pitched rows of the runtime's allocator.
     BatchNormGivenPadded,
     /// Group norm of 32 groups.
     GroupNorm,
-    /// The same with channels last in memory.
+    /// Group norm of 32 groups, channels-last.
     GroupNormChannelsLast,
     /// Instance norm.
     InstanceNorm,
-    /// The same with channels last in memory.
+    /// Instance norm, channels-last.
     InstanceNormChannelsLast,
-    /// Layer norm over the channels of each pixel.
+    /// Layer norm over the channels of each spatial position.
     LayerNormOfChannels,
 }
 
-/// What is measured.
+/// Selected measurements.
 #[derive(Debug, Clone)]
 pub struct Selection {
-    /// Bytes of the input.
+    /// Size of the input in bytes.
     pub bytes: usize,
-    /// Which norms.
+    /// Norms to measure.
     pub norms: Vec<Norm>,
-    /// Which candidates.
+    /// Plans to measure for each norm.
     pub candidates: Candidates,
 }
 
-/// Which of the plans that can run a norm.
+/// Selected plans of a norm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Candidates {
-    /// All that the tuner measures.
+    /// All candidates of the autotuner.
     All,
-    /// The analytic plan, and the tuner's choice where that is another.
+    /// The analytic plan, and the tuned plan if it differs.
     AnalyticAndTuned,
 }
 
-/// A plan and its time.
+/// Measured time of a plan.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// The norm.
+    /// Name of the norm.
     pub op: &'static str,
     /// Forward or backward.
     pub pass: &'static str,
-    /// Of all its tensors.
+    /// Dtype of all tensors.
     pub dtype: String,
-    /// Of the input.
+    /// Shape of the input.
     pub shape: Vec<usize>,
-    /// Rows of the input.
+    /// Number of rows.
     pub rows: usize,
-    /// Elements of a row.
+    /// Length of a row in elements.
     pub cols: usize,
-    /// The median time; `None` where the device keeps none.
+    /// Median time in milliseconds. None if the device has no timer.
     pub milliseconds: Option<f64>,
-    /// What the pass must move, in 1e9 bytes, in a second.
+    /// Minimum traffic of the pass divided by the time, in 1e9 bytes per second.
     pub gigabytes_per_second: Option<f64>,
-    /// That, as a share of what a copy moves.
+    /// Fraction of the copy bandwidth.
     pub share_of_copy: Option<f64>,
-    /// The knobs.
+    /// Knobs of the candidate.
     pub candidate: String,
-    /// Whether no knob was turned.
+    /// True for the analytic plan.
     pub analytic: bool,
-    /// Whether the tuner chose it.
+    /// True for the choice of the autotuner.
     pub tuned: bool,
-    /// What ran.
+    /// Executed plan.
     pub plan: String,
 }
 
-/// Measures on a device, the analytic plan of each problem first, and gives each row as it comes.
+/// Measures on a device and passes on each row, starting with the analytic plan of each problem.
 pub fn measure(client: &Client, selection: &Selection, row: &mut dyn FnMut(Row)) {
     for dtype in [DType::BF16, DType::F16, DType::F32] {
         if !supports(client, dtype) {
@@ -130,12 +129,12 @@ pub fn measure(client: &Client, selection: &Selection, row: &mut dyn FnMut(Row))
     }
 }
 
-/// Layer and RMS norm in rows of 512 to 65,536 elements, the powers of two.
+/// Layer and RMS norm of rows of 512 to 65,536 elements, powers of two.
 pub fn rows() -> Vec<Norm> {
     of_rows((9..=16).map(|power| 1 << power))
 }
 
-/// The same in rows as long as the hidden layers of transformers that are no power of two.
+/// Layer and RMS norm at hidden sizes of transformers that are no power of two.
 pub fn hidden_sizes() -> Vec<Norm> {
     of_rows([768, 1280, 3072, 5120, 7168, 12_288, 14_336, 28_672])
 }
@@ -147,7 +146,7 @@ fn of_rows(lengths: impl IntoIterator<Item = usize>) -> Vec<Norm> {
     norms.collect()
 }
 
-/// Norms of the feature maps of ResNet-50, a diffusion model's UNet, style transfer and ConvNeXt.
+/// Norms of feature maps in ResNet-50, a diffusion UNet, style transfer and ConvNeXt.
 pub fn maps() -> Vec<Norm> {
     use OfMaps::*;
     let norms = [
@@ -181,7 +180,7 @@ pub fn maps() -> Vec<Norm> {
 }
 
 impl Norm {
-    /// As the benchmark's rows call it.
+    /// Name in the benchmark's rows.
     pub fn name(&self) -> &'static str {
         match self {
             Self::LayerNorm(_) => "layer_norm",
@@ -201,7 +200,7 @@ impl Norm {
         }
     }
 
-    /// Its description on a device with so many elements, or as few more as it takes.
+    /// Description of about `elements` elements, with a batch of at least 1.
     fn desc(&self, client: &Client, elements: usize, dtype: DType) -> NormDesc {
         let (of_maps, [channels, height, width]) = match *self {
             Self::LayerNorm(cols) | Self::RmsNorm(cols) => {
@@ -267,20 +266,20 @@ impl Norm {
     }
 }
 
-/// A norm, there and back, with its buffers.
+/// A norm, forward and backward, with its buffers.
 struct Problem<'a> {
     client: &'a Client,
     op: &'static str,
     forward: NormDesc,
     backward: BackwardDesc,
     input: Handle,
-    /// Scale, bias and what else is given for each channel or column.
+    /// Scale, bias and provided statistics, per channel or column.
     param: Handle,
     saved: Handle,
     above: Handle,
 }
 
-/// The way back, whose gradients lie in memory as the input does.
+/// Backward pass whose gradients have the layout of the input.
 fn back(forward: &NormDesc) -> BackwardDesc {
     BackwardDesc {
         output_gradient: forward.input.clone(),
@@ -292,15 +291,15 @@ fn back(forward: &NormDesc) -> BackwardDesc {
 impl<'a> Problem<'a> {
     fn new(client: &'a Client, norm: &Norm, elements: usize, dtype: DType) -> Self {
         let forward = norm.desc(client, elements, dtype);
-        // A block of noise again and again: bytes are bytes, as long as they are not all the same. Above 0, as a
-        // given variance is.
+        // One repeated block of noise is enough, since times hardly depend on the values. It is
+        // positive, as a provided variance must be.
         let block: Vec<f64> = (0..1 << 16)
             .map(|position| noise(7, position) + 1.5)
             .collect();
         let block = encode(dtype, &block);
         let fill = |desc: &TensorDesc| {
             let layout = &desc.layout;
-            // With the last line's padding, if there is any.
+            // Includes the padding of the last pitched row.
             let elements = layout.shape[0] * layout.strides[0].max(1);
             let elements = elements.max(layout.checked_elements().unwrap_or(0));
             let bytes = elements * dtype.size();
@@ -390,7 +389,7 @@ impl<'a> Problem<'a> {
         matches!(self.forward.statistics, Statistics::Provided { .. })
     }
 
-    /// The median time of a run.
+    /// Median time of a run.
     fn time(&self, run: impl Fn() + Send + Sync) -> Option<Duration> {
         run();
         let mut samples: Vec<Duration> = (0..SAMPLES)
@@ -443,7 +442,7 @@ impl Row {
     }
 }
 
-/// The candidates to measure, and whether each is the analytic plan, which is the first of them.
+/// The candidates to measure, and true for the analytic plan, which is the first.
 fn chosen(
     candidates: Candidates,
     all: &[Knobs],
@@ -460,7 +459,7 @@ fn chosen(
         .collect()
 }
 
-/// Bytes per second of CubeCL's copy probe, which keeps what it has measured.
+/// Bytes per second of CubeCL's copy probe, which caches its results.
 fn copy_rate(client: &Client, bytes: usize) -> Option<f64> {
     let spec = MemorySpec::new(MemoryAccess::Copy, bytes as u64);
     let key = ThroughputKey {

@@ -1,5 +1,5 @@
-//! Nothing is compiled twice for the same plan: counted in CubeCL's own compilation log, which is
-//! set up for the whole process, so this test is a binary of its own.
+//! Each plan is compiled once. The test counts entries of CubeCL's compilation log, which is per
+//! process, and therefore has its own binary.
 
 use cubecl::config::compilation::CompilationLogLevel;
 use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
@@ -8,7 +8,7 @@ use cubenorm_tests::case::Case;
 use cubenorm_tests::device::devices;
 
 #[test]
-fn a_second_call_of_the_same_kind_compiles_nothing() {
+fn second_call_with_the_same_plan_compiles_nothing() {
     let log = std::env::temp_dir().join(format!("cubenorm-compilation-{}", std::process::id()));
     let mut config = CubeClRuntimeConfig::default();
     config.compilation.logger.level = CompilationLogLevel::Basic;
@@ -46,7 +46,7 @@ fn a_second_call_of_the_same_kind_compiles_nothing() {
             device.name
         );
         run(&of(64, 256, 1e-5));
-        // Neither another epsilon nor another number of rows is another plan.
+        // Epsilon and the number of rows are not part of the plan.
         run(&of(64, 256, 0.5));
         run(&of(60, 256, 1e-5));
         assert_eq!(compiled(), first, "{}: compiled again", device.name);

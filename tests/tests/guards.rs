@@ -1,4 +1,4 @@
-//! The guards see what they are for: each test makes a fault on purpose.
+//! Guards detect out-of-bounds stores. Each test provokes one on purpose.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -8,7 +8,7 @@ use cubenorm_tests::case::Case;
 use cubenorm_tests::device::{TestDevice, devices};
 use cubenorm_tests::guard;
 
-/// The alarm of a run, if it comes.
+/// Panic message of the guards, if a run provokes it.
 fn alarm(run: impl FnOnce()) -> Option<String> {
     let panic = catch_unwind(AssertUnwindSafe(run)).err()?;
     let message = panic.downcast_ref::<String>()?;
@@ -24,7 +24,7 @@ fn split(device: &TestDevice) -> (Case, usize) {
 }
 
 #[test]
-fn a_short_workspace_raises_the_alarm() {
+fn guards_detect_a_short_workspace() {
     for device in devices() {
         assert!(guard::install(), "the guards are switched off");
         let (case, bytes) = split(&device);
@@ -44,7 +44,7 @@ fn a_short_workspace_raises_the_alarm() {
 }
 
 #[test]
-fn a_short_output_raises_the_alarm() {
+fn guards_detect_a_short_output() {
     for device in devices() {
         assert!(guard::install(), "the guards are switched off");
         let input = TensorDesc::contiguous([33, 65], DType::F32);

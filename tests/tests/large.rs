@@ -1,7 +1,7 @@
-//! More elements than 31 and 32 bits count. Gigabytes: `cargo xtask test --large`.
+//! Tensors of more than 2^31 and 2^32 elements. They take gigabytes: `cargo xtask test --large`.
 //!
-//! The input is one block of numbers, again and again, so that its rows can be summed up block by block
-//! and each element of a result has one number to be compared with. Results are read in pieces.
+//! The input repeats one block of numbers. Statistics of a row therefore follow from the block, and
+//! so does each expected element. Results are read in pieces.
 
 use cubecl::bytes::Bytes;
 use cubecl::server::Handle;
@@ -14,18 +14,18 @@ use half::f16;
 
 const DTYPE: DType = DType::F16;
 const EPSILON: f64 = 1e-5;
-/// Elements of the block: a number of whole rows where they are short, and no power of two.
+/// Elements of the block: whole short rows of 3 elements, and no power of two.
 const BLOCK: usize = 3 * 21_841;
-/// Elements that are read at once.
+/// Elements per read.
 const PIECE: usize = 1 << 26;
 
-/// The numbers of the block, as halves hold them.
+/// Numbers of the block, rounded to f16.
 fn block() -> Vec<f64> {
     let numbers = (0..BLOCK).map(|position| round(DTYPE, 0.5 + 2.0 * noise(3, position)));
     numbers.collect()
 }
 
-/// Mean and reciprocal deviation of the `cols` elements that start anywhere in a block.
+/// Mean and reciprocal deviation of `cols` elements that start at `start` in the block.
 fn statistics(block: &[f64], start: usize, cols: usize) -> (f64, f64) {
     let rest = cols % BLOCK;
     let rounds = (cols / BLOCK) as f64;
@@ -42,7 +42,7 @@ fn statistics(block: &[f64], start: usize, cols: usize) -> (f64, f64) {
     (mean, 1.0 / (variance + EPSILON).sqrt())
 }
 
-/// Compares the halves that a device wrote with `expected`, a number for each position.
+/// Compares f16 results of a device with `expected`, a function of the position.
 fn compare(
     device: &TestDevice,
     output: Handle,
@@ -75,7 +75,7 @@ fn layer_norm(input: TensorDesc) -> NormDesc {
     NormDesc::new(input, [1], Statistics::MeanVariance).with_epsilon(Epsilon::InsideSqrt(EPSILON))
 }
 
-/// The devices that hold tensors of so many halves.
+/// Devices whose buffers hold `elements` f16 numbers.
 fn devices_for(elements: usize) -> impl Iterator<Item = TestDevice> {
     cubenorm_tests::guard::leave_out();
     devices().into_iter().filter(move |device| {
@@ -91,7 +91,7 @@ fn devices_for(elements: usize) -> impl Iterator<Item = TestDevice> {
 
 #[test]
 #[ignore = "two tensors of 4 GiB: cargo xtask test --large"]
-fn two_to_the_31_and_one_elements_are_normalized() {
+fn normalizes_more_than_two_to_the_31_elements() {
     const ELEMENTS: usize = (1 << 31) + 1;
     let block = block();
     for device in devices_for(ELEMENTS) {
@@ -102,13 +102,13 @@ fn two_to_the_31_and_one_elements_are_normalized() {
             bytes.truncate(ELEMENTS * DTYPE.size());
             ForwardTensors::new(client.create(Bytes::from_bytes_vec(bytes)))
         };
-        // Three rows that one unit alone could not count, and rows that 31 bits could not.
+        // Three rows of more than 2^29 elements, and more than 2^29 short rows.
         for cols in [ELEMENTS / 3, 3] {
             let shape = [ELEMENTS / cols, cols];
             let desc = layer_norm(TensorDesc::contiguous(shape, DTYPE));
             let outputs = launch_forward(client, &desc, &input, Default::default()).unwrap();
             let of_row = |row: usize| statistics(&block, row * cols % BLOCK, cols);
-            // Of short rows the block holds whole ones, of long ones there are a few.
+            // The block contains whole short rows. There are only three long ones.
             let rows: Vec<_> = (0..shape[0].min(BLOCK / 3)).map(of_row).collect();
             compare(&device, outputs.output.handle, ELEMENTS, cols, |position| {
                 let (mean, rstd) = rows[position / cols % rows.len()];
@@ -121,7 +121,7 @@ fn two_to_the_31_and_one_elements_are_normalized() {
 
 #[test]
 #[ignore = "a tensor of 8 GiB: cargo xtask test --large"]
-fn more_elements_than_32_bits_count_are_written() {
+fn writes_more_than_two_to_the_32_elements() {
     const COLS: usize = (1 << 30) + 1;
     const SHAPE: [usize; 2] = [4, COLS];
     let block = block();

@@ -1,10 +1,10 @@
-//! Random descriptions against the reference: rank, axes, strides, broadcasting, dtype, statistics,
-//! epsilon, residual, activation and strategy, all at once; and their gradients against its central
-//! differences.
+//! Random descriptions against the reference, and their gradients against central differences.
 //!
-//! `CUBENORM_PROPERTY_CASES` sets how many run on each device (default 200). A failure is shrunk
-//! and printed with its description; proptest prints the seed, and keeps it in
-//! `proptest-regressions/`.
+//! Rank, axes, strides, broadcasting, dtype, statistics, epsilon, residual, activation and strategy
+//! vary all at once.
+//!
+//! `CUBENORM_PROPERTY_CASES` sets the number of cases per device (default: 200). proptest shrinks a
+//! failure and prints its description.
 
 use cubenorm_core::{
     Activation, BackwardDesc, DType, Epsilon, Layout, NormDesc, ResidualPlace, Statistics,
@@ -17,7 +17,7 @@ use cubenorm_tests::device::{TestDevice, devices};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-/// A layout of a shape: axes permuted in memory, some with gaps, some repeated.
+/// A random layout of a shape: permuted axes, gaps, and repeated axes of stride 0.
 fn layout(shape: Vec<usize>, may_repeat: bool) -> impl Strategy<Value = Layout> {
     let rank = shape.len();
     let order = Just((0..rank).collect::<Vec<_>>()).prop_shuffle();
@@ -39,7 +39,7 @@ fn layout(shape: Vec<usize>, may_repeat: bool) -> impl Strategy<Value = Layout> 
     })
 }
 
-/// A shape that broadcasts to another: leading dimensions missing, some of the others 1.
+/// A shape that broadcasts to `shape`: leading dimensions are missing, others may be 1.
 fn broadcast(shape: Vec<usize>) -> impl Strategy<Value = Vec<usize>> {
     let rank = shape.len();
     let missing = prop_oneof![2 => Just(0), 1 => 0..rank];
@@ -153,8 +153,10 @@ fn desc(dtypes: Vec<DType>) -> impl Strategy<Value = NormDesc> {
     })
 }
 
-/// The gradients of a random description. Its activation is smooth: around a bend a difference says
-/// nothing. So is its reciprocal deviation, at the step that differences take.
+/// Gradients of a random description that central differences can check.
+///
+/// The activation is smooth, since a difference across a kink is meaningless. Epsilon is large
+/// enough for a smooth reciprocal deviation.
 fn gradient(dtypes: Vec<DType>) -> impl Strategy<Value = BackwardDesc> {
     let wants = any::<[bool; 3]>().prop_filter("nothing to compute", |wants| wants.contains(&true));
     let is_small = |norm: &NormDesc| norm.input.shape().iter().product::<usize>() <= 5000;
@@ -169,7 +171,7 @@ fn gradient(dtypes: Vec<DType>) -> impl Strategy<Value = BackwardDesc> {
             Epsilon::InsideSqrt(epsilon) => Epsilon::InsideSqrt(epsilon.max(1e-2)),
             Epsilon::AddedToDeviation(epsilon) => Epsilon::AddedToDeviation(epsilon.max(1e-1)),
         };
-        // What is given is kept by row: the axes are those that it repeats along.
+        // Provided statistics are one pair per row: reduce the axes along which both repeat.
         if let Statistics::Provided { mean, variance } = &norm.statistics {
             let rank = norm.input.shape().len();
             let repeats = |tensor: &TensorDesc, dim: usize| {
@@ -207,7 +209,7 @@ fn check(
     if !cubenorm_kernels::supports_activation(client, desc.input.dtype, desc.activation) {
         return Ok(());
     }
-    // A strategy that does not apply is refused before the launch; what was inferred always applies.
+    // A forced strategy may not apply. The inferred one always does.
     let choice = match runs(device, &desc, choice) {
         true => choice,
         false => StrategyChoice::Inferred,

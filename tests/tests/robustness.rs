@@ -1,4 +1,4 @@
-//! What goes wrong stays where it went wrong: launches that fail, and devices side by side.
+//! Failed launches and concurrent devices do not affect other launches.
 
 use cubecl::future::block_on;
 use cubenorm_core::{DType, Layout, NormDesc, Statistics, TensorDesc};
@@ -11,7 +11,7 @@ fn layer_norm(rows: usize, cols: usize) -> NormDesc {
     NormDesc::new(input, [1], Statistics::MeanVariance)
 }
 
-/// A norm that has nothing to do with what failed.
+/// Checks an unrelated norm.
 #[track_caller]
 fn check_another(device: &TestDevice, seed: u64) {
     let case = Case::new(layer_norm(37, 300 + seed as usize), seed);
@@ -20,11 +20,12 @@ fn check_another(device: &TestDevice, seed: u64) {
     }
 }
 
-/// Rows of a result that no device has memory for; of its input there is one, which repeats.
+/// Row length of an output that exceeds any memory. The input is one repeated row.
 const COLS: usize = 1 << 14;
 
-/// Elements of more bytes than the device can have in one buffer, and as few as that takes: a device
-/// with addresses of 32 bits refuses more of them than it can count.
+/// Number of rows that exceeds one buffer of the device.
+///
+/// It is as small as possible, since a device with 32-bit addresses refuses larger counts earlier.
 fn too_many_rows(device: &TestDevice) -> usize {
     let most = device.client.properties().memory.max_page_size as usize / size_of::<f32>();
     let beyond_any_machine = 1usize << 44;
@@ -35,7 +36,7 @@ fn too_many_rows(device: &TestDevice) -> usize {
 }
 
 #[test]
-fn a_result_without_memory_for_it_is_an_error_and_the_next_call_works() {
+fn failed_allocation_leaves_the_next_call_working() {
     for device in devices() {
         let client = &device.client;
         let rows = too_many_rows(&device);
@@ -45,7 +46,7 @@ fn a_result_without_memory_for_it_is_an_error_and_the_next_call_works() {
         let desc = NormDesc::new(input, [1], Statistics::MeanVariance).with_output(output);
         let tensors = ForwardTensors::new(client.create_from_slice(&[0; COLS * 4]));
         for seed in 0..3 {
-            // Before the launch where the plan can tell, or when the result is read.
+            // Refused by the plan, or reported when the result is read.
             let error = match launch_forward(client, &desc, &tensors, Default::default()) {
                 Err(error) => error.to_string(),
                 Ok(outputs) => {
@@ -63,7 +64,7 @@ fn a_result_without_memory_for_it_is_an_error_and_the_next_call_works() {
 }
 
 #[test]
-fn what_is_refused_leaves_no_trace() {
+fn refused_launches_leave_the_next_call_working() {
     for device in devices() {
         let client = &device.client;
         for dtype in DType::ALL {
@@ -87,12 +88,12 @@ fn what_is_refused_leaves_no_trace() {
 }
 
 #[test]
-fn devices_that_run_at_once_do_not_mix() {
+fn concurrent_devices_keep_their_results_apart() {
     let devices = devices();
     if devices.len() == 1 {
-        println!("{}: alone, threads share it", devices[0].name);
+        println!("{}: one device, shared by all threads", devices[0].name);
     }
-    // Two threads a device, so that both devices are shared by threads while the other one works.
+    // At least two threads per device, so that threads share a device while others run.
     std::thread::scope(|scope| {
         for seed in 0..4u64.max(2 * devices.len() as u64) {
             let device = &devices[seed as usize % devices.len()];
@@ -103,7 +104,7 @@ fn devices_that_run_at_once_do_not_mix() {
 
 #[cfg(feature = "burn")]
 #[test]
-fn tensors_of_two_devices_are_refused() {
+fn mixed_devices_are_refused() {
     use cubenorm::NormError;
     use cubenorm_tests::tensors::{devices, noise};
 

@@ -1,4 +1,4 @@
-//! What the tuner chooses, on every runtime: right results, chosen once.
+//! Autotuning on every runtime: results are right, and each key is measured once.
 
 use std::fs;
 use std::path::PathBuf;
@@ -46,14 +46,15 @@ fn tuned_results_agree_with_the_reference() {
             norm(&[1, 40_000], &[1], DType::F32),
         ] {
             let case = Case::new(desc, 5);
-            // Measured, then known; and with another shape that shares the key.
+            // The first call measures, the second uses the cache.
             for _ in 0..2 {
                 case.check(&device, StrategyChoice::Tuned).unwrap();
             }
         }
+        // Another shape with the same key.
         let other = Case::new(norm(&[61, 512], &[1], DType::F32), 6);
         other.check(&device, StrategyChoice::Tuned).unwrap();
-        // Measured on several sets of buffers where a CPU does the work, of which the caller's are read only.
+        // A CPU is measured on several working sets. Only the first is the caller's buffers.
         let input = TensorDesc::contiguous([700, 600], DType::F32);
         let sum = norm(&[700, 600], &[1], DType::F32)
             .with_residual(input.clone())
@@ -89,7 +90,7 @@ fn tuned_gradients_agree_with_central_differences() {
 }
 
 #[test]
-fn a_shape_is_measured_once() {
+fn shape_is_measured_once() {
     let _environment = environment("once", None);
     cubenorm_tests::guard::leave_out();
     for device in devices() {
@@ -120,12 +121,12 @@ fn a_shape_is_measured_once() {
 }
 
 #[test]
-fn what_no_budget_is_left_for_is_not_measured() {
+fn measures_nothing_without_budget() {
     let _environment = environment("budget", None);
     cubenorm_tests::guard::leave_out();
     for device in devices() {
         let case = |rows| Case::new(norm(&[rows, 1200], &[1], DType::F32), 5);
-        // The smallest is used up once anything has been measured.
+        // Any measurement exceeds the smallest budget.
         let within = |nanoseconds| StrategyChoice::TunedWithin(Duration::from_nanos(nanoseconds));
         let before = kept(device.name);
         case(100).check(&device, within(0)).unwrap();
@@ -141,7 +142,7 @@ fn what_no_budget_is_left_for_is_not_measured() {
 }
 
 #[test]
-fn what_a_bundle_brings_is_not_measured_again() {
+fn imported_bundle_is_not_measured_again() {
     let _environment = environment("brought", None);
     cubenorm_tests::guard::leave_out();
     for device in devices() {
@@ -157,11 +158,11 @@ fn what_a_bundle_brings_is_not_measured_again() {
         };
         let (chosen, first) = ask();
         let file = bundle(device.name).unwrap();
-        // Nothing is known in another environment but what the file has.
+        // The other environment has the content of the file only.
         let (brought, again) = elsewhere(device.name, || {
             let report = cubecl::bundle::import(&*cubecl::bundle::open(&file).unwrap());
             assert!(report.imported > 0, "{}: {report:?}", device.name);
-            // The smallest budget is used up, and nothing of it is needed.
+            // The budget is already exceeded, but a cached choice needs none.
             let kept = ask_within(Duration::from_nanos(1));
             assert_eq!(kept, chosen, "{}", device.name);
             ask()
@@ -176,7 +177,7 @@ fn what_a_bundle_brings_is_not_measured_again() {
     }
 }
 
-/// How many choices the active environment has.
+/// Number of cached choices in the active environment.
 fn kept(name: &str) -> usize {
     let Some(file) = bundle(name) else {
         return 0;
@@ -187,7 +188,7 @@ fn kept(name: &str) -> usize {
     report.imported
 }
 
-/// What the active environment has, as a file; `None` where it has nothing.
+/// Saves the active environment to a file. None if it is empty.
 fn bundle(name: &str) -> Option<PathBuf> {
     let name = format!("cubenorm-{name}-{}.bundle", std::process::id());
     let file = std::env::temp_dir().join(name);
@@ -195,7 +196,7 @@ fn bundle(name: &str) -> Option<PathBuf> {
     saved.ok().map(|_| file)
 }
 
-/// Does something in an environment that is new each time.
+/// Runs `what` in a new environment.
 fn elsewhere<T>(name: &str, what: impl FnOnce() -> T) -> T {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let before = environment::active();
@@ -207,7 +208,7 @@ fn elsewhere<T>(name: &str, what: impl FnOnce() -> T) -> T {
 }
 
 #[test]
-fn a_cache_that_is_no_cache_is_not_fatal() {
+fn invalid_cache_file_is_not_fatal() {
     let _environment = environment("broken", Some(b"this is no database"));
     cubenorm_tests::guard::leave_out();
     for device in devices() {
@@ -217,16 +218,17 @@ fn a_cache_that_is_no_cache_is_not_fatal() {
     }
 }
 
-/// An environment of CubeCL's where nothing is known, or whose cache is `content`, as long as the guard
-/// lives. One at a time: it is the process's.
+/// Activates a CubeCL environment with an empty cache, or with a cache file of this content.
+///
+/// Environments are per process, so the guard admits one test at a time.
 fn environment(name: &str, content: Option<&[u8]>) -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     let guard = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let root = std::env::temp_dir().join(format!("cubenorm-{name}-{}", std::process::id()));
-    // A run that had this number before may have left its own.
+    // An earlier process with the same id may have left files.
     let _ = fs::remove_dir_all(&root);
     fs::create_dir_all(&root).unwrap();
-    // Reading CubeCL's configuration activates the environment that it names, so not after this one.
+    // The first access to CubeCL's configuration activates its environment, so it comes first.
     CubeClRuntimeConfig::get();
     environment::set_root(&root);
     environment::activate(name);
@@ -238,7 +240,7 @@ fn environment(name: &str, content: Option<&[u8]>) -> MutexGuard<'static, ()> {
 
 #[cfg(feature = "burn")]
 #[test]
-fn layers_are_tuned_unless_that_is_switched_off() {
+fn layers_are_tuned_unless_tuning_is_off() {
     let _environment = environment("layers", None);
     use burn::tensor::{DType, Tensor};
     use cubenorm::Tuning;

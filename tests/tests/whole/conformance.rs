@@ -1,4 +1,4 @@
-//! Operators in files: ONNX's own node tests and models of DxDispatch, where they are beside us.
+//! Operators from files: ONNX's node tests and DxDispatch models in the folder `CUBENORM_CASES`.
 
 use std::path::PathBuf;
 
@@ -7,8 +7,8 @@ use cubenorm_models::verify::{CaseResult, Options, verify};
 use cubenorm_tests::device::is_selected;
 
 #[test]
-#[ignore = "wants a folder of cases in CUBENORM_CASES: cargo xtask gpu-check"]
-fn operators_in_files_give_what_they_should() {
+#[ignore = "needs a folder of cases in CUBENORM_CASES: cargo xtask gpu-check"]
+fn operators_from_files_give_their_expected_outputs() {
     let cases = std::env::var_os("CUBENORM_CASES").expect("CUBENORM_CASES names a folder");
     let cases = [PathBuf::from(cases)];
     for name in run::compiled().into_iter().filter(|name| is_selected(name)) {

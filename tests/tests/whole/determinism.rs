@@ -1,4 +1,4 @@
-//! Digests of results, to be compared with those of another process.
+//! Digests of results, for comparison with another process.
 
 use cubenorm_core::{BackwardDesc, DType, NormDesc, Statistics, StrategyChoice, TensorDesc};
 use cubenorm_tests::backward::BackwardCase;
@@ -6,7 +6,7 @@ use cubenorm_tests::case::Case;
 use cubenorm_tests::choice::{choices, gradient_runs, runs};
 use cubenorm_tests::device::devices;
 
-/// FNV-1a of the bits of numbers.
+/// FNV-1a hash of the bits of all numbers.
 fn digest<'a>(parts: impl IntoIterator<Item = &'a Vec<f64>>) -> u64 {
     let bytes = parts
         .into_iter()
@@ -29,9 +29,9 @@ fn norm(shape: [usize; 2], axis: usize, dtype: DType) -> NormDesc {
 }
 
 #[test]
-#[ignore = "prints digests for another run to be compared with: cargo xtask gpu-check"]
+#[ignore = "prints digests for comparison with another run: cargo xtask gpu-check"]
 fn digests_of_every_strategy() {
-    // A test's name may stand on the first line.
+    // The harness may print the test's name on the first line.
     println!();
     cubenorm_tests::guard::leave_out();
     for device in devices() {

@@ -1,9 +1,9 @@
-//! The whole kernel suite as one program, for a machine that builds nothing: what `cargo xtask package`
-//! ships and `cargo xtask gpu-check` runs, part by part. Each of its parts alone would be as large, as
-//! CubeCL and its compilers are nearly all of it.
+//! The kernel suite as one program, for machines without a toolchain.
 //!
-//! What every run of the suite holds is in its own targets; what only means something on the machine
-//! that is asked about is here, and ignored unless it is asked for.
+//! `cargo xtask package` ships it, `cargo xtask gpu-check` runs its parts. It is one program,
+//! because CubeCL and its compilers would make each part about as large.
+//!
+//! Machine-specific tests are only here, and ignored by default.
 
 #[path = "../compilation.rs"]
 mod compilation;

@@ -1,22 +1,24 @@
-//! What is asked of a machine rather than of the kernels. Answers are lines of their own, marked, so
-//! that whoever reads the output finds them; the first line is empty, as a test's name may stand on it.
+//! Measurements and properties of the machine.
+//!
+//! Each result is a line with a prefix that `cargo xtask gpu-check` parses. The first line is
+//! empty, since the harness may print the test's name there.
 
 use cubenorm_tests::device::devices;
 use cubenorm_tests::properties::properties;
 use cubenorm_tests::throughput::{Candidates, Norm, Selection, hidden_sizes, maps, measure, rows};
 
-/// A number from the environment.
+/// Number in an environment variable, or `otherwise` if it is not set.
 fn number(name: &str, otherwise: usize) -> usize {
     let value = std::env::var(name).ok();
     value.map_or(otherwise, |value| {
         value
             .parse()
-            .unwrap_or_else(|_| panic!("{name}={value} is no number"))
+            .unwrap_or_else(|_| panic!("{name} is {value}: expected a number"))
     })
 }
 
 #[test]
-#[ignore = "prints what the devices can do: cargo xtask gpu-check"]
+#[ignore = "prints the properties of devices: cargo xtask gpu-check"]
 fn device_properties() {
     println!();
     cubenorm_tests::guard::leave_out();
@@ -27,8 +29,10 @@ fn device_properties() {
     }
 }
 
-/// Prints how fast these norms are on every device: those that `CUBENORM_OPS` names, by commas, or all; with
-/// `CUBENORM_CANDIDATES=all` by every candidate of the tuner.
+/// Prints the throughput of norms on every device.
+///
+/// `CUBENORM_OPS` selects norms, separated by commas. `CUBENORM_CANDIDATES=all` measures every
+/// candidate of the autotuner.
 fn throughput(mut norms: Vec<Norm>) {
     if let Ok(names) = std::env::var("CUBENORM_OPS") {
         norms.retain(|norm| names.split(',').any(|name| name == norm.name()));
@@ -53,18 +57,18 @@ fn throughput(mut norms: Vec<Norm>) {
 
 #[test]
 #[ignore = "a benchmark: cargo xtask gpu-check"]
-fn throughput_of_rows_beside_a_copy() {
+fn throughput_of_rows() {
     throughput(rows());
 }
 
 #[test]
 #[ignore = "a benchmark: cargo xtask gpu-check"]
-fn throughput_of_hidden_sizes_beside_a_copy() {
+fn throughput_of_hidden_sizes() {
     throughput(hidden_sizes());
 }
 
 #[test]
 #[ignore = "a benchmark: cargo xtask gpu-check"]
-fn throughput_of_maps_beside_a_copy() {
+fn throughput_of_feature_maps() {
     throughput(maps());
 }
