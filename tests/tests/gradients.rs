@@ -34,7 +34,7 @@ fn check_all(device: &TestDevice, case: &BackwardCase) {
     }
 }
 
-/// Compares all gradients of two runs, which may differ by so much of each number.
+/// Compares all gradients of two runs, up to a tolerance relative to each number.
 #[track_caller]
 fn assert_alike(actual: ActualGradients, expected: ActualGradients, tolerance: f64, at: &str) {
     for (actual, expected) in [
@@ -45,13 +45,13 @@ fn assert_alike(actual: ActualGradients, expected: ActualGradients, tolerance: f
         let pairs = actual.unwrap().into_iter().zip(expected.unwrap());
         for (place, (actual, expected)) in pairs.enumerate() {
             let is_close = (actual - expected).abs() <= tolerance * (1.0 + expected.abs());
-            assert!(is_close, "{at} at {place}: {actual}, not {expected}");
+            assert!(is_close, "{at} at {place}: {actual}, expected {expected}");
         }
     }
 }
 
 #[test]
-fn every_strategy_passes_back_what_central_differences_say() {
+fn every_strategy_agrees_with_central_differences() {
     for device in devices() {
         for (rows, cols) in [(5, 7), (3, 64), (9, 256), (2, 1024), (1, 4096), (70, 16)] {
             let desc = norm(&[rows, cols], &[1], Statistics::MeanVariance, DType::F32);
@@ -60,7 +60,7 @@ fn every_strategy_passes_back_what_central_differences_say() {
                 &BackwardCase::new(with_params(desc, &[cols], &[cols]), 1),
             );
         }
-        // Channels of places that lie side by side.
+        // Channels first: adjacent rows in memory.
         let desc = norm(&[3, 24, 20], &[1], Statistics::MeanVariance, DType::F32);
         let desc = with_params(desc, &[24, 1], &[24, 1]);
         check_all(&device, &BackwardCase::new(desc, 1));
@@ -68,7 +68,7 @@ fn every_strategy_passes_back_what_central_differences_say() {
 }
 
 #[test]
-fn every_statistic_and_place_of_epsilon_is_differentiated() {
+fn every_statistic_and_epsilon_has_gradients() {
     let statistics = [
         Statistics::MeanVariance,
         Statistics::MeanSquare,
@@ -89,7 +89,7 @@ fn every_statistic_and_place_of_epsilon_is_differentiated() {
 }
 
 #[test]
-fn given_statistics_are_constants() {
+fn provided_statistics_are_constants() {
     for device in devices() {
         let param = |shape: &[usize]| TensorDesc::contiguous(shape, DType::F32);
         let given = Statistics::Provided {
@@ -103,14 +103,14 @@ fn given_statistics_are_constants() {
 }
 
 #[test]
-fn parameters_of_every_broadcast_shape_get_their_sums() {
+fn parameters_of_any_broadcast_shape_have_gradients() {
     let shapes: [(&[usize], &[usize], &[usize]); 9] = [
         // Layer norm, batch norm, instance norm, group norm.
         (&[2], &[12], &[12]),
         (&[0, 2], &[5, 1], &[5, 1]),
         (&[2], &[5, 1], &[5, 1]),
         (&[1, 2], &[5, 1], &[5, 1]),
-        // One number for everything, one for each element, and shapes that differ.
+        // One number, one number per element, and different shapes of scale and bias.
         (&[2], &[1], &[1]),
         (&[1], &[4, 5, 12], &[4, 5, 12]),
         (&[2], &[12], &[5, 1]),
@@ -129,9 +129,9 @@ fn parameters_of_every_broadcast_shape_get_their_sums() {
 }
 
 #[test]
-fn the_sums_of_channels_come_out_of_the_launch_over_their_groups() {
-    // Images, groups, channels of each, pixels: whole vectors of them, and some that only a launch of their own sums
-    // up, or on a CPU one whose vectors end with them.
+fn one_launch_sums_dgamma_and_dbeta_of_groups() {
+    // Samples, groups, channels per group, positions. 49 positions are no multiple of the vector
+    // width: they need a separate launch, or tail vectors on a CPU.
     let shapes = [
         [2, 3, 4, 256],
         [5, 2, 3, 128],
@@ -154,7 +154,7 @@ fn the_sums_of_channels_come_out_of_the_launch_over_their_groups() {
                 }
                 let desc = norm(&shape, &[2, 3], Statistics::MeanVariance, dtype);
                 let desc = with_params(desc, &param, &param);
-                // What comes back may lie as it likes: channels last, and one number for each of them.
+                // Other layouts of dy: channels-last, and one number per channel.
                 let [_, _, _, pixels] = shape;
                 let last = [groups * channels * pixels, channels * pixels, 1, channels];
                 for strides in [last, [groups * channels, channels, 1, 0]] {
@@ -175,7 +175,7 @@ fn the_sums_of_channels_come_out_of_the_launch_over_their_groups() {
                     has_tail += usize::from(team.has_tail && plan.blueprint.by_runs);
                     let is_whole = shape[3] % team.vector == 0 || team.has_tail;
                     assert!(is_whole || !plan.blueprint.sums_runs(), "{plan}");
-                    // A driver takes seconds for each kernel: one form of them by every strategy.
+                    // Drivers compile a kernel for seconds, so only one form runs every strategy.
                     match i {
                         0 => check_all(&device, &case),
                         _ => case.check(&device, inferred).unwrap(),
@@ -189,7 +189,7 @@ fn the_sums_of_channels_come_out_of_the_launch_over_their_groups() {
 }
 
 #[test]
-fn only_what_is_wanted_is_computed() {
+fn computes_only_requested_gradients() {
     for device in devices() {
         let desc = norm(&[6, 5, 8], &[2], Statistics::MeanSquare, DType::F32);
         let desc = with_params(desc, &[8], &[8]);
@@ -215,7 +215,7 @@ fn only_what_is_wanted_is_computed() {
 }
 
 #[test]
-fn a_gradient_goes_through_every_activation() {
+fn every_activation_has_gradients() {
     for device in devices() {
         for activation in activations() {
             let desc = norm(&[3, 40], &[1], Statistics::MeanVariance, DType::F32);
@@ -231,7 +231,7 @@ fn a_gradient_goes_through_every_activation() {
 #[test]
 fn strided_tensors_are_read_in_place() {
     for device in devices() {
-        // NHWC as NCHW, batch norm's axes; and rows with gaps.
+        // Batch norm of NHWC viewed as NCHW; then rows with gaps.
         let nhwc = Layout::strided([3, 8, 4, 5], [160, 1, 40, 8]);
         let desc = NormDesc::new(
             TensorDesc::new(nhwc, DType::F32),
@@ -254,7 +254,7 @@ fn strided_tensors_are_read_in_place() {
 }
 
 #[test]
-fn every_dtype_passes_back_with_parameters_of_either_dtype() {
+fn every_dtype_works_with_parameters_of_either_dtype() {
     for device in devices() {
         for dtype in device.dtypes() {
             let desc = norm(&[4, 48], &[1], Statistics::MeanVariance, dtype);
@@ -268,7 +268,7 @@ fn every_dtype_passes_back_with_parameters_of_either_dtype() {
 }
 
 #[test]
-fn nothing_sums_up_to_zeros() {
+fn gradients_of_empty_batches_are_zero() {
     for device in devices() {
         let desc = norm(&[0, 4], &[1], Statistics::MeanVariance, DType::F32);
         let case = BackwardCase::new(with_params(desc, &[4], &[4]), 10);
@@ -280,7 +280,7 @@ fn nothing_sums_up_to_zeros() {
 }
 
 #[test]
-fn gradients_are_the_same_from_run_to_run() {
+fn gradients_are_bitwise_reproducible() {
     for device in devices() {
         for dtype in device.dtypes() {
             for (rows, cols) in [(64, 512), (3, 5000)] {
@@ -300,9 +300,9 @@ fn gradients_are_the_same_from_run_to_run() {
 }
 
 #[test]
-fn rows_that_cores_share_leave_sums_of_columns_each() {
+fn cores_that_share_a_row_write_their_own_column_sums() {
     for device in devices() {
-        // Of one row, and of two; columns that fill vectors, and that do not.
+        // One row and two; lengths that are a multiple of the vector width or not.
         for (rows, cols, dtype) in [
             (1, 40_000, DType::F32),
             (1, 33_001, DType::F32),
@@ -318,7 +318,7 @@ fn rows_that_cores_share_leave_sums_of_columns_each() {
                 &[cols],
             );
             let case = BackwardCase::of(BackwardDesc::new(desc), 7);
-            // Rows as short as these would get one core.
+            // The analytic plan gives rows this short one core.
             let cores = hardware(&device.client).cpu_cores;
             let choice = StrategyChoice::Forced(Knobs {
                 units: cores,
@@ -340,7 +340,7 @@ fn rows_that_cores_share_leave_sums_of_columns_each() {
 }
 
 #[test]
-fn rows_that_no_vector_divides_end_in_one_of_their_own() {
+fn rows_with_a_tail_use_a_tail_vector() {
     let shapes: [(&[usize], &[usize], &[usize]); 7] = [
         (&[5, 49], &[1], &[5, 1]),
         (&[3, 1021], &[1], &[3, 1]),
@@ -348,7 +348,7 @@ fn rows_that_no_vector_divides_end_in_one_of_their_own() {
         (&[4, 3, 7, 7], &[0, 2, 3], &[3, 1, 1]),
         (&[70, 2, 37], &[0, 2], &[2, 1]),
         (&[2, 5, 65, 3], &[1, 2, 3], &[1]),
-        // A scale that weighs each column, and is no parameter.
+        // A scale per column whose gradient is not requested.
         (&[9, 197], &[1], &[197]),
     ];
     for device in devices() {
@@ -377,8 +377,8 @@ fn rows_that_no_vector_divides_end_in_one_of_their_own() {
 }
 
 #[test]
-fn kept_axes_that_no_vector_divides_end_in_one_of_their_own() {
-    // Parameters of columns and of rows; few rows, which are split, and several runs of them.
+fn kept_axes_with_a_tail_use_a_tail_vector() {
+    // Parameters per column and per row; few rows, which are split; several segments of rows.
     let shapes: [(&[usize], &[usize], &[usize]); 3] = [
         (&[7, 197], &[0], &[197]),
         (&[3, 5, 7, 7], &[1], &[5, 1, 1]),
@@ -402,11 +402,11 @@ fn kept_axes_that_no_vector_divides_end_in_one_of_their_own() {
 }
 
 #[test]
-fn rows_that_lie_side_by_side_are_passed_back_together() {
+fn tiles_of_adjacent_rows_have_gradients() {
     for device in devices() {
         let mut tile = 0;
         for dtype in device.dtypes() {
-            // One map for all cores and three; vectors with an end.
+            // One feature map for all cores, and three; positions with a tail.
             for shape in [[1, 192, 70], [3, 320, 12], [2, 100, 33]] {
                 let [_, channels, pixels] = shape;
                 for (axes, is_last) in [(&[2][..], true), (&[0, 2], true), (&[1], false)] {
@@ -432,9 +432,9 @@ fn rows_that_lie_side_by_side_are_passed_back_together() {
 }
 
 #[test]
-fn columns_of_vectors_of_rows_are_summed_up_once() {
-    // Vectors that divide a map's pixels, and with an end that has some of them again; one map of each core's, a part of
-    // all for each, more of them than a core takes side by side.
+fn perpendicular_column_sums_count_each_lane_once() {
+    // Positions that are a multiple of the vector width, and positions whose tail vector overlaps.
+    // One map per core, parts of all maps per core, and more channels than a tile has.
     let shapes = [
         [5, 96, 32],
         [5, 96, 33],
@@ -455,7 +455,7 @@ fn columns_of_vectors_of_rows_are_summed_up_once() {
                 plan_backward_for(&device.client, &case.desc, StrategyChoice::Inferred).unwrap();
             let is_summed = plan.blueprint.column_sums.any();
             on_the_way += usize::from(is_summed && plan.lanes_of_column() > 1);
-            // Others than a CPU sum them up as they do those of other rows.
+            // Other devices use the general column sums.
             let runs = |choice| {
                 (is_cpu || choice == StrategyChoice::Inferred)
                     && gradient_runs(&device, &case.desc, choice)
@@ -468,7 +468,7 @@ fn columns_of_vectors_of_rows_are_summed_up_once() {
                     let expected: f64 = places.map(gradient).sum();
                     let off = (actual - expected).abs() / expected;
                     let at = format!("{} {choice:?} {shape:?}", device.name);
-                    assert!(off < 1e-5, "{at} {channel}: {actual}, not {expected}");
+                    assert!(off < 1e-5, "{at} {channel}: {actual}, expected {expected}");
                 }
             }
         }
@@ -478,7 +478,7 @@ fn columns_of_vectors_of_rows_are_summed_up_once() {
 }
 
 #[test]
-fn cubes_of_many_units_that_fill_a_gpu_pass_long_columns_back() {
+fn large_cubes_agree_with_small_ones_on_full_gpus() {
     for device in devices() {
         let Some(rows) = device.rows_that_fill_a_gpu() else {
             continue;
@@ -494,7 +494,7 @@ fn cubes_of_many_units_that_fill_a_gpu_pass_long_columns_back() {
                 let at = format!("{}, {dtype}: {plan}", device.name);
                 let units: u32 = plan.grid.cube_dim.iter().product();
                 assert!(units > 256 || dtype == DType::F64, "{at}");
-                // What they are compared with is compared with differences elsewhere.
+                // Other tests compare this small cube with central differences.
                 let few = Knobs {
                     units: Some(8),
                     ..Strategy::Perpendicular.into()
@@ -513,13 +513,13 @@ fn cubes_of_many_units_that_fill_a_gpu_pass_long_columns_back() {
 }
 
 #[test]
-fn sums_of_rows_side_by_side_keep_their_digits() {
+fn sums_of_tiled_rows_keep_their_digits() {
     for device in devices() {
         if hardware(&device.client).cpu_cores.is_none() {
-            println!("skipped: {} is no CPU", device.name);
+            println!("{}: skipped, not a CPU", device.name);
             continue;
         }
-        // As many steps as are summed up at once, and numbers of one sign, whose sums round more the longer they get.
+        // One block of steps, and dy of one sign, whose roundoff grows with the sum.
         let [channels, pixels] = [320, 64];
         let gradient = |i: usize| f64::from((1.0 + 0.5 * noise(13, i)) as f32);
         let shape = [1, channels, pixels];
@@ -540,20 +540,20 @@ fn sums_of_rows_side_by_side_keep_their_digits() {
         let off = (squares.sum::<f64>() / channels as f64).sqrt();
         let unit = f64::from(f32::EPSILON) / 2.0;
         println!("{}: {:.2} units of roundoff", device.name, off / unit);
-        // One after another they are off by 1.9.
+        // A serial sum is off by 1.9 units.
         assert!(off < unit, "{}: off by {} units", device.name, off / unit);
     }
 }
 
 #[test]
-fn sums_of_rows_abreast_keep_their_digits() {
-    // What comes back of a row adds up to nothing. What is left of it is what its sum has lost.
+fn sums_of_several_rows_per_unit_keep_their_digits() {
+    // The dx of a row adds up to zero. A remainder is the roundoff of its sums.
     let input = |i: usize| f64::from(noise(29, i) as f32);
     let gradient = |i: usize| f64::from((1.0 + 0.5 * noise(31, i)) as f32);
     let (channels, pixels) = (64, 2144);
     for device in devices() {
         if hardware(&device.client).cpu_cores.is_none() {
-            println!("skipped: {} is no CPU", device.name);
+            println!("{}: skipped, not a CPU", device.name);
             continue;
         }
         let shapes: [(&[usize], &[usize]); 2] = [
@@ -600,8 +600,8 @@ fn sums_of_rows_abreast_keep_their_digits() {
 }
 
 #[test]
-fn steps_that_are_asked_for_at_once_are_all_there_is() {
-    // As of the kernels' test of that name: from one step of each unit on.
+fn loads_in_flight_cover_all_steps() {
+    // As in the forward test of this name: from one step per unit to three times the loads in flight.
     for device in devices() {
         let mut asked = 0;
         for cols in [32, 100, 127, 128, 150, 256, 390] {
@@ -615,7 +615,7 @@ fn steps_that_are_asked_for_at_once_are_all_there_is() {
                     Strategy::Perpendicular,
                     with_params(column, &[cols, 1], &[6]),
                 ),
-                // Of a unit of a software driver's, where all steps have the same scale.
+                // Lavapipe: all steps of a unit have the same scale.
                 (Strategy::Unit, with_params(row, &[5, 1], &[5, 1])),
             ] {
                 let case = BackwardCase::of(BackwardDesc::new(desc), 17);
@@ -638,15 +638,15 @@ fn steps_that_are_asked_for_at_once_are_all_there_is() {
         let of_units = if hardware.is_cpu_vulkan() { 7 } else { 0 };
         match device.shares_memory() && hardware.cpu_cores.is_none() {
             true => assert!(asked >= 14 + of_units, "{}: {asked}", device.name),
-            false => println!("{}: skipped, a unit has a row for itself", device.name),
+            false => println!("{}: skipped, each unit owns a row", device.name),
         }
     }
 }
 
 #[test]
-fn teams_that_stay_hold_the_sums_of_columns() {
+fn persistent_teams_stage_column_sums() {
     for device in devices() {
-        // Columns that fill no vector, that leave units without any, and that take several a unit.
+        // Columns that fill no vector, too few columns for all units, and several columns per unit.
         for (rows, cols) in [(601, 7), (530, 96), (528, 520)] {
             let desc = with_params(
                 norm(&[rows, cols], &[1], Statistics::MeanVariance, DType::F32),
@@ -686,12 +686,12 @@ fn teams_that_stay_hold_the_sums_of_columns() {
             let may_hold = device.shares_memory() && !is_cpu;
             match may_hold {
                 true => assert!(staged > 0, "{}: {rows}x{cols}", device.name),
-                false => println!("{}: skipped, no team of it holds sums", device.name),
+                false => println!("{}: skipped, its teams stage no column sums", device.name),
             }
             let talk = hardware(&device.client).inter_cube_atomics;
             assert_eq!(shared_rows > 0, may_hold && talk, "{}", device.name);
             println!(
-                "{}: {rows}x{cols}: {staged} strategies hold them, {shared_rows} of cubes that share rows",
+                "{}: {rows}x{cols}: {staged} strategies stage column sums, {shared_rows} in clusters",
                 device.name
             );
         }
@@ -699,19 +699,16 @@ fn teams_that_stay_hold_the_sums_of_columns() {
 }
 
 #[test]
-fn columns_of_units_hold_the_sums_of_channels() {
+fn perpendicular_teams_stage_channel_sums() {
     for device in devices() {
         let hardware = hardware(&device.client);
         let shares = device.shares_memory() && hardware.cpu_cores.is_none();
         if !shares {
-            println!(
-                "{}: skipped, no column of it has several units",
-                device.name
-            );
+            println!("{}: skipped, its columns have one unit each", device.name);
             continue;
         }
-        // Channels that fill no vector, several for each unit, and places that leave columns without any; in one round
-        // and in several.
+        // Channels that fill no vector, several channels per unit, and too few positions for all
+        // columns; in one round and in several.
         let (mut rounds, mut held_rows, mut read_again) = (0, 0, 0);
         for (channels, places) in [(7, 1500), (96, 36), (33, 100), (200, 20)] {
             for (dtype, scaled, biased) in [
@@ -757,16 +754,19 @@ fn columns_of_units_hold_the_sums_of_channels() {
 }
 
 #[test]
-fn wide_rows_of_halves_take_turns_in_two_rooms() {
-    // Columns that fill all units and columns that do not, for an odd and an even number of rounds; a scale that
-    // registers have room for, and one of floats; and an activation, whose slope wants the bias as well.
+fn wide_rows_of_f16_and_bf16_use_double_buffering() {
+    // Columns that fill all units or not, for odd and even numbers of rounds. A scale that fits in
+    // registers, and an f32 scale. An activation, whose slope needs the bias.
     for device in devices() {
         let halves: Vec<_> = (device.dtypes().into_iter())
             .filter(|dtype| dtype.is_half())
             .collect();
         let is_cpu = hardware(&device.client).cpu_cores.is_some();
         if halves.is_empty() || !device.shares_memory() || is_cpu {
-            println!("{}: skipped, no row of halves takes turns", device.name);
+            println!(
+                "{}: skipped, no double-buffered rows of f16 or bf16",
+                device.name
+            );
             continue;
         }
         let (mut in_registers, mut in_shared) = (0, 0);
@@ -799,8 +799,8 @@ fn wide_rows_of_halves_take_turns_in_two_rooms() {
                 };
                 let choice = StrategyChoice::Forced(knobs(StagingPreference::Shared));
                 let many = plan_backward_for(&device.client, &of(1028).desc, choice).unwrap();
-                // The last team of an odd number of rounds has fewer rows; as many as four for each would be shared out
-                // among more teams.
+                // With an odd number of rounds the last team has fewer rows. Four rows per team would
+                // be distributed among more teams.
                 let teams = many.parts_of_columns();
                 let case = of(match rounds {
                     5 => (5 * teams - 2) | 1,
@@ -828,8 +828,8 @@ fn wide_rows_of_halves_take_turns_in_two_rooms() {
 }
 
 #[test]
-fn rows_of_one_large_number_are_normalized_to_nothing() {
-    // However it is computed, `x * rstd` and `mean * rstd` are rounded where `x - mean` is not.
+fn constant_rows_have_zero_dgamma() {
+    // Unlike `x - mean`, both `x * rstd` and `mean * rstd` are rounded and would not cancel.
     for device in devices() {
         for dtype in device.dtypes() {
             let (rows, cols) = (1030, 2048);
@@ -860,7 +860,7 @@ fn rows_of_one_large_number_are_normalized_to_nothing() {
     }
 }
 
-/// What a device makes of a case with a plan's knobs, all gradients in a row.
+/// Plan and gradients of a case for these knobs, all gradients concatenated.
 fn all_of(device: &TestDevice, case: &BackwardCase, knobs: Knobs) -> (BackwardPlan, Vec<f64>) {
     let choice = StrategyChoice::Forced(knobs);
     let plan = plan_backward_for(&device.client, &case.desc, choice).unwrap();
@@ -879,30 +879,33 @@ fn assert_close(plan: &BackwardPlan, actual: &[f64], expected: &[f64], dtype: DT
     };
     for (place, (actual, expected)) in actual.iter().zip(expected).enumerate() {
         let is_close = (actual - expected).abs() <= unit * (1.0 + expected.abs());
-        assert!(is_close, "{plan}, at {place}: {actual}, not {expected}");
+        assert!(
+            is_close,
+            "{plan}, at {place}: {actual}, expected {expected}"
+        );
     }
 }
 
 #[test]
-fn cubes_that_share_short_rows_find_what_one_of_them_does() {
-    // A vector for each unit: the cubes hardly wait for each other.
+fn clusters_on_short_rows_agree_with_one_cube() {
+    // One vector per unit: cubes hardly wait for each other.
     check_clusters(520, DType::F32);
 }
 
 #[test]
-fn cubes_that_share_long_rows_find_what_one_of_them_does() {
-    // Columns that no vector divides, and cubes that have fewer than others.
+fn clusters_on_long_rows_agree_with_one_cube() {
+    // Lengths with a tail, and cubes with fewer columns than others.
     check_clusters(20_003, DType::F32);
     check_clusters(33_000, DType::F16);
 }
 
-/// Checks that cubes which share rows of so many columns find what one of them does, and the same each time.
+/// Checks that clusters agree with one cube on rows of `cols` elements, bitwise reproducibly.
 fn check_clusters(cols: usize, dtype: DType) {
-    // Enough for the cubes of a large GPU to stay.
+    // Enough rows for persistent cubes on a large GPU.
     let rows = 600;
     for device in devices() {
         if !(hardware(&device.client).inter_cube_atomics && device.shares_memory()) {
-            println!("{}: skipped, its cubes share no rows", device.name);
+            println!("{}: skipped, no cooperating cubes", device.name);
             continue;
         }
         let desc = norm(&[rows, cols], &[1], Statistics::MeanVariance, dtype);
@@ -934,20 +937,20 @@ fn check_clusters(cols: usize, dtype: DType) {
             }
         }
         assert!(!numbers.is_empty(), "{}: {cols} columns", device.name);
-        // Of a vector for each unit there is nothing to tell ahead.
+        // With one vector per unit there is nothing to publish ahead.
         assert_eq!(told_ahead > 0, cols > 1024, "{}: {cols}", device.name);
         println!(
-            "{}: {cols} {dtype}: {numbers:?} cubes agree with one, {told_ahead} of these plans tell ahead",
+            "{}: {cols} {dtype}: clusters of {numbers:?} agree with one cube, {told_ahead} publish ahead",
             device.name
         );
     }
 }
 
 #[test]
-fn rows_side_by_side_as_long_as_a_drivers_loops_are_passed_back_to_their_end() {
-    // As in the forward pass, Mesa's driver ends loops: rows side by side leave fewer iterations for each of them, and
-    // those of 131,068 elements none. Differences of so many elements take minutes: one row at a time, which they are
-    // compared with elsewhere, is what this is compared with.
+fn long_rows_survive_the_drivers_loop_limit() {
+    // Lavapipe ends loops after 65,535 iterations. Several rows per unit leave fewer iterations for
+    // each row, and none for 131,068 elements. Central differences would take minutes, so one row
+    // per unit is the reference here. Other tests check it.
     for (device, cols) in devices()
         .iter()
         .flat_map(|device| [(device, 65_532), (device, 131_068)])
@@ -967,7 +970,7 @@ fn rows_side_by_side_as_long_as_a_drivers_loops_are_passed_back_to_their_end() {
     }
 }
 
-/// Group norm of maps whose channels are last in memory, as are those of the gradients.
+/// Backward pass of a group norm whose input and gradients are channels-last.
 fn channels_last(shape: [usize; 4], statistics: Statistics, dtype: DType) -> BackwardDesc {
     let [_, groups, members, pixels] = shape;
     let channels = groups * members;
@@ -986,7 +989,7 @@ fn sums(device: &TestDevice, desc: &BackwardDesc) -> ParamSums {
 }
 
 #[test]
-fn groups_of_channels_that_are_last_are_passed_back_in_strands() {
+fn channels_last_groups_use_segments() {
     let kinds = [
         Statistics::MeanVariance,
         Statistics::MeanSquare,
@@ -1007,7 +1010,7 @@ fn groups_of_channels_that_are_last_are_passed_back_in_strands() {
                     assert!(plan.blueprint.team.segmented, "{}: {plan}", device.name);
                     let case = BackwardCase::of(desc, 71);
                     check_all(&device, &case);
-                    // A vector at a time has no whole rows.
+                    // Also one vector at a time, without whole rows.
                     if plan.blueprint.combines_within() {
                         let single = Knobs {
                             rows_per_unit: Some(1),
@@ -1022,7 +1025,7 @@ fn groups_of_channels_that_are_last_are_passed_back_in_strands() {
 }
 
 #[test]
-fn strands_pass_back_what_is_wanted_of_them() {
+fn segments_compute_only_requested_gradients() {
     let desc = channels_last([2, 8, 6, 40], Statistics::MeanVariance, DType::F32);
     for device in devices() {
         for (scale, bias) in [(false, false), (true, false), (false, true)] {
@@ -1035,7 +1038,7 @@ fn strands_pass_back_what_is_wanted_of_them() {
         params_alone.input_gradient = None;
         assert_ne!(sums(&device, &params_alone), ParamSums::Segments);
         check_all(&device, &BackwardCase::of(params_alone, 73));
-        // What repeats over the groups, is one number of each, or has an activation behind it.
+        // Parameters that repeat over groups, or have one number per group, with an activation.
         for param in [[1, 6, 1], [8, 1, 1]] {
             let norm = with_params(desc.norm.clone(), &param, &param);
             let norm = norm.with_activation(Activation::Sigmoid);
@@ -1045,7 +1048,7 @@ fn strands_pass_back_what_is_wanted_of_them() {
             };
             check_all(&device, &BackwardCase::of(desc, 74));
         }
-        // A scale of each element is none of a strand's, and of so many images there are more sums than are left.
+        // A scale per element is not constant in a segment. A large batch has too many partial sums.
         let elements = with_params(desc.norm.clone(), &[8, 6, 40], &[8, 6, 40]);
         let elements = BackwardDesc {
             norm: elements,
@@ -1059,7 +1062,7 @@ fn strands_pass_back_what_is_wanted_of_them() {
 }
 
 #[test]
-fn small_maps_of_a_batch_are_passed_back_in_strands() {
+fn batches_of_small_feature_maps_use_segments() {
     for device in devices() {
         for [images, channels, pixels] in [[70, 16, 9], [300, 8, 4]] {
             let shape = [images, channels, pixels];

@@ -37,3 +37,8 @@ pub use functional::{
     try_mean_variance_norm, try_mean_variance_norm_with_statistics, try_rms_norm,
 };
 pub use tuning::{Tuning, set_tuning, tuning, warm_up};
+
+/// The code of the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

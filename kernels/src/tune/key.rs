@@ -81,7 +81,11 @@ impl From<Parts> for TuneKey {
             kind if kind.is_transcendental() => " transcendental",
             _ => " piecewise",
         };
-        let segments = if parts.team.segmented { " segments" } else { "" };
+        let segments = if parts.team.segmented {
+            " segments"
+        } else {
+            ""
+        };
         Self {
             operation: format!("{} {:?}{activation}", parts.pass, parts.statistics),
             dtypes: dtypes.join("/"),

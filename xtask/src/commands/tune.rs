@@ -28,7 +28,7 @@ use crate::{exec::Cmd, style};
 pub struct Args {
     #[command(flatten)]
     selection: Selection,
-    /// Start from nothing and write the choices to FILE, a bundle for an application (see README);
+    /// Start from nothing and write the choices to FILE, a bundle for an application (see `cubenorm::Tuning`);
     /// it has the kernels too on CUDA, ROCm, Metal and Vulkan
     #[arg(long, value_name = "FILE", requires = "device")]
     bundle: Option<PathBuf>,
