@@ -220,9 +220,7 @@ pub(crate) fn sum_up_staged<T: Types>(
     let mut total = Sums::<T::A, T::N>::zeros(1usize);
     // Units with many elements multiply the sum by the reciprocal deviation, instead of each
     // element.
-    let at_once = comptime!(
-        blueprint.row == RowBuffering::DoubleBuffer && blueprint.statistics.reduces_deviation()
-    );
+    let at_once = comptime!(scales_sum(&blueprint));
     #[unroll]
     for i in 0..comptime!(blueprint.staged_vectors()) {
         if has_step(i, share, blueprint.team) {
@@ -302,6 +300,8 @@ fn sum_up_in_order<T: Types>(
     let mut plain = zero;
     let mut products = zero;
     let size = comptime!(blueprint.team.size as usize);
+    // As the cube that has the part sums it up, to the last bit.
+    let at_once = comptime!(scales_sum(&blueprint));
     for i in 0..partition.steps_per_split.div_ceil(size) {
         if i < share.count {
             let step = share.begin + i * size;
@@ -310,17 +310,29 @@ fn sum_up_in_order<T: Types>(
             let element = element::<T>(&read, source, row, &params, step, scalars, blueprint);
             let gradient = summed::<T::A, T::N>(&element, blueprint);
             plain += gradient;
-            products += gradient * element.normalized;
+            if at_once {
+                products += gradient * element.centered;
+            } else {
+                products += gradient * element.normalized;
+            }
         }
         // Without this barrier the compiler hoists the loads of several steps. Units that hold a
         // row in registers would spill.
         sync_cube();
+    }
+    if at_once {
+        products *= row.rstd.constant;
     }
     Moments::<T::A, T::N> {
         count: T::A::cast_from(share.count),
         mean: plain,
         m2: products,
     }
+}
+
+/// True if a unit multiplies its sum by the reciprocal deviation, instead of each element.
+fn scales_sum(blueprint: &BackwardBlueprint) -> bool {
+    blueprint.row == RowBuffering::DoubleBuffer && blueprint.statistics.reduces_deviation()
 }
 
 /// Zeros in place of row sums that this kernel does not compute.
