@@ -93,7 +93,7 @@ impl TestDevice {
     pub fn shares_memory(&self) -> bool {
         let shares = cubenorm_kernels::hardware(&self.client).shares_memory;
         if !shares {
-            println!("{}: skipped, lavapipe with SPIR-V", self.name);
+            println!("{}: skipped, CPU Vulkan with SPIR-V", self.name);
         }
         shares
     }

@@ -601,7 +601,7 @@ fn sums_of_several_rows_per_unit_keep_their_digits() {
 
 #[test]
 fn loads_in_flight_cover_all_steps() {
-    // As in the forward test of this name: from one step per unit to three times the loads in flight.
+    // As in the forward test: from one step per unit to three times the loads in flight.
     for device in devices() {
         let mut asked = 0;
         for cols in [32, 100, 127, 128, 150, 256, 390] {
@@ -646,7 +646,7 @@ fn loads_in_flight_cover_all_steps() {
 #[test]
 fn persistent_teams_stage_column_sums() {
     for device in devices() {
-        // Columns that fill no vector, too few columns for all units, and several columns per unit.
+        // Columns that fill no vector, fewer columns than units, and several columns per unit.
         for (rows, cols) in [(601, 7), (530, 96), (528, 520)] {
             let desc = with_params(
                 norm(&[rows, cols], &[1], Statistics::MeanVariance, DType::F32),
@@ -799,8 +799,8 @@ fn wide_rows_of_f16_and_bf16_use_double_buffering() {
                 };
                 let choice = StrategyChoice::Forced(knobs(StagingPreference::Shared));
                 let many = plan_backward_for(&device.client, &of(1028).desc, choice).unwrap();
-                // With an odd number of rounds the last team has fewer rows. Four rows per team would
-                // be distributed among more teams.
+                // With an odd number of rounds the last team has fewer rows. Four rows per team
+                // would be distributed among more teams.
                 let teams = many.parts_of_columns();
                 let case = of(match rounds {
                     5 => (5 * teams - 2) | 1,
@@ -1048,7 +1048,7 @@ fn segments_compute_only_requested_gradients() {
             };
             check_all(&device, &BackwardCase::of(desc, 74));
         }
-        // A scale per element is not constant in a segment. A large batch has too many partial sums.
+        // A scale per element varies within a segment. A large batch has too many partial sums.
         let elements = with_params(desc.norm.clone(), &[8, 6, 40], &[8, 6, 40]);
         let elements = BackwardDesc {
             norm: elements,
@@ -1076,14 +1076,14 @@ fn batches_of_small_feature_maps_use_segments() {
 }
 
 #[test]
-fn rows_of_one_element_pass_nothing_back() {
+fn rows_of_one_element_have_zero_dx() {
     for device in devices() {
         for dtype in device.dtypes() {
             for (shape, axis) in [(vec![6, 1], 1), (vec![1, 37], 0), (vec![3, 1, 16], 1)] {
                 let input = TensorDesc::contiguous(shape.clone(), dtype);
                 let norm = NormDesc::new(input, [axis], Statistics::MeanVariance)
                     .with_scale(TensorDesc::contiguous(shape, dtype));
-                // The scale makes products that are rounded, and the deviation enlarges what is left of them.
+                // The scale makes products inexact, and the large rstd amplifies a remainder.
                 let case = BackwardCase::with_input(norm, 9, |i| 100.0 * noise(5, i));
                 let actual = case.run(&device, StrategyChoice::Inferred).unwrap();
                 let dx = actual.input.unwrap();
@@ -1124,7 +1124,7 @@ fn slopes_hold_at_extreme_arguments() {
                 let agrees = (is - should).abs() < 1e-4 || is.is_nan() && should.is_nan();
                 assert!(
                     agrees,
-                    "{} {activation} at {}: {is}, not {should}",
+                    "{} {activation} at {}: {is}, expected {should}",
                     device.name, inputs[i]
                 );
             }

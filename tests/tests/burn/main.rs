@@ -1,5 +1,5 @@
-//! The Burn-facing crate on every runtime of the build: results against Burn's layers and the f64 reference, records in
-//! both directions, gradients, error messages, and fusion.
+//! The Burn-facing crate on every runtime of the build: results against Burn's layers and the f64
+//! reference, records in both directions, gradients, error messages, and fusion.
 #![cfg(feature = "burn")]
 
 mod errors;

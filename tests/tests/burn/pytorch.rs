@@ -1,4 +1,6 @@
-//! Layers against PyTorch: its results in float64 and its state dict, both written by `tests/fixtures/pytorch/make.py`.
+//! Layers against PyTorch: its results in f64 and its state dict.
+//!
+//! `tests/fixtures/pytorch/make.py` writes both.
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{DType, Device, Tensor, TensorData};
@@ -61,7 +63,7 @@ fn renames() -> KeyRemapper {
     KeyRemapper::from_pattern_iter(renames).unwrap()
 }
 
-/// Stores parameters in another type.
+/// Stores parameters in another dtype.
 struct Cast(DType);
 
 impl ModuleMapper for Cast {
@@ -72,7 +74,7 @@ impl ModuleMapper for Cast {
     }
 }
 
-/// A device and the types of a test on it.
+/// A device and the dtypes of a test on it.
 struct Case {
     name: String,
     device: Device,
@@ -110,7 +112,7 @@ impl Case {
         }
     }
 
-    /// Runs the backward pass of `output` with the gradient of the fixture, and compares all gradients.
+    /// Runs the backward pass of `output` with the fixture's dy, and compares all gradients.
     fn check<const D: usize>(
         &self,
         layer: &str,
@@ -142,7 +144,7 @@ fn expected(name: &str) -> (Vec<f64>, Vec<usize>) {
     (values.collect(), tensor.shape().to_vec())
 }
 
-/// Every device with each of its types, and parameters of that type or of float32.
+/// Every device with each of its dtypes, and parameters of that dtype or f32.
 fn cases() -> impl Iterator<Item = (Case, Norms)> {
     devices().into_iter().flat_map(|(name, device)| {
         let dtypes = [DType::F64, DType::F32, DType::F16, DType::BF16];

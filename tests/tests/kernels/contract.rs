@@ -1,4 +1,4 @@
-//! What is promised beside numbers: errors, determinism, compilation.
+//! Guarantees besides values: errors, determinism, plans and memory.
 
 use cubecl::MemoryScope;
 use cubenorm_core::{DType, Epsilon, Layout, NormDesc, Statistics, TensorDesc};
@@ -9,7 +9,7 @@ use cubenorm_tests::device::devices;
 use super::choices;
 
 #[test]
-fn results_are_bitwise_the_same_from_run_to_run() {
+fn results_are_bitwise_reproducible() {
     for device in devices() {
         let mut compared = 0;
         for dtype in device.dtypes() {
@@ -32,12 +32,12 @@ fn results_are_bitwise_the_same_from_run_to_run() {
                 }
             }
         }
-        println!("{}: {compared} results came the same again", device.name);
+        println!("{}: {compared} results are reproducible", device.name);
     }
 }
 
 #[test]
-fn results_are_bitwise_the_same_whatever_else_a_device_runs() {
+fn concurrent_launches_do_not_change_results() {
     for device in devices() {
         let input = TensorDesc::contiguous([257, 1000], DType::F32);
         let desc = NormDesc::new(input, [1], Statistics::MeanVariance);
@@ -57,7 +57,7 @@ fn results_are_bitwise_the_same_whatever_else_a_device_runs() {
 }
 
 #[test]
-fn a_buffer_that_is_too_small_is_refused_before_the_launch() {
+fn short_buffers_are_refused() {
     for device in devices() {
         let input = TensorDesc::new(Layout::strided([3, 4], [8, 1]), DType::F32);
         let desc = NormDesc::new(input, [1], Statistics::MeanVariance);
@@ -71,7 +71,7 @@ fn a_buffer_that_is_too_small_is_refused_before_the_launch() {
 }
 
 #[test]
-fn a_tensor_without_a_buffer_is_refused() {
+fn missing_buffers_are_refused() {
     for device in devices() {
         let input = TensorDesc::contiguous([3, 4], DType::F32);
         let desc = NormDesc::new(input.clone(), [1], Statistics::MeanVariance).with_scale(input);
@@ -85,7 +85,7 @@ fn a_tensor_without_a_buffer_is_refused() {
 }
 
 #[test]
-fn an_output_in_the_memory_of_an_input_is_refused() {
+fn outputs_that_overlap_inputs_are_refused() {
     for device in devices() {
         let row = TensorDesc::contiguous([3, 4], DType::F32);
         let desc = NormDesc::new(row.clone(), [1], Statistics::MeanVariance);
@@ -103,13 +103,13 @@ fn an_output_in_the_memory_of_an_input_is_refused() {
             error.to_string(),
             "output overlaps input, which is read after the first store: give output a buffer of its own"
         );
-        // Another buffer is another memory, whatever its offsets.
+        // Offsets of another allocation never overlap.
         launch(half, device.client.empty(24 * 4).offset_end(12 * 4)).unwrap();
     }
 }
 
 #[test]
-fn another_epsilon_changes_the_result_without_a_new_plan() {
+fn epsilon_is_not_part_of_the_plan() {
     for device in devices() {
         let of = |epsilon| {
             let input = TensorDesc::contiguous([4, 64], DType::F32);
@@ -127,7 +127,7 @@ fn another_epsilon_changes_the_result_without_a_new_plan() {
 }
 
 #[test]
-fn threads_that_launch_at_once_get_their_own_results() {
+fn concurrent_threads_get_their_own_results() {
     for device in devices() {
         std::thread::scope(|scope| {
             for seed in 0..4 {
@@ -149,7 +149,7 @@ fn threads_that_launch_at_once_get_their_own_results() {
 
 #[test]
 #[ignore = "100,000 calls on each device: cargo xtask test --large"]
-fn many_small_calls_leave_no_memory_behind() {
+fn many_small_calls_leak_no_memory() {
     const CALLS: usize = 100_000;
     for device in devices() {
         let client = &device.client;
@@ -170,7 +170,7 @@ fn many_small_calls_leave_no_memory_behind() {
         let early = reserved();
         (CALLS / 10..CALLS).for_each(|_| call());
         let late = reserved();
-        assert!(early > 0, "{}: nothing is accounted for", device.name);
+        assert!(early > 0, "{}: no memory usage reported", device.name);
         assert!(
             late <= early + (1 << 20),
             "{}: {early} to {late} bytes",

@@ -10,7 +10,7 @@ use half::f16;
 use super::check_all;
 
 #[test]
-fn every_dtype_agrees_with_the_reference_in_every_statistic() {
+fn every_dtype_and_statistic_agrees_with_the_reference() {
     for device in devices() {
         let dtypes = device.dtypes();
         for dtype in DType::ALL {
@@ -52,12 +52,12 @@ fn every_dtype_agrees_with_the_reference_in_every_statistic() {
 }
 
 #[test]
-fn every_activation_agrees_with_the_reference_in_every_dtype() {
+fn every_activation_and_dtype_agrees_with_the_reference() {
     for device in devices() {
         for dtype in device.dtypes() {
             for activation in activations() {
-                // No statistics and a scale of about 1: the input reaches the activation as it is,
-                // far out on both sides.
+                // Without statistics the input reaches the activation unchanged, far from 0 on both
+                // sides.
                 let input = TensorDesc::contiguous([4, 64], dtype);
                 let desc = NormDesc::new(input, [1], Statistics::None).with_activation(activation);
                 if !cubenorm_kernels::supports_activation(&device.client, dtype, activation) {
@@ -78,7 +78,7 @@ fn every_activation_agrees_with_the_reference_in_every_dtype() {
 }
 
 #[test]
-fn what_a_runtime_cannot_do_is_an_error_that_says_which_can() {
+fn unsupported_dtypes_name_supported_ones() {
     for device in devices() {
         for dtype in DType::ALL {
             if device.dtypes().contains(&dtype) {
@@ -103,7 +103,7 @@ fn what_a_runtime_cannot_do_is_an_error_that_says_which_can() {
 }
 
 #[test]
-fn every_half_comes_in_as_it_is_and_goes_out_rounded_to_the_nearest() {
+fn f16_loads_are_exact_and_stores_round_to_nearest() {
     let factors = [
         1.0,
         -3.0,
@@ -142,7 +142,7 @@ fn every_half_comes_in_as_it_is_and_goes_out_rounded_to_the_nearest() {
         for (position, bits) in written.chunks_exact(2).enumerate() {
             let actual = f16::from_le_bytes([bits[0], bits[1]]);
             let (half, scale) = (halves[position], scales[position % cols]);
-            // Of two halves float32 holds the product to its last digit.
+            // The product of two f16 numbers is exact in f32.
             let expected = f16::from_f32(half.to_f32() * scale.to_f32());
             assert!(
                 actual.to_bits() == expected.to_bits() || actual.is_nan() && expected.is_nan(),

@@ -1,4 +1,4 @@
-//! Rows that the cores of a CPU claim while a launch runs.
+//! Dynamic schedule: cores of a CPU take rows from a work counter.
 
 use std::thread;
 
@@ -11,11 +11,11 @@ use cubenorm_tests::device::{TestDevice, devices};
 
 use super::choices;
 
-/// The hardware of a device that is a CPU, with so many cores: units without one wait, and find less to claim.
+/// Hardware of a CPU device with `cores` cores, for more or fewer units than real cores.
 fn cpu(device: &TestDevice, cores: u32) -> Option<Hardware> {
     let hardware = hardware(&device.client);
     if hardware.cpu_cores.is_none() {
-        println!("{}: skipped, no CPU runs units", device.name);
+        println!("{}: skipped, not a CPU", device.name);
         return None;
     }
     Some(Hardware {
@@ -24,7 +24,7 @@ fn cpu(device: &TestDevice, cores: u32) -> Option<Hardware> {
     })
 }
 
-/// The same choice, with rows that are claimed however few there are.
+/// The same choice with a dynamic schedule, even for few rows.
 fn claiming(choice: StrategyChoice) -> StrategyChoice {
     StrategyChoice::Forced(Knobs {
         dynamic: Some(true),
@@ -49,20 +49,20 @@ fn norms(dtype: DType) -> Vec<NormDesc> {
     };
     let columns = contiguous(&[3, 40, 512], dtype);
     vec![
-        // Held, and read again: of as many rows as end within a claim, of a length that no vector divides.
+        // Staged and reloaded rows. The last claim is partial, and one length has a tail.
         rows(1031, 64),
         rows(301, 1021),
         rows(97, 640)
             .with_residual(contiguous(&[97, 640], dtype))
             .with_sum(),
-        // Vectors of rows, and nothing reduced.
+        // Perpendicular vectorization, and no reduction.
         NormDesc::new(columns, [1], Statistics::MeanSquare),
         NormDesc::new(contiguous(&[64, 6, 320], dtype), [0, 2], given),
     ]
 }
 
 #[test]
-fn rows_that_are_claimed_come_out_once_each_and_alike_from_run_to_run() {
+fn dynamic_schedule_is_complete_and_reproducible() {
     for device in devices() {
         for cores in [2, 13] {
             let Some(hardware) = cpu(&device, cores) else {
@@ -97,7 +97,7 @@ fn rows_that_are_claimed_come_out_once_each_and_alike_from_run_to_run() {
     }
 }
 
-/// A norm of which even two cores have enough each to be asked, and whose rows they claim then.
+/// A norm that is large enough for a dynamic schedule on two cores.
 fn shared(device: &TestDevice) -> Option<(NormDesc, StrategyChoice)> {
     let hardware = cpu(device, 2)?;
     let desc = NormDesc::new(
@@ -112,7 +112,7 @@ fn shared(device: &TestDevice) -> Option<(NormDesc, StrategyChoice)> {
 }
 
 #[test]
-fn threads_count_their_own_claims() {
+fn threads_use_separate_work_counters() {
     for device in devices() {
         let Some((desc, choice)) = shared(&device) else {
             continue;
@@ -133,19 +133,19 @@ fn threads_count_their_own_claims() {
 }
 
 #[test]
-fn an_input_that_failed_fails_its_own_launch_alone() {
+fn failed_input_fails_only_its_own_launch() {
     for device in devices() {
         let Some((desc, choice)) = shared(&device) else {
             continue;
         };
         let client = &device.client;
         let case = Case::new(desc.clone(), 31);
-        // More than any machine has: the buffer carries the failure.
+        // Exceeds any memory, so the buffer carries an allocation error.
         let failed = ForwardTensors {
             input: client.empty(1 << 60),
             ..case.tensors(client)
         };
-        // More launches than counters are made at once.
+        // More launches than one allocation of counters.
         for _ in 0..50 {
             let outputs = launch_forward(client, &desc, &failed, choice).unwrap();
             let output = client.read_one(outputs.output.handle);

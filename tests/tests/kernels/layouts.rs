@@ -16,7 +16,7 @@ fn f32(layout: Layout) -> TensorDesc {
 }
 
 #[test]
-fn every_rank_and_every_set_of_axes_agrees_with_the_reference() {
+fn every_rank_and_axes_agree_with_the_reference() {
     let shapes: [&[usize]; 8] = [
         &[24],
         &[6, 8],
@@ -30,7 +30,7 @@ fn every_rank_and_every_set_of_axes_agrees_with_the_reference() {
     for device in devices() {
         for shape in shapes {
             let sets = 1usize << shape.len();
-            // All sets up to rank 4, a spread of them above.
+            // All sets of axes up to rank 4, a sample above.
             for set in (0..sets).step_by((sets / 16).max(1)) {
                 let axes: Vec<usize> = (0..shape.len())
                     .filter(|axis| set >> axis & 1 == 1)
@@ -95,9 +95,9 @@ fn strided_inputs_are_read_in_place() {
 }
 
 #[test]
-fn rows_that_no_vector_divides_end_in_one_of_their_own() {
-    // Runs of a few vectors, of which a second part has nothing but the end, and of many; rows of several
-    // runs, each with an end of its own.
+fn rows_with_a_tail_use_a_tail_vector() {
+    // Segments of a few vectors, whose second part has the tail only, and of many vectors. Rows of
+    // several segments, each with a tail.
     let shapes: [(&[usize], &[usize]); 9] = [
         (&[7, 33], &[1]),
         (&[5, 49], &[1]),
@@ -132,8 +132,8 @@ fn rows_that_no_vector_divides_end_in_one_of_their_own() {
 }
 
 #[test]
-fn groups_are_cut_where_parameters_change_if_no_vector_divides_their_maps() {
-    // Of two and three channels; few of many, which are split.
+fn groups_with_a_tail_are_split_into_channel_segments() {
+    // Groups of two and three channels; one long group, which is split.
     let shapes = [[2, 3, 2, 1021], [3, 2, 3, 67], [1, 1, 5, 4099]];
     for device in devices() {
         for dtype in device.dtypes() {
@@ -141,7 +141,7 @@ fn groups_are_cut_where_parameters_change_if_no_vector_divides_their_maps() {
                 let [_, groups, channels, _] = shape;
                 let of_channels = TensorDesc::contiguous([1, groups, channels, 1], dtype);
                 let input = TensorDesc::contiguous(shape, dtype);
-                // In maps of its own, in those of the input turned around, and one number for each channel.
+                // Residuals: like the input, with permuted axes, and one number per channel.
                 let [a, b, c, d] = shape;
                 let residuals = [
                     input.clone(),
@@ -166,8 +166,8 @@ fn groups_are_cut_where_parameters_change_if_no_vector_divides_their_maps() {
 }
 
 #[test]
-fn kept_axes_that_no_vector_divides_end_in_one_of_their_own() {
-    // Parameters of columns, of rows and of both; few rows, which are split, and several runs of them.
+fn kept_axes_with_a_tail_use_a_tail_vector() {
+    // Parameters per column, per row and both; few rows, which are split; several segments of rows.
     let shapes: [(&[usize], &[usize], &[usize]); 5] = [
         (&[7, 197], &[0], &[197]),
         (&[3, 5, 7, 7], &[1], &[5, 1, 1]),
@@ -193,10 +193,11 @@ fn kept_axes_that_no_vector_divides_end_in_one_of_their_own() {
     }
 }
 
-/// Norms of `[maps, channels, pixels]` whose channels are last in memory, over each map and over all of them, or of maps
-/// that are contiguous over their channels: each has its rows side by side in several vectors, on most processors.
+/// Norms of `[samples, channels, positions]` that CPUs compute in tiles of adjacent rows.
+///
+/// Channels-last over each sample and over the batch, and contiguous over the channels.
 fn of_tile(dtype: DType, statistics: &Statistics) -> Vec<NormDesc> {
-    // One map for all cores and three; vectors with an end.
+    // One sample for all cores, and three; positions with a tail.
     let shapes = [[1, 192, 70], [3, 320, 20], [2, 100, 33]];
     let of_shape = |shape: [usize; 3]| {
         let [_, channels, pixels] = shape;
@@ -227,7 +228,7 @@ fn of_tile(dtype: DType, statistics: &Statistics) -> Vec<NormDesc> {
 }
 
 #[test]
-fn rows_that_lie_side_by_side_are_gone_through_together() {
+fn tiles_of_adjacent_rows_agree_with_the_reference() {
     for device in devices() {
         for dtype in device.dtypes() {
             for kind in kinds(dtype) {
@@ -244,10 +245,10 @@ fn rows_that_lie_side_by_side_are_gone_through_together() {
 }
 
 #[test]
-fn rows_side_by_side_are_what_each_is_alone() {
+fn tiled_rows_agree_with_single_rows() {
     for device in devices() {
         if hardware(&device.client).cpu_cores.is_none() {
-            println!("skipped: {} is no CPU", device.name);
+            println!("{}: skipped, not a CPU", device.name);
             continue;
         }
         let mut tile = 0;
@@ -259,7 +260,7 @@ fn rows_side_by_side_are_what_each_is_alone() {
                     rows_per_unit: Some(1),
                     ..Knobs::default()
                 };
-                // Far from zero, where a shift that is not taken off shows: further than the reference keeps the digits of.
+                // An offset shows a missing shift. In f64 the reference would lose these digits.
                 let offset = if dtype == DType::F64 { 0.0 } else { 300.0 };
                 let case = Case::with_input(desc, 54, |i| offset + noise(54, i));
                 let [together, alone] = [StrategyChoice::Inferred, alone.into()].map(|choice| {
@@ -267,7 +268,7 @@ fn rows_side_by_side_are_what_each_is_alone() {
                     case.compare(&actual).unwrap();
                     actual
                 });
-                // One sum more for each of eight steps is all that is between them.
+                // They differ by one more addition per eight steps.
                 let unit = 16.0 * tolerance::unit_roundoff(dtype);
                 let pairs = together.output.iter().zip(&alone.output);
                 for (place, (together, alone)) in pairs.enumerate() {
@@ -285,7 +286,7 @@ fn rows_side_by_side_are_what_each_is_alone() {
 }
 
 #[test]
-fn cubes_of_many_units_that_fill_a_gpu_normalize_long_columns() {
+fn large_cubes_agree_with_the_reference_on_full_gpus() {
     for device in devices() {
         let Some(rows) = device.rows_that_fill_a_gpu() else {
             continue;
@@ -309,7 +310,7 @@ fn cubes_of_many_units_that_fill_a_gpu_normalize_long_columns() {
 }
 
 #[test]
-fn an_output_may_be_strided() {
+fn outputs_may_be_strided() {
     for device in devices() {
         let shape = [6, 8, 4];
         for strides in [[1, 6, 48], [64, 8, 1], [64, 8, 2], [4, 24, 1]] {
@@ -329,7 +330,7 @@ fn an_output_may_be_strided() {
 }
 
 #[test]
-fn a_dense_input_keeps_its_layout() {
+fn dense_inputs_keep_their_layout() {
     let permuted = Layout::strided([4, 6, 8], [1, 32, 4]);
     let desc = NormDesc::new(f32(permuted.clone()), [2], Statistics::MeanVariance);
     assert_eq!(desc.problem().unwrap().output_layout, permuted);
@@ -374,7 +375,7 @@ fn parameters_broadcast_in_any_dimension() {
 }
 
 #[test]
-fn statistics_may_be_given_in_any_shape() {
+fn provided_statistics_broadcast_in_any_dimension() {
     let sizes: [&[usize]; 4] = [&[4, 1, 1], &[8], &[2, 1, 6, 1], &[2, 4, 6, 8]];
     for device in devices() {
         for mean in sizes {
@@ -417,8 +418,8 @@ fn empty_tensors_launch_nothing() {
 }
 
 #[test]
-fn statistics_over_no_elements_are_no_numbers() {
-    // Channels of an empty batch, in strands and without, and rows without columns.
+fn statistics_over_no_elements_are_nan() {
+    // Channels of an empty batch, with and without segments, and rows without columns.
     let cases: [(&[usize], &[usize], usize); 3] = [
         (&[0, 64, 7, 7], &[0, 2, 3], 64),
         (&[0, 3, 5, 5], &[0, 2, 3], 3),
@@ -445,9 +446,9 @@ fn statistics_over_no_elements_are_no_numbers() {
 }
 
 #[test]
-fn rows_side_by_side_keep_the_statistics_they_are_given() {
+fn provided_statistics_work_with_several_rows_per_unit() {
     for device in devices() {
-        // Enough rows for every device that takes some side by side; the scale is what they share.
+        // Enough rows for several per unit on any device. They share the scale.
         let param = |shape: [usize; 2]| TensorDesc::contiguous(shape, DType::F32);
         for (mean, variance) in [
             ([2048, 1], [2048, 1]),
@@ -468,8 +469,8 @@ fn rows_side_by_side_keep_the_statistics_they_are_given() {
 }
 
 #[test]
-fn parameters_are_kept_from_row_to_row() {
-    // Rows of less than a vector, of one, of several; and of more than are kept.
+fn parameters_stay_in_registers_between_rows() {
+    // Rows of less than one vector, of one, of several, and too long for registers.
     for device in devices() {
         let mut kept = 0;
         for (cols, dtype) in [3, 16, 64, 96, 1024]
@@ -505,8 +506,8 @@ fn parameters_are_kept_from_row_to_row() {
 }
 
 #[test]
-fn vectors_go_on_from_one_channel_to_the_next() {
-    // Maps of 3 to 35 columns, which no vector divides, and rows of many of them, which one does.
+fn vectors_cross_channel_segments() {
+    // Channels of 3 to 35 columns with a tail, in rows of whole vectors.
     let shapes = [[3, 2, 16, 7], [2, 3, 32, 35], [1, 2, 64, 3], [2, 1, 32, 17]];
     for device in devices() {
         let mut over_runs = 0;
@@ -528,7 +529,7 @@ fn vectors_go_on_from_one_channel_to_the_next() {
             }
         }
         assert!(over_runs > 0, "{}", device.name);
-        // Of runs that end in a vector of their own none goes on.
+        // Segments with tail vectors do not cross channels.
         let param = f32(Layout::contiguous([4, 3, 1, 1]));
         let input = f32(Layout::contiguous([4, 3, 7, 7]));
         let desc = NormDesc::new(input, [0, 2, 3], Statistics::MeanVariance)
@@ -538,7 +539,7 @@ fn vectors_go_on_from_one_channel_to_the_next() {
     }
 }
 
-/// What a GPU is planned, whose units share rows, within the limits of a device that may be none.
+/// Hardware for a GPU's plans, with the limits of any device.
 fn gpu(device: &TestDevice) -> Hardware {
     Hardware {
         cpu_cores: None,
@@ -547,7 +548,7 @@ fn gpu(device: &TestDevice) -> Hardware {
     }
 }
 
-/// Batch norm of `[batch, channels, height, width]` by statistics that are given.
+/// Batch norm of `[batch, channels, height, width]` with provided statistics.
 fn by_provided_statistics(input: TensorDesc) -> NormDesc {
     let channel = TensorDesc::contiguous([input.shape()[1], 1, 1], input.dtype);
     let given = Statistics::Provided {
@@ -560,7 +561,7 @@ fn by_provided_statistics(input: TensorDesc) -> NormDesc {
 }
 
 #[test]
-fn channels_that_are_last_are_normalized_by_what_each_is_given() {
+fn channels_last_works_with_provided_statistics() {
     for device in devices() {
         for dtype in [DType::F16, DType::F32] {
             if !supports(&device.client, dtype) {
@@ -570,7 +571,7 @@ fn channels_that_are_last_are_normalized_by_what_each_is_given() {
                 );
                 continue;
             }
-            // Vectors of a core, one that ends with another's lanes, and none.
+            // Channels of whole vectors, of overlapping tail vectors, and fewer than one vector.
             for channels in [64, 100, 3] {
                 let layout = Layout::strided(
                     [2, channels, 5, 9],
@@ -588,8 +589,8 @@ fn channels_that_are_last_are_normalized_by_what_each_is_given() {
 }
 
 #[test]
-fn rows_of_several_channels_are_scaled_by_each_of_them_where_nothing_is_reduced() {
-    // Rows are as many channels as vectors take to divide them, and as make up a row that is long enough.
+fn joined_channels_keep_their_own_parameters() {
+    // Channels are joined into rows of whole vectors that are long enough.
     let shapes = [
         ([3, 16, 7, 7], 16 * 7 * 7),
         ([2, 5, 9, 9], 5 * 9 * 9),
@@ -618,17 +619,17 @@ fn rows_of_several_channels_are_scaled_by_each_of_them_where_nothing_is_reduced(
 }
 
 #[test]
-fn the_padding_of_lines_is_computed_along_where_nothing_is_reduced() {
-    // The shape, its strides, and whether whole vectors are worth the padding.
+fn padding_of_pitched_rows_is_computed_without_reduction() {
+    // Shape, strides, and true if whole vectors are worth the padding.
     let layouts = [
         ([2, 16, 7, 7], [896, 56, 8, 1], true),
         ([3, 5, 14, 14], [1120, 224, 16, 1], true),
         ([2, 16, 7, 1], [128, 8, 1, 1], true),
-        // Vectors divide the lines.
+        // Rows of whole vectors need no padding.
         ([2, 3, 5, 56], [960, 320, 64, 1], false),
-        // It is more than a quarter of a line.
+        // The padding is more than a quarter of a row.
         ([2, 3, 5, 5], [120, 40, 8, 1], false),
-        // Lines are of channels, each of which has its own statistics.
+        // Channels-last rows, with statistics per column.
         ([2, 30, 3, 4], [384, 1, 128, 32], false),
         // There are other gaps as well.
         ([2, 4, 7, 7], [256, 64, 8, 1], false),
@@ -642,7 +643,7 @@ fn the_padding_of_lines_is_computed_along_where_nothing_is_reduced() {
                 Some(_) => 1,
                 None => 2,
             };
-            // With the last line's padding, as a runtime allocates it, and without, where another tensor may begin.
+            // A runtime allocates the padding of the last row. A slice may end without it.
             for there in [padding, 0] {
                 let tensors = case.tensors_with_padding(&device.client, there);
                 let choice = StrategyChoice::Inferred;
@@ -657,7 +658,7 @@ fn the_padding_of_lines_is_computed_along_where_nothing_is_reduced() {
                 case.compare(&download(&device.client, outputs)).unwrap();
             }
         }
-        // What is wrong is said of the tensor as it is.
+        // Errors name the original shape.
         let mut desc = by_provided_statistics(f32(Layout::strided([2, 16, 7, 7], [896, 56, 8, 1])));
         desc.bias = Some(f32(Layout::contiguous([15, 1, 1])));
         let case = Case::new(desc, 25);

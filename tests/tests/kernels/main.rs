@@ -2,12 +2,13 @@
 //!
 //! | group | varies | fixed |
 //! | --- | --- | --- |
-//! | `strategies` | strategy, shape around its borders | f32, layer norm |
+//! | `strategies` | strategy, shapes around its limits | f32, layer norm |
 //! | `layouts` | rank, axes, strides, broadcasting | inferred strategy and each that applies |
 //! | `dtypes` | dtype of tensors and parameters | a few shapes |
-//! | `values` | constant rows, large means, infinities, NaN, half's limits | a shape for each strategy |
-//! | `nontemporal` | results larger than a CPU's caches, each dtype and strategy | a few shapes |
-//! | `dynamic` | rows that many cores claim, each strategy, threads at once | a few shapes |
+//! | `values` | constant rows, large means, infinity, NaN, limits of f16 | a shape per strategy |
+//! | `nontemporal` | outputs larger than a CPU's caches, each dtype and strategy | a few shapes |
+//! | `segments` | channels-last groups, partial statistics per channel | a few shapes |
+//! | `dynamic` | dynamic schedule, each strategy, concurrent threads | a few shapes |
 //! | `contract` | errors, determinism, compilation | |
 //!
 //! `property.rs` crosses all of them at random.
@@ -31,7 +32,7 @@ fn choices(device: &TestDevice, desc: &NormDesc) -> Vec<StrategyChoice> {
     choice::choices(device, |choice| choice::runs(device, desc, choice))
 }
 
-/// What is reduced: all that may be in float32, and one of them in other dtypes, which differ in how it is read only.
+/// Statistics to test: all in f32, one in other dtypes, which differ only in loads and stores.
 fn kinds(dtype: DType) -> &'static [Statistics] {
     static KINDS: [Statistics; 5] = [
         Statistics::MeanVariance,

@@ -1,4 +1,4 @@
-//! Results that are non-temporal stores of a CPU.
+//! Non-temporal stores on a CPU.
 
 use cubenorm_core::{
     Activation, BackwardDesc, DType, Hardware, Knobs, Layout, NormDesc, Statistics, StrategyChoice,
@@ -11,11 +11,11 @@ use cubenorm_tests::device::{TestDevice, devices};
 
 use super::choices;
 
-/// The hardware of a device that is a CPU.
+/// Hardware of a CPU device.
 fn cpu(device: &TestDevice) -> Option<Hardware> {
     let hardware = hardware(&device.client);
     if hardware.cpu_cores.is_none() {
-        println!("{}: skipped, no CPU runs units", device.name);
+        println!("{}: skipped, not a CPU", device.name);
         return None;
     }
     let caches = device.client.properties().hardware.last_level_cache_size;
@@ -54,7 +54,7 @@ fn norms(dtype: DType) -> Vec<NormDesc> {
         NormDesc::new(param(&[96, 64], dtype), [0], Statistics::MeanSquare),
         NormDesc::new(TensorDesc::new(lines, dtype), [2], Statistics::MeanVariance),
         NormDesc::new(param(&[2, 6, 320], dtype), [0, 2], given.clone()),
-        // A vector of channels for each pixel.
+        // One vector of channels per spatial position.
         NormDesc::new(
             param(&[900, 16], dtype),
             [0],
@@ -63,7 +63,7 @@ fn norms(dtype: DType) -> Vec<NormDesc> {
                 variance: param(&[1, 16], dtype),
             },
         ),
-        // Maps that no vector divides, one in a row and several, of which some begin within a vector; few for all cores.
+        // Feature maps with a tail, one or several per row. Some start within a vector.
         NormDesc::new(param(&[2, 6, 1031], dtype), [0, 2], given),
         map([7, 6, 1, 1031])
             .with_residual(param(&[7, 6, 1, 1031], dtype))
@@ -75,9 +75,9 @@ fn norms(dtype: DType) -> Vec<NormDesc> {
 }
 
 #[test]
-fn what_goes_past_the_caches_arrives() {
+fn non_temporal_stores_agree_with_the_reference() {
     for device in devices() {
-        // Whatever a call moves is more; what is no CPU stores it through its caches.
+        // Any traffic exceeds this threshold. Other devices ignore it.
         let is_cpu = cpu(&device).is_some();
         let hardware = Hardware {
             nontemporal_threshold: Some(0),
@@ -118,17 +118,17 @@ fn what_goes_past_the_caches_arrives() {
 }
 
 #[test]
-fn gradients_of_more_than_the_caches_agree_with_central_differences() {
+fn non_temporal_gradients_agree_with_differences() {
     for device in devices() {
         let Some(hardware) = cpu(&device) else {
             continue;
         };
         let cols = 1024;
         let Some(caches) = hardware.nontemporal_threshold else {
-            println!("{}: skipped, nobody knows its caches", device.name);
+            println!("{}: skipped, size of caches unknown", device.name);
             continue;
         };
-        // Input, gradient and result of float64: just more than half.
+        // Input, dy and dx of f64 take just more than half of the caches.
         let rows = caches / 2 / (3 * DType::F64.size() * cols) + 1;
         if rows > 3000 {
             println!("{}: skipped, {caches} bytes of caches", device.name);

@@ -1,4 +1,6 @@
-//! Rows that are short runs far apart in memory, whose statistics are joined from those of strands.
+//! Rows of short segments far apart in memory, such as channels-last groups.
+//!
+//! Partial statistics of channels are combined into the statistics of a row.
 
 use cubenorm_core::{
     DType, Epsilon, Knobs, Layout, NormDesc, Staging, Statistics, StrategyChoice, TensorDesc,
@@ -10,7 +12,7 @@ use cubenorm_tests::device::{TestDevice, devices};
 
 use super::{check_all, kinds};
 
-/// Group norm of maps whose channels are last in memory: `[images, groups, channels of a group, pixels]`.
+/// Channels-last group norm of `[samples, groups, channels per group, positions]`.
 fn group_norm(shape: [usize; 4], statistics: Statistics, dtype: DType) -> NormDesc {
     let [_, groups, members, pixels] = shape;
     let channels = groups * members;
@@ -21,8 +23,9 @@ fn group_norm(shape: [usize; 4], statistics: Statistics, dtype: DType) -> NormDe
         .with_bias(param)
 }
 
-/// Checks a case under every choice, which is to be done in strands if nobody says how; where a unit has those of whole rows
-/// side by side and joins them itself, also with a vector of them at a time.
+/// Checks a case under every choice, and that the analytic plan is segmented.
+///
+/// If a unit combines segments of whole rows, one vector at a time is checked, too.
 #[track_caller]
 fn check_combined(device: &TestDevice, case: &Case) {
     let plan = plan_for(&device.client, &case.desc, StrategyChoice::Inferred).unwrap();
@@ -39,18 +42,18 @@ fn check_combined(device: &TestDevice, case: &Case) {
     }
 }
 
-/// Groups of as many channels as some vectors have.
+/// Groups whose channels fill several vectors.
 const SEVERAL_VECTORS: [usize; 4] = [1, 4, 20, 2500];
 
-/// Whether a GPU's cubes hold whole rows, so that those do not come as strands: an H200's hold 50,000 floats.
+/// True if a GPU's cubes stage whole rows, which are then not segmented. An H200 stages 50,000 f32.
 fn is_held_by_gpu(device: &TestDevice, case: &Case) -> bool {
     let plan = plan_for(&device.client, &case.desc, StrategyChoice::Inferred).unwrap();
     hardware(&device.client).is_gpu() && plan.blueprint.staging != Staging::Reload
 }
 
 #[test]
-fn groups_of_channels_that_are_last_are_joined_from_their_channels() {
-    // Groups that end within a vector, that several vectors have, and that a vector has several of.
+fn channels_last_groups_agree_with_the_reference() {
+    // Groups that end within a vector, that fill several vectors, and several groups per vector.
     let shapes = [
         [2, 16, 3, 700],
         [1, 8, 10, 900],
@@ -75,9 +78,9 @@ fn groups_of_channels_that_are_last_are_joined_from_their_channels() {
 }
 
 #[test]
-fn a_core_joins_the_strands_of_rows_that_it_has_side_by_side() {
+fn cores_combine_segments_of_whole_rows() {
     for device in devices() {
-        // Enough maps for the cores of any machine.
+        // Enough feature maps for all cores of any machine.
         let desc = group_norm([256, 16, 3, 200], Statistics::MeanVariance, DType::F32);
         let plan = plan_for(&device.client, &desc, StrategyChoice::Inferred).unwrap();
         let has_cores = hardware(&device.client).cpu_cores.is_some();
@@ -87,7 +90,7 @@ fn a_core_joins_the_strands_of_rows_that_it_has_side_by_side() {
 }
 
 #[test]
-fn small_maps_of_a_batch_are_joined_from_their_places() {
+fn small_feature_maps_are_combined_over_the_batch() {
     for device in devices() {
         for [images, channels, pixels] in [[700, 16, 9], [300, 64, 25], [5000, 8, 4]] {
             let input = TensorDesc::contiguous([images, channels, pixels], DType::F32);
@@ -102,7 +105,7 @@ fn small_maps_of_a_batch_are_joined_from_their_places() {
 }
 
 #[test]
-fn joined_statistics_are_written_once_for_all_strands() {
+fn combined_statistics_are_written_once() {
     for device in devices() {
         for written in [WrittenStatistics::MeanRstd, WrittenStatistics::MeanVariance] {
             for epsilon in [Epsilon::InsideSqrt(1e-3), Epsilon::AddedToDeviation(1e-2)] {
@@ -116,9 +119,9 @@ fn joined_statistics_are_written_once_for_all_strands() {
 }
 
 #[test]
-fn strands_far_from_zero_and_from_each_other_keep_their_digits() {
+fn segments_with_large_offsets_keep_their_digits() {
     for device in devices() {
-        // A common offset, and one of each channel, which another channel of the group does not have.
+        // A common offset, and a different offset of each channel in a group.
         for (common, apart) in [(4096.0, 0.0), (0.0, 64.0), (-1000.0, 8.0)] {
             let desc = group_norm([2, 8, 6, 800], Statistics::MeanVariance, DType::F32)
                 .with_written_statistics(WrittenStatistics::MeanVariance);
@@ -131,11 +134,11 @@ fn strands_far_from_zero_and_from_each_other_keep_their_digits() {
 }
 
 #[test]
-fn what_is_no_number_stays_in_its_group() {
+fn nan_and_infinity_stay_in_their_groups() {
     for device in devices() {
         for statistics in [Statistics::MeanVariance, Statistics::Mean] {
             for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
-                // In the first step, where strands have their shifts from, and in a later one.
+                // In the first step, which gives the shifts, and in a later one.
                 for position in [21, 48 * 500 + 21] {
                     let desc = group_norm([2, 8, 6, 800], statistics.clone(), DType::F32);
                     let case = Case::with_input(desc, 65, |i| match i == position {
@@ -150,7 +153,7 @@ fn what_is_no_number_stays_in_its_group() {
 }
 
 #[test]
-fn residual_sum_and_output_of_strands_lie_as_they_like() {
+fn segments_take_other_layouts_of_residual_and_output() {
     let shape = [2, 8, 6, 700];
     for device in devices() {
         let desc = group_norm(shape, Statistics::MeanVariance, DType::F32);
@@ -163,13 +166,13 @@ fn residual_sum_and_output_of_strands_lie_as_they_like() {
                 check_combined(&device, &Case::new(desc, 66));
             }
         }
-        // A residual of each channel, and of each group, which ends within a vector.
+        // A residual per channel, and one per group, which ends within a vector.
         for residual in [[8, 6, 1], [8, 1, 1]] {
             let residual = TensorDesc::contiguous(residual, DType::F32);
             let desc = desc.clone().with_residual(residual);
             check_all(&device, &Case::new(desc, 67));
         }
-        // A scale of each group and of each element.
+        // A scale per group, and one per element.
         for scale in [[8, 1, 1], [8, 6, 700]] {
             let mut desc = desc.clone();
             desc.scale = Some(TensorDesc::contiguous(scale, DType::F32));
@@ -179,10 +182,10 @@ fn residual_sum_and_output_of_strands_lie_as_they_like() {
 }
 
 #[test]
-fn what_channels_that_are_last_have_in_common_costs_no_digits() {
+fn channels_last_means_and_outliers_cost_no_digits() {
     for device in devices() {
         for dtype in device.dtypes() {
-            // The reference has no more digits than float64 has.
+            // The reference itself computes in f64.
             if dtype == DType::F64 {
                 continue;
             }
@@ -190,7 +193,7 @@ fn what_channels_that_are_last_have_in_common_costs_no_digits() {
                 let desc = group_norm(shape, Statistics::MeanVariance, dtype);
                 let mean = Case::with_input(desc.clone(), 1, |i| 100.0 + noise(5, i));
                 check_all(&device, &mean);
-                // A first pixel far from all others, which is as many deviations from the mean as a half has digits for.
+                // An outlier as the first position, as many deviations off as f16 and bf16 resolve.
                 if matches!(dtype, DType::F16 | DType::BF16) {
                     let [_, groups, members, pixels] = shape;
                     let channels = groups * members;

@@ -1,4 +1,4 @@
-//! Shapes around the borders where a strategy changes what it does.
+//! Shapes around the limits at which a strategy changes.
 
 use cubenorm_core::{
     DType, Hardware, Knobs, NormDesc, Staging, StagingPreference, Statistics, Strategy,
@@ -22,9 +22,9 @@ fn layer_norm(rows: usize, cols: usize) -> NormDesc {
 }
 
 #[test]
-fn every_strategy_agrees_with_the_reference_at_every_row_length() {
-    // One element; below, at and above a vector, a plane, a held row, a block of 64 steps, a cube;
-    // primes in between.
+fn every_strategy_agrees_at_every_row_length() {
+    // One element; below, at and above the size of a vector, a plane, a staged row, a block of 64
+    // steps and a cube; primes in between.
     let lengths = [
         1, 2, 3, 4, 5, 8, 31, 32, 33, 64, 127, 256, 257, 1000, 1024, 4096, 4099, 16384,
     ];
@@ -36,7 +36,7 @@ fn every_strategy_agrees_with_the_reference_at_every_row_length() {
 }
 
 #[test]
-fn every_strategy_agrees_with_the_reference_at_every_row_count() {
+fn every_strategy_agrees_at_every_row_count() {
     for device in devices() {
         for rows in [1, 2, 7, 63, 64, 65, 257] {
             check_all(&device, &Case::new(layer_norm(rows, 40), rows as u64));
@@ -45,7 +45,7 @@ fn every_strategy_agrees_with_the_reference_at_every_row_count() {
 }
 
 #[test]
-fn more_rows_than_a_launch_has_cubes_are_all_written() {
+fn more_rows_than_cubes_are_all_written() {
     for device in devices() {
         let case = Case::new(layer_norm(65_537 + 63, 4), 9);
         check_all(&device, &case);
@@ -53,7 +53,7 @@ fn more_rows_than_a_launch_has_cubes_are_all_written() {
 }
 
 #[test]
-fn a_kept_axis_that_is_contiguous_runs_in_columns() {
+fn contiguous_kept_axes_use_perpendicular_vectors() {
     for device in devices() {
         for (reduced, kept) in [(1, 8), (3, 4), (100, 64), (1000, 12), (37, 7), (4096, 32)] {
             let desc = NormDesc::new(
@@ -74,8 +74,8 @@ fn a_kept_axis_that_is_contiguous_runs_in_columns() {
 }
 
 #[test]
-fn steps_that_are_asked_for_at_once_are_all_there_is() {
-    // Elements one by one, so that units have from one step to three times as many as are asked for at once.
+fn loads_in_flight_cover_all_steps() {
+    // Vectors of one element: units have from one step to three times the loads in flight.
     let again = |strategy: Strategy, units: u32, plane_size: Option<u32>| {
         StrategyChoice::Forced(Knobs {
             vector: Some(1),
@@ -94,7 +94,7 @@ fn steps_that_are_asked_for_at_once_are_all_there_is() {
             let column = NormDesc::new(across, [0], Statistics::MeanVariance)
                 .with_scale(TensorDesc::contiguous([cols, 1], DType::F32))
                 .with_bias(TensorDesc::contiguous([6], DType::F32));
-            // Of a unit of a software driver's, where steps have the same parameters: all of a row, and a channel's.
+            // Lavapipe: all steps of a row or of a channel have the same parameters.
             let param = |shape: &[usize]| TensorDesc::contiguous(shape, DType::F32);
             let same = NormDesc::new(param(&[5, cols]), [1], Statistics::MeanVariance)
                 .with_scale(param(&[5, 1]));
@@ -122,16 +122,16 @@ fn steps_that_are_asked_for_at_once_are_all_there_is() {
         let of_units = if hardware.is_cpu_vulkan() { 14 } else { 0 };
         match device.shares_memory() && hardware.cpu_cores.is_none() {
             true => assert!(asked >= 14 + of_units, "{}: {asked}", device.name),
-            false => println!("{}: skipped, a unit has a row for itself", device.name),
+            false => println!("{}: skipped, each unit owns a row", device.name),
         }
     }
 }
 
 #[test]
-fn planes_run_on_real_plane_operations_where_the_device_has_them() {
+fn planes_use_the_plane_operations_of_the_device() {
     for device in devices() {
         let Some(plane_size) = device.plane_size else {
-            println!("{}: skipped, a plane has one unit", device.name);
+            println!("{}: skipped, no planes of several units", device.name);
             continue;
         };
         let choice = StrategyChoice::Forced(Knobs {
@@ -167,7 +167,7 @@ fn statistics_are_written_in_the_order_of_the_kept_axes() {
 }
 
 #[test]
-fn a_residual_is_added_first_and_its_sum_written() {
+fn residual_is_added_first_and_the_sum_written() {
     for device in devices() {
         for cols in [12, 500, 4096] {
             let input = TensorDesc::contiguous([5, cols], DType::F32);
@@ -181,11 +181,11 @@ fn a_residual_is_added_first_and_its_sum_written() {
 }
 
 #[test]
-fn what_webgpu_guarantees_is_enough() {
+fn plans_run_within_webgpu_limits() {
     let hardware = Hardware::webgpu();
     for device in devices() {
         if device.client.properties().hardware.num_cpu_cores.is_some() {
-            println!("{}: skipped, a cube has a unit for each core", device.name);
+            println!("{}: skipped, cubes of a CPU have one unit per core", device.name);
             continue;
         }
         if !device.shares_memory() {
@@ -208,8 +208,8 @@ fn what_webgpu_guarantees_is_enough() {
 }
 
 #[test]
-fn a_row_that_outgrows_the_registers_is_staged_in_shared_memory() {
-    // Few units, so that a row of 8 KiB does not fit their registers, but shared memory does, or both together.
+fn rows_larger_than_registers_use_shared_memory() {
+    // Few units: a row of 8 KiB does not fit in their registers, but in shared memory or in both.
     let hardware = Hardware {
         max_units_per_cube: 32,
         max_cube_dim: [32, 32, 1],
@@ -227,7 +227,7 @@ fn a_row_that_outgrows_the_registers_is_staged_in_shared_memory() {
         if !device.shares_memory() {
             continue;
         }
-        // As many columns as there is room for, and fewer.
+        // Columns that fill the capacity, and fewer.
         for cols in [2048, 2000] {
             for (row, expected) in [
                 (StagingPreference::Shared, Staging::Shared(16)),
@@ -256,9 +256,9 @@ fn a_row_that_outgrows_the_registers_is_staged_in_shared_memory() {
 }
 
 #[test]
-fn a_row_longer_than_a_drivers_loops_is_normalized_to_its_end() {
-    // Mesa's software driver stops a shader after 65,535 iterations, without a word. At four elements
-    // a step a unit would need as many for the first row, and more for the second, of odd length.
+fn long_rows_survive_the_drivers_loop_limit() {
+    // Lavapipe ends loops after 65,535 iterations without an error. One unit per row would take
+    // 50,000 steps of four elements for the first shape, and 100,003 steps for the odd length.
     for device in devices() {
         for shape in [[8, 200_000], [1, 100_003]] {
             for statistics in [Statistics::MeanVariance, Statistics::None] {
@@ -272,10 +272,10 @@ fn a_row_longer_than_a_drivers_loops_is_normalized_to_its_end() {
 }
 
 #[test]
-fn a_team_takes_rows_side_by_side_where_it_holds_them() {
+fn teams_stage_several_rows_per_unit() {
     for device in devices() {
         let mut several = 0;
-        // Teams have rows left over, and the last of them fewer than go side by side.
+        // The last team has fewer rows than one iteration.
         for (rows, cols) in [(37, 96), (3, 100), (131, 64)] {
             for strategy in [Strategy::Plane, Strategy::Cube] {
                 for rows_per_unit in [2, 4] {
@@ -297,9 +297,9 @@ fn a_team_takes_rows_side_by_side_where_it_holds_them() {
                 }
             }
         }
-        // A CPU has too few units for a team to hold more than one.
+        // A CPU has too few units for teams that stage several rows.
         let is_cpu = hardware(&device.client).cpu_cores.is_some();
         let may = device.shares_memory() && !is_cpu;
-        assert!(several > 0 || !may, "{}: one by one", device.name);
+        assert!(several > 0 || !may, "{}: one row per unit only", device.name);
     }
 }

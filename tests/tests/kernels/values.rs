@@ -1,4 +1,4 @@
-//! Inputs that break a formula which is nearly right.
+//! Inputs that break inaccurate formulas.
 
 use cubenorm_core::{DType, Epsilon, NormDesc, Statistics, StrategyChoice, TensorDesc};
 use cubenorm_tests::case::{Case, noise};
@@ -16,10 +16,10 @@ fn desc(dtype: DType, rows: usize, cols: usize) -> NormDesc {
 }
 
 #[test]
-fn a_large_mean_costs_no_digits() {
+fn large_means_cost_no_digits() {
     for device in devices() {
         for cols in [64, 1000, 4096, 40_000] {
-            // Uniform with a variance of 1 around 1e4: E[x^2] - E[x]^2 leaves nothing of it in f32.
+            // Uniform around 1e4 with a variance of 1, which E[x^2] - E[x]^2 loses in f32.
             let case = Case::with_input(desc(DType::F32, 4, cols), 1, |i| {
                 1e4 + 3f64.sqrt() * noise(5, i)
             });
@@ -41,15 +41,15 @@ fn a_large_mean_costs_no_digits() {
 }
 
 #[test]
-fn a_first_element_far_from_the_others_costs_few_digits() {
+fn outlier_as_first_element_costs_few_digits() {
     for device in devices() {
         for cols in [64, 256, 4096] {
             let case = Case::with_input(desc(DType::F32, 3, cols), 1, |i| {
                 if i % cols == 0 { 1e6 } else { noise(6, i) }
             });
             let expected = case.expected().output;
-            // Elements are taken relative to the first ones, which are at most sqrt(n) deviations from
-            // the mean: half a step of it in each element, and as much in their mean.
+            // The shift is the first element, at most sqrt(n) deviations from the mean. Its
+            // roundoff enters each element and the mean.
             let bound = 2.0 * (cols as f64).sqrt() * 2f64.powi(-24) * 2.0;
             for choice in choices(&device, &case.desc) {
                 let actual = case.run(&device.client, choice).unwrap().output;
@@ -69,15 +69,15 @@ fn a_first_element_far_from_the_others_costs_few_digits() {
 }
 
 #[test]
-fn a_first_half_far_from_the_others_costs_no_digit_of_a_half() {
+fn outlier_as_first_element_costs_f16_and_bf16_no_digits() {
     for device in devices() {
-        // The largest offset whose square a sum of single precision has room for as often as a row has elements.
+        // The largest offsets whose squares do not overflow an f32 sum over a row.
         for (dtype, offset) in [(DType::F16, 6e4), (DType::BF16, 1e17)] {
             if !device.dtypes().contains(&dtype) {
                 continue;
             }
             for cols in [7, 32, 96, 250, 512, 768, 1024, 4096] {
-                // One of them, and more than a vector has.
+                // One outlier, and more of them than lanes of a vector.
                 for (outlier, far) in [(offset, 1), (-offset, 1), (100.0, 1), (offset, cols / 4)] {
                     let case = Case::with_input(desc(dtype, 9, cols), 1, |i| {
                         if i % cols < far { outlier } else { noise(6, i) }
@@ -90,12 +90,12 @@ fn a_first_half_far_from_the_others_costs_no_digit_of_a_half() {
 }
 
 #[test]
-fn a_row_of_one_block_has_room_for_squares_around_a_mean() {
+fn squares_around_the_mean_do_not_overflow() {
     for device in devices() {
         if !device.dtypes().contains(&DType::BF16) {
             continue;
         }
-        // Around its first element the squares of the others add up to more than single precision has.
+        // Squares around the first element would overflow f32.
         let case = Case::with_input(desc(DType::BF16, 9, 1024), 1, |i| {
             if i % 1024 == 0 { 1e18 } else { noise(6, i) }
         });
@@ -105,7 +105,7 @@ fn a_row_of_one_block_has_room_for_squares_around_a_mean() {
 }
 
 #[test]
-fn a_constant_row_has_no_variance_and_comes_out_as_the_bias() {
+fn constant_rows_give_the_bias() {
     for device in devices() {
         for dtype in device.dtypes() {
             for constant in [0.0, 1.0, -3.7, 1e4] {
@@ -119,7 +119,7 @@ fn a_constant_row_has_no_variance_and_comes_out_as_the_bias() {
 }
 
 #[test]
-fn nothing_is_left_of_a_constant_row() {
+fn constant_rows_normalize_to_zero() {
     for device in devices() {
         for dtype in device.dtypes() {
             for cols in [3, 96, 250, 768, 4096] {
@@ -136,7 +136,7 @@ fn nothing_is_left_of_a_constant_row() {
 }
 
 #[test]
-fn half_precision_reaches_its_limit_without_overflow() {
+fn f16_and_bf16_limits_do_not_overflow() {
     for device in devices() {
         for dtype in [DType::F16, DType::BF16] {
             if device.dtypes().contains(&dtype) {
@@ -148,7 +148,7 @@ fn half_precision_reaches_its_limit_without_overflow() {
 }
 
 #[test]
-fn not_a_number_and_infinity_stay_in_their_rows() {
+fn nan_and_infinity_stay_in_their_rows() {
     for device in devices() {
         for dtype in device.dtypes() {
             let kinds = [
@@ -161,7 +161,7 @@ fn not_a_number_and_infinity_stay_in_their_rows() {
                 _ => &kinds[..1],
             };
             for statistics in kinds {
-                // Rows that a unit holds, and rows that it reads again, in one block and in several.
+                // Rows staged in registers, and reloaded rows, in one block and in several.
                 let staged = [(96, 0), (96, 95)];
                 let short = [(704, 0), (704, 500)];
                 let others = [(700, 0), (700, 7), (700, 500)];
@@ -186,11 +186,11 @@ fn not_a_number_and_infinity_stay_in_their_rows() {
     }
 }
 
-/// Magnitudes of rows whose squares, or their sums, are beyond f32 while the result is not.
+/// Magnitudes whose squares, or the sums of these, overflow f32 although the result does not.
 const MAGNITUDES: [f64; 6] = [1e-32, 1e-25, 1e-12, 1.0, 1e18, 1e37];
 
 #[test]
-fn vector_norms_of_any_magnitude_fit() {
+fn lp_norms_cover_the_range_of_f32() {
     for device in devices() {
         for dtype in [DType::F32, DType::BF16] {
             if !device.dtypes().contains(&dtype) {
@@ -209,7 +209,7 @@ fn vector_norms_of_any_magnitude_fit() {
                         statistics.clone(),
                     )
                     .with_epsilon(Epsilon::InsideSqrt(0.0));
-                    // Neighbouring rows have other magnitudes, as lanes of one vector may be.
+                    // Adjacent rows, and thus lanes of a vector, have different magnitudes.
                     let row = move |i: usize| if axis == 1 { i / cols } else { i % rows };
                     let case = Case::with_input(desc, 3, move |i| {
                         MAGNITUDES[row(i) % MAGNITUDES.len()] * noise(11, i)
@@ -222,7 +222,7 @@ fn vector_norms_of_any_magnitude_fit() {
 }
 
 #[test]
-fn a_vector_norm_of_mixed_magnitudes_is_the_largest_ones() {
+fn lp_norm_of_mixed_magnitudes_is_accurate() {
     for device in devices() {
         for cols in [64, 1000, 4099] {
             let desc = NormDesc::new(
@@ -239,7 +239,7 @@ fn a_vector_norm_of_mixed_magnitudes_is_the_largest_ones() {
     }
 }
 
-/// Compares each element relative to itself, by every strategy.
+/// Compares each element with a relative bound, for every strategy.
 fn check_relative(device: &TestDevice, case: &Case, cols: usize) {
     let dtype = case.desc.input.dtype;
     let expected = case.expected().output;
@@ -248,7 +248,7 @@ fn check_relative(device: &TestDevice, case: &Case, cols: usize) {
         _ => 2f64.powi(-23),
     };
     let bound = 2.0 * unit + (cols as f64).sqrt() * 2f64.powi(-22);
-    // A device may take subnormal inputs for zero: so much of the smallest rows.
+    // A device may flush subnormal inputs to zero, which changes the smallest rows by this much.
     let least = 2e-6;
     for choice in choices(device, &case.desc) {
         let actual = case.run(&device.client, choice).unwrap().output;

@@ -1,4 +1,4 @@
-//! A description with numbers: run on a device and held against the formulas.
+//! A description with values, run on a device and compared with the formulas.
 
 use std::collections::BTreeMap;
 
@@ -11,34 +11,34 @@ use cubenorm_tests::estimate::{Estimate, Summation};
 
 use super::description::{Description, Kind};
 
-/// A description and all that decides on its numbers.
+/// A description and the parameters of its values.
 #[derive(Debug, Clone)]
 pub struct Case {
     pub description: Description,
-    /// What is normalized lies around this,
+    /// Center of the normalized values.
     pub offset: f64,
-    /// at most this far from it.
+    /// Largest distance of the normalized values from `offset`.
     pub amplitude: f64,
-    /// Elements that every buffer has beyond those that its tensor reaches.
+    /// Extra elements at the end of each buffer.
     pub slack: usize,
     pub seed: u64,
 }
 
-/// What came of a case.
+/// Outcome of a case.
 #[derive(Debug, Clone)]
 pub enum Outcome {
     /// Every element was compared.
     Agrees {
         elements: usize,
-        /// Those about which the formulas say too little: 0 divided by 0, for one.
+        /// Elements whose bounds are too wide, for example after 0 / 0.
         loose: usize,
     },
-    /// The device lacks what it takes.
+    /// The device does not support the operator.
     Skipped { reason: String },
 }
 
 impl Case {
-    /// The numbers of an input, rounded to its dtype.
+    /// Values of an input, rounded to its dtype.
     fn numbers(&self, position: usize, desc: &TensorDesc) -> Vec<f64> {
         let span = desc.layout.checked_span().expect("it is small");
         let random = |at: usize| noise(self.seed ^ ((position as u64) << 32), at);
@@ -51,15 +51,14 @@ impl Case {
         (0..span).map(|at| round(desc.dtype, number(at))).collect()
     }
 
-    /// Runs the operator on a device and compares every element of every output, and the gaps
-    /// between them.
+    /// Runs the operator on a device and compares all elements and gaps of each output.
     ///
     /// # Errors
     ///
-    /// What differs, in words.
+    /// The first difference.
     pub fn check(&self, device: &dyn Executor) -> Result<Outcome, String> {
         let program = self.description.lower().map_err(|error| {
-            format!("the description is refused, which it should not be: {error}")
+            format!("the description was refused: {error}")
         })?;
         let descs = self.description.inputs();
         let numbers: Vec<Option<Vec<f64>>> = descs
@@ -106,7 +105,7 @@ impl Case {
             let expected = expected[tensor.position].as_ref();
             let expected = expected.ok_or_else(|| format!("{name} has no formula"))?;
             let actual = run.outputs.get(&slot);
-            let actual = actual.ok_or_else(|| format!("{name} did not come back"))?;
+            let actual = actual.ok_or_else(|| format!("{name} is missing"))?;
             compare(&tensor.desc, &buffers[&slot], actual, expected)
                 .map_err(|error| format!("{name}{error}"))?;
             elements += expected.len();
@@ -115,7 +114,7 @@ impl Case {
         Ok(Outcome::Agrees { elements, loose })
     }
 
-    /// Not a number wherever the tensor has no element: whoever reads there shows it.
+    /// An input buffer with NaN in all gaps, which exposes reads of them.
     fn input_buffer(&self, desc: &TensorDesc, numbers: &[f64]) -> Vec<u8> {
         let mut buffer = vec![f64::NAN; numbers.len() + self.slack];
         for address in addresses(&desc.layout) {
@@ -124,7 +123,7 @@ impl Case {
         encode(desc.dtype, &buffer)
     }
 
-    /// Numbers that no operator comes to, each another one.
+    /// An output buffer of distinct values that no operator computes.
     fn output_buffer(&self, slot: Slot, desc: &TensorDesc) -> Vec<u8> {
         let span = desc.layout.checked_span().expect("it is small");
         let number = |at: usize| 1e4 * (2.0 + noise(slot.0 as u64, at));
@@ -133,16 +132,16 @@ impl Case {
     }
 }
 
-/// A device may lack dtypes, but not the one of all DirectML tensors and most others.
+/// A skipped case, or an error if all tensors are f32, which every device supports.
 fn skipped(program: &Program, reason: String) -> Result<Outcome, String> {
     let is_f32 = |tensor: &cubenorm_operators::ProgramTensor| tensor.desc.dtype == DType::F32;
     match program.tensors.iter().all(is_f32) {
-        true => Err(format!("refused, although all of it is f32: {reason}")),
+        true => Err(format!("refused, although all tensors are f32: {reason}")),
         false => Ok(Outcome::Skipped { reason }),
     }
 }
 
-/// Where a layout has its elements, in row-major order.
+/// Addresses of the elements of a layout, in row-major order.
 fn addresses(layout: &Layout) -> impl Iterator<Item = usize> {
     let strides = Layout::contiguous(layout.shape.clone()).strides;
     let elements = layout.checked_elements().expect("it is small");
@@ -153,7 +152,7 @@ fn addresses(layout: &Layout) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Compares a buffer with what was there before and with what its elements should be.
+/// Compares the elements of a buffer with `expected`, and its gaps with `before`.
 fn compare(
     desc: &TensorDesc,
     before: &[u8],

@@ -1,35 +1,35 @@
-//! An operator with the tensors that it is given, and its way over a program and over the formulas.
+//! An operator with its tensors, lowered to a program or evaluated by the formulas.
 
 use cubenorm_core::{DType, TensorDesc};
 use cubenorm_operators::{OperatorError, Program, directml, onnx};
 use cubenorm_reference::operators::{self, Tensor};
 use cubenorm_tests::estimate::Estimate;
 
-/// An operator as somebody would describe it.
+/// An operator in the terms of its specification.
 #[derive(Debug, Clone)]
 pub enum Description {
-    /// DirectML's operators have the tensors in them.
+    /// A DirectML operator, which contains its tensors.
     DirectMl(Box<directml::Operator>),
-    /// ONNX's are given them.
+    /// An ONNX operator with its tensors.
     Onnx {
         operator: onnx::Operator,
-        /// By formal position.
+        /// Inputs by formal position.
         inputs: Vec<Option<TensorDesc>>,
-        /// By formal position.
+        /// Requested outputs by formal position.
         wanted: Vec<bool>,
     },
 }
 
-/// What an input is, and so which numbers it may have.
+/// Role of an input, which limits its values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// What is normalized, or added to it.
+    /// Normalized tensor, or a tensor that is added to it.
     Tensor,
     Gradient,
     Scale,
     Bias,
     Mean,
-    /// Not negative.
+    /// Non-negative.
     Variance,
 }
 
@@ -63,7 +63,7 @@ impl Description {
         }
     }
 
-    /// What the formulas give for the inputs: the outputs by formal position.
+    /// Evaluates the formulas: the outputs by formal position.
     pub fn formula(&self, inputs: &[Option<&Tensor<Estimate>>]) -> Vec<Option<Vec<Estimate>>> {
         match self {
             Self::DirectMl(operator) => operators::directml(operator, inputs),
@@ -73,7 +73,7 @@ impl Description {
         }
     }
 
-    /// What the input at a position is.
+    /// Role of the input at a position.
     pub fn kind(&self, position: usize) -> Kind {
         use Kind::*;
         let kinds: &[Kind] = match self {
@@ -100,7 +100,7 @@ impl Description {
         kinds[position]
     }
 
-    /// The inputs by formal position.
+    /// Inputs by formal position.
     pub fn inputs(&self) -> Vec<Option<TensorDesc>> {
         let operator = match self {
             Self::Onnx { inputs, .. } => return inputs.clone(),
@@ -156,8 +156,9 @@ impl Description {
             .collect()
     }
 
-    /// The dtype that everything is computed in: `f64` where tensors or the type asked for are that,
-    /// else `f32`. Parameters have a say where the output has their type.
+    /// Accumulation dtype: f64 if the tensor or the requested type is f64, otherwise f32.
+    ///
+    /// The scale counts, too, if the output has its dtype.
     pub fn computed_in(&self) -> DType {
         let dtype = |position: usize| Some(self.inputs().get(position)?.as_ref()?.dtype);
         let (x, scale) = (dtype(0), dtype(1));

@@ -1,4 +1,4 @@
-//! DirectML's operators from genes.
+//! DirectML operators built from genes.
 
 use cubenorm_core::{DType, Layout, MAX_RANK};
 use cubenorm_operators::directml::{
@@ -9,14 +9,14 @@ use cubenorm_operators::directml::{
 
 use super::genes::{Genes, OUTPUTS};
 
-/// How many operators there are.
+/// Number of operators.
 pub const COUNT: usize = 7;
 
 fn u32s(numbers: &[usize]) -> Vec<u32> {
     numbers.iter().map(|&number| number as u32).collect()
 }
 
-/// A tensor in core's terms.
+/// Converts a tensor description to `cubenorm-core`.
 pub fn core_desc(tensor: &TensorDesc) -> cubenorm_core::TensorDesc {
     let usizes =
         |numbers: &[u32]| -> Vec<usize> { numbers.iter().map(|&number| number as usize).collect() };
@@ -64,7 +64,7 @@ impl Genes {
         self.tensor(shape, layout.output(shape), layout.slack)
     }
 
-    /// The DirectML operator that they mean.
+    /// Builds the DirectML operator.
     pub fn directml(&self) -> Operator {
         let rank_4 = self.operator == 0;
         let shape = &match rank_4 {

@@ -1,17 +1,16 @@
-//! Random numbers that descriptions are built of.
+//! Random numbers from which descriptions are built.
 //!
-//! They are drawn independently of each other and fitted to each other afterwards, so that proptest
-//! can make each of them smaller on its own: towards 1 dimension of size 1, packed, in f32, without
-//! anything that is optional.
+//! They are drawn independently and made consistent afterwards, so that proptest can shrink each
+//! one alone: towards one dimension of size 1, packed, in f32, without optional tensors.
 
 use cubenorm_core::{DType, Layout, MAX_RANK};
 use cubenorm_operators::directml::FusedActivation;
 use proptest::prelude::*;
 
-/// Elements of most tensors, at most.
+/// Maximum elements of most tensors.
 const FEW: usize = 2_000;
 
-/// Elements of a tensor now and then.
+/// Elements of an occasional large tensor.
 const MANY: std::ops::Range<usize> = 2_000..50_000;
 
 /// Tensors of one operator: inputs by position, then outputs by position.
@@ -22,23 +21,23 @@ pub const OUTPUTS: usize = 5;
 
 #[derive(Debug, Clone)]
 pub struct Genes {
-    /// Which operator.
+    /// Number of the operator.
     pub operator: usize,
     pub sizes: Sizes,
-    /// Which dimensions are reduced, and in which order they are listed.
+    /// Reduced dimensions, sorted by this number in the list of axes.
     pub axes: [Option<u8>; MAX_RANK],
     pub layouts: [LayoutGenes; TENSORS],
-    /// Which dimensions each input is repeated along.
+    /// Dimensions along which each input broadcasts.
     pub repeated: [[bool; MAX_RANK]; OUTPUTS],
-    /// Leading dimensions that each input leaves out, of ONNX's.
+    /// Leading dimensions that each ONNX input omits.
     pub missing: [usize; OUTPUTS],
-    /// Which optional tensors are given.
+    /// Flags of the optional inputs.
     pub given: [bool; 4],
-    /// Which optional outputs are wanted.
+    /// Flags of the requested optional outputs.
     pub wanted: [bool; 5],
-    /// Of the input, of parameters, of statistics, of what is computed in.
+    /// Dtypes of input, parameters, statistics and accumulation.
     pub dtypes: [DType; 4],
-    /// Choices of the operator: versions, groups.
+    /// Choices of the operator, such as version and groups.
     pub numbers: [usize; 3],
     pub flags: [bool; 3],
     pub epsilon: f32,
@@ -46,21 +45,21 @@ pub struct Genes {
     pub activation: Option<FusedActivation>,
 }
 
-/// Sizes before they are fitted to a rank and to a number of elements.
+/// Sizes before they are limited to a rank and a number of elements.
 #[derive(Debug, Clone)]
 pub struct Sizes {
     rank: usize,
     sizes: [usize; MAX_RANK],
-    /// The dimension that has its size first, where not all can have theirs.
+    /// Dimension that gets its size first if the limit is too small for all.
     first: usize,
     /// Elements of a large tensor.
     many: Option<usize>,
-    /// A dimension without elements, of ONNX's.
+    /// A dimension of size 0, for ONNX operators.
     empty: Option<usize>,
 }
 
 impl Sizes {
-    /// A shape of a rank in a range.
+    /// A shape with a rank in this range.
     pub fn shape(&self, ranks: std::ops::RangeInclusive<usize>) -> Vec<usize> {
         let rank = self.rank.clamp(*ranks.start(), *ranks.end());
         let mut shape = vec![1; rank];
@@ -77,7 +76,7 @@ impl Sizes {
         shape
     }
 
-    /// The same, now and then without elements.
+    /// Like [`Sizes::shape`], but sometimes without elements.
     pub fn shape_or_empty(&self, ranks: std::ops::RangeInclusive<usize>) -> Vec<usize> {
         let mut shape = self.shape(ranks);
         if let Some(empty) = self.empty {
@@ -114,17 +113,17 @@ fn sizes() -> impl Strategy<Value = Sizes> {
         })
 }
 
-/// Strides before they are fitted to a shape.
+/// Strides before they are adapted to a shape.
 #[derive(Debug, Clone)]
 pub struct LayoutGenes {
     is_strided: bool,
-    /// Dimensions with less are further out in memory; equal ones are in their own order.
+    /// Memory order of the dimensions, outermost first, stable for equal numbers.
     order: [u8; MAX_RANK],
-    /// Elements left out after each dimension, in its own unit.
+    /// Gap after each dimension, in multiples of its stride.
     gaps: [usize; MAX_RANK],
-    /// Dimensions that are repeated by a stride of 0.
+    /// Dimensions of stride 0.
     repeats: [bool; MAX_RANK],
-    /// Bytes that a tensor is said to have beyond those that it needs.
+    /// Declared bytes of a tensor beyond the required ones.
     pub slack: Option<u64>,
 }
 
@@ -134,7 +133,7 @@ impl LayoutGenes {
         self.strides(shape, true)
     }
 
-    /// Strides of an output, which reach no element twice; `None` for a packed one.
+    /// Strides of an output, without overlap; `None` for a packed one.
     pub fn output(&self, shape: &[usize]) -> Option<Vec<usize>> {
         self.strides(shape, false)
     }
@@ -156,7 +155,7 @@ impl LayoutGenes {
             next *= 1 + self.gaps[dim];
             strides[dim] = match self.repeats[dim] {
                 true if may_repeat => 0,
-                // A dimension of one index goes nowhere, whatever its stride.
+                // The stride of a dimension of size 1 is irrelevant.
                 true if shape[dim] == 1 => self.gaps[dim],
                 _ => next,
             };
@@ -185,8 +184,9 @@ fn layout() -> impl Strategy<Value = LayoutGenes> {
         })
 }
 
-/// Any of the sixteen, with parameters of its own: of any sign, but for a threshold below 0, by which
-/// a number would be on both sides, and divisors of 0.
+/// Any of the sixteen activations, with random parameters of any sign.
+///
+/// Thresholds are not negative, which would make branches overlap. Divisors are not 0.
 fn activation() -> impl Strategy<Value = FusedActivation> {
     let parameter = || (-16i8..=16).prop_map(|eighths| f32::from(eighths) / 8.0);
     (0usize..16, parameter(), parameter()).prop_map(|(which, alpha, beta)| {
@@ -221,7 +221,7 @@ fn activation() -> impl Strategy<Value = FusedActivation> {
     })
 }
 
-/// The dtype of a tensor: nearly always one that the device has.
+/// Dtype of a tensor, nearly always one that the device supports.
 fn dtype(on_device: &[DType]) -> impl Strategy<Value = DType> {
     prop_oneof![
         30 => prop::sample::select(on_device.to_vec()),
@@ -229,11 +229,10 @@ fn dtype(on_device: &[DType]) -> impl Strategy<Value = DType> {
     ]
 }
 
-/// Random genes for a device that has these dtypes.
+/// Random genes for a device with these dtypes.
 pub fn genes(operators: usize, on_device: &[DType]) -> impl Strategy<Value = Genes> {
     let axis = prop::option::of(0u8..8);
-    // Where there is no variance, little is known of what a small epsilon leaves, and nothing without
-    // one.
+    // Without variance, a small epsilon gives loose bounds, and epsilon 0 none.
     let epsilon = prop_oneof![
         16 => prop::sample::select(vec![1e-5f32, 1e-3, 0.1]),
         2 => Just(1e-12f32),
@@ -252,7 +251,7 @@ pub fn genes(operators: usize, on_device: &[DType]) -> impl Strategy<Value = Gen
     let choices = (
         [(); 4].map(|()| any::<bool>()),
         [(); 5].map(|()| any::<bool>()),
-        // Parameters and statistics mostly have the input's.
+        // Parameters and statistics mostly have the dtype of the input.
         (
             d(),
             prop::option::weighted(0.3, d()),
@@ -294,14 +293,14 @@ pub fn genes(operators: usize, on_device: &[DType]) -> impl Strategy<Value = Gen
 }
 
 impl Genes {
-    /// The dimensions of a rank that are reduced, in any order.
+    /// Reduced dimensions for a rank, in any order.
     pub fn axes(&self, rank: usize) -> Vec<usize> {
         let mut axes: Vec<usize> = (0..rank).filter(|&dim| self.axes[dim].is_some()).collect();
         axes.sort_by_key(|&dim| self.axes[dim]);
         axes
     }
 
-    /// The shape with 1 for the dimensions that the input at a position is repeated along.
+    /// The shape with 1 for the dimensions along which the input at a position broadcasts.
     pub fn broadcast(&self, position: usize, shape: &[usize]) -> Vec<usize> {
         let sizes = shape.iter().enumerate();
         sizes
@@ -315,8 +314,7 @@ impl Genes {
             .collect()
     }
 
-    /// The same, without some of the leading dimensions: any number of them, so that a scalar may be
-    /// left.
+    /// Like [`Genes::broadcast`], but without some leading dimensions, down to a scalar.
     pub fn broadcast_any_rank(&self, position: usize, shape: &[usize]) -> Vec<usize> {
         let missing = self.missing[position].min(shape.len());
         self.broadcast(position, shape).split_off(missing)

@@ -1,14 +1,15 @@
-//! Random operators of DirectML and ONNX against their formulas in f64: operator, rank, sizes, axes,
-//! strides, broadcasting, dtypes, activation, optional tensors and numbers, all at once.
+//! Random operators of DirectML and ONNX against their formulas in f64.
 //!
-//! Each is lowered and run as the models of `cubenorm-models` are, by the executor of every device of
-//! the build, Flex included. Outputs are compared element by element with what the specifications'
-//! formulas allow for the rounding of each operation, see [`cubenorm_tests::estimate`], and gaps
-//! between elements with what was there before.
+//! Operator, rank, sizes, axes, strides, broadcasting, dtypes, activation, optional tensors and
+//! values vary all at once.
 //!
-//! `CUBENORM_PROPERTY_CASES` sets how many run on each device. The seed of a run is printed;
-//! `PROPTEST_RNG_SEED` repeats it. A failure is shrunk, printed with its description, and kept in
-//! `proptest-regressions/operators.txt`, from where it runs first the next time.
+//! Each operator is lowered and run by the executor of every device of the build, as models in
+//! `cubenorm-models` are. Each element must be within the rounding bounds of the formulas, see
+//! [`cubenorm_tests::estimate`]. Gaps between elements must be unchanged.
+//!
+//! `CUBENORM_PROPERTY_CASES` sets the number of cases per device. Each run prints its seed, and
+//! `PROPTEST_RNG_SEED` repeats it. A failure is shrunk, printed, and saved in
+//! `proptest-regressions/operators.txt`, which later runs try first.
 
 mod check;
 mod description;
@@ -31,14 +32,14 @@ use genes::genes;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, FileFailurePersistence, RngSeed, TestRunner};
 
-/// On each device: 2,000 and more on the devices of a run of continuous integration together.
+/// Default cases per device. CI runs more than 2,000 over all its devices.
 const CASES: u32 = 700;
 
 /// Names of the devices to run on.
 fn devices() -> Vec<&'static str> {
     let compiled = run::compiled().into_iter();
     let mut names: Vec<_> = compiled.filter(|name| is_selected(name)).collect();
-    // One runtime under several names: the compiler behind it is the last one's.
+    // One runtime under several names, which all use the same compiler.
     let other = ["vulkan", "webgpu", "metal"];
     if names.iter().any(|name| other.contains(name)) {
         names.retain(|&name| name != "wgpu");
@@ -51,7 +52,7 @@ fn devices() -> Vec<&'static str> {
     names
 }
 
-/// The dtypes that a device normalizes, f32 first.
+/// Supported dtypes of a device, f32 first.
 fn dtypes(device: &dyn Executor) -> Vec<DType> {
     let lacks = |dtype: DType| {
         let description = Description::Onnx {
@@ -100,13 +101,13 @@ fn case(on_device: &[DType]) -> impl Strategy<Value = Case> {
     )
 }
 
-/// What came of the cases of a device.
+/// Outcomes of the cases of a device.
 #[derive(Debug, Default)]
 struct Tally {
     ran: BTreeMap<&'static str, u32>,
     skipped: BTreeMap<String, u32>,
     elements: usize,
-    /// Shares of elements of which little is known, added up.
+    /// Sum over cases of the fraction of loosely bounded elements.
     loose: f64,
 }
 
@@ -163,14 +164,14 @@ fn check_device(name: &str, cases: u32, seed: u64) {
     }
     assert!(
         agree * 10 >= (agree + skips) * 6,
-        "{name} ran {agree} of {} operators: expected 60 % at least",
+        "{name} ran {agree} of {} operators: expected at least 60 %",
         agree + skips
     );
-    // What bounds say little about proves little.
+    // Loosely bounded elements prove little.
     let loose = 100.0 * loose / f64::from(agree.max(1));
     assert!(
         loose <= 5.0,
-        "little is known of {loose:.1} % of the elements of an operator: expected 5 % at most"
+        "{loose:.1} % of the elements have loose bounds: expected at most 5 %"
     );
     if cases >= CASES {
         let operators = directml::COUNT + onnx::COUNT;

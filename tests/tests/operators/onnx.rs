@@ -1,4 +1,4 @@
-//! ONNX's operators from genes.
+//! ONNX operators built from genes.
 
 use cubenorm_core::{DType, Layout, MAX_RANK, TensorDesc};
 use cubenorm_operators::onnx::{
@@ -11,10 +11,10 @@ use cubenorm_operators::onnx::{
 use super::description::Description;
 use super::genes::Genes;
 
-/// How many operators there are.
+/// Number of operators.
 pub const COUNT: usize = 10;
 
-/// An operator with its inputs by position and which of its outputs are wanted.
+/// An operator, its inputs by position, and flags of its requested outputs.
 type Node = (Operator, Vec<Option<TensorDesc>>, Vec<bool>);
 
 /// `TensorProto.DataType`
@@ -33,7 +33,7 @@ impl Genes {
         Some(TensorDesc::new(layout, dtype))
     }
 
-    /// An axis of a rank, counted from the first or from the last.
+    /// An axis for a rank, counted from the front or from the back.
     fn axis(&self, rank: usize) -> (usize, i64) {
         let axis = self.numbers[0] % rank;
         (axis, self.signed(axis, rank))
@@ -44,7 +44,7 @@ impl Genes {
         axis as i64 - from_last
     }
 
-    /// The ONNX operator that they mean, the operator's number counted from 0.
+    /// Builds the ONNX operator with this number, counted from 0.
     pub fn onnx(&self, number: usize) -> Description {
         let (operator, inputs, mut wanted) = match number {
             0 => self.layer_normalization(),
@@ -58,7 +58,7 @@ impl Genes {
             8 => self.skip_layer_normalization(),
             _ => self.skip_simplified_layer_normalization(),
         };
-        // Statistics of no elements are refused; of no rows they are not.
+        // Statistics over no elements are refused, unlike statistics of no rows.
         let lowers = |wanted: &[bool]| operator.lower(&inputs, wanted).is_ok();
         let is_empty = inputs[0].as_ref().is_some_and(|x| x.shape().contains(&0));
         if is_empty && !lowers(&wanted) {
@@ -91,7 +91,7 @@ impl Genes {
         (Operator::LayerNormalization(operator), inputs, wanted)
     }
 
-    /// Inputs and axis of the RMS normalizations, whose scales have dtypes of their own.
+    /// Inputs and axis of the RMS normalizations, whose scales have their own dtype.
     fn rms(&self) -> (Vec<Option<TensorDesc>>, i64) {
         let shape = &self.sizes.shape_or_empty(1..=MAX_RANK);
         let scale = self.given_input(1, &self.broadcast_any_rank(1, shape), self.dtypes[1]);
@@ -159,7 +159,7 @@ impl Genes {
 
     fn group_normalization(&self) -> Node {
         let mut shape = self.sizes.shape_or_empty(2..=MAX_RANK);
-        // As many groups as the genes say and the number of channels allows, no channels made up.
+        // Groups from the genes, at most one per channel. Remaining channels are dropped.
         let groups = (1 + self.numbers[0]).min(shape[1].max(1));
         shape[1] -= shape[1] % groups;
         let version = match self.flags[0] {
@@ -172,7 +172,7 @@ impl Genes {
         };
         let dtype = self.dtypes[0];
         let x = match shape.len() {
-            // The groups take a dimension: of 8, the last two must be even.
+            // Groups add a dimension. At rank 8, the last two dimensions must merge into one.
             MAX_RANK => Some(TensorDesc::new(Layout::contiguous(shape), dtype)),
             _ => self.given_input(0, &shape, dtype),
         };
@@ -231,7 +231,7 @@ impl Genes {
         (operator, inputs, wanted)
     }
 
-    /// Input, skip and gamma, and what else there is of the shape of gamma.
+    /// Input, skip and gamma, and `further` optional inputs of gamma's shape.
     fn skip(&self, further: usize) -> Vec<Option<TensorDesc>> {
         let shape = &self.sizes.shape_or_empty(2..=3);
         let dtype = self.dtypes[0];

@@ -20,7 +20,7 @@ const FOUND: &str = "86";
 const TESTS: [&str; 3] = [
     "kernels::strategies::every_strategy",
     "gradients::every_strategy",
-    "gradients::cubes_that_share_short_rows",
+    "gradients::clusters_on_short_rows",
 ];
 
 /// Runs the tool of this name: `memcheck` or `racecheck`.
