@@ -1,4 +1,4 @@
-//! The comparison with stored results.
+//! Comparison with stored results.
 
 use anyhow::{Result, ensure};
 use burn::tensor::Tensor;
@@ -9,26 +9,25 @@ use crate::picture::read_values;
 use crate::weights::Weights;
 use cubenorm_example_common::Norms;
 
-/// How far the output of the small check may be off. Correct float32 stays below 0.001, and
-/// convolutions that round to TF32 or float16 come to about 0.3.
+/// Largest error of the small check's output. f32 is below 0.001, while convolutions in TF32 or f16
+/// are off by about 0.3.
 pub const TOLERANCE: f32 = 0.01;
 
-/// How many 8-bit levels a picture may be off, anywhere.
+/// Largest difference of any value of a picture, in 8-bit levels.
 pub const LEVEL_TOLERANCE: u8 = 1;
 
-/// How far one tensor of the small check is off.
+/// Error of one tensor of the small check.
 #[derive(Debug, Clone, Copy)]
 pub struct Deviation {
-    /// The layer that the tensor comes out of.
+    /// Layer with this output.
     pub layer: &'static str,
-    /// The largest absolute difference; NaN if there is a NaN.
+    /// Largest absolute difference; NaN if there is a NaN.
     pub largest: f32,
 }
 
-/// Runs the 64x64 picture that comes with the weights.
+/// Runs the 64x64 picture that is part of the weights.
 ///
-/// Returns the deviations of three layers inside of the network, which tell where it went wrong,
-/// and the output's.
+/// Returns the deviations of three inner layers, which help to locate an error, and of the output.
 pub fn check64(network: &Candy, weights: &Weights, norms: Norms) -> Result<Vec<Deviation>> {
     let input = weights.tensor("check64_input", [1, 3, 64, 64])?;
     let mut observed = Vec::new();
@@ -48,14 +47,14 @@ pub fn check64(network: &Candy, weights: &Weights, norms: Norms) -> Result<Vec<D
         .collect()
 }
 
-/// How two pictures differ.
+/// Difference of two pictures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LevelDifference {
-    /// How many of the 8-bit values differ.
+    /// Number of 8-bit values that differ.
     pub count: usize,
-    /// How many there are.
+    /// Number of 8-bit values.
     pub total: usize,
-    /// The largest difference, in levels.
+    /// Largest difference in levels.
     pub largest: u8,
 }
 
@@ -63,11 +62,11 @@ pub struct LevelDifference {
 ///
 /// # Errors
 ///
-/// When they are not of the same size.
+/// If their sizes differ.
 pub fn compare(picture: &RgbImage, expected: &RgbImage) -> Result<LevelDifference> {
     ensure!(
         picture.dimensions() == expected.dimensions(),
-        "the picture's size is {:?}, and the expected one's {:?}",
+        "the picture has the size {:?}, expected {:?}",
         picture.dimensions(),
         expected.dimensions()
     );
@@ -87,7 +86,7 @@ fn largest_difference(a: &[f32], b: &[f32]) -> f32 {
         .zip(b)
         .map(|(a, b)| (a - b).abs())
         .fold(0.0, |largest, difference| {
-            // `f32::max` would drop a NaN, and with it the one difference that must be seen.
+            // `f32::max` would ignore a NaN.
             if difference.is_nan() || difference > largest {
                 difference
             } else {
@@ -113,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nan_is_not_overlooked() {
+    fn nan_counts_as_a_difference() {
         assert!(largest_difference(&[f32::NAN, 1.0], &[0.0, 5.0]).is_nan());
         assert_eq!(largest_difference(&[1.0, 2.0], &[1.5, 2.0]), 0.5);
     }

@@ -1,11 +1,11 @@
 //! Style transfer in Burn: the fast-neural-style network "candy", whose 15 instance normalizations
-//! run either through plain Burn operations or through cubenorm's fused kernels.
+//! run as plain Burn operations or as cubenorm's fused kernels.
 //!
-//! - [`norms`]: the two ways to normalize, the only place where they differ
+//! - [`norms`]: both implementations of the norms
 //! - [`network`]: the layers
-//! - [`weights`] and [`npy`]: what fills them
-//! - [`picture`]: pixels to tensors and back
-//! - [`check`]: the comparison with stored results
+//! - [`weights`] and [`npy`]: reading of the weights
+//! - [`picture`]: conversion between pictures and tensors
+//! - [`check`]: comparison with stored results
 
 pub mod check;
 pub mod network;

@@ -1,4 +1,4 @@
-//! Paints a picture in the style of the network.
+//! Applies the network's style to a picture.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -17,33 +17,32 @@ use cubenorm_example_common::{Norms, exit, open};
 #[derive(Debug, Parser)]
 #[command(name = "candy", version)]
 struct Arguments {
-    /// The folder with the weights
+    /// Folder with the weights
     #[arg(long, value_name = "DIR")]
     weights: PathBuf,
 
-    /// The picture to paint; its sides have to be multiples of 4 and larger than 40
+    /// Input picture; its sides must be multiples of 4 and larger than 40
     #[arg(long, value_name = "PNG", required_unless_present = "check")]
     input: Option<PathBuf>,
 
-    /// Where to write the painted picture
+    /// File of the output picture
     #[arg(long, value_name = "PNG", requires = "input")]
     output: Option<PathBuf>,
 
-    /// A picture to compare the painted one with; exit with an error if they are more than one
-    /// level apart
+    /// Expected picture; exit with an error if the output differs by more than one level
     #[arg(long, value_name = "PNG", requires = "input")]
     expected: Option<PathBuf>,
 
-    /// Run the 64x64 check that comes with the weights; exit with an error if it fails
+    /// Run the 64x64 check of the weights; exit with an error if it fails
     #[arg(long)]
     check: bool,
 
-    /// What runs the normalizations
+    /// Implementation of the norms
     #[arg(long, value_enum, default_value_t = Norms::Cubenorm)]
     norms: Norms,
 
-    /// The device to run on: cuda, rocm, metal, vulkan, wgpu, webgpu, cpu or flex, as far as they
-    /// are compiled in [default: BURN_DEVICE, or the first of them]
+    /// The device: cuda, rocm, metal, vulkan, wgpu, webgpu, cpu or flex, if compiled in [default:
+    /// BURN_DEVICE, or the first one compiled in]
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
 }
@@ -81,12 +80,12 @@ fn check(network: &Candy, weights: &Weights, norms: Norms) -> Result<()> {
     Ok(())
 }
 
-/// Paints the picture, if there is one.
+/// Runs the network on the input picture, if there is one.
 fn paint(network: &Candy, arguments: &Arguments, device: &Device) -> Result<()> {
     let Some(input) = &arguments.input else {
         return Ok(());
     };
-    // Read first: a picture that is not there should not cost a pass through the network.
+    // Read first, so that a missing file fails before the forward pass.
     let expected = arguments
         .expected
         .as_deref()

@@ -13,17 +13,17 @@ use cubenorm_example_common::Norms;
 use crate::norms::ChannelNorm;
 use crate::weights::Weights;
 
-/// Rows and columns that are reflected onto each side first. Each residual block takes two off
-/// every side, at a quarter of the size: five of them give the picture its size back.
+/// Reflection padding of each side. Five residual blocks crop 2 positions per side at a quarter of
+/// the resolution, which removes it again.
 pub const PADDING: usize = 40;
 
-/// Sides have to be multiples of this: the picture is halved twice, and doubled twice.
+/// Sides must be multiples of this, since the resolution is halved twice and doubled twice.
 pub const GRANULARITY: usize = 4;
 
-/// Added to the channels of a picture: minus the usual means, in the order of the original network.
+/// Offset of each channel: minus the usual means, in the order of the original network.
 const MEAN_SHIFT: [f32; 3] = [-103.939, -116.779, -123.68];
 
-/// How far the output reaches to both sides of zero, before its final shift.
+/// Largest magnitude of the output before its final shift.
 const OUTPUT_REACH: f32 = 150.0;
 
 /// The style-transfer network.
@@ -31,10 +31,10 @@ const OUTPUT_REACH: f32 = 150.0;
 pub struct Candy {
     /// `[1, 3, 1, 1]`.
     mean_shift: Tensor<4>,
-    /// Layers 0 to 2: to full, half and a quarter of the size.
+    /// Layers 0 to 2, with outputs of full, half and quarter resolution.
     down: [Layer; 3],
     blocks: [ResidualBlock; 5],
-    /// Layers 13 and 14: to half of the size and all of it.
+    /// Layers 13 and 14, with outputs of half and full resolution.
     up: [Layer; 2],
     /// Convolution 15, back to three channels.
     last: Convolution,
@@ -49,7 +49,7 @@ impl Candy {
     ///
     /// # Errors
     ///
-    /// When a file of weights is missing or damaged.
+    /// If a file of weights is missing or invalid.
     pub fn load(weights: &Weights, device: &Device) -> Result<Self> {
         let plain = |index, channels, kernel, stride, padding| {
             let conv = Convolution::plain(weights, index, channels, kernel, stride, padding)?;
@@ -84,7 +84,7 @@ impl Candy {
         })
     }
 
-    /// Paints the picture in the network's style. The values of the result are not clamped.
+    /// Applies the style to a picture. The output is not clamped.
     ///
     /// # Shapes
     ///
@@ -94,8 +94,8 @@ impl Candy {
         self.forward_observed(picture, norms, |_, _| ())
     }
 
-    /// [`forward`](Self::forward), showing `observe` what comes out of some layers: `norm2`, `add4`
-    /// and `norm14`.
+    /// Like [`forward`](Self::forward), but passes the outputs of the layers `norm2`, `add4` and
+    /// `norm14` to `observe`.
     pub fn forward_observed(
         &self,
         picture: Tensor<4>,
@@ -111,9 +111,9 @@ impl Candy {
             .fold(padded, |input, layer| layer.forward(input, norms));
         observe("norm2", &small);
 
-        // What a block adds to its result is its input, with one exception. The fourth block adds
-        // what the third had normalized, before the third's own addition. That looks like a slip
-        // of the original, but the network was published so.
+        // A block adds its input to its result. The exception is the fourth block, which adds the
+        // third block's result before the third addition. This looks like a mistake of the
+        // original, but the weights were published for it.
         let mut sum = small;
         let mut normalized = sum.clone();
         for (index, block) in self.blocks.iter().enumerate() {
@@ -154,18 +154,17 @@ impl Layer {
     }
 }
 
-/// Two layers without padding, of which only the first has a ReLU. The addition that makes them a
-/// residual block is the network's.
+/// Two layers without padding. Only the first has a ReLU. The network does the residual addition.
 #[derive(Debug, Clone)]
 struct ResidualBlock([Layer; 2]);
 
 impl ResidualBlock {
     const CHANNELS: usize = 64;
 
-    /// How many rows and columns a block takes off each side.
+    /// Rows and columns that a block crops from each side.
     const MARGIN: usize = 2;
 
-    /// Loads layer `index` and the one after it.
+    /// Loads layer `index` and the next one.
     fn load(weights: &Weights, index: usize) -> Result<Self> {
         let layer = |index, relu| {
             let channels = [Self::CHANNELS; 2];
@@ -220,8 +219,8 @@ impl Convolution {
 
     /// A transposed convolution that doubles the size.
     ///
-    /// The original computes two rows and columns more and cuts off the first and the last of them;
-    /// a padding and an output padding of one leave just those out.
+    /// The original computes two more rows and columns, and crops the first and the last. Padding
+    /// and output padding of one have the same effect.
     fn up(weights: &Weights, index: usize, [from, to]: [usize; 2]) -> Result<Self> {
         let (filter, bias) = weights.convolution(index, [from, to, 3, 3], to)?;
         let options = ConvTransposeOptions::new([2; 2], [1; 2], [1; 2], [1; 2], 1);
@@ -232,7 +231,7 @@ impl Convolution {
         })
     }
 
-    /// The number of channels of the output.
+    /// Number of output channels.
     fn channels(&self) -> usize {
         let [channels] = self.bias.dims();
         channels
@@ -248,7 +247,7 @@ impl Convolution {
     }
 }
 
-/// Cuts `margin` rows and columns off each side.
+/// Crops `margin` rows and columns from each side.
 ///
 /// # Shapes
 ///

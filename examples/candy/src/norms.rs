@@ -1,17 +1,17 @@
-//! The two ways to normalize.
+//! Both implementations of the norms.
 
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 use cubenorm::{Activation, MeanVarianceOptions};
 use cubenorm_example_common::Norms;
 
-/// Statistics are taken over everything but the channels.
+/// Statistics are reduced over all axes but the channels.
 const AXES: [usize; 3] = [0, 2, 3];
 
-/// The float32 nearest to 1e-5, which the reference adds to the variance.
+/// The f32 nearest to 1e-5, as in the reference.
 const EPSILON: f64 = 1e-5_f32 as f64;
 
-/// Mean-variance normalization of every channel, with a scale and a bias, and perhaps a ReLU.
+/// Mean-variance normalization per channel, with a scale, a bias and an optional ReLU.
 #[derive(Debug, Clone)]
 pub struct ChannelNorm {
     /// `[1, channels, 1, 1]`.
@@ -22,7 +22,7 @@ pub struct ChannelNorm {
 }
 
 impl ChannelNorm {
-    /// A norm that ends in a ReLU if `relu` says so.
+    /// A norm, followed by a ReLU if `relu` is true.
     ///
     /// # Shapes
     ///
@@ -35,7 +35,7 @@ impl ChannelNorm {
         }
     }
 
-    /// Normalizes every channel of `input`.
+    /// Normalizes each channel of `input`.
     ///
     /// # Shapes
     ///

@@ -1,7 +1,7 @@
-//! Reads NumPy's `.npy` files, as far as the weights need it: little-endian float32 in C order.
+//! Reads NumPy's `.npy` files of little-endian f32 in C order, the format of the weights.
 //!
-//! The headers of the published weights are valid but unusual: no blanks after the colons, and a
-//! comma after the last number of every shape. The common readers reject them.
+//! The headers of the published weights are valid but unusual: no spaces after colons, and a
+//! trailing comma in every shape. Common readers reject them.
 
 use std::fs;
 use std::path::Path;
@@ -10,16 +10,16 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// An array of float32 in row-major order.
+/// A row-major array of f32.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Array {
-    /// The size of each dimension.
+    /// Size of each dimension.
     pub shape: Vec<usize>,
-    /// The elements.
+    /// Elements.
     pub values: Vec<f32>,
 }
 
-/// Reads the array of a file.
+/// Reads an array from a file.
 pub fn read(path: &Path) -> Result<Array> {
     let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     parse(&bytes).with_context(|| format!("cannot use {}", path.display()))
@@ -38,7 +38,7 @@ pub fn parse(bytes: &[u8]) -> Result<Array> {
         .with_context(|| format!("the shape {shape:?} is too large"))?;
     ensure!(
         data.len() == count,
-        "the shape {shape:?} needs {count} bytes of data, and there are {}",
+        "the shape {shape:?} needs {count} bytes of data, but the file has {}",
         data.len()
     );
     let values = data
@@ -50,27 +50,29 @@ pub fn parse(bytes: &[u8]) -> Result<Array> {
     Ok(Array { shape, values })
 }
 
-/// The header's text and the data that follows it.
+/// Splits a file into the text of the header and the data.
 fn split_header(bytes: &[u8]) -> Result<(&str, &[u8])> {
     let rest = bytes.strip_prefix(MAGIC).context("not an npy file")?;
-    // Version 1 has a length of two bytes, the later ones of four.
+    // The length has two bytes in version 1, and four later.
     let (length, rest) = match rest {
         [1, _minor, low, high, rest @ ..] => (u16::from_le_bytes([*low, *high]).into(), rest),
         [2 | 3, _minor, a, b, c, d, rest @ ..] => (u32::from_le_bytes([*a, *b, *c, *d]), rest),
-        _ => bail!("not a version of npy that is known"),
+        _ => bail!("unknown version of npy"),
     };
     let (header, data) = rest
         .split_at_checked(usize::try_from(length)?)
-        .context("the file ends inside of its header")?;
+        .context("the file ends within its header")?;
     Ok((std::str::from_utf8(header)?, data))
 }
 
-/// The shape from a header such as `{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }`.
+/// Parses the shape in a header.
+///
+/// Example: `{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }`.
 fn parse_header(header: &str) -> Result<Vec<usize>> {
     let descr = field(header, "descr")?;
     ensure!(
         descr.starts_with("'<f4'") || descr.starts_with("\"<f4\""),
-        "the elements are not little-endian float32"
+        "the elements are not little-endian f32"
     );
     ensure!(
         field(header, "fortran_order")?.starts_with("False"),
@@ -83,13 +85,13 @@ fn parse_header(header: &str) -> Result<Vec<usize>> {
     shape
         .split(',')
         .map(str::trim)
-        // After the last comma, and in the shape of a scalar, there is nothing.
+        // A trailing comma, or the shape of a scalar, gives an empty part.
         .filter(|size| !size.is_empty())
-        .map(|size| size.parse().with_context(|| format!("{size:?} is no size")))
+        .map(|size| size.parse().with_context(|| format!("{size:?} is not a size")))
         .collect()
 }
 
-/// What follows the field's name and its colon.
+/// Text after the name of a field and its colon.
 fn field<'a>(header: &'a str, name: &str) -> Result<&'a str> {
     ["'", "\""]
         .iter()
@@ -103,7 +105,7 @@ fn field<'a>(header: &'a str, name: &str) -> Result<&'a str> {
 mod tests {
     use super::*;
 
-    /// A file of version 1 with this header and these elements.
+    /// Builds a file of version 1.
     fn file(header: &str, values: &[f32]) -> Vec<u8> {
         let length = u16::try_from(header.len()).unwrap();
         let mut bytes = [MAGIC, &[1, 0], &length.to_le_bytes(), header.as_bytes()].concat();
@@ -120,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_without_blanks_and_with_a_last_comma_is_read() {
+    fn header_with_trailing_comma_and_no_spaces_is_read() {
         let header = "{'descr':'<f4', 'fortran_order':False, 'shape':(2,1,1,), }\n";
         let array = parse(&file(header, &[-0.5, 7.0])).unwrap();
         assert_eq!(array.shape, [2, 1, 1]);
@@ -128,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scalar_and_a_vector_are_read() {
+    fn scalars_and_vectors_are_read() {
         let scalar = "{'descr': '<f4', 'fortran_order': False, 'shape': (), }";
         assert!(parse(&file(scalar, &[3.0])).unwrap().shape.is_empty());
         let vector = "{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }";
@@ -145,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_supported_is_an_error() {
+    fn unsupported_files_are_errors() {
         let wrong = [
             "{'descr': '<f8', 'fortran_order': False, 'shape': (1,), }",
             "{'descr': '<f4', 'fortran_order': True, 'shape': (1,), }",

@@ -1,4 +1,4 @@
-//! Pictures: 8-bit pixels in a file, float32 tensors in the network.
+//! Conversion between pictures of 8-bit pixels and f32 tensors.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ pub fn write(picture: &RgbImage, path: &Path) -> Result<()> {
         .with_context(|| format!("cannot write the picture {}", path.display()))
 }
 
-/// A picture as the network takes it.
+/// Converts a picture to the network's input.
 ///
 /// # Shapes
 ///
@@ -31,22 +31,22 @@ pub fn write(picture: &RgbImage, path: &Path) -> Result<()> {
 ///
 /// # Errors
 ///
-/// When the network cannot take a picture of this size.
+/// If the network cannot process a picture of this size.
 pub fn to_tensor(picture: &RgbImage, device: &Device) -> Result<Tensor<4>> {
     let size = [picture.height() as usize, picture.width() as usize];
     let [height, width] = size;
     ensure!(
         size.iter()
             .all(|side| side % GRANULARITY == 0 && *side > PADDING),
-        "the picture is {width} wide and {height} high; both have to be multiples of \
-         {GRANULARITY} and larger than {PADDING}"
+        "the picture is {width} wide and {height} high: expected multiples of {GRANULARITY} \
+         larger than {PADDING}"
     );
     let pixels: Vec<f32> = picture.as_raw().iter().copied().map(f32::from).collect();
     let data = TensorData::new(pixels, [1, height, width, 3]);
     Ok(Tensor::<4>::from_data(data, device).permute([0, 3, 1, 2]))
 }
 
-/// The network's output as a picture: rounded to the nearest level, and clamped.
+/// Converts the network's output to a picture, rounded to the nearest level and clamped.
 ///
 /// # Shapes
 ///
@@ -71,7 +71,7 @@ pub fn read_values<const D: usize>(tensor: Tensor<D>) -> Result<Vec<f32>> {
 
 /// The nearest 8-bit level, ties to even.
 fn to_level(value: f32) -> u8 {
-    // The cast clamps what is out of range.
+    // The cast saturates.
     value.round_ties_even() as u8
 }
 

@@ -1,4 +1,4 @@
-//! The folder of weights, read as tensors.
+//! Weights of the network, read as tensors.
 
 use std::path::{Path, PathBuf};
 
@@ -15,15 +15,15 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// The weights in `folder`, to be put on `device`.
+    /// The weights in `folder`, for tensors on `device`.
     ///
     /// # Errors
     ///
-    /// When there is no such folder.
+    /// If there is no such folder.
     pub fn open(folder: &Path, device: &Device) -> Result<Self> {
         ensure!(
             folder.is_dir(),
-            "there is no folder {} with the weights",
+            "there is no folder of weights {}",
             folder.display()
         );
         Ok(Self {
@@ -36,13 +36,13 @@ impl Weights {
     ///
     /// # Errors
     ///
-    /// When there is no such file, or its array does not have the shape `shape`.
+    /// If there is no such file, or its array has another shape.
     pub fn tensor<const D: usize>(&self, name: &str, shape: [usize; D]) -> Result<Tensor<D>> {
         let path = self.folder.join(format!("{name}.npy"));
         let array = npy::read(&path)?;
         ensure!(
             array.shape == shape,
-            "{} is of shape {:?}, and {shape:?} is needed",
+            "{} has the shape {:?}, expected {shape:?}",
             path.display(),
             array.shape
         );
@@ -50,8 +50,7 @@ impl Weights {
         Ok(Tensor::from_data(data, &self.device))
     }
 
-    /// The filter and the bias of convolution `index`, for a filter of shape `shape` and a bias of
-    /// `channels` elements.
+    /// Filter of this shape and bias of `channels` elements of convolution `index`.
     pub fn convolution(
         &self,
         index: usize,
@@ -64,7 +63,7 @@ impl Weights {
         Ok((filter, bias))
     }
 
-    /// The scale and the bias of normalization `index`, both of `channels` elements.
+    /// Scale and bias of normalization `index`, with `channels` elements each.
     pub fn normalization(&self, index: usize, channels: usize) -> Result<(Tensor<1>, Tensor<1>)> {
         let scale = numbered("InstanceNormalization_scale", index);
         let bias = numbered("InstanceNormalization_B", index);
@@ -76,7 +75,7 @@ impl Weights {
     }
 }
 
-/// The name of the layer with this index; the first one has no number.
+/// Name of the layer with this index. The first one has no number.
 fn numbered(name: &str, index: usize) -> String {
     match index {
         0 => name.to_owned(),
@@ -89,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_layer_has_no_number() {
+    fn first_layer_has_no_number() {
         assert_eq!(numbered("convolution", 0), "convolution");
         assert_eq!(numbered("convolution", 12), "convolution12");
     }

@@ -3,7 +3,7 @@
 use std::env;
 use std::process::{Command, Output};
 
-/// Names the folder of the published weights, which are not part of this repository.
+/// Environment variable with the folder of the published weights.
 const WEIGHTS: &str = "CUBENORM_CANDY_WEIGHTS";
 
 fn candy(arguments: &[&str]) -> Output {
@@ -17,15 +17,15 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// On the pure-Rust backend unless `BURN_DEVICE` names another device.
+/// Runs on the pure-Rust backend unless `BURN_DEVICE` names another device.
 #[test]
 #[cfg_attr(
     not(feature = "flex"),
     ignore = "takes the pure-Rust backend: --features flex"
 )]
-fn the_small_check_passes_with_both_kinds_of_norm() {
+fn small_check_passes_with_both_norms() {
     let Ok(weights) = env::var(WEIGHTS) else {
-        eprintln!("skipped: {WEIGHTS} does not name the folder of the weights");
+        eprintln!("skipped: {WEIGHTS} does not name a folder of weights");
         return;
     };
     let device = env::var("BURN_DEVICE").unwrap_or_else(|_| "flex".to_owned());
@@ -49,7 +49,7 @@ fn the_small_check_passes_with_both_kinds_of_norm() {
 }
 
 #[test]
-fn a_missing_folder_is_an_error() {
+fn missing_folder_is_an_error() {
     let output = candy(&["--weights", "there/is/no/such/folder", "--check"]);
     assert_eq!(output.status.code(), Some(1));
     let message = stderr(&output);
@@ -57,7 +57,7 @@ fn a_missing_folder_is_an_error() {
 }
 
 #[test]
-fn nothing_to_do_is_refused() {
+fn missing_arguments_are_refused() {
     assert_eq!(candy(&["--weights", "."]).status.code(), Some(2));
     assert_eq!(
         candy(&["--weights", ".", "--check", "--output", "a.png"])

@@ -1,4 +1,4 @@
-//! The network with made-up weights: what can be tested without the published ones.
+//! Tests of the network with random weights, without the published ones.
 #![cfg(feature = "flex")]
 
 use std::fs;
@@ -32,7 +32,7 @@ fn write(folder: &Path, name: &str, shape: &[usize], centre: f32) {
     fs::write(folder.join(format!("{name}.npy")), bytes).unwrap();
 }
 
-/// Fills `folder` with weights of the shapes that the network has.
+/// Writes random weights of the network to `folder`.
 fn write_weights(folder: &Path) {
     let number = |index: usize| match index {
         0 => String::new(),
@@ -71,14 +71,14 @@ fn write_weights(folder: &Path) {
 }
 
 #[test]
-fn both_kinds_of_norm_paint_the_same_picture() {
+fn both_norms_give_the_same_picture() {
     let folder = tempfile::tempdir().unwrap();
     write_weights(folder.path());
     let device = Device::flex();
     let weights = Weights::open(folder.path(), &device).unwrap();
     let network = Candy::load(&weights, &device).unwrap();
 
-    // Not square, so that no mix-up of height and width goes unseen.
+    // Not square, to detect swapped height and width.
     let picture = Tensor::<4>::random(
         [1, 3, 44, 60],
         burn::tensor::Distribution::Uniform(0.0, 255.0),
@@ -92,7 +92,7 @@ fn both_kinds_of_norm_paint_the_same_picture() {
 }
 
 #[test]
-fn a_missing_weight_is_named() {
+fn missing_weight_is_named() {
     let folder = tempfile::tempdir().unwrap();
     write_weights(folder.path());
     fs::remove_file(folder.path().join("convolution7_B.npy")).unwrap();
@@ -103,7 +103,7 @@ fn a_missing_weight_is_named() {
 }
 
 #[test]
-fn a_weight_of_the_wrong_shape_is_an_error() {
+fn weight_of_another_shape_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     write_weights(folder.path());
     write(folder.path(), "convolution3_W", &[64, 64, 1, 1], 0.0);

@@ -5,26 +5,27 @@ use std::{fmt, panic};
 use anyhow::{Context, Result, anyhow, bail};
 use burn::tensor::{Device, Tensor};
 
-/// The names that [`open`] understands, in the order in which Burn itself prefers them.
+/// Device names of [`open`], in Burn's order of preference.
 pub const DEVICES: [&str; 8] = [
     "cuda", "metal", "rocm", "vulkan", "webgpu", "wgpu", "cpu", "flex",
 ];
 
-/// A device that has started.
+/// A started device.
 #[derive(Debug, Clone)]
 pub struct OpenDevice {
-    /// The device, to create tensors on.
+    /// Burn's device.
     pub device: Device,
-    /// The name it is chosen by, one of [`DEVICES`].
+    /// Name of the device, one of [`DEVICES`].
     pub name: String,
 }
 
-/// Starts the device called `name`; without a name, the one that `BURN_DEVICE` names or, failing
-/// that, the first that is compiled in.
+/// Starts the device called `name`.
+///
+/// The default is the device in `BURN_DEVICE`, or else the first one compiled in.
 ///
 /// # Errors
 ///
-/// When the name is unknown, when its runtime is not compiled in, or when the device does not start.
+/// If the name is unknown, its runtime is not compiled in, or the device does not start.
 pub fn open(name: Option<&str>) -> Result<OpenDevice> {
     let name = name
         .map(str::to_owned)
@@ -48,7 +49,7 @@ pub fn open(name: Option<&str>) -> Result<OpenDevice> {
     Ok(OpenDevice { device, name })
 }
 
-/// The names of the devices whose runtimes are compiled in, in the order of [`DEVICES`].
+/// Names of the compiled-in devices, in the order of [`DEVICES`].
 pub fn compiled() -> Vec<&'static str> {
     DEVICES
         .into_iter()
@@ -56,7 +57,7 @@ pub fn compiled() -> Vec<&'static str> {
         .collect()
 }
 
-/// The device called `name`, not started yet, or `None` when its runtime is not compiled in.
+/// The device called `name`, not started yet. None if its runtime is not compiled in.
 fn by_name(name: &str) -> Option<Device> {
     match name {
         #[cfg(feature = "cuda")]
@@ -79,8 +80,10 @@ fn by_name(name: &str) -> Option<Device> {
     }
 }
 
-/// Runs a first operation. A runtime without a device or a driver panics at that point, which is
-/// turned into an error here: a wrong `--device` is a user's mistake and not a bug.
+/// Runs a first operation.
+///
+/// A runtime without a device or driver panics there. The panic becomes an error, since a wrong
+/// `--device` is a user's mistake and not a bug.
 fn start(device: &Device) -> Result<()> {
     let device = device.clone();
     panic::catch_unwind(move || {
@@ -91,19 +94,19 @@ fn start(device: &Device) -> Result<()> {
     .map_err(|error| anyhow!("{error:?}"))
 }
 
-/// The text that a panic was raised with.
+/// Message of a panic.
 fn panic_message(cause: &(dyn std::any::Any + Send)) -> String {
     if let Some(message) = cause.downcast_ref::<&str>() {
         (*message).to_owned()
     } else if let Some(message) = cause.downcast_ref::<String>() {
         message.clone()
     } else {
-        "it panicked".to_owned()
+        "the runtime panicked".to_owned()
     }
 }
 
 impl OpenDevice {
-    /// What the runtime calls the hardware, where it reports that.
+    /// Hardware name reported by the runtime, if any.
     fn hardware(&self) -> Option<String> {
         #[cfg(any(
             feature = "cuda",
@@ -136,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_name_lists_the_compiled_devices() {
+    fn unknown_device_lists_compiled_devices() {
         let error = open(Some("abacus")).unwrap_err().to_string();
         assert_eq!(
             error,
@@ -148,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_is_not_compiled_in_names_its_feature() {
+    fn missing_device_names_its_feature() {
         let Some(missing) = DEVICES.iter().find(|name| by_name(name).is_none()) else {
             return;
         };

@@ -1,11 +1,11 @@
-//! What the examples share.
+//! Shared code of the examples.
 //!
-//! - [`open`]: a device by name
-//! - [`Norms`]: the two kinds of norm, and [`Choice`]: what `--norms` names
-//! - [`exit`]: how a program ends
-//! - [`wheel`]: files out of packages of the Python package index
-//! - [`training`]: the same model trained with two kinds of norm, side by side
-//! - [`progress`] and [`tuning`]: what a run of many minutes owes to who waits for it
+//! - [`open`]: opens a device by name
+//! - [`Norms`]: the two implementations of norms, and [`Choice`]: the values of `--norms`
+//! - [`exit`]: exit code and error message of a program
+//! - [`wheel`]: files from packages of the Python package index
+//! - [`training`]: training of one model with both implementations, for comparison
+//! - [`progress`] and [`tuning`]: progress display, and autotuning in a separate process
 
 mod device;
 mod norms;
@@ -20,7 +20,7 @@ use std::process::ExitCode;
 pub use device::{DEVICES, OpenDevice, compiled, open};
 pub use norms::{Choice, Norms};
 
-/// How a program ends: with its error on standard error and an exit code that says so.
+/// Converts the result of a program to an exit code and prints its error to standard error.
 pub fn exit(result: anyhow::Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -31,12 +31,12 @@ pub fn exit(result: anyhow::Result<()>) -> ExitCode {
     }
 }
 
-/// The folder of this name in the workspace's `target`, where examples put what they fetch and write.
+/// Folder of this name in the workspace's `target`, for downloads and outputs of an example.
 pub fn target_folder(name: &str) -> PathBuf {
     workspace().join("target").join(name)
 }
 
-/// The root of the workspace.
+/// Root folder of the workspace.
 pub fn workspace() -> PathBuf {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
     let workspace = examples.and_then(Path::parent);

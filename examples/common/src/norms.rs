@@ -2,12 +2,12 @@ use std::fmt;
 
 use clap::ValueEnum;
 
-/// Which implementation runs a model's norms.
+/// Implementation of a model's norms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Norms {
-    /// Burn's own.
+    /// Burn's norms.
     Burn,
-    /// `cubenorm`'s fused ones.
+    /// `cubenorm`'s fused norms.
     Cubenorm,
 }
 
@@ -27,12 +27,12 @@ pub enum Choice {
     Burn,
     /// `cubenorm::nn`.
     Cubenorm,
-    /// One after the other, compared.
+    /// Both, compared.
     Both,
 }
 
 impl Choice {
-    /// The kinds it stands for.
+    /// The selected implementations.
     pub fn kinds(self) -> &'static [Norms] {
         match self {
             Self::Burn => &[Norms::Burn],

@@ -1,15 +1,15 @@
-//! What is being done, on the standard error stream.
+//! Progress display on standard error.
 
 use std::io::{IsTerminal, stderr};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Shows a spinner with the elapsed time until it is dropped; one plain line where nobody watches.
+/// Spinner with the elapsed time until it is dropped, or one plain line without a terminal.
 pub struct Progress(ProgressBar);
 
 impl Progress {
-    /// Starts showing `message`.
+    /// Shows `message`.
     pub fn start(message: impl Into<String>) -> Self {
         let message = message.into();
         if !stderr().is_terminal() {

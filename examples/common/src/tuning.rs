@@ -1,10 +1,9 @@
-//! Tunes the kernels before anything is timed, in another process.
+//! Autotunes kernels in a separate process before measurements.
 //!
-//! The first time that a kernel is needed for a shape, Burn tries out several and remembers the
-//! fastest, in memory and on disk. On CubeCL's CPU runtime that leaves its mark on the process:
-//! some of the candidates make the pool of worker threads grow beyond the cores, it never shrinks
-//! again, and from then on every kernel is several times slower. Which is why the process that
-//! measures is not the one that tunes.
+//! On the first use of a kernel for a shape, Burn measures several candidates and caches the
+//! fastest, in memory and on disk. On CubeCL's CPU runtime some candidates grow the pool of worker
+//! threads beyond the cores. The pool never shrinks, and all later kernels of the process are
+//! several times slower. The measuring process therefore does not autotune.
 
 use std::env;
 use std::process::Command;
@@ -13,22 +12,21 @@ use anyhow::{Context, Result, ensure};
 
 use crate::progress::Progress;
 
-/// Whether the device called `name` tunes its kernels. The pure-Rust backend has none.
+/// True if the device called `name` autotunes its kernels. The pure-Rust backend does not.
 pub fn needed(name: &str) -> bool {
     name != "flex"
 }
 
-/// Runs this program once more with the same arguments and `flag`, to the end, and discards what it
-/// prints.
+/// Runs this program again with the same arguments and `flag`, and discards its output.
 ///
 /// # Errors
 ///
-/// When that process fails; the error holds what it had to say.
+/// If that process fails. The error contains its standard error.
 pub fn in_another_process(flag: &str) -> Result<()> {
     let _progress = Progress::start("Tuning kernels; a first run on a device can take minutes");
     let program = env::current_exe().context("cannot find this program")?;
     let output = Command::new(program)
-        // First, since what follows may hold a `--` that turns the rest into sentences.
+        // First, since the other arguments may contain `--`.
         .arg(flag)
         .args(env::args_os().skip(1))
         .output()

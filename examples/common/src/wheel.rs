@@ -1,4 +1,4 @@
-//! Files out of wheels, which are what the Python package index serves.
+//! Files from wheels, the packages of the Python package index.
 
 use std::fs::File;
 use std::io;
@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use anyhow::{Context, Result, bail, ensure};
 use sha2::{Digest, Sha256};
 
-/// Prints a file of a wheel, decompressed where its name ends in `.gz`.
+/// Prints a file of a wheel, decompressed if its name ends in `.gz`.
 const PRINT_FILE: &str = "\
 import gzip, sys, zipfile
 wheel, name = sys.argv[1:]
@@ -18,26 +18,26 @@ if name.endswith('.gz'):
 sys.stdout.buffer.write(content)
 ";
 
-/// A package of the index, at a version whose hash is known.
+/// A package of the index with its version and hash.
 #[derive(Debug, Clone, Copy)]
 pub struct Wheel {
-    /// The package and its version: `name==1.2.3`.
+    /// Package and version: `name==1.2.3`.
     pub package: &'static str,
-    /// The file that is downloaded.
+    /// Name of the downloaded file.
     pub file: &'static str,
-    /// That file's SHA-256.
+    /// SHA-256 of the file.
     pub sha256: &'static str,
-    /// The platform and the Python it is for, where the package has one file for each. Named
-    /// here, the same file is downloaded on every machine.
+    /// Platform and Python version, if the package has several files. With it every machine
+    /// downloads the same file.
     pub target: Option<Target>,
 }
 
-/// What a wheel runs on, in pip's words.
+/// Target of a wheel, in pip's terms.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
-    /// `manylinux2014_x86_64`, for one.
+    /// Platform, such as `manylinux2014_x86_64`.
     pub platform: &'static str,
-    /// `3.11`, for one.
+    /// Python version, such as `3.11`.
     pub python: &'static str,
 }
 
@@ -46,7 +46,7 @@ impl Wheel {
     ///
     /// # Errors
     ///
-    /// When the download fails, or when what arrived is not the file whose hash is known.
+    /// If the download fails, or the hash differs.
     pub fn download(&self, folder: &Path) -> Result<PathBuf> {
         let mut command = python();
         command
@@ -79,7 +79,7 @@ impl Wheel {
 ///
 /// # Errors
 ///
-/// When it is not an archive, or the folder cannot be written.
+/// If it is not an archive, or the folder cannot be written.
 pub fn unpack(wheel: &Path, folder: &Path) -> Result<()> {
     let mut command = python();
     command
@@ -91,11 +91,11 @@ pub fn unpack(wheel: &Path, folder: &Path) -> Result<()> {
     .map(drop)
 }
 
-/// The content of the file called `name` in a wheel, decompressed where the name ends in `.gz`.
+/// Content of the file called `name` in a wheel, decompressed if the name ends in `.gz`.
 ///
 /// # Errors
 ///
-/// When it is not an archive, or holds no such file.
+/// If it is not an archive, or has no such file.
 pub fn read_file(wheel: &Path, name: &str) -> Result<Vec<u8>> {
     let mut command = python();
     command.args(["-c", PRINT_FILE]).arg(wheel).arg(name);
@@ -103,7 +103,7 @@ pub fn read_file(wheel: &Path, name: &str) -> Result<Vec<u8>> {
     Ok(succeed(&mut command, failed)?.stdout)
 }
 
-/// Python, which the packages come by anyway.
+/// The Python interpreter, which also downloads packages.
 fn python() -> Command {
     Command::new("python3")
 }
@@ -144,7 +144,7 @@ fn verify(path: &Path, expected: &str) -> Result<()> {
     Ok(())
 }
 
-/// Feeds what is written to it into a hash.
+/// Writer that updates a hash.
 struct HashWriter<'a>(&'a mut Sha256);
 
 impl io::Write for HashWriter<'_> {
@@ -167,7 +167,7 @@ mod tests {
     const SHA256_OF_ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
     #[test]
-    fn a_file_is_verified_by_its_hash() {
+    fn files_are_verified_by_hash() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(b"abc").unwrap();
         verify(file.path(), SHA256_OF_ABC).unwrap();
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_archive_is_an_error_that_names_it() {
+    fn invalid_archive_is_named_in_the_error() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let error = read_file(file.path(), "a/b").unwrap_err().to_string();
         assert!(error.contains("cannot read a/b of "), "{error}");

@@ -1,4 +1,4 @@
-//! The digits: 1,797 pictures of 8 by 8 pixels that people wrote.
+//! The data set: 1,797 handwritten digits of 8 by 8 pixels.
 
 use std::fs;
 use std::path::Path;
@@ -8,31 +8,30 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 
 /// Height and width of a picture.
 pub const SIDE: usize = 8;
-/// How many digits there are to tell apart.
+/// Number of classes.
 pub const CLASSES: usize = 10;
 
 const PIXELS: usize = SIDE * SIDE;
-/// The darkest pixel.
+/// Value of the darkest pixel.
 const DARKEST: f32 = 16.0;
-/// Every third picture is kept for the test: enough of them that half a point of accuracy is more
-/// than a picture or two.
+/// Every third picture is test data, so that half a point of accuracy is about three pictures.
 const TEST_EVERY: usize = 3;
 
-/// Pictures to learn from, and others to test with.
+/// Training and test pictures.
 #[derive(Debug, Clone)]
 pub struct Digits {
-    /// What is learned from.
+    /// Training data.
     pub training: Vec<Picture>,
-    /// What is never learned from.
+    /// Test data.
     pub test: Vec<Picture>,
 }
 
-/// A digit that someone wrote.
+/// A handwritten digit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Picture {
-    /// From 0, blank, to 1, row by row.
+    /// Pixels from 0 (blank) to 1, row-major.
     pub pixels: [f32; PIXELS],
-    /// Which digit it is.
+    /// Its class.
     pub digit: u8,
 }
 
@@ -46,15 +45,15 @@ pub struct Batch {
 }
 
 impl Digits {
-    /// Reads the digits: a line each, of 64 pixels from 0 to 16 and the digit.
+    /// Reads the digits. Each line has 64 pixels from 0 to 16 and the digit.
     ///
     /// # Errors
     ///
-    /// When the file is missing or holds something else.
+    /// If the file is missing or has another content.
     pub fn read(path: &Path) -> Result<Self> {
         let text =
             fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        Self::parse(&text).with_context(|| format!("{} does not hold digits", path.display()))
+        Self::parse(&text).with_context(|| format!("{} does not contain digits", path.display()))
     }
 
     fn parse(text: &str) -> Result<Self> {
@@ -66,7 +65,7 @@ impl Digits {
                 _ => training.push(picture),
             }
         }
-        ensure!(!training.is_empty(), "it has less than two lines");
+        ensure!(!training.is_empty(), "expected at least two lines");
         Ok(Self { training, test })
     }
 }
@@ -84,7 +83,7 @@ impl Picture {
         let pixels: [u8; PIXELS] = pixels
             .try_into()
             .ok()
-            .with_context(|| format!("{count} pixels instead of {PIXELS}"))?;
+            .with_context(|| format!("{count} pixels, expected {PIXELS}"))?;
         ensure!(usize::from(*digit) < CLASSES, "{digit} is not a digit");
         Ok(Self {
             pixels: pixels.map(|pixel| f32::from(pixel) / DARKEST),
@@ -94,7 +93,7 @@ impl Picture {
 }
 
 impl Batch {
-    /// These pictures.
+    /// Uploads pictures to a device.
     pub fn new<'a>(pictures: impl IntoIterator<Item = &'a Picture>, device: &Device) -> Self {
         let (mut pixels, mut digits) = (Vec::new(), Vec::new());
         for picture in pictures {
@@ -119,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn every_third_picture_is_for_the_test() {
+    fn every_third_picture_is_test_data() {
         let text: String = (0..7).map(|digit| line(digit, digit)).collect();
         let digits = Digits::parse(&text).unwrap();
         let of = |pictures: &[Picture]| pictures.iter().map(|p| p.digit).collect::<Vec<_>>();
@@ -129,10 +128,10 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_no_digits_is_refused() {
+    fn invalid_files_are_refused() {
         let broken = format!("{}1,2,3\n", line(0, 0));
         let error = format!("{:#}", Digits::parse(&broken).unwrap_err());
-        assert_eq!(error, "in line 2: 2 pixels instead of 64");
+        assert_eq!(error, "in line 2: 2 pixels, expected 64");
         let error = format!("{:#}", Digits::parse(&line(0, 10)).unwrap_err());
         assert_eq!(error, "in line 1: 10 is not a digit");
         assert!(Digits::parse("").is_err());

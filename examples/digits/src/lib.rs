@@ -1,10 +1,13 @@
-//! A small residual network that learns handwritten digits in Burn, its norms run either by
-//! `burn::nn` or by `cubenorm::nn`, from the same weights and on the same batches.
+//! A small residual network for handwritten digits in Burn.
 //!
-//! - [`fetch`]: the digits, from the Python package index, and [`digits`]: what they hold
-//! - [`norms`]: the layers that normalize, the only place where the two differ
+//! Its norms are from `burn::nn` or from `cubenorm::nn`. Both train from the same weights on the
+//! same batches.
+//!
+//! - [`fetch`]: downloads the digits from the Python package index
+//! - [`digits`]: the data set
+//! - [`norms`]: the norm layers, the only difference between both networks
 //! - [`network`]: the rest of the network
-//! - [`learning`]: how it learns, and what has to come out
+//! - [`learning`]: training and checks
 
 pub mod digits;
 pub mod fetch;

@@ -13,7 +13,7 @@ use digits::fetch;
 use digits::learning::{self, Learned, Settings};
 use digits::norms::Layer;
 
-/// Epochs of a whole training and of a quick one.
+/// Epochs of a complete training and of a quick one.
 const EPOCHS: usize = 20;
 const QUICK_EPOCHS: usize = 2;
 
@@ -21,33 +21,33 @@ const QUICK_EPOCHS: usize = 2;
 #[derive(Debug, Parser)]
 #[command(name = "digits", version)]
 struct Arguments {
-    /// What runs the norms
+    /// Implementation of the norms
     #[arg(long, value_enum, default_value_t = Choice::Both)]
     norms: Choice,
 
-    /// What the network normalizes by
+    /// Norm of the network
     #[arg(long, value_enum, default_value_t = Layer::Batch)]
     layer: Layer,
 
-    /// The device to run on: cuda, rocm, metal, vulkan, wgpu, webgpu, cpu or flex, as far as they
-    /// are compiled in [default: BURN_DEVICE, or the first of them]
+    /// The device: cuda, rocm, metal, vulkan, wgpu, webgpu, cpu or flex, if compiled in [default:
+    /// BURN_DEVICE, or the first one compiled in]
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
 
-    /// Learn for two epochs only, from kernels that are not tuned first
+    /// Train for two epochs only, without tuning first
     #[arg(long)]
     quick: bool,
 
-    /// Exit with an error if a check fails: what is learned, and whether both kinds of norm agree
+    /// Exit with an error if a check of accuracy or agreement fails
     #[arg(long)]
     check: bool,
 
-    /// The folder of the digits, which are fetched when it lacks them, and of the plot [default:
+    /// Folder of the digits, which are downloaded if missing, and of the plot [default:
     /// target/digits]
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
 
-    /// Learn for one epoch: this process is there to tune the kernels
+    /// Train for one epoch: this process only tunes the kernels
     #[arg(long, hide = true)]
     tune: bool,
 }
@@ -82,7 +82,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         settings.layer,
         settings.epochs
     );
-    let progress = Progress::start("Learning");
+    let progress = Progress::start("Training");
     let kinds = arguments.norms.kinds();
     let learned = learning::learn(&digits, settings, kinds, &opened.device)?;
     drop(progress);

@@ -1,8 +1,7 @@
 //! The network: a convolution, three residual blocks, and a linear layer over the average.
 //!
-//! Its activation is SiLU because that is smooth. ReLU is not: of the hundred thousands of values of
-//! a step some lie within a rounding of zero, and two trainings that round differently leave each
-//! other there within a few steps.
+//! The activation is SiLU because it is smooth. With ReLU, values within a roundoff of zero would
+//! make trainings with different roundings diverge within a few steps.
 
 use burn::module::Module;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
@@ -14,12 +13,12 @@ use cubenorm_example_common::Norms;
 use crate::digits::CLASSES;
 use crate::norms::{Layer, Norm};
 
-/// Channels of everything between the pixels and the digits.
+/// Channels of all hidden layers.
 ///
-/// The same everywhere, and no picture gets smaller: on CubeCL's runtimes each new size of a
-/// convolution is tuned by itself, which on software devices takes longer than the training.
+/// Channels and resolution are constant, since CubeCL tunes each size of a convolution. On a CPU
+/// Vulkan device that takes longer than the training.
 const CHANNELS: usize = 16;
-/// How many residual blocks there are.
+/// Number of residual blocks.
 const BLOCKS: usize = 3;
 
 /// A residual network for pictures of digits.
@@ -31,7 +30,7 @@ pub struct Network {
     head: Linear,
 }
 
-/// Two convolutions, each normalized, added to what came in.
+/// A residual block of two convolutions, each with a norm.
 #[derive(Module, Debug)]
 struct Block {
     first: Conv2d,
@@ -41,7 +40,7 @@ struct Block {
 }
 
 impl Network {
-    /// A network that has learned nothing, with Burn's norms.
+    /// An untrained network with Burn's norms.
     pub fn new(layer: Layer, device: &Device) -> Self {
         Self {
             stem: conv(1, device),
@@ -51,10 +50,9 @@ impl Network {
         }
     }
 
-    /// The same network with norms of this kind, which shares nothing with it that learning
-    /// changes.
+    /// A copy with norms of this implementation, which shares no trainable state.
     pub fn with_norms(&self, norms: Norms) -> Self {
-        // A mere clone would share the running statistics.
+        // A clone would share the running statistics.
         let network = self.valid().train();
         match norms {
             Norms::Burn => network,
@@ -62,7 +60,7 @@ impl Network {
         }
     }
 
-    /// Every norm replaced by cubenorm's: all that it takes to convert a model.
+    /// Replaces all norms by cubenorm's. Nothing else is needed to convert a model.
     fn into_fused(self) -> Self {
         Self {
             stem_norm: self.stem_norm.into_fused(),
@@ -71,7 +69,7 @@ impl Network {
         }
     }
 
-    /// How likely it takes each picture for each digit, as logits.
+    /// Logits of each picture.
     ///
     /// # Shapes
     ///
@@ -87,7 +85,7 @@ impl Network {
             .forward(features.mean_dims(&[2, 3]).flatten::<2>(1, 3))
     }
 
-    /// The running means and variances of all batch norms, one after the other.
+    /// Running means and variances of all batch norms, concatenated.
     pub fn statistics(&self) -> Option<Tensor<1>> {
         let blocks = self.blocks.iter();
         let norms = blocks.flat_map(|block| [&block.first_norm, &block.second_norm]);
@@ -126,8 +124,7 @@ impl Block {
     }
 }
 
-/// A convolution of 3 by 3 pixels that keeps the picture's size. It needs no bias: a norm follows,
-/// which has its own.
+/// A 3x3 convolution that keeps the resolution. It has no bias, since a norm with a bias follows.
 fn conv(channels: usize, device: &Device) -> Conv2d {
     Conv2dConfig::new([channels, CHANNELS], [3, 3])
         .with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1))

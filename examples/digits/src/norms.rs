@@ -1,4 +1,4 @@
-//! The layers that normalize.
+//! The norm layers.
 
 use std::fmt;
 
@@ -9,19 +9,19 @@ use clap::ValueEnum;
 use cubenorm::nn as fused;
 use cubenorm::nn::from_burn;
 
-/// Groups of channels of a group norm.
+/// Groups of the group norms.
 const GROUPS: usize = 4;
 
-/// What the network normalizes by.
+/// Norm of the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Layer {
-    /// Each channel over the batch; over running statistics in the test.
+    /// Batch norm; with running statistics at inference.
     Batch,
-    /// Groups of channels of each picture.
+    /// Group norm.
     Group,
-    /// Each channel of each picture.
+    /// Instance norm.
     Instance,
-    /// The channels of each pixel.
+    /// Layer norm over the channels of each spatial position.
     Layer,
 }
 
@@ -36,7 +36,7 @@ impl fmt::Display for Layer {
     }
 }
 
-/// A norm of either kind.
+/// A norm of Burn or of cubenorm.
 #[derive(Module, Debug)]
 pub enum Norm {
     /// Burn's batch norm.
@@ -58,7 +58,7 @@ pub enum Norm {
 }
 
 impl Norm {
-    /// A norm of Burn's.
+    /// A new norm of Burn.
     pub fn new(layer: Layer, channels: usize, device: &Device) -> Self {
         match layer {
             Layer::Batch => Self::BurnBatch(nn::BatchNormConfig::new(channels).init(device)),
@@ -72,7 +72,7 @@ impl Norm {
         }
     }
 
-    /// The same norm of cubenorm's.
+    /// Converts the norm to cubenorm.
     pub fn into_fused(self) -> Self {
         match self {
             Self::BurnBatch(norm) => Self::Batch(from_burn(norm)),
@@ -101,7 +101,7 @@ impl Norm {
         }
     }
 
-    /// The running mean and variance, `[channels]` each, of a batch norm.
+    /// Running mean and variance of a batch norm, `[channels]` each.
     pub fn statistics(&self) -> Option<[Tensor<1>; 2]> {
         let [mean, variance] = match self {
             Self::BurnBatch(norm) => [&norm.running_mean, &norm.running_var],
@@ -112,7 +112,7 @@ impl Norm {
     }
 }
 
-/// Layer norms take the last axis.
+/// Permutes to channels-last around a norm, since layer norms reduce the last axis.
 fn with_channels_last(input: Tensor<4>, norm: impl FnOnce(Tensor<4>) -> Tensor<4>) -> Tensor<4> {
     norm(input.permute([0, 2, 3, 1])).permute([0, 3, 1, 2])
 }

@@ -1,12 +1,12 @@
 //! Runs the program, on the pure-Rust backend unless `BURN_DEVICE` names another device.
 //!
-//! Fetches the digits when they are not there.
+//! Downloads the digits if they are missing.
 
 use std::env;
 use std::fs;
 use std::process::{Command, Output};
 
-/// The program with these arguments and its device.
+/// Runs the program with these arguments and the device.
 fn digits(arguments: &[&str]) -> Output {
     let device = env::var("BURN_DEVICE").unwrap_or_else(|_| "flex".to_owned());
     Command::new(env!("CARGO_BIN_EXE_digits"))
@@ -29,7 +29,7 @@ fn stderr(output: &Output) -> String {
     not(feature = "flex"),
     ignore = "takes the pure-Rust backend: --features flex"
 )]
-fn the_quick_form_compares_both_kinds_of_norm_and_draws_them() {
+fn quick_training_compares_and_plots_both_norms() {
     let folder = tempfile::tempdir().unwrap();
     let fetched = digits::fetch::fetch(&digits::fetch::default_folder()).unwrap();
     fs::copy(fetched, folder.path().join("digits.csv")).unwrap();
@@ -42,7 +42,10 @@ fn the_quick_form_compares_both_kinds_of_norm_and_draws_them() {
     ]);
     assert!(output.status.success(), "{}", stderr(&output));
     let report = stdout(&output);
-    assert!(report.contains("times as long as"), "{report}");
+    assert!(
+        report.contains("speed-up of cubenorm over burn"),
+        "{report}"
+    );
     assert!(!report.contains("FAILED"), "{report}");
     assert!(!report.contains('\u{1b}'), "colours in a pipe: {report}");
     let plot = fs::read_to_string(folder.path().join("batch.svg")).unwrap();
@@ -54,9 +57,9 @@ fn the_quick_form_compares_both_kinds_of_norm_and_draws_them() {
     not(feature = "flex"),
     ignore = "takes the pure-Rust backend: --features flex"
 )]
-fn one_kind_of_norm_is_compared_with_nothing() {
+fn one_implementation_has_no_speed_up() {
     let folder = tempfile::tempdir().unwrap();
-    // A picture of each digit, seven times.
+    // 20 pictures of each digit.
     let line = |digit: usize| {
         format!(
             "{}{}\n",
@@ -77,12 +80,12 @@ fn one_kind_of_norm_is_compared_with_nothing() {
     );
     assert!(output.status.success(), "{}", stderr(&output));
     let report = stdout(&output);
-    assert!(!report.contains("norms by burn"), "{report}");
+    assert!(!report.contains("speed-up"), "{report}");
     assert!(folder.path().join("group.svg").is_file());
 }
 
 #[test]
-fn a_folder_that_holds_something_else_is_an_error_that_names_it() {
+fn invalid_digits_are_an_error() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("digits.csv"), "1,2,3\n").unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_digits"))
@@ -92,5 +95,5 @@ fn a_folder_that_holds_something_else_is_an_error_that_names_it() {
         .expect("the program starts");
     assert_eq!(output.status.code(), Some(1));
     let message = stderr(&output);
-    assert!(message.contains("does not hold digits"), "{message}");
+    assert!(message.contains("does not contain digits"), "{message}");
 }

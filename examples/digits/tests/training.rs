@@ -1,5 +1,5 @@
-//! A short training of both kinds of norm, on the pure-Rust backend unless `BURN_DEVICE` names
-//! another device.
+//! A short training with both implementations of norms, on the pure-Rust backend unless
+//! `BURN_DEVICE` names another device.
 #![cfg(feature = "flex")]
 
 use std::env;
@@ -14,7 +14,7 @@ use digits::fetch::{default_folder, fetch};
 use digits::learning::{Learned, STATISTICS_TOLERANCE, Settings, checks, learn};
 use digits::norms::Layer;
 
-/// Weights are drawn from a device's random numbers, which all threads share: one training at a time.
+/// Threads share a device's random numbers for weights, so one training runs at a time.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -50,38 +50,38 @@ fn the_losses_fall_together(learned: &[Learned; 2]) {
 }
 
 #[test]
-fn batch_norms_learn_as_burns_do_and_keep_the_same_statistics() {
+fn batch_norm_training_matches_burn() {
     let learned = both(Layer::Batch);
     the_losses_fall_together(&learned);
 
     let [burn, cubenorm] = &learned;
     let largest = largest_difference(&burn.statistics, &cubenorm.statistics);
     assert!(largest <= STATISTICS_TOLERANCE, "{largest}");
-    // A mean and a variance of each of 16 channels of 7 norms, which have left their start.
+    // Mean and variance of 16 channels of 7 norms, which differ from their initial values.
     assert_eq!(burn.statistics.len(), 2 * 16 * 7);
     let start = [[0.0; 16], [1.0; 16]].concat().repeat(7);
     assert!(largest_difference(&burn.statistics, &start) > 0.1);
-    // What a test in the running statistics' place would not notice: they are of use.
+    // Inference with the running statistics works.
     assert!(burn.accuracy > 0.5 && cubenorm.accuracy > 0.5);
 }
 
 #[test]
-fn group_norms_learn_as_burns_do() {
+fn group_norm_training_matches_burn() {
     the_losses_fall_together(&both(Layer::Group));
 }
 
 #[test]
-fn instance_norms_learn_as_burns_do() {
+fn instance_norm_training_matches_burn() {
     the_losses_fall_together(&both(Layer::Instance));
 }
 
 #[test]
-fn layer_norms_learn_as_burns_do() {
+fn layer_norm_training_matches_burn() {
     the_losses_fall_together(&both(Layer::Layer));
 }
 
 #[test]
-fn one_kind_alone_learns_what_it_learns_beside_the_other() {
+fn trainings_of_both_norms_are_independent() {
     let name = env::var("BURN_DEVICE").unwrap_or_else(|_| "flex".to_owned());
     let device = open(Some(&name)).unwrap().device;
     let digits = Digits::read(&fetch(&default_folder()).unwrap()).unwrap();
@@ -92,7 +92,7 @@ fn one_kind_alone_learns_what_it_learns_beside_the_other() {
     let _guard = alone();
     let alone = learn(&digits, settings, &[Norms::Cubenorm], &device).unwrap();
     let beside = learn(&digits, settings, &[Norms::Burn, Norms::Cubenorm], &device).unwrap();
-    // Else the running statistics of the two would be one and the same.
+    // Networks that share running statistics would differ here.
     let largest = largest_difference(&alone[0].statistics, &beside[1].statistics);
     assert!(largest <= STATISTICS_TOLERANCE, "{largest}");
     let largest = largest_difference(&alone[0].run.losses, &beside[1].run.losses);

@@ -1,4 +1,4 @@
-//! Runs a DxDispatch model: dispatches its operators and prints its resources, as the tool itself does.
+//! Runs a DxDispatch model: dispatches its operators and prints its resources.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -11,8 +11,8 @@ use cubenorm_models::{FileAccess, run};
 
 /// Runs a model of DxDispatch, DirectML's command-line tool, on any device.
 ///
-/// Resources are printed with all their digits. Files are read and written below the model's folder,
-/// and files that exist are never overwritten.
+/// Resources are printed with all digits. Files are read and written below the model's folder.
+/// Existing files are never overwritten.
 #[derive(Debug, Parser)]
 #[command(name = "dxdispatch", version)]
 struct Arguments {
@@ -20,12 +20,12 @@ struct Arguments {
     #[arg(value_name = "MODEL.json")]
     model: PathBuf,
 
-    /// The device to run on: cuda, rocm, metal, vulkan, wgpu, webgpu, cpu or flex, as far as they
-    /// are compiled in [default: BURN_DEVICE, or the first of them]
+    /// The device: cuda, rocm, metal, vulkan, wgpu, webgpu, cpu or flex, if compiled in [default:
+    /// BURN_DEVICE, or the first one compiled in]
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
 
-    /// How often each dispatch is repeated, to measure it; the first time does not count
+    /// Runs of each dispatch for the time, without the first one
     #[arg(long, short, value_name = "N", default_value_t = 1)]
     iterations: usize,
 

@@ -1,4 +1,4 @@
-//! The comparison with the reference embeddings.
+//! Comparison with the reference embeddings.
 
 use anyhow::{Context, Result};
 use burn::tensor::Device;
@@ -9,10 +9,10 @@ use crate::tokens::{Batch, Tokenizer};
 use crate::vectors::{cosine, read_rows};
 use cubenorm_example_common::Norms;
 
-/// The smallest cosine between an embedding and its reference that passes.
+/// Smallest accepted cosine between an embedding and its reference.
 pub const SMALLEST_COSINE: f64 = 0.99999;
 
-/// Sentences with their embeddings, computed in float64 by `reference/make_fixture.py`.
+/// Sentences and embeddings, computed in f64 by `reference/make_fixture.py`.
 const FIXTURE: &str = include_str!("../fixtures/embeddings.json");
 
 /// One sentence of the fixture.
@@ -20,25 +20,25 @@ const FIXTURE: &str = include_str!("../fixtures/embeddings.json");
 pub struct Reference {
     /// The sentence.
     pub sentence: String,
-    /// The ids of its tokens.
+    /// Token ids.
     pub tokens: Vec<u32>,
-    /// Its embedding, of length one.
+    /// Embedding of length one.
     pub embedding: Vec<f32>,
 }
 
-/// How close one sentence came to its reference.
+/// Agreement of one sentence with its reference.
 #[derive(Debug)]
 pub struct Agreement {
     /// The sentence.
     pub sentence: String,
-    /// Whether it was split into the same tokens.
+    /// True if the token ids are equal.
     pub same_tokens: bool,
-    /// The cosine between its embedding and the reference.
+    /// Cosine between the embedding and its reference.
     pub cosine: f64,
 }
 
 impl Agreement {
-    /// Whether the sentence is close enough. A NaN is not.
+    /// True if the sentence agrees. A NaN does not.
     pub fn passes(&self) -> bool {
         self.same_tokens && self.cosine >= SMALLEST_COSINE
     }
@@ -46,7 +46,7 @@ impl Agreement {
 
 /// The reference embeddings.
 pub fn references() -> Result<Vec<Reference>> {
-    serde_json::from_str(FIXTURE).context("the fixture of reference embeddings is damaged")
+    serde_json::from_str(FIXTURE).context("the fixture of reference embeddings is invalid")
 }
 
 /// Embeds the sentences of the fixture, all in one padded batch, and compares.

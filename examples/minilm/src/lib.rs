@@ -1,12 +1,13 @@
-//! Sentence embeddings with all-MiniLM-L6-v2 in Burn: a real transformer whose layer norms run
-//! either through `burn::nn::LayerNorm` or through cubenorm's fused kernels, on the same weights.
+//! Sentence embeddings with all-MiniLM-L6-v2 in Burn.
 //!
-//! - [`fetch`]: the model's files, from the Python package index
-//! - [`tokens`]: sentences to padded batches of token ids
-//! - [`norms`]: the two ways to normalize, the only place where they differ
-//! - [`model`]: the network, and [`weights`]: what fills it
-//! - [`check`]: the comparison with the reference embeddings
-//! - [`timing`] and [`report`]: what the fused norms changed
+//! Its layer norms run as `burn::nn::LayerNorm` or as cubenorm's kernels, with the same weights.
+//!
+//! - [`fetch`]: downloads the model from the Python package index
+//! - [`tokens`]: padded batches of token ids
+//! - [`norms`]: both implementations of the norms
+//! - [`model`] and [`weights`]: the network, and loading of its weights
+//! - [`check`]: comparison with the reference embeddings
+//! - [`timing`] and [`report`]: measurements and their tables
 
 pub mod check;
 pub mod fetch;

@@ -1,4 +1,4 @@
-//! Embeds sentences, and shows what fused norms change.
+//! Embeds sentences, and measures the effect of fused norms.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ use minilm::tokens::{Batch, Tokenizer};
 use minilm::vectors::{largest_difference, read_rows};
 use minilm::weights;
 
-/// Embedded when the command line names no sentences: three pairs of a like meaning.
+/// Default sentences: three pairs of similar meaning.
 const SENTENCES: [&str; 6] = [
     "A man is playing the guitar.",
     "Someone strums an acoustic instrument on stage.",
@@ -31,23 +31,23 @@ const SENTENCES: [&str; 6] = [
 #[derive(Debug, Parser)]
 #[command(name = "minilm", version)]
 struct Arguments {
-    /// The sentences to compare [default: three pairs of a like meaning]
+    /// Sentences to compare [default: three pairs of similar meaning]
     sentences: Vec<String>,
 
-    /// The device to run on: cuda, rocm, metal, vulkan, wgpu, webgpu, cpu or flex, as far as they
-    /// are compiled in [default: BURN_DEVICE, or the first of them]
+    /// The device: cuda, rocm, metal, vulkan, wgpu, webgpu, cpu or flex, if compiled in [default:
+    /// BURN_DEVICE, or the first one compiled in]
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
 
-    /// What runs the layer norms
+    /// Implementation of the layer norms
     #[arg(long, value_enum, default_value_t = Choice::Both)]
     norms: Choice,
 
-    /// Sentences in the batch that is timed; the given ones are repeated [default: 16]
+    /// Sentences in the timed batch, which repeats the arguments [default: 16]
     #[arg(long, value_name = "N", value_parser = positive)]
     batch: Option<usize>,
 
-    /// Runs that the median time is taken of [default: 10]
+    /// Timed runs for the median [default: 10]
     #[arg(long, value_name = "N", value_parser = positive)]
     iterations: Option<usize>,
 
@@ -55,16 +55,15 @@ struct Arguments {
     #[arg(long)]
     quick: bool,
 
-    /// Only compare with the reference embeddings; exit with an error if they disagree
+    /// Only compare with the reference embeddings, and exit with an error if they disagree
     #[arg(long)]
     check: bool,
 
-    /// The folder of the model's files, which are fetched when it lacks them [default:
-    /// target/minilm]
+    /// Folder of the model's files, which are downloaded if missing [default: target/minilm]
     #[arg(long, value_name = "DIR")]
     model_dir: Option<PathBuf>,
 
-    /// Time a single run: this process is there to tune the kernels
+    /// Time a single run: this process only tunes the kernels
     #[arg(long, hide = true)]
     tune: bool,
 }
@@ -141,7 +140,7 @@ fn run_demo(
         .map(|&norms| read_rows(model.embed(&batch, norms)))
         .collect::<Result<Vec<_>>>()?;
     let Some(shown) = embeddings.last() else {
-        bail!("there is no kind of norm to run");
+        bail!("no implementation of norms is selected");
     };
     println!("{}", similarity_table(&sentences, shown));
 

@@ -11,24 +11,24 @@ use crate::norms::ResidualNorm;
 use crate::tokens::Batch;
 use cubenorm_example_common::Norms;
 
-/// The sizes of the network, under the names that `config.json` gives them.
+/// Sizes of the network, with the names of `config.json`.
 #[derive(Debug, Clone, Deserialize)]
 pub struct MiniLmConfig {
-    /// Size of a token's vector, and of the embeddings.
+    /// Size of a token vector and of the embeddings.
     pub hidden_size: usize,
     /// Number of encoder layers.
     pub num_hidden_layers: usize,
-    /// Number of heads of each attention.
+    /// Heads per attention layer.
     pub num_attention_heads: usize,
-    /// Size of the feed-forward network's hidden layer.
+    /// Hidden size of the feed-forward networks.
     pub intermediate_size: usize,
-    /// Most tokens that a sentence can have.
+    /// Maximum number of tokens of a sentence.
     pub max_position_embeddings: usize,
     /// Number of sentence types; a single sentence is of type 0.
     pub type_vocab_size: usize,
     /// Number of tokens in the vocabulary.
     pub vocab_size: usize,
-    /// Added to the variance, inside the square root.
+    /// Epsilon of the norms, inside the square root.
     pub layer_norm_eps: f64,
 }
 
@@ -50,7 +50,7 @@ impl MiniLmConfig {
         }
     }
 
-    /// How often one forward pass normalizes: once in the embeddings, twice in each layer.
+    /// Norms per forward pass: one in the embeddings, two in each layer.
     pub fn norm_count(&self) -> usize {
         1 + 2 * self.num_hidden_layers
     }
@@ -80,13 +80,13 @@ impl MiniLm {
         })
     }
 
-    /// The norm that the embeddings pass through, for measuring norms by themselves.
+    /// Norm of the embeddings, for separate measurements.
     pub fn first_norm(&self) -> &ResidualNorm {
         &self.embeddings.norm
     }
 }
 
-/// The sum of a token's word, position and type vectors, normalized.
+/// Normalized sum of word, position and type vectors.
 #[derive(Module, Debug)]
 struct Embeddings {
     word_embeddings: Embedding,
@@ -112,7 +112,7 @@ impl Embeddings {
         let shape = words.dims();
         let [_, tokens, _] = shape;
 
-        // The same for every sentence, so computed once and expanded: positions 0.. and type 0.
+        // Positions 0.. and type 0 are the same for all sentences: computed once and expanded.
         let positions = self.position_embeddings.weight.val().narrow(0, 0, tokens);
         let first_type = self.token_type_embeddings.weight.val().narrow(0, 0, 1);
         let places = (positions + first_type).unsqueeze::<3>().expand(shape);
@@ -178,8 +178,8 @@ impl Attention {
         }
     }
 
-    /// Input and output: `[sentences, tokens, hidden]`; padding: `[sentences, tokens]`, true at
-    /// the tokens that nothing may attend to.
+    /// Input and output: `[sentences, tokens, hidden]`; padding: `[sentences, tokens]`, true for
+    /// masked tokens.
     fn forward(&self, input: Tensor<3>, padding: Tensor<2, Bool>) -> Tensor<3> {
         let [sentences, tokens, hidden] = input.dims();
         let split = |projected: Tensor<3>| {
@@ -200,7 +200,7 @@ impl Attention {
     }
 }
 
-/// The average of the tokens' vectors, padding left out.
+/// Mean of the token vectors without padding.
 ///
 /// # Shapes
 ///

@@ -1,4 +1,4 @@
-//! The two ways to normalize.
+//! Both implementations of the norms.
 
 use burn::module::Module;
 use burn::nn::{LayerNorm, LayerNormConfig};
@@ -7,7 +7,7 @@ use cubenorm_example_common::Norms;
 
 /// A residual addition followed by layer normalization, as BERT has after every sublayer.
 ///
-/// The parameters are those of a [`LayerNorm`]; both kinds of [`Norms`] read the same ones.
+/// Both implementations read the parameters of the same [`LayerNorm`].
 #[derive(Module, Debug)]
 pub struct ResidualNorm {
     /// Holds the scale and the bias.
@@ -42,7 +42,7 @@ impl ResidualNorm {
             Norms::Cubenorm => {
                 let gamma = self.norm.gamma.val();
                 let beta = self.norm.beta.as_ref().map(|beta| beta.val());
-                // The sum comes back too, for networks that normalize first; BERT has no use for it.
+                // Pre-norm networks also use the sum. BERT is post-norm.
                 let (output, _sum) =
                     cubenorm::add_layer_norm(input, residual, gamma, beta, self.epsilon);
                 output

@@ -1,4 +1,4 @@
-//! What the example prints.
+//! Tables of the example.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::timing::Timing;
 use crate::vectors::cosine;
 use cubenorm_example_common::Norms;
 
-/// The cosine similarities of all pairs, with the sentences that the numbers stand for.
+/// Cosine similarities of all pairs of sentences.
 pub fn similarity_table(sentences: &[String], embeddings: &[Vec<f32>]) -> String {
     let mut text = String::from("Cosine similarity\n\n     ");
     for column in 1..=sentences.len() {
@@ -25,18 +25,18 @@ pub fn similarity_table(sentences: &[String], embeddings: &[Vec<f32>]) -> String
     text
 }
 
-/// The batch that was timed.
+/// The timed batch.
 #[derive(Debug, Clone, Copy)]
 pub struct Timed {
     /// `[sentences, tokens, hidden]`.
     pub shape: [usize; 3],
-    /// How often one forward pass normalizes.
+    /// Norms per forward pass.
     pub norm_count: usize,
-    /// How many runs the medians are of.
+    /// Runs per median.
     pub iterations: usize,
 }
 
-/// The times, and with both kinds of norm what the fused ones changed.
+/// Times, and the speed-up if both implementations were measured.
 pub fn timing_table(timed: Timed, timings: &[(Norms, Timing)], difference: Option<f32>) -> String {
     let Timed {
         shape: [sentences, tokens, hidden],
@@ -81,14 +81,14 @@ pub fn timing_table(timed: Timed, timings: &[(Norms, Timing)], difference: Optio
     write!(
         text,
         "\n(*) {norm_count} chained residual additions and norms of [{sentences}, {tokens}, \
-         {hidden}], measured in a loop of\n    their own, the device synchronised before and \
+         {hidden}], measured in a separate\n    loop, with the device synchronised before and \
          after each pass\n"
     )
     .unwrap();
     text
 }
 
-/// How close each sentence came to its reference.
+/// Agreement of each sentence with its reference.
 pub fn agreement_table(norms: Norms, agreements: &[Agreement]) -> String {
     let mut text = format!(
         "Cosine with the reference embeddings, norms by {norms} (at least {SMALLEST_COSINE})\n\n"
@@ -98,7 +98,7 @@ pub fn agreement_table(norms: Norms, agreements: &[Agreement]) -> String {
         let tokens = if agreement.same_tokens {
             ""
         } else {
-            " (split into other tokens)"
+            " (different tokens)"
         };
         writeln!(
             text,
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn two_kinds_are_compared() {
+    fn timing_table_compares_two_implementations() {
         let timings = [
             (Norms::Burn, timing(30, 12)),
             (Norms::Cubenorm, timing(20, 3)),
@@ -144,14 +144,14 @@ mod tests {
     }
 
     #[test]
-    fn one_kind_is_compared_with_nothing() {
+    fn timing_table_of_one_has_no_speed_up() {
         let text = timing_table(TIMED, &[(Norms::Burn, timing(30, 12))], None);
         assert!(!text.contains("speed-up"), "{text}");
         assert!(text.contains("30.00 ms"), "{text}");
     }
 
     #[test]
-    fn the_similarity_table_has_a_row_per_sentence() {
+    fn similarity_table_has_a_row_per_sentence() {
         let sentences = ["one".to_owned(), "two".to_owned()];
         let text = similarity_table(&sentences, &[vec![1.0, 0.0], vec![0.0, 1.0]]);
         assert!(text.contains("    1  1.000  0.000   one"), "{text}");

@@ -1,4 +1,4 @@
-//! Measures forward passes, and the norms by themselves.
+//! Measures forward passes, and the norms alone.
 
 use std::time::{Duration, Instant};
 
@@ -9,22 +9,22 @@ use crate::model::{MiniLm, MiniLmConfig};
 use crate::tokens::Batch;
 use cubenorm_example_common::Norms;
 
-/// Runs before anything is measured. The first compiles and tunes kernels, and with Burn's fusion
-/// the next ones still settle on what to fuse.
+/// Warm-up runs. The first one compiles and tunes kernels. With Burn's fusion the next ones still
+/// change the fused operations.
 const WARM_UP: usize = 3;
 
-/// The medians of one kind of norm.
+/// Median times of one implementation.
 #[derive(Debug, Clone, Copy)]
 pub struct Timing {
-    /// A whole forward pass.
+    /// Complete forward pass.
     pub forward: Duration,
-    /// All norms of a forward pass, run without the rest of it.
+    /// All norms of a forward pass, without the rest.
     pub norms: Duration,
 }
 
-/// Times the network with each kind of norm on the same batch.
+/// Times the network with each implementation of norms on the same batch.
 ///
-/// The kinds take turns, so that a machine that slows down does so for all of them.
+/// Runs alternate between implementations, so that a throttling machine slows all of them down.
 pub fn time(
     model: &MiniLm,
     config: &MiniLmConfig,
@@ -40,7 +40,7 @@ pub fn time(
     let random = || Tensor::<3>::random(shape, Distribution::Normal(0.0, 1.0), device);
     let (input, residual) = (random(), random());
     let norms = medians(kinds, iterations, device, |kind| {
-        // Chained, as they are in the network: each has to wait for the one before.
+        // Chained as in the network: each norm depends on the one before.
         (0..config.norm_count()).fold(input.clone(), |hidden, _| {
             model.first_norm().forward(hidden, residual.clone(), kind)
         })
@@ -52,7 +52,7 @@ pub fn time(
         .collect())
 }
 
-/// The median time of `run` for each kind.
+/// Median time of `run` for each implementation.
 fn medians<const D: usize>(
     kinds: &[Norms],
     iterations: usize,
@@ -74,7 +74,7 @@ fn medians<const D: usize>(
     Ok(samples.into_iter().map(median).collect())
 }
 
-/// The time from calling `run` until the device has computed its output.
+/// Time from the call of `run` until the device has finished.
 fn timed<const D: usize>(device: &Device, run: impl FnOnce() -> Tensor<D>) -> Result<Duration> {
     let sync = || {
         device
@@ -83,13 +83,13 @@ fn timed<const D: usize>(device: &Device, run: impl FnOnce() -> Tensor<D>) -> Re
     };
     sync()?;
     let start = Instant::now();
-    // Kept until the device is synchronised: Burn's fusion never computes what was dropped before.
+    // Alive until the device is synchronised, since Burn's fusion skips dropped tensors.
     let _output = run();
     sync()?;
     Ok(start.elapsed())
 }
 
-/// The median; the mean of the middle two for an even number of samples.
+/// Median; the mean of the middle two for an even number of samples.
 fn median(mut samples: Vec<Duration>) -> Duration {
     samples.sort_unstable();
     match samples.len() {
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_is_the_middle() {
+    fn median_is_the_middle() {
         let ms = |values: &[u64]| values.iter().copied().map(Duration::from_millis).collect();
         assert_eq!(median(ms(&[9, 1, 5])), Duration::from_millis(5));
         assert_eq!(median(ms(&[9, 1, 5, 6])), Duration::from_micros(5500));

@@ -1,4 +1,4 @@
-//! Sentences to padded batches of token ids.
+//! Tokenization into padded batches of token ids.
 
 use std::path::Path;
 
@@ -6,14 +6,14 @@ use anyhow::{Result, anyhow};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use tokenizers::Tokenizer as HfTokenizer;
 
-/// The longest sentence in tokens, which the model was trained for; the rest of a longer one is cut
-/// off. The tokenizer's own file says 128, the model card and sentence-transformers say 256.
+/// Maximum tokens of a sentence in training; longer sentences are truncated. The tokenizer's file
+/// says 128, but the model card and sentence-transformers say 256.
 const MAX_TOKENS: usize = 256;
 
-/// The token that fills up the shorter sentences of a batch. Any would do: the mask hides it.
+/// Padding token. Its value is irrelevant, since the mask hides it.
 const PADDING_ID: u32 = 0;
 
-/// Splits sentences into the tokens that the model knows.
+/// Splits sentences into the model's tokens.
 pub struct Tokenizer(HfTokenizer);
 
 impl Tokenizer {
@@ -32,7 +32,7 @@ impl Tokenizer {
         Ok(Self(tokenizer))
     }
 
-    /// The token ids of each sentence, between the two marks for its start and its end.
+    /// Token ids of each sentence, with start and end tokens.
     pub fn encode<S: AsRef<str>>(&self, sentences: &[S]) -> Result<Vec<Vec<u32>>> {
         sentences
             .iter()
@@ -47,7 +47,7 @@ impl Tokenizer {
     }
 }
 
-/// Sentences of one batch on a device, padded to the longest.
+/// A batch of sentences on a device, padded to the longest.
 #[derive(Debug, Clone)]
 pub struct Batch {
     /// Token ids, `[sentences, tokens]`.
@@ -72,7 +72,7 @@ impl Batch {
     }
 }
 
-/// Ids and mask of a batch in row-major order, with their shape `[sentences, tokens]`.
+/// Row-major ids and mask of a batch, and their shape `[sentences, tokens]`.
 fn pad(sentences: &[Vec<u32>]) -> (Vec<i32>, Vec<f32>, [usize; 2]) {
     let tokens = sentences.iter().map(Vec::len).max().unwrap_or(0);
     let mut ids = Vec::with_capacity(sentences.len() * tokens);
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn no_sentences_make_an_empty_batch() {
+    fn empty_batches_are_valid() {
         assert_eq!(pad(&[]).2, [0, 0]);
     }
 }

@@ -19,7 +19,7 @@ pub fn read_rows(tensor: Tensor<2>) -> Result<Vec<Vec<f32>>> {
     Ok(values.chunks(columns).map(<[f32]>::to_vec).collect())
 }
 
-/// The cosine of the angle between two vectors, computed in f64.
+/// Cosine of the angle between two vectors, in f64.
 pub fn cosine(a: &[f32], b: &[f32]) -> f64 {
     let dot = |a: &[f32], b: &[f32]| -> f64 {
         a.iter()
@@ -30,14 +30,14 @@ pub fn cosine(a: &[f32], b: &[f32]) -> f64 {
     dot(a, b) / (dot(a, a) * dot(b, b)).sqrt()
 }
 
-/// The largest absolute difference of any two elements; NaN if there is a NaN.
+/// Largest absolute difference of elements; NaN if there is a NaN.
 pub fn largest_difference(a: &[Vec<f32>], b: &[Vec<f32>]) -> f32 {
     a.iter()
         .flatten()
         .zip(b.iter().flatten())
         .map(|(a, b)| (a - b).abs())
         .fold(0.0, |largest, difference| {
-            // `f32::max` would drop a NaN, and with it the one difference that must be seen.
+            // `f32::max` would ignore a NaN.
             if difference.is_nan() || difference > largest {
                 difference
             } else {
@@ -51,21 +51,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cosine_ignores_length() {
+    fn cosine_ignores_length() {
         assert_eq!(cosine(&[1.0, 0.0], &[3.0, 0.0]), 1.0);
         assert_eq!(cosine(&[1.0, 0.0], &[0.0, 2.0]), 0.0);
         assert_eq!(cosine(&[1.0, 2.0], &[-1.0, -2.0]), -1.0);
     }
 
     #[test]
-    fn the_largest_difference_is_found() {
+    fn largest_difference_is_found() {
         let a = [vec![1.0, 2.0], vec![3.0, 4.0]];
         let b = [vec![1.0, 2.5], vec![2.0, 4.0]];
         assert_eq!(largest_difference(&a, &b), 1.0);
     }
 
     #[test]
-    fn a_nan_is_not_overlooked() {
+    fn nan_counts_as_a_difference() {
         let a = [vec![f32::NAN, 2.0]];
         let b = [vec![1.0, 9.0]];
         assert!(largest_difference(&a, &b).is_nan());

@@ -10,7 +10,7 @@ use burn_store::{KeyRemapper, ModuleSnapshot, PyTorchToBurnAdapter, SafetensorsS
 use crate::fetch::ModelFiles;
 use crate::model::{MiniLm, MiniLmConfig};
 
-/// How the checkpoint's names become those of [`MiniLm`]'s fields, applied in this order.
+/// Replacements from names in the checkpoint to fields of [`MiniLm`], applied in this order.
 const RENAMES: [(&str, &str); 6] = [
     (r"^encoder\.layer\.", "layers."),
     (r"attention\.self\.", "attention."),
@@ -37,7 +37,7 @@ pub fn load(files: &ModelFiles, device: &Device) -> Result<(MiniLm, MiniLmConfig
     let mut store = SafetensorsStore::from_file(path)
         .with_from_adapter(PyTorchToBurnAdapter)
         .remap(KeyRemapper::from_pattern_iter(RENAMES)?);
-    // The checkpoint's pooler stays unused; a weight that the network lacks is an error.
+    // The checkpoint's pooler is unused. A missing weight is an error.
     model
         .load_from(&mut store)
         .map_err(|error| anyhow!("cannot load {}: {error}", path.display()))?;

@@ -1,11 +1,11 @@
 //! Runs the program, on the pure-Rust backend unless `BURN_DEVICE` names another device.
 //!
-//! Fetches the model when it is not there.
+//! Downloads the model if it is missing.
 
 use std::env;
 use std::process::{Command, Output};
 
-/// The program with these arguments and its device.
+/// Runs the program with these arguments and the device.
 fn minilm(arguments: &[&str]) -> Output {
     let device = env::var("BURN_DEVICE").unwrap_or_else(|_| "flex".to_owned());
     Command::new(env!("CARGO_BIN_EXE_minilm"))
@@ -28,7 +28,7 @@ fn stderr(output: &Output) -> String {
     not(feature = "flex"),
     ignore = "takes the pure-Rust backend: --features flex"
 )]
-fn both_kinds_of_norm_agree_with_the_reference() {
+fn both_norms_agree_with_the_reference() {
     let output = minilm(&["--check"]);
     assert!(output.status.success(), "{}", stderr(&output));
 
@@ -43,7 +43,7 @@ fn both_kinds_of_norm_agree_with_the_reference() {
     not(feature = "flex"),
     ignore = "takes the pure-Rust backend: --features flex"
 )]
-fn the_quick_form_compares_the_given_sentences() {
+fn quick_run_compares_the_sentences() {
     let output = minilm(&["--quick", "A cat sat down.", "A feline took a seat."]);
     assert!(output.status.success(), "{}", stderr(&output));
 
@@ -55,7 +55,7 @@ fn the_quick_form_compares_the_given_sentences() {
 }
 
 #[test]
-fn an_unknown_device_is_an_error_that_lists_the_known_ones() {
+fn unknown_device_lists_known_ones() {
     let output = Command::new(env!("CARGO_BIN_EXE_minilm"))
         .args(["--device", "abacus"])
         .output()
@@ -69,7 +69,7 @@ fn an_unknown_device_is_an_error_that_lists_the_known_ones() {
 }
 
 #[test]
-fn a_batch_of_nothing_is_refused() {
+fn empty_batch_is_refused() {
     let output = minilm(&["--batch", "0"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("must be at least 1"));

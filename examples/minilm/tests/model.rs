@@ -1,4 +1,4 @@
-//! The parts of the network against values computed by hand.
+//! Parts of the network against values computed by hand.
 #![cfg(feature = "flex")]
 
 use burn::tensor::{Device, Tensor, Tolerance};
@@ -7,7 +7,7 @@ use minilm::model::{mean_pool, normalize};
 use minilm::norms::ResidualNorm;
 
 #[test]
-fn pooling_leaves_padding_out() {
+fn pooling_ignores_padding() {
     let device = Device::flex();
     let hidden = Tensor::<3>::from_floats(
         [
@@ -24,7 +24,7 @@ fn pooling_leaves_padding_out() {
 }
 
 #[test]
-fn normalized_rows_are_of_length_one() {
+fn normalized_rows_have_length_one() {
     let device = Device::flex();
     let rows = Tensor::<2>::from_floats([[3.0, 4.0], [0.0, -2.0]], &device);
     let expected = Tensor::<2>::from_floats([[0.6, 0.8], [0.0, -1.0]], &device);
@@ -34,7 +34,7 @@ fn normalized_rows_are_of_length_one() {
 }
 
 #[test]
-fn both_kinds_of_norm_add_the_residual() {
+fn both_norms_add_the_residual() {
     let device = Device::flex();
     let norm = ResidualNorm::new(4, 1e-12, &device);
     let input = Tensor::<2>::from_floats([[1.0, 2.0, 3.0, 4.0]], &device);

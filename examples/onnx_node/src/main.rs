@@ -1,4 +1,4 @@
-//! Runs an ONNX model of one normalization node and shows what it returns.
+//! Runs an ONNX model of one normalization node and prints its outputs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,13 +9,13 @@ use clap::Parser;
 use cubenorm_models::onnx::{Node, Prepared, read_tensor, write_tensor};
 use cubenorm_models::{FileAccess, HostArray, run};
 
-/// Elements shown at either end of an output.
+/// Elements printed at each end of an output.
 const SHOWN: usize = 4;
 
 /// Runs an ONNX model of one normalization node on any device.
 ///
-/// The inputs are serialized tensors (TensorProto), in the order of the graph's inputs. Instead of a
-/// model and its inputs, a folder of one of ONNX's node tests can be given.
+/// The inputs are serialized tensors (TensorProto), in the order of the graph's inputs. A folder of
+/// an ONNX node test can replace the model and its inputs.
 #[derive(Debug, Parser)]
 #[command(name = "onnx_node", version)]
 struct Arguments {
@@ -31,12 +31,12 @@ struct Arguments {
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
 
-    /// The device to run on: cuda, rocm, metal, vulkan, wgpu, webgpu, cpu or flex, as far as they
-    /// are compiled in [default: BURN_DEVICE, or the first of them]
+    /// The device: cuda, rocm, metal, vulkan, wgpu, webgpu, cpu or flex, if compiled in [default:
+    /// BURN_DEVICE, or the first one compiled in]
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
 
-    /// Let the model's external data be any file, not only one below the model's folder
+    /// Allow external data outside of the model's folder
     #[arg(long)]
     read_anywhere: bool,
 }
@@ -82,14 +82,14 @@ fn run_node(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// The model and its inputs: those given, or those of a test's folder.
+/// Paths of the model and its inputs, from the arguments or from a test's folder.
 fn files(arguments: &Arguments) -> Result<(PathBuf, Vec<PathBuf>)> {
     if !arguments.model.is_dir() {
         return Ok((arguments.model.clone(), arguments.inputs.clone()));
     }
     ensure!(
         arguments.inputs.is_empty(),
-        "{} is a folder, which has inputs of its own",
+        "{} is a folder, which contains its own inputs",
         arguments.model.display()
     );
     let data = arguments.model.join("test_data_set_0");
@@ -104,12 +104,12 @@ fn read(path: &Path) -> Result<HostArray> {
     Ok(array)
 }
 
-/// An error with the file that it is about. Errors of the library say what caused them themselves.
+/// Adds the file to an error. The library's errors already contain their cause.
 fn about(path: &Path, error: impl std::fmt::Display) -> Error {
     anyhow!("{}: {error}", path.display())
 }
 
-/// The first and last elements.
+/// First and last elements.
 fn values(array: &HostArray) -> String {
     let size = array.element.size().unwrap_or(1);
     let elements = array.bytes.chunks(size);

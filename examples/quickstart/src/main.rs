@@ -1,4 +1,4 @@
-//! The swap: `burn::nn::LayerNorm` becomes `cubenorm::nn::LayerNorm`, and nothing else changes.
+//! Replaces `burn::nn::LayerNorm` by `cubenorm::nn::LayerNorm`. Nothing else changes.
 
 use burn::tensor::{Device, Distribution, Tensor};
 use cubenorm::nn::LayerNormConfig; // was: use burn::nn::LayerNormConfig;
@@ -10,7 +10,7 @@ fn main() {
     let input = Tensor::<3>::random([8, 128, 768], Distribution::Normal(5.0, 2.0), &device);
     let output = norm.forward(input.clone());
 
-    // With a residual, the addition runs inside of the norm; the sum comes back as well.
+    // A residual addition is fused into the norm, which also returns the sum.
     let (gamma, beta) = (norm.gamma.val(), norm.beta.as_ref().map(|beta| beta.val()));
     let (fused, _sum) = cubenorm::add_layer_norm(input.clone(), input, gamma, beta, 1e-5);
 

@@ -1,4 +1,4 @@
-//! How the model learns, and what has to come out.
+//! Training of the model, and checks of the result.
 
 use anyhow::{Result, anyhow};
 use burn::module::Module;
@@ -11,18 +11,18 @@ use cubenorm_example_common::training::{Check, Random, Run, Trainer, losses_agre
 use crate::model::{Model, Size};
 use crate::text::{Batch, Text};
 
-/// The largest learning rate.
+/// Peak learning rate.
 const LEARNING_RATE: f64 = 3e-3;
-/// Steps that are timed together.
+/// Steps per epoch, which are timed together.
 pub const EPOCH: usize = 25;
-/// Windows of text that each step learns from.
+/// Windows of text per step.
 const WINDOWS: usize = 8;
-/// Windows of text that the test takes.
+/// Windows of text in the test.
 const TEST_WINDOWS: usize = 32;
-/// For the weights at first and the windows.
+/// Seed of the initial weights and of the windows.
 const SEED: u64 = 42;
 
-/// The model that learns.
+/// Size of the trained model.
 pub const SIZE: Size = Size {
     layers: 4,
     d_model: 64,
@@ -30,34 +30,34 @@ pub const SIZE: Size = Size {
     context: 64,
 };
 
-/// The share of the first loss that a model has to lose, in a quick training too.
+/// Smallest relative decrease of the loss, also in a quick training.
 pub const SMALLEST_GAIN: f32 = 0.25;
-/// How far the losses of two models may be apart in the test.
+/// Largest difference between the test losses of two models.
 pub const TEST_TOLERANCE: f32 = 0.02;
 
-/// A model that has learned.
+/// Result of a training.
 #[derive(Debug, Clone)]
 pub struct Learned {
-    /// What was measured meanwhile.
+    /// Measurements of the training.
     pub run: Run,
-    /// The loss on text that it has never seen: nats for a byte.
+    /// Loss on the test text, in nats per byte.
     pub test_loss: f32,
 }
 
-/// Trains a model with each kind of norm: from the same weights, on the same batches, for `epochs`
-/// of [`EPOCH`] steps.
+/// Trains a model with each implementation of norms for `epochs` of [`EPOCH`] steps.
 ///
-/// The kinds take turns, so that a machine that slows down does so for all of them.
+/// They start from the same weights and use the same batches. Epochs alternate between
+/// implementations, so that a throttling machine slows all of them down.
 ///
 /// # Errors
 ///
-/// When the device fails.
+/// If the device fails.
 pub fn learn(text: &Text, epochs: usize, kinds: &[Norms], device: &Device) -> Result<Vec<Learned>> {
     let device = device.clone().autodiff();
     device.seed(SEED);
     let shape = [WINDOWS, SIZE.context];
     let untrained = Model::new(SIZE, &device);
-    // Weights are drawn when they are first needed, which has to be before the model is copied.
+    // Weights are initialized lazily: do it before the model is copied.
     untrained.forward(Batch::spread(&text.training, shape, &device).bytes);
     let mut trainers: Vec<_> = kinds
         .iter()
@@ -104,7 +104,7 @@ pub fn learn(text: &Text, epochs: usize, kinds: &[Norms], device: &Device) -> Re
         .collect()
 }
 
-/// What has to hold of the models that learned.
+/// Checks of trained models.
 pub fn checks(learned: &[Learned]) -> Vec<Check> {
     let mut checks: Vec<_> = learned
         .iter()
@@ -125,7 +125,7 @@ pub fn checks(learned: &[Learned]) -> Vec<Check> {
     checks
 }
 
-/// `[1]`.
+/// Cross-entropy loss, `[1]`.
 fn loss(model: &Model, batch: &Batch) -> Tensor<1> {
     let logits = model.forward(batch.bytes.clone());
     CrossEntropyLossConfig::new()

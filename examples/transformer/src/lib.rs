@@ -1,11 +1,12 @@
-//! A pre-norm language model on bytes in Burn, that learns from this project's own source text. Its
-//! RMS norms and the residuals before them run either as Burn has them or through cubenorm's fused
-//! kernels, from the same weights and on the same batches.
+//! A pre-norm language model on bytes in Burn, trained on this project's own source text.
 //!
-//! - [`text`]: what is learned from
-//! - [`norms`]: the residual and the norm, the only place where the two differ
+//! Its RMS norms and residual additions run as Burn's operations or as cubenorm's fused kernels.
+//! Both train from the same weights on the same batches.
+//!
+//! - [`text`]: the training and test text
+//! - [`norms`]: the residual addition and its norm, the only difference
 //! - [`model`]: the rest of the model
-//! - [`learning`]: how it learns, and what has to come out
+//! - [`learning`]: training and checks
 
 pub mod learning;
 pub mod model;

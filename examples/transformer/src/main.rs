@@ -1,4 +1,4 @@
-//! Teaches a model to write this project's source text, and shows what fused norms change.
+//! Trains a model on this project's source text, and measures the effect of fused norms.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use cubenorm_example_common::{Choice, exit, open, target_folder, tuning};
 use transformer::learning::{self, EPOCH, Learned, SIZE};
 use transformer::text::Text;
 
-/// Epochs of a whole training and of a quick one.
+/// Epochs of a complete training and of a quick one.
 const EPOCHS: usize = 16;
 const QUICK_EPOCHS: usize = 2;
 
@@ -19,31 +19,31 @@ const QUICK_EPOCHS: usize = 2;
 #[derive(Debug, Parser)]
 #[command(name = "transformer", version)]
 struct Arguments {
-    /// The file to learn from [default: this project's source text]
+    /// Training text [default: this project's source text]
     text: Option<PathBuf>,
 
-    /// What runs the norms
+    /// Implementation of the norms
     #[arg(long, value_enum, default_value_t = Choice::Both)]
     norms: Choice,
 
-    /// The device to run on: cuda, rocm, metal, vulkan, wgpu, webgpu, cpu or flex, as far as they
-    /// are compiled in [default: BURN_DEVICE, or the first of them]
+    /// The device: cuda, rocm, metal, vulkan, wgpu, webgpu, cpu or flex, if compiled in [default:
+    /// BURN_DEVICE, or the first one compiled in]
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
 
-    /// Learn for 50 steps only, from kernels that are not tuned first
+    /// Train for 50 steps only, without tuning first
     #[arg(long)]
     quick: bool,
 
-    /// Exit with an error if a check fails: what is learned, and whether both kinds of norm agree
+    /// Exit with an error if a check of the losses or of their agreement fails
     #[arg(long)]
     check: bool,
 
-    /// Where to write the plot [default: target/transformer/losses.svg]
+    /// File of the plot [default: target/transformer/losses.svg]
     #[arg(long, value_name = "SVG")]
     plot: Option<PathBuf>,
 
-    /// Learn for one epoch: this process is there to tune the kernels
+    /// Train for one epoch: this process only tunes the kernels
     #[arg(long, hide = true)]
     tune: bool,
 }
@@ -69,7 +69,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         text.training.len(),
         epochs * EPOCH
     );
-    let progress = Progress::start("Learning");
+    let progress = Progress::start("Training");
     let learned = learning::learn(&text, epochs, arguments.norms.kinds(), &opened.device)?;
     drop(progress);
 

@@ -1,4 +1,4 @@
-//! The model: a pre-norm transformer that guesses the next byte.
+//! The model: a pre-norm transformer that predicts the next byte.
 
 use burn::module::Module;
 use burn::nn::{Embedding, EmbeddingConfig, Initializer, Linear, LinearConfig};
@@ -10,22 +10,22 @@ use cubenorm_example_common::Norms;
 
 use crate::norms::ResidualNorm;
 
-/// A token is a byte.
+/// Vocabulary size: tokens are bytes.
 pub const BYTES: usize = 256;
-/// How large embeddings are at first; the default would be 1, and the first losses a multiple of
-/// what guessing blindly costs.
+/// Standard deviation of the initial embeddings. With the default of 1, the first losses would be a
+/// multiple of the uniform distribution's.
 const EMBEDDING_DEVIATION: f64 = 0.02;
 
-/// The sizes of a model.
+/// Sizes of a model.
 #[derive(Debug, Clone, Copy)]
 pub struct Size {
     /// Number of layers.
     pub layers: usize,
-    /// Size of a byte's vector.
+    /// Size of an embedding.
     pub d_model: usize,
-    /// Number of heads of each attention; they share `d_model` evenly.
+    /// Heads per attention layer; a divisor of `d_model`.
     pub heads: usize,
-    /// How many bytes the model sees at once.
+    /// Context length in bytes.
     pub context: usize,
 }
 
@@ -39,10 +39,10 @@ pub struct Model {
     head: Linear,
 }
 
-/// Attention and a feed-forward network, each followed by the norm of what it adds up to.
+/// Attention and a feed-forward network, each followed by a residual addition and a norm.
 ///
-/// Which is how a pre-norm transformer looks from behind: the norm before the next part belongs to
-/// the residual addition after this one.
+/// The norm before the next sublayer of a pre-norm transformer is fused with the residual addition
+/// of this one.
 #[derive(Module, Debug)]
 struct Layer {
     attention: Attention,
@@ -63,7 +63,7 @@ struct Attention {
 }
 
 impl Model {
-    /// A model that has learned nothing, with Burn's norms.
+    /// An untrained model with Burn's norms.
     pub fn new(size: Size, device: &Device) -> Self {
         let table = |rows| {
             EmbeddingConfig::new(rows, size.d_model)
@@ -84,7 +84,7 @@ impl Model {
         }
     }
 
-    /// The same model with norms of this kind.
+    /// A copy of the model with norms of this implementation.
     pub fn with_norms(&self, norms: Norms) -> Self {
         match norms {
             Norms::Burn => self.clone(),
@@ -92,7 +92,7 @@ impl Model {
         }
     }
 
-    /// Every norm replaced by cubenorm's: all that it takes to convert a model.
+    /// Replaces all norms by cubenorm's. Nothing else is needed to convert a model.
     fn into_fused(self) -> Self {
         Self {
             first_norm: self.first_norm.into_fused(),
@@ -101,7 +101,7 @@ impl Model {
         }
     }
 
-    /// How likely it takes each byte for the next, as logits.
+    /// Logits of the next byte.
     ///
     /// # Shapes
     ///
@@ -142,7 +142,7 @@ impl Layer {
         }
     }
 
-    /// Takes and returns the normalized sum and the sum, `[windows, length, d_model]` each.
+    /// Inputs and outputs: normalized sum and sum, `[windows, length, d_model]` each.
     fn forward(&self, normalized: Tensor<3>, sum: Tensor<3>) -> (Tensor<3>, Tensor<3>) {
         let attended = self.attention.forward(normalized);
         let (normalized, sum) = self.attention_norm.forward_add(attended, sum);
@@ -182,7 +182,7 @@ impl Attention {
     }
 }
 
-/// A linear layer without bias, as models with RMS norms have them.
+/// A linear layer without bias, as usual with RMS norms.
 fn linear(from: usize, to: usize, device: &Device) -> Linear {
     LinearConfig::new(from, to).with_bias(false).init(device)
 }

@@ -1,26 +1,26 @@
-//! The residual and the norm after it.
+//! A residual addition and its norm.
 
 use burn::module::Module;
 use burn::nn::RmsNorm;
 use burn::tensor::{Device, Tensor};
 use cubenorm::nn::{AddRmsNorm, from_burn};
 
-/// RMS normalization, by itself or after a residual addition.
+/// RMS normalization, alone or after a residual addition.
 #[derive(Module, Debug)]
 pub enum ResidualNorm {
-    /// Burn's: it takes the sum, which Burn has computed before.
+    /// Burn's norm of a separately computed sum.
     Burn(RmsNorm),
-    /// cubenorm's: the sum and its norm, in one operation where no gradients are tracked.
+    /// cubenorm's norm: sum and norm in one kernel if no gradients are tracked.
     Cubenorm(AddRmsNorm),
 }
 
 impl ResidualNorm {
-    /// A norm of Burn's over the last `d_model` elements.
+    /// A norm of Burn over the last `d_model` elements.
     pub fn new(d_model: usize, device: &Device) -> Self {
         Self::Burn(burn::nn::RmsNormConfig::new(d_model).init(device))
     }
 
-    /// The same norm of cubenorm's.
+    /// Converts the norm to cubenorm.
     pub fn into_fused(self) -> Self {
         match self {
             Self::Burn(norm) => Self::Cubenorm(AddRmsNorm::from(from_burn(norm))),
@@ -40,7 +40,7 @@ impl ResidualNorm {
         }
     }
 
-    /// Normalizes `input + residual`, and returns that sum too, for the next residual.
+    /// Normalizes `input + residual`. Also returns the sum, which is the next residual.
     ///
     /// # Shapes
     ///

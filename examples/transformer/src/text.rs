@@ -1,4 +1,4 @@
-//! The text, and the windows of it that the model learns from.
+//! The text and its windows.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,17 +9,17 @@ use cubenorm_example_common::training::Random;
 use cubenorm_example_common::workspace;
 use walkdir::WalkDir;
 
-/// The folders of the workspace whose source text is learned.
+/// Folders of the workspace with the default training text.
 const FOLDERS: [&str; 2] = ["crates", "kernels"];
-/// One byte in this many is at the end of the text and kept for the test.
+/// The last `1 / TEST_SHARE` of the text is test data.
 const TEST_SHARE: usize = 10;
 
-/// Bytes to learn from, and others to test with.
+/// Training and test text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Text {
-    /// What is learned from.
+    /// Training data.
     pub training: Vec<u8>,
-    /// What is never learned from.
+    /// Test data.
     pub test: Vec<u8>,
 }
 
@@ -28,16 +28,16 @@ pub struct Text {
 pub struct Batch {
     /// `[windows, length]`.
     pub bytes: Tensor<2, Int>,
-    /// The byte after each of them; `[windows * length]`.
+    /// The next byte at each position, `[windows * length]`.
     pub next: Tensor<1, Int>,
 }
 
 impl Text {
-    /// The text at this path, or the project's own.
+    /// Reads the text at this path, or the project's own.
     ///
     /// # Errors
     ///
-    /// When it cannot be read, or is too short for a window of `length`.
+    /// If it cannot be read, or is too short for a window of `length`.
     pub fn read(path: Option<&Path>, length: usize) -> Result<Self> {
         let bytes = match path {
             Some(path) => read_file(path)?,
@@ -48,10 +48,10 @@ impl Text {
 
     fn split(mut bytes: Vec<u8>, length: usize) -> Result<Self> {
         let test = bytes.split_off(bytes.len() - bytes.len() / TEST_SHARE);
-        // A window needs the byte after it too.
+        // A window also needs the byte after it.
         ensure!(
             test.len() > length && bytes.len() > length,
-            "the text is too short: its last tenth has to be longer than {length} bytes"
+            "the text is too short: its last tenth must be longer than {length} bytes"
         );
         Ok(Self {
             training: bytes,
@@ -61,7 +61,7 @@ impl Text {
 }
 
 impl Batch {
-    /// Windows that start anywhere in the text.
+    /// Windows at random positions of the text.
     pub fn random(
         text: &[u8],
         [windows, length]: [usize; 2],
@@ -72,7 +72,7 @@ impl Batch {
         Self::at(text, starts, length, device)
     }
 
-    /// Windows that start evenly spread over the text.
+    /// Windows at evenly spaced positions of the text.
     pub fn spread(text: &[u8], [windows, length]: [usize; 2], device: &Device) -> Self {
         let places = text.len() - length;
         let starts = (0..windows).map(|window| window * places / windows);
@@ -100,7 +100,7 @@ impl Batch {
     }
 }
 
-/// The project's source text: its Rust files, in the order of their paths.
+/// The project's source text: its Rust files, ordered by path.
 fn own_source() -> Result<Vec<u8>> {
     let mut paths: Vec<PathBuf> = Vec::new();
     for folder in FOLDERS {
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_tenth_is_for_the_test() {
+    fn last_tenth_is_test_data() {
         let text = Text::split((0..100).collect(), 9).unwrap();
         assert_eq!(text.training, (0..90).collect::<Vec<u8>>());
         assert_eq!(text.test, (90..100).collect::<Vec<u8>>());
@@ -137,14 +137,14 @@ mod tests {
     }
 
     #[test]
-    fn the_project_has_text_of_its_own() {
+    fn own_source_is_long_enough() {
         let text = Text::read(None, 64).unwrap();
         assert!(text.training.len() > 100_000, "{}", text.training.len());
     }
 
     #[test]
     #[cfg(feature = "flex")]
-    fn a_window_is_followed_by_its_next_byte() {
+    fn windows_are_followed_by_their_next_bytes() {
         let device = Device::flex();
         let text: Vec<u8> = (0..10).collect();
         let batch = Batch::spread(&text, [2, 4], &device);
@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(bytes, [0, 1, 2, 3, 3, 4, 5, 6]);
         assert_eq!(next, [1, 2, 3, 4, 4, 5, 6, 7]);
 
-        // The shortest text that holds a window: there is one place for it.
+        // The shortest text with a window has only one position for it.
         let batch = Batch::random(&text, [3, 9], &mut Random::new(1), &device);
         let next = batch.next.into_data().try_to_vec_as::<i32>().unwrap();
         assert_eq!(next[..9], [1, 2, 3, 4, 5, 6, 7, 8, 9]);

@@ -1,5 +1,5 @@
-//! A short training of both kinds of norm, on the pure-Rust backend unless `BURN_DEVICE` names
-//! another device.
+//! A short training with both implementations of norms, on the pure-Rust backend unless
+//! `BURN_DEVICE` names another device.
 #![cfg(feature = "flex")]
 
 use std::env;
@@ -10,14 +10,14 @@ use transformer::learning::{SIZE, checks, learn};
 use transformer::text::Text;
 
 #[test]
-fn both_kinds_of_norm_learn_alike() {
+fn both_norms_train_alike() {
     let name = env::var("BURN_DEVICE").unwrap_or_else(|_| "flex".to_owned());
     let text = Text::read(None, SIZE.context).unwrap();
     let device = open(Some(&name)).unwrap().device;
     let kinds = [Norms::Burn, Norms::Cubenorm];
     let learned = learn(&text, 2, &kinds, &device).unwrap();
     assert!(learned[0].run.losses.len() > AGREEING_STEPS);
-    // Losses that agree step by step, and a fourth less of them in the test.
+    // Losses agree step by step, and the test loss decreases by a fourth.
     let checks = checks(&learned);
     assert!(checks.len() >= 4);
     for check in checks {

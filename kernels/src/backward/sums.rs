@@ -173,7 +173,7 @@ fn add_step<T: Types>(
     }
 }
 
-/// Parameters of a row: those of the unit's first row if shared, else loaded.
+/// Parameters of a row: from the unit's first row if shared, else loaded.
 #[cube]
 pub(crate) fn params_of<T: Types>(
     source: &TypedBackwardSource<T>,

@@ -15,7 +15,7 @@ const LEAST_NORMAL: u32 = 113 << 23;
 const OVERFLOW: u32 = 143 << 23;
 const INFINITY: u32 = 255 << 23;
 
-/// Mantissa bits of f32 minus those of f16.
+/// Difference in mantissa bits between f32 and f16.
 const SPARE_DIGITS: u32 = 13;
 
 /// Unpacks f16 pairs, the low half first.

@@ -185,7 +185,10 @@ fn plans_run_within_webgpu_limits() {
     let hardware = Hardware::webgpu();
     for device in devices() {
         if device.client.properties().hardware.num_cpu_cores.is_some() {
-            println!("{}: skipped, cubes of a CPU have one unit per core", device.name);
+            println!(
+                "{}: skipped, cubes of a CPU have one unit per core",
+                device.name
+            );
             continue;
         }
         if !device.shares_memory() {
@@ -300,6 +303,10 @@ fn teams_stage_several_rows_per_unit() {
         // A CPU has too few units for teams that stage several rows.
         let is_cpu = hardware(&device.client).cpu_cores.is_some();
         let may = device.shares_memory() && !is_cpu;
-        assert!(several > 0 || !may, "{}: one row per unit only", device.name);
+        assert!(
+            several > 0 || !may,
+            "{}: one row per unit only",
+            device.name
+        );
     }
 }

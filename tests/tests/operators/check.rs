@@ -57,9 +57,10 @@ impl Case {
     ///
     /// The first difference.
     pub fn check(&self, device: &dyn Executor) -> Result<Outcome, String> {
-        let program = self.description.lower().map_err(|error| {
-            format!("the description was refused: {error}")
-        })?;
+        let program = self
+            .description
+            .lower()
+            .map_err(|error| format!("the description was refused: {error}"))?;
         let descs = self.description.inputs();
         let numbers: Vec<Option<Vec<f64>>> = descs
             .iter()

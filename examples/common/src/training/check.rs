@@ -1,23 +1,23 @@
 use super::trainer::Run;
 
-/// The first steps, over which two loss curves have to agree. Later the roundings of two ways to
-/// compute the same drive any two trainings apart.
+/// Two loss curves must agree over this number of first steps. Later, different roundings make any
+/// two trainings diverge.
 pub const AGREEING_STEPS: usize = 20;
 
-/// How far the losses of the same step may be apart.
+/// Largest difference of the losses of a step.
 pub const LOSS_TOLERANCE: f32 = 1e-3;
 
-/// Something that has to hold after training.
+/// A condition after training.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Check {
-    /// What holds, or does not, with its numbers.
+    /// The condition with its numbers.
     pub text: String,
-    /// Whether it holds.
+    /// True if the condition holds.
     pub passed: bool,
 }
 
 impl Check {
-    /// That `value` is at most `limit`. A NaN is not.
+    /// Checks that `value` is at most `limit`. NaN fails.
     pub fn at_most(what: &str, value: f32, limit: f32) -> Self {
         Self {
             text: format!("{what}: {value:.2e}, at most {limit:.2e}"),
@@ -26,7 +26,7 @@ impl Check {
     }
 }
 
-/// That the losses of two runs agree in their first [`AGREEING_STEPS`].
+/// Checks that the losses of two runs agree in the first [`AGREEING_STEPS`].
 pub fn losses_agree(one: &Run, other: &Run) -> Check {
     let first = |run: &Run| {
         run.losses
@@ -43,13 +43,13 @@ pub fn losses_agree(one: &Run, other: &Run) -> Check {
     Check::at_most(&what, largest_difference(&one, &other), LOSS_TOLERANCE)
 }
 
-/// The largest absolute difference; NaN if there is a NaN, or a value on one side only.
+/// Largest absolute difference; NaN if a value is NaN or the lengths differ.
 pub fn largest_difference(one: &[f32], other: &[f32]) -> f32 {
     if one.len() != other.len() {
         return f32::NAN;
     }
     let differences = one.iter().zip(other).map(|(a, b)| (a - b).abs());
-    // `f32::max` would drop a NaN, and with it the one difference that must be seen.
+    // `f32::max` would ignore a NaN.
     differences.fold(0.0, |largest, difference| {
         if largest.is_nan() || difference <= largest {
             largest
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_steps_have_to_agree() {
+    fn only_first_steps_must_agree() {
         let one = run(vec![1.0; 30]);
         let mut other = one.clone();
         other.losses[AGREEING_STEPS] = 2.0;
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_a_nan_nor_a_missing_value_is_overlooked() {
+    fn nan_and_missing_values_fail() {
         assert!(largest_difference(&[f32::NAN, 1.0], &[0.0, 5.0]).is_nan());
         assert!(largest_difference(&[1.0], &[1.0, 2.0]).is_nan());
         assert_eq!(largest_difference(&[1.0, 2.0], &[1.5, 2.0]), 0.5);

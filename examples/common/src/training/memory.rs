@@ -1,17 +1,16 @@
 use burn::tensor::Device;
 
-/// What the runtime's allocator had in use during one step of training, in bytes.
+/// Memory that the runtime's allocator has in use during a training step, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
-    /// Kept between the forward pass and the backward pass, on top of what was there before.
+    /// Increase from before the forward pass to before the backward pass.
     pub kept: u64,
-    /// The most that was in use at once: parameters, the optimizer's state, and what is kept or,
-    /// after the backward pass, the gradients.
+    /// Maximum in use: parameters, state of the optimizer, and saved tensors or gradients.
     pub peak: u64,
 }
 
 impl Memory {
-    /// From what was in use before the forward pass, after it, and after the backward pass.
+    /// Computed from the use before the forward pass, after it, and after the backward pass.
     pub(super) fn of(before: u64, forward: u64, backward: u64) -> Self {
         Self {
             kept: forward.saturating_sub(before),
@@ -20,8 +19,7 @@ impl Memory {
     }
 }
 
-/// The bytes in use on a device, all that was asked of it computed; `None` where its backend does
-/// not say.
+/// Bytes in use on a device after all pending work. None if the backend does not report them.
 pub(super) fn in_use(device: &Device) -> Option<u64> {
     device.memory_pool_usage().map(|usage| usage.bytes_in_use)
 }
@@ -31,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_peak_is_the_largest_and_what_is_kept_is_an_increase() {
+    fn peak_is_a_maximum_and_kept_is_an_increase() {
         let memory = Memory::of(10, 100, 30);
         assert_eq!(
             memory,
@@ -40,7 +38,7 @@ mod tests {
                 peak: 100
             }
         );
-        // A device may free what was there before.
+        // A device may free earlier allocations.
         assert_eq!(Memory::of(10, 8, 30), Memory { kept: 0, peak: 30 });
     }
 }

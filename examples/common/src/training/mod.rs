@@ -1,10 +1,9 @@
-//! The same model trained with two kinds of norm, side by side: what differs in the loss, in time
-//! and in memory.
+//! Training of one model with two implementations of norms, compared in loss, time and memory.
 //!
-//! - [`Trainer`]: one model that learns, and [`Run`]: what it measured
-//! - [`Check`]: what two runs have to agree on
-//! - [`plot`]: their loss curves as a picture
-//! - [`table`]: their times and memory as text
+//! - [`Trainer`]: a model in training, and [`Run`]: its measurements
+//! - [`Check`]: a condition that runs must meet
+//! - [`plot`]: loss curves as a picture
+//! - [`table`]: times and memory as text
 
 mod check;
 mod memory;

@@ -13,7 +13,7 @@ const SIZE: (u32, u32) = (800, 450);
 ///
 /// # Errors
 ///
-/// When the file cannot be written.
+/// If the file cannot be written.
 pub fn plot(title: &str, runs: &[&Run], path: &Path) -> Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)
@@ -24,7 +24,7 @@ pub fn plot(title: &str, runs: &[&Run], path: &Path) -> Result<()> {
     fs::write(path, picture).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Burn's curve is broad and pale, so that the other shows on top where they coincide.
+/// Burn's curve is broad and pale, so that an equal curve on top of it is visible.
 fn style(norms: Norms) -> ShapeStyle {
     match norms {
         Norms::Burn => RGBColor(240, 150, 90).stroke_width(5),
@@ -59,7 +59,7 @@ fn draw(
     for run in runs {
         let style = style(run.norms);
         let points = run.losses.iter().copied().enumerate();
-        // A picture has no place for what is not finite.
+        // Only finite losses can be drawn.
         let points = points.filter(|(_, loss)| loss.is_finite());
         chart
             .draw_series(LineSeries::new(points, style))?
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_shows_a_line_for_each_run() {
+    fn plot_has_a_line_per_run() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("new/losses.svg");
         let burn = run(Norms::Burn, vec![2.0, 1.5, f32::NAN, 1.0]);
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_draw_is_drawn_too() {
+    fn empty_runs_are_drawn() {
         let mut picture = String::new();
         draw("empty", &[&run(Norms::Burn, Vec::new())], &mut picture).unwrap();
         assert!(picture.contains("</svg>"));

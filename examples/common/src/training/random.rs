@@ -1,14 +1,14 @@
-/// Numbers that look random and are the same on every machine and device: SplitMix64.
+/// Pseudo-random numbers that are the same on every machine and device: SplitMix64.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 
 impl Random {
-    /// Numbers that depend on nothing but the seed.
+    /// A generator with this seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// A number below `end`; zero where `end` is.
+    /// A number below `end`, or zero if `end` is zero.
     pub fn below(&mut self, end: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.0;
@@ -19,7 +19,7 @@ impl Random {
         ((u128::from(bits) * end as u128) >> 64) as usize
     }
 
-    /// Puts the items into another order, each order as likely as any other.
+    /// Shuffles the items uniformly.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for end in (1..items.len()).rev() {
             items.swap(end, self.below(end + 1));
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shuffle_keeps_every_item_and_depends_on_the_seed() {
+    fn shuffle_permutes_by_seed() {
         let shuffled = |seed| {
             let mut items: Vec<usize> = (0..100).collect();
             Random::new(seed).shuffle(&mut items);
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_stay_below_their_end_and_reach_all_of_it() {
+    fn numbers_cover_the_range_below_end() {
         let mut random = Random::new(7);
         let mut seen = [false; 5];
         for _ in 0..200 {

@@ -1,8 +1,7 @@
-/// Steps in which the learning rate grows.
+/// Steps of the linear warm-up.
 const WARM_UP: f64 = 20.0;
 
-/// The learning rate of a step of `total`: it grows to `largest` over the first 20 steps, and falls to
-/// zero from there.
+/// Learning rate of a step of `total`: linear warm-up over 20 steps, and linear decay to zero.
 pub fn rate(largest: f64, step: usize, total: usize) -> f64 {
     let warm = (step + 1) as f64 / WARM_UP;
     let left = 1.0 - step as f64 / total as f64;
@@ -14,7 +13,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_learning_rate_grows_and_then_falls_to_zero() {
+    fn learning_rate_warms_up_and_decays_to_zero() {
         let rates: Vec<_> = (0..=200).map(|step| rate(3e-3, step, 200)).collect();
         assert!(rates[..20].is_sorted());
         assert!(rates[20..].is_sorted_by(|a, b| a >= b));

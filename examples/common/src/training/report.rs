@@ -3,25 +3,25 @@ use std::fmt::Write;
 use super::check::Check;
 use super::trainer::Run;
 
-/// How many steps the reported loss is averaged over.
+/// Steps in the average of the reported loss.
 const LAST_STEPS: usize = 10;
 
-/// A run, and how good the model is at what it learned.
+/// A run and the quality of its model.
 #[derive(Debug, Clone)]
 pub struct Outcome<'a> {
     /// The run.
     pub run: &'a Run,
-    /// What the model achieves, with its unit: `98.6 %`.
+    /// Quality of the model with its unit: `98.6 %`.
     pub result: String,
 }
 
-/// Times, memory and results of runs, a line each; `epoch` and `result` head their columns.
+/// Table of times, memory and results, one line per run. `epoch` and `result` are column headers.
 pub fn table(epoch: &str, result: &str, outcomes: &[Outcome<'_>]) -> String {
     let mut text = String::new();
     writeln!(
         text,
         "  norms     {epoch:>18}  {:>18}  {:>12}  {:>10}  {result:>14}",
-        "kept for backward", "peak memory", "last loss"
+        "saved for backward", "peak memory", "last loss"
     )
     .unwrap();
     for Outcome { run, result } in outcomes {
@@ -42,15 +42,15 @@ pub fn table(epoch: &str, result: &str, outcomes: &[Outcome<'_>]) -> String {
         let ratio = one.run.epoch().as_secs_f64() / other.run.epoch().as_secs_f64();
         writeln!(
             text,
-            "\n  norms by {} take {ratio:.2} times as long as norms by {}",
-            one.run.norms, other.run.norms
+            "\n  speed-up of {} over {}: {ratio:.2}x",
+            other.run.norms, one.run.norms
         )
         .unwrap();
     }
     text
 }
 
-/// What holds and what does not, a line each.
+/// Results of checks, one line each.
 pub fn checks(checks: &[Check]) -> String {
     let mut text = String::new();
     for check in checks {
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn two_runs_are_compared() {
+    fn table_compares_two_runs() {
         let memory = Memory {
             kept: 1 << 20,
             peak: 3 << 20,
@@ -107,18 +107,21 @@ mod tests {
         for part in ["1.00 MiB", "3.00 MiB", "not available", "0.030 s", "98.6 %"] {
             assert!(text.contains(part), "{part}: {text}");
         }
-        assert!(text.contains("burn take 1.50 times as long"), "{text}");
+        assert!(
+            text.contains("speed-up of cubenorm over burn: 1.50x"),
+            "{text}"
+        );
     }
 
     #[test]
-    fn one_run_is_compared_with_nothing() {
+    fn table_of_one_run_has_no_speed_up() {
         let burn = run(Norms::Burn, None);
         let text = table("per epoch", "accuracy", &[outcome(&burn)]);
-        assert!(!text.contains("times as long"), "{text}");
+        assert!(!text.contains("speed-up"), "{text}");
     }
 
     #[test]
-    fn a_failed_check_stands_out() {
+    fn failed_checks_are_marked() {
         let text = checks(&[Check::at_most("a", 1.0, 2.0), Check::at_most("b", 2.0, 1.0)]);
         assert!(text.contains("  ok      a: "), "{text}");
         assert!(text.contains("  FAILED  b: "), "{text}");

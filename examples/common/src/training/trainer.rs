@@ -9,7 +9,7 @@ use burn::tensor::{Device, Tensor};
 use super::memory::{Memory, in_use};
 use crate::Norms;
 
-/// A model that learns, and what was measured meanwhile.
+/// A model in training and its measurements.
 pub struct Trainer<M> {
     model: M,
     optimizer: ModuleOptimizer,
@@ -17,21 +17,21 @@ pub struct Trainer<M> {
     run: Run,
 }
 
-/// What was measured of a model that learned.
+/// Measurements of a training.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// What ran the norms.
+    /// Implementation of the norms.
     pub norms: Norms,
-    /// The loss of each step's batch, before the step.
+    /// Loss of each step's batch, before the update.
     pub losses: Vec<f32>,
-    /// How long each epoch took.
+    /// Time of each epoch.
     pub epochs: Vec<Duration>,
-    /// What a step has in use, where the device says.
+    /// Memory of a step. None if the device does not report it.
     pub memory: Option<Memory>,
 }
 
 impl<M: Module> Trainer<M> {
-    /// A model that has learned nothing yet, on a device with autodiff.
+    /// An untrained model on a device with autodiff.
     pub fn new(norms: Norms, model: M, optimizer: ModuleOptimizer, device: &Device) -> Self {
         Self {
             model,
@@ -46,21 +46,21 @@ impl<M: Module> Trainer<M> {
         }
     }
 
-    /// The model as it is now.
+    /// Current model.
     pub fn model(&self) -> &M {
         &self.model
     }
 
-    /// What has been measured so far.
+    /// Measurements up to now.
     pub fn run(&self) -> &Run {
         &self.run
     }
 
-    /// Takes these steps, of which `loss` gives the loss and `rate` the learning rate.
+    /// Runs training steps with the loss and the learning rate of each step.
     ///
     /// # Errors
     ///
-    /// When the device fails.
+    /// If the device fails.
     pub fn epoch(
         mut self,
         steps: Range<usize>,
@@ -69,7 +69,7 @@ impl<M: Module> Trainer<M> {
     ) -> Result<Self> {
         self.sync()?;
         let start = Instant::now();
-        // Read all at once: reading one would make each step wait for the device.
+        // Read together, since each read waits for the device.
         let mut losses = Vec::with_capacity(steps.len());
         for step in steps {
             let loss = loss(&self.model, step);
@@ -84,16 +84,16 @@ impl<M: Module> Trainer<M> {
         let losses = losses
             .map_err(|error| anyhow!("the device failed: {error:?}"))?
             .try_to_vec::<f32>()
-            .map_err(|error| anyhow!("the losses are no float32: {error:?}"))?;
+            .map_err(|error| anyhow!("the losses are not f32: {error:?}"))?;
         self.run.losses.extend(losses);
         Ok(self)
     }
 
-    /// Measures the memory of a step whose gradients are then thrown away.
+    /// Measures the memory of a step without an update.
     ///
     /// # Errors
     ///
-    /// When the device fails.
+    /// If the device fails.
     pub fn measure_memory(mut self, loss: impl Fn(&M) -> Tensor<1>) -> Result<Self> {
         self.sync()?;
         let before = in_use(&self.device);
@@ -119,8 +119,7 @@ impl<M: Module> Trainer<M> {
 }
 
 impl Run {
-    /// The median time of an epoch, without the first, in which kernels are compiled; of that one
-    /// where there is no other.
+    /// Median time of an epoch. The first one compiles kernels and counts only if it is alone.
     pub fn epoch(&self) -> Duration {
         let mut settled = match self.epochs.as_slice() {
             [_, settled @ ..] if !settled.is_empty() => settled.to_vec(),
@@ -130,7 +129,7 @@ impl Run {
         settled.get(settled.len() / 2).copied().unwrap_or_default()
     }
 
-    /// The mean loss of the last `count` steps, or of all if they are fewer; NaN without any.
+    /// Mean loss of the last `count` steps, or of all if there are fewer; NaN without any.
     pub fn last_losses(&self, count: usize) -> f32 {
         let last = &self.losses[self.losses.len().saturating_sub(count)..];
         last.iter().sum::<f32>() / last.len() as f32
@@ -151,14 +150,14 @@ mod tests {
     }
 
     #[test]
-    fn the_first_epoch_counts_only_when_it_is_the_only_one() {
+    fn first_epoch_counts_only_alone() {
         assert_eq!(run(&[900, 3, 1, 2], &[]).epoch(), Duration::from_millis(2));
         assert_eq!(run(&[900], &[]).epoch(), Duration::from_millis(900));
         assert_eq!(run(&[], &[]).epoch(), Duration::ZERO);
     }
 
     #[test]
-    fn the_last_losses_are_averaged() {
+    fn last_losses_are_averaged() {
         assert_eq!(run(&[], &[9.0, 1.0, 3.0]).last_losses(2), 2.0);
         assert_eq!(run(&[], &[4.0]).last_losses(5), 4.0);
         assert!(run(&[], &[]).last_losses(5).is_nan());
