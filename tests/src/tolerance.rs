@@ -22,9 +22,9 @@ pub fn unit_roundoff(dtype: DType) -> f64 {
 ///
 /// - Storage: rounding to the dtype costs one unit roundoff of the magnitude.
 /// - Arithmetic in the accumulation dtype. A sum of `n` elements is off by about `sqrt(n)`
-///   roundoffs, since they partly cancel. A sum of blocks of 64 is off by about `8 + sqrt(n / 64)`,
-///   which is below `log2(n) + 64` for up to 2^18 elements per lane. The deviation inherits half of
-///   that. The epilogue gets 16 roundoffs: a few operations, the activation, and the 2.5 ulp that
+///   roundoffs, since they partly cancel. A sum of blocks of 64 is off by about `8 + sqrt(n / 64)`.
+///   That is below `log2(n) + 64` for up to 2^18 elements per lane. The deviation inherits half of
+///   it. The epilogue gets 16 roundoffs: a few operations, the activation, and the 2.5 ulp that
 ///   Vulkan and WebGPU allow for division and square root.
 pub fn bound(dtype: DType, cols: usize, magnitude: f64, cancelled: f64) -> f64 {
     let stored = 1.01 * unit_roundoff(dtype);

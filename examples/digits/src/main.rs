@@ -1,4 +1,4 @@
-//! Teaches a network digits, and shows what fused norms change.
+//! Trains a network on handwritten digits, and measures the effect of fused norms.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
