@@ -7,6 +7,7 @@ use cubenorm_kernels::{BackwardTensors, LaunchError, Tensor, launch_backward};
 
 use crate::case::{Case, decode, encode, noise, round, row_major};
 use crate::device::TestDevice;
+use crate::guard::buffer;
 use crate::tolerance;
 
 /// Compared elements of each gradient. One difference takes four evaluations of the reference.
@@ -61,8 +62,8 @@ impl BackwardCase {
             desc.norm.statistics,
             Statistics::L1Norm | Statistics::L2Norm
         ) {
-            // Central differences must not cross a kink of an absolute value, or the jump at 0 of
-            // an element that is divided by its own norm.
+            // Central differences must not cross 0, where absolute values have a kink. An element
+            // divided by its own norm has a jump there.
             let least = |x: f64| round(desc.norm.input.dtype, (4.0 * STEP).copysign(x));
             for x in forward.input.iter_mut().filter(|x| x.abs() < 4.0 * STEP) {
                 *x = least(*x);

@@ -1,7 +1,7 @@
 //! Autotunes kernels in a separate process before measurements.
 //!
-//! On the first use of a kernel for a shape, Burn measures several candidates. It caches the fastest
-//! in memory and on disk. On CubeCL's CPU runtime some candidates grow the pool of worker
+//! On the first use of a kernel for a shape, Burn measures several candidates. It caches the
+//! fastest in memory and on disk. On CubeCL's CPU runtime some candidates grow the pool of worker
 //! threads beyond the cores. The pool never shrinks, and all later kernels of the process are
 //! several times slower. The measuring process therefore does not autotune.
 
