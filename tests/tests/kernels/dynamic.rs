@@ -134,6 +134,7 @@ fn threads_use_separate_work_counters() {
 
 #[test]
 fn failed_input_fails_only_its_own_launch() {
+    cubenorm_tests::guard::leave_out_here();
     for device in devices() {
         let Some((desc, choice)) = shared(&device) else {
             continue;

@@ -27,7 +27,7 @@ pub struct Args {}
 /// Weights of the style-transfer example, if they are next to the clone.
 const CANDY: &str = "../shared/candy";
 /// Cases for `verify`, if they are next to the clone.
-const CASES: [&str; 2] = ["../shared/onnx", "../shared/dxdispatch"];
+const CASES: [&str; 3] = ["../shared/onnx", "../shared/dxdispatch", "../shared/cases"];
 /// One of them for each example that runs such files.
 const NODE: &str = "../shared/onnx/test_layer_normalization_4d_axis1";
 const MODEL: &str = "../shared/dxdispatch/mvn1_layer_norm.json";
