@@ -298,8 +298,11 @@ impl Case {
     /// The first adds up the absolute values of the final terms. The second adds up the terms that
     /// cancelled before.
     fn magnitudes(&self, expected: &Forward) -> Vec<(f64, f64)> {
+        // A residual that is added last is a part like the bias.
+        let residual = self.desc.residual.clone();
         let without_bias = NormDesc {
             bias: None,
+            residual: residual.filter(|_| self.desc.residual_place == ResidualPlace::Input),
             activation: Default::default(),
             ..self.desc.clone()
         };
