@@ -2,8 +2,9 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use cubenorm_core::{DType, NormDesc, Statistics, Strategy, TensorDesc};
+use cubenorm_core::{DType, NormDesc, Statistics, Strategy, StrategyChoice, TensorDesc};
 use cubenorm_kernels::plan_for;
+use cubenorm_tests::backward::BackwardCase;
 use cubenorm_tests::case::Case;
 use cubenorm_tests::device::{TestDevice, devices};
 use cubenorm_tests::guard;
@@ -62,5 +63,25 @@ fn guards_detect_a_short_output() {
             message.starts_with("guard: Normalize wrote 4 bytes behind"),
             "{message}"
         );
+    }
+}
+
+/// Shapes whose split rows once left their workspace on a CPU of two cores and more.
+#[test]
+fn split_rows_with_tails_stay_in_their_workspace() {
+    for device in devices() {
+        for shape in [
+            vec![3, 512, 14, 14],
+            vec![1, 4096, 197],
+            vec![1, 1600, 13, 13],
+            vec![4, 768, 7, 7],
+        ] {
+            let input = TensorDesc::contiguous(shape, DType::F32);
+            let norm = NormDesc::new(input, [1], Statistics::MeanVariance);
+            let forward = Case::new(norm.clone(), 3);
+            forward.check(&device, StrategyChoice::Inferred).unwrap();
+            let backward = BackwardCase::new(norm, 3);
+            backward.run(&device, StrategyChoice::Inferred).unwrap();
+        }
     }
 }
