@@ -87,29 +87,39 @@ pub(crate) fn passed_back<A: Float, N: Size>(
     correction: &Correction<A, N>,
     #[comptime] blueprint: BackwardBlueprint,
 ) -> Vector<A, N> {
+    match comptime!(blueprint.statistics) {
+        StatisticsKind::None => element.wdy,
+        StatisticsKind::Provided => element.wdy * element.rstd,
+        StatisticsKind::Mean => less_mean::<A, N>(element, correction, blueprint),
+        StatisticsKind::MeanVariance => {
+            let centered = less_mean::<A, N>(element, correction, blueprint);
+            (centered - element.normalized * correction.multiple) * element.rstd
+        }
+        StatisticsKind::MeanSquare | StatisticsKind::L2Norm => {
+            (element.wdy - element.normalized * correction.multiple) * element.rstd
+        }
+        StatisticsKind::L1Norm => {
+            let zero = Vector::<A, N>::new(A::new(0.0));
+            let one = Vector::<A, N>::new(A::new(1.0));
+            let sign = select_many(element.input.less_than(&zero), -one, one);
+            let sign = select_many(element.input.equal(&zero), zero, sign);
+            (element.wdy - sign * correction.multiple) * element.rstd
+        }
+    }
+}
+
+/// Gradient before the scale, less its mean over the row.
+#[cube]
+fn less_mean<A: Float, N: Size>(
+    element: &Element<A, N>,
+    correction: &Correction<A, N>,
+    #[comptime] blueprint: BackwardBlueprint,
+) -> Vector<A, N> {
     if comptime!(blueprint.has_one_element) {
-        // Exactly 0: a fused multiply-add may leave a rounding error, which the reciprocal
-        // deviation `1 / sqrt(epsilon)` would magnify.
+        // A fused multiply-add would leave the rounding of `dz * scale`, and 1 / sqrt(epsilon) would
+        // enlarge it.
         element.wdy * Vector::new(A::new(0.0))
     } else {
-        match comptime!(blueprint.statistics) {
-            StatisticsKind::None => element.wdy,
-            StatisticsKind::Provided => element.wdy * element.rstd,
-            StatisticsKind::Mean => element.wdy - correction.constant,
-            StatisticsKind::MeanVariance => {
-                let centered = element.wdy - correction.constant;
-                (centered - element.normalized * correction.multiple) * element.rstd
-            }
-            StatisticsKind::MeanSquare | StatisticsKind::L2Norm => {
-                (element.wdy - element.normalized * correction.multiple) * element.rstd
-            }
-            StatisticsKind::L1Norm => {
-                let zero = Vector::<A, N>::new(A::new(0.0));
-                let one = Vector::<A, N>::new(A::new(1.0));
-                let sign = select_many(element.input.less_than(&zero), -one, one);
-                let sign = select_many(element.input.equal(&zero), zero, sign);
-                (element.wdy - sign * correction.multiple) * element.rstd
-            }
-        }
+        element.wdy - correction.constant
     }
 }

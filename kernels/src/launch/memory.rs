@@ -102,7 +102,7 @@ pub(crate) fn zeroed_words(client: &Client, words: usize) -> Handle {
 
 #[cube(launch_unchecked)]
 fn zero(numbers: &mut Tensor<u32>, count: usize) {
-    let place = ABSOLUTE_POS as usize;
+    let place = ABSOLUTE_POS;
     if place < count {
         numbers[place] = 0u32;
     }

@@ -17,18 +17,18 @@ use crate::schedule::Share;
 use crate::types::Types;
 
 /// 2^90: scale of large magnitudes. The sum of 2^48 scaled squares cannot overflow.
-const LARGE: f32 = 1.237_940_039_285_380_3e27;
+const LARGE: f32 = (1u128 << 90) as f32;
 /// 2^-90: scale of small magnitudes, down to the smallest subnormal number.
-const SMALL: f32 = 8.077_935_669_463_161e-28;
+const SMALL: f32 = 1.0 / LARGE;
 
 /// 2^45 and 2^-40: bounds of the magnitudes whose scale is 1.
-const LARGE_FROM: f32 = 35_184_372_088_832.0;
-const SMALL_BELOW: f32 = 9.094_947_017_729_282e-13;
+const LARGE_FROM: f32 = (1u64 << 45) as f32;
+const SMALL_BELOW: f32 = 1.0 / (1u64 << 40) as f32;
 
 /// 2^100 and 2^-80: bounds within which an unscaled block sum is exact enough. A block has at most
 /// 2^8 terms.
-const MOST: f32 = 1.267_650_600_228_229_4e30;
-const LEAST: f32 = 8.271_806_125_530_277e-25;
+const MOST: f32 = (1u128 << 100) as f32;
+const LEAST: f32 = 1.0 / (1u128 << 80) as f32;
 
 /// `1 / scale`. A part without elements has the scale 0 and gets that of the smallest scale.
 #[cube]

@@ -121,7 +121,7 @@ pub struct BackwardBlueprint {
     pub rows_per_unit: usize,
     /// True if a row is reduced and written by different launches.
     pub split: bool,
-    /// True if rows have one element, which equals its mean: the input's gradient is 0.
+    /// True if rows have one element: its gradient less the mean of the row is exactly 0.
     pub has_one_element: bool,
 }
 
