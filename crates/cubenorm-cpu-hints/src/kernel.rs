@@ -26,7 +26,7 @@ pub fn store_nontemporal<T: Float, P: Size, S: Size>(
     })
 }
 
-/// Completes the unit's [non-temporal stores](store_past_caches()), so others see them. Does
+/// Completes the unit's [non-temporal stores](store_nontemporal()), so others see them. Does
 /// nothing if `nontemporal` is false.
 #[cube]
 pub fn wait_for_stores(#[comptime] nontemporal: bool) {
@@ -40,7 +40,7 @@ pub fn wait_for_stores(#[comptime] nontemporal: bool) {
 /// Prefetches the cache line of `place` for a later load, without waiting.
 ///
 /// It returns no data, but `place` must be within its tensor. The kernel compiles under the same
-/// conditions as with [`store_nontemporal`](store_past_caches()). The crate's documentation has an
+/// conditions as with [`store_nontemporal`](store_nontemporal()). The crate's documentation has an
 /// example.
 #[cube]
 #[allow(unused_variables, reason = "an intrinsic reads them as it is expanded")]
