@@ -115,23 +115,23 @@ fn staged_moments<T: Types>(
     count: T::A,
     #[comptime] blueprint: Blueprint,
 ) -> Moments<T::A, T::N> {
-    let vectors = comptime!(blueprint.staging.vectors().unwrap_or(0));
-    let chains = comptime!(chains(&blueprint).min(vectors));
-    let mut sums = Sums::<T::A, T::N>::zeros(chains);
-    #[unroll]
-    for i in 0..vectors {
-        if i < share.count {
-            let deviation = shifted::<T::A, T::N>(staged.get(i, blueprint), row, blueprint);
-            let chain = comptime!(i % chains);
-            sums.plain[chain] += deviation;
-            sums.products[chain] += second_moment_term::<T::A, T::N>(deviation, blueprint);
-        }
-    }
-    let mine = sums.total(count, chains);
     if comptime!(blueprint.statistics.is_norm()) {
-        let scaled = scaled::staged::<T>(mine.m2, staged, share, count, blueprint);
-        merge_team::<T::A, T::N>(&scaled, blueprint.team)
+        let mine = scaled::staged::<T>(staged, share, count, blueprint);
+        merge_team::<T::A, T::N>(&mine, blueprint.team)
     } else {
+        let vectors = comptime!(blueprint.staging.vectors().unwrap_or(0));
+        let chains = comptime!(chains(&blueprint).min(vectors));
+        let mut sums = Sums::<T::A, T::N>::zeros(chains);
+        #[unroll]
+        for i in 0..vectors {
+            if i < share.count {
+                let deviation = shifted::<T::A, T::N>(staged.get(i, blueprint), row, blueprint);
+                let chain = comptime!(i % chains);
+                sums.plain[chain] += deviation;
+                sums.products[chain] += second_moment_term::<T::A, T::N>(deviation, blueprint);
+            }
+        }
+        let mine = sums.total(count, chains);
         whole_moments::<T>(&mine, count, blueprint)
     }
 }

@@ -80,16 +80,21 @@ pub(crate) fn scale_of<A: Float, N: Size>(largest: Vector<A, N>) -> Vector<A, N>
     select_many(is_large, Vector::new(A::new(LARGE)), small)
 }
 
-/// True if no lane of an unscaled sum has overflowed or underflowed.
+/// True if no lane of a sum has lost anything. Selects instead of branches: compilers of CPU Vulkan
+/// drivers need gigabytes for a branch per lane.
 #[cube]
 fn is_exact<A: Float, N: Size>(sum: Vector<A, N>) -> bool {
-    let mut exact = true.runtime();
+    let zero = Vector::<A, N>::new(A::new(0.0));
+    let one = Vector::<A, N>::new(A::new(1.0));
+    let lost = select_many(sum.greater_equal(&Vector::new(A::new(LEAST))), zero, one);
+    // NaN is not at most anything.
+    let lost = select_many(sum.less_equal(&Vector::new(A::new(MOST))), lost, one);
+    let mut lanes = A::new(0.0);
     #[unroll]
     for lane in 0..N::value() {
-        let sum = sum.extract(lane);
-        exact = exact && sum <= A::new(MOST) && sum >= A::new(LEAST);
+        lanes += lost.extract(lane);
     }
-    exact
+    lanes == A::new(0.0)
 }
 
 #[cube]
@@ -133,10 +138,10 @@ pub(crate) fn block<T: Types>(
     }
 }
 
-/// Sum of a unit's staged elements: `plain` if that is exact, else computed with a scale.
+/// Sum of the vectors that a unit stages, relative to the scale of the largest. They are at hand twice,
+/// so there is no first attempt without a scale.
 #[cube]
 pub(crate) fn staged<T: Types>(
-    plain: Vector<T::A, T::N>,
     staged: &TypedStaged<T>,
     share: &Share,
     count: T::A,
@@ -144,25 +149,21 @@ pub(crate) fn staged<T: Types>(
 ) -> Moments<T::A, T::N> {
     let vectors = comptime!(blueprint.staging.vectors().unwrap_or(0));
     let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
-    let mut scale = Vector::<T::A, T::N>::new(T::A::new(1.0));
-    let mut sum = plain;
-    if !is_exact::<T::A, T::N>(plain) {
-        let mut largest = zero;
-        #[unroll]
-        for i in 0..vectors {
-            if i < share.count {
-                largest = larger::<T::A, T::N>(largest, staged.get(i, blueprint));
-            }
+    let mut largest = zero;
+    #[unroll]
+    for i in 0..vectors {
+        if i < share.count {
+            largest = larger::<T::A, T::N>(largest, staged.get(i, blueprint));
         }
-        scale = scale_of::<T::A, T::N>(largest);
-        let inverse = inverse::<T::A, T::N>(scale);
-        sum = zero;
-        #[unroll]
-        for i in 0..vectors {
-            if i < share.count {
-                sum +=
-                    second_moment_term::<T::A, T::N>(staged.get(i, blueprint) * inverse, blueprint);
-            }
+    }
+    let scale = scale_of::<T::A, T::N>(largest);
+    let inverse = inverse::<T::A, T::N>(scale);
+    let mut sum = zero;
+    #[unroll]
+    for i in 0..vectors {
+        if i < share.count {
+            let value = staged.get(i, blueprint) * inverse;
+            sum += second_moment_term::<T::A, T::N>(value, blueprint);
         }
     }
     Moments::<T::A, T::N> {
