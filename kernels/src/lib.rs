@@ -6,22 +6,14 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `operand` | addresses, loads and stores; no other module indexes a tensor |
-//! | `pairs` | f16 pairs packed in 32-bit words |
-//! | `source` | reader of a row: input, residual, and the shift of the shifted-data variance |
-//! | `staged` | registers and shared memory that stage a row between two passes |
-//! | `accumulate` | per-unit statistics of a row that is read from memory |
-//! | `moments` | partial statistics and their merge (Chan, Golub, LeVeque) |
-//! | `scaled` | sums of a vector norm that would overflow or underflow |
-//! | `work` | tile scheduler: work items of a launch, and each unit's slice of an item |
-//! | `strategy` | reductions over a unit, a plane, a cube or a cluster of cubes |
+//! | `memory` | addresses, loads and stores (`access`; no other module indexes a tensor), rows of the input (`input`), segments of a row (`segment`), packed f16 pairs (`packed_half`), staging between two passes (`stage`) |
+//! | `reduce` | partial statistics and their merge (`moments`, `scaled`), per-unit statistics (`accumulate`), reductions over a unit, a plane, a cube or a cluster of cubes |
+//! | `schedule` | work items of a launch, and each unit's slice of an item |
 //! | `epilogue` | scale, bias and activation |
-//! | `apply` | normalizes and stores one or several steps |
-//! | `runs`, `ends` | segments of a row with constant parameters, and their tails |
-//! | `forward` | bodies of the forward kernels |
-//! | `tile` | the same for a tile of adjacent rows, on a CPU |
-//! | `kernel` | entry points of the forward kernels, for one or two launches |
-//! | `gradient` | backward pass: gradients of input, scale and bias |
+//! | `forward` | forward kernels: entry points (`kernel`), bodies (`rows`), normalization of steps (`apply`), tails |
+//! | `backward` | backward kernels: gradients of input, scale and bias |
+//! | `cpu` | bodies that only a CPU runs: tiles of adjacent rows |
+//! | `launch` | checks, buffers, arguments and the plan cache |
 //! | `tune` | choice between plans by CubeCL's autotuner |
 //! | `lerp` | elementwise step for small tensors, such as running statistics |
 //!

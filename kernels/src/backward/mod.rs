@@ -4,12 +4,14 @@
 //!
 //! - [`element`]: recomputes the normalized value of an element, and its gradients before
 //!   activation and scale.
-//! - [`sums`]: reduces the two sums of a row. [`runs`] reduces them for each segment of columns.
+//! - [`sums`]: reduces the two sums of a row. [`segments`] reduces them for each
+//!   segment of columns.
 //! - [`correction`]: turns the two sums into the terms that are subtracted from the gradient.
 //! - [`row`]: locates, prefetches and publishes the row of a round.
 //! - [`step`]: writes the input gradient of a step and returns its parameter gradients.
-//! - [`columns`]: workspace of the parameter gradients. [`fold`] reduces it.
-//! - [`kernel`]: loops over rows. [`tile`] loops over tiles of adjacent rows.
+//! - [`param_partials`]: workspace of the parameter gradients. [`param_reduce`] reduces it.
+//! - [`kernel`]: loops over rows. [`backward_tile`](crate::cpu::backward_tile) loops over tiles of
+//!   adjacent rows.
 
 pub(crate) mod correction;
 pub(crate) mod element;

@@ -506,7 +506,7 @@ fn merge_table(team: &Team, merge: Merge, accumulation: usize) -> SharedMemory {
     }
 }
 
-/// The array of `strategy/exchange.rs`. Values that a merge does not use take one slot.
+/// The array of `reduce/exchange.rs`. Values that a merge does not use take one slot.
 const fn table(slots: usize, lanes: usize, merge: Merge, accumulation: usize) -> SharedMemory {
     let counts = if merge.weighs() { slots } else { 1 };
     let means = if merge.has_two() { slots } else { 1 };

@@ -1,6 +1,6 @@
 //! What the kernels of a plan address, step by step: their arithmetic on the host.
 //!
-//! The functions repeat `kernels/src/work.rs`, `operand.rs` and `strategy/split.rs` line by line. They share nothing with
+//! The functions repeat `kernels/src/schedule.rs`, `memory/access.rs` and `reduce/split.rs` line by line. They share nothing with
 //! the planner, and nothing with `plan/footprint.rs`.
 
 use cubenorm_core::{
@@ -785,7 +785,7 @@ fn param_reduce(reduce: &ParamReduce) -> Checked {
     Ok(())
 }
 
-/// Elements of the sums of columns that the kernel touches: see `gradient/columns.rs`.
+/// Elements of the sums of columns that the kernel touches: see `backward/param_partials.rs`.
 fn column_sums(second_moment_term: &Spread, kinds: usize, staged: Staging) -> usize {
     let (team, grid) = (second_moment_term.team, second_moment_term.grid);
     let vector = team.vector;
