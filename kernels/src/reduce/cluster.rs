@@ -23,7 +23,7 @@ use crate::reduce::moments::Moments;
 /// Slots of all clusters: zeros before the launch. No round has the tag zero.
 pub(crate) type Words = ComptimeOption<OwnedTensor<Atomic<u64>>>;
 
-/// Polls before a cube recomputes the partial sums of its peers: a few tenths of a millisecond. A
+/// Polls before a cube recomputes all parts of the row: a few tenths of a millisecond. A
 /// part of one vector per unit is polled once, since recomputing it takes no longer than a poll.
 const MAX_POLLS: u32 = 256;
 

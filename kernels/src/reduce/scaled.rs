@@ -4,7 +4,7 @@
 //! block is first summed without a scale. Only if that sum is very large or very small, the block
 //! is read again and summed with a scale ([Blue, "A Portable Fortran Program to Find the Euclidean
 //! Norm of a Vector"](https://doi.org/10.1145/355769.355771), 1978). [`Moments::mean`] holds the
-//! scale, since such statistics have no mean.
+//! scale, since L1 and L2 norms have no mean.
 
 use cubecl::prelude::*;
 use cubenorm_core::Blueprint;
@@ -25,12 +25,12 @@ const SMALL: f32 = 1.0 / LARGE;
 const LARGE_FROM: f32 = (1u64 << 45) as f32;
 const SMALL_BELOW: f32 = 1.0 / (1u64 << 40) as f32;
 
-/// 2^100 and 2^-80: bounds within which an unscaled block sum is exact enough. A block has at most
-/// 2^8 terms.
+/// 2^100 and 2^-80: bounds within which an unscaled block sum is exact enough. A lane of a
+/// block has at most 64 terms.
 const MOST: f32 = (1u128 << 100) as f32;
 const LEAST: f32 = 1.0 / (1u128 << 80) as f32;
 
-/// `1 / scale`. A part without elements has the scale 0 and gets that of the smallest scale.
+/// `1 / scale`. A part without elements has the scale 0: the result is then that of the smallest scale.
 #[cube]
 pub(crate) fn inverse<A: Float, N: Size>(scale: Vector<A, N>) -> Vector<A, N> {
     let one = Vector::<A, N>::new(A::new(1.0));
