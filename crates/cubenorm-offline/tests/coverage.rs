@@ -70,7 +70,13 @@ fn every_device_reaches_every_kernel() {
     for profile in Profile::all() {
         let found = found(&profile);
         let names: BTreeSet<String> = found.iter().map(|it| it.name.to_owned()).collect();
-        assert_eq!(names, kernel_items(), "{}", profile.name);
+        let mut expected = kernel_items();
+        // Only a cluster of cubes has words to set to zero.
+        let has_clusters = [80, 90, 100].map(|sm| Profile::nvidia(sm).name);
+        if !has_clusters.contains(&profile.name) {
+            expected.remove("zero");
+        }
+        assert_eq!(names, expected, "{}", profile.name);
     }
 }
 
