@@ -137,7 +137,7 @@ fn offset_by<T: Types>(
 }
 
 /// Normalizes a tile whose first row is the work item `round`: the tiled form of
-/// [`normalize`](crate::kernel::normalize).
+/// [`normalize`](crate::forward::kernel::normalize).
 #[cube]
 pub(crate) fn normalize_tile<T: Types, W: Size>(
     bound: &mut Bound<'_, T>,
@@ -243,7 +243,7 @@ pub(crate) fn normalize_tile<T: Types, W: Size>(
     }
 }
 
-/// Tiled form of [`reduce_parts`](crate::kernel::reduce_parts).
+/// Tiled form of [`reduce_parts`](crate::forward::kernel::reduce_parts).
 #[cube]
 pub(crate) fn reduce_tile<T: Types, W: Size>(
     source: &TypedSource<T>,

@@ -68,7 +68,7 @@ impl<A: Float, N: Size> AffineRow<A, N> {
     }
 }
 
-/// [`ParamRow`]s of a tile, in arrays as [`SourceRows`](crate::source::SourceRows).
+/// [`ParamRow`]s of a tile, in arrays as [`SourceRows`](crate::memory::input::SourceRows).
 #[derive(CubeType)]
 pub(crate) struct ParamRows<A: Float, N: Size> {
     start: Array<usize>,

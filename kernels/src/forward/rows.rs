@@ -1,4 +1,4 @@
-//! Bodies of the forward [kernels](crate::kernel), for one row or several rows per unit.
+//! Bodies of the forward [kernels](crate::forward::kernel), for one row or several rows per unit.
 
 use cubecl::prelude::*;
 use cubenorm_core::{AccessBlueprint, Blueprint, Level, Staging, Vectorization, WrittenStatistics};

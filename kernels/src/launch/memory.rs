@@ -97,6 +97,7 @@ pub(crate) fn zeroed_words(client: &Client, words: usize) -> Handle {
             numbers,
         );
     }
+    launched(client, Kernel::Zero);
     handle
 }
 

@@ -6,9 +6,8 @@
 use cubecl::ir::AddressType;
 use cubecl::prelude::*;
 use cubenorm_core::{
-    BackwardDesc, BackwardProblem, Buffer, DType, Footprint, Hardware, NormDesc, NormError,
-    ParamSums, PlanError, StrategyChoice, TensorDesc, input_problem_on, plan_backward,
-    plan_forward, problem_on, sums_on,
+    BackwardDesc, BackwardError, Buffer, DType, Footprint, Hardware, NormDesc, NormError,
+    PlanError, StrategyChoice, TensorDesc, plan_forward, problem_on, schedule_backward,
 };
 
 use super::device::{check_activation, check_dtypes};
@@ -56,6 +55,12 @@ impl From<NormError> for Refusal {
 
 impl From<PlanError> for Refusal {
     fn from(error: PlanError) -> Self {
+        Self::Launch(error.into())
+    }
+}
+
+impl From<BackwardError> for Refusal {
+    fn from(error: BackwardError) -> Self {
         Self::Launch(error.into())
     }
 }
@@ -266,36 +271,8 @@ pub fn check_backward_within(
     if let Some(gradient) = &desc.input_gradient {
         limits.check_tensor("input gradient", gradient)?;
     }
-    let sums = sums_on(desc, hardware);
-    let check = |problem: &BackwardProblem| {
-        let plan = plan_backward(problem, hardware, StrategyChoice::Inferred)?;
-        limits.check_workspaces(&plan.footprint(problem), problem.dtype)
-    };
-    let problem = input_problem_on(desc, sums, hardware)?;
-    if problem.is_empty() {
-        return Ok(());
-    }
-    let mut shapes: Vec<&[usize]> = wanted_params(desc).map(|param| param.shape()).collect();
-    shapes.dedup();
-    // One launch computes all parameter gradients if possible. If that binds too many buffers, a
-    // second launch computes them.
-    match check(&problem) {
-        Err(Refusal::Launch(LaunchError::Plan(PlanError::Bindings { .. })))
-            if shapes.len() == 1 => {}
-        checked => checked?,
-    }
-    if desc.input_gradient.is_some() && !shapes.is_empty() {
-        check(&input_problem_on(desc, ParamSums::Elsewhere, hardware)?)?;
-    }
-    shapes
-        .into_iter()
-        .try_for_each(|shape| check(&desc.param_problem(shape)?))
-}
-
-fn wanted_params(desc: &BackwardDesc) -> impl Iterator<Item = &TensorDesc> {
-    let scale = desc.norm.scale.as_ref().filter(|_| desc.wants_scale);
-    let bias = desc.norm.bias.as_ref().filter(|_| desc.wants_bias);
-    [scale, bias].into_iter().flatten()
+    let schedule = schedule_backward(desc, hardware, StrategyChoice::Inferred)?;
+    limits.check_workspaces(&schedule.footprint(), desc.norm.input.dtype)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use cubenorm_core::{Blueprint, Merge, StatisticsKind, Team, Vectorization};
 ///
 /// - No mean: `m2` is the sum of squares, `mean` is 0.
 /// - No deviation: `m2` is 0.
-/// - Vector norm: `m2` is relative to a scale, which is in `mean`; see [`scaled`](crate::scaled).
+/// - Vector norm: `m2` is relative to a scale, which is in `mean`; see [`scaled`](crate::reduce::scaled).
 /// - Backward pass: `mean` and `m2` are the two plain sums of a row.
 ///
 /// `count` is meaningless after merges that do not weigh their parts.

@@ -92,6 +92,8 @@ pub enum Kernel {
     ParamReduce,
     /// Updates a running average: see [`LerpDesc`](crate::LerpDesc).
     Lerp,
+    /// Sets the words of clusters to zero.
+    Zero,
 }
 
 /// Buffers and resources of one launch.

@@ -77,7 +77,7 @@ impl Spread<'_> {
         })
     }
 
-    /// Calls `visit` for each item that a team comes to.
+    /// Calls `visit` for each item of a team.
     fn each_item(&self, mut visit: impl FnMut(Item) -> Checked) -> Checked {
         let ours = self.grid.groups_per_team;
         ensure!(ours > 0, "a team has no round");
@@ -99,7 +99,7 @@ impl Spread<'_> {
                 }
                 for r in 0..self.rows_per_unit {
                     let item = self.item(source, round + r);
-                    // What lies side by side is not asked whether it exists, and has one part.
+                    // Rows of a tile are not checked for existence, and have one part.
                     if self.team.tile {
                         let (first, item) = (first.map(|it| it.part), item.map(|it| it.part));
                         ensure!(
