@@ -243,9 +243,11 @@ pub fn workspace() -> PathBuf {
     // Set by `cargo run`, and right even if another clone built a cached binary.
     let package = std::env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
-    package
-        .parent()
-        .map_or_else(|| package.clone(), Path::to_path_buf)
+    match package.parent() {
+        Some(root) if root.is_dir() => root.to_owned(),
+        // This program was built on another machine.
+        _ => std::env::current_dir().unwrap_or(package),
+    }
 }
 
 /// True if a program of this name is on the path.

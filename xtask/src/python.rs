@@ -27,7 +27,8 @@ for package in sys.argv[1:]:
         sys.exit(1)
 ";
 
-/// A virtual environment with packages in it.
+/// An interpreter with packages: the environment, or the system's own.
+#[derive(Clone, Debug)]
 pub struct Python {
     interpreter: PathBuf,
 }
@@ -45,16 +46,33 @@ impl Python {
         Ok(python)
     }
 
-    /// The environment, with whatever is in it.
-    pub fn new() -> Result<Self> {
-        let folder = workspace().join(FOLDER);
+    /// The first interpreter that has what a library needs: the environment with exactly these
+    /// `packages`, or the system's with `modules` of any version. Changes nothing.
+    pub fn having(packages: &[&str], modules: &[&str]) -> Option<Self> {
+        let environment = Self::environment();
+        if environment.has(packages) {
+            return Some(environment);
+        }
+        let system = Self {
+            interpreter: system().into(),
+        };
+        let import = format!("import {}", modules.join(", "));
+        system.succeeds(&["-c", &import]).then_some(system)
+    }
+
+    fn environment() -> Self {
         let program = match cfg!(windows) {
             true => "Scripts/python.exe",
             false => "bin/python",
         };
-        let python = Self {
-            interpreter: folder.join(program),
-        };
+        Self {
+            interpreter: workspace().join(FOLDER).join(program),
+        }
+    }
+
+    /// The environment, with whatever is in it.
+    pub fn new() -> Result<Self> {
+        let python = Self::environment();
         if !python.runs() {
             anstream::eprintln!("{} in {FOLDER}", style::heading("Python environment"));
             let make = Cmd::new(system()).args(["-m", "venv", "--clear", FOLDER]);

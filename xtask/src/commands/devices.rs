@@ -35,7 +35,7 @@ pub fn run(args: &Args) -> Result<()> {
             bail!("{device} cannot run here: {why}");
         }
     }
-    let program = program::build(PROGRAM, &asked)?;
+    let program = program::find(PROGRAM, &asked, None)?;
     let names: Vec<&str> = asked.iter().map(|device| device.name()).collect();
     let text = Cmd::new(program.to_string_lossy())
         .env("CUBENORM_TEST_DEVICES", names.join(","))

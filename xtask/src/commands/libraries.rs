@@ -26,12 +26,20 @@ const ONNX: &str = "onnx==1.23.2";
 const ONNX_RUNTIME: &str = "onnxruntime==1.31.1";
 
 impl Library {
-    /// The environment with this library in it.
+    /// An interpreter that has this library. Installs it into the environment if the system's own
+    /// does not have it either.
     ///
     /// # Errors
     ///
     /// If there is no Python, or the library cannot be installed.
     pub fn install(self) -> Result<Python> {
+        let (packages, modules): (&[&str], &[&str]) = match self {
+            Self::PyTorch => (&[ONNX, TORCH], &["numpy", "torch"]),
+            Self::OnnxRuntime => (&[ONNX, ONNX_RUNTIME], &["numpy", "onnx", "onnxruntime"]),
+        };
+        if let Some(python) = Python::having(packages, modules) {
+            return Ok(python);
+        }
         let python = Python::new()?;
         python.install(&[ONNX], &[])?;
         match self {

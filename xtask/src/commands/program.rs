@@ -2,7 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader, Write},
-    path::PathBuf,
+    path::{self, Path, PathBuf},
     process::{ExitStatus, Stdio},
 };
 
@@ -20,13 +20,22 @@ use crate::{
 /// The program that lists the problems and runs them.
 pub const BENCH: &str = "cubenorm-bench";
 
-/// Builds a program for these devices.
+/// The program of this name: `given`, which was built elsewhere, or a build for these devices.
 ///
 /// # Errors
 ///
-/// If it does not build, or one build cannot tell the devices apart: with `vulkan` in it `wgpu`
+/// If the given one is no file, it does not build, or one build cannot tell the devices apart: with `vulkan` in it `wgpu`
 /// compiles to SPIR-V too.
-pub fn build(name: &str, devices: &[Device]) -> Result<PathBuf> {
+pub fn find(name: &str, devices: &[Device], given: Option<&Path>) -> Result<PathBuf> {
+    if let Some(given) = given {
+        ensure!(
+            given.is_file(),
+            "{} is no file: expected the program {name}",
+            given.display()
+        );
+        // Programs run in the root of the workspace.
+        return Ok(path::absolute(given)?);
+    }
     let both = [Device::Vulkan, Device::Wgpu];
     ensure!(
         !both.iter().all(|device| devices.contains(device)),
@@ -125,6 +134,21 @@ mod tests {
     fn problems(count: usize) -> Vec<Problem> {
         let one: Problem = serde_json::from_str(r#"{"op": "rms_norm", "shape": [2, 3]}"#).unwrap();
         vec![one; count]
+    }
+
+    #[test]
+    fn a_given_program_is_not_built() {
+        let given = std::env::current_exe().unwrap();
+        // One build cannot have both.
+        let devices = [Device::Vulkan, Device::Wgpu];
+        assert_eq!(find(BENCH, &devices, Some(&given)).unwrap(), given);
+        let gone = find(BENCH, &devices, Some(Path::new("/nowhere/it")));
+        let gone = gone.unwrap_err().to_string();
+        assert_eq!(
+            gone,
+            "/nowhere/it is no file: expected the program cubenorm-bench"
+        );
+        assert!(find(BENCH, &devices, None).is_err());
     }
 
     #[test]

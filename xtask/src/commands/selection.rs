@@ -44,6 +44,9 @@ pub struct Selection {
     /// Only these passes (full is both, as in training); every shape takes each of them
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = PASSES)]
     pass: Vec<String>,
+    /// Run this benchmark program, which was built elsewhere, instead of a build
+    #[arg(long, value_name = "FILE")]
+    program: Option<PathBuf>,
 }
 
 /// The words of the catalogue, for help and for errors before anything is built.
@@ -90,7 +93,7 @@ impl Selection {
     pub fn resolve(&self, suite: Option<&str>) -> Result<Selected> {
         let file = self.shapes.as_deref().map(read).transpose()?;
         let devices = self.devices()?;
-        let program = program::build(program::BENCH, &devices)?;
+        let program = program::find(program::BENCH, &devices, self.program.as_deref())?;
         let (all, source) = match (file, &self.shapes) {
             (Some(problems), Some(file)) => (problems, file.display().to_string()),
             _ => {

@@ -61,11 +61,14 @@ pub struct Args {
     /// Leave out PyTorch and ONNX Runtime
     #[arg(long)]
     no_peers: bool,
+    /// Run this program `cubenorm-accuracy`, which was built elsewhere, instead of a build
+    #[arg(long, value_name = "FILE")]
+    program: Option<PathBuf>,
 }
 
 pub fn run(args: &Args) -> Result<()> {
     let devices = devices(&args.device)?;
-    let program = program::build(PROGRAM, &devices)?;
+    let program = program::find(PROGRAM, &devices, args.program.as_deref())?;
     let suite = if args.quick { "quick" } else { "full" };
 
     // Their results do not depend on the device.

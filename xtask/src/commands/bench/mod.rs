@@ -87,6 +87,9 @@ pub struct Args {
     /// measure nothing
     #[arg(long, value_name = "FILE", num_args = 0..=1)]
     record: Option<Option<PathBuf>>,
+    /// Commit that --program was built from, for --record [default: this clone's]
+    #[arg(long, value_name = "HASH", requires = "program")]
+    commit: Option<String>,
     /// Generate docs/BENCHMARKS.md and its picture from the recorded rows, and measure nothing
     #[arg(long, conflicts_with = "record")]
     report: bool,
@@ -130,7 +133,10 @@ pub fn run(args: &Args) -> Result<()> {
     ensure!(args.rounds > 0, "--rounds is 0: expected 1 or more");
     let rows = Rows::at(args.json.clone())?;
     // An error after hours is too late.
-    let origin = args.record.is_some().then(Origin::now).transpose()?;
+    let origin = match args.record {
+        Some(_) => Some(Origin::now(args.commit.as_deref())?),
+        None => None,
+    };
     if origin.is_some() {
         results::read()?;
     }

@@ -25,15 +25,18 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Of a run that begins now.
+    /// Of a run that begins now. The code is this clone's, or that of `built_from`.
     ///
     /// # Errors
     ///
     /// If git, `date` or the lock file does not answer.
-    pub fn now() -> Result<Self> {
+    pub fn now(built_from: Option<&str>) -> Result<Self> {
         Ok(Self {
             date: date()?,
-            commit: commit().context("a recorded row names its commit")?,
+            commit: match built_from {
+                Some(commit) => commit.to_owned(),
+                None => commit().context("a recorded row names its commit")?,
+            },
             burn: locked("burn")?,
             cubecl: locked("cubecl")?,
             command: command(env::args().skip(1)),

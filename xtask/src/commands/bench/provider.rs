@@ -101,8 +101,8 @@ impl fmt::Display for Provider {
 pub struct Field {
     pub providers: Vec<Provider>,
     program: PathBuf,
-    /// Environment of libraries outside Rust, if one is measured.
-    python: Option<Python>,
+    /// The libraries outside Rust that are measured, each with an interpreter that has it.
+    libraries: Vec<(Library, Python)>,
 }
 
 impl Field {
@@ -112,26 +112,26 @@ impl Field {
     ///
     /// If one cannot be installed.
     pub fn new(program: &Path, providers: Vec<Provider>) -> Result<Self> {
-        let mut python = None;
+        let mut libraries = Vec::new();
         for provider in &providers {
             if let Some(library) = provider.library() {
                 let installed = library.install();
                 let without = || format!("no {provider}; leave it out of --against to go without");
-                python = Some(installed.with_context(without)?);
+                libraries.push((library, installed.with_context(without)?));
             }
         }
         Ok(Self {
             providers,
             program: program.to_owned(),
-            python,
+            libraries,
         })
     }
 
     /// Writes a problem's data for libraries outside Rust, if one is measured.
     pub fn export(&self, problem: &Problem) -> Result<()> {
-        match &self.python {
-            Some(_) => self.exchange("export", problem),
-            None => Ok(()),
+        match self.libraries.is_empty() {
+            true => Ok(()),
+            false => self.exchange("export", problem),
         }
     }
 
@@ -157,14 +157,15 @@ impl Field {
     }
 
     fn command(&self, provider: Provider) -> Cmd {
-        match (&self.python, provider.library()) {
-            (Some(python), Some(_)) => {
+        let of_provider = |(library, _): &&(Library, Python)| provider.library() == Some(*library);
+        match self.libraries.iter().find(of_provider) {
+            Some((_, python)) => {
                 let script = python.script(SCRIPT).arg(provider.name()).arg(EXCHANGE);
                 KEEP_MEMORY
                     .iter()
                     .fold(script, |script, (name, value)| script.env(*name, value))
             }
-            _ => Cmd::new(self.program.to_string_lossy()).args(["work", provider.name()]),
+            None => Cmd::new(self.program.to_string_lossy()).args(["work", provider.name()]),
         }
     }
 
