@@ -130,12 +130,6 @@ impl Selection {
         self.device.len()
     }
 
-    /// True if nothing is left out of the suite that holds all others.
-    pub fn is_full(&self) -> bool {
-        let is_whole = self.shapes.is_none() && self.op.is_empty() && self.shape.is_empty();
-        is_whole && self.suite == "full"
-    }
-
     /// Selects problems of the suite, and adds missing ones. A word that selects nothing is an
     /// error.
     fn select(&self, suite: Vec<Problem>, source: &str) -> Result<Vec<Problem>> {
@@ -334,16 +328,6 @@ mod tests {
         assert_eq!(selected(&rms), [problem("rms_norm", &[2, 4])]);
         let other = ["--op", "rms_norm", "--shape", "3x5"];
         assert_eq!(selected(&other), [problem("rms_norm", &[3, 5])]);
-    }
-
-    #[test]
-    fn a_suite_with_a_filter_is_not_the_full_one() {
-        let is_full = |arguments: &[&str]| {
-            let cli = Cli::parse_from(["bench"].iter().chain(arguments));
-            cli.selection.is_full()
-        };
-        assert!(is_full(&[]) && is_full(&["--dtype", "f16"]));
-        assert!(!is_full(&["--suite", "tiny"]) && !is_full(&["--op", "rms_norm"]));
     }
 
     #[test]

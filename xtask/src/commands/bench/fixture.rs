@@ -4,7 +4,6 @@ use super::{
     measure::{Measured, Measurement, Timed},
     provider::{Baseline, Provider},
     stats::Stats,
-    survey::{Candidate, Cell, Length, Map, Survey, Times},
     worker::{About, Lost},
 };
 use crate::{commands::problem::Problem, device::Device};
@@ -93,42 +92,5 @@ pub fn measurement(op: &str, shape: &[usize], pass: &str, medians: [f64; 5]) -> 
             dtype: "f32".to_owned(),
             pass: pass.to_owned(),
         },
-    }
-}
-
-/// Strategies of a device with two of them.
-pub fn survey() -> Survey {
-    let lengths = (4..=20).step_by(2).map(|exponent| Length {
-        columns: 1 << exponent,
-        times: Times {
-            bytes: 1 << 25,
-            copy: 3.0,
-            candidates: [
-                ("unit", 4.0),
-                ("split", 5.0 + 40.0 / f64::from(exponent)),
-                ("analytic", 4.1),
-            ]
-            .map(|(name, time)| Candidate {
-                name: name.to_owned(),
-                time,
-            })
-            .into(),
-        },
-    });
-    let shapes = (0..=24).flat_map(|columns| (0..=24).map(move |rows| (rows, columns)));
-    let cells = shapes
-        .filter(|(rows, columns)| rows + columns <= 32)
-        .map(|(rows, columns)| Cell {
-            rows: 1 << rows,
-            columns: 1 << columns,
-            strategy: if rows == 0 { "split" } else { "unit" }.to_owned(),
-        });
-    Survey {
-        device: Device::Cpu,
-        lengths: lengths.collect(),
-        maps: vec![Map {
-            pass: "forward".to_owned(),
-            cells: cells.collect(),
-        }],
     }
 }

@@ -3,17 +3,14 @@
 #[cfg(test)]
 mod fixture;
 mod load;
-mod machine;
 mod measure;
 pub mod origin;
 mod provider;
 mod recorded;
-mod report;
 pub mod results;
 mod rows;
 mod stats;
 mod summary;
-mod survey;
 mod table;
 mod worker;
 
@@ -31,13 +28,11 @@ use self::{
     measure::Measurement,
     origin::Origin,
     provider::{Baseline, Field, Provider},
-    report::Page,
-    survey::Survey,
 };
 use super::selection::{Selected, Selection};
 use crate::{device::Device, exec::workspace, style};
 
-/// Folder of the report.
+/// Folder of the rows.
 const FOLDER: &str = "target/bench";
 
 /// Measure the norms against Burn's own, PyTorch, ONNX Runtime and a device copy of the same bytes.
@@ -48,12 +43,11 @@ const FOLDER: &str = "target/bench";
 ///
 /// Wall time is a caller's: from the first of several calls until the device is idle. Device time
 /// is the kernels' alone, by the device's own clock, in samples of their own, if the runtime has
-/// such a clock. Ratios and plots use wall time, the summary has both. Two rounds tell a mean. A
-/// worst shape takes five rounds or more.
+/// such a clock. Ratios use wall time, the summary has both. Two rounds tell a mean. A worst shape
+/// takes five rounds or more.
 ///
-/// The tables are followed by target/bench/report.html, with plots. The rows are in
-/// target/bench/rows.csv, which is written after each problem. --record appends them to
-/// benches/data/results.csv, and --report generates docs/BENCHMARKS.md from that.
+/// The rows are in target/bench/rows.csv, which is written after each problem. --record appends
+/// them to benches/data/results.csv, and --report generates docs/BENCHMARKS.md from that.
 ///
 /// PyTorch and ONNX Runtime compute on the CPU, with a thread for each core, from Python packages
 /// that are installed into target/python. PyTorch computes on the GPU if the device is `cuda`. ONNX
@@ -80,9 +74,6 @@ pub struct Args {
     /// Number of rounds, in each of which every provider is measured
     #[arg(long, value_name = "N", default_value_t = 9)]
     rounds: usize,
-    /// Measure every strategy over row lengths for the report, too, as the suite `full` does
-    #[arg(long)]
-    strategies: bool,
     /// Append the rows of this run to benches/data/results.csv; with FILE, append its rows and
     /// measure nothing
     #[arg(long, value_name = "FILE", num_args = 0..=1)]
@@ -147,13 +138,12 @@ pub fn run(args: &Args) -> Result<()> {
     } = args.selection.resolve(args.quick.then_some("quick"))?;
     let field = Field::new(&program, Provider::with(&args.against))?;
 
-    let disturbance = load::disturbance().map(|share| {
-        let percent = (100.0 * share).round();
-        format!("other programs use {percent} % of the processor")
-    });
-    if let Some(what) = &disturbance {
+    if let Some(share) = load::disturbance() {
         let warning = style::warning("warning:");
-        anstream::eprintln!("{warning} {what}; even the ratios will be off");
+        let percent = (100.0 * share).round();
+        anstream::eprintln!(
+            "{warning} other programs use {percent} % of the processor; even the ratios will be off"
+        );
     }
 
     let bar = progress((devices.len() * problems.len() * (1 + args.rounds)) as u64);
@@ -177,22 +167,8 @@ pub fn run(args: &Args) -> Result<()> {
         anstream::println!("\n{}", style::heading("summary"));
         println!("{}", table::summaries(&summaries));
     });
-    let measured = args.strategies || args.selection.is_full() && !args.quick;
-    let surveys: Vec<Survey> = devices
-        .iter()
-        .map(|&device| Survey::take(&program, device, measured, &bar))
-        .collect();
     bar.finish_and_clear();
-
-    let page = Page {
-        facts: machine::facts(&devices, disturbance),
-        measurements: &measurements,
-        summaries: &summaries,
-        surveys: &surveys,
-    };
-    let report = workspace().join(FOLDER).join("report.html");
-    write(&report, &page.html()?)?;
-    for path in [&report, &rows.csv].into_iter().chain(&rows.json) {
+    for path in [&rows.csv].into_iter().chain(&rows.json) {
         let shown = path.strip_prefix(workspace()).unwrap_or(path);
         println!("written: {}", shown.display());
     }

@@ -2,23 +2,26 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use anyhow::anyhow;
 use plotters::{
     prelude::*,
     style::text_anchor::{HPos, Pos, VPos},
 };
 
 use super::{
-    super::{
-        report::plot::{BLUE, FONT, GREY, PALE, SKY, undrawn},
-        results::Record,
-        stats::Clock,
-    },
+    super::{results::Record, stats::Clock},
     OURS,
     compare::{Section, sections},
     is_ceiling,
 };
 use crate::commands::ratios::geometric_mean;
 
+/// Colours that people who see colours differently tell apart (after Okabe and Ito).
+const BLUE: RGBColor = RGBColor(0, 114, 178);
+const SKY: RGBColor = RGBColor(86, 180, 233);
+const GREY: RGBColor = RGBColor(110, 118, 129);
+const PALE: RGBColor = RGBColor(225, 228, 232);
+const FONT: (&str, u32) = ("sans-serif", 13);
 /// Pixels: the width of the picture and of its parts, and the height of lines and bars.
 const WIDTH: u32 = 760;
 const LABELS: u32 = 150;
@@ -55,7 +58,8 @@ pub fn svg(records: &[Record]) -> anyhow::Result<String> {
         None => ("No rows recorded yet".to_owned(), Vec::new()),
     };
     let mut svg = String::new();
-    draw(&title, &groups, &mut svg).map_err(undrawn)?;
+    draw(&title, &groups, &mut svg)
+        .map_err(|error| anyhow!("the picture is not drawn: {error}"))?;
     let label = title.replace('&', "&amp;").replace('"', "&quot;");
     let label = format!("<svg role=\"img\" aria-label=\"{label}\" ");
     Ok(svg.trim_end().replacen("<svg ", &label, 1) + "\n")
