@@ -16,10 +16,11 @@ pub mod fusion;
 mod harness;
 #[cfg(feature = "cube")]
 mod probe;
-mod problems;
-pub mod protocol;
 pub mod providers;
 pub mod tune;
 
 pub use harness::{Prepared, Round, prepare};
-pub use problems::{DType, Op, Pass, Problem, Suite};
+
+pub use cubenorm_problems::{DType, Op, Pass, Problem, Suite, protocol};
+
+use cubenorm_problems as problems;

@@ -1,10 +1,9 @@
 //! A worker of `cargo xtask bench`.
 //!
-//! - `cubenorm-bench list SUITE` prints the problems of a suite.
 //! - `cubenorm-bench work PROVIDER` reads requests from standard input and answers on standard
-//!   output. It runs on the device that `BURN_DEVICE` names. See `cubenorm_bench::protocol`.
-//! - `cubenorm-bench tune`, `plan`, `explain` and `strategies` read a problem a line and answer
-//!   with the functions of `cubenorm_bench::tune`.
+//!   output. It runs on the device that `BURN_DEVICE` names. See `cubenorm_problems::protocol`.
+//! - `cubenorm-bench tune` and `explain` read a problem a line and answer with the functions of
+//!   `cubenorm_bench::tune`.
 //! - `tune BUNDLE` starts from nothing and writes all that it tuned and compiled to a bundle of
 //!   CubeCL's.
 //! - `explain LOG` has the runtime write the sources that it compiles to a file.
@@ -22,8 +21,8 @@ use std::{
 use anyhow::{Context, Result, bail};
 use burn::tensor::Device;
 use cubenorm_bench::{
-    Prepared, Problem, Suite, exchange, prepare,
-    protocol::{About, Reply, Request},
+    Prepared, Problem, exchange, prepare,
+    protocol::{About, Reply, Request, Samples},
     providers::Provider,
     tune,
 };
@@ -46,22 +45,13 @@ fn run() -> Result<()> {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
-        ["list", suite] => {
-            println!(
-                "{}",
-                serde_json::to_string(&suite.parse::<Suite>()?.problems())?
-            );
-            Ok(())
-        }
         ["work", provider] => work(provider.parse()?),
         ["tune"] => each_problem(tune::tune),
         ["tune", bundle] => tune::bundled(Path::new(bundle), || each_problem(tune::tune)),
-        ["plan"] => each_problem(tune::plan),
         ["explain", log] => {
             tune::log_sources(Path::new(log));
             each_problem(tune::explain)
         }
-        ["strategies"] => each_problem(tune::strategies),
         ["export", folder, problem] => {
             exchange::export(&serde_json::from_str(problem)?, Path::new(folder))
         }
@@ -70,8 +60,7 @@ fn run() -> Result<()> {
         }
         _ => {
             bail!(
-                "usage: cubenorm-bench list SUITE | work PROVIDER | tune [BUNDLE] | plan | explain LOG \
-                 | strategies | export FOLDER PROBLEM | judge FOLDER PROBLEM"
+                "usage: cubenorm-bench work PROVIDER | tune [BUNDLE] | explain LOG | export FOLDER PROBLEM | judge FOLDER PROBLEM"
             )
         }
     }
@@ -128,10 +117,10 @@ fn answer(
         Request::Round => {
             let prepared = prepared.as_mut().context("no problem is set up")?;
             let round = prepared.round()?;
-            Ok(Reply::Round {
+            Ok(Reply::Round(Samples {
                 wall: milliseconds(&round.wall),
                 device: milliseconds(&round.device),
-            })
+            }))
         }
     }
 }

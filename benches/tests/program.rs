@@ -41,20 +41,12 @@ fn answer(arguments: &[&str]) -> Value {
 
 #[test]
 #[cfg_attr(not(feature = "cube"), ignore = "no runtime that has plans")]
-fn a_plan_names_its_strategy() {
-    let planned = answer(&["plan"]);
-    let strategy = planned["strategy"].as_str().expect("a name");
-    let plan = planned["plan"].as_str().expect("a text");
-    assert!(plan.starts_with(&format!("{strategy}: ")), "{plan}");
-}
-
-#[test]
-#[cfg_attr(not(feature = "cube"), ignore = "no runtime that has plans")]
 fn an_explanation_has_plan_bytes_and_kernels() {
     let log = env::temp_dir().join(format!("cubenorm-explain-{}", std::process::id()));
     let explained = answer(&["explain", &log.to_string_lossy()]);
     let _ = std::fs::remove_file(log);
-    assert_eq!(explained["plan"], answer(&["plan"])["plan"]);
+    let plan = explained["plan"].as_str().expect("a text");
+    assert!(plan.contains(": "), "a strategy and its numbers: {plan}");
     // Input, output and scale.
     assert_eq!(explained["minimum"], 4 * (256 + 256 + 64));
     assert_eq!(explained["kernels"].as_array().map(Vec::len), Some(1));
@@ -68,12 +60,9 @@ fn candidates_have_names_and_times() {
     assert_eq!(candidates[0]["name"], "analytic");
     let has_chosen = candidates.iter().any(|it| it["name"] == tuned["chosen"]);
     assert!(has_chosen, "{tuned}");
-
-    let timed = answer(&["strategies"]);
-    let candidates = timed["candidates"].as_array().expect("a list");
-    assert!(candidates.len() > 1, "{timed}");
+    assert!(candidates.len() > 1, "{tuned}");
     let times = candidates.iter().map(|it| it["time"].as_f64());
-    assert!(times.flatten().all(|time| time > 0.0), "{timed}");
+    assert!(times.flatten().all(|time| time > 0.0), "{tuned}");
 }
 
 #[test]

@@ -3,8 +3,8 @@
 Usage: bench_peers.py NAME FOLDER
 
 NAME is torch or onnxruntime. Requests come on standard input and replies go to standard output, a line
-of JSON each: see benches/src/protocol.rs. FOLDER has the data of a problem, and gets the result: see
-benches/src/exchange.rs. Samples and warm-up are those of benches/src/harness.rs.
+of JSON each: see crates/cubenorm-problems/src/protocol.rs. FOLDER has the data of a problem, and gets the
+result: see benches/src/exchange.rs. Samples and warm-up are those of benches/src/harness.rs.
 
 `out=` of PyTorch's norms is a copy afterwards, so each run allocates its output. The driver sets malloc up
 to keep freed memory, which makes an allocation cheap. ONNX Runtime writes into outputs that were allocated

@@ -301,13 +301,13 @@ struct Draw(Noise);
 
 impl Draw {
     fn new() -> Self {
-        Self(Noise::new())
+        Self(Noise::default())
     }
 
     /// Uniform in -1 to 1, never 0.
     fn uniform(&mut self) -> f64 {
         // Noise has 24 bits, float64 more than twice that.
-        let (high, low) = (f64::from(self.0.next()), f64::from(self.0.next()));
+        let (high, low) = (f64::from(self.0.draw()), f64::from(self.0.draw()));
         match high + low / f64::from(1 << 24) {
             0.0 => 0.5,
             value => value,

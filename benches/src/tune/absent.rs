@@ -5,8 +5,10 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use burn::tensor::Device;
 
-use super::{Explained, Planned, Strategies, Tuned};
-use crate::problems::Problem;
+use crate::{
+    problems::Problem,
+    protocol::{Explained, Tuned},
+};
 
 /// Lets the tuner choose: there is nothing to choose from.
 ///
@@ -14,24 +16,6 @@ use crate::problems::Problem;
 ///
 /// Always, as the others here.
 pub fn tune(_problem: &Problem, _device: &Device) -> Result<Vec<Tuned>> {
-    absent()
-}
-
-/// Times the strategies: there are none.
-///
-/// # Errors
-///
-/// Always.
-pub fn strategies(_problem: &Problem, _device: &Device) -> Result<Strategies> {
-    absent()
-}
-
-/// Plans a problem: there is nothing that would run it.
-///
-/// # Errors
-///
-/// Always.
-pub fn plan(_problem: &Problem, _device: &Device) -> Result<Planned> {
     absent()
 }
 

@@ -8,21 +8,17 @@ use std::{
 use anyhow::{Context, Result, anyhow, ensure};
 use burn::tensor::Device;
 use cubecl::{future::block_on, server::Handle};
-use cubenorm_core::{Knobs, Statistics, Strategy, StrategyChoice};
+use cubenorm_core::{Knobs, Statistics, StrategyChoice};
 use cubenorm_kernels::{
     BackwardTensors, ForwardTensors, hardware, launch_backward, launch_forward, tuned_backward,
     tuned_forward, working_sets,
 };
 
-use super::{
-    Candidate, Strategies, Tuned,
-    described::{Described, client},
-};
+use super::described::{Described, client};
 use crate::{
-    harness,
     probe::copy_milliseconds,
     problems::{DType, Problem},
-    providers::Provider,
+    protocol::{Candidate, Tuned},
 };
 
 /// Length of a sample, and number of samples.
@@ -63,40 +59,6 @@ pub fn tune(problem: &Problem, device: &Device) -> Result<Vec<Tuned>> {
     passes.into_iter().map(tuned).collect()
 }
 
-/// Times every strategy that can run a problem, and the analytic plan, in turns.
-///
-/// # Errors
-///
-/// As [`tune`].
-pub fn strategies(problem: &Problem, device: &Device) -> Result<Strategies> {
-    let call = Call::new(Described::new(problem, &client(device)?)?)?;
-    let mut all: Vec<Knobs> = Strategy::ALL.into_iter().map(Knobs::from).collect();
-    all.retain(|&knobs| call.described.plan(knobs).is_ok());
-    all.push(Knobs::default());
-    let candidates = call.timed(&all)?;
-    let launched = call.described.problem.clone();
-    // A GPU's candidates find their input in its cache, and are timed by its own clock, as the
-    // probe's copy is.
-    let probed = match hardware(&call.described.client).is_gpu() {
-        true => copy_milliseconds(&call.described.client, launched.bytes()),
-        false => None,
-    };
-    drop(call);
-
-    let copied = || {
-        let mut copies = harness::prepare(Provider::Copy, &launched, device)?
-            .round()?
-            .wall;
-        copies.sort();
-        anyhow::Ok(1e3 * copies[copies.len() / 2].as_secs_f64())
-    };
-    Ok(Strategies {
-        bytes: launched.bytes(),
-        copy: probed.map_or_else(copied, Ok)?,
-        candidates,
-    })
-}
-
 /// The plans of a layer's call, as they print: forward first, then backward.
 ///
 /// # Errors
@@ -107,11 +69,11 @@ pub fn running(problem: &Problem, device: &Device) -> Result<String> {
     let budget = cubenorm::tuning().choice(&hardware(&client)).budget();
     let plan = |described: Described| {
         let Some(budget) = budget else {
-            return Ok(described.plan(Knobs::default())?.1);
+            return Ok(described.plan(Knobs::default())?);
         };
         // The layer's call has kept its choice, so this measures nothing again.
         let call = Call::new(described)?;
-        Ok(call.described.plan(call.chosen(budget)?)?.1)
+        Ok(call.described.plan(call.chosen(budget)?)?)
     };
     let passes = Described::passes(problem, &client)?.into_iter();
     let plans = passes.map(plan).collect::<Result<Vec<String>>>()?;
@@ -252,7 +214,7 @@ impl Call {
         let timed = candidates.iter().zip(times).map(|(&knobs, time)| {
             Ok(Candidate {
                 name: knobs.to_string(),
-                plan: self.described.plan(knobs)?.1,
+                plan: self.described.plan(knobs)?,
                 time,
             })
         });

@@ -17,18 +17,10 @@ use cubenorm_core::{
 use cubenorm_kernels::{hardware, plan_backward_for, plan_for};
 use cubenorm_offline::{Recorder, Work, representation};
 
-use super::{Explained, Planned};
-use crate::problems::{self, EPSILON, Op, Pass, Problem};
-
-/// Plans a problem; nothing runs.
-///
-/// # Errors
-///
-/// If the device is none of CubeCL's, or cannot hold the problem.
-pub fn plan(problem: &Problem, device: &Device) -> Result<Planned> {
-    let (strategy, plan) = Described::new(problem, &client(device)?)?.plan(Knobs::default())?;
-    Ok(Planned { strategy, plan })
-}
+use crate::{
+    problems::{self, EPSILON, Op, Pass, Problem},
+    protocol::Explained,
+};
 
 /// Plans a problem, and launches it once, so that the runtime compiles it.
 ///
@@ -131,18 +123,12 @@ impl Described {
         self.problem.bytes()
     }
 
-    /// The plan of these knobs: its strategy, and all of it.
-    pub fn plan(&self, knobs: Knobs) -> Result<(String, String)> {
+    /// The plan of these knobs, as it prints.
+    pub fn plan(&self, knobs: Knobs) -> Result<String> {
         let choice = StrategyChoice::Forced(knobs);
         Ok(match &self.gradient {
-            None => {
-                let plan = plan_for(&self.client, &self.norm, choice)?;
-                (plan.strategy.to_string(), plan.to_string())
-            }
-            Some(desc) => {
-                let plan = plan_backward_for(&self.client, desc, choice)?;
-                (plan.strategy.to_string(), plan.to_string())
-            }
+            None => plan_for(&self.client, &self.norm, choice)?.to_string(),
+            Some(desc) => plan_backward_for(&self.client, desc, choice)?.to_string(),
         })
     }
 
@@ -200,7 +186,7 @@ impl Described {
         };
         let (problem, minimum) = (&self.problem, self.bytes());
         let candidates = self.candidates()?;
-        let (_, plan) = self.plan(analytic)?;
+        let plan = self.plan(analytic)?;
         Ok(Explained {
             desc,
             plan,

@@ -3,7 +3,7 @@
 use std::{fs, slice};
 
 use anyhow::{Context, Result, ensure};
-use serde::Deserialize;
+use cubenorm_problems::protocol::Explained;
 
 use super::{
     program::answers,
@@ -31,18 +31,6 @@ pub struct Args {
 
 /// CubeCL's log of compiled sources.
 const LOG: &str = "target/explain.log";
-
-/// The program's answer; `cubenorm_bench::tune` is the other side.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-struct Explained {
-    desc: serde_json::Value,
-    plan: String,
-    minimum: usize,
-    moved: usize,
-    reads_again: bool,
-    candidates: Vec<String>,
-    kernels: Vec<String>,
-}
 
 pub fn run(args: &Args) -> Result<()> {
     let Selected {

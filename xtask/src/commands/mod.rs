@@ -12,7 +12,6 @@ pub mod features;
 pub mod gpu_check;
 mod libraries;
 pub mod package;
-mod problem;
 mod program;
 mod ratios;
 mod selection;

@@ -7,9 +7,9 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use cubenorm_problems::Problem;
 use serde::Deserialize;
 
-use super::problem::Problem;
 use crate::{
     cargo::Build,
     device::{Device, features},

@@ -1,27 +1,26 @@
 //! Problems and devices of a verb.
 
 use std::{
+    error::Error,
     fs,
     path::{Path, PathBuf},
+    str::FromStr,
 };
 
 use anyhow::{Context, Result, bail, ensure};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use cubenorm_problems::{DType, Layout, Op, Pass, Problem, Suite, sizes};
+use strum::VariantNames;
 
-use super::{
-    problem::{Problem, contiguous, f32, forward, sizes},
-    program,
-};
-use crate::{
-    device::{Device, present},
-    exec::Cmd,
-};
+use super::program;
+use crate::device::{Device, present};
 
 /// The arguments of verbs that take problems.
 #[derive(clap::Args)]
 pub struct Selection {
     /// Which shapes
-    #[arg(long, value_name = "NAME", default_value = "full", value_parser = SUITES)]
-    suite: String,
+    #[arg(long, value_name = "NAME", default_value = "full", value_parser = word::<Suite>())]
+    suite: Suite,
     /// The problems of FILE instead: a JSON array of {"op": ..., "shape": [...], "layout": ...,
     /// "dtype": ..., "pass": ...}
     #[arg(long, value_name = "FILE", conflicts_with = "suite")]
@@ -30,37 +29,32 @@ pub struct Selection {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     device: Vec<Device>,
     /// Only these operators
-    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = OPS)]
-    op: Vec<String>,
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = word::<Op>())]
+    op: Vec<Op>,
     /// Only these shapes, as 2048x4096; with --op, a shape that the suite lacks is added to it
     #[arg(long, value_name = "SHAPE", value_delimiter = ',', value_parser = parse_shape)]
     shape: Vec<Shape>,
     /// Only these layouts; every shape takes each of them
-    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = LAYOUTS)]
-    layout: Vec<String>,
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = word::<Layout>())]
+    layout: Vec<Layout>,
     /// Only these types
-    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = DTYPES)]
-    dtype: Vec<String>,
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = word::<DType>())]
+    dtype: Vec<DType>,
     /// Only these passes (full is both, as in training); every shape takes each of them
-    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = PASSES)]
-    pass: Vec<String>,
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = word::<Pass>())]
+    pass: Vec<Pass>,
     /// Run this benchmark program, which was built elsewhere, instead of a build
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
 }
 
-/// The words of the catalogue, for help and for errors before anything is built.
-const SUITES: [&str; 6] = ["quick", "full", "transformer", "vision", "tiny", "odd"];
-const OPS: [&str; 5] = [
-    "layer_norm",
-    "rms_norm",
-    "batch_norm",
-    "group_norm",
-    "instance_norm",
-];
-const LAYOUTS: [&str; 2] = ["contiguous", "channels_last"];
-const DTYPES: [&str; 2] = ["f32", "f16"];
-const PASSES: [&str; 3] = ["forward", "backward", "full"];
+/// A word of the catalogue, listed by help and by errors.
+fn word<T>() -> impl TypedValueParser<Value = T>
+where
+    T: FromStr<Err: Error + Send + Sync> + VariantNames + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(T::VARIANTS).try_map(|word| word.parse())
+}
 
 /// Everything that a verb needs, checked to be there.
 pub struct Selected {
@@ -82,31 +76,25 @@ fn parse_shape(text: &str) -> Result<Shape> {
 }
 
 impl Selection {
-    /// Checks file and devices first, because the build of the program takes minutes.
+    /// Checks problems and devices first, because the build of the program takes minutes.
     ///
     /// `suite` replaces the one on the command line.
     ///
     /// # Errors
     ///
-    /// If the file cannot be read, a device cannot run here, the program does not build, or a word
-    /// on the command line selects nothing.
-    pub fn resolve(&self, suite: Option<&str>) -> Result<Selected> {
-        let file = self.shapes.as_deref().map(read).transpose()?;
-        let devices = self.devices()?;
-        let program = program::find(program::BENCH, &devices, self.program.as_deref())?;
-        let (all, source) = match (file, &self.shapes) {
-            (Some(problems), Some(file)) => (problems, file.display().to_string()),
-            _ => {
-                let suite = suite.unwrap_or(&self.suite);
-                let list = Cmd::new(program.to_string_lossy()).args(["list", suite]);
-                let source = format!("the suite {suite}");
-                (parse(&list.capture()?, &source)?, source)
-            }
+    /// If the file cannot be read, a word on the command line selects nothing, a device cannot run
+    /// here, or the program does not build.
+    pub fn resolve(&self, suite: Option<Suite>) -> Result<Selected> {
+        let suite = suite.unwrap_or(self.suite);
+        let problems = match &self.shapes {
+            Some(file) => self.select(read(file)?, &file.display().to_string()),
+            None => self.select(suite.problems(), &format!("the suite {suite}")),
         };
+        let (problems, devices) = (problems?, self.devices()?);
         Ok(Selected {
+            program: program::find(program::BENCH, &devices, self.program.as_deref())?,
             devices,
-            program,
-            problems: self.select(all, &source)?,
+            problems,
         })
     }
 
@@ -133,22 +121,22 @@ impl Selection {
     /// Selects problems of the suite, and adds missing ones. A word that selects nothing is an
     /// error.
     fn select(&self, suite: Vec<Problem>, source: &str) -> Result<Vec<Problem>> {
-        let is_asked = |asked: &[String], name: &String| asked.is_empty() || asked.contains(name);
+        let of_op = |p: &Problem| self.op.is_empty() || self.op.contains(&p.op);
         let of_shape =
             |p: &Problem| self.shape.is_empty() || self.shape.iter().any(|s| s.0 == p.shape);
         let mut selected: Vec<Problem> = suite
             .into_iter()
-            .filter(|p| is_asked(&self.op, &p.op) && of_shape(p))
+            .filter(|p| of_op(p) && of_shape(p))
             .collect();
-        for op in &self.op {
+        for &op in &self.op {
             for Shape(shape) in &self.shape {
-                if !selected.iter().any(|p| p.op == *op && p.shape == *shape) {
+                if !selected.iter().any(|p| p.op == op && p.shape == *shape) {
                     selected.push(Problem {
-                        op: op.clone(),
+                        op,
                         shape: shape.clone(),
-                        layout: contiguous(),
-                        dtype: f32(),
-                        pass: forward(),
+                        layout: Layout::default(),
+                        dtype: DType::default(),
+                        pass: Pass::default(),
                     });
                 }
             }
@@ -166,53 +154,33 @@ impl Selection {
                 sizes(shape)
             );
         }
-        let selected = spread(selected, &self.layout, |problem| &mut problem.layout);
-        let selected = spread(selected, &self.dtype, |problem| &mut problem.dtype);
-        let selected = spread(selected, &self.pass, |problem| &mut problem.pass);
+        let selected = spread(selected, &self.layout, |problem, word| {
+            problem.layout = word
+        });
+        let selected = spread(selected, &self.dtype, |problem, word| problem.dtype = word);
+        let selected = spread(selected, &self.pass, |problem, word| problem.pass = word);
         ensure!(!selected.is_empty(), "{source} has no problem");
         Ok(selected)
     }
 }
 
-/// The problems of a file, with words of the catalogue.
+/// The problems of a file.
 fn read(file: &Path) -> Result<Vec<Problem>> {
     let source = file.display();
     let text = fs::read_to_string(file).with_context(|| format!("{source} not read"))?;
-    let problems = parse(&text, &source.to_string())?;
-    for problem in &problems {
-        for (field, word, known) in [
-            ("op", &problem.op, &OPS[..]),
-            ("layout", &problem.layout, &LAYOUTS),
-            ("dtype", &problem.dtype, &DTYPES),
-            ("pass", &problem.pass, &PASSES),
-        ] {
-            if !known.contains(&word.as_str()) {
-                let known = known.join(", ");
-                bail!("{source}: {problem}: no {field} is called `{word}`; there are {known}");
-            }
-        }
-    }
-    Ok(problems)
-}
-
-fn parse(text: &str, source: &str) -> Result<Vec<Problem>> {
-    serde_json::from_str(text).with_context(|| format!("{source} is no JSON array of problems"))
+    serde_json::from_str(&text).with_context(|| format!("{source} is no JSON array of problems"))
 }
 
 /// Each problem once with each of the words, or as it is if there is none.
-fn spread(
-    problems: Vec<Problem>,
-    words: &[String],
-    field: fn(&mut Problem) -> &mut String,
-) -> Vec<Problem> {
+fn spread<T: Copy>(problems: Vec<Problem>, words: &[T], set: fn(&mut Problem, T)) -> Vec<Problem> {
     if words.is_empty() {
         return problems;
     }
     let mut spread = Vec::new();
-    for word in words {
+    for &word in words {
         for problem in &problems {
             let mut problem = problem.clone();
-            field(&mut problem).clone_from(word);
+            set(&mut problem, word);
             if !spread.contains(&problem) {
                 spread.push(problem);
             }
@@ -229,31 +197,23 @@ mod tests {
 
     use super::*;
 
-    fn problem(op: &str, shape: &[usize]) -> Problem {
+    fn problem(op: Op, shape: &[usize]) -> Problem {
         Problem {
-            op: op.into(),
+            op,
             shape: shape.into(),
-            layout: "contiguous".into(),
-            dtype: "f32".into(),
-            pass: "forward".into(),
+            layout: Layout::default(),
+            dtype: DType::default(),
+            pass: Pass::default(),
         }
     }
 
     #[test]
-    fn shapes_read_as_they_are_printed() {
+    fn shapes_read_as_commands_write_them() {
         assert_eq!(
             parse_shape("8x64x128x128").unwrap(),
             Shape(vec![8, 64, 128, 128])
         );
         assert!(parse_shape("8x").unwrap_err().to_string().contains("`8x`"));
-        let printed = problem("layer_norm", &[8, 64]).to_string();
-        assert_eq!(printed, "layer_norm 8x64 f32 forward");
-        let last = Problem {
-            layout: "channels_last".into(),
-            ..problem("batch_norm", &[8, 64, 7, 7])
-        };
-        let printed = last.to_string();
-        assert_eq!(printed, "batch_norm 8x64x7x7 channels_last f32 forward");
     }
 
     #[derive(clap::Parser)]
@@ -265,7 +225,10 @@ mod tests {
     /// The selection of these arguments from two problems.
     fn select(arguments: &[&str]) -> Result<Vec<Problem>> {
         let cli = Cli::try_parse_from(["bench"].iter().chain(arguments))?;
-        let suite = [problem("layer_norm", &[2, 4]), problem("rms_norm", &[2, 4])];
+        let suite = [
+            problem(Op::LayerNorm, &[2, 4]),
+            problem(Op::RmsNorm, &[2, 4]),
+        ];
         cli.selection.select(suite.into(), "the suite")
     }
 
@@ -288,8 +251,8 @@ mod tests {
     #[test]
     fn a_file_of_problems_stands_for_a_suite() {
         let expected = Problem {
-            dtype: "f16".into(),
-            ..problem("rms_norm", &[3, 5])
+            dtype: DType::F16,
+            ..problem(Op::RmsNorm, &[3, 5])
         };
         let text = r#"[{"op": "rms_norm", "shape": [3, 5], "dtype": "f16"}]"#;
         assert_eq!(of_file(text).unwrap(), [expected]);
@@ -303,7 +266,10 @@ mod tests {
         let key = error(r#"[{"op": "rms_norm", "shape": [3, 5], "layuot": "channels_last"}]"#);
         assert!(key.contains("unknown field `layuot`"), "{key}");
         let op = error(r#"[{"op": "rmsnorm", "shape": [3, 5]}]"#);
-        assert!(op.contains("`rmsnorm`") && op.contains("rms_norm,"), "{op}");
+        assert!(
+            op.contains("`rmsnorm`") && op.contains("`rms_norm`,"),
+            "{op}"
+        );
         let list = error(r#"{"op": "rms_norm"}"#);
         assert!(list.contains("no JSON array"), "{list}");
     }
@@ -325,9 +291,9 @@ mod tests {
     fn filters_select_and_add_problems() {
         assert_eq!(selected(&[]).len(), 2);
         let rms = ["--op", "rms_norm"];
-        assert_eq!(selected(&rms), [problem("rms_norm", &[2, 4])]);
+        assert_eq!(selected(&rms), [problem(Op::RmsNorm, &[2, 4])]);
         let other = ["--op", "rms_norm", "--shape", "3x5"];
-        assert_eq!(selected(&other), [problem("rms_norm", &[3, 5])]);
+        assert_eq!(selected(&other), [problem(Op::RmsNorm, &[3, 5])]);
     }
 
     #[test]
@@ -349,7 +315,7 @@ mod tests {
             ["forward f16", "forward f32", "full f16", "full f32"]
         );
         let last = selected(&["--layout", "channels_last"]);
-        assert!(last.iter().all(|p| p.layout == "channels_last"));
+        assert!(last.iter().all(|p| p.layout == Layout::ChannelsLast));
         assert_eq!(last.len(), 2);
     }
 }

@@ -8,11 +8,13 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use comfy_table::{CellAlignment, Table, presets};
-use serde::Deserialize;
+use cubenorm_problems::{
+    Problem,
+    protocol::{Candidate, Tuned},
+};
 
 use super::{
     bench::progress,
-    problem::Problem,
     program::{answers, answers_of_one},
     ratios::geometric_mean,
     selection::{Selected, Selection},
@@ -32,23 +34,6 @@ pub struct Args {
     /// it has the kernels too on CUDA, ROCm, Metal and Vulkan
     #[arg(long, value_name = "FILE", requires = "device")]
     bundle: Option<PathBuf>,
-}
-
-/// The program's answer for one pass of a problem; `cubenorm_bench::tune` is the other side.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-struct Tuned {
-    pass: String,
-    copy: Option<f64>,
-    candidates: Vec<Candidate>,
-    chosen: String,
-    took: f64,
-}
-
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-struct Candidate {
-    name: String,
-    plan: String,
-    time: f64,
 }
 
 pub fn run(args: &Args) -> Result<()> {
@@ -78,7 +63,13 @@ pub fn run(args: &Args) -> Result<()> {
             bar.suspend(|| match answer {
                 Ok(passes) => {
                     for pass in passes {
-                        let title = format!("{} {}", problem.without_pass(), pass.pass);
+                        let title = format!(
+                            "{} {} {} {}",
+                            problem.op,
+                            problem.tensor(),
+                            problem.dtype,
+                            pass.pass
+                        );
                         anstream::println!("{}\n{}", style::heading(title), told(&pass));
                         tuned.push(pass);
                     }
@@ -139,26 +130,14 @@ fn check_bundle(bundle: &Path) -> Result<()> {
     }
 }
 
-impl Tuned {
-    fn fastest(&self) -> f64 {
-        let times = self.candidates.iter().map(|candidate| candidate.time);
-        times.fold(f64::INFINITY, f64::min)
-    }
+fn fastest(tuned: &Tuned) -> f64 {
+    let times = tuned.candidates.iter().map(|candidate| candidate.time);
+    times.fold(f64::INFINITY, f64::min)
+}
 
-    fn time_of(&self, name: &str) -> Option<f64> {
-        let named = |candidate: &&Candidate| candidate.name == name;
-        Some(self.candidates.iter().find(named)?.time)
-    }
-
-    /// Time of the chosen candidate, divided by that of the fastest.
-    fn chosen(&self) -> Option<f64> {
-        Some(self.time_of(&self.chosen)? / self.fastest())
-    }
-
-    /// The same of the analytic plan, compared with the chosen one.
-    fn analytic(&self) -> Option<f64> {
-        Some(self.candidates.first()?.time / self.time_of(&self.chosen)?)
-    }
+fn time_of_chosen(tuned: &Tuned) -> Option<f64> {
+    let mut candidates = tuned.candidates.iter();
+    Some(candidates.find(|it| it.name == tuned.chosen)?.time)
 }
 
 /// The candidates of a pass, and what the analytic plan and the chosen one are.
@@ -190,7 +169,7 @@ fn table(tuned: &Tuned) -> Table {
         table.add_row([
             candidate.name.clone(),
             format!("{:.4}", candidate.time),
-            format!("{:.2}", candidate.time / tuned.fastest()),
+            format!("{:.2}", candidate.time / fastest(tuned)),
             copy,
             if is_chosen {
                 format!("chosen in {:.0} ms", tuned.took)
@@ -209,8 +188,13 @@ fn table(tuned: &Tuned) -> Table {
 
 /// Quality of the choices over all problems; `None` if there is no problem.
 fn summary(tuned: &[Tuned]) -> Option<String> {
-    let chosen: Vec<f64> = tuned.iter().filter_map(Tuned::chosen).collect();
-    let analytic: Vec<f64> = tuned.iter().filter_map(Tuned::analytic).collect();
+    let chosen = tuned
+        .iter()
+        .filter_map(|it| Some(time_of_chosen(it)? / fastest(it)));
+    let analytic = tuned
+        .iter()
+        .filter_map(|it| Some(it.candidates.first()?.time / time_of_chosen(it)?));
+    let (chosen, analytic): (Vec<f64>, Vec<f64>) = (chosen.collect(), analytic.collect());
     let line = |what: &str, ratios: &[f64]| {
         let worst = ratios.iter().copied().fold(f64::MIN, f64::max);
         let mean = geometric_mean(ratios)?;

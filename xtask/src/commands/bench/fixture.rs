@@ -1,39 +1,41 @@
 //! Fixed measurements for tests.
 
+use cubenorm_problems::{DType, Layout, Op, Pass, Problem, protocol::About};
+
 use super::{
     measure::{Measured, Measurement, Timed},
     provider::{Baseline, Provider},
     stats::Stats,
-    worker::{About, Lost},
+    worker::Lost,
 };
-use crate::{commands::problem::Problem, device::Device};
+use crate::device::Device;
 
 /// Three problems forward and one full pass, with every provider.
 pub fn measurements() -> Vec<Measurement> {
     let forward = [
         measurement(
-            "layer_norm",
+            Op::LayerNorm,
             &[2048, 4096],
-            "forward",
+            Pass::Forward,
             [4.0, 20.0, 6.0, 8.0, 3.0],
         ),
         measurement(
-            "instance_norm",
+            Op::InstanceNorm,
             &[8, 64, 128, 128],
-            "forward",
+            Pass::Forward,
             [5.0, 10.0, 4.0, 9.0, 4.0],
         ),
         measurement(
-            "rms_norm",
+            Op::RmsNorm,
             &[1, 4096],
-            "forward",
+            Pass::Forward,
             [0.04, 0.05, 0.02, 0.01, 0.01],
         ),
     ];
     let mut full = measurement(
-        "layer_norm",
+        Op::LayerNorm,
         &[2048, 4096],
-        "full",
+        Pass::Full,
         [20.0, 90.0, 50.0, 1.0, 10.0],
     );
     let lost = Lost::Unsupported("ONNX Runtime has no backward pass".to_owned());
@@ -42,7 +44,7 @@ pub fn measurements() -> Vec<Measurement> {
 }
 
 /// A problem with these medians: cubenorm, burn, torch, onnxruntime, copy.
-pub fn measurement(op: &str, shape: &[usize], pass: &str, medians: [f64; 5]) -> Measurement {
+pub fn measurement(op: Op, shape: &[usize], pass: Pass, medians: [f64; 5]) -> Measurement {
     let bytes = 4 * shape.iter().product::<usize>();
     let providers = Provider::with(&[Baseline::Burn, Baseline::Torch, Baseline::Onnxruntime]);
     let providers = providers
@@ -59,7 +61,7 @@ pub fn measurement(op: &str, shape: &[usize], pass: &str, medians: [f64; 5]) -> 
                 },
                 plan: is_ours.then(|| "unit: 2 units (a CPU)".to_owned()),
                 input_bytes: is_ours.then_some(bytes),
-                bytes: is_ours.then_some(if pass == "forward" { 2 } else { 5 } * bytes),
+                bytes: is_ours.then_some(if pass == Pass::Forward { 2 } else { 5 } * bytes),
             };
             let stats = |median| Stats {
                 median,
@@ -86,11 +88,11 @@ pub fn measurement(op: &str, shape: &[usize], pass: &str, medians: [f64; 5]) -> 
         device: Device::Cpu,
         providers: providers.collect(),
         problem: Problem {
-            op: op.to_owned(),
+            op,
             shape: shape.to_vec(),
-            layout: "contiguous".to_owned(),
-            dtype: "f32".to_owned(),
-            pass: pass.to_owned(),
+            layout: Layout::default(),
+            dtype: DType::default(),
+            pass,
         },
     }
 }

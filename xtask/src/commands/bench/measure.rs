@@ -1,14 +1,18 @@
 //! Providers on a problem: set up one after the other, then round by round.
 
 use anyhow::Result;
+use cubenorm_problems::{
+    Problem,
+    protocol::{About, Samples},
+};
 use indicatif::ProgressBar;
 
 use super::{
     provider::{Field, Provider},
     stats::{Clock, Stats},
-    worker::{About, Lost, Samples, Worker},
+    worker::{Lost, Worker},
 };
-use crate::{commands::problem::Problem, device::Device};
+use crate::device::Device;
 
 /// One problem on one device.
 #[derive(Clone, Debug)]
@@ -114,7 +118,10 @@ impl Lane {
     fn round(&mut self) {
         if let Ok((worker, _, samples)) = &mut self.state {
             match worker.round() {
-                Ok(more) => samples.extend(more),
+                Ok(more) => {
+                    samples.wall.extend(more.wall);
+                    samples.device.extend(more.device);
+                }
                 Err(lost) => self.state = Err(lost),
             }
         }

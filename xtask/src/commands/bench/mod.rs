@@ -22,6 +22,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
+use cubenorm_problems::Suite;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use self::{
@@ -135,7 +136,7 @@ pub fn run(args: &Args) -> Result<()> {
         devices,
         program,
         problems,
-    } = args.selection.resolve(args.quick.then_some("quick"))?;
+    } = args.selection.resolve(args.quick.then_some(Suite::Quick))?;
     let field = Field::new(&program, Provider::with(&args.against))?;
 
     if let Some(share) = load::disturbance() {

@@ -4,10 +4,11 @@ use std::{fmt, path::Path, path::PathBuf, process::Stdio};
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
+use cubenorm_problems::{Problem, protocol::About};
 
 use super::worker::{Lost, Worker};
 use crate::{
-    commands::{libraries::Library, problem::Problem},
+    commands::libraries::Library,
     device::Device,
     exec::{Cmd, workspace},
     python::Python,
@@ -199,7 +200,7 @@ impl Drop for Field {
 }
 
 /// A worker and its description, or why there is none.
-pub type Prepared = Result<(Worker, super::worker::About), Lost>;
+pub type Prepared = Result<(Worker, About), Lost>;
 
 #[cfg(test)]
 mod tests {

@@ -1,10 +1,10 @@
 //! The rows of a run for programs: JSON and CSV, with the same fields.
 
 use anyhow::Result;
+use cubenorm_problems::{DType, Layout, Op, Pass, Problem};
 use serde::Serialize;
 
 use super::{measure::Measurement, provider::Provider, results::Record, stats::Clock};
-use crate::commands::problem::Problem;
 
 /// A row; programs rely on the names and their order.
 #[derive(Debug, Serialize)]
@@ -14,11 +14,11 @@ struct Row<'a, Shape> {
     /// The provider's own runtime; empty if it has no time.
     runtime: &'a str,
     provider: &'static str,
-    op: &'a str,
+    op: Op,
     shape: Shape,
-    layout: &'a str,
-    dtype: &'a str,
-    pass: &'a str,
+    layout: Layout,
+    dtype: DType,
+    pass: Pass,
     /// The plan of cubenorm; the word before the colon is the strategy.
     plan: Option<&'a str>,
     /// From the first launch until the device is idle, by the host's clock.
@@ -59,11 +59,11 @@ pub fn records(measurements: &[Measurement]) -> Vec<Record> {
         device: row.device.to_owned(),
         runtime: row.runtime.to_owned(),
         provider: row.provider.to_owned(),
-        op: row.op.to_owned(),
+        op: row.op.to_string(),
         shape: row.shape,
-        layout: row.layout.to_owned(),
-        dtype: row.dtype.to_owned(),
-        pass: row.pass.to_owned(),
+        layout: row.layout.to_string(),
+        dtype: row.dtype.to_string(),
+        pass: row.pass.to_string(),
         plan: row.plan.map(str::to_owned),
         median_ms: row.median_ms,
         p20_ms: row.p20_ms,
@@ -97,11 +97,11 @@ fn rows<'a, Shape: 'a>(
                 device: measurement.device.name(),
                 runtime: timed.map_or("", |timed| &timed.about.runtime),
                 provider: measured.provider.name(),
-                op: &problem.op,
+                op: problem.op,
                 shape: shape(problem),
-                layout: &problem.layout,
-                dtype: &problem.dtype,
-                pass: &problem.pass,
+                layout: problem.layout,
+                dtype: problem.dtype,
+                pass: problem.pass,
                 plan: timed.and_then(|timed| timed.about.plan.as_deref()),
                 median_ms: median.map(rounded),
                 p20_ms: wall.map(|stats| rounded(stats.p20)),

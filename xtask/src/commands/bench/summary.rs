@@ -1,5 +1,7 @@
 //! Summary of a run: how much faster than each baseline, and how near to the copy.
 
+use cubenorm_problems::{DType, Pass};
+
 use super::{
     measure::Measurement,
     provider::{Baseline, Provider},
@@ -14,8 +16,8 @@ const LARGE: usize = 4 << 20;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
     pub device: Device,
-    pub pass: String,
-    pub dtype: String,
+    pub pass: Pass,
+    pub dtype: DType,
     pub against: Provider,
     pub clock: Clock,
     pub all: Ratios,
@@ -66,14 +68,14 @@ pub fn is_worse(against: Provider, one: f64, other: f64) -> bool {
 pub fn summaries(measurements: &[Measurement]) -> Vec<Summary> {
     let mut summaries: Vec<Summary> = Vec::new();
     for first in measurements {
-        let (device, pass, dtype) = (first.device, &first.problem.pass, &first.problem.dtype);
-        let is_known = |s: &Summary| s.device == device && s.pass == *pass && s.dtype == *dtype;
+        let (device, pass, dtype) = (first.device, first.problem.pass, first.problem.dtype);
+        let is_known = |s: &Summary| s.device == device && s.pass == pass && s.dtype == dtype;
         if summaries.iter().any(is_known) {
             continue;
         }
         let alike: Vec<&Measurement> = measurements
             .iter()
-            .filter(|m| m.device == device && m.problem.pass == *pass && m.problem.dtype == *dtype)
+            .filter(|m| m.device == device && m.problem.pass == pass && m.problem.dtype == dtype)
             .collect();
         let large: Vec<&Measurement> = alike
             .iter()
@@ -88,8 +90,8 @@ pub fn summaries(measurements: &[Measurement]) -> Vec<Summary> {
                 if let Some(all) = Ratios::of(&alike, against, clock) {
                     summaries.push(Summary {
                         device,
-                        pass: pass.clone(),
-                        dtype: dtype.clone(),
+                        pass,
+                        dtype,
                         against,
                         clock,
                         all,
@@ -134,9 +136,9 @@ mod tests {
     fn worst_is_slowest_vs_baseline_and_farthest_from_copy() {
         let all = summaries(&measurements());
         let of = |against| {
-            let found = all
-                .iter()
-                .find(|s| s.against == against && s.pass == "forward" && s.clock == Clock::Wall);
+            let found = all.iter().find(|s| {
+                s.against == against && s.pass == Pass::Forward && s.clock == Clock::Wall
+            });
             found.unwrap().clone()
         };
         let burn = of(Provider::Baseline(Baseline::Burn));
@@ -165,7 +167,7 @@ mod tests {
         let forward = |against| {
             let of = all
                 .iter()
-                .filter(move |s| s.against == against && s.pass == "forward");
+                .filter(move |s| s.against == against && s.pass == Pass::Forward);
             of.map(|s| (s.clock, s.all.mean)).collect::<Vec<_>>()
         };
         let [(Clock::Wall, wall), (Clock::Device, device)] =
@@ -188,7 +190,7 @@ mod tests {
         let all = summaries(&measurements());
         let full: Vec<&str> = all
             .iter()
-            .filter(|summary| summary.pass == "full" && summary.clock == Clock::Wall)
+            .filter(|summary| summary.pass == Pass::Full && summary.clock == Clock::Wall)
             .map(|summary| summary.against.name())
             .collect();
         assert_eq!(full, ["burn", "torch", "copy"]);

@@ -29,10 +29,10 @@ pub fn measurements(measurements: &[Measurement]) -> String {
     let rows = measurements.iter().map(|measurement| {
         let problem = &measurement.problem;
         let mut cells = vec![
-            problem.op.clone(),
+            problem.op.to_string(),
             problem.tensor(),
-            problem.dtype.clone(),
-            problem.pass.clone(),
+            problem.dtype.to_string(),
+            problem.pass.to_string(),
         ];
         cells.extend(others.iter().map(|&other| {
             let ratio = summary::ratio(measurement, other, Clock::Wall);
@@ -128,8 +128,8 @@ pub fn summaries(summaries: &[Summary]) -> String {
         let [large, large_mean, large_worst] = ratios(summary.large.as_ref());
         vec![
             summary.device.to_string(),
-            summary.pass.clone(),
-            summary.dtype.clone(),
+            summary.pass.to_string(),
+            summary.dtype.to_string(),
             summary::unit(summary.against),
             summary.clock.name().to_owned(),
             problems,

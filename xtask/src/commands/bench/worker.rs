@@ -9,60 +9,12 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use serde::{Deserialize, Serialize};
-
-use crate::{
-    commands::problem::Problem,
-    exec::{Cmd, ending},
+use cubenorm_problems::{
+    Problem,
+    protocol::{About, Reply, Request, Samples},
 };
 
-/// A line to the worker. `cubenorm_bench::protocol` is the other side.
-#[derive(Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Request<'a> {
-    Prepare(&'a Problem),
-    Round,
-}
-
-/// A line from the worker.
-#[derive(Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Reply {
-    Ready(About),
-    Round(Samples),
-    Unsupported(String),
-    Failed(String),
-}
-
-/// Milliseconds per run, one number per sample.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-pub struct Samples {
-    pub wall: Vec<f64>,
-    /// Time of the kernels alone, by the device's clock; empty if it has none.
-    #[serde(default)]
-    pub device: Vec<f64>,
-}
-
-impl Samples {
-    pub fn extend(&mut self, more: Self) {
-        self.wall.extend(more.wall);
-        self.device.extend(more.device);
-    }
-}
-
-/// A worker's description of the problem that it has set up.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct About {
-    /// Runtime, library and version, threads.
-    pub runtime: String,
-    /// The plan, if the worker has one.
-    pub plan: Option<String>,
-    /// Bytes of the input, if the worker knows them.
-    pub input_bytes: Option<usize>,
-    /// Bytes that the pass must move at least, if the worker knows them.
-    pub bytes: Option<usize>,
-}
+use crate::exec::{Cmd, ending};
 
 /// Why a provider has no time.
 #[derive(Clone, Debug, PartialEq)]
@@ -132,7 +84,7 @@ impl Worker {
 
     /// Sets a problem up; returns when the worker is warm.
     pub fn prepare(&mut self, problem: &Problem) -> Result<About, Lost> {
-        match self.ask(&Request::Prepare(problem))? {
+        match self.ask(&Request::Prepare(problem.clone()))? {
             Reply::Ready(about) => Ok(about),
             Reply::Unsupported(why) => Err(Lost::Unsupported(why)),
             Reply::Failed(why) => Err(Lost::Failed(why)),

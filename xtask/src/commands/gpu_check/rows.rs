@@ -3,15 +3,13 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result};
+use cubenorm_problems::sizes;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{command_line, report::Report};
 use crate::{
-    commands::{
-        bench::{origin, results},
-        problem::sizes,
-    },
+    commands::bench::{origin, results},
     device::Device,
 };
 

@@ -24,6 +24,7 @@ impl BuildKind {
                 "cubenorm-core",
                 "cubenorm-operators",
                 "cubenorm-models",
+                "cubenorm-problems",
                 "cubenorm-reference",
                 "xtask",
             ],

@@ -1,9 +1,15 @@
-//! The catalogue: operators and shapes, and their data.
+//! The benchmark's catalogue: operators and shapes, and their data.
+//!
+//! `cargo xtask bench` selects problems and starts `cubenorm-bench`, which runs them. Both take the
+//! problems from here, and their messages from [`protocol`]. Neither Burn nor CubeCL is needed.
 
-use std::{fmt, str::FromStr};
+pub mod protocol;
 
-use anyhow::{Result, bail, ensure};
+use std::fmt;
+
+use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
+use strum::{Display, EnumString, VariantNames};
 
 /// The epsilon of every problem, the default of `burn::nn`'s norms.
 pub const EPSILON: f64 = 1e-5;
@@ -12,8 +18,11 @@ pub const EPSILON: f64 = 1e-5;
 const GROUPS: usize = 32;
 
 /// The operator under test.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Display, EnumString, VariantNames,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Op {
     /// Mean and variance over the last axis; scale and bias of that axis.
     LayerNorm,
@@ -30,10 +39,24 @@ pub enum Op {
 }
 
 /// The type of every tensor of a problem.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    Default,
+    Display,
+    EnumString,
+    VariantNames,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum DType {
     /// IEEE single precision.
+    #[default]
     F32,
     /// IEEE half precision.
     F16,
@@ -58,8 +81,21 @@ impl DType {
 }
 
 /// Memory order of input, output and their gradients.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    Display,
+    EnumString,
+    VariantNames,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Layout {
     /// In the order of their dimensions.
     #[default]
@@ -75,10 +111,24 @@ impl Layout {
 }
 
 /// Which part of a training step is timed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    Default,
+    Display,
+    EnumString,
+    VariantNames,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Pass {
     /// The operator alone, without autodiff.
+    #[default]
     Forward,
     /// The gradients of input and parameters; the forward has already run.
     Backward,
@@ -87,7 +137,16 @@ pub enum Pass {
 }
 
 /// One line of the report: an operator, a shape, a type and a pass.
+///
+/// ```
+/// use cubenorm_problems::Problem;
+///
+/// let problem: Problem = serde_json::from_str(r#"{"op": "rms_norm", "shape": [4, 8]}"#)?;
+/// assert_eq!(problem.to_string(), "rms_norm 4x8 f32 forward");
+/// # Ok::<_, serde_json::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Problem {
     /// The operator.
     pub op: Op,
@@ -97,13 +156,16 @@ pub struct Problem {
     #[serde(default, skip_serializing_if = "Layout::is_contiguous")]
     pub layout: Layout,
     /// The type of all tensors.
+    #[serde(default)]
     pub dtype: DType,
     /// The timed part.
+    #[serde(default)]
     pub pass: Pass,
 }
 
 /// A named list of problems.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumString, VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum Suite {
     /// A few shapes of every kind of norm, in f32; minutes on a CPU.
     Quick,
@@ -120,15 +182,6 @@ pub enum Suite {
 }
 
 impl Suite {
-    const NAMES: [(&str, Self); 6] = [
-        ("quick", Self::Quick),
-        ("full", Self::Full),
-        ("transformer", Self::Transformer),
-        ("vision", Self::Vision),
-        ("tiny", Self::Tiny),
-        ("odd", Self::Odd),
-    ];
-
     /// The problems of this suite.
     pub fn problems(self) -> Vec<Problem> {
         let every = |shapes: &[Shaped]| {
@@ -165,20 +218,6 @@ impl Suite {
             }
             Suite::Tiny => every(TINY),
             Suite::Odd => every(ODD),
-        }
-    }
-}
-
-impl FromStr for Suite {
-    type Err = anyhow::Error;
-
-    fn from_str(name: &str) -> Result<Self> {
-        match Self::NAMES.iter().find(|(known, _)| *known == name) {
-            Some((_, suite)) => Ok(*suite),
-            None => {
-                let known = Self::NAMES.map(|(name, _)| name).join(", ");
-                bail!("no suite is called `{name}`; there are {known}")
-            }
         }
     }
 }
@@ -289,7 +328,30 @@ impl Op {
     }
 }
 
+/// A shape as it is written in commands.
+///
+/// ```
+/// assert_eq!(cubenorm_problems::sizes(&[2048, 4096]), "2048x4096");
+/// ```
+pub fn sizes(shape: &[usize]) -> String {
+    let sizes: Vec<String> = shape.iter().map(usize::to_string).collect();
+    sizes.join("x")
+}
+
 impl Problem {
+    /// The shape as it is written in commands.
+    pub fn sizes(&self) -> String {
+        sizes(&self.shape)
+    }
+
+    /// The sizes, and the layout if it is not the usual one.
+    pub fn tensor(&self) -> String {
+        match self.layout {
+            Layout::Contiguous => self.sizes(),
+            other => format!("{} {other}", self.sizes()),
+        }
+    }
+
     /// Refuses a shape that the operator cannot have.
     pub fn validate(&self) -> Result<()> {
         let least = match self.op {
@@ -413,10 +475,10 @@ impl Problem {
 
     /// Input and parameters, the same in every process, rounded to the problem's type.
     pub fn host_data(&self) -> HostData {
-        let mut noise = Noise::new();
+        let mut noise = Noise::default();
         let mut draw = |count, center, spread| {
             (0..count)
-                .map(|_| self.dtype.round(center + spread * noise.next()))
+                .map(|_| self.dtype.round(center + spread * noise.draw()))
                 .collect::<Vec<f32>>()
         };
         HostData {
@@ -429,36 +491,25 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {:?}", self.op, self.shape)?;
-        match self.layout {
-            Layout::Contiguous => Ok(()),
-            Layout::ChannelsLast => f.write_str(", channels last"),
-        }
-    }
-}
-
-impl fmt::Display for Op {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Op::LayerNorm => "layer_norm",
-            Op::RmsNorm => "rms_norm",
-            Op::BatchNorm => "batch_norm",
-            Op::GroupNorm => "group_norm",
-            Op::InstanceNorm => "instance_norm",
-        })
+        let Self {
+            op, dtype, pass, ..
+        } = self;
+        write!(f, "{op} {} {dtype} {pass}", self.tensor())
     }
 }
 
 /// Xorshift: the same numbers in every process, on every machine.
-pub(crate) struct Noise(u64);
+pub struct Noise(u64);
 
-impl Noise {
-    pub(crate) fn new() -> Self {
+impl Default for Noise {
+    fn default() -> Self {
         Self(0x9e37_79b9_7f4a_7c15)
     }
+}
 
+impl Noise {
     /// The next number, uniform in -1 to 1.
-    pub(crate) fn next(&mut self) -> f32 {
+    pub fn draw(&mut self) -> f32 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -471,6 +522,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_problem_prints_shape_and_layout() {
+        let mut printed = problem(&(Op::LayerNorm, &[8, 64]), DType::F32, Pass::Forward);
+        assert_eq!(printed.to_string(), "layer_norm 8x64 f32 forward");
+        printed.layout = Layout::ChannelsLast;
+        assert_eq!(printed.tensor(), "8x64 channels_last");
+    }
+
+    #[test]
     fn every_catalogued_problem_is_valid() {
         for problem in Suite::Full.problems() {
             problem.validate().unwrap();
@@ -480,7 +539,8 @@ mod tests {
     #[test]
     fn the_full_suite_holds_each_problem_once() {
         let full = Suite::Full.problems();
-        for (name, suite) in Suite::NAMES {
+        for name in Suite::VARIANTS {
+            let suite: Suite = name.parse().unwrap();
             for problem in suite.problems() {
                 let times = full.iter().filter(|&other| *other == problem).count();
                 assert_eq!(times, 1, "{problem} of {name}");

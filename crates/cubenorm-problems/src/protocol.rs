@@ -5,12 +5,12 @@
 //! dies is reported as crashed. Lines that are no reply are ignored, because drivers and compilers
 //! of GPUs write to standard output too.
 //!
-//! A worker outside Rust finds the data in files and leaves its result in files; see
-//! [`exchange`](crate::exchange).
+//! A worker outside Rust finds the data in files and leaves its result in files: module `exchange`
+//! of the benchmark.
 
 use serde::{Deserialize, Serialize};
 
-use crate::problems::Problem;
+use crate::Problem;
 
 /// A line from the driver.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -29,22 +29,26 @@ pub enum Reply {
     /// The problem is set up, right and warm. The driver checks the result of a worker outside
     /// Rust.
     Ready(About),
-    /// Milliseconds per run, one number per sample of the round.
-    Round {
-        /// From the first launch until the device is idle, by the host's clock.
-        wall: Vec<f64>,
-        /// Time of the kernels alone, by the device's clock; empty if it has none.
-        #[serde(default)]
-        device: Vec<f64>,
-    },
+    /// Times of the round.
+    Round(Samples),
     /// The provider does not have the operator, the type or the pass.
     Unsupported(String),
     /// The reason for a missing number.
     Failed(String),
 }
 
+/// Milliseconds per run, one number per sample.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Samples {
+    /// From the first launch until the device is idle, by the host's clock.
+    pub wall: Vec<f64>,
+    /// Time of the kernels alone, by the device's clock; empty if it has none.
+    #[serde(default)]
+    pub device: Vec<f64>,
+}
+
 /// A worker's description of the problem that it has set up.
-#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct About {
     /// Runtime, library and version, threads.
@@ -55,6 +59,52 @@ pub struct About {
     pub input_bytes: Option<usize>,
     /// Bytes that the pass must move at least, if the worker knows them.
     pub bytes: Option<usize>,
+}
+
+/// Candidates of one pass of a problem on a device.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Tuned {
+    /// The pass: forward, which may write statistics for the backward pass, or backward.
+    pub pass: String,
+    /// Milliseconds of a copy of the bytes that the pass must move, if CubeCL's probe could measure
+    /// it.
+    pub copy: Option<f64>,
+    /// Every candidate, the analytic plan first.
+    pub candidates: Vec<Candidate>,
+    /// The name of the one that the tuner chose.
+    pub chosen: String,
+    /// Milliseconds that the tuner took, compilation included; few if the choice was known already.
+    pub took: f64,
+}
+
+/// A candidate, timed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Candidate {
+    /// Its knobs, as they print.
+    pub name: String,
+    /// Its plan, as it prints.
+    pub plan: String,
+    /// The median of its times, in milliseconds.
+    pub time: f64,
+}
+
+/// The plan of a problem, and its reasons.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Explained {
+    /// The description, as JSON.
+    pub desc: serde_json::Value,
+    /// The analytic plan.
+    pub plan: String,
+    /// The bytes that any implementation must move.
+    pub minimum: usize,
+    /// The bytes that this plan requests. Bytes that are read twice count twice.
+    pub moved: usize,
+    /// True if a cache probably holds the bytes that are read twice.
+    pub reads_again: bool,
+    /// The candidates of the tuner, best estimate first.
+    pub candidates: Vec<String>,
+    /// The kernels of the analytic plan, as CubeCL has them before it compiles them.
+    pub kernels: Vec<String>,
 }
 
 #[cfg(test)]
@@ -76,10 +126,10 @@ mod tests {
     #[test]
     fn a_worker_need_not_say_everything() {
         let round = r#"{"round":{"wall":[1.5]}}"#;
-        let known = Reply::Round {
+        let known = Reply::Round(Samples {
             wall: vec![1.5],
             device: Vec::new(),
-        };
+        });
         assert_eq!(serde_json::from_str::<Reply>(round).unwrap(), known);
         let reply: Reply = serde_json::from_str(r#"{"ready":{"runtime":"x"}}"#).unwrap();
         let about = About {
