@@ -1,13 +1,15 @@
 //! The devices a user can name, and what each needs to be there.
 
-use std::{fmt, path::Path, str::FromStr};
+use std::{path::Path, str::FromStr};
 
 use anyhow::{Result, bail};
+use strum::{Display, IntoStaticStr};
 
 use crate::{exec::on_path, style, vulkan};
 
 /// A runtime of CubeCL or Burn, named as its cargo feature.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Device {
     Cuda,
     Rocm,
@@ -34,16 +36,7 @@ impl Device {
 
     /// The name, which is the cargo feature and the value of `BURN_DEVICE` too.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Cuda => "cuda",
-            Self::Rocm => "rocm",
-            Self::Metal => "metal",
-            Self::Vulkan => "vulkan",
-            Self::Wgpu => "wgpu",
-            Self::Webgpu => "webgpu",
-            Self::Cpu => "cpu",
-            Self::Flex => "flex",
-        }
+        self.into()
     }
 
     /// Why this machine cannot run the device, or `None` if it can.
@@ -64,12 +57,6 @@ impl Device {
             Self::Webgpu => Some("runs in a browser".into()),
             Self::Cpu | Self::Flex => None,
         }
-    }
-}
-
-impl fmt::Display for Device {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

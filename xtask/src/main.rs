@@ -9,6 +9,7 @@ mod machine;
 mod python;
 mod setup;
 mod style;
+mod table;
 mod vulkan;
 
 use std::{

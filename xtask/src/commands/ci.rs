@@ -1,14 +1,12 @@
 //! `cargo xtask ci`: everything a change must pass.
 
-use std::{
-    path::PathBuf,
-    time::{Duration, Instant},
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use super::{
+    bench, codegen, conformance, features as runtimes, steps::Steps, test, verify::everywhere, wasm,
 };
-
-use anyhow::{Result, bail};
-use comfy_table::{CellAlignment, Table, presets};
-
-use super::{bench, codegen, conformance, features as runtimes, test, verify::everywhere, wasm};
 use crate::{
     cargo::Build,
     device::{Device, features},
@@ -142,76 +140,5 @@ fn examples(steps: &mut Steps) {
             let arguments = ["--weights", CANDY, "--check", "--device", device];
             steps.run(&name, || run("candy", &arguments));
         }
-    }
-}
-
-/// Steps that ran, with their time and result.
-#[derive(Default)]
-struct Steps {
-    done: Vec<(String, Duration, bool)>,
-}
-
-impl Steps {
-    fn run(&mut self, name: &str, step: impl FnOnce() -> Result<()>) {
-        anstream::println!("\n{}", style::heading(name));
-        let start = Instant::now();
-        let result = step();
-        if let Err(error) = &result {
-            anstream::eprintln!("{}: {error:#}", style::bad("failed"));
-        }
-        self.done
-            .push((name.to_owned(), start.elapsed(), result.is_ok()));
-    }
-
-    fn report(&self) -> Result<()> {
-        let mut table = Table::new();
-        table.load_style(presets::UTF8_BORDERS_ONLY);
-        table.set_header(["step", "seconds", "result"]);
-        for (name, time, passed) in &self.done {
-            let result = if *passed { "passed" } else { "FAILED" };
-            table.add_row([name.as_str(), &format!("{:.0}", time.as_secs_f64()), result]);
-        }
-        for column in table.column_iter_mut().skip(1).take(1) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        println!("\n{table}");
-        let total: Duration = self.done.iter().map(|(_, time, _)| *time).sum();
-        let minutes = total.as_secs_f64() / 60.0;
-        let failed: Vec<&str> = self
-            .done
-            .iter()
-            .filter(|(_, _, passed)| !passed)
-            .map(|(name, ..)| name.as_str())
-            .collect();
-        if failed.is_empty() {
-            let steps = self.done.len();
-            let line = format!("all {steps} steps passed in {minutes:.1} minutes");
-            anstream::println!("{}", style::good(line));
-            return Ok(());
-        }
-        bail!(
-            "{} of {} steps failed: {}",
-            failed.len(),
-            self.done.len(),
-            failed.join(", ")
-        );
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_failed_step_fails_ci_and_stops_no_other() {
-        let mut steps = Steps::default();
-        steps.run("a", || bail!("no"));
-        steps.run("b", || Ok(()));
-        let message = steps.report().unwrap_err().to_string();
-        assert_eq!(message, "1 of 2 steps failed: a");
-
-        let mut steps = Steps::default();
-        steps.run("b", || Ok(()));
-        steps.report().unwrap();
     }
 }

@@ -1,12 +1,12 @@
 //! `cargo xtask devices`: capabilities of this machine's devices, as plans see them.
 
 use anyhow::{Result, bail, ensure};
-use comfy_table::{Table, presets};
 
 use super::program;
 use crate::{
     device::{Device, present},
     exec::Cmd,
+    table::terminal,
 };
 
 const PROGRAM: &str = "cubenorm-devices";
@@ -45,7 +45,7 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 /// Properties down, devices across, from lines of device, property and value.
-fn table(text: &str) -> Table {
+fn table(text: &str) -> String {
     let lines = text.lines().filter_map(|line| {
         let mut parts = line.split('\t');
         Some((parts.next()?, parts.next()?, parts.next()?))
@@ -61,13 +61,10 @@ fn table(text: &str) -> Table {
             None => properties.push((property, vec![value])),
         }
     }
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_BORDERS_ONLY);
-    table.set_header([""].iter().chain(&devices));
-    for (property, values) in properties {
-        table.add_row([property].iter().chain(&values));
-    }
-    table
+    let rows = properties
+        .into_iter()
+        .map(|(property, values)| [vec![property], values].concat());
+    terminal([vec![""], devices].concat(), rows, 0..0)
 }
 
 #[cfg(test)]
@@ -77,7 +74,7 @@ mod tests {
     #[test]
     fn properties_go_down_and_devices_across() {
         let text = "cpu\tkind\tCPU\nnoise of a driver\ncpu\tplanes\t-\nwgpu\tkind\tGPU\nwgpu\tplanes\t32\n";
-        let table = table(text).to_string();
+        let table = table(text);
         let row = |name: &str| {
             let line = table.lines().find(|line| line.contains(name)).unwrap();
             let cells = line.split_whitespace().filter(|cell| *cell != "│");

@@ -1,14 +1,9 @@
 //! `cargo xtask features`: every runtime's feature builds, alone and with the others it goes with.
 
-use std::time::{Duration, Instant};
-
 use anyhow::{Result, ensure};
-use comfy_table::{CellAlignment, Table, presets};
 
-use crate::{
-    cargo::{BURN_FACING, on, target_folder},
-    style,
-};
+use super::steps::Steps;
+use crate::cargo::{BURN_FACING, on, target_folder};
 
 /// Type-check every runtime's feature, alone and with the others it goes with.
 ///
@@ -80,9 +75,8 @@ pub fn run(args: &Args) -> Result<()> {
         true => &BURN_FACING,
         false => &KERNEL_FACING,
     };
-    let mut checked = Vec::new();
+    let mut steps = Steps::default();
     for combination in chosen {
-        let start = Instant::now();
         let check = on("check", packages, combination);
         let check = match args.shared {
             true => check,
@@ -93,13 +87,9 @@ pub fn run(args: &Args) -> Result<()> {
                 .arg(target_folder("features"))
                 .env("DOCS_RS", "1"),
         };
-        let result = check.run();
-        if let Err(error) = &result {
-            anstream::eprintln!("{}: {error:#}", style::bad("failed"));
-        }
-        checked.push((combination.as_str(), start.elapsed(), result.is_ok()));
+        steps.run(combination, || check.run());
     }
-    report(&checked)
+    steps.report()
 }
 
 /// The features of each check.
@@ -112,27 +102,6 @@ fn combinations(burn: bool) -> Vec<String> {
             .map(|runtimes| format!("burn,{runtimes}"))
             .collect(),
     }
-}
-
-fn report(checked: &[(&str, Duration, bool)]) -> Result<()> {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_BORDERS_ONLY);
-    table.set_header(["features", "seconds", "result"]);
-    for (combination, time, passed) in checked {
-        let result = if *passed { "passed" } else { "FAILED" };
-        table.add_row([*combination, &format!("{:.0}", time.as_secs_f64()), result]);
-    }
-    if let Some(seconds) = table.column_mut(1) {
-        seconds.set_cell_alignment(CellAlignment::Right);
-    }
-    println!("\n{table}");
-    let failed = checked.iter().filter(|(.., passed)| !passed).count();
-    ensure!(
-        failed == 0,
-        "{failed} of {} combinations failed",
-        checked.len()
-    );
-    Ok(())
 }
 
 #[cfg(test)]

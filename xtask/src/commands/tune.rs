@@ -7,19 +7,17 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use comfy_table::{CellAlignment, Table, presets};
 use cubenorm_problems::{
     Problem,
     protocol::{Candidate, Tuned},
 };
 
 use super::{
-    bench::progress,
+    bench::{progress, stats::geometric_mean},
     program::{answers, answers_of_one},
-    ratios::geometric_mean,
     selection::{Selected, Selection},
 };
-use crate::{exec::Cmd, style};
+use crate::{exec::Cmd, style, table::terminal};
 
 /// Tune the kernels for a list of shapes: each candidate with its time, and the choice.
 ///
@@ -155,35 +153,30 @@ fn told(tuned: &Tuned) -> String {
 }
 
 /// The candidates of a pass, fastest first.
-fn table(tuned: &Tuned) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_BORDERS_ONLY);
-    table.set_header(["candidate", "ms", "x fastest", "of a copy", ""]);
+fn table(tuned: &Tuned) -> String {
     let mut sorted: Vec<&Candidate> = tuned.candidates.iter().collect();
     sorted.sort_by(|a, b| a.time.total_cmp(&b.time));
-    for candidate in sorted {
+    let rows = sorted.into_iter().map(|candidate| {
         let copy = tuned.copy.map_or("-".into(), |copy| {
             format!("{:.0} %", 100.0 * copy / candidate.time)
         });
-        let is_chosen = candidate.name == tuned.chosen;
-        table.add_row([
+        let chosen = match candidate.name == tuned.chosen {
+            true => format!("chosen in {:.0} ms", tuned.took),
+            false => String::new(),
+        };
+        [
             candidate.name.clone(),
             format!("{:.4}", candidate.time),
             format!("{:.2}", candidate.time / fastest(tuned)),
             copy,
-            if is_chosen {
-                format!("chosen in {:.0} ms", tuned.took)
-            } else {
-                String::new()
-            },
-        ]);
-    }
-    for column in 1..4 {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table
+            chosen,
+        ]
+    });
+    terminal(
+        ["candidate", "ms", "x fastest", "of a copy", ""],
+        rows,
+        1..4,
+    )
 }
 
 /// Quality of the choices over all problems; `None` if there is no problem.
@@ -230,7 +223,7 @@ mod tests {
 
     #[test]
     fn candidates_sort_by_time_and_mark_the_choice() {
-        let text = table(&tuned()).to_string();
+        let text = table(&tuned());
         let rows: Vec<&str> = text.lines().filter(|line| line.contains(" %")).collect();
         assert!(rows[0].contains("cube units=256") && rows[0].contains("chosen in 30 ms"));
         assert!(

@@ -3,11 +3,11 @@
 use std::fmt;
 
 use anyhow::{Result, ensure};
-use comfy_table::{CellAlignment, Table as Grid, presets};
+use cubenorm_problems::sizes;
 use serde::Serialize;
 
 use super::provider::{Case, Column, Deviation, Verdict};
-use crate::{device::Device, style};
+use crate::{device::Device, style, table::terminal};
 
 /// Every provider's results on one device; the first column is ours.
 pub struct Table {
@@ -92,39 +92,27 @@ fn cell(verdict: Option<&Verdict>) -> String {
     }
 }
 
-fn shape(case: &Case) -> String {
-    let sizes: Vec<String> = case.shape.iter().map(usize::to_string).collect();
-    sizes.join("x")
-}
-
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut grid = Grid::new();
-        grid.load_style(presets::UTF8_BORDERS_ONLY);
-        let fixed = ["op", "shape", "dtype", "input"].map(str::to_owned);
-        let names = self.columns.iter().map(|column| column.provider.clone());
-        let header = fixed.into_iter().chain(names);
-        grid.set_header(header.chain(["worse than".to_owned()]));
-        for line in self.lines() {
+        let fixed = ["op", "shape", "dtype", "input"].into_iter();
+        let names = self.columns.iter().map(|column| column.provider.as_str());
+        let header = fixed.chain(names).chain(["worse than"]);
+        // Ours is skipped if the device has no such type.
+        let is_shown = |line: &Line| !matches!(line.ours, Verdict::Skipped(_));
+        let rows = self.lines().filter(is_shown).map(|line| {
             let case = line.case;
-            // Ours is skipped if the device has no such type.
-            if matches!(line.ours, Verdict::Skipped(_)) {
-                continue;
-            }
+            let input = case.input.replace('_', " ");
             let mut cells = vec![
                 case.op.clone(),
-                shape(case),
+                sizes(&case.shape),
                 case.dtype.clone(),
-                case.input.replace('_', " "),
+                input,
             ];
             cells.extend(self.columns.iter().map(|column| cell(column.of(case))));
             cells.push(line.better.join(", "));
-            grid.add_row(cells);
-        }
-        for column in grid.column_iter_mut().skip(4).take(self.columns.len()) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        write!(f, "{grid}")?;
+            cells
+        });
+        f.write_str(&terminal(header, rows, 4..4 + self.columns.len()))?;
         let mut skipped: Vec<&str> = self
             .lines()
             .filter_map(|line| match line.ours {
@@ -140,7 +128,7 @@ impl fmt::Display for Table {
         for column in &self.columns {
             for (case, verdict) in column.cases.iter().zip(&column.verdicts) {
                 if let Verdict::Failed(why) = verdict {
-                    let (name, op, shape) = (&column.provider, &case.op, shape(case));
+                    let (name, op, shape) = (&column.provider, &case.op, sizes(&case.shape));
                     let why = why.lines().next().unwrap_or_default();
                     write!(
                         f,

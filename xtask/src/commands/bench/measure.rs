@@ -9,41 +9,23 @@ use indicatif::ProgressBar;
 
 use super::{
     provider::{Field, Provider},
-    stats::{Clock, Stats},
+    results::Record,
+    stats::Stats,
     worker::{Lost, Worker},
 };
 use crate::device::Device;
 
-/// One problem on one device.
-#[derive(Clone, Debug)]
+/// One problem on one device, by every provider.
 pub struct Measurement {
-    pub device: Device,
-    pub problem: Problem,
-    pub providers: Vec<Measured>,
-}
-
-/// One provider on one problem.
-#[derive(Clone, Debug)]
-pub struct Measured {
-    pub provider: Provider,
-    pub result: Result<Timed, Lost>,
+    problem: Problem,
+    providers: Vec<(Provider, Result<Timed, Lost>)>,
 }
 
 /// A provider's times, and its description.
-#[derive(Clone, Debug)]
-pub struct Timed {
-    pub about: About,
-    pub wall: Stats,
-    pub device: Option<Stats>,
-}
-
-impl Timed {
-    pub fn by(&self, clock: Clock) -> Option<Stats> {
-        match clock {
-            Clock::Wall => Some(self.wall),
-            Clock::Device => self.device,
-        }
-    }
+struct Timed {
+    about: About,
+    wall: Stats,
+    device: Option<Stats>,
 }
 
 impl Measurement {
@@ -78,34 +60,65 @@ impl Measurement {
             bar.inc(1);
         }
         Ok(Self {
-            device,
             problem: problem.clone(),
             providers: lanes.into_iter().map(Lane::finish).collect(),
         })
     }
 
-    pub fn of(&self, provider: Provider) -> Option<&Timed> {
-        let mut all = self.providers.iter();
-        let measured = all.find(|measured| measured.provider == provider)?;
-        measured.result.as_ref().ok()
+    /// A row for each provider, of this origin.
+    pub fn records(&self, origin: &Record) -> Vec<Record> {
+        let timed = || {
+            let results = self.providers.iter();
+            results.filter_map(|(provider, result)| Some((provider, result.as_ref().ok()?)))
+        };
+        // Libraries do not know the bytes.
+        let bytes = timed().find_map(|(_, timed)| timed.about.bytes);
+        let copy = timed().find(|(provider, _)| **provider == Provider::Copy);
+        let problem = &self.problem;
+        let rows = self.providers.iter().map(|(provider, result)| {
+            let row = Record {
+                provider: provider.to_string(),
+                op: problem.op.to_string(),
+                shape: problem.sizes(),
+                layout: problem.layout.to_string(),
+                dtype: problem.dtype.to_string(),
+                pass: problem.pass.to_string(),
+                ..origin.clone()
+            };
+            let Timed {
+                about,
+                wall,
+                device,
+            } = match result {
+                Ok(timed) => timed,
+                Err(lost) => {
+                    let note = Some(lost.to_string());
+                    return Record { note, ..row };
+                }
+            };
+            let rate = bytes.map(|bytes| bytes as f64 / wall.median / 1e6);
+            let share = copy.map(|(_, copy)| copy.wall.median / wall.median);
+            Record {
+                runtime: about.runtime.clone(),
+                plan: about.plan.clone(),
+                median_ms: Some(rounded(wall.median)),
+                p20_ms: Some(rounded(wall.p20)),
+                p80_ms: Some(rounded(wall.p80)),
+                device_ms: device.map(|stats| rounded(stats.median)),
+                device_p20_ms: device.map(|stats| rounded(stats.p20)),
+                device_p80_ms: device.map(|stats| rounded(stats.p80)),
+                gb_per_s: rate.map(rounded),
+                share_of_copy: share.map(rounded),
+                ..row
+            }
+        });
+        rows.collect()
     }
+}
 
-    /// Milliseconds.
-    pub fn median(&self, provider: Provider, clock: Clock) -> Option<f64> {
-        Some(self.of(provider)?.by(clock)?.median)
-    }
-
-    /// The median of `a` divided by the median of `b`, by the same clock.
-    pub fn ratio(&self, a: Provider, b: Provider, clock: Clock) -> Option<f64> {
-        Some(self.median(a, clock)? / self.median(b, clock)?)
-    }
-
-    /// A fact about the problem, from any provider that knows it.
-    pub fn said(&self, what: impl Fn(&About) -> Option<usize>) -> Option<usize> {
-        let results = self.providers.iter();
-        let mut timed = results.filter_map(|measured| measured.result.as_ref().ok());
-        timed.find_map(|timed| what(&timed.about))
-    }
+/// Six places: nanoseconds of a millisecond. More digits are noise.
+fn rounded(value: f64) -> f64 {
+    (1e6 * value).round() / 1e6
 }
 
 /// A provider during a measurement: its process and samples, or how it was lost.
@@ -127,7 +140,7 @@ impl Lane {
         }
     }
 
-    fn finish(self) -> Measured {
+    fn finish(self) -> (Provider, Result<Timed, Lost>) {
         let result = self.state.and_then(|(_, about, samples)| {
             let wall = Stats::of(&samples.wall);
             Ok(Timed {
@@ -136,9 +149,55 @@ impl Lane {
                 device: Stats::of(&samples.device),
             })
         });
-        Measured {
-            provider: self.provider,
-            result,
-        }
+        (self.provider, result)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::bench::{provider::Baseline, results::tests::origin};
+
+    #[test]
+    fn a_row_has_times_rates_or_the_reason_for_none() {
+        let timed = |median, bytes| {
+            let (p20, p80) = (0.75 * median, 1.25 * median);
+            let stats = Stats { median, p20, p80 };
+            let runtime = "cpu".to_owned();
+            Ok(Timed {
+                about: About {
+                    runtime,
+                    bytes,
+                    ..About::default()
+                },
+                wall: stats,
+                device: None,
+            })
+        };
+        let lost = Lost::Unsupported("it has no backward pass".to_owned());
+        let measurement = Measurement {
+            problem: serde_json::from_str(r#"{"op": "rms_norm", "shape": [4, 8]}"#).unwrap(),
+            providers: vec![
+                (Provider::Cubenorm, timed(4.0, Some(1 << 20))),
+                (Provider::Baseline(Baseline::Onnxruntime), Err(lost)),
+                (Provider::Copy, timed(3.0, None)),
+            ],
+        };
+        let rows = measurement.records(&origin("m", "cpu", "d"));
+        let [ours, library, copy] = &rows[..] else {
+            panic!("{rows:?}");
+        };
+        assert_eq!(
+            ours.problem(),
+            ["rms_norm", "4x8", "contiguous", "f32", "forward"]
+        );
+        assert_eq!((ours.median_ms, ours.p80_ms), (Some(4.0), Some(5.0)));
+        assert_eq!(
+            (ours.share_of_copy, ours.gb_per_s),
+            (Some(0.75), Some(0.262144))
+        );
+        assert_eq!(copy.gb_per_s, Some(0.349525));
+        let note = library.note.as_deref();
+        assert_eq!(note, Some("no result: it has no backward pass"));
     }
 }

@@ -1,16 +1,12 @@
 //! `cargo xtask bench`: providers interleaved in one run.
 
-#[cfg(test)]
-mod fixture;
 mod load;
 mod measure;
 pub mod origin;
 mod provider;
 mod recorded;
 pub mod results;
-mod rows;
-mod stats;
-mod summary;
+pub mod stats;
 mod table;
 mod worker;
 
@@ -27,8 +23,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use self::{
     measure::Measurement,
-    origin::Origin,
     provider::{Baseline, Field, Provider},
+    results::Record,
 };
 use super::selection::{Selected, Selection};
 use crate::{device::Device, exec::workspace, style};
@@ -44,11 +40,15 @@ const FOLDER: &str = "target/bench";
 ///
 /// Wall time is a caller's: from the first of several calls until the device is idle. Device time
 /// is the kernels' alone, by the device's own clock, in samples of their own, if the runtime has
-/// such a clock. Ratios use wall time, the summary has both. Two rounds tell a mean. A worst shape
-/// takes five rounds or more.
+/// such a clock. Ratios use wall time, except for means on a GPU. Two rounds tell a mean. A worst
+/// shape takes five rounds or more.
+///
+/// A ratio against a baseline is its time divided by cubenorm's. Against a copy it is the share of the
+/// copy's bandwidth.
 ///
 /// The rows are in target/bench/rows.csv, which is written after each problem. --record appends
-/// them to benches/data/results.csv, and --report generates docs/BENCHMARKS.md from that.
+/// them to benches/data/results.csv, and --report generates docs/BENCHMARKS.md from that. Rows of
+/// another machine are recorded here with --record rows.csv.
 ///
 /// PyTorch and ONNX Runtime compute on the CPU, with a thread for each core, from Python packages
 /// that are installed into target/python. PyTorch computes on the GPU if the device is `cuda`. ONNX
@@ -124,13 +124,14 @@ pub fn run(args: &Args) -> Result<()> {
     }
     ensure!(args.rounds > 0, "--rounds is 0: expected 1 or more");
     let rows = Rows::at(args.json.clone())?;
-    // An error after hours is too late.
-    let origin = match args.record {
-        Some(_) => Some(Origin::now(args.commit.as_deref())?),
-        None => None,
-    };
-    if origin.is_some() {
+    let run = origin::of_run(args.commit.as_deref())?;
+    if args.record.is_some() {
+        // An error after hours is too late.
         results::read()?;
+        ensure!(
+            run.commit != origin::UNKNOWN,
+            "a recorded row names its commit, and this is no clone: name it with --commit"
+        );
     }
     let Selected {
         devices,
@@ -148,35 +149,33 @@ pub fn run(args: &Args) -> Result<()> {
     }
 
     let bar = progress((devices.len() * problems.len() * (1 + args.rounds)) as u64);
-    let mut measurements = Vec::new();
+    let mut records: Vec<Record> = Vec::new();
     for &device in &devices {
-        let start = measurements.len();
-        for problem in &problems {
+        let origin = origin::on(device, &run);
+        let start = records.len();
+        for (place, problem) in problems.iter().enumerate() {
             let measurement = Measurement::take(&field, device, problem, args.rounds, &bar)?;
-            measurements.push(measurement);
-            rows.write(&measurements)?;
+            records.extend(measurement.records(&origin));
+            rows.write(&records)?;
             // A pipe shows nothing for minutes otherwise.
             if bar.is_hidden() {
-                let all = devices.len() * problems.len();
-                eprintln!("{}/{all} {problem} on {device}", measurements.len());
+                eprintln!("{}/{} {problem} on {device}", place + 1, problems.len());
             }
         }
-        bar.suspend(|| print(device, &measurements[start..]));
+        bar.suspend(|| print(device, &records[start..]));
     }
-    let summaries = summary::summaries(&measurements);
-    bar.suspend(|| {
-        anstream::println!("\n{}", style::heading("summary"));
-        println!("{}", table::summaries(&summaries));
-    });
     bar.finish_and_clear();
+    anstream::println!("\n{}", style::heading("summary: mean (worst)"));
+    println!("{}", recorded::summary(&records));
     for path in [&rows.csv].into_iter().chain(&rows.json) {
         let shown = path.strip_prefix(workspace()).unwrap_or(path);
         println!("written: {}", shown.display());
     }
-    if let Some(origin) = origin {
-        record(origin.records(&measurements)?)?;
+    let checked = check(&records);
+    if args.record.is_some() {
+        record(records)?;
     }
-    check(&measurements)
+    checked
 }
 
 /// Files for the rows of a run. They are written again after each problem, so an interrupted run
@@ -207,10 +206,10 @@ impl Rows {
         Ok(Self { csv, json })
     }
 
-    fn write(&self, measurements: &[Measurement]) -> Result<()> {
-        write(&self.csv, &rows::csv(measurements)?)?;
+    fn write(&self, records: &[Record]) -> Result<()> {
+        write(&self.csv, &results::incoming_text(records)?)?;
         match &self.json {
-            Some(path) => write(path, &rows::json(measurements)?),
+            Some(path) => write(path, &results::json(records)?),
             None => Ok(()),
         }
     }
@@ -221,29 +220,26 @@ fn write(path: &Path, text: &str) -> Result<()> {
 }
 
 /// Fails if cubenorm has no time. A baseline without one is no failure.
-fn check(measurements: &[Measurement]) -> Result<()> {
-    let lost = measurements
-        .iter()
-        .filter(|measurement| measurement.of(Provider::Cubenorm).is_none())
-        .count();
+fn check(records: &[Record]) -> Result<()> {
+    let ours = || records.iter().filter(|record| recorded::is_ours(record));
+    let lost = ours().filter(|record| record.median_ms.is_none()).count();
     ensure!(
         lost == 0,
         "cubenorm has no time for {lost} of {} problems",
-        measurements.len()
+        ours().count()
     );
     Ok(())
 }
 
-fn print(device: Device, measurements: &[Measurement]) {
+fn print(device: Device, records: &[Record]) {
     anstream::println!("\n{}", style::heading(device));
-    println!("{}", table::measurements(measurements));
-    for (provider, lost, problems) in table::lost(measurements) {
-        let (word, why) = lost.words();
-        let word = match lost {
-            worker::Lost::Unsupported(_) => style::warning(word),
-            worker::Lost::Crashed(_) | worker::Lost::Failed(_) => style::bad(word),
-        };
-        anstream::println!("{word} {provider}, {problems}: {why}");
+    println!("{}", table::rows(records));
+    for (provider, problems, why) in table::lost(records) {
+        let line = format!("{provider}, {problems}: {why}");
+        match why.starts_with(worker::NO_RESULT) {
+            true => anstream::println!("{}", style::warning(line)),
+            false => anstream::println!("{}", style::bad(line)),
+        }
     }
 }
 
@@ -297,10 +293,13 @@ mod tests {
 
     #[test]
     fn a_run_fails_only_if_ours_has_no_time() {
-        let mut all = fixture::measurements();
+        let rows = ["cubenorm", "burn"].map(|it| format!("{it} rms_norm 4x8 f32 forward 1 "));
+        let rows = rows.each_ref().map(String::as_str);
+        let mut all = results::tests::recorded(&results::tests::table("m", "cpu", "", &rows));
+        all[1].median_ms = None;
         check(&all).unwrap();
-        all[1].providers[0].result = Err(worker::Lost::Failed("x".into()));
+        all[0].median_ms = None;
         let error = check(&all).unwrap_err().to_string();
-        assert_eq!(error, "cubenorm has no time for 1 of 4 problems");
+        assert_eq!(error, "cubenorm has no time for 1 of 1 problems");
     }
 }

@@ -4,7 +4,7 @@ use std::{env, thread};
 
 use anyhow::{Context, Result};
 
-use super::{measure::Measurement, results::Record, rows};
+use super::results::Record;
 use crate::{
     cargo::locked,
     commands::package::commit,
@@ -14,56 +14,36 @@ use crate::{
     vulkan,
 };
 
-/// Origin that all rows of a run share, whatever their device.
-#[derive(Clone, Debug)]
-pub struct Origin {
-    date: String,
-    commit: String,
-    burn: String,
-    cubecl: String,
-    command: String,
+/// The fields that all rows of a run share. The code is this clone's, or that of `built_from`.
+///
+/// # Errors
+///
+/// If `date` or the lock file does not answer.
+pub fn of_run(built_from: Option<&str>) -> Result<Record> {
+    Ok(Record {
+        date: date()?,
+        // Without git there is no clone.
+        commit: match built_from {
+            Some(commit) => commit.to_owned(),
+            None => commit().unwrap_or_else(|_| UNKNOWN.to_owned()),
+        },
+        burn: locked("burn")?,
+        cubecl: locked("cubecl")?,
+        command: command(env::args().skip(1)),
+        ..Record::default()
+    })
 }
 
-impl Origin {
-    /// Of a run that begins now. The code is this clone's, or that of `built_from`.
-    ///
-    /// # Errors
-    ///
-    /// If git, `date` or the lock file does not answer.
-    pub fn now(built_from: Option<&str>) -> Result<Self> {
-        Ok(Self {
-            date: date()?,
-            commit: match built_from {
-                Some(commit) => commit.to_owned(),
-                None => commit().context("a recorded row names its commit")?,
-            },
-            burn: locked("burn")?,
-            cubecl: locked("cubecl")?,
-            command: command(env::args().skip(1)),
-        })
-    }
+/// Commit of a run that was not in a clone.
+pub const UNKNOWN: &str = "unknown";
 
-    /// The rows of a run, ready to be recorded.
-    pub fn records(&self, measurements: &[Measurement]) -> Result<Vec<Record>> {
-        let mut records = rows::records(measurements);
-        let mut known: Vec<(String, String, String)> = Vec::new();
-        for record in &mut records {
-            let is_known = |(device, ..): &&(String, String, String)| *device == record.device;
-            if known.iter().find(is_known).is_none() {
-                let device: Device = record.device.parse()?;
-                known.push((record.device.clone(), machine(device), driver(device)));
-            }
-            if let Some((_, machine, driver)) = known.iter().find(is_known) {
-                record.machine.clone_from(machine);
-                record.driver.clone_from(driver);
-            }
-            record.date.clone_from(&self.date);
-            record.commit.clone_from(&self.commit);
-            record.burn.clone_from(&self.burn);
-            record.cubecl.clone_from(&self.cubecl);
-            record.command.clone_from(&self.command);
-        }
-        Ok(records)
+/// The fields that all rows of a run on a device share.
+pub fn on(device: Device, run: &Record) -> Record {
+    Record {
+        machine: machine(device),
+        driver: driver(device),
+        device: device.to_string(),
+        ..run.clone()
     }
 }
 
@@ -72,19 +52,18 @@ pub fn date() -> Result<String> {
     said_by("date", &["-u", "+%Y-%m-%dT%H:%MZ"]).context("`date` does not tell the date")
 }
 
-/// The command line that repeats the measurement, without the names of files that it writes.
+/// The command line that repeats the measurement, without the names of files that it writes and of
+/// a program that was built elsewhere.
 pub fn command(arguments: impl Iterator<Item = String>) -> String {
+    const LEFT_OUT: [&str; 5] = ["--json", "--out", "--record", "--program", "--commit"];
     let mut words = vec!["cargo xtask".to_owned()];
     let mut arguments = arguments.peekable();
     while let Some(argument) = arguments.next() {
-        match argument.as_str() {
-            "--json" | "--out" => _ = arguments.next(),
-            "--record" => _ = arguments.next_if(|value| !value.starts_with('-')),
-            other
-                if ["--json=", "--record=", "--out="]
-                    .iter()
-                    .any(|it| other.starts_with(it)) => {}
-            _ => words.push(argument),
+        let name = argument.split('=').next().unwrap_or_default();
+        match LEFT_OUT.contains(&name) {
+            false => words.push(argument),
+            true if name == argument => _ = arguments.next_if(|value| !value.starts_with('-')),
+            true => {}
         }
     }
     words.join(" ")
@@ -150,11 +129,6 @@ pub fn driver(device: Device) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::bench::{
-        fixture::measurements,
-        results::{COLUMNS, incoming_text, parse},
-    };
-
     #[test]
     fn the_command_leaves_out_what_it_writes() {
         let told = |line: &str| command(line.split(' ').map(str::to_owned));
@@ -163,24 +137,17 @@ mod tests {
             "cargo xtask bench --quick --device cpu"
         );
         assert_eq!(
-            told("bench --record=x.csv --json=y --rounds 5"),
+            told("bench --record=x.csv --program a/b --json=y --rounds 5 --commit abc"),
             "cargo xtask bench --rounds 5"
         );
     }
 
     #[test]
-    fn a_run_has_records_that_the_table_takes() {
-        let origin = Origin {
-            date: date().unwrap(),
-            commit: "abc".into(),
-            burn: "0.22.1".into(),
-            cubecl: "0.11.3".into(),
-            command: "cargo xtask bench".into(),
-        };
-        let records = origin.records(&measurements()).unwrap();
-        assert_eq!(records.len(), 5 * measurements().len());
-        assert!(records.iter().all(|record| !record.machine.is_empty()));
-        let text = incoming_text(&records).unwrap();
-        assert_eq!(parse(&text, "x", &COLUMNS[1..]).unwrap(), records);
+    fn a_run_has_an_origin_on_each_device() {
+        let run = of_run(Some("abc")).unwrap();
+        assert_eq!((run.commit.as_str(), run.date.len()), ("abc", 17));
+        let here = on(Device::Cpu, &run);
+        assert_eq!((here.device.as_str(), here.commit), ("cpu", run.commit));
+        assert!(!here.machine.is_empty() && here.driver.starts_with("LLVM"));
     }
 }

@@ -75,11 +75,6 @@ impl Provider {
         }
     }
 
-    /// True if this is a copy: a ceiling, rather than a competitor.
-    pub fn is_ceiling(self) -> bool {
-        matches!(self, Self::Baseline(Baseline::Probe) | Self::Copy)
-    }
-
     /// The library that this is, if it is one outside Rust.
     pub fn library(self) -> Option<Library> {
         match self {

@@ -46,8 +46,7 @@ pub const COLUMNS: [&str; 26] = [
     "note",
 ];
 
-/// One row: a provider's time for a problem, and its origin. A run's own rows have the fields after
-/// `command`.
+/// One row: a provider's time for a problem, and its origin.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// `RUN-NUMBER`; empty until the row is recorded, and never changed afterwards.
@@ -102,6 +101,14 @@ impl Record {
     /// Everything that tells one problem from another.
     pub fn problem(&self) -> [&str; 5] {
         [&self.op, &self.shape, &self.layout, &self.dtype, &self.pass]
+    }
+
+    /// The shape, and the layout if it is not the usual one.
+    pub fn tensor(&self) -> String {
+        match self.layout.as_str() {
+            "contiguous" => self.shape.clone(),
+            other => format!("{} {other}", self.shape),
+        }
     }
 
     /// Bytes of the input.
@@ -239,6 +246,18 @@ pub fn incoming_text(rows: &[Record]) -> Result<String> {
     Ok(String::from_utf8(writer.into_inner()?)?)
 }
 
+/// The rows as a JSON array; a shape is an array too.
+pub fn json(rows: &[Record]) -> Result<String> {
+    let rows = rows.iter().map(|row| {
+        let mut value = serde_json::to_value(row)?;
+        let sizes = row.shape.split('x').map(str::parse::<usize>);
+        value["shape"] = sizes.collect::<Result<Vec<usize>, _>>()?.into();
+        Ok(value)
+    });
+    let rows: Vec<serde_json::Value> = rows.collect::<Result<_>>()?;
+    Ok(serde_json::to_string_pretty(&rows)? + "\n")
+}
+
 /// # Errors
 ///
 /// If the header is another one, or a line holds no row; the error names the line.
@@ -323,6 +342,34 @@ fn new_run(rows: &[Record], taken: &BTreeSet<&str>) -> Result<String> {
 #[cfg(test)]
 pub mod tests {
     use super::*;
+
+    /// A row of this origin.
+    pub fn origin(machine: &str, device: &str, driver: &str) -> Record {
+        Record {
+            date: "2026-11-28T14:10Z".into(),
+            commit: "abc".into(),
+            machine: machine.into(),
+            driver: driver.into(),
+            burn: "0.22.1".into(),
+            cubecl: "0.11.3".into(),
+            command: "cargo xtask bench".into(),
+            device: device.into(),
+            ..Record::default()
+        }
+    }
+
+    #[test]
+    fn a_shape_in_json_is_an_array() {
+        let rows = recorded(&table("m", "cpu", "d", &ROWS));
+        let rows: serde_json::Value = serde_json::from_str(&json(&rows).unwrap()).unwrap();
+        assert_eq!(rows[0]["shape"], serde_json::json!([4, 8]));
+        assert_eq!(
+            (&rows[0]["op"], &rows[0]["median_ms"]),
+            (&"rms_norm".into(), &1.5.into())
+        );
+        assert_eq!(rows[0]["note"], serde_json::Value::Null);
+        assert_eq!(rows[0].as_object().unwrap().len(), COLUMNS.len());
+    }
 
     /// A table with these rows, each `provider op shape dtype pass wall device`, on a machine of
     /// this name.

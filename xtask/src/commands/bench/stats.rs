@@ -52,6 +52,12 @@ fn percentile(sorted: &[f64], fraction: f64) -> Option<f64> {
     Some(below + (above - below) * position.fract())
 }
 
+/// `None` if there is no ratio.
+pub fn geometric_mean(ratios: &[f64]) -> Option<f64> {
+    let logs: f64 = ratios.iter().map(|ratio| ratio.ln()).sum();
+    (!ratios.is_empty()).then(|| (logs / ratios.len() as f64).exp())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

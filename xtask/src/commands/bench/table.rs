@@ -1,201 +1,103 @@
 //! A run on the terminal: tables, and why times are missing.
 
-use comfy_table::{CellAlignment, Table, presets};
-
 use super::{
-    measure::{Measured, Measurement},
-    provider::Provider,
-    stats::{Clock, Stats},
-    summary::{self, Ratios, Summary},
-    worker::Lost,
+    recorded::{self, OURS},
+    results::Record,
+    stats::Clock,
 };
+use crate::table;
 
-/// The measurements of one device. Ratios come first, because times on a CPU say little about
-/// other machines.
-pub fn measurements(measurements: &[Measurement]) -> String {
-    let providers: Vec<Provider> = measurements
-        .first()
-        .map(|measurement| measurement.providers.iter().map(|m| m.provider).collect())
-        .unwrap_or_default();
-    let others: Vec<Provider> = providers
-        .iter()
-        .copied()
-        .filter(|provider| *provider != Provider::Cubenorm)
+/// The rows of one device, a line for each problem. Ratios come first, because times on a CPU say
+/// little about other machines.
+pub fn rows(records: &[Record]) -> String {
+    let mut providers: Vec<&str> = Vec::new();
+    for record in records {
+        if !providers.contains(&record.provider.as_str()) {
+            providers.push(&record.provider);
+        }
+    }
+    let others: Vec<&str> = providers.iter().copied().filter(|it| *it != OURS).collect();
+    let all = Clock::BOTH
+        .into_iter()
+        .flat_map(|clock| providers.iter().map(move |provider| (*provider, clock)));
+    let columns: Vec<(&str, Clock)> = all
+        .filter(|&(provider, clock)| {
+            let mut of_provider = records.iter().filter(|it| it.provider == provider);
+            clock == Clock::Wall || of_provider.any(|it| it.time(clock).is_some())
+        })
         .collect();
-    let mut header: Vec<String> = ["op", "shape", "dtype", "pass"].map(str::to_owned).into();
-    header.extend(others.iter().map(|&other| broken(&summary::unit(other))));
-    let columns = columns(&measurements.iter().collect::<Vec<_>>());
-    header.extend(columns.iter().map(|column| broken(&column.heading())));
-    let rows = measurements.iter().map(|measurement| {
-        let problem = &measurement.problem;
-        let mut cells = vec![
-            problem.op.to_string(),
-            problem.tensor(),
-            problem.dtype.to_string(),
-            problem.pass.to_string(),
-        ];
+
+    let mut header = ["op", "shape", "dtype", "pass"].map(str::to_owned).to_vec();
+    header.extend(others.iter().map(|other| format!("vs.\n{other}")));
+    header.extend(columns.iter().map(|(provider, clock)| match clock {
+        Clock::Wall => format!("{provider}\nms"),
+        Clock::Device => format!("{provider}\ndevice ms"),
+    }));
+    let problems = records.chunk_by(|one, other| one.problem() == other.problem());
+    let lines = problems.map(|problem| {
+        let of = |provider: &str| problem.iter().find(|it| it.provider == provider);
+        let [op, _, _, dtype, pass] = problem[0].problem().map(str::to_owned);
+        let mut cells = vec![op, problem[0].tensor(), dtype, pass];
         cells.extend(others.iter().map(|&other| {
-            let ratio = summary::ratio(measurement, other, Clock::Wall);
-            ratio.map_or_else(|| "-".to_owned(), times)
+            let wall = |provider| of(provider)?.time(Clock::Wall);
+            let ratio = wall(other).zip(wall(OURS));
+            ratio.map_or_else(
+                || "-".to_owned(),
+                |(theirs, ours)| recorded::ratio(other, theirs / ours),
+            )
         }));
-        cells.extend(columns.iter().map(|column| column.cell(measurement)));
+        cells.extend(columns.iter().map(|&(provider, clock)| {
+            of(provider).map_or_else(|| "-".to_owned(), |record| time(record, clock))
+        }));
         cells
     });
-    table(header, rows, 4)
+    table::terminal(header, lines, 4..usize::MAX)
 }
 
-/// The first word, the last one and what is between them on lines of their own: a narrow heading.
-fn broken(text: &str) -> String {
-    let text = text.replacen(' ', "\n", 1);
-    match text.rsplit_once(' ') {
-        Some((head, tail)) => format!("{head}\n{tail}"),
-        None => text,
-    }
-}
-
-/// A column of times.
-pub struct Column {
-    provider: Provider,
-    clock: Clock,
-}
-
-/// A column for each provider, and after them one for each that a device's clock has timed.
-pub fn columns(measurements: &[&Measurement]) -> Vec<Column> {
-    let Some(first) = measurements.first() else {
-        return Vec::new();
+/// The median and how far its samples are spread, or how the provider was lost.
+fn time(record: &Record, clock: Clock) -> String {
+    let (p20, p80) = match clock {
+        Clock::Wall => (record.p20_ms, record.p80_ms),
+        Clock::Device => (record.device_p20_ms, record.device_p80_ms),
     };
-    let all = Clock::BOTH.into_iter().flat_map(|clock| {
-        let providers = first.providers.iter().map(|measured| measured.provider);
-        providers.map(move |provider| Column { provider, clock })
-    });
-    let is_there = |column: &Column| {
-        column.clock == Clock::Wall
-            || measurements
-                .iter()
-                .any(|m| m.median(column.provider, column.clock).is_some())
-    };
-    all.filter(is_there).collect()
-}
-
-impl Column {
-    pub fn heading(&self) -> String {
-        match self.clock {
-            Clock::Wall => format!("{} ms", self.provider),
-            Clock::Device => format!("{} device ms", self.provider),
+    match (record.time(clock), p20.zip(p80), &record.note) {
+        (Some(median), Some((p20, p80)), _) => {
+            // Three digits of a millisecond or of a second alike.
+            let digits = if median < 10.0 { 3 } else { 1 };
+            let spread = 50.0 * (p80 - p20) / median;
+            format!("{median:.digits$} ±{spread:.0}%")
         }
+        (None, _, Some(note)) => note.split(':').next().unwrap_or_default().to_owned(),
+        _ => "-".to_owned(),
     }
+}
 
-    /// The median and how far its samples are spread, or how the provider was lost.
-    pub fn cell(&self, measurement: &Measurement) -> String {
-        let mut all = measurement.providers.iter();
-        let Some(Measured { result, .. }) = all.find(|it| it.provider == self.provider) else {
-            return "-".to_owned();
+/// The providers without a time, grouped by reason: provider, problems and reason.
+pub fn lost(records: &[Record]) -> Vec<(&str, String, &str)> {
+    let mut reasons: Vec<(&str, &str, Vec<String>)> = Vec::new();
+    for record in records {
+        let Some(why) = &record.note else {
+            continue;
         };
-        match result {
-            Ok(timed) => timed
-                .by(self.clock)
-                .map_or_else(|| "-".to_owned(), |stats| spread(&stats)),
-            Err(lost) => lost.words().0.to_owned(),
+        let problem = format!(
+            "{} {} {} {}",
+            record.op,
+            record.tensor(),
+            record.dtype,
+            record.pass
+        );
+        let same = |it: &&mut (&str, &str, Vec<String>)| it.0 == record.provider && it.1 == why;
+        match reasons.iter_mut().find(same) {
+            Some((_, _, problems)) => problems.push(problem),
+            None => reasons.push((&record.provider, why, vec![problem])),
         }
     }
-}
-
-fn spread(&Stats { median, p20, p80 }: &Stats) -> String {
-    // Three digits of a millisecond or of a second alike.
-    let digits = if median < 10.0 { 3 } else { 1 };
-    let spread = 50.0 * (p80 - p20) / median;
-    format!("{median:.digits$} ±{spread:.0}%")
-}
-
-/// The summaries of a run.
-pub fn summaries(summaries: &[Summary]) -> String {
-    let header = [
-        "device",
-        "pass",
-        "dtype",
-        "cubenorm is",
-        "by clock",
-        "problems",
-        "mean",
-        "worst",
-        "4 MiB and larger",
-        "mean",
-        "worst",
-        "worst of all at",
-    ];
-    let rows = summaries.iter().map(|summary| {
-        let [problems, mean, worst] = ratios(Some(&summary.all));
-        let [large, large_mean, large_worst] = ratios(summary.large.as_ref());
-        vec![
-            summary.device.to_string(),
-            summary.pass.to_string(),
-            summary.dtype.to_string(),
-            summary::unit(summary.against),
-            summary.clock.name().to_owned(),
-            problems,
-            mean,
-            worst,
-            large,
-            large_mean,
-            large_worst,
-            summary.all.at.clone(),
-        ]
-    });
-    table(header.map(str::to_owned).into(), rows, 5)
-}
-
-fn table(header: Vec<String>, rows: impl Iterator<Item = Vec<String>>, words: usize) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_BORDERS_ONLY);
-    table.set_header(header);
-    table.add_rows(rows);
-    for column in table.column_iter_mut().skip(words) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table.to_string()
-}
-
-/// Number of problems, their mean and the worst.
-fn ratios(ratios: Option<&Ratios>) -> [String; 3] {
-    match ratios {
-        Some(ratios) => [
-            ratios.problems.to_string(),
-            times(ratios.mean),
-            times(ratios.worst),
-        ],
-        None => ["0", "-", "-"].map(str::to_owned),
-    }
-}
-
-/// A ratio.
-pub fn times(ratio: f64) -> String {
-    format!("{ratio:.2}x")
-}
-
-/// The providers without a time: name, kind, reason and problems, grouped by reason.
-pub fn lost(measurements: &[Measurement]) -> Vec<(Provider, &Lost, String)> {
-    let mut reasons: Vec<(Provider, &Lost, Vec<String>)> = Vec::new();
-    for measurement in measurements {
-        for measured in &measurement.providers {
-            let Err(lost) = &measured.result else {
-                continue;
-            };
-            let problem = measurement.problem.to_string();
-            let same = |it: &&mut (Provider, &Lost, Vec<String>)| {
-                it.0 == measured.provider && it.1 == lost
-            };
-            match reasons.iter_mut().find(same) {
-                Some((_, _, problems)) => problems.push(problem),
-                None => reasons.push((measured.provider, lost, vec![problem])),
-            }
-        }
-    }
-    let named = reasons.into_iter().map(|(provider, lost, problems)| {
+    let named = reasons.into_iter().map(|(provider, why, problems)| {
         let problems = match problems.as_slice() {
             [_, _, _, _, ..] => format!("{} problems", problems.len()),
             few => few.join(", "),
         };
-        (provider, lost, problems)
+        (provider, problems, why)
     });
     named.collect()
 }
@@ -203,35 +105,52 @@ pub fn lost(measurements: &[Measurement]) -> Vec<(Provider, &Lost, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::bench::fixture;
+    use crate::commands::bench::results::tests::{recorded, table};
+
+    fn records() -> Vec<Record> {
+        let rows = [
+            "cubenorm rms_norm 4x8 f32 forward 4 3.2",
+            "burn rms_norm 4x8 f32 forward 20 ",
+            "copy rms_norm 4x8 f32 forward 3 3",
+        ];
+        let mut records = recorded(&table("m", "cpu", "d", &rows));
+        for record in &mut records {
+            let times = [(record.median_ms, 0.75), (record.median_ms, 1.25)];
+            [record.p20_ms, record.p80_ms] = times.map(|(time, by)| Some(by * time.unwrap()));
+        }
+        records.push(Record {
+            provider: "onnxruntime".into(),
+            median_ms: None,
+            note: Some("no result: it has no backward pass".into()),
+            ..records[1].clone()
+        });
+        records
+    }
 
     #[test]
     fn the_table_has_ratios_and_times_with_spread() {
-        let text = measurements(&fixture::measurements());
-        for part in ["onnxruntime's", "5.00x", "1.33x", "2048x4096", "device"] {
-            assert!(text.contains(part), "{part}: {text}");
-        }
-        for part in ["4.000 ±25%", "3.200 ±25%", "20.0 ±25%", "no result"] {
+        let text = rows(&records());
+        for part in [
+            "5.00x",
+            "75 %",
+            "4x8",
+            "device ms",
+            "4.000 ±25%",
+            "20.0 ±25%",
+            "no result",
+        ] {
             assert!(text.contains(part), "{part}: {text}");
         }
     }
 
     #[test]
     fn a_shared_reason_is_printed_once() {
-        let one = fixture::measurements().remove(3);
-        let all = vec![one; 5];
-        let [(provider, lost, problems)] = &lost(&all)[..] else {
-            panic!("one reason");
-        };
+        let one = records().remove(3);
+        let why = "no result: it has no backward pass";
         assert_eq!(
-            (provider.name(), problems.as_str()),
-            ("onnxruntime", "5 problems")
+            lost(&vec![one.clone(); 5]),
+            [("onnxruntime", "5 problems".to_owned(), why)]
         );
-        assert_eq!(
-            lost.words(),
-            ("no result", "ONNX Runtime has no backward pass")
-        );
-        let few = &fixture::measurements();
-        assert_eq!(super::lost(few)[0].2, "layer_norm 2048x4096 f32 full");
+        assert_eq!(lost(&[one])[0].1, "rms_norm 4x8 f32 forward");
     }
 }

@@ -1,6 +1,7 @@
 //! A provider in a process of its own, so that a crash is its own too.
 
 use std::{
+    fmt,
     io::{BufRead, BufReader, Read, Write},
     process::{Child, Stdio},
     sync::mpsc::{self, Receiver, RecvTimeoutError},
@@ -27,16 +28,18 @@ pub enum Lost {
     Unsupported(String),
 }
 
-impl Lost {
-    /// In a word, and why.
-    pub fn words(&self) -> (&'static str, &str) {
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Crashed(why) => ("crashed", why),
-            Self::Failed(why) => ("failed", why),
-            Self::Unsupported(why) => ("no result", why),
+            Self::Crashed(why) => write!(f, "crashed: {why}"),
+            Self::Failed(why) => write!(f, "failed: {why}"),
+            Self::Unsupported(why) => write!(f, "{NO_RESULT}: {why}"),
         }
     }
 }
+
+/// A provider that lacks the operator, the type or the pass: no failure.
+pub const NO_RESULT: &str = "no result";
 
 /// Longer than any warm-up, tuning included.
 const TIMEOUT: Duration = Duration::from_secs(300);

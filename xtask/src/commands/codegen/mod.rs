@@ -12,6 +12,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
+use clap::ValueEnum as _;
 
 use self::{
     checker::check,
@@ -73,7 +74,7 @@ impl Args {
 
     fn targets(&self) -> Vec<Target> {
         match self.target.is_empty() {
-            true => Target::ALL.to_vec(),
+            true => Target::value_variants().to_vec(),
             false => self.target.clone(),
         }
     }

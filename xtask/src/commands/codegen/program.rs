@@ -1,7 +1,6 @@
 //! The program that has CubeCL's compilers. Its `protocol` is the other side.
 
 use std::{
-    fmt,
     io::{BufRead, BufReader},
     process::Stdio,
 };
@@ -9,6 +8,7 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use serde::Deserialize;
+use strum::{Display, IntoStaticStr};
 
 use super::ptxas::Resources;
 use crate::{commands::bench::progress, exec::Cmd};
@@ -17,8 +17,21 @@ use crate::{commands::bench::progress, exec::Cmd};
 pub const NAME: &str = "cubenorm-codegen";
 
 /// A target that kernels are compiled to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    ValueEnum,
+    Deserialize,
+    Display,
+    IntoStaticStr,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Target {
     /// Assembly for NVIDIA's GPUs
     Ptx,
@@ -37,37 +50,13 @@ pub enum Target {
 }
 
 impl Target {
-    pub const ALL: [Self; 7] = [
-        Self::Ptx,
-        Self::Cuda,
-        Self::Hip,
-        Self::Msl,
-        Self::Wgsl,
-        Self::Spirv,
-        Self::Llvm,
-    ];
-
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Ptx => "ptx",
-            Self::Cuda => "cuda",
-            Self::Hip => "hip",
-            Self::Msl => "msl",
-            Self::Wgsl => "wgsl",
-            Self::Spirv => "spirv",
-            Self::Llvm => "llvm",
-        }
+        self.into()
     }
 
     /// True if CI must have the checker. The checker of HIP is old, if there is one at all.
     pub fn must_be_checked(self) -> bool {
         self != Self::Hip
-    }
-}
-
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
     }
 }
 

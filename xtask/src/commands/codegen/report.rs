@@ -5,14 +5,12 @@ use std::{
     path::Path,
 };
 
-use comfy_table::{CellAlignment, Table, presets};
-
 use super::{
     has_failed, is_slow,
     program::{Outcome, Source, Target},
     tools::Tools,
 };
-use crate::style;
+use crate::{style, table::terminal};
 
 /// Failures of a target that are printed. Its folder has all of them.
 const MOST_SHOWN: usize = 12;
@@ -87,7 +85,7 @@ impl<'a> Report<'a> {
     }
 
     /// Targets across, kernels down.
-    fn table(&self) -> Table {
+    fn table(&self) -> String {
         let targets = self.targets();
         let mut rows: BTreeMap<String, BTreeMap<Target, Counts>> = BTreeMap::new();
         for source in self.sources {
@@ -98,19 +96,14 @@ impl<'a> Report<'a> {
             let row = rows.entry(name).or_default();
             row.entry(source.target).or_default().add(source);
         }
-        let mut table = Table::new();
-        table.load_style(presets::UTF8_BORDERS_ONLY);
-        let header = targets.iter().map(|target| target.name());
-        table.set_header(["kernel"].into_iter().chain(header));
-        for (name, row) in rows {
-            let cell = |target: &Target| row.get(target).copied().unwrap_or_default().mark();
-            let cells: Vec<String> = targets.iter().map(cell).collect();
-            table.add_row([name].iter().chain(&cells));
-        }
-        for column in table.column_iter_mut().skip(1) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        table
+        let header = ["kernel"]
+            .into_iter()
+            .chain(targets.iter().map(|target| target.name()));
+        let rows = rows.iter().map(|(name, row)| {
+            let cell = |target| row.get(target).copied().unwrap_or_default().mark();
+            [name.clone()].into_iter().chain(targets.iter().map(cell))
+        });
+        terminal(header, rows, 1..usize::MAX)
     }
 
     fn counted(&self, of: impl Fn(&Source) -> bool) -> Counts {
@@ -238,7 +231,7 @@ mod tests {
         ];
         let report = Report::new(&sources, Path::new("out"));
         assert_eq!(report.failed, 1);
-        let table = report.table().to_string();
+        let table = report.table();
         let row = |name: &str| {
             let line = table.lines().find(|line| line.contains(name)).unwrap();
             let cells = line.trim_matches('│').split("  ").map(str::trim);

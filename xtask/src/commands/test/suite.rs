@@ -127,68 +127,28 @@ impl fmt::Display for Run {
 
 /// Every run there is; one whose device or driver is missing is skipped and says so.
 pub const RUNS: &[Run] = &[
-    run(Device::Cpu, DriverKind::None, BuildKind::Burn, Targets::All),
-    run(
-        Device::Flex,
-        DriverKind::None,
-        BuildKind::Burn,
-        Targets::Burn,
-    ),
-    run(
-        Device::Wgpu,
-        DriverKind::System,
-        BuildKind::Burn,
-        Targets::All,
-    ),
-    run(
-        Device::Wgpu,
-        DriverKind::Software("lavapipe"),
-        BuildKind::Burn,
-        Targets::All,
-    ),
-    run(
-        Device::Wgpu,
-        DriverKind::Software("swiftshader"),
-        BuildKind::Burn,
-        Targets::Again,
-    ),
-    run(
-        Device::Cuda,
-        DriverKind::None,
-        BuildKind::Burn,
-        Targets::All,
-    ),
-    run(
-        Device::Rocm,
-        DriverKind::None,
-        BuildKind::Burn,
-        Targets::All,
-    ),
-    run(
-        Device::Metal,
-        DriverKind::None,
-        BuildKind::Burn,
-        Targets::All,
-    ),
+    run(Device::Cpu, NO_DRIVER, BuildKind::Burn, Targets::All),
+    run(Device::Flex, NO_DRIVER, BuildKind::Burn, Targets::Burn),
+    run(Device::Wgpu, SYSTEM, BuildKind::Burn, Targets::All),
+    run(Device::Wgpu, LAVAPIPE, BuildKind::Burn, Targets::All),
+    run(Device::Wgpu, SWIFTSHADER, BuildKind::Burn, Targets::Again),
+    run(Device::Cuda, NO_DRIVER, BuildKind::Burn, Targets::All),
+    run(Device::Rocm, NO_DRIVER, BuildKind::Burn, Targets::All),
+    run(Device::Metal, NO_DRIVER, BuildKind::Burn, Targets::All),
+    run(Device::Vulkan, SYSTEM, BuildKind::Spirv, Targets::Kernels),
+    run(Device::Vulkan, LAVAPIPE, BuildKind::Spirv, Targets::Kernels),
     run(
         Device::Vulkan,
-        DriverKind::System,
-        BuildKind::Spirv,
-        Targets::Kernels,
-    ),
-    run(
-        Device::Vulkan,
-        DriverKind::Software("lavapipe"),
-        BuildKind::Spirv,
-        Targets::Kernels,
-    ),
-    run(
-        Device::Vulkan,
-        DriverKind::Software("swiftshader"),
+        SWIFTSHADER,
         BuildKind::Spirv,
         Targets::Again,
     ),
 ];
+
+const NO_DRIVER: DriverKind = DriverKind::None;
+const SYSTEM: DriverKind = DriverKind::System;
+const LAVAPIPE: DriverKind = DriverKind::Software("lavapipe");
+const SWIFTSHADER: DriverKind = DriverKind::Software("swiftshader");
 
 const fn run(device: Device, driver: DriverKind, build: BuildKind, targets: Targets) -> Run {
     Run {

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::{
-    super::{results::Record, stats::Clock},
+    super::{
+        results::Record,
+        stats::{Clock, geometric_mean},
+    },
     is_ceiling, is_ours,
 };
-use crate::commands::ratios::geometric_mean;
 
 /// The order of baselines in tables; others follow by name.
 const ORDER: [&str; 7] = [

@@ -10,7 +10,7 @@ use std::{fs, path::Path};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::results::{self, Record};
-use crate::exec::workspace;
+use crate::{exec::workspace, table};
 
 /// The command that generates the documents.
 const COMMAND: &str = "cargo xtask bench --report";
@@ -67,14 +67,37 @@ fn documents() -> Result<[(&'static str, String); 2]> {
 }
 
 /// The provider that all others are compared with.
-const OURS: &str = "cubenorm";
+pub const OURS: &str = "cubenorm";
 
 /// True if a provider is a copy: the ceiling, rather than a competitor.
-fn is_ceiling(provider: &str) -> bool {
+pub fn is_ceiling(provider: &str) -> bool {
     matches!(provider, "copy" | "probe")
 }
 
+/// A ratio: how many times a baseline's speed, or the share of a copy's bandwidth.
+pub fn ratio(baseline: &str, ratio: f64) -> String {
+    match is_ceiling(baseline) {
+        true => format!("{:.0} %", 100.0 * ratio),
+        false => format!("{ratio:.2}x"),
+    }
+}
+
+/// The means of a run as a table for a terminal.
+pub fn summary(records: &[Record]) -> String {
+    let sections = compare::sections(records);
+    let text = sections.iter().map(|section| {
+        let (header, rows, _) = page::section_table(section);
+        let last = header.len() - 1;
+        format!(
+            "{}\n{}\n",
+            section.device,
+            table::terminal(header, rows, 3..last)
+        )
+    });
+    text.collect()
+}
+
 /// True if a record is one of ours.
-fn is_ours(record: &Record) -> bool {
+pub fn is_ours(record: &Record) -> bool {
     record.provider == OURS
 }

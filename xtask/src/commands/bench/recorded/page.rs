@@ -6,9 +6,10 @@ use super::{
     super::results::{self, Record},
     COMMAND,
     compare::{Comparison, Section, sections},
-    is_ceiling,
+    ratio,
     targets::Target,
 };
+use crate::table;
 
 /// Lines of the page: older machines are left out beyond that.
 pub const MOST_LINES: usize = 150;
@@ -48,13 +49,16 @@ pub fn text(records: &[Record], targets: &[Target]) -> String {
     page
 }
 
-fn section_text(section: &Section) -> String {
+/// A section's header and lines, and a row of each run in it.
+pub fn section_table<'a>(
+    section: &Section<'a>,
+) -> (Vec<&'a str>, Vec<Vec<String>>, Vec<&'a Record>) {
     let dtypes = section.dtypes();
     let mut header = vec!["vs.", "pass", "clock", "shapes"];
     header.extend(&dtypes);
     header.push("worst at");
     let mut rows = Vec::new();
-    let mut runs: Vec<&Record> = Vec::new();
+    let mut runs: Vec<&'a Record> = Vec::new();
     for baseline in section.baselines() {
         for pass in PASSES {
             let compared: Vec<Option<Comparison>> = dtypes
@@ -82,15 +86,16 @@ fn section_text(section: &Section) -> String {
             ];
             cells.extend(compared.iter().map(|one| cell(baseline, one.as_ref())));
             cells.push(worst.map_or_else(String::new, |(_, record)| {
-                let layout = match record.layout.as_str() {
-                    "contiguous" => String::new(),
-                    other => format!(" {other}"),
-                };
-                format!("{} {}{layout} {}", record.op, record.shape, record.dtype)
+                format!("{} {} {}", record.op, record.tensor(), record.dtype)
             }));
             rows.push(cells);
         }
     }
+    (header, rows, runs)
+}
+
+fn section_text(section: &Section) -> String {
+    let (header, rows, runs) = section_table(section);
     let mut text = format!("## {}: `{}`\n\n", section.machine, section.device);
     for run in runs {
         let burn = match run.burn.is_empty() {
@@ -113,7 +118,7 @@ fn section_text(section: &Section) -> String {
     }
     match rows.is_empty() {
         true => text += "Nothing to compare.\n\n",
-        false => _ = writeln!(text, "\n{}", table(&header, &rows)),
+        false => _ = writeln!(text, "\n{}", table::markdown(&header, &rows)),
     }
     text
 }
@@ -136,7 +141,7 @@ fn targets_table(sections: &[Section], targets: &[Target]) -> String {
                 target.shapes.contain(record)
             })
         });
-        let number = |ratio| ratio_text(&target.provider, ratio);
+        let number = |asked| ratio(&target.provider, asked);
         let asked = match (target.mean, target.worst) {
             (Some(mean), Some(worst)) => format!("{} ({})", number(mean), number(worst)),
             (Some(mean), None) => number(mean),
@@ -163,7 +168,7 @@ fn targets_table(sections: &[Section], targets: &[Target]) -> String {
     }
     match rows.is_empty() {
         true => String::new(),
-        false => format!("## Targets\n\n{}\n", table(&header, &rows)),
+        false => format!("## Targets\n\n{}\n", table::markdown(&header, &rows)),
     }
 }
 
@@ -194,32 +199,10 @@ fn cell(baseline: &str, comparison: Option<&Comparison>) -> String {
     comparison.map_or_else(
         || "-".to_owned(),
         |one| {
-            let [mean, worst] =
-                [one.mean(), one.worst().0].map(|ratio| ratio_text(baseline, ratio));
+            let [mean, worst] = [one.mean(), one.worst().0].map(|value| ratio(baseline, value));
             format!("{mean} ({worst})")
         },
     )
-}
-
-fn ratio_text(baseline: &str, ratio: f64) -> String {
-    match is_ceiling(baseline) {
-        true => format!("{:.0} %", 100.0 * ratio),
-        false => format!("{ratio:.2}x"),
-    }
-}
-
-fn table(header: &[&str], rows: &[Vec<String>]) -> String {
-    let line = |cells: &[String]| {
-        let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
-        format!("| {} |\n", cells.join(" | "))
-    };
-    let header: Vec<String> = header.iter().map(|&cell| cell.to_owned()).collect();
-    let rule = vec!["---".to_owned(); header.len()];
-    let body = rows.iter().map(|row| line(row));
-    [line(&header), line(&rule)]
-        .into_iter()
-        .chain(body)
-        .collect()
 }
 
 #[cfg(test)]

@@ -9,12 +9,14 @@ use plotters::{
 };
 
 use super::{
-    super::{results::Record, stats::Clock},
+    super::{
+        results::Record,
+        stats::{Clock, geometric_mean},
+    },
     OURS,
     compare::{Section, sections},
     is_ceiling,
 };
-use crate::commands::ratios::geometric_mean;
 
 /// Colours that people who see colours differently tell apart (after Okabe and Ito).
 const BLUE: RGBColor = RGBColor(0, 114, 178);
