@@ -145,9 +145,15 @@ impl std::hash::Hash for Activation {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         self.kind().hash(state);
         for parameter in self.parameters() {
-            crate::desc::hash_number(parameter, state);
+            hash_number(parameter, state);
         }
     }
+}
+
+/// Hashes equal numbers alike: adding 0 turns -0 into 0.
+pub(crate) fn hash_number<H: std::hash::Hasher>(number: f64, state: &mut H) {
+    use std::hash::Hash;
+    (number + 0.0).to_bits().hash(state);
 }
 
 impl ActivationKind {

@@ -1,10 +1,12 @@
 use serde::{Deserialize, Serialize};
 
-use crate::problem::{RowsAndCols, Segments, kept_strides, memory_order, run_to_cut_at};
-use crate::{
-    Access, Activation, DType, Epsilon, Layout, NormDesc, NormError, ResidualPlace, StatisticsKind,
-    TensorDesc,
-};
+use crate::activation::Activation;
+use crate::desc::{Epsilon, NormDesc, ResidualPlace};
+use crate::dtype::DType;
+use crate::error::NormError;
+use crate::layout::{Layout, TensorDesc};
+use crate::problem::{Access, RowsAndCols, Segments, kept_strides, memory_order, run_to_cut_at};
+use crate::statistics::StatisticsKind;
 
 /// The backward pass of a normalization: the gradients of input, scale and bias from the output's
 /// gradient.
@@ -307,10 +309,10 @@ impl BackwardDesc {
         begins && inner.peek().is_some() && inner.all(|is_run| is_run)
     }
 
-    /// The segments per row and elements per segment in channels-last layout. `None` unless scale
+    /// The segments of a row and the elements of each in channels-last layout. `None` unless scale
     /// and all requested parameters are constant along each segment and segment sums are all that
     /// is needed.
-    pub(crate) fn sums_of_segments(&self) -> Option<(usize, usize)> {
+    pub(crate) fn sums_of_segments(&self) -> Option<(Segments, usize)> {
         let reduces = StatisticsKind::of(&self.norm.statistics).reduces();
         let mut shapes = self.wanted_params().map(|tensor| tensor.shape());
         let first = shapes.next();
@@ -323,9 +325,9 @@ impl BackwardDesc {
         let run = self.run_dims();
         let sizes = self.norm.input.shape();
         let dims = || (0..sizes.len()).filter(|&dim| columns[dim]);
-        dims()
-            .all(|dim| run[dim])
-            .then(|| (segments.count, dims().map(|dim| sizes[dim]).product()))
+        let cols = dims().map(|dim| sizes[dim]).product();
+        let are_constant = dims().all(|dim| run[dim]);
+        are_constant.then_some((segments, cols))
     }
 
     fn segments(&self) -> Option<Segments> {

@@ -1,6 +1,7 @@
 use serde::{Deserialize, Serialize};
 
-use crate::{Activation, TensorDesc};
+use crate::activation::{Activation, hash_number};
+use crate::layout::TensorDesc;
 
 /// The statistics that normalize a row.
 ///
@@ -50,12 +51,6 @@ impl std::hash::Hash for Epsilon {
         self.is_inside_sqrt().hash(state);
         hash_number(self.value(), state);
     }
-}
-
-/// Hashes equal numbers alike: adding 0 turns -0 into 0.
-pub(crate) fn hash_number<H: std::hash::Hasher>(number: f64, state: &mut H) {
-    use std::hash::Hash;
-    (number + 0.0).to_bits().hash(state);
 }
 
 impl Epsilon {

@@ -1,4 +1,10 @@
-use crate::{Activation, DType, MAX_RANK};
+//! Reasons that a description is invalid.
+
+use crate::activation::Activation;
+use crate::dtype::DType;
+
+/// The highest rank a tensor may have.
+pub const MAX_RANK: usize = 8;
 
 /// A reason that a description cannot be computed. Every variant names the tensor, the expected
 /// value and the actual one.

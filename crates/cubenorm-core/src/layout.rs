@@ -1,9 +1,7 @@
 use serde::{Deserialize, Serialize};
 
-use crate::{DType, NormError};
-
-/// The highest rank a tensor may have.
-pub const MAX_RANK: usize = 8;
+use crate::dtype::DType;
+use crate::error::{MAX_RANK, NormError};
 
 /// Sizes and strides of a tensor, both in elements.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -1,6 +1,9 @@
 use serde::{Deserialize, Serialize};
 
-use crate::{DType, Epsilon, NormError, TensorDesc};
+use crate::desc::Epsilon;
+use crate::dtype::DType;
+use crate::error::NormError;
+use crate::layout::TensorDesc;
 
 /// An exponential moving average over a small tensor, elementwise:
 ///

@@ -44,20 +44,22 @@ mod lerp;
 mod padding;
 mod plan;
 mod problem;
+mod statistics;
 
 pub use activation::{Activation, ActivationKind};
 pub use backward::{BackwardDesc, BackwardProblem, ColumnSums, ParamSums};
 pub use desc::{Epsilon, NormDesc, ResidualPlace, Statistics, WrittenStatistics};
 pub use dtype::DType;
-pub use error::NormError;
-pub use layout::{Layout, MAX_RANK, TensorDesc};
+pub use error::{MAX_RANK, NormError};
+pub use layout::{Layout, TensorDesc};
 pub use lerp::LerpDesc;
 pub use plan::{
     AccessBlueprint, BLOCK, BackwardBlueprint, BackwardError, BackwardLaunch, BackwardPlan,
     BackwardSchedule, Blueprint, Buffer, Combine, Extent, Footprint, Grid, Hardware, Kernel, Knobs,
-    Level, LoadMode, Merge, ParamReduce, Partials, Plan, PlanError, ROUNDS, RowBuffering, SUMS,
+    Level, LoadMode, ParamReduce, Partials, Plan, PlanError, ROUNDS, RowBuffering, SUMS,
     SharedMemory, Staging, StagingPreference, Strategy, StrategyChoice, Team, Vectorization,
     backward_candidates, forward_candidates, input_problem_on, knobs, plan_backward, plan_forward,
     problem_on, schedule_backward, sums_on,
 };
-pub use problem::{Access, Dim, NormProblem, StatisticsKind};
+pub use problem::{Access, Dim, NormProblem};
+pub use statistics::{Merge, StatisticsKind};

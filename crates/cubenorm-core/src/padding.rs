@@ -1,6 +1,8 @@
 //! Pitched rows: padding at the end of each row, as CubeCL's CUDA runtime allocates on request.
 
-use crate::{NormDesc, StatisticsKind, TensorDesc};
+use crate::desc::NormDesc;
+use crate::layout::TensorDesc;
+use crate::statistics::StatisticsKind;
 
 /// Bytes of one vectorized load of a GPU unit.
 const LOAD: usize = 16;

@@ -1,80 +1,11 @@
-use crate::{
-    Activation, DType, Epsilon, Layout, Merge, NormDesc, NormError, ResidualPlace, Statistics,
-    TensorDesc, WrittenStatistics,
-};
+//! The canonical form of a normalization: rows and columns.
 
-/// The statistics to reduce, without the tensors of [`Statistics::Provided`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum StatisticsKind {
-    /// See [`Statistics::MeanVariance`].
-    MeanVariance,
-    /// See [`Statistics::MeanSquare`].
-    MeanSquare,
-    /// See [`Statistics::Mean`].
-    Mean,
-    /// See [`Statistics::L1Norm`].
-    L1Norm,
-    /// See [`Statistics::L2Norm`].
-    L2Norm,
-    /// See [`Statistics::None`].
-    None,
-    /// See [`Statistics::Provided`].
-    Provided,
-}
-
-impl StatisticsKind {
-    /// The kind of these statistics.
-    pub const fn of(statistics: &Statistics) -> Self {
-        match statistics {
-            Statistics::MeanVariance => Self::MeanVariance,
-            Statistics::MeanSquare => Self::MeanSquare,
-            Statistics::Mean => Self::Mean,
-            Statistics::L1Norm => Self::L1Norm,
-            Statistics::L2Norm => Self::L2Norm,
-            Statistics::None => Self::None,
-            Statistics::Provided { .. } => Self::Provided,
-        }
-    }
-
-    /// True if a mean is reduced.
-    pub const fn reduces_mean(self) -> bool {
-        matches!(self, Self::MeanVariance | Self::Mean)
-    }
-
-    /// True if a deviation is reduced, from squares, squared deviations or magnitudes.
-    pub const fn reduces_deviation(self) -> bool {
-        matches!(
-            self,
-            Self::MeanVariance | Self::MeanSquare | Self::L1Norm | Self::L2Norm
-        )
-    }
-
-    /// True if a variance or a mean of squares is reduced.
-    pub const fn reduces_variance(self) -> bool {
-        matches!(self, Self::MeanVariance | Self::MeanSquare)
-    }
-
-    /// The combination of the statistics of two parts of a row.
-    pub const fn merge(self) -> Merge {
-        match self {
-            Self::MeanVariance => Merge::Moments,
-            Self::Mean => Merge::Means,
-            Self::L1Norm => Merge::Scaled { squares: false },
-            Self::L2Norm => Merge::Scaled { squares: true },
-            Self::MeanSquare | Self::None | Self::Provided => Merge::Sum,
-        }
-    }
-
-    /// True for vector norms, whose sums may overflow although the result does not.
-    pub const fn is_norm(self) -> bool {
-        matches!(self, Self::L1Norm | Self::L2Norm)
-    }
-
-    /// True if anything is reduced.
-    pub const fn reduces(self) -> bool {
-        self.reduces_mean() || self.reduces_deviation()
-    }
-}
+use crate::activation::Activation;
+use crate::desc::{Epsilon, NormDesc, ResidualPlace, Statistics, WrittenStatistics};
+use crate::dtype::DType;
+use crate::error::NormError;
+use crate::layout::{Layout, TensorDesc};
+use crate::statistics::StatisticsKind;
 
 /// A dimension of one tensor's address: `size` steps of `stride` elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -245,15 +176,15 @@ impl NormDesc {
     ///
     /// A [`NormError`] that names the tensor, the expected value and the actual one.
     pub fn problem(&self) -> Result<NormProblem, NormError> {
-        self.canonical(Rows::Even, false)
+        self.canonical(Rows::Even, &|_| false)
     }
 
     /// [`problem`](Self::problem), with a choice of rows for descriptions that reduce nothing.
-    /// `in_segments` splits rows into channel segments if there are any.
+    /// `in_segments` decides if rows with channel segments are split into them.
     pub(crate) fn canonical(
         &self,
         rows: Rows,
-        in_segments: bool,
+        in_segments: &dyn Fn(&Segments) -> bool,
     ) -> Result<NormProblem, NormError> {
         let input = &self.input;
         input.validate("input")?;
@@ -304,8 +235,8 @@ impl NormDesc {
         .map(Vec::as_slice)
         .collect();
         let order = memory_order(shape, &[&input.layout.strides, &output_layout.strides]);
-        let segments = match kind.reduces() && in_segments {
-            true => Segments::find(input, &order, &reduced),
+        let segments = match kind.reduces() {
+            true => Segments::find(input, &order, &reduced).filter(in_segments),
             false => None,
         };
         let is_col: Vec<bool> = match &segments {
@@ -486,15 +417,6 @@ pub(crate) fn kept_strides(shape: &[usize], reduced: &[bool]) -> Vec<usize> {
         .collect()
 }
 
-/// Most bytes of a row's adjacent elements that are split into segments; longer parts fill several
-/// loads. Channels-last group norm, AVX-512, segments vs. whole rows: ratio 0.06 to 0.4 up to 80
-/// bytes, 0.4 to 0.8 up to 320.
-const MOST_BESIDE: usize = 320;
-
-/// Bytes and minimum lanes of a load. Its lanes must divide the adjacent elements of all rows.
-const LOAD: usize = 16;
-const LEAST_LANES: usize = 4;
-
 /// The segments of a row: a few elements that are adjacent in memory, next to elements of other
 /// rows. The next few elements of the same row are far away.
 pub(crate) struct Segments {
@@ -502,6 +424,8 @@ pub(crate) struct Segments {
     is_segment: Vec<bool>,
     /// Segments of a row.
     pub(crate) count: usize,
+    /// Adjacent elements of all rows.
+    pub(crate) beside: usize,
 }
 
 impl Segments {
@@ -519,12 +443,12 @@ impl Segments {
         while let Some(dim) = outer.next_if(|&dim| !reduced[dim] && strides[dim] == beside) {
             beside *= shape[dim];
         }
-        let bytes = input.dtype.size();
-        let is_short = (2..=MOST_BESIDE / bytes).contains(&count);
-        let lanes = (LOAD / bytes).max(LEAST_LANES);
-        let fills_loads = beside > count && beside.is_multiple_of(lanes);
         let goes_on = outer.any(|dim| reduced[dim]);
-        (is_short && fills_loads && goes_on).then_some(Self { is_segment, count })
+        (count > 1 && beside > count && goes_on).then_some(Self {
+            is_segment,
+            count,
+            beside,
+        })
     }
 
     /// True for each dimension that is a column if segments are rows.
@@ -628,18 +552,16 @@ pub(crate) enum Rows {
     /// Several `Even` rows joined, decoded per column in tensors of uneven strides. Rows extend
     /// over segments of constant parameters that vectors may not divide, and until a row is long
     /// enough.
-    OfRuns,
+    Joined {
+        /// Bytes of a long enough row.
+        least_bytes: usize,
+        /// Elements that every vector width divides.
+        multiple: usize,
+    },
     /// One row per parameter value, if parameters change along the innermost dimensions only. All
     /// elements of a row then share one set of coefficients.
     OfParams,
 }
-
-/// Bytes of a long enough row if nothing is reduced: one vector for each unit of a GPU plane. Batch
-/// norm with provided statistics, pitched 56 x 56 f16, H100, % of copy bandwidth: 17 -> 87.
-const LONG_ENOUGH: usize = 512;
-
-/// Elements that every vector width divides.
-const WHOLE: usize = 16;
 
 /// The columns if nothing is reduced: the innermost dimensions that form a row of elements of
 /// `bytes` bytes.
@@ -678,9 +600,16 @@ fn innermost_run(
         // After a dimension of uneven stride every index is decoded, so rows extend past it only as
         // far as needed.
         is_plain &= fits && params.iter().all(is_even);
-        let has_runs =
-            rows == Rows::OfRuns && is_constant && !run.is_multiple_of(WHOLE) && moves(dim);
-        let is_short = rows == Rows::OfRuns && run.saturating_mul(bytes) < LONG_ENOUGH;
+        let (has_runs, is_short) = match rows {
+            Rows::Joined {
+                least_bytes,
+                multiple,
+            } => (
+                is_constant && !run.is_multiple_of(multiple) && moves(dim),
+                run.saturating_mul(bytes) < least_bytes,
+            ),
+            Rows::Even | Rows::OfParams => (false, false),
+        };
         if !(is_plain || is_short || has_runs && fits) {
             break;
         }

@@ -1,6 +1,10 @@
+//! The compile-time parameters of a forward kernel, and of teams, staging and loads in any kernel.
+
 use std::fmt;
 
-use crate::{ActivationKind, ResidualPlace, StatisticsKind, WrittenStatistics};
+use crate::activation::ActivationKind;
+use crate::desc::{ResidualPlace, WrittenStatistics};
+use crate::statistics::{Merge, StatisticsKind};
 
 /// The axis that the lanes of a vector run along.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -151,41 +155,6 @@ impl AccessBlueprint {
     }
 }
 
-/// The combination of the partial statistics of two parts of a row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Merge {
-    /// Means and sums of squared deviations (Chan, Golub, LeVeque).
-    Moments,
-    /// Means weighted by the element counts of their parts.
-    Means,
-    /// One sum.
-    Sum,
-    /// Two sums.
-    Sums,
-    /// One sum of squares or magnitudes, relative to a scale of each part.
-    Scaled {
-        /// True for squares, false for magnitudes.
-        squares: bool,
-    },
-}
-
-impl Merge {
-    /// True if parts are weighted by their element counts.
-    pub const fn weighs(self) -> bool {
-        matches!(self, Self::Moments | Self::Means)
-    }
-
-    /// True if there is a mean, or a sum in its place.
-    pub const fn takes_means(self) -> bool {
-        !matches!(self, Self::Sum | Self::Scaled { .. })
-    }
-
-    /// True if a part has two values: its sum, and a mean, a second sum or a scale.
-    pub const fn has_two(self) -> bool {
-        !matches!(self, Self::Sum)
-    }
-}
-
 /// The team of a row: the half of a blueprint that strategies read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Team {
@@ -298,6 +267,66 @@ pub struct Blueprint {
     /// True if a row is reduced and written by different launches: several teams share it, or its
     /// segments are [combined](Team::segmented) in between.
     pub split: bool,
+}
+
+/// The properties that the blueprints of both passes have.
+pub trait RowBlueprint {
+    /// The team of a row.
+    fn team(&self) -> &Team;
+    /// Rows that a unit processes together.
+    fn rows_per_unit(&self) -> usize;
+    /// The staging of a row between its passes.
+    fn staging(&self) -> Staging;
+    /// True if something is reduced, so a row has a second pass.
+    fn reduces(&self) -> bool;
+    /// True if each pass is a launch.
+    fn split(&self) -> bool;
+    /// Tensors of the input's size that each pass reads, and those that are written.
+    fn tensors(&self) -> (usize, usize);
+    /// The properties that only this pass has, in words.
+    fn describe(&self) -> String;
+}
+
+impl RowBlueprint for Blueprint {
+    fn team(&self) -> &Team {
+        &self.team
+    }
+
+    fn rows_per_unit(&self) -> usize {
+        self.rows_per_unit
+    }
+
+    fn staging(&self) -> Staging {
+        self.staging
+    }
+
+    /// The writing pass reads provided statistics.
+    fn reduces(&self) -> bool {
+        self.statistics.reduces()
+    }
+
+    fn split(&self) -> bool {
+        self.split
+    }
+
+    fn tensors(&self) -> (usize, usize) {
+        let reads = 1 + usize::from(self.residual.is_some());
+        (reads, 1 + usize::from(self.writes_sum))
+    }
+
+    fn describe(&self) -> String {
+        let stores = if self.output.nontemporal {
+            ", non-temporal stores"
+        } else {
+            ""
+        };
+        let prefetch = if self.prefetch_next_row {
+            ", next row prefetched"
+        } else {
+            ""
+        };
+        format!(", row {}{stores}{prefetch}", self.staging)
+    }
 }
 
 /// True if a residual is added to the input before the reduction.

@@ -1,18 +1,20 @@
 //! Candidates for autotuning: a short list of plans for a problem, chosen from all knobs of a
 //! device.
 
-use super::cost::{Outline, cost};
-use super::{
-    BackwardPlan, Hardware, Knobs, Plan, PlanError, RowBuffering, Staging, StagingPreference,
-    Strategy, StrategyChoice, plan_backward, plan_forward,
-};
-use crate::{BackwardProblem, NormProblem};
+use super::backward::plan_backward;
+use super::blueprint::RowBlueprint;
+use super::cost::cost;
+use super::forward::plan_forward;
+use super::hardware::Hardware;
+use super::heuristic::cpu_vulkan;
+use super::knobs::{Knobs, StagingPreference};
+use super::result::{Plan, PlanError};
+use super::strategy::Strategy;
+use crate::backward::BackwardProblem;
+use crate::problem::NormProblem;
 
 /// Candidates of a device that compiles and runs fast.
 const MANY: usize = 10;
-
-/// Candidates of a CPU Vulkan driver, which compiles each in tens of milliseconds.
-const FEW: usize = 6;
 
 /// Candidates of a CPU, which compiles each in a quarter of a second on a core that also runs
 /// kernels.
@@ -30,108 +32,99 @@ const PROMISING: f64 = 1.2;
 /// All useful knobs of a device, for any problem, starting with the analytic plan. Equal hardware
 /// yields an equal list, so an index identifies a candidate.
 pub fn knobs(hardware: &Hardware) -> Vec<Knobs> {
-    let nothing = Knobs::default();
-    let mut knobs = vec![nothing];
-    let of = |strategy: Strategy| Knobs::from(strategy);
-    if !hardware.is_gpu() {
-        knobs.extend([1, 2, 4, 8].map(|rows_per_unit| Knobs {
-            rows_per_unit: Some(rows_per_unit),
-            ..nothing
-        }));
-        let widest = hardware.widest_vector(1);
-        let narrower = (1..4).map(|halvings| widest >> halvings);
-        knobs.extend(narrower.filter(|&vector| vector > 0).map(|vector| Knobs {
-            vector: Some(vector),
-            ..nothing
-        }));
-        // One core starts sooner than all cores. On a CPU Vulkan driver, 8 units are one vector.
-        let units = match hardware.cpu_cores {
-            Some(cores) => vec![1, cores],
-            None => vec![8, 16, 32, 64],
-        };
-        knobs.extend(units.into_iter().map(|units| Knobs {
-            units: Some(units),
-            ..nothing
-        }));
-        knobs.extend([of(Strategy::Unit), of(Strategy::Split)]);
-        return knobs;
+    let mut knobs = vec![Knobs::default()];
+    match hardware.is_gpu() {
+        true => knobs.extend(gpu_knobs(hardware)),
+        false => knobs.extend(cpu_knobs(hardware)),
     }
+    knobs
+}
+
+/// Knobs of a CPU or a CPU Vulkan driver.
+fn cpu_knobs(hardware: &Hardware) -> impl Iterator<Item = Knobs> {
+    let of_rows = [1, 2, 4, 8].map(|rows_per_unit| Knobs {
+        rows_per_unit: Some(rows_per_unit),
+        ..Knobs::default()
+    });
+    let widest = hardware.widest_vector(1);
+    let narrower = (1..4).map(move |halvings| widest >> halvings);
+    let of_vectors = narrower.filter(|&vector| vector > 0).map(of_vector);
+    // One core starts sooner than all cores.
+    let of_cores = || vec![1, hardware.cpu_cores.unwrap_or(1)];
+    let units = cpu_vulkan::units_to_try(hardware).unwrap_or_else(of_cores);
+    let of_units = units.into_iter().map(|units| Knobs {
+        units: Some(units),
+        ..Knobs::default()
+    });
+    let strategies = [Strategy::Unit, Strategy::Split].map(Knobs::from);
+    of_rows
+        .into_iter()
+        .chain(of_vectors)
+        .chain(of_units)
+        .chain(strategies)
+}
+
+fn of_vector(vector: usize) -> Knobs {
+    Knobs {
+        vector: Some(vector),
+        ..Knobs::default()
+    }
+}
+
+/// Knobs of a GPU.
+fn gpu_knobs(hardware: &Hardware) -> Vec<Knobs> {
+    let of = |strategy: Strategy, units: u32| Knobs {
+        units: Some(units),
+        ..Knobs::from(strategy)
+    };
+    let staged = |row: StagingPreference, knobs: Knobs| Knobs {
+        row: Some(row),
+        ..knobs
+    };
+    let mut knobs = Vec::new();
     for units in [64, 128, 256] {
-        for row in [None, Some(StagingPreference::Reload)] {
-            knobs.push(Knobs {
-                units: Some(units),
-                row,
-                ..of(Strategy::Plane)
-            });
-        }
+        let plane = of(Strategy::Plane, units);
+        knobs.extend([plane, staged(StagingPreference::Reload, plane)]);
     }
-    for rows_per_unit in [1, 2, 4] {
-        knobs.push(Knobs {
-            units: Some(64),
-            vector: Some(4),
-            rows_per_unit: Some(rows_per_unit),
-            ..of(Strategy::Plane)
-        });
-    }
+    knobs.extend([1, 2, 4].map(|rows_per_unit| Knobs {
+        vector: Some(4),
+        rows_per_unit: Some(rows_per_unit),
+        ..of(Strategy::Plane, 64)
+    }));
     for units in [64, 128, 256, 512, 1024] {
+        let cube = of(Strategy::Cube, units);
         let rows = [
             StagingPreference::Registers,
             StagingPreference::Shared,
             StagingPreference::Mixed,
             StagingPreference::Reload,
-        ]
-        .map(Some);
-        for row in [None].into_iter().chain(rows) {
-            knobs.push(Knobs {
-                units: Some(units),
-                row,
-                ..of(Strategy::Cube)
-            });
-        }
+        ];
+        knobs.push(cube);
+        knobs.extend(rows.map(|row| staged(row, cube)));
     }
-    for units in [4, 8, 16, 32] {
-        knobs.push(Knobs {
-            units: Some(units),
-            ..of(Strategy::Perpendicular)
-        });
-    }
-    knobs.push(Knobs {
-        row: Some(StagingPreference::Reload),
-        ..of(Strategy::Perpendicular)
-    });
-    for vector in [2, 4] {
-        knobs.push(Knobs {
-            row: Some(StagingPreference::Registers),
-            vector: Some(vector),
-            ..of(Strategy::Perpendicular)
-        });
-    }
+    let perpendicular = Knobs::from(Strategy::Perpendicular);
+    knobs.extend([4, 8, 16, 32].map(|units| of(Strategy::Perpendicular, units)));
+    knobs.push(staged(StagingPreference::Reload, perpendicular));
+    knobs.extend([2, 4].map(|vector| Knobs {
+        vector: Some(vector),
+        ..staged(StagingPreference::Registers, perpendicular)
+    }));
     for splits in [2, 4, 8, 16, 32] {
-        for strategy in [Strategy::Split, Strategy::Perpendicular] {
-            knobs.push(Knobs {
+        knobs.extend(
+            [Strategy::Split, Strategy::Perpendicular].map(|strategy| Knobs {
                 splits: Some(splits),
-                ..of(strategy)
-            });
-        }
+                ..Knobs::from(strategy)
+            }),
+        );
     }
     if hardware.inter_cube_atomics {
         knobs.extend([1, 2, 4, 8].map(|cluster_size| Knobs {
             cluster_size: Some(cluster_size),
-            ..of(Strategy::Cube)
+            ..Knobs::from(Strategy::Cube)
         }));
     }
-    for units in [32, 128] {
-        knobs.push(Knobs {
-            units: Some(units),
-            ..of(Strategy::Unit)
-        });
-    }
-    for vector in [1, 2, 4, 8] {
-        knobs.push(Knobs {
-            vector: Some(vector),
-            ..nothing
-        });
-    }
+    knobs.extend([32, 128].map(|units| of(Strategy::Unit, units)));
+    knobs.extend([1, 2, 4, 8].map(of_vector));
     knobs
 }
 
@@ -146,9 +139,7 @@ pub fn forward_candidates(
     hardware: &Hardware,
 ) -> Result<Vec<usize>, PlanError> {
     shortlist(hardware, |knobs| {
-        let plan = plan_forward(problem, hardware, StrategyChoice::Forced(knobs))?;
-        let outline = outline(&plan);
-        Ok((outline, (plan.blueprint, plan.grid)))
+        plan_forward(problem, hardware, knobs.into())
     })
 }
 
@@ -162,68 +153,38 @@ pub fn backward_candidates(
     hardware: &Hardware,
 ) -> Result<Vec<usize>, PlanError> {
     shortlist(hardware, |knobs| {
-        let plan = plan_backward(problem, hardware, StrategyChoice::Forced(knobs))?;
-        Ok((gradient_outline(&plan), (plan.blueprint, plan.grid)))
+        plan_backward(problem, hardware, knobs.into())
     })
 }
 
-fn shortlist<P: PartialEq>(
+fn shortlist<B: RowBlueprint + PartialEq>(
     hardware: &Hardware,
-    plan: impl Fn(Knobs) -> Result<(Outline, P), PlanError>,
+    plan: impl Fn(Knobs) -> Result<Plan<B>, PlanError>,
 ) -> Result<Vec<usize>, PlanError> {
-    let (outline, analytic) = plan(Knobs::default())?;
+    let analytic = plan(Knobs::default())?;
     let (most, dearest) = match hardware.cpu_cores {
-        Some(_) if outline.team.segmented => (ALONE, f64::INFINITY),
-        Some(_) => (FEWEST, PROMISING * cost(&outline, hardware)),
-        None if hardware.is_cpu_vulkan() => (FEW, f64::INFINITY),
-        None => (MANY, f64::INFINITY),
+        Some(_) if analytic.blueprint.team().segmented => (ALONE, f64::INFINITY),
+        Some(_) => (FEWEST, PROMISING * cost(&analytic, hardware)),
+        None => (
+            cpu_vulkan::candidates(hardware).unwrap_or(MANY),
+            f64::INFINITY,
+        ),
     };
-    let mut seen = vec![analytic];
+    let mut seen = vec![(analytic.blueprint, analytic.grid)];
     let mut others = Vec::new();
     for (place, knobs) in knobs(hardware).into_iter().enumerate().skip(1) {
-        if let Ok((outline, plan)) = plan(knobs)
-            && !seen.contains(&plan)
-        {
+        let Ok(plan) = plan(knobs) else {
+            continue;
+        };
+        let cost = cost(&plan, hardware);
+        let plan = (plan.blueprint, plan.grid);
+        if !seen.contains(&plan) {
             seen.push(plan);
-            others.push((cost(&outline, hardware), place));
+            others.push((cost, place));
         }
     }
     others.retain(|&(cost, _)| cost <= dearest);
     others.sort_by(|a, b| a.0.total_cmp(&b.0));
     let places = others.into_iter().map(|(_, place)| place);
     Ok([0].into_iter().chain(places).take(most).collect())
-}
-
-fn outline(plan: &Plan) -> Outline {
-    Outline {
-        team: plan.blueprint.team,
-        grid: plan.grid,
-        // The writing pass reads provided statistics.
-        passes: if plan.blueprint.statistics.reduces() {
-            2
-        } else {
-            1
-        },
-        staging: plan.blueprint.staging,
-        split: plan.blueprint.split,
-        reads: 1 + usize::from(plan.blueprint.residual.is_some()),
-        writes: 1 + usize::from(plan.blueprint.writes_sum),
-    }
-}
-
-fn gradient_outline(plan: &BackwardPlan) -> Outline {
-    Outline {
-        team: plan.blueprint.team,
-        grid: plan.grid,
-        passes: if plan.blueprint.reduces { 2 } else { 1 },
-        staging: match plan.blueprint.row {
-            RowBuffering::Reload => Staging::Reload,
-            RowBuffering::Single | RowBuffering::Prefetch | RowBuffering::DoubleBuffer => {
-                Staging::Registers(plan.blueprint.staged_vectors())
-            }
-        },
-        split: plan.blueprint.split,
-        reads: 2,
-        writes: usize::from(plan.blueprint.input_gradient.is_some()),
-    }
 }

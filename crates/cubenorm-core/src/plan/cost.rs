@@ -1,7 +1,10 @@
 //! Relative cost of plans of the same problem. It only ranks candidates for measurement: no number
 //! here is a time.
 
-use super::{Grid, Hardware, Level, Staging, Team};
+use super::blueprint::{Level, RowBlueprint, Staging};
+use super::hardware::Hardware;
+use super::heuristic::{cores, cpu_vulkan};
+use super::result::Plan;
 
 /// Units that keep a multiprocessor's memory system busy.
 const BUSY_UNITS: usize = 512;
@@ -13,45 +16,31 @@ const CACHED_READ: f64 = 0.35;
 /// Cost of one more launch, in passes over a problem of a million elements.
 const LAUNCH: f64 = 0.3;
 
-/// The parts of a plan that determine its cost.
-pub(super) struct Outline {
-    pub team: Team,
-    pub grid: Grid,
-    pub passes: usize,
-    pub staging: Staging,
-    /// True if each pass is a launch.
-    pub split: bool,
-    /// Tensors of the input's size that each pass reads.
-    pub reads: usize,
-    /// Tensors of the input's size that are written.
-    pub writes: usize,
-}
-
 /// Relative cost; less is better.
-pub(super) fn cost(outline: &Outline, hardware: &Hardware) -> f64 {
-    let Outline { team, grid, .. } = outline;
-    let second = (outline.passes - 1) as f64;
-    let again = match outline.staging {
-        Staging::Reload if outline.split => second,
+pub(super) fn cost<B: RowBlueprint>(plan: &Plan<B>, hardware: &Hardware) -> f64 {
+    let (team, grid) = (plan.blueprint.team(), &plan.grid);
+    let (staging, is_split) = (plan.blueprint.staging(), plan.blueprint.split());
+    let (reads, writes) = plan.blueprint.tensors();
+    let second = if plan.blueprint.reduces() { 1.0 } else { 0.0 };
+    let again = match staging {
+        Staging::Reload if is_split => second,
         Staging::Reload => second * CACHED_READ,
         Staging::Registers(_) | Staging::Shared(_) | Staging::Mixed { .. } => 0.0,
     };
     // Shared memory adds a write and a read.
-    let staged = match outline.staging {
+    let staged = match staging {
         Staging::Shared(_) | Staging::Mixed { .. } => 0.1,
         _ => 0.0,
     };
-    let traffic = outline.reads as f64 * (1.0 + again + staged) + outline.writes as f64;
+    let traffic = reads as f64 * (1.0 + again + staged) + writes as f64;
 
     let members = team.size as usize;
     let per_unit = grid.steps_per_split.div_ceil(members).max(1);
     // Units without work in the last step wait for the others.
     let idle = (per_unit * members) as f64 / grid.steps_per_split.max(1) as f64;
     let elements = grid.groups * grid.steps * team.vector;
-    let busy = match (
-        hardware.busy_cores_of_rows(outline.reads * grid.groups, grid.steps * team.vector),
-        hardware.cpu_vulkan_lanes(),
-    ) {
+    let cores = cores::busy(reads * grid.groups, grid.steps * team.vector, hardware);
+    let busy = match (cores, cpu_vulkan::lanes(hardware)) {
         (Some(cores), _) => cores as usize,
         (None, Some(lanes)) => lanes,
         (None, None) => hardware.processors() * BUSY_UNITS,
@@ -68,7 +57,7 @@ pub(super) fn cost(outline: &Outline, hardware: &Hardware) -> f64 {
         Level::Cube | Level::Perpendicular => 1.02 + 0.01 * (members as f64).log2(),
     };
     let shallow = if per_unit < 2 { 1.05 } else { 1.0 };
-    let launches = match outline.split {
+    let launches = match is_split {
         false => 0.0,
         true => LAUNCH * (1e6 / elements.max(1) as f64).min(4.0),
     };

@@ -1,13 +1,13 @@
-//! Buffers and resources of the launches of a plan. No other module computes a buffer size.
+//! Buffers and resources of the launches of a plan.
 //!
 //! Allocations use these sizes, and the SAFETY comments of the launches refer to them. Each formula
 //! follows the addresses of the kernel of the same name.
 
-use super::{
-    BackwardBlueprint, BackwardPlan, Blueprint, Combine, Grid, Hardware, Level, Merge, Plan,
-    RowBuffering, Staging, Team, Vectorization,
-};
-use crate::{Access, BackwardProblem, NormProblem};
+use super::grid::Grid;
+use super::result::{BackwardPlan, Combine, Plan};
+use super::shared_memory::{SharedMemory, backward_memory, forward_memory, merge_table};
+use crate::backward::BackwardProblem;
+use crate::problem::{Access, NormProblem};
 
 /// A buffer of a launch, by its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -113,63 +113,19 @@ pub struct Footprint {
     pub extents: Vec<Extent>,
 }
 
-/// Bytes of the arrays in shared memory of a cube.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct SharedMemory {
-    /// Sum over all arrays.
-    pub all: usize,
-    /// Maximum over arrays that are live at the same time.
-    pub live: usize,
-}
-
-impl SharedMemory {
-    const NONE: Self = Self { all: 0, live: 0 };
-
-    pub(super) const fn of(bytes: usize) -> Self {
-        Self {
-            all: bytes,
-            live: bytes,
-        }
-    }
-
-    /// Bytes that a device needs.
-    pub const fn needed(self, hardware: &Hardware) -> usize {
-        match hardware.reuses_shared_memory {
-            true => self.live,
-            false => self.all,
-        }
-    }
-
-    /// Both live at the same time.
-    const fn and(self, other: Self) -> Self {
-        Self {
-            all: self.all + other.all,
-            live: self.live + other.live,
-        }
-    }
-
-    /// One after the other.
-    const fn then(self, next: Self) -> Self {
-        Self {
-            all: self.all + next.all,
-            live: if self.live > next.live {
-                self.live
-            } else {
-                next.live
-            },
-        }
-    }
-
-    /// `count` times, one after another.
-    const fn times(self, count: usize) -> Self {
-        Self {
-            all: self.all * count,
-            live: self.live,
-        }
-    }
-}
-
 impl Footprint {
+    /// A launch of this size without buffers.
+    fn of(kernel: Kernel, grid: &Grid) -> Self {
+        Self {
+            kernel,
+            cube_dim: grid.cube_dim,
+            cube_count: [grid.cube_count, 1, 1],
+            shared_memory: SharedMemory::default(),
+            bindings: 0,
+            extents: Vec::new(),
+        }
+    }
+
     /// One past the highest element of a buffer that the launch accesses.
     pub fn elements(&self, buffer: Buffer) -> usize {
         let of_buffer = self.extents.iter().filter(|it| it.buffer == buffer);
@@ -177,64 +133,7 @@ impl Footprint {
     }
 }
 
-/// Rows per workspace value: along the kept axis each lane of a vector has its own value.
-pub(super) fn lanes_of_rows(team: &Team) -> usize {
-    match team.lanes {
-        Vectorization::Perpendicular => team.vector,
-        Vectorization::Parallel => 1,
-    }
-}
-
-/// Elements of the partial statistics of a split row. Each part of each row group has two vectors,
-/// part after part. Then each row group has `shifts` vectors.
-///
-/// Row groups with a tail cover some rows twice, so their vectors have more lanes than rows.
-pub(super) fn partial_statistics(team: &Team, grid: &Grid, shifts: usize) -> usize {
-    (2 * grid.splits + shifts) * grid.groups * lanes_of_rows(team)
-}
-
-/// Elements of combined statistics: two values for each row, and its shift if there is one.
-pub(super) fn combined_statistics(rows: usize, shifts: usize) -> usize {
-    (2 + shifts) * rows
-}
-
-/// Elements of the channel sums of a launch that combines segments itself: two for each lane of
-/// each row group.
-pub(super) fn channel_sums(team: &Team, grid: &Grid) -> usize {
-    2 * grid.groups * lanes_of_rows(team)
-}
-
-/// Words of a cluster: a ring of [`ROUNDS`] slots, each of two sums for each cube.
-const fn cluster_words(cluster: usize) -> usize {
-    ROUNDS * cluster * SUMS
-}
-
-/// Slots of the ring through which the cubes of a cluster publish their sums.
-///
-/// A cube publishes round r only after it has read every peer's round r-2. A slow peer may still
-/// read r-3 but nothing older.
-pub const ROUNDS: usize = 4;
-
-/// Sums that a cube publishes in a round.
-pub const SUMS: usize = 2;
-
 impl BackwardPlan {
-    /// Elements of the partial column sums, if the plan computes them: for each team one row of
-    /// each requested kind.
-    pub fn column_sums(&self, cols: usize) -> usize {
-        let kinds = self.blueprint.column_sums.count();
-        self.parts_of_columns() * kinds * self.columns_of_part(cols)
-    }
-
-    /// Words through which the cubes of a cluster publish their sums; 0 without a cluster.
-    pub fn cluster_words(&self) -> usize {
-        let team = &self.blueprint.team;
-        match team.cluster_size {
-            1 => 0,
-            cluster => self.grid.teams(team) * cluster_words(cluster as usize),
-        }
-    }
-
     /// Buffers and resources of each launch of the plan, in order.
     ///
     /// # Example
@@ -255,89 +154,69 @@ impl BackwardPlan {
     /// ```
     pub fn footprint(&self, problem: &BackwardProblem) -> Vec<Footprint> {
         let blueprint = &self.blueprint;
-        let (team, grid) = (&blueprint.team, &self.grid);
         let accumulation = problem.dtype.accumulation().size();
         let scale = problem.scale.as_ref().filter(|_| blueprint.scale.is_some());
         let bias = problem.bias.as_ref().filter(|_| blueprint.bias.is_some());
-        let source = || {
-            [
-                reads(Buffer::Input, Some(&problem.input), 1),
-                reads(Buffer::OutputGradient, Some(&problem.output_gradient), 1),
-                // The mean, followed by the reciprocal deviation.
-                reads(Buffer::Saved, problem.saved.as_ref(), 2),
-                reads(Buffer::Scale, scale, 1),
-                reads(Buffer::Bias, bias, 1),
-            ]
-            .into_iter()
-            .flatten()
-        };
-        let cubes = |grid: &Grid| [grid.cube_count, 1, 1];
+        let sources = [
+            reads(Buffer::Input, Some(&problem.input), 1),
+            reads(Buffer::OutputGradient, Some(&problem.output_gradient), 1),
+            // The mean, followed by the reciprocal deviation.
+            reads(Buffer::Saved, problem.saved.as_ref(), 2),
+            reads(Buffer::Scale, scale, 1),
+            reads(Buffer::Bias, bias, 1),
+        ];
+        let sources: Vec<Extent> = sources.into_iter().flatten().collect();
         let mut launches = Vec::new();
-        let table = merge_table(team, team.merge, accumulation);
         if blueprint.split {
             let params = [&blueprint.saved, &blueprint.scale, &blueprint.bias];
+            let params = params.into_iter().flatten().count() as u32;
+            let partial = writes(Buffer::PartialStatistics, self.workspace);
             launches.push(Footprint {
-                kernel: Kernel::PartialSums,
-                cube_dim: grid.cube_dim,
-                cube_count: cubes(grid),
-                shared_memory: table,
+                shared_memory: merge_table(&blueprint.team, blueprint.team.merge, accumulation),
                 // Input, output gradient, workspace and metadata.
-                bindings: 4 + params.into_iter().flatten().count() as u32,
-                extents: source()
-                    .chain([writes(Buffer::PartialStatistics, self.workspace)])
-                    .collect(),
+                bindings: 4 + params,
+                extents: sources.iter().copied().chain([partial]).collect(),
+                ..Footprint::of(Kernel::PartialSums, &self.grid)
             });
         }
         if let Some(combine) = &self.combine {
             let weights = reads(Buffer::Scale, scale, 1);
             launches.push(combine.footprint(self.workspace, weights, accumulation));
         }
-        let left = match &self.combine {
-            Some(combine) => (Buffer::CombinedStatistics, combine.workspace),
-            None => (Buffer::PartialStatistics, self.workspace),
-        };
-        let mut extents: Vec<Extent> = source().collect();
-        if blueprint.split {
-            extents.push(read(left.0, left.1));
-        }
-        if blueprint.combines_within() {
-            extents.push(writes(Buffer::ChannelSums, self.workspace));
-        }
-        if let Some(dx) = &problem.input_gradient {
-            extents.push(writes(Buffer::InputGradient, reach(dx)));
-        }
-        if let Some(sums) = problem
-            .row_sums
-            .as_ref()
-            .filter(|_| blueprint.row_sums.is_some())
-        {
-            extents.push(writes(Buffer::RowSums, pairs(sums)));
-        }
-        if blueprint.column_sums.any() {
-            let elements = self.column_sums(problem.cols);
-            extents.push(Extent {
-                buffer: Buffer::ColumnSums,
-                read: elements,
-                written: elements,
-            });
-        }
-        if team.cluster_size > 1 {
-            let elements = self.cluster_words();
-            extents.push(Extent {
-                buffer: Buffer::ClusterWords,
-                read: elements,
-                written: elements,
-            });
-        }
+        let results = self.results(problem);
         launches.push(Footprint {
-            kernel: Kernel::Backward,
-            cube_dim: grid.cube_dim,
-            cube_count: cubes(grid),
             shared_memory: backward_memory(blueprint, problem),
             bindings: blueprint.bindings(),
-            extents,
+            extents: sources.into_iter().chain(results).collect(),
+            ..Footprint::of(Kernel::Backward, &self.grid)
         });
         launches
+    }
+
+    /// The buffers of the last launch other than its sources.
+    fn results(&self, problem: &BackwardProblem) -> impl Iterator<Item = Extent> {
+        let blueprint = &self.blueprint;
+        let row_sums = problem.row_sums.as_ref();
+        let row_sums = row_sums.filter(|_| blueprint.row_sums.is_some());
+        let has_words = blueprint.team.cluster_size > 1;
+        let dx = problem.input_gradient.as_ref();
+        [
+            blueprint
+                .split
+                .then(|| reads_partials(self.workspace, self.combine.as_ref())),
+            blueprint
+                .combines_within()
+                .then(|| writes(Buffer::ChannelSums, self.workspace)),
+            dx.map(|dx| writes(Buffer::InputGradient, reach(dx))),
+            row_sums.map(|sums| writes(Buffer::RowSums, pairs(sums))),
+            blueprint
+                .column_sums
+                .any()
+                .then(|| updates(Buffer::ColumnSums, self.column_sums(problem.cols))),
+            has_words.then(|| updates(Buffer::ClusterWords, self.cluster_words())),
+        ]
+        .into_iter()
+        .flatten()
     }
 }
 
@@ -364,34 +243,25 @@ impl Plan {
     /// ```
     pub fn footprint(&self, problem: &NormProblem) -> Vec<Footprint> {
         let blueprint = &self.blueprint;
-        let (team, grid) = (&blueprint.team, &self.grid);
         let accumulation = problem.dtype.accumulation().size();
-        let cubes = [grid.cube_count, 1, 1];
-        let source = || {
-            [
-                reads(Buffer::Input, Some(&problem.input), 1),
-                reads(Buffer::Residual, problem.residual.as_ref(), 1),
-            ]
-            .into_iter()
-            .flatten()
+        let sources = || {
+            let residual = reads(Buffer::Residual, problem.residual.as_ref(), 1);
+            reads(Buffer::Input, Some(&problem.input), 1)
+                .into_iter()
+                .chain(residual)
         };
         let result = reach(&problem.output);
         let sum = problem.writes_sum.then(|| writes(Buffer::Sum, result));
         let mut launches = Vec::new();
         if blueprint.split {
+            let partial = writes(Buffer::PartialStatistics, self.workspace);
+            let optional = [blueprint.residual.is_some(), blueprint.writes_sum];
             launches.push(Footprint {
-                kernel: Kernel::PartialStatistics,
-                cube_dim: grid.cube_dim,
-                cube_count: cubes,
-                shared_memory: merge_table(team, team.merge, accumulation),
+                shared_memory: merge_table(&blueprint.team, blueprint.team.merge, accumulation),
                 // Input, workspace and metadata.
-                bindings: 3
-                    + u32::from(blueprint.residual.is_some())
-                    + u32::from(blueprint.writes_sum),
-                extents: source()
-                    .chain([writes(Buffer::PartialStatistics, self.workspace)])
-                    .chain(sum)
-                    .collect(),
+                bindings: 3 + optional.map(u32::from).iter().sum::<u32>(),
+                extents: sources().chain([partial]).chain(sum).collect(),
+                ..Footprint::of(Kernel::PartialStatistics, &self.grid)
             });
         }
         if let Some(combine) = &self.combine {
@@ -403,33 +273,26 @@ impl Plan {
             reads(Buffer::Mean, problem.mean.as_ref(), 1),
             reads(Buffer::Variance, problem.variance.as_ref(), 1),
         ];
-        let mut extents: Vec<Extent> = source().chain(params.into_iter().flatten()).collect();
-        extents.push(writes(Buffer::Output, result));
-        match (blueprint.split, &self.combine) {
-            (true, Some(combine)) => {
-                extents.push(read(Buffer::CombinedStatistics, combine.workspace))
-            }
-            (true, None) => extents.push(read(Buffer::PartialStatistics, self.workspace)),
-            // The first of two launches writes the sum.
-            (false, _) => extents.extend(sum),
-        }
-        if let Some((_, access)) = &problem.written_statistics {
-            extents.push(writes(Buffer::Statistics, pairs(access)));
-        }
-        if team.dynamic {
-            extents.push(Extent {
-                buffer: Buffer::WorkCounter,
-                read: 1,
-                written: 1,
-            });
-        }
+        let statistics = problem.written_statistics.as_ref();
+        let results = [
+            Some(writes(Buffer::Output, result)),
+            match blueprint.split {
+                true => Some(reads_partials(self.workspace, self.combine.as_ref())),
+                // The first of two launches writes the sum.
+                false => sum,
+            },
+            statistics.map(|(_, access)| writes(Buffer::Statistics, pairs(access))),
+            blueprint
+                .team
+                .dynamic
+                .then(|| updates(Buffer::WorkCounter, 1)),
+        ];
+        let extents = params.into_iter().chain(results).flatten();
         launches.push(Footprint {
-            kernel: Kernel::Normalize,
-            cube_dim: grid.cube_dim,
-            cube_count: cubes,
             shared_memory: forward_memory(blueprint, problem),
             bindings: blueprint.bindings(),
-            extents,
+            extents: sources().chain(extents).collect(),
+            ..Footprint::of(Kernel::Normalize, &self.grid)
         });
         launches
     }
@@ -443,12 +306,10 @@ impl Combine {
             writes(Buffer::CombinedStatistics, self.workspace),
         ];
         Footprint {
-            kernel: Kernel::Combine,
-            cube_dim: self.grid.cube_dim,
-            cube_count: [self.grid.cube_count, 1, 1],
             shared_memory: merge_table(&self.team, self.team.merge, accumulation),
             bindings: 3 + u32::from(scale),
             extents: workspaces.into_iter().chain(weights).collect(),
+            ..Footprint::of(Kernel::Combine, &self.grid)
         }
     }
 }
@@ -466,6 +327,22 @@ fn writes(buffer: Buffer, elements: usize) -> Extent {
         buffer,
         read: 0,
         written: elements,
+    }
+}
+
+fn updates(buffer: Buffer, elements: usize) -> Extent {
+    Extent {
+        buffer,
+        read: elements,
+        written: elements,
+    }
+}
+
+/// The statistics that the second of two launches reads.
+fn reads_partials(workspace: usize, combine: Option<&Combine>) -> Extent {
+    match combine {
+        Some(combine) => read(Buffer::CombinedStatistics, combine.workspace),
+        None => read(Buffer::PartialStatistics, workspace),
     }
 }
 
@@ -487,139 +364,4 @@ pub(super) fn reach(access: &Access) -> usize {
 /// The extent of pairs, whose strides count pairs.
 pub(super) fn pairs(access: &Access) -> usize {
     2 * reach(access)
-}
-
-/// The array in shared memory through which the units of a team merge partial results.
-fn merge_table(team: &Team, merge: Merge, accumulation: usize) -> SharedMemory {
-    match team.level {
-        Level::Unit | Level::Plane => SharedMemory::NONE,
-        // The planes of a cube merge their own results first.
-        Level::Cube => table(
-            (team.size / team.plane_size.max(1)) as usize,
-            1,
-            merge,
-            accumulation,
-        ),
-        Level::Perpendicular if team.size == 1 => SharedMemory::NONE,
-        Level::Perpendicular => {
-            let slots = (team.size * team.columns) as usize;
-            table(slots, team.vector, merge, accumulation)
-        }
-    }
-}
-
-/// The array of `reduce/exchange.rs`. Values that a merge does not use take one slot.
-const fn table(slots: usize, lanes: usize, merge: Merge, accumulation: usize) -> SharedMemory {
-    let counts = if merge.weighs() { slots } else { 1 };
-    let means = if merge.has_two() { slots } else { 1 };
-    SharedMemory::of((counts + (means + slots) * lanes) * accumulation)
-}
-
-/// The arrays of a forward pass for one row: its shift and statistics if the row is staged, else
-/// the statistics alone.
-fn forward_tables(
-    slots: usize,
-    lanes: usize,
-    merge: Merge,
-    is_staged_row: bool,
-    accumulation: usize,
-) -> SharedMemory {
-    let of = |merge| table(slots, lanes, merge, accumulation);
-    match (is_staged_row, merge.takes_means()) {
-        (false, _) => of(merge),
-        (true, true) => of(Merge::Sum).then(of(Merge::Sums)),
-        (true, false) => of(merge),
-    }
-}
-
-/// Bytes of shared memory for merging partial results of a row, forward or backward.
-pub(super) fn merged_bytes(
-    slots: usize,
-    lanes: usize,
-    merge: Merge,
-    is_staged_row: bool,
-    accumulation: usize,
-    hardware: &Hardware,
-) -> usize {
-    let tables = match merge {
-        // Backward; at most two rows alternate.
-        Merge::Sums => table(slots, lanes, merge, accumulation).times(2),
-        _ => forward_tables(slots, lanes, merge, is_staged_row, accumulation),
-    };
-    tables.needed(hardware)
-}
-
-/// The staging slots of the units in shared memory.
-fn cells(staging: Staging, team: &Team, element: usize) -> SharedMemory {
-    let (_, shared) = staging.places();
-    SharedMemory::of(shared * team.size as usize * team.vector * element)
-}
-
-/// Shared memory of the kernel that normalizes.
-fn forward_memory(blueprint: &Blueprint, problem: &NormProblem) -> SharedMemory {
-    let team = &blueprint.team;
-    let accumulation = problem.dtype.accumulation().size();
-    let element = match blueprint.stages_input() {
-        true => problem.dtype.size(),
-        false => accumulation,
-    };
-    let is_staged_row = blueprint.staging != Staging::Reload;
-    let table = |merge| merge_table(team, merge, accumulation);
-    let shift = match is_staged_row && blueprint.shifts && !blueprint.first_is_shift {
-        true => table(Merge::Sum),
-        false => SharedMemory::NONE,
-    };
-    let statistics = match blueprint.statistics.reduces() && !team.segmented {
-        false => SharedMemory::NONE,
-        true if is_staged_row && blueprint.statistics.reduces_mean() => table(Merge::Sums),
-        true => table(team.merge),
-    };
-    let staged = cells(blueprint.staging, team, element);
-    let staged = SharedMemory::of(staged.all * blueprint.rows_per_unit);
-    staged.and(shift.then(statistics).times(blueprint.rows_per_unit))
-}
-
-/// Shared memory of the kernel that computes the input's gradient.
-fn backward_memory(blueprint: &BackwardBlueprint, problem: &BackwardProblem) -> SharedMemory {
-    let team = &blueprint.team;
-    let accumulation = problem.dtype.accumulation().size();
-    let table = merge_table(team, Merge::Sums, accumulation);
-    let kinds = blueprint.column_sums.count();
-    // Along the kept axis all lanes of a step share one column.
-    let lanes = match team.lanes {
-        Vectorization::Parallel => team.vector,
-        Vectorization::Perpendicular => 1,
-    };
-    let (_, shared) = blueprint.staged_columns.times(kinds).places();
-    let sums = SharedMemory::of(shared * team.size as usize * lanes * accumulation);
-    let scale = cells(blueprint.staged_scale, team, problem.param_dtype.size());
-    let written = match blueprint.staged_columns != Staging::Reload
-        && team.lanes == Vectorization::Perpendicular
-    {
-        true => {
-            let units = (team.size * team.columns) as usize;
-            SharedMemory::of(blueprint.staged_vectors() * units * accumulation)
-        }
-        false => SharedMemory::NONE,
-    };
-    let cluster = team.cluster_size as usize;
-    let of_row = match blueprint.reduces && !team.segmented {
-        false => SharedMemory::NONE,
-        // Sums to publish, sums read from peers, and sums recomputed after a timeout.
-        true if cluster > 1 => table.then(SharedMemory::of(cluster * SUMS * 8)).then(table),
-        true => table,
-    };
-    let calls = match blueprint.row == RowBuffering::DoubleBuffer {
-        true => 2,
-        false => 1,
-    };
-    // Sums published ahead, before the first round.
-    let ahead = match blueprint.publishes_ahead() {
-        true => table,
-        false => SharedMemory::NONE,
-    };
-    let merged = ahead
-        .then(of_row.times(calls * blueprint.rows_per_unit))
-        .then(written);
-    sums.and(scale).and(merged)
 }

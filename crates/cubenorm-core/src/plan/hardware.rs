@@ -1,23 +1,8 @@
-use crate::DType;
-
-/// Units that a core runs in one instruction under a CPU Vulkan driver.
-pub(super) const LANES: u32 = 8;
+//! The device properties that a plan depends on.
 
 /// Minimum elements per CPU core before another core is woken. Forward, one core vs. two: ratio 0.4
 /// to 0.7 up to 2^16 elements, 0.75 to 0.9 at 2^17, 1.2 at 2^19.
 const ELEMENTS_OF_CORE: usize = 1 << 17;
-
-/// Minimum elements to charge per row, for its square root and two divisions. 3 columns f16 AVX2:
-/// 8.5 ns per row; 768 columns: 0.34 ns per element.
-const LEAST_OF_ROW: usize = 32;
-
-/// Vectors of adjacent rows that fit a core's registers: four registers each if there are 32.
-/// Channels-last batch norm, f32, AVX-512, vs. one register: ratio 0.31 to 0.82.
-const VECTORS_OF_ROWS: usize = 8;
-
-/// Most adjacent rows per unit of a CPU Vulkan driver: one cache line of f32. Instance norm, 128
-/// channels channels-last, f32, lavapipe, vs. vectors of 4: ratio 0.18 forward, 0.21 both passes.
-const CPU_VULKAN_ROWS: usize = 16;
 
 /// The device properties that a plan depends on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -140,11 +125,6 @@ impl Hardware {
         }
     }
 
-    /// [`Self::busy_cores`] for `rows` rows of `elements` elements each.
-    pub(super) fn busy_cores_of_rows(&self, rows: usize, elements: usize) -> Option<u32> {
-        self.busy_cores(rows.saturating_mul(elements.max(LEAST_OF_ROW)))
-    }
-
     /// CPU cores worth waking to read `elements` elements; `None` if no CPU runs units. A launch
     /// waits for every core that it wakes, and they compete with the threads that prepare the next
     /// launch.
@@ -164,17 +144,23 @@ impl Hardware {
         self.cpu_cores.is_none() && !self.is_cpu_vulkan()
     }
 
+    /// Units per plane that a plan may use; `wanted` replaces the device's number.
+    ///
+    /// `None` on a CPU, whose compiler has no plane operations. Ignores a size that fits no cube or
+    /// is no power of two.
+    pub(super) fn plane(&self, wanted: Option<u32>) -> Option<u32> {
+        let most = self.max_units_per_cube.min(self.max_cube_dim[0]);
+        let fits = |size: &u32| size.is_power_of_two() && (2..=most).contains(size);
+        let size = [wanted, self.plane_size].into_iter().flatten().find(fits);
+        size.filter(|_| self.cpu_cores.is_none())
+    }
+
     /// Number of multiprocessors; a mid-range GPU's if the runtime does not report it.
     pub const fn processors(&self) -> usize {
         match self.multiprocessors {
             Some(processors) => processors as usize,
             None => 32,
         }
-    }
-
-    /// Units that all cores run at once under a CPU Vulkan driver; `None` on other devices.
-    pub(super) fn cpu_vulkan_lanes(&self) -> Option<usize> {
-        self.cpu_vulkan_cores.map(|cores| (cores * LANES) as usize)
     }
 
     /// Bits of all vector registers of a core of the current processor: 32 of 512 with AVX-512, 16
@@ -194,28 +180,6 @@ impl Hardware {
         #[cfg(not(target_arch = "x86_64"))]
         {
             32 * 128
-        }
-    }
-
-    /// Rows that fit a core's registers, with `vectors` vectors of `bytes` bytes per row.
-    pub(super) fn rows_in_registers(&self, vectors: usize, bytes: usize) -> usize {
-        (self.register_bits as usize / (8 * vectors * bytes)).max(1)
-    }
-
-    /// Lanes of the widest vector along adjacent rows. A CPU core moves to another cache line at
-    /// each step, so it processes several adjacent rows together. On a CPU Vulkan driver the units
-    /// of a core divide the `run` adjacent rows among themselves.
-    pub(super) fn widest_of_rows(&self, dtype: DType, run: usize) -> usize {
-        let of_load = self.widest_vector(dtype.size());
-        let bits = self.register_bits as usize / VECTORS_OF_ROWS;
-        let of_registers = (bits / (8 * dtype.accumulation().size())).max(1);
-        match self.cpu_cores {
-            Some(_) => of_load.max((1 << of_registers.ilog2()).min(self.max_vector)),
-            None if self.is_cpu_vulkan() => {
-                let of_unit = (run / LANES as usize).clamp(1, CPU_VULKAN_ROWS);
-                of_load.max(1 << of_unit.ilog2())
-            }
-            None => of_load,
         }
     }
 

@@ -1,8 +1,11 @@
+//! Launch parameters that a caller or autotuning sets.
+
 use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::Strategy;
+use super::strategy::Strategy;
 
 /// Launch parameters that override the analytic plan; it chooses every parameter that is `None`.
 ///
@@ -90,5 +93,52 @@ impl fmt::Display for Knobs {
             true => f.write_str("analytic"),
             false => f.write_str(&said.join(" ")),
         }
+    }
+}
+
+/// The source of the launch parameters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum StrategyChoice {
+    /// The analytic choice for this problem on this hardware.
+    #[default]
+    Inferred,
+    /// The fastest measured plan for similar problems. Planning itself measures nothing:
+    /// [`plan_forward`](crate::plan_forward) and [`plan_backward`](crate::plan_backward) treat it as [`Inferred`](Self::Inferred).
+    Tuned,
+    /// As [`Tuned`](Self::Tuned), with a budget for all measurements of the process. After that,
+    /// problems without a cached result use [`Inferred`](Self::Inferred).
+    TunedWithin(Duration),
+    /// The knobs that the caller sets; the analytic choice decides the others.
+    Forced(Knobs),
+}
+
+impl StrategyChoice {
+    /// The knobs that the caller sets.
+    pub fn knobs(self) -> Knobs {
+        match self {
+            Self::Inferred | Self::Tuned | Self::TunedWithin(_) => Knobs::default(),
+            Self::Forced(knobs) => knobs,
+        }
+    }
+
+    /// The time that measurements may take; `None` without autotuning.
+    pub fn budget(self) -> Option<Duration> {
+        match self {
+            Self::Tuned => Some(Duration::MAX),
+            Self::TunedWithin(budget) => Some(budget),
+            Self::Inferred | Self::Forced(_) => None,
+        }
+    }
+}
+
+impl From<Strategy> for StrategyChoice {
+    fn from(strategy: Strategy) -> Self {
+        Self::Forced(strategy.into())
+    }
+}
+
+impl From<Knobs> for StrategyChoice {
+    fn from(knobs: Knobs) -> Self {
+        Self::Forced(knobs)
     }
 }

@@ -1,7 +1,8 @@
 //! Splits rows into parts that fill the device.
 
-use super::Work;
-use crate::plan::Hardware;
+use super::cpu_vulkan;
+use crate::plan::hardware::Hardware;
+use crate::plan::workload::Workload;
 
 /// Elements below which splitting a row costs more than it saves. The second launch alone takes the
 /// time of about this many.
@@ -16,7 +17,7 @@ pub(super) const MAX_SPLITS: usize = 256;
 const COST_OF_PART: f64 = 0.02;
 
 /// Parts per row that turn `cubes` cubes into about `wanted`, each of at least `least` steps.
-pub(super) fn parts(wanted: usize, cubes: usize, work: &Work, least: usize) -> usize {
+pub(super) fn parts(wanted: usize, cubes: usize, work: &Workload, least: usize) -> usize {
     match work.elements() < SPLIT_ELEMENTS {
         true => 1,
         false => wanted
@@ -28,7 +29,7 @@ pub(super) fn parts(wanted: usize, cubes: usize, work: &Work, least: usize) -> u
 
 /// Parts per long row, one cube each, that leave the fewest multiprocessors idle in the last wave.
 /// Returns at most `most`.
-pub(super) fn even_parts(hardware: &Hardware, work: &Work, most: usize) -> usize {
+pub(super) fn even_parts(hardware: &Hardware, work: &Workload, most: usize) -> usize {
     let processors = hardware.processors();
     let cost = |parts: usize| {
         let cubes = work.groups * parts;
@@ -41,4 +42,10 @@ pub(super) fn even_parts(hardware: &Hardware, work: &Work, most: usize) -> usize
     };
     let cheapest = (1..=most).min_by(|&a, &b| cost(a).total_cmp(&cost(b)));
     cheapest.unwrap_or(1)
+}
+
+/// Cubes that fill the device, with `of_multiprocessor` cubes per multiprocessor.
+pub(super) fn cubes_to_fill(hardware: &Hardware, of_multiprocessor: usize) -> usize {
+    let of_cpu_vulkan = cpu_vulkan::cubes_to_fill(hardware);
+    of_cpu_vulkan.unwrap_or_else(|| hardware.processors() * of_multiprocessor)
 }

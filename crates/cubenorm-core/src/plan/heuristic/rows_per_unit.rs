@@ -1,10 +1,10 @@
-//! Rows per unit.
+//! Rows per unit: rows that a unit processes together, sharing the loads of parameters.
 
-use super::are_even;
-use crate::plan::grid::Cut;
-use crate::plan::task::Task;
-use crate::plan::{AccessBlueprint, Hardware, Knobs, Level, Merge, Staging, Team, Vectorization};
-use crate::{NormProblem, StatisticsKind};
+use super::{cpu_vulkan, nontemporal};
+use crate::plan::blueprint::Vectorization;
+use crate::plan::hardware::Hardware;
+use crate::plan::workload::Workload;
+use crate::problem::{Access, NormProblem};
 
 /// Maximum elements of the short f16/bf16 rows that a plane processes together. f32 rows gain
 /// nothing.
@@ -14,11 +14,11 @@ const SHORT_ROWS: usize = 1024;
 /// Planes that a multiprocessor runs at once.
 const PLANES_OF_MULTIPROCESSOR: usize = 32;
 
-/// CPU and CPU Vulkan: maximum rows per unit. More rows save little more of the shared loads.
+/// CPU: maximum rows per unit. More rows save little more of the shared loads.
 const MAX_ROWS_PER_UNIT: usize = 4;
 
 /// Maximum rows per unit on any device: code grows with them.
-pub(in crate::plan) const MOST_ROWS_PER_UNIT: usize = 8;
+const MOST_ROWS_PER_UNIT: usize = 8;
 
 /// [`MOST_ROWS_PER_UNIT`] for rows with an overlapping tail vector. With AVX-512, eight rows are as fast
 /// as four and take two seconds to compile.
@@ -26,12 +26,6 @@ const MOST_ROWS_WITH_TAIL: usize = 4;
 
 /// Bits of registers per such row.
 const TAIL_BITS: u32 = 1 << 11;
-
-/// CPU Vulkan: bytes of the rows that a unit processes together. With the rows of seven
-/// neighbouring units, they should stay in a core's second-level cache. Longer rows leave that
-/// cache in any case.
-/// Rows of 1 KiB lavapipe, 1 -> 4 rows per unit: 1.43x faster.
-const ROWS_PER_UNIT_BYTES: usize = 32 << 10;
 
 /// CPU: minimum rows that fit the registers for staging two at a time. One row proceeds while the
 /// other waits for its sums.
@@ -43,116 +37,78 @@ const SHORT_ROWS_OF_REGISTERS: usize = 5;
 /// 192 and 256 f16/bf16 AVX-512, layer norm, 1 -> 2 rows per unit: 1.25x to 1.33x faster.
 const MOST_HALF_ROWS_PER_UNIT: usize = 4;
 
-/// CPU Vulkan: minimum vectors of units per core that more rows per unit must leave. Fewer vectors
-/// gain little. The bound also lets calls with similar row counts share a kernel.
-const VECTORS_OF_SOFTWARE_CORE: usize = 8;
+/// Bytes of input and dy per row from which it is long for a CPU core.
+const LONG_ROW_BYTES: usize = 16 << 10;
 
-/// Maximum vectors in a core's tile of adjacent rows: their state must fit the first-level cache. A
-/// tile with only some of the adjacent rows is slower unless it saves a launch.
-/// Group norm, channels-last AVX-512, forward, 1 -> 2 to 8 vectors: 1.20x to 1.64x faster.
-const MOST_ROWS_OF_TILE: usize = 20;
+/// Bytes of column sums up to which a core processes one row at a time, because they stay in its
+/// first-level cache. 320 to 1,280 columns, f32, AVX-512, one row vs. four: ratio 0.68 to 0.92.
+const SUMS_NEARBY: usize = 8 << 10;
 
-/// [`MOST_ROWS_OF_TILE`] if nothing is reduced, which leaves less state per row.
-/// Batch norm, channels-last f16/bf16, provided statistics, 2 to 8 vectors: 1.01x to 1.41x faster.
-const MOST_OF_PROVIDED: usize = 64;
+/// Rows per CPU unit if no vector divides them; the compiler then vectorizes loops itself. Layer
+/// norm, 1,021 columns, f32, AVX-512, one row vs. two: ratio 0.80 to 0.96.
+const WITHOUT_VECTORS: usize = 1;
 
-/// Maximum rows per unit for rows with an overlapping tail vector.
-pub(in crate::plan) fn most_rows_with_tail(hardware: &Hardware) -> usize {
-    ((hardware.register_bits / TAIL_BITS) as usize).clamp(1, MOST_ROWS_WITH_TAIL)
+/// Vectors that a core has in use per row, for short and for long rows. 96 to 768 columns, f32,
+/// AVX2, one row vs. four: ratio 0.5 to 0.8.
+const CORE_VECTORS: usize = 8;
+const CORE_VECTORS_OF_LONG_ROW: usize = 4;
+
+/// Limits the rows per unit of any pass.
+pub(in crate::plan) fn limited(rows: usize, work: &Workload, hardware: &Hardware) -> usize {
+    match work.has_column_tail() {
+        _ if cpu_vulkan::takes_single_rows(work, hardware) => 1,
+        true => {
+            let most = (hardware.register_bits / TAIL_BITS) as usize;
+            rows.min(most.clamp(1, MOST_ROWS_WITH_TAIL))
+        }
+        false => rows,
+    }
 }
 
-/// Minimum vectors in a tile of segments that holds whole rows and needs one launch instead of
-/// three.
-/// Group norm, channels-last f32 AVX2, three launches -> one with four vectors: 1.25x to 2.22x
-/// faster.
-const LEAST_OF_SEGMENTS: usize = 4;
-
-/// Maximum segments in such a tile: a core keeps six values of each.
-/// 480 segments f16/bf16 AVX2, three launches -> one: 1.05x to 1.32x slower.
-const MOST_SEGMENTS: usize = 320;
-
-/// Maximum bytes of a line of segments that a tile covers as a whole, if lines balance over cores.
-/// Memory is then read and written contiguously.
-/// Lines of 128 to 768 bytes AVX2, group norm, forward: 1.05x to 1.41x faster.
-const WHOLE_LINE: usize = 768;
-
-/// Vectors in a core's tile of adjacent rows. A tile takes all `run` contiguous vectors, so that
-/// each step continues the one before in memory, or one vector. A tile of segments takes a short
-/// line, or the fewest vectors with whole rows.
-pub(in crate::plan) fn tile(
-    groups: usize,
-    run: usize,
-    vector: usize,
-    task: &Task,
-    cores: u32,
-    knobs: Knobs,
-) -> usize {
-    let segments = task.segments;
-    let most = match task.reduces || task.merge == Merge::Sums {
-        true => MOST_ROWS_OF_TILE,
-        false => MOST_OF_PROVIDED,
-    };
-    let fits = |vectors: &usize| {
-        *vectors <= most && run.is_multiple_of(*vectors) && groups.is_multiple_of(*vectors)
-    };
-    let has_whole_rows = |vectors: &usize| (vectors * vector).is_multiple_of(segments);
-    let is_short = run * vector * task.dtype.size() <= WHOLE_LINE;
-    let of_segments = || {
-        let are_even = |lines| are_even(lines, cores);
-        let line = (is_short && groups.checked_div(run).is_some_and(are_even)).then_some(run);
-        let few = LEAST_OF_SEGMENTS..=MOST_SEGMENTS / vector;
-        let mut vectors = line.into_iter().chain(few);
-        vectors.find(|vectors| segments > 1 && has_whole_rows(vectors) && fits(vectors))
-    };
-    let wanted = knobs
-        .rows_per_unit
-        .or_else(of_segments)
-        .unwrap_or(run)
-        .max(1);
-    if fits(&wanted) { wanted } else { 1 }
-}
-
-/// Rows per unit, if all rows share the parameters that vary along them; else 1.
+/// Forward: rows per unit, if all rows share the parameters that vary along them; else 1.
 ///
 /// CPU: rows that exceed the first-level cache share loads of parameters from the second level. One
-/// row at a time if [`may_be_nontemporal`](super::may_be_nontemporal) allows non-temporal stores, which
-/// interleaved rows slow down.
+/// row at a time if the output may use non-temporal stores, which interleaved rows slow down.
 /// 2,048 f32 AVX-512, 32 KiB of first-level cache, 1 -> 4 rows per unit: 1.09x to 1.64x faster.
 ///
 /// Provided statistics: short rows are the channels of one spatial position in channels-last
 /// layout. Rows shorter than a vector share a square root and a division.
-pub(in crate::plan) fn rows_per_unit(
-    groups: usize,
-    task: &Task,
-    params: &[Option<AccessBlueprint>],
-    is_nontemporal: bool,
+pub(in crate::plan) fn forward(
+    problem: &NormProblem,
+    work: &Workload,
     hardware: &Hardware,
-    knobs: Knobs,
 ) -> usize {
-    let mut given = params.iter().flatten();
-    let shares = given.clone().all(|p| p.row_dims == 0) && given.any(|p| p.col_dims > 0);
-    if !shares {
+    let is_shared = |param: &Access| param.row.is_empty();
+    let by_step = problem
+        .params()
+        .filter(|param| !param.col.is_empty())
+        .count();
+    if !problem.params().all(is_shared) || by_step == 0 {
         return 1;
     }
-    if let Some(rows) = knobs.rows_per_unit {
+    let groups = work.groups;
+    if let Some(rows) = work.knobs.rows_per_unit {
         return rows.clamp(1, MOST_ROWS_PER_UNIT).min(groups.max(1));
     }
-    let is_half = task.dtype.is_half();
-    let row_bytes = task.cols * task.dtype.size();
-    let by_step = params.iter().flatten().filter(|p| p.col_dims > 0).count();
-    let rows = match (hardware.cpu_cores, hardware.cpu_vulkan_lanes()) {
+    let rows = match (
+        hardware.cpu_cores,
+        cpu_vulkan::rows_per_unit(work, hardware),
+    ) {
         (Some(cores), _) => {
-            let computed = (task.cols * task.dtype.accumulation().size()).max(1);
+            let computed = (work.cols * work.accumulation()).max(1);
             let fit = hardware.register_bits as usize / 8 / computed;
             // Bytes per row that pass through a core's first-level cache, output included.
-            let params = by_step * task.cols * task.param_dtype.size();
-            let passing = (task.reads + 1) * row_bytes + params;
-            let of_register = hardware.widest_vector(task.dtype.accumulation().size());
+            let params = by_step * work.cols * work.param_dtype.size();
+            let passing = (work.reads + 1) * work.row_bytes() + params;
+            let of_register = hardware.widest_vector(work.accumulation());
+            let is_nontemporal = nontemporal::may_apply(problem, work, hardware);
             let most = match passing < hardware.max_shared_memory {
                 // One square root and one division serve all rows.
-                true if !task.reduces && task.cols < of_register => MAX_ROWS_PER_UNIT,
-                true if !task.reduces && is_nontemporal => 1,
-                true if is_half && task.merge.takes_means() => fit.min(MOST_HALF_ROWS_PER_UNIT),
+                true if !work.reduces && work.cols < of_register => MAX_ROWS_PER_UNIT,
+                true if !work.reduces && is_nontemporal => 1,
+                true if work.is_half() && work.merge.takes_means() => {
+                    fit.min(MOST_HALF_ROWS_PER_UNIT)
+                }
                 true if fit >= SHORT_ROWS_OF_REGISTERS => 2,
                 true => 1,
                 false if is_nontemporal => 1,
@@ -160,56 +116,43 @@ pub(in crate::plan) fn rows_per_unit(
             };
             most.min(groups / cores as usize)
         }
-        (None, Some(lanes)) => {
-            let cached = match ROWS_PER_UNIT_BYTES / row_bytes.max(1) {
-                0 => MAX_ROWS_PER_UNIT,
-                rows => rows.clamp(2, MAX_ROWS_PER_UNIT),
-            };
-            cached.min(groups / (VECTORS_OF_SOFTWARE_CORE * lanes))
-        }
-        (None, None) if is_half => {
-            let processors = hardware.processors();
-            let spare = groups / (processors * PLANES_OF_MULTIPROCESSOR);
-            spare
-                .min(SHORT_ROWS * 2 / row_bytes.max(1))
-                .min(MOST_ROWS_PER_UNIT)
+        (None, Some(rows)) => rows,
+        (None, None) if work.is_half() => {
+            let spare = groups / (hardware.processors() * PLANES_OF_MULTIPROCESSOR);
+            let short = SHORT_ROWS * 2 / work.row_bytes().max(1);
+            spare.min(short).min(MOST_ROWS_PER_UNIT)
         }
         (None, None) => 1,
     };
-    match rows {
-        0 => 1,
-        rows => 1 << rows.ilog2(),
-    }
+    1 << rows.max(1).ilog2()
 }
 
-/// Maximum steps whose parameters a core keeps. Eight vectors of each of three fill most registers
-/// of AVX-512.
-const MOST_KEPT: usize = 8;
-
-/// Steps of a row with provided statistics whose parameters a core keeps; `None` to reload them.
-/// Requires that all rows share them. It saves a square root and a division at each step of each
-/// row.
-/// Batch norm, 3 channels-last f32 AVX-512: 1.75x faster.
-pub(in crate::plan) fn params_kept(
-    problem: &NormProblem,
-    cut: &Cut,
-    hardware: &Hardware,
-) -> Option<usize> {
-    let Team {
-        level,
-        lanes,
-        parts,
-        has_tail,
-        ..
-    } = cut.team;
-    let is_row_of_core = hardware.cpu_cores.is_some()
-        && (level, lanes) == (Level::Unit, Vectorization::Parallel)
-        && !parts
-        && !has_tail
-        && cut.staging == Staging::Reload;
-    let is_provided = problem.statistics == StatisticsKind::Provided;
-    let are_same = problem.params().all(|param| param.row.is_empty());
-    let by_step = problem.params().any(|param| !param.col.is_empty());
-    let keeps = is_row_of_core && is_provided && are_same && by_step;
-    (keeps && cut.grid.steps <= MOST_KEPT).then_some(cut.grid.steps)
+/// Backward: rows per unit, which share one read and write of the column sums. 1 on a GPU and
+/// without column sums.
+/// Layer norm over channels, 56 x 56, AVX-512, four vectors of rows vs. one: ratio 0.76 to 1.05.
+pub(in crate::plan) fn backward(work: &Workload, hardware: &Hardware) -> usize {
+    if work.column_sums == 0 || hardware.is_gpu() {
+        return 1;
+    }
+    let vector_bytes = work.vector * work.accumulation();
+    let sums_bytes = work.column_sums * work.cols * work.accumulation();
+    let most = match work.vector {
+        1 => WITHOUT_VECTORS,
+        _ => MAX_ROWS_PER_UNIT,
+    };
+    let in_registers = |vectors: usize| {
+        let fit = hardware.register_bits as usize / (8 * vectors * vector_bytes);
+        most.min(fit.max(1))
+    };
+    let of_cpu_vulkan = || cpu_vulkan::backward_rows_per_unit(work, MOST_ROWS_PER_UNIT, hardware);
+    let rows = match work.knobs.rows_per_unit {
+        Some(rows) => rows.min(MOST_ROWS_PER_UNIT),
+        None if let Some(rows) = of_cpu_vulkan() => rows,
+        None if work.lanes == Vectorization::Perpendicular => most,
+        None if sums_bytes <= SUMS_NEARBY => 1,
+        // Input and dy of a row.
+        None if work.reads * work.row_bytes() < LONG_ROW_BYTES => in_registers(CORE_VECTORS),
+        None => in_registers(CORE_VECTORS_OF_LONG_ROW),
+    };
+    rows.min(work.groups).max(1)
 }

@@ -1,9 +1,11 @@
-//! Staging of a row between its passes, and of column sums from row to row.
+//! Staging of a row between its passes: registers, shared memory or both.
 
-use super::Work;
-use super::plane_size;
-use crate::plan::footprint::merged_bytes;
-use crate::plan::{Hardware, Level, Merge, Staging, StagingPreference};
+use crate::plan::blueprint::Staging;
+use crate::plan::hardware::Hardware;
+use crate::plan::knobs::StagingPreference;
+use crate::plan::shared_memory::merged_bytes;
+use crate::plan::workload::Workload;
+use crate::statistics::Merge;
 
 /// Maximum 4-byte values that a unit stages: half the 64 registers of a CUDA unit in a cube of
 /// 1,024. The rest is for addresses and sums. An f16/bf16 value counts like an f32 one.
@@ -18,57 +20,22 @@ const STAGED_WITH_BIAS: usize = 24;
 /// Maximum vectors that a unit stages. Loops over them are unrolled, and code grows with them.
 pub(super) const STAGED_VECTORS: usize = 16;
 
-/// Maximum 4-byte column sums that a unit keeps in registers from row to row.
-pub(super) const STAGED_SUMS: usize = 32;
-
-/// Column sums of a cube above which shared memory is preferred: an eighth of a multiprocessor's
-/// registers.
-/// 16,384 columns with one sum each H200, shared memory -> registers: 1.4x to 1.6x slower.
-const STAGED_SUMS_OF_CUBE: usize = 1 << 13;
-/// Maximum column sums of a cube in registers: a quarter of a multiprocessor's registers.
-const MOST_STAGED_SUMS_OF_CUBE: usize = 1 << 14;
-
-/// Columns of f16/bf16 with two sums each whose sums go to shared memory. Registers would fit the
-/// sums, but not the next row as well.
-/// 1,024 f16/bf16 H200, sums in registers -> shared memory: 1.09x faster.
-pub(super) const SHORT_HALVES: std::ops::RangeInclusive<usize> = 512..=1024;
-
-/// Minimum columns of f16/bf16 with one sum each whose sums go to shared memory. With sums in
-/// registers, the next row arrives too late.
-/// 7,168 f16/bf16 H200, sums in registers -> shared memory: 1.20x faster.
-const LONG_HALVES: usize = 7168;
-
-/// Column sums that a unit keeps in registers if shared memory cannot hold all of them.
-const STAGED_SUMS_WITH_SHARED: usize = 16;
-
-/// Minimum columns of f32 per unit of a cube with column sums. Units take more only if
-/// [`UNITS_WITH_SUMS`] of them do not cover the row.
-/// 512 to 2,048 f32 H200, backward, 8 -> 4 columns per unit: 1.05x to 1.08x faster.
-pub(super) const FLOATS_OF_UNIT: usize = 4;
-/// [`FLOATS_OF_UNIT`] for f16/bf16. Doubled for two sums and rows longer than [`SHORT_HALVES`].
-pub(super) const HALVES_OF_UNIT: usize = 8;
-/// Maximum units that the minimum columns per unit ask for.
-pub(super) const UNITS_WITH_SUMS: usize = 512;
-
 /// Minimum elements of a row that a cube stages in shared memory rather than in registers.
 const STAGED_ELEMENTS: usize = 1 << 14;
+
 /// Rows that shared memory must hold at once for such staging.
 const ROWS_IN_SHARED_MEMORY: usize = 2;
 
 /// Values per unit that a cube merges in shared memory: count, mean and squares.
 pub(in crate::plan) const MERGED_OF_UNIT: usize = 3;
 
-/// Resident units per multiprocessor with column sums. More units hide more latency, but leave more
-/// partials to reduce.
-const RESIDENT_UNITS: u32 = 1024;
-
-/// Minimum rows per resident team: with fewer, its partials cost more than the reads that it saves.
-const ROWS_OF_A_RESIDENT: usize = 4;
+/// Maximum units that the minimum columns per unit ask for.
+pub(super) const UNITS_WITH_SUMS: usize = 512;
 
 /// Rows that fit at the same time if a team of `members` units stages each; 0 if none fits. `slots`
 /// units of a team write partial results to a table in shared memory.
 pub(super) fn room(
-    work: &Work,
+    work: &Workload,
     hardware: &Hardware,
     staging: Staging,
     members: u32,
@@ -76,7 +43,7 @@ pub(super) fn room(
 ) -> usize {
     let members = members as usize;
     let (registers, shared) = staging.places();
-    let of_registers = match registers * work.vector * work.accumulation / 4 {
+    let of_registers = match registers * work.vector * work.accumulation() / 4 {
         0 => usize::MAX,
         numbers => (registers_of_unit(hardware) / numbers).max(1),
     };
@@ -86,13 +53,13 @@ pub(super) fn room(
         1,
         work.merge,
         is_staged_row,
-        work.accumulation,
+        work.accumulation(),
         hardware,
     );
-    let of_row = match members * shared * work.vector * work.staged {
+    let of_row = match members * shared * work.vector * work.staged.size() {
         0 if hardware.reuses_shared_memory => 0,
         0 => merged,
-        row => row + merged.max(MERGED_OF_UNIT * members * work.accumulation),
+        row => row + merged.max(MERGED_OF_UNIT * members * work.accumulation()),
     };
     let of_shared = match of_row {
         0 => usize::MAX,
@@ -115,10 +82,10 @@ pub(super) fn slots(units: u32, plane: Option<u32>) -> usize {
 }
 
 /// True if a cube stages a row of `steps` steps in shared memory rather than in registers.
-pub(super) fn is_staged(work: &Work, hardware: &Hardware, steps: usize) -> bool {
+pub(super) fn is_staged(work: &Workload, hardware: &Hardware, steps: usize) -> bool {
     let elements = steps * work.vector;
-    let merged = MERGED_OF_UNIT * UNITS_WITH_SUMS * work.accumulation;
-    let bytes = elements * work.staged + merged;
+    let merged = MERGED_OF_UNIT * UNITS_WITH_SUMS * work.accumulation();
+    let bytes = elements * work.staged.size() + merged;
     elements >= STAGED_ELEMENTS && bytes * ROWS_IN_SHARED_MEMORY < hardware.max_shared_memory
 }
 
@@ -128,7 +95,7 @@ pub(super) fn is_staged(work: &Work, hardware: &Hardware, steps: usize) -> bool 
 /// multiprocessor uses registers first.
 /// Rows of 32 to 64 KiB H200, registers -> shared memory: 1.05x to 1.25x faster.
 pub(super) fn holds(
-    work: &Work,
+    work: &Workload,
     hardware: &Hardware,
     vectors: usize,
 ) -> impl Iterator<Item = Staging> {
@@ -139,7 +106,7 @@ pub(super) fn holds(
         true => STAGED_WITH_BIAS,
         false => STAGED_NUMBERS,
     };
-    let in_registers = numbers * 4 / (work.vector * work.accumulation);
+    let in_registers = numbers * 4 / (work.vector * work.accumulation());
     let vectors = size(vectors).filter(|_| work.reduces);
     let shared = vectors.map(Staging::Shared);
     let both = vectors
@@ -177,12 +144,12 @@ fn registers_of_unit(hardware: &Hardware) -> usize {
 
 /// Stages `vectors` vectors per unit in registers. Reloads if they do not fit, if nothing is
 /// reduced, or if rows have tails or segments.
-pub(super) fn registers(work: &Work, hardware: &Hardware, vectors: usize) -> Staging {
-    let elements = vectors * work.vector * work.accumulation / 4;
+pub(super) fn registers(work: &Workload, hardware: &Hardware, vectors: usize) -> Staging {
+    let elements = vectors * work.vector * work.accumulation() / 4;
     let may_hold = matches!(work.knobs.row, None | Some(StagingPreference::Registers));
     if !may_hold
         || !work.reduces
-        || work.run.is_some()
+        || work.has_column_tail()
         || work.segments > 1
         || vectors > STAGED_VECTORS
         || elements > registers_of_unit(hardware)
@@ -197,74 +164,4 @@ pub(super) fn registers(work: &Work, hardware: &Hardware, vectors: usize) -> Sta
 pub(super) fn size(vectors: usize) -> Option<usize> {
     let sizes = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, STAGED_VECTORS];
     sizes.into_iter().find(|&size| size >= vectors)
-}
-
-/// Column sums of `per_unit` vectors, in 4-byte values.
-fn sums_of_columns(work: &Work, per_unit: usize) -> usize {
-    per_unit * work.vector * work.column_sums * work.accumulation / 4
-}
-
-/// Staging of a unit's column sums from row to row, and the maximum number of teams. There is no
-/// limit if sums are not staged or rows are too few for resident teams.
-pub(super) fn staged_columns(
-    work: &Work,
-    hardware: &Hardware,
-    level: Level,
-    per_unit: usize,
-    members: u32,
-) -> (Staging, usize) {
-    let none = (Staging::Reload, usize::MAX);
-    let Some(vectors) = size(per_unit).filter(|_| work.column_sums > 0) else {
-        return none;
-    };
-    let numbers = sums_of_columns(work, per_unit);
-    let of_cube = numbers * members as usize;
-    let fits_registers = numbers <= STAGED_SUMS && of_cube <= MOST_STAGED_SUMS_OF_CUBE;
-    // Shared memory holds the merge tables as well.
-    let slots = slots(members, plane_size(hardware, work.knobs));
-    let tables = merged_bytes(slots, 1, Merge::Sums, false, work.accumulation, hardware);
-    let merged = tables.max(members as usize * MERGED_OF_UNIT * work.accumulation);
-    let bytes = |vectors: usize| members as usize * sums_of_columns(work, vectors) * 4 + merged;
-    let fits_shared =
-        |vectors: usize| level == Level::Cube && bytes(vectors) <= hardware.max_shared_memory;
-    let columns = work.steps * work.vector;
-    let makes_room = work.is_half
-        && match work.column_sums {
-            1 => columns >= LONG_HALVES,
-            _ => SHORT_HALVES.contains(&columns),
-        };
-    let wants_shared = match work.knobs.row {
-        Some(row) => row == StagingPreference::Shared,
-        None => of_cube > STAGED_SUMS_OF_CUBE || makes_room,
-    };
-    let registers = STAGED_SUMS_WITH_SHARED / sums_of_columns(work, 1);
-    let staging = match fits_registers && !(wants_shared && fits_shared(vectors)) {
-        true => Staging::Registers(vectors),
-        false if fits_shared(vectors) => Staging::Shared(vectors),
-        false if (1..vectors).contains(&registers) && fits_shared(vectors - registers) => {
-            Staging::Mixed {
-                registers,
-                shared: vectors - registers,
-            }
-        }
-        false => return none,
-    };
-    let tile = match staging.places() {
-        (_, 0) => usize::MAX,
-        (_, shared) => hardware.max_shared_memory / bytes(shared).max(1),
-    };
-    let cluster_size = work.cluster_size as usize;
-    let processors = hardware.processors();
-    let of_processor = match cluster_size {
-        1 => (RESIDENT_UNITS / members).max(1) as usize,
-        _ => 1,
-    };
-    let resident = processors * of_processor.min(tile).max(1) / cluster_size;
-    let resident = resident.max(work.least_teams());
-    let teams = resident.min(work.groups / ROWS_OF_A_RESIDENT);
-    // Resident teams must cover the multiprocessors, except for an incomplete cluster.
-    match teams > 0 && (teams + 1) * cluster_size > processors {
-        true => (staging, teams),
-        false => none,
-    }
 }

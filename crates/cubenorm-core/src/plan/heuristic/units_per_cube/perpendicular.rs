@@ -1,13 +1,18 @@
 //! Vectors along the kept axis, units along the reduced axis.
 
 use super::cube::CUBE_VECTORS;
-use super::device::cubes_to_fill;
-use super::parts::{MAX_SPLITS, parts};
-use super::staging::{MERGED_OF_UNIT, STAGED_SUMS, registers, size};
 use super::unit::unit;
-use super::{Shape, Work};
-use crate::plan::footprint::merged_bytes;
-use crate::plan::{Hardware, Level, Merge, Staging, StagingPreference, Strategy};
+use crate::plan::blueprint::{Level, Staging};
+use crate::plan::hardware::Hardware;
+use crate::plan::heuristic::column_sums::STAGED_SUMS;
+use crate::plan::heuristic::cpu_vulkan;
+use crate::plan::heuristic::parts::{MAX_SPLITS, cubes_to_fill, parts};
+use crate::plan::heuristic::staging::{MERGED_OF_UNIT, registers, size};
+use crate::plan::knobs::StagingPreference;
+use crate::plan::schedule::Schedule;
+use crate::plan::shared_memory::merged_bytes;
+use crate::plan::workload::Workload;
+use crate::statistics::Merge;
 
 /// Units per cube that reduces columns.
 const UNITS_OF_COLUMNS: usize = 256;
@@ -48,16 +53,15 @@ const STEPS_OF_COLUMN: usize = 24;
 /// 192 f32 H200, layer norm over channels, 16 adjacent columns, staged: 1.41x faster.
 const LIGHT_COLUMNS: usize = 8;
 
-/// Maximum bytes of a row staged per unit if [`Knobs::row`](crate::plan::Knobs::row) prefers
+/// Maximum bytes of a row staged per unit if [`Knobs::row`](crate::Knobs::row) prefers
 /// registers. Half a unit's registers if a multiprocessor runs two cubes.
 /// 384 f32 H100, layer norm over channels, vectors of four: 64% -> 76% of copy bandwidth (1.19x).
 const ASKED_OF_COLUMN: usize = 256;
 
-/// Schedules columns of several units each. On CPU and, unless forced, on CPU Vulkan, each column
-/// has one unit. More would share memory and wait at barriers, which costs CPU Vulkan a hundred
-/// times more than further reads.
-pub(super) fn perpendicular(work: &Work, hardware: &Hardware, is_forced: bool) -> Shape {
-    if hardware.cpu_cores.is_some() || hardware.is_cpu_vulkan() && !is_forced {
+/// Schedules columns of several units each; of one unit each on a CPU and, unless forced, on CPU
+/// Vulkan.
+pub(in crate::plan::heuristic) fn perpendicular(work: &Workload, hardware: &Hardware) -> Schedule {
+    if hardware.cpu_cores.is_some() || cpu_vulkan::has_unit_columns(work, hardware) {
         return unit(work, hardware);
     }
     let tile = work.groups.next_power_of_two().min(COLUMNS_OF_CUBE);
@@ -68,27 +72,32 @@ pub(super) fn perpendicular(work: &Work, hardware: &Hardware, is_forced: bool) -
     if work.column_sums > 0 {
         // Twice the units have half of a row each, for rows whose column sums do not fit otherwise.
         let larger = halvings.map(|halvings| of(2, halvings));
-        let larger = larger
-            .filter(|shape| fills(hardware, work.groups.div_ceil(shape.cube_dim[0] as usize)));
-        let mut shapes = all.clone().chain(larger);
-        if let Some(shape) = shapes.find_map(|shape| summing(work, hardware, shape)) {
-            return shape;
+        let larger = larger.filter(|schedule| {
+            fills(
+                hardware,
+                work.groups.div_ceil(schedule.grid.cube_dim[0] as usize),
+            )
+        });
+        let mut schedules = all.clone().chain(larger);
+        if let Some(schedule) = schedules.find_map(|schedule| summing(work, hardware, schedule)) {
+            return schedule;
         }
     }
     let widest = of(1, 0);
     // Backward reloads every row with column sums, and parts have all their loads in flight.
     let is_whole =
-        work.reduces && work.merge != Merge::Sums && widest.splits == 1 && work.segments == 1;
+        work.reduces && work.merge != Merge::Sums && widest.grid.splits == 1 && work.segments == 1;
     let is_open = hardware.is_gpu() && work.knobs.units.is_none();
     if widest.staging != Staging::Reload || !is_whole || !is_open {
         return widest;
     }
-    let is_single = work.is_single && (FEW_STEPS + 1..=MANY_STEPS).contains(&work.steps);
-    let is_light = is_single || !work.is_half && work.vector * work.accumulation <= LIGHT_COLUMNS;
+    let is_single = work.is_single() && (FEW_STEPS + 1..=MANY_STEPS).contains(&work.steps);
+    let is_light =
+        is_single || !work.is_half() && work.vector * work.accumulation() <= LIGHT_COLUMNS;
     let may_hold = is_light || asks_for_registers(work);
-    let is_staged_row = |shape: &Shape| may_hold && shape.staging != Staging::Reload;
-    let is_short = |shape: &Shape| {
-        let units = shape.cube_dim[1] as usize;
+    let is_staged_row = |schedule: &Schedule| may_hold && schedule.staging != Staging::Reload;
+    let is_short = |schedule: &Schedule| {
+        let units = schedule.grid.cube_dim[1] as usize;
         work.steps.div_ceil(units) <= STEPS_OF_COLUMN
     };
     let staged = all.clone().skip(1).find(is_staged_row);
@@ -97,38 +106,38 @@ pub(super) fn perpendicular(work: &Work, hardware: &Hardware, is_forced: bool) -
     staged.or_else(short).unwrap_or_else(least)
 }
 
-/// Adds column sums in registers to `shape`; `None` if they do not fit.
-fn summing(work: &Work, hardware: &Hardware, shape: Shape) -> Option<Shape> {
-    let [teams, members, _] = shape.cube_dim.map(|units| units as usize);
+/// Adds column sums in registers to `schedule`; `None` if they do not fit.
+fn summing(work: &Workload, hardware: &Hardware, schedule: Schedule) -> Option<Schedule> {
+    let [teams, members, _] = schedule.grid.cube_dim.map(|units| units as usize);
     let vectors = size(work.steps.div_ceil(members))?;
     // A cube reduces one kind of column sum at a time in shared memory, which also holds the merge
     // tables.
-    let table = vectors * members * teams * work.accumulation;
-    let merged = MERGED_OF_UNIT * teams * members * work.vector * work.accumulation;
-    let fits = shape.splits == 1
-        && vectors * work.column_sums * work.accumulation / 4 <= STAGED_SUMS
+    let table = vectors * members * teams * work.accumulation();
+    let merged = MERGED_OF_UNIT * teams * members * work.vector * work.accumulation();
+    let fits = schedule.grid.splits == 1
+        && vectors * work.column_sums * work.accumulation() / 4 <= STAGED_SUMS
         && table + merged <= hardware.max_shared_memory;
     let resident = cubes_to_fill(hardware, CUBES_OF_COLUMNS) * teams;
     let max_teams = resident
         .max(work.groups / ROUNDS_OF_COLUMNS)
         .max(work.least_teams());
-    fits.then_some(Shape {
+    fits.then_some(Schedule {
         staged_columns: Staging::Registers(vectors),
         max_teams,
-        ..shape
+        ..schedule
     })
 }
 
 /// True if staging in registers is preferred, by autotuning or by the caller.
-fn asks_for_registers(work: &Work) -> bool {
+fn asks_for_registers(work: &Workload) -> bool {
     work.knobs.row == Some(StagingPreference::Registers)
 }
 
 /// Staging of `vectors` vectors per unit.
-fn staged(work: &Work, hardware: &Hardware, vectors: usize) -> Staging {
-    let bytes = vectors * work.vector * work.staged;
+fn staged(work: &Workload, hardware: &Hardware, vectors: usize) -> Staging {
+    let bytes = vectors * work.vector * work.staged.size();
     let is_read_twice =
-        work.reduces && work.merge != Merge::Sums && work.run.is_none() && work.segments == 1;
+        work.reduces && work.merge != Merge::Sums && !work.has_column_tail() && work.segments == 1;
     let fits = is_read_twice && bytes <= ASKED_OF_COLUMN;
     let asked = size(vectors).filter(|_| fits && asks_for_registers(work));
     asked.map_or_else(|| registers(work, hardware, vectors), Staging::Registers)
@@ -140,11 +149,11 @@ fn fills(hardware: &Hardware, cubes: usize) -> bool {
 }
 
 /// Schedule with `x` adjacent columns per cube and `times` the usual units.
-fn columns(work: &Work, hardware: &Hardware, x: usize, times: usize) -> Shape {
+fn columns(work: &Workload, hardware: &Hardware, x: usize, times: usize) -> Schedule {
     let cubes = work.groups.div_ceil(x);
     let limit = match work.knobs.units {
         Some(_) => UNITS_OF_COLUMNS,
-        None if work.segments > 1 && !(work.is_half && work.merge == Merge::Sums) => {
+        None if work.segments > 1 && !(work.is_half() && work.merge == Merge::Sums) => {
             UNITS_OF_SEGMENTS
         }
         None => times * units_of_columns(work, hardware, cubes),
@@ -177,7 +186,7 @@ fn columns(work: &Work, hardware: &Hardware, x: usize, times: usize) -> Shape {
             work.vector,
             merge,
             is_staged_row,
-            work.accumulation,
+            work.accumulation(),
             hardware,
         );
         y == 1 || !work.reduces || merged <= hardware.max_shared_memory
@@ -186,37 +195,28 @@ fn columns(work: &Work, hardware: &Hardware, x: usize, times: usize) -> Shape {
     while !fits(y) {
         y /= 2;
     }
-    Shape {
-        strategy: Strategy::Perpendicular,
-        level: Level::Perpendicular,
-        cube_dim: [x as u32, y as u32, 1],
-        teams_per_cube: x as u32,
+    Schedule {
         staging: staging(y),
-        splits: splits(y),
-        cluster_size: 1,
-        max_teams: usize::MAX,
-        staged_columns: Staging::Reload,
-        room: 1,
-        reason: "",
+        ..Schedule::new(work, Level::Perpendicular, [x as u32, y as u32, 1]).in_parts(splits(y))
     }
 }
 
 /// Factor on [`UNITS_OF_COLUMNS`] for the number of steps.
-fn times_of_steps(work: &Work) -> usize {
+fn times_of_steps(work: &Workload) -> usize {
     let sums = work.merge == Merge::Sums;
     let (few, many) = (work.steps <= FEW_STEPS, work.steps <= MANY_STEPS);
-    match work.is_single {
-        false if many || sums || work.is_half && !work.params_by_step => 1,
+    match work.is_single() {
+        false if many || sums || work.is_half() && !work.params_by_step => 1,
         false => 2,
-        true if few && work.is_half => 1,
-        true if few || sums || many && work.is_half => 2,
+        true if few && work.is_half() => 1,
+        true if few || sums || many && work.is_half() => 2,
         true => 4,
     }
 }
 
 /// Units per cube that reduces columns. More if splitting rows cannot fill the device, up to the
 /// capacity of shared memory for the merge tables.
-fn units_of_columns(work: &Work, hardware: &Hardware, cubes: usize) -> usize {
+fn units_of_columns(work: &Workload, hardware: &Hardware, cubes: usize) -> usize {
     let is_whole = work.reduces && work.segments == 1 && fills(hardware, cubes);
     if is_whole && work.steps <= MOST_STEPS {
         return times_of_steps(work) * UNITS_OF_COLUMNS;
@@ -224,7 +224,7 @@ fn units_of_columns(work: &Work, hardware: &Hardware, cubes: usize) -> usize {
     if cubes * MAX_SPLITS >= cubes_to_fill(hardware, CUBES_OF_COLUMNS) {
         return UNITS_OF_COLUMNS;
     }
-    let of_unit = MERGED_OF_UNIT * work.vector * work.accumulation;
+    let of_unit = MERGED_OF_UNIT * work.vector * work.accumulation();
     let room = (hardware.max_shared_memory / of_unit).max(1);
     (1 << room.ilog2()).clamp(UNITS_OF_COLUMNS, MOST_UNITS_OF_COLUMNS)
 }

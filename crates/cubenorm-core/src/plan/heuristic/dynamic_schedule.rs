@@ -1,8 +1,8 @@
 //! Dynamic schedule for the cores of a CPU.
 
-use crate::plan::grid::Cut;
-use crate::plan::task::Task;
-use crate::plan::{Hardware, Knobs};
+use crate::plan::hardware::Hardware;
+use crate::plan::schedule::Schedule;
+use crate::plan::workload::Workload;
 
 /// Minimum number of cores for a dynamic schedule: two cores start and finish together.
 /// Nine shapes, four cores with AVX-512, mean: 1.06x faster.
@@ -22,23 +22,22 @@ const CLAIMS: usize = 16;
 /// late one has not begun. Results do not depend on the core that computes a row. Two launches keep
 /// the static schedule: the second waits for the last core anyway.
 pub(in crate::plan) fn dynamic_items(
-    cut: &Cut,
-    task: &Task,
+    schedule: &Schedule,
+    work: &Workload,
     hardware: &Hardware,
-    knobs: Knobs,
 ) -> Option<usize> {
     let cores = hardware.cpu_cores?;
-    let (team, grid) = (&cut.team, &cut.grid);
+    let (team, grid) = (&schedule.team, &schedule.grid);
     let (items, teams) = (grid.groups * grid.splits, grid.teams(team));
     let at_a_time = items
         .div_ceil(teams * CLAIMS)
-        .next_multiple_of(cut.rows_per_unit);
+        .next_multiple_of(schedule.rows_per_unit);
     let can = team.blocked
         && team.cluster_size == 1
-        && !cut.takes_two_launches(task.reduces)
+        && !schedule.takes_two_launches(work.reduces)
         && teams > 1
         && at_a_time * teams < items;
-    let bytes = task.rows * task.cols * task.dtype.size();
+    let bytes = work.rows * work.row_bytes();
     let pays = cores >= LEAST_CORES && bytes >= LEAST_BYTES;
-    (can && knobs.dynamic.unwrap_or(pays)).then_some(at_a_time)
+    (can && work.knobs.dynamic.unwrap_or(pays)).then_some(at_a_time)
 }

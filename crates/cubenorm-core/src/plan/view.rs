@@ -1,13 +1,39 @@
 //! The view of a problem (whole rows or segments) that suits a device.
 
-use super::{Hardware, Staging, Strategy, StrategyChoice, Team, plan_backward, plan_forward};
-use crate::problem::Rows;
-use crate::{BackwardDesc, BackwardProblem, DType, NormDesc, NormError, NormProblem, ParamSums};
+use super::backward::sums_segments;
+use super::blueprint::{Staging, Team};
+use super::combine::between_launches;
+use super::hardware::Hardware;
+use super::knobs::{Knobs, StrategyChoice};
+use super::planner;
+use super::schedule::Schedule;
+use super::strategy::Strategy;
+use crate::backward::{BackwardDesc, BackwardProblem, ParamSums};
+use crate::desc::NormDesc;
+use crate::dtype::DType;
+use crate::error::NormError;
+use crate::problem::{NormProblem, Rows, Segments};
 
 /// Minimum bytes of a group's adjacent channels for whole rows; with less, segments are faster.
 /// Channels-last group norm, bf16, H100, % of copy bandwidth: 21 with 8 bytes, 42 with 16, 79 with
 /// 32; segments: 48 to 60.
 const LEAST_BESIDE: usize = 32;
+
+/// Most bytes of a row's adjacent elements that are split into segments; longer parts fill several
+/// loads. Channels-last group norm, AVX-512, segments vs. whole rows: ratio 0.06 to 0.4 up to 80
+/// bytes, 0.4 to 0.8 up to 320.
+const MOST_BESIDE: usize = 320;
+
+/// Bytes and minimum lanes of a load. Its lanes must divide the adjacent elements of all rows.
+const LOAD: usize = 16;
+const LEAST_LANES: usize = 4;
+
+/// Bytes of a long enough row if nothing is reduced: one vector for each unit of a GPU plane. Batch
+/// norm with provided statistics, pitched 56 x 56 f16, H100, % of copy bandwidth: 17 -> 87.
+const LONG_ENOUGH: usize = 512;
+
+/// Elements that every vector width divides.
+const WHOLE: usize = 16;
 
 /// The canonical form of a description for a device: [`NormDesc::problem`], with four exceptions.
 ///
@@ -49,10 +75,13 @@ pub fn problem_on(
     choice: StrategyChoice,
 ) -> Result<NormProblem, NormError> {
     let rows = match hardware.is_gpu() {
-        true => Rows::OfRuns,
+        true => Rows::Joined {
+            least_bytes: LONG_ENOUGH,
+            multiple: WHOLE,
+        },
         false => Rows::Even,
     };
-    let whole = desc.canonical(rows, false)?;
+    let whole = desc.canonical(rows, &|_| false)?;
     // Units of a plane or cube share whole rows.
     let shares_rows = matches!(
         choice.knobs().strategy,
@@ -63,36 +92,50 @@ pub fn problem_on(
     }
     let is_half = desc.input.dtype.is_half();
     if hardware.cpu_cores.is_some() && is_half && !whole.statistics.reduces() {
-        let of_params = desc.canonical(Rows::OfParams, false)?;
-        let plan = plan_forward(&of_params, hardware, StrategyChoice::Inferred);
-        let pays = plan.is_ok_and(|plan| {
-            let team = plan.blueprint.team;
-            team.tile && team.vector > 1
-        });
-        return Ok(match pays {
-            true => of_params,
-            false => whole,
-        });
+        let of_params = desc.canonical(Rows::OfParams, &|_| false)?;
+        let is_tiled = |it: Schedule| it.team.tile && it.team.vector > 1;
+        return Ok(
+            match scheduled(&of_params, hardware).is_some_and(is_tiled) {
+                true => of_params,
+                false => whole,
+            },
+        );
     }
-    let in_segments = desc.canonical(rows, true)?;
+    let bytes = desc.input.dtype.size();
+    let in_segments = desc.canonical(rows, &|segments| suits_vectors(segments, bytes))?;
     if in_segments.segments == 1 {
         return Ok(cut_at_runs(whole, hardware));
     }
-    let plan = |problem: &NormProblem| plan_forward(problem, hardware, StrategyChoice::Inferred);
-    let (Ok(of_whole), Ok(of_segments)) = (plan(&whole), plan(&in_segments)) else {
+    let schedules = scheduled(&whole, hardware).zip(scheduled(&in_segments, hardware));
+    let Some((of_whole, of_segments)) = schedules else {
         return Ok(whole);
     };
-    let [whole_width, width] = [&of_whole, &of_segments].map(|plan| plan.blueprint.team.vector);
-    let bytes = desc.input.dtype.size();
+    let whole_width = of_whole.team.vector;
     // Staged rows are read once.
-    let reads_once = of_whole.blueprint.staging != Staging::Reload
+    let reads_once = of_whole.staging != Staging::Reload
         && whole_width == hardware.widest_vector(bytes)
         && in_segments.segments * bytes >= LEAST_BESIDE;
+    let is_narrower = of_segments.team.vector < whole_width;
     let pays = segments_pay(in_segments.segments, in_segments.cols, bytes, hardware);
-    Ok(match reads_once || width < whole_width || !pays {
+    Ok(match reads_once || is_narrower || !pays {
         true => whole,
         false => in_segments,
     })
+}
+
+/// The analytic schedule of a problem; `None` if it or the launch that combines segments has none.
+fn scheduled(problem: &impl planner::Pass, hardware: &Hardware) -> Option<Schedule> {
+    let (work, schedule) = planner::schedule(problem, hardware, Knobs::default()).ok()?;
+    if schedule.takes_two_launches(work.reduces) {
+        between_launches(&work, &schedule, 0, hardware).ok()?;
+    }
+    Some(schedule)
+}
+
+/// True if vectors may run along the adjacent segments of all rows.
+fn suits_vectors(segments: &Segments, bytes: usize) -> bool {
+    let lanes = (LOAD / bytes).max(LEAST_LANES);
+    segments.count <= MOST_BESIDE / bytes && segments.beside.is_multiple_of(lanes)
 }
 
 /// Minimum ratio of the lanes of vectors with a tail per segment to the lanes of vectors that cross
@@ -107,12 +150,12 @@ fn cut_at_runs(whole: NormProblem, hardware: &Hardware) -> NormProblem {
     let Some(cut) = whole.cut_at_runs().filter(|_| is_cpu) else {
         return whole;
     };
-    let plan = |problem: &NormProblem| {
-        let plan = plan_forward(problem, hardware, StrategyChoice::Inferred).ok()?;
+    let team = |problem: &NormProblem| {
+        let schedule = scheduled(problem, hardware)?;
         // Staged rows are read once.
-        (plan.blueprint.staging == Staging::Reload).then_some(plan.blueprint.team)
+        (schedule.staging == Staging::Reload).then_some(schedule.team)
     };
-    match cut_pays(whole.dtype, plan(&whole), plan(&cut)) {
+    match cut_pays(whole.dtype, team(&whole), team(&cut)) {
         true => cut,
         false => whole,
     }
@@ -165,20 +208,20 @@ pub fn input_problem_on(
     let Some(cut) = whole.cut_at_runs().filter(|_| is_cpu) else {
         return Ok(whole);
     };
-    let plan = |problem: &BackwardProblem| {
-        let plan = plan_backward(problem, hardware, StrategyChoice::Inferred).ok()?;
-        Some((plan.blueprint.team, plan.blueprint.by_runs))
+    let schedules = [&whole, &cut].map(|problem| scheduled(problem, hardware));
+    let sums = |problem: &BackwardProblem, schedule: Option<Schedule>| {
+        schedule.map(|schedule| sums_segments(problem, &schedule, hardware))
     };
-    let (of_whole, of_cut) = (plan(&whole), plan(&cut));
     // Otherwise a separate launch reads everything again for the sums.
-    let sums_on_the_way =
-        of_cut.is_some_and(|(_, sums)| sums) && of_whole.is_some_and(|(_, sums)| !sums);
-    let [of_whole, of_cut] = [of_whole, of_cut].map(|plan| plan.map(|(team, _)| team));
-    let pays = sums_on_the_way || cut_pays(whole.dtype, of_whole, of_cut);
-    Ok(match pays {
-        true => cut,
-        false => whole,
-    })
+    let fuses_sums =
+        sums(&cut, schedules[1]) == Some(true) && sums(&whole, schedules[0]) == Some(false);
+    let [of_whole, of_cut] = schedules.map(|schedule| schedule.map(|schedule| schedule.team));
+    Ok(
+        match fuses_sums || cut_pays(whole.dtype, of_whole, of_cut) {
+            true => cut,
+            false => whole,
+        },
+    )
 }
 
 /// The source of the parameter gradients on a device: channel segments if there are any and they
@@ -201,7 +244,10 @@ pub fn input_problem_on(
 pub fn sums_on(desc: &BackwardDesc, hardware: &Hardware) -> ParamSums {
     let bytes = desc.norm.input.dtype.size();
     match desc.sums_of_segments() {
-        Some((segments, cols)) if segments_pay(segments, cols, bytes, hardware) => {
+        Some((segments, cols))
+            if suits_vectors(&segments, bytes)
+                && segments_pay(segments.count, cols, bytes, hardware) =>
+        {
             ParamSums::Segments
         }
         _ => desc.param_sums(),

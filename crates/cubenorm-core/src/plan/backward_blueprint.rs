@@ -1,0 +1,172 @@
+//! The compile-time parameters of a backward kernel.
+
+use super::blueprint::{AccessBlueprint, RowBlueprint, Staging, Team};
+use crate::activation::ActivationKind;
+use crate::backward::ColumnSums;
+use crate::statistics::StatisticsKind;
+
+/// The compile-time parameters of a backward kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct BackwardBlueprint {
+    /// The team of a row.
+    pub team: Team,
+    /// The statistics that the normalization reduced.
+    pub statistics: StatisticsKind,
+    /// True if epsilon was added to the variance, false if to the deviation.
+    pub epsilon_in_sqrt: bool,
+    /// The activation.
+    pub activation: ActivationKind,
+    /// The normalized tensor.
+    pub input: AccessBlueprint,
+    /// The output's gradient.
+    pub output_gradient: AccessBlueprint,
+    /// Pairs of mean and reciprocal deviation.
+    pub saved: Option<AccessBlueprint>,
+    /// The scale.
+    pub scale: Option<AccessBlueprint>,
+    /// The bias.
+    pub bias: Option<AccessBlueprint>,
+    /// The input's gradient; `None` if it is not needed.
+    pub input_gradient: Option<AccessBlueprint>,
+    /// True if sums over a row are computed.
+    pub reduces: bool,
+    /// True if these sums are weighted by the scale.
+    pub weights: bool,
+    /// The tensor of the row sums, if they are written. With column dimensions it holds sums per
+    /// column segment.
+    pub row_sums: Option<AccessBlueprint>,
+    /// True if a core processes its row segment by segment, each with one scale, one bias and its
+    /// own sums.
+    pub by_runs: bool,
+    /// Column sums that each team accumulates over its rows, in its own part of a workspace that
+    /// stays in the core's cache. If teams share a row, the contributions of each row are stored
+    /// unreduced. Omitted sums need a separate launch.
+    pub column_sums: ColumnSums,
+    /// Staging of a unit's column sums until its team has processed all rows, and their number of
+    /// steps. If lanes are rows, each step has one value. [`Staging::Reload`] accumulates in the
+    /// workspace, row by row.
+    pub staged_columns: Staging,
+    /// The buffering of a row between its passes, if column sums are staged.
+    pub row: RowBuffering,
+    /// Staging of a unit's slice of the scale from row to row; [`Staging::Reload`] loads it at each
+    /// step.
+    pub staged_scale: Staging,
+    /// Loads in flight of a reloaded row: steps that are loaded before the first of them is
+    /// written.
+    pub loads_in_flight: usize,
+    /// Rows that a unit processes together, adding to the column sums once for all of them.
+    pub rows_per_unit: usize,
+    /// True if a row is reduced and written by different launches.
+    pub split: bool,
+    /// True if rows have one element: its gradient less the mean of the row is exactly 0.
+    pub has_one_element: bool,
+}
+
+/// The buffering of a row of input and dy between its passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RowBuffering {
+    /// None: the row is reloaded, which is cheap if a cache holds it.
+    Reload,
+    /// One buffer in registers.
+    Single,
+    /// One buffer in registers, and a prefetch of the next row while the team waits for the sums of
+    /// this one. The prefetched row is then copied.
+    Prefetch,
+    /// Double buffering in registers; each pass converts the row for itself. It suits units whose
+    /// copies and converted values would exceed the registers. The cubes of a cluster sum the next
+    /// row before they write this one, so its sums have arrived by then.
+    DoubleBuffer,
+}
+
+impl RowBuffering {
+    /// True if the next row and its saved statistics are read before its turn.
+    pub fn is_ahead(self) -> bool {
+        matches!(self, Self::Prefetch | Self::DoubleBuffer)
+    }
+}
+
+impl BackwardBlueprint {
+    /// Vectors of columns that each unit stages; at least 1, the minimum capacity.
+    pub fn staged_vectors(&self) -> usize {
+        self.staged_columns.vectors().unwrap_or(1)
+    }
+
+    /// True if the cubes of a cluster publish the sums of a row one round before they need them.
+    pub fn publishes_ahead(&self) -> bool {
+        self.row == RowBuffering::DoubleBuffer && self.team.cluster_size > 1
+    }
+
+    /// True if sums of column segments are written, each reduced by one unit or plane.
+    pub fn sums_runs(&self) -> bool {
+        self.row_sums.is_some_and(|sums| sums.col_dims > 0)
+    }
+
+    /// True if scale and bias are the same in all rows, so rows of a unit share their loads.
+    pub fn shares_params(&self) -> bool {
+        let params = [self.scale, self.bias];
+        params.iter().flatten().all(|param| param.row_dims == 0)
+    }
+
+    /// True if a unit combines segments itself, in one launch, which also writes their sums.
+    pub fn combines_within(&self) -> bool {
+        self.team.segmented && self.reduces && !self.split
+    }
+
+    /// Storage buffers of the kernel that binds the most, including CubeCL's metadata buffer.
+    pub fn bindings(&self) -> u32 {
+        let present = [
+            self.saved.is_some(),
+            self.scale.is_some(),
+            self.bias.is_some(),
+            self.input_gradient.is_some(),
+            self.row_sums.is_some() || self.combines_within(),
+            self.column_sums.any(),
+            self.split,
+            self.team.cluster_size > 1,
+        ];
+        3 + present.into_iter().map(u32::from).sum::<u32>()
+    }
+}
+
+impl RowBlueprint for BackwardBlueprint {
+    fn team(&self) -> &Team {
+        &self.team
+    }
+
+    fn rows_per_unit(&self) -> usize {
+        self.rows_per_unit
+    }
+
+    fn staging(&self) -> Staging {
+        match self.row {
+            RowBuffering::Reload => Staging::Reload,
+            RowBuffering::Single | RowBuffering::Prefetch | RowBuffering::DoubleBuffer => {
+                Staging::Registers(self.staged_vectors())
+            }
+        }
+    }
+
+    fn reduces(&self) -> bool {
+        self.reduces
+    }
+
+    fn split(&self) -> bool {
+        self.split
+    }
+
+    fn tensors(&self) -> (usize, usize) {
+        (2, usize::from(self.input_gradient.is_some()))
+    }
+
+    fn describe(&self) -> String {
+        let sums = match self.column_sums.any() {
+            true => ", parameter gradients in the same launch",
+            false => "",
+        };
+        let stores = match self.input_gradient {
+            Some(access) if access.nontemporal => ", non-temporal stores",
+            _ => "",
+        };
+        format!("{sums}{stores}")
+    }
+}

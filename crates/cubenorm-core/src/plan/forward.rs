@@ -1,0 +1,200 @@
+//! Plans of a forward pass.
+
+use super::blueprint::{Blueprint, Level, Staging};
+use super::combine::between_launches;
+use super::hardware::Hardware;
+use super::heuristic::vector_width::{Tensors, run_of_segment};
+use super::heuristic::{
+    dynamic_schedule, load_mode, loads_in_flight, narrow_vectors, nontemporal, one_block,
+    params_kept, prefetch, rows_per_unit,
+};
+use super::knobs::{Knobs, StrategyChoice};
+use super::limits::check_limits;
+use super::planner::{self, Pass, Refinement};
+use super::result::{Plan, PlanError};
+use super::schedule::Schedule;
+use super::workload::Workload;
+use crate::desc::ResidualPlace;
+use crate::problem::{Access, NormProblem};
+
+/// Plans a forward normalization.
+///
+/// # Errors
+///
+/// [`PlanError`] if a forced strategy does not apply, or the kernel exceeds the device's limits.
+///
+/// # Example
+///
+/// ```
+/// use cubenorm_core::{
+///     DType, Hardware, NormDesc, Statistics, StrategyChoice, TensorDesc, plan_forward,
+/// };
+///
+/// let input = TensorDesc::contiguous([2048, 4096], DType::F32);
+/// let problem = NormDesc::new(input, [1], Statistics::MeanSquare).problem()?;
+/// let plan = plan_forward(&problem, &Hardware::cpu(8, 512), StrategyChoice::Inferred)?;
+/// assert!(plan.to_string().starts_with("unit: "));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn plan_forward(
+    problem: &NormProblem,
+    hardware: &Hardware,
+    choice: StrategyChoice,
+) -> Result<Plan, PlanError> {
+    let (work, mut schedule) = planner::schedule(problem, hardware, choice.knobs())?;
+    let run = run_of_segment(problem.params(), &work);
+    let reloads = schedule.team.level == Level::Unit && schedule.staging == Staging::Reload;
+    let run = run.filter(|_| reloads);
+    if let Some(run) = run {
+        schedule.grid.run = run;
+    }
+    if let Some(items) = dynamic_schedule::dynamic_items(&schedule, &work, hardware) {
+        schedule.team.dynamic = true;
+        schedule.grid.groups_per_team = items;
+    }
+    let mut blueprint = blueprint(problem, &schedule, &work, run.is_some(), hardware);
+    pack(&mut blueprint, problem, &work, hardware);
+    let (workspace, combine) = match blueprint.split {
+        true => between_launches(&work, &schedule, usize::from(blueprint.shifts), hardware)?,
+        false => (0, None),
+    };
+    let plan = Plan {
+        strategy: schedule.strategy,
+        workspace,
+        combine,
+        blueprint,
+        grid: schedule.grid,
+        reason: schedule.reason,
+    };
+    check_limits(&plan.footprint(problem), hardware)?;
+    Ok(plan)
+}
+
+impl Pass for NormProblem {
+    const REFINEMENTS: [Refinement<Self>; 2] = [
+        |_, schedule, work, hardware, knobs| {
+            narrow_vectors::of_halves(schedule, work, hardware, knobs)
+        },
+        |_, schedule, work, hardware, knobs| {
+            narrow_vectors::of_columns(schedule, work, hardware, knobs)
+        },
+    ];
+
+    fn workload(&self, knobs: Knobs) -> Workload {
+        Workload {
+            param_dtype: self.param_dtype,
+            staged: match added_first(self) {
+                Some(_) => self.dtype.accumulation(),
+                None => self.dtype,
+            },
+            reduces: self.statistics.reduces(),
+            merge: self.statistics.merge(),
+            reads: 1 + usize::from(self.residual.is_some()),
+            segments: self.segments,
+            params_by_step: self.params().any(|param| !param.col.is_empty()),
+            ..Workload::new(self.rows, self.cols, self.dtype, knobs)
+        }
+    }
+
+    fn tensors(&self) -> Tensors<'_> {
+        Tensors {
+            input: &self.input,
+            whole: self.whole().collect(),
+            params: self.params().collect(),
+        }
+    }
+
+    fn rows_per_unit(&self, work: &Workload, hardware: &Hardware) -> usize {
+        rows_per_unit::forward(self, work, hardware)
+    }
+}
+
+/// The residual, if it is added to the input before the reduction.
+fn added_first(problem: &NormProblem) -> Option<&Access> {
+    let is_first = problem.residual_place == ResidualPlace::Input;
+    problem.residual.as_ref().filter(|_| is_first)
+}
+
+/// The compile-time parameters of a schedule. `has_run` if a unit reads parameters once per segment.
+fn blueprint(
+    problem: &NormProblem,
+    schedule: &Schedule,
+    work: &Workload,
+    has_run: bool,
+    hardware: &Hardware,
+) -> Blueprint {
+    let (team, staging) = (schedule.team, schedule.staging);
+    let access = |access: &Access| load_mode::access(access, work);
+    let optional = |tensor: &Option<Access>| tensor.as_ref().map(access);
+    let are_constant = problem.params().all(|param| param.col.is_empty());
+    let same_params = has_run || are_constant;
+    let of_runs = team.has_tail && staging == Staging::Reload;
+    let mut reduced = [&problem.input].into_iter().chain(added_first(problem));
+    let one_block = one_block::is_one_block(schedule, work, hardware);
+    let (input, mut output) = (access(&problem.input), access(&problem.output));
+    output.nontemporal = nontemporal::applies(output, schedule, work, hardware)
+        || nontemporal::applies_before_tail(output, schedule, work, same_params, hardware);
+    Blueprint {
+        team,
+        staging,
+        statistics: problem.statistics,
+        shifts: problem.statistics.reduces_mean(),
+        first_is_shift: work.is_half() && team.level == Level::Unit && !one_block,
+        one_block,
+        // A norm has two factors, whose product may not be finite.
+        folded: team.tile && are_constant && !problem.statistics.is_norm(),
+        prefetch_next_row: prefetch::prefetch_next_row(input, schedule, work, hardware),
+        epsilon_in_sqrt: problem.epsilon.is_inside_sqrt(),
+        activation: problem.activation.kind(),
+        rows_per_unit: schedule.rows_per_unit,
+        loads_in_flight: loads_in_flight::forward(schedule, work, same_params, hardware),
+        input,
+        residual: optional(&problem.residual),
+        residual_place: problem.residual_place,
+        scale: optional(&problem.scale),
+        bias: optional(&problem.bias),
+        mean: optional(&problem.mean),
+        variance: optional(&problem.variance),
+        params_alike: are_alike(problem),
+        params_kept: params_kept::params_kept(problem, schedule, hardware),
+        params_by_run: has_run || of_runs && same_params,
+        is_one_run: team.has_tail && !team.parts && reduced.all(Access::is_one_run),
+        output,
+        writes_sum: problem.writes_sum,
+        written_statistics: problem
+            .written_statistics
+            .as_ref()
+            .map(|(written, access)| (*written, access.row.len())),
+        split: schedule.takes_two_launches(work.reduces),
+    }
+}
+
+/// Packs f16 pairs, unless they would be staged in shared memory: packed pairs are staged in the
+/// accumulation dtype, for which it has no space.
+fn pack(blueprint: &mut Blueprint, problem: &NormProblem, work: &Workload, hardware: &Hardware) {
+    if blueprint.staging.places().1 > 0 {
+        return;
+    }
+    let Blueprint {
+        input,
+        residual,
+        output,
+        ..
+    } = blueprint;
+    let tensors = [Some(input), residual.as_mut(), Some(output)];
+    load_mode::pack(problem.dtype, work, hardware, tensors);
+    let params = [blueprint.scale.as_mut(), blueprint.bias.as_mut()];
+    load_mode::pack(problem.param_dtype, work, hardware, params);
+    let provided = [blueprint.mean.as_mut(), blueprint.variance.as_mut()];
+    load_mode::pack(problem.provided_dtype, work, hardware, provided);
+}
+
+/// True if there are several parameters with equal row addressing.
+fn are_alike(problem: &NormProblem) -> bool {
+    let mut rows = problem.params().map(|param| &param.row);
+    let Some(first) = rows.next().filter(|row| !row.is_empty()) else {
+        return false;
+    };
+    let mut others = rows.peekable();
+    others.peek().is_some() && others.all(|row| row == first)
+}

@@ -1,0 +1,202 @@
+//! Vector width: the axis that vectors run along and their lanes.
+
+use super::cpu_vulkan;
+use super::load_mode::{is_of_rows, is_of_runs, lane_dims, mode};
+use crate::plan::blueprint::{LoadMode, Vectorization};
+use crate::plan::hardware::Hardware;
+use crate::plan::knobs::Knobs;
+use crate::plan::strategy::Strategy;
+use crate::plan::workload::Workload;
+use crate::problem::{Access, Dim};
+
+/// Minimum ratio of lanes for tail vectors to replace vectors that divide a row. 1000 columns f32
+/// AVX-512, twice the lanes: ratio 0.8; 40 columns f16: 1.4.
+const WORTH_A_TAIL: usize = 4;
+
+/// Most registers per vector of adjacent rows with a tail; wider vectors recompute more rows. Layer
+/// norm over channels, 14 x 14, AVX-512, vs. vectors that divide: ratio 0.5 to 0.7 with two, 0.6 to
+/// 1.2 with four.
+const REGISTERS_OF_TAIL: usize = 2;
+
+/// Minimum advantage of vectors that cross parameter segments, since they read the parameter twice.
+/// They need at least 1/2 of the widest vector's lanes, and more than twice the lanes of vectors
+/// that do not cross. Group norm, 7 x 7, AVX-512, vs. one lane: ratio 0.5 to 0.7 with all lanes,
+/// 0.85 with half, 1.25 with a quarter.
+const WORTH_RUNS: usize = 2;
+
+/// Vectors of adjacent rows that fit a core's registers: four registers each if there are 32.
+/// Channels-last batch norm, f32, AVX-512, vs. one register: ratio 0.31 to 0.82.
+const VECTORS_OF_ROWS: usize = 8;
+
+/// The tensors of a problem.
+pub(in crate::plan) struct Tensors<'a> {
+    pub input: &'a Access,
+    /// Tensors with one element per input element.
+    pub whole: Vec<&'a Access>,
+    /// Tensors that broadcast to the input.
+    pub params: Vec<&'a Access>,
+}
+
+/// Chooses the axis along which the input is contiguous and the widest vector that suits every
+/// tensor. A much wider vector with a tail is preferred.
+pub(in crate::plan) fn choose(
+    work: Workload,
+    tensors: &Tensors<'_>,
+    hardware: &Hardware,
+) -> Workload {
+    let input = tensors.input;
+    let step = |dims: &[Dim]| dims.last().map(|dim| dim.stride);
+    let lanes = match (step(&input.col), step(&input.row)) {
+        (Some(1), _) => Vectorization::Parallel,
+        (_, Some(1)) => Vectorization::Perpendicular,
+        _ => Vectorization::Parallel,
+    };
+    let run_of_input = lane_dims(input, lanes).last().map_or(1, |dim| dim.size);
+    let widest = match lanes {
+        Vectorization::Parallel => hardware.widest_vector(work.dtype.size()),
+        // Units that share rows have shared memory for vectors of the usual width only.
+        Vectorization::Perpendicular if !is_of_units(work.knobs) => {
+            widest_of_rows(&work, 1, hardware)
+        }
+        Vectorization::Perpendicular => widest_of_rows(&work, run_of_input, hardware),
+    };
+    let widest = match work.knobs.vector {
+        Some(wanted) => widest.min(1 << wanted.max(1).ilog2()),
+        None => widest,
+    };
+    let plain = widest_that_fits(tensors, lanes, widest, false, hardware);
+    let over_runs = widest_that_fits(tensors, lanes, widest, true, hardware);
+    let width = match over_runs > WORTH_RUNS * plain && over_runs * WORTH_RUNS >= widest {
+        true => over_runs,
+        false => plain,
+    };
+    match with_tail(&work, tensors, lanes, widest, hardware) {
+        Some((wide, run)) if wide >= WORTH_A_TAIL * width => {
+            work.in_vectors(lanes, wide, run, true)
+        }
+        _ => work.in_vectors(lanes, width, run_of_input, false),
+    }
+}
+
+/// Lanes of the widest vector along adjacent rows. A CPU core moves to another cache line at each
+/// step, so it processes several adjacent rows together.
+fn widest_of_rows(work: &Workload, run: usize, hardware: &Hardware) -> usize {
+    let of_load = hardware.widest_vector(work.dtype.size());
+    let bits = hardware.register_bits as usize / VECTORS_OF_ROWS;
+    let of_registers = (bits / (8 * work.accumulation())).max(1);
+    match hardware.cpu_cores {
+        Some(_) => of_load.max((1 << of_registers.ilog2()).min(hardware.max_vector)),
+        None => of_load.max(cpu_vulkan::widest_of_rows(run, hardware).unwrap_or(1)),
+    }
+}
+
+/// Lanes of the widest vector, `widest` at most, that every tensor suits.
+///
+/// In every tensor a vector's lanes are within one dimension, and the input loads them in one
+/// access. A broadcast residual qualifies too. A strided parameter costs only its own gather. A
+/// parameter that is constant along rows is looked up per lane. `over_runs` allows vectors that
+/// cross segments of constant parameters.
+fn widest_that_fits(
+    tensors: &Tensors<'_>,
+    lanes: Vectorization,
+    widest: usize,
+    over_runs: bool,
+    hardware: &Hardware,
+) -> usize {
+    let loads = |vector: usize| match mode(tensors.input, lanes, vector) {
+        LoadMode::Vector => true,
+        // A CPU compiler merges them into one access.
+        LoadMode::Unaligned => hardware.cpu_cores.is_some(),
+        LoadMode::PackedHalf2
+        | LoadMode::Broadcast
+        | LoadMode::Segments
+        | LoadMode::RowScalar
+        | LoadMode::Gather => false,
+    };
+    let fits = |access: &Access, vector: usize| {
+        let dim = lane_dims(access, lanes).last();
+        let divides = dim.is_none_or(|dim| dim.size % vector == 0);
+        divides || over_runs && is_of_runs(access, lanes, vector)
+    };
+    let halvings = (0..=widest.ilog2()).map(|halvings| widest >> halvings);
+    let mut fitting = halvings.filter(|&vector| {
+        let fits_param =
+            |access: &Access| fits(access, vector) || is_of_rows(access, lanes, vector);
+        let fits_all = tensors.whole.iter().all(|access| fits(access, vector))
+            && tensors.params.iter().all(|access| fits_param(access));
+        vector == 1 || fits_all && loads(vector)
+    });
+    fitting.next().unwrap_or(1)
+}
+
+/// Lanes of vectors with a tail and the length of their segments; `None` unless a CPU's units own
+/// rows or parts of them.
+///
+/// Column sums have a slot for each lane of each step, so tail vectors must not overlap there.
+/// Vectors along rows are exempt: a separate launch computes their column sums. Combined segments
+/// have a slot for each row.
+fn with_tail(
+    work: &Workload,
+    tensors: &Tensors<'_>,
+    lanes: Vectorization,
+    widest: usize,
+    hardware: &Hardware,
+) -> Option<(usize, usize)> {
+    let may_have_tail = hardware.cpu_cores.is_some()
+        && (work.column_sums == 0 || lanes == Vectorization::Perpendicular)
+        && work.segments == 1
+        && is_of_units(work.knobs);
+    let run = run(tensors, lanes).filter(|_| may_have_tail)?;
+    let (widest, longest) = match lanes {
+        // At least one full vector before the tail.
+        Vectorization::Parallel => (widest, run / 2),
+        Vectorization::Perpendicular => {
+            let of_register = hardware.widest_vector(work.accumulation());
+            (widest.min(REGISTERS_OF_TAIL * of_register), run)
+        }
+    };
+    Some((widest.min(1 << longest.max(1).ilog2()), run))
+}
+
+/// Minimum steps of a segment for loading its parameters once. A separate loop over fewer steps
+/// costs more. It also counts towards lavapipe's limit on loop iterations.
+pub(super) const LEAST_RUN: usize = 4;
+
+/// Steps of a column segment along which every parameter is constant; `None` if it is too short.
+pub(in crate::plan) fn run_of_segment<'a>(
+    params: impl Iterator<Item = &'a Access>,
+    work: &Workload,
+) -> Option<usize> {
+    let mut runs = params.filter_map(|access| access.col.last());
+    let first = runs.next()?;
+    let is_alike = |dim: &Dim| dim.stride == 0 && dim.size == first.size;
+    let is_whole = work.has_tail || first.size % work.vector == 0;
+    let fits =
+        work.lanes == Vectorization::Parallel && is_alike(first) && runs.all(is_alike) && is_whole;
+    let run = first.size.div_ceil(work.vector);
+    (fits && run >= LEAST_RUN).then_some(run)
+}
+
+/// True if each unit owns a row or a part of one.
+fn is_of_units(knobs: Knobs) -> bool {
+    matches!(
+        knobs.strategy,
+        None | Some(Strategy::Unit | Strategy::Split)
+    )
+}
+
+/// Length of the column segment that is contiguous, or one repeated element, in every tensor. If
+/// lanes are rows, length of the input's segment of adjacent rows, if it divides the row dimension
+/// of every other tensor.
+fn run(tensors: &Tensors<'_>, lanes: Vectorization) -> Option<usize> {
+    let run = lane_dims(tensors.input, lanes).last()?;
+    let is_alike = |access: &&Access| match lane_dims(access, lanes).last() {
+        None => true,
+        // Rows are addressed by their index, columns by their segment.
+        Some(dim) if lanes == Vectorization::Perpendicular => dim.size % run.size == 0,
+        Some(dim) => dim.size == run.size && dim.stride <= 1,
+    };
+    let mut everyone = tensors.whole.iter().chain(&tensors.params);
+    let fits = run.stride == 1 && everyone.all(is_alike);
+    fits.then_some(run.size)
+}

@@ -1,0 +1,156 @@
+//! The problem as scheduling sees it, forward or backward.
+
+use super::accuracy::{BLOCK, LONGEST_COLUMN_SUM, MOST_BLOCKS};
+use super::blueprint::Vectorization;
+use super::knobs::Knobs;
+use crate::dtype::DType;
+use crate::statistics::Merge;
+
+/// The properties of a problem that determine its schedule, in vectors: row groups and steps.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Workload {
+    pub rows: usize,
+    pub cols: usize,
+    pub dtype: DType,
+    /// Of scale, bias and provided statistics.
+    pub param_dtype: DType,
+    /// Dtype of a staged row.
+    pub staged: DType,
+    /// True if anything is reduced over a row.
+    pub reduces: bool,
+    /// The combination of partial statistics.
+    pub merge: Merge,
+    /// Sums per column (dgamma, dbeta) that a team accumulates over its rows. Fewer teams leave
+    /// fewer partial sums to reduce.
+    pub column_sums: usize,
+    /// Tensors of the input's size that are read.
+    pub reads: usize,
+    /// Consecutive rows that share their statistics.
+    pub segments: usize,
+    /// True if scale or bias change along a row.
+    pub params_by_step: bool,
+    /// Choices fixed by the caller or by autotuning.
+    pub knobs: Knobs,
+    /// The axis that vectors run along.
+    pub lanes: Vectorization,
+    /// Lanes of a vector.
+    pub vector: usize,
+    /// Length of a contiguous column segment, or of a segment of adjacent rows if vectors run along
+    /// rows.
+    pub run: usize,
+    /// True if the length of a segment is not a multiple of the width: its tail vector ends with
+    /// the segment.
+    pub has_tail: bool,
+    /// Row groups: rows, or vectors of rows.
+    pub groups: usize,
+    /// Steps through a row: vectors of columns, or columns.
+    pub steps: usize,
+    /// Row groups in a core's tile of adjacent rows, if vectors run along the kept axis; else 1.
+    pub tile: usize,
+    /// Rows per unit, if each unit owns whole rows.
+    pub rows_per_unit: usize,
+    /// Cubes that cooperate on each row.
+    pub cluster_size: u32,
+}
+
+impl Workload {
+    /// Rows of one tensor that are reduced, one element per step.
+    pub fn new(rows: usize, cols: usize, dtype: DType, knobs: Knobs) -> Self {
+        Self {
+            rows,
+            cols,
+            dtype,
+            param_dtype: dtype,
+            staged: dtype,
+            reduces: true,
+            merge: Merge::Sum,
+            column_sums: 0,
+            reads: 1,
+            segments: 1,
+            params_by_step: false,
+            knobs,
+            lanes: Vectorization::Parallel,
+            vector: 1,
+            run: cols,
+            has_tail: false,
+            groups: rows,
+            steps: cols,
+            tile: 1,
+            rows_per_unit: 1,
+            cluster_size: 1,
+        }
+    }
+
+    /// The same in vectors of `vector` lanes, with segments of `run` elements along `lanes`.
+    pub fn in_vectors(
+        mut self,
+        lanes: Vectorization,
+        vector: usize,
+        run: usize,
+        has_tail: bool,
+    ) -> Self {
+        (self.lanes, self.vector, self.run, self.has_tail) = (lanes, vector, run, has_tail);
+        let vectors_of = |elements: usize| match has_tail {
+            true => elements / run * self.vectors_of_run(),
+            false => elements / vector,
+        };
+        (self.groups, self.steps) = match lanes {
+            Vectorization::Parallel => (self.rows, vectors_of(self.cols)),
+            Vectorization::Perpendicular => (vectors_of(self.rows), self.cols),
+        };
+        self
+    }
+
+    /// True if the input is f16 or bf16.
+    pub fn is_half(&self) -> bool {
+        self.dtype.is_half()
+    }
+
+    /// Bytes of an element in the accumulation dtype.
+    pub fn accumulation(&self) -> usize {
+        self.dtype.accumulation().size()
+    }
+
+    /// Bytes of a row of one tensor.
+    pub fn row_bytes(&self) -> usize {
+        self.cols * self.dtype.size()
+    }
+
+    /// Elements in whole vectors.
+    pub fn elements(&self) -> usize {
+        self.groups * self.steps * self.vector
+    }
+
+    /// Vectors of a segment.
+    pub fn vectors_of_run(&self) -> usize {
+        self.run.div_ceil(self.vector)
+    }
+
+    /// True if column segments end with a tail vector.
+    pub fn has_column_tail(&self) -> bool {
+        self.has_tail && self.lanes == Vectorization::Parallel
+    }
+
+    /// True if an odd number of adjacent rows leaves vectors of one lane.
+    pub fn is_single(&self) -> bool {
+        let is_odd = !self.run.is_multiple_of(2);
+        self.lanes == Vectorization::Perpendicular && self.vector == 1 && is_odd
+    }
+
+    /// Maximum number of steps in one unit's sum.
+    pub fn longest_sum(&self) -> usize {
+        let block = match self.has_column_tail() {
+            true => self.vectors_of_run().min(BLOCK),
+            false => BLOCK,
+        };
+        MOST_BLOCKS * block
+    }
+
+    /// Minimum number of teams that keeps column sums within [`LONGEST_COLUMN_SUM`] rows.
+    pub fn least_teams(&self) -> usize {
+        match self.column_sums > 0 {
+            true => self.groups.div_ceil(LONGEST_COLUMN_SUM),
+            false => 1,
+        }
+    }
+}
