@@ -1,7 +1,7 @@
 //! The canonical form of a normalization: rows and columns.
 
 use crate::activation::Activation;
-use crate::desc::{Epsilon, NormDesc, ResidualPlace, Statistics, WrittenStatistics};
+use crate::desc::{Epsilon, NormDesc, ResidualPlace, WrittenStatistics};
 use crate::dtype::DType;
 use crate::error::NormError;
 use crate::layout::{Layout, TensorDesc};
@@ -190,10 +190,7 @@ impl NormDesc {
         input.validate("input")?;
         let shape = input.shape();
         let reduced = self.reduced_axes()?;
-        let epsilon = self.epsilon.value();
-        if !epsilon.is_finite() || epsilon < 0.0 {
-            return Err(NormError::Epsilon { epsilon });
-        }
+        self.check_epsilon()?;
         let [param_dtype, provided_dtype] = [
             self.shared_dtype([("scale", self.scale.as_ref()), ("bias", self.bias.as_ref())])?,
             self.shared_dtype(["mean", "variance"].into_iter().zip(self.given()))?,
@@ -207,21 +204,12 @@ impl NormDesc {
                 .map(|tensor| self.broadcast(tensor, name))
                 .transpose()
         };
-        if let Some(residual) = &self.residual
-            && residual.dtype != input.dtype
-        {
-            return Err(self.mixed("residual", residual.dtype, input.dtype.to_string()));
-        }
+        self.check_residual()?;
         let residual = broadcast(self.residual.as_ref(), "residual")?;
         let scale = broadcast(self.scale.as_ref(), "scale")?;
         let bias = broadcast(self.bias.as_ref(), "bias")?;
-        let (mean, variance) = match &self.statistics {
-            Statistics::Provided { mean, variance } => (
-                broadcast(Some(mean), "mean")?,
-                broadcast(Some(variance), "variance")?,
-            ),
-            _ => (None, None),
-        };
+        let [mean, variance] = self.given();
+        let (mean, variance) = (broadcast(mean, "mean")?, broadcast(variance, "variance")?);
 
         let params = [&scale, &bias, &mean, &variance];
         let params: Vec<&[usize]> = params.into_iter().flatten().map(Vec::as_slice).collect();
@@ -274,6 +262,24 @@ impl NormDesc {
             writes_sum: self.writes_sum,
             written_statistics,
         })
+    }
+
+    fn check_epsilon(&self) -> Result<(), NormError> {
+        let epsilon = self.epsilon.value();
+        match epsilon.is_finite() && epsilon >= 0.0 {
+            true => Ok(()),
+            false => Err(NormError::Epsilon { epsilon }),
+        }
+    }
+
+    fn check_residual(&self) -> Result<(), NormError> {
+        let expected = self.input.dtype;
+        match &self.residual {
+            Some(residual) if residual.dtype != expected => {
+                Err(self.mixed("residual", residual.dtype, expected.to_string()))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Checks that the optional outputs are computed.
