@@ -18,7 +18,7 @@ use cubenorm_kernels::{
     BackwardTensors, ForwardTensors, hardware, launch_backward, launch_forward, plan_backward_for,
     plan_for, supports, tuned_backward, tuned_forward,
 };
-use serde::Serialize;
+use cubenorm_problems::protocol::Throughput;
 
 use crate::case::{encode, noise};
 
@@ -85,39 +85,8 @@ pub enum Candidates {
     AnalyticAndTuned,
 }
 
-/// Measured time of a plan.
-#[derive(Debug, Clone, Serialize)]
-pub struct Row {
-    /// Name of the norm.
-    pub op: &'static str,
-    /// Forward or backward.
-    pub pass: &'static str,
-    /// Dtype of all tensors.
-    pub dtype: String,
-    /// Shape of the input.
-    pub shape: Vec<usize>,
-    /// Number of rows.
-    pub rows: usize,
-    /// Length of a row in elements.
-    pub cols: usize,
-    /// Median time in milliseconds. None if the device has no timer.
-    pub milliseconds: Option<f64>,
-    /// Minimum traffic of the pass divided by the time, in 1e9 bytes per second.
-    pub gigabytes_per_second: Option<f64>,
-    /// Fraction of the copy bandwidth.
-    pub share_of_copy: Option<f64>,
-    /// Knobs of the candidate.
-    pub candidate: String,
-    /// True for the analytic plan.
-    pub analytic: bool,
-    /// True for the choice of the autotuner.
-    pub tuned: bool,
-    /// Executed plan.
-    pub plan: String,
-}
-
 /// Measures on a device and passes on each row, starting with the analytic plan of each problem.
-pub fn measure(client: &Client, selection: &Selection, row: &mut dyn FnMut(Row)) {
+pub fn measure(client: &Client, selection: &Selection, row: &mut dyn FnMut(Throughput)) {
     for dtype in [DType::BF16, DType::F16, DType::F32] {
         if !supports(client, dtype) {
             continue;
@@ -321,7 +290,7 @@ impl<'a> Problem<'a> {
         }
     }
 
-    fn measure(&self, candidates: Candidates, row: &mut dyn FnMut(Row)) {
+    fn measure(&self, candidates: Candidates, row: &mut dyn FnMut(Throughput)) {
         let hardware = hardware(self.client);
         let all = knobs(&hardware);
 
@@ -339,7 +308,7 @@ impl<'a> Problem<'a> {
                 outputs.expect("it was planned");
             });
             let result = self.row("forward", 2, time, plan.to_string());
-            row(result.of(knobs, is_analytic, tuned));
+            row(marked(result, knobs, is_analytic, tuned));
         }
 
         if self.is_provided() {
@@ -359,7 +328,7 @@ impl<'a> Problem<'a> {
                 outputs.expect("it was planned");
             });
             let result = self.row("backward", 3, time, plan.to_string());
-            row(result.of(knobs, is_analytic, tuned));
+            row(marked(result, knobs, is_analytic, tuned));
         }
     }
 
@@ -405,7 +374,7 @@ impl<'a> Problem<'a> {
         samples.get(samples.len() / 2).copied()
     }
 
-    fn row(&self, pass: &'static str, tensors: usize, time: Option<Duration>, plan: String) -> Row {
+    fn row(&self, pass: &'static str, tensors: usize, time: Option<Duration>, plan: String) -> Throughput {
         let dtype = self.forward.input.dtype;
         let problem = self.forward.problem().expect("a valid description");
         let (rows, cols) = (problem.rows, problem.cols);
@@ -413,9 +382,9 @@ impl<'a> Problem<'a> {
         let seconds = time.map(|time| time.as_secs_f64());
         let rate = seconds.map(|seconds| bytes as f64 / seconds);
         let copy = copy_rate(self.client, bytes);
-        Row {
-            op: self.op,
-            pass,
+        Throughput {
+            op: self.op.to_owned(),
+            pass: pass.to_owned(),
             dtype: dtype.to_string(),
             shape: self.forward.input.shape().to_vec(),
             rows,
@@ -431,14 +400,13 @@ impl<'a> Problem<'a> {
     }
 }
 
-impl Row {
-    fn of(self, knobs: Knobs, is_analytic: bool, tuned: Knobs) -> Self {
-        Self {
-            candidate: knobs.to_string().replace(' ', ","),
-            analytic: is_analytic,
-            tuned: knobs == tuned,
-            ..self
-        }
+/// A row of the plan of these knobs.
+fn marked(row: Throughput, knobs: Knobs, is_analytic: bool, tuned: Knobs) -> Throughput {
+    Throughput {
+        candidate: knobs.to_string().replace(' ', ","),
+        analytic: is_analytic,
+        tuned: knobs == tuned,
+        ..row
     }
 }
 

@@ -1,10 +1,8 @@
-"""Measures PyTorch, torch.compile, Liger-Kernel and QuACK on an NVIDIA GPU, on the problems of cubenorm-throughput.
+"""Measures PyTorch, torch.compile, Liger-Kernel and QuACK on an NVIDIA GPU, on the rows of gpu-check's benchmark.
 
-    cubenorm-throughput 256 > cubenorm.txt
-    python gpu_peers.py 256 --ours cubenorm.txt
     python gpu_peers.py 256 --ours report.json --csv rows.csv      # report.json is gpu-check's
 
-Sizes, runs and samples are those of `cubenorm-throughput`. Every baseline that can be imported is measured, and the
+Sizes, runs and samples are those of gpu-check's step `bench`. Every baseline that can be imported is measured, and the
 others are named on standard error. The table has, for each problem, the share of a copy's bandwidth of each
 baseline, and how many times faster cubenorm's choice is than the fastest baseline. The copy is PyTorch's, device to
 device, of the bytes that the pass must move.
@@ -224,38 +222,24 @@ def command(arguments):
 
 
 def ours(path):
-    """Milliseconds of the tuned candidate, or of the analytic one if none is marked: from the output of
-    `cubenorm-throughput`, or from gpu-check's report."""
+    """Milliseconds of the tuned candidate, or of the analytic one if none is marked, from gpu-check's report."""
     times = {}
-    for key, time, is_tuned in reported(path) if path.endswith(".json") else printed(path):
-        if is_tuned or key not in times:
-            times[key] = time
-    return times
-
-
-def reported(path):
     for row in json.load(open(path))["throughput"]:
-        if row["milliseconds"] is not None:
-            key = tuple(str(row[name]) for name in ("op", "pass", "dtype", "rows", "cols"))
-            yield key, row["milliseconds"], row["tuned"]
-
-
-def printed(path):
-    for line in open(path):
-        fields = line.split()
-        if len(fields) >= 9 and fields[1] in ("forward", "backward") and fields[5] != "-":
-            yield tuple(fields[:5]), float(fields[5]), fields[8].startswith("*")
+        key = tuple(str(row[name]) for name in ("op", "pass", "dtype", "rows", "cols"))
+        if row["milliseconds"] is not None and (row["tuned"] or key not in times):
+            times[key] = row["milliseconds"]
+    return times
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("mebibytes", type=int, nargs="?", default=256, help="size of a tensor")
-    parser.add_argument("--ours", help="the output of cubenorm-throughput, or gpu-check's report.json, to compare with")
+    parser.add_argument("--ours", help="gpu-check's report.json, to compare with")
     parser.add_argument("--csv", help="write the rows to this file; needs gpu-check's report.json as --ours")
     parser.add_argument("--dtype", choices=DTYPES, action="append", help="only these")
     parser.add_argument("--peer", action="append", help="only these")
     arguments = parser.parse_args()
-    if arguments.csv and not (arguments.ours or "").endswith(".json"):
+    if arguments.csv and not arguments.ours:
         parser.error("--csv takes commit and version from gpu-check's report: give it as --ours report.json")
     csv_rows = Rows(arguments.ours, arguments.csv) if arguments.csv else None
     mine = ours(arguments.ours) if arguments.ours else {}

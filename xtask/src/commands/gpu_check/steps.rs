@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use clap::ValueEnum;
-use serde_json::Value;
+use cubenorm_problems::protocol::Throughput;
 
 use super::{
     outcome::{Outcome, Verdict},
@@ -66,7 +66,7 @@ impl Step {
     }
 
     /// Runs the step; rows of a benchmark go to `throughput`.
-    pub fn run(self, suite: &Suite, throughput: &mut Vec<Value>) -> Outcome {
+    pub fn run(self, suite: &Suite, throughput: &mut Vec<Throughput>) -> Outcome {
         let name = self.name();
         let outcome = match self {
             Self::Conformance if suite.cases().is_none() => {
@@ -138,7 +138,7 @@ fn digests(output: &str) -> BTreeMap<String, String> {
     lines.collect()
 }
 
-fn bench(suite: &Suite, name: &str, throughput: &mut Vec<Value>) -> Result<Outcome> {
+fn bench(suite: &Suite, name: &str, throughput: &mut Vec<Throughput>) -> Result<Outcome> {
     // One after another: two at once would share the device.
     let alone = "--test-threads=1";
     let arguments = ["--ignored", "--nocapture", alone, "measure::throughput"];

@@ -4,10 +4,9 @@ pub mod output;
 pub mod plan;
 pub mod suite;
 
-use std::{env, ffi::OsString, sync::Mutex, thread};
+use std::{env, ffi::OsString, process::ExitStatus, sync::Mutex, thread};
 
 use anyhow::{Result, ensure};
-use comfy_table::{Table, presets};
 
 use self::{
     output::Counts,
@@ -18,6 +17,7 @@ use crate::{
     cargo::{self, Artifact, Build},
     device::Device,
     exec::{Cmd, ending},
+    table::terminal,
     vulkan::Driver,
 };
 
@@ -64,7 +64,12 @@ pub fn run(args: &Args) -> Result<()> {
     for kind in [BuildKind::Burn, BuildKind::Spirv] {
         lines.extend(run_build(&plan, args, kind));
     }
-    report(&lines, args)
+    report(&lines)?;
+    have_run(&lines, &args.device)?;
+    match env::var_os("CI").is_some() && args.device.is_empty() {
+        true => must_have_run(&lines),
+        false => Ok(()),
+    }
 }
 
 /// Builds once, then runs the suite on each device of this build.
@@ -74,7 +79,7 @@ fn run_build(plan: &Plan, args: &Args, kind: BuildKind) -> Vec<Line> {
     };
     let build = match Build::tests(kind.packages(), &features) {
         Ok(build) => build,
-        Err(error) => return vec![Line::failed(format!("build {features}"), error)],
+        Err(error) => return vec![Line::ran(format!("build {features}"), Ran::lost(&error))],
     };
     let mut lines = Vec::new();
     if kind == BuildKind::Burn {
@@ -127,7 +132,7 @@ fn host(args: &Args) -> Vec<Line> {
             Line::ran(name, execute(build.test_programs(), args, &fuzzing(args))),
             doc_tests("host doc tests", kind, args, ""),
         ],
-        Err(error) => vec![Line::failed(name.to_owned(), error)],
+        Err(error) => vec![Line::ran(name, Ran::lost(&error))],
     }
 }
 
@@ -203,35 +208,40 @@ fn command(program: &Artifact, args: &Args, environment: &[(&str, OsString)]) ->
 fn output(command: &Cmd, prefix: &str) -> Ran {
     let (text, status) = match command.tee(prefix) {
         Ok(ended) => ended,
-        Err(error) => {
-            return Ran {
-                counts: Counts::crash(),
-                note: format!("{error:#}"),
-            };
-        }
+        Err(error) => return Ran::lost(&error),
     };
-    let counts = Counts::of(&text);
-    if status.success() || counts.failed > 0 {
-        return Ran {
-            counts,
-            note: String::new(),
-        };
-    }
-    // It died before it could say how many failed: one at least.
-    Ran {
-        counts: counts + Counts::crash(),
-        note: ending(status),
-    }
+    Ran::of(Counts::of(&text), status)
 }
 
 /// The counts of some programs, and how the first of them died that did.
-#[derive(Default)]
-struct Ran {
+#[derive(Debug, Default, PartialEq)]
+pub struct Ran {
     counts: Counts,
     note: String,
 }
 
 impl Ran {
+    /// The counts of a program that ended.
+    pub fn of(counts: Counts, status: ExitStatus) -> Self {
+        if status.success() || counts.failed > 0 {
+            let note = String::new();
+            return Self { counts, note };
+        }
+        // It died before it could say how many failed: one at least.
+        Self {
+            counts: counts + Counts::crash(),
+            note: ending(status),
+        }
+    }
+
+    /// A program that did not run.
+    pub fn lost(error: &anyhow::Error) -> Self {
+        Self {
+            counts: Counts::crash(),
+            note: format!("{error:#}"),
+        }
+    }
+
     fn and(self, other: Self) -> Self {
         let note = if self.note.is_empty() {
             other.note
@@ -264,101 +274,66 @@ fn name(run: &Run) -> String {
 }
 
 /// A line of the summary.
-struct Line {
+pub struct Line {
     name: String,
-    counts: Counts,
-    skipped: bool,
+    /// None if the run was skipped.
+    counts: Option<Counts>,
     note: String,
     device: Option<Device>,
 }
 
 impl Line {
     fn ran(name: impl Into<String>, ran: Ran) -> Self {
-        let Ran { counts, note } = ran;
         Self {
             name: name.into(),
-            counts,
-            skipped: false,
-            note,
+            counts: Some(ran.counts),
+            note: ran.note,
             device: None,
         }
     }
 
-    fn of(run: &Run, ran: Ran) -> Self {
+    pub fn of(run: &Run, ran: Ran) -> Self {
         Self {
             device: Some(run.device),
             ..Self::ran(name(run), ran)
         }
     }
 
-    fn failed(name: String, error: anyhow::Error) -> Self {
-        let note = format!("{error:#}");
-        Self {
-            name,
-            counts: Counts::crash(),
-            skipped: false,
-            note,
-            device: None,
-        }
-    }
-
-    fn skipped(run: &Run, why: &str) -> Self {
+    pub fn skipped(run: &Run, why: &str) -> Self {
         Self {
             name: name(run),
-            counts: Counts::default(),
-            skipped: true,
+            counts: None,
             note: why.to_owned(),
             device: Some(run.device),
         }
     }
 }
 
-fn report(lines: &[Line], args: &Args) -> Result<()> {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_BORDERS_ONLY);
-    table.set_header(["run", "passed", "failed", "ignored", "note"]);
-    for line in lines {
-        let Counts {
-            passed,
-            failed,
-            ignored,
-        } = line.counts;
-        let number = |n: usize| {
-            if line.skipped {
-                "-".to_owned()
-            } else {
-                n.to_string()
-            }
+/// Prints a table of the runs, and their sum.
+///
+/// # Errors
+///
+/// If something failed, or nothing ran.
+pub fn report(lines: &[Line]) -> Result<()> {
+    let rows = lines.iter().map(|line| {
+        let (counts, skipped) = match line.counts {
+            Some(Counts {
+                passed,
+                failed,
+                skipped,
+            }) => ([passed, failed, skipped].map(|n| n.to_string()), ""),
+            None => (["-", "-", "-"].map(str::to_owned), "skipped: "),
         };
-        let note = if line.skipped {
-            format!("skipped: {}", line.note)
-        } else {
-            line.note.clone()
-        };
-        table.add_row([
-            line.name.clone(),
-            number(passed),
-            number(failed),
-            number(ignored),
-            note,
-        ]);
-    }
-    println!("\n{table}");
-    let total: Counts = lines.iter().map(|line| line.counts).sum();
-    let Counts {
-        passed,
-        failed,
-        ignored,
-    } = total;
+        let note = format!("{skipped}{}", line.note);
+        [vec![line.name.clone()], counts.to_vec(), vec![note]].concat()
+    });
+    let header = ["run", "passed", "failed", "skipped", "note"];
+    println!("\n{}", terminal(header, rows, 1..4));
+    let total: Counts = lines.iter().filter_map(|line| line.counts).sum();
     // Only this on the line: programs read it.
-    println!("{passed} passed, {failed} failed, {ignored} skipped");
-
-    ensure!(failed == 0, "{failed} tests failed");
-    ensure!(total.ran() > 0, "no test ran");
-    have_run(lines, &args.device)?;
-    if env::var_os("CI").is_some() && args.device.is_empty() {
-        must_have_run(lines)?;
-    }
+    println!("{total}");
+    ensure!(total.failed == 0, "{} failed", total.failed);
+    ensure!(total.ran() > 0, "nothing ran");
     Ok(())
 }
 
@@ -366,7 +341,10 @@ fn report(lines: &[Line], args: &Args) -> Result<()> {
 fn have_run(lines: &[Line], devices: &[Device]) -> Result<()> {
     for &device in devices {
         let of_device = |line: &&Line| line.device == Some(device);
-        let has_run = lines.iter().filter(of_device).any(|line| !line.skipped);
+        let has_run = lines
+            .iter()
+            .filter(of_device)
+            .any(|line| line.counts.is_some());
         ensure!(has_run, "{device} was asked for, and nothing ran on it");
     }
     Ok(())
@@ -378,7 +356,7 @@ fn must_have_run(lines: &[Line]) -> Result<()> {
     for device in [Device::Wgpu, Device::Cpu] {
         let is_whole = |run: &&Run| run.device == device && run.targets == Targets::All;
         let whole: Vec<String> = RUNS.iter().filter(is_whole).map(name).collect();
-        let is_skipped = |line: &&Line| line.skipped && whole.contains(&line.name);
+        let is_skipped = |line: &&Line| line.counts.is_none() && whole.contains(&line.name);
         let skipped: Vec<&str> = lines
             .iter()
             .filter(is_skipped)

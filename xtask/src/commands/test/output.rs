@@ -1,13 +1,13 @@
 //! Counts in libtest's output.
 
-use std::{iter::Sum, ops::Add};
+use std::{fmt, iter::Sum, ops::Add};
 
 /// Results of the tests of some programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub passed: usize,
     pub failed: usize,
-    pub ignored: usize,
+    pub skipped: usize,
 }
 
 impl Counts {
@@ -36,8 +36,19 @@ impl Add for Counts {
         Self {
             passed: self.passed + other.passed,
             failed: self.failed + other.failed,
-            ignored: self.ignored + other.ignored,
+            skipped: self.skipped + other.skipped,
         }
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            passed,
+            failed,
+            skipped,
+        } = self;
+        write!(f, "{passed} passed, {failed} failed, {skipped} skipped")
     }
 }
 
@@ -49,19 +60,24 @@ impl Sum for Counts {
 
 /// `test result: ok. 3 passed; 1 failed; 2 ignored; 0 measured; 0 filtered out; ...`
 fn result_line(line: &str) -> Option<Counts> {
-    let (_, numbers) = line
-        .trim()
-        .strip_prefix("test result: ")?
-        .split_once(". ")?;
-    let number = |word: &str| {
-        numbers
-            .split("; ")
-            .find_map(|part| part.strip_suffix(word)?.trim().parse().ok())
-    };
+    let result = line.trim().strip_prefix("test result: ")?;
+    let (_, numbers) = result.split_once(". ")?;
+    counts(numbers, "; ", "ignored")
+}
+
+/// The line of [`Counts`] as it prints.
+pub fn printed(line: &str) -> Option<Counts> {
+    counts(line.trim(), ", ", "skipped")
+}
+
+/// Three numbers, each before its word.
+fn counts(text: &str, separator: &str, skipped: &str) -> Option<Counts> {
+    let mut parts = text.split(separator);
+    let mut number = |word: &str| parts.next()?.strip_suffix(word)?.trim().parse().ok();
     Some(Counts {
         passed: number("passed")?,
         failed: number("failed")?,
-        ignored: number("ignored")?,
+        skipped: number(skipped)?,
     })
 }
 
@@ -81,10 +97,18 @@ mod tests {
             Counts {
                 passed: 11,
                 failed: 1,
-                ignored: 2
+                skipped: 2
             }
         );
         assert_eq!(Counts::of(output).ran(), 12);
+    }
+
+    #[test]
+    fn printed_counts_read_back() {
+        let text = "65 passed, 0 failed, 2 skipped";
+        assert_eq!(printed(text).unwrap().to_string(), text);
+        assert_eq!(printed("FAILED a: 1 passed, 2 failed, 3 skipped"), None);
+        assert_eq!(printed("65 passed"), None);
     }
 
     #[test]
