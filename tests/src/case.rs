@@ -10,11 +10,12 @@ use cubenorm_kernels::{
     ForwardOutputs, ForwardTensors, LaunchError, launch_forward, launch_forward_within,
 };
 use cubenorm_reference::{Forward, Tensors, forward};
-use half::{bf16, f16};
 
 use crate::device::TestDevice;
 use crate::guard::buffer;
 use crate::tolerance;
+
+pub use cubenorm_reference::{decode, encode, round};
 
 /// A description and the values of its tensors, rounded to their dtypes.
 #[derive(Debug, Clone)]
@@ -39,38 +40,6 @@ pub fn noise(seed: u64, position: usize) -> f64 {
     x ^= x >> 32;
     // 24 bits are exact in f32.
     ((x >> 40) as f64 / (1u64 << 23) as f64) - 1.0
-}
-
-/// Rounds a value to a dtype.
-pub fn round(dtype: DType, value: f64) -> f64 {
-    match dtype {
-        DType::F16 => f16::from_f64(value).to_f64(),
-        DType::BF16 => bf16::from_f64(value).to_f64(),
-        DType::F32 => value as f32 as f64,
-        DType::F64 => value,
-    }
-}
-
-/// Encodes values as bytes of a dtype.
-pub fn encode(dtype: DType, values: &[f64]) -> Vec<u8> {
-    let bytes = |value: &f64| match dtype {
-        DType::F16 => f16::from_f64(*value).to_le_bytes().to_vec(),
-        DType::BF16 => bf16::from_f64(*value).to_le_bytes().to_vec(),
-        DType::F32 => (*value as f32).to_le_bytes().to_vec(),
-        DType::F64 => value.to_le_bytes().to_vec(),
-    };
-    values.iter().flat_map(bytes).collect()
-}
-
-/// Decodes bytes of a dtype into values.
-pub fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {
-    let value = |chunk: &[u8]| match dtype {
-        DType::F16 => f16::from_le_bytes(chunk.try_into().unwrap()).to_f64(),
-        DType::BF16 => bf16::from_le_bytes(chunk.try_into().unwrap()).to_f64(),
-        DType::F32 => f32::from_le_bytes(chunk.try_into().unwrap()) as f64,
-        DType::F64 => f64::from_le_bytes(chunk.try_into().unwrap()),
-    };
-    bytes.chunks_exact(dtype.size()).map(value).collect()
 }
 
 /// All results of a launch, row-major.

@@ -9,7 +9,7 @@ use std::ops::{Add, Div, Mul, Sub};
 use cubenorm_core::DType;
 use cubenorm_operators::directml::FusedActivation;
 use cubenorm_reference::operators::{Moments, Number, activate};
-use half::{bf16, f16};
+use cubenorm_reference::round;
 
 use crate::tolerance::unit_roundoff;
 
@@ -107,7 +107,7 @@ impl Estimate {
         let (low, high) = (self.value - error, self.value + error);
         let low = if low < -large { f64::NEG_INFINITY } else { low };
         let high = if high > large { f64::INFINITY } else { high };
-        nearest(dtype, low) <= actual && actual <= nearest(dtype, high)
+        round(dtype, low) <= actual && actual <= round(dtype, high)
     }
 
     /// Result of an operation, from its value, the inherited error and its own roundoffs.
@@ -296,27 +296,6 @@ impl Number for Estimate {
     }
 }
 
-/// Rounds a number once to the nearest value of a dtype, ties to even. `half` rounds `f64` twice.
-fn nearest(dtype: DType, value: f64) -> f64 {
-    match dtype {
-        DType::F16 => f16::from_f32(to_odd(value)).to_f64(),
-        DType::BF16 => bf16::from_f32(to_odd(value)).to_f64(),
-        DType::F32 => f64::from(value as f32),
-        DType::F64 => value,
-    }
-}
-
-/// Rounds to odd, so that a second rounding to fewer digits equals a single one (Boldo and
-/// Melquiond, 2008).
-fn to_odd(value: f64) -> f32 {
-    let near = value as f32;
-    if near.is_nan() || f64::from(near) == value {
-        return near;
-    }
-    let exceeds_threshold = f64::from(near).abs() > value.abs();
-    f32::from_bits((near.to_bits() - u32::from(exceeds_threshold)) | 1)
-}
-
 /// Arguments at which an activation has a kink or a jump.
 fn bends(activation: FusedActivation) -> Vec<f64> {
     use FusedActivation::*;
@@ -368,13 +347,13 @@ mod tests {
     fn nearest_rounds_once() {
         // Above the midpoint of two neighbours by less than one f32 ulp.
         let above = 1.0 + 2f64.powi(-8) + 2f64.powi(-40);
-        assert_eq!(nearest(DType::BF16, above), 1.0 + 2f64.powi(-7));
-        assert_eq!(nearest(DType::BF16, 1.0 + 2f64.powi(-8)), 1.0);
+        assert_eq!(round(DType::BF16, above), 1.0 + 2f64.powi(-7));
+        assert_eq!(round(DType::BF16, 1.0 + 2f64.powi(-8)), 1.0);
         let below = -(1.0 + 3.0 * 2f64.powi(-11)) + 2f64.powi(-40);
-        assert_eq!(nearest(DType::F16, below), -(1.0 + 2f64.powi(-10)));
-        assert_eq!(nearest(DType::F16, 1e300), f64::INFINITY);
-        assert_eq!(nearest(DType::F16, -1e-300), 0.0);
-        assert!(nearest(DType::BF16, f64::NAN).is_nan());
+        assert_eq!(round(DType::F16, below), -(1.0 + 2f64.powi(-10)));
+        assert_eq!(round(DType::F16, 1e300), f64::INFINITY);
+        assert_eq!(round(DType::F16, -1e-300), 0.0);
+        assert!(round(DType::BF16, f64::NAN).is_nan());
     }
 
     #[test]

@@ -4,9 +4,9 @@ use std::{fmt, str::FromStr};
 
 use anyhow::{Result, bail};
 use cubenorm_core::DType;
+use cubenorm_reference::round;
 use serde::{Deserialize, Serialize};
 
-use super::format::rounded;
 use crate::problems::Noise;
 
 /// The operator under test.
@@ -259,7 +259,7 @@ impl Case {
     }
 
     fn staging(&self, values: Vec<f64>) -> Vec<f64> {
-        let rounded = |value| rounded(value, self.dtype);
+        let rounded = |value| round(self.dtype, value);
         values.into_iter().map(rounded).collect()
     }
 }

@@ -10,12 +10,12 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use cubenorm_reference::{decode, encode};
 use serde::Serialize;
 
 use super::{
     Row, Verdict,
     cases::{Case, Data, Suite},
-    format::{decode, encode},
     providers::compared,
 };
 
@@ -46,7 +46,7 @@ pub fn export(suite: Suite, folder: &Path) -> Result<()> {
         };
         for (tensor, values) in tensors(&data) {
             let path = folder.join(format!("{case}.{tensor}.bin"));
-            write(&path, &encode(values, case.dtype))?;
+            write(&path, &encode(case.dtype, values))?;
             given.tensors.push(tensor);
         }
         list.push(given);
@@ -73,7 +73,7 @@ pub fn judge(suite: Suite, folder: &Path, provider: &str) -> impl Iterator<Item 
     suite.cases().into_iter().map(move |case| {
         let output = folder.join(format!("{case}.bin"));
         let verdict = match fs::read(&output) {
-            Ok(bytes) => compared(&case, &case.data(), &decode(&bytes, case.dtype)),
+            Ok(bytes) => compared(&case, &case.data(), &decode(case.dtype, &bytes)),
             Err(_) => match fs::read_to_string(output.with_extension("txt")) {
                 Ok(reason) => Verdict::Skipped(reason.trim().to_owned()),
                 Err(_) => Verdict::Failed("it gave no output".to_owned()),

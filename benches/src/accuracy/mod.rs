@@ -7,7 +7,6 @@
 pub mod cases;
 pub mod exact;
 pub mod exchange;
-mod format;
 pub mod providers;
 pub mod ulp;
 

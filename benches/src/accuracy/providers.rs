@@ -15,12 +15,12 @@ use burn::{
 };
 use cubenorm::MeanVarianceOptions;
 use cubenorm_core::DType;
+use cubenorm_reference::{decode, encode};
 
 use super::{
     Verdict,
     cases::{Case, Data, Op},
     exact::reference,
-    format::{decode, encode},
     ulp::Deviation,
 };
 
@@ -92,7 +92,7 @@ impl Provider {
             "the output is {:?}",
             output.dtype()
         );
-        Ok(decode(output.as_bytes(), case.dtype))
+        Ok(decode(case.dtype, output.as_bytes()))
     }
 }
 
@@ -156,7 +156,7 @@ fn upload<const D: usize>(
     dtype: DType,
     device: &Device,
 ) -> Tensor<D> {
-    let bytes = encode(values, dtype);
+    let bytes = encode(dtype, values);
     let dtype = burn_dtype(dtype);
     let data = TensorData::from_bytes_vec(bytes, shape, dtype);
     Tensor::from_data(data, (device, dtype))

@@ -1,9 +1,10 @@
 //! Units in the last place.
 
 use cubenorm_core::DType;
+use cubenorm_reference::round;
 use serde::{Deserialize, Serialize};
 
-use super::{exact::Pair, format::rounded};
+use super::exact::Pair;
 
 /// An element is measured in units of at least this share of the largest in its row.
 ///
@@ -42,7 +43,7 @@ impl Deviation {
         for (expected, actual) in expected.chunks(row).zip(actual.chunks(row)) {
             let should: Vec<f64> = expected
                 .iter()
-                .map(|expected| rounded(expected.nearest(), dtype))
+                .map(|expected| round(dtype, expected.nearest()))
                 .collect();
             let finite = should.iter().filter(|should| should.is_finite());
             let floor = FLOOR * finite.fold(0.0, |most: f64, should| most.max(should.abs()));
@@ -101,7 +102,7 @@ mod tests {
     fn right_rounding_is_at_most_half_a_unit() {
         let expected = [0.1, 1.7, -300.3, 3e-4];
         for dtype in DType::ALL {
-            let actual = expected.map(|value| rounded(value, dtype));
+            let actual = expected.map(|value| round(dtype, value));
             let deviation = Deviation::of(dtype, 4, &pairs(&expected), &actual).unwrap();
             assert!(deviation.max_ulp <= 0.5, "{dtype}: {deviation:?}");
         }

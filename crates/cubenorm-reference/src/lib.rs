@@ -5,6 +5,7 @@
 //! the row. It is slow by design.
 
 mod activation;
+mod dtype;
 mod gradient;
 mod index;
 pub mod operators;
@@ -12,6 +13,7 @@ pub mod operators;
 use cubenorm_core::{Epsilon, Layout, NormDesc, ResidualPlace, Statistics};
 
 pub use activation::activate;
+pub use dtype::{decode, encode, round};
 pub use gradient::{BackwardTensors, Gradients, gradient};
 use index::{Indices, address};
 
