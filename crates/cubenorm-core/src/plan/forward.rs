@@ -115,7 +115,7 @@ fn added_first(problem: &NormProblem) -> Option<&Access> {
     problem.residual.as_ref().filter(|_| is_first)
 }
 
-/// The compile-time parameters of a schedule. `has_run` if a unit reads parameters once per segment.
+/// The compile-time parameters of a schedule. `has_run` if parameters are read once per segment.
 fn blueprint(
     problem: &NormProblem,
     schedule: &Schedule,

@@ -103,7 +103,8 @@ pub enum StrategyChoice {
     #[default]
     Inferred,
     /// The fastest measured plan for similar problems. Planning itself measures nothing:
-    /// [`plan_forward`](crate::plan_forward) and [`plan_backward`](crate::plan_backward) treat it as [`Inferred`](Self::Inferred).
+    /// [`plan_forward`](crate::plan_forward) and [`plan_backward`](crate::plan_backward) treat it as
+    /// [`Inferred`](Self::Inferred).
     Tuned,
     /// As [`Tuned`](Self::Tuned), with a budget for all measurements of the process. After that,
     /// problems without a cached result use [`Inferred`](Self::Inferred).

@@ -1,7 +1,7 @@
 //! Plans: the kernel and the launch sizes of a problem on a device, with a reason.
 //!
-//! A problem becomes a [`Workload`](workload::Workload), the view that forward and backward passes
-//! share. The [`planner`] chooses vectors, a strategy and a [`Schedule`](schedule::Schedule) for it.
+//! A problem becomes a [`Workload`](workload::Workload), the view that both passes share. The
+//! [`planner`] chooses vectors, a strategy and a [`Schedule`](schedule::Schedule) for it.
 //! [`forward`] and [`backward`] add the blueprint of their kernel. [`heuristic`] holds the measured
 //! decisions, one file per question.
 

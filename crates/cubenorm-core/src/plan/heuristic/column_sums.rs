@@ -134,8 +134,8 @@ fn resident_teams(
     (teams > 0 && (teams + 1) * cluster_size > processors).then_some(teams)
 }
 
-/// Minimum vectors of rows per core for fused column sums. 1 MiB, AVX-512, fused vs. a separate
-/// launch: ratio 0.3 to 0.9.
+/// Minimum vectors of rows per core for fused column sums.
+/// 1 MiB AVX-512, separate launch -> fused: 1.11x to 3.3x faster.
 const LEAST_GROUPS_OF_LANES: usize = 4;
 
 /// True if the launch that writes the input's gradient also computes column sums. Few teams should

@@ -12,8 +12,8 @@ use crate::plan::workload::Workload;
 /// Batch norm f16/bf16 H200, 1 -> 4 loads in flight: 1.03x to 1.49x faster.
 const MAX_LOADS_IN_FLIGHT: usize = 4;
 
-/// 32-bit values of loads in flight per unit that reloads its row. Batch norm, f16, H200, four
-/// steps vs. one: ratio 0.8 to 0.93.
+/// 32-bit values of loads in flight per unit that reloads its row.
+/// Batch norm f16 H200, backward, 1 -> 4 steps in flight: 1.08x to 1.25x faster.
 const NUMBERS_IN_FLIGHT: usize = 16;
 
 /// Loads in flight per unit of a row that is reloaded; 1 if more do not pay off.
@@ -40,7 +40,8 @@ pub(in crate::plan) fn forward(
 /// Loads in flight of a reloaded row, in steps. A unit that owns a row hides latency with other
 /// rows or with a CPU's cache.
 ///
-/// A unit of a CPU Vulkan driver has neither. Batch norm, lavapipe: ratio 0.72 to 0.86.
+/// A unit of a CPU Vulkan driver has neither.
+/// Batch norm lavapipe, backward, 1 -> 4 steps in flight: 1.16x to 1.39x faster.
 pub(in crate::plan) fn backward(
     problem: &BackwardProblem,
     schedule: &Schedule,
@@ -52,7 +53,7 @@ pub(in crate::plan) fn backward(
     if is_alone && cpu_vulkan::loads_ahead(hardware) && !problem.weights() {
         return (MAX_LOADS_IN_FLIGHT / schedule.rows_per_unit).max(1);
     }
-    // Layer norm over 96 channels, f32, H200, two steps vs. one: ratio 1.05 to 1.15.
+    // 96 channels f32 H200, layer norm, backward, 1 -> 2 steps in flight: 1.05x to 1.15x slower.
     let is_short = is_perpendicular && schedule.grid.splits == 1;
     let has_others = is_alone || is_short && !work.is_half();
     let holds_sums = schedule.staged_columns != Staging::Reload && !is_perpendicular;

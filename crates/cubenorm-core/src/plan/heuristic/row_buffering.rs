@@ -19,7 +19,8 @@ const STAGED_OF_CUBE: usize = 1 << 15;
 const ROWS_AND_SCALE: usize = 40 << 10;
 
 /// Units of a cube, and columns per unit, that leave too few registers for a converted f16/bf16
-/// row. 16,384 columns, f16, H200: ratio 0.85 if both passes convert the row.
+/// row.
+/// 16,384 f16 H200, one pass -> both passes convert the row: 1.18x faster.
 pub(super) const CROWDED: u32 = 1024;
 const COLUMNS_IN_FLIGHT: usize = 16;
 
@@ -40,14 +41,14 @@ pub(in crate::plan) fn row_buffering(work: &Workload, schedule: &Schedule) -> Ro
     let row = 2 * columns * work.dtype.size() / 4;
     let units = (schedule.team.size * schedule.team.columns) as usize;
     let fits = |numbers: usize| numbers * units <= STAGED_OF_CUBE;
-    // Two sums leave no registers for the next row. 4,096 columns, f32, H200, with prefetch vs.
-    // without: ratio 1.05 to 1.1.
+    // Two sums leave no registers for the next row.
+    // 4,096 f32 H200, without -> with prefetch: 1.05x to 1.1x slower.
     let has_two_sums =
         work.column_sums == 2 && matches!(schedule.staged_columns, Staging::Registers(2..));
     let is_half = work.is_half();
     match preference {
-        // Prefetch would load the saved statistics of one row only. Layer norm, 96 to 384 channels,
-        // f32, H100, staged vs. reloaded: ratio 0.77 to 0.83.
+        // Prefetch would load the saved statistics of one row only.
+        // 96 to 384 channels f32 H100, layer norm, reloaded -> staged: 1.20x to 1.30x faster.
         _ if is_column => match fits(sums + row) && preference != Some(StagingPreference::Reload) {
             true => RowBuffering::Single,
             false => RowBuffering::Reload,

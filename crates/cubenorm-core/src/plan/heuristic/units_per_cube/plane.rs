@@ -3,6 +3,7 @@
 use crate::plan::blueprint::{Level, Staging};
 use crate::plan::hardware::Hardware;
 use crate::plan::heuristic::column_sums::staged_columns;
+use crate::plan::heuristic::cpu_vulkan;
 use crate::plan::heuristic::staging::{registers, room};
 use crate::plan::schedule::Schedule;
 use crate::plan::workload::Workload;
@@ -24,7 +25,7 @@ pub(in crate::plan::heuristic) fn planes(
     let planes = (units.min(hardware.max_units_per_cube) / plane).max(1);
     let per_unit = work.steps.div_ceil(plane as usize);
     let (staged_columns, max_teams) = staged_columns(work, hardware, Level::Plane, per_unit, plane);
-    let staging = match hardware.is_cpu_vulkan() {
+    let staging = match cpu_vulkan::reloads_row_of_plane(hardware) {
         true => Staging::Reload,
         false => registers(work, hardware, per_unit),
     };
