@@ -22,7 +22,7 @@ macro_rules! ensure {
 }
 
 /// How the work of a launch is spread.
-struct Spread<'a> {
+struct Distribution<'a> {
     team: &'a Team,
     grid: &'a Grid,
     rows_per_unit: usize,
@@ -37,7 +37,7 @@ struct Item {
     part: usize,
 }
 
-impl Spread<'_> {
+impl Distribution<'_> {
     fn parts_are_items(&self) -> bool {
         self.team.parts && self.team.cluster_size == 1
     }
@@ -220,60 +220,58 @@ impl Spread<'_> {
 }
 
 /// The sizes of a launch, where its addresses are too many to enumerate.
-fn spread_is_whole(second_moment_term: &Spread) -> Checked {
-    let grid = second_moment_term.grid;
-    let taken = match second_moment_term.team.dynamic {
+fn is_whole(distribution: &Distribution) -> Checked {
+    let grid = distribution.grid;
+    let taken = match distribution.team.dynamic {
         true => usize::MAX,
-        false => second_moment_term
-            .teams()
-            .saturating_mul(grid.groups_per_team),
+        false => distribution.teams().saturating_mul(grid.groups_per_team),
     };
     ensure!(
-        taken >= second_moment_term.items(),
+        taken >= distribution.items(),
         "{taken} of {} items are taken",
-        second_moment_term.items()
+        distribution.items()
     );
     ensure!(
         grid.splits.saturating_mul(grid.steps_per_split) >= grid.steps,
         "parts leave steps out"
     );
-    if second_moment_term.team.cluster_size == 1 && grid.splits > 1 {
+    if distribution.team.cluster_size == 1 && grid.splits > 1 {
         let before = (grid.splits - 1) * grid.steps_per_split;
         ensure!(before < grid.steps, "the last part is empty");
     }
-    let lanes = second_moment_term.team.vector;
-    let elements = match second_moment_term.team.lanes {
+    let lanes = distribution.team.vector;
+    let elements = match distribution.team.lanes {
         Vectorization::Parallel => (grid.groups, grid.steps * lanes),
         Vectorization::Perpendicular => (grid.groups * lanes, grid.steps),
     };
     ensure!(
-        elements.0 >= second_moment_term.rows && elements.1 >= second_moment_term.cols,
+        elements.0 >= distribution.rows && elements.1 >= distribution.cols,
         "{elements:?} of {} rows and {} columns are covered",
-        second_moment_term.rows,
-        second_moment_term.cols
+        distribution.rows,
+        distribution.cols
     );
     Ok(())
 }
 
 /// Visits each step of each item, and asserts that every element is covered once by lanes of its own.
 fn cover(
-    second_moment_term: &Spread,
+    distribution: &Distribution,
     staged: Option<usize>,
     mut visit: impl FnMut(usize, usize, &[(usize, usize, bool)]) -> Checked,
 ) -> Checked {
-    let parts = second_moment_term.parts(staged)?;
-    let (rows, cols) = (second_moment_term.rows, second_moment_term.cols);
+    let parts = distribution.parts(staged)?;
+    let (rows, cols) = (distribution.rows, distribution.cols);
     let mut own = vec![0u8; rows * cols];
-    let mut items = vec![0u8; second_moment_term.items()];
-    second_moment_term.each_item(|item| {
-        items[item.part * second_moment_term.grid.groups + item.group] += 1;
-        let steps = match second_moment_term.team.cluster_size {
+    let mut items = vec![0u8; distribution.items()];
+    distribution.each_item(|item| {
+        items[item.part * distribution.grid.groups + item.group] += 1;
+        let steps = match distribution.team.cluster_size {
             1 => parts[item.part..=item.part].iter(),
             // Each cube of a cluster has its part.
             _ => parts[..].iter(),
         };
         for &step in steps.flatten() {
-            let lanes = second_moment_term.lanes(item.group, step);
+            let lanes = distribution.lanes(item.group, step);
             for &(row, col, is_own) in &lanes {
                 ensure!(
                     row < rows && col < cols,
@@ -322,24 +320,40 @@ fn place(access: &Access, row: usize, col: usize) -> usize {
     decode(&access.row, row, false) + decode(&access.col, col, false)
 }
 
+/// The offset of a step whose segments end with a tail vector.
+fn offset_before_tail(access: &Access, contiguous: bool, vector: usize, step: usize) -> usize {
+    let Some((innermost, outer)) = access.col.split_last() else {
+        return 0;
+    };
+    let (mut within, mut offset) = (step, 0);
+    if !outer.is_empty() {
+        let steps = innermost.size.div_ceil(vector);
+        within = step % steps;
+        offset = decode(outer, step / steps, false);
+    }
+    let position = (within * vector).min(innermost.size - vector);
+    let stride = if contiguous { 1 } else { innermost.stride };
+    offset + position * stride
+}
+
 /// The address of each lane of a step, as the kernels form it.
 fn addresses(
     access: &Access,
     blueprint: AccessBlueprint,
-    second_moment_term: &Spread,
+    distribution: &Distribution,
     group: usize,
     step: usize,
 ) -> Result<Vec<usize>, String> {
-    let team = second_moment_term.team;
+    let team = distribution.team;
     let (vector, lanes) = (team.vector, team.lanes);
-    let row = second_moment_term.first_row(group);
+    let row = distribution.first_row(group);
     let contiguous = matches!(
         blueprint.mode,
         LoadMode::Vector | LoadMode::PackedHalf2 | LoadMode::Unaligned
     );
     let is_constant = access.col.is_empty();
     let base = match blueprint.rows_packed {
-        true => row * second_moment_term.cols,
+        true => row * distribution.cols,
         false => decode(
             &access.row,
             row,
@@ -350,29 +364,12 @@ fn addresses(
         let unit = lanes == Vectorization::Parallel && contiguous || blueprint.unit_stride;
         decode(&access.col, col, unit)
     };
-    let step_offset = || {
-        if !blueprint.has_tail {
-            return col_offset(match lanes {
-                Vectorization::Parallel => step * vector,
-                Vectorization::Perpendicular => step,
-            });
-        }
-        let Some((innermost, outer)) = access.col.split_last() else {
-            return 0;
-        };
-        let (mut within, mut offset) = (step, 0);
-        if !outer.is_empty() {
-            let steps = innermost.size.div_ceil(vector);
-            within = step % steps;
-            offset = decode(outer, step / steps, false);
-        }
-        let position = (within * vector).min(innermost.size - vector);
-        offset
-            + if contiguous {
-                position
-            } else {
-                position * innermost.stride
-            }
+    let step_offset = || match blueprint.has_tail {
+        true => offset_before_tail(access, contiguous, vector, step),
+        false => col_offset(match lanes {
+            Vectorization::Parallel => step * vector,
+            Vectorization::Perpendicular => step,
+        }),
     };
     let all = |first: usize, stride: usize| (0..vector).map(|lane| first + lane * stride).collect();
     Ok(match blueprint.mode {
@@ -443,12 +440,12 @@ impl<'a> Bound<'a> {
     /// Asserts that the kernel reads what belongs to each lane of a step, inside the buffer.
     fn check(
         &self,
-        second_moment_term: &Spread,
+        distribution: &Distribution,
         group: usize,
         step: usize,
         lanes: &[(usize, usize, bool)],
     ) -> Checked {
-        let addresses = addresses(self.access, self.blueprint, second_moment_term, group, step)?;
+        let addresses = addresses(self.access, self.blueprint, distribution, group, step)?;
         for (&address, &(row, col, _)) in addresses.iter().zip(lanes) {
             let expected = place(self.access, row, col);
             let Self { buffer, span, .. } = self;
@@ -478,8 +475,8 @@ fn within(footprint: &[Footprint], buffer: Buffer, layout: Option<&Layout>) -> C
 }
 
 /// Elements of a workspace that the kernels of a split row write: see `write_part`.
-fn partial_statistics(second_moment_term: &Spread, shifts: bool) -> usize {
-    let (grid, team) = (second_moment_term.grid, second_moment_term.team);
+fn partial_statistics(distribution: &Distribution, shifts: bool) -> usize {
+    let (grid, team) = (distribution.grid, distribution.team);
     let width = match team.lanes {
         Vectorization::Perpendicular => team.vector,
         Vectorization::Parallel => 1,
@@ -491,6 +488,37 @@ fn partial_statistics(second_moment_term: &Spread, shifts: bool) -> usize {
         last = 2 * m2 + grid.groups - 1;
     }
     (last + 1) * width
+}
+
+/// Checks what the launches of a plan touch between them.
+fn workspaces_fit(plan: &Plan, distribution: &Distribution) -> Checked {
+    let blueprint = &plan.blueprint;
+    if blueprint.split {
+        let shifts = blueprint.team.segmented && blueprint.shifts;
+        let touched = partial_statistics(distribution, shifts);
+        ensure!(
+            touched <= plan.workspace,
+            "the workspace: {touched} of {} are touched",
+            plan.workspace
+        );
+    }
+    if let Some(combine) = &plan.combine {
+        let rows = combine.grid.groups;
+        let touched = (2 + usize::from(blueprint.shifts)) * rows;
+        ensure!(
+            touched <= combine.workspace,
+            "combined: {touched} of {}",
+            combine.workspace
+        );
+        let read =
+            (2 * plan.grid.splits + usize::from(blueprint.shifts)) * rows * plan.grid.segments;
+        ensure!(
+            read <= plan.workspace,
+            "combining reads {read} of {}",
+            plan.workspace
+        );
+    }
+    Ok(())
 }
 
 /// Asserts all of a forward plan.
@@ -523,39 +551,15 @@ pub fn forward(desc: &NormDesc, problem: &NormProblem, plan: &Plan) -> Checked {
         let statistics = desc.statistics_desc();
         within(&footprint, Buffer::Statistics, Some(&statistics.layout))?;
     }
-    let second_moment_term = Spread {
+    let distribution = Distribution {
         team: &blueprint.team,
         grid: &plan.grid,
         rows_per_unit: blueprint.rows_per_unit,
         rows: problem.rows,
         cols: problem.cols,
     };
-    spread_is_whole(&second_moment_term)?;
-    if blueprint.split {
-        let shifts = blueprint.team.segmented && blueprint.shifts;
-        let touched = partial_statistics(&second_moment_term, shifts);
-        ensure!(
-            touched <= plan.workspace,
-            "the workspace: {touched} of {} are touched",
-            plan.workspace
-        );
-    }
-    if let Some(combine) = &plan.combine {
-        let rows = combine.grid.groups;
-        let touched = (2 + usize::from(blueprint.shifts)) * rows;
-        ensure!(
-            touched <= combine.workspace,
-            "combined: {touched} of {}",
-            combine.workspace
-        );
-        let read =
-            (2 * plan.grid.splits + usize::from(blueprint.shifts)) * rows * plan.grid.segments;
-        ensure!(
-            read <= plan.workspace,
-            "combining reads {read} of {}",
-            plan.workspace
-        );
-    }
+    is_whole(&distribution)?;
+    workspaces_fit(plan, &distribution)?;
     if problem.rows.saturating_mul(problem.cols) > SMALL {
         return Ok(());
     }
@@ -585,10 +589,10 @@ pub fn forward(desc: &NormDesc, problem: &NormProblem, plan: &Plan) -> Checked {
     .filter_map(|(buffer, access, blueprint)| Bound::new(buffer, access, blueprint, layout(buffer)))
     .collect();
     let staged = blueprint.staging.vectors();
-    cover(&second_moment_term, staged, |group, step, lanes| {
+    cover(&distribution, staged, |group, step, lanes| {
         bound
             .iter()
-            .try_for_each(|it| it.check(&second_moment_term, group, step, lanes))
+            .try_for_each(|it| it.check(&distribution, group, step, lanes))
     })
 }
 
@@ -638,20 +642,13 @@ pub fn backward(desc: &BackwardDesc, schedule: &BackwardSchedule) -> Checked {
         .try_for_each(|launch| backward_launch(&layouts, launch))
 }
 
-fn backward_launch(layouts: &[(Buffer, Option<&Layout>)], launch: &BackwardLaunch) -> Checked {
+/// Checks the buffers of sums that a launch touches.
+fn sums_fit(launch: &BackwardLaunch, distribution: &Distribution) -> Checked {
     let BackwardLaunch { problem, plan, .. } = launch;
     let blueprint = &plan.blueprint;
-    let second_moment_term = Spread {
-        team: &blueprint.team,
-        grid: &plan.grid,
-        rows_per_unit: blueprint.rows_per_unit,
-        rows: problem.rows,
-        cols: problem.cols,
-    };
-    spread_is_whole(&second_moment_term)?;
     let team = &blueprint.team;
     if blueprint.split {
-        let touched = partial_statistics(&second_moment_term, false);
+        let touched = partial_statistics(distribution, false);
         ensure!(
             touched <= plan.workspace,
             "the workspace: {touched} of {} are touched",
@@ -669,7 +666,7 @@ fn backward_launch(layouts: &[(Buffer, Option<&Layout>)], launch: &BackwardLaunc
     }
     if blueprint.column_sums.any() {
         let touched = column_sums(
-            &second_moment_term,
+            distribution,
             blueprint.column_sums.count(),
             blueprint.staged_columns,
         );
@@ -691,6 +688,21 @@ fn backward_launch(layouts: &[(Buffer, Option<&Layout>)], launch: &BackwardLaunc
             plan.cluster_words()
         );
     }
+    Ok(())
+}
+
+fn backward_launch(layouts: &[(Buffer, Option<&Layout>)], launch: &BackwardLaunch) -> Checked {
+    let BackwardLaunch { problem, plan, .. } = launch;
+    let blueprint = &plan.blueprint;
+    let distribution = Distribution {
+        team: &blueprint.team,
+        grid: &plan.grid,
+        rows_per_unit: blueprint.rows_per_unit,
+        rows: problem.rows,
+        cols: problem.cols,
+    };
+    is_whole(&distribution)?;
+    sums_fit(launch, &distribution)?;
     if let Some(reduce) = &launch.reduce {
         param_reduce(reduce)?;
     }
@@ -717,12 +729,12 @@ fn backward_launch(layouts: &[(Buffer, Option<&Layout>)], launch: &BackwardLaunc
     .filter_map(|(buffer, access, blueprint)| Bound::new(buffer, access, blueprint, layout(buffer)))
     .collect();
     cover(
-        &second_moment_term,
+        &distribution,
         blueprint.staged_columns.vectors(),
         |group, step, lanes| {
             bound
                 .iter()
-                .try_for_each(|it| it.check(&second_moment_term, group, step, lanes))
+                .try_for_each(|it| it.check(&distribution, group, step, lanes))
         },
     )
 }
@@ -786,8 +798,8 @@ fn param_reduce(reduce: &ParamReduce) -> Checked {
 }
 
 /// Elements of the sums of columns that the kernel touches: see `backward/param_partials.rs`.
-fn column_sums(second_moment_term: &Spread, kinds: usize, staged: Staging) -> usize {
-    let (team, grid) = (second_moment_term.team, second_moment_term.grid);
+fn column_sums(distribution: &Distribution, kinds: usize, staged: Staging) -> usize {
+    let (team, grid) = (distribution.team, distribution.grid);
     let vector = team.vector;
     if staged != Staging::Reload && team.lanes == Vectorization::Perpendicular {
         let written = grid.steps.div_ceil(vector);
@@ -795,12 +807,10 @@ fn column_sums(second_moment_term: &Spread, kinds: usize, staged: Staging) -> us
         return (first + written) * vector;
     }
     let slot = match team.level {
-        _ if staged != Staging::Reload => second_moment_term.teams() - 1,
+        _ if staged != Staging::Reload => distribution.teams() - 1,
         _ if team.parts && team.lanes == Vectorization::Perpendicular => 0,
         _ if team.parts => grid.groups - 1,
-        Level::Unit | Level::Plane | Level::Cube | Level::Perpendicular => {
-            second_moment_term.teams() - 1
-        }
+        Level::Unit | Level::Plane | Level::Cube | Level::Perpendicular => distribution.teams() - 1,
     };
     let last = kinds * slot * grid.steps + (kinds - 1) * grid.steps + grid.steps - 1;
     (last + 1) * vector
