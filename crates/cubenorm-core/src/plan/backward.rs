@@ -13,7 +13,7 @@ use super::heuristic::{
 use super::knobs::{Knobs, StrategyChoice};
 use super::limits::check_limits;
 use super::planner::{self, Pass, Refinement};
-use super::result::{BackwardPlan, Plan, PlanError};
+use super::result::{BackwardPlan, PlanError};
 use super::schedule::Schedule;
 use super::workload::Workload;
 use super::workspace::channel_sums;
@@ -47,21 +47,14 @@ pub fn plan_backward(
     if row == RowBuffering::Reload {
         pack(&mut blueprint, problem, &work, hardware);
     }
-    let (workspace, combine) = match blueprint.split {
+    let between = match blueprint.split {
         true => between_launches(&work, &schedule, 0, hardware)?,
         false if blueprint.combines_within() => {
             (channel_sums(&schedule.team, &schedule.grid), None)
         }
         false => (0, None),
     };
-    let plan = Plan {
-        strategy: schedule.strategy,
-        workspace,
-        combine,
-        blueprint,
-        grid: schedule.grid,
-        reason: schedule.reason,
-    };
+    let plan = schedule.plan(blueprint, between);
     check_limits(&plan.footprint(problem), hardware)?;
     Ok(plan)
 }

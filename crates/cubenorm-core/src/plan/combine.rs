@@ -1,7 +1,6 @@
 //! The launch between reducing and writing that combines per-segment statistics into per-group
 //! statistics.
 
-use super::blueprint::Vectorization;
 use super::hardware::Hardware;
 use super::heuristic::strategy;
 use super::knobs::Knobs;
@@ -35,14 +34,10 @@ pub(super) fn between_launches(
     let (rows, cols) = (work.rows / work.segments, work.segments * grid.splits);
     let dtype = work.dtype.accumulation();
     let segments = Workload {
-        param_dtype: work.param_dtype,
         merge: work.merge,
-        column_sums: work.column_sums,
         reads: work.reads,
-        params_by_step: work.params_by_step,
         ..Workload::new(rows, cols, dtype, knobs)
     };
-    let segments = segments.in_vectors(Vectorization::Parallel, 1, cols, false);
     let combine = strategy::schedule(&segments, hardware)?;
     let combine = Combine {
         team: combine.team,

@@ -3,7 +3,7 @@
 
 use super::blueprint::{Level, RowBlueprint, Staging};
 use super::hardware::Hardware;
-use super::heuristic::{cores, cpu_vulkan};
+use super::heuristic::{cpu_vulkan, occupancy};
 use super::result::Plan;
 
 /// Units that keep a multiprocessor's memory system busy.
@@ -39,7 +39,7 @@ pub(super) fn cost<B: RowBlueprint>(plan: &Plan<B>, hardware: &Hardware) -> f64 
     // Units without work in the last step wait for the others.
     let idle = (per_unit * members) as f64 / grid.steps_per_split.max(1) as f64;
     let elements = grid.groups * grid.steps * team.vector;
-    let cores = cores::busy(reads * grid.groups, grid.steps * team.vector, hardware);
+    let cores = occupancy::busy_cores(reads * grid.groups, grid.steps * team.vector, hardware);
     let busy = match (cores, cpu_vulkan::lanes(hardware)) {
         (Some(cores), _) => cores as usize,
         (None, Some(lanes)) => lanes,

@@ -54,18 +54,11 @@ pub fn plan_forward(
     }
     let mut blueprint = blueprint(problem, &schedule, &work, run.is_some(), hardware);
     pack(&mut blueprint, problem, &work, hardware);
-    let (workspace, combine) = match blueprint.split {
+    let between = match blueprint.split {
         true => between_launches(&work, &schedule, usize::from(blueprint.shifts), hardware)?,
         false => (0, None),
     };
-    let plan = Plan {
-        strategy: schedule.strategy,
-        workspace,
-        combine,
-        blueprint,
-        grid: schedule.grid,
-        reason: schedule.reason,
-    };
+    let plan = schedule.plan(blueprint, between);
     check_limits(&plan.footprint(problem), hardware)?;
     Ok(plan)
 }

@@ -4,6 +4,7 @@ use super::blueprint::{Level, Staging, Team, Vectorization};
 use super::grid::Grid;
 use super::hardware::Hardware;
 use super::knobs::Knobs;
+use super::result::{Combine, Plan};
 use super::strategy::Strategy;
 use super::workload::Workload;
 
@@ -157,6 +158,19 @@ impl Schedule {
         match work.column_sums {
             0 => self.staging,
             _ => self.staged_columns,
+        }
+    }
+
+    /// The plan with a blueprint, and with what is between two launches.
+    pub fn plan<B>(self, blueprint: B, between: (usize, Option<Combine>)) -> Plan<B> {
+        let (workspace, combine) = between;
+        Plan {
+            strategy: self.strategy,
+            blueprint,
+            grid: self.grid,
+            workspace,
+            combine,
+            reason: self.reason,
         }
     }
 

@@ -3,6 +3,7 @@
 //!
 //! Functions that return an `Option` return `None` on other devices.
 
+use super::parts::SPLIT_ELEMENTS;
 use crate::dtype::DType;
 use crate::plan::blueprint::Vectorization;
 use crate::plan::hardware::Hardware;
@@ -26,9 +27,6 @@ const MOST_STEPS: usize = 1 << 14;
 
 /// Rows per core below which rows are split between units.
 const ROWS_PER_CORE: usize = 4;
-
-/// Elements below which splitting a row costs more than it saves.
-const SPLIT_ELEMENTS: usize = 1 << 15;
 
 /// Minimum steps per part that fill the cores, and per lane if rows are fewer than lanes.
 /// One row lavapipe, forward and backward, two and four -> eight parts: 1.0x to 1.25x faster.

@@ -4,13 +4,13 @@
 
 pub(super) mod cluster;
 pub(super) mod column_sums;
-pub(super) mod cores;
 pub(super) mod cpu_vulkan;
 pub(super) mod dynamic_schedule;
 pub(super) mod load_mode;
 pub(super) mod loads_in_flight;
 pub(super) mod narrow_vectors;
 pub(super) mod nontemporal;
+pub(super) mod occupancy;
 pub(super) mod one_block;
 pub(super) mod params_kept;
 pub(super) mod parts;

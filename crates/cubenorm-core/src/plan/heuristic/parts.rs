@@ -1,6 +1,5 @@
 //! Splits rows into parts that fill the device.
 
-use super::cpu_vulkan;
 use crate::plan::hardware::Hardware;
 use crate::plan::workload::Workload;
 
@@ -42,10 +41,4 @@ pub(super) fn even_parts(hardware: &Hardware, work: &Workload, most: usize) -> u
     };
     let cheapest = (1..=most).min_by(|&a, &b| cost(a).total_cmp(&cost(b)));
     cheapest.unwrap_or(1)
-}
-
-/// Cubes that fill the device, with `of_multiprocessor` cubes per multiprocessor.
-pub(super) fn cubes_to_fill(hardware: &Hardware, of_multiprocessor: usize) -> usize {
-    let of_cpu_vulkan = cpu_vulkan::cubes_to_fill(hardware);
-    of_cpu_vulkan.unwrap_or_else(|| hardware.processors() * of_multiprocessor)
 }

@@ -1,10 +1,11 @@
 //! Parts of a row for several teams, in two launches if anything is reduced.
 
-use super::parts::{MAX_SPLITS, cubes_to_fill, even_parts, parts};
+use super::occupancy::cubes_to_fill;
+use super::parts::{MAX_SPLITS, even_parts, parts};
 use super::units_per_cube::cube::{CUBE_VECTORS, cube};
 use super::units_per_cube::perpendicular::perpendicular;
 use super::units_per_cube::unit::unit;
-use super::{cores, cpu_vulkan};
+use super::{cpu_vulkan, occupancy};
 use crate::plan::blueprint::{Staging, Vectorization};
 use crate::plan::hardware::Hardware;
 use crate::plan::knobs::Knobs;
@@ -34,9 +35,9 @@ pub(super) fn split(work: &Workload, hardware: &Hardware, plane: Option<u32>) ->
         column_sums: 0,
         ..*work
     };
-    let mut schedule = if let Some(cores) = cores::worth_waking(work, hardware) {
+    let mut schedule = if let Some(cores) = occupancy::cores_worth_waking(work, hardware) {
         let accurate = work.steps.div_ceil(work.longest_sum());
-        let splits = limit(cores::even_parts(work, cores).max(accurate));
+        let splits = limit(occupancy::even_parts(work, cores).max(accurate));
         parts_of_units(work, hardware, splits)
     } else if let Some(splits) = cpu_vulkan::splits(work, hardware) {
         parts_of_units(work, hardware, limit(splits))
@@ -63,7 +64,7 @@ pub(super) fn split(work: &Workload, hardware: &Hardware, plane: Option<u32>) ->
 
 /// One unit per part.
 fn parts_of_units(work: &Workload, hardware: &Hardware, splits: usize) -> Schedule {
-    let cores = cores::worth_waking(work, hardware);
+    let cores = occupancy::cores_worth_waking(work, hardware);
     let parts = Workload {
         groups: work.groups * splits,
         rows_per_unit: 1,

@@ -8,7 +8,7 @@ use super::units_per_cube::cube::cube;
 use super::units_per_cube::perpendicular::perpendicular;
 use super::units_per_cube::plane::{PLANE_VECTORS, planes};
 use super::units_per_cube::unit::unit;
-use super::{cores, cpu_vulkan};
+use super::{cpu_vulkan, occupancy};
 use crate::plan::blueprint::{Level, Staging, Vectorization};
 use crate::plan::hardware::Hardware;
 use crate::plan::result::PlanError;
@@ -100,10 +100,10 @@ fn limit_obstacle(
 
 fn infer(work: &Workload, hardware: &Hardware) -> (Strategy, &'static str) {
     let long = work.elements() >= SPLIT_ELEMENTS;
-    if let Some(cores) = cores::worth_waking(work, hardware) {
+    if let Some(cores) = occupancy::cores_worth_waking(work, hardware) {
         return match work.lanes {
             _ if work.groups < cores as usize => (Strategy::Split, "fewer rows than cores"),
-            _ if work.tile > 1 && long && cores::even_parts(work, cores) > 1 => (
+            _ if work.tile > 1 && long && occupancy::even_parts(work, cores) > 1 => (
                 Strategy::Split,
                 "tiles of adjacent rows do not balance over the cores",
             ),

@@ -1,6 +1,6 @@
 //! Tiles of adjacent rows that a CPU core processes together, in memory order.
 
-use super::cores;
+use super::occupancy;
 use crate::plan::blueprint::Vectorization;
 use crate::plan::hardware::Hardware;
 use crate::plan::workload::Workload;
@@ -51,7 +51,7 @@ pub(in crate::plan) fn tile(work: &Workload, hardware: &Hardware) -> usize {
     let has_whole_rows = |vectors: &usize| (vectors * work.vector).is_multiple_of(segments);
     let is_short = run * work.vector * work.dtype.size() <= WHOLE_LINE;
     let of_segments = || {
-        let are_even = |lines| cores::are_even(lines, cores);
+        let are_even = |lines| occupancy::are_even(lines, cores);
         let line = (is_short && groups.checked_div(run).is_some_and(are_even)).then_some(run);
         let few = LEAST_OF_SEGMENTS..=MOST_SEGMENTS / work.vector;
         let mut vectors = line.into_iter().chain(few);

@@ -3,7 +3,7 @@
 use crate::plan::blueprint::{Level, Staging};
 use crate::plan::hardware::Hardware;
 use crate::plan::heuristic::staging::{registers, room};
-use crate::plan::heuristic::{cores, cpu_vulkan};
+use crate::plan::heuristic::{cpu_vulkan, occupancy};
 use crate::plan::schedule::Schedule;
 use crate::plan::workload::Workload;
 
@@ -12,7 +12,9 @@ const UNITS_OF_ROWS: u32 = 64;
 
 /// Schedules one unit per row.
 pub(in crate::plan::heuristic) fn unit(work: &Workload, hardware: &Hardware) -> Schedule {
-    let cores = hardware.cpu_cores.zip(cores::worth_waking(work, hardware));
+    let cores = hardware
+        .cpu_cores
+        .zip(occupancy::cores_worth_waking(work, hardware));
     let of_cpu_vulkan = cpu_vulkan::units_of_rows(work, hardware);
     let (units, most, max_teams) = match cores {
         // CPU: one cube with a unit per core, which processes a contiguous block of rows.

@@ -1,5 +1,6 @@
-//! Cores of a CPU: how many are worth waking, and their balance.
+//! Occupancy: CPU cores worth waking, their balance, and the cubes that fill a GPU.
 
+use super::cpu_vulkan;
 use crate::plan::hardware::Hardware;
 use crate::plan::workload::Workload;
 
@@ -12,13 +13,17 @@ const ROUNDS_OF_CORE: usize = 4;
 
 /// CPU cores worth waking to read `rows` rows of `elements` elements each; `None` unless a CPU
 /// runtime runs the units.
-pub(in crate::plan) fn busy(rows: usize, elements: usize, hardware: &Hardware) -> Option<u32> {
+pub(in crate::plan) fn busy_cores(
+    rows: usize,
+    elements: usize,
+    hardware: &Hardware,
+) -> Option<u32> {
     hardware.busy_cores(rows.saturating_mul(elements.max(LEAST_OF_ROW)))
 }
 
 /// CPU cores worth waking for a workload.
-pub(super) fn worth_waking(work: &Workload, hardware: &Hardware) -> Option<u32> {
-    busy(work.reads * work.groups, work.steps * work.vector, hardware)
+pub(super) fn cores_worth_waking(work: &Workload, hardware: &Hardware) -> Option<u32> {
+    busy_cores(work.reads * work.groups, work.steps * work.vector, hardware)
 }
 
 /// True if `items` balance over `cores`: a multiple, or at least [`ROUNDS_OF_CORE`] items per core.
@@ -33,4 +38,10 @@ pub(super) fn even_parts(work: &Workload, cores: u32) -> usize {
     let mut parts = 1..cores as usize;
     let even = parts.find(|parts| are_even(blocks * parts, cores));
     even.unwrap_or(cores as usize)
+}
+
+/// Cubes that fill the device, with `of_multiprocessor` cubes per multiprocessor.
+pub(super) fn cubes_to_fill(hardware: &Hardware, of_multiprocessor: usize) -> usize {
+    let of_cpu_vulkan = cpu_vulkan::cubes_to_fill(hardware);
+    of_cpu_vulkan.unwrap_or_else(|| hardware.processors() * of_multiprocessor)
 }
