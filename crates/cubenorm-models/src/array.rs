@@ -330,11 +330,16 @@ pub(crate) fn count(shape: &[usize]) -> Option<usize> {
 /// Appends `value`, rounded to `dtype`.
 pub(crate) fn push(bytes: &mut Vec<u8>, dtype: DType, value: f64) {
     match dtype {
-        DType::F16 => bytes.extend(f16::from_f32(to_odd(value)).to_le_bytes()),
+        DType::F16 => bytes.extend(to_f16(value).to_le_bytes()),
         DType::BF16 => bytes.extend(bf16::from_f32(to_odd(value)).to_le_bytes()),
         DType::F32 => bytes.extend((value as f32).to_le_bytes()),
         DType::F64 => bytes.extend(value.to_le_bytes()),
     }
+}
+
+/// Rounds once to the nearest f16.
+pub(crate) fn to_f16(value: f64) -> f16 {
+    f16::from_f32(to_odd(value))
 }
 
 /// Rounds to odd: towards 0, with an odd mantissa if the result is inexact. A second rounding to

@@ -1,4 +1,4 @@
-//! Fields of each operator and activation. A new operator is a new arm here.
+//! Fields of each operator. A new operator is a new arm here.
 
 use std::collections::BTreeMap;
 
@@ -133,58 +133,11 @@ fn activation(at: String, value: &Json) -> Result<FusedActivation, ModelError> {
         false => outer.text("type")?,
     };
     let fields = outer.level(&["Desc", "desc"])?;
-    Ok(match name.strip_prefix("DML_OPERATOR_").unwrap_or(name) {
-        "ACTIVATION_ELU" => FusedActivation::Elu {
-            alpha: fields.float("Alpha")?,
-        },
-        "ACTIVATION_HARD_SIGMOID" => FusedActivation::HardSigmoid {
-            alpha: fields.float("Alpha")?,
-            beta: fields.float("Beta")?,
-        },
-        "ACTIVATION_IDENTITY" => FusedActivation::Identity,
-        "ACTIVATION_LEAKY_RELU" => FusedActivation::LeakyRelu {
-            alpha: fields.float("Alpha")?,
-        },
-        "ACTIVATION_LINEAR" => FusedActivation::Linear {
-            alpha: fields.float("Alpha")?,
-            beta: fields.float("Beta")?,
-        },
-        "ACTIVATION_PARAMETRIC_SOFTPLUS" => FusedActivation::ParametricSoftplus {
-            alpha: fields.float("Alpha")?,
-            beta: fields.float("Beta")?,
-        },
-        "ACTIVATION_RELU" => FusedActivation::Relu,
-        "ACTIVATION_SCALED_ELU" => FusedActivation::ScaledElu {
-            alpha: fields.float("Alpha")?,
-            gamma: fields.float("Gamma")?,
-        },
-        "ACTIVATION_SCALED_TANH" => FusedActivation::ScaledTanh {
-            alpha: fields.float("Alpha")?,
-            beta: fields.float("Beta")?,
-        },
-        "ACTIVATION_SIGMOID" => FusedActivation::Sigmoid,
-        "ACTIVATION_SOFTPLUS" => FusedActivation::Softplus {
-            steepness: fields.float("Steepness")?,
-        },
-        "ACTIVATION_SOFTSIGN" => FusedActivation::Softsign,
-        "ACTIVATION_TANH" => FusedActivation::Tanh,
-        "ACTIVATION_THRESHOLDED_RELU" => FusedActivation::ThresholdedRelu {
-            alpha: fields.float("Alpha")?,
-        },
-        "ACTIVATION_SHRINK" => FusedActivation::Shrink {
-            bias: fields.float("Bias")?,
-            threshold: fields.float("Threshold")?,
-        },
-        "ACTIVATION_CELU" => FusedActivation::Celu {
-            alpha: fields.float("Alpha")?,
-        },
-        _ => {
-            return Err(ModelError::Unknown {
-                at,
-                kind: "activation",
-                name: name.to_owned(),
-            });
-        }
+    let read = FusedActivation::read(name, |parameter| fields.float(parameter))?;
+    read.ok_or_else(|| ModelError::Unknown {
+        at,
+        kind: "activation",
+        name: name.to_owned(),
     })
 }
 

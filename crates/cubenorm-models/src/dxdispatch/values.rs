@@ -2,11 +2,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cubenorm_core::DType;
 use half::f16;
 
 use crate::access::{Denied, FileAccess};
-use crate::array::{self, ElementType};
+use crate::array::{ElementType, to_f16};
 use crate::dxdispatch::ModelError;
 use crate::dxdispatch::fields::{Fields, float, wrong};
 use crate::dxdispatch::json::{self, Json};
@@ -114,14 +113,6 @@ impl Element {
             _ => sum!(u64, u64::wrapping_add),
         }
     }
-}
-
-/// Rounds to the nearest f16. `half` rounds to f32 first on some machines: the result differs near
-/// the middle of two f16 neighbours.
-fn to_f16(value: f64) -> f16 {
-    let mut bytes = Vec::with_capacity(2);
-    array::push(&mut bytes, DType::F16, value);
-    f16::from_le_bytes([bytes[0], bytes[1]])
 }
 
 impl InitialValues {

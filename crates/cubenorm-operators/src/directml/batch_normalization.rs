@@ -75,22 +75,10 @@ impl BatchNormalization {
         }
     }
 
-    /// Sets [`spatial`](Self::spatial).
-    pub fn with_spatial(mut self, spatial: bool) -> Self {
-        self.spatial = spatial;
-        self
-    }
-
-    /// Sets [`epsilon`](Self::epsilon).
-    pub fn with_epsilon(mut self, epsilon: f32) -> Self {
-        self.epsilon = epsilon;
-        self
-    }
-
-    /// Sets [`fused_activation`](Self::fused_activation).
-    pub fn with_fused_activation(mut self, fused: impl Into<Option<FusedActivation>>) -> Self {
-        self.fused_activation = fused.into();
-        self
+    setters! {
+        with_spatial(spatial: bool),
+        with_epsilon(epsilon: f32),
+        with_fused_activation(fused_activation: impl Into<Option<FusedActivation>>),
     }
 
     /// Lowers to one normalization.

@@ -85,22 +85,10 @@ impl BatchNormalizationTraining {
         }
     }
 
-    /// Sets [`fused_add_tensor`](Self::fused_add_tensor).
-    pub fn with_fused_add_tensor(mut self, fused_add: impl Into<Option<TensorDesc>>) -> Self {
-        self.fused_add_tensor = fused_add.into();
-        self
-    }
-
-    /// Sets [`epsilon`](Self::epsilon).
-    pub fn with_epsilon(mut self, epsilon: f32) -> Self {
-        self.epsilon = epsilon;
-        self
-    }
-
-    /// Sets [`fused_activation`](Self::fused_activation).
-    pub fn with_fused_activation(mut self, fused: impl Into<Option<FusedActivation>>) -> Self {
-        self.fused_activation = fused.into();
-        self
+    setters! {
+        with_fused_add_tensor(fused_add_tensor: impl Into<Option<TensorDesc>>),
+        with_epsilon(epsilon: f32),
+        with_fused_activation(fused_activation: impl Into<Option<FusedActivation>>),
     }
 
     /// Lowers to one normalization that writes pairs of statistics, and a copy for each of the two.

@@ -77,40 +77,13 @@ impl MeanVarianceNormalization2 {
         }
     }
 
-    /// Sets [`scale_tensor`](Self::scale_tensor).
-    pub fn with_scale_tensor(mut self, scale_tensor: impl Into<Option<TensorDesc>>) -> Self {
-        self.scale_tensor = scale_tensor.into();
-        self
-    }
-
-    /// Sets [`bias_tensor`](Self::bias_tensor).
-    pub fn with_bias_tensor(mut self, bias_tensor: impl Into<Option<TensorDesc>>) -> Self {
-        self.bias_tensor = bias_tensor.into();
-        self
-    }
-
-    /// Sets [`use_mean`](Self::use_mean).
-    pub fn with_use_mean(mut self, use_mean: bool) -> Self {
-        self.use_mean = use_mean;
-        self
-    }
-
-    /// Sets [`use_variance`](Self::use_variance).
-    pub fn with_use_variance(mut self, use_variance: bool) -> Self {
-        self.use_variance = use_variance;
-        self
-    }
-
-    /// Sets [`epsilon`](Self::epsilon).
-    pub fn with_epsilon(mut self, epsilon: f32) -> Self {
-        self.epsilon = epsilon;
-        self
-    }
-
-    /// Sets [`fused_activation`](Self::fused_activation).
-    pub fn with_fused_activation(mut self, fused: impl Into<Option<FusedActivation>>) -> Self {
-        self.fused_activation = fused.into();
-        self
+    setters! {
+        with_scale_tensor(scale_tensor: impl Into<Option<TensorDesc>>),
+        with_bias_tensor(bias_tensor: impl Into<Option<TensorDesc>>),
+        with_use_mean(use_mean: bool),
+        with_use_variance(use_variance: bool),
+        with_epsilon(epsilon: f32),
+        with_fused_activation(fused_activation: impl Into<Option<FusedActivation>>),
     }
 
     /// Lowers to one normalization.

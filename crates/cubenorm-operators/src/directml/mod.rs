@@ -21,6 +21,17 @@
 //! | strides | inputs: any, 0 included; outputs: no element is written twice |
 //! | `Epsilon` | finite and not negative |
 
+/// Methods of a description that set a field each.
+macro_rules! setters {
+    ($($method:ident($field:ident: $type:ty)),+ $(,)?) => { $(
+        #[doc = concat!("Sets [`", stringify!($field), "`](Self::", stringify!($field), ").")]
+        pub fn $method(mut self, $field: $type) -> Self {
+            self.$field = $field.into();
+            self
+        }
+    )+ };
+}
+
 mod activation;
 mod batch_normalization;
 mod batch_normalization_grad;

@@ -66,16 +66,9 @@ impl TensorDesc {
         }
     }
 
-    /// Sets [`strides`](Self::strides).
-    pub fn with_strides(mut self, strides: impl Into<Option<Vec<u32>>>) -> Self {
-        self.strides = strides.into();
-        self
-    }
-
-    /// Sets [`total_tensor_size_in_bytes`](Self::total_tensor_size_in_bytes).
-    pub fn with_total_tensor_size_in_bytes(mut self, bytes: impl Into<Option<u64>>) -> Self {
-        self.total_tensor_size_in_bytes = bytes.into();
-        self
+    setters! {
+        with_strides(strides: impl Into<Option<Vec<u32>>>),
+        with_total_tensor_size_in_bytes(total_tensor_size_in_bytes: impl Into<Option<u64>>),
     }
 
     /// Converts the sizes to core's terms.

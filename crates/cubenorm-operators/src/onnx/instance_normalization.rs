@@ -42,9 +42,10 @@ impl Default for InstanceNormalization {
 }
 
 impl InstanceNormalization {
-    pub(super) const ATTRIBUTES: &[&str] = &["epsilon"];
-
-    pub(super) fn from_attributes(attributes: &Attributes<'_>) -> Result<Self, OperatorError> {
+    pub(super) fn from_attributes(
+        _: i64,
+        attributes: &Attributes<'_>,
+    ) -> Result<Self, OperatorError> {
         Ok(Self {
             epsilon: attributes.float("epsilon", DEFAULT_EPSILON)?,
         })

@@ -52,9 +52,10 @@ impl Default for LayerNormalization {
 }
 
 impl LayerNormalization {
-    pub(super) const ATTRIBUTES: &[&str] = &["axis", "epsilon", "stash_type"];
-
-    pub(super) fn from_attributes(attributes: &Attributes<'_>) -> Result<Self, OperatorError> {
+    pub(super) fn from_attributes(
+        _: i64,
+        attributes: &Attributes<'_>,
+    ) -> Result<Self, OperatorError> {
         Ok(Self {
             axis: attributes.int("axis", -1)?,
             epsilon: attributes.float("epsilon", DEFAULT_EPSILON)?,

@@ -35,9 +35,10 @@ impl Default for LpNormalization {
 }
 
 impl LpNormalization {
-    pub(super) const ATTRIBUTES: &[&str] = &["axis", "p"];
-
-    pub(super) fn from_attributes(attributes: &Attributes<'_>) -> Result<Self, OperatorError> {
+    pub(super) fn from_attributes(
+        _: i64,
+        attributes: &Attributes<'_>,
+    ) -> Result<Self, OperatorError> {
         Ok(Self {
             axis: attributes.int("axis", -1)?,
             p: attributes.int("p", 2)?,

@@ -41,9 +41,10 @@ impl Default for MeanVarianceNormalization {
 }
 
 impl MeanVarianceNormalization {
-    pub(super) const ATTRIBUTES: &[&str] = &["axes"];
-
-    pub(super) fn from_attributes(attributes: &Attributes<'_>) -> Result<Self, OperatorError> {
+    pub(super) fn from_attributes(
+        _: i64,
+        attributes: &Attributes<'_>,
+    ) -> Result<Self, OperatorError> {
         Ok(Self {
             axes: attributes.ints("axes", &DEFAULT_AXES)?,
         })

@@ -52,9 +52,10 @@ impl Default for SkipLayerNormalization {
 }
 
 impl SkipLayerNormalization {
-    pub(super) const ATTRIBUTES: &[&str] = &["epsilon"];
-
-    pub(super) fn from_attributes(attributes: &Attributes<'_>) -> Result<Self, OperatorError> {
+    pub(super) fn from_attributes(
+        _: i64,
+        attributes: &Attributes<'_>,
+    ) -> Result<Self, OperatorError> {
         Ok(Self {
             epsilon: attributes.float("epsilon", DEFAULT_SKIP_EPSILON)?,
         })
