@@ -25,9 +25,9 @@
 //! | unit | 1 unit | one per unit | nothing | many short rows, CPU runtimes |
 //! | plane | 1 plane | one per plane | plane sums | short rows on a GPU |
 //! | cube | 1 cube | one | shared memory | long rows |
-//! | cube, with [peers](Knobs::cluster_size) | several cubes | part of one | device memory, by atomics | backward rows whose column sums exceed one cube |
+//! | cube, in a [cluster](Knobs::cluster_size) | several cubes | part of one | device memory, by atomics | backward rows whose column sums exceed one cube |
 //! | split | several cubes | part of one | a workspace and a second launch | few very long rows |
-//! | column | units along the reduced axis | one vector of rows per unit along the kept axis | shared memory, or a workspace | a reduced axis that is not innermost |
+//! | perpendicular | units along the reduced axis | one vector of rows per unit along the kept axis | shared memory, or a workspace | a reduced axis that is not innermost |
 //!
 //! In channels-last group norm each channel of a group is a row of its own, a
 //! [segment](NormProblem::segments). Its strategy is the one of a reduced axis that is not

@@ -13,7 +13,7 @@ use super::strategy::Strategy;
 /// nearest allowed one, such as fewer units or no staging. Only a strategy that does not apply is
 /// an error.
 ///
-/// Its text lists the chosen values, such as `cube units=256 row=reread`; `analytic` if all are
+/// Its text lists the chosen values, such as `cube units=256 row=reload`; `analytic` if all are
 /// `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Knobs {

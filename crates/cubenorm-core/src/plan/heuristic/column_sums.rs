@@ -49,7 +49,7 @@ fn sums_of_columns(work: &Workload, per_unit: usize) -> usize {
 }
 
 /// Bytes of the merge tables of a cube of `members` units.
-fn merged_of_cube(work: &Workload, members: u32, hardware: &Hardware) -> usize {
+pub(super) fn merged_of_cube(work: &Workload, members: u32, hardware: &Hardware) -> usize {
     let slots = slots(members, hardware.plane(work.knobs.plane_size));
     let accumulation = work.accumulation();
     let tables = merged_bytes(slots, 1, Merge::Sums, false, accumulation, hardware);

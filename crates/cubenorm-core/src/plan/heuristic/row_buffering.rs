@@ -1,15 +1,13 @@
 //! Buffering of a row in registers while its column sums are staged, backward.
 
-use super::staging::MERGED_OF_UNIT;
+use super::column_sums::merged_of_cube;
 use crate::plan::backward_blueprint::RowBuffering;
 use crate::plan::blueprint::{Level, Staging};
 use crate::plan::hardware::Hardware;
 use crate::plan::knobs::StagingPreference;
 use crate::plan::schedule::Schedule;
-use crate::plan::shared_memory::merged_bytes;
 use crate::plan::workload::Workload;
 use crate::problem::Access;
-use crate::statistics::Merge;
 
 /// 32-bit values that the units of a cube may stage, of columns and rows: half of a
 /// multiprocessor's registers. The other half remains for computation.
@@ -90,12 +88,9 @@ pub(in crate::plan) fn staged_scale(
         return Staging::Reload;
     }
     let (_, sums) = schedule.staged_columns.times(work.column_sums).places();
-    let accumulation = work.accumulation();
-    let columns = sums * accumulation + vectors * work.param_dtype.size();
+    let columns = sums * work.accumulation() + vectors * work.param_dtype.size();
     let units = schedule.team.size as usize;
-    let slots = units / schedule.team.plane_size.max(1) as usize;
-    let merged = merged_bytes(slots, 1, Merge::Sums, false, accumulation, hardware);
-    let merged = merged.max(units * MERGED_OF_UNIT * accumulation);
+    let merged = merged_of_cube(work, schedule.team.size, hardware);
     // Two buffers of two tensors, and the scale as a fifth. An f32 scale of f16/bf16 rows is larger
     // than that.
     let numbers = 5 * vectors * schedule.team.vector * work.dtype.size() / 4;
