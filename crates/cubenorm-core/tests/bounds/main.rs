@@ -6,6 +6,7 @@
 mod devices;
 mod faults;
 mod problems;
+mod record;
 mod simulate;
 
 use std::env;
