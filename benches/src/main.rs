@@ -60,7 +60,8 @@ fn run() -> Result<()> {
         }
         _ => {
             bail!(
-                "usage: cubenorm-bench work PROVIDER | tune [BUNDLE] | explain LOG | export FOLDER PROBLEM | judge FOLDER PROBLEM"
+                "usage: cubenorm-bench work PROVIDER | tune [BUNDLE] | explain LOG \
+                 | export FOLDER PROBLEM | judge FOLDER PROBLEM"
             )
         }
     }

@@ -69,11 +69,11 @@ pub fn running(problem: &Problem, device: &Device) -> Result<String> {
     let budget = cubenorm::tuning().choice(&hardware(&client)).budget();
     let plan = |described: Described| {
         let Some(budget) = budget else {
-            return Ok(described.plan(Knobs::default())?);
+            return described.plan(Knobs::default());
         };
         // The layer's call has kept its choice, so this measures nothing again.
         let call = Call::new(described)?;
-        Ok(call.described.plan(call.chosen(budget)?)?)
+        call.described.plan(call.chosen(budget)?)
     };
     let passes = Described::passes(problem, &client)?.into_iter();
     let plans = passes.map(plan).collect::<Result<Vec<String>>>()?;
