@@ -5,7 +5,7 @@ use std::{
     fmt, fs,
     io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
-    process::{Command, ExitStatus, Stdio},
+    process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio},
     sync::OnceLock,
 };
 
@@ -133,6 +133,16 @@ impl Cmd {
             }
         }
         Ok((text, child.wait()?))
+    }
+
+    /// Starts the command, for an exchange over its standard input and output.
+    pub fn talk(&self) -> Result<(Child, ChildStdin, BufReader<ChildStdout>)> {
+        let mut command = self.command();
+        let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = piped.spawn().with_context(|| self.not_started())?;
+        let stdin = child.stdin.take().context("it is piped")?;
+        let stdout = child.stdout.take().context("it is piped")?;
+        Ok((child, stdin, BufReader::new(stdout)))
     }
 
     fn check(&self, status: ExitStatus) -> Result<()> {

@@ -61,17 +61,30 @@ pub fn run(_args: &Args) -> Result<()> {
         .args(alone)
         .args(["--features", "flex", "--", "-D", "warnings"]);
     steps.run("flex alone", || flex.run());
-    steps.run("runtimes", || runtimes::run(&runtimes::Args::shared()));
-    steps.run("wasm32", || wasm::run(&wasm::Args::all()));
+    steps.run("runtimes", || {
+        runtimes::run(&runtimes::Args {
+            shared: true,
+            ..Default::default()
+        })
+    });
+    steps.run("wasm32", || wasm::run(&wasm::Args::default()));
     // Nothing leaves the machine. The GitHub workflow builds the packages.
     let dry = ["--dry-run", "--no-verify", "--allow-dirty"];
     let packages = Cmd::new("cargo").args(["publish", "--workspace"]).args(dry);
     steps.run("packages", || packages.run());
-    steps.run("tests", || test::run(&test::Args::all()));
+    steps.run("tests", || {
+        test::run(&test::Args {
+            fuzz_seconds: Some(60),
+            ..Default::default()
+        })
+    });
     steps.run("operators in files", operators);
     steps.run("devices that are not here", || codegen::test().run());
     steps.run("generated sources", || {
-        codegen::run(&codegen::Args::checked())
+        codegen::run(&codegen::Args {
+            check: true,
+            ..Default::default()
+        })
     });
     examples(&mut steps);
     steps.report()
@@ -99,7 +112,7 @@ fn operators() -> Result<()> {
         .filter(|folder| workspace().join(folder).is_dir())
         .collect();
     match cases.is_empty() {
-        true => conformance::run(&conformance::Args::all()),
+        true => conformance::run(&conformance::Args::default()),
         false => everywhere::verify(&cases, &[]),
     }
 }

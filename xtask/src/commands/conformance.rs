@@ -18,18 +18,11 @@ const FOLDER: &str = "target/conformance/onnx";
 /// and go to target/conformance/onnx. Models of one node are exported as ONNX wrote them. Models in
 /// which a function body replaces the operator are left out. Ends with a table: runtime, passed,
 /// failed, skipped.
-#[derive(clap::Args)]
+#[derive(Default, clap::Args)]
 pub struct Args {
     /// Runtimes to verify on [default: all that this machine has]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     device: Vec<Device>,
-}
-
-impl Args {
-    /// Everything, as `ci` wants it.
-    pub fn all() -> Self {
-        Self { device: Vec::new() }
-    }
 }
 
 pub fn run(args: &Args) -> Result<()> {

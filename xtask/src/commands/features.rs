@@ -12,32 +12,20 @@ use crate::cargo::{BURN_FACING, on, target_folder};
 /// there. Without --burn only the crates on CubeCL alone are checked: kernels, operators in files,
 /// and the suite. With it all crates on Burn are checked, which takes many minutes for each
 /// combination.
-#[derive(clap::Args)]
+#[derive(Default, clap::Args)]
 pub struct Args {
     /// Check the crates that depend on Burn
     #[arg(long)]
-    burn: bool,
+    pub burn: bool,
     /// Only combinations with one of these features
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    feature: Vec<String>,
+    pub feature: Vec<String>,
     /// Only features alone, not combined
     #[arg(long)]
-    alone: bool,
+    pub alone: bool,
     /// Take over what the builds have checked
     #[arg(long)]
-    shared: bool,
-}
-
-impl Args {
-    /// All crates on CubeCL alone, after a build that has LLVM.
-    pub fn shared() -> Self {
-        Self {
-            burn: false,
-            feature: Vec::new(),
-            alone: false,
-            shared: true,
-        }
-    }
+    pub shared: bool,
 }
 
 /// Each runtime, the combinations that the commands here build, and all together, as docs.rs does.

@@ -38,7 +38,7 @@ const SUITE: &str = "whole";
 /// Largest size of a compressed package.
 const LARGEST: u64 = 60 << 20;
 /// The oldest C library that it has to run with.
-const GLIBC: Version = Version(2, 36);
+const GLIBC: (u32, u32) = (2, 36);
 /// Libraries that a program may need of a machine: the C library, its loader, and GCC's runtime.
 const SYSTEM: [&str; 8] = [
     "libc.so",
@@ -213,12 +213,14 @@ fn read(what: &str, file: &Path) -> Result<String> {
 /// Checks that a program or library runs with the oldest C library that is promised.
 fn check_glibc(file: &Path) -> Result<()> {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
-    if let Some(newest) = glibc(&read("--version-info", file)?) {
+    if let Some((major, minor)) = glibc(&read("--version-info", file)?) {
         ensure!(
-            newest <= GLIBC,
-            "{name} needs glibc {newest}: {GLIBC} is the newest that is promised"
+            (major, minor) <= GLIBC,
+            "{name} needs glibc {major}.{minor}: {}.{} is the newest that is promised",
+            GLIBC.0,
+            GLIBC.1
         );
-        anstream::eprintln!("{name} needs glibc {newest}");
+        anstream::eprintln!("{name} needs glibc {major}.{minor}");
     }
     Ok(())
 }
@@ -232,16 +234,6 @@ fn located<'a>(found: &'a str, library: &str) -> Option<&'a str> {
     found.lines().find_map(of)
 }
 
-/// A version of the C library.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Version(u32, u32);
-
-impl std::fmt::Display for Version {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}.{}", self.0, self.1)
-    }
-}
-
 /// The libraries in readelf's words: `... (NEEDED)  Shared library: [libc.so.6]`.
 fn needed(dynamic: &str) -> impl Iterator<Item = String> {
     dynamic
@@ -252,13 +244,13 @@ fn needed(dynamic: &str) -> impl Iterator<Item = String> {
 }
 
 /// The newest version of the C library in readelf's words: `... Name: GLIBC_2.34  Flags: none`.
-fn glibc(versions: &str) -> Option<Version> {
+fn glibc(versions: &str) -> Option<(u32, u32)> {
     let names = versions.split_whitespace();
     let numbers = names.filter_map(|word| word.strip_prefix("GLIBC_")?.split_once('.'));
     numbers
         .filter_map(|(major, minor)| {
             let minor = minor.split('.').next()?;
-            Some(Version(major.parse().ok()?, minor.parse().ok()?))
+            Some((major.parse().ok()?, minor.parse().ok()?))
         })
         .max()
 }
@@ -326,8 +318,8 @@ mod tests {
             0x0020:   Name: GLIBC_2.34  Flags: none  Version: 3\n  \
             0x0030:   Name: GLIBC_2.2.5  Flags: none  Version: 2\n  \
             0x0040:   Name: GCC_3.0  Flags: none  Version: 5\n";
-        assert_eq!(glibc(text), Some(Version(2, 34)));
-        assert!(Version(2, 34) <= GLIBC);
+        assert_eq!(glibc(text), Some((2, 34)));
+        assert!((2, 34) <= GLIBC);
         assert_eq!(glibc("Name: GCC_3.0"), None);
     }
 }

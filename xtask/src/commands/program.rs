@@ -1,12 +1,12 @@
 //! A program of the workspace that depends on Burn, for verbs that must not.
 
 use std::{
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, Write},
     path::{self, Path, PathBuf},
-    process::{ExitStatus, Stdio},
+    process::ExitStatus,
 };
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Result, anyhow, ensure};
 use cubenorm_problems::Problem;
 use serde::Deserialize;
 
@@ -96,17 +96,9 @@ pub fn answers_of_one<T: for<'a> Deserialize<'a>>(
         return Ok(None);
     }
     command.announce();
-    let mut child = command
-        .command()
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .with_context(|| format!("`{command}` could not be started"))?;
-    let (Some(mut questions), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
-        bail!("`{command}` has no standard input or output");
-    };
+    let (mut child, mut questions, stdout) = command.talk()?;
     // Drivers write to standard output too, and not only text.
-    let mut lines = BufReader::new(stdout).split(b'\n').map_while(Result::ok);
+    let mut lines = stdout.split(b'\n').map_while(Result::ok);
     let mut answer =
         || lines.find_map(|line| serde_json::from_slice::<Result<T, String>>(&line).ok());
     for (place, problem) in problems.iter().enumerate() {

@@ -22,20 +22,11 @@ use crate::{
 /// Debian's packages rustc-web, cargo-web and rust-web-src. Nothing is linked, and the checks have
 /// their own target folder. Without either toolchain the check is skipped. In CI (`CI` is set) that
 /// is a failure if the packages could be installed.
-#[derive(clap::Args)]
+#[derive(Default, clap::Args)]
 pub struct Args {
     /// Packages to check [default: all]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     package: Vec<Package>,
-}
-
-impl Args {
-    /// Every package.
-    pub fn all() -> Self {
-        Self {
-            package: Vec::new(),
-        }
-    }
 }
 
 /// A crate that runs in a browser.

@@ -5,7 +5,7 @@ use std::{
     fs,
     io::{BufRead, BufReader, Write},
     path::Path,
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    process::{Child, ChildStdin, ChildStdout, Command},
     sync::{Mutex, PoisonError},
     thread,
 };
@@ -200,18 +200,11 @@ impl RuntimeCompiler {
     fn start(tools: &Tools, library: &str, kind: &str) -> Result<Self> {
         let python = tools.python.as_ref().context("no Python")?;
         let arguments = [library, kind].map(OsString::from);
-        let mut child = python
-            .script(SCRIPT)
-            .args(arguments)
-            .command()
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .with_context(|| format!("{SCRIPT} did not start"))?;
+        let (child, stdin, stdout) = python.script(SCRIPT).args(arguments).talk()?;
         Ok(Self {
-            stdin: child.stdin.take().context("no input")?,
-            stdout: BufReader::new(child.stdout.take().context("no output")?),
             child,
+            stdin,
+            stdout,
         })
     }
 

@@ -45,33 +45,23 @@ const FOLDER: &str = "target/codegen";
 ///
 /// A checker that is missing is printed as skipped. In CI (`CI` is set) that is a failure, except
 /// for HIP's.
-#[derive(clap::Args)]
+#[derive(Default, clap::Args)]
 pub struct Args {
     /// Targets to write [default: all]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    target: Vec<Target>,
+    pub target: Vec<Target>,
     /// Kernels to write, by the names of their functions [default: all]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    kernel: Vec<String>,
+    pub kernel: Vec<String>,
     /// Folder to write to [default: target/codegen]
     #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
+    pub out: Option<PathBuf>,
     /// Check what has been written
     #[arg(long)]
-    check: bool,
+    pub check: bool,
 }
 
 impl Args {
-    /// All sources, checked.
-    pub fn checked() -> Self {
-        Self {
-            target: Vec::new(),
-            kernel: Vec::new(),
-            out: None,
-            check: true,
-        }
-    }
-
     fn targets(&self) -> Vec<Target> {
         match self.target.is_empty() {
             true => Target::value_variants().to_vec(),

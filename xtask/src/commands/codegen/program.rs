@@ -1,9 +1,6 @@
 //! The program that has CubeCL's compilers. Its `protocol` is the other side.
 
-use std::{
-    io::{BufRead, BufReader},
-    process::Stdio,
-};
+use std::io::BufRead;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
@@ -106,17 +103,12 @@ enum Event {
 /// Runs the program and collects its answers.
 pub fn run(command: &Cmd) -> Result<Vec<Source>> {
     command.announce();
-    let mut child = command
-        .command()
-        .stdout(Stdio::piped())
-        .spawn()
-        .with_context(|| format!("{NAME} could not be started"))?;
-    let stdout = child.stdout.take().context("no output")?;
+    let (mut child, _, stdout) = command.talk()?;
     let bar = progress(0);
     bar.set_message("generated");
     let mut sources = Vec::new();
     let mut planned = 0;
-    for line in BufReader::new(stdout).lines() {
+    for line in stdout.lines() {
         match event(&line?)? {
             Event::Planned { sources } => {
                 planned = sources;

@@ -26,31 +26,19 @@ use crate::{
 /// Unit tests run once. The suite runs once per runtime. For wgpu and vulkan it runs once per CPU
 /// Vulkan driver that is found (lavapipe, Chromium's SwiftShader), besides the system's GPU. Ends
 /// with a table of the runs, and why the others were left out.
-#[derive(clap::Args)]
+#[derive(Default, clap::Args)]
 pub struct Args {
     /// Runtimes to test on [default: all that this machine has]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    device: Vec<Device>,
+    pub device: Vec<Device>,
     /// Also run the tests that take long or much memory
     #[arg(long)]
-    large: bool,
+    pub large: bool,
     /// Only tests whose name contains one of these
-    filters: Vec<String>,
+    pub filters: Vec<String>,
     /// Seconds of fuzzing per file format [default: the tests' own]
     #[arg(skip)]
-    fuzz_seconds: Option<u32>,
-}
-
-impl Args {
-    /// Everything, as `ci` wants it.
-    pub fn all() -> Self {
-        Self {
-            device: Vec::new(),
-            large: false,
-            filters: Vec::new(),
-            fuzz_seconds: Some(60),
-        }
-    }
+    pub fuzz_seconds: Option<u32>,
 }
 
 pub fn run(args: &Args) -> Result<()> {
