@@ -86,6 +86,16 @@ pub fn present(devices: &[Device]) -> Vec<Device> {
     here
 }
 
+/// Fails if this machine lacks one of the devices.
+pub fn check(devices: &[Device]) -> Result<()> {
+    for device in devices {
+        if let Some(why) = device.missing() {
+            bail!("{device} cannot run here: {why}");
+        }
+    }
+    Ok(())
+}
+
 /// The runtimes to build for these devices, as cargo features.
 ///
 /// The devices that every machine can have share one set. So `demo`, `test` and `bench` share one

@@ -1,10 +1,10 @@
 //! `cargo xtask devices`: capabilities of this machine's devices, as plans see them.
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 
 use super::program;
 use crate::{
-    device::{Device, present},
+    device::{self, Device, present},
     exec::Cmd,
     table::terminal,
 };
@@ -30,11 +30,7 @@ pub fn run(args: &Args) -> Result<()> {
         !asked.is_empty(),
         "this machine has no device that runs kernels"
     );
-    for device in &asked {
-        if let Some(why) = device.missing() {
-            bail!("{device} cannot run here: {why}");
-        }
-    }
+    device::check(&asked)?;
     let program = program::find(PROGRAM, &asked, None)?;
     let names: Vec<&str> = asked.iter().map(|device| device.name()).collect();
     let text = Cmd::new(program.to_string_lossy())

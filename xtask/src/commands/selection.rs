@@ -7,13 +7,13 @@ use std::{
     str::FromStr,
 };
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use cubenorm_problems::{DType, Layout, Op, Pass, Problem, Suite, sizes};
 use strum::VariantNames;
 
 use super::program;
-use crate::device::{Device, present};
+use crate::device::{self, Device, present};
 
 /// The arguments of verbs that take problems.
 #[derive(clap::Args)]
@@ -105,11 +105,7 @@ impl Selection {
             ensure!(!devices.is_empty(), "this machine has no device to run on");
             return Ok(devices);
         }
-        for device in &self.device {
-            if let Some(why) = device.missing() {
-                bail!("{device} cannot run here: {why}");
-            }
-        }
+        device::check(&self.device)?;
         Ok(self.device.clone())
     }
 

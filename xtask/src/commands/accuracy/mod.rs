@@ -17,7 +17,7 @@ use self::{
 };
 use super::{bench::progress, libraries::Library, program};
 use crate::{
-    device::Device,
+    device::{Device, present},
     exec::{Cmd, workspace},
     setup, style,
 };
@@ -45,8 +45,9 @@ const FOLDER: &str = "target/accuracy";
 /// not, or the reverse, is counted instead: `N not finite`. `worse than` names the providers that
 /// were more exact than cubenorm in largest or mean.
 ///
-/// PyTorch and ONNX Runtime compute on the CPU, from Python packages that are installed into
-/// target/python. Their columns stay empty if the packages cannot be installed.
+/// PyTorch and ONNX Runtime compute on the CPU. They are the Python packages of target/python, or
+/// those of the system's Python, or are installed into target/python. Their columns are left out if
+/// they cannot be installed.
 #[derive(clap::Args)]
 pub struct Args {
     /// Devices to measure on [default: cpu and wgpu, as far as this machine has them]
@@ -101,19 +102,7 @@ pub fn run(args: &Args) -> Result<()> {
 
 fn devices(asked: &[Device]) -> Result<Vec<Device>> {
     match asked {
-        [] => {
-            let here = |device: &Device| match device.missing() {
-                None => true,
-                Some(why) => {
-                    anstream::eprintln!("{} {device}: {why}", style::warning("skipped"));
-                    false
-                }
-            };
-            Ok([Device::Cpu, Device::Wgpu]
-                .into_iter()
-                .filter(here)
-                .collect())
-        }
+        [] => Ok(present(&[Device::Cpu, Device::Wgpu])),
         asked => asked
             .iter()
             .map(|&device| setup::device(Some(device), false))

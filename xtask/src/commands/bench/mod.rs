@@ -50,10 +50,10 @@ const FOLDER: &str = "target/bench";
 /// them to benches/data/results.csv, and --report generates docs/BENCHMARKS.md from that. Rows of
 /// another machine are recorded here with --record rows.csv.
 ///
-/// PyTorch and ONNX Runtime compute on the CPU, with a thread for each core, from Python packages
-/// that are installed into target/python. PyTorch computes on the GPU if the device is `cuda`. ONNX
-/// Runtime has no backward pass. A result that a baseline does not have is named below the table,
-/// and is no failure.
+/// PyTorch and ONNX Runtime compute on the CPU, with a thread for each core. They are the Python
+/// packages of target/python, or those of the system's Python, or are installed into target/python.
+/// PyTorch computes on the GPU if the device is `cuda`. ONNX Runtime has no backward pass. A result
+/// that a baseline does not have is named below the table, and is no failure.
 #[derive(clap::Args)]
 pub struct Args {
     /// A few shapes, minutes on a CPU: the suite `quick`

@@ -8,7 +8,9 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
+use cubenorm_problems::Pass;
 use serde::{Deserialize, Serialize};
+use strum::VariantNames as _;
 
 use super::stats::Clock;
 use crate::{device::Device, exec::workspace};
@@ -174,10 +176,10 @@ impl Record {
             self.dtype
         );
         ensure!(
-            PASSES.contains(&self.pass.as_str()),
+            Pass::VARIANTS.contains(&self.pass.as_str()),
             "pass is `{}`: expected one of {}",
             self.pass,
-            PASSES.join(", ")
+            Pass::VARIANTS.join(", ")
         );
         ensure!(
             self.input_bytes().is_some(),
@@ -200,8 +202,6 @@ impl Record {
         Ok(())
     }
 }
-
-const PASSES: [&str; 3] = ["forward", "backward", "full"];
 
 fn dtype_size(dtype: &str) -> Option<usize> {
     match dtype {

@@ -2,6 +2,9 @@
 
 use std::fmt::Write as _;
 
+use cubenorm_problems::Pass;
+use strum::VariantNames as _;
+
 use super::{
     super::results::{self, Record},
     COMMAND,
@@ -13,8 +16,6 @@ use crate::table;
 
 /// Lines of the page: older machines are left out beyond that.
 pub const MOST_LINES: usize = 150;
-
-const PASSES: [&str; 3] = ["forward", "backward", "full"];
 
 /// The page as Markdown.
 pub fn text(records: &[Record], targets: &[Target]) -> String {
@@ -60,7 +61,7 @@ pub fn section_table<'a>(
     let mut rows = Vec::new();
     let mut runs: Vec<&'a Record> = Vec::new();
     for baseline in section.baselines() {
-        for pass in PASSES {
+        for pass in Pass::VARIANTS {
             let compared: Vec<Option<Comparison>> = dtypes
                 .iter()
                 .map(|dtype| section.comparison(baseline, pass, dtype, |_| true))
@@ -80,7 +81,7 @@ pub fn section_table<'a>(
                 .min_by(|one, other| one.0.total_cmp(&other.0));
             let mut cells = vec![
                 baseline.to_owned(),
-                pass.to_owned(),
+                pass.to_string(),
                 first.clock.name().to_owned(),
                 shapes.to_string(),
             ];

@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::anyhow;
+use cubenorm_problems::Pass;
 use plotters::{
     prelude::*,
     style::text_anchor::{HPos, Pos, VPos},
 };
+use strum::VariantNames as _;
 
 use super::{
     super::{
@@ -34,7 +36,6 @@ const BAR: u32 = 18;
 const HEADING: u32 = 30;
 
 const OPS: [&str; 2] = ["layer_norm", "rms_norm"];
-const PASSES: [&str; 3] = ["forward", "backward", "full"];
 
 /// The picture; a note in its place if no row can be drawn.
 pub fn svg(records: &[Record]) -> anyhow::Result<String> {
@@ -79,7 +80,7 @@ struct Group {
 fn groups(section: &Section) -> Vec<Group> {
     let mut groups = Vec::new();
     for op in OPS {
-        for pass in PASSES {
+        for pass in Pass::VARIANTS {
             groups.extend(group(section, op, pass));
         }
     }
