@@ -6,13 +6,13 @@
 //!
 //! | module | contents |
 //! | --- | --- |
+//! | `types`, `vector`, `arrays` | types of a kernel, lanes of a vector, rows of a tile in arrays |
+//! | `schedule` | teams (`team`), work items of a launch (`item`), and each unit's slice of an item (`share`) |
 //! | `memory` | addresses, loads and stores (`access`; no other module indexes a tensor), rows of the input (`input`), segments of a row (`segment`), packed f16 pairs (`packed_half`), staging between two passes (`stage`) |
-//! | `reduce` | partial statistics and their merge (`moments`, `scaled`), per-unit statistics (`accumulate`), reductions over a unit, a plane, a cube or a cluster of cubes |
-//! | `schedule` | work items of a launch, and each unit's slice of an item |
+//! | `reduce` | partial statistics and their merge (`moments`), per-unit statistics (`accumulate`, `staged`), their loop (`sum`), reductions over a unit, a plane, a cube or a cluster of cubes |
 //! | `epilogue` | scale, bias and activation |
-//! | `forward` | forward kernels: entry points (`kernel`), bodies (`rows`), normalization of steps (`apply`), tails |
+//! | `forward` | forward kernels: entry points (`kernel`), rows of a unit (`rows`), tiles of adjacent rows on a CPU (`tile`), normalization of steps (`apply`), tails |
 //! | `backward` | backward kernels: gradients of input, scale and bias |
-//! | `cpu` | bodies that only a CPU runs: tiles of adjacent rows |
 //! | `launch` | checks, buffers, arguments and the plan cache |
 //! | `tune` | choice between plans by CubeCL's autotuner |
 //! | `lerp` | elementwise step for small tensors, such as running statistics |
@@ -20,8 +20,8 @@
 //! Entry points: [`launch_forward`], [`launch_backward`] for the backward pass, and
 //! [`launch_lerp`] for the elementwise step.
 
+mod arrays;
 mod backward;
-mod cpu;
 mod epilogue;
 mod forward;
 mod launch;
@@ -31,6 +31,7 @@ mod reduce;
 mod schedule;
 mod tune;
 mod types;
+mod vector;
 
 pub use launch::{
     BackwardOutputs, BackwardTensors, launch_backward, plan_backward_for, tuned_backward,

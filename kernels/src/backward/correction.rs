@@ -3,10 +3,10 @@
 use cubecl::prelude::*;
 use cubenorm_core::{BackwardBlueprint, RowBuffering, StatisticsKind};
 
-use super::element::{BackwardRow, Element};
-use crate::forward::apply::Scalars;
+use crate::backward::element::{BackwardRow, Element};
+use crate::epilogue::Scalars;
 use crate::reduce::moments::Moments;
-use crate::reduce::split::{Partition, row_elements};
+use crate::schedule::partition::{Partition, row_elements};
 
 /// Correction that is subtracted from a row's gradient: a constant, and a multiple of the
 /// normalized value.

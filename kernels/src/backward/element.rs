@@ -3,10 +3,10 @@
 use cubecl::prelude::*;
 use cubenorm_core::{ActivationKind, BackwardBlueprint, StatisticsKind};
 
-use crate::epilogue::{ParamRow, ParamRows, param, param_row, slope};
-use crate::forward::apply::Scalars;
+use crate::arrays::rows_in_arrays;
+use crate::epilogue::{ParamRow, ParamRows, Scalars, param, param_row, slope};
 use crate::memory::access::{Optional, load, row_start, step_offset};
-use crate::reduce::split::Partition;
+use crate::schedule::partition::Partition;
 use crate::types::{One, Types};
 
 /// Input tensors of the backward kernels.
@@ -49,48 +49,17 @@ pub(crate) struct BackwardRow<A: Float, N: Size> {
     bias: ParamRow<A, N>,
 }
 
-/// [`BackwardRow`]s of a tile.
-#[derive(CubeType)]
-pub(crate) struct BackwardRows<A: Float, N: Size> {
-    input: Array<usize>,
-    output_gradient: Array<usize>,
-    mean: ParamRows<A, N>,
-    rstd: ParamRows<A, N>,
-    scale: ParamRows<A, N>,
-    bias: ParamRows<A, N>,
-}
-
-#[cube]
-impl<A: Float, N: Size> BackwardRows<A, N> {
-    pub(crate) fn room(#[comptime] rows: usize) -> Self {
-        BackwardRows::<A, N> {
-            input: Array::<usize>::new(rows),
-            output_gradient: Array::<usize>::new(rows),
-            mean: ParamRows::<A, N>::room(rows),
-            rstd: ParamRows::<A, N>::room(rows),
-            scale: ParamRows::<A, N>::room(rows),
-            bias: ParamRows::<A, N>::room(rows),
-        }
+rows_in_arrays! {
+    /// [`BackwardRow`]s of a tile.
+    pub(crate) struct BackwardRows of BackwardRow {
+        input: usize,
+        output_gradient: usize,
     }
-
-    pub(crate) fn set(&mut self, r: usize, row: &BackwardRow<A, N>) {
-        self.input[r] = row.input;
-        self.output_gradient[r] = row.output_gradient;
-        self.mean.set(r, &row.mean);
-        self.rstd.set(r, &row.rstd);
-        self.scale.set(r, &row.scale);
-        self.bias.set(r, &row.bias);
-    }
-
-    pub(crate) fn get(&self, r: usize) -> BackwardRow<A, N> {
-        BackwardRow::<A, N> {
-            input: self.input[r],
-            output_gradient: self.output_gradient[r],
-            mean: self.mean.get(r),
-            rstd: self.rstd.get(r),
-            scale: self.scale.get(r),
-            bias: self.bias.get(r),
-        }
+    with {
+        mean: ParamRows,
+        rstd: ParamRows,
+        scale: ParamRows,
+        bias: ParamRows,
     }
 }
 
@@ -103,43 +72,61 @@ pub(crate) fn backward_row<T: Types>(
     #[comptime] blueprint: BackwardBlueprint,
 ) -> BackwardRow<T::A, T::N> {
     let cols = partition.cols;
-    let lanes = comptime!(blueprint.team.lanes);
+    let vectorization = comptime!(blueprint.team.lanes);
     let saved = comptime!(blueprint.saved);
     let scale = comptime!(blueprint.scale);
     let bias = comptime!(blueprint.bias);
     let input = comptime!(blueprint.input);
     let gradient = comptime!(blueprint.output_gradient);
     BackwardRow::<T::A, T::N> {
-        input: row_start::<T::F, T::Input>(&source.input, row, cols, input, lanes),
+        input: row_start::<T::F, T::Input>(&source.input, row, cols, input, vectorization),
         output_gradient: row_start::<T::F, T::Residual>(
             &source.output_gradient,
             row,
             cols,
             gradient,
-            lanes,
+            vectorization,
         ),
-        mean: param_row::<T::A, One, T::A, T::N>(&source.saved, row, saved, 0usize, lanes),
-        rstd: param_row::<T::A, One, T::A, T::N>(&source.saved, row, saved, 1usize, lanes),
-        scale: param_row::<T::P, T::Scale, T::A, T::N>(&source.scale, row, scale, 0usize, lanes),
-        bias: param_row::<T::P, T::Bias, T::A, T::N>(&source.bias, row, bias, 0usize, lanes),
+        mean: param_row::<T::A, One, T::A, T::N>(&source.saved, row, saved, 0usize, vectorization),
+        rstd: param_row::<T::A, One, T::A, T::N>(&source.saved, row, saved, 1usize, vectorization),
+        scale: param_row::<T::P, T::Scale, T::A, T::N>(
+            &source.scale,
+            row,
+            scale,
+            0usize,
+            vectorization,
+        ),
+        bias: param_row::<T::P, T::Bias, T::A, T::N>(
+            &source.bias,
+            row,
+            bias,
+            0usize,
+            vectorization,
+        ),
     }
 }
 
 /// Segment that begins with a step, as a row with one scale and one bias.
 #[cube]
-pub(crate) fn run_of_row<T: Types>(
+pub(crate) fn segment_of_row<T: Types>(
     source: &TypedBackwardSource<T>,
     row: &BackwardRow<T::A, T::N>,
     step: usize,
     #[comptime] blueprint: BackwardBlueprint,
 ) -> BackwardRow<T::A, T::N> {
-    let lanes = comptime!(blueprint.team.lanes);
+    let vectorization = comptime!(blueprint.team.lanes);
     let (input, dy) = comptime!((blueprint.input, blueprint.output_gradient));
     let params = params::<T>(source, row, step, blueprint);
     BackwardRow::<T::A, T::N> {
-        input: row.input + step_offset::<T::F, T::Input, T::N>(&source.input, step, input, lanes),
+        input: row.input
+            + step_offset::<T::F, T::Input, T::N>(&source.input, step, input, vectorization),
         output_gradient: row.output_gradient
-            + step_offset::<T::F, T::Residual, T::N>(&source.output_gradient, step, dy, lanes),
+            + step_offset::<T::F, T::Residual, T::N>(
+                &source.output_gradient,
+                step,
+                dy,
+                vectorization,
+            ),
         mean: row.mean.same(),
         rstd: row.rstd.same(),
         scale: ParamRow::<T::A, T::N> {
@@ -215,10 +202,16 @@ pub(crate) fn params<T: Types>(
     step: usize,
     #[comptime] blueprint: BackwardBlueprint,
 ) -> Params<T::A, T::N> {
-    let lanes = comptime!(blueprint.team.lanes);
+    let vectorization = comptime!(blueprint.team.lanes);
     let access = comptime!(blueprint.scale);
     Params::<T::A, T::N> {
-        scale: param::<T::P, T::Scale, T::A, T::N>(&source.scale, &row.scale, step, access, lanes),
+        scale: param::<T::P, T::Scale, T::A, T::N>(
+            &source.scale,
+            &row.scale,
+            step,
+            access,
+            vectorization,
+        ),
         bias: bias::<T>(source, row, step, blueprint),
     }
 }
@@ -231,9 +224,9 @@ pub(crate) fn bias<T: Types>(
     step: usize,
     #[comptime] blueprint: BackwardBlueprint,
 ) -> Vector<T::A, T::N> {
-    let lanes = comptime!(blueprint.team.lanes);
+    let vectorization = comptime!(blueprint.team.lanes);
     let access = comptime!(blueprint.bias);
-    param::<T::P, T::Bias, T::A, T::N>(&source.bias, &row.bias, step, access, lanes)
+    param::<T::P, T::Bias, T::A, T::N>(&source.bias, &row.bias, step, access, vectorization)
 }
 
 /// Input and output gradient of a step, in the accumulation type or the storage type.
@@ -252,16 +245,17 @@ pub(crate) fn read_step<T: Types, E: Float>(
     step: usize,
     #[comptime] blueprint: BackwardBlueprint,
 ) -> Step<E, T::N> {
-    let lanes = comptime!(blueprint.team.lanes);
+    let vectorization = comptime!(blueprint.team.lanes);
     let access = comptime!(blueprint.input);
-    let input = load::<T::F, T::Input, E, T::N>(&source.input, row.input, step, access, lanes);
+    let input =
+        load::<T::F, T::Input, E, T::N>(&source.input, row.input, step, access, vectorization);
     let access = comptime!(blueprint.output_gradient);
     let dy = load::<T::F, T::Residual, E, T::N>(
         &source.output_gradient,
         row.output_gradient,
         step,
         access,
-        lanes,
+        vectorization,
     );
     Step::<E, T::N> { input, dy }
 }
@@ -277,12 +271,14 @@ pub(crate) fn element<T: Types>(
     scalars: &Scalars,
     #[comptime] blueprint: BackwardBlueprint,
 ) -> Element<T::A, T::N> {
-    let lanes = comptime!(blueprint.team.lanes);
+    let vectorization = comptime!(blueprint.team.lanes);
     let kind = comptime!(blueprint.statistics);
     let (input, dy) = (read.input, read.dy);
     let access = comptime!(blueprint.saved);
-    let mean = param::<T::A, One, T::A, T::N>(&source.saved, &row.mean, step, access, lanes);
-    let rstd = param::<T::A, One, T::A, T::N>(&source.saved, &row.rstd, step, access, lanes);
+    let mean =
+        param::<T::A, One, T::A, T::N>(&source.saved, &row.mean, step, access, vectorization);
+    let rstd =
+        param::<T::A, One, T::A, T::N>(&source.saved, &row.rstd, step, access, vectorization);
     let takes_mean_off = comptime!(kind.reduces_mean() || kind == StatisticsKind::Provided);
     let divides = comptime!(kind.reduces_deviation() || kind == StatisticsKind::Provided);
     let centered = if takes_mean_off { input - mean } else { input };

@@ -3,13 +3,13 @@
 use cubecl::prelude::*;
 use cubenorm_core::{BackwardBlueprint, Vectorization};
 
-use super::element::TypedBackwardSource;
-use crate::forward::apply::Scalars;
+use crate::backward::element::TypedBackwardSource;
+use crate::epilogue::Scalars;
 use crate::memory::access::{Optional, row_offset};
-use crate::reduce::member;
 use crate::reduce::moments::Moments;
-use crate::reduce::split::Partition;
-use crate::schedule::Item;
+use crate::schedule::item::Item;
+use crate::schedule::partition::Partition;
+use crate::schedule::team::member;
 use crate::types::{One, Types};
 
 /// Output tensors.
@@ -17,7 +17,7 @@ use crate::types::{One, Types};
 pub(crate) struct BackwardResults<F: Float, NY: Size, A: Float, N: Size> {
     /// Input gradient.
     pub(crate) input: Optional<F, NY>,
-    /// Pairs of `sum(dz * xhat)` and `sum(dz)` of each row. If segments are combined within the
+    /// Pairs of `sum(dz * xhat)` and `sum(dz)` of each row. If channels are combined within the
     /// launch, in the order of the [workspace](crate::reduce::split::Workspace).
     pub(crate) rows: Optional<A, One>,
     /// The same two sums for each column, over the rows of a team, or of each row that several
@@ -88,19 +88,19 @@ pub(crate) fn write_rows<T: Types>(
     }
 }
 
-/// Writes the sums of the segments in the lanes of a row group.
+/// Writes the sums of the channels in the lanes of a row group.
 #[cube]
-pub(crate) fn write_segments<T: Types>(
+pub(crate) fn write_channels<T: Types>(
     results: &mut TypedResults<T>,
     sums: &Moments<T::A, T::N>,
     first: usize,
     partition: &Partition,
 ) {
-    let segments = partition.groups * T::N::value();
+    let channels = partition.groups * T::N::value();
     let tensor = results.rows.as_mut().unwrap();
     #[unroll]
     for lane in 0..T::N::value() {
         tensor[first + lane] = Vector::new(sums.mean.extract(lane));
-        tensor[segments + first + lane] = Vector::new(sums.m2.extract(lane));
+        tensor[channels + first + lane] = Vector::new(sums.m2.extract(lane));
     }
 }

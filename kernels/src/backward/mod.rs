@@ -10,8 +10,9 @@
 //! - [`row`]: locates, prefetches and publishes the row of a round.
 //! - [`step`]: writes the input gradient of a step and returns its parameter gradients.
 //! - [`param_partials`]: workspace of the parameter gradients. [`param_reduce`] reduces it.
-//! - [`kernel`]: loops over rows. [`backward_tile`](crate::cpu::backward_tile) loops over tiles of
-//!   adjacent rows.
+//! - [`kernel`]: entry points. They loop over work items.
+//! - [`rows`]: backward pass of one row or several rows per unit. [`tile`] works on a tile of
+//!   adjacent rows on a CPU.
 
 pub(crate) mod correction;
 pub(crate) mod element;
@@ -20,8 +21,9 @@ pub(crate) mod kernel;
 pub(crate) mod param_partials;
 pub(crate) mod param_reduce;
 pub(crate) mod row;
+pub(crate) mod rows;
 pub(crate) mod segments;
 pub(crate) mod stage;
-
 pub(crate) mod step;
 pub(crate) mod sums;
+pub(crate) mod tile;

@@ -3,11 +3,12 @@
 use cubecl::prelude::*;
 use cubenorm_core::{BackwardBlueprint, Staging, Vectorization};
 
-use super::io::TypedResults;
-use super::stage::{ColumnStep, StagedColumns};
-use crate::reduce::split::Partition;
-use crate::reduce::{member, team_index};
-use crate::schedule::{Item, Share, has_step, my_share, own_part};
+use crate::backward::io::TypedResults;
+use crate::backward::stage::{ColumnStep, StagedColumns};
+use crate::schedule::item::Item;
+use crate::schedule::partition::Partition;
+use crate::schedule::share::{Share, has_step, my_share};
+use crate::schedule::team::{member, own_part, team_index};
 use crate::types::Types;
 
 /// Writes the sums that a unit kept; zeros if its team had no row.

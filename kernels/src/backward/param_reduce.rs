@@ -29,7 +29,7 @@ pub(crate) fn param_reduce<A: Float, H: Float, N: Size>(
     #[define(A)] _accumulation: ElemType,
     #[define(H)] _dtype: ElemType,
 ) {
-    let lanes = comptime!(Vectorization::Perpendicular);
+    let vectorization = comptime!(Vectorization::Perpendicular);
     let size = comptime!(shape.size);
     let columns = comptime!(shape.columns);
     let access = comptime!(shape.access());
@@ -46,46 +46,10 @@ pub(crate) fn param_reduce<A: Float, H: Float, N: Size>(
         // The cube has barriers: a unit without a vector sums nothing, but stays in the loop.
         let mine = select(place < vectors, parts, 0usize.runtime());
         let element = min(place, vectors - 1) * N::value();
-        let base = offset + row_offset::<A, N>(sums, element, access, lanes);
-        let zero = Vector::<A, N>::new(A::new(0.0));
-        let mut sum = zero;
-        let mut part = y;
-        while part < mine {
-            let end = min(part + comptime!(BLOCK * size), mine);
-            let mut block = zero;
-            while part + comptime!((LOADS_IN_FLIGHT - 1) * size) < end {
-                let mut several = Sequence::<Vector<A, N>>::new();
-                #[unroll]
-                for i in 0..LOADS_IN_FLIGHT {
-                    let at = part + comptime!(i * size);
-                    several.push(part_of::<A, N>(sums, base, at, access));
-                }
-                #[unroll]
-                for i in 0..LOADS_IN_FLIGHT {
-                    block += *several.index(i);
-                }
-                part += comptime!(LOADS_IN_FLIGHT * size);
-            }
-            while part < end {
-                block += part_of::<A, N>(sums, base, part, access);
-                part += size;
-            }
-            sum += block;
-        }
+        let base = offset + row_offset::<A, N>(sums, element, access, vectorization);
+        let mut sum = sum_parts::<A, N>(sums, base, y, mine, shape);
         if comptime!(size > 1) {
-            let mut partial = Shared::<[Vector<A, N>]>::new_slice(comptime!(size * columns));
-            partial[y * columns + x] = sum;
-            #[unroll]
-            for level in 0..comptime!(size.ilog2()) {
-                let half = comptime!(size >> (level + 1));
-                sync_cube();
-                if y < half {
-                    sum += partial[(y + half) * columns + x];
-                    partial[y * columns + x] = sum;
-                }
-            }
-            // Barrier before the next round overwrites the table.
-            sync_cube();
+            sum = merge_units::<A, N>(sum, x, y, shape);
         }
         if place < vectors && y == 0 {
             let sum = Vector::<H, N>::cast_from(sum);
@@ -97,6 +61,74 @@ pub(crate) fn param_reduce<A: Float, H: Float, N: Size>(
             }
         }
     }
+}
+
+/// Sums every `size`th part of an element from `first` on, block by block.
+#[cube]
+fn sum_parts<A: Float, N: Size>(
+    sums: &Tensor<Vector<A, N>>,
+    base: usize,
+    first: usize,
+    parts: usize,
+    #[comptime] shape: ParamReduceShape,
+) -> Vector<A, N> {
+    let size = comptime!(shape.size);
+    let access = comptime!(shape.access());
+    let zero = Vector::<A, N>::new(A::new(0.0));
+    let mut sum = zero;
+    let mut part = first;
+    while part < parts {
+        let end = min(part + comptime!(BLOCK * size), parts);
+        let mut block = zero;
+        while part + comptime!((LOADS_IN_FLIGHT - 1) * size) < end {
+            let mut several = Sequence::<Vector<A, N>>::new();
+            #[unroll]
+            for i in 0..LOADS_IN_FLIGHT {
+                let at = part + comptime!(i * size);
+                several.push(part_of::<A, N>(sums, base, at, access));
+            }
+            #[unroll]
+            for i in 0..LOADS_IN_FLIGHT {
+                block += *several.index(i);
+            }
+            part += comptime!(LOADS_IN_FLIGHT * size);
+        }
+        while part < end {
+            block += part_of::<A, N>(sums, base, part, access);
+            part += size;
+        }
+        sum += block;
+    }
+    sum
+}
+
+/// Sums a value over the units with the same x: a tree in shared memory. The unit with y 0 gets the
+/// sum.
+///
+/// All units of a cube call this: it contains barriers.
+#[cube]
+fn merge_units<A: Float, N: Size>(
+    mine: Vector<A, N>,
+    x: usize,
+    y: usize,
+    #[comptime] shape: ParamReduceShape,
+) -> Vector<A, N> {
+    let (size, columns) = comptime!((shape.size, shape.columns));
+    let mut partial = Shared::<[Vector<A, N>]>::new_slice(comptime!(size * columns));
+    let mut sum = mine;
+    partial[y * columns + x] = sum;
+    #[unroll]
+    for level in 0..comptime!(size.ilog2()) {
+        let half = comptime!(size >> (level + 1));
+        sync_cube();
+        if y < half {
+            sum += partial[(y + half) * columns + x];
+            partial[y * columns + x] = sum;
+        }
+    }
+    // Barrier before the next round overwrites the table.
+    sync_cube();
+    sum
 }
 
 /// Part of an element's sum. The parts of the element begin at `base`.

@@ -3,14 +3,15 @@
 use cubecl::prelude::*;
 use cubenorm_core::{BackwardBlueprint, RowBuffering};
 
-use super::element::{BackwardRow, TypedBackwardSource, backward_row, read_step};
-use super::stage::{TypedStagedRow, TypedStagedScale};
-use super::sums::sum_up_staged;
-use crate::forward::apply::Scalars;
+use crate::backward::element::{BackwardRow, TypedBackwardSource, backward_row, read_step};
+use crate::backward::stage::{TypedStagedRow, TypedStagedScale};
+use crate::backward::sums::sum_up_staged;
+use crate::epilogue::Scalars;
 use crate::reduce::cluster::{Words, publish};
-use crate::reduce::merge_team;
-use crate::reduce::split::Partition;
-use crate::schedule::{Item, Share, item, my_share, step_to_load};
+use crate::reduce::team::merge_team;
+use crate::schedule::item::{Item, item};
+use crate::schedule::partition::Partition;
+use crate::schedule::share::{Share, my_share, step_to_load};
 use crate::types::Types;
 
 /// Reduces the row of a round from registers and publishes its sums to the cluster.

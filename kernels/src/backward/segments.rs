@@ -3,22 +3,23 @@
 use cubecl::prelude::*;
 use cubenorm_core::{AccessBlueprint, BackwardBlueprint, Level, Team, Vectorization};
 
-use super::element::{BackwardRow, TypedBackwardSource, params, run_of_row};
-use super::io::Bound;
-use super::param_partials::ColumnPart;
-use super::step::{UnitRows, pass_steps};
-use super::sums::{sum_up, sum_up_tail};
-use crate::forward::apply::Scalars;
+use crate::backward::element::{BackwardRow, TypedBackwardSource, params, segment_of_row};
+use crate::backward::io::{Bound, TypedResults};
+use crate::backward::param_partials::ColumnPart;
+use crate::backward::step::{UnitRows, pass_steps};
+use crate::backward::sums::{sum_up, sum_up_tail};
+use crate::epilogue::Scalars;
 use crate::memory::access::{col_offset, optional_offset, row_offset};
-use crate::memory::segment::as_run;
+use crate::memory::segment::segment_access;
 use crate::reduce::moments::{Moments, same};
-use crate::reduce::split::Partition;
-use crate::reduce::{member, merge_team};
-use crate::schedule::Share;
+use crate::reduce::team::merge_team;
+use crate::schedule::partition::Partition;
+use crate::schedule::share::Share;
+use crate::schedule::team::member;
 use crate::types::{One, Types};
 
 /// Blueprint of a segment as a row of its own, without its tail.
-fn of_run(blueprint: BackwardBlueprint) -> BackwardBlueprint {
+fn segment_blueprint(blueprint: BackwardBlueprint) -> BackwardBlueprint {
     let constant = |access: AccessBlueprint| AccessBlueprint {
         col_dims: 0,
         has_tail: false,
@@ -29,9 +30,9 @@ fn of_run(blueprint: BackwardBlueprint) -> BackwardBlueprint {
             has_tail: false,
             ..blueprint.team
         },
-        input: as_run(blueprint.input),
-        output_gradient: as_run(blueprint.output_gradient),
-        input_gradient: blueprint.input_gradient.map(as_run),
+        input: segment_access(blueprint.input),
+        output_gradient: segment_access(blueprint.output_gradient),
+        input_gradient: blueprint.input_gradient.map(segment_access),
         scale: blueprint.scale.map(constant),
         bias: blueprint.bias.map(constant),
         ..blueprint
@@ -42,21 +43,21 @@ fn of_run(blueprint: BackwardBlueprint) -> BackwardBlueprint {
 #[cube]
 fn whole_steps(partition: &Partition, #[comptime] team: Team) -> usize {
     if comptime!(team.has_tail) {
-        partition.run - 1
+        partition.segment_steps - 1
     } else {
-        partition.run
+        partition.segment_steps
     }
 }
 
 /// Elements of a segment before its tail vector.
 #[cube]
 fn to_end<N: Size>(partition: &Partition) -> usize {
-    (partition.run - 1) * N::value() - partition.overlap
+    (partition.segment_steps - 1) * N::value() - partition.overlap
 }
 
 /// Reduces the segment that begins with a step, before its scale is applied.
 #[cube]
-fn sum_up_run<T: Types>(
+fn sum_up_segment<T: Types>(
     source: &TypedBackwardSource<T>,
     row: &BackwardRow<T::A, T::N>,
     step: usize,
@@ -64,21 +65,21 @@ fn sum_up_run<T: Types>(
     scalars: &Scalars,
     #[comptime] blueprint: BackwardBlueprint,
 ) -> Moments<T::A, T::N> {
-    let of_run = comptime!(BackwardBlueprint {
+    let of_segment = comptime!(BackwardBlueprint {
         weights: false,
-        ..of_run(blueprint)
+        ..segment_blueprint(blueprint)
     });
     let mut rows = Sequence::<BackwardRow<T::A, T::N>>::new();
-    rows.push(run_of_row::<T>(source, row, step, blueprint));
+    rows.push(segment_of_row::<T>(source, row, step, blueprint));
     let share = Share {
         begin: 0usize.runtime(),
         count: whole_steps(partition, blueprint.team),
     };
-    let mine = sum_up::<T>(source, &rows, &share, partition, scalars, of_run);
+    let mine = sum_up::<T>(source, &rows, &share, partition, scalars, of_segment);
     let mut sums = same::<T::A, T::N>(mine.index(0usize));
     if comptime!(blueprint.team.has_tail) {
         let end = rows.index(0usize).offset_by(to_end::<T::N>(partition));
-        let end = sum_up_tail::<T>(source, &end, partition.overlap, scalars, of_run);
+        let end = sum_up_tail::<T>(source, &end, partition.overlap, scalars, of_segment);
         sums.mean += end.mean;
         sums.m2 += end.m2;
     }
@@ -87,31 +88,31 @@ fn sum_up_run<T: Types>(
 
 /// Writes the input gradient of a row segment by segment.
 #[cube]
-pub(crate) fn pass_runs<T: Types>(
-    rows_per_unit: &UnitRows<T::A, T::N>,
+pub(crate) fn pass_segments<T: Types>(
+    unit_rows: &UnitRows<T::A, T::N>,
     part: &ColumnPart,
     bound: &mut Bound<'_, T>,
     partition: &Partition,
     #[comptime] blueprint: BackwardBlueprint,
 ) {
-    let of_run = comptime!(of_run(blueprint));
+    let of_segment = comptime!(segment_blueprint(blueprint));
     let team = comptime!(blueprint.team);
     let access = comptime!(blueprint.input_gradient);
     let (source, row) = (
-        rows_per_unit.sources.index(0usize),
-        rows_per_unit.rows.index(0usize),
+        unit_rows.sources.index(0usize),
+        unit_rows.rows.index(0usize),
     );
-    for run in 0..partition.steps / partition.run {
-        let step = run * partition.run;
+    for segment in 0..partition.steps / partition.segment_steps {
+        let step = segment * partition.segment_steps;
         let input = &bound.results.input;
-        let to_run = optional_offset::<T::F, T::Output, T::N>(input, step, access, team.lanes);
-        let source = run_of_row::<T>(bound.source, source, step, blueprint);
-        let whole = UnitRows::<T::A, T::N>::one(source, row.offset_by(to_run));
+        let to_segment = optional_offset::<T::F, T::Output, T::N>(input, step, access, team.lanes);
+        let source = segment_of_row::<T>(bound.source, source, step, blueprint);
+        let whole = UnitRows::<T::A, T::N>::one(source, row.offset_by(to_segment));
         let share = Share {
             begin: 0usize.runtime(),
             count: whole_steps(partition, team),
         };
-        pass_steps::<T>(&whole, &share, part, bound, partition, of_run);
+        pass_steps::<T>(&whole, &share, part, bound, partition, of_segment);
         if comptime!(team.has_tail) {
             let to_end = to_end::<T::N>(partition);
             let (source, row) = (whole.sources.index(0usize), whole.rows.index(0usize));
@@ -120,7 +121,7 @@ pub(crate) fn pass_runs<T: Types>(
                 begin: 0usize.runtime(),
                 count: 1usize.runtime(),
             };
-            pass_steps::<T>(&end, &share, part, bound, partition, of_run);
+            pass_steps::<T>(&end, &share, part, bound, partition, of_segment);
         }
     }
 }
@@ -131,7 +132,7 @@ pub(crate) fn pass_runs<T: Types>(
 /// Returns each unit's contribution to the row sums. The first lane of a plane contributes its
 /// segments.
 #[cube]
-pub(crate) fn sum_up_runs<T: Types>(
+pub(crate) fn sum_up_segments<T: Types>(
     sources: &Sequence<BackwardRow<T::A, T::N>>,
     group: usize,
     bound: &mut Bound<'_, T>,
@@ -139,16 +140,9 @@ pub(crate) fn sum_up_runs<T: Types>(
     #[comptime] blueprint: BackwardBlueprint,
 ) -> Sequence<Moments<T::A, T::N>> {
     let team = comptime!(blueprint.team);
-    let finders = comptime!(match team.level {
-        Level::Unit => team,
-        _ => Team {
-            level: Level::Plane,
-            size: team.plane_size,
-            ..team
-        },
-    });
+    let finders = comptime!(segment_team(team));
     // Scaled once per segment.
-    let of_run = comptime!(BackwardBlueprint {
+    let of_segment = comptime!(BackwardBlueprint {
         team: finders,
         weights: false,
         ..blueprint
@@ -156,20 +150,19 @@ pub(crate) fn sum_up_runs<T: Types>(
     let together = comptime!(finders.size as usize);
     let lane = member(team) % together;
     let is_leader = lane == 0;
-    let runs = partition.steps / partition.run;
+    let segments = partition.steps / partition.segment_steps;
     let row = sources.index(0usize);
-    let access = comptime!(blueprint.row_sums.unwrap());
     let mut mean = T::A::new(0.0);
     let mut m2 = T::A::new(0.0);
-    let mut run = member(team) / together;
-    while run < runs {
-        let step = run * partition.run;
+    let mut segment = member(team) / together;
+    while segment < segments {
+        let step = segment * partition.segment_steps;
         let mine = if comptime!(blueprint.by_runs) {
-            sum_up_run::<T>(bound.source, row, step, partition, bound.scalars, blueprint)
+            sum_up_segment::<T>(bound.source, row, step, partition, bound.scalars, blueprint)
         } else {
             let share = Share {
                 begin: step + lane,
-                count: (partition.run + comptime!(together - 1) - lane) / together,
+                count: (partition.segment_steps + comptime!(together - 1) - lane) / together,
             };
             let mine = sum_up::<T>(
                 bound.source,
@@ -177,7 +170,7 @@ pub(crate) fn sum_up_runs<T: Types>(
                 &share,
                 partition,
                 bound.scalars,
-                of_run,
+                of_segment,
             );
             same::<T::A, T::N>(mine.index(0usize))
         };
@@ -194,20 +187,10 @@ pub(crate) fn sum_up_runs<T: Types>(
             };
             mean += gradients * scale;
             m2 += products * scale;
-            let tensor = bound.results.rows.as_mut().unwrap();
-            let column = run * (partition.run * T::N::value() - partition.overlap);
-            let pair =
-                2 * row_offset::<T::A, One>(&*tensor, group, access, Vectorization::Parallel)
-                    + 2 * col_offset::<T::A, One>(
-                        &*tensor,
-                        column,
-                        access,
-                        Vectorization::Parallel,
-                    );
-            tensor[pair] = Vector::new(products);
-            tensor[pair + 1] = Vector::new(gradients);
+            let column = segment * (partition.segment_steps * T::N::value() - partition.overlap);
+            write_sums::<T>(bound.results, &found, group, column, blueprint);
         }
-        run += comptime!((team.size / finders.size) as usize);
+        segment += comptime!((team.size / finders.size) as usize);
     }
     let mut mine = Moments::<T::A, T::N> {
         count: T::A::new(0.0),
@@ -219,4 +202,34 @@ pub(crate) fn sum_up_runs<T: Types>(
     let mut sums = Sequence::<Moments<T::A, T::N>>::new();
     sums.push(mine);
     sums
+}
+
+/// Units of a team that reduce a segment: one unit or one plane.
+fn segment_team(team: Team) -> Team {
+    match team.level {
+        Level::Unit => team,
+        _ => Team {
+            level: Level::Plane,
+            size: team.plane_size,
+            ..team
+        },
+    }
+}
+
+/// Writes the sums of the segment of a row that begins with a column.
+#[cube]
+fn write_sums<T: Types>(
+    results: &mut TypedResults<T>,
+    sums: &Moments<T::A, T::N>,
+    row: usize,
+    column: usize,
+    #[comptime] blueprint: BackwardBlueprint,
+) {
+    let tensor = results.rows.as_mut().unwrap();
+    let axis = comptime!(Vectorization::Parallel);
+    let access = comptime!(blueprint.row_sums.unwrap());
+    let pair = 2 * row_offset::<T::A, One>(&*tensor, row, access, axis)
+        + 2 * col_offset::<T::A, One>(&*tensor, column, access, axis);
+    tensor[pair] = Vector::new(sums.m2.extract(0usize));
+    tensor[pair + 1] = Vector::new(sums.mean.extract(0usize));
 }

@@ -3,13 +3,16 @@
 use cubecl::prelude::*;
 use cubenorm_core::{BackwardBlueprint, Staging, Vectorization};
 
-use super::element::{BackwardRow, Params, Saved, Step, TypedBackwardSource, bias, params};
+use crate::backward::element::{
+    BackwardRow, Params, Saved, Step, TypedBackwardSource, bias, params,
+};
 use crate::memory::access::load;
 use crate::memory::stage::Cells;
-use crate::reduce::moments::lane_sum;
-use crate::reduce::split::Partition;
-use crate::schedule::{my_share, own_part, step_to_load};
+use crate::schedule::partition::Partition;
+use crate::schedule::share::{my_share, step_to_load};
+use crate::schedule::team::own_part;
 use crate::types::{One, Types};
+use crate::vector::lane_sum;
 
 /// Contribution of a step to the parameter gradients: `dgamma` (products) and `dbeta` (gradients).
 #[derive(CubeType, Clone, Copy)]

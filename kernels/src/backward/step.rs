@@ -3,19 +3,19 @@
 use cubecl::prelude::*;
 use cubenorm_core::{BackwardBlueprint, Level};
 
-use super::correction::{Correction, passed_back};
-use super::element::{
+use crate::backward::correction::{Correction, passed_back};
+use crate::backward::element::{
     BackwardRow, Element, Params, Step, TypedBackwardSource, element, params, read_step,
 };
-use super::io::Bound;
-use super::param_partials::{ColumnPart, add_columns};
-use super::stage::ColumnStep;
-use super::sums::params_of;
+use crate::backward::io::Bound;
+use crate::backward::param_partials::{ColumnPart, add_columns};
+use crate::backward::stage::ColumnStep;
+use crate::backward::sums::params_of;
 use crate::memory::access::store;
-use crate::reduce::moments::lanes_from;
-use crate::reduce::split::Partition;
-use crate::schedule::Share;
+use crate::schedule::partition::Partition;
+use crate::schedule::share::Share;
 use crate::types::Types;
+use crate::vector::lanes_from;
 
 /// Output position and correction of a row.
 #[derive(CubeType, Clone, Copy)]
@@ -65,7 +65,7 @@ impl<A: Float, N: Size> UnitRows<A, N> {
 /// Backward pass of a unit's steps, read again from memory.
 #[cube]
 pub(crate) fn pass_steps<T: Types>(
-    rows_per_unit: &UnitRows<T::A, T::N>,
+    unit_rows: &UnitRows<T::A, T::N>,
     share: &Share,
     part: &ColumnPart,
     bound: &mut Bound<'_, T>,
@@ -85,7 +85,7 @@ pub(crate) fn pass_steps<T: Types>(
                 let step = begin + j * size;
                 several.push(read_steps::<T>(
                     bound.source,
-                    &rows_per_unit.sources,
+                    &unit_rows.sources,
                     step,
                     blueprint,
                 ));
@@ -94,31 +94,15 @@ pub(crate) fn pass_steps<T: Types>(
             for j in 0..ahead {
                 let step = begin + j * size;
                 let reads = several.index(j);
-                pass_step::<T>(
-                    reads,
-                    rows_per_unit,
-                    step,
-                    part,
-                    bound,
-                    partition,
-                    blueprint,
-                );
+                pass_step::<T>(reads, unit_rows, step, part, bound, partition, blueprint);
             }
             done += ahead;
         }
     }
     for i in done..share.count {
         let step = share.begin + i * size;
-        let reads = read_steps::<T>(bound.source, &rows_per_unit.sources, step, blueprint);
-        pass_step::<T>(
-            &reads,
-            rows_per_unit,
-            step,
-            part,
-            bound,
-            partition,
-            blueprint,
-        );
+        let reads = read_steps::<T>(bound.source, &unit_rows.sources, step, blueprint);
+        pass_step::<T>(&reads, unit_rows, step, part, bound, partition, blueprint);
     }
 }
 
@@ -126,7 +110,7 @@ pub(crate) fn pass_steps<T: Types>(
 #[cube]
 fn pass_step<T: Types>(
     reads: &Sequence<Step<T::A, T::N>>,
-    rows_per_unit: &UnitRows<T::A, T::N>,
+    unit_rows: &UnitRows<T::A, T::N>,
     step: usize,
     part: &ColumnPart,
     bound: &mut Bound<'_, T>,
@@ -135,11 +119,11 @@ fn pass_step<T: Types>(
 ) {
     let shared = params::<T>(
         bound.source,
-        rows_per_unit.sources.index(0usize),
+        unit_rows.sources.index(0usize),
         step,
         blueprint,
     );
-    let sums = write_step::<T>(reads, rows_per_unit, &shared, step, bound, blueprint);
+    let sums = write_step::<T>(reads, unit_rows, &shared, step, bound, blueprint);
     add_columns::<T>(bound.results, part, step, &sums, partition, blueprint);
 }
 
@@ -169,7 +153,7 @@ pub(crate) fn read_steps<T: Types>(
 #[cube]
 pub(crate) fn write_step<T: Types>(
     reads: &Sequence<Step<T::A, T::N>>,
-    rows_per_unit: &UnitRows<T::A, T::N>,
+    unit_rows: &UnitRows<T::A, T::N>,
     shared: &Params<T::A, T::N>,
     step: usize,
     bound: &mut Bound<'_, T>,
@@ -177,16 +161,15 @@ pub(crate) fn write_step<T: Types>(
 ) -> ColumnStep<T::A, T::N> {
     if comptime!(blueprint.rows_per_unit == 1 && blueprint.team.level != Level::Perpendicular) {
         // A single row is in bounds here, and skipping the zero initialisation is faster.
-        write_row_step::<T>(reads, rows_per_unit, 0usize, shared, step, bound, blueprint)
+        write_row_step::<T>(reads, unit_rows, 0usize, shared, step, bound, blueprint)
     } else {
         let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
         let mut products = zero;
         let mut gradients = zero;
         #[unroll]
         for r in 0..blueprint.rows_per_unit {
-            if rows_per_unit.rows.index(r).in_bounds {
-                let sums =
-                    write_row_step::<T>(reads, rows_per_unit, r, shared, step, bound, blueprint);
+            if unit_rows.rows.index(r).in_bounds {
+                let sums = write_row_step::<T>(reads, unit_rows, r, shared, step, bound, blueprint);
                 products += sums.products;
                 gradients += sums.gradients;
             }
@@ -202,14 +185,14 @@ pub(crate) fn write_step<T: Types>(
 #[cube]
 fn write_row_step<T: Types>(
     reads: &Sequence<Step<T::A, T::N>>,
-    rows_per_unit: &UnitRows<T::A, T::N>,
+    unit_rows: &UnitRows<T::A, T::N>,
     #[comptime] r: usize,
     shared: &Params<T::A, T::N>,
     step: usize,
     bound: &mut Bound<'_, T>,
     #[comptime] blueprint: BackwardBlueprint,
 ) -> ColumnStep<T::A, T::N> {
-    let (source, row) = (rows_per_unit.sources.index(r), rows_per_unit.rows.index(r));
+    let (source, row) = (unit_rows.sources.index(r), unit_rows.rows.index(r));
     let params = params_of::<T>(bound.source, source, shared, step, blueprint);
     let element = element::<T>(
         reads.index(r),
@@ -225,8 +208,15 @@ fn write_row_step<T: Types>(
         let value = passed_back::<T::A, T::N>(&element, &row.correction, blueprint);
         let tensor = bound.results.input.as_mut().unwrap();
         let access = comptime!(access.unwrap());
-        let lanes = comptime!(blueprint.team.lanes);
-        store::<T::F, T::Output, T::A, T::N>(tensor, row.output, step, value, access, lanes);
+        let vectorization = comptime!(blueprint.team.lanes);
+        store::<T::F, T::Output, T::A, T::N>(
+            tensor,
+            row.output,
+            step,
+            value,
+            access,
+            vectorization,
+        );
     }
     column_step::<T::A, T::N>(&element, row.first_lane, blueprint)
 }

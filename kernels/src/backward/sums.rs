@@ -3,20 +3,18 @@
 use cubecl::prelude::*;
 use cubenorm_core::{BLOCK, BackwardBlueprint, RowBuffering};
 
-use super::element::{
+use crate::backward::element::{
     BackwardRow, Element, Params, TypedBackwardSource, element, params, read_step,
 };
-use super::stage::{TypedStagedRow, TypedStagedScale, staged_params};
-use crate::forward::apply::Scalars;
-use crate::reduce::accumulate::APART;
-use crate::reduce::merge_team;
-use crate::reduce::moments::{Moments, Sums, lanes_from, same};
-use crate::reduce::split::Partition;
-use crate::schedule::{Share, ends_segment, has_step, my_share, steps_within};
+use crate::backward::stage::{TypedStagedRow, TypedStagedScale, staged_params};
+use crate::epilogue::Scalars;
+use crate::reduce::moments::{Moments, Sums, same};
+use crate::reduce::sum::{AddStep, AddStepExpand, Steps, SumShape, add_steps};
+use crate::reduce::team::merge_team;
+use crate::schedule::partition::Partition;
+use crate::schedule::share::{Share, ends_segment, has_step, my_share, steps_within};
 use crate::types::Types;
-
-/// Steps whose loads are issued before the first is used.
-const UNROLL: usize = 4;
+use crate::vector::lanes_from;
 
 /// Reduces a unit's slice of its rows. `mean` holds `sum(g)` of each row, `m2` holds `sum(g *
 /// xhat)`.
@@ -31,8 +29,9 @@ pub(crate) fn sum_up<T: Types>(
 ) -> Sequence<Moments<T::A, T::N>> {
     let stride = comptime!(blueprint.team.size as usize);
     let rows_per_unit = comptime!(blueprint.rows_per_unit);
-    // Rows of the unit also add loads in flight.
-    let unroll = comptime!((UNROLL / rows_per_unit).max(1));
+    let shape = comptime!(SumShape::of_rows(rows_per_unit));
+    let terms = Gradients::<T>::new(source, rows, scalars, 0usize.runtime(), blueprint);
+    let tail = Gradients::<T>::new(source, rows, scalars, partition.overlap, blueprint);
     let mut total = Sums::<T::A, T::N>::zeros(rows_per_unit);
     let mut done = 0usize;
     while done < share.count {
@@ -41,50 +40,16 @@ pub(crate) fn sum_up<T: Types>(
             end = done + steps_within(share.begin + done, end - done, partition);
         }
         let mut block = Sums::<T::A, T::N>::zeros(rows_per_unit);
-        let mut i = done;
-        while i + comptime!(unroll - 1) < end {
-            let mut several = Sums::<T::A, T::N>::zeros(rows_per_unit);
-            if comptime!(rows_per_unit == 1) {
-                let first = share.begin + i * stride;
-                add_steps::<T>(
-                    source,
-                    rows,
-                    first,
-                    unroll,
-                    &mut several,
-                    scalars,
-                    blueprint,
-                );
-                i += unroll;
-            } else {
-                let stop = min(i + APART, end);
-                while i + comptime!(unroll - 1) < stop {
-                    let first = share.begin + i * stride;
-                    add_steps::<T>(
-                        source,
-                        rows,
-                        first,
-                        unroll,
-                        &mut several,
-                        scalars,
-                        blueprint,
-                    );
-                    i += unroll;
-                }
-            }
-            block.add_all(&several, rows_per_unit, true);
-        }
-        while i < end {
-            let step = share.begin + i * stride;
-            let zero = 0usize.runtime();
-            add_step::<T>(source, rows, step, zero, &mut block, scalars, blueprint);
-            i += 1;
-        }
+        let steps = Steps {
+            first: share.begin + done * stride,
+            count: end - done,
+            stride,
+        };
+        add_steps::<T::A, T::N, Gradients<'_, T>>(&terms, &steps, &mut block, shape);
         if comptime!(blueprint.team.has_tail) {
             let step = share.begin + end;
             if end < share.count && ends_segment(step, partition) {
-                let overlap = partition.overlap;
-                add_step::<T>(source, rows, step, overlap, &mut block, scalars, blueprint);
+                tail.add_step(step, &mut block);
                 end += 1;
             }
         }
@@ -124,52 +89,58 @@ pub(crate) fn sum_up_tail<T: Types>(
     }
 }
 
-/// Adds `count` steps of each row. All loads are issued before the first use.
+/// Summed gradients of a unit's rows, and their products with the normalized values. With a tail,
+/// from the lane `first_lane` on.
+#[derive(CubeType)]
+struct Gradients<'a, T: Types> {
+    source: &'a TypedBackwardSource<T>,
+    rows: &'a Sequence<BackwardRow<T::A, T::N>>,
+    scalars: &'a Scalars,
+    first_lane: usize,
+    #[cube(comptime)]
+    blueprint: BackwardBlueprint,
+}
+
 #[cube]
-fn add_steps<T: Types>(
-    source: &TypedBackwardSource<T>,
-    rows: &Sequence<BackwardRow<T::A, T::N>>,
-    first: usize,
-    #[comptime] count: usize,
-    sums: &mut Sums<T::A, T::N>,
-    scalars: &Scalars,
-    #[comptime] blueprint: BackwardBlueprint,
-) {
-    let stride = comptime!(blueprint.team.size as usize);
-    #[unroll]
-    for j in 0..count {
-        let zero = 0usize.runtime();
-        let step = first + j * stride;
-        add_step::<T>(source, rows, step, zero, sums, scalars, blueprint);
+impl<'a, T: Types> Gradients<'a, T> {
+    fn new(
+        source: &'a TypedBackwardSource<T>,
+        rows: &'a Sequence<BackwardRow<T::A, T::N>>,
+        scalars: &'a Scalars,
+        first_lane: usize,
+        #[comptime] blueprint: BackwardBlueprint,
+    ) -> Gradients<'a, T> {
+        Gradients::<'a, T> {
+            source,
+            rows,
+            scalars,
+            first_lane,
+            blueprint,
+        }
     }
 }
 
-/// Adds a step of each row. With a tail, from the lane `from` on.
 #[cube]
-fn add_step<T: Types>(
-    source: &TypedBackwardSource<T>,
-    rows: &Sequence<BackwardRow<T::A, T::N>>,
-    step: usize,
-    from: usize,
-    sums: &mut Sums<T::A, T::N>,
-    scalars: &Scalars,
-    #[comptime] blueprint: BackwardBlueprint,
-) {
-    let shared = params::<T>(source, rows.index(0usize), step, blueprint);
-    #[unroll]
-    for r in 0..blueprint.rows_per_unit {
-        let row = rows.index(r);
-        let params = params_of::<T>(source, row, &shared, step, blueprint);
-        let read = read_step::<T, T::A>(source, row, step, blueprint);
-        let element = element::<T>(&read, source, row, &params, step, scalars, blueprint);
-        let gradient = summed::<T::A, T::N>(&element, blueprint);
-        let gradient = if comptime!(blueprint.team.has_tail) {
-            lanes_from::<T::A, T::N>(gradient, from)
-        } else {
-            gradient
-        };
-        sums.plain[r] += gradient;
-        sums.products[r] += gradient * element.normalized;
+impl<'a, T: Types> AddStep<T::A, T::N> for Gradients<'a, T> {
+    fn add_step(&self, step: usize, sums: &mut Sums<T::A, T::N>) {
+        let (source, scalars) = (self.source, self.scalars);
+        let blueprint = self.blueprint;
+        let shared = params::<T>(source, self.rows.index(0usize), step, blueprint);
+        #[unroll]
+        for r in 0..comptime!(blueprint.rows_per_unit) {
+            let row = self.rows.index(r);
+            let params = params_of::<T>(source, row, &shared, step, blueprint);
+            let read = read_step::<T, T::A>(source, row, step, blueprint);
+            let element = element::<T>(&read, source, row, &params, step, scalars, blueprint);
+            let gradient = summed::<T::A, T::N>(&element, blueprint);
+            let gradient = if comptime!(blueprint.team.has_tail) {
+                lanes_from::<T::A, T::N>(gradient, self.first_lane)
+            } else {
+                gradient
+            };
+            sums.plain[r] += gradient;
+            sums.products[r] += gradient * element.normalized;
+        }
     }
 }
 
@@ -251,7 +222,7 @@ pub(crate) fn sum_up_staged<T: Types>(
 }
 
 /// Recomputes the sums of a whole cluster in one cube: part by part, added in the order of
-/// [`wait`](crate::reduce::cluster_size::hear).
+/// [`wait`](crate::reduce::cluster::wait()).
 #[cube]
 pub(crate) fn sum_up_parts<T: Types>(
     source: &TypedBackwardSource<T>,

@@ -3,7 +3,8 @@
 use cubecl::prelude::*;
 use cubenorm_core::{AccessBlueprint, Blueprint, LoadMode, StatisticsKind, Vectorization};
 
-use crate::memory::access::{Optional, load, load_of_rows, load_two_runs, optional_row};
+use crate::arrays::rows_in_arrays;
+use crate::memory::access::{Optional, load, load_of_rows, load_two_segments, optional_row};
 use crate::reduce::moments::{RowStatistics, reciprocal_deviation};
 use crate::types::{One, Types};
 
@@ -68,69 +69,22 @@ impl<A: Float, N: Size> AffineRow<A, N> {
     }
 }
 
-/// [`ParamRow`]s of a tile, in arrays as [`SourceRows`](crate::memory::input::SourceRows).
-#[derive(CubeType)]
-pub(crate) struct ParamRows<A: Float, N: Size> {
-    start: Array<usize>,
-    constant: Array<Vector<A, N>>,
-}
-
-#[cube]
-impl<A: Float, N: Size> ParamRows<A, N> {
-    pub(crate) fn room(#[comptime] rows: usize) -> Self {
-        ParamRows::<A, N> {
-            start: Array::<usize>::new(rows),
-            constant: Array::<Vector<A, N>>::new(rows),
-        }
-    }
-
-    pub(crate) fn set(&mut self, r: usize, row: &ParamRow<A, N>) {
-        self.start[r] = row.start;
-        self.constant[r] = row.constant;
-    }
-
-    pub(crate) fn get(&self, r: usize) -> ParamRow<A, N> {
-        ParamRow::<A, N> {
-            start: self.start[r],
-            constant: self.constant[r],
-        }
+rows_in_arrays! {
+    /// [`ParamRow`]s of a tile.
+    pub(crate) struct ParamRows of ParamRow {
+        start: usize,
+        constant: Vector<A, N>,
     }
 }
 
-/// [`AffineRow`]s of a tile.
-#[derive(CubeType)]
-pub(crate) struct AffineRows<A: Float, N: Size> {
-    scale: ParamRows<A, N>,
-    bias: ParamRows<A, N>,
-    mean: ParamRows<A, N>,
-    variance: ParamRows<A, N>,
-}
-
-#[cube]
-impl<A: Float, N: Size> AffineRows<A, N> {
-    pub(crate) fn room(#[comptime] rows: usize) -> Self {
-        AffineRows::<A, N> {
-            scale: ParamRows::<A, N>::room(rows),
-            bias: ParamRows::<A, N>::room(rows),
-            mean: ParamRows::<A, N>::room(rows),
-            variance: ParamRows::<A, N>::room(rows),
-        }
-    }
-
-    pub(crate) fn set(&mut self, r: usize, row: &AffineRow<A, N>) {
-        self.scale.set(r, &row.scale);
-        self.bias.set(r, &row.bias);
-        self.mean.set(r, &row.mean);
-        self.variance.set(r, &row.variance);
-    }
-
-    pub(crate) fn get(&self, r: usize) -> AffineRow<A, N> {
-        AffineRow::<A, N> {
-            scale: self.scale.get(r),
-            bias: self.bias.get(r),
-            mean: self.mean.get(r),
-            variance: self.variance.get(r),
-        }
+rows_in_arrays! {
+    /// [`AffineRow`]s of a tile.
+    pub(crate) struct AffineRows of AffineRow {}
+    with {
+        scale: ParamRows,
+        bias: ParamRows,
+        mean: ParamRows,
+        variance: ParamRows,
     }
 }
 
@@ -159,36 +113,12 @@ impl<A: Float, N: Size> FoldedRow<A, N> {
     }
 }
 
-/// [`FoldedRow`]s of a tile.
-#[derive(CubeType)]
-pub(crate) struct FoldedRows<A: Float, N: Size> {
-    from: Array<Vector<A, N>>,
-    factor: Array<Vector<A, N>>,
-    summand: Array<Vector<A, N>>,
-}
-
-#[cube]
-impl<A: Float, N: Size> FoldedRows<A, N> {
-    pub(crate) fn room(#[comptime] rows: usize) -> Self {
-        FoldedRows::<A, N> {
-            from: Array::<Vector<A, N>>::new(rows),
-            factor: Array::<Vector<A, N>>::new(rows),
-            summand: Array::<Vector<A, N>>::new(rows),
-        }
-    }
-
-    pub(crate) fn set(&mut self, r: usize, row: &FoldedRow<A, N>) {
-        self.from[r] = row.from;
-        self.factor[r] = row.factor;
-        self.summand[r] = row.summand;
-    }
-
-    pub(crate) fn get(&self, r: usize) -> FoldedRow<A, N> {
-        FoldedRow::<A, N> {
-            from: self.from[r],
-            factor: self.factor[r],
-            summand: self.summand[r],
-        }
+rows_in_arrays! {
+    /// [`FoldedRow`]s of a tile.
+    pub(crate) struct FoldedRows of FoldedRow {
+        from: Vector<A, N>,
+        factor: Vector<A, N>,
+        summand: Vector<A, N>,
     }
 }
 
@@ -247,10 +177,10 @@ pub(crate) fn param_row<P: Float, S: Size, A: Float, N: Size>(
     row: usize,
     #[comptime] access: Option<AccessBlueprint>,
     #[comptime] ahead: usize,
-    #[comptime] lanes: Vectorization,
+    #[comptime] vectorization: Vectorization,
 ) -> ParamRow<A, N> {
-    let start = ahead + optional_row::<P, S>(tensor, row, access, lanes);
-    param_row_at::<P, S, A, N>(tensor, row, start, access, ahead, lanes)
+    let start = ahead + optional_row::<P, S>(tensor, row, access, vectorization);
+    param_row_at::<P, S, A, N>(tensor, row, start, access, ahead, vectorization)
 }
 
 /// [`param_row`] with a known start.
@@ -261,7 +191,7 @@ fn param_row_at<P: Float, S: Size, A: Float, N: Size>(
     start: usize,
     #[comptime] access: Option<AccessBlueprint>,
     #[comptime] ahead: usize,
-    #[comptime] lanes: Vectorization,
+    #[comptime] vectorization: Vectorization,
 ) -> ParamRow<A, N> {
     let constant = if comptime!(is_constant(access)) {
         let tensor = tensor.as_ref().unwrap();
@@ -269,7 +199,7 @@ fn param_row_at<P: Float, S: Size, A: Float, N: Size>(
         if comptime!(access.mode == LoadMode::RowScalar) {
             load_of_rows::<P, S, A, N>(tensor, row, access, ahead)
         } else {
-            load::<P, S, A, N>(tensor, start, 0usize.runtime(), access, lanes)
+            load::<P, S, A, N>(tensor, start, 0usize.runtime(), access, vectorization)
         }
     } else {
         Vector::new(A::new(0.0))
@@ -284,13 +214,19 @@ pub(crate) fn param<P: Float, S: Size, A: Float, N: Size>(
     row: &ParamRow<A, N>,
     step: usize,
     #[comptime] access: Option<AccessBlueprint>,
-    #[comptime] lanes: Vectorization,
+    #[comptime] vectorization: Vectorization,
 ) -> Vector<A, N> {
     if comptime!(access.is_none() || is_constant(access)) {
         row.constant
     } else {
         let tensor = tensor.as_ref().unwrap();
-        load::<P, S, A, N>(tensor, row.start, step, comptime!(access.unwrap()), lanes)
+        load::<P, S, A, N>(
+            tensor,
+            row.start,
+            step,
+            comptime!(access.unwrap()),
+            vectorization,
+        )
     }
 }
 
@@ -302,14 +238,14 @@ fn common_start<T: Types>(
     row: usize,
     #[comptime] blueprint: Blueprint,
 ) -> usize {
-    let lanes = comptime!(blueprint.team.lanes);
+    let vectorization = comptime!(blueprint.team.lanes);
     let (variance, scale) = comptime!((blueprint.variance, blueprint.scale));
     if comptime!(variance.is_some()) {
-        optional_row::<T::G, T::Variance>(&affine.variance, row, variance, lanes)
+        optional_row::<T::G, T::Variance>(&affine.variance, row, variance, vectorization)
     } else if comptime!(scale.is_some()) {
-        optional_row::<T::P, T::Scale>(&affine.scale, row, scale, lanes)
+        optional_row::<T::P, T::Scale>(&affine.scale, row, scale, vectorization)
     } else {
-        optional_row::<T::P, T::Bias>(&affine.bias, row, blueprint.bias, lanes)
+        optional_row::<T::P, T::Bias>(&affine.bias, row, blueprint.bias, vectorization)
     }
 }
 
@@ -322,11 +258,11 @@ fn row_of_param<P: Float, S: Size, A: Float, N: Size>(
     #[comptime] access: Option<AccessBlueprint>,
     #[comptime] blueprint: Blueprint,
 ) -> ParamRow<A, N> {
-    let lanes = comptime!(blueprint.team.lanes);
+    let vectorization = comptime!(blueprint.team.lanes);
     if comptime!(blueprint.params_alike) {
-        param_row_at::<P, S, A, N>(tensor, row, start, access, 0usize, lanes)
+        param_row_at::<P, S, A, N>(tensor, row, start, access, 0usize, vectorization)
     } else {
-        param_row::<P, S, A, N>(tensor, row, access, 0usize, lanes)
+        param_row::<P, S, A, N>(tensor, row, access, 0usize, vectorization)
     }
 }
 
@@ -392,14 +328,32 @@ pub(crate) fn affine_step<T: Types>(
     epsilon: T::A,
     #[comptime] blueprint: Blueprint,
 ) -> AffineStep<T::A, T::N> {
-    let lanes = comptime!(blueprint.team.lanes);
+    let vectorization = comptime!(blueprint.team.lanes);
     let scale = comptime!(blueprint.scale);
     let bias = comptime!(blueprint.bias);
     let mean = comptime!(blueprint.mean);
     AffineStep::<T::A, T::N> {
-        scale: param::<T::P, T::Scale, T::A, T::N>(&affine.scale, &row.scale, step, scale, lanes),
-        bias: param::<T::P, T::Bias, T::A, T::N>(&affine.bias, &row.bias, step, bias, lanes),
-        mean: param::<T::G, T::Mean, T::A, T::N>(&affine.mean, &row.mean, step, mean, lanes),
+        scale: param::<T::P, T::Scale, T::A, T::N>(
+            &affine.scale,
+            &row.scale,
+            step,
+            scale,
+            vectorization,
+        ),
+        bias: param::<T::P, T::Bias, T::A, T::N>(
+            &affine.bias,
+            &row.bias,
+            step,
+            bias,
+            vectorization,
+        ),
+        mean: param::<T::G, T::Mean, T::A, T::N>(
+            &affine.mean,
+            &row.mean,
+            step,
+            mean,
+            vectorization,
+        ),
         rstd: rstd_of_step::<T>(affine, &row.variance, step, epsilon, blueprint),
     }
 }
@@ -452,15 +406,15 @@ fn rstd_of_step<T: Types>(
         let access = comptime!(access.unwrap());
         let start = row.start;
         if comptime!(access.mode == LoadMode::Segments) {
-            let mut runs =
-                load_two_runs::<T::G, T::Variance, T::A, T::N>(tensor, start, step, access);
-            runs.here = reciprocal_deviation::<T::A, One>(runs.here, epsilon, inside);
-            runs.there = reciprocal_deviation::<T::A, One>(runs.there, epsilon, inside);
-            runs.lanes::<T::N>()
+            let mut segments =
+                load_two_segments::<T::G, T::Variance, T::A, T::N>(tensor, start, step, access);
+            segments.here = reciprocal_deviation::<T::A, One>(segments.here, epsilon, inside);
+            segments.there = reciprocal_deviation::<T::A, One>(segments.there, epsilon, inside);
+            segments.lanes::<T::N>()
         } else {
-            let lanes = comptime!(blueprint.team.lanes);
+            let vectorization = comptime!(blueprint.team.lanes);
             let variance =
-                load::<T::G, T::Variance, T::A, T::N>(tensor, start, step, access, lanes);
+                load::<T::G, T::Variance, T::A, T::N>(tensor, start, step, access, vectorization);
             reciprocal_deviation::<T::A, T::N>(variance, epsilon, inside)
         }
     }

@@ -1,5 +1,7 @@
 //! Epilogue of a normalized value: scale, bias, activation.
 
+use cubecl::prelude::*;
+
 mod activation;
 mod affine;
 mod slopes;
@@ -11,3 +13,11 @@ pub(crate) use affine::{
     transform,
 };
 pub(crate) use slopes::slope;
+
+/// Scalars that are run-time arguments, so that another value needs no new kernel.
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
+pub(crate) struct Scalars {
+    pub(crate) epsilon: InputScalar,
+    pub(crate) alpha: InputScalar,
+    pub(crate) beta: InputScalar,
+}

@@ -6,7 +6,9 @@
 use cubecl::prelude::*;
 use cubenorm_core::ActivationKind;
 
-use super::activation::{constant, gelu_tanh_inner, positive, sigmoid, softplus, tanh_stable};
+use crate::epilogue::activation::{
+    constant, gelu_tanh_inner, positive, sigmoid, softplus, tanh_stable,
+};
 
 /// Derivative at `x` of the activation that a kernel is compiled for.
 #[cube]

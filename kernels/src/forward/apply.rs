@@ -3,113 +3,11 @@
 use cubecl::prelude::*;
 use cubenorm_core::{Blueprint, StatisticsKind};
 
-use crate::epilogue::{
-    AffineRow, AffineStep, FoldedRow, TypedAffine, activate, affine_row, affine_step, transform,
-};
-use crate::memory::access::{Optional, optional_start, row_start, store};
+use crate::epilogue::{AffineStep, FoldedRow, activate, affine_step, transform};
+use crate::forward::io::{Bound, ResultRow, Row, UnitRows, writes_sum_here};
+use crate::memory::access::store;
 use crate::memory::input::{SourceRow, TypedSource, add_last, prefetch_elements, read, shifted};
-use crate::reduce::moments::RowStatistics;
-use crate::schedule::Item;
-use crate::types::{One, Types};
-
-/// Scalars that are run-time arguments, so that another value needs no new kernel.
-#[derive(CubeType, CubeLaunch, Clone, Copy)]
-pub(crate) struct Scalars {
-    pub(crate) epsilon: InputScalar,
-    pub(crate) alpha: InputScalar,
-    pub(crate) beta: InputScalar,
-}
-
-/// Output tensors.
-#[derive(CubeType, CubeLaunch)]
-pub(crate) struct Results<F: Float, NY: Size, A: Float> {
-    pub(crate) output: OwnedTensor<Vector<F, NY>>,
-    pub(crate) sum: Optional<F, NY>,
-    pub(crate) statistics: Optional<A, One>,
-}
-
-/// [`Results`] for the types of a kernel.
-pub(crate) type TypedResults<T> = Results<<T as Types>::F, <T as Types>::Output, <T as Types>::A>;
-
-/// Tensors and scalars of a forward launch.
-#[derive(CubeType)]
-pub(crate) struct Bound<'a, T: Types> {
-    pub(crate) source: &'a TypedSource<T>,
-    pub(crate) affine: &'a TypedAffine<T>,
-    pub(crate) results: &'a mut TypedResults<T>,
-    pub(crate) scalars: &'a Scalars,
-}
-
-#[cube]
-impl<'a, T: Types> Bound<'a, T> {
-    pub(crate) fn new(
-        source: &'a TypedSource<T>,
-        affine: &'a TypedAffine<T>,
-        results: &'a mut TypedResults<T>,
-        scalars: &'a Scalars,
-    ) -> Bound<'a, T> {
-        Bound::<'a, T> {
-            source,
-            affine,
-            results,
-            scalars,
-        }
-    }
-
-    pub(crate) fn epsilon(&self) -> T::A {
-        self.scalars.epsilon.get::<T::A>()
-    }
-}
-
-/// Position of a row in each output, and its parameters.
-#[derive(CubeType, Clone, Copy)]
-pub(crate) struct ResultRow<A: Float, N: Size> {
-    pub(crate) output: usize,
-    pub(crate) sum: usize,
-    pub(crate) affine: AffineRow<A, N>,
-    pub(crate) in_bounds: bool,
-}
-
-#[cube]
-pub(crate) fn result_row<T: Types>(
-    bound: &Bound<'_, T>,
-    item: &Item,
-    cols: usize,
-    #[comptime] blueprint: Blueprint,
-) -> ResultRow<T::A, T::N> {
-    let first = item.row;
-    let lanes = comptime!(blueprint.team.lanes);
-    let access = comptime!(blueprint.output);
-    let sum = comptime!(writes_sum_here(blueprint).then_some(access));
-    ResultRow::<T::A, T::N> {
-        output: row_start::<T::F, T::Output>(&bound.results.output, first, cols, access, lanes),
-        sum: optional_start::<T::F, T::Output>(&bound.results.sum, first, cols, sum, lanes),
-        affine: affine_row::<T>(bound.affine, first, bound.epsilon(), blueprint),
-        in_bounds: item.in_bounds,
-    }
-}
-
-/// True if the kernel that writes the output also writes the sum. If rows are split, the first
-/// launch writes it, since that one binds fewer buffers.
-pub(crate) fn writes_sum_here(blueprint: Blueprint) -> bool {
-    blueprint.writes_sum && !blueprint.split
-}
-
-/// Position and statistics of a row.
-#[derive(CubeType, Clone, Copy)]
-pub(crate) struct Row<A: Float, N: Size> {
-    pub(crate) source: SourceRow<A, N>,
-    pub(crate) statistics: RowStatistics<A, N>,
-}
-
-/// Rows of one unit, normalized together.
-#[derive(CubeType)]
-pub(crate) struct UnitRows<A: Float, N: Size> {
-    pub(crate) rows: Sequence<Row<A, N>>,
-    pub(crate) written: Sequence<ResultRow<A, N>>,
-    /// Row to prefetch: the one after these.
-    pub(crate) next: ComptimeOption<SourceRow<A, N>>,
-}
+use crate::types::Types;
 
 /// Normalizes one step and stores it.
 #[cube]
@@ -117,7 +15,6 @@ pub(crate) fn apply<T: Types>(
     value: Vector<T::A, T::N>,
     step: usize,
     row: &Row<T::A, T::N>,
-    written: &ResultRow<T::A, T::N>,
     affine: &AffineStep<T::A, T::N>,
     bound: &mut Bound<'_, T>,
     #[comptime] blueprint: Blueprint,
@@ -145,7 +42,7 @@ pub(crate) fn apply<T: Types>(
         transformed,
         step,
         &row.source,
-        written,
+        &row.result,
         bound,
         blueprint,
     );
@@ -159,42 +56,49 @@ pub(crate) fn write_step<T: Types>(
     transformed: Vector<T::A, T::N>,
     step: usize,
     row: &SourceRow<T::A, T::N>,
-    written: &ResultRow<T::A, T::N>,
+    result: &ResultRow<T::A, T::N>,
     bound: &mut Bound<'_, T>,
     #[comptime] blueprint: Blueprint,
 ) {
-    let result = activate::<T::A, T::N>(
+    let activated = activate::<T::A, T::N>(
         add_last::<T>(transformed, bound.source, row, step, blueprint),
         bound.scalars.alpha.get::<T::A>(),
         bound.scalars.beta.get::<T::A>(),
         blueprint.activation,
     );
-    let lanes = comptime!(blueprint.team.lanes);
+    let vectorization = comptime!(blueprint.team.lanes);
     let access = comptime!(blueprint.output);
-    if written.in_bounds {
+    if result.in_bounds {
         store::<T::F, T::Output, T::A, T::N>(
             &mut bound.results.output,
-            written.output,
+            result.output,
             step,
-            result,
+            activated,
             access,
-            lanes,
+            vectorization,
         );
         if comptime!(writes_sum_here(blueprint)) {
             let sum = bound.results.sum.as_mut().unwrap();
-            store::<T::F, T::Output, T::A, T::N>(sum, written.sum, step, value, access, lanes);
+            store::<T::F, T::Output, T::A, T::N>(
+                sum,
+                result.sum,
+                step,
+                value,
+                access,
+                vectorization,
+            );
         }
     }
 }
 
-/// Normalizes `count` of a unit's steps from `first` on, read again from memory. `of_all` holds
+/// Normalizes `count` of a unit's steps from `first` on, read again from memory. `shared` holds
 /// parameters that are constant over these steps.
 #[cube]
 pub(crate) fn apply_steps<T: Types>(
     first: usize,
     count: usize,
-    of_all: &ComptimeOption<AffineStep<T::A, T::N>>,
-    rows_per_unit: &UnitRows<T::A, T::N>,
+    shared: &ComptimeOption<AffineStep<T::A, T::N>>,
+    unit_rows: &UnitRows<T::A, T::N>,
     bound: &mut Bound<'_, T>,
     #[comptime] blueprint: Blueprint,
 ) {
@@ -204,7 +108,7 @@ pub(crate) fn apply_steps<T: Types>(
     if comptime!(ahead > 1) {
         while done + comptime!(ahead - 1) < count {
             let first = first + done * stride;
-            apply_together::<T>(first, ahead, of_all, rows_per_unit, bound, blueprint);
+            apply_together::<T>(first, ahead, shared, unit_rows, bound, blueprint);
             done += ahead;
         }
     }
@@ -212,8 +116,8 @@ pub(crate) fn apply_steps<T: Types>(
         apply_together::<T>(
             first + i * stride,
             1usize,
-            of_all,
-            rows_per_unit,
+            shared,
+            unit_rows,
             bound,
             blueprint,
         );
@@ -224,14 +128,14 @@ pub(crate) fn apply_steps<T: Types>(
 #[cube]
 pub(crate) fn apply_kept<T: Types>(
     kept: &Sequence<FoldedRow<T::A, T::N>>,
-    rows_per_unit: &UnitRows<T::A, T::N>,
+    unit_rows: &UnitRows<T::A, T::N>,
     bound: &mut Bound<'_, T>,
     #[comptime] blueprint: Blueprint,
 ) {
     let steps = comptime!(blueprint.params_kept.unwrap_or(0));
     let first = 0usize.runtime();
     // Issues the loads before any store, since loads must not be reordered across stores.
-    let values = read_steps::<T>(bound.source, &rows_per_unit.rows, first, steps, blueprint);
+    let values = read_steps::<T>(bound.source, &unit_rows.rows, first, steps, blueprint);
     #[unroll]
     for step in 0..steps {
         #[unroll]
@@ -241,8 +145,8 @@ pub(crate) fn apply_kept<T: Types>(
                 value,
                 kept.index(step).apply(value, blueprint),
                 step,
-                &rows_per_unit.rows.index(r).source,
-                rows_per_unit.written.index(r),
+                &unit_rows.rows.index(r).source,
+                &unit_rows.rows.index(r).result,
                 bound,
                 blueprint,
             );
@@ -255,13 +159,13 @@ pub(crate) fn apply_kept<T: Types>(
 fn apply_together<T: Types>(
     first: usize,
     #[comptime] count: usize,
-    of_all: &ComptimeOption<AffineStep<T::A, T::N>>,
-    rows_per_unit: &UnitRows<T::A, T::N>,
+    shared: &ComptimeOption<AffineStep<T::A, T::N>>,
+    unit_rows: &UnitRows<T::A, T::N>,
     bound: &mut Bound<'_, T>,
     #[comptime] blueprint: Blueprint,
 ) {
     if comptime!(blueprint.prefetch_next_row) {
-        let next = rows_per_unit.next.as_ref().unwrap();
+        let next = unit_rows.next.as_ref().unwrap();
         #[unroll]
         for j in 0..count {
             let step = first + j * comptime!(blueprint.team.size as usize);
@@ -269,17 +173,17 @@ fn apply_together<T: Types>(
         }
     }
     // Issues the loads before any store, since loads must not be reordered across stores.
-    let values = read_steps::<T>(bound.source, &rows_per_unit.rows, first, count, blueprint);
+    let values = read_steps::<T>(bound.source, &unit_rows.rows, first, count, blueprint);
     #[unroll]
     for j in 0..count {
         let step = first + j * comptime!(blueprint.team.size as usize);
         if comptime!(blueprint.params_by_run) {
-            let of_all = of_all.as_ref().unwrap();
-            apply_rows::<T>(&values, j, step, of_all, rows_per_unit, bound, blueprint);
+            let shared = shared.as_ref().unwrap();
+            apply_rows::<T>(&values, j, step, shared, unit_rows, bound, blueprint);
         } else {
-            let any = &rows_per_unit.written.index(0usize).affine;
+            let any = &unit_rows.rows.index(0usize).result.affine;
             let own = affine_step::<T>(bound.affine, any, step, bound.epsilon(), blueprint);
-            apply_rows::<T>(&values, j, step, &own, rows_per_unit, bound, blueprint);
+            apply_rows::<T>(&values, j, step, &own, unit_rows, bound, blueprint);
         }
     }
 }
@@ -312,7 +216,7 @@ pub(crate) fn apply_rows<T: Types>(
     #[comptime] j: usize,
     step: usize,
     affine: &AffineStep<T::A, T::N>,
-    rows_per_unit: &UnitRows<T::A, T::N>,
+    unit_rows: &UnitRows<T::A, T::N>,
     bound: &mut Bound<'_, T>,
     #[comptime] blueprint: Blueprint,
 ) {
@@ -321,8 +225,7 @@ pub(crate) fn apply_rows<T: Types>(
         apply::<T>(
             *values.index(comptime!(j * blueprint.rows_per_unit + r)),
             step,
-            rows_per_unit.rows.index(r),
-            rows_per_unit.written.index(r),
+            unit_rows.rows.index(r),
             affine,
             bound,
             blueprint,

@@ -4,14 +4,16 @@ use cubecl::prelude::*;
 use cubenorm_core::Blueprint;
 use cubenorm_cpu_hints::wait_for_stores;
 
-use crate::cpu::forward_tile::{normalize_tile, reduce_tile};
-use crate::epilogue::{Affine, kept_params};
-use crate::forward::apply::{Bound, Results, Scalars};
-use crate::forward::rows::{normalize_items, reduce_item};
+use crate::epilogue::{Affine, Scalars, TypedAffine, kept_params};
+use crate::forward::io::{Bound, Results, TypedResults};
+use crate::forward::parts::{BoundParts, reduce_item};
+use crate::forward::rows::normalize_items;
+use crate::forward::tile::{normalize_tile, reduce_tile};
 use crate::memory::access::Optional;
-use crate::memory::input::Source;
-use crate::reduce::split::Partition;
-use crate::schedule::{WorkCounter, rounds};
+use crate::memory::input::{Source, TypedSource};
+use crate::reduce::split::Workspace;
+use crate::schedule::item::{WorkCounter, rounds};
+use crate::schedule::partition::Partition;
 use crate::types::{Typed, Types};
 
 /// Normalizes. A team reduces a row and then normalizes it.
@@ -49,13 +51,19 @@ pub(crate) fn normalize<
     #[define(G)] _given_dtype: ElemType,
     #[define(A)] _accumulation: ElemType,
 ) {
-    let bound = Bound::<
-        Typed<(F, P, G, A, N), (Input, Residual, Scale, Bias, Mean, Variance, Output)>,
-    >::new(source, affine, results, &scalars);
     normalize_share::<
         Typed<(F, P, G, A, N), (Input, Residual, Scale, Bias, Mean, Variance, Output)>,
         W,
-    >(bound, parts, work_counter, &partition, blueprint);
+    >(
+        source,
+        affine,
+        results,
+        parts,
+        work_counter,
+        &partition,
+        &scalars,
+        blueprint,
+    );
 }
 
 /// Normalizes all work items of a team.
@@ -65,12 +73,16 @@ pub(crate) fn normalize<
     reason = "the outer condition is known when the kernel is built, the inner one is not"
 )]
 fn normalize_share<T: Types, W: Size>(
-    mut bound: Bound<'_, T>,
+    source: &TypedSource<T>,
+    affine: &TypedAffine<T>,
+    results: &mut TypedResults<T>,
     parts: &Optional<T::A, W>,
     work_counter: &WorkCounter,
     partition: &Partition,
+    scalars: &Scalars,
     #[comptime] blueprint: Blueprint,
 ) {
+    let mut bound = Bound::<T>::new(source, affine, results, scalars);
     let team = comptime!(blueprint.team);
     let kept = kept_params::<T>(bound.affine, bound.epsilon(), blueprint);
     let mine = rounds(work_counter, partition, team);
@@ -114,18 +126,28 @@ pub(crate) fn reduce_parts<
     #[define(F)] _dtype: ElemType,
     #[define(A)] _accumulation: ElemType,
 ) {
+    reduce_share::<
+        Typed<(F, F, F, A, N), (Input, Residual, Output, Output, Output, Output, Output)>,
+        W,
+    >(source, sum, workspace, &partition, blueprint);
+}
+
+/// Reduces all work items of a team.
+#[cube]
+fn reduce_share<T: Types, W: Size>(
+    source: &TypedSource<T>,
+    sum: &mut Optional<T::F, T::Output>,
+    workspace: &mut Workspace<T::A, W>,
+    partition: &Partition,
+    #[comptime] blueprint: Blueprint,
+) {
+    let mut bound = BoundParts::<T, W>::new(source, sum, workspace);
     let mut round = 0usize;
     while round < partition.items_per_team {
         if comptime!(blueprint.team.tile) {
-            reduce_tile::<
-                Typed<(F, F, F, A, N), (Input, Residual, Output, Output, Output, Output, Output)>,
-                W,
-            >(source, sum, workspace, round, &partition, blueprint);
+            reduce_tile::<T, W>(&mut bound, round, partition, blueprint);
         } else {
-            reduce_item::<
-                Typed<(F, F, F, A, N), (Input, Residual, Output, Output, Output, Output, Output)>,
-                W,
-            >(source, sum, workspace, round, &partition, blueprint);
+            reduce_item::<T, W>(&mut bound, round, partition, blueprint);
         }
         round += comptime!(blueprint.rows_per_unit);
     }

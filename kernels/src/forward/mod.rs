@@ -1,6 +1,18 @@
-//! The forward pass: its kernels, the rows they go through, and the steps they normalize.
+//! Forward kernels.
+//!
+//! - [`kernel`]: entry points. They loop over work items.
+//! - [`rows`]: normalizes one row or several rows per unit. [`tile`] normalizes a tile of adjacent
+//!   rows on a CPU.
+//! - [`parts`]: first launch of a split row.
+//! - [`statistics`]: statistics of a row, and their output.
+//! - [`apply`]: normalizes and stores a step. [`tail`] does so for segments with tails.
+//! - [`io`]: output tensors, and the position of a row in them.
 
 pub(crate) mod apply;
+pub(crate) mod io;
 pub(crate) mod kernel;
+pub(crate) mod parts;
 pub(crate) mod rows;
+pub(crate) mod statistics;
 pub(crate) mod tail;
+pub(crate) mod tile;

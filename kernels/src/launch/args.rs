@@ -10,8 +10,8 @@ use cubenorm_core::{
 
 use super::memory::bound;
 use super::{LaunchError, elem_type};
-use crate::forward::apply::ScalarsLaunch;
-use crate::reduce::split::PartitionLaunch;
+use crate::epilogue::ScalarsLaunch;
+use crate::schedule::partition::PartitionLaunch;
 
 /// Checks that a buffer holds the span of a description.
 pub(crate) fn check_buffer(

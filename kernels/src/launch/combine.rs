@@ -7,7 +7,7 @@ use cubenorm_core::{Access, AccessBlueprint, Combine, Grid, Kernel};
 
 use super::args::{cube_count, cube_dim, flat_arg, optional_arg, partition};
 use super::memory::{allocate_bytes, launched};
-use crate::reduce::segments::{CombineShape, combine};
+use crate::reduce::channels::{CombineShape, combine};
 
 /// Partial statistics of channels from the first launch, and arguments to combine them.
 pub(crate) struct Segments<'a> {

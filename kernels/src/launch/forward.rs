@@ -23,7 +23,7 @@ use super::plan_cache::PlanCache;
 use super::work_counter::work_counter;
 use super::{LaunchError, elem_type, hardware};
 use crate::epilogue::AffineLaunch;
-use crate::forward::apply::ResultsLaunch;
+use crate::forward::io::ResultsLaunch;
 use crate::forward::kernel::{normalize, reduce_parts};
 use crate::memory::input::SourceLaunch;
 use crate::tune::{measured, tune_forward};

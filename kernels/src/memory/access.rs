@@ -30,9 +30,10 @@ pub(crate) fn row_offset<T: Float, S: Size>(
     tensor: &Tensor<Vector<T, S>>,
     row: usize,
     #[comptime] access: AccessBlueprint,
-    #[comptime] lanes: Vectorization,
+    #[comptime] vectorization: Vectorization,
 ) -> usize {
-    let contiguous = comptime!(lanes == Vectorization::Perpendicular && is_contiguous(access));
+    let contiguous =
+        comptime!(vectorization == Vectorization::Perpendicular && is_contiguous(access));
     decode::<T, S>(tensor, row, 0usize, access.row_dims, contiguous)
 }
 
@@ -44,12 +45,12 @@ pub(crate) fn row_start<T: Float, S: Size>(
     row: usize,
     cols: usize,
     #[comptime] access: AccessBlueprint,
-    #[comptime] lanes: Vectorization,
+    #[comptime] vectorization: Vectorization,
 ) -> usize {
     if comptime!(access.rows_packed) {
         row * cols
     } else {
-        row_offset::<T, S>(tensor, row, access, lanes)
+        row_offset::<T, S>(tensor, row, access, vectorization)
     }
 }
 
@@ -59,10 +60,11 @@ pub(crate) fn col_offset<T: Float, S: Size>(
     tensor: &Tensor<Vector<T, S>>,
     col: usize,
     #[comptime] access: AccessBlueprint,
-    #[comptime] lanes: Vectorization,
+    #[comptime] vectorization: Vectorization,
 ) -> usize {
-    let contiguous =
-        comptime!(lanes == Vectorization::Parallel && is_contiguous(access) || access.unit_stride);
+    let contiguous = comptime!(
+        vectorization == Vectorization::Parallel && is_contiguous(access) || access.unit_stride
+    );
     let first = access.row_dims;
     let last = comptime!(access.row_dims + access.col_dims);
     decode::<T, S>(tensor, col, first, last, contiguous)
@@ -101,8 +103,8 @@ fn decode<T: Float, S: Size>(
 
 /// First column of a step.
 #[cube]
-fn step_col<N: Size>(step: usize, #[comptime] lanes: Vectorization) -> usize {
-    if comptime!(lanes == Vectorization::Parallel) {
+fn step_col<N: Size>(step: usize, #[comptime] vectorization: Vectorization) -> usize {
+    if comptime!(vectorization == Vectorization::Parallel) {
         step * N::value()
     } else {
         step
@@ -115,10 +117,15 @@ pub(crate) fn step_offset<T: Float, S: Size, N: Size>(
     tensor: &Tensor<Vector<T, S>>,
     step: usize,
     #[comptime] access: AccessBlueprint,
-    #[comptime] lanes: Vectorization,
+    #[comptime] vectorization: Vectorization,
 ) -> usize {
     if comptime!(!access.has_tail) {
-        col_offset::<T, S>(tensor, step_col::<N>(step, lanes), access, lanes)
+        col_offset::<T, S>(
+            tensor,
+            step_col::<N>(step, vectorization),
+            access,
+            vectorization,
+        )
     } else if comptime!(access.col_dims == 0) {
         0usize.runtime()
     } else {
@@ -147,11 +154,11 @@ pub(crate) fn optional_offset<T: Float, S: Size, N: Size>(
     tensor: &Optional<T, S>,
     step: usize,
     #[comptime] access: Option<AccessBlueprint>,
-    #[comptime] lanes: Vectorization,
+    #[comptime] vectorization: Vectorization,
 ) -> usize {
     if comptime!(access.is_some()) {
         let tensor = tensor.as_ref().unwrap();
-        step_offset::<T, S, N>(tensor, step, comptime!(access.unwrap()), lanes)
+        step_offset::<T, S, N>(tensor, step, comptime!(access.unwrap()), vectorization)
     } else {
         0usize.runtime()
     }
@@ -178,16 +185,16 @@ fn vector_place<T: Float, S: Size, N: Size>(
     base: usize,
     step: usize,
     #[comptime] access: AccessBlueprint,
-    #[comptime] lanes: Vectorization,
+    #[comptime] vectorization: Vectorization,
 ) -> usize {
     let of_steps = comptime!(access.col_dims == 1 && !access.has_tail);
     // Divides before adding: the compiler cannot prove that the sum of elements does not overflow.
-    if comptime!(of_steps && lanes == Vectorization::Parallel) {
+    if comptime!(of_steps && vectorization == Vectorization::Parallel) {
         base / N::value() + step
     } else if of_steps {
         base / N::value() + step * (tensor.stride(access.row_dims) / N::value())
     } else {
-        (base + step_offset::<T, S, N>(tensor, step, access, lanes)) / N::value()
+        (base + step_offset::<T, S, N>(tensor, step, access, vectorization)) / N::value()
     }
 }
 
@@ -196,9 +203,9 @@ fn vector_place<T: Float, S: Size, N: Size>(
 fn lane_stride<T: Float, S: Size>(
     tensor: &Tensor<Vector<T, S>>,
     #[comptime] access: AccessBlueprint,
-    #[comptime] lanes: Vectorization,
+    #[comptime] vectorization: Vectorization,
 ) -> usize {
-    let dim = comptime!(match lanes {
+    let dim = comptime!(match vectorization {
         Vectorization::Parallel => access.row_dims + access.col_dims - 1,
         Vectorization::Perpendicular => access.row_dims - 1,
     });
@@ -212,19 +219,19 @@ pub(crate) fn load<T: Float, S: Size, A: Float, N: Size>(
     base: usize,
     step: usize,
     #[comptime] access: AccessBlueprint,
-    #[comptime] lanes: Vectorization,
+    #[comptime] vectorization: Vectorization,
 ) -> Vector<A, N> {
     if comptime!(access.mode == LoadMode::Vector) {
-        let place = vector_place::<T, S, N>(tensor, base, step, access, lanes);
+        let place = vector_place::<T, S, N>(tensor, base, step, access, vectorization);
         Vector::<A, N>::cast_from(tensor[place])
     } else if comptime!(access.mode == LoadMode::PackedHalf2) {
-        let place = vector_place::<T, S, N>(tensor, base, step, access, lanes);
+        let place = vector_place::<T, S, N>(tensor, base, step, access, vectorization);
         unpack::<A, S, N>(Vector::reinterpret(tensor[place]))
     } else if comptime!(access.mode == LoadMode::Segments) {
-        load_two_runs::<T, S, A, N>(tensor, base, step, access).lanes::<N>()
+        load_two_segments::<T, S, A, N>(tensor, base, step, access).lanes::<N>()
     } else {
-        let offset = base + step_offset::<T, S, N>(tensor, step, access, lanes);
-        load_lanes::<T, S, A, N>(tensor, offset, access, lanes)
+        let offset = base + step_offset::<T, S, N>(tensor, step, access, vectorization);
+        load_lanes::<T, S, A, N>(tensor, offset, access, vectorization)
     }
 }
 
@@ -235,19 +242,21 @@ pub(crate) fn prefetch_step<T: Float, S: Size, N: Size>(
     base: usize,
     step: usize,
     #[comptime] access: AccessBlueprint,
-    #[comptime] lanes: Vectorization,
+    #[comptime] vectorization: Vectorization,
 ) {
     if comptime!(access.mode == LoadMode::Vector) {
-        let place = vector_place::<T, S, N>(tensor, base, step, access, lanes);
+        let place = vector_place::<T, S, N>(tensor, base, step, access, vectorization);
         prefetch::<T, S>(&tensor[place]);
     } else if comptime!(access.mode == LoadMode::Unaligned) {
-        prefetch::<T, S>(&tensor[base + step_offset::<T, S, N>(tensor, step, access, lanes)]);
+        prefetch::<T, S>(
+            &tensor[base + step_offset::<T, S, N>(tensor, step, access, vectorization)],
+        );
     }
 }
 
 /// Lanes of a step that spans at most two segments of constant value.
 #[derive(CubeType, Clone, Copy)]
-pub(crate) struct TwoRuns<A: Float> {
+pub(crate) struct TwoSegments<A: Float> {
     pub(crate) here: Vector<A, One>,
     pub(crate) there: Vector<A, One>,
     /// Lanes up to the end of the first segment; at least the vector width if there is only one.
@@ -257,22 +266,22 @@ pub(crate) struct TwoRuns<A: Float> {
 /// Loads the values of a step's one or two segments. The second segment exists if the vector
 /// reaches into it.
 #[cube]
-pub(crate) fn load_two_runs<T: Float, S: Size, A: Float, N: Size>(
+pub(crate) fn load_two_segments<T: Float, S: Size, A: Float, N: Size>(
     tensor: &Tensor<Vector<T, S>>,
     base: usize,
     step: usize,
     #[comptime] access: AccessBlueprint,
-) -> TwoRuns<A> {
+) -> TwoSegments<A> {
     let first = access.row_dims;
     let innermost = comptime!(access.row_dims + access.col_dims - 1);
     let size = tensor.shape(innermost);
     let col = step * N::value();
-    let run = col / size;
+    let segment = col / size;
     let left = size - col % size;
-    let next = run + select(left < N::value(), 1usize, 0usize);
-    let here = base + decode::<T, S>(tensor, run, first, innermost, false);
+    let next = segment + select(left < N::value(), 1usize, 0usize);
+    let here = base + decode::<T, S>(tensor, segment, first, innermost, false);
     let there = base + decode::<T, S>(tensor, next, first, innermost, false);
-    TwoRuns::<A> {
+    TwoSegments::<A> {
         here: Vector::new(A::cast_from(tensor[here].extract(0usize))),
         there: Vector::new(A::cast_from(tensor[there].extract(0usize))),
         left,
@@ -280,7 +289,7 @@ pub(crate) fn load_two_runs<T: Float, S: Size, A: Float, N: Size>(
 }
 
 #[cube]
-impl<A: Float> TwoRuns<A> {
+impl<A: Float> TwoSegments<A> {
     /// Expands the two values to the lanes of a vector.
     pub(crate) fn lanes<N: Size>(&self) -> Vector<A, N> {
         let (here, there) = (self.here.extract(0usize), self.there.extract(0usize));
@@ -300,7 +309,7 @@ fn load_lanes<T: Float, S: Size, A: Float, N: Size>(
     tensor: &Tensor<Vector<T, S>>,
     offset: usize,
     #[comptime] access: AccessBlueprint,
-    #[comptime] lanes: Vectorization,
+    #[comptime] vectorization: Vectorization,
 ) -> Vector<A, N> {
     match comptime!(access.mode) {
         LoadMode::Vector
@@ -317,7 +326,7 @@ fn load_lanes<T: Float, S: Size, A: Float, N: Size>(
             Vector::<A, N>::cast_from(value)
         }
         LoadMode::Gather => {
-            let stride = lane_stride::<T, S>(tensor, access, lanes);
+            let stride = lane_stride::<T, S>(tensor, access, vectorization);
             let mut value = Vector::<A, N>::empty();
             #[unroll]
             for lane in 0..N::value() {
@@ -355,10 +364,10 @@ pub(crate) fn store<T: Float, S: Size, A: Float, N: Size>(
     step: usize,
     value: Vector<A, N>,
     #[comptime] access: AccessBlueprint,
-    #[comptime] lanes: Vectorization,
+    #[comptime] vectorization: Vectorization,
 ) {
     if comptime!(access.mode == LoadMode::Vector) {
-        let place = vector_place::<T, S, N>(&*tensor, base, step, access, lanes);
+        let place = vector_place::<T, S, N>(&*tensor, base, step, access, vectorization);
         let value = Vector::<T, S>::cast_from(value);
         if comptime!(access.nontemporal) {
             store_nontemporal::<T, S, S>(&mut tensor[place], value);
@@ -366,17 +375,17 @@ pub(crate) fn store<T: Float, S: Size, A: Float, N: Size>(
             tensor[place] = value;
         }
     } else if comptime!(access.mode == LoadMode::PackedHalf2) {
-        let place = vector_place::<T, S, N>(&*tensor, base, step, access, lanes);
+        let place = vector_place::<T, S, N>(&*tensor, base, step, access, vectorization);
         tensor[place] = Vector::reinterpret(pack::<A, S, N>(value));
     } else if comptime!(
         access.mode == LoadMode::Unaligned && access.nontemporal && !access.has_tail
     ) {
         // The segment has been shifted so that its vectors are aligned.
-        let offset = base + step_offset::<T, S, N>(&*tensor, step, access, lanes);
+        let offset = base + step_offset::<T, S, N>(&*tensor, step, access, vectorization);
         store_nontemporal::<T, S, N>(&mut tensor[offset], Vector::<T, N>::cast_from(value));
     } else {
-        let offset = base + step_offset::<T, S, N>(&*tensor, step, access, lanes);
-        store_lanes::<T, S, A, N>(tensor, offset, value, access, lanes);
+        let offset = base + step_offset::<T, S, N>(&*tensor, step, access, vectorization);
+        store_lanes::<T, S, A, N>(tensor, offset, value, access, vectorization);
     }
 }
 
@@ -387,7 +396,7 @@ fn store_lanes<T: Float, S: Size, A: Float, N: Size>(
     offset: usize,
     value: Vector<A, N>,
     #[comptime] access: AccessBlueprint,
-    #[comptime] lanes: Vectorization,
+    #[comptime] vectorization: Vectorization,
 ) {
     match comptime!(access.mode) {
         LoadMode::Unaligned => {
@@ -406,7 +415,7 @@ fn store_lanes<T: Float, S: Size, A: Float, N: Size>(
         | LoadMode::Gather => {
             let width = N::value();
             let stride = if comptime!(width > 1) {
-                lane_stride::<T, S>(&*tensor, access, lanes)
+                lane_stride::<T, S>(&*tensor, access, vectorization)
             } else {
                 0usize.runtime()
             };
@@ -425,11 +434,11 @@ pub(crate) fn optional_row<T: Float, S: Size>(
     tensor: &Optional<T, S>,
     row: usize,
     #[comptime] access: Option<AccessBlueprint>,
-    #[comptime] lanes: Vectorization,
+    #[comptime] vectorization: Vectorization,
 ) -> usize {
     if comptime!(access.is_some()) {
         let tensor = tensor.as_ref().unwrap();
-        row_offset::<T, S>(tensor, row, comptime!(access.unwrap()), lanes)
+        row_offset::<T, S>(tensor, row, comptime!(access.unwrap()), vectorization)
     } else {
         0usize.runtime()
     }
@@ -442,11 +451,11 @@ pub(crate) fn optional_start<T: Float, S: Size>(
     row: usize,
     cols: usize,
     #[comptime] access: Option<AccessBlueprint>,
-    #[comptime] lanes: Vectorization,
+    #[comptime] vectorization: Vectorization,
 ) -> usize {
     if comptime!(access.is_some()) {
         let tensor = tensor.as_ref().unwrap();
-        row_start::<T, S>(tensor, row, cols, comptime!(access.unwrap()), lanes)
+        row_start::<T, S>(tensor, row, cols, comptime!(access.unwrap()), vectorization)
     } else {
         0usize.runtime()
     }

@@ -3,10 +3,11 @@
 use cubecl::prelude::*;
 use cubenorm_core::{Blueprint, ResidualPlace, Staging, Team, Vectorization};
 
+use crate::arrays::rows_in_arrays;
 use crate::memory::access::{Optional, load, optional_start, prefetch_step, row_start};
-use crate::reduce::moments::lane_sum;
-use crate::reduce::split::Partition;
+use crate::schedule::partition::Partition;
 use crate::types::Types;
+use crate::vector::lane_sum;
 
 /// Input tensors of the forward kernels.
 #[derive(CubeType, CubeLaunch)]
@@ -44,36 +45,12 @@ impl<A: Float, N: Size> SourceRow<A, N> {
     }
 }
 
-/// [`SourceRow`]s of a tile, in arrays that a rolled loop indexes.
-#[derive(CubeType)]
-pub(crate) struct SourceRows<A: Float, N: Size> {
-    input: Array<usize>,
-    residual: Array<usize>,
-    shift: Array<Vector<A, N>>,
-}
-
-#[cube]
-impl<A: Float, N: Size> SourceRows<A, N> {
-    pub(crate) fn room(#[comptime] rows: usize) -> Self {
-        SourceRows::<A, N> {
-            input: Array::<usize>::new(rows),
-            residual: Array::<usize>::new(rows),
-            shift: Array::<Vector<A, N>>::new(rows),
-        }
-    }
-
-    pub(crate) fn set(&mut self, r: usize, row: &SourceRow<A, N>) {
-        self.input[r] = row.input;
-        self.residual[r] = row.residual;
-        self.shift[r] = row.shift;
-    }
-
-    pub(crate) fn get(&self, r: usize) -> SourceRow<A, N> {
-        SourceRow::<A, N> {
-            input: self.input[r],
-            residual: self.residual[r],
-            shift: self.shift[r],
-        }
+rows_in_arrays! {
+    /// [`SourceRow`]s of a tile.
+    pub(crate) struct SourceRows of SourceRow {
+        input: usize,
+        residual: usize,
+        shift: Vector<A, N>,
     }
 }
 
@@ -118,11 +95,12 @@ pub(crate) fn source_start<T: Types>(
     cols: usize,
     #[comptime] blueprint: Blueprint,
 ) -> SourceRow<T::A, T::N> {
-    let lanes = comptime!(blueprint.team.lanes);
+    let vectorization = comptime!(blueprint.team.lanes);
     let access = comptime!(blueprint.input);
-    let input = row_start::<T::F, T::Input>(&source.input, row, cols, access, lanes);
+    let input = row_start::<T::F, T::Input>(&source.input, row, cols, access, vectorization);
     let access = comptime!(blueprint.residual);
-    let residual = optional_start::<T::F, T::Residual>(&source.residual, row, cols, access, lanes);
+    let residual =
+        optional_start::<T::F, T::Residual>(&source.residual, row, cols, access, vectorization);
     SourceRow::<T::A, T::N> {
         input,
         residual,
@@ -139,7 +117,7 @@ pub(crate) fn source_row<T: Types>(
     #[comptime] blueprint: Blueprint,
 ) -> SourceRow<T::A, T::N> {
     let (steps, cols) = (partition.steps, partition.cols);
-    let lanes = comptime!(blueprint.team.lanes);
+    let vectorization = comptime!(blueprint.team.lanes);
     let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
     let start = source_start::<T>(source, row, cols, blueprint);
     // A staged row samples its shift from the staged elements.
@@ -161,7 +139,7 @@ pub(crate) fn source_row<T: Types>(
         }
         let mean = if is_first {
             first_lane::<T::A, T::N>(sum, blueprint.team)
-        } else if comptime!(lanes == Vectorization::Parallel) {
+        } else if comptime!(vectorization == Vectorization::Parallel) {
             let count = T::A::new(comptime!((sampled * blueprint.team.vector) as f32));
             Vector::<T::A, T::N>::new(lane_sum::<T::A, T::N>(sum, blueprint.team) / count)
         } else {
@@ -197,8 +175,14 @@ pub(crate) fn read_input<T: Types, E: Float>(
     step: usize,
     #[comptime] blueprint: Blueprint,
 ) -> Vector<E, T::N> {
-    let lanes = comptime!(blueprint.team.lanes);
-    load::<T::F, T::Input, E, T::N>(&source.input, row.input, step, blueprint.input, lanes)
+    let vectorization = comptime!(blueprint.team.lanes);
+    load::<T::F, T::Input, E, T::N>(
+        &source.input,
+        row.input,
+        step,
+        blueprint.input,
+        vectorization,
+    )
 }
 
 /// Prefetches one step of input and residual.
@@ -209,12 +193,24 @@ pub(crate) fn prefetch_elements<T: Types>(
     step: usize,
     #[comptime] blueprint: Blueprint,
 ) {
-    let lanes = comptime!(blueprint.team.lanes);
-    prefetch_step::<T::F, T::Input, T::N>(&source.input, row.input, step, blueprint.input, lanes);
+    let vectorization = comptime!(blueprint.team.lanes);
+    prefetch_step::<T::F, T::Input, T::N>(
+        &source.input,
+        row.input,
+        step,
+        blueprint.input,
+        vectorization,
+    );
     if comptime!(blueprint.residual.is_some()) {
         let residual = source.residual.as_ref().unwrap();
         let access = comptime!(blueprint.residual.unwrap());
-        prefetch_step::<T::F, T::Residual, T::N>(residual, row.residual, step, access, lanes);
+        prefetch_step::<T::F, T::Residual, T::N>(
+            residual,
+            row.residual,
+            step,
+            access,
+            vectorization,
+        );
     }
 }
 
@@ -243,8 +239,15 @@ fn add_residual<T: Types>(
     if comptime!(blueprint.residual.is_some() && blueprint.residual_place == place) {
         let residual = source.residual.as_ref().unwrap();
         let access = comptime!(blueprint.residual.unwrap());
-        let lanes = comptime!(blueprint.team.lanes);
-        value + load::<T::F, T::Residual, T::A, T::N>(residual, row.residual, step, access, lanes)
+        let vectorization = comptime!(blueprint.team.lanes);
+        value
+            + load::<T::F, T::Residual, T::A, T::N>(
+                residual,
+                row.residual,
+                step,
+                access,
+                vectorization,
+            )
     } else {
         value
     }

@@ -8,17 +8,17 @@ use crate::memory::input::{SourceRow, TypedSource};
 use crate::types::Types;
 
 /// Blueprint of a segment, relative to the segment's start.
-pub(crate) fn of_run(blueprint: Blueprint) -> Blueprint {
+pub(crate) fn segment_blueprint(blueprint: Blueprint) -> Blueprint {
     Blueprint {
-        input: as_run(blueprint.input),
-        residual: blueprint.residual.map(as_run),
-        output: as_run(blueprint.output),
+        input: segment_access(blueprint.input),
+        residual: blueprint.residual.map(segment_access),
+        output: segment_access(blueprint.output),
         ..blueprint
     }
 }
 
 /// Access to one tensor within a segment.
-pub(crate) fn as_run(access: AccessBlueprint) -> AccessBlueprint {
+pub(crate) fn segment_access(access: AccessBlueprint) -> AccessBlueprint {
     AccessBlueprint {
         col_dims: usize::from(is_contiguous(access)),
         has_tail: false,
@@ -28,17 +28,17 @@ pub(crate) fn as_run(access: AccessBlueprint) -> AccessBlueprint {
 
 /// Position of the segment that begins with a step.
 #[cube]
-pub(crate) fn run_start<T: Types>(
+pub(crate) fn segment_start<T: Types>(
     source: &TypedSource<T>,
     row: &SourceRow<T::A, T::N>,
     step: usize,
     #[comptime] blueprint: Blueprint,
 ) -> SourceRow<T::A, T::N> {
-    let lanes = comptime!(blueprint.team.lanes);
+    let vectorization = comptime!(blueprint.team.lanes);
     let (input, residual) = comptime!((blueprint.input, blueprint.residual));
     row.offset_by(
-        step_offset::<T::F, T::Input, T::N>(&source.input, step, input, lanes),
-        optional_offset::<T::F, T::Residual, T::N>(&source.residual, step, residual, lanes),
+        step_offset::<T::F, T::Input, T::N>(&source.input, step, input, vectorization),
+        optional_offset::<T::F, T::Residual, T::N>(&source.residual, step, residual, vectorization),
     )
 }
 

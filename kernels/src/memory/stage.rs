@@ -5,8 +5,8 @@ use cubecl::prelude::*;
 use cubenorm_core::{Blueprint, Staging, Team};
 
 use crate::memory::input::{Source, SourceRow, read, read_input};
-use crate::reduce::member;
-use crate::schedule::{Share, step_to_load};
+use crate::schedule::share::{Share, step_to_load};
+use crate::schedule::team::member;
 use crate::types::Types;
 
 /// Vectors private to a unit, in registers or in shared memory. No barrier is needed, since no
@@ -87,7 +87,7 @@ pub(crate) type TypedStaged<T> = Staged<<T as Types>::F, <T as Types>::A, <T as 
 
 /// Loads a unit's slice of a row of `steps` steps.
 #[cube]
-pub(crate) fn staging<T: Types>(
+pub(crate) fn stage<T: Types>(
     source: &Source<T::F, T::Input, T::Residual>,
     row: &SourceRow<T::A, T::N>,
     share: &Share,

@@ -1,26 +1,19 @@
 //! One-pass statistics of a row that is read from memory.
 
 use cubecl::prelude::*;
-use cubenorm_core::{BLOCK, Blueprint, Merge, StatisticsKind, Team};
+use cubenorm_core::{BLOCK, Blueprint, Merge, Team};
 
 use crate::memory::input::{SourceRow, SourceRows, TypedSource, read, shifted};
-use crate::memory::segment::{further_row, of_run, run_start};
-use crate::reduce::moments::{Moments, Sums, divided, merge, reduce_lanes, reduce_lanes_from};
-use crate::reduce::scaled;
-use crate::reduce::split::{Partition, row_elements};
-use crate::reduce::{merge_reduced, merge_team};
-use crate::schedule::Share;
+use crate::memory::segment::{further_row, segment_blueprint, segment_start};
+use crate::reduce::moments::{
+    Moments, Sums, divided, merge, reduce_lanes, reduce_lanes_from, second_moment_term,
+};
+use crate::reduce::scaled::{block_norm, vector_norm};
+use crate::reduce::sum::{AddStep, AddStepExpand, Steps, SumShape, UNROLL, add_steps};
+use crate::reduce::team::{merge_reduced, merge_team};
+use crate::schedule::partition::{Partition, row_elements};
+use crate::schedule::share::Share;
 use crate::types::{One, Types};
-
-/// Steps whose loads are issued before the first use. They have an accumulator of their own, which
-/// shortens dependency chains.
-pub(crate) const UNROLL: usize = 4;
-
-/// Steps of a tile that share one accumulator before it is added to the total. More steps lose
-/// precision, fewer add more memory traffic.
-///
-/// `channels-last group norm f16 AVX2, 16 vs. 8 steps: 1.05x faster`
-pub(crate) const APART: usize = 16;
 
 /// Partial statistics of a unit's slice of several rows, lane by lane.
 #[derive(CubeType)]
@@ -70,19 +63,22 @@ pub(crate) fn row_moments<T: Types>(
     partition: &Partition,
     #[comptime] blueprint: Blueprint,
 ) -> Moments<T::A, T::N> {
-    let mut rows = SourceRows::<T::A, T::N>::room(1usize);
+    let mut rows = SourceRows::<T::A, T::N>::with_capacity(1usize);
     rows.set(0usize, row);
     if comptime!(blueprint.one_block) {
         let count = row_elements::<T::A, T::N>(partition, blueprint.team);
         let mut sums = Sums::<T::A, T::N>::zeros(1usize);
-        add_steps::<T>(
+        let terms = Deviations::<T>::new(source, row, row.shift, blueprint);
+        let steps = Steps {
+            first: share.begin,
+            count: share.count,
+            stride: comptime!(blueprint.team.size as usize),
+        };
+        add_steps::<T::A, T::N, Deviations<'_, T>>(
+            &terms,
+            &steps,
             &mut sums,
-            source,
-            row,
-            row.shift,
-            share.begin,
-            share.count,
-            blueprint,
+            comptime!(SumShape::of_one_row()),
         );
         whole_moments::<T>(&sums.total(count, 1usize), count, blueprint)
     } else if comptime!(blueprint.team.has_tail) {
@@ -168,34 +164,34 @@ fn tail_moments<T: Types>(
     #[comptime] blueprint: Blueprint,
 ) -> Moments<T::A, T::N> {
     let team = comptime!(blueprint.team);
-    let of_run = comptime!(of_run(blueprint));
+    let of_segment = comptime!(segment_blueprint(blueprint));
     let width = T::N::value();
-    let mut run = partition.run;
+    let mut segment_steps = partition.segment_steps;
     let mut overlap = partition.overlap;
     let mut begin = share.begin;
     let mut count = share.count;
     if comptime!(blueprint.is_one_run) {
-        run = partition.cols.div_ceil(width);
-        overlap = run * width - partition.cols;
+        segment_steps = partition.cols.div_ceil(width);
+        overlap = segment_steps * width - partition.cols;
         begin = 0;
-        count = run;
+        count = segment_steps;
     }
     let mut whole = Accumulated::<T::A, T::N>::nothing(1usize);
     let mut ends = Accumulated::<T::A, T::N>::nothing(1usize);
     let mut done = 0usize;
     while done < count {
         let step = begin + done;
-        let within = step % run;
+        let within = step % segment_steps;
         let start = if comptime!(blueprint.is_one_run) {
             row.offset_by(0usize, 0usize)
         } else {
-            run_start::<T>(source, row, step - within, blueprint)
+            segment_start::<T>(source, row, step - within, blueprint)
         };
         let at_most = min(count - done, steps_of_block(done));
-        let steps = min(at_most, run - 1 - within);
+        let steps = min(at_most, segment_steps - 1 - within);
         // A part of a row may begin with a segment's tail.
         if steps > 0 {
-            let mut rows = SourceRows::<T::A, T::N>::room(1usize);
+            let mut rows = SourceRows::<T::A, T::N>::with_capacity(1usize);
             rows.set(0usize, &start);
             add_block::<T>(
                 &mut whole,
@@ -205,14 +201,14 @@ fn tail_moments<T: Types>(
                 steps,
                 done == 0,
                 1usize,
-                of_run,
+                of_segment,
             );
             done += steps;
         }
-        if done < count && within + steps == run - 1 {
-            let to_end = (run - 1) * width - overlap;
+        if done < count && within + steps == segment_steps - 1 {
+            let to_end = (segment_steps - 1) * width - overlap;
             let end = further_row::<T>(&start, to_end, blueprint);
-            let value = read::<T>(source, &end, 0usize, of_run);
+            let value = read::<T>(source, &end, 0usize, of_segment);
             let value = shifted::<T::A, T::N>(value, row, blueprint);
             let one = moments_of_one::<T::A, T::N>(value, blueprint);
             let both = merge::<T::A, T::N>(&ends.of_row(0usize), &one, team);
@@ -235,7 +231,7 @@ fn moments_of_one<A: Float, N: Size>(
     let zero = Vector::<A, N>::new(A::new(0.0));
     let statistics = comptime!(blueprint.statistics);
     if comptime!(statistics.is_norm()) {
-        scaled::one::<A, N>(value, blueprint)
+        vector_norm::<A, N>(value, blueprint)
     } else {
         Moments::<A, N> {
             count: A::new(1.0),
@@ -266,7 +262,6 @@ fn add_block<T: Types>(
     #[comptime] rows_per_unit: usize,
     #[comptime] blueprint: Blueprint,
 ) {
-    let stride = comptime!(blueprint.team.size as usize);
     let statistics = comptime!(blueprint.statistics);
     let has_origin = comptime!(statistics.reduces_mean() && statistics.reduces_deviation());
     // A single row is known at compile time, so its statistics stay in registers.
@@ -285,29 +280,28 @@ fn add_block<T: Types>(
         }
     }
     let mut sums = Sums::<T::A, T::N>::zeros(rows_per_unit);
+    let to_add = Steps {
+        first,
+        count: steps,
+        stride: comptime!(blueprint.team.size as usize),
+    };
     if alone {
         let row = rows.get(0usize);
-        add_steps::<T>(&mut sums, source, &row, from[0], first, steps, blueprint);
+        let terms = Deviations::<T>::new(source, &row, from[0], blueprint);
+        add_steps::<T::A, T::N, Deviations<'_, T>>(
+            &terms,
+            &to_add,
+            &mut sums,
+            comptime!(SumShape::of_one_row()),
+        );
     } else {
-        let mut i = 0usize;
-        while i < steps {
-            let stop = min(i + APART, steps);
-            let mut several = Sums::<T::A, T::N>::zeros(rows_per_unit);
-            for j in i..stop {
-                let step = first + j * stride;
-                add_step::<T>(
-                    &mut several,
-                    source,
-                    rows,
-                    &from,
-                    step,
-                    rows_per_unit,
-                    blueprint,
-                );
-            }
-            sums.add_all(&several, rows_per_unit, false);
-            i = stop;
-        }
+        let terms = TileDeviations::<T>::new(source, rows, &from, rows_per_unit, blueprint);
+        add_steps::<T::A, T::N, TileDeviations<'_, T>>(
+            &terms,
+            &to_add,
+            &mut sums,
+            comptime!(SumShape::of_tile(rows_per_unit)),
+        );
     }
     let count = T::A::cast_from(steps);
     // One reciprocal instead of dividing all lanes, which is several times slower on a CPU.
@@ -318,7 +312,7 @@ fn add_block<T: Types>(
         // From the rounded value that was subtracted, so its rounding error is included.
         let origin = from[r] - rows.get(r).shift;
         let block = if comptime!(statistics.is_norm()) {
-            scaled::block::<T>(squares, source, &rows.get(r), first, steps, blueprint)
+            block_norm::<T>(squares, source, &rows.get(r), first, steps, blueprint)
         } else {
             block_moments::<T::A, T::N>(count, origin, sum * weight, sum, squares, blueprint)
         };
@@ -328,63 +322,95 @@ fn add_block<T: Types>(
     all.count += count;
 }
 
-/// Adds `steps` steps of one row from `first` on, relative to `from`.
-#[cube]
-fn add_steps<T: Types>(
-    sums: &mut Sums<T::A, T::N>,
-    source: &TypedSource<T>,
-    row: &SourceRow<T::A, T::N>,
+/// Deviations of a row's elements from a number, and their second-moment terms.
+#[derive(CubeType)]
+struct Deviations<'a, T: Types> {
+    source: &'a TypedSource<T>,
+    row: &'a SourceRow<T::A, T::N>,
     from: Vector<T::A, T::N>,
-    first: usize,
-    steps: usize,
-    #[comptime] blueprint: Blueprint,
-) {
-    let stride = comptime!(blueprint.team.size as usize);
-    let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
-    let mut i = 0usize;
-    while i + comptime!(UNROLL - 1) < steps {
-        let mut plain = zero;
-        let mut products = zero;
-        #[unroll]
-        for j in 0..UNROLL {
-            let step = first + (i + j) * stride;
-            let value = read::<T>(source, row, step, blueprint);
-            let deviation = deviation::<T::A, T::N>(value, from, blueprint);
-            plain += deviation;
-            products += second_moment_term::<T::A, T::N>(deviation, blueprint);
+    #[cube(comptime)]
+    blueprint: Blueprint,
+}
+
+#[cube]
+impl<'a, T: Types> Deviations<'a, T> {
+    fn new(
+        source: &'a TypedSource<T>,
+        row: &'a SourceRow<T::A, T::N>,
+        from: Vector<T::A, T::N>,
+        #[comptime] blueprint: Blueprint,
+    ) -> Deviations<'a, T> {
+        Deviations::<'a, T> {
+            source,
+            row,
+            from,
+            blueprint,
         }
-        sums.plain[0] += plain;
-        sums.products[0] += products;
-        i += UNROLL;
-    }
-    while i < steps {
-        let step = first + i * stride;
-        let value = read::<T>(source, row, step, blueprint);
-        let deviation = deviation::<T::A, T::N>(value, from, blueprint);
-        sums.plain[0] += deviation;
-        sums.products[0] += second_moment_term::<T::A, T::N>(deviation, blueprint);
-        i += 1;
     }
 }
 
-/// Adds one step of each row, in the order of memory.
 #[cube]
-fn add_step<T: Types>(
-    sums: &mut Sums<T::A, T::N>,
-    source: &TypedSource<T>,
-    rows: &SourceRows<T::A, T::N>,
-    from: &Array<Vector<T::A, T::N>>,
-    step: usize,
-    #[comptime] rows_per_unit: usize,
+impl<'a, T: Types> AddStep<T::A, T::N> for Deviations<'a, T> {
+    fn add_step(&self, step: usize, sums: &mut Sums<T::A, T::N>) {
+        let value = read::<T>(self.source, self.row, step, self.blueprint);
+        add_value::<T::A, T::N>(value, self.from, 0usize, sums, self.blueprint);
+    }
+}
+
+/// [`Deviations`] of each row of a tile.
+#[derive(CubeType)]
+struct TileDeviations<'a, T: Types> {
+    source: &'a TypedSource<T>,
+    rows: &'a SourceRows<T::A, T::N>,
+    from: &'a Array<Vector<T::A, T::N>>,
+    #[cube(comptime)]
+    count: usize,
+    #[cube(comptime)]
+    blueprint: Blueprint,
+}
+
+#[cube]
+impl<'a, T: Types> TileDeviations<'a, T> {
+    fn new(
+        source: &'a TypedSource<T>,
+        rows: &'a SourceRows<T::A, T::N>,
+        from: &'a Array<Vector<T::A, T::N>>,
+        #[comptime] count: usize,
+        #[comptime] blueprint: Blueprint,
+    ) -> TileDeviations<'a, T> {
+        TileDeviations::<'a, T> {
+            source,
+            rows,
+            from,
+            count,
+            blueprint,
+        }
+    }
+}
+
+#[cube]
+impl<'a, T: Types> AddStep<T::A, T::N> for TileDeviations<'a, T> {
+    fn add_step(&self, step: usize, sums: &mut Sums<T::A, T::N>) {
+        for r in 0..self.count {
+            let row = self.rows.get(r);
+            let value = read::<T>(self.source, &row, step, self.blueprint);
+            add_value::<T::A, T::N>(value, self.from[r], r, sums, self.blueprint);
+        }
+    }
+}
+
+/// Adds the deviation of a value and its second-moment term to the sums of row `r`.
+#[cube]
+fn add_value<A: Float, N: Size>(
+    value: Vector<A, N>,
+    from: Vector<A, N>,
+    r: usize,
+    sums: &mut Sums<A, N>,
     #[comptime] blueprint: Blueprint,
 ) {
-    for r in 0..rows_per_unit {
-        let row = rows.get(r);
-        let value = read::<T>(source, &row, step, blueprint);
-        let deviation = deviation::<T::A, T::N>(value, from[r], blueprint);
-        sums.plain[r] += deviation;
-        sums.products[r] += second_moment_term::<T::A, T::N>(deviation, blueprint);
-    }
+    let deviation = deviation::<A, N>(value, from, blueprint);
+    sums.plain[r] += deviation;
+    sums.products[r] += second_moment_term::<A, N>(deviation, blueprint);
 }
 
 /// Element relative to `from`, if statistics use a shift.
@@ -398,19 +424,6 @@ fn deviation<A: Float, N: Size>(
         value - from
     } else {
         value
-    }
-}
-
-/// Second-moment term of an element: its square, or its magnitude for the L1 norm.
-#[cube]
-pub(crate) fn second_moment_term<A: Float, N: Size>(
-    deviation: Vector<A, N>,
-    #[comptime] blueprint: Blueprint,
-) -> Vector<A, N> {
-    if comptime!(blueprint.statistics == StatisticsKind::L1Norm) {
-        deviation.abs()
-    } else {
-        deviation * deviation
     }
 }
 

@@ -17,8 +17,8 @@
 use cubecl::prelude::*;
 use cubenorm_core::{ROUNDS, SUMS, Team};
 
-use super::member;
 use crate::reduce::moments::Moments;
+use crate::schedule::team::{member, own_part};
 
 /// Slots of all clusters: zeros before the launch. No round has the tag zero.
 pub(crate) type Words = ComptimeOption<OwnedTensor<Atomic<u64>>>;
@@ -32,12 +32,6 @@ const fn max_polls(vectors: usize) -> u32 {
         0 | 1 => 1,
         _ => MAX_POLLS,
     }
-}
-
-/// Index of this cube's part of each row.
-#[cube]
-pub(crate) fn part(#[comptime] team: Team) -> usize {
-    CUBE_POS % comptime!(team.cluster_size as usize)
 }
 
 /// Sums of the whole cluster, as read by one cube.
@@ -71,7 +65,7 @@ pub(crate) fn publish<A: Float, N: Size>(
 ) {
     let words = words.as_ref().unwrap();
     if member(team) == 0 {
-        let slot = first_word(round, team) + part(team) * SUMS;
+        let slot = first_word(round, team) + own_part(team) * SUMS;
         let tag = tag(round);
         words[slot].store(word::<A>(mine.mean.extract(0usize), tag));
         words[slot + 1].store(word::<A>(mine.m2.extract(0usize), tag));

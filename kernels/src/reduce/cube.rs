@@ -10,16 +10,6 @@ use crate::reduce::plane;
 use crate::types::One;
 
 #[cube]
-pub(crate) fn index(#[comptime] team: Team) -> usize {
-    CUBE_POS / comptime!(team.cluster_size as usize)
-}
-
-#[cube]
-pub(crate) fn count(#[comptime] team: Team) -> usize {
-    CUBE_COUNT / comptime!(team.cluster_size as usize)
-}
-
-#[cube]
 pub(crate) fn merge_units<A: Float>(
     mine: &Moments<A, One>,
     #[comptime] team: Team,

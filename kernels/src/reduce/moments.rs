@@ -1,9 +1,11 @@
 //! Partial statistics of a row, and their merge.
 
-use crate::reduce::scaled;
-use crate::types::One;
 use cubecl::prelude::*;
 use cubenorm_core::{Blueprint, Merge, StatisticsKind, Team, Vectorization};
+
+use crate::reduce::scale;
+use crate::types::One;
+use crate::vector::{lane_sum, lanes_from};
 
 /// Partial statistics, lane by lane: count, mean and sum of squared deviations (`m2`) of the
 /// elements seen so far.
@@ -12,7 +14,7 @@ use cubenorm_core::{Blueprint, Merge, StatisticsKind, Team, Vectorization};
 ///
 /// - No mean: `m2` is the sum of squares, `mean` is 0.
 /// - No deviation: `m2` is 0.
-/// - Vector norm: `m2` is relative to a scale, which is in `mean`; see [`scaled`](crate::reduce::scaled).
+/// - Vector norm: `m2` is relative to a scale, which is in `mean`; see [`scale`].
 /// - Backward pass: `mean` and `m2` are the two plain sums of a row.
 ///
 /// `count` is meaningless after merges that do not weigh their parts.
@@ -133,32 +135,38 @@ pub(crate) fn merge<A: Float, N: Size>(
             mean: a.mean + b.mean,
             m2: a.m2 + b.m2,
         },
-        Merge::Scaled { squares } => scaled::merge::<A, N>(a, b, count, squares),
+        Merge::Scaled { squares } => merge_scaled::<A, N>(a, b, count, squares),
     }
 }
 
-/// Lanes that are added one after another.
-const SERIAL: usize = 4;
-
-/// Sums the lanes of a vector. Many lanes use a tree, since `vector_sum` is a chain of dependent
-/// additions.
+/// Merges the sums of two parts, relative to the larger scale.
 #[cube]
-pub(crate) fn lane_sum<A: Float, N: Size>(vector: Vector<A, N>, #[comptime] team: Team) -> A {
-    if comptime!(team.vector <= SERIAL) {
-        Vector::vector_sum(vector)
+fn merge_scaled<A: Float, N: Size>(
+    a: &Moments<A, N>,
+    b: &Moments<A, N>,
+    count: A,
+    #[comptime] squares: bool,
+) -> Moments<A, N> {
+    let larger = select_many(a.mean.less_than(&b.mean), b.mean, a.mean);
+    let inverse = scale::inverse::<A, N>(larger);
+    let mine = scale::rescaled::<A, N>(a.m2, a.mean * inverse, squares);
+    Moments::<A, N> {
+        count,
+        mean: larger,
+        m2: mine + scale::rescaled::<A, N>(b.m2, b.mean * inverse, squares),
+    }
+}
+
+/// Second-moment term of an element: its square, or its magnitude for the L1 norm.
+#[cube]
+pub(crate) fn second_moment_term<A: Float, N: Size>(
+    deviation: Vector<A, N>,
+    #[comptime] blueprint: Blueprint,
+) -> Vector<A, N> {
+    if comptime!(blueprint.statistics == StatisticsKind::L1Norm) {
+        deviation.abs()
     } else {
-        let mut sum = vector;
-        #[unroll]
-        for round in 1..comptime!(team.vector.ilog2() as usize + 1) {
-            let half = comptime!(team.vector >> round);
-            let mut upper = sum;
-            #[unroll]
-            for lane in 0..half {
-                upper.insert(lane, sum.extract(lane + half));
-            }
-            sum += upper;
-        }
-        sum.extract(0usize)
+        deviation * deviation
     }
 }
 
@@ -206,8 +214,8 @@ fn reduce<A: Float, N: Size>(
         Merge::Sum | Merge::Sums => counted_sum::<A, N>(lanes.m2, first, all, team),
         Merge::Means => A::new(0.0),
         Merge::Scaled { squares } => {
-            let inverse = scaled::inverse::<A, N>(Vector::new(mean));
-            let rescaled = scaled::rescaled::<A, N>(lanes.m2, lanes.mean * inverse, squares);
+            let inverse = scale::inverse::<A, N>(Vector::new(mean));
+            let rescaled = scale::rescaled::<A, N>(lanes.m2, lanes.mean * inverse, squares);
             counted_sum::<A, N>(rescaled, first, all, team)
         }
     };
@@ -247,18 +255,6 @@ fn counted_sum<A: Float, N: Size>(
     } else {
         lane_sum::<A, N>(lanes_from::<A, N>(vector, first), team)
     }
-}
-
-/// Lanes from `first` on, with zeros before them.
-#[cube]
-pub(crate) fn lanes_from<A: Float, N: Size>(vector: Vector<A, N>, first: usize) -> Vector<A, N> {
-    let mut lanes = Vector::<A, N>::empty();
-    #[unroll]
-    for lane in 0..N::value() {
-        lanes.insert(lane, A::cast_from(lane));
-    }
-    let first = Vector::<A, N>::new(A::cast_from(first));
-    select_many(lanes.less_than(&first), Vector::new(A::new(0.0)), vector)
 }
 
 /// Divides by a count. If all lanes are equal, one lane is divided, which is cheaper on a CPU.
@@ -355,7 +351,7 @@ fn finish_lanes<A: Float, N: Size>(
     };
     RowStatistics::<A, N> {
         mean: if comptime!(blueprint.statistics.is_norm()) {
-            scaled::inverse::<A, N>(row.mean)
+            scale::inverse::<A, N>(row.mean)
         } else {
             row.mean
         },

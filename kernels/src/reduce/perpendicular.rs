@@ -8,16 +8,6 @@ use crate::reduce::exchange::merge_rows;
 use crate::reduce::moments::{Moments, same};
 
 #[cube]
-pub(crate) fn index() -> usize {
-    CUBE_POS * CUBE_DIM_X as usize + UNIT_POS_X as usize
-}
-
-#[cube]
-pub(crate) fn count() -> usize {
-    CUBE_COUNT * CUBE_DIM_X as usize
-}
-
-#[cube]
 pub(crate) fn merge_units<A: Float, N: Size>(
     mine: &Moments<A, N>,
     #[comptime] team: Team,

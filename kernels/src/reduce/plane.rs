@@ -5,18 +5,8 @@ use cubecl::prelude::*;
 use cubenorm_core::{Merge, Team};
 
 use crate::reduce::moments::{Moments, share};
-use crate::reduce::scaled;
+use crate::reduce::scale;
 use crate::types::One;
-
-#[cube]
-pub(crate) fn index() -> usize {
-    CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize
-}
-
-#[cube]
-pub(crate) fn count() -> usize {
-    CUBE_COUNT * CUBE_DIM_Y as usize
-}
 
 /// Merges the units of a plane at once: the count-weighted mean of means, then the deviations of
 /// the parts from it. Uses plane sums only, so any plane size and any order of summation is
@@ -49,9 +39,9 @@ pub(crate) fn merge_units<A: Float>(
         Merge::Sum | Merge::Sums => plane_sum(my_m2),
         Merge::Means => my_m2,
         Merge::Scaled { squares } => {
-            let inverse = scaled::inverse::<A, One>(Vector::new(mean));
+            let inverse = scale::inverse::<A, One>(Vector::new(mean));
             let ratio = Vector::new(my_mean) * inverse;
-            let rescaled = scaled::rescaled::<A, One>(Vector::new(my_m2), ratio, squares);
+            let rescaled = scale::rescaled::<A, One>(Vector::new(my_m2), ratio, squares);
             plane_sum(rescaled.extract(0usize))
         }
     };

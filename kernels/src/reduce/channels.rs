@@ -1,31 +1,33 @@
-//! Group statistics from per-channel statistics (channels-last layout). Each channel of a group is
-//! a segment with statistics of its own.
+//! Group statistics from per-channel statistics (channels-last layout). Each channel of a group has
+//! statistics of its own.
 //!
-//! Between the two launches of [`split`](super::split), a third launch combines the segments of
-//! each group. If a unit owns all segments of its groups, it combines them itself in one launch.
+//! Between the two launches of [`split`](crate::reduce::split), a third launch combines the channels of
+//! each group. If a unit owns all channels of its groups, it combines them itself in one launch.
 
 use cubecl::prelude::*;
 use cubenorm_core::{AccessBlueprint, Team, Vectorization};
 
 use crate::memory::access::{Optional, row_offset};
 use crate::reduce::moments::{Moments, merge};
-use crate::reduce::split::{Partition, Workspace, part_count};
-use crate::reduce::{member, merge_reduced, team_count, team_index};
+use crate::reduce::split::Workspace;
+use crate::reduce::team::merge_reduced;
+use crate::schedule::partition::{Partition, part_count};
+use crate::schedule::team::{member, team_count, team_index};
 use crate::types::One;
 
 /// Comptime arguments of the combine kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct CombineShape {
-    /// Team that combines the segments of a row.
+    /// Team that combines the channels of a row.
     pub(crate) team: Team,
-    /// True if the mean of each segment is relative to its own shift.
+    /// True if the mean of each channel is relative to its own shift.
     pub(crate) shifts: bool,
     /// Access of the scale that weights the sums (backward pass). None: sums are not weighted.
     pub(crate) scale: Option<AccessBlueprint>,
 }
 
-/// Writes the shift of a segment to the workspace, behind the output of
-/// [`write_part`](super::split::write_part).
+/// Writes the shift of a channel to the workspace, behind the output of
+/// [`write_part`](crate::reduce::split::write_part()).
 #[cube]
 pub(crate) fn write_shift<A: Float, N: Size, W: Size>(
     workspace: &mut Workspace<A, W>,
@@ -40,8 +42,8 @@ pub(crate) fn write_shift<A: Float, N: Size, W: Size>(
     }
 }
 
-/// Combines the segments of each of `rows`. The resulting means are relative to the shift of the
-/// row's first segment, which is written behind the statistics.
+/// Combines the channels of each of `rows`. The resulting means are relative to the shift of the
+/// row's first channel, which is written behind the statistics.
 #[cube(launch_unchecked, address_type = "dynamic")]
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn combine<A: Float, P: Float>(
@@ -55,11 +57,11 @@ pub(crate) fn combine<A: Float, P: Float>(
     #[define(P)] _param_dtype: ElemType,
 ) {
     let team = comptime!(shape.team);
-    let segments = partition.segments;
-    let of_kind = partition.splits * rows * segments;
+    let channels = partition.channels;
+    let of_kind = partition.splits * rows * channels;
     let mut row = team_index(team);
     while row < rows {
-        let first = row * segments;
+        let first = row * channels;
         let mut shift = A::new(0.0);
         if comptime!(shape.shifts) {
             shift = parts[2 * of_kind + first].extract(0usize);
@@ -69,22 +71,22 @@ pub(crate) fn combine<A: Float, P: Float>(
         let mut mean = zero;
         let mut m2 = zero;
         let mut place = member(team);
-        while place < partition.splits * segments {
-            let part = place / segments;
-            let segment = first + place % segments;
-            let slot = part * rows * segments + segment;
+        while place < partition.splits * channels {
+            let part = place / channels;
+            let channel = first + place % channels;
+            let slot = part * rows * channels + channel;
             let mut next = Moments::<A, One> {
                 count: part_count::<A, One>(&partition, part, team),
                 mean: parts[slot],
                 m2: parts[of_kind + slot],
             };
             if comptime!(shape.shifts) {
-                next.mean += parts[2 * of_kind + segment] - Vector::new(shift);
+                next.mean += parts[2 * of_kind + channel] - Vector::new(shift);
             }
             if comptime!(shape.scale.is_some()) {
                 let scale = scale.as_ref().unwrap();
                 let access = comptime!(shape.scale.unwrap());
-                let place = row_offset::<P, One>(scale, segment, access, Vectorization::Parallel);
+                let place = row_offset::<P, One>(scale, channel, access, Vectorization::Parallel);
                 let weight = Vector::<A, One>::cast_from(scale[place]);
                 next.mean *= weight;
                 next.m2 *= weight;
@@ -116,7 +118,7 @@ pub(crate) struct Combined<A: Float, N: Size> {
     pub(crate) shift: Vector<A, N>,
 }
 
-/// Reads the output of [`combine`] for a row group whose first lane is the segment `first`.
+/// Reads the output of [`combine`] for a row group whose first lane is the channel `first`.
 #[cube]
 pub(crate) fn combined<A: Float, N: Size, W: Size>(
     combined: &Workspace<A, W>,
@@ -124,14 +126,14 @@ pub(crate) fn combined<A: Float, N: Size, W: Size>(
     partition: &Partition,
     #[comptime] shifts: bool,
 ) -> Combined<A, N> {
-    let segments = partition.segments;
-    let rows = partition.groups * N::value() / segments;
+    let channels = partition.channels;
+    let rows = partition.groups * N::value() / channels;
     let mut mean = Vector::<A, N>::empty();
     let mut m2 = Vector::<A, N>::empty();
     let mut shift = Vector::<A, N>::new(A::new(0.0));
     #[unroll]
     for lane in 0..N::value() {
-        let row = (first + lane) / segments;
+        let row = (first + lane) / channels;
         mean.insert(lane, combined[row].extract(0usize));
         m2.insert(lane, combined[rows + row].extract(0usize));
         if shifts {
@@ -158,21 +160,21 @@ fn found<A: Float, N: Size>(
     }
 }
 
-/// Statistics of adjacent segments that one unit combines, stored as scalars.
+/// Statistics of adjacent channels that one unit combines, stored as scalars.
 #[derive(CubeType)]
-pub(crate) struct Segments<A: Float> {
+pub(crate) struct Channels<A: Float> {
     means: Array<A>,
     m2s: Array<A>,
     shifts: Array<A>,
 }
 
 #[cube]
-impl<A: Float> Segments<A> {
-    pub(crate) fn room(#[comptime] segments: usize) -> Self {
-        Segments::<A> {
-            means: Array::<A>::new(segments),
-            m2s: Array::<A>::new(segments),
-            shifts: Array::<A>::new(segments),
+impl<A: Float> Channels<A> {
+    pub(crate) fn with_capacity(#[comptime] channels: usize) -> Self {
+        Channels::<A> {
+            means: Array::<A>::new(channels),
+            m2s: Array::<A>::new(channels),
+            shifts: Array::<A>::new(channels),
         }
     }
 
@@ -186,45 +188,45 @@ impl<A: Float> Segments<A> {
     ) {
         #[unroll]
         for lane in 0..N::value() {
-            let segment = r * N::value() + lane;
-            self.means[segment] = mean.extract(lane);
-            self.m2s[segment] = m2.extract(lane);
-            self.shifts[segment] = shift.extract(lane);
+            let channel = r * N::value() + lane;
+            self.means[channel] = mean.extract(lane);
+            self.m2s[channel] = m2.extract(lane);
+            self.shifts[channel] = shift.extract(lane);
         }
     }
 
-    /// Combines each `segments` consecutive segments, which have `count` elements each. Writes the
+    /// Combines each `channels` consecutive channels, which have `count` elements each. Writes the
     /// result to all of them.
     pub(crate) fn combine(
         &mut self,
-        segments: usize,
+        channels: usize,
         count: A,
         #[comptime] lanes: usize,
         #[comptime] team: Team,
     ) {
-        for row in 0..lanes / segments {
-            let first = row * segments;
+        for row in 0..lanes / channels {
+            let first = row * channels;
             let shift = self.shifts[first];
             let mut of_row = Moments::<A, One> {
                 count,
                 mean: Vector::new(self.means[first]),
                 m2: Vector::new(self.m2s[first]),
             };
-            for segment in first + 1..first + segments {
+            for channel in first + 1..first + channels {
                 let next = Moments::<A, One> {
                     count,
-                    mean: Vector::new(self.means[segment] + (self.shifts[segment] - shift)),
-                    m2: Vector::new(self.m2s[segment]),
+                    mean: Vector::new(self.means[channel] + (self.shifts[channel] - shift)),
+                    m2: Vector::new(self.m2s[channel]),
                 };
                 let both = merge::<A, One>(&of_row, &next, team);
                 of_row.count = both.count;
                 of_row.mean = both.mean;
                 of_row.m2 = both.m2;
             }
-            for segment in first..first + segments {
-                self.means[segment] = of_row.mean.extract(0usize);
-                self.m2s[segment] = of_row.m2.extract(0usize);
-                self.shifts[segment] = shift;
+            for channel in first..first + channels {
+                self.means[channel] = of_row.mean.extract(0usize);
+                self.m2s[channel] = of_row.m2.extract(0usize);
+                self.shifts[channel] = shift;
             }
         }
     }
@@ -236,10 +238,10 @@ impl<A: Float> Segments<A> {
         let mut shift = Vector::<A, N>::empty();
         #[unroll]
         for lane in 0..N::value() {
-            let segment = r * N::value() + lane;
-            mean.insert(lane, self.means[segment]);
-            m2.insert(lane, self.m2s[segment]);
-            shift.insert(lane, self.shifts[segment]);
+            let channel = r * N::value() + lane;
+            mean.insert(lane, self.means[channel]);
+            m2.insert(lane, self.m2s[channel]);
+            shift.insert(lane, self.shifts[channel]);
         }
         found::<A, N>(mean, m2, shift)
     }

@@ -1,22 +1,11 @@
-//! Tile scheduler: maps teams to work items, and units to their slices of an item.
-//!
-//! A work item is one part of a row group. A step is one vector position along a row. A round is
-//! one iteration of a team over its items.
+//! Work items of a team, and the rounds in which it takes them.
 
 use cubecl::prelude::*;
 use cubenorm_core::{Team, Vectorization};
 
-use crate::reduce::split::Partition;
-use crate::reduce::{cluster, member, team_count, team_index};
-
-/// Slice of a work item that one unit processes.
-#[derive(CubeType, Clone, Copy)]
-pub(crate) struct Share {
-    /// First step.
-    pub(crate) begin: usize,
-    /// Number of steps.
-    pub(crate) count: usize,
-}
+use crate::schedule::partition::Partition;
+use crate::schedule::share::ends_segment;
+use crate::schedule::team::{own_part, team_count, team_index};
 
 /// Work item of a team: one part of a row group.
 #[derive(CubeType, Clone, Copy)]
@@ -121,7 +110,7 @@ fn first_row(group: usize, partition: &Partition, #[comptime] team: Team) -> usi
         group
     } else if comptime!(team.has_row_tail) {
         // Subtracts the overlap of each tail so far, including this group's if it ends a segment.
-        group * comptime!(team.vector) - (group + 1) / partition.run * partition.overlap
+        group * comptime!(team.vector) - (group + 1) / partition.segment_steps * partition.overlap
     } else {
         group * comptime!(team.vector)
     }
@@ -134,86 +123,5 @@ pub(crate) fn first_own_lane(group: usize, partition: &Partition, #[comptime] te
         select(ends_segment(group, partition), partition.overlap, 0usize)
     } else {
         0usize.runtime()
-    }
-}
-
-/// Part of each row that this unit's cube owns in a cluster; 0 without a cluster.
-#[cube]
-pub(crate) fn own_part(#[comptime] team: Team) -> usize {
-    if comptime!(team.cluster_size > 1) {
-        cluster::part(team)
-    } else {
-        0usize.runtime()
-    }
-}
-
-/// Slice of a part for this unit.
-#[cube]
-pub(crate) fn my_share(part: usize, partition: &Partition, #[comptime] team: Team) -> Share {
-    let mut first = 0usize;
-    let mut end = partition.steps;
-    if comptime!(team.parts) {
-        first = part * partition.steps_per_split;
-        end = min(first + partition.steps_per_split, partition.steps);
-    }
-    let size = comptime!(team.size as usize);
-    if comptime!(team.exact_vectors.is_some()) {
-        let count = comptime!(team.exact_vectors.unwrap_or(0));
-        Share {
-            begin: first + member(team),
-            count: count.runtime(),
-        }
-    } else if comptime!(size == 1) {
-        Share {
-            begin: first,
-            count: end - min(first, end),
-        }
-    } else {
-        let begin = first + member(team);
-        let count = select(
-            begin < end,
-            (end - min(begin, end) + comptime!(size - 1)) / size,
-            0usize.runtime(),
-        );
-        Share { begin, count }
-    }
-}
-
-/// Steps of the next `count` from `step` on that come before the last step of a segment.
-#[cube]
-pub(crate) fn steps_within(step: usize, count: usize, partition: &Partition) -> usize {
-    min(count, partition.run - 1 - step % partition.run)
-}
-
-/// True if a step is the last of its segment.
-#[cube]
-pub(crate) fn ends_segment(step: usize, partition: &Partition) -> bool {
-    step % partition.run == partition.run - 1
-}
-
-/// Step for the `i`th load of a unit that stages a row of `steps` steps. Out-of-range loads are
-/// clamped to the last step. Unconditional loads are all in flight before the first use.
-#[cube]
-pub(crate) fn step_to_load(
-    #[comptime] i: usize,
-    share: &Share,
-    steps: usize,
-    #[comptime] team: Team,
-) -> usize {
-    let step = share.begin + comptime!(i * team.size as usize);
-    if comptime!(team.exact_vectors.is_some() || i < team.unguarded_vectors) {
-        step
-    } else {
-        min(step, steps - 1)
-    }
-}
-
-/// True if a unit has an `i`th step of a staged row.
-#[cube]
-pub(crate) fn has_step(#[comptime] i: usize, share: &Share, #[comptime] team: Team) -> bool {
-    if comptime!(team.exact_vectors.is_none() && i < team.unguarded_vectors) {
-        true.runtime()
-    } else {
-        i < share.count
     }
 }

@@ -8,17 +8,19 @@ use cubecl::prelude::*;
 use cubenorm_core::Blueprint;
 
 use crate::epilogue::{AffineRows, FoldedRows, affine_step, folded_row};
-use crate::forward::apply::{
-    Bound, ResultRow, Row, apply, result_row, write_step, writes_sum_here,
-};
-use crate::forward::rows::{item_statistics, leave_part};
+use crate::forward::apply::{apply, write_step};
+use crate::forward::io::{Bound, ResultRow, Row, result_row, writes_sum_here};
+use crate::forward::parts::{BoundParts, write_row_part};
+use crate::forward::statistics::item_statistics;
 use crate::memory::access::{Optional, optional_offset, step_offset};
 use crate::memory::input::{SourceRow, SourceRows, TypedSource, read, source_row};
 use crate::reduce::accumulate::{Accumulated, accumulate};
+use crate::reduce::channels::{Channels, combined};
 use crate::reduce::moments::{RowStatistics, nothing_reduced, same};
-use crate::reduce::segments::{Segments, combined};
-use crate::reduce::split::{Partition, merge_parts};
-use crate::schedule::{item, my_share};
+use crate::reduce::split::merge_parts;
+use crate::schedule::item::item;
+use crate::schedule::partition::Partition;
+use crate::schedule::share::{Share, my_share};
 use crate::types::Types;
 
 /// Statistics, parameters and output positions of a tile's rows.
@@ -34,14 +36,14 @@ struct WrittenRows<A: Float, N: Size> {
 
 #[cube]
 impl<A: Float, N: Size> WrittenRows<A, N> {
-    fn room(#[comptime] rows: usize) -> Self {
+    fn with_capacity(#[comptime] rows: usize) -> Self {
         WrittenRows::<A, N> {
             mean: Array::<Vector<A, N>>::new(rows),
             rstd: Array::<Vector<A, N>>::new(rows),
             output: Array::<usize>::new(rows),
             sum: Array::<usize>::new(rows),
-            affine: AffineRows::<A, N>::room(rows),
-            folded: FoldedRows::<A, N>::room(rows),
+            affine: AffineRows::<A, N>::with_capacity(rows),
+            folded: FoldedRows::<A, N>::with_capacity(rows),
         }
     }
 
@@ -94,7 +96,7 @@ fn find_rows<T: Types>(
     partition: &Partition,
     #[comptime] blueprint: Blueprint,
 ) -> SourceRows<T::A, T::N> {
-    let mut rows = SourceRows::<T::A, T::N>::room(blueprint.rows_per_unit);
+    let mut rows = SourceRows::<T::A, T::N>::with_capacity(blueprint.rows_per_unit);
     for r in 0..blueprint.rows_per_unit {
         let item = item(round + r, partition, blueprint.team);
         rows.set(r, &source_row::<T>(source, item.row, partition, blueprint));
@@ -119,25 +121,30 @@ fn offset_by<T: Types>(
     step: usize,
     #[comptime] blueprint: Blueprint,
 ) -> Further {
-    let lanes = comptime!(blueprint.team.lanes);
+    let vectorization = comptime!(blueprint.team.lanes);
     let (input, output) = comptime!((blueprint.input, blueprint.output));
     let residual = comptime!(blueprint.residual);
     let sum = comptime!(writes_sum_here(blueprint).then_some(output));
     Further {
-        input: step_offset::<T::F, T::Input, T::N>(&bound.source.input, step, input, lanes),
+        input: step_offset::<T::F, T::Input, T::N>(&bound.source.input, step, input, vectorization),
         residual: optional_offset::<T::F, T::Residual, T::N>(
             &bound.source.residual,
             step,
             residual,
-            lanes,
+            vectorization,
         ),
-        output: step_offset::<T::F, T::Output, T::N>(&bound.results.output, step, output, lanes),
-        sum: optional_offset::<T::F, T::Output, T::N>(&bound.results.sum, step, sum, lanes),
+        output: step_offset::<T::F, T::Output, T::N>(
+            &bound.results.output,
+            step,
+            output,
+            vectorization,
+        ),
+        sum: optional_offset::<T::F, T::Output, T::N>(&bound.results.sum, step, sum, vectorization),
     }
 }
 
 /// Normalizes a tile whose first row is the work item `round`: the tiled form of
-/// [`normalize`](crate::forward::kernel::normalize).
+/// [`normalize_items`](crate::forward::rows::normalize_items).
 #[cube]
 pub(crate) fn normalize_tile<T: Types, W: Size>(
     bound: &mut Bound<'_, T>,
@@ -150,40 +157,20 @@ pub(crate) fn normalize_tile<T: Types, W: Size>(
     let first = item(round, partition, team);
     if first.in_bounds {
         let share = my_share(first.part, partition, team);
-        let reduces_here = comptime!(blueprint.statistics.reduces() && !blueprint.split);
-        // Segments that another launch combines share one shift, so none is sampled here.
+        // Channels that another launch combines share one shift, so none is sampled here.
         let samples = comptime!(Blueprint {
             shifts: blueprint.shifts && (!team.segmented || blueprint.combines_within()),
             ..blueprint
         });
         let mut rows = find_rows::<T>(bound.source, round, partition, samples);
-        let found = if reduces_here {
-            accumulate::<T>(
-                bound.source,
-                &rows,
-                &share,
-                blueprint.rows_per_unit,
-                blueprint,
-            )
+        let found = if comptime!(blueprint.statistics.reduces() && !blueprint.split) {
+            let rows_per_unit = comptime!(blueprint.rows_per_unit);
+            accumulate::<T>(bound.source, &rows, &share, rows_per_unit, blueprint)
         } else {
             Accumulated::<T::A, T::N>::nothing(1usize)
         };
-        let lanes = comptime!(if blueprint.combines_within() {
-            blueprint.rows_per_unit * team.vector
-        } else {
-            1
-        });
-        let mut segments = Segments::<T::A>::room(lanes);
-        if comptime!(blueprint.combines_within()) {
-            for r in 0..blueprint.rows_per_unit {
-                let of_vector = found.of_row(r);
-                let shift = rows.get(r).shift;
-                segments.set::<T::N>(r, of_vector.mean, of_vector.m2, shift);
-            }
-            let count = T::A::cast_from(share.count);
-            segments.combine(partition.segments, count, lanes, team);
-        }
-        let mut written = WrittenRows::<T::A, T::N>::room(blueprint.rows_per_unit);
+        let channels = combine_channels::<T>(&found, &rows, &share, partition, blueprint);
+        let mut written = WrittenRows::<T::A, T::N>::with_capacity(blueprint.rows_per_unit);
         for r in 0..blueprint.rows_per_unit {
             let item = item(round + r, partition, team);
             let result = result_row::<T>(&*bound, &item, partition.cols_written, blueprint);
@@ -194,10 +181,10 @@ pub(crate) fn normalize_tile<T: Types, W: Size>(
             } else {
                 let moments = if comptime!(team.segmented) {
                     let of_row = if comptime!(blueprint.split) {
-                        let left = parts.as_ref().unwrap();
-                        combined::<T::A, T::N, W>(left, item.row, partition, blueprint.shifts)
+                        let parts = parts.as_ref().unwrap();
+                        combined::<T::A, T::N, W>(parts, item.row, partition, blueprint.shifts)
                     } else {
-                        segments.combined::<T::N>(r)
+                        channels.combined::<T::N>(r)
                     };
                     row.shift = of_row.shift;
                     same::<T::A, T::N>(&of_row.moments)
@@ -214,41 +201,74 @@ pub(crate) fn normalize_tile<T: Types, W: Size>(
             }
         }
         for i in 0..share.count {
-            let step = share.begin + i;
-            let offset_by = offset_by::<T>(&*bound, step, blueprint);
-            let here = 0usize.runtime();
-            for r in 0..blueprint.rows_per_unit {
-                let row = rows.get(r).offset_by(offset_by.input, offset_by.residual);
-                let result = written.result(r, offset_by.output, offset_by.sum);
-                let value = read::<T>(bound.source, &row, here, blueprint);
-                if comptime!(blueprint.folded) {
-                    let transformed = written.folded.get(r).apply(value, blueprint);
-                    write_step::<T>(value, transformed, here, &row, &result, bound, blueprint);
-                } else {
-                    let row = Row::<T::A, T::N> {
-                        source: row,
-                        statistics: written.statistics(r),
-                    };
-                    let own = affine_step::<T>(
-                        bound.affine,
-                        &result.affine,
-                        step,
-                        bound.epsilon(),
-                        blueprint,
-                    );
-                    apply::<T>(value, here, &row, &result, &own, bound, blueprint);
-                }
-            }
+            apply_step::<T>(share.begin + i, &rows, &written, bound, blueprint);
         }
     }
 }
 
-/// Tiled form of [`reduce_parts`](crate::forward::kernel::reduce_parts).
+/// Combines the statistics of the tile's channels, if the tile holds whole groups.
+#[cube]
+fn combine_channels<T: Types>(
+    found: &Accumulated<T::A, T::N>,
+    rows: &SourceRows<T::A, T::N>,
+    share: &Share,
+    partition: &Partition,
+    #[comptime] blueprint: Blueprint,
+) -> Channels<T::A> {
+    let team = comptime!(blueprint.team);
+    let lanes = comptime!(if blueprint.combines_within() {
+        blueprint.rows_per_unit * team.vector
+    } else {
+        1
+    });
+    let mut channels = Channels::<T::A>::with_capacity(lanes);
+    if comptime!(blueprint.combines_within()) {
+        for r in 0..blueprint.rows_per_unit {
+            let of_vector = found.of_row(r);
+            let shift = rows.get(r).shift;
+            channels.set::<T::N>(r, of_vector.mean, of_vector.m2, shift);
+        }
+        let count = T::A::cast_from(share.count);
+        channels.combine(partition.channels, count, lanes, team);
+    }
+    channels
+}
+
+/// Normalizes one step of each row and stores it.
+#[cube]
+fn apply_step<T: Types>(
+    step: usize,
+    rows: &SourceRows<T::A, T::N>,
+    written: &WrittenRows<T::A, T::N>,
+    bound: &mut Bound<'_, T>,
+    #[comptime] blueprint: Blueprint,
+) {
+    let offset_by = offset_by::<T>(&*bound, step, blueprint);
+    let here = 0usize.runtime();
+    for r in 0..blueprint.rows_per_unit {
+        let source = rows.get(r).offset_by(offset_by.input, offset_by.residual);
+        let result = written.result(r, offset_by.output, offset_by.sum);
+        let value = read::<T>(bound.source, &source, here, blueprint);
+        if comptime!(blueprint.folded) {
+            let transformed = written.folded.get(r).apply(value, blueprint);
+            write_step::<T>(value, transformed, here, &source, &result, bound, blueprint);
+        } else {
+            let row = Row::<T::A, T::N> {
+                source,
+                statistics: written.statistics(r),
+                result,
+            };
+            let affine = &row.result.affine;
+            let own = affine_step::<T>(bound.affine, affine, step, bound.epsilon(), blueprint);
+            apply::<T>(value, here, &row, &own, bound, blueprint);
+        }
+    }
+}
+
+/// Tiled form of [`reduce_item`](crate::forward::parts::reduce_item).
 #[cube]
 pub(crate) fn reduce_tile<T: Types, W: Size>(
-    source: &TypedSource<T>,
-    sum: &mut Optional<T::F, T::Output>,
-    workspace: &mut Tensor<Vector<T::A, W>>,
+    bound: &mut BoundParts<'_, T, W>,
     round: usize,
     partition: &Partition,
     #[comptime] blueprint: Blueprint,
@@ -256,21 +276,13 @@ pub(crate) fn reduce_tile<T: Types, W: Size>(
     let first = item(round, partition, blueprint.team);
     if first.in_bounds {
         let share = my_share(first.part, partition, blueprint.team);
-        let rows = find_rows::<T>(source, round, partition, blueprint);
-        let found = accumulate::<T>(source, &rows, &share, blueprint.rows_per_unit, blueprint);
+        let rows = find_rows::<T>(bound.source, round, partition, blueprint);
+        let rows_per_unit = comptime!(blueprint.rows_per_unit);
+        let found = accumulate::<T>(bound.source, &rows, &share, rows_per_unit, blueprint);
         for r in 0..blueprint.rows_per_unit {
             let item = item(round + r, partition, blueprint.team);
-            leave_part::<T, W>(
-                source,
-                sum,
-                workspace,
-                &rows.get(r),
-                &found.of_row(r),
-                &item,
-                &share,
-                partition,
-                blueprint,
-            );
+            let (row, moments) = (rows.get(r), found.of_row(r));
+            write_row_part::<T, W>(bound, &row, &moments, &item, &share, partition, blueprint);
         }
     }
 }
