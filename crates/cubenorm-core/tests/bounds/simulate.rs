@@ -1,6 +1,6 @@
 //! What the kernels of a plan address, step by step: their arithmetic on the host.
 //!
-//! The functions repeat `kernels/src/schedule.rs`, `memory/access.rs` and `reduce/split.rs` line by line. They share nothing with
+//! The functions repeat `kernels/src/schedule/`, `memory/access.rs` and `reduce/split.rs` line by line. They share nothing with
 //! the planner, and nothing with `plan/footprint.rs`.
 
 use cubenorm_core::{
