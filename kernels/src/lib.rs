@@ -34,17 +34,18 @@ mod types;
 mod vector;
 
 pub use launch::{
-    BackwardOutputs, BackwardTensors, launch_backward, plan_backward_for, tuned_backward,
+    BackwardHandles, BackwardOutputs, BackwardTensors, PreparedBackward, launch_backward,
+    plan_backward_for, tuned_backward,
 };
 pub use launch::{
     BufferLimits, Refusal, check_backward, check_backward_within, check_forward,
     check_forward_within,
 };
 pub use launch::{
-    ForwardOutputs, ForwardTensors, LaunchError, Tensor, hardware, launch_forward,
-    launch_forward_within, plan_for, supports, supports_activation, tuned_forward,
+    ForwardHandles, ForwardOutputs, ForwardTensors, LaunchError, PreparedForward, Tensor, hardware,
+    launch_forward, launch_forward_within, plan_for, supports, supports_activation, tuned_forward,
 };
 #[doc(hidden)]
-pub use launch::{MemoryWatch, watch_memory};
+pub use launch::{Device, MemoryWatch, PlanCache, Query, device, watch_memory};
 pub use lerp::launch_lerp;
 pub use tune::working_sets;

@@ -60,7 +60,7 @@ pub fn survey(profile: &Profile, cases: &[Case]) -> Result<Vec<Found>, LaunchErr
                 found.push(Found {
                     name,
                     // The reduction of partial sums has no strategy.
-                    strategy: strategy.filter(|_| !matches!(name, "param_reduce" | "zero")),
+                    strategy: strategy.filter(|_| !matches!(name, "param_reduce" | "fill")),
                     dtype: case.work.dtype(),
                     case: case.name.clone(),
                     knobs: choice.knobs(),

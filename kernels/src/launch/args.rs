@@ -3,8 +3,9 @@
 use cubecl::ir::{AddressType, ElemType, UIntKind};
 use cubecl::prelude::*;
 use cubecl::server::Handle;
+use cubecl::zspace::{Shape, Strides};
 use cubenorm_core::{
-    Access, AccessBlueprint, Activation, DType, Dim, Epsilon, Grid, LoadMode, Team, TensorDesc,
+    Access, AccessBlueprint, Activation, DType, Epsilon, Grid, LoadMode, Team, TensorDesc,
     Vectorization,
 };
 
@@ -154,19 +155,18 @@ pub(crate) fn scalars(dtype: DType, epsilon: Epsilon, activation: Activation) ->
 ///
 /// The caller has checked that the layout spans no more than the buffer.
 pub(crate) fn arg(handle: &Handle, access: &Access) -> TensorArg {
-    let (mut shape, mut strides): (Vec<_>, Vec<_>) = access
-        .row
-        .iter()
-        .chain(&access.col)
-        .map(|&Dim { size, stride }| (size, stride))
-        .unzip();
-    if shape.is_empty() {
+    let dims = || access.row.iter().chain(&access.col);
+    let (shape, strides): (Shape, Strides) = match dims().next() {
+        Some(_) => (
+            dims().map(|dim| dim.size).collect(),
+            dims().map(|dim| dim.stride).collect(),
+        ),
         // A tensor with no dimensions still has one element.
-        (shape, strides) = (vec![1], vec![1]);
-    }
+        None => (Shape::from([1]), Strides::from([1])),
+    };
     // SAFETY: Kernels form addresses from this metadata only, and the caller has checked its span
     // against the buffer.
-    unsafe { TensorArg::from_raw_parts(bound(handle), strides.into(), shape.into()) }
+    unsafe { TensorArg::from_raw_parts(bound(handle), strides, shape) }
 }
 
 /// [`arg`] of an optional tensor.
@@ -176,15 +176,6 @@ pub(crate) fn optional_arg(handle: Option<&Handle>, access: Option<&Access>) -> 
 
 /// Kernel argument of a contiguous buffer of `elements` elements.
 pub(crate) fn flat_arg(handle: &Handle, elements: usize) -> TensorArg {
-    let row = vec![Dim {
-        size: elements,
-        stride: 1,
-    }];
-    arg(
-        handle,
-        &Access {
-            row,
-            col: Vec::new(),
-        },
-    )
+    // SAFETY: The caller has allocated that many elements.
+    unsafe { TensorArg::from_raw_parts(bound(handle), Strides::from([1]), Shape::from([elements])) }
 }

@@ -17,8 +17,8 @@ use super::args::{
 };
 use super::combine::Segments;
 use super::device::{check_activation, check_dtypes};
-use super::memory::{allocate, allocate_bytes, launched, zeroed_words, zeros};
-use super::plan_cache::PlanCache;
+use super::memory::{allocate_bytes, bytes, launched, zeroed_words, zeros};
+use super::plan_cache::{DescKey, DescQuery, PlanCache};
 use super::{LaunchError, Tensor, elem_type, hardware};
 use crate::backward::element::BackwardSourceLaunch;
 use crate::backward::io::BackwardResultsLaunch;
@@ -54,6 +54,17 @@ pub struct BackwardOutputs {
     pub bias: Option<Tensor>,
 }
 
+/// Buffers that a backward pass has written: see [`BackwardOutputs`].
+#[derive(Debug, Clone)]
+pub struct BackwardHandles {
+    /// Input gradient; None if not requested.
+    pub input: Option<Handle>,
+    /// Scale gradient; None if not requested.
+    pub scale: Option<Handle>,
+    /// Bias gradient; None if not requested.
+    pub bias: Option<Handle>,
+}
+
 /// Plan of the input gradient on a device, and the reason for it.
 ///
 /// # Errors
@@ -87,25 +98,139 @@ pub fn launch_backward(
     tensors: &BackwardTensors,
     choice: StrategyChoice,
 ) -> Result<BackwardOutputs, LaunchError> {
+    let prepared = prepared(client, desc, tensors, choice)?;
+    let written = prepared.launch(client, tensors)?;
+    let tensor = |(desc, handle): (&TensorDesc, _)| Tensor {
+        desc: desc.clone(),
+        handle,
+    };
+    let outputs = &prepared.outputs;
+    Ok(BackwardOutputs {
+        input: outputs.input.as_ref().zip(written.input).map(tensor),
+        scale: outputs.scale.as_ref().zip(written.scale).map(tensor),
+        bias: outputs.bias.as_ref().zip(written.bias).map(tensor),
+    })
+}
+
+/// Everything that launches of a description share.
+#[derive(Debug)]
+struct Prepared {
+    desc: BackwardDesc,
+    schedule: BackwardSchedule,
+    outputs: BackwardDescs,
+    /// False if a graph capture has kept the autotuner from measuring.
+    is_settled: bool,
+}
+
+/// Descriptions of the gradients.
+#[derive(Debug)]
+struct BackwardDescs {
+    input: Option<TensorDesc>,
+    scale: Option<TensorDesc>,
+    bias: Option<TensorDesc>,
+}
+
+static PREPARED: PlanCache<DescKey<BackwardDesc>, Prepared> = PlanCache::new();
+
+/// The cached preparation of a description.
+fn prepared(
+    client: &Client,
+    desc: &BackwardDesc,
+    tensors: &BackwardTensors,
+    choice: StrategyChoice,
+) -> Result<Arc<Prepared>, LaunchError> {
+    let query = DescQuery::new(client, desc, choice);
+    PREPARED.get(
+        &query,
+        |prepared| prepared.is_settled,
+        || prepare(client, desc, tensors, choice),
+    )
+}
+
+fn prepare(
+    client: &Client,
+    desc: &BackwardDesc,
+    tensors: &BackwardTensors,
+    choice: StrategyChoice,
+) -> Result<Prepared, LaunchError> {
     let hardware = hardware(client);
-    let schedule = PREPARED.get(client, desc, choice, || {
-        let problem = checked(client, desc, tensors, &hardware)?;
-        let choice = match choice.budget() {
-            Some(budget) if !problem.is_empty() => {
-                let knobs = tune_backward(client, &hardware, desc, &problem, tensors, budget)?;
-                StrategyChoice::Forced(knobs)
-            }
-            _ => choice,
-        };
-        Ok::<_, LaunchError>(schedule_backward(desc, &hardware, choice)?)
-    })?;
-    check_buffers(desc, tensors)?;
-    run(client, desc, tensors, &hardware, schedule)
+    let problem = checked(client, desc, tensors, &hardware)?;
+    let knobs = match choice.budget() {
+        Some(budget) if !problem.is_empty() => {
+            tune_backward(client, &hardware, desc, &problem, tensors, budget)?
+        }
+        _ => Some(choice.knobs()),
+    };
+    let choice = match (choice.budget(), knobs) {
+        (Some(_), Some(knobs)) => StrategyChoice::Forced(knobs),
+        _ => choice,
+    };
+    let param = |tensor: &Option<TensorDesc>, wanted: bool| {
+        let tensor = tensor.as_ref().filter(|_| wanted)?;
+        Some(TensorDesc::contiguous(tensor.shape(), tensor.dtype))
+    };
+    Ok(Prepared {
+        schedule: schedule_backward(desc, &hardware, choice)?,
+        outputs: BackwardDescs {
+            input: desc.input_gradient.clone(),
+            scale: param(&desc.norm.scale, desc.wants_scale),
+            bias: param(&desc.norm.bias, desc.wants_bias),
+        },
+        desc: desc.clone(),
+        is_settled: knobs.is_some(),
+    })
+}
+
+/// A backward pass that is validated and planned for a device, and launches without a description:
+/// see [`PreparedForward`](super::PreparedForward).
+#[derive(Debug, Clone)]
+pub struct PreparedBackward(Arc<Prepared>);
+
+impl PreparedBackward {
+    /// Validates and plans a description. Measures as [`launch_backward`] does.
+    ///
+    /// # Errors
+    ///
+    /// As [`launch_backward`].
+    pub fn new(
+        client: &Client,
+        desc: &BackwardDesc,
+        tensors: &BackwardTensors,
+        choice: StrategyChoice,
+    ) -> Result<Self, LaunchError> {
+        Ok(Self(prepared(client, desc, tensors, choice)?))
+    }
+
+    /// Descriptions of the gradients of input, scale and bias; None if not requested.
+    pub fn outputs(&self) -> [Option<&TensorDesc>; 3] {
+        let BackwardDescs { input, scale, bias } = &self.0.outputs;
+        [input, scale, bias].map(Option::as_ref)
+    }
+
+    /// False if the plan is analytic because a graph is being captured: a later preparation
+    /// measures.
+    pub fn is_settled(&self) -> bool {
+        self.0.is_settled
+    }
+
+    /// Launches the backward pass. The buffers must have the described layouts.
+    ///
+    /// # Errors
+    ///
+    /// [`LaunchError`] if a buffer is missing, too small, too large to address or overlaps the
+    /// output.
+    pub fn launch(
+        &self,
+        client: &Client,
+        tensors: &BackwardTensors,
+    ) -> Result<BackwardHandles, LaunchError> {
+        self.0.launch(client, tensors)
+    }
 }
 
 /// Fastest knobs of a backward pass on a device, from the autotune cache or measured now. Default
 /// knobs if no candidate beats the analytic plan, or if the problem is too small or too large to
-/// measure.
+/// measure, or if a graph is being captured.
 ///
 /// [`launch_backward`] with [`StrategyChoice::TunedWithin`] uses the same knobs for the same
 /// budget. [`Tuned`](StrategyChoice::Tuned) has no budget.
@@ -124,9 +249,8 @@ pub fn tuned_backward(
     if problem.is_empty() {
         return Ok(Knobs::default());
     }
-    Ok(tune_backward(
-        client, &hardware, desc, &problem, tensors, budget,
-    )?)
+    let knobs = tune_backward(client, &hardware, desc, &problem, tensors, budget)?;
+    Ok(knobs.unwrap_or_default())
 }
 
 /// Validated problem of the input gradient, if the device can run it and all buffers are present.
@@ -153,8 +277,6 @@ impl From<BackwardError> for LaunchError {
         }
     }
 }
-
-static PREPARED: PlanCache<BackwardDesc, BackwardSchedule> = PlanCache::new();
 
 fn check_buffers(desc: &BackwardDesc, tensors: &BackwardTensors) -> Result<(), LaunchError> {
     let norm = &desc.norm;
@@ -186,7 +308,9 @@ fn check_buffers(desc: &BackwardDesc, tensors: &BackwardTensors) -> Result<(), L
         let handle = handle.ok_or(LaunchError::Missing { tensor })?;
         // Flat: with its pairs it may have one dimension more than a tensor.
         let span = saved.layout.checked_span().unwrap_or(usize::MAX);
-        check_buffer(tensor, &TensorDesc::contiguous([span], saved.dtype), handle)?;
+        if span > handle.size_in_used() as usize / saved.dtype.size() {
+            check_buffer(tensor, &TensorDesc::contiguous([span], saved.dtype), handle)?;
+        }
     }
     if let (Some(desc), Some(handle)) = (&desc.input_gradient, &tensors.input_gradient) {
         check_buffer("input gradient", desc, handle)?;
@@ -202,61 +326,62 @@ fn check_buffers(desc: &BackwardDesc, tensors: &BackwardTensors) -> Result<(), L
     Ok(())
 }
 
-/// Launches all kernels of a backward pass.
-fn run(
-    client: &Client,
-    desc: &BackwardDesc,
-    tensors: &BackwardTensors,
-    hardware: &Hardware,
-    schedule: Arc<BackwardSchedule>,
-) -> Result<BackwardOutputs, LaunchError> {
-    let norm = &desc.norm;
-    let is_empty = schedule.problem.is_empty();
-    let input = desc.input_gradient.clone().map(|desc| {
-        let handle = tensors.input_gradient.clone();
-        let handle = handle.unwrap_or_else(|| allocate(client, &desc));
-        Tensor { desc, handle }
-    });
-    let param = |tensor: &Option<TensorDesc>, wanted: bool| {
-        let tensor = tensor.as_ref().filter(|_| wanted)?;
-        let desc = TensorDesc::contiguous(tensor.shape(), tensor.dtype);
-        let handle = match is_empty {
+impl Prepared {
+    /// Launches all kernels of a backward pass.
+    fn launch(
+        &self,
+        client: &Client,
+        tensors: &BackwardTensors,
+    ) -> Result<BackwardHandles, LaunchError> {
+        let Self {
+            desc,
+            schedule,
+            outputs,
+            ..
+        } = self;
+        check_buffers(desc, tensors)?;
+        let is_empty = schedule.problem.is_empty();
+        let param = |desc: &TensorDesc| match is_empty {
             // The sum over no elements.
-            true => zeros(client, &desc),
-            false => allocate(client, &desc),
+            true => zeros(client, desc),
+            false => allocate_bytes(client, bytes(desc)),
         };
-        Some(Tensor { desc, handle })
-    };
-    let outputs = BackwardOutputs {
-        input,
-        scale: param(&norm.scale, desc.wants_scale),
-        bias: param(&norm.bias, desc.wants_bias),
-    };
-    let backward = Backward {
-        client,
-        tensors,
-        hardware,
-        accumulation: norm.input.dtype.accumulation(),
-    };
-    for launch in &schedule.launches {
-        let input = outputs.input.as_ref().filter(|_| launch.writes_input);
-        let left = backward.launch(launch, input)?;
-        if let (Some(reduce), Some(left)) = (&launch.reduce, left) {
-            backward.reduce(
-                reduce,
-                &left,
-                [outputs.scale.as_ref(), outputs.bias.as_ref()],
-            )?;
+        let written = BackwardHandles {
+            input: outputs.input.as_ref().map(|desc| {
+                let handle = tensors.input_gradient.clone();
+                handle.unwrap_or_else(|| allocate_bytes(client, bytes(desc)))
+            }),
+            scale: outputs.scale.as_ref().map(param),
+            bias: outputs.bias.as_ref().map(param),
+        };
+        let backward = Backward {
+            client,
+            tensors,
+            accumulation: desc.norm.input.dtype.accumulation(),
+        };
+        for launch in &schedule.launches {
+            let input = written.input.as_ref().filter(|_| launch.writes_input);
+            let left = backward.launch(launch, input)?;
+            if let (Some(reduce), Some(left)) = (&launch.reduce, left) {
+                let param = |desc: &Option<TensorDesc>, handle| {
+                    let dtype = desc.as_ref().map(|desc| desc.dtype);
+                    dtype.zip(Option::as_ref(handle))
+                };
+                let params = [
+                    param(&outputs.scale, &written.scale),
+                    param(&outputs.bias, &written.bias),
+                ];
+                backward.reduce(reduce, &left, params)?;
+            }
         }
+        Ok(written)
     }
-    Ok(outputs)
 }
 
 /// Arguments that all launches of a backward pass share.
 struct Backward<'a> {
     client: &'a Client,
     tensors: &'a BackwardTensors,
-    hardware: &'a Hardware,
     accumulation: DType,
 }
 
@@ -270,7 +395,7 @@ impl Backward<'_> {
     fn launch(
         &self,
         launch: &BackwardLaunch,
-        input: Option<&Tensor>,
+        input: Option<&Handle>,
     ) -> Result<Option<Handle>, LaunchError> {
         let BackwardLaunch { problem, plan, .. } = launch;
         let partials = launch.reduce.as_ref().map(|reduce| &reduce.partials);
@@ -295,7 +420,7 @@ impl Backward<'_> {
         &self,
         problem: &BackwardProblem,
         plan: &BackwardPlan,
-        input: Option<&Tensor>,
+        input: Option<&Handle>,
         rows: Option<&Handle>,
         columns: Option<(&Handle, usize)>,
     ) -> Result<Option<Handle>, LaunchError> {
@@ -310,7 +435,7 @@ impl Backward<'_> {
             (tensors.saved.as_ref(), accumulation),
             (tensors.scale.as_ref(), params),
             (tensors.bias.as_ref(), params),
-            (input.map(|tensor| &tensor.handle), dtype),
+            (input, dtype),
             (rows, accumulation),
             (columns.map(|(handle, _)| handle), accumulation),
         ];
@@ -397,7 +522,6 @@ impl Backward<'_> {
                 (segments.combine(combine), combine.workspace)
             });
         let left = combined.or_else(|| parts.clone().map(|parts| (parts, plan.workspace)));
-        let written = input.map(|tensor| &tensor.handle);
         let words = (team.cluster_size > 1).then(|| {
             let count = plan.cluster_words();
             (zeroed_words(self.client, count), count)
@@ -421,7 +545,7 @@ impl Backward<'_> {
                 left_lanes(&team),
                 source!(),
                 BackwardResultsLaunch::new(
-                    optional_arg(written, problem.input_gradient.as_ref()).into(),
+                    optional_arg(input, problem.input_gradient.as_ref()).into(),
                     rows.into(),
                     columns.map(|(handle, sums)| flat_arg(handle, sums)).into(),
                 ),
@@ -445,7 +569,7 @@ impl Backward<'_> {
         &self,
         reduce: &ParamReduce,
         left: &Handle,
-        params: [Option<&Tensor>; 2],
+        params: [Option<(DType, &Handle)>; 2],
     ) -> Result<(), LaunchError> {
         let ParamReduce {
             partials,
@@ -455,7 +579,7 @@ impl Backward<'_> {
         } = reduce;
         let wanted = |which: usize| params[which].filter(|_| reduce.writes[which]);
         let [of_scale, of_bias] = partials.offsets;
-        let (output, second, offset) = match [wanted(0), wanted(1)] {
+        let ((dtype, output), second, offset) = match [wanted(0), wanted(1)] {
             [Some(scale), bias] => (scale, bias, of_scale),
             [None, Some(bias)] => (bias, None, of_bias),
             [None, None] => return Ok(()),
@@ -465,7 +589,7 @@ impl Backward<'_> {
         let shape = ParamReduceShape {
             size: size as usize,
             columns: columns as usize,
-            blocked: self.hardware.cpu_cores.is_some(),
+            blocked: self.client.properties().hardware.num_cpu_cores.is_some(),
             element_dims: partials.access.row.len(),
             part_dims: partials.access.col.len(),
             mode: match vector {
@@ -473,7 +597,7 @@ impl Backward<'_> {
                 _ => LoadMode::Vector,
             },
         };
-        let second = second.map(|second| flat_arg(&second.handle, *elements));
+        let second = second.map(|(_, second)| flat_arg(second, *elements));
         let [x, y, z] = reduce.cube_count;
         // SAFETY:
         // 1. `ParamReduce::footprint` bounds every access, and the plan was checked against the
@@ -488,7 +612,7 @@ impl Backward<'_> {
                 address,
                 *vector,
                 arg(left, &partials.access),
-                flat_arg(&output.handle, *elements),
+                flat_arg(output, *elements),
                 second.into(),
                 reduce.vectors(),
                 partials.parts,
@@ -497,7 +621,7 @@ impl Backward<'_> {
                 reduce.rounds,
                 shape,
                 elem_type(self.accumulation),
-                elem_type(output.desc.dtype),
+                elem_type(dtype),
             );
         }
         launched(self.client, Kernel::ParamReduce);

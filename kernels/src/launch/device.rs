@@ -1,5 +1,6 @@
 //! Device properties, and checks of a call against them.
 
+use std::convert::Infallible;
 use std::sync::LazyLock;
 use std::thread::available_parallelism;
 
@@ -11,6 +12,7 @@ use cubecl::prelude::*;
 use cubenorm_core::{Activation, ActivationKind, DType, Hardware};
 
 use super::LaunchError;
+use super::plan_cache::{Device, PlanCache, device};
 
 /// Hardware properties that a plan depends on, from a client.
 ///
@@ -19,6 +21,13 @@ use super::LaunchError;
 /// pointer to a pointer (`cubecl-spirv`, `ops/memory.rs`, `lower_shared_implicit`). Lavapipe
 /// crashes on that, and SwiftShader computes wrong numbers.
 pub fn hardware(client: &Client) -> Hardware {
+    static HARDWARE: PlanCache<Device, Hardware> = PlanCache::new();
+    let read = || Ok::<_, Infallible>(read_hardware(client));
+    let Ok(hardware) = HARDWARE.get(&device(client), |_| true, read);
+    (*hardware).clone()
+}
+
+fn read_hardware(client: &Client) -> Hardware {
     let properties = client.properties();
     let hardware = &properties.hardware;
     let has_planes = client.features().plane.contains(Plane::Ops);

@@ -18,8 +18,8 @@ use super::args::{
 };
 use super::combine::Segments;
 use super::device::{check_activation, check_dtypes, has_cpu_hints};
-use super::memory::{allocate, allocate_bytes, launched, upload};
-use super::plan_cache::PlanCache;
+use super::memory::{allocate_bytes, bytes, launched, nans};
+use super::plan_cache::{DescKey, DescQuery, PlanCache};
 use super::work_counter::work_counter;
 use super::{LaunchError, elem_type, hardware};
 use crate::epilogue::AffineLaunch;
@@ -84,6 +84,17 @@ pub struct ForwardOutputs {
     pub statistics: Option<Tensor>,
 }
 
+/// Buffers that a normalization has written: see [`ForwardOutputs`].
+#[derive(Debug, Clone)]
+pub struct ForwardHandles {
+    /// Normalized tensor.
+    pub output: Handle,
+    /// `input + residual`; None if not requested.
+    pub sum: Option<Handle>,
+    /// The two statistics of each row; None if not requested.
+    pub statistics: Option<Handle>,
+}
+
 /// Plan of a description on a device, and the reason for it.
 ///
 /// # Errors
@@ -141,14 +152,21 @@ fn checked(
     Ok(problem)
 }
 
-/// Problem and plan of a description.
+/// Everything that launches of a description share.
+#[derive(Debug)]
 struct Prepared {
+    /// The device's view of the description.
+    desc: NormDesc,
     problem: NormProblem,
     /// None for an empty tensor.
     plan: Option<Plan>,
+    output: TensorDesc,
+    statistics: Option<TensorDesc>,
+    /// False if a graph capture has kept the autotuner from measuring.
+    is_settled: bool,
 }
 
-static PREPARED: PlanCache<NormDesc, Prepared> = PlanCache::new();
+static PREPARED: PlanCache<DescKey<NormDesc>, Prepared> = PlanCache::new();
 
 fn prepare(
     client: &Client,
@@ -158,28 +176,132 @@ fn prepare(
     hardware: &Hardware,
 ) -> Result<Prepared, LaunchError> {
     let problem = checked(client, desc, choice, hardware)?;
-    if problem.is_empty() {
-        return Ok(Prepared {
-            problem,
-            plan: None,
-        });
-    }
-    let plan = match choice.budget() {
-        Some(budget) => {
-            let knobs = tune_forward(client, hardware, desc, &problem, tensors, budget)?;
-            measured(knobs, |choice| plan_forward(&problem, hardware, choice))?
+    let knobs = match choice.budget() {
+        Some(budget) if !problem.is_empty() => {
+            tune_forward(client, hardware, desc, &problem, tensors, budget)?
         }
-        None => plan_forward(&problem, hardware, choice)?,
+        _ => Some(choice.knobs()),
+    };
+    let plan = match (problem.is_empty(), choice.budget(), knobs) {
+        (true, ..) => None,
+        (false, Some(_), Some(knobs)) => {
+            let plan = measured(knobs, |choice| plan_forward(&problem, hardware, choice))?;
+            Some(plan)
+        }
+        (false, ..) => Some(plan_forward(&problem, hardware, choice)?),
     };
     Ok(Prepared {
+        output: TensorDesc::new(problem.output_layout.clone(), problem.dtype),
+        statistics: desc.written_statistics.map(|_| desc.statistics_desc()),
+        desc: desc.clone(),
         problem,
-        plan: Some(plan),
+        plan,
+        is_settled: knobs.is_some(),
     })
+}
+
+/// The cached preparation of a description.
+fn prepared(
+    client: &Client,
+    desc: &NormDesc,
+    tensors: &ForwardTensors,
+    choice: StrategyChoice,
+    hardware: &Hardware,
+) -> Result<Arc<Prepared>, LaunchError> {
+    let query = DescQuery::new(client, desc, choice);
+    PREPARED.get(
+        &query,
+        |prepared| prepared.is_settled,
+        || {
+            // Tuning launches kernels, so errors are found first.
+            check_buffers(desc, tensors)?;
+            prepare(client, desc, tensors, choice, hardware)
+        },
+    )
+}
+
+/// A normalization that is validated and planned for a device, and launches without a description.
+///
+/// [`launch_forward`] looks its preparation up by the description. A caller that knows the layouts
+/// of its tensors by another key keeps the preparation instead.
+///
+/// # Example
+///
+/// ```no_run
+/// use cubecl::client::Client;
+/// use cubenorm_core::{NormDesc, StrategyChoice};
+/// use cubenorm_kernels::{ForwardTensors, LaunchError, PreparedForward};
+///
+/// # fn example(client: &Client, desc: &NormDesc, tensors: ForwardTensors) -> Result<(), LaunchError> {
+/// let prepared = PreparedForward::new(client, desc, &tensors, StrategyChoice::Inferred)?;
+/// for _ in 0..10 {
+///     let written = prepared.launch(client, &tensors)?;
+/// #   drop(written);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct PreparedForward {
+    prepared: Arc<Prepared>,
+    output: TensorDesc,
+}
+
+impl PreparedForward {
+    /// Validates and plans a description. Measures as [`launch_forward`] does.
+    ///
+    /// # Errors
+    ///
+    /// As [`launch_forward`].
+    pub fn new(
+        client: &Client,
+        desc: &NormDesc,
+        tensors: &ForwardTensors,
+        choice: StrategyChoice,
+    ) -> Result<Self, LaunchError> {
+        let hardware = hardware(client);
+        let prepared = with_view(desc, Some(tensors), &hardware, |desc| {
+            prepared(client, desc, tensors, choice, &hardware)
+        })?;
+        let mut output = prepared.output.clone();
+        output.layout.shape = desc.input.shape().to_vec();
+        Ok(Self { prepared, output })
+    }
+
+    /// Description of the output, and of the sum.
+    pub fn output(&self) -> &TensorDesc {
+        &self.output
+    }
+
+    /// Description of the statistics; None if not requested.
+    pub fn statistics(&self) -> Option<&TensorDesc> {
+        self.prepared.statistics.as_ref()
+    }
+
+    /// False if the plan is analytic because a graph is being captured: a later preparation
+    /// measures.
+    pub fn is_settled(&self) -> bool {
+        self.prepared.is_settled
+    }
+
+    /// Launches the normalization. The buffers must have the described layouts.
+    ///
+    /// # Errors
+    ///
+    /// [`LaunchError`] if a buffer is missing, too small, too large to address or overlaps the
+    /// output.
+    pub fn launch(
+        &self,
+        client: &Client,
+        tensors: &ForwardTensors,
+    ) -> Result<ForwardHandles, LaunchError> {
+        self.prepared.launch(client, tensors)
+    }
 }
 
 /// Fastest knobs of a description on a device, from the autotune cache or measured now. Default
 /// knobs if no candidate beats the analytic plan, or if the problem is too small or too large to
-/// measure.
+/// measure, or if a graph is being captured.
 ///
 /// [`launch_forward`] with [`StrategyChoice::TunedWithin`] uses the same knobs for the same budget.
 /// [`Tuned`](StrategyChoice::Tuned) has no budget.
@@ -200,9 +322,8 @@ pub fn tuned_forward(
         if problem.is_empty() {
             return Ok(Knobs::default());
         }
-        Ok(tune_forward(
-            client, &hardware, desc, &problem, tensors, budget,
-        )?)
+        let knobs = tune_forward(client, &hardware, desc, &problem, tensors, budget)?;
+        Ok(knobs.unwrap_or_default())
     })
 }
 
@@ -238,11 +359,7 @@ pub fn launch_forward(
 ) -> Result<ForwardOutputs, LaunchError> {
     let hardware = hardware(client);
     launch_with_view(client, desc, tensors, &hardware, |desc| {
-        PREPARED.get(client, desc, choice, || {
-            // Tuning launches kernels, so errors are found first.
-            check_buffers(desc, tensors)?;
-            prepare(client, desc, tensors, choice, &hardware)
-        })
+        prepared(client, desc, tensors, choice, &hardware)
     })
 }
 
@@ -278,69 +395,63 @@ fn launch_with_view(
     prepare: impl Fn(&NormDesc) -> Result<Arc<Prepared>, LaunchError>,
 ) -> Result<ForwardOutputs, LaunchError> {
     let mut outputs = with_view(desc, Some(tensors), hardware, |desc| {
-        launch_prepared(client, desc, tensors, &*prepare(desc)?)
+        let prepared = prepare(desc)?;
+        let written = prepared.launch(client, tensors)?;
+        let tensor = |desc: &TensorDesc, handle| Tensor {
+            desc: desc.clone(),
+            handle,
+        };
+        Ok(ForwardOutputs {
+            output: tensor(&prepared.output, written.output),
+            sum: written.sum.map(|sum| tensor(&prepared.output, sum)),
+            statistics: match (&prepared.statistics, written.statistics) {
+                (Some(desc), Some(handle)) => Some(tensor(desc, handle)),
+                _ => None,
+            },
+        })
     })?;
     // The requested columns, without the padding of pitched rows.
     outputs.output.desc.layout.shape = desc.input.shape().to_vec();
     Ok(outputs)
 }
 
-fn launch_prepared(
-    client: &Client,
-    desc: &NormDesc,
-    tensors: &ForwardTensors,
-    prepared: &Prepared,
-) -> Result<ForwardOutputs, LaunchError> {
-    let Prepared { problem, plan } = prepared;
-    check_buffers(desc, tensors)?;
-    let output_desc = TensorDesc::new(problem.output_layout.clone(), problem.dtype);
-    if let Some(handle) = &tensors.output {
-        check_buffer("output", &output_desc, handle)?;
-        let read = [
-            ("input", Some(&tensors.input)),
-            ("residual", tensors.residual.as_ref()),
-            ("scale", tensors.scale.as_ref()),
-            ("bias", tensors.bias.as_ref()),
-            ("mean", tensors.mean.as_ref()),
-            ("variance", tensors.variance.as_ref()),
-        ];
-        check_apart("output", handle, read)?;
-    }
-    let allocated = |desc: TensorDesc| Tensor {
-        handle: allocate(client, &desc),
-        desc,
-    };
-    let outputs = ForwardOutputs {
-        output: match tensors.output.clone() {
-            Some(handle) => Tensor {
-                desc: output_desc.clone(),
-                handle,
-            },
-            None => allocated(output_desc.clone()),
-        },
-        sum: problem.writes_sum.then(|| allocated(output_desc)),
-        statistics: desc.written_statistics.map(|_| match plan {
-            Some(_) => allocated(desc.statistics_desc()),
-            None => of_nothing(client, desc.statistics_desc()),
-        }),
-    };
-    if let Some(plan) = plan {
-        Launch::new(client, problem, plan, tensors, &outputs)?.run();
-    }
-    Ok(outputs)
-}
-
-/// Statistics of rows without elements. There may be rows nevertheless.
-fn of_nothing(client: &Client, desc: TensorDesc) -> Tensor {
-    let numbers = desc.layout.checked_elements().unwrap_or(0).max(1);
-    let handle = match desc.dtype {
-        DType::F64 => upload(client, f64::as_bytes(&vec![f64::NAN; numbers])),
-        // No other dtype is an accumulation type.
-        DType::F32 | DType::F16 | DType::BF16 => {
-            upload(client, f32::as_bytes(&vec![f32::NAN; numbers]))
+impl Prepared {
+    fn launch(
+        &self,
+        client: &Client,
+        tensors: &ForwardTensors,
+    ) -> Result<ForwardHandles, LaunchError> {
+        check_buffers(&self.desc, tensors)?;
+        if let Some(handle) = &tensors.output {
+            check_buffer("output", &self.output, handle)?;
+            let read = [
+                ("input", Some(&tensors.input)),
+                ("residual", tensors.residual.as_ref()),
+                ("scale", tensors.scale.as_ref()),
+                ("bias", tensors.bias.as_ref()),
+                ("mean", tensors.mean.as_ref()),
+                ("variance", tensors.variance.as_ref()),
+            ];
+            check_apart("output", handle, read)?;
         }
-    };
-    Tensor { desc, handle }
+        let allocated = |desc: &TensorDesc| allocate_bytes(client, bytes(desc));
+        let outputs = ForwardHandles {
+            output: match &tensors.output {
+                Some(handle) => handle.clone(),
+                None => allocated(&self.output),
+            },
+            sum: self.problem.writes_sum.then(|| allocated(&self.output)),
+            statistics: self.statistics.as_ref().map(|desc| match self.plan {
+                Some(_) => allocated(desc),
+                // Statistics of rows without elements. There may be rows nevertheless.
+                None => nans(client, desc),
+            }),
+        };
+        if let Some(plan) = &self.plan {
+            Launch::new(client, &self.problem, plan, tensors, &outputs)?.run();
+        }
+        Ok(outputs)
+    }
 }
 
 fn check_buffers(desc: &NormDesc, tensors: &ForwardTensors) -> Result<(), LaunchError> {
@@ -408,7 +519,7 @@ macro_rules! affine {
 macro_rules! results {
     ($launch:expr, $sum:expr) => {
         ResultsLaunch::new(
-            arg(&$launch.outputs.output.handle, &$launch.problem.output),
+            arg(&$launch.outputs.output, &$launch.problem.output),
             $sum.into(),
             $launch.statistics().into(),
         )
@@ -421,7 +532,7 @@ struct Launch<'a> {
     problem: &'a NormProblem,
     plan: &'a Plan,
     tensors: &'a ForwardTensors,
-    outputs: &'a ForwardOutputs,
+    outputs: &'a ForwardHandles,
     address: AddressType,
 }
 
@@ -431,11 +542,9 @@ impl<'a> Launch<'a> {
         problem: &'a NormProblem,
         plan: &'a Plan,
         tensors: &'a ForwardTensors,
-        outputs: &'a ForwardOutputs,
+        outputs: &'a ForwardHandles,
     ) -> Result<Self, LaunchError> {
         let (dtype, params, given) = (problem.dtype, problem.param_dtype, problem.provided_dtype);
-        let sum = outputs.sum.as_ref().map(|sum| &sum.handle);
-        let statistics = outputs.statistics.as_ref().map(|pairs| &pairs.handle);
         let bound = [
             (Some(&tensors.input), dtype),
             (tensors.residual.as_ref(), dtype),
@@ -443,9 +552,9 @@ impl<'a> Launch<'a> {
             (tensors.bias.as_ref(), params),
             (tensors.mean.as_ref(), given),
             (tensors.variance.as_ref(), given),
-            (Some(&outputs.output.handle), dtype),
-            (sum, dtype),
-            (statistics, dtype.accumulation()),
+            (Some(&outputs.output), dtype),
+            (outputs.sum.as_ref(), dtype),
+            (outputs.statistics.as_ref(), dtype.accumulation()),
         ];
         let address = address_type(client, bound, plan.workspace)?;
         Ok(Self {
@@ -570,12 +679,12 @@ impl<'a> Launch<'a> {
 
     fn sum(&self) -> Option<TensorArg> {
         let sum = self.outputs.sum.as_ref()?;
-        Some(arg(&sum.handle, &self.problem.output))
+        Some(arg(sum, &self.problem.output))
     }
 
     fn statistics(&self) -> Option<TensorArg> {
         let statistics = self.outputs.statistics.as_ref()?;
         let (_, access) = self.problem.written_statistics.as_ref()?;
-        Some(arg(&statistics.handle, access))
+        Some(arg(statistics, access))
     }
 }

@@ -11,7 +11,7 @@ use cubenorm_core::{
 };
 
 use super::device::{check_activation, check_dtypes};
-use super::plan_cache::PlanCache;
+use super::plan_cache::{DescKey, DescQuery, PlanCache};
 use super::{LaunchError, hardware};
 
 /// Reason why a device cannot run a description.
@@ -170,7 +170,8 @@ impl BufferLimits {
 /// # }
 /// ```
 pub fn check_forward(client: &Client, desc: &NormDesc) -> Result<(), Refusal> {
-    FORWARD.get(client, desc, StrategyChoice::Inferred, || {
+    let query = DescQuery::new(client, desc, StrategyChoice::Inferred);
+    let check = || {
         let problem = desc.problem()?;
         let dtypes = [
             problem.dtype,
@@ -181,11 +182,12 @@ pub fn check_forward(client: &Client, desc: &NormDesc) -> Result<(), Refusal> {
         check_dtypes(client, dtypes.into_iter())?;
         check_activation(client, problem.dtype, problem.activation)?;
         check_forward_within(desc, &hardware(client), &BufferLimits::of(client))
-    })?;
+    };
+    FORWARD.get(&query, |_| true, check)?;
     Ok(())
 }
 
-static FORWARD: PlanCache<NormDesc, ()> = PlanCache::new();
+static FORWARD: PlanCache<DescKey<NormDesc>, ()> = PlanCache::new();
 
 /// Checks that a device can run a backward pass, without buffers: see [`check_forward`].
 ///
@@ -193,7 +195,8 @@ static FORWARD: PlanCache<NormDesc, ()> = PlanCache::new();
 ///
 /// As [`check_forward`].
 pub fn check_backward(client: &Client, desc: &BackwardDesc) -> Result<(), Refusal> {
-    GRADIENT.get(client, desc, StrategyChoice::Inferred, || {
+    let query = DescQuery::new(client, desc, StrategyChoice::Inferred);
+    let check = || {
         desc.validate()?;
         let norm = &desc.norm;
         let params = [&norm.scale, &norm.bias];
@@ -205,11 +208,12 @@ pub fn check_backward(client: &Client, desc: &BackwardDesc) -> Result<(), Refusa
         )?;
         check_activation(client, dtype, norm.activation)?;
         check_backward_within(desc, &hardware(client), &BufferLimits::of(client))
-    })?;
+    };
+    GRADIENT.get(&query, |_| true, check)?;
     Ok(())
 }
 
-static GRADIENT: PlanCache<BackwardDesc, ()> = PlanCache::new();
+static GRADIENT: PlanCache<DescKey<BackwardDesc>, ()> = PlanCache::new();
 
 /// [`check_forward`] for given hardware and limits, which need no device. All dtypes and
 /// activations count as supported.

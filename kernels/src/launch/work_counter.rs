@@ -8,7 +8,7 @@ use cubecl::server::Handle;
 use cubecl_environment::stream::StreamId;
 
 use super::args::flat_arg;
-use super::memory::upload;
+use super::memory::{upload, zeroed_words};
 use super::plan_cache::{Device, device};
 
 /// Maximum number of streams with counters. Beyond it all are dropped; a launch keeps a reference
@@ -52,6 +52,10 @@ impl Counters {
 
 /// Work counter for one launch on this thread's stream, initially 0.
 pub(crate) fn work_counter(client: &Client) -> TensorArg {
+    if client.is_capturing() {
+        // A graph records launches and no writes of the host, and resets the counter in each replay.
+        return flat_arg(&zeroed_words(client, 1), 1);
+    }
     static COUNTERS: Mutex<Option<HashMap<(Device, StreamId), Counters>>> = Mutex::new(None);
     // An insertion is atomic: a panicking thread leaves a valid map.
     let mut counters = COUNTERS.lock().unwrap_or_else(PoisonError::into_inner);

@@ -135,7 +135,8 @@ fn measured_bytes(rows: usize, cols: usize, dtype: DType) -> Option<usize> {
     (rows * cols >= SMALLEST && bytes <= LARGEST).then_some(bytes)
 }
 
-/// Fastest knobs of a normalization, measured if they are not known yet.
+/// Fastest knobs of a normalization, measured if they are not known yet. None if they are not known
+/// and a graph is being captured.
 pub(crate) fn tune_forward(
     client: &Client,
     hardware: &Hardware,
@@ -143,9 +144,9 @@ pub(crate) fn tune_forward(
     problem: &NormProblem,
     tensors: &ForwardTensors,
     budget: Duration,
-) -> Result<Knobs, PlanError> {
+) -> Result<Option<Knobs>, PlanError> {
     let Some(bytes) = measured_bytes(problem.rows, problem.cols, problem.dtype) else {
-        return Ok(Knobs::default());
+        return Ok(Some(Knobs::default()));
     };
     let analytic = plan_forward(problem, hardware, StrategyChoice::Inferred)?;
     let key = Parts {
@@ -172,8 +173,7 @@ pub(crate) fn tune_forward(
     Ok(tune(client, hardware, key.into(), sizes, budget, make))
 }
 
-/// Fastest knobs of a backward pass, shared by all its launches. Measured if they are not known
-/// yet.
+/// [`tune_forward`] of a backward pass. All its launches share the knobs.
 pub(crate) fn tune_backward(
     client: &Client,
     hardware: &Hardware,
@@ -181,9 +181,9 @@ pub(crate) fn tune_backward(
     problem: &BackwardProblem,
     tensors: &BackwardTensors,
     budget: Duration,
-) -> Result<Knobs, PlanError> {
+) -> Result<Option<Knobs>, PlanError> {
     let Some(bytes) = measured_bytes(problem.rows, problem.cols, problem.dtype) else {
-        return Ok(Knobs::default());
+        return Ok(Some(Knobs::default()));
     };
     let analytic = plan_backward(problem, hardware, StrategyChoice::Inferred)?;
     let key = Parts {
@@ -215,7 +215,8 @@ fn spent() -> MutexGuard<'static, Duration> {
     SPENT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Fastest knobs. Measured if they are neither known nor cached and the budget is not used up.
+/// Fastest knobs. Measured if they are neither known nor cached and the budget is not used up. None
+/// if a graph is being captured: it records launches only, so a measurement would fail it.
 /// `bytes` is the size of the largest tensor, `moved` the minimum memory traffic of a launch.
 fn tune(
     client: &Client,
@@ -224,10 +225,10 @@ fn tune(
     [bytes, moved]: [usize; 2],
     budget: Duration,
     make: impl Fn(usize) -> Run + Send + Sync + 'static,
-) -> Knobs {
+) -> Option<Knobs> {
     // A single candidate.
     if key.candidates.len() < 2 {
-        return Knobs::default();
+        return Some(Knobs::default());
     }
     let id = device_id(client);
     let (sampling, least_bytes) = match hardware.is_gpu() {
@@ -243,9 +244,14 @@ fn tune(
     };
     let set = TUNER.init(&id, init);
     let settled = || TUNER.fastest_identity(&id, &set, &key);
-    let fastest = settled().or_else(|| {
-        // Reading a cached result takes next to no time.
-        if *spent() >= budget && !kept::is_kept(&id, &key, &set.compute_checksum()) {
+    let fastest = settled();
+    // Reading a cached result takes next to no time.
+    let measures = fastest.is_none() && !kept::is_kept(&id, &key, &set.compute_checksum());
+    if measures && client.is_capturing() {
+        return None;
+    }
+    let fastest = fastest.or_else(|| {
+        if measures && *spent() >= budget {
             return None;
         }
         let start = Instant::now();
@@ -264,12 +270,12 @@ fn tune(
         settled()
     });
     let Some(fastest) = fastest else {
-        return Knobs::default();
+        return Some(Knobs::default());
     };
     if let Some(place) = all.iter().position(|&knobs| knobs == fastest) {
         warm::remember(&id, key, place);
     }
-    fastest
+    Some(fastest)
 }
 
 /// Plan with these knobs. The analytic plan if they are invalid for this problem: another problem
