@@ -22,6 +22,36 @@
 //! operation. On other backends (`flex`), and if provided statistics need a gradient, it is composed of Burn's own
 //! operations. Gradients are exact on all backends. Gradients of gradients are not tracked.
 
+//!
+//! # Graph capture
+//!
+//! [`burn::tensor::capture`] records every function and layer, forward and backward. On CUDA and ROCm a replay is one
+//! launch of a graph, and wgpu replays recorded dispatches. On other devices Burn runs the closure again.
+//!
+//! ```no_run
+//! use std::cell::RefCell;
+//!
+//! use burn::tensor::{Device, Distribution, Tensor, capture};
+//!
+//! let device = Device::default();
+//! let norm = cubenorm::nn::LayerNormConfig::new(768).init(&device);
+//! let next = || Tensor::<2>::random([8, 768], Distribution::Default, &device);
+//! let x = RefCell::new(next());
+//! // Tunes the plan: nothing is measured while a graph is captured.
+//! norm.forward(x.borrow().clone());
+//! let mut graph = capture(&device, || norm.forward(x.borrow().clone()));
+//! // A graph reads the buffers that it was recorded with, so the next input is written into the same buffer.
+//! x.borrow_mut().inplace(|x| x.slice_assign([0..8, 0..768], next()));
+//! // SAFETY: `x`, `norm` and `graph` are alive, and no other thread uses them.
+//! let y = unsafe { graph.replay() };
+//! ```
+//!
+//! - While a graph is captured, from its warm-up on, nothing is measured: a call runs the tuned plan if it is known, else
+//!   the analytic plan. Call once before, or [`warm_up`].
+//! - All work is launches and allocations of the device. No call writes from the host.
+//! - [`nn::BatchNorm`] in training panics in the warm-up, because a replay would not update its running statistics.
+//!   [`batch_norm_train`] is recorded, and so is a frozen layer.
+
 mod functional;
 pub mod nn;
 pub mod ops;

@@ -44,7 +44,7 @@ use cubenorm_core::{Hardware, StrategyChoice};
 /// An application imports a bundle with `cubecl::bundle`, after CubeCL has read its configuration.
 /// On CUDA, ROCm, Metal and Vulkan a bundle has the compiled kernels too. They are used if the
 /// configuration sets `cache = true` under `[compilation]`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Tuning {
     /// [`OnFirstCall`](Self::OnFirstCall) on a GPU, [`Off`](Self::Off) if a CPU does the work. On a CPU the candidates
     /// differ by less than the noise between runs.

@@ -201,7 +201,7 @@ fn spec(desc: &NormDesc) -> NormSpec {
         Statistics::Provided { .. } => Reduction::Provided,
     };
     NormSpec {
-        axes: desc.axes.clone(),
+        axes: desc.axes.as_slice().into(),
         reduction,
         epsilon: desc.epsilon,
         residual_place: desc.residual_place,

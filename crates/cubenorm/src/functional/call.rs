@@ -1,25 +1,27 @@
 //! A call on Burn's tensors: checked, then handed to the backend.
 
-use burn::backend::Dispatch;
 use burn::backend::tensor::FloatTensor;
+use burn::backend::{Dispatch, DispatchTensor, TensorMetadata};
 use burn::tensor::Tensor;
 #[cfg(feature = "cube")]
 use cubenorm_core::Statistics;
 use cubenorm_core::{NormDesc, NormError, TensorDesc};
 
+#[cfg(feature = "cube")]
+use super::checked;
 use super::device::CallDevice;
 #[cfg(feature = "cube")]
 use crate::ops::BackwardSpec;
 use crate::ops::{Descs, NormBackend, NormSpec, Normalized, Operands, Route, Tracked};
 
-/// A normalization that is about to run. Parameters have a rank of their own.
-pub(crate) struct Call<const D: usize, const P: usize> {
-    pub(crate) input: Tensor<D>,
-    pub(crate) residual: Option<Tensor<D>>,
-    pub(crate) scale: Option<Tensor<P>>,
-    pub(crate) bias: Option<Tensor<P>>,
-    pub(crate) mean: Option<Tensor<P>>,
-    pub(crate) variance: Option<Tensor<P>>,
+/// A normalization that is about to run.
+pub(crate) struct Call {
+    pub(crate) input: DispatchTensor,
+    pub(crate) residual: Option<DispatchTensor>,
+    pub(crate) scale: Option<DispatchTensor>,
+    pub(crate) bias: Option<DispatchTensor>,
+    pub(crate) mean: Option<DispatchTensor>,
+    pub(crate) variance: Option<DispatchTensor>,
     pub(crate) spec: NormSpec,
     /// The caller's names of scale and bias.
     pub(crate) names: [&'static str; 2],
@@ -33,10 +35,10 @@ pub(crate) struct Outcome<const D: usize> {
     pub(crate) statistics: Option<FloatTensor<Dispatch>>,
 }
 
-impl<const D: usize, const P: usize> Call<D, P> {
-    pub(crate) fn new(input: Tensor<D>, spec: NormSpec) -> Self {
+impl Call {
+    pub(crate) fn new<const D: usize>(input: Tensor<D>, spec: NormSpec) -> Self {
         Self {
-            input,
+            input: input.into_dispatch(),
             residual: None,
             scale: None,
             bias: None,
@@ -47,13 +49,28 @@ impl<const D: usize, const P: usize> Call<D, P> {
         }
     }
 
-    pub(crate) fn with_params(mut self, scale: Option<Tensor<P>>, bias: Option<Tensor<P>>) -> Self {
-        (self.scale, self.bias) = (scale, bias);
+    pub(crate) fn with_residual<const D: usize>(mut self, residual: Tensor<D>) -> Self {
+        self.residual = Some(residual.into_dispatch());
         self
     }
 
-    pub(crate) fn with_provided(mut self, mean: Tensor<P>, variance: Tensor<P>) -> Self {
-        (self.mean, self.variance) = (Some(mean), Some(variance));
+    pub(crate) fn with_params<const P: usize>(
+        mut self,
+        scale: Option<Tensor<P>>,
+        bias: Option<Tensor<P>>,
+    ) -> Self {
+        self.scale = scale.map(Tensor::into_dispatch);
+        self.bias = bias.map(Tensor::into_dispatch);
+        self
+    }
+
+    pub(crate) fn with_provided<const P: usize>(
+        mut self,
+        mean: Tensor<P>,
+        variance: Tensor<P>,
+    ) -> Self {
+        self.mean = Some(mean.into_dispatch());
+        self.variance = Some(variance.into_dispatch());
         self
     }
 
@@ -64,15 +81,36 @@ impl<const D: usize, const P: usize> Call<D, P> {
     }
 
     /// Checks the call, then runs it.
-    pub(crate) fn run(self) -> Result<Outcome<D>, NormError> {
+    pub(crate) fn run<const D: usize>(self) -> Result<Outcome<D>, NormError> {
         self.check()?;
         Ok(self.register())
     }
 
     /// Checks everything that can refuse the call. Nothing is registered for it.
     pub(crate) fn check(&self) -> Result<(), NormError> {
+        #[cfg(feature = "cube")]
+        if let Some(query) = checked::Query::of(self) {
+            return query.once(|| self.check_named());
+        }
+        self.check_named()
+    }
+
+    fn check_named(&self) -> Result<(), NormError> {
         let checked = self.check_unnamed();
         checked.map_err(|error| renamed(error, self.names))
+    }
+
+    /// The tensors, in the order of their fields.
+    #[cfg(feature = "cube")]
+    pub(super) fn tensors(&self) -> [Option<&DispatchTensor>; 6] {
+        [
+            Some(&self.input),
+            self.residual.as_ref(),
+            self.scale.as_ref(),
+            self.bias.as_ref(),
+            self.mean.as_ref(),
+            self.variance.as_ref(),
+        ]
     }
 
     fn check_unnamed(&self) -> Result<(), NormError> {
@@ -104,21 +142,21 @@ impl<const D: usize, const P: usize> Call<D, P> {
     /// gets its strides when it is computed. A layout that a kernel refuses is copied to a contiguous one then, so the
     /// check of contiguous tensors holds for all of them.
     fn descs(&self, device: &mut CallDevice) -> Result<Descs, NormError> {
-        let mut like_input = |name, tensor: &Tensor<D>| {
+        let mut like_input = |name, tensor: &DispatchTensor| {
             let dtype = device.dtype(name, tensor)?;
-            let shape = self.spec.seen_shape(&tensor.dims());
+            let shape = self.spec.seen_shape(&tensor.shape());
             Ok(TensorDesc::contiguous(shape.to_vec(), dtype))
         };
         let input = like_input("input", &self.input)?;
         let residual = self.residual.as_ref();
         let residual = residual.map(|tensor| like_input("residual", tensor));
         let residual = residual.transpose()?;
-        let mut param = |name, tensor: &Option<Tensor<P>>| {
+        let mut param = |name, tensor: &Option<DispatchTensor>| {
             let Some(tensor) = tensor else {
                 return Ok(None);
             };
             let dtype = device.dtype(name, tensor)?;
-            let shape = self.spec.seen_param_shape(&tensor.dims());
+            let shape = self.spec.seen_param_shape(&tensor.shape());
             Ok(Some(TensorDesc::contiguous(shape.to_vec(), dtype)))
         };
         Ok(Descs {
@@ -146,13 +184,12 @@ impl<const D: usize, const P: usize> Call<D, P> {
     }
 
     fn tracked(&self) -> Tracked {
-        let param = |tensor: &Option<Tensor<P>>| tensor.as_ref().is_some_and(Tensor::is_tracked);
-        let residual = self.residual.as_ref();
+        let is_tracked = |tensor: &Option<DispatchTensor>| tensor.as_ref().is_some_and(is_tracked);
         Tracked {
-            input: self.input.is_tracked() || residual.is_some_and(Tensor::is_tracked),
-            scale: param(&self.scale),
-            bias: param(&self.bias),
-            provided: param(&self.mean) || param(&self.variance),
+            input: self::is_tracked(&self.input) || is_tracked(&self.residual),
+            scale: is_tracked(&self.scale),
+            bias: is_tracked(&self.bias),
+            provided: is_tracked(&self.mean) || is_tracked(&self.variance),
         }
     }
 
@@ -186,20 +223,19 @@ impl<const D: usize, const P: usize> Call<D, P> {
     }
 
     /// Hands the call to the backend. [`check`](Self::check) has passed.
-    pub(crate) fn register(self) -> Outcome<D> {
-        let param = |tensor: Option<Tensor<P>>| tensor.map(Tensor::into_dispatch).into();
+    pub(crate) fn register<const D: usize>(self) -> Outcome<D> {
         let Normalized {
             output,
             sum,
             statistics,
         } = Dispatch::normalize(
             Operands {
-                input: self.input.into_dispatch(),
-                residual: self.residual.map(Tensor::into_dispatch).into(),
-                scale: param(self.scale),
-                bias: param(self.bias),
-                mean: param(self.mean),
-                variance: param(self.variance),
+                input: self.input,
+                residual: self.residual.into(),
+                scale: self.scale.into(),
+                bias: self.bias.into(),
+                mean: self.mean.into(),
+                variance: self.variance.into(),
             },
             self.spec,
         );
@@ -209,6 +245,11 @@ impl<const D: usize, const P: usize> Call<D, P> {
             statistics: statistics.into_option(),
         }
     }
+}
+
+/// True if autodiff tracks a tensor. Quantized tensors, which the check of dtypes refuses, are not.
+pub(super) fn is_tracked(tensor: &DispatchTensor) -> bool {
+    tensor.dtype().is_float() && Dispatch::is_tracked(tensor)
 }
 
 /// The pairs of mean and reciprocal deviation that autodiff keeps for the backward pass.

@@ -1,11 +1,11 @@
 //! Norms of tensors with a channel axis: batch norm and group norm.
 
 use burn::tensor::{DType, Tensor};
-use cubenorm_core::{Layout, NormError, WrittenStatistics};
+use cubenorm_core::{NormError, WrittenStatistics};
 
 use super::device::CallDevice;
 use super::{Call, WRITTEN, expect_rank, expect_size, expect_sizes, numbers, or_panic};
-use crate::ops::{NormSpec, Reduction, View, wider};
+use crate::ops::{Axes, NormSpec, Reduction, View, wider};
 
 /// Results of [`batch_norm_train`].
 #[derive(Debug, Clone)]
@@ -27,20 +27,26 @@ fn statistics_dtype(input: DType) -> DType {
 /// Number of channels, and the view that puts each parameter along the channel axis.
 pub(super) fn channels<const D: usize>(input: &Tensor<D>) -> Result<(usize, View), NormError> {
     expect_rank(input, 2, "[batch, channels, ...]")?;
-    let shape = input.dims().to_vec();
+    let shape = input.dims();
     let channels = shape[1];
-    let mut params = vec![1; D];
+    let mut params = [1; D];
     params[1] = channels;
     let view = View {
-        input: shape,
-        params,
+        input: shape.into(),
+        params: params.into(),
     };
     Ok((channels, view))
 }
 
 /// Number of elements of some dimensions of a tensor.
 fn elements(tensor: &'static str, shape: &[usize], dims: &[usize]) -> Result<usize, NormError> {
-    let count = Layout::contiguous(dims).checked_elements();
+    // A dimension of 0 makes the tensor empty, even if the other sizes overflow.
+    let count = match dims.contains(&0) {
+        true => Some(0),
+        false => dims
+            .iter()
+            .try_fold(1usize, |all, &size| all.checked_mul(size)),
+    };
     count.ok_or_else(|| NormError::TooLarge {
         tensor,
         shape: shape.to_vec(),
@@ -48,7 +54,7 @@ fn elements(tensor: &'static str, shape: &[usize], dims: &[usize]) -> Result<usi
 }
 
 /// All axes except the channel axis.
-fn batch_axes<const D: usize>() -> Vec<usize> {
+fn batch_axes<const D: usize>() -> Axes {
     (0..D).filter(|&axis| axis != 1).collect()
 }
 
@@ -66,9 +72,9 @@ fn alike<const D: usize>(
         return Ok(pair);
     }
     // A cast is an operation too, so the device is checked before it.
-    let mut device = CallDevice::of(input)?;
+    let mut device = CallDevice::of(&input.clone().into_dispatch())?;
     for (name, tensor) in names.into_iter().zip(&pair) {
-        device.dtype(name, tensor)?;
+        device.dtype(name, &tensor.clone().into_dispatch())?;
     }
     Ok(pair.map(|tensor| tensor.cast(wide)))
 }
@@ -302,8 +308,8 @@ pub fn try_group_norm<const D: usize>(
     let rest = elements("input", &shape, &shape[2..])?;
     let spec = NormSpec {
         view: Some(View {
-            input: vec![shape[0], num_groups, members, rest],
-            params: vec![1, num_groups, members, 1],
+            input: [shape[0], num_groups, members, rest].into(),
+            params: [1, num_groups, members, 1].into(),
         }),
         ..NormSpec::new([2, 3], Reduction::MeanVariance, epsilon)
     };
@@ -383,12 +389,12 @@ pub fn try_ada_layer_norm<const D: usize>(
     };
     expect("scale", &scale)?;
     expect("shift", &shift)?;
-    let mut params = vec![1; D];
+    let mut params = [1; D];
     (params[0], params[D - 1]) = (batch, features);
     let spec = NormSpec {
         view: Some(View {
-            input: shape.to_vec(),
-            params,
+            input: shape.into(),
+            params: params.into(),
         }),
         ..NormSpec::new([D - 1], Reduction::MeanVariance, epsilon)
     };
@@ -396,6 +402,8 @@ pub fn try_ada_layer_norm<const D: usize>(
     call.names = ["scale", "shift"];
     // The addition is an operation too, so the call is checked before it.
     call.check()?;
-    call.scale = call.scale.map(|scale| scale + 1.0);
+    call.scale = call
+        .scale
+        .map(|scale| (Tensor::<2>::from_dispatch(scale) + 1.0).into_dispatch());
     Ok(call.register().output)
 }

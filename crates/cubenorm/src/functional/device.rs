@@ -2,8 +2,8 @@
 //!
 //! They run before the operation is registered. With fusion it runs later, where no caller is left to return an error to.
 
-use burn::backend::DispatchDevice;
-use burn::tensor::{Device, GradientCheckpointingStrategy, Tensor};
+use burn::backend::{DispatchDevice, DispatchTensor, TensorMetadata};
+use burn::tensor::{Device, GradientCheckpointingStrategy};
 #[cfg(feature = "cube")]
 use cubecl::client::Client;
 #[cfg(feature = "cube")]
@@ -25,8 +25,8 @@ pub(super) struct CallDevice {
 
 impl CallDevice {
     /// The device of a call's input, if its backend is compiled in.
-    pub(super) fn of<const D: usize>(input: &Tensor<D>) -> Result<Self, NormError> {
-        let device = input.device();
+    pub(super) fn of(input: &DispatchTensor) -> Result<Self, NormError> {
+        let device = Device::from(input.device());
         let bare = device.clone().without_autodiff();
         match bare.as_dispatch() {
             #[cfg(feature = "cube")]
@@ -52,12 +52,12 @@ impl CallDevice {
     }
 
     /// The dtype of a tensor of the call, if it is on the device and the device normalizes it.
-    pub(super) fn dtype<const D: usize>(
+    pub(super) fn dtype(
         &mut self,
         name: &'static str,
-        tensor: &Tensor<D>,
+        tensor: &DispatchTensor,
     ) -> Result<DType, NormError> {
-        let actual = tensor.device();
+        let actual = Device::from(tensor.device());
         if actual != self.device {
             return Err(NormError::MixedDevices {
                 tensor: name,
@@ -176,6 +176,16 @@ impl CallDevice {
             },
         }
     }
+}
+
+/// True if this thread's stream of a device captures a graph, from the warm-up on.
+pub(crate) fn is_capturing(device: &Device) -> bool {
+    #[cfg(feature = "cube")]
+    if let DispatchDevice::Cube(cube) = device.clone().without_autodiff().as_dispatch() {
+        return cube.client().is_capturing();
+    }
+    let _ = device;
+    false
 }
 
 /// Advice for a device without a backend here, from the name that its debug form begins with.

@@ -159,7 +159,7 @@ pub fn try_broadcast_batch_norm<const D: usize>(
 ) -> Result<Tensor<D>, NormError> {
     let spec = NormSpec {
         activation,
-        ..NormSpec::new([], Reduction::Provided, epsilon)
+        ..NormSpec::new([0; 0], Reduction::Provided, epsilon)
     };
     let call = Call::new(input, spec)
         .with_params(scale.into(), bias.into())
@@ -223,6 +223,6 @@ pub fn try_lp_norm<const D: usize>(
         Lp::L1 => Reduction::L1Norm,
         Lp::L2 => Reduction::L2Norm,
     };
-    let call = Call::<D, D>::new(input, NormSpec::new([axis], reduction, 0.0));
+    let call = Call::new(input, NormSpec::new([axis], reduction, 0.0));
     Ok(call.run()?.output)
 }

@@ -1,5 +1,7 @@
 mod call;
 mod channels;
+#[cfg(feature = "cube")]
+mod checked;
 mod device;
 mod general;
 
@@ -9,13 +11,14 @@ use burn::backend::tensor::FloatTensor;
 use burn::tensor::{Shape, Tensor};
 use cubenorm_core::{Activation, Epsilon, NormError};
 
-use crate::ops::{NormSpec, Reduction};
+use crate::ops::{Axes, NormSpec, Reduction};
 pub(crate) use call::{Call, Outcome};
 use channels::channels;
 pub use channels::{
     BatchNormTrain, ada_layer_norm, batch_norm, batch_norm_train, group_norm, try_ada_layer_norm,
     try_batch_norm, try_batch_norm_train, try_group_norm,
 };
+pub(crate) use device::is_capturing;
 
 pub use general::{
     Lp, NormWithStatistics, broadcast_batch_norm, lp_norm, mean_variance_norm_with_statistics,
@@ -40,7 +43,7 @@ const WRITTEN: &str = "every backend writes the outputs that the specification n
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct MeanVarianceOptions {
-    axes: Vec<usize>,
+    axes: Axes,
     normalize_mean: bool,
     normalize_variance: bool,
     epsilon: Epsilon,
@@ -49,7 +52,7 @@ pub struct MeanVarianceOptions {
 
 impl MeanVarianceOptions {
     /// Mean and variance over these axes, epsilon 1e-5 inside the square root, no activation.
-    pub fn new(axes: impl Into<Vec<usize>>) -> Self {
+    pub fn new(axes: impl Into<Axes>) -> Self {
         Self {
             axes: axes.into(),
             normalize_mean: true,
@@ -403,10 +406,11 @@ pub fn try_instance_norm<const D: usize>(
     let (channels, view) = channels(&input)?;
     let (gamma, beta) = (gamma.into(), beta.into());
     expect_sizes(&gamma, &beta, channels)?;
-    let axes: Vec<usize> = (2..D).collect();
     let spec = NormSpec {
         view: Some(view),
-        ..MeanVarianceOptions::new(axes).with_epsilon(epsilon).spec()
+        ..MeanVarianceOptions::new((2..D).collect::<Axes>())
+            .with_epsilon(epsilon)
+            .spec()
     };
     let call = Call::new(input, spec).with_params(gamma, beta);
     Ok(call.named_as_burn_does().run()?.output)
@@ -493,12 +497,12 @@ fn or_panic<T>(result: Result<T, NormError>) -> T {
 }
 
 fn expect_size(tensor: &'static str, param: &Tensor<1>, size: usize) -> Result<(), NormError> {
-    let shape = param.dims().to_vec();
+    let shape = param.dims();
     match shape == [size] {
         true => Ok(()),
         false => Err(NormError::Shape {
             tensor,
-            shape,
+            shape: shape.to_vec(),
             expected: format!("[{size}], a number for each of the input's {size} features"),
         }),
     }
@@ -574,8 +578,9 @@ fn add_last_axis<const D: usize>(
             expected: format!("the input's, {:?}", input.dims()),
         });
     }
-    let mut call = Call::new(input, spec).with_params(gamma, beta);
-    call.residual = Some(residual);
+    let mut call = Call::new(input, spec)
+        .with_residual(residual)
+        .with_params(gamma, beta);
     call.spec.writes_sum = true;
     let Outcome { output, sum, .. } = call.named_as_burn_does().run()?;
     Ok((output, sum.expect(WRITTEN)))

@@ -3,6 +3,8 @@ use burn::module::{Content, DisplaySettings, Flag, Module, ModuleDisplay, Param,
 use burn::nn::Initializer;
 use burn::tensor::{Device, Tensor};
 
+use crate::functional::is_capturing;
+
 /// Configuration to create a [batch norm](BatchNorm) with [`init`](BatchNormConfig::init).
 #[derive(Debug, Config)]
 pub struct BatchNormConfig {
@@ -95,7 +97,8 @@ impl BatchNorm {
     ///
     /// # Panics
     ///
-    /// If [`try_batch_norm`](crate::try_batch_norm) returns an error, with that message.
+    /// If [`try_batch_norm`](crate::try_batch_norm) returns an error, with that message. In training, if a graph is being
+    /// captured: a replay would not update the running statistics.
     ///
     /// # Example
     ///
@@ -160,6 +163,11 @@ impl BatchNorm {
 
     fn forward_train<const D: usize>(&self, input: Tensor<D>) -> Tensor<D> {
         let device = input.device();
+        assert!(
+            !is_capturing(&device),
+            "a replay of the captured graph would not update the running statistics: record \
+             cubenorm::batch_norm_train, or freeze the BatchNorm"
+        );
         let is_empty = input.shape().num_elements() == 0;
         let result =
             crate::batch_norm_train(input, self.gamma.val(), self.beta.val(), self.epsilon);

@@ -90,7 +90,7 @@ impl<const D: usize> MeanVarianceNorm<D> {
     /// # }
     /// ```
     pub fn forward(&self, input: Tensor<D>) -> Tensor<D> {
-        let options = MeanVarianceOptions::new(self.axes.clone())
+        let options = MeanVarianceOptions::new(self.axes.as_slice())
             .with_epsilon(self.epsilon)
             .with_variance(self.normalize_variance);
         let scale = self.scale.as_ref().map(Param::val);

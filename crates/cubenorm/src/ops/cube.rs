@@ -1,15 +1,22 @@
 //! The fused kernels, on every runtime of CubeCL's.
+//!
+//! A warm call is one look-up by what it is: specification, layouts and dtypes of its tensors, device and tuning. The
+//! result has everything that does not change from call to call. Without it, a call is described, validated and planned.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 use burn::backend::TensorMetadata;
 use burn::tensor::Shape;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::client::Client;
+use cubecl::server::Handle;
 use cubecl::zspace::metadata::Metadata;
 use cubenorm_core::{DType, Layout, StrategyChoice, TensorDesc};
 use cubenorm_kernels::{
-    BackwardOutputs, BackwardTensors, ForwardOutputs, ForwardTensors, LaunchError, Tensor,
-    hardware, launch_backward, launch_forward,
+    BackwardTensors, Device, ForwardTensors, LaunchError, PlanCache, PreparedBackward,
+    PreparedForward, hardware,
 };
 
 use super::spec::Descs;
@@ -18,237 +25,524 @@ use super::{
     BackwardOperands, BackwardSpec, Gradients, NormBackend, NormSpec, Normalized, Operands,
     Optional, dtype,
 };
-use crate::tuning::tuning;
+use crate::tuning::{Tuning, tuning};
 
 impl NormBackend for CubeBackend {
     fn normalize(operands: Operands<Self>, spec: NormSpec) -> Normalized<Self> {
-        let like = (operands.input.shape(), operands.input.dtype);
-        let inputs = ForwardInputs::new(operands, &spec);
-        let client = inputs.input.client.clone();
-        let outputs = inputs.launch(&spec, choice(&client));
-        let outputs = outputs.or_else(|_| {
-            // A layout has arrived that the check of the call did not see.
-            let inputs = inputs.contiguous();
-            inputs.launch(&spec, StrategyChoice::Inferred)
-        });
-        let (input, outputs) = (&inputs.input, launched(outputs));
+        let Operands {
+            input,
+            residual,
+            scale,
+            bias,
+            mean,
+            variance,
+        } = operands;
+        let tensors = [
+            Some(input),
+            residual.into_option(),
+            scale.into_option(),
+            bias.into_option(),
+            mean.into_option(),
+            variance.into_option(),
+        ];
+        let [output, sum, statistics] = run(tensors, &spec);
         Normalized {
-            output: in_shape(wrap(outputs.output, input, like.1), &like.0),
-            sum: optional(outputs.sum, input, Some(&like)),
-            statistics: optional(outputs.statistics, input, None),
+            output: output.expect("a forward pass writes an output"),
+            sum: sum.into(),
+            statistics: statistics.into(),
         }
     }
 
     fn normalize_backward(operands: BackwardOperands<Self>, spec: BackwardSpec) -> Gradients<Self> {
-        let like = |tensor: &CubeTensor| (tensor.shape(), tensor.dtype);
-        let likes = [
-            Some(like(&operands.input)),
-            operands.scale.as_option().map(like),
-            operands.bias.as_option().map(like),
+        let BackwardOperands {
+            input,
+            output_gradient,
+            saved,
+            scale,
+            bias,
+        } = operands;
+        let tensors = [
+            Some(input),
+            Some(output_gradient),
+            saved.into_option(),
+            scale.into_option(),
+            bias.into_option(),
         ];
-        let inputs = BackwardInputs::new(operands, &spec);
-        let client = inputs.input.client.clone();
-        let outputs = inputs.launch(&spec, choice(&client));
-        let outputs = outputs.or_else(|_| {
-            let inputs = inputs.contiguous();
-            inputs.launch(&spec, StrategyChoice::Inferred)
-        });
-        let (input, outputs) = (&inputs.input, launched(outputs));
-        let [of_input, of_scale, of_bias] = likes.each_ref().map(Option::as_ref);
-        Gradients {
-            input: optional(outputs.input, input, of_input),
-            scale: optional(outputs.scale, input, of_scale),
-            bias: optional(outputs.bias, input, of_bias),
-        }
+        let [input, scale, bias] = run(tensors, &spec).map(Optional::from);
+        Gradients { input, scale, bias }
     }
 }
 
-/// Inputs of a forward pass, in the shapes that the normalization sees.
-struct ForwardInputs {
-    input: CubeTensor,
-    residual: Option<CubeTensor>,
-    scale: Option<CubeTensor>,
-    bias: Option<CubeTensor>,
-    mean: Option<CubeTensor>,
-    variance: Option<CubeTensor>,
-}
+/// A pass over `N` tensors, of which the first is the input. It writes up to three tensors.
+trait Pass<const N: usize>: Hash + PartialEq + Clone + Sized + 'static {
+    /// A pass that is validated and planned.
+    type Prepared;
 
-impl ForwardInputs {
-    fn new(operands: Operands<CubeBackend>, spec: &NormSpec) -> Self {
-        let see = |tensor: CubeTensor| {
-            let shape = spec.seen_shape(&tensor.shape());
-            in_shape(untiled(tensor), &shape)
-        };
-        Self {
-            input: see(operands.input),
-            residual: operands.residual.into_option().map(see),
-            scale: present(operands.scale, spec),
-            bias: present(operands.bias, spec),
-            mean: present(operands.mean, spec),
-            variance: present(operands.variance, spec),
-        }
-    }
+    /// Passes of this kind that ran before.
+    fn cache() -> &'static PlanCache<Key<Self, N>, Step<Self::Prepared, N>>;
 
-    fn contiguous(&self) -> Self {
-        Self {
-            input: contiguous(&self.input),
-            residual: self.residual.as_ref().map(contiguous),
-            scale: self.scale.as_ref().map(contiguous),
-            bias: self.bias.as_ref().map(contiguous),
-            mean: self.mean.as_ref().map(contiguous),
-            variance: self.variance.as_ref().map(contiguous),
-        }
-    }
+    /// Shape of a tensor's view.
+    fn seen(&self, which: usize, tensor: &CubeTensor) -> Shape;
 
-    fn launch(
+    /// Validates and plans the pass, and describes what it writes.
+    fn prepare(
         &self,
-        spec: &NormSpec,
+        client: &Client,
+        descs: [Option<TensorDesc>; N],
+        tensors: &[Option<CubeTensor>; N],
         choice: StrategyChoice,
-    ) -> Result<ForwardOutputs, LaunchError> {
-        let norm = spec.desc(Descs {
-            input: desc(&self.input),
-            residual: self.residual.as_ref().map(desc),
-            scale: self.scale.as_ref().map(desc),
-            bias: self.bias.as_ref().map(desc),
-            mean: self.mean.as_ref().map(desc),
-            variance: self.variance.as_ref().map(desc),
-        });
-        let tensors = ForwardTensors {
-            input: self.input.handle.clone(),
-            residual: handle(&self.residual),
-            scale: handle(&self.scale),
-            bias: handle(&self.bias),
-            mean: handle(&self.mean),
-            variance: handle(&self.variance),
-            output: None,
-        };
-        launch_forward(&self.input.client, &norm, &tensors, choice)
-    }
-}
+    ) -> Result<(Self::Prepared, [Option<TensorDesc>; 3]), LaunchError>;
 
-/// Inputs of a backward pass, in the shapes that the normalization sees.
-struct BackwardInputs {
-    input: CubeTensor,
-    output_gradient: CubeTensor,
-    saved: Option<CubeTensor>,
-    scale: Option<CubeTensor>,
-    bias: Option<CubeTensor>,
-}
+    /// False if a later call is to prepare the pass again.
+    fn is_settled(prepared: &Self::Prepared) -> bool;
 
-impl BackwardInputs {
-    fn new(operands: BackwardOperands<CubeBackend>, spec: &BackwardSpec) -> Self {
-        let norm = &spec.norm;
-        let see = |tensor: CubeTensor| {
-            let shape = norm.seen_shape(&tensor.shape());
-            in_shape(untiled(tensor), &shape)
-        };
-        Self {
-            input: see(operands.input),
-            output_gradient: see(operands.output_gradient),
-            saved: operands.saved.into_option().map(untiled),
-            scale: present(operands.scale, norm),
-            bias: present(operands.bias, norm),
-        }
-    }
+    /// The tensor whose shape and dtype an output has; None if it has its own.
+    fn like(output: usize) -> Option<usize>;
 
-    fn contiguous(&self) -> Self {
-        Self {
-            input: contiguous(&self.input),
-            output_gradient: contiguous(&self.output_gradient),
-            saved: self.saved.as_ref().map(contiguous),
-            scale: self.scale.as_ref().map(contiguous),
-            bias: self.bias.as_ref().map(contiguous),
-        }
-    }
-
+    /// Launches the pass.
     fn launch(
-        &self,
-        spec: &BackwardSpec,
-        choice: StrategyChoice,
-    ) -> Result<BackwardOutputs, LaunchError> {
-        let gradient = spec.desc(
-            Descs {
-                input: desc(&self.input),
-                residual: None,
-                scale: self.scale.as_ref().map(desc),
-                bias: self.bias.as_ref().map(desc),
-                mean: None,
-                variance: None,
-            },
-            desc(&self.output_gradient),
-            self.saved.as_ref().map(desc),
-        );
-        let tensors = BackwardTensors {
-            input: self.input.handle.clone(),
-            output_gradient: self.output_gradient.handle.clone(),
-            saved: handle(&self.saved),
-            scale: handle(&self.scale),
-            bias: handle(&self.bias),
-            input_gradient: None,
-        };
-        launch_backward(&self.input.client, &gradient, &tensors, choice)
-    }
+        prepared: &Self::Prepared,
+        client: &Client,
+        tensors: &[Option<CubeTensor>; N],
+    ) -> Result<[Option<Handle>; 3], LaunchError>;
 }
 
-fn choice(client: &Client) -> StrategyChoice {
-    tuning().choice(&hardware(client))
+/// Next step of a call.
+enum Step<P, const N: usize> {
+    /// Copies these tensors to contiguous ones: no view of them has the shape that the pass sees.
+    Copy([bool; N]),
+    /// Launches.
+    Launch {
+        prepared: P,
+        outputs: [Option<Output>; 3],
+    },
 }
 
-/// A copy in the layout that the check of the call was made for.
-fn contiguous(tensor: &CubeTensor) -> CubeTensor {
-    burn_cubecl::kernel::into_contiguous(tensor.clone())
+/// A tensor that a pass writes.
+struct Output {
+    meta: Metadata,
+    dtype: burn::tensor::DType,
+    /// The shape to copy it to, if no view of it has the caller's shape.
+    copied_to: Option<Shape>,
 }
 
-/// The outputs of a launch that the check of the call has promised: it planned contiguous tensors of the same shapes on
-/// the same device. An error here is a defect of this crate.
-fn launched<T>(outputs: Result<T, LaunchError>) -> T {
-    outputs.unwrap_or_else(|error| panic!("{error}"))
-}
-
-fn present(tensor: Optional<CubeBackend>, spec: &NormSpec) -> Option<CubeTensor> {
-    let see = |tensor: CubeTensor| {
-        let shape = spec.seen_param_shape(&tensor.shape());
-        in_shape(untiled(tensor), &shape)
+/// Runs a pass. The check of the call has planned contiguous tensors of the same shapes on the same device, so these
+/// run if anything about the tensors' layouts is refused. An error after that is a defect of this crate.
+fn run<S: Pass<N>, const N: usize>(
+    tensors: [Option<CubeTensor>; N],
+    spec: &S,
+) -> [Option<CubeTensor>; 3] {
+    let tensors = match run_tuned(tensors, spec, tuning()) {
+        Ok(outputs) => return outputs,
+        Err(refused) => refused.tensors,
     };
-    tensor.into_option().map(see)
+    run_copies(tensors, spec, [true; N], Tuning::Off)
+        .unwrap_or_else(|refused| panic!("{}", refused.error))
 }
 
-fn handle(tensor: &Option<CubeTensor>) -> Option<cubecl::server::Handle> {
+/// A pass that was not launched.
+struct Refused<const N: usize> {
+    tensors: [Option<CubeTensor>; N],
+    error: LaunchError,
+}
+
+fn run_tuned<S: Pass<N>, const N: usize>(
+    tensors: [Option<CubeTensor>; N],
+    spec: &S,
+    tuning: Tuning,
+) -> Result<[Option<CubeTensor>; 3], Box<Refused<N>>> {
+    let client = input(&tensors).client.clone();
+    let query = Query {
+        device: cubenorm_kernels::device(&client),
+        tuning,
+        spec,
+        tensors: &tensors,
+    };
+    let step = match S::cache().find(&query) {
+        Some(step) => Ok(step),
+        None => prepare(&client, &query),
+    };
+    let launched = step.and_then(|step| match &*step {
+        Step::Copy(_) => Ok((step, [const { None }; 3])),
+        Step::Launch { prepared, .. } => {
+            let handles = S::launch(prepared, &client, &tensors)?;
+            Ok((step, handles))
+        }
+    });
+    let (step, handles) = match launched {
+        Ok(launched) => launched,
+        Err(error) => return Err(Box::new(Refused { tensors, error })),
+    };
+    match &*step {
+        Step::Copy(which) => run_copies(tensors, spec, *which, tuning),
+        Step::Launch { outputs, .. } => Ok(wrap(handles, outputs, tensors)),
+    }
+}
+
+/// Runs a pass of which some tensors are contiguous copies in the shapes that it sees.
+fn run_copies<S: Pass<N>, const N: usize>(
+    mut tensors: [Option<CubeTensor>; N],
+    spec: &S,
+    which: [bool; N],
+    tuning: Tuning,
+) -> Result<[Option<CubeTensor>; 3], Box<Refused<N>>> {
+    let shapes = tensors
+        .each_ref()
+        .map(|tensor| tensor.as_ref().map(TensorMetadata::shape));
+    for (at, tensor) in tensors.iter_mut().enumerate() {
+        *tensor = tensor.take().map(|tensor| match which[at] {
+            true => {
+                let seen = spec.seen(at, &tensor);
+                let tensor = burn_cubecl::kernel::into_contiguous(tensor);
+                shaped::<CubeBackend>(tensor, &seen)
+            }
+            false => tensor,
+        });
+    }
+    let mut outputs = run_tuned(tensors, spec, tuning)?;
+    for (at, output) in outputs.iter_mut().enumerate() {
+        let shape = S::like(at).and_then(|like| shapes[like].as_ref());
+        if let Some(shape) = shape {
+            *output = output.take().map(|output| in_shape(output, shape));
+        }
+    }
+    Ok(outputs)
+}
+
+/// Describes, validates and plans a call.
+fn prepare<S: Pass<N>, const N: usize>(
+    client: &Client,
+    query: &Query<'_, S, N>,
+) -> Result<Arc<Step<S::Prepared, N>>, LaunchError> {
+    let Query { spec, tensors, .. } = query;
+    let mut descs = [const { None }; N];
+    let mut copied = [false; N];
+    for (at, tensor) in tensors.iter().enumerate() {
+        if let Some(tensor) = tensor {
+            descs[at] = desc(tensor, &spec.seen(at, tensor));
+            copied[at] = descs[at].is_none();
+        }
+    }
+    if copied.contains(&true) {
+        let step = Arc::new(Step::Copy(copied));
+        S::cache().insert(query, step.clone());
+        return Ok(step);
+    }
+    let choice = query.tuning.choice(&hardware(client));
+    let (prepared, descs) = spec.prepare(client, descs, tensors, choice)?;
+    let mut outputs = [const { None }; 3];
+    for (at, desc) in descs.into_iter().enumerate() {
+        let like = S::like(at).and_then(|like| tensors[like].as_ref());
+        outputs[at] = desc.map(|desc| Output::new(desc, like));
+    }
+    let is_settled = S::is_settled(&prepared);
+    let step = Arc::new(Step::Launch { prepared, outputs });
+    if is_settled {
+        S::cache().insert(query, step.clone());
+    }
+    Ok(step)
+}
+
+fn input<const N: usize>(tensors: &[Option<CubeTensor>; N]) -> &CubeTensor {
+    tensors[0].as_ref().expect("every pass has an input")
+}
+
+impl Output {
+    /// In the shape and dtype of another tensor, or as the kernels write it.
+    fn new(desc: TensorDesc, like: Option<&CubeTensor>) -> Self {
+        let shape = like.map(TensorMetadata::shape);
+        let reshaped = match &shape {
+            Some(shape) if shape[..] != desc.layout.shape[..] => desc.layout.reshaped(shape),
+            _ => Some(desc.layout.clone()),
+        };
+        let dtype = match like.map(|like| like.dtype) {
+            // Kernels do not tell the two apart.
+            Some(flex32 @ burn::tensor::DType::Flex32) if desc.dtype == DType::F32 => flex32,
+            _ => burn_dtype(desc.dtype),
+        };
+        let copied_to = shape.filter(|_| reshaped.is_none());
+        let Layout { shape, strides } = reshaped.unwrap_or(desc.layout);
+        Self {
+            meta: Metadata::new(shape, strides),
+            dtype,
+            copied_to,
+        }
+    }
+}
+
+/// Wraps results as tensors on the input's device. They take over the boxes of the inputs, which are dropped here.
+fn wrap<const N: usize>(
+    handles: [Option<Handle>; 3],
+    outputs: &[Option<Output>; 3],
+    tensors: [Option<CubeTensor>; N],
+) -> [Option<CubeTensor>; 3] {
+    let (client, device) = {
+        let input = input(&tensors);
+        (input.client.clone(), input.device.clone())
+    };
+    let mut boxes = tensors.into_iter().flatten().map(|tensor| tensor.meta);
+    let mut wrapped = [const { None }; 3];
+    let written = handles.into_iter().zip(outputs);
+    for (wrapped, (handle, output)) in wrapped.iter_mut().zip(written) {
+        let (Some(handle), Some(output)) = (handle, output) else {
+            continue;
+        };
+        let meta = match boxes.next() {
+            Some(mut meta) => {
+                (*meta).clone_from(&output.meta);
+                meta
+            }
+            None => Box::new(output.meta.clone()),
+        };
+        let tensor = CubeTensor {
+            client: client.clone(),
+            handle,
+            meta,
+            device: device.clone(),
+            dtype: output.dtype,
+            qparams: None,
+        };
+        *wrapped = Some(match &output.copied_to {
+            Some(shape) => shaped::<CubeBackend>(tensor, shape),
+            None => tensor,
+        });
+    }
+    wrapped
+}
+
+/// A call, as far as its plan depends on it.
+struct Query<'a, S, const N: usize> {
+    device: Device,
+    tuning: Tuning,
+    spec: &'a S,
+    tensors: &'a [Option<CubeTensor>; N],
+}
+
+/// Key of a call.
+struct Key<S, const N: usize> {
+    device: Device,
+    tuning: Tuning,
+    spec: S,
+    tensors: [Option<Seen>; N],
+}
+
+/// Everything of a tensor that a plan depends on.
+struct Seen {
+    meta: Metadata,
+    dtype: burn::tensor::DType,
+    padded_bytes: u64,
+}
+
+/// Bytes of a buffer whose layout has gaps, else 0: a plan may compute padding that the buffer contains.
+fn padded_bytes(tensor: &CubeTensor) -> u64 {
+    let mut stride = 1;
+    let dims = tensor.meta.shape().iter().zip(tensor.meta.strides().iter());
+    for (&size, &actual) in dims.rev() {
+        if size != 1 && actual != stride {
+            return tensor.handle.size_in_used();
+        }
+        stride *= size;
+    }
+    0
+}
+
+impl<S: Hash, const N: usize> Hash for Query<'_, S, N> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.device.hash(state);
+        self.tuning.hash(state);
+        self.spec.hash(state);
+        for tensor in self.tensors {
+            tensor.is_some().hash(state);
+            if let Some(tensor) = tensor {
+                tensor.meta.shape().hash(state);
+                tensor.meta.strides().hash(state);
+                tensor.dtype.hash(state);
+            }
+        }
+    }
+}
+
+impl<S: Hash + PartialEq + Clone, const N: usize> cubenorm_kernels::Query<Key<S, N>>
+    for Query<'_, S, N>
+{
+    fn matches(&self, key: &Key<S, N>) -> bool {
+        let is_same = |(tensor, seen): (&Option<CubeTensor>, &Option<Seen>)| match (tensor, seen) {
+            (Some(tensor), Some(seen)) => {
+                *tensor.meta == seen.meta
+                    && tensor.dtype == seen.dtype
+                    && padded_bytes(tensor) == seen.padded_bytes
+            }
+            (None, None) => true,
+            _ => false,
+        };
+        self.device == key.device
+            && self.tuning == key.tuning
+            && *self.spec == key.spec
+            && self.tensors.iter().zip(&key.tensors).all(is_same)
+    }
+
+    fn to_key(&self) -> Key<S, N> {
+        let seen = |tensor: &CubeTensor| Seen {
+            meta: (*tensor.meta).clone(),
+            dtype: tensor.dtype,
+            padded_bytes: padded_bytes(tensor),
+        };
+        Key {
+            device: self.device,
+            tuning: self.tuning,
+            spec: self.spec.clone(),
+            tensors: self
+                .tensors
+                .each_ref()
+                .map(|tensor| tensor.as_ref().map(seen)),
+        }
+    }
+}
+
+fn handle(tensor: &Option<CubeTensor>) -> Option<Handle> {
     tensor.as_ref().map(|tensor| tensor.handle.clone())
 }
 
-/// Wraps a result as a tensor on the input's device. Its dtype is `like` if kernels do not tell the two apart.
-fn wrap(tensor: Tensor, input: &CubeTensor, like: burn::tensor::DType) -> CubeTensor {
-    let TensorDesc { layout, dtype } = tensor.desc;
-    let Layout { shape, strides } = layout;
-    let dtype = match like {
-        flex32 @ burn::tensor::DType::Flex32 if dtype == DType::F32 => flex32,
-        _ => burn_dtype(dtype),
-    };
-    let (client, device) = (input.client.clone(), input.device.clone());
-    CubeTensor::new(
-        client,
-        tensor.handle,
-        Metadata::new(shape, strides),
-        device,
-        dtype,
-    )
+impl Pass<6> for NormSpec {
+    type Prepared = PreparedForward;
+
+    fn cache() -> &'static PlanCache<Key<Self, 6>, Step<PreparedForward, 6>> {
+        static FORWARD: PlanCache<Key<NormSpec, 6>, Step<PreparedForward, 6>> = PlanCache::new();
+        &FORWARD
+    }
+
+    fn seen(&self, which: usize, tensor: &CubeTensor) -> Shape {
+        match which {
+            0 | 1 => self.seen_shape(&tensor.shape()),
+            _ => self.seen_param_shape(&tensor.shape()),
+        }
+    }
+
+    fn prepare(
+        &self,
+        client: &Client,
+        descs: [Option<TensorDesc>; 6],
+        tensors: &[Option<CubeTensor>; 6],
+        choice: StrategyChoice,
+    ) -> Result<(PreparedForward, [Option<TensorDesc>; 3]), LaunchError> {
+        let [input, residual, scale, bias, mean, variance] = descs;
+        let desc = self.desc(Descs {
+            input: input.expect("every pass has an input"),
+            residual,
+            scale,
+            bias,
+            mean,
+            variance,
+        });
+        let prepared = PreparedForward::new(client, &desc, &forward_tensors(tensors), choice)?;
+        let output = prepared.output().clone();
+        let sum = self.writes_sum.then(|| output.clone());
+        let statistics = prepared.statistics().cloned();
+        Ok((prepared, [Some(output), sum, statistics]))
+    }
+
+    fn is_settled(prepared: &PreparedForward) -> bool {
+        prepared.is_settled()
+    }
+
+    fn like(output: usize) -> Option<usize> {
+        // Statistics have a shape of their own.
+        (output < 2).then_some(0)
+    }
+
+    fn launch(
+        prepared: &PreparedForward,
+        client: &Client,
+        tensors: &[Option<CubeTensor>; 6],
+    ) -> Result<[Option<Handle>; 3], LaunchError> {
+        let written = prepared.launch(client, &forward_tensors(tensors))?;
+        Ok([Some(written.output), written.sum, written.statistics])
+    }
 }
 
-/// Wraps a result in the shape and dtype of another tensor, or as the kernels wrote it.
-fn optional(
-    tensor: Option<Tensor>,
-    input: &CubeTensor,
-    like: Option<&(Shape, burn::tensor::DType)>,
-) -> Optional<CubeBackend> {
-    let tensor = tensor.map(|tensor| match like {
-        Some((shape, dtype)) => in_shape(wrap(tensor, input, *dtype), shape),
-        None => {
-            let dtype = burn_dtype(tensor.desc.dtype);
-            wrap(tensor, input, dtype)
+fn forward_tensors(tensors: &[Option<CubeTensor>; 6]) -> ForwardTensors {
+    let [_, residual, scale, bias, mean, variance] = tensors.each_ref().map(handle);
+    ForwardTensors {
+        input: input(tensors).handle.clone(),
+        residual,
+        scale,
+        bias,
+        mean,
+        variance,
+        output: None,
+    }
+}
+
+impl Pass<5> for BackwardSpec {
+    type Prepared = PreparedBackward;
+
+    fn cache() -> &'static PlanCache<Key<Self, 5>, Step<PreparedBackward, 5>> {
+        static BACKWARD: PlanCache<Key<BackwardSpec, 5>, Step<PreparedBackward, 5>> =
+            PlanCache::new();
+        &BACKWARD
+    }
+
+    fn seen(&self, which: usize, tensor: &CubeTensor) -> Shape {
+        match which {
+            0 | 1 => self.norm.seen_shape(&tensor.shape()),
+            // The saved statistics have a shape of their own.
+            2 => tensor.shape(),
+            _ => self.norm.seen_param_shape(&tensor.shape()),
         }
-    });
-    tensor.into()
+    }
+
+    fn prepare(
+        &self,
+        client: &Client,
+        descs: [Option<TensorDesc>; 5],
+        tensors: &[Option<CubeTensor>; 5],
+        choice: StrategyChoice,
+    ) -> Result<(PreparedBackward, [Option<TensorDesc>; 3]), LaunchError> {
+        let [input, output_gradient, saved, scale, bias] = descs;
+        let descs = Descs {
+            input: input.expect("every pass has an input"),
+            residual: None,
+            scale,
+            bias,
+            mean: None,
+            variance: None,
+        };
+        let output_gradient = output_gradient.expect("a backward pass has an output gradient");
+        let desc = self.desc(descs, output_gradient, saved);
+        let prepared = PreparedBackward::new(client, &desc, &backward_tensors(tensors), choice)?;
+        let outputs = prepared.outputs().map(Option::<&TensorDesc>::cloned);
+        Ok((prepared, outputs))
+    }
+
+    fn is_settled(prepared: &PreparedBackward) -> bool {
+        prepared.is_settled()
+    }
+
+    fn like(output: usize) -> Option<usize> {
+        // Of input, scale and bias.
+        Some([0, 3, 4][output])
+    }
+
+    fn launch(
+        prepared: &PreparedBackward,
+        client: &Client,
+        tensors: &[Option<CubeTensor>; 5],
+    ) -> Result<[Option<Handle>; 3], LaunchError> {
+        let written = prepared.launch(client, &backward_tensors(tensors))?;
+        Ok([written.input, written.scale, written.bias])
+    }
+}
+
+fn backward_tensors(tensors: &[Option<CubeTensor>; 5]) -> BackwardTensors {
+    let [_, output_gradient, saved, scale, bias] = tensors.each_ref().map(handle);
+    BackwardTensors {
+        input: input(tensors).handle.clone(),
+        output_gradient: output_gradient.expect("a backward pass has an output gradient"),
+        saved,
+        scale,
+        bias,
+        input_gradient: None,
+    }
 }
 
 fn burn_dtype(dtype: DType) -> burn::tensor::DType {
@@ -268,8 +562,7 @@ fn in_shape(mut tensor: CubeTensor, shape: &Shape) -> CubeTensor {
     if tensor.shape() == *shape {
         return tensor;
     }
-    let layout = Layout::strided(tensor.meta.shape().to_vec(), tensor.meta.strides().to_vec());
-    match layout.reshaped(shape) {
+    match layout(&tensor).reshaped(shape) {
         Some(layout) => {
             *tensor.meta = Metadata::new(layout.shape, layout.strides);
             tensor
@@ -278,18 +571,23 @@ fn in_shape(mut tensor: CubeTensor, shape: &Shape) -> CubeTensor {
     }
 }
 
-/// Makes a tensor whose strides have its rank. Burn may keep matrices in tiles, whose strides have another rank.
-fn untiled(tensor: CubeTensor) -> CubeTensor {
-    match tensor.meta.rank() == tensor.rank() {
-        true => tensor,
-        false => burn_cubecl::kernel::into_contiguous(tensor),
-    }
+fn layout(tensor: &CubeTensor) -> Layout {
+    Layout::strided(tensor.meta.shape().to_vec(), tensor.meta.strides().to_vec())
 }
 
-fn desc(tensor: &CubeTensor) -> TensorDesc {
-    let layout = Layout::strided(tensor.meta.shape().to_vec(), tensor.meta.strides().to_vec());
+/// Description of a tensor's view in a shape. None if only a copy has that shape, or if its strides have another rank:
+/// Burn may keep matrices in tiles.
+fn desc(tensor: &CubeTensor, shape: &Shape) -> Option<TensorDesc> {
+    if tensor.meta.rank() != tensor.rank() {
+        return None;
+    }
+    let layout = layout(tensor);
+    let layout = match layout.shape[..] == shape[..] {
+        true => layout,
+        false => layout.reshaped(shape)?,
+    };
     let dtype = dtype(tensor.dtype).expect("the functions of this crate check dtypes first");
-    TensorDesc::new(layout, dtype)
+    Some(TensorDesc::new(layout, dtype))
 }
 
 #[cfg(all(test, feature = "cpu"))]
@@ -301,25 +599,68 @@ mod tests {
     use super::*;
     use crate::ops::Reduction;
 
+    fn values(tensor: CubeTensor) -> Vec<f32> {
+        let data = block_on(CubeBackend::float_into_data(tensor)).unwrap();
+        data.try_to_vec::<f32>().unwrap()
+    }
+
+    fn matrix(rows: usize, cols: usize) -> CubeTensor {
+        let device = cubecl::Device::Cpu(Default::default());
+        let numbers: Vec<f32> = (0..rows * cols).map(|i| (i * i % 17) as f32).collect();
+        CubeBackend::float_from_data(TensorData::new(numbers, [rows, cols]), &device)
+    }
+
     #[test]
     fn contiguous_copies_give_the_same_results() {
-        let device = cubecl::Device::Cpu(Default::default());
-        let numbers: Vec<f32> = (0..24).map(|i| (i * i % 17) as f32).collect();
-        let x = CubeBackend::float_from_data(TensorData::new(numbers, [6, 4]), &device);
-        let x = CubeBackend::float_swap_dims(x, 0, 1);
+        let x = CubeBackend::float_swap_dims(matrix(6, 4), 0, 1);
+        assert_eq!(x.meta.strides().to_vec(), [1, 4]);
         let spec = NormSpec::new([1], Reduction::MeanVariance, 1e-5);
-        let inputs = ForwardInputs::new(Operands::new(x), &spec);
-        let copies = inputs.contiguous();
-        assert_eq!(inputs.input.meta.strides().to_vec(), [1, 4]);
-        assert_eq!(copies.input.meta.strides().to_vec(), [6, 1]);
-        let [from_view, from_copy] = [&inputs, &copies].map(|inputs| {
-            let outputs = launched(inputs.launch(&spec, StrategyChoice::Inferred));
-            let output = wrap(outputs.output, &inputs.input, inputs.input.dtype);
-            let data = block_on(CubeBackend::float_into_data(output)).unwrap();
-            data.try_to_vec::<f32>().unwrap()
-        });
-        for (a, b) in from_view.iter().zip(from_copy) {
+        let tensors = [Some(x), None, None, None, None, None];
+        let copied = run_copies(tensors.clone(), &spec, [true; 6], Tuning::Off);
+        let [from_view, ..] = run(tensors, &spec);
+        let [from_copy, ..] = copied.ok().expect("contiguous tensors run");
+        let from_copy = from_copy.expect("an output");
+        assert_eq!(from_copy.shape(), Shape::from([4, 6]));
+        for (a, b) in values(from_view.unwrap()).iter().zip(values(from_copy)) {
             assert!((a - b).abs() < 1e-5, "{a}, not {b}");
         }
+    }
+
+    #[test]
+    fn tells_layouts_of_one_shape_apart() {
+        let spec = NormSpec::new([1], Reduction::MeanVariance, 1e-4);
+        let normalized = |x: CubeTensor| {
+            let [output, ..] = run([Some(x), None, None, None, None, None], &spec);
+            output.expect("an output")
+        };
+        let square = matrix(6, 6);
+        let swapped = CubeBackend::float_swap_dims(square.clone(), 0, 1);
+        let contiguous = burn_cubecl::kernel::into_contiguous(swapped.clone());
+        // Twice: the second calls are warm.
+        for _ in 0..2 {
+            let results = [&square, &swapped, &contiguous].map(|x| values(normalized(x.clone())));
+            assert_ne!(results[0], results[1]);
+            for (a, b) in results[1].iter().zip(&results[2]) {
+                assert!((a - b).abs() < 1e-5, "{a}, not {b}");
+            }
+        }
+    }
+
+    #[test]
+    fn reads_the_tuning_of_each_call() {
+        let spec = NormSpec::new([1], Reduction::MeanVariance, 1e-3);
+        let tensors = [Some(matrix(3, 5)), None, None, None, None, None];
+        let query = |tuning| Query {
+            device: cubenorm_kernels::device(&input(&tensors).client),
+            tuning,
+            spec: &spec,
+            tensors: &tensors,
+        };
+        run_tuned(tensors.clone(), &spec, Tuning::Off)
+            .ok()
+            .expect("it runs");
+        let cache = <NormSpec as Pass<6>>::cache();
+        assert!(cache.find(&query(Tuning::Off)).is_some());
+        assert!(cache.find(&query(Tuning::OnFirstCall)).is_none());
     }
 }

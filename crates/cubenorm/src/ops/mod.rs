@@ -19,7 +19,7 @@ use burn::backend::{Backend, backend_extension};
 pub(crate) use portable::wider;
 pub(crate) use route::{Route, Tracked};
 pub(crate) use spec::dtype;
-pub use spec::{BackwardSpec, Descs, NormSpec, Reduction};
+pub use spec::{Axes, BackwardSpec, Descs, NormSpec, Reduction};
 pub use tensors::{BackwardOperands, Gradients, Normalized, Operands, Optional};
 #[cfg(feature = "cube")]
 use tensors::{gradients_meta, normalized_meta};

@@ -2,10 +2,69 @@ use cubenorm_core::{
     Activation, DType, Epsilon, NormDesc, ResidualPlace, Statistics, TensorDesc, WrittenStatistics,
 };
 
+use burn::tensor::Shape;
+
 use super::View;
 
+/// Axes of a tensor. Up to five are stored without an allocation.
+///
+/// # Example
+///
+/// ```
+/// use cubenorm::ops::Axes;
+///
+/// let axes = Axes::from([2, 3]);
+/// assert_eq!(axes.as_ref(), [2, 3]);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Axes(Shape);
+
+impl FromIterator<usize> for Axes {
+    fn from_iter<T: IntoIterator<Item = usize>>(axes: T) -> Self {
+        Self(axes.into_iter().collect())
+    }
+}
+
+impl From<&[usize]> for Axes {
+    fn from(axes: &[usize]) -> Self {
+        axes.iter().copied().collect()
+    }
+}
+
+impl From<Vec<usize>> for Axes {
+    fn from(axes: Vec<usize>) -> Self {
+        axes.into_iter().collect()
+    }
+}
+
+impl<const N: usize> From<[usize; N]> for Axes {
+    fn from(axes: [usize; N]) -> Self {
+        axes.into_iter().collect()
+    }
+}
+
+impl<const N: usize> From<&[usize; N]> for Axes {
+    fn from(axes: &[usize; N]) -> Self {
+        axes.as_slice().into()
+    }
+}
+
+impl AsRef<[usize]> for Axes {
+    fn as_ref(&self) -> &[usize] {
+        &self.0
+    }
+}
+
+impl std::ops::Deref for Axes {
+    type Target = [usize];
+
+    fn deref(&self) -> &[usize] {
+        &self.0
+    }
+}
+
 /// Reduction of a normalization. Provided statistics are tensors of their own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reduction {
     /// Mean and variance.
     MeanVariance,
@@ -24,10 +83,10 @@ pub enum Reduction {
 }
 
 /// A description without its tensors.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Hash)]
 pub struct NormSpec {
     /// The reduced axes.
-    pub axes: Vec<usize>,
+    pub axes: Axes,
     /// The reduction over them.
     pub reduction: Reduction,
     /// Epsilon, and its place in the formula.
@@ -63,7 +122,7 @@ pub struct Descs {
 
 impl NormSpec {
     /// A normalization over these axes with epsilon inside the square root, and no options.
-    pub fn new(axes: impl Into<Vec<usize>>, reduction: Reduction, epsilon: f64) -> Self {
+    pub fn new(axes: impl Into<Axes>, reduction: Reduction, epsilon: f64) -> Self {
         Self {
             axes: axes.into(),
             reduction,
@@ -96,7 +155,7 @@ impl NormSpec {
                 panic!("mean or variance is missing: expected both as provided statistics")
             }
         };
-        let mut desc = NormDesc::new(tensors.input, self.axes.clone(), statistics)
+        let mut desc = NormDesc::new(tensors.input, self.axes.to_vec(), statistics)
             .with_epsilon(self.epsilon)
             .with_residual(tensors.residual)
             .with_residual_place(self.residual_place)
@@ -110,7 +169,7 @@ impl NormSpec {
 }
 
 /// Specification of a backward pass.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Hash)]
 pub struct BackwardSpec {
     /// The normalization.
     pub norm: NormSpec,

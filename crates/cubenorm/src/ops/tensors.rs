@@ -137,7 +137,7 @@ fn pairs_shape(input: &Shape, axes: &[usize]) -> Shape {
         true => 1,
         false => input[dim],
     });
-    Shape::from(sizes.chain([2]).collect::<Vec<usize>>())
+    sizes.chain([2]).collect()
 }
 
 #[cfg(feature = "cube")]
