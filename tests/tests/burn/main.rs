@@ -2,6 +2,7 @@
 //! reference, records in both directions, gradients, error messages, and fusion.
 #![cfg(feature = "burn")]
 
+mod capture;
 mod errors;
 mod forward;
 mod gradients;
