@@ -41,11 +41,11 @@ pub use launch::{
     BufferLimits, Refusal, check_backward, check_backward_within, check_forward,
     check_forward_within,
 };
+#[doc(hidden)]
+pub use launch::{Device, MemoryWatch, PlanCache, Query, device, watch_memory};
 pub use launch::{
     ForwardHandles, ForwardOutputs, ForwardTensors, LaunchError, PreparedForward, Tensor, hardware,
     launch_forward, launch_forward_within, plan_for, supports, supports_activation, tuned_forward,
 };
-#[doc(hidden)]
-pub use launch::{Device, MemoryWatch, PlanCache, Query, device, watch_memory};
 pub use lerp::launch_lerp;
 pub use tune::working_sets;

@@ -36,7 +36,7 @@ fn strategies(device: &TestDevice) -> [Knobs; Strategy::ALL.len()] {
 
 /// True if units of a team share memory, which some drivers get wrong.
 fn shares(team: &Team, staging: Staging) -> bool {
-    matches!(team.level, Level::Cube | Level::Perpendicular) || staging.places().1 > 0
+    matches!(team.level(), Level::Cube | Level::Perpendicular) || staging.places().1 > 0
 }
 
 /// True if a choice can run a description on a device.

@@ -172,8 +172,9 @@ fn one_launch_sums_dgamma_and_dbeta_of_groups() {
                     let plan = plan_backward_for(&device.client, &case.desc, inferred).unwrap();
                     on_the_way += usize::from(plan.blueprint.sums_runs());
                     let team = plan.blueprint.team;
-                    has_tail += usize::from(team.has_tail && plan.blueprint.by_runs);
-                    let is_whole = shape[3] % team.vector == 0 || team.has_tail;
+                    has_tail +=
+                        usize::from(team.has_tail() && plan.blueprint.team.params_by_segment());
+                    let is_whole = shape[3] % team.vector == 0 || team.has_tail();
                     assert!(is_whole || !plan.blueprint.sums_runs(), "{plan}");
                     // Drivers compile a kernel for seconds, so only one form runs every strategy.
                     match i {
@@ -367,7 +368,7 @@ fn rows_with_a_tail_use_a_tail_vector() {
                     let choice = StrategyChoice::Inferred;
                     let plan = plan_backward_for(&device.client, &case.desc, choice).unwrap();
                     let is_cpu = hardware(&device.client).cpu_cores.is_some();
-                    let has_tail = plan.blueprint.team.has_tail;
+                    let has_tail = plan.blueprint.team.has_tail();
                     assert_eq!(has_tail, is_cpu, "{} {shape:?}: {plan}", device.name);
                     check_all(&device, &case);
                 }
@@ -393,7 +394,7 @@ fn kept_axes_with_a_tail_use_a_tail_vector() {
                 let choice = StrategyChoice::Inferred;
                 let plan = plan_backward_for(&device.client, &case.desc, choice).unwrap();
                 let is_cpu = hardware(&device.client).cpu_cores.is_some();
-                let has_tail = plan.blueprint.team.has_row_tail;
+                let has_tail = plan.blueprint.team.has_row_tail();
                 assert_eq!(has_tail, is_cpu, "{} {shape:?}: {plan}", device.name);
                 check_all(&device, &case);
             }
@@ -418,7 +419,7 @@ fn tiles_of_adjacent_rows_have_gradients() {
                     let case = BackwardCase::of(BackwardDesc::new(desc), 10);
                     let choice = StrategyChoice::Inferred;
                     let plan = plan_backward_for(&device.client, &case.desc, choice).unwrap();
-                    tile += usize::from(plan.blueprint.team.tile);
+                    tile += usize::from(plan.blueprint.team.is_tile());
                     match dtype {
                         DType::F32 => check_all(&device, &case),
                         _ => case.check(&device, choice).unwrap(),
@@ -529,7 +530,7 @@ fn sums_of_tiled_rows_keep_their_digits() {
         let case = BackwardCase::new(desc, 13).with_output_gradient(gradient);
         let choice = StrategyChoice::Inferred;
         let plan = plan_backward_for(&device.client, &case.desc, choice).unwrap();
-        assert!(plan.blueprint.team.tile, "{plan}");
+        assert!(plan.blueprint.team.is_tile(), "{plan}");
         case.check(&device, choice).unwrap();
         let sums = case.run(&device, choice).unwrap().bias.unwrap();
         let squares = sums.into_iter().enumerate().map(|(channel, actual)| {
@@ -567,7 +568,7 @@ fn sums_of_several_rows_per_unit_keep_their_digits() {
             let choice = StrategyChoice::Inferred;
             let plan = plan_backward_for(&device.client, &case.desc, choice).unwrap();
             let (rows_per_unit, together) =
-                (plan.blueprint.rows_per_unit, plan.blueprint.team.tile);
+                (plan.blueprint.rows_per_unit, plan.blueprint.team.is_tile());
             assert!(rows_per_unit > 1 && !together, "{plan}");
             let passed_back = case.run(&device, choice).unwrap().input.unwrap();
             let row_of = |i: usize| match shape {
@@ -674,7 +675,7 @@ fn persistent_teams_stage_column_sums() {
                 let plan = plan_backward_for(&device.client, &case.desc, choice).unwrap();
                 let place = plan.blueprint.staged_columns;
                 staged += usize::from(place != Staging::Reload);
-                let has_peers = plan.blueprint.team.cluster_size > 1;
+                let has_peers = plan.blueprint.team.cluster_size() > 1;
                 shared_rows += usize::from(has_peers);
                 if row == Some(StagingPreference::Shared) && device.shares_memory() {
                     let is_shared = matches!(place, Staging::Shared(_));
@@ -921,11 +922,11 @@ fn check_clusters(cols: usize, dtype: DType) {
             )
         };
         let (alone, expected) = of(1);
-        assert_eq!(alone.blueprint.team.cluster_size, 1, "{alone}");
+        assert_eq!(alone.blueprint.team.cluster_size(), 1, "{alone}");
         let (mut numbers, mut told_ahead) = (Vec::new(), 0);
         for cluster_size in [2, 4, 8] {
             let (plan, actual) = of(cluster_size);
-            if plan.blueprint.team.cluster_size == cluster_size {
+            if plan.blueprint.team.cluster_size() == cluster_size {
                 numbers.push(cluster_size);
             }
             told_ahead += usize::from(plan.blueprint.publishes_ahead());
@@ -1007,7 +1008,11 @@ fn channels_last_groups_use_segments() {
                     assert_eq!(sums(&device, &desc), ParamSums::Segments);
                     let plan = plan_backward_for(&device.client, &desc, Default::default());
                     let plan = plan.unwrap();
-                    assert!(plan.blueprint.team.segmented, "{}: {plan}", device.name);
+                    assert!(
+                        plan.blueprint.team.is_segmented(),
+                        "{}: {plan}",
+                        device.name
+                    );
                     let case = BackwardCase::of(desc, 71);
                     check_all(&device, &case);
                     // Also one vector at a time, without whole rows.

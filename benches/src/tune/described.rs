@@ -179,7 +179,7 @@ impl Described {
                 let plan = plan_backward_for(&self.client, desc, analytic.into())?;
                 // Input and gradient.
                 let reads_again =
-                    plan.blueprint.reduces && plan.blueprint.row == RowBuffering::Reload;
+                    plan.blueprint.reduces() && plan.blueprint.row == RowBuffering::Reload;
                 let again = 2 * usize::from(reads_again);
                 (serde_json::to_value(desc)?, again)
             }

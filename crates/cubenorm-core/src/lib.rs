@@ -54,12 +54,13 @@ pub use error::{MAX_RANK, NormError};
 pub use layout::{Layout, TensorDesc};
 pub use lerp::LerpDesc;
 pub use plan::{
-    AccessBlueprint, BLOCK, BackwardBlueprint, BackwardError, BackwardLaunch, BackwardPlan,
-    BackwardSchedule, Blueprint, Buffer, Combine, Extent, Footprint, Grid, Hardware, Kernel, Knobs,
-    Level, LoadMode, ParamReduce, Partials, Plan, PlanError, ROUNDS, RowBuffering, SUMS,
-    SharedMemory, Staging, StagingPreference, Strategy, StrategyChoice, Team, Vectorization,
-    backward_candidates, forward_candidates, input_problem_on, knobs, plan_backward, plan_forward,
-    problem_on, schedule_backward, sums_on,
+    AccessBlueprint, Addressing, Assignment, BLOCK, BackwardBlueprint, BackwardError,
+    BackwardLaunch, BackwardPlan, BackwardSchedule, Blueprint, Buffer, Combine, Division,
+    Execution, Extent, Footprint, Grid, Guards, Hardware, Kernel, Knobs, Level, LoadMode,
+    ParamLoads, ParamReduce, Partials, Plan, PlanError, ROUNDS, RowBuffering, RowSums, SUMS,
+    SharedMemory, Shift, Staging, StagingPreference, Strategy, StrategyChoice, Tail, Team, Tile,
+    Unit, Vectorization, backward_candidates, forward_candidates, input_problem_on, knobs,
+    plan_backward, plan_forward, problem_on, schedule_backward, sums_on,
 };
 pub use problem::{Access, Dim, NormProblem};
 pub use statistics::{Merge, StatisticsKind};

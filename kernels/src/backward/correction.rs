@@ -1,7 +1,7 @@
 //! Input gradient: the row's gradient minus its correction.
 
 use cubecl::prelude::*;
-use cubenorm_core::{BackwardBlueprint, RowBuffering, StatisticsKind};
+use cubenorm_core::{BackwardBlueprint, RowBuffering, RowSums, StatisticsKind};
 
 use crate::backward::element::{BackwardRow, Element};
 use crate::epilogue::Scalars;
@@ -27,7 +27,11 @@ pub(crate) fn correction<A: Float, N: Size>(
     let kind = comptime!(blueprint.statistics);
     let mut sum = sums.mean;
     let mut products = sums.m2;
-    if comptime!(!blueprint.weights && !blueprint.team.segmented && blueprint.scale.is_some()) {
+    if comptime!(
+        blueprint.sums == RowSums::Plain
+            && !blueprint.team.is_segmented()
+            && blueprint.scale.is_some()
+    ) {
         sum *= row.scale.constant;
         products *= row.scale.constant;
     }

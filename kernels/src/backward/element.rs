@@ -72,7 +72,7 @@ pub(crate) fn backward_row<T: Types>(
     #[comptime] blueprint: BackwardBlueprint,
 ) -> BackwardRow<T::A, T::N> {
     let cols = partition.cols;
-    let vectorization = comptime!(blueprint.team.lanes);
+    let vectorization = comptime!(blueprint.team.lanes());
     let saved = comptime!(blueprint.saved);
     let scale = comptime!(blueprint.scale);
     let bias = comptime!(blueprint.bias);
@@ -114,7 +114,7 @@ pub(crate) fn segment_of_row<T: Types>(
     step: usize,
     #[comptime] blueprint: BackwardBlueprint,
 ) -> BackwardRow<T::A, T::N> {
-    let vectorization = comptime!(blueprint.team.lanes);
+    let vectorization = comptime!(blueprint.team.lanes());
     let (input, dy) = comptime!((blueprint.input, blueprint.output_gradient));
     let params = params::<T>(source, row, step, blueprint);
     BackwardRow::<T::A, T::N> {
@@ -202,7 +202,7 @@ pub(crate) fn params<T: Types>(
     step: usize,
     #[comptime] blueprint: BackwardBlueprint,
 ) -> Params<T::A, T::N> {
-    let vectorization = comptime!(blueprint.team.lanes);
+    let vectorization = comptime!(blueprint.team.lanes());
     let access = comptime!(blueprint.scale);
     Params::<T::A, T::N> {
         scale: param::<T::P, T::Scale, T::A, T::N>(
@@ -224,7 +224,7 @@ pub(crate) fn bias<T: Types>(
     step: usize,
     #[comptime] blueprint: BackwardBlueprint,
 ) -> Vector<T::A, T::N> {
-    let vectorization = comptime!(blueprint.team.lanes);
+    let vectorization = comptime!(blueprint.team.lanes());
     let access = comptime!(blueprint.bias);
     param::<T::P, T::Bias, T::A, T::N>(&source.bias, &row.bias, step, access, vectorization)
 }
@@ -245,7 +245,7 @@ pub(crate) fn read_step<T: Types, E: Float>(
     step: usize,
     #[comptime] blueprint: BackwardBlueprint,
 ) -> Step<E, T::N> {
-    let vectorization = comptime!(blueprint.team.lanes);
+    let vectorization = comptime!(blueprint.team.lanes());
     let access = comptime!(blueprint.input);
     let input =
         load::<T::F, T::Input, E, T::N>(&source.input, row.input, step, access, vectorization);
@@ -271,7 +271,7 @@ pub(crate) fn element<T: Types>(
     scalars: &Scalars,
     #[comptime] blueprint: BackwardBlueprint,
 ) -> Element<T::A, T::N> {
-    let vectorization = comptime!(blueprint.team.lanes);
+    let vectorization = comptime!(blueprint.team.lanes());
     let kind = comptime!(blueprint.statistics);
     let (input, dy) = (read.input, read.dy);
     let access = comptime!(blueprint.saved);

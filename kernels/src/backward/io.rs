@@ -69,7 +69,7 @@ pub(crate) fn write_rows<T: Types>(
         if item.in_bounds && item.part == 0 && member(team) == 0 {
             let tensor = results.rows.as_mut().unwrap();
             let access = comptime!(blueprint.row_sums.unwrap());
-            let rows = comptime!(match team.lanes {
+            let rows = comptime!(match team.lanes() {
                 Vectorization::Parallel => 1,
                 Vectorization::Perpendicular => team.vector,
             });

@@ -83,7 +83,7 @@ fn backward_share<T: Types, W: Size>(
     let mut round = 0usize;
     while round < partition.items_per_team {
         let mut buffers = Buffers::<T>::new(&mut row, &mut next, &scale, &mut columns);
-        if comptime!(blueprint.team.tile) {
+        if comptime!(blueprint.team.is_tile()) {
             backward_tile::<T, W>(&mut bound, parts, round, partition, blueprint);
         } else {
             backward_items::<T, W>(
@@ -155,7 +155,7 @@ fn reduce_share<T: Types, W: Size>(
 ) {
     let mut round = 0usize;
     while round < partition.items_per_team {
-        if comptime!(blueprint.team.tile) {
+        if comptime!(blueprint.team.is_tile()) {
             reduce_tile::<T, W>(source, workspace, round, partition, scalars, blueprint);
         } else {
             reduce_item::<T, W>(source, workspace, round, partition, scalars, blueprint);

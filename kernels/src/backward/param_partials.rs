@@ -19,7 +19,7 @@ pub(crate) fn write_staged<T: Types>(
     partition: &Partition,
     #[comptime] blueprint: BackwardBlueprint,
 ) {
-    if comptime!(blueprint.team.lanes == Vectorization::Perpendicular) {
+    if comptime!(blueprint.team.lanes() == Vectorization::Perpendicular) {
         write_staged_by_cube::<T>(results, staged, partition, blueprint);
     } else {
         write_staged_by_team::<T>(results, staged, partition, blueprint);
@@ -35,8 +35,8 @@ fn write_staged_by_cube<T: Types>(
     #[comptime] blueprint: BackwardBlueprint,
 ) {
     let team = comptime!(blueprint.team);
-    let teams = comptime!(team.columns as usize);
-    let size = comptime!(team.size as usize);
+    let teams = comptime!(team.columns() as usize);
+    let size = comptime!(team.size() as usize);
     let vectors = comptime!(blueprint.staged_vectors());
     let kinds = comptime!(blueprint.column_sums.count());
     let width = comptime!(team.vector);
@@ -89,7 +89,7 @@ fn write_staged_by_team<T: Types>(
     #[unroll]
     for i in 0..vectors {
         if has_step(i, &share, blueprint.team) {
-            let step = share.begin + i * comptime!(blueprint.team.size as usize);
+            let step = share.begin + i * comptime!(blueprint.team.size() as usize);
             let sums = staged.get(i, blueprint);
             add_columns::<T>(results, &part, step, &sums, partition, blueprint);
         }
@@ -112,12 +112,14 @@ pub(crate) fn part_of_columns(
     round: usize,
     #[comptime] blueprint: BackwardBlueprint,
 ) -> ColumnPart {
-    if comptime!(blueprint.team.parts && blueprint.team.lanes == Vectorization::Perpendicular) {
+    if comptime!(
+        blueprint.team.has_parts() && blueprint.team.lanes() == Vectorization::Perpendicular
+    ) {
         ColumnPart {
             slot: 0usize.runtime(),
             is_new: item.group == 0,
         }
-    } else if comptime!(blueprint.team.parts) {
+    } else if comptime!(blueprint.team.has_parts()) {
         ColumnPart {
             slot: item.group,
             is_new: true.runtime(),
@@ -146,7 +148,7 @@ pub(crate) fn add_nothing<T: Types>(
     let team = comptime!(blueprint.team);
     let adds_up =
         comptime!(blueprint.column_sums.any() && blueprint.staged_columns == Staging::Reload);
-    if comptime!(adds_up && !team.parts) {
+    if comptime!(adds_up && !team.has_parts()) {
         if round == 0 {
             let part = ColumnPart {
                 slot: team_index(team),
@@ -158,7 +160,7 @@ pub(crate) fn add_nothing<T: Types>(
                 gradients: zero,
             };
             for i in 0..share.count {
-                let step = share.begin + i * comptime!(team.size as usize);
+                let step = share.begin + i * comptime!(team.size() as usize);
                 add_columns::<T>(results, &part, step, &nothing, partition, blueprint);
             }
         }

@@ -94,7 +94,7 @@ pub(crate) fn backward_items<T: Types, W: Size>(
     let team = comptime!(blueprint.team);
     let first = item(round, partition, team);
     // As in the forward kernel, units that share barriers stay together.
-    let takes_part = first.in_bounds || comptime!(team.level == Level::Perpendicular);
+    let takes_part = first.in_bounds || comptime!(team.level() == Level::Perpendicular);
     let share = share_of_item(&first, partition, blueprint);
     if takes_part {
         let located = load_rows::<T>(&*bound, buffers, round, partition, blueprint);
@@ -132,7 +132,7 @@ pub(crate) fn backward_items<T: Types, W: Size>(
             }
         } else if comptime!(blueprint.input_gradient.is_some() || blueprint.column_sums.any()) {
             let part = part_of_columns(&first, round, blueprint);
-            if comptime!(blueprint.by_runs) {
+            if comptime!(blueprint.team.params_by_segment()) {
                 pass_segments::<T>(&unit_rows, &part, bound, partition, blueprint);
             } else {
                 pass_steps::<T>(&unit_rows, &share, &part, bound, partition, blueprint);
@@ -152,7 +152,7 @@ fn load_rows<T: Types>(
     partition: &Partition,
     #[comptime] blueprint: BackwardBlueprint,
 ) -> LocatedRows<T::A, T::N> {
-    let vectorization = comptime!(blueprint.team.lanes);
+    let vectorization = comptime!(blueprint.team.lanes());
     let access = comptime!(blueprint.input_gradient);
     if comptime!(blueprint.row == RowBuffering::Prefetch) {
         buffers.row.take(&*buffers.next, blueprint);
@@ -218,7 +218,7 @@ fn sum_up_rows<T: Types, W: Size>(
     } else if comptime!(blueprint.sums_runs()) {
         let group = item(round, partition, blueprint.team).group;
         sum_up_segments::<T>(sources, group, bound, partition, blueprint)
-    } else if comptime!(blueprint.reduces && !blueprint.split) {
+    } else if comptime!(blueprint.reduces() && !blueprint.split()) {
         sum_up::<T>(bound.source, sources, share, partition, scalars, blueprint)
     } else {
         nothing::<T::A, T::N>(blueprint.rows_per_unit)
@@ -244,19 +244,19 @@ fn correct_rows<T: Types, W: Size>(
     for r in 0..blueprint.rows_per_unit {
         let item = item(round + r, partition, team);
         let mine = mine.index(r);
-        let sums = if comptime!(blueprint.reduces && team.segmented) {
+        let sums = if comptime!(blueprint.reduces() && team.is_segmented()) {
             let parts = partials.parts.as_ref().unwrap();
             let found = combined::<T::A, T::N, W>(parts, item.row, partition, false);
             same::<T::A, T::N>(&found.moments)
-        } else if comptime!(blueprint.reduces && blueprint.split) {
+        } else if comptime!(blueprint.reduces() && blueprint.split()) {
             let parts = partials.parts.as_ref().unwrap();
             merge_parts::<T::A, T::N, W>(parts, item.group, partition, team)
-        } else if comptime!(blueprint.reduces && team.cluster_size > 1) {
+        } else if comptime!(blueprint.reduces() && team.cluster_size() > 1) {
             let words = partials.words;
             merge_cluster::<T>(
                 mine, polled, sources, &*bound, words, round, partition, blueprint,
             )
-        } else if comptime!(blueprint.reduces) {
+        } else if comptime!(blueprint.reduces()) {
             merge_team::<T::A, T::N>(mine, team)
         } else {
             same::<T::A, T::N>(mine)
@@ -318,7 +318,7 @@ fn apply_staged<T: Types>(
     #[comptime] blueprint: BackwardBlueprint,
 ) {
     let team = comptime!(blueprint.team);
-    let size = comptime!(team.size as usize);
+    let size = comptime!(team.size() as usize);
     let vectors = comptime!(blueprint.staged_vectors());
     let together = comptime!(blueprint.loads_in_flight.min(vectors));
     #[unroll]
@@ -366,7 +366,7 @@ pub(crate) fn reduce_item<T: Types, W: Size>(
 ) {
     let team = comptime!(blueprint.team);
     let item = item(round, partition, team);
-    let takes_part = item.in_bounds || comptime!(team.level == Level::Perpendicular);
+    let takes_part = item.in_bounds || comptime!(team.level() == Level::Perpendicular);
     if takes_part {
         let mut rows = Sequence::<BackwardRow<T::A, T::N>>::new();
         rows.push(backward_row::<T>(source, item.row, partition, blueprint));

@@ -1,7 +1,9 @@
 //! Backward pass over segments of columns, each with one scale and one bias.
 
 use cubecl::prelude::*;
-use cubenorm_core::{AccessBlueprint, BackwardBlueprint, Level, Team, Vectorization};
+use cubenorm_core::{
+    AccessBlueprint, BackwardBlueprint, Execution, Level, RowSums, Team, Vectorization,
+};
 
 use crate::backward::element::{BackwardRow, TypedBackwardSource, params, segment_of_row};
 use crate::backward::io::{Bound, TypedResults};
@@ -22,14 +24,10 @@ use crate::types::{One, Types};
 fn segment_blueprint(blueprint: BackwardBlueprint) -> BackwardBlueprint {
     let constant = |access: AccessBlueprint| AccessBlueprint {
         col_dims: 0,
-        has_tail: false,
-        ..access
+        ..access.without_tail()
     };
     BackwardBlueprint {
-        team: Team {
-            has_tail: false,
-            ..blueprint.team
-        },
+        team: blueprint.team.without_tail(),
         input: segment_access(blueprint.input),
         output_gradient: segment_access(blueprint.output_gradient),
         input_gradient: blueprint.input_gradient.map(segment_access),
@@ -42,7 +40,7 @@ fn segment_blueprint(blueprint: BackwardBlueprint) -> BackwardBlueprint {
 /// Steps of a segment without its tail.
 #[cube]
 fn whole_steps(partition: &Partition, #[comptime] team: Team) -> usize {
-    if comptime!(team.has_tail) {
+    if comptime!(team.has_tail()) {
         partition.segment_steps - 1
     } else {
         partition.segment_steps
@@ -66,7 +64,7 @@ fn sum_up_segment<T: Types>(
     #[comptime] blueprint: BackwardBlueprint,
 ) -> Moments<T::A, T::N> {
     let of_segment = comptime!(BackwardBlueprint {
-        weights: false,
+        sums: RowSums::Plain,
         ..segment_blueprint(blueprint)
     });
     let mut rows = Sequence::<BackwardRow<T::A, T::N>>::new();
@@ -77,7 +75,7 @@ fn sum_up_segment<T: Types>(
     };
     let mine = sum_up::<T>(source, &rows, &share, partition, scalars, of_segment);
     let mut sums = same::<T::A, T::N>(mine.index(0usize));
-    if comptime!(blueprint.team.has_tail) {
+    if comptime!(blueprint.team.has_tail()) {
         let end = rows.index(0usize).offset_by(to_end::<T::N>(partition));
         let end = sum_up_tail::<T>(source, &end, partition.overlap, scalars, of_segment);
         sums.mean += end.mean;
@@ -105,7 +103,8 @@ pub(crate) fn pass_segments<T: Types>(
     for segment in 0..partition.steps / partition.segment_steps {
         let step = segment * partition.segment_steps;
         let input = &bound.results.input;
-        let to_segment = optional_offset::<T::F, T::Output, T::N>(input, step, access, team.lanes);
+        let to_segment =
+            optional_offset::<T::F, T::Output, T::N>(input, step, access, team.lanes());
         let source = segment_of_row::<T>(bound.source, source, step, blueprint);
         let whole = UnitRows::<T::A, T::N>::one(source, row.offset_by(to_segment));
         let share = Share {
@@ -113,7 +112,7 @@ pub(crate) fn pass_segments<T: Types>(
             count: whole_steps(partition, team),
         };
         pass_steps::<T>(&whole, &share, part, bound, partition, of_segment);
-        if comptime!(team.has_tail) {
+        if comptime!(team.has_tail()) {
             let to_end = to_end::<T::N>(partition);
             let (source, row) = (whole.sources.index(0usize), whole.rows.index(0usize));
             let end = UnitRows::<T::A, T::N>::one(source.offset_by(to_end), row.offset_by(to_end));
@@ -144,10 +143,10 @@ pub(crate) fn sum_up_segments<T: Types>(
     // Scaled once per segment.
     let of_segment = comptime!(BackwardBlueprint {
         team: finders,
-        weights: false,
+        sums: RowSums::Plain,
         ..blueprint
     });
-    let together = comptime!(finders.size as usize);
+    let together = comptime!(finders.size() as usize);
     let lane = member(team) % together;
     let is_leader = lane == 0;
     let segments = partition.steps / partition.segment_steps;
@@ -157,7 +156,7 @@ pub(crate) fn sum_up_segments<T: Types>(
     let mut segment = member(team) / together;
     while segment < segments {
         let step = segment * partition.segment_steps;
-        let mine = if comptime!(blueprint.by_runs) {
+        let mine = if comptime!(blueprint.team.params_by_segment()) {
             sum_up_segment::<T>(bound.source, row, step, partition, bound.scalars, blueprint)
         } else {
             let share = Share {
@@ -178,7 +177,7 @@ pub(crate) fn sum_up_segments<T: Types>(
         let gradients = found.mean.extract(0usize);
         let products = found.m2.extract(0usize);
         if is_leader {
-            let scale = if comptime!(blueprint.weights) {
+            let scale = if comptime!(blueprint.weights()) {
                 params::<T>(bound.source, row, step, blueprint)
                     .scale
                     .extract(0usize)
@@ -190,7 +189,7 @@ pub(crate) fn sum_up_segments<T: Types>(
             let column = segment * (partition.segment_steps * T::N::value() - partition.overlap);
             write_sums::<T>(bound.results, &found, group, column, blueprint);
         }
-        segment += comptime!((team.size / finders.size) as usize);
+        segment += comptime!((team.size() / finders.size()) as usize);
     }
     let mut mine = Moments::<T::A, T::N> {
         count: T::A::new(0.0),
@@ -206,11 +205,12 @@ pub(crate) fn sum_up_segments<T: Types>(
 
 /// Units of a team that reduce a segment: one unit or one plane.
 fn segment_team(team: Team) -> Team {
-    match team.level {
+    match team.level() {
         Level::Unit => team,
         _ => Team {
-            level: Level::Plane,
-            size: team.plane_size,
+            execution: Execution::Plane {
+                size: team.plane_size(),
+            },
             ..team
         },
     }

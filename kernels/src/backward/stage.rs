@@ -34,7 +34,7 @@ impl<A: Float, N: Size> StagedColumns<A, N> {
     pub(crate) fn zeros(#[comptime] blueprint: BackwardBlueprint) -> Self {
         let team = comptime!(blueprint.team);
         let staging = comptime!(staged_sums(&blueprint));
-        let are_rows = comptime!(team.lanes == Vectorization::Perpendicular);
+        let are_rows = comptime!(team.lanes() == Vectorization::Perpendicular);
         let mut of_lanes = Cells::<A, N>::new(comptime!(staging_if(!are_rows, staging)), team);
         let mut of_rows = Cells::<A, One>::new(comptime!(staging_if(are_rows, staging)), team);
         #[unroll]
@@ -79,7 +79,7 @@ impl<A: Float, N: Size> StagedColumns<A, N> {
     ) {
         let team = comptime!(blueprint.team);
         let staging = comptime!(staged_sums(&blueprint));
-        if comptime!(team.lanes == Vectorization::Perpendicular) {
+        if comptime!(team.lanes() == Vectorization::Perpendicular) {
             let sum =
                 self.of_rows.get(place, staging, team) + Vector::new(lane_sum::<A, N>(value, team));
             self.of_rows.set(place, sum, staging, team);
@@ -174,7 +174,7 @@ pub(crate) fn stage_scale<T: Types>(
                 0usize.runtime(),
                 step,
                 comptime!(blueprint.scale.unwrap()),
-                comptime!(team.lanes),
+                comptime!(team.lanes()),
             );
             scale.set(i, value, staging, team);
         }

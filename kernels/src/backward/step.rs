@@ -72,7 +72,7 @@ pub(crate) fn pass_steps<T: Types>(
     partition: &Partition,
     #[comptime] blueprint: BackwardBlueprint,
 ) {
-    let size = comptime!(blueprint.team.size as usize);
+    let size = comptime!(blueprint.team.size() as usize);
     let ahead = comptime!(blueprint.loads_in_flight);
     let mut done = 0usize;
     if comptime!(ahead > 1) {
@@ -159,7 +159,7 @@ pub(crate) fn write_step<T: Types>(
     bound: &mut Bound<'_, T>,
     #[comptime] blueprint: BackwardBlueprint,
 ) -> ColumnStep<T::A, T::N> {
-    if comptime!(blueprint.rows_per_unit == 1 && blueprint.team.level != Level::Perpendicular) {
+    if comptime!(blueprint.rows_per_unit == 1 && blueprint.team.level() != Level::Perpendicular) {
         // A single row is in bounds here, and skipping the zero initialisation is faster.
         write_row_step::<T>(reads, unit_rows, 0usize, shared, step, bound, blueprint)
     } else {
@@ -208,7 +208,7 @@ fn write_row_step<T: Types>(
         let value = passed_back::<T::A, T::N>(&element, &row.correction, blueprint);
         let tensor = bound.results.input.as_mut().unwrap();
         let access = comptime!(access.unwrap());
-        let vectorization = comptime!(blueprint.team.lanes);
+        let vectorization = comptime!(blueprint.team.lanes());
         store::<T::F, T::Output, T::A, T::N>(
             tensor,
             row.output,
@@ -228,7 +228,7 @@ pub(crate) fn column_step<A: Float, N: Size>(
     first_lane: usize,
     #[comptime] blueprint: BackwardBlueprint,
 ) -> ColumnStep<A, N> {
-    let gradients = if comptime!(blueprint.team.has_row_tail && blueprint.column_sums.any()) {
+    let gradients = if comptime!(blueprint.team.has_row_tail() && blueprint.column_sums.any()) {
         lanes_from::<A, N>(element.dz, first_lane)
     } else {
         element.dz

@@ -27,7 +27,7 @@ pub(crate) fn sum_up<T: Types>(
     scalars: &Scalars,
     #[comptime] blueprint: BackwardBlueprint,
 ) -> Sequence<Moments<T::A, T::N>> {
-    let stride = comptime!(blueprint.team.size as usize);
+    let stride = comptime!(blueprint.team.size() as usize);
     let rows_per_unit = comptime!(blueprint.rows_per_unit);
     let shape = comptime!(SumShape::of_rows(rows_per_unit));
     let terms = Gradients::<T>::new(source, rows, scalars, 0usize.runtime(), blueprint);
@@ -36,7 +36,7 @@ pub(crate) fn sum_up<T: Types>(
     let mut done = 0usize;
     while done < share.count {
         let mut end = min(done + BLOCK, share.count);
-        if comptime!(blueprint.team.has_tail) {
+        if comptime!(blueprint.team.has_tail()) {
             end = done + steps_within(share.begin + done, end - done, partition);
         }
         let mut block = Sums::<T::A, T::N>::zeros(rows_per_unit);
@@ -46,7 +46,7 @@ pub(crate) fn sum_up<T: Types>(
             stride,
         };
         add_steps::<T::A, T::N, Gradients<'_, T>>(&terms, &steps, &mut block, shape);
-        if comptime!(blueprint.team.has_tail) {
+        if comptime!(blueprint.team.has_tail()) {
             let step = share.begin + end;
             if end < share.count && ends_segment(step, partition) {
                 tail.add_step(step, &mut block);
@@ -133,7 +133,7 @@ impl<'a, T: Types> AddStep<T::A, T::N> for Gradients<'a, T> {
             let read = read_step::<T, T::A>(source, row, step, blueprint);
             let element = element::<T>(&read, source, row, &params, step, scalars, blueprint);
             let gradient = summed::<T::A, T::N>(&element, blueprint);
-            let gradient = if comptime!(blueprint.team.has_tail) {
+            let gradient = if comptime!(blueprint.team.has_tail()) {
                 lanes_from::<T::A, T::N>(gradient, self.first_lane)
             } else {
                 gradient
@@ -170,7 +170,7 @@ pub(crate) fn summed<A: Float, N: Size>(
     element: &Element<A, N>,
     #[comptime] blueprint: BackwardBlueprint,
 ) -> Vector<A, N> {
-    if comptime!(blueprint.weights) {
+    if comptime!(blueprint.weights()) {
         element.wdy
     } else {
         element.dz
@@ -195,7 +195,7 @@ pub(crate) fn sum_up_staged<T: Types>(
     #[unroll]
     for i in 0..comptime!(blueprint.staged_vectors()) {
         if has_step(i, share, blueprint.team) {
-            let step = share.begin + i * comptime!(blueprint.team.size as usize);
+            let step = share.begin + i * comptime!(blueprint.team.size() as usize);
             let params = staged_params::<T>(scale, source, row, i, step, blueprint);
             let read = staged.get(i);
             let element = element::<T>(&read, source, row, &params, step, scalars, blueprint);
@@ -239,7 +239,7 @@ pub(crate) fn sum_up_parts<T: Types>(
         m2: zero,
     };
     let mut part = 0usize;
-    while part < comptime!(team.cluster_size as usize) {
+    while part < comptime!(team.cluster_size() as usize) {
         let share = my_share(part, partition, team);
         let mine = if comptime!(blueprint.row == RowBuffering::Reload) {
             let sums = sum_up::<T>(source, rows, &share, partition, scalars, blueprint);
@@ -270,7 +270,7 @@ fn sum_up_in_order<T: Types>(
     let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
     let mut plain = zero;
     let mut products = zero;
-    let size = comptime!(blueprint.team.size as usize);
+    let size = comptime!(blueprint.team.size() as usize);
     // As the cube that has the part sums it up, to the last bit.
     let at_once = comptime!(scales_sum(&blueprint));
     for i in 0..partition.steps_per_split.div_ceil(size) {

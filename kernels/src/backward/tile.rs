@@ -175,7 +175,7 @@ pub(crate) fn backward_tile<T: Types, W: Size>(
     let share = my_share(first.part, partition, team);
     if first.in_bounds {
         let rows = find_rows::<T>(bound.source, round, partition, blueprint);
-        let found = if comptime!(blueprint.reduces && !blueprint.split) {
+        let found = if comptime!(blueprint.reduces() && !blueprint.split()) {
             sum_up::<T>(bound.source, &rows, &share, bound.scalars, blueprint)
         } else {
             Sums::<T::A, T::N>::zeros(1usize)
@@ -185,17 +185,17 @@ pub(crate) fn backward_tile<T: Types, W: Size>(
         let mut written = WrittenRows::<T::A, T::N>::with_capacity(blueprint.rows_per_unit);
         for r in 0..blueprint.rows_per_unit {
             let item = item(round + r, partition, team);
-            let sums = if comptime!(!blueprint.reduces) {
+            let sums = if comptime!(!blueprint.reduces()) {
                 of_row::<T::A, T::N>(&found, 0usize, &share)
-            } else if comptime!(team.segmented) {
-                let of_row = if comptime!(blueprint.split) {
+            } else if comptime!(team.is_segmented()) {
+                let of_row = if comptime!(blueprint.split()) {
                     let parts = parts.as_ref().unwrap();
                     combined::<T::A, T::N, W>(parts, item.row, partition, false)
                 } else {
                     channels.combined::<T::N>(r)
                 };
                 same::<T::A, T::N>(&of_row.moments)
-            } else if comptime!(blueprint.split) {
+            } else if comptime!(blueprint.split()) {
                 let parts = parts.as_ref().unwrap();
                 merge_parts::<T::A, T::N, W>(parts, item.group, partition, team)
             } else {
@@ -210,7 +210,7 @@ pub(crate) fn backward_tile<T: Types, W: Size>(
                 item.row,
                 partition.cols_written,
                 comptime!(blueprint.input_gradient),
-                comptime!(team.lanes),
+                comptime!(team.lanes()),
             );
             let first_lane = first_own_lane(item.group, partition, team);
             written.set(r, &correction, output, first_lane);
@@ -292,7 +292,7 @@ fn write_step<T: Types>(
                 step,
                 value,
                 comptime!(blueprint.input_gradient.unwrap()),
-                comptime!(blueprint.team.lanes),
+                comptime!(blueprint.team.lanes()),
             );
         }
         if comptime!(blueprint.column_sums.any()) {

@@ -238,7 +238,7 @@ fn common_start<T: Types>(
     row: usize,
     #[comptime] blueprint: Blueprint,
 ) -> usize {
-    let vectorization = comptime!(blueprint.team.lanes);
+    let vectorization = comptime!(blueprint.team.lanes());
     let (variance, scale) = comptime!((blueprint.variance, blueprint.scale));
     if comptime!(variance.is_some()) {
         optional_row::<T::G, T::Variance>(&affine.variance, row, variance, vectorization)
@@ -258,7 +258,7 @@ fn row_of_param<P: Float, S: Size, A: Float, N: Size>(
     #[comptime] access: Option<AccessBlueprint>,
     #[comptime] blueprint: Blueprint,
 ) -> ParamRow<A, N> {
-    let vectorization = comptime!(blueprint.team.lanes);
+    let vectorization = comptime!(blueprint.team.lanes());
     if comptime!(blueprint.params_alike) {
         param_row_at::<P, S, A, N>(tensor, row, start, access, 0usize, vectorization)
     } else {
@@ -328,7 +328,7 @@ pub(crate) fn affine_step<T: Types>(
     epsilon: T::A,
     #[comptime] blueprint: Blueprint,
 ) -> AffineStep<T::A, T::N> {
-    let vectorization = comptime!(blueprint.team.lanes);
+    let vectorization = comptime!(blueprint.team.lanes());
     let scale = comptime!(blueprint.scale);
     let bias = comptime!(blueprint.bias);
     let mean = comptime!(blueprint.mean);
@@ -358,7 +358,8 @@ pub(crate) fn affine_step<T: Types>(
     }
 }
 
-/// Folded parameters of each step, if a unit [keeps](Blueprint::params_kept) them for all rows.
+/// Folded parameters of each step, if a unit [keeps](cubenorm_core::ParamLoads::Kept) them for all
+/// rows.
 #[cube]
 pub(crate) fn kept_params<T: Types>(
     affine: &TypedAffine<T>,
@@ -366,10 +367,10 @@ pub(crate) fn kept_params<T: Types>(
     #[comptime] blueprint: Blueprint,
 ) -> Sequence<FoldedRow<T::A, T::N>> {
     let mut kept = Sequence::<FoldedRow<T::A, T::N>>::new();
-    if comptime!(blueprint.params_kept.is_some()) {
+    if comptime!(blueprint.team.params_kept().is_some()) {
         let any = affine_row::<T>(affine, 0usize.runtime(), epsilon, blueprint);
         #[unroll]
-        for step in 0..comptime!(blueprint.params_kept.unwrap_or(0)) {
+        for step in 0..comptime!(blueprint.team.params_kept().unwrap_or(0)) {
             let own = affine_step::<T>(affine, &any, step, epsilon, blueprint);
             let mut factor = own.rstd;
             if comptime!(blueprint.scale.is_some()) {
@@ -412,7 +413,7 @@ fn rstd_of_step<T: Types>(
             segments.there = reciprocal_deviation::<T::A, One>(segments.there, epsilon, inside);
             segments.lanes::<T::N>()
         } else {
-            let vectorization = comptime!(blueprint.team.lanes);
+            let vectorization = comptime!(blueprint.team.lanes());
             let variance =
                 load::<T::G, T::Variance, T::A, T::N>(tensor, start, step, access, vectorization);
             reciprocal_deviation::<T::A, T::N>(variance, epsilon, inside)

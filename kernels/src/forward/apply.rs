@@ -66,7 +66,7 @@ pub(crate) fn write_step<T: Types>(
         bound.scalars.beta.get::<T::A>(),
         blueprint.activation,
     );
-    let vectorization = comptime!(blueprint.team.lanes);
+    let vectorization = comptime!(blueprint.team.lanes());
     let access = comptime!(blueprint.output);
     if result.in_bounds {
         store::<T::F, T::Output, T::A, T::N>(
@@ -102,7 +102,7 @@ pub(crate) fn apply_steps<T: Types>(
     bound: &mut Bound<'_, T>,
     #[comptime] blueprint: Blueprint,
 ) {
-    let stride = comptime!(blueprint.team.size as usize);
+    let stride = comptime!(blueprint.team.size() as usize);
     let ahead = comptime!(blueprint.loads_in_flight);
     let mut done = 0usize;
     if comptime!(ahead > 1) {
@@ -132,7 +132,7 @@ pub(crate) fn apply_kept<T: Types>(
     bound: &mut Bound<'_, T>,
     #[comptime] blueprint: Blueprint,
 ) {
-    let steps = comptime!(blueprint.params_kept.unwrap_or(0));
+    let steps = comptime!(blueprint.team.params_kept().unwrap_or(0));
     let first = 0usize.runtime();
     // Issues the loads before any store, since loads must not be reordered across stores.
     let values = read_steps::<T>(bound.source, &unit_rows.rows, first, steps, blueprint);
@@ -164,11 +164,11 @@ fn apply_together<T: Types>(
     bound: &mut Bound<'_, T>,
     #[comptime] blueprint: Blueprint,
 ) {
-    if comptime!(blueprint.prefetch_next_row) {
+    if comptime!(blueprint.team.prefetches_next_row()) {
         let next = unit_rows.next.as_ref().unwrap();
         #[unroll]
         for j in 0..count {
-            let step = first + j * comptime!(blueprint.team.size as usize);
+            let step = first + j * comptime!(blueprint.team.size() as usize);
             prefetch_elements::<T>(bound.source, next, step, blueprint);
         }
     }
@@ -176,8 +176,8 @@ fn apply_together<T: Types>(
     let values = read_steps::<T>(bound.source, &unit_rows.rows, first, count, blueprint);
     #[unroll]
     for j in 0..count {
-        let step = first + j * comptime!(blueprint.team.size as usize);
-        if comptime!(blueprint.params_by_run) {
+        let step = first + j * comptime!(blueprint.team.size() as usize);
+        if comptime!(blueprint.team.params_by_segment()) {
             let shared = shared.as_ref().unwrap();
             apply_rows::<T>(&values, j, step, shared, unit_rows, bound, blueprint);
         } else {
@@ -200,7 +200,7 @@ fn read_steps<T: Types>(
     let mut values = Sequence::<Vector<T::A, T::N>>::new();
     #[unroll]
     for j in 0..count {
-        let step = first + comptime!(j * blueprint.team.size as usize);
+        let step = first + comptime!(j * blueprint.team.size() as usize);
         #[unroll]
         for r in 0..blueprint.rows_per_unit {
             values.push(read::<T>(source, &rows.index(r).source, step, blueprint));

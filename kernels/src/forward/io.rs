@@ -81,7 +81,7 @@ pub(crate) fn result_row<T: Types>(
     #[comptime] blueprint: Blueprint,
 ) -> ResultRow<T::A, T::N> {
     let first = item.row;
-    let vectorization = comptime!(blueprint.team.lanes);
+    let vectorization = comptime!(blueprint.team.lanes());
     let access = comptime!(blueprint.output);
     let sum = comptime!(writes_sum_here(blueprint).then_some(access));
     ResultRow::<T::A, T::N> {
@@ -101,7 +101,7 @@ pub(crate) fn result_row<T: Types>(
 /// True if the kernel that writes the output also writes the sum. If rows are split, the first
 /// launch writes it, since that one binds fewer buffers.
 pub(crate) fn writes_sum_here(blueprint: Blueprint) -> bool {
-    blueprint.writes_sum && !blueprint.split
+    blueprint.writes_sum && !blueprint.split()
 }
 
 /// Position, statistics and outputs of a row.

@@ -88,13 +88,13 @@ fn normalize_share<T: Types, W: Size>(
     let mine = rounds(work_counter, partition, team);
     let (mut round, mut end) = (mine.next, mine.end);
     while round < end {
-        if comptime!(team.tile) {
+        if comptime!(team.is_tile()) {
             normalize_tile::<T, W>(&mut bound, parts, round, partition, blueprint);
         } else {
             normalize_items::<T, W>(&mut bound, parts, &kept, round, partition, blueprint);
         }
         round += comptime!(blueprint.rows_per_unit);
-        if comptime!(team.dynamic) {
+        if comptime!(team.is_dynamic()) {
             if round >= end {
                 let more = rounds(work_counter, partition, team);
                 round = more.next;
@@ -144,7 +144,7 @@ fn reduce_share<T: Types, W: Size>(
     let mut bound = BoundParts::<T, W>::new(source, sum, workspace);
     let mut round = 0usize;
     while round < partition.items_per_team {
-        if comptime!(blueprint.team.tile) {
+        if comptime!(blueprint.team.is_tile()) {
             reduce_tile::<T, W>(&mut bound, round, partition, blueprint);
         } else {
             reduce_item::<T, W>(&mut bound, round, partition, blueprint);

@@ -46,7 +46,7 @@ pub(crate) fn reduce_item<T: Types, W: Size>(
     #[comptime] blueprint: Blueprint,
 ) {
     let item = item(round, partition, blueprint.team);
-    let takes_part = item.in_bounds || comptime!(blueprint.team.level == Level::Perpendicular);
+    let takes_part = item.in_bounds || comptime!(blueprint.team.level() == Level::Perpendicular);
     if takes_part {
         let row = source_row::<T>(bound.source, item.row, partition, blueprint);
         let share = my_share(item.part, partition, blueprint.team);
@@ -76,19 +76,19 @@ pub(crate) fn write_row_part<T: Types, W: Size>(
     let team = comptime!(blueprint.team);
     let (group, part) = (item.group, item.part);
     write_part::<T::A, T::N, W>(bound.workspace, found, group, part, partition, team);
-    if comptime!(team.segmented && blueprint.shifts) {
+    if comptime!(team.is_segmented() && blueprint.shifts()) {
         if part == 0 {
             write_shift::<T::A, T::N, W>(bound.workspace, row.shift, group, partition, team);
         }
     }
     if comptime!(blueprint.writes_sum) {
         let sum = bound.sum.as_mut().unwrap();
-        let vectorization = comptime!(team.lanes);
+        let vectorization = comptime!(team.lanes());
         let access = comptime!(blueprint.output);
         let cols = partition.cols_written;
         let base = row_start::<T::F, T::Output>(&*sum, item.row, cols, access, vectorization);
         for i in 0..share.count {
-            let step = share.begin + i * comptime!(team.size as usize);
+            let step = share.begin + i * comptime!(team.size() as usize);
             let value = read::<T>(bound.source, row, step, blueprint);
             store::<T::F, T::Output, T::A, T::N>(sum, base, step, value, access, vectorization);
         }

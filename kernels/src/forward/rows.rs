@@ -50,7 +50,7 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
     let first = item(round, partition, blueprint.team);
     // Units of different teams share the barriers of a column, so all of them stay: see
     // `Item::in_bounds`. At other levels, a team without work skips the round.
-    let takes_part = first.in_bounds || comptime!(blueprint.team.level == Level::Perpendicular);
+    let takes_part = first.in_bounds || comptime!(blueprint.team.level() == Level::Perpendicular);
     if takes_part {
         let share = my_share(first.part, partition, blueprint.team);
         let loaded = load_rows::<T>(&*bound, round, &share, partition, blueprint);
@@ -66,9 +66,9 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
         let unit_rows = UnitRows::<T::A, T::N> { rows, next };
         if comptime!(blueprint.staging != Staging::Reload) {
             apply_staged::<T>(&loaded, &share, &unit_rows, bound, blueprint);
-        } else if comptime!(blueprint.params_kept.is_some()) {
+        } else if comptime!(blueprint.team.params_kept().is_some()) {
             apply_kept::<T>(kept, &unit_rows, bound, blueprint);
-        } else if comptime!(blueprint.params_by_run) {
+        } else if comptime!(blueprint.team.params_by_segment()) {
             apply_segments::<T>(&share, &unit_rows, bound, partition, blueprint);
         } else {
             let nothing = ComptimeOption::new_None();
@@ -90,7 +90,7 @@ fn load_rows<T: Types>(
     let steps = partition.steps;
     // Channels that another launch combines share one shift, so none is sampled here.
     let samples = comptime!(Blueprint {
-        shifts: blueprint.shifts && !blueprint.team.segmented,
+        shift: blueprint.shift.filter(|_| !blueprint.team.is_segmented()),
         ..blueprint
     });
     let mut loaded = LoadedRows::<T>::new();
@@ -127,9 +127,9 @@ fn reduce_row<T: Types, W: Size>(
 ) -> Row<T::A, T::N> {
     let team = comptime!(blueprint.team);
     let count = row_elements::<T::A, T::N>(partition, team);
-    let of_channels = if comptime!(team.segmented) {
+    let of_channels = if comptime!(team.is_segmented()) {
         let parts = parts.as_ref().unwrap();
-        let shifts = comptime!(blueprint.shifts);
+        let shifts = comptime!(blueprint.shifts());
         ComptimeOption::<Combined<T::A, T::N>>::new_Some(combined::<T::A, T::N, W>(
             parts,
             row.item.row,
@@ -141,7 +141,7 @@ fn reduce_row<T: Types, W: Size>(
     };
     let shift = if comptime!(blueprint.staging != Staging::Reload) {
         staged_shift::<T>(row.staged.as_ref().unwrap(), share, count, blueprint)
-    } else if comptime!(team.segmented) {
+    } else if comptime!(team.is_segmented()) {
         of_channels.as_ref().unwrap().shift
     } else {
         row.source.shift
@@ -154,9 +154,9 @@ fn reduce_row<T: Types, W: Size>(
     let statistics = if comptime!(!blueprint.statistics.reduces()) {
         nothing_reduced::<T::A, T::N>()
     } else {
-        let moments = if comptime!(team.segmented) {
+        let moments = if comptime!(team.is_segmented()) {
             same::<T::A, T::N>(&of_channels.as_ref().unwrap().moments)
-        } else if comptime!(blueprint.split) {
+        } else if comptime!(blueprint.split()) {
             let parts = parts.as_ref().unwrap();
             merge_parts::<T::A, T::N, W>(parts, row.item.group, partition, team)
         } else if comptime!(blueprint.staging != Staging::Reload) {
@@ -182,7 +182,7 @@ fn row_to_prefetch<T: Types>(
     partition: &Partition,
     #[comptime] blueprint: Blueprint,
 ) -> ComptimeOption<SourceRow<T::A, T::N>> {
-    if comptime!(blueprint.prefetch_next_row) {
+    if comptime!(blueprint.team.prefetches_next_row()) {
         let next = item(round, partition, blueprint.team);
         ComptimeOption::new_Some(source_start::<T>(
             bound.source,
@@ -209,7 +209,7 @@ fn apply_staged<T: Types>(
     #[unroll]
     for i in 0..comptime!(blueprint.staging.vectors().unwrap_or(0)) {
         if i < share.count {
-            let step = share.begin + i * comptime!(blueprint.team.size as usize);
+            let step = share.begin + i * comptime!(blueprint.team.size() as usize);
             let own = affine_step::<T>(bound.affine, any, step, bound.epsilon(), blueprint);
             let mut values = Sequence::<Vector<T::A, T::N>>::new();
             #[unroll]

@@ -58,7 +58,7 @@ fn write_statistics<T: Types>(
             let tensor = results.statistics.as_mut().unwrap();
             let dims = comptime!(blueprint.written_statistics.unwrap().1);
             let access = comptime!(AccessBlueprint::of_numbers(dims, 0));
-            let rows = comptime!(match blueprint.team.lanes {
+            let rows = comptime!(match blueprint.team.lanes() {
                 Vectorization::Parallel => 1,
                 Vectorization::Perpendicular => blueprint.team.vector,
             });
@@ -83,7 +83,7 @@ fn write_statistics<T: Types>(
                     statistics.rstd.extract(lane)
                 };
                 // Combined channels share one pair, which the first channel writes.
-                if comptime!(!blueprint.team.segmented) || row % partition.channels == 0 {
+                if comptime!(!blueprint.team.is_segmented()) || row % partition.channels == 0 {
                     tensor[pair] = Vector::new(mean);
                     tensor[pair + 1] = Vector::new(second);
                 }

@@ -18,7 +18,7 @@ use crate::types::Types;
 /// Rows of one segment get slower: `17 x 17 f32 AVX-512: 0.74x`.
 pub(crate) fn takes_segments(blueprint: Blueprint) -> bool {
     let output = blueprint.output;
-    blueprint.team.has_tail && (output.col_dims > 1 || output.nontemporal)
+    blueprint.team.has_tail() && (output.col_dims > 1 || output.nontemporal)
 }
 
 /// Blueprint for a vector at any alignment: no non-temporal store.
@@ -49,7 +49,7 @@ pub(crate) fn apply_segment<T: Types>(
 ) {
     let of_segment = comptime!(segment_blueprint(blueprint));
     let anywhere = comptime!(anywhere(of_segment));
-    let vectorization = comptime!(blueprint.team.lanes);
+    let vectorization = comptime!(blueprint.team.lanes());
     let width = T::N::value();
     let begin = first % partition.segment_steps;
     let end = begin + steps;
@@ -105,7 +105,7 @@ fn rows_from<T: Types>(
             },
         });
     }
-    let next = if comptime!(blueprint.prefetch_next_row) {
+    let next = if comptime!(blueprint.team.prefetches_next_row()) {
         let next = unit_rows.next.as_ref().unwrap();
         let start = segment_start::<T>(bound.source, next, segment, blueprint);
         ComptimeOption::new_Some(further_row::<T>(&start, elements, blueprint))

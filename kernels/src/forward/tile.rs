@@ -55,7 +55,7 @@ impl<A: Float, N: Size> WrittenRows<A, N> {
         result: &ResultRow<A, N>,
         #[comptime] blueprint: Blueprint,
     ) {
-        if comptime!(blueprint.folded) {
+        if comptime!(blueprint.team.folds()) {
             let shift = source.shift;
             let folded = folded_row::<A, N>(&result.affine, shift, statistics, blueprint);
             self.folded.set(r, &folded);
@@ -121,7 +121,7 @@ fn offset_by<T: Types>(
     step: usize,
     #[comptime] blueprint: Blueprint,
 ) -> Further {
-    let vectorization = comptime!(blueprint.team.lanes);
+    let vectorization = comptime!(blueprint.team.lanes());
     let (input, output) = comptime!((blueprint.input, blueprint.output));
     let residual = comptime!(blueprint.residual);
     let sum = comptime!(writes_sum_here(blueprint).then_some(output));
@@ -159,11 +159,13 @@ pub(crate) fn normalize_tile<T: Types, W: Size>(
         let share = my_share(first.part, partition, team);
         // Channels that another launch combines share one shift, so none is sampled here.
         let samples = comptime!(Blueprint {
-            shifts: blueprint.shifts && (!team.segmented || blueprint.combines_within()),
+            shift: blueprint
+                .shift
+                .filter(|_| !team.is_segmented() || blueprint.combines_within()),
             ..blueprint
         });
         let mut rows = find_rows::<T>(bound.source, round, partition, samples);
-        let found = if comptime!(blueprint.statistics.reduces() && !blueprint.split) {
+        let found = if comptime!(blueprint.statistics.reduces() && !blueprint.split()) {
             let rows_per_unit = comptime!(blueprint.rows_per_unit);
             accumulate::<T>(bound.source, &rows, &share, rows_per_unit, blueprint)
         } else {
@@ -179,16 +181,16 @@ pub(crate) fn normalize_tile<T: Types, W: Size>(
                 let nothing = nothing_reduced::<T::A, T::N>();
                 written.set(r, &row, &nothing, &result, blueprint);
             } else {
-                let moments = if comptime!(team.segmented) {
-                    let of_row = if comptime!(blueprint.split) {
+                let moments = if comptime!(team.is_segmented()) {
+                    let of_row = if comptime!(blueprint.split()) {
                         let parts = parts.as_ref().unwrap();
-                        combined::<T::A, T::N, W>(parts, item.row, partition, blueprint.shifts)
+                        combined::<T::A, T::N, W>(parts, item.row, partition, blueprint.shifts())
                     } else {
                         channels.combined::<T::N>(r)
                     };
                     row.shift = of_row.shift;
                     same::<T::A, T::N>(&of_row.moments)
-                } else if comptime!(blueprint.split) {
+                } else if comptime!(blueprint.split()) {
                     let parts = parts.as_ref().unwrap();
                     merge_parts::<T::A, T::N, W>(parts, item.group, partition, team)
                 } else {
@@ -249,7 +251,7 @@ fn apply_step<T: Types>(
         let source = rows.get(r).offset_by(offset_by.input, offset_by.residual);
         let result = written.result(r, offset_by.output, offset_by.sum);
         let value = read::<T>(bound.source, &source, here, blueprint);
-        if comptime!(blueprint.folded) {
+        if comptime!(blueprint.team.folds()) {
             let transformed = written.folded.get(r).apply(value, blueprint);
             write_step::<T>(value, transformed, here, &source, &result, bound, blueprint);
         } else {

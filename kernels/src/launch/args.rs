@@ -109,7 +109,7 @@ pub(crate) fn partition(grid: &Grid, cols: usize) -> PartitionLaunch {
 
 /// Rows that one vector of the workspace covers.
 pub(crate) fn lanes_of_rows(team: &Team) -> usize {
-    match team.lanes {
+    match team.lanes() {
         Vectorization::Perpendicular => team.vector,
         Vectorization::Parallel => 1,
     }
@@ -117,7 +117,7 @@ pub(crate) fn lanes_of_rows(team: &Team) -> usize {
 
 /// [`lanes_of_rows`] of the workspace that the second launch reads: 1 if segments were combined.
 pub(crate) fn left_lanes(team: &Team) -> usize {
-    match team.segmented {
+    match team.is_segmented() {
         true => 1,
         false => lanes_of_rows(team),
     }

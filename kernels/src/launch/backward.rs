@@ -450,7 +450,7 @@ impl Backward<'_> {
         // Tensors that the blueprint leaves out are not bound.
         let scale = problem.scale.as_ref().filter(|_| blueprint.scale.is_some());
         let bias = problem.bias.as_ref().filter(|_| blueprint.bias.is_some());
-        let parts = blueprint.split.then(|| self.sums(plan.workspace));
+        let parts = blueprint.split().then(|| self.sums(plan.workspace));
         let segments = blueprint
             .combines_within()
             .then(|| self.sums(plan.workspace));
@@ -522,7 +522,7 @@ impl Backward<'_> {
                 (segments.combine(combine), combine.workspace)
             });
         let left = combined.or_else(|| parts.clone().map(|parts| (parts, plan.workspace)));
-        let words = (team.cluster_size > 1).then(|| {
+        let words = (team.cluster_size() > 1).then(|| {
             let count = plan.cluster_words();
             (zeroed_words(self.client, count), count)
         });

@@ -568,7 +568,7 @@ impl<'a> Launch<'a> {
     }
 
     fn run(&self) {
-        let parts = self.plan.blueprint.split.then(|| {
+        let parts = self.plan.blueprint.split().then(|| {
             let accumulation = self.problem.dtype.accumulation();
             let elements = self.plan.workspace;
             let workspace = allocate_bytes(self.client, elements * accumulation.size());
@@ -581,7 +581,7 @@ impl<'a> Launch<'a> {
                 handle: &workspace,
                 elements,
                 grid: &self.plan.grid,
-                shifts: self.plan.blueprint.shifts,
+                shifts: self.plan.blueprint.shifts(),
                 scale: None,
                 accumulation: elem_type(accumulation),
                 param_dtype: elem_type(self.problem.param_dtype),
@@ -626,7 +626,7 @@ impl<'a> Launch<'a> {
                 parts.into(),
                 blueprint
                     .team
-                    .dynamic
+                    .is_dynamic()
                     .then(|| work_counter(self.client))
                     .into(),
                 partition(&self.plan.grid, self.problem.cols),

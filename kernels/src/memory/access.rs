@@ -47,7 +47,7 @@ pub(crate) fn row_start<T: Float, S: Size>(
     #[comptime] access: AccessBlueprint,
     #[comptime] vectorization: Vectorization,
 ) -> usize {
-    if comptime!(access.rows_packed) {
+    if comptime!(access.has_packed_rows()) {
         row * cols
     } else {
         row_offset::<T, S>(tensor, row, access, vectorization)
@@ -63,7 +63,8 @@ pub(crate) fn col_offset<T: Float, S: Size>(
     #[comptime] vectorization: Vectorization,
 ) -> usize {
     let contiguous = comptime!(
-        vectorization == Vectorization::Parallel && is_contiguous(access) || access.unit_stride
+        vectorization == Vectorization::Parallel && is_contiguous(access)
+            || access.has_unit_stride()
     );
     let first = access.row_dims;
     let last = comptime!(access.row_dims + access.col_dims);
@@ -119,7 +120,7 @@ pub(crate) fn step_offset<T: Float, S: Size, N: Size>(
     #[comptime] access: AccessBlueprint,
     #[comptime] vectorization: Vectorization,
 ) -> usize {
-    if comptime!(!access.has_tail) {
+    if comptime!(!access.has_tail()) {
         col_offset::<T, S>(
             tensor,
             step_col::<N>(step, vectorization),
@@ -187,7 +188,7 @@ fn vector_place<T: Float, S: Size, N: Size>(
     #[comptime] access: AccessBlueprint,
     #[comptime] vectorization: Vectorization,
 ) -> usize {
-    let of_steps = comptime!(access.col_dims == 1 && !access.has_tail);
+    let of_steps = comptime!(access.col_dims == 1 && !access.has_tail());
     // Divides before adding: the compiler cannot prove that the sum of elements does not overflow.
     if comptime!(of_steps && vectorization == Vectorization::Parallel) {
         base / N::value() + step
@@ -378,7 +379,7 @@ pub(crate) fn store<T: Float, S: Size, A: Float, N: Size>(
         let place = vector_place::<T, S, N>(&*tensor, base, step, access, vectorization);
         tensor[place] = Vector::reinterpret(pack::<A, S, N>(value));
     } else if comptime!(
-        access.mode == LoadMode::Unaligned && access.nontemporal && !access.has_tail
+        access.mode == LoadMode::Unaligned && access.nontemporal && !access.has_tail()
     ) {
         // The segment has been shifted so that its vectors are aligned.
         let offset = base + step_offset::<T, S, N>(&*tensor, step, access, vectorization);

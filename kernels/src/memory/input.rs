@@ -60,7 +60,7 @@ const SAMPLE: usize = 4;
 
 /// Steps that contain [`SAMPLE`] elements of a row.
 pub(crate) fn sample_steps(team: Team) -> usize {
-    match team.lanes {
+    match team.lanes() {
         Vectorization::Parallel => SAMPLE.div_ceil(team.vector),
         Vectorization::Perpendicular => SAMPLE,
     }
@@ -72,7 +72,7 @@ pub(crate) fn first_lane<A: Float, N: Size>(
     first: Vector<A, N>,
     #[comptime] team: Team,
 ) -> Vector<A, N> {
-    match comptime!(team.lanes) {
+    match comptime!(team.lanes()) {
         Vectorization::Parallel => Vector::new(first.extract(0usize)),
         Vectorization::Perpendicular => first,
     }
@@ -95,7 +95,7 @@ pub(crate) fn source_start<T: Types>(
     cols: usize,
     #[comptime] blueprint: Blueprint,
 ) -> SourceRow<T::A, T::N> {
-    let vectorization = comptime!(blueprint.team.lanes);
+    let vectorization = comptime!(blueprint.team.lanes());
     let access = comptime!(blueprint.input);
     let input = row_start::<T::F, T::Input>(&source.input, row, cols, access, vectorization);
     let access = comptime!(blueprint.residual);
@@ -117,16 +117,16 @@ pub(crate) fn source_row<T: Types>(
     #[comptime] blueprint: Blueprint,
 ) -> SourceRow<T::A, T::N> {
     let (steps, cols) = (partition.steps, partition.cols);
-    let vectorization = comptime!(blueprint.team.lanes);
+    let vectorization = comptime!(blueprint.team.lanes());
     let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
     let start = source_start::<T>(source, row, cols, blueprint);
     // A staged row samples its shift from the staged elements.
-    if comptime!(blueprint.shifts && blueprint.staging == Staging::Reload) {
+    if comptime!(blueprint.shifts() && blueprint.staging == Staging::Reload) {
         // First element, or the mean of the first few. The first element suffices for f16/bf16 rows
         // that one unit owns, since later blocks use the mean so far.
         //
         // `768 f16 AVX-512, first element vs. first vector's mean: 1.11x faster`
-        let is_first = comptime!(blueprint.first_is_shift);
+        let is_first = comptime!(blueprint.shifts_by_first());
         let sampled = comptime!(match is_first {
             true => 1,
             false => sample_steps(blueprint.team),
@@ -175,7 +175,7 @@ pub(crate) fn read_input<T: Types, E: Float>(
     step: usize,
     #[comptime] blueprint: Blueprint,
 ) -> Vector<E, T::N> {
-    let vectorization = comptime!(blueprint.team.lanes);
+    let vectorization = comptime!(blueprint.team.lanes());
     load::<T::F, T::Input, E, T::N>(
         &source.input,
         row.input,
@@ -193,7 +193,7 @@ pub(crate) fn prefetch_elements<T: Types>(
     step: usize,
     #[comptime] blueprint: Blueprint,
 ) {
-    let vectorization = comptime!(blueprint.team.lanes);
+    let vectorization = comptime!(blueprint.team.lanes());
     prefetch_step::<T::F, T::Input, T::N>(
         &source.input,
         row.input,
@@ -239,7 +239,7 @@ fn add_residual<T: Types>(
     if comptime!(blueprint.residual.is_some() && blueprint.residual_place == place) {
         let residual = source.residual.as_ref().unwrap();
         let access = comptime!(blueprint.residual.unwrap());
-        let vectorization = comptime!(blueprint.team.lanes);
+        let vectorization = comptime!(blueprint.team.lanes());
         value
             + load::<T::F, T::Residual, T::A, T::N>(
                 residual,
@@ -260,7 +260,7 @@ pub(crate) fn shifted<A: Float, N: Size>(
     row: &SourceRow<A, N>,
     #[comptime] blueprint: Blueprint,
 ) -> Vector<A, N> {
-    if comptime!(blueprint.shifts) {
+    if comptime!(blueprint.shifts()) {
         value - row.shift
     } else {
         value

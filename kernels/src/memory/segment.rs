@@ -21,8 +21,7 @@ pub(crate) fn segment_blueprint(blueprint: Blueprint) -> Blueprint {
 pub(crate) fn segment_access(access: AccessBlueprint) -> AccessBlueprint {
     AccessBlueprint {
         col_dims: usize::from(is_contiguous(access)),
-        has_tail: false,
-        ..access
+        ..access.without_tail()
     }
 }
 
@@ -34,7 +33,7 @@ pub(crate) fn segment_start<T: Types>(
     step: usize,
     #[comptime] blueprint: Blueprint,
 ) -> SourceRow<T::A, T::N> {
-    let vectorization = comptime!(blueprint.team.lanes);
+    let vectorization = comptime!(blueprint.team.lanes());
     let (input, residual) = comptime!((blueprint.input, blueprint.residual));
     row.offset_by(
         step_offset::<T::F, T::Input, T::N>(&source.input, step, input, vectorization),

@@ -29,7 +29,7 @@ impl<E: Float, N: Size> Cells<E, N> {
         };
         let shared = if comptime!(in_shared > 0) {
             ComptimeOption::new_Some(Shared::<[Vector<E, N>]>::new_slice(comptime!(
-                in_shared * team.size as usize
+                in_shared * team.size() as usize
             )))
         } else {
             ComptimeOption::new_None()
@@ -72,7 +72,7 @@ impl<E: Float, N: Size> Cells<E, N> {
 /// Index of a unit's `i`th vector in shared memory. Adjacent units use adjacent slots.
 #[cube]
 fn cell(#[comptime] i: usize, #[comptime] team: Team) -> usize {
-    comptime!(i * team.size as usize) + member(team)
+    comptime!(i * team.size() as usize) + member(team)
 }
 
 /// Staged slice of a row.

@@ -65,14 +65,14 @@ pub(crate) fn row_moments<T: Types>(
 ) -> Moments<T::A, T::N> {
     let mut rows = SourceRows::<T::A, T::N>::with_capacity(1usize);
     rows.set(0usize, row);
-    if comptime!(blueprint.one_block) {
+    if comptime!(blueprint.is_one_block()) {
         let count = row_elements::<T::A, T::N>(partition, blueprint.team);
         let mut sums = Sums::<T::A, T::N>::zeros(1usize);
         let terms = Deviations::<T>::new(source, row, row.shift, blueprint);
         let steps = Steps {
             first: share.begin,
             count: share.count,
-            stride: comptime!(blueprint.team.size as usize),
+            stride: comptime!(blueprint.team.size() as usize),
         };
         add_steps::<T::A, T::N, Deviations<'_, T>>(
             &terms,
@@ -81,7 +81,7 @@ pub(crate) fn row_moments<T: Types>(
             comptime!(SumShape::of_one_row()),
         );
         whole_moments::<T>(&sums.total(count, 1usize), count, blueprint)
-    } else if comptime!(blueprint.team.has_tail) {
+    } else if comptime!(blueprint.team.has_tail()) {
         tail_moments::<T>(source, row, share, partition, blueprint)
     } else {
         let mine = accumulate::<T>(source, &rows, share, 1usize, blueprint);
@@ -131,7 +131,7 @@ pub(crate) fn accumulate<T: Types>(
     let mut done = 0usize;
     while done < share.count {
         let steps = min(share.count - done, steps_of_block(done));
-        let first = share.begin + done * comptime!(blueprint.team.size as usize);
+        let first = share.begin + done * comptime!(blueprint.team.size() as usize);
         add_block::<T>(
             &mut all,
             source,
@@ -170,7 +170,7 @@ fn tail_moments<T: Types>(
     let mut overlap = partition.overlap;
     let mut begin = share.begin;
     let mut count = share.count;
-    if comptime!(blueprint.is_one_run) {
+    if comptime!(blueprint.team.has_one_tail()) {
         segment_steps = partition.cols.div_ceil(width);
         overlap = segment_steps * width - partition.cols;
         begin = 0;
@@ -182,7 +182,7 @@ fn tail_moments<T: Types>(
     while done < count {
         let step = begin + done;
         let within = step % segment_steps;
-        let start = if comptime!(blueprint.is_one_run) {
+        let start = if comptime!(blueprint.team.has_one_tail()) {
             row.offset_by(0usize, 0usize)
         } else {
             segment_start::<T>(source, row, step - within, blueprint)
@@ -283,7 +283,7 @@ fn add_block<T: Types>(
     let to_add = Steps {
         first,
         count: steps,
-        stride: comptime!(blueprint.team.size as usize),
+        stride: comptime!(blueprint.team.size() as usize),
     };
     if alone {
         let row = rows.get(0usize);
@@ -420,7 +420,7 @@ fn deviation<A: Float, N: Size>(
     from: Vector<A, N>,
     #[comptime] blueprint: Blueprint,
 ) -> Vector<A, N> {
-    if comptime!(blueprint.shifts) {
+    if comptime!(blueprint.shifts()) {
         value - from
     } else {
         value

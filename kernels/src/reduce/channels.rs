@@ -96,7 +96,7 @@ pub(crate) fn combine<A: Float, P: Float>(
             count = both.count;
             mean = both.mean;
             m2 = both.m2;
-            place += comptime!(team.size as usize);
+            place += comptime!(team.size() as usize);
         }
         let mine = Moments::<A, One> { count, mean, m2 };
         let all = merge_reduced::<A, One>(&mine, team);

@@ -45,7 +45,7 @@ pub(crate) struct Received<A: Float, N: Size> {
 /// Index of a cluster's first word of a round.
 #[cube]
 fn first_word(round: usize, #[comptime] team: Team) -> usize {
-    let cluster_size = comptime!(team.cluster_size as usize);
+    let cluster_size = comptime!(team.cluster_size() as usize);
     (CUBE_POS / cluster_size * ROUNDS + round % ROUNDS) * comptime!(cluster_size * SUMS)
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn poll(words: &Words, round: usize, #[comptime] team: Team) -> u64 {
     let words = words.as_ref().unwrap();
     let unit = member(team);
     let mut found = 0u64;
-    if unit < comptime!(team.cluster_size as usize * SUMS) {
+    if unit < comptime!(team.cluster_size() as usize * SUMS) {
         found = words[first_word(round, team) + unit].load();
     }
     found
@@ -99,7 +99,7 @@ pub(crate) fn wait<A: Float, N: Size>(
     #[comptime] team: Team,
 ) -> Received<A, N> {
     let words = words.as_ref().unwrap();
-    let cluster_size = comptime!(team.cluster_size as usize);
+    let cluster_size = comptime!(team.cluster_size() as usize);
     let first = first_word(round, team);
     let tag = tag(round);
     let unit = member(team);

@@ -14,9 +14,9 @@ pub(crate) fn merge_units<A: Float>(
     mine: &Moments<A, One>,
     #[comptime] team: Team,
 ) -> Moments<A, One> {
-    let has_planes = comptime!(team.plane_size > 0);
-    let plane = comptime!(team.plane_size.max(1));
-    let rows = comptime!((team.size / plane) as usize);
+    let has_planes = comptime!(team.plane_size() > 0);
+    let plane = comptime!(team.plane_size().max(1));
+    let rows = comptime!((team.size() / plane) as usize);
     let part = if has_planes {
         plane::merge_units::<A>(mine, team)
     } else {

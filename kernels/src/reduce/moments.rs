@@ -264,7 +264,7 @@ pub(crate) fn divided<A: Float, N: Size>(
     count: A,
     #[comptime] team: Team,
 ) -> Vector<A, N> {
-    if comptime!(team.lanes == Vectorization::Perpendicular) {
+    if comptime!(team.lanes() == Vectorization::Perpendicular) {
         number / Vector::new(count)
     } else {
         Vector::new(number.extract(0usize) / count)
@@ -310,7 +310,7 @@ pub(crate) fn finish<A: Float, N: Size>(
     epsilon: A,
     #[comptime] blueprint: Blueprint,
 ) -> RowStatistics<A, N> {
-    if comptime!(blueprint.team.lanes == Vectorization::Perpendicular) {
+    if comptime!(blueprint.team.lanes() == Vectorization::Perpendicular) {
         finish_lanes::<A, N>(row, count, epsilon, blueprint)
     } else {
         // All lanes are equal: one root is cheaper than a vector of them on a CPU.

@@ -12,8 +12,8 @@ pub(crate) fn merge_units<A: Float, N: Size>(
     mine: &Moments<A, N>,
     #[comptime] team: Team,
 ) -> Moments<A, N> {
-    let rows = comptime!(team.size as usize);
-    let columns = comptime!(team.columns as usize);
+    let rows = comptime!(team.size() as usize);
+    let columns = comptime!(team.columns() as usize);
     if comptime!(rows == 1) {
         same::<A, N>(mine)
     } else {

@@ -20,7 +20,7 @@ pub(crate) fn block_norm<T: Types>(
     steps: usize,
     #[comptime] blueprint: Blueprint,
 ) -> Moments<T::A, T::N> {
-    let stride = comptime!(blueprint.team.size as usize);
+    let stride = comptime!(blueprint.team.size() as usize);
     let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
     let mut scale = Vector::<T::A, T::N>::new(T::A::new(1.0));
     let mut sum = plain;

@@ -30,7 +30,7 @@ pub(crate) fn write_part<A: Float, N: Size, W: Size>(
     if member(team) == 0 {
         let slot = part * partition.groups + group;
         let m2 = partition.splits * partition.groups;
-        if comptime!(team.lanes == Vectorization::Parallel) {
+        if comptime!(team.lanes() == Vectorization::Parallel) {
             workspace[slot] = Vector::new(moments.mean.extract(0usize));
             workspace[m2 + slot] = Vector::new(moments.m2.extract(0usize));
         } else {
@@ -70,9 +70,9 @@ pub(crate) fn merge_parts<A: Float, N: Size, W: Size>(
         count = both.count;
         mean = both.mean;
         squares = both.m2;
-        part += comptime!(team.size as usize);
+        part += comptime!(team.size() as usize);
     }
-    if comptime!(team.lanes == Vectorization::Parallel) {
+    if comptime!(team.lanes() == Vectorization::Parallel) {
         let folded = Moments::<A, One> {
             count,
             mean: Vector::new(mean.extract(0usize)),

@@ -21,7 +21,7 @@ const STAGED_CHAINS: usize = 2;
 /// Independent accumulators of a unit. A unit that shares its row hides latency by occupancy
 /// instead, and needs the registers.
 fn chains(blueprint: &Blueprint) -> usize {
-    match blueprint.team.level {
+    match blueprint.team.level() {
         Level::Unit => STAGED_CHAINS,
         Level::Plane | Level::Cube | Level::Perpendicular => 1,
     }
@@ -37,7 +37,7 @@ fn chains(blueprint: &Blueprint) -> usize {
 /// `256 f32 AVX-512, first vector vs. all: 1.11x to 1.59x faster`
 fn shift_vectors(blueprint: &Blueprint) -> usize {
     let vectors = blueprint.staging.vectors().unwrap_or(0);
-    match blueprint.team.level {
+    match blueprint.team.level() {
         Level::Unit => sample_steps(blueprint.team).min(vectors),
         Level::Plane | Level::Cube | Level::Perpendicular => vectors,
     }
@@ -45,19 +45,19 @@ fn shift_vectors(blueprint: &Blueprint) -> usize {
 
 /// Number of sampled elements if a unit samples its own row. A shorter row repeats its last vector.
 fn sampled_elements(blueprint: &Blueprint) -> Option<usize> {
-    let lanes = match blueprint.team.lanes {
+    let lanes = match blueprint.team.lanes() {
         Vectorization::Parallel => blueprint.team.vector,
         Vectorization::Perpendicular => 1,
     };
-    (blueprint.team.level == Level::Unit).then(|| shift_vectors(blueprint) * lanes)
+    (blueprint.team.level() == Level::Unit).then(|| shift_vectors(blueprint) * lanes)
 }
 
 /// Shift of a staged row of `count` elements: the mean of [`shift_vectors`], or 0 if it is not
 /// finite. [`staged_moments`] corrects for its distance from the mean.
 ///
-/// For f16/bf16 it is the [first element](Blueprint::first_is_shift), which needs no reduction. It
-/// magnifies the rounding of the sum of `n` squares by at most `1 + n`. A unit stages at most 512
-/// elements, so f32 sums keep more digits than f16 has.
+/// For f16/bf16 it is the [first element](cubenorm_core::Shift::FirstElement), which needs no
+/// reduction. It magnifies the rounding of the sum of `n` squares by at most `1 + n`. A unit stages
+/// at most 512 elements, so f32 sums keep more digits than f16 has.
 ///
 /// `32 to 192 f16 AVX-512, first element vs. first vector's mean: 1.05x to 1.2x faster`
 #[cube]
@@ -67,10 +67,10 @@ pub(crate) fn staged_shift<T: Types>(
     count: T::A,
     #[comptime] blueprint: Blueprint,
 ) -> Vector<T::A, T::N> {
-    if comptime!(blueprint.shifts && blueprint.first_is_shift) {
+    if comptime!(blueprint.shifts() && blueprint.shifts_by_first()) {
         let first = first_lane::<T::A, T::N>(staged.get(0usize, blueprint), blueprint.team);
         number_or_zero::<T::A, T::N>(first)
-    } else if comptime!(blueprint.shifts) {
+    } else if comptime!(blueprint.shifts()) {
         let vectors = comptime!(shift_vectors(&blueprint));
         let chains = comptime!(chains(&blueprint).min(vectors));
         let sampled = comptime!(sampled_elements(&blueprint));

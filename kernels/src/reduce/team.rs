@@ -22,10 +22,10 @@ pub(crate) fn merge_team<A: Float, N: Size>(
     mine: &Moments<A, N>,
     #[comptime] team: Team,
 ) -> Moments<A, N> {
-    if comptime!(team.lanes == Vectorization::Parallel) {
+    if comptime!(team.lanes() == Vectorization::Parallel) {
         let folded = reduce_lanes::<A, N>(mine, team);
         merge_reduced::<A, N>(&folded, team)
-    } else if comptime!(team.level == Level::Perpendicular) {
+    } else if comptime!(team.level() == Level::Perpendicular) {
         perpendicular::merge_units::<A, N>(mine, team)
     } else {
         same::<A, N>(mine)
@@ -58,7 +58,7 @@ pub(crate) fn merge_reduced<A: Float, N: Size>(
     folded: &Moments<A, One>,
     #[comptime] team: Team,
 ) -> Moments<A, N> {
-    let merged = match comptime!(team.level) {
+    let merged = match comptime!(team.level()) {
         Level::Unit | Level::Perpendicular => same::<A, One>(folded),
         Level::Plane => plane::merge_units::<A>(folded, team),
         Level::Cube => cube::merge_units::<A>(folded, team),

@@ -37,7 +37,7 @@ pub(crate) fn rounds(
     partition: &Partition,
     #[comptime] team: Team,
 ) -> Rounds {
-    if comptime!(team.dynamic) {
+    if comptime!(team.is_dynamic()) {
         let items = items(partition, team);
         let dynamic = items.div_ceil(partition.items_per_team);
         let work_counter = work_counter.as_ref().unwrap();
@@ -67,7 +67,7 @@ fn items(partition: &Partition, #[comptime] team: Team) -> usize {
 
 /// True if each part of a row is a work item of its own.
 fn has_parts_of_its_own(team: Team) -> bool {
-    team.parts && team.cluster_size == 1
+    team.has_parts() && team.cluster_size() == 1
 }
 
 /// Work item of this team in a round.
@@ -75,15 +75,16 @@ fn has_parts_of_its_own(team: Team) -> bool {
 pub(crate) fn item(round: usize, partition: &Partition, #[comptime] team: Team) -> Item {
     let several_teams = comptime!(has_parts_of_its_own(team));
     let items = items(partition, team);
-    let index = if comptime!(team.dynamic) {
+    let index = if comptime!(team.is_dynamic()) {
         round
-    } else if comptime!(team.blocked) {
+    } else if comptime!(team.is_blocked()) {
         team_index(team) * partition.items_per_team + round
     } else {
         round * team_count(team) + team_index(team)
     };
     // The last rows of a unit may exceed the items of its team.
-    let in_bounds = index < items && (comptime!(team.dynamic) || round < partition.items_per_team);
+    let in_bounds =
+        index < items && (comptime!(team.is_dynamic()) || round < partition.items_per_team);
     let index = select(in_bounds, index, 0usize.runtime());
     if several_teams {
         let group = index % partition.groups;
@@ -106,9 +107,9 @@ pub(crate) fn item(round: usize, partition: &Partition, #[comptime] team: Team) 
 /// First row of a row group.
 #[cube]
 fn first_row(group: usize, partition: &Partition, #[comptime] team: Team) -> usize {
-    if comptime!(team.lanes == Vectorization::Parallel) {
+    if comptime!(team.lanes() == Vectorization::Parallel) {
         group
-    } else if comptime!(team.has_row_tail) {
+    } else if comptime!(team.has_row_tail()) {
         // Subtracts the overlap of each tail so far, including this group's if it ends a segment.
         group * comptime!(team.vector) - (group + 1) / partition.segment_steps * partition.overlap
     } else {
@@ -119,7 +120,7 @@ fn first_row(group: usize, partition: &Partition, #[comptime] team: Team) -> usi
 /// First lane of a row group that does not repeat a row of the group before it.
 #[cube]
 pub(crate) fn first_own_lane(group: usize, partition: &Partition, #[comptime] team: Team) -> usize {
-    if comptime!(team.has_row_tail) {
+    if comptime!(team.has_row_tail()) {
         select(ends_segment(group, partition), partition.overlap, 0usize)
     } else {
         0usize.runtime()

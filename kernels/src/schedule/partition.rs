@@ -35,7 +35,7 @@ pub(crate) struct Partition {
 #[cube]
 pub(crate) fn row_elements<A: Float, N: Size>(partition: &Partition, #[comptime] team: Team) -> A {
     let of_one = elements::<A, N>(0usize.runtime(), partition.steps, partition, team);
-    if comptime!(team.segmented) {
+    if comptime!(team.is_segmented()) {
         of_one * A::cast_from(partition.channels)
     } else {
         of_one
@@ -51,9 +51,9 @@ fn elements<A: Float, N: Size>(
     #[comptime] team: Team,
 ) -> A {
     let steps = end - begin;
-    if comptime!(team.lanes == Vectorization::Perpendicular) {
+    if comptime!(team.lanes() == Vectorization::Perpendicular) {
         A::cast_from(steps)
-    } else if comptime!(team.has_tail) {
+    } else if comptime!(team.has_tail()) {
         let ends = end / partition.segment_steps - begin / partition.segment_steps;
         A::cast_from(steps * N::value() - ends * partition.overlap)
     } else {

@@ -20,13 +20,13 @@ pub(crate) struct Share {
 pub(crate) fn my_share(part: usize, partition: &Partition, #[comptime] team: Team) -> Share {
     let mut first = 0usize;
     let mut end = partition.steps;
-    if comptime!(team.parts) {
+    if comptime!(team.has_parts()) {
         first = part * partition.steps_per_split;
         end = min(first + partition.steps_per_split, partition.steps);
     }
-    let size = comptime!(team.size as usize);
-    if comptime!(team.exact_vectors.is_some()) {
-        let count = comptime!(team.exact_vectors.unwrap_or(0));
+    let size = comptime!(team.size() as usize);
+    if comptime!(team.exact_vectors().is_some()) {
+        let count = comptime!(team.exact_vectors().unwrap_or(0));
         Share {
             begin: first + member(team),
             count: count.runtime(),
@@ -71,8 +71,8 @@ pub(crate) fn step_to_load(
     steps: usize,
     #[comptime] team: Team,
 ) -> usize {
-    let step = share.begin + comptime!(i * team.size as usize);
-    if comptime!(team.exact_vectors.is_some() || i < team.unguarded_vectors) {
+    let step = share.begin + comptime!(i * team.size() as usize);
+    if comptime!(team.exact_vectors().is_some() || i < team.unguarded_vectors()) {
         step
     } else {
         min(step, steps - 1)
@@ -82,7 +82,7 @@ pub(crate) fn step_to_load(
 /// True if a unit has an `i`th step of a staged row.
 #[cube]
 pub(crate) fn has_step(#[comptime] i: usize, share: &Share, #[comptime] team: Team) -> bool {
-    if comptime!(team.exact_vectors.is_none() && i < team.unguarded_vectors) {
+    if comptime!(team.exact_vectors().is_none() && i < team.unguarded_vectors()) {
         true.runtime()
     } else {
         i < share.count

@@ -16,10 +16,10 @@ use cubenorm_core::{Level, Team};
 /// Index of this unit's team in the launch.
 #[cube]
 pub(crate) fn team_index(#[comptime] team: Team) -> usize {
-    match comptime!(team.level) {
+    match comptime!(team.level()) {
         Level::Unit => ABSOLUTE_POS,
         Level::Plane => CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize,
-        Level::Cube => CUBE_POS / comptime!(team.cluster_size as usize),
+        Level::Cube => CUBE_POS / comptime!(team.cluster_size() as usize),
         Level::Perpendicular => CUBE_POS * CUBE_DIM_X as usize + UNIT_POS_X as usize,
     }
 }
@@ -27,10 +27,10 @@ pub(crate) fn team_index(#[comptime] team: Team) -> usize {
 /// Number of teams in the launch.
 #[cube]
 pub(crate) fn team_count(#[comptime] team: Team) -> usize {
-    match comptime!(team.level) {
+    match comptime!(team.level()) {
         Level::Unit => CUBE_COUNT * CUBE_DIM as usize,
         Level::Plane => CUBE_COUNT * CUBE_DIM_Y as usize,
-        Level::Cube => CUBE_COUNT / comptime!(team.cluster_size as usize),
+        Level::Cube => CUBE_COUNT / comptime!(team.cluster_size() as usize),
         Level::Perpendicular => CUBE_COUNT * CUBE_DIM_X as usize,
     }
 }
@@ -38,7 +38,7 @@ pub(crate) fn team_count(#[comptime] team: Team) -> usize {
 /// Index of this unit in its team.
 #[cube]
 pub(crate) fn member(#[comptime] team: Team) -> usize {
-    match comptime!(team.level) {
+    match comptime!(team.level()) {
         Level::Unit => 0usize.runtime(),
         Level::Plane => UNIT_POS_X as usize,
         Level::Cube => UNIT_POS as usize,
@@ -49,8 +49,8 @@ pub(crate) fn member(#[comptime] team: Team) -> usize {
 /// Part of each row that this unit's cube owns in a cluster; 0 without a cluster.
 #[cube]
 pub(crate) fn own_part(#[comptime] team: Team) -> usize {
-    if comptime!(team.cluster_size > 1) {
-        CUBE_POS % comptime!(team.cluster_size as usize)
+    if comptime!(team.cluster_size() > 1) {
+        CUBE_POS % comptime!(team.cluster_size() as usize)
     } else {
         0usize.runtime()
     }

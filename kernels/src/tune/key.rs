@@ -81,7 +81,7 @@ impl From<Parts> for TuneKey {
             kind if kind.is_transcendental() => " transcendental",
             _ => " piecewise",
         };
-        let segments = if parts.team.segmented {
+        let segments = if parts.team.is_segmented() {
             " segments"
         } else {
             ""
@@ -89,7 +89,7 @@ impl From<Parts> for TuneKey {
         Self {
             operation: format!("{} {:?}{activation}", parts.pass, parts.statistics),
             dtypes: dtypes.join("/"),
-            layout: format!("{:?}{segments} {}", parts.team.lanes, parts.layout),
+            layout: format!("{:?}{segments} {}", parts.team.lanes(), parts.layout),
             rows,
             cols,
             vector: parts.team.vector,

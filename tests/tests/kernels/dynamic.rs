@@ -81,7 +81,7 @@ fn dynamic_schedule_is_complete_and_reproducible() {
                         let Ok(plan) = plan_forward(&problem, &hardware, choice) else {
                             continue;
                         };
-                        work_counter += usize::from(plan.blueprint.team.dynamic);
+                        work_counter += usize::from(plan.blueprint.team.is_dynamic());
                         let run = || case.run_within(&device.client, choice, &hardware).unwrap();
                         let first = run();
                         case.compare(&first)
@@ -107,7 +107,7 @@ fn shared(device: &TestDevice) -> Option<(NormDesc, StrategyChoice)> {
     );
     let choice = claiming(StrategyChoice::Inferred);
     let plan = plan_forward(&desc.problem().unwrap(), &hardware, choice).unwrap();
-    assert!(plan.blueprint.team.dynamic, "{}: {plan}", device.name);
+    assert!(plan.blueprint.team.is_dynamic(), "{}: {plan}", device.name);
     Some((desc, choice))
 }
 

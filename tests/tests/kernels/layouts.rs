@@ -122,7 +122,7 @@ fn rows_with_a_tail_use_a_tail_vector() {
                         .with_sum();
                     let plan = plan_for(&device.client, &desc, StrategyChoice::Inferred).unwrap();
                     let is_cpu = hardware(&device.client).cpu_cores.is_some();
-                    let has_tail = plan.blueprint.team.has_tail;
+                    let has_tail = plan.blueprint.team.has_tail();
                     assert_eq!(has_tail, is_cpu, "{} {shape:?}: {plan}", device.name);
                     check_all(&device, &Case::new(desc, 51));
                 }
@@ -156,7 +156,7 @@ fn groups_with_a_tail_are_split_into_channel_segments() {
                         .with_sum();
                     let plan = plan_for(&device.client, &desc, StrategyChoice::Inferred).unwrap();
                     let is_cpu = hardware(&device.client).cpu_cores.is_some();
-                    let has_tail = plan.blueprint.team.has_tail;
+                    let has_tail = plan.blueprint.team.has_tail();
                     assert_eq!(has_tail, is_cpu, "{} {shape:?}: {plan}", device.name);
                     check_all(&device, &Case::new(desc, 53));
                 }
@@ -185,7 +185,7 @@ fn kept_axes_with_a_tail_use_a_tail_vector() {
                     .with_sum();
                 let plan = plan_for(&device.client, &desc, StrategyChoice::Inferred).unwrap();
                 let is_cpu = hardware(&device.client).cpu_cores.is_some();
-                let has_tail = plan.blueprint.team.has_row_tail;
+                let has_tail = plan.blueprint.team.has_row_tail();
                 assert_eq!(has_tail, is_cpu, "{} {shape:?}: {plan}", device.name);
                 check_all(&device, &Case::new(desc, 52));
             }
@@ -255,7 +255,7 @@ fn tiled_rows_agree_with_single_rows() {
         for dtype in device.dtypes() {
             for desc in of_tile(dtype, &Statistics::MeanVariance) {
                 let plan = plan_for(&device.client, &desc, StrategyChoice::Inferred).unwrap();
-                tile += usize::from(plan.blueprint.team.tile);
+                tile += usize::from(plan.blueprint.team.is_tile());
                 let alone = Knobs {
                     rows_per_unit: Some(1),
                     ..Knobs::default()
@@ -494,7 +494,7 @@ fn parameters_stay_in_registers_between_rows() {
                 .with_activation(Activation::Relu);
             for desc in [plain.with_bias(param), scaled, added, last] {
                 let plan = plan_for(&device.client, &desc, StrategyChoice::Inferred).unwrap();
-                kept += usize::from(plan.blueprint.params_kept.is_some());
+                kept += usize::from(plan.blueprint.team.params_kept().is_some());
                 if let Err(error) = Case::new(desc, 61).check(&device, Default::default()) {
                     panic!("{error}");
                 }

@@ -29,7 +29,11 @@ fn group_norm(shape: [usize; 4], statistics: Statistics, dtype: DType) -> NormDe
 #[track_caller]
 fn check_combined(device: &TestDevice, case: &Case) {
     let plan = plan_for(&device.client, &case.desc, StrategyChoice::Inferred).unwrap();
-    assert!(plan.blueprint.team.segmented, "{}: {plan}", device.name);
+    assert!(
+        plan.blueprint.team.is_segmented(),
+        "{}: {plan}",
+        device.name
+    );
     check_all(device, case);
     if plan.blueprint.combines_within() {
         let single = Knobs {

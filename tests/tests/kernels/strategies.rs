@@ -140,7 +140,7 @@ fn planes_use_the_plane_operations_of_the_device() {
         });
         let desc = layer_norm(19, 96);
         let plan = cubenorm_kernels::plan_for(&device.client, &desc, choice).unwrap();
-        assert_eq!(plan.blueprint.team.plane_size, plane_size);
+        assert_eq!(plan.blueprint.team.plane_size(), plane_size);
         Case::new(desc, 5).check(&device, choice).unwrap();
     }
 }
@@ -249,7 +249,7 @@ fn rows_larger_than_registers_use_shared_memory() {
                 let desc = layer_norm(7, cols);
                 let plan = plan_forward(&desc.problem().unwrap(), &hardware, choice).unwrap();
                 assert_eq!(plan.blueprint.staging, expected);
-                assert_eq!(plan.blueprint.team.exact_vectors.is_some(), cols == 2048);
+                assert_eq!(plan.blueprint.team.exact_vectors().is_some(), cols == 2048);
                 let case = Case::new(desc, 42);
                 let actual = case.run_within(&device.client, choice, &hardware);
                 case.compare(&actual.unwrap()).unwrap();

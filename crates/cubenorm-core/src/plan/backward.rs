@@ -1,7 +1,7 @@
 //! Plans of a backward launch, with the strategies of the forward pass.
 
-use super::backward_blueprint::{BackwardBlueprint, RowBuffering};
-use super::blueprint::{AccessBlueprint, Level, Staging};
+use super::backward_blueprint::{BackwardBlueprint, RowBuffering, RowSums};
+use super::blueprint::{AccessBlueprint, Staging};
 use super::combine::between_launches;
 use super::hardware::Hardware;
 use super::heuristic::row_buffering::{is_wide, row_buffering, staged_scale};
@@ -15,6 +15,7 @@ use super::limits::check_limits;
 use super::planner::{self, Pass, Refinement};
 use super::result::{BackwardPlan, PlanError};
 use super::schedule::Schedule;
+use super::team::{Execution, Guards, Level, ParamLoads};
 use super::workload::Workload;
 use super::workspace::channel_sums;
 use crate::activation::ActivationKind;
@@ -47,7 +48,7 @@ pub fn plan_backward(
     if row == RowBuffering::Reload {
         pack(&mut blueprint, problem, &work, hardware);
     }
-    let between = match blueprint.split {
+    let between = match blueprint.split() {
         true => between_launches(&work, &schedule, 0, hardware)?,
         false if blueprint.combines_within() => {
             (channel_sums(&schedule.team, &schedule.grid), None)
@@ -102,23 +103,24 @@ pub(super) fn sums_segments(
 ) -> bool {
     segment_sums::steps(problem, schedule).is_some()
         && hardware.cpu_cores.is_some()
-        && schedule.team.level == Level::Unit
+        && schedule.team.level() == Level::Unit
         && problem.has_whole_runs()
 }
 
 /// Leaves out bounds checks only if the values that they would drop fit the registers.
 fn skip_guards(schedule: &mut Schedule, work: &Workload, row: RowBuffering) {
     let is_wide = is_wide(work, schedule);
-    let team = &mut schedule.team;
+    let guards = &mut schedule.team.guards;
     if row != RowBuffering::DoubleBuffer && is_wide {
-        team.exact_vectors = None;
+        *guards = Guards::After(0);
     }
     // The compiler keeps vectors without bounds checks converted between the passes. For f32 rows
     // with one sum at most this exceeds the registers.
     // 3,072 f32 H200, with -> without bounds checks: 1.05x to 1.1x slower.
     let is_light = !work.is_half() && work.column_sums < 2;
-    if row == RowBuffering::DoubleBuffer || is_wide || is_light {
-        team.unguarded_vectors = 0;
+    let guards_more = row == RowBuffering::DoubleBuffer || is_wide || is_light;
+    if guards_more && matches!(guards, Guards::After(_)) {
+        *guards = Guards::After(0);
     }
 }
 
@@ -140,8 +142,14 @@ fn blueprint(
     if let Some(gradient) = &mut input_gradient {
         gradient.nontemporal = nontemporal::applies(*gradient, schedule, work, hardware);
     }
+    let mut team = schedule.team;
+    if sums_segments(problem, schedule, hardware)
+        && let Execution::Unit(unit) = &mut team.execution
+    {
+        unit.params = ParamLoads::PerSegment;
+    }
     BackwardBlueprint {
-        team: schedule.team,
+        team,
         statistics: problem.statistics,
         epsilon_in_sqrt: problem.epsilon.is_inside_sqrt(),
         activation: problem.activation.kind(),
@@ -151,14 +159,16 @@ fn blueprint(
         scale: optional(&problem.scale).filter(|_| reads_scale),
         bias: optional(&problem.bias).filter(|_| has_slope),
         input_gradient,
-        reduces: work.reduces,
-        weights: problem.weights(),
+        sums: match work.reduces {
+            true if problem.weights() => RowSums::Weighted,
+            true => RowSums::Plain,
+            false => RowSums::None,
+        },
         row_sums: problem
             .row_sums
             .as_ref()
             .filter(|access| access.col.is_empty() || has_run)
             .map(|access| AccessBlueprint::of_numbers(access.row.len(), access.col.len())),
-        by_runs: sums_segments(problem, schedule, hardware),
         column_sums: match column_sums::are_fused(schedule, hardware) {
             true => problem.column_sums,
             false => ColumnSums::default(),
@@ -176,7 +186,6 @@ fn blueprint(
             _ => 1,
         },
         rows_per_unit: schedule.rows_per_unit,
-        split: schedule.takes_two_launches(work.reduces),
         has_one_element: work.cols * work.segments == 1 && problem.statistics.reduces_mean(),
     }
 }

@@ -1,6 +1,7 @@
 //! The compile-time parameters of a backward kernel.
 
-use super::blueprint::{AccessBlueprint, RowBlueprint, Staging, Team};
+use super::blueprint::{AccessBlueprint, RowBlueprint, Staging};
+use super::team::{Division, Team};
 use crate::activation::ActivationKind;
 use crate::backward::ColumnSums;
 use crate::statistics::StatisticsKind;
@@ -28,16 +29,11 @@ pub struct BackwardBlueprint {
     pub bias: Option<AccessBlueprint>,
     /// The input's gradient; `None` if it is not needed.
     pub input_gradient: Option<AccessBlueprint>,
-    /// True if sums over a row are computed.
-    pub reduces: bool,
-    /// True if these sums are weighted by the scale.
-    pub weights: bool,
+    /// The sums over a row.
+    pub sums: RowSums,
     /// The tensor of the row sums, if they are written. With column dimensions it holds sums per
     /// column segment.
     pub row_sums: Option<AccessBlueprint>,
-    /// True if a core processes its row segment by segment, each with one scale, one bias and its
-    /// own sums.
-    pub by_runs: bool,
     /// Column sums that each team accumulates over its rows, in its own part of a workspace that
     /// stays in the core's cache. If teams share a row, the contributions of each row are stored
     /// unreduced. Omitted sums need a separate launch.
@@ -56,10 +52,20 @@ pub struct BackwardBlueprint {
     pub loads_in_flight: usize,
     /// Rows that a unit processes together, adding to the column sums once for all of them.
     pub rows_per_unit: usize,
-    /// True if a row is reduced and written by different launches.
-    pub split: bool,
     /// True if rows have one element: its gradient less the mean of the row is exactly 0.
     pub has_one_element: bool,
+}
+
+/// The sums of `dy` over a row, alone and times the normalized input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RowSums {
+    /// None.
+    None,
+    /// Of the gradient after the scale (`dz`): the scale is constant along the row, or the sums are
+    /// the scale's gradient.
+    Plain,
+    /// Of the gradient before the scale (`wdy`), because the scale changes along the row.
+    Weighted,
 }
 
 /// The buffering of a row of input and dy between its passes.
@@ -93,7 +99,7 @@ impl BackwardBlueprint {
 
     /// True if the cubes of a cluster publish the sums of a row one round before they need them.
     pub fn publishes_ahead(&self) -> bool {
-        self.row == RowBuffering::DoubleBuffer && self.team.cluster_size > 1
+        self.row == RowBuffering::DoubleBuffer && self.team.cluster_size() > 1
     }
 
     /// True if sums of column segments are written, each reduced by one unit or plane.
@@ -108,8 +114,23 @@ impl BackwardBlueprint {
     }
 
     /// True if a unit combines segments itself, in one launch, which also writes their sums.
-    pub fn combines_within(&self) -> bool {
-        self.team.segmented && self.reduces && !self.split
+    pub const fn combines_within(&self) -> bool {
+        self.reduces() && matches!(self.team.division, Division::AllSegments)
+    }
+
+    /// True if sums over a row are computed.
+    pub const fn reduces(&self) -> bool {
+        !matches!(self.sums, RowSums::None)
+    }
+
+    /// True if sums over a row are weighted by the scale.
+    pub const fn weights(&self) -> bool {
+        matches!(self.sums, RowSums::Weighted)
+    }
+
+    /// True if a row is reduced and written by different launches.
+    pub const fn split(&self) -> bool {
+        self.reduces() && self.team.reduces_apart()
     }
 
     /// Storage buffers of the kernel that binds the most, including CubeCL's metadata buffer.
@@ -121,8 +142,8 @@ impl BackwardBlueprint {
             self.input_gradient.is_some(),
             self.row_sums.is_some() || self.combines_within(),
             self.column_sums.any(),
-            self.split,
-            self.team.cluster_size > 1,
+            self.split(),
+            self.team.cluster_size() > 1,
         ];
         3 + present.into_iter().map(u32::from).sum::<u32>()
     }
@@ -147,11 +168,11 @@ impl RowBlueprint for BackwardBlueprint {
     }
 
     fn reduces(&self) -> bool {
-        self.reduces
+        self.reduces()
     }
 
     fn split(&self) -> bool {
-        self.split
+        self.split()
     }
 
     fn tensors(&self) -> (usize, usize) {

@@ -289,7 +289,7 @@ impl LaunchPlanner<'_> {
                     size: plan.grid.splits,
                     stride: problem.rows,
                 });
-                let buffer = match plan.blueprint.split {
+                let buffer = match plan.blueprint.split() {
                     true => Buffer::PartialStatistics,
                     false => Buffer::ChannelSums,
                 };

@@ -1,32 +1,11 @@
-//! The compile-time parameters of a forward kernel, and of teams, staging and loads in any kernel.
+//! The compile-time parameters of a forward kernel, and of staging and loads in any kernel.
 
 use std::fmt;
 
+use super::team::{Division, Team};
 use crate::activation::ActivationKind;
 use crate::desc::{ResidualPlace, WrittenStatistics};
-use crate::statistics::{Merge, StatisticsKind};
-
-/// The axis that the lanes of a vector run along.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Vectorization {
-    /// The reduced axis: all lanes of a vector belong to one row and are reduced at the end.
-    Parallel,
-    /// The kept axis: each lane is a separate row.
-    Perpendicular,
-}
-
-/// The units that form a team.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Level {
-    /// One unit.
-    Unit,
-    /// The units of a plane, along x; planes of a cube along y.
-    Plane,
-    /// All units of a cube.
-    Cube,
-    /// Units of a cube with the same x.
-    Perpendicular,
-}
+use crate::statistics::StatisticsKind;
 
 /// The staging of a row between its passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -120,6 +99,19 @@ pub enum LoadMode {
     Gather,
 }
 
+/// The computation of a tensor's addresses from row and column indices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Addressing {
+    /// All dimensions are decoded.
+    Decoded,
+    /// Rows are packed, so the row stride is the row length.
+    PackedRows,
+    /// Each column segment ends with a tail vector: see [`Team::has_tail`].
+    Tail,
+    /// Adjacent columns are adjacent in memory although vectors run along rows.
+    UnitStride,
+}
+
 /// The comptime half of an [`Access`](crate::Access): the number of dimensions to decode. Sizes and
 /// strides are run-time arguments, so another shape of the same kind needs no new kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -130,12 +122,8 @@ pub struct AccessBlueprint {
     pub col_dims: usize,
     /// The access pattern of a vector's lanes.
     pub mode: LoadMode,
-    /// True if each column segment ends with a tail vector: see [`Team::has_tail`].
-    pub has_tail: bool,
-    /// True if rows are packed, so the row stride is the row length.
-    pub rows_packed: bool,
-    /// True if adjacent columns are adjacent in memory although vectors run along rows.
-    pub unit_stride: bool,
+    /// The computation of addresses.
+    pub addressing: Addressing,
     /// True if whole vectors use non-temporal stores.
     pub nontemporal: bool,
 }
@@ -147,57 +135,45 @@ impl AccessBlueprint {
             row_dims,
             col_dims,
             mode: LoadMode::Gather,
-            has_tail: false,
-            rows_packed: false,
-            unit_stride: false,
+            addressing: Addressing::Decoded,
             nontemporal: false,
         }
     }
+
+    /// True if each column segment ends with a tail vector: see [`Team::has_tail`].
+    pub const fn has_tail(&self) -> bool {
+        matches!(self.addressing, Addressing::Tail)
+    }
+
+    /// The same access for vectors that divide the segments.
+    pub const fn without_tail(mut self) -> Self {
+        if self.has_tail() {
+            self.addressing = Addressing::Decoded;
+        }
+        self
+    }
+
+    /// True if rows are packed, so the row stride is the row length.
+    pub const fn has_packed_rows(&self) -> bool {
+        matches!(self.addressing, Addressing::PackedRows)
+    }
+
+    /// True if adjacent columns are adjacent in memory although vectors run along rows.
+    pub const fn has_unit_stride(&self) -> bool {
+        matches!(self.addressing, Addressing::UnitStride)
+    }
 }
 
-/// The team of a row: the half of a blueprint that strategies read.
+/// The shift of the shifted-data algorithm: a number near the mean that is subtracted before
+/// summing. A large common offset then cancels before rounding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Team {
-    /// The units that form a team.
-    pub level: Level,
-    /// The axis that vectors run along.
-    pub lanes: Vectorization,
-    /// Lanes of a vector.
-    pub vector: usize,
-    /// Units of a team.
-    pub size: u32,
-    /// Teams per cube along x if lanes run along the kept axis.
-    pub columns: u32,
-    /// Units of a plane if plane operations are used, else 0.
-    pub plane_size: u32,
-    /// The combination of partial statistics.
-    pub merge: Merge,
-    /// True if a row is split into parts, for several teams or for the cubes of a cluster.
-    pub parts: bool,
-    /// True if a row is one of several segments. Their statistics are combined between two
-    /// launches, or by a unit that has all of them.
-    pub segmented: bool,
-    /// Cubes of a cluster that share rows, each with a part of the columns; 1 without a cluster.
-    /// All other fields describe a single cube.
-    pub cluster_size: u32,
-    /// True if a team takes consecutive items (blocked), false if teams alternate (striped).
-    pub blocked: bool,
-    /// True if teams take items from a work counter at run time (dynamic schedule), false for a
-    /// static assignment.
-    pub dynamic: bool,
-    /// True if a unit processes a whole tile of adjacent rows, in memory order.
-    pub tile: bool,
-    /// True if the length of a contiguous column segment is not a multiple of the vector width. The
-    /// tail vector of a segment overlaps the vector before it.
-    pub has_tail: bool,
-    /// The same for segments of adjacent rows, if vectors run along rows. The overlapping rows are
-    /// computed twice, with equal results.
-    pub has_row_tail: bool,
-    /// Vectors per unit if a staged row or its column sums occupy them exactly, else `None`. Such a
-    /// kernel checks no bounds.
-    pub exact_vectors: Option<usize>,
-    /// Leading vectors that every unit has. The kernel checks bounds only beyond them.
-    pub unguarded_vectors: usize,
+pub enum Shift {
+    /// The mean of a few leading elements.
+    Mean,
+    /// The row's first element. It applies to f16/bf16 rows of one unit.
+    FirstElement,
+    /// As [`Mean`](Self::Mean), for a reloaded row that is short enough to be summed as one block.
+    OneBlock,
 }
 
 /// The compile-time parameters of a kernel. Each distinct value is one more kernel, so sizes are
@@ -210,20 +186,8 @@ pub struct Blueprint {
     pub staging: Staging,
     /// The statistics to reduce.
     pub statistics: StatisticsKind,
-    /// True if elements are taken relative to a shift near the row's mean (shifted-data algorithm).
-    /// A large common offset then cancels before rounding.
-    pub shifts: bool,
-    /// True if the shift is the row's first element, else a mean. It applies to f16/bf16 rows of
-    /// one unit, unless they are one block.
-    pub first_is_shift: bool,
-    /// True if a reloaded row is short enough to be summed as one block, starting from its shift.
-    pub one_block: bool,
-    /// True if statistics, scale and bias are folded into one factor and one summand per row. It
-    /// applies to tiles of adjacent rows with constant parameters along each row, and saves loads.
-    pub folded: bool,
-    /// True if the next row is prefetched into the caches of a CPU while the current one, which is
-    /// reloaded, is normalized.
-    pub prefetch_next_row: bool,
+    /// The shift of a reduced mean; `None` if no mean is reduced.
+    pub shift: Option<Shift>,
     /// True if epsilon is added to the variance, false if to the deviation.
     pub epsilon_in_sqrt: bool,
     /// The activation.
@@ -247,26 +211,14 @@ pub struct Blueprint {
     pub mean: Option<AccessBlueprint>,
     /// Provided variances.
     pub variance: Option<AccessBlueprint>,
-    /// Steps of a row whose coefficients a unit keeps in registers from row to row. `None` unless
-    /// statistics are provided and all rows share a few parameters.
-    pub params_kept: Option<usize>,
-    /// True if all parameters are constant along a column segment, so a unit reads them once per
-    /// segment.
-    pub params_by_run: bool,
     /// True if all parameters have equal row addressing, so row offsets are computed once.
     pub params_alike: bool,
-    /// True if the reduced tensors are contiguous along the whole row. The reduction then ignores
-    /// parameter segments.
-    pub is_one_run: bool,
     /// The result and the optional sum.
     pub output: AccessBlueprint,
     /// True if `input + residual` is written.
     pub writes_sum: bool,
     /// The statistics that are written and the row dimensions of their tensor.
     pub written_statistics: Option<(WrittenStatistics, usize)>,
-    /// True if a row is reduced and written by different launches: several teams share it, or its
-    /// segments are [combined](Team::segmented) in between.
-    pub split: bool,
 }
 
 /// The properties that the blueprints of both passes have.
@@ -306,7 +258,7 @@ impl RowBlueprint for Blueprint {
     }
 
     fn split(&self) -> bool {
-        self.split
+        self.split()
     }
 
     fn tensors(&self) -> (usize, usize) {
@@ -320,7 +272,7 @@ impl RowBlueprint for Blueprint {
         } else {
             ""
         };
-        let prefetch = if self.prefetch_next_row {
+        let prefetch = if self.team.prefetches_next_row() {
             ", next row prefetched"
         } else {
             ""
@@ -349,9 +301,30 @@ impl Blueprint {
             .flatten()
     }
 
+    /// True if elements are taken relative to a shift near the row's mean.
+    pub const fn shifts(&self) -> bool {
+        self.shift.is_some()
+    }
+
+    /// True if the shift is the row's first element.
+    pub const fn shifts_by_first(&self) -> bool {
+        matches!(self.shift, Some(Shift::FirstElement))
+    }
+
+    /// True if a reloaded row is summed as one block, starting from its shift.
+    pub const fn is_one_block(&self) -> bool {
+        matches!(self.shift, Some(Shift::OneBlock))
+    }
+
+    /// True if a row is reduced and written by different launches: several teams share it, or its
+    /// segments are [combined](Team::is_segmented) in between.
+    pub const fn split(&self) -> bool {
+        self.statistics.reduces() && self.team.reduces_apart()
+    }
+
     /// True if a unit combines segments itself, in one launch.
-    pub fn combines_within(&self) -> bool {
-        self.team.segmented && self.statistics.reduces() && !self.split
+    pub const fn combines_within(&self) -> bool {
+        self.statistics.reduces() && matches!(self.team.division, Division::AllSegments)
     }
 
     /// Storage buffers of the kernel that binds the most, including CubeCL's metadata buffer.
@@ -368,14 +341,20 @@ impl Blueprint {
         let statistics = count(self.written_statistics.is_some());
         let sum = count(self.writes_sum);
         let (output, workspace, metadata) = (1, 1, 1);
-        match self.split {
+        match self.split() {
             true => {
                 let partial = inputs + sum + workspace + metadata;
                 let apply = inputs + params + output + statistics + workspace + metadata;
                 partial.max(apply)
             }
             false => {
-                inputs + params + output + sum + statistics + count(self.team.dynamic) + metadata
+                inputs
+                    + params
+                    + output
+                    + sum
+                    + statistics
+                    + count(self.team.is_dynamic())
+                    + metadata
             }
         }
     }

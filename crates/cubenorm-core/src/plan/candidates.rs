@@ -163,7 +163,7 @@ fn shortlist<B: RowBlueprint + PartialEq>(
 ) -> Result<Vec<usize>, PlanError> {
     let analytic = plan(Knobs::default())?;
     let (most, dearest) = match hardware.cpu_cores {
-        Some(_) if analytic.blueprint.team().segmented => (ALONE, f64::INFINITY),
+        Some(_) if analytic.blueprint.team().is_segmented() => (ALONE, f64::INFINITY),
         Some(_) => (FEWEST, PROMISING * cost(&analytic, hardware)),
         None => (
             cpu_vulkan::candidates(hardware).unwrap_or(MANY),

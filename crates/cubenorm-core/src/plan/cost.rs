@@ -1,10 +1,11 @@
 //! Relative cost of plans of the same problem. It only ranks candidates for measurement: no number
 //! here is a time.
 
-use super::blueprint::{Level, RowBlueprint, Staging};
+use super::blueprint::{RowBlueprint, Staging};
 use super::hardware::Hardware;
 use super::heuristic::{cpu_vulkan, occupancy};
 use super::result::Plan;
+use super::team::Level;
 
 /// Units that keep a multiprocessor's memory system busy.
 const BUSY_UNITS: usize = 512;
@@ -34,7 +35,7 @@ pub(super) fn cost<B: RowBlueprint>(plan: &Plan<B>, hardware: &Hardware) -> f64 
     };
     let traffic = reads as f64 * (1.0 + again + staged) + writes as f64;
 
-    let members = team.size as usize;
+    let members = team.size() as usize;
     let per_unit = grid.steps_per_split.div_ceil(members).max(1);
     // Units without work in the last step wait for the others.
     let idle = (per_unit * members) as f64 / grid.steps_per_split.max(1) as f64;
@@ -45,13 +46,13 @@ pub(super) fn cost<B: RowBlueprint>(plan: &Plan<B>, hardware: &Hardware) -> f64 
         (None, Some(lanes)) => lanes,
         (None, None) => hardware.processors() * BUSY_UNITS,
     };
-    let units = grid.teams(team) * members * team.cluster_size as usize;
+    let units = grid.teams(team) * members * team.cluster_size() as usize;
     let starved = (busy as f64 / units.max(1) as f64).max(1.0).sqrt();
     // Narrow accesses need more instructions for the same bytes.
     let widest = hardware.widest_vector(4).max(1);
     let narrow = 1.0 + 0.15 * (widest as f64 / team.vector as f64).log2().max(0.0);
     // Larger teams synchronize longer. A unit with a single step hides no latency.
-    let waits = match team.level {
+    let waits = match team.level() {
         Level::Unit => 1.0,
         Level::Plane => 1.02,
         Level::Cube | Level::Perpendicular => 1.02 + 0.01 * (members as f64).log2(),

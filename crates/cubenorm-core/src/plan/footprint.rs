@@ -167,7 +167,7 @@ impl BackwardPlan {
         ];
         let sources: Vec<Extent> = sources.into_iter().flatten().collect();
         let mut launches = Vec::new();
-        if blueprint.split {
+        if blueprint.split() {
             let params = [&blueprint.saved, &blueprint.scale, &blueprint.bias];
             let params = params.into_iter().flatten().count() as u32;
             let partial = writes(Buffer::PartialStatistics, self.workspace);
@@ -198,11 +198,11 @@ impl BackwardPlan {
         let blueprint = &self.blueprint;
         let row_sums = problem.row_sums.as_ref();
         let row_sums = row_sums.filter(|_| blueprint.row_sums.is_some());
-        let has_words = blueprint.team.cluster_size > 1;
+        let has_words = blueprint.team.cluster_size() > 1;
         let dx = problem.input_gradient.as_ref();
         [
             blueprint
-                .split
+                .split()
                 .then(|| reads_partials(self.workspace, self.combine.as_ref())),
             blueprint
                 .combines_within()
@@ -253,7 +253,7 @@ impl Plan {
         let result = reach(&problem.output);
         let sum = problem.writes_sum.then(|| writes(Buffer::Sum, result));
         let mut launches = Vec::new();
-        if blueprint.split {
+        if blueprint.split() {
             let partial = writes(Buffer::PartialStatistics, self.workspace);
             let optional = [blueprint.residual.is_some(), blueprint.writes_sum];
             launches.push(Footprint {
@@ -276,7 +276,7 @@ impl Plan {
         let statistics = problem.written_statistics.as_ref();
         let results = [
             Some(writes(Buffer::Output, result)),
-            match blueprint.split {
+            match blueprint.split() {
                 true => Some(reads_partials(self.workspace, self.combine.as_ref())),
                 // The first of two launches writes the sum.
                 false => sum,
@@ -284,7 +284,7 @@ impl Plan {
             statistics.map(|(_, access)| writes(Buffer::Statistics, pairs(access))),
             blueprint
                 .team
-                .dynamic
+                .is_dynamic()
                 .then(|| updates(Buffer::WorkCounter, 1)),
         ];
         let extents = params.into_iter().chain(results).flatten();

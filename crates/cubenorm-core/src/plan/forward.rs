@@ -1,6 +1,6 @@
 //! Plans of a forward pass.
 
-use super::blueprint::{Blueprint, Level, Staging};
+use super::blueprint::{Blueprint, Shift, Staging};
 use super::combine::between_launches;
 use super::hardware::Hardware;
 use super::heuristic::vector_width::{Tensors, run_of_segment};
@@ -13,6 +13,7 @@ use super::limits::check_limits;
 use super::planner::{self, Pass, Refinement};
 use super::result::{Plan, PlanError};
 use super::schedule::Schedule;
+use super::team::{Assignment, Execution, Level, ParamLoads, Tail, Team, Tile, Unit};
 use super::workload::Workload;
 use crate::desc::ResidualPlace;
 use crate::problem::{Access, NormProblem};
@@ -43,19 +44,23 @@ pub fn plan_forward(
 ) -> Result<Plan, PlanError> {
     let (work, mut schedule) = planner::schedule(problem, hardware, choice.knobs())?;
     let run = run_of_segment(problem.params(), &work);
-    let reloads = schedule.team.level == Level::Unit && schedule.staging == Staging::Reload;
+    let reloads = schedule.team.level() == Level::Unit && schedule.staging == Staging::Reload;
     let run = run.filter(|_| reloads);
     if let Some(run) = run {
         schedule.grid.run = run;
     }
     if let Some(items) = dynamic_schedule::dynamic_items(&schedule, &work, hardware) {
-        schedule.team.dynamic = true;
+        match &mut schedule.team.execution {
+            Execution::Tile(tile) => tile.dynamic = true,
+            Execution::Unit(unit) => unit.assignment = Assignment::Dynamic,
+            _ => {}
+        }
         schedule.grid.groups_per_team = items;
     }
     let mut blueprint = blueprint(problem, &schedule, &work, run.is_some(), hardware);
     pack(&mut blueprint, problem, &work, hardware);
-    let between = match blueprint.split {
-        true => between_launches(&work, &schedule, usize::from(blueprint.shifts), hardware)?,
+    let between = match blueprint.split() {
+        true => between_launches(&work, &schedule, usize::from(blueprint.shifts()), hardware)?,
         false => (0, None),
     };
     let plan = schedule.plan(blueprint, between);
@@ -116,27 +121,24 @@ fn blueprint(
     has_run: bool,
     hardware: &Hardware,
 ) -> Blueprint {
-    let (team, staging) = (schedule.team, schedule.staging);
     let access = |access: &Access| load_mode::access(access, work);
     let optional = |tensor: &Option<Access>| tensor.as_ref().map(access);
     let are_constant = problem.params().all(|param| param.col.is_empty());
     let same_params = has_run || are_constant;
-    let of_runs = team.has_tail && staging == Staging::Reload;
-    let mut reduced = [&problem.input].into_iter().chain(added_first(problem));
-    let one_block = one_block::is_one_block(schedule, work, hardware);
     let (input, mut output) = (access(&problem.input), access(&problem.output));
     output.nontemporal = nontemporal::applies(output, schedule, work, hardware)
         || nontemporal::applies_before_tail(output, schedule, work, same_params, hardware);
     Blueprint {
-        team,
-        staging,
+        team: Team {
+            execution: execution(problem, schedule, work, has_run, hardware),
+            ..schedule.team
+        },
+        staging: schedule.staging,
         statistics: problem.statistics,
-        shifts: problem.statistics.reduces_mean(),
-        first_is_shift: work.is_half() && team.level == Level::Unit && !one_block,
-        one_block,
-        // A norm has two factors, whose product may not be finite.
-        folded: team.tile && are_constant && !problem.statistics.is_norm(),
-        prefetch_next_row: prefetch::prefetch_next_row(input, schedule, work, hardware),
+        shift: problem
+            .statistics
+            .reduces_mean()
+            .then(|| shift(schedule, work, hardware)),
         epsilon_in_sqrt: problem.epsilon.is_inside_sqrt(),
         activation: problem.activation.kind(),
         rows_per_unit: schedule.rows_per_unit,
@@ -149,16 +151,60 @@ fn blueprint(
         mean: optional(&problem.mean),
         variance: optional(&problem.variance),
         params_alike: are_alike(problem),
-        params_kept: params_kept::params_kept(problem, schedule, hardware),
-        params_by_run: has_run || of_runs && same_params,
-        is_one_run: team.has_tail && !team.parts && reduced.all(Access::is_one_run),
         output,
         writes_sum: problem.writes_sum,
         written_statistics: problem
             .written_statistics
             .as_ref()
             .map(|(written, access)| (*written, access.row.len())),
-        split: schedule.takes_two_launches(work.reduces),
+    }
+}
+
+/// The shift of a reduced mean.
+fn shift(schedule: &Schedule, work: &Workload, hardware: &Hardware) -> Shift {
+    match one_block::is_one_block(schedule, work, hardware) {
+        true => Shift::OneBlock,
+        false if work.is_half() && schedule.team.level() == Level::Unit => Shift::FirstElement,
+        false => Shift::Mean,
+    }
+}
+
+/// The execution model with what only the forward pass chooses. `has_run` if parameters are read
+/// once per segment.
+fn execution(
+    problem: &NormProblem,
+    schedule: &Schedule,
+    work: &Workload,
+    has_run: bool,
+    hardware: &Hardware,
+) -> Execution {
+    let team = &schedule.team;
+    let are_constant = problem.params().all(|param| param.col.is_empty());
+    let mut reduced = [&problem.input].into_iter().chain(added_first(problem));
+    match team.execution {
+        Execution::Tile(tile) => Execution::Tile(Tile {
+            // A norm has two factors, whose product may not be finite.
+            folded: are_constant && !problem.statistics.is_norm(),
+            ..tile
+        }),
+        Execution::Unit(unit) => {
+            let kept = params_kept::params_kept(problem, schedule, hardware);
+            let has_tails = team.has_tail() && schedule.staging == Staging::Reload;
+            let is_one_run =
+                team.has_tail() && !team.has_parts() && reduced.all(Access::is_one_run);
+            let input = load_mode::access(&problem.input, work);
+            Execution::Unit(Unit {
+                params: match kept {
+                    Some(steps) => ParamLoads::Kept(steps),
+                    None if has_run || has_tails && are_constant => ParamLoads::PerSegment,
+                    None => ParamLoads::PerStep,
+                },
+                tail: if is_one_run { Tail::Row } else { unit.tail },
+                prefetch_next_row: prefetch::prefetch_next_row(input, schedule, work, hardware),
+                ..unit
+            })
+        }
+        of_several => of_several,
     }
 }
 

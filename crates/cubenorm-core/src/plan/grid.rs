@@ -1,6 +1,6 @@
 //! Launch sizes, common to all kernels that process rows.
 
-use super::blueprint::{Team, Vectorization};
+use super::team::{Team, Vectorization};
 
 /// The sizes of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub struct Grid {
     pub groups: usize,
     /// Steps through a row: vectors of columns, or columns if lanes run along the kept axis.
     pub steps: usize,
-    /// Row groups that a team processes one after another. With a [dynamic schedule](Team::dynamic),
+    /// Row groups that a team processes one after another. With a [dynamic schedule](Team::is_dynamic),
     /// row groups per request to the work counter.
     pub groups_per_team: usize,
     /// Parts that the steps of a row are split into; 1 if one launch processes whole rows.
@@ -34,7 +34,7 @@ impl Grid {
     /// Teams of the launch, including idle ones.
     pub fn teams(&self, team: &Team) -> usize {
         let units: u32 = self.cube_dim.iter().product();
-        (self.cube_count / team.cluster_size) as usize * (units / team.size) as usize
+        (self.cube_count / team.cluster_size()) as usize * (units / team.size()) as usize
     }
 
     pub(super) fn describe(&self, team: &Team) -> String {
@@ -43,11 +43,11 @@ impl Grid {
             "{} cubes of {x}x{y}x{z} units, vectors of {} along {}{}, {} row group{} per {}",
             self.cube_count,
             team.vector,
-            match team.lanes {
+            match team.lanes() {
                 Vectorization::Parallel => "the reduced axes",
                 Vectorization::Perpendicular => "the kept axes",
             },
-            match team.has_tail || team.has_row_tail {
+            match team.has_tail() || team.has_row_tail() {
                 true => format!(
                     ", tails of {} vectors overlap by {}",
                     self.run, self.overlap
@@ -56,12 +56,12 @@ impl Grid {
             },
             self.groups_per_team,
             if self.groups_per_team == 1 { "" } else { "s" },
-            if team.dynamic { "chunk" } else { "team" },
+            if team.is_dynamic() { "chunk" } else { "team" },
         )
     }
 
     pub(super) fn describe_splits(&self, team: &Team) -> String {
-        let of_peers = match team.cluster_size {
+        let of_peers = match team.cluster_size() {
             1 => "",
             _ => ", one per cube of a cluster",
         };

@@ -26,15 +26,16 @@ mod result;
 mod schedule;
 mod shared_memory;
 mod strategy;
+mod team;
 mod view;
 mod workload;
 mod workspace;
 
 pub use accuracy::BLOCK;
 pub use backward::plan_backward;
-pub use backward_blueprint::{BackwardBlueprint, RowBuffering};
+pub use backward_blueprint::{BackwardBlueprint, RowBuffering, RowSums};
 pub use backward_launches::{BackwardError, BackwardLaunch, BackwardSchedule, schedule_backward};
-pub use blueprint::{AccessBlueprint, Blueprint, Level, LoadMode, Staging, Team, Vectorization};
+pub use blueprint::{AccessBlueprint, Addressing, Blueprint, LoadMode, Shift, Staging};
 pub use candidates::{backward_candidates, forward_candidates, knobs};
 pub use footprint::{Buffer, Extent, Footprint, Kernel};
 pub use forward::plan_forward;
@@ -45,5 +46,9 @@ pub use param_reduce::{ParamReduce, Partials};
 pub use result::{BackwardPlan, Combine, Plan, PlanError};
 pub use shared_memory::SharedMemory;
 pub use strategy::Strategy;
+pub use team::{
+    Assignment, Division, Execution, Guards, Level, ParamLoads, Tail, Team, Tile, Unit,
+    Vectorization,
+};
 pub use view::{input_problem_on, problem_on, sums_on};
 pub use workspace::{ROUNDS, SUMS};

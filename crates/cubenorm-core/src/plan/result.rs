@@ -3,9 +3,10 @@
 use std::fmt;
 
 use super::backward_blueprint::BackwardBlueprint;
-use super::blueprint::{Blueprint, RowBlueprint, Team};
+use super::blueprint::{Blueprint, RowBlueprint};
 use super::grid::Grid;
 use super::strategy::Strategy;
+use super::team::Team;
 use crate::dtype::DType;
 use crate::problem::{Access, NormProblem};
 

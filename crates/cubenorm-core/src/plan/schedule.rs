@@ -1,11 +1,15 @@
 //! The schedule of rows: a strategy, its team, the staging of a row and the launch sizes.
 
-use super::blueprint::{Level, Staging, Team, Vectorization};
+use super::blueprint::Staging;
 use super::grid::Grid;
 use super::hardware::Hardware;
 use super::knobs::Knobs;
 use super::result::{Combine, Plan};
 use super::strategy::Strategy;
+use super::team::{
+    Assignment, Division, Execution, Guards, Level, ParamLoads, Tail, Team, Tile, Unit,
+    Vectorization,
+};
 use super::workload::Workload;
 
 /// The schedule of a workload on a device.
@@ -37,33 +41,36 @@ impl Schedule {
     /// Whole rows for teams of a level in cubes of `cube_dim` units, without any staging.
     pub fn new(work: &Workload, level: Level, cube_dim: [u32; 3]) -> Self {
         let [x, y, _] = cube_dim;
-        let (size, columns) = match level {
-            Level::Unit => (1, 1),
-            Level::Plane | Level::Cube => (x, 1),
-            Level::Perpendicular => (y, x),
+        let execution = match level {
+            Level::Unit => Execution::Unit(Unit {
+                lanes: work.lanes,
+                assignment: Assignment::Striped,
+                tail: match work.has_tail {
+                    true => Tail::Segments,
+                    false => Tail::None,
+                },
+                params: ParamLoads::PerStep,
+                prefetch_next_row: false,
+            }),
+            Level::Plane => Execution::Plane { size: x },
+            Level::Cube => Execution::Cube {
+                size: x,
+                plane_size: None,
+            },
+            Level::Perpendicular => Execution::Perpendicular {
+                size: y,
+                columns: x,
+            },
         };
-        let has_column_tail = work.has_column_tail();
         let vectors_of_run = work.vectors_of_run();
         Self {
             strategy: Strategy::Unit,
             team: Team {
-                level,
-                lanes: work.lanes,
                 vector: work.vector,
-                size,
-                columns,
-                plane_size: if level == Level::Plane { x } else { 0 },
                 merge: work.merge,
-                parts: false,
-                segmented: work.segments > 1,
-                cluster_size: 1,
-                blocked: false,
-                dynamic: false,
-                tile: false,
-                has_tail: has_column_tail,
-                has_row_tail: work.has_tail && !has_column_tail,
-                exact_vectors: None,
-                unguarded_vectors: 0,
+                execution,
+                division: Division::Whole,
+                guards: Guards::After(0),
             },
             grid: Grid {
                 cube_dim,
@@ -110,9 +117,9 @@ impl Schedule {
         } = &mut self;
         let (groups, steps) = (work.groups, work.steps);
         grid.groups = groups;
-        let teams_per_cube = (grid.cube_dim.iter().product::<u32>() / team.size) as usize;
+        let teams_per_cube = (grid.cube_dim.iter().product::<u32>() / team.size()) as usize;
         grid.steps_per_split = steps.div_ceil(grid.splits).max(1);
-        let items = match team.cluster_size {
+        let items = match team.cluster_size() {
             1 => {
                 // Rounding up may leave the last parts empty: only count the others.
                 grid.splits = steps.div_ceil(grid.steps_per_split).max(1);
@@ -121,11 +128,19 @@ impl Schedule {
             // Each cube of a team has its own part, even if it is empty.
             _ => groups,
         };
-        team.parts = grid.splits > 1;
         // The rows of a tile have the same part.
-        team.tile = work.tile > 1 && *staging == Staging::Reload;
+        if let Execution::Unit(unit) = team.execution
+            && work.tile > 1
+            && *staging == Staging::Reload
+        {
+            team.execution = Execution::Tile(Tile {
+                dynamic: false,
+                has_tail: unit.tail != Tail::None,
+                folded: false,
+            });
+        }
         *rows_per_unit = match grid.splits {
-            _ if team.tile => work.tile,
+            _ if team.is_tile() => work.tile,
             1 => work.rows_per_unit.min(*rows_per_unit),
             _ => 1,
         };
@@ -136,20 +151,39 @@ impl Schedule {
         let cubes = items
             .div_ceil(grid.groups_per_team)
             .div_ceil(teams_per_cube);
-        grid.cube_count = cubes as u32 * team.cluster_size;
+        grid.cube_count = cubes as u32 * team.cluster_size();
 
-        let (members, per_split) = (team.size as usize, grid.steps_per_split);
-        let is_even = grid.splits == team.cluster_size as usize && grid.splits * per_split == steps;
+        let (members, per_split) = (team.size() as usize, grid.steps_per_split);
+        let is_even =
+            grid.splits == team.cluster_size() as usize && grid.splits * per_split == steps;
         let staged = staged.vectors().filter(|_| is_even);
-        team.unguarded_vectors = staged.map_or(0, |vectors| vectors.min(per_split / members));
-        team.exact_vectors = staged.filter(|&vectors| vectors * members == per_split);
-        if team.level == Level::Cube {
-            team.plane_size = hardware.plane(work.knobs.plane_size).unwrap_or(0);
+        team.guards = match staged {
+            Some(vectors) if vectors * members == per_split => Guards::Exact(vectors),
+            Some(vectors) => Guards::After(vectors.min(per_split / members)),
+            None => Guards::After(0),
+        };
+        match &mut team.execution {
+            Execution::Cube { plane_size, .. } => {
+                *plane_size = hardware.plane(work.knobs.plane_size);
+            }
+            // Striped if vectors lie along the kept axis, or on a GPU: units that run at the same
+            // time access adjacent memory.
+            Execution::Unit(unit)
+                if unit.lanes == Vectorization::Parallel || hardware.cpu_cores.is_some() =>
+            {
+                unit.assignment = Assignment::Blocked;
+            }
+            _ => {}
         }
-        // Striped if vectors lie along the kept axis, or on a GPU: units that run at the same time
-        // access adjacent memory.
-        team.blocked = team.level == Level::Unit
-            && (team.lanes == Vectorization::Parallel || hardware.cpu_cores.is_some());
+        let has_parts = grid.splits > 1;
+        team.division = match team.division {
+            Division::Cluster(cubes) => Division::Cluster(cubes),
+            _ if work.segments == 1 && has_parts => Division::Part,
+            _ if work.segments == 1 => Division::Whole,
+            _ if has_parts => Division::SegmentPart,
+            _ if has_whole_rows(team, *rows_per_unit, work.segments) => Division::AllSegments,
+            _ => Division::Segment,
+        };
         self
     }
 
@@ -173,17 +207,9 @@ impl Schedule {
             reason: self.reason,
         }
     }
+}
 
-    /// True if one launch reduces and another writes, because several teams share a row or segments
-    /// are combined in between.
-    pub fn takes_two_launches(&self, reduces: bool) -> bool {
-        let in_parts = self.grid.splits > 1 && self.team.cluster_size == 1;
-        (in_parts || self.team.segmented && !self.has_whole_rows()) && reduces
-    }
-
-    /// True if a unit processes all segments of its rows as one tile.
-    fn has_whole_rows(&self) -> bool {
-        let lanes = self.rows_per_unit * self.team.vector;
-        self.team.tile && lanes.is_multiple_of(self.grid.segments)
-    }
+/// True if a unit processes all segments of its rows as one tile.
+fn has_whole_rows(team: &Team, rows_per_unit: usize, segments: usize) -> bool {
+    team.is_tile() && (rows_per_unit * team.vector).is_multiple_of(segments)
 }

@@ -1,8 +1,9 @@
 //! Shared memory of a cube: merge tables and staging slots.
 
 use super::backward_blueprint::{BackwardBlueprint, RowBuffering};
-use super::blueprint::{Blueprint, Level, Staging, Team, Vectorization};
+use super::blueprint::{Blueprint, Staging};
 use super::hardware::Hardware;
+use super::team::{Level, Team, Vectorization};
 use super::workspace::SUMS;
 use crate::backward::BackwardProblem;
 use crate::problem::NormProblem;
@@ -66,18 +67,18 @@ impl SharedMemory {
 
 /// The array in shared memory through which the units of a team merge partial results.
 pub(super) fn merge_table(team: &Team, merge: Merge, accumulation: usize) -> SharedMemory {
-    match team.level {
+    match team.level() {
         Level::Unit | Level::Plane => SharedMemory::NONE,
         // The planes of a cube merge their own results first.
         Level::Cube => table(
-            (team.size / team.plane_size.max(1)) as usize,
+            (team.size() / team.plane_size().max(1)) as usize,
             1,
             merge,
             accumulation,
         ),
-        Level::Perpendicular if team.size == 1 => SharedMemory::NONE,
+        Level::Perpendicular if team.size() == 1 => SharedMemory::NONE,
         Level::Perpendicular => {
-            let slots = (team.size * team.columns) as usize;
+            let slots = (team.size() * team.columns()) as usize;
             table(slots, team.vector, merge, accumulation)
         }
     }
@@ -127,7 +128,7 @@ pub(super) fn merged_bytes(
 /// The staging slots of the units in shared memory.
 fn cells(staging: Staging, team: &Team, element: usize) -> SharedMemory {
     let (_, shared) = staging.places();
-    SharedMemory::of(shared * team.size as usize * team.vector * element)
+    SharedMemory::of(shared * team.size() as usize * team.vector * element)
 }
 
 /// Shared memory of the kernel that normalizes.
@@ -140,11 +141,11 @@ pub(super) fn forward_memory(blueprint: &Blueprint, problem: &NormProblem) -> Sh
     };
     let is_staged_row = blueprint.staging != Staging::Reload;
     let table = |merge| merge_table(team, merge, accumulation);
-    let shift = match is_staged_row && blueprint.shifts && !blueprint.first_is_shift {
+    let shift = match is_staged_row && blueprint.shifts() && !blueprint.shifts_by_first() {
         true => table(Merge::Sum),
         false => SharedMemory::NONE,
     };
-    let statistics = match blueprint.statistics.reduces() && !team.segmented {
+    let statistics = match blueprint.statistics.reduces() && !team.is_segmented() {
         false => SharedMemory::NONE,
         true if is_staged_row && blueprint.statistics.reduces_mean() => table(Merge::Sums),
         true => table(team.merge),
@@ -164,24 +165,24 @@ pub(super) fn backward_memory(
     let table = merge_table(team, Merge::Sums, accumulation);
     let kinds = blueprint.column_sums.count();
     // Along the kept axis all lanes of a step share one column.
-    let lanes = match team.lanes {
+    let lanes = match team.lanes() {
         Vectorization::Parallel => team.vector,
         Vectorization::Perpendicular => 1,
     };
     let (_, shared) = blueprint.staged_columns.times(kinds).places();
-    let sums = SharedMemory::of(shared * team.size as usize * lanes * accumulation);
+    let sums = SharedMemory::of(shared * team.size() as usize * lanes * accumulation);
     let scale = cells(blueprint.staged_scale, team, problem.param_dtype.size());
     let written = match blueprint.staged_columns != Staging::Reload
-        && team.lanes == Vectorization::Perpendicular
+        && team.lanes() == Vectorization::Perpendicular
     {
         true => {
-            let units = (team.size * team.columns) as usize;
+            let units = (team.size() * team.columns()) as usize;
             SharedMemory::of(blueprint.staged_vectors() * units * accumulation)
         }
         false => SharedMemory::NONE,
     };
-    let cluster = team.cluster_size as usize;
-    let of_row = match blueprint.reduces && !team.segmented {
+    let cluster = team.cluster_size() as usize;
+    let of_row = match blueprint.reduces() && !team.is_segmented() {
         false => SharedMemory::NONE,
         // Sums to publish, sums read from peers, and sums recomputed after a timeout.
         true if cluster > 1 => table.then(SharedMemory::of(cluster * SUMS * 8)).then(table),

@@ -1,13 +1,14 @@
 //! The view of a problem (whole rows or segments) that suits a device.
 
 use super::backward::sums_segments;
-use super::blueprint::{Staging, Team};
+use super::blueprint::Staging;
 use super::combine::between_launches;
 use super::hardware::Hardware;
 use super::knobs::{Knobs, StrategyChoice};
 use super::planner;
 use super::schedule::Schedule;
 use super::strategy::Strategy;
+use super::team::Team;
 use crate::backward::{BackwardDesc, BackwardProblem, ParamSums};
 use crate::desc::NormDesc;
 use crate::dtype::DType;
@@ -93,7 +94,7 @@ pub fn problem_on(
     let is_half = desc.input.dtype.is_half();
     if hardware.cpu_cores.is_some() && is_half && !whole.statistics.reduces() {
         let of_params = desc.canonical(Rows::OfParams, &|_| false)?;
-        let is_tiled = |it: Schedule| it.team.tile && it.team.vector > 1;
+        let is_tiled = |it: Schedule| it.team.is_tile() && it.team.vector > 1;
         return Ok(
             match scheduled(&of_params, hardware).is_some_and(is_tiled) {
                 true => of_params,
@@ -126,7 +127,7 @@ pub fn problem_on(
 /// The analytic schedule of a problem; `None` if it or the launch that combines segments has none.
 fn scheduled(problem: &impl planner::Pass, hardware: &Hardware) -> Option<Schedule> {
     let (work, schedule) = planner::schedule(problem, hardware, Knobs::default()).ok()?;
-    if schedule.takes_two_launches(work.reduces) {
+    if work.reduces && schedule.team.reduces_apart() {
         between_launches(&work, &schedule, 0, hardware).ok()?;
     }
     Some(schedule)
@@ -167,7 +168,7 @@ fn cut_pays(dtype: DType, of_whole: Option<Team>, of_cut: Option<Team>) -> bool 
     let (Some(of_whole), Some(of_cut)) = (of_whole, of_cut) else {
         return false;
     };
-    of_cut.has_tail && of_cut.vector >= worth_a_cut(dtype) * of_whole.vector
+    of_cut.has_tail() && of_cut.vector >= worth_a_cut(dtype) * of_whole.vector
 }
 
 /// The backward problem of the input's gradient for a device, with sums from [`sums_on`]:

@@ -1,8 +1,8 @@
 //! The problem as scheduling sees it, forward or backward.
 
 use super::accuracy::{BLOCK, LONGEST_COLUMN_SUM, MOST_BLOCKS};
-use super::blueprint::Vectorization;
 use super::knobs::Knobs;
+use super::team::Vectorization;
 use crate::dtype::DType;
 use crate::statistics::Merge;
 

@@ -1,13 +1,13 @@
 //! Workspace sizes: device memory between two launches of one pass. Each formula follows the
 //! addresses of the kernels.
 
-use super::blueprint::{Level, Team, Vectorization};
 use super::grid::Grid;
 use super::result::BackwardPlan;
+use super::team::{Level, Team, Vectorization};
 
 /// Rows per workspace value: along the kept axis each lane of a vector has its own value.
 pub(super) fn lanes_of_rows(team: &Team) -> usize {
-    match team.lanes {
+    match team.lanes() {
         Vectorization::Perpendicular => team.vector,
         Vectorization::Parallel => 1,
     }
@@ -36,10 +36,10 @@ pub(super) fn channel_sums(team: &Team, grid: &Grid) -> usize {
 /// [`Level::Perpendicular`], or one per row that several teams share. A core that has parts of all
 /// vectors of rows writes each of its columns once.
 pub(super) fn parts_of_columns(grid: &Grid, team: &Team) -> usize {
-    match team.level {
+    match team.level() {
         Level::Perpendicular => grid.cube_count as usize,
-        _ if team.parts && team.lanes == Vectorization::Perpendicular => 1,
-        _ if team.parts && team.cluster_size == 1 => grid.groups,
+        _ if team.has_parts() && team.lanes() == Vectorization::Perpendicular => 1,
+        _ if team.has_parts() && team.cluster_size() == 1 => grid.groups,
         _ => grid.teams(team),
     }
 }
@@ -68,7 +68,7 @@ impl BackwardPlan {
     /// rows, else one.
     pub fn lanes_of_column(&self) -> usize {
         let team = &self.blueprint.team;
-        match (team.level, team.lanes) {
+        match (team.level(), team.lanes()) {
             (Level::Unit, Vectorization::Perpendicular) => team.vector,
             _ => 1,
         }
@@ -84,7 +84,7 @@ impl BackwardPlan {
     /// Words through which the cubes of a cluster publish their sums; 0 without a cluster.
     pub fn cluster_words(&self) -> usize {
         let team = &self.blueprint.team;
-        match team.cluster_size {
+        match team.cluster_size() {
             1 => 0,
             cluster => self.grid.teams(team) * cluster as usize * ROUNDS * SUMS,
         }

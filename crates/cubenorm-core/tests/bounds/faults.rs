@@ -51,7 +51,7 @@ fn a_workspace_counts_the_lanes_of_a_tail() {
     let norm = mean_variance([3, 512, 14, 14], DType::F32, &[1]);
     let plan = checked(&norm, &Hardware::cpu(2, 512), StrategyChoice::Inferred);
     assert!(
-        plan.blueprint.split && plan.blueprint.team.has_row_tail,
+        plan.blueprint.split() && plan.blueprint.team.has_row_tail(),
         "{plan}"
     );
     let footprint = plan.footprint(&norm.problem().unwrap());

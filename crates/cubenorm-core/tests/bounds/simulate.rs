@@ -39,7 +39,7 @@ struct Item {
 
 impl Distribution<'_> {
     fn parts_are_items(&self) -> bool {
-        self.team.parts && self.team.cluster_size == 1
+        self.team.has_parts() && self.team.cluster_size() == 1
     }
 
     fn items(&self) -> usize {
@@ -53,18 +53,18 @@ impl Distribution<'_> {
 
     fn teams(&self) -> usize {
         let units: usize = self.grid.cube_dim.iter().map(|&it| it as usize).product();
-        let of_cube = units / self.team.size as usize;
-        self.grid.cube_count as usize / self.team.cluster_size as usize * of_cube
+        let of_cube = units / self.team.size() as usize;
+        self.grid.cube_count as usize / self.team.cluster_size() as usize * of_cube
     }
 
     fn item(&self, team: usize, round: usize) -> Option<Item> {
         let ours = self.grid.groups_per_team;
-        let index = match self.team.blocked {
-            _ if self.team.dynamic => round,
+        let index = match self.team.is_blocked() {
+            _ if self.team.is_dynamic() => round,
             true => team * ours + round,
             false => round * self.teams() + team,
         };
-        let exists = index < self.items() && (self.team.dynamic || round < ours);
+        let exists = index < self.items() && (self.team.is_dynamic() || round < ours);
         exists.then(|| match self.parts_are_items() {
             true => Item {
                 group: index % self.grid.groups,
@@ -82,11 +82,11 @@ impl Distribution<'_> {
         let ours = self.grid.groups_per_team;
         ensure!(ours > 0, "a team has no round");
         let items = self.items();
-        let sources = match self.team.dynamic {
+        let sources = match self.team.is_dynamic() {
             true => items.div_ceil(ours),
             false => self.teams(),
         };
-        let rounds = |source: usize| match self.team.dynamic {
+        let rounds = |source: usize| match self.team.is_dynamic() {
             true => (source * ours, (source * ours + ours).min(items)),
             false => (0, ours),
         };
@@ -100,7 +100,7 @@ impl Distribution<'_> {
                 for r in 0..self.rows_per_unit {
                     let item = self.item(source, round + r);
                     // Rows of a tile are not checked for existence, and have one part.
-                    if self.team.tile {
+                    if self.team.is_tile() {
                         let (first, item) = (first.map(|it| it.part), item.map(|it| it.part));
                         ensure!(
                             first == item,
@@ -120,13 +120,13 @@ impl Distribution<'_> {
     /// Steps of a member of a part, and how many it takes for granted.
     fn share(&self, part: usize, member: usize) -> (usize, usize) {
         let (mut first, mut end) = (0, self.grid.steps);
-        if self.team.parts {
+        if self.team.has_parts() {
             first = part * self.grid.steps_per_split;
             end = (first + self.grid.steps_per_split).min(self.grid.steps);
         }
-        let members = self.team.size as usize;
+        let members = self.team.size() as usize;
         let begin = first + member;
-        match self.team.exact_vectors {
+        match self.team.exact_vectors() {
             Some(count) => (begin, count),
             None if members == 1 => (first, end - first.min(end)),
             None if begin < end => (begin, (end - begin).div_ceil(members)),
@@ -137,11 +137,11 @@ impl Distribution<'_> {
     /// Asserts that the members of each part have each of its steps once, and returns the steps of each.
     fn parts(&self, staged: Option<usize>) -> Result<Vec<Vec<usize>>, String> {
         let grid = self.grid;
-        let parts = match self.team.parts {
+        let parts = match self.team.has_parts() {
             true => grid.splits,
             false => 1,
         };
-        let members = self.team.size as usize;
+        let members = self.team.size() as usize;
         let mut seen = vec![0u8; grid.steps];
         let mut all = Vec::new();
         for part in 0..parts {
@@ -154,9 +154,9 @@ impl Distribution<'_> {
                         "a unit holds {staged} of its {count} steps"
                     );
                     // These are taken without a question.
-                    let sure = self.team.unguarded_vectors.min(staged);
+                    let sure = self.team.unguarded_vectors().min(staged);
                     ensure!(
-                        self.team.exact_vectors.is_some() || sure <= count,
+                        self.team.exact_vectors().is_some() || sure <= count,
                         "a unit takes {sure} steps for granted and has {count}"
                     );
                 }
@@ -180,9 +180,9 @@ impl Distribution<'_> {
 
     fn first_row(&self, group: usize) -> usize {
         let vector = self.team.vector;
-        match self.team.lanes {
+        match self.team.lanes() {
             Vectorization::Parallel => group,
-            Vectorization::Perpendicular if self.team.has_row_tail => {
+            Vectorization::Perpendicular if self.team.has_row_tail() => {
                 group * vector - (group + 1) / self.grid.run * self.grid.overlap
             }
             Vectorization::Perpendicular => group * vector,
@@ -194,15 +194,15 @@ impl Distribution<'_> {
         let vector = self.team.vector;
         let row = self.first_row(group);
         let ends = |index: usize| index % self.grid.run == self.grid.run - 1;
-        match self.team.lanes {
+        match self.team.lanes() {
             Vectorization::Perpendicular => {
-                let tail = self.team.has_row_tail && ends(group);
+                let tail = self.team.has_row_tail() && ends(group);
                 let first = if tail { self.grid.overlap } else { 0 };
                 (0..vector)
                     .map(|lane| (row + lane, step, lane >= first))
                     .collect()
             }
-            Vectorization::Parallel if self.team.has_tail => {
+            Vectorization::Parallel if self.team.has_tail() => {
                 let (run, overlap) = (self.grid.run, self.grid.overlap);
                 let length = run * vector - overlap;
                 let position = (step % run * vector).min(length - vector);
@@ -222,7 +222,7 @@ impl Distribution<'_> {
 /// The sizes of a launch, where its addresses are too many to enumerate.
 fn is_whole(distribution: &Distribution) -> Checked {
     let grid = distribution.grid;
-    let taken = match distribution.team.dynamic {
+    let taken = match distribution.team.is_dynamic() {
         true => usize::MAX,
         false => distribution.teams().saturating_mul(grid.groups_per_team),
     };
@@ -235,12 +235,12 @@ fn is_whole(distribution: &Distribution) -> Checked {
         grid.splits.saturating_mul(grid.steps_per_split) >= grid.steps,
         "parts leave steps out"
     );
-    if distribution.team.cluster_size == 1 && grid.splits > 1 {
+    if distribution.team.cluster_size() == 1 && grid.splits > 1 {
         let before = (grid.splits - 1) * grid.steps_per_split;
         ensure!(before < grid.steps, "the last part is empty");
     }
     let lanes = distribution.team.vector;
-    let elements = match distribution.team.lanes {
+    let elements = match distribution.team.lanes() {
         Vectorization::Parallel => (grid.groups, grid.steps * lanes),
         Vectorization::Perpendicular => (grid.groups * lanes, grid.steps),
     };
@@ -265,7 +265,7 @@ fn cover(
     let mut items = vec![0u8; distribution.items()];
     distribution.each_item(|item| {
         items[item.part * distribution.grid.groups + item.group] += 1;
-        let steps = match distribution.team.cluster_size {
+        let steps = match distribution.team.cluster_size() {
             1 => parts[item.part..=item.part].iter(),
             // Each cube of a cluster has its part.
             _ => parts[..].iter(),
@@ -345,14 +345,14 @@ fn addresses(
     step: usize,
 ) -> Result<Vec<usize>, String> {
     let team = distribution.team;
-    let (vector, lanes) = (team.vector, team.lanes);
+    let (vector, lanes) = (team.vector, team.lanes());
     let row = distribution.first_row(group);
     let contiguous = matches!(
         blueprint.mode,
         LoadMode::Vector | LoadMode::PackedHalf2 | LoadMode::Unaligned
     );
     let is_constant = access.col.is_empty();
-    let base = match blueprint.rows_packed {
+    let base = match blueprint.has_packed_rows() {
         true => row * distribution.cols,
         false => decode(
             &access.row,
@@ -361,10 +361,10 @@ fn addresses(
         ),
     };
     let col_offset = |col: usize| {
-        let unit = lanes == Vectorization::Parallel && contiguous || blueprint.unit_stride;
+        let unit = lanes == Vectorization::Parallel && contiguous || blueprint.has_unit_stride();
         decode(&access.col, col, unit)
     };
-    let step_offset = || match blueprint.has_tail {
+    let step_offset = || match blueprint.has_tail() {
         true => offset_before_tail(access, contiguous, vector, step),
         false => col_offset(match lanes {
             Vectorization::Parallel => step * vector,
@@ -374,7 +374,7 @@ fn addresses(
     let all = |first: usize, stride: usize| (0..vector).map(|lane| first + lane * stride).collect();
     Ok(match blueprint.mode {
         LoadMode::Vector | LoadMode::PackedHalf2 => {
-            let of_steps = access.col.len() == 1 && !blueprint.has_tail;
+            let of_steps = access.col.len() == 1 && !blueprint.has_tail();
             let place = match lanes {
                 Vectorization::Parallel if of_steps => base / vector + step,
                 Vectorization::Perpendicular if of_steps => {
@@ -477,7 +477,7 @@ fn within(footprint: &[Footprint], buffer: Buffer, layout: Option<&Layout>) -> C
 /// Elements of a workspace that the kernels of a split row write: see `write_part`.
 fn partial_statistics(distribution: &Distribution, shifts: bool) -> usize {
     let (grid, team) = (distribution.grid, distribution.team);
-    let width = match team.lanes {
+    let width = match team.lanes() {
         Vectorization::Perpendicular => team.vector,
         Vectorization::Parallel => 1,
     };
@@ -493,8 +493,8 @@ fn partial_statistics(distribution: &Distribution, shifts: bool) -> usize {
 /// Checks what the launches of a plan touch between them.
 fn workspaces_fit(plan: &Plan, distribution: &Distribution) -> Checked {
     let blueprint = &plan.blueprint;
-    if blueprint.split {
-        let shifts = blueprint.team.segmented && blueprint.shifts;
+    if blueprint.split() {
+        let shifts = blueprint.team.is_segmented() && blueprint.shifts();
         let touched = partial_statistics(distribution, shifts);
         ensure!(
             touched <= plan.workspace,
@@ -504,14 +504,14 @@ fn workspaces_fit(plan: &Plan, distribution: &Distribution) -> Checked {
     }
     if let Some(combine) = &plan.combine {
         let rows = combine.grid.groups;
-        let touched = (2 + usize::from(blueprint.shifts)) * rows;
+        let touched = (2 + usize::from(blueprint.shifts())) * rows;
         ensure!(
             touched <= combine.workspace,
             "combined: {touched} of {}",
             combine.workspace
         );
         let read =
-            (2 * plan.grid.splits + usize::from(blueprint.shifts)) * rows * plan.grid.segments;
+            (2 * plan.grid.splits + usize::from(blueprint.shifts())) * rows * plan.grid.segments;
         ensure!(
             read <= plan.workspace,
             "combining reads {read} of {}",
@@ -647,7 +647,7 @@ fn sums_fit(launch: &BackwardLaunch, distribution: &Distribution) -> Checked {
     let BackwardLaunch { problem, plan, .. } = launch;
     let blueprint = &plan.blueprint;
     let team = &blueprint.team;
-    if blueprint.split {
+    if blueprint.split() {
         let touched = partial_statistics(distribution, false);
         ensure!(
             touched <= plan.workspace,
@@ -676,11 +676,11 @@ fn sums_fit(launch: &BackwardLaunch, distribution: &Distribution) -> Checked {
             "sums of columns: {touched} of {allocated} are touched"
         );
     }
-    if team.cluster_size > 1 {
+    if team.cluster_size() > 1 {
         // The ring of each team: four rounds of two words for each cube.
-        let touched = plan.grid.cube_count as usize / team.cluster_size as usize
+        let touched = plan.grid.cube_count as usize / team.cluster_size() as usize
             * 4
-            * team.cluster_size as usize
+            * team.cluster_size() as usize
             * 2;
         ensure!(
             touched <= plan.cluster_words(),
@@ -801,15 +801,15 @@ fn param_reduce(reduce: &ParamReduce) -> Checked {
 fn column_sums(distribution: &Distribution, kinds: usize, staged: Staging) -> usize {
     let (team, grid) = (distribution.team, distribution.grid);
     let vector = team.vector;
-    if staged != Staging::Reload && team.lanes == Vectorization::Perpendicular {
+    if staged != Staging::Reload && team.lanes() == Vectorization::Perpendicular {
         let written = grid.steps.div_ceil(vector);
         let first = ((grid.cube_count as usize - 1) * kinds + kinds - 1) * written;
         return (first + written) * vector;
     }
-    let slot = match team.level {
+    let slot = match team.level() {
         _ if staged != Staging::Reload => distribution.teams() - 1,
-        _ if team.parts && team.lanes == Vectorization::Perpendicular => 0,
-        _ if team.parts => grid.groups - 1,
+        _ if team.has_parts() && team.lanes() == Vectorization::Perpendicular => 0,
+        _ if team.has_parts() => grid.groups - 1,
         Level::Unit | Level::Plane | Level::Cube | Level::Perpendicular => distribution.teams() - 1,
     };
     let last = kinds * slot * grid.steps + (kinds - 1) * grid.steps + grid.steps - 1;

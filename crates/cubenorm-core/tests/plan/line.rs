@@ -1,7 +1,7 @@
 //! One line per plan: its text, and what else its kernel differs in from the simplest one.
 
 use cubenorm_core::{
-    AccessBlueprint, BackwardDesc, Hardware, Knobs, LoadMode, NormDesc, Staging, Team,
+    AccessBlueprint, BackwardDesc, Guards, Hardware, Knobs, LoadMode, NormDesc, Staging, Team,
     forward_candidates, input_problem_on, knobs, plan_backward, plan_forward, problem_on, sums_on,
 };
 
@@ -39,14 +39,16 @@ pub fn forward_line(desc: &NormDesc, hardware: &Hardware, knobs: Knobs) -> Strin
         guards(&it.team),
         modes([it.input].into_iter().chain(params)),
         loads(it.loads_in_flight),
-        it.params_by_run
+        it.team
+            .params_by_segment()
             .then(|| format!("params per {} steps", plan.grid.run)),
-        it.params_kept
+        it.team
+            .params_kept()
             .map(|steps| format!("params of {steps} steps kept")),
-        says(it.one_block, "one block"),
-        says(it.folded, "folded"),
+        says(it.is_one_block(), "one block"),
+        says(it.team.folds(), "folded"),
         says(it.combines_within(), "combines within"),
-        it.split
+        it.split()
             .then(|| format!("two launches, workspace {}", plan.workspace)),
         plan.combine
             .map(|it| format!("combines {} groups", it.grid.groups)),
@@ -79,9 +81,9 @@ fn backward_line(norm: NormDesc, hardware: &Hardware) -> String {
         loads(it.loads_in_flight),
         it.sums_runs()
             .then(|| format!("sums per {} steps", plan.grid.run)),
-        says(it.by_runs, "by segment"),
+        says(it.team.params_by_segment(), "by segment"),
         says(it.combines_within(), "combines within"),
-        it.split
+        it.split()
             .then(|| format!("two launches, workspace {}", plan.workspace)),
     ];
     line(
@@ -106,10 +108,10 @@ pub fn candidates_line(desc: &NormDesc, hardware: &Hardware) -> String {
 }
 
 fn guards(team: &Team) -> Option<String> {
-    match (team.exact_vectors, team.unguarded_vectors) {
-        (Some(_), _) => Some("exact".into()),
-        (None, 0) => None,
-        (None, vectors) => Some(format!("{vectors} unguarded")),
+    match team.guards {
+        Guards::Exact(_) => Some("exact".into()),
+        Guards::After(0) => None,
+        Guards::After(vectors) => Some(format!("{vectors} unguarded")),
     }
 }
 

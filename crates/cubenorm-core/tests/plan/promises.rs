@@ -37,11 +37,11 @@ fn no_shared_memory_if_units_cannot_share() {
                     .with_scale(param.clone())
                     .with_bias(param);
                 let plan = inferred(&desc, &cpu_vulkan);
-                assert!(!shares(plan.blueprint.team.level), "{plan}");
+                assert!(!shares(plan.blueprint.team.level()), "{plan}");
                 let desc = BackwardDesc::new(desc);
                 let problem = desc.input_problem(desc.param_sums()).unwrap();
                 let plan = plan_backward(&problem, &cpu_vulkan, StrategyChoice::Inferred).unwrap();
-                assert!(!shares(plan.blueprint.team.level), "{plan}");
+                assert!(!shares(plan.blueprint.team.level()), "{plan}");
             }
         }
     }
@@ -195,7 +195,7 @@ fn column_team_sizes_are_powers_of_two() {
                 Statistics::MeanVariance,
             );
             let plan = plan(&desc, &hardware, Strategy::Perpendicular);
-            let members = plan.blueprint.team.size;
+            let members = plan.blueprint.team.size();
             assert!(members.is_power_of_two(), "{max_units_per_cube}: {plan}");
         }
     }
@@ -296,10 +296,10 @@ fn packed_rows_and_columns_need_no_lookup() {
         let input = strided([64, 4096], [stride, 1]);
         let desc = NormDesc::new(input, [axis], Statistics::MeanVariance).with_scale(scale);
         let blueprint = inferred(&desc, &Hardware::cuda(132)).blueprint;
-        let scale = blueprint.scale.unwrap().unit_stride;
+        let scale = blueprint.scale.unwrap().has_unit_stride();
         (
-            blueprint.input.rows_packed,
-            blueprint.output.rows_packed,
+            blueprint.input.has_packed_rows(),
+            blueprint.output.has_packed_rows(),
             scale,
         )
     };
@@ -379,11 +379,11 @@ fn column_sums_of_several_rows_have_one_unit() {
             };
             let (it, is_whole) = (&plan.blueprint, plan.grid.splits == 1);
             assert!(
-                it.rows_per_unit == 1 || it.team.level == Level::Unit,
+                it.rows_per_unit == 1 || it.team.level() == Level::Unit,
                 "{knobs}: {plan}"
             );
             // The cubes of a cluster stage the sums of their parts.
-            let may_stage = is_whole || it.team.cluster_size > 1;
+            let may_stage = is_whole || it.team.cluster_size() > 1;
             assert!(
                 it.staged_columns == Staging::Reload || may_stage,
                 "{knobs}: {plan}"
@@ -403,9 +403,9 @@ fn only_cores_schedule_dynamically() {
         );
         assert_eq!(
             plan.to_string().contains("per chunk"),
-            plan.blueprint.team.dynamic
+            plan.blueprint.team.is_dynamic()
         );
-        plan.blueprint.team.dynamic
+        plan.blueprint.team.is_dynamic()
     };
     let (any, cores) = (Knobs::default(), Hardware::cpu(16, 512));
     assert!(is_dynamic(2047, &cores, true, any));
@@ -460,7 +460,7 @@ proptest! {
         };
         let vector = plan.blueprint.team.vector;
         let Grid { groups, steps, run, overlap, .. } = plan.grid;
-        let elements = match plan.blueprint.team.has_row_tail {
+        let elements = match plan.blueprint.team.has_row_tail() {
             true => (groups * vector - groups / run * overlap) * steps,
             false => groups * (steps * vector - steps / run * overlap),
         };
@@ -471,16 +471,14 @@ proptest! {
         let units = x * y * z;
         prop_assert!(units <= hardware.max_units_per_cube, "{plan}");
         prop_assert!(plan.grid.cube_count <= hardware.max_cubes, "{plan}");
-        let teams = plan.grid.cube_count as usize * (units / plan.blueprint.team.size) as usize;
+        let teams = plan.grid.cube_count as usize * (units / plan.blueprint.team.size()) as usize;
         let items = plan.grid.groups * plan.grid.splits;
         let at_first = teams * plan.grid.groups_per_team;
         // With a dynamic schedule, items remain after the first request of every team.
-        prop_assert_eq!(at_first < items, plan.blueprint.team.dynamic, "{}", plan);
+        prop_assert_eq!(at_first < items, plan.blueprint.team.is_dynamic(), "{}", plan);
         prop_assert!(plan.grid.groups_per_team.is_multiple_of(plan.blueprint.rows_per_unit), "{plan}");
-        // No later block corrects a distant first element.
-        prop_assert!(!(plan.blueprint.one_block && plan.blueprint.first_is_shift), "{plan}");
         if let Some(vectors) = plan.blueprint.staging.vectors() {
-            let members = plan.blueprint.team.size as usize;
+            let members = plan.blueprint.team.size() as usize;
             prop_assert!(vectors * members >= plan.grid.steps_per_split, "{plan}");
         }
         let (_, vectors) = plan.blueprint.staging.places();

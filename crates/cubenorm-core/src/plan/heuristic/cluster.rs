@@ -5,6 +5,7 @@ use crate::plan::blueprint::Staging;
 use crate::plan::hardware::Hardware;
 use crate::plan::knobs::{Knobs, StagingPreference};
 use crate::plan::schedule::Schedule;
+use crate::plan::team::Division;
 use crate::plan::workload::Workload;
 
 /// Columns of f32 per cube of a cluster: the most that leaves room for the next row.
@@ -57,7 +58,8 @@ fn sharing(
 ) -> Option<Schedule> {
     // A sum and its round are published as one word of 8 bytes.
     let can_meet = hardware.inter_cube_atomics && work.accumulation() == 4;
-    if cubes == 1 || !can_meet || !work.reduces || work.column_sums == 0 {
+    let has_sums = work.reduces && work.column_sums > 0 && work.segments == 1;
+    if cubes == 1 || !can_meet || !has_sums {
         return None;
     }
     let units = match work.is_half() {
@@ -76,6 +78,6 @@ fn sharing(
     };
     let steps = work.steps.div_ceil(cubes as usize);
     let mut schedule = cube(&parts, hardware, steps, plane).in_parts(cubes as usize);
-    schedule.team.cluster_size = cubes;
+    schedule.team.division = Division::Cluster(cubes);
     (schedule.staged_columns != Staging::Reload).then_some(schedule)
 }

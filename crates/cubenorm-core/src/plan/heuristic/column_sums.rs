@@ -2,12 +2,13 @@
 
 use super::staging::{MERGED_OF_UNIT, size, slots};
 use crate::plan::accuracy::LONGEST_COLUMN_SUM;
-use crate::plan::blueprint::{Level, Staging, Vectorization};
+use crate::plan::blueprint::Staging;
 use crate::plan::grid::Grid;
 use crate::plan::hardware::Hardware;
 use crate::plan::knobs::StagingPreference;
 use crate::plan::schedule::Schedule;
 use crate::plan::shared_memory::merged_bytes;
+use crate::plan::team::{Level, Vectorization};
 use crate::plan::workload::Workload;
 use crate::plan::workspace::parts_of_columns;
 use crate::statistics::Merge;
@@ -142,12 +143,12 @@ const LEAST_GROUPS_OF_LANES: usize = 4;
 /// process many rows each.
 pub(in crate::plan) fn are_fused(schedule: &Schedule, hardware: &Hardware) -> bool {
     let (team, grid) = (&schedule.team, &schedule.grid);
-    let of_units = || match team.lanes {
+    let of_units = || match team.lanes() {
         Vectorization::Parallel => parts_of_columns(grid, team) <= grid.teams(team),
         Vectorization::Perpendicular => hardware.cpu_cores.is_some() && has_own_columns(schedule),
     };
     let is_staged = schedule.staged_columns != Staging::Reload;
-    is_staged || !hardware.is_gpu() && team.level == Level::Unit && of_units()
+    is_staged || !hardware.is_gpu() && team.level() == Level::Unit && of_units()
 }
 
 /// True if a core with vectors along rows may sum columns per lane, over its rows or its parts of
@@ -160,5 +161,5 @@ fn has_own_columns(schedule: &Schedule) -> bool {
     } = schedule.grid;
     // The sums of a part cover all rows.
     let is_whole = groups_per_team.is_multiple_of(groups) && groups <= LONGEST_COLUMN_SUM;
-    (is_whole || !schedule.team.parts) && groups.min(groups_per_team) >= LEAST_GROUPS_OF_LANES
+    (is_whole || !schedule.team.has_parts()) && groups.min(groups_per_team) >= LEAST_GROUPS_OF_LANES
 }

@@ -5,10 +5,10 @@
 
 use super::parts::SPLIT_ELEMENTS;
 use crate::dtype::DType;
-use crate::plan::blueprint::Vectorization;
 use crate::plan::hardware::Hardware;
 use crate::plan::knobs::{Knobs, StagingPreference};
 use crate::plan::strategy::Strategy;
+use crate::plan::team::Vectorization;
 use crate::plan::workload::Workload;
 
 /// Units that a core runs in one instruction.

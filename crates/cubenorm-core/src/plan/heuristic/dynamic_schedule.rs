@@ -32,9 +32,9 @@ pub(in crate::plan) fn dynamic_items(
     let at_a_time = items
         .div_ceil(teams * REQUESTS)
         .next_multiple_of(schedule.rows_per_unit);
-    let can = team.blocked
-        && team.cluster_size == 1
-        && !schedule.takes_two_launches(work.reduces)
+    let can = team.is_blocked()
+        && team.cluster_size() == 1
+        && !(work.reduces && team.reduces_apart())
         && teams > 1
         && at_a_time * teams < items;
     let bytes = work.rows * work.row_bytes();

@@ -2,8 +2,9 @@
 
 use super::cpu_vulkan;
 use crate::dtype::DType;
-use crate::plan::blueprint::{AccessBlueprint, LoadMode, Vectorization};
+use crate::plan::blueprint::{AccessBlueprint, Addressing, LoadMode};
 use crate::plan::hardware::Hardware;
+use crate::plan::team::Vectorization;
 use crate::plan::workload::Workload;
 use crate::problem::{Access, Dim};
 
@@ -11,6 +12,8 @@ use crate::problem::{Access, Dim};
 pub(in crate::plan) fn access(access: &Access, work: &Workload) -> AccessBlueprint {
     let has_tail = work.has_column_tail();
     let is_next = |dim: &Dim| dim.stride == work.cols;
+    let has_packed_rows = matches!(access.row.as_slice(), [dim] if is_next(dim));
+    let has_unit_stride = access.col.last().is_some_and(|dim| dim.stride == 1);
     AccessBlueprint {
         row_dims: access.row.len(),
         col_dims: access.col.len(),
@@ -21,12 +24,12 @@ pub(in crate::plan) fn access(access: &Access, work: &Workload) -> AccessBluepri
             LoadMode::Segments if has_tail => LoadMode::Broadcast,
             mode => mode,
         },
-        has_tail,
-        rows_packed: work.lanes == Vectorization::Parallel
-            && !has_tail
-            && matches!(access.row.as_slice(), [dim] if is_next(dim)),
-        unit_stride: work.lanes == Vectorization::Perpendicular
-            && access.col.last().is_some_and(|dim| dim.stride == 1),
+        addressing: match work.lanes {
+            _ if has_tail => Addressing::Tail,
+            Vectorization::Parallel if has_packed_rows => Addressing::PackedRows,
+            Vectorization::Perpendicular if has_unit_stride => Addressing::UnitStride,
+            _ => Addressing::Decoded,
+        },
         nontemporal: false,
     }
 }

@@ -2,9 +2,10 @@
 
 use super::cpu_vulkan;
 use crate::backward::BackwardProblem;
-use crate::plan::blueprint::{Level, Staging};
+use crate::plan::blueprint::Staging;
 use crate::plan::hardware::Hardware;
 use crate::plan::schedule::Schedule;
+use crate::plan::team::Level;
 use crate::plan::workload::Workload;
 
 /// Loads in flight per unit of a team for a row that is reloaded, issued before the first store. If
@@ -27,7 +28,7 @@ pub(in crate::plan) fn forward(
     same_params: bool,
     hardware: &Hardware,
 ) -> usize {
-    let pays = match schedule.team.level {
+    let pays = match schedule.team.level() {
         Level::Unit => same_params && cpu_vulkan::loads_ahead(hardware),
         Level::Plane | Level::Cube | Level::Perpendicular => work.reduces,
     };
@@ -48,8 +49,8 @@ pub(in crate::plan) fn backward(
     work: &Workload,
     hardware: &Hardware,
 ) -> usize {
-    let is_perpendicular = schedule.team.level == Level::Perpendicular;
-    let is_alone = schedule.team.level == Level::Unit;
+    let is_perpendicular = schedule.team.level() == Level::Perpendicular;
+    let is_alone = schedule.team.level() == Level::Unit;
     if is_alone && cpu_vulkan::loads_ahead(hardware) && !problem.weights() {
         return (MAX_LOADS_IN_FLIGHT / schedule.rows_per_unit).max(1);
     }

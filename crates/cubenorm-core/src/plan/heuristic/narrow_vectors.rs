@@ -2,10 +2,11 @@
 
 use super::row_buffering::{CROWDED, row_buffering};
 use crate::plan::backward_blueprint::RowBuffering;
-use crate::plan::blueprint::{Level, Staging, Vectorization};
+use crate::plan::blueprint::Staging;
 use crate::plan::hardware::Hardware;
 use crate::plan::knobs::Knobs;
 use crate::plan::schedule::{Alternatives, Schedule};
+use crate::plan::team::{Level, Vectorization};
 use crate::plan::workload::Workload;
 use crate::statistics::Merge;
 
@@ -62,20 +63,20 @@ fn narrow_vector(schedule: &Schedule, work: &Workload, hardware: &Hardware) -> O
         Some(_) => {
             let is_staged_row = schedule.staging != Staging::Reload;
             let bits = 8 * schedule.team.vector * work.accumulation();
-            let takes_both = schedule.team.lanes == Vectorization::Parallel
+            let takes_both = schedule.team.lanes() == Vectorization::Parallel
                 && schedule.team.merge == Merge::Moments;
             let is_full = takes_both && KEPT_FOR_MOMENTS * bits > hardware.register_bits as usize;
             (is_staged_row || is_full).then_some(hardware.load_width as usize / 8)
         }
         // Units of a plane have at most two vectors of a short row.
         None => {
-            let of_two = 2 * schedule.team.size as usize;
-            let is_short = schedule.team.level == Level::Plane && schedule.grid.steps <= of_two;
+            let of_two = 2 * schedule.team.size() as usize;
+            let is_short = schedule.team.level() == Level::Plane && schedule.grid.steps <= of_two;
             let is_full = matches!(schedule.staging, Staging::Mixed { .. })
-                && schedule.team.size >= FULL_CUBE
+                && schedule.team.size() >= FULL_CUBE
                 && schedule.team.merge.takes_means();
             let is_tall = work.reduces
-                && schedule.team.level == Level::Perpendicular
+                && schedule.team.level() == Level::Perpendicular
                 && schedule.staging == Staging::Reload;
             (is_short || is_full || is_tall).then_some(NARROW_VECTOR)
         }
@@ -92,7 +93,7 @@ pub(in crate::plan) fn of_columns(
     knobs: Knobs,
 ) -> Alternatives {
     let is_reloaded = schedule.staging == Staging::Reload && schedule.grid.splits == 1;
-    let gains = schedule.team.level == Level::Perpendicular
+    let gains = schedule.team.level() == Level::Perpendicular
         && hardware.is_gpu()
         && work.reduces
         && is_reloaded
@@ -120,7 +121,7 @@ pub(in crate::plan) fn backward(
 ) -> Alternatives {
     let team = &schedule.team;
     let holds_many = schedule.staged_columns.places().1 > 0;
-    let is_crowded = holds_many && team.size >= CROWDED && !work.is_half();
+    let is_crowded = holds_many && team.size() >= CROWDED && !work.is_half();
     let narrowings = match is_crowded && row_buffering(work, schedule) == RowBuffering::Reload {
         true => 2,
         false => 1,
@@ -130,18 +131,18 @@ pub(in crate::plan) fn backward(
         _ if holds_many => true,
         _ if !hardware.is_gpu() || knobs.vector.is_some() => false,
         // Staged rows along the kept axis are read once, with fewer loads in wide vectors.
-        staged if team.lanes == Vectorization::Perpendicular => staged == Staging::Reload,
+        staged if team.lanes() == Vectorization::Perpendicular => staged == Staging::Reload,
         // Narrow vectors occupy all units evenly, unlike these.
         Staging::Registers(_)
-            if team.exact_vectors.is_none()
-                && work.cols.is_multiple_of(widest * team.size as usize) =>
+            if team.exact_vectors().is_none()
+                && work.cols.is_multiple_of(widest * team.size() as usize) =>
         {
             true
         }
         // Units of a cube reload a row in several steps each.
         Staging::Reload => {
-            let steps = schedule.grid.steps.div_ceil(team.size as usize);
-            team.level == Level::Cube && steps >= LONG_STEPS
+            let steps = schedule.grid.steps.div_ceil(team.size() as usize);
+            team.level() == Level::Cube && steps >= LONG_STEPS
         }
         _ => work.column_sums == 2 && work.cols <= SHORT_ROW,
     };
@@ -149,10 +150,10 @@ pub(in crate::plan) fn backward(
         return Alternatives::default();
     }
     // The same units with more vectors each, if nothing is staged.
-    let has_more = team.level == Level::Cube && work.column_sums == 0;
+    let has_more = team.level() == Level::Cube && work.column_sums == 0;
     let narrow = Knobs {
         vector: Some(widest),
-        units: knobs.units.or(has_more.then_some(team.size)),
+        units: knobs.units.or(has_more.then_some(team.size())),
         ..knobs
     };
     Alternatives {

@@ -2,9 +2,10 @@
 
 use super::load_mode;
 use super::vector_width::run_of_segment;
-use crate::plan::blueprint::{AccessBlueprint, Level, LoadMode, Staging};
+use crate::plan::blueprint::{AccessBlueprint, LoadMode, Staging};
 use crate::plan::hardware::Hardware;
 use crate::plan::schedule::Schedule;
+use crate::plan::team::Level;
 use crate::plan::workload::Workload;
 use crate::problem::{Access, NormProblem};
 
@@ -35,7 +36,7 @@ fn may_precede_tail(
     same_params: bool,
     hardware: &Hardware,
 ) -> bool {
-    output.has_tail
+    output.has_tail()
         && output.mode == LoadMode::Unaligned
         && work.run >= LEAST_BEFORE_TAIL * work.vector
         && same_params
@@ -64,7 +65,7 @@ pub(in crate::plan) fn applies(
     hardware: &Hardware,
 ) -> bool {
     let is_staged = schedule.staging != Staging::Reload;
-    let in_order = schedule.rows_per_unit == 1 || schedule.team.tile || is_staged;
+    let in_order = schedule.rows_per_unit == 1 || schedule.team.is_tile() || is_staged;
     in_order && output.mode == LoadMode::Vector && exceeds_threshold(work, hardware)
 }
 
@@ -79,6 +80,6 @@ pub(in crate::plan) fn applies_before_tail(
 ) -> bool {
     let is_alone = schedule.rows_per_unit == 1
         && schedule.staging == Staging::Reload
-        && schedule.team.level == Level::Unit;
+        && schedule.team.level() == Level::Unit;
     is_alone && may_precede_tail(output, work, same_params, hardware)
 }

@@ -1,9 +1,10 @@
 //! Short rows that a CPU core sums as one block.
 
 use crate::plan::accuracy::BLOCK;
-use crate::plan::blueprint::{Staging, Vectorization};
+use crate::plan::blueprint::Staging;
 use crate::plan::hardware::Hardware;
 use crate::plan::schedule::Schedule;
+use crate::plan::team::Vectorization;
 use crate::plan::workload::Workload;
 
 /// True if a core sums a short row as one block. Merging two blocks takes two divisions, and their
@@ -16,11 +17,11 @@ pub(in crate::plan) fn is_one_block(
     hardware: &Hardware,
 ) -> bool {
     let team = &schedule.team;
-    let is_read_whole = !team.parts && !team.segmented && !team.has_tail;
+    let is_read_whole = !team.has_parts() && !team.is_segmented() && !team.has_tail();
     hardware.cpu_cores.is_some()
         && work.is_half()
         && work.merge.takes_means()
-        && team.lanes == Vectorization::Parallel
+        && team.lanes() == Vectorization::Parallel
         && schedule.staging == Staging::Reload
         && is_read_whole
         && schedule.grid.steps <= BLOCK

@@ -1,8 +1,9 @@
 //! Parameters that a CPU core keeps in registers from row to row.
 
-use crate::plan::blueprint::{Level, Staging, Team, Vectorization};
+use crate::plan::blueprint::Staging;
 use crate::plan::hardware::Hardware;
 use crate::plan::schedule::Schedule;
+use crate::plan::team::{Level, Vectorization};
 use crate::problem::NormProblem;
 use crate::statistics::StatisticsKind;
 
@@ -19,17 +20,11 @@ pub(in crate::plan) fn params_kept(
     schedule: &Schedule,
     hardware: &Hardware,
 ) -> Option<usize> {
-    let Team {
-        level,
-        lanes,
-        parts,
-        has_tail,
-        ..
-    } = schedule.team;
+    let team = &schedule.team;
     let is_row_of_core = hardware.cpu_cores.is_some()
-        && (level, lanes) == (Level::Unit, Vectorization::Parallel)
-        && !parts
-        && !has_tail
+        && (team.level(), team.lanes()) == (Level::Unit, Vectorization::Parallel)
+        && !team.has_parts()
+        && !team.has_tail()
         && schedule.staging == Staging::Reload;
     let is_provided = problem.statistics == StatisticsKind::Provided;
     let are_same = problem.params().all(|param| param.row.is_empty());

@@ -1,8 +1,9 @@
 //! Prefetch of the next row on a CPU.
 
-use crate::plan::blueprint::{AccessBlueprint, Level, LoadMode, Staging, Vectorization};
+use crate::plan::blueprint::{AccessBlueprint, LoadMode, Staging};
 use crate::plan::hardware::Hardware;
 use crate::plan::schedule::Schedule;
+use crate::plan::team::{Level, Vectorization};
 use crate::plan::workload::Workload;
 
 /// Bytes of the longest row that is prefetched. A core's second-level cache must hold it and the
@@ -26,10 +27,10 @@ pub(in crate::plan) fn prefetch_next_row(
         && work.row_bytes() <= LONGEST_PREFETCHED
         && matches!(input.mode, LoadMode::Vector | LoadMode::Unaligned)
         && work.reduces
-        && team.level == Level::Unit
-        && team.lanes == Vectorization::Parallel
-        && !team.parts
-        && !team.segmented
+        && team.level() == Level::Unit
+        && team.lanes() == Vectorization::Parallel
+        && !team.has_parts()
+        && !team.is_segmented()
         && schedule.staging == Staging::Reload
         && schedule.rows_per_unit == 1
 }

@@ -2,10 +2,11 @@
 
 use super::column_sums::merged_of_cube;
 use crate::plan::backward_blueprint::RowBuffering;
-use crate::plan::blueprint::{Level, Staging};
+use crate::plan::blueprint::Staging;
 use crate::plan::hardware::Hardware;
 use crate::plan::knobs::StagingPreference;
 use crate::plan::schedule::Schedule;
+use crate::plan::team::Level;
 use crate::plan::workload::Workload;
 use crate::problem::Access;
 
@@ -30,14 +31,14 @@ pub(in crate::plan) fn row_buffering(work: &Workload, schedule: &Schedule) -> Ro
         return RowBuffering::Reload;
     };
     let columns = vectors * schedule.team.vector;
-    let is_column = schedule.team.level == Level::Perpendicular;
+    let is_column = schedule.team.level() == Level::Perpendicular;
     let (in_registers, _) = schedule.staged_columns.places();
     // Lanes along rows share one sum.
     let of_vector = if is_column { 1 } else { schedule.team.vector };
     let sums = in_registers * of_vector * work.column_sums;
     let sums = sums * work.accumulation() / 4;
     let row = 2 * columns * work.dtype.size() / 4;
-    let units = (schedule.team.size * schedule.team.columns) as usize;
+    let units = (schedule.team.size() * schedule.team.columns()) as usize;
     let fits = |numbers: usize| numbers * units <= STAGED_OF_CUBE;
     // Two sums leave no registers for the next row.
     // 4,096 f32 H200, without -> with prefetch: 1.05x to 1.1x slower.
@@ -55,7 +56,7 @@ pub(in crate::plan) fn row_buffering(work: &Workload, schedule: &Schedule) -> Ro
         // One vector cannot be double-buffered in SPIR-V: CubeCL 0.11.3 panics at its index, a
         // constant zero.
         None | Some(StagingPreference::Shared) if fits(sums + 2 * row) => {
-            match vectors > 1 && (schedule.team.cluster_size > 1 || is_wide(work, schedule)) {
+            match vectors > 1 && (schedule.team.cluster_size() > 1 || is_wide(work, schedule)) {
                 true => RowBuffering::DoubleBuffer,
                 false => RowBuffering::Prefetch,
             }
@@ -69,7 +70,7 @@ pub(in crate::plan) fn row_buffering(work: &Workload, schedule: &Schedule) -> Ro
 /// True if the converted values of an f16/bf16 row leave a unit no registers for computation.
 pub(in crate::plan) fn is_wide(work: &Workload, schedule: &Schedule) -> bool {
     let columns = schedule.staged_columns.vectors().unwrap_or(0) * schedule.team.vector;
-    let is_crowded = schedule.team.size >= CROWDED;
+    let is_crowded = schedule.team.size() >= CROWDED;
     work.is_half() && (is_crowded || columns > COLUMNS_IN_FLIGHT)
 }
 
@@ -89,14 +90,14 @@ pub(in crate::plan) fn staged_scale(
     }
     let (_, sums) = schedule.staged_columns.times(work.column_sums).places();
     let columns = sums * work.accumulation() + vectors * work.param_dtype.size();
-    let units = schedule.team.size as usize;
-    let merged = merged_of_cube(work, schedule.team.size, hardware);
+    let units = schedule.team.size() as usize;
+    let merged = merged_of_cube(work, schedule.team.size(), hardware);
     // Two buffers of two tensors, and the scale as a fifth. An f32 scale of f16/bf16 rows is larger
     // than that.
     let numbers = 5 * vectors * schedule.team.vector * work.dtype.size() / 4;
-    let has_room = schedule.team.size < CROWDED
+    let has_room = schedule.team.size() < CROWDED
         && work.param_dtype.size() <= work.dtype.size()
-        && numbers * schedule.team.size as usize <= ROWS_AND_SCALE;
+        && numbers * schedule.team.size() as usize <= ROWS_AND_SCALE;
     match units * schedule.team.vector * columns + merged <= hardware.max_shared_memory {
         _ if has_room => Staging::Registers(vectors),
         true => Staging::Shared(vectors),

@@ -1,8 +1,8 @@
 //! Rows per unit: rows that a unit processes together, sharing the loads of parameters.
 
 use super::{cpu_vulkan, nontemporal};
-use crate::plan::blueprint::Vectorization;
 use crate::plan::hardware::Hardware;
+use crate::plan::team::Vectorization;
 use crate::plan::workload::Workload;
 use crate::problem::{Access, NormProblem};
 

@@ -3,9 +3,9 @@
 use super::vector_width::LEAST_RUN;
 use crate::backward::BackwardProblem;
 use crate::plan::accuracy::MOST_BLOCKS;
-use crate::plan::blueprint::{Level, Vectorization};
 use crate::plan::knobs::Knobs;
 use crate::plan::schedule::{Alternatives, Schedule};
+use crate::plan::team::{Level, Vectorization};
 use crate::plan::workload::Workload;
 
 /// Minimum units of a cube whose planes sum column segments; all of them write the row.
@@ -22,11 +22,11 @@ pub(in crate::plan) fn planes(
     let team = &schedule.team;
     let units = problem.summed_run().map(|run| {
         let runs = (work.cols / run).next_power_of_two() as u32;
-        let units = runs.saturating_mul(team.plane_size);
+        let units = runs.saturating_mul(team.plane_size());
         units.max(LEAST_UNITS_OF_RUNS)
     });
-    let has_more = team.level == Level::Cube && team.plane_size > 0;
-    let fewer = units.filter(|&units| has_more && units < team.size);
+    let has_more = team.level() == Level::Cube && team.plane_size() > 0;
+    let fewer = units.filter(|&units| has_more && units < team.size());
     let fewer = fewer.map(|units| Knobs {
         units: knobs.units.or(Some(units)),
         vector: work.knobs.vector,
@@ -42,16 +42,16 @@ pub(in crate::plan) fn planes(
 pub(in crate::plan) fn steps(problem: &BackwardProblem, schedule: &Schedule) -> Option<usize> {
     let columns = problem.summed_run()?;
     let team = &schedule.team;
-    let least = match team.level {
+    let least = match team.level() {
         // Shorter segments do not pay for a loop of their own.
         Level::Unit => LEAST_RUN,
         // At least half of a plane's units have a step.
-        Level::Plane | Level::Cube => (team.plane_size as usize).div_ceil(2),
+        Level::Plane | Level::Cube => (team.plane_size() as usize).div_ceil(2),
         Level::Perpendicular => 0,
     };
     let steps = columns.div_ceil(team.vector);
-    let by_itself = team.lanes == Vectorization::Parallel && !team.parts;
-    let is_whole = match team.has_tail {
+    let by_itself = team.lanes() == Vectorization::Parallel && !team.has_parts();
+    let is_whole = match team.has_tail() {
         true => schedule.grid.run == steps,
         false => columns.is_multiple_of(team.vector),
     };

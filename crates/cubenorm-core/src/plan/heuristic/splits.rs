@@ -6,10 +6,11 @@ use super::units_per_cube::cube::{CUBE_VECTORS, cube};
 use super::units_per_cube::perpendicular::perpendicular;
 use super::units_per_cube::unit::unit;
 use super::{cpu_vulkan, occupancy};
-use crate::plan::blueprint::{Staging, Vectorization};
+use crate::plan::blueprint::Staging;
 use crate::plan::hardware::Hardware;
 use crate::plan::knobs::Knobs;
 use crate::plan::schedule::Schedule;
+use crate::plan::team::Vectorization;
 use crate::plan::workload::Workload;
 
 /// Cubes per multiprocessor if nothing is reduced, enough to keep the last wave short.

@@ -9,11 +9,12 @@ use super::units_per_cube::perpendicular::perpendicular;
 use super::units_per_cube::plane::{PLANE_VECTORS, planes};
 use super::units_per_cube::unit::unit;
 use super::{cpu_vulkan, occupancy};
-use crate::plan::blueprint::{Level, Staging, Vectorization};
+use crate::plan::blueprint::Staging;
 use crate::plan::hardware::Hardware;
 use crate::plan::result::PlanError;
 use crate::plan::schedule::Schedule;
 use crate::plan::strategy::Strategy;
+use crate::plan::team::{Level, Vectorization};
 use crate::plan::workload::Workload;
 use crate::statistics::Merge;
 
@@ -82,13 +83,13 @@ fn limit_obstacle(
 ) -> Option<&'static str> {
     // Units of a cube exchange nothing if nothing is summed.
     let adds = work.reduces || work.column_sums > 0;
-    let level = schedule.team.level;
+    let level = schedule.team.level();
     let merges = adds && matches!(level, Level::Cube | Level::Perpendicular);
     if (merges || schedule.staging.places().1 > 0) && !hardware.shares_memory {
         return Some("units of the device cannot share memory");
     }
     let steps = work.steps.div_ceil(schedule.grid.splits);
-    let steps = steps.div_ceil(schedule.team.size as usize);
+    let steps = steps.div_ceil(schedule.team.size() as usize);
     if cpu_vulkan::exceeds_loops(steps, hardware) {
         return Some("a unit would take more steps than a CPU Vulkan driver's loops allow");
     }

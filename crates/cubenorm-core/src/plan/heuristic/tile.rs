@@ -1,8 +1,8 @@
 //! Tiles of adjacent rows that a CPU core processes together, in memory order.
 
 use super::occupancy;
-use crate::plan::blueprint::Vectorization;
 use crate::plan::hardware::Hardware;
+use crate::plan::team::Vectorization;
 use crate::plan::workload::Workload;
 use crate::statistics::Merge;
 

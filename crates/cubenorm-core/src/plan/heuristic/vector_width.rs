@@ -2,10 +2,11 @@
 
 use super::cpu_vulkan;
 use super::load_mode::{is_of_rows, is_of_runs, lane_dims, mode};
-use crate::plan::blueprint::{LoadMode, Vectorization};
+use crate::plan::blueprint::LoadMode;
 use crate::plan::hardware::Hardware;
 use crate::plan::knobs::Knobs;
 use crate::plan::strategy::Strategy;
+use crate::plan::team::Vectorization;
 use crate::plan::workload::Workload;
 use crate::problem::{Access, Dim};
 

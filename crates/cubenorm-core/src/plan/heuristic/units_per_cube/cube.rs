@@ -1,6 +1,6 @@
 //! One cube per row: its units, and the vectors per unit.
 
-use crate::plan::blueprint::{Level, Staging};
+use crate::plan::blueprint::Staging;
 use crate::plan::hardware::Hardware;
 use crate::plan::heuristic::column_sums::{SHORT_HALVES, STAGED_SUMS, staged_columns};
 use crate::plan::heuristic::cpu_vulkan;
@@ -8,6 +8,7 @@ use crate::plan::heuristic::staging::{
     STAGED_VECTORS, UNITS_WITH_SUMS, holds, is_staged, registers, room, size, slots,
 };
 use crate::plan::schedule::Schedule;
+use crate::plan::team::Level;
 use crate::plan::workload::Workload;
 use crate::statistics::Merge;
 

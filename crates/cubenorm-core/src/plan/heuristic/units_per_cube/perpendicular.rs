@@ -2,7 +2,7 @@
 
 use super::cube::CUBE_VECTORS;
 use super::unit::unit;
-use crate::plan::blueprint::{Level, Staging};
+use crate::plan::blueprint::Staging;
 use crate::plan::hardware::Hardware;
 use crate::plan::heuristic::column_sums::STAGED_SUMS;
 use crate::plan::heuristic::cpu_vulkan;
@@ -12,6 +12,7 @@ use crate::plan::heuristic::staging::{MERGED_OF_UNIT, registers, size};
 use crate::plan::knobs::StagingPreference;
 use crate::plan::schedule::Schedule;
 use crate::plan::shared_memory::merged_bytes;
+use crate::plan::team::Level;
 use crate::plan::workload::Workload;
 use crate::statistics::Merge;
 

@@ -1,11 +1,12 @@
 //! One plane per row.
 
-use crate::plan::blueprint::{Level, Staging};
+use crate::plan::blueprint::Staging;
 use crate::plan::hardware::Hardware;
 use crate::plan::heuristic::column_sums::staged_columns;
 use crate::plan::heuristic::cpu_vulkan;
 use crate::plan::heuristic::staging::{registers, room};
 use crate::plan::schedule::Schedule;
+use crate::plan::team::Level;
 use crate::plan::workload::Workload;
 
 /// Vectors in flight per unit of a plane above which a cube pays off.

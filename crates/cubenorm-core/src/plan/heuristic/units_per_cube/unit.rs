@@ -1,10 +1,11 @@
 //! One unit per row.
 
-use crate::plan::blueprint::{Level, Staging};
+use crate::plan::blueprint::Staging;
 use crate::plan::hardware::Hardware;
 use crate::plan::heuristic::staging::{registers, room};
 use crate::plan::heuristic::{cpu_vulkan, occupancy};
 use crate::plan::schedule::Schedule;
+use crate::plan::team::Level;
 use crate::plan::workload::Workload;
 
 /// Units per cube if each unit owns a row.
