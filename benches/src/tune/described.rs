@@ -10,7 +10,7 @@ use cubecl::{
     future::block_on,
 };
 use cubenorm_core::{
-    BackwardDesc, DType, Epsilon, Knobs, Layout, NormDesc, RowBuffering, Staging, Statistics,
+    BackwardDesc, DType, Epsilon, Knobs, Layout, NormDesc, Staging, Statistics,
     StrategyChoice, TensorDesc, WrittenStatistics, backward_candidates, forward_candidates,
     input_problem_on, knobs, problem_on, sums_on,
 };
@@ -179,7 +179,7 @@ impl Described {
                 let plan = plan_backward_for(&self.client, desc, analytic.into())?;
                 // Input and gradient.
                 let reads_again =
-                    plan.blueprint.reduces() && plan.blueprint.row == RowBuffering::Reload;
+                    plan.blueprint.reduces() && plan.blueprint.row.reloads();
                 let again = 2 * usize::from(reads_again);
                 (serde_json::to_value(desc)?, again)
             }

@@ -57,9 +57,9 @@ pub use plan::{
     AccessBlueprint, Addressing, Assignment, BLOCK, BackwardBlueprint, BackwardError,
     BackwardLaunch, BackwardPlan, BackwardSchedule, Blueprint, Buffer, Combine, Division,
     Execution, Extent, Footprint, Grid, Guards, Hardware, Kernel, Knobs, Level, LoadMode,
-    ParamLoads, ParamReduce, Partials, Plan, PlanError, ROUNDS, RowBuffering, RowSums, SUMS,
-    SharedMemory, Shift, Staging, StagingPreference, Strategy, StrategyChoice, Tail, Team, Tile,
-    Unit, Vectorization, backward_candidates, forward_candidates, input_problem_on, knobs,
+    ParamLoads, ParamReduce, Partials, Plan, PlanError, ROUNDS, Residual, RowBuffering, RowSums,
+    SUMS, SharedMemory, Shift, Staging, StagingPreference, Strategy, StrategyChoice, Tail, Team,
+    Tile, Unit, Vectorization, backward_candidates, forward_candidates, input_problem_on, knobs,
     plan_backward, plan_forward, problem_on, schedule_backward, sums_on,
 };
 pub use problem::{Access, Dim, NormProblem};

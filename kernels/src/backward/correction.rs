@@ -1,7 +1,7 @@
 //! Input gradient: the row's gradient minus its correction.
 
 use cubecl::prelude::*;
-use cubenorm_core::{BackwardBlueprint, RowBuffering, RowSums, StatisticsKind};
+use cubenorm_core::{BackwardBlueprint, RowSums, StatisticsKind};
 
 use crate::backward::element::{BackwardRow, Element};
 use crate::epilogue::Scalars;
@@ -75,7 +75,7 @@ fn mean_of<A: Float, N: Size>(
     count: Vector<A, N>,
     #[comptime] blueprint: BackwardBlueprint,
 ) -> Vector<A, N> {
-    if comptime!(blueprint.row == RowBuffering::DoubleBuffer) {
+    if comptime!(blueprint.row.is_double()) {
         // A division is a call, and a unit with this many live registers would spill. One
         // reciprocal serves both sums.
         sum * (Vector::<A, N>::new(A::new(1.0)) / count)

@@ -63,13 +63,13 @@ fn backward_share<T: Types, W: Size>(
 ) {
     let scale = stage_scale::<T>(source, partition, blueprint);
     let mut columns = StagedColumns::<T::A, T::N>::zeros(blueprint);
-    let buffers_row = comptime!(blueprint.row != RowBuffering::Reload);
+    let buffers_row = comptime!(!blueprint.row.reloads());
     let mut row = TypedStagedRow::<T>::new(buffers_row, blueprint);
     let mut next = TypedStagedRow::<T>::new(blueprint.row.is_ahead(), blueprint);
     let first = 0usize.runtime();
     if comptime!(blueprint.row == RowBuffering::Prefetch) {
         read_row::<T>(source, &mut next, first, partition, blueprint);
-    } else if comptime!(blueprint.row == RowBuffering::DoubleBuffer) {
+    } else if comptime!(blueprint.row.is_double()) {
         read_row::<T>(source, &mut row, first, partition, blueprint);
     }
     if comptime!(blueprint.publishes_ahead()) {
@@ -96,7 +96,7 @@ fn backward_share<T: Types, W: Size>(
             );
         }
         round += comptime!(blueprint.rows_per_unit);
-        if comptime!(blueprint.row == RowBuffering::DoubleBuffer) {
+        if comptime!(blueprint.row.is_double()) {
             let mut buffers = Buffers::<T>::new(&mut next, &mut row, &scale, &mut columns);
             backward_items::<T, W>(
                 &mut bound,

@@ -1,7 +1,7 @@
 //! Row of a round: located, prefetched, and published to the cluster.
 
 use cubecl::prelude::*;
-use cubenorm_core::{BackwardBlueprint, RowBuffering};
+use cubenorm_core::BackwardBlueprint;
 
 use crate::backward::element::{BackwardRow, TypedBackwardSource, backward_row, read_step};
 use crate::backward::stage::{TypedStagedRow, TypedStagedScale};
@@ -44,7 +44,7 @@ pub(crate) fn share_of_item(
     #[comptime] blueprint: BackwardBlueprint,
 ) -> Share {
     let mut share = my_share(item.part, partition, blueprint.team);
-    if comptime!(blueprint.row == RowBuffering::DoubleBuffer) {
+    if comptime!(blueprint.row.is_double()) {
         // Multiplies by one at run time. The compiler cannot know that, so it does not keep
         // converted values between the two passes.
         share.count *= min(partition.cols, 1usize);

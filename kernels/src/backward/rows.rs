@@ -212,7 +212,7 @@ fn sum_up_rows<T: Types, W: Size>(
             blueprint,
         );
         nothing::<T::A, T::N>(1usize)
-    } else if comptime!(blueprint.row != RowBuffering::Reload) {
+    } else if comptime!(!blueprint.row.reloads()) {
         let (row, staged) = (sources.index(0usize), &*buffers.row);
         sum_up_staged::<T>(bound.source, staged, scale, row, share, scalars, blueprint)
     } else if comptime!(blueprint.sums_runs()) {
@@ -320,7 +320,7 @@ fn apply_staged<T: Types>(
     let team = comptime!(blueprint.team);
     let size = comptime!(team.size() as usize);
     let vectors = comptime!(blueprint.staged_vectors());
-    let together = comptime!(blueprint.loads_in_flight.min(vectors));
+    let together = comptime!(blueprint.loads_in_flight().min(vectors));
     #[unroll]
     for first in 0..comptime!(vectors.div_ceil(together)) {
         let begin = comptime!(first * together);
@@ -329,7 +329,7 @@ fn apply_staged<T: Types>(
         let mut reads = Sequence::<Sequence<Step<T::A, T::N>>>::new();
         #[unroll]
         for i in begin..end {
-            if comptime!(blueprint.row == RowBuffering::Reload) {
+            if comptime!(blueprint.row.reloads()) {
                 let step = step_to_load(i, share, partition.steps, team);
                 let sources = &unit_rows.sources;
                 reads.push(read_steps::<T>(bound.source, sources, step, blueprint));

@@ -161,7 +161,7 @@ pub(crate) fn stage_scale<T: Types>(
     #[comptime] blueprint: BackwardBlueprint,
 ) -> TypedStagedScale<T> {
     let team = comptime!(blueprint.team);
-    let staging = comptime!(blueprint.staged_scale);
+    let staging = comptime!(blueprint.staged_scale());
     let mut scale = Cells::<T::P, T::N>::new(staging, team);
     if comptime!(staging != Staging::Reload) {
         let share = my_share(own_part(team), partition, team);
@@ -192,7 +192,7 @@ pub(crate) fn staged_params<T: Types>(
     step: usize,
     #[comptime] blueprint: BackwardBlueprint,
 ) -> Params<T::A, T::N> {
-    let staging = comptime!(blueprint.staged_scale);
+    let staging = comptime!(blueprint.staged_scale());
     if comptime!(staging == Staging::Reload) {
         params::<T>(source, row, step, blueprint)
     } else {

@@ -73,7 +73,7 @@ pub(crate) fn pass_steps<T: Types>(
     #[comptime] blueprint: BackwardBlueprint,
 ) {
     let size = comptime!(blueprint.team.size() as usize);
-    let ahead = comptime!(blueprint.loads_in_flight);
+    let ahead = comptime!(blueprint.loads_in_flight());
     let mut done = 0usize;
     if comptime!(ahead > 1) {
         while done + comptime!(ahead - 1) < share.count {

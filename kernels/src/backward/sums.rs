@@ -1,7 +1,7 @@
 //! Row sums of the backward pass: the gradient, and the gradient times the normalized value.
 
 use cubecl::prelude::*;
-use cubenorm_core::{BLOCK, BackwardBlueprint, RowBuffering};
+use cubenorm_core::{BLOCK, BackwardBlueprint};
 
 use crate::backward::element::{
     BackwardRow, Element, Params, TypedBackwardSource, element, params, read_step,
@@ -241,7 +241,7 @@ pub(crate) fn sum_up_parts<T: Types>(
     let mut part = 0usize;
     while part < comptime!(team.cluster_size() as usize) {
         let share = my_share(part, partition, team);
-        let mine = if comptime!(blueprint.row == RowBuffering::Reload) {
+        let mine = if comptime!(blueprint.row.reloads()) {
             let sums = sum_up::<T>(source, rows, &share, partition, scalars, blueprint);
             same::<T::A, T::N>(sums.index(0usize))
         } else {
@@ -303,7 +303,7 @@ fn sum_up_in_order<T: Types>(
 
 /// True if a unit multiplies its sum by the reciprocal deviation, instead of each element.
 fn scales_sum(blueprint: &BackwardBlueprint) -> bool {
-    blueprint.row == RowBuffering::DoubleBuffer && blueprint.statistics.reduces_deviation()
+    blueprint.row.is_double() && blueprint.statistics.reduces_deviation()
 }
 
 /// Zeros in place of row sums that this kernel does not compute.

@@ -123,7 +123,7 @@ fn offset_by<T: Types>(
 ) -> Further {
     let vectorization = comptime!(blueprint.team.lanes());
     let (input, output) = comptime!((blueprint.input, blueprint.output));
-    let residual = comptime!(blueprint.residual);
+    let residual = comptime!(blueprint.residual());
     let sum = comptime!(writes_sum_here(blueprint).then_some(output));
     Further {
         input: step_offset::<T::F, T::Input, T::N>(&bound.source.input, step, input, vectorization),

@@ -98,7 +98,7 @@ pub(crate) fn source_start<T: Types>(
     let vectorization = comptime!(blueprint.team.lanes());
     let access = comptime!(blueprint.input);
     let input = row_start::<T::F, T::Input>(&source.input, row, cols, access, vectorization);
-    let access = comptime!(blueprint.residual);
+    let access = comptime!(blueprint.residual());
     let residual =
         optional_start::<T::F, T::Residual>(&source.residual, row, cols, access, vectorization);
     SourceRow::<T::A, T::N> {
@@ -203,7 +203,7 @@ pub(crate) fn prefetch_elements<T: Types>(
     );
     if comptime!(blueprint.residual.is_some()) {
         let residual = source.residual.as_ref().unwrap();
-        let access = comptime!(blueprint.residual.unwrap());
+        let access = comptime!(blueprint.residual().unwrap());
         prefetch_step::<T::F, T::Residual, T::N>(
             residual,
             row.residual,
@@ -236,9 +236,9 @@ fn add_residual<T: Types>(
     #[comptime] place: ResidualPlace,
     #[comptime] blueprint: Blueprint,
 ) -> Vector<T::A, T::N> {
-    if comptime!(blueprint.residual.is_some() && blueprint.residual_place == place) {
+    if comptime!(blueprint.residual_at(place).is_some()) {
         let residual = source.residual.as_ref().unwrap();
-        let access = comptime!(blueprint.residual.unwrap());
+        let access = comptime!(blueprint.residual_at(place).unwrap());
         let vectorization = comptime!(blueprint.team.lanes());
         value
             + load::<T::F, T::Residual, T::A, T::N>(

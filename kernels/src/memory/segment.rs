@@ -1,7 +1,7 @@
 //! Segments of a row, each processed as a row of its own whose steps are contiguous.
 
 use cubecl::prelude::*;
-use cubenorm_core::{AccessBlueprint, Blueprint};
+use cubenorm_core::{AccessBlueprint, Blueprint, Residual};
 
 use crate::memory::access::{is_contiguous, offset_by, optional_offset, step_offset};
 use crate::memory::input::{SourceRow, TypedSource};
@@ -11,7 +11,10 @@ use crate::types::Types;
 pub(crate) fn segment_blueprint(blueprint: Blueprint) -> Blueprint {
     Blueprint {
         input: segment_access(blueprint.input),
-        residual: blueprint.residual.map(segment_access),
+        residual: blueprint.residual.map(|residual| Residual {
+            access: segment_access(residual.access),
+            ..residual
+        }),
         output: segment_access(blueprint.output),
         ..blueprint
     }
@@ -34,7 +37,7 @@ pub(crate) fn segment_start<T: Types>(
     #[comptime] blueprint: Blueprint,
 ) -> SourceRow<T::A, T::N> {
     let vectorization = comptime!(blueprint.team.lanes());
-    let (input, residual) = comptime!((blueprint.input, blueprint.residual));
+    let (input, residual) = comptime!((blueprint.input, blueprint.residual()));
     row.offset_by(
         step_offset::<T::F, T::Input, T::N>(&source.input, step, input, vectorization),
         optional_offset::<T::F, T::Residual, T::N>(&source.residual, step, residual, vectorization),
@@ -48,6 +51,6 @@ pub(crate) fn further_row<T: Types>(
     elements: usize,
     #[comptime] blueprint: Blueprint,
 ) -> SourceRow<T::A, T::N> {
-    let residual = offset_by(0usize, elements, blueprint.residual);
+    let residual = offset_by(0usize, elements, blueprint.residual());
     row.offset_by(elements, residual)
 }

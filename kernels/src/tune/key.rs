@@ -102,7 +102,7 @@ impl From<Parts> for TuneKey {
 pub(super) fn layout(blueprint: &Blueprint) -> String {
     let tensors = [
         ("x", Some(blueprint.input)),
-        ("r", blueprint.residual),
+        ("r", blueprint.residual()),
         ("s", blueprint.scale),
         ("b", blueprint.bias),
         ("m", blueprint.mean),

@@ -1,7 +1,7 @@
 //! Plans of a backward launch, with the strategies of the forward pass.
 
 use super::backward_blueprint::{BackwardBlueprint, RowBuffering, RowSums};
-use super::blueprint::{AccessBlueprint, Staging};
+use super::blueprint::AccessBlueprint;
 use super::combine::between_launches;
 use super::hardware::Hardware;
 use super::heuristic::row_buffering::{is_wide, row_buffering, staged_scale};
@@ -45,7 +45,7 @@ pub fn plan_backward(
         schedule.grid.run = run;
     }
     let mut blueprint = blueprint(problem, &schedule, &work, row, hardware);
-    if row == RowBuffering::Reload {
+    if row.reloads() {
         pack(&mut blueprint, problem, &work, hardware);
     }
     let between = match blueprint.split() {
@@ -111,14 +111,14 @@ pub(super) fn sums_segments(
 fn skip_guards(schedule: &mut Schedule, work: &Workload, row: RowBuffering) {
     let is_wide = is_wide(work, schedule);
     let guards = &mut schedule.team.guards;
-    if row != RowBuffering::DoubleBuffer && is_wide {
+    if !row.is_double() && is_wide {
         *guards = Guards::After(0);
     }
     // The compiler keeps vectors without bounds checks converted between the passes. For f32 rows
     // with one sum at most this exceeds the registers.
     // 3,072 f32 H200, with -> without bounds checks: 1.05x to 1.1x slower.
     let is_light = !work.is_half() && work.column_sums < 2;
-    let guards_more = row == RowBuffering::DoubleBuffer || is_wide || is_light;
+    let guards_more = row.is_double() || is_wide || is_light;
     if guards_more && matches!(guards, Guards::After(_)) {
         *guards = Guards::After(0);
     }
@@ -174,16 +174,14 @@ fn blueprint(
             false => ColumnSums::default(),
         },
         staged_columns: schedule.staged_columns,
-        row,
-        staged_scale: match row {
-            RowBuffering::DoubleBuffer if reads_scale => {
-                staged_scale(problem.scale.as_ref(), work, schedule, hardware)
-            }
-            _ => Staging::Reload,
-        },
-        loads_in_flight: match row {
-            RowBuffering::Reload => loads_in_flight::backward(problem, schedule, work, hardware),
-            _ => 1,
+        row: match row {
+            RowBuffering::Reload { .. } => RowBuffering::Reload {
+                loads_in_flight: loads_in_flight::backward(problem, schedule, work, hardware),
+            },
+            RowBuffering::DoubleBuffer { .. } if reads_scale => RowBuffering::DoubleBuffer {
+                scale: staged_scale(problem.scale.as_ref(), work, schedule, hardware),
+            },
+            row => row,
         },
         rows_per_unit: schedule.rows_per_unit,
         has_one_element: work.cols * work.segments == 1 && problem.statistics.reduces_mean(),

@@ -42,14 +42,8 @@ pub struct BackwardBlueprint {
     /// steps. If lanes are rows, each step has one value. [`Staging::Reload`] accumulates in the
     /// workspace, row by row.
     pub staged_columns: Staging,
-    /// The buffering of a row between its passes, if column sums are staged.
+    /// The buffering of a row between its passes; reloaded unless column sums are staged.
     pub row: RowBuffering,
-    /// Staging of a unit's slice of the scale from row to row; [`Staging::Reload`] loads it at each
-    /// step.
-    pub staged_scale: Staging,
-    /// Loads in flight of a reloaded row: steps that are loaded before the first of them is
-    /// written.
-    pub loads_in_flight: usize,
     /// Rows that a unit processes together, adding to the column sums once for all of them.
     pub rows_per_unit: usize,
     /// True if rows have one element: its gradient less the mean of the row is exactly 0.
@@ -72,7 +66,10 @@ pub enum RowSums {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RowBuffering {
     /// None: the row is reloaded, which is cheap if a cache holds it.
-    Reload,
+    Reload {
+        /// Loads in flight: steps that are loaded before the first of them is written.
+        loads_in_flight: usize,
+    },
     /// One buffer in registers.
     Single,
     /// One buffer in registers, and a prefetch of the next row while the team waits for the sums of
@@ -81,13 +78,30 @@ pub enum RowBuffering {
     /// Double buffering in registers; each pass converts the row for itself. It suits units whose
     /// copies and converted values would exceed the registers. The cubes of a cluster sum the next
     /// row before they write this one, so its sums have arrived by then.
-    DoubleBuffer,
+    DoubleBuffer {
+        /// Staging of a unit's slice of the scale from row to row; [`Staging::Reload`] loads it at
+        /// each step.
+        scale: Staging,
+    },
 }
 
 impl RowBuffering {
+    /// A reloaded row with one load in flight.
+    pub const RELOAD: Self = Self::Reload { loads_in_flight: 1 };
+
+    /// True if the row is reloaded.
+    pub const fn reloads(self) -> bool {
+        matches!(self, Self::Reload { .. })
+    }
+
+    /// True if the row is double-buffered.
+    pub const fn is_double(self) -> bool {
+        matches!(self, Self::DoubleBuffer { .. })
+    }
+
     /// True if the next row and its saved statistics are read before its turn.
-    pub fn is_ahead(self) -> bool {
-        matches!(self, Self::Prefetch | Self::DoubleBuffer)
+    pub const fn is_ahead(self) -> bool {
+        matches!(self, Self::Prefetch | Self::DoubleBuffer { .. })
     }
 }
 
@@ -97,9 +111,26 @@ impl BackwardBlueprint {
         self.staged_columns.vectors().unwrap_or(1)
     }
 
+    /// Staging of a unit's slice of the scale from row to row; [`Staging::Reload`] unless rows are
+    /// double-buffered.
+    pub const fn staged_scale(&self) -> Staging {
+        match self.row {
+            RowBuffering::DoubleBuffer { scale } => scale,
+            _ => Staging::Reload,
+        }
+    }
+
+    /// Loads in flight of a reloaded row, else 1.
+    pub const fn loads_in_flight(&self) -> usize {
+        match self.row {
+            RowBuffering::Reload { loads_in_flight } => loads_in_flight,
+            _ => 1,
+        }
+    }
+
     /// True if the cubes of a cluster publish the sums of a row one round before they need them.
     pub fn publishes_ahead(&self) -> bool {
-        self.row == RowBuffering::DoubleBuffer && self.team.cluster_size() > 1
+        self.row.is_double() && self.team.cluster_size() > 1
     }
 
     /// True if sums of column segments are written, each reduced by one unit or plane.
@@ -160,8 +191,8 @@ impl RowBlueprint for BackwardBlueprint {
 
     fn staging(&self) -> Staging {
         match self.row {
-            RowBuffering::Reload => Staging::Reload,
-            RowBuffering::Single | RowBuffering::Prefetch | RowBuffering::DoubleBuffer => {
+            RowBuffering::Reload { .. } => Staging::Reload,
+            RowBuffering::Single | RowBuffering::Prefetch | RowBuffering::DoubleBuffer { .. } => {
                 Staging::Registers(self.staged_vectors())
             }
         }

@@ -176,6 +176,15 @@ pub enum Shift {
     OneBlock,
 }
 
+/// A residual: its tensor, and the value that it is added to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Residual {
+    /// The tensor.
+    pub access: AccessBlueprint,
+    /// The position of the addition.
+    pub place: ResidualPlace,
+}
+
 /// The compile-time parameters of a kernel. Each distinct value is one more kernel, so sizes are
 /// run-time arguments where possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -200,9 +209,7 @@ pub struct Blueprint {
     /// The input.
     pub input: AccessBlueprint,
     /// The residual.
-    pub residual: Option<AccessBlueprint>,
-    /// The position of the residual addition.
-    pub residual_place: ResidualPlace,
+    pub residual: Option<Residual>,
     /// The scale.
     pub scale: Option<AccessBlueprint>,
     /// The bias.
@@ -281,17 +288,22 @@ impl RowBlueprint for Blueprint {
     }
 }
 
-/// True if a residual is added to the input before the reduction.
-pub(super) fn is_added_first(has_residual: bool, place: ResidualPlace) -> bool {
-    has_residual && place == ResidualPlace::Input
-}
-
 impl Blueprint {
     /// True if a staged row is the unmodified input. Otherwise a residual was added or it was
     /// loaded as packed pairs, and it has the accumulation dtype.
     pub fn stages_input(&self) -> bool {
-        !is_added_first(self.residual.is_some(), self.residual_place)
-            && self.input.mode != LoadMode::PackedHalf2
+        self.residual_at(ResidualPlace::Input).is_none() && self.input.mode != LoadMode::PackedHalf2
+    }
+
+    /// The residual's tensor.
+    pub fn residual(&self) -> Option<AccessBlueprint> {
+        self.residual.map(|residual| residual.access)
+    }
+
+    /// The residual's tensor if it is added at this position.
+    pub fn residual_at(&self, place: ResidualPlace) -> Option<AccessBlueprint> {
+        let residual = self.residual.filter(|residual| residual.place == place);
+        residual.map(|residual| residual.access)
     }
 
     /// The tensors that broadcast to the input.

@@ -1,6 +1,6 @@
 //! Plans of a forward pass.
 
-use super::blueprint::{Blueprint, Shift, Staging};
+use super::blueprint::{Blueprint, Residual, Shift, Staging};
 use super::combine::between_launches;
 use super::hardware::Hardware;
 use super::heuristic::vector_width::{Tensors, run_of_segment};
@@ -144,8 +144,10 @@ fn blueprint(
         rows_per_unit: schedule.rows_per_unit,
         loads_in_flight: loads_in_flight::forward(schedule, work, same_params, hardware),
         input,
-        residual: optional(&problem.residual),
-        residual_place: problem.residual_place,
+        residual: optional(&problem.residual).map(|access| Residual {
+            access,
+            place: problem.residual_place,
+        }),
         scale: optional(&problem.scale),
         bias: optional(&problem.bias),
         mean: optional(&problem.mean),
@@ -220,7 +222,11 @@ fn pack(blueprint: &mut Blueprint, problem: &NormProblem, work: &Workload, hardw
         output,
         ..
     } = blueprint;
-    let tensors = [Some(input), residual.as_mut(), Some(output)];
+    let tensors = [
+        Some(input),
+        residual.as_mut().map(|residual| &mut residual.access),
+        Some(output),
+    ];
     load_mode::pack(problem.dtype, work, hardware, tensors);
     let params = [blueprint.scale.as_mut(), blueprint.bias.as_mut()];
     load_mode::pack(problem.param_dtype, work, hardware, params);

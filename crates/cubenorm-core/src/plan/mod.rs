@@ -35,7 +35,7 @@ pub use accuracy::BLOCK;
 pub use backward::plan_backward;
 pub use backward_blueprint::{BackwardBlueprint, RowBuffering, RowSums};
 pub use backward_launches::{BackwardError, BackwardLaunch, BackwardSchedule, schedule_backward};
-pub use blueprint::{AccessBlueprint, Addressing, Blueprint, LoadMode, Shift, Staging};
+pub use blueprint::{AccessBlueprint, Addressing, Blueprint, LoadMode, Residual, Shift, Staging};
 pub use candidates::{backward_candidates, forward_candidates, knobs};
 pub use footprint::{Buffer, Extent, Footprint, Kernel};
 pub use forward::plan_forward;

@@ -1,6 +1,6 @@
 //! Shared memory of a cube: merge tables and staging slots.
 
-use super::backward_blueprint::{BackwardBlueprint, RowBuffering};
+use super::backward_blueprint::BackwardBlueprint;
 use super::blueprint::{Blueprint, Staging};
 use super::hardware::Hardware;
 use super::team::{Level, Team, Vectorization};
@@ -171,7 +171,7 @@ pub(super) fn backward_memory(
     };
     let (_, shared) = blueprint.staged_columns.times(kinds).places();
     let sums = SharedMemory::of(shared * team.size() as usize * lanes * accumulation);
-    let scale = cells(blueprint.staged_scale, team, problem.param_dtype.size());
+    let scale = cells(blueprint.staged_scale(), team, problem.param_dtype.size());
     let written = match blueprint.staged_columns != Staging::Reload
         && team.lanes() == Vectorization::Perpendicular
     {
@@ -188,7 +188,7 @@ pub(super) fn backward_memory(
         true if cluster > 1 => table.then(SharedMemory::of(cluster * SUMS * 8)).then(table),
         true => table,
     };
-    let calls = match blueprint.row == RowBuffering::DoubleBuffer {
+    let calls = match blueprint.row.is_double() {
         true => 2,
         false => 1,
     };

@@ -569,7 +569,7 @@ pub fn forward(desc: &NormDesc, problem: &NormProblem, plan: &Plan) -> Checked {
         (
             Buffer::Residual,
             problem.residual.as_ref(),
-            blueprint.residual,
+            blueprint.residual(),
         ),
         (Buffer::Scale, problem.scale.as_ref(), blueprint.scale),
         (Buffer::Bias, problem.bias.as_ref(), blueprint.bias),

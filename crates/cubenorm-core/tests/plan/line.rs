@@ -1,8 +1,9 @@
 //! One line per plan: its text, and what else its kernel differs in from the simplest one.
 
 use cubenorm_core::{
-    AccessBlueprint, BackwardDesc, Guards, Hardware, Knobs, LoadMode, NormDesc, Staging, Team,
-    forward_candidates, input_problem_on, knobs, plan_backward, plan_forward, problem_on, sums_on,
+    AccessBlueprint, BackwardDesc, Guards, Hardware, Knobs, LoadMode, NormDesc, RowBuffering,
+    Staging, Team, forward_candidates, input_problem_on, knobs, plan_backward, plan_forward,
+    problem_on, sums_on,
 };
 
 /// The forward plans of descriptions, one per line.
@@ -74,11 +75,11 @@ fn backward_line(norm: NormDesc, hardware: &Hardware) -> String {
         it.column_sums
             .any()
             .then(|| format!("partials of {teams} x {lanes}")),
-        is_staged.then(|| format!("sums {:?}, row {:?}", it.staged_columns, it.row)),
-        (it.staged_scale != Staging::Reload).then(|| format!("scale {:?}", it.staged_scale)),
+        is_staged.then(|| format!("sums {:?}, row {}", it.staged_columns, buffering(it.row))),
+        (it.staged_scale() != Staging::Reload).then(|| format!("scale {:?}", it.staged_scale())),
         guards(&it.team),
         modes([it.input].into_iter().chain(it.scale)),
-        loads(it.loads_in_flight),
+        loads(it.loads_in_flight()),
         it.sums_runs()
             .then(|| format!("sums per {} steps", plan.grid.run)),
         says(it.team.params_by_segment(), "by segment"),
@@ -120,6 +121,15 @@ fn modes(tensors: impl Iterator<Item = AccessBlueprint>) -> Option<String> {
     let modes: Vec<LoadMode> = tensors.map(|access| access.mode).collect();
     let is_plain = modes.iter().all(|&mode| mode == LoadMode::Vector);
     (!is_plain).then(|| format!("{modes:?}"))
+}
+
+fn buffering(row: RowBuffering) -> &'static str {
+    match row {
+        RowBuffering::Reload { .. } => "Reload",
+        RowBuffering::Single => "Single",
+        RowBuffering::Prefetch => "Prefetch",
+        RowBuffering::DoubleBuffer { .. } => "DoubleBuffer",
+    }
 }
 
 fn loads(in_flight: usize) -> Option<String> {

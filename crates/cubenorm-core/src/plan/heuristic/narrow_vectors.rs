@@ -1,7 +1,6 @@
 //! Narrow vectors: fewer lanes than a load brings, if registers or shared memory gain by it.
 
 use super::row_buffering::{CROWDED, row_buffering};
-use crate::plan::backward_blueprint::RowBuffering;
 use crate::plan::blueprint::Staging;
 use crate::plan::hardware::Hardware;
 use crate::plan::knobs::Knobs;
@@ -122,7 +121,7 @@ pub(in crate::plan) fn backward(
     let team = &schedule.team;
     let holds_many = schedule.staged_columns.places().1 > 0;
     let is_crowded = holds_many && team.size() >= CROWDED && !work.is_half();
-    let narrowings = match is_crowded && row_buffering(work, schedule) == RowBuffering::Reload {
+    let narrowings = match is_crowded && row_buffering(work, schedule).reloads() {
         true => 2,
         false => 1,
     };

@@ -23,12 +23,13 @@ const ROWS_AND_SCALE: usize = 40 << 10;
 pub(super) const CROWDED: u32 = 1024;
 const COLUMNS_IN_FLIGHT: usize = 16;
 
-/// The buffering of rows for units that stage column sums.
+/// The buffering of rows for units that stage column sums, before loads in flight and the staging
+/// of the scale are chosen.
 pub(in crate::plan) fn row_buffering(work: &Workload, schedule: &Schedule) -> RowBuffering {
     let preference = work.knobs.row;
     let vectors = schedule.staged_columns.vectors();
     let Some(vectors) = vectors.filter(|_| work.reduces) else {
-        return RowBuffering::Reload;
+        return RowBuffering::RELOAD;
     };
     let columns = vectors * schedule.team.vector;
     let is_column = schedule.team.level() == Level::Perpendicular;
@@ -50,20 +51,22 @@ pub(in crate::plan) fn row_buffering(work: &Workload, schedule: &Schedule) -> Ro
         // 96 to 384 channels f32 H100, layer norm, reloaded -> staged: 1.20x to 1.30x faster.
         _ if is_column => match fits(sums + row) && preference != Some(StagingPreference::Reload) {
             true => RowBuffering::Single,
-            false => RowBuffering::Reload,
+            false => RowBuffering::RELOAD,
         },
         None if has_two_sums && !is_half && fits(sums + row) => RowBuffering::Single,
         // One vector cannot be double-buffered in SPIR-V: CubeCL 0.11.3 panics at its index, a
         // constant zero.
         None | Some(StagingPreference::Shared) if fits(sums + 2 * row) => {
             match vectors > 1 && (schedule.team.cluster_size() > 1 || is_wide(work, schedule)) {
-                true => RowBuffering::DoubleBuffer,
+                true => RowBuffering::DoubleBuffer {
+                    scale: Staging::Reload,
+                },
                 false => RowBuffering::Prefetch,
             }
         }
-        Some(StagingPreference::Reload) => RowBuffering::Reload,
+        Some(StagingPreference::Reload) => RowBuffering::RELOAD,
         _ if fits(sums + row) => RowBuffering::Single,
-        _ => RowBuffering::Reload,
+        _ => RowBuffering::RELOAD,
     }
 }
 
