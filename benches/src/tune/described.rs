@@ -10,9 +10,9 @@ use cubecl::{
     future::block_on,
 };
 use cubenorm_core::{
-    BackwardDesc, DType, Epsilon, Knobs, Layout, NormDesc, Staging, Statistics,
-    StrategyChoice, TensorDesc, WrittenStatistics, backward_candidates, forward_candidates,
-    input_problem_on, knobs, problem_on, sums_on,
+    BackwardDesc, DType, Epsilon, Knobs, Layout, NormDesc, Staging, Statistics, StrategyChoice,
+    TensorDesc, WrittenStatistics, backward_candidates, forward_candidates, input_problem_on,
+    knobs, problem_on, sums_on,
 };
 use cubenorm_kernels::{hardware, plan_backward_for, plan_for};
 use cubenorm_offline::{Recorder, Work, representation};
@@ -178,8 +178,7 @@ impl Described {
             Some(desc) => {
                 let plan = plan_backward_for(&self.client, desc, analytic.into())?;
                 // Input and gradient.
-                let reads_again =
-                    plan.blueprint.reduces() && plan.blueprint.row.reloads();
+                let reads_again = plan.blueprint.reduces() && plan.blueprint.row.reloads();
                 let again = 2 * usize::from(reads_again);
                 (serde_json::to_value(desc)?, again)
             }
