@@ -339,7 +339,7 @@ mod tests {
         assert!(quotient.admits(f64::from(1.0f32 / 3.0), DType::F32));
         assert!(!quotient.admits(1.0 / 3.0 + 4e-7, DType::F32));
         // The nearest f16 and no other.
-        assert!(quotient.admits(f16::from_f64(1.0 / 3.0).to_f64(), DType::F16));
+        assert!(quotient.admits(half::f16::from_f64(1.0 / 3.0).to_f64(), DType::F16));
         assert!(!quotient.admits(0.333_496_093_75, DType::F16));
     }
 
