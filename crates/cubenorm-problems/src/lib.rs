@@ -179,6 +179,8 @@ pub enum Suite {
     Tiny,
     /// Shapes that no vector width or block divides, and the longest and shortest rows.
     Odd,
+    /// What models call on a GPU, from one token to feature maps of 200 MiB. `full` lacks it.
+    Gpu,
 }
 
 impl Suite {
@@ -218,11 +220,19 @@ impl Suite {
             }
             Suite::Tiny => every(TINY),
             Suite::Odd => every(ODD),
+            Suite::Gpu => {
+                let of = |&(op, shape, layout, dtype, pass): &Called| Problem {
+                    layout,
+                    ..problem(&(op, shape), dtype, pass)
+                };
+                GPU.iter().map(of).collect()
+            }
         }
     }
 }
 
 type Shaped = (Op, &'static [usize]);
+type Called = (Op, &'static [usize], Layout, DType, Pass);
 
 fn problem((op, shape): &Shaped, dtype: DType, pass: Pass) -> Problem {
     Problem {
@@ -306,6 +316,32 @@ const ODD: &[Shaped] = &[
     // segments have a tail.
     (Op::GroupNorm, &[16, 64, 73, 73]),
     (Op::GroupNorm, &[2, 256, 50, 67]),
+];
+
+#[rustfmt::skip]
+const GPU: &[Called] = &[
+    (Op::RmsNorm, &[1, 4096], Layout::Contiguous, DType::F16, Pass::Forward),
+    (Op::RmsNorm, &[2048, 4096], Layout::Contiguous, DType::F16, Pass::Forward),
+    (Op::RmsNorm, &[16384, 4096], Layout::Contiguous, DType::F16, Pass::Forward),
+    (Op::LayerNorm, &[512, 768], Layout::Contiguous, DType::F32, Pass::Forward),
+    (Op::LayerNorm, &[16384, 768], Layout::Contiguous, DType::F16, Pass::Forward),
+    (Op::LayerNorm, &[4096, 16384], Layout::Contiguous, DType::F16, Pass::Forward),
+    (Op::GroupNorm, &[2, 320, 64, 64], Layout::Contiguous, DType::F16, Pass::Forward),
+    (Op::GroupNorm, &[2, 320, 64, 64], Layout::ChannelsLast, DType::F16, Pass::Forward),
+    (Op::GroupNorm, &[8, 640, 32, 32], Layout::Contiguous, DType::F16, Pass::Forward),
+    (Op::InstanceNorm, &[8, 64, 128, 128], Layout::Contiguous, DType::F32, Pass::Forward),
+    (Op::BatchNorm, &[64, 256, 56, 56], Layout::Contiguous, DType::F32, Pass::Forward),
+    (Op::BatchNorm, &[64, 256, 56, 56], Layout::ChannelsLast, DType::F16, Pass::Forward),
+    (Op::RmsNorm, &[2048, 4096], Layout::Contiguous, DType::F16, Pass::Full),
+    (Op::RmsNorm, &[4096, 8192], Layout::Contiguous, DType::F16, Pass::Full),
+    (Op::LayerNorm, &[512, 768], Layout::Contiguous, DType::F32, Pass::Full),
+    (Op::LayerNorm, &[2048, 4096], Layout::Contiguous, DType::F16, Pass::Full),
+    (Op::LayerNorm, &[16384, 768], Layout::Contiguous, DType::F16, Pass::Full),
+    (Op::GroupNorm, &[2, 320, 64, 64], Layout::Contiguous, DType::F16, Pass::Full),
+    (Op::InstanceNorm, &[8, 64, 128, 128], Layout::Contiguous, DType::F32, Pass::Full),
+    (Op::BatchNorm, &[64, 256, 56, 56], Layout::Contiguous, DType::F32, Pass::Full),
+    (Op::BatchNorm, &[64, 64, 112, 112], Layout::Contiguous, DType::F16, Pass::Full),
+    (Op::BatchNorm, &[64, 2048, 7, 7], Layout::ChannelsLast, DType::F16, Pass::Full),
 ];
 
 /// Data of a problem, on the host; the same for every provider.
@@ -531,19 +567,21 @@ mod tests {
 
     #[test]
     fn every_catalogued_problem_is_valid() {
-        for problem in Suite::Full.problems() {
-            problem.validate().unwrap();
+        for name in Suite::VARIANTS {
+            for problem in name.parse::<Suite>().unwrap().problems() {
+                problem.validate().unwrap();
+            }
         }
     }
 
     #[test]
     fn the_full_suite_holds_each_problem_once() {
         let full = Suite::Full.problems();
-        for name in Suite::VARIANTS {
-            let suite: Suite = name.parse().unwrap();
+        let suites = Suite::VARIANTS.iter().map(|name| name.parse().unwrap());
+        for suite in suites.filter(|&suite: &Suite| suite != Suite::Gpu) {
             for problem in suite.problems() {
                 let times = full.iter().filter(|&other| *other == problem).count();
-                assert_eq!(times, 1, "{problem} of {name}");
+                assert_eq!(times, 1, "{problem} of {suite}");
             }
         }
     }

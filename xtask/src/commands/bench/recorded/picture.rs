@@ -3,12 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::anyhow;
-use cubenorm_problems::Pass;
 use plotters::{
     prelude::*,
     style::text_anchor::{HPos, Pos, VPos},
 };
-use strum::VariantNames as _;
 
 use super::{
     super::{
@@ -80,9 +78,10 @@ struct Group {
 fn groups(section: &Section) -> Vec<Group> {
     let mut groups = Vec::new();
     for op in OPS {
-        for pass in Pass::VARIANTS {
-            groups.extend(group(section, op, pass));
-        }
+        let [forward, backward] = ["forward", "backward"].map(|pass| group(section, op, pass));
+        // Both passes together say nothing more if the backward pass has bars of its own.
+        let full = backward.is_none().then(|| group(section, op, "full"));
+        groups.extend([forward, backward, full.flatten()].into_iter().flatten());
     }
     groups
 }
