@@ -374,7 +374,13 @@ impl<'a> Problem<'a> {
         samples.get(samples.len() / 2).copied()
     }
 
-    fn row(&self, pass: &'static str, tensors: usize, time: Option<Duration>, plan: String) -> Throughput {
+    fn row(
+        &self,
+        pass: &'static str,
+        tensors: usize,
+        time: Option<Duration>,
+        plan: String,
+    ) -> Throughput {
         let dtype = self.forward.input.dtype;
         let problem = self.forward.problem().expect("a valid description");
         let (rows, cols) = (problem.rows, problem.cols);
