@@ -124,6 +124,10 @@ fn filled(client: &Client, bytes: usize, [even, odd]: [u32; 2]) -> Handle {
 }
 
 #[cube(launch_unchecked)]
+#[allow(
+    clippy::manual_is_multiple_of,
+    reason = "kernels have no such function"
+)]
 fn fill(numbers: &mut Tensor<u32>, count: usize, even: u32, odd: u32) {
     let mut place = ABSOLUTE_POS;
     while place < count {
