@@ -3,6 +3,7 @@
 //! On CUDA, ROCm and wgpu a replay runs a recorded graph. Elsewhere Burn runs the closure again.
 
 use std::cell::RefCell;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor, capture};
@@ -28,6 +29,12 @@ fn bits(tensors: &[Tensor<1>]) -> Vec<Vec<u32>> {
         values.into_iter().map(f32::to_bits).collect()
     };
     tensors.iter().map(bits).collect()
+}
+
+/// One test records at a time: CUDA records no graph while another thread allocates.
+fn alone() -> MutexGuard<'static, ()> {
+    static RECORDING: Mutex<()> = Mutex::new(());
+    RECORDING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Records a call, writes new contents into the input's buffer, replays, and compares with a call on these contents.
@@ -63,6 +70,7 @@ fn replays<const D: usize>(
 
 #[test]
 fn functions_replay_the_bits_of_a_call() {
+    let _alone = alone();
     for (name, device) in devices() {
         let device = &device;
         let row = |seed| noise([48], seed, device);
@@ -158,6 +166,7 @@ fn functions_replay_the_bits_of_a_call() {
 
 #[test]
 fn long_and_many_rows_replay_the_bits_of_a_call() {
+    let _alone = alone();
     for (name, device) in devices() {
         for shape in [[2, 40_000], [3000, 64]] {
             replays(name, &device, shape, |x| {
@@ -169,6 +178,7 @@ fn long_and_many_rows_replay_the_bits_of_a_call() {
 
 #[test]
 fn layers_replay_the_bits_of_a_call() {
+    let _alone = alone();
     for (name, device) in devices() {
         let device = &device;
         let layer = LayerNormConfig::new(48).init(device);
@@ -221,6 +231,7 @@ macro_rules! gradients {
 
 #[test]
 fn backward_passes_replay_the_bits_of_a_call() {
+    let _alone = alone();
     for (name, device) in devices() {
         let plain = &device;
         let device = &device.clone().autodiff();
