@@ -108,6 +108,10 @@ trait Pass<const N: usize>: Hash + PartialEq + Clone + Sized + 'static {
 }
 
 /// Next step of a call.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "one value per call: a box would be an allocation"
+)]
 enum Step<P, const N: usize> {
     /// Copies these tensors to contiguous ones: no view of them has the shape that the pass sees.
     Copy([bool; N]),
