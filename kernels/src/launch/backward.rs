@@ -17,7 +17,8 @@ use super::args::{
 };
 use super::combine::Segments;
 use super::device::{check_activation, check_dtypes};
-use super::memory::{allocate_bytes, bytes, launched, zeroed_words, zeros};
+use super::fill::{zeroed_words, zeros};
+use super::memory::{allocate_bytes, bytes, launched};
 use super::plan_cache::{DescKey, DescQuery, PlanCache};
 use super::{LaunchError, Tensor, elem_type, hardware};
 use crate::backward::element::BackwardSourceLaunch;

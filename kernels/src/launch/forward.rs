@@ -18,7 +18,8 @@ use super::args::{
 };
 use super::combine::Segments;
 use super::device::{check_activation, check_dtypes, has_cpu_hints};
-use super::memory::{allocate_bytes, bytes, launched, nans};
+use super::fill::nans;
+use super::memory::{allocate_bytes, bytes, launched};
 use super::plan_cache::{DescKey, DescQuery, PlanCache};
 use super::work_counter::work_counter;
 use super::{LaunchError, elem_type, hardware};

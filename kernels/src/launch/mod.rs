@@ -6,6 +6,7 @@ mod backward;
 pub(crate) mod combine;
 pub(crate) mod device;
 mod error;
+mod fill;
 mod forward;
 pub(crate) mod memory;
 pub(crate) mod plan_cache;

@@ -8,7 +8,8 @@ use cubecl::server::Handle;
 use cubecl_environment::stream::StreamId;
 
 use super::args::flat_arg;
-use super::memory::{upload, zeroed_words};
+use super::fill::zeroed_words;
+use super::memory::upload;
 use super::plan_cache::{Device, device};
 
 /// Maximum number of streams with counters. Beyond it all are dropped; a launch keeps a reference
