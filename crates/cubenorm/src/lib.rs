@@ -48,7 +48,11 @@
 //!
 //! - While a graph is captured, from its warm-up on, nothing is measured: a call runs the tuned plan if it is known, else
 //!   the analytic plan. Call once before, or [`warm_up`].
-//! - All work is launches and allocations of the device. No call writes from the host.
+//! - All work is launches and allocations of the device. While a graph is captured, no call writes from the host.
+//! - No other thread may use the device while a graph is captured. CUDA then records no graph, and Burn runs the closure
+//!   again at each replay: `is_hardware` tells.
+//! - Tested: both passes on wgpu, functions forward on CUDA. Do not rely on a captured backward pass on CUDA: the only run
+//!   there, with three other threads capturing, returned zeros. ROCm has not been tried.
 //! - [`nn::BatchNorm`] in training panics in the warm-up, because a replay would not update its running statistics.
 //!   [`batch_norm_train`] is recorded, and so is a frozen layer.
 
