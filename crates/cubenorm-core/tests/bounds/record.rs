@@ -19,7 +19,7 @@ const PROBLEMS: u64 = 60_000;
 const WITH_CANDIDATES: u64 = 10;
 
 #[test]
-#[ignore = "writes the file that CUBENORM_PLANS names"]
+#[ignore = "writes a file: CUBENORM_PLANS=FILE cargo test -p cubenorm-core --test bounds -- --ignored"]
 fn records_every_plan() {
     let path = env::var("CUBENORM_PLANS").expect("CUBENORM_PLANS names a file to write");
     let mut file = BufWriter::new(File::create(&path).expect("the file can be written"));
