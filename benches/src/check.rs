@@ -12,6 +12,7 @@ fn tolerance(dtype: DType) -> f64 {
     match dtype {
         DType::F32 => 5e-3,
         DType::F16 => 2e-2,
+        DType::Bf16 => 5e-2,
     }
 }
 

@@ -5,14 +5,13 @@ use burn::backend::Flex;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, backend_extension};
 use burn::tensor::Tensor;
-#[cfg(feature = "cube")]
 use burn_cubecl::CubeBackend;
 
 /// An operation that orders others.
 #[backend_extension(
-    Cube: cfg(feature = "cube"),
+    Cube,
     Flex: cfg(feature = "flex"),
-    Fusion: cfg(feature = "cube")
+    Fusion
 )]
 trait Ordered: Backend {
     /// `input`, once `before` is computed.
@@ -23,7 +22,6 @@ trait Ordered: Backend {
     }
 }
 
-#[cfg(feature = "cube")]
 impl Ordered for CubeBackend {}
 
 #[cfg(feature = "flex")]

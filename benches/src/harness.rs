@@ -8,8 +8,8 @@ use burn::tensor::Device;
 use crate::{
     check,
     clock::Clock,
-    problems::Problem,
-    providers::{Provider, Subject},
+    problems::{Problem, Provider},
+    providers::{Subject, subject},
 };
 
 /// Length of a sample: long compared with the clock's step and one synchronization.
@@ -44,7 +44,7 @@ pub struct Round {
 pub fn prepare(provider: Provider, problem: &Problem, device: &Device) -> Result<Prepared> {
     problem.validate()?;
     let data = problem.host_data();
-    let mut subject = provider.subject(problem, &data, device)?;
+    let mut subject = subject(provider, problem, &data, device)?;
     warm_up(|| subject.time(1, &Clock::Host))?;
     // After the warm-up, so that the timed plan is checked, a tuned choice included.
     if let Some(outcome) = subject.outcome()? {

@@ -9,6 +9,9 @@
 //! - `explain LOG` has the runtime write the sources that it compiles to a file.
 //! - `cubenorm-bench export FOLDER PROBLEM` and `judge FOLDER PROBLEM` are for providers outside
 //!   Rust. See `cubenorm_bench::exchange`.
+//! - `cubenorm-bench accuracy` works for `cargo xtask accuracy`. `cases SUITE` lists the cases of
+//!   `quick` or `full`. `measure PROVIDER` reads a case a line and answers with its verdict.
+//!   `export SUITE FOLDER` and `judge FOLDER PROVIDER` are for providers outside Rust.
 
 use std::{
     env,
@@ -21,13 +24,15 @@ use std::{
 use anyhow::{Context, Result, bail};
 use burn::tensor::Device;
 use cubenorm_bench::{
-    Prepared, Problem, exchange, prepare,
+    Prepared, Problem, Provider,
+    accuracy::{self, cases::Suite},
+    exchange, prepare,
     protocol::{About, Reply, Request, Samples},
-    providers::Provider,
+    providers::lacks,
     tune,
 };
 use env_logger::Env;
-use serde::Serialize;
+use serde::{Serialize, de::DeserializeOwned};
 
 fn main() -> ExitCode {
     // A cache that cannot be read is a warning.
@@ -46,11 +51,13 @@ fn run() -> Result<()> {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
         ["work", provider] => work(provider.parse()?),
-        ["tune"] => each_problem(tune::tune),
-        ["tune", bundle] => tune::bundled(Path::new(bundle), || each_problem(tune::tune)),
+        ["tune"] => each(|problem| tune::tune(problem, &Device::default())),
+        ["tune", bundle] => tune::bundled(Path::new(bundle), || {
+            each(|problem| tune::tune(problem, &Device::default()))
+        }),
         ["explain", log] => {
             tune::log_sources(Path::new(log));
-            each_problem(tune::explain)
+            each(|problem| tune::explain(problem, &Device::default()))
         }
         ["export", folder, problem] => {
             exchange::export(&serde_json::from_str(problem)?, Path::new(folder))
@@ -58,28 +65,45 @@ fn run() -> Result<()> {
         ["judge", folder, problem] => {
             exchange::judge(&serde_json::from_str(problem)?, Path::new(folder))
         }
+        ["accuracy", "cases", suite] => print(&suite.parse::<Suite>()?.cases()),
+        ["accuracy", "measure", provider] => {
+            let provider = provider.parse()?;
+            let judge = |case: &_| accuracy::providers::judge(provider, case, &Device::default());
+            each(|case| Ok(judge(case)))
+        }
+        ["accuracy", "export", suite, folder] => {
+            accuracy::exchange::export(suite.parse()?, Path::new(folder))
+        }
+        ["accuracy", "judge", folder, provider] => {
+            each(|case| Ok(accuracy::exchange::judge(case, Path::new(folder), provider)))
+        }
         _ => {
             bail!(
                 "usage: cubenorm-bench work PROVIDER | tune [BUNDLE] | explain LOG \
-                 | export FOLDER PROBLEM | judge FOLDER PROBLEM"
+                 | export FOLDER PROBLEM | judge FOLDER PROBLEM \
+                 | accuracy cases SUITE | accuracy measure PROVIDER \
+                 | accuracy export SUITE FOLDER | accuracy judge FOLDER PROVIDER"
             )
         }
     }
 }
 
-/// A line of JSON for each problem on standard input: its result, or why there is none.
-fn each_problem<T: Serialize>(what: fn(&Problem, &Device) -> Result<T>) -> Result<()> {
-    let device = Device::default();
+/// A line of JSON for each question on standard input: its result, or why there is none.
+fn each<Q: DeserializeOwned, T: Serialize>(what: impl Fn(&Q) -> Result<T>) -> Result<()> {
     for line in io::stdin().lock().lines() {
-        // A line that is no problem fails alone.
-        let problem = serde_json::from_str::<Problem>(&line?).context("no problem");
-        let result = problem.and_then(|problem| what(&problem, &device));
-        let result = result.map_err(|error| format!("{error:#}"));
-        let mut out = io::stdout().lock();
-        writeln!(out, "{}", serde_json::to_string(&result)?)?;
-        out.flush()?;
+        // A line that is no question fails alone.
+        let question = serde_json::from_str::<Q>(&line?).context("no question");
+        let result = question.and_then(|question| what(&question));
+        print(&result.map_err(|error| format!("{error:#}")))?;
     }
     Ok(())
+}
+
+/// A line at once: the next question may end the process.
+fn print(value: &impl Serialize) -> Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{}", serde_json::to_string(value)?)?;
+    Ok(out.flush()?)
 }
 
 /// Answers requests until standard input ends.
@@ -92,9 +116,7 @@ fn work(provider: Provider) -> Result<()> {
         let reply = request
             .and_then(|request| answer(request, provider, &device, &mut prepared))
             .unwrap_or_else(|error| Reply::Failed(format!("{error:#}")));
-        let mut out = io::stdout().lock();
-        writeln!(out, "{}", serde_json::to_string(&reply)?)?;
-        out.flush()?;
+        print(&reply)?;
     }
     Ok(())
 }
@@ -109,7 +131,7 @@ fn answer(
         Request::Prepare(problem) => {
             // The previous problem frees its memory first.
             *prepared = None;
-            if let Some(why) = provider.lacks(&problem) {
+            if let Some(why) = lacks(provider, &problem) {
                 return Ok(Reply::Unsupported(why.to_owned()));
             }
             *prepared = Some(prepare(provider, &problem, device)?);
@@ -131,14 +153,12 @@ fn milliseconds(times: &[Duration]) -> Vec<f64> {
 }
 
 fn about(provider: Provider, problem: &Problem, device: &Device) -> About {
-    let plan = match provider {
-        // A runtime without kernels has no plan to tell.
-        Provider::Cubenorm => tune::running(problem, device).ok(),
-        Provider::Burn | Provider::Elementwise | Provider::Probe | Provider::Copy => None,
-    };
+    // A runtime without kernels has no plan to tell.
+    let has_plan = provider == Provider::Cubenorm;
+    let plan = has_plan.then(|| tune::running(problem, device).ok());
     About {
         runtime: tune::runtime(device),
-        plan,
+        plan: plan.flatten(),
         input_bytes: Some(problem.elements() * problem.dtype.size()),
         bytes: Some(problem.bytes()),
     }

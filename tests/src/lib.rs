@@ -10,5 +10,4 @@ pub mod guard;
 pub mod properties;
 #[cfg(feature = "burn")]
 pub mod tensors;
-pub mod throughput;
 pub mod tolerance;

@@ -2,16 +2,18 @@
 
 Usage: bench_peers.py NAME FOLDER
 
-NAME is torch or onnxruntime. Requests come on standard input and replies go to standard output, a line
+NAME is torch, torch.compile, liger, quack or onnxruntime. Requests come on standard input and replies go to standard output, a line
 of JSON each: see crates/cubenorm-problems/src/protocol.rs. FOLDER has the data of a problem, and gets the
 result: see benches/src/exchange.rs. Samples and warm-up are those of benches/src/harness.rs.
 
 `out=` of PyTorch's norms is a copy afterwards, so each run allocates its output. The driver sets malloc up
 to keep freed memory, which makes an allocation cheap. ONNX Runtime writes into outputs that were allocated
-before. It computes on the CPU. So does PyTorch, unless BURN_DEVICE is cuda.
+before. It computes on the CPU. So does PyTorch, unless BURN_DEVICE is cuda: then samples by the device's clock
+follow those by the host's. Liger-Kernel and QuACK need CUDA.
 """
 
 import gc
+import importlib.metadata
 import json
 import math
 import os
@@ -29,7 +31,8 @@ SAMPLE, ROUND, SAMPLES = 0.060, 0.150, 20
 # Bytes that the tensors of a sample may take together, and the largest number of runs of a sample. Each run
 # has its own tensor, because a single one would stay in the cache.
 MEMORY, MOST_RUNS = 512 << 20, 24
-NUMPY = {"f16": np.float16, "f32": np.float32}
+# bfloat16 is read as float32: numpy has no such type.
+NUMPY = {"f16": np.float16, "bf16": np.float32, "f32": np.float32}
 THREADS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
@@ -58,7 +61,8 @@ class Problem:
     def runs(self) -> int:
         """Number of runs that have tensors of their own."""
         tensors = 2 if self.timed == "forward" else 5
-        return max(1, min(MOST_RUNS, MEMORY // (tensors * self.input.nbytes)))
+        size = 4 if self.dtype == "f32" else 2
+        return max(1, min(MOST_RUNS, MEMORY // (tensors * size * self.input.size)))
 
 
 class Torch:
@@ -67,8 +71,9 @@ class Torch:
     def __init__(self, problem: Problem):
         import torch
 
-        is_cuda = os.environ.get("BURN_DEVICE") == "cuda" and torch.cuda.is_available()
+        self.is_cuda = is_cuda = os.environ.get("BURN_DEVICE") == "cuda" and torch.cuda.is_available()
         self.device = torch.device("cuda" if is_cuda else "cpu")
+        dtype = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}[problem.dtype]
         torch.set_num_threads(THREADS)
         self.runtime = f"PyTorch {torch.__version__}, " + (
             torch.cuda.get_device_name() if is_cuda else f"{THREADS} threads"
@@ -77,10 +82,12 @@ class Torch:
         self.trains = problem.timed != "forward"
         torch.set_grad_enabled(self.trains)
 
-        def upload(array):
-            return torch.from_numpy(array).to(self.device, copy=True)
+        def upload(array, dtype=dtype):
+            return torch.from_numpy(array).to(self.device, dtype, copy=True)
 
-        self.parameters = {name: upload(array) for name, array in problem.parameters.items()}
+        self.norm = self.choose()
+        params = {name: upload(array, self.of_params(dtype)) for name, array in problem.parameters.items()}
+        self.parameters = params
         self.inputs = [self.laid_out(upload(problem.input)) for _ in range(problem.runs())]
         if self.trains:
             self.weights = [self.parameters[n] for n in ("scale", "bias") if n in self.parameters]
@@ -88,27 +95,35 @@ class Torch:
                 tensor.requires_grad_()
             self.ones = torch.ones_like(self.inputs[0])
 
+    def of_params(self, dtype):
+        """The type of scale and bias."""
+        return dtype
+
+    def choose(self):
+        """The function that normalizes a tensor."""
+        problem = self.problem
+        return lambda x, parameters: libraries.pytorch(
+            problem.op, x, parameters, EPSILON, groups=problem.groups, trains=self.trains
+        )
+
     def laid_out(self, tensor):
         if self.problem.is_channels_last:
             return tensor.movedim(1, -1).contiguous().movedim(-1, 1)
         return tensor
 
     def forward(self, run: int):
-        problem = self.problem
-        x = self.inputs[run % len(self.inputs)]
-        return libraries.pytorch(
-            problem.op, x, self.parameters, EPSILON, groups=problem.groups, trains=self.trains
-        )
+        return self.norm(self.inputs[run % len(self.inputs)], self.parameters)
 
     def backward(self, run: int, y):
         x = self.inputs[run % len(self.inputs)]
         return self.torch.autograd.grad(y, [x, *self.weights], self.ones)
 
     def synchronize(self):
-        if self.device.type == "cuda":
+        if self.is_cuda:
             self.torch.cuda.synchronize()
 
-    def time(self, runs: int) -> float:
+    def time(self, runs: int, by_device: bool = False) -> float:
+        """Seconds by the host's clock, or between two events of the device."""
         made = None
         if self.problem.timed == "backward":
             made = [self.forward(run) for run in range(runs)]
@@ -116,23 +131,98 @@ class Torch:
         # which the cache still holds.
         kept = []
         self.synchronize()
+        if by_device:
+            first, last = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+            first.record()
         start = time.perf_counter()
         for run in range(runs):
             y = made[run] if made else self.forward(run)
             kept.append((y, self.backward(run, y)) if self.trains else y)
+        if by_device:
+            last.record()
         self.synchronize()
-        return time.perf_counter() - start
+        return first.elapsed_time(last) / 1e3 if by_device else time.perf_counter() - start
 
     def outcome(self) -> dict[str, np.ndarray]:
         y = self.forward(0)
         found = {"output": y}
         if self.trains:
             found["gradient"] = self.backward(0, y)[0]
-        return {name: tensor.detach().cpu().numpy() for name, tensor in found.items()}
+        return {name: tensor.detach().float().cpu().numpy() for name, tensor in found.items()}
+
+
+class TorchCompile(Torch):
+    """PyTorch's compiler."""
+
+    def choose(self):
+        # Graphs compiled for other shapes would count against this one.
+        self.torch._dynamo.reset()
+        return self.torch.compile(super().choose(), dynamic=False)
+
+
+class Kernels(Torch):
+    """Kernels for rows, by a library on top of PyTorch."""
+
+    def choose(self):
+        if not self.is_cuda:
+            raise libraries.Unsupported(f"{self.PACKAGE} needs CUDA")
+        norms = self.norms()
+        if self.problem.op not in norms or len(self.problem.shape) != 2:
+            raise libraries.Unsupported(f"{self.PACKAGE} is measured on layer and RMS norm of rows")
+        self.runtime = f"{self.PACKAGE} {importlib.metadata.version(self.PACKAGE)}, {self.runtime}"
+        return norms[self.problem.op]
+
+
+class Liger(Kernels):
+    """Liger-Kernel."""
+
+    PACKAGE = "liger-kernel"
+
+    def norms(self):
+        from liger_kernel.ops.layer_norm import LigerLayerNormFunction as Layer
+        from liger_kernel.ops.rms_norm import LigerRMSNormFunction as Rms
+
+        return {
+            "layer_norm": lambda x, p: Layer.apply(x, p["scale"], p["bias"], EPSILON),
+            "rms_norm": lambda x, p: Rms.apply(x, p["scale"], EPSILON, 0.0, "none", False),
+        }
+
+
+class Quack(Kernels):
+    """QuACK, whose layer norm has scale and bias in float32 and no autograd of its own."""
+
+    PACKAGE = "quack-kernels"
+
+    def of_params(self, dtype):
+        return self.torch.float32 if self.problem.op == "layer_norm" else dtype
+
+    def norms(self):
+        import quack.rmsnorm as quack
+
+        class LayerNorm(self.torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x, scale, bias):
+                out, rstd, mean = quack.layernorm_fwd(
+                    x, scale, bias, EPSILON, return_rstd=True, return_mean=True
+                )
+                ctx.save_for_backward(x, scale, rstd, mean)
+                return out
+
+            @staticmethod
+            def backward(ctx, dy):
+                x, scale, rstd, mean = ctx.saved_tensors
+                return quack.layernorm_bwd(x, scale, dy, rstd, mean)
+
+        return {
+            "layer_norm": lambda x, p: LayerNorm.apply(x, p["scale"], p["bias"]),
+            "rms_norm": lambda x, p: quack.rmsnorm(x, p["scale"], eps=EPSILON),
+        }
 
 
 class OnnxRuntime:
     """A problem on ONNX Runtime."""
+
+    is_cuda = False
 
     def __init__(self, problem: Problem):
         import onnxruntime
@@ -141,6 +231,8 @@ class OnnxRuntime:
             raise libraries.Unsupported("ONNX Runtime has no backward pass")
         if problem.is_channels_last:
             raise libraries.Unsupported("ONNX Runtime has channels first")
+        if problem.dtype == "bf16":
+            raise libraries.Unsupported("no bfloat16 through numpy")
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = THREADS
         self.session = libraries.onnxruntime(
@@ -173,7 +265,13 @@ class OnnxRuntime:
         return {"output": self.outputs[0].numpy()}
 
 
-PEERS = {"torch": Torch, "onnxruntime": OnnxRuntime}
+PEERS = {
+    "torch": Torch,
+    "torch.compile": TorchCompile,
+    "liger": Liger,
+    "quack": Quack,
+    "onnxruntime": OnnxRuntime,
+}
 
 
 class Prepared:
@@ -188,10 +286,16 @@ class Prepared:
         self.runs = min(count(SAMPLE, self.subject.time(1)), problem.runs())
         self.samples = min(count(ROUND, warm_up(lambda: self.subject.time(self.runs))), SAMPLES)
 
-    def round(self) -> list[float]:
-        """Milliseconds of a run, once for each sample."""
+    def round(self) -> dict[str, list[float]]:
+        """Milliseconds of a run, once for each sample, by each clock."""
+
+        def samples(*clock):
+            return [1e3 * self.subject.time(self.runs, *clock) / self.runs for _ in range(self.samples)]
+
         gc.disable()
-        times = [1e3 * self.subject.time(self.runs) / self.runs for _ in range(self.samples)]
+        times = {"wall": samples()}
+        if self.subject.is_cuda:
+            times["device"] = samples(True)
         gc.enable()
         return times
 
@@ -228,7 +332,7 @@ def answer(name: str, folder: Path, request, prepared: Prepared | None):
         if request == "round":
             if prepared is None:
                 raise RuntimeError("no problem is set up")
-            return {"round": {"wall": prepared.round()}}, prepared
+            return {"round": prepared.round()}, prepared
         # The previous problem frees its memory first.
         del prepared
         prepared = Prepared(name, request["prepare"], folder)

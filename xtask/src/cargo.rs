@@ -1,6 +1,6 @@
 //! Cargo command lines that several verbs share, and the artifacts that cargo reports.
 
-use std::{env, fs, path::PathBuf};
+use std::{env, path::PathBuf};
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
@@ -44,10 +44,10 @@ pub fn target_folder(name: &str) -> PathBuf {
     workspace().join(target).join(name)
 }
 
-/// The version of a package in the workspace's lock file.
+/// The version of a package in the lock file that this program was built with. On another machine
+/// there is none to read.
 pub fn locked(package: &str) -> Result<String> {
-    let lock = fs::read_to_string(workspace().join("Cargo.lock")).context("no Cargo.lock")?;
-    let version = locked_in(&lock, package);
+    let version = locked_in(include_str!("../../Cargo.lock"), package);
     let version = version.with_context(|| format!("{package} is not in Cargo.lock"))?;
     Ok(version.to_owned())
 }

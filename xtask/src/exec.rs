@@ -21,6 +21,7 @@ pub struct Cmd {
     environment: Vec<(String, OsString)>,
     folder: Option<PathBuf>,
     aside: bool,
+    quiet: bool,
 }
 
 impl Cmd {
@@ -31,6 +32,7 @@ impl Cmd {
             environment: Vec::new(),
             folder: None,
             aside: false,
+            quiet: false,
         }
     }
 
@@ -58,6 +60,12 @@ impl Cmd {
     /// Sends the standard output to standard error, because ours is a report.
     pub fn aside(mut self) -> Self {
         self.aside = true;
+        self
+    }
+
+    /// Drops the standard error of an exchange.
+    pub fn quiet(mut self) -> Self {
+        self.quiet = true;
         self
     }
 
@@ -139,6 +147,9 @@ impl Cmd {
     pub fn talk(&self) -> Result<(Child, ChildStdin, BufReader<ChildStdout>)> {
         let mut command = self.command();
         let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        if self.quiet {
+            piped.stderr(Stdio::null());
+        }
         let mut child = piped.spawn().with_context(|| self.not_started())?;
         let stdin = child.stdin.take().context("it is piped")?;
         let stdout = child.stdout.take().context("it is piped")?;

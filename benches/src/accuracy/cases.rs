@@ -1,17 +1,18 @@
 //! The catalogue: operators, values and types.
 
-use std::{fmt, str::FromStr};
+use std::fmt;
 
-use anyhow::{Result, bail};
 use cubenorm_core::DType;
 use cubenorm_reference::round;
 use serde::{Deserialize, Serialize};
+use strum::{Display, EnumString, VariantArray};
 
-use crate::problems::Noise;
+use crate::problems::{Noise, sizes};
 
 /// The operator under test.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Display)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Op {
     /// Mean and variance over the last axis; scale and bias of that axis.
     LayerNorm,
@@ -26,8 +27,9 @@ pub enum Op {
 }
 
 /// Distribution of the values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Display, VariantArray)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Input {
     /// Normal around 0.5 with deviation 1.
     WellConditioned,
@@ -57,7 +59,8 @@ pub struct Case {
 }
 
 /// Which cases.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString)]
+#[strum(serialize_all = "snake_case")]
 pub enum Suite {
     /// Short rows, float32 and float16.
     Quick,
@@ -98,13 +101,6 @@ const LONG: &[(Op, &[usize])] = &[
     (Op::InstanceNorm, &[1, 4, 256, 256]),
 ];
 
-const INPUTS: [Input; 4] = [
-    Input::WellConditioned,
-    Input::LargeOffset,
-    Input::TinyVariance,
-    Input::WideRange,
-];
-
 impl Suite {
     /// The cases, in the order of the table.
     pub fn cases(self) -> Vec<Case> {
@@ -118,7 +114,7 @@ impl Suite {
         let mut cases = Vec::new();
         for (op, shape) in SHAPES.iter().chain(more) {
             for &dtype in dtypes {
-                cases.extend(INPUTS.map(|input| Case {
+                cases.extend(Input::VARIANTS.iter().map(|&input| Case {
                     op: *op,
                     shape: shape.to_vec(),
                     dtype,
@@ -127,18 +123,6 @@ impl Suite {
             }
         }
         cases
-    }
-}
-
-impl FromStr for Suite {
-    type Err = anyhow::Error;
-
-    fn from_str(name: &str) -> Result<Self> {
-        Ok(match name {
-            "quick" => Self::Quick,
-            "full" => Self::Full,
-            _ => bail!("no suite is called `{name}`; there are `quick` and `full`"),
-        })
     }
 }
 
@@ -267,32 +251,8 @@ impl Case {
 /// As the names of files have it.
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shape: Vec<String> = self.shape.iter().map(usize::to_string).collect();
-        let shape = shape.join("x");
+        let shape = sizes(&self.shape);
         write!(f, "{}-{shape}-{}-{}", self.op, self.dtype, self.input)
-    }
-}
-
-impl fmt::Display for Op {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::LayerNorm => "layer_norm",
-            Self::RmsNorm => "rms_norm",
-            Self::InstanceNorm => "instance_norm",
-            Self::BatchNorm => "batch_norm",
-            Self::MeanVarianceNorm => "mean_variance_norm",
-        })
-    }
-}
-
-impl fmt::Display for Input {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::WellConditioned => "well_conditioned",
-            Self::LargeOffset => "large_offset",
-            Self::TinyVariance => "tiny_variance",
-            Self::WideRange => "wide_range",
-        })
     }
 }
 

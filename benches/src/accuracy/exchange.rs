@@ -4,20 +4,17 @@
 //! little-endian. A provider called NAME writes its outputs in the same way to `NAME/CASE.bin`, or
 //! why there is none to `NAME/CASE.txt`.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{fs, path::Path};
 
 use anyhow::{Context, Result};
 use cubenorm_reference::{decode, encode};
 use serde::Serialize;
 
 use super::{
-    Row, Verdict,
     cases::{Case, Data, Suite},
     providers::compared,
 };
+use crate::protocol::Verdict;
 
 /// A case as `cases.json` has it.
 #[derive(Serialize)]
@@ -67,20 +64,16 @@ fn tensors(data: &Data) -> impl Iterator<Item = (&'static str, &Vec<f64>)> {
         .filter_map(|(name, values)| Some((name, values?)))
 }
 
-/// Compares what a provider wrote into a folder.
-pub fn judge(suite: Suite, folder: &Path, provider: &str) -> impl Iterator<Item = Row> {
-    let folder: PathBuf = folder.join(provider);
-    suite.cases().into_iter().map(move |case| {
-        let output = folder.join(format!("{case}.bin"));
-        let verdict = match fs::read(&output) {
-            Ok(bytes) => compared(&case, &case.data(), &decode(case.dtype, &bytes)),
-            Err(_) => match fs::read_to_string(output.with_extension("txt")) {
-                Ok(reason) => Verdict::Skipped(reason.trim().to_owned()),
-                Err(_) => Verdict::Failed("it gave no output".to_owned()),
-            },
-        };
-        Row { case, verdict }
-    })
+/// Compares what a provider wrote into a folder for a case.
+pub fn judge(case: &Case, folder: &Path, provider: &str) -> Verdict {
+    let output = folder.join(provider).join(format!("{case}.bin"));
+    match fs::read(&output) {
+        Ok(bytes) => compared(case, &case.data(), &decode(case.dtype, &bytes)),
+        Err(_) => match fs::read_to_string(output.with_extension("txt")) {
+            Ok(reason) => Verdict::Skipped(reason.trim().to_owned()),
+            Err(_) => Verdict::Failed("it gave no output".to_owned()),
+        },
+    }
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Result<()> {

@@ -2,9 +2,7 @@
 
 use std::{
     any::Any,
-    fmt,
     panic::{AssertUnwindSafe, catch_unwind},
-    str::FromStr,
 };
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -18,89 +16,56 @@ use cubenorm_core::DType;
 use cubenorm_reference::{decode, encode};
 
 use super::{
-    Verdict,
     cases::{Case, Data, Op},
     exact::reference,
-    ulp::Deviation,
+    ulp::deviation,
 };
+use crate::{problems::Provider, protocol::Verdict};
 
-/// A provider.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Provider {
-    /// This project.
-    Cubenorm,
-    /// `burn::nn`, or Burn's operations if it has no such module.
-    Burn,
-}
-
-impl FromStr for Provider {
-    type Err = anyhow::Error;
-
-    fn from_str(name: &str) -> Result<Self> {
-        Ok(match name {
-            "cubenorm" => Self::Cubenorm,
-            "burn" => Self::Burn,
-            _ => bail!("no provider is called `{name}`; there are `cubenorm` and `burn`"),
-        })
+/// Has a provider compute a case, and compares the result. A panic is a failure of the case.
+pub fn judge(provider: Provider, case: &Case, device: &Device) -> Verdict {
+    if !device.supports_dtype(burn_dtype(case.dtype)) {
+        return Verdict::Skipped(format!("the device has no {}", case.dtype));
+    }
+    let data = case.data();
+    let computed = || match case.shape.len() {
+        2 => compute::<2>(provider, case, &data, device),
+        4 => compute::<4>(provider, case, &data, device),
+        rank => bail!("no case has {rank} dimensions"),
+    };
+    let output = catch_unwind(AssertUnwindSafe(computed));
+    match output.unwrap_or_else(|cause| Err(anyhow!("it panicked: {}", message(cause.as_ref())))) {
+        Ok(output) => compared(case, &data, &output),
+        Err(error) => Verdict::Failed(format!("{error:#}")),
     }
 }
 
-impl fmt::Display for Provider {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Cubenorm => "cubenorm",
-            Self::Burn => "burn",
-        })
-    }
-}
-
-impl Provider {
-    /// Has a case computed, and compares the result. A panic is a failure of the case.
-    pub fn judge(self, case: &Case, device: &Device) -> Verdict {
-        if !device.supports_dtype(burn_dtype(case.dtype)) {
-            return Verdict::Skipped(format!("the device has no {}", case.dtype));
-        }
-        let data = case.data();
-        let compute = || match case.shape.len() {
-            2 => self.compute::<2>(case, &data, device),
-            4 => self.compute::<4>(case, &data, device),
-            rank => bail!("no case has {rank} dimensions"),
-        };
-        let output = catch_unwind(AssertUnwindSafe(compute));
-        match output
-            .unwrap_or_else(|cause| Err(anyhow!("it panicked: {}", message(cause.as_ref()))))
-        {
-            Ok(output) => compared(case, &data, &output),
-            Err(error) => Verdict::Failed(format!("{error:#}")),
-        }
-    }
-
-    fn compute<const D: usize>(
-        self,
-        case: &Case,
-        data: &Data,
-        device: &Device,
-    ) -> Result<Vec<f64>> {
-        let uploaded = Uploaded::<D>::new(case, data, device)?;
-        let output = match self {
-            Self::Cubenorm => cubenorm(case, data, uploaded),
-            Self::Burn => burn(case, data, uploaded, device),
-        };
-        let output = output?.try_into_data().context("the output was not read")?;
-        ensure!(
-            output.dtype() == burn_dtype(case.dtype),
-            "the output is {:?}",
-            output.dtype()
-        );
-        Ok(decode(case.dtype, output.as_bytes()))
-    }
+fn compute<const D: usize>(
+    provider: Provider,
+    case: &Case,
+    data: &Data,
+    device: &Device,
+) -> Result<Vec<f64>> {
+    let uploaded = Uploaded::<D>::new(case, data, device)?;
+    let output = match provider {
+        Provider::Cubenorm => cubenorm(case, data, uploaded),
+        Provider::Burn => burn(case, data, uploaded, device),
+        other => bail!("{other} is not measured here"),
+    };
+    let output = output?.try_into_data().context("the output was not read")?;
+    ensure!(
+        output.dtype() == burn_dtype(case.dtype),
+        "the output is {:?}",
+        output.dtype()
+    );
+    Ok(decode(case.dtype, output.as_bytes()))
 }
 
 /// Compares a result with the reference.
 pub fn compared(case: &Case, data: &Data, output: &[f64]) -> Verdict {
     let expected = reference(case, data);
-    match Deviation::of(case.dtype, case.row(), &expected, output) {
-        Some(deviation) => Verdict::Measured(deviation),
+    match deviation(case.dtype, case.row(), &expected, output) {
+        Some(found) => Verdict::Measured(found),
         None => Verdict::Failed(format!(
             "it gave {} elements: expected {}",
             output.len(),

@@ -2,9 +2,9 @@
 
 use cubenorm_core::DType;
 use cubenorm_reference::round;
-use serde::{Deserialize, Serialize};
 
 use super::exact::Pair;
+use crate::protocol::Deviation;
 
 /// An element is measured in units of at least this share of the largest in its row.
 ///
@@ -12,56 +12,38 @@ use super::exact::Pair;
 /// implementation. In units of its own size every provider would have an arbitrarily large error.
 const FLOOR: f64 = 1.0 / 1024.0;
 
-/// Error of a result.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Deviation {
-    /// The largest deviation, in units in the last place; 0.5 is the best that rounding allows.
-    pub max_ulp: f64,
-    /// The mean deviation.
-    pub mean_ulp: f64,
-    /// Number of elements that are infinite or NaN and should not be, or the reverse. They are not
-    /// in the numbers above.
-    pub not_finite: usize,
-    /// Number of elements.
-    pub elements: usize,
-}
-
-impl Deviation {
-    /// Compares a result with the expected one, in rows of `row` elements; `None` if their lengths
-    /// differ.
-    pub fn of(dtype: DType, row: usize, expected: &[Pair], actual: &[f64]) -> Option<Self> {
-        if expected.len() != actual.len() {
-            return None;
-        }
-        let mut deviation = Self {
-            max_ulp: 0.0,
-            mean_ulp: 0.0,
-            not_finite: 0,
-            elements: actual.len(),
-        };
-        let mut measured = 0_usize;
-        for (expected, actual) in expected.chunks(row).zip(actual.chunks(row)) {
-            let should: Vec<f64> = expected
-                .iter()
-                .map(|expected| round(dtype, expected.nearest()))
-                .collect();
-            let finite = should.iter().filter(|should| should.is_finite());
-            let floor = FLOOR * finite.fold(0.0, |most: f64, should| most.max(should.abs()));
-            for ((expected, should), &actual) in expected.iter().zip(should).zip(actual) {
-                if !should.is_finite() || !actual.is_finite() {
-                    deviation.not_finite += usize::from(should != actual);
-                    continue;
-                }
-                let unit = ulp(should.abs().max(floor), dtype);
-                let ulps = expected.distance(actual) / unit;
-                deviation.max_ulp = deviation.max_ulp.max(ulps);
-                deviation.mean_ulp += ulps;
-                measured += 1;
-            }
-        }
-        deviation.mean_ulp /= measured.max(1) as f64;
-        Some(deviation)
+/// Compares a result with the expected one, in rows of `row` elements; `None` if their lengths
+/// differ.
+pub fn deviation(dtype: DType, row: usize, expected: &[Pair], actual: &[f64]) -> Option<Deviation> {
+    if expected.len() != actual.len() {
+        return None;
     }
+    let mut deviation = Deviation {
+        elements: actual.len(),
+        ..Deviation::default()
+    };
+    let mut measured = 0_usize;
+    for (expected, actual) in expected.chunks(row).zip(actual.chunks(row)) {
+        let should: Vec<f64> = expected
+            .iter()
+            .map(|expected| round(dtype, expected.nearest()))
+            .collect();
+        let finite = should.iter().filter(|should| should.is_finite());
+        let floor = FLOOR * finite.fold(0.0, |most: f64, should| most.max(should.abs()));
+        for ((expected, should), &actual) in expected.iter().zip(should).zip(actual) {
+            if !should.is_finite() || !actual.is_finite() {
+                deviation.not_finite += usize::from(should != actual);
+                continue;
+            }
+            let unit = ulp(should.abs().max(floor), dtype);
+            let ulps = expected.distance(actual) / unit;
+            deviation.max_ulp = deviation.max_ulp.max(ulps);
+            deviation.mean_ulp += ulps;
+            measured += 1;
+        }
+    }
+    deviation.mean_ulp /= measured.max(1) as f64;
+    Some(deviation)
 }
 
 /// The distance between the values of a type that are next to each other at this magnitude.
@@ -103,28 +85,28 @@ mod tests {
         let expected = [0.1, 1.7, -300.3, 3e-4];
         for dtype in DType::ALL {
             let actual = expected.map(|value| round(dtype, value));
-            let deviation = Deviation::of(dtype, 4, &pairs(&expected), &actual).unwrap();
-            assert!(deviation.max_ulp <= 0.5, "{dtype}: {deviation:?}");
+            let found = deviation(dtype, 4, &pairs(&expected), &actual).unwrap();
+            assert!(found.max_ulp <= 0.5, "{dtype}: {found:?}");
         }
         let off = [0.1_f32, 1.7, -300.3].map(|value| f64::from(value.next_up()));
         let expected = [0.1_f32, 1.7, -300.3].map(f64::from);
-        let deviation = Deviation::of(DType::F32, 1, &pairs(&expected), &off).unwrap();
-        assert_eq!((deviation.max_ulp, deviation.mean_ulp), (1.0, 1.0));
+        let found = deviation(DType::F32, 1, &pairs(&expected), &off).unwrap();
+        assert_eq!((found.max_ulp, found.mean_ulp), (1.0, 1.0));
     }
 
     #[test]
     fn cancelled_values_are_measured_by_their_row() {
         let (expected, actual) = ([1024.0, 0.0], [1024.0, 2.0 * f64::from(f32::EPSILON)]);
-        let deviation = Deviation::of(DType::F32, 2, &pairs(&expected), &actual).unwrap();
-        assert_eq!((deviation.max_ulp, deviation.mean_ulp), (2.0, 1.0));
+        let found = deviation(DType::F32, 2, &pairs(&expected), &actual).unwrap();
+        assert_eq!((found.max_ulp, found.mean_ulp), (2.0, 1.0));
     }
 
     #[test]
     fn infinities_agree_or_count() {
         let expected = pairs(&[1e39, -1e39, 1.0, 1.0]);
         let actual = [f64::INFINITY, f64::INFINITY, f64::NAN, 1.0];
-        let deviation = Deviation::of(DType::F32, 4, &expected, &actual).unwrap();
-        assert_eq!((deviation.not_finite, deviation.max_ulp), (2, 0.0));
-        assert!(Deviation::of(DType::F32, 4, &expected, &[]).is_none());
+        let found = deviation(DType::F32, 4, &expected, &actual).unwrap();
+        assert_eq!((found.not_finite, found.max_ulp), (2, 0.0));
+        assert!(deviation(DType::F32, 4, &expected, &[]).is_none());
     }
 }

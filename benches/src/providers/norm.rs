@@ -97,6 +97,7 @@ impl<const D: usize> Norm<D> {
         let dtype = match problem.dtype {
             DType::F32 => burn::tensor::DType::F32,
             DType::F16 => burn::tensor::DType::F16,
+            DType::Bf16 => burn::tensor::DType::BF16,
         };
         let upload = |values: &[f32]| {
             let param = Tensor::<1>::from_data(values, (&device, dtype));

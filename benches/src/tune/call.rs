@@ -13,11 +13,12 @@ use cubenorm_kernels::{
     BackwardTensors, ForwardTensors, hardware, launch_backward, launch_forward, tuned_backward,
     tuned_forward, working_sets,
 };
+use cubenorm_reference::encode;
 
 use super::described::{Described, client};
 use crate::{
     probe::copy_milliseconds,
-    problems::{DType, Problem},
+    problems::Problem,
     protocol::{Candidate, Tuned},
 };
 
@@ -103,16 +104,9 @@ impl Call {
             client, problem, ..
         } = &described;
         let data = problem.host_data();
-        let buffer = |values: &[f32]| match problem.dtype {
-            DType::F32 => {
-                let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_ne_bytes()).collect();
-                client.create_from_slice(&bytes)
-            }
-            DType::F16 => {
-                let halves = values.iter().map(|&x| half::f16::from_f32(x));
-                let bytes: Vec<u8> = halves.flat_map(half::f16::to_ne_bytes).collect();
-                client.create_from_slice(&bytes)
-            }
+        let buffer = |values: &[f32]| {
+            let values: Vec<f64> = values.iter().map(|&x| x.into()).collect();
+            client.create_from_slice(&encode(described.norm.input.dtype, &values))
         };
         // Mean 0 and deviation 1 for each row.
         let pairs = described.gradient.as_ref();

@@ -92,6 +92,7 @@ impl Described {
         let dtype = match problem.dtype {
             problems::DType::F32 => DType::F32,
             problems::DType::F16 => DType::F16,
+            problems::DType::Bf16 => DType::BF16,
         };
         let norm = desc(problem, dtype);
         let pass = |pass: Pass, norm: NormDesc| Self {

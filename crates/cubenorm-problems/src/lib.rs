@@ -60,6 +60,8 @@ pub enum DType {
     F32,
     /// IEEE half precision.
     F16,
+    /// The upper half of single precision.
+    Bf16,
 }
 
 impl DType {
@@ -67,7 +69,7 @@ impl DType {
     pub fn size(self) -> usize {
         match self {
             DType::F32 => 4,
-            DType::F16 => 2,
+            DType::F16 | DType::Bf16 => 2,
         }
     }
 
@@ -76,6 +78,7 @@ impl DType {
         match self {
             DType::F32 => value,
             DType::F16 => half::f16::from_f32(value).to_f32(),
+            DType::Bf16 => half::bf16::from_f32(value).to_f32(),
         }
     }
 }
@@ -181,6 +184,8 @@ pub enum Suite {
     Odd,
     /// What models call on a GPU, from one token to feature maps of 200 MiB. `full` lacks it.
     Gpu,
+    /// Layer and RMS norm of rows of 512 to 65,536 elements, in tensors of 256 MiB. `full` lacks it.
+    Rows,
 }
 
 impl Suite {
@@ -227,11 +232,24 @@ impl Suite {
                 };
                 GPU.iter().map(of).collect()
             }
+            Suite::Rows => {
+                let mut problems = Vec::new();
+                for dtype in [DType::Bf16, DType::F16, DType::F32] {
+                    for cols in ROWS {
+                        let shape: &[usize] = &[TENSOR / dtype.size() / cols, cols];
+                        for op in [Op::LayerNorm, Op::RmsNorm] {
+                            let passes = [Pass::Forward, Pass::Backward];
+                            problems.extend(passes.map(|pass| problem(&(op, shape), dtype, pass)));
+                        }
+                    }
+                }
+                problems
+            }
         }
     }
 }
 
-type Shaped = (Op, &'static [usize]);
+type Shaped<'a> = (Op, &'a [usize]);
 type Called = (Op, &'static [usize], Layout, DType, Pass);
 
 fn problem((op, shape): &Shaped, dtype: DType, pass: Pass) -> Problem {
@@ -318,6 +336,14 @@ const ODD: &[Shaped] = &[
     (Op::GroupNorm, &[2, 256, 50, 67]),
 ];
 
+/// Bytes of a tensor of the suite `rows`, and its lengths of rows: powers of two, and hidden sizes of
+/// transformers that are none.
+const TENSOR: usize = 256 << 20;
+const ROWS: [usize; 16] = [
+    512, 768, 1024, 1280, 2048, 3072, 4096, 5120, 7168, 8192, 12_288, 14_336, 16_384, 28_672,
+    32_768, 65_536,
+];
+
 /// Rows of commit 338ef36 name this list `gpu.json`; that run ended after its first 15.
 #[rustfmt::skip]
 const GPU: &[Called] = &[
@@ -344,6 +370,35 @@ const GPU: &[Called] = &[
     (Op::BatchNorm, &[64, 64, 112, 112], Layout::Contiguous, DType::F16, Pass::Full),
     (Op::BatchNorm, &[64, 2048, 7, 7], Layout::ChannelsLast, DType::F16, Pass::Full),
 ];
+
+/// A program that computes problems, as rows name it. Cubenorm is first and the copy last, as in a
+/// round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Display, EnumString, VariantNames)]
+#[strum(serialize_all = "lowercase")]
+pub enum Provider {
+    /// This project.
+    Cubenorm,
+    /// `burn::nn`, fusion and autotune on.
+    Burn,
+    /// PyTorch.
+    Torch,
+    /// PyTorch's compiler.
+    #[strum(serialize = "torch.compile")]
+    TorchCompile,
+    /// ONNX Runtime.
+    Onnxruntime,
+    /// Liger-Kernel.
+    Liger,
+    /// QuACK.
+    Quack,
+    /// One elementwise operation of Burn's: the host's cost of a call with next to nothing to
+    /// compute.
+    Elementwise,
+    /// CubeCL's throughput probe of a copy of the bytes that the pass must move.
+    Probe,
+    /// A copy kernel of the same bytes, launched like a norm: the ceiling.
+    Copy,
+}
 
 /// Data of a problem, on the host; the same for every provider.
 pub struct HostData {
@@ -579,7 +634,8 @@ mod tests {
     fn the_full_suite_holds_each_problem_once() {
         let full = Suite::Full.problems();
         let suites = Suite::VARIANTS.iter().map(|name| name.parse().unwrap());
-        for suite in suites.filter(|&suite: &Suite| suite != Suite::Gpu) {
+        let is_part = |suite: &Suite| !matches!(suite, Suite::Gpu | Suite::Rows);
+        for suite in suites.filter(is_part) {
             for problem in suite.problems() {
                 let times = full.iter().filter(|&other| *other == problem).count();
                 assert_eq!(times, 1, "{problem} of {suite}");

@@ -107,35 +107,30 @@ pub struct Explained {
     pub kernels: Vec<String>,
 }
 
-/// Time of a kernel's plan by the device's own clock, as the suite of `gpu-check` prints it.
+/// Error of a provider for one case of `cargo xtask accuracy`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Throughput {
-    /// Name of the norm, with the layout if it is not the usual one.
-    pub op: String,
-    /// Forward or backward.
-    pub pass: String,
-    /// Dtype of all tensors.
-    pub dtype: String,
-    /// Shape of the input.
-    pub shape: Vec<usize>,
-    /// Number of rows.
-    pub rows: usize,
-    /// Length of a row in elements.
-    pub cols: usize,
-    /// Median time in milliseconds. None if the device has no timer.
-    pub milliseconds: Option<f64>,
-    /// Minimum traffic of the pass divided by the time, in 1e9 bytes per second.
-    pub gigabytes_per_second: Option<f64>,
-    /// Fraction of the copy bandwidth.
-    pub share_of_copy: Option<f64>,
-    /// Knobs of the candidate.
-    pub candidate: String,
-    /// True for the analytic plan.
-    pub analytic: bool,
-    /// True for the choice of the autotuner.
-    pub tuned: bool,
-    /// Executed plan.
-    pub plan: String,
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Measured.
+    Measured(Deviation),
+    /// The provider does not have this operator or data type.
+    Skipped(String),
+    /// The provider has it, and returned no result.
+    Failed(String),
+}
+
+/// Error of a result, in units in the last place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Deviation {
+    /// The largest deviation; 0.5 is the best that rounding allows.
+    pub max_ulp: f64,
+    /// The mean deviation.
+    pub mean_ulp: f64,
+    /// Number of elements that are infinite or NaN and should not be, or the reverse. They are not
+    /// in the numbers above.
+    pub not_finite: usize,
+    /// Number of elements.
+    pub elements: usize,
 }
 
 #[cfg(test)]

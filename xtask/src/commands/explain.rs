@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use cubenorm_problems::protocol::Explained;
 
 use super::{
-    program::answers,
+    program::{MOST_IN_A_ROW, answers},
     selection::{Selected, Selection},
 };
 use crate::{
@@ -50,9 +50,8 @@ pub fn run(args: &Args) -> Result<()> {
             // The last one's.
             let _ = fs::remove_file(&log);
             let mut answer = None;
-            answers(&command, slice::from_ref(problem), |_, told| {
-                answer = Some(told);
-            })?;
+            let one = slice::from_ref(problem);
+            answers(&command, one, MOST_IN_A_ROW, |_, told| answer = Some(told))?;
             let title = style::heading(format_args!("{problem} on {device}"));
             anstream::println!("\n{title}");
             match answer.context("there was no answer").flatten() {

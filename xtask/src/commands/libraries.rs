@@ -9,6 +9,8 @@ use crate::{device::Device, python::Python};
 pub enum Library {
     PyTorch,
     OnnxRuntime,
+    Liger,
+    Quack,
 }
 
 const TORCH: &str = "torch==2.15.0";
@@ -24,6 +26,8 @@ const TORCH_CPU: [&str; 6] = [
 /// It brings numpy, whose arrays our scripts pass.
 const ONNX: &str = "onnx==1.23.2";
 const ONNX_RUNTIME: &str = "onnxruntime==1.31.1";
+const LIGER: &str = "liger-kernel==0.8.5";
+const QUACK: &str = "quack-kernels==0.6.5";
 
 impl Library {
     /// An interpreter that has this library. Installs it into the environment if the system's own
@@ -36,18 +40,20 @@ impl Library {
         let (packages, modules): (&[&str], &[&str]) = match self {
             Self::PyTorch => (&[ONNX, TORCH], &["numpy", "torch"]),
             Self::OnnxRuntime => (&[ONNX, ONNX_RUNTIME], &["numpy", "onnx", "onnxruntime"]),
+            Self::Liger => (&[ONNX, TORCH, LIGER], &["numpy", "torch", "liger_kernel"]),
+            Self::Quack => (&[ONNX, TORCH, QUACK], &["numpy", "torch", "quack"]),
         };
         if let Some(python) = Python::having(packages, modules) {
             return Ok(python);
         }
         let python = Python::new()?;
-        python.install(&[ONNX], &[])?;
-        match self {
-            Self::OnnxRuntime => python.install(&[ONNX_RUNTIME], &[])?,
-            Self::PyTorch if Device::Cuda.missing().is_none() => python.install(&[TORCH], &[])?,
-            Self::PyTorch => python
-                .install(&[TORCH], &TORCH_CPU)
-                .or_else(|_| python.install(&[TORCH], &[]))?,
+        for package in packages {
+            let is_small = *package == TORCH
+                && Device::Cuda.missing().is_some()
+                && python.install(&[package], &TORCH_CPU).is_ok();
+            if !is_small {
+                python.install(&[package], &[])?;
+            }
         }
         Ok(python)
     }

@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use super::conformance;
 use crate::{
-    cargo::{Build, locked, on},
+    cargo::{Build, on},
     device::Device,
-    exec::{Cmd, on_path, workspace},
+    exec::{Cmd, workspace},
     python::Python,
     style,
 };
@@ -73,9 +73,6 @@ pub struct Manifest {
     pub commit: String,
     /// The file of the suite.
     pub suite: String,
-    /// CubeCL's version.
-    #[serde(default)]
-    pub cubecl: String,
 }
 
 pub fn run(args: &Args) -> Result<()> {
@@ -143,7 +140,6 @@ pub fn assemble(device: Device, out: &Path) -> Result<PathBuf> {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         commit: commit().unwrap_or_else(|_| "unknown".to_owned()),
         suite: SUITE.to_owned(),
-        cubecl: locked("cubecl")?,
     };
     fs::write(
         folder.join(MANIFEST),
@@ -172,87 +168,63 @@ pub fn commit() -> Result<String> {
 fn strip(from: &Path, to: &Path) -> Result<()> {
     let strip = Cmd::new("strip").arg("-o").arg(to).arg(from);
     strip.run().context("binutils strip programs")?;
-    if !on_path("readelf") {
-        bail!("binutils' readelf says what a program needs");
-    }
-    let name = to.file_name().unwrap_or_default().to_string_lossy();
-    let dynamic = read("--dynamic", to)?;
+    let said = Cmd::new("ldd").arg("-v").arg(to).capture()?;
     let is_one_of = |library: &str, known: &[&str]| known.iter().any(|it| library.starts_with(it));
-    let (carried, foreign): (Vec<String>, Vec<String>) = needed(&dynamic)
-        .filter(|library| !is_one_of(library, &SYSTEM))
-        .partition(|library| is_one_of(library, &CARRIED));
+    let (carried, foreign): (Vec<_>, Vec<_>) = libraries(&said)
+        .filter(|(library, _)| !is_one_of(library, &SYSTEM))
+        .partition(|(library, _)| is_one_of(library, &CARRIED));
+    let name = to.file_name().unwrap_or_default().to_string_lossy();
+    let foreign: Vec<&str> = foreign.into_iter().map(|(library, _)| library).collect();
     ensure!(
         foreign.is_empty(),
         "{name} needs what a bare machine may not have: {}",
         foreign.join(", ")
     );
-    check_glibc(to)?;
-    if carried.is_empty() {
-        return Ok(());
-    }
-    let folder = to.with_file_name(LIBRARIES);
-    fs::create_dir_all(&folder)?;
-    let found = Cmd::new("ldd").arg(to).capture()?;
-    for library in carried {
-        let path = located(&found, &library);
-        let path = path.with_context(|| format!("{library} is nowhere"))?;
-        let copy = folder.join(&library);
-        fs::copy(path, &copy).with_context(|| path.to_owned())?;
-        check_glibc(&copy)?;
+    check_glibc(&said, &to.to_string_lossy())?;
+    for (library, path) in carried {
+        check_glibc(&said, path)?;
+        let folder = to.with_file_name(LIBRARIES);
+        fs::create_dir_all(&folder)?;
+        fs::copy(path, folder.join(library)).with_context(|| path.to_owned())?;
     }
     Ok(())
-}
-
-fn read(what: &str, file: &Path) -> Result<String> {
-    Cmd::new("readelf")
-        .args([what, "--wide"])
-        .arg(file)
-        .capture()
 }
 
 /// Checks that a program or library runs with the oldest C library that is promised.
-fn check_glibc(file: &Path) -> Result<()> {
-    let name = file.file_name().unwrap_or_default().to_string_lossy();
-    if let Some((major, minor)) = glibc(&read("--version-info", file)?) {
+fn check_glibc(said: &str, file: &str) -> Result<()> {
+    if let Some((major, minor)) = glibc(said, file) {
         ensure!(
             (major, minor) <= GLIBC,
-            "{name} needs glibc {major}.{minor}: {}.{} is the newest that is promised",
+            "{file} needs glibc {major}.{minor}: {}.{} is the newest that is promised",
             GLIBC.0,
             GLIBC.1
         );
-        anstream::eprintln!("{name} needs glibc {major}.{minor}");
+        anstream::eprintln!("{file} needs glibc {major}.{minor}");
     }
     Ok(())
 }
 
-/// The path that ldd has found for a library: `libz.so.1 => /lib/libz.so.1 (0x0)`.
-fn located<'a>(found: &'a str, library: &str) -> Option<&'a str> {
-    let of = |line: &'a str| {
+/// Names and paths of libraries in ldd's words: `libz.so.1 => /lib/libz.so.1 (0x0)`.
+fn libraries(said: &str) -> impl Iterator<Item = (&str, &str)> {
+    let found = said.lines().take_while(|line| !line.is_empty());
+    found.filter_map(|line| {
         let (name, rest) = line.trim().split_once(" => ")?;
-        (name == library).then(|| rest.split(" (").next()).flatten()
-    };
-    found.lines().find_map(of)
+        Some((name, rest.split(" (").next()?))
+    })
 }
 
-/// The libraries in readelf's words: `... (NEEDED)  Shared library: [libc.so.6]`.
-fn needed(dynamic: &str) -> impl Iterator<Item = String> {
-    dynamic
-        .lines()
-        .filter(|line| line.contains("(NEEDED)"))
-        .filter_map(|line| line.split_once('[')?.1.split_once(']'))
-        .map(|(library, _)| library.to_owned())
-}
-
-/// The newest version of the C library in readelf's words: `... Name: GLIBC_2.34  Flags: none`.
-fn glibc(versions: &str) -> Option<(u32, u32)> {
-    let names = versions.split_whitespace();
-    let numbers = names.filter_map(|word| word.strip_prefix("GLIBC_")?.split_once('.'));
-    numbers
-        .filter_map(|(major, minor)| {
-            let minor = minor.split('.').next()?;
-            Some((major.parse().ok()?, minor.parse().ok()?))
-        })
-        .max()
+/// The newest version of the C library that a file needs. ldd says it below the file's name and a
+/// colon: `libc.so.6 (GLIBC_2.34) => /lib/libc.so.6`.
+fn glibc(said: &str, file: &str) -> Option<(u32, u32)> {
+    let mut lines = said.lines().map(str::trim);
+    lines.find(|line| line.strip_suffix(':') == Some(file))?;
+    let of_file = lines.take_while(|line| !line.ends_with(':'));
+    let numbers = of_file.filter_map(|line| {
+        let (version, _) = line.split_once("(GLIBC_")?.1.split_once(')')?;
+        let mut numbers = version.split('.').map(str::parse);
+        Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+    });
+    numbers.max()
 }
 
 fn add_cases(folder: &Path) -> Result<()> {
@@ -296,30 +268,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn libraries_are_read_from_what_readelf_says() {
-        let text = "  Tag        Type                         Name/Value\n \
-             0x0000000000000001 (NEEDED)             Shared library: [libxml2.so.2]\n \
-             0x0000000000000001 (NEEDED)             Shared library: [libc.so.6]\n \
-             0x000000000000000c (INIT)               0x1000\n";
-        let libraries: Vec<_> = needed(text).collect();
-        assert_eq!(libraries, ["libxml2.so.2", "libc.so.6"]);
-    }
-
-    #[test]
-    fn a_library_is_where_ldd_found_it() {
-        let text = "\tlinux-vdso.so.1 (0x00007f2f)\n\tlibz.so.1 => /lib/x/libz.so.1 (0x00007f2e)\n";
-        assert_eq!(located(text, "libz.so.1"), Some("/lib/x/libz.so.1"));
-        assert_eq!(located(text, "libzstd.so.1"), None);
-    }
-
-    #[test]
-    fn glibc_versions_compare_as_numbers() {
-        let text = "  0x0010:   Name: GLIBC_2.9  Flags: none  Version: 4\n  \
-            0x0020:   Name: GLIBC_2.34  Flags: none  Version: 3\n  \
-            0x0030:   Name: GLIBC_2.2.5  Flags: none  Version: 2\n  \
-            0x0040:   Name: GCC_3.0  Flags: none  Version: 5\n";
-        assert_eq!(glibc(text), Some((2, 34)));
-        assert!((2, 34) <= GLIBC);
-        assert_eq!(glibc("Name: GCC_3.0"), None);
+    fn ldd_names_libraries_and_versions() {
+        let said = "\tlinux-vdso.so.1 (0x0)\n\tlibz.so.1 => /lib/x/libz.so.1 (0x0)\n\n\
+            \tVersion information:\n\t/p/whole:\n\
+            \t\tlibc.so.6 (GLIBC_2.9) => /lib/libc.so.6\n\
+            \t\tlibm.so.6 (GLIBC_2.34) => /lib/libm.so.6\n\
+            \t\tlibgcc_s.so.1 (GCC_3.0) => /lib/libgcc_s.so.1\n\
+            \t/lib/libm.so.6:\n\t\tlibc.so.6 (GLIBC_2.36) => /lib/libc.so.6\n";
+        let found: Vec<_> = libraries(said).collect();
+        assert_eq!(found, [("libz.so.1", "/lib/x/libz.so.1")]);
+        assert_eq!(glibc(said, "/p/whole"), Some((2, 34)));
+        assert_eq!(glibc(said, "/lib/x/libz.so.1"), None);
     }
 }

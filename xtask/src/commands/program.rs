@@ -1,14 +1,14 @@
 //! A program of the workspace that depends on Burn, for verbs that must not.
 
 use std::{
+    fmt::Display,
     io::{BufRead, Write},
     path::{self, Path, PathBuf},
     process::ExitStatus,
 };
 
 use anyhow::{Result, anyhow, ensure};
-use cubenorm_problems::Problem;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     cargo::Build,
@@ -46,74 +46,75 @@ pub fn find(name: &str, devices: &[Device], given: Option<&Path>) -> Result<Path
 }
 
 /// Problems in a row that may end a program: a shape has four, of two types and two passes.
-const MOST_IN_A_ROW: usize = 4;
+pub const MOST_IN_A_ROW: usize = 4;
 
-/// Asks a program for an answer to each problem. If a problem ends the program, its answer is that
-/// error, and another process continues with the next problem.
+/// Asks a program for an answer to each question. If a question ends the program, its answer is that
+/// error, and another process continues with the next question.
 ///
 /// # Errors
 ///
-/// If the program cannot be started, fails at its end, or many problems in a row end it: then no
-/// problem is the cause.
-pub fn answers<T: for<'a> Deserialize<'a>>(
+/// If the program cannot be started, fails at its end, or more questions in a row than `most` end
+/// it: then no question is the cause.
+pub fn answers<Q: Serialize + Display, T: for<'a> Deserialize<'a>>(
     command: &Cmd,
-    problems: &[Problem],
-    mut take: impl FnMut(&Problem, Result<T>),
+    questions: &[Q],
+    most: usize,
+    mut take: impl FnMut(&Q, Result<T>),
 ) -> Result<()> {
-    let mut left = problems;
+    let mut left = questions;
     let mut in_a_row = 0;
     while let Some(died) = answers_of_one(command, left, &mut take)? {
-        let problem = &left[died.place];
+        let question = &left[died.place];
         in_a_row = match died.place {
             0 => in_a_row + 1,
             _ => 1,
         };
         ensure!(
-            in_a_row <= MOST_IN_A_ROW,
-            "`{command}` ended at {problem}, as at those before, with {}",
+            in_a_row <= most,
+            "`{command}` ended at {question}, as at those before, with {}",
             died.status
         );
         let why = format!("`{command}` ended with {}", died.status);
-        take(problem, Err(anyhow!(why)));
+        take(question, Err(anyhow!(why)));
         left = &left[died.place + 1..];
     }
     Ok(())
 }
 
-/// The problem that ended a program, and its exit status.
+/// The question that ended a program, and its exit status.
 pub struct Died {
     pub place: usize,
     pub status: ExitStatus,
 }
 
-/// Asks as [`answers`] does, in one process, so that its final output covers all problems.
-pub fn answers_of_one<T: for<'a> Deserialize<'a>>(
+/// Asks as [`answers`] does, in one process, so that its final output covers all questions.
+pub fn answers_of_one<Q: Serialize, T: for<'a> Deserialize<'a>>(
     command: &Cmd,
-    problems: &[Problem],
-    mut take: impl FnMut(&Problem, Result<T>),
+    questions: &[Q],
+    mut take: impl FnMut(&Q, Result<T>),
 ) -> Result<Option<Died>> {
-    if problems.is_empty() {
+    if questions.is_empty() {
         return Ok(None);
     }
     command.announce();
-    let (mut child, mut questions, stdout) = command.talk()?;
+    let (mut child, mut input, stdout) = command.talk()?;
     // Drivers write to standard output too, and not only text.
     let mut lines = stdout.split(b'\n').map_while(Result::ok);
     let mut answer =
         || lines.find_map(|line| serde_json::from_slice::<Result<T, String>>(&line).ok());
-    for (place, problem) in problems.iter().enumerate() {
-        let asked = writeln!(questions, "{}", serde_json::to_string(problem)?);
+    for (place, question) in questions.iter().enumerate() {
+        let asked = writeln!(input, "{}", serde_json::to_string(question)?);
         match asked.ok().and_then(|()| answer()) {
-            Some(answer) => take(problem, answer.map_err(|why| anyhow!(why))),
+            Some(answer) => take(question, answer.map_err(|why| anyhow!(why))),
             None => {
                 // It may still wait for the next.
-                drop(questions);
+                drop(input);
                 let status = child.wait()?;
                 return Ok(Some(Died { place, status }));
             }
         }
     }
-    drop(questions);
+    drop(input);
     let status = child.wait()?;
     ensure!(status.success(), "`{command}` ended with {status}");
     Ok(None)
@@ -122,11 +123,6 @@ pub fn answers_of_one<T: for<'a> Deserialize<'a>>(
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
-
-    fn problems(count: usize) -> Vec<Problem> {
-        let one: Problem = serde_json::from_str(r#"{"op": "rms_norm", "shape": [2, 3]}"#).unwrap();
-        vec![one; count]
-    }
 
     #[test]
     fn a_given_program_is_not_built() {
@@ -146,12 +142,17 @@ mod tests {
     #[test]
     fn a_program_that_always_dies_is_an_error() {
         let mut told = Vec::new();
-        let error = answers(&Cmd::new("false"), &problems(9), |_, it: Result<String>| {
-            told.push(it.is_ok());
-        });
+        let error = answers(
+            &Cmd::new("false"),
+            &["it"; 9],
+            4,
+            |_, it: Result<String>| {
+                told.push(it.is_ok());
+            },
+        );
         let error = error.unwrap_err().to_string();
-        assert!(error.contains("`false` ended at rms_norm 2x3"), "{error}");
-        assert_eq!(told, [false; MOST_IN_A_ROW]);
+        assert!(error.contains("`false` ended at it, as"), "{error}");
+        assert_eq!(told, [false; 4]);
     }
 
     #[test]
@@ -160,7 +161,7 @@ mod tests {
         let script = r#"read line; echo '{"Ok":"fine"}'; read line || exit 0; exit 3"#;
         let command = Cmd::new("sh").args(["-c", script]);
         let mut told = Vec::new();
-        answers(&command, &problems(5), |_, it: Result<String>| {
+        answers(&command, &["it"; 5], 4, |_, it: Result<String>| {
             told.push(it.map_err(|why| format!("{why:#}").contains('3')));
         })
         .unwrap();

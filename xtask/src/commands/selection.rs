@@ -49,7 +49,7 @@ pub struct Selection {
 }
 
 /// A word of the catalogue, listed by help and by errors.
-fn word<T>() -> impl TypedValueParser<Value = T>
+pub fn word<T>() -> impl TypedValueParser<Value = T>
 where
     T: FromStr<Err: Error + Send + Sync> + VariantNames + Clone + Send + Sync + 'static,
 {

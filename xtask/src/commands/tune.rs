@@ -14,7 +14,7 @@ use cubenorm_problems::{
 
 use super::{
     bench::{progress, stats::geometric_mean},
-    program::{answers, answers_of_one},
+    program::{MOST_IN_A_ROW, answers, answers_of_one},
     selection::{Selected, Selection},
 };
 use crate::{exec::Cmd, style, table::terminal};
@@ -80,7 +80,7 @@ pub fn run(args: &Args) -> Result<()> {
         };
         match &args.bundle {
             None => {
-                if let Err(why) = answers(&command, &problems, take) {
+                if let Err(why) = answers(&command, &problems, MOST_IN_A_ROW, take) {
                     failed += 1;
                     let failed = style::bad("failed");
                     bar.suspend(|| anstream::println!("{failed} {device}: {why:#}"));

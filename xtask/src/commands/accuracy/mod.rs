@@ -1,6 +1,5 @@
 //! `cargo xtask accuracy`: units in the last place, of cubenorm, Burn, PyTorch and ONNX Runtime.
 
-mod provider;
 mod report;
 
 use std::{
@@ -9,21 +8,20 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use indicatif::ProgressBar;
+use cubenorm_problems::protocol::Verdict;
 
-use self::{
-    provider::{Column, Job},
-    report::Table,
+use self::report::{Case, Column, Table};
+use super::{
+    bench::progress,
+    libraries::Library,
+    program::{self, BENCH, answers},
 };
-use super::{bench::progress, libraries::Library, program};
 use crate::{
     device::{Device, present},
     exec::{Cmd, workspace},
     setup, style,
 };
 
-/// The worker, of the package `cubenorm-bench`.
-const PROGRAM: &str = "cubenorm-accuracy";
 /// Providers that are measured on each device.
 const PROVIDERS: [&str; 2] = ["cubenorm", "burn"];
 /// Folder of inputs and outputs of the other libraries.
@@ -62,32 +60,37 @@ pub struct Args {
     /// Leave out PyTorch and ONNX Runtime
     #[arg(long)]
     no_peers: bool,
-    /// Run this program `cubenorm-accuracy`, which was built elsewhere, instead of a build
+    /// Run this benchmark program, which was built elsewhere, instead of a build
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
 }
 
 pub fn run(args: &Args) -> Result<()> {
     let devices = devices(&args.device)?;
-    let program = program::find(PROGRAM, &devices, args.program.as_deref())?;
+    let program = program::find(BENCH, &devices, args.program.as_deref())?;
     let suite = if args.quick { "quick" } else { "full" };
+    let cases = worker(&program, &["cases", suite]).capture()?;
+    let cases: Vec<Case> = serde_json::from_str(&cases).context("the cases are no JSON")?;
 
     // Their results do not depend on the device.
     let peers = match args.no_peers {
         true => Vec::new(),
-        false => peers(&program, suite)?,
+        false => peers(&program, suite, &cases)?,
     };
     let mut tables = Vec::new();
     for device in devices {
         let mut columns = Vec::new();
         for provider in PROVIDERS {
-            let bar = progress(0).with_message(format!("{provider} on {device}"));
-            let job = Job::on_device(&program, suite, provider, device);
-            columns.push(job.run(&bar)?);
-            bar.finish_and_clear();
+            let command = worker(&program, &["measure", provider]);
+            let command = command.env("BURN_DEVICE", device.name());
+            columns.push(column(provider, &command, &cases)?);
         }
         columns.extend(peers.iter().cloned());
-        let table = Table::new(device, columns);
+        let table = Table {
+            device,
+            cases: &cases,
+            columns,
+        };
         anstream::println!("\n{}", style::heading(device));
         println!("{table}");
         tables.push(table);
@@ -110,23 +113,41 @@ fn devices(asked: &[Device]) -> Result<Vec<Device>> {
     }
 }
 
+fn worker(program: &Path, arguments: &[&str]) -> Cmd {
+    Cmd::new(program.to_string_lossy())
+        .arg("accuracy")
+        .args(arguments)
+}
+
+/// The program's verdict on each case. Every panic is in one, and other output would fill the screen.
+fn column(provider: &'static str, command: &Cmd, cases: &[Case]) -> Result<Column> {
+    let bar = progress(cases.len() as u64).with_message(provider);
+    let mut verdicts = Vec::new();
+    let take = |_: &Case, answer: Result<Verdict>| {
+        verdicts.push(answer.unwrap_or_else(|why| Verdict::Failed(format!("{why:#}"))));
+        bar.inc(1);
+    };
+    answers(&command.clone().quiet(), cases, usize::MAX, take)?;
+    bar.finish_and_clear();
+    Ok(Column { provider, verdicts })
+}
+
 /// Results of the other libraries. A library that cannot be installed is named and left out.
-fn peers(program: &Path, suite: &str) -> Result<Vec<Column>> {
+fn peers(program: &Path, suite: &str, cases: &[Case]) -> Result<Vec<Column>> {
     let folder = workspace().join(FOLDER).join(suite);
-    let worker = || Cmd::new(program.to_string_lossy());
-    worker().args(["export", suite]).arg(&folder).run()?;
+    worker(program, &["export", suite]).arg(&folder).run()?;
     let mut columns = Vec::new();
     let libraries = [
         ("pytorch", Library::PyTorch),
         ("onnxruntime", Library::OnnxRuntime),
     ];
-    for (name, library) in libraries {
-        if let Err(error) = compute(name, library, &folder) {
-            anstream::eprintln!("{} {name}: {error:#}", style::warning("without"));
+    for (provider, library) in libraries {
+        if let Err(error) = compute(provider, library, &folder) {
+            anstream::eprintln!("{} {provider}: {error:#}", style::warning("without"));
             continue;
         }
-        let job = Job::of_files(program, suite, &folder, name);
-        columns.push(job.run(&ProgressBar::hidden())?);
+        let command = worker(program, &["judge"]).arg(&folder).arg(provider);
+        columns.push(column(provider, &command, cases)?);
     }
     Ok(columns)
 }

@@ -3,46 +3,64 @@
 use std::fmt;
 
 use anyhow::{Result, ensure};
-use cubenorm_problems::sizes;
-use serde::Serialize;
+use cubenorm_problems::{protocol::Verdict, sizes};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
-use super::provider::{Case, Column, Deviation, Verdict};
 use crate::{device::Device, style, table::terminal};
 
-/// Every provider's results on one device; the first column is ours.
-pub struct Table {
-    device: Device,
-    columns: Vec<Column>,
+/// A case; the program knows what the words mean.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Case {
+    pub op: String,
+    pub shape: Vec<usize>,
+    pub dtype: String,
+    pub input: String,
 }
 
-/// One case: our result, and the providers that were more exact.
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shape = sizes(&self.shape);
+        write!(f, "{} {shape} {} {}", self.op, self.dtype, self.input)
+    }
+}
+
+/// A provider's verdict on each case.
+#[derive(Clone, Debug)]
+pub struct Column {
+    pub provider: &'static str,
+    pub verdicts: Vec<Verdict>,
+}
+
+/// Every provider's results on one device; the first column is ours.
+pub struct Table<'a> {
+    pub device: Device,
+    pub cases: &'a [Case],
+    pub columns: Vec<Column>,
+}
+
+/// One case: every provider's verdict, ours first, and the providers that were more exact.
 struct Line<'a> {
     case: &'a Case,
     ours: &'a Verdict,
+    verdicts: Vec<&'a Verdict>,
     better: Vec<&'a str>,
 }
 
-impl Table {
-    pub fn new(device: Device, columns: Vec<Column>) -> Self {
-        Self { device, columns }
-    }
-
+impl Table<'_> {
     fn lines(&self) -> impl Iterator<Item = Line<'_>> {
-        let (ours, others) = match self.columns.split_first() {
-            Some((ours, others)) => (Some(ours), others),
-            None => (None, &[][..]),
-        };
-        let cases = ours
-            .into_iter()
-            .flat_map(|ours| ours.cases.iter().zip(&ours.verdicts));
-        cases.map(move |(case, ours)| Line {
-            case,
-            ours,
-            better: others
-                .iter()
-                .filter(|other| other.of(case).is_some_and(|other| is_better(other, ours)))
-                .map(|other| other.provider.as_str())
-                .collect(),
+        self.cases.iter().enumerate().map(|(place, case)| {
+            let columns = self.columns.iter();
+            let verdicts: Vec<&Verdict> = columns.map(|it| &it.verdicts[place]).collect();
+            let ours = verdicts[0];
+            let others = self.columns.iter().zip(&verdicts);
+            let better = others.filter(|(_, other)| is_better(other, ours));
+            Line {
+                case,
+                ours,
+                better: better.map(|(column, _)| column.provider).collect(),
+                verdicts,
+            }
         })
     }
 }
@@ -72,43 +90,35 @@ fn number(value: f64) -> String {
     }
 }
 
-fn cell(verdict: Option<&Verdict>) -> String {
+fn cell(verdict: &Verdict) -> String {
     match verdict {
-        None | Some(Verdict::Skipped(_)) => "-".to_owned(),
-        Some(Verdict::Failed(_)) => "FAILED".to_owned(),
-        Some(Verdict::Measured(deviation)) => {
-            let Deviation {
-                max_ulp,
-                mean_ulp,
-                not_finite,
-                elements,
-            } = *deviation;
-            match not_finite {
-                0 => format!("{} / {}", number(max_ulp), number(mean_ulp)),
-                count if count == elements => "none finite".to_owned(),
-                count => format!("{count} not finite"),
-            }
-        }
+        Verdict::Skipped(_) => "-".to_owned(),
+        Verdict::Failed(_) => "FAILED".to_owned(),
+        Verdict::Measured(found) => match found.not_finite {
+            0 => format!("{} / {}", number(found.max_ulp), number(found.mean_ulp)),
+            count if count == found.elements => "none finite".to_owned(),
+            count => format!("{count} not finite"),
+        },
     }
 }
 
-impl fmt::Display for Table {
+impl fmt::Display for Table<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fixed = ["op", "shape", "dtype", "input"].into_iter();
-        let names = self.columns.iter().map(|column| column.provider.as_str());
+        let names = self.columns.iter().map(|column| column.provider);
         let header = fixed.chain(names).chain(["worse than"]);
         // Ours is skipped if the device has no such type.
         let is_shown = |line: &Line| !matches!(line.ours, Verdict::Skipped(_));
         let rows = self.lines().filter(is_shown).map(|line| {
-            let case = line.case;
-            let input = case.input.replace('_', " ");
-            let mut cells = vec![
-                case.op.clone(),
-                sizes(&case.shape),
-                case.dtype.clone(),
+            let Case {
+                op,
+                shape,
+                dtype,
                 input,
-            ];
-            cells.extend(self.columns.iter().map(|column| cell(column.of(case))));
+            } = line.case;
+            let input = input.replace('_', " ");
+            let mut cells = vec![op.clone(), sizes(shape), dtype.clone(), input];
+            cells.extend(line.verdicts.into_iter().map(cell));
             cells.push(line.better.join(", "));
             cells
         });
@@ -125,16 +135,11 @@ impl fmt::Display for Table {
         for why in skipped {
             write!(f, "\nskipped: {why}")?;
         }
-        for column in &self.columns {
-            for (case, verdict) in column.cases.iter().zip(&column.verdicts) {
+        for Column { provider, verdicts } in &self.columns {
+            for (case, verdict) in self.cases.iter().zip(verdicts) {
                 if let Verdict::Failed(why) = verdict {
-                    let (name, op, shape) = (&column.provider, &case.op, sizes(&case.shape));
                     let why = why.lines().next().unwrap_or_default();
-                    write!(
-                        f,
-                        "\n{name} failed: {op} {shape} {} {}: {why}",
-                        case.dtype, case.input
-                    )?;
+                    write!(f, "\n{provider} failed: {case}: {why}")?;
                 }
             }
         }
@@ -142,42 +147,22 @@ impl fmt::Display for Table {
     }
 }
 
-/// A JSON row; programs rely on the names.
-#[derive(Serialize)]
-struct Row<'a> {
-    #[serde(flatten)]
-    case: &'a Case,
-    device: String,
-    provider: &'a str,
-    /// `null` if there is no result, as the next three.
-    max_ulp: Option<f64>,
-    mean_ulp: Option<f64>,
-    not_finite: Option<usize>,
-    elements: Option<usize>,
-    /// Why there is none.
-    note: Option<&'a str>,
-}
-
-/// All rows as a JSON array.
+/// All rows as a JSON array; programs rely on the names.
 pub fn json(tables: &[Table]) -> serde_json::Result<String> {
     let mut rows = Vec::new();
     for table in tables {
         for column in &table.columns {
-            for (case, verdict) in column.cases.iter().zip(&column.verdicts) {
-                let (measured, note) = match verdict {
-                    Verdict::Measured(deviation) => (Some(deviation), None),
-                    Verdict::Skipped(why) | Verdict::Failed(why) => (None, Some(why.as_str())),
+            for (case, verdict) in table.cases.iter().zip(&column.verdicts) {
+                let (found, note) = match verdict {
+                    Verdict::Measured(found) => (serde_json::to_value(found)?, None),
+                    Verdict::Skipped(why) | Verdict::Failed(why) => (Value::Null, Some(why)),
                 };
-                rows.push(Row {
-                    case,
-                    device: table.device.to_string(),
-                    provider: &column.provider,
-                    max_ulp: measured.map(|deviation| deviation.max_ulp),
-                    mean_ulp: measured.map(|deviation| deviation.mean_ulp),
-                    not_finite: measured.map(|deviation| deviation.not_finite),
-                    elements: measured.map(|deviation| deviation.elements),
-                    note,
-                });
+                rows.push(json!({
+                    "op": case.op, "shape": case.shape, "dtype": case.dtype, "input": case.input,
+                    "device": table.device.name(), "provider": column.provider,
+                    "max_ulp": found["max_ulp"], "mean_ulp": found["mean_ulp"],
+                    "not_finite": found["not_finite"], "elements": found["elements"], "note": note,
+                }));
             }
         }
     }
@@ -217,6 +202,8 @@ pub fn check(tables: &[Table]) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use cubenorm_problems::protocol::Deviation;
+
     use super::*;
 
     fn measured(max_ulp: f64, mean_ulp: f64, not_finite: usize) -> Verdict {
@@ -228,18 +215,22 @@ mod tests {
         })
     }
 
-    fn column(provider: &str, verdict: Verdict) -> Column {
-        let case = Case {
+    fn check_table(columns: &[(&'static str, Verdict)], look: impl Fn(&Table)) {
+        let cases = [Case {
             op: "layer_norm".into(),
             shape: vec![2, 4],
             dtype: "f32".into(),
             input: "large_offset".into(),
+        }];
+        let column = |(provider, verdict): &(&'static str, Verdict)| Column {
+            provider,
+            verdicts: vec![verdict.clone()],
         };
-        Column {
-            provider: provider.into(),
-            cases: vec![case],
-            verdicts: vec![verdict],
-        }
+        look(&Table {
+            device: Device::Wgpu,
+            cases: &cases,
+            columns: columns.iter().map(column).collect(),
+        });
     }
 
     #[test]
@@ -255,46 +246,43 @@ mod tests {
 
     #[test]
     fn the_table_names_more_exact_providers() {
-        let table = Table::new(
-            Device::Cpu,
-            vec![
-                column("cubenorm", measured(1.0, 0.25, 0)),
-                column("burn", measured(4321.0, 17.0, 0)),
-                column("pytorch", measured(0.5, 0.25, 0)),
-                column("onnxruntime", measured(0.0, 0.0, 8)),
-            ],
-        );
-        let text = table.to_string();
-        for part in [
-            "1.00 / 0.25",
-            "4321 / 17.00",
-            "2x4",
-            "large offset",
-            "none finite",
-        ] {
-            assert!(text.contains(part), "{part}: {text}");
-        }
-        let line = table.lines().next().unwrap();
-        assert_eq!(line.better, ["pytorch"]);
-        check(&[table]).unwrap();
+        let columns = [
+            ("cubenorm", measured(1.0, 0.25, 0)),
+            ("burn", measured(4321.0, 17.0, 0)),
+            ("pytorch", measured(0.5, 0.25, 0)),
+            ("onnxruntime", measured(0.0, 0.0, 8)),
+        ];
+        check_table(&columns, |table| {
+            let text = table.to_string();
+            for part in [
+                "1.00 / 0.25",
+                "4321 / 17.00",
+                "2x4",
+                "large offset",
+                "none finite",
+            ] {
+                assert!(text.contains(part), "{part}: {text}");
+            }
+            assert_eq!(table.lines().next().unwrap().better, ["pytorch"]);
+            check(std::slice::from_ref(table)).unwrap();
+        });
     }
 
     #[test]
     fn a_json_row_has_exactly_the_documented_fields() {
-        let table = Table::new(
-            Device::Wgpu,
-            vec![column("cubenorm", Verdict::Failed("it fell".into()))],
-        );
-        let rows: serde_json::Value =
-            serde_json::from_str(&json(std::slice::from_ref(&table)).unwrap()).unwrap();
-        assert_eq!(
-            rows[0],
-            serde_json::json!({
-                "op": "layer_norm", "shape": [2, 4], "dtype": "f32", "input": "large_offset",
-                "device": "wgpu", "provider": "cubenorm", "max_ulp": null, "mean_ulp": null,
-                "not_finite": null, "elements": null, "note": "it fell",
-            })
-        );
-        assert!(check(&[table]).is_err());
+        let failed = Verdict::Failed("it fell".into());
+        check_table(&[("cubenorm", failed)], |table| {
+            let tables = std::slice::from_ref(table);
+            let rows: Value = serde_json::from_str(&json(tables).unwrap()).unwrap();
+            assert_eq!(
+                rows[0],
+                json!({
+                    "op": "layer_norm", "shape": [2, 4], "dtype": "f32", "input": "large_offset",
+                    "device": "wgpu", "provider": "cubenorm", "max_ulp": null, "mean_ulp": null,
+                    "not_finite": null, "elements": null, "note": "it fell",
+                })
+            );
+            assert!(check(tables).is_err());
+        });
     }
 }

@@ -2,13 +2,13 @@
 
 use anyhow::Result;
 use cubenorm_problems::{
-    Problem,
+    Problem, Provider,
     protocol::{About, Samples},
 };
 use indicatif::ProgressBar;
 
 use super::{
-    provider::{Field, Provider},
+    provider::{Field, library},
     results::Record,
     stats::Stats,
     worker::{Lost, Worker},
@@ -43,7 +43,7 @@ impl Measurement {
         let mut lanes = Vec::new();
         for &provider in &field.providers {
             let prepared = match &exported {
-                Err(why) if provider.library().is_some() => Err(Lost::Failed(format!("{why:#}"))),
+                Err(why) if library(provider).is_some() => Err(Lost::Failed(format!("{why:#}"))),
                 _ => field.prepare(provider, problem, device)?,
             };
             lanes.push(Lane {
@@ -156,7 +156,7 @@ impl Lane {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::bench::{provider::Baseline, results::tests::origin};
+    use crate::commands::bench::results::tests::origin;
 
     #[test]
     fn a_row_has_times_rates_or_the_reason_for_none() {
@@ -179,7 +179,7 @@ mod tests {
             problem: serde_json::from_str(r#"{"op": "rms_norm", "shape": [4, 8]}"#).unwrap(),
             providers: vec![
                 (Provider::Cubenorm, timed(4.0, Some(1 << 20))),
-                (Provider::Baseline(Baseline::Onnxruntime), Err(lost)),
+                (Provider::Onnxruntime, Err(lost)),
                 (Provider::Copy, timed(3.0, None)),
             ],
         };

@@ -18,19 +18,15 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use cubenorm_problems::Suite;
+use cubenorm_problems::{Provider, Suite};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use self::{
-    measure::Measurement,
-    provider::{Baseline, Field, Provider},
-    results::Record,
-};
-use super::selection::{Selected, Selection};
+use self::{measure::Measurement, provider::Field, results::Record};
+use super::selection::{Selected, Selection, word};
 use crate::{device::Device, exec::workspace, style};
 
-/// Folder of the rows.
-const FOLDER: &str = "target/bench";
+/// Default file of the rows.
+const ROWS: &str = "target/bench/rows.csv";
 
 /// Measure the norms against Burn's own, PyTorch, ONNX Runtime and a device copy of the same bytes.
 ///
@@ -52,24 +48,25 @@ const FOLDER: &str = "target/bench";
 ///
 /// PyTorch and ONNX Runtime compute on the CPU, with a thread for each core. They are the Python
 /// packages of target/python, or those of the system's Python, or are installed into target/python.
-/// PyTorch computes on the GPU if the device is `cuda`. ONNX Runtime has no backward pass. A result
-/// that a baseline does not have is named below the table, and is no failure.
+/// PyTorch computes on the GPU if the device is `cuda`; its device time is then between two events.
+/// ONNX Runtime has no backward pass. A result that a baseline does not have is named below the
+/// table, and is no failure.
 #[derive(clap::Args)]
 pub struct Args {
     /// A few shapes, minutes on a CPU: the suite `quick`
     #[arg(long, conflicts_with = "suite")]
     quick: bool,
-    /// Baselines to measure besides the copy
-    #[arg(
-        long,
-        value_name = "NAME",
-        value_delimiter = ',',
-        default_value = "burn"
-    )]
-    against: Vec<Baseline>,
+    /// Baselines to measure besides the copy. burn: its own layers. torch.compile, liger, quack: on
+    /// `cuda`. elementwise: one operation of Burn's, the host's cost of a call, with the suite
+    /// `tiny`. probe: CubeCL's own measure of a copy
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "burn", value_parser = word::<Provider>())]
+    against: Vec<Provider>,
     /// Write all rows to FILE as a JSON array
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Write the rows to FILE as CSV [default: target/bench/rows.csv]
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
     #[command(flatten)]
     selection: Selection,
     /// Number of rounds, in each of which every provider is measured
@@ -105,7 +102,7 @@ pub fn check_report() -> Result<()> {
 /// Records the rows of a file, or generates the documents. Measures nothing.
 fn records(args: &Args) -> Result<()> {
     match &args.record {
-        Some(Some(file)) => record(results::read_incoming(file)?),
+        Some(Some(file)) => record(results::read_file(file)?),
         _ if args.check => recorded::check(),
         _ => recorded::write(),
     }
@@ -123,7 +120,7 @@ pub fn run(args: &Args) -> Result<()> {
         return records(args);
     }
     ensure!(args.rounds > 0, "--rounds is 0: expected 1 or more");
-    let rows = Rows::at(args.json.clone())?;
+    let rows = Rows::at(args.csv.clone(), args.json.clone())?;
     let run = origin::of_run(args.commit.as_deref())?;
     if args.record.is_some() {
         // An error after hours is too late.
@@ -138,7 +135,7 @@ pub fn run(args: &Args) -> Result<()> {
         program,
         problems,
     } = args.selection.resolve(args.quick.then_some(Suite::Quick))?;
-    let field = Field::new(&program, Provider::with(&args.against))?;
+    let field = Field::new(&program, provider::with(&args.against))?;
 
     if let Some(share) = load::disturbance() {
         let warning = style::warning("warning:");
@@ -187,10 +184,17 @@ struct Rows {
 
 impl Rows {
     /// Checks that they can be written, before hours of measuring. Writes nothing.
-    fn at(json: Option<PathBuf>) -> Result<Self> {
-        let folder = workspace().join(FOLDER);
-        fs::create_dir_all(&folder).with_context(|| format!("{} not made", folder.display()))?;
-        let csv = folder.join("rows.csv");
+    fn at(csv: Option<PathBuf>, json: Option<PathBuf>) -> Result<Self> {
+        let csv = match csv {
+            Some(csv) => csv,
+            None => {
+                let csv = workspace().join(ROWS);
+                let folder = csv.parent().unwrap_or(&csv);
+                fs::create_dir_all(folder)
+                    .with_context(|| format!("{} not made", folder.display()))?;
+                csv
+            }
+        };
         for path in [&csv].into_iter().chain(&json) {
             let cannot = || format!("{} cannot be written", path.display());
             match OpenOptions::new().append(true).open(path) {
@@ -207,7 +211,7 @@ impl Rows {
     }
 
     fn write(&self, records: &[Record]) -> Result<()> {
-        write(&self.csv, &results::incoming_text(records)?)?;
+        write(&self.csv, &results::text(records, true)?)?;
         match &self.json {
             Some(path) => write(path, &results::json(records)?),
             None => Ok(()),
@@ -271,9 +275,12 @@ mod tests {
             let cli = Cli::try_parse_from(["bench"].iter().chain(arguments));
             cli.map(|cli| cli.args.against)
         };
-        assert_eq!(against(&[]).unwrap(), [Baseline::Burn]);
-        let named = against(&["--against", "torch,onnxruntime"]);
-        assert_eq!(named.unwrap(), [Baseline::Torch, Baseline::Onnxruntime]);
+        assert_eq!(against(&[]).unwrap(), [Provider::Burn]);
+        let named = against(&["--against", "torch.compile,onnxruntime"]);
+        assert_eq!(
+            named.unwrap(),
+            [Provider::TorchCompile, Provider::Onnxruntime]
+        );
         assert!(against(&["--against", "jax"]).is_err());
     }
 
@@ -295,7 +302,7 @@ mod tests {
     fn a_run_fails_only_if_ours_has_no_time() {
         let rows = ["cubenorm", "burn"].map(|it| format!("{it} rms_norm 4x8 f32 forward 1 "));
         let rows = rows.each_ref().map(String::as_str);
-        let mut all = results::tests::recorded(&results::tests::table("m", "cpu", "", &rows));
+        let mut all = results::tests::recorded("m", "cpu", "", &rows);
         all[1].median_ms = None;
         check(&all).unwrap();
         all[0].median_ms = None;

@@ -18,7 +18,7 @@ use crate::{
 ///
 /// # Errors
 ///
-/// If `date` or the lock file does not answer.
+/// If `date` does not answer.
 pub fn of_run(built_from: Option<&str>) -> Result<Record> {
     Ok(Record {
         date: date()?,
@@ -55,7 +55,7 @@ pub fn date() -> Result<String> {
 /// The command line that repeats the measurement, without the names of files that it writes and of
 /// a program that was built elsewhere.
 pub fn command(arguments: impl Iterator<Item = String>) -> String {
-    const LEFT_OUT: [&str; 5] = ["--json", "--out", "--record", "--program", "--commit"];
+    const LEFT_OUT: [&str; 5] = ["--json", "--csv", "--record", "--program", "--commit"];
     let mut words = vec!["cargo xtask".to_owned()];
     let mut arguments = arguments.peekable();
     while let Some(argument) = arguments.next() {

@@ -1,10 +1,12 @@
-//! The providers that are measured, and how each is started.
+//! The providers of a run, and how each is started.
 
-use std::{fmt, path::Path, path::PathBuf, process::Stdio};
+use std::{
+    path::{Path, PathBuf},
+    process::Stdio,
+};
 
-use anyhow::{Context, Result};
-use clap::ValueEnum;
-use cubenorm_problems::{Problem, protocol::About};
+use anyhow::{Context, Result, ensure};
+use cubenorm_problems::{Problem, Provider, protocol::About};
 
 use super::worker::{Lost, Worker};
 use crate::{
@@ -25,71 +27,22 @@ const KEEP_MEMORY: [(&str, &str); 2] = [
     ("MALLOC_TRIM_THRESHOLD_", "1099511627776"),
 ];
 
-/// A baseline to compare with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Baseline {
-    /// Burn's own layers, on the same device
-    Burn,
-    /// PyTorch, on the CPU; on the GPU if the device is `cuda`
-    Torch,
-    /// ONNX Runtime, on the CPU; forward passes only
-    Onnxruntime,
-    /// One elementwise operation of Burn's: the host's cost of a call, with the suite `tiny`
-    Elementwise,
-    /// CubeCL's throughput probe of a copy: a second ceiling
-    Probe,
+/// Cubenorm, these baselines and the copy, in the order of a round.
+pub fn with(baselines: &[Provider]) -> Vec<Provider> {
+    let mut all = [&[Provider::Cubenorm, Provider::Copy], baselines].concat();
+    all.sort_unstable();
+    all.dedup();
+    all
 }
 
-/// A provider, as rows name it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Provider {
-    Cubenorm,
-    Baseline(Baseline),
-    /// A device copy of the bytes that a pass must move: the ceiling.
-    Copy,
-}
-
-impl Provider {
-    /// Cubenorm first and the copy last, in the order of a round.
-    pub fn with(baselines: &[Baseline]) -> Vec<Self> {
-        let baselines = Baseline::value_variants()
-            .iter()
-            .filter(|baseline| baselines.contains(baseline))
-            .map(|&baseline| Self::Baseline(baseline));
-        [Self::Cubenorm]
-            .into_iter()
-            .chain(baselines)
-            .chain([Self::Copy])
-            .collect()
-    }
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Cubenorm => "cubenorm",
-            Self::Baseline(Baseline::Burn) => "burn",
-            Self::Baseline(Baseline::Torch) => "torch",
-            Self::Baseline(Baseline::Onnxruntime) => "onnxruntime",
-            Self::Baseline(Baseline::Elementwise) => "elementwise",
-            Self::Baseline(Baseline::Probe) => "probe",
-            Self::Copy => "copy",
-        }
-    }
-
-    /// The library that this is, if it is one outside Rust.
-    pub fn library(self) -> Option<Library> {
-        match self {
-            Self::Baseline(Baseline::Torch) => Some(Library::PyTorch),
-            Self::Baseline(Baseline::Onnxruntime) => Some(Library::OnnxRuntime),
-            Self::Cubenorm
-            | Self::Baseline(Baseline::Burn | Baseline::Elementwise | Baseline::Probe)
-            | Self::Copy => None,
-        }
-    }
-}
-
-impl fmt::Display for Provider {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+/// The library that a provider is, if it is one outside Rust.
+pub fn library(provider: Provider) -> Option<Library> {
+    match provider {
+        Provider::Torch | Provider::TorchCompile => Some(Library::PyTorch),
+        Provider::Onnxruntime => Some(Library::OnnxRuntime),
+        Provider::Liger => Some(Library::Liger),
+        Provider::Quack => Some(Library::Quack),
+        _ => None,
     }
 }
 
@@ -97,8 +50,8 @@ impl fmt::Display for Provider {
 pub struct Field {
     pub providers: Vec<Provider>,
     program: PathBuf,
-    /// The libraries outside Rust that are measured, each with an interpreter that has it.
-    libraries: Vec<(Library, Python)>,
+    /// The providers outside Rust, each with an interpreter that has it.
+    libraries: Vec<(Provider, Python)>,
 }
 
 impl Field {
@@ -109,11 +62,11 @@ impl Field {
     /// If one cannot be installed.
     pub fn new(program: &Path, providers: Vec<Provider>) -> Result<Self> {
         let mut libraries = Vec::new();
-        for provider in &providers {
-            if let Some(library) = provider.library() {
+        for &provider in &providers {
+            if let Some(library) = library(provider) {
                 let installed = library.install();
                 let without = || format!("no {provider}; leave it out of --against to go without");
-                libraries.push((library, installed.with_context(without)?));
+                libraries.push((provider, installed.with_context(without)?));
             }
         }
         Ok(Self {
@@ -144,7 +97,7 @@ impl Field {
             Err(lost) => return Ok(Err(lost)),
         };
         // The others compare by themselves.
-        if provider.library().is_some()
+        if library(provider).is_some()
             && let Err(wrong) = self.exchange("judge", problem)
         {
             return Ok(Err(Lost::Failed(format!("{wrong:#}"))));
@@ -153,24 +106,23 @@ impl Field {
     }
 
     fn command(&self, provider: Provider) -> Cmd {
-        let of_provider = |(library, _): &&(Library, Python)| provider.library() == Some(*library);
-        match self.libraries.iter().find(of_provider) {
+        let name = provider.to_string();
+        match self.libraries.iter().find(|(other, _)| *other == provider) {
             Some((_, python)) => {
-                let script = python.script(SCRIPT).arg(provider.name()).arg(EXCHANGE);
+                let script = python.script(SCRIPT).arg(name).arg(EXCHANGE);
                 KEEP_MEMORY
                     .iter()
                     .fold(script, |script, (name, value)| script.env(*name, value))
             }
-            None => Cmd::new(self.program.to_string_lossy()).args(["work", provider.name()]),
+            None => Cmd::new(self.program.to_string_lossy()).args(["work", &name]),
         }
     }
 
     /// Has the program write a problem's data, or judge the result in the same folder.
     fn exchange(&self, verb: &str, problem: &Problem) -> Result<()> {
-        let folder = workspace().join(EXCHANGE);
         let output = Cmd::new(self.program.to_string_lossy())
             .arg(verb)
-            .arg(folder)
+            .arg(workspace().join(EXCHANGE))
             .arg(serde_json::to_string(problem)?)
             .command()
             .stdin(Stdio::null())
@@ -178,11 +130,8 @@ impl Field {
             .with_context(|| format!("`{}` could not be started", self.program.display()))?;
         let said = String::from_utf8_lossy(&output.stderr);
         let reason = said.lines().last().unwrap_or("it gave no reason");
-        anyhow::ensure!(
-            output.status.success(),
-            "{}",
-            reason.trim_start_matches("error: ")
-        );
+        let reason = reason.trim_start_matches("error: ");
+        ensure!(output.status.success(), "{reason}");
         Ok(())
     }
 }
@@ -203,18 +152,10 @@ mod tests {
 
     #[test]
     fn ours_is_first_and_the_copy_last() {
-        let names: Vec<&str> = Provider::with(&[Baseline::Onnxruntime, Baseline::Burn])
-            .into_iter()
-            .map(Provider::name)
+        let names: Vec<String> = with(&[Provider::Onnxruntime, Provider::TorchCompile])
+            .iter()
+            .map(Provider::to_string)
             .collect();
-        assert_eq!(names, ["cubenorm", "burn", "onnxruntime", "copy"]);
-    }
-
-    #[test]
-    fn rows_and_command_line_name_baselines_alike() {
-        for baseline in Baseline::value_variants() {
-            let asked = baseline.to_possible_value().unwrap();
-            assert_eq!(asked.get_name(), Provider::Baseline(*baseline).name());
-        }
+        assert_eq!(names, ["cubenorm", "torch.compile", "onnxruntime", "copy"]);
     }
 }

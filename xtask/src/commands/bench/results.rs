@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use cubenorm_problems::Pass;
 use serde::{Deserialize, Serialize};
 use strum::VariantNames as _;
@@ -18,37 +18,7 @@ use crate::{device::Device, exec::workspace};
 /// The table.
 pub const FILE: &str = "benches/data/results.csv";
 
-/// The columns of the table, in order. Rows that were measured elsewhere have all but the first.
-pub const COLUMNS: [&str; 26] = [
-    "id",
-    "date",
-    "commit",
-    "machine",
-    "driver",
-    "burn",
-    "cubecl",
-    "command",
-    "device",
-    "runtime",
-    "provider",
-    "op",
-    "shape",
-    "layout",
-    "dtype",
-    "pass",
-    "plan",
-    "median_ms",
-    "p20_ms",
-    "p80_ms",
-    "device_ms",
-    "device_p20_ms",
-    "device_p80_ms",
-    "gb_per_s",
-    "share_of_copy",
-    "note",
-];
-
-/// One row: a provider's time for a problem, and its origin.
+/// One row: a provider's time for a problem, and its origin. The fields are the columns, in order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// `RUN-NUMBER`; empty until the row is recorded, and never changed afterwards.
@@ -150,7 +120,6 @@ impl Record {
             ("op", &self.op),
             ("layout", &self.layout),
         ];
-        let is_text = |value: &Option<String>| value.as_ref().is_some_and(|it| !it.is_empty());
         let numbers = [
             ("median_ms", self.median_ms),
             ("p20_ms", self.p20_ms),
@@ -196,7 +165,7 @@ impl Record {
         }
         let has_time = self.median_ms.or(self.device_ms).is_some();
         ensure!(
-            has_time || is_text(&self.note),
+            has_time || self.note.is_some(),
             "median_ms, device_ms and note are empty: expected a time or the reason for none"
         );
         Ok(())
@@ -214,16 +183,14 @@ fn dtype_size(dtype: &str) -> Option<usize> {
 
 /// The rows of the table.
 pub fn read() -> Result<Vec<Record>> {
-    let path = workspace().join(FILE);
-    let text = fs::read_to_string(&path).with_context(|| format!("{FILE} not read"))?;
-    parse(&text, FILE, &COLUMNS)
+    read_file(&workspace().join(FILE))
 }
 
-/// The rows of a file that was written elsewhere, which have no ids.
-pub fn read_incoming(path: &Path) -> Result<Vec<Record>> {
-    let source = path.display().to_string();
-    let text = fs::read_to_string(path).with_context(|| format!("{source} not read"))?;
-    parse(&text, &source, &COLUMNS[1..])
+/// The rows of a file. Those that were measured elsewhere have no ids.
+pub fn read_file(path: &Path) -> Result<Vec<Record>> {
+    let shown = path.strip_prefix(workspace()).unwrap_or(path).display();
+    let text = fs::read_to_string(path).with_context(|| format!("{shown} not read"))?;
+    parse(&text, &shown.to_string())
 }
 
 /// Appends rows to the table as one run; returns how many and the run's id.
@@ -236,12 +203,13 @@ pub fn append(rows: Vec<Record>) -> Result<(usize, String)> {
     Ok((count, run))
 }
 
-/// The text for rows that are not recorded yet: a file for [`read_incoming`].
-pub fn incoming_text(rows: &[Record]) -> Result<String> {
-    let mut writer = csv::Writer::from_writer(Vec::new());
-    writer.write_record(&COLUMNS[1..])?;
-    for line in lines(rows)? {
-        writer.write_record(line.iter().skip(1))?;
+/// The rows as CSV, with the columns first if `has_header`.
+pub fn text(rows: &[Record], has_header: bool) -> Result<String> {
+    let mut writer = csv::WriterBuilder::new()
+        .has_headers(has_header)
+        .from_writer(Vec::new());
+    for row in rows {
+        writer.serialize(row)?;
     }
     Ok(String::from_utf8(writer.into_inner()?)?)
 }
@@ -260,18 +228,10 @@ pub fn json(rows: &[Record]) -> Result<String> {
 
 /// # Errors
 ///
-/// If the header is another one, or a line holds no row; the error names the line.
-pub fn parse(text: &str, source: &str, columns: &[&str]) -> Result<Vec<Record>> {
+/// If a column is missing, or a line holds no row; the error names the line.
+pub fn parse(text: &str, source: &str) -> Result<Vec<Record>> {
     let mut reader = csv::Reader::from_reader(text.as_bytes());
     let header = reader.headers().context(source.to_owned())?.clone();
-    if !header.iter().eq(columns.iter().copied()) {
-        let found: Vec<&str> = header.iter().collect();
-        bail!(
-            "{source}: columns are {}: expected {}",
-            found.join(","),
-            columns.join(",")
-        );
-    }
     let mut rows = Vec::new();
     for line in reader.records() {
         let line = line.with_context(|| source.to_owned())?;
@@ -284,50 +244,26 @@ pub fn parse(text: &str, source: &str, columns: &[&str]) -> Result<Vec<Record>> 
 }
 
 /// The table with rows after the others, which keep every byte.
-fn appended(text: &str, mut rows: Vec<Record>) -> Result<(String, String)> {
-    let taken = parse(text, FILE, &COLUMNS)?;
+fn appended(table: &str, mut rows: Vec<Record>) -> Result<(String, String)> {
+    let taken = parse(table, FILE)?;
     let taken: BTreeSet<&str> = taken.iter().map(Record::run).collect();
-    let run = new_run(&rows, &taken)?;
+    let run = new_run(&text(&rows, false)?, &taken)?;
     let digits = rows.len().to_string().len();
     for (number, row) in rows.iter_mut().enumerate() {
         row.validate()?;
         row.id = format!("{run}-{:0digits$}", number + 1);
     }
-    let mut writer = csv::WriterBuilder::new()
-        .has_headers(false)
-        .from_writer(Vec::new());
-    for line in lines(&rows)? {
-        writer.write_record(&line)?;
-    }
-    let lines = String::from_utf8(writer.into_inner()?)?;
-    let end = if text.ends_with('\n') { "" } else { "\n" };
-    Ok((format!("{text}{end}{lines}"), run))
-}
-
-/// The rows as lines of all columns.
-fn lines(rows: &[Record]) -> Result<Vec<csv::StringRecord>> {
-    let mut writer = csv::WriterBuilder::new()
-        .has_headers(false)
-        .from_writer(Vec::new());
-    for row in rows {
-        writer.serialize(row)?;
-    }
-    let text = writer.into_inner()?;
-    let mut reader = csv::ReaderBuilder::new()
-        .has_headers(false)
-        .from_reader(text.as_slice());
-    Ok(reader.records().collect::<Result<_, _>>()?)
+    let end = if table.ends_with('\n') { "" } else { "\n" };
+    Ok((format!("{table}{end}{}", text(&rows, false)?), run))
 }
 
 /// Four letters and digits that no run of the table has.
-fn new_run(rows: &[Record], taken: &BTreeSet<&str>) -> Result<String> {
+fn new_run(rows: &str, taken: &BTreeSet<&str>) -> Result<String> {
     /// Crockford's digits: none is taken for another.
     const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
     const LENGTH: u32 = 4;
     let mut hasher = DefaultHasher::new();
-    for line in lines(rows)? {
-        line.iter().for_each(|field| field.hash(&mut hasher));
-    }
+    rows.hash(&mut hasher);
     let first = hasher.finish() >> (u64::BITS - 5 * LENGTH);
     let all = 1_u64 << (5 * LENGTH);
     let id = |number: u64| -> String {
@@ -360,7 +296,7 @@ pub mod tests {
 
     #[test]
     fn a_shape_in_json_is_an_array() {
-        let rows = recorded(&table("m", "cpu", "d", &ROWS));
+        let rows = recorded("m", "cpu", "d", &ROWS);
         let rows: serde_json::Value = serde_json::from_str(&json(&rows).unwrap()).unwrap();
         assert_eq!(rows[0]["shape"], serde_json::json!([4, 8]));
         assert_eq!(
@@ -368,31 +304,39 @@ pub mod tests {
             (&"rms_norm".into(), &1.5.into())
         );
         assert_eq!(rows[0]["note"], serde_json::Value::Null);
-        assert_eq!(rows[0].as_object().unwrap().len(), COLUMNS.len());
     }
 
-    /// A table with these rows, each `provider op shape dtype pass wall device`, on a machine of
-    /// this name.
-    pub fn table(machine: &str, device: &str, driver: &str, rows: &[&str]) -> String {
-        let mut text = COLUMNS[1..].join(",") + "\n";
-        for row in rows {
-            let words: Vec<&str> = row.split(' ').collect();
+    /// Recorded rows of a device, each `provider op shape dtype pass wall device`.
+    pub fn recorded(machine: &str, device: &str, driver: &str, rows: &[&str]) -> Vec<Record> {
+        let row = |text: &&str| {
+            let words: Vec<&str> = text.split(' ').collect();
             let [provider, op, shape, dtype, pass, wall, apart] = words[..] else {
-                panic!("{row}")
+                panic!("{text}")
             };
-            text += &format!(
-                "2026-11-28T14:10Z,abc,{machine},{driver},0.22.1,0.11.3,cargo xtask bench,{device},r,{provider},\
-                 {op},{shape},contiguous,{dtype},{pass},,{wall},,,{apart},,,,,\n"
-            );
-        }
-        text
+            Record {
+                runtime: "r".into(),
+                provider: provider.into(),
+                op: op.into(),
+                shape: shape.into(),
+                layout: "contiguous".into(),
+                dtype: dtype.into(),
+                pass: pass.into(),
+                median_ms: wall.parse().ok(),
+                device_ms: apart.parse().ok(),
+                ..origin(machine, device, driver)
+            }
+        };
+        let (table, _) = appended(&empty(), rows.iter().map(row).collect()).unwrap();
+        parse(&table, FILE).unwrap()
     }
 
-    /// The rows of such a table, recorded.
-    pub fn recorded(text: &str) -> Vec<Record> {
-        let rows = parse(text, "x.csv", &COLUMNS[1..]).unwrap();
-        let (text, _) = appended(&(COLUMNS.join(",") + "\n"), rows).unwrap();
-        parse(&text, FILE, &COLUMNS).unwrap()
+    /// A table without rows.
+    fn empty() -> String {
+        let row = text(&[Record::default()], true).unwrap();
+        row.lines()
+            .take(1)
+            .map(|line| format!("{line}\n"))
+            .collect()
     }
 
     const ROWS: [&str; 2] = [
@@ -402,13 +346,12 @@ pub mod tests {
 
     #[test]
     fn appending_keeps_every_byte_before() {
-        let empty = COLUMNS.join(",") + "\n";
-        let rows = parse(&table("m", "cpu", "d", &ROWS), "x", &COLUMNS[1..]).unwrap();
-        let (once, run) = appended(&empty, rows.clone()).unwrap();
+        let rows = recorded("m", "cpu", "d", &ROWS);
+        let (once, run) = appended(&empty(), rows.clone()).unwrap();
         let (twice, other) = appended(&once, rows).unwrap();
-        assert!(once.starts_with(&empty) && twice.starts_with(&once));
+        assert!(once.starts_with(&empty()) && twice.starts_with(&once));
         assert_ne!(run, other);
-        let all = parse(&twice, FILE, &COLUMNS).unwrap();
+        let all = parse(&twice, FILE).unwrap();
         let ids: BTreeSet<&str> = all.iter().map(|row| row.id.as_str()).collect();
         assert_eq!(ids.len(), 4);
         assert_eq!((all[1].run(), all[1].median_ms), (run.as_str(), Some(1.25)));
@@ -416,53 +359,50 @@ pub mod tests {
     }
 
     #[test]
-    fn incoming_rows_read_back() {
-        let rows = parse(&table("m", "cpu", "", &ROWS), "x", &COLUMNS[1..]).unwrap();
-        let rows: Vec<Record> = rows
-            .into_iter()
-            .map(|row| Record {
-                machine: "a \"processor\", 2 cores".into(),
-                ..row
-            })
-            .collect();
-        let text = incoming_text(&rows).unwrap();
-        assert_eq!(parse(&text, "x", &COLUMNS[1..]).unwrap(), rows);
+    fn rows_read_back_as_they_were_written() {
+        let mut rows = recorded("a \"processor\", 2 cores", "cpu", "", &ROWS);
+        rows[0].note = Some("no result: it, too".into());
+        assert_eq!(parse(&text(&rows, true).unwrap(), "x").unwrap(), rows);
     }
 
     #[test]
     fn bad_rows_name_file_line_and_field() {
-        let told = |row: &str| {
-            let text = table("m", "cpu", "d", &[ROWS[0], row]);
-            let error = parse(&text, "x.csv", &COLUMNS[1..]).unwrap_err();
-            format!("{error:#}")
+        let [good, _] = &recorded("m", "cpu", "d", &ROWS)[..] else {
+            panic!("two rows");
+        };
+        let told = |spoil: fn(&mut Record)| {
+            let mut bad = good.clone();
+            spoil(&mut bad);
+            let text = text(&[good.clone(), bad], true).unwrap();
+            format!("{:#}", parse(&text, "x.csv").unwrap_err())
         };
         assert_eq!(
-            told("copy rms_norm 4x8 f32 forward -1 "),
+            told(|row| row.median_ms = Some(-1.0)),
             "x.csv, line 3: median_ms is -1: expected a number above 0"
         );
-        for (row, expected) in [
-            ("copy rms_norm 4by8 f32 forward 1 ", "shape is `4by8`"),
-            ("copy rms_norm 4x8 int forward 1 ", "dtype is `int`"),
-            ("copy rms_norm 4x8 f32 sideways 1 ", "pass is `sideways`"),
-            (" rms_norm 4x8 f32 forward 1 ", "provider is empty"),
-            ("copy rms_norm 4x8 f32 forward  ", "expected a time"),
-            ("copy rms_norm 4x8 f32 forward one ", "line 3"),
-        ] {
-            let told = told(row);
-            assert!(told.contains(expected), "{row}: {told}");
+        type Case<'a> = (fn(&mut Record), &'a str);
+        let cases: [Case; 6] = [
+            (|row| row.shape = "4by8".into(), "shape is `4by8`"),
+            (|row| row.dtype = "int".into(), "dtype is `int`"),
+            (|row| row.pass = "sideways".into(), "pass is `sideways`"),
+            (|row| row.provider.clear(), "provider is empty"),
+            (|row| row.median_ms = None, "expected a time"),
+            (|row| row.device = "abacus".into(), "`abacus`"),
+        ];
+        for (spoil, expected) in cases {
+            let told = told(spoil);
+            assert!(told.contains(expected), "{expected}: {told}");
         }
-        let error = parse("a,b\n", "x.csv", &COLUMNS).unwrap_err().to_string();
+        let error = format!("{:#}", parse("a,b\n1,2\n", "x.csv").unwrap_err());
         assert!(
-            error.starts_with("x.csv: columns are a,b: expected id,"),
+            error.contains("x.csv, line 2") && error.contains("`date`"),
             "{error}"
         );
     }
 
     #[test]
     fn a_cpu_vulkan_driver_is_no_gpu() {
-        let on = |device: &str, driver: &str| {
-            recorded(&table("m", device, driver, &ROWS))[0].is_on_gpu()
-        };
+        let on = |device: &str, driver: &str| recorded("m", device, driver, &ROWS)[0].is_on_gpu();
         assert!(on("cuda", "") && on("vulkan", "radeon"));
         assert!(!on("wgpu", "lavapipe 22.3.6") && !on("cpu", "LLVM 23"));
     }
@@ -470,5 +410,7 @@ pub mod tests {
     #[test]
     fn the_table_in_the_repository_is_readable() {
         read().unwrap();
+        let table = fs::read_to_string(workspace().join(FILE)).unwrap();
+        assert!(table.starts_with(&empty()), "the columns are the fields");
     }
 }

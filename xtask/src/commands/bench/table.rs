@@ -105,7 +105,7 @@ pub fn lost(records: &[Record]) -> Vec<(&str, String, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::bench::results::tests::{recorded, table};
+    use crate::commands::bench::results::tests::recorded;
 
     fn records() -> Vec<Record> {
         let rows = [
@@ -113,7 +113,7 @@ mod tests {
             "burn rms_norm 4x8 f32 forward 20 ",
             "copy rms_norm 4x8 f32 forward 3 3",
         ];
-        let mut records = recorded(&table("m", "cpu", "d", &rows));
+        let mut records = recorded("m", "cpu", "d", &rows);
         for record in &mut records {
             let times = [(record.median_ms, 0.75), (record.median_ms, 1.25)];
             [record.p20_ms, record.p80_ms] = times.map(|(time, by)| Some(by * time.unwrap()));

@@ -1,32 +1,31 @@
 //! `cargo xtask gpu-check`: all checks of a GPU, in one command and one report.
 
-mod machine;
-mod outcome;
 mod part;
 mod report;
-mod rows;
-mod sanitizer;
 mod steps;
 
 use std::{
     ffi::OsString,
     fs,
-    path::{Path, PathBuf},
+    path::{Path, PathBuf, absolute},
     time::Duration,
 };
 
 use anyhow::{Context, Result, ensure};
 
-use self::{machine::Machine, part::Suite, report::Report, steps::Step};
-use super::package::{self, MANIFEST, Manifest};
+use self::{part::Suite, report::Report, steps::Step};
+use super::{
+    package::{self, MANIFEST, Manifest},
+    program::{self, BENCH},
+};
 use crate::{device::Device, exec::workspace, setup, style};
 
-/// Check a device: conformance, random cases, determinism, memory errors, throughput; writes a
-/// report.
+/// Check a device: conformance, random cases, determinism, memory errors, speed; writes a report.
 ///
-/// In a clone it builds the suite first. A package, which `cargo xtask package` makes, needs only
-/// the device's driver. Writes report.json, report.md, the output of each step, and throughput.csv,
-/// which `cargo xtask bench --record FILE` records. The exit code tells whether all passed.
+/// In a clone it builds the suite first, and the benchmark if that is a step. A package, which
+/// `cargo xtask package` makes, needs only the device's driver; its benchmark is the program of
+/// --program. Writes report.json, report.md, the output of each step, and throughput.csv, which
+/// `cargo xtask bench --record FILE` records. The exit code tells whether all passed.
 #[derive(clap::Args)]
 pub struct Args {
     /// Write the report and the output of each step into this folder
@@ -38,7 +37,7 @@ pub struct Args {
     /// Only these steps
     #[arg(long, value_name = "STEP", value_delimiter = ',')]
     only: Vec<Step>,
-    /// Fewer random cases, and tensors of 32 MiB instead of 256
+    /// Fewer random cases, and the benchmark's suite `quick` instead of `rows`
     #[arg(long)]
     quick: bool,
     /// The tests that take gigabytes of memory and minutes, too
@@ -47,20 +46,21 @@ pub struct Args {
     /// The seconds that a step may take
     #[arg(long, value_name = "SECONDS", default_value_t = 1800)]
     timeout: u64,
-}
-
-/// Extent of the checks, and the folder for their output.
-pub struct Options {
-    pub out: PathBuf,
-    pub quick: bool,
-    pub timeout: Duration,
+    /// Measure with this program cubenorm-bench, which was built elsewhere
+    #[arg(long, value_name = "FILE")]
+    program: Option<PathBuf>,
 }
 
 pub fn run(args: &Args) -> Result<()> {
+    let steps = Step::chosen(&args.only, args.large);
+    let mut bench = args.program.as_deref().map(absolute).transpose()?;
     let folder = match packaged() {
         Some(folder) => folder,
         None => {
             let device = setup::device(args.device, false)?;
+            if steps.contains(&Step::Bench) {
+                bench = Some(program::find(BENCH, &[device], bench.as_deref())?);
+            }
             package::assemble(device, &workspace().join("target/package"))?
         }
     };
@@ -74,33 +74,36 @@ pub fn run(args: &Args) -> Result<()> {
         );
     }
     fs::create_dir_all(&args.out).with_context(|| args.out.display().to_string())?;
-    let options = Options {
+    let suite = Suite {
+        manifest,
+        is_quick: args.quick,
+        folder,
         out: args.out.canonicalize()?,
-        quick: args.quick,
         timeout: Duration::from_secs(args.timeout.max(1)),
+        bench,
     };
-    let suite = Suite::new(&folder, &manifest, &options);
 
-    let mut report = Report::new(manifest, Machine::here(&suite), options.quick);
-    for step in Step::chosen(&args.only, args.large) {
-        let outcome = step.run(&suite, &mut report.throughput);
+    let mut report = Report::new(&suite)?;
+    for step in steps {
+        let outcome = step.run(&suite);
         anstream::println!("{outcome}");
         report.steps.push(outcome);
         // After each step: the report of a machine that goes away is then kept.
-        report.write(&options.out)?;
+        report.write(&suite.out)?;
     }
     anstream::println!(
         "{} {}",
         style::heading("report:"),
-        options.out.join("report.md").display()
+        suite.out.join("report.md").display()
     );
     report.verdict()
 }
 
-/// The command line. A package has one verb, so its command line leaves it out.
+/// The command line. A package has one verb besides `bench`, so its command line leaves that out.
 pub fn command_line() -> Vec<OsString> {
     let mut arguments: Vec<OsString> = std::env::args_os().collect();
-    if packaged().is_some() && !arguments.is_empty() {
+    let is_bench = arguments.get(1).is_some_and(|verb| verb == "bench");
+    if packaged().is_some() && !arguments.is_empty() && !is_bench {
         arguments.insert(1, package::PROGRAM.into());
     }
     arguments

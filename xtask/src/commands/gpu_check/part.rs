@@ -4,7 +4,7 @@ use std::{
     env,
     fs::{self, File},
     path::{Path, PathBuf},
-    process::{Command, ExitStatus, Stdio},
+    process::Stdio,
     thread,
     time::{Duration, Instant},
 };
@@ -12,23 +12,24 @@ use std::{
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{
-    super::package::{CASES, LIBRARIES, Manifest},
-    Options,
-};
-use crate::exec::{ending, set_runtime_folder};
+use super::super::package::{CASES, LIBRARIES, Manifest};
+use crate::exec::{Cmd, ending};
 
 /// Interval between two looks at a running process.
 const TICK: Duration = Duration::from_millis(100);
 
-/// The suite of a package and what its processes are given.
+/// The suite of a package, and the extent of the checks.
 pub struct Suite {
-    pub device: String,
+    pub manifest: Manifest,
     pub is_quick: bool,
-    folder: PathBuf,
-    program: PathBuf,
-    out: PathBuf,
-    timeout: Duration,
+    /// Folder of the package.
+    pub folder: PathBuf,
+    /// Folder of the report.
+    pub out: PathBuf,
+    /// Longest time of a step.
+    pub timeout: Duration,
+    /// The benchmark's program, if there is one.
+    pub bench: Option<PathBuf>,
 }
 
 /// The end of a process.
@@ -41,43 +42,41 @@ pub struct Ended {
 }
 
 impl Suite {
-    pub fn new(folder: &Path, manifest: &Manifest, options: &Options) -> Self {
-        Self {
-            device: manifest.device.clone(),
-            is_quick: options.quick,
-            folder: folder.to_owned(),
-            program: folder.join(&manifest.suite),
-            out: options.out.clone(),
-            timeout: options.timeout,
-        }
-    }
-
     /// The folder of ONNX's node tests, if the package has it.
     pub fn cases(&self) -> Option<PathBuf> {
         Some(self.folder.join(CASES)).filter(|cases| cases.is_dir())
     }
 
-    /// The suite with these arguments, or `program` with the suite and these as its own.
-    pub fn command(&self, before: &[String], arguments: &[&str]) -> Command {
-        let mut command = match before {
-            [] => Command::new(&self.program),
-            [program, rest @ ..] => {
-                let mut command = Command::new(program);
-                command.args(rest).arg(&self.program);
-                command
-            }
-        };
-        set_runtime_folder(&mut command);
-        command
+    /// The suite with these arguments.
+    pub fn tests(&self, arguments: &[&str]) -> Cmd {
+        self.tests_in(&self.program(), arguments)
+    }
+
+    pub fn program(&self) -> PathBuf {
+        self.folder.join(&self.manifest.suite)
+    }
+
+    /// A program that runs the suite, with these arguments.
+    pub fn tests_in(&self, program: &Path, arguments: &[&str]) -> Cmd {
+        let mut command = self
+            .command(program)
             .args(arguments)
-            .current_dir(&self.out)
-            .env("CUBENORM_TEST_DEVICES", &self.device)
+            .env("CUBENORM_TEST_DEVICES", &self.manifest.device)
             // The suite has many small shapes, and each would be tuned. Tests of the tuner turn it
             // on themselves.
             .env("CUBENORM_TUNING", "off");
+        if let Some(cases) = self.cases() {
+            command = command.env("CUBENORM_CASES", cases);
+        }
+        command
+    }
+
+    /// A program that finds the libraries of the package.
+    pub fn command(&self, program: &Path) -> Cmd {
+        let mut command = Cmd::new(program.to_string_lossy()).folder(&self.out);
         // If the package has CUDA's functions and the machine has not named its own.
         if self.folder.join("nvvm").is_dir() && env::var_os("CUDA_PATH").is_none() {
-            command.env("CUDA_PATH", &self.folder);
+            command = command.env("CUDA_PATH", &self.folder);
         }
         let libraries = self.folder.join(LIBRARIES);
         if libraries.is_dir() {
@@ -85,19 +84,17 @@ impl Suite {
             let said = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
             let paths = env::split_paths(&said).filter(|path| !path.as_os_str().is_empty());
             if let Ok(paths) = env::join_paths(paths.chain([libraries])) {
-                command.env("LD_LIBRARY_PATH", paths);
+                command = command.env("LD_LIBRARY_PATH", paths);
             }
-        }
-        if let Some(cases) = self.cases() {
-            command.env("CUBENORM_CASES", cases);
         }
         command
     }
 
     /// Runs a command and keeps its output in NAME.log.
-    pub fn run(&self, name: &str, mut command: Command) -> Result<Ended> {
+    pub fn run(&self, name: &str, command: &Cmd) -> Result<Ended> {
         let path = self.out.join(format!("{name}.log"));
         let log = File::create(&path).with_context(|| path.display().to_string())?;
+        let mut command = command.command();
         command
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
@@ -108,10 +105,12 @@ impl Suite {
         );
         spinner.set_message(name.to_owned());
         let start = Instant::now();
-        let mut child = command.spawn().context("the suite could not be started")?;
+        let mut child = command
+            .spawn()
+            .with_context(|| format!("{name} could not be started"))?;
         let trouble = loop {
             if let Some(status) = child.try_wait()? {
-                break trouble(status);
+                break (!status.success()).then(|| ending(status));
             }
             if start.elapsed() > self.timeout {
                 child.kill()?;
@@ -129,8 +128,4 @@ impl Suite {
             trouble,
         })
     }
-}
-
-fn trouble(status: ExitStatus) -> Option<String> {
-    (!status.success()).then(|| ending(status))
 }

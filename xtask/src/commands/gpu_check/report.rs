@@ -1,17 +1,16 @@
 //! The report: all of it as JSON, and a page to read.
 
-use std::{fmt::Write, fs, path::Path};
+use std::{fmt, fmt::Write as _, fs, path::Path, time::Duration};
 
 use anyhow::{Result, bail};
-use cubenorm_problems::{protocol::Throughput, sizes};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
-use super::{
-    machine::Machine,
-    outcome::{Outcome, Verdict},
-    rows,
+use super::part::{Ended, Suite};
+use crate::{
+    commands::{bench::origin, package::Manifest, test::output::Counts},
+    machine, style,
+    table::markdown,
 };
-use crate::{commands::package::Manifest, table::markdown};
 
 /// Everything about one run.
 #[derive(Debug, Clone, Serialize)]
@@ -21,31 +20,176 @@ pub struct Report {
     /// True if fewer cases than usual ran.
     pub quick: bool,
     pub steps: Vec<Outcome>,
-    /// Rows of the benchmark, as the suite wrote them.
-    pub throughput: Vec<Throughput>,
+}
+
+/// Names and values, in an order to print them in.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Machine {
+    /// The GPU's name, or the processor's if the device is no GPU.
+    pub name: String,
+    /// The day and minute, in UTC.
+    pub date: String,
+    pub facts: Vec<(String, String)>,
+    /// Properties of the device, as CubeCL reports them.
+    pub properties: Vec<(String, String)>,
+}
+
+impl Machine {
+    /// This one.
+    fn here(suite: &Suite) -> Result<Self> {
+        let device = suite.manifest.device.parse()?;
+        let facts = [
+            ("GPU", machine::nvidia_gpu()),
+            ("driver", Some(origin::driver(device))),
+            ("processor", machine::processor()),
+            ("system", machine::system()),
+            ("kernel", machine::said_by("uname", &["-sr"])),
+        ];
+        Ok(Self {
+            name: origin::machine(device),
+            date: origin::date()?,
+            facts: facts
+                .into_iter()
+                .filter_map(|(fact, value)| Some((fact.to_owned(), value?)))
+                .filter(|(_, value)| !value.is_empty())
+                .collect(),
+            properties: properties(suite),
+        })
+    }
+}
+
+/// Properties of the device; empty if it does not start, which the steps then report.
+fn properties(suite: &Suite) -> Vec<(String, String)> {
+    let command = suite.tests(&["--ignored", "--nocapture", "measure::device_properties"]);
+    let Ok(ended) = suite.run("properties", &command) else {
+        return Vec::new();
+    };
+    let lines = ended.output.lines().filter_map(|line| {
+        let mut parts = line.strip_prefix("property ")?.splitn(3, '\t').skip(1);
+        Some((parts.next()?.to_owned(), parts.next()?.to_owned()))
+    });
+    lines.collect()
+}
+
+/// The result of a step.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Outcome {
+    pub step: String,
+    pub result: Verdict,
+    pub passed: usize,
+    pub failed: usize,
+    #[serde(rename = "seconds", serialize_with = "seconds")]
+    pub elapsed: Duration,
+    /// Why it was skipped, or how it ended.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub note: String,
+    /// The tests that failed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    Passed,
+    #[default]
+    Failed,
+    Skipped,
+}
+
+fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64((time.as_secs_f64() * 10.0).round() / 10.0)
+}
+
+impl Verdict {
+    pub fn of(is_good: bool) -> Self {
+        match is_good {
+            true => Self::Passed,
+            false => Self::Failed,
+        }
+    }
+}
+
+impl Outcome {
+    pub fn skipped(why: &str) -> Self {
+        Self {
+            result: Verdict::Skipped,
+            note: why.to_owned(),
+            ..Self::default()
+        }
+    }
+
+    /// The counts in libtest's output.
+    pub fn of(ended: &Ended) -> Self {
+        let counts = Counts::of(&ended.output);
+        // It died before it could say how many failed: one at least.
+        let crash = ended.trouble.is_some() && counts.failed == 0;
+        let failed = counts.failed + usize::from(crash);
+        let note = match (&ended.trouble, crash, counts.passed) {
+            (Some(trouble), true, _) => trouble.clone(),
+            (None, _, 0) => "no test ran".to_owned(),
+            _ => String::new(),
+        };
+        // `test NAME ... FAILED`
+        let failures = ended.output.lines().filter_map(|line| {
+            let name = line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?;
+            Some(name.to_owned())
+        });
+        Self {
+            result: Verdict::of(failed == 0 && counts.passed > 0),
+            passed: counts.passed,
+            failed,
+            elapsed: ended.elapsed,
+            note,
+            failures: failures.collect(),
+            ..Self::default()
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            step,
+            passed,
+            failed,
+            note,
+            ..
+        } = self;
+        let seconds = self.elapsed.as_secs_f64();
+        let word = match self.result {
+            Verdict::Passed => style::good("passed"),
+            Verdict::Failed => style::bad("FAILED"),
+            Verdict::Skipped => style::warning("skipped"),
+        };
+        write!(f, "{word} {step}")?;
+        if self.result != Verdict::Skipped {
+            write!(f, ": {passed} passed, {failed} failed in {seconds:.0} s")?;
+        }
+        if !note.is_empty() {
+            write!(f, " ({note})")?;
+        }
+        self.failures
+            .iter()
+            .try_for_each(|failure| write!(f, "\n  {failure}"))
+    }
 }
 
 impl Report {
-    pub fn new(package: Manifest, machine: Machine, quick: bool) -> Self {
-        Self {
-            package,
-            machine,
-            quick,
+    pub fn new(suite: &Suite) -> Result<Self> {
+        Ok(Self {
+            package: suite.manifest.clone(),
+            machine: Machine::here(suite)?,
+            quick: suite.is_quick,
             steps: Vec::new(),
-            throughput: Vec::new(),
-        }
+        })
     }
 
     /// Writes both forms.
     pub fn write(&self, folder: &Path) -> Result<()> {
-        fs::write(
-            folder.join("report.json"),
-            serde_json::to_string_pretty(self)? + "\n",
-        )?;
+        let json = serde_json::to_string_pretty(self)? + "\n";
+        fs::write(folder.join("report.json"), json)?;
         fs::write(folder.join("report.md"), self.page())?;
-        if !self.throughput.is_empty() {
-            fs::write(folder.join("throughput.csv"), rows::csv(self)?)?;
-        }
         Ok(())
     }
 
@@ -72,27 +216,24 @@ impl Report {
         let Machine { name, date, .. } = &self.machine;
         let quick = if self.quick { ", `--quick`" } else { "" };
         let mut page = format!(
-            "# {name}, {date} UTC\n\ncubenorm {version} on `{device}`, commit {commit}{quick}.\n\n"
+            "# {name}, {date}\n\ncubenorm {version} on `{device}`, commit {commit}{quick}.\n\n"
         );
         let pairs = self.machine.facts.iter().chain(&self.machine.properties);
         page += &markdown(["", ""], pairs.map(|(name, value)| [name, value]));
 
         page.push_str("\n## Checks\n\n");
         let rows = self.steps.iter().map(|step| {
-            let Outcome { passed, failed, .. } = step;
             let result = match step.result {
                 Verdict::Passed => "passed",
                 Verdict::Failed => "**FAILED**",
                 Verdict::Skipped => "skipped",
             };
-            let seconds = format!("{:.0}", step.elapsed.as_secs_f64());
-            let [passed, failed] = [passed, failed].map(usize::to_string);
             [
                 step.step.clone(),
                 result.to_owned(),
-                passed,
-                failed,
-                seconds,
+                step.passed.to_string(),
+                step.failed.to_string(),
+                format!("{:.0}", step.elapsed.as_secs_f64()),
                 step.note.clone(),
             ]
         });
@@ -104,76 +245,54 @@ impl Report {
                 _ = writeln!(page, "- `{failure}`");
             }
         }
-        if !self.throughput.is_empty() {
-            page += &throughput(&self.throughput);
-        }
         page
     }
-}
-
-/// Shares of copy bandwidth: a line for each problem.
-fn throughput(rows: &[Throughput]) -> String {
-    let problems = rows.chunk_by(|one, other| {
-        let problem = |it: &Throughput| (it.op.clone(), it.pass.clone(), it.dtype.clone());
-        problem(one) == problem(other) && one.shape == other.shape
-    });
-    let lines = problems.map(|plans| {
-        let share = |is_it: fn(&Throughput) -> bool| {
-            let share = plans.iter().find(|it| is_it(it));
-            let share = share.and_then(|it| it.share_of_copy);
-            share.map_or_else(|| "-".to_owned(), |share| format!("{:.0}", 100.0 * share))
-        };
-        let Throughput {
-            op,
-            pass,
-            dtype,
-            shape,
-            ..
-        } = &plans[0];
-        [
-            op.clone(),
-            sizes(shape),
-            dtype.clone(),
-            pass.clone(),
-            share(|it| it.analytic),
-            share(|it| it.tuned),
-        ]
-    });
-    format!(
-        "\n## Share of copy bandwidth\n\nBytes that the pass must move per second, in percent of a copy of these \
-         bytes. Forward moves input and output, backward `x`, `dy` and `dx`.\n\n{}",
-        markdown(
-            [
-                "op",
-                "shape",
-                "dtype",
-                "pass",
-                "analytic plan",
-                "tuned plan"
-            ],
-            lines
-        )
-    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::gpu_check::rows::tests::row;
-    fn report() -> Report {
-        let package = Manifest {
-            device: "cuda".into(),
-            version: "0.1.0".into(),
-            commit: "abc".into(),
-            suite: "whole".into(),
-            cubecl: "0.11.3".into(),
-        };
-        Report::new(package, Machine::default(), false)
+
+    fn ended(output: &str, trouble: Option<&str>) -> Ended {
+        Ended {
+            output: output.to_owned(),
+            elapsed: Duration::from_secs(1),
+            trouble: trouble.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn failed_tests_are_named() {
+        let output = "running 2 tests\ntest kernels::a ... ok\ntest kernels::b ... FAILED\n\
+            test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 9 filtered out";
+        let outcome = Outcome::of(&ended(output, Some("exit code 101")));
+        assert_eq!(outcome.result, Verdict::Failed);
+        assert_eq!(outcome.failures, ["kernels::b"]);
+        assert_eq!((outcome.passed, outcome.failed), (1, 1));
+    }
+
+    #[test]
+    fn a_part_that_dies_or_runs_nothing_has_failed() {
+        let died = Outcome::of(&ended("running 3 tests", Some("killed by signal 11")));
+        assert_eq!((died.result, died.failed), (Verdict::Failed, 1));
+        assert_eq!(died.note, "killed by signal 11");
+        let nothing = "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 9 filtered out";
+        assert_eq!(Outcome::of(&ended(nothing, None)).result, Verdict::Failed);
     }
 
     #[test]
     fn a_failed_step_or_no_step_fails_the_report() {
-        let mut report = report();
+        let mut report = Report {
+            package: Manifest {
+                device: "cuda".into(),
+                version: "0.1.0".into(),
+                commit: "abc".into(),
+                suite: "whole".into(),
+            },
+            machine: Machine::default(),
+            quick: false,
+            steps: Vec::new(),
+        };
         assert_eq!(report.verdict().unwrap_err().to_string(), "nothing ran");
         let step = |name: &str, result| Outcome {
             step: name.into(),
@@ -186,21 +305,5 @@ mod tests {
         report.steps.push(step("bench", Verdict::Failed));
         assert_eq!(report.verdict().unwrap_err().to_string(), "failed: bench");
         assert!(report.page().contains("| bench | **FAILED** |"));
-    }
-
-    #[test]
-    fn a_problem_has_the_shares_of_both_plans() {
-        let row = |analytic, share| Throughput {
-            analytic,
-            tuned: !analytic,
-            share_of_copy: Some(share),
-            ..row("rms_norm")
-        };
-        let mut report = report();
-        report.throughput = vec![row(true, 0.914), row(false, 1.0)];
-        let line = "| rms_norm | 4x8 | bf16 | forward | 91 | 100 |";
-        assert!(report.page().contains(line), "{}", report.page());
-        report.throughput.pop();
-        assert!(report.page().contains("| 91 | - |"));
     }
 }

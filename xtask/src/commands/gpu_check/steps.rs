@@ -1,16 +1,15 @@
 //! The checks, step by step.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, env, path::Path};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::ValueEnum;
-use cubenorm_problems::protocol::Throughput;
 
 use super::{
-    outcome::{Outcome, Verdict},
     part::{Ended, Suite},
-    sanitizer,
+    report::{Outcome, Verdict},
 };
+use crate::exec::on_path;
 
 /// A step. Most are a part of the suite of the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -41,32 +40,41 @@ pub enum Step {
     Racecheck,
     /// More than 2^32 elements, 100,000 calls (with --large, or by name)
     Large,
-    /// Throughput compared with a copy of the same bytes
+    /// The benchmark against CubeCL's probe of a copy; CUBENORM_OPS selects operators
     Bench,
 }
 
-/// Steps that only run on request.
-const ON_REQUEST: [Step; 1] = [Step::Large];
+/// NVIDIA's sanitizer, and its folder in CUDA's toolkit if it is not on the path.
+const SANITIZER: &str = "compute-sanitizer";
+const TOOLKIT: &str = "/usr/local/cuda/bin";
+/// Exit code of the sanitizer if it found something. Nothing else has it.
+const FOUND: &str = "86";
+/// Every strategy forward and backward, and cooperating cubes. Not all tests: each access is
+/// checked, which takes many times longer.
+const SANITIZED: [&str; 3] = [
+    "kernels::strategies::every_strategy",
+    "gradients::every_strategy",
+    "gradients::clusters_on_short_rows",
+];
 
 impl Step {
-    /// The named steps, or all.
-    pub fn chosen(only: &[Self], large: bool) -> impl Iterator<Item = Self> {
-        Self::value_variants().iter().copied().filter(move |step| {
-            let is_on_request = ON_REQUEST.contains(step);
-            match only.contains(step) {
-                true => true,
-                false => only.is_empty() && (large || !is_on_request),
-            }
+    /// The named steps, or all but the one that only runs on request.
+    pub fn chosen(only: &[Self], large: bool) -> Vec<Self> {
+        let all = Self::value_variants().iter().copied();
+        all.filter(|step| match only {
+            [] => large || *step != Self::Large,
+            only => only.contains(step),
         })
+        .collect()
     }
 
-    pub fn name(self) -> String {
+    fn name(self) -> String {
         let value = self.to_possible_value();
         value.map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// Runs the step; rows of a benchmark go to `throughput`.
-    pub fn run(self, suite: &Suite, throughput: &mut Vec<Throughput>) -> Outcome {
+    /// Runs the step.
+    pub fn run(self, suite: &Suite) -> Outcome {
         let name = self.name();
         let outcome = match self {
             Self::Conformance if suite.cases().is_none() => {
@@ -75,34 +83,35 @@ impl Step {
             Self::Conformance => tests(suite, &name, &["--ignored", "conformance::"]),
             Self::Large => tests(suite, &name, &["--ignored", "large::", "many_small_calls"]),
             Self::Determinism => determinism(suite, &name),
-            Self::Memcheck | Self::Racecheck => sanitizer::run(suite, &name),
-            Self::Bench => bench(suite, &name, throughput),
+            Self::Memcheck | Self::Racecheck => sanitizer(suite, &name),
+            Self::Bench => bench(suite, &name),
             _ => tests(suite, &name, &[&format!("{name}::")]),
         };
-        let outcome = outcome.unwrap_or_else(|error| Outcome::crashed(format!("{error:#}")));
         Outcome {
             step: name,
-            ..outcome
+            ..outcome.unwrap_or_else(|error| Outcome {
+                failed: 1,
+                note: format!("{error:#}"),
+                ..Outcome::default()
+            })
         }
     }
 }
 
 /// Tests of the suite.
 fn tests(suite: &Suite, name: &str, arguments: &[&str]) -> Result<Outcome> {
-    let mut command = suite.command(&[], arguments);
+    let mut command = suite.tests(arguments);
     if suite.is_quick {
-        command.env("CUBENORM_PROPERTY_CASES", "50");
+        command = command.env("CUBENORM_PROPERTY_CASES", "50");
     }
-    let ended = suite.run(name, command)?;
-    Ok(Outcome::of(&ended))
+    Ok(Outcome::of(&suite.run(name, &command)?))
 }
 
 /// Compares the digests of two processes.
 fn determinism(suite: &Suite, name: &str) -> Result<Outcome> {
-    let arguments = ["--ignored", "--nocapture", "determinism::"];
+    let command = suite.tests(&["--ignored", "--nocapture", "determinism::"]);
     let digests = |number: u32| -> Result<(Ended, BTreeMap<String, String>)> {
-        let command = suite.command(&[], &arguments);
-        let ended = suite.run(&format!("{name}-{number}"), command)?;
+        let ended = suite.run(&format!("{name}-{number}"), &command)?;
         let digests = digests(&ended.output);
         Ok((ended, digests))
     };
@@ -138,26 +147,71 @@ fn digests(output: &str) -> BTreeMap<String, String> {
     lines.collect()
 }
 
-fn bench(suite: &Suite, name: &str, throughput: &mut Vec<Throughput>) -> Result<Outcome> {
-    // One after another: two at once would share the device.
-    let alone = "--test-threads=1";
-    let arguments = ["--ignored", "--nocapture", alone, "measure::throughput"];
-    let mut command = suite.command(&[], &arguments);
-    if suite.is_quick {
-        command.env("CUBENORM_MEBIBYTES", "32");
+/// Runs some tests under NVIDIA's `memcheck` or `racecheck`.
+fn sanitizer(suite: &Suite, tool: &str) -> Result<Outcome> {
+    let in_toolkit = Path::new(TOOLKIT).join(SANITIZER);
+    let program = match on_path(SANITIZER) {
+        true => Path::new(SANITIZER),
+        false => &in_toolkit,
+    };
+    if suite.manifest.device != "cuda" {
+        return Ok(Outcome::skipped("it is for cuda"));
     }
-    let ended = suite.run(name, command)?;
-    let rows = ended.output.lines().filter_map(|line| {
-        let row = line.strip_prefix("throughput ")?;
-        serde_json::from_str(row).ok()
-    });
-    throughput.extend(rows);
+    if !on_path(SANITIZER) && !in_toolkit.is_file() {
+        return Ok(Outcome::skipped("compute-sanitizer is not installed"));
+    }
+    let command = suite
+        .tests_in(program, &["--tool", tool, "--error-exitcode", FOUND])
+        .arg(suite.program())
+        .args(SANITIZED);
+    let ended = suite.run(tool, &command)?;
+    let summary = summary(&ended.output);
     let mut outcome = Outcome::of(&ended);
-    if outcome.result == Verdict::Passed && throughput.is_empty() {
+    if summary.is_empty() {
+        // Without its own word nothing was checked.
         outcome.result = Verdict::Failed;
-        outcome.note = "nothing was measured".to_owned();
+    }
+    if outcome.note.is_empty() || !summary.is_empty() {
+        outcome.note = summary.join("; ");
     }
     Ok(outcome)
+}
+
+/// The sanitizer's last words: `========= ERROR SUMMARY: 0 errors`.
+fn summary(output: &str) -> Vec<&str> {
+    let lines = output.lines().filter(|line| line.contains("SUMMARY:"));
+    lines
+        .map(|line| line.trim_start_matches(['=', ' ']).trim())
+        .collect()
+}
+
+/// Runs `bench`, which is in this program too, and leaves its rows in throughput.csv.
+fn bench(suite: &Suite, name: &str) -> Result<Outcome> {
+    let Some(program) = &suite.bench else {
+        return Ok(Outcome::skipped("--program names no cubenorm-bench"));
+    };
+    let manifest = &suite.manifest;
+    let this = env::current_exe().context("this program has no file")?;
+    let mut command = suite
+        .command(&this)
+        .args(["bench", "--against", "probe", "--rounds", "2", "--suite"])
+        .arg(if suite.is_quick { "quick" } else { "rows" })
+        .args(["--device", &manifest.device, "--commit", &manifest.commit])
+        .args(["--csv", "throughput.csv", "--program"])
+        .arg(program);
+    if let Some(ops) = env::var_os("CUBENORM_OPS") {
+        command = command.arg("--op").arg(ops);
+    }
+    let ended = suite.run(name, &command)?;
+    let is_good = ended.trouble.is_none();
+    Ok(Outcome {
+        result: Verdict::of(is_good),
+        passed: usize::from(is_good),
+        failed: usize::from(!is_good),
+        elapsed: ended.elapsed,
+        note: ended.trouble.unwrap_or_default(),
+        ..Outcome::default()
+    })
 }
 
 #[cfg(test)]
@@ -166,10 +220,10 @@ mod tests {
 
     #[test]
     fn large_tests_run_where_they_are_asked_for() {
-        let all: Vec<_> = Step::chosen(&[], false).collect();
+        let all = Step::chosen(&[], false);
         assert!(!all.contains(&Step::Large) && all.contains(&Step::Bench));
-        assert!(Step::chosen(&[], true).any(|step| step == Step::Large));
-        let named: Vec<_> = Step::chosen(&[Step::Large, Step::Kernels], false).collect();
+        assert!(Step::chosen(&[], true).contains(&Step::Large));
+        let named = Step::chosen(&[Step::Large, Step::Kernels], false);
         assert_eq!(named, [Step::Kernels, Step::Large]);
     }
 
@@ -178,5 +232,12 @@ mod tests {
         let digests = digests("noise\ndigest cpu forward f32 [1, 2] Inferred 00ff\n");
         assert_eq!(digests["cpu forward f32 [1, 2] Inferred"], "00ff");
         assert_eq!(digests.len(), 1);
+    }
+
+    #[test]
+    fn the_summary_is_found_between_the_tests_lines() {
+        let output = "test a ... ok\n========= ERROR SUMMARY: 2 errors\n";
+        assert_eq!(summary(output), ["ERROR SUMMARY: 2 errors"]);
+        assert!(summary("test a ... ok").is_empty());
     }
 }

@@ -169,7 +169,7 @@ fn compare<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::bench::results::tests::{recorded, table};
+    use crate::commands::bench::results::tests::recorded;
 
     const FULL: [&str; 8] = [
         "cubenorm rms_norm 1x4 f32 forward 1 4",
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn ratios_pair_equal_problems_by_one_clock() {
-        let rows = recorded(&table("m", "cpu", "", &FULL));
+        let rows = recorded("m", "cpu", "", &FULL);
         let sections = sections(&rows);
         let [section] = &sections[..] else {
             panic!("one section")
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_gpu_is_compared_by_its_own_clock() {
-        let rows = recorded(&table("m", "cuda", "", &FULL));
+        let rows = recorded("m", "cuda", "", &FULL);
         let sections = sections(&rows);
         let copy = sections[0].comparison("copy", "forward", "f32", |_| true);
         let copy = copy.unwrap();
@@ -221,7 +221,7 @@ mod tests {
             });
             let rows: Vec<String> = rows.collect();
             let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
-            recorded(&table("m", "cpu", "", &rows))
+            recorded("m", "cpu", "", &rows)
         };
         let taken = |count: usize| {
             let mut newer = shapes(count);
@@ -239,8 +239,8 @@ mod tests {
 
     #[test]
     fn the_newest_section_is_first() {
-        let mut rows = recorded(&table("a", "cpu", "", &FULL));
-        rows.extend(recorded(&table("b", "cuda", "", &FULL)));
+        let mut rows = recorded("a", "cpu", "", &FULL);
+        rows.extend(recorded("b", "cuda", "", &FULL));
         let first = |rows: &[Record]| sections(rows)[0].machine.to_owned();
         assert_eq!(first(&rows), "a");
         rows[9].date = "2026-12-01T00:00Z".into();

@@ -209,10 +209,7 @@ fn cell(baseline: &str, comparison: Option<&Comparison>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::bench::{
-        recorded::targets::Shapes,
-        results::tests::{recorded, table},
-    };
+    use crate::commands::bench::{recorded::targets::Shapes, results::tests::recorded};
 
     const ROWS: [&str; 8] = [
         "cubenorm layer_norm 1024x1024 f32 forward 2 1",
@@ -246,7 +243,7 @@ mod tests {
 
     #[test]
     fn each_cell_is_the_mean_with_the_worst() {
-        let rows = recorded(&table("A CPU", "cpu", "LLVM 23", &ROWS));
+        let rows = recorded("A CPU", "cpu", "LLVM 23", &ROWS);
         let page = text(&rows, &[]);
         let run = rows[0].run();
         for line in [
@@ -265,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_target_is_next_to_its_measured_cells() {
-        let rows = recorded(&table("A CPU", "cpu", "LLVM 23", &ROWS));
+        let rows = recorded("A CPU", "cpu", "LLVM 23", &ROWS);
         let line = |target: Target| {
             let page = text(&rows, &[target]);
             let found = page.lines().find(|line| line.contains("| all |"));
@@ -282,7 +279,7 @@ mod tests {
     #[test]
     fn a_long_page_leaves_out_the_oldest_machines() {
         let machine = |number: u32| {
-            let rows = recorded(&table(&format!("CPU {number}"), "cpu", "", &ROWS));
+            let rows = recorded(&format!("CPU {number}"), "cpu", "", &ROWS);
             rows.into_iter().map(move |row| Record {
                 date: format!("2026-11-{:02}T00:00Z", number + 1),
                 ..row

@@ -238,7 +238,7 @@ fn draw(title: &str, groups: &[Group], svg: &mut String) -> Result<(), Box<dyn s
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::bench::results::tests::{recorded, table};
+    use crate::commands::bench::results::tests::recorded;
 
     const ROWS: [&str; 9] = [
         "cubenorm rms_norm 1x4 f32 forward 9 2",
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn bars_are_means_over_shared_problems() {
-        let rows = recorded(&table("GPU", "cuda", "", &ROWS));
+        let rows = recorded("GPU", "cuda", "", &ROWS);
         let found = groups(&sections(&rows)[0]);
         // Layer norm has no copy; Liger has no problem in common with ours.
         assert_eq!(
@@ -268,8 +268,8 @@ mod tests {
 
     #[test]
     fn the_newest_gpu_comes_before_a_newer_cpu() {
-        let mut rows = recorded(&table("A GPU", "cuda", "", &ROWS));
-        rows.extend(recorded(&table("A CPU", "cpu", "", &ROWS)));
+        let mut rows = recorded("A GPU", "cuda", "", &ROWS);
+        rows.extend(recorded("A CPU", "cpu", "", &ROWS));
         rows[9].date = "2027-01-01T00:00Z".into();
         let picture = svg(&rows).unwrap();
         assert!(picture.contains("A GPU") && !picture.contains("A CPU"));

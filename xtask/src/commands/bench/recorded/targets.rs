@@ -95,7 +95,7 @@ fn parse(text: &str) -> Result<Vec<Target>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::bench::results::tests::{recorded, table};
+    use crate::commands::bench::results::tests::recorded;
 
     #[test]
     fn the_targets_in_the_repository_are_readable() {
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn shapes_are_told_by_bytes_and_operator() {
-        let rows = recorded(&table(
+        let rows = recorded(
             "m",
             "cpu",
             "",
@@ -114,7 +114,7 @@ mod tests {
                 "cubenorm group_norm 1024x1024 f32 forward 1 ",
                 "cubenorm rms_norm 1x4096 f32 forward 1 ",
             ],
-        ));
+        );
         let contained = |shapes: Shapes| {
             let contained = rows.iter().map(|row| shapes.contain(row));
             contained.collect::<Vec<bool>>()
