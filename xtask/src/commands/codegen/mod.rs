@@ -17,7 +17,6 @@ use clap::ValueEnum as _;
 use self::{
     checker::check,
     program::{Outcome, Source, Target},
-    report::Report,
     tools::Tools,
 };
 use crate::{
@@ -101,8 +100,7 @@ pub fn run(args: &Args) -> Result<()> {
     if args.check {
         check(&mut sources, &tools, &out)?;
     }
-    let report = Report::new(&sources, &out);
-    report.print(&tools);
+    let failed = report::print(&sources, &out, &tools);
     let required = env::var_os("CI").is_some() && args.check;
     let missing: Vec<&str> = tools
         .missing
@@ -113,12 +111,7 @@ pub fn run(args: &Args) -> Result<()> {
     if !missing.is_empty() {
         bail!("CI is set, and nothing checked {}", missing.join(", "));
     }
-    ensure!(
-        report.failed == 0,
-        "{} of {} sources failed",
-        report.failed,
-        sources.len()
-    );
+    ensure!(failed == 0, "{failed} of {} sources failed", sources.len());
     Ok(())
 }
 
