@@ -67,57 +67,43 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static COUNTING: Counting = Counting;
 
-/// Time and allocations of one call.
-#[derive(Debug, Clone, Copy, Default)]
-struct Cost {
-    nanoseconds: f64,
-    allocations: f64,
-}
+/// Nanoseconds and allocations.
+type Cost = [f64; 2];
 
-impl std::ops::Sub for Cost {
-    type Output = Self;
-
-    fn sub(self, other: Self) -> Self {
-        Self {
-            nanoseconds: self.nanoseconds - other.nanoseconds,
-            allocations: self.allocations - other.allocations,
-        }
-    }
+fn minus(one: Cost, other: Cost) -> Cost {
+    [one[0] - other[0], one[1] - other[1]]
 }
 
 /// Reading of this thread's clock and allocation counter.
 #[derive(Debug, Clone, Copy)]
-struct Reading {
-    time: Instant,
-    allocations: u64,
-}
+struct Reading(Instant, u64);
 
 impl Reading {
     fn now() -> Self {
-        Self {
-            time: Instant::now(),
-            allocations: ALLOCATIONS.with(Cell::get),
-        }
+        Self(Instant::now(), ALLOCATIONS.with(Cell::get))
     }
 
     /// Cost since an earlier reading.
-    fn since(self, earlier: Self) -> [u64; 2] {
-        let time = self.time.duration_since(earlier.time).as_nanos() as u64;
-        [time, self.allocations - earlier.allocations]
+    fn since(self, earlier: Self) -> Cost {
+        let time = self.0.duration_since(earlier.0).as_nanos();
+        [time as f64, (self.1 - earlier.1) as f64]
     }
 }
 
-/// Splits a call of the backend: this project's code, CubeCL's allocator, CubeCL's launcher.
+/// Parts of a call of the backend.
+const OURS: usize = 0;
+const ALLOCATOR: usize = 1;
+const LAUNCHER: usize = 2;
+
+/// A call of the backend, split into its parts.
 #[derive(Debug, Clone, Copy)]
 struct Split {
     last: Reading,
-    ours: [u64; 2],
-    allocator: [u64; 2],
-    launcher: [u64; 2],
+    parts: [Cost; 3],
     /// Readings of the clock, whose own time is subtracted.
-    readings: u64,
+    readings: f64,
 }
 
 thread_local! {
@@ -125,17 +111,16 @@ thread_local! {
 }
 
 /// Adds the cost since the last reading to a part.
-fn charge(part: fn(&mut Split) -> &mut [u64; 2]) {
+fn charge(part: usize) {
     SPLIT.with(|cell| {
         let Some(mut split) = cell.get() else {
             return;
         };
         let now = Reading::now();
         let [time, allocations] = now.since(split.last);
-        let part = part(&mut split);
-        part[0] += time;
-        part[1] += allocations;
-        split.readings += 1;
+        split.parts[part][0] += time;
+        split.parts[part][1] += allocations;
+        split.readings += 1.0;
         split.last = now;
         cell.set(Some(split));
     });
@@ -144,45 +129,31 @@ fn charge(part: fn(&mut Split) -> &mut [u64; 2]) {
 fn watch() -> MemoryWatch {
     MemoryWatch {
         allocate: |client: &Client, bytes: usize| {
-            charge(|split| &mut split.ours);
+            charge(OURS);
             let handle = client.empty(bytes);
-            charge(|split| &mut split.allocator);
+            charge(ALLOCATOR);
             handle
         },
         upload: |client: &Client, bytes: &[u8]| {
-            charge(|split| &mut split.ours);
+            charge(OURS);
             let handle = client.create_from_slice(bytes);
-            charge(|split| &mut split.allocator);
+            charge(ALLOCATOR);
             handle
         },
         bind: |handle: &Handle| {
-            charge(|split| &mut split.ours);
+            charge(OURS);
             handle.clone()
         },
-        launched: |_: &Client, _: Kernel| charge(|split| &mut split.launcher),
+        launched: |_: &Client, _: Kernel| charge(LAUNCHER),
     }
 }
 
 /// Median of each column.
-fn median(mut rows: Vec<[f64; 2]>) -> Cost {
-    let mut column = |which: usize| {
+fn median(mut rows: Vec<Cost>) -> Cost {
+    [0, 1].map(|which| {
         rows.sort_unstable_by(|a, b| a[which].total_cmp(&b[which]));
         rows[rows.len() / 2][which]
-    };
-    Cost {
-        nanoseconds: column(0),
-        allocations: column(1),
-    }
-}
-
-/// Time between two readings of the clock.
-fn clock_cost() -> f64 {
-    let rows = (0..CALLS).map(|_| {
-        let start = Reading::now();
-        let [time, _] = Reading::now().since(start);
-        [time as f64, 0.0]
-    });
-    median(rows.collect()).nanoseconds
+    })
 }
 
 /// Cost of a call at the call site.
@@ -194,11 +165,11 @@ fn call_site<T>(device: &Device, mut call: impl FnMut() -> T) -> Cost {
         for _ in 0..AT_ONCE {
             let start = Reading::now();
             let result = call();
-            let [time, allocations] = Reading::now().since(start);
+            let cost = Reading::now().since(start);
             kept.push(result);
             // The first round plans and compiles.
             if round > 0 {
-                rows.push([time as f64, allocations as f64]);
+                rows.push(cost);
             }
         }
         device.sync().expect("the device computes");
@@ -208,33 +179,31 @@ fn call_site<T>(device: &Device, mut call: impl FnMut() -> T) -> Cost {
 }
 
 /// Cost of a call of the backend: this project's part, the allocator's and the launcher's.
-fn backend<I, O>(clock: f64, mut input: impl FnMut() -> I, call: impl Fn(I) -> O) -> [Cost; 3] {
-    let mut rows: [Vec<[f64; 2]>; 3] = Default::default();
+fn backend<I, O>(mut input: impl FnMut() -> I, call: impl Fn(I) -> O) -> [Cost; 3] {
+    let clock = (0..CALLS).map(|_| {
+        let start = Reading::now();
+        Reading::now().since(start)
+    });
+    let clock = median(clock.collect());
+    let mut rows: [Vec<Cost>; 3] = Default::default();
     let client = cubecl::Device::Cpu(Default::default()).client();
     for round in 0..CALLS / AT_ONCE {
         let inputs: Vec<I> = (0..AT_ONCE).map(|_| input()).collect();
         for input in inputs {
             SPLIT.set(Some(Split {
                 last: Reading::now(),
-                ours: [0; 2],
-                allocator: [0; 2],
-                launcher: [0; 2],
-                readings: 0,
+                parts: Default::default(),
+                readings: 0.0,
             }));
             let output = call(input);
-            charge(|split| &mut split.ours);
-            let split = SPLIT.take().expect("it was set above");
+            charge(OURS);
+            let mut split = SPLIT.take().expect("it was set above");
             drop(output);
-            if round == 0 {
-                continue;
-            }
-            let parts = [split.ours, split.allocator, split.launcher];
-            for (which, part) in parts.into_iter().enumerate() {
-                let own = match which {
-                    0 => split.readings as f64 * clock,
-                    _ => 0.0,
-                };
-                rows[which].push([part[0] as f64 - own, part[1] as f64]);
+            split.parts[OURS][0] -= split.readings * clock[0];
+            if round > 0 {
+                rows.iter_mut()
+                    .zip(split.parts)
+                    .for_each(|(rows, part)| rows.push(part));
             }
         }
         cubecl::future::block_on(client.sync()).expect("the device computes");
@@ -291,178 +260,150 @@ fn ones<const D: usize>(shape: [usize; D]) -> CubeTensor {
 fn line(name: &str, ours: Cost, rest: &[Cost]) {
     print!(
         "{name:<44} {:>6.2} us {:>3} allocations",
-        ours.nanoseconds / 1e3,
-        ours.allocations
+        ours[0] / 1e3,
+        ours[1]
     );
     for (name, cost) in ["allocator", "launcher"].into_iter().zip(rest) {
-        let Cost {
-            nanoseconds,
-            allocations,
-        } = cost;
-        print!("   {name} {:>6.2} us {allocations:>3}", nanoseconds / 1e3);
+        print!("   {name} {:>6.2} us {:>3}", cost[0] / 1e3, cost[1]);
     }
     println!();
 }
 
 fn call_sites() {
-    let device = Device::cpu();
-    let random = |size: usize| Tensor::<1>::random([size], Distribution::Default, &device);
-    let x = Tensor::<2>::random([8, 64], Distribution::Default, &device);
+    let device = &Device::cpu();
+    let random = |size: usize| Tensor::<1>::random([size], Distribution::Default, device);
+    let x = Tensor::<2>::random([8, 64], Distribution::Default, device);
     let (gamma, beta) = (random(64), random(64));
-    let maps = Tensor::<4>::random([2, 8, 4, 4], Distribution::Default, &device);
+    let maps = Tensor::<4>::random([2, 8, 4, 4], Distribution::Default, device);
     let (scale, bias) = (random(8), random(8));
-    let rows = Tensor::<2>::random([2, 64], Distribution::Default, &device);
-    let batch = Tensor::<3>::random([2, 4, 64], Distribution::Default, &device);
-    let one = call_site(&device, || Dispatch::nothing1(x.clone().into_dispatch()));
-    let two = call_site(&device, || {
-        Dispatch::nothing2(x.clone().into_dispatch(), gamma.clone().into_dispatch())
+    let rows = Tensor::<2>::random([2, 64], Distribution::Default, device);
+    let batch = Tensor::<3>::random([2, 4, 64], Distribution::Default, device);
+    // Clones are part of a call.
+    let (x, gamma, beta) = (|| x.clone(), || gamma.clone(), || beta.clone());
+    let (maps, scale, bias) = (|| maps.clone(), || scale.clone(), || bias.clone());
+    let (rows, batch) = (|| rows.clone(), || batch.clone());
+    let one = call_site(device, || Dispatch::nothing1(x().into_dispatch()));
+    let two = call_site(device, || {
+        Dispatch::nothing2(x().into_dispatch(), gamma().into_dispatch())
     });
-    let three = call_site(&device, || {
-        Dispatch::nothing3(
-            x.clone().into_dispatch(),
-            gamma.clone().into_dispatch(),
-            beta.clone().into_dispatch(),
-        )
+    let three = call_site(device, || {
+        let last = beta().into_dispatch();
+        Dispatch::nothing3(x().into_dispatch(), gamma().into_dispatch(), last)
     });
     println!("Burn's fusion alone:");
     line("custom operation, 1 input", one, &[]);
     line("custom operation, 2 inputs", two, &[]);
     line("custom operation, 3 inputs", three, &[]);
-    let add = call_site(&device, || x.clone() + x.clone());
-    line("elementwise addition", add, &[]);
+    line("elementwise addition", call_site(device, || x() + x()), &[]);
     println!("call site, minus a custom operation of as many inputs:");
-    let report = |name: &str, cost: Cost, burn: Cost| line(name, cost - burn, &[]);
-    let cost = call_site(&device, || {
-        cubenorm::layer_norm(x.clone(), gamma.clone(), beta.clone(), 1e-5)
+    let report = |name: &str, burn: Cost, cost: Cost| line(name, minus(cost, burn), &[]);
+    let cost = call_site(device, || cubenorm::layer_norm(x(), gamma(), beta(), 1e-5));
+    report("layer_norm", three, cost);
+    let layer = cubenorm::nn::LayerNormConfig::new(64).init(device);
+    let cost = call_site(device, || layer.forward(x()));
+    report("nn::LayerNorm::forward", three, cost);
+    let cost = call_site(device, || cubenorm::rms_norm(x(), gamma(), 1e-5));
+    report("rms_norm", two, cost);
+    let cost = call_site(device, || cubenorm::add_rms_norm(x(), x(), gamma(), 1e-5));
+    report("add_rms_norm (2 outputs)", three, cost);
+    let cost = call_site(device, || {
+        cubenorm::instance_norm(maps(), scale(), bias(), 1e-5)
     });
-    report("layer_norm", cost, three);
-    let layer = cubenorm::nn::LayerNormConfig::new(64).init(&device);
-    let cost = call_site(&device, || layer.forward(x.clone()));
-    report("nn::LayerNorm::forward", cost, three);
-    let cost = call_site(&device, || {
-        cubenorm::rms_norm(x.clone(), gamma.clone(), 1e-5)
+    report("instance_norm", three, cost);
+    let cost = call_site(device, || {
+        cubenorm::group_norm(maps(), scale(), bias(), 4, 1e-5)
     });
-    report("rms_norm", cost, two);
-    let cost = call_site(&device, || {
-        cubenorm::add_rms_norm(x.clone(), x.clone(), gamma.clone(), 1e-5)
+    report("group_norm", three, cost);
+    let cost = call_site(device, || {
+        cubenorm::batch_norm(maps(), None, None, scale(), bias(), 1e-5)
     });
-    report("add_rms_norm (2 outputs)", cost, three);
-    let cost = call_site(&device, || {
-        cubenorm::instance_norm(maps.clone(), scale.clone(), bias.clone(), 1e-5)
+    report("batch_norm (no gamma, beta)", three, cost);
+    let cost = call_site(device, || {
+        cubenorm::ada_layer_norm(batch(), rows(), rows(), 1e-5)
     });
-    report("instance_norm", cost, three);
-    let cost = call_site(&device, || {
-        cubenorm::group_norm(maps.clone(), scale.clone(), bias.clone(), 4, 1e-5)
-    });
-    report("group_norm", cost, three);
-    let cost = call_site(&device, || {
-        cubenorm::batch_norm(maps.clone(), None, None, scale.clone(), bias.clone(), 1e-5)
-    });
-    report("batch_norm (no gamma, beta)", cost, three);
-    let cost = call_site(&device, || {
-        cubenorm::ada_layer_norm(batch.clone(), rows.clone(), rows.clone(), 1e-5)
-    });
-    report("ada_layer_norm (with an addition)", cost, three);
+    report("ada_layer_norm (with an addition)", three, cost);
     let options = MeanVarianceOptions::new([1, 2]);
-    let cost = call_site(&device, || {
-        cubenorm::mean_variance_norm(batch.clone(), None, None, &options)
+    let cost = call_site(device, || {
+        cubenorm::mean_variance_norm(batch(), None, None, &options)
     });
-    report("mean_variance_norm", cost, one);
-    let cost = call_site(&device, || {
-        cubenorm::lp_norm(x.clone(), cubenorm::Lp::L2, 1)
+    report("mean_variance_norm", one, cost);
+    let cost = call_site(device, || cubenorm::lp_norm(x(), cubenorm::Lp::L2, 1));
+    report("lp_norm", one, cost);
+    let device = &device.clone().autodiff();
+    let tracked = Tensor::<2>::random([8, 64], Distribution::Default, device).require_grad();
+    let cost = call_site(device, || {
+        cubenorm::rms_norm(tracked.clone(), gamma(), 1e-5)
     });
-    report("lp_norm", cost, one);
-    let device = device.autodiff();
-    let tracked = Tensor::<2>::random([8, 64], Distribution::Default, &device).require_grad();
-    let cost = call_site(&device, || {
-        cubenorm::rms_norm(tracked.clone(), gamma.clone(), 1e-5)
-    });
-    line(
-        "rms_norm, tracked (autodiff's part included)",
-        cost - two,
-        &[],
-    );
-    let cost = call_site(&device, || tracked.clone() + tracked.clone());
+    report("rms_norm, tracked (autodiff's part included)", two, cost);
+    let cost = call_site(device, || tracked.clone() + tracked.clone());
     line("elementwise addition, tracked, whole", cost, &[]);
 }
 
 fn backends() {
-    let clock = clock_cost();
     println!("backend, without CubeCL's allocator and launcher:");
     let (x, gamma, beta) = (ones([8, 64]), ones([64]), ones([64]));
-    let row = NormSpec::new([1], Reduction::MeanVariance, 1e-5);
+    let (maps, scale, bias) = (ones([2, 8, 4, 4]), ones([8]), ones([8]));
     let some = |tensor: &CubeTensor| Optional::Some(tensor.clone());
-    let report = |name: &str, [ours, rest @ ..]: [Cost; 3]| line(name, ours, &rest);
-    let operands = || Operands {
-        scale: some(&gamma),
-        bias: some(&beta),
-        ..Operands::<CubeBackend>::new(x.clone())
-    };
-    let run = |(operands, spec)| CubeBackend::normalize(operands, spec);
-    let cost = backend(clock, || (operands(), row.clone()), run);
-    report("layer_norm", cost);
-    let square = NormSpec {
-        reduction: Reduction::MeanSquare,
-        ..row.clone()
-    };
-    let scaled = || Operands {
+    let rows = || Operands {
         scale: some(&gamma),
         ..Operands::<CubeBackend>::new(x.clone())
     };
-    let cost = backend(clock, || (scaled(), square.clone()), run);
-    report("rms_norm", cost);
-    let sum = NormSpec {
-        writes_sum: true,
-        ..square.clone()
-    };
-    let added = || Operands {
-        residual: some(&x),
-        ..scaled()
-    };
-    let cost = backend(clock, || (added(), sum.clone()), run);
-    report("add_rms_norm", cost);
-    let maps = ones([2, 8, 4, 4]);
-    let (scale, bias) = (ones([8]), ones([8]));
-    let groups = NormSpec {
-        view: Some(View {
-            input: [2, 4, 2, 16].into(),
-            params: [1, 4, 2, 1].into(),
-        }),
-        ..NormSpec::new([2, 3], Reduction::MeanVariance, 1e-5)
-    };
-    let mapped = || Operands {
+    let channels = || Operands {
         scale: some(&scale),
         bias: some(&bias),
         ..Operands::<CubeBackend>::new(maps.clone())
     };
-    let cost = backend(clock, || (mapped(), groups.clone()), run);
-    report("group_norm", cost);
-    let channels = NormSpec {
-        view: Some(View {
-            input: [2, 8, 4, 4].into(),
-            params: [1, 8, 1, 1].into(),
-        }),
+    let view = |input: [usize; 4], params: [usize; 4]| {
+        Some(View {
+            input: input.into(),
+            params: params.into(),
+        })
+    };
+    let report = |name: &str, [ours, rest @ ..]: [Cost; 3]| line(name, ours, &rest);
+    let forward = |name: &str, spec: &NormSpec, operands: &dyn Fn() -> Operands<CubeBackend>| {
+        let run = |(operands, spec)| CubeBackend::normalize(operands, spec);
+        report(name, backend(|| (operands(), spec.clone()), run));
+    };
+    let row = NormSpec::new([1], Reduction::MeanVariance, 1e-5);
+    let affine = || Operands {
+        bias: some(&beta),
+        ..rows()
+    };
+    forward("layer_norm", &row, &affine);
+    let mut square = NormSpec {
+        reduction: Reduction::MeanSquare,
+        ..row.clone()
+    };
+    forward("rms_norm", &square, &rows);
+    square.writes_sum = true;
+    let added = || Operands {
+        residual: some(&x),
+        ..rows()
+    };
+    forward("add_rms_norm", &square, &added);
+    let groups = NormSpec {
+        view: view([2, 4, 2, 16], [1, 4, 2, 1]),
+        ..NormSpec::new([2, 3], Reduction::MeanVariance, 1e-5)
+    };
+    forward("group_norm", &groups, &channels);
+    let mut batch = NormSpec {
+        view: view([2, 8, 4, 4], [1, 8, 1, 1]),
         ..NormSpec::new([0, 2, 3], Reduction::Provided, 1e-5)
     };
     let provided = || Operands {
         mean: some(&scale),
         variance: some(&bias),
-        ..mapped()
+        ..channels()
     };
-    let cost = backend(clock, || (provided(), channels.clone()), run);
-    report("batch_norm", cost);
-    let training = NormSpec {
-        reduction: Reduction::MeanVariance,
-        written_statistics: Some(WrittenStatistics::MeanVariance),
-        ..channels.clone()
-    };
-    let cost = backend(clock, || (mapped(), training.clone()), run);
-    report("batch_norm_train", cost);
+    forward("batch_norm", &batch, &provided);
+    batch.reduction = Reduction::MeanVariance;
+    batch.written_statistics = Some(WrittenStatistics::MeanVariance);
+    forward("batch_norm_train", &batch, &channels);
     let kept = NormSpec {
         written_statistics: Some(WrittenStatistics::MeanRstd),
         ..row.clone()
     };
-    let saved = CubeBackend::normalize(operands(), kept).statistics;
+    let saved = CubeBackend::normalize(affine(), kept).statistics;
     let spec = BackwardSpec {
         norm: row,
         wants_input: true,
@@ -476,11 +417,8 @@ fn backends() {
         scale: some(&gamma),
         bias: some(&beta),
     };
-    let cost = backend(
-        clock,
-        || (gradients(), spec.clone()),
-        |(operands, spec)| CubeBackend::normalize_backward(operands, spec),
-    );
+    let run = |(operands, spec)| CubeBackend::normalize_backward(operands, spec);
+    let cost = backend(|| (gradients(), spec.clone()), run);
     report("layer_norm backward", cost);
 }
 
