@@ -3,13 +3,12 @@
 //!
 //! - [`norms`]: both implementations of the norms
 //! - [`network`]: the layers
-//! - [`weights`] and [`npy`]: reading of the weights
+//! - [`weights`]: reading of the weights
 //! - [`picture`]: conversion between pictures and tensors
 //! - [`check`]: comparison with stored results
 
 pub mod check;
 pub mod network;
 pub mod norms;
-pub mod npy;
 pub mod picture;
 pub mod weights;

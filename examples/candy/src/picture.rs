@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, ensure};
 use burn::tensor::{Device, Tensor, TensorData};
 use image::{ImageFormat, ImageReader, RgbImage};
 
@@ -53,20 +53,10 @@ pub fn to_tensor(picture: &RgbImage, device: &Device) -> Result<Tensor<4>> {
 /// - output: `[1, 3, height, width]`
 pub fn from_tensor(output: Tensor<4>) -> Result<RgbImage> {
     let [_, _, height, width] = output.dims();
-    let values = read_values(output.permute([0, 2, 3, 1]))?;
+    let values = cubenorm_example_common::read(output.permute([0, 2, 3, 1]))?;
     let levels = values.into_iter().map(to_level).collect();
     RgbImage::from_raw(u32::try_from(width)?, u32::try_from(height)?, levels)
         .context("the output has too few values for a picture")
-}
-
-/// Reads the elements of a tensor in row-major order.
-pub fn read_values<const D: usize>(tensor: Tensor<D>) -> Result<Vec<f32>> {
-    tensor
-        .try_into_data()
-        .map_err(|error| anyhow!("cannot read from the device: {error:?}"))?
-        .convert::<f32>()
-        .try_into_vec()
-        .map_err(|error| anyhow!("cannot read from the device: {error:?}"))
 }
 
 /// The nearest 8-bit level, ties to even.

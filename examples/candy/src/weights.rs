@@ -1,11 +1,14 @@
 //! Weights of the network, read as tensors.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use burn::tensor::{Device, Tensor, TensorData};
+use npyz::{NpyFile, Order};
 
-use crate::npy;
+/// Bytes of an `.npy` file before its header: magic, version and length.
+const HEADER: usize = 10;
 
 /// A folder of `.npy` files.
 #[derive(Debug, Clone)]
@@ -39,14 +42,29 @@ impl Weights {
     /// If there is no such file, or its array has another shape.
     pub fn tensor<const D: usize>(&self, name: &str, shape: [usize; D]) -> Result<Tensor<D>> {
         let path = self.folder.join(format!("{name}.npy"));
-        let array = npy::read(&path)?;
+        let cannot = || format!("cannot read {}", path.display());
+        let mut bytes = fs::read(&path).with_context(cannot)?;
+        // The headers of the published weights end as NumPy's do, in a new line. Unlike NumPy's they
+        // have no space before it, and the parser demands one.
+        if let Some(end) = bytes.iter().skip(HEADER).position(|byte| *byte == b'\n') {
+            bytes[HEADER + end] = b' ';
+        }
+        let array = NpyFile::new(bytes.as_slice()).with_context(cannot)?;
         ensure!(
-            array.shape == shape,
+            array
+                .shape()
+                .iter()
+                .eq(shape.map(|size| size as u64).iter()),
             "{} has the shape {:?}, expected {shape:?}",
             path.display(),
-            array.shape
+            array.shape()
         );
-        let data = TensorData::new(array.values, shape);
+        ensure!(
+            array.order() == Order::C,
+            "{} is in Fortran order, expected C order",
+            path.display()
+        );
+        let data = TensorData::new(array.into_vec::<f32>().with_context(cannot)?, shape);
         Ok(Tensor::from_data(data, &self.device))
     }
 

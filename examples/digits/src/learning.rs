@@ -1,14 +1,13 @@
 //! Training of the network, and checks of the result.
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use burn::module::Module;
-use burn::nn::loss::CrossEntropyLossConfig;
 use burn::optim::{SgdConfig, momentum::MomentumConfig};
 use burn::tensor::{Device, Tensor};
-use cubenorm_example_common::Norms;
 use cubenorm_example_common::training::{
-    Check, Random, Run, Trainer, largest_difference, losses_agree, rate,
+    Check, Random, Run, Schedule, Trainer, cross_entropy, largest_difference, losses_agree,
 };
+use cubenorm_example_common::{Norms, read};
 
 use crate::digits::{Batch, CLASSES, Digits, Picture};
 use crate::network::Network;
@@ -50,8 +49,6 @@ pub struct Learned {
 
 /// Trains a network with each implementation of norms, from the same weights on the same batches.
 ///
-/// Epochs alternate between implementations, so that a throttling machine slows all of them down.
-///
 /// # Errors
 ///
 /// If the device fails.
@@ -66,7 +63,7 @@ pub fn learn(
     let untrained = Network::new(settings.layer, &device);
     // Weights are initialized lazily: do it before the network is copied.
     untrained.forward(Batch::new(&digits.training[..1], &device).pixels);
-    let mut trainers: Vec<_> = kinds
+    let trainers: Vec<_> = kinds
         .iter()
         .map(|&norms| {
             let optimizer = SgdConfig::new().with_momentum(Some(MomentumConfig::new()));
@@ -79,26 +76,22 @@ pub fn learn(
         })
         .collect();
 
-    let steps = digits.training.len() / BATCH;
-    let total = steps * settings.epochs;
+    let schedule = Schedule {
+        epochs: settings.epochs,
+        steps: digits.training.len() / BATCH,
+        rate: LEARNING_RATE,
+    };
     let mut statistics = vec![Vec::new(); kinds.len()];
-    for epoch in 0..settings.epochs {
-        let batches = batches(&digits.training, epoch, &device);
-        let loss = |network: &Network, step: usize| loss(network, &batches[step % steps]);
-        let range = epoch * steps..(epoch + 1) * steps;
-        trainers = trainers
-            .into_iter()
-            .map(|trainer| {
-                trainer.epoch(range.clone(), |step| rate(LEARNING_RATE, step, total), loss)
-            })
-            .collect::<Result<_>>()?;
+    let batches = |epoch| batches(&digits.training, epoch, &device);
+    let trainers = schedule.train(trainers, batches, loss, |epoch, trainers| {
         if epoch == 0 {
             statistics = trainers
                 .iter()
                 .map(|trainer| running_statistics(trainer.model()))
                 .collect::<Result<_>>()?;
         }
-    }
+        Ok(())
+    })?;
 
     let batch = Batch::new(digits.training.iter().take(BATCH), &device);
     trainers
@@ -160,12 +153,8 @@ fn batches(pictures: &[Picture], epoch: usize, device: &Device) -> Vec<Batch> {
         .collect()
 }
 
-/// Cross-entropy loss, `[1]`.
 fn loss(network: &Network, batch: &Batch) -> Tensor<1> {
-    let logits = network.forward(batch.pixels.clone());
-    CrossEntropyLossConfig::new()
-        .init(&logits.device())
-        .forward(logits, batch.digits.clone())
+    cross_entropy(network.forward(batch.pixels.clone()), batch.digits.clone())
 }
 
 /// Fraction of the pictures that the network classifies correctly.
@@ -195,12 +184,4 @@ fn largest(values: &[f32]) -> usize {
     pairs
         .max_by(|(_, a), (_, b)| a.total_cmp(b))
         .map_or(0, |(index, _)| index)
-}
-
-fn read<const D: usize>(tensor: Tensor<D>) -> Result<Vec<f32>> {
-    tensor
-        .try_into_data()
-        .map_err(|error| anyhow!("the device failed: {error:?}"))?
-        .try_to_vec::<f32>()
-        .map_err(|error| anyhow!("the tensor is not f32: {error:?}"))
 }

@@ -2,11 +2,12 @@
 
 use anyhow::{Result, anyhow};
 use burn::module::Module;
-use burn::nn::loss::CrossEntropyLossConfig;
 use burn::optim::AdamWConfig;
 use burn::tensor::{Device, Tensor};
 use cubenorm_example_common::Norms;
-use cubenorm_example_common::training::{Check, Random, Run, Trainer, losses_agree, rate};
+use cubenorm_example_common::training::{
+    Check, Random, Run, Schedule, Trainer, cross_entropy, losses_agree,
+};
 
 use crate::model::{Model, Size};
 use crate::text::{Batch, Text};
@@ -46,8 +47,7 @@ pub struct Learned {
 
 /// Trains a model with each implementation of norms for `epochs` of [`EPOCH`] steps.
 ///
-/// They start from the same weights and use the same batches. Epochs alternate between
-/// implementations, so that a throttling machine slows all of them down.
+/// They start from the same weights and use the same batches.
 ///
 /// # Errors
 ///
@@ -59,7 +59,7 @@ pub fn learn(text: &Text, epochs: usize, kinds: &[Norms], device: &Device) -> Re
     let untrained = Model::new(SIZE, &device);
     // Weights are initialized lazily: do it before the model is copied.
     untrained.forward(Batch::spread(&text.training, shape, &device).bytes);
-    let mut trainers: Vec<_> = kinds
+    let trainers: Vec<_> = kinds
         .iter()
         .map(|&norms| {
             let optimizer = AdamWConfig::new().init();
@@ -67,21 +67,18 @@ pub fn learn(text: &Text, epochs: usize, kinds: &[Norms], device: &Device) -> Re
         })
         .collect();
 
-    let total = epochs * EPOCH;
+    let schedule = Schedule {
+        epochs,
+        steps: EPOCH,
+        rate: LEARNING_RATE,
+    };
     let mut random = Random::new(SEED);
-    for epoch in 0..epochs {
-        let batches: Vec<_> = (0..EPOCH)
+    let batches = |_| {
+        (0..EPOCH)
             .map(|_| Batch::random(&text.training, shape, &mut random, &device))
-            .collect();
-        let loss = |model: &Model, step: usize| loss(model, &batches[step % EPOCH]);
-        let range = epoch * EPOCH..(epoch + 1) * EPOCH;
-        trainers = trainers
-            .into_iter()
-            .map(|trainer| {
-                trainer.epoch(range.clone(), |step| rate(LEARNING_RATE, step, total), loss)
-            })
-            .collect::<Result<_>>()?;
-    }
+            .collect()
+    };
+    let trainers = schedule.train(trainers, batches, loss, |_, _| Ok(()))?;
 
     let batch = Batch::spread(&text.training, shape, &device);
     let test = Batch::spread(
@@ -125,10 +122,6 @@ pub fn checks(learned: &[Learned]) -> Vec<Check> {
     checks
 }
 
-/// Cross-entropy loss, `[1]`.
 fn loss(model: &Model, batch: &Batch) -> Tensor<1> {
-    let logits = model.forward(batch.bytes.clone());
-    CrossEntropyLossConfig::new()
-        .init(&logits.device())
-        .forward(logits, batch.next.clone())
+    cross_entropy(model.forward(batch.bytes.clone()), batch.next.clone())
 }

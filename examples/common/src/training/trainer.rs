@@ -7,7 +7,7 @@ use burn::optim::{GradientsParams, ModuleOptimizer};
 use burn::tensor::{Device, Tensor};
 
 use super::memory::{Memory, in_use};
-use crate::Norms;
+use crate::{Norms, read};
 
 /// A model in training and its measurements.
 pub struct Trainer<M> {
@@ -77,15 +77,10 @@ impl<M: Module> Trainer<M> {
             self.model = self.optimizer.step(rate(step), self.model, gradients);
             losses.push(loss.inner());
         }
-        let losses = Tensor::cat(losses, 0).try_into_data();
+        let losses = read(Tensor::cat(losses, 0));
         self.sync()?;
         self.run.epochs.push(start.elapsed());
-
-        let losses = losses
-            .map_err(|error| anyhow!("the device failed: {error:?}"))?
-            .try_to_vec::<f32>()
-            .map_err(|error| anyhow!("the losses are not f32: {error:?}"))?;
-        self.run.losses.extend(losses);
+        self.run.losses.extend(losses?);
         Ok(self)
     }
 
