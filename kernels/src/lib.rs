@@ -13,8 +13,9 @@
 //! | `epilogue` | scale, bias and activation |
 //! | `forward` | forward kernels: entry points (`kernel`), rows of a unit (`rows`), tiles of adjacent rows on a CPU (`tile`), normalization of steps (`apply`), tails |
 //! | `backward` | backward kernels: gradients of input, scale and bias |
-//! | `launch` | checks, buffers, arguments and the plan cache |
-//! | `tune` | choice between plans by CubeCL's autotuner |
+//! | `launch` | launch of a planned pass: checks, buffers, arguments |
+//! | `tune` | choice between plans by CubeCL's autotuner, which measures launches |
+//! | `call` | from a description to a launch: plan cache and tuner |
 //! | `lerp` | elementwise step for small tensors, such as running statistics |
 //!
 //! Entry points: [`launch_forward`], [`launch_backward`] for the backward pass, and
@@ -22,6 +23,7 @@
 
 mod arrays;
 mod backward;
+mod call;
 mod epilogue;
 mod forward;
 mod launch;
@@ -33,9 +35,14 @@ mod tune;
 mod types;
 mod vector;
 
+pub use call::{
+    BackwardOutputs, ForwardOutputs, PreparedBackward, PreparedForward, launch_backward,
+    launch_forward, launch_forward_within, plan_backward_for, plan_for, tuned_backward,
+    tuned_forward,
+};
 pub use launch::{
-    BackwardHandles, BackwardOutputs, BackwardTensors, PreparedBackward, launch_backward,
-    plan_backward_for, tuned_backward,
+    BackwardHandles, BackwardTensors, ForwardHandles, ForwardTensors, LaunchError, Tensor,
+    hardware, supports, supports_activation,
 };
 pub use launch::{
     BufferLimits, Refusal, check_backward, check_backward_within, check_forward,
@@ -43,9 +50,5 @@ pub use launch::{
 };
 #[doc(hidden)]
 pub use launch::{Device, MemoryWatch, PlanCache, Query, device, watch_memory};
-pub use launch::{
-    ForwardHandles, ForwardOutputs, ForwardTensors, LaunchError, PreparedForward, Tensor, hardware,
-    launch_forward, launch_forward_within, plan_for, supports, supports_activation, tuned_forward,
-};
 pub use lerp::launch_lerp;
 pub use tune::working_sets;

@@ -170,12 +170,12 @@ fn one_launch_sums_dgamma_and_dbeta_of_groups() {
                     let case = BackwardCase::new(desc, 21);
                     let inferred = StrategyChoice::Inferred;
                     let plan = plan_backward_for(&device.client, &case.desc, inferred).unwrap();
-                    on_the_way += usize::from(plan.blueprint.sums_runs());
+                    on_the_way += usize::from(plan.blueprint.sums_segments());
                     let team = plan.blueprint.team;
                     has_tail +=
                         usize::from(team.has_tail() && plan.blueprint.team.params_by_segment());
                     let is_whole = shape[3] % team.vector == 0 || team.has_tail();
-                    assert!(is_whole || !plan.blueprint.sums_runs(), "{plan}");
+                    assert!(is_whole || !plan.blueprint.sums_segments(), "{plan}");
                     // Drivers compile a kernel for seconds, so only one form runs every strategy.
                     match i {
                         0 => check_all(&device, &case),

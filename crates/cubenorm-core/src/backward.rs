@@ -5,7 +5,9 @@ use crate::desc::{Epsilon, NormDesc, ResidualPlace};
 use crate::dtype::DType;
 use crate::error::NormError;
 use crate::layout::{Layout, TensorDesc};
-use crate::problem::{Access, RowsAndCols, Segments, kept_strides, memory_order, run_to_cut_at};
+use crate::problem::{
+    Access, RowsAndCols, Segments, kept_strides, memory_order, segment_to_cut_at,
+};
 use crate::statistics::StatisticsKind;
 
 /// The backward pass of a normalization: the gradients of input, scale and bias from the output's
@@ -290,7 +292,7 @@ impl BackwardDesc {
             ParamSums::Rows
         } else if all(&|dim| sizes[dim] == 1 || repeats[dim] != reduced(dim)) {
             ParamSums::Columns
-        } else if self.input_gradient.is_some() && self.has_runs() {
+        } else if self.input_gradient.is_some() && self.has_segments() {
             ParamSums::Runs
         } else {
             ParamSums::Elsewhere
@@ -298,15 +300,15 @@ impl BackwardDesc {
     }
 
     /// True if the reduced dimensions with constant parameters are the innermost of several.
-    fn has_runs(&self) -> bool {
-        let run = self.run_dims();
+    fn has_segments(&self) -> bool {
+        let is_segment = self.segment_dims();
         let sizes = self.norm.input.shape();
         let order = self.memory_order();
         let is_col = |dim: &usize| self.norm.axes.contains(dim) && sizes[*dim] != 1;
-        let mut of_runs = order.into_iter().filter(is_col).map(|dim| run[dim]);
-        let begins = of_runs.next() == Some(false);
-        let mut inner = of_runs.skip_while(|is_run| !is_run).peekable();
-        begins && inner.peek().is_some() && inner.all(|is_run| is_run)
+        let mut of_segments = order.into_iter().filter(is_col).map(|dim| is_segment[dim]);
+        let begins = of_segments.next() == Some(false);
+        let mut inner = of_segments.skip_while(|is_inner| !is_inner).peekable();
+        begins && inner.peek().is_some() && inner.all(|is_inner| is_inner)
     }
 
     /// The segments of a row and the elements of each in channels-last layout. `None` unless scale
@@ -322,11 +324,11 @@ impl BackwardDesc {
         }
         let segments = self.segments()?;
         let columns = segments.columns(&self.reduced());
-        let run = self.run_dims();
+        let is_segment = self.segment_dims();
         let sizes = self.norm.input.shape();
         let dims = || (0..sizes.len()).filter(|&dim| columns[dim]);
         let cols = dims().map(|dim| sizes[dim]).product();
-        let are_constant = dims().all(|dim| run[dim]);
+        let are_constant = dims().all(|dim| is_segment[dim]);
         are_constant.then_some((segments, cols))
     }
 
@@ -342,23 +344,23 @@ impl BackwardDesc {
     }
 
     /// The reduced dimensions along which the scale and all requested parameters are constant.
-    fn run_dims(&self) -> Vec<bool> {
+    fn segment_dims(&self) -> Vec<bool> {
         let params = self.norm.scale.as_ref().into_iter();
         let params = params.chain(self.wanted_params());
-        let mut is_run = self.reduced();
+        let mut is_inner = self.reduced();
         for param in params {
-            for (is_run, repeats) in is_run.iter_mut().zip(self.repeated(param.shape())) {
-                *is_run &= repeats;
+            for (is_inner, repeats) in is_inner.iter_mut().zip(self.repeated(param.shape())) {
+                *is_inner &= repeats;
             }
         }
-        is_run
+        is_inner
     }
 
     /// The shape of the tensor of sums per segment or per row: the input's, with 1 for each reduced
     /// dimension.
     pub fn summed_shape(&self, sums: ParamSums) -> Vec<usize> {
         let is_summed = match sums {
-            ParamSums::Runs => self.run_dims(),
+            ParamSums::Runs => self.segment_dims(),
             ParamSums::Segments => self.columns(sums, &self.norm.axes),
             _ => self.reduced(),
         };
@@ -496,7 +498,7 @@ impl BackwardProblem {
     }
 
     /// Columns of a segment, if sums per segment are requested.
-    pub fn summed_run(&self) -> Option<usize> {
+    pub fn summed_segment(&self) -> Option<usize> {
         let last = self.row_sums.as_ref()?.col.last()?;
         (last.size > 0).then_some(last.size)
     }
@@ -504,11 +506,12 @@ impl BackwardProblem {
     /// True if each summed segment can be processed as a row of its own. Its elements must be
     /// contiguous in all tensors. Every parameter and the saved statistics must be constant along
     /// the segment or along the whole row.
-    pub(crate) fn has_whole_runs(&self) -> bool {
-        let run = self.summed_run();
-        let mut runs = self.params().filter_map(|param| param.col.last());
+    pub(crate) fn has_whole_segments(&self) -> bool {
+        let segment = self.summed_segment();
+        let mut segments = self.params().filter_map(|param| param.col.last());
         let is_beside = |access: &Access| access.col.last().is_some_and(|dim| dim.stride == 1);
-        self.whole().all(is_beside) && runs.all(|dim| dim.stride == 0 && Some(dim.size) == run)
+        self.whole().all(is_beside)
+            && segments.all(|dim| dim.stride == 0 && Some(dim.size) == segment)
     }
 
     /// True if the sums of a row are weighted by the scale because it changes along the row.
@@ -517,22 +520,22 @@ impl BackwardProblem {
             .scale
             .as_ref()
             .is_some_and(|scale| !scale.col.is_empty());
-        let of_rows = self.row_sums.is_some() && self.summed_run().is_none();
+        let of_rows = self.row_sums.is_some() && self.summed_segment().is_none();
         changes && self.input_gradient.is_some() && !of_rows
     }
 
     /// The same with contiguous columns split into segments of constant parameters; `None` if there
     /// is nothing to split.
-    pub(crate) fn cut_at_runs(&self) -> Option<Self> {
+    pub(crate) fn cut_at_segments(&self) -> Option<Self> {
         if self.column_sums.any() {
             return None;
         }
         let params = self.params().chain(&self.row_sums);
-        let run = run_to_cut_at(&self.input, self.whole(), params)?;
+        let segment = segment_to_cut_at(&self.input, self.whole(), params)?;
         Some(Self {
-            input: self.input.cut_at(run),
-            output_gradient: self.output_gradient.cut_at(run),
-            input_gradient: self.input_gradient.as_ref().map(|it| it.cut_at(run)),
+            input: self.input.cut_at(segment),
+            output_gradient: self.output_gradient.cut_at(segment),
+            input_gradient: self.input_gradient.as_ref().map(|it| it.cut_at(segment)),
             ..self.clone()
         })
     }

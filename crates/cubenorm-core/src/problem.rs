@@ -28,21 +28,27 @@ pub struct Access {
 }
 
 impl Access {
-    /// The same with its innermost columns split into segments of `run` elements.
-    pub(crate) fn cut_at(&self, run: usize) -> Self {
+    /// The same with its innermost columns split into segments of `segment` elements.
+    pub(crate) fn cut_at(&self, segment: usize) -> Self {
         let mut cut = self.clone();
-        if let Some(Dim { size, stride }) = cut.col.pop_if(|dim| dim.size > run) {
+        if let Some(Dim { size, stride }) = cut.col.pop_if(|dim| dim.size > segment) {
             let outer = Dim {
-                size: size / run,
-                stride: stride * run,
+                size: size / segment,
+                stride: stride * segment,
             };
-            cut.col.extend([outer, Dim { size: run, stride }]);
+            cut.col.extend([
+                outer,
+                Dim {
+                    size: segment,
+                    stride,
+                },
+            ]);
         }
         cut
     }
 
     /// True if the elements of a row are contiguous, in order.
-    pub(crate) fn is_one_run(&self) -> bool {
+    pub(crate) fn is_one_segment(&self) -> bool {
         let mut next = 1;
         self.col.iter().rev().all(|dim| {
             let is_next = dim.stride == next;
@@ -62,20 +68,20 @@ impl Access {
 
 /// Length of the column segment along which every parameter is constant. `None` unless the input
 /// has more contiguous columns and every full-size tensor holds whole segments.
-pub(crate) fn run_to_cut_at<'a>(
+pub(crate) fn segment_to_cut_at<'a>(
     input: &Access,
     mut whole: impl Iterator<Item = &'a Access>,
     params: impl Iterator<Item = &'a Access>,
 ) -> Option<usize> {
-    let mut runs = params.filter_map(|param| param.col.last());
-    let run = runs.next()?;
-    let is_alike = run.stride == 0 && runs.all(|it| it == run);
-    let is_cut = input.col.last()?.size > run.size;
-    let has_whole_runs = |access: &Access| {
+    let mut segments = params.filter_map(|param| param.col.last());
+    let segment = segments.next()?;
+    let is_alike = segment.stride == 0 && segments.all(|it| it == segment);
+    let is_cut = input.col.last()?.size > segment.size;
+    let has_whole_segments = |access: &Access| {
         let innermost = access.col.last();
-        innermost.is_some_and(|dim| dim.size.is_multiple_of(run.size))
+        innermost.is_some_and(|dim| dim.size.is_multiple_of(segment.size))
     };
-    (is_alike && is_cut && whole.all(has_whole_runs)).then_some(run.size)
+    (is_alike && is_cut && whole.all(has_whole_segments)).then_some(segment.size)
 }
 
 /// A description in canonical form: `rows` independent groups of `cols` elements.
@@ -139,12 +145,12 @@ impl NormProblem {
 
     /// The same with contiguous columns split into segments of constant parameters; `None` if there
     /// is nothing to split.
-    pub(crate) fn cut_at_runs(&self) -> Option<Self> {
-        let run = run_to_cut_at(&self.input, self.whole(), self.params())?;
+    pub(crate) fn cut_at_segments(&self) -> Option<Self> {
+        let segment = segment_to_cut_at(&self.input, self.whole(), self.params())?;
         Some(Self {
-            input: self.input.cut_at(run),
-            residual: self.residual.as_ref().map(|it| it.cut_at(run)),
-            output: self.output.cut_at(run),
+            input: self.input.cut_at(segment),
+            residual: self.residual.as_ref().map(|it| it.cut_at(segment)),
+            output: self.output.cut_at(segment),
             ..self.clone()
         })
     }
@@ -230,7 +236,7 @@ impl NormDesc {
         let is_col: Vec<bool> = match &segments {
             Some(segments) => segments.columns(&reduced),
             None if kind.reduces() => reduced.clone(),
-            None => innermost_run(shape, &order, &whole, &params, input.dtype.size(), rows),
+            None => innermost_columns(shape, &order, &whole, &params, input.dtype.size(), rows),
         };
         let split = RowsAndCols::new(shape, &order, &is_col);
         let access = |strides: &[usize]| split.access(strides);
@@ -571,7 +577,7 @@ pub(crate) enum Rows {
 
 /// The columns if nothing is reduced: the innermost dimensions that form a row of elements of
 /// `bytes` bytes.
-fn innermost_run(
+fn innermost_columns(
     shape: &[usize],
     order: &[usize],
     whole: &[&[usize]],
@@ -596,7 +602,7 @@ fn innermost_run(
     }
     is_col[innermost] = true;
     let mut inner = innermost;
-    let mut run = shape[innermost];
+    let mut len = shape[innermost];
     let mut is_plain = true;
     let is_constant = params.iter().all(|strides| strides[innermost] == 0);
     for &dim in outer.iter().rev() {
@@ -606,22 +612,22 @@ fn innermost_run(
         // After a dimension of uneven stride every index is decoded, so rows extend past it only as
         // far as needed.
         is_plain &= fits && params.iter().all(is_even);
-        let (has_runs, is_short) = match rows {
+        let (has_segments, is_short) = match rows {
             Rows::Joined {
                 least_bytes,
                 multiple,
             } => (
-                is_constant && !run.is_multiple_of(multiple) && moves(dim),
-                run.saturating_mul(bytes) < least_bytes,
+                is_constant && !len.is_multiple_of(multiple) && moves(dim),
+                len.saturating_mul(bytes) < least_bytes,
             ),
             Rows::Even | Rows::OfParams => (false, false),
         };
-        if !(is_plain || is_short || has_runs && fits) {
+        if !(is_plain || is_short || has_segments && fits) {
             break;
         }
         is_col[dim] = true;
         inner = dim;
-        run = run.saturating_mul(shape[dim]);
+        len = len.saturating_mul(shape[dim]);
     }
     is_col
 }

@@ -65,7 +65,7 @@ pub(crate) fn write_rows<T: Types>(
     #[comptime] blueprint: BackwardBlueprint,
 ) {
     let team = comptime!(blueprint.team);
-    if comptime!(blueprint.row_sums.is_some() && !blueprint.sums_runs()) {
+    if comptime!(blueprint.row_sums.is_some() && !blueprint.sums_segments()) {
         if item.in_bounds && item.part == 0 && member(team) == 0 {
             let tensor = results.rows.as_mut().unwrap();
             let access = comptime!(blueprint.row_sums.unwrap());

@@ -215,7 +215,7 @@ fn sum_up_rows<T: Types, W: Size>(
     } else if comptime!(!blueprint.row.reloads()) {
         let (row, staged) = (sources.index(0usize), &*buffers.row);
         sum_up_staged::<T>(bound.source, staged, scale, row, share, scalars, blueprint)
-    } else if comptime!(blueprint.sums_runs()) {
+    } else if comptime!(blueprint.sums_segments()) {
         let group = item(round, partition, blueprint.team).group;
         sum_up_segments::<T>(sources, group, bound, partition, blueprint)
     } else if comptime!(blueprint.reduces() && !blueprint.split()) {

@@ -99,7 +99,7 @@ pub(crate) fn partition(grid: &Grid, cols: usize) -> PartitionLaunch {
         grid.splits,
         grid.steps_per_split,
         grid.groups_per_team,
-        grid.run,
+        grid.segment_steps,
         grid.overlap,
         grid.segments,
         cols,

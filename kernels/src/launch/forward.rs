@@ -1,15 +1,11 @@
-//! Launch of a normalization. Everything is checked before the launch, since later errors only show
-//! when a buffer is read.
-
-use std::sync::Arc;
-use std::time::Duration;
+//! Launch of a planned normalization. Buffers are checked before the launch, since later errors only
+//! show when one is read.
 
 use cubecl::ir::AddressType;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubenorm_core::{
-    DType, Hardware, Kernel, Knobs, NormDesc, NormProblem, Plan, StrategyChoice, TensorDesc,
-    plan_forward, problem_on,
+    DType, Hardware, Kernel, NormDesc, NormProblem, Plan, StrategyChoice, TensorDesc, problem_on,
 };
 
 use super::args::{
@@ -17,17 +13,15 @@ use super::args::{
     left_lanes, memory_type, optional_arg, partition, scalars, width,
 };
 use super::combine::Segments;
-use super::device::{check_activation, check_dtypes, has_cpu_hints};
+use super::device::{check_activation, check_dtypes};
 use super::fill::nans;
 use super::memory::{allocate_bytes, bytes, launched};
-use super::plan_cache::{DescKey, DescQuery, PlanCache};
 use super::work_counter::work_counter;
-use super::{LaunchError, elem_type, hardware};
+use super::{LaunchError, elem_type};
 use crate::epilogue::AffineLaunch;
 use crate::forward::io::ResultsLaunch;
 use crate::forward::kernel::{normalize, reduce_parts};
 use crate::memory::input::SourceLaunch;
-use crate::tune::{measured, tune_forward};
 
 /// Input and output buffers of a normalization.
 #[derive(Debug, Clone)]
@@ -72,20 +66,7 @@ pub struct Tensor {
     pub handle: Handle,
 }
 
-/// Tensors that a normalization has written.
-#[derive(Debug, Clone)]
-pub struct ForwardOutputs {
-    /// Normalized tensor.
-    pub output: Tensor,
-    /// `input + residual`; None if not requested.
-    pub sum: Option<Tensor>,
-    /// The two statistics of each row that [`written_statistics`](NormDesc::written_statistics)
-    /// names; None if not requested. The shape is the input's with 1 for each reduced axis, then 2.
-    /// The dtype is the accumulation type.
-    pub statistics: Option<Tensor>,
-}
-
-/// Buffers that a normalization has written: see [`ForwardOutputs`].
+/// Buffers that a normalization has written: see [`ForwardOutputs`](crate::ForwardOutputs).
 #[derive(Debug, Clone)]
 pub struct ForwardHandles {
     /// Normalized tensor.
@@ -96,52 +77,8 @@ pub struct ForwardHandles {
     pub statistics: Option<Handle>,
 }
 
-/// Plan of a description on a device, and the reason for it.
-///
-/// # Errors
-///
-/// As [`launch_forward`], and for an empty tensor, which launches nothing.
-pub fn plan_for(
-    client: &Client,
-    desc: &NormDesc,
-    choice: StrategyChoice,
-) -> Result<Plan, LaunchError> {
-    let hardware = hardware(client);
-    with_view(desc, None, &hardware, |desc| {
-        let problem = checked(client, desc, choice, &hardware)?;
-        Ok(plan_forward(&problem, &hardware, choice)?)
-    })
-}
-
-/// Calls `run` with the device's view of a description. The view includes the padding of pitched
-/// rows if that gives a GPU wider loads and the input buffer contains all of it. A buffer that is
-/// not known yet is assumed to contain it. Errors refer to the description itself.
-fn with_view<T>(
-    desc: &NormDesc,
-    tensors: Option<&ForwardTensors>,
-    hardware: &Hardware,
-    run: impl Fn(&NormDesc) -> Result<T, LaunchError>,
-) -> Result<T, LaunchError> {
-    let padded = match hardware.is_gpu() {
-        true => desc.with_padding(),
-        false => None,
-    };
-    let is_there = |padded: &NormDesc| {
-        tensors.is_none_or(|tensors| {
-            let input = check_buffer("input", &padded.input, &tensors.input);
-            tensors.output.is_none() && input.is_ok()
-        })
-    };
-    if let Some(padded) = padded.filter(is_there)
-        && let Ok(done) = run(&padded)
-    {
-        return Ok(done);
-    }
-    run(desc)
-}
-
 /// Validated problem, if the device can run it.
-fn checked(
+pub(crate) fn checked_forward(
     client: &Client,
     desc: &NormDesc,
     choice: StrategyChoice,
@@ -153,276 +90,38 @@ fn checked(
     Ok(problem)
 }
 
-/// Everything that launches of a description share.
+/// A description that is validated and planned for a device.
 #[derive(Debug)]
-struct Prepared {
+pub(crate) struct PlannedForward {
     /// The device's view of the description.
     desc: NormDesc,
     problem: NormProblem,
     /// None for an empty tensor.
     plan: Option<Plan>,
-    output: TensorDesc,
-    statistics: Option<TensorDesc>,
-    /// False if a graph capture has kept the autotuner from measuring.
-    is_settled: bool,
-}
-
-static PREPARED: PlanCache<DescKey<NormDesc>, Prepared> = PlanCache::new();
-
-fn prepare(
-    client: &Client,
-    desc: &NormDesc,
-    tensors: &ForwardTensors,
-    choice: StrategyChoice,
-    hardware: &Hardware,
-) -> Result<Prepared, LaunchError> {
-    let problem = checked(client, desc, choice, hardware)?;
-    let knobs = match choice.budget() {
-        Some(budget) if !problem.is_empty() => {
-            tune_forward(client, hardware, desc, &problem, tensors, budget)?
-        }
-        _ => Some(choice.knobs()),
-    };
-    let plan = match (problem.is_empty(), choice.budget(), knobs) {
-        (true, ..) => None,
-        (false, Some(_), Some(knobs)) => {
-            let plan = measured(knobs, |choice| plan_forward(&problem, hardware, choice))?;
-            Some(plan)
-        }
-        (false, ..) => Some(plan_forward(&problem, hardware, choice)?),
-    };
-    Ok(Prepared {
-        output: TensorDesc::new(problem.output_layout.clone(), problem.dtype),
-        statistics: desc.written_statistics.map(|_| desc.statistics_desc()),
-        desc: desc.clone(),
-        problem,
-        plan,
-        is_settled: knobs.is_some(),
-    })
-}
-
-/// The cached preparation of a description.
-fn prepared(
-    client: &Client,
-    desc: &NormDesc,
-    tensors: &ForwardTensors,
-    choice: StrategyChoice,
-    hardware: &Hardware,
-) -> Result<Arc<Prepared>, LaunchError> {
-    let query = DescQuery::new(client, desc, choice);
-    PREPARED.get(
-        &query,
-        |prepared| prepared.is_settled,
-        || {
-            // Tuning launches kernels, so errors are found first.
-            check_buffers(desc, tensors)?;
-            prepare(client, desc, tensors, choice, hardware)
-        },
-    )
-}
-
-/// A normalization that is validated and planned for a device, and launches without a description.
-///
-/// [`launch_forward`] looks its preparation up by the description. A caller that knows the layouts
-/// of its tensors by another key keeps the preparation instead.
-///
-/// # Example
-///
-/// ```no_run
-/// use cubecl::client::Client;
-/// use cubenorm_core::{NormDesc, StrategyChoice};
-/// use cubenorm_kernels::{ForwardTensors, LaunchError, PreparedForward};
-///
-/// # fn example(client: &Client, desc: &NormDesc, tensors: ForwardTensors) -> Result<(), LaunchError> {
-/// let prepared = PreparedForward::new(client, desc, &tensors, StrategyChoice::Inferred)?;
-/// for _ in 0..10 {
-///     let written = prepared.launch(client, &tensors)?;
-/// #   drop(written);
-/// }
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Debug, Clone)]
-pub struct PreparedForward {
-    prepared: Arc<Prepared>,
-    output: TensorDesc,
-}
-
-impl PreparedForward {
-    /// Validates and plans a description. Measures as [`launch_forward`] does.
-    ///
-    /// # Errors
-    ///
-    /// As [`launch_forward`].
-    pub fn new(
-        client: &Client,
-        desc: &NormDesc,
-        tensors: &ForwardTensors,
-        choice: StrategyChoice,
-    ) -> Result<Self, LaunchError> {
-        let hardware = hardware(client);
-        let prepared = with_view(desc, Some(tensors), &hardware, |desc| {
-            prepared(client, desc, tensors, choice, &hardware)
-        })?;
-        let mut output = prepared.output.clone();
-        output.layout.shape = desc.input.shape().to_vec();
-        Ok(Self { prepared, output })
-    }
-
     /// Description of the output, and of the sum.
-    pub fn output(&self) -> &TensorDesc {
-        &self.output
-    }
-
+    pub(crate) output: TensorDesc,
     /// Description of the statistics; None if not requested.
-    pub fn statistics(&self) -> Option<&TensorDesc> {
-        self.prepared.statistics.as_ref()
-    }
-
-    /// False if the plan is analytic because a graph is being captured: a later preparation
-    /// measures.
-    pub fn is_settled(&self) -> bool {
-        self.prepared.is_settled
-    }
-
-    /// Launches the normalization. The buffers must have the described layouts.
-    ///
-    /// # Errors
-    ///
-    /// [`LaunchError`] if a buffer is missing, too small, too large to address or overlaps the
-    /// output.
-    pub fn launch(
-        &self,
-        client: &Client,
-        tensors: &ForwardTensors,
-    ) -> Result<ForwardHandles, LaunchError> {
-        self.prepared.launch(client, tensors)
-    }
+    pub(crate) statistics: Option<TensorDesc>,
 }
 
-/// Fastest knobs of a description on a device, from the autotune cache or measured now. Default
-/// knobs if no candidate beats the analytic plan, or if the problem is too small or too large to
-/// measure, or if a graph is being captured.
-///
-/// [`launch_forward`] with [`StrategyChoice::TunedWithin`] uses the same knobs for the same budget.
-/// [`Tuned`](StrategyChoice::Tuned) has no budget.
-///
-/// # Errors
-///
-/// As [`launch_forward`].
-pub fn tuned_forward(
-    client: &Client,
-    desc: &NormDesc,
-    tensors: &ForwardTensors,
-    budget: Duration,
-) -> Result<Knobs, LaunchError> {
-    let hardware = hardware(client);
-    with_view(desc, Some(tensors), &hardware, |desc| {
-        let problem = checked(client, desc, StrategyChoice::Tuned, &hardware)?;
-        check_buffers(desc, tensors)?;
-        if problem.is_empty() {
-            return Ok(Knobs::default());
-        }
-        let knobs = tune_forward(client, &hardware, desc, &problem, tensors, budget)?;
-        Ok(knobs.unwrap_or_default())
-    })
-}
-
-/// Validates, plans and launches a normalization.
-///
-/// ```text
-/// s = input + residual
-/// y = activation((s - mean) * rstd * scale + bias)
-/// ```
-///
-/// or, with [`ResidualPlace::Output`](cubenorm_core::ResidualPlace::Output),
-///
-/// ```text
-/// y = activation((input - mean) * rstd * scale + bias + residual)
-/// ```
-///
-/// Shapes and dtypes are those of [`NormDesc`]. If a GPU [computes the
-/// padding](NormDesc::with_padding), the output's rows have the input's pitch. An empty tensor
-/// launches nothing; statistics over no elements are NaN.
-///
-/// The same plan gives the same results from run to run: no strategy depends on the order in which
-/// cubes finish. [`StrategyChoice::Tuned`] may choose another plan on another machine, or with an
-/// empty autotune cache.
-///
-/// # Errors
-///
-/// [`LaunchError`], before anything is launched.
-pub fn launch_forward(
-    client: &Client,
-    desc: &NormDesc,
-    tensors: &ForwardTensors,
-    choice: StrategyChoice,
-) -> Result<ForwardOutputs, LaunchError> {
-    let hardware = hardware(client);
-    launch_with_view(client, desc, tensors, &hardware, |desc| {
-        prepared(client, desc, tensors, choice, &hardware)
-    })
-}
-
-/// [`launch_forward`] planned for other hardware than the device reports: for fewer features, such
-/// as WebGPU's guaranteed limits, or for features that the device does not report.
-///
-/// # Errors
-///
-/// As [`launch_forward`]. Exceeding the device's own limits is an error when an output is read.
-/// Non-temporal stores are ordinary stores if the device's compiler does not support them.
-pub fn launch_forward_within(
-    client: &Client,
-    desc: &NormDesc,
-    tensors: &ForwardTensors,
-    choice: StrategyChoice,
-    hardware: &Hardware,
-) -> Result<ForwardOutputs, LaunchError> {
-    let nontemporal_threshold = hardware.nontemporal_threshold;
-    let hardware = &Hardware {
-        nontemporal_threshold: nontemporal_threshold.filter(|_| has_cpu_hints(client)),
-        ..hardware.clone()
-    };
-    launch_with_view(client, desc, tensors, hardware, |desc| {
-        Ok(Arc::new(prepare(client, desc, tensors, choice, hardware)?))
-    })
-}
-
-fn launch_with_view(
-    client: &Client,
-    desc: &NormDesc,
-    tensors: &ForwardTensors,
-    hardware: &Hardware,
-    prepare: impl Fn(&NormDesc) -> Result<Arc<Prepared>, LaunchError>,
-) -> Result<ForwardOutputs, LaunchError> {
-    let mut outputs = with_view(desc, Some(tensors), hardware, |desc| {
-        let prepared = prepare(desc)?;
-        let written = prepared.launch(client, tensors)?;
-        let tensor = |desc: &TensorDesc, handle| Tensor {
+impl PlannedForward {
+    pub(crate) fn new(desc: &NormDesc, problem: NormProblem, plan: Option<Plan>) -> Self {
+        Self {
+            output: TensorDesc::new(problem.output_layout.clone(), problem.dtype),
+            statistics: desc.written_statistics.map(|_| desc.statistics_desc()),
             desc: desc.clone(),
-            handle,
-        };
-        Ok(ForwardOutputs {
-            output: tensor(&prepared.output, written.output),
-            sum: written.sum.map(|sum| tensor(&prepared.output, sum)),
-            statistics: match (&prepared.statistics, written.statistics) {
-                (Some(desc), Some(handle)) => Some(tensor(desc, handle)),
-                _ => None,
-            },
-        })
-    })?;
-    // The requested columns, without the padding of pitched rows.
-    outputs.output.desc.layout.shape = desc.input.shape().to_vec();
-    Ok(outputs)
-}
+            problem,
+            plan,
+        }
+    }
 
-impl Prepared {
-    fn launch(
+    /// Launches all kernels of a normalization.
+    pub(crate) fn launch(
         &self,
         client: &Client,
         tensors: &ForwardTensors,
     ) -> Result<ForwardHandles, LaunchError> {
-        check_buffers(&self.desc, tensors)?;
+        check_forward_buffers(&self.desc, tensors)?;
         if let Some(handle) = &tensors.output {
             check_buffer("output", &self.output, handle)?;
             let read = [
@@ -455,7 +154,10 @@ impl Prepared {
     }
 }
 
-fn check_buffers(desc: &NormDesc, tensors: &ForwardTensors) -> Result<(), LaunchError> {
+pub(crate) fn check_forward_buffers(
+    desc: &NormDesc,
+    tensors: &ForwardTensors,
+) -> Result<(), LaunchError> {
     let [mean, variance] = desc.given();
     let pairs = [
         ("input", Some(&desc.input), Some(&tensors.input)),
@@ -603,7 +305,7 @@ impl<'a> Launch<'a> {
         // SAFETY:
         // 1. `Plan::footprint` bounds every access, and the plan was checked against the device's
         //    limits.
-        // 2. The caller's buffers hold the spans of their layouts (`check_buffers`). All others
+        // 2. The caller's buffers hold the spans of their layouts (`check_forward_buffers`). All others
         //    have the sizes of the footprint.
         // 3. The previous launch has written every element of a workspace that is read.
         unsafe {

@@ -1,5 +1,4 @@
-//! Launch of a normalization. Everything is checked before the launch, since later errors only show
-//! when a buffer is read.
+//! Launch of planned passes: checks, buffers and arguments.
 
 pub(crate) mod args;
 mod backward;
@@ -13,17 +12,14 @@ pub(crate) mod plan_cache;
 mod refusal;
 mod work_counter;
 
-pub use backward::{
-    BackwardHandles, BackwardOutputs, BackwardTensors, PreparedBackward, launch_backward,
-    plan_backward_for, tuned_backward,
-};
+pub(crate) use args::check_buffer;
+pub(crate) use backward::{BackwardDescs, PlannedBackward, checked_backward};
+pub use backward::{BackwardHandles, BackwardTensors};
 pub(crate) use device::elem_type;
 pub use device::{hardware, supports, supports_activation};
 pub use error::LaunchError;
-pub use forward::{
-    ForwardHandles, ForwardOutputs, ForwardTensors, PreparedForward, Tensor, launch_forward,
-    launch_forward_within, plan_for, tuned_forward,
-};
+pub use forward::{ForwardHandles, ForwardTensors, Tensor};
+pub(crate) use forward::{PlannedForward, check_forward_buffers, checked_forward};
 #[doc(hidden)]
 pub use memory::{MemoryWatch, watch_memory};
 #[doc(hidden)]

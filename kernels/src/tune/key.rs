@@ -34,20 +34,7 @@ pub(crate) struct TuneKey {
 
 impl AutotuneKey for TuneKey {}
 
-impl TuneKey {
-    /// Doublings of rows and columns between two keys of one operation. None if the operations
-    /// differ.
-    pub(super) fn distance(&self, other: &Self) -> Option<u32> {
-        fn parts(key: &TuneKey) -> (&str, &str, &str, usize) {
-            (&key.operation, &key.dtypes, &key.layout, key.vector)
-        }
-        if parts(self) != parts(other) {
-            return None;
-        }
-        let doublings = |a: usize, b: usize| a.max(1).ilog2().abs_diff(b.max(1).ilog2());
-        Some(doublings(self.rows, other.rows) + doublings(self.cols, other.cols))
-    }
-}
+impl TuneKey {}
 
 impl fmt::Display for TuneKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -7,8 +7,8 @@
 mod kept;
 mod key;
 mod sets;
-mod warm;
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,14 +21,15 @@ use cubecl_environment::time::Instant;
 use cubenorm_core::{
     BackwardDesc, BackwardProblem, DType, Hardware, Knobs, NormDesc, NormProblem, Plan, PlanError,
     StrategyChoice, TensorDesc, backward_candidates, forward_candidates, knobs, plan_backward,
-    plan_forward,
+    plan_forward, schedule_backward,
 };
 use key::{Parts, TuneKey, backward_layout, layout};
 pub use sets::working_sets;
 use sets::{backward_sets, forward_sets};
 
-use crate::launch::{BackwardTensors, launch_backward};
-use crate::launch::{ForwardTensors, launch_forward};
+use crate::launch::{
+    BackwardTensors, ForwardTensors, LaunchError, PlannedBackward, PlannedForward,
+};
 
 /// Elements below which launch overhead dominates. The analytic plan runs them.
 const SMALLEST: usize = 1 << 13;
@@ -89,11 +90,8 @@ struct Pass {
 
 type Make = Arc<dyn Fn(usize) -> Run + Send + Sync>;
 
-#[derive(Clone)]
-enum Run {
-    Forward(Arc<(NormDesc, Vec<ForwardTensors>)>),
-    Gradient(Arc<(BackwardDesc, Vec<BackwardTensors>)>),
-}
+/// Plans with these knobs and launches, one set of buffers for each of these turns.
+type Run = Arc<dyn Fn(Knobs, Range<usize>) -> Result<(), LaunchError> + Send + Sync>;
 
 impl Pass {
     /// Copy of the pass with buffers.
@@ -108,23 +106,8 @@ impl Pass {
         let Some(run) = &self.run else {
             return Ok(());
         };
-        (0..self.launches).try_for_each(|_| self.launch(run, knobs.into()))
-    }
-
-    fn launch(&self, run: &Run, choice: StrategyChoice) -> Result<(), String> {
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        let client = &self.client;
-        let error = match run {
-            Run::Forward(pass) => {
-                let (desc, sets) = &**pass;
-                launch_forward(client, desc, &sets[turn % sets.len()], choice).err()
-            }
-            Run::Gradient(pass) => {
-                let (desc, sets) = &**pass;
-                launch_backward(client, desc, &sets[turn % sets.len()], choice).err()
-            }
-        };
-        error.map_or(Ok(()), |error| Err(error.to_string()))
+        let turn = self.turn.fetch_add(self.launches, Ordering::Relaxed);
+        run(knobs, turn..turn + self.launches).map_err(|error| error.to_string())
     }
 }
 
@@ -144,7 +127,7 @@ pub(crate) fn tune_forward(
     problem: &NormProblem,
     tensors: &ForwardTensors,
     budget: Duration,
-) -> Result<Option<Knobs>, PlanError> {
+) -> Result<Option<Knobs>, LaunchError> {
     let Some(bytes) = measured_bytes(problem.rows, problem.cols, problem.dtype) else {
         return Ok(Some(Knobs::default()));
     };
@@ -163,10 +146,20 @@ pub(crate) fn tune_forward(
     let whole = [Some(&desc.input), desc.residual.as_ref(), Some(&output)];
     let moved = bytes * (whole.iter().flatten().count() + usize::from(desc.writes_sum));
     let make = {
-        let (client, desc, tensors) = (client.clone(), desc.clone(), tensors.clone());
-        move |sets| {
-            let sets = forward_sets(&client, &desc, &output, &tensors, sets);
-            Run::Forward(Arc::new((desc.clone(), sets)))
+        let (client, hardware) = (client.clone(), hardware.clone());
+        let (desc, problem, tensors) = (desc.clone(), problem.clone(), tensors.clone());
+        move |sets| -> Run {
+            let first = PlannedForward::new(&desc, problem.clone(), Some(analytic.clone()));
+            let sets = forward_sets(&client, &first, &desc, &output, &tensors, sets);
+            let (client, hardware) = (client.clone(), hardware.clone());
+            let (desc, problem) = (desc.clone(), problem.clone());
+            Arc::new(move |knobs, mut turns| {
+                let plan = plan_forward(&problem, &hardware, knobs.into())?;
+                let planned = PlannedForward::new(&desc, problem.clone(), Some(plan));
+                turns.try_for_each(|turn| {
+                    planned.launch(&client, &sets[turn % sets.len()]).map(drop)
+                })
+            })
         }
     };
     let sizes = [bytes, moved];
@@ -181,7 +174,7 @@ pub(crate) fn tune_backward(
     problem: &BackwardProblem,
     tensors: &BackwardTensors,
     budget: Duration,
-) -> Result<Option<Knobs>, PlanError> {
+) -> Result<Option<Knobs>, LaunchError> {
     let Some(bytes) = measured_bytes(problem.rows, problem.cols, problem.dtype) else {
         return Ok(Some(Knobs::default()));
     };
@@ -198,10 +191,20 @@ pub(crate) fn tune_backward(
     };
     let moved = bytes * (2 + usize::from(desc.input_gradient.is_some()));
     let make = {
-        let (client, desc, tensors) = (client.clone(), desc.clone(), tensors.clone());
-        move |sets| {
-            let sets = backward_sets(&client, &desc, &tensors, sets);
-            Run::Gradient(Arc::new((desc.clone(), sets)))
+        let schedule = schedule_backward(desc, hardware, StrategyChoice::Inferred)?;
+        let (client, hardware) = (client.clone(), hardware.clone());
+        let (desc, tensors) = (desc.clone(), tensors.clone());
+        move |sets| -> Run {
+            let first = PlannedBackward::new(&desc, schedule.clone());
+            let sets = backward_sets(&client, &first, &desc, &tensors, sets);
+            let (client, hardware, desc) = (client.clone(), hardware.clone(), desc.clone());
+            Arc::new(move |knobs, mut turns| {
+                let schedule = schedule_backward(&desc, &hardware, knobs.into())?;
+                let planned = PlannedBackward::new(&desc, schedule);
+                turns.try_for_each(|turn| {
+                    planned.launch(&client, &sets[turn % sets.len()]).map(drop)
+                })
+            })
         }
     };
     let sizes = [bytes, moved];
@@ -238,11 +241,7 @@ fn tune(
         false => (Sampling::CPU, None),
     };
     let all = knobs(hardware);
-    let init = {
-        let (id, all) = (id.clone(), all.clone());
-        move || tunables(&id, &all)
-    };
-    let set = TUNER.init(&id, init);
+    let set = TUNER.init(&id, move || tunables(&all));
     let settled = || TUNER.fastest_identity(&id, &set, &key);
     let fastest = settled();
     // Reading a cached result takes next to no time.
@@ -269,13 +268,7 @@ fn tune(
         *spent() += start.elapsed();
         settled()
     });
-    let Some(fastest) = fastest else {
-        return Some(Knobs::default());
-    };
-    if let Some(place) = all.iter().position(|&knobs| knobs == fastest) {
-        warm::remember(&id, key, place);
-    }
-    Some(fastest)
+    Some(fastest.unwrap_or_default())
 }
 
 /// Plan with these knobs. The analytic plan if they are invalid for this problem: another problem
@@ -311,28 +304,21 @@ fn device_id(client: &Client) -> String {
     )
 }
 
-/// One candidate for each of the device's knobs. A key ranks its candidates: first the fastest of
-/// the nearest key, then by estimate.
-fn tunables(device: &str, knobs: &[Knobs]) -> TunableSet<TuneKey, Pass, (), Knobs> {
+/// One candidate for each of the device's knobs. A key ranks its candidates by estimate.
+fn tunables(knobs: &[Knobs]) -> TunableSet<TuneKey, Pass, (), Knobs> {
     let group = TuneGroup::ordered("candidates", |_: &TuneKey| 0, OrderedSettings::default());
     let key = |pass: &Pass| pass.key.clone();
     let empty = TunableSet::new(key, |_: &TuneKey, pass: &Pass| pass.to_measure())
         .with_bounds(Arc::new(|_: &TuneKey, pass: &Pass| bounds(pass)));
-    let device: Arc<str> = device.into();
     knobs
         .iter()
         .copied()
         .enumerate()
         .fold(empty, |set, (place, knobs)| {
             let tunable = Tunable::identified(knobs, move |pass: Pass| pass.run(knobs));
-            let device = device.clone();
             set.with(tunable.group(&group, move |key: &TuneKey| {
-                let Some(rank) = key.candidates.iter().position(|&named| named == place) else {
-                    return -1;
-                };
-                let is_warm = warm::nearest(&device, key) == Some(place);
-                let rank = if is_warm { 0 } else { rank + 1 };
-                (i8::MAX as usize).saturating_sub(rank) as i8
+                let rank = key.candidates.iter().position(|&named| named == place);
+                rank.map_or(-1, |rank| (i8::MAX as usize).saturating_sub(rank) as i8)
             }))
         })
 }

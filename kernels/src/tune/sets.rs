@@ -1,11 +1,10 @@
 //! Sets of buffers that measured launches rotate through.
 
 use cubecl::prelude::*;
-use cubenorm_core::{BackwardDesc, Hardware, NormDesc, StrategyChoice, TensorDesc};
+use cubenorm_core::{BackwardDesc, Hardware, NormDesc, TensorDesc};
 
 use crate::launch::memory::allocate;
-use crate::launch::{BackwardTensors, launch_backward};
-use crate::launch::{ForwardTensors, launch_forward};
+use crate::launch::{BackwardTensors, ForwardTensors, PlannedBackward, PlannedForward};
 
 /// Bytes of all sets together: more than the last-level cache of a CPU.
 const BEYOND_CACHES: usize = 1 << 26;
@@ -39,11 +38,12 @@ pub fn working_sets(hardware: &Hardware, bytes: usize) -> usize {
     }
 }
 
-/// Allocates `count` sets. The first reads the caller's own tensors. If output and input have equal
+/// Allocates `count` sets, and writes to each by the analytic plan. The first reads the caller's own tensors. If output and input have equal
 /// layouts, an output is the input of another set; otherwise there is one set. All memory is
 /// touched before the measurement.
 pub(super) fn forward_sets(
     client: &Client,
+    analytic: &PlannedForward,
     desc: &NormDesc,
     output: &TensorDesc,
     tensors: &ForwardTensors,
@@ -55,7 +55,7 @@ pub(super) fn forward_sets(
             ..read
         };
         // A description that cannot be launched fails in each candidate.
-        let _ = launch_forward(client, desc, &set, StrategyChoice::Inferred);
+        let _ = analytic.launch(client, &set);
         set
     };
     let result = || written(tensors.clone()).output;
@@ -76,6 +76,7 @@ pub(super) fn forward_sets(
 /// [`forward_sets`] of a backward pass.
 pub(super) fn backward_sets(
     client: &Client,
+    analytic: &PlannedBackward,
     desc: &BackwardDesc,
     tensors: &BackwardTensors,
     count: usize,
@@ -86,7 +87,7 @@ pub(super) fn backward_sets(
             input_gradient: gradient.map(|desc| allocate(client, desc)),
             ..read
         };
-        let _ = launch_backward(client, desc, &set, StrategyChoice::Inferred);
+        let _ = analytic.launch(client, &set);
         set
     };
     let result = || written(tensors.clone()).input_gradient;

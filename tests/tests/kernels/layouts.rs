@@ -510,7 +510,7 @@ fn vectors_cross_channel_segments() {
     // Channels of 3 to 35 columns with a tail, in rows of whole vectors.
     let shapes = [[3, 2, 16, 7], [2, 3, 32, 35], [1, 2, 64, 3], [2, 1, 32, 17]];
     for device in devices() {
-        let mut over_runs = 0;
+        let mut over_segments = 0;
         for shape in shapes {
             for dtype in [DType::F32, DType::F16] {
                 let [_, groups, channels, _] = shape;
@@ -524,11 +524,11 @@ fn vectors_cross_channel_segments() {
                 }
                 let plan = plan_for(&device.client, &desc, StrategyChoice::Inferred).unwrap();
                 let mode = plan.blueprint.scale.unwrap().mode;
-                over_runs += usize::from(mode == LoadMode::Segments);
+                over_segments += usize::from(mode == LoadMode::Segments);
                 check_all(&device, &Case::new(desc, 23));
             }
         }
-        assert!(over_runs > 0, "{}", device.name);
+        assert!(over_segments > 0, "{}", device.name);
         // Segments with tail vectors do not cross channels.
         let param = f32(Layout::contiguous([4, 3, 1, 1]));
         let input = f32(Layout::contiguous([4, 3, 7, 7]));
@@ -606,8 +606,8 @@ fn joined_channels_keep_their_own_parameters() {
             let problem = problem_on(&desc, &gpu, Default::default()).unwrap();
             assert_eq!(problem.cols, cols, "{shape:?}");
             let plan = plan_forward(&problem, &gpu, StrategyChoice::Inferred).unwrap();
-            let has_runs = plan.blueprint.scale.unwrap().mode == LoadMode::Segments;
-            assert_eq!(has_runs, shape == [3, 16, 7, 7], "{shape:?}: {plan}");
+            let has_segments = plan.blueprint.scale.unwrap().mode == LoadMode::Segments;
+            assert_eq!(has_segments, shape == [3, 16, 7, 7], "{shape:?}: {plan}");
             let with_residual = desc.clone().with_residual(input).with_sum();
             for desc in [desc, with_residual] {
                 let case = Case::new(desc, 24);

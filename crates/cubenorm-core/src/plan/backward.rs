@@ -40,9 +40,9 @@ pub fn plan_backward(
     let (work, mut schedule) = planner::schedule(problem, hardware, choice.knobs())?;
     let row = row_buffering(&work, &schedule);
     skip_guards(&mut schedule, &work, row);
-    let run = segment_sums::steps(problem, &schedule);
-    if let Some(run) = run {
-        schedule.grid.run = run;
+    let segment = segment_sums::steps(problem, &schedule);
+    if let Some(segment) = segment {
+        schedule.grid.segment_steps = segment;
     }
     let mut blueprint = blueprint(problem, &schedule, &work, row, hardware);
     if row.reloads() {
@@ -104,7 +104,7 @@ pub(super) fn sums_segments(
     segment_sums::steps(problem, schedule).is_some()
         && hardware.cpu_cores.is_some()
         && schedule.team.level() == Level::Unit
-        && problem.has_whole_runs()
+        && problem.has_whole_segments()
 }
 
 /// Leaves out bounds checks only if the values that they would drop fit the registers.
@@ -137,7 +137,7 @@ fn blueprint(
     // The activation's argument is needed only for its derivative.
     let has_slope = problem.activation.kind() != ActivationKind::Identity;
     let reads_scale = problem.input_gradient.is_some() || has_slope;
-    let has_run = segment_sums::steps(problem, schedule).is_some();
+    let has_segment = segment_sums::steps(problem, schedule).is_some();
     let mut input_gradient = optional(&problem.input_gradient);
     if let Some(gradient) = &mut input_gradient {
         gradient.nontemporal = nontemporal::applies(*gradient, schedule, work, hardware);
@@ -167,7 +167,7 @@ fn blueprint(
         row_sums: problem
             .row_sums
             .as_ref()
-            .filter(|access| access.col.is_empty() || has_run)
+            .filter(|access| access.col.is_empty() || has_segment)
             .map(|access| AccessBlueprint::of_numbers(access.row.len(), access.col.len())),
         column_sums: match column_sums::are_fused(schedule, hardware) {
             true => problem.column_sums,

@@ -134,7 +134,7 @@ impl BackwardBlueprint {
     }
 
     /// True if sums of column segments are written, each reduced by one unit or plane.
-    pub fn sums_runs(&self) -> bool {
+    pub fn sums_segments(&self) -> bool {
         self.row_sums.is_some_and(|sums| sums.col_dims > 0)
     }
 

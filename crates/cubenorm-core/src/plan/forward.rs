@@ -3,7 +3,7 @@
 use super::blueprint::{Blueprint, Residual, Shift, Staging};
 use super::combine::between_launches;
 use super::hardware::Hardware;
-use super::heuristic::vector_width::{Tensors, run_of_segment};
+use super::heuristic::vector_width::{Tensors, steps_of_segment};
 use super::heuristic::{
     dynamic_schedule, load_mode, loads_in_flight, narrow_vectors, nontemporal, one_block,
     params_kept, prefetch, rows_per_unit,
@@ -43,11 +43,11 @@ pub fn plan_forward(
     choice: StrategyChoice,
 ) -> Result<Plan, PlanError> {
     let (work, mut schedule) = planner::schedule(problem, hardware, choice.knobs())?;
-    let run = run_of_segment(problem.params(), &work);
+    let segment = steps_of_segment(problem.params(), &work);
     let reloads = schedule.team.level() == Level::Unit && schedule.staging == Staging::Reload;
-    let run = run.filter(|_| reloads);
-    if let Some(run) = run {
-        schedule.grid.run = run;
+    let segment = segment.filter(|_| reloads);
+    if let Some(segment) = segment {
+        schedule.grid.segment_steps = segment;
     }
     if let Some(items) = dynamic_schedule::dynamic_items(&schedule, &work, hardware) {
         match &mut schedule.team.execution {
@@ -57,7 +57,7 @@ pub fn plan_forward(
         }
         schedule.grid.groups_per_team = items;
     }
-    let mut blueprint = blueprint(problem, &schedule, &work, run.is_some(), hardware);
+    let mut blueprint = blueprint(problem, &schedule, &work, segment.is_some(), hardware);
     pack(&mut blueprint, problem, &work, hardware);
     let between = match blueprint.split() {
         true => between_launches(&work, &schedule, usize::from(blueprint.shifts()), hardware)?,
@@ -113,24 +113,24 @@ fn added_first(problem: &NormProblem) -> Option<&Access> {
     problem.residual.as_ref().filter(|_| is_first)
 }
 
-/// The compile-time parameters of a schedule. `has_run` if parameters are read once per segment.
+/// The compile-time parameters of a schedule. `has_segment` if parameters are read once per segment.
 fn blueprint(
     problem: &NormProblem,
     schedule: &Schedule,
     work: &Workload,
-    has_run: bool,
+    has_segment: bool,
     hardware: &Hardware,
 ) -> Blueprint {
     let access = |access: &Access| load_mode::access(access, work);
     let optional = |tensor: &Option<Access>| tensor.as_ref().map(access);
     let are_constant = problem.params().all(|param| param.col.is_empty());
-    let same_params = has_run || are_constant;
+    let same_params = has_segment || are_constant;
     let (input, mut output) = (access(&problem.input), access(&problem.output));
     output.nontemporal = nontemporal::applies(output, schedule, work, hardware)
         || nontemporal::applies_before_tail(output, schedule, work, same_params, hardware);
     Blueprint {
         team: Team {
-            execution: execution(problem, schedule, work, has_run, hardware),
+            execution: execution(problem, schedule, work, has_segment, hardware),
             ..schedule.team
         },
         staging: schedule.staging,
@@ -171,13 +171,13 @@ fn shift(schedule: &Schedule, work: &Workload, hardware: &Hardware) -> Shift {
     }
 }
 
-/// The execution model with what only the forward pass chooses. `has_run` if parameters are read
+/// The execution model with what only the forward pass chooses. `has_segment` if parameters are read
 /// once per segment.
 fn execution(
     problem: &NormProblem,
     schedule: &Schedule,
     work: &Workload,
-    has_run: bool,
+    has_segment: bool,
     hardware: &Hardware,
 ) -> Execution {
     let team = &schedule.team;
@@ -192,16 +192,16 @@ fn execution(
         Execution::Unit(unit) => {
             let kept = params_kept::params_kept(problem, schedule, hardware);
             let has_tails = team.has_tail() && schedule.staging == Staging::Reload;
-            let is_one_run =
-                team.has_tail() && !team.has_parts() && reduced.all(Access::is_one_run);
+            let is_one_segment =
+                team.has_tail() && !team.has_parts() && reduced.all(Access::is_one_segment);
             let input = load_mode::access(&problem.input, work);
             Execution::Unit(Unit {
                 params: match kept {
                     Some(steps) => ParamLoads::Kept(steps),
-                    None if has_run || has_tails && are_constant => ParamLoads::PerSegment,
+                    None if has_segment || has_tails && are_constant => ParamLoads::PerSegment,
                     None => ParamLoads::PerStep,
                 },
-                tail: if is_one_run { Tail::Row } else { unit.tail },
+                tail: if is_one_segment { Tail::Row } else { unit.tail },
                 prefetch_next_row: prefetch::prefetch_next_row(input, schedule, work, hardware),
                 ..unit
             })

@@ -23,7 +23,7 @@ pub struct Grid {
     /// Steps of a column segment that is contiguous with a tail, or has constant parameters; else
     /// steps of the row. If vectors run along rows and have a tail, row groups of a segment of
     /// rows.
-    pub run: usize,
+    pub segment_steps: usize,
     /// Lanes that the tail vector of a segment shares with the vector before it.
     pub overlap: usize,
     /// Consecutive rows that share their statistics.
@@ -50,7 +50,7 @@ impl Grid {
             match team.has_tail() || team.has_row_tail() {
                 true => format!(
                     ", tails of {} vectors overlap by {}",
-                    self.run, self.overlap
+                    self.segment_steps, self.overlap
                 ),
                 false => String::new(),
             },

@@ -62,7 +62,7 @@ impl Schedule {
                 columns: x,
             },
         };
-        let vectors_of_run = work.vectors_of_run();
+        let vectors_of_segment = work.vectors_of_segment();
         Self {
             strategy: Strategy::Unit,
             team: Team {
@@ -80,12 +80,12 @@ impl Schedule {
                 groups_per_team: 1,
                 splits: 1,
                 steps_per_split: work.steps,
-                run: match work.has_tail {
-                    true => vectors_of_run,
+                segment_steps: match work.has_tail {
+                    true => vectors_of_segment,
                     false => work.steps,
                 },
                 overlap: match work.has_tail {
-                    true => vectors_of_run * work.vector - work.run,
+                    true => vectors_of_segment * work.vector - work.segment_len,
                     false => 0,
                 },
                 segments: work.segments,

@@ -105,7 +105,7 @@ pub fn problem_on(
     let bytes = desc.input.dtype.size();
     let in_segments = desc.canonical(rows, &|segments| suits_vectors(segments, bytes))?;
     if in_segments.segments == 1 {
-        return Ok(cut_at_runs(whole, hardware));
+        return Ok(cut_at_segments(whole, hardware));
     }
     let schedules = scheduled(&whole, hardware).zip(scheduled(&in_segments, hardware));
     let Some((of_whole, of_segments)) = schedules else {
@@ -147,9 +147,9 @@ const fn worth_a_cut(dtype: DType) -> usize {
 }
 
 /// The same with columns split into segments of constant parameters, if this is faster on a CPU.
-fn cut_at_runs(whole: NormProblem, hardware: &Hardware) -> NormProblem {
+fn cut_at_segments(whole: NormProblem, hardware: &Hardware) -> NormProblem {
     let is_cpu = hardware.cpu_cores.is_some();
-    let Some(cut) = whole.cut_at_runs().filter(|_| is_cpu) else {
+    let Some(cut) = whole.cut_at_segments().filter(|_| is_cpu) else {
         return whole;
     };
     let team = |problem: &NormProblem| {
@@ -207,7 +207,7 @@ pub fn input_problem_on(
 ) -> Result<BackwardProblem, NormError> {
     let whole = desc.input_problem(sums)?;
     let is_cpu = hardware.cpu_cores.is_some();
-    let Some(cut) = whole.cut_at_runs().filter(|_| is_cpu) else {
+    let Some(cut) = whole.cut_at_segments().filter(|_| is_cpu) else {
         return Ok(whole);
     };
     let schedules = [&whole, &cut].map(|problem| scheduled(problem, hardware));

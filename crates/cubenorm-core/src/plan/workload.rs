@@ -37,7 +37,7 @@ pub(super) struct Workload {
     pub vector: usize,
     /// Length of a contiguous column segment, or of a segment of adjacent rows if vectors run along
     /// rows.
-    pub run: usize,
+    pub segment_len: usize,
     /// True if the length of a segment is not a multiple of the width: its tail vector ends with
     /// the segment.
     pub has_tail: bool,
@@ -71,7 +71,7 @@ impl Workload {
             knobs,
             lanes: Vectorization::Parallel,
             vector: 1,
-            run: cols,
+            segment_len: cols,
             has_tail: false,
             groups: rows,
             steps: cols,
@@ -81,17 +81,18 @@ impl Workload {
         }
     }
 
-    /// The same in vectors of `vector` lanes, with segments of `run` elements along `lanes`.
+    /// The same in vectors of `vector` lanes, with segments of `segment_len` elements along `lanes`.
     pub fn in_vectors(
         mut self,
         lanes: Vectorization,
         vector: usize,
-        run: usize,
+        segment_len: usize,
         has_tail: bool,
     ) -> Self {
-        (self.lanes, self.vector, self.run, self.has_tail) = (lanes, vector, run, has_tail);
+        (self.lanes, self.vector, self.segment_len, self.has_tail) =
+            (lanes, vector, segment_len, has_tail);
         let vectors_of = |elements: usize| match has_tail {
-            true => elements / run * self.vectors_of_run(),
+            true => elements / segment_len * self.vectors_of_segment(),
             false => elements / vector,
         };
         (self.groups, self.steps) = match lanes {
@@ -122,8 +123,8 @@ impl Workload {
     }
 
     /// Vectors of a segment.
-    pub fn vectors_of_run(&self) -> usize {
-        self.run.div_ceil(self.vector)
+    pub fn vectors_of_segment(&self) -> usize {
+        self.segment_len.div_ceil(self.vector)
     }
 
     /// True if column segments end with a tail vector.
@@ -133,14 +134,14 @@ impl Workload {
 
     /// True if an odd number of adjacent rows leaves vectors of one lane.
     pub fn is_single(&self) -> bool {
-        let is_odd = !self.run.is_multiple_of(2);
+        let is_odd = !self.segment_len.is_multiple_of(2);
         self.lanes == Vectorization::Perpendicular && self.vector == 1 && is_odd
     }
 
     /// Maximum number of steps in one unit's sum.
     pub fn longest_sum(&self) -> usize {
         let block = match self.has_column_tail() {
-            true => self.vectors_of_run().min(BLOCK),
+            true => self.vectors_of_segment().min(BLOCK),
             false => BLOCK,
         };
         MOST_BLOCKS * block

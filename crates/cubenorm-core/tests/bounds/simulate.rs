@@ -183,7 +183,7 @@ impl Distribution<'_> {
         match self.team.lanes() {
             Vectorization::Parallel => group,
             Vectorization::Perpendicular if self.team.has_row_tail() => {
-                group * vector - (group + 1) / self.grid.run * self.grid.overlap
+                group * vector - (group + 1) / self.grid.segment_steps * self.grid.overlap
             }
             Vectorization::Perpendicular => group * vector,
         }
@@ -193,7 +193,7 @@ impl Distribution<'_> {
     fn lanes(&self, group: usize, step: usize) -> Vec<(usize, usize, bool)> {
         let vector = self.team.vector;
         let row = self.first_row(group);
-        let ends = |index: usize| index % self.grid.run == self.grid.run - 1;
+        let ends = |index: usize| index % self.grid.segment_steps == self.grid.segment_steps - 1;
         match self.team.lanes() {
             Vectorization::Perpendicular => {
                 let tail = self.team.has_row_tail() && ends(group);
@@ -203,10 +203,10 @@ impl Distribution<'_> {
                     .collect()
             }
             Vectorization::Parallel if self.team.has_tail() => {
-                let (run, overlap) = (self.grid.run, self.grid.overlap);
-                let length = run * vector - overlap;
-                let position = (step % run * vector).min(length - vector);
-                let col = step / run * length + position;
+                let (steps, overlap) = (self.grid.segment_steps, self.grid.overlap);
+                let length = steps * vector - overlap;
+                let position = (step % steps * vector).min(length - vector);
+                let col = step / steps * length + position;
                 let first = if ends(step) { overlap } else { 0 };
                 (0..vector)
                     .map(|lane| (row, col + lane, lane >= first))

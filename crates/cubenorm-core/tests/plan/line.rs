@@ -42,7 +42,7 @@ pub fn forward_line(desc: &NormDesc, hardware: &Hardware, knobs: Knobs) -> Strin
         loads(it.loads_in_flight),
         it.team
             .params_by_segment()
-            .then(|| format!("params per {} steps", plan.grid.run)),
+            .then(|| format!("params per {} steps", plan.grid.segment_steps)),
         it.team
             .params_kept()
             .map(|steps| format!("params of {steps} steps kept")),
@@ -80,8 +80,8 @@ fn backward_line(norm: NormDesc, hardware: &Hardware) -> String {
         guards(&it.team),
         modes([it.input].into_iter().chain(it.scale)),
         loads(it.loads_in_flight()),
-        it.sums_runs()
-            .then(|| format!("sums per {} steps", plan.grid.run)),
+        it.sums_segments()
+            .then(|| format!("sums per {} steps", plan.grid.segment_steps)),
         says(it.team.params_by_segment(), "by segment"),
         says(it.combines_within(), "combines within"),
         it.split()

@@ -459,10 +459,10 @@ proptest! {
             return Ok(());
         };
         let vector = plan.blueprint.team.vector;
-        let Grid { groups, steps, run, overlap, .. } = plan.grid;
+        let Grid { groups, steps, segment_steps, overlap, .. } = plan.grid;
         let elements = match plan.blueprint.team.has_row_tail() {
-            true => (groups * vector - groups / run * overlap) * steps,
-            false => groups * (steps * vector - steps / run * overlap),
+            true => (groups * vector - groups / segment_steps * overlap) * steps,
+            false => groups * (steps * vector - steps / segment_steps * overlap),
         };
         prop_assert_eq!(elements, problem.rows * problem.cols);
         prop_assert!(plan.grid.splits * plan.grid.steps_per_split >= plan.grid.steps);

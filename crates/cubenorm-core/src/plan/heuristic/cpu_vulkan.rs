@@ -70,10 +70,10 @@ pub(in crate::plan) fn lanes(hardware: &Hardware) -> Option<usize> {
     Some((cores * LANES) as usize)
 }
 
-/// Lanes of the widest vector along `run` adjacent rows, which the units of a core divide among
+/// Lanes of the widest vector along `segment` adjacent rows, which the units of a core divide among
 /// themselves.
-pub(super) fn widest_of_rows(run: usize, hardware: &Hardware) -> Option<usize> {
-    let of_unit = (run / LANES as usize).clamp(1, MAX_ROW_LANES);
+pub(super) fn widest_of_rows(segment: usize, hardware: &Hardware) -> Option<usize> {
+    let of_unit = (segment / LANES as usize).clamp(1, MAX_ROW_LANES);
     hardware.is_cpu_vulkan().then(|| 1 << of_unit.ilog2())
 }
 

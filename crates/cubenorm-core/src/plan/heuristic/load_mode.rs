@@ -66,7 +66,7 @@ pub(super) fn mode(access: &Access, lanes: Vectorization, vector: usize) -> Load
         .chain(others)
         .all(|dim| dim.stride % vector == 0);
     match innermost.stride {
-        0 if is_of_runs(access, lanes, vector) => LoadMode::Segments,
+        0 if is_of_segments(access, lanes, vector) => LoadMode::Segments,
         0 if is_of_rows(access, lanes, vector) => LoadMode::RowScalar,
         0 => LoadMode::Broadcast,
         1 if is_aligned => LoadMode::Vector,
@@ -77,10 +77,10 @@ pub(super) fn mode(access: &Access, lanes: Vectorization, vector: usize) -> Load
 
 /// True if a tensor is constant along column segments that are longer than a vector, but not a
 /// multiple of it.
-pub(super) fn is_of_runs(access: &Access, lanes: Vectorization, vector: usize) -> bool {
+pub(super) fn is_of_segments(access: &Access, lanes: Vectorization, vector: usize) -> bool {
     let innermost = access.col.last();
-    let runs = innermost.filter(|dim| dim.stride == 0 && dim.size >= vector);
-    lanes == Vectorization::Parallel && runs.is_some_and(|dim| dim.size % vector != 0)
+    let segments = innermost.filter(|dim| dim.stride == 0 && dim.size >= vector);
+    lanes == Vectorization::Parallel && segments.is_some_and(|dim| dim.size % vector != 0)
 }
 
 /// True if a tensor is constant along rows, and repeats over a number of rows that vectors do not

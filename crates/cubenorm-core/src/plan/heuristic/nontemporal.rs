@@ -1,7 +1,7 @@
 //! Threshold of non-temporal stores on a CPU.
 
 use super::load_mode;
-use super::vector_width::run_of_segment;
+use super::vector_width::steps_of_segment;
 use crate::plan::blueprint::{AccessBlueprint, LoadMode, Staging};
 use crate::plan::hardware::Hardware;
 use crate::plan::schedule::Schedule;
@@ -38,7 +38,7 @@ fn may_precede_tail(
 ) -> bool {
     output.has_tail()
         && output.mode == LoadMode::Unaligned
-        && work.run >= LEAST_BEFORE_TAIL * work.vector
+        && work.segment_len >= LEAST_BEFORE_TAIL * work.vector
         && same_params
         && exceeds_threshold(work, hardware)
 }
@@ -48,7 +48,7 @@ pub(super) fn may_apply(problem: &NormProblem, work: &Workload, hardware: &Hardw
     let output = load_mode::access(&problem.output, work);
     let is_constant = |param: &Access| param.col.is_empty();
     let same_params =
-        run_of_segment(problem.params(), work).is_some() || problem.params().all(is_constant);
+        steps_of_segment(problem.params(), work).is_some() || problem.params().all(is_constant);
     output.mode == LoadMode::Vector && exceeds_threshold(work, hardware)
         || may_precede_tail(output, work, same_params, hardware)
 }

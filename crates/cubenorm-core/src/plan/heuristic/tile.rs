@@ -40,24 +40,25 @@ pub(in crate::plan) fn tile(work: &Workload, hardware: &Hardware) -> usize {
     if work.lanes == Vectorization::Parallel {
         return 1;
     }
-    let (groups, run, segments) = (work.groups, work.vectors_of_run(), work.segments);
+    let (groups, segment, segments) = (work.groups, work.vectors_of_segment(), work.segments);
     let most = match work.reduces || work.merge == Merge::Sums {
         true => MOST_ROWS_OF_TILE,
         false => MOST_OF_PROVIDED,
     };
     let fits = |vectors: &usize| {
-        *vectors <= most && run.is_multiple_of(*vectors) && groups.is_multiple_of(*vectors)
+        *vectors <= most && segment.is_multiple_of(*vectors) && groups.is_multiple_of(*vectors)
     };
     let has_whole_rows = |vectors: &usize| (vectors * work.vector).is_multiple_of(segments);
-    let is_short = run * work.vector * work.dtype.size() <= WHOLE_LINE;
+    let is_short = segment * work.vector * work.dtype.size() <= WHOLE_LINE;
     let of_segments = || {
         let are_even = |lines| occupancy::are_even(lines, cores);
-        let line = (is_short && groups.checked_div(run).is_some_and(are_even)).then_some(run);
+        let line =
+            (is_short && groups.checked_div(segment).is_some_and(are_even)).then_some(segment);
         let few = LEAST_OF_SEGMENTS..=MOST_SEGMENTS / work.vector;
         let mut vectors = line.into_iter().chain(few);
         vectors.find(|vectors| segments > 1 && has_whole_rows(vectors) && fits(vectors))
     };
     let wanted = work.knobs.rows_per_unit.or_else(of_segments);
-    let wanted = wanted.unwrap_or(run).max(1);
+    let wanted = wanted.unwrap_or(segment).max(1);
     if fits(&wanted) { wanted } else { 1 }
 }

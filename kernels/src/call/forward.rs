@@ -1,0 +1,325 @@
+//! Calls of a normalization.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cubecl::prelude::*;
+use cubenorm_core::{Hardware, Knobs, NormDesc, Plan, StrategyChoice, TensorDesc, plan_forward};
+
+use crate::launch::device::has_cpu_hints;
+use crate::launch::plan_cache::{DescKey, DescQuery, PlanCache};
+use crate::launch::{
+    ForwardHandles, ForwardTensors, LaunchError, PlannedForward, Tensor, check_buffer,
+    check_forward_buffers, checked_forward, hardware,
+};
+use crate::tune::{measured, tune_forward};
+
+/// Tensors that a normalization has written.
+#[derive(Debug, Clone)]
+pub struct ForwardOutputs {
+    /// Normalized tensor.
+    pub output: Tensor,
+    /// `input + residual`; None if not requested.
+    pub sum: Option<Tensor>,
+    /// The two statistics of each row that [`written_statistics`](NormDesc::written_statistics)
+    /// names; None if not requested. The shape is the input's with 1 for each reduced axis, then 2.
+    /// The dtype is the accumulation type.
+    pub statistics: Option<Tensor>,
+}
+
+/// Plan of a description on a device, and the reason for it.
+///
+/// # Errors
+///
+/// As [`launch_forward`], and for an empty tensor, which launches nothing.
+pub fn plan_for(
+    client: &Client,
+    desc: &NormDesc,
+    choice: StrategyChoice,
+) -> Result<Plan, LaunchError> {
+    let hardware = hardware(client);
+    with_view(desc, None, &hardware, |desc| {
+        let problem = checked_forward(client, desc, choice, &hardware)?;
+        Ok(plan_forward(&problem, &hardware, choice)?)
+    })
+}
+
+/// Calls `run` with the device's view of a description. The view includes the padding of pitched
+/// rows if that gives a GPU wider loads and the input buffer contains all of it. A buffer that is
+/// not known yet is assumed to contain it. Errors refer to the description itself.
+fn with_view<T>(
+    desc: &NormDesc,
+    tensors: Option<&ForwardTensors>,
+    hardware: &Hardware,
+    run: impl Fn(&NormDesc) -> Result<T, LaunchError>,
+) -> Result<T, LaunchError> {
+    let padded = match hardware.is_gpu() {
+        true => desc.with_padding(),
+        false => None,
+    };
+    let is_there = |padded: &NormDesc| {
+        tensors.is_none_or(|tensors| {
+            let input = check_buffer("input", &padded.input, &tensors.input);
+            tensors.output.is_none() && input.is_ok()
+        })
+    };
+    if let Some(padded) = padded.filter(is_there)
+        && let Ok(done) = run(&padded)
+    {
+        return Ok(done);
+    }
+    run(desc)
+}
+
+/// Everything that calls of a description share.
+#[derive(Debug)]
+struct Prepared {
+    planned: PlannedForward,
+    /// False if a graph capture has kept the autotuner from measuring.
+    is_settled: bool,
+}
+
+static PREPARED: PlanCache<DescKey<NormDesc>, Prepared> = PlanCache::new();
+
+fn prepare(
+    client: &Client,
+    desc: &NormDesc,
+    tensors: &ForwardTensors,
+    choice: StrategyChoice,
+    hardware: &Hardware,
+) -> Result<Prepared, LaunchError> {
+    let problem = checked_forward(client, desc, choice, hardware)?;
+    let knobs = match choice.budget() {
+        Some(budget) if !problem.is_empty() => {
+            tune_forward(client, hardware, desc, &problem, tensors, budget)?
+        }
+        _ => Some(choice.knobs()),
+    };
+    let plan = match (problem.is_empty(), choice.budget(), knobs) {
+        (true, ..) => None,
+        (false, Some(_), Some(knobs)) => {
+            let plan = measured(knobs, |choice| plan_forward(&problem, hardware, choice))?;
+            Some(plan)
+        }
+        (false, ..) => Some(plan_forward(&problem, hardware, choice)?),
+    };
+    Ok(Prepared {
+        planned: PlannedForward::new(desc, problem, plan),
+        is_settled: knobs.is_some(),
+    })
+}
+
+/// The cached preparation of a description.
+fn prepared(
+    client: &Client,
+    desc: &NormDesc,
+    tensors: &ForwardTensors,
+    choice: StrategyChoice,
+    hardware: &Hardware,
+) -> Result<Arc<Prepared>, LaunchError> {
+    let query = DescQuery::new(client, desc, choice);
+    PREPARED.get(
+        &query,
+        |prepared| prepared.is_settled,
+        || {
+            // Tuning launches kernels, so errors are found first.
+            check_forward_buffers(desc, tensors)?;
+            prepare(client, desc, tensors, choice, hardware)
+        },
+    )
+}
+
+/// A normalization that is validated and planned for a device, and launches without a description.
+///
+/// [`launch_forward`] looks its preparation up by the description. A caller that knows the layouts
+/// of its tensors by another key keeps the preparation instead.
+///
+/// # Example
+///
+/// ```no_run
+/// use cubecl::client::Client;
+/// use cubenorm_core::{NormDesc, StrategyChoice};
+/// use cubenorm_kernels::{ForwardTensors, LaunchError, PreparedForward};
+///
+/// # fn example(client: &Client, desc: &NormDesc, tensors: ForwardTensors) -> Result<(), LaunchError> {
+/// let prepared = PreparedForward::new(client, desc, &tensors, StrategyChoice::Inferred)?;
+/// for _ in 0..10 {
+///     let written = prepared.launch(client, &tensors)?;
+/// #   drop(written);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct PreparedForward {
+    prepared: Arc<Prepared>,
+    output: TensorDesc,
+}
+
+impl PreparedForward {
+    /// Validates and plans a description. Measures as [`launch_forward`] does.
+    ///
+    /// # Errors
+    ///
+    /// As [`launch_forward`].
+    pub fn new(
+        client: &Client,
+        desc: &NormDesc,
+        tensors: &ForwardTensors,
+        choice: StrategyChoice,
+    ) -> Result<Self, LaunchError> {
+        let hardware = hardware(client);
+        let prepared = with_view(desc, Some(tensors), &hardware, |desc| {
+            prepared(client, desc, tensors, choice, &hardware)
+        })?;
+        let mut output = prepared.planned.output.clone();
+        output.layout.shape = desc.input.shape().to_vec();
+        Ok(Self { prepared, output })
+    }
+
+    /// Description of the output, and of the sum.
+    pub fn output(&self) -> &TensorDesc {
+        &self.output
+    }
+
+    /// Description of the statistics; None if not requested.
+    pub fn statistics(&self) -> Option<&TensorDesc> {
+        self.prepared.planned.statistics.as_ref()
+    }
+
+    /// False if the plan is analytic because a graph is being captured: a later preparation
+    /// measures.
+    pub fn is_settled(&self) -> bool {
+        self.prepared.is_settled
+    }
+
+    /// Launches the normalization. The buffers must have the described layouts.
+    ///
+    /// # Errors
+    ///
+    /// [`LaunchError`] if a buffer is missing, too small, too large to address or overlaps the
+    /// output.
+    pub fn launch(
+        &self,
+        client: &Client,
+        tensors: &ForwardTensors,
+    ) -> Result<ForwardHandles, LaunchError> {
+        self.prepared.planned.launch(client, tensors)
+    }
+}
+
+/// Fastest knobs of a description on a device, from the autotune cache or measured now. Default
+/// knobs if no candidate beats the analytic plan, or if the problem is too small or too large to
+/// measure, or if a graph is being captured.
+///
+/// [`launch_forward`] with [`StrategyChoice::TunedWithin`] uses the same knobs for the same budget.
+/// [`Tuned`](StrategyChoice::Tuned) has no budget.
+///
+/// # Errors
+///
+/// As [`launch_forward`].
+pub fn tuned_forward(
+    client: &Client,
+    desc: &NormDesc,
+    tensors: &ForwardTensors,
+    budget: Duration,
+) -> Result<Knobs, LaunchError> {
+    let hardware = hardware(client);
+    with_view(desc, Some(tensors), &hardware, |desc| {
+        let problem = checked_forward(client, desc, StrategyChoice::Tuned, &hardware)?;
+        check_forward_buffers(desc, tensors)?;
+        if problem.is_empty() {
+            return Ok(Knobs::default());
+        }
+        let knobs = tune_forward(client, &hardware, desc, &problem, tensors, budget)?;
+        Ok(knobs.unwrap_or_default())
+    })
+}
+
+/// Validates, plans and launches a normalization.
+///
+/// ```text
+/// s = input + residual
+/// y = activation((s - mean) * rstd * scale + bias)
+/// ```
+///
+/// or, with [`ResidualPlace::Output`](cubenorm_core::ResidualPlace::Output),
+///
+/// ```text
+/// y = activation((input - mean) * rstd * scale + bias + residual)
+/// ```
+///
+/// Shapes and dtypes are those of [`NormDesc`]. If a GPU [computes the
+/// padding](NormDesc::with_padding), the output's rows have the input's pitch. An empty tensor
+/// launches nothing; statistics over no elements are NaN.
+///
+/// The same plan gives the same results from run to run: no strategy depends on the order in which
+/// cubes finish. [`StrategyChoice::Tuned`] may choose another plan on another machine, or with an
+/// empty autotune cache.
+///
+/// # Errors
+///
+/// [`LaunchError`], before anything is launched.
+pub fn launch_forward(
+    client: &Client,
+    desc: &NormDesc,
+    tensors: &ForwardTensors,
+    choice: StrategyChoice,
+) -> Result<ForwardOutputs, LaunchError> {
+    let hardware = hardware(client);
+    launch_with_view(client, desc, tensors, &hardware, |desc| {
+        prepared(client, desc, tensors, choice, &hardware)
+    })
+}
+
+/// [`launch_forward`] planned for other hardware than the device reports: for fewer features, such
+/// as WebGPU's guaranteed limits, or for features that the device does not report.
+///
+/// # Errors
+///
+/// As [`launch_forward`]. Exceeding the device's own limits is an error when an output is read.
+/// Non-temporal stores are ordinary stores if the device's compiler does not support them.
+pub fn launch_forward_within(
+    client: &Client,
+    desc: &NormDesc,
+    tensors: &ForwardTensors,
+    choice: StrategyChoice,
+    hardware: &Hardware,
+) -> Result<ForwardOutputs, LaunchError> {
+    let nontemporal_threshold = hardware.nontemporal_threshold;
+    let hardware = &Hardware {
+        nontemporal_threshold: nontemporal_threshold.filter(|_| has_cpu_hints(client)),
+        ..hardware.clone()
+    };
+    launch_with_view(client, desc, tensors, hardware, |desc| {
+        Ok(Arc::new(prepare(client, desc, tensors, choice, hardware)?))
+    })
+}
+
+fn launch_with_view(
+    client: &Client,
+    desc: &NormDesc,
+    tensors: &ForwardTensors,
+    hardware: &Hardware,
+    prepare: impl Fn(&NormDesc) -> Result<Arc<Prepared>, LaunchError>,
+) -> Result<ForwardOutputs, LaunchError> {
+    let mut outputs = with_view(desc, Some(tensors), hardware, |desc| {
+        let prepared = prepare(desc)?;
+        let written = prepared.planned.launch(client, tensors)?;
+        let tensor = |desc: &TensorDesc, handle| Tensor {
+            desc: desc.clone(),
+            handle,
+        };
+        Ok(ForwardOutputs {
+            output: tensor(&prepared.planned.output, written.output),
+            sum: written.sum.map(|sum| tensor(&prepared.planned.output, sum)),
+            statistics: match (&prepared.planned.statistics, written.statistics) {
+                (Some(desc), Some(handle)) => Some(tensor(desc, handle)),
+                _ => None,
+            },
+        })
+    })?;
+    // The requested columns, without the padding of pitched rows.
+    outputs.output.desc.layout.shape = desc.input.shape().to_vec();
+    Ok(outputs)
+}
