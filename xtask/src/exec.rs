@@ -259,6 +259,11 @@ pub fn ending(status: ExitStatus) -> String {
     }
 }
 
+/// Why a process failed, if it did.
+pub fn trouble(status: ExitStatus) -> Option<String> {
+    (!status.success()).then(|| ending(status))
+}
+
 /// The root of the workspace.
 pub fn workspace() -> PathBuf {
     // Set by `cargo run`, and right even if another clone built a cached binary.

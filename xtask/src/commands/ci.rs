@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use super::{
-    bench, codegen, conformance, features as runtimes, steps::Steps, test, verify::everywhere, wasm,
+    bench, codegen, conformance, features as runtimes, outcome::Steps, test, verify::everywhere,
+    wasm,
 };
 use crate::{
     cargo::Build,

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 
-use super::steps::Steps;
+use super::outcome::Steps;
 use crate::cargo::{BURN_FACING, on, target_folder};
 
 /// Type-check every runtime's feature, alone and with the others it goes with.

@@ -9,11 +9,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::super::package::{CASES, LIBRARIES, Manifest};
-use crate::exec::{Cmd, ending};
+use super::super::{
+    outcome::Outcome,
+    package::{CASES, LIBRARIES, Manifest},
+};
+use crate::exec::{Cmd, trouble};
 
 /// Interval between two looks at a running process.
 const TICK: Duration = Duration::from_millis(100);
@@ -39,6 +42,18 @@ pub struct Ended {
     pub elapsed: Duration,
     /// Why it failed, if it did.
     pub trouble: Option<String>,
+}
+
+impl Ended {
+    /// Outcome of tests, of which one at least has to run.
+    pub fn outcome(self) -> Outcome {
+        let outcome = Outcome::of_tests(&self.output, self.trouble);
+        let elapsed = self.elapsed;
+        match outcome.counts {
+            Some(counts) if counts.ran() > 0 => Outcome { elapsed, ..outcome },
+            _ => Outcome::of(Err(anyhow!("no test ran"))),
+        }
+    }
 }
 
 impl Suite {
@@ -110,7 +125,7 @@ impl Suite {
             .with_context(|| format!("{name} could not be started"))?;
         let trouble = loop {
             if let Some(status) = child.try_wait()? {
-                break (!status.success()).then(|| ending(status));
+                break trouble(status);
             }
             if start.elapsed() > self.timeout {
                 child.kill()?;

@@ -2,14 +2,14 @@
 
 use std::{collections::BTreeMap, env, path::Path};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use clap::ValueEnum;
 
-use super::{
-    part::{Ended, Suite},
-    report::{Outcome, Verdict},
+use super::part::{Ended, Suite};
+use crate::{
+    commands::outcome::{Counts, Line, Outcome},
+    exec::on_path,
 };
-use crate::exec::on_path;
 
 /// A step. Most are a part of the suite of the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -74,7 +74,7 @@ impl Step {
     }
 
     /// Runs the step.
-    pub fn run(self, suite: &Suite) -> Outcome {
+    pub fn run(self, suite: &Suite) -> Line {
         let name = self.name();
         let outcome = match self {
             Self::Conformance if suite.cases().is_none() => {
@@ -87,14 +87,10 @@ impl Step {
             Self::Bench => bench(suite, &name),
             _ => tests(suite, &name, &[&format!("{name}::")]),
         };
-        Outcome {
-            step: name,
-            ..outcome.unwrap_or_else(|error| Outcome {
-                failed: 1,
-                note: format!("{error:#}"),
-                ..Outcome::default()
-            })
-        }
+        Line::new(
+            name,
+            outcome.unwrap_or_else(|error| Outcome::of(Err(error))),
+        )
     }
 }
 
@@ -104,7 +100,7 @@ fn tests(suite: &Suite, name: &str, arguments: &[&str]) -> Result<Outcome> {
     if suite.is_quick {
         command = command.env("CUBENORM_PROPERTY_CASES", "50");
     }
-    Ok(Outcome::of(&suite.run(name, &command)?))
+    Ok(suite.run(name, &command)?.outcome())
 }
 
 /// Compares the digests of two processes.
@@ -124,17 +120,17 @@ fn determinism(suite: &Suite, name: &str) -> Result<Outcome> {
         .collect();
     let total = digests_of_first.len().max(digests_of_second.len());
     let same = total - differ.len().min(total);
-    let trouble = first.trouble.or(second.trouble);
-    let is_good = trouble.is_none() && differ.is_empty() && same == digests_of_first.len();
-    Ok(Outcome {
-        result: Verdict::of(is_good && total > 0),
+    let nothing = || (total == 0).then(|| "no result".to_owned());
+    let trouble = first.trouble.or(second.trouble).or_else(nothing);
+    let counts = Counts {
         passed: same,
         failed: total - same,
+        skipped: 0,
+    };
+    Ok(Outcome {
         elapsed: first.elapsed + second.elapsed,
-        note: trouble
-            .unwrap_or_else(|| format!("{same} results have the same bits in two processes")),
         failures: differ,
-        ..Outcome::default()
+        ..Outcome::counted(counts, trouble)
     })
 }
 
@@ -166,13 +162,14 @@ fn sanitizer(suite: &Suite, tool: &str) -> Result<Outcome> {
         .args(SANITIZED);
     let ended = suite.run(tool, &command)?;
     let summary = summary(&ended.output);
-    let mut outcome = Outcome::of(&ended);
-    if summary.is_empty() {
+    let note = summary.join("; ");
+    let mut outcome = match summary.is_empty() {
         // Without its own word nothing was checked.
-        outcome.result = Verdict::Failed;
-    }
-    if outcome.note.is_empty() || !summary.is_empty() {
-        outcome.note = summary.join("; ");
+        true => Outcome::of(Err(anyhow!("{tool} said nothing"))),
+        false => ended.outcome(),
+    };
+    if !note.is_empty() {
+        outcome.note = note;
     }
     Ok(outcome)
 }
@@ -203,14 +200,12 @@ fn bench(suite: &Suite, name: &str) -> Result<Outcome> {
         command = command.arg("--op").arg(ops);
     }
     let ended = suite.run(name, &command)?;
-    let is_good = ended.trouble.is_none();
+    let result = ended
+        .trouble
+        .map_or(Ok(()), |trouble| Err(anyhow!(trouble)));
     Ok(Outcome {
-        result: Verdict::of(is_good),
-        passed: usize::from(is_good),
-        failed: usize::from(!is_good),
         elapsed: ended.elapsed,
-        note: ended.trouble.unwrap_or_default(),
-        ..Outcome::default()
+        ..Outcome::of(result)
     })
 }
 

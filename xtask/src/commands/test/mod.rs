@@ -1,23 +1,21 @@
 //! `cargo xtask test`: the whole suite on every runtime this machine has.
 
-pub mod output;
 pub mod plan;
 pub mod suite;
 
-use std::{env, ffi::OsString, process::ExitStatus, sync::Mutex, thread};
+use std::{env, ffi::OsString, sync::Mutex, thread, time::Instant};
 
 use anyhow::{Result, ensure};
 
 use self::{
-    output::Counts,
     plan::{Plan, Ready, choosing},
     suite::{ALONE, BuildKind, RUNS, Run, SUITE, TOGETHER, Targets},
 };
+use super::outcome::{Line, Outcome, report};
 use crate::{
     cargo::{self, Artifact, Build},
     device::Device,
-    exec::{Cmd, ending},
-    table::terminal,
+    exec::{Cmd, trouble},
     vulkan::Driver,
 };
 
@@ -44,11 +42,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     let plan = Plan::new(&args.device)?;
     let mut lines = host(args);
-    lines.extend(
-        plan.skipped
-            .iter()
-            .map(|(run, why)| Line::skipped(run, why)),
-    );
+    lines.extend(plan.skipped.iter().map(|(run, why)| skipped(run, why)));
     for kind in [BuildKind::Burn, BuildKind::Spirv] {
         lines.extend(run_build(&plan, args, kind));
     }
@@ -67,14 +61,17 @@ fn run_build(plan: &Plan, args: &Args, kind: BuildKind) -> Vec<Line> {
     };
     let build = match Build::tests(kind.packages(), &features) {
         Ok(build) => build,
-        Err(error) => return vec![Line::ran(format!("build {features}"), Ran::lost(&error))],
+        Err(error) => {
+            let name = format!("build {features}");
+            return vec![Line::new(name, Outcome::of(Err(error)))];
+        }
     };
     let mut lines = Vec::new();
     if kind == BuildKind::Burn {
         let units = build
             .test_programs()
             .filter(|program| program.package != SUITE);
-        lines.push(Line::ran("unit tests", execute(units, args, &[])));
+        lines.push(Line::new("unit tests", execute(units, args, &[])));
         lines.push(doc_tests("doc tests", kind, args, &features));
     }
     if kind == BuildKind::Burn {
@@ -89,7 +86,8 @@ fn run_build(plan: &Plan, args: &Args, kind: BuildKind) -> Vec<Line> {
             taken.partition(|program| ALONE.contains(&program.target.as_str()));
         let environment = environment(run.device.name(), driver);
         let ran = execute(alone.into_iter(), args, &environment);
-        lines.push(Line::of(run, ran.and(in_pairs(others, args, &environment))));
+        let ran = ran.and(in_pairs(others, args, &environment));
+        lines.push(Line::new(name(run), ran).on(run.device));
     }
     lines
 }
@@ -108,7 +106,7 @@ fn together(runs: &[&Ready], build: &Build, args: &Args) -> Option<Line> {
         .filter(|program| program.package == SUITE && program.target == TOGETHER);
     let environment = environment(&names.join(","), &driver);
     let name = format!("{} at once", names.join(", "));
-    Some(Line::ran(name, execute(programs, args, &environment)))
+    Some(Line::new(name, execute(programs, args, &environment)))
 }
 
 /// Tests that need no device, and no build of Burn: the quickest to fail.
@@ -117,10 +115,10 @@ fn host(args: &Args) -> Vec<Line> {
     let kind = BuildKind::Host;
     match Build::tests(kind.packages(), "") {
         Ok(build) => vec![
-            Line::ran(name, execute(build.test_programs(), args, &fuzzing(args))),
+            Line::new(name, execute(build.test_programs(), args, &fuzzing(args))),
             doc_tests("host doc tests", kind, args, ""),
         ],
-        Err(error) => vec![Line::ran(name, Ran::lost(&error))],
+        Err(error) => vec![Line::new(name, Outcome::of(Err(error)))],
     }
 }
 
@@ -143,7 +141,7 @@ fn doc_tests(name: &str, kind: BuildKind, args: &Args, features: &str) -> Line {
         .arg("--doc")
         .arg("--")
         .args(&args.filters);
-    Line::ran(name, output(&command, ""))
+    Line::new(name, output(&command, ""))
 }
 
 /// Runs test programs one after the other, all of them, whatever fails.
@@ -151,15 +149,15 @@ fn execute<'a>(
     programs: impl Iterator<Item = &'a Artifact>,
     args: &Args,
     environment: &[(&str, OsString)],
-) -> Ran {
+) -> Outcome {
     programs
         .map(|program| output(&command(program, args, environment), ""))
-        .fold(Ran::default(), Ran::and)
+        .fold(Outcome::default(), Outcome::and)
 }
 
 /// [`execute`], two at a time: a driver compiles kernels one after the other, on one core, and that
 /// is most of the time.
-fn in_pairs(programs: Vec<&Artifact>, args: &Args, environment: &[(&str, OsString)]) -> Ran {
+fn in_pairs(programs: Vec<&Artifact>, args: &Args, environment: &[(&str, OsString)]) -> Outcome {
     let left = Mutex::new(programs.into_iter());
     let next = || {
         left.lock()
@@ -167,7 +165,7 @@ fn in_pairs(programs: Vec<&Artifact>, args: &Args, environment: &[(&str, OsStrin
             .next()
     };
     let worker = || {
-        let mut ran = Ran::default();
+        let mut ran = Outcome::default();
         while let Some(program) = next() {
             let prefix = format!("{}: ", program.target);
             ran = ran.and(output(&command(program, args, environment), &prefix));
@@ -193,54 +191,13 @@ fn command(program: &Artifact, args: &Args, environment: &[(&str, OsString)]) ->
     command
 }
 
-fn output(command: &Cmd, prefix: &str) -> Ran {
-    let (text, status) = match command.tee(prefix) {
-        Ok(ended) => ended,
-        Err(error) => return Ran::lost(&error),
-    };
-    Ran::of(Counts::of(&text), status)
-}
-
-/// The counts of some programs, and how the first of them died that did.
-#[derive(Debug, Default, PartialEq)]
-pub struct Ran {
-    counts: Counts,
-    note: String,
-}
-
-impl Ran {
-    /// The counts of a program that ended.
-    pub fn of(counts: Counts, status: ExitStatus) -> Self {
-        if status.success() || counts.failed > 0 {
-            let note = String::new();
-            return Self { counts, note };
-        }
-        // It died before it could say how many failed: one at least.
-        Self {
-            counts: counts + Counts::crash(),
-            note: ending(status),
-        }
+fn output(command: &Cmd, prefix: &str) -> Outcome {
+    let start = Instant::now();
+    match command.tee(prefix) {
+        Ok((text, status)) => Outcome::of_tests(&text, trouble(status)),
+        Err(error) => Outcome::of(Err(error)),
     }
-
-    /// A program that did not run.
-    pub fn lost(error: &anyhow::Error) -> Self {
-        Self {
-            counts: Counts::crash(),
-            note: format!("{error:#}"),
-        }
-    }
-
-    fn and(self, other: Self) -> Self {
-        let note = if self.note.is_empty() {
-            other.note
-        } else {
-            self.note
-        };
-        Self {
-            counts: self.counts + other.counts,
-            note,
-        }
-    }
+    .since(start)
 }
 
 fn environment(devices: &str, driver: &Option<Driver>) -> Vec<(&'static str, OsString)> {
@@ -252,7 +209,7 @@ fn environment(devices: &str, driver: &Option<Driver>) -> Vec<(&'static str, OsS
     fixed.chain(choosing(driver)).collect()
 }
 
-fn name(run: &Run) -> String {
+pub fn name(run: &Run) -> String {
     let part = match run.targets {
         Targets::All => "",
         Targets::Kernels | Targets::Again => ", kernels",
@@ -261,68 +218,9 @@ fn name(run: &Run) -> String {
     format!("{run}{part}")
 }
 
-/// A line of the summary.
-pub struct Line {
-    name: String,
-    /// None if the run was skipped.
-    counts: Option<Counts>,
-    note: String,
-    device: Option<Device>,
-}
-
-impl Line {
-    fn ran(name: impl Into<String>, ran: Ran) -> Self {
-        Self {
-            name: name.into(),
-            counts: Some(ran.counts),
-            note: ran.note,
-            device: None,
-        }
-    }
-
-    pub fn of(run: &Run, ran: Ran) -> Self {
-        Self {
-            device: Some(run.device),
-            ..Self::ran(name(run), ran)
-        }
-    }
-
-    pub fn skipped(run: &Run, why: &str) -> Self {
-        Self {
-            name: name(run),
-            counts: None,
-            note: why.to_owned(),
-            device: Some(run.device),
-        }
-    }
-}
-
-/// Prints a table of the runs, and their sum.
-///
-/// # Errors
-///
-/// If something failed, or nothing ran.
-pub fn report(lines: &[Line]) -> Result<()> {
-    let rows = lines.iter().map(|line| {
-        let (counts, skipped) = match line.counts {
-            Some(Counts {
-                passed,
-                failed,
-                skipped,
-            }) => ([passed, failed, skipped].map(|n| n.to_string()), ""),
-            None => (["-", "-", "-"].map(str::to_owned), "skipped: "),
-        };
-        let note = format!("{skipped}{}", line.note);
-        [vec![line.name.clone()], counts.to_vec(), vec![note]].concat()
-    });
-    let header = ["run", "passed", "failed", "skipped", "note"];
-    println!("\n{}", terminal(header, rows, 1..4));
-    let total: Counts = lines.iter().filter_map(|line| line.counts).sum();
-    // Only this on the line: programs read it.
-    println!("{total}");
-    ensure!(total.failed == 0, "{} failed", total.failed);
-    ensure!(total.ran() > 0, "nothing ran");
-    Ok(())
+/// A run that this machine cannot do.
+pub fn skipped(run: &Run, why: &str) -> Line {
+    Line::new(name(run), Outcome::skipped(why)).on(run.device)
 }
 
 /// A named device that nothing ran on is an error.
@@ -332,7 +230,7 @@ fn have_run(lines: &[Line], devices: &[Device]) -> Result<()> {
         let has_run = lines
             .iter()
             .filter(of_device)
-            .any(|line| line.counts.is_some());
+            .any(|line| line.outcome.counts.is_some());
         ensure!(has_run, "{device} was asked for, and nothing ran on it");
     }
     Ok(())
@@ -344,11 +242,11 @@ fn must_have_run(lines: &[Line]) -> Result<()> {
     for device in [Device::Wgpu, Device::Cpu] {
         let is_whole = |run: &&Run| run.device == device && run.targets == Targets::All;
         let whole: Vec<String> = RUNS.iter().filter(is_whole).map(name).collect();
-        let is_skipped = |line: &&Line| line.counts.is_none() && whole.contains(&line.name);
+        let is_skipped = |line: &&Line| line.outcome.counts.is_none() && whole.contains(&line.name);
         let skipped: Vec<&str> = lines
             .iter()
             .filter(is_skipped)
-            .map(|line| line.note.as_str())
+            .map(|line| line.outcome.note.as_str())
             .collect();
         ensure!(
             skipped.len() < whole.len(),
@@ -369,8 +267,8 @@ mod tests {
             panic!("there are runs");
         };
         let lines = [
-            Line::of(first, Ran::default()),
-            Line::skipped(last, "not here"),
+            Line::new("it", Outcome::of(Ok(()))).on(first.device),
+            skipped(last, "not here"),
         ];
         have_run(&lines, &[]).unwrap();
         have_run(&lines, &[first.device]).unwrap();
@@ -393,7 +291,7 @@ mod tests {
     fn kernels_alone_do_not_count_as_a_runtime() {
         let skipped = |is_there: fn(&Run) -> bool| -> Vec<Line> {
             let absent = RUNS.iter().filter(|run| !is_there(run));
-            absent.map(|run| Line::skipped(run, "not here")).collect()
+            absent.map(|run| skipped(run, "not here")).collect()
         };
         must_have_run(&skipped(|_| true)).unwrap();
         let only_cpu = |run: &Run| run.device == Device::Cpu;

@@ -1,21 +1,23 @@
 //! The same cases on every runtime and driver of the machine.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Instant};
 
 use anyhow::{Result, anyhow};
 
 use super::{PROGRAM, arguments};
 use crate::{
     cargo::Build,
-    commands::test::{
-        Line, Ran,
-        output::{Counts, printed},
-        plan::{Plan, choosing},
-        report,
-        suite::BuildKind,
+    commands::{
+        outcome::{Counts, Line, Outcome, report},
+        test::{
+            name,
+            plan::{Plan, choosing},
+            skipped,
+            suite::BuildKind,
+        },
     },
     device::Device,
-    exec::{Cmd, workspace},
+    exec::{Cmd, trouble, workspace},
     style,
 };
 
@@ -35,7 +37,7 @@ pub fn verify(paths: &[PathBuf], devices: &[Device]) -> Result<()> {
         let program = build.and_then(|build| build.program(PROGRAM));
         for (run, driver) in runs {
             let ran = match &program {
-                Err(error) => Ran::lost(error),
+                Err(error) => Outcome::of(Err(anyhow!("{error:#}"))),
                 Ok(program) => {
                     anstream::println!("\n{}", style::heading(run));
                     let command = Cmd::new(program.to_string_lossy())
@@ -45,25 +47,24 @@ pub fn verify(paths: &[PathBuf], devices: &[Device]) -> Result<()> {
                     counted(&environment.fold(command, |c, (name, value)| c.env(name, value)))
                 }
             };
-            lines.push(Line::of(run, ran));
+            lines.push(Line::new(name(run), ran).on(run.device));
         }
     }
-    let skipped = plan.skipped.iter();
-    lines.extend(skipped.map(|(run, why)| Line::skipped(run, why)));
+    lines.extend(plan.skipped.iter().map(|(run, why)| skipped(run, why)));
     report(&lines)
 }
 
 /// The counts on the last line that has some.
-fn counted(command: &Cmd) -> Ran {
+fn counted(command: &Cmd) -> Outcome {
+    let start = Instant::now();
     let (text, status) = match command.tee("") {
         Ok(ended) => ended,
-        Err(error) => return Ran::lost(&error),
+        Err(error) => return Outcome::of(Err(error)),
     };
-    match text.lines().rev().find_map(printed) {
-        Some(counts) if counts.ran() > 0 => Ran::of(counts, status),
-        None if !status.success() => Ran::of(Counts::default(), status),
-        _ => Ran::lost(&anyhow!("no case ran")),
-    }
+    let counts = text.lines().rev().find_map(Counts::printed);
+    let counts = counts.unwrap_or_default();
+    let nothing = || (counts.ran() == 0).then(|| "no case ran".to_owned());
+    Outcome::counted(counts, trouble(status).or_else(nothing)).since(start)
 }
 
 #[cfg(all(test, unix))]
@@ -72,19 +73,12 @@ mod tests {
 
     #[test]
     fn a_run_without_cases_has_failed() {
-        let run = |script: &str| counted(&Cmd::new("sh").args(["-c", script]));
-        let lost = |why: &str| Ran::lost(&anyhow!("{why}"));
-        assert_eq!(
-            run("echo 0 passed, 0 failed, 3 skipped; exit 1"),
-            lost("no case ran")
-        );
-        assert_eq!(run("echo no; exit 3"), lost("exit code 3"));
-        assert!(
-            report(&[Line::of(
-                &crate::commands::test::suite::RUNS[0],
-                run("exit 3")
-            )])
-            .is_err()
-        );
+        let note = |script: &str| {
+            let ran = counted(&Cmd::new("sh").args(["-c", script]));
+            assert!(ran.has_failed());
+            ran.note
+        };
+        assert_eq!(note("echo 0 passed, 0 failed, 3 skipped"), "no case ran");
+        assert_eq!(note("echo no; exit 3"), "exit code 3");
     }
 }
