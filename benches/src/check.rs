@@ -142,15 +142,12 @@ fn reference(problem: &Problem, data: &HostData, row: usize) -> Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::problems::{Layout, Pass};
+    use crate::problems::Pass;
 
     fn problem(op: Op) -> Problem {
         Problem {
-            op,
-            shape: vec![2, 3, 8],
-            layout: Layout::Contiguous,
-            dtype: DType::F32,
             pass: Pass::Full,
+            ..Problem::new(op, [2, 3, 8])
         }
     }
 

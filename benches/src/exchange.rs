@@ -62,17 +62,14 @@ pub fn judge(problem: &Problem, folder: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::problems::{DType, Layout, Op};
+    use crate::problems::{DType, Op};
 
     #[test]
     fn exports_are_exact_and_wrong_results_refused() {
         let folder = std::env::temp_dir().join(format!("cubenorm-exchange-{}", std::process::id()));
         let problem = Problem {
-            op: Op::RmsNorm,
-            shape: vec![2, 3],
-            layout: Layout::Contiguous,
             dtype: DType::F16,
-            pass: Pass::Forward,
+            ..Problem::new(Op::RmsNorm, [2, 3])
         };
         export(&problem, &folder).unwrap();
         let input = fs::read(folder.join("input.bin")).unwrap();

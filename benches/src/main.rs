@@ -159,7 +159,6 @@ fn about(provider: Provider, problem: &Problem, device: &Device) -> About {
     About {
         runtime: tune::runtime(device),
         plan: plan.flatten(),
-        input_bytes: Some(problem.elements() * problem.dtype.size()),
         bytes: Some(problem.bytes()),
     }
 }

@@ -1,15 +1,19 @@
 //! The devices a user can name, and what each needs to be there.
 
-use std::{path::Path, str::FromStr};
+use std::path::Path;
 
-use anyhow::{Result, bail};
-use strum::{Display, IntoStaticStr};
+use anyhow::{Result, anyhow, bail, ensure};
+use strum::{Display, EnumString, IntoStaticStr, VariantNames};
 
 use crate::{exec::on_path, style, vulkan};
 
 /// A runtime of CubeCL or Burn, named as its cargo feature.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, IntoStaticStr)]
-#[strum(serialize_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumString, IntoStaticStr, VariantNames)]
+#[strum(
+    serialize_all = "snake_case",
+    parse_err_ty = anyhow::Error,
+    parse_err_fn = unknown
+)]
 pub enum Device {
     Cuda,
     Rocm,
@@ -22,18 +26,6 @@ pub enum Device {
 }
 
 impl Device {
-    /// Every device, the one to prefer first.
-    pub const ALL: [Self; 8] = [
-        Self::Cuda,
-        Self::Rocm,
-        Self::Metal,
-        Self::Wgpu,
-        Self::Vulkan,
-        Self::Webgpu,
-        Self::Cpu,
-        Self::Flex,
-    ];
-
     /// The name, which is the cargo feature and the value of `BURN_DEVICE` too.
     pub fn name(self) -> &'static str {
         self.into()
@@ -60,22 +52,29 @@ impl Device {
     }
 }
 
-impl FromStr for Device {
-    type Err = anyhow::Error;
+fn unknown(name: &str) -> anyhow::Error {
+    let names = Device::VARIANTS.join(", ");
+    anyhow!("no device is called `{name}`; there are {names}")
+}
 
-    fn from_str(name: &str) -> Result<Self> {
-        match Self::ALL.into_iter().find(|device| device.name() == name) {
-            Some(device) => Ok(device),
-            None => {
-                let names = Self::ALL.map(Self::name).join(", ");
-                bail!("no device is called `{name}`; there are {names}")
-            }
+/// The devices that were asked for, each of which this machine must have, or those of `usual` that
+/// it has.
+pub fn chosen(asked: &[Device], usual: &[Device]) -> Result<Vec<Device>> {
+    if asked.is_empty() {
+        let here = present(usual);
+        ensure!(!here.is_empty(), "this machine has no device to run on");
+        return Ok(here);
+    }
+    for device in asked {
+        if let Some(why) = device.missing() {
+            bail!("{device} cannot run here: {why}");
         }
     }
+    Ok(asked.to_vec())
 }
 
 /// Keeps the devices that this machine has, and prints why it leaves out the others.
-pub fn present(devices: &[Device]) -> Vec<Device> {
+fn present(devices: &[Device]) -> Vec<Device> {
     let (here, missing): (Vec<Device>, Vec<Device>) = devices
         .iter()
         .partition(|device| device.missing().is_none());
@@ -84,16 +83,6 @@ pub fn present(devices: &[Device]) -> Vec<Device> {
         anstream::eprintln!("{} {device}: {why}", style::warning("skipped"));
     }
     here
-}
-
-/// Fails if this machine lacks one of the devices.
-pub fn check(devices: &[Device]) -> Result<()> {
-    for device in devices {
-        if let Some(why) = device.missing() {
-            bail!("{device} cannot run here: {why}");
-        }
-    }
-    Ok(())
 }
 
 /// The runtimes to build for these devices, as cargo features.
@@ -124,8 +113,8 @@ mod tests {
 
     #[test]
     fn every_name_reads_back() {
-        for device in Device::ALL {
-            assert_eq!(device.name().parse::<Device>().unwrap(), device);
+        for name in Device::VARIANTS {
+            assert_eq!(name.parse::<Device>().unwrap().name(), *name);
         }
         let error = "gpu".parse::<Device>().unwrap_err().to_string();
         assert!(error.contains("`gpu`") && error.contains("wgpu"), "{error}");

@@ -254,11 +254,9 @@ type Called = (Op, &'static [usize], Layout, DType, Pass);
 
 fn problem((op, shape): &Shaped, dtype: DType, pass: Pass) -> Problem {
     Problem {
-        op: *op,
-        shape: shape.to_vec(),
-        layout: Layout::Contiguous,
         dtype,
         pass,
+        ..Problem::new(*op, *shape)
     }
 }
 
@@ -431,6 +429,17 @@ pub fn sizes(shape: &[usize]) -> String {
 }
 
 impl Problem {
+    /// The forward pass of contiguous float32.
+    pub fn new(op: Op, shape: impl Into<Vec<usize>>) -> Self {
+        Self {
+            op,
+            shape: shape.into(),
+            layout: Layout::default(),
+            dtype: DType::default(),
+            pass: Pass::default(),
+        }
+    }
+
     /// The shape as it is written in commands.
     pub fn sizes(&self) -> String {
         sizes(&self.shape)

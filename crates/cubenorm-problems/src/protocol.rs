@@ -55,8 +55,6 @@ pub struct About {
     pub runtime: String,
     /// The plan, if the worker has one.
     pub plan: Option<String>,
-    /// Bytes of the input, if the worker knows them.
-    pub input_bytes: Option<usize>,
     /// Bytes that the pass must move at least, if the worker knows them.
     pub bytes: Option<usize>,
 }

@@ -1,10 +1,10 @@
 //! `cargo xtask devices`: capabilities of this machine's devices, as plans see them.
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 
 use super::program;
 use crate::{
-    device::{self, Device, present},
+    device::{self, Device},
     exec::Cmd,
     table::terminal,
 };
@@ -22,15 +22,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let asked = match args.device.is_empty() {
-        true => present(&[Device::Cuda, Device::Wgpu, Device::Cpu]),
-        false => args.device.clone(),
-    };
-    ensure!(
-        !asked.is_empty(),
-        "this machine has no device that runs kernels"
-    );
-    device::check(&asked)?;
+    let asked = device::chosen(&args.device, &[Device::Cuda, Device::Wgpu, Device::Cpu])?;
     let program = program::find(PROGRAM, &asked, None)?;
     let names: Vec<&str> = asked.iter().map(|device| device.name()).collect();
     let text = Cmd::new(program.to_string_lossy())

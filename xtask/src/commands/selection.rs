@@ -13,7 +13,7 @@ use cubenorm_problems::{DType, Layout, Op, Pass, Problem, Suite, sizes};
 use strum::VariantNames;
 
 use super::program;
-use crate::device::{self, Device, present};
+use crate::device::{self, Device};
 
 /// The arguments of verbs that take problems.
 #[derive(clap::Args)]
@@ -90,23 +90,13 @@ impl Selection {
             Some(file) => self.select(read(file)?, &file.display().to_string()),
             None => self.select(suite.problems(), &format!("the suite {suite}")),
         };
-        let (problems, devices) = (problems?, self.devices()?);
+        let problems = problems?;
+        let devices = device::chosen(&self.device, &[Device::Cpu, Device::Wgpu])?;
         Ok(Selected {
             program: program::find(program::BENCH, &devices, self.program.as_deref())?,
             devices,
             problems,
         })
-    }
-
-    /// The named devices, or the CPU devices that this machine has.
-    fn devices(&self) -> Result<Vec<Device>> {
-        if self.device.is_empty() {
-            let devices = present(&[Device::Cpu, Device::Wgpu]);
-            ensure!(!devices.is_empty(), "this machine has no device to run on");
-            return Ok(devices);
-        }
-        device::check(&self.device)?;
-        Ok(self.device.clone())
     }
 
     /// Number of named devices.
@@ -127,13 +117,7 @@ impl Selection {
         for &op in &self.op {
             for Shape(shape) in &self.shape {
                 if !selected.iter().any(|p| p.op == op && p.shape == *shape) {
-                    selected.push(Problem {
-                        op,
-                        shape: shape.clone(),
-                        layout: Layout::default(),
-                        dtype: DType::default(),
-                        pass: Pass::default(),
-                    });
+                    selected.push(Problem::new(op, shape.as_slice()));
                 }
             }
         }
@@ -193,16 +177,6 @@ mod tests {
 
     use super::*;
 
-    fn problem(op: Op, shape: &[usize]) -> Problem {
-        Problem {
-            op,
-            shape: shape.into(),
-            layout: Layout::default(),
-            dtype: DType::default(),
-            pass: Pass::default(),
-        }
-    }
-
     #[test]
     fn shapes_read_as_commands_write_them() {
         assert_eq!(
@@ -222,8 +196,8 @@ mod tests {
     fn select(arguments: &[&str]) -> Result<Vec<Problem>> {
         let cli = Cli::try_parse_from(["bench"].iter().chain(arguments))?;
         let suite = [
-            problem(Op::LayerNorm, &[2, 4]),
-            problem(Op::RmsNorm, &[2, 4]),
+            Problem::new(Op::LayerNorm, [2, 4]),
+            Problem::new(Op::RmsNorm, [2, 4]),
         ];
         cli.selection.select(suite.into(), "the suite")
     }
@@ -248,7 +222,7 @@ mod tests {
     fn a_file_of_problems_stands_for_a_suite() {
         let expected = Problem {
             dtype: DType::F16,
-            ..problem(Op::RmsNorm, &[3, 5])
+            ..Problem::new(Op::RmsNorm, [3, 5])
         };
         let text = r#"[{"op": "rms_norm", "shape": [3, 5], "dtype": "f16"}]"#;
         assert_eq!(of_file(text).unwrap(), [expected]);
@@ -287,9 +261,9 @@ mod tests {
     fn filters_select_and_add_problems() {
         assert_eq!(selected(&[]).len(), 2);
         let rms = ["--op", "rms_norm"];
-        assert_eq!(selected(&rms), [problem(Op::RmsNorm, &[2, 4])]);
+        assert_eq!(selected(&rms), [Problem::new(Op::RmsNorm, [2, 4])]);
         let other = ["--op", "rms_norm", "--shape", "3x5"];
-        assert_eq!(selected(&other), [problem(Op::RmsNorm, &[3, 5])]);
+        assert_eq!(selected(&other), [Problem::new(Op::RmsNorm, [3, 5])]);
     }
 
     #[test]

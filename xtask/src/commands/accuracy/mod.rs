@@ -17,9 +17,9 @@ use super::{
     program::{self, BENCH, answers},
 };
 use crate::{
-    device::{Device, present},
+    device::{self, Device},
     exec::{Cmd, workspace},
-    setup, style,
+    style,
 };
 
 /// Providers that are measured on each device.
@@ -66,7 +66,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let devices = devices(&args.device)?;
+    let devices = device::chosen(&args.device, &[Device::Cpu, Device::Wgpu])?;
     let program = program::find(BENCH, &devices, args.program.as_deref())?;
     let suite = if args.quick { "quick" } else { "full" };
     let cases = worker(&program, &["cases", suite]).capture()?;
@@ -101,16 +101,6 @@ pub fn run(args: &Args) -> Result<()> {
         println!("written to {}", path.display());
     }
     report::check(&tables)
-}
-
-fn devices(asked: &[Device]) -> Result<Vec<Device>> {
-    match asked {
-        [] => Ok(present(&[Device::Cpu, Device::Wgpu])),
-        asked => asked
-            .iter()
-            .map(|&device| setup::device(Some(device), false))
-            .collect(),
-    }
 }
 
 fn worker(program: &Path, arguments: &[&str]) -> Cmd {

@@ -12,7 +12,6 @@ mod worker;
 
 use std::{
     fs::{self, OpenOptions},
-    io::ErrorKind,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -183,29 +182,16 @@ struct Rows {
 }
 
 impl Rows {
-    /// Checks that they can be written, before hours of measuring. Writes nothing.
+    /// Checks that they can be written, before hours of measuring.
     fn at(csv: Option<PathBuf>, json: Option<PathBuf>) -> Result<Self> {
-        let csv = match csv {
-            Some(csv) => csv,
-            None => {
-                let csv = workspace().join(ROWS);
-                let folder = csv.parent().unwrap_or(&csv);
-                fs::create_dir_all(folder)
-                    .with_context(|| format!("{} not made", folder.display()))?;
-                csv
-            }
-        };
+        let csv = csv.unwrap_or_else(|| workspace().join(ROWS));
+        if let Some(folder) = csv.parent() {
+            fs::create_dir_all(folder).with_context(|| format!("{} not made", folder.display()))?;
+        }
         for path in [&csv].into_iter().chain(&json) {
-            let cannot = || format!("{} cannot be written", path.display());
-            match OpenOptions::new().append(true).open(path) {
-                Ok(_) => {}
-                Err(error) if error.kind() == ErrorKind::NotFound => {
-                    let folder = std::path::absolute(path)?;
-                    let is_there = folder.parent().is_some_and(Path::is_dir);
-                    ensure!(is_there, "{}: its folder is not there", cannot());
-                }
-                Err(error) => return Err(error).with_context(cannot),
-            }
+            let mut options = OpenOptions::new();
+            let opened = options.create(true).append(true).open(path);
+            opened.with_context(|| format!("{} cannot be written", path.display()))?;
         }
         Ok(Self { csv, json })
     }

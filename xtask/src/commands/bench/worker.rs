@@ -3,7 +3,7 @@
 use std::{
     fmt,
     io::{BufRead, BufReader, Read, Write},
-    process::{Child, Stdio},
+    process::{Child, Command, Stdio},
     sync::mpsc::{self, Receiver, RecvTimeoutError},
     thread::{self, JoinHandle},
     time::Duration,
@@ -54,7 +54,7 @@ pub struct Worker {
 impl Worker {
     pub fn start(command: &Cmd) -> Result<Self> {
         let mut command_line = command.command();
-        turns::dies_with_us(&mut command_line);
+        dies_with_us(&mut command_line);
         let mut child = command_line
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -105,10 +105,10 @@ impl Worker {
     }
 
     fn ask(&mut self, request: &Request) -> Result<Reply, Lost> {
-        turns::goes_on(&self.child);
+        stop(&self.child, false);
         let reply = self.answer(request);
         if reply.is_ok() {
-            turns::waits(&self.child);
+            stop(&self.child, true);
         }
         reply
     }
@@ -162,55 +162,37 @@ impl Drop for Worker {
     }
 }
 
-/// Stops workers while others are measured.
+/// Stops a worker while others are measured, or lets it go on. Systems other than Unix cannot.
 ///
 /// Waiting threads of CubeCL poll for work thousands of times a second. They would take 10 to 20 %
-/// of a core from the worker that is measured.
-#[cfg(unix)]
-mod turns {
-    use std::process::{Child, Command};
+/// of a core from the worker that is measured. A dead worker is noticed at its next request.
+fn stop(child: &Child, stops: bool) {
+    #[cfg(unix)]
+    {
+        use rustix::process::{Pid, Signal, kill_process};
 
-    use rustix::process::{Pid, Signal, kill_process};
-
-    /// Stops a worker. A dead one is noticed at its next request.
-    pub fn waits(child: &Child) {
-        let _ = kill_process(Pid::from_child(child), Signal::STOP);
+        let signal = if stops { Signal::STOP } else { Signal::CONT };
+        let _ = kill_process(Pid::from_child(child), signal);
     }
-
-    /// Lets a worker go on.
-    pub fn goes_on(child: &Child) {
-        let _ = kill_process(Pid::from_child(child), Signal::CONT);
-    }
-
-    /// Ends a worker with this process: a stopped process does not see the end of its standard
-    /// input.
-    pub fn dies_with_us(command: &mut Command) {
-        #[cfg(target_os = "linux")]
-        {
-            use std::os::unix::process::CommandExt as _;
-
-            use rustix::process::set_parent_process_death_signal;
-
-            // SAFETY: between fork and exec it makes one system call, and allocates nothing.
-            unsafe {
-                command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?));
-            }
-        }
-        #[cfg(not(target_os = "linux"))]
-        let _ = command;
-    }
+    #[cfg(not(unix))]
+    let _ = (child, stops);
 }
 
-/// Does nothing on systems that cannot stop processes.
-#[cfg(not(unix))]
-mod turns {
-    use std::process::{Child, Command};
+/// Ends a worker with this process: a stopped process does not see the end of its standard input.
+fn dies_with_us(command: &mut Command) {
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::unix::process::CommandExt as _;
 
-    pub fn waits(_: &Child) {}
+        use rustix::process::{Signal, set_parent_process_death_signal};
 
-    pub fn goes_on(_: &Child) {}
-
-    pub fn dies_with_us(_: &mut Command) {}
+        // SAFETY: between fork and exec it makes one system call, and allocates nothing.
+        unsafe {
+            command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?));
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = command;
 }
 
 /// Lines of a process's standard error that may explain its death.
