@@ -118,7 +118,6 @@ impl Build {
 /// A program that cargo built.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Artifact {
-    pub package: String,
     /// The target within the package: `kernels` for `tests/kernels.rs`.
     pub target: String,
     /// Folder of the package: cargo runs its tests there.
@@ -128,11 +127,17 @@ pub struct Artifact {
     pub test: bool,
 }
 
+impl Artifact {
+    /// True if it is of the package in this folder of the workspace.
+    pub fn is_in(&self, folder: &str) -> bool {
+        self.folder.ends_with(folder)
+    }
+}
+
 /// A line of cargo's messages, as far as it matters here.
 #[derive(Deserialize)]
 struct Message {
     reason: String,
-    package_id: String,
     manifest_path: PathBuf,
     target: Target,
     profile: Profile,
@@ -156,7 +161,6 @@ fn artifacts(messages: &str) -> Vec<Artifact> {
         .filter(|message| message.reason == "compiler-artifact")
         .filter_map(|message| {
             Some(Artifact {
-                package: package_name(&message.package_id).to_owned(),
                 target: message.target.name,
                 folder: message.manifest_path.parent()?.to_owned(),
                 executable: message.executable?,
@@ -166,69 +170,38 @@ fn artifacts(messages: &str) -> Vec<Artifact> {
         .collect()
 }
 
-/// The name in a package id: after `#` and before `@`, or the folder if `#` has a version only.
-fn package_name(id: &str) -> &str {
-    let (path, fragment) = id.split_once('#').unwrap_or((id, id));
-    match fragment.split_once('@') {
-        Some((name, _)) => name,
-        None => path.rsplit('/').next().unwrap_or(path),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn message(id: &str, target: &str, executable: &str, test: bool) -> String {
-        format!(
-            r#"{{"reason":"compiler-artifact","package_id":"{id}","manifest_path":"/w/x/Cargo.toml",
-            "target":{{"name":"{target}"}},"profile":{{"test":{test}}},"executable":{executable}}}"#
-        )
-        .replace('\n', "")
-    }
-
     #[test]
     fn tests_are_no_programs() {
-        let build = Build {
-            artifacts: artifacts(
-                &[
-                    r#"{"reason":"build-script-executed","package_id":"x"}"#.to_owned(),
-                    message("path+file:///w/x#pack@0.1.0", "pack", "null", false),
-                    message("path+file:///w/x#pack@0.1.0", "tool", r#""/t/tool""#, false),
-                    message(
-                        "path+file:///w/x#pack@0.1.0",
-                        "suite",
-                        r#""/t/suite-1""#,
-                        true,
-                    ),
-                    r#"{"reason":"build-finished","success":true}"#.to_owned(),
-                ]
-                .join("\n"),
-            ),
+        let message = |target: &str, executable: &str, test: bool| {
+            format!(
+                r#"{{"reason":"compiler-artifact","manifest_path":"/w/x/Cargo.toml","target":{{"name":
+                "{target}"}},"profile":{{"test":{test}}},"executable":{executable}}}"#
+            )
+            .replace('\n', "")
         };
+        let messages = [
+            r#"{"reason":"build-script-executed","package_id":"x"}"#.to_owned(),
+            message("pack", "null", false),
+            message("tool", r#""/t/tool""#, false),
+            message("suite", r#""/t/suite-1""#, true),
+            r#"{"reason":"build-finished","success":true}"#.to_owned(),
+        ];
+        let artifacts = artifacts(&messages.join("\n"));
+        let build = Build { artifacts };
         assert_eq!(build.program("tool").unwrap(), PathBuf::from("/t/tool"));
-        assert!(
-            build
-                .program("other")
-                .unwrap_err()
-                .to_string()
-                .contains("`other`")
-        );
-        let tests: Vec<_> = build.test_programs().collect();
-        assert_eq!(tests.len(), 1);
+        let other = build.program("other").unwrap_err().to_string();
+        assert!(other.contains("`other`"), "{other}");
+        let [suite] = &build.test_programs().collect::<Vec<_>>()[..] else {
+            panic!("one program of tests");
+        };
         assert_eq!(
-            (tests[0].target.as_str(), &tests[0].folder),
+            (suite.target.as_str(), &suite.folder),
             ("suite", &"/w/x".into())
         );
-    }
-
-    #[test]
-    fn package_ids_name_packages_in_both_forms() {
-        assert_eq!(
-            package_name("path+file:///w/main/tests#cubenorm-tests@0.1.0"),
-            "cubenorm-tests"
-        );
-        assert_eq!(package_name("path+file:///w/main/xtask#0.1.0"), "xtask");
     }
 
     #[test]

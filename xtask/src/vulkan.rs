@@ -40,16 +40,11 @@ pub fn drivers() -> Vec<Driver> {
     let chosen = ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"]
         .into_iter()
         .find_map(env::var_os);
-    let manifests = match chosen {
-        Some(files) => env::split_paths(&files)
-            .flat_map(|path| manifests(&path))
-            .collect(),
-        None => folders(&|name| env::var_os(name))
-            .iter()
-            .flat_map(|path| manifests(path))
-            .collect(),
+    let places = match chosen {
+        Some(files) => env::split_paths(&files).collect(),
+        None => folders(&|name| env::var_os(name)),
     };
-    distinct(manifests)
+    distinct(places.iter().flat_map(|place| manifests(place)).collect())
 }
 
 /// The CPU Vulkan drivers. SwiftShader counts if a Chromium brings it, though no loader looks
@@ -95,16 +90,15 @@ fn folders(variable: &dyn Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
             .map(PathBuf::from);
         set.or_else(|| variable("HOME").map(|home| Path::new(&home).join(below)))
     };
-    let mut bases = Vec::new();
-    bases.extend(home("XDG_CONFIG_HOME", ".config"));
-    bases.extend(list("XDG_CONFIG_DIRS", "/etc/xdg"));
-    bases.push("/etc".into());
-    bases.extend(home("XDG_DATA_HOME", ".local/share"));
-    bases.extend(list("XDG_DATA_DIRS", "/usr/local/share:/usr/share"));
-    bases
-        .into_iter()
-        .map(|base| base.join("vulkan/icd.d"))
-        .collect()
+    let bases = [
+        home("XDG_CONFIG_HOME", ".config").into_iter().collect(),
+        list("XDG_CONFIG_DIRS", "/etc/xdg"),
+        vec!["/etc".into()],
+        home("XDG_DATA_HOME", ".local/share").into_iter().collect(),
+        list("XDG_DATA_DIRS", "/usr/local/share:/usr/share"),
+    ];
+    let bases = bases.into_iter().flatten();
+    bases.map(|base| base.join("vulkan/icd.d")).collect()
 }
 
 /// The manifests in a folder, or the path itself if it is a manifest.
@@ -155,44 +149,31 @@ mod tests {
 
     #[test]
     fn the_search_path_is_the_loaders() {
-        let fresh = |name: &str| (name == "HOME").then(|| OsString::from("/home/me"));
-        let folders: Vec<_> = folders(&fresh)
-            .iter()
-            .map(|f| f.display().to_string())
-            .collect();
-        assert_eq!(
-            folders,
-            [
-                "/home/me/.config/vulkan/icd.d",
-                "/etc/xdg/vulkan/icd.d",
-                "/etc/vulkan/icd.d",
-                "/home/me/.local/share/vulkan/icd.d",
-                "/usr/local/share/vulkan/icd.d",
-                "/usr/share/vulkan/icd.d",
-            ]
-        );
-    }
-
-    #[test]
-    fn xdg_variables_replace_their_defaults() {
-        let set = |name: &str| match name {
-            "XDG_DATA_DIRS" => Some(OsString::from("/a:/b")),
-            "XDG_CONFIG_DIRS" => Some(OsString::new()),
-            _ => None,
+        let below = |variables: &[(&str, &str)]| -> Vec<String> {
+            let value = |name: &str| {
+                let found = variables.iter().find(|(other, _)| *other == name);
+                found.map(|(_, value)| value.into())
+            };
+            let folders = folders(&value).into_iter();
+            let folders = folders.map(|folder| folder.display().to_string());
+            folders
+                .map(|folder| folder.replace("/vulkan/icd.d", ""))
+                .collect()
         };
-        let folders: Vec<_> = folders(&set)
-            .iter()
-            .map(|f| f.display().to_string())
-            .collect();
+        let fresh = [
+            "/home/me/.config",
+            "/etc/xdg",
+            "/etc",
+            "/home/me/.local/share",
+        ];
+        let system = ["/usr/local/share", "/usr/share"];
         assert_eq!(
-            folders,
-            [
-                "/etc/xdg/vulkan/icd.d",
-                "/etc/vulkan/icd.d",
-                "/a/vulkan/icd.d",
-                "/b/vulkan/icd.d"
-            ]
+            below(&[("HOME", "/home/me")]),
+            [&fresh[..], &system].concat()
         );
+        // An empty variable is none.
+        let set = [("XDG_DATA_DIRS", "/a:/b"), ("XDG_CONFIG_DIRS", "")];
+        assert_eq!(below(&set), ["/etc/xdg", "/etc", "/a", "/b"]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Sources through the compiler or validator of their target, on all cores.
 
 use std::{
-    ffi::OsString,
+    collections::BTreeMap,
     fs,
     io::{BufRead, BufReader, Write},
     path::Path,
@@ -43,8 +43,7 @@ pub fn check(sources: &mut [Source], tools: &Tools, out: &Path) -> Result<()> {
                 let mut bench = Bench {
                     tools,
                     out,
-                    nvrtc: None,
-                    hiprtc: None,
+                    runtimes: BTreeMap::new(),
                 };
                 while let Some(source) = next() {
                     source.outcome = match bench.check(source) {
@@ -64,8 +63,7 @@ pub fn check(sources: &mut [Source], tools: &Tools, out: &Path) -> Result<()> {
 struct Bench<'a> {
     tools: &'a Tools,
     out: &'a Path,
-    nvrtc: Option<RuntimeCompiler>,
-    hiprtc: Option<RuntimeCompiler>,
+    runtimes: BTreeMap<&'static str, RuntimeCompiler>,
 }
 
 impl Bench<'_> {
@@ -78,10 +76,8 @@ impl Bench<'_> {
                 let mut command = Command::new(&cuda.ptxas);
                 // Named explicitly: from sm_90 on LLVM's default is an architecture that no later GPU
                 // runs.
-                command
-                    .arg("-v")
-                    .arg(format!("-arch={}", specific(&variant)));
-                command.arg(&file).args(["-o", "/dev/null"]);
+                let arch = format!("-arch={}", specific(&variant));
+                command.args(["-v", &arch, "-o", "/dev/null"]).arg(&file);
                 let (passed, said) = said(command)?;
                 source.resources = Resources::parse(&said);
                 Ok(outcome(passed, said))
@@ -104,15 +100,7 @@ impl Bench<'_> {
                 let mut options = vec![format!("--gpu-architecture={}", specific(&variant))];
                 let folders = cuda.include.iter();
                 options.extend(folders.map(|f| format!("--include-path={}", f.display())));
-                let library = cuda.nvrtc.to_string_lossy();
-                compile(
-                    &mut self.nvrtc,
-                    self.tools,
-                    &library,
-                    "nvrtc",
-                    &file,
-                    &options,
-                )
+                self.compile("nvrtc", &cuda.nvrtc.to_string_lossy(), &file, &options)
             }
             Target::Hip => {
                 let library = self.tools.hip.context("no hipRTC")?;
@@ -121,17 +109,28 @@ impl Bench<'_> {
                     return Ok(Outcome::Generated);
                 }
                 let options = [format!("--gpu-architecture={variant}")];
-                compile(
-                    &mut self.hiprtc,
-                    self.tools,
-                    library,
-                    "hiprtc",
-                    &file,
-                    &options,
-                )
+                self.compile("hiprtc", library, &file, &options)
             }
             Target::Msl | Target::Wgsl | Target::Llvm => Ok(Outcome::Generated),
         }
+    }
+
+    /// Compiles with a runtime compiler, which is started if there is none or it has died.
+    fn compile(
+        &mut self,
+        kind: &'static str,
+        library: &str,
+        file: &Path,
+        options: &[String],
+    ) -> Result<Outcome> {
+        let mut compiler = match self.runtimes.remove(kind) {
+            Some(compiler) => compiler,
+            None => RuntimeCompiler::start(self.tools, library, kind)?,
+        };
+        let error = compiler.compile(file, options);
+        let error = error.with_context(|| format!("{kind} died"))?;
+        self.runtimes.insert(kind, compiler);
+        Ok(error.map_or(Outcome::Checked, Outcome::Wrong))
     }
 }
 
@@ -161,29 +160,6 @@ fn said(mut command: Command) -> Result<(bool, String)> {
     Ok((output.status.success(), text))
 }
 
-/// Compiles with a runtime compiler, which is started if there is none or it has died.
-fn compile(
-    slot: &mut Option<RuntimeCompiler>,
-    tools: &Tools,
-    library: &str,
-    kind: &str,
-    file: &Path,
-    options: &[String],
-) -> Result<Outcome> {
-    let compiler = match slot {
-        Some(compiler) => compiler,
-        None => slot.insert(RuntimeCompiler::start(tools, library, kind)?),
-    };
-    match compiler.compile(file, options) {
-        Ok(None) => Ok(Outcome::Checked),
-        Ok(Some(error)) => Ok(Outcome::Wrong(error)),
-        Err(error) => {
-            *slot = None;
-            Err(error.context(format!("{kind} died")))
-        }
-    }
-}
-
 /// NVRTC or hipRTC, in a process of its own, because they may crash it.
 struct RuntimeCompiler {
     child: Child,
@@ -199,8 +175,7 @@ struct Answer {
 impl RuntimeCompiler {
     fn start(tools: &Tools, library: &str, kind: &str) -> Result<Self> {
         let python = tools.python.as_ref().context("no Python")?;
-        let arguments = [library, kind].map(OsString::from);
-        let (child, stdin, stdout) = python.script(SCRIPT).args(arguments).talk()?;
+        let (child, stdin, stdout) = python.script(SCRIPT).args([library, kind]).talk()?;
         Ok(Self {
             child,
             stdin,

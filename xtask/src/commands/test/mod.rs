@@ -70,7 +70,7 @@ fn run_build(plan: &Plan, args: &Args, kind: BuildKind) -> Vec<Line> {
     if kind == BuildKind::Burn {
         let units = build
             .test_programs()
-            .filter(|program| program.package != SUITE);
+            .filter(|program| !program.is_in(SUITE));
         lines.push(Line::new("unit tests", execute(units, args, &[])));
         lines.push(doc_tests("doc tests", kind, args, &features));
     }
@@ -78,9 +78,7 @@ fn run_build(plan: &Plan, args: &Args, kind: BuildKind) -> Vec<Line> {
         lines.extend(together(&runs, &build, args));
     }
     for (run, driver) in runs {
-        let suite = build
-            .test_programs()
-            .filter(|program| program.package == SUITE);
+        let suite = build.test_programs().filter(|program| program.is_in(SUITE));
         let taken = suite.filter(|program| run.targets.contain(&program.target));
         let (alone, others): (Vec<_>, Vec<_>) =
             taken.partition(|program| ALONE.contains(&program.target.as_str()));
@@ -103,7 +101,7 @@ fn together(runs: &[&Ready], build: &Build, args: &Args) -> Option<Line> {
     let driver = runs.iter().find_map(|(_, driver)| driver.clone());
     let programs = build
         .test_programs()
-        .filter(|program| program.package == SUITE && program.target == TOGETHER);
+        .filter(|program| program.is_in(SUITE) && program.target == TOGETHER);
     let environment = environment(&names.join(","), &driver);
     let name = format!("{} at once", names.join(", "));
     Some(Line::new(name, execute(programs, args, &environment)))

@@ -34,8 +34,8 @@ impl BuildKind {
     }
 }
 
-/// The package with the suite that runs once per device; the other packages' tests run once.
-pub const SUITE: &str = "cubenorm-tests";
+/// Folder of the package whose tests run once per device; the other packages' tests run once.
+pub const SUITE: &str = "tests";
 
 /// The suite's targets that need CubeCL only. `flex` cannot run them, and a further driver repeats
 /// them, except for [`TUNING`].
