@@ -270,7 +270,7 @@ impl BackwardDesc {
     /// have the same one. It considers whole rows only: [`sums_on`](crate::sums_on) adds
     /// channels-last segments.
     pub fn param_sums(&self) -> ParamSums {
-        let mut shapes = self.wanted_params().map(|tensor| tensor.shape());
+        let mut shapes = self.wanted_params().map(TensorDesc::shape);
         let Some(first) = shapes.next() else {
             return ParamSums::Elsewhere;
         };
@@ -316,7 +316,7 @@ impl BackwardDesc {
     /// is needed.
     pub(crate) fn sums_of_segments(&self) -> Option<(Segments, usize)> {
         let reduces = StatisticsKind::of(&self.norm.statistics).reduces();
-        let mut shapes = self.wanted_params().map(|tensor| tensor.shape());
+        let mut shapes = self.wanted_params().map(TensorDesc::shape);
         let first = shapes.next();
         let is_one = shapes.all(|shape| Some(shape) == first);
         if !(reduces && is_one && self.input_gradient.is_some()) {

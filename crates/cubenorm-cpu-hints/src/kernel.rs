@@ -23,7 +23,7 @@ pub fn store_nontemporal<T: Float, P: Size, S: Size>(
     intrinsic!(|scope| {
         let (place, value) = (place.value(scope), value.read_value(scope));
         scope.register(&StorePastCachesOp::new(scope.ctx_mut(), place, value));
-    })
+    });
 }
 
 /// Completes the unit's [non-temporal stores](store_nontemporal()), so others see them. Does
@@ -34,7 +34,7 @@ pub fn wait_for_stores(#[comptime] nontemporal: bool) {
         if nontemporal {
             scope.register(&WaitForStoresOp::new(scope.ctx_mut()));
         }
-    })
+    });
 }
 
 /// Prefetches the cache line of `place` for a later load, without waiting.
@@ -48,5 +48,5 @@ pub fn prefetch<T: Float, S: Size>(place: &Vector<T, S>) {
     intrinsic!(|scope| {
         let place = place.value(scope);
         scope.register(&FetchOp::new(scope.ctx_mut(), place));
-    })
+    });
 }

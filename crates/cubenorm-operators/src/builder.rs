@@ -14,7 +14,7 @@ pub(crate) struct View {
 
 impl View {
     /// Views the same buffer in another layout.
-    pub fn with_layout(&self, layout: Layout) -> Self {
+    pub(crate) fn with_layout(&self, layout: Layout) -> Self {
         let desc = TensorDesc::new(layout, self.desc.dtype);
         Self {
             slot: self.slot,
@@ -39,7 +39,7 @@ pub(crate) struct Builder {
 }
 
 impl Builder {
-    pub fn input(
+    pub(crate) fn input(
         &mut self,
         name: &'static str,
         position: usize,
@@ -48,7 +48,7 @@ impl Builder {
         self.tensor(name, Role::Input, position, desc)
     }
 
-    pub fn output(
+    pub(crate) fn output(
         &mut self,
         name: &'static str,
         position: usize,
@@ -57,7 +57,7 @@ impl Builder {
         self.tensor(name, Role::Output, position, desc)
     }
 
-    pub fn temporary(
+    pub(crate) fn temporary(
         &mut self,
         name: &'static str,
         desc: TensorDesc,
@@ -86,7 +86,7 @@ impl Builder {
         Ok(View { slot, desc })
     }
 
-    pub fn normalize(&mut self, step: Normalize) -> Result<(), OperatorError> {
+    pub(crate) fn normalize(&mut self, step: Normalize) -> Result<(), OperatorError> {
         step.desc.problem()?;
         self.steps.push(Step::Normalize(Box::new(step)));
         Ok(())
@@ -94,7 +94,7 @@ impl Builder {
 
     /// Adds a normalization that also writes two numbers for each row, into a temporary tensor of
     /// shape `[rows, 2]`.
-    pub fn normalize_with_statistics(
+    pub(crate) fn normalize_with_statistics(
         &mut self,
         mut step: Normalize,
         written: WrittenStatistics,
@@ -113,7 +113,7 @@ impl Builder {
 
     /// Copies one number of each pair to its own tensor, in the order of the pairs. It is
     /// interpolated with a previous value, if there is one.
-    pub fn unpair(
+    pub(crate) fn unpair(
         &mut self,
         pairs: &View,
         half: Half,
@@ -143,7 +143,7 @@ impl Builder {
 
     /// Pairs provided means with the reciprocal deviations of provided variances, in a temporary
     /// tensor: the sizes that both broadcast to, and 2.
-    pub fn pair(
+    pub(crate) fn pair(
         &mut self,
         mean: &View,
         variance: &View,
@@ -187,7 +187,7 @@ impl Builder {
 
     /// Adds a gradient. The gradients of scale and bias are copied from contiguous tensors if their
     /// own are not contiguous.
-    pub fn gradient(
+    pub(crate) fn gradient(
         &mut self,
         mut step: Gradient,
         [scale, bias]: [Option<&View>; 2],
@@ -214,7 +214,7 @@ impl Builder {
     }
 
     /// Copies a tensor, converting it to the other's dtype.
-    pub fn copy(&mut self, input: &View, output: &View) -> Result<(), OperatorError> {
+    pub(crate) fn copy(&mut self, input: &View, output: &View) -> Result<(), OperatorError> {
         self.lerp(Lerp {
             desc: LerpDesc::copy(input.desc.clone(), output.desc.clone()),
             input: input.slot,
@@ -223,14 +223,14 @@ impl Builder {
         })
     }
 
-    pub fn lerp(&mut self, step: Lerp) -> Result<(), OperatorError> {
+    pub(crate) fn lerp(&mut self, step: Lerp) -> Result<(), OperatorError> {
         step.desc.validate()?;
         self.steps.push(Step::Lerp(Box::new(step)));
         Ok(())
     }
 
     /// Returns the view if it has the dtype, else a contiguous converted copy.
-    pub fn converted(&mut self, view: View, dtype: DType) -> Result<View, OperatorError> {
+    pub(crate) fn converted(&mut self, view: View, dtype: DType) -> Result<View, OperatorError> {
         if view.desc.dtype == dtype {
             return Ok(view);
         }
@@ -240,7 +240,7 @@ impl Builder {
         Ok(copy)
     }
 
-    pub fn finish(self) -> Program {
+    pub(crate) fn finish(self) -> Program {
         Program {
             tensors: self.tensors,
             steps: self.steps,

@@ -382,7 +382,7 @@ mod onnx_nodes {
             layer.lower(&[f32(&[2, 3]), f16(&[3])], &[true]),
             "LayerNormalization: Scale has data type f16: expected f32, that of X",
         );
-        let strided = TensorDesc::new(Layout::strided([2, 3], [1]), DType::F32);
+        let strided = TensorDesc::new(Layout::strided([2, 3], [1]), F32);
         refused(
             layer.lower(&[Some(strided), f32(&[3])], &[true]),
             "X has 1 strides for 2 dimensions: expected one for each",
@@ -413,7 +413,7 @@ mod onnx_nodes {
             "GroupNormalization: scale has sizes [4]: expected [2]",
         );
         let uneven = Layout::strided([1, 4, 1, 1, 1, 1, 2, 2], [16, 4, 1, 1, 1, 1, 1, 2]);
-        let uneven = Some(TensorDesc::new(uneven, DType::F32));
+        let uneven = Some(TensorDesc::new(uneven, F32));
         refused(
             onnx::GroupNormalization::new(2).lower(&[uneven, f32(&[4]), f32(&[4])], &[true]),
             "GroupNormalization: X has strides [16, 4, 1, 1, 1, 1, 1, 2]: expected the last two of \

@@ -180,12 +180,12 @@ impl<D: Clone + PartialEq + Hash> Query<DescKey<D>> for DescQuery<'_, D> {
 mod tests {
     use super::*;
 
-    impl Query<u32> for u32 {
-        fn matches(&self, key: &u32) -> bool {
+    impl Query<Self> for u32 {
+        fn matches(&self, key: &Self) -> bool {
             self == key
         }
 
-        fn to_key(&self) -> u32 {
+        fn to_key(&self) -> Self {
             *self
         }
     }

@@ -39,7 +39,7 @@ pub(super) struct Alternatives {
 
 impl Schedule {
     /// Whole rows for teams of a level in cubes of `cube_dim` units, without any staging.
-    pub fn new(work: &Workload, level: Level, cube_dim: [u32; 3]) -> Self {
+    pub(super) fn new(work: &Workload, level: Level, cube_dim: [u32; 3]) -> Self {
         let [x, y, _] = cube_dim;
         let execution = match level {
             Level::Unit => Execution::Unit(Unit {
@@ -99,13 +99,13 @@ impl Schedule {
     }
 
     /// The same with each row in parts, for several teams.
-    pub fn in_parts(mut self, splits: usize) -> Self {
+    pub(super) fn in_parts(mut self, splits: usize) -> Self {
         self.grid.splits = splits;
         self
     }
 
     /// Distributes row groups and their parts over teams and cubes.
-    pub fn distribute(mut self, work: &Workload, hardware: &Hardware) -> Self {
+    pub(super) fn distribute(mut self, work: &Workload, hardware: &Hardware) -> Self {
         let staged = self.staged(work);
         let Self {
             team,
@@ -188,7 +188,7 @@ impl Schedule {
     }
 
     /// Staging of the values that a team keeps: its column sums if there are any, else its row.
-    pub fn staged(&self, work: &Workload) -> Staging {
+    pub(super) fn staged(&self, work: &Workload) -> Staging {
         match work.column_sums {
             0 => self.staging,
             _ => self.staged_columns,
@@ -196,7 +196,7 @@ impl Schedule {
     }
 
     /// The plan with a blueprint, and with what is between two launches.
-    pub fn plan<B>(self, blueprint: B, between: (usize, Option<Combine>)) -> Plan<B> {
+    pub(super) fn plan<B>(self, blueprint: B, between: (usize, Option<Combine>)) -> Plan<B> {
         let (workspace, combine) = between;
         Plan {
             strategy: self.strategy,

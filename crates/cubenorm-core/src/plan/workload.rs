@@ -55,7 +55,7 @@ pub(super) struct Workload {
 
 impl Workload {
     /// Rows of one tensor that are reduced, one element per step.
-    pub fn new(rows: usize, cols: usize, dtype: DType, knobs: Knobs) -> Self {
+    pub(super) fn new(rows: usize, cols: usize, dtype: DType, knobs: Knobs) -> Self {
         Self {
             rows,
             cols,
@@ -82,7 +82,7 @@ impl Workload {
     }
 
     /// The same in vectors of `vector` lanes, with segments of `segment_len` elements along `lanes`.
-    pub fn in_vectors(
+    pub(super) fn in_vectors(
         mut self,
         lanes: Vectorization,
         vector: usize,
@@ -103,43 +103,43 @@ impl Workload {
     }
 
     /// True if the input is f16 or bf16.
-    pub fn is_half(&self) -> bool {
+    pub(super) fn is_half(&self) -> bool {
         self.dtype.is_half()
     }
 
     /// Bytes of an element in the accumulation dtype.
-    pub fn accumulation(&self) -> usize {
+    pub(super) fn accumulation(&self) -> usize {
         self.dtype.accumulation().size()
     }
 
     /// Bytes of a row of one tensor.
-    pub fn row_bytes(&self) -> usize {
+    pub(super) fn row_bytes(&self) -> usize {
         self.cols * self.dtype.size()
     }
 
     /// Elements in whole vectors.
-    pub fn elements(&self) -> usize {
+    pub(super) fn elements(&self) -> usize {
         self.groups * self.steps * self.vector
     }
 
     /// Vectors of a segment.
-    pub fn vectors_of_segment(&self) -> usize {
+    pub(super) fn vectors_of_segment(&self) -> usize {
         self.segment_len.div_ceil(self.vector)
     }
 
     /// True if column segments end with a tail vector.
-    pub fn has_column_tail(&self) -> bool {
+    pub(super) fn has_column_tail(&self) -> bool {
         self.has_tail && self.lanes == Vectorization::Parallel
     }
 
     /// True if an odd number of adjacent rows leaves vectors of one lane.
-    pub fn is_single(&self) -> bool {
+    pub(super) fn is_single(&self) -> bool {
         let is_odd = !self.segment_len.is_multiple_of(2);
         self.lanes == Vectorization::Perpendicular && self.vector == 1 && is_odd
     }
 
     /// Maximum number of steps in one unit's sum.
-    pub fn longest_sum(&self) -> usize {
+    pub(super) fn longest_sum(&self) -> usize {
         let block = match self.has_column_tail() {
             true => self.vectors_of_segment().min(BLOCK),
             false => BLOCK,
@@ -148,7 +148,7 @@ impl Workload {
     }
 
     /// Minimum number of teams that keeps column sums within [`LONGEST_COLUMN_SUM`] rows.
-    pub fn least_teams(&self) -> usize {
+    pub(super) fn least_teams(&self) -> usize {
         match self.column_sums > 0 {
             true => self.groups.div_ceil(LONGEST_COLUMN_SUM),
             false => 1,

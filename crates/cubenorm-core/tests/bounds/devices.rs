@@ -5,7 +5,7 @@ use cubenorm_core::Hardware;
 use crate::problems::Numbers;
 
 /// A device of some kind.
-pub fn device(numbers: &mut Numbers) -> Hardware {
+pub(crate) fn device(numbers: &mut Numbers) -> Hardware {
     match numbers.below(10) {
         0..3 => {
             let cores = numbers.one_of(&[1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64]);

@@ -55,7 +55,7 @@ fn every_plan_stays_in_bounds() {
                 })
             })
             .collect();
-        let combined = workers.into_iter().map(|it| it.join());
+        let combined = workers.into_iter().map(thread::ScopedJoinHandle::join);
         combined
             .flat_map(|it| it.expect("a check catches panics"))
             .collect()

@@ -7,16 +7,16 @@ use cubenorm_core::{
 };
 
 /// Random numbers that a seed gives, the same everywhere (splitmix64).
-pub struct Numbers(u64);
+pub(crate) struct Numbers(u64);
 
 impl Numbers {
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         // Mixed, as neighbouring seeds would give the same numbers one place further.
         let mut first = Self(seed);
         Self(first.next())
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut x = self.0;
         x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -24,16 +24,16 @@ impl Numbers {
         x ^ (x >> 31)
     }
 
-    pub fn below(&mut self, end: usize) -> usize {
+    pub(crate) fn below(&mut self, end: usize) -> usize {
         (self.next() % end as u64) as usize
     }
 
     /// True once in `times`.
-    pub fn once_in(&mut self, times: usize) -> bool {
+    pub(crate) fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
 
-    pub fn one_of<T: Clone>(&mut self, all: &[T]) -> T {
+    pub(crate) fn one_of<T: Clone>(&mut self, all: &[T]) -> T {
         all[self.below(all.len())].clone()
     }
 }
@@ -96,7 +96,7 @@ fn size(numbers: &mut Numbers, left: usize, is_large: bool) -> usize {
 }
 
 /// Elements of a problem whose addresses are enumerated, and of any problem.
-pub const SMALL: usize = 1 << 12;
+pub(crate) const SMALL: usize = 1 << 12;
 const LARGE: usize = 1 << 33;
 
 fn shape(numbers: &mut Numbers) -> Vec<usize> {
@@ -197,7 +197,7 @@ fn axes(numbers: &mut Numbers, rank: usize) -> Vec<usize> {
 }
 
 /// A description of a normalization.
-pub fn forward(numbers: &mut Numbers) -> NormDesc {
+pub(crate) fn forward(numbers: &mut Numbers) -> NormDesc {
     let shape = shape(numbers);
     let dtype = numbers.one_of(&DType::ALL);
     let axes = axes(numbers, shape.len());
@@ -253,7 +253,7 @@ pub fn forward(numbers: &mut Numbers) -> NormDesc {
 }
 
 /// A description of gradients.
-pub fn backward(numbers: &mut Numbers) -> BackwardDesc {
+pub(crate) fn backward(numbers: &mut Numbers) -> BackwardDesc {
     let mut norm = forward(numbers);
     norm.residual = None;
     norm.residual_place = ResidualPlace::Input;
@@ -285,7 +285,7 @@ impl Reduced for NormDesc {
 }
 
 /// Nothing decided, a candidate of the tuner's, or knobs of any value.
-pub fn knobs(numbers: &mut Numbers, hardware: &Hardware) -> StrategyChoice {
+pub(crate) fn knobs(numbers: &mut Numbers, hardware: &Hardware) -> StrategyChoice {
     match numbers.below(4) {
         0..2 => StrategyChoice::Inferred,
         2 => numbers.one_of(&tuned_knobs(hardware)).into(),

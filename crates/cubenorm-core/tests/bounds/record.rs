@@ -58,7 +58,9 @@ fn backward_of(seed: u64) -> String {
     };
     let plan = plan_backward(&problem, &hardware, choice);
     let schedule = schedule_backward(&desc, &hardware, choice);
-    let footprint = schedule.as_ref().map(|schedule| schedule.footprint());
+    let footprint = schedule
+        .as_ref()
+        .map(cubenorm_core::BackwardSchedule::footprint);
     let has_candidates = (seed / 2).is_multiple_of(WITH_CANDIDATES);
     let candidates = has_candidates.then(|| backward_candidates(&problem, &hardware));
     format!("{problem:?}\n{plan:?}\n{schedule:?}\n{footprint:?}\n{candidates:?}")

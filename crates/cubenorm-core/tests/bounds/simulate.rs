@@ -522,7 +522,7 @@ fn workspaces_fit(plan: &Plan, distribution: &Distribution) -> Checked {
 }
 
 /// Asserts all of a forward plan.
-pub fn forward(desc: &NormDesc, problem: &NormProblem, plan: &Plan) -> Checked {
+pub(crate) fn forward(desc: &NormDesc, problem: &NormProblem, plan: &Plan) -> Checked {
     let blueprint = &plan.blueprint;
     let footprint = plan.footprint(problem);
     let [mean, variance] = match &desc.statistics {
@@ -597,7 +597,7 @@ pub fn forward(desc: &NormDesc, problem: &NormProblem, plan: &Plan) -> Checked {
 }
 
 /// Asserts all of a backward pass.
-pub fn backward(desc: &BackwardDesc, schedule: &BackwardSchedule) -> Checked {
+pub(crate) fn backward(desc: &BackwardDesc, schedule: &BackwardSchedule) -> Checked {
     let norm = &desc.norm;
     let footprint = schedule.footprint();
     let layouts = [

@@ -3,12 +3,12 @@
 use cubenorm_core::{DType, Hardware, Layout, NormDesc, Statistics, TensorDesc};
 
 /// A CPU of two cores with AVX-512.
-pub fn cpu() -> Hardware {
+pub(crate) fn cpu() -> Hardware {
     Hardware::cpu(2, 512)
 }
 
 /// The registers of AVX2 with the loads of AVX-512.
-pub fn cpu_of_few_registers() -> Hardware {
+pub(crate) fn cpu_of_few_registers() -> Hardware {
     Hardware {
         register_bits: 16 * 256,
         ..cpu()
@@ -16,7 +16,7 @@ pub fn cpu_of_few_registers() -> Hardware {
 }
 
 /// An H200 with all of its shared memory.
-pub fn hopper() -> Hardware {
+pub(crate) fn hopper() -> Hardware {
     Hardware {
         max_shared_memory: 227 << 10,
         ..Hardware::cuda(132)
@@ -50,36 +50,36 @@ fn norm(layout: Layout, dtype: DType, axes: &[usize], param: &[usize]) -> NormDe
         .with_bias(param)
 }
 
-pub fn layer_norm(rows: usize, cols: usize, dtype: DType) -> NormDesc {
+pub(crate) fn layer_norm(rows: usize, cols: usize, dtype: DType) -> NormDesc {
     norm(Layout::contiguous([rows, cols]), dtype, &[1], &[cols])
 }
 
 /// Layer norms of rows and columns.
-pub fn layer_norms(text: &str, dtypes: &[DType]) -> Vec<NormDesc> {
+pub(crate) fn layer_norms(text: &str, dtypes: &[DType]) -> Vec<NormDesc> {
     each(text, dtypes, |[rows, cols], dtype| {
         layer_norm(rows, cols, dtype)
     })
 }
 
 /// Layer norms over the channels of samples, channels and spatial positions.
-pub fn over_channels(text: &str, dtypes: &[DType]) -> Vec<NormDesc> {
+pub(crate) fn over_channels(text: &str, dtypes: &[DType]) -> Vec<NormDesc> {
     each(text, dtypes, |shape: [usize; 3], dtype| {
         norm(Layout::contiguous(shape), dtype, &[1], &[shape[1], 1])
     })
 }
 
 /// Group norm of samples, groups, channels and spatial positions.
-pub fn group_norm(shape: [usize; 4], dtype: DType) -> NormDesc {
+pub(crate) fn group_norm(shape: [usize; 4], dtype: DType) -> NormDesc {
     let of_channels = [1, shape[1], shape[2], 1];
     norm(Layout::contiguous(shape), dtype, &[2, 3], &of_channels)
 }
 
-pub fn group_norms(text: &str, dtypes: &[DType]) -> Vec<NormDesc> {
+pub(crate) fn group_norms(text: &str, dtypes: &[DType]) -> Vec<NormDesc> {
     each(text, dtypes, group_norm)
 }
 
 /// The same, channels-last.
-pub fn group_norms_channels_last(text: &str, dtypes: &[DType]) -> Vec<NormDesc> {
+pub(crate) fn group_norms_channels_last(text: &str, dtypes: &[DType]) -> Vec<NormDesc> {
     each(text, dtypes, |shape: [usize; 4], dtype| {
         let [_, groups, members, pixels] = shape;
         let channels = groups * members;
@@ -89,7 +89,7 @@ pub fn group_norms_channels_last(text: &str, dtypes: &[DType]) -> Vec<NormDesc> 
 }
 
 /// Instance norms of samples, channels and spatial positions, channels-last, without parameters.
-pub fn instance_norms_channels_last(text: &str, dtypes: &[DType]) -> Vec<NormDesc> {
+pub(crate) fn instance_norms_channels_last(text: &str, dtypes: &[DType]) -> Vec<NormDesc> {
     each(text, dtypes, |shape, dtype| {
         let input = TensorDesc::new(channels_last(shape), dtype);
         NormDesc::new(input, [2], Statistics::MeanVariance)
@@ -97,7 +97,7 @@ pub fn instance_norms_channels_last(text: &str, dtypes: &[DType]) -> Vec<NormDes
 }
 
 /// Batch norms of samples, channels and spatial positions, without parameters.
-pub fn batch_norms(text: &str) -> Vec<NormDesc> {
+pub(crate) fn batch_norms(text: &str) -> Vec<NormDesc> {
     each(text, &[DType::F32], |shape: [usize; 3], dtype| {
         let input = TensorDesc::contiguous(shape, dtype);
         NormDesc::new(input, [0, 2], Statistics::MeanVariance)
@@ -105,7 +105,7 @@ pub fn batch_norms(text: &str) -> Vec<NormDesc> {
 }
 
 /// Batch norms with provided statistics, of channels-last samples or of contiguous ones.
-pub fn provided(text: &str, is_channels_last: bool, dtypes: &[DType]) -> Vec<NormDesc> {
+pub(crate) fn provided(text: &str, is_channels_last: bool, dtypes: &[DType]) -> Vec<NormDesc> {
     each(text, dtypes, |shape: [usize; 3], dtype| {
         let channel = TensorDesc::contiguous([shape[1], 1], DType::F32);
         let [mean, variance] = [channel.clone(), channel.clone()];

@@ -7,18 +7,18 @@ use cubenorm_core::{
 };
 
 /// The forward plans of descriptions, one per line.
-pub fn forward(hardware: &Hardware, descs: Vec<NormDesc>) -> String {
+pub(crate) fn forward(hardware: &Hardware, descs: Vec<NormDesc>) -> String {
     let line = |desc: &NormDesc| forward_line(desc, hardware, Knobs::default());
     lines(descs.iter().map(line))
 }
 
 /// The plans of the input's gradient, one per line.
-pub fn backward(hardware: &Hardware, descs: Vec<NormDesc>) -> String {
+pub(crate) fn backward(hardware: &Hardware, descs: Vec<NormDesc>) -> String {
     lines(descs.into_iter().map(|desc| backward_line(desc, hardware)))
 }
 
 /// Forward and backward plans in pairs of lines.
-pub fn both(hardware: &Hardware, descs: Vec<NormDesc>) -> String {
+pub(crate) fn both(hardware: &Hardware, descs: Vec<NormDesc>) -> String {
     let pair = |desc: NormDesc| {
         let forward = forward_line(&desc, hardware, Knobs::default());
         [forward, backward_line(desc, hardware)]
@@ -26,11 +26,11 @@ pub fn both(hardware: &Hardware, descs: Vec<NormDesc>) -> String {
     lines(descs.into_iter().flat_map(pair))
 }
 
-pub fn lines(lines: impl IntoIterator<Item = String>) -> String {
+pub(crate) fn lines(lines: impl IntoIterator<Item = String>) -> String {
     lines.into_iter().collect::<Vec<_>>().join("\n")
 }
 
-pub fn forward_line(desc: &NormDesc, hardware: &Hardware, knobs: Knobs) -> String {
+pub(crate) fn forward_line(desc: &NormDesc, hardware: &Hardware, knobs: Knobs) -> String {
     let problem = problem_on(desc, hardware, knobs.into()).unwrap();
     let plan = plan_forward(&problem, hardware, knobs.into()).unwrap();
     let it = &plan.blueprint;
@@ -95,7 +95,7 @@ fn backward_line(norm: NormDesc, hardware: &Hardware) -> String {
     )
 }
 
-pub fn candidates_line(desc: &NormDesc, hardware: &Hardware) -> String {
+pub(crate) fn candidates_line(desc: &NormDesc, hardware: &Hardware) -> String {
     let candidates = forward_candidates(&desc.problem().unwrap(), hardware).unwrap();
     let all = knobs(hardware);
     let chosen = candidates.into_iter().map(|place| all[place].to_string());

@@ -13,7 +13,7 @@ pub(super) struct Lowering<'a> {
 
 impl<'a> Lowering<'a> {
     /// Starts with the tensor to normalize, the first input.
-    pub fn new(
+    pub(super) fn new(
         operator: &'static str,
         input: &'a TensorDesc,
     ) -> Result<(Self, View), OperatorError> {
@@ -30,7 +30,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// Adds an input whose sizes are each 1 or the input's.
-    pub fn parameter(
+    pub(super) fn parameter(
         &mut self,
         tensor: &'static str,
         position: usize,
@@ -53,7 +53,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// Adds an input with the sizes of another tensor.
-    pub fn input_like(
+    pub(super) fn input_like(
         &mut self,
         tensor: &'static str,
         position: usize,
@@ -65,7 +65,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// Adds an output with the sizes of another tensor.
-    pub fn output_like(
+    pub(super) fn output_like(
         &mut self,
         tensor: &'static str,
         position: usize,
@@ -85,16 +85,16 @@ impl<'a> Lowering<'a> {
     }
 
     /// Adds the first output, of the input's sizes.
-    pub fn output(&mut self, desc: &TensorDesc) -> Result<View, OperatorError> {
+    pub(super) fn output(&mut self, desc: &TensorDesc) -> Result<View, OperatorError> {
         self.output_like("OutputTensor", 0, desc, ("InputTensor", self.input))
     }
 
-    pub fn epsilon(&self, epsilon: f32) -> Result<Epsilon, OperatorError> {
+    pub(super) fn epsilon(&self, epsilon: f32) -> Result<Epsilon, OperatorError> {
         builder::epsilon(self.operator, "Epsilon", epsilon)
     }
 
     /// Checks that axes are in range, without duplicates.
-    pub fn axes(&self, axes: &[u32]) -> Result<Vec<usize>, OperatorError> {
+    pub(super) fn axes(&self, axes: &[u32]) -> Result<Vec<usize>, OperatorError> {
         let rank = self.input.sizes.len();
         let refused = |expected: String| OperatorError::Attribute {
             operator: self.operator,
@@ -178,7 +178,7 @@ pub(super) struct MeanVariance<'a> {
 }
 
 impl MeanVariance<'_> {
-    pub fn lower(self) -> Result<Program, OperatorError> {
+    pub(super) fn lower(self) -> Result<Program, OperatorError> {
         let (mut lowering, input) = Lowering::new(self.operator, self.input_tensor)?;
         let mut parameter = |tensor, position, desc: Option<&TensorDesc>| {
             desc.map(|desc| lowering.parameter(tensor, position, desc))

@@ -47,7 +47,7 @@ pub(super) struct Attributes<'a> {
 }
 
 impl<'a> Attributes<'a> {
-    pub fn new(
+    pub(super) fn new(
         operator: &'static str,
         known: &[&'static str],
         values: &'a BTreeMap<String, AttributeValue>,
@@ -63,7 +63,7 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    pub fn int(&self, name: &'static str, default: i64) -> Result<i64, OperatorError> {
+    pub(super) fn int(&self, name: &'static str, default: i64) -> Result<i64, OperatorError> {
         match self.values.get(name) {
             None => Ok(default),
             Some(&AttributeValue::Int(value)) => Ok(value),
@@ -71,7 +71,7 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    pub fn required_int(&self, name: &'static str) -> Result<i64, OperatorError> {
+    pub(super) fn required_int(&self, name: &'static str) -> Result<i64, OperatorError> {
         if !self.values.contains_key(name) {
             return Err(OperatorError::MissingAttribute {
                 operator: self.operator,
@@ -82,7 +82,7 @@ impl<'a> Attributes<'a> {
     }
 
     /// Reads 0 or 1.
-    pub fn flag(&self, name: &'static str, default: bool) -> Result<bool, OperatorError> {
+    pub(super) fn flag(&self, name: &'static str, default: bool) -> Result<bool, OperatorError> {
         match self.int(name, i64::from(default))? {
             0 => Ok(false),
             1 => Ok(true),
@@ -95,7 +95,7 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    pub fn float(&self, name: &'static str, default: f32) -> Result<f32, OperatorError> {
+    pub(super) fn float(&self, name: &'static str, default: f32) -> Result<f32, OperatorError> {
         match self.values.get(name) {
             None => Ok(default),
             Some(&AttributeValue::Float(value)) => Ok(value),
@@ -103,7 +103,11 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    pub fn ints(&self, name: &'static str, default: &[i64]) -> Result<Vec<i64>, OperatorError> {
+    pub(super) fn ints(
+        &self,
+        name: &'static str,
+        default: &[i64],
+    ) -> Result<Vec<i64>, OperatorError> {
         match self.values.get(name) {
             None => Ok(default.to_vec()),
             Some(AttributeValue::Ints(values)) => Ok(values.clone()),

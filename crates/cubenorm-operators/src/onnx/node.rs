@@ -27,7 +27,7 @@ pub(super) struct Node<'a> {
 }
 
 impl<'a> Node<'a> {
-    pub fn new(
+    pub(super) fn new(
         signature: &'static Signature,
         inputs: &'a [Option<TensorDesc>],
         wanted: &'a [bool],
@@ -85,17 +85,17 @@ impl<'a> Node<'a> {
         Err(self.rank(tensor, format!("{least} to {MAX_RANK}"), rank))
     }
 
-    pub fn operator(&self) -> &'static str {
+    pub(super) fn operator(&self) -> &'static str {
         self.signature.operator
     }
 
     /// Returns an optional input.
-    pub fn given(&self, position: usize) -> Option<&'a TensorDesc> {
+    pub(super) fn given(&self, position: usize) -> Option<&'a TensorDesc> {
         self.inputs.get(position)?.as_ref()
     }
 
     /// Returns a required input.
-    pub fn required(&self, position: usize) -> Result<&'a TensorDesc, OperatorError> {
+    pub(super) fn required(&self, position: usize) -> Result<&'a TensorDesc, OperatorError> {
         self.given(position)
             .ok_or_else(|| OperatorError::MissingTensor {
                 operator: self.operator(),
@@ -103,20 +103,20 @@ impl<'a> Node<'a> {
             })
     }
 
-    pub fn wants(&self, position: usize) -> bool {
+    pub(super) fn wants(&self, position: usize) -> bool {
         self.wanted.get(position).copied().unwrap_or(false)
     }
 
-    pub fn input_name(&self, position: usize) -> &'static str {
+    pub(super) fn input_name(&self, position: usize) -> &'static str {
         self.signature.inputs[position].0
     }
 
-    pub fn output_name(&self, position: usize) -> &'static str {
+    pub(super) fn output_name(&self, position: usize) -> &'static str {
         self.signature.outputs[position]
     }
 
     /// Reads an input in a step. A scalar becomes one element.
-    pub fn read(&mut self, position: usize) -> Result<View, OperatorError> {
+    pub(super) fn read(&mut self, position: usize) -> Result<View, OperatorError> {
         let desc = self.required(position)?.clone();
         let desc = match desc.layout.shape.is_empty() {
             true if desc.layout.strides.is_empty() => TensorDesc::contiguous([1], desc.dtype),
@@ -127,20 +127,24 @@ impl<'a> Node<'a> {
     }
 
     /// Reads an optional input in a step.
-    pub fn read_given(&mut self, position: usize) -> Result<Option<View>, OperatorError> {
+    pub(super) fn read_given(&mut self, position: usize) -> Result<Option<View>, OperatorError> {
         self.given(position)
             .map(|_| self.read(position))
             .transpose()
     }
 
     /// Writes a wanted output.
-    pub fn write(&mut self, position: usize, desc: TensorDesc) -> Result<View, OperatorError> {
+    pub(super) fn write(
+        &mut self,
+        position: usize,
+        desc: TensorDesc,
+    ) -> Result<View, OperatorError> {
         self.builder
             .output(self.output_name(position), position, desc)
     }
 
     /// Writes an output if it is wanted.
-    pub fn write_wanted(
+    pub(super) fn write_wanted(
         &mut self,
         position: usize,
         desc: TensorDesc,
@@ -152,7 +156,11 @@ impl<'a> Node<'a> {
     }
 
     /// Requires an input, if present, to have another's dtype.
-    pub fn expect_dtype_of(&self, position: usize, other: usize) -> Result<(), OperatorError> {
+    pub(super) fn expect_dtype_of(
+        &self,
+        position: usize,
+        other: usize,
+    ) -> Result<(), OperatorError> {
         let (Some(desc), Some(like)) = (self.given(position), self.given(other)) else {
             return Ok(());
         };
@@ -168,7 +176,11 @@ impl<'a> Node<'a> {
     }
 
     /// Requires an input, if present, to have a shape.
-    pub fn expect_shape(&self, position: usize, shape: &[usize]) -> Result<(), OperatorError> {
+    pub(super) fn expect_shape(
+        &self,
+        position: usize,
+        shape: &[usize],
+    ) -> Result<(), OperatorError> {
         match self.given(position) {
             Some(desc) if desc.shape() != shape => {
                 Err(self.sizes(position, desc, format!("{shape:?}")))
@@ -178,7 +190,7 @@ impl<'a> Node<'a> {
     }
 
     /// Requires an input, if present, to broadcast to the first one.
-    pub fn expect_broadcast(&self, position: usize) -> Result<(), OperatorError> {
+    pub(super) fn expect_broadcast(&self, position: usize) -> Result<(), OperatorError> {
         let Some(desc) = self.given(position) else {
             return Ok(());
         };
@@ -199,7 +211,11 @@ impl<'a> Node<'a> {
     }
 
     /// Refuses an output of statistics over no elements.
-    pub fn expect_statistics(&self, position: usize, shape: &[usize]) -> Result<(), OperatorError> {
+    pub(super) fn expect_statistics(
+        &self,
+        position: usize,
+        shape: &[usize],
+    ) -> Result<(), OperatorError> {
         let is_empty = self.required(0)?.shape().contains(&0);
         if self.wants(position) && is_empty && !shape.contains(&0) {
             return Err(self.nothing_to_write(position, "it would be of no elements"));
@@ -207,7 +223,7 @@ impl<'a> Node<'a> {
         Ok(())
     }
 
-    pub fn nothing_to_write(&self, position: usize, reason: &'static str) -> OperatorError {
+    pub(super) fn nothing_to_write(&self, position: usize, reason: &'static str) -> OperatorError {
         OperatorError::NothingToWrite {
             operator: self.operator(),
             tensor: self.output_name(position),
@@ -215,7 +231,12 @@ impl<'a> Node<'a> {
         }
     }
 
-    pub fn rank(&self, tensor: &'static str, expected: String, rank: usize) -> OperatorError {
+    pub(super) fn rank(
+        &self,
+        tensor: &'static str,
+        expected: String,
+        rank: usize,
+    ) -> OperatorError {
         OperatorError::Rank {
             operator: self.operator(),
             tensor,
@@ -224,7 +245,12 @@ impl<'a> Node<'a> {
         }
     }
 
-    pub fn sizes(&self, position: usize, desc: &TensorDesc, expected: String) -> OperatorError {
+    pub(super) fn sizes(
+        &self,
+        position: usize,
+        desc: &TensorDesc,
+        expected: String,
+    ) -> OperatorError {
         OperatorError::Sizes {
             operator: self.operator(),
             tensor: self.input_name(position),
@@ -233,7 +259,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    pub fn attribute(
+    pub(super) fn attribute(
         &self,
         attribute: &'static str,
         expected: String,
@@ -248,7 +274,7 @@ impl<'a> Node<'a> {
     }
 
     /// Resolves an axis from `-rank` to `rank - 1`; negative axes count from the last.
-    pub fn axis(&self, attribute: &'static str, axis: i64) -> Result<usize, OperatorError> {
+    pub(super) fn axis(&self, attribute: &'static str, axis: i64) -> Result<usize, OperatorError> {
         let rank = self.required(0)?.layout.rank() as i64;
         let counted = if axis < 0 {
             axis.saturating_add(rank)

@@ -18,7 +18,7 @@ pub(super) struct Skip {
 impl Skip {
     /// Inputs: tensor, skip and gamma, then by position. Outputs: result, mean, reciprocal deviation
     /// and sum.
-    pub fn lower(self, mut node: Node<'_>) -> Result<Program, OperatorError> {
+    pub(super) fn lower(self, mut node: Node<'_>) -> Result<Program, OperatorError> {
         let input = node.required(0)?;
         let shape = input.shape();
         let (&[_, hidden] | &[_, _, hidden]) = shape else {

@@ -19,7 +19,7 @@ pub(super) struct Trailing {
 
 impl Trailing {
     /// Inputs: tensor, scale and, if the operator has one, bias. The output has the scale's dtype.
-    pub fn lower(self, mut node: Node<'_>) -> Result<Program, OperatorError> {
+    pub(super) fn lower(self, mut node: Node<'_>) -> Result<Program, OperatorError> {
         let x = node.required(0)?;
         let y_dtype = node.required(1)?.dtype;
         let first = node.axis("axis", self.axis)?;

@@ -7,7 +7,7 @@ use cubenorm_operators::{Gradient, Lerp, Normalize, Program, Role, Slot, Step};
 use cubenorm_reference::{BackwardTensors, Tensors, forward, gradient, operators};
 
 /// All indices of a shape in row-major order.
-pub fn indices(shape: &[usize]) -> Vec<Vec<usize>> {
+pub(crate) fn indices(shape: &[usize]) -> Vec<Vec<usize>> {
     let mut all = vec![vec![]];
     for &size in shape {
         all = all
@@ -25,10 +25,10 @@ fn address(layout: &Layout, index: &[usize]) -> usize {
 
 /// Pseudo-random numbers from a seed.
 #[derive(Debug, Clone)]
-pub struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x2545_f491_4f6c_dd1d)
     }
 
@@ -41,26 +41,26 @@ impl Random {
     }
 
     /// From 0 to below a bound.
-    pub fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound as u64) as usize
     }
 
-    pub fn flag(&mut self) -> bool {
+    pub(crate) fn flag(&mut self) -> bool {
         self.below(2) == 1
     }
 
     /// From -2 to 2.
-    pub fn number(&mut self) -> f64 {
+    pub(crate) fn number(&mut self) -> f64 {
         self.next() as f64 / (1u64 << 53) as f64 * 4.0 - 2.0
     }
 
     /// Sizes from 1 to 3, so that no rank makes a tensor large.
-    pub fn shape(&mut self, rank: usize) -> Vec<usize> {
+    pub(crate) fn shape(&mut self, rank: usize) -> Vec<usize> {
         (0..rank).map(|_| 1 + self.below(3)).collect()
     }
 
     /// Any subset of the dimensions, in any order.
-    pub fn axes(&mut self, rank: usize) -> Vec<usize> {
+    pub(crate) fn axes(&mut self, rank: usize) -> Vec<usize> {
         let mut axes: Vec<usize> = (0..rank).filter(|_| self.flag()).collect();
         for i in (1..axes.len()).rev() {
             axes.swap(i, self.below(i + 1));
@@ -69,13 +69,13 @@ impl Random {
     }
 
     /// The shape with 1 for some of the sizes.
-    pub fn broadcast(&mut self, shape: &[usize]) -> Vec<usize> {
+    pub(crate) fn broadcast(&mut self, shape: &[usize]) -> Vec<usize> {
         let keep = |&size: &usize| if self.flag() { size } else { 1 };
         shape.iter().map(keep).collect()
     }
 
     /// Strides of the dimensions in any order in memory, with gaps.
-    pub fn strides(&mut self, shape: &[usize]) -> Vec<usize> {
+    pub(crate) fn strides(&mut self, shape: &[usize]) -> Vec<usize> {
         let mut order: Vec<usize> = (0..shape.len()).collect();
         for i in (1..order.len()).rev() {
             order.swap(i, self.below(i + 1));
@@ -92,24 +92,24 @@ impl Random {
 
 /// A tensor and its values.
 #[derive(Debug, Clone)]
-pub struct Tensor {
+pub(crate) struct Tensor {
     pub layout: Layout,
     pub buffer: Vec<f64>,
 }
 
 impl Tensor {
-    pub fn new(layout: Layout, random: &mut Random) -> Self {
+    pub(crate) fn new(layout: Layout, random: &mut Random) -> Self {
         let span = layout.checked_span().unwrap();
         let buffer = (0..span).map(|_| random.number()).collect();
         Self { layout, buffer }
     }
 
-    pub fn contiguous(shape: &[usize], random: &mut Random) -> Self {
+    pub(crate) fn contiguous(shape: &[usize], random: &mut Random) -> Self {
         Self::new(Layout::contiguous(shape), random)
     }
 
     /// Strides in any order, sometimes with a 0.
-    pub fn strided(shape: &[usize], random: &mut Random) -> Self {
+    pub(crate) fn strided(shape: &[usize], random: &mut Random) -> Self {
         let mut strides = random.strides(shape);
         if random.flag() {
             let repeated = random.below(shape.len());
@@ -119,22 +119,22 @@ impl Tensor {
     }
 
     /// Values of at least 0, for variances.
-    pub fn positive(mut self) -> Self {
+    pub(crate) fn positive(mut self) -> Self {
         self.buffer.iter_mut().for_each(|x| *x = x.abs());
         self
     }
 
-    pub fn shape(&self) -> &[usize] {
+    pub(crate) fn shape(&self) -> &[usize] {
         &self.layout.shape
     }
 
     /// In core's terms.
-    pub fn desc(&self, dtype: DType) -> TensorDesc {
+    pub(crate) fn desc(&self, dtype: DType) -> TensorDesc {
         TensorDesc::new(self.layout.clone(), dtype)
     }
 
     /// In the reference's terms.
-    pub fn numbers(&self, dtype: DType) -> operators::Tensor {
+    pub(crate) fn numbers(&self, dtype: DType) -> operators::Tensor {
         operators::Tensor {
             desc: self.desc(dtype),
             buffer: self.buffer.clone(),
@@ -143,7 +143,7 @@ impl Tensor {
 }
 
 /// Buffers of a program after it has run.
-pub struct Run<'a> {
+pub(crate) struct Run<'a> {
     program: &'a Program,
     buffers: Vec<Vec<f64>>,
     written: Vec<bool>,
@@ -153,7 +153,7 @@ pub struct Run<'a> {
 ///
 /// Checks the guarantees for a runner. Steps read inputs or earlier outputs, write other tensors,
 /// and view buffers in their dtype and within their bounds.
-pub fn run<'a>(program: &'a Program, inputs: &[(usize, &Tensor)]) -> Run<'a> {
+pub(crate) fn run<'a>(program: &'a Program, inputs: &[(usize, &Tensor)]) -> Run<'a> {
     let mut run = Run {
         program,
         buffers: vec![],
@@ -191,7 +191,7 @@ pub fn run<'a>(program: &'a Program, inputs: &[(usize, &Tensor)]) -> Run<'a> {
 
 impl Run<'_> {
     /// Returns an output in row-major order.
-    pub fn output(&self, position: usize) -> Vec<f64> {
+    pub(crate) fn output(&self, position: usize) -> Vec<f64> {
         let slot = self.program.output_at(position).expect("it is wanted");
         assert!(self.written[slot.0], "no step writes output {position}");
         let layout = &self.program.tensor(slot).desc.layout;
@@ -357,7 +357,7 @@ impl Run<'_> {
 
 /// Requires two lists of numbers to agree to the last digits of f64.
 #[track_caller]
-pub fn assert_close(actual: &[f64], expected: &[f64], what: impl std::fmt::Debug) {
+pub(crate) fn assert_close(actual: &[f64], expected: &[f64], what: impl std::fmt::Debug) {
     assert_eq!(actual.len(), expected.len(), "{what:?}");
     for (number, (actual, expected)) in actual.iter().zip(expected).enumerate() {
         let error = (actual - expected).abs();

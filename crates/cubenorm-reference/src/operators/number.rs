@@ -49,7 +49,7 @@ impl Number for f64 {
     }
 
     fn sqrt(self) -> Self {
-        f64::sqrt(self)
+        Self::sqrt(self)
     }
 
     fn activate(self, activation: FusedActivation) -> Self {
@@ -61,8 +61,8 @@ impl Number for f64 {
     }
 
     fn moments(row: &[Self]) -> Moments<Self> {
-        let n = row.len() as f64;
-        let sum = |of: &dyn Fn(f64) -> f64| {
+        let n = row.len() as Self;
+        let sum = |of: &dyn Fn(Self) -> Self| {
             let mut sum = Sum::default();
             row.iter().for_each(|&x| sum.add(of(x)));
             sum.total()
@@ -77,7 +77,7 @@ impl Number for f64 {
             variance: sum(&|x| (x - mean) * (x - mean)) / n,
             mean_square: squares / n,
             total: sum(&|x| x),
-            magnitudes: sum(&f64::abs),
+            magnitudes: sum(&Self::abs),
             squares,
         }
     }

@@ -19,7 +19,7 @@ pub(super) struct Rows<'a, N> {
 
 impl<'a, N: Number> Rows<'a, N> {
     /// Rows of the elements with the same `common` key.
-    pub fn with(
+    pub(super) fn with(
         shape: &[usize],
         common: impl Fn(&[usize]) -> Vec<usize> + 'a,
         x: impl Fn(&[usize]) -> N,
@@ -39,7 +39,7 @@ impl<'a, N: Number> Rows<'a, N> {
     }
 
     /// Rows of the elements that share their index outside the axes.
-    pub fn over(shape: &[usize], axes: &'a [usize], x: impl Fn(&[usize]) -> N) -> Self {
+    pub(super) fn over(shape: &[usize], axes: &'a [usize], x: impl Fn(&[usize]) -> N) -> Self {
         let outside = move |index: &[usize]| {
             let kept = index.iter().enumerate();
             kept.filter(|(dim, _)| !axes.contains(dim))
@@ -50,13 +50,13 @@ impl<'a, N: Number> Rows<'a, N> {
     }
 
     /// The moments of the row that contains an element.
-    pub fn of(&self, index: &[usize]) -> Moments<N> {
+    pub(super) fn of(&self, index: &[usize]) -> Moments<N> {
         self.moments[&(self.common)(index)]
     }
 
     /// A statistic of the rows of some elements, in row-major order; `None` if one of the rows is
     /// empty.
-    pub fn each(&self, shape: &[usize], of: impl Fn(Moments<N>) -> N) -> Option<Vec<N>> {
+    pub(super) fn each(&self, shape: &[usize], of: impl Fn(Moments<N>) -> N) -> Option<Vec<N>> {
         let rows = Indices::new(shape).map(|index| self.moments.get(&(self.common)(&index)));
         rows.map(|row| Some(of(*row?))).collect()
     }
