@@ -46,10 +46,15 @@ fn compute<const D: usize>(
     data: &Data,
     device: &Device,
 ) -> Result<Vec<f64>> {
-    let uploaded = Uploaded::<D>::new(case, data, device)?;
+    let shape: [usize; D] = case.shape.as_slice().try_into()?;
+    let input = upload(&data.input, shape, case.dtype, device);
+    let params = [&data.scale, &data.bias, &data.mean, &data.variance].map(|values| {
+        let values = values.as_ref()?;
+        Some(upload(values, [values.len()], case.dtype, device))
+    });
     let output = match provider {
-        Provider::Cubenorm => cubenorm(case, data, uploaded),
-        Provider::Burn => burn(case, data, uploaded, device),
+        Provider::Cubenorm => cubenorm(case.op, input, params, data.epsilon),
+        Provider::Burn => burn(case.op, input, params, data.epsilon),
         other => bail!("{other} is not measured here"),
     };
     let output = output?.try_into_data().context("the output was not read")?;
@@ -89,31 +94,8 @@ fn burn_dtype(dtype: DType) -> BurnDType {
     }
 }
 
-/// A case's tensors on the device.
-struct Uploaded<const D: usize> {
-    input: Tensor<D>,
-    scale: Option<Tensor<1>>,
-    bias: Option<Tensor<1>>,
-    mean: Option<Tensor<1>>,
-    variance: Option<Tensor<1>>,
-}
-
-impl<const D: usize> Uploaded<D> {
-    fn new(case: &Case, data: &Data, device: &Device) -> Result<Self> {
-        let shape: [usize; D] = case.shape.as_slice().try_into()?;
-        let parameter = |values: &Option<Vec<f64>>| {
-            let values = values.as_ref();
-            values.map(|values| upload(values, [values.len()], case.dtype, device))
-        };
-        Ok(Self {
-            input: upload(&data.input, shape, case.dtype, device),
-            scale: parameter(&data.scale),
-            bias: parameter(&data.bias),
-            mean: parameter(&data.mean),
-            variance: parameter(&data.variance),
-        })
-    }
-}
+/// Scale, bias, mean and variance, as far as the operator has them.
+type Params = [Option<Tensor<1>>; 4];
 
 fn upload<const D: usize>(
     values: &[f64],
@@ -127,16 +109,13 @@ fn upload<const D: usize>(
     Tensor::from_data(data, (device, dtype))
 }
 
-fn cubenorm<const D: usize>(case: &Case, data: &Data, tensors: Uploaded<D>) -> Result<Tensor<D>> {
-    let Uploaded {
-        input,
-        scale,
-        bias,
-        mean,
-        variance,
-    } = tensors;
-    let epsilon = data.epsilon;
-    Ok(match case.op {
+fn cubenorm<const D: usize>(
+    op: Op,
+    input: Tensor<D>,
+    [scale, bias, mean, variance]: Params,
+    epsilon: f64,
+) -> Result<Tensor<D>> {
+    Ok(match op {
         Op::LayerNorm => cubenorm::try_layer_norm(input, scale, bias, epsilon)?,
         Op::RmsNorm => cubenorm::try_rms_norm(input, scale, epsilon)?,
         Op::InstanceNorm => cubenorm::try_instance_norm(input, scale, bias, epsilon)?,
@@ -146,64 +125,52 @@ fn cubenorm<const D: usize>(case: &Case, data: &Data, tensors: Uploaded<D>) -> R
             cubenorm::try_mean_variance_norm(input, None, None, &options)?
         }
         Op::BatchNorm => {
-            let mean = mean.context("the mean is missing")?;
-            let variance = variance.context("the variance is missing")?;
+            let (mean, variance) = mean.zip(variance).context("a statistic is missing")?;
             cubenorm::try_batch_norm(input, scale, bias, mean, variance, epsilon)?
         }
     })
 }
 
 fn burn<const D: usize>(
-    case: &Case,
-    data: &Data,
-    tensors: Uploaded<D>,
-    device: &Device,
+    op: Op,
+    input: Tensor<D>,
+    [scale, bias, mean, variance]: Params,
+    epsilon: f64,
 ) -> Result<Tensor<D>> {
-    let Uploaded { input, .. } = &tensors;
-    let input = input.clone();
-    let parameter = |tensor: &Option<Tensor<1>>| {
-        let tensor = tensor.clone().context("a parameter is missing")?;
-        anyhow::Ok(Param::from_tensor(tensor))
-    };
-    let (size, epsilon) = (case.parameters(), data.epsilon);
-    Ok(match case.op {
+    let device = input.device();
+    let size = scale.as_ref().map_or(0, |scale| scale.dims()[0]);
+    let [gamma, beta] = [scale, bias].map(|tensor| tensor.map(Param::from_tensor));
+    macro_rules! layer {
+        ($config:ident) => {
+            $config::new(size).with_epsilon(epsilon).init(&device)
+        };
+    }
+    let missing = "a parameter is missing";
+    Ok(match op {
         Op::LayerNorm => {
-            let mut norm = LayerNormConfig::new(size)
-                .with_epsilon(epsilon)
-                .init(device);
-            norm.gamma = parameter(&tensors.scale)?;
-            norm.beta = Some(parameter(&tensors.bias)?);
+            let mut norm = layer!(LayerNormConfig);
+            (norm.gamma, norm.beta) = (gamma.context(missing)?, beta);
             norm.forward(input)
         }
         Op::RmsNorm => {
-            let mut norm = RmsNormConfig::new(size).with_epsilon(epsilon).init(device);
-            norm.gamma = parameter(&tensors.scale)?;
+            let mut norm = layer!(RmsNormConfig);
+            norm.gamma = gamma.context(missing)?;
             norm.forward(input)
         }
         Op::InstanceNorm => {
-            let mut norm = InstanceNormConfig::new(size)
-                .with_epsilon(epsilon)
-                .init(device);
-            norm.gamma = Some(parameter(&tensors.scale)?);
-            norm.beta = Some(parameter(&tensors.bias)?);
+            let mut norm = layer!(InstanceNormConfig);
+            (norm.gamma, norm.beta) = (gamma, beta);
             norm.forward(input)
         }
         Op::BatchNorm => {
-            let mut norm = BatchNormConfig::new(size)
-                .with_epsilon(epsilon)
-                .init(device);
-            norm.gamma = parameter(&tensors.scale)?;
-            norm.beta = parameter(&tensors.bias)?;
-            let given = |tensor: Option<Tensor<1>>| {
-                let tensor = tensor.context("a statistic is missing")?;
-                anyhow::Ok(RunningState::new(tensor))
-            };
-            norm.running_mean = given(tensors.mean)?;
-            norm.running_var = given(tensors.variance)?;
+            let mut norm = layer!(BatchNormConfig);
+            (norm.gamma, norm.beta) = gamma.zip(beta).context(missing)?;
+            norm.running_mean = RunningState::new(mean.context(missing)?);
+            norm.running_var = RunningState::new(variance.context(missing)?);
             norm.forward(input)
         }
         Op::MeanVarianceNorm => {
-            let row = input.clone().reshape([1, case.elements()]);
+            let row = input.clone().flatten::<1>(0, D - 1).unsqueeze::<2>();
             let (variance, mean) = row.clone().var_mean_bias(1);
             let normalized = (row - mean) / (variance + epsilon).sqrt();
             normalized.reshape(input.dims())

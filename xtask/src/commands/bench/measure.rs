@@ -15,12 +15,6 @@ use super::{
 };
 use crate::device::Device;
 
-/// One problem on one device, by every provider.
-pub struct Measurement {
-    problem: Problem,
-    providers: Vec<(Provider, Result<Timed, Lost>)>,
-}
-
 /// A provider's times, and its description.
 struct Timed {
     about: About,
@@ -28,92 +22,91 @@ struct Timed {
     device: Option<Stats>,
 }
 
-impl Measurement {
-    /// Runs all providers on a problem.
-    pub fn take(
-        field: &Field,
-        device: Device,
-        problem: &Problem,
-        rounds: usize,
-        bar: &ProgressBar,
-    ) -> Result<Self> {
-        let title = format!("{problem} on {device}");
-        bar.set_message(format!("{title}: warming up"));
-        let exported = field.export(problem);
-        let mut lanes = Vec::new();
-        for &provider in &field.providers {
-            let prepared = match &exported {
-                Err(why) if library(provider).is_some() => Err(Lost::Failed(format!("{why:#}"))),
-                _ => field.prepare(provider, problem, device)?,
-            };
-            lanes.push(Lane {
-                provider,
-                state: prepared.map(|(worker, about)| (worker, about, Samples::default())),
-            });
-        }
-        bar.inc(1);
-        bar.set_message(title);
-        for _ in 0..rounds {
-            for lane in &mut lanes {
-                lane.round();
-            }
-            bar.inc(1);
-        }
-        Ok(Self {
-            problem: problem.clone(),
-            providers: lanes.into_iter().map(Lane::finish).collect(),
-        })
-    }
-
-    /// A row for each provider, of this origin.
-    pub fn records(&self, origin: &Record) -> Vec<Record> {
-        let timed = || {
-            let results = self.providers.iter();
-            results.filter_map(|(provider, result)| Some((provider, result.as_ref().ok()?)))
+/// Runs all providers on a problem on the device of `origin`: a row for each.
+pub fn measure(
+    field: &Field,
+    device: Device,
+    problem: &Problem,
+    rounds: usize,
+    origin: &Record,
+    bar: &ProgressBar,
+) -> Result<Vec<Record>> {
+    let title = format!("{problem} on {device}");
+    bar.set_message(format!("{title}: warming up"));
+    let exported = field.export(problem);
+    let mut lanes = Vec::new();
+    for &provider in &field.providers {
+        let prepared = match &exported {
+            Err(why) if library(provider).is_some() => Err(Lost::Failed(format!("{why:#}"))),
+            _ => field.prepare(provider, problem, device)?,
         };
-        // Libraries do not know the bytes.
-        let bytes = timed().find_map(|(_, timed)| timed.about.bytes);
-        let copy = timed().find(|(provider, _)| **provider == Provider::Copy);
-        let problem = &self.problem;
-        let rows = self.providers.iter().map(|(provider, result)| {
-            let row = Record {
-                provider: provider.to_string(),
-                op: problem.op.to_string(),
-                shape: problem.sizes(),
-                layout: problem.layout.to_string(),
-                dtype: problem.dtype.to_string(),
-                pass: problem.pass.to_string(),
-                ..origin.clone()
-            };
-            let Timed {
-                about,
-                wall,
-                device,
-            } = match result {
-                Ok(timed) => timed,
-                Err(lost) => {
-                    let note = Some(lost.to_string());
-                    return Record { note, ..row };
-                }
-            };
-            let rate = bytes.map(|bytes| bytes as f64 / wall.median / 1e6);
-            let share = copy.map(|(_, copy)| copy.wall.median / wall.median);
-            Record {
-                runtime: about.runtime.clone(),
-                plan: about.plan.clone(),
-                median_ms: Some(rounded(wall.median)),
-                p20_ms: Some(rounded(wall.p20)),
-                p80_ms: Some(rounded(wall.p80)),
-                device_ms: device.map(|stats| rounded(stats.median)),
-                device_p20_ms: device.map(|stats| rounded(stats.p20)),
-                device_p80_ms: device.map(|stats| rounded(stats.p80)),
-                gb_per_s: rate.map(rounded),
-                share_of_copy: share.map(rounded),
-                ..row
-            }
+        lanes.push(Lane {
+            provider,
+            state: prepared.map(|(worker, about)| (worker, about, Samples::default())),
         });
-        rows.collect()
     }
+    bar.inc(1);
+    bar.set_message(title);
+    for _ in 0..rounds {
+        lanes.iter_mut().for_each(Lane::round);
+        bar.inc(1);
+    }
+    let results: Vec<_> = lanes.into_iter().map(Lane::finish).collect();
+    Ok(records(problem, &results, origin))
+}
+
+/// A row for each provider, of this origin.
+fn records(
+    problem: &Problem,
+    results: &[(Provider, Result<Timed, Lost>)],
+    origin: &Record,
+) -> Vec<Record> {
+    let timed = || {
+        results
+            .iter()
+            .filter_map(|(provider, it)| Some((*provider, it.as_ref().ok()?)))
+    };
+    // Libraries do not know the bytes.
+    let bytes = timed().find_map(|(_, timed)| timed.about.bytes);
+    let copy = timed().find(|(provider, _)| *provider == Provider::Copy);
+    let rows = results.iter().map(|(provider, result)| {
+        let row = Record {
+            provider: provider.to_string(),
+            op: problem.op.to_string(),
+            shape: problem.sizes(),
+            layout: problem.layout.to_string(),
+            dtype: problem.dtype.to_string(),
+            pass: problem.pass.to_string(),
+            ..origin.clone()
+        };
+        let Timed {
+            about,
+            wall,
+            device,
+        } = match result {
+            Ok(timed) => timed,
+            Err(lost) => {
+                let note = Some(lost.to_string());
+                return Record { note, ..row };
+            }
+        };
+        let rate = bytes.map(|bytes| bytes as f64 / wall.median / 1e6);
+        let share = copy.map(|(_, copy)| copy.wall.median / wall.median);
+        Record {
+            runtime: about.runtime.clone(),
+            plan: about.plan.clone(),
+            median_ms: Some(rounded(wall.median)),
+            p20_ms: Some(rounded(wall.p20)),
+            p80_ms: Some(rounded(wall.p80)),
+            device_ms: device.map(|stats| rounded(stats.median)),
+            device_p20_ms: device.map(|stats| rounded(stats.p20)),
+            device_p80_ms: device.map(|stats| rounded(stats.p80)),
+            gb_per_s: rate.map(rounded),
+            share_of_copy: share.map(rounded),
+            ..row
+        }
+    });
+    rows.collect()
 }
 
 /// Six places: nanoseconds of a millisecond. More digits are noise.
@@ -155,6 +148,8 @@ impl Lane {
 
 #[cfg(test)]
 mod tests {
+    use cubenorm_problems::Op;
+
     use super::*;
     use crate::commands::bench::results::tests::origin;
 
@@ -175,15 +170,13 @@ mod tests {
             })
         };
         let lost = Lost::Unsupported("it has no backward pass".to_owned());
-        let measurement = Measurement {
-            problem: serde_json::from_str(r#"{"op": "rms_norm", "shape": [4, 8]}"#).unwrap(),
-            providers: vec![
-                (Provider::Cubenorm, timed(4.0, Some(1 << 20))),
-                (Provider::Onnxruntime, Err(lost)),
-                (Provider::Copy, timed(3.0, None)),
-            ],
-        };
-        let rows = measurement.records(&origin("m", "cpu", "d"));
+        let results = [
+            (Provider::Cubenorm, timed(4.0, Some(1 << 20))),
+            (Provider::Onnxruntime, Err(lost)),
+            (Provider::Copy, timed(3.0, None)),
+        ];
+        let problem = Problem::new(Op::RmsNorm, [4, 8]);
+        let rows = records(&problem, &results, &origin("m", "cpu", "d"));
         let [ours, library, copy] = &rows[..] else {
             panic!("{rows:?}");
         };

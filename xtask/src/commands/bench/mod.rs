@@ -20,7 +20,7 @@ use anyhow::{Context, Result, ensure};
 use cubenorm_problems::{Provider, Suite};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use self::{measure::Measurement, provider::Field, results::Record};
+use self::{measure::measure, provider::Field, results::Record};
 use super::selection::{Selected, Selection, word};
 use crate::{device::Device, exec::workspace, style};
 
@@ -119,7 +119,7 @@ pub fn run(args: &Args) -> Result<()> {
         return records(args);
     }
     ensure!(args.rounds > 0, "--rounds is 0: expected 1 or more");
-    let rows = Rows::at(args.csv.clone(), args.json.clone())?;
+    let files = Rows::at(args.csv.clone(), args.json.clone())?;
     let run = origin::of_run(args.commit.as_deref())?;
     if args.record.is_some() {
         // An error after hours is too late.
@@ -150,9 +150,9 @@ pub fn run(args: &Args) -> Result<()> {
         let origin = origin::on(device, &run);
         let start = records.len();
         for (place, problem) in problems.iter().enumerate() {
-            let measurement = Measurement::take(&field, device, problem, args.rounds, &bar)?;
-            records.extend(measurement.records(&origin));
-            rows.write(&records)?;
+            let rows = measure(&field, device, problem, args.rounds, &origin, &bar)?;
+            records.extend(rows);
+            files.write(&records)?;
             // A pipe shows nothing for minutes otherwise.
             if bar.is_hidden() {
                 eprintln!("{}/{} {problem} on {device}", place + 1, problems.len());
@@ -163,7 +163,7 @@ pub fn run(args: &Args) -> Result<()> {
     bar.finish_and_clear();
     anstream::println!("\n{}", style::heading("summary: mean (worst)"));
     println!("{}", recorded::summary(&records));
-    for path in [&rows.csv].into_iter().chain(&rows.json) {
+    for path in [&files.csv].into_iter().chain(&files.json) {
         let shown = path.strip_prefix(workspace()).unwrap_or(path);
         println!("written: {}", shown.display());
     }
