@@ -6,7 +6,6 @@ use std::{
 };
 
 use anyhow::{Result, bail};
-use clap::ValueEnum;
 
 use crate::{
     cargo::target_folder,
@@ -24,29 +23,14 @@ use crate::{
 /// is a failure if the packages could be installed.
 #[derive(Default, clap::Args)]
 pub struct Args {
-    /// Packages to check [default: all]
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    package: Vec<Package>,
+    /// Packages to check [default: all]. The kernels, on CubeCL alone, take minutes; the library, on
+    /// Burn, takes many minutes the first time
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = CRATES)]
+    package: Vec<String>,
 }
 
-/// A crate that runs in a browser.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Package {
-    /// The kernels, on CubeCL alone: minutes
-    #[value(name = "cubenorm-kernels")]
-    Kernels,
-    /// The library, on Burn: many minutes the first time
-    #[value(name = "cubenorm")]
-    Library,
-}
-
-impl Package {
-    fn name(self) -> String {
-        let value = self.to_possible_value();
-        value.map_or_else(String::new, |value| value.get_name().to_owned())
-    }
-}
-
+/// The crates that run in a browser.
+const CRATES: [&str; 2] = ["cubenorm-kernels", "cubenorm"];
 const TARGET: &str = "wasm32-unknown-unknown";
 /// The runtime that a browser has.
 const FEATURE: &str = "webgpu";
@@ -69,15 +53,11 @@ pub fn run(args: &Args) -> Result<()> {
         );
         return Ok(());
     };
-    let packages = match args.package.is_empty() {
-        true => Package::value_variants(),
-        false => &args.package,
-    };
+    let is_asked =
+        |name: &&str| args.package.is_empty() || args.package.iter().any(|it| it == name);
     // One at a time: cargo would unite their features.
-    for package in packages {
-        toolchain.check(&package.name()).run()?;
-    }
-    Ok(())
+    let mut crates = CRATES.into_iter().filter(is_asked);
+    crates.try_for_each(|name| toolchain.check(name).run())
 }
 
 /// A compiler that has the target, or can build its standard library.

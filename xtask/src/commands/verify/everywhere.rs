@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Instant};
 
 use anyhow::{Result, anyhow};
 
-use super::{PROGRAM, arguments};
+use super::PROGRAM;
 use crate::{
     cargo::Build,
     commands::{
@@ -42,7 +42,8 @@ pub fn verify(paths: &[PathBuf], devices: &[Device]) -> Result<()> {
                     anstream::println!("\n{}", style::heading(run));
                     let command = Cmd::new(program.to_string_lossy())
                         .folder(&workspace())
-                        .args(arguments(run.device, paths));
+                        .args(["--device", run.device.name(), "--"])
+                        .args(paths);
                     let environment = choosing(driver).into_iter();
                     counted(&environment.fold(command, |c, (name, value)| c.env(name, value)))
                 }

@@ -85,30 +85,29 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         _ => Build::burn_facing(&runtimes)?,
     };
 
+    let flags = [
+        (args.gradients, "--gradients"),
+        (args.read_anywhere, "--read-anywhere"),
+        (args.verbose, "--verbose"),
+    ];
+    let seconds = args.timeout.map(|seconds| seconds.to_string());
+    let options: [(&str, Option<OsString>); 3] = [
+        ("--json", json.map(Into::into)),
+        ("--timeout", seconds.map(Into::into)),
+        ("--write-under", args.write_under.as_ref().map(Into::into)),
+    ];
     let mut command = Cmd::new(build.program(PROGRAM)?.to_string_lossy())
         // The paths are seen from where the user is.
         .folder(&env::current_dir().context("no current folder")?)
-        .args(["--device", device.name()]);
+        .args(["--device", device.name()])
+        .args(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| *flag));
+    for (name, value) in options {
+        if let Some(value) = value {
+            command = command.arg(name).arg(value);
+        }
+    }
     if let Some((name, value)) = choosing(&driver) {
         command = command.env(name, value);
-    }
-    if let Some(json) = json {
-        command = command.arg("--json").arg(json);
-    }
-    if let Some(timeout) = args.timeout {
-        command = command.args(["--timeout", &timeout.to_string()]);
-    }
-    if args.gradients {
-        command = command.arg("--gradients");
-    }
-    if args.read_anywhere {
-        command = command.arg("--read-anywhere");
-    }
-    if let Some(folder) = &args.write_under {
-        command = command.arg("--write-under").arg(folder);
-    }
-    if args.verbose {
-        command = command.arg("--verbose");
     }
     let status = command.arg("--").args(paths).status()?;
     let code = status.code().and_then(|code| u8::try_from(code).ok());
@@ -151,13 +150,6 @@ fn find_driver(name: &str) -> Result<Driver> {
         let names = names.join(", ");
         format!("no Vulkan driver is called `{name}`; there are {names}")
     })
-}
-
-/// The arguments that run these cases on a device.
-fn arguments(device: Device, paths: &[PathBuf]) -> Vec<OsString> {
-    let mut arguments: Vec<OsString> = vec!["--device".into(), device.name().into(), "--".into()];
-    arguments.extend(paths.iter().map(Into::into));
-    arguments
 }
 
 #[cfg(test)]
