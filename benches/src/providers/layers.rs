@@ -1,7 +1,20 @@
 //! The libraries whose layers are measured: this project's and Burn's, which share an API.
 
+use burn::tensor::Tensor;
+
 use super::norm::{Forward, Library};
 use crate::problems::{EPSILON, Op, Problem};
+
+/// One elementwise operation of Burn's, for the host's cost of a call.
+pub struct AddOne;
+
+impl Library for AddOne {
+    const IS_NORM: bool = false;
+
+    fn forward<const D: usize>(&self, _: &Problem, _: Tensor<1>, _: Tensor<1>) -> Forward<D> {
+        Box::new(|input| input.add_scalar(1.0))
+    }
+}
 
 /// A library of layers named as `burn::nn` names them.
 macro_rules! library {
@@ -13,8 +26,8 @@ macro_rules! library {
             fn forward<const D: usize>(
                 &self,
                 problem: &Problem,
-                gamma: burn::tensor::Tensor<1>,
-                beta: burn::tensor::Tensor<1>,
+                gamma: Tensor<1>,
+                beta: Tensor<1>,
             ) -> Forward<D> {
                 use burn::module::Param;
                 use $nn::*;

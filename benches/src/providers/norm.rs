@@ -25,6 +25,9 @@ pub type Forward<const D: usize> = Box<dyn Fn(Tensor<D>) -> Tensor<D>>;
 
 /// A library that has the operators of the catalogue.
 pub trait Library {
+    /// False for an operation that is no norm, whose result no reference has.
+    const IS_NORM: bool = true;
+
     /// The operator of a problem with its parameters on the device.
     fn forward<const D: usize>(
         &self,
@@ -35,8 +38,8 @@ pub trait Library {
 }
 
 /// Uploads a problem for a library.
-pub fn subject(
-    library: &impl Library,
+pub fn subject<L: Library>(
+    library: &L,
     problem: &Problem,
     data: &HostData,
     device: &Device,
@@ -52,6 +55,7 @@ pub fn subject(
 
 struct Norm<const D: usize> {
     forward: Forward<D>,
+    is_norm: bool,
     pass: Pass,
     layout: Layout,
     /// One input per run of a sample. A single one would stay in the device's cache, which no
@@ -83,8 +87,8 @@ enum Kept<const D: usize> {
 }
 
 impl<const D: usize> Norm<D> {
-    fn new(
-        library: &impl Library,
+    fn new<L: Library>(
+        library: &L,
         problem: &Problem,
         data: &HostData,
         device: &Device,
@@ -123,6 +127,7 @@ impl<const D: usize> Norm<D> {
             })
             .collect();
         let norm = Self {
+            is_norm: L::IS_NORM,
             forward: library.forward(problem, upload(&data.gamma), upload(&data.beta)),
             pass: problem.pass,
             layout: problem.layout,
@@ -257,6 +262,9 @@ impl<const D: usize> Subject for Norm<D> {
     }
 
     fn outcome(&mut self) -> Result<Option<Outcome>> {
+        if !self.is_norm {
+            return Ok(None);
+        }
         let read = |tensor: Tensor<D>| {
             let data = tensor
                 .try_into_data()
