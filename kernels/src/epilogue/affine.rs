@@ -180,19 +180,6 @@ pub(crate) fn param_row<P: Float, S: Size, A: Float, N: Size>(
     #[comptime] vectorization: Vectorization,
 ) -> ParamRow<A, N> {
     let start = ahead + optional_row::<P, S>(tensor, row, access, vectorization);
-    param_row_at::<P, S, A, N>(tensor, row, start, access, ahead, vectorization)
-}
-
-/// [`param_row`] with a known start.
-#[cube]
-fn param_row_at<P: Float, S: Size, A: Float, N: Size>(
-    tensor: &Optional<P, S>,
-    row: usize,
-    start: usize,
-    #[comptime] access: Option<AccessBlueprint>,
-    #[comptime] ahead: usize,
-    #[comptime] vectorization: Vectorization,
-) -> ParamRow<A, N> {
     let constant = if comptime!(is_constant(access)) {
         let tensor = tensor.as_ref().unwrap();
         let access = comptime!(access.unwrap());
@@ -230,42 +217,6 @@ pub(crate) fn param<P: Float, S: Size, A: Float, N: Size>(
     }
 }
 
-/// Start of a row, common to all parameters. A CPU divides to find it, which takes as long as
-/// several vectors of a short row.
-#[cube]
-fn common_start<T: Types>(
-    affine: &TypedAffine<T>,
-    row: usize,
-    #[comptime] blueprint: Blueprint,
-) -> usize {
-    let vectorization = comptime!(blueprint.team.lanes());
-    let (variance, scale) = comptime!((blueprint.variance, blueprint.scale));
-    if comptime!(variance.is_some()) {
-        optional_row::<T::G, T::Variance>(&affine.variance, row, variance, vectorization)
-    } else if comptime!(scale.is_some()) {
-        optional_row::<T::P, T::Scale>(&affine.scale, row, scale, vectorization)
-    } else {
-        optional_row::<T::P, T::Bias>(&affine.bias, row, blueprint.bias, vectorization)
-    }
-}
-
-/// Locates a row of a parameter, from `start` if all parameters share it.
-#[cube]
-fn row_of_param<P: Float, S: Size, A: Float, N: Size>(
-    tensor: &Optional<P, S>,
-    row: usize,
-    start: usize,
-    #[comptime] access: Option<AccessBlueprint>,
-    #[comptime] blueprint: Blueprint,
-) -> ParamRow<A, N> {
-    let vectorization = comptime!(blueprint.team.lanes());
-    if comptime!(blueprint.params_alike) {
-        param_row_at::<P, S, A, N>(tensor, row, start, access, 0usize, vectorization)
-    } else {
-        param_row::<P, S, A, N>(tensor, row, access, 0usize, vectorization)
-    }
-}
-
 /// Locates a row of the parameters.
 #[cube]
 pub(crate) fn affine_row<T: Types>(
@@ -274,19 +225,15 @@ pub(crate) fn affine_row<T: Types>(
     epsilon: T::A,
     #[comptime] blueprint: Blueprint,
 ) -> AffineRow<T::A, T::N> {
-    let start = if comptime!(blueprint.params_alike) {
-        common_start::<T>(affine, row, blueprint)
-    } else {
-        0usize.runtime()
-    };
+    let vectorization = comptime!(blueprint.team.lanes());
     let (scale, bias) = comptime!((blueprint.scale, blueprint.bias));
     let (mean, access) = comptime!((blueprint.mean, blueprint.variance));
-    let variance = row_of_param::<T::G, T::Variance, T::A, T::N>(
+    let variance = param_row::<T::G, T::Variance, T::A, T::N>(
         &affine.variance,
         row,
-        start,
         access,
-        blueprint,
+        0usize,
+        vectorization,
     );
     let constant = if comptime!(is_constant(access)) {
         reciprocal_deviation::<T::A, T::N>(variance.constant, epsilon, blueprint.epsilon_in_sqrt)
@@ -294,15 +241,27 @@ pub(crate) fn affine_row<T: Types>(
         variance.constant
     };
     AffineRow::<T::A, T::N> {
-        scale: row_of_param::<T::P, T::Scale, T::A, T::N>(
+        scale: param_row::<T::P, T::Scale, T::A, T::N>(
             &affine.scale,
             row,
-            start,
             scale,
-            blueprint,
+            0usize,
+            vectorization,
         ),
-        bias: row_of_param::<T::P, T::Bias, T::A, T::N>(&affine.bias, row, start, bias, blueprint),
-        mean: row_of_param::<T::G, T::Mean, T::A, T::N>(&affine.mean, row, start, mean, blueprint),
+        bias: param_row::<T::P, T::Bias, T::A, T::N>(
+            &affine.bias,
+            row,
+            bias,
+            0usize,
+            vectorization,
+        ),
+        mean: param_row::<T::G, T::Mean, T::A, T::N>(
+            &affine.mean,
+            row,
+            mean,
+            0usize,
+            vectorization,
+        ),
         variance: ParamRow::<T::A, T::N> {
             start: variance.start,
             constant,

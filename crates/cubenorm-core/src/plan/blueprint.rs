@@ -218,8 +218,6 @@ pub struct Blueprint {
     pub mean: Option<AccessBlueprint>,
     /// Provided variances.
     pub variance: Option<AccessBlueprint>,
-    /// True if all parameters have equal row addressing, so row offsets are computed once.
-    pub params_alike: bool,
     /// The result and the optional sum.
     pub output: AccessBlueprint,
     /// True if `input + residual` is written.

@@ -152,7 +152,6 @@ fn blueprint(
         bias: optional(&problem.bias),
         mean: optional(&problem.mean),
         variance: optional(&problem.variance),
-        params_alike: are_alike(problem),
         output,
         writes_sum: problem.writes_sum,
         written_statistics: problem
@@ -232,14 +231,4 @@ fn pack(blueprint: &mut Blueprint, problem: &NormProblem, work: &Workload, hardw
     load_mode::pack(problem.param_dtype, work, hardware, params);
     let provided = [blueprint.mean.as_mut(), blueprint.variance.as_mut()];
     load_mode::pack(problem.provided_dtype, work, hardware, provided);
-}
-
-/// True if there are several parameters with equal row addressing.
-fn are_alike(problem: &NormProblem) -> bool {
-    let mut rows = problem.params().map(|param| &param.row);
-    let Some(first) = rows.next().filter(|row| !row.is_empty()) else {
-        return false;
-    };
-    let mut others = rows.peekable();
-    others.peek().is_some() && others.all(|row| row == first)
 }

@@ -270,24 +270,6 @@ fn parameters_of_one_dtype_share_load_mode() {
 }
 
 #[test]
-fn row_addressing_is_decoded_once_if_equal() {
-    let param = |shape: &[usize]| TensorDesc::contiguous(shape, DType::F32);
-    let alike = |scale: &[usize], bias: Option<&[usize]>| {
-        let desc = NormDesc::new(param(&[8, 32, 7, 7]), [2, 3], Statistics::MeanVariance)
-            .with_scale(param(scale))
-            .with_bias(bias.map(param));
-        inferred(&desc, &Hardware::cpu(2, 512))
-            .blueprint
-            .params_alike
-    };
-    let of_channels = [32, 1, 1];
-    assert!(alike(&of_channels, Some(&of_channels)));
-    assert!(!alike(&of_channels, None));
-    assert!(!alike(&of_channels, Some(&[8, 1, 1, 1])));
-    assert!(!alike(&[7, 7], Some(&[7, 7])));
-}
-
-#[test]
 fn packed_rows_and_columns_need_no_lookup() {
     let strided = |shape: [usize; 2], strides: [usize; 2]| {
         TensorDesc::new(Layout::strided(shape, strides), DType::F32)
