@@ -63,36 +63,29 @@ pub fn answers<Q: Serialize + Display, T: for<'a> Deserialize<'a>>(
 ) -> Result<()> {
     let mut left = questions;
     let mut in_a_row = 0;
-    while let Some(died) = answers_of_one(command, left, &mut take)? {
-        let question = &left[died.place];
-        in_a_row = match died.place {
+    while let Some((place, status)) = answers_of_one(command, left, &mut take)? {
+        let question = &left[place];
+        in_a_row = match place {
             0 => in_a_row + 1,
             _ => 1,
         };
         ensure!(
             in_a_row <= most,
-            "`{command}` ended at {question}, as at those before, with {}",
-            died.status
+            "`{command}` ended at {question} with {status}, the last of {in_a_row} in a row"
         );
-        let why = format!("`{command}` ended with {}", died.status);
-        take(question, Err(anyhow!(why)));
-        left = &left[died.place + 1..];
+        take(question, Err(anyhow!("`{command}` ended with {status}")));
+        left = &left[place + 1..];
     }
     Ok(())
 }
 
-/// The question that ended a program, and its exit status.
-pub struct Died {
-    pub place: usize,
-    pub status: ExitStatus,
-}
-
-/// Asks as [`answers`] does, in one process, so that its final output covers all questions.
-pub fn answers_of_one<Q: Serialize, T: for<'a> Deserialize<'a>>(
+/// Asks as [`answers`] does, in one process. Returns the place of the question that ended it, and its
+/// exit status.
+fn answers_of_one<Q: Serialize, T: for<'a> Deserialize<'a>>(
     command: &Cmd,
     questions: &[Q],
     mut take: impl FnMut(&Q, Result<T>),
-) -> Result<Option<Died>> {
+) -> Result<Option<(usize, ExitStatus)>> {
     if questions.is_empty() {
         return Ok(None);
     }
@@ -110,7 +103,7 @@ pub fn answers_of_one<Q: Serialize, T: for<'a> Deserialize<'a>>(
                 // It may still wait for the next.
                 drop(input);
                 let status = child.wait()?;
-                return Ok(Some(Died { place, status }));
+                return Ok(Some((place, status)));
             }
         }
     }
@@ -151,7 +144,7 @@ mod tests {
             },
         );
         let error = error.unwrap_err().to_string();
-        assert!(error.contains("`false` ended at it, as"), "{error}");
+        assert!(error.contains("`false` ended at it with"), "{error}");
         assert_eq!(told, [false; 4]);
     }
 

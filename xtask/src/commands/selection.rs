@@ -1,11 +1,6 @@
 //! Problems and devices of a verb.
 
-use std::{
-    error::Error,
-    fs,
-    path::{Path, PathBuf},
-    str::FromStr,
-};
+use std::{error::Error, fs, path::PathBuf, str::FromStr};
 
 use anyhow::{Context, Result, ensure};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -87,7 +82,12 @@ impl Selection {
     pub fn resolve(&self, suite: Option<Suite>) -> Result<Selected> {
         let suite = suite.unwrap_or(self.suite);
         let problems = match &self.shapes {
-            Some(file) => self.select(read(file)?, &file.display().to_string()),
+            Some(file) => {
+                let source = file.display().to_string();
+                let text =
+                    fs::read_to_string(file).with_context(|| format!("{source} not read"))?;
+                self.select(parse(&text, &source)?, &source)
+            }
             None => self.select(suite.problems(), &format!("the suite {suite}")),
         };
         let problems = problems?;
@@ -145,10 +145,8 @@ impl Selection {
 }
 
 /// The problems of a file.
-fn read(file: &Path) -> Result<Vec<Problem>> {
-    let source = file.display();
-    let text = fs::read_to_string(file).with_context(|| format!("{source} not read"))?;
-    serde_json::from_str(&text).with_context(|| format!("{source} is no JSON array of problems"))
+fn parse(text: &str, source: &str) -> Result<Vec<Problem>> {
+    serde_json::from_str(text).with_context(|| format!("{source} is no JSON array of problems"))
 }
 
 /// Each problem once with each of the words, or as it is if there is none.
@@ -171,8 +169,6 @@ fn spread<T: Copy>(problems: Vec<Problem>, words: &[T], set: fn(&mut Problem, T)
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
     use clap::Parser as _;
 
     use super::*;
@@ -206,18 +202,6 @@ mod tests {
         select(arguments).unwrap()
     }
 
-    /// Reads a file of this text.
-    fn of_file(text: &str) -> Result<Vec<Problem>> {
-        static COUNT: AtomicUsize = AtomicUsize::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("cubenorm-shapes-{}-{number}", std::process::id());
-        let file = std::env::temp_dir().join(name);
-        fs::write(&file, text).unwrap();
-        let problems = read(&file);
-        fs::remove_file(&file).unwrap();
-        problems
-    }
-
     #[test]
     fn a_file_of_problems_stands_for_a_suite() {
         let expected = Problem {
@@ -225,14 +209,12 @@ mod tests {
             ..Problem::new(Op::RmsNorm, [3, 5])
         };
         let text = r#"[{"op": "rms_norm", "shape": [3, 5], "dtype": "f16"}]"#;
-        assert_eq!(of_file(text).unwrap(), [expected]);
-        let gone = read(Path::new("/nowhere/shapes.json")).unwrap_err();
-        assert!(gone.to_string().contains("not read"));
+        assert_eq!(parse(text, "x").unwrap(), [expected]);
     }
 
     #[test]
     fn a_misspelled_word_in_a_file_is_named() {
-        let error = |text| format!("{:#}", of_file(text).unwrap_err());
+        let error = |text| format!("{:#}", parse(text, "x").unwrap_err());
         let key = error(r#"[{"op": "rms_norm", "shape": [3, 5], "layuot": "channels_last"}]"#);
         assert!(key.contains("unknown field `layuot`"), "{key}");
         let op = error(r#"[{"op": "rmsnorm", "shape": [3, 5]}]"#);

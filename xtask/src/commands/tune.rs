@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use cubenorm_problems::{
     Problem,
     protocol::{Candidate, Tuned},
@@ -14,7 +14,7 @@ use cubenorm_problems::{
 
 use super::{
     bench::{progress, stats::geometric_mean},
-    program::{MOST_IN_A_ROW, answers, answers_of_one},
+    program::{MOST_IN_A_ROW, answers},
     selection::{Selected, Selection},
 };
 use crate::{exec::Cmd, style, table::terminal};
@@ -47,10 +47,14 @@ pub fn run(args: &Args) -> Result<()> {
         program,
         problems,
     } = args.selection.resolve(None)?;
+    let bundle = args.bundle.as_ref().map(std::path::absolute).transpose()?;
+    // A bundle is of one process.
+    let most = if bundle.is_some() { 0 } else { MOST_IN_A_ROW };
     let mut failed = 0;
     for device in devices {
-        let mut command = Cmd::new(program.to_string_lossy())
+        let command = Cmd::new(program.to_string_lossy())
             .arg("tune")
+            .args(&bundle)
             .env("BURN_DEVICE", device.name());
         anstream::println!("\n{}", style::heading(device));
         let bar = progress(problems.len() as u64);
@@ -78,31 +82,20 @@ pub fn run(args: &Args) -> Result<()> {
                 }
             });
         };
-        match &args.bundle {
-            None => {
-                if let Err(why) = answers(&command, &problems, MOST_IN_A_ROW, take) {
-                    failed += 1;
-                    let failed = style::bad("failed");
-                    bar.suspend(|| anstream::println!("{failed} {device}: {why:#}"));
-                }
-            }
-            Some(bundle) => {
-                command = command.arg(std::path::absolute(bundle)?);
-                if let Some(died) = answers_of_one(&command, &problems, take)? {
-                    let problem = &problems[died.place];
-                    bail!("`{command}` ended at {problem} with {}", died.status);
-                }
-            }
+        if let Err(why) = answers(&command, &problems, most, take) {
+            failed += 1;
+            let failed = style::bad("failed");
+            bar.suspend(|| anstream::println!("{failed} {device}: {why:#}"));
         }
         bar.finish_and_clear();
         if let Some(summary) = summary(&tuned) {
             println!("{summary}");
         }
     }
+    ensure!(failed == 0, "{failed} problems could not be tuned");
     if let Some(bundle) = &args.bundle {
         println!("bundle: {}", bundle.display());
     }
-    ensure!(failed == 0, "{failed} problems could not be tuned");
     Ok(())
 }
 
