@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 
 use crate::access::{Denied, FileAccess};
 use crate::file::Opened;
-use crate::onnx::tensor::TensorError;
+use crate::onnx::tensor_error::TensorError;
 
 /// Bytes that initializers may take beyond twice the size of their files. Tensors that share a part
 /// of a file are few and small in valid models.

@@ -10,9 +10,11 @@ mod node;
 pub mod proto;
 mod run;
 mod tensor;
+mod tensor_error;
 mod wire;
 
 pub use node::{Node, NodeError, Value};
 pub use run::{BindError, Prepared};
-pub use tensor::{TensorError, read_tensor, write_tensor};
+pub use tensor::{read_tensor, write_tensor};
+pub use tensor_error::TensorError;
 pub use wire::WireError;

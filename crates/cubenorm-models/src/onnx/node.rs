@@ -10,7 +10,8 @@ use crate::array::{ElementType, HostArray, MAX_RANK};
 use crate::file;
 use crate::onnx::external::ExternalData;
 use crate::onnx::proto::{ModelProto, attribute_type};
-use crate::onnx::tensor::{TensorError, TensorView};
+use crate::onnx::tensor::TensorView;
+use crate::onnx::tensor_error::TensorError;
 use crate::onnx::wire::{Field, Fields, WireError};
 
 /// Maximum number of inputs, outputs and attributes of a node, and of numbers in an attribute. No
