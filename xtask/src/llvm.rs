@@ -63,24 +63,8 @@ pub fn version() -> Result<String> {
 /// The folder that the bundler of our lock file looks into.
 fn bundle() -> Result<PathBuf> {
     let version = version()?;
-    let data = data_folder().context("no home folder")?;
+    let data = dirs::data_local_dir().context("no home folder")?;
     Ok(data.join("tracel").join(format!("tracel-llvm-{version}")))
-}
-
-fn data_folder() -> Option<PathBuf> {
-    let home = || env::var_os("HOME").map(PathBuf::from);
-    if cfg!(target_os = "macos") {
-        return Some(home()?.join("Library/Application Support"));
-    }
-    let variable = if cfg!(windows) {
-        "LOCALAPPDATA"
-    } else {
-        "XDG_DATA_HOME"
-    };
-    let set = env::var_os(variable)
-        .filter(|value| !value.is_empty())
-        .map(PathBuf::from);
-    set.or_else(|| Some(home()?.join(".local/share")))
 }
 
 fn reachable() -> bool {
