@@ -26,29 +26,17 @@ pub struct Args {}
 /// Cases for `verify`, if they are next to the clone.
 const CASES: [&str; 3] = ["../shared/onnx", "../shared/dxdispatch", "../shared/cases"];
 
-/// The quick form of each example, on the devices that it supports: the step and the command line.
-const EXAMPLES: [[&str; 2]; 9] = [
-    ["quickstart", "quickstart"],
-    ["minilm on wgpu", "minilm --check --device wgpu"],
-    ["minilm on cpu", "minilm --check --device cpu"],
-    ["minilm on flex", "minilm --check --device flex"],
-    [
-        "onnx_node",
-        "onnx_node ../shared/onnx/test_layer_normalization_4d_axis1 --device wgpu",
-    ],
-    [
-        "dxdispatch",
-        "dxdispatch ../shared/dxdispatch/mvn1_layer_norm.json --device cpu",
-    ],
-    ["minilm's table", "minilm --quick --device wgpu"],
-    [
-        "candy on wgpu",
-        "candy --weights ../shared/candy --check --device wgpu",
-    ],
-    [
-        "candy on cpu",
-        "candy --weights ../shared/candy --check --device cpu",
-    ],
+/// The quick form of each example, on the devices that it supports.
+const EXAMPLES: [&str; 9] = [
+    "quickstart",
+    "minilm --check --device wgpu",
+    "minilm --check --device cpu",
+    "minilm --check --device flex",
+    "onnx_node ../shared/onnx/test_layer_normalization_4d_axis1 --device wgpu",
+    "dxdispatch ../shared/dxdispatch/mvn1_layer_norm.json --device cpu",
+    "minilm --quick --device wgpu",
+    "candy --weights ../shared/candy --check --device wgpu",
+    "candy --weights ../shared/candy --check --device cpu",
 ];
 
 /// The program that finds misspelled words, and the Python package that has it.
@@ -146,13 +134,13 @@ fn examples(steps: &mut Steps) {
         Ok(())
     });
     let Some(build) = built else { return };
-    for [name, line] in EXAMPLES {
+    for line in EXAMPLES {
         let mut words = line.split(' ');
         let program = words.next().unwrap_or_default();
         // What is next to a developer's clone is not next to everyone's.
         let mut files = words.clone().filter(|word| word.starts_with(".."));
         if files.all(|file| workspace().join(file).exists()) {
-            steps.run(name, || {
+            steps.run(line, || {
                 let program = build.program(program)?;
                 Cmd::new(program.to_string_lossy()).args(words).run()
             });
