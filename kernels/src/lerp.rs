@@ -68,9 +68,9 @@ pub fn launch_lerp(
         _ => None,
     };
     let bound = [
-        (Some(input), desc.input.dtype),
-        (previous, previous_dtype),
-        (Some(output), desc.output.dtype),
+        ("input", Some(input), desc.input.dtype),
+        ("previous", previous, previous_dtype),
+        ("output", Some(output), desc.output.dtype),
     ];
     let address = address_type(client, bound, 0)?;
     let accumulation = elem_type(desc.accumulation());

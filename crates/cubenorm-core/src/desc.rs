@@ -100,8 +100,10 @@ pub enum WrittenStatistics {
 /// y = activation((input - mean) * rstd * scale + bias + residual)
 /// ```
 ///
-/// with `mean` and `rstd` from [`Statistics`] and [`Epsilon`] over the reduced axes. Without a
-/// residual `s` is the input, without a scale it is 1, without a bias 0.
+/// `mean` and the variance or deviation come from [`Statistics`] over the reduced axes. `rstd` is
+/// the reciprocal deviation, with epsilon where [`Epsilon`] says: `1 / sqrt(variance + epsilon)`,
+/// for example. It is 1 if the statistics divide by nothing. An absent residual or bias is 0, an
+/// absent scale is 1.
 ///
 /// # Shapes
 ///
@@ -110,10 +112,15 @@ pub enum WrittenStatistics {
 ///
 /// # Dtypes
 ///
-/// Residual, output and sum have the input's dtype. Scale and bias share one dtype: the input's, or
-/// `f32` if the input is `f16` or `bf16`. Provided statistics follow the same rule and may differ
-/// from scale and bias. Everything is computed in
+/// Residual, output and sum have the input's dtype. Scale and bias share one dtype: the input's. If
+/// the input is `f16` or `bf16`, they may be `f32` instead. Provided mean and variance share a dtype
+/// by the same rule, which need not be that of scale and bias. Everything is computed in
 /// [`DType::accumulation`](crate::DType::accumulation).
+///
+/// # Errors
+///
+/// Nothing is checked here: [`problem`](Self::problem) and every launch return
+/// [`NormError`](crate::NormError) for an invalid description.
 ///
 /// # Example
 ///
@@ -152,13 +159,14 @@ pub struct NormDesc {
     pub bias: Option<TensorDesc>,
     /// Applied last.
     pub activation: Activation,
-    /// The output tensor. `None` takes the input's layout without its gaps, so a permuted tensor
-    /// stays permuted: see [`Layout::kept`](crate::Layout::kept).
+    /// The output tensor. `None` takes the input's order of dimensions, packed: a permuted tensor
+    /// stays permuted, and padding between rows is left out. See
+    /// [`Layout::kept`](crate::Layout::kept).
     pub output: Option<TensorDesc>,
     /// True if `input + residual` is written too, in the output's layout.
     pub writes_sum: bool,
-    /// The pair of statistics that is written for each row, or `None`. Pairs are interleaved, in
-    /// the accumulation dtype, in the row-major order of the kept axes.
+    /// The pair of statistics that is written for each row, or `None`. The tensor has the input's
+    /// shape with 1 for each reduced axis, then 2 for the pair, and the accumulation dtype.
     pub written_statistics: Option<WrittenStatistics>,
 }
 

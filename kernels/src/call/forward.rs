@@ -249,17 +249,21 @@ pub fn tuned_forward(
 /// y = activation((input - mean) * rstd * scale + bias + residual)
 /// ```
 ///
-/// Shapes and dtypes are those of [`NormDesc`]. If a GPU [computes the
-/// padding](NormDesc::with_padding), the output's rows have the input's pitch. An empty tensor
-/// launches nothing; statistics over no elements are NaN.
+/// Shapes and dtypes are those of [`NormDesc`]. `choice` decides how the plan is found: analytically,
+/// by measuring, or with forced knobs. If a GPU [computes the padding](NormDesc::with_padding), the
+/// output's rows have the input's pitch. No norm is launched for an empty tensor. Statistics over no
+/// elements are NaN.
 ///
-/// The same plan gives the same results from run to run: no strategy depends on the order in which
+/// The same plan gives the same results from run to run: results do not depend on the order in which
 /// cubes finish. [`StrategyChoice::Tuned`] may choose another plan on another machine, or with an
 /// empty autotune cache.
 ///
 /// # Errors
 ///
-/// [`LaunchError`], before anything is launched.
+/// [`LaunchError`] for an invalid description, a buffer that is missing, too small, misaligned or
+/// shared with the output, and for what the device cannot do. The description and the buffers that
+/// are read are checked before anything is measured, and all buffers before anything is launched. An
+/// error of the device shows when an output is read.
 pub fn launch_forward(
     client: &Client,
     desc: &NormDesc,

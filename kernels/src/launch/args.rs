@@ -59,17 +59,32 @@ pub(crate) fn check_apart<'a>(
     }
 }
 
-/// Address type for all bound buffers, each with its dtype, and for a workspace of `workspace`
-/// elements.
+/// A tensor that a launch binds: name, buffer and dtype.
+pub(crate) type BoundTensor<'a> = (&'static str, Option<&'a Handle>, DType);
+
+/// Address type for all bound buffers and for a workspace of `workspace` elements.
+///
+/// A buffer must start at a multiple of the device's alignment, because kernels load whole vectors.
 pub(crate) fn address_type<'a>(
     client: &Client,
-    bound: impl IntoIterator<Item = (Option<&'a Handle>, DType)>,
+    bound: impl IntoIterator<Item = BoundTensor<'a>>,
     workspace: usize,
 ) -> Result<AddressType, LaunchError> {
-    let bound = bound.into_iter();
-    let elements = bound
-        .filter_map(|(handle, dtype)| Some(handle?.size_in_used() as usize / dtype.size()))
-        .fold(workspace, usize::max);
+    let alignment = client.properties().memory.alignment;
+    let mut elements = workspace;
+    for (tensor, handle, dtype) in bound {
+        let Some(handle) = handle else { continue };
+        let offset = handle.offset_start.unwrap_or(0);
+        if !offset.is_multiple_of(alignment) {
+            return Err(LaunchError::Misaligned {
+                runtime: client.name(),
+                tensor,
+                offset,
+                alignment,
+            });
+        }
+        elements = elements.max(handle.size_in_used() as usize / dtype.size());
+    }
     let address = AddressType::from_len(elements);
     match client.properties().supports_address(address) {
         true => Ok(address),

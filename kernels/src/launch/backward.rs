@@ -259,14 +259,14 @@ impl Backward<'_> {
         let (dtype, params) = (problem.dtype, problem.param_dtype);
         let accumulation = self.accumulation;
         let bound = [
-            (Some(&tensors.input), dtype),
-            (Some(&tensors.output_gradient), dtype),
-            (tensors.saved.as_ref(), accumulation),
-            (tensors.scale.as_ref(), params),
-            (tensors.bias.as_ref(), params),
-            (input, dtype),
-            (rows, accumulation),
-            (columns.map(|(handle, _)| handle), accumulation),
+            ("input", Some(&tensors.input), dtype),
+            ("output gradient", Some(&tensors.output_gradient), dtype),
+            ("saved statistics", tensors.saved.as_ref(), accumulation),
+            ("scale", tensors.scale.as_ref(), params),
+            ("bias", tensors.bias.as_ref(), params),
+            ("input gradient", input, dtype),
+            ("row sums", rows, accumulation),
+            ("column sums", columns.map(|(handle, _)| handle), accumulation),
         ];
         let address = address_type(self.client, bound, plan.workspace)?;
         let param = blueprint.scale.or(blueprint.bias);

@@ -45,6 +45,21 @@ pub enum LaunchError {
         /// Elements of the largest tensor.
         elements: usize,
     },
+    /// A buffer starts where the runtime cannot load a vector.
+    #[error(
+        "{tensor} starts {offset} bytes into its buffer: expected a multiple of {alignment} on \
+         {runtime}"
+    )]
+    Misaligned {
+        /// Name of the runtime.
+        runtime: &'static str,
+        /// Name of the tensor.
+        tensor: &'static str,
+        /// First byte of the tensor.
+        offset: u64,
+        /// The device's alignment of buffers, in bytes.
+        alignment: u64,
+    },
     /// The description and the buffers disagree about the presence of a tensor.
     #[error(
         "the description and the buffers disagree about {tensor}: one has it, the other does not"

@@ -249,15 +249,15 @@ impl<'a> Launch<'a> {
     ) -> Result<Self, LaunchError> {
         let (dtype, params, given) = (problem.dtype, problem.param_dtype, problem.provided_dtype);
         let bound = [
-            (Some(&tensors.input), dtype),
-            (tensors.residual.as_ref(), dtype),
-            (tensors.scale.as_ref(), params),
-            (tensors.bias.as_ref(), params),
-            (tensors.mean.as_ref(), given),
-            (tensors.variance.as_ref(), given),
-            (Some(&outputs.output), dtype),
-            (outputs.sum.as_ref(), dtype),
-            (outputs.statistics.as_ref(), dtype.accumulation()),
+            ("input", Some(&tensors.input), dtype),
+            ("residual", tensors.residual.as_ref(), dtype),
+            ("scale", tensors.scale.as_ref(), params),
+            ("bias", tensors.bias.as_ref(), params),
+            ("mean", tensors.mean.as_ref(), given),
+            ("variance", tensors.variance.as_ref(), given),
+            ("output", Some(&outputs.output), dtype),
+            ("sum", outputs.sum.as_ref(), dtype),
+            ("statistics", outputs.statistics.as_ref(), dtype.accumulation()),
         ];
         let address = address_type(client, bound, plan.workspace)?;
         Ok(Self {
@@ -303,11 +303,18 @@ impl<'a> Launch<'a> {
             None => self.sum(),
         };
         // SAFETY:
-        // 1. `Plan::footprint` bounds every access, and the plan was checked against the device's
-        //    limits.
-        // 2. The caller's buffers hold the spans of their layouts (`check_forward_buffers`). All others
-        //    have the sizes of the footprint.
-        // 3. The previous launch has written every element of a workspace that is read.
+        // 1. `Plan::footprint` computes the largest index of each buffer by the formulas of the
+        //    kernels. `cubenorm-core`'s tests/bounds simulates every access of random plans and
+        //    compares.
+        // 2. Every tensor holds the span of its layout: the caller's (`check_forward_buffers`, and
+        //    `PlannedForward::launch` for the output), and ours, which are allocated from the span.
+        //    No index of a tensor exceeds its span. The workspace has the size of the footprint.
+        // 3. Each tensor starts at the device's alignment (`address_type`), and a vector load at a
+        //    multiple of its width (`load_mode`), so it is aligned.
+        // 4. The output overlaps nothing that is read (`check_apart`). Units that share elements, as
+        //    tails do, store equal values.
+        // 5. The launches of a client run in order, so the launch before has written every element
+        //    of the workspace that is read. The work counter is zero (`work_counter`).
         unsafe {
             normalize::launch_unchecked(
                 self.client,

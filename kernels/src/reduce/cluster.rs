@@ -4,15 +4,20 @@
 //!
 //! 1. A cube publishes its two partial sums in its own slot. One 64-bit atomic word holds a sum and
 //!    its round tag.
-//! 2. A reader that sees the awaited tag also has the sum, so no fence is needed.
+//! 2. A reader that sees the awaited tag also has the sum, so no fence between cubes is needed. A
+//!    cube barrier separates the units that read a round from the unit that publishes the next.
 //! 3. Slots form a ring of [`ROUNDS`] rounds. A cube publishes round `r` only after it has read
-//!    every peer's round `r - 2`.
-//! 4. A slow peer may then still read round `r - 3`, but nothing older. The slot of round `r - 4`
-//!    is free.
+//!    every peer's round `r - 2`: it publishes one round ahead of the one it waits for.
+//! 4. So a peer that published round `r - 2` had read every slot of round `r - 4`. Once a cube has
+//!    read all words of round `r - 2`, nobody needs round `r - 4`, whose slot round `r` takes.
 //! 5. A cube that timed out in a round may break rule 3 and overwrite a slot early. The tag makes
 //!    readers reject that word.
 //! 6. A reader polls a bounded number of times, then recomputes all parts of the row from memory.
 //!    Every cube terminates, even if the cubes of a cluster do not run at the same time.
+//! 7. Recomputed parts have the bits of published ones: both are summed in the same order. Inputs
+//!    do not change meanwhile, since the gradient overlaps nothing that is read.
+//!
+//! The plan has a whole number of clusters, and at least one unit per word of a round.
 
 use cubecl::prelude::*;
 use cubenorm_core::{ROUNDS, SUMS, Team};

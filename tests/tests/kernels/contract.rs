@@ -109,6 +109,27 @@ fn outputs_that_overlap_inputs_are_refused() {
 }
 
 #[test]
+fn buffers_that_start_between_vectors_are_refused() {
+    for device in devices() {
+        let row = TensorDesc::contiguous([3, 4], DType::F32);
+        let desc = NormDesc::new(row, [1], Statistics::MeanVariance);
+        let alignment = device.client.properties().memory.alignment;
+        let buffer = device.client.empty(2 * alignment as usize + 64);
+        let launch = |offset| {
+            let tensors = ForwardTensors::new(buffer.clone().offset_start(offset));
+            launch_forward(&device.client, &desc, &tensors, Default::default())
+        };
+        let error = launch(4).unwrap_err().to_string();
+        let runtime = device.client.name();
+        let expected = format!(
+            "input starts 4 bytes into its buffer: expected a multiple of {alignment} on {runtime}"
+        );
+        assert_eq!(error, expected);
+        launch(alignment).unwrap();
+    }
+}
+
+#[test]
 fn epsilon_is_not_part_of_the_plan() {
     for device in devices() {
         let of = |epsilon| {

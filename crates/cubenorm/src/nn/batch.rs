@@ -21,19 +21,28 @@ pub struct BatchNormConfig {
 /// Batch norm with learnable `gamma` and `beta` and running statistics: a drop-in for
 /// `burn::nn::BatchNorm`.
 ///
-/// In training mode (autodiff device, not frozen) it is [`batch_norm_train`](crate::batch_norm_train) and updates the
-/// running statistics. Otherwise it is [`batch_norm`](crate::batch_norm) with the running statistics.
+/// ```text
+/// y = (x - mean) / sqrt(variance + epsilon) * gamma + beta
+/// running = (1 - momentum) * running + momentum * batch     in training, for mean and variance
+/// ```
+///
+/// `mean` and `variance` are those of the batch in training, per channel, and the running ones otherwise. The layer is
+/// in training if the input is on an autodiff device and [`training`](Self::training) is true. `valid()` and
+/// freezing set `training` to false. The functions are [`batch_norm_train`](crate::batch_norm_train) and
+/// [`batch_norm`](crate::batch_norm).
 ///
 /// # Running statistics
 ///
 /// The running variance averages biased variances, as in `burn::nn::BatchNorm`. PyTorch averages unbiased ones.
 ///
-/// As in Burn, each thread has one pending update, and the updates of several threads are averaged. Inference applies
-/// all pending updates first. A layer that is frozen right after a training step therefore normalizes by that step's
-/// statistics. `burn::nn::BatchNorm` normalizes by the statistics of the step before.
+/// **Before you save a layer in training**, call [`sync_running_statistics`](Self::sync_running_statistics) or `valid()`:
+/// the last update is pending until then, as in Burn, and a record leaves it out.
 ///
-/// A record, and [`RunningState::value`], leave out a pending update. Call [`sync_running_statistics`](Self::sync_running_statistics) or `valid()` before
-/// saving a layer that is still in training.
+/// Each thread has one pending update. The next step of a thread applies its own. If several threads have one, the
+/// running value becomes their average, with equal weights. An empty batch updates nothing.
+///
+/// One difference to `burn::nn::BatchNorm`: inference applies the pending updates first. Burn's inference right after a
+/// step leaves out that step.
 ///
 /// Create it with [`BatchNormConfig`].
 #[derive(Module, Debug)]
@@ -123,7 +132,7 @@ impl BatchNorm {
 
     /// Applies the pending updates of all threads to the running statistics.
     ///
-    /// Updates that other threads make later are averaged without the ones applied here.
+    /// An update that another thread makes later is averaged with the updates of its own time only.
     ///
     /// # Example
     ///
