@@ -266,7 +266,11 @@ impl Backward<'_> {
             ("bias", tensors.bias.as_ref(), params),
             ("input gradient", input, dtype),
             ("row sums", rows, accumulation),
-            ("column sums", columns.map(|(handle, _)| handle), accumulation),
+            (
+                "column sums",
+                columns.map(|(handle, _)| handle),
+                accumulation,
+            ),
         ];
         let address = address_type(self.client, bound, plan.workspace)?;
         let param = blueprint.scale.or(blueprint.bias);

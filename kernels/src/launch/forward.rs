@@ -257,7 +257,11 @@ impl<'a> Launch<'a> {
             ("variance", tensors.variance.as_ref(), given),
             ("output", Some(&outputs.output), dtype),
             ("sum", outputs.sum.as_ref(), dtype),
-            ("statistics", outputs.statistics.as_ref(), dtype.accumulation()),
+            (
+                "statistics",
+                outputs.statistics.as_ref(),
+                dtype.accumulation(),
+            ),
         ];
         let address = address_type(client, bound, plan.workspace)?;
         Ok(Self {
