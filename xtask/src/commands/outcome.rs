@@ -8,12 +8,11 @@ use std::{
 };
 
 use anyhow::{Error, Result, ensure};
-use serde::{Serialize, Serializer};
 
 use crate::{device::Device, style, table::terminal};
 
 /// Results of the tests of some programs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub passed: usize,
     pub failed: usize,
@@ -82,21 +81,15 @@ impl fmt::Display for Counts {
 }
 
 /// Outcome of a step or a run of tests.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// None if it was skipped.
-    #[serde(flatten)]
     pub counts: Option<Counts>,
-    #[serde(rename = "seconds", serialize_with = "seconds")]
     pub elapsed: Duration,
     /// Why it was skipped, or how it ended.
     pub note: String,
     /// The tests that failed.
     pub failures: Vec<String>,
-}
-
-fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_f64((time.as_secs_f64() * 10.0).round() / 10.0)
 }
 
 impl Outcome {
@@ -177,15 +170,11 @@ impl Outcome {
 }
 
 /// A named outcome.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Line {
-    #[serde(rename = "step")]
     pub name: String,
-    pub result: &'static str,
-    #[serde(flatten)]
     pub outcome: Outcome,
     /// The device that it is about, if it is about one.
-    #[serde(skip)]
     pub device: Option<Device>,
 }
 
@@ -198,7 +187,6 @@ impl Line {
     pub fn new(name: impl Into<String>, outcome: Outcome) -> Self {
         Self {
             name: name.into(),
-            result: outcome.result(),
             outcome,
             device: None,
         }
@@ -220,7 +208,7 @@ impl Line {
         };
         [
             self.name.clone(),
-            self.result.to_owned(),
+            self.outcome.result().to_owned(),
             count(|it| it.passed),
             count(|it| it.failed),
             count(|it| it.skipped),
@@ -233,12 +221,13 @@ impl Line {
 impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, outcome, .. } = self;
-        let paint = match self.result {
+        let result = outcome.result();
+        let paint = match result {
             "passed" => style::good,
             "skipped" => style::warning,
             _ => style::bad,
         };
-        write!(f, "{} {name}", paint(self.result))?;
+        write!(f, "{} {name}", paint(result))?;
         if let Some(Counts { passed, failed, .. }) = outcome.counts {
             let seconds = outcome.elapsed.as_secs_f64();
             write!(f, ": {passed} passed, {failed} failed in {seconds:.0} s")?;

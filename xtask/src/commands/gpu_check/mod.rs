@@ -24,7 +24,7 @@ use crate::{device::Device, exec::workspace, setup, style};
 ///
 /// In a clone it builds the suite first, and the benchmark if that is a step. A package, which
 /// `cargo xtask package` makes, needs only the device's driver; its benchmark is the program of
-/// --program. Writes report.json, report.md, the output of each step, and throughput.csv, which
+/// --program. Writes report.md, the output of each step, and throughput.csv, which
 /// `cargo xtask bench --record FILE` records. The exit code tells whether all passed.
 #[derive(clap::Args)]
 pub struct Args {
