@@ -23,7 +23,7 @@ const BLUE: RGBColor = RGBColor(0, 114, 178);
 const SKY: RGBColor = RGBColor(86, 180, 233);
 const GREY: RGBColor = RGBColor(110, 118, 129);
 const PALE: RGBColor = RGBColor(225, 228, 232);
-const FONT: (&str, u32) = ("sans-serif", 13);
+const FONT: &str = "sans-serif";
 /// Pixels: the width of the picture and of its parts, and the height of lines and bars.
 const WIDTH: u32 = 760;
 const LABELS: u32 = 150;
@@ -180,11 +180,13 @@ fn draw(title: &str, groups: &[Group], svg: &mut String) -> Result<(), Box<dyn s
     };
     let root = SVGBackend::with_string(svg, (WIDTH, height)).into_drawing_area();
     root.fill(&WHITE)?;
-    let text = |size: u32, color: &'static RGBColor, horizontal: HPos| {
-        let style = TextStyle::from((FONT.0, size).into_font());
-        style.color(color).pos(Pos::new(horizontal, VPos::Center))
+    let write = |text: &str, size: u32, color: &RGBColor, side: HPos, at: (i32, i32)| {
+        let style = TextStyle::from((FONT, size).into_font()).color(color);
+        root.draw_text(text, &style.pos(Pos::new(side, VPos::Center)), at)
     };
-    root.draw_text(title, &text(16, &BLACK, HPos::Left), (12, TITLE as i32 / 2))?;
+    let [heading, bar] = [HEADING as i32, BAR as i32];
+    let mut y = TITLE as i32;
+    write(title, 16, &BLACK, HPos::Left, (12, y / 2))?;
     let shares = groups.iter().flat_map(|group| &group.bars);
     // A norm may beat the copy by a little.
     let most = shares.map(|(_, share)| *share).fold(1.0, f64::max);
@@ -192,43 +194,39 @@ fn draw(title: &str, groups: &[Group], svg: &mut String) -> Result<(), Box<dyn s
         let width = f64::from(WIDTH - LABELS - MARGIN);
         (f64::from(LABELS) + width * share / most).round() as i32
     };
-    if !groups.is_empty() {
-        for percent in [0, 25, 50, 75, 100] {
-            let x = place(f64::from(percent) / 100.0);
-            let color = if percent == 100 { GREY } else { PALE };
-            root.draw(&PathElement::new(
-                [(x, TITLE as i32), (x, bottom as i32)],
-                color,
-            ))?;
-            let style = text(FONT.1, &GREY, HPos::Center);
-            root.draw_text(
-                &format!("{percent} %"),
-                &style,
-                (x, (bottom + AXIS / 2) as i32),
-            )?;
-        }
+    let percents = [0, 25, 50, 75, 100].into_iter();
+    for percent in percents.filter(|_| !groups.is_empty()) {
+        let x = place(f64::from(percent) / 100.0);
+        let color = if percent == 100 { GREY } else { PALE };
+        let line = [(x, y), (x, bottom as i32)];
+        root.draw(&PathElement::new(line, color))?;
+        let at = (x, (bottom + AXIS / 2) as i32);
+        write(&format!("{percent} %"), 13, &GREY, HPos::Center, at)?;
     }
-    let mut y = TITLE as i32;
     for group in groups {
-        let middle = y + HEADING as i32 / 2 + 4;
-        root.draw_text(&group.title, &text(14, &BLACK, HPos::Left), (12, middle))?;
-        y += HEADING as i32;
+        write(
+            &group.title,
+            14,
+            &BLACK,
+            HPos::Left,
+            (12, y + heading / 2 + 4),
+        )?;
+        y += heading;
         for (name, share) in &group.bars {
-            let color = if name == OURS { BLUE } else { SKY };
-            let corners = [(place(0.0), y + 2), (place(*share), y + BAR as i32 - 2)];
+            let is_ours = name == OURS;
+            let color = if is_ours { BLUE } else { SKY };
+            let (end, middle) = (place(*share), y + bar / 2);
+            let corners = [(place(0.0), y + 2), (end, y + bar - 2)];
             root.draw(&Rectangle::new(corners, color.filled()))?;
-            let middle = y + BAR as i32 / 2;
-            let style = text(FONT.1, &BLACK, HPos::Right);
-            root.draw_text(name, &style, (LABELS as i32 - 10, middle))?;
-            let value = format!("{:.0} %", 100.0 * share);
+            write(name, 13, &BLACK, HPos::Right, (LABELS as i32 - 10, middle))?;
             // In the bar, or after one that is too short for it.
-            let (end, side, color) = match *share > 0.15 {
-                true if name == OURS => (place(*share) - 6, HPos::Right, &WHITE),
-                true => (place(*share) - 6, HPos::Right, &BLACK),
-                false => (place(*share) + 6, HPos::Left, &BLACK),
+            let (x, side, color) = match *share > 0.15 {
+                true => (end - 6, HPos::Right, if is_ours { &WHITE } else { &BLACK }),
+                false => (end + 6, HPos::Left, &BLACK),
             };
-            root.draw_text(&value, &text(FONT.1, color, side), (end, middle))?;
-            y += BAR as i32;
+            let value = format!("{:.0} %", 100.0 * share);
+            write(&value, 13, color, side, (x, middle))?;
+            y += bar;
         }
     }
     root.present()?;
