@@ -21,6 +21,9 @@ use crate::{
 
 /// Run all tests on every runtime that this machine has.
 ///
+/// There are three tiers. `--host` takes the least: descriptions, plans, operators, formulas; Burn is
+/// not built. No option takes minutes. `--large` adds what takes long or much memory.
+///
 /// Unit tests run once. The suite runs once per runtime. For wgpu and vulkan it runs once per CPU
 /// Vulkan driver that is found (lavapipe, Chromium's SwiftShader), besides the system's GPU. Ends
 /// with a table of the runs, and why the others were left out.
@@ -29,6 +32,9 @@ pub struct Args {
     /// Runtimes to test on [default: all that this machine has]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub device: Vec<Device>,
+    /// Only the tests that need no device
+    #[arg(long, conflicts_with_all = ["device", "large"])]
+    pub host: bool,
     /// Also run the tests that take long or much memory
     #[arg(long)]
     pub large: bool,
@@ -40,6 +46,9 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<()> {
+    if args.host {
+        return report(&host(args));
+    }
     let plan = Plan::new(&args.device)?;
     let mut lines = host(args);
     lines.extend(plan.skipped.iter().map(|(run, why)| skipped(run, why)));
