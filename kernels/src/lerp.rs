@@ -24,7 +24,8 @@ const MAX_CUBES: usize = 1024;
 ///
 /// # Errors
 ///
-/// [`LaunchError`], before anything is launched.
+/// [`LaunchError`] for invalid layouts and for a buffer that is too small or misaligned. All of them
+/// are checked before the launch.
 pub fn launch_lerp(
     client: &Client,
     desc: &LerpDesc,

@@ -53,7 +53,7 @@ pub fn plan_backward_for(
 ///
 /// # Errors
 ///
-/// [`LaunchError`], before anything is launched.
+/// [`LaunchError`], as for [`launch_forward`](crate::launch_forward).
 pub fn launch_backward(
     client: &Client,
     desc: &BackwardDesc,
