@@ -24,7 +24,7 @@ pub struct Outcome {
 }
 
 /// Compares a provider's result with the reference.
-pub fn check(problem: &Problem, data: &HostData, outcome: &Outcome) -> Result<()> {
+pub(crate) fn check(problem: &Problem, data: &HostData, outcome: &Outcome) -> Result<()> {
     let tensors = [Some(&outcome.output), outcome.gradient.as_ref()];
     for tensor in tensors.into_iter().flatten() {
         ensure!(

@@ -6,7 +6,7 @@ use cubecl::{
 };
 
 /// Does something in an environment of its own, which starts empty, and removes that afterwards.
-pub fn apart<T>(purpose: &str, what: impl FnOnce() -> T) -> T {
+pub(crate) fn apart<T>(purpose: &str, what: impl FnOnce() -> T) -> T {
     // The first reader of CubeCL's configuration activates the environment that it names. If the
     // first client inside were that reader, `what` would run in the wrong environment.
     CubeClRuntimeConfig::get();

@@ -8,7 +8,7 @@ use cubecl::{
 
 /// Milliseconds of a copy of this many bytes, read and written together; `None` if the probe has no
 /// answer. CubeCL measures each size once and keeps it.
-pub fn copy_milliseconds(client: &Client, bytes: usize) -> Option<f64> {
+pub(crate) fn copy_milliseconds(client: &Client, bytes: usize) -> Option<f64> {
     let spec = MemorySpec::new(MemoryAccess::Copy, bytes as u64);
     let key = ThroughputKey {
         mode: ThroughputMode::Memory(spec),

@@ -280,7 +280,7 @@ impl Case {
             ..self.desc.clone()
         };
         let run = |desc: NormDesc| {
-            let case = Case {
+            let case = Self {
                 desc,
                 ..self.clone()
             };

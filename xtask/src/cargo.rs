@@ -12,7 +12,7 @@ use crate::exec::{Cmd, workspace};
 /// They are always built together, because cargo unites the features of all packages of one
 /// invocation. One at a time, each example would turn on other features of crates deep below Burn.
 /// Cargo would then build Burn anew for each of them, which takes many minutes.
-pub const BURN_FACING: [&str; 13] = [
+pub(crate) const BURN_FACING: [&str; 13] = [
     "cubenorm",
     "cubenorm-kernels",
     "cubenorm-cpu-hints",
@@ -29,7 +29,7 @@ pub const BURN_FACING: [&str; 13] = [
 ];
 
 /// `cargo VERB` on these packages with exactly these features.
-pub fn on(verb: &str, packages: &[&str], features: &str) -> Cmd {
+pub(crate) fn on(verb: &str, packages: &[&str], features: &str) -> Cmd {
     let packages = packages.iter().flat_map(|package| ["-p", package]);
     let command = Cmd::new("cargo").arg(verb).args(packages);
     match features {
@@ -39,14 +39,14 @@ pub fn on(verb: &str, packages: &[&str], features: &str) -> Cmd {
 }
 
 /// A folder of this name below the target folder, for what must not share the builds' artifacts.
-pub fn target_folder(name: &str) -> PathBuf {
+pub(crate) fn target_folder(name: &str) -> PathBuf {
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
     workspace().join(target).join(name)
 }
 
 /// The version of a package in the lock file that this program was built with. On another machine
 /// there is none to read.
-pub fn locked(package: &str) -> Result<String> {
+pub(crate) fn locked(package: &str) -> Result<String> {
     let version = locked_in(include_str!("../../Cargo.lock"), package);
     let version = version.with_context(|| format!("{package} is not in Cargo.lock"))?;
     Ok(version.to_owned())
@@ -62,28 +62,28 @@ fn locked_in<'a>(lock: &'a str, package: &str) -> Option<&'a str> {
 }
 
 /// Builds everything that depends on Burn, with these runtimes.
-pub struct Build {
+pub(crate) struct Build {
     artifacts: Vec<Artifact>,
 }
 
 impl Build {
     /// Builds the binaries of the packages that build Burn.
-    pub fn burn_facing(runtimes: &str) -> Result<Self> {
+    pub(crate) fn burn_facing(runtimes: &str) -> Result<Self> {
         Self::binaries(&BURN_FACING, &format!("burn,{runtimes}"))
     }
 
     /// Builds the binaries of these packages.
-    pub fn binaries(packages: &[&str], features: &str) -> Result<Self> {
+    pub(crate) fn binaries(packages: &[&str], features: &str) -> Result<Self> {
         Self::run(on("build", packages, features))
     }
 
     /// Builds the tests of these packages.
-    pub fn tests(packages: &[&str], features: &str) -> Result<Self> {
+    pub(crate) fn tests(packages: &[&str], features: &str) -> Result<Self> {
         Self::run(on("test", packages, features).arg("--no-run"))
     }
 
     /// The one program of tests that a command builds, which names its target.
-    pub fn test_program(command: Cmd, target: &str) -> Result<PathBuf> {
+    pub(crate) fn test_program(command: Cmd, target: &str) -> Result<PathBuf> {
         let build = Self::run(command.arg("--no-run"))?;
         let mut programs = build.test_programs();
         let program = programs.find(|program| program.target == target);
@@ -101,7 +101,7 @@ impl Build {
     }
 
     /// The program of this name.
-    pub fn program(&self, name: &str) -> Result<PathBuf> {
+    pub(crate) fn program(&self, name: &str) -> Result<PathBuf> {
         self.artifacts
             .iter()
             .find(|artifact| artifact.target == name && !artifact.test)
@@ -110,14 +110,14 @@ impl Build {
     }
 
     /// The test programs.
-    pub fn test_programs(&self) -> impl Iterator<Item = &Artifact> {
+    pub(crate) fn test_programs(&self) -> impl Iterator<Item = &Artifact> {
         self.artifacts.iter().filter(|artifact| artifact.test)
     }
 }
 
 /// A program that cargo built.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Artifact {
+pub(crate) struct Artifact {
     /// The target within the package: `kernels` for `tests/kernels.rs`.
     pub target: String,
     /// Folder of the package: cargo runs its tests there.
@@ -129,7 +129,7 @@ pub struct Artifact {
 
 impl Artifact {
     /// True if it is of the package in this folder of the workspace.
-    pub fn is_in(&self, folder: &str) -> bool {
+    pub(crate) fn is_in(&self, folder: &str) -> bool {
         self.folder.ends_with(folder)
     }
 }

@@ -59,7 +59,7 @@ fn unknown(name: &str) -> anyhow::Error {
 
 /// The devices that were asked for, each of which this machine must have, or those of `usual` that
 /// it has.
-pub fn chosen(asked: &[Device], usual: &[Device]) -> Result<Vec<Device>> {
+pub(crate) fn chosen(asked: &[Device], usual: &[Device]) -> Result<Vec<Device>> {
     if asked.is_empty() {
         let here = present(usual);
         ensure!(!here.is_empty(), "this machine has no device to run on");
@@ -90,7 +90,7 @@ fn present(devices: &[Device]) -> Vec<Device> {
 /// The devices that every machine can have share one set. So `demo`, `test` and `bench` share one
 /// build of Burn, which takes many minutes. `cpu` is in the set if LLVM can be installed. `vulkan`
 /// is not: with it in the build, `wgpu` would compile to SPIR-V instead of WGSL.
-pub fn features(devices: &[Device], llvm: bool) -> String {
+pub(crate) fn features(devices: &[Device], llvm: bool) -> String {
     let common = [Device::Cpu, Device::Wgpu, Device::Flex];
     let mut set: Vec<Device> = devices
         .iter()

@@ -15,7 +15,7 @@ use crate::style;
 
 /// A command line with the environment it adds.
 #[derive(Clone, Debug)]
-pub struct Cmd {
+pub(crate) struct Cmd {
     program: String,
     arguments: Vec<OsString>,
     environment: Vec<(String, OsString)>,
@@ -25,7 +25,7 @@ pub struct Cmd {
 }
 
 impl Cmd {
-    pub fn new(program: impl Into<String>) -> Self {
+    pub(crate) fn new(program: impl Into<String>) -> Self {
         Self {
             program: program.into(),
             arguments: Vec::new(),
@@ -36,46 +36,49 @@ impl Cmd {
         }
     }
 
-    pub fn arg(mut self, argument: impl Into<OsString>) -> Self {
+    pub(crate) fn arg(mut self, argument: impl Into<OsString>) -> Self {
         self.arguments.push(argument.into());
         self
     }
 
-    pub fn args<A: Into<OsString>>(mut self, arguments: impl IntoIterator<Item = A>) -> Self {
+    pub(crate) fn args<A: Into<OsString>>(
+        mut self,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Self {
         self.arguments.extend(arguments.into_iter().map(Into::into));
         self
     }
 
-    pub fn env(mut self, name: impl Into<String>, value: impl Into<OsString>) -> Self {
+    pub(crate) fn env(mut self, name: impl Into<String>, value: impl Into<OsString>) -> Self {
         self.environment.push((name.into(), value.into()));
         self
     }
 
     /// Runs in this folder instead of the root of the workspace.
-    pub fn folder(mut self, folder: &Path) -> Self {
+    pub(crate) fn folder(mut self, folder: &Path) -> Self {
         self.folder = Some(folder.to_owned());
         self
     }
 
     /// Sends the standard output to standard error, because ours is a report.
-    pub fn aside(mut self) -> Self {
+    pub(crate) fn aside(mut self) -> Self {
         self.aside = true;
         self
     }
 
     /// Drops the standard error of an exchange.
-    pub fn quiet(mut self) -> Self {
+    pub(crate) fn quiet(mut self) -> Self {
         self.quiet = true;
         self
     }
 
     /// Prints the command.
-    pub fn announce(&self) {
+    pub(crate) fn announce(&self) {
         anstream::eprintln!("{}", style::faint(format_args!("$ {self}")));
     }
 
     /// The command for the standard library.
-    pub fn command(&self) -> Command {
+    pub(crate) fn command(&self) -> Command {
         // The `cargo` on the path may be another version than the one that runs us.
         let is_cargo = self.program == "cargo";
         let cargo = is_cargo.then(|| std::env::var_os("CARGO")).flatten();
@@ -95,13 +98,13 @@ impl Cmd {
     }
 
     /// Runs the command, with our own standard output and error.
-    pub fn run(&self) -> Result<()> {
+    pub(crate) fn run(&self) -> Result<()> {
         let status = self.status()?;
         self.check(status)
     }
 
     /// Runs the command as [`run`](Self::run) does, and says how it ended.
-    pub fn status(&self) -> Result<ExitStatus> {
+    pub(crate) fn status(&self) -> Result<ExitStatus> {
         self.announce();
         let mut command = self.command();
         if self.aside {
@@ -111,7 +114,7 @@ impl Cmd {
     }
 
     /// Runs the command and returns what it wrote to standard output.
-    pub fn capture(&self) -> Result<String> {
+    pub(crate) fn capture(&self) -> Result<String> {
         self.announce();
         let output = self.command().stderr(Stdio::inherit()).output();
         let output = output.with_context(|| self.not_started())?;
@@ -121,7 +124,7 @@ impl Cmd {
 
     /// Runs the command and shows its standard output line by line, each with `prefix` before it.
     /// Returns the output without the prefix, and the exit status.
-    pub fn tee(&self, prefix: &str) -> Result<(String, ExitStatus)> {
+    pub(crate) fn tee(&self, prefix: &str) -> Result<(String, ExitStatus)> {
         self.announce();
         let mut child = self
             .command()
@@ -144,7 +147,7 @@ impl Cmd {
     }
 
     /// Starts the command, for an exchange over its standard input and output.
-    pub fn talk(&self) -> Result<(Child, ChildStdin, BufReader<ChildStdout>)> {
+    pub(crate) fn talk(&self) -> Result<(Child, ChildStdin, BufReader<ChildStdout>)> {
         let mut command = self.command();
         let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
         if self.quiet {
@@ -196,7 +199,7 @@ fn inherited(names: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsSt
 /// Names a folder in `XDG_RUNTIME_DIR` if the variable is not set, as in a container.
 ///
 /// Mesa's drivers look for a window system there, and print an error if the variable is not set.
-pub fn set_runtime_folder(command: &mut Command) {
+pub(crate) fn set_runtime_folder(command: &mut Command) {
     if std::env::var_os(RUNTIME_FOLDER).is_some() {
         return;
     }
@@ -248,7 +251,7 @@ fn quoted(word: &str) -> String {
 }
 
 /// The end of a process, in words.
-pub fn ending(status: ExitStatus) -> String {
+pub(crate) fn ending(status: ExitStatus) -> String {
     #[cfg(unix)]
     if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
         return format!("killed by signal {signal}");
@@ -260,12 +263,12 @@ pub fn ending(status: ExitStatus) -> String {
 }
 
 /// Why a process failed, if it did.
-pub fn trouble(status: ExitStatus) -> Option<String> {
+pub(crate) fn trouble(status: ExitStatus) -> Option<String> {
     (!status.success()).then(|| ending(status))
 }
 
 /// The root of the workspace.
-pub fn workspace() -> PathBuf {
+pub(crate) fn workspace() -> PathBuf {
     // Set by `cargo run`, and right even if another clone built a cached binary.
     let package = std::env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
@@ -277,7 +280,7 @@ pub fn workspace() -> PathBuf {
 }
 
 /// True if a program of this name is on the path.
-pub fn on_path(program: &str) -> bool {
+pub(crate) fn on_path(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| {
         folder

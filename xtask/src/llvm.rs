@@ -22,7 +22,7 @@ const SOURCE: &str = "github.com:443";
 
 /// State of LLVM for a build with `cpu`.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Llvm {
+pub(crate) enum Llvm {
     /// The bundle is in place.
     Installed,
     /// The bundler can fetch it.
@@ -32,7 +32,7 @@ pub enum Llvm {
 }
 
 /// Looks for LLVM. Installs it first if a script next to the clone does that.
-pub fn find() -> Result<Llvm> {
+pub(crate) fn find() -> Result<Llvm> {
     if installed() {
         return Ok(Llvm::Installed);
     }
@@ -56,7 +56,7 @@ fn installed() -> bool {
 }
 
 /// The version of the bundle, which is LLVM's with a number of its own.
-pub fn version() -> Result<String> {
+pub(crate) fn version() -> Result<String> {
     locked(BUNDLER)
 }
 

@@ -3,19 +3,19 @@
 use std::{fs, process::Command};
 
 /// The processor's name.
-pub fn processor() -> Option<String> {
+pub(crate) fn processor() -> Option<String> {
     let text = fs::read_to_string("/proc/cpuinfo").ok()?;
     value(&text, "model name", ':')
 }
 
 /// The system's name and version.
-pub fn system() -> Option<String> {
+pub(crate) fn system() -> Option<String> {
     let text = fs::read_to_string("/etc/os-release").ok()?;
     value(&text, "PRETTY_NAME", '=')
 }
 
 /// The first NVIDIA GPU: name, driver and memory.
-pub fn nvidia_gpu() -> Option<String> {
+pub(crate) fn nvidia_gpu() -> Option<String> {
     let query = [
         "--query-gpu=name,driver_version,memory.total",
         "--format=csv,noheader",
@@ -25,7 +25,7 @@ pub fn nvidia_gpu() -> Option<String> {
 }
 
 /// Output of a program of the system, if it is there and succeeds.
-pub fn said_by(program: &str, arguments: &[&str]) -> Option<String> {
+pub(crate) fn said_by(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
     (output.status.success() && !text.trim().is_empty()).then(|| text.trim().to_owned())

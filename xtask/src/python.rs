@@ -29,7 +29,7 @@ for package in sys.argv[1:]:
 
 /// An interpreter with packages: the environment, or the system's own.
 #[derive(Clone, Debug)]
-pub struct Python {
+pub(crate) struct Python {
     interpreter: PathBuf,
 }
 
@@ -40,7 +40,7 @@ impl Python {
     /// # Errors
     ///
     /// If there is no Python, or a package cannot be installed.
-    pub fn with(packages: &[&str]) -> Result<Self> {
+    pub(crate) fn with(packages: &[&str]) -> Result<Self> {
         let python = Self::new()?;
         python.install(packages, &[])?;
         Ok(python)
@@ -48,7 +48,7 @@ impl Python {
 
     /// The first interpreter that has what a library needs: the environment with exactly these
     /// `packages`, or the system's with `modules` of any version. Changes nothing.
-    pub fn having(packages: &[&str], modules: &[&str]) -> Option<Self> {
+    pub(crate) fn having(packages: &[&str], modules: &[&str]) -> Option<Self> {
         let environment = Self::environment();
         if environment.has(packages) {
             return Some(environment);
@@ -71,7 +71,7 @@ impl Python {
     }
 
     /// The environment, with whatever is in it.
-    pub fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         let python = Self::environment();
         if !python.runs() {
             anstream::eprintln!("{} in {FOLDER}", style::heading("Python environment"));
@@ -85,7 +85,7 @@ impl Python {
 
     /// Installs what the environment lacks of `packages`, each `NAME==VERSION`. `options`
     /// are pip's.
-    pub fn install(&self, packages: &[&str], options: &[&str]) -> Result<()> {
+    pub(crate) fn install(&self, packages: &[&str], options: &[&str]) -> Result<()> {
         if self.has(packages) {
             return Ok(());
         }
@@ -105,19 +105,19 @@ impl Python {
     }
 
     /// Folder of its packages.
-    pub fn site_packages(&self) -> Result<PathBuf> {
+    pub(crate) fn site_packages(&self) -> Result<PathBuf> {
         let print = "import sysconfig; print(sysconfig.get_path('purelib'))";
         let path = self.command().args(["-c", print]).capture()?;
         Ok(PathBuf::from(path.trim()))
     }
 
     /// One of our scripts, to be given its arguments.
-    pub fn script(&self, name: &str) -> Cmd {
+    pub(crate) fn script(&self, name: &str) -> Cmd {
         self.command().arg(format!("{SCRIPTS}/{name}"))
     }
 
     /// A program that one of its packages has, to be given its arguments.
-    pub fn program(&self, name: &str) -> Result<Cmd> {
+    pub(crate) fn program(&self, name: &str) -> Result<Cmd> {
         let folder = self.interpreter.parent();
         let path = folder.map(|folder| folder.join(name).with_extension(EXE_EXTENSION));
         let path = path.filter(|path| path.is_file());

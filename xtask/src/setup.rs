@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// The device that was asked for, or the best there is; ready to run.
-pub fn device(asked: Option<Device>, yes: bool) -> Result<Device> {
+pub(crate) fn device(asked: Option<Device>, yes: bool) -> Result<Device> {
     let device = match asked {
         Some(device) => {
             prepare(device, yes)?;
@@ -28,7 +28,7 @@ pub fn device(asked: Option<Device>, yes: bool) -> Result<Device> {
 
 /// True if a build for this device may contain `cpu`. LLVM is large: it is fetched for the device
 /// that needs it, and used if it is there.
-pub fn with_llvm(device: Device) -> Result<bool> {
+pub(crate) fn with_llvm(device: Device) -> Result<bool> {
     Ok(device == Device::Cpu || llvm::find()? == Llvm::Installed)
 }
 
@@ -72,7 +72,7 @@ fn prepare(device: Device, yes: bool) -> Result<()> {
 }
 
 /// Installs a package of Debian and its kin: as root at once, else through sudo if the user agrees.
-pub fn install(package: &str, yes: bool) -> Result<()> {
+pub(crate) fn install(package: &str, yes: bool) -> Result<()> {
     if !on_path("apt-get") {
         bail!("please install what your system calls Debian's `{package}`, then run this again");
     }
@@ -97,7 +97,7 @@ pub fn install(package: &str, yes: bool) -> Result<()> {
 }
 
 /// True if this process may install packages without asking.
-pub fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     let id = Cmd::new("id").arg("-u").command().output();
     id.is_ok_and(|output| output.stdout.trim_ascii() == b"0")
 }

@@ -9,22 +9,22 @@ fn paint(style: Style, text: impl Display) -> String {
     format!("{style}{text}{style:#}")
 }
 
-pub fn good(text: impl Display) -> String {
+pub(crate) fn good(text: impl Display) -> String {
     paint(AnsiColor::Green.on_default().bold(), text)
 }
 
-pub fn warning(text: impl Display) -> String {
+pub(crate) fn warning(text: impl Display) -> String {
     paint(AnsiColor::Yellow.on_default().bold(), text)
 }
 
-pub fn bad(text: impl Display) -> String {
+pub(crate) fn bad(text: impl Display) -> String {
     paint(AnsiColor::Red.on_default().bold(), text)
 }
 
-pub fn faint(text: impl Display) -> String {
+pub(crate) fn faint(text: impl Display) -> String {
     paint(Style::new().dimmed(), text)
 }
 
-pub fn heading(text: impl Display) -> String {
+pub(crate) fn heading(text: impl Display) -> String {
     paint(Style::new().bold(), text)
 }

@@ -5,7 +5,7 @@ use std::{fmt::Display, ops::Range};
 use comfy_table::{CellAlignment, Table, presets};
 
 /// A table for a terminal; the columns of `right` are numbers.
-pub fn terminal<H, R, C>(
+pub(crate) fn terminal<H, R, C>(
     header: H,
     rows: impl IntoIterator<Item = R>,
     right: Range<usize>,
@@ -29,7 +29,7 @@ where
 }
 
 /// A table as Markdown.
-pub fn markdown<H, R, C>(header: H, rows: impl IntoIterator<Item = R>) -> String
+pub(crate) fn markdown<H, R, C>(header: H, rows: impl IntoIterator<Item = R>) -> String
 where
     H: IntoIterator<Item: Display>,
     R: IntoIterator<Item = C>,

@@ -10,13 +10,13 @@ use std::{
 
 /// A driver's manifest, which `VK_DRIVER_FILES` selects.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Driver {
+pub(crate) struct Driver {
     pub manifest: PathBuf,
 }
 
 impl Driver {
     /// A short name: a known driver's own, else the manifest's.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         let file = self
             .manifest
             .file_name()
@@ -30,13 +30,13 @@ impl Driver {
     }
 
     /// True if the driver computes on the processor, so that it runs on every machine.
-    pub fn is_cpu_vulkan(&self) -> bool {
+    pub(crate) fn is_cpu_vulkan(&self) -> bool {
         matches!(self.name(), "lavapipe" | "swiftshader")
     }
 }
 
 /// The drivers that a Vulkan program sees.
-pub fn drivers() -> Vec<Driver> {
+pub(crate) fn drivers() -> Vec<Driver> {
     let chosen = ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"]
         .into_iter()
         .find_map(env::var_os);
@@ -49,7 +49,7 @@ pub fn drivers() -> Vec<Driver> {
 
 /// The CPU Vulkan drivers. SwiftShader counts if a Chromium brings it, though no loader looks
 /// there.
-pub fn software_drivers() -> Vec<Driver> {
+pub(crate) fn software_drivers() -> Vec<Driver> {
     let chromium = [
         "/usr/lib/chromium",
         "/usr/lib/chromium-browser",
@@ -67,7 +67,7 @@ pub fn software_drivers() -> Vec<Driver> {
 
 /// True if a GPU is there with a driver of its own. The drivers' manifests come together in one
 /// package, so the device has to be there too.
-pub fn has_gpu() -> bool {
+pub(crate) fn has_gpu() -> bool {
     let node = |entry: fs::DirEntry| entry.file_name().to_string_lossy().starts_with("renderD");
     let render = fs::read_dir("/dev/dri")
         .into_iter()

@@ -19,7 +19,7 @@ use super::{
 use crate::{check::Outcome, clock::Clock, problems::Problem};
 
 /// Sets the copy up on the device that Burn's tensors are on.
-pub fn subject(problem: &Problem, device: &Device) -> Result<Box<dyn Subject>> {
+pub(super) fn subject(problem: &Problem, device: &Device) -> Result<Box<dyn Subject>> {
     let elements = problem.bytes() / (2 * size_of::<f32>());
     Ok(Box::new(Copy::new(crate::tune::client(device)?, elements)?))
 }

@@ -6,7 +6,7 @@ use super::norm::{Forward, Library};
 use crate::problems::{EPSILON, Op, Problem};
 
 /// One elementwise operation of Burn's, for the host's cost of a call.
-pub struct AddOne;
+pub(super) struct AddOne;
 
 impl Library for AddOne {
     const IS_NORM: bool = false;

@@ -14,17 +14,17 @@ use crate::{
 };
 
 /// Bytes that inputs, outputs and gradients of one sample may hold together.
-pub const MEMORY: usize = 512 << 20;
+pub(super) const MEMORY: usize = 512 << 20;
 
 /// Largest number of runs of a sample. CubeCL's queue has room for 64 messages, and a launch with
 /// its output takes two. A sender that finds it full spins on a core that kernels need.
-pub const MOST_RUNS: usize = 24;
+pub(super) const MOST_RUNS: usize = 24;
 
 /// A normalization with its parameters in place.
-pub type Forward<const D: usize> = Box<dyn Fn(Tensor<D>) -> Tensor<D>>;
+pub(super) type Forward<const D: usize> = Box<dyn Fn(Tensor<D>) -> Tensor<D>>;
 
 /// A library that has the operators of the catalogue.
-pub trait Library {
+pub(super) trait Library {
     /// False for an operation that is no norm, whose result no reference has.
     const IS_NORM: bool = true;
 
@@ -38,7 +38,7 @@ pub trait Library {
 }
 
 /// Uploads a problem for a library.
-pub fn subject<L: Library>(
+pub(super) fn subject<L: Library>(
     library: &L,
     problem: &Problem,
     data: &HostData,

@@ -9,7 +9,7 @@ use super::Subject;
 use crate::{check::Outcome, clock::Clock, environment::apart, problems::Problem};
 
 /// Probes the device that Burn's tensors are on.
-pub fn subject(problem: &Problem, device: &Device) -> Result<Box<dyn Subject>> {
+pub(super) fn subject(problem: &Problem, device: &Device) -> Result<Box<dyn Subject>> {
     let client = crate::tune::client(device)?;
     // Measured now: CubeCL may have kept a result of another day.
     let probed = || crate::probe::copy_milliseconds(&client, problem.bytes());

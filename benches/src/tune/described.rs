@@ -80,14 +80,14 @@ pub(super) struct Described {
 
 impl Described {
     /// The pass of a problem. Of forward and backward together, the backward pass.
-    pub fn new(problem: &Problem, client: &Client) -> Result<Self> {
+    pub(super) fn new(problem: &Problem, client: &Client) -> Result<Self> {
         let mut passes = Self::passes(problem, client)?;
         passes.pop().context("a problem has a pass")
     }
 
     /// The passes of a problem, forward first. A forward pass before a backward pass writes
     /// statistics for it, and is tuned and planned as another kind of call.
-    pub fn passes(problem: &Problem, client: &Client) -> Result<Vec<Self>> {
+    pub(super) fn passes(problem: &Problem, client: &Client) -> Result<Vec<Self>> {
         problem.validate()?;
         let dtype = match problem.dtype {
             problems::DType::F32 => DType::F32,
@@ -120,12 +120,12 @@ impl Described {
     }
 
     /// The bytes that the pass must move at least.
-    pub fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         self.problem.bytes()
     }
 
     /// The plan of these knobs, as it prints.
-    pub fn plan(&self, knobs: Knobs) -> Result<String> {
+    pub(super) fn plan(&self, knobs: Knobs) -> Result<String> {
         let choice = StrategyChoice::Forced(knobs);
         Ok(match &self.gradient {
             None => plan_for(&self.client, &self.norm, choice)?.to_string(),
@@ -134,7 +134,7 @@ impl Described {
     }
 
     /// The candidates that the tuner measures.
-    pub fn candidates(&self) -> Result<Vec<Knobs>> {
+    pub(super) fn candidates(&self) -> Result<Vec<Knobs>> {
         let hardware = hardware(&self.client);
         let places = match &self.gradient {
             None => forward_candidates(

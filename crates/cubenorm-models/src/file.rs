@@ -33,7 +33,7 @@ pub(crate) struct Opened {
 
 impl Opened {
     /// Opens a regular file. Pipes and devices may never end, and are an error.
-    pub fn new(path: &Path) -> io::Result<Self> {
+    pub(crate) fn new(path: &Path) -> io::Result<Self> {
         // Before opening: opening a pipe waits for its writer.
         if !std::fs::metadata(path)?.is_file() {
             return Err(invalid("it is not a file".to_owned()));
@@ -44,7 +44,7 @@ impl Opened {
     }
 
     /// Reads the whole file. A length that differs from the metadata is an error.
-    pub fn read(self) -> io::Result<Vec<u8>> {
+    pub(crate) fn read(self) -> io::Result<Vec<u8>> {
         let length = self.length;
         self.read_part(0, length).and_then(|(bytes, rest)| {
             let mut rest = rest;
@@ -59,7 +59,7 @@ impl Opened {
 
     /// Reads `length` bytes from `offset` into one allocation. Also returns the file, positioned
     /// after them.
-    pub fn read_part(mut self, offset: u64, length: u64) -> io::Result<(Vec<u8>, File)> {
+    pub(crate) fn read_part(mut self, offset: u64, length: u64) -> io::Result<(Vec<u8>, File)> {
         let size = usize::try_from(length).map_err(|_| io::ErrorKind::OutOfMemory)?;
         let mut bytes = Vec::new();
         bytes

@@ -411,7 +411,7 @@ fn dxdispatch_models_are_robust() {
                 ..Options::default()
             };
             let run = session.run(&Float64::new(), &options, &mut |event| {
-                drop(event.to_string())
+                drop(event.to_string());
             });
             run.expect("accepted files run");
         },

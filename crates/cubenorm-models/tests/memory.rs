@@ -225,7 +225,7 @@ fn onnx_parts_of_a_graph() {
         files.check(&format!("{name}.onnx"), &changed(change), expected);
     };
     check("nodes", "2097153 nodes", &|_, g| {
-        g.node.extend(vec![NodeProto::default(); many])
+        g.node.extend(vec![NodeProto::default(); many]);
     });
     check("initializers", "taken", &|_, g| {
         g.initializer.extend(vec![TensorProto::default(); many]);
@@ -235,10 +235,10 @@ fn onnx_parts_of_a_graph() {
         g.initializer = vec![TensorProto::default(); many];
     });
     check("inputs", "inputs of the graph", &|_, g| {
-        g.input = vec![ValueInfoProto::default(); many]
+        g.input = vec![ValueInfoProto::default(); many];
     });
     check("outputs", "outputs of the graph", &|_, g| {
-        g.output = vec![ValueInfoProto::default(); many]
+        g.output = vec![ValueInfoProto::default(); many];
     });
     check("imports", "taken", &|m, _| {
         m.opset_import
@@ -259,10 +259,10 @@ fn onnx_parts_of_a_node() {
         files.check(&format!("{name}.onnx"), &bytes, expected);
     };
     check("inputs", "inputs of the node", &|n| {
-        n.input = vec![String::new(); many]
+        n.input = vec![String::new(); many];
     });
     check("outputs", "outputs of the node", &|n| {
-        n.output = vec![String::new(); many]
+        n.output = vec![String::new(); many];
     });
     check("attributes", "attributes of the node", &|n| {
         n.attribute = vec![AttributeProto::default(); many];
@@ -280,10 +280,10 @@ fn onnx_parts_of_a_node() {
         }];
     });
     check("operator", "a text of 4194304 bytes", &|n| {
-        n.op_type = Some("\u{1}".repeat(SIZE))
+        n.op_type = Some("\u{1}".repeat(SIZE));
     });
     check("name", "a text of 4194304 bytes", &|n| {
-        n.input[1] = "\u{1}".repeat(SIZE)
+        n.input[1] = "\u{1}".repeat(SIZE);
     });
 }
 

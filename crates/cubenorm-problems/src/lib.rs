@@ -68,17 +68,17 @@ impl DType {
     /// The size of an element, in bytes.
     pub fn size(self) -> usize {
         match self {
-            DType::F32 => 4,
-            DType::F16 | DType::Bf16 => 2,
+            Self::F32 => 4,
+            Self::F16 | Self::Bf16 => 2,
         }
     }
 
     /// A value rounded to this type.
     fn round(self, value: f32) -> f32 {
         match self {
-            DType::F32 => value,
-            DType::F16 => half::f16::from_f32(value).to_f32(),
-            DType::Bf16 => half::bf16::from_f32(value).to_f32(),
+            Self::F32 => value,
+            Self::F16 => half::f16::from_f32(value).to_f32(),
+            Self::Bf16 => half::bf16::from_f32(value).to_f32(),
         }
     }
 }
@@ -201,38 +201,38 @@ impl Suite {
             problems.collect::<Vec<Problem>>()
         };
         match self {
-            Suite::Quick => {
+            Self::Quick => {
                 let part = |shapes: &[Shaped], pass| {
                     let problems = shapes.iter().map(|s| problem(s, DType::F32, pass));
                     problems.collect::<Vec<Problem>>()
                 };
                 [part(QUICK, Pass::Forward), part(QUICK_FULL, Pass::Full)].concat()
             }
-            Suite::Full => {
-                let suites = [Suite::Transformer, Suite::Vision, Suite::Tiny, Suite::Odd];
-                let others = suites.map(Suite::problems).concat();
+            Self::Full => {
+                let suites = [Self::Transformer, Self::Vision, Self::Tiny, Self::Odd];
+                let others = suites.map(Self::problems).concat();
                 let trained = QUICK_FULL.iter().filter(|shaped| !QUICK.contains(shaped));
                 let quick: Vec<Shaped> = QUICK.iter().chain(trained).copied().collect();
                 [every(&quick), others].concat()
             }
-            Suite::Transformer => every(TRANSFORMER),
-            Suite::Vision => {
+            Self::Transformer => every(TRANSFORMER),
+            Self::Vision => {
                 let mut last = every(CHANNELS_LAST);
                 for problem in &mut last {
                     problem.layout = Layout::ChannelsLast;
                 }
                 [every(VISION), last].concat()
             }
-            Suite::Tiny => every(TINY),
-            Suite::Odd => every(ODD),
-            Suite::Gpu => {
+            Self::Tiny => every(TINY),
+            Self::Odd => every(ODD),
+            Self::Gpu => {
                 let of = |&(op, shape, layout, dtype, pass): &Called| Problem {
                     layout,
                     ..problem(&(op, shape), dtype, pass)
                 };
                 GPU.iter().map(of).collect()
             }
-            Suite::Rows => {
+            Self::Rows => {
                 let mut problems = Vec::new();
                 for dtype in [DType::Bf16, DType::F16, DType::F32] {
                     for cols in ROWS {
@@ -412,8 +412,8 @@ impl Op {
     /// Number of parameters: scale, and bias if it has one.
     fn parameter_tensors(self) -> usize {
         match self {
-            Op::RmsNorm => 1,
-            Op::LayerNorm | Op::BatchNorm | Op::GroupNorm | Op::InstanceNorm => 2,
+            Self::RmsNorm => 1,
+            Self::LayerNorm | Self::BatchNorm | Self::GroupNorm | Self::InstanceNorm => 2,
         }
     }
 }

@@ -31,7 +31,7 @@ pub fn open(name: Option<&str>) -> Result<OpenDevice> {
         .map(str::to_owned)
         .or_else(|| std::env::var("BURN_DEVICE").ok())
         .map(|name| name.to_lowercase())
-        .or_else(|| compiled().first().map(|name| name.to_string()))
+        .or_else(|| compiled().first().map(ToString::to_string))
         .ok_or_else(|| anyhow!("no runtime is compiled in; build with --features wgpu"))?;
 
     let Some(device) = by_name(&name) else {

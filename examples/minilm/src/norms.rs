@@ -41,7 +41,7 @@ impl ResidualNorm {
             Norms::Burn => self.norm.forward(input + residual),
             Norms::Cubenorm => {
                 let gamma = self.norm.gamma.val();
-                let beta = self.norm.beta.as_ref().map(|beta| beta.val());
+                let beta = self.norm.beta.as_ref().map(burn::module::Param::val);
                 // Pre-norm networks also use the sum. BERT is post-norm.
                 let (output, _sum) =
                     cubenorm::add_layer_norm(input, residual, gamma, beta, self.epsilon);

@@ -11,7 +11,10 @@ fn main() {
     let output = norm.forward(input.clone());
 
     // A residual addition is fused into the norm, which also returns the sum.
-    let (gamma, beta) = (norm.gamma.val(), norm.beta.as_ref().map(|beta| beta.val()));
+    let (gamma, beta) = (
+        norm.gamma.val(),
+        norm.beta.as_ref().map(burn::module::Param::val),
+    );
     let (fused, _sum) = cubenorm::add_layer_norm(input.clone(), input, gamma, beta, 1e-5);
 
     println!("device: {device:?}");

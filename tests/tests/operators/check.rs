@@ -13,7 +13,7 @@ use super::description::{Description, Kind};
 
 /// A description and the parameters of its values.
 #[derive(Debug, Clone)]
-pub struct Case {
+pub(crate) struct Case {
     pub description: Description,
     /// Center of the normalized values.
     pub offset: f64,
@@ -26,7 +26,7 @@ pub struct Case {
 
 /// Outcome of a case.
 #[derive(Debug, Clone)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// Every element was compared.
     Agrees {
         elements: usize,
@@ -56,7 +56,7 @@ impl Case {
     /// # Errors
     ///
     /// The first difference.
-    pub fn check(&self, device: &dyn Executor) -> Result<Outcome, String> {
+    pub(crate) fn check(&self, device: &dyn Executor) -> Result<Outcome, String> {
         let program = self
             .description
             .lower()

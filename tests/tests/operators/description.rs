@@ -7,7 +7,7 @@ use cubenorm_tests::estimate::Estimate;
 
 /// An operator in the terms of its specification.
 #[derive(Debug, Clone)]
-pub enum Description {
+pub(crate) enum Description {
     /// A DirectML operator, which contains its tensors.
     DirectMl(Box<directml::Operator>),
     /// An ONNX operator with its tensors.
@@ -22,7 +22,7 @@ pub enum Description {
 
 /// Role of an input, which limits its values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// Normalized tensor, or a tensor that is added to it.
     Tensor,
     Gradient,
@@ -35,7 +35,7 @@ pub enum Kind {
 
 impl Description {
     /// The operator's name.
-    pub fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::DirectMl(operator) => match operator.as_ref() {
                 directml::Operator::MeanVarianceNormalization(_) => "MEAN_VARIANCE_NORMALIZATION",
@@ -52,7 +52,7 @@ impl Description {
         }
     }
 
-    pub fn lower(&self) -> Result<Program, OperatorError> {
+    pub(crate) fn lower(&self) -> Result<Program, OperatorError> {
         match self {
             Self::DirectMl(operator) => operator.lower(),
             Self::Onnx {
@@ -64,7 +64,10 @@ impl Description {
     }
 
     /// Evaluates the formulas: the outputs by formal position.
-    pub fn formula(&self, inputs: &[Option<&Tensor<Estimate>>]) -> Vec<Option<Vec<Estimate>>> {
+    pub(crate) fn formula(
+        &self,
+        inputs: &[Option<&Tensor<Estimate>>],
+    ) -> Vec<Option<Vec<Estimate>>> {
         match self {
             Self::DirectMl(operator) => operators::directml(operator, inputs),
             Self::Onnx {
@@ -74,7 +77,7 @@ impl Description {
     }
 
     /// Role of the input at a position.
-    pub fn kind(&self, position: usize) -> Kind {
+    pub(crate) fn kind(&self, position: usize) -> Kind {
         use Kind::*;
         let kinds: &[Kind] = match self {
             Self::DirectMl(operator) => match operator.as_ref() {
@@ -101,7 +104,7 @@ impl Description {
     }
 
     /// Inputs by formal position.
-    pub fn inputs(&self) -> Vec<Option<TensorDesc>> {
+    pub(crate) fn inputs(&self) -> Vec<Option<TensorDesc>> {
         let operator = match self {
             Self::Onnx { inputs, .. } => return inputs.clone(),
             Self::DirectMl(operator) => operator.as_ref(),
@@ -159,7 +162,7 @@ impl Description {
     /// Accumulation dtype: f64 if the tensor or the requested type is f64, otherwise f32.
     ///
     /// The scale counts, too, if the output has its dtype.
-    pub fn computed_in(&self) -> DType {
+    pub(crate) fn computed_in(&self) -> DType {
         let dtype = |position: usize| Some(self.inputs().get(position)?.as_ref()?.dtype);
         let (x, scale) = (dtype(0), dtype(1));
         let Self::Onnx { operator, .. } = self else {

@@ -10,14 +10,14 @@ use cubenorm_operators::directml::{
 use super::genes::{Genes, OUTPUTS};
 
 /// Number of operators.
-pub const COUNT: usize = 7;
+pub(crate) const COUNT: usize = 7;
 
 fn u32s(numbers: &[usize]) -> Vec<u32> {
     numbers.iter().map(|&number| number as u32).collect()
 }
 
 /// Converts a tensor description to `cubenorm-core`.
-pub fn core_desc(tensor: &TensorDesc) -> cubenorm_core::TensorDesc {
+pub(crate) fn core_desc(tensor: &TensorDesc) -> cubenorm_core::TensorDesc {
     let usizes =
         |numbers: &[u32]| -> Vec<usize> { numbers.iter().map(|&number| number as usize).collect() };
     let shape = usizes(&tensor.sizes);
@@ -65,7 +65,7 @@ impl Genes {
     }
 
     /// Builds the DirectML operator.
-    pub fn directml(&self) -> Operator {
+    pub(crate) fn directml(&self) -> Operator {
         let rank_4 = self.operator == 0;
         let shape = &match rank_4 {
             true => self.sizes.shape(4..=4),

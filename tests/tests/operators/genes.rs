@@ -17,10 +17,10 @@ const MANY: std::ops::Range<usize> = 2_000..50_000;
 const TENSORS: usize = 8;
 
 /// The first output among the tensors.
-pub const OUTPUTS: usize = 5;
+pub(crate) const OUTPUTS: usize = 5;
 
 #[derive(Debug, Clone)]
-pub struct Genes {
+pub(crate) struct Genes {
     /// Number of the operator.
     pub operator: usize,
     pub sizes: Sizes,
@@ -47,7 +47,7 @@ pub struct Genes {
 
 /// Sizes before they are limited to a rank and a number of elements.
 #[derive(Debug, Clone)]
-pub struct Sizes {
+pub(crate) struct Sizes {
     rank: usize,
     sizes: [usize; MAX_RANK],
     /// Dimension that gets its size first if the limit is too small for all.
@@ -60,7 +60,7 @@ pub struct Sizes {
 
 impl Sizes {
     /// A shape with a rank in this range.
-    pub fn shape(&self, ranks: std::ops::RangeInclusive<usize>) -> Vec<usize> {
+    pub(crate) fn shape(&self, ranks: std::ops::RangeInclusive<usize>) -> Vec<usize> {
         let rank = self.rank.clamp(*ranks.start(), *ranks.end());
         let mut shape = vec![1; rank];
         let mut room = FEW;
@@ -77,7 +77,7 @@ impl Sizes {
     }
 
     /// Like [`Sizes::shape`], but sometimes without elements.
-    pub fn shape_or_empty(&self, ranks: std::ops::RangeInclusive<usize>) -> Vec<usize> {
+    pub(crate) fn shape_or_empty(&self, ranks: std::ops::RangeInclusive<usize>) -> Vec<usize> {
         let mut shape = self.shape(ranks);
         if let Some(empty) = self.empty {
             let rank = shape.len();
@@ -115,7 +115,7 @@ fn sizes() -> impl Strategy<Value = Sizes> {
 
 /// Strides before they are adapted to a shape.
 #[derive(Debug, Clone)]
-pub struct LayoutGenes {
+pub(crate) struct LayoutGenes {
     is_strided: bool,
     /// Memory order of the dimensions, outermost first, stable for equal numbers.
     order: [u8; MAX_RANK],
@@ -129,17 +129,17 @@ pub struct LayoutGenes {
 
 impl LayoutGenes {
     /// Strides of an input; `None` for a packed one.
-    pub fn input(&self, shape: &[usize]) -> Option<Vec<usize>> {
+    pub(crate) fn input(&self, shape: &[usize]) -> Option<Vec<usize>> {
         self.strides(shape, true)
     }
 
     /// Strides of an output, without overlap; `None` for a packed one.
-    pub fn output(&self, shape: &[usize]) -> Option<Vec<usize>> {
+    pub(crate) fn output(&self, shape: &[usize]) -> Option<Vec<usize>> {
         self.strides(shape, false)
     }
 
     /// The layout of an input.
-    pub fn layout(&self, shape: &[usize]) -> Layout {
+    pub(crate) fn layout(&self, shape: &[usize]) -> Layout {
         match self.input(shape) {
             Some(strides) => Layout::strided(shape, strides),
             None => Layout::contiguous(shape),
@@ -230,7 +230,7 @@ fn dtype(on_device: &[DType]) -> impl Strategy<Value = DType> {
 }
 
 /// Random genes for a device with these dtypes.
-pub fn genes(operators: usize, on_device: &[DType]) -> impl Strategy<Value = Genes> {
+pub(crate) fn genes(operators: usize, on_device: &[DType]) -> impl Strategy<Value = Genes> {
     let axis = prop::option::of(0u8..8);
     // Without variance, a small epsilon gives loose bounds, and epsilon 0 none.
     let epsilon = prop_oneof![
@@ -294,14 +294,14 @@ pub fn genes(operators: usize, on_device: &[DType]) -> impl Strategy<Value = Gen
 
 impl Genes {
     /// Reduced dimensions for a rank, in any order.
-    pub fn axes(&self, rank: usize) -> Vec<usize> {
+    pub(crate) fn axes(&self, rank: usize) -> Vec<usize> {
         let mut axes: Vec<usize> = (0..rank).filter(|&dim| self.axes[dim].is_some()).collect();
         axes.sort_by_key(|&dim| self.axes[dim]);
         axes
     }
 
     /// The shape with 1 for the dimensions along which the input at a position broadcasts.
-    pub fn broadcast(&self, position: usize, shape: &[usize]) -> Vec<usize> {
+    pub(crate) fn broadcast(&self, position: usize, shape: &[usize]) -> Vec<usize> {
         let sizes = shape.iter().enumerate();
         sizes
             .map(|(dim, &size)| {
@@ -315,7 +315,7 @@ impl Genes {
     }
 
     /// Like [`Genes::broadcast`], but without some leading dimensions, down to a scalar.
-    pub fn broadcast_any_rank(&self, position: usize, shape: &[usize]) -> Vec<usize> {
+    pub(crate) fn broadcast_any_rank(&self, position: usize, shape: &[usize]) -> Vec<usize> {
         let missing = self.missing[position].min(shape.len());
         self.broadcast(position, shape).split_off(missing)
     }

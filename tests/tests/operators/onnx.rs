@@ -12,7 +12,7 @@ use super::description::Description;
 use super::genes::Genes;
 
 /// Number of operators.
-pub const COUNT: usize = 10;
+pub(crate) const COUNT: usize = 10;
 
 /// An operator, its inputs by position, and flags of its requested outputs.
 type Node = (Operator, Vec<Option<TensorDesc>>, Vec<bool>);
@@ -45,7 +45,7 @@ impl Genes {
     }
 
     /// Builds the ONNX operator with this number, counted from 0.
-    pub fn onnx(&self, number: usize) -> Description {
+    pub(crate) fn onnx(&self, number: usize) -> Description {
         let (operator, inputs, mut wanted) = match number {
             0 => self.layer_normalization(),
             1 => self.rms_normalization(),

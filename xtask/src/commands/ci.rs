@@ -21,7 +21,7 @@ use crate::{
 ///
 /// All steps run, whatever fails before them. The exit code tells if all passed.
 #[derive(clap::Args)]
-pub struct Args {}
+pub(crate) struct Args {}
 
 /// Cases for `verify`, if they are next to the clone.
 const CASES: [&str; 3] = ["../shared/onnx", "../shared/dxdispatch", "../shared/cases"];
@@ -43,7 +43,7 @@ const EXAMPLES: [&str; 9] = [
 const TYPOS: &str = "typos";
 const TYPOS_PACKAGE: &str = "typos==1.52.0";
 
-pub fn run(_args: &Args) -> Result<()> {
+pub(crate) fn run(_args: &Args) -> Result<()> {
     let mut steps = Steps::default();
     let everything = format!("burn,criterion,{}", features(&[Device::Wgpu], true));
     let workspace = |verb: &str| {

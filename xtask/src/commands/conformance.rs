@@ -19,18 +19,18 @@ const FOLDER: &str = "target/conformance/onnx";
 /// which a function body replaces the operator are left out. Ends with a table: runtime, passed,
 /// failed, skipped.
 #[derive(Default, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Runtimes to verify on [default: all that this machine has]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     device: Vec<Device>,
 }
 
-pub fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<()> {
     everywhere::verify(&[export()?], &args.device)
 }
 
 /// Exports the tests, and returns their folder.
-pub fn export() -> Result<PathBuf> {
+pub(crate) fn export() -> Result<PathBuf> {
     let python = Python::with(&[ONNX])?;
     anstream::println!("{} to {FOLDER}", style::heading("export"));
     python.script("export_onnx_cases.py").arg(FOLDER).run()?;

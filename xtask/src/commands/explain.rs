@@ -21,7 +21,7 @@ use crate::{
 /// that the runtime compiles it. The source is the one that the runtime hands to its driver, if it
 /// tells. Otherwise it is CubeCL's own representation of the kernel.
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     selection: Selection,
     /// Leave out the source of the kernels
@@ -32,7 +32,7 @@ pub struct Args {
 /// CubeCL's log of compiled sources.
 const LOG: &str = "target/explain.log";
 
-pub fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<()> {
     let Selected {
         devices,
         program,

@@ -13,7 +13,7 @@ use crate::cargo::{BURN_FACING, on, target_folder};
 /// and the suite. With it all crates on Burn are checked, which takes many minutes for each
 /// combination.
 #[derive(Default, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Check the crates that depend on Burn
     #[arg(long)]
     pub burn: bool,
@@ -46,7 +46,7 @@ const COMBINATIONS: [&str; 11] = [
 /// Crates that depend on CubeCL, but not on Burn.
 const KERNEL_FACING: [&str; 3] = ["cubenorm-kernels", "cubenorm-models", "cubenorm-tests"];
 
-pub fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<()> {
     let combinations = combinations(args.burn);
     let chosen: Vec<&String> = combinations
         .iter()

@@ -6,7 +6,7 @@ use crate::{device::Device, python::Python};
 
 /// A library that has the same operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Library {
+pub(super) enum Library {
     PyTorch,
     OnnxRuntime,
     Liger,
@@ -36,7 +36,7 @@ impl Library {
     /// # Errors
     ///
     /// If there is no Python, or the library cannot be installed.
-    pub fn install(self) -> Result<Python> {
+    pub(super) fn install(self) -> Result<Python> {
         let (packages, modules): (&[&str], &[&str]) = match self {
             Self::PyTorch => (&[ONNX, TORCH], &["numpy", "torch"]),
             Self::OnnxRuntime => (&[ONNX, ONNX_RUNTIME], &["numpy", "onnx", "onnxruntime"]),

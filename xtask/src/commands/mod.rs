@@ -1,21 +1,21 @@
 //! One file per verb, and what several of them share.
 
-pub mod accuracy;
-pub mod bench;
-pub mod ci;
-pub mod codegen;
-pub mod conformance;
-pub mod demo;
-pub mod devices;
-pub mod explain;
-pub mod features;
-pub mod gpu_check;
+pub(crate) mod accuracy;
+pub(crate) mod bench;
+pub(crate) mod ci;
+pub(crate) mod codegen;
+pub(crate) mod conformance;
+pub(crate) mod demo;
+pub(crate) mod devices;
+pub(crate) mod explain;
+pub(crate) mod features;
+pub(crate) mod gpu_check;
 mod libraries;
 mod outcome;
-pub mod package;
+pub(crate) mod package;
 mod program;
 mod selection;
-pub mod test;
-pub mod tune;
-pub mod verify;
-pub mod wasm;
+pub(crate) mod test;
+pub(crate) mod tune;
+pub(crate) mod verify;
+pub(crate) mod wasm;

@@ -13,7 +13,7 @@ use crate::{device::Device, style, table::terminal};
 
 /// Results of the tests of some programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub(crate) struct Counts {
     pub passed: usize,
     pub failed: usize,
     pub skipped: usize,
@@ -22,7 +22,7 @@ pub struct Counts {
 impl Counts {
     /// Adds up every `test result:` line of a libtest output:
     /// `test result: ok. 3 passed; 1 failed; 2 ignored; 0 measured; 0 filtered out; ...`
-    pub fn of(output: &str) -> Self {
+    pub(crate) fn of(output: &str) -> Self {
         let lines = output.lines().filter_map(|line| {
             let result = line.trim().strip_prefix("test result: ")?;
             Self::read(result.split_once(". ")?.1, "; ", "ignored")
@@ -31,7 +31,7 @@ impl Counts {
     }
 
     /// Reads counts as they print.
-    pub fn printed(line: &str) -> Option<Self> {
+    pub(crate) fn printed(line: &str) -> Option<Self> {
         Self::read(line.trim(), ", ", "skipped")
     }
 
@@ -46,7 +46,7 @@ impl Counts {
         })
     }
 
-    pub fn ran(self) -> usize {
+    pub(crate) fn ran(self) -> usize {
         self.passed + self.failed
     }
 }
@@ -82,7 +82,7 @@ impl fmt::Display for Counts {
 
 /// Outcome of a step or a run of tests.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// None if it was skipped.
     pub counts: Option<Counts>,
     pub elapsed: Duration,
@@ -93,7 +93,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    pub fn skipped(why: impl Into<String>) -> Self {
+    pub(crate) fn skipped(why: impl Into<String>) -> Self {
         Self {
             note: why.into(),
             ..Self::default()
@@ -101,7 +101,7 @@ impl Outcome {
     }
 
     /// A step that succeeded, or not.
-    pub fn of(result: Result<(), Error>) -> Self {
+    pub(crate) fn of(result: Result<(), Error>) -> Self {
         let trouble = result.err().map(|error| format!("{error:#}"));
         let passed = usize::from(trouble.is_none());
         Self::counted(
@@ -115,7 +115,7 @@ impl Outcome {
 
     /// Tests that a program counted. One that ended badly before it counted a failure has failed
     /// once at least.
-    pub fn counted(mut counts: Counts, trouble: Option<String>) -> Self {
+    pub(crate) fn counted(mut counts: Counts, trouble: Option<String>) -> Self {
         let crash = trouble.filter(|_| counts.failed == 0);
         counts.failed += usize::from(crash.is_some());
         Self {
@@ -126,7 +126,7 @@ impl Outcome {
     }
 
     /// Tests that a program of libtest ran. A line of a failure is `test NAME ... FAILED`.
-    pub fn of_tests(output: &str, trouble: Option<String>) -> Self {
+    pub(crate) fn of_tests(output: &str, trouble: Option<String>) -> Self {
         let failures = output.lines().filter_map(|line| {
             let name = line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?;
             Some(name.to_owned())
@@ -138,7 +138,7 @@ impl Outcome {
     }
 
     /// Both together, with the first note.
-    pub fn and(self, other: Self) -> Self {
+    pub(crate) fn and(self, other: Self) -> Self {
         Self {
             counts: self.counts.into_iter().chain(other.counts).reduce(Add::add),
             elapsed: self.elapsed + other.elapsed,
@@ -151,16 +151,16 @@ impl Outcome {
     }
 
     /// Adds the time since `start`.
-    pub fn since(mut self, start: Instant) -> Self {
+    pub(crate) fn since(mut self, start: Instant) -> Self {
         self.elapsed = start.elapsed();
         self
     }
 
-    pub fn has_failed(&self) -> bool {
+    pub(crate) fn has_failed(&self) -> bool {
         self.counts.is_some_and(|counts| counts.failed > 0)
     }
 
-    pub fn result(&self) -> &'static str {
+    pub(crate) fn result(&self) -> &'static str {
         match self.counts {
             None => "skipped",
             Some(_) if self.has_failed() => "FAILED",
@@ -171,7 +171,7 @@ impl Outcome {
 
 /// A named outcome.
 #[derive(Clone, Debug)]
-pub struct Line {
+pub(crate) struct Line {
     pub name: String,
     pub outcome: Outcome,
     /// The device that it is about, if it is about one.
@@ -179,12 +179,12 @@ pub struct Line {
 }
 
 /// Columns of [`Line::cells`].
-pub const HEADER: [&str; 7] = [
+pub(super) const HEADER: [&str; 7] = [
     "run", "result", "passed", "failed", "skipped", "seconds", "note",
 ];
 
 impl Line {
-    pub fn new(name: impl Into<String>, outcome: Outcome) -> Self {
+    pub(crate) fn new(name: impl Into<String>, outcome: Outcome) -> Self {
         Self {
             name: name.into(),
             outcome,
@@ -192,14 +192,14 @@ impl Line {
         }
     }
 
-    pub fn on(self, device: Device) -> Self {
+    pub(crate) fn on(self, device: Device) -> Self {
         Self {
             device: Some(device),
             ..self
         }
     }
 
-    pub fn cells(&self) -> [String; 7] {
+    pub(crate) fn cells(&self) -> [String; 7] {
         let Outcome {
             counts, elapsed, ..
         } = &self.outcome;
@@ -245,7 +245,7 @@ impl fmt::Display for Line {
 /// # Errors
 ///
 /// If something failed, or nothing ran.
-pub fn report(lines: &[Line]) -> Result<()> {
+pub(super) fn report(lines: &[Line]) -> Result<()> {
     println!(
         "\n{}",
         terminal(HEADER, lines.iter().map(Line::cells), 2..6)
@@ -260,11 +260,11 @@ pub fn report(lines: &[Line]) -> Result<()> {
 
 /// Steps that all run, whatever fails before them.
 #[derive(Default)]
-pub struct Steps(Vec<Line>);
+pub(super) struct Steps(Vec<Line>);
 
 impl Steps {
     /// Runs a step, and prints the error if it fails.
-    pub fn run(&mut self, name: &str, step: impl FnOnce() -> Result<()>) {
+    pub(super) fn run(&mut self, name: &str, step: impl FnOnce() -> Result<()>) {
         anstream::println!("\n{}", style::heading(name));
         let start = Instant::now();
         let outcome = Outcome::of(step()).since(start);
@@ -279,7 +279,7 @@ impl Steps {
     /// # Errors
     ///
     /// If one failed.
-    pub fn report(&self) -> Result<()> {
+    pub(super) fn report(&self) -> Result<()> {
         let rows = self.0.iter().map(|line| {
             let [step, result, .., seconds, _] = line.cells();
             [step, seconds, result]

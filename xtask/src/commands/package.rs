@@ -24,7 +24,7 @@ use crate::{
 /// them and writes a report. It runs on any Linux of this architecture with the C library that it
 /// names, or a newer one.
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// The device to check: cuda, rocm, vulkan, wgpu or cpu
     #[arg(long, value_name = "NAME")]
     device: Device,
@@ -57,14 +57,14 @@ const CARRIED: [&str; 2] = ["libz.so", "libzstd.so"];
 const LIBDEVICE: &str = "nvidia-cuda-nvcc-cu12==12.9.86";
 
 /// Names of the package's parts.
-pub const PROGRAM: &str = "gpu-check";
-pub const CASES: &str = "cases";
-pub const MANIFEST: &str = "package.json";
-pub const LIBRARIES: &str = "lib";
+pub(crate) const PROGRAM: &str = "gpu-check";
+pub(crate) const CASES: &str = "cases";
+pub(crate) const MANIFEST: &str = "package.json";
+pub(crate) const LIBRARIES: &str = "lib";
 
 /// A package's description of itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Manifest {
+pub(crate) struct Manifest {
     /// The device that it checks, which is the feature that it was built with.
     pub device: String,
     /// The version of the project.
@@ -75,7 +75,7 @@ pub struct Manifest {
     pub suite: String,
 }
 
-pub fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<()> {
     ensure!(
         cfg!(target_os = "linux"),
         "packages are for Linux and are built there"
@@ -103,7 +103,7 @@ fn name_of(device: Device) -> String {
 }
 
 /// Builds all parts and puts them into a folder of `out`.
-pub fn assemble(device: Device, out: &Path) -> Result<PathBuf> {
+pub(crate) fn assemble(device: Device, out: &Path) -> Result<PathBuf> {
     ensure!(
         device != Device::Flex,
         "no kernel of ours runs on flex: choose cuda, rocm, vulkan, wgpu or cpu"
@@ -150,7 +150,7 @@ pub fn assemble(device: Device, out: &Path) -> Result<PathBuf> {
 
 /// The commit of the clone, marked if tracked files differ from it. Documents and recorded rows do
 /// not count.
-pub fn commit() -> Result<String> {
+pub(crate) fn commit() -> Result<String> {
     let git = |arguments: &[&str]| Cmd::new("git").args(arguments.iter().copied()).capture();
     let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
     let code = [".", ":!docs", ":!benches/data"];

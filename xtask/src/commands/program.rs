@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// The program that lists the problems and runs them.
-pub const BENCH: &str = "cubenorm-bench";
+pub(super) const BENCH: &str = "cubenorm-bench";
 
 /// The program of this name: `given`, which was built elsewhere, or a build for these devices.
 ///
@@ -26,7 +26,7 @@ pub const BENCH: &str = "cubenorm-bench";
 ///
 /// If the given one is no file, it does not build, or one build cannot tell the devices apart: with `vulkan` in it `wgpu`
 /// compiles to SPIR-V too.
-pub fn find(name: &str, devices: &[Device], given: Option<&Path>) -> Result<PathBuf> {
+pub(super) fn find(name: &str, devices: &[Device], given: Option<&Path>) -> Result<PathBuf> {
     if let Some(given) = given {
         ensure!(
             given.is_file(),
@@ -46,7 +46,7 @@ pub fn find(name: &str, devices: &[Device], given: Option<&Path>) -> Result<Path
 }
 
 /// Problems in a row that may end a program: a shape has four, of two types and two passes.
-pub const MOST_IN_A_ROW: usize = 4;
+pub(super) const MOST_IN_A_ROW: usize = 4;
 
 /// Asks a program for an answer to each question. If a question ends the program, its answer is that
 /// error, and another process continues with the next question.
@@ -55,7 +55,7 @@ pub const MOST_IN_A_ROW: usize = 4;
 ///
 /// If the program cannot be started, fails at its end, or more questions in a row than `most` end
 /// it: then no question is the cause.
-pub fn answers<Q: Serialize + Display, T: for<'a> Deserialize<'a>>(
+pub(super) fn answers<Q: Serialize + Display, T: for<'a> Deserialize<'a>>(
     command: &Cmd,
     questions: &[Q],
     most: usize,

@@ -12,7 +12,7 @@ use crate::device::{self, Device};
 
 /// The arguments of verbs that take problems.
 #[derive(clap::Args)]
-pub struct Selection {
+pub(super) struct Selection {
     /// Which shapes
     #[arg(long, value_name = "NAME", default_value = "full", value_parser = word::<Suite>())]
     suite: Suite,
@@ -44,7 +44,7 @@ pub struct Selection {
 }
 
 /// A word of the catalogue, listed by help and by errors.
-pub fn word<T>() -> impl TypedValueParser<Value = T>
+pub(super) fn word<T>() -> impl TypedValueParser<Value = T>
 where
     T: FromStr<Err: Error + Send + Sync> + VariantNames + Clone + Send + Sync + 'static,
 {
@@ -52,7 +52,7 @@ where
 }
 
 /// Everything that a verb needs, checked to be there.
-pub struct Selected {
+pub(super) struct Selected {
     pub devices: Vec<Device>,
     /// The benchmark program, built for these devices.
     pub program: PathBuf,
@@ -79,7 +79,7 @@ impl Selection {
     ///
     /// If the file cannot be read, a word on the command line selects nothing, a device cannot run
     /// here, or the program does not build.
-    pub fn resolve(&self, suite: Option<Suite>) -> Result<Selected> {
+    pub(super) fn resolve(&self, suite: Option<Suite>) -> Result<Selected> {
         let suite = suite.unwrap_or(self.suite);
         let problems = match &self.shapes {
             Some(file) => {
@@ -100,7 +100,7 @@ impl Selection {
     }
 
     /// Number of named devices.
-    pub fn named_devices(&self) -> usize {
+    pub(super) fn named_devices(&self) -> usize {
         self.device.len()
     }
 
@@ -135,7 +135,7 @@ impl Selection {
             );
         }
         let selected = spread(selected, &self.layout, |problem, word| {
-            problem.layout = word
+            problem.layout = word;
         });
         let selected = spread(selected, &self.dtype, |problem, word| problem.dtype = word);
         let selected = spread(selected, &self.pass, |problem, word| problem.pass = word);

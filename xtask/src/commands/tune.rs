@@ -25,7 +25,7 @@ use crate::{exec::Cmd, style, table::terminal};
 /// CubeCL's cache for later runs. The analytic plan is the one that runs without tuning. Times are
 /// the device's own if it has a clock.
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     selection: Selection,
     /// Start from nothing and write the choices to FILE, a bundle for an application (see `cubenorm::Tuning`);
@@ -34,7 +34,7 @@ pub struct Args {
     bundle: Option<PathBuf>,
 }
 
-pub fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<()> {
     if let Some(bundle) = &args.bundle {
         ensure!(
             args.selection.named_devices() == 1,

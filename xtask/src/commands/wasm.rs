@@ -22,7 +22,7 @@ use crate::{
 /// their own target folder. Without either toolchain the check is skipped. In CI (`CI` is set) that
 /// is a failure if the packages could be installed.
 #[derive(Default, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Packages to check [default: all]. The kernels, on CubeCL alone, take minutes; the library, on
     /// Burn, takes many minutes the first time
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = CRATES)]
@@ -41,7 +41,7 @@ const DEBIAN: &str = "/usr/bin";
 /// Optimized dependencies cost time and are never run here: only build scripts and macros would be.
 const UNOPTIMIZED: &str = "profile.dev.package.\"*\".opt-level=0";
 
-pub fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<()> {
     let Some(toolchain) = Toolchain::find() else {
         let names = PACKAGES.join(", ");
         if env::var_os("CI").is_some() && is_installable() {

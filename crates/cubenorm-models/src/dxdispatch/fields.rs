@@ -11,7 +11,7 @@ pub(crate) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    pub fn new(at: impl Into<String>, value: &'a Json<'a>) -> Result<Self, ModelError> {
+    pub(crate) fn new(at: impl Into<String>, value: &'a Json<'a>) -> Result<Self, ModelError> {
         let at = at.into();
         match value {
             Json::Object(map) => Ok(Self { at, map }),
@@ -20,70 +20,70 @@ impl<'a> Fields<'a> {
     }
 
     /// Place of a field of this object.
-    pub fn within(&self, field: &str) -> String {
+    pub(crate) fn within(&self, field: &str) -> String {
         format!("{}: {field}", self.at)
     }
 
-    pub fn optional(&self, field: &str) -> Option<&'a Json<'a>> {
+    pub(crate) fn optional(&self, field: &str) -> Option<&'a Json<'a>> {
         self.map.get(field).filter(|value| !value.is_null())
     }
 
     /// True if the field is present, even if it is null.
-    pub fn has(&self, field: &str) -> bool {
+    pub(crate) fn has(&self, field: &str) -> bool {
         self.map.get(field).is_some()
     }
 
-    pub fn required(&self, field: &'static str) -> Result<&'a Json<'a>, ModelError> {
+    pub(crate) fn required(&self, field: &'static str) -> Result<&'a Json<'a>, ModelError> {
         self.optional(field).ok_or_else(|| ModelError::Missing {
             at: self.at.clone(),
             field,
         })
     }
 
-    pub fn object(&self, field: &'static str) -> Result<Fields<'a>, ModelError> {
+    pub(crate) fn object(&self, field: &'static str) -> Result<Self, ModelError> {
         Fields::new(self.within(field), self.required(field)?)
     }
 
     /// Returns the object in the first of `fields` that is present, or this one: the format allows
     /// to omit a level.
-    pub fn level(&self, fields: &[&str]) -> Result<Fields<'a>, ModelError> {
+    pub(crate) fn level(&self, fields: &[&str]) -> Result<Self, ModelError> {
         match fields.iter().find_map(|field| self.optional(field)) {
             Some(value) => Fields::new(self.at.clone(), value),
             None => Ok(self.clone()),
         }
     }
 
-    pub fn entries(&self) -> impl Iterator<Item = (&'a str, &'a Json<'a>)> {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&'a str, &'a Json<'a>)> {
         self.map.iter()
     }
 
-    pub fn array(&self, field: &'static str) -> Result<&'a [Json<'a>], ModelError> {
+    pub(crate) fn array(&self, field: &'static str) -> Result<&'a [Json<'a>], ModelError> {
         let value = self.required(field)?;
         let array = value.as_array();
         array.ok_or_else(|| wrong(self.within(field), "an array", value))
     }
 
-    pub fn text(&self, field: &'static str) -> Result<&'a str, ModelError> {
+    pub(crate) fn text(&self, field: &'static str) -> Result<&'a str, ModelError> {
         let value = self.required(field)?;
         let text = value.as_str();
         text.ok_or_else(|| wrong(self.within(field), "a string", value))
     }
 
-    pub fn boolean(&self, field: &'static str) -> Result<bool, ModelError> {
+    pub(crate) fn boolean(&self, field: &'static str) -> Result<bool, ModelError> {
         let value = self.required(field)?;
         let boolean = value.as_bool();
         boolean.ok_or_else(|| wrong(self.within(field), "true or false", value))
     }
 
-    pub fn float(&self, field: &'static str) -> Result<f32, ModelError> {
+    pub(crate) fn float(&self, field: &'static str) -> Result<f32, ModelError> {
         Ok(float(self.within(field), self.required(field)?)? as f32)
     }
 
-    pub fn unsigned(&self, field: &'static str) -> Result<u64, ModelError> {
+    pub(crate) fn unsigned(&self, field: &'static str) -> Result<u64, ModelError> {
         unsigned(self.within(field), self.required(field)?)
     }
 
-    pub fn optional_unsigned(&self, field: &'static str) -> Result<Option<u64>, ModelError> {
+    pub(crate) fn optional_unsigned(&self, field: &'static str) -> Result<Option<u64>, ModelError> {
         let value = self.optional(field);
         value
             .map(|value| unsigned(self.within(field), value))
@@ -91,7 +91,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Reads an array of UINT, one for each dimension.
-    pub fn sizes(&self, field: &'static str) -> Result<Vec<u32>, ModelError> {
+    pub(crate) fn sizes(&self, field: &'static str) -> Result<Vec<u32>, ModelError> {
         let expected = "a whole number from 0 to 4294967295";
         let sizes = self.array(field)?;
         if sizes.len() > MAX_RANK {
@@ -106,7 +106,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Checks the optional count of an array.
-    pub fn check_count(
+    pub(crate) fn check_count(
         &self,
         count: &'static str,
         array: &'static str,
@@ -124,7 +124,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    pub fn element_type(&self, field: &'static str) -> Result<ElementType, ModelError> {
+    pub(crate) fn element_type(&self, field: &'static str) -> Result<ElementType, ModelError> {
         let name = self.text(field)?;
         ElementType::from_directml(name).ok_or_else(|| ModelError::Unknown {
             at: self.within(field),

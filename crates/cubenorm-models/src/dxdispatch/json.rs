@@ -27,7 +27,7 @@ pub(crate) enum Json<'a> {
     Bool(bool),
     Number(Number),
     Text(Cow<'a, str>),
-    Array(Vec<Json<'a>>),
+    Array(Vec<Self>),
     Object(Object<'a>),
     /// Text of a valid array.
     List(&'a str),
@@ -47,62 +47,62 @@ impl<'a> Object<'a> {
         Self(members)
     }
 
-    pub fn get(&self, name: &str) -> Option<&Json<'a>> {
+    pub(crate) fn get(&self, name: &str) -> Option<&Json<'a>> {
         let found = self.0.binary_search_by(|(member, _)| (**member).cmp(name));
         found.ok().map(|index| &self.0[index].1)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &Json<'a>)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &Json<'a>)> {
         self.0.iter().map(|(name, value)| (&**name, value))
     }
 }
 
 impl<'a> Json<'a> {
     /// Reads the text of a model.
-    pub fn model(text: &'a str) -> Result<Self, serde_json::Error> {
+    pub(crate) fn model(text: &'a str) -> Result<Self, serde_json::Error> {
         parse(text, Place::Model, MAX_VALUES)
     }
 
-    pub fn is_null(&self) -> bool {
+    pub(crate) fn is_null(&self) -> bool {
         matches!(self, Self::Null)
     }
 
-    pub fn as_bool(&self) -> Option<bool> {
+    pub(crate) fn as_bool(&self) -> Option<bool> {
         match self {
             Self::Bool(value) => Some(*value),
             _ => None,
         }
     }
 
-    pub fn as_u64(&self) -> Option<u64> {
+    pub(crate) fn as_u64(&self) -> Option<u64> {
         match self {
             Self::Number(number) => number.as_u64(),
             _ => None,
         }
     }
 
-    pub fn as_i64(&self) -> Option<i64> {
+    pub(crate) fn as_i64(&self) -> Option<i64> {
         match self {
             Self::Number(number) => number.as_i64(),
             _ => None,
         }
     }
 
-    pub fn as_f64(&self) -> Option<f64> {
+    pub(crate) fn as_f64(&self) -> Option<f64> {
         match self {
             Self::Number(number) => number.as_f64(),
             _ => None,
         }
     }
 
-    pub fn as_str(&self) -> Option<&str> {
+    pub(crate) fn as_str(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
             _ => None,
         }
     }
 
-    pub fn as_array(&self) -> Option<&[Json<'a>]> {
+    pub(crate) fn as_array(&self) -> Option<&[Self]> {
         match self {
             Self::Array(array) => Some(array),
             _ => None,

@@ -347,7 +347,9 @@ fn binding(
     let name = fields.text("name")?;
     let resource = find(name)?;
     fields.optional_unsigned("elementCount")?;
-    let element = resource.element.and_then(|element| element.size());
+    let element = resource
+        .element
+        .and_then(super::super::array::ElementType::size);
     let size = match fields.optional_unsigned("elementSizeInBytes")? {
         None | Some(0) => element.map(|size| size as u64),
         size => size,

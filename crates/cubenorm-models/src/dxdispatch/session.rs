@@ -330,7 +330,7 @@ impl<'a> Session<'a> {
     /// Checks that a resource has one element type and at least the elements of the sizes given.
     fn check_shown(&self, at: String, name: &str, sizes: &[u32]) -> Result<(), ModelError> {
         let resource = self.described(&at, name)?;
-        let Some(size) = resource.element.and_then(|element| element.size()) else {
+        let Some(size) = resource.element.and_then(array::ElementType::size) else {
             return Err(ModelError::NoElementType {
                 at,
                 resource: name.to_owned(),

@@ -210,7 +210,7 @@ pub(crate) struct Left {
 
 impl Left {
     /// Checks that `bytes` more stay within the limit.
-    pub fn check(&self, at: impl Into<String>, bytes: u128) -> Result<(), ModelError> {
+    pub(crate) fn check(&self, at: impl Into<String>, bytes: u128) -> Result<(), ModelError> {
         let total = bytes.saturating_add(self.used.into());
         match total <= self.limit.into() {
             true => Ok(()),
@@ -284,7 +284,7 @@ pub(crate) struct SourceFiles<'a> {
 const NPY_HEADER_BYTES: u64 = (1 << 16) + 12;
 
 impl<'a> SourceFiles<'a> {
-    pub fn new(folder: &'a Path, access: &'a FileAccess) -> Self {
+    pub(crate) fn new(folder: &'a Path, access: &'a FileAccess) -> Self {
         Self {
             folder,
             access,
@@ -312,7 +312,7 @@ impl<'a> SourceFiles<'a> {
                 source,
             },
         })?;
-        let extension = path.extension().map(|e| e.to_ascii_lowercase());
+        let extension = path.extension().map(std::ffi::OsStr::to_ascii_lowercase);
         let extension = extension.as_deref().and_then(|e| e.to_str());
         if let Some("png" | "jpg") = extension {
             return Err(ModelError::Unsupported {

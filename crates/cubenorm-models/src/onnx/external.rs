@@ -29,7 +29,7 @@ pub(crate) struct ExternalData<'a> {
 }
 
 impl<'a> ExternalData<'a> {
-    pub fn new(folder: &'a Path, access: &'a FileAccess) -> Self {
+    pub(super) fn new(folder: &'a Path, access: &'a FileAccess) -> Self {
         Self {
             folder,
             access,
@@ -39,7 +39,7 @@ impl<'a> ExternalData<'a> {
     }
 
     /// Reads the `expected` bytes of a tensor.
-    pub fn read(
+    pub(super) fn read(
         &mut self,
         name: &str,
         location: Location,

@@ -110,7 +110,7 @@ pub(crate) struct TensorView<'a> {
 }
 
 impl<'a> TensorView<'a> {
-    pub fn new(message: &'a [u8]) -> Result<Self, WireError> {
+    pub(super) fn new(message: &'a [u8]) -> Result<Self, WireError> {
         let mut view = Self {
             message,
             name: "",
@@ -170,7 +170,7 @@ impl<'a> TensorView<'a> {
     }
 
     /// Reads only the name.
-    pub fn name_of(message: &'a [u8]) -> Result<&'a str, WireError> {
+    pub(super) fn name_of(message: &'a [u8]) -> Result<&'a str, WireError> {
         let mut name = "";
         for field in Fields::new(message) {
             let field = field?;
@@ -182,7 +182,10 @@ impl<'a> TensorView<'a> {
     }
 
     /// Reads the array from raw data, the field of its type, or an external file.
-    pub fn array(&self, external: Option<&mut ExternalData>) -> Result<HostArray, TensorError> {
+    pub(super) fn array(
+        &self,
+        external: Option<&mut ExternalData>,
+    ) -> Result<HostArray, TensorError> {
         let name = || self.name.to_owned();
         if self.is_segment {
             return Err(TensorError::Segment { name: name() });

@@ -88,25 +88,25 @@ impl<'a> Field<'a> {
         }
     }
 
-    pub fn bytes(self) -> Result<&'a [u8], WireError> {
+    pub(super) fn bytes(self) -> Result<&'a [u8], WireError> {
         match self.value {
             Value::Bytes(bytes) => Ok(bytes),
             _ => Err(self.mismatch("2, bytes")),
         }
     }
 
-    pub fn message(self) -> Result<Fields<'a>, WireError> {
+    pub(super) fn message(self) -> Result<Fields<'a>, WireError> {
         self.bytes().map(Fields::new)
     }
 
     /// Returns a name of at most [`MAX_NAME_BYTES`].
-    pub fn name(self) -> Result<&'a str, WireError> {
+    pub(super) fn name(self) -> Result<&'a str, WireError> {
         let field = self.number;
         std::str::from_utf8(self.short()?).map_err(|source| WireError::Text { field, source })
     }
 
     /// Returns at most [`MAX_NAME_BYTES`].
-    pub fn short(self) -> Result<&'a [u8], WireError> {
+    pub(super) fn short(self) -> Result<&'a [u8], WireError> {
         let field = self.number;
         match self.bytes()? {
             bytes if bytes.len() <= MAX_NAME_BYTES => Ok(bytes),
@@ -117,7 +117,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    pub fn int64(self) -> Result<i64, WireError> {
+    pub(super) fn int64(self) -> Result<i64, WireError> {
         match self.value {
             Value::Varint(value) => Ok(value as i64),
             _ => Err(self.mismatch("0, a varint")),
@@ -125,11 +125,11 @@ impl<'a> Field<'a> {
     }
 
     /// Returns the low 32 bits: negative numbers are encoded with 64.
-    pub fn int32(self) -> Result<i32, WireError> {
+    pub(super) fn int32(self) -> Result<i32, WireError> {
         self.int64().map(|value| value as i32)
     }
 
-    pub fn float(self) -> Result<f32, WireError> {
+    pub(super) fn float(self) -> Result<f32, WireError> {
         match self.value {
             Value::Fixed32(bytes) => Ok(f32::from_le_bytes(bytes)),
             _ => Err(self.mismatch("5, 4 bytes")),
@@ -137,7 +137,7 @@ impl<'a> Field<'a> {
     }
 
     /// Calls `each` with every number of a repeated integer, packed or not.
-    pub fn varints<E: From<WireError>>(
+    pub(super) fn varints<E: From<WireError>>(
         self,
         each: &mut impl FnMut(u64) -> Result<(), E>,
     ) -> Result<(), E> {
@@ -154,7 +154,7 @@ impl<'a> Field<'a> {
     }
 
     /// Returns the little-endian bytes of a repeated `float`, packed or not.
-    pub fn floats(&self) -> Result<&[u8], WireError> {
+    pub(super) fn floats(&self) -> Result<&[u8], WireError> {
         match &self.value {
             Value::Fixed32(bytes) => Ok(bytes),
             Value::Bytes(packed) if packed.len() % 4 == 0 => Ok(packed),
@@ -163,7 +163,7 @@ impl<'a> Field<'a> {
     }
 
     /// Returns the little-endian bytes of a repeated `double`, packed or not.
-    pub fn doubles(&self) -> Result<&[u8], WireError> {
+    pub(super) fn doubles(&self) -> Result<&[u8], WireError> {
         match &self.value {
             Value::Fixed64(bytes) => Ok(bytes),
             Value::Bytes(packed) if packed.len() % 8 == 0 => Ok(packed),
@@ -179,7 +179,7 @@ pub(crate) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    pub fn new(message: &'a [u8]) -> Self {
+    pub(super) fn new(message: &'a [u8]) -> Self {
         Self { rest: message }
     }
 

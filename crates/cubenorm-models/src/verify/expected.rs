@@ -105,7 +105,7 @@ struct OutputTolerance {
 
 impl OnnxTolerances {
     /// Reads the tolerances of the case in `folder`.
-    pub fn read(folder: &Path) -> Result<Self, ExpectedError> {
+    pub(super) fn read(folder: &Path) -> Result<Self, ExpectedError> {
         // The name is the folder's, even if the path is relative.
         let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
         let list = folder.parent().map(|parent| parent.join("cases.json"));
@@ -121,7 +121,7 @@ impl OnnxTolerances {
     }
 
     /// Tolerance of the output at a position of the graph: its own, else the case's, else ONNX's.
-    pub fn of(&self, position: usize, name: &str, element: ElementType) -> Tolerance {
+    pub(super) fn of(&self, position: usize, name: &str, element: ElementType) -> Tolerance {
         let named = |output: &&OutputTolerance| output.name.as_deref() == Some(name);
         let is_unnamed = |output: &&OutputTolerance| output.name.is_none();
         let own = self.outputs.iter().find(named);
@@ -141,7 +141,7 @@ impl OnnxTolerances {
 
     /// Tolerance of a gradient: its own in the list `gradients`, else ONNX's `rtol` and an `atol`
     /// of 1e-6. The case's tolerances apply to outputs only.
-    pub fn of_gradient(&self, name: &str, element: ElementType) -> Tolerance {
+    pub(super) fn of_gradient(&self, name: &str, element: ElementType) -> Tolerance {
         let mut listed = self.gradients.iter();
         let own = listed.find(|gradient| gradient.name.as_deref() == Some(name));
         Tolerance {

@@ -25,14 +25,14 @@ pub(crate) struct Gradients {
 
 impl Gradients {
     /// Files of a data set: one in its folder and, for the first set, one in the case's folder.
-    pub fn files(case: &Path, set: &Path, is_first: bool) -> Vec<PathBuf> {
+    pub(super) fn files(case: &Path, set: &Path, is_first: bool) -> Vec<PathBuf> {
         let of_case = is_first.then(|| case.join(FILE));
         let files = of_case.into_iter().chain([set.join(FILE)]);
         files.filter(|path| path.exists()).collect()
     }
 
     /// Reads a `grads.npz`.
-    pub fn read(path: &Path) -> Result<Self, ExpectedError> {
+    pub(super) fn read(path: &Path) -> Result<Self, ExpectedError> {
         let path_of = || path.to_owned();
         let bytes = file::read(path).map_err(|source| ExpectedError::Read {
             path: path_of(),
@@ -59,7 +59,7 @@ impl Gradients {
     }
 
     /// Compares the expected gradients by name.
-    pub fn check(
+    pub(super) fn check(
         &self,
         actual: &[(String, HostArray)],
         tolerances: &OnnxTolerances,

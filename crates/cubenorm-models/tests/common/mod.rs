@@ -13,13 +13,13 @@ use cubenorm_operators::{Gradient, Lerp, Normalize, Program, Role, Slot, Step};
 use cubenorm_reference::{BackwardTensors, Tensors, forward};
 
 /// Computes everything in float64 and rounds outputs to their dtype.
-pub struct Float64 {
+pub(crate) struct Float64 {
     /// The dtypes that it has.
     pub dtypes: Vec<DType>,
 }
 
 impl Float64 {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             dtypes: DType::ALL.to_vec(),
         }
@@ -163,7 +163,7 @@ fn lerp(step: &Lerp, values: &mut [Vec<f64>]) {
 }
 
 /// Folder of shared test cases, if there is one.
-pub fn shared(name: &str) -> Option<PathBuf> {
+pub(crate) fn shared(name: &str) -> Option<PathBuf> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     let folder = root.join("../../../shared").join(name);
     let there = folder.is_dir();
@@ -197,7 +197,7 @@ fn gradient(step: &Gradient, values: &mut [Vec<f64>]) {
 }
 
 /// An array of float64 in NumPy's format.
-pub fn npy(shape: &[usize], values: &[f64]) -> Vec<u8> {
+pub(crate) fn npy(shape: &[usize], values: &[f64]) -> Vec<u8> {
     let sizes: String = shape.iter().map(|size| format!("{size},")).collect();
     let header = format!("{{'descr': '<f8', 'fortran_order': False, 'shape': ({sizes}), }}\n");
     let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
@@ -208,7 +208,7 @@ pub fn npy(shape: &[usize], values: &[f64]) -> Vec<u8> {
 }
 
 /// An archive of arrays by their names, stored or deflated.
-pub fn npz(arrays: &[(&str, Vec<u8>)], is_deflated: bool) -> Vec<u8> {
+pub(crate) fn npz(arrays: &[(&str, Vec<u8>)], is_deflated: bool) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut archive = rawzip::ZipArchiveWriter::new(&mut bytes);
     let method = match is_deflated {

@@ -47,7 +47,7 @@ const FOLDER: &str = "target/accuracy";
 /// those of the system's Python, or are installed into target/python. Their columns are left out if
 /// they cannot be installed.
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Devices to measure on [default: cpu and wgpu, as far as this machine has them]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     device: Vec<Device>,
@@ -65,7 +65,7 @@ pub struct Args {
     program: Option<PathBuf>,
 }
 
-pub fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<()> {
     let devices = device::chosen(&args.device, &[Device::Cpu, Device::Wgpu])?;
     let program = program::find(BENCH, &devices, args.program.as_deref())?;
     let suite = if args.quick { "quick" } else { "full" };

@@ -11,7 +11,7 @@ use crate::{device::Device, style, table::terminal};
 
 /// A case; the program knows what the words mean.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Case {
+pub(super) struct Case {
     pub op: String,
     pub shape: Vec<usize>,
     pub dtype: String,
@@ -27,13 +27,13 @@ impl fmt::Display for Case {
 
 /// A provider's verdict on each case.
 #[derive(Clone, Debug)]
-pub struct Column {
+pub(super) struct Column {
     pub provider: &'static str,
     pub verdicts: Vec<Verdict>,
 }
 
 /// Every provider's results on one device; the first column is ours.
-pub struct Table<'a> {
+pub(super) struct Table<'a> {
     pub device: Device,
     pub cases: &'a [Case],
     pub columns: Vec<Column>,
@@ -148,7 +148,7 @@ impl fmt::Display for Table<'_> {
 }
 
 /// All rows as a JSON array; programs rely on the names.
-pub fn json(tables: &[Table]) -> serde_json::Result<String> {
+pub(super) fn json(tables: &[Table]) -> serde_json::Result<String> {
     let mut rows = Vec::new();
     for table in tables {
         for column in &table.columns {
@@ -174,7 +174,7 @@ pub fn json(tables: &[Table]) -> serde_json::Result<String> {
 /// # Errors
 ///
 /// Cases without a result of ours.
-pub fn check(tables: &[Table]) -> Result<()> {
+pub(super) fn check(tables: &[Table]) -> Result<()> {
     let lines: Vec<Line> = tables.iter().flat_map(Table::lines).collect();
     let measured = lines
         .iter()

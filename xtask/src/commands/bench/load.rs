@@ -6,7 +6,7 @@ use std::{fs, thread, time::Duration};
 const NOISE: f64 = 0.1;
 
 /// The share of the processor that other programs use right now, if it is too large.
-pub fn disturbance() -> Option<f64> {
+pub(super) fn disturbance() -> Option<f64> {
     let sample = || ticks(&fs::read_to_string("/proc/stat").ok()?);
     let before = sample()?;
     thread::sleep(Duration::from_millis(500));

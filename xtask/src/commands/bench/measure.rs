@@ -23,7 +23,7 @@ struct Timed {
 }
 
 /// Runs all providers on a problem on the device of `origin`: a row for each.
-pub fn measure(
+pub(super) fn measure(
     field: &Field,
     device: Device,
     problem: &Problem,

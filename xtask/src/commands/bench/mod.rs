@@ -2,11 +2,11 @@
 
 mod load;
 mod measure;
-pub mod origin;
+pub(crate) mod origin;
 mod provider;
 mod recorded;
-pub mod results;
-pub mod stats;
+pub(crate) mod results;
+pub(crate) mod stats;
 mod table;
 mod worker;
 
@@ -51,7 +51,7 @@ const ROWS: &str = "target/bench/rows.csv";
 /// ONNX Runtime has no backward pass. A result that a baseline does not have is named below the
 /// table, and is no failure.
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// A few shapes, minutes on a CPU: the suite `quick`
     #[arg(long, conflicts_with = "suite")]
     quick: bool,
@@ -94,7 +94,7 @@ impl Args {
 }
 
 /// Fails if the documents that are generated from recorded rows are stale.
-pub fn check_report() -> Result<()> {
+pub(crate) fn check_report() -> Result<()> {
     recorded::check()
 }
 
@@ -108,13 +108,13 @@ fn records(args: &Args) -> Result<()> {
 }
 
 /// Appends rows to the table and brings the documents up to date.
-fn record(rows: Vec<results::Record>) -> Result<()> {
+fn record(rows: Vec<Record>) -> Result<()> {
     let (count, run) = results::append(rows)?;
     println!("recorded: {count} rows of run {run} in {}", results::FILE);
     recorded::write()
 }
 
-pub fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<()> {
     if args.is_about_records() {
         return records(args);
     }
@@ -234,7 +234,7 @@ fn print(device: Device, records: &[Record]) {
 }
 
 /// Hides itself if standard error is no terminal.
-pub fn progress(steps: u64) -> ProgressBar {
+pub(crate) fn progress(steps: u64) -> ProgressBar {
     let bar = ProgressBar::new(steps);
     if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg} [{elapsed}]") {
         bar.set_style(style);

@@ -19,7 +19,7 @@ use crate::{
 /// # Errors
 ///
 /// If `date` does not answer.
-pub fn of_run(built_from: Option<&str>) -> Result<Record> {
+pub(crate) fn of_run(built_from: Option<&str>) -> Result<Record> {
     Ok(Record {
         date: date()?,
         // Without git there is no clone.
@@ -35,10 +35,10 @@ pub fn of_run(built_from: Option<&str>) -> Result<Record> {
 }
 
 /// Commit of a run that was not in a clone.
-pub const UNKNOWN: &str = "unknown";
+pub(crate) const UNKNOWN: &str = "unknown";
 
 /// The fields that all rows of a run on a device share.
-pub fn on(device: Device, run: &Record) -> Record {
+pub(crate) fn on(device: Device, run: &Record) -> Record {
     Record {
         machine: machine(device),
         driver: driver(device),
@@ -48,13 +48,13 @@ pub fn on(device: Device, run: &Record) -> Record {
 }
 
 /// Day and minute in UTC, as rows have them.
-pub fn date() -> Result<String> {
+pub(crate) fn date() -> Result<String> {
     said_by("date", &["-u", "+%Y-%m-%dT%H:%MZ"]).context("`date` does not tell the date")
 }
 
 /// The command line that repeats the measurement, without the names of files that it writes and of
 /// a program that was built elsewhere.
-pub fn command(arguments: impl Iterator<Item = String>) -> String {
+pub(crate) fn command(arguments: impl Iterator<Item = String>) -> String {
     const LEFT_OUT: [&str; 5] = ["--json", "--csv", "--record", "--program", "--commit"];
     let mut words = vec!["cargo xtask".to_owned()];
     let mut arguments = arguments.peekable();
@@ -70,7 +70,7 @@ pub fn command(arguments: impl Iterator<Item = String>) -> String {
 }
 
 /// The GPU's name, or the processor's with what its speed depends on.
-pub fn machine(device: Device) -> String {
+pub(crate) fn machine(device: Device) -> String {
     let is_gpu = match device {
         Device::Cuda => true,
         Device::Wgpu | Device::Vulkan => vulkan::has_gpu(),
@@ -102,7 +102,7 @@ fn vectors() -> Option<&'static str> {
 }
 
 /// Compiler or driver of the kernels, with its version.
-pub fn driver(device: Device) -> String {
+pub(crate) fn driver(device: Device) -> String {
     match device {
         Device::Cuda => {
             let gpu = nvidia_gpu().unwrap_or_default();

@@ -28,7 +28,7 @@ const KEEP_MEMORY: [(&str, &str); 2] = [
 ];
 
 /// Cubenorm, these baselines and the copy, in the order of a round.
-pub fn with(baselines: &[Provider]) -> Vec<Provider> {
+pub(super) fn with(baselines: &[Provider]) -> Vec<Provider> {
     let mut all = [&[Provider::Cubenorm, Provider::Copy], baselines].concat();
     all.sort_unstable();
     all.dedup();
@@ -36,7 +36,7 @@ pub fn with(baselines: &[Provider]) -> Vec<Provider> {
 }
 
 /// The library that a provider is, if it is one outside Rust.
-pub fn library(provider: Provider) -> Option<Library> {
+pub(super) fn library(provider: Provider) -> Option<Library> {
     match provider {
         Provider::Torch | Provider::TorchCompile => Some(Library::PyTorch),
         Provider::Onnxruntime => Some(Library::OnnxRuntime),
@@ -47,7 +47,7 @@ pub fn library(provider: Provider) -> Option<Library> {
 }
 
 /// All providers that are measured, and the means to start them.
-pub struct Field {
+pub(super) struct Field {
     pub providers: Vec<Provider>,
     program: PathBuf,
     /// The providers outside Rust, each with an interpreter that has it.
@@ -60,7 +60,7 @@ impl Field {
     /// # Errors
     ///
     /// If one cannot be installed.
-    pub fn new(program: &Path, providers: Vec<Provider>) -> Result<Self> {
+    pub(super) fn new(program: &Path, providers: Vec<Provider>) -> Result<Self> {
         let mut libraries = Vec::new();
         for &provider in &providers {
             if let Some(library) = library(provider) {
@@ -77,7 +77,7 @@ impl Field {
     }
 
     /// Writes a problem's data for libraries outside Rust, if one is measured.
-    pub fn export(&self, problem: &Problem) -> Result<()> {
+    pub(super) fn export(&self, problem: &Problem) -> Result<()> {
         match self.libraries.is_empty() {
             true => Ok(()),
             false => self.exchange("export", problem),
@@ -85,7 +85,7 @@ impl Field {
     }
 
     /// A provider's process that has set the problem up, checked and warm, and its description.
-    pub fn prepare(
+    pub(super) fn prepare(
         &self,
         provider: Provider,
         problem: &Problem,
@@ -144,7 +144,7 @@ impl Drop for Field {
 }
 
 /// A worker and its description, or why there is none.
-pub type Prepared = Result<(Worker, About), Lost>;
+pub(super) type Prepared = Result<(Worker, About), Lost>;
 
 #[cfg(test)]
 mod tests {

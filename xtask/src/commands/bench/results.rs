@@ -16,11 +16,11 @@ use super::stats::Clock;
 use crate::{device::Device, exec::workspace};
 
 /// The table.
-pub const FILE: &str = "benches/data/results.csv";
+pub(crate) const FILE: &str = "benches/data/results.csv";
 
 /// One row: a provider's time for a problem, and its origin. The fields are the columns, in order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Record {
+pub(crate) struct Record {
     /// `RUN-NUMBER`; empty until the row is recorded, and never changed afterwards.
     #[serde(default)]
     pub id: String,
@@ -58,12 +58,12 @@ pub struct Record {
 
 impl Record {
     /// The run that the row belongs to: only rows of one run are compared.
-    pub fn run(&self) -> &str {
+    pub(crate) fn run(&self) -> &str {
         self.id.split_once('-').map_or(&self.id, |(run, _)| run)
     }
 
     /// Milliseconds by a clock.
-    pub fn time(&self, clock: Clock) -> Option<f64> {
+    pub(crate) fn time(&self, clock: Clock) -> Option<f64> {
         match clock {
             Clock::Wall => self.median_ms,
             Clock::Device => self.device_ms,
@@ -71,12 +71,12 @@ impl Record {
     }
 
     /// Everything that tells one problem from another.
-    pub fn problem(&self) -> [&str; 5] {
+    pub(crate) fn problem(&self) -> [&str; 5] {
         [&self.op, &self.shape, &self.layout, &self.dtype, &self.pass]
     }
 
     /// The shape, and the layout if it is not the usual one.
-    pub fn tensor(&self) -> String {
+    pub(crate) fn tensor(&self) -> String {
         match self.layout.as_str() {
             "contiguous" => self.shape.clone(),
             other => format!("{} {other}", self.shape),
@@ -84,7 +84,7 @@ impl Record {
     }
 
     /// Bytes of the input.
-    pub fn input_bytes(&self) -> Option<usize> {
+    pub(crate) fn input_bytes(&self) -> Option<usize> {
         let element = dtype_size(&self.dtype)?;
         let mut sizes = self.shape.split('x');
         sizes.try_fold(element, |bytes: usize, size| {
@@ -93,7 +93,7 @@ impl Record {
     }
 
     /// True if a GPU ran it, rather than a processor or a Vulkan driver for one.
-    pub fn is_on_gpu(&self) -> bool {
+    pub(crate) fn is_on_gpu(&self) -> bool {
         match self.device.parse() {
             Ok(Device::Cuda | Device::Rocm | Device::Metal) => true,
             Ok(Device::Wgpu | Device::Vulkan | Device::Webgpu) => {
@@ -182,19 +182,19 @@ fn dtype_size(dtype: &str) -> Option<usize> {
 }
 
 /// The rows of the table.
-pub fn read() -> Result<Vec<Record>> {
+pub(crate) fn read() -> Result<Vec<Record>> {
     read_file(&workspace().join(FILE))
 }
 
 /// The rows of a file. Those that were measured elsewhere have no ids.
-pub fn read_file(path: &Path) -> Result<Vec<Record>> {
+pub(crate) fn read_file(path: &Path) -> Result<Vec<Record>> {
     let shown = path.strip_prefix(workspace()).unwrap_or(path).display();
     let text = fs::read_to_string(path).with_context(|| format!("{shown} not read"))?;
     parse(&text, &shown.to_string())
 }
 
 /// Appends rows to the table as one run; returns how many and the run's id.
-pub fn append(rows: Vec<Record>) -> Result<(usize, String)> {
+pub(crate) fn append(rows: Vec<Record>) -> Result<(usize, String)> {
     let path = workspace().join(FILE);
     let text = fs::read_to_string(&path).with_context(|| format!("{FILE} not read"))?;
     let count = rows.len();
@@ -204,7 +204,7 @@ pub fn append(rows: Vec<Record>) -> Result<(usize, String)> {
 }
 
 /// The rows as CSV, with the columns first if `has_header`.
-pub fn text(rows: &[Record], has_header: bool) -> Result<String> {
+pub(crate) fn text(rows: &[Record], has_header: bool) -> Result<String> {
     let mut writer = csv::WriterBuilder::new()
         .has_headers(has_header)
         .from_writer(Vec::new());
@@ -215,7 +215,7 @@ pub fn text(rows: &[Record], has_header: bool) -> Result<String> {
 }
 
 /// The rows as a JSON array; a shape is an array too.
-pub fn json(rows: &[Record]) -> Result<String> {
+pub(crate) fn json(rows: &[Record]) -> Result<String> {
     let rows = rows.iter().map(|row| {
         let mut value = serde_json::to_value(row)?;
         let sizes = row.shape.split('x').map(str::parse::<usize>);
@@ -229,7 +229,7 @@ pub fn json(rows: &[Record]) -> Result<String> {
 /// # Errors
 ///
 /// If a column is missing, or a line holds no row; the error names the line.
-pub fn parse(text: &str, source: &str) -> Result<Vec<Record>> {
+pub(crate) fn parse(text: &str, source: &str) -> Result<Vec<Record>> {
     let mut reader = csv::Reader::from_reader(text.as_bytes());
     let header = reader.headers().context(source.to_owned())?.clone();
     let mut rows = Vec::new();
@@ -276,11 +276,11 @@ fn new_run(rows: &str, taken: &BTreeSet<&str>) -> Result<String> {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// A row of this origin.
-    pub fn origin(machine: &str, device: &str, driver: &str) -> Record {
+    pub(crate) fn origin(machine: &str, device: &str, driver: &str) -> Record {
         Record {
             date: "2026-11-28T14:10Z".into(),
             commit: "abc".into(),
@@ -307,7 +307,12 @@ pub mod tests {
     }
 
     /// Recorded rows of a device, each `provider op shape dtype pass wall device`.
-    pub fn recorded(machine: &str, device: &str, driver: &str, rows: &[&str]) -> Vec<Record> {
+    pub(crate) fn recorded(
+        machine: &str,
+        device: &str,
+        driver: &str,
+        rows: &[&str],
+    ) -> Vec<Record> {
         let row = |text: &&str| {
             let words: Vec<&str> = text.split(' ').collect();
             let [provider, op, shape, dtype, pass, wall, apart] = words[..] else {

@@ -2,7 +2,7 @@
 
 /// The clock of a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Clock {
+pub(crate) enum Clock {
     /// The host's: from the first launch until the device is idle.
     Wall,
     /// The device's own, if its runtime reads one: the kernels' time, without the gaps between
@@ -11,9 +11,9 @@ pub enum Clock {
 }
 
 impl Clock {
-    pub const BOTH: [Self; 2] = [Self::Wall, Self::Device];
+    pub(crate) const BOTH: [Self; 2] = [Self::Wall, Self::Device];
 
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Wall => "wall",
             Self::Device => "device",
@@ -23,7 +23,7 @@ impl Clock {
 
 /// Milliseconds per run: the middle, and the band that holds the middle 60 %.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Stats {
+pub(crate) struct Stats {
     pub median: f64,
     pub p20: f64,
     pub p80: f64,
@@ -31,7 +31,7 @@ pub struct Stats {
 
 impl Stats {
     /// `None` if there is no sample.
-    pub fn of(samples: &[f64]) -> Option<Self> {
+    pub(crate) fn of(samples: &[f64]) -> Option<Self> {
         let mut sorted = samples.to_vec();
         sorted.sort_by(f64::total_cmp);
         Some(Self {
@@ -53,7 +53,7 @@ fn percentile(sorted: &[f64], fraction: f64) -> Option<f64> {
 }
 
 /// `None` if there is no ratio.
-pub fn geometric_mean(ratios: &[f64]) -> Option<f64> {
+pub(crate) fn geometric_mean(ratios: &[f64]) -> Option<f64> {
     let logs: f64 = ratios.iter().map(|ratio| ratio.ln()).sum();
     (!ratios.is_empty()).then(|| (logs / ratios.len() as f64).exp())
 }

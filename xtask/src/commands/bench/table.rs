@@ -9,7 +9,7 @@ use crate::table;
 
 /// The rows of one device, a line for each problem. Ratios come first, because times on a CPU say
 /// little about other machines.
-pub fn rows(records: &[Record]) -> String {
+pub(super) fn rows(records: &[Record]) -> String {
     let mut providers: Vec<&str> = Vec::new();
     for record in records {
         if !providers.contains(&record.provider.as_str()) {
@@ -73,7 +73,7 @@ fn time(record: &Record, clock: Clock) -> String {
 }
 
 /// The providers without a time, grouped by reason: provider, problems and reason.
-pub fn lost(records: &[Record]) -> Vec<(&str, String, &str)> {
+pub(super) fn lost(records: &[Record]) -> Vec<(&str, String, &str)> {
     let mut reasons: Vec<(&str, &str, Vec<String>)> = Vec::new();
     for record in records {
         let Some(why) = &record.note else {

@@ -19,7 +19,7 @@ use crate::exec::{Cmd, ending};
 
 /// Why a provider has no time.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Lost {
+pub(super) enum Lost {
     /// The process died of a signal, as drivers that crash make it.
     Crashed(String),
     /// It said why, panicked, or did not answer in time.
@@ -39,20 +39,20 @@ impl fmt::Display for Lost {
 }
 
 /// A provider that lacks the operator, the type or the pass: no failure.
-pub const NO_RESULT: &str = "no result";
+pub(super) const NO_RESULT: &str = "no result";
 
 /// Longer than any warm-up, tuning included.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A running worker. It is stopped between two requests, and dropping it ends the process.
-pub struct Worker {
+pub(super) struct Worker {
     child: Child,
     lines: Receiver<String>,
     errors: Option<JoinHandle<LastWords>>,
 }
 
 impl Worker {
-    pub fn start(command: &Cmd) -> Result<Self> {
+    pub(super) fn start(command: &Cmd) -> Result<Self> {
         let mut command_line = command.command();
         dies_with_us(&mut command_line);
         let mut child = command_line
@@ -86,7 +86,7 @@ impl Worker {
     }
 
     /// Sets a problem up; returns when the worker is warm.
-    pub fn prepare(&mut self, problem: &Problem) -> Result<About, Lost> {
+    pub(super) fn prepare(&mut self, problem: &Problem) -> Result<About, Lost> {
         match self.ask(&Request::Prepare(problem.clone()))? {
             Reply::Ready(about) => Ok(about),
             Reply::Unsupported(why) => Err(Lost::Unsupported(why)),
@@ -96,7 +96,7 @@ impl Worker {
     }
 
     /// The samples of a round.
-    pub fn round(&mut self) -> Result<Samples, Lost> {
+    pub(super) fn round(&mut self) -> Result<Samples, Lost> {
         match self.ask(&Request::Round)? {
             Reply::Round(samples) => Ok(samples),
             Reply::Unsupported(why) | Reply::Failed(why) => Err(Lost::Failed(why)),
@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     fn reason(lines: &[&str]) -> Option<String> {
-        LastWords::of(lines.iter().map(|line| line.to_string())).into_reason()
+        LastWords::of(lines.iter().map(ToString::to_string)).into_reason()
     }
 
     #[test]

@@ -26,7 +26,7 @@ const SPIRV_BFLOAT16: &str = "Invalid capability operand: 5116";
 const HIP_BFLOAT16: &str = "hip/hip_bf16.h";
 
 /// Checks the sources that are not checked yet and have a checker.
-pub fn check(sources: &mut [Source], tools: &Tools, out: &Path) -> Result<()> {
+pub(super) fn check(sources: &mut [Source], tools: &Tools, out: &Path) -> Result<()> {
     let open: Vec<&mut Source> = sources
         .iter_mut()
         .filter(|source| source.outcome == Outcome::Generated)

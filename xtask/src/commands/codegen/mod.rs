@@ -45,7 +45,7 @@ const FOLDER: &str = "target/codegen";
 /// A checker that is missing is printed as skipped. In CI (`CI` is set) that is a failure, except
 /// for HIP's.
 #[derive(Default, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Targets to write [default: all]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub target: Vec<Target>,
@@ -69,7 +69,7 @@ impl Args {
     }
 }
 
-pub fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<()> {
     ensure!(
         llvm::find()? != Llvm::Missing,
         "CubeCL's compilers need LLVM, whose download is out of reach"
@@ -116,7 +116,7 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 /// The tests of the package, with the compilers.
-pub fn test() -> Cmd {
+pub(crate) fn test() -> Cmd {
     cargo::on("test", &[PACKAGE], FEATURE)
 }
 

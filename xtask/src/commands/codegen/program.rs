@@ -11,7 +11,7 @@ use super::ptxas::Resources;
 use crate::{commands::bench::progress, exec::Cmd};
 
 /// Name of the program.
-pub const NAME: &str = "cubenorm-codegen";
+pub(super) const NAME: &str = "cubenorm-codegen";
 
 /// A target that kernels are compiled to.
 #[derive(
@@ -59,7 +59,7 @@ impl Target {
 
 /// A source, and what came of it.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Source {
+pub(super) struct Source {
     pub target: Target,
     /// Architecture that it is written for, such as `sm_90`.
     pub variant: Option<String>,
@@ -82,7 +82,7 @@ pub struct Source {
 /// Result of a source.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub(super) enum Outcome {
     /// Generated, not checked.
     Generated,
     /// It is right.
@@ -101,7 +101,7 @@ enum Event {
 }
 
 /// Runs the program and collects its answers.
-pub fn run(command: &Cmd) -> Result<Vec<Source>> {
+pub(super) fn run(command: &Cmd) -> Result<Vec<Source>> {
     command.announce();
     let (mut child, _, stdout) = command.talk()?;
     let bar = progress(0);
@@ -140,11 +140,11 @@ fn event(line: &str) -> Result<Event> {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(super) mod tests {
     use super::*;
 
     /// A source of a target, as its program would tell it.
-    pub fn source(target: Target, kernel: &str, outcome: Outcome) -> Source {
+    pub(crate) fn source(target: Target, kernel: &str, outcome: Outcome) -> Source {
         Source {
             target,
             variant: None,

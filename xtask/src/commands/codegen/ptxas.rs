@@ -2,7 +2,7 @@
 
 /// Registers, and stack for values that did not fit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Resources {
+pub(super) struct Resources {
     /// Registers of each unit.
     pub registers: u32,
     /// Bytes of each unit's stack, which is in device memory.
@@ -15,12 +15,12 @@ pub struct Resources {
 
 impl Resources {
     /// True if units spill to memory.
-    pub fn uses_local_memory(self) -> bool {
+    pub(super) fn uses_local_memory(self) -> bool {
         self.stack + self.spill_stores + self.spill_loads > 0
     }
 
     /// Reads what was written to standard error.
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(super) fn parse(text: &str) -> Option<Self> {
         let before = |what: &str| number_before(text, what);
         Some(Self {
             registers: number_before(text, " registers")?,

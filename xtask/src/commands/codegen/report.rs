@@ -13,7 +13,7 @@ use crate::{style, table::terminal};
 const MOST_SHOWN: usize = 12;
 
 /// Prints what went wrong, and a line for each target. Returns the number of failures.
-pub fn print(sources: &[Source], out: &Path, tools: &Tools) -> usize {
+pub(super) fn print(sources: &[Source], out: &Path, tools: &Tools) -> usize {
     sources.iter().for_each(print_local_memory);
     let targets: BTreeSet<Target> = sources.iter().map(|source| source.target).collect();
     for target in &targets {

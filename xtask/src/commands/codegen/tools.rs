@@ -16,14 +16,14 @@ const CUDA: [&str; 4] = [
 ];
 
 /// Speaks with NVRTC and hipRTC.
-pub const SCRIPT: &str = "runtime_compiler.py";
+pub(super) const SCRIPT: &str = "runtime_compiler.py";
 
 /// Debian's HIP 5.2, which brings hipRTC.
 const HIP: &str = "libamdhip64.so.5";
 
 /// Parts of NVIDIA's packages.
 #[derive(Clone, Debug)]
-pub struct Cuda {
+pub(super) struct Cuda {
     /// Value for CUDA_PATH.
     pub toolkit: PathBuf,
     pub ptxas: PathBuf,
@@ -32,7 +32,7 @@ pub struct Cuda {
 }
 
 /// The checkers that are there.
-pub struct Tools {
+pub(super) struct Tools {
     pub python: Option<Python>,
     pub cuda: Option<Cuda>,
     pub hip: Option<&'static str>,
@@ -43,7 +43,7 @@ pub struct Tools {
 
 impl Tools {
     /// Looks for what these targets need, and installs what can be installed.
-    pub fn find(targets: &[Target], checks: bool) -> Self {
+    pub(super) fn find(targets: &[Target], checks: bool) -> Self {
         let mut tools = Self {
             python: None,
             cuda: None,
@@ -80,18 +80,18 @@ impl Tools {
     }
 
     /// True if a target can be written at all.
-    pub fn generates(&self, target: Target) -> bool {
+    pub(super) fn generates(&self, target: Target) -> bool {
         // LLVM links functions of NVIDIA's toolkit into PTX.
         target != Target::Ptx || self.cuda.is_some()
     }
 
     /// NVIDIA's toolkit, as far as it is there.
-    pub fn toolkit(&self) -> Option<&PathBuf> {
+    pub(super) fn toolkit(&self) -> Option<&PathBuf> {
         Some(&self.cuda.as_ref()?.toolkit)
     }
 
     /// The checker of a target, if it is there.
-    pub fn checker(&self, target: Target) -> Option<&'static str> {
+    pub(super) fn checker(&self, target: Target) -> Option<&'static str> {
         match target {
             Target::Ptx => self.cuda.is_some().then_some("ptxas 12.9"),
             Target::Cuda => self.cuda.is_some().then_some("NVRTC 12.9"),

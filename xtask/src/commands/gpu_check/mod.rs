@@ -27,7 +27,7 @@ use crate::{device::Device, exec::workspace, setup, style};
 /// --program. Writes report.md, the output of each step, and throughput.csv, which
 /// `cargo xtask bench --record FILE` records. The exit code tells whether all passed.
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Write the report and the output of each step into this folder
     #[arg(long, value_name = "DIR", default_value = "gpu-check-report")]
     out: PathBuf,
@@ -51,7 +51,7 @@ pub struct Args {
     program: Option<PathBuf>,
 }
 
-pub fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<()> {
     let steps = Step::chosen(&args.only, args.large);
     let mut bench = args.program.as_deref().map(absolute).transpose()?;
     let folder = match packaged() {
@@ -100,7 +100,7 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 /// The command line. A package has one verb besides `bench`, so its command line leaves that out.
-pub fn command_line() -> Vec<OsString> {
+pub(crate) fn command_line() -> Vec<OsString> {
     let mut arguments: Vec<OsString> = std::env::args_os().collect();
     let is_bench = arguments.get(1).is_some_and(|verb| verb == "bench");
     if packaged().is_some() && !arguments.is_empty() && !is_bench {

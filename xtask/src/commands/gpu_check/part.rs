@@ -22,7 +22,7 @@ use crate::exec::{Cmd, trouble};
 const TICK: Duration = Duration::from_millis(100);
 
 /// The suite of a package, and the extent of the checks.
-pub struct Suite {
+pub(super) struct Suite {
     pub manifest: Manifest,
     pub is_quick: bool,
     /// Folder of the package.
@@ -36,7 +36,7 @@ pub struct Suite {
 }
 
 /// The end of a process.
-pub struct Ended {
+pub(super) struct Ended {
     /// Text of both of its outputs.
     pub output: String,
     pub elapsed: Duration,
@@ -46,7 +46,7 @@ pub struct Ended {
 
 impl Ended {
     /// Outcome of tests, of which one at least has to run.
-    pub fn outcome(self) -> Outcome {
+    pub(super) fn outcome(self) -> Outcome {
         let outcome = Outcome::of_tests(&self.output, self.trouble);
         let elapsed = self.elapsed;
         match outcome.counts {
@@ -58,21 +58,21 @@ impl Ended {
 
 impl Suite {
     /// The folder of ONNX's node tests, if the package has it.
-    pub fn cases(&self) -> Option<PathBuf> {
+    pub(super) fn cases(&self) -> Option<PathBuf> {
         Some(self.folder.join(CASES)).filter(|cases| cases.is_dir())
     }
 
     /// The suite with these arguments.
-    pub fn tests(&self, arguments: &[&str]) -> Cmd {
+    pub(super) fn tests(&self, arguments: &[&str]) -> Cmd {
         self.tests_in(&self.program(), arguments)
     }
 
-    pub fn program(&self) -> PathBuf {
+    pub(super) fn program(&self) -> PathBuf {
         self.folder.join(&self.manifest.suite)
     }
 
     /// A program that runs the suite, with these arguments.
-    pub fn tests_in(&self, program: &Path, arguments: &[&str]) -> Cmd {
+    pub(super) fn tests_in(&self, program: &Path, arguments: &[&str]) -> Cmd {
         let mut command = self
             .command(program)
             .args(arguments)
@@ -87,7 +87,7 @@ impl Suite {
     }
 
     /// A program that finds the libraries of the package.
-    pub fn command(&self, program: &Path) -> Cmd {
+    pub(super) fn command(&self, program: &Path) -> Cmd {
         let mut command = Cmd::new(program.to_string_lossy()).folder(&self.out);
         // If the package has CUDA's functions and the machine has not named its own.
         if self.folder.join("nvvm").is_dir() && env::var_os("CUDA_PATH").is_none() {
@@ -106,7 +106,7 @@ impl Suite {
     }
 
     /// Runs a command and keeps its output in NAME.log.
-    pub fn run(&self, name: &str, command: &Cmd) -> Result<Ended> {
+    pub(super) fn run(&self, name: &str, command: &Cmd) -> Result<Ended> {
         let path = self.out.join(format!("{name}.log"));
         let log = File::create(&path).with_context(|| path.display().to_string())?;
         let mut command = command.command();

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// What was checked, and the outcomes so far.
-pub struct Report {
+pub(super) struct Report {
     head: String,
     pub steps: Vec<Line>,
 }
@@ -34,7 +34,7 @@ fn properties(suite: &Suite) -> Vec<[String; 2]> {
 }
 
 impl Report {
-    pub fn new(suite: &Suite) -> Result<Self> {
+    pub(super) fn new(suite: &Suite) -> Result<Self> {
         let package = &suite.manifest;
         let device = package.device.parse()?;
         let facts = [
@@ -59,12 +59,12 @@ impl Report {
         })
     }
 
-    pub fn write(&self, folder: &Path) -> Result<()> {
+    pub(super) fn write(&self, folder: &Path) -> Result<()> {
         Ok(fs::write(folder.join("report.md"), self.page())?)
     }
 
     /// An error if a step failed or none passed.
-    pub fn verdict(&self) -> Result<()> {
+    pub(super) fn verdict(&self) -> Result<()> {
         let failed = self.steps.iter().filter(|step| step.outcome.has_failed());
         let failed: Vec<&str> = failed.map(|step| step.name.as_str()).collect();
         ensure!(failed.is_empty(), "failed: {}", failed.join(", "));

@@ -13,7 +13,7 @@ use crate::{
 
 /// A step. Most are a part of the suite of the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Step {
+pub(super) enum Step {
     /// Guard bytes around buffers see a fault that is made on purpose
     Guards,
     /// Every strategy, layout, dtype and kind of value against the reference
@@ -59,7 +59,7 @@ const SANITIZED: [&str; 3] = [
 
 impl Step {
     /// The named steps, or all but the one that only runs on request.
-    pub fn chosen(only: &[Self], large: bool) -> Vec<Self> {
+    pub(super) fn chosen(only: &[Self], large: bool) -> Vec<Self> {
         let all = Self::value_variants().iter().copied();
         all.filter(|step| match only {
             [] => large || *step != Self::Large,
@@ -74,7 +74,7 @@ impl Step {
     }
 
     /// Runs the step.
-    pub fn run(self, suite: &Suite) -> Line {
+    pub(super) fn run(self, suite: &Suite) -> Line {
         let name = self.name();
         let outcome = match self {
             Self::Conformance if suite.cases().is_none() => {

@@ -1,7 +1,7 @@
 //! `cargo xtask test`: the whole suite on every runtime this machine has.
 
-pub mod plan;
-pub mod suite;
+pub(crate) mod plan;
+pub(crate) mod suite;
 
 use std::{env, ffi::OsString, sync::Mutex, thread, time::Instant};
 
@@ -28,7 +28,7 @@ use crate::{
 /// Vulkan driver that is found (lavapipe, Chromium's SwiftShader), besides the system's GPU. Ends
 /// with a table of the runs, and why the others were left out.
 #[derive(Default, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Runtimes to test on [default: all that this machine has]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub device: Vec<Device>,
@@ -45,7 +45,7 @@ pub struct Args {
     pub fuzz_seconds: Option<u32>,
 }
 
-pub fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<()> {
     if args.host {
         return report(&host(args));
     }
@@ -216,7 +216,7 @@ fn environment(devices: &str, driver: &Option<Driver>) -> Vec<(&'static str, OsS
     fixed.chain(choosing(driver)).collect()
 }
 
-pub fn name(run: &Run) -> String {
+pub(crate) fn name(run: &Run) -> String {
     let part = match run.targets {
         Targets::All => "",
         Targets::Kernels | Targets::Again => ", kernels",
@@ -226,7 +226,7 @@ pub fn name(run: &Run) -> String {
 }
 
 /// A run that this machine cannot do.
-pub fn skipped(run: &Run, why: &str) -> Line {
+pub(crate) fn skipped(run: &Run, why: &str) -> Line {
     Line::new(name(run), Outcome::skipped(why)).on(run.device)
 }
 

@@ -12,10 +12,10 @@ use crate::{
 };
 
 /// A run that this machine can do, and its driver if there is a choice.
-pub type Ready = (&'static Run, Option<Driver>);
+pub(crate) type Ready = (&'static Run, Option<Driver>);
 
 /// Runs to do, and runs that are skipped, with the reason.
-pub struct Plan {
+pub(crate) struct Plan {
     pub runs: Vec<Ready>,
     pub skipped: Vec<(&'static Run, String)>,
     /// True if the builds may contain `cpu`.
@@ -24,7 +24,7 @@ pub struct Plan {
 
 impl Plan {
     /// The runs on these devices, or on all.
-    pub fn new(devices: &[Device]) -> Result<Self> {
+    pub(crate) fn new(devices: &[Device]) -> Result<Self> {
         let asked = |device| devices.is_empty() || devices.contains(&device);
         let machine = Machine {
             llvm: llvm::find()?,
@@ -50,7 +50,7 @@ impl Plan {
     }
 
     /// The runs of a build, and the features that it needs for them; `None` if there are none.
-    pub fn of(&self, kind: BuildKind) -> Option<(Vec<&Ready>, String)> {
+    pub(crate) fn of(&self, kind: BuildKind) -> Option<(Vec<&Ready>, String)> {
         let of_kind = self.runs.iter().filter(|(run, _)| run.build == kind);
         let runs: Vec<_> = of_kind.collect();
         if runs.is_empty() {
@@ -72,7 +72,7 @@ impl Plan {
 }
 
 /// Restricts a Vulkan program to this driver.
-pub fn choosing(driver: &Option<Driver>) -> Option<(&'static str, OsString)> {
+pub(crate) fn choosing(driver: &Option<Driver>) -> Option<(&'static str, OsString)> {
     let manifest = driver.as_ref().map(|driver| driver.manifest.clone().into());
     manifest.map(|manifest| ("VK_DRIVER_FILES", manifest))
 }

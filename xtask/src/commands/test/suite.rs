@@ -6,7 +6,7 @@ use crate::{cargo::BURN_FACING, device::Device};
 
 /// A build of tests; its programs may run several times, on several devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BuildKind {
+pub(crate) enum BuildKind {
     /// Packages that need neither Burn nor CubeCL.
     Host,
     /// Everything on Burn; `wgpu` compiles to WGSL here.
@@ -18,7 +18,7 @@ pub enum BuildKind {
 }
 
 impl BuildKind {
-    pub fn packages(self) -> &'static [&'static str] {
+    pub(crate) fn packages(self) -> &'static [&'static str] {
         match self {
             Self::Host => &[
                 "cubenorm-core",
@@ -35,7 +35,7 @@ impl BuildKind {
 }
 
 /// Folder of the package whose tests run once per device; the other packages' tests run once.
-pub const SUITE: &str = "tests";
+pub(crate) const SUITE: &str = "tests";
 
 /// The suite's targets that need CubeCL only. `flex` cannot run them, and a further driver repeats
 /// them, except for [`TUNING`].
@@ -51,10 +51,10 @@ const KERNEL_TARGETS: [&str; 8] = [
 ];
 
 /// Targets that run alone: one measures time, the other fills the memory.
-pub const ALONE: [&str; 2] = [TUNING, "large"];
+pub(crate) const ALONE: [&str; 2] = [TUNING, "large"];
 
 /// The one that has tests of several devices at once.
-pub const TOGETHER: &str = "robustness";
+pub(crate) const TOGETHER: &str = "robustness";
 
 /// The one that a further driver does not repeat: how a device is tuned does not depend on it, and
 /// it takes minutes.
@@ -65,7 +65,7 @@ const OPERATORS: &str = "operators";
 
 /// Which of the suite's targets a run takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Targets {
+pub(crate) enum Targets {
     All,
     /// Kernels launched through CubeCL.
     Kernels,
@@ -76,7 +76,7 @@ pub enum Targets {
 }
 
 impl Targets {
-    pub fn contain(self, target: &str) -> bool {
+    pub(crate) fn contain(self, target: &str) -> bool {
         let kernels = KERNEL_TARGETS.contains(&target);
         match self {
             Self::All => true,
@@ -89,7 +89,7 @@ impl Targets {
 
 /// The driver of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DriverKind {
+pub(crate) enum DriverKind {
     /// The runtime has no Vulkan driver to choose.
     None,
     /// The system's preference: a GPU, if there is one.
@@ -100,7 +100,7 @@ pub enum DriverKind {
 
 /// One run of the suite.
 #[derive(Clone, Copy, Debug)]
-pub struct Run {
+pub(crate) struct Run {
     pub device: Device,
     pub driver: DriverKind,
     pub build: BuildKind,
@@ -126,7 +126,7 @@ impl fmt::Display for Run {
 }
 
 /// Every run there is; one whose device or driver is missing is skipped and says so.
-pub const RUNS: &[Run] = &[
+pub(crate) const RUNS: &[Run] = &[
     run(Device::Cpu, NO_DRIVER, BuildKind::Burn, Targets::All),
     run(Device::Flex, NO_DRIVER, BuildKind::Burn, Targets::Burn),
     run(Device::Wgpu, SYSTEM, BuildKind::Burn, Targets::All),

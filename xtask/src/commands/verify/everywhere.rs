@@ -26,7 +26,7 @@ use crate::{
 /// # Errors
 ///
 /// If a case failed, or a runtime ran none.
-pub fn verify(paths: &[PathBuf], devices: &[Device]) -> Result<()> {
+pub(crate) fn verify(paths: &[PathBuf], devices: &[Device]) -> Result<()> {
     let plan = Plan::new(devices)?;
     let mut lines = Vec::new();
     for kind in [BuildKind::Burn, BuildKind::Spirv] {

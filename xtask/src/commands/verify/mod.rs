@@ -1,6 +1,6 @@
 //! `cargo xtask verify`: operators in files against what they should give, on one device.
 
-pub mod everywhere;
+pub(crate) mod everywhere;
 
 use std::{
     env,
@@ -32,7 +32,7 @@ const PROGRAM: &str = "cubenorm-verify";
 /// Prints a line for each case that did not pass, and last `N passed, N failed, N skipped`. The exit
 /// code is 1 if any case failed, or none ran.
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Cases, or folders with cases anywhere below
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
@@ -66,7 +66,7 @@ pub struct Args {
 }
 
 /// Returns the exit code of the program that runs the cases.
-pub fn run(args: &Args) -> Result<ExitCode> {
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let (paths, json) = told_apart(&args.paths, args.json.as_deref());
     if paths.is_empty() {
         bail!("which cases? Name files or folders, such as ../shared/onnx");

@@ -22,14 +22,14 @@ const ORDER: [&str; 7] = [
 ];
 
 /// All rows of a machine's device.
-pub struct Section<'a> {
+pub(super) struct Section<'a> {
     pub machine: &'a str,
     pub device: &'a str,
     pub records: Vec<&'a Record>,
 }
 
 /// The sections of a table, newest first.
-pub fn sections(records: &[Record]) -> Vec<Section<'_>> {
+pub(super) fn sections(records: &[Record]) -> Vec<Section<'_>> {
     let mut sections: BTreeMap<(&str, &str), Vec<&Record>> = BTreeMap::new();
     for record in records {
         let key = (record.machine.as_str(), record.device.as_str());
@@ -49,7 +49,7 @@ pub fn sections(records: &[Record]) -> Vec<Section<'_>> {
 }
 
 /// Ours against one baseline, for one pass and type.
-pub struct Comparison<'a> {
+pub(super) struct Comparison<'a> {
     pub run: &'a Record,
     pub clock: Clock,
     /// Our speed divided by the baseline's, and our row. For a copy: our share of its bandwidth.
@@ -57,12 +57,12 @@ pub struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
-    pub fn mean(&self) -> f64 {
+    pub(super) fn mean(&self) -> f64 {
         let ratios: Vec<f64> = self.ratios.iter().map(|(ratio, _)| *ratio).collect();
         geometric_mean(&ratios).unwrap_or(f64::NAN)
     }
 
-    pub fn worst(&self) -> (f64, &Record) {
+    pub(super) fn worst(&self) -> (f64, &Record) {
         let least = |one: &&(f64, _), other: &&(f64, _)| one.0.total_cmp(&other.0);
         let worst = self.ratios.iter().min_by(least);
         worst.map_or((f64::NAN, self.run), |(ratio, record)| (*ratio, record))
@@ -70,18 +70,18 @@ impl Comparison<'_> {
 }
 
 impl<'a> Section<'a> {
-    pub fn newest(&self) -> &'a str {
+    pub(super) fn newest(&self) -> &'a str {
         let dates = self.records.iter().map(|record| record.date.as_str());
         dates.max().unwrap_or_default()
     }
 
-    pub fn is_on_gpu(&self) -> bool {
+    pub(super) fn is_on_gpu(&self) -> bool {
         self.records.iter().any(|record| record.is_on_gpu())
     }
 
     /// The clocks, the one to prefer first. A GPU's own clock leaves out what a caller spends
     /// between kernels.
-    pub fn clocks(&self) -> [Clock; 2] {
+    pub(super) fn clocks(&self) -> [Clock; 2] {
         match self.is_on_gpu() {
             true => [Clock::Device, Clock::Wall],
             false => [Clock::Wall, Clock::Device],
@@ -89,7 +89,7 @@ impl<'a> Section<'a> {
     }
 
     /// The baselines, ceilings last.
-    pub fn baselines(&self) -> Vec<&'a str> {
+    pub(super) fn baselines(&self) -> Vec<&'a str> {
         let names = self.records.iter().map(|record| record.provider.as_str());
         let mut names: Vec<&str> = names.filter(|name| *name != super::OURS).collect();
         let place = |name: &str| ORDER.iter().position(|known| *known == name);
@@ -99,7 +99,7 @@ impl<'a> Section<'a> {
     }
 
     /// The types, the widest first.
-    pub fn dtypes(&self) -> Vec<&'a str> {
+    pub(super) fn dtypes(&self) -> Vec<&'a str> {
         let is_there = |dtype: &&str| self.records.iter().any(|record| record.dtype == *dtype);
         ["f64", "f32", "f16", "bf16"]
             .into_iter()
@@ -111,7 +111,7 @@ impl<'a> Section<'a> {
     ///
     /// Takes the newest run that has at least half of the problems of the largest run. A run of a
     /// few shapes does not replace a whole suite.
-    pub fn comparison(
+    pub(super) fn comparison(
         &self,
         baseline: &str,
         pass: &str,

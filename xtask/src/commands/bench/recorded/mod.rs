@@ -22,7 +22,7 @@ const PICTURE: &str = "docs/images/copy_share.svg";
 /// # Errors
 ///
 /// If the results or targets cannot be read, or a document cannot be written.
-pub fn write() -> Result<()> {
+pub(super) fn write() -> Result<()> {
     for (file, text) in documents()? {
         let path = workspace().join(file);
         let folder = path.parent().unwrap_or(Path::new("."));
@@ -38,7 +38,7 @@ pub fn write() -> Result<()> {
 /// # Errors
 ///
 /// If one is missing or stale.
-pub fn check() -> Result<()> {
+pub(super) fn check() -> Result<()> {
     let mut stale = Vec::new();
     for (file, text) in documents()? {
         // Line ends depend on the checkout.
@@ -67,15 +67,15 @@ fn documents() -> Result<[(&'static str, String); 2]> {
 }
 
 /// The provider that all others are compared with.
-pub const OURS: &str = "cubenorm";
+pub(super) const OURS: &str = "cubenorm";
 
 /// True if a provider is a copy: the ceiling, rather than a competitor.
-pub fn is_ceiling(provider: &str) -> bool {
+pub(super) fn is_ceiling(provider: &str) -> bool {
     matches!(provider, "copy" | "probe")
 }
 
 /// A ratio: how many times a baseline's speed, or the share of a copy's bandwidth.
-pub fn ratio(baseline: &str, ratio: f64) -> String {
+pub(super) fn ratio(baseline: &str, ratio: f64) -> String {
     match is_ceiling(baseline) {
         true => format!("{:.0} %", 100.0 * ratio),
         false => format!("{ratio:.2}x"),
@@ -83,7 +83,7 @@ pub fn ratio(baseline: &str, ratio: f64) -> String {
 }
 
 /// The means of a run as a table for a terminal.
-pub fn summary(records: &[Record]) -> String {
+pub(super) fn summary(records: &[Record]) -> String {
     let sections = compare::sections(records);
     let text = sections.iter().map(|section| {
         let (header, rows, _) = page::section_table(section);
@@ -98,6 +98,6 @@ pub fn summary(records: &[Record]) -> String {
 }
 
 /// True if a record is one of ours.
-pub fn is_ours(record: &Record) -> bool {
+pub(super) fn is_ours(record: &Record) -> bool {
     record.provider == OURS
 }

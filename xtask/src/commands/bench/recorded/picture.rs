@@ -36,7 +36,7 @@ const HEADING: u32 = 30;
 const OPS: [&str; 2] = ["layer_norm", "rms_norm"];
 
 /// The picture; a note in its place if no row can be drawn.
-pub fn svg(records: &[Record]) -> anyhow::Result<String> {
+pub(super) fn svg(records: &[Record]) -> anyhow::Result<String> {
     let mut drawn = None;
     let sections = sections(records);
     let gpus = sections.iter().filter(|section| section.is_on_gpu());

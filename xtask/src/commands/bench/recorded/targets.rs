@@ -12,7 +12,7 @@ const FILE: &str = "benches/data/targets.csv";
 
 /// A speed to reach against a baseline.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-pub struct Target {
+pub(super) struct Target {
     /// Part of the machine's or driver's name; empty for any.
     pub machine: String,
     pub device: String,
@@ -29,7 +29,7 @@ pub struct Target {
 /// The shapes of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Shapes {
+pub(super) enum Shapes {
     All,
     /// Inputs of 4 MiB and more.
     Large,
@@ -40,7 +40,7 @@ pub enum Shapes {
 }
 
 impl Shapes {
-    pub fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::All => "all",
             Self::Large => "4 MiB and more",
@@ -49,7 +49,7 @@ impl Shapes {
         }
     }
 
-    pub fn contain(self, record: &Record) -> bool {
+    pub(super) fn contain(self, record: &Record) -> bool {
         let bytes = record.input_bytes().unwrap_or_default();
         match self {
             Self::All => true,
@@ -65,13 +65,13 @@ impl Shapes {
 
 impl Target {
     /// True if a record is of the target's machine and device.
-    pub fn is_for(&self, record: &Record) -> bool {
+    pub(super) fn is_for(&self, record: &Record) -> bool {
         let is_named = |text: &str| text.contains(&self.machine);
         record.device == self.device && (is_named(&record.machine) || is_named(&record.driver))
     }
 }
 
-pub fn read() -> Result<Vec<Target>> {
+pub(super) fn read() -> Result<Vec<Target>> {
     let text = fs::read_to_string(workspace().join(FILE));
     parse(&text.with_context(|| format!("{FILE} not read"))?)
 }
