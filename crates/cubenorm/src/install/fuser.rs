@@ -23,6 +23,9 @@ use super::schedule::{Schedule, check_passes, schedule};
 /// Operations of a block that the fuser looks at. A norm with reshapes, casts and an activation has about 30.
 const MOST_OPERATIONS: usize = 64;
 
+/// Operations of a block without a reduction that the fuser looks at. A batch norm with an activation has 25.
+const MOST_IN_FRONT: usize = 32;
+
 /// Operations behind a complete norm that the fuser waits for: an activation has up to 11.
 const MOST_BEHIND: usize = 14;
 
@@ -86,7 +89,7 @@ pub(super) fn find_in(operations: &[OperationIr]) -> Option<Match> {
 pub(super) struct NormFuser {
     device: Device,
     operations: Vec<OperationIr>,
-    /// Burn's elementwise fuser: as long as it is open, the block waits anyway.
+    /// Burn's elementwise fuser, which tells how much of the block Burn fuses from its head.
     elementwise: ElementWiseFuser,
     status: FuserStatus,
     found: Option<Arc<Match>>,
@@ -107,25 +110,22 @@ impl NormFuser {
         }
     }
 
-    /// True if no fuser of Burn's starts on the first operation, so that only this one keeps the block waiting.
+    /// True if Burn's elementwise fuser does not cover the block, so that only this one may keep it waiting.
     fn holds_alone(&self) -> bool {
-        self.elementwise.is_empty() && !self.operations.is_empty()
+        self.operations.len() > self.elementwise.len().max(1)
     }
 
     /// True if a norm may still be completed or extended.
     fn waits(&self) -> bool {
-        if self.operations.len() >= MOST_OPERATIONS {
-            return false;
-        }
         if let Some(found) = &self.found {
             return self.operations.len() - found.schedule.len <= MOST_BEHIND;
         }
         let mut nodes = self.operations.iter().map(Node::of);
-        let is_view =
-            |node: Node<'_>| matches!(node, Node::Cast(_) | Node::Reshape(_) | Node::Drop);
-        nodes.clone().any(pattern::is_reduction)
-            || nodes.all(is_view)
-            || self.elementwise.status() == FuserStatus::Open
+        let most = match nodes.any(pattern::is_reduction) {
+            true => MOST_OPERATIONS,
+            false => MOST_IN_FRONT,
+        };
+        self.operations.len() < most
     }
 
     fn register(&mut self, operation: &OperationIr) {
@@ -200,7 +200,7 @@ impl OperationFuser<CubeOptimization> for NormFuser {
             // it, with the least score.
             None => FuserProperties {
                 score: 1,
-                ready: self.holds_alone() && self.operations.len() > 1,
+                ready: self.holds_alone(),
             },
         }
     }

@@ -31,6 +31,12 @@ pub enum DeclineReason {
     /// The squares of a centred tensor are summed and not divided by their number.
     #[error("the sum of the squares about the mean is not divided by their number")]
     NoDivisor,
+    /// What is reduced is not the square of a tensor.
+    #[error("the deviation is the root of a mean that is not one of squares")]
+    NotSquares,
+    /// The divisor is a mean and an epsilon, without a root.
+    #[error("the divisor is a mean and an epsilon: expected the square root of a variance")]
+    NoRoot,
     /// There is no epsilon, so a constant row divides rounding errors by each other.
     #[error("the variance has no epsilon: expected one, inside the square root or behind it")]
     NoEpsilon,

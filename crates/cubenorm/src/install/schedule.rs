@@ -132,16 +132,11 @@ pub(super) fn check_passes(
     draft: &Draft,
     schedule: &Schedule,
 ) -> Result<(), DeclineReason> {
-    let is_pass = |&&at: &&usize| {
-        let is_free = matches!(graph.node(at), Node::Drop | Node::Reshape(_) | Node::Other);
-        let output = graph.output(at);
-        !is_free && output.is_some_and(|output| is_full(draft, output))
-    };
-    // Elementwise operations in a row are one pass.
-    let passes = [&schedule.before, &schedule.after]
-        .into_iter()
-        .filter(|operations| operations.iter().any(|at| is_pass(&at)))
-        .count();
+    let passes = [
+        feeds(graph, draft, &schedule.before),
+        shares(graph, draft, &schedule.after),
+    ];
+    let passes = passes.into_iter().filter(|&passes| passes).count();
     let most = most_passes(draft.statistic);
     match passes > most {
         true => Err(DeclineReason::Surrounded { passes, most }),
@@ -149,6 +144,26 @@ pub(super) fn check_passes(
     }
 }
 
-fn is_full(draft: &Draft, tensor: &TensorIr) -> bool {
-    draft.fulls.iter().any(|full| full.shape == tensor.shape)
+/// True if an operation makes a tensor that the norm reads element by element, in a kernel that Burn would fuse with it.
+fn feeds(graph: &Graph<'_>, draft: &Draft, before: &[usize]) -> bool {
+    let residual = draft.residual.as_ref().map(|(operand, _)| &operand.tensor);
+    let read = std::iter::once(&draft.input).chain(residual);
+    read.filter_map(|tensor| graph.maker(tensor))
+        .any(|at| before.contains(&at) && is_elementwise(graph, draft, at))
+}
+
+/// True if an operation reads a tensor that the norm reads, in a kernel that Burn would fuse with it.
+fn shares(graph: &Graph<'_>, draft: &Draft, after: &[usize]) -> bool {
+    after.iter().any(|&at| {
+        let mut inputs = graph.operation(at).inputs();
+        let is_shared = inputs.any(|input| draft.reads().any(|read| read.id == input.id));
+        is_shared && is_elementwise(graph, draft, at)
+    })
+}
+
+/// True for an operation on each element of a full tensor. A reshape is none, and Burn's fusion ends there.
+fn is_elementwise(graph: &Graph<'_>, draft: &Draft, at: usize) -> bool {
+    let is_view = matches!(graph.node(at), Node::Drop | Node::Reshape(_) | Node::Other);
+    let is_full = |output: &TensorIr| draft.fulls.iter().any(|full| full.shape == output.shape);
+    !is_view && graph.output(at).is_some_and(is_full)
 }

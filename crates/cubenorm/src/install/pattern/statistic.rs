@@ -175,6 +175,7 @@ fn variance<'a>(
             // A clamp is a comparison and a fill.
             Err(DeclineReason::Clamped.into())
         }
+        Some((_, Node::Reduce(..))) => Err(DeclineReason::NotSquares.into()),
         _ => Err(Miss::NotANorm),
     }
 }
@@ -249,6 +250,9 @@ pub(super) fn deviation<'a>(
         }
         Some((at, Node::Scalar(Scalar::Add, input, epsilon))) => {
             taken.take(at);
+            if let Some((_, Node::Reduce(Reduce::Mean, ..))) = graph.made(input) {
+                return Err(DeclineReason::NoRoot.into());
+            }
             match deviation(graph, input, taken)? {
                 (variance, Constant::None) => Ok((variance, Constant::AddedToDeviation(epsilon))),
                 _ => Err(DeclineReason::TwoEpsilons.into()),
