@@ -14,6 +14,7 @@
 //! let y = norm.forward(x);
 //! ```
 //!
+//! - [`install`](install()) runs the norms of unmodified Burn models fused, by one line in `main`.
 //! - [`nn`] has layers with the configs, field names, defaults and records of `burn::nn`.
 //! - The functions of this page take tensors. Each comes in two forms. `name` panics on bad input, as Burn does.
 //!   `try_name` returns the [`NormError`], before anything is registered with the device.

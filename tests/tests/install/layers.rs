@@ -44,7 +44,12 @@ fn in_noise<M: Module>(module: M, dtype: DType) -> M {
             param.map(|tensor| tensor.cast(self.0))
         }
     }
-    module.map(&mut Noise(100)).map(&mut ToDType(dtype))
+    let module = module.map(&mut Noise(100)).map(&mut ToDType(dtype));
+    // The parameters of a model are there before it runs.
+    for device in module.devices() {
+        device.sync().expect("the device runs");
+    }
+    module
 }
 
 fn layers() -> Vec<Model> {
@@ -116,6 +121,7 @@ fn batch_norm(channels: usize, device: &Device, dtype: DType) -> nn::BatchNorm {
     let (variance, _) = noise([channels], 8, DType::F32, device);
     layer.running_mean.update(mean.cast(dtype));
     layer.running_var.update((variance.abs() + 0.5).cast(dtype));
+    device.sync().expect("the device runs");
     layer
 }
 

@@ -59,19 +59,34 @@ fn look_alikes() -> Vec<LookAlike> {
             let variance = c.clone().square().mean_dim(2);
             c / (variance + EPSILON).sqrt()
         }),
-        look_alike!("the variance of another tensor", OtherVariance, |x, z| {
+        look_alike!("the variance of a function of it", OtherVariance, |x, _| {
+            let z = x.clone().tanh();
             centered(x, 2) / (variance(z, 2) + EPSILON).sqrt()
         }),
-        look_alike!("the mean of another tensor", OtherMean, |x, z| {
+        look_alike!("the mean of a function of it", OtherMean, |x, _| {
+            let z = x.clone().tanh();
             (x.clone() - z.mean_dim(2)) / (variance(x, 2) + EPSILON).sqrt()
         }),
         look_alike!(
-            "the mean square of another tensor",
+            "the mean square of a function of it",
             OtherVariance,
-            |x, z| { x / (z.square().mean_dim(2) + EPSILON).sqrt() }
+            |x, _| {
+                let z = x.clone().tanh();
+                x / (z.square().mean_dim(2) + EPSILON).sqrt()
+            }
         ),
-        look_alike!("a square of two tensors", NotSquares, |x, z| {
-            x.clone() / ((x.abs() * z.abs()).mean_dim(2) + EPSILON).sqrt()
+        unlike("the variance of another tensor", |x, z| {
+            centered(x, 2) / (variance(z, 2) + EPSILON).sqrt()
+        }),
+        unlike("the mean of another tensor", |x, z| {
+            (x.clone() - z.mean_dim(2)) / (variance(x, 2) + EPSILON).sqrt()
+        }),
+        unlike("the mean square of another tensor", |x, z| {
+            x / (z.square().mean_dim(2) + EPSILON).sqrt()
+        }),
+        look_alike!("a product of two tensors", NotSquares, |x, _| {
+            let magnitude = x.clone().abs();
+            x / ((magnitude.clone() * magnitude.tanh()).mean_dim(2) + EPSILON).sqrt()
         }),
         look_alike!("no epsilon", NoEpsilon, |x, _| {
             let c = centered(x, 2);
@@ -170,14 +185,11 @@ fn look_alikes() -> Vec<LookAlike> {
                 centered(x, 2) / (square + EPSILON).sqrt()
             }
         ),
-        look_alike!(
-            "squares about the mean of another tensor",
-            VarianceNotCentered,
-            |x, z| {
-                let square = (x.clone() - z.mean_dim(2)).square().mean_dim(2);
-                centered(x, 2) / (square + EPSILON).sqrt()
-            }
-        ),
+        look_alike!("squares about another mean", VarianceNotCentered, |x, _| {
+            let z = x.clone().tanh();
+            let square = (x.clone() - z.mean_dim(2)).square().mean_dim(2);
+            centered(x, 2) / (square + EPSILON).sqrt()
+        }),
         look_alike!("a clamped variance", Clamped, |x, _| {
             let c = centered(x, 2);
             let variance = c.clone().square().mean_dim(2);

@@ -6,6 +6,7 @@
 
 mod layers;
 mod look_alikes;
+mod measure;
 mod process;
 mod random;
 mod spellings;
@@ -31,7 +32,7 @@ fn devices() -> Vec<(&'static str, Device)> {
     devices
 }
 
-/// A tensor of noise in [-2, 2), rounded to a dtype, and its values.
+/// A tensor of noise in [-2, 2), rounded to a dtype, and its values. The device is synchronized.
 fn noise<const D: usize>(
     shape: [usize; D],
     seed: u64,
@@ -46,6 +47,8 @@ fn noise<const D: usize>(
         .collect();
     let data = TensorData::new(values.clone(), shape).convert_dtype(dtype);
     let tensor = Tensor::from_data(data, (device, dtype));
+    // It is there before the graph, as a parameter or the output of another layer is.
+    device.sync().expect("the device runs");
     (tensor, values)
 }
 

@@ -4,15 +4,16 @@
 //! block waiting for more. When all are closed, or at a synchronization, the best score runs.
 
 use std::cell::Cell;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use burn_cubecl::fusion::CubeOptimization;
 use burn_cubecl_fusion::optim::elemwise::ElementWiseFuser;
 use burn_fusion::{FuserProperties, FuserStatus, OperationFuser};
-use burn_ir::OperationIr;
+use burn_ir::{OperationIr, TensorId, TensorIr};
 use cubecl::Device;
 
-use super::graph::{Graph, Node, name};
+use super::graph::{Binary, Graph, Node, name};
 use super::lower;
 use super::pattern::{self, Draft, Miss};
 use super::reason::DeclineReason;
@@ -26,8 +27,20 @@ const MOST_OPERATIONS: usize = 64;
 /// Operations of a block without a reduction that the fuser looks at. A batch norm with an activation has 25.
 const MOST_IN_FRONT: usize = 32;
 
+/// Operations between a reshape and the first reduction: a residual, a cast and a square.
+const MOST_BEHIND_RESHAPE: usize = 4;
+
 /// Operations behind a complete norm that the fuser waits for: an activation has up to 11.
 const MOST_BEHIND: usize = 14;
+
+/// True for a cast or a square, which a norm of an input may begin with.
+fn begins_a_norm(node: Node<'_>) -> bool {
+    match node {
+        Node::Cast(_) => true,
+        Node::Binary(Binary::Mul, a, b) => a.id == b.id,
+        _ => false,
+    }
+}
 
 /// Score of a norm. Burn's scores are at most some thousands.
 const NORM: u64 = 1_000_000;
@@ -86,9 +99,15 @@ pub(super) fn find_in(operations: &[OperationIr]) -> Option<Match> {
 }
 
 /// Looks for a norm in a block.
+///
+/// While it is open, Burn merges other blocks into its own more freely than without it. A block that is merged of unrelated
+/// operations may depend on others that depend on it, and then Burn runs all of them unfused. So this fuser is open only if
+/// a norm is under way: there is a reduction, or what a norm may begin with.
 pub(super) struct NormFuser {
     device: Device,
     operations: Vec<OperationIr>,
+    /// Tensors of the operations.
+    tensors: HashSet<TensorId>,
     /// Burn's elementwise fuser, which tells how much of the block Burn fuses from its head.
     elementwise: ElementWiseFuser,
     status: FuserStatus,
@@ -102,6 +121,7 @@ impl NormFuser {
         Self {
             device: device.clone(),
             operations: Vec::new(),
+            tensors: HashSet::new(),
             elementwise: ElementWiseFuser::new(device.clone()),
             status: FuserStatus::Open,
             found: None,
@@ -110,44 +130,106 @@ impl NormFuser {
         }
     }
 
-    /// True if Burn's elementwise fuser does not cover the block, so that only this one may keep it waiting.
+    /// True if the elementwise fuser does not cover the block, so that only this one may keep it waiting.
     fn holds_alone(&self) -> bool {
-        self.operations.len() > self.elementwise.len().max(1)
+        self.operations.len() > self.elementwise.len()
     }
 
     /// True if a norm may still be completed or extended.
     fn waits(&self) -> bool {
+        let len = self.operations.len();
         if let Some(found) = &self.found {
-            return self.operations.len() - found.schedule.len <= MOST_BEHIND;
+            return len - found.schedule.len <= MOST_BEHIND;
         }
         let mut nodes = self.operations.iter().map(Node::of);
-        let most = match nodes.any(pattern::is_reduction) {
-            true => MOST_OPERATIONS,
-            false => MOST_IN_FRONT,
+        if nodes.clone().any(pattern::is_reduction) {
+            return len < MOST_OPERATIONS;
+        }
+        let fused = self.elementwise.len();
+        let is_elementwise = fused == len;
+        // The input of a model comes from the host. A group norm begins with a reshape.
+        let is_input =
+            matches!(nodes.next(), Some(Node::Init | Node::Reshape(_))) && nodes.all(begins_a_norm);
+        len < MOST_IN_FRONT
+            && (is_elementwise || is_input || self.shifts() || self.is_behind_reshape(fused))
+    }
+
+    /// True if a tensor is subtracted that broadcasts, as the mean of a batch norm.
+    fn shifts(&self) -> bool {
+        self.operations
+            .iter()
+            .any(|operation| match Node::of(operation) {
+                Node::Binary(Binary::Sub, x, mean) => x.shape != mean.shape,
+                _ => false,
+            })
+    }
+
+    /// True if elementwise operations end with a reshape, and behind it is what a norm begins with. A linear layer's bias is
+    /// added to a matrix, and the residual to a tensor of a higher rank.
+    fn is_behind_reshape(&self, fused: usize) -> bool {
+        let Some((reshape, behind)) = self.operations[fused..].split_first() else {
+            return false;
         };
-        self.operations.len() < most
+        let is_of_block = |input: &TensorIr| {
+            let mut outputs = self.operations[..fused]
+                .iter()
+                .flat_map(OperationIr::outputs);
+            outputs.any(|output| output.id == input.id)
+        };
+        let begins = |operation: &OperationIr| {
+            let node = Node::of(operation);
+            matches!(
+                node,
+                Node::Cast(_) | Node::Drop | Node::Binary(Binary::Add | Binary::Mul, ..)
+            )
+        };
+        let is_reshape = matches!(Node::of(reshape), Node::Reshape(input) if is_of_block(input));
+        is_reshape && behind.len() <= MOST_BEHIND_RESHAPE && behind.iter().all(begins)
+    }
+
+    /// True if an operation reads or writes a tensor of the block, or makes a parameter.
+    fn belongs(&self, operation: &OperationIr) -> bool {
+        let is_param = matches!(Node::of(operation), Node::Reshape(_) | Node::Cast(_));
+        let mut nodes = operation.nodes().into_iter();
+        self.operations.is_empty() || is_param || nodes.any(|node| self.tensors.contains(&node.id))
     }
 
     fn register(&mut self, operation: &OperationIr) {
         let node = Node::of(operation);
         let starts_another = self.found.is_some() && pattern::is_reduction(node);
-        if matches!(node, Node::Other) || starts_another {
+        let is_first_drop = self.operations.is_empty() && matches!(node, Node::Drop);
+        let is_late_init = !self.operations.is_empty() && matches!(node, Node::Init);
+        if matches!(node, Node::Other)
+            || starts_another
+            || is_first_drop
+            || is_late_init
+            || !self.belongs(operation)
+        {
             self.close();
             return;
         }
-        if self.operations.is_empty() && matches!(node, Node::Drop) {
-            self.close();
-            return;
-        }
-        self.operations.push(operation.clone());
+        let elementwise = self.elementwise.clone();
         self.elementwise.fuse(operation);
+        self.operations.push(operation.clone());
+        self.find();
+        if self.waits() {
+            self.tensors
+                .extend(operation.nodes().iter().map(|node| node.id));
+            return;
+        }
+        self.close();
+        if self.found.is_none() && self.operations.len() > 1 {
+            // It is left to Burn, which may fuse it with what follows.
+            self.operations.pop();
+            self.elementwise = elementwise;
+        }
+    }
+
+    fn find(&mut self) {
         let (found, declined) = find(&self.operations);
         self.found = found.map(Arc::new);
         self.declined = declined;
         self.is_reported.set(false);
-        if !self.waits() {
-            self.close();
-        }
     }
 
     fn close(&mut self) {
@@ -216,6 +298,7 @@ impl OperationFuser<CubeOptimization> for NormFuser {
         Box::new(Self {
             device: self.device.clone(),
             operations: self.operations.clone(),
+            tensors: self.tensors.clone(),
             elementwise: self.elementwise.clone(),
             status: self.status,
             found: self.found.clone(),

@@ -77,6 +77,8 @@ pub(super) enum Node<'a> {
         value: &'a TensorIr,
     },
     Drop,
+    /// A tensor from the host, which is there already.
+    Init,
     /// No pattern contains it.
     Other,
 }
@@ -94,6 +96,7 @@ impl<'a> Node<'a> {
     pub(super) fn of(operation: &'a OperationIr) -> Self {
         match operation {
             OperationIr::Drop(_) => Self::Drop,
+            OperationIr::Init(_) => Self::Init,
             OperationIr::BaseFloat(base) => Self::of_base(base),
             OperationIr::Float(_, float) => Self::of_float(float),
             OperationIr::NumericFloat(_, numeric) => Self::of_numeric(numeric),

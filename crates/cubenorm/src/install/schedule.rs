@@ -163,7 +163,10 @@ fn shares(graph: &Graph<'_>, draft: &Draft, after: &[usize]) -> bool {
 
 /// True for an operation on each element of a full tensor. A reshape is none, and Burn's fusion ends there.
 fn is_elementwise(graph: &Graph<'_>, draft: &Draft, at: usize) -> bool {
-    let is_view = matches!(graph.node(at), Node::Drop | Node::Reshape(_) | Node::Other);
+    let is_view = matches!(
+        graph.node(at),
+        Node::Drop | Node::Init | Node::Reshape(_) | Node::Other
+    );
     let is_full = |output: &TensorIr| draft.fulls.iter().any(|full| full.shape == output.shape);
     !is_view && graph.output(at).is_some_and(is_full)
 }
