@@ -14,6 +14,7 @@
 //! let y = norm.forward(x);
 //! ```
 //!
+//! - [`install`](install()) runs the norms of unmodified Burn models fused, by one line in `main`.
 //! - [`nn`] has layers with the configs, field names, defaults and records of `burn::nn`.
 //! - The functions of this page take tensors. Each comes in two forms. `name` panics on bad input, as Burn does.
 //!   `try_name` returns the [`NormError`], before anything is registered with the device.
@@ -57,6 +58,7 @@
 //!   [`batch_norm_train`] is recorded, and so is a frozen layer.
 
 mod functional;
+mod install;
 pub mod nn;
 pub mod ops;
 mod tuning;
@@ -69,6 +71,10 @@ pub use functional::{
     try_ada_layer_norm, try_add_layer_norm, try_add_rms_norm, try_batch_norm, try_batch_norm_train,
     try_broadcast_batch_norm, try_group_norm, try_instance_norm, try_layer_norm, try_lp_norm,
     try_mean_variance_norm, try_mean_variance_norm_with_statistics, try_rms_norm,
+};
+pub use install::{
+    DeclineReason, DeclinedNorm, InstallError, InstallReport, InstallState, MatchedNorm, install,
+    install_report, uninstall,
 };
 pub use tuning::{Tuning, set_tuning, tuning, warm_up};
 

@@ -43,6 +43,10 @@ struct Arguments {
     #[arg(long, value_enum, default_value_t = Choice::Both)]
     norms: Choice,
 
+    /// Let cubenorm match the layer norms of Burn in the network, and print the report
+    #[arg(long)]
+    install: bool,
+
     /// Sentences in the timed batch, which repeats the arguments [default: 16]
     #[arg(long, value_name = "N", value_parser = positive)]
     batch: Option<usize>,
@@ -73,6 +77,10 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments) -> Result<()> {
+    if arguments.install {
+        // Before the device has a tensor.
+        cubenorm::install()?;
+    }
     let opened = open(arguments.device.as_deref())?;
     let folder = arguments
         .model_dir
@@ -91,10 +99,14 @@ fn run(arguments: Arguments) -> Result<()> {
     println!("all-MiniLM-L6-v2 on {opened}\n");
 
     if arguments.check {
-        run_check(&model, &tokenizer, arguments.norms.kinds(), device)
+        run_check(&model, &tokenizer, arguments.norms.kinds(), device)?;
     } else {
-        run_demo(&arguments, &model, &config, &tokenizer, device)
+        run_demo(&arguments, &model, &config, &tokenizer, device)?;
     }
+    if arguments.install {
+        print!("\n{}", cubenorm::install_report());
+    }
+    Ok(())
 }
 
 /// Compares with the reference embeddings.

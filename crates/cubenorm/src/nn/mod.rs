@@ -2,6 +2,18 @@
 //!
 //! A record of either layer loads into the other: parameters have the same names and shapes. [`from_burn`] converts an
 //! existing layer.
+//!
+//! # Three ways to fused norms
+//!
+//! | way | for | training |
+//! | --- | --- | --- |
+//! | [`install`](crate::install()) | models that are not yours to change: `burn::nn::transformer`, generated code, other crates | as Burn |
+//! | these layers | your own models: another import, and the same records | fused forward and backward |
+//! | the [functions](crate) | a norm without a layer, or with a residual or statistics as results | fused forward and backward |
+//!
+//! The layers and functions are one operation whatever is around them. `install` has to recognise a norm first, so
+//! [`install_report`](crate::install_report) tells which ones it did. The ways go together: an installed fuser leaves the
+//! layers and functions alone.
 
 mod ada;
 mod add;

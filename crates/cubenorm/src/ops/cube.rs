@@ -562,7 +562,7 @@ fn burn_dtype(dtype: DType) -> burn::tensor::DType {
 ///
 /// Burn's own reshape copies every tensor that is not contiguous. For a channels-last convolution it would copy twice: to
 /// split the channels into groups, and to merge them again.
-fn in_shape(mut tensor: CubeTensor, shape: &Shape) -> CubeTensor {
+pub(crate) fn in_shape(mut tensor: CubeTensor, shape: &Shape) -> CubeTensor {
     if tensor.shape() == *shape {
         return tensor;
     }

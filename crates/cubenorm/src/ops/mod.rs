@@ -16,6 +16,8 @@ mod view;
 
 use burn::backend::{Backend, backend_extension};
 
+#[cfg(feature = "cube")]
+pub(crate) use cube::in_shape;
 pub(crate) use portable::wider;
 pub(crate) use route::{Route, Tracked};
 pub(crate) use spec::dtype;

@@ -1,0 +1,191 @@
+//! Norms of unmodified models, matched in Burn's stream of operations.
+//!
+//! Burn registers operations lazily, and fusers compete for blocks of them. The one here reads a block as data flow
+//! ([`graph`]), looks for a norm in it ([`pattern`]), orders the rest of the block around it ([`schedule`]), and lowers it
+//! to the description that everything else in this crate lowers to ([`lower`], [`run`]).
+
+#[cfg(feature = "cube")]
+mod burns;
+#[cfg(feature = "cube")]
+mod fuser;
+#[cfg(feature = "cube")]
+mod graph;
+#[cfg(feature = "cube")]
+mod lower;
+#[cfg(feature = "cube")]
+mod pattern;
+mod reason;
+#[cfg(feature = "cube")]
+mod registry;
+mod report;
+#[cfg(feature = "cube")]
+mod run;
+#[cfg(feature = "cube")]
+mod schedule;
+#[cfg(feature = "cube")]
+mod threshold;
+
+use std::sync::{Mutex, PoisonError};
+
+pub use reason::DeclineReason;
+pub use report::{DeclinedNorm, InstallReport, InstallState, MatchedNorm};
+
+/// A reason that [`install`] or [`uninstall`] changes nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InstallError {
+    /// Burn's fusion has started, and takes no fuser any more.
+    #[error(
+        "Burn's fusion is running already: call it before the first tensor of a CubeCL device, for instance first in main"
+    )]
+    FusionRunning,
+}
+
+/// Environment variable that keeps norms from being matched: `off`.
+const VARIABLE: &str = "CUBENORM_INSTALL";
+
+static STATE: Mutex<InstallState> = Mutex::new(InstallState::NotInstalled);
+
+/// Runs the norms of unmodified Burn models on the kernels of this crate.
+///
+/// Call it first in `main`. Burn's fusion then offers every block of operations to this crate too. A norm in it becomes one
+/// operation of this crate: a layer of `burn::nn`, a layer inside `burn::nn::transformer::TransformerEncoder`, generated
+/// code, or a norm written out of tensor operations. Everything else runs as before.
+///
+/// [`nn`](crate::nn) says for whom this is, and for whom the layers and the functions are.
+///
+/// # Matched
+///
+/// The data flow is matched, not the order or the spelling of operations. With `mean` and `variance` over any axes:
+///
+/// - `(x - mean) / sqrt(variance + epsilon)`: layer norm, and group and instance norm with reshapes around it
+/// - `x / sqrt(mean(x^2) + epsilon)`: RMS norm, and `x / sqrt(sum(x^2))`: L2 norm
+/// - `(x - mean) / sqrt(variance + epsilon)` with a mean and a variance from outside: batch norm at inference
+///
+/// Epsilon may be behind the root. A mean may be a sum divided by its number of elements. The variance may be
+/// `mean((x - mean)^2)`, `mean(x^2) - mean^2` or Burn's `var_bias`. The root may be `sqrt`, `powf_scalar(0.5)`,
+/// `powf_scalar(-0.5)` or `recip`. Operands may be commuted. Casts between f16, bf16 and f32, and reshapes, may be anywhere.
+///
+/// The kernel takes what is next to the norm too:
+///
+/// - a residual that is added in front, whose sum is written if something reads it
+/// - a scale and a bias of any shape that broadcasts, or a residual that is added last
+/// - ReLU, leaky ReLU, GELU, its tanh form, SiLU, sigmoid or tanh, or additions and multiplications by numbers
+///
+/// # Not matched
+///
+/// What does not fit exactly runs as Burn runs it, and [`install_report`] has the reason. The most frequent ones:
+///
+/// - An intermediate is read elsewhere too, for instance the variance.
+/// - The variance is unbiased, clamped, or without epsilon.
+/// - There is more elementwise work around the norm than it makes up for: Burn fuses such work into its own kernel.
+/// - The mean and the rest of the norm are separated by an operation that Burn does not fuse.
+///
+/// # Training
+///
+/// Autodiff keeps intermediates of the forward pass for the backward pass. So nothing is matched while gradients are
+/// tracked, and training runs as without `install`. The layers of [`nn`](crate::nn) have a fused backward pass.
+///
+/// # Environment
+///
+/// `CUBENORM_INSTALL=off` keeps everything as it is without the call, to find out whether a difference comes from here.
+///
+/// A build without a runtime of CubeCL's, such as `flex` alone, has no fusion. The call then changes nothing, and the
+/// report says so.
+///
+/// # Logs
+///
+/// Each norm and each candidate that is left to Burn is logged once, at level `debug`, with the target `cubenorm::install`.
+///
+/// # Errors
+///
+/// [`InstallError::FusionRunning`] once a tensor of a CubeCL device exists. A second call is no error.
+///
+/// # Example
+///
+/// ```no_run
+/// use burn::tensor::{Device, Distribution, Tensor};
+///
+/// fn main() -> Result<(), cubenorm::InstallError> {
+///     cubenorm::install()?;
+///
+///     let device = Device::default();
+///     let norm = burn::nn::LayerNormConfig::new(768).init(&device);
+///     let x = Tensor::<3>::random([8, 128, 768], Distribution::Default, &device);
+///     println!("{}", norm.forward(x));
+///     println!("{}", cubenorm::install_report());
+///     Ok(())
+/// }
+/// ```
+pub fn install() -> Result<(), InstallError> {
+    let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let InstallState::Installed | InstallState::NoFusion = *state {
+        return Ok(());
+    }
+    let value = std::env::var(VARIABLE).unwrap_or_default();
+    if value.trim().eq_ignore_ascii_case("off") {
+        *state = InstallState::Off;
+        return Ok(());
+    }
+    *state = enter()?;
+    Ok(())
+}
+
+/// Takes back [`install`], as long as no tensor of a CubeCL device exists.
+///
+/// # Errors
+///
+/// [`InstallError::FusionRunning`] once one exists.
+///
+/// # Example
+///
+/// ```
+/// use cubenorm::InstallState;
+///
+/// cubenorm::install()?;
+/// cubenorm::uninstall()?;
+/// assert_eq!(cubenorm::install_report().state, InstallState::NotInstalled);
+/// # Ok::<(), cubenorm::InstallError>(())
+/// ```
+pub fn uninstall() -> Result<(), InstallError> {
+    let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
+    #[cfg(feature = "cube")]
+    if *state == InstallState::Installed {
+        registry::leave()?;
+    }
+    *state = InstallState::NotInstalled;
+    Ok(())
+}
+
+#[cfg(feature = "cube")]
+fn enter() -> Result<InstallState, InstallError> {
+    registry::enter()?;
+    Ok(InstallState::Installed)
+}
+
+#[cfg(not(feature = "cube"))]
+fn enter() -> Result<InstallState, InstallError> {
+    Ok(InstallState::NoFusion)
+}
+
+/// The norms that were matched so far, and the candidates that were left to Burn.
+///
+/// # Example
+///
+/// ```
+/// for norm in cubenorm::install_report().matched {
+///     println!("{} x {}: {}", norm.runs, norm.norm, norm.description);
+/// }
+/// ```
+pub fn install_report() -> InstallReport {
+    let state = *STATE.lock().unwrap_or_else(PoisonError::into_inner);
+    #[cfg(feature = "cube")]
+    let (matched, declined) = report::lists();
+    #[cfg(not(feature = "cube"))]
+    let (matched, declined) = Default::default();
+    InstallReport {
+        state,
+        matched,
+        declined,
+    }
+}
