@@ -20,7 +20,7 @@ impl Library for AddOne {
 macro_rules! library {
     ($(#[$doc:meta])* $name:ident, $nn:path) => {
         $(#[$doc])*
-        pub struct $name;
+        pub(super) struct $name;
 
         impl Library for $name {
             fn forward<const D: usize>(

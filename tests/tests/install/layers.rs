@@ -177,9 +177,12 @@ fn models() -> Vec<Model> {
     ]
 }
 
+/// A use of a model on a device that is called so.
+type Use<'a> = &'a mut dyn FnMut(&str, &Device, DType, &Model);
+
 /// Runs models with and without `install`.
 fn compare(test: &str, models: fn() -> Vec<Model>, dtypes: &[DType]) {
-    let each = |mut run: Box<dyn FnMut(&str, &Device, DType, &Model) + '_>| {
+    let each = |run: Use<'_>| {
         for (name, device) in devices() {
             for &dtype in dtypes {
                 if supports(name, &device, dtype) {
@@ -192,9 +195,7 @@ fn compare(test: &str, models: fn() -> Vec<Model>, dtypes: &[DType]) {
     };
     let all = || {
         let mut results = Vec::new();
-        each(Box::new(|_, device, dtype, model| {
-            results.push((model.run)(device, dtype))
-        }));
+        each(&mut |_, device, dtype, model| results.push((model.run)(device, dtype)));
         results
     };
     if is_other(all) {
@@ -202,7 +203,7 @@ fn compare(test: &str, models: fn() -> Vec<Model>, dtypes: &[DType]) {
     }
     let _guard = installed();
     let mut expected = without_install(test).into_iter();
-    each(Box::new(|name, device, dtype, model| {
+    each(&mut |name, device, dtype, model| {
         let before = cubenorm::install_report().norms();
         let actual = (model.run)(device, dtype);
         let report = cubenorm::install_report();
@@ -218,7 +219,7 @@ fn compare(test: &str, models: fn() -> Vec<Model>, dtypes: &[DType]) {
             difference <= tolerance * largest,
             "{context} is off by {difference}"
         );
-    }));
+    });
 }
 
 #[test]

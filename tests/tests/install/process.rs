@@ -13,7 +13,7 @@ use crate::{devices, values};
 const RESULTS: &str = "CUBENORM_INSTALL_RESULTS";
 
 /// Results of a test's graphs, in order, from another process without `install`. The test calls [`is_other`] first.
-pub fn without_install(test: &str) -> Vec<Vec<f64>> {
+pub(crate) fn without_install(test: &str) -> Vec<Vec<f64>> {
     static NUMBER: Mutex<u32> = Mutex::new(0);
     let number = {
         let mut number = NUMBER.lock().unwrap_or_else(PoisonError::into_inner);
@@ -39,7 +39,7 @@ pub fn without_install(test: &str) -> Vec<Vec<f64>> {
 }
 
 /// True in the process without `install`, which writes the results of these graphs.
-pub fn is_other(results: impl FnOnce() -> Vec<Vec<f64>>) -> bool {
+pub(crate) fn is_other(results: impl FnOnce() -> Vec<Vec<f64>>) -> bool {
     let Ok(file) = std::env::var(RESULTS) else {
         return false;
     };

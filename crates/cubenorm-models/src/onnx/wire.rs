@@ -185,9 +185,8 @@ impl<'a> Fields<'a> {
 
     fn field(&mut self) -> Result<Field<'a>, WireError> {
         let key = varint(&mut self.rest)?;
-        let number = match u32::try_from(key >> 3) {
-            Ok(number @ 1..=0x1fff_ffff) => number,
-            _ => return Err(WireError::FieldNumber(key >> 3)),
+        let Ok(number @ 1..=0x1fff_ffff) = u32::try_from(key >> 3) else {
+            return Err(WireError::FieldNumber(key >> 3));
         };
         let value = match key & 7 {
             0 => Value::Varint(varint(&mut self.rest)?),

@@ -44,7 +44,7 @@ impl NormSpec {
             Reduction::None | Reduction::Provided => None,
             _ => Some(WrittenStatistics::MeanRstd),
         };
-        Route::Trained(NormSpec {
+        Route::Trained(Self {
             writes_sum: false,
             written_statistics: self.written_statistics.or(kept),
             ..self.clone()
