@@ -146,7 +146,7 @@ impl BufferLimits {
 
 /// Checks that a device can run a normalization, without buffers.
 ///
-/// After success, [`launch_forward`](super::launch_forward) of the same description can only fail
+/// After success, [`launch_forward`](crate::launch_forward) of the same description can only fail
 /// because of its buffers. The result is cached, so another check is a look-up.
 ///
 /// # Errors
