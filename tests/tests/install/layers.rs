@@ -177,24 +177,30 @@ fn models() -> Vec<Model> {
     ]
 }
 
-/// Runs models with and without `install`.
-fn compare(test: &str, models: fn() -> Vec<Model>, dtypes: &[DType]) {
-    let each = |mut run: Box<dyn FnMut(&str, &Device, DType, &Model) + '_>| {
-        for (name, device) in devices() {
-            for &dtype in dtypes {
-                if supports(name, &device, dtype) {
-                    models()
-                        .iter()
-                        .for_each(|model| run(name, &device, dtype, model));
-                }
+/// Calls `run` for each model on each device and in each dtype.
+fn for_each(
+    models: fn() -> Vec<Model>,
+    dtypes: &[DType],
+    run: &mut dyn FnMut(&str, &Device, DType, &Model),
+) {
+    for (name, device) in devices() {
+        for &dtype in dtypes {
+            if supports(name, &device, dtype) {
+                models()
+                    .iter()
+                    .for_each(|model| run(name, &device, dtype, model));
             }
         }
-    };
+    }
+}
+
+/// Runs models with and without `install`.
+fn compare(test: &str, models: fn() -> Vec<Model>, dtypes: &[DType]) {
     let all = || {
         let mut results = Vec::new();
-        each(Box::new(|_, device, dtype, model| {
-            results.push((model.run)(device, dtype))
-        }));
+        for_each(models, dtypes, &mut |_, device, dtype, model| {
+            results.push((model.run)(device, dtype));
+        });
         results
     };
     if is_other(all) {
@@ -202,7 +208,7 @@ fn compare(test: &str, models: fn() -> Vec<Model>, dtypes: &[DType]) {
     }
     let _guard = installed();
     let mut expected = without_install(test).into_iter();
-    each(Box::new(|name, device, dtype, model| {
+    for_each(models, dtypes, &mut |name, device, dtype, model| {
         let before = cubenorm::install_report().norms();
         let actual = (model.run)(device, dtype);
         let report = cubenorm::install_report();
@@ -218,7 +224,7 @@ fn compare(test: &str, models: fn() -> Vec<Model>, dtypes: &[DType]) {
             difference <= tolerance * largest,
             "{context} is off by {difference}"
         );
-    }));
+    });
 }
 
 #[test]

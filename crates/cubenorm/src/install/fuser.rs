@@ -246,7 +246,7 @@ impl NormFuser {
         let may_end = last.is_some_and(|last| pattern::may_end(last) || matches!(last, Node::Drop));
         let may_have_one = self.has_reduction() || self.shifts();
         let may_change = self.found.is_some() || self.declined.is_some();
-        if !may_change && !(may_end && may_have_one) {
+        if !(may_change || may_end && may_have_one) {
             return;
         }
         let (found, declined) = find(&self.operations);
