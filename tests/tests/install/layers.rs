@@ -177,25 +177,30 @@ fn models() -> Vec<Model> {
     ]
 }
 
-/// A use of a model on a device that is called so.
-type Use<'a> = &'a mut dyn FnMut(&str, &Device, DType, &Model);
+/// Calls `run` for each model on each device and in each dtype.
+fn for_each(
+    models: fn() -> Vec<Model>,
+    dtypes: &[DType],
+    run: &mut dyn FnMut(&str, &Device, DType, &Model),
+) {
+    for (name, device) in devices() {
+        for &dtype in dtypes {
+            if supports(name, &device, dtype) {
+                models()
+                    .iter()
+                    .for_each(|model| run(name, &device, dtype, model));
+            }
+        }
+    }
+}
 
 /// Runs models with and without `install`.
 fn compare(test: &str, models: fn() -> Vec<Model>, dtypes: &[DType]) {
-    let each = |run: Use<'_>| {
-        for (name, device) in devices() {
-            for &dtype in dtypes {
-                if supports(name, &device, dtype) {
-                    models()
-                        .iter()
-                        .for_each(|model| run(name, &device, dtype, model));
-                }
-            }
-        }
-    };
     let all = || {
         let mut results = Vec::new();
-        each(&mut |_, device, dtype, model| results.push((model.run)(device, dtype)));
+        for_each(models, dtypes, &mut |_, device, dtype, model| {
+            results.push((model.run)(device, dtype));
+        });
         results
     };
     if is_other(all) {
@@ -203,7 +208,7 @@ fn compare(test: &str, models: fn() -> Vec<Model>, dtypes: &[DType]) {
     }
     let _guard = installed();
     let mut expected = without_install(test).into_iter();
-    each(&mut |name, device, dtype, model| {
+    for_each(models, dtypes, &mut |name, device, dtype, model| {
         let before = cubenorm::install_report().norms();
         let actual = (model.run)(device, dtype);
         let report = cubenorm::install_report();

@@ -12,6 +12,9 @@ use burn::tensor::{DType, Device, Tensor};
 
 use crate::{devices, installed, noise};
 
+/// Names the only graph to measure.
+const ONLY: &str = "CUBENORM_MEASURE";
+
 type Graph = Box<dyn Fn(Tensor<2>) -> Tensor<2>>;
 
 fn graphs(cols: usize, device: &Device) -> Vec<(&'static str, Graph)> {
@@ -75,6 +78,9 @@ fn measure() {
             let (x, _) = noise([rows, cols], 1, DType::F32, &device);
             device.sync().expect("the device runs");
             for (graph_name, graph) in graphs(cols, &device) {
+                if std::env::var(ONLY).is_ok_and(|only| only != graph_name) {
+                    continue;
+                }
                 let before = cubenorm::install_report().norms();
                 let time = time(&graph, &x, &device);
                 let norms = cubenorm::install_report().norms() - before;

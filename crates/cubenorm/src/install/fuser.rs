@@ -30,6 +30,9 @@ const MOST_IN_FRONT: usize = 32;
 /// Operations between a reshape and the first reduction: a residual, a cast and a square.
 const MOST_BEHIND_RESHAPE: usize = 4;
 
+/// Operations behind a norm with an intermediate that may be dropped, or a result that may be cast.
+const MOST_DROPS: usize = 5;
+
 /// Operations behind a complete norm that the fuser waits for: an activation has up to 11.
 const MOST_BEHIND: usize = 14;
 
@@ -55,7 +58,8 @@ pub(super) struct Match {
 /// A part of a block that looks like a norm, and is left to Burn.
 #[derive(Debug, Clone)]
 struct Declined {
-    candidate: String,
+    /// The operation that divides by the deviation.
+    root: usize,
     reason: DeclineReason,
 }
 
@@ -75,11 +79,7 @@ fn find(operations: &[OperationIr]) -> (Option<Match>, Option<Declined>) {
         match found {
             Ok(found) => return (Some(found), None),
             Err(reason) => {
-                let names: Vec<_> = operations[..=root].iter().map(name).collect();
-                declined.get_or_insert(Declined {
-                    candidate: names.join(", "),
-                    reason,
-                });
+                declined.get_or_insert(Declined { root, reason });
             }
         }
     }
@@ -141,8 +141,18 @@ impl NormFuser {
         if let Some(found) = &self.found {
             return len - found.schedule.len <= MOST_BEHIND;
         }
+        if let Some(Declined { root, reason }) = &self.declined {
+            // A drop may follow, after which nothing reads the intermediate, or a cast to the dtype of the input.
+            let may_fit = matches!(
+                reason,
+                DeclineReason::IntermediateRead { .. }
+                    | DeclineReason::Surrounded { .. }
+                    | DeclineReason::DType { .. }
+            );
+            return may_fit && len - root <= MOST_DROPS;
+        }
         let mut nodes = self.operations.iter().map(Node::of);
-        if nodes.clone().any(pattern::is_reduction) {
+        if self.has_reduction() {
             return len < MOST_OPERATIONS;
         }
         let fused = self.elementwise.len();
@@ -152,6 +162,11 @@ impl NormFuser {
             matches!(nodes.next(), Some(Node::Init | Node::Reshape(_))) && nodes.all(begins_a_norm);
         len < MOST_IN_FRONT
             && (is_elementwise || is_input || self.shifts() || self.is_behind_reshape(fused))
+    }
+
+    fn has_reduction(&self) -> bool {
+        let mut nodes = self.operations.iter().map(Node::of);
+        nodes.any(pattern::is_reduction)
     }
 
     /// True if a tensor is subtracted that broadcasts, as the mean of a batch norm.
@@ -225,7 +240,15 @@ impl NormFuser {
         }
     }
 
+    /// Looks for a norm, if the last operation may have completed or extended one.
     fn find(&mut self) {
+        let last = self.operations.last().map(Node::of);
+        let may_end = last.is_some_and(|last| pattern::may_end(last) || matches!(last, Node::Drop));
+        let may_have_one = self.has_reduction() || self.shifts();
+        let may_change = self.found.is_some() || self.declined.is_some();
+        if !(may_change || may_end && may_have_one) {
+            return;
+        }
         let (found, declined) = find(&self.operations);
         self.found = found.map(Arc::new);
         self.declined = declined;
@@ -240,8 +263,10 @@ impl NormFuser {
         if self.is_reported.replace(true) || self.found.is_some() {
             return;
         }
-        if let Some(Declined { candidate, reason }) = &self.declined {
-            report::declined(candidate, reason);
+        if let Some(Declined { root, reason }) = &self.declined {
+            // The root itself may have been left to Burn.
+            let names: Vec<_> = self.operations.iter().take(root + 1).map(name).collect();
+            report::declined(&names.join(", "), reason);
         }
     }
 }
