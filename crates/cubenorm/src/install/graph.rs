@@ -70,7 +70,7 @@ pub(super) enum Node<'a> {
         mask: &'a TensorIr,
         value: ScalarId,
     },
-    /// The elements of `value` where the mask is true, else those of the tensor.
+    /// The elements of `value` where the mask is true, else the tensor's.
     MaskWhere {
         tensor: &'a TensorIr,
         mask: &'a TensorIr,

@@ -78,7 +78,7 @@ pub enum DeclineReason {
         /// Another shape.
         second: Vec<usize>,
     },
-    /// An operation between those of the norm needs its result, and the norm needs the operation's.
+    /// An operation amid the norm needs the norm's result, and the norm needs the operation's.
     #[error("an operation in between reads the norm and is read by it")]
     Interleaved,
     /// Burn fuses more elementwise operations with the norm than the kernels do, which costs more than the norm saves.

@@ -19,7 +19,7 @@ pub(super) struct Schedule {
 
 /// Orders a block. The norm is one step of it.
 ///
-/// An operation runs after those that make what it reads. One that frees a tensor runs after all others that read the
+/// An operation runs after the producers of what it reads. One that frees a tensor runs after all others that read the
 /// tensor.
 pub(super) fn schedule(graph: &Graph<'_>, draft: &Draft) -> Result<Schedule, DeclineReason> {
     let len = covered(graph, draft);

@@ -26,7 +26,7 @@ pub struct BatchNormConfig {
 /// running = (1 - momentum) * running + momentum * batch     in training, for mean and variance
 /// ```
 ///
-/// `mean` and `variance` are those of the batch in training, per channel, and the running ones otherwise. The layer is
+/// `mean` and `variance` belong to a channel of the batch in training, and are the running ones otherwise. The layer is
 /// in training if the input is on an autodiff device and [`training`](Self::training) is true. `valid()` and
 /// freezing set `training` to false. The functions are [`batch_norm_train`](crate::batch_norm_train) and
 /// [`batch_norm`](crate::batch_norm).

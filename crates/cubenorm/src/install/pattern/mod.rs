@@ -72,7 +72,7 @@ pub(super) enum Constant {
     AddedToDeviation(ScalarId),
 }
 
-/// A norm, as far as it is matched. Shapes are those of the block: positions of sizes, 0 for a size of 1.
+/// A norm, as far as it is matched. Shapes are the block's: positions of sizes, 0 for a size of 1.
 #[derive(Debug, Clone)]
 pub(super) struct Draft {
     /// The operations that the kernel replaces, in order.
