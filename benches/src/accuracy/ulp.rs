@@ -57,7 +57,12 @@ fn ulp(magnitude: f64, dtype: DType) -> f64 {
     };
     let biased = ((magnitude.to_bits() >> 52) & 0x7ff) as i32;
     let exponent = (biased - 1023).max(least);
-    2_f64.powi(exponent - bits)
+    // From bits, since `powi` may compute 2^-1074 as the reciprocal of infinity.
+    let exponent = exponent - bits;
+    f64::from_bits(match exponent < -1022 {
+        true => 1_u64 << (exponent + 1074),
+        false => ((exponent + 1023) as u64) << 52,
+    })
 }
 
 #[cfg(test)]
