@@ -1,9 +1,10 @@
 //! Times of norms with and without `install`. Ignored: they are read, not checked.
 //!
 //! ```text
-//! cargo test -p cubenorm-tests --test install -- --ignored measure --nocapture
-//! CUBENORM_INSTALL=off cargo test -p cubenorm-tests --test install -- --ignored measure --nocapture
+//! cargo test -p cubenorm-tests --features burn,cpu --test install -- --ignored --nocapture measure
 //! ```
+//!
+//! The same with `CUBENORM_INSTALL=off` has the times of Burn alone.
 
 use std::time::{Duration, Instant};
 
@@ -60,7 +61,7 @@ fn time(graph: &Graph, x: &Tensor<2>, device: &Device) -> Duration {
 }
 
 #[test]
-#[ignore = "measures time"]
+#[ignore = "prints times: cargo test -p cubenorm-tests --features burn,cpu --test install -- --ignored --nocapture measure"]
 fn measure() {
     let _guard = installed();
     cubenorm_tests::guard::leave_out();
