@@ -301,7 +301,7 @@ fn prepare(
     let draft = &found.draft;
     let lowered = lower(draft, &Global(context))?;
     let client = device.client();
-    threshold::check(&client, lowered.view.iter().product())?;
+    threshold::check(lowered.view.iter().product())?;
     let input = draft.input.dtype;
     let dtype_of = |operand: &Option<Operand>| Some(operand.as_ref()?.tensor.dtype);
     let params = param_dtype(input, [dtype_of(&draft.scale), dtype_of(&draft.bias)]);
