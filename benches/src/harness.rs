@@ -83,6 +83,15 @@ impl Prepared {
         Ok(Round { wall, device })
     }
 
+    /// The time of one run of a recorded graph of a sample's runs, once per sample. Empty if nothing can be recorded.
+    ///
+    /// Call it after all rounds: the memory of a graph stays reserved.
+    pub fn replay(&mut self) -> Result<Vec<Duration>> {
+        let samples = self.subject.replay(self.runs, SAMPLES)?;
+        let run = |sample: Duration| sample.div_f64(self.runs as f64);
+        Ok(samples.into_iter().map(run).collect())
+    }
+
     /// The time of `runs` runs by the host's clock, in as few samples as fit.
     pub fn time(&mut self, runs: usize) -> Result<Duration> {
         let mut total = Duration::ZERO;

@@ -143,6 +143,14 @@ fn answer(
             Ok(Reply::Round(Samples {
                 wall: milliseconds(&round.wall),
                 device: milliseconds(&round.device),
+                ..Samples::default()
+            }))
+        }
+        Request::Replay => {
+            let prepared = prepared.as_mut().context("no problem is set up")?;
+            Ok(Reply::Round(Samples {
+                replay: milliseconds(&prepared.replay()?),
+                ..Samples::default()
             }))
         }
     }

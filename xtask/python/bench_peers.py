@@ -31,6 +31,8 @@ SAMPLE, ROUND, SAMPLES = 0.060, 0.150, 20
 # Bytes that the tensors of a sample may take together, and the largest number of runs of a sample. Each run
 # has its own tensor, because a single one would stay in the cache.
 MEMORY, MOST_RUNS = 512 << 20, 24
+# The part of a GPU's own memory, if that is more, and the replays of a graph in a sample.
+SHARE, REPLAYS = 16, 10
 # bfloat16 is read as float32: numpy has no such type.
 NUMPY = {"f16": np.float16, "bf16": np.float32, "f32": np.float32}
 THREADS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -58,11 +60,11 @@ class Problem:
             self.parameters["mean"] = np.zeros_like(self.parameters["scale"])
             self.parameters["variance"] = np.ones_like(self.parameters["scale"])
 
-    def runs(self) -> int:
+    def runs(self, memory: int = MEMORY) -> int:
         """Number of runs that have tensors of their own."""
         tensors = 2 if self.timed == "forward" else 5
         size = 4 if self.dtype == "f32" else 2
-        return max(1, min(MOST_RUNS, MEMORY // (tensors * size * self.input.size)))
+        return max(1, min(MOST_RUNS, memory // (tensors * size * self.input.size)))
 
 
 class Torch:
@@ -88,7 +90,11 @@ class Torch:
         self.norm = self.choose()
         params = {name: upload(array, self.of_params(dtype)) for name, array in problem.parameters.items()}
         self.parameters = params
-        self.inputs = [self.laid_out(upload(problem.input)) for _ in range(problem.runs())]
+        memory = MEMORY
+        if is_cuda:
+            memory = max(MEMORY, torch.cuda.mem_get_info()[1] // SHARE)
+        self.most_runs = problem.runs(memory)
+        self.inputs = [self.laid_out(upload(problem.input)) for _ in range(self.most_runs)]
         if self.trains:
             self.weights = [self.parameters[n] for n in ("scale", "bias") if n in self.parameters]
             for tensor in self.inputs + self.weights:
@@ -136,12 +142,41 @@ class Torch:
             first.record()
         start = time.perf_counter()
         for run in range(runs):
-            y = made[run] if made else self.forward(run)
-            kept.append((y, self.backward(run, y)) if self.trains else y)
+            kept.append((made[run], self.backward(run, made[run])) if made else self.run(run))
         if by_device:
             last.record()
         self.synchronize()
         return first.elapsed_time(last) / 1e3 if by_device else time.perf_counter() - start
+
+    def run(self, run: int):
+        y = self.forward(run)
+        return (y, self.backward(run, y)) if self.trains else y
+
+    def replay(self, runs: int, samples: int) -> list[float]:
+        """Seconds of a replay of a CUDA graph of the runs."""
+        if not self.is_cuda or self.problem.timed == "backward":
+            return []
+        torch = self.torch
+        aside = torch.cuda.Stream()
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):
+            for _ in range(3):
+                self.run(0)
+        torch.cuda.current_stream().wait_stream(aside)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            kept = [self.run(run) for run in range(runs)]
+        times = []
+        # The first sample loads the graph.
+        for _ in range(samples + 1):
+            self.synchronize()
+            start = time.perf_counter()
+            for _ in range(REPLAYS):
+                graph.replay()
+            self.synchronize()
+            times.append((time.perf_counter() - start) / REPLAYS)
+        del kept
+        return times[1:]
 
     def outcome(self) -> dict[str, np.ndarray]:
         y = self.forward(0)
@@ -246,7 +281,8 @@ class OnnxRuntime:
         self.runtime = f"ONNX Runtime {onnxruntime.__version__}, {THREADS} threads"
         value = onnxruntime.OrtValue.ortvalue_from_numpy
         self.bindings, self.outputs = [], []
-        for _ in range(problem.runs()):
+        self.most_runs = problem.runs()
+        for _ in range(self.most_runs):
             binding = self.session.io_binding()
             binding.bind_ortvalue_input("x", value(problem.input.copy()))
             output = value(np.empty_like(problem.input))
@@ -283,7 +319,7 @@ class Prepared:
         warm_up(lambda: self.subject.time(1))
         for tensor, values in self.subject.outcome().items():
             values.astype(np.float32).tofile(folder / f"{tensor}.bin")
-        self.runs = min(count(SAMPLE, self.subject.time(1)), problem.runs())
+        self.runs = min(count(SAMPLE, self.subject.time(1)), self.subject.most_runs)
         self.samples = min(count(ROUND, warm_up(lambda: self.subject.time(self.runs))), SAMPLES)
 
     def round(self) -> dict[str, list[float]]:
@@ -298,6 +334,11 @@ class Prepared:
             times["device"] = samples(True)
         gc.enable()
         return times
+
+    def replay(self) -> dict[str, list[float]]:
+        """Milliseconds of a run of a recorded graph, once for each sample."""
+        times = self.subject.replay(self.runs, SAMPLES) if self.subject.is_cuda else []
+        return {"wall": [], "replay": [1e3 * time / self.runs for time in times]}
 
 
 def count(whole: float, one: float) -> int:
@@ -329,10 +370,10 @@ def settle() -> None:
 def answer(name: str, folder: Path, request, prepared: Prepared | None):
     """The reply to a request, and the problem that is set up after it."""
     try:
-        if request == "round":
+        if request in ("round", "replay"):
             if prepared is None:
                 raise RuntimeError("no problem is set up")
-            return {"round": prepared.round()}, prepared
+            return {"round": getattr(prepared, request)()}, prepared
         # The previous problem frees its memory first.
         del prepared
         prepared = Prepared(name, request["prepare"], folder)

@@ -14,14 +14,15 @@ use cubecl::{client::Client, future::block_on, prelude::*, server::Handle};
 
 use super::{
     Subject,
-    norm::{MEMORY, MOST_RUNS},
+    norm::{MOST_RUNS, memory},
 };
 use crate::{check::Outcome, clock::Clock, problems::Problem};
 
 /// Sets the copy up on the device that Burn's tensors are on.
 pub(super) fn subject(problem: &Problem, device: &Device) -> Result<Box<dyn Subject>> {
     let elements = problem.bytes() / (2 * size_of::<f32>());
-    Ok(Box::new(Copy::new(crate::tune::client(device)?, elements)?))
+    let client = crate::tune::client(device)?;
+    Ok(Box::new(Copy::new(client, elements, memory(device))?))
 }
 
 /// Copies `per_unit` vectors in every unit. If `blocked`, a unit copies neighbours, as suits a
@@ -67,11 +68,12 @@ struct Copy {
 }
 
 impl Copy {
-    fn new(client: Client, wanted: usize) -> Result<Self> {
+    /// A sample's runs have `memory` bytes.
+    fn new(client: Client, wanted: usize, memory: usize) -> Result<Self> {
         let largest = client.properties().memory.max_page_size as usize / size_of::<f32>();
         let elements = wanted.min(largest);
         let bytes = elements * size_of::<f32>();
-        let runs = (MEMORY / (2 * bytes)).clamp(1, MOST_RUNS);
+        let runs = (memory / (2 * bytes)).clamp(1, MOST_RUNS);
         let data: Vec<f32> = (0..elements).map(|i| i as f32).collect();
         let buffers = (0..runs).map(|_| {
             (

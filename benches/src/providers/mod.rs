@@ -29,6 +29,12 @@ pub trait Subject {
     /// The time that an idle device takes for `runs` runs, by a clock.
     fn time(&mut self, runs: usize, clock: &Clock) -> Result<Duration>;
 
+    /// Records `runs` runs as a graph, and returns the time of each of `samples` samples of its replays, divided by the
+    /// replays. Empty if the device records no graph.
+    fn replay(&mut self, _runs: usize, _samples: usize) -> Result<Vec<Duration>> {
+        Ok(Vec::new())
+    }
+
     /// One run, read back to the host; `None` if there is nothing to compare.
     fn outcome(&mut self) -> Result<Option<Outcome>>;
 }

@@ -1,9 +1,12 @@
 //! Tensors, passes and timing of the providers that run through Burn.
 
-use std::{hint::black_box, time::Duration};
+use std::{
+    hint::black_box,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result, bail};
-use burn::tensor::{Device, Gradients, Tensor, TensorData};
+use burn::tensor::{Device, Gradients, Tensor, TensorData, capture};
 
 use super::Subject;
 use crate::{
@@ -13,8 +16,19 @@ use crate::{
     problems::{DType, HostData, Layout, Pass, Problem},
 };
 
-/// Bytes that inputs, outputs and gradients of one sample may hold together.
-pub(super) const MEMORY: usize = 512 << 20;
+/// Bytes that inputs, outputs and gradients of one sample may hold together. A GPU with memory of its own has a larger
+/// share to give: with one large run per sample, a caller's time would be that of a round trip.
+pub(super) fn memory(device: &Device) -> usize {
+    const LEAST: usize = 512 << 20;
+    const SHARE: u64 = 16;
+    let Ok(client) = crate::tune::client(device) else {
+        return LEAST;
+    };
+    let properties = client.properties();
+    let is_apart = properties.hardware.num_cpu_cores.is_none();
+    let all = properties.memory.max_memory().filter(|_| is_apart);
+    all.map_or(LEAST, |all| LEAST.max((all / SHARE) as usize))
+}
 
 /// Largest number of runs of a sample. CubeCL's queue has room for 64 messages, and a launch with
 /// its output takes two. A sender that finds it full spins on a core that kernels need.
@@ -115,7 +129,7 @@ impl<const D: usize> Norm<D> {
         // Input and output of a run, and with a backward their gradients and what it saved.
         let tensors = if problem.pass == Pass::Forward { 2 } else { 5 };
         let bytes = problem.elements() * problem.dtype.size();
-        let runs = (MEMORY / (tensors * bytes)).clamp(1, MOST_RUNS);
+        let runs = (memory(&device) / (tensors * bytes)).clamp(1, MOST_RUNS);
         let inputs = (0..runs)
             .map(|_| {
                 let stored = TensorData::new(input.clone(), shape.clone());
@@ -259,6 +273,45 @@ impl<const D: usize> Subject for Norm<D> {
             .collect();
         let back = |(input, output), _: Option<&_>| self.gradients(input, output);
         self.timed(forwards.into_iter(), back, clock)
+    }
+
+    fn replay(&mut self, runs: usize, samples: usize) -> Result<Vec<Duration>> {
+        /// Replays of a sample: a short graph is nothing beside the wait for its end.
+        const REPLAYS: usize = 10;
+        // The results of a forward pass outside of the graph would be inputs of it.
+        if self.pass == Pass::Backward {
+            return Ok(Vec::new());
+        }
+        // A graph has no place for a query.
+        let order = std::mem::replace(&mut self.order, Order::ByTensors);
+        let this = &*self;
+        let record = || {
+            let mut kept: Vec<Kept<D>> = Vec::with_capacity(runs);
+            for run in 0..runs {
+                kept.push(this.run(run, kept.last()));
+            }
+            kept
+        };
+        let mut graph = capture(&this.device, record);
+        let mut times = Vec::new();
+        if graph.is_hardware() {
+            // The first sample loads the graph.
+            for _ in 0..=samples {
+                this.sync()?;
+                let start = Instant::now();
+                for _ in 0..REPLAYS {
+                    // SAFETY: 1. The graph and `self` hold all tensors that the runs read and write. 2. No other thread
+                    // has them. 3. Nothing is written to them between two replays.
+                    unsafe { graph.replay() };
+                }
+                this.sync()?;
+                times.push(start.elapsed().div_f64(REPLAYS as f64));
+            }
+            times.remove(0);
+        }
+        drop(graph);
+        self.order = order;
+        Ok(times)
     }
 
     fn outcome(&mut self) -> Result<Option<Outcome>> {

@@ -20,6 +20,8 @@ pub enum Request {
     Prepare(Problem),
     /// Time one round of the problem that is set up.
     Round,
+    /// Record the runs of a sample as a graph and time its replays.
+    Replay,
 }
 
 /// A line from the worker.
@@ -29,7 +31,7 @@ pub enum Reply {
     /// The problem is set up, right and warm. The driver checks the result of a worker outside
     /// Rust.
     Ready(About),
-    /// Times of the round.
+    /// Times of the round, or of the replays.
     Round(Samples),
     /// The provider does not have the operator, the type or the pass.
     Unsupported(String),
@@ -45,6 +47,9 @@ pub struct Samples {
     /// Time of the kernels alone, by the device's clock; empty if it has none.
     #[serde(default)]
     pub device: Vec<f64>,
+    /// Time of a replay of the recorded runs, by the host's clock; empty if nothing can be recorded.
+    #[serde(default)]
+    pub replay: Vec<f64>,
 }
 
 /// A worker's description of the problem that it has set up.
@@ -152,7 +157,7 @@ mod tests {
         let round = r#"{"round":{"wall":[1.5]}}"#;
         let known = Reply::Round(Samples {
             wall: vec![1.5],
-            device: Vec::new(),
+            ..Samples::default()
         });
         assert_eq!(serde_json::from_str::<Reply>(round).unwrap(), known);
         let reply: Reply = serde_json::from_str(r#"{"ready":{"runtime":"x"}}"#).unwrap();

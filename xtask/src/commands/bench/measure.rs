@@ -20,6 +20,7 @@ struct Timed {
     about: About,
     wall: Stats,
     device: Option<Stats>,
+    replay: Option<Stats>,
 }
 
 /// Runs all providers on a problem on the device of `origin`: a row for each.
@@ -51,6 +52,8 @@ pub(super) fn measure(
         lanes.iter_mut().for_each(Lane::round);
         bar.inc(1);
     }
+    // After all rounds: a graph keeps its memory.
+    lanes.iter_mut().for_each(Lane::replay);
     let results: Vec<_> = lanes.into_iter().map(Lane::finish).collect();
     Ok(records(problem, &results, origin))
 }
@@ -83,6 +86,7 @@ fn records(
             about,
             wall,
             device,
+            replay,
         } = match result {
             Ok(timed) => timed,
             Err(lost) => {
@@ -103,6 +107,9 @@ fn records(
             device_p80_ms: device.map(|stats| rounded(stats.p80)),
             gb_per_s: rate.map(rounded),
             share_of_copy: share.map(rounded),
+            replay_ms: replay.map(|stats| rounded(stats.median)),
+            replay_p20_ms: replay.map(|stats| rounded(stats.p20)),
+            replay_p80_ms: replay.map(|stats| rounded(stats.p80)),
             ..row
         }
     });
@@ -133,6 +140,15 @@ impl Lane {
         }
     }
 
+    /// A provider whose runs cannot be recorded keeps its other times.
+    fn replay(&mut self) {
+        if let Ok((worker, _, samples)) = &mut self.state
+            && let Ok(more) = worker.replay()
+        {
+            samples.replay = more.replay;
+        }
+    }
+
     fn finish(self) -> (Provider, Result<Timed, Lost>) {
         let result = self.state.and_then(|(_, about, samples)| {
             let wall = Stats::of(&samples.wall);
@@ -140,6 +156,7 @@ impl Lane {
                 about,
                 wall: wall.ok_or_else(|| Lost::Failed("returned no sample".to_owned()))?,
                 device: Stats::of(&samples.device),
+                replay: Stats::of(&samples.replay),
             })
         });
         (self.provider, result)
@@ -167,6 +184,7 @@ mod tests {
                 },
                 wall: stats,
                 device: None,
+                replay: None,
             })
         };
         let lost = Lost::Unsupported("it has no backward pass".to_owned());

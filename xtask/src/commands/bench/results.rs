@@ -54,6 +54,9 @@ pub(crate) struct Record {
     pub gb_per_s: Option<f64>,
     pub share_of_copy: Option<f64>,
     pub note: Option<String>,
+    pub replay_ms: Option<f64>,
+    pub replay_p20_ms: Option<f64>,
+    pub replay_p80_ms: Option<f64>,
 }
 
 impl Record {
@@ -67,6 +70,7 @@ impl Record {
         match clock {
             Clock::Wall => self.median_ms,
             Clock::Device => self.device_ms,
+            Clock::Replay => self.replay_ms,
         }
     }
 
@@ -129,6 +133,9 @@ impl Record {
             ("device_p80_ms", self.device_p80_ms),
             ("gb_per_s", self.gb_per_s),
             ("share_of_copy", self.share_of_copy),
+            ("replay_ms", self.replay_ms),
+            ("replay_p20_ms", self.replay_p20_ms),
+            ("replay_p80_ms", self.replay_p80_ms),
         ];
         ensure!(
             is_date,

@@ -1,22 +1,28 @@
-//! The three numbers of a set of samples, by one clock or the other.
+//! The three numbers of a set of samples, by one clock.
+
+use serde::Deserialize;
 
 /// The clock of a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Clock {
     /// The host's: from the first launch until the device is idle.
     Wall,
     /// The device's own, if its runtime reads one: the kernels' time, without the gaps between
     /// them.
     Device,
+    /// The host's, of a recorded graph of the same calls.
+    Replay,
 }
 
 impl Clock {
-    pub(crate) const BOTH: [Self; 2] = [Self::Wall, Self::Device];
+    pub(crate) const ALL: [Self; 3] = [Self::Wall, Self::Device, Self::Replay];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Wall => "wall",
             Self::Device => "device",
+            Self::Replay => "replay",
         }
     }
 }

@@ -17,7 +17,7 @@ pub(super) fn rows(records: &[Record]) -> String {
         }
     }
     let others: Vec<&str> = providers.iter().copied().filter(|it| *it != OURS).collect();
-    let all = Clock::BOTH
+    let all = Clock::ALL
         .into_iter()
         .flat_map(|clock| providers.iter().map(move |provider| (*provider, clock)));
     let columns: Vec<(&str, Clock)> = all
@@ -32,6 +32,7 @@ pub(super) fn rows(records: &[Record]) -> String {
     header.extend(columns.iter().map(|(provider, clock)| match clock {
         Clock::Wall => format!("{provider}\nms"),
         Clock::Device => format!("{provider}\ndevice ms"),
+        Clock::Replay => format!("{provider}\nreplay ms"),
     }));
     let problems = records.chunk_by(|one, other| one.problem() == other.problem());
     let lines = problems.map(|problem| {
@@ -59,6 +60,7 @@ fn time(record: &Record, clock: Clock) -> String {
     let (p20, p80) = match clock {
         Clock::Wall => (record.p20_ms, record.p80_ms),
         Clock::Device => (record.device_p20_ms, record.device_p80_ms),
+        Clock::Replay => (record.replay_p20_ms, record.replay_p80_ms),
     };
     match (record.time(clock), p20.zip(p80), &record.note) {
         (Some(median), Some((p20, p80)), _) => {

@@ -97,7 +97,16 @@ impl Worker {
 
     /// The samples of a round.
     pub(super) fn round(&mut self) -> Result<Samples, Lost> {
-        match self.ask(&Request::Round)? {
+        self.samples(&Request::Round)
+    }
+
+    /// Samples of replays of a recorded graph; empty if nothing can be recorded.
+    pub(super) fn replay(&mut self) -> Result<Samples, Lost> {
+        self.samples(&Request::Replay)
+    }
+
+    fn samples(&mut self, request: &Request) -> Result<Samples, Lost> {
+        match self.ask(request)? {
             Reply::Round(samples) => Ok(samples),
             Reply::Unsupported(why) | Reply::Failed(why) => Err(Lost::Failed(why)),
             Reply::Ready(_) => Err(Lost::Failed("answered no round".into())),

@@ -81,10 +81,18 @@ impl<'a> Section<'a> {
 
     /// The clocks, the one to prefer first. A GPU's own clock leaves out what a caller spends
     /// between kernels.
-    pub(super) fn clocks(&self) -> [Clock; 2] {
+    pub(super) fn clocks(&self) -> &'static [Clock] {
         match self.is_on_gpu() {
-            true => [Clock::Device, Clock::Wall],
-            false => [Clock::Wall, Clock::Device],
+            true => &[Clock::Device, Clock::Wall],
+            false => &[Clock::Wall, Clock::Device],
+        }
+    }
+
+    /// The clocks of a line each, if there are several. On a GPU a caller waits for more than kernels.
+    pub(super) fn lines(&self) -> &'static [&'static [Clock]] {
+        match self.is_on_gpu() {
+            true => &[&[Clock::Device], &[Clock::Wall], &[Clock::Replay]],
+            false => &[&[Clock::Wall, Clock::Device]],
         }
     }
 
@@ -107,7 +115,7 @@ impl<'a> Section<'a> {
             .collect()
     }
 
-    /// Ours against a baseline over the problems that `filter` takes.
+    /// Ours against a baseline over the problems that `filter` takes, by the first of the clocks that has timed both.
     ///
     /// Takes the newest run that has at least half of the problems of the largest run. A run of a
     /// few shapes does not replace a whole suite.
@@ -116,6 +124,7 @@ impl<'a> Section<'a> {
         baseline: &str,
         pass: &str,
         dtype: &str,
+        clocks: &[Clock],
         filter: impl Fn(&Record) -> bool,
     ) -> Option<Comparison<'a>> {
         let mut runs: Vec<(&str, Vec<&'a Record>)> = Vec::new();
@@ -131,7 +140,7 @@ impl<'a> Section<'a> {
         }
         let mut compared: Vec<Comparison> = runs
             .iter()
-            .filter_map(|(_, records)| compare(records, baseline, self.clocks()))
+            .filter_map(|(_, records)| compare(records, baseline, clocks))
             .collect();
         // Stable: of one date the later in the table is the newer.
         compared.sort_by(|one, other| one.run.date.cmp(&other.run.date));
@@ -141,12 +150,8 @@ impl<'a> Section<'a> {
 }
 
 /// The rows of one run, by the first clock that has timed both.
-fn compare<'a>(
-    records: &[&'a Record],
-    baseline: &str,
-    clocks: [Clock; 2],
-) -> Option<Comparison<'a>> {
-    clocks.into_iter().find_map(|clock| {
+fn compare<'a>(records: &[&'a Record], baseline: &str, clocks: &[Clock]) -> Option<Comparison<'a>> {
+    clocks.iter().find_map(|&clock| {
         let of = |is_asked: &dyn Fn(&Record) -> bool| -> BTreeMap<[&'a str; 5], &'a Record> {
             let all = records.iter().filter(|record| is_asked(record));
             all.filter(|record| record.time(clock).is_some())
@@ -190,7 +195,7 @@ mod tests {
             panic!("one section")
         };
         assert_eq!(section.baselines(), ["burn", "copy"]);
-        let copy = section.comparison("copy", "forward", "f32", |_| true);
+        let copy = section.comparison("copy", "forward", "f32", section.clocks(), |_| true);
         let copy = copy.unwrap();
         let ratios: Vec<f64> = copy.ratios.iter().map(|(ratio, _)| *ratio).collect();
         assert_eq!((copy.clock, ratios), (Clock::Wall, vec![0.5, 1.0]));
@@ -198,7 +203,7 @@ mod tests {
         assert_eq!(copy.worst().1.shape, "1x4");
         assert!(
             section
-                .comparison("copy", "full", "f32", |_| true)
+                .comparison("copy", "full", "f32", section.clocks(), |_| true)
                 .is_none()
         );
     }
@@ -207,7 +212,7 @@ mod tests {
     fn a_gpu_is_compared_by_its_own_clock() {
         let rows = recorded("m", "cuda", "", &FULL);
         let sections = sections(&rows);
-        let copy = sections[0].comparison("copy", "forward", "f32", |_| true);
+        let copy = sections[0].comparison("copy", "forward", "f32", sections[0].clocks(), |_| true);
         let copy = copy.unwrap();
         let ratios: Vec<f64> = copy.ratios.iter().map(|(ratio, _)| *ratio).collect();
         assert_eq!((copy.clock, ratios), (Clock::Device, vec![0.25, 0.5]));
@@ -231,7 +236,8 @@ mod tests {
             }
             let rows = [shapes(4), newer].concat();
             let sections = sections(&rows);
-            let copy = sections[0].comparison("copy", "forward", "f32", |_| true);
+            let copy =
+                sections[0].comparison("copy", "forward", "f32", sections[0].clocks(), |_| true);
             copy.unwrap().ratios.len()
         };
         assert_eq!([4, 3, 2, 1].map(taken), [4, 3, 2, 4]);

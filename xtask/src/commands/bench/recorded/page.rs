@@ -61,10 +61,13 @@ pub(super) fn section_table<'a>(
     let mut rows = Vec::new();
     let mut runs: Vec<&'a Record> = Vec::new();
     for baseline in section.baselines() {
-        for pass in Pass::VARIANTS {
+        for (pass, clocks) in Pass::VARIANTS
+            .iter()
+            .flat_map(|pass| section.lines().iter().map(move |clocks| (pass, clocks)))
+        {
             let compared: Vec<Option<Comparison>> = dtypes
                 .iter()
-                .map(|dtype| section.comparison(baseline, pass, dtype, |_| true))
+                .map(|dtype| section.comparison(baseline, pass, dtype, clocks, |_| true))
                 .collect();
             let found = || compared.iter().flatten();
             let Some(first) = found().next() else {
@@ -138,7 +141,11 @@ fn targets_table(sections: &[Section], targets: &[Target]) -> String {
         };
         let section = sections.iter().find(is_for);
         let compared = DTYPES.map(|dtype| {
-            section?.comparison(&target.provider, &target.pass, dtype, |record| {
+            let section = section?;
+            let clock = target.clock.as_ref();
+            let clocks = clock.map_or(section.clocks(), std::slice::from_ref);
+            let (provider, pass) = (&target.provider, &target.pass);
+            section.comparison(provider, pass, dtype, clocks, |record| {
                 target.shapes.contain(record)
             })
         });
@@ -155,7 +162,10 @@ fn targets_table(sections: &[Section], targets: &[Target]) -> String {
         let mut cells = vec![
             on,
             target.provider.clone(),
-            target.pass.clone(),
+            match target.clock {
+                None => target.pass.clone(),
+                Some(clock) => format!("{}, {}", target.pass, clock.name()),
+            },
             target.shapes.name().to_owned(),
             asked,
         ];
@@ -228,6 +238,7 @@ mod tests {
             device: device.into(),
             provider: "burn".into(),
             pass: "forward".into(),
+            clock: None,
             shapes: Shapes::All,
             mean: Some(mean),
             worst: Some(worst),

@@ -101,8 +101,8 @@ fn group(section: &Section, op: &str, pass: &str) -> Option<Group> {
     for record in &records {
         if is_drawn(&record.provider)
             && let Some(share) = clock
-                .into_iter()
-                .find_map(|clock| share(&records, record, clock))
+                .iter()
+                .find_map(|&clock| share(&records, record, clock))
         {
             let of_provider = shares.entry(&record.provider).or_default();
             of_provider.insert(record.problem(), share);

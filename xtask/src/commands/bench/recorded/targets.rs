@@ -3,9 +3,10 @@
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
+use cubenorm_problems::Suite;
 use serde::Deserialize;
 
-use super::super::results::Record;
+use super::super::{results::Record, stats::Clock};
 use crate::{device::Device, exec::workspace};
 
 const FILE: &str = "benches/data/targets.csv";
@@ -18,6 +19,8 @@ pub(super) struct Target {
     pub device: String,
     pub provider: String,
     pub pass: String,
+    /// The clock; empty for the one that the device is compared by.
+    pub clock: Option<Clock>,
     pub shapes: Shapes,
     /// Our speed divided by the baseline's, in the geometric mean. For a copy: our share of its
     /// bandwidth.
@@ -37,6 +40,8 @@ pub(super) enum Shapes {
     Rows,
     /// Inputs of less than 64 KiB: a call's own cost.
     Tiny,
+    /// The suite `gpu`.
+    Gpu,
 }
 
 impl Shapes {
@@ -46,6 +51,7 @@ impl Shapes {
             Self::Large => "4 MiB and more",
             Self::Rows => "contiguous rows, 1 MiB and more",
             Self::Tiny => "less than 64 KiB",
+            Self::Gpu => "suite `gpu`",
         }
     }
 
@@ -59,6 +65,12 @@ impl Shapes {
                 is_norm_of_rows && record.layout == "contiguous" && bytes >= 1 << 20
             }
             Self::Tiny => bytes < 64 << 10,
+            Self::Gpu => Suite::Gpu.problems().iter().any(|problem| {
+                let layout = problem.layout.to_string();
+                let names = [&problem.op.to_string(), &problem.sizes(), &layout];
+                let kinds = [&problem.dtype.to_string(), &problem.pass.to_string()];
+                record.problem()[..3] == names && record.problem()[3..] == kinds
+            }),
         }
     }
 }
@@ -126,7 +138,8 @@ mod tests {
 
     #[test]
     fn a_target_without_a_number_is_refused() {
-        let text = "machine,device,provider,pass,shapes,mean,worst\n,cpu,burn,forward,all,,\n";
+        let text =
+            "machine,device,provider,pass,clock,shapes,mean,worst\n,cpu,burn,forward,,all,,\n";
         let error = parse(text).unwrap_err().to_string();
         assert!(error.contains("burn on cpu has neither"), "{error}");
         assert!(parse(&text.replace("all,,", "some,1,")).is_err());
