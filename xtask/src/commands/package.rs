@@ -61,6 +61,8 @@ pub(crate) const PROGRAM: &str = "gpu-check";
 pub(crate) const CASES: &str = "cases";
 pub(crate) const MANIFEST: &str = "package.json";
 pub(crate) const LIBRARIES: &str = "lib";
+/// The folder of Vulkan's loader, for a machine that has a driver and no loader.
+pub(crate) const LOADER: &str = "loader";
 
 /// A package's description of itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -132,6 +134,14 @@ pub(crate) fn assemble(device: Device, out: &Path) -> Result<PathBuf> {
     {
         anstream::eprintln!(
             "{} no libdevice, so that activations need CUDA's toolkit there: {error:#}",
+            style::warning("without")
+        );
+    }
+    if matches!(device, Device::Wgpu | Device::Vulkan)
+        && let Err(error) = add_loader(&folder)
+    {
+        anstream::eprintln!(
+            "{} no Vulkan loader, so that one has to be there: {error:#}",
             style::warning("without")
         );
     }
@@ -247,6 +257,28 @@ fn add_libdevice(folder: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Vulkan's loader, as the machine's linker finds it.
+pub(crate) fn loader() -> Result<PathBuf> {
+    let known = Cmd::new("/sbin/ldconfig").arg("-p").capture()?;
+    loader_of(&known).context("no libvulkan.so.1 is installed")
+}
+
+/// The loader's path in the linker's list: `libvulkan.so.1 (libc6,x86-64) => /lib/libvulkan.so.1`.
+fn loader_of(known: &str) -> Option<PathBuf> {
+    let mut entries = known.lines().filter_map(|line| line.split_once(" => "));
+    let found = entries.find(|(name, _)| name.trim().starts_with("libvulkan.so.1 "));
+    found.map(|(_, path)| PathBuf::from(path.trim()))
+}
+
+fn add_loader(folder: &Path) -> Result<()> {
+    let library = loader()?;
+    let to = folder.join(LOADER);
+    fs::create_dir_all(&to)?;
+    fs::copy(&library, to.join("libvulkan.so.1"))
+        .with_context(|| library.display().to_string())?;
+    Ok(())
+}
+
 /// With gzip, because a bare machine's tar can do that alone.
 fn compress(folder: &Path) -> Result<PathBuf> {
     let (Some(parent), Some(name)) = (folder.parent(), folder.file_name()) else {
@@ -266,6 +298,15 @@ fn compress(folder: &Path) -> Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_linker_names_vulkans_loader() {
+        let known = "2 libs found in cache `/etc/ld.so.cache'\n\
+            \tlibvulkan_lvp.so (libc6,x86-64) => /lib/libvulkan_lvp.so\n\
+            \tlibvulkan.so.1 (libc6,x86-64) => /lib/libvulkan.so.1\n";
+        assert_eq!(loader_of(known), Some("/lib/libvulkan.so.1".into()));
+        assert_eq!(loader_of("0 libs found\n"), None);
+    }
 
     #[test]
     fn ldd_names_libraries_and_versions() {

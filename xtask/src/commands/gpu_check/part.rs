@@ -14,7 +14,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::super::{
     outcome::Outcome,
-    package::{CASES, LIBRARIES, Manifest},
+    package::{self, CASES, LIBRARIES, LOADER, Manifest},
 };
 use crate::exec::{Cmd, trouble};
 
@@ -93,12 +93,17 @@ impl Suite {
         if self.folder.join("nvvm").is_dir() && env::var_os("CUDA_PATH").is_none() {
             command = command.env("CUDA_PATH", &self.folder);
         }
-        let libraries = self.folder.join(LIBRARIES);
-        if libraries.is_dir() {
+        let mut libraries = vec![self.folder.join(LIBRARIES)];
+        // The machine's own loader knows where its drivers are.
+        if package::loader().is_err() {
+            libraries.push(self.folder.join(LOADER));
+        }
+        libraries.retain(|folder| folder.is_dir());
+        if !libraries.is_empty() {
             // Behind what the machine has itself said.
             let said = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
             let paths = env::split_paths(&said).filter(|path| !path.as_os_str().is_empty());
-            if let Ok(paths) = env::join_paths(paths.chain([libraries])) {
+            if let Ok(paths) = env::join_paths(paths.chain(libraries)) {
                 command = command.env("LD_LIBRARY_PATH", paths);
             }
         }
