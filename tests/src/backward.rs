@@ -1,9 +1,10 @@
 //! A backward pass with data, compared with central differences of the reference.
 
 use cubenorm_core::{
-    BackwardDesc, DType, Layout, NormDesc, Statistics, StrategyChoice, TensorDesc,
+    Activation, BackwardDesc, DType, Layout, NormDesc, Statistics, StrategyChoice, TensorDesc,
 };
 use cubenorm_kernels::{BackwardTensors, LaunchError, Tensor, launch_backward};
+use cubenorm_reference::Forward;
 
 use crate::case::{Case, decode, encode, noise, round, row_major};
 use crate::device::TestDevice;
@@ -131,10 +132,52 @@ impl BackwardCase {
         let pairs = self.forward.of_rows(&expected.mean);
         let rstds = self.forward.of_rows(&expected.rstd);
         let pairs = pairs.into_iter().zip(rstds);
-        pairs
-            .flat_map(|(mean, rstd)| [mean, rstd])
-            .map(|value| round(saved.dtype, value))
-            .collect()
+        let numbers: Vec<f64> = match self.desc.provides_sums() {
+            true => {
+                let [sums, products] = self.means(&expected);
+                let means = sums.into_iter().zip(products);
+                pairs
+                    .zip(means)
+                    .flat_map(|((mean, rstd), (sum, product))| [mean, rstd, sum, product])
+                    .collect()
+            }
+            false => pairs.flat_map(|(mean, rstd)| [mean, rstd]).collect(),
+        };
+        let stored = numbers.into_iter().map(|value| round(saved.dtype, value));
+        stored.collect()
+    }
+
+    /// Means of `dy * scale`, and of its product with the normalized value, of each row.
+    fn means(&self, expected: &Forward) -> [Vec<f64>; 2] {
+        let norm = &self.desc.norm;
+        assert_eq!(
+            norm.activation,
+            Activation::Identity,
+            "it has no slope here"
+        );
+        let plain = |statistics| {
+            let input = TensorDesc::contiguous(norm.input.shape(), DType::F64);
+            NormDesc::new(input, norm.axes.clone(), statistics)
+        };
+        let mut scales = Case::with_input(plain(Statistics::None), 0, |_| 1.0);
+        scales.desc.scale = norm.scale.clone();
+        scales.scale = self.forward.scale.clone();
+        let scales = scales.expected().output;
+        let dy = row_major(&self.desc.output_gradient.layout, &self.output_gradient);
+        let weighted: Vec<f64> = dy
+            .iter()
+            .zip(scales)
+            .map(|(dy, scale)| dy * scale)
+            .collect();
+        let normalized = |at: usize| (expected.sum[at] - expected.mean[at]) * expected.rstd[at];
+        let mean = |of: &dyn Fn(usize) -> f64| {
+            let case = Case::with_input(plain(Statistics::Mean), 0, of);
+            case.of_rows(&case.expected().mean)
+        };
+        [
+            mean(&|at| weighted[at]),
+            mean(&|at| weighted[at] * normalized(at)),
+        ]
     }
 
     /// Derivative of `sum(dy * output)` with respect to one element of a tensor, at all positions
@@ -280,7 +323,6 @@ impl BackwardCase {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cubenorm_core::Activation;
 
     #[test]
     fn difference_of_many_elements_agrees_with_its_formula() {

@@ -27,6 +27,13 @@ use crate::statistics::StatisticsKind;
 /// statistics omit the terms that they do not reduce. Provided statistics are constants: they
 /// receive no gradient.
 ///
+/// # Provided sums
+///
+/// If a row is divided over several devices, `n` and both sums of the last line belong to all of
+/// them. `saved` then holds two more numbers per row: `sum(g) / n` and `sum(g * xhat) / n`. No sum
+/// over a row is computed for the input's gradient. The gradients of scale and bias are those of
+/// this device's elements. See [`provides_sums`](Self::provides_sums).
+///
 /// # Shapes and dtypes
 ///
 /// The gradients of output and input have the input's shape and dtype. The gradients of scale and
@@ -40,7 +47,7 @@ pub struct BackwardDesc {
     pub output_gradient: TensorDesc,
     /// Pairs of mean and reciprocal deviation, in the accumulation dtype: dimensions that broadcast
     /// to the input, then one of 2. [`NormDesc::statistics_desc`] describes the pairs that the
-    /// forward pass writes.
+    /// forward pass writes. With provided sums the last dimension is 4.
     pub saved: Option<TensorDesc>,
     /// The input's gradient; `None` if it is not needed.
     pub input_gradient: Option<TensorDesc>,
@@ -76,6 +83,9 @@ pub struct BackwardProblem {
     pub output_gradient: Access,
     /// Pairs of mean and reciprocal deviation. Strides count elements.
     pub saved: Option<Access>,
+    /// True if the means of the two sums over a row follow each pair: see
+    /// [`BackwardDesc::provides_sums`].
+    pub provides_sums: bool,
     /// The scale.
     pub scale: Option<Access>,
     /// The bias.
@@ -213,14 +223,58 @@ impl BackwardDesc {
         StatisticsKind::of(&self.norm.statistics) != StatisticsKind::None
     }
 
+    /// The same with provided sums: two more numbers in [`saved`](Self::saved) for each row.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use cubenorm_core::{BackwardDesc, DType, NormDesc, Statistics, TensorDesc};
+    ///
+    /// // Half of a batch: its channels have sums over both halves.
+    /// let half = TensorDesc::contiguous([16, 64, 56, 56], DType::F32);
+    /// let norm = NormDesc::new(half, [0, 2, 3], Statistics::MeanVariance);
+    /// let desc = BackwardDesc::new(norm).with_provided_sums();
+    /// assert_eq!(desc.saved.as_ref().unwrap().shape(), [1, 64, 1, 1, 4]);
+    /// assert!(!desc.input_problem(desc.param_sums())?.reduces());
+    /// # Ok::<(), cubenorm_core::NormError>(())
+    /// ```
+    pub fn with_provided_sums(mut self) -> Self {
+        self.saved = self.saved.map(|saved| {
+            let mut shape = saved.shape().to_vec();
+            if let Some(numbers) = shape.last_mut() {
+                *numbers = 4;
+            }
+            TensorDesc::contiguous(shape, saved.dtype)
+        });
+        self
+    }
+
+    /// True if the sums over a row are provided: [`saved`](Self::saved) has four numbers per row.
+    pub fn provides_sums(&self) -> bool {
+        let saved = self.saved.as_ref().map(TensorDesc::shape);
+        saved.and_then(<[usize]>::last) == Some(&4)
+    }
+
+    /// True if sums over a row are computed for the input's gradient.
+    fn reduces(&self) -> bool {
+        !self.provides_sums() && StatisticsKind::of(&self.norm.statistics).reduces()
+    }
+
     /// Strides of the pairs after broadcasting to the input's shape.
     fn saved_strides(&self) -> Result<Vec<usize>, NormError> {
         let tensor = "saved statistics";
         let shape = self.norm.input.shape();
+        let kind = StatisticsKind::of(&self.norm.statistics);
+        // A vector norm has sums, not means, and provided statistics have no sums.
+        let may_provide = kind.reduces() && !kind.is_norm();
         let wrong = |shape: &[usize]| NormError::Shape {
             tensor,
             shape: shape.to_vec(),
-            expected: "dimensions that broadcast to the input's, then 2".into(),
+            expected: match may_provide {
+                true => "dimensions that broadcast to the input's, then 2, or 4 with provided sums",
+                false => "dimensions that broadcast to the input's, then 2",
+            }
+            .into(),
         };
         let Some(saved) = &self.saved else {
             return Err(wrong(&[]));
@@ -229,9 +283,13 @@ impl BackwardDesc {
             shape: sizes,
             strides,
         } = &saved.layout;
-        let (Some((2, kept)), Some((1, outer))) = (sizes.split_last(), strides.split_last()) else {
+        let (Some((numbers, kept)), Some((1, outer))) = (sizes.split_last(), strides.split_last())
+        else {
             return Err(wrong(sizes));
         };
+        if *numbers != 2 && !(*numbers == 4 && may_provide) {
+            return Err(wrong(sizes));
+        }
         let expected = self.norm.input.dtype.accumulation();
         if saved.dtype != expected {
             return Err(NormError::MixedDTypes {
@@ -250,7 +308,7 @@ impl BackwardDesc {
         }
         let rows = Layout::strided(kept, outer);
         let mut seen = rows.broadcast_to(shape).ok_or_else(|| wrong(sizes))?;
-        if StatisticsKind::of(&self.norm.statistics).reduces() {
+        if kind.reduces() {
             // Pairs are constant along a row, even if the tensor repeats them.
             for &axis in &self.norm.axes {
                 seen[axis] = 0;
@@ -275,8 +333,7 @@ impl BackwardDesc {
             return ParamSums::Elsewhere;
         };
         // Without a reduction, row lengths are chosen for the input alone.
-        let reduces = StatisticsKind::of(&self.norm.statistics).reduces();
-        if shapes.any(|shape| shape != first) || !reduces {
+        if shapes.any(|shape| shape != first) || !self.reduces() {
             return ParamSums::Elsewhere;
         }
         // Sizes alone distinguish repeated dimensions from others.
@@ -315,11 +372,10 @@ impl BackwardDesc {
     /// and all requested parameters are constant along each segment and segment sums are all that
     /// is needed.
     pub(crate) fn sums_of_segments(&self) -> Option<(Segments, usize)> {
-        let reduces = StatisticsKind::of(&self.norm.statistics).reduces();
         let mut shapes = self.wanted_params().map(TensorDesc::shape);
         let first = shapes.next();
         let is_one = shapes.all(|shape| Some(shape) == first);
-        if !(reduces && is_one && self.input_gradient.is_some()) {
+        if !(self.reduces() && is_one && self.input_gradient.is_some()) {
             return None;
         }
         let segments = self.segments()?;
@@ -452,6 +508,7 @@ impl BackwardDesc {
             input: access(&norm.input),
             output_gradient: access(&self.output_gradient),
             saved,
+            provides_sums: self.provides_sums(),
             scale: norm.scale.as_ref().map(access),
             bias: norm.bias.as_ref().map(access),
             input_gradient: self.input_gradient.as_ref().map(access),
@@ -494,7 +551,8 @@ impl BackwardProblem {
 
     /// True if sums over a row are needed, for the normalization's statistics or for parameters.
     pub fn reduces(&self) -> bool {
-        self.row_sums.is_some() || self.input_gradient.is_some() && self.statistics.reduces()
+        let for_input = self.input_gradient.is_some() && !self.provides_sums;
+        self.row_sums.is_some() || for_input && self.statistics.reduces()
     }
 
     /// Columns of a segment, if sums per segment are requested.

@@ -3,10 +3,11 @@
 use cubecl::prelude::*;
 use cubenorm_core::{BackwardBlueprint, RowSums, StatisticsKind};
 
-use crate::backward::element::{BackwardRow, Element};
-use crate::epilogue::Scalars;
+use crate::backward::element::{BackwardRow, Element, TypedBackwardSource};
+use crate::epilogue::{Scalars, param_row};
 use crate::reduce::moments::Moments;
 use crate::schedule::partition::{Partition, row_elements};
+use crate::types::{One, Types};
 
 /// Correction that is subtracted from a row's gradient: a constant, and a multiple of the
 /// normalized value.
@@ -16,15 +17,65 @@ pub(crate) struct Correction<A: Float, N: Size> {
     pub(crate) multiple: Vector<A, N>,
 }
 
+/// Correction of the row `index`, from its sums or from the provided ones.
 #[cube]
-pub(crate) fn correction<A: Float, N: Size>(
-    sums: &Moments<A, N>,
-    row: &BackwardRow<A, N>,
+pub(crate) fn correction<T: Types>(
+    source: &TypedBackwardSource<T>,
+    index: usize,
+    sums: &Moments<T::A, T::N>,
+    row: &BackwardRow<T::A, T::N>,
     partition: &Partition,
     scalars: &Scalars,
     #[comptime] blueprint: BackwardBlueprint,
-) -> Correction<A, N> {
+) -> Correction<T::A, T::N> {
     let kind = comptime!(blueprint.statistics);
+    if comptime!(matches!(
+        kind,
+        StatisticsKind::L1Norm | StatisticsKind::L2Norm
+    )) {
+        // A norm is a sum, not a mean.
+        weighted_sums::<T::A, T::N>(sums, row, blueprint)
+    } else {
+        let means = if comptime!(blueprint.provides_sums) {
+            provided_means::<T>(source, index, blueprint)
+        } else {
+            let found = weighted_sums::<T::A, T::N>(sums, row, blueprint);
+            let count =
+                Vector::<T::A, T::N>::new(row_elements::<T::A, T::N>(partition, blueprint.team));
+            Correction::<T::A, T::N> {
+                constant: mean_of::<T::A, T::N>(found.constant, count, blueprint),
+                multiple: mean_of::<T::A, T::N>(found.multiple, count, blueprint),
+            }
+        };
+        let mut multiple = means.multiple;
+        if comptime!(!blueprint.epsilon_in_sqrt && kind.reduces_deviation()) {
+            // Only the deviation depends on the input, which adds the factor `(deviation + epsilon)
+            // / deviation`.
+            let epsilon = Vector::<T::A, T::N>::new(scalars.epsilon.get::<T::A>());
+            let one = Vector::<T::A, T::N>::new(T::A::new(1.0));
+            let share = one - epsilon * row.rstd.constant;
+            let zero = Vector::<T::A, T::N>::new(T::A::new(0.0));
+            let has_deviation = share.greater_than(&zero);
+            multiple = select_many(
+                has_deviation,
+                multiple / select_many(has_deviation, share, one),
+                zero,
+            );
+        }
+        Correction::<T::A, T::N> {
+            constant: means.constant,
+            multiple,
+        }
+    }
+}
+
+/// Sums of a row, weighted by its scale.
+#[cube]
+fn weighted_sums<A: Float, N: Size>(
+    sums: &Moments<A, N>,
+    row: &BackwardRow<A, N>,
+    #[comptime] blueprint: BackwardBlueprint,
+) -> Correction<A, N> {
     let mut sum = sums.mean;
     let mut products = sums.m2;
     if comptime!(
@@ -35,36 +86,26 @@ pub(crate) fn correction<A: Float, N: Size>(
         sum *= row.scale.constant;
         products *= row.scale.constant;
     }
-    if comptime!(matches!(
-        kind,
-        StatisticsKind::L1Norm | StatisticsKind::L2Norm
-    )) {
-        // A norm is a sum, not a mean.
-        Correction::<A, N> {
-            constant: sum,
-            multiple: products,
-        }
-    } else {
-        let count = Vector::<A, N>::new(row_elements::<A, N>(partition, blueprint.team));
-        let mut multiple = mean_of::<A, N>(products, count, blueprint);
-        if comptime!(!blueprint.epsilon_in_sqrt && kind.reduces_deviation()) {
-            // Only the deviation depends on the input, which adds the factor `(deviation + epsilon)
-            // / deviation`.
-            let epsilon = Vector::<A, N>::new(scalars.epsilon.get::<A>());
-            let one = Vector::<A, N>::new(A::new(1.0));
-            let share = one - epsilon * row.rstd.constant;
-            let zero = Vector::<A, N>::new(A::new(0.0));
-            let has_deviation = share.greater_than(&zero);
-            multiple = select_many(
-                has_deviation,
-                multiple / select_many(has_deviation, share, one),
-                zero,
-            );
-        }
-        Correction::<A, N> {
-            constant: mean_of::<A, N>(sum, count, blueprint),
-            multiple,
-        }
+    Correction::<A, N> {
+        constant: sum,
+        multiple: products,
+    }
+}
+
+/// Means over a row that other devices share: the two numbers after its saved statistics.
+#[cube]
+fn provided_means<T: Types>(
+    source: &TypedBackwardSource<T>,
+    index: usize,
+    #[comptime] blueprint: BackwardBlueprint,
+) -> Correction<T::A, T::N> {
+    let saved = comptime!(blueprint.saved);
+    let lanes = comptime!(blueprint.team.lanes());
+    let sum = param_row::<T::A, One, T::A, T::N>(&source.saved, index, saved, 2usize, lanes);
+    let products = param_row::<T::A, One, T::A, T::N>(&source.saved, index, saved, 3usize, lanes);
+    Correction::<T::A, T::N> {
+        constant: sum.constant,
+        multiple: products.constant,
     }
 }
 

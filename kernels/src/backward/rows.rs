@@ -264,7 +264,15 @@ fn correct_rows<T: Types, W: Size>(
         write_rows::<T>(bound.results, &sums, &item, blueprint);
         let row = sources.index(r);
         rows.push(Row::<T::A, T::N> {
-            correction: correction::<T::A, T::N>(&sums, row, partition, bound.scalars, blueprint),
+            correction: correction::<T>(
+                bound.source,
+                item.row,
+                &sums,
+                row,
+                partition,
+                bound.scalars,
+                blueprint,
+            ),
             output: *located.outputs.index(r),
             first_lane: first_own_lane(item.group, partition, team),
             in_bounds: item.in_bounds,

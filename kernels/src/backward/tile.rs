@@ -203,8 +203,15 @@ pub(crate) fn backward_tile<T: Types, W: Size>(
             };
             write_rows::<T>(bound.results, &sums, &item, blueprint);
             let row = rows.get(r);
-            let correction =
-                correction::<T::A, T::N>(&sums, &row, partition, bound.scalars, blueprint);
+            let correction = correction::<T>(
+                bound.source,
+                item.row,
+                &sums,
+                &row,
+                partition,
+                bound.scalars,
+                blueprint,
+            );
             let output = optional_start::<T::F, T::Output>(
                 &bound.results.input,
                 item.row,

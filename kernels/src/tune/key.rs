@@ -121,7 +121,12 @@ pub(super) fn backward_layout(blueprint: &BackwardBlueprint) -> String {
         (_, 0) => "",
         _ => " columns",
     };
-    format!("{}{sums}", letters(&tensors))
+    let provided = if blueprint.provides_sums {
+        " provided sums"
+    } else {
+        ""
+    };
+    format!("{}{sums}{provided}", letters(&tensors))
 }
 
 fn letters(tensors: &[(&str, Option<AccessBlueprint>)]) -> String {

@@ -156,6 +156,7 @@ fn blueprint(
         input: access(&problem.input),
         output_gradient: access(&problem.output_gradient),
         saved: optional(&problem.saved),
+        provides_sums: problem.provides_sums,
         scale: optional(&problem.scale).filter(|_| reads_scale),
         bias: optional(&problem.bias).filter(|_| has_slope),
         input_gradient,
@@ -184,7 +185,10 @@ fn blueprint(
             row => row,
         },
         rows_per_unit: schedule.rows_per_unit,
-        has_one_element: work.cols * work.segments == 1 && problem.statistics.reduces_mean(),
+        // With provided sums, other devices may have more elements of the row.
+        has_one_element: work.cols * work.segments == 1
+            && problem.statistics.reduces_mean()
+            && !problem.provides_sums,
     }
 }
 

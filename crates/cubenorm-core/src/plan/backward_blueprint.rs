@@ -23,6 +23,8 @@ pub struct BackwardBlueprint {
     pub output_gradient: AccessBlueprint,
     /// Pairs of mean and reciprocal deviation.
     pub saved: Option<AccessBlueprint>,
+    /// True if the means of the two sums over a row follow each pair of `saved`.
+    pub provides_sums: bool,
     /// The scale.
     pub scale: Option<AccessBlueprint>,
     /// The bias.

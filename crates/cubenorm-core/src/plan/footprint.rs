@@ -157,11 +157,12 @@ impl BackwardPlan {
         let accumulation = problem.dtype.accumulation().size();
         let scale = problem.scale.as_ref().filter(|_| blueprint.scale.is_some());
         let bias = problem.bias.as_ref().filter(|_| blueprint.bias.is_some());
+        let numbers_saved = if blueprint.provides_sums { 4 } else { 2 };
         let sources = [
             reads(Buffer::Input, Some(&problem.input), 1),
             reads(Buffer::OutputGradient, Some(&problem.output_gradient), 1),
-            // The mean, followed by the reciprocal deviation.
-            reads(Buffer::Saved, problem.saved.as_ref(), 2),
+            // The mean, followed by the reciprocal deviation and by provided sums.
+            reads(Buffer::Saved, problem.saved.as_ref(), numbers_saved),
             reads(Buffer::Scale, scale, 1),
             reads(Buffer::Bias, bias, 1),
         ];

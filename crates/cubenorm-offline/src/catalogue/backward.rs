@@ -67,11 +67,18 @@ pub(super) fn gradients(dtype: DType) -> Vec<Case> {
     };
     let beside = flat.clone().with_epsilon(Epsilon::AddedToDeviation(1e-9));
     let unsaved = BackwardDesc::new(flat.clone().with_statistics(Statistics::None));
+    let batch = BackwardDesc::new(of.batch_norm(&picture));
+    let provided = BackwardDesc {
+        wants_scale: false,
+        wants_bias: false,
+        ..batch.with_provided_sums()
+    };
     cases.extend([
         Case::backward("parameters only", parameters_only),
         Case::backward("input only", input_only),
         Case::backward("epsilon outside sqrt", BackwardDesc::new(beside)),
         Case::backward("no statistics", unsaved),
+        Case::backward("provided sums", provided),
     ]);
     cases.extend(activations().into_iter().map(|activation| {
         let desc = BackwardDesc::new(flat.clone().with_activation(activation));

@@ -1,0 +1,3 @@
+//! Norms over several members, on every runtime of the build.
+
+mod sums;
