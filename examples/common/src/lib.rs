@@ -5,9 +5,11 @@
 //! - [`exit`]: exit code and error message of a program, and [`read`]: elements of a tensor
 //! - [`wheel`]: files from packages of the Python package index
 //! - [`training`]: training of one model with both implementations, for comparison
+//! - [`graph`]: recorded graphs
 //! - [`progress`] and [`tuning`]: progress display, and autotuning in a separate process
 
 mod device;
+pub mod graph;
 mod norms;
 pub mod progress;
 pub mod training;

@@ -1,0 +1,91 @@
+//! Steps as graphs.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use anyhow::{Result, anyhow};
+use burn::backend::{Backend, BackendTypes, Dispatch, ExecutionError};
+use burn::tensor::{Device, Tensor};
+
+use crate::networks::Step;
+
+/// Runs before the recording, as in [`burn::tensor::capture`]: the first ones tune kernels, change
+/// what Burn fuses, and allocate.
+const WARM_UP: usize = 3;
+
+/// A recorded step, and its output.
+pub struct Graph<'a> {
+    graph: <Dispatch as BackendTypes>::GraphPrimitive,
+    device: &'a Device,
+    output: Tensor<2>,
+    /// Owns the tensors that the graph reads.
+    _step: &'a mut Step,
+}
+
+impl<'a> Graph<'a> {
+    /// Records a step.
+    ///
+    /// It does what [`burn::tensor::capture`] does, which drops the reason of a refusal.
+    ///
+    /// # Errors
+    ///
+    /// If Burn or the device refuses.
+    pub fn record(device: &'a Device, step: &'a mut Step) -> Result<Self> {
+        let dispatch = device.as_dispatch();
+        Dispatch::graph_prepare(dispatch).map_err(refusal)?;
+        let recorded = catch_unwind(AssertUnwindSafe(|| {
+            for _ in 0..WARM_UP {
+                let output = step.run();
+                device.sync().map_err(refusal)?;
+                drop(output);
+            }
+            Dispatch::graph_start_capture(dispatch).map_err(refusal)?;
+            anyhow::Ok(step.run())
+        }));
+        // Also after an error or a panic: until then every launch would be recorded.
+        let graph = Dispatch::graph_stop_capture(dispatch).map_err(refusal);
+        let output = recorded.map_err(|_| anyhow!("the step panicked while it was recorded"))??;
+        Ok(Self {
+            graph: graph?,
+            device,
+            output,
+            _step: step,
+        })
+    }
+
+    /// Queues a replay.
+    ///
+    /// # Errors
+    ///
+    /// If the device refuses.
+    pub fn replay(&self) -> Result<()> {
+        // SAFETY: The step and this graph own the tensors that the recorded launches use. Only this
+        // thread uses the device.
+        unsafe { Dispatch::graph_replay(self.device.as_dispatch(), &self.graph) }.map_err(refusal)
+    }
+
+    /// The output of the last replay.
+    pub fn output(&self) -> Tensor<2> {
+        self.output.clone()
+    }
+}
+
+/// The reason of an error of Burn, on one line.
+fn refusal(error: ExecutionError) -> anyhow::Error {
+    let text = error.to_string();
+    let reason = text.rsplit("Caused by:").next().unwrap_or_default();
+    let words: Vec<&str> = reason.split_whitespace().collect();
+    anyhow!(words.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusal_is_one_line() {
+        let error = ExecutionError::WithContext {
+            reason: "it\nallocates".to_owned(),
+        };
+        assert_eq!(refusal(error).to_string(), "it allocates");
+    }
+}
