@@ -12,7 +12,7 @@ use crate::exec::{Cmd, workspace};
 /// They are always built together, because cargo unites the features of all packages of one
 /// invocation. One at a time, each example would turn on other features of crates deep below Burn.
 /// Cargo would then build Burn anew for each of them, which takes many minutes.
-pub(crate) const BURN_FACING: [&str; 13] = [
+pub(crate) const BURN_FACING: [&str; 14] = [
     "cubenorm",
     "cubenorm-kernels",
     "cubenorm-cpu-hints",
@@ -26,6 +26,7 @@ pub(crate) const BURN_FACING: [&str; 13] = [
     "cubenorm-example-quickstart",
     "cubenorm-example-digits",
     "cubenorm-example-transformer",
+    "cubenorm-example-models",
 ];
 
 /// `cargo VERB` on these packages with exactly these features.

@@ -20,7 +20,7 @@ use std::{
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    accuracy, bench, ci, codegen, conformance, demo, devices, explain, features, gpu_check,
+    accuracy, bench, ci, codegen, conformance, demo, devices, explain, features, gpu_check, models,
     package, test, tune, verify, wasm,
 };
 
@@ -42,6 +42,7 @@ enum Command {
     Test(test::Args),
     Devices(devices::Args),
     Bench(bench::Args),
+    Models(models::Args),
     Tune(tune::Args),
     Explain(explain::Args),
     Verify(verify::Args),
@@ -76,6 +77,7 @@ fn main() -> ExitCode {
         Command::Test(args) => test::run(&args),
         Command::Devices(args) => devices::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Models(args) => models::run(&args),
         Command::Tune(args) => tune::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Verify(args) => return exit(verify::run(&args)),

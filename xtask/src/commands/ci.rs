@@ -27,7 +27,7 @@ pub(crate) struct Args {}
 const CASES: [&str; 3] = ["../shared/onnx", "../shared/dxdispatch", "../shared/cases"];
 
 /// The quick form of each example, on the devices that it supports.
-const EXAMPLES: [&str; 9] = [
+const EXAMPLES: [&str; 10] = [
     "quickstart",
     "minilm --check --device wgpu",
     "minilm --check --device cpu",
@@ -37,6 +37,7 @@ const EXAMPLES: [&str; 9] = [
     "minilm --quick --device wgpu",
     "candy --weights ../shared/candy --check --device wgpu",
     "candy --weights ../shared/candy --check --device cpu",
+    "models --small --only minilm --device wgpu",
 ];
 
 /// The program that finds misspelled words, and the Python package that has it.

@@ -11,6 +11,7 @@ pub(crate) mod explain;
 pub(crate) mod features;
 pub(crate) mod gpu_check;
 mod libraries;
+pub(crate) mod models;
 mod outcome;
 pub(crate) mod package;
 mod program;
