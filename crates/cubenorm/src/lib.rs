@@ -76,7 +76,7 @@ pub use install::{
     DeclineReason, DeclinedNorm, InstallError, InstallReport, InstallState, MatchedNorm, install,
     install_report, uninstall,
 };
-pub use tuning::{Tuning, set_tuning, tuning, warm_up};
+pub use tuning::{Tuning, set_tuning, tuning, warm_up, warm_up_async};
 
 /// The code of the README compiles.
 #[cfg(doctest)]

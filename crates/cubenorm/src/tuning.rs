@@ -3,6 +3,7 @@
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use burn::backend::ExecutionError;
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use cubenorm_core::{Hardware, StrategyChoice};
 
@@ -146,6 +147,60 @@ pub fn warm_up<const D: usize>(
     device: &Device,
     call: impl Fn(Tensor<D>),
 ) {
+    call_with_ones(shapes, dtype, device, call);
+    if let Err(error) = device.sync() {
+        panic!("warm_up: {error}");
+    }
+}
+
+/// [`warm_up`] for a browser, which cannot wait for a device.
+///
+/// There the autotuner measures between two calls, and a kind that is not measured yet runs the analytic plan. Results
+/// are kept in the origin's private files if a dedicated worker awaits `cubecl::environment::open()` before it opens the
+/// device.
+///
+/// # Errors
+///
+/// If the device fails to finish its work.
+///
+/// # Panics
+///
+/// If `call` panics.
+///
+/// # Example
+///
+/// ```no_run
+/// use burn::tensor::{DType, Device};
+///
+/// # async fn example(device: Device) -> Result<(), Box<dyn std::error::Error>> {
+/// // In a browser, `device` comes from `Device::wgpu_options().init_async().await`.
+/// let norm = cubenorm::nn::RmsNormConfig::new(4096).init(&device);
+/// cubenorm::warm_up_async(&[[1, 4096]], DType::F32, &device, |x| {
+///     norm.forward(x);
+/// })
+/// .await?;
+/// # Ok(())
+/// # }
+/// ```
+pub async fn warm_up_async<const D: usize>(
+    shapes: &[[usize; D]],
+    dtype: DType,
+    device: &Device,
+    call: impl Fn(Tensor<D>),
+) -> Result<(), ExecutionError> {
+    call_with_ones(shapes, dtype, device, call);
+    // A read waits for everything before it.
+    let last = Tensor::<1>::ones([1], device);
+    last.into_data_async().await.map(drop)
+}
+
+/// Calls once for an input of ones of each shape.
+fn call_with_ones<const D: usize>(
+    shapes: &[[usize; D]],
+    dtype: DType,
+    device: &Device,
+    call: impl Fn(Tensor<D>),
+) {
     for &shape in shapes {
         let ones = vec![1.0f32; shape.iter().product()];
         let data = TensorData::new(ones, shape).convert_dtype(dtype);
@@ -155,9 +210,6 @@ pub fn warm_up<const D: usize>(
             false => input,
         };
         call(input);
-    }
-    if let Err(error) = device.sync() {
-        panic!("warm_up: {error}");
     }
 }
 
