@@ -21,7 +21,7 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     accuracy, bench, ci, codegen, conformance, demo, devices, explain, features, gpu_check, models,
-    package, test, tune, verify, wasm,
+    package, test, tune, verify, wasm, web,
 };
 
 /// The commands of cubenorm: try it, test it, measure it, check a change.
@@ -51,6 +51,7 @@ enum Command {
     Codegen(codegen::Args),
     Features(features::Args),
     Wasm(wasm::Args),
+    Web(web::Args),
     Package(package::Args),
     GpuCheck(gpu_check::Args),
     Ci(ci::Args),
@@ -86,6 +87,7 @@ fn main() -> ExitCode {
         Command::Codegen(args) => codegen::run(&args),
         Command::Features(args) => features::run(&args),
         Command::Wasm(args) => wasm::run(&args),
+        Command::Web(args) => web::run(&args),
         Command::Package(args) => package::run(&args),
         Command::GpuCheck(args) => gpu_check::run(&args),
         Command::Ci(args) => ci::run(&args),

@@ -20,3 +20,4 @@ pub(crate) mod test;
 pub(crate) mod tune;
 pub(crate) mod verify;
 pub(crate) mod wasm;
+pub(crate) mod web;

@@ -31,11 +31,11 @@ pub(crate) struct Args {
 
 /// The crates that run in a browser.
 const CRATES: [&str; 2] = ["cubenorm-kernels", "cubenorm"];
-const TARGET: &str = "wasm32-unknown-unknown";
+pub(super) const TARGET: &str = "wasm32-unknown-unknown";
 /// The runtime that a browser has.
 const FEATURE: &str = "webgpu";
 /// Debian's packages that can build the standard library for the target.
-const PACKAGES: [&str; 3] = ["rustc-web", "cargo-web", "rust-web-src"];
+pub(super) const PACKAGES: [&str; 3] = ["rustc-web", "cargo-web", "rust-web-src"];
 /// Folder of their compiler and cargo.
 const DEBIAN: &str = "/usr/bin";
 /// Optimized dependencies cost time and are never run here: only build scripts and macros would be.
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// A compiler that has the target, or can build its standard library.
 #[derive(Debug, PartialEq)]
-enum Toolchain {
+pub(super) enum Toolchain {
     /// The workspace's own compiler, with the target's standard library.
     Installed,
     /// Debian's compiler of this path, with the standard library's sources.
@@ -70,7 +70,7 @@ enum Toolchain {
 }
 
 impl Toolchain {
-    fn find() -> Option<Self> {
+    pub(super) fn find() -> Option<Self> {
         let has_library = || {
             let arguments = ["--print", "target-libdir", "--target", TARGET];
             let folder = said_by("rustc", &arguments)?;
@@ -95,20 +95,25 @@ impl Toolchain {
     }
 
     fn check(&self, package: &str) -> Cmd {
+        self.cargo("check")
+            .args(["--config", UNOPTIMIZED])
+            .args(["-p", package, "--no-default-features"])
+            .args(["--features", FEATURE])
+    }
+
+    /// `cargo VERB` for the target, in its own target folder.
+    pub(super) fn cargo(&self, verb: &str) -> Cmd {
         let command = match self {
-            Self::Installed => Cmd::new("cargo").arg("check"),
+            Self::Installed => Cmd::new("cargo").arg(verb),
             Self::Sources { rustc } => Cmd::new(rustc.with_file_name("cargo").to_string_lossy())
-                .args(["check", "-Z", "build-std=std,panic_abort"])
+                .args([verb, "-Z", "build-std=std,panic_abort"])
                 .env("RUSTC", rustc)
                 // Building the standard library is an unstable option.
                 .env("RUSTC_BOOTSTRAP", "1"),
         };
         command
-            .args(["--config", UNOPTIMIZED])
             .args(["--target", TARGET, "--target-dir"])
             .arg(target_folder("wasm"))
-            .args(["-p", package, "--no-default-features"])
-            .args(["--features", FEATURE])
             // As on docs.rs: build scripts leave out what only a linker needs.
             .env("DOCS_RS", "1")
     }

@@ -1,0 +1,130 @@
+//! The page as a folder of static files.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::{
+    cargo::{locked, target_folder},
+    commands::wasm::{PACKAGES, TARGET, Toolchain},
+    exec::{Cmd, on_path, workspace},
+    machine::said_by,
+    setup,
+};
+
+const PACKAGE: &str = "cubenorm-example-browser";
+/// The package's library.
+const LIBRARY: &str = "browser";
+/// The profile of the workspace whose programs are small.
+const PROFILE: &str = "web";
+/// The page's own files, in the workspace.
+const SOURCES: &str = "examples/browser/page";
+const BINDGEN: &str = "wasm-bindgen";
+
+/// Folder of the page, as it was built before.
+pub(super) fn built() -> Result<PathBuf> {
+    let page = target_folder("web");
+    ensure!(
+        module(&page).is_file(),
+        "there is no page in {}: run this without --no-build first",
+        page.display()
+    );
+    Ok(page)
+}
+
+/// Builds the page, and returns its folder.
+pub(super) fn build(yes: bool) -> Result<PathBuf> {
+    let toolchain = toolchain(yes)?;
+    let bindgen = bindgen()?;
+    toolchain
+        .cargo("build")
+        .args(["--profile", PROFILE, "-p", PACKAGE])
+        .run()?;
+    let page = target_folder("web");
+    fs::create_dir_all(&page).with_context(|| format!("cannot create {}", page.display()))?;
+    let program = target_folder("wasm")
+        .join(TARGET)
+        .join(PROFILE)
+        .join(LIBRARY)
+        .with_extension("wasm");
+    Cmd::new(bindgen.to_string_lossy())
+        .args(["--target", "web", "--no-typescript"])
+        .args(["--remove-name-section", "--remove-producers-section"])
+        .arg("--out-dir")
+        .arg(&page)
+        .args(["--out-name", LIBRARY])
+        .arg(program)
+        .run()?;
+    let sources = workspace().join(SOURCES);
+    let cannot = || format!("cannot copy the files of {}", sources.display());
+    for entry in fs::read_dir(&sources).with_context(cannot)? {
+        let file = entry.with_context(cannot)?;
+        fs::copy(file.path(), page.join(file.file_name())).with_context(cannot)?;
+    }
+    Ok(page)
+}
+
+/// Size of the module as servers send it.
+pub(super) fn compressed(page: &Path) -> Result<usize> {
+    let module = module(page);
+    let gzip = Cmd::new("gzip").args(["-9", "-c"]).arg(&module);
+    let output = gzip.command().output();
+    let output = output.context("`gzip` could not be started")?;
+    ensure!(output.status.success(), "`{gzip}` failed");
+    Ok(output.stdout.len())
+}
+
+fn module(page: &Path) -> PathBuf {
+    page.join(format!("{LIBRARY}_bg.wasm"))
+}
+
+/// A compiler for the target, installed if it is missing.
+fn toolchain(yes: bool) -> Result<Toolchain> {
+    if let Some(toolchain) = Toolchain::find() {
+        return Ok(toolchain);
+    }
+    // Another compiler than rustup's has no target to add.
+    if on_path("rustup") {
+        let added = Cmd::new("rustup").args(["target", "add", TARGET]).status();
+        if added.is_ok_and(|status| status.success())
+            && let Some(toolchain) = Toolchain::find()
+        {
+            return Ok(toolchain);
+        }
+    }
+    for package in PACKAGES {
+        setup::install(package, yes)?;
+    }
+    match Toolchain::find() {
+        Some(toolchain) => Ok(toolchain),
+        None => bail!("still no compiler for {TARGET} that the workspace accepts"),
+    }
+}
+
+/// The tool that writes the module's JavaScript, of the library's version.
+fn bindgen() -> Result<PathBuf> {
+    let version = locked(BINDGEN)?;
+    let is_same = |program: &str| {
+        let said = said_by(program, &["--version"]);
+        said.is_some_and(|said| said.split(' ').nth(1) == Some(version.as_str()))
+    };
+    if is_same(BINDGEN) {
+        return Ok(BINDGEN.into());
+    }
+    let folder = target_folder("tools");
+    let program = folder.join("bin").join(BINDGEN);
+    let program = program.with_extension(std::env::consts::EXE_EXTENSION);
+    if !is_same(&program.to_string_lossy()) {
+        Cmd::new("cargo")
+            .args(["install", "--locked", "--force", "--root"])
+            .arg(&folder)
+            .arg("--target-dir")
+            .arg(folder.join("build"))
+            .args(["--version", &version, "wasm-bindgen-cli"])
+            .run()?;
+    }
+    Ok(program)
+}
