@@ -1,5 +1,6 @@
 //! Steps as graphs.
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use anyhow::{Result, anyhow};
@@ -8,9 +9,9 @@ use burn::tensor::{Device, Tensor};
 
 use crate::networks::Step;
 
-/// Runs before the recording, as in [`burn::tensor::capture`]: the first ones tune kernels, change
+/// Steps before the recorded one, as in [`burn::tensor::capture`]: the first ones tune kernels, change
 /// what Burn fuses, and allocate.
-const WARM_UP: usize = 3;
+pub const WARM_UP: usize = 3;
 
 /// A recorded step, and its output.
 pub struct Graph<'a> {
@@ -18,7 +19,7 @@ pub struct Graph<'a> {
     device: &'a Device,
     output: Tensor<2>,
     /// Owns the tensors that the graph reads.
-    _step: &'a mut Step,
+    _step: Step,
 }
 
 impl<'a> Graph<'a> {
@@ -29,7 +30,7 @@ impl<'a> Graph<'a> {
     /// # Errors
     ///
     /// If Burn or the device refuses.
-    pub fn record(device: &'a Device, step: &'a mut Step) -> Result<Self> {
+    pub fn record(device: &'a Device, mut step: Step) -> Result<Self> {
         let dispatch = device.as_dispatch();
         Dispatch::graph_prepare(dispatch).map_err(refusal)?;
         let recorded = catch_unwind(AssertUnwindSafe(|| {
@@ -43,7 +44,7 @@ impl<'a> Graph<'a> {
         }));
         // Also after an error or a panic: until then every launch would be recorded.
         let graph = Dispatch::graph_stop_capture(dispatch).map_err(refusal);
-        let output = recorded.map_err(|_| anyhow!("the step panicked while it was recorded"))??;
+        let output = recorded.map_err(|cause| panicked(cause.as_ref()))??;
         Ok(Self {
             graph: graph?,
             device,
@@ -71,10 +72,22 @@ impl<'a> Graph<'a> {
 
 /// The reason of an error of Burn, on one line.
 fn refusal(error: ExecutionError) -> anyhow::Error {
-    let text = error.to_string();
-    let reason = text.rsplit("Caused by:").next().unwrap_or_default();
-    let words: Vec<&str> = reason.split_whitespace().collect();
-    anyhow!(words.join(" "))
+    anyhow!(one_line(&error.to_string()))
+}
+
+/// The message of a panic, on one line.
+fn panicked(cause: &(dyn Any + Send)) -> anyhow::Error {
+    let message = cause.downcast_ref::<String>().map(String::as_str);
+    let message = message.or_else(|| cause.downcast_ref::<&str>().copied());
+    let message = one_line(message.unwrap_or("no message"));
+    anyhow!("the step panicked while it was recorded: {message}")
+}
+
+/// The innermost cause of a message, on one line.
+fn one_line(message: &str) -> String {
+    let cause = message.rsplit("Caused by:").next().unwrap_or_default();
+    let words: Vec<&str> = cause.split_whitespace().collect();
+    words.join(" ")
 }
 
 #[cfg(test)]

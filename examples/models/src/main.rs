@@ -3,9 +3,9 @@
 use std::env;
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Output};
+use std::process::{Command, ExitCode};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::Parser;
 use cubenorm_example_common::progress::Progress;
 use cubenorm_example_common::{exit, open};
@@ -87,9 +87,10 @@ fn run(arguments: &Arguments) -> Result<()> {
         return tune(network, options, &opened.device);
     }
     if let Some(network) = arguments.work {
-        let measured = measure(network, options, &opened.device)?;
-        println!("{}", serde_json::to_string(&measured)?);
-        return Ok(());
+        return measure(network, options, &opened.device, |measured| {
+            println!("{}", serde_json::to_string(measured)?);
+            Ok(())
+        });
     }
 
     for path in [&arguments.json, &arguments.csv].into_iter().flatten() {
@@ -148,21 +149,27 @@ fn outcome(
         // Only on `cpu` tuning slows down what the process runs later.
         if device == "cpu" {
             let _progress = progress("tuning kernels");
-            again(["--tune", &name])?;
+            again(["--tune", &name])?.1?;
         }
         let _progress = progress("measuring");
-        let output = again(["--work", &name])?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        // Drivers write to standard output too.
-        let mut lines = text.lines();
-        let measured = lines.find_map(|line| serde_json::from_str::<Measured>(line).ok());
-        measured.context("its process printed no result")
+        let (output, ended) = again(["--work", &name])?;
+        // Drivers write to standard output too. The last result has the times of graphs.
+        let lines = output.lines().rev();
+        let mut results = lines.filter_map(|line| serde_json::from_str::<Measured>(line).ok());
+        match (results.next(), ended) {
+            (Some(measured), Ok(())) => Ok(measured),
+            (Some(measured), Err(why)) => Ok(measured.without_graphs(&format!("{why:#}"))),
+            (None, ended) => Err(match ended {
+                Ok(()) => anyhow!("its process printed no result"),
+                Err(why) => why,
+            }),
+        }
     };
     measured().map_err(|error: anyhow::Error| format!("{error:#}"))
 }
 
-/// Runs this program again with further arguments.
-fn again(arguments: [&str; 2]) -> Result<Output> {
+/// Runs this program again with further arguments. Returns its standard output, and how it ended.
+fn again(arguments: [&str; 2]) -> Result<(String, Result<()>)> {
     let program = env::current_exe().context("cannot find this program")?;
     let output = Command::new(program)
         .args(arguments)
@@ -172,12 +179,11 @@ fn again(arguments: [&str; 2]) -> Result<Output> {
     let error = String::from_utf8_lossy(&output.stderr);
     let lines: Vec<&str> = error.trim().lines().collect();
     let last = lines[lines.len().saturating_sub(LAST_LINES)..].join(" ");
-    ensure!(
-        output.status.success(),
-        "its process failed ({}): {last}",
-        output.status
-    );
-    Ok(output)
+    let ended = match output.status.success() {
+        true => Ok(()),
+        false => Err(anyhow!("its process failed ({}): {last}", output.status)),
+    };
+    Ok((String::from_utf8_lossy(&output.stdout).into_owned(), ended))
 }
 
 /// The command line of this process.

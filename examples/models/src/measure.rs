@@ -7,7 +7,7 @@ use burn::tensor::{Device, Tensor};
 use cubenorm_example_common::{graph::records, read};
 use serde::{Deserialize, Serialize};
 
-use crate::graph::Graph;
+use crate::graph::{Graph, WARM_UP};
 use crate::networks::{Instance, Network};
 use crate::norms::Kind;
 
@@ -22,7 +22,9 @@ const LONGEST_WARM_UP: Duration = Duration::from_secs(120);
 const SAMPLE: Duration = Duration::from_millis(60);
 const MOST_STEPS: usize = 24;
 /// Replays whose outputs are checked.
-const CHECKED_REPLAYS: usize = 3;
+const CHECKED_REPLAYS: usize = 4;
+/// Eager steps whose outputs are kept for the checks: the recorded step is the one after the warm-up.
+const KEPT: usize = WARM_UP + CHECKED_REPLAYS;
 /// Steps before memory is read: the second one has the optimizer's state from its start on.
 const MEMORY_STEPS: usize = 2;
 
@@ -118,6 +120,14 @@ impl Measured {
         self.difference.is_some_and(|it| it <= self.tolerance)
     }
 
+    /// The eager results of a process that failed for this reason while it recorded.
+    pub fn without_graphs(mut self, why: &str) -> Self {
+        for kind in &mut self.kinds {
+            kind.captured = Some(Captured::Refused(why.to_owned()));
+        }
+        self
+    }
+
     /// Share of the norms in a step with norms of this kind: what the step takes longer than without
     /// norms.
     pub fn share(&self, kind: Kind) -> Option<f64> {
@@ -148,12 +158,18 @@ pub fn tune(network: Network, options: Options, device: &Device) -> Result<()> {
 /// Compares the outputs of a network with Burn's norms and with cubenorm's, then times it with each
 /// kind.
 ///
-/// Nothing is timed if the outputs disagree.
+/// Nothing is timed if the outputs disagree. `report` gets the eager results before a graph is
+/// recorded: a driver's crash would lose them.
 ///
 /// # Errors
 ///
-/// If the device fails.
-pub fn measure(network: Network, options: Options, device: &Device) -> Result<Measured> {
+/// If the device or `report` fails.
+pub fn measure(
+    network: Network,
+    options: Options,
+    device: &Device,
+    report: impl Fn(&Measured) -> Result<()>,
+) -> Result<()> {
     let mut instances = Vec::new();
     let mut outputs = Vec::new();
     let mut fastest = Duration::MAX;
@@ -164,43 +180,47 @@ pub fn measure(network: Network, options: Options, device: &Device) -> Result<Me
         instances.push(instance);
         outputs.push(first);
     }
+    let compared = |outputs: &[Vec<f32>]| outputs[..COMPARED].concat();
+    let difference = difference(&compared(&outputs[0]), &compared(&outputs[1]));
     let mut measured = Measured {
         network,
         shape: instances[0].shape.clone(),
-        difference: Some(difference(&outputs[0], &outputs[1])).filter(|it| !it.is_nan()),
+        difference: Some(difference).filter(|it| !it.is_nan()),
         tolerance: instances[0].tolerance,
         kinds: Vec::new(),
     };
     if !measured.agrees() {
-        return Ok(measured);
+        return report(&measured);
     }
 
     let fitting = SAMPLE.as_secs_f64() / fastest.as_secs_f64().max(1e-9);
     let steps = (fitting.ceil() as usize).clamp(1, MOST_STEPS);
-    let eager = {
-        let runs = instances.iter_mut().map(|instance| {
-            let run = move || Ok(Some(instance.step.run()));
-            Box::new(run) as Run<'_>
-        });
-        interleave(runs.collect(), options.rounds, steps, device)?
-    };
-    let captured: Vec<Option<Captured>> = match records(device) {
-        true => captured(&mut instances, &outputs, options.rounds, steps, device)?
-            .into_iter()
-            .map(Some)
-            .collect(),
-        false => vec![None; Kind::ALL.len()],
-    };
+    let runs = instances.iter_mut().map(|instance| {
+        let run = move || Ok(Some(instance.step.run()));
+        Box::new(run) as Run<'_>
+    });
+    let eager = interleave(runs.collect(), options.rounds, steps, device)?;
     drop(instances);
-    for ((kind, eager), captured) in Kind::ALL.into_iter().zip(eager).zip(captured) {
+    for (kind, eager) in Kind::ALL.into_iter().zip(eager) {
         measured.kinds.push(OfKind {
             kind,
             eager,
-            captured,
+            captured: None,
             memory: memory(network, options, kind, device)?,
         });
     }
-    Ok(measured)
+    report(&measured)?;
+
+    if records(device) {
+        let graphs = Kind::ALL.into_iter().zip(&outputs);
+        let graphs = graphs.map(|(kind, eager)| record(network, options, kind, eager, device));
+        let times = captured(graphs.collect(), options.rounds, steps, device)?;
+        for (kind, captured) in measured.kinds.iter_mut().zip(times) {
+            kind.captured = Some(captured);
+        }
+        report(&measured)?;
+    }
+    Ok(())
 }
 
 /// Queues a step. Its output lives until the device is idle.
@@ -228,27 +248,13 @@ fn interleave(
     Ok(times.map(|samples| Time::of(samples, steps)).collect())
 }
 
-/// Records a graph of each instance, checks it and times its replays.
+/// Times the replays of graphs.
 fn captured(
-    instances: &mut [Instance],
-    outputs: &[Vec<f32>],
+    graphs: Vec<Result<Graph<'_>>>,
     rounds: usize,
     steps: usize,
     device: &Device,
 ) -> Result<Vec<Captured>> {
-    let graphs: Vec<Result<Graph<'_>>> = instances
-        .iter_mut()
-        .zip(outputs)
-        .map(|(instance, eager)| {
-            let (is_training, tolerance) = (instance.is_training, instance.tolerance);
-            let graph = Graph::record(device, &mut instance.step)?;
-            match is_training {
-                true => trains(&graph, device)?,
-                false => repeats(&graph, eager, tolerance)?,
-            }
-            Ok(graph)
-        })
-        .collect();
     let runs = graphs.iter().filter_map(|graph| graph.as_ref().ok());
     let runs = runs.map(|graph| {
         let run = move || graph.replay().map(|()| None);
@@ -263,52 +269,71 @@ fn captured(
     Ok(captured.flatten().collect())
 }
 
-/// Checks that a replay has the output of an eager pass.
-fn repeats(graph: &Graph<'_>, eager: &[f32], tolerance: f64) -> Result<()> {
-    graph.replay()?;
-    let replayed = read(graph.output())?;
-    let eager = &eager[..replayed.len().min(eager.len())];
-    let difference = difference(eager, &replayed);
-    // The identity's values may overflow in both.
-    let is_finite = eager.iter().all(|value| value.is_finite());
-    ensure!(
-        difference <= tolerance || !is_finite,
-        "the output of a replay differs from the eager one by {difference:.1e}, more than \
-         {tolerance:.1e}"
-    );
-    Ok(())
-}
-
-/// Checks that each replay of a training step continues from the weights of the one before.
-fn trains(graph: &Graph<'_>, device: &Device) -> Result<()> {
-    let mut losses = Vec::new();
+/// Records a step, and checks that replays have the outputs of the eager steps. `eager` has the
+/// outputs of these from the first one on.
+fn record<'a>(
+    network: Network,
+    options: Options,
+    kind: Kind,
+    eager: &[Vec<f32>],
+    device: &'a Device,
+) -> Result<Graph<'a>> {
+    let instance = network.build(options.small, kind, device);
+    let (is_training, tolerance) = (instance.is_training, instance.tolerance);
+    let graph = Graph::record(device, instance.step)?;
+    let mut replayed = Vec::new();
     for _ in 0..CHECKED_REPLAYS {
         graph.replay()?;
-        losses.extend(read(graph.output())?);
+        replayed.push(read(graph.output())?);
     }
-    sync(device)?;
-    let moves = losses.windows(2).all(|pair| pair[0] != pair[1]);
-    let is_finite = losses.iter().all(|loss| loss.is_finite());
+    let eager = &eager[WARM_UP..];
+    if is_training {
+        ensure!(
+            trains(&eager.concat(), &replayed.concat()),
+            "replays do not train: their losses are {}, those of eager steps {}",
+            losses(&replayed),
+            losses(eager)
+        );
+        return Ok(graph);
+    }
+    let difference = difference(&eager.concat(), &replayed.concat());
+    // Values without norms may overflow, eagerly too.
+    let is_finite = eager.iter().flatten().all(|value| value.is_finite());
     ensure!(
-        moves || !is_finite,
-        "each replay starts from the same weights (losses {losses:?}): Burn's update writes new \
-         tensors"
+        difference <= tolerance || !is_finite,
+        "replays differ from eager steps by {difference:.1e} of the largest magnitude: expected at \
+         most {tolerance:.1e}"
     );
-    Ok(())
+    Ok(graph)
+}
+
+/// True if losses of replays follow those of eager steps: they are off by at most half of what the
+/// eager ones fall by. A NaN is not.
+fn trains(eager: &[f32], replayed: &[f32]) -> bool {
+    let (Some(first), Some(last)) = (eager.first(), eager.last()) else {
+        return false;
+    };
+    let limit = 0.5 * (first - last);
+    let mut pairs = eager.iter().zip(replayed);
+    pairs.all(|(a, b)| (a - b).abs() < limit)
+}
+
+fn losses(outputs: &[Vec<f32>]) -> String {
+    let losses = outputs.iter().flatten().map(|loss| format!("{loss:.4}"));
+    losses.collect::<Vec<_>>().join(", ")
 }
 
 /// Steps until their time no longer falls: the fastest one, and the first outputs.
-fn warm_up(instance: &mut Instance, device: &Device) -> Result<(Duration, Vec<f32>)> {
+fn warm_up(instance: &mut Instance, device: &Device) -> Result<(Duration, Vec<Vec<f32>>)> {
     let start = Instant::now();
     let mut outputs = Vec::new();
     let mut best = Duration::MAX;
-    let (mut count, mut stable) = (0, 0);
-    while count < COMPARED || (stable < STABLE && start.elapsed() < LONGEST_WARM_UP) {
+    let mut stable = 0;
+    while outputs.len() < KEPT || (stable < STABLE && start.elapsed() < LONGEST_WARM_UP) {
         let (time, output) = step(instance, device)?;
-        if count < COMPARED {
-            outputs.extend(read(output)?);
+        if outputs.len() < KEPT {
+            outputs.push(read(output)?);
         }
-        count += 1;
         stable = match time < best.mul_f64(GAIN) {
             true => 0,
             false => stable + 1,
@@ -390,6 +415,15 @@ mod tests {
         assert!(difference(&[f32::NAN, 1.0], &[f32::NAN, 1.0]).is_nan());
         assert!(difference(&[1.0], &[1.0, 2.0]).is_nan());
         assert!(difference(&[1.0, 1.0], &[1.0, f32::NAN]).is_nan());
+    }
+
+    #[test]
+    fn replays_train_only_if_losses_follow() {
+        let eager = [5.4, 5.3, 5.2, 5.1];
+        assert!(trains(&eager, &[5.4, 5.31, 5.22, 5.13]));
+        assert!(!trains(&eager, &[5.4, 5.4, 5.4, 5.4]));
+        assert!(!trains(&eager, &[5.4, 5.3, 5.2, f32::NAN]));
+        assert!(!trains(&[5.4, 5.4], &[5.4, 5.4]));
     }
 
     #[test]

@@ -106,3 +106,16 @@ pub(super) fn instance(small: bool, kind: Kind, device: &Device) -> Instance {
         tolerance: super::TRAINING_TOLERANCE,
     }
 }
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_size_is_gpt2_small() {
+        // The published model has 1024 positions.
+        let published = 124_439_808 - (1024 - FULL.tokens) * FULL.d_model;
+        let model = Gpt2::new(&FULL, Kind::Burn, &Device::flex());
+        assert_eq!(model.num_params(), published);
+    }
+}

@@ -95,3 +95,15 @@ pub(super) fn instance(small: bool, kind: Kind, device: &Device) -> Instance {
         tolerance: super::F32_TOLERANCE,
     }
 }
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_size_is_minilm_without_pooler() {
+        let pooler = (FULL.d_model + 1) * FULL.d_model;
+        let encoder = Encoder::new(&FULL, Kind::Burn, &Device::flex());
+        assert_eq!(encoder.num_params(), 22_713_216 - pooler);
+    }
+}

@@ -160,3 +160,31 @@ pub(super) fn instance(small: bool, kind: Kind, device: &Device) -> Instance {
         tolerance: super::TRAINING_TOLERANCE,
     }
 }
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_size_is_resnet_50() {
+        let device = Device::flex();
+        let count = ResNet::new(&FULL, Kind::Burn, &device).num_params();
+        assert_eq!(count, 25_557_032);
+    }
+
+    #[test]
+    fn all_stages_and_shortcuts_fit() {
+        let device = Device::flex();
+        let size = Size {
+            channels: 2,
+            classes: 3,
+            side: 64,
+            ..FULL
+        };
+        for kind in Kind::ALL {
+            let network = ResNet::new(&size, kind, &device);
+            let logits = network.forward(noise([2, 3, size.side, size.side], &device));
+            assert_eq!(logits.dims(), [2, 3]);
+        }
+    }
+}
