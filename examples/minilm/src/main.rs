@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use burn::tensor::Device;
+use burn::tensor::{Device, Tensor};
 use clap::Parser;
 use cubenorm_example_common::progress::Progress;
-use cubenorm_example_common::{Choice, Norms, exit, open, tuning};
+use cubenorm_example_common::{Choice, Norms, exit, graph, open, tuning};
 use minilm::check::check;
 use minilm::fetch;
 use minilm::model::{MiniLm, MiniLmConfig};
@@ -47,6 +47,10 @@ struct Arguments {
     #[arg(long)]
     install: bool,
 
+    /// Embed by a replayed graph, on devices that record graphs, and time it too
+    #[arg(long, conflicts_with = "check")]
+    capture: bool,
+
     /// Sentences in the timed batch, which repeats the arguments [default: 16]
     #[arg(long, value_name = "N", value_parser = positive)]
     batch: Option<usize>,
@@ -82,6 +86,10 @@ fn run(arguments: Arguments) -> Result<()> {
         cubenorm::install()?;
     }
     let opened = open(arguments.device.as_deref())?;
+    if arguments.capture {
+        // An error after a download is too late.
+        graph::require(&opened)?;
+    }
     let folder = arguments
         .model_dir
         .clone()
@@ -149,7 +157,7 @@ fn run_demo(
     let batch = Batch::new(&tokens, device);
     let embeddings = kinds
         .iter()
-        .map(|&norms| read_rows(model.embed(&batch, norms)))
+        .map(|&norms| read_rows(embed(model, &batch, norms, arguments.capture, device)?))
         .collect::<Result<Vec<_>>>()?;
     let Some(shown) = embeddings.last() else {
         bail!("no implementation of norms is selected");
@@ -167,7 +175,8 @@ fn run_demo(
     let batch = Batch::new(&repeated, device);
 
     let progress = Progress::start(format!("Timing {iterations} runs after a warm-up"));
-    let timings = time(model, config, &batch, kinds, iterations, device)?;
+    let capture = arguments.capture;
+    let timings = time(model, config, &batch, kinds, iterations, capture, device)?;
     drop(progress);
 
     let [sentences, tokens] = batch.shape();
@@ -183,6 +192,22 @@ fn run_demo(
     let timings: Vec<_> = kinds.iter().copied().zip(timings).collect();
     print!("{}", timing_table(timed, &timings, difference));
     Ok(())
+}
+
+/// Embeds a batch, by a replayed graph if `capture` is true.
+fn embed(
+    model: &MiniLm,
+    batch: &Batch,
+    norms: Norms,
+    capture: bool,
+    device: &Device,
+) -> Result<Tensor<2>> {
+    if !capture {
+        return Ok(model.embed(batch, norms));
+    }
+    let mut graph = graph::record(device, || model.embed(batch, norms))?;
+    // SAFETY: The model, the batch and the graph are alive, and only this thread uses them.
+    Ok(unsafe { graph.replay() }.clone())
 }
 
 /// A number of at least one.

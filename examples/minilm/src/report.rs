@@ -48,10 +48,11 @@ pub fn timing_table(timed: Timed, timings: &[(Norms, Timing)], difference: Optio
     );
 
     let norms_alone = format!("its {norm_count} norms alone (*)");
-    type Time = fn(&Timing) -> Duration;
-    let rows: [(&str, Time); 2] = [
-        ("forward pass", |timing| timing.forward),
-        (&norms_alone, |timing| timing.norms),
+    type Time = fn(&Timing) -> Option<Duration>;
+    let rows: [(&str, Time); 3] = [
+        ("forward pass", |timing| Some(timing.forward)),
+        ("replayed graph of it", |timing| timing.replay),
+        (&norms_alone, |timing| Some(timing.norms)),
     ];
 
     write!(text, "{:24}", "").unwrap();
@@ -61,12 +62,16 @@ pub fn timing_table(timed: Timed, timings: &[(Norms, Timing)], difference: Optio
     let compared = timings.len() == 2;
     writeln!(text, "{}", if compared { "      speed-up" } else { "" }).unwrap();
     for (name, time) in rows {
-        write!(text, "  {name:22}").unwrap();
-        for (_, timing) in timings {
-            write!(text, "{:>11.2} ms", milliseconds(time(timing))).unwrap();
+        let times: Vec<_> = timings.iter().filter_map(|(_, it)| time(it)).collect();
+        if times.is_empty() {
+            continue;
         }
-        if let [(_, before), (_, after)] = timings {
-            let speed_up = milliseconds(time(before)) / milliseconds(time(after));
+        write!(text, "  {name:22}").unwrap();
+        for &time in &times {
+            write!(text, "{:>11.2} ms", milliseconds(time)).unwrap();
+        }
+        if let [before, after] = times[..] {
+            let speed_up = milliseconds(before) / milliseconds(after);
             write!(text, "{speed_up:>13.2}x").unwrap();
         }
         text.push('\n');
@@ -128,6 +133,7 @@ mod tests {
         Timing {
             forward: Duration::from_millis(forward),
             norms: Duration::from_millis(norms),
+            replay: None,
         }
     }
 
@@ -141,6 +147,25 @@ mod tests {
         assert!(text.contains("1.50x"), "{text}");
         assert!(text.contains("4.00x"), "{text}");
         assert!(text.contains("2.0e-7"), "{text}");
+        assert!(!text.contains("replayed"), "{text}");
+    }
+
+    #[test]
+    fn replays_have_a_row_if_they_were_timed() {
+        let replayed = |norms, replay| {
+            let replay = Some(Duration::from_millis(replay));
+            (
+                norms,
+                Timing {
+                    replay,
+                    ..timing(30, 12)
+                },
+            )
+        };
+        let timings = [replayed(Norms::Burn, 8), replayed(Norms::Cubenorm, 2)];
+        let text = timing_table(TIMED, &timings, None);
+        let row = text.lines().find(|line| line.contains("replayed graph"));
+        assert!(row.is_some_and(|row| row.contains("4.00x")), "{text}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use burn::tensor::{Device, Distribution, Tensor};
 
 use crate::model::{MiniLm, MiniLmConfig};
 use crate::tokens::Batch;
-use cubenorm_example_common::Norms;
+use cubenorm_example_common::{Norms, graph};
 
 /// Warm-up runs. The first one compiles and tunes kernels. With Burn's fusion the next ones still
 /// change the fused operations.
@@ -20,17 +20,21 @@ pub struct Timing {
     pub forward: Duration,
     /// All norms of a forward pass, without the rest.
     pub norms: Duration,
+    /// Replay of a recorded forward pass, if it was recorded.
+    pub replay: Option<Duration>,
 }
 
 /// Times the network with each implementation of norms on the same batch.
 ///
-/// Runs alternate between implementations, so that a throttling machine slows all of them down.
+/// Runs alternate between implementations, so that a throttling machine slows all of them down. With
+/// `capture` it also times replays of a recorded forward pass.
 pub fn time(
     model: &MiniLm,
     config: &MiniLmConfig,
     batch: &Batch,
     kinds: &[Norms],
     iterations: usize,
+    capture: bool,
     device: &Device,
 ) -> Result<Vec<Timing>> {
     let forward = medians(kinds, iterations, device, |kind| model.embed(batch, kind))?;
@@ -46,10 +50,40 @@ pub fn time(
         })
     })?;
 
-    let timings = forward.into_iter().zip(norms);
+    let replay = match capture {
+        true => replays(model, batch, kinds, iterations, device)?,
+        false => vec![None; kinds.len()],
+    };
+    let timings = forward.into_iter().zip(norms).zip(replay);
     Ok(timings
-        .map(|(forward, norms)| Timing { forward, norms })
+        .map(|((forward, norms), replay)| Timing {
+            forward,
+            norms,
+            replay,
+        })
         .collect())
+}
+
+/// Median time of a replayed forward pass for each implementation.
+fn replays(
+    model: &MiniLm,
+    batch: &Batch,
+    kinds: &[Norms],
+    iterations: usize,
+    device: &Device,
+) -> Result<Vec<Option<Duration>>> {
+    let graphs = kinds.iter().map(|&kind| {
+        let graph = graph::record(device, move || model.embed(batch, kind))?;
+        anyhow::Ok((kind, graph))
+    });
+    let mut graphs = graphs.collect::<Result<Vec<_>>>()?;
+    let replays = medians(kinds, iterations, device, |kind| {
+        let graph = graphs.iter_mut().find(|(of, _)| *of == kind);
+        let (_, graph) = graph.expect("each kind has a graph");
+        // SAFETY: The model, the batch and the graph are alive, and only this thread uses them.
+        unsafe { graph.replay() }.clone()
+    })?;
+    Ok(replays.into_iter().map(Some).collect())
 }
 
 /// Median time of `run` for each implementation.
@@ -57,7 +91,7 @@ fn medians<const D: usize>(
     kinds: &[Norms],
     iterations: usize,
     device: &Device,
-    run: impl Fn(Norms) -> Tensor<D>,
+    mut run: impl FnMut(Norms) -> Tensor<D>,
 ) -> Result<Vec<Duration>> {
     for _ in 0..WARM_UP {
         for &kind in kinds {

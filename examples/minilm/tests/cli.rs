@@ -69,6 +69,24 @@ fn unknown_device_lists_known_ones() {
 }
 
 #[test]
+#[cfg_attr(
+    not(feature = "flex"),
+    ignore = "takes the pure-Rust backend: --features flex"
+)]
+fn device_without_graphs_is_refused_by_name() {
+    let output = Command::new(env!("CARGO_BIN_EXE_minilm"))
+        .args(["--device", "flex", "--capture"])
+        .output()
+        .expect("the program starts");
+    assert_eq!(output.status.code(), Some(1));
+    let message = stderr(&output);
+    assert!(
+        message.contains("device `flex` records no graphs; choose one of: cuda, rocm"),
+        "{message}"
+    );
+}
+
+#[test]
 fn empty_batch_is_refused() {
     let output = minilm(&["--batch", "0"]);
     assert_eq!(output.status.code(), Some(2));
