@@ -10,6 +10,8 @@ let busy = false;
 let titles;
 let tokenizer;
 let hasModel = false;
+/** Milliseconds from the adapter to the device: compilation of the module, and the module's own start. */
+let ready = 0;
 
 const module = new Module(problem);
 
@@ -101,9 +103,9 @@ async function open() {
     ["units per plane", device.plane ?? "not fixed"],
     ["largest buffer", bytes(device.largest_buffer)],
     ["f16", device.f16 ? "yes" : "no"],
-    ["device timestamps", device.timestamps ? "yes" : "no, so nothing is tuned"],
     ["module and device ready", `${device.start.toFixed(0)} ms`],
   ]);
+  ready = device.start;
   titles = await module.call("titles");
 }
 
@@ -131,7 +133,7 @@ async function check() {
     await visible(`Checking ${title.name}`);
     by("progress").value = at / titles.check.length;
     const result = await module.call("check", at);
-    first ??= performance.now() - start;
+    first ??= ready + performance.now() - start;
     if (title.group !== group) {
       group = title.group;
       const row = element("tr", "", { class: "group" });
@@ -146,15 +148,21 @@ async function check() {
     const row = element("tr", "", { "data-result": word });
     const name = element("th", title.name, { scope: "row" });
     name.append(element("small", title.shape));
-    const verdict = element("td", word === "fail" ? "FAIL" : word, { class: word });
-    if (result.left_out) verdict.append(element("small", result.left_out));
-    row.append(name, ...parts.map(agreement), verdict);
+    const cells = result.left_out
+      ? [element("td", result.left_out, { colspan: 2 })]
+      : parts.map(agreement);
+    row.append(name, ...cells, element("td", word === "fail" ? "FAIL" : word, { class: word }));
     body.append(row);
   }
   const skipped = counts.skip ? `, ${counts.skip} not possible on this device` : "";
   const summary = `${counts.pass} pass, ${counts.fail} fail${skipped}`;
-  by("check-summary").value = `${summary}. First norm after ${first.toFixed(0)} ms.`;
-  return { ...counts, failures, first, total: performance.now() - start };
+  by("check-summary").value = `${summary}. First norm ${first.toFixed(0)} ms after the adapter.`;
+  // As the table shows it.
+  const rows = [...body.querySelectorAll("[data-result]")].map((row) => ({
+    name: row.cells[0].firstChild.textContent,
+    result: row.lastChild.textContent,
+  }));
+  return { rows, failures, first, total: performance.now() - start };
 }
 
 const PASSES = { forward: "forward", training: "forward and backward" };

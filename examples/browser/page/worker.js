@@ -15,6 +15,9 @@ async function adapter() {
   if (!found) {
     return { missing: "The browser has WebGPU but found no graphics device for it. It may be blocked in the settings." };
   }
+  if (!found.features.has("timestamp-query")) {
+    return { missing: "This browser's WebGPU has no timestamp queries, which CubeCL 0.11.3 needs." };
+  }
   const { vendor, architecture, device, description } = found.info ?? {};
   const names = [...new Set([vendor, architecture, device, description])].filter((name) => name);
   return { name: names.join(", ") || "unnamed", f16: found.features.has("shader-f16") };

@@ -34,8 +34,6 @@ pub(crate) struct Properties {
     buffers: u32,
     /// Units of a plane. None: the size varies, or there are no plane operations.
     plane: Option<u32>,
-    /// True if the device measures its own time, as autotuning needs.
-    timestamps: bool,
     /// Largest buffer in bytes.
     largest_buffer: u64,
     compiler: &'static str,
@@ -60,10 +58,15 @@ pub(crate) async fn open(guaranteed: bool, report: Function) -> Result<Propertie
             ..Default::default()
         })
         .await?;
+    if !adapter.features().contains(wgpu::Features::TIMESTAMP_QUERY) {
+        // CubeCL 0.11.3 panics at the first use of such a device.
+        return Err(JsError::new(
+            "the adapter has no timestamp queries: CubeCL needs them in a browser",
+        ));
+    }
     let (device, queue) = adapter
         .request_device(&wanted(&adapter, guaranteed))
         .await?;
-    let timestamps = device.features().contains(wgpu::Features::TIMESTAMP_QUERY);
     let setup = WgpuSetup {
         instance,
         adapter,
@@ -74,10 +77,6 @@ pub(crate) async fn open(guaranteed: bool, report: Function) -> Result<Propertie
     let id = try_init_device(setup, RuntimeOptions::try_default()?)?;
     // After CubeCL, which panics on an error.
     watch(&device, report);
-    if !timestamps {
-        // Autotuning cannot wait for another clock in a browser.
-        cubenorm::set_tuning(cubenorm::Tuning::Off);
-    }
     let client = cubecl::Device::from(id.clone()).client();
     let hardware = cubenorm_kernels::hardware(&client);
     let properties = Properties {
@@ -85,7 +84,6 @@ pub(crate) async fn open(guaranteed: bool, report: Function) -> Result<Propertie
         shared_memory: hardware.max_shared_memory,
         buffers: hardware.max_bindings,
         plane: hardware.plane_size,
-        timestamps,
         largest_buffer: device.limits().max_storage_buffer_binding_size as u64,
         compiler: client.name(),
     };

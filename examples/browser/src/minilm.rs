@@ -66,6 +66,7 @@ struct Norm(LayerNorm);
 impl MiniLm {
     /// Uploads the weights of a file in the format safetensors.
     pub(crate) fn load(file: &[u8], opened: &Opened) -> Result<Self, JsError> {
+        cubenorm::set_tuning(cubenorm::Tuning::Auto);
         let weights = Weights::parse(file, &opened.device)?;
         let table =
             |name: &str, rows| weights.tensor(&format!("embeddings.{name}.weight"), [rows, HIDDEN]);

@@ -86,6 +86,7 @@ pub(crate) fn titles() -> Vec<Title> {
 
 pub(crate) async fn run(case: usize, elements: usize) -> Result<Times, JsError> {
     let opened = opened()?;
+    cubenorm::set_tuning(cubenorm::Tuning::Auto);
     let Some(case) = case.checked_sub(1) else {
         return copy(&opened, elements).await;
     };

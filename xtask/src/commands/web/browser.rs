@@ -1,7 +1,7 @@
 //! Headless Chromium, with SwiftShader as the adapter.
 
 use std::{
-    env, fs,
+    fs,
     fs::File,
     path::{Path, PathBuf},
     process::{Child, Stdio},
@@ -105,15 +105,19 @@ fn command(profile: &Path, yes: bool) -> Result<Cmd> {
     })
 }
 
+/// True if there is a browser, or one can be installed without asking.
+pub(super) fn is_possible() -> bool {
+    found().is_some() || setup::is_root() && on_path("apt-get")
+}
+
+fn found() -> Option<&'static str> {
+    NAMES.into_iter().find(|name| on_path(name))
+}
+
 /// The program, installed if it is missing.
-fn program(yes: bool) -> Result<String> {
-    if let Some(named) = env::var_os("CHROMIUM") {
-        return Ok(named.to_string_lossy().into_owned());
-    }
-    let find = || NAMES.into_iter().find(|name| on_path(name));
-    if find().is_none() {
+fn program(yes: bool) -> Result<&'static str> {
+    if found().is_none() {
         setup::install(NAMES[0], yes)?;
     }
-    let found = find().context("still no Chromium")?;
-    Ok(found.to_owned())
+    found().context("still no Chromium")
 }

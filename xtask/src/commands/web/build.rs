@@ -119,7 +119,7 @@ fn bindgen() -> Result<PathBuf> {
     let program = program.with_extension(std::env::consts::EXE_EXTENSION);
     if !is_same(&program.to_string_lossy()) {
         Cmd::new("cargo")
-            .args(["install", "--locked", "--force", "--root"])
+            .args(["install", "--force", "--root"])
             .arg(&folder)
             .arg("--target-dir")
             .arg(folder.join("build"))
