@@ -43,6 +43,8 @@ pub struct Learned {
     pub run: Run,
     /// Loss on the test text, in nats per byte.
     pub test_loss: f32,
+    /// The trained model, for inference.
+    pub model: Model,
 }
 
 /// Trains a model with each implementation of norms for `epochs` of [`EPOCH`] steps.
@@ -89,13 +91,15 @@ pub fn learn(text: &Text, epochs: usize, kinds: &[Norms], device: &Device) -> Re
     trainers
         .into_iter()
         .map(|trainer| {
-            let test_loss = loss(&trainer.model().valid(), &test)
+            let model = trainer.model().valid();
+            let test_loss = loss(&model, &test)
                 .try_into_scalar::<f32>()
                 .map_err(|error| anyhow!("the device failed: {error:?}"))?;
             let trainer = trainer.measure_memory(|model| loss(model, &batch))?;
             Ok(Learned {
                 run: trainer.run().clone(),
                 test_loss,
+                model,
             })
         })
         .collect()

@@ -7,7 +7,9 @@
 //! - [`norms`]: the residual addition and its norm, the only difference
 //! - [`model`]: the rest of the model
 //! - [`learning`]: training and checks
+//! - [`decode`]: continuation of a text, eagerly and by a recorded step
 
+pub mod decode;
 pub mod learning;
 pub mod model;
 pub mod norms;
