@@ -212,6 +212,7 @@ impl BackwardDesc {
             residual: None,
             residual_place: ResidualPlace::Input,
             output: None,
+            writes_output: true,
             writes_sum: false,
             written_statistics: None,
             ..self.norm.clone()

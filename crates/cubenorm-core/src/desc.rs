@@ -87,6 +87,11 @@ pub enum WrittenStatistics {
     MeanVariance,
 }
 
+/// The default of [`NormDesc::writes_output`].
+fn written() -> bool {
+    true
+}
+
 /// A normalization to compute, independent of the device.
 ///
 /// ```text
@@ -163,6 +168,10 @@ pub struct NormDesc {
     /// stays permuted, and padding between rows is left out. See
     /// [`Layout::kept`](crate::Layout::kept).
     pub output: Option<TensorDesc>,
+    /// True if the output is written. False if [statistics](Self::written_statistics) alone are wanted:
+    /// scale, bias and activation are then ignored.
+    #[serde(default = "written")]
+    pub writes_output: bool,
     /// True if `input + residual` is written too, in the output's layout.
     pub writes_sum: bool,
     /// The pair of statistics that is written for each row, or `None`. The tensor has the input's
@@ -184,6 +193,7 @@ impl NormDesc {
             bias: None,
             activation: Activation::Identity,
             output: None,
+            writes_output: true,
             writes_sum: false,
             written_statistics: None,
         }
@@ -229,6 +239,32 @@ impl NormDesc {
     pub fn with_sum(mut self) -> Self {
         self.writes_sum = true;
         self
+    }
+
+    /// Requests a pair of statistics per row as the only result: the input is read once, and nothing
+    /// of its size is written.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use cubenorm_core::{Buffer, DType, Hardware, NormDesc, Statistics, StrategyChoice, TensorDesc};
+    /// use cubenorm_core::{WrittenStatistics, plan_forward};
+    ///
+    /// let input = TensorDesc::contiguous([64, 4096], DType::F32);
+    /// let desc = NormDesc::new(input, [1], Statistics::MeanVariance)
+    ///     .with_statistics_alone(WrittenStatistics::MeanVariance);
+    /// let problem = desc.problem()?;
+    /// let plan = plan_forward(&problem, &Hardware::cuda(132), StrategyChoice::Inferred)?;
+    /// for launch in plan.footprint(&problem) {
+    ///     assert_eq!(launch.elements(Buffer::Output), 0);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn with_statistics_alone(self, written: WrittenStatistics) -> Self {
+        Self {
+            writes_output: false,
+            ..self.with_written_statistics(written)
+        }
     }
 
     /// Requests a pair of statistics per row as another result.

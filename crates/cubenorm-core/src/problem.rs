@@ -130,6 +130,8 @@ pub struct NormProblem {
     pub output: Access,
     /// The layout of the result, allocated or given.
     pub output_layout: Layout,
+    /// True if the result is written.
+    pub writes_output: bool,
     /// True if `input + residual` is written, addressed as the output.
     pub writes_sum: bool,
     /// The statistics to write for each row, and their destination: pairs in the row-major order of
@@ -265,6 +267,7 @@ impl NormDesc {
             variance: variance.as_deref().map(access),
             output: access(&output_layout.strides),
             output_layout,
+            writes_output: self.writes_output,
             writes_sum: self.writes_sum,
             written_statistics,
         })
@@ -294,6 +297,12 @@ impl NormDesc {
             return Err(NormError::NothingToWrite {
                 tensor: "sum",
                 reason: "the residual is added to the result, not to the input",
+            });
+        }
+        if !self.writes_output && (self.writes_sum || self.written_statistics.is_none()) {
+            return Err(NormError::NothingToWrite {
+                tensor: "output",
+                reason: "it is left out, which takes statistics and no sum to be written",
             });
         }
         let computed = match self.written_statistics {

@@ -17,7 +17,7 @@ use crate::tune::{measured, tune_forward};
 /// Tensors that a normalization has written.
 #[derive(Debug, Clone)]
 pub struct ForwardOutputs {
-    /// Normalized tensor.
+    /// Normalized tensor; `[0]` if the description does not write it.
     pub output: Tensor,
     /// `input + residual`; None if not requested.
     pub sum: Option<Tensor>,
@@ -173,7 +173,9 @@ impl PreparedForward {
             prepared(client, desc, tensors, choice, &hardware)
         })?;
         let mut output = prepared.planned.output.clone();
-        output.layout.shape = desc.input.shape().to_vec();
+        if desc.writes_output {
+            output.layout.shape = desc.input.shape().to_vec();
+        }
         Ok(Self { prepared, output })
     }
 
@@ -324,6 +326,8 @@ fn launch_with_view(
         })
     })?;
     // The requested columns, without the padding of pitched rows.
-    outputs.output.desc.layout.shape = desc.input.shape().to_vec();
+    if desc.writes_output {
+        outputs.output.desc.layout.shape = desc.input.shape().to_vec();
+    }
     Ok(outputs)
 }

@@ -64,7 +64,9 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
         }
         let next = row_to_prefetch::<T>(&*bound, round + 1, partition, blueprint);
         let unit_rows = UnitRows::<T::A, T::N> { rows, next };
-        if comptime!(blueprint.staging != Staging::Reload) {
+        if comptime!(!blueprint.writes_output) {
+            // The statistics are written.
+        } else if comptime!(blueprint.staging != Staging::Reload) {
             apply_staged::<T>(&loaded, &share, &unit_rows, bound, blueprint);
         } else if comptime!(blueprint.team.params_kept().is_some()) {
             apply_kept::<T>(kept, &unit_rows, bound, blueprint);

@@ -202,8 +202,10 @@ pub(crate) fn normalize_tile<T: Types, W: Size>(
                 written.set(r, &row, &statistics, &result, blueprint);
             }
         }
-        for i in 0..share.count {
-            apply_step::<T>(share.begin + i, &rows, &written, bound, blueprint);
+        if comptime!(blueprint.writes_output) {
+            for i in 0..share.count {
+                apply_step::<T>(share.begin + i, &rows, &written, bound, blueprint);
+            }
         }
     }
 }

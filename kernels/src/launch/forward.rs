@@ -69,7 +69,7 @@ pub struct Tensor {
 /// Buffers that a normalization has written: see [`ForwardOutputs`](crate::ForwardOutputs).
 #[derive(Debug, Clone)]
 pub struct ForwardHandles {
-    /// Normalized tensor.
+    /// Normalized tensor. A placeholder that holds nothing if the description does not write it.
     pub output: Handle,
     /// `input + residual`; None if not requested.
     pub sum: Option<Handle>,
@@ -107,7 +107,11 @@ pub(crate) struct PlannedForward {
 impl PlannedForward {
     pub(crate) fn new(desc: &NormDesc, problem: NormProblem, plan: Option<Plan>) -> Self {
         Self {
-            output: TensorDesc::new(problem.output_layout.clone(), problem.dtype),
+            output: match problem.writes_output {
+                true => TensorDesc::new(problem.output_layout.clone(), problem.dtype),
+                // Kernels bind a buffer, but no store is left in them.
+                false => TensorDesc::contiguous([0], problem.dtype),
+            },
             statistics: desc.written_statistics.map(|_| desc.statistics_desc()),
             desc: desc.clone(),
             problem,

@@ -96,7 +96,11 @@ pub(super) fn layout(blueprint: &Blueprint) -> String {
         ("v", blueprint.variance),
         ("y", Some(blueprint.output)),
     ];
-    let sum = if blueprint.writes_sum { " sum" } else { "" };
+    let sum = match (blueprint.writes_output, blueprint.writes_sum) {
+        (false, _) => " no output",
+        (true, true) => " sum",
+        (true, false) => "",
+    };
     let written = if blueprint.written_statistics.is_some() {
         " statistics"
     } else {

@@ -1,10 +1,13 @@
-//! Provided sums in the backward kernels.
+//! Provided sums in the backward kernels, and statistics alone of the forward kernels.
 
 use cubenorm_core::{
     BackwardDesc, DType, Epsilon, Layout, NormDesc, Statistics, StrategyChoice, TensorDesc,
+    WrittenStatistics,
 };
+use cubenorm_kernels::launch_forward;
 use cubenorm_tests::backward::BackwardCase;
-use cubenorm_tests::choice::{choices, gradient_runs};
+use cubenorm_tests::case::{Case, decode};
+use cubenorm_tests::choice::{choices, gradient_runs, runs};
 use cubenorm_tests::device::{TestDevice, devices};
 
 fn check_all(device: &TestDevice, norm: NormDesc, seed: u64) {
@@ -86,4 +89,52 @@ fn provided_sums_of_norms_are_refused() {
             "saved statistics has shape [4, 1, 4]: expected dimensions that broadcast to the input's, then 2"
         );
     }
+}
+
+#[test]
+fn statistics_alone_are_those_with_an_output() {
+    for device in devices() {
+        for dtype in device.dtypes() {
+            for (shape, axes) in [
+                ([4, 3, 16], &[0, 2][..]),
+                ([2, 16, 49], &[0, 2]),
+                ([3, 5, 700], &[2]),
+                ([6, 7, 24], &[0]),
+            ] {
+                let input = TensorDesc::contiguous(shape, dtype);
+                let desc = NormDesc::new(input, axes, Statistics::MeanVariance)
+                    .with_written_statistics(WrittenStatistics::MeanVariance);
+                let alone = desc
+                    .clone()
+                    .with_statistics_alone(WrittenStatistics::MeanVariance);
+                let case = Case::new(desc, 35);
+                let tensors = case.tensors(&device.client);
+                for choice in choices(&device, |choice| runs(&device, &case.desc, choice)) {
+                    let statistics = |desc: &NormDesc| {
+                        let outputs = launch_forward(&device.client, desc, &tensors, choice);
+                        let tensor = outputs.unwrap().statistics.unwrap();
+                        let bytes = device.client.read_one(tensor.handle).unwrap();
+                        decode(tensor.desc.dtype, &bytes)
+                    };
+                    assert_eq!(
+                        statistics(&alone),
+                        statistics(&case.desc),
+                        "{} {dtype} {shape:?} {choice:?}",
+                        device.name
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn output_is_left_out_for_statistics_alone() {
+    let input = TensorDesc::contiguous([4, 24], DType::F32);
+    let mut desc = NormDesc::new(input, [1], Statistics::MeanVariance);
+    desc.writes_output = false;
+    assert_eq!(
+        desc.problem().unwrap_err().to_string(),
+        "output cannot be written: it is left out, which takes statistics and no sum to be written"
+    );
 }

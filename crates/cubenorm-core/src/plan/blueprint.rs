@@ -220,6 +220,8 @@ pub struct Blueprint {
     pub variance: Option<AccessBlueprint>,
     /// The result and the optional sum.
     pub output: AccessBlueprint,
+    /// True if the output is written.
+    pub writes_output: bool,
     /// True if `input + residual` is written.
     pub writes_sum: bool,
     /// The statistics that are written and the row dimensions of their tensor.
@@ -268,7 +270,8 @@ impl RowBlueprint for Blueprint {
 
     fn tensors(&self) -> (usize, usize) {
         let reads = 1 + usize::from(self.residual.is_some());
-        (reads, 1 + usize::from(self.writes_sum))
+        let writes = [self.writes_output, self.writes_sum];
+        (reads, writes.map(usize::from).iter().sum())
     }
 
     fn describe(&self) -> String {

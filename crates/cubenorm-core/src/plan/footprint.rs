@@ -276,7 +276,9 @@ impl Plan {
         ];
         let statistics = problem.written_statistics.as_ref();
         let results = [
-            Some(writes(Buffer::Output, result)),
+            problem
+                .writes_output
+                .then(|| writes(Buffer::Output, result)),
             match blueprint.split() {
                 true => Some(reads_partials(self.workspace, self.combine.as_ref())),
                 // The first of two launches writes the sum.

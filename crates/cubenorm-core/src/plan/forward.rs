@@ -126,8 +126,9 @@ fn blueprint(
     let are_constant = problem.params().all(|param| param.col.is_empty());
     let same_params = has_segment || are_constant;
     let (input, mut output) = (access(&problem.input), access(&problem.output));
-    output.nontemporal = nontemporal::applies(output, schedule, work, hardware)
+    let nontemporal = nontemporal::applies(output, schedule, work, hardware)
         || nontemporal::applies_before_tail(output, schedule, work, same_params, hardware);
+    output.nontemporal = nontemporal && problem.writes_output;
     Blueprint {
         team: Team {
             execution: execution(problem, schedule, work, has_segment, hardware),
@@ -153,6 +154,7 @@ fn blueprint(
         mean: optional(&problem.mean),
         variance: optional(&problem.variance),
         output,
+        writes_output: problem.writes_output,
         writes_sum: problem.writes_sum,
         written_statistics: problem
             .written_statistics
