@@ -57,6 +57,7 @@
 //! - [`nn::BatchNorm`] in training panics in the warm-up, because a replay would not update its running statistics.
 //!   [`batch_norm_train`] is recorded, and so is a frozen layer.
 
+pub mod distributed;
 mod functional;
 mod install;
 pub mod nn;
@@ -65,12 +66,14 @@ mod tuning;
 
 pub use cubenorm_core::{Activation, Epsilon, NormError};
 pub use functional::{
-    BatchNormTrain, Lp, MeanVarianceOptions, NormWithStatistics, ada_layer_norm, add_layer_norm,
-    add_rms_norm, batch_norm, batch_norm_train, broadcast_batch_norm, group_norm, instance_norm,
-    layer_norm, lp_norm, mean_variance_norm, mean_variance_norm_with_statistics, rms_norm,
+    BatchNormTrain, Lp, MeanVarianceOptions, NormWithStatistics, ShardedNorm, SyncBatchNormTrain,
+    ada_layer_norm, add_layer_norm, add_rms_norm, batch_norm, batch_norm_train,
+    broadcast_batch_norm, group_norm, instance_norm, layer_norm, lp_norm, mean_variance_norm,
+    mean_variance_norm_with_statistics, norm_sharded, rms_norm, sync_batch_norm_train,
     try_ada_layer_norm, try_add_layer_norm, try_add_rms_norm, try_batch_norm, try_batch_norm_train,
     try_broadcast_batch_norm, try_group_norm, try_instance_norm, try_layer_norm, try_lp_norm,
-    try_mean_variance_norm, try_mean_variance_norm_with_statistics, try_rms_norm,
+    try_mean_variance_norm, try_mean_variance_norm_with_statistics, try_norm_sharded, try_rms_norm,
+    try_sync_batch_norm_train,
 };
 pub use install::{
     DeclineReason, DeclinedNorm, InstallError, InstallReport, InstallState, MatchedNorm, install,

@@ -206,6 +206,7 @@ fn spec(desc: &NormDesc) -> NormSpec {
         epsilon: desc.epsilon,
         residual_place: desc.residual_place,
         activation: desc.activation,
+        writes_output: desc.writes_output,
         writes_sum: desc.writes_sum,
         written_statistics: desc.written_statistics,
         view: None,

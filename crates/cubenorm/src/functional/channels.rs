@@ -20,7 +20,7 @@ pub struct BatchNormTrain<const D: usize> {
 }
 
 /// Dtype of the statistics of an input.
-fn statistics_dtype(input: DType) -> DType {
+pub(super) fn statistics_dtype(input: DType) -> DType {
     wider(input).map_or(input, DType::from)
 }
 
@@ -54,7 +54,7 @@ fn elements(tensor: &'static str, shape: &[usize], dims: &[usize]) -> Result<usi
 }
 
 /// All axes except the channel axis.
-fn batch_axes<const D: usize>() -> Axes {
+pub(super) fn batch_axes<const D: usize>() -> Axes {
     (0..D).filter(|&axis| axis != 1).collect()
 }
 

@@ -4,6 +4,7 @@ mod channels;
 mod checked;
 mod device;
 mod general;
+mod sync;
 
 use burn::backend::Dispatch;
 use burn::backend::ops::FloatTensorOps;
@@ -23,6 +24,10 @@ pub(crate) use device::is_capturing;
 pub use general::{
     Lp, NormWithStatistics, broadcast_batch_norm, lp_norm, mean_variance_norm_with_statistics,
     try_broadcast_batch_norm, try_lp_norm, try_mean_variance_norm_with_statistics,
+};
+pub use sync::{
+    ShardedNorm, SyncBatchNormTrain, norm_sharded, sync_batch_norm_train, try_norm_sharded,
+    try_sync_batch_norm_train,
 };
 
 /// Why an output is there.

@@ -24,6 +24,7 @@ mod instance;
 mod layer;
 mod mean_variance;
 mod rms;
+mod sync_batch;
 
 use burn::tensor::Tensor;
 
@@ -36,6 +37,7 @@ pub use instance::{InstanceNorm, InstanceNormConfig};
 pub use layer::{LayerNorm, LayerNormConfig};
 pub use mean_variance::{MeanVarianceNorm, MeanVarianceNormConfig};
 pub use rms::{RmsNorm, RmsNormConfig};
+pub use sync_batch::SyncBatchNorm;
 
 /// Checks rank and channel axis of an input, as the layers of `burn::nn` do.
 #[track_caller]

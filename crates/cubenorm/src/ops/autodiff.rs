@@ -102,6 +102,11 @@ impl<B: NormBackend, C: CheckpointStrategy> NormBackend for Autodiff<B, C> {
         }
     }
 
+    /// Statistics have no gradient.
+    fn row_statistics(input: FloatTensor<Self>, spec: NormSpec) -> FloatTensor<Self> {
+        Self::from_inner(B::row_statistics(input.into_primitive(), spec))
+    }
+
     fn normalize_backward(operands: BackwardOperands<Self>, spec: BackwardSpec) -> Gradients<Self> {
         let outputs = B::normalize_backward(
             BackwardOperands {

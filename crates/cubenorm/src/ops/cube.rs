@@ -7,6 +7,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use burn::backend::TensorMetadata;
+use burn::backend::tensor::FloatTensor;
 use burn::tensor::Shape;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
@@ -51,6 +52,11 @@ impl NormBackend for CubeBackend {
             sum: sum.into(),
             statistics: statistics.into(),
         }
+    }
+
+    fn row_statistics(input: FloatTensor<Self>, spec: NormSpec) -> FloatTensor<Self> {
+        let [_, _, statistics] = run([Some(input), None, None, None, None, None], &spec);
+        statistics.expect("the specification writes statistics")
     }
 
     fn normalize_backward(operands: BackwardOperands<Self>, spec: BackwardSpec) -> Gradients<Self> {
@@ -442,7 +448,8 @@ impl Pass<6> for NormSpec {
         let output = prepared.output().clone();
         let sum = self.writes_sum.then(|| output.clone());
         let statistics = prepared.statistics().cloned();
-        Ok((prepared, [Some(output), sum, statistics]))
+        let output = self.writes_output.then_some(output);
+        Ok((prepared, [output, sum, statistics]))
     }
 
     fn is_settled(prepared: &PreparedForward) -> bool {

@@ -4,6 +4,7 @@
 //! largest error of all. Norms are therefore composed here too.
 
 use burn::backend::Flex;
+use burn::backend::tensor::FloatTensor;
 
 use super::{
     BackwardOperands, BackwardSpec, Gradients, NormBackend, NormSpec, Normalized, Operands,
@@ -13,6 +14,10 @@ use super::{
 impl NormBackend for Flex {
     fn normalize(operands: Operands<Self>, spec: NormSpec) -> Normalized<Self> {
         portable::normalize::<Self>(operands, &spec)
+    }
+
+    fn row_statistics(input: FloatTensor<Self>, spec: NormSpec) -> FloatTensor<Self> {
+        portable::row_statistics::<Self>(input, &spec)
     }
 
     fn normalize_backward(operands: BackwardOperands<Self>, spec: BackwardSpec) -> Gradients<Self> {

@@ -8,23 +8,26 @@ mod autodiff;
 mod cube;
 #[cfg(feature = "flex")]
 mod flex;
+mod node;
 mod portable;
 mod route;
 mod spec;
 mod tensors;
 mod view;
 
+use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, backend_extension};
 
 #[cfg(feature = "cube")]
 pub(crate) use cube::in_shape;
-pub(crate) use portable::wider;
+pub(crate) use node::{Gradient, Passed, Retrieved, attach};
+pub(crate) use portable::{provided_pairs, wider};
 pub(crate) use route::{Route, Tracked};
 pub(crate) use spec::dtype;
 pub use spec::{Axes, BackwardSpec, Descs, NormSpec, Reduction};
 pub use tensors::{BackwardOperands, Gradients, Normalized, Operands, Optional};
 #[cfg(feature = "cube")]
-use tensors::{gradients_meta, normalized_meta};
+use tensors::{gradients_meta, normalized_meta, statistics_meta};
 pub use view::View;
 
 /// Normalizations on a backend.
@@ -48,6 +51,11 @@ pub trait NormBackend: Backend {
     /// [`NormDesc`](cubenorm_core::NormDesc), see [`NormSpec`].
     #[fusion(meta = normalized_meta)]
     fn normalize(#[extension_type] operands: Operands<Self>, spec: NormSpec) -> Normalized<Self>;
+
+    /// The statistics of each row alone, as in [`Normalized::statistics`]. The input is read once, and nothing of its size
+    /// is written. The specification writes statistics and no output.
+    #[fusion(meta = statistics_meta)]
+    fn row_statistics(input: FloatTensor<Self>, spec: NormSpec) -> FloatTensor<Self>;
 
     /// Gradients of input, scale and bias from the gradient of the output, see [`BackwardSpec`].
     #[fusion(meta = gradients_meta)]

@@ -215,7 +215,7 @@ pub(super) fn of_pairs<B: Backend>(pairs: FloatTensor<B>, which: usize) -> Float
 }
 
 /// Pairs of provided means and reciprocal deviations, of the input's rank, in the form of written statistics.
-pub(super) fn provided_pairs<B: Backend>(
+pub(crate) fn provided_pairs<B: Backend>(
     mean: FloatTensor<B>,
     variance: FloatTensor<B>,
     epsilon: Epsilon,
@@ -301,6 +301,14 @@ pub(super) fn normalize<B: Backend>(operands: Operands<B>, spec: &NormSpec) -> N
     }
 }
 
+/// [`NormBackend::row_statistics`](super::NormBackend::row_statistics) of a backend's own operations.
+#[cfg(feature = "flex")]
+pub(super) fn row_statistics<B: Backend>(input: FloatTensor<B>, spec: &NormSpec) -> FloatTensor<B> {
+    let outputs = normalize::<B>(Operands::new(input), spec);
+    let statistics = outputs.statistics.into_option();
+    statistics.expect("the specification writes statistics")
+}
+
 /// Sums a gradient over the dimensions that a parameter was broadcast over.
 #[cfg(feature = "flex")]
 fn sum_to<B: Backend>(grad: FloatTensor<B>, shape: Shape) -> FloatTensor<B> {
@@ -333,6 +341,8 @@ pub(super) fn normalize_backward<B: Backend>(
     let dy = widen::<B>(norm.see::<B>(operands.output_gradient));
     let saved = operands.saved.into_option().map(widen::<B>);
     let number = |which: usize| saved.clone().map(|saved| of_pairs::<B>(saved, which));
+    let numbers = saved.as_ref().map_or(0, |saved| saved.shape()[rank]);
+    let provided = (numbers == 4).then(|| [2, 3].map(number));
     let subtracts = matches!(
         norm.reduction,
         Reduction::MeanVariance | Reduction::Mean | Reduction::Provided
@@ -382,7 +392,8 @@ pub(super) fn normalize_backward<B: Backend>(
             Some(scale) => B::float_mul(dz.clone(), scale),
             None => dz.clone(),
         };
-        let gradient = input_gradient::<B>(wdy, input, normalized, rstd, norm);
+        let provided = provided.map(|means| means.map(|it| it.expect("four numbers are saved")));
+        let gradient = input_gradient::<B>(wdy, input, normalized, rstd, provided, norm);
         let gradient = match factor {
             Some(factor) => B::float_mul(gradient, factor),
             None => gradient,
@@ -396,38 +407,47 @@ pub(super) fn normalize_backward<B: Backend>(
     }
 }
 
-/// Gradient of the input from the gradient of the normalized value.
+/// Gradient of the input from the gradient of the normalized value. `provided` are the means of both sums over rows that
+/// other devices share.
 #[cfg(feature = "flex")]
 fn input_gradient<B: Backend>(
     wdy: FloatTensor<B>,
     input: FloatTensor<B>,
     normalized: FloatTensor<B>,
     rstd: Option<FloatTensor<B>>,
+    provided: Option<[FloatTensor<B>; 2]>,
     spec: &NormSpec,
 ) -> FloatTensor<B> {
     let axes = &spec.axes;
+    let (sum, products) = match provided {
+        Some([sum, products]) => (Some(sum), Some(products)),
+        None => (None, None),
+    };
+    let mean_or = |provided: Option<FloatTensor<B>>, of: FloatTensor<B>| {
+        provided.unwrap_or_else(|| mean_over::<B>(of, axes))
+    };
     let Some(rstd) = rstd else {
         return match spec.reduction {
             Reduction::Mean => {
-                let mean = mean_over::<B>(wdy.clone(), axes);
+                let mean = mean_or(sum, wdy.clone());
                 B::float_sub(wdy, mean)
             }
             _ => wdy,
         };
     };
-    let products = B::float_mul(wdy.clone(), normalized.clone());
+    let of_step = B::float_mul(wdy.clone(), normalized.clone());
     let inner = match spec.reduction {
         Reduction::Provided => wdy,
         Reduction::L1Norm => {
-            let sum = sum_over::<B>(products, axes);
+            let sum = sum_over::<B>(of_step, axes);
             B::float_sub(wdy, B::float_mul(B::float_sign(input), sum))
         }
         Reduction::L2Norm => {
-            let sum = sum_over::<B>(products, axes);
+            let sum = sum_over::<B>(of_step, axes);
             B::float_sub(wdy, B::float_mul(normalized, sum))
         }
         _ => {
-            let mut multiple = mean_over::<B>(products, axes);
+            let mut multiple = mean_or(products, of_step);
             if let Epsilon::AddedToDeviation(epsilon) = spec.epsilon {
                 // Epsilon is constant, so the term grows by (deviation + epsilon) / deviation.
                 let share = B::float_mul_scalar(rstd.clone(), (-epsilon).into());
@@ -440,7 +460,7 @@ fn input_gradient<B: Backend>(
             }
             let rest = B::float_sub(wdy.clone(), B::float_mul(normalized, multiple));
             match spec.reduction {
-                Reduction::MeanVariance => B::float_sub(rest, mean_over::<B>(wdy, axes)),
+                Reduction::MeanVariance => B::float_sub(rest, mean_or(sum, wdy)),
                 _ => rest,
             }
         }

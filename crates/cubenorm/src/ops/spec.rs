@@ -95,6 +95,9 @@ pub struct NormSpec {
     pub residual_place: ResidualPlace,
     /// The activation, applied last.
     pub activation: Activation,
+    /// True if the normalized tensor is an output. False for statistics alone: see
+    /// [`NormBackend::row_statistics`](super::NormBackend::row_statistics).
+    pub writes_output: bool,
     /// True if `input + residual` is an output too.
     pub writes_sum: bool,
     /// The two numbers per row that are an output too.
@@ -129,6 +132,7 @@ impl NormSpec {
             epsilon: Epsilon::InsideSqrt(epsilon),
             residual_place: ResidualPlace::Input,
             activation: Activation::Identity,
+            writes_output: true,
             writes_sum: false,
             written_statistics: None,
             view: None,
@@ -162,6 +166,7 @@ impl NormSpec {
             .with_scale(tensors.scale)
             .with_bias(tensors.bias)
             .with_activation(self.activation);
+        desc.writes_output = self.writes_output;
         desc.writes_sum = self.writes_sum;
         desc.written_statistics = self.written_statistics;
         desc

@@ -104,7 +104,7 @@ pub struct BackwardOperands<B: Backend> {
     /// Gradient of the output.
     pub output_gradient: FloatTensor<B>,
     /// Pairs of mean and reciprocal deviation, as in [`Normalized::statistics`]. Absent only if the normalization has no
-    /// statistics.
+    /// statistics. Two more numbers per row are [provided sums](cubenorm_core::BackwardDesc::provides_sums).
     #[extension_type]
     pub saved: Optional<B>,
     /// The scale.
@@ -147,18 +147,24 @@ pub(super) fn normalized_meta(operands: &OperandsMetadata, spec: &NormSpec) -> N
         true => OptionalMetadata::Some(tensor),
         false => OptionalMetadata::None,
     };
-    let pairs = TensorSpec::new(
-        pairs_shape(&spec.seen_shape(&input.shape), &spec.axes),
-        match input.dtype {
-            DType::F64 => DType::F64,
-            _ => DType::F32,
-        },
-    );
+    let pairs = statistics_meta(input, spec);
     NormalizedMetadata {
         output: input.clone(),
         sum: present(spec.writes_sum, input.clone()),
         statistics: present(spec.written_statistics.is_some(), pairs),
     }
+}
+
+/// Statistics of a normalization.
+#[cfg(feature = "cube")]
+pub(super) fn statistics_meta(input: &TensorSpec, spec: &NormSpec) -> TensorSpec {
+    TensorSpec::new(
+        pairs_shape(&spec.seen_shape(&input.shape), &spec.axes),
+        match input.dtype {
+            DType::F64 => DType::F64,
+            _ => DType::F32,
+        },
+    )
 }
 
 #[cfg(feature = "cube")]
