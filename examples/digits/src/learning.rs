@@ -10,6 +10,7 @@ use cubenorm_example_common::training::{
 use cubenorm_example_common::{Norms, read};
 
 use crate::digits::{Batch, CLASSES, Digits, Picture};
+use crate::members;
 use crate::network::Network;
 use crate::norms::Layer;
 
@@ -34,6 +35,8 @@ pub struct Settings {
     pub layer: Layer,
     /// Number of epochs.
     pub epochs: usize,
+    /// Members that share each batch of the network with cubenorm's norms.
+    pub devices: usize,
 }
 
 /// Result of a training.
@@ -49,6 +52,8 @@ pub struct Learned {
 
 /// Trains a network with each implementation of norms, from the same weights on the same batches.
 ///
+/// Several [members] train the network of cubenorm's norms if the settings say so.
+///
 /// # Errors
 ///
 /// If the device fails.
@@ -63,8 +68,10 @@ pub fn learn(
     let untrained = Network::new(settings.layer, &device);
     // Weights are initialized lazily: do it before the network is copied.
     untrained.forward(Batch::new(&digits.training[..1], &device).pixels);
+    let is_alone = |norms: &&Norms| settings.devices == 1 || **norms == Norms::Burn;
     let trainers: Vec<_> = kinds
         .iter()
+        .filter(is_alone)
         .map(|&norms| {
             let optimizer = SgdConfig::new().with_momentum(Some(MomentumConfig::new()));
             Trainer::new(
@@ -81,9 +88,12 @@ pub fn learn(
         steps: digits.training.len() / BATCH,
         rate: LEARNING_RATE,
     };
-    let mut statistics = vec![Vec::new(); kinds.len()];
-    let batches = |epoch| batches(&digits.training, epoch, &device);
-    let trainers = schedule.train(trainers, batches, loss, |epoch, trainers| {
+    let mut statistics = vec![Vec::new(); trainers.len()];
+    let upload = |epoch| {
+        let batches = batches(&digits.training, epoch).into_iter();
+        batches.map(|batch| Batch::new(&batch, &device)).collect()
+    };
+    let trainers = schedule.train(trainers, upload, loss, |epoch, trainers| {
         if epoch == 0 {
             statistics = trainers
                 .iter()
@@ -94,7 +104,7 @@ pub fn learn(
     })?;
 
     let batch = Batch::new(digits.training.iter().take(BATCH), &device);
-    trainers
+    let mut learned = trainers
         .into_iter()
         .zip(statistics)
         .map(|(trainer, statistics)| {
@@ -106,7 +116,17 @@ pub fn learn(
                 statistics,
             })
         })
-        .collect()
+        .collect::<Result<Vec<_>>>()?;
+    if kinds.iter().any(|norms| !is_alone(&norms)) {
+        let batches = |epoch| batches(&digits.training, epoch);
+        let trained = members::train(&untrained, settings.devices, schedule, batches, &device)?;
+        learned.push(Learned {
+            accuracy: accuracy(&trained.network, &digits.test, &device)?,
+            run: trained.run,
+            statistics: trained.statistics,
+        });
+    }
+    Ok(learned)
 }
 
 /// Checks of trained networks. Accuracy is checked only after a complete training.
@@ -144,12 +164,12 @@ pub fn checks(learned: &[Learned], to_the_end: bool) -> Vec<Check> {
 }
 
 /// Batches of pictures in an order that depends on the epoch only, without a partial batch.
-fn batches(pictures: &[Picture], epoch: usize, device: &Device) -> Vec<Batch> {
+fn batches(pictures: &[Picture], epoch: usize) -> Vec<Vec<Picture>> {
     let mut order: Vec<usize> = (0..pictures.len()).collect();
     Random::new(SEED + epoch as u64).shuffle(&mut order);
     order
         .chunks_exact(BATCH)
-        .map(|chunk| Batch::new(chunk.iter().map(|&index| &pictures[index]), device))
+        .map(|chunk| chunk.iter().map(|&index| pictures[index].clone()).collect())
         .collect()
 }
 

@@ -8,9 +8,11 @@
 //! - [`norms`]: the norm layers, the only difference between both networks
 //! - [`network`]: the rest of the network
 //! - [`learning`]: training and checks
+//! - [`members`]: training by several members that share each batch
 
 pub mod digits;
 pub mod fetch;
 pub mod learning;
+pub mod members;
 pub mod network;
 pub mod norms;

@@ -27,6 +27,10 @@ struct Arguments {
     #[arg(long, value_enum, default_value_t = Layer::Batch)]
     layer: Layer,
 
+    /// Members that train the network of cubenorm's norms together, each on its part of every batch. They share the device
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
+    devices: u8,
+
     /// Folder of the digits, which are downloaded if missing, and of the plot [default:
     /// target/digits]
     #[arg(long, value_name = "DIR")]
@@ -39,7 +43,10 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<()> {
     let Arguments {
-        training, layer, ..
+        training,
+        layer,
+        devices,
+        ..
     } = arguments;
     let opened = training.open()?;
     let folder = arguments
@@ -50,9 +57,14 @@ fn run(arguments: &Arguments) -> Result<()> {
     let settings = Settings {
         layer: *layer,
         epochs: training.epochs(&opened, EPOCHS)?,
+        devices: usize::from(*devices),
+    };
+    let members = match devices {
+        1 => String::new(),
+        devices => format!(", {devices} members"),
     };
     println!(
-        "{} digits on {opened}, {layer} norms, {} epochs\n",
+        "{} digits on {opened}, {layer} norms, {} epochs{members}\n",
         digits.training.len(),
         settings.epochs
     );

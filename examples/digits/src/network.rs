@@ -3,11 +3,14 @@
 //! The activation is SiLU because it is smooth. With ReLU, values within a roundoff of zero would
 //! make trainings with different roundings diverge within a few steps.
 
+use std::sync::Arc;
+
 use burn::module::Module;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::{Linear, LinearConfig, PaddingConfig2d};
 use burn::tensor::activation::silu;
 use burn::tensor::{Device, Tensor};
+use cubenorm::distributed::Collective;
 use cubenorm_example_common::Norms;
 
 use crate::digits::CLASSES;
@@ -62,9 +65,22 @@ impl Network {
 
     /// Replaces all norms by cubenorm's. Nothing else is needed to convert a model.
     fn into_fused(self) -> Self {
+        self.map_norms(Norm::into_fused)
+    }
+
+    /// A copy for a member of a group, which shares no trainable state. Its batch norms have the statistics of all
+    /// members.
+    pub fn for_member(&self, collective: &Arc<dyn Collective>) -> Self {
+        let network = self.with_norms(Norms::Cubenorm);
+        network.map_norms(|norm| norm.into_sync(collective))
+    }
+
+    fn map_norms(self, convert: impl Fn(Norm) -> Norm) -> Self {
+        let convert = &convert;
+        let blocks = self.blocks.into_iter();
         Self {
-            stem_norm: self.stem_norm.into_fused(),
-            blocks: self.blocks.into_iter().map(Block::into_fused).collect(),
+            stem_norm: convert(self.stem_norm),
+            blocks: blocks.map(|block| block.map_norms(convert)).collect(),
             ..self
         }
     }
@@ -109,10 +125,10 @@ impl Block {
         }
     }
 
-    fn into_fused(self) -> Self {
+    fn map_norms(self, convert: impl Fn(Norm) -> Norm) -> Self {
         Self {
-            first_norm: self.first_norm.into_fused(),
-            second_norm: self.second_norm.into_fused(),
+            first_norm: convert(self.first_norm),
+            second_norm: convert(self.second_norm),
             ..self
         }
     }

@@ -1,11 +1,13 @@
 //! The norm layers.
 
 use std::fmt;
+use std::sync::Arc;
 
 use burn::module::Module;
 use burn::nn;
 use burn::tensor::{Device, Tensor};
 use clap::ValueEnum;
+use cubenorm::distributed::Collective;
 use cubenorm::nn as fused;
 use cubenorm::nn::from_burn;
 
@@ -55,6 +57,8 @@ pub enum Norm {
     Instance(fused::InstanceNorm),
     /// cubenorm's layer norm.
     Layer(fused::LayerNorm),
+    /// cubenorm's batch norm over several members.
+    SyncBatch(fused::SyncBatchNorm),
 }
 
 impl Norm {
@@ -83,6 +87,17 @@ impl Norm {
         }
     }
 
+    /// Converts a batch norm to cubenorm, with the statistics of all members. Other norms have no statistics of a batch.
+    pub fn into_sync(self, collective: &Arc<dyn Collective>) -> Self {
+        match self.into_fused() {
+            Self::Batch(norm) => Self::SyncBatch(fused::SyncBatchNorm::from_batch_norm(
+                norm,
+                collective.clone(),
+            )),
+            fused => fused,
+        }
+    }
+
     /// Normalizes.
     ///
     /// # Shapes
@@ -98,6 +113,7 @@ impl Norm {
             Self::Group(norm) => norm.forward(input),
             Self::Instance(norm) => norm.forward(input),
             Self::Layer(norm) => with_channels_last(input, |input| norm.forward(input)),
+            Self::SyncBatch(norm) => norm.forward(input),
         }
     }
 
@@ -106,6 +122,7 @@ impl Norm {
         let [mean, variance] = match self {
             Self::BurnBatch(norm) => [&norm.running_mean, &norm.running_var],
             Self::Batch(norm) => [&norm.running_mean, &norm.running_var],
+            Self::SyncBatch(norm) => [&norm.running_mean, &norm.running_var],
             _ => return None,
         };
         Some([mean.value_sync(), variance.value_sync()])

@@ -21,9 +21,17 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 fn both(layer: Layer) -> [Learned; 2] {
+    both_on(layer, 1)
+}
+
+fn both_on(layer: Layer, devices: usize) -> [Learned; 2] {
     let name = env::var("BURN_DEVICE").unwrap_or_else(|_| "flex".to_owned());
     let digits = Digits::read(&fetch(&default_folder()).unwrap()).unwrap();
-    let settings = Settings { layer, epochs: 2 };
+    let settings = Settings {
+        layer,
+        epochs: 2,
+        devices,
+    };
     let _guard = alone();
     let kinds = [Norms::Burn, Norms::Cubenorm];
     let learned = learn(
@@ -88,6 +96,7 @@ fn trainings_of_both_norms_are_independent() {
     let settings = Settings {
         layer: Layer::Batch,
         epochs: 1,
+        devices: 1,
     };
     let _guard = alone();
     let alone = learn(&digits, settings, &[Norms::Cubenorm], &device).unwrap();
@@ -97,4 +106,14 @@ fn trainings_of_both_norms_are_independent() {
     assert!(largest <= STATISTICS_TOLERANCE, "{largest}");
     let largest = largest_difference(&alone[0].run.losses, &beside[1].run.losses);
     assert!(largest <= LOSS_TOLERANCE, "{largest}");
+}
+
+#[test]
+fn three_members_train_as_one_device() {
+    // 64 pictures in parts of 21, 21 and 22.
+    let learned = both_on(Layer::Batch, 3);
+    the_losses_fall_together(&learned);
+    let [burn, cubenorm] = &learned;
+    let largest = largest_difference(&burn.statistics, &cubenorm.statistics);
+    assert!(largest <= STATISTICS_TOLERANCE, "{largest}");
 }

@@ -34,18 +34,22 @@ impl Schedule {
         loss: impl Fn(&M, &B) -> Tensor<1>,
         mut after: impl FnMut(usize, &[Trainer<M>]) -> Result<()>,
     ) -> Result<Vec<Trainer<M>>> {
-        let total = self.epochs * self.steps;
         for epoch in 0..self.epochs {
             let batches = batches(epoch);
             let loss = |model: &M, step: usize| loss(model, &batches[step % self.steps]);
             let range = epoch * self.steps..(epoch + 1) * self.steps;
             trainers = trainers
                 .into_iter()
-                .map(|it| it.epoch(range.clone(), |step| rate(self.rate, step, total), loss))
+                .map(|it| it.epoch(range.clone(), |step| self.learning_rate(step), loss))
                 .collect::<Result<_>>()?;
             after(epoch, &trainers)?;
         }
         Ok(trainers)
+    }
+
+    /// Learning rate of a step: linear warm-up over 20 steps, and linear decay to zero.
+    pub fn learning_rate(&self, step: usize) -> f64 {
+        rate(self.rate, step, self.epochs * self.steps)
     }
 }
 
