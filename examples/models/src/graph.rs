@@ -9,8 +9,8 @@ use burn::tensor::{Device, Tensor};
 
 use crate::networks::Step;
 
-/// Steps before the recorded one, as in [`burn::tensor::capture`]: the first ones tune kernels, change
-/// what Burn fuses, and allocate.
+/// Steps before the recorded one, as in [`burn::tensor::capture`]. The first ones tune kernels, change
+/// Burn's fusion, and allocate.
 pub const WARM_UP: usize = 3;
 
 /// A recorded step, and its output.
@@ -25,7 +25,7 @@ pub struct Graph<'a> {
 impl<'a> Graph<'a> {
     /// Records a step.
     ///
-    /// It does what [`burn::tensor::capture`] does, which drops the reason of a refusal.
+    /// It has the steps of [`burn::tensor::capture`], and keeps the reason of a refusal.
     ///
     /// # Errors
     ///

@@ -30,18 +30,20 @@
 //! - The share of the norms is measured by subtraction: `1 - identity / kind`. Without norms the
 //!   values are others, which can change the time of a GPU's matrix products a little. Fusion of
 //!   neighbouring operations changes too. A fused residual addition counts for the norms.
-//! - Memory is what CubeCL reserves for two steps of the network alone, after a cleanup of its pools.
-//!   Pools grow by pages, so it is an upper bound.
+//! - Memory is CubeCL's reservation after two steps of the network alone, less the reservation before
+//!   it was built. Pools grow by pages, so it is an upper bound of the peak.
 //!
 //! # Captured steps
 //!
 //! [`graph::Graph`] records a step as [`burn::tensor::capture`] does. A captured inference has to
-//! replay the eager output, within the tolerance. Replays of a training step have to follow the
-//! losses of eager steps, to half of what these fall by. A graph always reads the buffers that it was
-//! recorded with, so the update has to be in place, and AdamW's bias corrections are those of the
-//! recorded step. With Burn 0.22.1 on wgpu no training step passes: the losses of replays do not
-//! follow, and cubenorm's batch norm refuses, since its running statistics would not change. A
-//! refusal is `-` in the table with its reason below.
+//! replay the eager output, within the tolerance. The losses of a replayed training step have to
+//! follow the eager ones, within half of their decrease. A graph always reads the buffers that it was
+//! recorded with, so the update has to be in place. AdamW's bias corrections are constants of the
+//! recorded step.
+//!
+//! With Burn 0.22.1 on wgpu no training step passes. The losses of replays do not follow, and
+//! cubenorm's batch norm refuses, because its running statistics would not change. A refusal is `-`
+//! in the table, with its reason below.
 
 pub mod graph;
 pub mod measure;

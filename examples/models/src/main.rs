@@ -38,7 +38,7 @@ struct Arguments {
     #[arg(long, value_name = "NAME", value_enum, value_delimiter = ',')]
     only: Vec<Network>,
 
-    /// Rounds, in each of which every kind of norms has a sample [default: 15, or 5 with --small]
+    /// Number of rounds; every kind of norms has a sample per round [default: 15, or 5 with --small]
     #[arg(long, value_name = "N", value_parser = positive)]
     rounds: Option<usize>,
 
@@ -146,7 +146,7 @@ fn outcome(
 ) -> Result<Measured, String> {
     let name = network.to_string();
     let measured = || {
-        // Only on `cpu` tuning slows down what the process runs later.
+        // On `cpu` tuning slows down the rest of a process.
         if device == "cpu" {
             let _progress = progress("tuning kernels");
             again(["--tune", &name])?.1?;

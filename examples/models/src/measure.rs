@@ -33,7 +33,7 @@ const MEMORY_STEPS: usize = 2;
 pub struct Options {
     /// True for the small size.
     pub small: bool,
-    /// Rounds, in each of which every kind has a sample.
+    /// Number of rounds. Every kind has a sample per round.
     pub rounds: usize,
 }
 
@@ -128,8 +128,8 @@ impl Measured {
         self
     }
 
-    /// Share of the norms in a step with norms of this kind: what the step takes longer than without
-    /// norms.
+    /// Share of the norms in a step with norms of this kind: one minus the time without norms divided
+    /// by the time with them.
     pub fn share(&self, kind: Kind) -> Option<f64> {
         let median = |kind| {
             let mut kinds = self.kinds.iter();
@@ -290,7 +290,7 @@ fn record<'a>(
     if is_training {
         ensure!(
             trains(&eager.concat(), &replayed.concat()),
-            "replays do not train: their losses are {}, those of eager steps {}",
+            "replays do not train: their losses are {}, and eager ones {}",
             losses(&replayed),
             losses(eager)
         );
@@ -307,8 +307,8 @@ fn record<'a>(
     Ok(graph)
 }
 
-/// True if losses of replays follow those of eager steps: they are off by at most half of what the
-/// eager ones fall by. A NaN is not.
+/// True if the losses of replays follow the eager ones: each is off by less than half of the total
+/// eager decrease. False for a NaN.
 fn trains(eager: &[f32], replayed: &[f32]) -> bool {
     let (Some(first), Some(last)) = (eager.first(), eager.last()) else {
         return false;

@@ -23,8 +23,8 @@ pub struct Continued {
 /// Continues `window` by `count` bytes, the most probable one each time. With `capture` a step is
 /// recorded, and replayed for each byte.
 ///
-/// The last bytes are the input of each step, as many as `window` has. A graph reads the buffer that
-/// it was recorded with, so they are written into the same buffer.
+/// The input of each step is the end of the text, of `window`'s length. A graph reads the buffer that
+/// it was recorded with, so each input is written into the same buffer.
 ///
 /// # Errors
 ///

@@ -25,7 +25,7 @@ pub(crate) struct Args {
     /// Only these networks: minilm, gpt2, resnet, unet, decode
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
-    /// Rounds, in each of which every kind of norms has a sample [default: 15, or 5 with --small]
+    /// Number of rounds; every kind of norms has a sample per round [default: 15, or 5 with --small]
     #[arg(long, value_name = "N")]
     rounds: Option<usize>,
     /// Write the rows to FILE as a JSON array

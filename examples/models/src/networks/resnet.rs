@@ -19,10 +19,9 @@ const MOMENTUM: f64 = 0.9;
 const EXPANSION: usize = 4;
 
 struct Size {
-    /// Number of bottlenecks of each stage. The first of a stage halves the resolution, except in
-    /// the first stage.
+    /// Number of bottlenecks of each stage. Each stage but the first one starts with a stride of 2.
     stages: &'static [usize],
-    /// Inner channels of the first stage; each next stage has twice as many.
+    /// Inner channels of the first stage. Each next stage doubles them.
     channels: usize,
     classes: usize,
     batch: usize,
