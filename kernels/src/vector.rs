@@ -1,7 +1,7 @@
 //! Operations on the lanes of a vector.
 
 use cubecl::prelude::*;
-use cubenorm_core::Team;
+use cubenorm_core::{Offset, Team};
 
 /// Lanes that are added one after another.
 const SERIAL: usize = 4;
@@ -38,4 +38,24 @@ pub(crate) fn lanes_from<A: Float, N: Size>(vector: Vector<A, N>, first: usize) 
     }
     let first = Vector::<A, N>::new(A::cast_from(first));
     select_many(lanes.less_than(&first), Vector::new(A::new(0.0)), vector)
+}
+
+/// Adds the offset to a scale.
+#[cube]
+pub(crate) fn offset_scale<A: Float, N: Size>(
+    scale: Vector<A, N>,
+    #[comptime] offset: Offset,
+) -> Vector<A, N> {
+    if comptime!(offset.is_zero()) {
+        scale
+    } else {
+        scale + Vector::new(constant::<A>(comptime!(offset.value())))
+    }
+}
+
+/// A constant with all digits of f64: `Float::new` takes an f32.
+#[cube]
+#[allow(unused_variables, reason = "an intrinsic reads it as it is expanded")]
+fn constant<A: Float>(#[comptime] value: f64) -> A {
+    intrinsic!(|scope| A::elem_type(scope).constant(value.into()).into())
 }

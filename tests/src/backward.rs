@@ -247,7 +247,7 @@ impl BackwardCase {
         let mut normalized = normalized;
         let normalized = largest(&mut normalized).max(1.0);
         let [alpha, beta] = norm.activation.parameters();
-        // dy is at most 1, a scale at most 1.5. The parameters bound the slope.
+        // dy is at most 1, a scale without its offset at most 1.5. The parameters bound the slope.
         let steepest = (1.0 + alpha.abs()) * (1.0 + beta.abs());
         let elements = expected.sum.len();
         // As in `tolerance::bound`: `magnitude` bounds the terms of a sum before they cancel. The
@@ -258,7 +258,8 @@ impl BackwardCase {
                 + 1.01 * tolerance::unit_roundoff(dtype) * value.abs()
                 + differences
         };
-        let through = 1.5 * steepest * normalized * normalized * rstd.max(1.0);
+        let through =
+            (1.5 + norm.offset.value().abs()) * steepest * normalized * normalized * rstd.max(1.0);
         self.compare_one(
             "input",
             &actual.input,

@@ -83,6 +83,7 @@ impl Case {
                 Some(fill(mean, &random(4, 0.0))),
                 Some(fill(variance, &random(5, 1.0))),
             ),
+            Statistics::DynamicTanh { alpha } => (None, Some(fill(alpha, &random(5, 0.75)))),
             _ => (None, None),
         };
         Self {
@@ -109,6 +110,21 @@ impl Case {
                 variance: self.variance.as_deref(),
             },
         )
+    }
+
+    /// The factor of each normalized value, row-major: offset and scale.
+    pub fn factors(&self) -> Vec<f64> {
+        let mut ones = self.clone();
+        ones.input.fill(1.0);
+        ones.desc = NormDesc {
+            statistics: Statistics::None,
+            residual: None,
+            bias: None,
+            rounding: Default::default(),
+            activation: Default::default(),
+            ..self.desc.clone()
+        };
+        ones.expected().output
     }
 
     /// Results of a device: output, sum and statistics, row-major.
@@ -296,8 +312,9 @@ impl Case {
                     Statistics::Provided { .. } => expected.mean[i].abs(),
                     _ => 0.0,
                 };
-                // Scales are at most 1.5.
-                let cancelled = 1.5 * (given + largest_sum) * expected.rstd[i];
+                // Scales are at most 1.5, without their offset.
+                let largest_scale = 1.5 + self.desc.offset.value().abs();
+                let cancelled = largest_scale * (given + largest_sum) * expected.rstd[i];
                 let magnitude = scaled[i].abs() + (shifted[i] - scaled[i]).abs() + least;
                 (slope * magnitude, slope * cancelled)
             })

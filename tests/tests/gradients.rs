@@ -129,6 +129,60 @@ fn parameters_of_any_broadcast_shape_have_gradients() {
 }
 
 #[test]
+fn offset_of_the_scale_has_gradients() {
+    let shapes: [(&[usize], &[usize], &[usize]); 5] = [
+        // Layer norm, channels first, batch norm, instance norm, group norm.
+        (&[9, 256], &[1], &[256]),
+        (&[3, 24, 20], &[1], &[24, 1]),
+        (&[4, 5, 12], &[0, 2], &[5, 1]),
+        (&[4, 5, 12], &[2], &[5, 1]),
+        (&[2, 3, 4, 64], &[2, 3], &[3, 4, 1]),
+    ];
+    for device in devices() {
+        for (shape, axes, scale) in shapes {
+            for statistics in [Statistics::MeanVariance, Statistics::MeanSquare] {
+                let desc = norm(shape, axes, statistics, DType::F32).with_offset(1.0);
+                let desc = with_params(desc, scale, scale);
+                check_all(&device, &BackwardCase::new(desc, 31));
+            }
+        }
+        // Channels-last groups, whose channels are combined between two launches.
+        let last = Layout::strided([2, 3, 16, 64], [3072, 16, 1, 48]);
+        let input = TensorDesc::new(last, DType::F32);
+        let desc = NormDesc::new(input, [2, 3], Statistics::MeanVariance).with_offset(1.0);
+        let desc = with_params(desc, &[3, 16, 1], &[3, 16, 1]);
+        check_all(&device, &BackwardCase::new(desc.clone(), 32));
+        // The slope of an activation depends on the offset.
+        let desc = desc.with_activation(Activation::Sigmoid);
+        BackwardCase::new(desc, 33)
+            .check(&device, StrategyChoice::Inferred)
+            .unwrap();
+        for dtype in device.dtypes() {
+            let desc = norm(&[6, 96], &[1], Statistics::MeanSquare, dtype).with_offset(1.0);
+            let desc = desc.with_scale(TensorDesc::contiguous([96], dtype.accumulation()));
+            check_all(&device, &BackwardCase::new(desc, 34));
+        }
+    }
+}
+
+#[test]
+fn gradients_pass_through_a_rounding_unchanged() {
+    use cubenorm_core::Rounding;
+    for device in devices() {
+        for dtype in device.dtypes() {
+            let desc = norm(&[6, 96], &[1], Statistics::MeanSquare, dtype);
+            let desc = desc.with_scale(TensorDesc::contiguous([96], dtype));
+            let plan = |desc: &NormDesc| {
+                let desc = BackwardDesc::new(desc.clone());
+                plan_backward_for(&device.client, &desc, StrategyChoice::Inferred).unwrap()
+            };
+            let rounded = desc.clone().with_rounding(Rounding::BeforeScale);
+            assert_eq!(plan(&rounded), plan(&desc), "{} {dtype}", device.name);
+        }
+    }
+}
+
+#[test]
 fn one_launch_sums_dgamma_and_dbeta_of_groups() {
     // Samples, groups, channels per group, positions. 49 positions are no multiple of the vector
     // width: they need a separate launch, or tail vectors on a CPU.

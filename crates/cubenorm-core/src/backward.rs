@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::activation::Activation;
-use crate::desc::{Epsilon, NormDesc, ResidualPlace};
+use crate::desc::{Epsilon, NormDesc, Offset, ResidualPlace, Rounding, Statistics};
 use crate::dtype::DType;
 use crate::error::NormError;
 use crate::layout::{Layout, TensorDesc};
@@ -14,7 +14,7 @@ use crate::statistics::StatisticsKind;
 /// gradient.
 ///
 /// With `x` the input, `n` the elements of a row, `xhat = (x - mean) * rstd` and `dz =
-/// output_gradient * activation'(xhat * scale + bias)`:
+/// output_gradient * activation'(xhat * scale + bias)`, where `scale` includes its offset:
 ///
 /// ```text
 /// scale_gradient = sum(dz * xhat)            over the dimensions that scale repeats along
@@ -88,6 +88,8 @@ pub struct BackwardProblem {
     pub provides_sums: bool,
     /// The scale.
     pub scale: Option<Access>,
+    /// Added to the scale; zero without one.
+    pub offset: Offset,
     /// The bias.
     pub bias: Option<Access>,
     /// The input's gradient; `None` if it is not needed.
@@ -166,6 +168,12 @@ impl BackwardDesc {
     pub fn validate(&self) -> Result<(), NormError> {
         let norm = self.forward();
         norm.problem()?;
+        if let Statistics::DynamicTanh { .. } = norm.statistics {
+            return Err(NormError::NothingToWrite {
+                tensor: "gradients",
+                reason: "dynamic tanh has no backward kernel: compose it of other operations",
+            });
+        }
         let input = &norm.input;
         let shape = input.shape();
         let like_input = [
@@ -206,13 +214,14 @@ impl BackwardDesc {
         Ok(())
     }
 
-    /// The normalization without its optional outputs.
+    /// The normalization without its optional outputs. Gradients pass through a rounding unchanged.
     fn forward(&self) -> NormDesc {
         NormDesc {
             residual: None,
             residual_place: ResidualPlace::Input,
             output: None,
             writes_output: true,
+            rounding: Rounding::None,
             writes_sum: false,
             written_statistics: None,
             ..self.norm.clone()
@@ -511,6 +520,7 @@ impl BackwardDesc {
             saved,
             provides_sums: self.provides_sums(),
             scale: norm.scale.as_ref().map(access),
+            offset: forward.offset,
             bias: norm.bias.as_ref().map(access),
             input_gradient: self.input_gradient.as_ref().map(access),
             row_sums: match sums {

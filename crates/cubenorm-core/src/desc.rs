@@ -35,6 +35,13 @@ pub enum Statistics {
         /// The variances.
         variance: TensorDesc,
     },
+    /// No statistics: the normalized value is `tanh(alpha * x)`, as in
+    /// [dynamic tanh](https://arxiv.org/abs/2503.10622). Nothing is reduced, so the axes are ignored. There is no backward
+    /// kernel for it.
+    DynamicTanh {
+        /// The factor of the input, broadcast to it.
+        alpha: TensorDesc,
+    },
 }
 
 /// The constant that keeps the division finite for a row without variance, and its position.
@@ -78,6 +85,74 @@ pub enum ResidualPlace {
     Output,
 }
 
+/// A number that is added to every element of the scale.
+///
+/// A weight that is stored as its difference from 1 has the offset 1. Two offsets are equal if their bits are, and `-0`
+/// is stored as `0`. Kernels are compiled per offset.
+///
+/// # Example
+///
+/// ```
+/// use cubenorm_core::Offset;
+///
+/// assert!(Offset::new(-0.0) == Offset::ZERO);
+/// assert_eq!(Offset::from(1.0).value(), 1.0);
+/// ```
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub struct Offset(f64);
+
+impl Offset {
+    /// No offset.
+    pub const ZERO: Self = Self(0.0);
+
+    /// An offset of this number.
+    pub const fn new(value: f64) -> Self {
+        // Adding 0 turns -0 into 0.
+        Self(value + 0.0)
+    }
+
+    /// The number.
+    pub const fn value(self) -> f64 {
+        self.0
+    }
+
+    /// True if nothing is added.
+    pub const fn is_zero(self) -> bool {
+        self.0.to_bits() == 0
+    }
+}
+
+impl From<f64> for Offset {
+    fn from(value: f64) -> Self {
+        Self::new(value)
+    }
+}
+
+impl PartialEq for Offset {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.to_bits() == other.0.to_bits()
+    }
+}
+
+impl Eq for Offset {}
+
+impl std::hash::Hash for Offset {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.0.to_bits().hash(state);
+    }
+}
+
+/// The rounding of the normalized value to the input's dtype, in addition to that of the result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub enum Rounding {
+    /// None: scale and bias apply in the accumulation dtype, and only the result is rounded.
+    #[default]
+    None,
+    /// Before the scale, as Hugging Face's `LlamaRMSNorm` and T5 do in half precision. It has no effect if the input's
+    /// dtype is the accumulation dtype. Gradients pass through it unchanged.
+    BeforeScale,
+}
+
 /// The pair of statistics that is written for each row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum WrittenStatistics {
@@ -96,19 +171,19 @@ fn written() -> bool {
 ///
 /// ```text
 /// s = input + residual
-/// y = activation((s - mean) * rstd * scale + bias)
+/// y = activation(round((s - mean) * rstd) * (offset + scale) + bias)
 /// ```
 ///
 /// or, with [`ResidualPlace::Output`],
 ///
 /// ```text
-/// y = activation((input - mean) * rstd * scale + bias + residual)
+/// y = activation(round((input - mean) * rstd) * (offset + scale) + bias + residual)
 /// ```
 ///
 /// `mean` and the variance or deviation come from [`Statistics`] over the reduced axes. `rstd` is
 /// the reciprocal deviation, with epsilon where [`Epsilon`] says: `1 / sqrt(variance + epsilon)`,
 /// for example. It is 1 if the statistics divide by nothing. An absent residual or bias is 0, an
-/// absent scale is 1.
+/// absent scale is a factor of 1, without the offset. `round` is the identity, unless [`Rounding`] says otherwise.
 ///
 /// # Shapes
 ///
@@ -160,6 +235,12 @@ pub struct NormDesc {
     pub residual_place: ResidualPlace,
     /// Multiplied after normalization.
     pub scale: Option<TensorDesc>,
+    /// Added to the scale. It is not used without a scale.
+    #[serde(default)]
+    pub offset: Offset,
+    /// The rounding of the normalized value.
+    #[serde(default)]
+    pub rounding: Rounding,
     /// Added after the scale.
     pub bias: Option<TensorDesc>,
     /// Applied last.
@@ -190,6 +271,8 @@ impl NormDesc {
             residual: None,
             residual_place: ResidualPlace::Input,
             scale: None,
+            offset: Offset::ZERO,
+            rounding: Rounding::None,
             bias: None,
             activation: Activation::Identity,
             output: None,
@@ -214,6 +297,18 @@ impl NormDesc {
     /// Sets [`scale`](Self::scale).
     pub fn with_scale(mut self, scale: impl Into<Option<TensorDesc>>) -> Self {
         self.scale = scale.into();
+        self
+    }
+
+    /// Sets [`offset`](Self::offset).
+    pub fn with_offset(mut self, offset: impl Into<Offset>) -> Self {
+        self.offset = offset.into();
+        self
+    }
+
+    /// Sets [`rounding`](Self::rounding).
+    pub fn with_rounding(mut self, rounding: Rounding) -> Self {
+        self.rounding = rounding;
         self
     }
 
@@ -279,10 +374,12 @@ impl NormDesc {
         self
     }
 
-    /// The provided mean and variance; `None` if they are computed.
+    /// The provided mean and variance; `None` if they are computed. The `alpha` of dynamic tanh takes the place of the
+    /// variance.
     pub fn given(&self) -> [Option<&TensorDesc>; 2] {
         match &self.statistics {
             Statistics::Provided { mean, variance } => [Some(mean), Some(variance)],
+            Statistics::DynamicTanh { alpha } => [None, Some(alpha)],
             _ => [None, None],
         }
     }

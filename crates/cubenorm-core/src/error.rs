@@ -155,6 +155,12 @@ pub enum NormError {
         /// The actual value.
         epsilon: f64,
     },
+    /// The offset of the scale is infinite or not a number.
+    #[error("offset is {offset}: expected a finite number")]
+    Offset {
+        /// The actual value.
+        offset: f64,
+    },
     /// The momentum of a running value is outside its range.
     #[error("momentum is {momentum}: expected a number from 0 to 1")]
     Momentum {

@@ -48,7 +48,7 @@ mod statistics;
 
 pub use activation::{Activation, ActivationKind};
 pub use backward::{BackwardDesc, BackwardProblem, ColumnSums, ParamSums};
-pub use desc::{Epsilon, NormDesc, ResidualPlace, Statistics, WrittenStatistics};
+pub use desc::{Epsilon, NormDesc, Offset, ResidualPlace, Rounding, Statistics, WrittenStatistics};
 pub use dtype::DType;
 pub use error::{MAX_RANK, NormError};
 pub use layout::{Layout, TensorDesc};

@@ -1,7 +1,7 @@
 //! The canonical form of a normalization: rows and columns.
 
 use crate::activation::Activation;
-use crate::desc::{Epsilon, NormDesc, ResidualPlace, WrittenStatistics};
+use crate::desc::{Epsilon, NormDesc, Offset, ResidualPlace, Rounding, WrittenStatistics};
 use crate::dtype::DType;
 use crate::error::NormError;
 use crate::layout::{Layout, TensorDesc};
@@ -120,11 +120,15 @@ pub struct NormProblem {
     pub residual_place: ResidualPlace,
     /// The scale.
     pub scale: Option<Access>,
+    /// Added to the scale; zero without one.
+    pub offset: Offset,
+    /// The rounding of the normalized value; none if the input has the accumulation dtype.
+    pub rounding: Rounding,
     /// The bias.
     pub bias: Option<Access>,
     /// Provided means.
     pub mean: Option<Access>,
-    /// Provided variances.
+    /// Provided variances, or the `alpha` of dynamic tanh.
     pub variance: Option<Access>,
     /// The result.
     pub output: Access,
@@ -155,6 +159,14 @@ impl NormProblem {
             output: self.output.cut_at(segment),
             ..self.clone()
         })
+    }
+
+    /// True if statistics and scale may be folded into one factor.
+    pub(crate) fn folds(&self) -> bool {
+        // A norm has two factors, whose product may not be finite. A rounded value is a factor of its own.
+        let has_one_factor =
+            !self.statistics.is_norm() && self.statistics != StatisticsKind::DynamicTanh;
+        has_one_factor && self.rounding == Rounding::None
     }
 
     /// Tensors with one element per input element.
@@ -199,12 +211,17 @@ impl NormDesc {
         let shape = input.shape();
         let reduced = self.reduced_axes()?;
         self.check_epsilon()?;
+        self.check_offset()?;
+        let kind = StatisticsKind::of(&self.statistics);
         let [param_dtype, provided_dtype] = [
             self.shared_dtype([("scale", self.scale.as_ref()), ("bias", self.bias.as_ref())])?,
-            self.shared_dtype(["mean", "variance"].into_iter().zip(self.given()))?,
+            self.shared_dtype(
+                ["mean", kind.name_of_variance()]
+                    .into_iter()
+                    .zip(self.given()),
+            )?,
         ];
 
-        let kind = StatisticsKind::of(&self.statistics);
         let output_layout = self.output_layout()?;
         self.check_written(kind)?;
         let broadcast = |tensor: Option<&TensorDesc>, name| {
@@ -217,7 +234,10 @@ impl NormDesc {
         let scale = broadcast(self.scale.as_ref(), "scale")?;
         let bias = broadcast(self.bias.as_ref(), "bias")?;
         let [mean, variance] = self.given();
-        let (mean, variance) = (broadcast(mean, "mean")?, broadcast(variance, "variance")?);
+        let (mean, variance) = (
+            broadcast(mean, "mean")?,
+            broadcast(variance, kind.name_of_variance())?,
+        );
 
         let params = [&scale, &bias, &mean, &variance];
         let params: Vec<&[usize]> = params.into_iter().flatten().map(Vec::as_slice).collect();
@@ -262,6 +282,14 @@ impl NormDesc {
             residual: residual.as_deref().map(access),
             residual_place: self.residual_place,
             scale: scale.as_deref().map(access),
+            offset: match self.scale {
+                Some(_) => self.offset,
+                None => Offset::ZERO,
+            },
+            rounding: match input.dtype == input.dtype.accumulation() {
+                true => Rounding::None,
+                false => self.rounding,
+            },
             bias: bias.as_deref().map(access),
             mean: mean.as_deref().map(access),
             variance: variance.as_deref().map(access),
@@ -278,6 +306,14 @@ impl NormDesc {
         match epsilon.is_finite() && epsilon >= 0.0 {
             true => Ok(()),
             false => Err(NormError::Epsilon { epsilon }),
+        }
+    }
+
+    fn check_offset(&self) -> Result<(), NormError> {
+        let offset = self.offset.value();
+        match offset.is_finite() {
+            true => Ok(()),
+            false => Err(NormError::Offset { offset }),
         }
     }
 

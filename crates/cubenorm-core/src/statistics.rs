@@ -1,5 +1,6 @@
 //! The statistics of a row, and the combination of its parts.
 
+use crate::activation::Activation;
 use crate::desc::Statistics;
 
 /// The statistics to reduce, without the tensors of [`Statistics::Provided`].
@@ -19,6 +20,8 @@ pub enum StatisticsKind {
     None,
     /// See [`Statistics::Provided`].
     Provided,
+    /// See [`Statistics::DynamicTanh`].
+    DynamicTanh,
 }
 
 impl StatisticsKind {
@@ -32,6 +35,7 @@ impl StatisticsKind {
             Statistics::L2Norm => Self::L2Norm,
             Statistics::None => Self::None,
             Statistics::Provided { .. } => Self::Provided,
+            Statistics::DynamicTanh { .. } => Self::DynamicTanh,
         }
     }
 
@@ -60,13 +64,29 @@ impl StatisticsKind {
             Self::Mean => Merge::Means,
             Self::L1Norm => Merge::Scaled { squares: false },
             Self::L2Norm => Merge::Scaled { squares: true },
-            Self::MeanSquare | Self::None | Self::Provided => Merge::Sum,
+            Self::MeanSquare | Self::None | Self::Provided | Self::DynamicTanh => Merge::Sum,
         }
     }
 
     /// True for vector norms, whose sums may overflow although the result does not.
     pub const fn is_norm(self) -> bool {
         matches!(self, Self::L1Norm | Self::L2Norm)
+    }
+
+    /// The tensor that the place of the provided variance is for, in errors.
+    pub(crate) const fn name_of_variance(self) -> &'static str {
+        match self {
+            Self::DynamicTanh => "alpha",
+            _ => "variance",
+        }
+    }
+
+    /// The function that the normalized value is the result of. A device has to compute it.
+    pub const fn function(self) -> Activation {
+        match self {
+            Self::DynamicTanh => Activation::Tanh,
+            _ => Activation::Identity,
+        }
     }
 
     /// True if anything is reduced.

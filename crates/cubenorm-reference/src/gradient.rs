@@ -72,6 +72,7 @@ pub fn gradient(desc: &BackwardDesc, tensors: &BackwardTensors) -> Gradients {
         Statistics::Mean => (true, false),
         Statistics::MeanSquare | Statistics::L1Norm | Statistics::L2Norm => (false, true),
         Statistics::None => (false, false),
+        Statistics::DynamicTanh { .. } => panic!("dynamic tanh has no backward description"),
     };
 
     // Each element's normalized value, reciprocal deviation, and gradient before and after the scale.
@@ -103,7 +104,10 @@ pub fn gradient(desc: &BackwardDesc, tensors: &BackwardTensors) -> Gradients {
                 (Some(desc), Some(buffer)) => at(desc, buffer, &index),
                 _ => absent,
             };
-            let scale = param(&norm.scale, tensors.scale, 1.0);
+            let scale = match norm.scale {
+                Some(_) => norm.offset.value() + param(&norm.scale, tensors.scale, 0.0),
+                None => 1.0,
+            };
             let bias = param(&norm.bias, tensors.bias, 0.0);
             let argument = normalized * scale + bias;
             let step = 1e-6 * argument.abs().max(1.0);
@@ -148,7 +152,7 @@ pub fn gradient(desc: &BackwardDesc, tensors: &BackwardTensors) -> Gradients {
         };
         let along = element.normalized * product / length * more;
         match norm.statistics {
-            Statistics::None => element.deep,
+            Statistics::None | Statistics::DynamicTanh { .. } => element.deep,
             Statistics::Provided { .. } => element.rstd * element.deep,
             Statistics::Mean => element.deep - sum / length,
             Statistics::MeanVariance => element.rstd * (element.deep - sum / length - along),

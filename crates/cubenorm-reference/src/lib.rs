@@ -10,7 +10,7 @@ mod gradient;
 mod index;
 pub mod operators;
 
-use cubenorm_core::{Epsilon, Layout, NormDesc, ResidualPlace, Statistics};
+use cubenorm_core::{Epsilon, Layout, NormDesc, ResidualPlace, Rounding, Statistics};
 
 pub use activation::activate;
 pub use dtype::{decode, encode, round};
@@ -30,7 +30,7 @@ pub struct Tensors<'a> {
     pub bias: Option<&'a [f64]>,
     /// Provided means.
     pub mean: Option<&'a [f64]>,
-    /// Provided variances.
+    /// Provided variances, or the `alpha` of dynamic tanh.
     pub variance: Option<&'a [f64]>,
 }
 
@@ -51,7 +51,7 @@ pub struct Forward {
 
 /// Computes a description.
 ///
-/// `output = activation((sum - mean) * rstd * scale + bias)` with `sum = input + residual`, or with
+/// `output = activation(round((sum - mean) * rstd) * (offset + scale) + bias)` with `sum = input + residual`, or with
 /// the residual added last, depending on the description.
 ///
 /// # Panics
@@ -154,6 +154,9 @@ pub fn forward(desc: &NormDesc, tensors: &Tensors) -> Forward {
                 (centers[row], reciprocal(variances[row]))
             }
             Statistics::Mean | Statistics::None => (centers[row], 1.0),
+            Statistics::DynamicTanh { alpha } => {
+                (0.0, at("alpha", &alpha.layout, tensors.variance, &index))
+            }
             Statistics::L1Norm => (0.0, reciprocal_or_zero(magnitudes[row] * length)),
             Statistics::L2Norm => (0.0, reciprocal_or_zero((variances[row] * length).sqrt())),
             Statistics::Provided { mean, variance } => (
@@ -162,14 +165,24 @@ pub fn forward(desc: &NormDesc, tensors: &Tensors) -> Forward {
             ),
         };
         let scale = desc.scale.as_ref();
-        let scale = scale.map_or(1.0, |t| at("scale", &t.layout, tensors.scale, &index));
+        let scale = scale.map_or(1.0, |t| {
+            desc.offset.value() + at("scale", &t.layout, tensors.scale, &index)
+        });
         let bias = desc.bias.as_ref();
         let bias = bias.map_or(0.0, |t| at("bias", &t.layout, tensors.bias, &index));
         let last = match desc.residual_place {
             ResidualPlace::Input => 0.0,
             ResidualPlace::Output => residual(&index),
         };
-        let value = (result.sum[position] - mean) * rstd * scale + bias + last;
+        let normalized = match desc.statistics {
+            Statistics::DynamicTanh { .. } => (result.sum[position] * rstd).tanh(),
+            _ => (result.sum[position] - mean) * rstd,
+        };
+        let normalized = match desc.rounding {
+            Rounding::None => normalized,
+            Rounding::BeforeScale => round(desc.input.dtype, normalized),
+        };
+        let value = normalized * scale + bias + last;
         result.output.push(activate(desc.activation, value));
         result.mean.push(mean);
         result.rstd.push(rstd);

@@ -64,15 +64,18 @@ pub mod nn;
 pub mod ops;
 mod tuning;
 
-pub use cubenorm_core::{Activation, Epsilon, NormError};
+pub use cubenorm_core::{Activation, Epsilon, NormError, Rounding};
 pub use functional::{
-    BatchNormTrain, Lp, MeanVarianceOptions, NormWithStatistics, ShardedNorm, SyncBatchNormTrain,
-    ada_layer_norm, add_layer_norm, add_rms_norm, batch_norm, batch_norm_train,
-    broadcast_batch_norm, group_norm, instance_norm, layer_norm, lp_norm, mean_variance_norm,
-    mean_variance_norm_with_statistics, norm_sharded, rms_norm, sync_batch_norm_train,
-    try_ada_layer_norm, try_add_layer_norm, try_add_rms_norm, try_batch_norm, try_batch_norm_train,
-    try_broadcast_batch_norm, try_group_norm, try_instance_norm, try_layer_norm, try_lp_norm,
-    try_mean_variance_norm, try_mean_variance_norm_with_statistics, try_norm_sharded, try_rms_norm,
+    BatchNormTrain, Lp, MeanVarianceOptions, NormOptions, NormWithStatistics, ShardedNorm,
+    SyncBatchNormTrain, ada_layer_norm, add_layer_norm, add_layer_norm_with, add_rms_norm,
+    add_rms_norm_with, batch_norm, batch_norm_train, broadcast_batch_norm, dynamic_tanh,
+    group_norm, instance_norm, layer_norm, layer_norm_with, lp_norm, mean_variance_norm,
+    mean_variance_norm_with_statistics, norm_sharded, rms_norm, rms_norm_with,
+    sync_batch_norm_train, try_ada_layer_norm, try_add_layer_norm, try_add_layer_norm_with,
+    try_add_rms_norm, try_add_rms_norm_with, try_batch_norm, try_batch_norm_train,
+    try_broadcast_batch_norm, try_dynamic_tanh, try_group_norm, try_instance_norm, try_layer_norm,
+    try_layer_norm_with, try_lp_norm, try_mean_variance_norm,
+    try_mean_variance_norm_with_statistics, try_norm_sharded, try_rms_norm, try_rms_norm_with,
     try_sync_batch_norm_train,
 };
 pub use install::{

@@ -133,7 +133,8 @@ pub(crate) fn passed_back<A: Float, N: Size>(
     #[comptime] blueprint: BackwardBlueprint,
 ) -> Vector<A, N> {
     match comptime!(blueprint.statistics) {
-        StatisticsKind::None => element.wdy,
+        // `BackwardDesc::validate` refuses dynamic tanh.
+        StatisticsKind::None | StatisticsKind::DynamicTanh => element.wdy,
         StatisticsKind::Provided => element.wdy * element.rstd,
         StatisticsKind::Mean => less_mean::<A, N>(element, correction, blueprint),
         StatisticsKind::MeanVariance => {

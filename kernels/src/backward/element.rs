@@ -4,7 +4,9 @@ use cubecl::prelude::*;
 use cubenorm_core::{ActivationKind, BackwardBlueprint, StatisticsKind};
 
 use crate::arrays::rows_in_arrays;
-use crate::epilogue::{ParamRow, ParamRows, Scalars, param, param_row, slope};
+use crate::epilogue::{
+    ParamRow, ParamRows, Scalars, param, param_row, scale_of_step, scale_row, slope,
+};
 use crate::memory::access::{Optional, load, row_start, step_offset};
 use crate::schedule::partition::Partition;
 use crate::types::{One, Types};
@@ -89,11 +91,11 @@ pub(crate) fn backward_row<T: Types>(
         ),
         mean: param_row::<T::A, One, T::A, T::N>(&source.saved, row, saved, 0usize, vectorization),
         rstd: param_row::<T::A, One, T::A, T::N>(&source.saved, row, saved, 1usize, vectorization),
-        scale: param_row::<T::P, T::Scale, T::A, T::N>(
+        scale: scale_row::<T::P, T::Scale, T::A, T::N>(
             &source.scale,
             row,
             scale,
-            0usize,
+            blueprint.offset,
             vectorization,
         ),
         bias: param_row::<T::P, T::Bias, T::A, T::N>(
@@ -187,7 +189,7 @@ pub(crate) struct Element<A: Float, N: Size> {
     pub(crate) wdy: Vector<A, N>,
 }
 
-/// Scale and bias of a step. Absent parameters are 0 and unused.
+/// Scale with its offset, and bias of a step. Absent parameters are 0 and unused.
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct Params<A: Float, N: Size> {
     pub(crate) scale: Vector<A, N>,
@@ -205,11 +207,12 @@ pub(crate) fn params<T: Types>(
     let vectorization = comptime!(blueprint.team.lanes());
     let access = comptime!(blueprint.scale);
     Params::<T::A, T::N> {
-        scale: param::<T::P, T::Scale, T::A, T::N>(
+        scale: scale_of_step::<T::P, T::Scale, T::A, T::N>(
             &source.scale,
             &row.scale,
             step,
             access,
+            blueprint.offset,
             vectorization,
         ),
         bias: bias::<T>(source, row, step, blueprint),

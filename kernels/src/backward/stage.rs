@@ -12,7 +12,7 @@ use crate::schedule::partition::Partition;
 use crate::schedule::share::{my_share, step_to_load};
 use crate::schedule::team::own_part;
 use crate::types::{One, Types};
-use crate::vector::lane_sum;
+use crate::vector::{lane_sum, offset_scale};
 
 /// Contribution of a step to the parameter gradients: `dgamma` (products) and `dbeta` (gradients).
 #[derive(CubeType, Clone, Copy)]
@@ -197,7 +197,10 @@ pub(crate) fn staged_params<T: Types>(
         params::<T>(source, row, step, blueprint)
     } else {
         Params::<T::A, T::N> {
-            scale: Vector::<T::A, T::N>::cast_from(staged.scale.get(i, staging, blueprint.team)),
+            scale: offset_scale::<T::A, T::N>(
+                Vector::<T::A, T::N>::cast_from(staged.scale.get(i, staging, blueprint.team)),
+                blueprint.offset,
+            ),
             bias: bias::<T>(source, row, step, blueprint),
         }
     }

@@ -1,12 +1,17 @@
 //! Scale, bias and provided statistics.
 
 use cubecl::prelude::*;
-use cubenorm_core::{AccessBlueprint, Blueprint, LoadMode, StatisticsKind, Vectorization};
+use cubenorm_core::{
+    AccessBlueprint, Blueprint, LoadMode, Offset, Rounding, StatisticsKind, Vectorization,
+};
 
 use crate::arrays::rows_in_arrays;
-use crate::memory::access::{Optional, load, load_of_rows, load_two_segments, optional_row};
+use crate::memory::access::{
+    Optional, load, load_of_rows, load_two_segments, optional_row, round_to_stored,
+};
 use crate::reduce::moments::{RowStatistics, reciprocal_deviation};
 use crate::types::{One, Types};
+use crate::vector::offset_scale;
 
 /// Parameters that broadcast to the input.
 #[derive(CubeType, CubeLaunch)]
@@ -217,6 +222,44 @@ pub(crate) fn param<P: Float, S: Size, A: Float, N: Size>(
     }
 }
 
+/// Locates a row of the scale. The constant includes the offset.
+#[cube]
+pub(crate) fn scale_row<P: Float, S: Size, A: Float, N: Size>(
+    tensor: &Optional<P, S>,
+    row: usize,
+    #[comptime] access: Option<AccessBlueprint>,
+    #[comptime] offset: Offset,
+    #[comptime] vectorization: Vectorization,
+) -> ParamRow<A, N> {
+    let found = param_row::<P, S, A, N>(tensor, row, access, 0usize, vectorization);
+    if comptime!(offset.is_zero() || !is_constant(access)) {
+        found
+    } else {
+        ParamRow::<A, N> {
+            start: found.start,
+            constant: offset_scale::<A, N>(found.constant, offset),
+        }
+    }
+}
+
+/// Loads the scale at a step, with the offset.
+#[cube]
+pub(crate) fn scale_of_step<P: Float, S: Size, A: Float, N: Size>(
+    tensor: &Optional<P, S>,
+    row: &ParamRow<A, N>,
+    step: usize,
+    #[comptime] access: Option<AccessBlueprint>,
+    #[comptime] offset: Offset,
+    #[comptime] vectorization: Vectorization,
+) -> Vector<A, N> {
+    let scale = param::<P, S, A, N>(tensor, row, step, access, vectorization);
+    if comptime!(access.is_none() || is_constant(access)) {
+        scale
+    } else {
+        offset_scale::<A, N>(scale, offset)
+    }
+}
+
 /// Locates a row of the parameters.
 #[cube]
 pub(crate) fn affine_row<T: Types>(
@@ -236,16 +279,16 @@ pub(crate) fn affine_row<T: Types>(
         vectorization,
     );
     let constant = if comptime!(is_constant(access)) {
-        reciprocal_deviation::<T::A, T::N>(variance.constant, epsilon, blueprint.epsilon_in_sqrt)
+        factor_of::<T::A, T::N>(variance.constant, epsilon, blueprint)
     } else {
         variance.constant
     };
     AffineRow::<T::A, T::N> {
-        scale: param_row::<T::P, T::Scale, T::A, T::N>(
+        scale: scale_row::<T::P, T::Scale, T::A, T::N>(
             &affine.scale,
             row,
             scale,
-            0usize,
+            blueprint.offset,
             vectorization,
         ),
         bias: param_row::<T::P, T::Bias, T::A, T::N>(
@@ -292,11 +335,12 @@ pub(crate) fn affine_step<T: Types>(
     let bias = comptime!(blueprint.bias);
     let mean = comptime!(blueprint.mean);
     AffineStep::<T::A, T::N> {
-        scale: param::<T::P, T::Scale, T::A, T::N>(
+        scale: scale_of_step::<T::P, T::Scale, T::A, T::N>(
             &affine.scale,
             &row.scale,
             step,
             scale,
+            blueprint.offset,
             vectorization,
         ),
         bias: param::<T::P, T::Bias, T::A, T::N>(
@@ -345,6 +389,21 @@ pub(crate) fn kept_params<T: Types>(
     kept
 }
 
+/// Factor of a centred value: the reciprocal deviation of a provided variance, or the `alpha` of
+/// dynamic tanh.
+#[cube]
+fn factor_of<A: Float, N: Size>(
+    given: Vector<A, N>,
+    epsilon: A,
+    #[comptime] blueprint: Blueprint,
+) -> Vector<A, N> {
+    if comptime!(blueprint.statistics == StatisticsKind::DynamicTanh) {
+        given
+    } else {
+        reciprocal_deviation::<A, N>(given, epsilon, blueprint.epsilon_in_sqrt)
+    }
+}
+
 /// Reciprocal deviation of a step, from the provided variance. If it is constant along segments,
 /// two values are computed instead of all lanes.
 ///
@@ -358,7 +417,6 @@ fn rstd_of_step<T: Types>(
     #[comptime] blueprint: Blueprint,
 ) -> Vector<T::A, T::N> {
     let access = comptime!(blueprint.variance);
-    let inside = comptime!(blueprint.epsilon_in_sqrt);
     if comptime!(access.is_none() || is_constant(access)) {
         row.constant
     } else {
@@ -368,25 +426,31 @@ fn rstd_of_step<T: Types>(
         if comptime!(access.mode == LoadMode::Segments) {
             let mut segments =
                 load_two_segments::<T::G, T::Variance, T::A, T::N>(tensor, start, step, access);
-            segments.here = reciprocal_deviation::<T::A, One>(segments.here, epsilon, inside);
-            segments.there = reciprocal_deviation::<T::A, One>(segments.there, epsilon, inside);
+            segments.here = factor_of::<T::A, One>(segments.here, epsilon, blueprint);
+            segments.there = factor_of::<T::A, One>(segments.there, epsilon, blueprint);
             segments.lanes::<T::N>()
         } else {
             let vectorization = comptime!(blueprint.team.lanes());
             let variance =
                 load::<T::G, T::Variance, T::A, T::N>(tensor, start, step, access, vectorization);
-            reciprocal_deviation::<T::A, T::N>(variance, epsilon, inside)
+            factor_of::<T::A, T::N>(variance, epsilon, blueprint)
         }
     }
 }
 
-/// `value * scale + bias`, without absent parameters.
+/// `value * scale + bias`, without absent parameters. The value is rounded first, if requested.
 #[cube]
-pub(crate) fn transform<A: Float, N: Size>(
-    value: Vector<A, N>,
-    step: &AffineStep<A, N>,
+pub(crate) fn transform<T: Types>(
+    value: Vector<T::A, T::N>,
+    step: &AffineStep<T::A, T::N>,
     #[comptime] blueprint: Blueprint,
-) -> Vector<A, N> {
+) -> Vector<T::A, T::N> {
+    let value = match comptime!(blueprint.rounding) {
+        Rounding::None => value,
+        Rounding::BeforeScale => {
+            round_to_stored::<T::F, T::Output, T::A, T::N>(value, blueprint.output)
+        }
+    };
     let scaled = if comptime!(blueprint.scale.is_some()) {
         value * step.scale
     } else {

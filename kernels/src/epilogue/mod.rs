@@ -10,7 +10,7 @@ pub(crate) use activation::activate;
 pub(crate) use affine::{
     Affine, AffineLaunch, AffineRow, AffineRows, AffineStep, FoldedRow, FoldedRows, ParamRow,
     ParamRows, TypedAffine, affine_row, affine_step, folded_row, kept_params, param, param_row,
-    transform,
+    scale_of_step, scale_row, transform,
 };
 pub(crate) use slopes::slope;
 

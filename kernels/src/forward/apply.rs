@@ -1,7 +1,7 @@
 //! Output of a step: normalize, scale, shift, activate, store.
 
 use cubecl::prelude::*;
-use cubenorm_core::{Blueprint, StatisticsKind};
+use cubenorm_core::{ActivationKind, Blueprint, StatisticsKind};
 
 use crate::epilogue::{AffineStep, FoldedRow, activate, affine_step, transform};
 use crate::forward::io::{Bound, ResultRow, Row, UnitRows, writes_sum_here};
@@ -22,6 +22,9 @@ pub(crate) fn apply<T: Types>(
     let kind = comptime!(blueprint.statistics);
     let normalized = if comptime!(kind == StatisticsKind::Provided) {
         (value - affine.mean) * affine.rstd
+    } else if comptime!(kind == StatisticsKind::DynamicTanh) {
+        let zero = T::A::new(0.0);
+        activate::<T::A, T::N>(value * affine.rstd, zero, zero, ActivationKind::Tanh)
     } else {
         let centered = if comptime!(kind.reduces_mean()) {
             shifted::<T::A, T::N>(value, &row.source, blueprint) - row.statistics.mean
@@ -36,7 +39,7 @@ pub(crate) fn apply<T: Types>(
             centered
         }
     };
-    let transformed = transform::<T::A, T::N>(normalized, affine, blueprint);
+    let transformed = transform::<T>(normalized, affine, blueprint);
     write_step::<T>(
         value,
         transformed,

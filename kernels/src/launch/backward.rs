@@ -348,6 +348,7 @@ impl Backward<'_> {
                     grid,
                     shifts: false,
                     scale: weights.map(|(blueprint, (handle, access))| (handle, access, blueprint)),
+                    offset: blueprint.offset,
                     accumulation: elem[2],
                     param_dtype: elem_type(problem.param_dtype),
                     address,

@@ -3,7 +3,7 @@
 use cubecl::ir::{AddressType, ElemType};
 use cubecl::prelude::*;
 use cubecl::server::Handle;
-use cubenorm_core::{Access, AccessBlueprint, Combine, Grid, Kernel};
+use cubenorm_core::{Access, AccessBlueprint, Combine, Grid, Kernel, Offset};
 
 use super::args::{cube_count, cube_dim, flat_arg, optional_arg, partition};
 use super::memory::{allocate_bytes, launched};
@@ -20,6 +20,8 @@ pub(crate) struct Segments<'a> {
     pub(crate) shifts: bool,
     /// Scale that weights the sums, one value per channel. None: sums are not weighted.
     pub(crate) scale: Option<(&'a Handle, &'a Access, AccessBlueprint)>,
+    /// Added to the scale.
+    pub(crate) offset: Offset,
     pub(crate) accumulation: ElemType,
     pub(crate) param_dtype: ElemType,
     pub(crate) address: AddressType,
@@ -35,6 +37,7 @@ impl Segments<'_> {
             team: plan.team,
             shifts: self.shifts,
             scale: self.scale.map(|(_, _, blueprint)| blueprint),
+            offset: self.offset,
         };
         // SAFETY:
         // 1. The plan's footprint bounds every access. Both workspaces have its sizes.

@@ -5,7 +5,8 @@ use cubecl::ir::AddressType;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubenorm_core::{
-    DType, Hardware, Kernel, NormDesc, NormProblem, Plan, StrategyChoice, TensorDesc, problem_on,
+    DType, Hardware, Kernel, NormDesc, NormProblem, Offset, Plan, StrategyChoice, TensorDesc,
+    problem_on,
 };
 
 use super::args::{
@@ -87,6 +88,7 @@ pub(crate) fn checked_forward(
     let problem = problem_on(desc, hardware, choice)?;
     check_dtypes(client, problem_dtypes(&problem))?;
     check_activation(client, problem.dtype, problem.activation)?;
+    check_activation(client, problem.dtype, problem.statistics.function())?;
     Ok(problem)
 }
 
@@ -294,6 +296,7 @@ impl<'a> Launch<'a> {
                 grid: &self.plan.grid,
                 shifts: self.plan.blueprint.shifts(),
                 scale: None,
+                offset: Offset::ZERO,
                 accumulation: elem_type(accumulation),
                 param_dtype: elem_type(self.problem.param_dtype),
                 address: self.address,

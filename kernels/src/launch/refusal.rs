@@ -181,6 +181,7 @@ pub fn check_forward(client: &Client, desc: &NormDesc) -> Result<(), Refusal> {
         ];
         check_dtypes(client, dtypes.into_iter())?;
         check_activation(client, problem.dtype, problem.activation)?;
+        check_activation(client, problem.dtype, problem.statistics.function())?;
         check_forward_within(desc, &hardware(client), &BufferLimits::of(client))
     };
     FORWARD.get(&query, |_| true, check)?;

@@ -390,6 +390,19 @@ pub(crate) fn store<T: Float, S: Size, A: Float, N: Size>(
     }
 }
 
+/// Rounds a step to the element type of a tensor, as [`store`] does.
+#[cube]
+pub(crate) fn round_to_stored<T: Float, S: Size, A: Float, N: Size>(
+    value: Vector<A, N>,
+    #[comptime] access: AccessBlueprint,
+) -> Vector<A, N> {
+    if comptime!(access.mode == LoadMode::PackedHalf2) {
+        unpack::<A, S, N>(pack::<A, S, N>(value))
+    } else {
+        Vector::<A, N>::cast_from(Vector::<T, N>::cast_from(value))
+    }
+}
+
 /// Stores lanes from `offset` on, one element each. Vector stores take another path.
 #[cube]
 fn store_lanes<T: Float, S: Size, A: Float, N: Size>(

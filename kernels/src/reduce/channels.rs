@@ -5,7 +5,7 @@
 //! each group. If a unit owns all channels of its groups, it combines them itself in one launch.
 
 use cubecl::prelude::*;
-use cubenorm_core::{AccessBlueprint, Team, Vectorization};
+use cubenorm_core::{AccessBlueprint, Offset, Team, Vectorization};
 
 use crate::memory::access::{Optional, row_offset};
 use crate::reduce::moments::{Moments, merge};
@@ -14,6 +14,7 @@ use crate::reduce::team::merge_reduced;
 use crate::schedule::partition::{Partition, part_count};
 use crate::schedule::team::{member, team_count, team_index};
 use crate::types::One;
+use crate::vector::offset_scale;
 
 /// Comptime arguments of the combine kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -24,6 +25,8 @@ pub(crate) struct CombineShape {
     pub(crate) shifts: bool,
     /// Access of the scale that weights the sums (backward pass). None: sums are not weighted.
     pub(crate) scale: Option<AccessBlueprint>,
+    /// Added to the scale.
+    pub(crate) offset: Offset,
 }
 
 /// Writes the shift of a channel to the workspace, behind the output of
@@ -88,6 +91,7 @@ pub(crate) fn combine<A: Float, P: Float>(
                 let access = comptime!(shape.scale.unwrap());
                 let place = row_offset::<P, One>(scale, channel, access, Vectorization::Parallel);
                 let weight = Vector::<A, One>::cast_from(scale[place]);
+                let weight = offset_scale::<A, One>(weight, shape.offset);
                 next.mean *= weight;
                 next.m2 *= weight;
             }

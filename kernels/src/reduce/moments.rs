@@ -347,7 +347,10 @@ fn finish_lanes<A: Float, N: Size>(
         StatisticsKind::MeanVariance | StatisticsKind::MeanSquare => {
             reciprocal_deviation::<A, N>(variance, epsilon, blueprint.epsilon_in_sqrt)
         }
-        StatisticsKind::Mean | StatisticsKind::None | StatisticsKind::Provided => one,
+        StatisticsKind::Mean
+        | StatisticsKind::None
+        | StatisticsKind::Provided
+        | StatisticsKind::DynamicTanh => one,
     };
     RowStatistics::<A, N> {
         mean: if comptime!(blueprint.statistics.is_norm()) {

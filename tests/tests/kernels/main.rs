@@ -9,6 +9,8 @@
 //! | `nontemporal` | outputs larger than a CPU's caches, each dtype and strategy | a few shapes |
 //! | `segments` | channels-last groups, partial statistics per channel | a few shapes |
 //! | `dynamic` | dynamic schedule, each strategy, concurrent threads | a few shapes |
+//! | `weight` | offset of the scale, rounding before it, each way to read a scale | a few shapes |
+//! | `dynamic_tanh` | layouts, dtypes, shape of alpha | a few shapes |
 //! | `contract` | errors, determinism, compilation | |
 //!
 //! `property.rs` crosses all of them at random.
@@ -16,11 +18,13 @@
 mod contract;
 mod dtypes;
 mod dynamic;
+mod dynamic_tanh;
 mod layouts;
 mod nontemporal;
 mod segments;
 mod strategies;
 mod values;
+mod weight;
 
 use cubenorm_core::{DType, NormDesc, Statistics, StrategyChoice};
 use cubenorm_tests::case::Case;

@@ -20,6 +20,7 @@ use super::workload::Workload;
 use super::workspace::channel_sums;
 use crate::activation::ActivationKind;
 use crate::backward::{BackwardProblem, ColumnSums};
+use crate::desc::Offset;
 use crate::problem::Access;
 use crate::statistics::Merge;
 
@@ -158,6 +159,10 @@ fn blueprint(
         saved: optional(&problem.saved),
         provides_sums: problem.provides_sums,
         scale: optional(&problem.scale).filter(|_| reads_scale),
+        offset: match reads_scale {
+            true => problem.offset,
+            false => Offset::ZERO,
+        },
         bias: optional(&problem.bias).filter(|_| has_slope),
         input_gradient,
         sums: match work.reduces {

@@ -4,6 +4,7 @@ use super::blueprint::{AccessBlueprint, RowBlueprint, Staging};
 use super::team::{Division, Team};
 use crate::activation::ActivationKind;
 use crate::backward::ColumnSums;
+use crate::desc::Offset;
 use crate::statistics::StatisticsKind;
 
 /// The compile-time parameters of a backward kernel.
@@ -27,6 +28,8 @@ pub struct BackwardBlueprint {
     pub provides_sums: bool,
     /// The scale.
     pub scale: Option<AccessBlueprint>,
+    /// Added to the scale.
+    pub offset: Offset,
     /// The bias.
     pub bias: Option<AccessBlueprint>,
     /// The input's gradient; `None` if it is not needed.

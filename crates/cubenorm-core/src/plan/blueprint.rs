@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::team::{Division, Team};
 use crate::activation::ActivationKind;
-use crate::desc::{ResidualPlace, WrittenStatistics};
+use crate::desc::{Offset, ResidualPlace, Rounding, WrittenStatistics};
 use crate::statistics::StatisticsKind;
 
 /// The staging of a row between its passes.
@@ -212,11 +212,15 @@ pub struct Blueprint {
     pub residual: Option<Residual>,
     /// The scale.
     pub scale: Option<AccessBlueprint>,
+    /// Added to the scale.
+    pub offset: Offset,
+    /// The rounding of the normalized value.
+    pub rounding: Rounding,
     /// The bias.
     pub bias: Option<AccessBlueprint>,
     /// Provided means.
     pub mean: Option<AccessBlueprint>,
-    /// Provided variances.
+    /// Provided variances, or the `alpha` of dynamic tanh.
     pub variance: Option<AccessBlueprint>,
     /// The result and the optional sum.
     pub output: AccessBlueprint,

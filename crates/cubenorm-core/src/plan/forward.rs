@@ -150,6 +150,8 @@ fn blueprint(
             place: problem.residual_place,
         }),
         scale: optional(&problem.scale),
+        offset: problem.offset,
+        rounding: problem.rounding,
         bias: optional(&problem.bias),
         mean: optional(&problem.mean),
         variance: optional(&problem.variance),
@@ -186,8 +188,7 @@ fn execution(
     let mut reduced = [&problem.input].into_iter().chain(added_first(problem));
     match team.execution {
         Execution::Tile(tile) => Execution::Tile(Tile {
-            // A norm has two factors, whose product may not be finite.
-            folded: are_constant && !problem.statistics.is_norm(),
+            folded: are_constant && problem.folds(),
             ..tile
         }),
         Execution::Unit(unit) => {

@@ -199,12 +199,15 @@ fn spec(desc: &NormDesc) -> NormSpec {
         Statistics::L2Norm => Reduction::L2Norm,
         Statistics::None => Reduction::None,
         Statistics::Provided { .. } => Reduction::Provided,
+        Statistics::DynamicTanh { .. } => Reduction::DynamicTanh,
     };
     NormSpec {
         axes: desc.axes.as_slice().into(),
         reduction,
         epsilon: desc.epsilon,
         residual_place: desc.residual_place,
+        offset: desc.offset,
+        rounding: desc.rounding,
         activation: desc.activation,
         writes_output: desc.writes_output,
         writes_sum: desc.writes_sum,

@@ -65,6 +65,7 @@ pub(super) fn gradients(dtype: DType) -> Vec<Case> {
         wants_bias: false,
         ..BackwardDesc::new(flat.clone())
     };
+    let offset = flat.clone().with_offset(1.0);
     let beside = flat.clone().with_epsilon(Epsilon::AddedToDeviation(1e-9));
     let unsaved = BackwardDesc::new(flat.clone().with_statistics(Statistics::None));
     let batch = BackwardDesc::new(of.batch_norm(&picture));
@@ -76,6 +77,7 @@ pub(super) fn gradients(dtype: DType) -> Vec<Case> {
     cases.extend([
         Case::backward("parameters only", parameters_only),
         Case::backward("input only", input_only),
+        Case::backward("weight offset", BackwardDesc::new(offset)),
         Case::backward("epsilon outside sqrt", BackwardDesc::new(beside)),
         Case::backward("no statistics", unsaved),
         Case::backward("provided sums", provided),

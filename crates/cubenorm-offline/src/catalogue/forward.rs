@@ -1,7 +1,8 @@
 //! Forward cases: the benchmark's problems, and variants of a kernel that these do not reach.
 
 use cubenorm_core::{
-    Activation, DType, Epsilon, NormDesc, ResidualPlace, Statistics, TensorDesc, WrittenStatistics,
+    Activation, DType, Epsilon, NormDesc, ResidualPlace, Rounding, Statistics, TensorDesc,
+    WrittenStatistics,
 };
 
 use super::descriptions::{Of, REDUCED, WithStatistics, activations};
@@ -101,6 +102,11 @@ pub(super) fn variants(dtype: DType) -> Vec<Case> {
         add(
             "epsilon outside sqrt",
             base.clone().with_epsilon(Epsilon::AddedToDeviation(1e-9)),
+        );
+        add("weight offset", base.clone().with_offset(1.0));
+        add(
+            "rounding before the scale",
+            base.clone().with_rounding(Rounding::BeforeScale),
         );
         let residual = base.clone().with_residual(input.clone());
         add("residual", residual.clone());

@@ -74,6 +74,12 @@ impl Call {
         self
     }
 
+    /// With the `alpha` of dynamic tanh.
+    pub(crate) fn with_alpha(mut self, alpha: Tensor<1>) -> Self {
+        self.variance = Some(alpha.into_dispatch());
+        self
+    }
+
     /// Under the names that `burn::nn` has for scale and bias.
     pub(crate) fn named_as_burn_does(mut self) -> Self {
         self.names = ["gamma", "beta"];
@@ -117,6 +123,7 @@ impl Call {
         let mut device = CallDevice::of(&self.input)?;
         let descs = self.descs(&mut device)?;
         device.check_activation(self.spec.activation, descs.input.dtype)?;
+        device.check_activation(self.spec.reduction.function(), descs.input.dtype)?;
         match self.spec.route(self.tracked(), self.residual.is_some()) {
             // Burn's operations have outputs as large as the kernel's.
             Route::Forward | Route::Composed => {
@@ -165,7 +172,7 @@ impl Call {
             scale: param("scale", &self.scale)?,
             bias: param("bias", &self.bias)?,
             mean: param("mean", &self.mean)?,
-            variance: param("variance", &self.variance)?,
+            variance: param(self.spec.reduction.name_of_variance(), &self.variance)?,
         })
     }
 

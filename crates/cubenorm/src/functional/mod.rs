@@ -3,7 +3,9 @@ mod channels;
 #[cfg(feature = "cube")]
 mod checked;
 mod device;
+mod dynamic_tanh;
 mod general;
+mod options;
 mod sync;
 
 use burn::backend::Dispatch;
@@ -21,9 +23,14 @@ pub use channels::{
 };
 pub(crate) use device::is_capturing;
 
+pub use dynamic_tanh::{dynamic_tanh, try_dynamic_tanh};
 pub use general::{
     Lp, NormWithStatistics, broadcast_batch_norm, lp_norm, mean_variance_norm_with_statistics,
     try_broadcast_batch_norm, try_lp_norm, try_mean_variance_norm_with_statistics,
+};
+pub use options::{
+    NormOptions, add_layer_norm_with, add_rms_norm_with, layer_norm_with, rms_norm_with,
+    try_add_layer_norm_with, try_add_rms_norm_with, try_layer_norm_with, try_rms_norm_with,
 };
 pub use sync::{
     ShardedNorm, SyncBatchNormTrain, norm_sharded, sync_batch_norm_train, try_norm_sharded,
@@ -172,12 +179,11 @@ pub fn try_layer_norm<const D: usize>(
     beta: impl Into<Option<Tensor<1>>>,
     epsilon: f64,
 ) -> Result<Tensor<D>, NormError> {
-    last_axis(
+    try_layer_norm_with(
         input,
-        gamma.into(),
-        beta.into(),
-        epsilon,
-        Reduction::MeanVariance,
+        gamma,
+        beta,
+        &NormOptions::new().with_epsilon(epsilon),
     )
 }
 
@@ -231,7 +237,7 @@ pub fn try_rms_norm<const D: usize>(
     gamma: impl Into<Option<Tensor<1>>>,
     epsilon: f64,
 ) -> Result<Tensor<D>, NormError> {
-    last_axis(input, gamma.into(), None, epsilon, Reduction::MeanSquare)
+    try_rms_norm_with(input, gamma, &NormOptions::new().with_epsilon(epsilon))
 }
 
 /// [`layer_norm`] of `input + residual`, and that sum, as between the parts of a transformer block.
@@ -288,15 +294,8 @@ pub fn try_add_layer_norm<const D: usize>(
     beta: impl Into<Option<Tensor<1>>>,
     epsilon: f64,
 ) -> Result<(Tensor<D>, Tensor<D>), NormError> {
-    let (gamma, beta) = (gamma.into(), beta.into());
-    add_last_axis(
-        input,
-        residual,
-        gamma,
-        beta,
-        epsilon,
-        Reduction::MeanVariance,
-    )
+    let options = NormOptions::new().with_epsilon(epsilon);
+    try_add_layer_norm_with(input, residual, gamma, beta, &options)
 }
 
 /// [`rms_norm`] of `input + residual`, and that sum. The addition runs as in [`add_layer_norm`].
@@ -347,14 +346,8 @@ pub fn try_add_rms_norm<const D: usize>(
     gamma: impl Into<Option<Tensor<1>>>,
     epsilon: f64,
 ) -> Result<(Tensor<D>, Tensor<D>), NormError> {
-    add_last_axis(
-        input,
-        residual,
-        gamma.into(),
-        None,
-        epsilon,
-        Reduction::MeanSquare,
-    )
+    let options = NormOptions::new().with_epsilon(epsilon);
+    try_add_rms_norm_with(input, residual, gamma, &options)
 }
 
 /// Normalizes each channel of each sample: [`layer_norm`]'s formula over all axes from the third,
@@ -547,22 +540,22 @@ fn last_axis_spec<const D: usize>(
     input: &Tensor<D>,
     gamma: &Option<Tensor<1>>,
     beta: &Option<Tensor<1>>,
-    epsilon: f64,
+    options: &NormOptions,
     reduction: Reduction,
 ) -> Result<NormSpec, NormError> {
     expect_rank(input, 1, "[..., d]")?;
     expect_sizes(gamma, beta, input.dims()[D - 1])?;
-    Ok(NormSpec::new([D - 1], reduction, epsilon))
+    Ok(options.spec(D - 1, reduction))
 }
 
 fn last_axis<const D: usize>(
     input: Tensor<D>,
     gamma: Option<Tensor<1>>,
     beta: Option<Tensor<1>>,
-    epsilon: f64,
+    options: &NormOptions,
     reduction: Reduction,
 ) -> Result<Tensor<D>, NormError> {
-    let spec = last_axis_spec(&input, &gamma, &beta, epsilon, reduction)?;
+    let spec = last_axis_spec(&input, &gamma, &beta, options, reduction)?;
     let call = Call::new(input, spec).with_params(gamma, beta);
     Ok(call.named_as_burn_does().run()?.output)
 }
@@ -572,10 +565,10 @@ fn add_last_axis<const D: usize>(
     residual: Tensor<D>,
     gamma: Option<Tensor<1>>,
     beta: Option<Tensor<1>>,
-    epsilon: f64,
+    options: &NormOptions,
     reduction: Reduction,
 ) -> Result<(Tensor<D>, Tensor<D>), NormError> {
-    let spec = last_axis_spec(&input, &gamma, &beta, epsilon, reduction)?;
+    let spec = last_axis_spec(&input, &gamma, &beta, options, reduction)?;
     if residual.dims() != input.dims() {
         return Err(NormError::Shape {
             tensor: "residual",

@@ -45,9 +45,9 @@ pub use view::View;
     Fusion: cfg(feature = "cube")
 )]
 pub trait NormBackend: Backend {
-    /// `activation((input + residual - mean) * rstd * scale + bias)`, or with
+    /// `activation((input + residual - mean) * rstd * (offset + scale) + bias)`, or with
     /// [`ResidualPlace::Output`](cubenorm_core::ResidualPlace::Output)
-    /// `activation((input - mean) * rstd * scale + bias + residual)`: the formula is that of
+    /// `activation((input - mean) * rstd * (offset + scale) + bias + residual)`: the formula is that of
     /// [`NormDesc`](cubenorm_core::NormDesc), see [`NormSpec`].
     #[fusion(meta = normalized_meta)]
     fn normalize(#[extension_type] operands: Operands<Self>, spec: NormSpec) -> Normalized<Self>;

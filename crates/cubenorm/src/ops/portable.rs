@@ -3,7 +3,7 @@
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, FloatDType, TensorMetadata, get_or_init_device_settings};
 use burn::tensor::{DType, Shape, Slice};
-use cubenorm_core::{Activation, Epsilon, ResidualPlace, WrittenStatistics};
+use cubenorm_core::{Activation, Epsilon, Offset, ResidualPlace, Rounding, WrittenStatistics};
 
 use super::view::shaped;
 #[cfg(feature = "flex")]
@@ -30,6 +30,14 @@ pub(super) fn param<B: Backend>(
     let mut dims = vec![1; rank - shape.num_dims()];
     dims.extend(shape.iter());
     B::float_reshape(tensor, Shape::from(dims))
+}
+
+/// Adds the offset to a scale of the accumulation dtype.
+fn offset_scale<B: Backend>(scale: FloatTensor<B>, offset: Offset) -> FloatTensor<B> {
+    match offset.is_zero() {
+        true => scale,
+        false => B::float_add_scalar(scale, offset.value().into()),
+    }
 }
 
 /// Dtype of the statistics of a tensor, if it is not the tensor's own.
@@ -262,6 +270,13 @@ pub(super) fn normalize<B: Backend>(operands: Operands<B>, spec: &NormSpec) -> N
             variance: None,
             factor: None,
         },
+        (None, Some(alpha)) => RowStatistics {
+            centered: B::float_tanh(B::float_mul(sum.clone(), alpha)),
+            mean: None,
+            variance: None,
+            rstd: None,
+            factor: None,
+        },
         _ => statistics::<B>(sum.clone(), spec),
     };
     let statistics = spec.written_statistics.map(|written| {
@@ -284,8 +299,11 @@ pub(super) fn normalize<B: Backend>(operands: Operands<B>, spec: &NormSpec) -> N
     if let Some(rstd) = rows.rstd {
         value = B::float_mul(value, rstd);
     }
+    if spec.rounding == Rounding::BeforeScale {
+        value = widen::<B>(cast_to::<B>(value, dtype));
+    }
     if let Some(scale) = scale {
-        value = B::float_mul(value, scale);
+        value = B::float_mul(value, offset_scale::<B>(scale, spec.offset));
     }
     if let Some(bias) = bias {
         value = B::float_add(value, bias);
@@ -337,6 +355,7 @@ pub(super) fn normalize_backward<B: Backend>(
         let tensor = tensor.into_option();
         tensor.map(|tensor| widen::<B>(param::<B>(tensor, rank, norm)))
     });
+    let scale = scale.map(|scale| offset_scale::<B>(scale, norm.offset));
     let input = widen::<B>(input);
     let dy = widen::<B>(norm.see::<B>(operands.output_gradient));
     let saved = operands.saved.into_option().map(widen::<B>);

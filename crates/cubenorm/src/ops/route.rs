@@ -18,6 +18,10 @@ pub(crate) struct Tracked {
 }
 
 /// Kernels that a call runs.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "one value per call: a box would be an allocation"
+)]
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Route {
     /// The fused forward kernel of the specification as it is: nothing is tracked.
@@ -35,13 +39,14 @@ impl NormSpec {
         if tracked == Tracked::default() {
             return Route::Forward;
         }
-        // The fused backward pass has no gradient of provided statistics, nor of a residual that is added last.
+        // The fused backward pass has no gradient of provided statistics, nor of a residual that is added last, nor of
+        // dynamic tanh.
         let adds_last = has_residual && self.residual_place == ResidualPlace::Output;
-        if tracked.provided || adds_last {
+        if tracked.provided || adds_last || self.reduction == Reduction::DynamicTanh {
             return Route::Composed;
         }
         let kept = match self.reduction {
-            Reduction::None | Reduction::Provided => None,
+            Reduction::None | Reduction::Provided | Reduction::DynamicTanh => None,
             _ => Some(WrittenStatistics::MeanRstd),
         };
         Route::Trained(Self {

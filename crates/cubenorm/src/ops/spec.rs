@@ -1,5 +1,6 @@
 use cubenorm_core::{
-    Activation, DType, Epsilon, NormDesc, ResidualPlace, Statistics, TensorDesc, WrittenStatistics,
+    Activation, DType, Epsilon, NormDesc, Offset, ResidualPlace, Rounding, Statistics, TensorDesc,
+    WrittenStatistics,
 };
 
 use burn::tensor::Shape;
@@ -80,6 +81,26 @@ pub enum Reduction {
     None,
     /// Nothing: mean and variance are provided.
     Provided,
+    /// Nothing: the normalized value is `tanh(alpha * x)`. The tensor of variances is `alpha`.
+    DynamicTanh,
+}
+
+impl Reduction {
+    /// The function that the normalized value is the result of.
+    pub(crate) fn function(self) -> Activation {
+        match self {
+            Self::DynamicTanh => Activation::Tanh,
+            _ => Activation::Identity,
+        }
+    }
+
+    /// The caller's name of the tensor of variances.
+    pub(crate) fn name_of_variance(self) -> &'static str {
+        match self {
+            Self::DynamicTanh => "alpha",
+            _ => "variance",
+        }
+    }
 }
 
 /// A description without its tensors.
@@ -93,6 +114,10 @@ pub struct NormSpec {
     pub epsilon: Epsilon,
     /// The place of the residual in the formula.
     pub residual_place: ResidualPlace,
+    /// Added to the scale.
+    pub offset: Offset,
+    /// The rounding of the normalized value.
+    pub rounding: Rounding,
     /// The activation, applied last.
     pub activation: Activation,
     /// True if the normalized tensor is an output. False for statistics alone: see
@@ -131,6 +156,8 @@ impl NormSpec {
             reduction,
             epsilon: Epsilon::InsideSqrt(epsilon),
             residual_place: ResidualPlace::Input,
+            offset: Offset::ZERO,
+            rounding: Rounding::None,
             activation: Activation::Identity,
             writes_output: true,
             writes_sum: false,
@@ -143,7 +170,8 @@ impl NormSpec {
     ///
     /// # Panics
     ///
-    /// If the reduction is [`Reduction::Provided`] and mean or variance is missing.
+    /// If the reduction is [`Reduction::Provided`] and mean or variance is missing, or [`Reduction::DynamicTanh`] without
+    /// `alpha`.
     pub fn desc(&self, tensors: Descs) -> NormDesc {
         let statistics = match (self.reduction, tensors.mean, tensors.variance) {
             (Reduction::Provided, Some(mean), Some(variance)) => {
@@ -155,6 +183,8 @@ impl NormSpec {
             (Reduction::L1Norm, ..) => Statistics::L1Norm,
             (Reduction::L2Norm, ..) => Statistics::L2Norm,
             (Reduction::None, ..) => Statistics::None,
+            (Reduction::DynamicTanh, _, Some(alpha)) => Statistics::DynamicTanh { alpha },
+            (Reduction::DynamicTanh, ..) => panic!("alpha is missing: expected the tensor"),
             (Reduction::Provided, ..) => {
                 panic!("mean or variance is missing: expected both as provided statistics")
             }
@@ -164,6 +194,8 @@ impl NormSpec {
             .with_residual(tensors.residual)
             .with_residual_place(self.residual_place)
             .with_scale(tensors.scale)
+            .with_offset(self.offset)
+            .with_rounding(self.rounding)
             .with_bias(tensors.bias)
             .with_activation(self.activation);
         desc.writes_output = self.writes_output;

@@ -61,7 +61,7 @@ pub struct Operands<B: Backend> {
     /// Provided means.
     #[extension_type]
     pub mean: Optional<B>,
-    /// Provided variances.
+    /// Provided variances, or the `alpha` of dynamic tanh.
     #[extension_type]
     pub variance: Optional<B>,
 }

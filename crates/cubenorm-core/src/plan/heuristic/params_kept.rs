@@ -29,6 +29,6 @@ pub(in crate::plan) fn params_kept(
     let is_provided = problem.statistics == StatisticsKind::Provided;
     let are_same = problem.params().all(|param| param.row.is_empty());
     let by_step = problem.params().any(|param| !param.col.is_empty());
-    let keeps = is_row_of_core && is_provided && are_same && by_step;
+    let keeps = is_row_of_core && is_provided && are_same && by_step && problem.folds();
     (keeps && schedule.grid.steps <= MOST_KEPT).then_some(schedule.grid.steps)
 }
