@@ -3,8 +3,9 @@
 use burn::module::Param;
 use burn::nn;
 use burn::tensor::{Device, Tensor};
+use cubenorm_core::Rounding;
 
-use super::{BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RmsNorm};
+use super::{BatchNorm, GroupNorm, InstanceNorm, LayerNorm, Normalization, RmsNorm};
 
 /// A norm of `burn::nn` that has a counterpart here.
 pub trait BurnNorm {
@@ -43,6 +44,14 @@ fn size_of(param: &Param<Tensor<1>>) -> usize {
     size
 }
 
+/// A weight that includes its offset.
+fn with_offset(gamma: Param<Tensor<1>>, offset: f64) -> Param<Tensor<1>> {
+    match offset {
+        0.0 => gamma,
+        offset => gamma.map(|gamma| gamma + offset),
+    }
+}
+
 /// Epsilon of a layer norm of Burn's, from its display: the field is private.
 fn shown_epsilon(layer: &nn::LayerNorm) -> f64 {
     let text = format!("{layer}");
@@ -63,18 +72,20 @@ impl BurnNorm for nn::LayerNorm {
             epsilon: shown_epsilon(&self),
             gamma: self.gamma,
             beta: self.beta,
+            offset: 0.0,
+            rounding: Rounding::None,
         }
     }
 }
 
 impl LayerNorm {
-    /// The same layer of `burn::nn`.
+    /// The same layer of `burn::nn`. Its `gamma` includes the offset, and it has no rounding.
     pub fn into_burn(self) -> nn::LayerNorm {
         let mut norm = nn::LayerNormConfig::new(size_of(&self.gamma))
             .with_epsilon(self.epsilon)
             .with_bias(self.beta.is_some())
             .init(&device_of(&self.gamma));
-        norm.gamma = self.gamma;
+        norm.gamma = with_offset(self.gamma, self.offset);
         norm.beta = self.beta;
         norm
     }
@@ -87,15 +98,17 @@ impl BurnNorm for nn::RmsNorm {
         RmsNorm {
             gamma: self.gamma,
             epsilon: self.epsilon,
+            offset: 0.0,
+            rounding: Rounding::None,
         }
     }
 }
 
 impl RmsNorm {
-    /// The same layer of `burn::nn`.
+    /// The same layer of `burn::nn`. Its `gamma` includes the offset, and it has no rounding.
     pub fn into_burn(self) -> nn::RmsNorm {
         nn::RmsNorm {
-            gamma: self.gamma,
+            gamma: with_offset(self.gamma, self.offset),
             epsilon: self.epsilon,
         }
     }
@@ -184,6 +197,36 @@ impl BatchNorm {
             running_var: self.running_var,
             momentum: self.momentum,
             epsilon: self.epsilon,
+        }
+    }
+}
+
+impl BurnNorm for nn::norm::Normalization {
+    type Fused = Normalization;
+
+    fn into_fused(self) -> Normalization {
+        match self {
+            Self::Identity(norm) => Normalization::Identity(norm),
+            Self::Batch(norm) => Normalization::Batch(norm.into_fused()),
+            Self::Group(norm) => Normalization::Group(norm.into_fused()),
+            Self::Instance(norm) => Normalization::Instance(norm.into_fused()),
+            Self::Layer(norm) => Normalization::Layer(norm.into_fused()),
+            Self::Rms(norm) => Normalization::Rms(norm.into_fused()),
+            _ => unreachable!("Burn 0.22 has no other variant"),
+        }
+    }
+}
+
+impl Normalization {
+    /// The same layer of `burn::nn`.
+    pub fn into_burn(self) -> nn::norm::Normalization {
+        match self {
+            Self::Identity(norm) => nn::norm::Normalization::Identity(norm),
+            Self::Batch(norm) => nn::norm::Normalization::Batch(norm.into_burn()),
+            Self::Group(norm) => nn::norm::Normalization::Group(norm.into_burn()),
+            Self::Instance(norm) => nn::norm::Normalization::Instance(norm.into_burn()),
+            Self::Layer(norm) => nn::norm::Normalization::Layer(norm.into_burn()),
+            Self::Rms(norm) => nn::norm::Normalization::Rms(norm.into_burn()),
         }
     }
 }

@@ -1,23 +1,46 @@
-use burn::config::Config;
+use burn::config::{Config, config_to_json};
 use burn::module::{Content, DisplaySettings, Module, ModuleDisplay, Param};
 use burn::nn::Initializer;
+use burn::serde::{Deserialize, Serialize};
 use burn::tensor::{Device, Tensor};
+use cubenorm_core::Rounding;
+
+use crate::NormOptions;
 
 /// Configuration to create a [layer norm](LayerNorm) with [`init`](LayerNormConfig::init).
-#[derive(Debug, Config)]
+///
+/// A saved config of `burn::nn` loads: it has neither offset nor rounding.
+// Not by Burn's derive, which has no defaults for absent fields of a saved config.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(crate = "burn::serde")]
 pub struct LayerNormConfig {
     /// The size of the input features.
     pub d_model: usize,
     /// A value required for numerical stability. Default: 1e-5
-    #[config(default = 1e-5)]
     pub epsilon: f64,
     /// True for a bias (beta). Default: true
-    #[config(default = true)]
     pub bias: bool,
+    /// Added to `gamma`. Default: 0
+    #[serde(default)]
+    pub offset: f64,
+    /// The rounding of the normalized value. Default: [`Rounding::None`]
+    #[serde(default)]
+    pub rounding: Rounding,
+}
+
+impl Config for LayerNormConfig {}
+
+impl std::fmt::Display for LayerNormConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&config_to_json(self))
+    }
 }
 
 /// [`layer_norm`](crate::layer_norm) with learnable `gamma` and `beta`: a drop-in for
 /// `burn::nn::LayerNorm`.
+///
+/// With an offset or a rounding it is [`layer_norm_with`](crate::layer_norm_with). Records hold `gamma` without the
+/// offset.
 ///
 /// Create it with [`LayerNormConfig`].
 #[derive(Module, Debug)]
@@ -29,21 +52,71 @@ pub struct LayerNorm {
     pub beta: Option<Param<Tensor<1>>>,
     /// A value required for numerical stability.
     pub(super) epsilon: f64,
+    /// Added to `gamma`.
+    #[module(skip)]
+    pub offset: f64,
+    /// The rounding of the normalized value.
+    #[module(skip)]
+    pub rounding: Rounding,
 }
 
 impl LayerNormConfig {
-    /// Initializes a [layer norm](LayerNorm) with `gamma` 1 and `beta` 0.
+    /// Defaults for this size of the input features.
+    pub fn new(d_model: usize) -> Self {
+        Self {
+            d_model,
+            epsilon: 1e-5,
+            bias: true,
+            offset: 0.0,
+            rounding: Rounding::None,
+        }
+    }
+
+    /// Sets [`epsilon`](Self::epsilon).
+    pub fn with_epsilon(mut self, epsilon: f64) -> Self {
+        self.epsilon = epsilon;
+        self
+    }
+
+    /// Sets [`bias`](Self::bias).
+    pub fn with_bias(mut self, bias: bool) -> Self {
+        self.bias = bias;
+        self
+    }
+
+    /// Sets [`offset`](Self::offset).
+    pub fn with_offset(mut self, offset: f64) -> Self {
+        self.offset = offset;
+        self
+    }
+
+    /// Sets [`rounding`](Self::rounding).
+    pub fn with_rounding(mut self, rounding: Rounding) -> Self {
+        self.rounding = rounding;
+        self
+    }
+
+    /// Initializes a [layer norm](LayerNorm) with `offset + gamma = 1` and `beta` 0.
     pub fn init(&self, device: &Device) -> LayerNorm {
         let zeros = || Initializer::Zeros.init([self.d_model], device);
         LayerNorm {
-            gamma: Initializer::Ones.init([self.d_model], device),
+            gamma: super::initial_gamma(self.offset).init([self.d_model], device),
             beta: self.bias.then(zeros),
             epsilon: self.epsilon,
+            offset: self.offset,
+            rounding: self.rounding,
         }
     }
 }
 
 impl LayerNorm {
+    fn options(&self) -> NormOptions {
+        NormOptions::new()
+            .with_epsilon(self.epsilon)
+            .with_offset(self.offset)
+            .with_rounding(self.rounding)
+    }
+
     /// Normalizes over the last axis.
     ///
     /// # Shapes
@@ -69,7 +142,7 @@ impl LayerNorm {
     /// ```
     pub fn forward<const D: usize>(&self, input: Tensor<D>) -> Tensor<D> {
         let beta = self.beta.as_ref().map(Param::val);
-        crate::layer_norm(input, self.gamma.val(), beta, self.epsilon)
+        crate::layer_norm_with(input, self.gamma.val(), beta, &self.options())
     }
 
     /// Normalizes `input + residual`, and returns that sum too: see [`add_layer_norm`](crate::add_layer_norm).
@@ -87,7 +160,7 @@ impl LayerNorm {
         residual: Tensor<D>,
     ) -> (Tensor<D>, Tensor<D>) {
         let beta = self.beta.as_ref().map(Param::val);
-        crate::add_layer_norm(input, residual, self.gamma.val(), beta, self.epsilon)
+        crate::add_layer_norm_with(input, residual, self.gamma.val(), beta, &self.options())
     }
 }
 
@@ -100,10 +173,10 @@ impl ModuleDisplay for LayerNorm {
 
     fn custom_content(&self, content: Content) -> Option<Content> {
         let [d_model] = self.gamma.shape().dims();
-        content
+        let content = content
             .add("d_model", &d_model)
             .add("epsilon", &self.epsilon)
-            .add("bias", &self.beta.is_some())
-            .optional()
+            .add("bias", &self.beta.is_some());
+        super::show_weight(content, self.offset, self.rounding).optional()
     }
 }

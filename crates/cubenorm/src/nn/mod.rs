@@ -19,25 +19,54 @@ mod ada;
 mod add;
 mod batch;
 mod convert;
+mod dynamic_tanh;
 mod group;
 mod instance;
 mod layer;
 mod mean_variance;
+mod normalization;
 mod rms;
 mod sync_batch;
 
+use burn::module::Content;
+use burn::nn::Initializer;
 use burn::tensor::Tensor;
+use cubenorm_core::Rounding;
 
 pub use ada::{AdaLayerNorm, AdaLayerNormConfig};
 pub use add::{AddLayerNorm, AddRmsNorm};
 pub use batch::{BatchNorm, BatchNormConfig};
 pub use convert::{BurnNorm, from_burn};
+pub use dynamic_tanh::{DynamicTanh, DynamicTanhConfig};
 pub use group::{GroupNorm, GroupNormConfig};
 pub use instance::{InstanceNorm, InstanceNormConfig};
 pub use layer::{LayerNorm, LayerNormConfig};
 pub use mean_variance::{MeanVarianceNorm, MeanVarianceNormConfig};
+pub use normalization::{Normalization, NormalizationConfig};
 pub use rms::{RmsNorm, RmsNormConfig};
 pub use sync_batch::SyncBatchNorm;
+
+/// Initializer of a weight that is 1 with its offset.
+fn initial_gamma(offset: f64) -> Initializer {
+    match offset {
+        0.0 => Initializer::Ones,
+        offset => Initializer::Constant {
+            value: 1.0 - offset,
+        },
+    }
+}
+
+/// Adds offset and rounding to the display of a layer that has them.
+fn show_weight(content: Content, offset: f64, rounding: Rounding) -> Content {
+    let content = match offset {
+        0.0 => content,
+        offset => content.add("offset", &offset),
+    };
+    match rounding {
+        Rounding::None => content,
+        rounding => content.add_debug_attribute("rounding", &rounding),
+    }
+}
 
 /// Checks rank and channel axis of an input, as the layers of `burn::nn` do.
 #[track_caller]

@@ -1,19 +1,41 @@
-use burn::config::Config;
+use burn::config::{Config, config_to_json};
 use burn::module::{Content, DisplaySettings, Module, ModuleDisplay, Param};
-use burn::nn::Initializer;
+use burn::serde::{Deserialize, Serialize};
 use burn::tensor::{Device, Tensor};
+use cubenorm_core::Rounding;
+
+use crate::NormOptions;
 
 /// Configuration to create an [RMS norm](RmsNorm) with [`init`](RmsNormConfig::init).
-#[derive(Debug, Config)]
+///
+/// A saved config of `burn::nn` loads: it has neither offset nor rounding.
+// Not by Burn's derive, which has no defaults for absent fields of a saved config.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(crate = "burn::serde")]
 pub struct RmsNormConfig {
     /// The size of the input features.
     pub d_model: usize,
     /// A value required for numerical stability. Default: 1e-5
-    #[config(default = 1e-5)]
     pub epsilon: f64,
+    /// Added to `gamma`; Gemma has 1. Default: 0
+    #[serde(default)]
+    pub offset: f64,
+    /// The rounding of the normalized value; Llama has [`Rounding::BeforeScale`]. Default: [`Rounding::None`]
+    #[serde(default)]
+    pub rounding: Rounding,
+}
+
+impl Config for RmsNormConfig {}
+
+impl std::fmt::Display for RmsNormConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&config_to_json(self))
+    }
 }
 
 /// [`rms_norm`](crate::rms_norm) with a learnable `gamma`: a drop-in for `burn::nn::RmsNorm`.
+///
+/// With an offset or a rounding it is [`rms_norm_with`](crate::rms_norm_with). Records hold `gamma` without the offset.
 ///
 /// Create it with [`RmsNormConfig`].
 #[derive(Module, Debug)]
@@ -23,10 +45,44 @@ pub struct RmsNorm {
     pub gamma: Param<Tensor<1>>,
     /// A value required for numerical stability.
     pub epsilon: f64,
+    /// Added to `gamma`.
+    #[module(skip)]
+    pub offset: f64,
+    /// The rounding of the normalized value.
+    #[module(skip)]
+    pub rounding: Rounding,
 }
 
 impl RmsNormConfig {
-    /// Initializes an [RMS norm](RmsNorm) with `gamma` 1.
+    /// Defaults for this size of the input features.
+    pub fn new(d_model: usize) -> Self {
+        Self {
+            d_model,
+            epsilon: 1e-5,
+            offset: 0.0,
+            rounding: Rounding::None,
+        }
+    }
+
+    /// Sets [`epsilon`](Self::epsilon).
+    pub fn with_epsilon(mut self, epsilon: f64) -> Self {
+        self.epsilon = epsilon;
+        self
+    }
+
+    /// Sets [`offset`](Self::offset).
+    pub fn with_offset(mut self, offset: f64) -> Self {
+        self.offset = offset;
+        self
+    }
+
+    /// Sets [`rounding`](Self::rounding).
+    pub fn with_rounding(mut self, rounding: Rounding) -> Self {
+        self.rounding = rounding;
+        self
+    }
+
+    /// Initializes an [RMS norm](RmsNorm) with `offset + gamma = 1`.
     ///
     /// # Panics
     ///
@@ -34,13 +90,22 @@ impl RmsNormConfig {
     pub fn init(&self, device: &Device) -> RmsNorm {
         assert!(self.epsilon > 0.0, "epsilon must be positive.");
         RmsNorm {
-            gamma: Initializer::Ones.init([self.d_model], device),
+            gamma: super::initial_gamma(self.offset).init([self.d_model], device),
             epsilon: self.epsilon,
+            offset: self.offset,
+            rounding: self.rounding,
         }
     }
 }
 
 impl RmsNorm {
+    fn options(&self) -> NormOptions {
+        NormOptions::new()
+            .with_epsilon(self.epsilon)
+            .with_offset(self.offset)
+            .with_rounding(self.rounding)
+    }
+
     /// Normalizes over the last axis.
     ///
     /// # Shapes
@@ -65,7 +130,7 @@ impl RmsNorm {
     /// # }
     /// ```
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        crate::rms_norm(x, self.gamma.val(), self.epsilon)
+        crate::rms_norm_with(x, self.gamma.val(), &self.options())
     }
 
     /// Normalizes `x + residual`, and returns that sum too: see [`add_rms_norm`](crate::add_rms_norm).
@@ -82,7 +147,7 @@ impl RmsNorm {
         x: Tensor<D>,
         residual: Tensor<D>,
     ) -> (Tensor<D>, Tensor<D>) {
-        crate::add_rms_norm(x, residual, self.gamma.val(), self.epsilon)
+        crate::add_rms_norm_with(x, residual, self.gamma.val(), &self.options())
     }
 }
 
@@ -95,9 +160,9 @@ impl ModuleDisplay for RmsNorm {
 
     fn custom_content(&self, content: Content) -> Option<Content> {
         let [d_model] = self.gamma.shape().dims();
-        content
+        let content = content
             .add("d_model", &d_model)
-            .add("epsilon", &self.epsilon)
-            .optional()
+            .add("epsilon", &self.epsilon);
+        super::show_weight(content, self.offset, self.rounding).optional()
     }
 }
