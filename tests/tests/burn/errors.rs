@@ -13,6 +13,38 @@ fn message<T>(result: Result<T, NormError>) -> String {
 }
 
 #[test]
+fn bad_input_of_a_dynamic_tanh_is_a_typed_error() {
+    for (name, device) in devices() {
+        let refused = |alpha: Tensor<1>, gamma: [usize; 1]| {
+            let x = noise([2, 3, 4], 1, &device);
+            message(cubenorm::try_dynamic_tanh(
+                x,
+                alpha,
+                noise(gamma, 2, &device),
+                None,
+            ))
+        };
+        assert_eq!(
+            refused(noise([4], 3, &device), [4]),
+            "alpha has shape [4]: expected [1], one number for all elements",
+            "{name}"
+        );
+        assert_eq!(
+            refused(noise([1], 3, &device), [3]),
+            "gamma has shape [3]: expected [4], a number for each of the input's 4 features"
+        );
+        if device.supports_dtype(DType::F16) {
+            let alpha = noise([1], 3, &device).cast(DType::F16);
+            assert_eq!(
+                refused(alpha, [4]),
+                "alpha has dtype f16: expected f32, as the input has dtype f32",
+                "{name}"
+            );
+        }
+    }
+}
+
+#[test]
 fn bad_arguments_are_typed_errors() {
     for (name, device) in devices() {
         let x = || noise([2, 3, 4], 1, &device);

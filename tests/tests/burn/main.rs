@@ -6,6 +6,7 @@ mod capture;
 mod errors;
 mod forward;
 mod gradients;
+mod normalization;
 mod pytorch;
 mod records;
 mod training;

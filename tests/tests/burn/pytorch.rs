@@ -8,9 +8,10 @@ use burn_store::{
     KeyRemapper, ModuleSnapshot, PyTorchToBurnAdapter, PytorchStore, SafetensorsStore,
 };
 use cubenorm::nn::{
-    AddLayerNorm, AddRmsNorm, BatchNorm, BatchNormConfig, GroupNorm, GroupNormConfig, InstanceNorm,
-    InstanceNormConfig, LayerNorm, LayerNormConfig, RmsNorm, RmsNormConfig,
+    AddLayerNorm, AddRmsNorm, BatchNorm, BatchNormConfig, DynamicTanh, GroupNorm, GroupNormConfig,
+    InstanceNorm, InstanceNormConfig, LayerNorm, LayerNormConfig, RmsNorm, RmsNormConfig,
 };
+use cubenorm::{NormError, Rounding};
 use safetensors::SafeTensors;
 
 use crate::{devices, supports, values};
@@ -308,5 +309,89 @@ fn adaptive_layer_norm_gradients_match_pytorch() {
         case.compare(x.grad(&gradients).unwrap(), "ada_layer.dx");
         case.compare(scale.grad(&gradients).unwrap(), "ada_layer.dscale");
         case.compare(shift.grad(&gradients).unwrap(), "ada_layer.dshift");
+    }
+}
+
+#[test]
+fn weight_offset_gradients_match_pytorch() {
+    for (case, norms) in cases() {
+        let dtype = norms.rms.gamma.val().dtype();
+        let param = |name: &str| {
+            Param::from_tensor(case.tracked::<1>(name).cast(dtype).detach().require_grad())
+        };
+        let norm = RmsNorm {
+            gamma: param("offset_rms.weight"),
+            offset: 1.0,
+            ..norms.rms
+        };
+        let x = case.tracked::<3>("offset_rms.x");
+        let y = norm.forward(x.clone());
+        case.check("offset_rms", y, &[("x", &x)], &[("weight", &norm.gamma)]);
+
+        let mut norm = norms.layer;
+        norm.gamma = param("offset_layer.weight");
+        norm.beta = Some(param("offset_layer.bias"));
+        norm.offset = 1.0;
+        let x = case.tracked::<3>("offset_layer.x");
+        let y = norm.forward(x.clone());
+        let bias = norm.beta.as_ref().unwrap();
+        let params = [("weight", &norm.gamma), ("bias", bias)];
+        case.check("offset_layer", y, &[("x", &x)], &params);
+    }
+}
+
+#[test]
+fn rounded_rms_norm_has_the_bits_of_pytorch() {
+    for (case, norms) in cases() {
+        let dtype = case.dtype;
+        if dtype != norms.rms.gamma.val().dtype() || !matches!(dtype, DType::F16 | DType::BF16) {
+            continue;
+        }
+        let name = |tensor: &str| format!("rounded_rms_{dtype:?}.{tensor}");
+        let norm = RmsNorm {
+            gamma: Param::from_tensor(case.tracked(&name("weight"))),
+            rounding: Rounding::BeforeScale,
+            ..norms.rms
+        };
+        let x = case.tracked::<3>(&name("x"));
+        let y = norm.forward(x.clone());
+        let (expected, _) = expected(&name("y"));
+        assert_eq!(values(y.clone()), expected, "{}", case.name);
+        let params = [("weight", &norm.gamma)];
+        case.check(&format!("rounded_rms_{dtype:?}"), y, &[("x", &x)], &params);
+    }
+}
+
+#[test]
+fn dynamic_tanh_gradients_match_pytorch() {
+    for (case, norms) in cases() {
+        let dtype = norms.rms.gamma.val().dtype();
+        let param = |name: &str| {
+            let value = case
+                .tensor::<1>(&format!("dynamic_tanh.{name}"))
+                .cast(dtype);
+            Param::from_tensor(value.require_grad())
+        };
+        let norm = DynamicTanh {
+            alpha: param("alpha"),
+            gamma: param("weight"),
+            beta: Some(param("bias")),
+        };
+        let x = case.tracked::<3>("dynamic_tanh.x");
+        let y = match norm.try_forward(x.clone()) {
+            // WGSL has no tanh of f64.
+            Err(NormError::UnsupportedActivation { .. }) if case.dtype == DType::F64 => continue,
+            y => y.unwrap(),
+        };
+        let beta = norm.beta.as_ref().unwrap();
+        let params = [
+            ("alpha", &norm.alpha),
+            ("weight", &norm.gamma),
+            ("bias", beta),
+        ];
+        case.check("dynamic_tanh", y, &[("x", &x)], &params);
+        // Nothing is tracked: the kernel.
+        let plain = norm.no_grad().forward(case.tensor::<3>("dynamic_tanh.x"));
+        case.compare(plain, "dynamic_tanh.y");
     }
 }
