@@ -36,7 +36,7 @@ impl Browser {
         fs::create_dir_all(&folder)?;
         let (log, profile) = (folder.join("chromium.log"), folder.join("profile"));
         let command = command(&profile, yes)?
-            // With a port for tools it stays open. Nobody connects to it.
+            // A port for tools keeps it open. None connects.
             .args(["--remote-debugging-port=0", "--enable-logging=stderr"])
             .arg(address);
         command.announce();

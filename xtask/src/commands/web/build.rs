@@ -1,7 +1,7 @@
 //! The page as a folder of static files.
 
 use std::{
-    fs,
+    env, fs, iter,
     path::{Path, PathBuf},
 };
 
@@ -23,6 +23,8 @@ const PROFILE: &str = "web";
 /// The page's own files, in the workspace.
 const SOURCES: &str = "examples/browser/page";
 const BINDGEN: &str = "wasm-bindgen";
+/// LLVM's linker, in Debian's package of the same name.
+const LLD: &str = "lld";
 
 /// Folder of the page, as it was built before.
 pub(super) fn built() -> Result<PathBuf> {
@@ -39,8 +41,7 @@ pub(super) fn built() -> Result<PathBuf> {
 pub(super) fn build(yes: bool) -> Result<PathBuf> {
     let toolchain = toolchain(yes)?;
     let bindgen = bindgen()?;
-    toolchain
-        .cargo("build")
+    with_linker(toolchain.cargo("build"), &toolchain, yes)?
         .args(["--profile", PROFILE, "-p", PACKAGE])
         .run()?;
     let page = target_folder("web");
@@ -104,6 +105,40 @@ fn toolchain(yes: bool) -> Result<Toolchain> {
     }
 }
 
+/// The command with a linker for the target, which rustup's compiler has and Debian's has not.
+fn with_linker(command: Cmd, toolchain: &Toolchain, yes: bool) -> Result<Cmd> {
+    if *toolchain == Toolchain::Installed {
+        return Ok(command);
+    }
+    if let Some(folder) = rustups_linker() {
+        // The compiler looks for `rust-lld` on the path.
+        let path = env::var_os("PATH").unwrap_or_default();
+        let folders = iter::once(folder).chain(env::split_paths(&path));
+        return Ok(command.env("PATH", env::join_paths(folders)?));
+    }
+    if !on_path(LLD) {
+        setup::install(LLD, yes)?;
+    }
+    Ok(command.env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER", LLD))
+}
+
+/// Folder of the linker of rustup's compiler.
+fn rustups_linker() -> Option<PathBuf> {
+    let sysroot = said_by("rustc", &["--print", "sysroot"])?;
+    let version = said_by("rustc", &["-vV"])?;
+    let host = version
+        .lines()
+        .find_map(|line| line.strip_prefix("host: "))?;
+    let folder = Path::new(&sysroot)
+        .join("lib/rustlib")
+        .join(host)
+        .join("bin");
+    let program = folder
+        .join("rust-lld")
+        .with_extension(env::consts::EXE_EXTENSION);
+    program.is_file().then_some(folder)
+}
+
 /// The tool that writes the module's JavaScript, of the library's version.
 fn bindgen() -> Result<PathBuf> {
     let version = locked(BINDGEN)?;
@@ -116,7 +151,7 @@ fn bindgen() -> Result<PathBuf> {
     }
     let folder = target_folder("tools");
     let program = folder.join("bin").join(BINDGEN);
-    let program = program.with_extension(std::env::consts::EXE_EXTENSION);
+    let program = program.with_extension(env::consts::EXE_EXTENSION);
     if !is_same(&program.to_string_lossy()) {
         Cmd::new("cargo")
             .args(["install", "--force", "--root"])

@@ -89,10 +89,10 @@ pub(crate) fn check_if_possible() -> Result<()> {
     })
 }
 
-/// What the page reports.
+/// The report of a page.
 #[derive(Deserialize)]
 struct Report {
-    /// What ended the run early.
+    /// The problem that ended the run early.
     problem: Option<String>,
     check: Option<Checked>,
     speed: Option<serde_json::Value>,

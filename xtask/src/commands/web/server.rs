@@ -139,7 +139,7 @@ fn answer(stream: &TcpStream, page: &Path, reports: &Sender<String>) -> Result<(
         ("POST", "report") if request.length <= LARGEST_REPORT => {
             let mut body = Vec::new();
             reader.take(request.length).read_to_end(&mut body)?;
-            // Nobody reads it if the check has ended.
+            // The receiver is gone if the check has ended.
             let _ = reports.send(String::from_utf8(body)?);
             respond(stream, "204 No Content", "text/plain", b"")
         }
