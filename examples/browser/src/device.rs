@@ -23,7 +23,7 @@ pub(crate) struct Opened {
     pub queue: wgpu::Queue,
 }
 
-/// What the page shows of a device.
+/// Properties of a device that the page shows.
 #[derive(Serialize)]
 pub(crate) struct Properties {
     /// Largest number of units of a cube.
@@ -97,8 +97,8 @@ pub(crate) async fn open(guaranteed: bool, report: Function) -> Result<Propertie
     Ok(properties)
 }
 
-/// A device with the adapter's features and limits. `guaranteed` reduces the limits on buffers and shared memory to those
-/// that every device has. CubeCL reads the size of a cube from the adapter.
+/// A device with the adapter's features and limits. `guaranteed` reduces the limits on buffers and shared memory to
+/// WebGPU's guaranteed ones. CubeCL reads the size of a cube from the adapter.
 fn wanted(adapter: &wgpu::Adapter, guaranteed: bool) -> wgpu::DeviceDescriptor<'static> {
     let limits = adapter.limits();
     let least = wgpu::Limits::default();
@@ -144,7 +144,7 @@ unsafe impl Sync for Reporter {}
 
 impl Reporter {
     fn call(&self, kind: &str, message: &str) {
-        // A page that throws has nobody else to tell.
+        // An exception of the page cannot be reported elsewhere.
         let _ = self.0.call2(&JsValue::NULL, &kind.into(), &message.into());
     }
 }

@@ -3,111 +3,24 @@
 //! The page asks for one step at a time: a case of the check, a measurement, an embedding. Between two steps it can
 //! stop, and a step that never ends is noticed. Each function returns JSON.
 //!
-//! - [`device`]: the device, and its errors
-//! - [`check`]: every norm, and every strategy of the kernels, against float64
-//! - [`speed`]: both passes next to Burn's own operations and a copy
-//! - [`minilm`]: sentence embeddings with fused and with Burn's norms
+//! - `exports`: the functions that the page calls
+//! - `device`: the device, and its errors
+//! - `check`: every norm, and every strategy of the kernels, against float64
+//! - `speed`: both passes next to Burn's own operations and a copy
+//! - `minilm`: sentence embeddings with fused and with Burn's norms
 //!
 //! On other targets this crate is empty.
-#![cfg(target_arch = "wasm32")]
 
+#[cfg(target_arch = "wasm32")]
 mod check;
+#[cfg(target_arch = "wasm32")]
 mod device;
+#[cfg(target_arch = "wasm32")]
+mod exports;
+#[cfg(target_arch = "wasm32")]
 mod minilm;
+#[cfg(target_arch = "wasm32")]
 mod speed;
 
-use js_sys::Function;
-use serde::Serialize;
-use wasm_bindgen::prelude::*;
-
-#[wasm_bindgen]
-extern "C" {
-    #[wasm_bindgen(js_namespace = console)]
-    fn error(message: &str);
-}
-
-/// Prints panics to the console. A panic then traps, and the page sees an error of the worker.
-#[wasm_bindgen(start)]
-fn start() {
-    std::panic::set_hook(Box::new(|info| error(&info.to_string())));
-}
-
-/// Opens the device and returns its properties.
-///
-/// With `guaranteed`, its limits on buffers and shared memory are those that every WebGPU device has. `report` is called
-/// with a kind (`lost`, `memory` or `validation`) and a message if the device fails later.
-///
-/// # Errors
-///
-/// If there is no adapter, or it refuses a device.
-#[wasm_bindgen]
-pub async fn open(guaranteed: bool, report: Function) -> Result<String, JsError> {
-    device::open(guaranteed, report).await.and_then(json)
-}
-
-/// Titles of the cases of the check, in order.
-#[wasm_bindgen]
-pub fn check_cases() -> Result<String, JsError> {
-    json(check::titles())
-}
-
-/// Runs a case of the check.
-///
-/// # Errors
-///
-/// If there is no such case, or the device fails.
-#[wasm_bindgen]
-pub async fn check(case: usize) -> Result<String, JsError> {
-    check::run(case).await.and_then(json)
-}
-
-/// Titles of the measurements, in order. The first is the copy.
-#[wasm_bindgen]
-pub fn speed_cases() -> Result<String, JsError> {
-    json(speed::titles())
-}
-
-/// Measures one operation on tensors of `elements` elements.
-///
-/// # Errors
-///
-/// If there is no such measurement, or the device fails.
-#[wasm_bindgen]
-pub async fn measure(case: usize, elements: usize) -> Result<String, JsError> {
-    speed::run(case, elements).await.and_then(json)
-}
-
-/// The network of sentence embeddings, with its weights on the device.
-#[wasm_bindgen]
-pub struct MiniLm(minilm::MiniLm);
-
-#[wasm_bindgen]
-impl MiniLm {
-    /// Uploads the weights of a `model.safetensors`.
-    ///
-    /// # Errors
-    ///
-    /// If a tensor is missing or has another shape, or no device is open.
-    #[wasm_bindgen(constructor)]
-    pub fn new(file: &[u8]) -> Result<Self, JsError> {
-        Ok(Self(minilm::MiniLm::load(file, &device::opened()?)?))
-    }
-
-    /// Embeds sentences of token ids, `tokens` each, padded with 0. Returns the embeddings and the median time.
-    ///
-    /// # Errors
-    ///
-    /// If the ids are no whole sentences, or the device fails.
-    pub async fn embed(
-        &self,
-        ids: Vec<i32>,
-        tokens: usize,
-        fused: bool,
-    ) -> Result<String, JsError> {
-        self.0.embed(&ids, tokens, fused).await.and_then(json)
-    }
-}
-
-fn json(value: impl Serialize) -> Result<String, JsError> {
-    Ok(serde_json::to_string(&value)?)
-}
+#[cfg(target_arch = "wasm32")]
+pub use exports::*;

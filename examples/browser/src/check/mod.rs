@@ -10,7 +10,7 @@ use wasm_bindgen::prelude::*;
 
 use crate::device::opened;
 
-/// What a case compares.
+/// The title of a case.
 #[derive(Serialize)]
 pub(crate) struct Title {
     /// The group that the page puts it in: `norms` or `strategies`.
