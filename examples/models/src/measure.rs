@@ -137,6 +137,14 @@ impl Measured {
         };
         Some(1.0 - median(Kind::Identity)? / median(kind)?)
     }
+
+    /// True if the middle 60 % of the samples lie above those without norms. If not, the share is
+    /// noise.
+    pub fn is_share_clear(&self, kind: Kind) -> bool {
+        let time = |kind| self.kinds.iter().find(|it| it.kind == kind);
+        let times = time(kind).zip(time(Kind::Identity));
+        times.is_some_and(|(with, without)| with.eager.p20 > without.eager.p80)
+    }
 }
 
 /// Runs every step of a measurement without timing, so that another process finds all kernels

@@ -220,7 +220,10 @@ fn write_network(text: &mut String, notes: &mut String, network: Network, measur
         };
         let share = match (it.kind, measured.share(it.kind)) {
             (Kind::Identity, _) | (_, None) => "-".to_owned(),
-            (_, Some(share)) => format!("{:.0} %", 100.0 * share),
+            (kind, Some(share)) if measured.is_share_clear(kind) => {
+                format!("{:.0} %", 100.0 * share)
+            }
+            _ => "noise".to_owned(),
         };
         let memory = it.memory.map_or("-".to_owned(), |bytes| {
             format!("{:.1}", bytes as f64 / f64::from(1 << 20))
@@ -344,6 +347,14 @@ mod tests {
             text.contains("gpt2 captured, norms identity: it allocates"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn overlapping_times_have_no_share() {
+        let mut close = measured();
+        close.kinds[1].eager = time(22.0);
+        let text = table(&[(Network::Gpt2, Ok(close))]);
+        assert!(text.contains("50 %") && text.contains("noise"), "{text}");
     }
 
     #[test]
