@@ -30,7 +30,7 @@ struct Arguments {
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
 
-    /// Small networks: two minutes on a CPU
+    /// Small networks, for tests and a first look
     #[arg(long)]
     small: bool,
 

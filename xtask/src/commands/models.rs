@@ -19,7 +19,7 @@ pub(crate) struct Args {
     /// The device to run on [default: the best this machine has]
     #[arg(long, value_name = "NAME")]
     device: Option<Device>,
-    /// Small networks: two minutes on a CPU
+    /// Small networks, for tests and a first look
     #[arg(long)]
     small: bool,
     /// Only these networks: minilm, gpt2, resnet, unet, decode
