@@ -85,6 +85,14 @@ fn one_implementation_has_no_speed_up() {
 }
 
 #[test]
+fn devices_are_one_or_more() {
+    let output = digits(&["--devices", "0"]);
+    assert_eq!(output.status.code(), Some(2));
+    let message = stderr(&output);
+    assert!(message.contains("1..=64"), "{message}");
+}
+
+#[test]
 fn invalid_digits_are_an_error() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("digits.csv"), "1,2,3\n").unwrap();

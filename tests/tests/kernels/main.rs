@@ -8,6 +8,7 @@
 //! | `values` | constant rows, large means, infinity, NaN, limits of f16 | a shape per strategy |
 //! | `nontemporal` | outputs larger than a CPU's caches, each dtype and strategy | a few shapes |
 //! | `segments` | channels-last groups, partial statistics per channel | a few shapes |
+//! | `sums` | provided sums backward, statistics alone forward, each strategy | a few shapes |
 //! | `dynamic` | dynamic schedule, each strategy, concurrent threads | a few shapes |
 //! | `weight` | offset of the scale, rounding before it, each way to read a scale | a few shapes |
 //! | `dynamic_tanh` | layouts, dtypes, shape of alpha | a few shapes |
@@ -23,6 +24,7 @@ mod layouts;
 mod nontemporal;
 mod segments;
 mod strategies;
+mod sums;
 mod values;
 mod weight;
 
