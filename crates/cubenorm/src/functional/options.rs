@@ -141,7 +141,7 @@ pub fn try_rms_norm_with<const D: usize>(
 /// y = round((x - mean) / sqrt(variance + epsilon)) * (offset + gamma) + beta
 /// ```
 ///
-/// `round` and the offset are those of [`rms_norm_with`]. Nemotron's `LayerNorm1P` has the offset 1.
+/// `round` and the offset are as in [`rms_norm_with`]. Nemotron's `LayerNorm1P` has the offset 1.
 ///
 /// # Shapes
 ///

@@ -113,7 +113,7 @@ impl Normalization {
     ///
     /// # Shapes
     ///
-    /// - input, output: those of the layer
+    /// - input, output: as for the layer
     ///
     /// # Panics
     ///
