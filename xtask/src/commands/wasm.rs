@@ -119,11 +119,6 @@ impl Toolchain {
     }
 }
 
-/// True if there is a compiler for the target, or one can be installed without asking.
-pub(super) fn is_possible() -> bool {
-    Toolchain::find().is_some() || is_installable()
-}
-
 /// True if Debian's packages can be installed here and are recent enough.
 fn is_installable() -> bool {
     let newest = || {

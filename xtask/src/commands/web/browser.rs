@@ -105,11 +105,6 @@ fn command(profile: &Path, yes: bool) -> Result<Cmd> {
     })
 }
 
-/// True if there is a browser, or one can be installed without asking.
-pub(super) fn is_possible() -> bool {
-    found().is_some() || setup::is_root() && on_path("apt-get")
-}
-
 fn found() -> Option<&'static str> {
     NAMES.into_iter().find(|name| on_path(name))
 }

@@ -7,7 +7,6 @@ mod server;
 use anyhow::{Result, bail, ensure};
 use serde::Deserialize;
 
-use super::wasm;
 use crate::style;
 use browser::Browser;
 use server::Server;
@@ -71,22 +70,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         server.wait();
     }
     Ok(())
-}
-
-/// [`run`] with `--check`, as a step of `cargo xtask ci`. Skipped if a compiler or a browser is missing and cannot be
-/// installed without asking.
-pub(crate) fn check_if_possible() -> Result<()> {
-    if !wasm::is_possible() || !browser::is_possible() {
-        anstream::println!(
-            "{}: no compiler for wasm32, or no Chromium",
-            style::warning("skipped")
-        );
-        return Ok(());
-    }
-    run(&Args {
-        check: true,
-        ..Args::default()
-    })
 }
 
 /// The report of a page.
