@@ -155,9 +155,8 @@ pub fn warm_up<const D: usize>(
 
 /// [`warm_up`] for a browser, which cannot wait for a device.
 ///
-/// There the autotuner measures between two calls, and a kind that is not measured yet runs the analytic plan. Results
-/// are kept in the origin's private files if a dedicated worker awaits `cubecl::environment::open()` before it opens the
-/// device.
+/// A browser's autotuner measures after the call has returned, and a kind keeps its analytic plan until the page is
+/// loaded again. Results last if a dedicated worker awaits `cubecl::environment::open()` before it opens the device.
 ///
 /// # Errors
 ///
