@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        mpsc::{self, Receiver, RecvTimeoutError, Sender},
+        mpsc::{self, Receiver, Sender},
     },
     thread::{self, JoinHandle},
     time::Duration,
@@ -74,10 +74,7 @@ impl Server {
 
     /// The next report of a page, if there is one within this time.
     pub(super) fn report(&self, within: Duration) -> Option<String> {
-        match self.reports.recv_timeout(within) {
-            Ok(report) => Some(report),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-        }
+        self.reports.recv_timeout(within).ok()
     }
 
     /// Serves until the process ends.
