@@ -153,13 +153,25 @@ pub enum Rounding {
     BeforeScale,
 }
 
-/// The pair of statistics that is written for each row.
+/// The statistics that are written for each row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum WrittenStatistics {
     /// The mean and the reciprocal deviation.
     MeanRstd,
     /// The mean and the variance, without epsilon.
     MeanVariance,
+    /// The mean, the reciprocal deviation, and the variance without epsilon. A backward pass reads the first two.
+    MeanRstdVariance,
+}
+
+impl WrittenStatistics {
+    /// Numbers of each row.
+    pub fn count(self) -> usize {
+        match self {
+            Self::MeanRstd | Self::MeanVariance => 2,
+            Self::MeanRstdVariance => 3,
+        }
+    }
 }
 
 /// The default of [`NormDesc::writes_output`].
@@ -393,7 +405,8 @@ impl NormDesc {
     }
 
     /// The tensor that [`written_statistics`](Self::written_statistics) requests. Its shape is the
-    /// input's with 1 for each reduced axis, then 2. Its dtype is the accumulation dtype.
+    /// input's with 1 for each reduced axis, then the [count](WrittenStatistics::count) of numbers. Its dtype is the
+    /// accumulation dtype. If no statistics are requested, they are taken to be pairs.
     pub fn statistics_desc(&self) -> TensorDesc {
         let mut shape = self.input.shape().to_vec();
         for &axis in &self.axes {
@@ -401,7 +414,7 @@ impl NormDesc {
                 *size = 1;
             }
         }
-        shape.push(2);
+        shape.push(self.written_statistics.map_or(2, WrittenStatistics::count));
         TensorDesc::contiguous(shape, self.input.dtype.accumulation())
     }
 }

@@ -167,6 +167,14 @@ pub enum NormError {
         /// The actual value.
         momentum: f64,
     },
+    /// The operation cannot be part of a recorded graph.
+    #[error("{operation} cannot be recorded: {reason}")]
+    Recorded {
+        /// The operation.
+        operation: &'static str,
+        /// The reason, and the alternative, in words.
+        reason: &'static str,
+    },
     /// The description requests a result that is not computed.
     #[error("{tensor} cannot be written: {reason}")]
     NothingToWrite {

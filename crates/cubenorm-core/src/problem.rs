@@ -344,7 +344,9 @@ impl NormDesc {
         let computed = match self.written_statistics {
             None => true,
             Some(WrittenStatistics::MeanRstd) => kind.reduces(),
-            Some(WrittenStatistics::MeanVariance) => kind.reduces_variance(),
+            Some(WrittenStatistics::MeanVariance | WrittenStatistics::MeanRstdVariance) => {
+                kind.reduces_variance()
+            }
         };
         match computed {
             true => Ok(()),

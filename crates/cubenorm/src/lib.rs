@@ -54,7 +54,7 @@
 //!   again at each replay: `is_hardware` tells.
 //! - Tested: both passes on wgpu, functions forward on CUDA. Do not rely on a captured backward pass on CUDA: the only run
 //!   there, with three other threads capturing, returned zeros. ROCm has not been tried.
-//! - [`nn::BatchNorm`] in training panics in the warm-up, because a replay would not update its running statistics.
+//! - [`nn::BatchNorm`] in training returns [`NormError::Recorded`] from its `try_forward`, because a replay would not update its running statistics.
 //!   [`batch_norm_train`] is recorded, and so is a frozen layer.
 
 pub mod distributed;

@@ -35,7 +35,7 @@ pub(crate) fn item_statistics<T: Types>(
     statistics
 }
 
-/// Writes the two statistics of each row of a group if requested.
+/// Writes the statistics of each row of a group if requested.
 #[cube]
 #[allow(
     clippy::manual_is_multiple_of,
@@ -56,7 +56,7 @@ fn write_statistics<T: Types>(
     if comptime!(blueprint.written_statistics.is_some()) {
         if item.in_bounds && item.part == 0 && member(blueprint.team) == 0 {
             let tensor = results.statistics.as_mut().unwrap();
-            let dims = comptime!(blueprint.written_statistics.unwrap().1);
+            let (kind, dims) = comptime!(blueprint.written_statistics.unwrap());
             let access = comptime!(AccessBlueprint::of_numbers(dims, 0));
             let rows = comptime!(match blueprint.team.lanes() {
                 Vectorization::Parallel => 1,
@@ -65,27 +65,28 @@ fn write_statistics<T: Types>(
             #[unroll]
             for lane in 0..rows {
                 let row = item.row + lane;
-                let pair =
-                    2 * row_offset::<T::A, One>(&*tensor, row, access, Vectorization::Parallel);
+                let first = comptime!(kind.count())
+                    * row_offset::<T::A, One>(&*tensor, row, access, Vectorization::Parallel);
                 let is_norm = comptime!(blueprint.statistics.is_norm());
                 let mean = if is_norm {
                     T::A::new(0.0)
                 } else {
                     source_row.shift.extract(lane) + statistics.mean.extract(lane)
                 };
-                let second = if comptime!(
-                    blueprint.written_statistics.unwrap().0 == WrittenStatistics::MeanVariance
-                ) {
+                let second = if comptime!(kind == WrittenStatistics::MeanVariance) {
                     statistics.variance.extract(lane)
                 } else if is_norm {
                     statistics.rstd.extract(lane) * statistics.mean.extract(lane)
                 } else {
                     statistics.rstd.extract(lane)
                 };
-                // Combined channels share one pair, which the first channel writes.
+                // Combined channels share these numbers, which the first channel writes.
                 if comptime!(!blueprint.team.is_segmented()) || row % partition.channels == 0 {
-                    tensor[pair] = Vector::new(mean);
-                    tensor[pair + 1] = Vector::new(second);
+                    tensor[first] = Vector::new(mean);
+                    tensor[first + 1] = Vector::new(second);
+                    if comptime!(kind == WrittenStatistics::MeanRstdVariance) {
+                        tensor[first + 2] = Vector::new(statistics.variance.extract(lane));
+                    }
                 }
             }
         }

@@ -5,6 +5,7 @@
 use std::cell::RefCell;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use burn::backend::{Backend, Dispatch};
 use burn::module::Module;
 use burn::tensor::{Device, Tensor, capture};
 use cubenorm::nn::{
@@ -16,6 +17,9 @@ use cubenorm::{Activation, Lp, MeanVarianceOptions};
 use cubenorm_tests::guard;
 
 use crate::{devices, noise};
+
+/// Devices that record graphs.
+const RECORDING: [&str; 3] = ["cuda", "rocm", "wgpu"];
 
 fn flat<const D: usize>(tensor: Tensor<D>) -> Tensor<1> {
     let elements = tensor.shape().num_elements();
@@ -37,6 +41,27 @@ fn alone() -> MutexGuard<'static, ()> {
     RECORDING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The reason that a device records no graph of a call, which `capture` leaves out.
+fn refusal<T>(device: &Device, call: impl Fn() -> T) -> Option<String> {
+    let device = device.as_dispatch();
+    let told = |error: &dyn std::fmt::Debug| Some(format!("{error:?}"));
+    if let Err(error) = Dispatch::graph_prepare(device) {
+        return told(&error);
+    }
+    for _ in 0..3 {
+        let kept = call();
+        Dispatch::sync(device).expect("the device works");
+        drop(kept);
+    }
+    if let Err(error) = Dispatch::graph_start_capture(device) {
+        return told(&error);
+    }
+    let kept = call();
+    let stopped = Dispatch::graph_stop_capture(device);
+    drop(kept);
+    stopped.err().and_then(|error| told(&error))
+}
+
 /// Records a call, writes new contents into the input's buffer, replays, and compares with a call on these contents.
 ///
 /// Where a graph is recorded, guards of the memory are left out: the host writes and reads them.
@@ -47,15 +72,20 @@ fn replays<const D: usize>(
     shape: [usize; D],
     call: impl Fn(Tensor<D>) -> Vec<Tensor<1>>,
 ) {
-    let records = ["cuda", "rocm", "wgpu"].contains(&name);
+    let records = RECORDING.contains(&name);
     if records {
         guard::leave_out();
     }
     let input = RefCell::new(noise(shape, 1, device));
     let mut graph = capture(device, || call(input.borrow().clone()));
-    assert_eq!(graph.is_hardware(), records, "{name}: a graph is recorded");
+    if graph.is_hardware() != records {
+        let refused = refusal(device, || call(input.borrow().clone()));
+        panic!("{name}: expected a recorded graph to be {records}: {refused:?}");
+    }
     let first = call(input.borrow().clone());
-    assert_eq!(bits(graph.output()), bits(&first), "{name}: recorded");
+    // SAFETY: As below. CUDA runs nothing while it records.
+    let recorded = unsafe { graph.replay() };
+    assert_eq!(bits(recorded), bits(&first), "{name}: recorded");
     let refreshed = noise(shape, 2, device);
     let whole = shape.map(|size| 0..size);
     input
@@ -263,5 +293,25 @@ fn backward_passes_replay_the_bits_of_a_call() {
         replays(name, plain, [2, 6, 4, 5], |x| {
             gradients!(batch, maps(x), [])
         });
+    }
+}
+
+#[test]
+fn batch_norm_in_training_refuses_to_be_recorded() {
+    let _alone = alone();
+    for (name, device) in devices() {
+        if !RECORDING.contains(&name) {
+            continue;
+        }
+        guard::leave_out();
+        let layer = BatchNormConfig::new(6).init(&device.clone().autodiff());
+        let x = noise([2, 6, 4, 5], 1, &device);
+        let graph = capture(&device, || {
+            let refused = layer.try_forward(x.clone().autodiff());
+            refused.err().map(|error| error.to_string())
+        });
+        let expected = "batch norm in training cannot be recorded: a replay would not update the running statistics: \
+                        record cubenorm::batch_norm_train, or freeze the BatchNorm";
+        assert_eq!(graph.output().as_deref(), Some(expected), "{name}");
     }
 }

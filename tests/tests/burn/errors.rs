@@ -227,6 +227,31 @@ fn rank_errors_name_the_rank() {
         panic_message(|| drop(BatchNormConfig::new(4).init(&device).forward(x()))),
         channels
     );
+    let wrong = || noise([2, 3], 4, &device);
+    let of_layers = [
+        GroupNormConfig::new(2, 4)
+            .init(&device)
+            .try_forward(wrong()),
+        InstanceNormConfig::new(4)
+            .init(&device)
+            .try_forward(wrong()),
+    ];
+    for result in of_layers {
+        assert_eq!(
+            message(result),
+            "input has shape [2, 3]: expected [batch, 4, ...]"
+        );
+    }
+    let of_layers = [
+        LayerNormConfig::new(4).init(&device).try_forward(wrong()),
+        RmsNormConfig::new(4).init(&device).try_forward(wrong()),
+    ];
+    for result in of_layers {
+        assert_eq!(
+            message(result),
+            "gamma has shape [4]: expected [3], a number for each of the input's 3 features"
+        );
+    }
     // Burn's tensors on CubeCL have at most 8 dimensions.
     for (_, device) in devices().into_iter().filter(|(name, _)| *name == "flex") {
         let nine = noise([1; 9], 4, &device);

@@ -4,11 +4,11 @@ use burn::module::Module;
 use burn::nn;
 use burn::store::ModuleRecord;
 use burn::tensor::Device;
-use cubenorm::Rounding;
 use cubenorm::nn::{
     BatchNormConfig, GroupNormConfig, InstanceNormConfig, LayerNormConfig, Normalization,
     NormalizationConfig, RmsNormConfig, from_burn,
 };
+use cubenorm::{NormError, Rounding};
 
 use crate::{devices, difference, noise};
 
@@ -74,7 +74,7 @@ fn every_variant_computes_what_burn_does() {
                 };
                 assert_eq!(norm.num_features(), features, "{at}");
                 assert_eq!(norm.num_features(), ours.num_features(), "{at}");
-                let actual = norm.forward(x.clone());
+                let actual = norm.try_forward(x.clone()).unwrap();
                 assert!(difference(actual, expected.clone()) < 1e-5, "{at}");
                 let back = norm.into_burn();
                 assert!(
@@ -94,6 +94,23 @@ fn configs_are_saved_as_burn_saves_them() {
         let loaded = NormalizationConfig::load_binary(json.as_bytes()).unwrap();
         assert_eq!(loaded.num_features(), ours.num_features(), "{json}");
         assert_eq!(config_to_json(&loaded), config_to_json(&ours));
+    }
+}
+
+#[test]
+fn bad_input_of_a_variant_is_a_typed_error() {
+    for (name, device) in devices() {
+        for (config, _) in configs() {
+            let norm = config.init(&device);
+            if matches!(norm, Normalization::Identity(_)) {
+                continue;
+            }
+            let refused = norm.try_forward(noise([2, 5, 5], 1, &device));
+            assert!(
+                matches!(refused, Err(NormError::Shape { .. })),
+                "{name} {config:?}"
+            );
+        }
     }
 }
 
@@ -148,7 +165,7 @@ fn residuals_have_an_offset_too() {
         let config = RmsNormConfig::new(24).with_offset(0.5);
         let norm = config.init(&device);
         let (x, residual) = (noise([3, 24], 1, &device), noise([3, 24], 2, &device));
-        let (y, sum) = norm.forward_add(x.clone(), residual.clone());
+        let (y, sum) = norm.try_forward_add(x.clone(), residual.clone()).unwrap();
         let expected = norm.forward(x.clone() + residual.clone());
         assert!(difference(y, expected) < 1e-5, "{name}");
         assert!(difference(sum, x + residual) < 1e-6, "{name}");

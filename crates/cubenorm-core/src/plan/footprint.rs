@@ -284,7 +284,9 @@ impl Plan {
                 // The first of two launches writes the sum.
                 false => sum,
             },
-            statistics.map(|(_, access)| writes(Buffer::Statistics, pairs(access))),
+            statistics.map(|(written, access)| {
+                writes(Buffer::Statistics, written.count() * reach(access))
+            }),
             blueprint
                 .team
                 .is_dynamic()

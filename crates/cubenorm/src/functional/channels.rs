@@ -1,11 +1,13 @@
 //! Norms of tensors with a channel axis: batch norm and group norm.
 
+use burn::backend::Dispatch;
+use burn::backend::tensor::FloatTensor;
 use burn::tensor::{DType, Tensor};
 use cubenorm_core::{NormError, WrittenStatistics};
 
 use super::device::CallDevice;
 use super::{Call, WRITTEN, expect_rank, expect_size, expect_sizes, numbers, or_panic};
-use crate::ops::{Axes, NormSpec, Reduction, View, wider};
+use crate::ops::{Axes, NormBackend, NormSpec, Reduction, Running, RunningOperands, View, wider};
 
 /// Results of [`batch_norm_train`].
 #[derive(Debug, Clone)]
@@ -220,23 +222,54 @@ pub fn try_batch_norm_train<const D: usize>(
     beta: impl Into<Option<Tensor<1>>>,
     epsilon: f64,
 ) -> Result<BatchNormTrain<D>, NormError> {
-    let (channels, view) = channels(&input)?;
-    let (gamma, beta) = (gamma.into(), beta.into());
-    expect_sizes(&gamma, &beta, channels)?;
     let dtype = statistics_dtype(input.dtype());
+    let (output, statistics) = trained(input, gamma.into(), beta.into(), epsilon)?;
+    let channels = output.dims()[1];
+    let [mean, variance] = numbers(statistics, [0, 2], [channels]);
+    Ok(BatchNormTrain {
+        output,
+        mean: mean.cast(dtype),
+        variance: variance.cast(dtype),
+    })
+}
+
+/// [`batch_norm_train`] of a batch that is not empty, with the running mean and variance after it, `[channels]` each.
+pub(crate) fn try_batch_norm_running<const D: usize>(
+    input: Tensor<D>,
+    gamma: Tensor<1>,
+    beta: Tensor<1>,
+    running: [Tensor<1>; 2],
+    momentum: f64,
+    epsilon: f64,
+) -> Result<(Tensor<D>, [Tensor<1>; 2]), NormError> {
+    let (output, statistics) = trained(input, Some(gamma), Some(beta), epsilon)?;
+    let [mean, variance] = running.map(Tensor::into_dispatch);
+    let operands = RunningOperands {
+        statistics,
+        mean,
+        variance,
+    };
+    let Running { mean, variance } = Dispatch::update_running(operands, momentum);
+    Ok((output, [mean, variance].map(Tensor::from_dispatch)))
+}
+
+/// A batch normalized by its own statistics, and these: mean, reciprocal deviation and variance of each channel.
+fn trained<const D: usize>(
+    input: Tensor<D>,
+    gamma: Option<Tensor<1>>,
+    beta: Option<Tensor<1>>,
+    epsilon: f64,
+) -> Result<(Tensor<D>, FloatTensor<Dispatch>), NormError> {
+    let (channels, view) = channels(&input)?;
+    expect_sizes(&gamma, &beta, channels)?;
     let spec = NormSpec {
-        written_statistics: Some(WrittenStatistics::MeanVariance),
+        written_statistics: Some(WrittenStatistics::MeanRstdVariance),
         view: Some(view),
         ..NormSpec::new(batch_axes::<D>(), Reduction::MeanVariance, epsilon)
     };
     let call = Call::new(input, spec).with_params(gamma, beta);
     let outcome = call.named_as_burn_does().run()?;
-    let [mean, variance] = numbers(outcome.statistics.expect(WRITTEN), [channels]);
-    Ok(BatchNormTrain {
-        output: outcome.output,
-        mean: mean.cast(dtype),
-        variance: variance.cast(dtype),
-    })
+    Ok((outcome.output, outcome.statistics.expect(WRITTEN)))
 }
 
 /// Normalizes groups of channels of each sample:

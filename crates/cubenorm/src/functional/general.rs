@@ -86,7 +86,7 @@ pub fn try_mean_variance_norm_with_statistics<const D: usize>(
     }
     let call = Call::new(input, spec).with_params(scale.into(), bias.into());
     let outcome = call.run()?;
-    let [mean, rstd] = numbers(outcome.statistics.expect(WRITTEN), kept);
+    let [mean, rstd] = numbers(outcome.statistics.expect(WRITTEN), [0, 1], kept);
     Ok(NormWithStatistics {
         output: outcome.output,
         mean,

@@ -8,33 +8,35 @@ mod general;
 mod options;
 mod sync;
 
-use burn::backend::Dispatch;
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
+use burn::backend::{Dispatch, TensorMetadata};
 use burn::tensor::{Shape, Tensor};
 use cubenorm_core::{Activation, Epsilon, NormError};
 
 use crate::ops::{Axes, NormSpec, Reduction};
 pub(crate) use call::{Call, Outcome};
 use channels::channels;
+pub(crate) use channels::try_batch_norm_running;
 pub use channels::{
     BatchNormTrain, ada_layer_norm, batch_norm, batch_norm_train, group_norm, try_ada_layer_norm,
     try_batch_norm, try_batch_norm_train, try_group_norm,
 };
 pub(crate) use device::is_capturing;
 
-pub use dynamic_tanh::{dynamic_tanh, try_dynamic_tanh};
 pub use general::{
     Lp, NormWithStatistics, broadcast_batch_norm, lp_norm, mean_variance_norm_with_statistics,
     try_broadcast_batch_norm, try_lp_norm, try_mean_variance_norm_with_statistics,
 };
-pub use options::{
-    NormOptions, add_layer_norm_with, add_rms_norm_with, layer_norm_with, rms_norm_with,
-    try_add_layer_norm_with, try_add_rms_norm_with, try_layer_norm_with, try_rms_norm_with,
-};
 pub use sync::{
     ShardedNorm, SyncBatchNormTrain, norm_sharded, sync_batch_norm_train, try_norm_sharded,
     try_sync_batch_norm_train,
+};
+
+pub use dynamic_tanh::{dynamic_tanh, try_dynamic_tanh};
+pub use options::{
+    NormOptions, add_layer_norm_with, add_rms_norm_with, layer_norm_with, rms_norm_with,
+    try_add_layer_norm_with, try_add_rms_norm_with, try_layer_norm_with, try_rms_norm_with,
 };
 
 /// Why an output is there.
@@ -475,13 +477,18 @@ pub fn try_mean_variance_norm<const D: usize>(
 }
 
 /// Both numbers of the statistics of a checked call, as tensors of this shape.
-fn numbers<const D: usize>(pairs: FloatTensor<Dispatch>, shape: [usize; D]) -> [Tensor<D>; 2] {
+fn numbers<const D: usize>(
+    statistics: FloatTensor<Dispatch>,
+    columns: [usize; 2],
+    shape: [usize; D],
+) -> [Tensor<D>; 2] {
     // The check of the call has counted the rows.
     let rows = shape.iter().product();
-    let pairs = Dispatch::float_reshape(pairs, Shape::from(vec![rows, 2]));
-    let pairs = Tensor::<2>::from_dispatch(pairs);
-    [0, 1].map(|which| {
-        let column = pairs.clone().slice([0..rows, which..which + 1]);
+    let count = statistics.shape().last().copied().unwrap_or(0);
+    let statistics = Dispatch::float_reshape(statistics, Shape::from(vec![rows, count]));
+    let statistics = Tensor::<2>::from_dispatch(statistics);
+    columns.map(|which| {
+        let column = statistics.clone().slice([0..rows, which..which + 1]);
         // `Tensor::reshape` takes a size of 0 for the size that is there.
         let column = Dispatch::float_reshape(column.into_dispatch(), Shape::from(shape.to_vec()));
         Tensor::from_dispatch(column)
@@ -490,7 +497,7 @@ fn numbers<const D: usize>(pairs: FloatTensor<Dispatch>, shape: [usize; D]) -> [
 
 /// Panics with the message of an error, as Burn does at the call.
 #[track_caller]
-fn or_panic<T>(result: Result<T, NormError>) -> T {
+pub(crate) fn or_panic<T>(result: Result<T, NormError>) -> T {
     result.unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -521,7 +528,7 @@ fn expect_sizes(
 }
 
 /// Checks the rank of an input, which an error names. `form` is its shape in words.
-fn expect_rank<const D: usize>(
+pub(crate) fn expect_rank<const D: usize>(
     input: &Tensor<D>,
     least: usize,
     form: &str,

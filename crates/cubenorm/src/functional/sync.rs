@@ -339,7 +339,7 @@ impl<const D: usize> SyncCall<'_, D> {
                     writes_output: false,
                     ..self.local()
                 };
-                numbers(Dispatch::row_statistics(input, spec), [rows])
+                numbers(Dispatch::row_statistics(input, spec), [0, 1], [rows])
             }
         };
         let m2 = variance.mul_scalar(count as f64);

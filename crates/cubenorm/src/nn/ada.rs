@@ -2,6 +2,9 @@ use burn::config::Config;
 use burn::module::Module;
 use burn::nn::{Initializer, Linear, LinearConfig};
 use burn::tensor::{Device, Tensor};
+use cubenorm_core::NormError;
+
+use crate::functional::or_panic;
 
 /// Configuration to create an [adaptive layer norm](AdaLayerNorm) with
 /// [`init`](AdaLayerNormConfig::init).
@@ -68,11 +71,39 @@ impl AdaLayerNorm {
     /// assert_eq!(y.into_data().try_to_vec::<f32>().unwrap(), [-1.0, 1.0]);
     /// # }
     /// ```
+    #[track_caller]
     pub fn forward<const D: usize>(&self, input: Tensor<D>, condition: Tensor<2>) -> Tensor<D> {
+        or_panic(self.try_forward(input, condition))
+    }
+
+    /// [`forward`](Self::forward) as a [`Result`].
+    ///
+    /// # Errors
+    ///
+    /// [`NormError::Shape`] if `modulation` does not take the condition or has fewer than two output features, else as
+    /// [`try_ada_layer_norm`](crate::try_ada_layer_norm).
+    pub fn try_forward<const D: usize>(
+        &self,
+        input: Tensor<D>,
+        condition: Tensor<2>,
+    ) -> Result<Tensor<D>, NormError> {
+        let [features, outputs] = self.modulation.weight.dims();
+        let [batch, given] = condition.dims();
+        if given != features {
+            return Err(NormError::Shape {
+                tensor: "condition",
+                shape: vec![batch, given],
+                expected: format!("[batch, {features}]"),
+            });
+        }
         let mut parts = self.modulation.forward(condition).chunk(2, 1).into_iter();
         let (Some(scale), Some(shift)) = (parts.next(), parts.next()) else {
-            panic!("modulation has fewer than 2 output features: expected 2 * d_model");
+            return Err(NormError::Shape {
+                tensor: "modulation",
+                shape: vec![features, outputs],
+                expected: "[d_condition, 2 * d_model]".to_owned(),
+            });
         };
-        crate::ada_layer_norm(input, scale, shift, self.epsilon)
+        crate::try_ada_layer_norm(input, scale, shift, self.epsilon)
     }
 }

@@ -1,5 +1,6 @@
 use burn::module::{Content, DisplaySettings, Module, ModuleDisplay};
 use burn::tensor::Tensor;
+use cubenorm_core::NormError;
 
 use super::{LayerNorm, RmsNorm};
 
@@ -62,12 +63,26 @@ impl AddLayerNorm {
     /// assert_eq!(normalized.into_data().try_to_vec::<f32>().unwrap(), [-1.0, 1.0]);
     /// # }
     /// ```
+    #[track_caller]
     pub fn forward<const D: usize>(
         &self,
         input: Tensor<D>,
         residual: Tensor<D>,
     ) -> (Tensor<D>, Tensor<D>) {
         self.norm.forward_add(input, residual)
+    }
+
+    /// [`forward`](Self::forward) as a [`Result`].
+    ///
+    /// # Errors
+    ///
+    /// As [`try_add_layer_norm`](crate::try_add_layer_norm).
+    pub fn try_forward<const D: usize>(
+        &self,
+        input: Tensor<D>,
+        residual: Tensor<D>,
+    ) -> Result<(Tensor<D>, Tensor<D>), NormError> {
+        self.norm.try_forward_add(input, residual)
     }
 }
 
@@ -81,12 +96,26 @@ impl AddRmsNorm {
     /// # Panics
     ///
     /// If [`try_add_rms_norm`](crate::try_add_rms_norm) returns an error, with that message.
+    #[track_caller]
     pub fn forward<const D: usize>(
         &self,
         input: Tensor<D>,
         residual: Tensor<D>,
     ) -> (Tensor<D>, Tensor<D>) {
         self.norm.forward_add(input, residual)
+    }
+
+    /// [`forward`](Self::forward) as a [`Result`].
+    ///
+    /// # Errors
+    ///
+    /// As [`try_add_rms_norm`](crate::try_add_rms_norm).
+    pub fn try_forward<const D: usize>(
+        &self,
+        input: Tensor<D>,
+        residual: Tensor<D>,
+    ) -> Result<(Tensor<D>, Tensor<D>), NormError> {
+        self.norm.try_forward_add(input, residual)
     }
 }
 

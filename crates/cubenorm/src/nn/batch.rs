@@ -2,8 +2,9 @@ use burn::config::Config;
 use burn::module::{Content, DisplaySettings, Flag, Module, ModuleDisplay, Param, RunningState};
 use burn::nn::Initializer;
 use burn::tensor::{Device, Tensor};
+use cubenorm_core::NormError;
 
-use crate::functional::is_capturing;
+use crate::functional::{is_capturing, or_panic, try_batch_norm_running};
 
 /// Configuration to create a [batch norm](BatchNorm) with [`init`](BatchNormConfig::init).
 #[derive(Debug, Config)]
@@ -106,8 +107,7 @@ impl BatchNorm {
     ///
     /// # Panics
     ///
-    /// If [`try_batch_norm`](crate::try_batch_norm) returns an error, with that message. In training, if a graph is being
-    /// captured: a replay would not update the running statistics.
+    /// If [`try_forward`](Self::try_forward) returns an error, with that message.
     ///
     /// # Example
     ///
@@ -123,7 +123,17 @@ impl BatchNorm {
     /// assert!((y.sum().into_scalar::<f32>() - 2.0).abs() < 1e-4);
     /// # }
     /// ```
+    #[track_caller]
     pub fn forward<const D: usize>(&self, input: Tensor<D>) -> Tensor<D> {
+        or_panic(self.try_forward(input))
+    }
+
+    /// [`forward`](Self::forward) as a [`Result`].
+    ///
+    /// # Errors
+    ///
+    /// As [`try_batch_norm`](crate::try_batch_norm). In training, [`NormError::Recorded`] if a graph is being recorded.
+    pub fn try_forward<const D: usize>(&self, input: Tensor<D>) -> Result<Tensor<D>, NormError> {
         match input.device().is_autodiff() && self.training.is_enabled() {
             true => self.forward_train(input),
             false => self.forward_inference(input),
@@ -155,12 +165,12 @@ impl BatchNorm {
         }
     }
 
-    fn forward_inference<const D: usize>(&self, input: Tensor<D>) -> Tensor<D> {
+    fn forward_inference<const D: usize>(&self, input: Tensor<D>) -> Result<Tensor<D>, NormError> {
         self.sync_running_statistics();
         let device = input.device();
         let mean = self.running_mean.value().to_device(&device);
         let variance = self.running_var.value().to_device(&device);
-        crate::batch_norm(
+        crate::try_batch_norm(
             input,
             self.gamma.val(),
             self.beta.val(),
@@ -170,29 +180,29 @@ impl BatchNorm {
         )
     }
 
-    fn forward_train<const D: usize>(&self, input: Tensor<D>) -> Tensor<D> {
+    fn forward_train<const D: usize>(&self, input: Tensor<D>) -> Result<Tensor<D>, NormError> {
         let device = input.device();
-        assert!(
-            !is_capturing(&device),
-            "a replay of the captured graph would not update the running statistics: record \
-             cubenorm::batch_norm_train, or freeze the BatchNorm"
-        );
-        let is_empty = input.shape().num_elements() == 0;
-        let result =
-            crate::batch_norm_train(input, self.gamma.val(), self.beta.val(), self.epsilon);
-        // An empty batch has no mean to average.
-        if is_empty {
-            return result.output;
+        if is_capturing(&device) {
+            return Err(NormError::Recorded {
+                operation: "batch norm in training",
+                reason: "a replay would not update the running statistics: record \
+                         cubenorm::batch_norm_train, or freeze the BatchNorm",
+            });
         }
-        let moved = |running: &RunningState<Tensor<1>>, batch: Tensor<1>| {
-            let old = running.value_sync().to_device(&device);
-            let batch = batch.detach().cast(old.dtype());
-            let new = old.mul_scalar(1.0 - self.momentum) + batch.mul_scalar(self.momentum);
-            running.update(new.detach());
-        };
-        moved(&self.running_mean, result.mean);
-        moved(&self.running_var, result.variance);
-        result.output
+        let (gamma, beta) = (self.gamma.val(), self.beta.val());
+        // An empty batch has no mean to average.
+        if input.shape().num_elements() == 0 {
+            let result = crate::try_batch_norm_train(input, gamma, beta, self.epsilon)?;
+            return Ok(result.output);
+        }
+        let states = [&self.running_mean, &self.running_var];
+        let running = states.map(|state| state.value_sync().to_device(&device));
+        let (output, updated) =
+            try_batch_norm_running(input, gamma, beta, running, self.momentum, self.epsilon)?;
+        for (state, updated) in states.into_iter().zip(updated) {
+            state.update(updated.detach());
+        }
+        Ok(output)
     }
 }
 

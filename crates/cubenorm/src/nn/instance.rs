@@ -2,6 +2,9 @@ use burn::config::Config;
 use burn::module::{Content, DisplaySettings, Module, ModuleDisplay, Param};
 use burn::nn::Initializer;
 use burn::tensor::{Device, Tensor};
+use cubenorm_core::NormError;
+
+use crate::functional::or_panic;
 
 /// Configuration to create an [instance norm](InstanceNorm) with
 /// [`init`](InstanceNormConfig::init).
@@ -78,11 +81,22 @@ impl InstanceNorm {
     /// assert_eq!(y.into_data().try_to_vec::<f32>().unwrap(), [-1.0, 1.0]);
     /// # }
     /// ```
+    #[track_caller]
     pub fn forward<const D: usize>(&self, input: Tensor<D>) -> Tensor<D> {
-        super::expect_channels(&input, self.num_channels);
+        or_panic(self.try_forward(input))
+    }
+
+    /// [`forward`](Self::forward) as a [`Result`].
+    ///
+    /// # Errors
+    ///
+    /// [`NormError::Shape`] if the input has fewer than two dimensions or another number of channels, else as
+    /// [`try_instance_norm`](crate::try_instance_norm).
+    pub fn try_forward<const D: usize>(&self, input: Tensor<D>) -> Result<Tensor<D>, NormError> {
+        super::expect_channels(&input, self.num_channels)?;
         let gamma = self.gamma.as_ref().map(Param::val);
         let beta = self.beta.as_ref().map(Param::val);
-        crate::instance_norm(input, gamma, beta, self.epsilon)
+        crate::try_instance_norm(input, gamma, beta, self.epsilon)
     }
 }
 

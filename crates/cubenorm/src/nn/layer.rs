@@ -3,9 +3,10 @@ use burn::module::{Content, DisplaySettings, Module, ModuleDisplay, Param};
 use burn::nn::Initializer;
 use burn::serde::{Deserialize, Serialize};
 use burn::tensor::{Device, Tensor};
-use cubenorm_core::Rounding;
+use cubenorm_core::{NormError, Rounding};
 
 use crate::NormOptions;
+use crate::functional::or_panic;
 
 /// Configuration to create a [layer norm](LayerNorm) with [`init`](LayerNormConfig::init).
 ///
@@ -140,9 +141,19 @@ impl LayerNorm {
     /// assert_eq!(y.into_data().try_to_vec::<f32>().unwrap(), [-1.0, 1.0]);
     /// # }
     /// ```
+    #[track_caller]
     pub fn forward<const D: usize>(&self, input: Tensor<D>) -> Tensor<D> {
+        or_panic(self.try_forward(input))
+    }
+
+    /// [`forward`](Self::forward) as a [`Result`].
+    ///
+    /// # Errors
+    ///
+    /// As [`try_layer_norm_with`](crate::try_layer_norm_with).
+    pub fn try_forward<const D: usize>(&self, input: Tensor<D>) -> Result<Tensor<D>, NormError> {
         let beta = self.beta.as_ref().map(Param::val);
-        crate::layer_norm_with(input, self.gamma.val(), beta, &self.options())
+        crate::try_layer_norm_with(input, self.gamma.val(), beta, &self.options())
     }
 
     /// Normalizes `input + residual`, and returns that sum too: see [`add_layer_norm`](crate::add_layer_norm).
@@ -154,13 +165,27 @@ impl LayerNorm {
     /// # Panics
     ///
     /// As [`forward`](Self::forward), and if the residual's shape is not the input's.
+    #[track_caller]
     pub fn forward_add<const D: usize>(
         &self,
         input: Tensor<D>,
         residual: Tensor<D>,
     ) -> (Tensor<D>, Tensor<D>) {
+        or_panic(self.try_forward_add(input, residual))
+    }
+
+    /// [`forward_add`](Self::forward_add) as a [`Result`].
+    ///
+    /// # Errors
+    ///
+    /// As [`try_add_layer_norm_with`](crate::try_add_layer_norm_with).
+    pub fn try_forward_add<const D: usize>(
+        &self,
+        input: Tensor<D>,
+        residual: Tensor<D>,
+    ) -> Result<(Tensor<D>, Tensor<D>), NormError> {
         let beta = self.beta.as_ref().map(Param::val);
-        crate::add_layer_norm_with(input, residual, self.gamma.val(), beta, &self.options())
+        crate::try_add_layer_norm_with(input, residual, self.gamma.val(), beta, &self.options())
     }
 }
 

@@ -2,6 +2,9 @@ use burn::config::Config;
 use burn::module::{Module, Param};
 use burn::nn::Initializer;
 use burn::tensor::{Device, Tensor};
+use cubenorm_core::NormError;
+
+use crate::functional::or_panic;
 
 use crate::MeanVarianceOptions;
 
@@ -89,12 +92,22 @@ impl<const D: usize> MeanVarianceNorm<D> {
     /// assert_eq!(y.into_data().try_to_vec::<f32>().unwrap(), [-1.0, 1.0]);
     /// # }
     /// ```
+    #[track_caller]
     pub fn forward(&self, input: Tensor<D>) -> Tensor<D> {
+        or_panic(self.try_forward(input))
+    }
+
+    /// [`forward`](Self::forward) as a [`Result`].
+    ///
+    /// # Errors
+    ///
+    /// As [`try_mean_variance_norm`](crate::try_mean_variance_norm).
+    pub fn try_forward(&self, input: Tensor<D>) -> Result<Tensor<D>, NormError> {
         let options = MeanVarianceOptions::new(self.axes.as_slice())
             .with_epsilon(self.epsilon)
             .with_variance(self.normalize_variance);
         let scale = self.scale.as_ref().map(Param::val);
         let bias = self.bias.as_ref().map(Param::val);
-        crate::mean_variance_norm(input, scale, bias, &options)
+        crate::try_mean_variance_norm(input, scale, bias, &options)
     }
 }

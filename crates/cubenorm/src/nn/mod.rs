@@ -31,7 +31,9 @@ mod sync_batch;
 use burn::module::Content;
 use burn::nn::Initializer;
 use burn::tensor::Tensor;
-use cubenorm_core::Rounding;
+use cubenorm_core::{NormError, Rounding};
+
+use crate::functional::expect_rank;
 
 pub use ada::{AdaLayerNorm, AdaLayerNormConfig};
 pub use add::{AddLayerNorm, AddRmsNorm};
@@ -69,15 +71,16 @@ fn show_weight(content: Content, offset: f64, rounding: Rounding) -> Content {
 }
 
 /// Checks rank and channel axis of an input, as the layers of `burn::nn` do.
-#[track_caller]
-fn expect_channels<const D: usize>(input: &Tensor<D>, channels: usize) {
-    let dims = input.dims();
-    assert!(
-        D >= 2,
-        "input has shape {dims:?}: expected rank 2 or more, as [batch, {channels}, ...], but its rank is {D}"
-    );
-    assert!(
-        dims[1] == channels,
-        "input has shape {dims:?}: expected [batch, {channels}, ...]"
-    );
+fn expect_channels<const D: usize>(input: &Tensor<D>, channels: usize) -> Result<(), NormError> {
+    let form = format!("[batch, {channels}, ...]");
+    expect_rank(input, 2, &form)?;
+    let shape = input.dims();
+    match shape[1] == channels {
+        true => Ok(()),
+        false => Err(NormError::Shape {
+            tensor: "input",
+            shape: shape.to_vec(),
+            expected: form,
+        }),
+    }
 }

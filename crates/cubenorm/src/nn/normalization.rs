@@ -2,11 +2,13 @@ use burn::config::Config;
 use burn::module::Module;
 use burn::nn::Identity;
 use burn::tensor::{Device, Tensor};
+use cubenorm_core::NormError;
 
 use super::{
     BatchNorm, BatchNormConfig, GroupNorm, GroupNormConfig, InstanceNorm, InstanceNormConfig,
     LayerNorm, LayerNormConfig, RmsNorm, RmsNormConfig,
 };
+use crate::functional::or_panic;
 
 /// Configuration to create a [normalization](Normalization) with [`init`](NormalizationConfig::init): the variants,
 /// conversions and methods of `burn::nn::norm::NormalizationConfig`.
@@ -117,16 +119,25 @@ impl Normalization {
     ///
     /// # Panics
     ///
-    /// As `forward` of the layer.
+    /// If [`try_forward`](Self::try_forward) returns an error, with that message.
     #[track_caller]
     pub fn forward<const D: usize>(&self, input: Tensor<D>) -> Tensor<D> {
+        or_panic(self.try_forward(input))
+    }
+
+    /// [`forward`](Self::forward) as a [`Result`].
+    ///
+    /// # Errors
+    ///
+    /// As `try_forward` of the layer.
+    pub fn try_forward<const D: usize>(&self, input: Tensor<D>) -> Result<Tensor<D>, NormError> {
         match self {
-            Self::Identity(norm) => norm.forward(input),
-            Self::Batch(norm) => norm.forward(input),
-            Self::Group(norm) => norm.forward(input),
-            Self::Instance(norm) => norm.forward(input),
-            Self::Layer(norm) => norm.forward(input),
-            Self::Rms(norm) => norm.forward(input),
+            Self::Identity(_) => Ok(input),
+            Self::Batch(norm) => norm.try_forward(input),
+            Self::Group(norm) => norm.try_forward(input),
+            Self::Instance(norm) => norm.try_forward(input),
+            Self::Layer(norm) => norm.try_forward(input),
+            Self::Rms(norm) => norm.try_forward(input),
         }
     }
 

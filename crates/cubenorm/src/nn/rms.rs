@@ -2,9 +2,10 @@ use burn::config::{Config, config_to_json};
 use burn::module::{Content, DisplaySettings, Module, ModuleDisplay, Param};
 use burn::serde::{Deserialize, Serialize};
 use burn::tensor::{Device, Tensor};
-use cubenorm_core::Rounding;
+use cubenorm_core::{NormError, Rounding};
 
 use crate::NormOptions;
+use crate::functional::or_panic;
 
 /// Configuration to create an [RMS norm](RmsNorm) with [`init`](RmsNormConfig::init).
 ///
@@ -129,8 +130,18 @@ impl RmsNorm {
     /// assert_eq!(y.into_data().try_to_vec::<f32>().unwrap(), [1.0, -1.0]);
     /// # }
     /// ```
+    #[track_caller]
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        crate::rms_norm_with(x, self.gamma.val(), &self.options())
+        or_panic(self.try_forward(x))
+    }
+
+    /// [`forward`](Self::forward) as a [`Result`].
+    ///
+    /// # Errors
+    ///
+    /// As [`try_rms_norm_with`](crate::try_rms_norm_with).
+    pub fn try_forward<const D: usize>(&self, x: Tensor<D>) -> Result<Tensor<D>, NormError> {
+        crate::try_rms_norm_with(x, self.gamma.val(), &self.options())
     }
 
     /// Normalizes `x + residual`, and returns that sum too: see [`add_rms_norm`](crate::add_rms_norm).
@@ -142,12 +153,26 @@ impl RmsNorm {
     /// # Panics
     ///
     /// As [`forward`](Self::forward), and if the residual's shape is not the input's.
+    #[track_caller]
     pub fn forward_add<const D: usize>(
         &self,
         x: Tensor<D>,
         residual: Tensor<D>,
     ) -> (Tensor<D>, Tensor<D>) {
-        crate::add_rms_norm_with(x, residual, self.gamma.val(), &self.options())
+        or_panic(self.try_forward_add(x, residual))
+    }
+
+    /// [`forward_add`](Self::forward_add) as a [`Result`].
+    ///
+    /// # Errors
+    ///
+    /// As [`try_add_rms_norm_with`](crate::try_add_rms_norm_with).
+    pub fn try_forward_add<const D: usize>(
+        &self,
+        x: Tensor<D>,
+        residual: Tensor<D>,
+    ) -> Result<(Tensor<D>, Tensor<D>), NormError> {
+        crate::try_add_rms_norm_with(x, residual, self.gamma.val(), &self.options())
     }
 }
 

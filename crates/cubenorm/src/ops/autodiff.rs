@@ -15,7 +15,7 @@ use cubenorm_core::WrittenStatistics;
 
 use super::{
     BackwardOperands, BackwardSpec, Gradients, NormBackend, NormSpec, Normalized, Operands,
-    Optional, Route, Tracked, portable,
+    Optional, Route, Running, RunningOperands, Tracked, portable,
 };
 
 type TrackedTensor<B, C> = FloatTensor<Autodiff<B, C>>;
@@ -99,6 +99,22 @@ impl<B: NormBackend, C: CheckpointStrategy> NormBackend for Autodiff<B, C> {
             sum: sum.into(),
             // Statistics have no gradient.
             statistics: statistics.map(Self::from_inner).into(),
+        }
+    }
+
+    fn update_running(operands: RunningOperands<Self>, momentum: f64) -> Running<Self> {
+        let updated = B::update_running(
+            RunningOperands {
+                statistics: operands.statistics.into_primitive(),
+                mean: operands.mean.into_primitive(),
+                variance: operands.variance.into_primitive(),
+            },
+            momentum,
+        );
+        // Statistics have no gradient.
+        Running {
+            mean: Self::from_inner(updated.mean),
+            variance: Self::from_inner(updated.variance),
         }
     }
 

@@ -14,17 +14,17 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::client::Client;
 use cubecl::server::Handle;
 use cubecl::zspace::metadata::Metadata;
-use cubenorm_core::{DType, Layout, StrategyChoice, TensorDesc};
+use cubenorm_core::{DType, Layout, LerpDesc, StrategyChoice, TensorDesc, WrittenStatistics};
 use cubenorm_kernels::{
     BackwardTensors, Device, ForwardTensors, LaunchError, PlanCache, PreparedBackward,
-    PreparedForward, hardware,
+    PreparedForward, hardware, launch_lerp,
 };
 
 use super::spec::Descs;
 use super::view::shaped;
 use super::{
     BackwardOperands, BackwardSpec, Gradients, NormBackend, NormSpec, Normalized, Operands,
-    Optional, dtype,
+    Optional, Running, RunningOperands, dtype,
 };
 use crate::tuning::{Tuning, tuning};
 
@@ -54,6 +54,14 @@ impl NormBackend for CubeBackend {
         }
     }
 
+    fn update_running(operands: RunningOperands<Self>, momentum: f64) -> Running<Self> {
+        let statistics = burn_cubecl::kernel::into_contiguous(operands.statistics);
+        Running {
+            mean: moved(&statistics, 0, operands.mean, momentum),
+            variance: moved(&statistics, 2, operands.variance, momentum),
+        }
+    }
+
     fn row_statistics(input: FloatTensor<Self>, spec: NormSpec) -> FloatTensor<Self> {
         let [_, _, statistics] = run([Some(input), None, None, None, None, None], &spec);
         statistics.expect("the specification writes statistics")
@@ -77,6 +85,37 @@ impl NormBackend for CubeBackend {
         let [input, scale, bias] = run(tensors, &spec).map(Optional::from);
         Gradients { input, scale, bias }
     }
+}
+
+/// A running statistic after a batch that has it as the number `which` of its channels.
+fn moved(statistics: &CubeTensor, which: usize, old: CubeTensor, momentum: f64) -> CubeTensor {
+    let old = burn_cubecl::kernel::into_contiguous(old);
+    let numbers = WrittenStatistics::MeanRstdVariance.count();
+    let channels = statistics.meta.num_elements() / numbers;
+    let is_float = "the check of the call takes float dtypes only";
+    let running = TensorDesc::contiguous([channels], dtype(old.dtype).expect(is_float));
+    let desc = LerpDesc {
+        input: TensorDesc::new(
+            Layout::strided([channels], [numbers]),
+            dtype(statistics.dtype).expect(is_float),
+        ),
+        input_offset: which,
+        previous: Some(running.clone()),
+        momentum: 1.0 - momentum,
+        output: running,
+        output_offset: 0,
+        deviation: None,
+    };
+    let handle = old.client.empty(channels * old.dtype.size());
+    launch_lerp(
+        &old.client,
+        &desc,
+        &statistics.handle,
+        Some(&old.handle),
+        &handle,
+    )
+    .unwrap_or_else(|error| panic!("{error}"));
+    CubeTensor { handle, ..old }
 }
 
 /// A pass over `N` tensors, of which the first is the input. It writes up to three tensors.

@@ -8,12 +8,16 @@ use burn::backend::tensor::FloatTensor;
 
 use super::{
     BackwardOperands, BackwardSpec, Gradients, NormBackend, NormSpec, Normalized, Operands,
-    portable,
+    Running, RunningOperands, portable,
 };
 
 impl NormBackend for Flex {
     fn normalize(operands: Operands<Self>, spec: NormSpec) -> Normalized<Self> {
         portable::normalize::<Self>(operands, &spec)
+    }
+
+    fn update_running(operands: RunningOperands<Self>, momentum: f64) -> Running<Self> {
+        portable::update_running::<Self>(operands, momentum)
     }
 
     fn row_statistics(input: FloatTensor<Self>, spec: NormSpec) -> FloatTensor<Self> {

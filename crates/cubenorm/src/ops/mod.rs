@@ -25,9 +25,11 @@ pub(crate) use portable::{provided_pairs, wider};
 pub(crate) use route::{Route, Tracked};
 pub(crate) use spec::dtype;
 pub use spec::{Axes, BackwardSpec, Descs, NormSpec, Reduction};
-pub use tensors::{BackwardOperands, Gradients, Normalized, Operands, Optional};
+pub use tensors::{
+    BackwardOperands, Gradients, Normalized, Operands, Optional, Running, RunningOperands,
+};
 #[cfg(feature = "cube")]
-use tensors::{gradients_meta, normalized_meta, statistics_meta};
+use tensors::{gradients_meta, normalized_meta, running_meta, statistics_meta};
 pub use view::View;
 
 /// Normalizations on a backend.
@@ -51,6 +53,13 @@ pub trait NormBackend: Backend {
     /// [`NormDesc`](cubenorm_core::NormDesc), see [`NormSpec`].
     #[fusion(meta = normalized_meta)]
     fn normalize(#[extension_type] operands: Operands<Self>, spec: NormSpec) -> Normalized<Self>;
+
+    /// `(1 - momentum) * running + momentum * batch` of mean and variance.
+    #[fusion(meta = running_meta)]
+    fn update_running(
+        #[extension_type] operands: RunningOperands<Self>,
+        momentum: f64,
+    ) -> Running<Self>;
 
     /// The statistics of each row alone, as in [`Normalized::statistics`]. The input is read once, and nothing of its size
     /// is written. The specification writes statistics and no output.

@@ -7,7 +7,7 @@ use cubenorm_core::{Activation, Epsilon, Offset, ResidualPlace, Rounding, Writte
 
 use super::view::shaped;
 #[cfg(feature = "flex")]
-use super::{BackwardOperands, BackwardSpec, Gradients, Optional};
+use super::{BackwardOperands, BackwardSpec, Gradients, Optional, Running, RunningOperands};
 use super::{NormSpec, Normalized, Operands, Reduction};
 
 /// Mean over several axes, each kept with a size of 1.
@@ -201,16 +201,16 @@ fn center<B: Backend>(input: FloatTensor<B>, axes: &[usize]) -> (FloatTensor<B>,
     (B::float_sub(rough, rest.clone()), B::float_add(mean, rest))
 }
 
-/// Two numbers per row as the last dimension of one tensor.
-fn pairs<B: Backend>(first: FloatTensor<B>, second: FloatTensor<B>) -> FloatTensor<B> {
-    let mut shape: Vec<usize> = first.shape().iter().copied().collect();
+/// Numbers per row as the last dimension of one tensor.
+fn columns<B: Backend>(columns: Vec<FloatTensor<B>>) -> FloatTensor<B> {
+    let mut shape: Vec<usize> = columns[0].shape().iter().copied().collect();
     shape.push(1);
     let dim = shape.len() - 1;
     let column = |tensor| B::float_reshape(tensor, Shape::from(shape.clone()));
-    B::float_cat(vec![column(first), column(second)], dim)
+    B::float_cat(columns.into_iter().map(column).collect(), dim)
 }
 
-/// One of the two numbers per row.
+/// One of the numbers per row.
 pub(super) fn of_pairs<B: Backend>(pairs: FloatTensor<B>, which: usize) -> FloatTensor<B> {
     let shape: Vec<usize> = pairs.shape().iter().copied().collect();
     let (_, kept) = shape.split_last().expect("pairs have a dimension of 2");
@@ -233,7 +233,10 @@ pub(crate) fn provided_pairs<B: Backend>(
     // Broadcasts both to one shape.
     let zeros = |tensor: &FloatTensor<B>| B::float_mul_scalar(tensor.clone(), 0.0.into());
     let (more_mean, more_rstd) = (zeros(&rstd), zeros(&mean));
-    pairs::<B>(B::float_add(mean, more_mean), B::float_add(rstd, more_rstd))
+    columns::<B>(vec![
+        B::float_add(mean, more_mean),
+        B::float_add(rstd, more_rstd),
+    ])
 }
 
 /// [`NormBackend::normalize`](super::NormBackend::normalize) of a backend's own operations.
@@ -285,15 +288,17 @@ pub(super) fn normalize<B: Backend>(operands: Operands<B>, spec: &NormSpec) -> N
         let any = any.expect("a description writes no statistics that it does not compute");
         let zero = || shape(any);
         let mean = rows.mean.clone().unwrap_or_else(zero);
-        let second = match written {
-            WrittenStatistics::MeanRstd => match (rows.rstd.clone(), rows.factor.clone()) {
-                (Some(rstd), Some(factor)) => B::float_mul(rstd, factor),
-                (Some(rstd), None) => rstd,
-                (None, _) => B::float_add_scalar(zero(), 1.0.into()),
-            },
-            WrittenStatistics::MeanVariance => rows.variance.clone().unwrap_or_else(zero),
+        let rstd = || match (rows.rstd.clone(), rows.factor.clone()) {
+            (Some(rstd), Some(factor)) => B::float_mul(rstd, factor),
+            (Some(rstd), None) => rstd,
+            (None, _) => B::float_add_scalar(zero(), 1.0.into()),
         };
-        pairs::<B>(mean, second)
+        let variance = || rows.variance.clone().unwrap_or_else(zero);
+        columns::<B>(match written {
+            WrittenStatistics::MeanRstd => vec![mean, rstd()],
+            WrittenStatistics::MeanVariance => vec![mean, variance()],
+            WrittenStatistics::MeanRstdVariance => vec![mean, rstd(), variance()],
+        })
     });
     let mut value = rows.centered;
     if let Some(rstd) = rows.rstd {
@@ -316,6 +321,27 @@ pub(super) fn normalize<B: Backend>(operands: Operands<B>, spec: &NormSpec) -> N
         output: result(activate::<B>(value, spec.activation)),
         sum: spec.writes_sum.then(|| result(sum)).into(),
         statistics: statistics.into(),
+    }
+}
+
+/// [`NormBackend::update_running`](super::NormBackend::update_running) of a backend's own operations.
+#[cfg(feature = "flex")]
+pub(super) fn update_running<B: Backend>(
+    operands: RunningOperands<B>,
+    momentum: f64,
+) -> Running<B> {
+    let update = |old: FloatTensor<B>, which: usize| {
+        let (shape, dtype) = (old.shape(), old.dtype());
+        let old = widen::<B>(old);
+        let batch = of_pairs::<B>(operands.statistics.clone(), which);
+        let batch = cast_to::<B>(B::float_reshape(batch, shape), old.dtype());
+        let old = B::float_mul_scalar(old, (1.0 - momentum).into());
+        let new = B::float_add(old, B::float_mul_scalar(batch, momentum.into()));
+        cast_to::<B>(new, dtype)
+    };
+    Running {
+        mean: update(operands.mean, 0),
+        variance: update(operands.variance, 2),
     }
 }
 

@@ -125,7 +125,7 @@ pub struct NormSpec {
     pub writes_output: bool,
     /// True if `input + residual` is an output too.
     pub writes_sum: bool,
-    /// The two numbers per row that are an output too.
+    /// The numbers per row that are an output too.
     pub written_statistics: Option<WrittenStatistics>,
     /// The shapes to view the tensors in, if not their own. `axes` are axes of the view.
     pub view: Option<View>,
@@ -227,6 +227,13 @@ impl BackwardSpec {
         output_gradient: TensorDesc,
         saved: Option<TensorDesc>,
     ) -> cubenorm_core::BackwardDesc {
+        // The variance of a row may follow the pair that is read.
+        let saved = saved.map(|mut saved| {
+            if let Some(numbers) = saved.layout.shape.last_mut() {
+                *numbers = if *numbers == 3 { 2 } else { *numbers };
+            }
+            saved
+        });
         let input = tensors.input.clone();
         let param = tensors.scale.as_ref().or(tensors.bias.as_ref());
         // Autodiff keeps no provided statistics but the pairs made of them, in the shape that both broadcast to.

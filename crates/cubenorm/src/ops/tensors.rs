@@ -8,6 +8,9 @@ use burn::backend::{Backend, ExtensionType};
 use burn::tensor::{DType, Shape};
 
 #[cfg(feature = "cube")]
+use cubenorm_core::WrittenStatistics;
+
+#[cfg(feature = "cube")]
 use super::spec::{BackwardSpec, NormSpec};
 
 /// A tensor that may be absent. `Option` is not an extension type.
@@ -89,10 +92,34 @@ pub struct Normalized<B: Backend> {
     /// `input + residual`, if the specification writes it.
     #[extension_type]
     pub sum: Optional<B>,
-    /// Two numbers per row, if the specification writes them. Their shape is the input's or its view's, with 1 for each
-    /// reduced axis, then 2. Their dtype is `f64` for an input of `f64`, else `f32`.
+    /// Numbers per row, if the specification writes them. Their shape is the input's or its view's, with 1 for each
+    /// reduced axis, then their [count](cubenorm_core::WrittenStatistics::count). Their dtype is `f64` for an input of
+    /// `f64`, else `f32`.
     #[extension_type]
     pub statistics: Optional<B>,
+}
+
+/// Inputs of an update of running statistics.
+#[derive(Debug, Clone, ExtensionType)]
+#[cfg_attr(feature = "cube", extension_type(fusion))]
+pub struct RunningOperands<B: Backend> {
+    /// The statistics of a batch, written as
+    /// [`MeanRstdVariance`](cubenorm_core::WrittenStatistics::MeanRstdVariance): three numbers of each channel.
+    pub statistics: FloatTensor<B>,
+    /// The running mean, `[channels]`.
+    pub mean: FloatTensor<B>,
+    /// The running variance, `[channels]`.
+    pub variance: FloatTensor<B>,
+}
+
+/// Running statistics after a batch, each of the shape and dtype that it had before.
+#[derive(Debug, Clone, ExtensionType)]
+#[cfg_attr(feature = "cube", extension_type(fusion))]
+pub struct Running<B: Backend> {
+    /// The running mean.
+    pub mean: FloatTensor<B>,
+    /// The running variance.
+    pub variance: FloatTensor<B>,
 }
 
 /// Inputs of a backward pass.
@@ -130,36 +157,46 @@ pub struct Gradients<B: Backend> {
     pub bias: Optional<B>,
 }
 
-/// Shape of the statistics of a normalization over `axes` of this input shape.
+/// Shape of `count` numbers per row of a normalization over `axes` of this input shape.
 #[cfg(feature = "cube")]
-fn pairs_shape(input: &Shape, axes: &[usize]) -> Shape {
+fn statistics_shape(input: &Shape, axes: &[usize], count: usize) -> Shape {
     let sizes = (0..input.num_dims()).map(|dim| match axes.contains(&dim) {
         true => 1,
         false => input[dim],
     });
-    sizes.chain([2]).collect()
+    sizes.chain([count]).collect()
 }
 
 #[cfg(feature = "cube")]
 pub(super) fn normalized_meta(operands: &OperandsMetadata, spec: &NormSpec) -> NormalizedMetadata {
     let input = &operands.input;
-    let present = |is_wanted: bool, tensor: TensorSpec| match is_wanted {
-        true => OptionalMetadata::Some(tensor),
-        false => OptionalMetadata::None,
-    };
-    let pairs = statistics_meta(input, spec);
+    let statistics = spec
+        .written_statistics
+        .map(|_| statistics_meta(input, spec));
     NormalizedMetadata {
         output: input.clone(),
-        sum: present(spec.writes_sum, input.clone()),
-        statistics: present(spec.written_statistics.is_some(), pairs),
+        sum: match spec.writes_sum {
+            true => OptionalMetadata::Some(input.clone()),
+            false => OptionalMetadata::None,
+        },
+        statistics: statistics.map_or(OptionalMetadata::None, OptionalMetadata::Some),
+    }
+}
+
+#[cfg(feature = "cube")]
+pub(super) fn running_meta(operands: &RunningOperandsMetadata, _: &f64) -> RunningMetadata {
+    RunningMetadata {
+        mean: operands.mean.clone(),
+        variance: operands.variance.clone(),
     }
 }
 
 /// Statistics of a normalization.
 #[cfg(feature = "cube")]
 pub(super) fn statistics_meta(input: &TensorSpec, spec: &NormSpec) -> TensorSpec {
+    let numbers = spec.written_statistics.map_or(2, WrittenStatistics::count);
     TensorSpec::new(
-        pairs_shape(&spec.seen_shape(&input.shape), &spec.axes),
+        statistics_shape(&spec.seen_shape(&input.shape), &spec.axes, numbers),
         match input.dtype {
             DType::F64 => DType::F64,
             _ => DType::F32,
