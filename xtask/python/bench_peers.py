@@ -31,8 +31,9 @@ SAMPLE, ROUND, SAMPLES = 0.060, 0.150, 20
 # Bytes that the tensors of a sample may take together, and the largest number of runs of a sample. Each run
 # has its own tensor, because a single one would stay in the cache.
 MEMORY, MOST_RUNS = 512 << 20, 24
-# The part of a GPU's own memory, if that is more, and the replays of a graph in a sample.
-SHARE, REPLAYS = 16, 10
+# The part of a GPU's own memory, if that is more; the runs of a sample there, for each tensor; and the replays of a
+# graph in a sample.
+SHARE, AGAIN, REPLAYS = 16, 8, 10
 # bfloat16 is read as float32: numpy has no such type.
 NUMPY = {"f16": np.float16, "bf16": np.float32, "f32": np.float32}
 THREADS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -60,11 +61,11 @@ class Problem:
             self.parameters["mean"] = np.zeros_like(self.parameters["scale"])
             self.parameters["variance"] = np.ones_like(self.parameters["scale"])
 
-    def runs(self, memory: int = MEMORY) -> int:
-        """Number of runs that have tensors of their own."""
+    def runs(self, memory: int = MEMORY, most: int = MOST_RUNS) -> int:
+        """Largest number of runs of a sample."""
         tensors = 2 if self.timed == "forward" else 5
         size = 4 if self.dtype == "f32" else 2
-        return max(1, min(MOST_RUNS, memory // (tensors * size * self.input.size)))
+        return max(1, min(most, memory // (tensors * size * self.input.size)))
 
 
 class Torch:
@@ -90,11 +91,12 @@ class Torch:
         self.norm = self.choose()
         params = {name: upload(array, self.of_params(dtype)) for name, array in problem.parameters.items()}
         self.parameters = params
-        memory = MEMORY
+        self.most_runs = problem.runs()
         if is_cuda:
             memory = max(MEMORY, torch.cuda.mem_get_info()[1] // SHARE)
-        self.most_runs = problem.runs(memory)
-        self.inputs = [self.laid_out(upload(problem.input)) for _ in range(self.most_runs)]
+            self.most_runs = problem.runs(memory, AGAIN * MOST_RUNS)
+        tensors = min(self.most_runs, MOST_RUNS)
+        self.inputs = [self.laid_out(upload(problem.input)) for _ in range(tensors)]
         if self.trains:
             self.weights = [self.parameters[n] for n in ("scale", "bias") if n in self.parameters]
             for tensor in self.inputs + self.weights:

@@ -14,7 +14,7 @@ use cubecl::{client::Client, future::block_on, prelude::*, server::Handle};
 
 use super::{
     Subject,
-    norm::{MOST_RUNS, memory},
+    norm::{TENSORS, memory, most_runs},
 };
 use crate::{check::Outcome, clock::Clock, problems::Problem};
 
@@ -22,7 +22,13 @@ use crate::{check::Outcome, clock::Clock, problems::Problem};
 pub(super) fn subject(problem: &Problem, device: &Device) -> Result<Box<dyn Subject>> {
     let elements = problem.bytes() / (2 * size_of::<f32>());
     let client = crate::tune::client(device)?;
-    Ok(Box::new(Copy::new(client, elements, memory(device))?))
+    let most_runs = most_runs(device);
+    Ok(Box::new(Copy::new(
+        client,
+        elements,
+        memory(device),
+        most_runs,
+    )?))
 }
 
 /// Copies `per_unit` vectors in every unit. If `blocked`, a unit copies neighbours, as suits a
@@ -63,19 +69,20 @@ struct Copy {
     /// Elements to copy, divided by the elements of a buffer.
     share: f64,
     width: usize,
+    runs: usize,
     /// Input and output of each run of a sample.
     buffers: Vec<(Handle, Handle)>,
 }
 
 impl Copy {
     /// A sample's runs have `memory` bytes.
-    fn new(client: Client, wanted: usize, memory: usize) -> Result<Self> {
+    fn new(client: Client, wanted: usize, memory: usize, most_runs: usize) -> Result<Self> {
         let largest = client.properties().memory.max_page_size as usize / size_of::<f32>();
         let elements = wanted.min(largest);
         let bytes = elements * size_of::<f32>();
-        let runs = (memory / (2 * bytes)).clamp(1, MOST_RUNS);
+        let runs = (memory / (2 * bytes)).clamp(1, most_runs);
         let data: Vec<f32> = (0..elements).map(|i| i as f32).collect();
-        let buffers = (0..runs).map(|_| {
+        let buffers = (0..runs.min(TENSORS)).map(|_| {
             (
                 client.create_from_slice(f32::as_bytes(&data)),
                 client.empty(bytes),
@@ -93,6 +100,7 @@ impl Copy {
             elements,
             share: wanted as f64 / elements as f64,
             width,
+            runs,
             buffers,
         };
         copy.shape = copy.fastest(&shapes)?;
@@ -161,7 +169,7 @@ impl Copy {
 
 impl Subject for Copy {
     fn most_runs(&self) -> usize {
-        self.buffers.len()
+        self.runs
     }
 
     fn time(&mut self, runs: usize, clock: &Clock) -> Result<Duration> {

@@ -2,7 +2,7 @@
 
 use burn::tensor::Tensor;
 
-use super::norm::{Forward, Library};
+use super::norm::{Forward, Library, Order};
 use crate::problems::{EPSILON, Op, Problem};
 
 /// One elementwise operation of Burn's, for the host's cost of a call.
@@ -18,11 +18,13 @@ impl Library for AddOne {
 
 /// A library of layers named as `burn::nn` names them.
 macro_rules! library {
-    ($(#[$doc:meta])* $name:ident, $nn:path) => {
+    ($(#[$doc:meta])* $name:ident, $nn:path, $orders:expr) => {
         $(#[$doc])*
         pub(super) struct $name;
 
         impl Library for $name {
+            const ORDERS: &'static [Order] = $orders;
+
             fn forward<const D: usize>(
                 &self,
                 problem: &Problem,
@@ -66,12 +68,14 @@ macro_rules! library {
 }
 
 library!(
-    /// This project.
+    /// This project: an operation of a pass, which fusion merges with nothing.
     Cubenorm,
-    cubenorm::nn
+    cubenorm::nn,
+    &[Order::Free, Order::ByTensors, Order::ByAsking]
 );
 library!(
     /// Burn's own layers.
     Burn,
-    burn::nn
+    burn::nn,
+    &[Order::ByTensors, Order::ByAsking]
 );

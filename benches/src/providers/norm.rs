@@ -21,18 +21,34 @@ use crate::{
 pub(super) fn memory(device: &Device) -> usize {
     const LEAST: usize = 512 << 20;
     const SHARE: u64 = 16;
-    let Ok(client) = crate::tune::client(device) else {
-        return LEAST;
-    };
-    let properties = client.properties();
-    let is_apart = properties.hardware.num_cpu_cores.is_none();
-    let all = properties.memory.max_memory().filter(|_| is_apart);
-    all.map_or(LEAST, |all| LEAST.max((all / SHARE) as usize))
+    own_memory(device).map_or(LEAST, |all| LEAST.max((all / SHARE) as usize))
 }
 
+/// Bytes of a GPU's own memory, as its runtime says; none on a CPU and on its Vulkan drivers.
+fn own_memory(device: &Device) -> Option<u64> {
+    let client = crate::tune::client(device).ok()?;
+    let properties = client.properties();
+    let is_apart = properties.hardware.num_cpu_cores.is_none();
+    properties.memory.max_memory().filter(|_| is_apart)
+}
+
+/// True for a GPU with memory of its own.
+fn is_apart(device: &Device) -> bool {
+    own_memory(device).is_some()
+}
+
+/// Tensors of a sample that differ. Further runs take them again.
+pub(super) const TENSORS: usize = 24;
+
 /// Largest number of runs of a sample. CubeCL's queue has room for 64 messages, and a launch with
-/// its output takes two. A sender that finds it full spins on a core that kernels need.
-pub(super) const MOST_RUNS: usize = 24;
+/// its output takes two. A sender that finds it full spins on a core, which kernels need if the device is a CPU. On a
+/// GPU the wait for the end of a sample is longer than many short runs.
+pub(super) fn most_runs(device: &Device) -> usize {
+    match is_apart(device) {
+        true => 8 * TENSORS,
+        false => TENSORS,
+    }
+}
 
 /// A normalization with its parameters in place.
 pub(super) type Forward<const D: usize> = Box<dyn Fn(Tensor<D>) -> Tensor<D>>;
@@ -41,6 +57,8 @@ pub(super) type Forward<const D: usize> = Box<dyn Fn(Tensor<D>) -> Tensor<D>>;
 pub(super) trait Library {
     /// False for an operation that is no norm, whose result no reference has.
     const IS_NORM: bool = true;
+    /// The orders of runs to choose from, the one of recorded runs first.
+    const ORDERS: &'static [Order] = &[Order::ByTensors, Order::ByAsking];
 
     /// The operator of a problem with its parameters on the device.
     fn forward<const D: usize>(
@@ -76,12 +94,16 @@ struct Norm<const D: usize> {
     /// network does.
     inputs: Vec<Tensor<D>>,
     device: Device,
+    most_runs: usize,
+    orders: &'static [Order],
     order: Order,
 }
 
 /// The means by which fusion learns that a run is over, so that it never merges two.
 #[derive(Clone, Copy)]
-enum Order {
+pub(super) enum Order {
+    /// None: nothing of a run can be merged.
+    Free,
     /// A query that it answers when it has run everything. The memory that a run drops is then free
     /// before the next run.
     ByAsking,
@@ -129,8 +151,8 @@ impl<const D: usize> Norm<D> {
         // Input and output of a run, and with a backward their gradients and what it saved.
         let tensors = if problem.pass == Pass::Forward { 2 } else { 5 };
         let bytes = problem.elements() * problem.dtype.size();
-        let runs = (memory(&device) / (tensors * bytes)).clamp(1, MOST_RUNS);
-        let inputs = (0..runs)
+        let runs = (memory(&device) / (tensors * bytes)).clamp(1, most_runs(&device));
+        let inputs = (0..runs.min(TENSORS))
             .map(|_| {
                 let stored = TensorData::new(input.clone(), shape.clone());
                 let stored = Tensor::from_data(stored, (&device, dtype));
@@ -147,8 +169,10 @@ impl<const D: usize> Norm<D> {
             layout: problem.layout,
             inputs,
             device,
+            most_runs: runs,
+            orders: L::ORDERS,
             order: match problem.pass {
-                Pass::Forward | Pass::Full => Order::ByTensors,
+                Pass::Forward | Pass::Full => L::ORDERS[0],
                 Pass::Backward => Order::ByAsking,
             },
         };
@@ -169,7 +193,7 @@ impl<const D: usize> Norm<D> {
                 let before = leaf.grad(gradients).expect("the input has a gradient");
                 Tensor::from_inner(fusion::after(input.inner(), before))
             }
-            (Order::ByAsking, _) | (_, None) => input,
+            (Order::ByAsking | Order::Free, _) | (_, None) => input,
         }
     }
 
@@ -218,7 +242,7 @@ impl<const D: usize> Norm<D> {
     ) -> Result<Duration> {
         self.sync()?;
         let runs = || {
-            let mut kept = Vec::with_capacity(MOST_RUNS);
+            let mut kept = Vec::with_capacity(self.most_runs);
             for item in items {
                 let done = run(item, kept.last());
                 self.hand_over();
@@ -234,7 +258,7 @@ impl<const D: usize> Norm<D> {
 
 impl<const D: usize> Subject for Norm<D> {
     fn most_runs(&self) -> usize {
-        self.inputs.len()
+        self.most_runs
     }
 
     /// Chooses the faster order. Burn's chains of reductions take up to 1.7 times the time if
@@ -247,7 +271,7 @@ impl<const D: usize> Subject for Norm<D> {
         const ROUNDS: usize = 3;
         let mut fastest = (Duration::MAX, self.order);
         for _ in 0..ROUNDS {
-            for way in [Order::ByTensors, Order::ByAsking] {
+            for &way in self.orders {
                 self.order = way;
                 let time = self.time(runs, &Clock::Host)?;
                 if time < fastest.0 {
@@ -283,7 +307,7 @@ impl<const D: usize> Subject for Norm<D> {
             return Ok(Vec::new());
         }
         // A graph has no place for a query.
-        let order = std::mem::replace(&mut self.order, Order::ByTensors);
+        let order = std::mem::replace(&mut self.order, self.orders[0]);
         let this = &*self;
         let record = || {
             let mut kept: Vec<Kept<D>> = Vec::with_capacity(runs);
@@ -292,7 +316,7 @@ impl<const D: usize> Subject for Norm<D> {
             }
             kept
         };
-        let mut graph = capture(&this.device, record);
+        let mut graph = capture(&this.device.clone().without_autodiff(), record);
         let mut times = Vec::new();
         if graph.is_hardware() {
             // The first sample loads the graph.

@@ -274,8 +274,7 @@ fn add_loader(folder: &Path) -> Result<()> {
     let library = loader()?;
     let to = folder.join(LOADER);
     fs::create_dir_all(&to)?;
-    fs::copy(&library, to.join("libvulkan.so.1"))
-        .with_context(|| library.display().to_string())?;
+    fs::copy(&library, to.join("libvulkan.so.1")).with_context(|| library.display().to_string())?;
     Ok(())
 }
 
