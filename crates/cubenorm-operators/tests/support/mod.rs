@@ -284,10 +284,13 @@ impl Run<'_> {
                 .collect();
             let first = address(&pairs.layout, &row);
             values[first] = result.mean[number];
-            values[first + 1] = match written {
-                WrittenStatistics::MeanRstd => result.rstd[number],
-                WrittenStatistics::MeanVariance => result.variance[number],
+            let (rstd, variance) = (result.rstd[number], result.variance[number]);
+            let others = match written {
+                WrittenStatistics::MeanRstd => vec![rstd],
+                WrittenStatistics::MeanVariance => vec![variance],
+                WrittenStatistics::MeanRstdVariance => vec![rstd, variance],
             };
+            values[first + 1..=first + others.len()].copy_from_slice(&others);
         }
         let flat = TensorDesc::contiguous([values.len()], pairs.dtype);
         self.write(slot, &flat, &values);
