@@ -26,10 +26,10 @@ impl ModuleMapper for Noise {
 }
 
 /// A name, the number of its norms, and its output.
-struct Model {
-    name: &'static str,
-    norms: u64,
-    run: fn(&Device, DType) -> Vec<f64>,
+pub(crate) struct Model {
+    pub(crate) name: &'static str,
+    pub(crate) norms: u64,
+    pub(crate) run: fn(&Device, DType) -> Vec<f64>,
 }
 
 fn input<const D: usize>(shape: [usize; D], device: &Device, dtype: DType) -> Tensor<D> {
@@ -37,7 +37,7 @@ fn input<const D: usize>(shape: [usize; D], device: &Device, dtype: DType) -> Te
 }
 
 /// A layer with parameters of noise, in a dtype.
-fn in_noise<M: Module>(module: M, dtype: DType) -> M {
+pub(crate) fn in_noise<M: Module>(module: M, dtype: DType) -> M {
     struct ToDType(DType);
     impl ModuleMapper for ToDType {
         fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
@@ -195,7 +195,7 @@ fn for_each(
 }
 
 /// Runs models with and without `install`.
-fn compare(test: &str, models: fn() -> Vec<Model>, dtypes: &[DType]) {
+pub(crate) fn compare(test: &str, models: fn() -> Vec<Model>, dtypes: &[DType]) {
     let all = || {
         let mut results = Vec::new();
         for_each(models, dtypes, &mut |_, device, dtype, model| {

@@ -4,6 +4,7 @@
 //! one after the other.
 #![cfg(feature = "burn")]
 
+mod blocks;
 mod layers;
 mod look_alikes;
 mod measure;

@@ -4,92 +4,161 @@
 //! cargo test -p cubenorm-tests --features burn,cpu --test install -- --ignored --nocapture measure
 //! ```
 //!
-//! The same with `CUBENORM_INSTALL=off` has the times of Burn alone.
+//! `CUBENORM_MEASURE=rms` measures the graphs with `rms` in their name only.
 
 use std::time::{Duration, Instant};
 
 use burn::nn;
-use burn::tensor::{DType, Device, Tensor};
+use burn::tensor::{DType, Device, Tensor, activation};
 
+use crate::process::{is_other, without_install};
 use crate::{devices, installed, noise};
 
-/// Names the only graph to measure.
+/// Names the only graphs to measure.
 const ONLY: &str = "CUBENORM_MEASURE";
+
+/// Rows and columns of the input. The last three have 1 MiB and more.
+const SHAPES: [[usize; 2]; 9] = [
+    [1, 64],
+    [16, 64],
+    [128, 64],
+    [1, 768],
+    [16, 768],
+    [128, 768],
+    [512, 512],
+    [1024, 768],
+    [2048, 1024],
+];
 
 type Graph = Box<dyn Fn(Tensor<2>) -> Tensor<2>>;
 
 fn graphs(cols: usize, device: &Device) -> Vec<(&'static str, Graph)> {
-    let layer = nn::LayerNormConfig::new(cols).init(device);
-    let rms = nn::RmsNormConfig::new(cols).init(device);
-    let (layer2, rms2, layer3) = (layer.clone(), rms.clone(), layer.clone());
-    let batch = nn::BatchNormConfig::new(cols).init(device);
-    vec![
-        ("layer", Box::new(move |x| layer.forward(x))),
-        ("rms", Box::new(move |x| rms.forward(x))),
-        (
-            "x + x, layer",
-            Box::new(move |x| layer3.forward(x.clone() + x)),
-        ),
-        (
-            "tanh, layer, exp",
-            Box::new(move |x| layer2.forward(x.tanh()).exp()),
-        ),
-        (
-            "tanh, rms, exp",
-            Box::new(move |x| rms2.forward(x.tanh()).exp()),
-        ),
-        ("batch", Box::new(move |x| batch.forward(x))),
-    ]
+    let layer = || nn::LayerNormConfig::new(cols).init(device);
+    let rms = || nn::RmsNormConfig::new(cols).init(device);
+    let batch = || nn::BatchNormConfig::new(cols).init(device);
+    let mut graphs: Vec<(&'static str, Graph)> = Vec::new();
+    let mut add = |name, graph: Graph| graphs.push((name, graph));
+    let (norm, norm1, norm2, norm3) = (layer(), layer(), layer(), layer());
+    add("layer", Box::new(move |x| norm.forward(x)));
+    add(
+        "x + x, layer",
+        Box::new(move |x| norm1.forward(x.clone() + x)),
+    );
+    add(
+        "layer, gelu",
+        Box::new(move |x| activation::gelu(norm2.forward(x))),
+    );
+    add(
+        "tanh, layer, exp",
+        Box::new(move |x| norm3.forward(x.tanh()).exp()),
+    );
+    let norm = layer();
+    add("tanh, layer", Box::new(move |x| norm.forward(x.tanh())));
+    let norm = layer();
+    add("layer, exp", Box::new(move |x| norm.forward(x).exp()));
+    let (norm, norm1, norm2) = (rms(), rms(), rms());
+    add("rms", Box::new(move |x| norm.forward(x)));
+    add(
+        "x + x, rms",
+        Box::new(move |x| norm1.forward(x.clone() + x)),
+    );
+    add(
+        "tanh, rms, exp",
+        Box::new(move |x| norm2.forward(x.tanh()).exp()),
+    );
+    let norm = rms();
+    add("tanh, rms", Box::new(move |x| norm.forward(x.tanh())));
+    let norm = rms();
+    add("rms, exp", Box::new(move |x| norm.forward(x).exp()));
+    let (norm, norm1, norm2) = (batch(), batch(), batch());
+    add("batch", Box::new(move |x| norm.forward(x)));
+    add(
+        "batch, relu",
+        Box::new(move |x| activation::relu(norm1.forward(x))),
+    );
+    add(
+        "tanh, batch, exp",
+        Box::new(move |x| norm2.forward(x.tanh()).exp()),
+    );
+    graphs
 }
 
-/// Median time of a graph.
-fn time(graph: &Graph, x: &Tensor<2>, device: &Device) -> Duration {
-    let runs = 16;
-    let mut times: Vec<Duration> = (0..9)
-        .map(|_| {
-            let start = Instant::now();
-            // An output that is dropped before it is computed is not written.
-            let kept: Vec<_> = (0..runs).map(|_| graph(x.clone())).collect();
-            device.sync().expect("the device runs");
-            let elapsed = start.elapsed() / runs;
-            drop(kept);
-            elapsed
-        })
-        .collect();
-    times.sort_unstable();
-    times[times.len() / 2]
+/// Shortest time of a graph, of those that are queued together.
+fn time(graph: &Graph, x: &Tensor<2>, queued: u32, device: &Device) -> Duration {
+    let time = |_| {
+        let start = Instant::now();
+        // An output that is dropped before it is computed is not written.
+        let kept: Vec<_> = (0..queued).map(|_| graph(x.clone())).collect();
+        device.sync().expect("the device runs");
+        let elapsed = start.elapsed() / queued;
+        drop(kept);
+        elapsed
+    };
+    let rounds = 9 * 16 / queued.max(4);
+    (0..rounds).map(time).min().expect("there are some")
+}
+
+/// A graph on a device, and its time.
+struct Measured {
+    name: String,
+    elements: usize,
+    norms: u64,
+    seconds: f64,
+}
+
+fn measured() -> Vec<Measured> {
+    let mut all = Vec::new();
+    for (device_name, device) in devices() {
+        for [rows, cols] in SHAPES {
+            let (x, _) = noise([rows, cols], 1, DType::F32, &device);
+            for (graph_name, graph) in graphs(cols, &device) {
+                if std::env::var(ONLY).is_ok_and(|only| !graph_name.contains(&only)) {
+                    continue;
+                }
+                for queued in [1, 16] {
+                    let before = cubenorm::install_report().norms();
+                    let time = time(&graph, &x, queued, &device);
+                    all.push(Measured {
+                        name: format!("{device_name} [{rows}, {cols}] {queued} x ({graph_name})"),
+                        elements: rows * cols,
+                        norms: cubenorm::install_report().norms() - before,
+                        seconds: time.as_secs_f64(),
+                    });
+                }
+            }
+        }
+    }
+    all
 }
 
 #[test]
 #[ignore = "prints times: cargo test -p cubenorm-tests --features burn,cpu --test install -- --ignored --nocapture measure"]
 fn measure() {
-    let _guard = installed();
     cubenorm_tests::guard::leave_out();
-    for (name, device) in devices() {
-        for [rows, cols] in [
-            [1, 64],
-            [16, 64],
-            [128, 64],
-            [1, 768],
-            [16, 768],
-            [128, 768],
-            [1024, 768],
-            [2048, 1024],
-        ] {
-            let (x, _) = noise([rows, cols], 1, DType::F32, &device);
-            device.sync().expect("the device runs");
-            for (graph_name, graph) in graphs(cols, &device) {
-                if std::env::var(ONLY).is_ok_and(|only| only != graph_name) {
-                    continue;
-                }
-                let before = cubenorm::install_report().norms();
-                let time = time(&graph, &x, &device);
-                let norms = cubenorm::install_report().norms() - before;
-                println!(
-                    "{name} [{rows}, {cols}] {graph_name}: {:.1} us, {norms} norms",
-                    time.as_secs_f64() * 1e6
-                );
-            }
+    let seconds = || vec![measured().iter().map(|graph| graph.seconds).collect()];
+    if is_other(seconds) {
+        return;
+    }
+    let without = without_install("measure::measure").concat();
+    let _guard = installed();
+    let with = measured();
+    let mut large = Vec::new();
+    for (with, &without) in with.iter().zip(&without) {
+        let ratio = without / with.seconds;
+        println!(
+            "{}: {:.1} -> {:.1} us ({ratio:.2}), {} norms",
+            with.name,
+            without * 1e6,
+            with.seconds * 1e6,
+            with.norms
+        );
+        if with.norms > 0 && with.elements * 4 >= 1 << 20 {
+            large.push(ratio.ln());
         }
     }
+    let mean = (large.iter().sum::<f64>() / large.len() as f64).exp();
+    println!(
+        "geometric mean of {} of 1 MiB and more: {mean:.2}",
+        large.len()
+    );
 }

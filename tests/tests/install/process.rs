@@ -24,7 +24,7 @@ pub(crate) fn without_install(test: &str) -> Vec<Vec<f64>> {
     let file: PathBuf = std::env::temp_dir().join(file);
     let program = std::env::current_exe().expect("this program has a path");
     let status = Command::new(program)
-        .args([test, "--exact", "--test-threads=1"])
+        .args([test, "--exact", "--include-ignored", "--test-threads=1"])
         .env("CUBENORM_INSTALL", "off")
         .env(RESULTS, &file)
         .status()

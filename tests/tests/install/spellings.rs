@@ -439,7 +439,7 @@ fn check(spelling: &Spelling, shape: [usize; 3], dtype: DType, device: &Device, 
 fn spellings_are_matched_and_within_bounds() {
     let _guard = installed();
     for (name, device) in devices() {
-        for dtype in [DType::F32, DType::F16] {
+        for dtype in [DType::F32, DType::F16, DType::BF16] {
             if !supports(name, &device, dtype) {
                 println!("{name}: skipped {dtype:?}");
                 continue;

@@ -1,29 +1,11 @@
 //! Norms of unmodified models, matched in Burn's stream of operations.
 //!
-//! Burn registers operations lazily, and fusers compete for blocks of them. The one here reads a block as data flow
-//! ([`graph`]), looks for a norm in it ([`pattern`]), orders the rest of the block around it ([`schedule`]), and lowers it
-//! to the description that everything else in this crate lowers to ([`lower`], [`run`]).
+//! [`fusion`] has everything that needs a runtime with fusion, the rest is the interface.
 
-#[cfg(feature = "cube")]
-mod burns;
-#[cfg(feature = "cube")]
-mod fuser;
-#[cfg(feature = "cube")]
-mod graph;
-#[cfg(feature = "cube")]
-mod lower;
-#[cfg(feature = "cube")]
-mod pattern;
+#[cfg_attr(not(feature = "cube"), path = "no_fusion.rs")]
+mod fusion;
 mod reason;
-#[cfg(feature = "cube")]
-mod registry;
 mod report;
-#[cfg(feature = "cube")]
-mod run;
-#[cfg(feature = "cube")]
-mod schedule;
-#[cfg(feature = "cube")]
-mod threshold;
 
 use std::sync::{Mutex, PoisonError};
 
@@ -56,12 +38,11 @@ static STATE: Mutex<InstallState> = Mutex::new(InstallState::NotInstalled);
 ///
 /// # Status
 ///
-/// Experimental. Results agree with `f64` on `cpu` and on Mesa's CPU Vulkan driver; CUDA and bf16 have not been tried. It
-/// is not shown yet that a model never gets slower:
+/// Experimental. CUDA has not been tried. It is not shown yet that a model never gets slower:
 ///
-/// - One operation covers one norm. If several norms wait in one block, the rest of the block may run unfused. A chain of
-///   16 `tanh`, layer norm and `exp` on one tensor of `[16, 64]` became 11 times slower on `cpu`.
-/// - If the inputs of a norm are still queued, the match may lose its scale and bias, or fail.
+/// - The number of elements from which a norm is fused, and the elementwise work that it makes up for, are estimates.
+/// - A block with norms is run as one unit. Its other operations run in Burn's kernels, chosen greedily from its head.
+/// - If more than five independent chains of operations are queued, Burn may split a norm from its scale and bias.
 ///
 /// # Matched
 ///
@@ -87,7 +68,8 @@ static STATE: Mutex<InstallState> = Mutex::new(InstallState::NotInstalled);
 ///
 /// - An intermediate is read elsewhere too, for instance the variance.
 /// - The variance is unbiased, clamped, or without epsilon.
-/// - There is more elementwise work around the norm than it makes up for: Burn fuses such work into its own kernel.
+/// - There is more elementwise work around the norm than it makes up for: Burn fuses such work into its own kernel. A
+///   layer norm makes up for operations on one side of it, the others for none.
 /// - The mean and the rest of the norm are separated by an operation that Burn does not fuse.
 ///
 /// # Training
@@ -136,7 +118,7 @@ pub fn install() -> Result<(), InstallError> {
         *state = InstallState::Off;
         return Ok(());
     }
-    *state = enter()?;
+    *state = fusion::enter()?;
     Ok(())
 }
 
@@ -158,23 +140,11 @@ pub fn install() -> Result<(), InstallError> {
 /// ```
 pub fn uninstall() -> Result<(), InstallError> {
     let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
-    #[cfg(feature = "cube")]
     if *state == InstallState::Installed {
-        registry::leave()?;
+        fusion::leave()?;
     }
     *state = InstallState::NotInstalled;
     Ok(())
-}
-
-#[cfg(feature = "cube")]
-fn enter() -> Result<InstallState, InstallError> {
-    registry::enter()?;
-    Ok(InstallState::Installed)
-}
-
-#[cfg(not(feature = "cube"))]
-fn enter() -> Result<InstallState, InstallError> {
-    Ok(InstallState::NoFusion)
 }
 
 /// The norms that were matched so far, and the candidates that were left to Burn.
@@ -188,10 +158,7 @@ fn enter() -> Result<InstallState, InstallError> {
 /// ```
 pub fn install_report() -> InstallReport {
     let state = *STATE.lock().unwrap_or_else(PoisonError::into_inner);
-    #[cfg(feature = "cube")]
-    let (matched, declined) = report::lists();
-    #[cfg(not(feature = "cube"))]
-    let (matched, declined) = Default::default();
+    let (matched, declined) = fusion::lists();
     InstallReport {
         state,
         matched,

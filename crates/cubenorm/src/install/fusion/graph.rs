@@ -76,6 +76,8 @@ pub(super) enum Node<'a> {
         mask: &'a TensorIr,
         value: &'a TensorIr,
     },
+    /// A matrix product.
+    Matmul,
     Drop,
     /// A tensor from the host, which is there already.
     Init,
@@ -125,6 +127,7 @@ impl<'a> Node<'a> {
     fn of_float(operation: &'a FloatOperationIr) -> Self {
         let unary = |kind, desc: &'a UnaryOpIr| Self::Unary(kind, &desc.input);
         match operation {
+            FloatOperationIr::Matmul(_) => Self::Matmul,
             FloatOperationIr::Sqrt(desc) => unary(Unary::Sqrt, desc),
             FloatOperationIr::Recip(desc) => unary(Unary::Recip, desc),
             FloatOperationIr::Exp(desc) => unary(Unary::Exp, desc),
@@ -195,6 +198,8 @@ pub(super) struct Graph<'a> {
     made_by: HashMap<TensorId, usize>,
     read_by: HashMap<TensorId, Vec<usize>>,
     dead: HashSet<TensorId>,
+    /// True for the operations of a norm that is found already.
+    claimed: Vec<bool>,
 }
 
 impl<'a> Graph<'a> {
@@ -206,6 +211,7 @@ impl<'a> Graph<'a> {
             made_by: HashMap::new(),
             read_by: HashMap::new(),
             dead: HashSet::new(),
+            claimed: vec![false; operations.len()],
         };
         for (at, operation) in operations.iter().enumerate() {
             for output in operation.outputs() {
@@ -228,6 +234,20 @@ impl<'a> Graph<'a> {
         self.nodes.len()
     }
 
+    /// Keeps other norms from the operations of one.
+    pub(super) fn claim(&mut self, operations: &[usize]) {
+        operations.iter().for_each(|&at| self.claimed[at] = true);
+    }
+
+    /// Takes back a claim.
+    pub(super) fn release(&mut self, operations: &[usize]) {
+        operations.iter().for_each(|&at| self.claimed[at] = false);
+    }
+
+    pub(super) fn is_claimed(&self, at: usize) -> bool {
+        self.claimed[at]
+    }
+
     pub(super) fn operation(&self, at: usize) -> &'a OperationIr {
         &self.operations[at]
     }
@@ -246,10 +266,10 @@ impl<'a> Graph<'a> {
         self.made_by.get(&tensor.id).copied()
     }
 
-    /// The operation that makes a tensor, with its position.
+    /// The operation that makes a tensor, with its position. None for one of another norm: patterns end there.
     pub(super) fn made(&self, tensor: &TensorIr) -> Option<(usize, Node<'a>)> {
         let at = self.maker(tensor)?;
-        Some((at, self.nodes[at]))
+        (!self.claimed[at]).then(|| (at, self.nodes[at]))
     }
 
     /// The operations of the block that read a tensor, in order. A drop reads what it drops.

@@ -13,7 +13,7 @@ use burn_ir::{TensorId, TensorIr};
 use cubenorm_core::ResidualPlace;
 
 use super::graph::{Graph, Node, Reduce};
-use super::reason::DeclineReason;
+use crate::install::DeclineReason;
 
 pub(super) use activation::Function;
 pub(super) use affine::{Linear, fold};

@@ -1,4 +1,4 @@
-//! A norm of a block as an optimization: it runs the kernels, or what Burn would run if shapes or numbers do not fit.
+//! The norms of a block as an optimization. A norm whose shapes or numbers do not fit runs as Burn runs it.
 
 use std::sync::Arc;
 
@@ -13,31 +13,43 @@ use cubecl::Device;
 use cubecl::client::Client;
 use cubenorm_core::{NormDesc, TensorDesc};
 
-use super::burns::{Fallback, Segments};
-use super::fuser::{Match, find_in};
+use super::fuser::norms;
+use super::graph::{Graph, name};
 use super::lower::{Lowered, Values, lower};
-use super::pattern::{Condition, Constant, Function, Operand};
-use super::reason::DeclineReason;
-use super::report::{self, Runs};
+use super::pattern::{Condition, Constant, Draft, Function, Operand};
+use super::record::{self, Runs};
+use super::schedule::{Step, schedule};
+use super::segments::Segments;
 use super::threshold;
+use crate::install::DeclineReason;
 use crate::ops::{Descs, NormBackend, Operands, Optional, in_shape};
 
 /// Name of the optimization, which stored execution plans are restored by. A new number for a new state.
 pub(super) const NAME: &str = "cubenorm/norm/1";
 
-/// Operations of a block with a norm in it.
+/// Operations of a block with norms in it.
 pub(super) struct NormOptimization {
     device: Device,
     operations: Vec<OperationIr>,
-    norm: Option<Norm>,
-    /// All operations as Burn runs them. Built when a norm does not fit.
-    burns: Option<Segments>,
+    norms: Vec<Norm>,
+    /// Orders of the block. Each is made when its norms first fit.
+    orders: Vec<Order>,
+}
+
+/// An order of the block, for the norms that fit.
+struct Order {
+    fit: Vec<bool>,
+    parts: Vec<Part>,
+}
+
+enum Part {
+    /// A norm, by its position.
+    Norm(usize),
+    Burn(Segments),
 }
 
 struct Norm {
-    found: Arc<Match>,
-    before: Segments,
-    after: Segments,
+    draft: Draft,
     /// The last shapes and numbers, and what became of them.
     last: Option<(Key, Result<Ready, DeclineReason>)>,
 }
@@ -53,34 +65,51 @@ struct Ready {
 }
 
 impl NormOptimization {
-    pub(super) fn new(
-        device: &Device,
-        operations: Vec<OperationIr>,
-        found: Option<Arc<Match>>,
-    ) -> Self {
-        let norm = found.map(|found| {
-            let segments = |positions: &[usize]| Segments::new(device, &operations, positions);
-            Norm {
-                before: segments(&found.schedule.before),
-                after: segments(&found.schedule.after),
-                last: None,
-                found,
-            }
-        });
+    pub(super) fn new(device: &Device, operations: Vec<OperationIr>) -> Self {
+        let norms = norms(&operations).into_iter();
+        let norms = norms.map(|draft| Norm { draft, last: None });
         Self {
             device: device.clone(),
+            norms: norms.collect(),
             operations,
-            norm,
-            burns: None,
+            orders: Vec::new(),
         }
     }
 
-    fn run_as_burn(&mut self, context: &mut Context<CubeFusionHandle>, fallback: Fallback<'_>) {
-        let burns = self.burns.get_or_insert_with(|| {
-            let all: Vec<usize> = (0..self.operations.len()).collect();
-            Segments::new(&self.device, &self.operations, &all)
-        });
-        burns.run(context, fallback);
+    /// Position of the order for the norms that fit.
+    fn order(&mut self, fit: Vec<bool>) -> usize {
+        if let Some(known) = self.orders.iter().position(|order| order.fit == fit) {
+            return known;
+        }
+        let parts = self.parts(&fit);
+        self.orders.push(Order { fit, parts });
+        self.orders.len() - 1
+    }
+
+    fn parts(&self, fit: &[bool]) -> Vec<Part> {
+        let graph = Graph::new(&self.operations);
+        let fitting: Vec<usize> = (0..fit.len()).filter(|&norm| fit[norm]).collect();
+        let drafts: Vec<&Draft> = fitting
+            .iter()
+            .map(|&norm| &self.norms[norm].draft)
+            .collect();
+        // An operation that frees what a norm reads may have been part of another norm, which does not fit.
+        let steps = schedule(&graph, &drafts).or_else(|_| schedule(&graph, &[]));
+        let steps = steps.unwrap_or_else(|_| (0..graph.len()).map(Step::Operation).collect());
+        let is_operation = |step: &Step| matches!(step, Step::Operation(_));
+        let runs = steps.chunk_by(|a, b| is_operation(a) && is_operation(b));
+        runs.map(|run| match run {
+            [Step::Norm(norm)] => Part::Norm(fitting[*norm]),
+            run => {
+                let positions = run.iter().filter_map(|step| match step {
+                    Step::Operation(at) => Some(*at),
+                    Step::Norm(_) => None,
+                });
+                let positions: Vec<usize> = positions.collect();
+                Part::Burn(Segments::new(&self.device, &self.operations, &positions))
+            }
+        })
+        .collect()
     }
 }
 
@@ -106,16 +135,22 @@ impl FusedOperation for NormOptimization {
         context: &mut Context<CubeFusionHandle>,
         fallback: &dyn Fn(usize) -> Box<dyn FallbackOperation>,
     ) {
-        let Some(norm) = &mut self.norm else {
-            return self.run_as_burn(context, fallback);
-        };
-        let Some(ready) = norm.ready(&self.device, &self.operations, context) else {
-            return self.run_as_burn(context, fallback);
-        };
-        norm.before.run(context, fallback);
-        norm.launch(&ready.lowered, context);
-        norm.after.run(context, fallback);
-        ready.runs.count();
+        let mut ready = Vec::with_capacity(self.norms.len());
+        for norm in &mut self.norms {
+            ready.push(norm.ready(&self.device, &self.operations, context));
+        }
+        let order = self.order(ready.iter().map(Option::is_some).collect());
+        for part in &mut self.orders[order].parts {
+            match part {
+                Part::Burn(segments) => segments.run(context, fallback),
+                Part::Norm(norm) => {
+                    if let Some(ready) = &ready[*norm] {
+                        launch(&self.norms[*norm].draft, &ready.lowered, context);
+                        ready.runs.count();
+                    }
+                }
+            }
+        }
     }
 
     fn to_state(&self) -> Self::State {
@@ -123,8 +158,7 @@ impl FusedOperation for NormOptimization {
     }
 
     fn from_state(device: &Device, operations: Self::State) -> Self {
-        let found = find_in(&operations).filter(|found| found.schedule.len == operations.len());
-        Self::new(device, operations, found.map(Arc::new))
+        Self::new(device, operations)
     }
 }
 
@@ -136,61 +170,59 @@ impl Norm {
         operations: &[OperationIr],
         context: &Context<CubeFusionHandle>,
     ) -> Option<Ready> {
-        let key = key(&self.found, context);
+        let key = key(&self.draft, context);
         if let Some((last, result)) = &self.last
             && *last == key
         {
             return result.clone().ok();
         }
-        let result = prepare(&self.found, device, context);
-        let name = || {
-            let names: Vec<_> = operations.iter().map(super::graph::name).collect();
-            names.join(", ")
-        };
-        let result = result.map(|(lowered, desc, client)| Ready {
-            runs: report::matched(self.found.draft.name(), &self.found, &desc, &client),
+        let prepared = prepare(&self.draft, device, context);
+        let result = prepared.map(|(lowered, desc, client)| Ready {
+            runs: record::matched(&self.draft, &desc, &client),
             lowered: Arc::new(lowered),
         });
         if let Err(reason) = &result {
-            report::declined(&name(), reason);
+            let taken = self.draft.taken.iter();
+            let names: Vec<_> = taken.map(|&at| name(&operations[at])).collect();
+            record::declined(&names.join(", "), reason);
         }
         self.last = Some((key, result.clone()));
         result.ok()
     }
+}
 
-    fn launch(&self, lowered: &Lowered, context: &mut Context<CubeFusionHandle>) {
-        let draft = &self.found.draft;
-        let mut params = |operand: &Option<Operand>, shape: &Option<Shape>| {
-            let (operand, shape) = (operand.as_ref()?, shape.as_ref()?);
-            Some(in_shape(tensor(context, &operand.tensor), shape))
-        };
-        let residual = draft.residual.as_ref().map(|(operand, _)| operand.clone());
-        let residual = params(&residual, &lowered.residual);
-        let scale = params(&draft.scale, &lowered.scale);
-        let bias = params(&draft.bias, &lowered.bias);
-        let mean = params(&draft.mean, &lowered.mean);
-        let variance = params(&draft.variance, &lowered.variance);
-        let input = in_shape(tensor(context, &draft.input), &lowered.view);
-        let (scale, bias) = alike(input.dtype, scale, bias);
-        let (mean, variance) = alike(input.dtype, mean, variance);
-        let normalized = CubeBackend::normalize(
-            Operands {
-                input,
-                residual: residual.into(),
-                scale: scale.into(),
-                bias: bias.into(),
-                mean: mean.into(),
-                variance: variance.into(),
-            },
-            lowered.spec.clone(),
-        );
-        let output = in_shape(normalized.output, &lowered.output);
-        register(context, &draft.output, output);
-        if let (Some(sum), Some(shape), Optional::Some(written)) =
-            (&draft.sum, &lowered.sum, normalized.sum)
-        {
-            register(context, sum, in_shape(written, shape));
-        }
+/// Runs a norm.
+fn launch(draft: &Draft, lowered: &Lowered, context: &mut Context<CubeFusionHandle>) {
+    let mut params = |operand: &Option<Operand>, shape: &Option<Shape>| {
+        let (operand, shape) = (operand.as_ref()?, shape.as_ref()?);
+        Some(in_shape(tensor(context, &operand.tensor), shape))
+    };
+    let residual = draft.residual.as_ref().map(|(operand, _)| operand.clone());
+    let residual = params(&residual, &lowered.residual);
+    let scale = params(&draft.scale, &lowered.scale);
+    let bias = params(&draft.bias, &lowered.bias);
+    let mean = params(&draft.mean, &lowered.mean);
+    let variance = params(&draft.variance, &lowered.variance);
+    let input = in_shape(tensor(context, &draft.input), &lowered.view);
+    let (scale, bias) = alike(input.dtype, scale, bias);
+    let (mean, variance) = alike(input.dtype, mean, variance);
+    let normalized = CubeBackend::normalize(
+        Operands {
+            input,
+            residual: residual.into(),
+            scale: scale.into(),
+            bias: bias.into(),
+            mean: mean.into(),
+            variance: variance.into(),
+        },
+        lowered.spec.clone(),
+    );
+    let output = in_shape(normalized.output, &lowered.output);
+    register(context, &draft.output, output);
+    if let (Some(sum), Some(shape), Optional::Some(written)) =
+        (&draft.sum, &lowered.sum, normalized.sum)
+    {
+        register(context, sum, in_shape(written, shape));
     }
 }
 
@@ -261,9 +293,8 @@ impl Values for Global<'_> {
 }
 
 /// Everything that a lowering depends on.
-fn key(found: &Match, context: &Context<CubeFusionHandle>) -> Key {
+fn key(draft: &Draft, context: &Context<CubeFusionHandle>) -> Key {
     let values = Global(context);
-    let draft = &found.draft;
     let mut sizes = Vec::new();
     for tensor in draft
         .fulls
@@ -294,11 +325,10 @@ fn key(found: &Match, context: &Context<CubeFusionHandle>) -> Key {
 
 /// Lowers a norm with the values of a run, and checks that the device runs it.
 fn prepare(
-    found: &Match,
+    draft: &Draft,
     device: &Device,
     context: &Context<CubeFusionHandle>,
 ) -> Result<(Lowered, NormDesc, Client), DeclineReason> {
-    let draft = &found.draft;
     let lowered = lower(draft, &Global(context))?;
     let client = device.client();
     threshold::check(lowered.view.iter().product())?;

@@ -6,7 +6,7 @@ use cubenorm_core::Activation;
 use super::super::graph::{Binary, Graph, Node};
 use super::statistic::{Variance, centered, deviation, reciprocal};
 use super::{Constant, Draft, Function, Miss, Operand, Statistic, Taken, Use};
-use crate::install::reason::DeclineReason;
+use crate::install::DeclineReason;
 
 /// Matches the operation that divides by the deviation, or multiplies by its reciprocal.
 pub(super) fn find(graph: &Graph<'_>, root: usize) -> Result<Draft, Miss> {

@@ -12,7 +12,7 @@ use burn_ir::TensorIr;
 use cubenorm_core::{Activation, Epsilon};
 
 use super::pattern::{Condition, Constant, Draft, Function, Operand, Statistic, Use, fold};
-use super::reason::DeclineReason;
+use crate::install::DeclineReason;
 use crate::ops::{Axes, NormSpec, Reduction};
 
 /// Sizes and numbers of a block.

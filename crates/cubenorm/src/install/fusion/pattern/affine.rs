@@ -41,7 +41,7 @@ fn extended(graph: &Graph<'_>, draft: &Draft) -> Option<Draft> {
     // A value with two readers is read outside the norm.
     let mut users = graph.users(value);
     let at = users.next()?;
-    if users.next().is_some() || !graph.is_dead(value) {
+    if users.next().is_some() || !graph.is_dead(value) || graph.is_claimed(at) {
         return None;
     }
     let mut next = draft.clone();

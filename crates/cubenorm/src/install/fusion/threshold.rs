@@ -1,6 +1,6 @@
 //! The size from which a norm is fused.
 
-use super::reason::DeclineReason;
+use crate::install::DeclineReason;
 
 /// Least elements of a norm's input. One element has nothing to reduce. No larger threshold has been measured.
 const LEAST_ELEMENTS: usize = 2;

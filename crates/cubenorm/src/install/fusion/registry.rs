@@ -3,9 +3,9 @@
 use burn_cubecl::fusion::{CubeFuser, OptimizationProvider, RegistryError, register, remove};
 use cubecl::Device;
 
-use super::InstallError;
 use super::fuser::NormFuser;
 use super::run::{NAME, NormOptimization};
+use crate::install::{InstallError, InstallState};
 
 struct Provider;
 
@@ -17,15 +17,15 @@ impl OptimizationProvider for Provider {
     }
 }
 
-pub(super) fn enter() -> Result<(), InstallError> {
+pub(in crate::install) fn enter() -> Result<InstallState, InstallError> {
     match register(Provider) {
         // Another copy of this crate did.
-        Ok(()) | Err(RegistryError::DuplicateOptimization { .. }) => Ok(()),
+        Ok(()) | Err(RegistryError::DuplicateOptimization { .. }) => Ok(InstallState::Installed),
         Err(RegistryError::ServiceRunning) => Err(InstallError::FusionRunning),
     }
 }
 
-pub(super) fn leave() -> Result<(), InstallError> {
+pub(in crate::install) fn leave() -> Result<(), InstallError> {
     match remove(NAME) {
         Ok(()) | Err(RegistryError::DuplicateOptimization { .. }) => Ok(()),
         Err(RegistryError::ServiceRunning) => Err(InstallError::FusionRunning),

@@ -5,7 +5,7 @@ use burn_ir::TensorIr;
 
 use super::super::graph::{Binary, Graph, Node, Reduce, Scalar, Unary};
 use super::{Condition, Constant, Miss, Taken};
-use crate::install::reason::DeclineReason;
+use crate::install::DeclineReason;
 
 /// A sum or a mean over axes.
 pub(super) struct Reduced<'a> {

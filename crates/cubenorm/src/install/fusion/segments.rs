@@ -1,7 +1,9 @@
-//! Operations of a block as Burn runs them: its fusers' kernels, and single operations.
+//! Operations of a block as Burn runs them: in the kernels of its fusers, or one by one.
 
 use burn_cubecl::fusion::CubeOptimization;
 use burn_cubecl_fusion::optim::elemwise::ElementWiseFuser;
+use burn_cubecl_fusion::optim::matmul::MatmulFuser;
+use burn_cubecl_fusion::optim::nhwc_relayout::NHWCRelayoutFuser;
 use burn_cubecl_fusion::optim::reduce::{ReduceFuser, ReduceSettings};
 use burn_cubecl_fusion::optim::reduce_broadcasted::ReduceBroadcastedFuser;
 use burn_cubecl_fusion::{CubeFusionHandle, FallbackOperation};
@@ -43,6 +45,11 @@ impl Segments {
         Self(segments)
     }
 
+    /// True if there are several, and something is fused in them.
+    pub(super) fn are_better_than_one(&self) -> bool {
+        self.0.len() > 1 && self.0.iter().any(|segment| segment.fused.is_some())
+    }
+
     pub(super) fn run(&mut self, context: &mut Context<CubeFusionHandle>, fallback: Fallback<'_>) {
         for segment in &mut self.0 {
             let operations = &segment.operations;
@@ -54,19 +61,37 @@ impl Segments {
     }
 }
 
+/// A fuser of Burn's.
+type Fuser = Box<dyn OperationFuser<CubeOptimization>>;
+
+/// Burn's fusers.
+fn fusers(device: &Device) -> [Fuser; 5] {
+    [
+        Box::new(ElementWiseFuser::new(device.clone())),
+        Box::new(MatmulFuser::new(device.clone())),
+        Box::new(ReduceFuser::new(device.clone(), ReduceSettings::Always)),
+        Box::new(ReduceBroadcastedFuser::new(device.clone())),
+        Box::new(NHWCRelayoutFuser::new(device.clone())),
+    ]
+}
+
+/// True for an elementwise operation or a reduction, which Burn may fuse with what is in front of it.
+pub(super) fn is_fused_behind(device: &Device, operation: &OperationIr) -> bool {
+    let mut elementwise = ElementWiseFuser::new(device.clone());
+    let mut reduce = ReduceFuser::new(device.clone(), ReduceSettings::Always);
+    elementwise.fuse(operation);
+    reduce.fuse(operation);
+    elementwise.len() + reduce.len() > 0
+}
+
 /// The best fusion of the first operations, and their number.
 fn fuse(
     device: &Device,
     block: &[OperationIr],
     positions: &[usize],
 ) -> Option<(CubeOptimization, usize)> {
-    let fusers: [Box<dyn OperationFuser<CubeOptimization>>; 3] = [
-        Box::new(ElementWiseFuser::new(device.clone())),
-        Box::new(ReduceFuser::new(device.clone(), ReduceSettings::Always)),
-        Box::new(ReduceBroadcastedFuser::new(device.clone())),
-    ];
-    let mut best: Option<(u64, Box<dyn OperationFuser<CubeOptimization>>)> = None;
-    for mut fuser in fusers {
+    let mut best: Option<(u64, Fuser)> = None;
+    for mut fuser in fusers(device) {
         for &at in positions {
             fuser.fuse(&block[at]);
             if fuser.status() == FuserStatus::Closed {
