@@ -15,7 +15,7 @@ use cubenorm_tests::tensors::devices;
 
 use crate::support::{all, upload, values};
 
-/// Steps of the training.
+/// Steps of the training: a deadlock shows in many.
 const STEPS: usize = 500;
 /// Longest training, on a loaded machine with two cores and lavapipe.
 const WATCHDOG: Duration = Duration::from_secs(900);
@@ -153,6 +153,11 @@ fn train<N: Norm>(
 fn two_members_train_for_500_steps() {
     let norm = |device: &Device| BatchNormConfig::new(SIZES[1]).init(device);
     for (name, device) in devices() {
+        // CubeCL has cores of its own for each member's stream there, which wait for each other in loops.
+        if name == "cpu" {
+            println!("skipped on cpu: two cores take minutes for a few steps of two streams");
+            continue;
+        }
         let device = device.autodiff();
         let (results, alone) = watched(|| {
             let members = all(2, |rank, member: Arc<dyn Collective>| {
