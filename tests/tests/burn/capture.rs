@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use burn::backend::{Backend, Dispatch};
 use burn::module::Module;
-use burn::tensor::{Device, Graph, Tensor, capture};
+use burn::tensor::{Device, Tensor, capture};
 use cubenorm::nn::{
     AdaLayerNormConfig, AddLayerNorm, AddRmsNorm, BatchNormConfig, GroupNormConfig,
     InstanceNormConfig, LayerNormConfig, MeanVarianceNormConfig, RmsNormConfig,
@@ -62,30 +62,6 @@ fn refusal<T>(device: &Device, call: impl Fn() -> T) -> Option<String> {
     stopped.err().and_then(|error| told(&error))
 }
 
-/// The graph of a call. CubeCL refuses a recording that had to allocate; the next one finds that memory.
-#[track_caller]
-fn recorded<'a, T>(
-    name: &str,
-    device: &Device,
-    records: bool,
-    call: &'a dyn Fn() -> T,
-) -> Graph<T, impl FnMut() -> T + 'a> {
-    let mut reasons = Vec::new();
-    if records {
-        reasons.extend(refusal(device, call));
-    }
-    let mut graph = capture(device, call);
-    while graph.is_hardware() != records && reasons.len() < 4 {
-        reasons.push(refusal(device, call).unwrap_or_default());
-        graph = capture(device, call);
-    }
-    if !reasons.is_empty() {
-        eprintln!("{name}: not recorded at once: {reasons:?}");
-    }
-    assert_eq!(graph.is_hardware(), records, "{name}: {reasons:?}");
-    graph
-}
-
 /// Records a call, writes new contents into the input's buffer, replays, and compares with a call on these contents.
 ///
 /// Where a graph is recorded, guards of the memory are left out: the host writes and reads them.
@@ -101,8 +77,11 @@ fn replays<const D: usize>(
         guard::leave_out();
     }
     let input = RefCell::new(noise(shape, 1, device));
-    let again = || call(input.borrow().clone());
-    let mut graph = recorded(name, device, records, &again);
+    let mut graph = capture(device, || call(input.borrow().clone()));
+    if graph.is_hardware() != records {
+        let refused = refusal(device, || call(input.borrow().clone()));
+        panic!("{name}: expected a recorded graph to be {records}: {refused:?}");
+    }
     let first = call(input.borrow().clone());
     // SAFETY: As below. CUDA runs nothing while it records.
     let recorded = unsafe { graph.replay() };
