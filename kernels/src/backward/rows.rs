@@ -1,7 +1,7 @@
 //! Backward pass of one row or several rows per unit: load, reduce, correct, apply.
 
 use cubecl::prelude::*;
-use cubenorm_core::{BackwardBlueprint, Level, RowBuffering, Staging};
+use cubenorm_core::{BackwardBlueprint, RowBuffering, Staging};
 
 use crate::backward::correction::correction;
 use crate::backward::element::{BackwardRow, Step, TypedBackwardSource, backward_row};
@@ -93,10 +93,8 @@ pub(crate) fn backward_items<T: Types, W: Size>(
 ) {
     let team = comptime!(blueprint.team);
     let first = item(round, partition, team);
-    // As in the forward kernel, units that share barriers stay together.
-    let takes_part = first.in_bounds || comptime!(team.level() == Level::Perpendicular);
     let share = share_of_item(&first, partition, blueprint);
-    if takes_part {
+    if first.takes_part(team) {
         let located = load_rows::<T>(&*bound, buffers, round, partition, blueprint);
         // Polls one round after publishing, before the loads of the next row.
         let polled = if comptime!(blueprint.publishes_ahead()) {
@@ -374,8 +372,7 @@ pub(crate) fn reduce_item<T: Types, W: Size>(
 ) {
     let team = comptime!(blueprint.team);
     let item = item(round, partition, team);
-    let takes_part = item.in_bounds || comptime!(team.level() == Level::Perpendicular);
-    if takes_part {
+    if item.takes_part(team) {
         let mut rows = Sequence::<BackwardRow<T::A, T::N>>::new();
         rows.push(backward_row::<T>(source, item.row, partition, blueprint));
         let share = my_share(item.part, partition, team);

@@ -1,7 +1,7 @@
 //! Partial statistics of rows that are split: the first of two launches.
 
 use cubecl::prelude::*;
-use cubenorm_core::{Blueprint, Level};
+use cubenorm_core::Blueprint;
 
 use crate::memory::access::{Optional, row_start, store};
 use crate::memory::input::{SourceRow, TypedSource, read, source_row};
@@ -46,8 +46,7 @@ pub(crate) fn reduce_item<T: Types, W: Size>(
     #[comptime] blueprint: Blueprint,
 ) {
     let item = item(round, partition, blueprint.team);
-    let takes_part = item.in_bounds || comptime!(blueprint.team.level() == Level::Perpendicular);
-    if takes_part {
+    if item.takes_part(blueprint.team) {
         let row = source_row::<T>(bound.source, item.row, partition, blueprint);
         let share = my_share(item.part, partition, blueprint.team);
         let merged = row_moments::<T>(bound.source, &row, &share, partition, blueprint);

@@ -1,7 +1,7 @@
 //! Normalizes one row or several rows per unit: load, reduce, finish the statistics, apply.
 
 use cubecl::prelude::*;
-use cubenorm_core::{Blueprint, Level, Staging};
+use cubenorm_core::{Blueprint, Staging};
 
 use crate::epilogue::{FoldedRow, affine_step};
 use crate::forward::apply::{apply_kept, apply_rows, apply_steps};
@@ -48,10 +48,7 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
     #[comptime] blueprint: Blueprint,
 ) {
     let first = item(round, partition, blueprint.team);
-    // Units of different teams share the barriers of a column, so all of them stay: see
-    // `Item::in_bounds`. At other levels, a team without work skips the round.
-    let takes_part = first.in_bounds || comptime!(blueprint.team.level() == Level::Perpendicular);
-    if takes_part {
+    if first.takes_part(blueprint.team) {
         let share = my_share(first.part, partition, blueprint.team);
         let loaded = load_rows::<T>(&*bound, round, &share, partition, blueprint);
         let mut rows = Sequence::<Row<T::A, T::N>>::new();

@@ -1,7 +1,7 @@
 //! Work items of a team, and the rounds in which it takes them.
 
 use cubecl::prelude::*;
-use cubenorm_core::{Team, Vectorization};
+use cubenorm_core::{Level, Team, Vectorization};
 
 use crate::schedule::partition::Partition;
 use crate::schedule::share::ends_segment;
@@ -17,6 +17,22 @@ pub(crate) struct Item {
     /// True if the item is in bounds. Units that share barriers stay together, so a unit without
     /// work repeats the first item and stores nothing.
     pub(crate) in_bounds: bool,
+}
+
+#[cube]
+impl Item {
+    /// True if this unit computes the item.
+    ///
+    /// Units of different teams share the barriers of a column, so all of them stay. That has to be known when the kernel
+    /// is built: browsers refuse a barrier in a branch that may differ between units. At other levels a team without work
+    /// skips the round.
+    pub(crate) fn takes_part(&self, #[comptime] team: Team) -> bool {
+        if comptime!(team.level() == Level::Perpendicular) {
+            true.runtime()
+        } else {
+            self.in_bounds
+        }
+    }
 }
 
 /// Work counter of the dynamic schedule: blocks of items taken so far in this launch.
