@@ -321,7 +321,7 @@ fn call_sites() {
     let cost = call_site(device, || {
         cubenorm::ada_layer_norm(batch(), rows(), rows(), 1e-5)
     });
-    report("ada_layer_norm (with an addition)", three, cost);
+    report("ada_layer_norm", three, cost);
     let options = MeanVarianceOptions::new([1, 2]);
     let cost = call_site(device, || {
         cubenorm::mean_variance_norm(batch(), None, None, &options)

@@ -127,6 +127,12 @@ fn bad_arguments_are_typed_errors() {
             )),
             "shift has shape [2, 3]: expected [2, 4], a number for each sample and feature"
         );
+        let shift = noise([2, 2, 4], 6, &device);
+        assert_eq!(
+            message(cubenorm::try_modulated_rms_norm(x(), None, shift, 1e-5)),
+            "shift with shape [2, 2, 4] does not broadcast to the input's shape [2, 3, 4]: each of \
+             its dimensions, aligned at the last, must be 1 or the input's"
+        );
         for (epsilon, text) in [(-1.0, "-1"), (f64::NAN, "NaN"), (f64::INFINITY, "inf")] {
             assert_eq!(
                 message(cubenorm::try_rms_norm(x(), None, epsilon)),

@@ -313,6 +313,27 @@ fn adaptive_layer_norm_gradients_match_pytorch() {
 }
 
 #[test]
+fn modulated_norm_gradients_match_pytorch() {
+    for (case, _) in cases() {
+        for name in ["modulated_layer", "modulated_rms"] {
+            let of = |part: &str| format!("{name}.{part}");
+            let [x, scale, shift] =
+                ["x", "scale", "shift"].map(|part| case.tracked::<3>(&of(part)));
+            let norm = match name {
+                "modulated_layer" => cubenorm::modulated_layer_norm,
+                _ => cubenorm::modulated_rms_norm,
+            };
+            let y = norm(x.clone(), scale.clone(), shift.clone(), 1e-5);
+            case.compare(y.clone(), &of("y"));
+            let gradients = (y * case.tensor(&of("dy"))).sum().backward();
+            for (part, tensor) in [("dx", &x), ("dscale", &scale), ("dshift", &shift)] {
+                case.compare(tensor.grad(&gradients).unwrap(), &of(part));
+            }
+        }
+    }
+}
+
+#[test]
 fn weight_offset_gradients_match_pytorch() {
     for (case, norms) in cases() {
         let dtype = norms.rms.gamma.val().dtype();

@@ -5,6 +5,7 @@ mod checked;
 mod device;
 mod dynamic_tanh;
 mod general;
+mod modulated;
 mod options;
 mod sync;
 
@@ -19,14 +20,18 @@ pub(crate) use call::{Call, Outcome};
 use channels::channels;
 pub(crate) use channels::try_batch_norm_running;
 pub use channels::{
-    BatchNormTrain, ada_layer_norm, batch_norm, batch_norm_train, group_norm, try_ada_layer_norm,
-    try_batch_norm, try_batch_norm_train, try_group_norm,
+    BatchNormTrain, batch_norm, batch_norm_train, group_norm, try_batch_norm, try_batch_norm_train,
+    try_group_norm,
 };
 pub(crate) use device::is_capturing;
 
 pub use general::{
     Lp, NormWithStatistics, broadcast_batch_norm, lp_norm, mean_variance_norm_with_statistics,
     try_broadcast_batch_norm, try_lp_norm, try_mean_variance_norm_with_statistics,
+};
+pub use modulated::{
+    ada_layer_norm, modulated_layer_norm, modulated_rms_norm, try_ada_layer_norm,
+    try_modulated_layer_norm, try_modulated_rms_norm,
 };
 pub use sync::{
     ShardedNorm, SyncBatchNormTrain, norm_sharded, sync_batch_norm_train, try_norm_sharded,
