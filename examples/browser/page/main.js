@@ -161,6 +161,7 @@ async function check() {
   const rows = [...body.querySelectorAll("[data-result]")].map((row) => ({
     name: row.cells[0].firstChild.textContent,
     result: row.lastChild.textContent,
+    reason: row.dataset.result === "skip" ? row.cells[1].textContent : null,
   }));
   return { rows, failures, first, total: performance.now() - start };
 }

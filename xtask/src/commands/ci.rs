@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::{
     bench, codegen, conformance, features as runtimes, outcome::Steps, test, verify::everywhere,
-    wasm,
+    wasm, web,
 };
 use crate::{
     cargo::Build,
@@ -78,6 +78,7 @@ pub(crate) fn run(_args: &Args) -> Result<()> {
         })
     });
     steps.run("wasm32", || wasm::run(&wasm::Args::default()));
+    steps.run("browser", || web::run(&web::Args::checking()));
     // Nothing leaves the machine. The GitHub workflow builds the packages.
     let dry = ["--dry-run", "--no-verify", "--allow-dirty"];
     let packages = Cmd::new("cargo").args(["publish", "--workspace"]).args(dry);

@@ -62,26 +62,38 @@ pub(super) async fn run(case: usize, opened: &Opened) -> Result<Report, JsError>
         TensorDesc::contiguous(shape, DType::F32)
     };
     let input = TensorDesc::contiguous(shape, DType::F32);
-    let data = Data::new(
-        NormDesc::new(input, [axis], statistics)
-            .with_epsilon(Epsilon::InsideSqrt(1e-5))
-            .with_scale(param(shape[axis]))
-            .with_bias(param(shape[axis]))
-            .with_activation(Activation::Silu),
-    );
-    let backward_desc = data.backward_desc();
     let choice = StrategyChoice::Forced(Knobs {
         plane_size: hardware(client).plane_size,
         ..strategy.into()
     });
-    let plans = plan_for(client, &data.desc, choice).map(drop);
-    let plans = plans.and_then(|()| plan_backward_for(client, &backward_desc, choice).map(drop));
-    if let Err(error) = plans {
+    // Some strategies have a buffer too many for a bias or a scale under the guaranteed limits.
+    let mut refused = None;
+    let mut data = None;
+    for params in (0..=2).rev() {
+        let desc = NormDesc::new(input.clone(), [axis], statistics.clone())
+            .with_epsilon(Epsilon::InsideSqrt(1e-5))
+            .with_scale((params > 0).then(|| param(shape[axis])))
+            .with_bias((params > 1).then(|| param(shape[axis])))
+            .with_activation(Activation::Silu);
+        let with = Data::new(desc);
+        let plans = plan_for(client, &with.desc, choice).map(drop);
+        match plans
+            .and_then(|()| plan_backward_for(client, &with.backward_desc(), choice).map(drop))
+        {
+            Ok(()) => {
+                data = Some(with);
+                break;
+            }
+            Err(error) => refused = Some(error.to_string()),
+        }
+    }
+    let Some(data) = data else {
         return Ok(Report {
-            left_out: Some(error.to_string()),
+            left_out: refused,
             ..Report::default()
         });
-    }
+    };
+    let backward_desc = data.backward_desc();
 
     let upload = |values: &[f64]| client.create_from_slice(&encode(DType::F32, values));
     let expected = data.expected();
@@ -114,7 +126,8 @@ pub(super) async fn run(case: usize, opened: &Opened) -> Result<Report, JsError>
         (outputs.bias, &reference.bias, bounds.params),
     ];
     let mut backward = None;
-    for (tensor, expected, bound) in parts {
+    // The gradient of a parameter that is not there is empty.
+    for (tensor, expected, bound) in parts.into_iter().filter(|(_, it, _)| !it.is_empty()) {
         let tensor = tensor.ok_or_else(|| JsError::new("a gradient is missing"))?;
         let actual = download(client, tensor.handle).await?;
         let part = compare(&actual, expected, |_| bound)?;

@@ -1,7 +1,7 @@
 //! The functions of the library, with gradients by Burn's autodiff and the plans that the library chooses.
 
 use burn::tensor::{DType, Tensor, TensorData};
-use cubenorm::{Activation, Epsilon, Lp, MeanVarianceOptions};
+use cubenorm::{Activation, Epsilon, Lp, MeanVarianceOptions, NormOptions};
 use cubenorm_core::{NormDesc, Statistics, TensorDesc};
 use wasm_bindgen::prelude::*;
 
@@ -13,14 +13,17 @@ use crate::device::{Opened, read};
 const EPSILON: f64 = 1e-5;
 
 /// The cases by name, with the shapes of their inputs.
-const CASES: [(&str, &[usize]); 18] = [
+const CASES: [(&str, &[usize]); 21] = [
     ("layer_norm", &[33, 768]),
     ("layer_norm, long rows", &[3, 40_000]),
     ("layer_norm, no parameters", &[129, 100]),
     ("rms_norm", &[33, 768]),
     ("add_layer_norm", &[4, 24, 384]),
     ("add_rms_norm", &[4, 24, 384]),
+    ("rms_norm_with, offset 1", &[33, 768]),
     ("ada_layer_norm", &[4, 16, 256]),
+    ("modulated_layer_norm, tokens", &[4, 16, 256]),
+    ("modulated_rms_norm, samples", &[4, 16, 256]),
     ("group_norm, 8 groups", &[2, 32, 15, 17]),
     ("instance_norm", &[2, 8, 31, 33]),
     ("batch_norm", &[4, 16, 14, 14]),
@@ -93,6 +96,30 @@ pub(super) async fn run(case: usize, opened: &Opened) -> Result<Report, JsError>
                 cubenorm::ada_layer_norm(x, scale - 1.0, shift, EPSILON)
             };
             both::<3>(opened, affine(mean_variance(&[2]), &sizes), call).await
+        }
+        "rms_norm_with, offset 1" => {
+            let options = NormOptions::new().with_epsilon(EPSILON).with_offset(1.0);
+            let call = |x, p: Params<2>| {
+                cubenorm::rms_norm_with(x, p.scale.map(|scale| scale - 1.0), &options)
+            };
+            both::<2>(opened, squares, call).await
+        }
+        "modulated_layer_norm, tokens" => {
+            let sizes = [shape[0], shape[1], shape[2]];
+            let call = |x, p: Params<3>| {
+                let [scale, shift] = p.affine(sizes);
+                cubenorm::modulated_layer_norm(x, scale.map(|it| it - 1.0), shift, EPSILON)
+            };
+            both::<3>(opened, affine(mean_variance(&[2]), &sizes), call).await
+        }
+        "modulated_rms_norm, samples" => {
+            let sizes = [shape[0], 1, shape[2]];
+            let call = |x, p: Params<3>| {
+                let [scale, shift] = p.affine(sizes);
+                cubenorm::modulated_rms_norm(x, scale.map(|it| it - 1.0), shift, EPSILON)
+            };
+            let desc = desc(shape, &[2], Statistics::MeanSquare);
+            both::<3>(opened, affine(desc, &sizes), call).await
         }
         "group_norm, 8 groups" => {
             let groups = 8;

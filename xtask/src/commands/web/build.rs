@@ -25,6 +25,8 @@ const SOURCES: &str = "examples/browser/page";
 const BINDGEN: &str = "wasm-bindgen";
 /// LLVM's linker, in Debian's package of the same name.
 const LLD: &str = "lld";
+/// What servers compress modules by, in Debian's package of the same name.
+const BROTLI: &str = "brotli";
 
 /// Folder of the page, as it was built before.
 pub(super) fn built() -> Result<PathBuf> {
@@ -69,12 +71,15 @@ pub(super) fn build(yes: bool) -> Result<PathBuf> {
 }
 
 /// Size of the module as servers send it.
-pub(super) fn compressed(page: &Path) -> Result<usize> {
-    let module = module(page);
-    let gzip = Cmd::new("gzip").args(["-9", "-c"]).arg(&module);
-    let output = gzip.command().output();
-    let output = output.context("`gzip` could not be started")?;
-    ensure!(output.status.success(), "`{gzip}` failed");
+pub(super) fn compressed(page: &Path, yes: bool) -> Result<usize> {
+    if !on_path(BROTLI) {
+        setup::install(BROTLI, yes)?;
+    }
+    let brotli = Cmd::new(BROTLI).args(["--quality=9", "--lgwin=24", "--stdout"]);
+    let brotli = brotli.arg(module(page));
+    let output = brotli.command().output();
+    let output = output.with_context(|| format!("`{BROTLI}` could not be started"))?;
+    ensure!(output.status.success(), "`{brotli}` failed");
     Ok(output.stdout.len())
 }
 
