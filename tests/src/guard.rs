@@ -58,8 +58,13 @@ pub fn leave_out_here() {
 pub fn leave_out() {
     leave_out_here();
     if !cfg!(feature = "whole") {
-        LEFT_OUT.store(true, Ordering::Relaxed);
+        leave_out_everywhere();
     }
+}
+
+/// Disables the guards of the process, also on the device's own thread: nothing may be read while a graph is recorded.
+pub fn leave_out_everywhere() {
+    LEFT_OUT.store(true, Ordering::Relaxed);
 }
 
 fn is_left_out() -> bool {

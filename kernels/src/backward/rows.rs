@@ -80,8 +80,8 @@ struct LocatedRows<A: Float, N: Size> {
     outputs: Sequence<usize>,
 }
 
-/// Backward pass of the unit's next rows, the first of which is the work item `round`. Their
-/// parameter gradients are summed before they are stored.
+/// Backward pass of the unit's next rows, from the work item `round` on. Their parameter gradients
+/// are summed before they are stored.
 #[cube]
 pub(crate) fn backward_items<T: Types, W: Size>(
     bound: &mut Bound<'_, T>,

@@ -34,10 +34,10 @@ struct LoadedRow<F: Float, A: Float, N: Size> {
 /// [`LoadedRow`]s of a unit, for the types of a kernel.
 type LoadedRows<T> = Sequence<LoadedRow<<T as Types>::F, <T as Types>::A, <T as Types>::N>>;
 
-/// Normalizes the unit's next rows, the first of which is the work item `round`.
+/// Normalizes the unit's next rows, from the work item `round` on.
 ///
-/// They share the loads of scale and bias. On a driver that loads lane by lane, those cost as much
-/// as the row itself.
+/// They share the loads of scale and bias. A driver that loads lane by lane takes the same time for
+/// these as for the row.
 #[cube]
 pub(crate) fn normalize_items<T: Types, W: Size>(
     bound: &mut Bound<'_, T>,

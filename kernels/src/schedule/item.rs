@@ -1,4 +1,4 @@
-//! Work items of a team, and the rounds in which it takes them.
+//! Work items of a team, and its rounds over them.
 
 use cubecl::prelude::*;
 use cubenorm_core::{Level, Team, Vectorization};

@@ -139,7 +139,7 @@ fn examples(steps: &mut Steps) {
     for line in EXAMPLES {
         let mut words = line.split(' ');
         let program = words.next().unwrap_or_default();
-        // What is next to a developer's clone is not next to everyone's.
+        // Other clones may have no such files next to them.
         let mut files = words.clone().filter(|word| word.starts_with(".."));
         if files.all(|file| workspace().join(file).exists()) {
             steps.run(line, || {

@@ -146,9 +146,13 @@ pub fn try_modulated_layer_norm<const D: usize>(
     shift: impl Into<Option<Tensor<D>>>,
     epsilon: f64,
 ) -> Result<Tensor<D>, NormError> {
-    expect_rank(&input, 1, "[..., d]")?;
-    let spec = modulated(D - 1, Reduction::MeanVariance, epsilon);
-    run(Call::new(input, spec).with_params(scale.into(), shift.into()))
+    last_axis(
+        input,
+        scale.into(),
+        shift.into(),
+        epsilon,
+        Reduction::MeanVariance,
+    )
 }
 
 /// RMS norm with a scale and a shift per sample or per token:
@@ -202,9 +206,25 @@ pub fn try_modulated_rms_norm<const D: usize>(
     shift: impl Into<Option<Tensor<D>>>,
     epsilon: f64,
 ) -> Result<Tensor<D>, NormError> {
+    last_axis(
+        input,
+        scale.into(),
+        shift.into(),
+        epsilon,
+        Reduction::MeanSquare,
+    )
+}
+
+fn last_axis<const D: usize>(
+    input: Tensor<D>,
+    scale: Option<Tensor<D>>,
+    shift: Option<Tensor<D>>,
+    epsilon: f64,
+    reduction: Reduction,
+) -> Result<Tensor<D>, NormError> {
     expect_rank(&input, 1, "[..., d]")?;
-    let spec = modulated(D - 1, Reduction::MeanSquare, epsilon);
-    run(Call::new(input, spec).with_params(scale.into(), shift.into()))
+    let spec = modulated(D - 1, reduction, epsilon);
+    run(Call::new(input, spec).with_params(scale, shift))
 }
 
 /// The specification of a norm over an axis whose scale has 1 added.

@@ -25,7 +25,7 @@ const SOURCES: &str = "examples/browser/page";
 const BINDGEN: &str = "wasm-bindgen";
 /// LLVM's linker, in Debian's package of the same name.
 const LLD: &str = "lld";
-/// What servers compress modules by, in Debian's package of the same name.
+/// Compressor of web servers, in Debian's package of the same name.
 const BROTLI: &str = "brotli";
 
 /// Folder of the page, as it was built before.
