@@ -68,6 +68,7 @@ fn run() -> Result<()> {
         ["accuracy", "cases", suite] => print(&suite.parse::<Suite>()?.cases()),
         ["accuracy", "measure", provider] => {
             let provider = provider.parse()?;
+            install(provider)?;
             let judge = |case: &_| accuracy::providers::judge(provider, case, &Device::default());
             each(|case| Ok(judge(case)))
         }
@@ -108,6 +109,7 @@ fn print(value: &impl Serialize) -> Result<()> {
 
 /// Answers requests until standard input ends.
 fn work(provider: Provider) -> Result<()> {
+    install(provider)?;
     let device = Device::default();
     let mut prepared = None;
     for line in io::stdin().lock().lines() {
@@ -117,6 +119,14 @@ fn work(provider: Provider) -> Result<()> {
             .and_then(|request| answer(request, provider, &device, &mut prepared))
             .unwrap_or_else(|error| Reply::Failed(format!("{error:#}")));
         print(&reply)?;
+    }
+    Ok(())
+}
+
+/// Installs this project, if the provider is one that needs it.
+fn install(provider: Provider) -> Result<()> {
+    if provider == Provider::Installed {
+        cubenorm::install()?;
     }
     Ok(())
 }
@@ -134,7 +144,12 @@ fn answer(
             if let Some(why) = lacks(provider, &problem) {
                 return Ok(Reply::Unsupported(why.to_owned()));
             }
+            let before = cubenorm::install_report().norms();
             *prepared = Some(prepare(provider, &problem, device)?);
+            if provider == Provider::Installed && cubenorm::install_report().norms() == before {
+                let report = cubenorm::install_report();
+                return Ok(Reply::Unsupported(format!("no norm was matched: {report}")));
+            }
             Ok(Reply::Ready(about(provider, &problem, device)))
         }
         Request::Round => {

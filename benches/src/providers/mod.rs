@@ -41,8 +41,12 @@ pub trait Subject {
 
 /// Why a provider cannot run the problem, if it cannot.
 pub fn lacks(provider: Provider, problem: &Problem) -> Option<&'static str> {
-    (provider == Provider::Elementwise && problem.pass != Pass::Forward)
-        .then_some("an elementwise operation is measured forward only")
+    match provider {
+        _ if problem.pass == Pass::Forward => None,
+        Provider::Elementwise => Some("an elementwise operation is measured forward only"),
+        Provider::Installed => Some("install leaves training to Burn"),
+        _ => None,
+    }
 }
 
 /// Uploads a problem to the device, for a provider.
@@ -54,7 +58,7 @@ pub fn subject(
 ) -> Result<Box<dyn Subject>> {
     match provider {
         Provider::Cubenorm => norm::subject(&layers::Cubenorm, problem, data, device),
-        Provider::Burn => norm::subject(&layers::Burn, problem, data, device),
+        Provider::Burn | Provider::Installed => norm::subject(&layers::Burn, problem, data, device),
         Provider::Elementwise => norm::subject(&layers::AddOne, problem, data, device),
         Provider::Probe => probe::subject(problem, device),
         Provider::Copy => copy::subject(problem, device),

@@ -378,6 +378,8 @@ pub enum Provider {
     Cubenorm,
     /// `burn::nn`, fusion and autotune on.
     Burn,
+    /// `burn::nn` after `cubenorm::install`.
+    Installed,
     /// PyTorch.
     Torch,
     /// PyTorch's compiler.

@@ -38,6 +38,10 @@ struct Arguments {
     #[arg(long, value_name = "NAME", value_enum, value_delimiter = ',')]
     only: Vec<Network>,
 
+    /// Call cubenorm::install first: Burn's norms then run fused, except in training
+    #[arg(long)]
+    install: bool,
+
     /// Number of rounds; every kind of norms has a sample per round [default: 15, or 5 with --small]
     #[arg(long, value_name = "N", value_parser = positive)]
     rounds: Option<usize>,
@@ -81,6 +85,10 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<()> {
+    if arguments.install {
+        // Before the first tensor.
+        cubenorm::install()?;
+    }
     let opened = open(arguments.device.as_deref())?;
     let options = arguments.options();
     if let Some(network) = arguments.tune {

@@ -63,11 +63,20 @@ fn blocks() -> Vec<Model> {
             },
         },
         Model {
-            name: "sixteen layer norms that are left to Burn",
-            norms: 0,
+            name: "sixteen layer norms of one tensor, each between operations",
+            norms: 16,
             run: |device, dtype| {
                 let x = input(device, dtype);
                 let graph = |_| layer_norm(x.clone().tanh()).exp();
+                all_values((0..16).map(graph).collect())
+            },
+        },
+        Model {
+            name: "sixteen RMS norms that are left to Burn",
+            norms: 0,
+            run: |device, dtype| {
+                let x = input(device, dtype);
+                let graph = |_| rms_norm(x.clone().tanh()).exp();
                 all_values((0..16).map(graph).collect())
             },
         },

@@ -272,9 +272,21 @@ fn look_alikes() -> Vec<LookAlike> {
             |x, _| {
                 let x = (x * 2.0).exp();
                 let square = x.clone().square().mean_dim(2);
-                x / (square + EPSILON).sqrt()
+                (x / (square + EPSILON).sqrt()).exp()
             }
         ),
+        look_alike!("an epsilon in a tensor", EpsilonTensor, |x, _| {
+            let c = centered(x, 2);
+            let epsilon = Tensor::<1>::from_floats([EPSILON], &c.device());
+            let variance = c.clone().square().mean_dim(2);
+            c / (variance + epsilon.unsqueeze()).sqrt()
+        }),
+        unlike("a square by an exponent in a tensor", |x, _| {
+            let c = centered(x, 2);
+            let two = Tensor::<1>::from_floats([2.0], &c.device());
+            let variance = c.clone().powf(two.unsqueeze()).mean_dim(2);
+            c / (variance + EPSILON).sqrt()
+        }),
         unlike("integers in between", |x, _| {
             let c = centered(x, 2);
             let variance = c.clone().square().mean_dim(2);

@@ -40,6 +40,9 @@ pub enum DeclineReason {
     /// There is no epsilon, so a constant row divides rounding errors by each other.
     #[error("the variance has no epsilon: expected one, inside the square root or behind it")]
     NoEpsilon,
+    /// The epsilon is an element of a tensor, as in graphs that PaddlePaddle exports. Its value is on the device.
+    #[error("the epsilon is a tensor: expected a number")]
+    EpsilonTensor,
     /// There are two.
     #[error("the variance has two epsilons: expected one")]
     TwoEpsilons,

@@ -55,7 +55,8 @@ pub(crate) struct Args {
     /// A few shapes, minutes on a CPU: the suite `quick`
     #[arg(long, conflicts_with = "suite")]
     quick: bool,
-    /// Baselines to measure besides the copy. burn: its own layers. torch.compile, liger, quack: on
+    /// Baselines to measure besides the copy. burn: its own layers. installed: the same, after
+    /// cubenorm::install. torch.compile, liger, quack: on
     /// `cuda`. elementwise: one operation of Burn's, the host's cost of a call, with the suite
     /// `tiny`. probe: CubeCL's own measure of a copy
     #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "burn", value_parser = word::<Provider>())]

@@ -197,12 +197,19 @@ impl NormFuser {
         nodes.any(pattern::is_reduction)
     }
 
-    /// True if a tensor is subtracted that broadcasts, as the mean of a batch norm.
+    /// True if a tensor is subtracted that broadcasts, as the mean of a batch norm. In a batch of one it has the shape of
+    /// the input, but a reshape is in front of it.
     fn shifts(&self) -> bool {
+        let is_reshaped = |tensor: &TensorIr| {
+            self.operations.iter().any(|operation| {
+                let makes = |output: &TensorIr| output.id == tensor.id;
+                matches!(Node::of(operation), Node::Reshape(_)) && operation.outputs().any(makes)
+            })
+        };
         self.operations
             .iter()
             .any(|operation| match Node::of(operation) {
-                Node::Binary(Binary::Sub, x, mean) => x.shape != mean.shape,
+                Node::Binary(Binary::Sub, x, mean) => x.shape != mean.shape || is_reshaped(mean),
                 _ => false,
             })
     }

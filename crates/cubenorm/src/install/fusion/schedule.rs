@@ -116,13 +116,14 @@ impl Needs {
     }
 }
 
-/// Elementwise passes that a fused norm makes up for.
+/// Elementwise passes that a fused norm makes up for, measured on `cpu` and on an H200 under WGSL.
 ///
-/// Burn's fused layer norm reads its input three times, its fused RMS norm twice.
+/// Burn's fused layer norm reads its input three times. Its fused RMS norm reads it twice. Its batch norm at inference is
+/// one pass with everything around it.
 fn most_passes(statistic: Statistic) -> usize {
     match statistic {
-        Statistic::MeanVariance => 1,
-        Statistic::MeanSquare | Statistic::SumSquare | Statistic::Provided => 0,
+        Statistic::MeanVariance => 2,
+        Statistic::MeanSquare | Statistic::SumSquare | Statistic::Provided => 1,
     }
 }
 

@@ -1,5 +1,7 @@
 //! Operations of a block as Burn runs them: in the kernels of its fusers, or one by one.
 
+use std::collections::{HashMap, HashSet};
+
 use burn_cubecl::fusion::CubeOptimization;
 use burn_cubecl_fusion::optim::elemwise::ElementWiseFuser;
 use burn_cubecl_fusion::optim::matmul::MatmulFuser;
@@ -9,8 +11,10 @@ use burn_cubecl_fusion::optim::reduce_broadcasted::ReduceBroadcastedFuser;
 use burn_cubecl_fusion::{CubeFusionHandle, FallbackOperation};
 use burn_fusion::stream::Context;
 use burn_fusion::{FuserStatus, OperationFuser};
-use burn_ir::OperationIr;
+use burn_ir::{OperationIr, TensorId, TensorIr, TensorStatus};
 use cubecl::Device;
+
+use super::graph::Node;
 
 /// Runs the operation at a position of the block unfused.
 pub(super) type Fallback<'a> = &'a dyn Fn(usize) -> Box<dyn FallbackOperation>;
@@ -28,8 +32,13 @@ struct Segment {
 impl Segments {
     /// Fuses operations greedily, as Burn's search does: at each, the fuser with the best score.
     pub(super) fn new(device: &Device, block: &[OperationIr], positions: &[usize]) -> Self {
-        let mut segments = Vec::new();
-        let mut rest = positions;
+        let (reshapes, others) = split_reshapes(block, positions);
+        let alone = |at: usize| Segment {
+            operations: vec![at],
+            fused: None,
+        };
+        let mut segments: Vec<Segment> = reshapes.into_iter().map(alone).collect();
+        let mut rest = others.as_slice();
         while !rest.is_empty() {
             let (fused, len) = match fuse(device, block, rest) {
                 Some((fused, len)) => (Some(fused), len),
@@ -59,6 +68,40 @@ impl Segments {
             }
         }
     }
+}
+
+/// Splits the reshapes of tensors that are there before from the other operations.
+///
+/// They copy nothing, so Burn's search has a block for each, such as the scale of a norm. Amid the other operations they
+/// would end a fusion.
+fn split_reshapes(block: &[OperationIr], positions: &[usize]) -> (Vec<usize>, Vec<usize>) {
+    let mut made: HashSet<TensorId> = HashSet::new();
+    let mut reads: HashMap<TensorId, usize> = HashMap::new();
+    for &at in positions {
+        made.extend(block[at].outputs().map(|output| output.id));
+        for input in block[at].inputs() {
+            *reads.entry(input.id).or_default() += 1;
+        }
+    }
+    // One that frees its input has to stay behind the input's other readers.
+    let may_move = |input: &TensorIr, made: &HashSet<TensorId>| {
+        let is_last = input.status == TensorStatus::ReadOnly || reads[&input.id] == 1;
+        is_last && !made.contains(&input.id)
+    };
+    let mut reshapes = Vec::new();
+    let mut others = Vec::with_capacity(positions.len());
+    for &at in positions {
+        match Node::of(&block[at]) {
+            Node::Reshape(input) if may_move(input, &made) => {
+                block[at].outputs().for_each(|output| {
+                    made.remove(&output.id);
+                });
+                reshapes.push(at);
+            }
+            _ => others.push(at),
+        }
+    }
+    (reshapes, others)
 }
 
 /// A fuser of Burn's.

@@ -171,6 +171,16 @@ fn variance<'a>(
             *taken = found;
             Ok(Variance::Centered { of, is_sum: false })
         }
+        Some((_, Node::Binary(Binary::Add, a, b))) => {
+            let is_reduced = |tensor| {
+                let made = graph.made(graph.look_through(tensor).0);
+                made.is_some_and(|(_, node)| super::is_reduction(node))
+            };
+            match is_reduced(a) || is_reduced(b) {
+                true => Err(DeclineReason::EpsilonTensor.into()),
+                false => Err(Miss::NotANorm),
+            }
+        }
         Some((_, Node::MaskFill { .. } | Node::MaskWhere { .. })) => {
             // A clamp is a comparison and a fill.
             Err(DeclineReason::Clamped.into())
