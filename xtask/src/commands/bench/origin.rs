@@ -110,10 +110,10 @@ pub(crate) fn driver(device: Device) -> String {
             format!("NVIDIA {version}").trim().to_owned()
         }
         Device::Wgpu | Device::Vulkan => {
-            // A GPU's own driver, if there is one: runtimes prefer it.
+            // A GPU's own driver, if there is a GPU: runtimes prefer it. Manifests of others may be there without one.
             let mut drivers = vulkan::drivers();
             let has_gpu = vulkan::has_gpu();
-            drivers.sort_by_key(|driver| has_gpu && driver.is_cpu_vulkan());
+            drivers.sort_by_key(|driver| driver.is_cpu_vulkan() == has_gpu);
             let name = drivers.first().map_or("", |driver| driver.name());
             let query = ["--show", "--showformat=${Version}", "mesa-vulkan-drivers"];
             match said_by("dpkg-query", &query) {
