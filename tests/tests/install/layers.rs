@@ -218,7 +218,12 @@ pub(crate) fn compare(test: &str, models: fn() -> Vec<Model>, dtypes: &[DType]) 
         let largest = expected
             .iter()
             .fold(1.0, |most: f64, value| most.max(value.abs()));
-        let tolerance = if dtype == DType::F16 { 4e-3 } else { 1e-5 };
+        let tolerance = match dtype {
+            DType::F16 => 4e-3,
+            // Burn's tuner chooses among matrix products that round to TF32 and such that do not.
+            _ if name == "cuda" => 4e-3,
+            _ => 1e-5,
+        };
         let difference = difference(&actual, &expected);
         assert!(
             difference <= tolerance * largest,
