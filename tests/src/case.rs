@@ -269,11 +269,12 @@ impl Case {
         self.desc.axes.iter().map(|&axis| shape[axis]).product()
     }
 
-    /// Largest `input + residual`, whose rounding the deviations inherit; 0 without a residual.
+    /// Largest `input + residual`, or gated input, whose rounding the deviations inherit; 0 without a residual.
     fn largest_sum(&self, expected: &Forward) -> f64 {
         let largest = |sum: &[f64]| sum.iter().map(|x| x.abs()).fold(0.0, f64::max);
         match (&self.desc.residual, self.desc.residual_place) {
             (Some(_), ResidualPlace::Input) => largest(&expected.sum),
+            (Some(_), ResidualPlace::InputGate) => largest(&self.input) * largest_gate(&self.desc),
             _ => 0.0,
         }
     }
@@ -283,17 +284,22 @@ impl Case {
     /// The first adds up the absolute values of the final terms. The second adds up the terms that
     /// cancelled before.
     fn magnitudes(&self, expected: &Forward) -> Vec<(f64, f64)> {
-        // A residual that is added last is a part like the bias.
+        // A residual that is added last is a part like the bias. A gate is a factor of all parts, or belongs to the input.
+        let place = self.desc.residual_place;
         let residual = self.desc.residual.clone();
         let without_bias = NormDesc {
             bias: None,
-            residual: residual.filter(|_| self.desc.residual_place == ResidualPlace::Input),
-            activation: Default::default(),
+            residual: residual.clone().filter(|_| place.is_in_front()),
+            activation: match place {
+                ResidualPlace::InputGate => self.desc.activation,
+                _ => Default::default(),
+            },
             ..self.desc.clone()
         };
         let affine = NormDesc {
-            activation: Default::default(),
-            ..self.desc.clone()
+            bias: self.desc.bias.clone(),
+            residual: residual.filter(|_| place != ResidualPlace::OutputGate),
+            ..without_bias.clone()
         };
         let run = |desc: NormDesc| {
             let case = Self {
@@ -303,7 +309,11 @@ impl Case {
             case.expected().output
         };
         let (scaled, shifted) = (run(without_bias), run(affine));
-        let slope = activation_slope(&self.desc);
+        let slope = match (&self.desc.residual, place) {
+            (Some(_), ResidualPlace::InputGate) => 1.0,
+            (Some(_), ResidualPlace::OutputGate) => largest_gate(&self.desc),
+            _ => activation_slope(&self.desc),
+        };
         let largest_sum = self.largest_sum(expected);
         let least = self.least_magnitude();
         (0..scaled.len())
@@ -355,6 +365,11 @@ impl Case {
 fn activation_slope(desc: &NormDesc) -> f64 {
     let [alpha, beta] = desc.activation.parameters();
     (1.0 + alpha.abs()) * (1.0 + beta.abs())
+}
+
+/// Upper bound of a gate and of its rounding errors' factor: residuals are within [-1, 1).
+fn largest_gate(desc: &NormDesc) -> f64 {
+    2.0 * activation_slope(desc)
 }
 
 /// Results of a device, row-major.

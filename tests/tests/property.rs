@@ -121,7 +121,12 @@ fn desc(dtypes: Vec<DType>) -> impl Strategy<Value = NormDesc> {
             epsilon,
             activation(),
             any::<bool>(),
-            any::<bool>(),
+            prop::sample::select(vec![
+                ResidualPlace::Input,
+                ResidualPlace::Output,
+                ResidualPlace::InputGate,
+                ResidualPlace::OutputGate,
+            ]),
             prop::option::of(prop::sample::select(vec![
                 WrittenStatistics::MeanRstd,
                 WrittenStatistics::MeanVariance,
@@ -129,7 +134,7 @@ fn desc(dtypes: Vec<DType>) -> impl Strategy<Value = NormDesc> {
         );
         (tensors, rest).prop_map(move |(tensors, rest)| {
             let (input, residual, scale, bias, output) = tensors;
-            let (axes, statistics, epsilon, activation, sum, last, written) = rest;
+            let (axes, statistics, epsilon, activation, sum, place, written) = rest;
             let tensor = |layout| TensorDesc::new(layout, dtype);
             let written = written.filter(|written| match statistics {
                 Statistics::MeanVariance | Statistics::MeanSquare => true,
@@ -143,10 +148,12 @@ fn desc(dtypes: Vec<DType>) -> impl Strategy<Value = NormDesc> {
                 .with_bias(bias)
                 .with_activation(activation)
                 .with_output(output.map(tensor));
-            if last {
-                desc.residual_place = ResidualPlace::Output;
+            desc.residual_place = place;
+            // A gate in front takes no parameters.
+            if place == ResidualPlace::InputGate && activation.parameters() != [0.0, 0.0] {
+                desc.activation = Activation::Silu;
             }
-            desc.writes_sum = sum && !last;
+            desc.writes_sum = sum && place == ResidualPlace::Input;
             desc.written_statistics = written;
             desc
         })

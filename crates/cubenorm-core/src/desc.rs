@@ -74,7 +74,9 @@ impl Epsilon {
     }
 }
 
-/// The position of the residual addition.
+/// The place of the residual in the formula: a tensor that is added, or a gate that is multiplied.
+///
+/// A gate takes the activation, which then is not applied to the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum ResidualPlace {
     /// To the input, before anything else: the skip connection of a transformer.
@@ -83,6 +85,24 @@ pub enum ResidualPlace {
     /// To the normalized, scaled and shifted value, before the activation: DirectML's
     /// `FusedAddTensor`.
     Output,
+    /// The input is multiplied by `activation(residual)`, before anything else: Mamba-2's gated norm. The activation has
+    /// no parameters.
+    InputGate,
+    /// The normalized, scaled and shifted value is multiplied by `activation(residual)`: the gated norm of linear
+    /// attention.
+    OutputGate,
+}
+
+impl ResidualPlace {
+    /// True if the tensor that is normalized is made with the residual.
+    pub const fn is_in_front(self) -> bool {
+        matches!(self, Self::Input | Self::InputGate)
+    }
+
+    /// True if the residual is multiplied.
+    pub const fn is_gate(self) -> bool {
+        matches!(self, Self::InputGate | Self::OutputGate)
+    }
 }
 
 /// A number that is added to every element of the scale.
@@ -190,6 +210,13 @@ fn written() -> bool {
 ///
 /// ```text
 /// y = activation(round((input - mean) * rstd) * (offset + scale) + bias + residual)
+/// ```
+///
+/// With [`ResidualPlace::InputGate`] and [`ResidualPlace::OutputGate`] the activation is the gate's:
+///
+/// ```text
+/// s = input * activation(residual);  y = round((s - mean) * rstd) * (offset + scale) + bias
+/// y = (round((input - mean) * rstd) * (offset + scale) + bias) * activation(residual)
 /// ```
 ///
 /// `mean` and the variance or deviation come from [`Statistics`] over the reduced axes. `rstd` is

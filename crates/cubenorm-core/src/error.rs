@@ -161,6 +161,14 @@ pub enum NormError {
         /// The actual value.
         offset: f64,
     },
+    /// The activation of a gate in front of the norm has parameters.
+    #[error(
+        "the gate's activation is {activation:?}: expected one without parameters, such as Silu"
+    )]
+    Gate {
+        /// The activation.
+        activation: Activation,
+    },
     /// The momentum of a running value is outside its range.
     #[error("momentum is {momentum}: expected a number from 0 to 1")]
     Momentum {

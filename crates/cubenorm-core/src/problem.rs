@@ -323,16 +323,27 @@ impl NormDesc {
             Some(residual) if residual.dtype != expected => {
                 Err(self.mixed("residual", residual.dtype, expected.to_string()))
             }
+            Some(_)
+                if self.residual_place == ResidualPlace::InputGate
+                    && self.activation.parameters() != [0.0, 0.0] =>
+            {
+                Err(NormError::Gate {
+                    activation: self.activation,
+                })
+            }
             _ => Ok(()),
         }
     }
 
     /// Checks that the optional outputs are computed.
     fn check_written(&self, kind: StatisticsKind) -> Result<(), NormError> {
-        if self.writes_sum && self.residual_place == ResidualPlace::Output {
+        if self.writes_sum && self.residual_place != ResidualPlace::Input {
             return Err(NormError::NothingToWrite {
                 tensor: "sum",
-                reason: "the residual is added to the result, not to the input",
+                reason: match self.residual_place.is_gate() {
+                    true => "the residual is a gate, which is multiplied",
+                    false => "the residual is added to the result, not to the input",
+                },
             });
         }
         if !self.writes_output && (self.writes_sum || self.written_statistics.is_none()) {

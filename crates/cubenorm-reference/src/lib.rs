@@ -81,12 +81,14 @@ pub fn forward(desc: &NormDesc, tensors: &Tensors) -> Forward {
         let residual = desc.residual.as_ref();
         residual.map_or(0.0, |t| at("residual", &t.layout, tensors.residual, index))
     };
+    let gate = |index: &[usize]| activate(desc.activation, residual(index));
     let sum: Vec<f64> = Indices::new(shape)
         .map(|index| {
             let value = at("input", &desc.input.layout, Some(tensors.input), &index);
             match desc.residual_place {
                 ResidualPlace::Input => value + residual(&index),
-                ResidualPlace::Output => value,
+                ResidualPlace::InputGate if desc.residual.is_some() => value * gate(&index),
+                _ => value,
             }
         })
         .collect();
@@ -171,8 +173,8 @@ pub fn forward(desc: &NormDesc, tensors: &Tensors) -> Forward {
         let bias = desc.bias.as_ref();
         let bias = bias.map_or(0.0, |t| at("bias", &t.layout, tensors.bias, &index));
         let last = match desc.residual_place {
-            ResidualPlace::Input => 0.0,
             ResidualPlace::Output => residual(&index),
+            _ => 0.0,
         };
         let normalized = match desc.statistics {
             Statistics::DynamicTanh { .. } => (result.sum[position] * rstd).tanh(),
@@ -183,7 +185,13 @@ pub fn forward(desc: &NormDesc, tensors: &Tensors) -> Forward {
             Rounding::BeforeScale => round(desc.input.dtype, normalized),
         };
         let value = normalized * scale + bias + last;
-        result.output.push(activate(desc.activation, value));
+        result.output.push(match desc.residual_place {
+            place if !place.is_gate() || desc.residual.is_none() => {
+                activate(desc.activation, value)
+            }
+            ResidualPlace::OutputGate => value * gate(&index),
+            _ => value,
+        });
         result.mean.push(mean);
         result.rstd.push(rstd);
         result.variance.push(variances[row]);

@@ -6,7 +6,9 @@ use cubenorm_core::{ActivationKind, Blueprint, StatisticsKind};
 use crate::epilogue::{AffineStep, FoldedRow, activate, affine_step, transform};
 use crate::forward::io::{Bound, ResultRow, Row, UnitRows, writes_sum_here};
 use crate::memory::access::store;
-use crate::memory::input::{SourceRow, TypedSource, add_last, prefetch_elements, read, shifted};
+use crate::memory::input::{
+    SourceRow, TypedSource, combine_last, prefetch_elements, read, shifted,
+};
 use crate::types::Types;
 
 /// Normalizes one step and stores it.
@@ -64,10 +66,17 @@ pub(crate) fn write_step<T: Types>(
     #[comptime] blueprint: Blueprint,
 ) {
     let activated = activate::<T::A, T::N>(
-        add_last::<T>(transformed, bound.source, row, step, blueprint),
+        combine_last::<T>(
+            transformed,
+            bound.source,
+            row,
+            step,
+            bound.scalars,
+            blueprint,
+        ),
         bound.scalars.alpha.get::<T::A>(),
         bound.scalars.beta.get::<T::A>(),
-        blueprint.activation,
+        comptime!(blueprint.result_activation()),
     );
     let vectorization = comptime!(blueprint.team.lanes());
     let access = comptime!(blueprint.output);

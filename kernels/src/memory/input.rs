@@ -1,9 +1,10 @@
-//! Reader of a row: the input, plus the residual if it is added before normalizing.
+//! Reader of a row: the input, with the residual if it is added or multiplied before normalizing.
 
 use cubecl::prelude::*;
 use cubenorm_core::{Blueprint, ResidualPlace, Staging, Team, Vectorization};
 
 use crate::arrays::rows_in_arrays;
+use crate::epilogue::{Scalars, activate};
 use crate::memory::access::{Optional, load, optional_start, prefetch_step, row_start};
 use crate::schedule::partition::Partition;
 use crate::types::Types;
@@ -155,7 +156,7 @@ pub(crate) fn source_row<T: Types>(
     }
 }
 
-/// Reads one step: input plus residual.
+/// Reads one step: the input, plus the residual or times a gate.
 #[cube]
 pub(crate) fn read<T: Types>(
     source: &Source<T::F, T::Input, T::Residual>,
@@ -164,7 +165,16 @@ pub(crate) fn read<T: Types>(
     #[comptime] blueprint: Blueprint,
 ) -> Vector<T::A, T::N> {
     let value = read_input::<T, T::A>(source, row, step, blueprint);
-    add_residual::<T>(value, source, row, step, ResidualPlace::Input, blueprint)
+    if comptime!(blueprint.residual_at(ResidualPlace::Input).is_some()) {
+        value + residual::<T>(source, row, step, blueprint)
+    } else if comptime!(blueprint.residual_at(ResidualPlace::InputGate).is_some()) {
+        let gate = residual::<T>(source, row, step, blueprint);
+        // Activations with parameters are refused here.
+        let zero = T::A::new(0.0);
+        value * activate::<T::A, T::N>(gate, zero, zero, blueprint.activation)
+    } else {
+        value
+    }
 }
 
 /// Reads one step of the input, in the accumulation type or the storage type.
@@ -214,43 +224,39 @@ pub(crate) fn prefetch_elements<T: Types>(
     }
 }
 
-/// Adds a residual that follows the normalization.
+/// Adds a residual that follows the normalization, or multiplies by a gate that does.
 #[cube]
-pub(crate) fn add_last<T: Types>(
+pub(crate) fn combine_last<T: Types>(
     value: Vector<T::A, T::N>,
     source: &Source<T::F, T::Input, T::Residual>,
     row: &SourceRow<T::A, T::N>,
     step: usize,
+    scalars: &Scalars,
     #[comptime] blueprint: Blueprint,
 ) -> Vector<T::A, T::N> {
-    add_residual::<T>(value, source, row, step, ResidualPlace::Output, blueprint)
-}
-
-/// Adds the residual if there is one at this place.
-#[cube]
-fn add_residual<T: Types>(
-    value: Vector<T::A, T::N>,
-    source: &Source<T::F, T::Input, T::Residual>,
-    row: &SourceRow<T::A, T::N>,
-    step: usize,
-    #[comptime] place: ResidualPlace,
-    #[comptime] blueprint: Blueprint,
-) -> Vector<T::A, T::N> {
-    if comptime!(blueprint.residual_at(place).is_some()) {
-        let residual = source.residual.as_ref().unwrap();
-        let access = comptime!(blueprint.residual_at(place).unwrap());
-        let vectorization = comptime!(blueprint.team.lanes());
-        value
-            + load::<T::F, T::Residual, T::A, T::N>(
-                residual,
-                row.residual,
-                step,
-                access,
-                vectorization,
-            )
+    if comptime!(blueprint.residual_at(ResidualPlace::Output).is_some()) {
+        value + residual::<T>(source, row, step, blueprint)
+    } else if comptime!(blueprint.residual_at(ResidualPlace::OutputGate).is_some()) {
+        let gate = residual::<T>(source, row, step, blueprint);
+        let (alpha, beta) = (scalars.alpha.get::<T::A>(), scalars.beta.get::<T::A>());
+        value * activate::<T::A, T::N>(gate, alpha, beta, blueprint.activation)
     } else {
         value
     }
+}
+
+/// Loads one step of the residual.
+#[cube]
+fn residual<T: Types>(
+    source: &Source<T::F, T::Input, T::Residual>,
+    row: &SourceRow<T::A, T::N>,
+    step: usize,
+    #[comptime] blueprint: Blueprint,
+) -> Vector<T::A, T::N> {
+    let residual = source.residual.as_ref().unwrap();
+    let access = comptime!(blueprint.residual().unwrap());
+    let vectorization = comptime!(blueprint.team.lanes());
+    load::<T::F, T::Residual, T::A, T::N>(residual, row.residual, step, access, vectorization)
 }
 
 /// Subtracts the shift if statistics use one.

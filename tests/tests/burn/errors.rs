@@ -4,7 +4,7 @@ use burn::tensor::{DType, Device, Tensor};
 use cubenorm::nn::{
     BatchNormConfig, GroupNormConfig, InstanceNormConfig, LayerNormConfig, RmsNormConfig,
 };
-use cubenorm::{Activation, Lp, MeanVarianceOptions, NormError};
+use cubenorm::{Activation, GateOptions, Lp, MeanVarianceOptions, NormError};
 
 use crate::{devices, noise, values};
 
@@ -112,6 +112,43 @@ fn bad_arguments_are_typed_errors() {
         assert_eq!(
             message(cubenorm::try_group_norm(x(), None, None, 2, 1e-5)),
             "input has shape [2, 3, 4]: expected [batch, channels, ...] with channels in 2 equal groups"
+        );
+        let (identity, residual) = (Activation::Identity, noise([2, 1, 1], 4, &device));
+        assert_eq!(
+            message(cubenorm::try_group_norm_with(
+                x(),
+                residual,
+                None,
+                None,
+                3,
+                1e-5,
+                identity
+            )),
+            "residual has shape [2, 1, 1]: expected the input's, [2, 3, 4], or its first two sizes and ones"
+        );
+        let gated = |gate: [usize; 3], options| {
+            let gate = noise(gate, 4, &device);
+            message(cubenorm::try_gated_rms_norm(x(), gate, None, &options))
+        };
+        let options = GateOptions::new();
+        assert_eq!(
+            gated([2, 3, 1], options),
+            "gate has shape [2, 3, 1]: expected the input's, [2, 3, 4]"
+        );
+        assert_eq!(
+            gated([2, 3, 4], options.with_group_size(3)),
+            "input has shape [2, 3, 4]: expected [..., d] with d in groups of 3"
+        );
+        let leaky = Activation::LeakyRelu { alpha: 0.1 };
+        let in_front = options.with_norm_before_gate(false).with_activation(leaky);
+        assert_eq!(
+            gated([2, 3, 4], in_front),
+            "the gate's activation is LeakyRelu { alpha: 0.1 }: expected one without parameters, such as Silu"
+        );
+        let half = noise([2, 3, 4], 4, &device).cast(DType::F16);
+        assert_eq!(
+            message(cubenorm::try_gated_rms_norm(x(), half, None, &options)),
+            "gate has dtype f16: expected f32, as the input has dtype f32"
         );
         assert_eq!(
             message(cubenorm::try_instance_norm(one(), None, None, 1e-5)),
@@ -315,6 +352,18 @@ fn try_all(x: &Tensor<3>) -> Vec<(&'static str, Result<Tensor<3>, NormError>)> {
         (
             "group",
             cubenorm::try_group_norm(x(), one(channels), one(channels), 2, 1e-5),
+        ),
+        (
+            "group with a residual",
+            cubenorm::try_group_norm_with(x(), x(), None, None, 2, 1e-5, Activation::Silu),
+        ),
+        (
+            "gated rms",
+            cubenorm::try_gated_rms_norm(x(), x(), one(last), &GateOptions::new()),
+        ),
+        (
+            "gated layer",
+            cubenorm::try_gated_layer_norm(x(), x(), one(last), None, &GateOptions::new()),
         ),
         (
             "batch",

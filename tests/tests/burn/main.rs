@@ -6,6 +6,7 @@ mod capture;
 mod errors;
 mod forward;
 mod gradients;
+mod measure;
 mod normalization;
 mod pytorch;
 mod records;

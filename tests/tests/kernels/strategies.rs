@@ -1,8 +1,8 @@
 //! Shapes around the limits at which a strategy changes.
 
 use cubenorm_core::{
-    DType, Hardware, Knobs, NormDesc, Staging, StagingPreference, Statistics, Strategy,
-    StrategyChoice, TensorDesc, WrittenStatistics, plan_forward,
+    Activation, DType, Hardware, Knobs, NormDesc, ResidualPlace, Staging, StagingPreference,
+    Statistics, Strategy, StrategyChoice, TensorDesc, WrittenStatistics, plan_forward,
 };
 use cubenorm_kernels::hardware;
 use cubenorm_tests::case::Case;
@@ -176,6 +176,27 @@ fn residual_is_added_first_and_the_sum_written() {
                 .with_sum()
                 .with_written_statistics(WrittenStatistics::MeanRstd);
             check_all(&device, &Case::new(desc, 8));
+        }
+    }
+}
+
+#[test]
+fn gates_multiply_the_input_or_the_result() {
+    for device in devices() {
+        for place in [ResidualPlace::InputGate, ResidualPlace::OutputGate] {
+            for (cols, activation) in [
+                (12, Activation::Silu),
+                (500, Activation::Sigmoid),
+                (4099, Activation::Silu),
+            ] {
+                let input = TensorDesc::contiguous([5, cols], DType::F32);
+                let desc = layer_norm(5, cols)
+                    .with_residual(input)
+                    .with_residual_place(place)
+                    .with_activation(activation)
+                    .with_written_statistics(WrittenStatistics::MeanRstd);
+                check_all(&device, &Case::new(desc, 9));
+            }
         }
     }
 }

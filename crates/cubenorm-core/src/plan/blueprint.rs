@@ -176,12 +176,12 @@ pub enum Shift {
     OneBlock,
 }
 
-/// A residual: its tensor, and the value that it is added to.
+/// A residual: its tensor, and its place in the formula.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Residual {
     /// The tensor.
     pub access: AccessBlueprint,
-    /// The position of the addition.
+    /// The place in the formula.
     pub place: ResidualPlace,
 }
 
@@ -294,10 +294,11 @@ impl RowBlueprint for Blueprint {
 }
 
 impl Blueprint {
-    /// True if a staged row is the unmodified input. Otherwise a residual was added or it was
+    /// True if a staged row is the unmodified input. Otherwise a residual was added or multiplied, or it was
     /// loaded as packed pairs, and it has the accumulation dtype.
     pub fn stages_input(&self) -> bool {
-        self.residual_at(ResidualPlace::Input).is_none() && self.input.mode != LoadMode::PackedHalf2
+        let is_modified = self.residual.is_some_and(|it| it.place.is_in_front());
+        !is_modified && self.input.mode != LoadMode::PackedHalf2
     }
 
     /// The residual's tensor.
@@ -305,10 +306,18 @@ impl Blueprint {
         self.residual.map(|residual| residual.access)
     }
 
-    /// The residual's tensor if it is added at this position.
+    /// The residual if it has this place.
     pub fn residual_at(&self, place: ResidualPlace) -> Option<AccessBlueprint> {
         let residual = self.residual.filter(|residual| residual.place == place);
         residual.map(|residual| residual.access)
+    }
+
+    /// The activation of the result. That of a gate is not.
+    pub fn result_activation(&self) -> ActivationKind {
+        match self.residual.is_some_and(|it| it.place.is_gate()) {
+            true => ActivationKind::Identity,
+            false => self.activation,
+        }
     }
 
     /// The tensors that broadcast to the input.

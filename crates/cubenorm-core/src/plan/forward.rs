@@ -15,7 +15,6 @@ use super::result::{Plan, PlanError};
 use super::schedule::Schedule;
 use super::team::{Assignment, Execution, Level, ParamLoads, Tail, Team, Tile, Unit};
 use super::workload::Workload;
-use crate::desc::ResidualPlace;
 use crate::problem::{Access, NormProblem};
 
 /// Plans a forward normalization.
@@ -107,9 +106,9 @@ impl Pass for NormProblem {
     }
 }
 
-/// The residual, if it is added to the input before the reduction.
+/// The residual, if the tensor that is reduced is made with it.
 fn added_first(problem: &NormProblem) -> Option<&Access> {
-    let is_first = problem.residual_place == ResidualPlace::Input;
+    let is_first = problem.residual_place.is_in_front();
     problem.residual.as_ref().filter(|_| is_first)
 }
 

@@ -236,6 +236,10 @@ pub(crate) fn forward(numbers: &mut Numbers) -> NormDesc {
         desc.residual = Some(residual);
         if numbers.once_in(4) {
             desc.residual_place = ResidualPlace::Output;
+        } else if numbers.once_in(4) {
+            desc.residual_place = ResidualPlace::InputGate;
+        } else if numbers.once_in(4) {
+            desc.residual_place = ResidualPlace::OutputGate;
         }
     }
     desc.writes_sum = desc.residual_place == ResidualPlace::Input && numbers.once_in(4);

@@ -111,6 +111,13 @@ pub(super) fn variants(dtype: DType) -> Vec<Case> {
         let residual = base.clone().with_residual(input.clone());
         add("residual", residual.clone());
         add("residual and sum", residual.clone().with_sum());
+        for (name, place) in [
+            ("gate in front", ResidualPlace::InputGate),
+            ("gate behind", ResidualPlace::OutputGate),
+        ] {
+            let gated = residual.clone().with_residual_place(place);
+            add(name, gated.with_activation(Activation::Silu));
+        }
         add(
             "residual added last",
             residual

@@ -23,8 +23,8 @@ pub(crate) struct Call {
     pub(crate) mean: Option<DispatchTensor>,
     pub(crate) variance: Option<DispatchTensor>,
     pub(crate) spec: NormSpec,
-    /// The caller's names of scale and bias.
-    pub(crate) names: [&'static str; 2],
+    /// The caller's names of scale, bias and residual.
+    pub(crate) names: [&'static str; 3],
 }
 
 /// Results of a call.
@@ -45,7 +45,7 @@ impl Call {
             mean: None,
             variance: None,
             spec,
-            names: ["scale", "bias"],
+            names: ["scale", "bias", "residual"],
         }
     }
 
@@ -82,7 +82,7 @@ impl Call {
 
     /// Under the names that `burn::nn` has for scale and bias.
     pub(crate) fn named_as_burn_does(mut self) -> Self {
-        self.names = ["gamma", "beta"];
+        self.names[..2].copy_from_slice(&["gamma", "beta"]);
         self
     }
 
@@ -209,7 +209,7 @@ impl Call {
     ) -> Result<(), NormError> {
         let tracked = self.tracked();
         let backward = BackwardSpec {
-            norm: self.spec.clone(),
+            norm: self.spec.without_residual(self.residual.is_some()),
             wants_input: tracked.input,
             wants_scale: tracked.scale,
             wants_bias: tracked.bias,
@@ -283,11 +283,12 @@ fn saved(desc: &NormDesc) -> Option<TensorDesc> {
     ))
 }
 
-/// An error in the caller's own names of scale and bias.
-fn renamed(mut error: NormError, [scale, bias]: [&'static str; 2]) -> NormError {
+/// An error in the caller's own names of scale, bias and residual.
+fn renamed(mut error: NormError, [scale, bias, residual]: [&'static str; 3]) -> NormError {
     let rename = |tensor: &mut &'static str| match *tensor {
         "scale" => *tensor = scale,
         "bias" => *tensor = bias,
+        "residual" => *tensor = residual,
         _ => {}
     };
     match &mut error {

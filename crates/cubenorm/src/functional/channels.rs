@@ -3,7 +3,7 @@
 use burn::backend::Dispatch;
 use burn::backend::tensor::FloatTensor;
 use burn::tensor::{DType, Tensor};
-use cubenorm_core::{NormError, WrittenStatistics};
+use cubenorm_core::{Activation, NormError, WrittenStatistics};
 
 use super::device::CallDevice;
 use super::{Call, WRITTEN, expect_rank, expect_size, expect_sizes, numbers, or_panic};
@@ -41,7 +41,11 @@ pub(super) fn channels<const D: usize>(input: &Tensor<D>) -> Result<(usize, View
 }
 
 /// Number of elements of some dimensions of a tensor.
-fn elements(tensor: &'static str, shape: &[usize], dims: &[usize]) -> Result<usize, NormError> {
+pub(super) fn elements(
+    tensor: &'static str,
+    shape: &[usize],
+    dims: &[usize],
+) -> Result<usize, NormError> {
     // A dimension of 0 makes the tensor empty, even if the other sizes overflow.
     let count = match dims.contains(&0) {
         true => Some(0),
@@ -326,6 +330,82 @@ pub fn try_group_norm<const D: usize>(
     num_groups: usize,
     epsilon: f64,
 ) -> Result<Tensor<D>, NormError> {
+    let activation = Activation::Identity;
+    try_group_norm_with(input, None, gamma, beta, num_groups, epsilon, activation)
+}
+
+/// [`group_norm`] with an optional residual in front and an activation behind it:
+///
+/// ```text
+/// s = input + residual
+/// y = activation((s - mean) / sqrt(variance + epsilon) * gamma + beta)
+/// ```
+///
+/// Group norm, SiLU and the addition of a time embedding are most of what a U-Net of a diffusion model does beside its
+/// convolutions. The kernel of the norm includes both, and the backward pass includes the activation. In training Burn adds
+/// the residual.
+///
+/// Source: the residual blocks of [High-Resolution Image Synthesis with Latent Diffusion
+/// Models](https://arxiv.org/abs/2112.10752).
+///
+/// # Shapes
+///
+/// - `input`, result: `[batch, channels, ...]`
+/// - `residual`: the input's, or `[batch, channels, 1, ...]`
+/// - `gamma`, `beta`: `[channels]`; without them 1 and 0
+///
+/// # Dtypes
+///
+/// As [`layer_norm`](crate::layer_norm). `residual` has the input's dtype.
+///
+/// # Panics
+///
+/// If [`try_group_norm_with`] returns an error, with that message.
+///
+/// # Example
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+/// use cubenorm::Activation;
+///
+/// # #[cfg(feature = "flex")] {
+/// let device = Device::flex();
+/// let x = Tensor::<3>::from_floats([[[1.0, 2.0], [3.0, 4.0]]], &device);
+/// let embedding = Tensor::<3>::from_floats([[[0.0], [1.0]]], &device);
+/// let y = cubenorm::group_norm_with(x, embedding, None, None, 2, 0.0, Activation::Relu);
+/// assert_eq!(y.into_data().try_to_vec::<f32>().unwrap(), [0.0, 1.0, 0.0, 1.0]);
+/// # }
+/// ```
+pub fn group_norm_with<const D: usize>(
+    input: Tensor<D>,
+    residual: impl Into<Option<Tensor<D>>>,
+    gamma: impl Into<Option<Tensor<1>>>,
+    beta: impl Into<Option<Tensor<1>>>,
+    num_groups: usize,
+    epsilon: f64,
+    activation: Activation,
+) -> Tensor<D> {
+    or_panic(try_group_norm_with(
+        input, residual, gamma, beta, num_groups, epsilon, activation,
+    ))
+}
+
+/// [`group_norm_with`] as a [`Result`].
+///
+/// # Errors
+///
+/// As [`try_group_norm`], [`NormError::Shape`] for another shape of the residual, and
+/// [`NormError::UnsupportedActivation`] if the device does not compute the activation to the digits of the dtype.
+pub fn try_group_norm_with<const D: usize>(
+    input: Tensor<D>,
+    residual: impl Into<Option<Tensor<D>>>,
+    gamma: impl Into<Option<Tensor<1>>>,
+    beta: impl Into<Option<Tensor<1>>>,
+    num_groups: usize,
+    epsilon: f64,
+    activation: Activation,
+) -> Result<Tensor<D>, NormError> {
+    let residual = residual.into();
     let (channels, _) = channels(&input)?;
     let (gamma, beta) = (gamma.into(), beta.into());
     let shape = input.dims();
@@ -344,8 +424,21 @@ pub fn try_group_norm<const D: usize>(
             input: [shape[0], num_groups, members, rest].into(),
             params: [1, num_groups, members, 1].into(),
         }),
+        activation,
         ..NormSpec::new([2, 3], Reduction::MeanVariance, epsilon)
     };
-    let call = Call::new(input, spec).with_params(gamma, beta);
+    let mut call = Call::new(input, spec).with_params(gamma, beta);
+    if let Some(residual) = residual {
+        let seen = residual.dims();
+        let per_channel = seen[..2] == shape[..2] && seen[2..].iter().all(|&size| size == 1);
+        if seen != shape && !per_channel {
+            return Err(NormError::Shape {
+                tensor: "residual",
+                shape: seen.to_vec(),
+                expected: format!("the input's, {shape:?}, or its first two sizes and ones"),
+            });
+        }
+        call = call.with_residual(residual);
+    }
     Ok(call.named_as_burn_does().run()?.output)
 }

@@ -4,6 +4,7 @@ mod channels;
 mod checked;
 mod device;
 mod dynamic_tanh;
+mod gated;
 mod general;
 mod modulated;
 mod options;
@@ -17,14 +18,17 @@ use cubenorm_core::{Activation, Epsilon, NormError};
 
 use crate::ops::{Axes, NormSpec, Reduction};
 pub(crate) use call::{Call, Outcome};
-use channels::channels;
 pub(crate) use channels::try_batch_norm_running;
 pub use channels::{
-    BatchNormTrain, batch_norm, batch_norm_train, group_norm, try_batch_norm, try_batch_norm_train,
-    try_group_norm,
+    BatchNormTrain, batch_norm, batch_norm_train, group_norm, group_norm_with, try_batch_norm,
+    try_batch_norm_train, try_group_norm, try_group_norm_with,
 };
+use channels::{channels, elements};
 pub(crate) use device::is_capturing;
 
+pub use gated::{
+    GateOptions, gated_layer_norm, gated_rms_norm, try_gated_layer_norm, try_gated_rms_norm,
+};
 pub use general::{
     Lp, NormWithStatistics, broadcast_batch_norm, lp_norm, mean_variance_norm_with_statistics,
     try_broadcast_batch_norm, try_lp_norm, try_mean_variance_norm_with_statistics,

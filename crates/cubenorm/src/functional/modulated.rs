@@ -236,6 +236,6 @@ fn modulated(axis: usize, reduction: Reduction, epsilon: f64) -> NormSpec {
 }
 
 fn run<const D: usize>(mut call: Call) -> Result<Tensor<D>, NormError> {
-    call.names = ["scale", "shift"];
+    call.names[..2].copy_from_slice(&["scale", "shift"]);
     Ok(call.run()?.output)
 }

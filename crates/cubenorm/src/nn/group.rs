@@ -2,7 +2,7 @@ use burn::config::Config;
 use burn::module::{Content, DisplaySettings, Module, ModuleDisplay, Param};
 use burn::nn::Initializer;
 use burn::tensor::{Device, Tensor};
-use cubenorm_core::NormError;
+use cubenorm_core::{Activation, NormError};
 
 use crate::functional::or_panic;
 
@@ -105,10 +105,63 @@ impl GroupNorm {
     /// [`NormError::Shape`] if the input's second axis is not `num_channels`, else as
     /// [`try_group_norm`](crate::try_group_norm).
     pub fn try_forward<const D: usize>(&self, input: Tensor<D>) -> Result<Tensor<D>, NormError> {
+        self.try_forward_with(input, None, Activation::Identity)
+    }
+
+    /// [`forward`](Self::forward) of `input + residual`, with an activation: see
+    /// [`group_norm_with`](crate::group_norm_with).
+    ///
+    /// # Shapes
+    ///
+    /// - input, output: `[batch, num_channels, ...]`
+    /// - residual: the input's, or `[batch, num_channels, 1, ...]`
+    ///
+    /// # Panics
+    ///
+    /// As [`forward`](Self::forward).
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Tensor};
+    /// use cubenorm::Activation;
+    /// use cubenorm::nn::GroupNormConfig;
+    ///
+    /// # #[cfg(feature = "flex")] {
+    /// let device = Device::flex();
+    /// let norm = GroupNormConfig::new(1, 2).with_epsilon(0.0).init(&device);
+    /// let x = Tensor::<2>::from_floats([[1.0, 3.0]], &device);
+    /// let y = norm.forward_with(x, None, Activation::Relu);
+    /// assert_eq!(y.into_data().try_to_vec::<f32>().unwrap(), [0.0, 1.0]);
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn forward_with<const D: usize>(
+        &self,
+        input: Tensor<D>,
+        residual: impl Into<Option<Tensor<D>>>,
+        activation: Activation,
+    ) -> Tensor<D> {
+        or_panic(self.try_forward_with(input, residual, activation))
+    }
+
+    /// [`forward_with`](Self::forward_with) as a [`Result`].
+    ///
+    /// # Errors
+    ///
+    /// [`NormError::Shape`] if the input's second axis is not `num_channels`, else as
+    /// [`try_group_norm_with`](crate::try_group_norm_with).
+    pub fn try_forward_with<const D: usize>(
+        &self,
+        input: Tensor<D>,
+        residual: impl Into<Option<Tensor<D>>>,
+        activation: Activation,
+    ) -> Result<Tensor<D>, NormError> {
         super::expect_channels(&input, self.num_channels)?;
         let gamma = self.gamma.as_ref().map(Param::val);
         let beta = self.beta.as_ref().map(Param::val);
-        crate::try_group_norm(input, gamma, beta, self.num_groups, self.epsilon)
+        let (groups, epsilon) = (self.num_groups, self.epsilon);
+        crate::try_group_norm_with(input, residual, gamma, beta, groups, epsilon, activation)
     }
 }
 

@@ -11,7 +11,7 @@ use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, AutodiffBackend, TensorMetadata};
-use cubenorm_core::WrittenStatistics;
+use cubenorm_core::{ResidualPlace, WrittenStatistics};
 
 use super::{
     BackwardOperands, BackwardSpec, Gradients, NormBackend, NormSpec, Normalized, Operands,
@@ -78,10 +78,13 @@ impl<B: NormBackend, C: CheckpointStrategy> NormBackend for Autodiff<B, C> {
             Route::Composed => return portable::normalize::<Self>(operands, &spec),
             Route::Trained(forward) => forward,
         };
+        let gate = |value, gate| portable::gated::<Self>(value, gate, spec.activation);
         // A node of Burn's graph has one output, so a sum is a node of its own.
-        let input = match operands.residual.into_option() {
-            Some(residual) => Self::float_add(operands.input, residual),
-            None => operands.input,
+        let (input, last) = match (operands.residual.into_option(), spec.residual_place) {
+            (Some(it), ResidualPlace::InputGate) => (gate(operands.input, it), None),
+            (Some(it), ResidualPlace::OutputGate) => (operands.input, Some(it)),
+            (Some(residual), _) => (Self::float_add(operands.input, residual), None),
+            (None, _) => (operands.input, None),
         };
         let sum = spec.writes_sum.then(|| input.clone());
         let operands = Operands {
@@ -89,13 +92,16 @@ impl<B: NormBackend, C: CheckpointStrategy> NormBackend for Autodiff<B, C> {
             residual: Optional::None,
             ..operands
         };
-        let spec = NormSpec {
+        let norm = NormSpec {
             writes_sum: false,
-            ..spec
+            ..spec.without_residual(has_residual)
         };
-        let (output, statistics) = normalize_tracked::<B, C>(operands, spec, forward);
+        let (output, statistics) = normalize_tracked::<B, C>(operands, norm, forward);
         Normalized {
-            output,
+            output: match last {
+                Some(last) => gate(output, last),
+                None => output,
+            },
             sum: sum.into(),
             // Statistics have no gradient.
             statistics: statistics.map(Self::from_inner).into(),

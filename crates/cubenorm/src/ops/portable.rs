@@ -3,7 +3,7 @@
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, FloatDType, TensorMetadata, get_or_init_device_settings};
 use burn::tensor::{DType, Shape, Slice};
-use cubenorm_core::{Activation, Epsilon, Offset, ResidualPlace, Rounding, WrittenStatistics};
+use cubenorm_core::{Activation, Epsilon, Offset, Rounding, WrittenStatistics};
 
 use super::view::shaped;
 #[cfg(feature = "flex")]
@@ -256,15 +256,17 @@ pub(super) fn normalize<B: Backend>(operands: Operands<B>, spec: &NormSpec) -> N
         let tensor = tensor.into_option();
         tensor.map(|tensor| widen::<B>(param::<B>(tensor, rank, spec)))
     });
-    let (first, last) = match spec.residual_place {
-        ResidualPlace::Input => (residual, None),
-        ResidualPlace::Output => (None, residual),
+    let has_gate = residual.is_some() && spec.residual_place.is_gate();
+    let (first, last) = match spec.residual_place.is_in_front() {
+        true => (residual, None),
+        false => (None, residual),
     };
-    let input = widen::<B>(input);
-    let sum = match first {
-        Some(residual) => B::float_add(input, residual),
-        None => input,
+    let combine = |value, residual: Option<FloatTensor<B>>| match residual {
+        Some(gate) if has_gate => B::float_mul(value, activate::<B>(gate, spec.activation)),
+        Some(residual) => B::float_add(value, residual),
+        None => value,
     };
+    let sum = combine(widen::<B>(input), first);
     let rows = match (mean, variance) {
         (Some(mean), Some(variance)) => RowStatistics {
             centered: B::float_sub(sum.clone(), mean.clone()),
@@ -313,15 +315,27 @@ pub(super) fn normalize<B: Backend>(operands: Operands<B>, spec: &NormSpec) -> N
     if let Some(bias) = bias {
         value = B::float_add(value, bias);
     }
-    if let Some(last) = last {
-        value = B::float_add(value, last);
+    value = combine(value, last);
+    if !has_gate {
+        value = activate::<B>(value, spec.activation);
     }
     let result = |tensor| shaped::<B>(cast_to::<B>(tensor, dtype), &shape);
     Normalized {
-        output: result(activate::<B>(value, spec.activation)),
+        output: result(value),
         sum: spec.writes_sum.then(|| result(sum)).into(),
         statistics: statistics.into(),
     }
+}
+
+/// `value * activation(gate)` in the accumulation dtype, rounded to the value's.
+pub(super) fn gated<B: Backend>(
+    value: FloatTensor<B>,
+    gate: FloatTensor<B>,
+    activation: Activation,
+) -> FloatTensor<B> {
+    let dtype = value.dtype();
+    let gate = activate::<B>(widen::<B>(gate), activation);
+    cast_to::<B>(B::float_mul(widen::<B>(value), gate), dtype)
 }
 
 /// [`NormBackend::update_running`](super::NormBackend::update_running) of a backend's own operations.

@@ -1,6 +1,6 @@
 //! The choice of kernels for a call under autodiff. The check of a call and its execution both use it.
 
-use cubenorm_core::{ResidualPlace, WrittenStatistics};
+use cubenorm_core::{Activation, ResidualPlace, WrittenStatistics};
 
 use super::{NormSpec, Reduction};
 
@@ -28,8 +28,8 @@ pub(crate) enum Route {
     Forward,
     /// Burn's own operations, which autodiff passes gradients through.
     Composed,
-    /// The fused forward kernel of this specification, without the residual, and later the fused backward kernel.
-    /// A residual is added before, by Burn.
+    /// The fused forward kernel of this specification, without the residual, and later the fused backward kernel. Burn
+    /// adds a residual before. It multiplies by a gate before or behind.
     Trained(NormSpec),
 }
 
@@ -52,8 +52,21 @@ impl NormSpec {
         Route::Trained(Self {
             writes_sum: false,
             written_statistics: self.written_statistics.or(kept),
-            ..self.clone()
+            ..self.without_residual(has_residual)
         })
+    }
+
+    /// The norm of a call whose residual Burn adds or multiplies. A gate takes the activation along.
+    pub(crate) fn without_residual(&self, has_residual: bool) -> Self {
+        let has_gate = has_residual && self.residual_place.is_gate();
+        Self {
+            residual_place: ResidualPlace::Input,
+            activation: match has_gate {
+                true => Activation::Identity,
+                false => self.activation,
+            },
+            ..self.clone()
+        }
     }
 }
 
@@ -91,6 +104,20 @@ mod tests {
             panic!("expected the fused kernels");
         };
         assert_eq!(forward.written_statistics, None);
+    }
+
+    #[test]
+    fn a_gate_takes_the_activation_along() {
+        let mut spec = NormSpec::new([1], Reduction::MeanSquare, 1e-5);
+        spec.activation = Activation::Silu;
+        spec.residual_place = ResidualPlace::OutputGate;
+        for (has_residual, activation) in [(true, Activation::Identity), (false, Activation::Silu)]
+        {
+            let Route::Trained(forward) = spec.route(INPUT, has_residual) else {
+                panic!("expected the fused kernels");
+            };
+            assert_eq!(forward.activation, activation);
+        }
     }
 
     #[test]

@@ -19,10 +19,21 @@ pub struct View {
 }
 
 impl NormSpec {
-    /// Shape of the view of an input.
+    /// Shape of the view of an input. A residual may have the input's first dimensions only, with ones behind them.
     pub(crate) fn seen_shape(&self, input: &Shape) -> Shape {
-        let shape = self.view.as_ref().map(|view| &view.input);
-        shape.unwrap_or(input).clone()
+        let Some(view) = &self.view else {
+            return input.clone();
+        };
+        let elements = input.num_elements();
+        let mut before = 1;
+        view.input
+            .iter()
+            .map(|&size| {
+                let seen = if before == elements { 1 } else { size };
+                before *= size;
+                seen
+            })
+            .collect()
     }
 
     /// Shape of the view of a parameter or of provided statistics.
