@@ -12,7 +12,7 @@ use crate::exec::{Cmd, workspace};
 /// They are always built together, because cargo unites the features of all packages of one
 /// invocation. One at a time, each example would turn on other features of crates deep below Burn.
 /// Cargo would then build Burn anew for each of them, which takes many minutes.
-pub(crate) const BURN_FACING: [&str; 15] = [
+pub(crate) const BURN_FACING: [&str; 16] = [
     "cubenorm",
     "cubenorm-kernels",
     "cubenorm-cpu-hints",
@@ -28,6 +28,7 @@ pub(crate) const BURN_FACING: [&str; 15] = [
     "cubenorm-example-transformer",
     "cubenorm-example-models",
     "cubenorm-example-onnx-import",
+    "cubenorm-example-mamba",
 ];
 
 /// `cargo VERB` on these packages with exactly these features.
