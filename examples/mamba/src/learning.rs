@@ -13,7 +13,7 @@ use digits::digits::{Batch, CLASSES, Digits, Picture};
 use crate::network::Network;
 
 /// Peak learning rate.
-const LEARNING_RATE: f64 = 3e-3;
+const LEARNING_RATE: f64 = 1e-3;
 /// Epsilon of AdamW. With its default, gradients as small as rounding errors take whole steps.
 const ADAM_EPSILON: f32 = 1e-3;
 /// Digits per step.
