@@ -5,7 +5,7 @@ use std::sync::Arc;
 use burn::module::{Module, Param};
 use burn::store::ModuleRecord;
 use burn::tensor::{DType, Device, Tensor};
-use cubenorm::distributed::InProcess;
+use cubenorm::distributed::{Collective, InProcess};
 use cubenorm::nn::{BatchNormConfig, SyncBatchNorm};
 use cubenorm_core::{DType as CoreDType, Epsilon, NormDesc, Statistics, TensorDesc};
 use cubenorm_tests::case::noise;
@@ -65,44 +65,58 @@ impl Batch {
 
     /// Runs both passes on members that have the samples between these limits.
     fn run(&self, limits: &[usize], device: &Device) -> Vec<Part> {
-        let [_, channels, positions] = self.shape;
         all(limits.len() - 1, |rank, member| {
-            let device = device.clone().autodiff();
-            let samples = limits[rank]..limits[rank + 1];
-            let shape = [samples.len(), channels, positions];
-            let tensor =
-                |values: &[f64]| upload(self.samples(values, &samples), shape, self.dtype, &device);
-            let param = |values: &[f64]| {
-                let tensor = upload(values, [channels], DType::F32, &device);
-                Param::from_tensor(tensor.require_grad())
-            };
-            let norm = BatchNormConfig::new(channels)
-                .with_epsilon(EPSILON)
-                .with_momentum(MOMENTUM)
-                .init(&device);
-            let mut norm = SyncBatchNorm::from_batch_norm(norm, member);
-            (norm.gamma, norm.beta) = (param(&self.gamma), param(&self.beta));
-            let x = tensor(&self.input).require_grad();
-            let y = norm.forward(x.clone());
-            // The gradient of an f16 sum is 1, so that dy is the gradient of the output.
-            let gradients = (y.clone() * tensor(&self.dy)).sum().backward();
-            norm.sync_running_statistics();
-            let grad = |param: &Param<Tensor<1>>| values(param.val().grad(&gradients).unwrap());
-            Part {
-                output: values(y),
-                dx: values(x.grad(&gradients).unwrap()),
-                dgamma: grad(&norm.gamma),
-                dbeta: grad(&norm.beta),
-                running: [&norm.running_mean, &norm.running_var].map(|it| values(it.value())),
-            }
+            self.part(limits, rank, device, member)
         })
+    }
+
+    /// Runs both passes on a member.
+    fn part(
+        &self,
+        limits: &[usize],
+        rank: usize,
+        device: &Device,
+        member: Arc<dyn Collective>,
+    ) -> Part {
+        let [_, channels, positions] = self.shape;
+        let device = device.clone().autodiff();
+        let samples = limits[rank]..limits[rank + 1];
+        let shape = [samples.len(), channels, positions];
+        let tensor =
+            |values: &[f64]| upload(self.samples(values, &samples), shape, self.dtype, &device);
+        let param = |values: &[f64]| {
+            let tensor = upload(values, [channels], DType::F32, &device);
+            Param::from_tensor(tensor.require_grad())
+        };
+        let norm = BatchNormConfig::new(channels)
+            .with_epsilon(EPSILON)
+            .with_momentum(MOMENTUM)
+            .init(&device);
+        let mut norm = SyncBatchNorm::from_batch_norm(norm, member);
+        (norm.gamma, norm.beta) = (param(&self.gamma), param(&self.beta));
+        let x = tensor(&self.input).require_grad();
+        let y = norm.forward(x.clone());
+        // The gradient of an f16 sum is 1, so that dy is the gradient of the output.
+        let gradients = (y.clone() * tensor(&self.dy)).sum().backward();
+        norm.sync_running_statistics();
+        let grad = |param: &Param<Tensor<1>>| values(param.val().grad(&gradients).unwrap());
+        Part {
+            output: values(y),
+            dx: values(x.grad(&gradients).unwrap()),
+            dgamma: grad(&norm.gamma),
+            dbeta: grad(&norm.beta),
+            running: [&norm.running_mean, &norm.running_var].map(|it| values(it.value())),
+        }
     }
 
     /// Compares the parts of all members with the whole batch.
     fn check(&self, limits: &[usize], device: &Device, at: &str) {
+        self.check_parts(&self.run(limits, device), limits, at);
+    }
+
+    fn check_parts(&self, parts: &[Part], limits: &[usize], at: &str) {
         let [samples, channels, positions] = self.shape;
         let at = &format!("{at} {:?} {:?} split at {limits:?}", self.shape, self.dtype);
-        let parts = self.run(limits, device);
         let param = || TensorDesc::contiguous([channels, 1], CoreDType::F64);
         let desc = NormDesc::new(
             TensorDesc::contiguous(self.shape, CoreDType::F64),
@@ -192,6 +206,88 @@ fn two_parts_equal_one_batch() {
                 }
             }
         }
+    }
+}
+
+#[cfg(feature = "cuda")]
+use cubenorm::distributed::BurnCollective;
+
+#[cfg(feature = "cuda")]
+use crate::support::{run_on, unwrapped};
+
+/// Two GPUs, if the machine and the selection have them.
+#[cfg(feature = "cuda")]
+fn two_gpus() -> Option<Vec<Device>> {
+    let is_selected = devices().iter().any(|(name, _)| *name == "cuda");
+    let gpus = Device::enumerate(burn::tensor::DeviceType::Cuda);
+    let gpus: Vec<Device> = gpus.into_iter().take(2).collect();
+    if !is_selected || gpus.len() < 2 {
+        println!("skipped: {} GPUs under CUDA, expected 2", gpus.len());
+        return None;
+    }
+    Some(gpus)
+}
+
+/// Burn's collective exchanges the numbers of GPUs by NCCL.
+#[cfg(feature = "cuda")]
+#[test]
+fn parts_on_gpus_of_their_own_equal_one_batch() {
+    let Some(gpus) = two_gpus() else {
+        return;
+    };
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        for (seed, (shape, split)) in [([6, 5, 12], 2), ([9, 16, 49], 9), ([64, 256, 196], 32)]
+            .into_iter()
+            .enumerate()
+        {
+            let batch = Batch::new(shape, dtype, seed as u64);
+            let limits = [0, split, shape[0]];
+            let group = BurnCollective::group(gpus.clone(), LIMIT).expect("they are two GPUs");
+            let parts = run_on(group, |rank, member| {
+                batch.part(&limits, rank, &gpus[rank], member)
+            });
+            batch.check_parts(&unwrapped(parts), &limits, "two GPUs");
+        }
+    }
+}
+
+/// Prints the time of both passes, for a comparison with other libraries.
+#[cfg(feature = "cuda")]
+#[test]
+#[ignore = "prints times: cargo test -p cubenorm-tests --features burn,cuda --test distributed -- --ignored --nocapture measure"]
+fn measure_two_gpus() {
+    use std::time::Instant;
+
+    cubenorm_tests::guard::leave_out_everywhere();
+    let Some(gpus) = two_gpus() else {
+        return;
+    };
+    for dtype in [DType::F32, DType::F16] {
+        let group = BurnCollective::group(gpus.clone(), LIMIT).expect("they are two GPUs");
+        let times = run_on(group, |rank, member| {
+            let device = gpus[rank].clone().autodiff();
+            let norm = BatchNormConfig::new(256).init(&device);
+            let norm = SyncBatchNorm::from_batch_norm(norm, member);
+            let x = Tensor::<4>::zeros([32, 256, 56, 56], (&device, dtype)).require_grad();
+            let dy = Tensor::<4>::ones([32, 256, 56, 56], (&device, dtype));
+            let step = |_| {
+                device.sync().expect("the device runs");
+                let start = Instant::now();
+                let y = norm.forward(x.clone());
+                let gradients = (y * dy.clone()).sum().backward();
+                device.sync().expect("the device runs");
+                let time = start.elapsed();
+                drop(gradients);
+                time
+            };
+            let mut times: Vec<_> = (0..30).map(step).skip(5).collect();
+            times.sort_unstable();
+            times[times.len() / 2]
+        });
+        println!(
+            "two GPUs, [32, 256, 56, 56] each, {dtype:?}: {:?}",
+            unwrapped(times)
+        );
     }
 }
 

@@ -20,9 +20,17 @@ pub(crate) fn run<T: Send>(
     limit: Duration,
     member: impl Fn(usize, Arc<dyn Collective>) -> T + Sync,
 ) -> Vec<Result<T>> {
+    run_on(InProcess::group(members, limit), member)
+}
+
+/// Runs one thread for each member of a group.
+pub(crate) fn run_on<C: Collective + 'static, T: Send>(
+    group: Vec<C>,
+    member: impl Fn(usize, Arc<dyn Collective>) -> T + Sync,
+) -> Vec<Result<T>> {
     let member = &member;
     scope(|scope| {
-        let threads: Vec<_> = InProcess::group(members, limit)
+        let threads: Vec<_> = group
             .into_iter()
             .enumerate()
             .map(|(rank, collective)| scope.spawn(move || member(rank, Arc::new(collective))))
@@ -36,7 +44,11 @@ pub(crate) fn all<T: Send>(
     members: usize,
     member: impl Fn(usize, Arc<dyn Collective>) -> T + Sync,
 ) -> Vec<T> {
-    let results = run(members, LIMIT, member);
+    unwrapped(run(members, LIMIT, member))
+}
+
+/// The results of members that did not panic.
+pub(crate) fn unwrapped<T>(results: Vec<Result<T>>) -> Vec<T> {
     let unwrap =
         |result: Result<T>| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     results.into_iter().map(unwrap).collect()
