@@ -27,7 +27,7 @@ const GROUPS: usize = 2;
 const BLOCKS: usize = 2;
 /// Range of the initial logarithms of the decays' rates.
 const RATES: (f64, f64) = (0.0, 2.0);
-/// Added to what decays to zero for tokens that come later.
+/// Logarithm of the share of tokens that come later.
 const LATER: f64 = -1e4;
 
 /// A classifier of handwritten digits.
@@ -148,7 +148,7 @@ impl Block {
     }
 }
 
-/// What is left of each earlier token at each token: `exp` of the sum of logarithms in between, and 0 of later tokens.
+/// The share of each earlier token that is left at each token: `exp` of the sum of logarithms in between, and 0 for later tokens.
 ///
 /// # Shapes
 ///

@@ -82,7 +82,7 @@ impl GatedNorm {
         Self::Cubenorm(GatedRmsNorm { gamma, ..fused })
     }
 
-    /// Normalizes beside the gate.
+    /// Normalizes with the gate.
     ///
     /// # Shapes
     ///

@@ -81,7 +81,7 @@ fn importer() -> Result<PathBuf> {
     command
         .args(["install", "burn-onnx", "--locked", "--version", BURN_ONNX, "--root"])
         .arg(&root)
-        // Not beside the project's own files.
+        // The project's own build stays as it is.
         .arg("--target-dir")
         .arg(root.join("build"));
     succeed(&mut command)?;

@@ -1,4 +1,4 @@
-//! The picture of a line of text, and what ONNX Runtime says about it.
+//! The picture of a line of text, and ONNX Runtime's result for it.
 
 use anyhow::{Context, Result, ensure};
 use burn::tensor::{Device, Tensor, TensorData};

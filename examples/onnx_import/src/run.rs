@@ -22,10 +22,10 @@ pub(crate) const TOLERANCE: f32 = 1e-3;
 /// Runs before the timed ones: the first compiles kernels, and the next ones still change what Burn fuses.
 const WARM_UP: u32 = 3;
 
-/// What a process measured.
+/// Measurements of a process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Outcome {
-    /// Probabilities of the line as it is, then of the line upside down.
+    /// Probabilities for the line as it is, then for the line upside down.
     probabilities: Vec<f32>,
     /// Median time of a pass over the batch.
     milliseconds: f64,

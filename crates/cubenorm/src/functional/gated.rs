@@ -1,4 +1,4 @@
-//! Norms beside a gate: those of state-space models and of linear attention.
+//! Norms with a gate: those of state-space models and of linear attention.
 
 use burn::tensor::Tensor;
 use cubenorm_core::{Activation, NormError, ResidualPlace};
@@ -71,7 +71,7 @@ impl GateOptions {
     }
 }
 
-/// RMS norm beside a gate, with statistics over the last axis or over groups of it:
+/// RMS norm with a gate, with statistics over the last axis or over groups of it:
 ///
 /// ```text
 /// y = x / sqrt(mean(x^2) + epsilon) * gamma * activation(gate)
@@ -149,7 +149,7 @@ pub fn try_gated_rms_norm<const D: usize>(
     )
 }
 
-/// Layer norm beside a gate, with statistics over the last axis or over groups of it:
+/// Layer norm with a gate, with statistics over the last axis or over groups of it:
 /// `y = ((x - mean) / sqrt(variance + epsilon) * gamma + beta) * activation(gate)`, or the norm of `x * activation(gate)`.
 ///
 /// Source: `LayerNormGated` of [Mamba-2](https://arxiv.org/abs/2405.21060)'s and flash-linear-attention's code.

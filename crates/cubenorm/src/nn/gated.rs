@@ -102,7 +102,7 @@ impl GatedRmsNormConfig {
 }
 
 impl GatedRmsNorm {
-    /// Normalizes the last axis, or groups of it, beside the gate.
+    /// Normalizes the last axis, or groups of it, with the gate.
     ///
     /// # Shapes
     ///
