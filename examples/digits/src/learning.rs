@@ -17,7 +17,7 @@ use crate::norms::Layer;
 /// Peak learning rate.
 const LEARNING_RATE: f64 = 0.1;
 /// Pictures per step.
-const BATCH: usize = 64;
+pub const BATCH: usize = 64;
 /// Seed of the initial weights and of the order of pictures.
 const SEED: u64 = 42;
 
@@ -164,7 +164,7 @@ pub fn checks(learned: &[Learned], to_the_end: bool) -> Vec<Check> {
 }
 
 /// Batches of pictures in an order that depends on the epoch only, without a partial batch.
-fn batches(pictures: &[Picture], epoch: usize) -> Vec<Vec<Picture>> {
+pub fn batches(pictures: &[Picture], epoch: usize) -> Vec<Vec<Picture>> {
     let mut order: Vec<usize> = (0..pictures.len()).collect();
     Random::new(SEED + epoch as u64).shuffle(&mut order);
     order
@@ -177,14 +177,27 @@ fn loss(network: &Network, batch: &Batch) -> Tensor<1> {
     cross_entropy(network.forward(batch.pixels.clone()), batch.digits.clone())
 }
 
-/// Fraction of the pictures that the network classifies correctly.
 fn accuracy(network: &Network, pictures: &[Picture], device: &Device) -> Result<f32> {
-    let (network, device) = (network.valid(), device.clone().inner());
+    let network = network.valid();
+    let forward = |pixels| network.forward(pixels);
+    accuracy_of(forward, pictures, &device.clone().inner())
+}
+
+/// Fraction of the pictures that a network classifies correctly. `forward` returns the logits of all classes.
+///
+/// # Errors
+///
+/// If the device fails.
+pub fn accuracy_of(
+    forward: impl Fn(Tensor<4>) -> Tensor<2>,
+    pictures: &[Picture],
+    device: &Device,
+) -> Result<f32> {
     let mut right = 0;
     for chunk in pictures.chunks(BATCH) {
         // Padded to the tuned batch size.
-        let batch = Batch::new(chunk.iter().chain(pictures).take(BATCH), &device);
-        let logits = read(network.forward(batch.pixels))?;
+        let batch = Batch::new(chunk.iter().chain(pictures).take(BATCH), device);
+        let logits = read(forward(batch.pixels))?;
         let told = logits.chunks_exact(CLASSES).map(largest);
         let told = told.zip(chunk);
         right += told

@@ -4,11 +4,12 @@ use anyhow::Result;
 use burn::module::Module;
 use burn::optim::AdamWConfig;
 use burn::tensor::{Device, Tensor};
+use cubenorm_example_common::Norms;
 use cubenorm_example_common::training::{
-    Check, Random, Run, Schedule, Trainer, cross_entropy, losses_agree,
+    Check, Run, Schedule, Trainer, cross_entropy, losses_agree,
 };
-use cubenorm_example_common::{Norms, read};
-use digits::digits::{Batch, CLASSES, Digits, Picture};
+use digits::digits::{Batch, Digits};
+use digits::learning::{BATCH, accuracy_of, batches};
 
 use crate::network::Network;
 
@@ -16,9 +17,7 @@ use crate::network::Network;
 const LEARNING_RATE: f64 = 1e-3;
 /// Epsilon of AdamW. With its default, gradients as small as rounding errors take whole steps.
 const ADAM_EPSILON: f32 = 1e-3;
-/// Digits per step.
-const BATCH: usize = 64;
-/// Seed of the initial weights and of the order of digits.
+/// Seed of the initial weights.
 const SEED: u64 = 42;
 
 /// Minimum accuracy on the test data.
@@ -64,14 +63,9 @@ pub fn learn(
         steps: digits.training.len() / BATCH,
         rate: LEARNING_RATE,
     };
-    let upload = |epoch: usize| {
-        let mut order: Vec<usize> = (0..digits.training.len()).collect();
-        Random::new(SEED + epoch as u64).shuffle(&mut order);
-        let pictures = |chunk: &[usize]| {
-            let pictures = chunk.iter().map(|&index| &digits.training[index]);
-            Batch::new(pictures, &device)
-        };
-        order.chunks_exact(BATCH).map(pictures).collect()
+    let upload = |epoch| {
+        let batches = batches(&digits.training, epoch).into_iter();
+        batches.map(|batch| Batch::new(&batch, &device)).collect()
     };
     let trainers = schedule.train(trainers, upload, loss, |_, _| Ok(()))?;
 
@@ -79,7 +73,9 @@ pub fn learn(
     trainers
         .into_iter()
         .map(|trainer| {
-            let accuracy = accuracy(trainer.model(), &digits.test, &device)?;
+            let network = trainer.model().valid();
+            let forward = |pixels| network.forward(pixels);
+            let accuracy = accuracy_of(forward, &digits.test, &device.clone().inner())?;
             let trainer = trainer.measure_memory(|network| loss(network, &batch))?;
             let run = trainer.run().clone();
             Ok(Learned { run, accuracy })
@@ -109,21 +105,4 @@ pub fn checks(learned: &[Learned], to_the_end: bool) -> Vec<Check> {
 
 fn loss(network: &Network, batch: &Batch) -> Tensor<1> {
     cross_entropy(network.forward(batch.pixels.clone()), batch.digits.clone())
-}
-
-/// Fraction of the digits that the network classifies correctly.
-fn accuracy(network: &Network, pictures: &[Picture], device: &Device) -> Result<f32> {
-    let (network, device) = (network.valid(), device.clone().inner());
-    let mut right = 0;
-    for chunk in pictures.chunks(BATCH) {
-        // Padded to the tuned batch size.
-        let batch = Batch::new(chunk.iter().chain(pictures).take(BATCH), &device);
-        let logits = read(network.forward(batch.pixels))?;
-        for (logits, picture) in logits.chunks_exact(CLASSES).zip(chunk) {
-            let pairs = logits.iter().enumerate();
-            let told = pairs.max_by(|(_, a), (_, b)| a.total_cmp(b));
-            right += usize::from(told.is_some_and(|(it, _)| it == usize::from(picture.digit)));
-        }
-    }
-    Ok(right as f32 / pictures.len() as f32)
 }
