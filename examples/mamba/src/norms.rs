@@ -77,7 +77,7 @@ impl GatedNorm {
         let config = GatedRmsNormConfig::new(features)
             .with_epsilon(EPSILON)
             .with_norm_before_gate(false)
-            .with_group_size(features / groups);
+            .with_group_size(Some(features / groups));
         let fused = config.init(&gamma.device());
         Self::Cubenorm(GatedRmsNorm { gamma, ..fused })
     }

@@ -131,7 +131,7 @@ impl Batch {
         let forward = &expected.forward;
         let cols = samples * positions;
         let largest = |values: &[f64]| values.iter().fold(1.0f64, |a, x| a.max(x.abs()));
-        // Inputs are within 6, so a rounding of the mean weighs as much as 6 deviations.
+        // Inputs are within 6, so a rounding of the mean has the weight of 6 deviations.
         let rstd = largest(&forward.rstd);
         let magnitude = 6.0 * rstd * 1.5;
         let through = magnitude * rstd * largest(&forward.output);

@@ -83,7 +83,7 @@ fn graphs(cols: usize, device: &Device) -> Vec<(&'static str, Graph)> {
     graphs
 }
 
-/// Shortest time of a graph in a chain of them, each of which reads the one before.
+/// Shortest time of a graph in a chain of them. Each reads the one before.
 fn time(graph: &Graph, x: &Tensor<2>, links: u32, device: &Device) -> Duration {
     let time = |_| {
         let start = Instant::now();

@@ -42,7 +42,9 @@ static STATE: Mutex<InstallState> = Mutex::new(InstallState::NotInstalled);
 ///   `installed` compares single norms. `examples/onnx_import` and `examples/minilm` compare models.
 /// - A block with norms is run as one unit. Its other operations are fused greedily from its head, as in Burn's search.
 /// - If more than five independent chains of operations are queued, Burn may split a norm from its scale and bias.
-/// - In a chain of batch norms of rank 2 with a batch of one, Burn runs what it would fuse in smaller parts.
+/// - A block waits for up to 256 operations. So a long chain of norms that are left to Burn starts later than without
+///   `install`: 0.75 of the speed for 16 RMS norms on an H200 under CUDA.
+/// - A chain of batch norms of `[1, channels]` is left to Burn, in smaller kernels than Burn's own.
 ///
 /// # Matched
 ///

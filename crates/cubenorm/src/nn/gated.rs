@@ -1,7 +1,6 @@
-use burn::config::{Config, config_to_json};
+use burn::config::Config;
 use burn::module::{Content, DisplaySettings, Module, ModuleDisplay, Param};
 use burn::nn::Initializer;
-use burn::serde::{Deserialize, Serialize};
 use burn::tensor::{Device, Tensor};
 use cubenorm_core::{Activation, NormError};
 
@@ -9,27 +8,21 @@ use crate::GateOptions;
 use crate::functional::or_panic;
 
 /// Configuration to create a [gated RMS norm](GatedRmsNorm) with [`init`](GatedRmsNormConfig::init).
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(crate = "burn::serde")]
+#[derive(Debug, Config)]
 pub struct GatedRmsNormConfig {
     /// The size of the input features.
     pub d_model: usize,
     /// A value required for numerical stability. Default: 1e-5
+    #[config(default = 1e-5)]
     pub epsilon: f64,
     /// True if the normalized value is multiplied by the gate, false if the input is. Default: true
+    #[config(default = true)]
     pub norm_before_gate: bool,
     /// The number of features that are normalized together. Default: all
     pub group_size: Option<usize>,
     /// The activation of the gate. Default: SiLU
+    #[config(default = "Activation::Silu")]
     pub activation: Activation,
-}
-
-impl Config for GatedRmsNormConfig {}
-
-impl std::fmt::Display for GatedRmsNormConfig {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&config_to_json(self))
-    }
 }
 
 /// [`gated_rms_norm`](crate::gated_rms_norm) with a learnable `gamma`: `RMSNormGated` of
@@ -54,41 +47,6 @@ pub struct GatedRmsNorm {
 }
 
 impl GatedRmsNormConfig {
-    /// Defaults for this size of the input features.
-    pub fn new(d_model: usize) -> Self {
-        Self {
-            d_model,
-            epsilon: 1e-5,
-            norm_before_gate: true,
-            group_size: None,
-            activation: Activation::Silu,
-        }
-    }
-
-    /// Sets [`epsilon`](Self::epsilon).
-    pub fn with_epsilon(mut self, epsilon: f64) -> Self {
-        self.epsilon = epsilon;
-        self
-    }
-
-    /// Sets [`norm_before_gate`](Self::norm_before_gate).
-    pub fn with_norm_before_gate(mut self, norm_before_gate: bool) -> Self {
-        self.norm_before_gate = norm_before_gate;
-        self
-    }
-
-    /// Sets [`group_size`](Self::group_size).
-    pub fn with_group_size(mut self, group_size: impl Into<Option<usize>>) -> Self {
-        self.group_size = group_size.into();
-        self
-    }
-
-    /// Sets [`activation`](Self::activation).
-    pub fn with_activation(mut self, activation: Activation) -> Self {
-        self.activation = activation;
-        self
-    }
-
     /// Initializes a [gated RMS norm](GatedRmsNorm) with `gamma` 1.
     pub fn init(&self, device: &Device) -> GatedRmsNorm {
         GatedRmsNorm {
@@ -121,7 +79,7 @@ impl GatedRmsNorm {
     ///
     /// # #[cfg(feature = "flex")] {
     /// let device = Device::flex();
-    /// let config = GatedRmsNormConfig::new(4).with_epsilon(0.0).with_group_size(2);
+    /// let config = GatedRmsNormConfig::new(4).with_epsilon(0.0).with_group_size(Some(2));
     /// let norm = config.with_activation(Activation::Relu).init(&device);
     /// let x = Tensor::<2>::from_floats([[1.0, -1.0, 5.0, 5.0]], &device);
     /// let gate = Tensor::<2>::from_floats([[1.0, 2.0, -1.0, 3.0]], &device);

@@ -262,7 +262,7 @@ pub(super) fn normalize<B: Backend>(operands: Operands<B>, spec: &NormSpec) -> N
         false => (None, residual),
     };
     let combine = |value, residual: Option<FloatTensor<B>>| match residual {
-        Some(gate) if has_gate => B::float_mul(value, activate::<B>(gate, spec.activation)),
+        Some(gate) if has_gate => gated::<B>(value, gate, spec.activation),
         Some(residual) => B::float_add(value, residual),
         None => value,
     };

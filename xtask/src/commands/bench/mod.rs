@@ -46,7 +46,7 @@ const ROWS: &str = "target/bench/rows.csv";
 /// another machine are recorded here with --record rows.csv.
 ///
 /// PyTorch and ONNX Runtime compute on the CPU, with a thread for each core. They are the Python
-/// packages of target/python, or those of the system's Python, or are installed into target/python.
+/// packages of target/python, or of the system's Python, or are installed into target/python.
 /// PyTorch computes on the GPU if the device is `cuda`; its device time is then between two events.
 /// ONNX Runtime has no backward pass. A result that a baseline does not have is named below the
 /// table, and is no failure.
@@ -69,7 +69,7 @@ pub(crate) struct Args {
     csv: Option<PathBuf>,
     #[command(flatten)]
     selection: Selection,
-    /// Number of rounds, in each of which every provider is measured
+    /// Number of rounds. Every provider is measured in each
     #[arg(long, value_name = "N", default_value_t = 9)]
     rounds: usize,
     /// Append the rows of this run to benches/data/results.csv; with FILE, append its rows and
