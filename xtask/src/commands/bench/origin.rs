@@ -14,7 +14,7 @@ use crate::{
     vulkan,
 };
 
-/// The fields that all rows of a run share. The code is this clone's, or that of `built_from`.
+/// The fields that all rows of a run share. The code is this clone's, or the code of `built_from`.
 ///
 /// # Errors
 ///
