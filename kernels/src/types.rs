@@ -12,8 +12,12 @@ pub(crate) type One = Const<1>;
 /// Tensors with vector loads have the width [`N`](Self::N), others 1. Packed f16 pairs are 32-bit
 /// elements, at half that width.
 pub(crate) trait Types: Send + Sync + 'static {
-    /// Element of input, residual, output and sum.
+    /// Element of input and sum. Backward: of the gradients of both.
     type F: Float;
+    /// Element of the residual. Backward: of the output gradient.
+    type R: Float;
+    /// Element of the output.
+    type O: Float;
     /// Element of scale and bias.
     type P: Float;
     /// Element of provided statistics.
@@ -41,10 +45,12 @@ pub(crate) trait Types: Send + Sync + 'static {
 /// [`Types`] from tuples: elements and lanes, then widths.
 pub(crate) struct Typed<Elements, Widths>(PhantomData<(Elements, Widths)>);
 
-impl<F, P, G, A, N, Input, Residual, Scale, Bias, Mean, Variance, Output> Types
-    for Typed<(F, P, G, A, N), (Input, Residual, Scale, Bias, Mean, Variance, Output)>
+impl<F, R, O, P, G, A, N, Input, Residual, Scale, Bias, Mean, Variance, Output> Types
+    for Typed<(F, R, O, P, G, A, N), (Input, Residual, Scale, Bias, Mean, Variance, Output)>
 where
     F: Float,
+    R: Float,
+    O: Float,
     P: Float,
     G: Float,
     A: Float,
@@ -58,6 +64,8 @@ where
     Output: Size,
 {
     type F = F;
+    type R = R;
+    type O = O;
     type P = P;
     type G = G;
     type A = A;

@@ -24,6 +24,7 @@ pub struct BackwardCase {
     pub desc: BackwardDesc,
     forward: Case,
     output_gradient: Vec<f64>,
+    sum_gradient: Option<Vec<f64>>,
 }
 
 /// Gradients of a device, row-major.
@@ -53,11 +54,14 @@ impl BackwardCase {
 
     /// The gradients of a description, for random data.
     pub fn of(desc: BackwardDesc, seed: u64) -> Self {
-        let gradient = &desc.output_gradient;
-        let elements = gradient.layout.checked_span().expect("a test fits");
-        let output_gradient = (0..elements)
-            .map(|position| round(gradient.dtype, noise(seed ^ 0xabcd, position)))
-            .collect();
+        let random = |tensor: &TensorDesc, seed: u64| {
+            let elements = tensor.layout.checked_span().expect("a test fits");
+            let number = |position| round(tensor.dtype, noise(seed, position));
+            (0..elements).map(number).collect()
+        };
+        let output_gradient = random(&desc.output_gradient, seed ^ 0xabcd);
+        let of_sum = desc.sum_gradient.as_ref();
+        let sum_gradient = of_sum.map(|tensor| random(tensor, seed ^ 0x5a5a));
         let mut forward = Case::new(desc.norm.clone(), seed);
         if matches!(
             desc.norm.statistics,
@@ -73,6 +77,7 @@ impl BackwardCase {
         Self {
             forward,
             output_gradient,
+            sum_gradient,
             desc,
         }
     }
@@ -106,12 +111,14 @@ impl BackwardCase {
             upload(saved.dtype, &values)
         });
         let tensors = BackwardTensors {
-            input: upload(norm.input.dtype, &self.forward.input),
-            output_gradient: upload(norm.input.dtype, &self.output_gradient),
             saved: saved.filter(|_| self.desc.reads_saved()),
             scale: param(&norm.scale, &self.forward.scale),
             bias: param(&norm.bias, &self.forward.bias),
-            input_gradient: None,
+            sum_gradient: param(&self.desc.sum_gradient, &self.sum_gradient),
+            ..BackwardTensors::new(
+                upload(norm.input.dtype, &self.forward.input),
+                upload(self.desc.output_gradient.dtype, &self.output_gradient),
+            )
         };
         let outputs = launch_backward(client, &self.desc, &tensors, choice)?;
         let download = |tensor: Tensor| {
@@ -260,10 +267,17 @@ impl BackwardCase {
         };
         let through =
             (1.5 + norm.offset.value().abs()) * steepest * normalized * normalized * rstd.max(1.0);
+        let added = self
+            .desc
+            .sum_gradient
+            .as_ref()
+            .zip(self.sum_gradient.as_ref());
+        let added = added.map(|(tensor, values)| row_major(&tensor.layout, values));
         self.compare_one(
             "input",
             &actual.input,
             &norm.input,
+            added.as_deref(),
             |value| off(through, value),
             |case, at| &mut case.input[at],
         )?;
@@ -274,23 +288,27 @@ impl BackwardCase {
         };
         let summed = steepest * normalized * terms;
         if let Some(scale) = &norm.scale {
-            self.compare_one("scale", &actual.scale, scale, |value| off(summed, value), {
-                |case, at| &mut case.scale.as_mut().expect("described")[at]
+            let off = |value| off(summed, value);
+            self.compare_one("scale", &actual.scale, scale, None, off, |case, at| {
+                &mut case.scale.as_mut().expect("described")[at]
             })?;
         }
         if let Some(bias) = &norm.bias {
-            self.compare_one("bias", &actual.bias, bias, |value| off(summed, value), {
-                |case, at| &mut case.bias.as_mut().expect("described")[at]
+            let off = |value| off(summed, value);
+            self.compare_one("bias", &actual.bias, bias, None, off, |case, at| {
+                &mut case.bias.as_mut().expect("described")[at]
             })?;
         }
         Ok(())
     }
 
+    /// Compares with differences, plus what the description adds to them.
     fn compare_one(
         &self,
         name: &str,
         actual: &Option<Vec<f64>>,
         tensor: &TensorDesc,
+        added: Option<&[f64]>,
         tolerance: impl Fn(f64) -> f64,
         element: impl Fn(&mut Case, usize) -> &mut f64,
     ) -> Result<(), String> {
@@ -307,7 +325,8 @@ impl BackwardCase {
             let address = (0..layout.rank())
                 .map(|dim| (position / strides[dim]) % layout.shape[dim] * layout.strides[dim])
                 .sum();
-            let expected = self.derivative(|case| element(case, address));
+            let expected = self.derivative(|case| element(case, address))
+                + added.map_or(0.0, |added| added[position]);
             let allowed = tolerance(expected);
             let agrees = (actual[position] - expected).abs() <= allowed;
             if !agrees {

@@ -201,18 +201,18 @@ impl Case {
     /// Compares every element of every result with the reference.
     pub fn compare(&self, actual: &Actual) -> Result<(), String> {
         let expected = self.expected();
-        let dtype = self.desc.input.dtype;
+        let (dtype, output_dtype) = (self.desc.input.dtype, self.desc.output_dtype());
         let cols = self.cols();
         let magnitudes = self.magnitudes(&expected);
         // Values out of the dtype's range are stored as infinity.
-        let stored = |&value: &f64| match round(dtype, value) {
+        let stored = |&value: &f64| match round(output_dtype, value) {
             rounded if rounded.is_infinite() => rounded,
             _ => value,
         };
         let output: Vec<f64> = expected.output.iter().map(stored).collect();
         compare("output", &actual.output, &output, |i| {
             let (magnitude, cancelled) = magnitudes[i];
-            tolerance::bound(dtype, cols, magnitude, cancelled)
+            tolerance::bound(output_dtype, cols, magnitude, cancelled)
         })?;
         let wanted = [
             ("sum", actual.sum.is_some(), self.desc.writes_sum),

@@ -68,6 +68,47 @@ fn every_strategy_agrees_with_central_differences() {
 }
 
 #[test]
+fn every_strategy_adds_the_gradient_of_the_sum() {
+    for device in devices() {
+        let shapes = [[5, 7], [3, 64], [9, 256], [2, 1024], [1, 4096], [70, 16]];
+        for ([rows, cols], dtype) in shapes.into_iter().zip([DType::F32, DType::F16].repeat(3)) {
+            let desc = norm(&[rows, cols], &[1], Statistics::MeanSquare, dtype);
+            let desc = BackwardDesc::new(with_params(desc, &[cols], &[cols]));
+            let dsum = TensorDesc::contiguous([rows, cols], dtype);
+            check_all(&device, &BackwardCase::of(desc.with_sum_gradient(dsum), 2));
+        }
+        // Tiles of adjacent rows, then channels-last groups of segments.
+        let tiled = norm(&[3, 24, 20], &[1], Statistics::MeanVariance, DType::F32);
+        let tiled = BackwardDesc::new(with_params(tiled, &[24, 1], &[24, 1]));
+        let groups = channels_last([2, 8, 6, 40], Statistics::MeanVariance, DType::F32);
+        for desc in [tiled, groups] {
+            let dsum = desc.input_gradient.clone().expect("it is wanted");
+            check_all(&device, &BackwardCase::of(desc.with_sum_gradient(dsum), 2));
+        }
+    }
+}
+
+#[test]
+fn the_gradient_of_the_sum_has_the_layout_of_dx() {
+    let norm = norm(&[6, 8], &[1], Statistics::MeanVariance, DType::F32);
+    let desc = BackwardDesc::new(norm);
+    let permuted = TensorDesc::new(Layout::strided([6, 8], [1, 6]), DType::F32);
+    let other = BackwardDesc {
+        sum_gradient: Some(permuted.clone()),
+        ..desc.clone()
+    };
+    let error = other.validate().unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "sum gradient has strides [1, 6]: expected the input gradient's, [8, 1]"
+    );
+    for device in devices() {
+        let desc = desc.clone().with_sum_gradient(permuted.clone());
+        check_all(&device, &BackwardCase::of(desc, 3));
+    }
+}
+
+#[test]
 fn every_statistic_and_epsilon_has_gradients() {
     let statistics = [
         Statistics::MeanVariance,

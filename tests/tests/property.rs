@@ -114,7 +114,13 @@ fn desc(dtypes: Vec<DType>) -> impl Strategy<Value = NormDesc> {
         let residual = prop::option::weighted(0.3, layout(shape.clone(), true));
         let output = prop::option::weighted(0.3, layout(shape.clone(), false));
         let (scale, bias) = (param(shape.clone(), params), param(shape, params));
-        let tensors = (input, residual, scale, bias, output);
+        let mixing: Vec<DType> = dtypes
+            .iter()
+            .copied()
+            .filter(|it| it.mixes_with(dtype))
+            .collect();
+        let mixed = || prop_oneof![4 => Just(dtype), 1 => prop::sample::select(mixing.clone())];
+        let tensors = (input, residual, scale, bias, output, mixed(), mixed());
         let rest = (
             axes,
             statistics,
@@ -133,21 +139,21 @@ fn desc(dtypes: Vec<DType>) -> impl Strategy<Value = NormDesc> {
             ])),
         );
         (tensors, rest).prop_map(move |(tensors, rest)| {
-            let (input, residual, scale, bias, output) = tensors;
+            let (input, residual, scale, bias, output, of_residual, of_output) = tensors;
             let (axes, statistics, epsilon, activation, sum, place, written) = rest;
-            let tensor = |layout| TensorDesc::new(layout, dtype);
+            let tensor = |dtype| move |layout| TensorDesc::new(layout, dtype);
             let written = written.filter(|written| match statistics {
                 Statistics::MeanVariance | Statistics::MeanSquare => true,
                 Statistics::Provided { .. } | Statistics::None => false,
                 _ => *written == WrittenStatistics::MeanRstd,
             });
-            let mut desc = NormDesc::new(tensor(input), axes, statistics)
+            let mut desc = NormDesc::new(tensor(dtype)(input), axes, statistics)
                 .with_epsilon(epsilon)
-                .with_residual(residual.map(tensor))
+                .with_residual(residual.map(tensor(of_residual)))
                 .with_scale(scale)
                 .with_bias(bias)
                 .with_activation(activation)
-                .with_output(output.map(tensor));
+                .with_output(output.map(tensor(of_output)));
             desc.residual_place = place;
             // A gate in front takes no parameters.
             if place == ResidualPlace::InputGate && activation.parameters() != [0.0, 0.0] {
@@ -165,6 +171,7 @@ fn desc(dtypes: Vec<DType>) -> impl Strategy<Value = NormDesc> {
 /// The activation is smooth, since a difference across a kink is meaningless. Epsilon is large
 /// enough for a smooth reciprocal deviation.
 fn gradient(dtypes: Vec<DType>) -> impl Strategy<Value = BackwardDesc> {
+    let all = dtypes.clone();
     let wants = any::<[bool; 3]>().prop_filter("nothing to compute", |wants| wants.contains(&true));
     let is_small = |norm: &NormDesc| norm.input.shape().iter().product::<usize>() <= 5000;
     let norm = desc(dtypes).prop_filter("differences take long", is_small);
@@ -193,11 +200,22 @@ fn gradient(dtypes: Vec<DType>) -> impl Strategy<Value = BackwardDesc> {
         (norm.output, norm.writes_sum, norm.written_statistics) = (None, false, None);
         norm
     });
-    (norm, wants).prop_flat_map(|(norm, [input, scale, bias])| {
+    (norm, wants).prop_flat_map(move |(norm, [input, scale, bias])| {
         let dtype = norm.input.dtype;
-        layout(norm.input.shape().to_vec(), true).prop_map(move |above| {
+        let mixing: Vec<DType> = all
+            .iter()
+            .copied()
+            .filter(|it| it.mixes_with(dtype))
+            .collect();
+        let of_output = prop_oneof![4 => Just(dtype), 1 => prop::sample::select(mixing)];
+        let shape = norm.input.shape().to_vec();
+        let of_sum = prop::option::weighted(0.3, layout(shape.clone(), false));
+        (layout(shape, true), of_sum, of_output).prop_map(move |(above, of_sum, of_output)| {
             let mut gradient = BackwardDesc::new(norm.clone());
-            gradient.output_gradient = TensorDesc::new(above, dtype);
+            if let Some(layout) = of_sum.filter(|_| input) {
+                gradient = gradient.with_sum_gradient(TensorDesc::new(layout, dtype));
+            }
+            gradient.output_gradient = TensorDesc::new(above, of_output);
             gradient.input_gradient = gradient.input_gradient.filter(|_| input);
             gradient.wants_scale &= scale;
             gradient.wants_bias &= bias;

@@ -416,6 +416,7 @@ fn backends() {
         saved: saved.clone(),
         scale: some(&gamma),
         bias: some(&beta),
+        sum_gradient: Optional::None,
     };
     let run = |(operands, spec)| CubeBackend::normalize_backward(operands, spec);
     let cost = backend(|| (gradients(), spec.clone()), run);

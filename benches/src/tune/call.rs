@@ -161,12 +161,11 @@ impl Call {
         let norm = &self.described.norm;
         let set = self.set();
         BackwardTensors {
-            input: set.input.clone(),
-            output_gradient: set.above.clone(),
             saved: Some(self.saved.clone()),
             scale: norm.scale.as_ref().map(|_| self.params[0].clone()),
             bias: norm.bias.as_ref().map(|_| self.params[1].clone()),
             input_gradient: Some(set.result.clone()),
+            ..BackwardTensors::new(set.input.clone(), set.above.clone())
         }
     }
 

@@ -27,6 +27,12 @@ use crate::statistics::StatisticsKind;
 /// statistics omit the terms that they do not reduce. Provided statistics are constants: they
 /// receive no gradient.
 ///
+/// # Gradient of the sum
+///
+/// If the normalization wrote `sum = input + residual` too, the sum has a gradient of its own. With
+/// [`sum_gradient`](Self::sum_gradient) it is added to the last line, in the accumulation dtype. The
+/// result is the gradient of input and residual alike.
+///
 /// # Provided sums
 ///
 /// If a row is divided over several devices, `n` and both sums of the last line belong to all of
@@ -36,8 +42,9 @@ use crate::statistics::StatisticsKind;
 ///
 /// # Shapes and dtypes
 ///
-/// The gradients of output and input have the input's shape and dtype. The gradients of scale and
-/// bias have their shapes and dtypes.
+/// The gradients of output, sum and input have the input's shape. The output's gradient has the
+/// output's dtype, the other two have the input's. The gradients of scale and bias have their shapes
+/// and dtypes.
 #[derive(Debug, Clone, PartialEq, Hash, Serialize, Deserialize)]
 pub struct BackwardDesc {
     /// The normalization. Its input is the normalized tensor: the sum if a residual is added first.
@@ -49,6 +56,10 @@ pub struct BackwardDesc {
     /// to the input, then one of 2. [`NormDesc::statistics_desc`] describes the pairs that the
     /// forward pass writes. With provided sums the last dimension is 4.
     pub saved: Option<TensorDesc>,
+    /// Added to the input's gradient, which has the same layout and dtype: the gradient of a sum that
+    /// the normalization wrote.
+    #[serde(default)]
+    pub sum_gradient: Option<TensorDesc>,
     /// The input's gradient; `None` if it is not needed.
     pub input_gradient: Option<TensorDesc>,
     /// True if the scale's gradient is computed.
@@ -67,8 +78,10 @@ pub struct BackwardProblem {
     /// Consecutive rows whose sums, weighted by the scale, form the sums of one group: see
     /// [`NormProblem::segments`](crate::NormProblem::segments). 1 if each row is a group.
     pub segments: usize,
-    /// Dtype of input and gradients.
+    /// Dtype of the input, of its gradient and of the sum's.
     pub dtype: DType,
+    /// Dtype of the output's gradient.
+    pub output_dtype: DType,
     /// Dtype of scale and bias.
     pub param_dtype: DType,
     /// The statistics that the normalization reduced.
@@ -92,6 +105,8 @@ pub struct BackwardProblem {
     pub offset: Offset,
     /// The bias.
     pub bias: Option<Access>,
+    /// Added to the input's gradient. It has the same strides.
+    pub sum_gradient: Option<Access>,
     /// The input's gradient; `None` if it is not needed.
     pub input_gradient: Option<Access>,
     /// The destination of the row's `sum(dz * xhat)` and `sum(dz)`, or `None`. They are pairs in
@@ -153,11 +168,19 @@ impl BackwardDesc {
         Self {
             saved: Some(norm.statistics_desc()),
             output_gradient: gradient.clone(),
+            sum_gradient: None,
             input_gradient: Some(gradient),
             wants_scale: norm.scale.is_some(),
             wants_bias: norm.bias.is_some(),
             norm,
         }
+    }
+
+    /// Adds the gradient of the sum. The input's gradient takes its layout.
+    pub fn with_sum_gradient(mut self, gradient: TensorDesc) -> Self {
+        self.input_gradient = Some(gradient.clone());
+        self.sum_gradient = Some(gradient);
+        self
     }
 
     /// Checks the description.
@@ -178,15 +201,24 @@ impl BackwardDesc {
         let shape = input.shape();
         let like_input = [
             ("output gradient", Some(&self.output_gradient)),
+            ("sum gradient", self.sum_gradient.as_ref()),
             ("input gradient", self.input_gradient.as_ref()),
         ];
         for (tensor, desc) in like_input {
             let Some(desc) = desc else { continue };
             desc.validate(tensor)?;
-            if desc.dtype != input.dtype {
+            let is_output = tensor == "output gradient";
+            let fits = match is_output {
+                true => desc.dtype.mixes_with(input.dtype),
+                false => desc.dtype == input.dtype,
+            };
+            if !fits {
                 return Err(NormError::MixedDTypes {
                     tensor,
-                    expected: input.dtype.to_string(),
+                    expected: match is_output {
+                        true => input.dtype.mixing(),
+                        false => input.dtype.to_string(),
+                    },
                     actual: desc.dtype,
                     input: input.dtype,
                 });
@@ -208,6 +240,21 @@ impl BackwardDesc {
                 strides: gradient.layout.strides.clone(),
             });
         }
+        if let Some(sum) = &self.sum_gradient
+            && self.input_gradient.as_ref() != Some(sum)
+        {
+            let gradient = self.input_gradient.as_ref();
+            return Err(NormError::Layout {
+                tensor: "sum gradient",
+                strides: sum.layout.strides.clone(),
+                expected: match gradient {
+                    Some(gradient) => {
+                        format!("the input gradient's, {:?}", gradient.layout.strides)
+                    }
+                    None => "no sum gradient without an input gradient".to_owned(),
+                },
+            });
+        }
         if self.reads_saved() {
             self.saved_strides()?;
         }
@@ -216,10 +263,15 @@ impl BackwardDesc {
 
     /// The normalization without its optional outputs. Gradients pass through a rounding unchanged.
     fn forward(&self) -> NormDesc {
+        let input = &self.norm.input;
         NormDesc {
             residual: None,
             residual_place: ResidualPlace::Input,
-            output: None,
+            // Scale and bias may have the output's dtype.
+            output: Some(TensorDesc::new(
+                input.layout.kept(),
+                self.output_gradient.dtype,
+            )),
             writes_output: true,
             rounding: Rounding::None,
             writes_sum: false,
@@ -485,6 +537,7 @@ impl BackwardDesc {
         let axes: Vec<usize> = (0..repeated.len()).filter(|&dim| repeated[dim]).collect();
         let problem = self.problem(&axes, ParamSums::Rows)?;
         Ok(BackwardProblem {
+            sum_gradient: None,
             input_gradient: None,
             ..problem
         })
@@ -511,6 +564,7 @@ impl BackwardDesc {
             cols: split.cols,
             segments: segments.map_or(1, |segments| segments.count),
             dtype: forward.dtype,
+            output_dtype: self.output_gradient.dtype,
             param_dtype: forward.param_dtype,
             statistics: forward.statistics,
             epsilon: forward.epsilon,
@@ -522,6 +576,7 @@ impl BackwardDesc {
             scale: norm.scale.as_ref().map(access),
             offset: forward.offset,
             bias: norm.bias.as_ref().map(access),
+            sum_gradient: self.sum_gradient.as_ref().map(access),
             input_gradient: self.input_gradient.as_ref().map(access),
             row_sums: match sums {
                 ParamSums::Rows => Some(Access {
@@ -604,6 +659,7 @@ impl BackwardProblem {
         Some(Self {
             input: self.input.cut_at(segment),
             output_gradient: self.output_gradient.cut_at(segment),
+            sum_gradient: self.sum_gradient.as_ref().map(|it| it.cut_at(segment)),
             input_gradient: self.input_gradient.as_ref().map(|it| it.cut_at(segment)),
             ..self.clone()
         })
@@ -613,7 +669,7 @@ impl BackwardProblem {
     pub(crate) fn whole(&self) -> impl Iterator<Item = &Access> + Clone {
         [Some(&self.input), Some(&self.output_gradient)]
             .into_iter()
-            .chain([self.input_gradient.as_ref()])
+            .chain([self.sum_gradient.as_ref(), self.input_gradient.as_ref()])
             .flatten()
     }
 

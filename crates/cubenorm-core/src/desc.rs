@@ -162,13 +162,13 @@ impl std::hash::Hash for Offset {
     }
 }
 
-/// The rounding of the normalized value to the input's dtype, in addition to that of the result.
+/// The rounding of the normalized value to the output's dtype, in addition to that of the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Rounding {
     /// None: scale and bias apply in the accumulation dtype, and only the result is rounded.
     #[default]
     None,
-    /// Before the scale, as Hugging Face's `LlamaRMSNorm` and T5 do in half precision. It has no effect if the input's
+    /// Before the scale, as Hugging Face's `LlamaRMSNorm` and T5 do in half precision. It has no effect if the output's
     /// dtype is the accumulation dtype. Gradients pass through it unchanged.
     BeforeScale,
 }
@@ -231,8 +231,9 @@ fn written() -> bool {
 ///
 /// # Dtypes
 ///
-/// Residual, output and sum have the input's dtype. Scale and bias share one dtype: the input's. If
-/// the input is `f16` or `bf16`, they may be `f32` instead. Provided mean and variance share a dtype
+/// The sum has the input's dtype, and so has the output unless it is given. Residual and a given
+/// output may each have another dtype: any of `f16`, `bf16` and `f32` for an input of these. Scale and bias share one dtype: the input's, the output's or
+/// `f32`, and `f64` with an input of `f64`. Provided mean and variance share a dtype
 /// by the same rule, which need not be that of scale and bias. Everything is computed in
 /// [`DType::accumulation`](crate::DType::accumulation).
 ///

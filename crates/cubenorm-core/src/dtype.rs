@@ -48,6 +48,18 @@ impl DType {
         }
     }
 
+    /// True if tensors of both dtypes may be part of one normalization: they have one accumulation dtype.
+    pub fn mixes_with(self, other: Self) -> bool {
+        self.accumulation() == other.accumulation()
+    }
+
+    /// The dtypes that [mix with](Self::mixes_with) this one, in words.
+    pub(crate) fn mixing(self) -> String {
+        let mixing = Self::ALL.into_iter().filter(|it| it.mixes_with(self));
+        let names: Vec<String> = mixing.map(|it| it.to_string()).collect();
+        names.join(" or ")
+    }
+
     /// True for the dtypes of 16 bits.
     pub const fn is_half(self) -> bool {
         matches!(self, Self::F16 | Self::BF16)

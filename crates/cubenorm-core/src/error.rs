@@ -103,6 +103,16 @@ pub enum NormError {
         /// Its strides, in elements.
         strides: Vec<usize>,
     },
+    /// The strides of a tensor are not those of another one.
+    #[error("{tensor} has strides {strides:?}: expected {expected}")]
+    Layout {
+        /// The tensor.
+        tensor: &'static str,
+        /// Its strides, in elements.
+        strides: Vec<usize>,
+        /// The expected strides, in words.
+        expected: String,
+    },
     /// A tensor's dtype does not match the input's.
     #[error("{tensor} has dtype {actual}: expected {expected}, as the input has dtype {input}")]
     MixedDTypes {

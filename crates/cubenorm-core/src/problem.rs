@@ -100,8 +100,12 @@ pub struct NormProblem {
     pub cols: usize,
     /// Consecutive rows that share their statistics; 1 if each row is a group.
     pub segments: usize,
-    /// Dtype of input, residual, output and sum.
+    /// Dtype of input and sum.
     pub dtype: DType,
+    /// Dtype of the residual.
+    pub residual_dtype: DType,
+    /// Dtype of the output.
+    pub output_dtype: DType,
     /// Dtype of scale and bias.
     pub param_dtype: DType,
     /// Dtype of provided statistics.
@@ -122,7 +126,7 @@ pub struct NormProblem {
     pub scale: Option<Access>,
     /// Added to the scale; zero without one.
     pub offset: Offset,
-    /// The rounding of the normalized value; none if the input has the accumulation dtype.
+    /// The rounding of the normalized value; none if the output has the accumulation dtype.
     pub rounding: Rounding,
     /// The bias.
     pub bias: Option<Access>,
@@ -273,6 +277,8 @@ impl NormDesc {
             cols: split.cols,
             segments: segments.map_or(1, |segments| segments.count),
             dtype: input.dtype,
+            residual_dtype: self.residual.as_ref().unwrap_or(input).dtype,
+            output_dtype: self.output_dtype(),
             param_dtype,
             provided_dtype,
             statistics: kind,
@@ -286,7 +292,7 @@ impl NormDesc {
                 Some(_) => self.offset,
                 None => Offset::ZERO,
             },
-            rounding: match input.dtype == input.dtype.accumulation() {
+            rounding: match self.output_dtype() == input.dtype.accumulation() {
                 true => Rounding::None,
                 false => self.rounding,
             },
@@ -318,10 +324,10 @@ impl NormDesc {
     }
 
     fn check_residual(&self) -> Result<(), NormError> {
-        let expected = self.input.dtype;
+        let input = self.input.dtype;
         match &self.residual {
-            Some(residual) if residual.dtype != expected => {
-                Err(self.mixed("residual", residual.dtype, expected.to_string()))
+            Some(residual) if !residual.dtype.mixes_with(input) => {
+                Err(self.mixed("residual", residual.dtype, input.mixing()))
             }
             Some(_)
                 if self.residual_place == ResidualPlace::InputGate
@@ -391,19 +397,22 @@ impl NormDesc {
         &self,
         params: impl IntoIterator<Item = (&'static str, Option<&'a TensorDesc>)>,
     ) -> Result<DType, NormError> {
-        let input = self.input.dtype;
+        let (input, output) = (self.input.dtype, self.output_dtype());
         let mut params = params
             .into_iter()
             .filter_map(|(name, tensor)| Some((name, tensor?.dtype)));
         let Some((first_name, first)) = params.next() else {
             return Ok(input);
         };
-        if first != input && first != input.accumulation() {
-            let accumulation = input.accumulation();
-            let expected = match accumulation == input {
-                true => input.to_string(),
-                false => format!("{input} or {accumulation}"),
-            };
+        let mut accepted = vec![input];
+        for dtype in [output, input.accumulation()] {
+            if !accepted.contains(&dtype) {
+                accepted.push(dtype);
+            }
+        }
+        if !accepted.contains(&first) {
+            let names: Vec<String> = accepted.iter().map(DType::to_string).collect();
+            let expected = names.join(" or ");
             return Err(self.mixed(first_name, first, expected));
         }
         match params.find(|&(_, dtype)| dtype != first) {
@@ -436,6 +445,11 @@ impl NormDesc {
             })
     }
 
+    /// The dtype of the output: the input's, unless the output is given.
+    pub fn output_dtype(&self) -> DType {
+        self.output.as_ref().unwrap_or(&self.input).dtype
+    }
+
     fn output_layout(&self) -> Result<Layout, NormError> {
         let input = &self.input.layout;
         let Some(output) = &self.output else {
@@ -443,8 +457,8 @@ impl NormDesc {
         };
         let tensor = "output";
         output.validate(tensor)?;
-        if output.dtype != self.input.dtype {
-            return Err(self.mixed(tensor, output.dtype, self.input.dtype.to_string()));
+        if !output.dtype.mixes_with(self.input.dtype) {
+            return Err(self.mixed(tensor, output.dtype, self.input.dtype.mixing()));
         }
         let shape = output.layout.shape.clone();
         if shape != input.shape {

@@ -29,8 +29,12 @@ fn mixed_dtypes_have_exact_messages() {
         "scale has dtype f64: expected f32, as the input has dtype f32"
     );
     assert_eq!(
-        refusal(desc([2, 3], [1]).with_residual(TensorDesc::contiguous([2, 3], DType::F16))),
-        "residual has dtype f16: expected f32, as the input has dtype f32"
+        refusal(desc([2, 3], [1]).with_residual(TensorDesc::contiguous([2, 3], DType::F64))),
+        "residual has dtype f64: expected f16 or bf16 or f32, as the input has dtype f32"
+    );
+    assert_eq!(
+        refusal(desc([2, 3], [1]).with_output(TensorDesc::contiguous([2, 3], DType::F64))),
+        "output has dtype f64: expected f16 or bf16 or f32, as the input has dtype f32"
     );
     let half = TensorDesc::contiguous([2, 3], DType::F16);
     let half = NormDesc::new(half, [1], Statistics::MeanSquare);
@@ -48,6 +52,11 @@ fn mixed_dtypes_have_exact_messages() {
                 .with_bias(TensorDesc::contiguous([3], DType::F16))
         ),
         "bias has dtype f16: expected f32 like scale, as the input has dtype f16"
+    );
+    let wide_output = half.clone().with_output(f32([2, 3]));
+    assert_eq!(
+        refusal(wide_output.with_scale(TensorDesc::contiguous([3], DType::BF16))),
+        "scale has dtype bf16: expected f16 or f32, as the input has dtype f16"
     );
     let given = |mean, variance| NormDesc {
         statistics: Statistics::Provided {

@@ -16,6 +16,8 @@ pub struct BackwardTensors<'a> {
     pub scale: Option<&'a [f64]>,
     /// The bias.
     pub bias: Option<&'a [f64]>,
+    /// The gradient of the sum, which is added to the input's.
+    pub sum_gradient: Option<&'a [f64]>,
 }
 
 /// All gradients, row-major, independent of the requested ones.
@@ -151,7 +153,11 @@ pub fn gradient(desc: &BackwardDesc, tensors: &BackwardTensors) -> Gradients {
             },
         };
         let along = element.normalized * product / length * more;
-        match norm.statistics {
+        let of_sum = match (&desc.sum_gradient, tensors.sum_gradient) {
+            (Some(desc), Some(buffer)) => at(desc, buffer, &element.index),
+            _ => 0.0,
+        };
+        let of_norm = match norm.statistics {
             Statistics::None | Statistics::DynamicTanh { .. } => element.deep,
             Statistics::Provided { .. } => element.rstd * element.deep,
             Statistics::Mean => element.deep - sum / length,
@@ -165,7 +171,8 @@ pub fn gradient(desc: &BackwardDesc, tensors: &BackwardTensors) -> Gradients {
                 };
                 element.rstd * (element.deep - sign * product)
             }
-        }
+        };
+        of_norm + of_sum
     });
     let of_param = |param: &Option<TensorDesc>, part: &dyn Fn(&Element) -> f64| {
         let Some(param) = param else {

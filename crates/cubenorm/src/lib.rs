@@ -59,6 +59,7 @@
 pub mod distributed;
 mod functional;
 mod install;
+mod invariance;
 pub mod nn;
 pub mod ops;
 mod tuning;
@@ -83,6 +84,7 @@ pub use install::{
     DeclineReason, DeclinedNorm, InstallError, InstallReport, InstallState, MatchedNorm, install,
     install_report, uninstall,
 };
+pub use invariance::{is_batch_invariant, set_batch_invariant, with_batch_invariant};
 pub use tuning::{Tuning, set_tuning, tuning, warm_up, warm_up_async};
 
 /// The code of the README compiles.

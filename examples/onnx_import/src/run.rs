@@ -42,7 +42,13 @@ impl Outcome {
         let pairs = expected.zip(&self.probabilities);
         let differences = pairs.map(|(expected, actual)| (expected - actual).abs() / expected);
         // A NaN stays.
-        Ok(differences.fold(0.0, |most, off| if off <= most { most } else { off }))
+        Ok(differences.fold(0.0, |most: f32, off| {
+            if off > most || off.is_nan() {
+                off
+            } else {
+                most
+            }
+        }))
     }
 }
 

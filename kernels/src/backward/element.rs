@@ -15,29 +15,36 @@ use crate::types::{One, Types};
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct BackwardSource<
     F: Float,
+    R: Float,
     P: Float,
     A: Float,
     NX: Size,
     NG: Size,
     NS: Size,
     NB: Size,
+    NY: Size,
 > {
     pub(crate) input: OwnedTensor<Vector<F, NX>>,
-    pub(crate) output_gradient: OwnedTensor<Vector<F, NG>>,
+    pub(crate) output_gradient: OwnedTensor<Vector<R, NG>>,
     pub(crate) saved: Optional<A, One>,
     pub(crate) scale: Optional<P, NS>,
     pub(crate) bias: Optional<P, NB>,
+    /// Added to the input gradient, with the same strides.
+    pub(crate) sum_gradient: Optional<F, NY>,
 }
 
-/// [`BackwardSource`] for the types of a kernel. The output gradient takes the residual's width.
+/// [`BackwardSource`] for the types of a kernel. The output gradient takes the residual's
+/// place.
 pub(crate) type TypedBackwardSource<T> = BackwardSource<
     <T as Types>::F,
+    <T as Types>::R,
     <T as Types>::P,
     <T as Types>::A,
     <T as Types>::Input,
     <T as Types>::Residual,
     <T as Types>::Scale,
     <T as Types>::Bias,
+    <T as Types>::Output,
 >;
 
 /// Position of a row in each tensor, and its parameters that are constant along it.
@@ -82,7 +89,7 @@ pub(crate) fn backward_row<T: Types>(
     let gradient = comptime!(blueprint.output_gradient);
     BackwardRow::<T::A, T::N> {
         input: row_start::<T::F, T::Input>(&source.input, row, cols, input, vectorization),
-        output_gradient: row_start::<T::F, T::Residual>(
+        output_gradient: row_start::<T::R, T::Residual>(
             &source.output_gradient,
             row,
             cols,
@@ -123,7 +130,7 @@ pub(crate) fn segment_of_row<T: Types>(
         input: row.input
             + step_offset::<T::F, T::Input, T::N>(&source.input, step, input, vectorization),
         output_gradient: row.output_gradient
-            + step_offset::<T::F, T::Residual, T::N>(
+            + step_offset::<T::R, T::Residual, T::N>(
                 &source.output_gradient,
                 step,
                 dy,
@@ -232,41 +239,50 @@ pub(crate) fn bias<T: Types>(
     param::<T::P, T::Bias, T::A, T::N>(&source.bias, &row.bias, step, access, vectorization)
 }
 
-/// Input and output gradient of a step, in the accumulation type or the storage type.
+/// Input and output gradient of a step, in the accumulation type or their storage types.
 #[derive(CubeType, Clone, Copy)]
-pub(crate) struct Step<E: Float, N: Size> {
+pub(crate) struct Step<E: Float, D: Float, N: Size> {
     pub(crate) input: Vector<E, N>,
     /// Output gradient (`dy`).
-    pub(crate) dy: Vector<E, N>,
+    pub(crate) dy: Vector<D, N>,
+}
+
+/// A step of these vectors.
+#[cube]
+pub(crate) fn step<E: Float, D: Float, N: Size>(
+    input: Vector<E, N>,
+    dy: Vector<D, N>,
+) -> Step<E, D, N> {
+    Step::<E, D, N> { input, dy }
 }
 
 /// Loads a step.
 #[cube]
-pub(crate) fn read_step<T: Types, E: Float>(
+pub(crate) fn read_step<T: Types, E: Float, D: Float>(
     source: &TypedBackwardSource<T>,
     row: &BackwardRow<T::A, T::N>,
     step: usize,
     #[comptime] blueprint: BackwardBlueprint,
-) -> Step<E, T::N> {
+) -> Step<E, D, T::N> {
     let vectorization = comptime!(blueprint.team.lanes());
     let access = comptime!(blueprint.input);
     let input =
         load::<T::F, T::Input, E, T::N>(&source.input, row.input, step, access, vectorization);
     let access = comptime!(blueprint.output_gradient);
-    let dy = load::<T::F, T::Residual, E, T::N>(
+    let dy = load::<T::R, T::Residual, D, T::N>(
         &source.output_gradient,
         row.output_gradient,
         step,
         access,
         vectorization,
     );
-    Step::<E, T::N> { input, dy }
+    Step::<E, D, T::N> { input, dy }
 }
 
 /// Recomputes the normalized value of a step, and its gradients.
 #[cube]
 pub(crate) fn element<T: Types>(
-    read: &Step<T::A, T::N>,
+    read: &Step<T::A, T::A, T::N>,
     source: &TypedBackwardSource<T>,
     row: &BackwardRow<T::A, T::N>,
     params: &Params<T::A, T::N>,

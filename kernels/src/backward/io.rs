@@ -5,7 +5,7 @@ use cubenorm_core::{BackwardBlueprint, Vectorization};
 
 use crate::backward::element::TypedBackwardSource;
 use crate::epilogue::Scalars;
-use crate::memory::access::{Optional, row_offset};
+use crate::memory::access::{Optional, load, row_offset, store};
 use crate::reduce::moments::Moments;
 use crate::schedule::item::Item;
 use crate::schedule::partition::Partition;
@@ -50,6 +50,33 @@ impl<'a, T: Types> Bound<'a, T> {
             scalars,
         }
     }
+}
+
+/// Stores the input gradient of a step, with the sum's gradient added to it.
+#[cube]
+pub(crate) fn store_gradient<T: Types>(
+    value: Vector<T::A, T::N>,
+    start: usize,
+    step: usize,
+    bound: &mut Bound<'_, T>,
+    #[comptime] blueprint: BackwardBlueprint,
+) {
+    let access = comptime!(blueprint.input_gradient.unwrap());
+    let vectorization = comptime!(blueprint.team.lanes());
+    let gradient = if comptime!(blueprint.adds_sum_gradient) {
+        let tensor = bound.source.sum_gradient.as_ref().unwrap();
+        value + load::<T::F, T::Output, T::A, T::N>(tensor, start, step, access, vectorization)
+    } else {
+        value
+    };
+    store::<T::F, T::Output, T::A, T::N>(
+        bound.results.input.as_mut().unwrap(),
+        start,
+        step,
+        gradient,
+        access,
+        vectorization,
+    );
 }
 
 /// Writes the row sums of a group if requested.

@@ -24,6 +24,7 @@ use crate::types::{One, Typed, Types};
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn gradient<
     F: Float,
+    R: Float,
     P: Float,
     A: Float,
     N: Size,
@@ -34,7 +35,7 @@ pub(crate) fn gradient<
     Output: Size,
     W: Size,
 >(
-    source: &BackwardSource<F, P, A, Input, Dy, Scale, Bias>,
+    source: &BackwardSource<F, R, P, A, Input, Dy, Scale, Bias, Output>,
     results: &mut BackwardResults<F, Output, A, N>,
     parts: &Optional<A, W>,
     words: &Words,
@@ -42,10 +43,11 @@ pub(crate) fn gradient<
     scalars: Scalars,
     #[comptime] blueprint: BackwardBlueprint,
     #[define(F)] _dtype: ElemType,
+    #[define(R)] _output_dtype: ElemType,
     #[define(P)] _param_dtype: ElemType,
     #[define(A)] _accumulation: ElemType,
 ) {
-    backward_share::<Typed<(F, P, A, A, N), (Input, Dy, Scale, Bias, One, One, Output)>, W>(
+    backward_share::<Typed<(F, R, F, P, A, A, N), (Input, Dy, Scale, Bias, One, One, Output)>, W>(
         source, results, parts, words, &partition, &scalars, blueprint,
     );
 }
@@ -121,6 +123,7 @@ fn backward_share<T: Types, W: Size>(
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn partial_sums<
     F: Float,
+    R: Float,
     P: Float,
     A: Float,
     N: Size,
@@ -130,16 +133,17 @@ pub(crate) fn partial_sums<
     Bias: Size,
     W: Size,
 >(
-    source: &BackwardSource<F, P, A, Input, Dy, Scale, Bias>,
+    source: &BackwardSource<F, R, P, A, Input, Dy, Scale, Bias, One>,
     workspace: &mut Tensor<Vector<A, W>>,
     partition: Partition,
     scalars: Scalars,
     #[comptime] blueprint: BackwardBlueprint,
     #[define(F)] _dtype: ElemType,
+    #[define(R)] _output_dtype: ElemType,
     #[define(P)] _param_dtype: ElemType,
     #[define(A)] _accumulation: ElemType,
 ) {
-    reduce_share::<Typed<(F, P, A, A, N), (Input, Dy, Scale, Bias, One, One, One)>, W>(
+    reduce_share::<Typed<(F, R, F, P, A, A, N), (Input, Dy, Scale, Bias, One, One, One)>, W>(
         source, workspace, &partition, &scalars, blueprint,
     );
 }

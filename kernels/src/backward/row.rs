@@ -90,6 +90,9 @@ pub(crate) fn read_row<T: Types>(
     #[unroll]
     for i in 0..comptime!(blueprint.staged_vectors()) {
         let step = step_to_load(i, &share, partition.steps, team);
-        staged.set(i, &read_step::<T, T::F>(source, &row, step, blueprint));
+        staged.set(
+            i,
+            &read_step::<T, T::F, T::R>(source, &row, step, blueprint),
+        );
     }
 }

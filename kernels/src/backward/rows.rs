@@ -332,7 +332,7 @@ fn apply_staged<T: Types>(
         let begin = comptime!(first * together);
         let end = comptime!(vectors.min(begin + together));
         // Issues the loads before any store, since loads must not be reordered across stores.
-        let mut reads = Sequence::<Sequence<Step<T::A, T::N>>>::new();
+        let mut reads = Sequence::<Sequence<Step<T::A, T::A, T::N>>>::new();
         #[unroll]
         for i in begin..end {
             if comptime!(blueprint.row.reloads()) {
@@ -340,7 +340,7 @@ fn apply_staged<T: Types>(
                 let sources = &unit_rows.sources;
                 reads.push(read_steps::<T>(bound.source, sources, step, blueprint));
             } else {
-                let mut staged = Sequence::<Step<T::A, T::N>>::new();
+                let mut staged = Sequence::<Step<T::A, T::A, T::N>>::new();
                 staged.push(buffers.row.get(i));
                 reads.push(staged);
             }

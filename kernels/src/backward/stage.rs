@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 use cubenorm_core::{BackwardBlueprint, Staging, Vectorization};
 
 use crate::backward::element::{
-    BackwardRow, Params, Saved, Step, TypedBackwardSource, bias, params,
+    BackwardRow, Params, Saved, Step, TypedBackwardSource, bias, params, step,
 };
 use crate::memory::access::load;
 use crate::memory::stage::Cells;
@@ -208,33 +208,34 @@ pub(crate) fn staged_params<T: Types>(
 
 /// A unit's slice of a row in its storage type, and the saved statistics of the row.
 #[derive(CubeType)]
-pub(crate) struct StagedRow<F: Float, A: Float, N: Size> {
+pub(crate) struct StagedRow<F: Float, R: Float, A: Float, N: Size> {
     inputs: ComptimeOption<Array<Vector<F, N>>>,
-    dy: ComptimeOption<Array<Vector<F, N>>>,
+    dy: ComptimeOption<Array<Vector<R, N>>>,
     saved: ComptimeOption<Array<A>>,
 }
 
 /// [`StagedRow`] for the types of a kernel.
-pub(crate) type TypedStagedRow<T> = StagedRow<<T as Types>::F, <T as Types>::A, <T as Types>::N>;
+pub(crate) type TypedStagedRow<T> =
+    StagedRow<<T as Types>::F, <T as Types>::R, <T as Types>::A, <T as Types>::N>;
 
 #[cube]
-impl<F: Float, A: Float, N: Size> StagedRow<F, A, N> {
+impl<F: Float, R: Float, A: Float, N: Size> StagedRow<F, R, A, N> {
     /// Allocates uninitialised space for a row if `is_wanted`.
     pub(crate) fn new(
         #[comptime] is_wanted: bool,
         #[comptime] blueprint: BackwardBlueprint,
     ) -> Self {
         if comptime!(!is_wanted) {
-            StagedRow::<F, A, N> {
+            StagedRow::<F, R, A, N> {
                 inputs: ComptimeOption::new_None(),
                 dy: ComptimeOption::new_None(),
                 saved: ComptimeOption::new_None(),
             }
         } else {
             let vectors = comptime!(blueprint.staged_vectors());
-            StagedRow::<F, A, N> {
+            StagedRow::<F, R, A, N> {
                 inputs: ComptimeOption::new_Some(Array::<Vector<F, N>>::new(vectors)),
-                dy: ComptimeOption::new_Some(Array::<Vector<F, N>>::new(vectors)),
+                dy: ComptimeOption::new_Some(Array::<Vector<R, N>>::new(vectors)),
                 saved: if comptime!(blueprint.row.is_ahead()) {
                     ComptimeOption::new_Some(Array::<A>::new(2usize))
                 } else {
@@ -245,14 +246,14 @@ impl<F: Float, A: Float, N: Size> StagedRow<F, A, N> {
     }
 
     /// Reads the `i`th step, converted to the accumulation type.
-    pub(crate) fn get(&self, #[comptime] i: usize) -> Step<A, N> {
-        Step::<A, N> {
-            input: Vector::<A, N>::cast_from(self.inputs.as_ref().unwrap()[i]),
-            dy: Vector::<A, N>::cast_from(self.dy.as_ref().unwrap()[i]),
-        }
+    pub(crate) fn get(&self, #[comptime] i: usize) -> Step<A, A, N> {
+        step::<A, A, N>(
+            Vector::cast_from(self.inputs.as_ref().unwrap()[i]),
+            Vector::cast_from(self.dy.as_ref().unwrap()[i]),
+        )
     }
 
-    pub(crate) fn set(&mut self, #[comptime] i: usize, step: &Step<F, N>) {
+    pub(crate) fn set(&mut self, #[comptime] i: usize, step: &Step<F, R, N>) {
         self.inputs.as_mut().unwrap()[i] = step.input;
         self.dy.as_mut().unwrap()[i] = step.dy;
     }

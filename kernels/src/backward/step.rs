@@ -7,11 +7,10 @@ use crate::backward::correction::{Correction, passed_back};
 use crate::backward::element::{
     BackwardRow, Element, Params, Step, TypedBackwardSource, element, params, read_step,
 };
-use crate::backward::io::Bound;
+use crate::backward::io::{Bound, store_gradient};
 use crate::backward::param_partials::{ColumnPart, add_columns};
 use crate::backward::stage::ColumnStep;
 use crate::backward::sums::params_of;
-use crate::memory::access::store;
 use crate::schedule::partition::Partition;
 use crate::schedule::share::Share;
 use crate::types::Types;
@@ -79,7 +78,7 @@ pub(crate) fn pass_steps<T: Types>(
         while done + comptime!(ahead - 1) < share.count {
             let begin = share.begin + done * size;
             // Issues the loads before any store, since loads must not be reordered across stores.
-            let mut several = Sequence::<Sequence<Step<T::A, T::N>>>::new();
+            let mut several = Sequence::<Sequence<Step<T::A, T::A, T::N>>>::new();
             #[unroll]
             for j in 0..ahead {
                 let step = begin + j * size;
@@ -109,7 +108,7 @@ pub(crate) fn pass_steps<T: Types>(
 /// Backward pass of a step. Adds to the sums of its columns.
 #[cube]
 fn pass_step<T: Types>(
-    reads: &Sequence<Step<T::A, T::N>>,
+    reads: &Sequence<Step<T::A, T::A, T::N>>,
     unit_rows: &UnitRows<T::A, T::N>,
     step: usize,
     part: &ColumnPart,
@@ -134,11 +133,11 @@ pub(crate) fn read_steps<T: Types>(
     sources: &Sequence<BackwardRow<T::A, T::N>>,
     step: usize,
     #[comptime] blueprint: BackwardBlueprint,
-) -> Sequence<Step<T::A, T::N>> {
-    let mut reads = Sequence::<Step<T::A, T::N>>::new();
+) -> Sequence<Step<T::A, T::A, T::N>> {
+    let mut reads = Sequence::<Step<T::A, T::A, T::N>>::new();
     #[unroll]
     for r in 0..blueprint.rows_per_unit {
-        reads.push(read_step::<T, T::A>(
+        reads.push(read_step::<T, T::A, T::A>(
             source,
             sources.index(r),
             step,
@@ -152,7 +151,7 @@ pub(crate) fn read_steps<T: Types>(
 /// rows.
 #[cube]
 pub(crate) fn write_step<T: Types>(
-    reads: &Sequence<Step<T::A, T::N>>,
+    reads: &Sequence<Step<T::A, T::A, T::N>>,
     unit_rows: &UnitRows<T::A, T::N>,
     shared: &Params<T::A, T::N>,
     step: usize,
@@ -184,7 +183,7 @@ pub(crate) fn write_step<T: Types>(
 /// Writes the input gradient of a step of one row.
 #[cube]
 fn write_row_step<T: Types>(
-    reads: &Sequence<Step<T::A, T::N>>,
+    reads: &Sequence<Step<T::A, T::A, T::N>>,
     unit_rows: &UnitRows<T::A, T::N>,
     #[comptime] r: usize,
     shared: &Params<T::A, T::N>,
@@ -203,20 +202,9 @@ fn write_row_step<T: Types>(
         bound.scalars,
         blueprint,
     );
-    let access = comptime!(blueprint.input_gradient);
-    if comptime!(access.is_some()) {
+    if comptime!(blueprint.input_gradient.is_some()) {
         let value = passed_back::<T::A, T::N>(&element, &row.correction, blueprint);
-        let tensor = bound.results.input.as_mut().unwrap();
-        let access = comptime!(access.unwrap());
-        let vectorization = comptime!(blueprint.team.lanes());
-        store::<T::F, T::Output, T::A, T::N>(
-            tensor,
-            row.output,
-            step,
-            value,
-            access,
-            vectorization,
-        );
+        store_gradient::<T>(value, row.output, step, bound, blueprint);
     }
     column_step::<T::A, T::N>(&element, row.first_lane, blueprint)
 }

@@ -7,13 +7,13 @@ use crate::backward::correction::{Correction, correction, passed_back};
 use crate::backward::element::{
     BackwardRows, TypedBackwardSource, backward_row, element, params, read_step,
 };
-use crate::backward::io::{Bound, write_channels, write_rows};
+use crate::backward::io::{Bound, store_gradient, write_channels, write_rows};
 use crate::backward::param_partials::{add_columns, add_nothing, part_of_columns};
 use crate::backward::stage::ColumnStep;
 use crate::backward::step::column_step;
 use crate::backward::sums::summed;
 use crate::epilogue::Scalars;
-use crate::memory::access::{Optional, optional_start, store};
+use crate::memory::access::{Optional, optional_start};
 use crate::reduce::channels::{Channels, combined};
 use crate::reduce::moments::{Moments, Sums, same};
 use crate::reduce::split::{Workspace, merge_parts, write_part};
@@ -143,7 +143,7 @@ impl<'a, T: Types> AddStep<T::A, T::N> for TileGradients<'a, T> {
         for r in 0..comptime!(blueprint.rows_per_unit) {
             let row = self.rows.get(r);
             let params = params::<T>(source, &row, step, blueprint);
-            let read = read_step::<T, T::A>(source, &row, step, blueprint);
+            let read = read_step::<T, T::A, T::A>(source, &row, step, blueprint);
             let element = element::<T>(&read, source, &row, &params, step, scalars, blueprint);
             let gradient = summed::<T::A, T::N>(&element, blueprint);
             sums.plain[r] += gradient;
@@ -289,18 +289,11 @@ fn write_step<T: Types>(
     for r in 0..blueprint.rows_per_unit {
         let (row, source, scalars) = (rows.get(r), bound.source, bound.scalars);
         let params = params::<T>(source, &row, step, blueprint);
-        let read = read_step::<T, T::A>(source, &row, step, blueprint);
+        let read = read_step::<T, T::A, T::A>(source, &row, step, blueprint);
         let element = element::<T>(&read, source, &row, &params, step, scalars, blueprint);
         if comptime!(blueprint.input_gradient.is_some()) {
             let value = passed_back::<T::A, T::N>(&element, &written.correction(r), blueprint);
-            store::<T::F, T::Output, T::A, T::N>(
-                bound.results.input.as_mut().unwrap(),
-                written.output[r],
-                step,
-                value,
-                comptime!(blueprint.input_gradient.unwrap()),
-                comptime!(blueprint.team.lanes()),
-            );
+            store_gradient::<T>(value, written.output[r], step, bound, blueprint);
         }
         if comptime!(blueprint.column_sums.any()) {
             let of_row = column_step::<T::A, T::N>(&element, written.first_lane[r], blueprint);

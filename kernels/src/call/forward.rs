@@ -179,9 +179,14 @@ impl PreparedForward {
         Ok(Self { prepared, output })
     }
 
-    /// Description of the output, and of the sum.
+    /// Description of the output.
     pub fn output(&self) -> &TensorDesc {
         &self.output
+    }
+
+    /// Description of the sum; None if not requested.
+    pub fn sum(&self) -> Option<&TensorDesc> {
+        self.prepared.planned.sum.as_ref()
     }
 
     /// Description of the statistics; None if not requested.
@@ -316,13 +321,14 @@ fn launch_with_view(
             desc: desc.clone(),
             handle,
         };
+        let optional = |desc: &Option<TensorDesc>, handle: Option<_>| {
+            let (desc, handle) = desc.as_ref().zip(handle)?;
+            Some(tensor(desc, handle))
+        };
         Ok(ForwardOutputs {
             output: tensor(&prepared.planned.output, written.output),
-            sum: written.sum.map(|sum| tensor(&prepared.planned.output, sum)),
-            statistics: match (&prepared.planned.statistics, written.statistics) {
-                (Some(desc), Some(handle)) => Some(tensor(desc, handle)),
-                _ => None,
-            },
+            sum: optional(&prepared.planned.sum, written.sum),
+            statistics: optional(&prepared.planned.statistics, written.statistics),
         })
     })?;
     // The requested columns, without the padding of pitched rows.

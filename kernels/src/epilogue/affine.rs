@@ -448,7 +448,7 @@ pub(crate) fn transform<T: Types>(
     let value = match comptime!(blueprint.rounding) {
         Rounding::None => value,
         Rounding::BeforeScale => {
-            round_to_stored::<T::F, T::Output, T::A, T::N>(value, blueprint.output)
+            round_to_stored::<T::O, T::Output, T::A, T::N>(value, blueprint.output)
         }
     };
     let scaled = if comptime!(blueprint.scale.is_some()) {

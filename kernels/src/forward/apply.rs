@@ -81,7 +81,7 @@ pub(crate) fn write_step<T: Types>(
     let vectorization = comptime!(blueprint.team.lanes());
     let access = comptime!(blueprint.output);
     if result.in_bounds {
-        store::<T::F, T::Output, T::A, T::N>(
+        store::<T::O, T::Output, T::A, T::N>(
             &mut bound.results.output,
             result.output,
             step,

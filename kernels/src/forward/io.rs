@@ -12,14 +12,15 @@ use crate::types::{One, Types};
 
 /// Output tensors.
 #[derive(CubeType, CubeLaunch)]
-pub(crate) struct Results<F: Float, NY: Size, A: Float> {
-    pub(crate) output: OwnedTensor<Vector<F, NY>>,
+pub(crate) struct Results<F: Float, O: Float, NY: Size, A: Float> {
+    pub(crate) output: OwnedTensor<Vector<O, NY>>,
     pub(crate) sum: Optional<F, NY>,
     pub(crate) statistics: Optional<A, One>,
 }
 
 /// [`Results`] for the types of a kernel.
-pub(crate) type TypedResults<T> = Results<<T as Types>::F, <T as Types>::Output, <T as Types>::A>;
+pub(crate) type TypedResults<T> =
+    Results<<T as Types>::F, <T as Types>::O, <T as Types>::Output, <T as Types>::A>;
 
 /// Tensors and scalars of a forward launch.
 #[derive(CubeType)]
@@ -85,7 +86,7 @@ pub(crate) fn result_row<T: Types>(
     let access = comptime!(blueprint.output);
     let sum = comptime!(writes_sum_here(blueprint).then_some(access));
     ResultRow::<T::A, T::N> {
-        output: row_start::<T::F, T::Output>(
+        output: row_start::<T::O, T::Output>(
             &bound.results.output,
             first,
             cols,

@@ -25,6 +25,8 @@ use crate::types::{Typed, Types};
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn normalize<
     F: Float,
+    R: Float,
+    O: Float,
     P: Float,
     G: Float,
     A: Float,
@@ -38,21 +40,23 @@ pub(crate) fn normalize<
     Output: Size,
     W: Size,
 >(
-    source: &Source<F, Input, Residual>,
+    source: &Source<F, Input, R, Residual>,
     affine: &Affine<P, G, Scale, Bias, Mean, Variance>,
-    results: &mut Results<F, Output, A>,
+    results: &mut Results<F, O, Output, A>,
     parts: &Optional<A, W>,
     work_counter: &WorkCounter,
     partition: Partition,
     scalars: Scalars,
     #[comptime] blueprint: Blueprint,
     #[define(F)] _dtype: ElemType,
+    #[define(R)] _residual_dtype: ElemType,
+    #[define(O)] _output_dtype: ElemType,
     #[define(P)] _param_dtype: ElemType,
     #[define(G)] _given_dtype: ElemType,
     #[define(A)] _accumulation: ElemType,
 ) {
     normalize_share::<
-        Typed<(F, P, G, A, N), (Input, Residual, Scale, Bias, Mean, Variance, Output)>,
+        Typed<(F, R, O, P, G, A, N), (Input, Residual, Scale, Bias, Mean, Variance, Output)>,
         W,
     >(
         source,
@@ -111,6 +115,7 @@ fn normalize_share<T: Types, W: Size>(
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn reduce_parts<
     F: Float,
+    R: Float,
     A: Float,
     N: Size,
     Input: Size,
@@ -118,16 +123,17 @@ pub(crate) fn reduce_parts<
     Output: Size,
     W: Size,
 >(
-    source: &Source<F, Input, Residual>,
+    source: &Source<F, Input, R, Residual>,
     sum: &mut Optional<F, Output>,
     workspace: &mut Tensor<Vector<A, W>>,
     partition: Partition,
     #[comptime] blueprint: Blueprint,
     #[define(F)] _dtype: ElemType,
+    #[define(R)] _residual_dtype: ElemType,
     #[define(A)] _accumulation: ElemType,
 ) {
     reduce_share::<
-        Typed<(F, F, F, A, N), (Input, Residual, Output, Output, Output, Output, Output)>,
+        Typed<(F, R, F, F, F, A, N), (Input, Residual, Output, Output, Output, Output, Output)>,
         W,
     >(source, sum, workspace, &partition, blueprint);
 }

@@ -56,7 +56,7 @@ pub(crate) fn apply_segment<T: Types>(
     let segment = first - begin;
     let output = &bound.results.output;
     let to_output =
-        step_offset::<T::F, T::Output, T::N>(output, segment, blueprint.output, vectorization);
+        step_offset::<T::O, T::Output, T::N>(output, segment, blueprint.output, vectorization);
     let length = partition.segment_steps * width - partition.overlap;
 
     let mut ahead = 0usize;

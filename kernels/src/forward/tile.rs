@@ -127,13 +127,13 @@ fn offset_by<T: Types>(
     let sum = comptime!(writes_sum_here(blueprint).then_some(output));
     Further {
         input: step_offset::<T::F, T::Input, T::N>(&bound.source.input, step, input, vectorization),
-        residual: optional_offset::<T::F, T::Residual, T::N>(
+        residual: optional_offset::<T::R, T::Residual, T::N>(
             &bound.source.residual,
             step,
             residual,
             vectorization,
         ),
-        output: step_offset::<T::F, T::Output, T::N>(
+        output: step_offset::<T::O, T::Output, T::N>(
             &bound.results.output,
             step,
             output,

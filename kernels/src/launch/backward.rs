@@ -35,8 +35,25 @@ pub struct BackwardTensors {
     pub scale: Option<Handle>,
     /// Bias of the forward pass.
     pub bias: Option<Handle>,
+    /// Sum gradient. None: the description does not add it.
+    pub sum_gradient: Option<Handle>,
     /// Buffer for the input gradient, which must not overlap any other buffer. None: allocated.
     pub input_gradient: Option<Handle>,
+}
+
+impl BackwardTensors {
+    /// Input and output gradient alone.
+    pub fn new(input: Handle, output_gradient: Handle) -> Self {
+        Self {
+            input,
+            output_gradient,
+            saved: None,
+            scale: None,
+            bias: None,
+            sum_gradient: None,
+            input_gradient: None,
+        }
+    }
 }
 
 /// Buffers that a backward pass has written: see [`BackwardOutputs`](crate::BackwardOutputs).
@@ -59,7 +76,8 @@ pub(crate) fn checked_backward(
 ) -> Result<BackwardProblem, LaunchError> {
     let problem = input_problem_on(desc, sums_on(desc, hardware), hardware)?;
     let accumulation = problem.dtype.accumulation();
-    let dtypes = [problem.dtype, problem.param_dtype, accumulation];
+    let (result, params) = (problem.output_dtype, problem.param_dtype);
+    let dtypes = [problem.dtype, result, params, accumulation];
     check_dtypes(client, dtypes.into_iter())?;
     check_activation(client, problem.dtype, problem.activation)?;
     check_buffers(desc, tensors)?;
@@ -91,6 +109,11 @@ fn check_buffers(desc: &BackwardDesc, tensors: &BackwardTensors) -> Result<(), L
         ),
         ("scale", norm.scale.as_ref(), tensors.scale.as_ref()),
         ("bias", bias, tensors.bias.as_ref()),
+        (
+            "sum gradient",
+            desc.sum_gradient.as_ref(),
+            tensors.sum_gradient.as_ref(),
+        ),
     ];
     for (tensor, desc, handle) in pairs {
         match (desc, handle) {
@@ -117,6 +140,7 @@ fn check_buffers(desc: &BackwardDesc, tensors: &BackwardTensors) -> Result<(), L
             ("saved statistics", tensors.saved.as_ref()),
             ("scale", tensors.scale.as_ref()),
             ("bias", tensors.bias.as_ref()),
+            ("sum gradient", tensors.sum_gradient.as_ref()),
         ];
         check_apart("input gradient", handle, read)?;
     }
@@ -260,10 +284,15 @@ impl Backward<'_> {
         let accumulation = self.accumulation;
         let bound = [
             ("input", Some(&tensors.input), dtype),
-            ("output gradient", Some(&tensors.output_gradient), dtype),
+            (
+                "output gradient",
+                Some(&tensors.output_gradient),
+                problem.output_dtype,
+            ),
             ("saved statistics", tensors.saved.as_ref(), accumulation),
             ("scale", tensors.scale.as_ref(), params),
             ("bias", tensors.bias.as_ref(), params),
+            ("sum gradient", tensors.sum_gradient.as_ref(), dtype),
             ("input gradient", input, dtype),
             ("row sums", rows, accumulation),
             (
@@ -276,6 +305,7 @@ impl Backward<'_> {
         let param = blueprint.scale.or(blueprint.bias);
         let elem = [
             memory_type(problem.dtype, Some(blueprint.input)),
+            memory_type(problem.output_dtype, Some(blueprint.output_gradient)),
             memory_type(problem.param_dtype, param),
             elem_type(self.accumulation),
         ];
@@ -283,6 +313,7 @@ impl Backward<'_> {
         // Tensors that the blueprint leaves out are not bound.
         let scale = problem.scale.as_ref().filter(|_| blueprint.scale.is_some());
         let bias = problem.bias.as_ref().filter(|_| blueprint.bias.is_some());
+        let sum_gradient = problem.sum_gradient.as_ref();
         let parts = blueprint.split().then(|| self.sums(plan.workspace));
         let segments = blueprint
             .combines_within()
@@ -294,13 +325,14 @@ impl Backward<'_> {
         // A macro, because the argument types depend on the types that a kernel is instantiated
         // with.
         macro_rules! source {
-            () => {
+            ($sum_gradient:expr) => {
                 BackwardSourceLaunch::new(
                     arg(&tensors.input, &problem.input),
                     arg(&tensors.output_gradient, &problem.output_gradient),
                     optional_arg(tensors.saved.as_ref(), problem.saved.as_ref()).into(),
                     optional_arg(tensors.scale.as_ref(), scale).into(),
                     optional_arg(tensors.bias.as_ref(), bias).into(),
+                    optional_arg(tensors.sum_gradient.as_ref(), $sum_gradient).into(),
                 )
             };
         }
@@ -323,7 +355,7 @@ impl Backward<'_> {
                     width(&team, blueprint.scale),
                     width(&team, blueprint.bias),
                     lanes_of_rows(&team),
-                    source!(),
+                    source!(None),
                     flat_arg(parts, plan.workspace),
                     partition(grid, problem.cols),
                     numbers(),
@@ -331,6 +363,7 @@ impl Backward<'_> {
                     elem[0],
                     elem[1],
                     elem[2],
+                    elem[3],
                 );
             }
             launched(self.client, Kernel::PartialSums);
@@ -349,7 +382,7 @@ impl Backward<'_> {
                     shifts: false,
                     scale: weights.map(|(blueprint, (handle, access))| (handle, access, blueprint)),
                     offset: blueprint.offset,
-                    accumulation: elem[2],
+                    accumulation: elem[3],
                     param_dtype: elem_type(problem.param_dtype),
                     address,
                 };
@@ -377,7 +410,7 @@ impl Backward<'_> {
                 width(&team, blueprint.bias),
                 width(&team, blueprint.input_gradient),
                 left_lanes(&team),
-                source!(),
+                source!(sum_gradient),
                 BackwardResultsLaunch::new(
                     optional_arg(input, problem.input_gradient.as_ref()).into(),
                     rows.into(),
@@ -392,6 +425,7 @@ impl Backward<'_> {
                 elem[0],
                 elem[1],
                 elem[2],
+                elem[3],
             );
         }
         launched(self.client, Kernel::Backward);

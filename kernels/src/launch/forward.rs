@@ -100,8 +100,10 @@ pub(crate) struct PlannedForward {
     problem: NormProblem,
     /// None for an empty tensor.
     plan: Option<Plan>,
-    /// Description of the output, and of the sum.
+    /// Description of the output.
     pub(crate) output: TensorDesc,
+    /// Description of the sum; None if not requested.
+    pub(crate) sum: Option<TensorDesc>,
     /// Description of the statistics; None if not requested.
     pub(crate) statistics: Option<TensorDesc>,
 }
@@ -110,10 +112,12 @@ impl PlannedForward {
     pub(crate) fn new(desc: &NormDesc, problem: NormProblem, plan: Option<Plan>) -> Self {
         Self {
             output: match problem.writes_output {
-                true => TensorDesc::new(problem.output_layout.clone(), problem.dtype),
+                true => TensorDesc::new(problem.output_layout.clone(), problem.output_dtype),
                 // Kernels bind a buffer, but no store is left in them.
-                false => TensorDesc::contiguous([0], problem.dtype),
+                false => TensorDesc::contiguous([0], problem.output_dtype),
             },
+            sum: (problem.writes_sum)
+                .then(|| TensorDesc::new(problem.output_layout.clone(), problem.dtype)),
             statistics: desc.written_statistics.map(|_| desc.statistics_desc()),
             desc: desc.clone(),
             problem,
@@ -146,7 +150,7 @@ impl PlannedForward {
                 Some(handle) => handle.clone(),
                 None => allocated(&self.output),
             },
-            sum: self.problem.writes_sum.then(|| allocated(&self.output)),
+            sum: self.sum.as_ref().map(allocated),
             statistics: self.statistics.as_ref().map(|desc| match self.plan {
                 Some(_) => allocated(desc),
                 // Statistics of rows without elements. There may be rows nevertheless.
@@ -191,11 +195,21 @@ fn problem_dtypes(problem: &NormProblem) -> impl Iterator<Item = DType> {
     let accumulation = problem.dtype.accumulation();
     let NormProblem {
         dtype,
+        residual_dtype,
+        output_dtype,
         param_dtype,
         provided_dtype,
         ..
     } = *problem;
-    [dtype, param_dtype, provided_dtype, accumulation].into_iter()
+    [
+        dtype,
+        residual_dtype,
+        output_dtype,
+        param_dtype,
+        provided_dtype,
+        accumulation,
+    ]
+    .into_iter()
 }
 
 /// Arguments that kernels share. Macros, because the argument types depend on the types that a
@@ -253,15 +267,20 @@ impl<'a> Launch<'a> {
         tensors: &'a ForwardTensors,
         outputs: &'a ForwardHandles,
     ) -> Result<Self, LaunchError> {
-        let (dtype, params, given) = (problem.dtype, problem.param_dtype, problem.provided_dtype);
+        let (dtype, result) = (problem.dtype, problem.output_dtype);
+        let (params, given) = (problem.param_dtype, problem.provided_dtype);
         let bound = [
             ("input", Some(&tensors.input), dtype),
-            ("residual", tensors.residual.as_ref(), dtype),
+            (
+                "residual",
+                tensors.residual.as_ref(),
+                problem.residual_dtype,
+            ),
             ("scale", tensors.scale.as_ref(), params),
             ("bias", tensors.bias.as_ref(), params),
             ("mean", tensors.mean.as_ref(), given),
             ("variance", tensors.variance.as_ref(), given),
-            ("output", Some(&outputs.output), dtype),
+            ("output", Some(&outputs.output), result),
             ("sum", outputs.sum.as_ref(), dtype),
             (
                 "statistics",
@@ -358,6 +377,8 @@ impl<'a> Launch<'a> {
                 ),
                 blueprint,
                 memory_type(self.problem.dtype, Some(blueprint.input)),
+                memory_type(self.problem.residual_dtype, blueprint.residual()),
+                memory_type(self.problem.output_dtype, Some(blueprint.output)),
                 memory_type(self.problem.param_dtype, blueprint.scale.or(blueprint.bias)),
                 memory_type(
                     self.problem.provided_dtype,
@@ -392,6 +413,7 @@ impl<'a> Launch<'a> {
                 partition(&self.plan.grid, self.problem.cols),
                 blueprint,
                 memory_type(self.problem.dtype, Some(blueprint.input)),
+                memory_type(self.problem.residual_dtype, blueprint.residual()),
                 elem_type(self.problem.dtype.accumulation()),
             );
         }

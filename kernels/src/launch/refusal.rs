@@ -248,7 +248,11 @@ pub fn check_forward_within(
     limits: &BufferLimits,
 ) -> Result<(), Refusal> {
     // Checks sizes before plans, which rely on them.
-    limits.check_tensor("output", &desc.input)?;
+    let layout = desc.input.layout.clone();
+    limits.check_tensor("output", &TensorDesc::new(layout, desc.output_dtype()))?;
+    if desc.writes_sum {
+        limits.check_tensor("sum", &desc.input)?;
+    }
     if desc.written_statistics.is_some() {
         limits.check_tensor("statistics", &desc.statistics_desc())?;
     }

@@ -12,14 +12,14 @@ use crate::vector::lane_sum;
 
 /// Input tensors of the forward kernels.
 #[derive(CubeType, CubeLaunch)]
-pub(crate) struct Source<F: Float, NX: Size, NR: Size> {
+pub(crate) struct Source<F: Float, NX: Size, R: Float, NR: Size> {
     pub(crate) input: OwnedTensor<Vector<F, NX>>,
-    pub(crate) residual: Optional<F, NR>,
+    pub(crate) residual: Optional<R, NR>,
 }
 
 /// [`Source`] for the types of a kernel.
 pub(crate) type TypedSource<T> =
-    Source<<T as Types>::F, <T as Types>::Input, <T as Types>::Residual>;
+    Source<<T as Types>::F, <T as Types>::Input, <T as Types>::R, <T as Types>::Residual>;
 
 /// Position of a row in each source tensor, and the shift of its statistics.
 ///
@@ -91,7 +91,7 @@ pub(crate) fn number_or_zero<A: Float, N: Size>(mean: Vector<A, N>) -> Vector<A,
 /// Locates a row, with a shift of 0.
 #[cube]
 pub(crate) fn source_start<T: Types>(
-    source: &Source<T::F, T::Input, T::Residual>,
+    source: &Source<T::F, T::Input, T::R, T::Residual>,
     row: usize,
     cols: usize,
     #[comptime] blueprint: Blueprint,
@@ -101,7 +101,7 @@ pub(crate) fn source_start<T: Types>(
     let input = row_start::<T::F, T::Input>(&source.input, row, cols, access, vectorization);
     let access = comptime!(blueprint.residual());
     let residual =
-        optional_start::<T::F, T::Residual>(&source.residual, row, cols, access, vectorization);
+        optional_start::<T::R, T::Residual>(&source.residual, row, cols, access, vectorization);
     SourceRow::<T::A, T::N> {
         input,
         residual,
@@ -112,7 +112,7 @@ pub(crate) fn source_start<T: Types>(
 /// Locates a row and samples its shift.
 #[cube]
 pub(crate) fn source_row<T: Types>(
-    source: &Source<T::F, T::Input, T::Residual>,
+    source: &Source<T::F, T::Input, T::R, T::Residual>,
     row: usize,
     partition: &Partition,
     #[comptime] blueprint: Blueprint,
@@ -159,7 +159,7 @@ pub(crate) fn source_row<T: Types>(
 /// Reads one step: the input, plus the residual or times a gate.
 #[cube]
 pub(crate) fn read<T: Types>(
-    source: &Source<T::F, T::Input, T::Residual>,
+    source: &Source<T::F, T::Input, T::R, T::Residual>,
     row: &SourceRow<T::A, T::N>,
     step: usize,
     #[comptime] blueprint: Blueprint,
@@ -180,7 +180,7 @@ pub(crate) fn read<T: Types>(
 /// Reads one step of the input, in the accumulation type or the storage type.
 #[cube]
 pub(crate) fn read_input<T: Types, E: Float>(
-    source: &Source<T::F, T::Input, T::Residual>,
+    source: &Source<T::F, T::Input, T::R, T::Residual>,
     row: &SourceRow<T::A, T::N>,
     step: usize,
     #[comptime] blueprint: Blueprint,
@@ -198,7 +198,7 @@ pub(crate) fn read_input<T: Types, E: Float>(
 /// Prefetches one step of input and residual.
 #[cube]
 pub(crate) fn prefetch_elements<T: Types>(
-    source: &Source<T::F, T::Input, T::Residual>,
+    source: &Source<T::F, T::Input, T::R, T::Residual>,
     row: &SourceRow<T::A, T::N>,
     step: usize,
     #[comptime] blueprint: Blueprint,
@@ -214,7 +214,7 @@ pub(crate) fn prefetch_elements<T: Types>(
     if comptime!(blueprint.residual.is_some()) {
         let residual = source.residual.as_ref().unwrap();
         let access = comptime!(blueprint.residual().unwrap());
-        prefetch_step::<T::F, T::Residual, T::N>(
+        prefetch_step::<T::R, T::Residual, T::N>(
             residual,
             row.residual,
             step,
@@ -228,7 +228,7 @@ pub(crate) fn prefetch_elements<T: Types>(
 #[cube]
 pub(crate) fn combine_last<T: Types>(
     value: Vector<T::A, T::N>,
-    source: &Source<T::F, T::Input, T::Residual>,
+    source: &Source<T::F, T::Input, T::R, T::Residual>,
     row: &SourceRow<T::A, T::N>,
     step: usize,
     scalars: &Scalars,
@@ -248,7 +248,7 @@ pub(crate) fn combine_last<T: Types>(
 /// Loads one step of the residual.
 #[cube]
 fn residual<T: Types>(
-    source: &Source<T::F, T::Input, T::Residual>,
+    source: &Source<T::F, T::Input, T::R, T::Residual>,
     row: &SourceRow<T::A, T::N>,
     step: usize,
     #[comptime] blueprint: Blueprint,
@@ -256,7 +256,7 @@ fn residual<T: Types>(
     let residual = source.residual.as_ref().unwrap();
     let access = comptime!(blueprint.residual().unwrap());
     let vectorization = comptime!(blueprint.team.lanes());
-    load::<T::F, T::Residual, T::A, T::N>(residual, row.residual, step, access, vectorization)
+    load::<T::R, T::Residual, T::A, T::N>(residual, row.residual, step, access, vectorization)
 }
 
 /// Subtracts the shift if statistics use one.

@@ -40,7 +40,7 @@ pub(crate) fn segment_start<T: Types>(
     let (input, residual) = comptime!((blueprint.input, blueprint.residual()));
     row.offset_by(
         step_offset::<T::F, T::Input, T::N>(&source.input, step, input, vectorization),
-        optional_offset::<T::F, T::Residual, T::N>(&source.residual, step, residual, vectorization),
+        optional_offset::<T::R, T::Residual, T::N>(&source.residual, step, residual, vectorization),
     )
 }
 

@@ -88,7 +88,7 @@ pub(crate) type TypedStaged<T> = Staged<<T as Types>::F, <T as Types>::A, <T as 
 /// Loads a unit's slice of a row of `steps` steps.
 #[cube]
 pub(crate) fn stage<T: Types>(
-    source: &Source<T::F, T::Input, T::Residual>,
+    source: &Source<T::F, T::Input, T::R, T::Residual>,
     row: &SourceRow<T::A, T::N>,
     share: &Share,
     steps: usize,

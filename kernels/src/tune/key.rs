@@ -51,7 +51,10 @@ pub(super) struct Parts {
     pub(super) pass: &'static str,
     pub(super) statistics: StatisticsKind,
     pub(super) activation: ActivationKind,
+    /// Of input and parameters.
     pub(super) dtypes: Vec<DType>,
+    /// Of other tensors. They are part of the key if one differs from the input's.
+    pub(super) mixed: Vec<DType>,
     pub(super) size: [usize; 2],
     pub(super) team: Team,
     pub(super) layout: String,
@@ -60,7 +63,14 @@ pub(super) struct Parts {
 
 impl From<Parts> for TuneKey {
     fn from(parts: Parts) -> Self {
-        let dtypes: Vec<String> = parts.dtypes.iter().map(DType::to_string).collect();
+        let is_mixed = parts.mixed.iter().any(|dtype| *dtype != parts.dtypes[0]);
+        let mixed = parts.mixed.iter().filter(|_| is_mixed);
+        let dtypes: Vec<String> = parts
+            .dtypes
+            .iter()
+            .chain(mixed)
+            .map(DType::to_string)
+            .collect();
         let [rows, cols] = parts.size.map(|size| anchor(size, None, None, Some(2)));
         // Cost class of an activation: nothing, a comparison, or a transcendental function.
         let activation = match parts.activation {
@@ -117,6 +127,12 @@ pub(super) fn backward_layout(blueprint: &BackwardBlueprint) -> String {
         ("k", blueprint.saved),
         ("s", blueprint.scale),
         ("b", blueprint.bias),
+        (
+            "dsum",
+            blueprint
+                .input_gradient
+                .filter(|_| blueprint.adds_sum_gradient),
+        ),
         ("dx", blueprint.input_gradient),
     ];
     let sums = match (blueprint.row_sums, blueprint.column_sums.count()) {

@@ -137,12 +137,13 @@ pub(crate) fn tune_forward(
         statistics: problem.statistics,
         activation: problem.activation.kind(),
         dtypes: vec![problem.dtype, problem.param_dtype, problem.provided_dtype],
+        mixed: vec![problem.residual_dtype, problem.output_dtype],
         size: [problem.rows, problem.cols],
         team: analytic.blueprint.team,
         layout: layout(&analytic.blueprint),
         candidates: forward_candidates(problem, hardware)?,
     };
-    let output = TensorDesc::new(problem.output_layout.clone(), problem.dtype);
+    let output = TensorDesc::new(problem.output_layout.clone(), problem.output_dtype);
     let whole = [Some(&desc.input), desc.residual.as_ref(), Some(&output)];
     let moved = bytes * (whole.iter().flatten().count() + usize::from(desc.writes_sum));
     let make = {
@@ -184,12 +185,14 @@ pub(crate) fn tune_backward(
         statistics: problem.statistics,
         activation: problem.activation.kind(),
         dtypes: vec![problem.dtype, problem.param_dtype],
+        mixed: vec![problem.output_dtype],
         size: [problem.rows, problem.cols],
         team: analytic.blueprint.team,
         layout: backward_layout(&analytic.blueprint),
         candidates: backward_candidates(problem, hardware)?,
     };
-    let moved = bytes * (2 + usize::from(desc.input_gradient.is_some()));
+    let optional = [&desc.sum_gradient, &desc.input_gradient];
+    let moved = bytes * (2 + optional.into_iter().flatten().count());
     let make = {
         let schedule = schedule_backward(desc, hardware, StrategyChoice::Inferred)?;
         let (client, hardware) = (client.clone(), hardware.clone());

@@ -99,6 +99,9 @@ pub(super) fn backward_sets(
         let mut read = tensors.clone();
         read.input = result().unwrap_or(read.input);
         read.output_gradient = result().unwrap_or(read.output_gradient);
+        if desc.sum_gradient.is_some() {
+            read.sum_gradient = result();
+        }
         written(read)
     });
     let mut sets = vec![written(tensors.clone())];

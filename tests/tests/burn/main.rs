@@ -6,10 +6,12 @@ mod capture;
 mod errors;
 mod forward;
 mod gradients;
+mod invariance;
 mod measure;
 mod normalization;
 mod pytorch;
 mod records;
+mod residual;
 mod training;
 
 use burn::tensor::Tensor;

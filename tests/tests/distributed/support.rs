@@ -125,6 +125,7 @@ pub(crate) fn expected(
             saved: Some(&saved),
             scale: tensors.scale,
             bias: tensors.bias,
+            ..BackwardTensors::default()
         },
     );
     Expected { forward, gradients }

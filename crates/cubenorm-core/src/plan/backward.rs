@@ -164,6 +164,7 @@ fn blueprint(
             false => Offset::ZERO,
         },
         bias: optional(&problem.bias).filter(|_| has_slope),
+        adds_sum_gradient: problem.sum_gradient.is_some(),
         input_gradient,
         sums: match work.reduces {
             true if problem.weights() => RowSums::Weighted,
@@ -210,8 +211,10 @@ fn pack(
         input_gradient,
         ..
     } = blueprint;
-    let tensors = [Some(input), Some(output_gradient), input_gradient.as_mut()];
-    load_mode::pack(problem.dtype, work, hardware, tensors);
+    if problem.dtype == problem.output_dtype {
+        let tensors = [Some(input), Some(output_gradient), input_gradient.as_mut()];
+        load_mode::pack(problem.dtype, work, hardware, tensors);
+    }
     let params = [&mut blueprint.scale, &mut blueprint.bias].map(Option::as_mut);
     load_mode::pack(problem.param_dtype, work, hardware, params);
 }

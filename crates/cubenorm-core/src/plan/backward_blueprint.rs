@@ -32,6 +32,8 @@ pub struct BackwardBlueprint {
     pub offset: Offset,
     /// The bias.
     pub bias: Option<AccessBlueprint>,
+    /// True if the sum's gradient is added to the input's. Both have the same access.
+    pub adds_sum_gradient: bool,
     /// The input's gradient; `None` if it is not needed.
     pub input_gradient: Option<AccessBlueprint>,
     /// The sums over a row.
@@ -175,6 +177,7 @@ impl BackwardBlueprint {
             self.saved.is_some(),
             self.scale.is_some(),
             self.bias.is_some(),
+            self.adds_sum_gradient,
             self.input_gradient.is_some(),
             self.row_sums.is_some() || self.combines_within(),
             self.column_sums.any(),
@@ -212,7 +215,8 @@ impl RowBlueprint for BackwardBlueprint {
     }
 
     fn tensors(&self) -> (usize, usize) {
-        (2, usize::from(self.input_gradient.is_some()))
+        let reads = 2 + usize::from(self.adds_sum_gradient);
+        (reads, usize::from(self.input_gradient.is_some()))
     }
 
     fn describe(&self) -> String {

@@ -26,6 +26,7 @@ pub(super) fn between_launches(
     let has_planes = hardware.is_gpu() && hardware.plane(plane_size).is_some();
     let knobs = Knobs {
         plane_size,
+        planned_groups: work.knobs.planned_groups,
         ..Knobs::from(match has_planes {
             true => Strategy::Plane,
             false => Strategy::Unit,
@@ -36,6 +37,7 @@ pub(super) fn between_launches(
     let segments = Workload {
         merge: work.merge,
         reads: work.reads,
+        groups: work.knobs.planned_groups.unwrap_or(rows),
         ..Workload::new(rows, cols, dtype, knobs)
     };
     let combine = strategy::schedule(&segments, hardware)?;

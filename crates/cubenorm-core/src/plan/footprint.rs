@@ -34,6 +34,8 @@ pub enum Buffer {
     OutputGradient,
     /// The mean and reciprocal deviation of each row, as the forward pass wrote them.
     Saved,
+    /// The gradient of the sum, which is added to dx.
+    SumGradient,
     /// The gradient of the input, dx.
     InputGradient,
     /// Statistics of each part of each row, between the two launches of a split row.
@@ -208,6 +210,7 @@ impl BackwardPlan {
             blueprint
                 .combines_within()
                 .then(|| writes(Buffer::ChannelSums, self.workspace)),
+            reads(Buffer::SumGradient, problem.sum_gradient.as_ref(), 1),
             dx.map(|dx| writes(Buffer::InputGradient, reach(dx))),
             row_sums.map(|sums| writes(Buffer::RowSums, pairs(sums))),
             blueprint

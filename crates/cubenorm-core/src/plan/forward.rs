@@ -228,7 +228,10 @@ fn pack(blueprint: &mut Blueprint, problem: &NormProblem, work: &Workload, hardw
         residual.as_mut().map(|residual| &mut residual.access),
         Some(output),
     ];
-    load_mode::pack(problem.dtype, work, hardware, tensors);
+    let mixed = [problem.residual_dtype, problem.output_dtype];
+    if mixed == [problem.dtype; 2] {
+        load_mode::pack(problem.dtype, work, hardware, tensors);
+    }
     let params = [blueprint.scale.as_mut(), blueprint.bias.as_mut()];
     load_mode::pack(problem.param_dtype, work, hardware, params);
     let provided = [blueprint.mean.as_mut(), blueprint.variance.as_mut()];

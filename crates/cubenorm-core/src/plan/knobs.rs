@@ -36,6 +36,10 @@ pub struct Knobs {
     pub cluster_size: Option<u32>,
     /// True to schedule rows dynamically over the cores of a CPU, false to assign them statically.
     pub dynamic: Option<bool>,
+    /// Groups to plan for, in place of the problem's own. Plans for one number reduce each row in the
+    /// same order, however many rows there are.
+    #[serde(default)]
+    pub planned_groups: Option<usize>,
 }
 
 /// The preferred staging of a row between its passes.
@@ -49,6 +53,36 @@ pub enum StagingPreference {
     Shared,
     /// Registers first, the rest in shared memory if it suffices, else none.
     Mixed,
+}
+
+/// Groups that a batch-invariant plan is for: more than the cores of a CPU, and enough for a GPU.
+const GROUPS_OF_BATCHES: usize = 1024;
+
+impl Knobs {
+    /// Knobs of plans that reduce each row in the same order, however many rows there are.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use cubenorm_core::{
+    ///     DType, Hardware, Knobs, NormDesc, Statistics, Strategy, TensorDesc, plan_forward,
+    /// };
+    ///
+    /// let strategy = |rows: usize, knobs: Knobs| {
+    ///     let input = TensorDesc::contiguous([rows, 262_144], DType::F32);
+    ///     let problem = NormDesc::new(input, [1], Statistics::MeanSquare).problem().unwrap();
+    ///     plan_forward(&problem, &Hardware::cuda(132), knobs.into()).unwrap().strategy
+    /// };
+    /// assert_eq!(strategy(4, Knobs::default()), Strategy::Split);
+    /// assert_eq!(strategy(4, Knobs::batch_invariant()), Strategy::Cube);
+    /// assert_eq!(strategy(4096, Knobs::batch_invariant()), Strategy::Cube);
+    /// ```
+    pub fn batch_invariant() -> Self {
+        Self {
+            planned_groups: Some(GROUPS_OF_BATCHES),
+            ..Self::default()
+        }
+    }
 }
 
 impl From<Strategy> for Knobs {
@@ -85,6 +119,7 @@ impl fmt::Display for Knobs {
             named("splits", self.splits.map(|parts| parts.to_string())),
             named("cluster", self.cluster_size.map(|cubes| cubes.to_string())),
             named("dynamic", self.dynamic.map(|dynamic| dynamic.to_string())),
+            named("for", self.planned_groups.map(|groups| groups.to_string())),
         ]
         .into_iter()
         .flatten()

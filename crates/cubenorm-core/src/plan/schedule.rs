@@ -75,7 +75,7 @@ impl Schedule {
             grid: Grid {
                 cube_dim,
                 cube_count: 1,
-                groups: work.groups,
+                groups: work.groups_of_launch,
                 steps: work.steps,
                 groups_per_team: 1,
                 splits: 1,
@@ -115,7 +115,7 @@ impl Schedule {
             max_teams,
             ..
         } = &mut self;
-        let (groups, steps) = (work.groups, work.steps);
+        let (groups, steps) = (work.groups_of_launch, work.steps);
         grid.groups = groups;
         let teams_per_cube = (grid.cube_dim.iter().product::<u32>() / team.size()) as usize;
         grid.steps_per_split = steps.div_ceil(grid.splits).max(1);

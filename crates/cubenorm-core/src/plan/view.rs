@@ -83,6 +83,7 @@ pub fn problem_on(
         false => Rows::Even,
     };
     let whole = desc.canonical(rows, &|_| false)?;
+    let planned = choice.knobs().planned_groups;
     // Units of a plane or cube share whole rows.
     let shares_rows = matches!(
         choice.knobs().strategy,
@@ -96,7 +97,7 @@ pub fn problem_on(
         let of_params = desc.canonical(Rows::OfParams, &|_| false)?;
         let is_tiled = |it: Schedule| it.team.is_tile() && it.team.vector > 1;
         return Ok(
-            match scheduled(&of_params, hardware).is_some_and(is_tiled) {
+            match scheduled(&of_params, hardware, planned).is_some_and(is_tiled) {
                 true => of_params,
                 false => whole,
             },
@@ -105,9 +106,10 @@ pub fn problem_on(
     let bytes = desc.input.dtype.size();
     let in_segments = desc.canonical(rows, &|segments| suits_vectors(segments, bytes))?;
     if in_segments.segments == 1 {
-        return Ok(cut_at_segments(whole, hardware));
+        return Ok(cut_at_segments(whole, hardware, planned));
     }
-    let schedules = scheduled(&whole, hardware).zip(scheduled(&in_segments, hardware));
+    let schedules =
+        scheduled(&whole, hardware, planned).zip(scheduled(&in_segments, hardware, planned));
     let Some((of_whole, of_segments)) = schedules else {
         return Ok(whole);
     };
@@ -124,9 +126,17 @@ pub fn problem_on(
     })
 }
 
-/// The analytic schedule of a problem; `None` if it or the launch that combines segments has none.
-fn scheduled(problem: &impl planner::Pass, hardware: &Hardware) -> Option<Schedule> {
-    let (work, schedule) = planner::schedule(problem, hardware, Knobs::default()).ok()?;
+/// The analytic schedule of a problem, for its own groups or a number of them; `None` if it or the launch that combines segments has none.
+fn scheduled(
+    problem: &impl planner::Pass,
+    hardware: &Hardware,
+    planned_groups: Option<usize>,
+) -> Option<Schedule> {
+    let knobs = Knobs {
+        planned_groups,
+        ..Knobs::default()
+    };
+    let (work, schedule) = planner::schedule(problem, hardware, knobs).ok()?;
     if work.reduces && schedule.team.reduces_apart() {
         between_launches(&work, &schedule, 0, hardware).ok()?;
     }
@@ -147,13 +157,13 @@ const fn worth_a_cut(dtype: DType) -> usize {
 }
 
 /// The same with columns split into segments of constant parameters, if this is faster on a CPU.
-fn cut_at_segments(whole: NormProblem, hardware: &Hardware) -> NormProblem {
+fn cut_at_segments(whole: NormProblem, hardware: &Hardware, planned: Option<usize>) -> NormProblem {
     let is_cpu = hardware.cpu_cores.is_some();
     let Some(cut) = whole.cut_at_segments().filter(|_| is_cpu) else {
         return whole;
     };
     let team = |problem: &NormProblem| {
-        let schedule = scheduled(problem, hardware)?;
+        let schedule = scheduled(problem, hardware, planned)?;
         // Staged rows are read once.
         (schedule.staging == Staging::Reload).then_some(schedule.team)
     };
@@ -210,7 +220,7 @@ pub fn input_problem_on(
     let Some(cut) = whole.cut_at_segments().filter(|_| is_cpu) else {
         return Ok(whole);
     };
-    let schedules = [&whole, &cut].map(|problem| scheduled(problem, hardware));
+    let schedules = [&whole, &cut].map(|problem| scheduled(problem, hardware, None));
     let sums = |problem: &BackwardProblem, schedule: Option<Schedule>| {
         schedule.map(|schedule| sums_segments(problem, &schedule, hardware))
     };

@@ -41,8 +41,10 @@ pub(super) struct Workload {
     /// True if the length of a segment is not a multiple of the width: its tail vector ends with
     /// the segment.
     pub has_tail: bool,
-    /// Row groups: rows, or vectors of rows.
+    /// Row groups that the plan is for: rows, or vectors of rows.
     pub groups: usize,
+    /// Row groups to distribute: the same, unless the knobs plan for another number.
+    pub groups_of_launch: usize,
     /// Steps through a row: vectors of columns, or columns.
     pub steps: usize,
     /// Row groups in a core's tile of adjacent rows, if vectors run along the kept axis; else 1.
@@ -74,6 +76,7 @@ impl Workload {
             segment_len: cols,
             has_tail: false,
             groups: rows,
+            groups_of_launch: rows,
             steps: cols,
             tile: 1,
             rows_per_unit: 1,
@@ -95,9 +98,15 @@ impl Workload {
             true => elements / segment_len * self.vectors_of_segment(),
             false => elements / vector,
         };
-        (self.groups, self.steps) = match lanes {
-            Vectorization::Parallel => (self.rows, vectors_of(self.cols)),
-            Vectorization::Perpendicular => (vectors_of(self.rows), self.cols),
+        let planned = match self.knobs.planned_groups {
+            Some(groups) => groups * self.segments,
+            None => self.rows,
+        };
+        (self.groups, self.groups_of_launch, self.steps) = match lanes {
+            Vectorization::Parallel => (planned, self.rows, vectors_of(self.cols)),
+            Vectorization::Perpendicular => {
+                (vectors_of(planned).max(1), vectors_of(self.rows), self.cols)
+            }
         };
         self
     }

@@ -227,8 +227,14 @@ pub(crate) fn forward(numbers: &mut Numbers) -> NormDesc {
             _ => Some(param(numbers, &shape, &axes, params)),
         };
     }
+    let mixed = |numbers: &mut Numbers| {
+        let other = numbers.one_of(&DType::ALL);
+        let is_mixed = other.mixes_with(dtype) && numbers.once_in(4);
+        if is_mixed { other } else { dtype }
+    };
     if numbers.once_in(4) {
         let repeats = numbers.once_in(4);
+        let dtype = mixed(numbers);
         let residual = match repeats {
             true => param(numbers, &shape, &axes, dtype),
             false => TensorDesc::new(layout(numbers, &shape, true), dtype),
@@ -251,6 +257,7 @@ pub(crate) fn forward(numbers: &mut Numbers) -> NormDesc {
     }
     if numbers.once_in(4) {
         let kept = layout(numbers, &shape, false);
+        let dtype = mixed(numbers);
         desc.output = Some(TensorDesc::new(kept, dtype));
     }
     desc
@@ -267,10 +274,20 @@ pub(crate) fn backward(numbers: &mut Numbers) -> BackwardDesc {
     let shape = desc.norm.input.shape().to_vec();
     let dtype = desc.norm.input.dtype;
     if numbers.once_in(3) {
-        desc.output_gradient = TensorDesc::new(layout(numbers, &shape, true), dtype);
+        let other = numbers.one_of(&DType::ALL);
+        let of_output = if other.mixes_with(dtype) {
+            other
+        } else {
+            dtype
+        };
+        desc.output_gradient = TensorDesc::new(layout(numbers, &shape, true), of_output);
     }
     if numbers.once_in(6) {
         desc.input_gradient = None;
+    }
+    if desc.input_gradient.is_some() && numbers.once_in(4) {
+        let dsum = layout(numbers, &shape, false);
+        desc = desc.with_sum_gradient(TensorDesc::new(dsum, dtype));
     }
     let sums = desc.clone().with_provided_sums();
     if numbers.once_in(6) && sums.validate().is_ok() {
@@ -330,6 +347,7 @@ fn any_knobs(numbers: &mut Numbers) -> Knobs {
     };
     let (plane, vector, units) = (maybe(3), maybe(3), maybe(2));
     let (rows_per_unit, splits, cluster_size) = (maybe(3), maybe(3), maybe(4));
+    let planned_groups = maybe(4).map(|groups| groups.clamp(1, 1 << 20));
     let narrow = |value: Option<usize>| value.map(|it| it.min(u32::MAX as usize) as u32);
     Knobs {
         strategy: numbers.once_in(2).then(|| numbers.one_of(&Strategy::ALL)),
@@ -348,5 +366,6 @@ fn any_knobs(numbers: &mut Numbers) -> Knobs {
         splits,
         cluster_size: narrow(cluster_size),
         dynamic: numbers.once_in(3).then(|| numbers.once_in(2)),
+        planned_groups,
     }
 }

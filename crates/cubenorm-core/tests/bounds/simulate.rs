@@ -607,6 +607,10 @@ pub(crate) fn backward(desc: &BackwardDesc, schedule: &BackwardSchedule) -> Chec
         (Buffer::Scale, norm.scale.as_ref().map(|it| &it.layout)),
         (Buffer::Bias, norm.bias.as_ref().map(|it| &it.layout)),
         (
+            Buffer::SumGradient,
+            desc.sum_gradient.as_ref().map(|it| &it.layout),
+        ),
+        (
             Buffer::InputGradient,
             desc.input_gradient.as_ref().map(|it| &it.layout),
         ),
@@ -719,6 +723,11 @@ fn backward_launch(layouts: &[(Buffer, Option<&Layout>)], launch: &BackwardLaunc
         ),
         (Buffer::Scale, problem.scale.as_ref(), blueprint.scale),
         (Buffer::Bias, problem.bias.as_ref(), blueprint.bias),
+        (
+            Buffer::SumGradient,
+            problem.sum_gradient.as_ref(),
+            blueprint.input_gradient,
+        ),
         (
             Buffer::InputGradient,
             problem.input_gradient.as_ref(),

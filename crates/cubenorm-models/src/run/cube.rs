@@ -87,12 +87,11 @@ impl CubeExecutor {
     fn gradient(&self, step: &Gradient, buffers: &mut Buffers) -> Result<(), ExecuteError> {
         let optional = |slot: Option<Slot>| slot.map(|slot| buffers.get(slot)).transpose();
         let tensors = BackwardTensors {
-            input: buffers.get(step.input)?,
-            output_gradient: buffers.get(step.output_gradient)?,
             saved: optional(step.saved)?,
             scale: optional(step.scale)?,
             bias: optional(step.bias)?,
             input_gradient: optional(step.input_gradient)?,
+            ..BackwardTensors::new(buffers.get(step.input)?, buffers.get(step.output_gradient)?)
         };
         let choice = StrategyChoice::Inferred;
         let outputs =

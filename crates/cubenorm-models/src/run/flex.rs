@@ -211,7 +211,9 @@ fn spec(desc: &NormDesc) -> NormSpec {
         activation: desc.activation,
         writes_output: desc.writes_output,
         writes_sum: desc.writes_sum,
+        output_dtype: desc.output.as_ref().map(|output| output.dtype),
         written_statistics: desc.written_statistics,
+        batch_invariant: false,
         view: None,
     }
 }
@@ -243,6 +245,7 @@ fn gradient(step: &Gradient, memory: &mut Memory) -> Result<(), ExecuteError> {
             saved: optional(step.saved, desc.saved.as_ref())?,
             scale,
             bias,
+            sum_gradient: Optional::None,
         },
         BackwardSpec {
             norm: spec(norm),

@@ -181,6 +181,7 @@ fn gradient(step: &Gradient, values: &mut [Vec<f64>]) {
         saved: at(step.saved),
         scale: at(step.scale),
         bias: at(step.bias),
+        ..BackwardTensors::default()
     };
     let result = cubenorm_reference::gradient(&step.desc, &tensors);
     if let (Some(slot), Some(desc)) = (step.input_gradient, &step.desc.input_gradient) {

@@ -1,6 +1,6 @@
 //! Backward cases.
 
-use cubenorm_core::{BackwardDesc, DType, Epsilon, NormDesc, Statistics};
+use cubenorm_core::{BackwardDesc, DType, Epsilon, NormDesc, Statistics, TensorDesc};
 
 use super::descriptions::{Of, REDUCED, WithStatistics, activations};
 use super::{Breadth, Case};
@@ -67,6 +67,7 @@ pub(super) fn gradients(dtype: DType) -> Vec<Case> {
     };
     let offset = flat.clone().with_offset(1.0);
     let beside = flat.clone().with_epsilon(Epsilon::AddedToDeviation(1e-9));
+    let summed = BackwardDesc::new(flat.clone()).with_sum_gradient(of.tensor(&[512, 768]));
     let unsaved = BackwardDesc::new(flat.clone().with_statistics(Statistics::None));
     let batch = BackwardDesc::new(of.batch_norm(&picture));
     let provided = BackwardDesc {
@@ -77,11 +78,18 @@ pub(super) fn gradients(dtype: DType) -> Vec<Case> {
     cases.extend([
         Case::backward("parameters only", parameters_only),
         Case::backward("input only", input_only),
+        Case::backward("sum gradient", summed.clone()),
         Case::backward("weight offset", BackwardDesc::new(offset)),
         Case::backward("epsilon outside sqrt", BackwardDesc::new(beside)),
         Case::backward("no statistics", unsaved),
         Case::backward("provided sums", provided),
     ]);
+    if dtype.is_half() {
+        let mut mixed = summed;
+        mixed.norm.input.dtype = DType::F32;
+        mixed = mixed.with_sum_gradient(TensorDesc::contiguous([512, 768], DType::F32));
+        cases.push(Case::backward("sum gradient of f32", mixed));
+    }
     cases.extend(activations().into_iter().map(|activation| {
         let desc = BackwardDesc::new(flat.clone().with_activation(activation));
         Case::backward(format!("{activation}"), desc)

@@ -111,6 +111,16 @@ pub(super) fn variants(dtype: DType) -> Vec<Case> {
         let residual = base.clone().with_residual(input.clone());
         add("residual", residual.clone());
         add("residual and sum", residual.clone().with_sum());
+        if input.dtype.is_half() {
+            let stream = TensorDesc::new(input.layout.clone(), DType::F32);
+            let output = Some(input.clone());
+            let mixed = NormDesc {
+                input: stream,
+                output,
+                ..residual.clone()
+            };
+            add("f32 residual and sum", mixed.with_sum());
+        }
         for (name, place) in [
             ("gate in front", ResidualPlace::InputGate),
             ("gate behind", ResidualPlace::OutputGate),

@@ -77,12 +77,11 @@ impl Work {
             }
             Self::Backward(desc) => {
                 let tensors = BackwardTensors {
-                    input: buffer(&desc.norm.input),
-                    output_gradient: buffer(&desc.output_gradient),
                     saved: optional(&desc.saved),
                     scale: optional(&desc.norm.scale),
                     bias: optional(&desc.norm.bias),
-                    input_gradient: None,
+                    sum_gradient: optional(&desc.sum_gradient),
+                    ..BackwardTensors::new(buffer(&desc.norm.input), buffer(&desc.output_gradient))
                 };
                 launch_backward(client, desc, &tensors, choice)?;
             }

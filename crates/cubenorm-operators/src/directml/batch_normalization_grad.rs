@@ -199,6 +199,7 @@ impl BatchNormalizationGradient<'_> {
                 desc: BackwardDesc {
                     output_gradient: above.desc.clone(),
                     saved: Some(pairs.desc.clone()),
+                    sum_gradient: None,
                     input_gradient: Some(gradient.desc.clone()),
                     wants_scale: true,
                     wants_bias: true,

@@ -340,6 +340,7 @@ impl Run<'_> {
                 saved: saved.map(|(slot, desc)| self.read(slot, &flat(desc))),
                 scale: scale.map(|(slot, desc)| self.read(slot, desc)),
                 bias: bias.map(|(slot, desc)| self.read(slot, desc)),
+                ..BackwardTensors::default()
             },
         );
         if let (Some(slot), Some(desc)) = (step.input_gradient, &desc.input_gradient) {

@@ -130,14 +130,12 @@ impl Call {
                 device.check_forward(&self.desc(&self.spec, descs)?)
             }
             Route::Trained(forward) => {
-                if self.residual.is_some() {
+                let mut descs = descs;
+                if self.residual.is_some() && self.spec.residual_place.is_gate() {
                     // The route leaves it out.
                     self.desc(&self.spec, descs.clone())?.problem()?;
+                    descs.residual = None;
                 }
-                let descs = Descs {
-                    residual: None,
-                    ..descs
-                };
                 let desc = self.desc(&forward, descs.clone())?;
                 device.check_forward(&desc)?;
                 self.check_backward(&device, &desc, descs)
@@ -209,18 +207,22 @@ impl Call {
     ) -> Result<(), NormError> {
         let tracked = self.tracked();
         let backward = BackwardSpec {
-            norm: self.spec.without_residual(self.residual.is_some()),
+            norm: self.spec.without_gate(self.residual.is_some()),
             wants_input: tracked.input,
             wants_scale: tracked.scale,
             wants_bias: tracked.bias,
         };
-        let gradient = descs.input.clone();
+        let dtype = self.spec.output_dtype.unwrap_or(descs.input.dtype);
+        let dy = TensorDesc::new(descs.input.layout.clone(), dtype);
+        let adds = self.spec.writes_sum && self.spec.adds(self.residual.is_some());
+        let of_sum = adds.then(|| descs.input.clone()).filter(|_| tracked.input);
         let descs = Descs {
+            residual: None,
             mean: None,
             variance: None,
             ..descs
         };
-        device.check_backward(&backward.desc(descs, gradient, saved(forward)))
+        device.check_backward(&backward.desc(descs, dy, saved(forward), of_sum))
     }
 
     /// Other backends compose the backward pass of their own operations.

@@ -16,7 +16,7 @@ use burn::backend::{Dispatch, TensorMetadata};
 use burn::tensor::{Shape, Tensor};
 use cubenorm_core::{Activation, Epsilon, NormError};
 
-use crate::ops::{Axes, NormSpec, Reduction};
+use crate::ops::{Axes, NormSpec, Reduction, dtype};
 pub(crate) use call::{Call, Outcome};
 pub(crate) use channels::try_batch_norm_running;
 pub use channels::{
@@ -253,8 +253,8 @@ pub fn try_rms_norm<const D: usize>(
 
 /// [`layer_norm`] of `input + residual`, and that sum, as between the parts of a transformer block.
 ///
-/// If no gradients are tracked, one kernel adds, normalizes and writes both results. It normalizes the sum before
-/// rounding it to its dtype. If gradients are tracked, Burn adds first, so the norm reads the rounded sum.
+/// One kernel adds, normalizes and writes both results. It normalizes the sum before rounding it to its dtype. In training
+/// the backward kernel adds the gradient of the sum to the norm's.
 ///
 /// # Shapes
 ///
@@ -263,7 +263,8 @@ pub fn try_rms_norm<const D: usize>(
 ///
 /// # Dtypes
 ///
-/// As [`layer_norm`]. `residual` and the sum have the input's dtype.
+/// As [`layer_norm`]. `residual` may have another dtype, such as `f32` beside an input of `bf16`. The sum has the
+/// residual's dtype, and the normalized result has the input's.
 ///
 /// # Panics
 ///
@@ -317,7 +318,7 @@ pub fn try_add_layer_norm<const D: usize>(
 ///
 /// # Dtypes
 ///
-/// As [`add_layer_norm`]: `residual` and the sum have the input's dtype.
+/// As [`add_layer_norm`].
 ///
 /// # Panics
 ///
@@ -592,9 +593,20 @@ fn add_last_axis<const D: usize>(
             expected: format!("the input's, {:?}", input.dims()),
         });
     }
-    let mut call = Call::new(input, spec)
-        .with_residual(residual)
-        .with_params(gamma, beta);
+    let (of_input, of_residual) = (dtype(input.dtype()), dtype(residual.dtype()));
+    // The kernels write the sum in the dtype of their input.
+    let is_mixed = of_input
+        .zip(of_residual)
+        .is_some_and(|(input, residual)| input != residual && input.mixes_with(residual));
+    let mut call = match is_mixed {
+        true => {
+            let mut call = Call::new(residual, spec).with_residual(input);
+            call.spec.output_dtype = call.spec.output_dtype.or(of_input);
+            call
+        }
+        false => Call::new(input, spec).with_residual(residual),
+    }
+    .with_params(gamma, beta);
     call.spec.writes_sum = true;
     let Outcome { output, sum, .. } = call.named_as_burn_does().run()?;
     Ok((output, sum.expect(WRITTEN)))

@@ -1,10 +1,10 @@
-//! Norms over the last axis with an offset of the weight and a rounding before it.
+//! Norms over the last axis with an offset of the weight, a rounding before it, and an output of another dtype.
 
-use burn::tensor::Tensor;
+use burn::tensor::{FloatDType, Tensor};
 use cubenorm_core::{NormError, Offset, Rounding};
 
 use super::{add_last_axis, last_axis, or_panic};
-use crate::ops::{NormSpec, Reduction};
+use crate::ops::{NormSpec, Reduction, dtype};
 
 /// Options of [`rms_norm_with`], [`layer_norm_with`] and their forms with a residual.
 ///
@@ -24,6 +24,7 @@ pub struct NormOptions {
     epsilon: f64,
     offset: f64,
     rounding: Rounding,
+    output_dtype: Option<FloatDType>,
 }
 
 impl Default for NormOptions {
@@ -33,12 +34,13 @@ impl Default for NormOptions {
 }
 
 impl NormOptions {
-    /// Epsilon 1e-5, offset 0 and no rounding.
+    /// Epsilon 1e-5, offset 0, no rounding, and the input's dtype.
     pub const fn new() -> Self {
         Self {
             epsilon: 1e-5,
             offset: 0.0,
             rounding: Rounding::None,
+            output_dtype: None,
         }
     }
 
@@ -60,11 +62,19 @@ impl NormOptions {
         self
     }
 
+    /// Sets the dtype of the result, in place of the input's: `f16`, `bf16` or `f32` for an input of one of these. The result
+    /// is rounded once. A [flex32](FloatDType::Flex32) is `f32` here.
+    pub const fn with_output_dtype(mut self, dtype: FloatDType) -> Self {
+        self.output_dtype = Some(dtype);
+        self
+    }
+
     /// The specification of a norm over an axis.
     pub(super) fn spec(&self, axis: usize, reduction: Reduction) -> NormSpec {
         NormSpec {
             offset: Offset::new(self.offset),
             rounding: self.rounding,
+            output_dtype: self.output_dtype.and_then(|wanted| dtype(wanted.into())),
             ..NormSpec::new([axis], reduction, self.epsilon)
         }
     }
@@ -76,7 +86,7 @@ impl NormOptions {
 /// y = round(x / sqrt(mean(x^2) + epsilon)) * (offset + gamma)
 /// ```
 ///
-/// `round` is the identity, or with [`Rounding::BeforeScale`] the rounding to the input's dtype. No tensor is made for
+/// `round` is the identity, or with [`Rounding::BeforeScale`] the rounding to the result's dtype. No tensor is made for
 /// `offset + gamma`. It is added in the accumulation dtype.
 ///
 /// | model | offset | rounding |
@@ -93,7 +103,8 @@ impl NormOptions {
 ///
 /// # Dtypes
 ///
-/// As [`layer_norm`](crate::layer_norm).
+/// As [`layer_norm`](crate::layer_norm). The result has the input's dtype, unless
+/// [`with_output_dtype`](NormOptions::with_output_dtype) sets another.
 ///
 /// # Panics
 ///
@@ -150,7 +161,7 @@ pub fn try_rms_norm_with<const D: usize>(
 ///
 /// # Dtypes
 ///
-/// As [`layer_norm`](crate::layer_norm).
+/// As [`rms_norm_with`].
 ///
 /// # Panics
 ///

@@ -555,6 +555,7 @@ impl SyncGradient {
                 saved: Optional::Some(self.pairs.0.clone()),
                 scale: Optional::Some(like.clone()),
                 bias: Optional::Some(like),
+                sum_gradient: Optional::None,
             },
             BackwardSpec {
                 norm: self.spec.clone(),
@@ -620,6 +621,7 @@ impl SyncGradient {
                 saved: Optional::Some(saved),
                 scale: scale.map(Tensor::into_dispatch).into(),
                 bias: Optional::None,
+                sum_gradient: Optional::None,
             },
             BackwardSpec {
                 norm: self.spec.clone(),
@@ -662,6 +664,7 @@ impl SyncGradient {
                 saved: Optional::Some(self.pairs.0.clone()),
                 scale: scale.cloned().map(Tensor::into_dispatch).into(),
                 bias: bias.into(),
+                sum_gradient: Optional::None,
             },
             BackwardSpec {
                 norm: self.spec.clone(),

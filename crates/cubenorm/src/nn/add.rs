@@ -6,7 +6,7 @@ use super::{LayerNorm, RmsNorm};
 
 /// [`LayerNorm`] of `input + residual`, and that sum, as between the parts of a transformer block.
 ///
-/// If no gradients are tracked, the fused norm includes the addition: see [`add_layer_norm`](crate::add_layer_norm).
+/// The norm's kernels include the addition, in both passes: see [`add_layer_norm`](crate::add_layer_norm).
 ///
 /// Create it from a layer norm: `AddLayerNorm::from(LayerNormConfig::new(d).init(&device))`.
 #[derive(Module, Debug)]

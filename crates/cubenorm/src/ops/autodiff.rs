@@ -1,7 +1,12 @@
 //! Gradients: one autodiff node per normalization, whose forward and backward passes are the backend's own.
 //!
 //! The node keeps scale, bias, two numbers per row and, through Burn's checkpointing, the input. It keeps nothing else
-//! of the input's size.
+//! of the input's size. With a residual it keeps the sum instead of the input.
+//!
+//! A node of Burn's graph has one output. If the sum is a result too, the normalization is a node without a gradient of
+//! its own, and each result is a node behind it: see [`OneResult`].
+
+use std::sync::{Arc, Mutex, PoisonError};
 
 use burn::backend::autodiff::NodeId;
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
@@ -11,6 +16,7 @@ use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, AutodiffBackend, TensorMetadata};
+use burn::tensor::{DType, Shape};
 use cubenorm_core::{ResidualPlace, WrittenStatistics};
 
 use super::{
@@ -79,32 +85,28 @@ impl<B: NormBackend, C: CheckpointStrategy> NormBackend for Autodiff<B, C> {
             Route::Trained(forward) => forward,
         };
         let gate = |value, gate| portable::gated::<Self>(value, gate, spec.activation);
-        // A node of Burn's graph has one output, so a sum is a node of its own.
-        let (input, last) = match (operands.residual.into_option(), spec.residual_place) {
-            (Some(it), ResidualPlace::InputGate) => (gate(operands.input, it), None),
-            (Some(it), ResidualPlace::OutputGate) => (operands.input, Some(it)),
-            (Some(residual), _) => (Self::float_add(operands.input, residual), None),
-            (None, _) => (operands.input, None),
+        let (input, residual, last) = match (operands.residual.into_option(), spec.residual_place) {
+            (Some(it), ResidualPlace::InputGate) => (gate(operands.input, it), None, None),
+            (Some(it), ResidualPlace::OutputGate) => (operands.input, None, Some(it)),
+            (residual, _) => (operands.input, residual, None),
         };
-        let sum = spec.writes_sum.then(|| input.clone());
+        // Without a residual the sum is the input.
+        let sum = (spec.writes_sum && residual.is_none()).then(|| input.clone());
+        let wants_sum = spec.writes_sum && residual.is_some();
         let operands = Operands {
             input,
-            residual: Optional::None,
+            residual: residual.into(),
             ..operands
         };
-        let norm = NormSpec {
-            writes_sum: false,
-            ..spec.without_residual(has_residual)
-        };
-        let (output, statistics) = normalize_tracked::<B, C>(operands, norm, forward);
+        let norm = spec.without_gate(has_residual);
+        let results = normalize_tracked::<B, C>(operands, norm, forward, wants_sum);
         Normalized {
             output: match last {
-                Some(last) => gate(output, last),
-                None => output,
+                Some(last) => gate(results.output, last),
+                None => results.output,
             },
-            sum: sum.into(),
-            // Statistics have no gradient.
-            statistics: statistics.map(Self::from_inner).into(),
+            sum: sum.or(results.sum.into_option()).into(),
+            statistics: results.statistics,
         }
     }
 
@@ -137,6 +139,7 @@ impl<B: NormBackend, C: CheckpointStrategy> NormBackend for Autodiff<B, C> {
                 saved: inner(operands.saved),
                 scale: inner(operands.scale),
                 bias: inner(operands.bias),
+                sum_gradient: inner(operands.sum_gradient),
             },
             spec,
         );
@@ -156,51 +159,110 @@ impl<B: NormBackend, C: CheckpointStrategy> NormBackend for Autodiff<B, C> {
 /// State of a node for its backward pass.
 #[derive(Debug, Clone)]
 struct State<B: NormBackend> {
-    input: NodeId,
+    normalized: Source<B>,
     scale: Option<NodeId>,
     bias: Option<NodeId>,
     saved: Optional<B>,
     spec: NormSpec,
+    /// Gradients of both results, if the sum is one of them.
+    gradients: Option<Results<B>>,
+    /// Shape and dtype of the residual, which may broadcast to the input.
+    residual: Option<(Shape, DType)>,
+}
+
+/// The normalized tensor.
+#[derive(Debug, Clone)]
+enum Source<B: NormBackend> {
+    /// The input, kept by Burn.
+    Input(NodeId),
+    /// The sum of input and residual.
+    Sum(FloatTensor<B>),
+}
+
+/// Gradients of the two results of a node: of the normalized tensor, then of the sum. Each is absent until the node of
+/// the result has run, or if the loss does not depend on it.
+type Results<B> = Arc<Mutex<[Option<FloatTensor<B>>; 2]>>;
+
+/// One of two results of a normalization: the node behind it, which hands it the gradient.
+#[derive(Debug)]
+struct OneResult;
+
+impl<B: NormBackend> Backward<B, 1> for OneResult {
+    type State = (Results<B>, usize);
+
+    fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Grads, _: &mut Checkpointer) {
+        let (results, which) = ops.state;
+        let gradient = grads.consume::<B>(&ops.node);
+        let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+        results[which] = Some(gradient);
+    }
 }
 
 #[derive(Debug)]
 struct Normalize;
 
-impl<B: NormBackend> Backward<B, 3> for Normalize {
+impl<B: NormBackend> Backward<B, 4> for Normalize {
     type State = State<B>;
 
-    fn backward(self, ops: Ops<State<B>, 3>, grads: &mut Grads, checkpointer: &mut Checkpointer) {
-        let [input_node, scale_node, bias_node] = ops.parents;
+    fn backward(self, ops: Ops<State<B>, 4>, grads: &mut Grads, checkpointer: &mut Checkpointer) {
+        let [input_node, residual_node, scale_node, bias_node] = ops.parents;
         let state = ops.state;
-        let output_gradient = grads.consume::<B>(&ops.node);
+        let [dy, sum_gradient] = match state.gradients {
+            None => [Some(grads.consume::<B>(&ops.node)), None],
+            Some(results) => {
+                let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+                std::mem::take(&mut *results)
+            }
+        };
         let mut retrieve = |id: Option<NodeId>| -> Optional<B> {
             id.map(|id| checkpointer.retrieve_node_output(id)).into()
         };
         let (scale, bias) = (retrieve(state.scale), retrieve(state.bias));
-        let input: FloatTensor<B> = checkpointer.retrieve_node_output(state.input);
-        let spec = BackwardSpec {
-            norm: state.spec,
-            wants_input: input_node.is_some(),
-            wants_scale: scale_node.is_some() && state.scale.is_some(),
-            wants_bias: bias_node.is_some() && state.bias.is_some(),
+        let input: FloatTensor<B> = match state.normalized {
+            Source::Input(id) => checkpointer.retrieve_node_output(id),
+            Source::Sum(sum) => sum,
         };
-        let gradients = B::normalize_backward(
-            BackwardOperands {
-                input,
-                output_gradient,
-                saved: state.saved,
-                scale,
-                bias,
+        let wants_input = input_node.is_some() || residual_node.is_some();
+        let sum_gradient = sum_gradient.filter(|_| wants_input);
+        let gradients = match dy {
+            Some(output_gradient) => B::normalize_backward(
+                BackwardOperands {
+                    input,
+                    output_gradient,
+                    saved: state.saved,
+                    scale,
+                    bias,
+                    sum_gradient: sum_gradient.into(),
+                },
+                BackwardSpec {
+                    norm: state.spec,
+                    wants_input,
+                    wants_scale: scale_node.is_some() && state.scale.is_some(),
+                    wants_bias: bias_node.is_some() && state.bias.is_some(),
+                },
+            ),
+            // The loss depends on the sum alone.
+            None => Gradients {
+                input: sum_gradient.into(),
+                scale: Optional::None,
+                bias: Optional::None,
             },
-            spec,
-        );
+        };
+        let dx = gradients.input.into_option();
+        let of_residual = dx.clone().zip(state.residual);
         let pairs = [
-            (input_node, gradients.input),
-            (scale_node, gradients.scale),
-            (bias_node, gradients.bias),
+            (input_node, dx),
+            (
+                residual_node,
+                of_residual.map(|(dx, (shape, dtype))| {
+                    portable::cast_to::<B>(portable::sum_to::<B>(dx, shape), dtype)
+                }),
+            ),
+            (scale_node, gradients.scale.into_option()),
+            (bias_node, gradients.bias.into_option()),
         ];
         for (node, gradient) in pairs {
-            if let (Some(node), Optional::Some(gradient)) = (node, gradient) {
+            if let (Some(node), Some(gradient)) = (node, gradient) {
                 grads.register::<B>(node.id, gradient);
             }
         }
@@ -211,32 +273,33 @@ fn normalize_tracked<B: NormBackend, C: CheckpointStrategy>(
     operands: Operands<Autodiff<B, C>>,
     spec: NormSpec,
     forward: NormSpec,
-) -> (TrackedTensor<B, C>, Option<FloatTensor<B>>) {
+    wants_sum: bool,
+) -> Normalized<Autodiff<B, C>> {
     let Operands {
         input,
+        residual,
         scale,
         bias,
         mean,
         variance,
-        ..
     } = operands;
-    // An absent parameter is a leaf that needs no gradient.
+    // An absent tensor is a leaf that needs no gradient.
     let stand_in = Autodiff::<B, C>::from_inner(input.primitive().clone());
     let nodes = [
         input.node(),
+        residual.as_option().unwrap_or(&stand_in).node(),
         scale.as_option().unwrap_or(&stand_in).node(),
         bias.as_option().unwrap_or(&stand_in).node(),
     ];
-    let run = |input: TrackedTensor<B, C>,
-               scale,
-               bias,
-               mean: &Optional<B>,
-               variance: &Optional<B>,
-               spec| {
+    let rank = spec.seen_shape(&input.shape()).num_dims();
+    let of_residual = residual.as_option();
+    let of_residual = of_residual.map(|residual| (residual.shape(), residual.dtype()));
+    let (mean, variance) = (inner(mean), inner(variance));
+    let run = |input: TrackedTensor<B, C>, scale, bias, spec| {
         B::normalize(
             Operands {
                 input: input.into_primitive(),
-                residual: Optional::None,
+                residual: inner(residual),
                 scale: inner(scale),
                 bias: inner(bias),
                 mean: mean.clone(),
@@ -245,8 +308,7 @@ fn normalize_tracked<B: NormBackend, C: CheckpointStrategy>(
             spec,
         )
     };
-    let rank = spec.seen_shape(&input.shape()).num_dims();
-    let (mean, variance) = (inner(mean), inner(variance));
+    let untracked = |tensor: Option<FloatTensor<B>>| tensor.map(Autodiff::<B, C>::from_inner);
     // Compute-bound, so that Burn keeps the output. Recomputing it would read the input again, and the next operation
     // keeps the output anyway.
     match Normalize.prepare::<C>(nodes).compute_bound().stateful() {
@@ -255,10 +317,14 @@ fn normalize_tracked<B: NormBackend, C: CheckpointStrategy>(
                 tensor.as_option().map(|tensor| prep.checkpoint(tensor))
             };
             let (scale_id, bias_id) = (keep(&scale), keep(&bias));
-            let input_id = prep.checkpoint(&input);
+            let input_id = match of_residual {
+                Some(_) => None,
+                None => Some(prep.checkpoint(&input)),
+            };
             let written = forward.written_statistics;
-            let outputs = run(input, scale, bias, &mean, &variance, forward);
+            let outputs = run(input, scale, bias, forward);
             let statistics = outputs.statistics.into_option();
+            let sum = outputs.sum.into_option();
             let deviations =
                 |mean, variance| portable::provided_pairs::<B>(mean, variance, spec.epsilon);
             let saved = match (mean, variance, written, &statistics) {
@@ -273,21 +339,57 @@ fn normalize_tracked<B: NormBackend, C: CheckpointStrategy>(
                 _ => statistics.clone(),
             };
             let wanted = statistics.filter(|_| spec.written_statistics.is_some());
+            let gradients = wants_sum.then(Results::<B>::default);
+            let normalized = match input_id {
+                Some(id) => Source::Input(id),
+                None => Source::Sum(sum.clone().expect("a residual's sum is written")),
+            };
             let state = State {
-                input: input_id,
+                normalized,
                 scale: scale_id,
                 bias: bias_id,
                 saved: saved.into(),
                 spec,
+                gradients: gradients.clone(),
+                residual: of_residual,
             };
-            (prep.finish(state, outputs.output), wanted)
+            let node = prep.finish(state, outputs.output.clone());
+            let result = |results: &Results<B>, which, output| {
+                let parent = [node.node()];
+                match OneResult.prepare::<C>(parent).compute_bound().stateful() {
+                    OpsKind::Tracked(prep) => prep.finish((results.clone(), which), output),
+                    OpsKind::UnTracked(prep) => prep.finish(output),
+                }
+            };
+            let (output, sum) = match (gradients, sum) {
+                (Some(results), Some(sum)) => {
+                    let of_sum = result(&results, 1, sum);
+                    (result(&results, 0, outputs.output), Some(of_sum))
+                }
+                _ => (node, None),
+            };
+            Normalized {
+                output,
+                sum: sum.into(),
+                // Statistics have no gradient.
+                statistics: untracked(wanted).into(),
+            }
         }
         OpsKind::UnTracked(prep) => {
-            let outputs = run(input, scale, bias, &mean, &variance, spec);
-            (
-                prep.finish(outputs.output),
-                outputs.statistics.into_option(),
-            )
+            let outputs = run(
+                input,
+                scale,
+                bias,
+                NormSpec {
+                    writes_sum: wants_sum,
+                    ..spec
+                },
+            );
+            Normalized {
+                output: prep.finish(outputs.output),
+                sum: untracked(outputs.sum.into_option()).into(),
+                statistics: untracked(outputs.statistics.into_option()).into(),
+            }
         }
     }
 }

@@ -14,13 +14,15 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::client::Client;
 use cubecl::server::Handle;
 use cubecl::zspace::metadata::Metadata;
-use cubenorm_core::{DType, Layout, LerpDesc, StrategyChoice, TensorDesc, WrittenStatistics};
+use cubenorm_core::{
+    DType, Knobs, Layout, LerpDesc, StrategyChoice, TensorDesc, WrittenStatistics,
+};
 use cubenorm_kernels::{
     BackwardTensors, Device, ForwardTensors, LaunchError, PlanCache, PreparedBackward,
     PreparedForward, hardware, launch_lerp,
 };
 
-use super::spec::Descs;
+use super::spec::{Descs, burn_dtype};
 use super::view::shaped;
 use super::{
     BackwardOperands, BackwardSpec, Gradients, NormBackend, NormSpec, Normalized, Operands,
@@ -74,6 +76,7 @@ impl NormBackend for CubeBackend {
             saved,
             scale,
             bias,
+            sum_gradient,
         } = operands;
         let tensors = [
             Some(input),
@@ -81,6 +84,7 @@ impl NormBackend for CubeBackend {
             saved.into_option(),
             scale.into_option(),
             bias.into_option(),
+            sum_gradient.into_option(),
         ];
         let [input, scale, bias] = run(tensors, &spec).map(Optional::from);
         Gradients { input, scale, bias }
@@ -126,8 +130,16 @@ trait Pass<const N: usize>: Hash + PartialEq + Clone + Sized + 'static {
     /// Passes of this kind that ran before.
     fn cache() -> &'static PlanCache<Key<Self, N>, Step<Self::Prepared, N>>;
 
+    /// The normalization.
+    fn norm(&self) -> &NormSpec;
+
     /// Shape of a tensor's view.
     fn seen(&self, which: usize, tensor: &CubeTensor) -> Shape;
+
+    /// True if the pass runs on a tensor of this layout. If not, it runs on a contiguous copy.
+    fn takes(&self, _which: usize, _tensor: &TensorDesc) -> bool {
+        true
+    }
 
     /// Validates and plans the pass, and describes what it writes.
     fn prepare(
@@ -268,7 +280,8 @@ fn prepare<S: Pass<N>, const N: usize>(
     let mut copied = [false; N];
     for (at, tensor) in tensors.iter().enumerate() {
         if let Some(tensor) = tensor {
-            descs[at] = desc(tensor, &spec.seen(at, tensor));
+            let seen = desc(tensor, &spec.seen(at, tensor));
+            descs[at] = seen.filter(|tensor| spec.takes(at, tensor));
             copied[at] = descs[at].is_none();
         }
     }
@@ -277,7 +290,10 @@ fn prepare<S: Pass<N>, const N: usize>(
         S::cache().insert(query, step.clone());
         return Ok(step);
     }
-    let choice = query.tuning.choice(&hardware(client));
+    let choice = match spec.norm().batch_invariant {
+        true => Knobs::batch_invariant().into(),
+        false => query.tuning.choice(&hardware(client)),
+    };
     let (prepared, descs) = spec.prepare(client, descs, tensors, choice)?;
     let mut outputs = [const { None }; 3];
     for (at, desc) in descs.into_iter().enumerate() {
@@ -460,6 +476,10 @@ impl Pass<6> for NormSpec {
         &FORWARD
     }
 
+    fn norm(&self) -> &NormSpec {
+        self
+    }
+
     fn seen(&self, which: usize, tensor: &CubeTensor) -> Shape {
         match which {
             0 | 1 => self.seen_shape(&tensor.shape()),
@@ -485,7 +505,7 @@ impl Pass<6> for NormSpec {
         });
         let prepared = PreparedForward::new(client, &desc, &forward_tensors(tensors), choice)?;
         let output = prepared.output().clone();
-        let sum = self.writes_sum.then(|| output.clone());
+        let sum = prepared.sum().cloned();
         let statistics = prepared.statistics().cloned();
         let output = self.writes_output.then_some(output);
         Ok((prepared, [output, sum, statistics]))
@@ -523,32 +543,41 @@ fn forward_tensors(tensors: &[Option<CubeTensor>; 6]) -> ForwardTensors {
     }
 }
 
-impl Pass<5> for BackwardSpec {
+impl Pass<6> for BackwardSpec {
     type Prepared = PreparedBackward;
 
-    fn cache() -> &'static PlanCache<Key<Self, 5>, Step<PreparedBackward, 5>> {
-        static BACKWARD: PlanCache<Key<BackwardSpec, 5>, Step<PreparedBackward, 5>> =
+    fn cache() -> &'static PlanCache<Key<Self, 6>, Step<PreparedBackward, 6>> {
+        static BACKWARD: PlanCache<Key<BackwardSpec, 6>, Step<PreparedBackward, 6>> =
             PlanCache::new();
         &BACKWARD
     }
 
+    fn norm(&self) -> &NormSpec {
+        &self.norm
+    }
+
     fn seen(&self, which: usize, tensor: &CubeTensor) -> Shape {
         match which {
-            0 | 1 => self.norm.seen_shape(&tensor.shape()),
+            0 | 1 | 5 => self.norm.seen_shape(&tensor.shape()),
             // The saved statistics have a shape of their own.
             2 => tensor.shape(),
             _ => self.norm.seen_param_shape(&tensor.shape()),
         }
     }
 
+    /// The gradient of the input has the layout of the sum's.
+    fn takes(&self, which: usize, tensor: &TensorDesc) -> bool {
+        which != 5 || tensor.layout == tensor.layout.kept()
+    }
+
     fn prepare(
         &self,
         client: &Client,
-        descs: [Option<TensorDesc>; 5],
-        tensors: &[Option<CubeTensor>; 5],
+        descs: [Option<TensorDesc>; 6],
+        tensors: &[Option<CubeTensor>; 6],
         choice: StrategyChoice,
     ) -> Result<(PreparedBackward, [Option<TensorDesc>; 3]), LaunchError> {
-        let [input, output_gradient, saved, scale, bias] = descs;
+        let [input, output_gradient, saved, scale, bias, sum_gradient] = descs;
         let descs = Descs {
             input: input.expect("every pass has an input"),
             residual: None,
@@ -558,7 +587,7 @@ impl Pass<5> for BackwardSpec {
             variance: None,
         };
         let output_gradient = output_gradient.expect("a backward pass has an output gradient");
-        let desc = self.desc(descs, output_gradient, saved);
+        let desc = self.desc(descs, output_gradient, saved, sum_gradient);
         let prepared = PreparedBackward::new(client, &desc, &backward_tensors(tensors), choice)?;
         let outputs = prepared.outputs().map(Option::<&TensorDesc>::cloned);
         Ok((prepared, outputs))
@@ -576,31 +605,23 @@ impl Pass<5> for BackwardSpec {
     fn launch(
         prepared: &PreparedBackward,
         client: &Client,
-        tensors: &[Option<CubeTensor>; 5],
+        tensors: &[Option<CubeTensor>; 6],
     ) -> Result<[Option<Handle>; 3], LaunchError> {
         let written = prepared.launch(client, &backward_tensors(tensors))?;
         Ok([written.input, written.scale, written.bias])
     }
 }
 
-fn backward_tensors(tensors: &[Option<CubeTensor>; 5]) -> BackwardTensors {
-    let [_, output_gradient, saved, scale, bias] = tensors.each_ref().map(handle);
+fn backward_tensors(tensors: &[Option<CubeTensor>; 6]) -> BackwardTensors {
+    let [_, output_gradient, saved, scale, bias, sum_gradient] = tensors.each_ref().map(handle);
     BackwardTensors {
         input: input(tensors).handle.clone(),
         output_gradient: output_gradient.expect("a backward pass has an output gradient"),
         saved,
         scale,
         bias,
+        sum_gradient,
         input_gradient: None,
-    }
-}
-
-fn burn_dtype(dtype: DType) -> burn::tensor::DType {
-    match dtype {
-        DType::F16 => burn::tensor::DType::F16,
-        DType::BF16 => burn::tensor::DType::BF16,
-        DType::F32 => burn::tensor::DType::F32,
-        DType::F64 => burn::tensor::DType::F64,
     }
 }
 

@@ -5,6 +5,7 @@ use burn::backend::{Backend, FloatDType, TensorMetadata, get_or_init_device_sett
 use burn::tensor::{DType, Shape, Slice};
 use cubenorm_core::{Activation, Epsilon, Offset, Rounding, WrittenStatistics};
 
+use super::spec::burn_dtype;
 use super::view::shaped;
 #[cfg(feature = "flex")]
 use super::{BackwardOperands, BackwardSpec, Gradients, Optional, Running, RunningOperands};
@@ -242,6 +243,7 @@ pub(crate) fn provided_pairs<B: Backend>(
 /// [`NormBackend::normalize`](super::NormBackend::normalize) of a backend's own operations.
 pub(super) fn normalize<B: Backend>(operands: Operands<B>, spec: &NormSpec) -> Normalized<B> {
     let (shape, dtype) = (operands.input.shape(), operands.input.dtype());
+    let output_dtype = spec.output_dtype.map_or(dtype, burn_dtype);
     let input = spec.see::<B>(operands.input);
     let rank = input.shape().num_dims();
     let residual = operands.residual.into_option();
@@ -307,7 +309,7 @@ pub(super) fn normalize<B: Backend>(operands: Operands<B>, spec: &NormSpec) -> N
         value = B::float_mul(value, rstd);
     }
     if spec.rounding == Rounding::BeforeScale {
-        value = widen::<B>(cast_to::<B>(value, dtype));
+        value = widen::<B>(cast_to::<B>(value, output_dtype));
     }
     if let Some(scale) = scale {
         value = B::float_mul(value, offset_scale::<B>(scale, spec.offset));
@@ -319,10 +321,10 @@ pub(super) fn normalize<B: Backend>(operands: Operands<B>, spec: &NormSpec) -> N
     if !has_gate {
         value = activate::<B>(value, spec.activation);
     }
-    let result = |tensor| shaped::<B>(cast_to::<B>(tensor, dtype), &shape);
+    let result = |tensor, dtype| shaped::<B>(cast_to::<B>(tensor, dtype), &shape);
     Normalized {
-        output: result(value),
-        sum: spec.writes_sum.then(|| result(sum)).into(),
+        output: result(value, output_dtype),
+        sum: spec.writes_sum.then(|| result(sum, dtype)).into(),
         statistics: statistics.into(),
     }
 }
@@ -367,9 +369,8 @@ pub(super) fn row_statistics<B: Backend>(input: FloatTensor<B>, spec: &NormSpec)
     statistics.expect("the specification writes statistics")
 }
 
-/// Sums a gradient over the dimensions that a parameter was broadcast over.
-#[cfg(feature = "flex")]
-fn sum_to<B: Backend>(grad: FloatTensor<B>, shape: Shape) -> FloatTensor<B> {
+/// Sums a gradient over the dimensions that a tensor of this shape was broadcast over.
+pub(super) fn sum_to<B: Backend>(grad: FloatTensor<B>, shape: Shape) -> FloatTensor<B> {
     let full = grad.shape();
     let missing = full.num_dims() - shape.num_dims();
     let summed = (0..full.num_dims())
@@ -456,6 +457,10 @@ pub(super) fn normalize_backward<B: Backend>(
         let gradient = match factor {
             Some(factor) => B::float_mul(gradient, factor),
             None => gradient,
+        };
+        let gradient = match operands.sum_gradient {
+            Optional::Some(more) => B::float_add(gradient, widen::<B>(norm.see::<B>(more))),
+            Optional::None => gradient,
         };
         shaped::<B>(cast_to::<B>(gradient, dtype), &shape)
     });

@@ -28,8 +28,8 @@ pub(crate) enum Route {
     Forward,
     /// Burn's own operations, which autodiff passes gradients through.
     Composed,
-    /// The fused forward kernel of this specification, without the residual, and later the fused backward kernel. Burn
-    /// adds a residual before. It multiplies by a gate before or behind.
+    /// The fused forward kernel of this specification, and later the fused backward kernel. A residual is part of both: the
+    /// forward kernel writes the sum, which the backward kernel reads. A gate is not: Burn multiplies before or behind.
     Trained(NormSpec),
 }
 
@@ -50,17 +50,23 @@ impl NormSpec {
             _ => Some(WrittenStatistics::MeanRstd),
         };
         Route::Trained(Self {
-            writes_sum: false,
+            writes_sum: self.adds(has_residual),
             written_statistics: self.written_statistics.or(kept),
-            ..self.without_residual(has_residual)
+            ..self.without_gate(has_residual)
         })
     }
 
-    /// The norm of a call whose residual Burn adds or multiplies. A gate takes the activation along.
-    pub(crate) fn without_residual(&self, has_residual: bool) -> Self {
+    /// True if a residual is added to the input.
+    pub(crate) fn adds(&self, has_residual: bool) -> bool {
+        has_residual && self.residual_place == ResidualPlace::Input
+    }
+
+    /// The norm of a call whose gate Burn multiplies by. The gate takes the activation along.
+    pub(crate) fn without_gate(&self, has_residual: bool) -> Self {
         let has_gate = has_residual && self.residual_place.is_gate();
         Self {
             residual_place: ResidualPlace::Input,
+            writes_sum: false,
             activation: match has_gate {
                 true => Activation::Identity,
                 false => self.activation,
@@ -88,13 +94,12 @@ mod tests {
     }
 
     #[test]
-    fn training_keeps_statistics_and_adds_no_residual() {
+    fn training_keeps_statistics_and_the_sum() {
         let mut spec = NormSpec::new([1], Reduction::MeanVariance, 1e-5);
-        spec.writes_sum = true;
         let Route::Trained(forward) = spec.route(INPUT, true) else {
             panic!("expected the fused kernels");
         };
-        assert!(!forward.writes_sum);
+        assert!(forward.writes_sum);
         assert_eq!(
             forward.written_statistics,
             Some(WrittenStatistics::MeanRstd)
@@ -104,6 +109,7 @@ mod tests {
             panic!("expected the fused kernels");
         };
         assert_eq!(forward.written_statistics, None);
+        assert!(!forward.writes_sum);
     }
 
     #[test]
@@ -117,6 +123,7 @@ mod tests {
                 panic!("expected the fused kernels");
             };
             assert_eq!(forward.activation, activation);
+            assert!(!forward.writes_sum);
         }
     }
 

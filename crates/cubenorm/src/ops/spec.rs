@@ -125,8 +125,13 @@ pub struct NormSpec {
     pub writes_output: bool,
     /// True if `input + residual` is an output too.
     pub writes_sum: bool,
+    /// The output's dtype, if not the input's.
+    pub output_dtype: Option<DType>,
     /// The numbers per row that are an output too.
     pub written_statistics: Option<WrittenStatistics>,
+    /// True if a row's result must not depend on the other rows of the call: see
+    /// [`set_batch_invariant`](crate::set_batch_invariant).
+    pub batch_invariant: bool,
     /// The shapes to view the tensors in, if not their own. `axes` are axes of the view.
     pub view: Option<View>,
 }
@@ -149,7 +154,8 @@ pub struct Descs {
 }
 
 impl NormSpec {
-    /// A normalization over these axes with epsilon inside the square root, and no options.
+    /// A normalization over these axes with epsilon inside the square root, and no options. It is batch-invariant if this
+    /// thread or this process is: see [`set_batch_invariant`](crate::set_batch_invariant).
     pub fn new(axes: impl Into<Axes>, reduction: Reduction, epsilon: f64) -> Self {
         Self {
             axes: axes.into(),
@@ -161,7 +167,9 @@ impl NormSpec {
             activation: Activation::Identity,
             writes_output: true,
             writes_sum: false,
+            output_dtype: None,
             written_statistics: None,
+            batch_invariant: crate::is_batch_invariant(),
             view: None,
         }
     }
@@ -189,6 +197,11 @@ impl NormSpec {
                 panic!("mean or variance is missing: expected both as provided statistics")
             }
         };
+        let layout = &tensors.input.layout;
+        let output = self
+            .output_dtype
+            .filter(|dtype| *dtype != tensors.input.dtype);
+        let output = output.map(|dtype| TensorDesc::new(layout.kept(), dtype));
         let mut desc = NormDesc::new(tensors.input, self.axes.to_vec(), statistics)
             .with_epsilon(self.epsilon)
             .with_residual(tensors.residual)
@@ -197,7 +210,8 @@ impl NormSpec {
             .with_offset(self.offset)
             .with_rounding(self.rounding)
             .with_bias(tensors.bias)
-            .with_activation(self.activation);
+            .with_activation(self.activation)
+            .with_output(output);
         desc.writes_output = self.writes_output;
         desc.writes_sum = self.writes_sum;
         desc.written_statistics = self.written_statistics;
@@ -226,6 +240,7 @@ impl BackwardSpec {
         tensors: Descs,
         output_gradient: TensorDesc,
         saved: Option<TensorDesc>,
+        sum_gradient: Option<TensorDesc>,
     ) -> cubenorm_core::BackwardDesc {
         // The variance of a row may follow the pair that is read.
         let saved = saved.map(|mut saved| {
@@ -249,14 +264,26 @@ impl BackwardSpec {
             ..tensors
         });
         let like_input = TensorDesc::new(input.layout.kept(), input.dtype);
+        let gradient = sum_gradient.clone().unwrap_or(like_input);
         cubenorm_core::BackwardDesc {
             norm,
             output_gradient,
             saved,
-            input_gradient: self.wants_input.then_some(like_input),
+            sum_gradient,
+            input_gradient: self.wants_input.then_some(gradient),
             wants_scale: self.wants_scale,
             wants_bias: self.wants_bias,
         }
+    }
+}
+
+/// Converts a dtype to Burn's.
+pub(crate) fn burn_dtype(dtype: DType) -> burn::tensor::DType {
+    match dtype {
+        DType::F16 => burn::tensor::DType::F16,
+        DType::BF16 => burn::tensor::DType::BF16,
+        DType::F32 => burn::tensor::DType::F32,
+        DType::F64 => burn::tensor::DType::F64,
     }
 }
 

@@ -11,7 +11,7 @@ use burn::tensor::{DType, Shape};
 use cubenorm_core::WrittenStatistics;
 
 #[cfg(feature = "cube")]
-use super::spec::{BackwardSpec, NormSpec};
+use super::spec::{BackwardSpec, NormSpec, burn_dtype};
 
 /// A tensor that may be absent. `Option` is not an extension type.
 #[derive(Debug, Clone, ExtensionType)]
@@ -87,7 +87,7 @@ impl<B: Backend> Operands<B> {
 #[derive(Debug, Clone, ExtensionType)]
 #[cfg_attr(feature = "cube", extension_type(fusion))]
 pub struct Normalized<B: Backend> {
-    /// The result, in the input's shape.
+    /// The result, in the input's shape. Its dtype is the input's, unless the specification has another.
     pub output: FloatTensor<B>,
     /// `input + residual`, if the specification writes it.
     #[extension_type]
@@ -140,6 +140,9 @@ pub struct BackwardOperands<B: Backend> {
     /// The bias, added after the scale.
     #[extension_type]
     pub bias: Optional<B>,
+    /// Gradient of the sum of input and residual, which is added to the input's.
+    #[extension_type]
+    pub sum_gradient: Optional<B>,
 }
 
 /// Gradients of a backward pass, each present if the specification wants it.
@@ -174,7 +177,10 @@ pub(super) fn normalized_meta(operands: &OperandsMetadata, spec: &NormSpec) -> N
         .written_statistics
         .map(|_| statistics_meta(input, spec));
     NormalizedMetadata {
-        output: input.clone(),
+        output: match spec.output_dtype {
+            Some(dtype) => TensorSpec::new(input.shape.clone(), burn_dtype(dtype)),
+            None => input.clone(),
+        },
         sum: match spec.writes_sum {
             true => OptionalMetadata::Some(input.clone()),
             false => OptionalMetadata::None,

@@ -81,6 +81,7 @@ impl Data {
             saved: Some(&saved),
             scale: self.scale.as_deref(),
             bias: self.bias.as_deref(),
+            ..BackwardTensors::default()
         };
         (gradient(&desc, &tensors), saved)
     }

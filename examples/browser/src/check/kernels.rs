@@ -112,12 +112,10 @@ pub(super) async fn run(case: usize, opened: &Opened) -> Result<Report, JsError>
 
     let (reference, saved) = data.gradients(&expected);
     let tensors = BackwardTensors {
-        input: tensors.input,
-        output_gradient: upload(&data.output_gradient),
         saved: backward_desc.reads_saved().then(|| upload(&saved)),
         scale,
         bias,
-        input_gradient: None,
+        ..BackwardTensors::new(tensors.input, upload(&data.output_gradient))
     };
     let outputs = launch_backward(client, &backward_desc, &tensors, choice)?;
     let parts = [

@@ -46,7 +46,8 @@ pub(in crate::plan) fn tile(work: &Workload, hardware: &Hardware) -> usize {
         false => MOST_OF_PROVIDED,
     };
     let fits = |vectors: &usize| {
-        *vectors <= most && segment.is_multiple_of(*vectors) && groups.is_multiple_of(*vectors)
+        let divides = |groups: usize| groups.is_multiple_of(*vectors);
+        *vectors <= most && divides(segment) && divides(work.groups_of_launch)
     };
     let has_whole_rows = |vectors: &usize| (vectors * work.vector).is_multiple_of(segments);
     let is_short = segment * work.vector * work.dtype.size() <= WHOLE_LINE;
