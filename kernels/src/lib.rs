@@ -36,9 +36,9 @@ mod types;
 mod vector;
 
 pub use call::{
-    BackwardOutputs, ForwardOutputs, PreparedBackward, PreparedForward, launch_backward,
-    launch_forward, launch_forward_within, plan_backward_for, plan_for, tuned_backward,
-    tuned_forward,
+    BackwardOutputs, ForwardOutputs, PreparedBackward, PreparedForward, PreparedPair,
+    launch_backward, launch_forward, launch_forward_within, plan_backward_for, plan_for,
+    tuned_backward, tuned_forward,
 };
 pub use launch::{
     BackwardHandles, BackwardTensors, ForwardHandles, ForwardTensors, LaunchError, Tensor,

@@ -28,6 +28,7 @@ pub struct Case {
     pub(crate) bias: Option<Vec<f64>>,
     pub(crate) mean: Option<Vec<f64>>,
     pub(crate) variance: Option<Vec<f64>>,
+    pub(crate) rotation: Option<Vec<f64>>,
 }
 
 /// Reproducible noise in [-1, 1): a multiplicative hash of the position.
@@ -93,6 +94,7 @@ impl Case {
             bias: optional(&desc.bias, 3, 0.0),
             mean,
             variance,
+            rotation: (desc.rotation.as_ref()).map(|it| fill(&it.table, &random(6, 0.5))),
             desc,
         }
     }
@@ -108,6 +110,7 @@ impl Case {
                 bias: self.bias.as_deref(),
                 mean: self.mean.as_deref(),
                 variance: self.variance.as_deref(),
+                rotation: self.rotation.as_deref(),
             },
         )
     }
@@ -184,6 +187,10 @@ impl Case {
             bias: param(self.desc.bias.as_ref(), &self.bias),
             mean: param(mean, &self.mean),
             variance: param(variance, &self.variance),
+            rotation: param(
+                self.desc.rotation.as_ref().map(|rotation| &rotation.table),
+                &self.rotation,
+            ),
             ..ForwardTensors::new(upload(self.desc.input.dtype, &self.input))
         }
     }
@@ -196,6 +203,27 @@ impl Case {
             .map_err(|error| format!("{at}: {error}"))?;
         self.compare(&actual)
             .map_err(|error| format!("{at}: {error}"))
+    }
+
+    /// Compares an output with the reference.
+    pub fn compare_output(
+        &self,
+        client: &Client,
+        desc: &TensorDesc,
+        output: Handle,
+    ) -> Result<(), String> {
+        let output = match desc.layout.checked_elements() {
+            Some(0) => Vec::new(),
+            _ => {
+                let bytes = client.read_one(output).expect("the launch succeeds");
+                row_major(&desc.layout, &decode(desc.dtype, &bytes))
+            }
+        };
+        self.compare(&Actual {
+            output,
+            sum: None,
+            statistics: None,
+        })
     }
 
     /// Compares every element of every result with the reference.
@@ -315,7 +343,14 @@ impl Case {
             _ => activation_slope(&self.desc),
         };
         let largest_sum = self.largest_sum(expected);
-        let least = self.least_magnitude();
+        // A rotated value is a sum of two parts.
+        let parts = run(NormDesc {
+            rotation: None,
+            ..self.desc.clone()
+        });
+        let largest = parts.iter().map(|x| x.abs()).fold(0.0, f64::max);
+        let of_rotation = self.desc.rotation.as_ref().map_or(0.0, |_| largest);
+        let least = self.least_magnitude() + of_rotation;
         (0..scaled.len())
             .map(|i| {
                 let given = match self.desc.statistics {

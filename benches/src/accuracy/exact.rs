@@ -192,6 +192,7 @@ mod tests {
                 bias: data.bias.as_deref(),
                 mean: data.mean.as_deref(),
                 variance: data.variance.as_deref(),
+                rotation: None,
             };
             let expected = forward(&desc, &tensors).output;
             let actual = reference(&case, &data);

@@ -191,6 +191,12 @@ impl BackwardDesc {
     pub fn validate(&self) -> Result<(), NormError> {
         let norm = self.forward();
         norm.problem()?;
+        if self.norm.rotation.is_some() {
+            return Err(NormError::NothingToWrite {
+                tensor: "gradients",
+                reason: "a rotation has no backward kernel: rotate the output's gradient first",
+            });
+        }
         if let Statistics::DynamicTanh { .. } = norm.statistics {
             return Err(NormError::NothingToWrite {
                 tensor: "gradients",
@@ -274,6 +280,7 @@ impl BackwardDesc {
             )),
             writes_output: true,
             rounding: Rounding::None,
+            rotation: None,
             writes_sum: false,
             written_statistics: None,
             ..self.norm.clone()

@@ -173,6 +173,37 @@ pub enum Rounding {
     BeforeScale,
 }
 
+/// The elements that a [`Rotation`] turns together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub enum RotatedPairs {
+    /// Element `i` and element `i + n / 2` of `n`: GPT-NeoX, Llama as Hugging Face stores it, Qwen.
+    #[default]
+    HalfSplit,
+    /// Elements `2 i` and `2 i + 1`: RoFormer, GPT-J, Llama as Meta stores it.
+    Interleaved,
+}
+
+/// A rotation of the normalized, scaled and shifted value: rotary position embedding.
+///
+/// With `n` rotated elements of a row, `y[i] = x[i] * cos[i] + t[i] * sin[i]`, where `t` is `x` with the
+/// elements of each pair exchanged and the first of them negated. The elements from `n` on stay.
+///
+/// Source: [RoFormer](https://arxiv.org/abs/2104.09864).
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Rotation {
+    /// `n` cosines, then `n` sines, along the last dimension. The others broadcast to the input's.
+    pub table: TensorDesc,
+    /// The elements that are turned together.
+    pub pairs: RotatedPairs,
+}
+
+impl Rotation {
+    /// The number of rotated elements.
+    pub fn dim(&self) -> usize {
+        self.table.shape().last().map_or(0, |numbers| numbers / 2)
+    }
+}
+
 /// The statistics that are written for each row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum WrittenStatistics {
@@ -283,6 +314,10 @@ pub struct NormDesc {
     pub rounding: Rounding,
     /// Added after the scale.
     pub bias: Option<TensorDesc>,
+    /// The rotation of the value after scale and bias. It turns elements of the last dimension, which
+    /// alone is reduced.
+    #[serde(default)]
+    pub rotation: Option<Rotation>,
     /// Applied last.
     pub activation: Activation,
     /// The output tensor. `None` takes the input's order of dimensions, packed: a permuted tensor
@@ -314,6 +349,7 @@ impl NormDesc {
             offset: Offset::ZERO,
             rounding: Rounding::None,
             bias: None,
+            rotation: None,
             activation: Activation::Identity,
             output: None,
             writes_output: true,
@@ -355,6 +391,12 @@ impl NormDesc {
     /// Sets [`bias`](Self::bias).
     pub fn with_bias(mut self, bias: impl Into<Option<TensorDesc>>) -> Self {
         self.bias = bias.into();
+        self
+    }
+
+    /// Sets [`rotation`](Self::rotation).
+    pub fn with_rotation(mut self, rotation: impl Into<Option<Rotation>>) -> Self {
+        self.rotation = rotation.into();
         self
     }
 

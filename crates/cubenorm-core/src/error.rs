@@ -179,6 +179,12 @@ pub enum NormError {
         /// The activation.
         activation: Activation,
     },
+    /// A rotation goes with other parts of the description that it cannot go with.
+    #[error("a rotation turns the last dimension of a row: {reason}")]
+    Rotation {
+        /// The reason, and what was expected.
+        reason: &'static str,
+    },
     /// The momentum of a running value is outside its range.
     #[error("momentum is {momentum}: expected a number from 0 to 1")]
     Momentum {

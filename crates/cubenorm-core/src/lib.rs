@@ -48,7 +48,10 @@ mod statistics;
 
 pub use activation::{Activation, ActivationKind};
 pub use backward::{BackwardDesc, BackwardProblem, ColumnSums, ParamSums};
-pub use desc::{Epsilon, NormDesc, Offset, ResidualPlace, Rounding, Statistics, WrittenStatistics};
+pub use desc::{
+    Epsilon, NormDesc, Offset, ResidualPlace, RotatedPairs, Rotation, Rounding, Statistics,
+    WrittenStatistics,
+};
 pub use dtype::DType;
 pub use error::{MAX_RANK, NormError};
 pub use layout::{Layout, TensorDesc};
@@ -62,5 +65,5 @@ pub use plan::{
     Tile, Unit, Vectorization, backward_candidates, forward_candidates, input_problem_on, knobs,
     plan_backward, plan_forward, problem_on, schedule_backward, sums_on,
 };
-pub use problem::{Access, Dim, NormProblem};
+pub use problem::{Access, Dim, NormProblem, Turn};
 pub use statistics::{Merge, StatisticsKind};

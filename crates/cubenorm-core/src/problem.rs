@@ -1,7 +1,9 @@
 //! The canonical form of a normalization: rows and columns.
 
 use crate::activation::Activation;
-use crate::desc::{Epsilon, NormDesc, Offset, ResidualPlace, Rounding, WrittenStatistics};
+use crate::desc::{
+    Epsilon, NormDesc, Offset, ResidualPlace, RotatedPairs, Rounding, WrittenStatistics,
+};
 use crate::dtype::DType;
 use crate::error::NormError;
 use crate::layout::{Layout, TensorDesc};
@@ -84,6 +86,26 @@ pub(crate) fn segment_to_cut_at<'a>(
     (is_alike && is_cut && whole.all(has_whole_segments)).then_some(segment.size)
 }
 
+/// The elements that a rotation turns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Turn {
+    /// The number of rotated elements of a row.
+    pub dim: usize,
+    /// The elements that are turned together.
+    pub pairs: RotatedPairs,
+}
+
+impl Turn {
+    /// Most lanes of a vector that holds whole pairs, or one half of them.
+    pub(crate) fn most_lanes(self) -> usize {
+        let elements = match self.pairs {
+            RotatedPairs::HalfSplit => self.dim / 2,
+            RotatedPairs::Interleaved => self.dim,
+        };
+        1 << elements.trailing_zeros()
+    }
+}
+
 /// A description in canonical form: `rows` independent groups of `cols` elements.
 ///
 /// Reduced axes form the columns, kept axes the rows. Of either kind, the axis with the largest
@@ -134,6 +156,8 @@ pub struct NormProblem {
     pub mean: Option<Access>,
     /// Provided variances, or the `alpha` of dynamic tanh.
     pub variance: Option<Access>,
+    /// The rotation: its table and the elements that it turns.
+    pub rotation: Option<(Access, Turn)>,
     /// The result.
     pub output: Access,
     /// The layout of the result, allocated or given.
@@ -170,7 +194,7 @@ impl NormProblem {
         // A norm has two factors, whose product may not be finite. A rounded value is a factor of its own.
         let has_one_factor =
             !self.statistics.is_norm() && self.statistics != StatisticsKind::DynamicTanh;
-        has_one_factor && self.rounding == Rounding::None
+        has_one_factor && self.rounding == Rounding::None && self.rotation.is_none()
     }
 
     /// Tensors with one element per input element.
@@ -186,9 +210,11 @@ impl NormProblem {
 
     /// Tensors that broadcast to the input.
     pub(crate) fn params(&self) -> impl Iterator<Item = &Access> + Clone {
+        let table = self.rotation.as_ref().map(|(table, _)| table);
         [&self.scale, &self.bias, &self.mean, &self.variance]
             .into_iter()
             .flatten()
+            .chain(table)
     }
 }
 
@@ -217,12 +243,14 @@ impl NormDesc {
         self.check_epsilon()?;
         self.check_offset()?;
         let kind = StatisticsKind::of(&self.statistics);
+        let table = self.rotation.as_ref().map(|rotation| &rotation.table);
         let [param_dtype, provided_dtype] = [
             self.shared_dtype([("scale", self.scale.as_ref()), ("bias", self.bias.as_ref())])?,
             self.shared_dtype(
                 ["mean", kind.name_of_variance()]
                     .into_iter()
-                    .zip(self.given()),
+                    .zip(self.given())
+                    .chain([("rotation table", table)]),
             )?,
         ];
 
@@ -243,6 +271,9 @@ impl NormDesc {
             broadcast(variance, kind.name_of_variance())?,
         );
 
+        self.check_rotation(kind)?;
+        let table = self.rotation_strides()?;
+
         let params = [&scale, &bias, &mean, &variance];
         let params: Vec<&[usize]> = params.into_iter().flatten().map(Vec::as_slice).collect();
         let whole: Vec<&[usize]> = [
@@ -255,7 +286,7 @@ impl NormDesc {
         .map(Vec::as_slice)
         .collect();
         let order = memory_order(shape, &[&input.layout.strides, &output_layout.strides]);
-        let segments = match kind.reduces() {
+        let segments = match kind.reduces() && self.rotation.is_none() {
             true => Segments::find(input, &order, &reduced).filter(in_segments),
             false => None,
         };
@@ -267,6 +298,22 @@ impl NormDesc {
         let split = RowsAndCols::new(shape, &order, &is_col);
         let access = |strides: &[usize]| split.access(strides);
 
+        let rotation = self.rotation.as_ref().zip(table);
+        let rotation = rotation.map(|(rotation, strides)| {
+            let stride = strides.last().copied().unwrap_or(1);
+            let table = Access {
+                col: vec![Dim {
+                    size: 2 * rotation.dim(),
+                    stride,
+                }],
+                ..access(&strides)
+            };
+            let turn = Turn {
+                dim: rotation.dim(),
+                pairs: rotation.pairs,
+            };
+            (table, turn)
+        });
         let written_statistics = self.written_statistics.map(|written| {
             let row = access(&kept_strides(shape, &reduced)).row;
             let col = Vec::new();
@@ -299,6 +346,7 @@ impl NormDesc {
             bias: bias.as_deref().map(access),
             mean: mean.as_deref().map(access),
             variance: variance.as_deref().map(access),
+            rotation,
             output: access(&output_layout.strides),
             output_layout,
             writes_output: self.writes_output,
@@ -339,6 +387,65 @@ impl NormDesc {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Checks what a rotation goes with.
+    fn check_rotation(&self, kind: StatisticsKind) -> Result<(), NormError> {
+        let Some(rotation) = &self.rotation else {
+            return Ok(());
+        };
+        let shape = self.input.shape();
+        let reason = if self.axes != [shape.len() - 1] || !kind.reduces() {
+            Some("expected statistics of the last axis alone")
+        } else if self.activation != Activation::Identity {
+            Some("expected no activation")
+        } else if self.residual.is_some() && self.residual_place != ResidualPlace::Input {
+            Some("expected a residual that is added first")
+        } else if !self.writes_output {
+            Some("expected an output")
+        } else {
+            None
+        };
+        if let Some(reason) = reason {
+            return Err(NormError::Rotation { reason });
+        }
+        let (dim, features) = (rotation.dim(), shape[shape.len() - 1]);
+        let numbers = rotation.table.shape().last().copied().unwrap_or(0);
+        if numbers != 2 * dim || dim == 0 || !dim.is_multiple_of(2) || dim > features {
+            return Err(NormError::Shape {
+                tensor: "rotation table",
+                shape: rotation.table.shape().to_vec(),
+                expected: format!(
+                    "cosines and sines of an even number of elements, {features} at most"
+                ),
+            });
+        }
+        Ok(())
+    }
+
+    /// Strides of the rotation's table after broadcasting to the input's shape. The last is the
+    /// table's own.
+    fn rotation_strides(&self) -> Result<Option<Vec<usize>>, NormError> {
+        let Some(rotation) = &self.rotation else {
+            return Ok(None);
+        };
+        let (tensor, table) = ("rotation table", &rotation.table);
+        table.validate(tensor)?;
+        let mut one = table.layout.clone();
+        let last = one.strides.last().copied();
+        if let Some(size) = one.shape.last_mut() {
+            *size = 1;
+        }
+        let strides = one.broadcast_to(self.input.shape());
+        let mut strides = strides.ok_or_else(|| NormError::Broadcast {
+            tensor,
+            shape: table.shape().to_vec(),
+            input: self.input.shape().to_vec(),
+        })?;
+        if let (Some(own), Some(last)) = (strides.last_mut(), last) {
+            *own = last;
+        }
+        Ok(Some(strides))
     }
 
     /// Checks that the optional outputs are computed.

@@ -10,7 +10,9 @@ mod gradient;
 mod index;
 pub mod operators;
 
-use cubenorm_core::{Epsilon, Layout, NormDesc, ResidualPlace, Rounding, Statistics};
+use cubenorm_core::{
+    Epsilon, Layout, NormDesc, ResidualPlace, RotatedPairs, Rotation, Rounding, Statistics,
+};
 
 pub use activation::activate;
 pub use dtype::{decode, encode, round};
@@ -32,6 +34,8 @@ pub struct Tensors<'a> {
     pub mean: Option<&'a [f64]>,
     /// Provided variances, or the `alpha` of dynamic tanh.
     pub variance: Option<&'a [f64]>,
+    /// The table of the rotation.
+    pub rotation: Option<&'a [f64]>,
 }
 
 /// The results of a normalization. Tensors are row-major, independent of the input's layout.
@@ -52,7 +56,7 @@ pub struct Forward {
 /// Computes a description.
 ///
 /// `output = activation(round((sum - mean) * rstd) * (offset + scale) + bias)` with `sum = input + residual`, or with
-/// the residual added last, depending on the description.
+/// the residual added last, depending on the description. A rotation turns the value before the activation.
 ///
 /// # Panics
 ///
@@ -196,7 +200,44 @@ pub fn forward(desc: &NormDesc, tensors: &Tensors) -> Forward {
         result.rstd.push(rstd);
         result.variance.push(variances[row]);
     }
+    if let Some(rotation) = &desc.rotation {
+        let table = |which: usize, index: &[usize]| {
+            let mut index = index.to_vec();
+            index[shape.len() - 1] += which * rotation.dim();
+            at(
+                "rotation table",
+                &rotation.table.layout,
+                tensors.rotation,
+                &index,
+            )
+        };
+        result.output = rotated(&result.output, shape, rotation, &table);
+    }
     result
+}
+
+/// Rotates the last dimension of row-major values.
+fn rotated(
+    values: &[f64],
+    shape: &[usize],
+    rotation: &Rotation,
+    table: &dyn Fn(usize, &[usize]) -> f64,
+) -> Vec<f64> {
+    let dim = rotation.dim();
+    let turn = |(position, index): (usize, Vec<usize>)| {
+        let column = index[shape.len() - 1];
+        if column >= dim {
+            return values[position];
+        }
+        let (partner, is_first) = match rotation.pairs {
+            RotatedPairs::HalfSplit => ((column + dim / 2) % dim, column < dim / 2),
+            RotatedPairs::Interleaved => (column ^ 1, column % 2 == 0),
+        };
+        let other = values[position - column + partner];
+        let turned = if is_first { -other } else { other };
+        values[position] * table(0, &index) + turned * table(1, &index)
+    };
+    Indices::new(shape).enumerate().map(turn).collect()
 }
 
 /// A compensated sum (Neumaier, 1974), which makes the reference accurate to the last digit of f64.

@@ -9,7 +9,7 @@ use cubenorm_core::{Hardware, Knobs, NormDesc, Plan, StrategyChoice, TensorDesc,
 use crate::launch::device::has_cpu_hints;
 use crate::launch::plan_cache::{DescKey, DescQuery, PlanCache};
 use crate::launch::{
-    ForwardHandles, ForwardTensors, LaunchError, PlannedForward, Tensor, check_buffer,
+    ForwardHandles, ForwardTensors, LaunchError, PlannedForward, PlannedPair, Tensor, check_buffer,
     check_forward_buffers, checked_forward, hardware,
 };
 use crate::tune::{measured, tune_forward};
@@ -25,6 +25,71 @@ pub struct ForwardOutputs {
     /// names; None if not requested. The shape is the input's with 1 for each reduced axis, then 2.
     /// The dtype is the accumulation type.
     pub statistics: Option<Tensor>,
+}
+
+/// Two normalizations that run in one launch where their plans allow it, and in two where not: those of query and key of
+/// an attention. A launch of kernels this small takes longer than they do.
+#[derive(Debug, Clone)]
+pub struct PreparedPair(Arc<PlannedPair>);
+
+impl PreparedPair {
+    /// Validates and plans two descriptions. Nothing is measured.
+    ///
+    /// # Errors
+    ///
+    /// As [`launch_forward`].
+    pub fn new(
+        client: &Client,
+        descs: [&NormDesc; 2],
+        tensors: [&ForwardTensors; 2],
+        choice: StrategyChoice,
+    ) -> Result<Self, LaunchError> {
+        let hardware = hardware(client);
+        let elements = |desc: &NormDesc| desc.input.layout.checked_elements().unwrap_or(0);
+        let rows =
+            |desc: &NormDesc| elements(desc) / desc.input.shape().last().map_or(1, |&it| it.max(1));
+        // Plans for as many rows as both have together are of one kind.
+        let together = rows(descs[0]) + rows(descs[1]);
+        let knobs = choice.knobs();
+        let choice = StrategyChoice::Forced(Knobs {
+            planned_groups: knobs.planned_groups.or(Some(together.max(1))),
+            ..knobs
+        });
+        let plan = |desc: &NormDesc, tensors| -> Result<PlannedForward, LaunchError> {
+            check_forward_buffers(desc, tensors)?;
+            let problem = checked_forward(client, desc, choice, &hardware)?;
+            let plan = match problem.is_empty() {
+                true => None,
+                false => Some(plan_forward(&problem, &hardware, choice)?),
+            };
+            Ok(PlannedForward::new(desc, problem, plan))
+        };
+        let planned = [plan(descs[0], tensors[0])?, plan(descs[1], tensors[1])?];
+        Ok(Self(Arc::new(PlannedPair::new(planned, &hardware))))
+    }
+
+    /// Descriptions of both outputs.
+    pub fn outputs(&self) -> [&TensorDesc; 2] {
+        self.0.planned.each_ref().map(|planned| &planned.output)
+    }
+
+    /// True if one launch runs both.
+    pub fn is_one_launch(&self) -> bool {
+        self.0.is_one
+    }
+
+    /// Launches both. The buffers must have the described layouts.
+    ///
+    /// # Errors
+    ///
+    /// As [`PreparedForward::launch`].
+    pub fn launch(
+        &self,
+        client: &Client,
+        tensors: [&ForwardTensors; 2],
+    ) -> Result<[ForwardHandles; 2], LaunchError> {
+        self.0.launch(client, tensors)
+    }
 }
 
 /// Plan of a description on a device, and the reason for it.

@@ -7,5 +7,6 @@ pub use backward::{
     BackwardOutputs, PreparedBackward, launch_backward, plan_backward_for, tuned_backward,
 };
 pub use forward::{
-    ForwardOutputs, PreparedForward, launch_forward, launch_forward_within, plan_for, tuned_forward,
+    ForwardOutputs, PreparedForward, PreparedPair, launch_forward, launch_forward_within, plan_for,
+    tuned_forward,
 };

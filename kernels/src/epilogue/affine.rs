@@ -20,6 +20,8 @@ pub(crate) struct Affine<P: Float, G: Float, NS: Size, NB: Size, NM: Size, NV: S
     pub(crate) bias: Optional<P, NB>,
     pub(crate) mean: Optional<G, NM>,
     pub(crate) variance: Optional<G, NV>,
+    /// Cosines and sines of a rotation. No means are provided then.
+    pub(crate) rotation: Optional<G, NM>,
 }
 
 /// [`Affine`] for the types of a kernel.

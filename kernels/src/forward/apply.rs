@@ -5,6 +5,7 @@ use cubenorm_core::{ActivationKind, Blueprint, StatisticsKind};
 
 use crate::epilogue::{AffineStep, FoldedRow, activate, affine_step, transform};
 use crate::forward::io::{Bound, ResultRow, Row, UnitRows, writes_sum_here};
+use crate::forward::rotation::rotated;
 use crate::memory::access::store;
 use crate::memory::input::{
     SourceRow, TypedSource, combine_last, prefetch_elements, read, shifted,
@@ -21,6 +22,31 @@ pub(crate) fn apply<T: Types>(
     bound: &mut Bound<'_, T>,
     #[comptime] blueprint: Blueprint,
 ) {
+    let transformed = transformed::<T>(value, row, affine, blueprint);
+    let rotated = if comptime!(blueprint.rotation.is_some()) {
+        rotated::<T>(transformed, step, row, &*bound, blueprint)
+    } else {
+        transformed
+    };
+    write_step::<T>(
+        value,
+        rotated,
+        step,
+        &row.source,
+        &row.result,
+        bound,
+        blueprint,
+    );
+}
+
+/// Normalizes one step, with scale and bias.
+#[cube]
+pub(crate) fn transformed<T: Types>(
+    value: Vector<T::A, T::N>,
+    row: &Row<T::A, T::N>,
+    affine: &AffineStep<T::A, T::N>,
+    #[comptime] blueprint: Blueprint,
+) -> Vector<T::A, T::N> {
     let kind = comptime!(blueprint.statistics);
     let normalized = if comptime!(kind == StatisticsKind::Provided) {
         (value - affine.mean) * affine.rstd
@@ -41,16 +67,7 @@ pub(crate) fn apply<T: Types>(
             centered
         }
     };
-    let transformed = transform::<T>(normalized, affine, blueprint);
-    write_step::<T>(
-        value,
-        transformed,
-        step,
-        &row.source,
-        &row.result,
-        bound,
-        blueprint,
-    );
+    transform::<T>(normalized, affine, blueprint)
 }
 
 /// Applies the rest of the epilogue to a transformed step and stores it. Also stores `value`, the

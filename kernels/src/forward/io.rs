@@ -4,6 +4,7 @@ use cubecl::prelude::*;
 use cubenorm_core::Blueprint;
 
 use crate::epilogue::{AffineRow, Scalars, TypedAffine, affine_row};
+use crate::forward::rotation::rotation_start;
 use crate::memory::access::{Optional, optional_start, row_start};
 use crate::memory::input::{SourceRow, TypedSource};
 use crate::reduce::moments::RowStatistics;
@@ -58,6 +59,8 @@ pub(crate) struct ResultRow<A: Float, N: Size> {
     pub(crate) output: usize,
     pub(crate) sum: usize,
     pub(crate) affine: AffineRow<A, N>,
+    /// Position in the rotation's table.
+    pub(crate) rotation: usize,
     pub(crate) in_bounds: bool,
 }
 
@@ -68,6 +71,7 @@ impl<A: Float, N: Size> ResultRow<A, N> {
             output: self.output,
             sum: self.sum,
             affine: self.affine.same(),
+            rotation: self.rotation,
             in_bounds: self.in_bounds,
         }
     }
@@ -95,6 +99,7 @@ pub(crate) fn result_row<T: Types>(
         ),
         sum: optional_start::<T::F, T::Output>(&bound.results.sum, first, cols, sum, vectorization),
         affine: affine_row::<T>(bound.affine, first, bound.epsilon(), blueprint),
+        rotation: rotation_start::<T>(bound.affine, first, blueprint),
         in_bounds: item.in_bounds,
     }
 }

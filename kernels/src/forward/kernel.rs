@@ -14,7 +14,7 @@ use crate::memory::input::{Source, TypedSource};
 use crate::reduce::split::Workspace;
 use crate::schedule::item::{WorkCounter, rounds};
 use crate::schedule::partition::Partition;
-use crate::types::{Typed, Types};
+use crate::types::{One, Typed, Types};
 
 /// Normalizes. A team reduces a row and then normalizes it.
 ///
@@ -68,6 +68,75 @@ pub(crate) fn normalize<
         &scalars,
         blueprint,
     );
+}
+
+/// Two normalizations: cubes with `y` of 0 have the first, the others the second. Each is that of [`normalize`], without
+/// split rows. Both have the types and widths that the kernel is compiled for.
+#[cube(launch_unchecked, address_type = "dynamic")]
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn normalize_pair<
+    F: Float,
+    R: Float,
+    O: Float,
+    P: Float,
+    G: Float,
+    A: Float,
+    N: Size,
+    Input: Size,
+    Scale: Size,
+    Bias: Size,
+    Table: Size,
+    Output: Size,
+>(
+    source: &Source<F, Input, R, One>,
+    affine: &Affine<P, G, Scale, Bias, Table, One>,
+    results: &mut Results<F, O, Output, A>,
+    partition: Partition,
+    source_of_second: &Source<F, Input, R, One>,
+    affine_of_second: &Affine<P, G, Scale, Bias, Table, One>,
+    results_of_second: &mut Results<F, O, Output, A>,
+    partition_of_second: Partition,
+    scalars: Scalars,
+    #[comptime] blueprint: Blueprint,
+    #[comptime] blueprint_of_second: Blueprint,
+    #[define(F)] _dtype: ElemType,
+    #[define(R)] _residual_dtype: ElemType,
+    #[define(O)] _output_dtype: ElemType,
+    #[define(P)] _param_dtype: ElemType,
+    #[define(G)] _given_dtype: ElemType,
+    #[define(A)] _accumulation: ElemType,
+) {
+    let parts = ComptimeOption::new_None();
+    let work_counter = ComptimeOption::new_None();
+    if CUBE_POS_Y == 0 {
+        normalize_share::<
+            Typed<(F, R, O, P, G, A, N), (Input, One, Scale, Bias, Table, One, Output)>,
+            One,
+        >(
+            source,
+            affine,
+            results,
+            &parts,
+            &work_counter,
+            &partition,
+            &scalars,
+            blueprint,
+        );
+    } else {
+        normalize_share::<
+            Typed<(F, R, O, P, G, A, N), (Input, One, Scale, Bias, Table, One, Output)>,
+            One,
+        >(
+            source_of_second,
+            affine_of_second,
+            results_of_second,
+            &parts,
+            &work_counter,
+            &partition_of_second,
+            &scalars,
+            blueprint_of_second,
+        );
+    }
 }
 
 /// Normalizes all work items of a team.

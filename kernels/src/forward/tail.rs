@@ -101,6 +101,7 @@ fn rows_from<T: Types>(
                 output: row.result.output + to_output + elements,
                 sum: row.result.sum + to_output + elements,
                 affine: row.result.affine.same(),
+                rotation: row.result.rotation,
                 in_bounds: row.result.in_bounds,
             },
         });

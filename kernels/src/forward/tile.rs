@@ -83,6 +83,8 @@ impl<A: Float, N: Size> WrittenRows<A, N> {
             output: self.output[r] + output,
             sum: self.sum[r] + sum,
             affine: self.affine.get(r),
+            // Tiles are not planned with a rotation.
+            rotation: 0usize.runtime(),
             in_bounds: true.runtime(),
         }
     }

@@ -5,8 +5,8 @@ use cubecl::ir::AddressType;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubenorm_core::{
-    DType, Hardware, Kernel, NormDesc, NormProblem, Offset, Plan, StrategyChoice, TensorDesc,
-    problem_on,
+    AccessBlueprint, Blueprint, DType, Hardware, Kernel, NormDesc, NormProblem, Offset, Plan,
+    StrategyChoice, TensorDesc, problem_on,
 };
 
 use super::args::{
@@ -21,7 +21,7 @@ use super::work_counter::work_counter;
 use super::{LaunchError, elem_type};
 use crate::epilogue::AffineLaunch;
 use crate::forward::io::ResultsLaunch;
-use crate::forward::kernel::{normalize, reduce_parts};
+use crate::forward::kernel::{normalize, normalize_pair, reduce_parts};
 use crate::memory::input::SourceLaunch;
 
 /// Input and output buffers of a normalization.
@@ -39,6 +39,8 @@ pub struct ForwardTensors {
     pub mean: Option<Handle>,
     /// Provided variances.
     pub variance: Option<Handle>,
+    /// Table of the rotation.
+    pub rotation: Option<Handle>,
     /// Buffer for the output, which must not overlap any other buffer. None: allocated.
     pub output: Option<Handle>,
 }
@@ -53,6 +55,7 @@ impl ForwardTensors {
             bias: None,
             mean: None,
             variance: None,
+            rotation: None,
             output: None,
         }
     }
@@ -131,6 +134,19 @@ impl PlannedForward {
         client: &Client,
         tensors: &ForwardTensors,
     ) -> Result<ForwardHandles, LaunchError> {
+        let outputs = self.outputs(client, tensors)?;
+        if let Some(plan) = &self.plan {
+            Launch::new(client, &self.problem, plan, tensors, &outputs)?.run();
+        }
+        Ok(outputs)
+    }
+
+    /// Checks the buffers of a launch, and allocates those that it writes.
+    fn outputs(
+        &self,
+        client: &Client,
+        tensors: &ForwardTensors,
+    ) -> Result<ForwardHandles, LaunchError> {
         check_forward_buffers(&self.desc, tensors)?;
         if let Some(handle) = &tensors.output {
             check_buffer("output", &self.output, handle)?;
@@ -141,11 +157,12 @@ impl PlannedForward {
                 ("bias", tensors.bias.as_ref()),
                 ("mean", tensors.mean.as_ref()),
                 ("variance", tensors.variance.as_ref()),
+                ("rotation table", tensors.rotation.as_ref()),
             ];
             check_apart("output", handle, read)?;
         }
         let allocated = |desc: &TensorDesc| allocate_bytes(client, bytes(desc));
-        let outputs = ForwardHandles {
+        Ok(ForwardHandles {
             output: match &tensors.output {
                 Some(handle) => handle.clone(),
                 None => allocated(&self.output),
@@ -156,11 +173,7 @@ impl PlannedForward {
                 // Statistics of rows without elements. There may be rows nevertheless.
                 None => nans(client, desc),
             }),
-        };
-        if let Some(plan) = &self.plan {
-            Launch::new(client, &self.problem, plan, tensors, &outputs)?.run();
-        }
-        Ok(outputs)
+        })
     }
 }
 
@@ -180,6 +193,11 @@ pub(crate) fn check_forward_buffers(
         ("bias", desc.bias.as_ref(), tensors.bias.as_ref()),
         ("mean", mean, tensors.mean.as_ref()),
         ("variance", variance, tensors.variance.as_ref()),
+        (
+            "rotation table",
+            desc.rotation.as_ref().map(|rotation| &rotation.table),
+            tensors.rotation.as_ref(),
+        ),
     ];
     for (tensor, desc, handle) in pairs {
         match (desc, handle) {
@@ -212,6 +230,107 @@ fn problem_dtypes(problem: &NormProblem) -> impl Iterator<Item = DType> {
     .into_iter()
 }
 
+/// Access of the tensor in the place of provided means: these, or the table of a rotation.
+fn of_means(blueprint: &Blueprint) -> Option<AccessBlueprint> {
+    blueprint
+        .mean
+        .or(blueprint.rotation.map(|(table, _)| table))
+}
+
+/// Two normalizations in one launch, if their plans allow it.
+#[derive(Debug)]
+pub(crate) struct PlannedPair {
+    pub(crate) planned: [PlannedForward; 2],
+    /// True if one launch runs both.
+    pub(crate) is_one: bool,
+}
+
+impl PlannedPair {
+    pub(crate) fn new(planned: [PlannedForward; 2], hardware: &Hardware) -> Self {
+        let is_one = match planned.each_ref().map(|it| it.plan.as_ref()) {
+            [Some(first), Some(second)] => {
+                let problems = planned.each_ref().map(|it| &it.problem);
+                fits_one_launch(problems, [first, second], hardware)
+            }
+            _ => false,
+        };
+        Self { planned, is_one }
+    }
+
+    /// Launches both.
+    pub(crate) fn launch(
+        &self,
+        client: &Client,
+        tensors: [&ForwardTensors; 2],
+    ) -> Result<[ForwardHandles; 2], LaunchError> {
+        let [first, second] = &self.planned;
+        let plans = first.plan.as_ref().zip(second.plan.as_ref());
+        let Some(plans) = plans.filter(|_| self.is_one) else {
+            return Ok([
+                first.launch(client, tensors[0])?,
+                second.launch(client, tensors[1])?,
+            ]);
+        };
+        let outputs = [
+            first.outputs(client, tensors[0])?,
+            second.outputs(client, tensors[1])?,
+        ];
+        let launch = Launch::new(client, &first.problem, plans.0, tensors[0], &outputs[0])?;
+        let other = Launch::new(client, &second.problem, plans.1, tensors[1], &outputs[1])?;
+        launch.run_with(&other);
+        Ok(outputs)
+    }
+}
+
+/// True if two plans differ in nothing that one kernel has once: types, widths, the size of a cube and scalars.
+fn fits_one_launch(problems: [&NormProblem; 2], plans: [&Plan; 2], hardware: &Hardware) -> bool {
+    let dtypes = |it: &NormProblem| {
+        [
+            it.dtype,
+            it.residual_dtype,
+            it.output_dtype,
+            it.param_dtype,
+            it.provided_dtype,
+        ]
+    };
+    let blueprints = plans.map(|plan| plan.blueprint);
+    let kinds = |blueprint: &Blueprint| {
+        let mode = |access: Option<AccessBlueprint>| access.map(|access| access.mode);
+        (
+            blueprint.team.vector,
+            [
+                mode(Some(blueprint.input)),
+                mode(blueprint.scale),
+                mode(blueprint.bias),
+                mode(of_means(blueprint)),
+                mode(Some(blueprint.output)),
+            ],
+        )
+    };
+    let is_plain = |it: &Blueprint| {
+        let is_whole = !it.split() && !it.team.is_dynamic() && !it.team.is_segmented();
+        let writes_one = !it.writes_sum && it.written_statistics.is_none();
+        is_whole && writes_one && it.residual.is_none() && it.variance.is_none()
+    };
+    let shared_memory = |plan: &Plan, problem: &NormProblem| {
+        let launches = plan.footprint(problem);
+        let bytes = launches.iter().map(|launch| launch.shared_memory.all);
+        bytes.max().unwrap_or(0)
+    };
+    let [first, second] = blueprints;
+    let memory = shared_memory(plans[0], problems[0]) + shared_memory(plans[1], problems[1]);
+    // Both count the buffer of CubeCL's metadata.
+    let bindings = first.bindings() + second.bindings() - 1;
+    let scalars = |it: &NormProblem| (it.epsilon, it.activation);
+    [&first, &second].into_iter().all(is_plain)
+        && dtypes(problems[0]) == dtypes(problems[1])
+        && kinds(&first) == kinds(&second)
+        && plans[0].grid.cube_dim == plans[1].grid.cube_dim
+        && scalars(problems[0]) == scalars(problems[1])
+        && bindings <= hardware.max_bindings
+        && memory <= hardware.max_shared_memory
+}
+
 /// Arguments that kernels share. Macros, because the argument types depend on the types that a
 /// kernel is instantiated with.
 macro_rules! source {
@@ -235,6 +354,11 @@ macro_rules! affine {
             optional_arg(tensors.bias.as_ref(), problem.bias.as_ref()).into(),
             optional_arg(tensors.mean.as_ref(), problem.mean.as_ref()).into(),
             optional_arg(tensors.variance.as_ref(), problem.variance.as_ref()).into(),
+            optional_arg(
+                tensors.rotation.as_ref(),
+                problem.rotation.as_ref().map(|(table, _)| table),
+            )
+            .into(),
         )
     }};
 }
@@ -280,6 +404,7 @@ impl<'a> Launch<'a> {
             ("bias", tensors.bias.as_ref(), params),
             ("mean", tensors.mean.as_ref(), given),
             ("variance", tensors.variance.as_ref(), given),
+            ("rotation table", tensors.rotation.as_ref(), given),
             ("output", Some(&outputs.output), result),
             ("sum", outputs.sum.as_ref(), dtype),
             (
@@ -356,7 +481,7 @@ impl<'a> Launch<'a> {
                 width(&blueprint.team, blueprint.residual()),
                 width(&blueprint.team, blueprint.scale),
                 width(&blueprint.team, blueprint.bias),
-                width(&blueprint.team, blueprint.mean),
+                width(&blueprint.team, of_means(&blueprint)),
                 width(&blueprint.team, blueprint.variance),
                 width(&blueprint.team, Some(blueprint.output)),
                 left_lanes(&blueprint.team),
@@ -384,6 +509,54 @@ impl<'a> Launch<'a> {
                     self.problem.provided_dtype,
                     blueprint.mean.or(blueprint.variance),
                 ),
+                elem_type(self.problem.dtype.accumulation()),
+            );
+        }
+        launched(self.client, Kernel::Normalize);
+    }
+
+    /// Runs two normalizations in one launch.
+    fn run_with(&self, second: &Self) {
+        let (blueprint, of_second) = (self.plan.blueprint, second.plan.blueprint);
+        let team = &blueprint.team;
+        let (grid, other) = (&self.plan.grid, &second.plan.grid);
+        let cubes = grid.cube_count.max(other.cube_count);
+        // SAFETY:
+        // 1. As in `normalize`, 1 to 4, for each of the two. `fits_one_launch` has compared the types and widths that
+        //    they share.
+        // 2. A cube beyond those of a plan has no item, so it touches nothing.
+        unsafe {
+            normalize_pair::launch_unchecked(
+                self.client,
+                CubeCount::Static(cubes, 2, 1),
+                cube_dim(grid),
+                self.address.max(second.address),
+                team.vector,
+                width(team, Some(blueprint.input)),
+                width(team, blueprint.scale),
+                width(team, blueprint.bias),
+                width(team, of_means(&blueprint)),
+                width(team, Some(blueprint.output)),
+                source!(self),
+                affine!(self),
+                results!(self, None::<TensorArg>),
+                partition(grid, self.problem.cols),
+                source!(second),
+                affine!(second),
+                results!(second, None::<TensorArg>),
+                partition(other, second.problem.cols),
+                scalars(
+                    self.problem.dtype,
+                    self.problem.epsilon,
+                    self.problem.activation,
+                ),
+                blueprint,
+                of_second,
+                memory_type(self.problem.dtype, Some(blueprint.input)),
+                memory_type(self.problem.residual_dtype, None),
+                memory_type(self.problem.output_dtype, Some(blueprint.output)),
+                memory_type(self.problem.param_dtype, blueprint.scale.or(blueprint.bias)),
+                memory_type(self.problem.provided_dtype, None),
                 elem_type(self.problem.dtype.accumulation()),
             );
         }

@@ -19,7 +19,7 @@ pub(crate) use device::elem_type;
 pub use device::{hardware, supports, supports_activation};
 pub use error::LaunchError;
 pub use forward::{ForwardHandles, ForwardTensors, Tensor};
-pub(crate) use forward::{PlannedForward, check_forward_buffers, checked_forward};
+pub(crate) use forward::{PlannedForward, PlannedPair, check_forward_buffers, checked_forward};
 #[doc(hidden)]
 pub use memory::{MemoryWatch, watch_memory};
 #[doc(hidden)]

@@ -13,14 +13,14 @@
 use cubecl::prelude::*;
 use cubenorm_core::{Level, Team};
 
-/// Index of this unit's team in the launch.
+/// Index of this unit's team in the launch. Cubes with another y have another tensor.
 #[cube]
 pub(crate) fn team_index(#[comptime] team: Team) -> usize {
     match comptime!(team.level()) {
-        Level::Unit => ABSOLUTE_POS,
-        Level::Plane => CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize,
-        Level::Cube => CUBE_POS / comptime!(team.cluster_size() as usize),
-        Level::Perpendicular => CUBE_POS * CUBE_DIM_X as usize + UNIT_POS_X as usize,
+        Level::Unit => ABSOLUTE_POS_X as usize,
+        Level::Plane => CUBE_POS_X as usize * CUBE_DIM_Y as usize + UNIT_POS_Y as usize,
+        Level::Cube => CUBE_POS_X as usize / comptime!(team.cluster_size() as usize),
+        Level::Perpendicular => CUBE_POS_X as usize * CUBE_DIM_X as usize + UNIT_POS_X as usize,
     }
 }
 
@@ -28,10 +28,10 @@ pub(crate) fn team_index(#[comptime] team: Team) -> usize {
 #[cube]
 pub(crate) fn team_count(#[comptime] team: Team) -> usize {
     match comptime!(team.level()) {
-        Level::Unit => CUBE_COUNT * CUBE_DIM as usize,
-        Level::Plane => CUBE_COUNT * CUBE_DIM_Y as usize,
-        Level::Cube => CUBE_COUNT / comptime!(team.cluster_size() as usize),
-        Level::Perpendicular => CUBE_COUNT * CUBE_DIM_X as usize,
+        Level::Unit => CUBE_COUNT_X as usize * CUBE_DIM as usize,
+        Level::Plane => CUBE_COUNT_X as usize * CUBE_DIM_Y as usize,
+        Level::Cube => CUBE_COUNT_X as usize / comptime!(team.cluster_size() as usize),
+        Level::Perpendicular => CUBE_COUNT_X as usize * CUBE_DIM_X as usize,
     }
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn member(#[comptime] team: Team) -> usize {
 #[cube]
 pub(crate) fn own_part(#[comptime] team: Team) -> usize {
     if comptime!(team.cluster_size() > 1) {
-        CUBE_POS % comptime!(team.cluster_size() as usize)
+        CUBE_POS_X as usize % comptime!(team.cluster_size() as usize)
     } else {
         0usize.runtime()
     }

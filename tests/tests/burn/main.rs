@@ -6,6 +6,7 @@ mod capture;
 mod errors;
 mod forward;
 mod gradients;
+mod heads;
 mod invariance;
 mod measure;
 mod normalization;

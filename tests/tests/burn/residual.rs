@@ -273,3 +273,107 @@ fn dtypes_that_do_not_mix_are_errors() {
         assert_eq!(error.to_string(), message, "{name}");
     }
 }
+
+#[test]
+fn modulated_sums_agree_with_their_formula() {
+    for (name, device) in devices() {
+        let device = device.autodiff();
+        let shapes = [Some([4, 1, 9]), Some([4, 6, 1]), Some([4, 6, 9]), None];
+        for (gate_shape, norm) in shapes.into_iter().zip(Norm::ALL.repeat(2)) {
+            let at = format!("{name} {norm:?} {gate_shape:?}");
+            let leaf = |shape, seed| noise(shape, seed, &device).require_grad();
+            let (x, residual) = (leaf([4, 6, 9], 1), leaf([4, 6, 9], 2));
+            let gate = gate_shape.map(|shape| leaf(shape, 3));
+            let (scale, shift) = (leaf([4, 1, 9], 4), leaf([4, 1, 9], 5));
+            let loss =
+                |(y, sum): Both<3>| (y.square() * sum.clone().tanh()).sum() + sum.square().sum();
+            let ours = match norm {
+                Norm::Layer => cubenorm::add_modulated_layer_norm::<3>,
+                Norm::Rms => cubenorm::add_modulated_rms_norm::<3>,
+            };
+            let run = |x: &Tensor<3>| {
+                ours(
+                    x.clone(),
+                    residual.clone(),
+                    gate.clone(),
+                    scale.clone(),
+                    shift.clone(),
+                    1e-3,
+                )
+            };
+            let results = run(&x);
+            let plain = run(&x.clone().detach());
+            assert!(difference(results.0.clone(), plain.0) < 1e-5, "{at}");
+            let actual = loss(results).backward();
+
+            let branch = match &gate {
+                Some(gate) => x.clone() * gate.clone(),
+                None => x.clone(),
+            };
+            let ones = noise([9], 6, &device).ones_like();
+            let (y, sum) = norm.composed(branch, residual.clone(), ones);
+            let y = y * (scale.clone() + 1.0) + shift.clone();
+            let expected = loss((y, sum)).backward();
+            let mut tensors = vec![x, residual, scale, shift];
+            tensors.extend(gate);
+            for (which, tensor) in tensors.into_iter().enumerate() {
+                let (a, e) = (
+                    tensor.grad(&actual).unwrap(),
+                    tensor.grad(&expected).unwrap(),
+                );
+                let largest = values(e.clone())
+                    .into_iter()
+                    .fold(1.0_f64, |a, b| a.max(b.abs()));
+                let off = difference(a, e);
+                assert!(
+                    off < 5e-4 * largest,
+                    "{at}: gradient {which} is off by {off}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_zero_block_learns_its_gates() {
+    for (name, device) in devices() {
+        let device = device.autodiff();
+        let block = cubenorm::nn::AdaLayerNormZeroConfig::new(8, 3).init(&device);
+        let (x, condition) = (noise([2, 5, 8], 1, &device), noise([2, 3], 2, &device));
+        let (h, rest) = block.forward(x.clone(), condition.clone());
+        let (h, sum) = rest.add(h.sin(), x.clone());
+        let y = rest.end(h.cos(), sum);
+        assert!(
+            difference(y.clone(), x) < 1e-6,
+            "{name}: it begins as the identity"
+        );
+        let of = y.square().sum().backward();
+        let gradient = block
+            .modulation
+            .weight
+            .val()
+            .grad(&of)
+            .expect("it is tracked");
+        let parts: Vec<f64> = gradient
+            .chunk(6, 1)
+            .into_iter()
+            .map(|it| values(it).into_iter().fold(0.0_f64, |a, b| a.max(b.abs())))
+            .collect();
+        // The gates have gradients from the first step on. What they multiply has none yet.
+        let is_there: Vec<bool> = parts.iter().map(|it| *it > 1e-6).collect();
+        assert_eq!(
+            is_there,
+            [false, false, true, false, false, true],
+            "{name}: {parts:?}"
+        );
+        let other = noise([2, 4], 2, &device);
+        let error = block
+            .try_forward(noise([2, 5, 8], 1, &device), other)
+            .unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "condition has shape [2, 4]: expected [2, 3]",
+            "{name}"
+        );
+    }
+}

@@ -5,6 +5,7 @@ use std::fmt;
 use super::team::{Division, Team};
 use crate::activation::ActivationKind;
 use crate::desc::{Offset, ResidualPlace, Rounding, WrittenStatistics};
+use crate::problem::Turn;
 use crate::statistics::StatisticsKind;
 
 /// The staging of a row between its passes.
@@ -222,6 +223,8 @@ pub struct Blueprint {
     pub mean: Option<AccessBlueprint>,
     /// Provided variances, or the `alpha` of dynamic tanh.
     pub variance: Option<AccessBlueprint>,
+    /// The rotation: its table and the elements that it turns.
+    pub rotation: Option<(AccessBlueprint, Turn)>,
     /// The result and the optional sum.
     pub output: AccessBlueprint,
     /// True if the output is written.
@@ -363,7 +366,8 @@ impl Blueprint {
         let params = count(self.scale.is_some())
             + count(self.bias.is_some())
             + count(self.mean.is_some())
-            + count(self.variance.is_some());
+            + count(self.variance.is_some())
+            + count(self.rotation.is_some());
         let statistics = count(self.written_statistics.is_some());
         let sum = count(self.writes_sum);
         let (output, workspace, metadata) = (1, 1, 1);

@@ -24,6 +24,8 @@ pub enum Buffer {
     Mean,
     /// Provided variances.
     Variance,
+    /// The cosines and sines of a rotation.
+    Rotation,
     /// The normalized tensor.
     Output,
     /// The sum of input and residual.
@@ -276,6 +278,11 @@ impl Plan {
             reads(Buffer::Bias, problem.bias.as_ref(), 1),
             reads(Buffer::Mean, problem.mean.as_ref(), 1),
             reads(Buffer::Variance, problem.variance.as_ref(), 1),
+            reads(
+                Buffer::Rotation,
+                problem.rotation.as_ref().map(|(table, _)| table),
+                1,
+            ),
         ];
         let statistics = problem.written_statistics.as_ref();
         let results = [

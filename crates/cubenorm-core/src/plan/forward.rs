@@ -78,7 +78,13 @@ impl Pass for NormProblem {
     ];
 
     fn workload(&self, knobs: Knobs) -> Workload {
+        let most = self.rotation.as_ref().map(|(_, turn)| turn.most_lanes());
+        let knobs = Knobs {
+            vector: knobs.vector.into_iter().chain(most).min(),
+            ..knobs
+        };
         Workload {
+            rotates: self.rotation.is_some(),
             param_dtype: self.param_dtype,
             staged: match added_first(self) {
                 Some(_) => self.dtype.accumulation(),
@@ -154,6 +160,10 @@ fn blueprint(
         bias: optional(&problem.bias),
         mean: optional(&problem.mean),
         variance: optional(&problem.variance),
+        rotation: problem
+            .rotation
+            .as_ref()
+            .map(|(table, turn)| (access(table), *turn)),
         output,
         writes_output: problem.writes_output,
         writes_sum: problem.writes_sum,

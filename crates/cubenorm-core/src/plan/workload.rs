@@ -27,6 +27,8 @@ pub(super) struct Workload {
     pub reads: usize,
     /// Consecutive rows that share their statistics.
     pub segments: usize,
+    /// True if elements of a row are rotated in pairs, so that vectors have no tail.
+    pub rotates: bool,
     /// True if scale or bias change along a row.
     pub params_by_step: bool,
     /// Choices fixed by the caller or by autotuning.
@@ -69,6 +71,7 @@ impl Workload {
             column_sums: 0,
             reads: 1,
             segments: 1,
+            rotates: false,
             params_by_step: false,
             knobs,
             lanes: Vectorization::Parallel,

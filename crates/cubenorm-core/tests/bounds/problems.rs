@@ -2,8 +2,8 @@
 
 use cubenorm_core::{
     Activation, BackwardDesc, DType, Hardware, Knobs, Layout, NormDesc, ResidualPlace,
-    StagingPreference, Statistics, Strategy, StrategyChoice, TensorDesc, WrittenStatistics,
-    knobs as tuned_knobs,
+    RotatedPairs, Rotation, StagingPreference, Statistics, Strategy, StrategyChoice, TensorDesc,
+    WrittenStatistics, knobs as tuned_knobs,
 };
 
 /// Random numbers that a seed gives, the same everywhere (splitmix64).
@@ -255,6 +255,22 @@ pub(crate) fn forward(numbers: &mut Numbers) -> NormDesc {
     if numbers.once_in(4) {
         desc.activation = Activation::Relu;
     }
+    let features = shape[shape.len() - 1];
+    if desc.axes == [shape.len() - 1]
+        && desc.statistics_are_reduced()
+        && features > 1
+        && desc.activation == Activation::Identity
+        && (desc.residual.is_none() || desc.residual_place == ResidualPlace::Input)
+        && numbers.once_in(2)
+    {
+        let mut of_table = shape.clone();
+        let rotated = 2 * (1 + numbers.below(features / 2));
+        *of_table.last_mut().expect("it has a rank") = 2 * rotated;
+        desc.rotation = Some(Rotation {
+            table: TensorDesc::contiguous(of_table, dtype.accumulation()),
+            pairs: numbers.one_of(&[RotatedPairs::HalfSplit, RotatedPairs::Interleaved]),
+        });
+    }
     if numbers.once_in(4) {
         let kept = layout(numbers, &shape, false);
         let dtype = mixed(numbers);
@@ -270,6 +286,7 @@ pub(crate) fn backward(numbers: &mut Numbers) -> BackwardDesc {
     norm.residual_place = ResidualPlace::Input;
     norm.writes_sum = false;
     norm.output = None;
+    norm.rotation = None;
     let mut desc = BackwardDesc::new(norm);
     let shape = desc.norm.input.shape().to_vec();
     let dtype = desc.norm.input.dtype;

@@ -541,6 +541,10 @@ pub(crate) fn forward(desc: &NormDesc, problem: &NormProblem, plan: &Plan) -> Ch
         (Buffer::Bias, desc.bias.as_ref().map(|it| &it.layout)),
         (Buffer::Mean, mean),
         (Buffer::Variance, variance),
+        (
+            Buffer::Rotation,
+            desc.rotation.as_ref().map(|it| &it.table.layout),
+        ),
         (Buffer::Output, Some(&problem.output_layout)),
         (Buffer::Sum, Some(&problem.output_layout)),
     ];

@@ -66,6 +66,7 @@ impl CubeExecutor {
             bias: optional(step.bias)?,
             mean: optional(step.mean)?,
             variance: optional(step.variance)?,
+            rotation: None,
             output: Some(buffers.get(step.output)?),
         };
         let choice = StrategyChoice::Inferred;

@@ -108,6 +108,7 @@ fn normalize(step: &Normalize, values: &mut [Vec<f64>]) {
         bias: at(step.bias),
         mean: at(step.mean),
         variance: at(step.variance),
+        ..Tensors::default()
     };
     let result = forward(&step.desc, &tensors);
     let output = step.desc.output.as_ref().expect("it is always described");

@@ -1,8 +1,8 @@
 //! Forward cases: the benchmark's problems, and variants of a kernel that these do not reach.
 
 use cubenorm_core::{
-    Activation, DType, Epsilon, NormDesc, ResidualPlace, Rounding, Statistics, TensorDesc,
-    WrittenStatistics,
+    Activation, DType, Epsilon, NormDesc, ResidualPlace, RotatedPairs, Rotation, Rounding,
+    Statistics, TensorDesc, WrittenStatistics,
 };
 
 use super::descriptions::{Of, REDUCED, WithStatistics, activations};
@@ -194,6 +194,26 @@ pub(super) fn activated(dtype: DType) -> Vec<Case> {
         Case::forward(format!("{activation}"), desc)
     };
     activations().into_iter().map(case).collect()
+}
+
+/// Norms of the heads of query and key, some with a rotation.
+pub(super) fn heads(dtype: DType) -> Vec<Case> {
+    let of = Of(dtype);
+    let norm = |heads: usize, dim: Option<usize>, pairs| {
+        let rotation = dim.map(|dim| Rotation {
+            table: TensorDesc::contiguous([1, 16, 1, 2 * dim], dtype.accumulation()),
+            pairs,
+        });
+        of.rms_norm(&[2, 16, heads, 128]).with_rotation(rotation)
+    };
+    let pair = |dim, pairs| [norm(32, dim, pairs), norm(8, dim, pairs)];
+    let (split, interleaved) = (RotatedPairs::HalfSplit, RotatedPairs::Interleaved);
+    vec![
+        Case::pair("query and key", pair(None, split)),
+        Case::pair("query and key, rotated", pair(Some(128), split)),
+        Case::pair("query and key, interleaved", pair(Some(64), interleaved)),
+        Case::forward("heads, rotated in part", norm(8, Some(96), split)),
+    ]
 }
 
 /// Mixed dtypes, a sum rounded to the input's dtype, and rows that are strided in memory.

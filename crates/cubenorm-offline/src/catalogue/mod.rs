@@ -52,6 +52,7 @@ impl Case {
         let float = DType::F32;
         let mut cases = forward::measured(float);
         cases.extend(forward::variants(float));
+        cases.extend(forward::heads(float));
         cases.extend(backward::gradients(float));
         cases.extend(elementwise::lerps(float));
         // f64 computes activations in its own dtype.
@@ -68,6 +69,7 @@ impl Case {
             cases.extend(backward::gradients(dtype));
             cases.retain(|case| case.breadth > Breadth::Analytic);
             cases.extend(forward::mixed(dtype));
+            cases.extend(forward::heads(dtype));
             cases.extend(elementwise::lerps(dtype));
             cases
         };
@@ -83,6 +85,15 @@ impl Case {
         Self {
             name: name.into(),
             work: Work::Forward(desc),
+            breadth: Breadth::Analytic,
+            measured: false,
+        }
+    }
+
+    fn pair(name: impl Into<String>, descs: [NormDesc; 2]) -> Self {
+        Self {
+            name: name.into(),
+            work: Work::Pair(descs),
             breadth: Breadth::Analytic,
             measured: false,
         }

@@ -6,8 +6,8 @@ use cubenorm_core::{
     backward_candidates, forward_candidates, input_problem_on, knobs, problem_on, sums_on,
 };
 use cubenorm_kernels::{
-    BackwardTensors, ForwardTensors, LaunchError, hardware, launch_backward, launch_forward,
-    launch_lerp, plan_backward_for, plan_for,
+    BackwardTensors, ForwardTensors, LaunchError, PreparedPair, hardware, launch_backward,
+    launch_forward, launch_lerp, plan_backward_for, plan_for,
 };
 
 use super::Breadth;
@@ -17,6 +17,8 @@ use super::Breadth;
 pub enum Work {
     /// A normalization.
     Forward(NormDesc),
+    /// Two normalizations in one launch.
+    Pair([NormDesc; 2]),
     /// Its backward pass.
     Backward(BackwardDesc),
     /// An elementwise moving average.
@@ -27,7 +29,7 @@ impl Work {
     /// The dtype of the input.
     pub fn dtype(&self) -> DType {
         match self {
-            Self::Forward(desc) => desc.input.dtype,
+            Self::Forward(desc) | Self::Pair([desc, _]) => desc.input.dtype,
             Self::Backward(desc) => desc.norm.input.dtype,
             Self::Lerp(desc) => desc.input.dtype,
         }
@@ -46,7 +48,7 @@ impl Work {
         Ok(match self {
             Self::Forward(desc) => Some(plan_for(client, desc, choice)?.strategy),
             Self::Backward(desc) => Some(plan_backward_for(client, desc, choice)?.strategy),
-            Self::Lerp(_) => None,
+            Self::Pair(_) | Self::Lerp(_) => None,
         })
     }
 
@@ -61,19 +63,27 @@ impl Work {
             client.empty(elements * desc.dtype.size())
         };
         let optional = |desc: &Option<TensorDesc>| desc.as_ref().map(buffer);
+        let forward_tensors = |desc: &NormDesc| {
+            let [mean, variance] = desc.given();
+            ForwardTensors {
+                residual: optional(&desc.residual),
+                scale: optional(&desc.scale),
+                bias: optional(&desc.bias),
+                mean: mean.map(buffer),
+                variance: variance.map(buffer),
+                rotation: desc.rotation.as_ref().map(|it| buffer(&it.table)),
+                output: optional(&desc.output),
+                ..ForwardTensors::new(buffer(&desc.input))
+            }
+        };
         match self {
             Self::Forward(desc) => {
-                let [mean, variance] = desc.given();
-                let tensors = ForwardTensors {
-                    residual: optional(&desc.residual),
-                    scale: optional(&desc.scale),
-                    bias: optional(&desc.bias),
-                    mean: mean.map(buffer),
-                    variance: variance.map(buffer),
-                    output: optional(&desc.output),
-                    ..ForwardTensors::new(buffer(&desc.input))
-                };
-                launch_forward(client, desc, &tensors, choice)?;
+                launch_forward(client, desc, &forward_tensors(desc), choice)?;
+            }
+            Self::Pair(descs) => {
+                let tensors = descs.each_ref().map(forward_tensors);
+                let (descs, tensors) = (descs.each_ref(), tensors.each_ref());
+                PreparedPair::new(client, descs, tensors, choice)?.launch(client, tensors)?;
             }
             Self::Backward(desc) => {
                 let tensors = BackwardTensors {
@@ -97,7 +107,7 @@ impl Work {
     /// The choices for the requested plans; some may not apply.
     pub(super) fn choices(&self, client: &Client, breadth: Breadth) -> Vec<StrategyChoice> {
         let mut choices = vec![StrategyChoice::Inferred];
-        if matches!(self, Self::Lerp(_)) {
+        if matches!(self, Self::Lerp(_) | Self::Pair(_)) {
             return choices;
         }
         let hardware = hardware(client);
@@ -115,7 +125,7 @@ impl Work {
                 Self::Backward(desc) => input_problem_on(desc, sums_on(desc, &hardware), &hardware)
                     .ok()
                     .and_then(|problem| backward_candidates(&problem, &hardware).ok()),
-                Self::Lerp(_) => None,
+                Self::Pair(_) | Self::Lerp(_) => None,
             };
             let all = knobs(&hardware);
             let places = places.unwrap_or_default().into_iter();

@@ -257,6 +257,7 @@ impl Run<'_> {
                 bias: read(step.bias, desc.bias.as_ref()),
                 mean: read(step.mean, mean),
                 variance: read(step.variance, variance),
+                ..Tensors::default()
             },
         );
         let output = desc.output.as_ref().expect("it is always described");

@@ -188,7 +188,8 @@ impl Call {
         }
     }
 
-    fn tracked(&self) -> Tracked {
+    /// The inputs that autodiff tracks.
+    pub(crate) fn tracked(&self) -> Tracked {
         let is_tracked = |tensor: &Option<DispatchTensor>| tensor.as_ref().is_some_and(is_tracked);
         Tracked {
             input: self::is_tracked(&self.input) || is_tracked(&self.residual),
@@ -214,8 +215,8 @@ impl Call {
         };
         let dtype = self.spec.output_dtype.unwrap_or(descs.input.dtype);
         let dy = TensorDesc::new(descs.input.layout.clone(), dtype);
-        let adds = self.spec.writes_sum && self.spec.adds(self.residual.is_some());
-        let of_sum = adds.then(|| descs.input.clone()).filter(|_| tracked.input);
+        let of_sum = self.spec.writes_sum.then(|| descs.input.clone());
+        let of_sum = of_sum.filter(|_| tracked.input);
         let descs = Descs {
             residual: None,
             mean: None,

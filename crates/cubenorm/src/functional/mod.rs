@@ -6,6 +6,7 @@ mod device;
 mod dynamic_tanh;
 mod gated;
 mod general;
+mod heads;
 mod modulated;
 mod options;
 mod sync;
@@ -33,9 +34,14 @@ pub use general::{
     Lp, NormWithStatistics, broadcast_batch_norm, lp_norm, mean_variance_norm_with_statistics,
     try_broadcast_batch_norm, try_lp_norm, try_mean_variance_norm_with_statistics,
 };
+pub use heads::{
+    HeadNormOptions, Positions, Rope, qk_norm, qk_norm_rope, qk_norm_with, try_qk_norm,
+    try_qk_norm_rope, try_qk_norm_with,
+};
 pub use modulated::{
-    ada_layer_norm, modulated_layer_norm, modulated_rms_norm, try_ada_layer_norm,
-    try_modulated_layer_norm, try_modulated_rms_norm,
+    ada_layer_norm, add_modulated_layer_norm, add_modulated_rms_norm, modulated_layer_norm,
+    modulated_rms_norm, try_ada_layer_norm, try_add_modulated_layer_norm,
+    try_add_modulated_rms_norm, try_modulated_layer_norm, try_modulated_rms_norm,
 };
 pub use sync::{
     ShardedNorm, SyncBatchNormTrain, norm_sharded, sync_batch_norm_train, try_norm_sharded,
@@ -586,28 +592,39 @@ fn add_last_axis<const D: usize>(
     reduction: Reduction,
 ) -> Result<(Tensor<D>, Tensor<D>), NormError> {
     let spec = last_axis_spec(&input, &gamma, &beta, options, reduction)?;
-    if residual.dims() != input.dims() {
-        return Err(NormError::Shape {
-            tensor: "residual",
-            shape: residual.dims().to_vec(),
-            expected: format!("the input's, {:?}", input.dims()),
-        });
-    }
-    let (of_input, of_residual) = (dtype(input.dtype()), dtype(residual.dtype()));
-    // The kernels write the sum in the dtype of their input.
-    let is_mixed = of_input
-        .zip(of_residual)
-        .is_some_and(|(input, residual)| input != residual && input.mixes_with(residual));
-    let mut call = match is_mixed {
-        true => {
-            let mut call = Call::new(residual, spec).with_residual(input);
-            call.spec.output_dtype = call.spec.output_dtype.or(of_input);
-            call
-        }
-        false => Call::new(input, spec).with_residual(residual),
-    }
-    .with_params(gamma, beta);
+    expect_residual(&input, &residual)?;
+    let mut call = of_sum(input, residual, spec).with_params(gamma, beta);
     call.spec.writes_sum = true;
     let Outcome { output, sum, .. } = call.named_as_burn_does().run()?;
     Ok((output, sum.expect(WRITTEN)))
+}
+
+/// Checks that a residual has the input's shape.
+fn expect_residual<const D: usize>(
+    input: &Tensor<D>,
+    residual: &Tensor<D>,
+) -> Result<(), NormError> {
+    match residual.dims() == input.dims() {
+        true => Ok(()),
+        false => Err(NormError::Shape {
+            tensor: "residual",
+            shape: residual.dims().to_vec(),
+            expected: format!("the input's, {:?}", input.dims()),
+        }),
+    }
+}
+
+/// A norm of `input + residual`. Its result has the input's dtype, the sum the residual's.
+fn of_sum<const D: usize>(input: Tensor<D>, residual: Tensor<D>, spec: NormSpec) -> Call {
+    let (of_input, of_residual) = (dtype(input.dtype()), dtype(residual.dtype()));
+    let is_mixed = of_input
+        .zip(of_residual)
+        .is_some_and(|(input, residual)| input != residual && input.mixes_with(residual));
+    if !is_mixed {
+        return Call::new(input, spec).with_residual(residual);
+    }
+    // The kernels write the sum in the dtype of their input.
+    let mut call = Call::new(residual, spec).with_residual(input);
+    call.spec.output_dtype = call.spec.output_dtype.or(of_input);
+    call
 }

@@ -3,8 +3,8 @@
 use burn::tensor::Tensor;
 use cubenorm_core::{NormError, Offset};
 
-use super::{Call, expect_rank, or_panic};
-use crate::ops::{NormSpec, Reduction, View};
+use super::{Call, Outcome, WRITTEN, expect_rank, expect_residual, of_sum, or_panic};
+use crate::ops::{NormSpec, Reduction, Tracked, View, dtype};
 
 /// Layer norm with one scale and one shift per sample instead of learned ones:
 /// `y = (x - mean) / sqrt(variance + epsilon) * (1 + scale) + shift`, with statistics over the last
@@ -215,6 +215,205 @@ pub fn try_modulated_rms_norm<const D: usize>(
     )
 }
 
+/// [`modulated_layer_norm`] of `residual + gate * input`, and that sum, as between the parts of a block of a diffusion
+/// transformer:
+///
+/// ```text
+/// sum = residual + gate * input
+/// y = (sum - mean) / sqrt(variance + epsilon) * (1 + scale) + shift
+/// ```
+///
+/// Without a gate one kernel adds, normalizes and writes both results. With one, Burn's operations make the sum. In
+/// training the backward kernel adds the gradient of the sum to the norm's.
+///
+/// Source: the blocks of [Scalable Diffusion Models with Transformers](https://arxiv.org/abs/2212.09748).
+///
+/// # Shapes
+///
+/// - `input`, `residual`, both results: `[..., d]`
+/// - `gate`, `scale`, `shift`: as in [`modulated_layer_norm`]. Without `gate` the factor is 1.
+///
+/// # Dtypes
+///
+/// As [`modulated_layer_norm`]. `residual` may have another dtype than `input`, as in
+/// [`add_layer_norm`](crate::add_layer_norm). With a gate, all three have the input's.
+///
+/// # Panics
+///
+/// If [`try_add_modulated_layer_norm`] returns an error, with that message.
+///
+/// # Example
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+///
+/// # #[cfg(feature = "flex")] {
+/// let device = Device::flex();
+/// let x = Tensor::<2>::from_floats([[1.0, 2.0]], &device);
+/// let residual = Tensor::<2>::from_floats([[1.0, 3.0]], &device);
+/// let gate = Tensor::<2>::from_floats([[2.0, 0.0]], &device);
+/// let (y, sum) = cubenorm::add_modulated_layer_norm(x, residual, gate, None, None, 0.0);
+/// assert_eq!(sum.into_data().try_to_vec::<f32>().unwrap(), [3.0, 3.0]);
+/// # let _ = y;
+/// # }
+/// ```
+pub fn add_modulated_layer_norm<const D: usize>(
+    input: Tensor<D>,
+    residual: Tensor<D>,
+    gate: impl Into<Option<Tensor<D>>>,
+    scale: impl Into<Option<Tensor<D>>>,
+    shift: impl Into<Option<Tensor<D>>>,
+    epsilon: f64,
+) -> (Tensor<D>, Tensor<D>) {
+    or_panic(try_add_modulated_layer_norm(
+        input, residual, gate, scale, shift, epsilon,
+    ))
+}
+
+/// [`add_modulated_layer_norm`] as a [`Result`].
+///
+/// # Errors
+///
+/// As [`try_modulated_layer_norm`], and [`NormError::Shape`] if the residual's shape is not the input's.
+pub fn try_add_modulated_layer_norm<const D: usize>(
+    input: Tensor<D>,
+    residual: Tensor<D>,
+    gate: impl Into<Option<Tensor<D>>>,
+    scale: impl Into<Option<Tensor<D>>>,
+    shift: impl Into<Option<Tensor<D>>>,
+    epsilon: f64,
+) -> Result<(Tensor<D>, Tensor<D>), NormError> {
+    let modulation = [gate.into(), scale.into(), shift.into()];
+    add_last_axis(
+        input,
+        residual,
+        modulation,
+        epsilon,
+        Reduction::MeanVariance,
+    )
+}
+
+/// [`modulated_rms_norm`] of `residual + gate * input`, and that sum: see [`add_modulated_layer_norm`].
+///
+/// # Shapes
+///
+/// As [`add_modulated_layer_norm`].
+///
+/// # Dtypes
+///
+/// As [`add_modulated_layer_norm`].
+///
+/// # Panics
+///
+/// If [`try_add_modulated_rms_norm`] returns an error, with that message.
+///
+/// # Example
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+///
+/// # #[cfg(feature = "flex")] {
+/// let device = Device::flex();
+/// let x = Tensor::<2>::from_floats([[1.0, -1.0]], &device);
+/// let residual = Tensor::<2>::from_floats([[2.0, -2.0]], &device);
+/// let (y, sum) = cubenorm::add_modulated_rms_norm(x, residual, None, None, None, 0.0);
+/// assert_eq!(y.into_data().try_to_vec::<f32>().unwrap(), [1.0, -1.0]);
+/// assert_eq!(sum.into_data().try_to_vec::<f32>().unwrap(), [3.0, -3.0]);
+/// # }
+/// ```
+pub fn add_modulated_rms_norm<const D: usize>(
+    input: Tensor<D>,
+    residual: Tensor<D>,
+    gate: impl Into<Option<Tensor<D>>>,
+    scale: impl Into<Option<Tensor<D>>>,
+    shift: impl Into<Option<Tensor<D>>>,
+    epsilon: f64,
+) -> (Tensor<D>, Tensor<D>) {
+    or_panic(try_add_modulated_rms_norm(
+        input, residual, gate, scale, shift, epsilon,
+    ))
+}
+
+/// [`add_modulated_rms_norm`] as a [`Result`].
+///
+/// # Errors
+///
+/// As [`try_add_modulated_layer_norm`].
+pub fn try_add_modulated_rms_norm<const D: usize>(
+    input: Tensor<D>,
+    residual: Tensor<D>,
+    gate: impl Into<Option<Tensor<D>>>,
+    scale: impl Into<Option<Tensor<D>>>,
+    shift: impl Into<Option<Tensor<D>>>,
+    epsilon: f64,
+) -> Result<(Tensor<D>, Tensor<D>), NormError> {
+    let modulation = [gate.into(), scale.into(), shift.into()];
+    add_last_axis(input, residual, modulation, epsilon, Reduction::MeanSquare)
+}
+
+/// A norm of a sum. The modulation is gate, scale and shift.
+fn add_last_axis<const D: usize>(
+    input: Tensor<D>,
+    residual: Tensor<D>,
+    [gate, scale, shift]: [Option<Tensor<D>>; 3],
+    epsilon: f64,
+    reduction: Reduction,
+) -> Result<(Tensor<D>, Tensor<D>), NormError> {
+    expect_rank(&input, 1, "[..., d]")?;
+    let spec = modulated(D - 1, reduction, epsilon);
+    expect_residual(&input, &residual)?;
+    let mut call = match gate {
+        None => of_sum(input, residual, spec),
+        Some(gate) => {
+            expect_gate(&input, &residual, &gate)?;
+            let call = Call::new(residual + gate * input, spec);
+            let call = call.with_params(scale, shift);
+            return sum_of(call);
+        }
+    };
+    call = call.with_params(scale, shift);
+    call.spec.writes_sum = true;
+    let Outcome { output, sum, .. } = named(call).run()?;
+    Ok((output, sum.expect(WRITTEN)))
+}
+
+/// Runs a norm of a sum that is there. Under autodiff its node has two results, so that the backward kernel adds both
+/// gradients.
+fn sum_of<const D: usize>(mut call: Call) -> Result<(Tensor<D>, Tensor<D>), NormError> {
+    let sum = Tensor::from_dispatch(call.input.clone());
+    call.spec.writes_sum = call.tracked() != Tracked::default();
+    let outcome = named(call).run()?;
+    Ok((outcome.output, outcome.sum.unwrap_or(sum)))
+}
+
+/// Checks that a gate broadcasts to the input, and that all three have one dtype and one device.
+fn expect_gate<const D: usize>(
+    input: &Tensor<D>,
+    residual: &Tensor<D>,
+    gate: &Tensor<D>,
+) -> Result<(), NormError> {
+    // The sum is made of Burn's operations, so its check is that of a norm with these as parameters.
+    let spec = NormSpec::new([D - 1], Reduction::None, 0.0);
+    let mut call = Call::new(input.clone(), spec);
+    call = call.with_params(Some(gate.clone()), Some(residual.clone()));
+    call.names[..2].copy_from_slice(&["gate", "residual"]);
+    call.check()?;
+    let expected = input.dtype();
+    for (tensor, actual) in [("gate", gate.dtype()), ("residual", residual.dtype())] {
+        if let (Some(actual_dtype), Some(input)) = (dtype(actual), dtype(expected))
+            && actual != expected
+        {
+            return Err(NormError::MixedDTypes {
+                tensor,
+                expected: input.to_string(),
+                actual: actual_dtype,
+                input,
+            });
+        }
+    }
+    Ok(())
+}
+
 fn last_axis<const D: usize>(
     input: Tensor<D>,
     scale: Option<Tensor<D>>,
@@ -235,7 +434,11 @@ fn modulated(axis: usize, reduction: Reduction, epsilon: f64) -> NormSpec {
     }
 }
 
-fn run<const D: usize>(mut call: Call) -> Result<Tensor<D>, NormError> {
+fn named(mut call: Call) -> Call {
     call.names[..2].copy_from_slice(&["scale", "shift"]);
-    Ok(call.run()?.output)
+    call
+}
+
+fn run<const D: usize>(call: Call) -> Result<Tensor<D>, NormError> {
+    Ok(named(call).run()?.output)
 }

@@ -16,6 +16,7 @@
 //! layers and functions alone.
 
 mod ada;
+mod ada_zero;
 mod add;
 mod batch;
 mod convert;
@@ -37,6 +38,7 @@ use cubenorm_core::{NormError, Rounding};
 use crate::functional::expect_rank;
 
 pub use ada::{AdaLayerNorm, AdaLayerNormConfig};
+pub use ada_zero::{AdaLayerNormZero, AdaLayerNormZeroConfig, BlockModulation};
 pub use add::{AddLayerNorm, AddRmsNorm};
 pub use batch::{BatchNorm, BatchNormConfig};
 pub use convert::{BurnNorm, from_burn};

@@ -13,15 +13,14 @@ use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients as Grads;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
-use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, AutodiffBackend, TensorMetadata};
 use burn::tensor::{DType, Shape};
 use cubenorm_core::{ResidualPlace, WrittenStatistics};
 
 use super::{
-    BackwardOperands, BackwardSpec, Gradients, NormBackend, NormSpec, Normalized, Operands,
-    Optional, Route, Running, RunningOperands, Tracked, portable,
+    BackwardOperands, BackwardSpec, Gradients, HeadOperands, HeadSpec, Heads, NormBackend,
+    NormSpec, Normalized, Operands, Optional, Route, Running, RunningOperands, Tracked, portable,
 };
 
 type TrackedTensor<B, C> = FloatTensor<Autodiff<B, C>>;
@@ -90,23 +89,19 @@ impl<B: NormBackend, C: CheckpointStrategy> NormBackend for Autodiff<B, C> {
             (Some(it), ResidualPlace::OutputGate) => (operands.input, None, Some(it)),
             (residual, _) => (operands.input, residual, None),
         };
-        // Without a residual the sum is the input.
-        let sum = (spec.writes_sum && residual.is_none()).then(|| input.clone());
-        let wants_sum = spec.writes_sum && residual.is_some();
         let operands = Operands {
             input,
             residual: residual.into(),
             ..operands
         };
         let norm = spec.without_gate(has_residual);
-        let results = normalize_tracked::<B, C>(operands, norm, forward, wants_sum);
+        let results = normalize_tracked::<B, C>(operands, norm, forward, spec.writes_sum);
         Normalized {
             output: match last {
                 Some(last) => gate(results.output, last),
                 None => results.output,
             },
-            sum: sum.or(results.sum.into_option()).into(),
-            statistics: results.statistics,
+            ..results
         }
     }
 
@@ -129,6 +124,30 @@ impl<B: NormBackend, C: CheckpointStrategy> NormBackend for Autodiff<B, C> {
     /// Statistics have no gradient.
     fn row_statistics(input: FloatTensor<Self>, spec: NormSpec) -> FloatTensor<Self> {
         Self::from_inner(B::row_statistics(input.into_primitive(), spec))
+    }
+
+    fn normalize_heads(operands: HeadOperands<Self>, spec: HeadSpec) -> Heads<Self> {
+        let is_tracked = operands.query.is_tracked()
+            || operands.key.is_tracked()
+            || is_tracked::<B, C>(&operands.query_scale)
+            || is_tracked::<B, C>(&operands.key_scale);
+        if is_tracked {
+            return portable::normalize_heads::<Self>(operands, &spec);
+        }
+        let heads = B::normalize_heads(
+            HeadOperands {
+                query: operands.query.into_primitive(),
+                key: operands.key.into_primitive(),
+                query_scale: inner(operands.query_scale),
+                key_scale: inner(operands.key_scale),
+                rotation: inner(operands.rotation),
+            },
+            spec,
+        );
+        Heads {
+            query: Self::from_inner(heads.query),
+            key: Self::from_inner(heads.key),
+        }
     }
 
     fn normalize_backward(operands: BackwardOperands<Self>, spec: BackwardSpec) -> Gradients<Self> {
@@ -322,9 +341,11 @@ fn normalize_tracked<B: NormBackend, C: CheckpointStrategy>(
                 None => Some(prep.checkpoint(&input)),
             };
             let written = forward.written_statistics;
+            // Without a residual the sum is the input.
+            let input_alone = of_residual.is_none().then(|| input.primitive().clone());
             let outputs = run(input, scale, bias, forward);
             let statistics = outputs.statistics.into_option();
-            let sum = outputs.sum.into_option();
+            let sum = outputs.sum.into_option().or(input_alone);
             let deviations =
                 |mean, variance| portable::provided_pairs::<B>(mean, variance, spec.epsilon);
             let saved = match (mean, variance, written, &statistics) {

@@ -19,14 +19,14 @@ use cubenorm_core::{
 };
 use cubenorm_kernels::{
     BackwardTensors, Device, ForwardTensors, LaunchError, PlanCache, PreparedBackward,
-    PreparedForward, hardware, launch_lerp,
+    PreparedForward, PreparedPair, hardware, launch_lerp,
 };
 
 use super::spec::{Descs, burn_dtype};
 use super::view::shaped;
 use super::{
-    BackwardOperands, BackwardSpec, Gradients, NormBackend, NormSpec, Normalized, Operands,
-    Optional, Running, RunningOperands, dtype,
+    BackwardOperands, BackwardSpec, Gradients, HeadOperands, HeadSpec, Heads, NormBackend,
+    NormSpec, Normalized, Operands, Optional, Running, RunningOperands, dtype,
 };
 use crate::tuning::{Tuning, tuning};
 
@@ -67,6 +67,29 @@ impl NormBackend for CubeBackend {
     fn row_statistics(input: FloatTensor<Self>, spec: NormSpec) -> FloatTensor<Self> {
         let [_, _, statistics] = run([Some(input), None, None, None, None, None], &spec);
         statistics.expect("the specification writes statistics")
+    }
+
+    fn normalize_heads(operands: HeadOperands<Self>, spec: HeadSpec) -> Heads<Self> {
+        let HeadOperands {
+            query,
+            key,
+            query_scale,
+            key_scale,
+            rotation,
+        } = operands;
+        let tensors = [
+            Some(query),
+            Some(key),
+            query_scale.into_option(),
+            key_scale.into_option(),
+            rotation.into_option(),
+        ];
+        let [query, key, _] = run(tensors, &spec);
+        let written = "a forward pass writes an output";
+        Heads {
+            query: query.expect(written),
+            key: key.expect(written),
+        }
     }
 
     fn normalize_backward(operands: BackwardOperands<Self>, spec: BackwardSpec) -> Gradients<Self> {
@@ -539,6 +562,7 @@ fn forward_tensors(tensors: &[Option<CubeTensor>; 6]) -> ForwardTensors {
         bias,
         mean,
         variance,
+        rotation: None,
         output: None,
     }
 }
@@ -623,6 +647,69 @@ fn backward_tensors(tensors: &[Option<CubeTensor>; 6]) -> BackwardTensors {
         sum_gradient,
         input_gradient: None,
     }
+}
+
+impl Pass<5> for HeadSpec {
+    type Prepared = PreparedPair;
+
+    fn cache() -> &'static PlanCache<Key<Self, 5>, Step<PreparedPair, 5>> {
+        static HEADS: PlanCache<Key<HeadSpec, 5>, Step<PreparedPair, 5>> = PlanCache::new();
+        &HEADS
+    }
+
+    fn norm(&self) -> &NormSpec {
+        &self.norm
+    }
+
+    fn seen(&self, _which: usize, tensor: &CubeTensor) -> Shape {
+        tensor.shape()
+    }
+
+    fn prepare(
+        &self,
+        client: &Client,
+        descs: [Option<TensorDesc>; 5],
+        tensors: &[Option<CubeTensor>; 5],
+        choice: StrategyChoice,
+    ) -> Result<(PreparedPair, [Option<TensorDesc>; 3]), LaunchError> {
+        let [query, key, query_scale, key_scale, table] = descs;
+        let has_both = "both query and key are there";
+        let query = self.desc(query.expect(has_both), query_scale, table.clone());
+        let key = self.desc(key.expect(has_both), key_scale, table);
+        let tensors = head_tensors(tensors);
+        let prepared = PreparedPair::new(client, [&query, &key], tensors.each_ref(), choice)?;
+        let [query, key] = prepared.outputs().map(|output| Some(output.clone()));
+        Ok((prepared, [query, key, None]))
+    }
+
+    fn is_settled(_: &PreparedPair) -> bool {
+        true
+    }
+
+    fn like(output: usize) -> Option<usize> {
+        (output < 2).then_some(output)
+    }
+
+    fn launch(
+        prepared: &PreparedPair,
+        client: &Client,
+        tensors: &[Option<CubeTensor>; 5],
+    ) -> Result<[Option<Handle>; 3], LaunchError> {
+        let tensors = head_tensors(tensors);
+        let [query, key] = prepared.launch(client, tensors.each_ref())?;
+        Ok([Some(query.output), Some(key.output), None])
+    }
+}
+
+/// Buffers of query and key.
+fn head_tensors(tensors: &[Option<CubeTensor>; 5]) -> [ForwardTensors; 2] {
+    let [query, key, query_scale, key_scale, rotation] = tensors.each_ref().map(handle);
+    let of = |input: Option<Handle>, scale| ForwardTensors {
+        scale,
+        rotation: rotation.clone(),
+        ..ForwardTensors::new(input.expect("both query and key are there"))
+    };
+    [of(query, query_scale), of(key, key_scale)]
 }
 
 /// Reshapes a tensor, without a copy if its strides allow that.

@@ -7,8 +7,8 @@ use burn::backend::Flex;
 use burn::backend::tensor::FloatTensor;
 
 use super::{
-    BackwardOperands, BackwardSpec, Gradients, NormBackend, NormSpec, Normalized, Operands,
-    Running, RunningOperands, portable,
+    BackwardOperands, BackwardSpec, Gradients, HeadOperands, HeadSpec, Heads, NormBackend,
+    NormSpec, Normalized, Operands, Running, RunningOperands, portable,
 };
 
 impl NormBackend for Flex {
@@ -22,6 +22,10 @@ impl NormBackend for Flex {
 
     fn row_statistics(input: FloatTensor<Self>, spec: NormSpec) -> FloatTensor<Self> {
         portable::row_statistics::<Self>(input, &spec)
+    }
+
+    fn normalize_heads(operands: HeadOperands<Self>, spec: HeadSpec) -> Heads<Self> {
+        portable::normalize_heads::<Self>(operands, &spec)
     }
 
     fn normalize_backward(operands: BackwardOperands<Self>, spec: BackwardSpec) -> Gradients<Self> {

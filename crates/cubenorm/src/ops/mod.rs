@@ -24,12 +24,13 @@ pub(crate) use node::{Gradient, Passed, Retrieved, attach};
 pub(crate) use portable::{provided_pairs, wider};
 pub(crate) use route::{Route, Tracked};
 pub(crate) use spec::dtype;
-pub use spec::{Axes, BackwardSpec, Descs, NormSpec, Reduction};
+pub use spec::{Axes, BackwardSpec, Descs, HeadSpec, NormSpec, Reduction};
 pub use tensors::{
-    BackwardOperands, Gradients, Normalized, Operands, Optional, Running, RunningOperands,
+    BackwardOperands, Gradients, HeadOperands, Heads, Normalized, Operands, Optional, Running,
+    RunningOperands,
 };
 #[cfg(feature = "cube")]
-use tensors::{gradients_meta, normalized_meta, running_meta, statistics_meta};
+use tensors::{gradients_meta, heads_meta, normalized_meta, running_meta, statistics_meta};
 pub use view::View;
 
 /// Normalizations on a backend.
@@ -65,6 +66,14 @@ pub trait NormBackend: Backend {
     /// is written. The specification writes statistics and no output.
     #[fusion(meta = statistics_meta)]
     fn row_statistics(input: FloatTensor<Self>, spec: NormSpec) -> FloatTensor<Self>;
+
+    /// Norms of query and key over the last axis, each with its own scale, and rotated if there is a table. CubeCL's
+    /// backends run both in one launch where their plans allow it.
+    #[fusion(meta = heads_meta)]
+    fn normalize_heads(
+        #[extension_type] operands: HeadOperands<Self>,
+        spec: HeadSpec,
+    ) -> Heads<Self>;
 
     /// Gradients of input, scale and bias from the gradient of the output, see [`BackwardSpec`].
     #[fusion(meta = gradients_meta)]

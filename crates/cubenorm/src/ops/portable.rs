@@ -3,13 +3,15 @@
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, FloatDType, TensorMetadata, get_or_init_device_settings};
 use burn::tensor::{DType, Shape, Slice};
-use cubenorm_core::{Activation, Epsilon, Offset, Rounding, WrittenStatistics};
+use cubenorm_core::{Activation, Epsilon, Offset, RotatedPairs, Rounding, WrittenStatistics};
 
 use super::spec::burn_dtype;
 use super::view::shaped;
 #[cfg(feature = "flex")]
 use super::{BackwardOperands, BackwardSpec, Gradients, Optional, Running, RunningOperands};
-use super::{NormSpec, Normalized, Operands, Reduction};
+use super::{
+    HeadOperands, HeadSpec, Heads, NormBackend, NormSpec, Normalized, Operands, Reduction,
+};
 
 /// Mean over several axes, each kept with a size of 1.
 pub(super) fn mean_over<B: Backend>(tensor: FloatTensor<B>, axes: &[usize]) -> FloatTensor<B> {
@@ -338,6 +340,81 @@ pub(super) fn gated<B: Backend>(
     let dtype = value.dtype();
     let gate = activate::<B>(widen::<B>(gate), activation);
     cast_to::<B>(B::float_mul(widen::<B>(value), gate), dtype)
+}
+
+/// [`NormBackend::normalize_heads`](super::NormBackend::normalize_heads) of two norms and a backend's own operations.
+pub(super) fn normalize_heads<B: NormBackend>(
+    operands: HeadOperands<B>,
+    spec: &HeadSpec,
+) -> Heads<B> {
+    let table = operands.rotation.into_option();
+    let one = |input: FloatTensor<B>, scale| {
+        let dtype = input.dtype();
+        let mut norm = spec.norm.clone();
+        // Rounded once, after the rotation.
+        let accumulation = super::dtype(dtype).map(|dtype| dtype.accumulation());
+        norm.output_dtype = accumulation.filter(|_| table.is_some());
+        let operands = Operands {
+            scale,
+            ..Operands::new(input)
+        };
+        let output = B::normalize(operands, norm).output;
+        match &table {
+            Some(table) => cast_to::<B>(rotated::<B>(output, table.clone(), spec.pairs), dtype),
+            None => output,
+        }
+    };
+    Heads {
+        query: one(operands.query, operands.query_scale),
+        key: one(operands.key, operands.key_scale),
+    }
+}
+
+/// `x * cos + turned * sin` of the first elements of the last dimension, with the table of a
+/// [rotation](cubenorm_core::Rotation).
+fn rotated<B: Backend>(
+    x: FloatTensor<B>,
+    table: FloatTensor<B>,
+    pairs: RotatedPairs,
+) -> FloatTensor<B> {
+    let shape = x.shape();
+    let last = shape.num_dims() - 1;
+    let dim = table.shape()[last] / 2;
+    let part = |x: FloatTensor<B>, range: std::ops::Range<usize>| {
+        let shape = x.shape();
+        let all = (0..last).map(|dim| Slice::from(0..shape[dim]));
+        let slices: Vec<Slice> = all.chain([Slice::from(range)]).collect();
+        B::float_slice(x, &slices)
+    };
+    let (cosines, sines) = (part(table.clone(), 0..dim), part(table, dim..2 * dim));
+    let turning = part(x.clone(), 0..dim);
+    let turned = match pairs {
+        RotatedPairs::HalfSplit => {
+            let first = part(turning.clone(), 0..dim / 2);
+            let second = part(turning.clone(), dim / 2..dim);
+            B::float_cat(vec![B::float_neg(second), first], last)
+        }
+        RotatedPairs::Interleaved => {
+            let mut of_turning: Vec<usize> = shape.iter().copied().collect();
+            of_turning[last] = dim;
+            let mut of_pairs = of_turning.clone();
+            of_pairs[last] = dim / 2;
+            of_pairs.push(2);
+            let pairs = B::float_reshape(turning.clone(), Shape::from(of_pairs.clone()));
+            let lane = |which: usize| {
+                let all = of_pairs[..=last].iter().map(|&size| Slice::from(0..size));
+                let slices: Vec<Slice> = all.chain([Slice::from(which..which + 1)]).collect();
+                B::float_slice(pairs.clone(), &slices)
+            };
+            let turned = B::float_cat(vec![B::float_neg(lane(1)), lane(0)], last + 1);
+            B::float_reshape(turned, Shape::from(of_turning))
+        }
+    };
+    let rotated = B::float_add(B::float_mul(turning, cosines), B::float_mul(turned, sines));
+    match shape[last] == dim {
+        true => rotated,
+        false => B::float_cat(vec![rotated, part(x, dim..shape[last])], last),
+    }
 }
 
 /// [`NormBackend::update_running`](super::NormBackend::update_running) of a backend's own operations.

@@ -1,6 +1,6 @@
 use cubenorm_core::{
-    Activation, DType, Epsilon, NormDesc, Offset, ResidualPlace, Rounding, Statistics, TensorDesc,
-    WrittenStatistics,
+    Activation, DType, Epsilon, NormDesc, Offset, ResidualPlace, RotatedPairs, Rotation, Rounding,
+    Statistics, TensorDesc, WrittenStatistics,
 };
 
 use burn::tensor::Shape;
@@ -216,6 +216,36 @@ impl NormSpec {
         desc.writes_sum = self.writes_sum;
         desc.written_statistics = self.written_statistics;
         desc
+    }
+}
+
+/// Specification of the norms of query and key.
+#[derive(Debug, Clone, PartialEq, Hash)]
+pub struct HeadSpec {
+    /// The normalization of both, over the last axis. It has no view, residual, statistics or other dtype.
+    pub norm: NormSpec,
+    /// The elements that a rotation turns together, if there is a table.
+    pub pairs: RotatedPairs,
+}
+
+impl HeadSpec {
+    /// The description of one of the two.
+    pub fn desc(
+        &self,
+        input: TensorDesc,
+        scale: Option<TensorDesc>,
+        table: Option<TensorDesc>,
+    ) -> NormDesc {
+        let desc = self.norm.desc(Descs {
+            input,
+            residual: None,
+            scale,
+            bias: None,
+            mean: None,
+            variance: None,
+        });
+        let pairs = self.pairs;
+        desc.with_rotation(table.map(|table| Rotation { table, pairs }))
     }
 }
 

@@ -11,7 +11,7 @@ use burn::tensor::{DType, Shape};
 use cubenorm_core::WrittenStatistics;
 
 #[cfg(feature = "cube")]
-use super::spec::{BackwardSpec, NormSpec, burn_dtype};
+use super::spec::{BackwardSpec, HeadSpec, NormSpec, burn_dtype};
 
 /// A tensor that may be absent. `Option` is not an extension type.
 #[derive(Debug, Clone, ExtensionType)]
@@ -160,6 +160,35 @@ pub struct Gradients<B: Backend> {
     pub bias: Optional<B>,
 }
 
+/// Query and key of an attention, `[batch, tokens, heads, d]` with their own numbers of heads.
+#[derive(Debug, Clone, ExtensionType)]
+#[cfg_attr(feature = "cube", extension_type(fusion))]
+pub struct HeadOperands<B: Backend> {
+    /// The query.
+    pub query: FloatTensor<B>,
+    /// The key.
+    pub key: FloatTensor<B>,
+    /// The query's scale, `[d]`.
+    #[extension_type]
+    pub query_scale: Optional<B>,
+    /// The key's scale, `[d]`.
+    #[extension_type]
+    pub key_scale: Optional<B>,
+    /// Table of a [rotation](cubenorm_core::Rotation) that broadcasts to both.
+    #[extension_type]
+    pub rotation: Optional<B>,
+}
+
+/// Normalized query and key, of the shapes and dtypes that they had.
+#[derive(Debug, Clone, ExtensionType)]
+#[cfg_attr(feature = "cube", extension_type(fusion))]
+pub struct Heads<B: Backend> {
+    /// The query.
+    pub query: FloatTensor<B>,
+    /// The key.
+    pub key: FloatTensor<B>,
+}
+
 /// Shape of `count` numbers per row of a normalization over `axes` of this input shape.
 #[cfg(feature = "cube")]
 fn statistics_shape(input: &Shape, axes: &[usize], count: usize) -> Shape {
@@ -194,6 +223,14 @@ pub(super) fn running_meta(operands: &RunningOperandsMetadata, _: &f64) -> Runni
     RunningMetadata {
         mean: operands.mean.clone(),
         variance: operands.variance.clone(),
+    }
+}
+
+#[cfg(feature = "cube")]
+pub(super) fn heads_meta(operands: &HeadOperandsMetadata, _: &HeadSpec) -> HeadsMetadata {
+    HeadsMetadata {
+        query: operands.query.clone(),
+        key: operands.key.clone(),
     }
 }
 

@@ -61,6 +61,7 @@ impl Data {
             bias: self.bias.as_deref(),
             mean: self.mean.as_deref(),
             variance: self.variance.as_deref(),
+            ..Tensors::default()
         };
         forward(&self.desc, &tensors)
     }

@@ -37,7 +37,7 @@ pub(in crate::plan) fn tile(work: &Workload, hardware: &Hardware) -> usize {
     let Some(cores) = hardware.cpu_cores else {
         return 1;
     };
-    if work.lanes == Vectorization::Parallel {
+    if work.lanes == Vectorization::Parallel || work.rotates {
         return 1;
     }
     let (groups, segment, segments) = (work.groups, work.vectors_of_segment(), work.segments);

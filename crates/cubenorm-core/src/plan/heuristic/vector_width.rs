@@ -146,6 +146,7 @@ fn with_tail(
     let may_have_tail = hardware.cpu_cores.is_some()
         && (work.column_sums == 0 || lanes == Vectorization::Perpendicular)
         && work.segments == 1
+        && !work.rotates
         && is_of_units(work.knobs);
     let segment = segment_len(tensors, lanes).filter(|_| may_have_tail)?;
     let (widest, longest) = match lanes {
