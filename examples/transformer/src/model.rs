@@ -8,7 +8,7 @@ use burn::tensor::ops::AttentionModuleOptions;
 use burn::tensor::{Device, Int, Tensor};
 use cubenorm_example_common::Norms;
 
-use crate::norms::ResidualNorm;
+use crate::norms::{HeadNorm, ResidualNorm};
 
 /// Vocabulary size: tokens are bytes.
 pub const BYTES: usize = 256;
@@ -33,7 +33,6 @@ pub struct Size {
 #[derive(Module, Debug)]
 pub struct Model {
     bytes: Embedding,
-    positions: Embedding,
     first_norm: ResidualNorm,
     layers: Vec<Layer>,
     head: Linear,
@@ -52,30 +51,27 @@ struct Layer {
     output_norm: ResidualNorm,
 }
 
-/// Causal self-attention.
+/// Causal self-attention with norms of query and key, and rotary position embedding.
 #[derive(Module, Debug)]
 struct Attention {
     query: Linear,
     key: Linear,
     value: Linear,
     output: Linear,
+    head_norm: HeadNorm,
     heads: usize,
 }
 
 impl Model {
     /// An untrained model with Burn's norms.
     pub fn new(size: Size, device: &Device) -> Self {
-        let table = |rows| {
-            EmbeddingConfig::new(rows, size.d_model)
+        Self {
+            bytes: EmbeddingConfig::new(BYTES, size.d_model)
                 .with_initializer(Initializer::Normal {
                     mean: 0.0,
                     std: EMBEDDING_DEVIATION,
                 })
-                .init(device)
-        };
-        Self {
-            bytes: table(BYTES),
-            positions: table(size.context),
+                .init(device),
             first_norm: ResidualNorm::new(size.d_model, device),
             layers: (0..size.layers).map(|_| Layer::new(size, device)).collect(),
             head: LinearConfig::new(size.d_model, BYTES)
@@ -108,11 +104,7 @@ impl Model {
     /// - bytes: `[windows, length]`, the length at most the context
     /// - output: `[windows * length, BYTES]`
     pub fn forward(&self, bytes: Tensor<2, Int>) -> Tensor<2> {
-        let [_, length] = bytes.dims();
-        let bytes = self.bytes.forward(bytes);
-        let positions = self.positions.weight.val().narrow(0, 0, length);
-        let sum = bytes + positions.unsqueeze::<3>();
-
+        let sum = self.bytes.forward(bytes);
         let first = (self.first_norm.forward(sum.clone()), sum);
         let (normalized, _sum) = self.layers.iter().fold(first, |(normalized, sum), layer| {
             layer.forward(normalized, sum)
@@ -136,6 +128,7 @@ impl Layer {
 
     fn into_fused(self) -> Self {
         Self {
+            attention: self.attention.into_fused(),
             attention_norm: self.attention_norm.into_fused(),
             output_norm: self.output_norm.into_fused(),
             ..self
@@ -158,7 +151,15 @@ impl Attention {
             key: linear(size.d_model, size.d_model, device),
             value: linear(size.d_model, size.d_model, device),
             output: linear(size.d_model, size.d_model, device),
+            head_norm: HeadNorm::new(size.d_model / size.heads, size.context, device),
             heads: size.heads,
+        }
+    }
+
+    fn into_fused(self) -> Self {
+        Self {
+            head_norm: self.head_norm.into_fused(),
+            ..self
         }
     }
 
@@ -166,12 +167,15 @@ impl Attention {
     fn forward(&self, input: Tensor<3>) -> Tensor<3> {
         let [windows, length, d_model] = input.dims();
         let part = |projection: &Linear| {
-            projection
-                .forward(input.clone())
-                .reshape([windows, length, self.heads, d_model / self.heads])
-                .swap_dims(1, 2)
+            projection.forward(input.clone()).reshape([
+                windows,
+                length,
+                self.heads,
+                d_model / self.heads,
+            ])
         };
-        let (query, key, value) = (part(&self.query), part(&self.key), part(&self.value));
+        let (query, key) = self.head_norm.forward(part(&self.query), part(&self.key));
+        let [query, key, value] = [query, key, part(&self.value)].map(|it| it.swap_dims(1, 2));
         let causal = AttentionModuleOptions {
             is_causal: true,
             ..Default::default()

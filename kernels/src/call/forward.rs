@@ -265,6 +265,26 @@ impl PreparedForward {
         self.prepared.is_settled
     }
 
+    /// As [`launch`](Self::launch), but the output takes the input's buffer if the plan allows it, which
+    /// [`writes_in_place`](Self::writes_in_place) tells.
+    ///
+    /// # Errors
+    ///
+    /// As [`launch`](Self::launch).
+    pub fn launch_in_place(
+        &self,
+        client: &Client,
+        tensors: &ForwardTensors,
+    ) -> Result<ForwardHandles, LaunchError> {
+        self.prepared.planned.launch_in_place(client, tensors)
+    }
+
+    /// True if the output can take the input's buffer: they have one layout and dtype, and a unit reads each element for
+    /// the last time before it writes it.
+    pub fn writes_in_place(&self) -> bool {
+        self.prepared.planned.writes_in_place()
+    }
+
     /// Launches the normalization. The buffers must have the described layouts.
     ///
     /// # Errors

@@ -100,9 +100,9 @@ pub(crate) fn checked_forward(
 pub(crate) struct PlannedForward {
     /// The device's view of the description.
     desc: NormDesc,
-    problem: NormProblem,
+    pub(super) problem: NormProblem,
     /// None for an empty tensor.
-    plan: Option<Plan>,
+    pub(super) plan: Option<Plan>,
     /// Description of the output.
     pub(crate) output: TensorDesc,
     /// Description of the sum; None if not requested.
@@ -141,8 +141,35 @@ impl PlannedForward {
         Ok(outputs)
     }
 
+    /// Launches all kernels of a normalization, and writes the output to the input's buffer if the plan allows it.
+    pub(crate) fn launch_in_place(
+        &self,
+        client: &Client,
+        tensors: &ForwardTensors,
+    ) -> Result<ForwardHandles, LaunchError> {
+        let plan = self.plan.as_ref().filter(|_| tensors.output.is_none());
+        let Some(plan) = plan.filter(|plan| writes_in_place(&self.problem, plan)) else {
+            return self.launch(client, tensors);
+        };
+        check_forward_buffers(&self.desc, tensors)?;
+        let outputs = self.others(client, tensors.input.clone());
+        let launch = Launch::new(client, &self.problem, plan, tensors, &outputs)?;
+        Launch {
+            in_place: true,
+            ..launch
+        }
+        .run();
+        Ok(outputs)
+    }
+
+    /// True if [`launch_in_place`](Self::launch_in_place) writes to the input's buffer.
+    pub(crate) fn writes_in_place(&self) -> bool {
+        let plan = self.plan.as_ref();
+        plan.is_some_and(|plan| writes_in_place(&self.problem, plan))
+    }
+
     /// Checks the buffers of a launch, and allocates those that it writes.
-    fn outputs(
+    pub(super) fn outputs(
         &self,
         client: &Client,
         tensors: &ForwardTensors,
@@ -161,20 +188,48 @@ impl PlannedForward {
             ];
             check_apart("output", handle, read)?;
         }
+        let output = match &tensors.output {
+            Some(handle) => handle.clone(),
+            None => allocate_bytes(client, bytes(&self.output)),
+        };
+        Ok(self.others(client, output))
+    }
+
+    /// An output, and the other buffers that are written, allocated.
+    fn others(&self, client: &Client, output: Handle) -> ForwardHandles {
         let allocated = |desc: &TensorDesc| allocate_bytes(client, bytes(desc));
-        Ok(ForwardHandles {
-            output: match &tensors.output {
-                Some(handle) => handle.clone(),
-                None => allocated(&self.output),
-            },
+        ForwardHandles {
+            output,
             sum: self.sum.as_ref().map(allocated),
             statistics: self.statistics.as_ref().map(|desc| match self.plan {
                 Some(_) => allocated(desc),
                 // Statistics of rows without elements. There may be rows nevertheless.
                 None => nans(client, desc),
             }),
-        })
+        }
     }
+}
+
+/// True if a plan reads each element for the last time right before the same unit writes it.
+///
+/// 1. A tail vector repeats elements of the vector before it, which would be normalized twice.
+/// 2. Teams that share a row sample its shift from elements that another of them may have written.
+/// 3. A rotation reads the other half of a row again.
+/// 4. Units of one team have merged their sums before the first of them writes.
+fn writes_in_place(problem: &NormProblem, plan: &Plan) -> bool {
+    let Blueprint {
+        team,
+        input,
+        output,
+        rotation,
+        ..
+    } = &plan.blueprint;
+    let is_alike = problem.input == problem.output
+        && problem.dtype == problem.output_dtype
+        && input.mode == output.mode;
+    let owns_rows = !team.has_parts() && !team.is_segmented() && team.cluster_size() == 1;
+    let has_tail = team.has_tail() || team.has_row_tail();
+    problem.writes_output && is_alike && owns_rows && !has_tail && rotation.is_none()
 }
 
 pub(crate) fn check_forward_buffers(
@@ -231,104 +286,10 @@ fn problem_dtypes(problem: &NormProblem) -> impl Iterator<Item = DType> {
 }
 
 /// Access of the tensor in the place of provided means: these, or the table of a rotation.
-fn of_means(blueprint: &Blueprint) -> Option<AccessBlueprint> {
+pub(super) fn of_means(blueprint: &Blueprint) -> Option<AccessBlueprint> {
     blueprint
         .mean
         .or(blueprint.rotation.map(|(table, _)| table))
-}
-
-/// Two normalizations in one launch, if their plans allow it.
-#[derive(Debug)]
-pub(crate) struct PlannedPair {
-    pub(crate) planned: [PlannedForward; 2],
-    /// True if one launch runs both.
-    pub(crate) is_one: bool,
-}
-
-impl PlannedPair {
-    pub(crate) fn new(planned: [PlannedForward; 2], hardware: &Hardware) -> Self {
-        let is_one = match planned.each_ref().map(|it| it.plan.as_ref()) {
-            [Some(first), Some(second)] => {
-                let problems = planned.each_ref().map(|it| &it.problem);
-                fits_one_launch(problems, [first, second], hardware)
-            }
-            _ => false,
-        };
-        Self { planned, is_one }
-    }
-
-    /// Launches both.
-    pub(crate) fn launch(
-        &self,
-        client: &Client,
-        tensors: [&ForwardTensors; 2],
-    ) -> Result<[ForwardHandles; 2], LaunchError> {
-        let [first, second] = &self.planned;
-        let plans = first.plan.as_ref().zip(second.plan.as_ref());
-        let Some(plans) = plans.filter(|_| self.is_one) else {
-            return Ok([
-                first.launch(client, tensors[0])?,
-                second.launch(client, tensors[1])?,
-            ]);
-        };
-        let outputs = [
-            first.outputs(client, tensors[0])?,
-            second.outputs(client, tensors[1])?,
-        ];
-        let launch = Launch::new(client, &first.problem, plans.0, tensors[0], &outputs[0])?;
-        let other = Launch::new(client, &second.problem, plans.1, tensors[1], &outputs[1])?;
-        launch.run_with(&other);
-        Ok(outputs)
-    }
-}
-
-/// True if two plans differ in nothing that one kernel has once: types, widths, the size of a cube and scalars.
-fn fits_one_launch(problems: [&NormProblem; 2], plans: [&Plan; 2], hardware: &Hardware) -> bool {
-    let dtypes = |it: &NormProblem| {
-        [
-            it.dtype,
-            it.residual_dtype,
-            it.output_dtype,
-            it.param_dtype,
-            it.provided_dtype,
-        ]
-    };
-    let blueprints = plans.map(|plan| plan.blueprint);
-    let kinds = |blueprint: &Blueprint| {
-        let mode = |access: Option<AccessBlueprint>| access.map(|access| access.mode);
-        (
-            blueprint.team.vector,
-            [
-                mode(Some(blueprint.input)),
-                mode(blueprint.scale),
-                mode(blueprint.bias),
-                mode(of_means(blueprint)),
-                mode(Some(blueprint.output)),
-            ],
-        )
-    };
-    let is_plain = |it: &Blueprint| {
-        let is_whole = !it.split() && !it.team.is_dynamic() && !it.team.is_segmented();
-        let writes_one = !it.writes_sum && it.written_statistics.is_none();
-        is_whole && writes_one && it.residual.is_none() && it.variance.is_none()
-    };
-    let shared_memory = |plan: &Plan, problem: &NormProblem| {
-        let launches = plan.footprint(problem);
-        let bytes = launches.iter().map(|launch| launch.shared_memory.all);
-        bytes.max().unwrap_or(0)
-    };
-    let [first, second] = blueprints;
-    let memory = shared_memory(plans[0], problems[0]) + shared_memory(plans[1], problems[1]);
-    // Both count the buffer of CubeCL's metadata.
-    let bindings = first.bindings() + second.bindings() - 1;
-    let scalars = |it: &NormProblem| (it.epsilon, it.activation);
-    [&first, &second].into_iter().all(is_plain)
-        && dtypes(problems[0]) == dtypes(problems[1])
-        && kinds(&first) == kinds(&second)
-        && plans[0].grid.cube_dim == plans[1].grid.cube_dim
-        && scalars(problems[0]) == scalars(problems[1])
-        && bindings <= hardware.max_bindings
-        && memory <= hardware.max_shared_memory
 }
 
 /// Arguments that kernels share. Macros, because the argument types depend on the types that a
@@ -365,26 +326,24 @@ macro_rules! affine {
 
 macro_rules! results {
     ($launch:expr, $sum:expr) => {
-        ResultsLaunch::new(
-            arg(&$launch.outputs.output, &$launch.problem.output),
-            $sum.into(),
-            $launch.statistics().into(),
-        )
+        ResultsLaunch::new($launch.output(), $sum.into(), $launch.statistics().into())
     };
 }
 
 /// Arguments of the launches of one normalization.
-struct Launch<'a> {
+pub(super) struct Launch<'a> {
     client: &'a Client,
     problem: &'a NormProblem,
     plan: &'a Plan,
     tensors: &'a ForwardTensors,
     outputs: &'a ForwardHandles,
+    /// True if the output is the input's buffer.
+    in_place: bool,
     address: AddressType,
 }
 
 impl<'a> Launch<'a> {
-    fn new(
+    pub(super) fn new(
         client: &'a Client,
         problem: &'a NormProblem,
         plan: &'a Plan,
@@ -420,6 +379,7 @@ impl<'a> Launch<'a> {
             plan,
             tensors,
             outputs,
+            in_place: false,
             address,
         })
     }
@@ -466,8 +426,9 @@ impl<'a> Launch<'a> {
         //    No index of a tensor exceeds its span. The workspace has the size of the footprint.
         // 3. Each tensor starts at the device's alignment (`address_type`), and a vector load at a
         //    multiple of its width (`load_mode`), so it is aligned.
-        // 4. The output overlaps nothing that is read (`check_apart`). Units that share elements, as
-        //    tails do, store equal values.
+        // 4. The output overlaps nothing that is read (`check_apart`), or it is the input, and each element is
+        //    read before it is written (`writes_in_place`). Units that share elements, as tails do, store
+        //    equal values.
         // 5. The launches of a client run in order, so the launch before has written every element
         //    of the workspace that is read. The work counter is zero (`work_counter`).
         unsafe {
@@ -515,8 +476,8 @@ impl<'a> Launch<'a> {
         launched(self.client, Kernel::Normalize);
     }
 
-    /// Runs two normalizations in one launch.
-    fn run_with(&self, second: &Self) {
+    /// Runs two normalizations in one launch, which [`fits_one_launch`](super::pair::fits_one_launch) allows.
+    pub(super) fn run_with(&self, second: &Self) {
         let (blueprint, of_second) = (self.plan.blueprint, second.plan.blueprint);
         let team = &blueprint.team;
         let (grid, other) = (&self.plan.grid, &second.plan.grid);
@@ -591,6 +552,15 @@ impl<'a> Launch<'a> {
             );
         }
         launched(self.client, Kernel::PartialStatistics);
+    }
+
+    fn output(&self) -> TensorArg {
+        let output = arg(&self.outputs.output, &self.problem.output);
+        match self.in_place {
+            // The input is the first buffer of the kernel.
+            true => output.into_alias(0),
+            false => output,
+        }
     }
 
     fn sum(&self) -> Option<TensorArg> {

@@ -8,6 +8,7 @@ mod error;
 mod fill;
 mod forward;
 pub(crate) mod memory;
+mod pair;
 pub(crate) mod plan_cache;
 mod refusal;
 mod work_counter;
@@ -19,9 +20,10 @@ pub(crate) use device::elem_type;
 pub use device::{hardware, supports, supports_activation};
 pub use error::LaunchError;
 pub use forward::{ForwardHandles, ForwardTensors, Tensor};
-pub(crate) use forward::{PlannedForward, PlannedPair, check_forward_buffers, checked_forward};
+pub(crate) use forward::{PlannedForward, check_forward_buffers, checked_forward};
 #[doc(hidden)]
 pub use memory::{MemoryWatch, watch_memory};
+pub(crate) use pair::PlannedPair;
 #[doc(hidden)]
 pub use plan_cache::{Device, PlanCache, Query, device};
 pub use refusal::{

@@ -282,3 +282,24 @@ fn channels_last_agrees_with_burn() {
         assert!(difference(ours, burns) < 1e-5, "{name}: instance norm");
     }
 }
+
+#[test]
+fn inputs_that_are_still_needed_keep_their_values() {
+    for (name, device) in devices() {
+        let x = noise([32, 96], 17, &device);
+        let before = values(x.clone());
+        // The first is the only one to have its input.
+        let only = || noise([32, 96], 17, &device);
+        let expected = values(cubenorm::rms_norm(x.clone(), None, 1e-5));
+        let results = [
+            cubenorm::rms_norm(only(), None, 1e-5),
+            cubenorm::rms_norm(x.clone(), None, 1e-5),
+            cubenorm::rms_norm(only() * 1.0, None, 1e-5),
+            cubenorm::rms_norm(x.clone().slice([0..32, 0..96]), None, 1e-5),
+        ];
+        for result in results {
+            assert_eq!(values(result), expected, "{name}");
+        }
+        assert_eq!(values(x), before, "{name}");
+    }
+}

@@ -6,8 +6,10 @@
 
 use std::time::{Duration, Instant};
 
+use burn::module::Module;
+use burn::nn::RotaryEncodingConfig;
 use burn::tensor::{Device, Tensor, activation};
-use cubenorm::{Activation, GateOptions};
+use cubenorm::{Activation, GateOptions, HeadNormOptions, Rope};
 
 use crate::{devices, noise};
 
@@ -44,6 +46,77 @@ fn norms(shape: [usize; 4]) -> Vec<Compared> {
             shape,
             ours: Box::new(gated(false)),
             composed: Box::new(move |[x, z], gamma| rms(x * activation::silu(z)) * wide(gamma)),
+        },
+        // Both results, as in a block: each has a gradient.
+        Compared {
+            name: "sum, RMS norm",
+            shape,
+            ours: Box::new(|[x, residual], gamma| {
+                let (y, sum) = cubenorm::add_rms_norm(x, residual, gamma, 1e-5);
+                y * sum
+            }),
+            composed: Box::new(move |[x, residual], gamma| {
+                let sum = x + residual;
+                rms(sum.clone()) * wide(gamma) * sum
+            }),
+        },
+        Compared {
+            name: "gate, sum, modulated RMS norm",
+            shape,
+            ours: Box::new(move |[x, residual], gamma| {
+                let gate = wide(gamma);
+                let scale = gate.clone();
+                let parts = (Some(gate), Some(scale));
+                let (y, sum) =
+                    cubenorm::add_modulated_rms_norm(x, residual, parts.0, parts.1, None, 1e-5);
+                y * sum
+            }),
+            composed: Box::new(move |[x, residual], gamma| {
+                let sum = residual + wide(gamma.clone()) * x;
+                rms(sum.clone()) * (wide(gamma) + 1.0) * sum
+            }),
+        },
+    ]
+}
+
+/// Norms of query and key of `[batch, tokens, heads, d]`.
+fn heads(shape: [usize; 4], device: &Device) -> Vec<Compared> {
+    let [_, tokens, _, features] = shape;
+    let rotary =
+        RotaryEncodingConfig::new(tokens, features).init(&device.clone().without_autodiff());
+    let rope = Rope::from(&rotary);
+    let wide = |gamma: Tensor<1>| gamma.unsqueeze::<4>();
+    let turned = move |x: Tensor<4>| {
+        let rotary = match x.device().is_autodiff() {
+            true => rotary.clone().train(),
+            false => rotary.clone(),
+        };
+        rotary.forward(x.swap_dims(1, 2)).swap_dims(1, 2)
+    };
+    vec![
+        Compared {
+            name: "query and key",
+            shape,
+            ours: Box::new(|[q, k], gamma: Tensor<1>| {
+                let (q, k) = cubenorm::qk_norm(q, k, gamma.clone(), gamma, 1e-5);
+                q * k
+            }),
+            composed: Box::new(move |[q, k], gamma| {
+                rms(q) * wide(gamma.clone()) * (rms(k) * wide(gamma))
+            }),
+        },
+        Compared {
+            name: "query and key, rotated",
+            shape,
+            ours: Box::new(move |[q, k], gamma: Tensor<1>| {
+                let options = HeadNormOptions::default();
+                let (q, k) = cubenorm::qk_norm_rope(q, k, gamma.clone(), gamma, &rope, 0, &options);
+                q * k
+            }),
+            composed: Box::new(move |[q, k], gamma| {
+                let normalized = |x| rms(x) * wide(gamma.clone());
+                turned(normalized(q)) * turned(normalized(k))
+            }),
         },
     ]
 }
@@ -122,7 +195,8 @@ fn measure() {
     for (name, device) in devices() {
         let rows = [[1, 1, 2048, 1024], [1, 1, 1024, 4096]].map(norms);
         let maps = [[2, 320, 64, 64], [2, 640, 32, 32]].map(group_norms);
-        for norm in rows.into_iter().chain(maps).flatten() {
+        let of_heads = [[4, 512, 16, 64], [1, 1, 16, 128]].map(|shape| heads(shape, &device));
+        for norm in rows.into_iter().chain(maps).chain(of_heads).flatten() {
             let Compared {
                 name: norm_name,
                 shape,
@@ -146,5 +220,34 @@ fn measure() {
                 );
             }
         }
+    }
+}
+
+#[test]
+#[ignore = "prints times of batch invariance: see measure"]
+fn measure_invariance() {
+    cubenorm_tests::guard::leave_out_everywhere();
+    for (name, device) in devices() {
+        let mut ratios = vec![];
+        for cols in [768, 4096] {
+            for rows in [1, 4, 16, 64, 256, 1024, 4096] {
+                let x = noise([rows, cols], 1, &device);
+                let gamma = noise([cols], 2, &device);
+                let run = |is_on| {
+                    time(&device, || {
+                        let norm = || cubenorm::rms_norm(x.clone(), gamma.clone(), 1e-5);
+                        let y = cubenorm::with_batch_invariant(is_on, norm);
+                        device.sync().expect("the device runs");
+                        drop(y);
+                    })
+                };
+                let [usual, invariant] = [false, true].map(run);
+                let ratio = invariant.as_secs_f64() / usual.as_secs_f64();
+                println!("{name} {rows} x {cols}: {usual:.2?} -> {invariant:.2?} ({ratio:.2})");
+                ratios.push(ratio.ln());
+            }
+        }
+        let mean = (ratios.iter().sum::<f64>() / ratios.len() as f64).exp();
+        println!("{name}: {mean:.3} times the time, geometric mean");
     }
 }

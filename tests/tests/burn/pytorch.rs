@@ -11,7 +11,7 @@ use cubenorm::nn::{
     AddLayerNorm, AddRmsNorm, BatchNorm, BatchNormConfig, DynamicTanh, GroupNorm, GroupNormConfig,
     InstanceNorm, InstanceNormConfig, LayerNorm, LayerNormConfig, RmsNorm, RmsNormConfig,
 };
-use cubenorm::{NormError, Rounding};
+use cubenorm::{Activation, GateOptions, HeadNormOptions, NormError, Rope, RotatedPairs, Rounding};
 use safetensors::SafeTensors;
 
 use crate::{devices, supports, values};
@@ -414,5 +414,115 @@ fn dynamic_tanh_gradients_match_pytorch() {
         // Nothing is tracked: the kernel.
         let plain = norm.no_grad().forward(case.tensor::<3>("dynamic_tanh.x"));
         case.compare(plain, "dynamic_tanh.y");
+    }
+}
+
+/// Compares a result and gradients with those of a fixture whose inputs are all tracked.
+macro_rules! compare_all {
+    ($case:expr, $name:expr, $y:expr, [$($part:literal: $tensor:expr),*]) => {{
+        let of = |part: &str| format!("{}.{part}", $name);
+        let y = $y;
+        $case.compare(y.clone(), &of("y"));
+        let gradients = (y * $case.tensor(&of("dy"))).sum().backward();
+        $($case.compare($tensor.grad(&gradients).expect("it is tracked"), &of($part));)*
+    }};
+}
+
+#[test]
+fn gated_norm_gradients_match_pytorch() {
+    for (case, _) in cases() {
+        for (name, is_behind, group) in [
+            ("gated_behind", true, None),
+            ("gated_in_front", false, None),
+            ("gated_groups", false, Some(8)),
+        ] {
+            let of = |part: &str| format!("{name}.{part}");
+            let [x, gate] = ["x", "gate"].map(|part| case.tracked::<3>(&of(part)));
+            let weight = case.tracked::<1>(&of("weight"));
+            let options = GateOptions::new()
+                .with_norm_before_gate(is_behind)
+                .with_group_size(group);
+            let y = cubenorm::gated_rms_norm(x.clone(), gate.clone(), weight.clone(), &options);
+            compare_all!(case, name, y, ["dx": x, "dgate": gate, "dweight": weight]);
+            let untracked =
+                cubenorm::gated_rms_norm(x.inner(), gate.inner(), weight.inner(), &options);
+            case.compare(untracked, &of("y"));
+        }
+    }
+}
+
+#[test]
+fn group_norm_of_a_sum_with_silu_matches_pytorch() {
+    for (case, norms) in cases() {
+        let [x, residual] =
+            ["x", "residual"].map(|it| case.tracked::<4>(&format!("group_silu.{it}")));
+        let y = norms
+            .group
+            .forward_with(x.clone(), residual.clone(), Activation::Silu);
+        let (weight, bias) = (norms.group.gamma.unwrap(), norms.group.beta.unwrap());
+        let params = [("weight", &weight), ("bias", &bias)];
+        case.check(
+            "group_silu",
+            y,
+            &[("x", &x), ("residual", &residual)],
+            &params,
+        );
+    }
+}
+
+#[test]
+fn both_results_of_a_sum_match_pytorch() {
+    for (case, norms) in cases() {
+        let [x, residual] =
+            ["x", "residual"].map(|it| case.tracked::<3>(&format!("both_results.{it}")));
+        let gamma = norms.rms.gamma.val();
+        let (y, sum) = cubenorm::add_rms_norm(x.clone(), residual.clone(), gamma.clone(), 1e-5);
+        let both = Tensor::cat(vec![y, sum], 2);
+        compare_all!(case, "both_results", both, ["dx": x, "dresidual": residual, "dweight": gamma]);
+
+        let parts = ["x", "residual", "gate", "scale", "shift"];
+        let [x, residual, gate, scale, shift] =
+            parts.map(|it| case.tracked::<3>(&format!("gated_branch.{it}")));
+        let (y, sum) = cubenorm::add_modulated_layer_norm(
+            x.clone(),
+            residual.clone(),
+            gate.clone(),
+            scale.clone(),
+            shift.clone(),
+            1e-5,
+        );
+        let both = Tensor::cat(vec![y, sum], 2);
+        compare_all!(case, "gated_branch", both, [
+            "dx": x,
+            "dresidual": residual,
+            "dgate": gate,
+            "dscale": scale,
+            "dshift": shift
+        ]);
+    }
+}
+
+#[test]
+fn rotated_heads_match_pytorch() {
+    for (case, _) in cases() {
+        let kinds = [
+            ("rope_half_split", RotatedPairs::HalfSplit),
+            ("rope_interleaved", RotatedPairs::Interleaved),
+        ];
+        for (name, pairs) in kinds {
+            let of = |part: &str| format!("{name}.{part}");
+            let [q, k] = ["q", "k"].map(|part| case.tracked::<4>(&of(part)));
+            let [gq, gk] = ["q_weight", "k_weight"].map(|part| case.tracked::<1>(&of(part)));
+            let options = (&case.device, case.dtype);
+            let rope = Rope::new(8, 12, 100.0, pairs, options);
+            let run = |q: Tensor<4>, k: Tensor<4>, gq: Tensor<1>, gk: Tensor<1>| {
+                let options = HeadNormOptions::default();
+                let (q, k) = cubenorm::qk_norm_rope(q, k, gq, gk, &rope, 3, &options);
+                Tensor::cat(vec![q, k], 2)
+            };
+            let y = run(q.clone(), k.clone(), gq.clone(), gk.clone());
+            compare_all!(case, name, y, ["dq": q, "dk": k, "dq_weight": gq, "dk_weight": gk]);
+            case.compare(run(q.inner(), k.inner(), gq.inner(), gk.inner()), &of("y"));
+        }
     }
 }

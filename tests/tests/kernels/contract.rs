@@ -2,7 +2,7 @@
 
 use cubecl::MemoryScope;
 use cubenorm_core::{DType, Epsilon, Layout, NormDesc, Statistics, TensorDesc};
-use cubenorm_kernels::{ForwardTensors, launch_forward};
+use cubenorm_kernels::{ForwardTensors, PreparedForward, launch_forward};
 use cubenorm_tests::case::Case;
 use cubenorm_tests::device::devices;
 
@@ -197,5 +197,52 @@ fn many_small_calls_leak_no_memory() {
             "{}: {early} to {late} bytes",
             device.name
         );
+    }
+}
+
+#[test]
+fn outputs_may_take_the_buffer_of_the_input() {
+    for device in devices() {
+        let client = &device.client;
+        let mut in_place = 0;
+        for dtype in device.dtypes() {
+            let layouts = [
+                Layout::contiguous([64, 96]),
+                Layout::contiguous([5, 1000]),
+                Layout::contiguous([3, 30_000]),
+                Layout::contiguous([40, 7]),
+                Layout::strided([6, 64], [1, 6]),
+                Layout::strided([6, 64], [80, 1]),
+            ];
+            for layout in layouts {
+                for statistics in [Statistics::MeanVariance, Statistics::MeanSquare] {
+                    let input = TensorDesc::new(layout.clone(), dtype);
+                    let gamma = TensorDesc::contiguous([layout.shape[1]], dtype);
+                    let desc = NormDesc::new(input, [1], statistics).with_scale(gamma);
+                    let case = Case::new(desc, 34);
+                    for choice in choices(&device, &case.desc) {
+                        let tensors = case.tensors(client);
+                        let prepared =
+                            PreparedForward::new(client, &case.desc, &tensors, choice).unwrap();
+                        let written = prepared.launch_in_place(client, &tensors).unwrap();
+                        let output = prepared.output();
+                        if let Err(error) =
+                            case.compare_output(client, output, written.output.clone())
+                        {
+                            panic!("{} {dtype} {choice:?} {layout:?}: {error}", device.name);
+                        }
+                        let read = |handle| client.read_one(handle).unwrap().to_vec();
+                        let is_same = read(written.output) == read(tensors.input);
+                        assert_eq!(is_same, prepared.writes_in_place(), "{}", device.name);
+                        in_place += usize::from(is_same);
+                    }
+                }
+            }
+        }
+        println!(
+            "{}: {in_place} outputs took the input's buffer",
+            device.name
+        );
+        assert!(in_place > 0, "{}", device.name);
     }
 }

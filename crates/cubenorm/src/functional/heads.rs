@@ -1,12 +1,13 @@
 //! Norms of the heads of query and key, with a rotation.
 
 use burn::backend::Dispatch;
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::nn::RotaryEncoding;
+use burn::tensor::{DType, Int, Tensor, TensorCreationOptions, TensorData};
 use cubenorm_core::{NormError, RotatedPairs};
 
 use super::{Call, expect_sizes, or_panic};
 use crate::NormOptions;
-use crate::ops::{HeadOperands, HeadSpec, Heads, NormBackend, NormSpec, Reduction};
+use crate::ops::{HeadOperands, HeadSpec, Heads, NormBackend, NormSpec, Reduction, dtype};
 
 /// Options of [`qk_norm_with`] and [`qk_norm_rope`].
 ///
@@ -79,7 +80,8 @@ pub struct Rope {
 }
 
 impl Rope {
-    /// The angles `position * theta^(-2 i / dim)` of pair `i`, computed in f64.
+    /// The angles `position * theta^(-2 i / dim)` of pair `i`, computed in f64. The table is of `f32`, or of `f64` if the
+    /// options say so.
     ///
     /// # Panics
     ///
@@ -89,9 +91,9 @@ impl Rope {
         dim: usize,
         theta: f64,
         pairs: RotatedPairs,
-        device: &Device,
+        options: impl Into<TensorCreationOptions>,
     ) -> Self {
-        or_panic(Self::try_new(positions, dim, theta, pairs, device))
+        or_panic(Self::try_new(positions, dim, theta, pairs, options))
     }
 
     /// [`new`](Self::new) as a [`Result`].
@@ -104,20 +106,18 @@ impl Rope {
         dim: usize,
         theta: f64,
         pairs: RotatedPairs,
-        device: &Device,
+        options: impl Into<TensorCreationOptions>,
     ) -> Result<Self, NormError> {
         let frequencies: Vec<f64> = (0..dim / 2)
             .map(|pair| theta.powf(-2.0 * pair as f64 / dim as f64))
             .collect();
         let angles = (0..positions)
             .flat_map(|position| frequencies.iter().map(move |it| position as f64 * it));
-        let (cosines, sines) = angles
-            .map(|angle| (angle.cos() as f32, angle.sin() as f32))
-            .unzip();
+        let (cosines, sines) = angles.map(|angle| (angle.cos(), angle.sin())).unzip();
         if !dim.is_multiple_of(2) {
             return Err(wrong_dim(positions, dim));
         }
-        Self::of([positions, dim / 2], cosines, sines, pairs, device)
+        Self::of([positions, dim / 2], cosines, sines, pairs, options.into())
     }
 
     /// A table of cosines and sines per position and pair, `[positions, dim / 2]` each: for scaled frequencies, such as
@@ -148,17 +148,17 @@ impl Rope {
                 expected: format!("the cosines', {shape:?}"),
             });
         }
-        let device = cosines.device();
-        let numbers = |tensor: Tensor<2>| tensor.into_data().iter::<f32>().collect();
-        Self::of(shape, numbers(cosines), numbers(sines), pairs, &device)
+        let options = (&cosines.device(), cosines.dtype()).into();
+        let numbers = |tensor: Tensor<2>| tensor.into_data().iter::<f64>().collect();
+        Self::of(shape, numbers(cosines), numbers(sines), pairs, options)
     }
 
     fn of(
         [positions, half]: [usize; 2],
-        cosines: Vec<f32>,
-        sines: Vec<f32>,
+        cosines: Vec<f64>,
+        sines: Vec<f64>,
         pairs: RotatedPairs,
-        device: &Device,
+        options: TensorCreationOptions,
     ) -> Result<Self, NormError> {
         if half == 0 {
             return Err(wrong_dim(positions, 2 * half));
@@ -175,11 +175,15 @@ impl Rope {
                 }
             }
         }
-        table.resize((positions + 1) * 4 * half, f32::NAN);
+        table.resize((positions + 1) * 4 * half, f64::NAN);
         let data = TensorData::new(table, [positions + 1, 4 * half]);
-        let device = device.clone().without_autodiff();
+        let device = options.device.without_autodiff();
+        let dtype = match options.dtype {
+            Some(DType::F64) => DType::F64,
+            _ => DType::F32,
+        };
         Ok(Self {
-            table: Tensor::from_data(data, &device),
+            table: Tensor::from_data(data, (&device, dtype)),
             pairs,
         })
     }
@@ -234,6 +238,24 @@ impl Rope {
                 Ok(rows.reshape([batch, tokens, 1, numbers]))
             }
         }
+    }
+}
+
+/// The table of Burn's layer, whose pairs are interleaved. It is read on the host.
+impl From<&RotaryEncoding> for Rope {
+    fn from(rotary: &RotaryEncoding) -> Self {
+        let [positions, dim, _] = rotary.freq_complex.dims();
+        let part = |which: usize| {
+            let part = rotary
+                .freq_complex
+                .clone()
+                .slice([0..positions, 0..dim, which..which + 1]);
+            // Both elements of a pair have the same numbers.
+            let pairs = part.reshape([positions, dim / 2, 2]);
+            let first = pairs.slice([0..positions, 0..dim / 2, 0..1]);
+            first.reshape([positions, dim / 2])
+        };
+        Self::from_tables(part(0), part(1), RotatedPairs::Interleaved)
     }
 }
 
@@ -532,15 +554,25 @@ fn heads<const D: usize>(
             actual: format!("{:?}", key.device()),
         });
     }
+    if let (Some(of_query), Some(of_key)) = (dtype(query.dtype()), dtype(key.dtype()))
+        && of_query != of_key
+    {
+        return Err(NormError::MixedDTypes {
+            tensor: "key",
+            expected: of_query.to_string(),
+            actual: of_key,
+            input: of_query,
+        });
+    }
     let pairs = rotation
         .as_ref()
         .map_or(RotatedPairs::HalfSplit, |(_, pairs)| *pairs);
     let table = rotation.map(|(table, _)| {
-        // The table of f64 tensors has f64, which is what they are computed in.
-        let table = match query.dtype() {
-            burn::tensor::DType::F64 => table.cast(burn::tensor::DType::F64),
-            _ => table,
+        let accumulation = match query.dtype() {
+            DType::F64 => DType::F64,
+            _ => DType::F32,
         };
+        let table = table.cast(accumulation);
         match device.gradient_checkpointing_strategy() {
             Some(_) => table.to_device(&device),
             None => table,

@@ -548,7 +548,13 @@ impl Pass<6> for NormSpec {
         client: &Client,
         tensors: &[Option<CubeTensor>; 6],
     ) -> Result<[Option<Handle>; 3], LaunchError> {
-        let written = prepared.launch(client, &forward_tensors(tensors))?;
+        // No one else has the input's buffer, so the output may take it.
+        let is_last = input(tensors).can_mut();
+        let tensors = forward_tensors(tensors);
+        let written = match is_last {
+            true => prepared.launch_in_place(client, &tensors)?,
+            false => prepared.launch(client, &tensors)?,
+        };
         Ok([Some(written.output), written.sum, written.statistics])
     }
 }
