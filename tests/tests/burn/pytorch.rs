@@ -11,7 +11,10 @@ use cubenorm::nn::{
     AddLayerNorm, AddRmsNorm, BatchNorm, BatchNormConfig, DynamicTanh, GroupNorm, GroupNormConfig,
     InstanceNorm, InstanceNormConfig, LayerNorm, LayerNormConfig, RmsNorm, RmsNormConfig,
 };
-use cubenorm::{Activation, GateOptions, HeadNormOptions, NormError, Rope, RotatedPairs, Rounding};
+use cubenorm::{
+    Activation, GateOptions, HeadNormOptions, MeanVarianceOptions, NormError, Rope, RotatedPairs,
+    Rounding,
+};
 use safetensors::SafeTensors;
 
 use crate::{devices, supports, values};
@@ -90,6 +93,14 @@ impl Case {
 
     fn tracked<const D: usize>(&self, name: &str) -> Tensor<D> {
         self.tensor(name).require_grad()
+    }
+
+    /// True if the device computes SiLU to the digits of the dtype. Vulkan has no exponential of f64.
+    fn has_silu(&self) -> bool {
+        let x = Tensor::<1>::ones([4], (&self.device, self.dtype));
+        let options = MeanVarianceOptions::new([0]).with_activation(Activation::Silu);
+        let result = cubenorm::try_mean_variance_norm(x, None, None, &options);
+        !matches!(result, Err(NormError::UnsupportedActivation { .. }))
     }
 
     /// Compares with PyTorch's result, relative to the largest number of the tensor.
@@ -442,6 +453,9 @@ fn gated_norm_gradients_match_pytorch() {
             let options = GateOptions::new()
                 .with_norm_before_gate(is_behind)
                 .with_group_size(group);
+            if !case.has_silu() {
+                continue;
+            }
             let y = cubenorm::gated_rms_norm(x.clone(), gate.clone(), weight.clone(), &options);
             compare_all!(case, name, y, ["dx": x, "dgate": gate, "dweight": weight]);
             let untracked =
@@ -453,7 +467,7 @@ fn gated_norm_gradients_match_pytorch() {
 
 #[test]
 fn group_norm_of_a_sum_with_silu_matches_pytorch() {
-    for (case, norms) in cases() {
+    for (case, norms) in cases().filter(|(case, _)| case.has_silu()) {
         let [x, residual] =
             ["x", "residual"].map(|it| case.tracked::<4>(&format!("group_silu.{it}")));
         let y = norms

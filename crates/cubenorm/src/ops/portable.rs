@@ -624,7 +624,7 @@ fn slope<B: Backend>(x: FloatTensor<B>, activation: Activation) -> FloatTensor<B
     // exp(min(x, 0))
     let decay = |x: FloatTensor<B>| B::float_exp(B::float_neg(B::relu(B::float_neg(x))));
     let sigmoid_slope =
-        |x: FloatTensor<B>| B::float_mul(B::sigmoid(x.clone()), B::sigmoid(B::float_neg(x)));
+        |x: FloatTensor<B>| B::float_mul(sigmoid::<B>(x.clone()), sigmoid::<B>(B::float_neg(x)));
     let tanh_slope = |x: FloatTensor<B>| scale(sigmoid_slope(scale(x, 2.0)), 4.0);
     let within = |y: FloatTensor<B>, slope: f64| {
         let inside = B::float_mask_fill(
@@ -650,9 +650,9 @@ fn slope<B: Backend>(x: FloatTensor<B>, activation: Activation) -> FloatTensor<B
         Activation::Sigmoid => sigmoid_slope(x),
         Activation::Tanh => tanh_slope(x),
         Activation::ScaledTanh { alpha, beta } => scale(tanh_slope(scale(x, beta)), alpha * beta),
-        Activation::Softplus { steepness } => B::sigmoid(scale(x, steepness)),
+        Activation::Softplus { steepness } => sigmoid::<B>(scale(x, steepness)),
         Activation::ParametricSoftplus { alpha, beta } => {
-            scale(B::sigmoid(scale(x, beta)), alpha * beta)
+            scale(sigmoid::<B>(scale(x, beta)), alpha * beta)
         }
         Activation::Softsign => {
             let denominator = offset(B::float_abs(x), 1.0);
@@ -680,11 +680,11 @@ fn slope<B: Backend>(x: FloatTensor<B>, activation: Activation) -> FloatTensor<B
             let inner = scale(B::float_add(x.clone(), scale(cubed, 0.044715)), root);
             let inner_slope = scale(offset(scale(square, 3.0 * 0.044715), 1.0), root);
             let bent = B::float_mul(x, B::float_mul(sigmoid_slope(inner.clone()), inner_slope));
-            B::float_add(B::sigmoid(inner), bent)
+            B::float_add(sigmoid::<B>(inner), bent)
         }
         Activation::Silu => {
             let bent = B::float_mul(x.clone(), sigmoid_slope(x.clone()));
-            B::float_add(B::sigmoid(x), bent)
+            B::float_add(sigmoid::<B>(x), bent)
         }
         Activation::HardSwish => {
             let middle = offset(scale(x.clone(), 1.0 / 3.0), 0.5);
@@ -699,10 +699,21 @@ fn slope<B: Backend>(x: FloatTensor<B>, activation: Activation) -> FloatTensor<B
         Activation::Mish => {
             let tail = B::float_log1p(B::float_exp(B::float_neg(B::float_abs(x.clone()))));
             let soft = B::float_add(B::relu(x.clone()), tail);
-            let bent = B::float_mul(tanh_slope(soft.clone()), B::sigmoid(x.clone()));
+            let bent = B::float_mul(tanh_slope(soft.clone()), sigmoid::<B>(x.clone()));
             B::float_add(B::float_tanh(soft), B::float_mul(x, bent))
         }
     }
+}
+
+/// The logistic function. Burn computes that of f64 in f32.
+fn sigmoid<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
+    if x.dtype() != DType::F64 {
+        return B::sigmoid(x);
+    }
+    // exp(min(x, 0) - ln(1 + exp(-|x|)))
+    let tail = B::float_log1p(B::float_exp(B::float_neg(B::float_abs(x.clone()))));
+    let negative = B::float_neg(B::relu(B::float_neg(x)));
+    B::float_exp(B::float_sub(negative, tail))
 }
 
 /// An activation of a backend's own operations, differentiable if the backend is.
@@ -746,7 +757,7 @@ pub(super) fn activate<B: Backend>(x: FloatTensor<B>, activation: Activation) ->
         }
         Activation::Linear { alpha, beta } => offset(scale(x, alpha), beta),
         Activation::HardSigmoid { alpha, beta } => saturate(offset(scale(x, alpha), beta)),
-        Activation::Sigmoid => B::sigmoid(x),
+        Activation::Sigmoid => sigmoid::<B>(x),
         Activation::Tanh => B::float_tanh(x),
         Activation::ScaledTanh { alpha, beta } => scale(B::float_tanh(scale(x, beta)), alpha),
         Activation::Softplus { steepness } => scale(softplus(scale(x, steepness)), 1.0 / steepness),
@@ -775,9 +786,9 @@ pub(super) fn activate<B: Backend>(x: FloatTensor<B>, activation: Activation) ->
             let cubed = B::float_mul(B::float_mul(x.clone(), x.clone()), x.clone());
             let root = (2.0 / std::f64::consts::PI).sqrt();
             let inner = scale(B::float_add(x.clone(), scale(cubed, 0.044715)), 2.0 * root);
-            B::float_mul(x, B::sigmoid(inner))
+            B::float_mul(x, sigmoid::<B>(inner))
         }
-        Activation::Silu => B::float_mul(x.clone(), B::sigmoid(x)),
+        Activation::Silu => B::float_mul(x.clone(), sigmoid::<B>(x)),
         Activation::HardSwish => {
             B::float_mul(x.clone(), saturate(offset(scale(x, 1.0 / 6.0), 0.5)))
         }
