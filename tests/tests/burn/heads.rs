@@ -27,7 +27,7 @@ fn rotate(x: Tensor<4>, positions: &[[usize; 5]; 2], dim: usize, pairs: RotatedP
     };
     let is_first = |i: usize| match pairs {
         RotatedPairs::HalfSplit => i < dim / 2,
-        RotatedPairs::Interleaved => i % 2 == 0,
+        RotatedPairs::Interleaved => i.is_multiple_of(2),
     };
     let mut factors = [vec![], vec![]];
     let mut order = vec![];

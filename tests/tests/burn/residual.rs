@@ -43,8 +43,11 @@ impl Norm {
     }
 }
 
+/// A loss of both results.
+type Loss = fn(Both<3>) -> Tensor<1>;
+
 /// Losses of both results: each alone, both, and gradients of other layouts.
-const LOSSES: [(&str, fn(Both<3>) -> Tensor<1>); 6] = [
+const LOSSES: [(&str, Loss); 6] = [
     ("y", |(y, _)| y.powf_scalar(3.0).sum()),
     ("sum", |(_, sum)| sum.powf_scalar(2.0).sum()),
     ("both", |(y, sum)| (y.square() * sum).sum()),

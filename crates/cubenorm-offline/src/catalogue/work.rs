@@ -13,6 +13,10 @@ use cubenorm_kernels::{
 use super::Breadth;
 
 /// The launch of a case.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "some hundred values, each for seconds of compilation"
+)]
 #[derive(Debug, Clone)]
 pub enum Work {
     /// A normalization.
