@@ -356,7 +356,8 @@ pub fn try_group_norm<const D: usize>(
 ///
 /// # Dtypes
 ///
-/// As [`layer_norm`](crate::layer_norm). `residual` has the input's dtype.
+/// As [`layer_norm`](crate::layer_norm). `residual` may have another dtype: any of `f16`, `bf16` and `f32`
+/// beside an input of these.
 ///
 /// # Panics
 ///

@@ -97,7 +97,8 @@ impl GateOptions {
 ///
 /// # Dtypes
 ///
-/// As [`layer_norm`](crate::layer_norm). `gate` has the input's dtype.
+/// As [`layer_norm`](crate::layer_norm). `gate` may have another dtype: any of `f16`, `bf16` and `f32` beside an input of
+/// these.
 ///
 /// # Panics
 ///
