@@ -24,8 +24,8 @@ thread_local! {
 /// invariant too. Burn's matrix products are not: their autotuner chooses per shape.
 ///
 /// A *row* is everything that is normalized together: a token of a layer norm, a group of a sample. The forward pass and
-/// the gradient of the input are invariant. Gradients of parameters are sums over all rows. The statistics of a batch
-/// norm in training are those of the batch.
+/// the gradient of the input are invariant. Gradients of parameters are sums over all rows. A batch
+/// norm in training has the statistics of its batch.
 ///
 /// # How
 ///

@@ -27,8 +27,8 @@ pub struct ForwardOutputs {
     pub statistics: Option<Tensor>,
 }
 
-/// Two normalizations that run in one launch where their plans allow it, and in two where not: those of query and key of
-/// an attention. A launch of kernels this small takes longer than they do.
+/// Two normalizations in one launch if their plans allow it, else in two: for query and key of an attention. A launch takes
+/// longer than a kernel this small.
 #[derive(Debug, Clone)]
 pub struct PreparedPair(Arc<PlannedPair>);
 

@@ -70,8 +70,8 @@ pub(crate) fn normalize<
     );
 }
 
-/// Two normalizations: cubes with `y` of 0 have the first, the others the second. Each is that of [`normalize`], without
-/// split rows. Both have the types and widths that the kernel is compiled for.
+/// Two normalizations: cubes with `y` of 0 have the first, the others the second. Each works as [`normalize`], without
+/// split rows. Both share types and widths.
 #[cube(launch_unchecked, address_type = "dynamic")]
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn normalize_pair<

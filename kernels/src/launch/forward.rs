@@ -168,7 +168,7 @@ impl PlannedForward {
         plan.is_some_and(|plan| writes_in_place(&self.problem, plan))
     }
 
-    /// Checks the buffers of a launch, and allocates those that it writes.
+    /// Checks the buffers of a launch, and allocates its results.
     pub(super) fn outputs(
         &self,
         client: &Client,
@@ -485,7 +485,7 @@ impl<'a> Launch<'a> {
         // SAFETY:
         // 1. As in `normalize`, 1 to 4, for each of the two. `fits_one_launch` has compared the types and widths that
         //    they share.
-        // 2. A cube beyond those of a plan has no item, so it touches nothing.
+        // 2. A cube that a plan does not have gets no item, so it touches nothing.
         unsafe {
             normalize_pair::launch_unchecked(
                 self.client,

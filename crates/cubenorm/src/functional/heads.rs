@@ -120,8 +120,8 @@ impl Rope {
         Self::of([positions, dim / 2], cosines, sines, pairs, options.into())
     }
 
-    /// A table of cosines and sines per position and pair, `[positions, dim / 2]` each: for scaled frequencies, such as
-    /// those of Llama 3 and YaRN.
+    /// A table of cosines and sines per position and pair, `[positions, dim / 2]` each: for the scaled frequencies
+    /// of Llama 3 and YaRN.
     ///
     /// # Panics
     ///

@@ -392,7 +392,7 @@ fn expect_gate<const D: usize>(
     residual: &Tensor<D>,
     gate: &Tensor<D>,
 ) -> Result<(), NormError> {
-    // The sum is made of Burn's operations, so its check is that of a norm with these as parameters.
+    // Burn's operations make the sum. A norm with these parameters checks their shapes and devices.
     let spec = NormSpec::new([D - 1], Reduction::None, 0.0);
     let mut call = Call::new(input.clone(), spec);
     call = call.with_params(Some(gate.clone()), Some(residual.clone()));

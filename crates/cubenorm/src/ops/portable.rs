@@ -705,7 +705,7 @@ fn slope<B: Backend>(x: FloatTensor<B>, activation: Activation) -> FloatTensor<B
     }
 }
 
-/// The logistic function. Burn computes that of f64 in f32.
+/// The logistic function. Burn's own computes f64 in f32.
 fn sigmoid<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
     if x.dtype() != DType::F64 {
         return B::sigmoid(x);
