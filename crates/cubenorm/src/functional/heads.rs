@@ -113,11 +113,23 @@ impl Rope {
             .collect();
         let angles = (0..positions)
             .flat_map(|position| frequencies.iter().map(move |it| position as f64 * it));
-        let (cosines, sines) = angles.map(|angle| (angle.cos(), angle.sin())).unzip();
-        if !dim.is_multiple_of(2) {
+        if dim == 0 || !dim.is_multiple_of(2) {
             return Err(wrong_dim(positions, dim));
         }
-        Self::of([positions, dim / 2], cosines, sines, pairs, options.into())
+        let (cosines, sines): (Vec<f64>, Vec<f64>) =
+            angles.map(|angle| (angle.cos(), angle.sin())).unzip();
+        let TensorCreationOptions { device, dtype } = options.into();
+        let options = (
+            &device.without_autodiff(),
+            dtype
+                .filter(|dtype| *dtype == DType::F64)
+                .unwrap_or(DType::F32),
+        );
+        let tensor = |numbers| {
+            let data = TensorData::new(numbers, [positions, dim / 2]);
+            Tensor::<2>::from_data(data, options)
+        };
+        Self::try_from_tables(tensor(cosines), tensor(sines), pairs)
     }
 
     /// A table of cosines and sines per position and pair, `[positions, dim / 2]` each: for the scaled frequencies
@@ -130,17 +142,22 @@ impl Rope {
         or_panic(Self::try_from_tables(cosines, sines, pairs))
     }
 
-    /// [`from_tables`](Self::from_tables) as a [`Result`]. It reads both tables on the host.
+    /// [`from_tables`](Self::from_tables) as a [`Result`].
     ///
     /// # Errors
     ///
-    /// [`NormError::Shape`] if the tables have no columns or differ in their shapes.
+    /// [`NormError::Shape`] if the tables have no columns or differ in their shapes, and [`NormError::MixedDevices`] if
+    /// they are on different devices.
     pub fn try_from_tables(
         cosines: Tensor<2>,
         sines: Tensor<2>,
         pairs: RotatedPairs,
     ) -> Result<Self, NormError> {
         let shape = cosines.dims();
+        let [positions, half] = shape;
+        if half == 0 {
+            return Err(wrong_dim(positions, 0));
+        }
         if sines.dims() != shape {
             return Err(NormError::Shape {
                 tensor: "sines",
@@ -148,42 +165,34 @@ impl Rope {
                 expected: format!("the cosines', {shape:?}"),
             });
         }
-        let options = (&cosines.device(), cosines.dtype()).into();
-        let numbers = |tensor: Tensor<2>| tensor.into_data().iter::<f64>().collect();
-        Self::of(shape, numbers(cosines), numbers(sines), pairs, options)
-    }
-
-    fn of(
-        [positions, half]: [usize; 2],
-        cosines: Vec<f64>,
-        sines: Vec<f64>,
-        pairs: RotatedPairs,
-        options: TensorCreationOptions,
-    ) -> Result<Self, NormError> {
-        if half == 0 {
-            return Err(wrong_dim(positions, 2 * half));
+        let (cosines, sines) = (cosines.without_autodiff(), sines.without_autodiff());
+        let device = cosines.device();
+        if sines.device() != device {
+            return Err(NormError::MixedDevices {
+                tensor: "sines",
+                expected: format!("{device:?}"),
+                actual: format!("{:?}", sines.device()),
+            });
         }
-        let mut table = Vec::with_capacity((positions + 1) * 4 * half);
-        for numbers in cosines.chunks(half).zip(sines.chunks(half)) {
-            for of_pairs in [numbers.0, numbers.1] {
-                // Each number belongs to both elements of a pair.
-                match pairs {
-                    RotatedPairs::HalfSplit => table.extend(of_pairs.iter().chain(of_pairs)),
-                    RotatedPairs::Interleaved => {
-                        table.extend(of_pairs.iter().flat_map(|number| [number, number]));
-                    }
-                }
-            }
-        }
-        table.resize((positions + 1) * 4 * half, f64::NAN);
-        let data = TensorData::new(table, [positions + 1, 4 * half]);
-        let device = options.device.without_autodiff();
-        let dtype = match options.dtype {
-            Some(DType::F64) => DType::F64,
+        let dtype = match cosines.dtype() {
+            DType::F64 => DType::F64,
             _ => DType::F32,
         };
+        // Each number belongs to both elements of a pair.
+        let of_elements = |numbers: Tensor<2>| {
+            let numbers = numbers.cast(dtype);
+            match pairs {
+                RotatedPairs::HalfSplit => Tensor::cat(vec![numbers.clone(), numbers], 1),
+                RotatedPairs::Interleaved => {
+                    let one: Tensor<3> = numbers.reshape([positions, half, 1]);
+                    Tensor::cat(vec![one.clone(), one], 2).reshape([positions, 2 * half])
+                }
+            }
+        };
+        let numbers = Tensor::cat(vec![of_elements(cosines), of_elements(sines)], 1);
+        let none = Tensor::full([1, 4 * half], f64::NAN, (&device, dtype));
         Ok(Self {
-            table: Tensor::from_data(data, (&device, dtype)),
+            table: Tensor::cat(vec![numbers, none], 0),
             pairs,
         })
     }
@@ -241,7 +250,7 @@ impl Rope {
     }
 }
 
-/// The table of Burn's layer, whose pairs are interleaved. It is read on the host.
+/// The table of Burn's layer, whose pairs are interleaved.
 impl From<&RotaryEncoding> for Rope {
     fn from(rotary: &RotaryEncoding) -> Self {
         let [positions, dim, _] = rotary.freq_complex.dims();
