@@ -71,7 +71,11 @@ fn every_strategy_agrees_with_central_differences() {
 fn every_strategy_adds_the_gradient_of_the_sum() {
     for device in devices() {
         let shapes = [[5, 7], [3, 64], [9, 256], [2, 1024], [1, 4096], [70, 16]];
-        for ([rows, cols], dtype) in shapes.into_iter().zip([DType::F32, DType::F16].repeat(3)) {
+        let half = match device.dtypes().contains(&DType::F16) {
+            true => DType::F16,
+            false => DType::F32,
+        };
+        for ([rows, cols], dtype) in shapes.into_iter().zip([DType::F32, half].repeat(3)) {
             let desc = norm(&[rows, cols], &[1], Statistics::MeanSquare, dtype);
             let desc = BackwardDesc::new(with_params(desc, &[cols], &[cols]));
             let dsum = TensorDesc::contiguous([rows, cols], dtype);
