@@ -224,7 +224,7 @@ fn measure() {
 }
 
 #[test]
-#[ignore = "prints times of batch invariance: see measure"]
+#[ignore = "prints times: cargo test -p cubenorm-tests --features burn,cpu --test burn -- --ignored --nocapture measure_invariance"]
 fn measure_invariance() {
     cubenorm_tests::guard::leave_out_everywhere();
     for (name, device) in devices() {
