@@ -1,5 +1,7 @@
 //! A description with data, run on a device and by the reference.
 
+use std::sync::OnceLock;
+
 use cubecl::client::Client;
 use cubecl::server::Handle;
 use cubenorm_core::{
@@ -29,6 +31,18 @@ pub struct Case {
     pub(crate) mean: Option<Vec<f64>>,
     pub(crate) variance: Option<Vec<f64>>,
     pub(crate) rotation: Option<Vec<f64>>,
+    judged: Judged,
+}
+
+/// Results of the reference, and the [magnitudes](Case::magnitudes) that bound the error of each output: computed once
+/// for all strategies. A clone starts without them, since its data may be changed.
+#[derive(Debug, Default)]
+struct Judged(OnceLock<(Forward, Vec<(f64, f64)>)>);
+
+impl Clone for Judged {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
 }
 
 /// Reproducible noise in [-1, 1): a multiplicative hash of the position.
@@ -95,6 +109,7 @@ impl Case {
             mean,
             variance,
             rotation: (desc.rotation.as_ref()).map(|it| fill(&it.table, &random(6, 0.5))),
+            judged: Judged::default(),
             desc,
         }
     }
@@ -228,10 +243,13 @@ impl Case {
 
     /// Compares every element of every result with the reference.
     pub fn compare(&self, actual: &Actual) -> Result<(), String> {
-        let expected = self.expected();
+        let (expected, magnitudes) = self.judged.0.get_or_init(|| {
+            let expected = self.expected();
+            let magnitudes = self.magnitudes(&expected);
+            (expected, magnitudes)
+        });
         let (dtype, output_dtype) = (self.desc.input.dtype, self.desc.output_dtype());
         let cols = self.cols();
-        let magnitudes = self.magnitudes(&expected);
         // Values out of the dtype's range are stored as infinity.
         let stored = |&value: &f64| match round(output_dtype, value) {
             rounded if rounded.is_infinite() => rounded,
@@ -268,7 +286,7 @@ impl Case {
             let actual_means: Vec<f64> = statistics.iter().copied().step_by(2).collect();
             let seconds: Vec<f64> = statistics.iter().copied().skip(1).step_by(2).collect();
             let accumulation = dtype.accumulation();
-            let largest_sum = self.largest_sum(&expected);
+            let largest_sum = self.largest_sum(expected);
             compare("mean", &actual_means, &means, |i| {
                 // Relative to the deviation. A much larger offset costs its own last digit.
                 let deviation = 1.0 / rstds[i].max(1e-30);
@@ -344,12 +362,13 @@ impl Case {
         };
         let largest_sum = self.largest_sum(expected);
         // A rotated value is a sum of two parts.
-        let parts = run(NormDesc {
-            rotation: None,
-            ..self.desc.clone()
+        let of_rotation = self.desc.rotation.as_ref().map_or(0.0, |_| {
+            let parts = run(NormDesc {
+                rotation: None,
+                ..self.desc.clone()
+            });
+            parts.iter().map(|x| x.abs()).fold(0.0, f64::max)
         });
-        let largest = parts.iter().map(|x| x.abs()).fold(0.0, f64::max);
-        let of_rotation = self.desc.rotation.as_ref().map_or(0.0, |_| largest);
         let least = self.least_magnitude() + of_rotation;
         (0..scaled.len())
             .map(|i| {

@@ -21,13 +21,16 @@ pub fn round(dtype: DType, value: f64) -> f64 {
 
 /// Encodes values as little-endian bytes of a dtype, each rounded.
 pub fn encode(dtype: DType, values: &[f64]) -> Vec<u8> {
-    let bytes = |&value: &f64| match dtype {
-        DType::F16 => f16::from_f32(to_odd(value)).to_le_bytes().to_vec(),
-        DType::BF16 => bf16::from_f32(to_odd(value)).to_le_bytes().to_vec(),
-        DType::F32 => (value as f32).to_le_bytes().to_vec(),
-        DType::F64 => value.to_le_bytes().to_vec(),
-    };
-    values.iter().flat_map(bytes).collect()
+    let mut bytes = Vec::with_capacity(values.len() * dtype.size());
+    for &value in values {
+        match dtype {
+            DType::F16 => bytes.extend(f16::from_f32(to_odd(value)).to_le_bytes()),
+            DType::BF16 => bytes.extend(bf16::from_f32(to_odd(value)).to_le_bytes()),
+            DType::F32 => bytes.extend((value as f32).to_le_bytes()),
+            DType::F64 => bytes.extend(value.to_le_bytes()),
+        }
+    }
+    bytes
 }
 
 /// Reads what [`encode`] writes. Bytes that are no whole value are left out.

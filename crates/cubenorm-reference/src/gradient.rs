@@ -1,7 +1,7 @@
 use cubenorm_core::{BackwardDesc, Epsilon, Layout, Statistics, TensorDesc};
 
 use crate::activate;
-use crate::index::{Indices, address};
+use crate::index::{Index, Indices, address};
 
 /// The tensors of a backward description, as flat buffers that its layouts index into.
 #[derive(Debug, Clone, Copy, Default)]
@@ -79,7 +79,7 @@ pub fn gradient(desc: &BackwardDesc, tensors: &BackwardTensors) -> Gradients {
 
     // Each element's normalized value, reciprocal deviation, and gradient before and after the scale.
     struct Element {
-        index: Vec<usize>,
+        index: Index,
         row: usize,
         x: f64,
         normalized: f64,

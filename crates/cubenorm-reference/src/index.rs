@@ -1,33 +1,54 @@
 //! Iteration over the indices of a tensor.
 
-use cubenorm_core::Layout;
+use std::ops::Deref;
+
+use cubenorm_core::{Layout, MAX_RANK};
+
+/// One index of a tensor.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Index {
+    positions: [usize; MAX_RANK],
+    rank: usize,
+}
+
+impl Deref for Index {
+    type Target = [usize];
+
+    fn deref(&self) -> &[usize] {
+        &self.positions[..self.rank]
+    }
+}
 
 /// Every index of a shape in row-major order.
 pub(crate) struct Indices<'a> {
     shape: &'a [usize],
-    next: Option<Vec<usize>>,
+    next: Option<Index>,
 }
 
 impl<'a> Indices<'a> {
     pub(crate) fn new(shape: &'a [usize]) -> Self {
-        let next = (!shape.contains(&0)).then(|| vec![0; shape.len()]);
+        let first = Index {
+            positions: [0; MAX_RANK],
+            rank: shape.len(),
+        };
+        let next = (!shape.contains(&0)).then_some(first);
         Self { shape, next }
     }
 }
 
 impl Iterator for Indices<'_> {
-    type Item = Vec<usize>;
+    type Item = Index;
 
-    fn next(&mut self) -> Option<Vec<usize>> {
+    fn next(&mut self) -> Option<Index> {
         let current = self.next.take()?;
-        let mut following = current.clone();
+        let mut following = current;
         for dim in (0..self.shape.len()).rev() {
-            following[dim] += 1;
-            if following[dim] < self.shape[dim] {
+            following.positions[dim] += 1;
+            if following.positions[dim] < self.shape[dim] {
                 self.next = Some(following);
                 break;
             }
-            following[dim] = 0;
+            following.positions[dim] = 0;
         }
         Some(current)
     }

@@ -17,7 +17,7 @@ use cubenorm_core::{
 pub use activation::activate;
 pub use dtype::{decode, encode, round};
 pub use gradient::{BackwardTensors, Gradients, gradient};
-use index::{Indices, address};
+use index::{Index, Indices, address};
 
 /// The tensors of a description, as flat buffers that their layouts index into.
 #[derive(Debug, Clone, Copy, Default)]
@@ -139,7 +139,10 @@ pub fn forward(desc: &NormDesc, tensors: &Tensors) -> Forward {
     };
     let variances =
         row_mean(&mut pairs().map(|(row, value)| (row, (value - centers[row]).powi(2))));
-    let magnitudes = row_mean(&mut pairs().map(|(row, value)| (row, value.abs())));
+    let magnitudes = match desc.statistics {
+        Statistics::L1Norm => row_mean(&mut pairs().map(|(row, value)| (row, value.abs()))),
+        _ => Vec::new(),
+    };
     let reciprocal_or_zero = |norm: f64| if norm == 0.0 { 0.0 } else { 1.0 / norm };
     let reciprocal = |variance: f64| match desc.epsilon {
         Epsilon::InsideSqrt(epsilon) => 1.0 / (variance + epsilon).sqrt(),
@@ -224,7 +227,7 @@ fn rotated(
     table: &dyn Fn(usize, &[usize]) -> f64,
 ) -> Vec<f64> {
     let dim = rotation.dim();
-    let turn = |(position, index): (usize, Vec<usize>)| {
+    let turn = |(position, index): (usize, Index)| {
         let column = index[shape.len() - 1];
         if column >= dim {
             return values[position];

@@ -22,7 +22,8 @@ use crate::{
 /// Run all tests on every runtime that this machine has.
 ///
 /// There are three tiers. `--host` takes the least: descriptions, plans, operators, formulas; Burn is
-/// not built. No option takes minutes. `--large` adds what takes long or much memory.
+/// not built. No option takes minutes. `--large` adds what takes long or much memory, and a second driver
+/// for SPIR-V.
 ///
 /// Unit tests run once. The suite runs once per runtime. For wgpu and vulkan it runs once per CPU
 /// Vulkan driver that is found (lavapipe, Chromium's SwiftShader), besides the system's GPU. Ends
@@ -49,7 +50,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.host {
         return report(&host(args));
     }
-    let plan = Plan::new(&args.device)?;
+    let plan = Plan::new(&args.device, args.large)?;
     let mut lines = host(args);
     lines.extend(plan.skipped.iter().map(|(run, why)| skipped(run, why)));
     for kind in [BuildKind::Burn, BuildKind::Spirv] {

@@ -23,8 +23,8 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// The runs on these devices, or on all.
-    pub(crate) fn new(devices: &[Device]) -> Result<Self> {
+    /// The runs on these devices, or on all. `large` adds those that only `--large` includes.
+    pub(crate) fn new(devices: &[Device], large: bool) -> Result<Self> {
         let asked = |device| devices.is_empty() || devices.contains(&device);
         let machine = Machine {
             llvm: llvm::find()?,
@@ -41,7 +41,11 @@ impl Plan {
             },
         };
         for run in RUNS.iter().filter(|run| asked(run.device)) {
-            match machine.can(run) {
+            let can = match run.large && !large {
+                true => Err("only with --large".to_owned()),
+                false => machine.can(run),
+            };
+            match can {
                 Ok(driver) => plan.runs.push((run, driver)),
                 Err(why) => plan.skipped.push((run, why)),
             }

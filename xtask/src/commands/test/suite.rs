@@ -105,6 +105,8 @@ pub(crate) struct Run {
     pub driver: DriverKind,
     pub build: BuildKind,
     pub targets: Targets,
+    /// True if only `--large` includes it.
+    pub large: bool,
 }
 
 /// The runtime, the language it compiles to if there is a choice, and the driver.
@@ -137,12 +139,16 @@ pub(crate) const RUNS: &[Run] = &[
     run(Device::Metal, NO_DRIVER, BuildKind::Burn, Targets::All),
     run(Device::Vulkan, SYSTEM, BuildKind::Spirv, Targets::Kernels),
     run(Device::Vulkan, LAVAPIPE, BuildKind::Spirv, Targets::Kernels),
-    run(
-        Device::Vulkan,
-        SWIFTSHADER,
-        BuildKind::Spirv,
-        Targets::Again,
-    ),
+    // The runs above have this language on another driver, and this driver with another language.
+    Run {
+        large: true,
+        ..run(
+            Device::Vulkan,
+            SWIFTSHADER,
+            BuildKind::Spirv,
+            Targets::Again,
+        )
+    },
 ];
 
 const NO_DRIVER: DriverKind = DriverKind::None;
@@ -156,6 +162,7 @@ const fn run(device: Device, driver: DriverKind, build: BuildKind, targets: Targ
         driver,
         build,
         targets,
+        large: false,
     }
 }
 

@@ -27,7 +27,7 @@ use crate::{
 ///
 /// If a case failed, or a runtime ran none.
 pub(crate) fn verify(paths: &[PathBuf], devices: &[Device]) -> Result<()> {
-    let plan = Plan::new(devices)?;
+    let plan = Plan::new(devices, false)?;
     let mut lines = Vec::new();
     for kind in [BuildKind::Burn, BuildKind::Spirv] {
         let Some((runs, features)) = plan.of(kind) else {
