@@ -197,6 +197,12 @@ impl BackwardDesc {
                 reason: "a rotation has no backward kernel: rotate the output's gradient first",
             });
         }
+        if self.norm.quantization.is_some() {
+            return Err(NormError::NothingToWrite {
+                tensor: "gradients",
+                reason: "codes have none: differentiate the normalization without quantisation",
+            });
+        }
         if let Statistics::DynamicTanh { .. } = norm.statistics {
             return Err(NormError::NothingToWrite {
                 tensor: "gradients",
@@ -281,6 +287,7 @@ impl BackwardDesc {
             writes_output: true,
             rounding: Rounding::None,
             rotation: None,
+            quantization: None,
             writes_sum: false,
             written_statistics: None,
             ..self.norm.clone()

@@ -1,7 +1,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::activation::{Activation, hash_number};
+use crate::dtype::DType;
 use crate::layout::TensorDesc;
+use crate::quantization::{CODES_PER_WORD, Quantization};
 
 /// The statistics that normalize a row.
 ///
@@ -213,12 +215,15 @@ pub enum WrittenStatistics {
     MeanVariance,
     /// The mean, the reciprocal deviation, and the variance without epsilon. A backward pass reads the first two.
     MeanRstdVariance,
+    /// The scale of a quantised row: see [`Quantization`].
+    Scale,
 }
 
 impl WrittenStatistics {
     /// Numbers of each row.
     pub fn count(self) -> usize {
         match self {
+            Self::Scale => 1,
             Self::MeanRstd | Self::MeanVariance => 2,
             Self::MeanRstdVariance => 3,
         }
@@ -320,6 +325,10 @@ pub struct NormDesc {
     pub rotation: Option<Rotation>,
     /// Applied last.
     pub activation: Activation,
+    /// The rounding of the output to codes, for rows along the last dimension. The output is then [words](Self::codes_desc)
+    /// of four codes, and has no dtype or layout of its own.
+    #[serde(default)]
+    pub quantization: Option<Quantization>,
     /// The output tensor. `None` takes the input's order of dimensions, packed: a permuted tensor
     /// stays permuted, and padding between rows is left out. See
     /// [`Layout::kept`](crate::Layout::kept).
@@ -351,6 +360,7 @@ impl NormDesc {
             bias: None,
             rotation: None,
             activation: Activation::Identity,
+            quantization: None,
             output: None,
             writes_output: true,
             writes_sum: false,
@@ -403,6 +413,29 @@ impl NormDesc {
     /// Sets [`activation`](Self::activation).
     pub fn with_activation(mut self, activation: Activation) -> Self {
         self.activation = activation;
+        self
+    }
+
+    /// Sets [`quantization`](Self::quantization), and requests the scale of each row if none is given.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use cubenorm_core::{CodeFormat, DType, NormDesc, Quantization, Statistics, TensorDesc};
+    ///
+    /// let input = TensorDesc::contiguous([64, 4096], DType::F16);
+    /// let quantization = Quantization { format: CodeFormat::Int8, scale: None };
+    /// let desc = NormDesc::new(input, [1], Statistics::MeanSquare).with_quantization(quantization);
+    /// assert_eq!(desc.codes_desc().shape(), [64, 1024]);
+    /// assert_eq!(desc.statistics_desc().shape(), [64, 1, 1]);
+    /// # Ok::<(), cubenorm_core::NormError>(())
+    /// ```
+    pub fn with_quantization(mut self, quantization: Quantization) -> Self {
+        self.written_statistics = match quantization.scale {
+            None => Some(WrittenStatistics::Scale),
+            Some(_) => None,
+        };
+        self.quantization = Some(quantization);
         self
     }
 
@@ -472,6 +505,16 @@ impl NormDesc {
             .into_iter()
             .chain(self.given())
             .flatten()
+    }
+
+    /// The words of the codes of a [quantised](Self::quantization) output: four along the last dimension. Its dtype
+    /// stands for 32 bits.
+    pub fn codes_desc(&self) -> TensorDesc {
+        let mut shape = self.input.shape().to_vec();
+        if let Some(last) = shape.last_mut() {
+            *last /= CODES_PER_WORD;
+        }
+        TensorDesc::contiguous(shape, DType::F32)
     }
 
     /// The tensor that [`written_statistics`](Self::written_statistics) requests. Its shape is the

@@ -185,6 +185,12 @@ pub enum NormError {
         /// The reason, and what was expected.
         reason: &'static str,
     },
+    /// Quantised output goes with other parts of the description that it cannot go with.
+    #[error("quantised output has a scale per row: {reason}")]
+    Quantization {
+        /// The reason, and what was expected.
+        reason: &'static str,
+    },
     /// The momentum of a running value is outside its range.
     #[error("momentum is {momentum}: expected a number from 0 to 1")]
     Momentum {

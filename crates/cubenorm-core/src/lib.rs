@@ -44,6 +44,7 @@ mod lerp;
 mod padding;
 mod plan;
 mod problem;
+mod quantization;
 mod statistics;
 
 pub use activation::{Activation, ActivationKind};
@@ -66,4 +67,5 @@ pub use plan::{
     plan_backward, plan_forward, problem_on, schedule_backward, sums_on,
 };
 pub use problem::{Access, Dim, NormProblem, Turn};
+pub use quantization::{CODES_PER_WORD, CodeFormat, LEAST_QUANTIZED, Quantization};
 pub use statistics::{Merge, StatisticsKind};

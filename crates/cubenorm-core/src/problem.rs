@@ -7,7 +7,11 @@ use crate::desc::{
 use crate::dtype::DType;
 use crate::error::NormError;
 use crate::layout::{Layout, TensorDesc};
+use crate::quantization::{CODES_PER_WORD, CodeFormat};
 use crate::statistics::StatisticsKind;
+
+/// The given scale of a quantised output.
+const CODES_SCALE: &str = "scale of the codes";
 
 /// A dimension of one tensor's address: `size` steps of `stride` elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -158,7 +162,9 @@ pub struct NormProblem {
     pub variance: Option<Access>,
     /// The rotation: its table and the elements that it turns.
     pub rotation: Option<(Access, Turn)>,
-    /// The result.
+    /// The format of a quantised output, and the given scale.
+    pub quantization: Option<(CodeFormat, Option<Access>)>,
+    /// The result, in elements: a code of a quantised output is one.
     pub output: Access,
     /// The layout of the result, allocated or given.
     pub output_layout: Layout,
@@ -250,7 +256,7 @@ impl NormDesc {
                 ["mean", kind.name_of_variance()]
                     .into_iter()
                     .zip(self.given())
-                    .chain([("rotation table", table)]),
+                    .chain([("rotation table", table), (CODES_SCALE, self.codes_scale())]),
             )?,
         ];
 
@@ -273,6 +279,9 @@ impl NormDesc {
 
         self.check_rotation(kind)?;
         let table = self.rotation_strides()?;
+        self.check_quantization(kind)?;
+        let codes_scale = self.codes_scale();
+        let codes_strides = broadcast(codes_scale, CODES_SCALE)?;
 
         let params = [&scale, &bias, &mean, &variance];
         let params: Vec<&[usize]> = params.into_iter().flatten().map(Vec::as_slice).collect();
@@ -286,7 +295,8 @@ impl NormDesc {
         .map(Vec::as_slice)
         .collect();
         let order = memory_order(shape, &[&input.layout.strides, &output_layout.strides]);
-        let segments = match kind.reduces() && self.rotation.is_none() {
+        let is_whole = self.rotation.is_some() || self.quantization.is_some();
+        let segments = match kind.reduces() && !is_whole {
             true => Segments::find(input, &order, &reduced).filter(in_segments),
             false => None,
         };
@@ -347,6 +357,10 @@ impl NormDesc {
             mean: mean.as_deref().map(access),
             variance: variance.as_deref().map(access),
             rotation,
+            quantization: self
+                .quantization
+                .as_ref()
+                .map(|it| (it.format, codes_strides.as_deref().map(access))),
             output: access(&output_layout.strides),
             output_layout,
             writes_output: self.writes_output,
@@ -423,6 +437,58 @@ impl NormDesc {
         Ok(())
     }
 
+    /// The given scale of a quantised output.
+    pub(crate) fn codes_scale(&self) -> Option<&TensorDesc> {
+        self.quantization.as_ref()?.scale.as_ref()
+    }
+
+    /// Checks what a quantised output goes with.
+    fn check_quantization(&self, kind: StatisticsKind) -> Result<(), NormError> {
+        let writes_scale = self.written_statistics == Some(WrittenStatistics::Scale);
+        let Some(quantization) = &self.quantization else {
+            return match writes_scale {
+                true => Err(NormError::NothingToWrite {
+                    tensor: "statistics",
+                    reason: "the output is not quantised, so its rows have no scale",
+                }),
+                false => Ok(()),
+            };
+        };
+        let shape = self.input.shape();
+        let last = shape[shape.len() - 1];
+        let is_given = quantization.scale.is_some();
+        let reason = if self.axes != [shape.len() - 1] || !kind.reduces() {
+            Some("expected statistics of the last axis alone")
+        } else if !last.is_multiple_of(CODES_PER_WORD) {
+            Some("expected a multiple of 4 elements, since a word has four codes")
+        } else if self.output.is_some() {
+            Some("expected no other output")
+        } else if !self.writes_output {
+            Some("expected an output")
+        } else if self.rotation.is_some() {
+            Some("expected no rotation")
+        } else if !is_given && !writes_scale {
+            Some("expected the scale to be given or written")
+        } else if is_given && self.written_statistics.is_some() {
+            Some("expected no statistics beside a given scale")
+        } else {
+            None
+        };
+        if let Some(reason) = reason {
+            return Err(NormError::Quantization { reason });
+        }
+        match &quantization.scale {
+            Some(scale) if scale.shape().last().is_some_and(|size| *size != 1) => {
+                Err(NormError::Shape {
+                    tensor: CODES_SCALE,
+                    shape: scale.shape().to_vec(),
+                    expected: "1 in the last dimension: one scale per row".to_owned(),
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Strides of the rotation's table after broadcasting to the input's shape. The last is the
     /// table's own.
     fn rotation_strides(&self) -> Result<Option<Vec<usize>>, NormError> {
@@ -467,7 +533,7 @@ impl NormDesc {
         }
         let computed = match self.written_statistics {
             None => true,
-            Some(WrittenStatistics::MeanRstd) => kind.reduces(),
+            Some(WrittenStatistics::MeanRstd | WrittenStatistics::Scale) => kind.reduces(),
             Some(WrittenStatistics::MeanVariance | WrittenStatistics::MeanRstdVariance) => {
                 kind.reduces_variance()
             }
@@ -559,6 +625,9 @@ impl NormDesc {
 
     fn output_layout(&self) -> Result<Layout, NormError> {
         let input = &self.input.layout;
+        if self.quantization.is_some() {
+            return Ok(Layout::contiguous(input.shape.clone()));
+        }
         let Some(output) = &self.output else {
             return Ok(input.kept());
         };

@@ -9,6 +9,7 @@ mod dtype;
 mod gradient;
 mod index;
 pub mod operators;
+mod quantize;
 
 use cubenorm_core::{
     Epsilon, Layout, NormDesc, ResidualPlace, RotatedPairs, Rotation, Rounding, Statistics,
@@ -18,6 +19,7 @@ pub use activation::activate;
 pub use dtype::{decode, encode, round};
 pub use gradient::{BackwardTensors, Gradients, gradient};
 use index::{Index, Indices, address};
+pub use quantize::{decoded, encoded, scale as row_scale};
 
 /// The tensors of a description, as flat buffers that their layouts index into.
 #[derive(Debug, Clone, Copy, Default)]

@@ -64,23 +64,26 @@ pub mod nn;
 pub mod ops;
 mod tuning;
 
-pub use cubenorm_core::{Activation, Epsilon, NormError, RotatedPairs, Rounding};
+pub use cubenorm_core::{Activation, CodeFormat, Epsilon, NormError, RotatedPairs, Rounding};
 pub use functional::{
-    BatchNormTrain, GateOptions, HeadNormOptions, Lp, MeanVarianceOptions, NormOptions,
-    NormWithStatistics, Positions, Rope, ShardedNorm, SyncBatchNormTrain, ada_layer_norm,
-    add_layer_norm, add_layer_norm_with, add_modulated_layer_norm, add_modulated_rms_norm,
-    add_rms_norm, add_rms_norm_with, batch_norm, batch_norm_train, broadcast_batch_norm,
-    dynamic_tanh, gated_layer_norm, gated_rms_norm, group_norm, group_norm_with, instance_norm,
-    layer_norm, layer_norm_with, lp_norm, mean_variance_norm, mean_variance_norm_with_statistics,
+    BatchNormTrain, Codes, GateOptions, HeadNormOptions, Lp, MeanVarianceOptions, NormOptions,
+    NormWithStatistics, Positions, Quantized, Rope, ShardedNorm, SyncBatchNormTrain,
+    ada_layer_norm, add_layer_norm, add_layer_norm_with, add_modulated_layer_norm,
+    add_modulated_rms_norm, add_quantized_layer_norm, add_quantized_rms_norm, add_rms_norm,
+    add_rms_norm_with, batch_norm, batch_norm_train, broadcast_batch_norm, dynamic_tanh,
+    gated_layer_norm, gated_rms_norm, group_norm, group_norm_with, instance_norm, layer_norm,
+    layer_norm_with, lp_norm, mean_variance_norm, mean_variance_norm_with_statistics,
     modulated_layer_norm, modulated_rms_norm, norm_sharded, qk_norm, qk_norm_rope, qk_norm_with,
-    rms_norm, rms_norm_with, sync_batch_norm_train, try_ada_layer_norm, try_add_layer_norm,
-    try_add_layer_norm_with, try_add_modulated_layer_norm, try_add_modulated_rms_norm,
+    quantized_layer_norm, quantized_rms_norm, rms_norm, rms_norm_with, sync_batch_norm_train,
+    try_ada_layer_norm, try_add_layer_norm, try_add_layer_norm_with, try_add_modulated_layer_norm,
+    try_add_modulated_rms_norm, try_add_quantized_layer_norm, try_add_quantized_rms_norm,
     try_add_rms_norm, try_add_rms_norm_with, try_batch_norm, try_batch_norm_train,
     try_broadcast_batch_norm, try_dynamic_tanh, try_gated_layer_norm, try_gated_rms_norm,
     try_group_norm, try_group_norm_with, try_instance_norm, try_layer_norm, try_layer_norm_with,
     try_lp_norm, try_mean_variance_norm, try_mean_variance_norm_with_statistics,
     try_modulated_layer_norm, try_modulated_rms_norm, try_norm_sharded, try_qk_norm,
-    try_qk_norm_rope, try_qk_norm_with, try_rms_norm, try_rms_norm_with, try_sync_batch_norm_train,
+    try_qk_norm_rope, try_qk_norm_with, try_quantized_layer_norm, try_quantized_rms_norm,
+    try_rms_norm, try_rms_norm_with, try_sync_batch_norm_train,
 };
 pub use install::{
     DeclineReason, DeclinedNorm, InstallError, InstallReport, InstallState, MatchedNorm, install,

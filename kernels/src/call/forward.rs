@@ -17,13 +17,13 @@ use crate::tune::{measured, tune_forward};
 /// Tensors that a normalization has written.
 #[derive(Debug, Clone)]
 pub struct ForwardOutputs {
-    /// Normalized tensor; `[0]` if the description does not write it.
+    /// Normalized tensor, or [words of codes](NormDesc::codes_desc); `[0]` if the description does not write it.
     pub output: Tensor,
     /// `input + residual`; None if not requested.
     pub sum: Option<Tensor>,
-    /// The two statistics of each row that [`written_statistics`](NormDesc::written_statistics)
-    /// names; None if not requested. The shape is the input's with 1 for each reduced axis, then 2.
-    /// The dtype is the accumulation type.
+    /// The statistics of each row that [`written_statistics`](NormDesc::written_statistics)
+    /// names; None if not requested. The shape is the input's with 1 for each reduced axis, then
+    /// their [count](cubenorm_core::WrittenStatistics::count). The dtype is the accumulation type.
     pub statistics: Option<Tensor>,
 }
 
@@ -238,7 +238,7 @@ impl PreparedForward {
             prepared(client, desc, tensors, choice, &hardware)
         })?;
         let mut output = prepared.planned.output.clone();
-        if desc.writes_output {
+        if desc.writes_output && desc.quantization.is_none() {
             output.layout.shape = desc.input.shape().to_vec();
         }
         Ok(Self { prepared, output })
@@ -416,8 +416,8 @@ fn launch_with_view(
             statistics: optional(&prepared.planned.statistics, written.statistics),
         })
     })?;
-    // The requested columns, without the padding of pitched rows.
-    if desc.writes_output {
+    // The requested columns, without the padding of pitched rows. Quantised rows are not padded.
+    if desc.writes_output && desc.quantization.is_none() {
         outputs.output.desc.layout.shape = desc.input.shape().to_vec();
     }
     Ok(outputs)

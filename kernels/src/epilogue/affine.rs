@@ -22,6 +22,8 @@ pub(crate) struct Affine<P: Float, G: Float, NS: Size, NB: Size, NM: Size, NV: S
     pub(crate) variance: Optional<G, NV>,
     /// Cosines and sines of a rotation. No means are provided then.
     pub(crate) rotation: Optional<G, NM>,
+    /// The given scale of a quantised output.
+    pub(crate) codes_scale: Optional<G, One>,
 }
 
 /// [`Affine`] for the types of a kernel.

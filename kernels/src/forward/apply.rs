@@ -22,12 +22,7 @@ pub(crate) fn apply<T: Types>(
     bound: &mut Bound<'_, T>,
     #[comptime] blueprint: Blueprint,
 ) {
-    let transformed = transformed::<T>(value, row, affine, blueprint);
-    let rotated = if comptime!(blueprint.rotation.is_some()) {
-        rotated::<T>(transformed, step, row, &*bound, blueprint)
-    } else {
-        transformed
-    };
+    let rotated = rotated_step::<T>(value, step, row, affine, &*bound, blueprint);
     write_step::<T>(
         value,
         rotated,
@@ -37,6 +32,62 @@ pub(crate) fn apply<T: Types>(
         bound,
         blueprint,
     );
+}
+
+/// Normalizes one step, with scale and bias, and rotates it if there is a rotation.
+#[cube]
+fn rotated_step<T: Types>(
+    value: Vector<T::A, T::N>,
+    step: usize,
+    row: &Row<T::A, T::N>,
+    affine: &AffineStep<T::A, T::N>,
+    bound: &Bound<'_, T>,
+    #[comptime] blueprint: Blueprint,
+) -> Vector<T::A, T::N> {
+    let transformed = transformed::<T>(value, row, affine, blueprint);
+    if comptime!(blueprint.rotation.is_some()) {
+        rotated::<T>(transformed, step, row, bound, blueprint)
+    } else {
+        transformed
+    }
+}
+
+/// The result of one step, before it is rounded.
+#[cube]
+pub(crate) fn result_of_step<T: Types>(
+    value: Vector<T::A, T::N>,
+    step: usize,
+    row: &Row<T::A, T::N>,
+    affine: &AffineStep<T::A, T::N>,
+    bound: &Bound<'_, T>,
+    #[comptime] blueprint: Blueprint,
+) -> Vector<T::A, T::N> {
+    let rotated = rotated_step::<T>(value, step, row, affine, bound, blueprint);
+    finished::<T>(rotated, step, &row.source, bound, blueprint)
+}
+
+/// Adds or multiplies a late residual, and applies the activation.
+#[cube]
+fn finished<T: Types>(
+    transformed: Vector<T::A, T::N>,
+    step: usize,
+    row: &SourceRow<T::A, T::N>,
+    bound: &Bound<'_, T>,
+    #[comptime] blueprint: Blueprint,
+) -> Vector<T::A, T::N> {
+    activate::<T::A, T::N>(
+        combine_last::<T>(
+            transformed,
+            bound.source,
+            row,
+            step,
+            bound.scalars,
+            blueprint,
+        ),
+        bound.scalars.alpha.get::<T::A>(),
+        bound.scalars.beta.get::<T::A>(),
+        comptime!(blueprint.result_activation()),
+    )
 }
 
 /// Normalizes one step, with scale and bias.
@@ -82,19 +133,7 @@ pub(crate) fn write_step<T: Types>(
     bound: &mut Bound<'_, T>,
     #[comptime] blueprint: Blueprint,
 ) {
-    let activated = activate::<T::A, T::N>(
-        combine_last::<T>(
-            transformed,
-            bound.source,
-            row,
-            step,
-            bound.scalars,
-            blueprint,
-        ),
-        bound.scalars.alpha.get::<T::A>(),
-        bound.scalars.beta.get::<T::A>(),
-        comptime!(blueprint.result_activation()),
-    );
+    let activated = finished::<T>(transformed, step, row, &*bound, blueprint);
     let vectorization = comptime!(blueprint.team.lanes());
     let access = comptime!(blueprint.output);
     if result.in_bounds {

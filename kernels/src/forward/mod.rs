@@ -5,7 +5,7 @@
 //!   rows on a CPU.
 //! - [`parts`]: first launch of a split row.
 //! - [`statistics`]: statistics of a row, and their output.
-//! - [`rotation`]: turns the pairs of a step.
+//! - [`rotation`]: turns the pairs of a step. [`quantized`] writes codes of a row, and its scale.
 //! - [`apply`]: normalizes and stores a step. [`tail`] does so for segments with tails.
 //! - [`io`]: output tensors, and the position of a row in them.
 
@@ -13,6 +13,7 @@ pub(crate) mod apply;
 pub(crate) mod io;
 pub(crate) mod kernel;
 pub(crate) mod parts;
+pub(crate) mod quantized;
 pub(crate) mod rotation;
 pub(crate) mod rows;
 pub(crate) mod statistics;

@@ -6,6 +6,7 @@ use cubenorm_core::{Blueprint, Staging};
 use crate::epilogue::{FoldedRow, affine_step};
 use crate::forward::apply::{apply_kept, apply_rows, apply_steps};
 use crate::forward::io::{Bound, ResultRow, Row, UnitRows, result_row};
+use crate::forward::quantized::quantize_row;
 use crate::forward::statistics::item_statistics;
 use crate::forward::tail::{apply_segment, takes_segments};
 use crate::memory::access::Optional;
@@ -63,6 +64,12 @@ pub(crate) fn normalize_items<T: Types, W: Size>(
         let unit_rows = UnitRows::<T::A, T::N> { rows, next };
         if comptime!(!blueprint.writes_output) {
             // The statistics are written.
+        } else if comptime!(blueprint.quantization.is_some()) {
+            #[unroll]
+            for r in 0..blueprint.rows_per_unit {
+                let (own, row) = (loaded.index(r), unit_rows.rows.index(r));
+                quantize_row::<T>(&own.staged, row, &own.item, &share, bound, blueprint);
+            }
         } else if comptime!(blueprint.staging != Staging::Reload) {
             apply_staged::<T>(&loaded, &share, &unit_rows, bound, blueprint);
         } else if comptime!(blueprint.team.params_kept().is_some()) {

@@ -35,7 +35,7 @@ pub(crate) fn item_statistics<T: Types>(
     statistics
 }
 
-/// Writes the statistics of each row of a group if requested.
+/// Writes the statistics of each row of a group if requested. The scale of a quantised row is written later.
 #[cube]
 #[allow(
     clippy::manual_is_multiple_of,
@@ -53,7 +53,7 @@ fn write_statistics<T: Types>(
     partition: &Partition,
     #[comptime] blueprint: Blueprint,
 ) {
-    if comptime!(blueprint.written_statistics.is_some()) {
+    if comptime!(blueprint.written_statistics.is_some() && !blueprint.scales_rows()) {
         if item.in_bounds && item.part == 0 && member(blueprint.team) == 0 {
             let tensor = results.statistics.as_mut().unwrap();
             let (kind, dims) = comptime!(blueprint.written_statistics.unwrap());

@@ -5,8 +5,8 @@ use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubecl::zspace::{Shape, Strides};
 use cubenorm_core::{
-    Access, AccessBlueprint, Activation, DType, Epsilon, Grid, LoadMode, Team, TensorDesc,
-    Vectorization,
+    Access, AccessBlueprint, Activation, CODES_PER_WORD, DType, Epsilon, Grid, LoadMode, Team,
+    TensorDesc, Vectorization,
 };
 
 use super::memory::bound;
@@ -143,14 +143,15 @@ pub(crate) fn width(team: &Team, access: Option<AccessBlueprint>) -> usize {
     match access.map(|access| access.mode) {
         Some(LoadMode::Vector) => team.vector,
         Some(LoadMode::PackedHalf2) => team.vector / 2,
+        Some(LoadMode::PackedByte4) => team.vector / CODES_PER_WORD,
         _ => 1,
     }
 }
 
-/// Element type of a tensor in a kernel: u32 for packed f16 pairs.
+/// Element type of a tensor in a kernel: u32 for packed f16 pairs and codes.
 pub(crate) fn memory_type(dtype: DType, access: Option<AccessBlueprint>) -> ElemType {
     match access.map(|access| access.mode) {
-        Some(LoadMode::PackedHalf2) => ElemType::UInt(UIntKind::U32),
+        Some(LoadMode::PackedHalf2 | LoadMode::PackedByte4) => ElemType::UInt(UIntKind::U32),
         _ => elem_type(dtype),
     }
 }

@@ -41,6 +41,8 @@ pub struct ForwardTensors {
     pub variance: Option<Handle>,
     /// Table of the rotation.
     pub rotation: Option<Handle>,
+    /// Given scale of a quantised output.
+    pub codes_scale: Option<Handle>,
     /// Buffer for the output, which must not overlap any other buffer. None: allocated.
     pub output: Option<Handle>,
 }
@@ -56,6 +58,7 @@ impl ForwardTensors {
             mean: None,
             variance: None,
             rotation: None,
+            codes_scale: None,
             output: None,
         }
     }
@@ -73,13 +76,16 @@ pub struct Tensor {
 /// Buffers that a normalization has written: see [`ForwardOutputs`](crate::ForwardOutputs).
 #[derive(Debug, Clone)]
 pub struct ForwardHandles {
-    /// Normalized tensor. A placeholder that holds nothing if the description does not write it.
+    /// Normalized tensor, or words of codes. A placeholder that holds nothing if the description does not write it.
     pub output: Handle,
     /// `input + residual`; None if not requested.
     pub sum: Option<Handle>,
     /// The two statistics of each row; None if not requested.
     pub statistics: Option<Handle>,
 }
+
+/// The given scale of a quantised output.
+const CODES_SCALE: &str = "scale of the codes";
 
 /// Validated problem, if the device can run it.
 pub(crate) fn checked_forward(
@@ -115,6 +121,7 @@ impl PlannedForward {
     pub(crate) fn new(desc: &NormDesc, problem: NormProblem, plan: Option<Plan>) -> Self {
         Self {
             output: match problem.writes_output {
+                true if problem.quantization.is_some() => desc.codes_desc(),
                 true => TensorDesc::new(problem.output_layout.clone(), problem.output_dtype),
                 // Kernels bind a buffer, but no store is left in them.
                 false => TensorDesc::contiguous([0], problem.output_dtype),
@@ -185,6 +192,7 @@ impl PlannedForward {
                 ("mean", tensors.mean.as_ref()),
                 ("variance", tensors.variance.as_ref()),
                 ("rotation table", tensors.rotation.as_ref()),
+                (CODES_SCALE, tensors.codes_scale.as_ref()),
             ];
             check_apart("output", handle, read)?;
         }
@@ -214,7 +222,7 @@ impl PlannedForward {
 ///
 /// 1. A tail vector repeats elements of the vector before it, which would be normalized twice.
 /// 2. Teams that share a row sample its shift from elements that another of them may have written.
-/// 3. A rotation reads the other half of a row again.
+/// 3. A rotation reads the other half of a row again, and codes are smaller than elements.
 /// 4. Units of one team have merged their sums before the first of them writes.
 fn writes_in_place(problem: &NormProblem, plan: &Plan) -> bool {
     let Blueprint {
@@ -229,7 +237,8 @@ fn writes_in_place(problem: &NormProblem, plan: &Plan) -> bool {
         && input.mode == output.mode;
     let owns_rows = !team.has_parts() && !team.is_segmented() && team.cluster_size() == 1;
     let has_tail = team.has_tail() || team.has_row_tail();
-    problem.writes_output && is_alike && owns_rows && !has_tail && rotation.is_none()
+    let is_plain = rotation.is_none() && problem.quantization.is_none();
+    problem.writes_output && is_alike && owns_rows && !has_tail && is_plain
 }
 
 pub(crate) fn check_forward_buffers(
@@ -252,6 +261,11 @@ pub(crate) fn check_forward_buffers(
             "rotation table",
             desc.rotation.as_ref().map(|rotation| &rotation.table),
             tensors.rotation.as_ref(),
+        ),
+        (
+            CODES_SCALE,
+            desc.quantization.as_ref().and_then(|it| it.scale.as_ref()),
+            tensors.codes_scale.as_ref(),
         ),
     ];
     for (tensor, desc, handle) in pairs {
@@ -320,6 +334,14 @@ macro_rules! affine {
                 problem.rotation.as_ref().map(|(table, _)| table),
             )
             .into(),
+            optional_arg(
+                tensors.codes_scale.as_ref(),
+                problem
+                    .quantization
+                    .as_ref()
+                    .and_then(|(_, scale)| scale.as_ref()),
+            )
+            .into(),
         )
     }};
 }
@@ -364,6 +386,7 @@ impl<'a> Launch<'a> {
             ("mean", tensors.mean.as_ref(), given),
             ("variance", tensors.variance.as_ref(), given),
             ("rotation table", tensors.rotation.as_ref(), given),
+            (CODES_SCALE, tensors.codes_scale.as_ref(), given),
             ("output", Some(&outputs.output), result),
             ("sum", outputs.sum.as_ref(), dtype),
             (
@@ -372,7 +395,12 @@ impl<'a> Launch<'a> {
                 dtype.accumulation(),
             ),
         ];
-        let address = address_type(client, bound, plan.workspace)?;
+        // Codes are counted one by one, while a word has four.
+        let codes = match problem.quantization {
+            Some(_) => problem.rows.saturating_mul(problem.cols),
+            None => 0,
+        };
+        let address = address_type(client, bound, plan.workspace.max(codes))?;
         Ok(Self {
             client,
             problem,

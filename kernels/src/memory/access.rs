@@ -7,7 +7,7 @@
 //! 3. An address decodes such a row and column over that layout.
 
 use cubecl::prelude::*;
-use cubenorm_core::{AccessBlueprint, LoadMode, Vectorization};
+use cubenorm_core::{AccessBlueprint, CODES_PER_WORD, LoadMode, Vectorization};
 use cubenorm_cpu_hints::{prefetch, store_nontemporal};
 
 use crate::memory::packed_half::{pack, unpack};
@@ -20,7 +20,7 @@ pub(crate) type Optional<T, S> = ComptimeOption<OwnedTensor<Vector<T, S>>>;
 pub(crate) fn is_contiguous(access: AccessBlueprint) -> bool {
     matches!(
         access.mode,
-        LoadMode::Vector | LoadMode::PackedHalf2 | LoadMode::Unaligned
+        LoadMode::Vector | LoadMode::PackedHalf2 | LoadMode::PackedByte4 | LoadMode::Unaligned
     )
 }
 
@@ -315,6 +315,7 @@ fn load_lanes<T: Float, S: Size, A: Float, N: Size>(
     match comptime!(access.mode) {
         LoadMode::Vector
         | LoadMode::PackedHalf2
+        | LoadMode::PackedByte4
         | LoadMode::Broadcast
         | LoadMode::Segments
         | LoadMode::RowScalar => Vector::<A, N>::new(A::cast_from(tensor[offset].extract(0usize))),
@@ -390,6 +391,42 @@ pub(crate) fn store<T: Float, S: Size, A: Float, N: Size>(
     }
 }
 
+/// Stores the words of a step's codes. The elements of the tensor are words, those of `base` codes.
+#[cube]
+pub(crate) fn store_words<T: Float, S: Size, N: Size>(
+    tensor: &mut Tensor<Vector<T, S>>,
+    base: usize,
+    step: usize,
+    words: Vector<u32, S>,
+    #[comptime] access: AccessBlueprint,
+) {
+    let place = vector_place::<T, S, N>(&*tensor, base, step, access, Vectorization::Parallel);
+    tensor[place] = Vector::reinterpret(words);
+}
+
+/// Stores one step to a tensor whose vectors have a quarter of its lanes: `lanes` of them.
+#[cube]
+pub(crate) fn store_quarters<T: Float, S: Size, A: Float, N: Size>(
+    tensor: &mut Tensor<Vector<T, S>>,
+    base: usize,
+    step: usize,
+    value: Vector<A, N>,
+    #[comptime] lanes: usize,
+    #[comptime] access: AccessBlueprint,
+) {
+    let place = vector_place::<T, S, N>(&*tensor, base, step, access, Vectorization::Parallel);
+    #[unroll]
+    for quarter in 0..CODES_PER_WORD {
+        let mut part = Vector::<T, S>::empty();
+        #[unroll]
+        for lane in 0..lanes {
+            let from = comptime!(quarter * lanes + lane);
+            part.insert(lane, T::cast_from(value.extract(from)));
+        }
+        tensor[place * CODES_PER_WORD + quarter] = part;
+    }
+}
+
 /// Rounds a step to the element type of a tensor, as [`store`] does.
 #[cube]
 pub(crate) fn round_to_stored<T: Float, S: Size, A: Float, N: Size>(
@@ -423,6 +460,7 @@ fn store_lanes<T: Float, S: Size, A: Float, N: Size>(
         // Outputs are never broadcast, so `Splat` has one lane here.
         LoadMode::Vector
         | LoadMode::PackedHalf2
+        | LoadMode::PackedByte4
         | LoadMode::Broadcast
         | LoadMode::Segments
         | LoadMode::RowScalar

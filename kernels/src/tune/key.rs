@@ -116,7 +116,11 @@ pub(super) fn layout(blueprint: &Blueprint) -> String {
     } else {
         ""
     };
-    format!("{}{sum}{written}", letters(&tensors))
+    let codes = match blueprint.quantization {
+        Some((format, _)) => format!(" {format:?}"),
+        None => String::new(),
+    };
+    format!("{}{sum}{written}{codes}", letters(&tensors))
 }
 
 /// Encodes the tensors of a backward pass.
@@ -155,6 +159,7 @@ fn letters(tensors: &[(&str, Option<AccessBlueprint>)]) -> String {
         let mode = match access.mode {
             LoadMode::Vector => 'v',
             LoadMode::PackedHalf2 => 'p',
+            LoadMode::PackedByte4 => 'b',
             LoadMode::Unaligned => 'a',
             LoadMode::Broadcast => 's',
             LoadMode::Segments => 'r',

@@ -11,6 +11,7 @@ mod invariance;
 mod measure;
 mod normalization;
 mod pytorch;
+mod quantized;
 mod records;
 mod residual;
 mod training;

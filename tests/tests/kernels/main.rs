@@ -12,6 +12,7 @@
 //! | `dynamic` | dynamic schedule, each strategy, concurrent threads | a few shapes |
 //! | `weight` | offset of the scale, rounding before it, each way to read a scale | a few shapes |
 //! | `dynamic_tanh` | layouts, dtypes, shape of alpha | a few shapes |
+//! | `quantized` | formats, layouts, dtypes, given and computed scales | a few shapes |
 //! | `rotation` | pairs, layouts, dtypes, two tensors in one launch | a few shapes |
 //! | `contract` | errors, determinism, compilation | |
 //!
@@ -23,6 +24,7 @@ mod dynamic;
 mod dynamic_tanh;
 mod layouts;
 mod nontemporal;
+mod quantized;
 mod rotation;
 mod segments;
 mod strategies;

@@ -6,6 +6,7 @@ use super::team::{Division, Team};
 use crate::activation::ActivationKind;
 use crate::desc::{Offset, ResidualPlace, Rounding, WrittenStatistics};
 use crate::problem::Turn;
+use crate::quantization::CodeFormat;
 use crate::statistics::StatisticsKind;
 
 /// The staging of a row between its passes.
@@ -86,6 +87,8 @@ pub enum LoadMode {
     /// Contiguous f16 packed as 32-bit words of two elements, for devices that load and store lane
     /// by lane.
     PackedHalf2,
+    /// Contiguous codes of 8 bits, packed as 32-bit words of four.
+    PackedByte4,
     /// Contiguous but unaligned: one access per lane, which a CPU compiler merges.
     Unaligned,
     /// One element, broadcast to all lanes.
@@ -225,6 +228,8 @@ pub struct Blueprint {
     pub variance: Option<AccessBlueprint>,
     /// The rotation: its table and the elements that it turns.
     pub rotation: Option<(AccessBlueprint, Turn)>,
+    /// The format of a quantised output, and the row dimensions of a given scale.
+    pub quantization: Option<(CodeFormat, Option<usize>)>,
     /// The result and the optional sum.
     pub output: AccessBlueprint,
     /// True if the output is written.
@@ -330,6 +335,23 @@ impl Blueprint {
             .flatten()
     }
 
+    /// True if the scale of each row is computed.
+    pub const fn scales_rows(&self) -> bool {
+        matches!(self.quantization, Some((_, None)))
+    }
+
+    /// The access of the sum, which is never quantised.
+    pub fn sum(&self) -> AccessBlueprint {
+        let mode = match self.output.mode {
+            LoadMode::PackedByte4 => LoadMode::Vector,
+            mode => mode,
+        };
+        AccessBlueprint {
+            mode,
+            ..self.output
+        }
+    }
+
     /// True if elements are taken relative to a shift near the row's mean.
     pub const fn shifts(&self) -> bool {
         self.shift.is_some()
@@ -367,7 +389,8 @@ impl Blueprint {
             + count(self.bias.is_some())
             + count(self.mean.is_some())
             + count(self.variance.is_some())
-            + count(self.rotation.is_some());
+            + count(self.rotation.is_some())
+            + count(self.quantization.is_some_and(|(_, scale)| scale.is_some()));
         let statistics = count(self.written_statistics.is_some());
         let sum = count(self.writes_sum);
         let (output, workspace, metadata) = (1, 1, 1);

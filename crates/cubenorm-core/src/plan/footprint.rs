@@ -24,6 +24,8 @@ pub enum Buffer {
     Mean,
     /// Provided variances.
     Variance,
+    /// The given scale of a quantised output.
+    CodesScale,
     /// The cosines and sines of a rotation.
     Rotation,
     /// The normalized tensor.
@@ -281,6 +283,14 @@ impl Plan {
             reads(
                 Buffer::Rotation,
                 problem.rotation.as_ref().map(|(table, _)| table),
+                1,
+            ),
+            reads(
+                Buffer::CodesScale,
+                problem
+                    .quantization
+                    .as_ref()
+                    .and_then(|(_, scale)| scale.as_ref()),
                 1,
             ),
         ];

@@ -1,6 +1,6 @@
 //! Plans of a forward pass.
 
-use super::blueprint::{Blueprint, Residual, Shift, Staging};
+use super::blueprint::{Blueprint, LoadMode, Residual, Shift, Staging};
 use super::combine::between_launches;
 use super::hardware::Hardware;
 use super::heuristic::vector_width::{Tensors, steps_of_segment};
@@ -85,6 +85,7 @@ impl Pass for NormProblem {
         };
         Workload {
             rotates: self.rotation.is_some(),
+            quantizes: self.quantization.is_some(),
             param_dtype: self.param_dtype,
             staged: match added_first(self) {
                 Some(_) => self.dtype.accumulation(),
@@ -134,6 +135,11 @@ fn blueprint(
     let nontemporal = nontemporal::applies(output, schedule, work, hardware)
         || nontemporal::applies_before_tail(output, schedule, work, same_params, hardware);
     output.nontemporal = nontemporal && problem.writes_output;
+    let quantization = problem.quantization.as_ref().map(|(format, scale)| {
+        output.mode = LoadMode::PackedByte4;
+        output.nontemporal = false;
+        (*format, scale.as_ref().map(|scale| scale.row.len()))
+    });
     Blueprint {
         team: Team {
             execution: execution(problem, schedule, work, has_segment, hardware),
@@ -164,6 +170,7 @@ fn blueprint(
             .rotation
             .as_ref()
             .map(|(table, turn)| (access(table), *turn)),
+        quantization,
         output,
         writes_output: problem.writes_output,
         writes_sum: problem.writes_sum,

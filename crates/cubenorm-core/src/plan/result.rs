@@ -48,7 +48,11 @@ impl Plan {
     /// Bytes that any implementation must move: each element read once, each result written once.
     pub fn minimum_bytes(problem: &NormProblem) -> usize {
         let elements = problem.rows.saturating_mul(problem.cols);
-        let tensors = 2 + usize::from(problem.residual.is_some()) + usize::from(problem.writes_sum);
+        let of_output = match problem.quantization {
+            Some(_) => elements,
+            None => elements.saturating_mul(problem.dtype.size()),
+        };
+        let tensors = 1 + usize::from(problem.residual.is_some()) + usize::from(problem.writes_sum);
         let bytes = |params: [&Option<Access>; 2], dtype: DType| {
             let elements = params.into_iter().flatten().map(Access::elements);
             elements.sum::<usize>() * dtype.size()
@@ -57,6 +61,7 @@ impl Plan {
             + bytes([&problem.mean, &problem.variance], problem.provided_dtype);
         elements
             .saturating_mul(tensors * problem.dtype.size())
+            .saturating_add(of_output)
             .saturating_add(params)
     }
 }

@@ -9,6 +9,9 @@ use crate::backward::BackwardProblem;
 use crate::problem::NormProblem;
 use crate::statistics::Merge;
 
+/// The merge of the largest magnitude of a quantised row.
+const LARGEST: Merge = Merge::Scaled { squares: false };
+
 /// Bytes of the arrays in shared memory of a cube.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SharedMemory {
@@ -114,6 +117,7 @@ pub(super) fn merged_bytes(
     lanes: usize,
     merge: Merge,
     is_staged_row: bool,
+    quantizes: bool,
     accumulation: usize,
     hardware: &Hardware,
 ) -> usize {
@@ -121,6 +125,10 @@ pub(super) fn merged_bytes(
         // Backward; at most two rows alternate.
         Merge::Sums => table(slots, lanes, merge, accumulation).times(2),
         _ => forward_tables(slots, lanes, merge, is_staged_row, accumulation),
+    };
+    let tables = match quantizes {
+        true => tables.then(table(slots, lanes, LARGEST, accumulation)),
+        false => tables,
     };
     tables.needed(hardware)
 }
@@ -150,9 +158,14 @@ pub(super) fn forward_memory(blueprint: &Blueprint, problem: &NormProblem) -> Sh
         true if is_staged_row && blueprint.statistics.reduces_mean() => table(Merge::Sums),
         true => table(team.merge),
     };
+    let largest = match blueprint.scales_rows() {
+        true => table(LARGEST),
+        false => SharedMemory::NONE,
+    };
     let staged = cells(blueprint.staging, team, element);
     let staged = SharedMemory::of(staged.all * blueprint.rows_per_unit);
-    staged.and(shift.then(statistics).times(blueprint.rows_per_unit))
+    let merged = shift.then(statistics).then(largest);
+    staged.and(merged.times(blueprint.rows_per_unit))
 }
 
 /// Shared memory of the kernel that computes the input's gradient.

@@ -29,6 +29,8 @@ pub(super) struct Workload {
     pub segments: usize,
     /// True if elements of a row are rotated in pairs, so that vectors have no tail.
     pub rotates: bool,
+    /// True if the output is quantised, so that rows are whole and vectors hold whole words of codes.
+    pub quantizes: bool,
     /// True if scale or bias change along a row.
     pub params_by_step: bool,
     /// Choices fixed by the caller or by autotuning.
@@ -72,6 +74,7 @@ impl Workload {
             reads: 1,
             segments: 1,
             rotates: false,
+            quantizes: false,
             params_by_step: false,
             knobs,
             lanes: Vectorization::Parallel,

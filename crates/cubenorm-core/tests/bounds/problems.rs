@@ -1,9 +1,9 @@
 //! Random descriptions: ranks, layouts, parameters, dtypes, and knobs of any value.
 
 use cubenorm_core::{
-    Activation, BackwardDesc, DType, Hardware, Knobs, Layout, NormDesc, ResidualPlace,
-    RotatedPairs, Rotation, StagingPreference, Statistics, Strategy, StrategyChoice, TensorDesc,
-    WrittenStatistics, knobs as tuned_knobs,
+    Activation, BackwardDesc, CODES_PER_WORD, CodeFormat, DType, Hardware, Knobs, Layout, NormDesc,
+    Quantization, ResidualPlace, RotatedPairs, Rotation, StagingPreference, Statistics, Strategy,
+    StrategyChoice, TensorDesc, WrittenStatistics, knobs as tuned_knobs,
 };
 
 /// Random numbers that a seed gives, the same everywhere (splitmix64).
@@ -271,6 +271,20 @@ pub(crate) fn forward(numbers: &mut Numbers) -> NormDesc {
             pairs: numbers.one_of(&[RotatedPairs::HalfSplit, RotatedPairs::Interleaved]),
         });
     }
+    if desc.axes == [shape.len() - 1]
+        && desc.statistics_are_reduced()
+        && features.is_multiple_of(CODES_PER_WORD)
+        && desc.rotation.is_none()
+        && numbers.once_in(2)
+    {
+        let mut of_rows = shape.clone();
+        *of_rows.last_mut().expect("it has a rank") = 1;
+        let given = TensorDesc::contiguous(of_rows, dtype.accumulation());
+        return desc.with_quantization(Quantization {
+            format: numbers.one_of(&CodeFormat::ALL),
+            scale: numbers.once_in(3).then_some(given),
+        });
+    }
     if numbers.once_in(4) {
         let kept = layout(numbers, &shape, false);
         let dtype = mixed(numbers);
@@ -287,6 +301,7 @@ pub(crate) fn backward(numbers: &mut Numbers) -> BackwardDesc {
     norm.writes_sum = false;
     norm.output = None;
     norm.rotation = None;
+    norm.quantization = None;
     let mut desc = BackwardDesc::new(norm);
     let shape = desc.norm.input.shape().to_vec();
     let dtype = desc.norm.input.dtype;

@@ -4,9 +4,9 @@
 //! the planner, and nothing with `plan/footprint.rs`.
 
 use cubenorm_core::{
-    Access, AccessBlueprint, BackwardDesc, BackwardLaunch, BackwardSchedule, Buffer, Dim,
-    Footprint, Grid, Layout, Level, LoadMode, NormDesc, NormProblem, ParamReduce, Plan, Staging,
-    Team, Vectorization,
+    Access, AccessBlueprint, BackwardDesc, BackwardLaunch, BackwardSchedule, Buffer,
+    CODES_PER_WORD, Dim, Footprint, Grid, Layout, Level, LoadMode, NormDesc, NormProblem,
+    ParamReduce, Plan, Staging, Team, Vectorization,
 };
 
 use crate::problems::SMALL;
@@ -349,7 +349,7 @@ fn addresses(
     let row = distribution.first_row(group);
     let contiguous = matches!(
         blueprint.mode,
-        LoadMode::Vector | LoadMode::PackedHalf2 | LoadMode::Unaligned
+        LoadMode::Vector | LoadMode::PackedHalf2 | LoadMode::PackedByte4 | LoadMode::Unaligned
     );
     let is_constant = access.col.is_empty();
     let base = match blueprint.has_packed_rows() {
@@ -373,7 +373,7 @@ fn addresses(
     };
     let all = |first: usize, stride: usize| (0..vector).map(|lane| first + lane * stride).collect();
     Ok(match blueprint.mode {
-        LoadMode::Vector | LoadMode::PackedHalf2 => {
+        LoadMode::Vector | LoadMode::PackedHalf2 | LoadMode::PackedByte4 => {
             let of_steps = access.col.len() == 1 && !blueprint.has_tail();
             let place = match lanes {
                 Vectorization::Parallel if of_steps => base / vector + step,
@@ -545,11 +545,29 @@ pub(crate) fn forward(desc: &NormDesc, problem: &NormProblem, plan: &Plan) -> Ch
             Buffer::Rotation,
             desc.rotation.as_ref().map(|it| &it.table.layout),
         ),
+        (
+            Buffer::CodesScale,
+            desc.quantization
+                .as_ref()
+                .and_then(|it| it.scale.as_ref())
+                .map(|it| &it.layout),
+        ),
         (Buffer::Output, Some(&problem.output_layout)),
         (Buffer::Sum, Some(&problem.output_layout)),
     ];
     for (buffer, layout) in layouts {
         within(&footprint, buffer, layout)?;
+    }
+    if desc.quantization.is_some() {
+        let team = &blueprint.team;
+        let has_words = team.vector.is_multiple_of(CODES_PER_WORD)
+            && team.lanes() == Vectorization::Parallel
+            && !team.has_tail();
+        ensure!(has_words, "vectors have parts of words");
+        ensure!(
+            !team.has_parts() && !team.is_tile() && !blueprint.split(),
+            "a team has no whole row to scale"
+        );
     }
     if problem.written_statistics.is_some() {
         let statistics = desc.statistics_desc();

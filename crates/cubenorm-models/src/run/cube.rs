@@ -67,6 +67,7 @@ impl CubeExecutor {
             mean: optional(step.mean)?,
             variance: optional(step.variance)?,
             rotation: None,
+            codes_scale: None,
             output: Some(buffers.get(step.output)?),
         };
         let choice = StrategyChoice::Inferred;

@@ -76,6 +76,11 @@ impl Work {
                 mean: mean.map(buffer),
                 variance: variance.map(buffer),
                 rotation: desc.rotation.as_ref().map(|it| buffer(&it.table)),
+                codes_scale: desc
+                    .quantization
+                    .as_ref()
+                    .and_then(|it| it.scale.as_ref())
+                    .map(buffer),
                 output: optional(&desc.output),
                 ..ForwardTensors::new(buffer(&desc.input))
             }

@@ -290,6 +290,7 @@ impl Run<'_> {
                 WrittenStatistics::MeanRstd => vec![rstd],
                 WrittenStatistics::MeanVariance => vec![variance],
                 WrittenStatistics::MeanRstdVariance => vec![rstd, variance],
+                WrittenStatistics::Scale => unreachable!("operators are not quantised"),
             };
             values[first + 1..=first + others.len()].copy_from_slice(&others);
         }

@@ -9,7 +9,7 @@ use cubenorm_core::{NormDesc, NormError, TensorDesc};
 
 #[cfg(feature = "cube")]
 use super::checked;
-use super::device::CallDevice;
+pub(super) use super::device::CallDevice;
 #[cfg(feature = "cube")]
 use crate::ops::BackwardSpec;
 use crate::ops::{Descs, NormBackend, NormSpec, Normalized, Operands, Route, Tracked};
@@ -146,7 +146,7 @@ impl Call {
     /// The layouts that the kernels are going to see, as far as they are known. Strides are not: with fusion, a tensor
     /// gets its strides when it is computed. A layout that a kernel refuses is copied to a contiguous one then, so the
     /// check of contiguous tensors holds for all of them.
-    fn descs(&self, device: &mut CallDevice) -> Result<Descs, NormError> {
+    pub(super) fn descs(&self, device: &mut CallDevice) -> Result<Descs, NormError> {
         let mut like_input = |name, tensor: &DispatchTensor| {
             let dtype = device.dtype(name, tensor)?;
             let shape = self.spec.seen_shape(&tensor.shape());

@@ -9,6 +9,7 @@ mod general;
 mod heads;
 mod modulated;
 mod options;
+mod quantized;
 mod sync;
 
 use burn::backend::ops::FloatTensorOps;
@@ -42,6 +43,11 @@ pub use modulated::{
     ada_layer_norm, add_modulated_layer_norm, add_modulated_rms_norm, modulated_layer_norm,
     modulated_rms_norm, try_ada_layer_norm, try_add_modulated_layer_norm,
     try_add_modulated_rms_norm, try_modulated_layer_norm, try_modulated_rms_norm,
+};
+pub use quantized::{
+    Codes, Quantized, add_quantized_layer_norm, add_quantized_rms_norm, quantized_layer_norm,
+    quantized_rms_norm, try_add_quantized_layer_norm, try_add_quantized_rms_norm,
+    try_quantized_layer_norm, try_quantized_rms_norm,
 };
 pub use sync::{
     ShardedNorm, SyncBatchNormTrain, norm_sharded, sync_batch_norm_train, try_norm_sharded,

@@ -20,7 +20,8 @@ use cubenorm_core::{ResidualPlace, WrittenStatistics};
 
 use super::{
     BackwardOperands, BackwardSpec, Gradients, HeadOperands, HeadSpec, Heads, NormBackend,
-    NormSpec, Normalized, Operands, Optional, Route, Running, RunningOperands, Tracked, portable,
+    NormSpec, Normalized, Operands, Optional, QuantizedOperands, QuantizedParts, QuantizedSpec,
+    Route, Running, RunningOperands, Tracked, portable,
 };
 
 type TrackedTensor<B, C> = FloatTensor<Autodiff<B, C>>;
@@ -147,6 +148,32 @@ impl<B: NormBackend, C: CheckpointStrategy> NormBackend for Autodiff<B, C> {
         Heads {
             query: Self::from_inner(heads.query),
             key: Self::from_inner(heads.key),
+        }
+    }
+
+    /// Codes have no gradient, and nothing passes through the sum: the functions of this crate hand over no tracked tensor.
+    fn normalize_quantized(
+        operands: QuantizedOperands<Self>,
+        spec: QuantizedSpec,
+    ) -> QuantizedParts<Self> {
+        let parts = B::normalize_quantized(
+            QuantizedOperands {
+                input: operands.input.into_primitive(),
+                residual: inner(operands.residual),
+                scale: inner(operands.scale),
+                bias: inner(operands.bias),
+                codes_scale: inner(operands.codes_scale),
+            },
+            spec,
+        );
+        let wrap = |tensor: Optional<B>| {
+            let tensor = tensor.into_option();
+            tensor.map(Self::from_inner).into()
+        };
+        QuantizedParts {
+            words: parts.words,
+            scale: wrap(parts.scale),
+            sum: wrap(parts.sum),
         }
     }
 

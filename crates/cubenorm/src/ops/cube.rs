@@ -26,7 +26,8 @@ use super::spec::{Descs, burn_dtype};
 use super::view::shaped;
 use super::{
     BackwardOperands, BackwardSpec, Gradients, HeadOperands, HeadSpec, Heads, NormBackend,
-    NormSpec, Normalized, Operands, Optional, Running, RunningOperands, dtype,
+    NormSpec, Normalized, Operands, Optional, QuantizedOperands, QuantizedParts, QuantizedSpec,
+    Running, RunningOperands, dtype,
 };
 use crate::tuning::{Tuning, tuning};
 
@@ -89,6 +90,31 @@ impl NormBackend for CubeBackend {
         Heads {
             query: query.expect(written),
             key: key.expect(written),
+        }
+    }
+
+    fn normalize_quantized(
+        operands: QuantizedOperands<Self>,
+        spec: QuantizedSpec,
+    ) -> QuantizedParts<Self> {
+        let shape = operands.input.shape();
+        let tensors = [
+            Some(operands.input),
+            operands.residual.into_option(),
+            operands.scale.into_option(),
+            operands.bias.into_option(),
+            operands.codes_scale.into_option(),
+        ];
+        let [words, sum, scale] = run(tensors, &spec);
+        let mut words = words.expect("a forward pass writes an output");
+        words.dtype = burn::tensor::DType::U32;
+        // One number per row, without the dimension that counts them.
+        let of_rows = shape.iter().take(shape.num_dims() - 1).copied().chain([1]);
+        let of_rows: Shape = of_rows.collect();
+        QuantizedParts {
+            words,
+            scale: scale.map(|scale| in_shape(scale, &of_rows)).into(),
+            sum: sum.into(),
         }
     }
 
@@ -569,6 +595,7 @@ fn forward_tensors(tensors: &[Option<CubeTensor>; 6]) -> ForwardTensors {
         mean,
         variance,
         rotation: None,
+        codes_scale: None,
         output: None,
     }
 }
@@ -704,6 +731,75 @@ impl Pass<5> for HeadSpec {
         let tensors = head_tensors(tensors);
         let [query, key] = prepared.launch(client, tensors.each_ref())?;
         Ok([Some(query.output), Some(key.output), None])
+    }
+}
+
+impl Pass<5> for QuantizedSpec {
+    type Prepared = PreparedForward;
+
+    fn cache() -> &'static PlanCache<Key<Self, 5>, Step<PreparedForward, 5>> {
+        static QUANTIZED: PlanCache<Key<QuantizedSpec, 5>, Step<PreparedForward, 5>> =
+            PlanCache::new();
+        &QUANTIZED
+    }
+
+    fn norm(&self) -> &NormSpec {
+        &self.norm
+    }
+
+    fn seen(&self, _which: usize, tensor: &CubeTensor) -> Shape {
+        tensor.shape()
+    }
+
+    fn prepare(
+        &self,
+        client: &Client,
+        descs: [Option<TensorDesc>; 5],
+        tensors: &[Option<CubeTensor>; 5],
+        choice: StrategyChoice,
+    ) -> Result<(PreparedForward, [Option<TensorDesc>; 3]), LaunchError> {
+        let [input, residual, scale, bias, codes_scale] = descs;
+        let descs = Descs {
+            input: input.expect("every pass has an input"),
+            residual,
+            scale,
+            bias,
+            mean: None,
+            variance: None,
+        };
+        let desc = self.desc(descs, codes_scale);
+        let prepared = PreparedForward::new(client, &desc, &quantized_tensors(tensors), choice)?;
+        let words = Some(prepared.output().clone());
+        let (sum, scale) = (prepared.sum().cloned(), prepared.statistics().cloned());
+        Ok((prepared, [words, sum, scale]))
+    }
+
+    fn is_settled(prepared: &PreparedForward) -> bool {
+        prepared.is_settled()
+    }
+
+    fn like(output: usize) -> Option<usize> {
+        (output == 1).then_some(0)
+    }
+
+    fn launch(
+        prepared: &PreparedForward,
+        client: &Client,
+        tensors: &[Option<CubeTensor>; 5],
+    ) -> Result<[Option<Handle>; 3], LaunchError> {
+        let written = prepared.launch(client, &quantized_tensors(tensors))?;
+        Ok([Some(written.output), written.sum, written.statistics])
+    }
+}
+
+fn quantized_tensors(tensors: &[Option<CubeTensor>; 5]) -> ForwardTensors {
+    let [_, residual, scale, bias, codes_scale] = tensors.each_ref().map(handle);
+    ForwardTensors {
+        residual,
+        scale,
+        bias,
+        codes_scale,
+        ..ForwardTensors::new(input(tensors).handle.clone())
     }
 }
 

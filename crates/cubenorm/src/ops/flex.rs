@@ -8,7 +8,8 @@ use burn::backend::tensor::FloatTensor;
 
 use super::{
     BackwardOperands, BackwardSpec, Gradients, HeadOperands, HeadSpec, Heads, NormBackend,
-    NormSpec, Normalized, Operands, Running, RunningOperands, portable,
+    NormSpec, Normalized, Operands, QuantizedOperands, QuantizedParts, QuantizedSpec, Running,
+    RunningOperands, portable,
 };
 
 impl NormBackend for Flex {
@@ -26,6 +27,13 @@ impl NormBackend for Flex {
 
     fn normalize_heads(operands: HeadOperands<Self>, spec: HeadSpec) -> Heads<Self> {
         portable::normalize_heads::<Self>(operands, &spec)
+    }
+
+    fn normalize_quantized(
+        operands: QuantizedOperands<Self>,
+        spec: QuantizedSpec,
+    ) -> QuantizedParts<Self> {
+        portable::normalize_quantized::<Self>(operands, &spec)
     }
 
     fn normalize_backward(operands: BackwardOperands<Self>, spec: BackwardSpec) -> Gradients<Self> {

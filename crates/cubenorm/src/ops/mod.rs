@@ -24,13 +24,15 @@ pub(crate) use node::{Gradient, Passed, Retrieved, attach};
 pub(crate) use portable::{provided_pairs, wider};
 pub(crate) use route::{Route, Tracked};
 pub(crate) use spec::dtype;
-pub use spec::{Axes, BackwardSpec, Descs, HeadSpec, NormSpec, Reduction};
+pub use spec::{Axes, BackwardSpec, Descs, HeadSpec, NormSpec, QuantizedSpec, Reduction};
 pub use tensors::{
-    BackwardOperands, Gradients, HeadOperands, Heads, Normalized, Operands, Optional, Running,
-    RunningOperands,
+    BackwardOperands, Gradients, HeadOperands, Heads, Normalized, Operands, Optional,
+    QuantizedOperands, QuantizedParts, Running, RunningOperands,
 };
 #[cfg(feature = "cube")]
-use tensors::{gradients_meta, heads_meta, normalized_meta, running_meta, statistics_meta};
+use tensors::{
+    gradients_meta, heads_meta, normalized_meta, quantized_meta, running_meta, statistics_meta,
+};
 pub use view::View;
 
 /// Normalizations on a backend.
@@ -74,6 +76,13 @@ pub trait NormBackend: Backend {
         #[extension_type] operands: HeadOperands<Self>,
         spec: HeadSpec,
     ) -> Heads<Self>;
+
+    /// A normalization over the last axis, rounded to codes of 8 bits, with the scale of each row unless it is given.
+    #[fusion(meta = quantized_meta)]
+    fn normalize_quantized(
+        #[extension_type] operands: QuantizedOperands<Self>,
+        spec: QuantizedSpec,
+    ) -> QuantizedParts<Self>;
 
     /// Gradients of input, scale and bias from the gradient of the output, see [`BackwardSpec`].
     #[fusion(meta = gradients_meta)]

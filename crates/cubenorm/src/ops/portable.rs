@@ -3,12 +3,19 @@
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, FloatDType, TensorMetadata, get_or_init_device_settings};
 use burn::tensor::{DType, Shape, Slice};
+#[cfg(feature = "flex")]
+use burn::tensor::{TensorData, try_read_sync};
+#[cfg(feature = "flex")]
+use cubenorm_core::CODES_PER_WORD;
 use cubenorm_core::{Activation, Epsilon, Offset, RotatedPairs, Rounding, WrittenStatistics};
 
 use super::spec::burn_dtype;
 use super::view::shaped;
 #[cfg(feature = "flex")]
-use super::{BackwardOperands, BackwardSpec, Gradients, Optional, Running, RunningOperands};
+use super::{
+    BackwardOperands, BackwardSpec, Gradients, Optional, QuantizedOperands, QuantizedParts,
+    QuantizedSpec, Running, RunningOperands,
+};
 use super::{
     HeadOperands, HeadSpec, Heads, NormBackend, NormSpec, Normalized, Operands, Reduction,
 };
@@ -304,6 +311,7 @@ pub(super) fn normalize<B: Backend>(operands: Operands<B>, spec: &NormSpec) -> N
             WrittenStatistics::MeanRstd => vec![mean, rstd()],
             WrittenStatistics::MeanVariance => vec![mean, variance()],
             WrittenStatistics::MeanRstdVariance => vec![mean, rstd(), variance()],
+            WrittenStatistics::Scale => unreachable!("a norm that is not quantised"),
         })
     });
     let mut value = rows.centered;
@@ -367,6 +375,73 @@ pub(super) fn normalize_heads<B: NormBackend>(
     Heads {
         query: one(operands.query, operands.query_scale),
         key: one(operands.key, operands.key_scale),
+    }
+}
+
+/// [`NormBackend::normalize_quantized`](super::NormBackend::normalize_quantized) of a norm and codes by the host, for
+/// backends whose tensors are in its memory.
+#[cfg(feature = "flex")]
+pub(super) fn normalize_quantized<B: NormBackend>(
+    operands: QuantizedOperands<B>,
+    spec: &QuantizedSpec,
+) -> QuantizedParts<B> {
+    let device = operands.input.device();
+    let (shape, dtype) = (operands.input.shape(), operands.input.dtype());
+    let accumulation = super::dtype(dtype).map(|dtype| dtype.accumulation());
+    let norm = NormSpec {
+        output_dtype: accumulation,
+        ..spec.norm.clone()
+    };
+    let normalized = B::normalize(
+        Operands {
+            residual: operands.residual,
+            scale: operands.scale,
+            bias: operands.bias,
+            ..Operands::new(operands.input)
+        },
+        norm,
+    );
+    let in_memory = "a backend of the host reads its tensors at once";
+    let read = |tensor: FloatTensor<B>| -> Vec<f64> {
+        let data = try_read_sync(B::float_into_data(tensor));
+        let data = data.expect(in_memory).expect(in_memory);
+        data.iter::<f64>().collect()
+    };
+    let given = operands.codes_scale.into_option().map(read);
+    let values = read(normalized.output);
+    let rank = shape.num_dims();
+    let (format, cols) = (spec.format, shape[rank - 1]);
+    let (mut bytes, mut scales) = (Vec::with_capacity(values.len()), Vec::new());
+    for row in values.chunks(cols.max(1)) {
+        let scale = match &given {
+            Some(given) => given[0] as f32,
+            None => format.scale(row.iter().map(|&value| value as f32)),
+        };
+        let factor = 1.0 / f64::from(scale);
+        bytes.extend(row.iter().map(|value| format.code((value * factor) as f32)));
+        scales.push(scale);
+    }
+    let (words, _) = bytes.as_chunks::<CODES_PER_WORD>();
+    let words: Vec<u32> = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
+    let with_last = |last: usize| -> Shape {
+        let kept = (0..rank - 1).map(|dim| shape[dim]);
+        kept.chain([last]).collect()
+    };
+    let words = TensorData::new(words, with_last(cols / CODES_PER_WORD));
+    // Rows without elements have a scale each, too.
+    let rows: usize = with_last(1).iter().product();
+    scales.resize(rows, 1.0);
+    let scale = given.is_none().then(|| {
+        let data = TensorData::new(scales, with_last(1));
+        cast_to::<B>(
+            B::float_from_data(data, &device),
+            accumulation.map_or(DType::F32, burn_dtype),
+        )
+    });
+    QuantizedParts {
+        words: B::int_from_data(words, &device),
+        scale: scale.into(),
+        sum: normalized.sum,
     }
 }
 

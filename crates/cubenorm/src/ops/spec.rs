@@ -1,6 +1,6 @@
 use cubenorm_core::{
-    Activation, DType, Epsilon, NormDesc, Offset, ResidualPlace, RotatedPairs, Rotation, Rounding,
-    Statistics, TensorDesc, WrittenStatistics,
+    Activation, CodeFormat, DType, Epsilon, NormDesc, Offset, Quantization, ResidualPlace,
+    RotatedPairs, Rotation, Rounding, Statistics, TensorDesc, WrittenStatistics,
 };
 
 use burn::tensor::Shape;
@@ -246,6 +246,24 @@ impl HeadSpec {
         });
         let pairs = self.pairs;
         desc.with_rotation(table.map(|table| Rotation { table, pairs }))
+    }
+}
+
+/// Specification of a quantised normalization.
+#[derive(Debug, Clone, PartialEq, Hash)]
+pub struct QuantizedSpec {
+    /// The normalization, over the last axis. It has no view, statistics or other dtype.
+    pub norm: NormSpec,
+    /// The format of the codes.
+    pub format: CodeFormat,
+}
+
+impl QuantizedSpec {
+    /// The description of tensors of these layouts, and of a given scale.
+    pub fn desc(&self, tensors: Descs, scale: Option<TensorDesc>) -> NormDesc {
+        let format = self.format;
+        let desc = self.norm.desc(tensors);
+        desc.with_quantization(Quantization { format, scale })
     }
 }
 

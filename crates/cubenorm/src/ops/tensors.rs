@@ -2,16 +2,16 @@
 
 #[cfg(feature = "cube")]
 use burn::backend::fusion::custom::TensorSpec;
-use burn::backend::tensor::FloatTensor;
+use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{Backend, ExtensionType};
 #[cfg(feature = "cube")]
 use burn::tensor::{DType, Shape};
 
 #[cfg(feature = "cube")]
-use cubenorm_core::WrittenStatistics;
+use cubenorm_core::{CODES_PER_WORD, WrittenStatistics};
 
 #[cfg(feature = "cube")]
-use super::spec::{BackwardSpec, HeadSpec, NormSpec, burn_dtype};
+use super::spec::{BackwardSpec, HeadSpec, NormSpec, QuantizedSpec, burn_dtype};
 
 /// A tensor that may be absent. `Option` is not an extension type.
 #[derive(Debug, Clone, ExtensionType)]
@@ -189,6 +189,40 @@ pub struct Heads<B: Backend> {
     pub key: FloatTensor<B>,
 }
 
+/// Inputs of a quantised normalization.
+#[derive(Debug, Clone, ExtensionType)]
+#[cfg_attr(feature = "cube", extension_type(fusion))]
+pub struct QuantizedOperands<B: Backend> {
+    /// The tensor to normalize.
+    pub input: FloatTensor<B>,
+    /// The residual.
+    #[extension_type]
+    pub residual: Optional<B>,
+    /// The scale.
+    #[extension_type]
+    pub scale: Optional<B>,
+    /// The bias, added after the scale.
+    #[extension_type]
+    pub bias: Optional<B>,
+    /// A given scale of the codes, of the accumulation dtype and the input's rank.
+    #[extension_type]
+    pub codes_scale: Optional<B>,
+}
+
+/// Outputs of a quantised normalization.
+#[derive(Debug, Clone, ExtensionType)]
+#[cfg_attr(feature = "cube", extension_type(fusion))]
+pub struct QuantizedParts<B: Backend> {
+    /// Words of four codes, `u32`.
+    pub words: IntTensor<B>,
+    /// The scale of each row, `[..., 1]`, unless it is given.
+    #[extension_type]
+    pub scale: Optional<B>,
+    /// `input + residual`, if the specification writes it.
+    #[extension_type]
+    pub sum: Optional<B>,
+}
+
 /// Shape of `count` numbers per row of a normalization over `axes` of this input shape.
 #[cfg(feature = "cube")]
 fn statistics_shape(input: &Shape, axes: &[usize], count: usize) -> Shape {
@@ -234,16 +268,49 @@ pub(super) fn heads_meta(operands: &HeadOperandsMetadata, _: &HeadSpec) -> Heads
     }
 }
 
+#[cfg(feature = "cube")]
+pub(super) fn quantized_meta(
+    operands: &QuantizedOperandsMetadata,
+    spec: &QuantizedSpec,
+) -> QuantizedPartsMetadata {
+    let input = &operands.input;
+    let shape = |last: &dyn Fn(usize) -> usize| -> Shape {
+        let rank = input.shape.num_dims();
+        let sizes = (0..rank).map(|dim| match dim == rank - 1 {
+            true => last(input.shape[dim]),
+            false => input.shape[dim],
+        });
+        sizes.collect()
+    };
+    let words = shape(&|size| size / CODES_PER_WORD);
+    let scale = TensorSpec::new(shape(&|_| 1), accumulation(input.dtype));
+    let of = |tensor: TensorSpec, is_written: bool| match is_written {
+        true => OptionalMetadata::Some(tensor),
+        false => OptionalMetadata::None,
+    };
+    let is_computed = matches!(operands.codes_scale, OptionalMetadata::None);
+    QuantizedPartsMetadata {
+        words: TensorSpec::new(words, DType::U32),
+        scale: of(scale, is_computed),
+        sum: of(input.clone(), spec.norm.writes_sum),
+    }
+}
+
+#[cfg(feature = "cube")]
+fn accumulation(dtype: DType) -> DType {
+    match dtype {
+        DType::F64 => DType::F64,
+        _ => DType::F32,
+    }
+}
+
 /// Statistics of a normalization.
 #[cfg(feature = "cube")]
 pub(super) fn statistics_meta(input: &TensorSpec, spec: &NormSpec) -> TensorSpec {
     let numbers = spec.written_statistics.map_or(2, WrittenStatistics::count);
     TensorSpec::new(
         statistics_shape(&spec.seen_shape(&input.shape), &spec.axes, numbers),
-        match input.dtype {
-            DType::F64 => DType::F64,
-            _ => DType::F32,
-        },
+        accumulation(input.dtype),
     )
 }
 

@@ -53,7 +53,7 @@ fn sums_of_columns(work: &Workload, per_unit: usize) -> usize {
 pub(super) fn merged_of_cube(work: &Workload, members: u32, hardware: &Hardware) -> usize {
     let slots = slots(members, hardware.plane(work.knobs.plane_size));
     let accumulation = work.accumulation();
-    let tables = merged_bytes(slots, 1, Merge::Sums, false, accumulation, hardware);
+    let tables = merged_bytes(slots, 1, Merge::Sums, false, false, accumulation, hardware);
     tables.max(members as usize * MERGED_OF_UNIT * accumulation)
 }
 

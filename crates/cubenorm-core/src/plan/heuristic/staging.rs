@@ -53,6 +53,7 @@ pub(super) fn room(
         1,
         work.merge,
         is_staged_row,
+        work.quantizes,
         work.accumulation(),
         hardware,
     );

@@ -27,13 +27,22 @@ pub(in crate::plan) fn schedule(
     work: &Workload,
     hardware: &Hardware,
 ) -> Result<Schedule, PlanError> {
+    let hardware = &for_tables(work, hardware);
     let (strategy, reason) = match work.knobs.strategy {
-        None => infer(work, hardware),
+        None => match infer(work, hardware) {
+            (Strategy::Split, _) if work.quantizes => (whole(hardware), "quantised rows are whole"),
+            inferred => inferred,
+        },
         Some(strategy) => (strategy, "forced"),
     };
     let refuse = |reason| PlanError::Strategy { strategy, reason };
     if let Some(obstacle) = axis_obstacle(strategy, work.lanes) {
         return Err(refuse(obstacle));
+    }
+    if work.quantizes && strategy == Strategy::Split {
+        return Err(refuse(
+            "the codes of a row need the largest of all its elements",
+        ));
     }
     let plane = hardware.plane(work.knobs.plane_size);
     let mut schedule = match strategy {
@@ -97,6 +106,28 @@ fn limit_obstacle(
         return Some("a unit would sum more steps than an f32 sum keeps the digits of");
     }
     None
+}
+
+/// The hardware with cubes whose tables fit shared memory: the largest magnitude of a quantised row has one more. Without
+/// planes, each unit has a slot.
+fn for_tables(work: &Workload, hardware: &Hardware) -> Hardware {
+    let has_planes = hardware.plane(work.knobs.plane_size).is_some();
+    let most = match work.quantizes && !has_planes && hardware.cpu_cores.is_none() {
+        true => hardware.max_units_per_cube.div_ceil(2),
+        false => hardware.max_units_per_cube,
+    };
+    Hardware {
+        max_units_per_cube: most,
+        ..hardware.clone()
+    }
+}
+
+/// The strategy for whole rows of any length.
+fn whole(hardware: &Hardware) -> Strategy {
+    match hardware.cpu_cores {
+        Some(_) => Strategy::Unit,
+        None => Strategy::Cube,
+    }
 }
 
 fn infer(work: &Workload, hardware: &Hardware) -> (Strategy, &'static str) {

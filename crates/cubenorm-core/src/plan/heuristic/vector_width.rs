@@ -9,6 +9,7 @@ use crate::plan::strategy::Strategy;
 use crate::plan::team::Vectorization;
 use crate::plan::workload::Workload;
 use crate::problem::{Access, Dim};
+use crate::quantization::CODES_PER_WORD;
 
 /// Minimum ratio of lanes for tail vectors to replace vectors that divide a row.
 /// 1,000 f32 AVX-512, vectors that divide -> twice the lanes: 1.25x faster; 40 f16: 1.4x slower.
@@ -47,6 +48,8 @@ pub(in crate::plan) fn choose(
     let input = tensors.input;
     let step = |dims: &[Dim]| dims.last().map(|dim| dim.stride);
     let lanes = match (step(&input.col), step(&input.row)) {
+        // Lanes are the codes of a word.
+        _ if work.quantizes => Vectorization::Parallel,
         (Some(1), _) => Vectorization::Parallel,
         (_, Some(1)) => Vectorization::Perpendicular,
         _ => Vectorization::Parallel,
@@ -64,8 +67,13 @@ pub(in crate::plan) fn choose(
         Some(wanted) => widest.min(1 << wanted.max(1).ilog2()),
         None => widest,
     };
-    let plain = widest_that_fits(tensors, lanes, widest, false, hardware);
-    let over_segments = widest_that_fits(tensors, lanes, widest, true, hardware);
+    let least = match work.quantizes {
+        true => CODES_PER_WORD,
+        false => 1,
+    };
+    let widths = [least, widest.max(least)];
+    let plain = widest_that_fits(tensors, lanes, widths, false, hardware);
+    let over_segments = widest_that_fits(tensors, lanes, widths, true, hardware);
     let width =
         match over_segments > WORTH_SEGMENTS * plain && over_segments * WORTH_SEGMENTS >= widest {
             true => over_segments,
@@ -91,7 +99,7 @@ fn widest_of_rows(work: &Workload, segment: usize, hardware: &Hardware) -> usize
     }
 }
 
-/// Lanes of the widest vector, `widest` at most, that every tensor suits.
+/// Lanes of the widest vector within these widths, that every tensor suits; the least if none does.
 ///
 /// In every tensor a vector's lanes are within one dimension, and the input loads them in one
 /// access. A broadcast residual qualifies too. A strided parameter costs only its own gather. A
@@ -100,7 +108,7 @@ fn widest_of_rows(work: &Workload, segment: usize, hardware: &Hardware) -> usize
 fn widest_that_fits(
     tensors: &Tensors<'_>,
     lanes: Vectorization,
-    widest: usize,
+    [least, widest]: [usize; 2],
     over_segments: bool,
     hardware: &Hardware,
 ) -> usize {
@@ -109,6 +117,7 @@ fn widest_that_fits(
         // A CPU compiler merges them into one access.
         LoadMode::Unaligned => hardware.cpu_cores.is_some(),
         LoadMode::PackedHalf2
+        | LoadMode::PackedByte4
         | LoadMode::Broadcast
         | LoadMode::Segments
         | LoadMode::RowScalar
@@ -119,15 +128,15 @@ fn widest_that_fits(
         let divides = dim.is_none_or(|dim| dim.size % vector == 0);
         divides || over_segments && is_of_segments(access, lanes, vector)
     };
-    let halvings = (0..=widest.ilog2()).map(|halvings| widest >> halvings);
+    let halvings = (0..=(widest / least).ilog2()).map(|halvings| widest >> halvings);
     let mut fitting = halvings.filter(|&vector| {
         let fits_param =
             |access: &Access| fits(access, vector) || is_of_rows(access, lanes, vector);
         let fits_all = tensors.whole.iter().all(|access| fits(access, vector))
             && tensors.params.iter().all(|access| fits_param(access));
-        vector == 1 || fits_all && loads(vector)
+        vector == least || fits_all && loads(vector)
     });
-    fitting.next().unwrap_or(1)
+    fitting.next().unwrap_or(least)
 }
 
 /// Lanes of vectors with a tail and the length of their segments; `None` unless a CPU's units own
@@ -147,6 +156,7 @@ fn with_tail(
         && (work.column_sums == 0 || lanes == Vectorization::Perpendicular)
         && work.segments == 1
         && !work.rotates
+        && !work.quantizes
         && is_of_units(work.knobs);
     let segment = segment_len(tensors, lanes).filter(|_| may_have_tail)?;
     let (widest, longest) = match lanes {

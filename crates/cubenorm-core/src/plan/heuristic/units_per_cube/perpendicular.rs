@@ -188,6 +188,7 @@ fn columns(work: &Workload, hardware: &Hardware, x: usize, times: usize) -> Sche
             work.vector,
             merge,
             is_staged_row,
+            false,
             work.accumulation(),
             hardware,
         );

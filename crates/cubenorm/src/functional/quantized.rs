@@ -1,0 +1,422 @@
+//! Norms whose output is quantised to codes of 8 bits.
+
+use burn::backend::Dispatch;
+use burn::tensor::{DType, Int, Tensor, TensorData};
+use cubenorm_core::{CODES_PER_WORD, CodeFormat, NormError};
+
+use super::call::CallDevice;
+use super::{Call, last_axis_spec, or_panic};
+use crate::NormOptions;
+use crate::ops::{NormBackend, QuantizedOperands, QuantizedSpec, Reduction};
+
+/// The format of the codes of [`quantized_rms_norm`] and its kin, and the source of their scale.
+///
+/// # Example
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+/// use cubenorm::{CodeFormat, Codes};
+///
+/// # #[cfg(feature = "flex")] {
+/// // A scale per row, from its largest magnitude.
+/// let dynamic = Codes::from(CodeFormat::Int8);
+/// // A scale of the calibration, for all rows.
+/// let scale = Tensor::from_floats([0.02], &Device::flex());
+/// let fixed = Codes::new(CodeFormat::E4M3).with_scale(scale);
+/// # let _ = (dynamic, fixed);
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Codes {
+    format: CodeFormat,
+    scale: Option<Tensor<1>>,
+}
+
+impl Codes {
+    /// Codes of a format, with a scale per row from its largest magnitude.
+    pub const fn new(format: CodeFormat) -> Self {
+        Self {
+            format,
+            scale: None,
+        }
+    }
+
+    /// Sets the scale of all rows, a tensor of one number.
+    pub fn with_scale(mut self, scale: Tensor<1>) -> Self {
+        self.scale = Some(scale);
+        self
+    }
+}
+
+impl From<CodeFormat> for Codes {
+    fn from(format: CodeFormat) -> Self {
+        Self::new(format)
+    }
+}
+
+/// A tensor of codes of 8 bits, and its scales.
+///
+/// # Example
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+/// use cubenorm::{CodeFormat, NormOptions};
+///
+/// # #[cfg(feature = "flex")] {
+/// let x = Tensor::<2>::from_floats([[4.0, -4.0, 4.0, -4.0]], &Device::flex());
+/// let options = NormOptions::new().with_epsilon(0.0);
+/// let y = cubenorm::quantized_rms_norm(x, None, CodeFormat::Int8, &options);
+/// // The codes 127, -127, 127, -127.
+/// assert_eq!(y.words.clone().into_data().try_to_vec::<u32>().unwrap(), [0x817f_817f]);
+/// let error = (y.dequantized() - Tensor::from_floats([[1.0, -1.0, 1.0, -1.0]], &Device::flex())).abs();
+/// assert!(error.max().into_scalar::<f32>() < 1e-6);
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Quantized<const D: usize> {
+    /// Words of four codes along the last dimension, the first code in the lowest byte: `u32`, `[..., d / 4]`. Burn's
+    /// `QuantStore::PackedU32` has the same order.
+    pub words: Tensor<D, Int>,
+    /// The scale of each row, `[..., 1]`, or of all rows, `[1, ..., 1]`. It is `f64` for an input of `f64`, else `f32`.
+    pub scale: Tensor<D>,
+    /// The format of the codes.
+    pub format: CodeFormat,
+}
+
+impl<const D: usize> Quantized<D> {
+    /// `code * scale` of each element, `[..., d]`, in the dtype of the scale.
+    ///
+    /// It is within half a step of the norm's result: `scale / 2` for int8, and 1/16 of the number, or `scale / 1024` if
+    /// that is more, for e4m3.
+    pub fn dequantized(&self) -> Tensor<D> {
+        let mut dims = self.words.dims();
+        let words: usize = dims.iter().product();
+        dims[D - 1] *= CODES_PER_WORD;
+        let flat: Tensor<2, Int> = self.words.clone().reshape([words, 1]);
+        let bytes = (0..CODES_PER_WORD).map(|byte| {
+            let shifted = flat.clone().bitwise_right_shift_scalar(8 * byte as u32);
+            shifted.bitwise_and_scalar(0xff_u32)
+        });
+        let codes = Tensor::cat(bytes.collect(), 1).reshape([words * CODES_PER_WORD]);
+        let numbers: Vec<f32> = (0..=u8::MAX).map(|code| self.format.number(code)).collect();
+        let data = TensorData::new(numbers, [256]);
+        let numbers = Tensor::<1>::from_data(data, (&self.scale.device(), self.scale.dtype()));
+        numbers.select(0, codes).reshape(dims) * self.scale.clone()
+    }
+}
+
+/// [`rms_norm`](crate::rms_norm), rounded to codes of 8 bits in the same kernel:
+///
+/// ```text
+/// y = x / sqrt(mean(x^2) + epsilon) * gamma
+/// scale = max(|y|) / largest, or given
+/// code = round(y / scale)
+/// ```
+///
+/// `largest` is 127 or 448, that of the [`CodeFormat`]. Numbers outside of a given scale's range become the largest or
+/// smallest code. The scale of a row of zeros is 1, and that of a row with NaN or infinity is NaN.
+///
+/// The arithmetic is that of 32-bit integers, so every device has both formats. Codes have no gradient.
+///
+/// Source: [SmoothQuant](https://arxiv.org/abs/2211.10438) (a scale per token),
+/// [FP8 Formats for Deep Learning](https://arxiv.org/abs/2209.05433).
+///
+/// # Shapes
+///
+/// - `input`: `[..., d]`, with `d` a multiple of 4
+/// - `gamma`: `[d]`
+/// - result: words of `[..., d / 4]`, scales of `[..., 1]`
+///
+/// # Dtypes
+///
+/// As [`layer_norm`](crate::layer_norm). An output dtype of the options is not used.
+///
+/// # Panics
+///
+/// If [`try_quantized_rms_norm`] returns an error, with that message.
+///
+/// # Example
+///
+/// See [`Quantized`].
+pub fn quantized_rms_norm<const D: usize>(
+    input: Tensor<D>,
+    gamma: impl Into<Option<Tensor<1>>>,
+    codes: impl Into<Codes>,
+    options: &NormOptions,
+) -> Quantized<D> {
+    or_panic(try_quantized_rms_norm(input, gamma, codes, options))
+}
+
+/// [`quantized_rms_norm`] as a [`Result`].
+///
+/// # Errors
+///
+/// As [`try_layer_norm`](crate::try_layer_norm), [`NormError::Quantization`] if `d` is no multiple of 4, and
+/// [`NormError::Shape`] if a given scale has not one number.
+pub fn try_quantized_rms_norm<const D: usize>(
+    input: Tensor<D>,
+    gamma: impl Into<Option<Tensor<1>>>,
+    codes: impl Into<Codes>,
+    options: &NormOptions,
+) -> Result<Quantized<D>, NormError> {
+    let params = [gamma.into(), None];
+    let run = quantized(
+        input,
+        None,
+        params,
+        codes.into(),
+        options,
+        Reduction::MeanSquare,
+    )?;
+    Ok(run.0)
+}
+
+/// [`layer_norm`](crate::layer_norm), rounded to codes of 8 bits in the same kernel, as [`quantized_rms_norm`].
+///
+/// # Panics
+///
+/// If [`try_quantized_layer_norm`] returns an error, with that message.
+///
+/// # Example
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+/// use cubenorm::{CodeFormat, NormOptions};
+///
+/// # #[cfg(feature = "flex")] {
+/// let x = Tensor::<2>::from_floats([[9.0, 7.0, 9.0, 7.0]], &Device::flex());
+/// let options = NormOptions::new().with_epsilon(0.0);
+/// let y = cubenorm::quantized_layer_norm(x, None, None, CodeFormat::E4M3, &options);
+/// // 448 and -448.
+/// assert_eq!(y.words.into_data().try_to_vec::<u32>().unwrap(), [0xfe7e_fe7e]);
+/// # }
+/// ```
+pub fn quantized_layer_norm<const D: usize>(
+    input: Tensor<D>,
+    gamma: impl Into<Option<Tensor<1>>>,
+    beta: impl Into<Option<Tensor<1>>>,
+    codes: impl Into<Codes>,
+    options: &NormOptions,
+) -> Quantized<D> {
+    or_panic(try_quantized_layer_norm(input, gamma, beta, codes, options))
+}
+
+/// [`quantized_layer_norm`] as a [`Result`].
+///
+/// # Errors
+///
+/// As [`try_quantized_rms_norm`].
+pub fn try_quantized_layer_norm<const D: usize>(
+    input: Tensor<D>,
+    gamma: impl Into<Option<Tensor<1>>>,
+    beta: impl Into<Option<Tensor<1>>>,
+    codes: impl Into<Codes>,
+    options: &NormOptions,
+) -> Result<Quantized<D>, NormError> {
+    let params = [gamma.into(), beta.into()];
+    let run = quantized(
+        input,
+        None,
+        params,
+        codes.into(),
+        options,
+        Reduction::MeanVariance,
+    )?;
+    Ok(run.0)
+}
+
+/// The sum of input and residual, and [`quantized_rms_norm`] of it, in one kernel.
+///
+/// # Shapes
+///
+/// - `input`, `residual`, sum: `[..., d]`, with `d` a multiple of 4. The residual may broadcast to the input
+/// - `gamma`: `[d]`
+///
+/// # Panics
+///
+/// If [`try_add_quantized_rms_norm`] returns an error, with that message.
+///
+/// # Example
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+/// use cubenorm::{CodeFormat, NormOptions};
+///
+/// # #[cfg(feature = "flex")] {
+/// let x = Tensor::<2>::from_floats([[1.0, -2.0, 1.0, -2.0]], &Device::flex());
+/// let options = NormOptions::new();
+/// let (y, sum) = cubenorm::add_quantized_rms_norm(x.clone(), x, None, CodeFormat::Int8, &options);
+/// assert_eq!(sum.into_data().try_to_vec::<f32>().unwrap(), [2.0, -4.0, 2.0, -4.0]);
+/// assert_eq!(y.scale.dims(), [1, 1]);
+/// # }
+/// ```
+pub fn add_quantized_rms_norm<const D: usize>(
+    input: Tensor<D>,
+    residual: Tensor<D>,
+    gamma: impl Into<Option<Tensor<1>>>,
+    codes: impl Into<Codes>,
+    options: &NormOptions,
+) -> (Quantized<D>, Tensor<D>) {
+    or_panic(try_add_quantized_rms_norm(
+        input, residual, gamma, codes, options,
+    ))
+}
+
+/// [`add_quantized_rms_norm`] as a [`Result`].
+///
+/// # Errors
+///
+/// As [`try_quantized_rms_norm`].
+pub fn try_add_quantized_rms_norm<const D: usize>(
+    input: Tensor<D>,
+    residual: Tensor<D>,
+    gamma: impl Into<Option<Tensor<1>>>,
+    codes: impl Into<Codes>,
+    options: &NormOptions,
+) -> Result<(Quantized<D>, Tensor<D>), NormError> {
+    let (params, codes) = ([gamma.into(), None], codes.into());
+    let kind = Reduction::MeanSquare;
+    let (result, sum) = quantized(input, Some(residual), params, codes, options, kind)?;
+    Ok((result, sum.expect(super::WRITTEN)))
+}
+
+/// The sum of input and residual, and [`quantized_layer_norm`] of it, in one kernel.
+///
+/// # Shapes
+///
+/// As [`add_quantized_rms_norm`], with `beta` as `gamma`.
+///
+/// # Panics
+///
+/// If [`try_add_quantized_layer_norm`] returns an error, with that message.
+///
+/// # Example
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+/// use cubenorm::{CodeFormat, NormOptions};
+///
+/// # #[cfg(feature = "flex")] {
+/// let x = Tensor::<2>::from_floats([[1.0, 3.0, 1.0, 3.0]], &Device::flex());
+/// let options = NormOptions::new().with_epsilon(0.0);
+/// let (y, _) =
+///     cubenorm::add_quantized_layer_norm(x.clone(), x, None, None, CodeFormat::Int8, &options);
+/// assert_eq!(y.words.into_data().try_to_vec::<u32>().unwrap(), [0x7f81_7f81]);
+/// # }
+/// ```
+pub fn add_quantized_layer_norm<const D: usize>(
+    input: Tensor<D>,
+    residual: Tensor<D>,
+    gamma: impl Into<Option<Tensor<1>>>,
+    beta: impl Into<Option<Tensor<1>>>,
+    codes: impl Into<Codes>,
+    options: &NormOptions,
+) -> (Quantized<D>, Tensor<D>) {
+    or_panic(try_add_quantized_layer_norm(
+        input, residual, gamma, beta, codes, options,
+    ))
+}
+
+/// [`add_quantized_layer_norm`] as a [`Result`].
+///
+/// # Errors
+///
+/// As [`try_quantized_rms_norm`].
+pub fn try_add_quantized_layer_norm<const D: usize>(
+    input: Tensor<D>,
+    residual: Tensor<D>,
+    gamma: impl Into<Option<Tensor<1>>>,
+    beta: impl Into<Option<Tensor<1>>>,
+    codes: impl Into<Codes>,
+    options: &NormOptions,
+) -> Result<(Quantized<D>, Tensor<D>), NormError> {
+    let (params, codes) = ([gamma.into(), beta.into()], codes.into());
+    let kind = Reduction::MeanVariance;
+    let (result, sum) = quantized(input, Some(residual), params, codes, options, kind)?;
+    Ok((result, sum.expect(super::WRITTEN)))
+}
+
+fn quantized<const D: usize>(
+    input: Tensor<D>,
+    residual: Option<Tensor<D>>,
+    [gamma, beta]: [Option<Tensor<1>>; 2],
+    codes: Codes,
+    options: &NormOptions,
+    reduction: Reduction,
+) -> Result<(Quantized<D>, Option<Tensor<D>>), NormError> {
+    let mut norm = last_axis_spec(&input, &gamma, &beta, options, reduction)?;
+    norm.output_dtype = None;
+    norm.writes_sum = residual.is_some();
+    let format = codes.format;
+    let accumulation = match input.dtype() {
+        DType::F64 => DType::F64,
+        _ => DType::F32,
+    };
+    let given = codes.scale.map(|scale| expect_one(scale, &input));
+    let given: Option<Tensor<D>> = given
+        .transpose()?
+        .map(|scale| scale.cast(accumulation).reshape([1; D]));
+    // Codes have no gradient, so nothing is tracked. The results are on the input's device.
+    let device = input.device();
+    let detached = |tensor: Tensor<D>| tensor.detach();
+    let (input, residual) = (detached(input), residual.map(detached));
+    let [gamma, beta] = [gamma, beta].map(|param| param.map(Tensor::detach));
+    let mut call = Call::new(input, norm.clone())
+        .with_params(gamma, beta)
+        .named_as_burn_does();
+    if let Some(residual) = residual {
+        call = call.with_residual(residual);
+    }
+    call.check()?;
+    let spec = QuantizedSpec { norm, format };
+    let given = given.map(|scale| match device.gradient_checkpointing_strategy() {
+        Some(_) => detached(scale.to_device(&device)),
+        None => detached(scale),
+    });
+    let mut device = CallDevice::of(&call.input)?;
+    let descs = call.descs(&mut device)?;
+    let of_scale = given.as_ref().map(|scale| {
+        let dtype = descs.input.dtype.accumulation();
+        cubenorm_core::TensorDesc::contiguous(scale.dims(), dtype)
+    });
+    device.check_forward(&spec.desc(descs, of_scale))?;
+    let parts = Dispatch::normalize_quantized(
+        QuantizedOperands {
+            input: call.input,
+            residual: call.residual.into(),
+            scale: call.scale.into(),
+            bias: call.bias.into(),
+            codes_scale: given.clone().map(Tensor::into_dispatch).into(),
+        },
+        spec,
+    );
+    let computed = parts.scale.into_option().map(Tensor::from_dispatch);
+    let result = Quantized {
+        words: Tensor::from_dispatch(parts.words),
+        scale: computed.or(given).expect(super::WRITTEN),
+        format,
+    };
+    let sum = parts.sum.into_option().map(Tensor::from_dispatch);
+    Ok((result, sum))
+}
+
+/// A given scale, if it is one number on the input's device.
+fn expect_one<const D: usize>(scale: Tensor<1>, input: &Tensor<D>) -> Result<Tensor<1>, NormError> {
+    let (expected, actual) = (input.device(), scale.device());
+    let [expected, actual] = [expected, actual].map(|it| it.without_autodiff());
+    if expected != actual {
+        return Err(NormError::MixedDevices {
+            tensor: "scale",
+            expected: format!("{expected:?}"),
+            actual: format!("{actual:?}"),
+        });
+    }
+    match scale.dims() {
+        [1] => Ok(scale),
+        shape => Err(NormError::Shape {
+            tensor: "scale",
+            shape: shape.to_vec(),
+            expected: "[1], the scale of all rows".to_owned(),
+        }),
+    }
+}
