@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use burn::module::Module;
 use burn::nn::RotaryEncodingConfig;
 use burn::tensor::{Device, Tensor, activation};
-use cubenorm::{Activation, GateOptions, HeadNormOptions, Rope};
+use cubenorm::{Activation, CodeFormat, GateOptions, HeadNormOptions, NormOptions, Rope};
 
 use crate::{devices, noise};
 
@@ -121,6 +121,41 @@ fn heads(shape: [usize; 4], device: &Device) -> Vec<Compared> {
     ]
 }
 
+/// RMS norms rounded to int8. Burn has no int8 tensor everywhere, so its composition writes f32.
+fn quantized(shape: [usize; 4]) -> Vec<Compared> {
+    let wide = |gamma: Tensor<1>| gamma.unsqueeze::<4>();
+    let codes = |y: Tensor<4>| {
+        let scale = y.clone().abs().max_dim(3) / 127.0;
+        (y / scale.clone()).round().clamp(-127.0, 127.0) * scale
+    };
+    vec![
+        Compared {
+            name: "int8 RMS norm",
+            shape,
+            ours: Box::new(|[x, _], gamma| {
+                let options = NormOptions::new();
+                cubenorm::quantized_rms_norm(x, gamma, CodeFormat::Int8, &options).scale
+            }),
+            composed: Box::new(move |[x, _], gamma| codes(rms(x) * wide(gamma))),
+        },
+        Compared {
+            name: "sum, int8 RMS norm",
+            shape,
+            ours: Box::new(|[x, residual], gamma| {
+                let (options, format) = (NormOptions::new(), CodeFormat::Int8);
+                let (y, sum) =
+                    cubenorm::add_quantized_rms_norm(x, residual, gamma, format, &options);
+                drop(y);
+                sum
+            }),
+            composed: Box::new(move |[x, residual], gamma| {
+                let sum = x + residual;
+                codes(rms(sum.clone()) * wide(gamma)) + sum
+            }),
+        },
+    ]
+}
+
 fn group_norms([batch, channels, height, width]: [usize; 4]) -> Vec<Compared> {
     let channel = move |gamma: Tensor<1>| gamma.reshape([1, channels, 1, 1]);
     let normalized = move |x: Tensor<4>, gamma| {
@@ -196,7 +231,9 @@ fn measure() {
         let rows = [[1, 1, 2048, 1024], [1, 1, 1024, 4096]].map(norms);
         let maps = [[2, 320, 64, 64], [2, 640, 32, 32]].map(group_norms);
         let of_heads = [[4, 512, 16, 64], [1, 1, 16, 128]].map(|shape| heads(shape, &device));
-        for norm in rows.into_iter().chain(maps).chain(of_heads).flatten() {
+        let codes = [[1, 1, 2048, 1024], [1, 1, 1024, 4096], [1, 1, 16, 4096]].map(quantized);
+        let all = rows.into_iter().chain(maps).chain(of_heads).chain(codes);
+        for norm in all.flatten() {
             let Compared {
                 name: norm_name,
                 shape,
@@ -212,6 +249,10 @@ fn measure() {
                 ("forward", forward as fn(&_, _, _, &_) -> _),
                 ("both", both),
             ] {
+                // Codes have no gradient.
+                if pass == "both" && norm_name.contains("int8") {
+                    continue;
+                }
                 let [ours, composed] =
                     [&ours, &composed].map(|formula| run(&device, shape, features, formula));
                 let ratio = composed.as_secs_f64() / ours.as_secs_f64();

@@ -1,8 +1,8 @@
 //! Forward cases: the benchmark's problems, and variants of a kernel that these do not reach.
 
 use cubenorm_core::{
-    Activation, DType, Epsilon, NormDesc, ResidualPlace, RotatedPairs, Rotation, Rounding,
-    Statistics, TensorDesc, WrittenStatistics,
+    Activation, CodeFormat, DType, Epsilon, NormDesc, Quantization, ResidualPlace, RotatedPairs,
+    Rotation, Rounding, Statistics, TensorDesc, WrittenStatistics,
 };
 
 use super::descriptions::{Of, REDUCED, WithStatistics, activations};
@@ -213,6 +213,30 @@ pub(super) fn heads(dtype: DType) -> Vec<Case> {
         Case::pair("query and key, rotated", pair(Some(128), split)),
         Case::pair("query and key, interleaved", pair(Some(64), interleaved)),
         Case::forward("heads, rotated in part", norm(8, Some(96), split)),
+    ]
+}
+
+/// Codes of each format, with a residual, and with a given scale.
+pub(super) fn quantized(dtype: DType) -> Vec<Case> {
+    let base = Of(dtype).rms_norm(&[512, 768]);
+    let residual = base.input.clone();
+    let codes = |format| Quantization {
+        format,
+        scale: None,
+    };
+    let given = Quantization {
+        format: CodeFormat::Int8,
+        scale: Some(TensorDesc::contiguous([1, 1], dtype.accumulation())),
+    };
+    let added = base.clone().with_residual(residual).with_sum();
+    let floats = base.clone().with_quantization(codes(CodeFormat::E4M3));
+    vec![
+        Case::forward(
+            "int8 with residual",
+            added.with_quantization(codes(CodeFormat::Int8)),
+        ),
+        Case::forward("e4m3", floats),
+        Case::forward("int8, given scale", base.with_quantization(given)),
     ]
 }
 

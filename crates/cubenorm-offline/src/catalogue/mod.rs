@@ -53,6 +53,7 @@ impl Case {
         let mut cases = forward::measured(float);
         cases.extend(forward::variants(float));
         cases.extend(forward::heads(float));
+        cases.extend(forward::quantized(float));
         cases.extend(backward::gradients(float));
         cases.extend(elementwise::lerps(float));
         // f64 computes activations in its own dtype.
@@ -70,6 +71,7 @@ impl Case {
             cases.retain(|case| case.breadth > Breadth::Analytic);
             cases.extend(forward::mixed(dtype));
             cases.extend(forward::heads(dtype));
+            cases.extend(forward::quantized(dtype));
             cases.extend(elementwise::lerps(dtype));
             cases
         };
