@@ -259,6 +259,7 @@ fn written() -> bool {
 /// the reciprocal deviation, with epsilon where [`Epsilon`] says: `1 / sqrt(variance + epsilon)`,
 /// for example. It is 1 if the statistics divide by nothing. An absent residual or bias is 0, an
 /// absent scale is a factor of 1, without the offset. `round` is the identity, unless [`Rounding`] says otherwise.
+/// [`Quantization`] rounds `y` to codes of 8 bits.
 ///
 /// # Shapes
 ///

@@ -12,7 +12,7 @@ pub const LEAST_QUANTIZED: f32 = 1.0 / (1u128 << 100) as f32;
 
 /// An 8-bit format of codes.
 ///
-/// A code stands for `value * scale`. Numbers outside of the format's range become its largest or smallest number.
+/// A code is a number in units of the scale. Numbers outside of the format's range become its largest or smallest number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum CodeFormat {
     /// Two's complement integers from -127 to 127. NaN becomes -127.
@@ -28,7 +28,7 @@ impl CodeFormat {
     /// Every format.
     pub const ALL: [Self; 2] = [Self::Int8, Self::E4M3];
 
-    /// The number that a code stands for.
+    /// The number of a code.
     ///
     /// # Example
     ///

@@ -2,7 +2,7 @@
 
 use cubenorm_core::CodeFormat;
 
-/// The number that a code stands for.
+/// The number of a code.
 ///
 /// ```
 /// use cubenorm_core::CodeFormat;

@@ -19,8 +19,8 @@ use crate::schedule::share::Share;
 use crate::schedule::team::member;
 use crate::types::{One, Types};
 
-/// `1.5 * 2^23`. The sum with a number between -2^22 and 2^22 has no digits behind the point, and its lowest bits are
-/// those of the rounded number in two's complement.
+/// `1.5 * 2^23`. The sum with a number between -2^22 and 2^22 has no digits behind the point. Its lowest bits are the
+/// rounded number in two's complement.
 const ROUNDING: f32 = 12_582_912.0;
 
 /// Bits of f32.
@@ -226,7 +226,7 @@ fn int8<N: Size>(value: Vector<f32, N>) -> Vector<u32, N> {
     Vector::<u32, N>::reinterpret(sum) & Vector::new(0xffu32)
 }
 
-/// Rounds to the nearest number of e4m3, ties to even. The arithmetic is that of the bits, which all devices have.
+/// Rounds to the nearest number of e4m3, ties to even. All devices have this arithmetic of bits.
 #[cube]
 fn e4m3<N: Size>(value: Vector<f32, N>) -> Vector<u32, N> {
     let given = Vector::<u32, N>::reinterpret(value);

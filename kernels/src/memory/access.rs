@@ -391,7 +391,7 @@ pub(crate) fn store<T: Float, S: Size, A: Float, N: Size>(
     }
 }
 
-/// Stores the words of a step's codes. The elements of the tensor are words, those of `base` codes.
+/// Stores the words of a step's codes. The tensor's elements are words, and `base` counts codes.
 #[cube]
 pub(crate) fn store_words<T: Float, S: Size, N: Size>(
     tensor: &mut Tensor<Vector<T, S>>,

@@ -144,6 +144,75 @@ fn given_scales_are_kept_and_saturate() {
 }
 
 #[test]
+fn sums_keep_the_dtype_of_the_residual() {
+    for (name, device) in devices() {
+        if !supports(name, &device, DType::F16) {
+            continue;
+        }
+        let wide = [1, 2].map(|seed| noise([3, 64], seed, &device));
+        let gamma = noise([64], 3, &device).cast(DType::F16);
+        let [x, residual] =
+            [(0, DType::F16), (1, DType::F32)].map(|(at, dtype)| wide[at].clone().cast(dtype));
+        let options = NormOptions::new();
+        let (y, sum) = cubenorm::add_quantized_rms_norm(
+            x.clone(),
+            residual.clone(),
+            gamma.clone(),
+            CodeFormat::Int8,
+            &options,
+        );
+        assert_eq!(sum.dtype(), DType::F32, "{name}");
+        let exact = x.cast(DType::F32) + residual;
+        assert!(difference(sum, exact.clone()) < 1e-6, "{name}");
+        let exact = cubenorm::rms_norm_with(exact, gamma.cast(DType::F32), &options);
+        assert!(error(&y, exact) <= 1.001, "{name}");
+    }
+}
+
+#[test]
+fn rows_of_any_number_and_length_have_codes() {
+    for (name, device) in devices() {
+        let options = NormOptions::new();
+        for format in FORMATS {
+            let x = noise([4], 1, &device);
+            let y = cubenorm::quantized_rms_norm(x.clone(), None, format, &options);
+            assert_eq!((y.words.dims(), y.scale.dims()), ([1], [1]), "{name}");
+            assert!(
+                error(&y, cubenorm::rms_norm(x, None, 1e-5)) <= 1.001,
+                "{name}"
+            );
+            let x = noise([2, 300_000], 2, &device);
+            let y = cubenorm::quantized_layer_norm(x.clone(), None, None, format, &options);
+            let exact = cubenorm::layer_norm(x, None, None, 1e-5);
+            assert!(error(&y, exact) <= 1.01, "{name}: a long row");
+            let none = Tensor::<2>::zeros([0, 8], &device);
+            let y = cubenorm::quantized_rms_norm(none, None, format, &options);
+            assert_eq!((y.words.dims(), y.scale.dims()), ([0, 2], [0, 1]), "{name}");
+        }
+    }
+}
+
+#[test]
+fn codes_do_not_depend_on_the_batch() {
+    for (name, device) in devices() {
+        let x = noise([600, 512], 9, &device);
+        let codes = |x: Tensor<2>| {
+            let run = || {
+                cubenorm::quantized_rms_norm(x.clone(), None, CodeFormat::Int8, &NormOptions::new())
+            };
+            let y = cubenorm::with_batch_invariant(true, run);
+            (codes(y.words), values(y.scale))
+        };
+        let (all, scales) = codes(x.clone());
+        for rows in [1, 7, 300] {
+            let (some, of_some) = codes(x.clone().slice([0..rows, 0..512]));
+            assert_eq!(some, all[..rows * 512], "{name}: {rows} rows");
+            assert_eq!(of_some, scales[..rows], "{name}: {rows} rows");
+        }
+    }
+}
+
+#[test]
 fn codes_track_no_gradient() {
     for (name, device) in devices() {
         let device: Device = device.autodiff();

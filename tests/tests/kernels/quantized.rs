@@ -60,7 +60,7 @@ fn expected(case: &Case) -> Vec<f64> {
     plain.expected().output
 }
 
-/// Compares codes and scales with those of the reference, whose results may differ in their last digits.
+/// Compares codes and scales with the reference's. Their last digits may differ.
 #[track_caller]
 fn check(device: &TestDevice, case: &Case, choice: StrategyChoice) {
     let at = format!("{} {choice:?} {:?}", device.name, case.desc);

@@ -5,11 +5,11 @@ use burn::tensor::{DType, Int, Tensor, TensorData};
 use cubenorm_core::{CODES_PER_WORD, CodeFormat, NormError};
 
 use super::call::CallDevice;
-use super::{Call, last_axis_spec, or_panic};
+use super::{Call, expect_residual, last_axis_spec, of_sum, or_panic};
 use crate::NormOptions;
 use crate::ops::{NormBackend, QuantizedOperands, QuantizedSpec, Reduction};
 
-/// The format of the codes of [`quantized_rms_norm`] and its kin, and the source of their scale.
+/// The format of a quantised norm's codes, and the source of their scale: for [`quantized_rms_norm`].
 ///
 /// # Example
 ///
@@ -113,10 +113,10 @@ impl<const D: usize> Quantized<D> {
 /// code = round(y / scale)
 /// ```
 ///
-/// `largest` is 127 or 448, that of the [`CodeFormat`]. Numbers outside of a given scale's range become the largest or
-/// smallest code. The scale of a row of zeros is 1, and that of a row with NaN or infinity is NaN.
+/// `largest` is the [`CodeFormat`]'s: 127 or 448. Numbers outside of a given scale's range become the largest or smallest
+/// code. A row of zeros has the scale 1, and a row with NaN or infinity the scale NaN.
 ///
-/// The arithmetic is that of 32-bit integers, so every device has both formats. Codes have no gradient.
+/// The kernel rounds with 32-bit arithmetic, so every device has both formats. Codes have no gradient.
 ///
 /// Source: [SmoothQuant](https://arxiv.org/abs/2211.10438) (a scale per token),
 /// [FP8 Formats for Deep Learning](https://arxiv.org/abs/2209.05433).
@@ -229,8 +229,12 @@ pub fn try_quantized_layer_norm<const D: usize>(
 ///
 /// # Shapes
 ///
-/// - `input`, `residual`, sum: `[..., d]`, with `d` a multiple of 4. The residual may broadcast to the input
+/// - `input`, `residual`, sum: `[..., d]`, with `d` a multiple of 4
 /// - `gamma`: `[d]`
+///
+/// # Dtypes
+///
+/// As [`add_rms_norm`](crate::add_rms_norm): the sum has the residual's dtype.
 ///
 /// # Panics
 ///
@@ -285,6 +289,10 @@ pub fn try_add_quantized_rms_norm<const D: usize>(
 /// # Shapes
 ///
 /// As [`add_quantized_rms_norm`], with `beta` as `gamma`.
+///
+/// # Dtypes
+///
+/// As [`add_quantized_rms_norm`].
 ///
 /// # Panics
 ///
@@ -360,15 +368,31 @@ fn quantized<const D: usize>(
     let device = input.device();
     let detached = |tensor: Tensor<D>| tensor.detach();
     let (input, residual) = (detached(input), residual.map(detached));
-    let [gamma, beta] = [gamma, beta].map(|param| param.map(Tensor::detach));
-    let mut call = Call::new(input, norm.clone())
-        .with_params(gamma, beta)
-        .named_as_burn_does();
-    if let Some(residual) = residual {
-        call = call.with_residual(residual);
-    }
+    let is_mixed = residual
+        .as_ref()
+        .is_some_and(|residual| residual.dtype() != input.dtype());
+    let [gamma, beta] = [gamma, beta].map(|param| {
+        param.map(|param| match is_mixed {
+            // The sum's dtype may not be theirs.
+            true => param.detach().cast(accumulation),
+            false => param.detach(),
+        })
+    });
+    let call = match residual {
+        Some(residual) => {
+            expect_residual(&input, &residual)?;
+            of_sum(input, residual, norm)
+        }
+        None => Call::new(input, norm),
+    };
+    let mut call = call.with_params(gamma, beta).named_as_burn_does();
+    // Codes have no dtype of Burn's.
+    call.spec.output_dtype = None;
     call.check()?;
-    let spec = QuantizedSpec { norm, format };
+    let spec = QuantizedSpec {
+        norm: call.spec.clone(),
+        format,
+    };
     let given = given.map(|scale| match device.gradient_checkpointing_strategy() {
         Some(_) => detached(scale.to_device(&device)),
         None => detached(scale),

@@ -428,9 +428,9 @@ pub(super) fn normalize_quantized<B: NormBackend>(
         kept.chain([last]).collect()
     };
     let words = TensorData::new(words, with_last(cols / CODES_PER_WORD));
-    // Rows without elements have a scale each, too.
+    // Rows without elements have one too, as they have statistics.
     let rows: usize = with_last(1).iter().product();
-    scales.resize(rows, 1.0);
+    scales.resize(rows, f32::NAN);
     let scale = given.is_none().then(|| {
         let data = TensorData::new(scales, with_last(1));
         cast_to::<B>(
