@@ -1,9 +1,10 @@
 //! What holds for plans, whatever their numbers.
 
 use cubenorm_core::{
-    BackwardDesc, DType, Grid, Hardware, Knobs, Layout, Level, LoadMode, NormDesc, Plan, PlanError,
-    Staging, StagingPreference, Statistics, Strategy, StrategyChoice, TensorDesc,
-    WrittenStatistics, forward_candidates, knobs, plan_backward, plan_forward, problem_on, sums_on,
+    BackwardDesc, CodeFormat, DType, Grid, Hardware, Knobs, Layout, Level, LoadMode, NormDesc,
+    Plan, PlanError, Quantization, Staging, StagingPreference, Statistics, Strategy,
+    StrategyChoice, TensorDesc, WrittenStatistics, forward_candidates, knobs, plan_backward,
+    plan_forward, problem_on, sums_on,
 };
 use proptest::prelude::*;
 use proptest::strategy::Strategy as Strategy_;
@@ -145,12 +146,22 @@ fn too_few_bindings_is_an_error() {
 #[test]
 fn all_buffers_fit_webgpu_bindings() {
     let input = TensorDesc::contiguous([8, 64], DType::F32);
-    let desc = layer_norm(8, 64, DType::F32)
+    let sum = layer_norm(8, 64, DType::F32)
         .with_residual(input)
-        .with_sum()
+        .with_sum();
+    let trained = sum
+        .clone()
         .with_written_statistics(WrittenStatistics::MeanRstd);
     for strategy in [Strategy::Unit, Strategy::Cube, Strategy::Split] {
-        let plan = plan(&desc, &Hardware::webgpu(), strategy);
+        let plan = plan(&trained, &Hardware::webgpu(), strategy);
+        assert!(plan.blueprint.bindings() <= 8, "{plan}");
+    }
+    let quantized = sum.with_quantization(Quantization {
+        format: CodeFormat::Int8,
+        scale: None,
+    });
+    for strategy in [Strategy::Unit, Strategy::Cube] {
+        let plan = plan(&quantized, &Hardware::webgpu(), strategy);
         assert!(plan.blueprint.bindings() <= 8, "{plan}");
     }
 }
