@@ -116,21 +116,16 @@ pub fn forward(desc: &NormDesc, tensors: &Tensors) -> Forward {
         0 => 0.0,
         rows => (sum.len() / rows) as f64,
     };
-    let row_mean = |values: &mut dyn Iterator<Item = (usize, f64)>| {
-        let mut totals = vec![Sum::default(); rows];
-        values.for_each(|(row, value)| totals[row].add(value));
-        let mean = |sum: &Sum| sum.total() / length;
-        totals.iter().map(mean).collect::<Vec<f64>>()
-    };
     let row_index: Vec<usize> = Indices::new(shape).map(|index| row_of(&index)).collect();
     let pairs = || row_index.iter().copied().zip(sum.iter().copied());
 
     let centers = match desc.statistics {
         Statistics::MeanVariance | Statistics::Mean => {
-            let rough = row_mean(&mut pairs());
+            let rough = row_means(rows, length, pairs());
             // A second pass corrects the rounding of the mean. A row of equal elements has
             // deviations of exactly 0, for any divisor.
-            let rest = row_mean(&mut pairs().map(|(row, value)| (row, value - rough[row])));
+            let deviations = pairs().map(|(row, value)| (row, value - rough[row]));
+            let rest = row_means(rows, length, deviations);
             rough
                 .iter()
                 .zip(rest)
@@ -139,10 +134,12 @@ pub fn forward(desc: &NormDesc, tensors: &Tensors) -> Forward {
         }
         _ => vec![0.0; rows],
     };
-    let variances =
-        row_mean(&mut pairs().map(|(row, value)| (row, (value - centers[row]).powi(2))));
+    let squares = pairs().map(|(row, value)| (row, (value - centers[row]).powi(2)));
+    let variances = row_means(rows, length, squares);
     let magnitudes = match desc.statistics {
-        Statistics::L1Norm => row_mean(&mut pairs().map(|(row, value)| (row, value.abs()))),
+        Statistics::L1Norm => {
+            row_means(rows, length, pairs().map(|(row, value)| (row, value.abs())))
+        }
         _ => Vec::new(),
     };
     let reciprocal_or_zero = |norm: f64| if norm == 0.0 { 0.0 } else { 1.0 / norm };
@@ -219,6 +216,13 @@ pub fn forward(desc: &NormDesc, tensors: &Tensors) -> Forward {
         result.output = rotated(&result.output, shape, rotation, &table);
     }
     result
+}
+
+/// The mean of each row's values, divided by `length`.
+fn row_means(rows: usize, length: f64, values: impl Iterator<Item = (usize, f64)>) -> Vec<f64> {
+    let mut totals = vec![Sum::default(); rows];
+    values.for_each(|(row, value)| totals[row].add(value));
+    totals.iter().map(|sum| sum.total() / length).collect()
 }
 
 /// Rotates the last dimension of row-major values.
