@@ -1,5 +1,8 @@
 //! A backward pass with data, compared with central differences of the reference.
 
+use std::collections::HashMap;
+use std::sync::Mutex;
+
 use cubenorm_core::{
     Activation, BackwardDesc, DType, Layout, NormDesc, Statistics, StrategyChoice, TensorDesc,
 };
@@ -25,6 +28,31 @@ pub struct BackwardCase {
     forward: Case,
     output_gradient: Vec<f64>,
     sum_gradient: Option<Vec<f64>>,
+    derivatives: Derivatives,
+}
+
+/// Derivatives by tensor and address: computed once for all strategies. A clone starts without them, since its data may be
+/// changed.
+#[derive(Debug, Default)]
+struct Derivatives(Mutex<HashMap<(&'static str, usize), f64>>);
+
+impl Derivatives {
+    /// A derivative, from before or computed now.
+    fn of(&self, tensor: &'static str, address: usize, compute: impl FnOnce() -> f64) -> f64 {
+        let known = || self.0.lock().expect("no thread panics while it has it");
+        let found = known().get(&(tensor, address)).copied();
+        found.unwrap_or_else(|| {
+            let derivative = compute();
+            known().insert((tensor, address), derivative);
+            derivative
+        })
+    }
+}
+
+impl Clone for Derivatives {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
 }
 
 /// Gradients of a device, row-major.
@@ -78,6 +106,7 @@ impl BackwardCase {
             forward,
             output_gradient,
             sum_gradient,
+            derivatives: Derivatives::default(),
             desc,
         }
     }
@@ -88,6 +117,7 @@ impl BackwardCase {
         for (position, value) in self.output_gradient.iter_mut().enumerate() {
             *value = round(dtype, gradient(position));
         }
+        self.derivatives = Derivatives::default();
         self
     }
 
@@ -305,7 +335,7 @@ impl BackwardCase {
     /// Compares with differences, plus what the description adds to them.
     fn compare_one(
         &self,
-        name: &str,
+        name: &'static str,
         actual: &Option<Vec<f64>>,
         tensor: &TensorDesc,
         added: Option<&[f64]>,
@@ -325,7 +355,8 @@ impl BackwardCase {
             let address = (0..layout.rank())
                 .map(|dim| (position / strides[dim]) % layout.shape[dim] * layout.strides[dim])
                 .sum();
-            let expected = self.derivative(|case| element(case, address))
+            let derivative = || self.derivative(|case| element(case, address));
+            let expected = self.derivatives.of(name, address, derivative)
                 + added.map_or(0.0, |added| added[position]);
             let allowed = tolerance(expected);
             let agrees = (actual[position] - expected).abs() <= allowed;
