@@ -37,7 +37,7 @@ pub struct Case {
 /// Results of the reference, and the [magnitudes](Case::magnitudes) that bound the error of each output: computed once
 /// for all strategies. A clone starts without them, since its data may be changed.
 #[derive(Debug, Default)]
-struct Judged(OnceLock<(Forward, Vec<(f64, f64)>)>);
+struct Judged(OnceLock<(NormDesc, Forward, Vec<(f64, f64)>)>);
 
 impl Clone for Judged {
     fn clone(&self) -> Self {
@@ -243,11 +243,12 @@ impl Case {
 
     /// Compares every element of every result with the reference.
     pub fn compare(&self, actual: &Actual) -> Result<(), String> {
-        let (expected, magnitudes) = self.judged.0.get_or_init(|| {
+        let (desc, expected, magnitudes) = self.judged.0.get_or_init(|| {
             let expected = self.expected();
             let magnitudes = self.magnitudes(&expected);
-            (expected, magnitudes)
+            (self.desc.clone(), expected, magnitudes)
         });
+        assert_eq!(desc, &self.desc, "clone a case to change it");
         let (dtype, output_dtype) = (self.desc.input.dtype, self.desc.output_dtype());
         let cols = self.cols();
         // Values out of the dtype's range are stored as infinity.

@@ -270,7 +270,7 @@ fn written() -> bool {
 ///
 /// The sum has the input's dtype, and so has the output unless it is given. Residual and a given
 /// output may each have another dtype: any of `f16`, `bf16` and `f32` for an input of these. Scale and bias share one dtype: the input's, the output's or
-/// `f32`, and `f64` with an input of `f64`. Provided mean and variance share a dtype
+/// `f32`, and `f64` with an input of `f64`. With a quantised output it may be the residual's. Provided mean and variance share a dtype
 /// by the same rule, which need not be that of scale and bias. Everything is computed in
 /// [`DType::accumulation`](crate::DType::accumulation).
 ///

@@ -467,6 +467,8 @@ impl NormDesc {
             Some("expected an output")
         } else if self.rotation.is_some() {
             Some("expected no rotation")
+        } else if self.rounding != Rounding::None {
+            Some("expected no rounding before the scale, since codes have no dtype to round to")
         } else if !is_given && !writes_scale {
             Some("expected the scale to be given or written")
         } else if is_given && self.written_statistics.is_some() {
@@ -571,6 +573,12 @@ impl NormDesc {
         params: impl IntoIterator<Item = (&'static str, Option<&'a TensorDesc>)>,
     ) -> Result<DType, NormError> {
         let (input, output) = (self.input.dtype, self.output_dtype());
+        // Codes have no dtype, and the sum may have another than the activations.
+        let residual = self
+            .residual
+            .as_ref()
+            .filter(|_| self.quantization.is_some());
+        let residual = residual.map_or(input, |residual| residual.dtype);
         let mut params = params
             .into_iter()
             .filter_map(|(name, tensor)| Some((name, tensor?.dtype)));
@@ -578,7 +586,7 @@ impl NormDesc {
             return Ok(input);
         };
         let mut accepted = vec![input];
-        for dtype in [output, input.accumulation()] {
+        for dtype in [output, residual, input.accumulation()] {
             if !accepted.contains(&dtype) {
                 accepted.push(dtype);
             }

@@ -1,4 +1,4 @@
-//! Times of norms beside Burn's composition of the same formula. Ignored: they are read, not checked.
+//! Times of norms vs. Burn's composition of the same formula. Ignored: they are read, not checked.
 //!
 //! ```text
 //! cargo test -p cubenorm-tests --features burn,cpu --test burn -- --ignored --nocapture measure

@@ -1,7 +1,7 @@
 //! Norms rounded to codes of 8 bits.
 
-use burn::tensor::{DType, Device, Int, Tensor};
-use cubenorm::{CodeFormat, Codes, NormOptions, Quantized};
+use burn::tensor::{DType, Device, FloatDType, Int, Tensor};
+use cubenorm::{CodeFormat, Codes, NormOptions, Quantized, Rounding};
 use cubenorm_tests::tensors::supports;
 
 use crate::{devices, difference, noise, values};
@@ -94,7 +94,7 @@ fn every_device_has_the_same_codes() {
             ],
             &device,
         );
-        // The norm divides by the root of the mean square, which the scale multiplies by again.
+        // The norm divides by the root of the mean square, and the scale undoes it.
         let options = NormOptions::new().with_epsilon(1e-30);
         let y = cubenorm::quantized_rms_norm(x.clone(), None, CodeFormat::Int8, &options);
         let expected = [1, 0xfd, 0, 127, 0, 0, 60, 0x81, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -133,6 +133,15 @@ fn given_scales_are_kept_and_saturate() {
         let options = NormOptions::new();
         let error = cubenorm::try_quantized_rms_norm(x.clone(), None, two, &options).unwrap_err();
         assert!(error.to_string().contains("expected [1]"), "{error}");
+        for options in [
+            NormOptions::new().with_rounding(Rounding::BeforeScale),
+            NormOptions::new().with_output_dtype(FloatDType::F32),
+        ] {
+            let refused =
+                cubenorm::try_quantized_rms_norm(x.clone(), None, CodeFormat::Int8, &options);
+            let error = refused.unwrap_err().to_string();
+            assert!(error.contains("codes have no"), "{error}");
+        }
         let odd = x.slice([0..3, 0..30]);
         let error = cubenorm::try_quantized_rms_norm(odd, None, CodeFormat::Int8, &options);
         let error = error.unwrap_err().to_string();

@@ -2,7 +2,7 @@
 
 use cubenorm_core::{
     Activation, CodeFormat, DType, Layout, NormDesc, NormError, Offset, Quantization,
-    ResidualPlace, Statistics, StrategyChoice, TensorDesc, WrittenStatistics,
+    ResidualPlace, Rounding, Statistics, StrategyChoice, TensorDesc, WrittenStatistics,
 };
 use cubenorm_kernels::{LaunchError, launch_forward, supports};
 use cubenorm_reference::{decoded, encoded, row_scale};
@@ -248,6 +248,23 @@ fn zeros_have_scale_one_and_nan_stays_in_its_row() {
                 device.name
             );
             assert!(scales[3].is_finite(), "{}: {scales:?}", device.name);
+
+            let given = TensorDesc::contiguous([1, 1], DType::F32);
+            let desc = NormDesc {
+                quantization: None,
+                written_statistics: None,
+                ..case.desc.clone()
+            };
+            let desc = desc.with_quantization(Quantization {
+                format,
+                scale: Some(given),
+            });
+            let mut case = case.clone();
+            case.desc = desc;
+            let actual = run(&device, &case, Some(&[0.5]), StrategyChoice::Inferred).unwrap();
+            let nan = encoded(format, f64::NAN);
+            let codes = &actual.codes[128..256];
+            assert!(codes.iter().all(|code| *code == nan), "{}", device.name);
         }
     }
 }
@@ -270,6 +287,9 @@ fn quantisation_refuses_what_has_no_scale() {
         let mut other_axis = quantized(&[8, 8]);
         other_axis.axes = vec![0];
         assert!(refused(other_axis).contains("the last axis alone"));
+        let mut rounded = quantized(&[8, 8]);
+        rounded.rounding = Rounding::BeforeScale;
+        assert!(refused(rounded).contains("no rounding before the scale"));
         let mut without = quantized(&[8, 8]);
         without.written_statistics = None;
         assert!(refused(without).contains("given or written"));

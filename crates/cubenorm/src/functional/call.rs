@@ -5,14 +5,16 @@ use burn::backend::{Dispatch, DispatchTensor, TensorMetadata};
 use burn::tensor::Tensor;
 #[cfg(feature = "cube")]
 use cubenorm_core::Statistics;
-use cubenorm_core::{NormDesc, NormError, TensorDesc};
+use cubenorm_core::{CodeFormat, NormDesc, NormError, TensorDesc};
 
 #[cfg(feature = "cube")]
 use super::checked;
-pub(super) use super::device::CallDevice;
+use super::device::CallDevice;
 #[cfg(feature = "cube")]
 use crate::ops::BackwardSpec;
-use crate::ops::{Descs, NormBackend, NormSpec, Normalized, Operands, Route, Tracked};
+use crate::ops::{
+    Descs, NormBackend, NormSpec, Normalized, Operands, QuantizedSpec, Route, Tracked,
+};
 
 /// A normalization that is about to run.
 pub(crate) struct Call {
@@ -23,6 +25,8 @@ pub(crate) struct Call {
     pub(crate) mean: Option<DispatchTensor>,
     pub(crate) variance: Option<DispatchTensor>,
     pub(crate) spec: NormSpec,
+    /// The format of a quantised output, and true if its scale is given. Nothing is tracked then.
+    pub(super) codes: Option<(CodeFormat, bool)>,
     /// The caller's names of scale, bias and residual.
     pub(crate) names: [&'static str; 3],
 }
@@ -45,6 +49,7 @@ impl Call {
             mean: None,
             variance: None,
             spec,
+            codes: None,
             names: ["scale", "bias", "residual"],
         }
     }
@@ -124,6 +129,16 @@ impl Call {
         let descs = self.descs(&mut device)?;
         device.check_activation(self.spec.activation, descs.input.dtype)?;
         device.check_activation(self.spec.reduction.function(), descs.input.dtype)?;
+        if let Some((format, is_given)) = self.codes {
+            let spec = QuantizedSpec {
+                norm: self.spec.clone(),
+                format,
+            };
+            let dtype = descs.input.dtype.accumulation();
+            let ones = vec![1; descs.input.layout.rank()];
+            let scale = is_given.then(|| TensorDesc::contiguous(ones, dtype));
+            return device.check_forward(&spec.desc(descs, scale));
+        }
         match self.spec.route(self.tracked(), self.residual.is_some()) {
             // Burn's operations have outputs as large as the kernel's.
             Route::Forward | Route::Composed => {
@@ -146,7 +161,7 @@ impl Call {
     /// The layouts that the kernels are going to see, as far as they are known. Strides are not: with fusion, a tensor
     /// gets its strides when it is computed. A layout that a kernel refuses is copied to a contiguous one then, so the
     /// check of contiguous tensors holds for all of them.
-    pub(super) fn descs(&self, device: &mut CallDevice) -> Result<Descs, NormError> {
+    fn descs(&self, device: &mut CallDevice) -> Result<Descs, NormError> {
         let mut like_input = |name, tensor: &DispatchTensor| {
             let dtype = device.dtype(name, tensor)?;
             let shape = self.spec.seen_shape(&tensor.shape());

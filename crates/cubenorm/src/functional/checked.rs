@@ -6,7 +6,7 @@ use std::sync::Arc;
 use burn::backend::{DispatchAutodiffContext, DispatchTensor, DispatchTensorKind, TensorMetadata};
 use burn::tensor::{DType, Shape};
 use cubecl::Device;
-use cubenorm_core::NormError;
+use cubenorm_core::{CodeFormat, NormError};
 use cubenorm_kernels::PlanCache;
 
 use super::call::{Call, is_tracked};
@@ -60,6 +60,7 @@ fn device(kind: &DispatchTensorKind) -> Option<Device> {
 #[derive(Debug)]
 struct Key {
     spec: NormSpec,
+    codes: Option<(CodeFormat, bool)>,
     tensors: [Option<Seen>; 6],
 }
 
@@ -67,6 +68,7 @@ struct Key {
 #[derive(Debug, Hash)]
 pub(super) struct Query<'a> {
     spec: &'a NormSpec,
+    codes: Option<(CodeFormat, bool)>,
     tensors: [Option<Seen>; 6],
 }
 
@@ -81,6 +83,7 @@ impl<'a> Query<'a> {
         }
         Some(Self {
             spec: &call.spec,
+            codes: call.codes,
             tensors,
         })
     }
@@ -100,12 +103,13 @@ impl<'a> Query<'a> {
 
 impl cubenorm_kernels::Query<Key> for Query<'_> {
     fn matches(&self, key: &Key) -> bool {
-        *self.spec == key.spec && self.tensors == key.tensors
+        *self.spec == key.spec && self.codes == key.codes && self.tensors == key.tensors
     }
 
     fn to_key(&self) -> Key {
         Key {
             spec: self.spec.clone(),
+            codes: self.codes,
             tensors: self.tensors.clone(),
         }
     }

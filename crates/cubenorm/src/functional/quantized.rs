@@ -4,7 +4,6 @@ use burn::backend::Dispatch;
 use burn::tensor::{DType, Int, Tensor, TensorData};
 use cubenorm_core::{CODES_PER_WORD, CodeFormat, NormError};
 
-use super::call::CallDevice;
 use super::{Call, expect_residual, last_axis_spec, of_sum, or_panic};
 use crate::NormOptions;
 use crate::ops::{NormBackend, QuantizedOperands, QuantizedSpec, Reduction};
@@ -129,7 +128,7 @@ impl<const D: usize> Quantized<D> {
 ///
 /// # Dtypes
 ///
-/// As [`layer_norm`](crate::layer_norm). An output dtype of the options is not used.
+/// As [`layer_norm`](crate::layer_norm).
 ///
 /// # Panics
 ///
@@ -151,8 +150,8 @@ pub fn quantized_rms_norm<const D: usize>(
 ///
 /// # Errors
 ///
-/// As [`try_layer_norm`](crate::try_layer_norm), [`NormError::Quantization`] if `d` is no multiple of 4, and
-/// [`NormError::Shape`] if a given scale has not one number.
+/// As [`try_layer_norm`](crate::try_layer_norm). [`NormError::Quantization`] if `d` is no multiple of 4, or if the options
+/// have an output dtype or a rounding: codes have no dtype. [`NormError::Shape`] if a given scale has not one number.
 pub fn try_quantized_rms_norm<const D: usize>(
     input: Tensor<D>,
     gamma: impl Into<Option<Tensor<1>>>,
@@ -353,57 +352,32 @@ fn quantized<const D: usize>(
     reduction: Reduction,
 ) -> Result<(Quantized<D>, Option<Tensor<D>>), NormError> {
     let mut norm = last_axis_spec(&input, &gamma, &beta, options, reduction)?;
-    norm.output_dtype = None;
+    if norm.output_dtype.is_some() {
+        return Err(NormError::Quantization {
+            reason: "expected no output dtype, since codes have no dtype",
+        });
+    }
     norm.writes_sum = residual.is_some();
-    let format = codes.format;
-    let accumulation = match input.dtype() {
-        DType::F64 => DType::F64,
-        _ => DType::F32,
-    };
     let given = codes.scale.map(|scale| expect_one(scale, &input));
-    let given: Option<Tensor<D>> = given
-        .transpose()?
-        .map(|scale| scale.cast(accumulation).reshape([1; D]));
+    let given = given.transpose()?;
     // Codes have no gradient, so nothing is tracked. The results are on the input's device.
-    let device = input.device();
-    let detached = |tensor: Tensor<D>| tensor.detach();
-    let (input, residual) = (detached(input), residual.map(detached));
-    let is_mixed = residual
-        .as_ref()
-        .is_some_and(|residual| residual.dtype() != input.dtype());
-    let [gamma, beta] = [gamma, beta].map(|param| {
-        param.map(|param| match is_mixed {
-            // The sum's dtype may not be theirs.
-            true => param.detach().cast(accumulation),
-            false => param.detach(),
-        })
-    });
+    let [gamma, beta] = [gamma, beta].map(|param| param.map(Tensor::detach));
+    let input = input.detach();
     let call = match residual {
         Some(residual) => {
             expect_residual(&input, &residual)?;
-            of_sum(input, residual, norm)
+            of_sum(input, residual.detach(), norm)
         }
         None => Call::new(input, norm),
     };
     let mut call = call.with_params(gamma, beta).named_as_burn_does();
-    // Codes have no dtype of Burn's.
     call.spec.output_dtype = None;
+    call.codes = Some((codes.format, given.is_some()));
     call.check()?;
     let spec = QuantizedSpec {
-        norm: call.spec.clone(),
-        format,
+        norm: call.spec,
+        format: codes.format,
     };
-    let given = given.map(|scale| match device.gradient_checkpointing_strategy() {
-        Some(_) => detached(scale.to_device(&device)),
-        None => detached(scale),
-    });
-    let mut device = CallDevice::of(&call.input)?;
-    let descs = call.descs(&mut device)?;
-    let of_scale = given.as_ref().map(|scale| {
-        let dtype = descs.input.dtype.accumulation();
-        cubenorm_core::TensorDesc::contiguous(scale.dims(), dtype)
-    });
-    device.check_forward(&spec.desc(descs, of_scale))?;
     let parts = Dispatch::normalize_quantized(
         QuantizedOperands {
             input: call.input,
@@ -418,16 +392,16 @@ fn quantized<const D: usize>(
     let result = Quantized {
         words: Tensor::from_dispatch(parts.words),
         scale: computed.or(given).expect(super::WRITTEN),
-        format,
+        format: codes.format,
     };
     let sum = parts.sum.into_option().map(Tensor::from_dispatch);
     Ok((result, sum))
 }
 
-/// A given scale, if it is one number on the input's device.
-fn expect_one<const D: usize>(scale: Tensor<1>, input: &Tensor<D>) -> Result<Tensor<1>, NormError> {
-    let (expected, actual) = (input.device(), scale.device());
-    let [expected, actual] = [expected, actual].map(|it| it.without_autodiff());
+/// A given scale as the kernels read it: one number of the accumulation dtype, on the input's device and of its rank.
+fn expect_one<const D: usize>(scale: Tensor<1>, input: &Tensor<D>) -> Result<Tensor<D>, NormError> {
+    let device = input.device();
+    let [expected, actual] = [device.clone(), scale.device()].map(|it| it.without_autodiff());
     if expected != actual {
         return Err(NormError::MixedDevices {
             tensor: "scale",
@@ -435,12 +409,20 @@ fn expect_one<const D: usize>(scale: Tensor<1>, input: &Tensor<D>) -> Result<Ten
             actual: format!("{actual:?}"),
         });
     }
-    match scale.dims() {
-        [1] => Ok(scale),
-        shape => Err(NormError::Shape {
+    if scale.dims() != [1] {
+        return Err(NormError::Shape {
             tensor: "scale",
-            shape: shape.to_vec(),
+            shape: scale.dims().to_vec(),
             expected: "[1], the scale of all rows".to_owned(),
-        }),
+        });
     }
+    let accumulation = match input.dtype() {
+        DType::F64 => DType::F64,
+        _ => DType::F32,
+    };
+    let scale = scale.detach().cast(accumulation).reshape([1; D]);
+    Ok(match device.gradient_checkpointing_strategy() {
+        Some(_) => scale.to_device(&device).detach(),
+        None => scale,
+    })
 }

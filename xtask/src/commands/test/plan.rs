@@ -23,7 +23,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// The runs on these devices, or on all. `large` adds those that only `--large` includes.
+    /// The runs on these devices, or on all. `large` adds the runs of `--large`.
     pub(crate) fn new(devices: &[Device], large: bool) -> Result<Self> {
         let asked = |device| devices.is_empty() || devices.contains(&device);
         let machine = Machine {
