@@ -37,7 +37,10 @@ pub struct Case {
 /// Results of the reference, and the [magnitudes](Case::magnitudes) that bound the error of each output: computed once
 /// for all strategies. A clone starts without them, since its data may be changed.
 #[derive(Debug, Default)]
-struct Judged(OnceLock<(NormDesc, Forward, Vec<(f64, f64)>)>);
+struct Judged(OnceLock<(NormDesc, Forward, Magnitudes)>);
+
+/// Magnitudes of each output: see [`Case::magnitudes`].
+type Magnitudes = Vec<(f64, f64)>;
 
 impl Clone for Judged {
     fn clone(&self) -> Self {
@@ -330,7 +333,7 @@ impl Case {
     ///
     /// The first adds up the absolute values of the final terms. The second adds up the terms that
     /// cancelled before.
-    fn magnitudes(&self, expected: &Forward) -> Vec<(f64, f64)> {
+    fn magnitudes(&self, expected: &Forward) -> Magnitudes {
         // A residual that is added last is a part like the bias. A gate is a factor of all parts, or belongs to the input.
         let place = self.desc.residual_place;
         let residual = self.desc.residual.clone();
