@@ -45,7 +45,7 @@ fn read_hardware(client: &Client) -> Hardware {
         max_shared_memory: hardware.max_shared_memory_size,
         shares_memory: !(is_cpu_vulkan && client.name() == "wgpu<spirv>"),
         reuses_shared_memory: client.name() != "wgpu<wgsl>",
-        max_bindings: max_bindings(hardware.max_bindings),
+        max_bindings: Hardware::max_bindings_here(hardware.max_bindings),
         multiprocessors: hardware.num_streaming_multiprocessors,
         inter_cube_atomics: inter_cube_atomics(client),
         load_width: properties.io_width(),
@@ -57,15 +57,6 @@ fn read_hardware(client: &Client) -> Hardware {
         nontemporal_threshold: hardware
             .last_level_cache_size
             .filter(|_| has_cpu_hints(client)),
-    }
-}
-
-/// Storage buffers of a kernel. CubeCL leaves one of them to wgpu's Metal backend, which a browser does without: there
-/// all that WebGPU guarantees are free.
-fn max_bindings(reported: u32) -> u32 {
-    match cfg!(target_family = "wasm") {
-        true => reported.saturating_add(1),
-        false => reported,
     }
 }
 

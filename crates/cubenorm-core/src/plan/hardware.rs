@@ -183,6 +183,17 @@ impl Hardware {
         }
     }
 
+    /// Buffers that a kernel of this process may bind, from the number that CubeCL reports.
+    ///
+    /// CubeCL leaves one storage buffer to wgpu's Metal backend. A browser does without that backend: there
+    /// all that WebGPU guarantees are free.
+    pub const fn max_bindings_here(reported: u32) -> u32 {
+        match cfg!(target_family = "wasm") {
+            true => reported.saturating_add(1),
+            false => reported,
+        }
+    }
+
     /// Lanes of the widest load of elements of `element` bytes.
     pub fn widest_vector(&self, element: usize) -> usize {
         let lanes = (self.load_width as usize / (8 * element)).max(1);
