@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 
-use crate::problems::{DType, EPSILON, HostData, Op, Problem};
+use crate::problems::{ALPHA, DType, EPSILON, HostData, Op, Problem};
 
 /// Largest difference allowed, relative to the larger of one and the expected value.
 ///
@@ -17,8 +17,11 @@ fn tolerance(dtype: DType) -> f64 {
 }
 
 /// A provider's result, read back to the host.
+#[derive(Default)]
 pub struct Outcome {
     pub output: Vec<f32>,
+    /// The sum, or the normalized key, if the provider returns it.
+    pub second: Option<Vec<f32>>,
     /// Gradient of the input, if every element of `dy` is one. Passes with a backward have it.
     pub gradient: Option<Vec<f32>>,
 }
@@ -41,6 +44,7 @@ pub(crate) fn check(problem: &Problem, data: &HostData, outcome: &Outcome) -> Re
             .map(|column| problem.element(row, column))
             .collect();
         let expected = reference(problem, data, row);
+        let tolerance = tolerance + expected.rounding;
         compare(
             "output",
             &places,
@@ -51,6 +55,34 @@ pub(crate) fn check(problem: &Problem, data: &HostData, outcome: &Outcome) -> Re
         if let Some(gradient) = &outcome.gradient {
             compare("gradient", &places, &expected.gradient, gradient, tolerance)?;
         }
+    }
+    match &outcome.second {
+        Some(second) => check_second(problem, data, second, tolerance),
+        None => Ok(()),
+    }
+}
+
+/// Compares the second result with the reference.
+fn check_second(problem: &Problem, data: &HostData, second: &[f32], tolerance: f64) -> Result<()> {
+    ensure!(
+        second.len() == data.second.len(),
+        "wrong result: {} elements where the second tensor has {}",
+        second.len(),
+        data.second.len(),
+    );
+    let length = problem.row();
+    for (row, values) in data.second.chunks_exact(length).enumerate() {
+        let values: Vec<f64> = values.iter().map(|&x| x.into()).collect();
+        let places: Vec<usize> = (row * length..(row + 1) * length).collect();
+        let expected = match problem.op {
+            Op::QkNorm => of_row(problem, data, row, &values, None).output,
+            _ => {
+                let sums = places.iter().zip(&values);
+                sums.map(|(&place, value)| f64::from(data.input[place]) + value)
+                    .collect()
+            }
+        };
+        compare("second result", &places, &expected, second, tolerance)?;
     }
     Ok(())
 }
@@ -78,20 +110,61 @@ fn compare(
 struct Row {
     output: Vec<f64>,
     gradient: Vec<f64>,
+    /// Half of a step of the codes, if the result is rounded to codes.
+    rounding: f64,
 }
 
 fn reference(problem: &Problem, data: &HostData, row: usize) -> Row {
-    let length = problem.row();
-    let x: Vec<f64> = (0..length)
-        .map(|column| data.input[problem.element(row, column)].into())
-        .collect();
-    let (centered, biased) = match problem.op {
-        Op::RmsNorm => (false, false),
-        _ => (true, true),
+    let places = (0..problem.row()).map(|column| problem.element(row, column));
+    let second: Vec<f64> = match problem.op {
+        Op::AddRmsNorm | Op::GatedRmsNorm => {
+            places.clone().map(|it| data.second[it].into()).collect()
+        }
+        _ => Vec::new(),
     };
+    let mut x: Vec<f64> = places.map(|it| data.input[it].into()).collect();
+    let gate = match problem.op {
+        Op::GatedRmsNorm => Some(second.as_slice()),
+        _ => {
+            x.iter_mut().zip(&second).for_each(|(x, r)| *x += r);
+            None
+        }
+    };
+    of_row(problem, data, row, &x, gate)
+}
+
+/// `x * sigmoid(x)` and its derivative.
+fn silu(x: f64) -> (f64, f64) {
+    let sigmoid = 1.0 / (1.0 + (-x).exp());
+    (x * sigmoid, sigmoid * (1.0 + x * (1.0 - sigmoid)))
+}
+
+/// The result for these values of a row, multiplied by the SiLU of a gate.
+fn of_row(problem: &Problem, data: &HostData, row: usize, x: &[f64], gate: Option<&[f64]>) -> Row {
+    let length = problem.row();
+    let biased = problem.op.has_bias();
+    let parameter = |column| problem.parameter(row, column);
+    let gamma: Vec<f64> = (0..x.len())
+        .map(|c| problem.op.offset() + f64::from(data.gamma[parameter(c)]))
+        .collect();
+    let beta = |column: usize| match biased {
+        true => data.beta[parameter(column)].into(),
+        false => 0.0,
+    };
+    if problem.op == Op::DynamicTanh {
+        let tanh: Vec<f64> = x.iter().map(|x| (ALPHA * x).tanh()).collect();
+        let affine = |column: usize| tanh[column] * gamma[column] + beta(column);
+        let slope = |column: usize| gamma[column] * ALPHA * (1.0 - tanh[column].powi(2));
+        return Row {
+            output: (0..length).map(affine).collect(),
+            gradient: (0..length).map(slope).collect(),
+            rounding: 0.0,
+        };
+    }
+
+    let centered = problem.op.norm() != Op::RmsNorm;
     let given = problem.is_inference();
     let mean = |values: &mut dyn Iterator<Item = f64>| values.sum::<f64>() / length as f64;
-
     let center = match centered && !given {
         true => mean(&mut x.iter().copied()),
         false => 0.0,
@@ -101,41 +174,41 @@ fn reference(problem: &Problem, data: &HostData, row: usize) -> Row {
         false => mean(&mut x.iter().map(|x| (x - center).powi(2))),
     };
     let rstd = 1.0 / (square + EPSILON).sqrt();
-
-    let parameter = |column| problem.parameter(row, column);
-    let gamma: Vec<f64> = (0..x.len())
-        .map(|c| data.gamma[parameter(c)].into())
-        .collect();
     let normalized: Vec<f64> = x.iter().map(|x| (x - center) * rstd).collect();
 
-    let output = normalized
-        .iter()
-        .zip(&gamma)
-        .enumerate()
-        .map(|(column, (x, g))| {
-            let beta = if biased {
-                data.beta[parameter(column)].into()
-            } else {
-                0.0
-            };
-            x * g + beta
-        });
-    // The derivative through the statistics removes two parts of the incoming gradient (here gamma
-    // itself): the part along the normalized row and, if a mean was subtracted, its mean.
-    let along = mean(&mut normalized.iter().zip(&gamma).map(|(x, g)| x * g));
-    let level = if centered {
-        mean(&mut gamma.iter().copied())
-    } else {
-        0.0
+    // The value, and the derivative of the result by it.
+    let result = |column: usize| {
+        let affine = normalized[column] * gamma[column] + beta(column);
+        match (problem.op, gate) {
+            (Op::SiluGroupNorm, _) => silu(affine),
+            (_, Some(gate)) => {
+                let (factor, _) = silu(gate[column]);
+                (affine * factor, factor)
+            }
+            _ => (affine, 1.0),
+        }
+    };
+    let (output, slopes): (Vec<f64>, Vec<f64>) = (0..length).map(result).unzip();
+    let above: Vec<f64> = slopes.iter().zip(&gamma).map(|(s, g)| s * g).collect();
+    // The derivative through the statistics removes two parts of the incoming gradient: the part along the normalized
+    // row and, if a mean was subtracted, its mean.
+    let along = mean(&mut normalized.iter().zip(&above).map(|(x, g)| x * g));
+    let level = match centered {
+        true => mean(&mut above.iter().copied()),
+        false => 0.0,
     };
     let gradient = normalized
         .iter()
-        .zip(&gamma)
+        .zip(&above)
         .map(|(x, g)| rstd * (g - level - x * along));
-
+    let largest = output.iter().fold(0.0, |most: f64, y| most.max(y.abs()));
     Row {
-        output: output.collect(),
         gradient: gradient.collect(),
+        rounding: match problem.op {
+            Op::QuantizedRmsNorm => largest / (2.0 * 127.0),
+            _ => 0.0,
+        },
+        output,
     }
 }
 
@@ -165,13 +238,27 @@ mod tests {
         Outcome {
             output,
             gradient: Some(gradient),
+            second: None,
         }
     }
 
     #[test]
     fn the_gradient_agrees_with_central_differences() {
         use Op::*;
-        for op in [LayerNorm, RmsNorm, BatchNorm, GroupNorm, InstanceNorm] {
+        for op in [
+            LayerNorm,
+            RmsNorm,
+            BatchNorm,
+            GroupNorm,
+            InstanceNorm,
+            OffsetRmsNorm,
+            AddRmsNorm,
+            GatedRmsNorm,
+            ModulatedLayerNorm,
+            SiluGroupNorm,
+            QkNorm,
+            DynamicTanh,
+        ] {
             let problem = problem(op);
             let data = problem.host_data();
             let step = 1e-3;

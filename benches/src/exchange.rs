@@ -55,6 +55,7 @@ pub fn judge(problem: &Problem, folder: &Path) -> Result<()> {
     let outcome = Outcome {
         output: read("output.bin")?,
         gradient,
+        second: None,
     };
     check(problem, &problem.host_data(), &outcome)
 }

@@ -7,6 +7,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use burn::tensor::{Device, Gradients, Tensor, TensorData, capture};
+use cubenorm::Quantized;
 
 use super::Subject;
 use crate::{
@@ -50,8 +51,26 @@ pub(super) fn most_runs(device: &Device) -> usize {
     }
 }
 
-/// A normalization with its parameters in place.
-pub(super) type Forward<const D: usize> = Box<dyn Fn(Tensor<D>) -> Tensor<D>>;
+/// A normalization with its parameters in place, of the input and the second tensor, if the operator has one.
+pub(super) type Forward<const D: usize> = Box<dyn Fn(Tensor<D>, Option<Tensor<D>>) -> Results<D>>;
+
+/// What a normalization returns.
+pub(super) enum Results<const D: usize> {
+    One(Tensor<D>),
+    /// The output, and the sum or the key.
+    Two(Tensor<D>, Tensor<D>),
+    Codes(Quantized<D>),
+}
+
+impl<const D: usize> Results<D> {
+    /// A tensor that is there as soon as all are.
+    fn output(&self) -> &Tensor<D> {
+        match self {
+            Self::One(output) | Self::Two(output, _) => output,
+            Self::Codes(codes) => &codes.scale,
+        }
+    }
+}
 
 /// A library that has the operators of the catalogue.
 pub(super) trait Library {
@@ -92,7 +111,7 @@ struct Norm<const D: usize> {
     layout: Layout,
     /// One input per run of a sample. A single one would stay in the device's cache, which no
     /// network does.
-    inputs: Vec<Tensor<D>>,
+    inputs: Vec<(Tensor<D>, Option<Tensor<D>>)>,
     device: Device,
     most_runs: usize,
     orders: &'static [Order],
@@ -118,8 +137,8 @@ pub(super) enum Order {
     reason = "a handful of them, and a box would be one more allocation to time"
 )]
 enum Kept<const D: usize> {
-    Output(Tensor<D>),
-    Gradients(Tensor<D>, Tensor<D>, Gradients),
+    Output(Results<D>),
+    Gradients(Tensor<D>, Results<D>, Gradients),
 }
 
 impl<const D: usize> Norm<D> {
@@ -148,18 +167,25 @@ impl<const D: usize> Norm<D> {
             shape[1..].rotate_left(1);
         }
         let input = problem.stored(&data.input);
+        let second_shape = problem.second_shape();
         // Input and output of a run, and with a backward their gradients and what it saved.
-        let tensors = if problem.pass == Pass::Forward { 2 } else { 5 };
+        let one = if problem.pass == Pass::Forward { 2 } else { 5 };
+        let tensors = one * (1 + usize::from(second_shape.is_some()));
         let bytes = problem.elements() * problem.dtype.size();
         let runs = (memory(&device) / (tensors * bytes)).clamp(1, most_runs(&device));
         let inputs = (0..runs.min(TENSORS))
             .map(|_| {
                 let stored = TensorData::new(input.clone(), shape.clone());
                 let stored = Tensor::from_data(stored, (&device, dtype));
-                match problem.layout {
+                let input = match problem.layout {
                     Layout::Contiguous => stored,
                     Layout::ChannelsLast => stored.movedim(-1, 1),
-                }
+                };
+                let second = second_shape.clone().map(|shape| {
+                    let data = TensorData::new(data.second.clone(), shape);
+                    Tensor::from_data(data, (&device, dtype))
+                });
+                (input, second)
             })
             .collect();
         let norm = Self {
@@ -185,16 +211,19 @@ impl<const D: usize> Norm<D> {
     }
 
     /// A run's own input, made to depend on the run before it if that is the order.
-    fn input(&self, run: usize, before: Option<&Kept<D>>) -> Tensor<D> {
-        let input = self.inputs[run % self.inputs.len()].clone();
-        match (self.order, before) {
-            (Order::ByTensors, Some(Kept::Output(before))) => fusion::after(input, before.clone()),
+    fn input(&self, run: usize, before: Option<&Kept<D>>) -> (Tensor<D>, Option<Tensor<D>>) {
+        let (input, second) = self.inputs[run % self.inputs.len()].clone();
+        let input = match (self.order, before) {
+            (Order::ByTensors, Some(Kept::Output(before))) => {
+                fusion::after(input, before.output().clone())
+            }
             (Order::ByTensors, Some(Kept::Gradients(leaf, _, gradients))) => {
                 let before = leaf.grad(gradients).expect("the input has a gradient");
                 Tensor::from_inner(fusion::after(input.inner(), before))
             }
             (Order::ByAsking | Order::Free, _) | (_, None) => input,
-        }
+        };
+        (input, second)
     }
 
     /// Has fusion run its recorded operations, if the order is by asking.
@@ -208,26 +237,33 @@ impl<const D: usize> Norm<D> {
         }
     }
 
-    fn leaf(&self, run: usize, before: Option<&Kept<D>>) -> Tensor<D> {
-        self.input(run, before).require_grad()
+    /// A tracked forward pass. Both tensors have a gradient.
+    fn tracked(&self, run: usize, before: Option<&Kept<D>>) -> (Tensor<D>, Results<D>) {
+        let (input, second) = self.input(run, before);
+        let input = input.require_grad();
+        let results = (self.forward)(input.clone(), second.map(Tensor::require_grad));
+        (input, results)
     }
 
-    fn gradients(&self, input: Tensor<D>, output: Tensor<D>) -> Kept<D> {
+    fn gradients(&self, input: Tensor<D>, results: Results<D>) -> Kept<D> {
+        let output = results.output().clone();
         // In memory order, so that `dx` has the layout of the input.
         let gradients = match self.layout {
             Layout::Contiguous => output.backward(),
-            Layout::ChannelsLast => output.clone().movedim(1, -1).backward(),
+            Layout::ChannelsLast => output.movedim(1, -1).backward(),
         };
-        Kept::Gradients(input, output, gradients)
+        Kept::Gradients(input, results, gradients)
     }
 
     fn run(&self, run: usize, before: Option<&Kept<D>>) -> Kept<D> {
         match self.pass {
-            Pass::Forward => Kept::Output((self.forward)(self.input(run, before))),
+            Pass::Forward => {
+                let (input, second) = self.input(run, before);
+                Kept::Output((self.forward)(input, second))
+            }
             Pass::Backward | Pass::Full => {
-                let input = self.leaf(run, before);
-                let output = (self.forward)(input.clone());
-                self.gradients(input, output)
+                let (input, results) = self.tracked(run, before);
+                self.gradients(input, results)
             }
         }
     }
@@ -289,13 +325,12 @@ impl<const D: usize> Subject for Norm<D> {
         }
         let forwards: Vec<_> = (0..runs)
             .map(|run| {
-                let input = self.leaf(run, None);
-                let output = (self.forward)(input.clone());
+                let tracked = self.tracked(run, None);
                 self.hand_over();
-                (input, output)
+                tracked
             })
             .collect();
-        let back = |(input, output), _: Option<&_>| self.gradients(input, output);
+        let back = |(input, results), _: Option<&_>| self.gradients(input, results);
         self.timed(forwards.into_iter(), back, clock)
     }
 
@@ -349,20 +384,23 @@ impl<const D: usize> Subject for Norm<D> {
             let data = data.convert::<f32>();
             data.try_into_vec::<f32>().context("the output is not f32")
         };
-        Ok(Some(match self.run(0, None) {
-            Kept::Output(output) => Outcome {
-                output: read(output)?,
-                gradient: None,
-            },
-            Kept::Gradients(input, output, gradients) => {
-                let gradient = input
-                    .grad(&gradients)
-                    .context("the input has no gradient")?;
-                Outcome {
-                    output: read(output)?,
-                    gradient: Some(read(gradient)?),
-                }
+        let (results, gradient) = match self.run(0, None) {
+            Kept::Output(results) => (results, None),
+            Kept::Gradients(input, results, gradients) => {
+                let gradient = input.grad(&gradients);
+                let gradient = gradient.context("the input has no gradient")?;
+                (results, Some(read(gradient)?))
             }
+        };
+        let (output, second) = match results {
+            Results::One(output) => (output, None),
+            Results::Two(output, second) => (output, Some(second)),
+            Results::Codes(codes) => (codes.dequantized(), None),
+        };
+        Ok(Some(Outcome {
+            output: read(output)?,
+            second: second.map(read).transpose()?,
+            gradient,
         }))
     }
 }

@@ -94,6 +94,8 @@ struct Call {
 /// The large tensors of a launch.
 struct Set {
     input: Handle,
+    /// The tensor that is added, or the gate.
+    second: Option<Handle>,
     above: Handle,
     result: Handle,
 }
@@ -117,7 +119,9 @@ impl Call {
         let sets = working_sets(&hardware(client), problem.bytes());
         let set = |_| {
             let input = buffer(&data.input);
+            let has_second = described.norm.residual.is_some();
             Set {
+                second: has_second.then(|| buffer(&data.second)),
                 above: match described.gradient {
                     Some(_) => buffer(&data.input),
                     None => input.clone(),
@@ -150,9 +154,14 @@ impl Call {
         ForwardTensors {
             scale: given(norm.scale.is_some(), 0),
             bias: given(norm.bias.is_some(), 1),
+            residual: set.second.clone(),
             mean: given(is_provided, 1),
-            variance: given(is_provided, 0),
-            output: Some(set.result.clone()),
+            variance: match norm.statistics {
+                Statistics::DynamicTanh { .. } => given(true, 0),
+                _ => given(is_provided, 0),
+            },
+            // Codes are another tensor.
+            output: norm.quantization.is_none().then(|| set.result.clone()),
             ..ForwardTensors::new(set.input.clone())
         }
     }

@@ -10,9 +10,9 @@ use cubecl::{
     future::block_on,
 };
 use cubenorm_core::{
-    BackwardDesc, DType, Epsilon, Knobs, Layout, NormDesc, Staging, Statistics, StrategyChoice,
-    TensorDesc, WrittenStatistics, backward_candidates, forward_candidates, input_problem_on,
-    knobs, problem_on, sums_on,
+    Activation, BackwardDesc, CodeFormat, DType, Epsilon, Knobs, Layout, NormDesc, Quantization,
+    ResidualPlace, Staging, Statistics, StrategyChoice, TensorDesc, WrittenStatistics,
+    backward_candidates, forward_candidates, input_problem_on, knobs, problem_on, sums_on,
 };
 use cubenorm_kernels::{hardware, plan_backward_for, plan_for};
 use cubenorm_offline::{Recorder, Work, representation};
@@ -73,7 +73,10 @@ pub(super) struct Described {
     pub client: Client,
     /// The problem, of this pass alone.
     pub problem: Problem,
+    /// The norm. Of query and key, the query's.
     pub norm: NormDesc,
+    /// The key's norm, which the same launch computes.
+    key: Option<NormDesc>,
     /// The backward pass, if that is the pass.
     pub gradient: Option<BackwardDesc>,
 }
@@ -95,6 +98,22 @@ impl Described {
             problems::DType::Bf16 => DType::BF16,
         };
         let norm = desc(problem, dtype);
+        let key = (problem.op == Op::QkNorm)
+            .then(|| problem.second_shape())
+            .flatten();
+        let key = key.map(|shape| desc(&Problem::new(problem.op, shape), dtype));
+        // The backward kernel reads the sum, and Burn multiplies by a gate.
+        let back = match norm.residual_place {
+            ResidualPlace::OutputGate => norm.clone().with_activation(Activation::Identity),
+            _ => norm.clone(),
+        };
+        let back = back
+            .with_residual(None)
+            .with_residual_place(ResidualPlace::Input);
+        let back = NormDesc {
+            writes_sum: false,
+            ..back
+        };
         let pass = |pass: Pass, norm: NormDesc| Self {
             client: client.clone(),
             problem: Problem {
@@ -103,6 +122,7 @@ impl Described {
             },
             gradient: (pass == Pass::Backward).then(|| BackwardDesc::new(norm.clone())),
             norm,
+            key: key.clone(),
         };
         let written = match problem.op {
             // Its layer keeps running ones.
@@ -111,10 +131,14 @@ impl Described {
         };
         Ok(match problem.pass {
             Pass::Forward => vec![pass(Pass::Forward, norm)],
-            Pass::Backward => vec![pass(Pass::Backward, norm)],
+            Pass::Backward => vec![pass(Pass::Backward, back)],
             Pass::Full => {
-                let there = norm.clone().with_written_statistics(written);
-                vec![pass(Pass::Forward, there), pass(Pass::Backward, norm)]
+                let there = match norm.residual_place {
+                    ResidualPlace::OutputGate => back.clone(),
+                    _ => norm,
+                };
+                let there = there.with_written_statistics(written);
+                vec![pass(Pass::Forward, there), pass(Pass::Backward, back)]
             }
         })
     }
@@ -135,6 +159,10 @@ impl Described {
 
     /// The candidates that the tuner measures.
     pub(super) fn candidates(&self) -> Result<Vec<Knobs>> {
+        if self.key.is_some() {
+            // One launch has one plan for both.
+            return Ok(vec![Knobs::default()]);
+        }
         let hardware = hardware(&self.client);
         let places = match &self.gradient {
             None => forward_candidates(
@@ -152,9 +180,10 @@ impl Described {
 
     /// The kernels of the analytic plan, in CubeCL's representation, in launch order.
     fn kernels(&self) -> Result<Vec<String>> {
-        let work = match &self.gradient {
-            None => Work::Forward(self.norm.clone()),
-            Some(desc) => Work::Backward(desc.clone()),
+        let work = match (&self.gradient, &self.key) {
+            (None, None) => Work::Forward(self.norm.clone()),
+            (None, Some(key)) => Work::Pair([self.norm.clone(), key.clone()]),
+            (Some(desc), _) => Work::Backward(desc.clone()),
         };
         let recorder = Recorder::like(&self.client);
         work.launch(recorder.client(), StrategyChoice::Inferred)?;
@@ -208,8 +237,7 @@ fn desc(problem: &Problem, dtype: DType) -> NormDesc {
         sizes[dim] = size;
         sizes
     };
-    let (shape, axes, params) = match problem.op {
-        Op::LayerNorm | Op::RmsNorm => (shape.clone(), vec![last], vec![shape[last]]),
+    let (shape, axes, params) = match problem.op.norm() {
         Op::BatchNorm => {
             let axes = (0..shape.len()).filter(|&dim| dim != 1).collect();
             (shape.clone(), axes, channels(shape.len(), 1, shape[1]))
@@ -227,24 +255,48 @@ fn desc(problem: &Problem, dtype: DType) -> NormDesc {
             let axes = (2..sizes.len()).collect();
             (sizes, axes, params)
         }
+        _ => {
+            let mut params = channels(shape.len(), last, shape[last]);
+            if problem.op == Op::ModulatedLayerNorm {
+                params[0] = shape[0];
+            }
+            (shape.clone(), vec![last], params)
+        }
     };
     let param = TensorDesc::contiguous(params, dtype);
-    let statistics = match problem.op {
+    let statistics = match problem.op.norm() {
         Op::RmsNorm => Statistics::MeanSquare,
+        Op::DynamicTanh => Statistics::DynamicTanh {
+            alpha: TensorDesc::contiguous([1], dtype),
+        },
         _ if problem.is_inference() => Statistics::Provided {
             mean: param.clone(),
             variance: param.clone(),
         },
         _ => Statistics::MeanVariance,
     };
-    let has_bias = problem.op != Op::RmsNorm;
     // Channels are split into groups in place, if the layout allows it.
     let grouped = layout(problem).reshaped(&shape);
     let input = grouped.unwrap_or_else(|| Layout::contiguous(shape));
-    NormDesc::new(TensorDesc::new(input, dtype), axes, statistics)
+    let input = TensorDesc::new(input, dtype);
+    let norm = NormDesc::new(input.clone(), axes, statistics)
         .with_epsilon(Epsilon::InsideSqrt(EPSILON))
         .with_scale(param.clone())
-        .with_bias(has_bias.then_some(param))
+        .with_offset(problem.op.offset())
+        .with_bias(problem.op.has_bias().then_some(param));
+    match problem.op {
+        Op::AddRmsNorm => norm.with_residual(input).with_sum(),
+        Op::GatedRmsNorm => norm
+            .with_residual(input)
+            .with_residual_place(ResidualPlace::OutputGate)
+            .with_activation(Activation::Silu),
+        Op::SiluGroupNorm => norm.with_activation(Activation::Silu),
+        Op::QuantizedRmsNorm => norm.with_quantization(Quantization {
+            format: CodeFormat::Int8,
+            scale: None,
+        }),
+        _ => norm,
+    }
 }
 
 /// Memory layout of a problem's tensors.
@@ -270,9 +322,9 @@ mod tests {
 
     #[test]
     fn problems_match_their_descriptions() {
-        for problem in Suite::Full.problems() {
+        for problem in [Suite::Full, Suite::Modern].map(Suite::problems).concat() {
             let norm = desc(&problem, DType::F32).problem().unwrap();
-            if !problem.is_inference() {
+            if !problem.is_inference() && problem.op != Op::DynamicTanh {
                 assert_eq!(norm.cols, problem.row(), "{problem:?}");
             }
             assert_eq!(norm.rows * norm.cols, problem.elements(), "{problem:?}");

@@ -91,6 +91,10 @@ impl Field {
         problem: &Problem,
         device: Device,
     ) -> Result<Prepared> {
+        if library(provider).is_some() && !problem.op.is_classic() {
+            let why = format!("{provider} has no {} of its own", problem.op);
+            return Ok(Err(Lost::Unsupported(why)));
+        }
         let mut worker = Worker::start(&self.command(provider).env("BURN_DEVICE", device.name()))?;
         let about = match worker.prepare(problem) {
             Ok(about) => about,
