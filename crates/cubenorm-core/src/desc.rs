@@ -27,7 +27,7 @@ pub enum Statistics {
     L2Norm,
     /// No statistics: scale, bias and activation apply to the input directly. DirectML's
     /// MEAN_VARIANCE_NORMALIZATION2 does this with neither `UseMean` nor `UseVariance`. Nothing is
-    /// reduced, so the axes are ignored.
+    /// reduced, so the axes are ignored, except by a [`Rotation`], which turns rows along them.
     None,
     /// Provided mean and variance, each broadcast to the input, as in batch norm at inference.
     /// Nothing is reduced, so the axes are ignored.

@@ -302,7 +302,7 @@ impl NormDesc {
         };
         let is_col: Vec<bool> = match &segments {
             Some(segments) => segments.columns(&reduced),
-            None if kind.reduces() => reduced.clone(),
+            None if kind.reduces() || is_whole => reduced.clone(),
             None => innermost_columns(shape, &order, &whole, &params, input.dtype.size(), rows),
         };
         let split = RowsAndCols::new(shape, &order, &is_col);
@@ -409,8 +409,9 @@ impl NormDesc {
             return Ok(());
         };
         let shape = self.input.shape();
-        let reason = if self.axes != [shape.len() - 1] || !kind.reduces() {
-            Some("expected statistics of the last axis alone")
+        let turns_rows = kind.reduces() || kind == StatisticsKind::None;
+        let reason = if self.axes != [shape.len() - 1] || !turns_rows {
+            Some("expected statistics of the last axis alone, or none")
         } else if self.activation != Activation::Identity {
             Some("expected no activation")
         } else if self.residual.is_some() && self.residual_place != ResidualPlace::Input {

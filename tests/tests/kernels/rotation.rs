@@ -81,6 +81,29 @@ fn rotations_go_with_the_other_options() {
 }
 
 #[test]
+fn rows_are_turned_without_statistics() {
+    for device in devices() {
+        for dtype in device.dtypes() {
+            let layouts = [
+                Layout::contiguous([2, 5, 3, 32]),
+                Layout::strided([2, 5, 3, 32], [480, 32, 160, 1]),
+                Layout::strided([2, 5, 3, 32], [480, 1, 5, 15]),
+                Layout::contiguous([1, 5, 1, 30]),
+            ];
+            for (layout, pairs) in layouts.into_iter().zip(PAIRS.repeat(2)) {
+                let input = TensorDesc::new(layout, dtype);
+                let mut desc = heads(input, 16, &[1, 5, 1], pairs);
+                (desc.statistics, desc.scale) = (Statistics::None, None);
+                if let Some(rotation) = &mut desc.rotation {
+                    rotation.table.dtype = dtype.accumulation();
+                }
+                check_all(&device, &Case::new(desc, 45));
+            }
+        }
+    }
+}
+
+#[test]
 fn rotations_refuse_what_they_cannot_turn() {
     let input = TensorDesc::contiguous([4, 8], DType::F32);
     let desc = |dim| heads(input.clone(), dim, &[4], RotatedPairs::HalfSplit);
@@ -94,7 +117,7 @@ fn rotations_refuse_what_they_cannot_turn() {
     other.axes = vec![0];
     assert_eq!(
         message(other),
-        "a rotation turns the last dimension of a row: expected statistics of the last axis alone"
+        "a rotation turns the last dimension of a row: expected statistics of the last axis alone, or none"
     );
     let wide = TensorDesc::contiguous([3, 16], DType::F32);
     let mut short = desc(8);

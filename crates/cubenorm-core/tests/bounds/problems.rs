@@ -256,8 +256,9 @@ pub(crate) fn forward(numbers: &mut Numbers) -> NormDesc {
         desc.activation = Activation::Relu;
     }
     let features = shape[shape.len() - 1];
+    let turns_rows = desc.statistics_are_reduced() || desc.statistics == Statistics::None;
     if desc.axes == [shape.len() - 1]
-        && desc.statistics_are_reduced()
+        && turns_rows
         && features > 1
         && desc.activation == Activation::Identity
         && (desc.residual.is_none() || desc.residual_place == ResidualPlace::Input)

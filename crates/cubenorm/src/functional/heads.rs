@@ -438,7 +438,8 @@ pub fn try_qk_norm_with<const D: usize>(
 /// `turned` exchanges the elements of each [pair](RotatedPairs) and negates the first. Elements from
 /// [`dim`](Rope::dim) on are not rotated.
 ///
-/// If a gradient is tracked, each norm is one operation, and Burn's operations rotate.
+/// If a gradient is tracked, each norm is one operation, and so is the rotation of both. The backward pass turns the
+/// gradients back with the same kernel.
 ///
 /// # Shapes
 ///

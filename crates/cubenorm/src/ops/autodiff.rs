@@ -4,7 +4,8 @@
 //! of the input's size. With a residual it keeps the sum instead of the input.
 //!
 //! A node of Burn's graph has one output. If the sum is a result too, the normalization is a node without a gradient of
-//! its own, and each result is a node behind it: see [`OneResult`].
+//! its own, and each result is a node behind it: see [`OneResult`]. So is the rotation of query and key, which turns both
+//! in one launch.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -21,7 +22,7 @@ use cubenorm_core::{ResidualPlace, WrittenStatistics};
 use super::{
     BackwardOperands, BackwardSpec, Gradients, HeadOperands, HeadSpec, Heads, NormBackend,
     NormSpec, Normalized, Operands, Optional, QuantizedOperands, QuantizedParts, QuantizedSpec,
-    Route, Running, RunningOperands, Tracked, portable,
+    Reduction, Route, Running, RunningOperands, Tracked, portable,
 };
 
 type TrackedTensor<B, C> = FloatTensor<Autodiff<B, C>>;
@@ -133,7 +134,7 @@ impl<B: NormBackend, C: CheckpointStrategy> NormBackend for Autodiff<B, C> {
             || is_tracked::<B, C>(&operands.query_scale)
             || is_tracked::<B, C>(&operands.key_scale);
         if is_tracked {
-            return portable::normalize_heads::<Self>(operands, &spec);
+            return normalize_heads_tracked::<B, C>(operands, &spec);
         }
         let heads = B::normalize_heads(
             HeadOperands {
@@ -202,6 +203,135 @@ impl<B: NormBackend, C: CheckpointStrategy> NormBackend for Autodiff<B, C> {
     }
 }
 
+/// A tracked normalization of each, then a node that turns both.
+fn normalize_heads_tracked<B: NormBackend, C: CheckpointStrategy>(
+    operands: HeadOperands<Autodiff<B, C>>,
+    spec: &HeadSpec,
+) -> Heads<Autodiff<B, C>> {
+    let dtypes = (operands.query.dtype(), operands.key.dtype());
+    let table = inner(operands.rotation).into_option();
+    let mut norm = spec.norm.clone();
+    // Rounded once, after the rotation.
+    let accumulation = super::dtype(dtypes.0).map(|dtype| dtype.accumulation());
+    norm.output_dtype = accumulation.filter(|_| table.is_some());
+    let one = |input, scale| {
+        let operands = Operands {
+            scale,
+            ..Operands::new(input)
+        };
+        Autodiff::<B, C>::normalize(operands, norm.clone()).output
+    };
+    let heads = Heads {
+        query: one(operands.query, operands.query_scale),
+        key: one(operands.key, operands.key_scale),
+    };
+    let Some(table) = table else {
+        return heads;
+    };
+    let heads = rotate_tracked::<B, C>(heads, table, spec);
+    Heads {
+        query: portable::cast_to::<Autodiff<B, C>>(heads.query, dtypes.0),
+        key: portable::cast_to::<Autodiff<B, C>>(heads.key, dtypes.1),
+    }
+}
+
+/// Turns both by the forward kernel.
+fn rotate<B: NormBackend>(
+    [query, key]: [FloatTensor<B>; 2],
+    table: FloatTensor<B>,
+    spec: HeadSpec,
+) -> Heads<B> {
+    B::normalize_heads(
+        HeadOperands {
+            query,
+            key,
+            query_scale: Optional::None,
+            key_scale: Optional::None,
+            rotation: Optional::Some(table),
+        },
+        spec,
+    )
+}
+
+/// Turns query and key, and in the backward pass their gradients back.
+#[derive(Debug)]
+struct Rotate;
+
+/// State of [`Rotate`].
+#[derive(Debug, Clone)]
+struct Rotation<B: NormBackend> {
+    table: FloatTensor<B>,
+    spec: HeadSpec,
+    gradients: Results<B>,
+}
+
+impl<B: NormBackend> Backward<B, 2> for Rotate {
+    type State = Rotation<B>;
+
+    fn backward(self, ops: Ops<Rotation<B>, 2>, grads: &mut Grads, _: &mut Checkpointer) {
+        let [query_node, key_node] = ops.parents;
+        let Rotation {
+            table,
+            spec,
+            gradients,
+        } = ops.state;
+        let mut gradients = gradients.lock().unwrap_or_else(PoisonError::into_inner);
+        let [of_query, of_key] = std::mem::take(&mut *gradients);
+        let Some(stand_in) = of_query.as_ref().or(of_key.as_ref()).cloned() else {
+            return;
+        };
+        let (has_query, has_key) = (of_query.is_some(), of_key.is_some());
+        let both = [of_query, of_key].map(|it| it.unwrap_or_else(|| stand_in.clone()));
+        let back = rotate::<B>(both, portable::turning_back::<B>(table), spec);
+        let pairs = [
+            (query_node, has_query, back.query),
+            (key_node, has_key, back.key),
+        ];
+        for (node, has_gradient, gradient) in pairs {
+            if let Some(node) = node.filter(|_| has_gradient) {
+                grads.register::<B>(node.id, gradient);
+            }
+        }
+    }
+}
+
+fn rotate_tracked<B: NormBackend, C: CheckpointStrategy>(
+    heads: Heads<Autodiff<B, C>>,
+    table: FloatTensor<B>,
+    spec: &HeadSpec,
+) -> Heads<Autodiff<B, C>> {
+    let nodes = [heads.query.node(), heads.key.node()];
+    let both = [heads.query.into_primitive(), heads.key.into_primitive()];
+    let axes = spec.norm.axes.clone();
+    let spec = HeadSpec {
+        norm: NormSpec {
+            batch_invariant: spec.norm.batch_invariant,
+            ..NormSpec::new(axes, Reduction::None, 0.0)
+        },
+        pairs: spec.pairs,
+    };
+    let turned = rotate::<B>(both, table.clone(), spec.clone());
+    match Rotate.prepare::<C>(nodes).compute_bound().stateful() {
+        OpsKind::Tracked(prep) => {
+            let gradients = Results::<B>::default();
+            let state = Rotation {
+                table,
+                spec,
+                gradients: gradients.clone(),
+            };
+            let node = prep.finish(state, turned.query.clone());
+            Heads {
+                query: one_result::<B, C>(&node, &gradients, 0, turned.query),
+                key: one_result::<B, C>(&node, &gradients, 1, turned.key),
+            }
+        }
+        OpsKind::UnTracked(prep) => Heads {
+            query: prep.finish(turned.query),
+            key: Autodiff::<B, C>::from_inner(turned.key),
+        },
+    }
+}
+
 /// State of a node for its backward pass.
 #[derive(Debug, Clone)]
 struct State<B: NormBackend> {
@@ -241,6 +371,20 @@ impl<B: NormBackend> Backward<B, 1> for OneResult {
         let gradient = grads.consume::<B>(&ops.node);
         let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
         results[which] = Some(gradient);
+    }
+}
+
+/// A result of a packed node.
+fn one_result<B: NormBackend, C: CheckpointStrategy>(
+    packed: &TrackedTensor<B, C>,
+    results: &Results<B>,
+    which: usize,
+    output: FloatTensor<B>,
+) -> TrackedTensor<B, C> {
+    let parent = [packed.node()];
+    match OneResult.prepare::<C>(parent).compute_bound().stateful() {
+        OpsKind::Tracked(prep) => prep.finish((results.clone(), which), output),
+        OpsKind::UnTracked(prep) => prep.finish(output),
     }
 }
 
@@ -402,17 +546,11 @@ fn normalize_tracked<B: NormBackend, C: CheckpointStrategy>(
                 residual: of_residual,
             };
             let node = prep.finish(state, outputs.output.clone());
-            let result = |results: &Results<B>, which, output| {
-                let parent = [node.node()];
-                match OneResult.prepare::<C>(parent).compute_bound().stateful() {
-                    OpsKind::Tracked(prep) => prep.finish((results.clone(), which), output),
-                    OpsKind::UnTracked(prep) => prep.finish(output),
-                }
-            };
             let (output, sum) = match (gradients, sum) {
                 (Some(results), Some(sum)) => {
-                    let of_sum = result(&results, 1, sum);
-                    (result(&results, 0, outputs.output), Some(of_sum))
+                    let of_sum = one_result::<B, C>(&node, &results, 1, sum);
+                    let output = one_result::<B, C>(&node, &results, 0, outputs.output);
+                    (output, Some(of_sum))
                 }
                 _ => (node, None),
             };

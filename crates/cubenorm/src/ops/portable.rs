@@ -351,6 +351,7 @@ pub(super) fn gated<B: Backend>(
 }
 
 /// [`NormBackend::normalize_heads`](super::NormBackend::normalize_heads) of two norms and a backend's own operations.
+#[cfg(feature = "flex")]
 pub(super) fn normalize_heads<B: NormBackend>(
     operands: HeadOperands<B>,
     spec: &HeadSpec,
@@ -447,6 +448,7 @@ pub(super) fn normalize_quantized<B: NormBackend>(
 
 /// `x * cos + turned * sin` of the first elements of the last dimension, with the table of a
 /// [rotation](cubenorm_core::Rotation).
+#[cfg(feature = "flex")]
 fn rotated<B: Backend>(
     x: FloatTensor<B>,
     table: FloatTensor<B>,
@@ -490,6 +492,20 @@ fn rotated<B: Backend>(
         true => rotated,
         false => B::float_cat(vec![rotated, part(x, dim..shape[last])], last),
     }
+}
+
+/// The table of the opposite rotation.
+pub(super) fn turning_back<B: Backend>(table: FloatTensor<B>) -> FloatTensor<B> {
+    let shape = table.shape();
+    let last = shape.num_dims() - 1;
+    let half = shape[last] / 2;
+    let part = |range: std::ops::Range<usize>| {
+        let all = (0..last).map(|dim| Slice::from(0..shape[dim]));
+        let slices: Vec<Slice> = all.chain([Slice::from(range)]).collect();
+        B::float_slice(table.clone(), &slices)
+    };
+    let sines = B::float_neg(part(half..2 * half));
+    B::float_cat(vec![part(0..half), sines], last)
 }
 
 /// [`NormBackend::update_running`](super::NormBackend::update_running) of a backend's own operations.
