@@ -172,6 +172,31 @@ fn rotated_heads_have_gradients() {
 }
 
 #[test]
+fn one_of_two_rotated_heads_can_be_trained() {
+    for (name, device) in devices() {
+        let device = device.autodiff();
+        let gamma = noise([16], 3, &device);
+        let rope = Rope::new(16, 12, 100.0, RotatedPairs::HalfSplit, &device);
+        let options = HeadNormOptions::default();
+        for is_query_tracked in [true, false] {
+            let q = noise([2, 5, 4, 16], 1, &device).set_require_grad(is_query_tracked);
+            let k = noise([2, 5, 2, 16], 2, &device).require_grad();
+            let weights = noise([2, 5, 2, 16], 9, &device);
+            let (q_gamma, k_gamma) = (gamma.clone(), gamma.clone());
+            let (_, z) =
+                cubenorm::qk_norm_rope(q.clone(), k.clone(), q_gamma, k_gamma, &rope, 3, &options);
+            let of = (z * weights.clone()).sum().backward();
+            let z = rotate(rms(k.clone(), &gamma), &POSITIONS[1], 12, PAIRS[0]);
+            let expected = (z * weights).sum().backward();
+            let off = difference(k.grad(&of).unwrap(), k.grad(&expected).unwrap());
+            assert!(off < 5e-4, "{name}: dkey is off by {off}");
+            let of_query = q.grad(&of).map(|it| it.abs().max().into_scalar::<f32>());
+            assert_eq!(of_query, is_query_tracked.then_some(0.0), "{name}: dquery");
+        }
+    }
+}
+
+#[test]
 fn narrow_heads_are_rounded_once() {
     for (name, device) in devices() {
         for (dtype, unit) in [(DType::F16, 1.0 / 2048.0), (DType::BF16, 1.0 / 256.0)] {

@@ -136,6 +136,20 @@ fn gradients_pass_through_both_results() {
 }
 
 #[test]
+fn a_loss_of_the_sum_leaves_a_made_gamma_alone() {
+    for (name, device) in devices() {
+        let (x, residual, gamma) = tensors(&device.autodiff(), [true; 3]);
+        let made = gamma.clone() * 2.0;
+        let (_, sum) = cubenorm::add_rms_norm(x.clone(), residual, made, 1e-5);
+        let of = sum.sum().backward();
+        let dx = x.grad(&of).expect("tracked");
+        assert_eq!(values(dx.clone()), values(dx.ones_like()), "{name}");
+        let dgamma = gamma.grad(&of).expect("it was made of gamma");
+        assert!(values(dgamma).iter().all(|it| *it == 0.0), "{name}");
+    }
+}
+
+#[test]
 fn checkpointing_keeps_gradients_of_both_results() {
     for (name, device) in devices() {
         check(name, &device.autodiff().gradient_checkpointing(), [true; 3]);

@@ -235,6 +235,11 @@ fn normalize_heads_tracked<B: NormBackend, C: CheckpointStrategy>(
     }
 }
 
+/// Zeros of a tensor's dtype and device.
+fn zeros_like<B: NormBackend>(tensor: &FloatTensor<B>, shape: Shape) -> FloatTensor<B> {
+    B::float_zeros(shape, &tensor.device(), tensor.dtype().into())
+}
+
 /// Turns both by the forward kernel.
 fn rotate<B: NormBackend>(
     [query, key]: [FloatTensor<B>; 2],
@@ -262,6 +267,8 @@ struct Rotate;
 struct Rotation<B: NormBackend> {
     table: FloatTensor<B>,
     spec: HeadSpec,
+    /// Shapes of query and key.
+    shapes: [Shape; 2],
     gradients: Results<B>,
 }
 
@@ -273,22 +280,21 @@ impl<B: NormBackend> Backward<B, 2> for Rotate {
         let Rotation {
             table,
             spec,
+            shapes,
             gradients,
         } = ops.state;
         let mut gradients = gradients.lock().unwrap_or_else(PoisonError::into_inner);
-        let [of_query, of_key] = std::mem::take(&mut *gradients);
-        let Some(stand_in) = of_query.as_ref().or(of_key.as_ref()).cloned() else {
+        let of_results = std::mem::take(&mut *gradients).into_iter().zip(shapes);
+        // The loss may depend on one alone. The other's norm runs all the same, and takes a gradient.
+        let nothing = |shape| zeros_like::<B>(&table, shape);
+        let mut both = of_results.map(|(it, shape)| it.unwrap_or_else(|| nothing(shape)));
+        let (Some(of_query), Some(of_key)) = (both.next(), both.next()) else {
             return;
         };
-        let (has_query, has_key) = (of_query.is_some(), of_key.is_some());
-        let both = [of_query, of_key].map(|it| it.unwrap_or_else(|| stand_in.clone()));
-        let back = rotate::<B>(both, portable::turning_back::<B>(table), spec);
-        let pairs = [
-            (query_node, has_query, back.query),
-            (key_node, has_key, back.key),
-        ];
-        for (node, has_gradient, gradient) in pairs {
-            if let Some(node) = node.filter(|_| has_gradient) {
+        drop(both);
+        let back = rotate::<B>([of_query, of_key], portable::turning_back::<B>(table), spec);
+        for (node, gradient) in [(query_node, back.query), (key_node, back.key)] {
+            if let Some(node) = node {
                 grads.register::<B>(node.id, gradient);
             }
         }
@@ -301,6 +307,7 @@ fn rotate_tracked<B: NormBackend, C: CheckpointStrategy>(
     spec: &HeadSpec,
 ) -> Heads<Autodiff<B, C>> {
     let nodes = [heads.query.node(), heads.key.node()];
+    let shapes = [heads.query.shape(), heads.key.shape()];
     let both = [heads.query.into_primitive(), heads.key.into_primitive()];
     let axes = spec.norm.axes.clone();
     let spec = HeadSpec {
@@ -317,6 +324,7 @@ fn rotate_tracked<B: NormBackend, C: CheckpointStrategy>(
             let state = Rotation {
                 table,
                 spec,
+                shapes,
                 gradients: gradients.clone(),
             };
             let node = prep.finish(state, turned.query.clone());
@@ -431,12 +439,21 @@ impl<B: NormBackend> Backward<B, 4> for Normalize {
                     wants_bias: bias_node.is_some() && state.bias.is_some(),
                 },
             ),
-            // The loss depends on the sum alone.
-            None => Gradients {
-                input: sum_gradient.into(),
-                scale: Optional::None,
-                bias: Optional::None,
-            },
+            // The loss depends on the sum alone. An operation that made scale or bias takes a gradient all the same.
+            None => {
+                let [made_scale, made_bias] = [&scale_node, &bias_node]
+                    .map(|node| node.as_ref().is_some_and(|node| !node.parents.is_empty()));
+                let zeros = |param: Optional<B>, is_made: bool| {
+                    let param = param.into_option().filter(|_| is_made);
+                    let zeros = param.map(|param| zeros_like::<B>(&param, param.shape()));
+                    zeros.into()
+                };
+                Gradients {
+                    input: sum_gradient.into(),
+                    scale: zeros(scale, made_scale),
+                    bias: zeros(bias, made_bias),
+                }
+            }
         };
         let dx = gradients.input.into_option();
         let of_residual = dx.clone().zip(state.residual);
